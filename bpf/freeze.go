@@ -1,31 +1,39 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 
 	"golang.org/x/sys/unix"
 )
 
-// CanFreeze returns the kernel's release, and whether it has a bug by which bpf_probe_read_user, in an
-// interrupt of kernel code, can stop the machine for good: copy_from_user_nofault of mm/maccess.c takes
-// the lock vmap_area_lock, which the interrupted code may hold. From Linux 5.19, fixed in 6.1.36, 6.3.10
-// and 6.4. With an error that is not known.
-func CanFreeze() (release string, can bool, err error) {
+// ReadsInKernel returns an error if programs must not read user memory where they have interrupted kernel
+// code. bpf_probe_read_user can stop the machine for good there: copy_from_user_nofault of mm/maccess.c
+// takes the lock vmap_area_lock, which the interrupted code may hold. From Linux 5.19, fixed in 6.1.36,
+// 6.3.10 and 6.4. What a distribution has fixed in a kernel of another version is not seen. A kernel whose
+// version is not known is taken for one of these.
+func ReadsInKernel() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return "", false, fmt.Errorf("reading the kernel's version: %w", err)
+		return fmt.Errorf("reading the kernel's version: %w", err)
 	}
-	release = unix.ByteSliceToString(name.Release[:])
+	release := unix.ByteSliceToString(name.Release[:])
 	version, err := stableVersion(release, unix.ByteSliceToString(name.Version[:]))
 	if err != nil {
-		return "", false, fmt.Errorf("reading the kernel's version: %w", err)
+		return fmt.Errorf("reading the kernel's version: %w", err)
 	}
-	return release, freezes(version[0], version[1], version[2]), nil
+	if freezes(version[0], version[1], version[2]) {
+		return &MissingError{
+			Feature: "a kernel that does not freeze when eBPF programs read user memory: " + release + " can",
+			Remedy:  "boot Linux 6.1.36, 6.3.10, 6.4 or later", Err: errors.ErrUnsupported,
+		}
+	}
+	return nil
 }
 
-// debianVersion is the version of the package, without its epoch, in what uname -v prints of Debian's kernels, as in "#1
-// SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-02)".
+// debianVersion is the version of the package, without its epoch, in what uname -v prints of Debian's
+// kernels, as in "#1 SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-02)".
 var debianVersion = regexp.MustCompile(` Debian (?:\d+:)?(\d+\.\d+\.\d+)`)
 
 // stableVersion returns the version of the stable kernel that a kernel was built from, by what uname

@@ -23,7 +23,7 @@ func TestStableVersion(t *testing.T) {
 		{"6.12.117+deb13-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1 (2026-11-12)", [3]int{6, 12, 117}},
 		{"6.8.0-45-generic", "#45-Ubuntu SMP PREEMPT_DYNAMIC Fri Aug 30 12:02:04 UTC 2024", [3]int{6, 8, 0}},
 		{"6.18.44-fc-v669", "#1 SMP PREEMPT_DYNAMIC @0", [3]int{6, 18, 44}},
-		{"6.1.0-9-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 1:6.1.27-1 (2023-05-08)", [3]int{6, 1, 27}},
+		{"6.1.0-rpi7-rpi-v8", "#1 SMP PREEMPT Debian 1:6.1.63-1+rpt1 (2023-11-24)", [3]int{6, 1, 63}},
 		{"7.0-rc3", "#1 SMP", [3]int{7, 0, 0}},
 	} {
 		if got, err := stableVersion(c.release, c.build); err != nil || got != c.want {

@@ -59,23 +59,30 @@ func TestStacksInSystemCalls(t *testing.T) {
 	}
 }
 
-// On kernels that can freeze, the memory of a thread that is in the kernel is not read there: its samples are
-// lost, with a count, and none is read later, when the thread may work on something else.
+// On kernels that can freeze, no memory of a thread that is in the kernel is read, whether of its context or
+// of its stack, not later either. Samples of its user code are as ever.
 func TestKernelThatFreezes(t *testing.T) {
 	p := demo.Start(t, inSystemCalls)
+	untraced := demo.Start(t, inSystemCalls)
 	s := openSampler(t, SamplerOptions{
-		KernelStacks: true, SamplesPerSecond: 2000, DeferredBytes: 1 << 24, freezes: true,
+		KernelStacks: true, KeepUntraced: true, SamplesPerSecond: 2000, DeferredBytes: 1 << 24, freezes: true,
 	})
 	addDemo(t, s, p)
+	without := addRules(t, s, untraced.PID, func() TargetRules { return TargetRules{} })
 	testenv.Poll(t, waiting, "samples of user code and in the kernel", func() bool {
 		counters := readCounters(t, s)
-		return counters[Correlated] >= 50 && counters[Lost] >= 50
+		return counters[Correlated] >= 50 && counters[NoSlot] >= 50 && counters[InKernel] >= 50
 	})
 	stop(t, s)
+	ofUntraced := false
 	for _, c := range drainAll(t, s) {
+		ofUntraced = ofUntraced || c.Stack.Target == without
 		if stack := stack(t, s, c.Stack); len(stack.Kernel) > 0 {
-			t.Errorf("memory was read of a thread in the kernel: %#x", stack)
+			t.Errorf("counted in the kernel: %#x", stack)
 		}
+	}
+	if !ofUntraced {
+		t.Error("no samples of the process without rules")
 	}
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
 		if len(d.Frames.Kernel) > 0 {

@@ -67,12 +67,15 @@ const (
 	// ended without its last program.
 	UnwindingFailed = KernelOutcome(samplerSampleOutcomeOUTCOME_UNWINDING_FAILED)
 
-	// Lost: Unreadable or TableFull, but the ring buffer was full. Or the thread was in the kernel, and that
-	// is one that [CanFreeze]: whether the thread worked on a trace is not known.
+	// Lost: Unreadable or TableFull, but the ring buffer was full.
 	Lost = KernelOutcome(samplerSampleOutcomeOUTCOME_LOST)
 
 	// Idle: the CPU ran nothing.
 	Idle = KernelOutcome(samplerSampleOutcomeOUTCOME_IDLE)
+
+	// InKernel: a thread of a target was in the kernel, on one of those of which [ReadsInKernel] returns an
+	// error. Whether it worked on a trace is not known.
+	InKernel = KernelOutcome(samplerSampleOutcomeOUTCOME_IN_KERNEL)
 
 	outcomes = int(samplerSampleOutcomeOUTCOMES)
 )
@@ -96,6 +99,7 @@ var outcomeNames = [outcomes]string{
 	UnwindingFailed:  "unwinding_failed",
 	Lost:             "lost",
 	Idle:             "idle",
+	InKernel:         "in_kernel",
 }
 
 // String returns the outcome as the value of a metric's label.

@@ -20,7 +20,7 @@ func compileProgram(t testing.TB, name string) *ebpf.CollectionSpec {
 	t.Helper()
 	testenv.NeedRoot(t)
 	program := "bpf-" + name
-	return loadSpec(t, filepath.Join(demo.BuildWith(t, "clang", program), program+".o"))
+	return loadSpec(t, filepath.Join(demo.BuildWith(t, []string{"clang"}, program), program+".o"))
 }
 
 // sampleThread runs a program whenever a thread has used a CPU for a period, until the test ends.

@@ -132,7 +132,7 @@ const volatile bool by_span;
 const volatile bool kernel_stacks;
 
 /* Whether user memory may be read when the kernel was interrupted. Some kernels then wait for a
- * lock that the interrupted code may hold: see CanFreeze. */
+ * lock that the interrupted code may hold: see ReadsInKernel. */
 const volatile bool reads_in_kernel;
 
 static const __u32 only = 0; /* the key of maps with one entry */
@@ -373,7 +373,7 @@ static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scr
         bpf_tail_call(ctx, &unwinder, 0);
         counters->pending = 0; /* there is no unwinder any more */
     }
-    if (!walk(ctx, &s->sample.stack, kernel_stacks, reads_in_kernel, address_mask))
+    if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask))
         return OUTCOME_UNWINDING_FAILED;
     return record(s, counters, false);
 }
@@ -401,20 +401,21 @@ static __always_inline bool is_recorded(enum sample_outcome outcome) {
     }
 }
 
-/* Reads the context of the thread. Where that must not be read, the sample is lost: once the thread
- * runs again, it may work on something else. */
+/* Reads the context of the thread. Where that must not be read now, nobody reads it later: once the
+ * thread runs again, it may work on something else. */
 static __always_inline enum sample_outcome read_context(void *ctx,
                                                         struct correlator_context *context) {
     struct correlator_target target;
     enum correlator_outcome outcome = correlator_find(&targets, context, &target);
 
-    if (outcome == CORRELATOR_SAMPLED) {
-        if (!has_user_code(ctx))
-            return OUTCOME_NO_USER_CODE;
-        if (!reads_in_kernel && !in_user_code(ctx))
-            return OUTCOME_LOST;
+    if (outcome != CORRELATOR_SAMPLED && outcome != CORRELATOR_NO_SLOT)
+        return (enum sample_outcome)outcome;
+    if (!has_user_code(ctx))
+        return OUTCOME_NO_USER_CODE;
+    if (!reads_in_kernel && !in_user_code(ctx))
+        return OUTCOME_IN_KERNEL;
+    if (outcome == CORRELATOR_SAMPLED)
         outcome = correlator_read(&target, context);
-    }
     return (enum sample_outcome)outcome;
 }
 
@@ -465,7 +466,7 @@ static __always_inline enum sample_outcome take_unwound(void *ctx, struct counte
     is_taken = take_words(unwound, &layout, &s->sample.stack, kernel_stacks);
     if (!is_taken) {
         counters->walked_instead++;
-        if (!walk(ctx, &s->sample.stack, kernel_stacks, reads_in_kernel, address_mask))
+        if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask))
             return OUTCOME_UNWINDING_FAILED;
     }
     return record(s, counters, is_taken);

@@ -63,7 +63,7 @@ type SamplerOptions struct {
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
-	freezes bool // as if CanFreeze said so
+	freezes bool // as if ReadsInKernel said so
 
 	// PinDir, if set, is a directory in a bpf file system, which is created if it does not exist.
 	// The table of targets is pinned there as "targets", for programs that include correlator.h. It
@@ -208,10 +208,9 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {
 		return nil, err
 	}
-	_, canFreeze, freezeErr := CanFreeze()
 	for name, value := range map[string]any{
 		samplerVarHashSeed:      seed,
-		samplerVarReadsInKernel: !canFreeze && freezeErr == nil && !s.options.freezes,
+		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),
 		samplerVarKeepUnsampled: s.options.KeepUnsampled,
 		samplerVarKeepUntraced:  s.options.KeepUntraced,

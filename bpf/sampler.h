@@ -25,26 +25,27 @@ enum sample_outcome {
     OUTCOME_TABLE_FULL,                       /* a table is full: deferred to user space */
     OUTCOME_UNWINDING_FAILED,                 /* to be counted or deferred, but has no stack, or
                                                  the unwinder's chain ended before its end */
-    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full; or the
-                                                 context must not be read */
+    OUTCOME_LOST,                             /* to be deferred, but the ring buffer is full */
     OUTCOME_IDLE,                             /* the CPU was idle */
+    OUTCOME_IN_KERNEL,                        /* of a target, in kernel code, where user memory must
+                                                 not be read */
     OUTCOMES,
 };
 
 /* Of one CPU, host byte order. No two share a cache line.
  *
  *   offset size field
- *        0  144 outcomes          samples by enum sample_outcome
- *      144    8 stacks_stored     stacks put into the table
- *      152    8 counting          odd while a program counts in a table
- *      160    8 unwound_stored    as stacks_stored, of unwound ones
- *      168    8 pending           1 while a sample is in the unwinder's chain, and after that until
+ *        0  152 outcomes          samples by enum sample_outcome
+ *      152    8 stacks_stored     stacks put into the table
+ *      160    8 counting          odd while a program counts in a table
+ *      168    8 unwound_stored    as stacks_stored, of unwound ones
+ *      176    8 pending           1 while a sample is in the unwinder's chain, and after that until
  *                                 the next sample of a target if the chain has lost it
- *      176    8 walked_instead    samples of which the unwinder has found nothing
- *      184    8 attributes_stored attributes put into a table
- *      192    8 attributes_cut    samples that lack attributes: correlator_attributes.cut
- *      200    8 unknown_keys      samples: correlator_attributes.unknown
- *      208   48 reserved          0
+ *      184    8 walked_instead    samples of which the unwinder has found nothing
+ *      192    8 attributes_stored attributes put into a table
+ *      200    8 attributes_cut    samples that lack attributes: correlator_attributes.cut
+ *      208    8 unknown_keys      samples: correlator_attributes.unknown
+ *      216   40 reserved          0
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
@@ -56,7 +57,7 @@ struct counters {
     __u64 attributes_stored;
     __u64 attributes_cut;
     __u64 unknown_keys;
-    __u64 reserved[6];
+    __u64 reserved[5];
 };
 
 /* Identifies a stack of a process.
@@ -148,16 +149,16 @@ struct deferred {
     __u8 attributes[512]; /* room, as the stack's addresses are fewer than there is room for */
 };
 
-_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 144, "stacks_stored");
-_Static_assert(__builtin_offsetof(struct counters, counting) == 152, "counting");
-_Static_assert(__builtin_offsetof(struct counters, unwound_stored) == 160, "unwound_stored");
-_Static_assert(__builtin_offsetof(struct counters, pending) == 168, "pending");
-_Static_assert(__builtin_offsetof(struct counters, walked_instead) == 176, "walked_instead");
-_Static_assert(__builtin_offsetof(struct counters, attributes_stored) == 184, "stored");
-_Static_assert(__builtin_offsetof(struct counters, attributes_cut) == 192, "cut");
-_Static_assert(__builtin_offsetof(struct counters, unknown_keys) == 200, "unknown_keys");
+_Static_assert(__builtin_offsetof(struct counters, stacks_stored) == 152, "stacks_stored");
+_Static_assert(__builtin_offsetof(struct counters, counting) == 160, "counting");
+_Static_assert(__builtin_offsetof(struct counters, unwound_stored) == 168, "unwound_stored");
+_Static_assert(__builtin_offsetof(struct counters, pending) == 176, "pending");
+_Static_assert(__builtin_offsetof(struct counters, walked_instead) == 184, "walked_instead");
+_Static_assert(__builtin_offsetof(struct counters, attributes_stored) == 192, "stored");
+_Static_assert(__builtin_offsetof(struct counters, attributes_cut) == 200, "cut");
+_Static_assert(__builtin_offsetof(struct counters, unknown_keys) == 208, "unknown_keys");
 _Static_assert(sizeof(struct counters) == 256, "cache lines");
-_Static_assert(OUTCOMES == 18, "the size in the table above");
+_Static_assert(OUTCOMES == 19, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
 _Static_assert(__builtin_offsetof(struct stack_key, tid) == 20, "tid");
 _Static_assert(sizeof(struct stack_key) == 24, "stack_key");

@@ -83,7 +83,7 @@ type samplerCountKey struct {
 
 type samplerCounters struct {
 	_                structs.HostLayout
-	Outcomes         [18]uint64
+	Outcomes         [19]uint64
 	StacksStored     uint64
 	Counting         uint64
 	UnwoundStored    uint64
@@ -92,7 +92,7 @@ type samplerCounters struct {
 	AttributesStored uint64
 	AttributesCut    uint64
 	UnknownKeys      uint64
-	Reserved         [6]uint64
+	Reserved         [5]uint64
 }
 
 type samplerDeferred struct {
@@ -140,7 +140,8 @@ const (
 	samplerSampleOutcomeOUTCOME_UNWINDING_FAILED  samplerSampleOutcome = 15
 	samplerSampleOutcomeOUTCOME_LOST              samplerSampleOutcome = 16
 	samplerSampleOutcomeOUTCOME_IDLE              samplerSampleOutcome = 17
-	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 18
+	samplerSampleOutcomeOUTCOME_IN_KERNEL         samplerSampleOutcome = 18
+	samplerSampleOutcomeOUTCOMES                  samplerSampleOutcome = 19
 )
 
 type samplerScratch struct {

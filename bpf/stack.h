@@ -193,17 +193,16 @@ static __always_inline __u32 walk_user(const struct user_registers *user, __u64 
     return frames;
 }
 
-/* Walks the stack. Of a thread in the kernel it reads user memory only if reads_in_kernel.
- * Returns false when there is not a single frame. */
+/* Walks the stack. Returns false when there is not a single frame. */
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks,
-                                 bool reads_in_kernel, __u64 address_mask) {
+                                 __u64 address_mask) {
     struct user_registers user;
     __u32 kernel_frames = 0, user_frames;
 
     stack->error = 0;
     if (kernel_stacks && !in_user_code(ctx))
         kernel_frames = get_stack(ctx, stack->addrs, 0);
-    if ((reads_in_kernel || in_user_code(ctx)) && get_user_registers(ctx, &user))
+    if (get_user_registers(ctx, &user))
         user_frames = walk_user(&user, &stack->addrs[kernel_frames], address_mask);
     else
         user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);

@@ -188,7 +188,6 @@ func TestExplainOTel(t *testing.T) {
 // Java methods have lines.
 func TestExplainJVM(t *testing.T) {
 	needSampler(t)
-	testenv.NeedTool(t, "javac")
 	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, Service: "java"})
 	k := startKeeper(t, "--unwinder", "full")
 	k.registered(p.PID)

@@ -163,6 +163,9 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 	if err := s.KernelHidden(); err != nil {
 		a.log.Warn("stacks have no kernel frames", zap.Error(err))
 	}
+	if err := s.KernelUnsampled(); err != nil {
+		a.log.Warn("threads are not sampled while they are in the kernel", zap.Error(err))
+	}
 	return s, nil
 }
 

@@ -37,6 +37,7 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 	m := &machine{
 		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^capabilities(0),
 		procfs: works, sampler: works, unwinder: works, liveEvents: works, kernelSymbols: works, readv: works,
+		readsInKernel: works,
 		memory: func() (access, error) { return access{allowed: 10}, nil },
 		admin:  works,
 	}
@@ -148,6 +149,20 @@ func TestRequired(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A kernel that can freeze is named, with one that cannot.
+func TestSamplesInKernel(t *testing.T) {
+	m := fakeMachine(t, nil)
+	found(t, m, "samples-in-kernel").verify(t, OK, "can be read", "")
+	m.readsInKernel = func() error {
+		return &bpf.MissingError{Feature: "another kernel", Remedy: "boot it", Err: errRefused}
+	}
+	f := found(t, m, "samples-in-kernel")
+	f.verify(t, Missing, "needs another kernel", "boot it")
+	if !strings.Contains(f.loss, "not sampled while they are in the kernel") {
+		t.Errorf("loss %q", f.loss)
 	}
 }
 

@@ -35,6 +35,9 @@ func ebpfChecks(n needs) []check {
 	}
 	if n.sampler {
 		add("sampler", true, sampler)
+		add("samples-in-kernel", false, func(m *machine) finding {
+			return ebpfFinding(m.readsInKernel(), "the memory of threads in the kernel can be read", lossInKernel)
+		})
 	}
 	if n.unwinder.Unwinds() {
 		add("unwinder", false, unwinder)

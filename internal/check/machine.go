@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"correlator/bpf"
 	"correlator/internal/admin"
 	"correlator/memread"
 	"correlator/procscan"
@@ -25,7 +26,7 @@ type machine struct {
 	// Probes that several checks use. Each runs once, when the first check calls it.
 	procfs, sampler, unwinder, liveEvents, kernelSymbols, readv func() error
 	memory                                                      func() (access, error)
-	admin                                                       func() error
+	admin, readsInKernel                                        func() error
 	connect                                                     func() map[string]error // by name of the destination
 }
 
@@ -36,6 +37,7 @@ func newMachine(config Config) *machine {
 	}
 	m.procfs = sync.OnceValue(func() error { return procscan.ProbeProcRoot(config.ProcRoot) })
 	m.sampler = sync.OnceValue(m.probeSampler)
+	m.readsInKernel = bpf.ReadsInKernel
 	m.unwinder = sync.OnceValue(m.probeUnwinder)
 	m.liveEvents = sync.OnceValue(func() error { return watch.ProbeEvents(config.ProcRoot) })
 	m.kernelSymbols = sync.OnceValue(func() error {

@@ -19,12 +19,12 @@ import (
 // that are up to date are not built again, and only one test binary builds at a time.
 func Build(t testing.TB, targets ...string) string {
 	t.Helper()
-	return BuildWith(t, "", targets...)
+	return BuildWith(t, nil, targets...)
 }
 
-// BuildWith is Build for targets that need a program, unless they are up to date. It ends the test
-// where they need it and it is missing.
-func BuildWith(t testing.TB, tool string, targets ...string) string {
+// BuildWith is Build for targets that need programs, unless they are up to date.
+// It ends the test where they need one that is missing.
+func BuildWith(t testing.TB, tools []string, targets ...string) string {
 	t.Helper()
 	testenv.NeedTool(t, "make")
 	testdata := filepath.Join(moduleRoot(t), "testdata")
@@ -37,11 +37,13 @@ func BuildWith(t testing.TB, tool string, targets ...string) string {
 		command.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
 		return command.CombinedOutput()
 	}
-	if tool != "" {
+	if len(tools) > 0 {
 		const outdated = 1 // exit code; of errors it is 2, which the second make reports
 		var exit *exec.ExitError
 		if _, err := run("--question"); errors.As(err, &exit) && exit.ExitCode() == outdated {
-			testenv.NeedTool(t, tool)
+			for _, tool := range tools {
+				testenv.NeedTool(t, tool)
+			}
 		}
 	}
 	if output, err := run("--silent"); err != nil {

@@ -41,7 +41,7 @@ func StartJVM(t testing.TB, o JVMOptions) *Process {
 	} else if _, err := os.Stat(java); err != nil {
 		testenv.Missing(t, "needs a JDK in "+o.Home)
 	}
-	built := BuildWith(t, "javac", "demo-jvm")
+	built := BuildWith(t, []string{"javac", "cc"}, "demo-jvm")
 	l := newLauncher(t, o.Placement)
 	jar := l.add(filepath.Join(built, "demo-jvm.jar"), "demo.jar", 0o644)
 	library := l.add(filepath.Join(built, "demo-jvm.so"), LibraryName(false), 0o600)

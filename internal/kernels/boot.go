@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// memory is that of the guest in MiB: of the unpacked initramfs, which is some 600 MiB, and for the
+// memory is that of the guest in MiB: of the unpacked initramfs, which is some 400 MiB, and for the
 // tests.
 const memory = "4096"
 

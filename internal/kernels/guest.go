@@ -43,7 +43,8 @@ var settings = map[string]string{
 	// By default, the kernel lowers the rate of samples when they take too much of the CPU, down to
 	// nothing where it is emulated.
 	"perf_cpu_time_max_percent": "0",
-	// The default of Linux. That of Debian's kernels, 3, TestKernelOptions sets.
+	// The default of Linux, with which CAP_PERFMON suffices to sample. That of Debian's kernels, 3,
+	// TestKernelOptions sets.
 	"perf_event_paranoid": "2",
 }
 

@@ -14,7 +14,7 @@ var gnuMachine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 // returns their directory. In the guest, make finds them up to date: there, each takes 10 s, and
 // there is no clang for those of eBPF, nor a javac.
 func (o *options) makePrograms(arch, userland string) (string, error) {
-	programs := filepath.Join(o.dir, "programs-"+arch)
+	programs := filepath.Join(o.dir, "programs-for-"+filepath.Base(userland))
 	machine := gnuMachine[arch]
 	compiler := machine + "-linux-gnu-gcc --sysroot=" + userland
 	musl := filepath.Join(userland, "usr/lib", machine+"-linux-musl")

@@ -58,7 +58,6 @@ var maySkip = []struct {
 	// The guest has a JRE, no other runtimes, and no other compilers.
 	{"needs the program go ", nil},
 	{"needs the program javac ", nil},
-	{"needs the program jar ", nil},
 	{"needs the program node ", nil},
 	{"needs the program python3 ", nil},
 	{"needs the program aarch64-linux-gnu-gcc ", nil},

@@ -5,7 +5,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"correlator/internal/textcut"
 )
+
+// maxReason is how many bytes of a reason the table shows. The log has all.
+const maxReason = 300
 
 // table returns what ran, in Markdown: for each package and kernel the number of tests, and for each
 // test that did not run or failed, why.
@@ -102,7 +107,11 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 				if t.Outcome != outcome {
 					continue
 				}
-				reason := strings.ReplaceAll(valueOr(t.Output, "no reason"), "|", "\\|")
+				text := valueOr(t.Output, "no reason")
+				if cut := textcut.At(text, maxReason); cut != text {
+					text = cut + "…"
+				}
+				reason := strings.ReplaceAll(text, "|", "\\|")
 				i := slices.IndexFunc(lines, func(l *notPassedLine) bool { return l.reason == reason })
 				if i < 0 {
 					i = len(lines)

@@ -98,8 +98,9 @@ var labelMeanings = []struct {
 		{"table_full", "the table of counts was full; the sample was passed to the correlator individually"},
 		{"unwinding_failed",
 			"its stack has no frame; or its unwinding ended early, as of a process that the engine does not know yet"},
-		{"lost",
-			"would have been unreadable or table_full, but the ring buffer was full; or a thread in a kernel that can freeze when its memory is read (docs/kernels.md)"},
+		{"lost", "would have been unreadable or table_full, but the ring buffer was full"},
+		{"in_kernel",
+			"a thread of a target was in the kernel, on a release that can freeze where its memory is read then (docs/kernels.md)"},
 	}},
 	{[]string{"config_unwinder"}, "unwinder", [][2]string{
 		{"auto", "stacks are unwound where that is possible, and walked by frame pointers elsewhere"},

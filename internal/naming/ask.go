@@ -277,6 +277,7 @@ func (n *Namer) readKernel(files map[profile.FileID][]address) map[profile.FileI
 		}
 	}
 	names, err := n.symbols.Read(n.ctx, frames)
+	var demangler symbols.Demangler
 	for _, f := range frames {
 		of := found[f.FileID()]
 		if !names.Located(f) {
@@ -284,7 +285,7 @@ func (n *Namer) readKernel(files map[profile.FileID][]address) map[profile.FileI
 			continue
 		}
 		name := names.Name(f)
-		of.add(symbolizer.LiveName{Range: names.Range(f), Name: name, Demangled: symbols.Demangle(name)}, err)
+		of.add(symbolizer.LiveName{Range: names.Range(f), Name: name, Demangled: demangler.Demangle(name)}, err)
 	}
 	return found
 }

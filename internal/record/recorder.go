@@ -161,6 +161,9 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if err := r.sampling.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))
 	}
+	if err := r.sampling.KernelUnsampled(); err != nil {
+		log.Warn("threads are not sampled while they are in the kernel", zap.Error(err))
+	}
 	r.manager, err = lifecycle.Open(lifecycle.Options{
 		Access: r.access, ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID,
 		SweepInterval: sweepInterval,

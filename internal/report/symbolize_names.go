@@ -38,7 +38,7 @@ func (s *symbolNames) name(p *record.Process, f profile.Frame) string {
 	case f.Name() != "" || s == nil:
 		return f.Name()
 	case symbolizer.OriginOf(f) == symbolizer.KernelOrigin:
-		return cmp.Or(symbols.Demangle(symbol), symbol)
+		return cmp.Or(new(symbols.Demangler).Demangle(symbol), symbol)
 	}
 	return cmp.Or(s.names[p].Demangled[symbol], symbol)
 }

@@ -195,6 +195,14 @@ func (s *Sampling) Settle(ctx context.Context) {
 // KernelHidden returns why stacks have no kernel frames though they were asked for, or nil.
 func (s *Sampling) KernelHidden() error { return s.hidden }
 
+// KernelUnsampled returns why threads are not sampled while they are in the kernel, or nil.
+func (s *Sampling) KernelUnsampled() error {
+	if !s.samples {
+		return nil
+	}
+	return bpf.ReadsInKernel()
+}
+
 // Close frees what Open opened. Run must have returned, and no other method may be called any more.
 func (s *Sampling) Close() error {
 	return errors.Join(s.unwinding.close(), s.tick.Close(), s.sampler.Close())

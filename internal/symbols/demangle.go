@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/ianlancetaylor/demangle"
@@ -21,40 +22,40 @@ const (
 	maxDemangledBytes = 1024
 	demangledPower    = 11
 
-	// maxDemangling is for all names of a Demangler: 100,000 of libstdc++'s take it.
-	maxDemangling = 500 * time.Millisecond
+	// maxDemangling is for all names of a Demangler, so that those of hostile files leave a worker most of the time
+	// that it has to answer. 20,000 of libstdc++'s take it.
+	maxDemangling = 100 * time.Millisecond
 )
 
-// A Demangler demangles names whose writer is not trusted: once they have taken half a second of CPU time
-// together, others are not demangled. It is for one goroutine.
+// A Demangler tells what names are in C++ and Rust. Who has written a file has chosen its names: once they have
+// taken a tenth of a second of CPU time together, others are not demangled. How long the one before takes is
+// not bounded, so names that a process has chosen are demangled in a worker, which is killed when it does not
+// answer in time. It is for one goroutine.
 type Demangler struct{ spent time.Duration }
 
-// Demangle is like [Demangle]. It is also empty once the names took too long.
+// Demangle returns what a C++ or Rust name is in its language, without the types of parameters (as perf
+// and pprof show it): "foo::bar<int>" for _ZN3foo3barIiEEvi. It is empty if the name is not mangled, or too
+// long, or those before it took too much time.
 func (d *Demangler) Demangle(name string) string {
-	if d.spent >= maxDemangling {
+	if !strings.HasPrefix(name, "_") || len(name) > maxMangledBytes || d.spent >= maxDemangling {
 		return ""
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := threadTime()
-	demangled := Demangle(name)
+	demangled := demangled(name)
 	d.spent += threadTime() - began
 	return demangled
 }
 
+// threadTime returns the CPU time of this thread.
 func threadTime() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) // fails for no clock that there is
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) // every Linux has it
 	return time.Duration(now.Nano())
 }
 
-// Demangle returns what a C++ or Rust name is in its language, without the types of parameters (as perf
-// and pprof show it): "foo::bar<int>" for _ZN3foo3barIiEEvi. It is empty if the name is not mangled, or too
-// long. A name can take 0.25 s: those that a process has chosen are for a [Demangler].
-func Demangle(name string) (demangled string) {
-	if len(name) > maxMangledBytes {
-		return ""
-	}
+func demangled(name string) (demangled string) {
 	// The library panics where it finds itself to be wrong.
 	defer func() {
 		if recover() != nil {

@@ -34,16 +34,16 @@ func TestDemangle(t *testing.T) {
 		"_Z1000" + strings.Repeat("x", 1000) + "v":              strings.Repeat("x", 1000),
 		"_Z1010" + strings.Repeat("x", 1010) + "IiiiiiiiiiiEvv": "", // longer than maxMangledBytes
 	} {
-		if got := Demangle(name); got != want {
+		if got := new(Demangler).Demangle(name); got != want {
 			t.Errorf("%.80q is %q, want %q", name, got, want)
 		}
 	}
-	if got := Demangle(longName()); len(got) != maxDemangledBytes || !strings.HasPrefix(got, "f<A<int, int>, ") {
+	if got := new(Demangler).Demangle(longName()); len(got) != maxDemangledBytes || !strings.HasPrefix(got, "f<A<int, int>, ") {
 		t.Errorf("%d bytes: %.80q", len(got), got)
 	}
 	// Characters are whole.
 	name := "_ZN500" + strings.Repeat("ä", 250) + "500" + strings.Repeat("ä", 250) + "1aIiiiiiiEEvv"
-	if got := Demangle(name); len(got) < maxDemangledBytes-utf8.UTFMax || len(got) > maxDemangledBytes ||
+	if got := new(Demangler).Demangle(name); len(got) < maxDemangledBytes-utf8.UTFMax || len(got) > maxDemangledBytes ||
 		!utf8.ValidString(got) {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
@@ -52,7 +52,7 @@ func TestDemangle(t *testing.T) {
 // Names that take long use up the time for all of them.
 func TestDemangler(t *testing.T) {
 	var d Demangler
-	if got := d.Demangle("_ZN3foo3barEv"); got != "foo::bar" || d.spent == 0 {
+	if got := d.Demangle("_ZN3foo3barEv"); got != "foo::bar" {
 		t.Fatalf("%q after %v", got, d.spent)
 	}
 	for tries := 0; d.spent < maxDemangling; tries++ {
@@ -75,7 +75,7 @@ func FuzzDemangle(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if got := Demangle(name); len(got) > maxDemangledBytes || got != "" && len(name) > maxMangledBytes {
+		if got := new(Demangler).Demangle(name); len(got) > maxDemangledBytes || got != "" && len(name) > maxMangledBytes {
 			t.Fatalf("%d bytes for %q", len(got), name)
 		}
 	})

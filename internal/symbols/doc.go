@@ -11,7 +11,7 @@
 // that are requested, and not to the table (libjvm.so has 100,000 symbols). A hostile file can give
 // each address a symbol of its own with the longest name: a Budget bounds that.
 //
-// Names are as in the table; Demangle is for showing them. They have any bytes but zero, and at most
+// Names are as in the table; a Demangler is for showing them. They have any bytes but zero, and at most
 // maxNameBytes of them. Symbol versions are removed.
 //
 // Files come from untrusted processes. Every value of a file is checked before it is used, and

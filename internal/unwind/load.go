@@ -126,7 +126,8 @@ func loadUntil(ctx context.Context) (*chain, error) {
 
 // loadChain loads programs and tables. It raises no resource limits.
 func loadChain() (*chain, error) {
-	if err := checkKernel(); err != nil {
+	// The programs read user memory whatever was interrupted.
+	if err := bpf.ReadsInKernel(); err != nil {
 		return nil, err
 	}
 	if err := checkDescriptors(); err != nil {

@@ -37,13 +37,3 @@ func checkDescriptors() error {
 	}
 	return nil
 }
-
-// checkKernel refuses kernels that the programs, which read user memory whatever was interrupted, can freeze.
-func checkKernel() error {
-	release, can, err := bpf.CanFreeze()
-	if err == nil && can {
-		err = fmt.Errorf("this kernel, %s, can freeze when BPF programs read user memory (fixed in 6.1.36, 6.3.10 and 6.4)",
-			release)
-	}
-	return err
-}
