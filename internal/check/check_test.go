@@ -38,8 +38,8 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^capabilities(0),
 		procfs: works, sampler: works, unwinder: works, liveEvents: works, kernelSymbols: works, readv: works,
 		readsInKernel: works,
-		memory: func() (access, error) { return access{allowed: 10}, nil },
-		admin:  works,
+		memory:        func() (access, error) { return access{allowed: 10}, nil },
+		admin:         works,
 	}
 	m.config.ProcRoot = filepath.Join(dir, "proc")
 	for _, dir := range []string{m.proc("sys/kernel"), m.proc("7"), m.sysRoot} {
