@@ -38,7 +38,8 @@ func TestDemangle(t *testing.T) {
 			t.Errorf("%.80q is %q, want %q", name, got, want)
 		}
 	}
-	if got := new(Demangler).Demangle(longName()); len(got) != maxDemangledBytes || !strings.HasPrefix(got, "f<A<int, int>, ") {
+	if got := new(Demangler).Demangle(longName()); len(got) != maxDemangledBytes ||
+		!strings.HasPrefix(got, "f<A<int, int>, ") {
 		t.Errorf("%d bytes: %.80q", len(got), got)
 	}
 	// Characters are whole.
@@ -75,7 +76,8 @@ func FuzzDemangle(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if got := new(Demangler).Demangle(name); len(got) > maxDemangledBytes || got != "" && len(name) > maxMangledBytes {
+		got := new(Demangler).Demangle(name)
+		if len(got) > maxDemangledBytes || got != "" && len(name) > maxMangledBytes {
 			t.Fatalf("%d bytes for %q", len(got), name)
 		}
 	})

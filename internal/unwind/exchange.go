@@ -7,6 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/worker"
 )
 
 const (
@@ -44,11 +46,10 @@ func (e *Engine) call(t *Target, timeout time.Duration, op byte, request any) ([
 
 // exchange sends a request and returns the answer. If there is none, the worker is killed.
 func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]byte, error) {
-	deadline := time.Now().Add(timeout)
 	err := e.worker.Send(message)
 	var answer []byte
 	if err == nil {
-		answer, err = e.receive(deadline, message[0])
+		answer, err = e.receive(e.worker.Wait(timeout), message[0])
 	}
 	if err != nil {
 		return nil, e.kill(t, err)
@@ -57,10 +58,10 @@ func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]b
 }
 
 // receive waits for the answer to a request, and makes the tables that the worker asks for before.
-func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
+func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 	tables := 0
 	for range maxTables + len(runtimeKinds) + 1 {
-		message, fd, err := e.worker.Receive(deadline)
+		message, fd, err := wait.Receive()
 		if fd >= 0 {
 			_ = unix.Close(fd)
 			err = errAnswer
@@ -84,7 +85,7 @@ func (e *Engine) receive(deadline time.Time, op byte) ([]byte, error) {
 		case opRuntime:
 			began := time.Now()
 			err = e.sendRuntime(int(message[1]))
-			deadline = deadline.Add(time.Since(began)) // it is no time of the worker's
+			wait.Prolong(time.Since(began))
 		default:
 			err = errAnswer
 		}

@@ -95,7 +95,7 @@ func (e *Engine) startWorker() error {
 	}
 	var answer []byte
 	if err == nil {
-		answer, err = e.receive(time.Now().Add(startTimeout), opStart)
+		answer, err = e.receive(process.Wait(startTimeout), opStart)
 	}
 	var s started
 	if err == nil && json.Unmarshal(answer[1:], &s) != nil {

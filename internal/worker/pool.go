@@ -40,11 +40,6 @@ const (
 
 	// maxWait is how long a request waits for others of its user.
 	maxWait = 10 * time.Second
-
-	// A worker that is runnable after the timeout of a request may take as long again, maxPatience
-	// times. One that has answered by then has its answer read within lastChance.
-	maxPatience = 4
-	lastChance  = time.Millisecond
 )
 
 var (
@@ -228,7 +223,7 @@ func (p *Pool) serve(process *Process, owner Owner, timeout time.Duration, reque
 	var answer []byte
 	fd := -1
 	if err == nil {
-		answer, fd, err = p.receive(process, timeout)
+		answer, fd, err = process.Wait(timeout).Receive()
 	}
 	if err != nil {
 		p.discard(process, owner, err)
@@ -240,19 +235,6 @@ func (p *Pool) serve(process *Process, owner Owner, timeout time.Duration, reque
 	err = use(answer, fd)
 	p.putBack(process, owner.User)
 	return err
-}
-
-// receive waits for an answer for timeout; longer, a few times, for a worker that waits for nothing but
-// a CPU: then the machine is busy, or we are throttled, and nobody is to blame.
-func (p *Pool) receive(process *Process, timeout time.Duration) (answer []byte, fd int, err error) {
-	answer, fd, err = process.Receive(time.Now().Add(timeout))
-	for n := 0; n < maxPatience && errors.Is(err, ErrTimeout) && process.isRunnable(p.spawner.procRoot); n++ {
-		answer, fd, err = process.Receive(time.Now().Add(timeout))
-	}
-	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
-		answer, fd, err = process.Receive(time.Now().Add(lastChance))
-	}
-	return answer, fd, err
 }
 
 // enter waits until a request may be served.

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -187,7 +186,7 @@ func (s *Spawner) start() (*Process, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Process{conn: conn, pid: pid, ended: make(chan struct{})}, nil
+	return &Process{conn: conn, pid: pid, ended: make(chan struct{}), procRoot: s.procRoot}, nil
 }
 
 // openNull opens /dev/null, or an empty file where there is no /dev.
@@ -223,6 +222,8 @@ type Process struct {
 	buffer []byte
 	rights [64]byte
 	ended  chan struct{}
+
+	procRoot string
 
 	interrupted atomic.Bool
 }
@@ -298,24 +299,6 @@ func (p *Process) Receive(deadline time.Time) (message []byte, fd int, err error
 		return nil, -1, ErrEnded
 	}
 	return nil, -1, fmt.Errorf("receiving from a worker: %w: %w", ErrEnded, err)
-}
-
-// isRunnable reports whether a thread of the worker has a CPU or waits for one: it does not hang.
-func (p *Process) isRunnable(procRoot string) bool {
-	fs, err := procfs.NewFS(procRoot)
-	if err != nil {
-		return false
-	}
-	threads, err := fs.AllThreads(p.pid)
-	if err != nil {
-		return false
-	}
-	for _, thread := range threads {
-		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
-			return true
-		}
-	}
-	return false
 }
 
 // Interrupt has a Receive that waits return ErrTimeout, and all after it. It may be called by any

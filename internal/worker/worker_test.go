@@ -375,16 +375,61 @@ func TestPoolReplaces(t *testing.T) {
 	}
 }
 
-// A worker that has, or waits for, a CPU is given up later than one that hangs.
-func TestPoolPatience(t *testing.T) {
-	pool := newPool(t)
-	const timeout = 20 * time.Millisecond
-	began := time.Now()
-	if _, err := pool.ask(Owner{PID: 1, User: "1000"}, timeout, "spin"); !errors.Is(err, ErrTimeout) {
-		t.Error(err)
+// A worker that gets no CPU is given up later than one that has used the time of its request.
+func TestPatience(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := start(t)
+	const timeout = 50 * time.Millisecond
+	spin := func() (w *Wait, took time.Duration) {
+		if err := p.Send([]byte("spin")); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		w = p.Wait(timeout)
+		if _, _, err := w.Receive(); !errors.Is(err, ErrTimeout) {
+			t.Fatal(err)
+		}
+		return w, time.Since(began)
 	}
-	if took := time.Since(began); took < (1+maxPatience)*timeout {
-		t.Errorf("given up after %v", took)
+	if w, _ := spin(); p.cpuTime() < w.maxCPU && w.patience < maxPatience {
+		t.Errorf("given up with %v of %v, after %d more times", p.cpuTime(), w.maxCPU, w.patience)
+	}
+
+	// One CPU, which another process has.
+	var cpus, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; one.Count() == 0; n++ {
+		if cpus.IsSet(n) {
+			one.Set(n)
+		}
+	}
+	rival := exec.Command("sh", "-c", "while :; do :; done")
+	testenv.Start(t, rival)
+	first := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1} // 95 % of the time
+	if err := errors.Join(unix.SchedSetaffinity(rival.Process.Pid, &one),
+		unix.SchedSetAttr(rival.Process.Pid, &first, 0)); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t)
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err == nil {
+			err = unix.SchedSetaffinity(tid, &one)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, took := spin()
+	_ = rival.Process.Kill() // else it would take long to end the worker
+	if w.patience != maxPatience || took < (1+maxPatience)*timeout || p.cpuTime() >= w.maxCPU {
+		t.Errorf("given up after %v with %v of %v, after %d more times", took, p.cpuTime(), w.maxCPU, w.patience)
 	}
 }
 
