@@ -9,6 +9,7 @@
 //	Kind       what a worker does: its name, its capabilities, its function
 //	Spawner    starts workers of one kind
 //	Process    one worker, as the agent sees it
+//	Wait       the time that it has for a request
 //	Conn       the channel, as the worker sees it
 //	Pool       workers that serve one request at a time, with deadlines and bounds by user
 //
