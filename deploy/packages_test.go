@@ -194,7 +194,7 @@ func verifyIdle(t *testing.T, others ...string) {
 func verifyPurged(t *testing.T) {
 	t.Helper()
 	// Of dpkg, its triggers, rpm and systemd.
-	others := regexp.MustCompile(`^/mnt/(var/(lib/dpkg|lib/rpm|lib/systemd|log|cache)/|etc/machine-id$|etc/\.pwd\.lock$)`)
+	others := regexp.MustCompile(`^/mnt/(var/(lib/dpkg|lib/rpm|lib/systemd|log|cache)/|etc/(machine-id|mtab|\.pwd\.lock)$)`)
 	for _, dir := range []string{"/mnt/etc", "/mnt/usr", "/mnt/var"} {
 		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			switch path {
