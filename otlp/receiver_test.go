@@ -62,7 +62,7 @@ func newReceiver(t testing.TB, script ...reply) *receiver {
 	r := &receiver{t: t, script: script, listener: bufconn.Listen(1 << 20)}
 	r.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(r.handle), grpc.StatsHandler(wireSizes{}),
-		grpc.MaxRecvMsgSize(64<<20),
+		grpc.MaxRecvMsgSize(64<<20), grpc.WaitForHandlers(true),
 	)
 	go r.server.Serve(r.listener)
 	t.Cleanup(r.server.Stop)
@@ -148,6 +148,7 @@ func (r *receiver) handle(_ any, stream grpc.ServerStream) error {
 
 	if next.hang {
 		<-stream.Context().Done()
+		time.Sleep(time.Millisecond) // or the answer of a server whose deadline has passed may come in time
 		return stream.Context().Err()
 	}
 	if next.delay > 0 {
