@@ -197,7 +197,8 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named n
 	if len(frames) == 0 {
 		return nil, nil
 	}
-	if !whole { // it may be named whole the next time
+	if !whole { // it was named too late, and may be named whole the next time
+		s.counters.Unnamed.Add(pending.Samples())
 		return s.stacks.store.Put(profile.TraceID(frames), frames), nil
 	}
 	return s.stacks.put(name, frames, unwind.Lasting(raw.Words)), nil

@@ -99,7 +99,7 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	w.at, w.failure, w.least = now, err, max(minResync, 10*now.Sub(began))
 	switch {
 	case err == nil:
-		w.pause = max(w.pause, w.least)
+		w.synchronized(now.Sub(began))
 	case errors.Is(err, errReset):
 		w.failure, u.due[p] = nil, now
 	case errors.Is(err, errHeldBack):
@@ -115,6 +115,16 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 		w.pause = min(max(2*w.pause, w.least), maxResync)
 		u.due[p] = now.Add(w.pause)
 	}
+}
+
+// synchronized sets the pause after a program was synchronized, which took a time.
+func (w *unwound) synchronized(took time.Duration) {
+	if !w.known {
+		// Most of it was for reading files, which stay known. What a JVM maps while it starts is not to wait
+		// ten times as long, nor because its JVM was not ready before.
+		w.known, w.least, w.pause = true, max(minResync, took), 0
+	}
+	w.pause = max(w.pause, w.least)
 }
 
 // enter has a program's samples go to the engine's chain, unless that was reset since synchronizing it

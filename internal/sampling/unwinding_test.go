@@ -111,6 +111,28 @@ func TestChainFails(t *testing.T) {
 	}
 }
 
+// The files of a program, read when it is synchronized the first time, do not have it wait ten times as long for
+// what it maps next, and not for its JVM that was not ready before; later times do.
+func TestPauseAfterFirst(t *testing.T) {
+	w := unwound{least: 50 * time.Second, pause: 20 * time.Second}
+	for i, c := range []struct{ took, least, pause time.Duration }{
+		{5 * time.Second, 5 * time.Second, 5 * time.Second},
+		{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second},
+		{time.Second, 10 * time.Second, 10 * time.Second},
+	} {
+		if i > 0 {
+			w.least = max(minResync, 10*c.took)
+		}
+		if w.synchronized(c.took); w.least != c.least || w.pause != c.pause {
+			t.Errorf("time %d: %+v, want %+v", i, w, c)
+		}
+	}
+	var quick unwound
+	if quick.synchronized(time.Millisecond); quick.pause != minResync {
+		t.Errorf("%+v", quick)
+	}
+}
+
 // The stacks of a user who has had the engine serve nobody else for too long are walked by frame pointers, until
 // the user may use the engine again; those of others are not.
 func TestHeldBackLeaves(t *testing.T) {

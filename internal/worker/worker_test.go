@@ -165,7 +165,7 @@ func TestConfined(t *testing.T) {
 	status := p.ask(t, "status")
 	const capabilities = 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_SETUID
 	for _, want := range []string{
-		fmt.Sprintf("CapPrm:\t%016x", capabilities), fmt.Sprintf("CapEff:\t%016x", capabilities), "NoNewPrivs:\t1",
+		fmt.Sprintf("CapPrm:\t%016x", capabilities), fmt.Sprintf("CapEff:\t%016x", capabilities), "NoNewPrivs:\t1", "THP_enabled:\t0",
 	} {
 		if !strings.Contains(status, want) {
 			t.Errorf("no %q in\n%s", want, status)
