@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"correlator/internal/metrics"
 	"correlator/internal/serve"
@@ -21,6 +22,10 @@ func (a *app) addRun() {
 		log, err := serve.NewLogger(options.Monitoring.LogLevel, options.Monitoring.LogFormat)
 		if err != nil {
 			return err
+		}
+		// Before it executes itself anew: its workers have it from the start then, too.
+		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
+			log.Warn("huge pages are not disabled", zap.Error(err))
 		}
 		if err := timerslack.Relax(); err != nil {
 			log.Debug("timers are not relaxed", zap.Error(err))

@@ -12,8 +12,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// All threads of the agent have relaxed timers, also those that Go's runtime starts first, and it is the
-// same process.
+// All threads of the agent have relaxed timers, also those that Go's runtime starts first, it is the same
+// process, and it has no huge pages.
 func TestTimerSlack(t *testing.T) {
 	needSampler(t)
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -31,6 +31,10 @@ func TestTimerSlack(t *testing.T) {
 		return err == nil
 	})
 	pid := a.command.Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil || !strings.Contains(string(status), "\nTHP_enabled:\t0\n") {
+		t.Errorf("%v, %s", err, status)
+	}
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil || len(threads) < 2 {
 		t.Fatalf("%d threads, %v", len(threads), err)
