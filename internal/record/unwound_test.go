@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -41,8 +40,12 @@ func unwound(t *testing.T, options Options, processes int) *running {
 	t.Helper()
 	testenv.NeedUnwinding(t)
 	options.Unwinder = sampling.AutoUnwinder
-	// So that names are found in time, with the race detector on a busy machine too.
-	options.SamplesPerSecond = cmp.Or(options.SamplesPerSecond, 199)
+	if options.SamplesPerSecond == 0 {
+		options.SamplesPerSecond = 199 // so that names are found in time, with the race detector on a busy machine too
+		if testing.Short() {
+			options.SamplesPerSecond = 49 // emulated CPUs would do little but sampling
+		}
+	}
 	recorder := open(t, options, zaptest.NewLogger(t))
 	recorder.grace = deadline
 	r := run(t, recorder)
