@@ -13,11 +13,6 @@ const (
 	// times. One that has answered by then has its answer read within lastChance.
 	maxPatience = 4
 	lastChance  = time.Millisecond
-
-	// A worker that gets little CPU sleeps now and then, too: for another thread of its own, or for memory
-	// of a process that gets little. So it is looked at more than once.
-	looks     = 20
-	lookPause = time.Millisecond
 )
 
 // Wait is the time that a worker has for a request: longer than that, up to a bound, only while it waits for
@@ -63,17 +58,14 @@ func (p *Process) isStarved(maxCPU time.Duration) bool {
 	if err != nil {
 		return false
 	}
-	for range looks {
-		threads, err := fs.AllThreads(p.pid)
-		if err != nil {
-			return false // it has ended
+	threads, err := fs.AllThreads(p.pid)
+	if err != nil {
+		return false
+	}
+	for _, thread := range threads {
+		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
+			return true
 		}
-		for _, thread := range threads {
-			if stat, err := thread.Stat(); err == nil && stat.State == "R" {
-				return true
-			}
-		}
-		time.Sleep(lookPause)
 	}
 	return false
 }
