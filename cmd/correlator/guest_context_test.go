@@ -3,7 +3,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/agent"
 	"correlator/internal/demo"
+	"correlator/internal/process"
 	"correlator/internal/testenv"
 )
 
@@ -26,6 +32,29 @@ func TestContextWithoutNames(t *testing.T) {
 		t.Errorf("mappings can be named: %v; that of the context is known by its memfd: %v\n%s", named, file, maps)
 	}
 	TestScanOTel(t)
+
+	// check has nothing to say of it, and run samples what the process works on.
+	if results, works := checked(t, nil, exporting()); !works {
+		t.Errorf("check: %+v", results)
+	}
+	admin := filepath.Join(t.TempDir(), "admin")
+	startAgent(t, nil, exporting("--admin-socket", admin)...)
+	working := w.StartThreads(1)[1].Index
+	w.Begin(working, demo.OTelRecord{TraceID: demo.TraceID{1}, SpanID: demo.SpanID{2}, Flags: 1})
+	w.Busy(working, true)
+	testenv.Poll(t, deadline, "samples", func() bool {
+		_, err := os.Lstat(admin)
+		if err != nil {
+			return false
+		}
+		var status agent.Status
+		if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status); err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(status.Processes, func(p agent.ProcessStatus) bool {
+			return p.PID == w.PID && p.State == process.StateAttached && p.Exported > 0
+		})
+	})
 }
 
 // canName reports whether the kernel has PR_SET_VMA_ANON_NAME.

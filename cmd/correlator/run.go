@@ -23,9 +23,9 @@ func (a *app) addRun() {
 		if err != nil {
 			return err
 		}
-		// Before it executes itself anew: its workers have it from the start then, too.
+		// Memory that is in huge pages stays there, so that is done before Relax begins anew. Workers inherit it.
 		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
-			log.Warn("huge pages are not disabled", zap.Error(err))
+			log.Debug("huge pages are not disabled", zap.Error(err))
 		}
 		if err := timerslack.Relax(); err != nil {
 			log.Debug("timers are not relaxed", zap.Error(err))

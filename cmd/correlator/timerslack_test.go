@@ -12,8 +12,8 @@ import (
 	"correlator/internal/testenv"
 )
 
-// All threads of the agent have relaxed timers, also those that Go's runtime starts first, it is the same
-// process, and it has no huge pages.
+// All threads of the agent have relaxed timers, also those that Go's runtime starts first, and it is the
+// same process.
 func TestTimerSlack(t *testing.T) {
 	needSampler(t)
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -24,17 +24,7 @@ func TestTimerSlack(t *testing.T) {
 	if want == "" {
 		want = fmt.Sprint(slack) // somebody has chosen it
 	}
-	admin := filepath.Join(t.TempDir(), "admin")
-	a := startAgent(t, nil, "--admin-socket", admin)
-	testenv.Poll(t, deadline, "the agent", func() bool {
-		_, err := os.Lstat(admin)
-		return err == nil
-	})
-	pid := a.command.Process.Pid
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil || !strings.Contains(string(status), "\nTHP_enabled:\t0\n") {
-		t.Errorf("%v, %s", err, status)
-	}
+	pid := startAndWait(t)
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil || len(threads) < 2 {
 		t.Fatalf("%d threads, %v", len(threads), err)
@@ -45,4 +35,26 @@ func TestTimerSlack(t *testing.T) {
 			t.Errorf("thread %s of %d: %q, %v", thread.Name(), pid, got, err)
 		}
 	}
+}
+
+// The agent gets no huge pages.
+func TestNoHugePages(t *testing.T) {
+	needSampler(t)
+	testenv.NeedHugePages(t)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", startAndWait(t)))
+	if err != nil || !strings.Contains(string(status), "\nTHP_enabled:\t0\n") {
+		t.Errorf("%v, %s", err, status)
+	}
+}
+
+// startAndWait starts an agent, waits until it serves, and returns its pid.
+func startAndWait(t *testing.T) int {
+	t.Helper()
+	admin := filepath.Join(t.TempDir(), "admin")
+	a := startAgent(t, nil, "--admin-socket", admin)
+	testenv.Poll(t, deadline, "the agent", func() bool {
+		_, err := os.Lstat(admin)
+		return err == nil
+	})
+	return a.command.Process.Pid
 }

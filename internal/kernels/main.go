@@ -83,6 +83,11 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 			return false, err
 		}
 	}
+	unlock, err := lock(filepath.Join(o.dir, "lock")) // images have the same names in every run
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	var all []result
 	for _, k := range selected {
 		commit, err := output(o.checkout, "git", "describe", "--always", "--dirty")
@@ -97,7 +102,7 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 		if interrupted.Err() != nil {
 			return false, context.Cause(interrupted)
 		}
-		if o.keep {
+		if o.keep && r.Release != "" {
 			if err := r.save(results); err != nil {
 				return false, err
 			}
@@ -154,14 +159,11 @@ func (o *options) runKernel(interrupted context.Context, k kernel, r *result) er
 // fetch returns the files of a kernel and of the guest's programs. Only one process at a time fills
 // the cache.
 func (o *options) fetch(k kernel) (image, userland string, err error) {
-	lock, err := os.OpenFile(filepath.Join(o.cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	unlock, err := lock(filepath.Join(o.cache, "lock"))
 	if err != nil {
 		return "", "", err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", "", fmt.Errorf("locking %s: %w", lock.Name(), err)
-	}
+	defer unlock()
 	if image, err = fetchKernel(o.cache, k); err != nil {
 		return "", "", err
 	}
@@ -169,4 +171,17 @@ func (o *options) fetch(k kernel) (image, userland string, err error) {
 		return "", "", fmt.Errorf("making the programs of the guest: %w", err)
 	}
 	return image, userland, nil
+}
+
+// lock waits until no other process has locked a file, and locks it.
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return func() { file.Close() }, nil
 }

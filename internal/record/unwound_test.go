@@ -49,8 +49,9 @@ func unwound(t *testing.T, options Options, processes int) *running {
 	recorder := open(t, options, zaptest.NewLogger(t))
 	recorder.grace = deadline
 	r := run(t, recorder)
+	waited := false
 	t.Cleanup(func() {
-		if t.Failed() {
+		if !waited {
 			status := r.sampling.Unwinding()
 			t.Logf("unwinding: %+v, engine: %+v, counted: %+v", status, status.Engine, &r.counters.Sampling.Unwinding)
 		}
@@ -61,6 +62,7 @@ func unwound(t *testing.T, options Options, processes int) *running {
 		}
 		return r.sampling.Unwinding().Unwound == processes
 	})
+	waited = true
 	return r
 }
 
@@ -169,17 +171,24 @@ func TestUnwoundJVM(t *testing.T) {
 			threads := p.Threads()
 			recording := r.end()
 			all, whole := verifyContexts(t, recording, recording.Samples, p.Quit(), threads)
-			named := sum(recording.Samples, func(key Key) bool {
+			hasMethod := func(key Key) bool {
 				return key.HasTrace() && threadOf(t, recording.Stacks[key.Stack]) != 0
-			})
-			late := uint64(0)
-			if testing.Short() { // even so they do not name all in time
-				late = r.counters.Sampling.Unnamed.Load()
 			}
-			t.Logf("of %d samples %d are whole, %d have their thread's method, %d are late; lost %v",
-				all, whole, named, late, recording.Lost)
-			if float64(whole+late) < c.whole*float64(all) || float64(named+late) < 0.9*float64(all) || whole < all/3 {
-				t.Errorf("of %d samples %d are whole, %d have their thread's method, %d are late", all, whole, named, late)
+			named := sum(recording.Samples, hasMethod)
+			cut, unnamed := r.counters.Sampling.Cut.Load(), r.counters.Sampling.Unnamed.Load()
+			t.Logf("of %d samples %d are whole, %d have their thread's method; %d are cut, %d of these unnamed; lost %v",
+				all, whole, named, cut, unnamed, recording.Lost)
+			wrong := float64(whole) < c.whole*float64(all) || float64(named) < 0.9*float64(all)
+			if testing.Short() { // even so emulated CPUs do not name all in time
+				named = sum(recording.Samples, func(key Key) bool {
+					return hasMethod(key) && !isCut(recording.Stacks[key.Stack])
+				})
+				wrong = whole < all/3 || float64(named) < 0.9*float64(whole) ||
+					float64(cut-unnamed) > (1-c.whole)*float64(all)
+			}
+			if wrong {
+				t.Errorf("of %d samples %d are whole, %d have their thread's method; %d are cut, %d of these unnamed",
+					all, whole, named, cut, unnamed)
 			}
 		})
 	}

@@ -19,8 +19,8 @@ var (
 		"Samples of processes whose stacks are unwound, walked by frame pointers instead: their leaf is in code of "+
 			"which the engine knows nothing.")
 	samplesUnnamedDesc = newDesc("correlator_samples_unnamed_total",
-		"Samples whose stack was unwound, but not named in time, or at all: it is cut where names are missing, which "+
-			"may be before its first frame of the process. They are among correlator_samples_cut_total.")
+		"Samples whose stack was unwound, but not named in time, or at all. The stack is cut where names are missing, "+
+			"perhaps before its first frame of the process; they are among correlator_samples_cut_total.")
 	samplesCutDesc = newDesc("correlator_samples_cut_total",
 		"Samples, of those with a stack, whose stack was unwound and lacks callers: its last frame says so, and its id "+
 			"is not that of the whole stack.")

@@ -23,10 +23,10 @@ type Counters struct {
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed
 
 	Cut           atomic.Uint64 // samples handed over whose stack lacks callers
+	Unnamed       atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
 	AttributesCut atomic.Uint64 // samples of whose attributes some were not read: see bpf.Remarks
 	UnknownKeys   atomic.Uint64 // samples with attributes outside the key map: the same
 	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.Remarks
-	Unnamed       atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
 
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed

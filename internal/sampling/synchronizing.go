@@ -96,10 +96,11 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 		return
 	}
 	w := &p.unwound
-	w.at, w.failure, w.least = now, err, max(minResync, 10*now.Sub(began))
+	w.at, w.failure = now, err
+	w.took(now.Sub(began))
 	switch {
 	case err == nil:
-		w.synchronized(now.Sub(began))
+		w.pause = max(w.pause, w.least)
 	case errors.Is(err, errReset):
 		w.failure, u.due[p] = nil, now
 	case errors.Is(err, errHeldBack):
@@ -117,14 +118,15 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 }
 
-// synchronized sets the pause after a program was synchronized, which took a time.
-func (w *unwound) synchronized(took time.Duration) {
-	if !w.known {
-		// Most of it was for reading files, which stay known. What a JVM maps while it starts is not to wait
-		// ten times as long, nor because its JVM was not ready before.
-		w.known, w.least, w.pause = true, max(minResync, took), 0
+// took sets the least pause after a program was synchronized, or that was tried, in a time. The first time that
+// it succeeds is mostly for reading files, which the worker knows then: what a JVM maps while it starts is not to
+// wait ten times as long, nor as long as one that was not ready.
+func (w *unwound) took(d time.Duration) {
+	if w.failure != nil || w.known {
+		w.least = max(minResync, 10*d)
+		return
 	}
-	w.pause = max(w.pause, w.least)
+	w.known, w.least, w.pause = true, max(minResync, d), 0
 }
 
 // enter has a program's samples go to the engine's chain, unless that was reset since synchronizing it
@@ -200,6 +202,7 @@ func (u *unwinding) reset() {
 	defer u.mu.Unlock()
 	u.gone = nil
 	for p := range u.programs {
+		p.unwound.known = false // the next worker reads all files again
 		if p.unwound.on {
 			p.unwound.on, p.unwound.failure = false, nil
 			u.due[p] = now

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// A program whose mappings have changed, or whose stacks end early, is synchronized again after
-	// minResync, or ten times what that took last, once the first time; after twice as long each time
-	// until maxResync while only stacks that end early ask for it. One that could not be synchronized
-	// is tried again likewise.
+	// A program whose mappings have changed, or whose stacks end early, is synchronized again after ten
+	// times what that took last (as long as it took, when that was the first time of a worker), minResync
+	// at least; after twice as long each time until maxResync while only stacks that end early ask for
+	// it. One that could not be synchronized is tried again likewise.
 	minResync = 100 * time.Millisecond
 	maxResync = time.Minute
 
@@ -82,8 +82,8 @@ type goneTarget struct {
 type unwound struct {
 	target  unwind.Target
 	on      bool          // its samples go to the engine's chain
-	known   bool          // it was synchronized
-	least   time.Duration // of pause: ten times what synchronizing it took, once that was the first time
+	known   bool          // it was synchronized by this worker
+	least   time.Duration // the shortest pause, by what synchronizing it took
 	pause   time.Duration // between the last time that it was synchronized and the next
 	at      time.Time     // when it was last
 	failure error         // of that

@@ -111,25 +111,47 @@ func TestChainFails(t *testing.T) {
 	}
 }
 
-// The files of a program, read when it is synchronized the first time, do not have it wait ten times as long for
-// what it maps next, and not for its JVM that was not ready before; later times do.
-func TestPauseAfterFirst(t *testing.T) {
-	w := unwound{least: 50 * time.Second, pause: 20 * time.Second}
-	for i, c := range []struct{ took, least, pause time.Duration }{
-		{5 * time.Second, 5 * time.Second, 5 * time.Second},
-		{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second},
-		{time.Second, 10 * time.Second, 10 * time.Second},
+// The pause after a program was synchronized is as long as that took when files were read for it, which is the first
+// time of each worker, and ten times as long later, and after failures.
+func TestPause(t *testing.T) {
+	u := &unwinding{
+		programs: make(map[*program]struct{}), due: make(map[*program]time.Time), time: newEngineTime(),
+		need: func() {}, wake: make(chan struct{}, 1), log: zaptest.NewLogger(t),
+	}
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		testenv.NeedRoot(t)
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	u.sampler = sampler
+	p := new(program)
+	u.add(p)
+	w := &p.unwound
+	w.pause = 20 * time.Second // it was not ready
+	for i, c := range []struct {
+		took    time.Duration
+		failure error
+		least   time.Duration
+	}{
+		{time.Second, unwind.ErrNotReady, 10 * time.Second},
+		{5 * time.Second, nil, 5 * time.Second},
+		{50 * time.Millisecond, nil, 500 * time.Millisecond},
+		{time.Millisecond, nil, minResync},
+		{time.Second, unwind.ErrNotReady, 10 * time.Second},
+		{time.Second, nil, 10 * time.Second},
 	} {
-		if i > 0 {
-			w.least = max(minResync, 10*c.took)
+		w.failure = c.failure
+		if w.took(c.took); w.least != c.least {
+			t.Errorf("time %d: %v, want %v", i, w.least, c.least)
 		}
-		if w.synchronized(c.took); w.least != c.least || w.pause != c.pause {
-			t.Errorf("time %d: %+v, want %+v", i, w, c)
+		if i == 1 && w.pause != 0 {
+			t.Errorf("what it waited before it was ready is added: %v", w.pause)
 		}
 	}
-	var quick unwound
-	if quick.synchronized(time.Millisecond); quick.pause != minResync {
-		t.Errorf("%+v", quick)
+	u.reset()
+	if w.took(5 * time.Second); w.least != 5*time.Second {
+		t.Errorf("with the next worker: %v", w.least)
 	}
 }
 

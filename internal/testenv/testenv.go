@@ -5,6 +5,7 @@
 package testenv
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,19 @@ func Missing(t testing.TB, reason string) {
 		t.Fatalf("%s (a skip is a failure with %s=1)", reason, strictVariable)
 	}
 	t.Skip(reason)
+}
+
+// NeedHugePages ends the test unless processes may have transparent huge pages, as far as the kernel says it of
+// this one.
+func NeedHugePages(t testing.TB) {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(status, []byte("\nTHP_enabled:\t1\n")) {
+		Missing(t, "needs CONFIG_TRANSPARENT_HUGEPAGE, and huge pages that are not disabled (prctl, PR_SET_THP_DISABLE)")
+	}
 }
 
 // NeedRoot ends the test unless it runs as root.

@@ -65,12 +65,10 @@ func confine(kind Kind, procRoot string) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	// A worker has a deadline, and needs no huge pages. Where the kernel gives them to every process
-	// (transparent_hugepage/enabled is "always"), threads wait for the worker's memory while it makes
-	// or copies one, which takes seconds where CPUs are scarce.
-	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("disabling huge pages: %w", err)
-	}
+	// A worker has a deadline, and needs no huge pages. Where all processes get them, khugepaged, which
+	// has the lowest priority, makes them later, too. While it copies pages, it locks the worker's memory
+	// map, on which every page fault waits then: for seconds where CPUs are scarce. The kernel may refuse.
+	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 	// Where memory is short, the kernel is to kill workers before the agent. It may refuse to be
 	// told.
 	_ = os.WriteFile(filepath.Join(procRoot, "self/oom_score_adj"), []byte("1000"), 0)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -21,6 +22,7 @@ const (
 type Wait struct {
 	process  *Process
 	timeout  time.Duration
+	began    time.Time
 	deadline time.Time
 	maxCPU   time.Duration // of the worker's, at the end of the request
 	patience int           // times that it was prolonged
@@ -28,7 +30,8 @@ type Wait struct {
 
 // Wait begins a request.
 func (p *Process) Wait(timeout time.Duration) *Wait {
-	return &Wait{process: p, timeout: timeout, deadline: time.Now().Add(timeout), maxCPU: p.cpuTime() + timeout}
+	now := time.Now()
+	return &Wait{process: p, timeout: timeout, began: now, deadline: now.Add(timeout), maxCPU: p.cpuTime() + timeout}
 }
 
 // Prolong adds time in which the worker waited for the caller.
@@ -44,6 +47,10 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 	}
 	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
 		message, fd, err = w.process.Receive(time.Now().Add(lastChance))
+	}
+	if errors.Is(err, ErrTimeout) {
+		used := w.process.cpuTime() - w.maxCPU + w.timeout
+		err = fmt.Errorf("%w: %v of CPU time in %v", err, used.Round(time.Millisecond), time.Since(w.began).Round(time.Millisecond))
 	}
 	return message, fd, err
 }

@@ -165,7 +165,7 @@ func TestConfined(t *testing.T) {
 	status := p.ask(t, "status")
 	const capabilities = 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_SETUID
 	for _, want := range []string{
-		fmt.Sprintf("CapPrm:\t%016x", capabilities), fmt.Sprintf("CapEff:\t%016x", capabilities), "NoNewPrivs:\t1", "THP_enabled:\t0",
+		fmt.Sprintf("CapPrm:\t%016x", capabilities), fmt.Sprintf("CapEff:\t%016x", capabilities), "NoNewPrivs:\t1",
 	} {
 		if !strings.Contains(status, want) {
 			t.Errorf("no %q in\n%s", want, status)
@@ -373,6 +373,14 @@ func TestPoolReplaces(t *testing.T) {
 	}
 	if err := pool.Call(owner, deadline, []byte("x"), func([]byte, int) error { return io.EOF }); err != io.EOF {
 		t.Errorf("an error of the caller: %v", err)
+	}
+}
+
+// A worker gets no huge pages.
+func TestNoHugePages(t *testing.T) {
+	testenv.NeedHugePages(t)
+	if status := start(t).ask(t, "status"); !strings.Contains(status, "\nTHP_enabled:\t0\n") {
+		t.Error(status)
 	}
 }
 
