@@ -114,17 +114,16 @@ func TestChainFails(t *testing.T) {
 // The pause after a program was synchronized is as long as that took when files were read for it, which is the first
 // time of each worker, and ten times as long later, and after failures.
 func TestPause(t *testing.T) {
-	u := &unwinding{
-		programs: make(map[*program]struct{}), due: make(map[*program]time.Time), time: newEngineTime(),
-		need: func() {}, wake: make(chan struct{}, 1), log: zaptest.NewLogger(t),
-	}
+	testenv.NeedRoot(t)
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
 	if err != nil {
-		testenv.NeedRoot(t)
 		t.Fatal(err)
 	}
 	defer sampler.Close()
-	u.sampler = sampler
+	u := &unwinding{
+		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
+		due: make(map[*program]time.Time), time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
+	}
 	p := new(program)
 	u.add(p)
 	w := &p.unwound
