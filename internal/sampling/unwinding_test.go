@@ -111,19 +111,25 @@ func TestChainFails(t *testing.T) {
 	}
 }
 
-// The pause after a program was synchronized is as long as that took when files were read for it, which is the first
-// time of each worker, and ten times as long later, and after failures.
-func TestPause(t *testing.T) {
+// withoutEngine returns an unwinding with a sampler, for which nothing is loaded and nothing runs.
+func withoutEngine(t *testing.T) *unwinding {
+	t.Helper()
 	testenv.NeedRoot(t)
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sampler.Close()
-	u := &unwinding{
+	t.Cleanup(func() { sampler.Close() })
+	return &unwinding{
 		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
 		due: make(map[*program]time.Time), time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
 	}
+}
+
+// The pause after a program was synchronized is as long as that took when files were read for it, which is the first
+// time of each worker, and ten times as long later, and after failures.
+func TestPause(t *testing.T) {
+	u := withoutEngine(t)
 	p := new(program)
 	u.add(p)
 	w := &p.unwound
@@ -157,16 +163,7 @@ func TestPause(t *testing.T) {
 // The stacks of a user who has had the engine serve nobody else for too long are walked by frame pointers, until
 // the user may use the engine again; those of others are not.
 func TestHeldBackLeaves(t *testing.T) {
-	testenv.NeedRoot(t)
-	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sampler.Close()
-	u := &unwinding{
-		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
-		due: make(map[*program]time.Time), time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
-	}
+	u := withoutEngine(t)
 	slow, other := new(program), new(program)
 	slow.unwound.target.User, other.unwound.target.User = "slow", "other"
 	for _, p := range []*program{slow, other} {
