@@ -15,8 +15,9 @@ import (
 	"correlator/internal/testenv"
 )
 
-// deadline is how long anything may take that happens at once on an idle machine.
-const deadline = 60 * time.Second
+// deadline is how long anything may take that happens at once on an idle machine. On emulated CPUs, the
+// unwinding engine has taken 30 s to load, and then a second JVM beside the first more than 30 s.
+const deadline = 4 * time.Minute
 
 // running is a Recorder that runs in the test.
 type running struct {

@@ -162,12 +162,12 @@ func TestUnwoundJVM(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.jdk, " ", c.work, c.flags), func(t *testing.T) {
 			p := startWorking(t, c.jdk, "work", c.work, c.flags...)
-			options := Options{PID: p.PID}
+			options, enough := Options{PID: p.PID}, uint64(400)
 			if testing.Short() {
-				options.SamplesPerSecond = 19 // emulated CPUs name 40 stacks in a second
+				options.SamplesPerSecond, enough = 7, 200 // emulated CPUs name 20 to 40 stacks in a second
 			}
 			r := unwound(t, options, 1)
-			r.more(400)
+			r.more(enough)
 			threads := p.Threads()
 			recording := r.end()
 			all, whole := verifyContexts(t, recording, recording.Samples, p.Quit(), threads)
