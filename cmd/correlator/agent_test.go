@@ -87,6 +87,9 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 			a.command.Process.Kill()
 			a.command.Wait()
 		}
+		if text, err := os.ReadFile(a.log); t.Failed() && err == nil {
+			fmt.Fprintf(os.Stderr, "the agent logged\n%s", text) // the last line of the test's says why it failed
+		}
 	})
 	return a
 }

@@ -130,7 +130,10 @@ func (r *result) failed() bool {
 }
 
 // logged is a line that a test logs: its file, its line, and the text.
-var logged = regexp.MustCompile(`^\s+\w+\.go:\d+: (.*)`)
+var logged = regexp.MustCompile(`^\s+(\w+\.go):\d+: (.*)`)
+
+// programLog is where what the tested program logs comes from, by package zaptest.
+const programLog = "logger.go"
 
 // parseTests reads what a test binary prints with -test.v=test2json.
 func parseTests(output *bytes.Buffer) (tests []test, err error) {
@@ -161,8 +164,8 @@ func parseTests(output *bytes.Buffer) (tests []test, err error) {
 		case "pass", "skip", "fail":
 			t.Outcome = e.Action
 		case "output":
-			if match := logged.FindStringSubmatch(e.Output); match != nil {
-				t.Output = match[1]
+			if match := logged.FindStringSubmatch(e.Output); match != nil && match[1] != programLog {
+				t.Output = match[2]
 			}
 		}
 	}

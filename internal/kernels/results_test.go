@@ -109,7 +109,7 @@ const printed = "\x16=== RUN   TestPass\n\x16--- PASS: TestPass (0.00s)\n" +
 	"\x16=== RUN   TestParts/one\n    a_test.go:1: seen\n\x16--- PASS: TestParts/one (0.00s)\n" +
 	"\x16=== RUN   TestParts/two\n    a_test.go:2: needs a|b\n\x16--- SKIP: TestParts/two (0.00s)\n" +
 	"\x16--- PASS: TestParts (0.00s)\n" +
-	"\x16=== RUN   TestFail\n    a_test.go:3: first\n    a_test.go:4: wrong\n\x16--- FAIL: TestFail (0.00s)\n" +
+	"\x16=== RUN   TestFail\n    a_test.go:3: first\n    a_test.go:4: wrong\n    logger.go:146: WARN of the program\n\x16--- FAIL: TestFail (0.00s)\n" +
 	"\x16=== RUN   TestHung\npanic: test timed out after 1s\n"
 
 func TestParseTests(t *testing.T) {

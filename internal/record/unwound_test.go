@@ -53,7 +53,8 @@ func unwound(t *testing.T, options Options, processes int) *running {
 	t.Cleanup(func() {
 		if !waited {
 			status := r.sampling.Unwinding()
-			t.Logf("unwinding: %+v, engine: %+v, counted: %+v", status, status.Engine, &r.counters.Sampling.Unwinding)
+			fmt.Fprintf(os.Stderr, "unwinding: %+v, engine: %+v, counted: %+v\n", status, status.Engine,
+				&r.counters.Sampling.Unwinding) // the last line of the test's says why it failed
 		}
 	})
 	r.poll("unwound stacks", func(Progress) bool {
