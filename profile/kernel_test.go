@@ -232,12 +232,20 @@ func TestLiveKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addrs := symbols(t, "_text", "schedule", "do_exit", "vfs_read")
+	addrs := symbols(t, "_text", "_stext", "schedule", "do_exit", "vfs_read")
+	start, listed := addrs["_text"]
+	if !listed { // on arm64, Linux 6.1 lists nothing of the boot code before _stext
+		start = addrs["_stext"]
+		addrs["_text"] = start
+	}
+	if len(addrs) != 5 {
+		t.Fatalf("found %v", addrs)
+	}
 	stack := []uint64{addrs["schedule"], addrs["do_exit"] + 1, addrs["vfs_read"] + 1}
 	frames := k.AppendFrames(nil, stack)
 	for i, name := range []string{"schedule", "do_exit", "vfs_read"} {
 		f := frames[i]
-		if f.File == nil || f.Address != addrs[name]-addrs["_text"] || f.Kind() != KernelFrame ||
+		if f.File == nil || f.Address != addrs[name]-start || f.Kind() != KernelFrame ||
 			f.FileID() != kernelFileID(f.File.BuildID) {
 			t.Errorf("%s: %+v of %+v", name, f, f.File)
 		}
@@ -255,7 +263,7 @@ func TestLiveKernel(t *testing.T) {
 	}
 }
 
-// symbols returns addresses of kernel functions.
+// symbols returns the addresses of those kernel symbols that there are.
 func symbols(t *testing.T, names ...string) map[string]uint64 {
 	t.Helper()
 	f, err := os.Open("/proc/kallsyms")
@@ -268,9 +276,6 @@ func symbols(t *testing.T, names ...string) map[string]uint64 {
 		if words := strings.Fields(lines.Text()); len(words) == 3 && slices.Contains(names, words[2]) {
 			found[words[2]] = parseHex(t, words[0])
 		}
-	}
-	if len(found) != len(names) {
-		t.Fatalf("found %v of %v", found, names)
 	}
 	return found
 }

@@ -49,8 +49,8 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 		message, fd, err = w.process.Receive(time.Now().Add(lastChance))
 	}
 	if errors.Is(err, ErrTimeout) {
-		used := w.process.cpuTime() - w.maxCPU + w.timeout
-		err = fmt.Errorf("%w: %v of CPU time in %v", err, used.Round(time.Millisecond), time.Since(w.began).Round(time.Millisecond))
+		cpu, took := w.process.cpuTime()-w.maxCPU+w.timeout, time.Since(w.began)
+		err = fmt.Errorf("%w: %v of CPU time in %v", err, cpu.Round(time.Millisecond), took.Round(time.Millisecond))
 	}
 	return message, fd, err
 }
