@@ -35,7 +35,7 @@ type options struct {
 	cache    string // what is made of downloaded packages, for all checkouts
 	dir      string // all else that is made
 	suites   []suite
-	keep     bool // the results, for the page: all steps of the list were run
+	update   bool // the results that are kept, and the page
 }
 
 func main() {
@@ -45,19 +45,22 @@ func main() {
 	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
-	update := flag.Bool("update", false, "write what each kernel did last, with the whole list, to "+page)
+	update := flag.Bool("update", false, "keep the results in "+resultsDir+", and write what all kernels did last to "+page)
 	flag.Parse()
 	selected, err := selectKernels(flag.Args())
 	if err == nil && *run != "" && *packages == "" {
 		err = errors.New("-run needs -packages")
 	}
+	if err == nil && *update && (*packages != "" || *quick) {
+		err = errors.New("-update needs the whole list of steps")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(2)
 	}
-	o := options{suites: selectSuites(*quick, *packages, *run), keep: *packages == "" && !*quick}
+	o := options{suites: selectSuites(*quick, *packages, *run), update: *update}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	failed, err := o.runAll(interrupted, selected, *update)
+	failed, err := o.runAll(interrupted, selected)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
@@ -67,7 +70,7 @@ func main() {
 	}
 }
 
-func (o *options) runAll(interrupted context.Context, selected []kernel, update bool) (failed bool, err error) {
+func (o *options) runAll(interrupted context.Context, selected []kernel) (failed bool, err error) {
 	if o.checkout, err = os.Getwd(); err != nil {
 		return false, err
 	}
@@ -77,8 +80,8 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 	}
 	o.cache = filepath.Join(cache, "correlator", "kernels")
 	o.dir = filepath.Join(o.checkout, "testdata", "out", "kernels")
-	results := filepath.Join(o.dir, "results")
-	for _, dir := range []string{o.cache, results} {
+	results := filepath.Join(o.checkout, resultsDir)
+	for _, dir := range []string{o.cache, o.dir, results} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return false, err
 		}
@@ -88,12 +91,12 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 		return false, err
 	}
 	defer unlock()
+	commit, err := output(o.checkout, "git", "describe", "--always", "--dirty") // before results are kept in it
+	if err != nil {
+		return false, err
+	}
 	var all []result
 	for _, k := range selected {
-		commit, err := output(o.checkout, "git", "describe", "--always", "--dirty")
-		if err != nil {
-			return false, err
-		}
 		r := result{ID: k.id, Commit: strings.TrimSpace(commit)}
 		if err := o.runKernel(interrupted, k, &r); err != nil {
 			r.Error = err.Error()
@@ -102,7 +105,7 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 		if interrupted.Err() != nil {
 			return false, context.Cause(interrupted)
 		}
-		if o.keep && r.Release != "" {
+		if o.update && r.Release != "" {
 			if err := r.save(results); err != nil {
 				return false, err
 			}
@@ -111,7 +114,7 @@ func (o *options) runAll(interrupted context.Context, selected []kernel, update 
 		all = append(all, r)
 	}
 	fmt.Print(table(all))
-	if update {
+	if o.update {
 		if all, err = loadResults(results); err != nil {
 			return failed, err
 		}

@@ -12,28 +12,54 @@ import (
 	"strings"
 )
 
-// A result is what one kernel did.
+// A result is what one kernel did. Those of whole lists are files of resultsDir, in JSON.
 type result struct {
 	ID      string
 	Commit  string // of the checkout, as git describe prints it
 	Release string // as uname -r prints it; empty: not booted
 	Steps   []stepResult
-	Kernel  []string // warnings and errors in the kernel's log
-	Error   string   // why the guest was not done
+	Kernel  []string `json:",omitempty"` // warnings and errors in the kernel's log
+	Error   string   `json:",omitempty"` // why the guest was not done
 }
 
 // stepResult is the result of the tests of one package.
 type stepResult struct {
 	Name  string
-	Error string // as of ending
-	Tests []test
+	Error string         `json:",omitempty"` // as of ending
+	Count map[string]int // of tests, by outcome
+	Tests []test         `json:",omitempty"` // those that did not pass, by the names that the table has
 }
 
 // A test is one without subtests, or a subtest.
 type test struct {
 	Name    string
 	Outcome string // pass, skip, fail, or empty: it did not end
-	Output  string // the last line that it logged, unless it passed
+	Output  string `json:",omitempty"` // the last line that it logged, unless it passed
+}
+
+// newStepResult returns the result of a step in which tests were run.
+func newStepResult(name, failure string, tests []test) stepResult {
+	s := stepResult{Name: name, Error: failure, Count: make(map[string]int)}
+	for _, t := range tests {
+		of, _, isSubtest := strings.Cut(t.Name, "/")
+		if isSubtest {
+			t.Name = of
+			if slices.ContainsFunc(tests, func(other test) bool {
+				return other.Outcome == "pass" && strings.HasPrefix(other.Name, of+"/")
+			}) {
+				t.Name += " in part"
+			}
+		}
+		s.add(t)
+	}
+	return s
+}
+
+func (s *stepResult) add(t test) {
+	s.Count[t.Outcome]++
+	if t.Outcome != "pass" && !slices.Contains(s.Tests, t) {
+		s.Tests = append(s.Tests, t)
+	}
 }
 
 // handle adds what an event says. Output is collected by step until the step ends.
@@ -44,14 +70,14 @@ func (r *result) handle(e event, outputs map[string]*bytes.Buffer) error {
 	case e.Kernel != "":
 		r.Kernel = append(r.Kernel, e.Kernel)
 	case e.Ended != nil:
-		s := stepResult{Name: e.Step, Error: e.Ended.Error}
+		var tests []test
 		if output := outputs[e.Step]; output != nil {
 			var err error
-			if s.Tests, err = parseTests(output); err != nil {
+			if tests, err = parseTests(output); err != nil {
 				return err
 			}
 		}
-		r.Steps = append(r.Steps, s)
+		r.Steps = append(r.Steps, newStepResult(e.Step, e.Ended.Error, tests))
 	case e.Step != "":
 		if outputs[e.Step] == nil {
 			outputs[e.Step] = new(bytes.Buffer)
@@ -74,7 +100,7 @@ func (r *result) leaveOut(suites []suite) {
 				continue
 			}
 			t.Outcome, t.Output = "skip", "left out, emulated CPUs are slow: "+t.Output
-			r.Steps[i].Tests = append(r.Steps[i].Tests, t)
+			r.Steps[i].add(t)
 		}
 	}
 }
@@ -91,7 +117,7 @@ func (r *result) judge(p plan) {
 	for _, planned := range p.Steps {
 		i := slices.IndexFunc(r.Steps, func(s stepResult) bool { return s.Name == planned.Name })
 		if i < 0 {
-			r.Steps = append(r.Steps, stepResult{Name: planned.Name, Error: "did not end"})
+			r.Steps = append(r.Steps, newStepResult(planned.Name, "did not end", nil))
 			continue
 		}
 		if s := &r.Steps[i]; s.Error == "" {
@@ -107,18 +133,15 @@ var trouble = regexp.MustCompile(`^(WARNING|BUG|KASAN|UBSAN|INFO: (task|rcu)|rcu
 
 // hidden returns why a step is no success although its tests did not fail; empty: it is one.
 func (s *stepResult) hidden(kernel string) string {
-	passed := 0
 	for _, t := range s.Tests {
 		switch {
-		case t.Outcome == "pass":
-			passed++
 		case t.Outcome == "skip" && !mayBeSkipped(kernel, t.Output):
 			return fmt.Sprintf("%s must not be skipped", t.Name)
 		case t.Outcome == "":
 			return t.Name + " did not end"
 		}
 	}
-	if passed == 0 {
+	if s.Count["pass"] == 0 {
 		return "no test has passed"
 	}
 	return ""
@@ -184,13 +207,16 @@ func parseTests(output *bytes.Buffer) (tests []test, err error) {
 	return tests, nil
 }
 
+// resultsDir has what each kernel did when it last ran the whole list: what the page shows.
+const resultsDir = "internal/kernels/results"
+
 // save keeps a result for the page.
 func (r *result) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, r.ID+".json"), text, 0o644)
+	return os.WriteFile(filepath.Join(dir, r.ID+".json"), append(text, '\n'), 0o644)
 }
 
 // loadResults returns the kept results of kernels, in the order of the list.

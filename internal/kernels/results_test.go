@@ -109,7 +109,8 @@ const printed = "\x16=== RUN   TestPass\n\x16--- PASS: TestPass (0.00s)\n" +
 	"\x16=== RUN   TestParts/one\n    a_test.go:1: seen\n\x16--- PASS: TestParts/one (0.00s)\n" +
 	"\x16=== RUN   TestParts/two\n    a_test.go:2: needs a|b\n\x16--- SKIP: TestParts/two (0.00s)\n" +
 	"\x16--- PASS: TestParts (0.00s)\n" +
-	"\x16=== RUN   TestFail\n    a_test.go:3: first\n    a_test.go:4: wrong\n    logger.go:146: WARN of the program\n\x16--- FAIL: TestFail (0.00s)\n" +
+	"\x16=== RUN   TestFail\n    a_test.go:3: first\n    a_test.go:4: wrong\n" +
+	"    logger.go:146: WARN of the program\n\x16--- FAIL: TestFail (0.00s)\n" +
 	"\x16=== RUN   TestHung\npanic: test timed out after 1s\n"
 
 func TestParseTests(t *testing.T) {
@@ -189,17 +190,15 @@ func TestJudge(t *testing.T) {
 		want   string // part of the table
 	}{
 		"nothing wrong":       {func(*result) {}, ""},
-		"skipped as expected": {func(r *result) { r.Steps[0].Tests = append(r.Steps[0].Tests, skipped("needs PROCMAP_QUERY")) }, ""},
-		"skipped": {func(r *result) { r.Steps[0].Tests = append(r.Steps[0].Tests, skipped("needs CAP_BPF")) },
+		"skipped as expected": {func(r *result) { r.Steps[0].add(skipped("needs PROCMAP_QUERY")) }, ""},
+		"skipped": {func(r *result) { r.Steps[0].add(skipped("needs CAP_BPF")) },
 			"1 passed, 1 skipped, TestTwo must not be skipped"},
-		"nothing has run": {func(r *result) { r.Steps[0].Tests = nil }, "0 passed, no test has passed"},
+		"nothing has run": {func(r *result) { r.Steps[0].Count = nil }, "0 passed, no test has passed"},
 		"did not end":     {func(r *result) { r.Steps = nil }, "0 passed, did not end"},
-		"a test did not end": {func(r *result) { r.Steps[0].Tests = append(r.Steps[0].Tests, test{Name: "TestTwo"}) },
+		"a test did not end": {func(r *result) { r.Steps[0].add(test{Name: "TestTwo"}) },
 			"1 passed, 1 did not end"},
 		"a program that the guest should have": {
-			func(r *result) {
-				r.Steps[0].Tests = append(r.Steps[0].Tests, skipped("needs the program setpriv in PATH"))
-			},
+			func(r *result) { r.Steps[0].add(skipped("needs the program setpriv in PATH")) },
 			"TestTwo must not be skipped"},
 		"another kernel": {func(r *result) { r.Release = "5.100.1" }, `amd64-5.10 failed: the kernel is "5.100.1"`},
 		"not done":       {func(r *result) { r.Error = "the guest ended early" }, "failed: the guest ended"},
@@ -207,12 +206,34 @@ func TestJudge(t *testing.T) {
 		"lost messages":  {func(r *result) { r.Kernel = []string{messagesLost + ": 5 to 6"} }, "log has: messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{{Name: "bpf", Tests: []test{passed}}}}
+			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{newStepResult("bpf", "", []test{passed})}}
 			c.change(&r)
 			r.judge(plan{Steps: []step{{Name: "bpf"}}})
 			if got := table([]result{r}); r.failed() != (c.want != "") || !strings.Contains(got, c.want) {
 				t.Errorf("failed: %v, want %q in\n%s", r.failed(), c.want, got)
 			}
 		})
+	}
+}
+
+// The table of the page is that of the results beside this program, which it is made of.
+func TestPage(t *testing.T) {
+	results, err := loadResults("results")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join("../..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(copied, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := updatePage(copied, table(results)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(copied); err != nil || !bytes.Equal(again, text) {
+		t.Errorf("%v; %s does not show internal/kernels/results", err, page)
 	}
 }

@@ -74,19 +74,15 @@ func (r *result) cell(name string) string {
 		return "not run"
 	}
 	s := r.Steps[i]
-	count := make(map[string]int)
-	for _, t := range s.Tests {
-		count[t.Outcome]++
-	}
-	cell := fmt.Sprintf("%d passed", count["pass"])
+	cell := fmt.Sprintf("%d passed", s.Count["pass"])
 	for _, c := range []struct{ outcome, name string }{
 		{"skip", "skipped"}, {"fail", "failed"}, {"", "did not end"},
 	} {
-		if n := count[c.outcome]; n > 0 {
+		if n := s.Count[c.outcome]; n > 0 {
 			cell += fmt.Sprintf(", %d %s", n, c.name)
 		}
 	}
-	if s.Error != "" && count["fail"]+count[""] == 0 {
+	if s.Error != "" && s.Count["fail"]+s.Count[""] == 0 {
 		cell += ", " + s.Error
 	}
 	return cell
@@ -117,23 +113,11 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 					i = len(lines)
 					lines = append(lines, &notPassedLine{reason: reason})
 				}
-				lines[i].add("`"+s.Name+"`: "+s.named(t), r.ID)
+				lines[i].add("`"+s.Name+"`: "+t.Name, r.ID)
 			}
 		}
 	}
 	return lines
-}
-
-// named returns the name of a test, or of the one whose subtest it is, some of which may have
-// passed.
-func (s *stepResult) named(t test) string {
-	name, _, isSubtest := strings.Cut(t.Name, "/")
-	if isSubtest && slices.ContainsFunc(s.Tests, func(other test) bool {
-		return other.Outcome == "pass" && strings.HasPrefix(other.Name, name+"/")
-	}) {
-		return name + " in part"
-	}
-	return name
 }
 
 func (l *notPassedLine) add(name, kernel string) {
