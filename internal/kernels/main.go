@@ -86,18 +86,22 @@ func (o *options) runAll(interrupted context.Context, selected []kernel) (failed
 			return false, err
 		}
 	}
-	unlock, err := lock(filepath.Join(o.dir, "lock")) // images have the same names in every run
+	// Images have the same names in every run.
+	unlock, err := lock(filepath.Join(o.dir, "lock"), unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("another run uses %s: %w", o.dir, err)
+	}
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	commit, err := output(o.checkout, "git", "describe", "--always", "--dirty") // before results are kept in it
-	if err != nil {
-		return false, err
-	}
 	var all []result
 	for _, k := range selected {
-		r := result{ID: k.id, Commit: strings.TrimSpace(commit)}
+		commit, err := commitOf(o.checkout)
+		if err != nil {
+			return false, err
+		}
+		r := result{ID: k.id, Commit: commit}
 		if err := o.runKernel(interrupted, k, &r); err != nil {
 			r.Error = err.Error()
 			fmt.Fprintf(os.Stderr, "%-11s %v\n", k.id, err)
@@ -106,7 +110,7 @@ func (o *options) runAll(interrupted context.Context, selected []kernel) (failed
 			return false, context.Cause(interrupted)
 		}
 		if o.update && r.Release != "" {
-			if err := r.save(results); err != nil {
+			if err := r.keep(results, page); err != nil {
 				return false, err
 			}
 		}
@@ -114,13 +118,24 @@ func (o *options) runAll(interrupted context.Context, selected []kernel) (failed
 		all = append(all, r)
 	}
 	fmt.Print(table(all))
-	if o.update {
-		if all, err = loadResults(results); err != nil {
-			return failed, err
-		}
-		err = updatePage(page, table(all))
+	return failed, nil
+}
+
+// commitOf returns the commit of a checkout, marked if another file is changed than those that keep results.
+func commitOf(checkout string) (string, error) {
+	commit, err := output(checkout, "git", "describe", "--always")
+	if err != nil {
+		return "", err
 	}
-	return failed, err
+	changed, err := output(checkout, "git", "status", "--porcelain", "--untracked-files=no", "--", ".",
+		":!"+resultsDir, ":!"+page)
+	if err != nil {
+		return "", err
+	}
+	if commit = strings.TrimSpace(commit); changed != "" {
+		commit += "-dirty"
+	}
+	return commit, nil
 }
 
 // runKernel boots a kernel. The error is about what it needs, or that the guest was not done or
@@ -162,7 +177,7 @@ func (o *options) runKernel(interrupted context.Context, k kernel, r *result) er
 // fetch returns the files of a kernel and of the guest's programs. Only one process at a time fills
 // the cache.
 func (o *options) fetch(k kernel) (image, userland string, err error) {
-	unlock, err := lock(filepath.Join(o.cache, "lock"))
+	unlock, err := lock(filepath.Join(o.cache, "lock"), 0)
 	if err != nil {
 		return "", "", err
 	}
@@ -176,13 +191,13 @@ func (o *options) fetch(k kernel) (image, userland string, err error) {
 	return image, userland, nil
 }
 
-// lock waits until no other process has locked a file, and locks it.
-func lock(path string) (unlock func(), err error) {
+// lock locks a file for this process. Without the flag unix.LOCK_NB it waits for another one that has.
+func lock(path string, flags int) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|flags); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}

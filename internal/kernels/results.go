@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,7 +212,18 @@ func parseTests(output *bytes.Buffer) (tests []test, err error) {
 // resultsDir has what each kernel did when it last ran the whole list: what the page shows.
 const resultsDir = "internal/kernels/results"
 
-// save keeps a result for the page.
+// keep keeps a result in a directory, and has the page show it.
+func (r *result) keep(dir, page string) error {
+	if err := r.save(dir); err != nil {
+		return err
+	}
+	results, err := loadResults(dir)
+	if err != nil {
+		return err
+	}
+	return updatePage(page, table(results))
+}
+
 func (r *result) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
@@ -219,10 +232,13 @@ func (r *result) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, r.ID+".json"), append(text, '\n'), 0o644)
 }
 
-// loadResults returns the kept results of kernels, in the order of the list.
+// loadResults returns the results of kernels that are kept, in the order of the list.
 func loadResults(dir string) (results []result, err error) {
 	for _, k := range kernels {
 		text, err := os.ReadFile(filepath.Join(dir, k.id+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -95,12 +95,14 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	if _, sampled := u.programs[p]; !sampled {
 		return
 	}
+	if err == nil && u.resetSince(began) {
+		err = errReset
+	}
 	w := &p.unwound
 	w.at, w.failure = now, err
 	w.took(now.Sub(began))
 	switch {
 	case err == nil:
-		w.pause = max(w.pause, w.least)
 	case errors.Is(err, errReset):
 		w.failure, u.due[p] = nil, now
 	case errors.Is(err, errHeldBack):
@@ -118,15 +120,18 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 }
 
-// took sets the least pause after a program was synchronized, or that was tried, in a time. The first time that
-// it succeeds is mostly for reading files, which the worker knows then: what a JVM maps while it starts is not to
+// took sets the pauses after a program was synchronized, or that was tried, in a time. The first time that it
+// succeeds is mostly for reading files, which the worker knows then: what a JVM maps while it starts is not to
 // wait ten times as long, nor as long as one that was not ready.
 func (w *unwound) took(d time.Duration) {
-	if w.failure != nil || w.known {
-		w.least = max(minResync, 10*d)
+	w.least = max(minResync, 10*d)
+	if w.failure != nil {
 		return
 	}
-	w.known, w.least, w.pause = true, max(minResync, d), 0
+	if !w.known {
+		w.known, w.least, w.pause = true, max(minResync, d), 0
+	}
+	w.pause = max(w.pause, w.least)
 }
 
 // enter has a program's samples go to the engine's chain, unless that was reset since synchronizing it

@@ -135,28 +135,25 @@ func TestPause(t *testing.T) {
 	w := &p.unwound
 	w.pause = 20 * time.Second // it was not ready
 	for i, c := range []struct {
-		took    time.Duration
-		failure error
-		least   time.Duration
+		took         time.Duration
+		failure      error
+		least, pause time.Duration
 	}{
-		{time.Second, unwind.ErrNotReady, 10 * time.Second},
-		{5 * time.Second, nil, 5 * time.Second},
-		{50 * time.Millisecond, nil, 500 * time.Millisecond},
-		{time.Millisecond, nil, minResync},
-		{time.Second, unwind.ErrNotReady, 10 * time.Second},
-		{time.Second, nil, 10 * time.Second},
+		{time.Second, unwind.ErrNotReady, 10 * time.Second, 20 * time.Second},
+		{5 * time.Second, nil, 5 * time.Second, 5 * time.Second},
+		{50 * time.Millisecond, nil, 500 * time.Millisecond, 5 * time.Second},
+		{time.Millisecond, nil, minResync, 5 * time.Second},
+		{time.Second, unwind.ErrNotReady, 10 * time.Second, 5 * time.Second},
+		{2 * time.Second, nil, 20 * time.Second, 20 * time.Second},
 	} {
 		w.failure = c.failure
-		if w.took(c.took); w.least != c.least {
-			t.Errorf("time %d: %v, want %v", i, w.least, c.least)
-		}
-		if i == 1 && w.pause != 0 {
-			t.Errorf("what it waited before it was ready is added: %v", w.pause)
+		if w.took(c.took); w.least != c.least || w.pause != c.pause {
+			t.Errorf("time %d: least %v, pause %v, want %+v", i, w.least, w.pause, c)
 		}
 	}
 	u.reset()
-	if w.took(5 * time.Second); w.least != 5*time.Second {
-		t.Errorf("with the next worker: %v", w.least)
+	if w.took(5 * time.Second); w.least != 5*time.Second || w.pause != 5*time.Second {
+		t.Errorf("with the next worker: least %v, pause %v", w.least, w.pause)
 	}
 }
 
