@@ -118,7 +118,11 @@ func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 			samples += n
 		}
 	}
-	if inWork < samples*9/10 || samples == 0 {
+	least := samples * 9 / 10
+	if testing.Short() { // emulated CPUs spend more of the time on beginning and ending transactions
+		least = samples * 3 / 4
+	}
+	if inWork < least || samples == 0 {
 		r.t.Errorf("of %d samples, %d have a stack of the transaction's work", samples, inWork)
 	}
 }

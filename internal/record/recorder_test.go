@@ -86,7 +86,12 @@ func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint
 			}
 		}
 	}
-	if all := sum(samples, traced); inWork < all*9/10 || all == 0 {
+	all := sum(samples, traced)
+	least := all * 9 / 10
+	if testing.Short() { // emulated CPUs spend more of the time on beginning and ending transactions
+		least = all * 3 / 4
+	}
+	if inWork < least || all == 0 {
 		t.Errorf("of %d samples, %d have a stack of the transaction's work", all, inWork)
 	}
 }
