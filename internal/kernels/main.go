@@ -45,7 +45,7 @@ func main() {
 	quick := flag.Bool("quick", false, "run only the tests that take less than a minute")
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
-	update := flag.Bool("update", false, "keep the results in "+resultsDir+", and write what all kernels did last to "+page)
+	update := flag.Bool("update", false, "keep results in "+resultsDir+", and write what all kernels did last to "+page)
 	flag.Parse()
 	selected, err := selectKernels(flag.Args())
 	if err == nil && *run != "" && *packages == "" {

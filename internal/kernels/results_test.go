@@ -207,7 +207,8 @@ func TestJudge(t *testing.T) {
 		"lost messages":  {func(r *result) { r.Kernel = []string{messagesLost + ": 5 to 6"} }, "log has: messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{newStepResult("bpf", "", []test{passed})}}
+			one := newStepResult("bpf", "", []test{passed})
+			r := result{ID: "amd64-5.10", Release: "5.10.0", Steps: []stepResult{one}}
 			c.change(&r)
 			r.judge(plan{Steps: []step{{Name: "bpf"}}})
 			if got := table([]result{r}); r.failed() != (c.want != "") || !strings.Contains(got, c.want) {
@@ -240,6 +241,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if shown, err := os.ReadFile(path); err != nil || !*update && !bytes.Equal(shown, text) {
-		t.Errorf("%v; %s does not show %s: go test ./internal/kernels -run TestPage -update-page", err, page, resultsDir)
+		t.Errorf("%v; %s does not show %s: go test ./internal/kernels -run TestPage -update-page", err, page,
+			resultsDir)
 	}
 }
