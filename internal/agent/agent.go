@@ -245,6 +245,9 @@ func (a *Agent) shutDown() {
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
+		for _, r := range a.all() {
+			r.abandon()
+		}
 		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))

@@ -84,6 +84,9 @@ func (r *registration) wait(samples []fedSample) {
 	first := len(r.fed.waiting) == 0
 	n := min(len(samples), maxFedWaiting-len(r.fed.waiting))
 	r.fed.waiting = append(r.fed.waiting, samples[:n]...)
+	for i := range samples {
+		r.fed.held.Add(samples[i].count)
+	}
 	r.fed.Unlock()
 	if first && !r.process.Post(r.attribute) {
 		r.refuseAll(r.takeFed(), process.OutcomeBacklog)
@@ -105,9 +108,12 @@ func (r *registration) refuse(outcome process.SampleOutcome, samples uint64) {
 	r.refused.Add(outcome, samples)
 }
 
+// refuseAll is refuse for samples that have waited.
 func (r *registration) refuseAll(samples []fedSample, outcome process.SampleOutcome) {
 	for i := range samples {
-		r.refuse(outcome, samples[i].count)
+		if r.fed.held.End(samples[i].count) {
+			r.refuse(outcome, samples[i].count)
+		}
 	}
 }
 
@@ -121,7 +127,7 @@ func (r *registration) attribute() {
 	samples = slices.DeleteFunc(samples, func(s fedSample) bool {
 		stale := process.TooLate(s.sampledAt)
 		if stale {
-			r.refuse(process.OutcomeStale, s.count)
+			r.refuseAll([]fedSample{s}, process.OutcomeStale)
 		}
 		return stale
 	})
@@ -140,7 +146,10 @@ func (r *registration) attribute() {
 		s, c := &samples[i], &contexts[i]
 		outcome := r.process.Target().Judge(c, s.tid, s.sampledAt, process.Keep{Unsampled: r.agent.config.Unsampled})
 		if outcome != process.OutcomeCorrelated {
-			r.refuse(outcome, s.count)
+			r.refuseAll(samples[i:i+1], outcome)
+			continue
+		}
+		if !r.fed.held.End(s.count) {
 			continue
 		}
 		r.agent.counters.Fed.Add(outcome, s.count)

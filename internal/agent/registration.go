@@ -32,7 +32,8 @@ type registration struct {
 	exported  atomic.Uint64          // samples that are for the exporter alone
 	fed       struct {
 		sync.Mutex
-		waiting []fedSample // if any, attribute is posted
+		waiting []fedSample  // if any, attribute is posted
+		held    process.Held // those that wait, and those that attribute is about
 	}
 
 	account serviceAccount // guarded by the lock of the agent's services
@@ -206,4 +207,11 @@ func (r *registration) Close(shutdown bool) {
 		r.log.Warn("not all samples could be sent", because("samples_dropped_"+messaging.DropClosed.String()),
 			zap.Uint64("samples", lost))
 	}
+}
+
+// abandon counts what is not sent, and what was fed and still has no context, as lost: the goroutine of the
+// process, which may still run, has not called Close in time. It may be called by any goroutine.
+func (r *registration) abandon() {
+	r.agent.counters.Fed.Add(process.OutcomeAbandoned, r.fed.held.Abandon())
+	r.sender.Close()
 }

@@ -165,7 +165,8 @@ func (m *Manager) Run(ctx context.Context) {
 
 // Shutdown ends the goroutines of all processes and waits for them until ctx ends, then closes the
 // Manager. Goroutines that are stuck in a system call then are left behind, and what they use stays
-// open: it returns the pids of their processes, and false. Run must have returned.
+// open: it returns the pids of their processes, and false. Their samples are abandoned, and counted as
+// that. Run must have returned.
 func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 	m.stopServing()
 	ended := make(chan struct{})
@@ -184,6 +185,9 @@ func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	for _, p := range m.processes {
+		p.sampler.Abandon()
+	}
 	return slices.Sorted(maps.Keys(m.processes)), false
 }
 

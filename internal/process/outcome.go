@@ -25,6 +25,7 @@ const (
 	OutcomeNoStack                             // its stack is not available any more
 	OutcomeUntraced                            // its thread worked on no trace, and such samples are wanted
 	OutcomeOTel                                // has a trace in a context of OpenTelemetry's: not for a sender
+	OutcomeAbandoned                           // the goroutine of its process did not end with the agent
 	NumOutcomes
 )
 
@@ -46,6 +47,7 @@ var outcomeNames = [NumOutcomes]string{
 	OutcomeNoStack:        "no_stack",
 	OutcomeUntraced:       "untraced",
 	OutcomeOTel:           "opentelemetry",
+	OutcomeAbandoned:      "abandoned",
 }
 
 // String returns the outcome's label in logs and metrics.

@@ -17,7 +17,7 @@ type Counters struct {
 	// Kernel is the number of samples by their outcome in the kernel, at most a second old.
 	// Correlated, TableFull and Unreadable samples (and Unsampled, NoTrace and NoSlot ones, if
 	// those are kept) are handed over: once Run and the processes have ended, their number is the
-	// sum of Outcomes. Only the samples that a hanging process holds at the end have no outcome.
+	// sum of Outcomes.
 	Kernel   [len(bpf.Counters{})]atomic.Uint64
 	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/process"
 	"correlator/profile"
 )
 
@@ -37,6 +38,7 @@ type inbox struct {
 	active *atomic.Bool  // is set when samples were taken
 	maxAge time.Duration // of samples that are of use; 0: any
 	limit  int           // of pending
+	held   process.Held  // what was added, and has not ended
 
 	mu      sync.Mutex
 	pending []pendingSample
@@ -67,9 +69,13 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	}
 	if first > len(i.pending)/2 {
 		late, i.pending = i.pending[:first], slices.Clone(i.pending[first:])
+		late = slices.DeleteFunc(late, func(p pendingSample) bool { return !i.held.End(p.Samples()) })
 	}
 	n = max(0, min(len(pending), i.limit-len(i.pending)-i.taken))
 	i.pending = append(i.pending, pending[:n]...)
+	for _, p := range pending[:n] {
+		i.held.Add(p.Samples())
+	}
 	i.notify()
 	return n, late
 }

@@ -147,8 +147,19 @@ func (p *ProcessSampler) Close() error {
 	}
 	err := p.Stop()
 	p.sampling.forget(p.inbox)
-	p.sampling.refuseAll(p.inbox.take(), process.OutcomeUnknownProcess)
+	for _, sample := range p.inbox.take() {
+		p.end(&sample, process.OutcomeUnknownProcess)
+	}
 	return err
+}
+
+// Abandon ends all samples that wait, or that Serve is hung up with: whoever calls it does not wait for that.
+// What Serve or Close do with them afterwards has no effect. Samples must not come any more. It may be
+// called by any goroutine.
+func (p *ProcessSampler) Abandon() {
+	if p.sampling != nil {
+		p.sampling.counters.Outcomes.Add(process.OutcomeAbandoned, p.inbox.held.Abandon())
+	}
 }
 
 // IsCurrent reports whether the process still runs the program that is sampled, so far as its
@@ -232,19 +243,29 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 		}
 		if outcome == process.OutcomeCorrelated {
 			var later bool
-			switch outcome, later = p.sampling.report(sample, named); {
+			switch outcome, later = p.sampling.resolve(sample, named); {
 			case later && (p.sampling.isOver(time.Now()) || p.inbox.isLast(sample, time.Now())):
-				p.sampling.reportCut(sample)
+				sample.sample.Stack = p.sampling.cutStack(sample)
 			case later:
 				sample.tried = cmp.Or(sample.tried, began)
 				again = append(again, *sample)
+				continue
 			}
 		}
-		if outcome != process.OutcomeCorrelated {
-			p.sampling.refuseAll(pending[i:i+1], outcome)
-		}
+		p.end(sample, outcome)
 	}
 	p.inbox.giveBack(again)
+}
+
+// end hands on a sample that has waited, or refuses it.
+func (p *ProcessSampler) end(pending *pendingSample, outcome process.SampleOutcome) {
+	switch {
+	case !p.inbox.held.End(pending.Samples()):
+	case outcome == process.OutcomeCorrelated:
+		p.sampling.handOver(pending.program, &pending.sample, time.Now())
+	default:
+		p.sampling.refuseAll([]pendingSample{*pending}, outcome)
+	}
 }
 
 // readContext reads the context of a sample that the kernel could not read.

@@ -188,3 +188,35 @@ func TestProcessSamplerSpan(t *testing.T) {
 		})
 	}
 }
+
+// What the goroutine of a process is at when its samples are abandoned ends as nothing else.
+func TestProcessSamplerAbandon(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := open(t, bpf.SamplerOptions{})
+	r := newReceiver(t, 1<<20)
+	f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool), time.Hour)
+	if err := f.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.poll("samples", func() bool { f.Serve(); samples, _ := r.sum(); return samples > 0 })
+	s.end()
+	f.Serve()
+	s.added(0)
+	before, calls, program := s.counters.Outcomes.Sum(), r.calls, f.program.Load()
+	waiting := func(samples uint64) []pendingSample {
+		return []pendingSample{{program: program, sample: profile.Sample{Count: samples, At: time.Now()}}}
+	}
+	s.enqueue(program, waiting(3), time.Now())
+	taken := f.inbox.take()
+	s.enqueue(program, waiting(5), time.Now())
+	f.Abandon()
+	f.report(taken)
+	f.Serve()
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	abandoned, all := s.outcome(process.OutcomeAbandoned), s.counters.Outcomes.Sum()-before
+	if abandoned != 8 || all != 8 || r.calls != calls {
+		t.Errorf("%d samples abandoned, %d outcomes, want 8 of both; %d handed on", abandoned, all, r.calls-calls)
+	}
+}

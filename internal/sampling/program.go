@@ -138,10 +138,11 @@ func (p *program) probe(now time.Time) bool {
 	return false
 }
 
-// report hands on a sample that waited, after a probe of the process's executable memory if that
-// may explain more of the stack. It blocks like probe. named has what nameUnwound has returned for the
-// sample. When the engine could not be asked yet, later is set.
-func (s *Sampling) report(pending *pendingSample, named namedStacks) (_ process.SampleOutcome, later bool) {
+// resolve names the stack of a sample that waited, after a probe of the process's executable memory if that
+// may explain more of it. It blocks like probe. named has what nameUnwound has returned for the sample.
+// OutcomeCorrelated: the sample has its stack, and may be handed on; unless later is set, since the engine could
+// not be asked yet.
+func (s *Sampling) resolve(pending *pendingSample, named namedStacks) (_ process.SampleOutcome, later bool) {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.probe(now) {
@@ -153,7 +154,7 @@ func (s *Sampling) report(pending *pendingSample, named namedStacks) (_ process.
 		var err error
 		stack, err = s.resolveUnwound(pending, now, named)
 		if errors.Is(err, errLater) {
-			return 0, true
+			return process.OutcomeCorrelated, true
 		} else if err != nil && !isExpected(err) {
 			s.recordError("naming an unwound stack", err)
 		}
@@ -168,7 +169,6 @@ func (s *Sampling) report(pending *pendingSample, named namedStacks) (_ process.
 		return process.OutcomeNoStack, false
 	}
 	pending.sample.Stack = stack
-	s.handOver(p, &pending.sample, now)
 	return process.OutcomeCorrelated, false
 }
 
@@ -204,13 +204,8 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named n
 	return s.stacks.put(name, frames, unwind.Lasting(raw.Words)), nil
 }
 
-// reportCut hands on a sample that has no time left to wait for the name of its stack.
-func (s *Sampling) reportCut(pending *pendingSample) {
-	pending.sample.Stack = s.cutStack(pending)
-	s.handOver(pending.program, &pending.sample, time.Now())
-}
-
-// cutStack returns the stack of a sample that cannot be named any more: what is known without the engine.
+// cutStack returns the stack of a sample that cannot be named any more, or has no time left to wait for that:
+// what is known without the engine.
 func (s *Sampling) cutStack(pending *pendingSample) *profile.Stack {
 	s.counters.Unnamed.Add(pending.Samples())
 	frames := append(s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel), profile.NewCutFrame())

@@ -176,7 +176,7 @@ func TestStackWithoutFrames(t *testing.T) {
 	if !s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)) {
 		t.Error("it is to wait for a probe")
 	}
-	outcome, later := s.report(&nowhere, nil)
+	outcome, later := s.resolve(&nowhere, nil)
 	if later {
 		t.Error("it is to wait again")
 	}

@@ -253,9 +253,11 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 			for i := range pending {
 				outcome := process.OutcomeUnreadable
 				if !pending[i].needsContext {
-					outcome, _ = s.report(&pending[i], named)
+					outcome, _ = s.resolve(&pending[i], named)
 				}
-				if outcome != process.OutcomeCorrelated {
+				if outcome == process.OutcomeCorrelated {
+					s.handOver(pending[i].program, &pending[i].sample, time.Now())
+				} else {
 					s.refuseAll(pending[i:i+1], outcome)
 				}
 			}

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"testing"
+
+	"correlator/bpf"
+	"correlator/internal/demo"
+	"correlator/internal/process"
+	"correlator/internal/testenv"
+)
+
+// An end that waits no longer for the goroutine of a process leaves no sample without an outcome. What that
+// goroutine holds is abandoned, and counted as nothing else when it goes on after all.
+func TestAbandoned(t *testing.T) {
+	// The kernel cannot read the slots, so the goroutine has to; and it finds more than the process reads.
+	p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true})
+	r := run(t, atRate(997))
+	r.sampledReport(p, 1)
+	r.mu.RLock()
+	served := r.registrations[p.PID]
+	r.mu.RUnlock()
+	hangs, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	served.process.Post(func() {
+		close(hangs)
+		<-goOn
+	})
+	<-hangs
+	r.sample(p.PID, p.PID, [16]byte{1})
+	testenv.Poll(t, deadline, "a sample that was fed", func() bool { return r.Counters().FedSamples.Load() == 1 })
+	before := r.kernel(bpf.Unreadable)
+	testenv.Poll(t, deadline, "samples that wait", func() bool { return r.kernel(bpf.Unreadable) > before+10 })
+	r.end()
+	warnings := r.logs.FilterMessage("not all processes were released in time").Len()
+	r.sampledAdded()
+	abandoned := func(o *process.SampleOutcomes) uint64 { return o[process.OutcomeAbandoned].Load() }
+	sampled, fed := abandoned(&r.Counters().Sampling.Outcomes), abandoned(&r.Counters().Fed)
+	if warnings != 1 || sampled == 0 || fed != 1 {
+		t.Errorf("%d warnings; %d samples abandoned, and %d fed ones, want 1", warnings, sampled, fed)
+	}
+	served.process.Post(func() { close(over) }) // before the end of the goroutine, if not at once
+	close(goOn)
+	<-over
+	testenv.Poll(t, deadline, "the end of the process's goroutine", func() bool { return len(r.all()) == 0 })
+	r.sampledAdded()
+	if outcomes := r.Counters().Fed.Sum(); outcomes != 1 {
+		t.Errorf("%d outcomes of one sample that was fed", outcomes)
+	}
+}
