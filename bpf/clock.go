@@ -156,10 +156,12 @@ func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
 	return counts, nil
 }
 
+// remove ends an event. It is closed, which would end it, only once nobody has its descriptor: a child of ours
+// has it from its fork to its exec.
 func (c *clock) remove(cpu int, event *clockEvent) error {
 	c.missed += event.missed
 	delete(c.events, cpu)
-	return unix.Close(event.fd)
+	return errors.Join(unix.IoctlSetInt(event.fd, unix.PERF_EVENT_IOC_DISABLE, 0), unix.Close(event.fd))
 }
 
 // counts reports whether the event has counted time since the last call.

@@ -87,6 +87,30 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
+// No samples are taken after Stop though a child of ours still has the descriptors that are closed there, as
+// between its fork and its exec.
+func TestStopWhileForking(t *testing.T) {
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: 1000})
+	taken := func() uint64 {
+		counters := readCounters(t, s)
+		return counters.Taken()
+	}
+	testenv.Poll(t, waiting, "samples", func() bool { return taken() > 0 })
+	for _, event := range s.clock.events {
+		inherited, err := unix.FcntlInt(uintptr(event.fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(inherited) })
+	}
+	stop(t, s)
+	before, stopped := taken(), Now()
+	testenv.Poll(t, waiting, "time to pass", func() bool { return Now()-stopped >= uint64(100*time.Millisecond) })
+	if after := taken(); after != before {
+		t.Errorf("%d samples were taken after Stop", after-before)
+	}
+}
+
 // Every tick of every CPU's clock is either sampled or counted as missed.
 func TestMissedTicks(t *testing.T) {
 	const rate = 1000
@@ -162,7 +186,7 @@ func TestMissedOnCPUThatWent(t *testing.T) {
 		list:   filepath.Join(t.TempDir(), "online"),
 		events: make(map[int]*clockEvent),
 	}
-	fd, err := unix.Eventfd(1, 0) // reads as a count
+	fd, err := openCPUClock(0, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
