@@ -65,6 +65,9 @@ func TestSampledWhileRewritten(t *testing.T) {
 		r.sampledAdded()
 		report := p.Quit()
 		clean(t, report)
+		if t.Failed() {
+			return
+		}
 		sent := r.Counters().Messages.Sent.Load()
 		t.Logf("%v, %s: %d samples, %d of them sent, %d messages; %d rewrites; %d while updating", o.Flavor, o.Rewrite,
 			r.kernel(bpf.Correlated), sent, report.Messages, report.Rewrites, r.kernel(bpf.Updating))

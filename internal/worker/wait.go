@@ -14,6 +14,11 @@ const (
 	// times. One that has answered by then has its answer read within lastChance.
 	maxPatience = 4
 	lastChance  = time.Millisecond
+
+	// In the last watchedPart'th of the time it is watched whether the worker wants a CPU: for starvedPart'th of
+	// that or more. Its threads also wait for each other, and for those of processes that wait for a CPU.
+	watchedPart = 10
+	starvedPart = 4
 )
 
 // Wait is the time that a worker has for a request: longer than that, up to a bound, only while it waits for
@@ -39,11 +44,18 @@ func (w *Wait) Prolong(by time.Duration) { w.deadline = w.deadline.Add(by) }
 
 // Receive is [Process.Receive] until the time is over.
 func (w *Wait) Receive() (message []byte, fd int, err error) {
-	message, fd, err = w.process.Receive(w.deadline)
-	for errors.Is(err, ErrTimeout) && w.patience < maxPatience && w.process.isStarved(w.maxCPU) {
+	for {
+		message, fd, err = w.process.Receive(w.deadline.Add(-w.timeout / watchedPart))
+		if !errors.Is(err, ErrTimeout) {
+			return message, fd, err
+		}
+		before := w.process.demand()
+		message, fd, err = w.process.Receive(w.deadline)
+		if !errors.Is(err, ErrTimeout) || w.patience == maxPatience || !w.process.isStarved(before, w.maxCPU) {
+			break
+		}
 		w.patience++
 		w.deadline = time.Now().Add(w.timeout)
-		message, fd, err = w.process.Receive(w.deadline)
 	}
 	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
 		message, fd, err = w.process.Receive(time.Now().Add(lastChance))
@@ -55,26 +67,43 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 	return message, fd, err
 }
 
-// isStarved reports whether a thread of the worker has a CPU or waits for one, so that it does not hang, and
-// all have had less than maxCPU.
-func (p *Process) isStarved(maxCPU time.Duration) bool {
-	if p.cpuTime() >= maxCPU {
-		return false
-	}
+// demand is what the threads of a worker wanted of CPUs until a time.
+type demand struct {
+	at       time.Time
+	wanted   time.Duration // that they had a CPU or waited for one, and do not any more, added up
+	runnable bool          // one has a CPU or waits for one
+}
+
+// demand returns that of now; zero where it cannot be read.
+func (p *Process) demand() (d demand) {
+	d.at = time.Now()
 	fs, err := procfs.NewFS(p.procRoot)
 	if err != nil {
-		return false
+		return d
 	}
 	threads, err := fs.AllThreads(p.pid)
 	if err != nil {
-		return false
+		return d
 	}
 	for _, thread := range threads {
 		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
-			return true
+			d.runnable = true
+		}
+		if times, err := thread.Schedstat(); err == nil {
+			d.wanted += time.Duration(times.RunningNanoseconds + times.WaitingNanoseconds)
 		}
 	}
-	return false
+	return d
+}
+
+// isStarved reports whether the worker goes on, as soon as it gets a CPU, so that it does not hang: a thread has
+// one or waits for one, or that was so for long enough since before. And all have had less than maxCPU.
+func (p *Process) isStarved(before demand, maxCPU time.Duration) bool {
+	if p.cpuTime() >= maxCPU {
+		return false
+	}
+	now := p.demand()
+	return now.runnable || now.wanted-before.wanted >= now.at.Sub(before.at)/starvedPart
 }
 
 // cpuTime returns the CPU time of all threads of the worker, as clock_getcpuclockid(3) has it. It is not

@@ -62,6 +62,13 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 		for n := uint64(1); n != 0; n++ {
 			answer = answer[:0]
 		}
+	case "nap": // wants a CPU for about half the time
+		for {
+			for began := time.Now(); time.Since(began) < time.Millisecond; {
+				answer = answer[:0]
+			}
+			time.Sleep(time.Millisecond)
+		}
 	case "hang":
 		time.Sleep(time.Hour)
 	case "exit":
@@ -384,13 +391,14 @@ func TestNoHugePages(t *testing.T) {
 	}
 }
 
-// A worker that gets no CPU is given up later than one that has used the time of its request.
+// A worker that gets no CPU is given up later than one that has used the time of its request, or that hangs.
 func TestPatience(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := start(t)
 	const timeout = 50 * time.Millisecond
-	spin := func() (w *Wait, cpu, took time.Duration) {
-		if err := p.Send([]byte("spin")); err != nil {
+	request := func(what string, timeout time.Duration) (w *Wait, cpu, took time.Duration) {
+		p.ask(t, "hello") // it has begun
+		if err := p.Send([]byte(what)); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -400,7 +408,11 @@ func TestPatience(t *testing.T) {
 		}
 		return w, p.cpuTime(), time.Since(began)
 	}
-	w, cpu, took := spin()
+	if w, cpu, took := request("hang", 10*timeout); w.patience != 0 {
+		t.Errorf("one that hangs was given up after %v with %v of CPU time, and %d more times", took, cpu, w.patience)
+	}
+	p = start(t)
+	w, cpu, took := request("spin", timeout)
 	early := cpu < w.maxCPU && w.patience < maxPatience
 	if late := cpu >= w.maxCPU+2*timeout && w.patience == maxPatience; early || late {
 		t.Errorf("given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
@@ -421,7 +433,20 @@ func TestPatience(t *testing.T) {
 	if err := unix.SchedSetaffinity(rival.Process.Pid, &one); err != nil {
 		t.Fatal(err)
 	}
-	p = start(t)
+	defer func() { _ = rival.Process.Kill() }() // else it would take long to end the workers
+	for _, what := range []string{"spin", "nap"} {
+		p = start(t)
+		starve(t, p, &one)
+		w, cpu, took = request(what, timeout)
+		if w.patience != maxPatience || took < (1+maxPatience)*timeout || cpu >= w.maxCPU {
+			t.Errorf("%s: given up after %v with %v of %v, after %d more times", what, took, cpu, w.maxCPU, w.patience)
+		}
+	}
+}
+
+// starve has a worker share CPUs, of which it gets least.
+func starve(t *testing.T, p *Process, cpus *unix.CPUSet) {
+	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID()))
 	if err != nil {
 		t.Fatal(err)
@@ -429,7 +454,7 @@ func TestPatience(t *testing.T) {
 	for _, task := range tasks {
 		tid, err := strconv.Atoi(task.Name())
 		if err == nil {
-			err = errors.Join(unix.SchedSetaffinity(tid, &one), unix.Setpriority(unix.PRIO_PROCESS, tid, 19))
+			err = errors.Join(unix.SchedSetaffinity(tid, cpus), unix.Setpriority(unix.PRIO_PROCESS, tid, 19))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -439,11 +464,6 @@ func TestPatience(t *testing.T) {
 	ofSession := fmt.Sprintf("/proc/%d/autogroup", p.PID())
 	if err := os.WriteFile(ofSession, []byte("19"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
-	}
-	w, cpu, took = spin()
-	_ = rival.Process.Kill() // else it would take long to end the worker
-	if w.patience != maxPatience || took < (1+maxPatience)*timeout || cpu >= w.maxCPU {
-		t.Errorf("given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
 	}
 }
 
