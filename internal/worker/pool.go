@@ -193,8 +193,8 @@ func (p *Pool) endIdle(idle time.Duration, keep int) {
 
 // Call has a worker serve a request that concerns a process, and passes its answer to use, which must
 // not keep it, with a descriptor or -1, which use must close. Errors are ErrTimeout, ErrHung, ErrBusy,
-// ErrUnavailable, ErrClosed, and those of use. It waits for the worker until timeout, longer only while
-// that has no CPU; and before that for other requests of this user.
+// ErrUnavailable, ErrClosed, and those of use. It waits for the worker until timeout, longer only as
+// [Wait] does; and before that for other requests of this user.
 func (p *Pool) Call(owner Owner, timeout time.Duration, request []byte, use func(answer []byte, fd int) error) error {
 	if len(request) > MaxMessageBytes {
 		return fmt.Errorf("requesting with %d bytes: %w", len(request), unix.EMSGSIZE)

@@ -10,20 +10,21 @@ import (
 )
 
 const (
-	// A worker that waits for a CPU after the time for a request may take as long again, maxPatience
+	// A worker that is starved at the end of the time for a request may take as long again, maxPatience
 	// times. One that has answered by then has its answer read within lastChance.
 	maxPatience = 4
 	lastChance  = time.Millisecond
 
-	// In the last watchedPart'th of the time it is watched whether the worker wants a CPU: for starvedPart'th of
-	// that or more. Its threads also wait for each other, and for those of processes that wait for a CPU.
+	// What its threads want of CPUs is watched for one watchedPart'th of the time, the last. It is starved if that
+	// is one starvedPart'th of what passes, or more: in between, they wait for each other, and for locks that
+	// are held by who waits for a CPU, too.
 	watchedPart = 10
 	starvedPart = 4
 )
 
-// Wait is the time that a worker has for a request: longer than that, up to a bound, only while it waits for
-// nothing but a CPU. Then the machine is busy, or we are throttled, and nobody is to blame. It is not safe for
-// concurrent use.
+// Wait is the time that a worker has for a request. One that still wants a CPU then, and has had less of it than
+// that, may take longer, up to a bound: the machine is busy, or we are throttled, and nobody is to blame. It is not
+// safe for concurrent use.
 type Wait struct {
 	process  *Process
 	timeout  time.Duration
