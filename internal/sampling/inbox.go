@@ -26,7 +26,8 @@ type pendingSample struct {
 	tid           int
 	threadPointer uint64
 
-	tried time.Time // when its stack was first to be named, in vain; else zero
+	tried   time.Time // when its stack was first to be named, in vain; else zero
+	unnamed bool      // its stack lacks frames for lack of names
 }
 
 // Samples returns how many they are.

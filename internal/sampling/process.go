@@ -262,6 +262,9 @@ func (p *ProcessSampler) end(pending *pendingSample, outcome process.SampleOutco
 	switch {
 	case !p.inbox.held.End(pending.Samples()):
 	case outcome == process.OutcomeCorrelated:
+		if pending.unnamed {
+			p.sampling.counters.Unnamed.Add(pending.Samples())
+		}
 		p.sampling.handOver(pending.program, &pending.sample, time.Now())
 	default:
 		p.sampling.refuseAll([]pendingSample{*pending}, outcome)

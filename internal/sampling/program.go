@@ -198,7 +198,7 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named n
 		return nil, nil
 	}
 	if !whole { // it was named too late, and may be named whole the next time
-		s.counters.Unnamed.Add(pending.Samples())
+		pending.unnamed = true
 		return s.stacks.store.Put(profile.TraceID(frames), frames), nil
 	}
 	return s.stacks.put(name, frames, unwind.Lasting(raw.Words)), nil
@@ -207,7 +207,7 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named n
 // cutStack returns the stack of a sample that cannot be named any more, or has no time left to wait for that:
 // what is known without the engine.
 func (s *Sampling) cutStack(pending *pendingSample) *profile.Stack {
-	s.counters.Unnamed.Add(pending.Samples())
+	pending.unnamed = true
 	frames := append(s.stacks.kernel.AppendFrames(nil, pending.raw.Kernel), profile.NewCutFrame())
 	return s.stacks.store.Put(profile.TraceID(frames), frames)
 }
