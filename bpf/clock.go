@@ -76,7 +76,7 @@ func openClock(program *ebpf.Program, samplesPerSecond int, taken func(cpu int) 
 	return c, nil
 }
 
-// close ends sampling. A closed event runs no program any more.
+// close ends sampling. When it has returned, no event runs the program any more.
 func (c *clock) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +156,8 @@ func (c *clock) update(cpu int, event *clockEvent) (counts bool, err error) {
 	return counts, nil
 }
 
-// remove ends an event. It is closed, which would end it, only once nobody has its descriptor: a child of ours
-// has it from its fork to its exec.
+// remove disables an event, and closes it. close(2) ends it only with its last descriptor, and a child of ours
+// has copies of all from its fork to its exec.
 func (c *clock) remove(cpu int, event *clockEvent) error {
 	c.missed += event.missed
 	delete(c.events, cpu)

@@ -179,6 +179,7 @@ func TestIdle(t *testing.T) {
 
 // The missed ticks of an event are kept when its CPU goes offline.
 func TestMissedOnCPUThatWent(t *testing.T) {
+	testenv.NeedRoot(t)
 	taken := uint64(7)
 	c := &clock{
 		period: 1,

@@ -212,6 +212,6 @@ func (r *registration) Close(shutdown bool) {
 // abandon counts what is not sent, and what was fed and still has no context, as lost: the goroutine of the
 // process, which may still run, has not called Close in time. It may be called by any goroutine.
 func (r *registration) abandon() {
-	r.agent.counters.Fed.Add(process.OutcomeAbandoned, r.fed.held.Abandon())
+	r.refuse(process.OutcomeAbandoned, r.fed.held.Abandon())
 	r.sender.Close()
 }

@@ -29,7 +29,7 @@ func (h *Held) End(samples uint64) bool {
 	return true
 }
 
-// Abandon removes all that is held, and returns how many samples that is. Nothing is added afterwards.
+// Abandon removes all that is held, and returns how many samples that is. Nothing must be added afterwards.
 func (h *Held) Abandon() (samples uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

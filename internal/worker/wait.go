@@ -15,9 +15,8 @@ const (
 	maxPatience = 4
 	lastChance  = time.Millisecond
 
-	// What its threads want of CPUs is watched for one watchedPart'th of the time, the last. It is starved if that
-	// is one starvedPart'th of what passes, or more: in between, they wait for each other, and for locks that
-	// are held by who waits for a CPU, too.
+	// Its threads are watched for one watchedPart'th of the time, the last. It is starved if they wait for a CPU for
+	// one starvedPart'th of that, or more: a thread that gets none also keeps others waiting, by its locks.
 	watchedPart = 10
 	starvedPart = 4
 )
@@ -68,10 +67,10 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 	return message, fd, err
 }
 
-// demand is what the threads of a worker wanted of CPUs until a time.
+// demand is how long the threads of a worker have waited for a CPU until a time.
 type demand struct {
 	at       time.Time
-	wanted   time.Duration // that they had a CPU or waited for one, and do not any more, added up
+	runDelay time.Duration // of all threads, without waits that go on; 0 where the kernel does not count it
 	runnable bool          // one has a CPU or waits for one
 }
 
@@ -91,20 +90,20 @@ func (p *Process) demand() (d demand) {
 			d.runnable = true
 		}
 		if times, err := thread.Schedstat(); err == nil {
-			d.wanted += time.Duration(times.RunningNanoseconds + times.WaitingNanoseconds)
+			d.runDelay += time.Duration(times.WaitingNanoseconds)
 		}
 	}
 	return d
 }
 
 // isStarved reports whether the worker goes on, as soon as it gets a CPU, so that it does not hang: a thread has
-// one or waits for one, or that was so for long enough since before. And all have had less than maxCPU.
+// one or waits for one, or threads have waited for long enough since before. And all have had less than maxCPU.
 func (p *Process) isStarved(before demand, maxCPU time.Duration) bool {
 	if p.cpuTime() >= maxCPU {
 		return false
 	}
 	now := p.demand()
-	return now.runnable || now.wanted-before.wanted >= now.at.Sub(before.at)/starvedPart
+	return now.runnable || now.runDelay-before.runDelay >= now.at.Sub(before.at)/starvedPart
 }
 
 // cpuTime returns the CPU time of all threads of the worker, as clock_getcpuclockid(3) has it. It is not

@@ -438,7 +438,8 @@ func TestPatience(t *testing.T) {
 		p = start(t)
 		starve(t, p, &one)
 		w, cpu, took = request(what, timeout)
-		if w.patience != maxPatience || took < (1+maxPatience)*timeout || cpu >= w.maxCPU {
+		// Once it has had so much CPU time all the same, it may be given up.
+		if cpu < w.maxCPU && (w.patience != maxPatience || took < (1+maxPatience)*timeout) {
 			t.Errorf("%s: given up after %v with %v of %v, after %d more times", what, took, cpu, w.maxCPU, w.patience)
 		}
 	}
