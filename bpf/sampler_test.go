@@ -211,7 +211,10 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 		at := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End })
 		if at < 0 {
 			t.Errorf("frame %d of %#x is not in code", i, stack.User)
-		} else if name := path.Base(mappings[at].Path); i == 0 && (strings.HasPrefix(name, "libc.so") || name == "[vdso]") {
+			continue
+		}
+		name := path.Base(mappings[at].Path)
+		if i == 0 && (strings.HasPrefix(name, "libc.so") || name == "[vdso]") {
 			return
 		}
 	}

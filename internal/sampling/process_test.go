@@ -194,7 +194,8 @@ func TestProcessSamplerAbandon(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})
 	r := newReceiver(t, 1<<20)
-	f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool), time.Hour)
+	sink := func(bpf.ExecID) Sink { return r }
+	f := NewProcessSampler(s.Sampling, openTarget(t, p), sink, new(atomic.Bool), time.Hour)
 	if err := f.Start(); err != nil {
 		t.Fatal(err)
 	}
