@@ -15,20 +15,21 @@ const (
 	maxPatience = 4
 	lastChance  = time.Millisecond
 
-	// Its threads are watched for one watchedPart'th of the time, the last. It is starved if they wait for a CPU for
-	// one starvedPart'th of that, or more: a thread that gets none also keeps others waiting, by its locks.
+	// Its threads are watched for the last watchedPart'th of the time. It is starved if they have waited for a CPU
+	// for a starvedPart'th of that: a thread without one also keeps others waiting, by the locks that it holds.
 	watchedPart = 10
 	starvedPart = 4
 )
 
-// Wait is the time that a worker has for a request. One that still wants a CPU then, and has had less of it than
-// that, may take longer, up to a bound: the machine is busy, or we are throttled, and nobody is to blame. It is not
+// Wait is the time that a worker has for a request. One that is starved at its end, and has used less CPU time than
+// that, gets it again, up to a bound: the machine is busy, or we are throttled, and nobody is to blame. It is not
 // safe for concurrent use.
 type Wait struct {
 	process  *Process
 	timeout  time.Duration
 	began    time.Time
 	deadline time.Time
+	watched  runDelays     // when watching began for this deadline, else zero
 	maxCPU   time.Duration // of the worker's, at the end of the request
 	patience int           // times that it was prolonged
 }
@@ -42,20 +43,27 @@ func (p *Process) Wait(timeout time.Duration) *Wait {
 // Prolong adds time in which the worker waited for the caller.
 func (w *Wait) Prolong(by time.Duration) { w.deadline = w.deadline.Add(by) }
 
-// Receive is [Process.Receive] until the time is over.
+// Receive is [Process.Receive] until the time is over. Where we come late to watch the worker, it is watched no
+// shorter for that.
 func (w *Wait) Receive() (message []byte, fd int, err error) {
 	for {
 		message, fd, err = w.process.Receive(w.deadline.Add(-w.timeout / watchedPart))
 		if !errors.Is(err, ErrTimeout) {
 			return message, fd, err
 		}
-		before := w.process.demand()
-		message, fd, err = w.process.Receive(w.deadline)
-		if !errors.Is(err, ErrTimeout) || w.patience == maxPatience || !w.process.isStarved(before, w.maxCPU) {
+		if w.watched.at.IsZero() {
+			w.watched = w.process.runDelays()
+		}
+		end := w.watched.at.Add(w.timeout / watchedPart)
+		if end.Before(w.deadline) {
+			end = w.deadline
+		}
+		message, fd, err = w.process.Receive(end)
+		if !errors.Is(err, ErrTimeout) || w.patience == maxPatience || !w.isStarved() {
 			break
 		}
 		w.patience++
-		w.deadline = time.Now().Add(w.timeout)
+		w.deadline, w.watched = time.Now().Add(w.timeout), runDelays{}
 	}
 	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
 		message, fd, err = w.process.Receive(time.Now().Add(lastChance))
@@ -67,16 +75,22 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 	return message, fd, err
 }
 
-// demand is how long the threads of a worker have waited for a CPU until a time.
-type demand struct {
-	at       time.Time
-	runDelay time.Duration // of all threads, without waits that go on; 0 where the kernel does not count it
-	runnable bool          // one has a CPU or waits for one
+// isStarved reports whether the worker goes on as soon as it gets a CPU, so that it does not hang, and has used
+// less CPU time than it may.
+func (w *Wait) isStarved() bool {
+	return w.process.cpuTime() < w.maxCPU && w.watched.starved(w.process.runDelays())
 }
 
-// demand returns that of now; zero where it cannot be read.
-func (p *Process) demand() (d demand) {
-	d.at = time.Now()
+// runDelays is how long the threads of a worker have waited for a CPU until a time.
+type runDelays struct {
+	at       time.Time
+	of       map[int]time.Duration // by thread, without a wait that goes on; 0 where the kernel does not count it
+	runnable bool                  // one has a CPU or waits for one
+}
+
+// runDelays returns those of now, without threads that cannot be read.
+func (p *Process) runDelays() runDelays {
+	d := runDelays{at: time.Now(), of: make(map[int]time.Duration)}
 	fs, err := procfs.NewFS(p.procRoot)
 	if err != nil {
 		return d
@@ -90,20 +104,22 @@ func (p *Process) demand() (d demand) {
 			d.runnable = true
 		}
 		if times, err := thread.Schedstat(); err == nil {
-			d.runDelay += time.Duration(times.WaitingNanoseconds)
+			d.of[thread.PID] = time.Duration(times.WaitingNanoseconds)
 		}
 	}
 	return d
 }
 
-// isStarved reports whether the worker goes on, as soon as it gets a CPU, so that it does not hang: a thread has
-// one or waits for one, or threads have waited for long enough since before. And all have had less than maxCPU.
-func (p *Process) isStarved(before demand, maxCPU time.Duration) bool {
-	if p.cpuTime() >= maxCPU {
-		return false
+// starved reports whether threads lack a CPU now, or have for long enough before. A wait that began before that is
+// counted from then; a thread that was not there does not count.
+func (before runDelays) starved(now runDelays) bool {
+	passed, waited := now.at.Sub(before.at), time.Duration(0)
+	for tid, delay := range now.of {
+		if earlier, known := before.of[tid]; known {
+			waited += min(delay-earlier, passed)
+		}
 	}
-	now := p.demand()
-	return now.runnable || now.runDelay-before.runDelay >= now.at.Sub(before.at)/starvedPart
+	return now.runnable || waited >= passed/starvedPart
 }
 
 // cpuTime returns the CPU time of all threads of the worker, as clock_getcpuclockid(3) has it. It is not

@@ -62,13 +62,6 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 		for n := uint64(1); n != 0; n++ {
 			answer = answer[:0]
 		}
-	case "nap": // wants a CPU for about half the time
-		for {
-			for began := time.Now(); time.Since(began) < time.Millisecond; {
-				answer = answer[:0]
-			}
-			time.Sleep(time.Millisecond)
-		}
 	case "hang":
 		time.Sleep(time.Hour)
 	case "exit":
@@ -429,19 +422,46 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	rival := exec.Command("sh", "-c", "while :; do :; done")
+	rival.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // with a share of its own, whatever this session has
 	testenv.Start(t, rival)
 	if err := unix.SchedSetaffinity(rival.Process.Pid, &one); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = rival.Process.Kill() }() // else it would take long to end the workers
-	for _, what := range []string{"spin", "nap"} {
-		p = start(t)
-		starve(t, p, &one)
-		w, cpu, took = request(what, timeout)
-		// Once it has had so much CPU time all the same, it may be given up.
-		if cpu < w.maxCPU && (w.patience != maxPatience || took < (1+maxPatience)*timeout) {
-			t.Errorf("%s: given up after %v with %v of %v, after %d more times", what, took, cpu, w.maxCPU, w.patience)
+	p = start(t)
+	starve(t, p, &one)
+	w, cpu, took = request("spin", timeout)
+	_ = rival.Process.Kill() // else it would take long to end the worker
+	if w.patience != maxPatience || took < (1+maxPatience)*timeout || cpu >= w.maxCPU {
+		t.Errorf("given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
+	}
+}
+
+// A worker is starved by what its threads have waited for a CPU since it is watched, and by nothing else.
+func TestStarved(t *testing.T) {
+	began := time.Now()
+	const passed = 100 * time.Millisecond
+	before := runDelays{at: began, of: map[int]time.Duration{1: time.Hour, 2: time.Second}}
+	for name, c := range map[string]struct {
+		now  map[int]time.Duration
+		runs bool
+		want bool
+	}{
+		"nothing":                {map[int]time.Duration{1: time.Hour, 2: time.Second}, false, false},
+		"a thread is runnable":   {nil, true, true},
+		"too short":              {map[int]time.Duration{1: time.Hour + 24*time.Millisecond, 2: time.Second}, false, false},
+		"long enough":            {map[int]time.Duration{1: time.Hour + 25*time.Millisecond, 2: time.Second}, false, true},
+		"together":               {map[int]time.Duration{1: time.Hour + 13e6, 2: time.Second + 12e6}, false, true},
+		"another thread ended":   {map[int]time.Duration{2: time.Second + 30*time.Millisecond}, false, true},
+		"a thread not seen then": {map[int]time.Duration{1: time.Hour, 3: time.Minute}, false, false},
+		"nothing can be read":    {nil, false, false},
+	} {
+		if got := before.starved(runDelays{began.Add(passed), c.now, c.runs}); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
+	}
+	unread := runDelays{at: began}
+	if unread.starved(runDelays{at: began.Add(passed), of: before.of}) {
+		t.Error("starved by what was waited before")
 	}
 }
 
