@@ -35,8 +35,9 @@ func TestAbandoned(t *testing.T) {
 	r.sampledAdded()
 	abandoned := func(o *process.SampleOutcomes) uint64 { return o[process.OutcomeAbandoned].Load() }
 	sampled, fed := abandoned(&r.Counters().Sampling.Outcomes), abandoned(&r.Counters().Fed)
-	if warnings != 1 || sampled == 0 || fed != 1 {
-		t.Errorf("%d warnings; %d samples abandoned, and %d fed ones, want 1", warnings, sampled, fed)
+	if warnings != 1 || sampled == 0 || fed != 1 || abandoned(&served.refused) != sampled+fed {
+		t.Errorf("%d warnings; %d samples abandoned, and %d fed ones, want 1; %d of the process", warnings, sampled, fed,
+			abandoned(&served.refused))
 	}
 	if !served.process.Post(func() { close(over) }) { // before the end of the goroutine, if not at once
 		t.Fatal("the process's goroutine takes nothing more")

@@ -228,7 +228,7 @@ func (a *Agent) serveFeed(ctx context.Context, stop func()) <-chan error {
 func (a *Agent) StopNow() { a.stopNow() }
 
 // shutDown waits for the processes to send what is queued, and closes what they share. Goroutines
-// that are stuck in a system call are left behind, and what they use stays open.
+// that are stuck in a system call are left behind, and what they use stays open, but for their sockets.
 func (a *Agent) shutDown() {
 	if a.feed != nil {
 		a.feed.Close()
@@ -245,9 +245,6 @@ func (a *Agent) shutDown() {
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
-		for _, r := range a.all() {
-			r.abandon()
-		}
 		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))

@@ -84,14 +84,16 @@ func (r *registration) wait(samples []fedSample) {
 	first := len(r.fed.waiting) == 0
 	n := min(len(samples), maxFedWaiting-len(r.fed.waiting))
 	r.fed.waiting = append(r.fed.waiting, samples[:n]...)
-	for i := range samples {
+	for i := range samples[:n] {
 		r.fed.held.Add(samples[i].count)
 	}
 	r.fed.Unlock()
 	if first && !r.process.Post(r.attribute) {
-		r.refuseAll(r.takeFed(), process.OutcomeBacklog)
+		r.endAll(r.takeFed(), process.OutcomeBacklog)
 	}
-	r.refuseAll(samples[n:], process.OutcomeBacklog)
+	for i := range samples[n:] {
+		r.refuse(process.OutcomeBacklog, samples[n+i].count)
+	}
 }
 
 func (r *registration) takeFed() []fedSample {
@@ -108,12 +110,26 @@ func (r *registration) refuse(outcome process.SampleOutcome, samples uint64) {
 	r.refused.Add(outcome, samples)
 }
 
-// refuseAll is refuse for samples that have waited.
-func (r *registration) refuseAll(samples []fedSample, outcome process.SampleOutcome) {
+// end ends samples that have waited, of one record, with an outcome; one with a trace is queued. Those that were
+// abandoned have ended before.
+func (r *registration) end(s *fedSample, c *process.Context, outcome process.SampleOutcome) {
+	switch {
+	case !r.fed.held.End(&r.agent.counters.Fed, outcome, s.count):
+	case outcome == process.OutcomeCorrelated:
+		r.sender.Add(messaging.Key{
+			TraceID:       c.Slot.TraceID,
+			TransactionID: c.Slot.TransactionID,
+			StackTraceID:  s.stackTraceID,
+		}, s.count, s.sampledAt)
+	default:
+		r.refused.Add(outcome, s.count)
+	}
+}
+
+// endAll ends samples that have waited, and of which nobody knows the context.
+func (r *registration) endAll(samples []fedSample, outcome process.SampleOutcome) {
 	for i := range samples {
-		if r.fed.held.End(samples[i].count) {
-			r.refuse(outcome, samples[i].count)
-		}
+		r.end(&samples[i], nil, outcome)
 	}
 }
 
@@ -121,13 +137,13 @@ func (r *registration) refuseAll(samples []fedSample, outcome process.SampleOutc
 func (r *registration) attribute() {
 	samples := r.takeFed()
 	if r.closed {
-		r.refuseAll(samples, process.OutcomeUnknownProcess)
+		r.endAll(samples, process.OutcomeUnknownProcess)
 		return
 	}
 	samples = slices.DeleteFunc(samples, func(s fedSample) bool {
 		stale := process.TooLate(s.sampledAt)
 		if stale {
-			r.refuseAll([]fedSample{s}, process.OutcomeStale)
+			r.end(&s, nil, process.OutcomeStale)
 		}
 		return stale
 	})
@@ -139,25 +155,13 @@ func (r *registration) attribute() {
 		r.process.RecordError(err)
 	}
 	if contexts == nil {
-		r.refuseAll(samples, outcome)
+		r.endAll(samples, outcome)
 		return
 	}
 	for i := range samples {
 		s, c := &samples[i], &contexts[i]
-		outcome := r.process.Target().Judge(c, s.tid, s.sampledAt, process.Keep{Unsampled: r.agent.config.Unsampled})
-		if outcome != process.OutcomeCorrelated {
-			r.refuseAll(samples[i:i+1], outcome)
-			continue
-		}
-		if !r.fed.held.End(s.count) {
-			continue
-		}
-		r.agent.counters.Fed.Add(outcome, s.count)
-		r.sender.Add(messaging.Key{
-			TraceID:       c.Slot.TraceID,
-			TransactionID: c.Slot.TransactionID,
-			StackTraceID:  s.stackTraceID,
-		}, s.count, s.sampledAt)
+		keep := process.Keep{Unsampled: r.agent.config.Unsampled}
+		r.end(s, c, r.process.Target().Judge(c, s.tid, s.sampledAt, keep))
 	}
 }
 

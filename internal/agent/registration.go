@@ -209,9 +209,10 @@ func (r *registration) Close(shutdown bool) {
 	}
 }
 
-// abandon counts what is not sent, and what was fed and still has no context, as lost: the goroutine of the
-// process, which may still run, has not called Close in time. It may be called by any goroutine.
-func (r *registration) abandon() {
-	r.refuse(process.OutcomeAbandoned, r.fed.held.Abandon())
+// Abandon counts samples, what is not sent, and what was fed and still has no context, as lost. It may be called
+// by any goroutine.
+func (r *registration) Abandon(samples uint64) {
+	samples += r.fed.held.Abandon(&r.agent.counters.Fed)
+	r.refused.Add(process.OutcomeAbandoned, samples)
 	r.sender.Close()
 }

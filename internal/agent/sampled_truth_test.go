@@ -49,6 +49,9 @@ func TestSampledWhileRewritten(t *testing.T) {
 		{Flavor: demo.Musl, Rewrite: demo.RewriteNew},
 		{Flavor: demo.GlibcDTPMod, Rewrite: demo.RewriteCycle, Swap: true},
 	} {
+		if t.Failed() { // it would be over at once, and too few the next failure
+			return
+		}
 		samples := uint64(5_000)
 		if *long {
 			samples = 1_000_000
@@ -65,9 +68,6 @@ func TestSampledWhileRewritten(t *testing.T) {
 		r.sampledAdded()
 		report := p.Quit()
 		clean(t, report)
-		if t.Failed() {
-			return
-		}
 		sent := r.Counters().Messages.Sent.Load()
 		t.Logf("%v, %s: %d samples, %d of them sent, %d messages; %d rewrites; %d while updating", o.Flavor, o.Rewrite,
 			r.kernel(bpf.Correlated), sent, report.Messages, report.Rewrites, r.kernel(bpf.Updating))

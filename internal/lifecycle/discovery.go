@@ -318,8 +318,14 @@ func (m *Manager) take(found procscan.Found) *Process {
 	p.reportTruncated(found)
 	m.mu.Lock()
 	m.processes[found.PID] = p // one with the same pid has ended, and removes itself
+	m.goroutines[p] = struct{}{}
 	m.mu.Unlock()
-	m.running.Go(func() { p.run(m.serving) })
+	m.running.Go(func() {
+		p.run(m.serving)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.goroutines, p)
+	})
 	return nil
 }
 

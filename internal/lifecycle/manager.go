@@ -78,6 +78,9 @@ type Handler interface {
 	// samples have come. An attached process is closed without Detach. Functions that were posted
 	// and have not run are called after it.
 	Close(shutdown bool)
+	// Abandon is called by Shutdown when it does not wait for that any longer, with the number of samples
+	// that the goroutine held. That may go on, and call Close at any time.
+	Abandon(samples uint64)
 }
 
 // Manager finds processes, and takes each through its life.
@@ -100,9 +103,10 @@ type Manager struct {
 	stopServing context.CancelFunc
 	discovered  chan struct{} // closed when no more processes are found
 
-	mu        sync.RWMutex
-	processes map[int]*Process // by pid
-	running   sync.WaitGroup
+	mu         sync.RWMutex
+	processes  map[int]*Process      // by pid
+	goroutines map[*Process]struct{} // that run: of several processes that had one pid, too
+	running    sync.WaitGroup        // the same
 }
 
 // Open opens what the Manager needs; the caller must call Run and Shutdown, or Close. Without an
@@ -111,6 +115,7 @@ func Open(options Options, client Client) (*Manager, error) {
 	m := &Manager{
 		options: options, client: client, log: options.Log, counters: options.Counters,
 		started: time.Now(), discovered: make(chan struct{}), processes: make(map[int]*Process),
+		goroutines: make(map[*Process]struct{}),
 	}
 	m.logBudget = newLogBudget(&m.counters.LogDropped)
 	if m.options.ProcessLog == nil {
@@ -184,11 +189,14 @@ func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 	case <-ctx.Done():
 	}
 	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, p := range m.processes {
-		p.sampler.Abandon()
+	abandoned := slices.Collect(maps.Keys(m.goroutines))
+	m.mu.RUnlock()
+	for _, p := range abandoned {
+		p.handler.Abandon(p.sampler.Abandon())
+		stuck = append(stuck, p.id.PID)
 	}
-	return slices.Sorted(maps.Keys(m.processes)), false
+	slices.Sort(stuck)
+	return stuck, false
 }
 
 // LiveEvents reports whether new processes are noticed by live events, and not by sweeps alone.

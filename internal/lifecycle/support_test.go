@@ -158,6 +158,7 @@ func (h *recorder) Valid() bool                   { return true }
 func (h *recorder) Down() <-chan error            { return h.down }
 func (h *recorder) Sink(bpf.ExecID) sampling.Sink { return h }
 func (h *recorder) Probed(error)                  {}
+func (h *recorder) Abandon(uint64)                {}
 
 func (h *recorder) Detach() {
 	h.mu.Lock()

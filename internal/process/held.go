@@ -17,22 +17,24 @@ func (h *Held) Add(samples uint64) {
 	h.samples += samples
 }
 
-// End removes samples that were added: the caller says what has become of them. It reports false after
-// Abandon, whose caller has said so.
-func (h *Held) End(samples uint64) bool {
+// End counts what has become of samples that were added. It reports false after Abandon, which has counted them.
+func (h *Held) End(outcomes *SampleOutcomes, outcome SampleOutcome, samples uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.abandoned {
 		return false
 	}
 	h.samples -= samples
+	outcomes.Add(outcome, samples)
 	return true
 }
 
-// Abandon removes all that is held, and returns how many samples that is. Nothing must be added afterwards.
-func (h *Held) Abandon() (samples uint64) {
+// Abandon counts all that is held as abandoned, and returns how many samples that is. None must be added
+// afterwards.
+func (h *Held) Abandon(outcomes *SampleOutcomes) (samples uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	samples, h.samples, h.abandoned = h.samples, 0, true
+	outcomes.Add(OutcomeAbandoned, samples)
 	return samples
 }

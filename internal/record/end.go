@@ -114,8 +114,8 @@ func (r *Recorder) addLost(recording *Recording) {
 			ended += samples
 		}
 	}
-	if ended < handed {
-		lose(lostHanging, handed-ended)
+	if ended < handed { // they were on their way to the recording when that was closed
+		lose(process.OutcomeAbandoned.String(), handed-ended)
 	}
 	recording.Missed = r.counters.Sampling.Missed.Load()
 }

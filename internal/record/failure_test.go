@@ -111,17 +111,18 @@ func TestRecordingDuration(t *testing.T) {
 	}
 }
 
-// The two ways to lose a sample that have one name are told apart.
+// The two ways to lose a sample that have one name are told apart, and none is left out.
 func TestLost(t *testing.T) {
 	r := Recorder{aggregate: newAggregate()}
 	r.counters.Sampling.Kernel[bpf.Stale].Store(2)
-	r.counters.Sampling.Kernel[bpf.Correlated].Store(5)
+	r.counters.Sampling.Kernel[bpf.Correlated].Store(9)
 	r.counters.Sampling.Kernel[bpf.Idle].Store(7)
 	r.counters.Sampling.Outcomes.Add(process.OutcomeStale, 3)
+	r.counters.Sampling.Outcomes.Add(process.OutcomeAbandoned, 4)
 	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 2) // one after the recording was closed
 	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}}
 	r.addLost(&recording)
-	if want := "map[hanging:1 kernel_stale:2 stale:3]"; fmt.Sprint(recording.Lost) != want {
+	if want := "map[abandoned:5 kernel_stale:2 stale:3]"; fmt.Sprint(recording.Lost) != want {
 		t.Errorf("%v, want %s", recording.Lost, want)
 	}
 }

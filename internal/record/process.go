@@ -153,6 +153,9 @@ func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 	return p
 }
 
+// Abandon does nothing: what was lost is among the counters of the recording.
+func (h *handler) Abandon(uint64) {}
+
 // Close ends the recording of the process. Of a process that has ended itself, nothing stays open.
 func (h *handler) Close(bool) {
 	r := h.recorder

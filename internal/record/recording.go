@@ -72,11 +72,9 @@ type Failure struct {
 	Since time.Time
 }
 
-// Reasons of Recording.Lost.
-const (
-	LostTooMany = "too_many" // their process had no room for another Key, or for another stack, see Failed
-	lostHanging = "hanging"  // the process made its goroutine hang
-)
+// LostTooMany is a reason of Recording.Lost that is no outcome: their process had no room for another Key, or for
+// another stack, see Failed.
+const LostTooMany = "too_many"
 
 // Close gives back what Processes hold.
 func (r *Recording) Close() {

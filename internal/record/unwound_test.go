@@ -169,6 +169,11 @@ func TestUnwoundJVM(t *testing.T) {
 			}
 			r := unwound(t, options, 1)
 			r.more(enough)
+			if testing.Short() {
+				r.poll("whole stacks", func(p Progress) bool {
+					return p.WithTrace >= enough/3+r.counters.Sampling.Cut.Load()
+				})
+			}
 			threads := p.Threads()
 			recording := r.end()
 			all, whole := verifyContexts(t, recording, recording.Samples, p.Quit(), threads)
@@ -185,9 +190,8 @@ func TestUnwoundJVM(t *testing.T) {
 					return hasMethod(key) && !isCut(recording.Stacks[key.Stack])
 				})
 				taken := sum(recording.Samples, func(Key) bool { return true })
-				// Of 200 samples, twice the share that is cut elsewhere is no wonder. How many are whole says only
-				// how soon they were named.
-				wrong = whole < 30 || float64(named) < 0.9*float64(whole) ||
+				// Of 200 samples, twice the share that is cut elsewhere is no wonder.
+				wrong = whole < enough/3 || float64(named) < 0.9*float64(whole) ||
 					float64(cut)-float64(unnamed) > 2*(1-c.whole)*float64(taken)
 			}
 			if wrong {

@@ -16,8 +16,8 @@ import (
 type Counters struct {
 	// Kernel is the number of samples by their outcome in the kernel, at most a second old.
 	// Correlated, TableFull and Unreadable samples (and Unsampled, NoTrace and NoSlot ones, if
-	// those are kept) are handed over: once Run and the processes have ended, their number is the
-	// sum of Outcomes.
+	// those are kept) are handed over: once Run and the processes have ended, or were abandoned,
+	// their number is the sum of Outcomes.
 	Kernel   [len(bpf.Counters{})]atomic.Uint64
 	Outcomes process.SampleOutcomes
 	Missed   atomic.Uint64 // ticks of the sampling clock without a sample, see bpf.Sampler.Missed

@@ -18,7 +18,7 @@
 // left out, they are handed on with what is known without the engine: a stack that is cut.
 //
 // Every sample that the kernel hands over has exactly one process.SampleOutcome, at the latest when
-// its process has ended.
+// its process has ended, or was abandoned (process.Held).
 //
 // stacks.go is the seam for other sources of stacks: it alone knows how a count of the kernel
 // becomes a profile.Stack.

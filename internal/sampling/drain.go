@@ -145,8 +145,14 @@ func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.T
 		return
 	}
 	n, late := program.inbox.add(pending, now)
-	s.refuseAll(late, process.OutcomeStale)
-	s.refuseAll(pending[n:], process.OutcomeBacklog)
+	for i := range late {
+		s.conclude(&late[i], process.OutcomeStale)
+	}
+	for i := range pending[n:] {
+		p := &pending[n+i]
+		s.counters.Outcomes.Add(process.OutcomeBacklog, p.Samples())
+		p.program.sink.Refused(process.OutcomeBacklog, p.Samples())
+	}
 }
 
 // deliver hands a sample to the sink of a program, unless that was forgotten meanwhile.
@@ -157,20 +163,43 @@ func (s *Sampling) deliver(program *program, sample *profile.Sample, now time.Ti
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, sample.Count)
 		return
 	}
+	s.counters.Outcomes.Add(delivered(sample), sample.Count)
 	s.handOver(program, sample, now)
 }
 
-// handOver is deliver for the goroutine of the process, which knows that the program was not
-// forgotten.
-func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
-	outcome := process.OutcomeCorrelated
+// delivered returns the outcome of a sample that is handed to its sink.
+func delivered(sample *profile.Sample) process.SampleOutcome {
 	switch {
 	case !sample.HasTrace():
-		outcome = process.OutcomeUntraced
+		return process.OutcomeUntraced
 	case sample.Context == profile.OTelContext:
-		outcome = process.OutcomeOTel
+		return process.OutcomeOTel
 	}
-	s.counters.Outcomes.Add(outcome, sample.Count)
+	return process.OutcomeCorrelated
+}
+
+// conclude ends a sample that has waited: it is handed on when it is correlated, with its stack, else refused; or was
+// abandoned. It is for the goroutine of the process, which knows that the program was not forgotten; refusing
+// is for any.
+func (s *Sampling) conclude(p *pendingSample, outcome process.SampleOutcome) {
+	hasStack := outcome == process.OutcomeCorrelated
+	if hasStack {
+		outcome = delivered(&p.sample)
+	}
+	switch {
+	case !p.program.inbox.held.End(&s.counters.Outcomes, outcome, p.Samples()):
+	case hasStack:
+		if p.unnamed {
+			s.counters.Unnamed.Add(p.Samples())
+		}
+		s.handOver(p.program, &p.sample, time.Now())
+	default:
+		p.program.sink.Refused(outcome, p.Samples())
+	}
+}
+
+// handOver hands a sample that was counted to its sink.
+func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
 	if sample.Stack != nil && sample.Stack.Cut {
 		s.counters.Cut.Add(sample.Count)
 	}
@@ -185,13 +214,5 @@ func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.T
 	program.inbox.active.Store(true)
 	if notify {
 		program.inbox.notify()
-	}
-}
-
-// refuseAll ends samples that waited, or were to wait, with an outcome.
-func (s *Sampling) refuseAll(pending []pendingSample, outcome process.SampleOutcome) {
-	for i := range pending {
-		s.counters.Outcomes.Add(outcome, pending[i].Samples())
-		pending[i].program.sink.Refused(outcome, pending[i].Samples())
 	}
 }

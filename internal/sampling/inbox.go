@@ -27,7 +27,7 @@ type pendingSample struct {
 	threadPointer uint64
 
 	tried   time.Time // when its stack was first to be named, in vain; else zero
-	unnamed bool      // its stack lacks frames for lack of names
+	unnamed bool      // its stack lacks frames that could not be named
 }
 
 // Samples returns how many they are.
@@ -70,13 +70,14 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	}
 	if first > len(i.pending)/2 {
 		late, i.pending = i.pending[:first], slices.Clone(i.pending[first:])
-		late = slices.DeleteFunc(late, func(p pendingSample) bool { return !i.held.End(p.Samples()) })
 	}
 	n = max(0, min(len(pending), i.limit-len(i.pending)-i.taken))
 	i.pending = append(i.pending, pending[:n]...)
-	for _, p := range pending[:n] {
-		i.held.Add(p.Samples())
+	samples := uint64(0)
+	for j := range n {
+		samples += pending[j].Samples()
 	}
+	i.held.Add(samples)
 	i.notify()
 	return n, late
 }

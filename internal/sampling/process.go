@@ -148,18 +148,19 @@ func (p *ProcessSampler) Close() error {
 	err := p.Stop()
 	p.sampling.forget(p.inbox)
 	for _, sample := range p.inbox.take() {
-		p.end(&sample, process.OutcomeUnknownProcess)
+		p.sampling.conclude(&sample, process.OutcomeUnknownProcess)
 	}
 	return err
 }
 
-// Abandon ends all samples that wait, or that Serve is hung up with: whoever calls it does not wait for that.
-// What Serve or Close do with them afterwards has no effect. Samples must not come any more. It may be
-// called by any goroutine.
-func (p *ProcessSampler) Abandon() {
-	if p.sampling != nil {
-		p.sampling.counters.Outcomes.Add(process.OutcomeAbandoned, p.inbox.held.Abandon())
+// Abandon ends all samples that wait, or that the goroutine of the process is at, and returns how many those are:
+// whoever calls it waits no longer for that, and what becomes of them there has no effect. Samples must not
+// come any more. It may be called by any goroutine.
+func (p *ProcessSampler) Abandon() (samples uint64) {
+	if p.sampling == nil {
+		return 0
 	}
+	return p.inbox.held.Abandon(&p.sampling.counters.Outcomes)
 }
 
 // IsCurrent reports whether the process still runs the program that is sampled, so far as its
@@ -252,23 +253,9 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 				continue
 			}
 		}
-		p.end(sample, outcome)
+		p.sampling.conclude(sample, outcome)
 	}
 	p.inbox.giveBack(again)
-}
-
-// end hands on a sample that has waited, or refuses it.
-func (p *ProcessSampler) end(pending *pendingSample, outcome process.SampleOutcome) {
-	switch {
-	case !p.inbox.held.End(pending.Samples()):
-	case outcome == process.OutcomeCorrelated:
-		if pending.unnamed {
-			p.sampling.counters.Unnamed.Add(pending.Samples())
-		}
-		p.sampling.handOver(pending.program, &pending.sample, time.Now())
-	default:
-		p.sampling.refuseAll([]pendingSample{*pending}, outcome)
-	}
 }
 
 // readContext reads the context of a sample that the kernel could not read.

@@ -87,6 +87,7 @@ func TestProcessSamplerExec(t *testing.T) {
 	s.added(0)
 
 	// What waited for the program before is not read from this one.
+	f.inbox.held.Add(3 + 5)
 	f.report([]pendingSample{
 		{program: old, sample: profile.Sample{Count: 3, At: time.Now()}, needsContext: true},
 		{program: f.program.Load(), sample: profile.Sample{Count: 5, At: time.Now().Add(-2 * time.Hour)}},
@@ -203,21 +204,38 @@ func TestProcessSamplerAbandon(t *testing.T) {
 	s.end()
 	f.Serve()
 	s.added(0)
-	before, calls, program := s.counters.Outcomes.Sum(), r.calls, f.program.Load()
-	waiting := func(samples uint64) []pendingSample {
-		return []pendingSample{{program: program, sample: profile.Sample{Count: samples, At: time.Now()}}}
+	program := f.program.Load()
+	code, err := program.memory.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.enqueue(program, waiting(3), time.Now())
-	taken := f.inbox.take()
-	s.enqueue(program, waiting(5), time.Now())
-	f.Abandon()
-	f.report(taken)
+	var last profile.Sample
+	for last = range r.samples {
+		break
+	}
+	enqueue := func(samples uint64) {
+		sample := profile.Sample{TraceID: last.TraceID, TransactionID: last.TransactionID}
+		sample.Count, sample.At = samples, time.Now()
+		raw := bpf.Stack{User: []uint64{code[0].Start}}
+		s.enqueue(program, []pendingSample{{program: program, sample: sample, raw: raw}}, time.Now())
+	}
+	before, calls := s.counters.Outcomes.Sum(), r.calls
+	enqueue(2)
 	f.Serve()
+	if all := s.counters.Outcomes.Sum() - before; all != 2 || r.calls != calls+1 {
+		t.Errorf("%d outcomes, %d calls of the sink, want 2 and 1", all, r.calls-calls)
+	}
+	enqueue(3)
+	taken := f.inbox.take()
+	enqueue(5)
+	waiting := f.Abandon()
+	f.report(taken)
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 	abandoned, all := s.outcome(process.OutcomeAbandoned), s.counters.Outcomes.Sum()-before
-	if abandoned != 8 || all != 8 || r.calls != calls {
-		t.Errorf("%d samples abandoned, %d outcomes, want 8 of both; %d handed on", abandoned, all, r.calls-calls)
+	if waiting != 8 || abandoned != 8 || all != 10 || r.calls != calls+1 || r.refused.Sum() != 0 {
+		t.Errorf("%d samples abandoned, and counted %d, want 8; %d outcomes, want 10; %d calls of the sink, and %d refused",
+			waiting, abandoned, all, r.calls-calls, r.refused.Sum())
 	}
 }

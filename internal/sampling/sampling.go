@@ -63,7 +63,7 @@ type Sink interface {
 	// Sampled is called with complete samples.
 	Sampled(sample profile.Sample)
 	// Refused is called with the number of samples that were to wait for the process's goroutine,
-	// or did, and ended otherwise.
+	// or did, and ended otherwise; not with those that ProcessSampler.Abandon returns.
 	Refused(outcome process.SampleOutcome, samples uint64)
 	// ThreadNamed is called on the goroutine of the process, with nothing locked, when the name of
 	// a sampled thread has been read.

@@ -122,7 +122,9 @@ func TestForget(t *testing.T) {
 			r.refused.Sum())
 	}
 	s.counters.Outcomes[process.OutcomeUnknownProcess].Store(unknown)
-	s.refuseAll(r.inbox.take(), process.OutcomeUnknownProcess)
+	for _, sample := range r.inbox.take() {
+		s.conclude(&sample, process.OutcomeUnknownProcess)
+	}
 	s.added(0)
 }
 
@@ -180,7 +182,7 @@ func TestStackWithoutFrames(t *testing.T) {
 	if later {
 		t.Error("it is to wait again")
 	}
-	s.refuseAll([]pendingSample{nowhere}, outcome)
+	s.conclude(&nowhere, outcome)
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}

@@ -255,11 +255,7 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 				if !pending[i].needsContext {
 					outcome, _ = s.resolve(&pending[i], named)
 				}
-				if outcome == process.OutcomeCorrelated {
-					s.handOver(pending[i].program, &pending[i].sample, time.Now())
-				} else {
-					s.refuseAll(pending[i:i+1], outcome)
-				}
+				s.conclude(&pending[i], outcome)
 			}
 			select {
 			case <-r.inbox.ready:

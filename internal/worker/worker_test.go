@@ -441,18 +441,19 @@ func TestStarved(t *testing.T) {
 	began := time.Now()
 	const passed = 100 * time.Millisecond
 	before := runDelays{at: began, of: map[int]time.Duration{1: time.Hour, 2: time.Second}}
+	type delays map[int]time.Duration
 	for name, c := range map[string]struct {
-		now  map[int]time.Duration
+		now  delays
 		runs bool
 		want bool
 	}{
-		"nothing":                {map[int]time.Duration{1: time.Hour, 2: time.Second}, false, false},
+		"nothing":                {delays{1: time.Hour, 2: time.Second}, false, false},
 		"a thread is runnable":   {nil, true, true},
-		"too short":              {map[int]time.Duration{1: time.Hour + 24*time.Millisecond, 2: time.Second}, false, false},
-		"long enough":            {map[int]time.Duration{1: time.Hour + 25*time.Millisecond, 2: time.Second}, false, true},
-		"together":               {map[int]time.Duration{1: time.Hour + 13e6, 2: time.Second + 12e6}, false, true},
-		"another thread ended":   {map[int]time.Duration{2: time.Second + 30*time.Millisecond}, false, true},
-		"a thread not seen then": {map[int]time.Duration{1: time.Hour, 3: time.Minute}, false, false},
+		"too short":              {delays{1: time.Hour + 24*time.Millisecond, 2: time.Second}, false, false},
+		"long enough":            {delays{1: time.Hour + 25*time.Millisecond, 2: time.Second}, false, true},
+		"together":               {delays{1: time.Hour + 13e6, 2: time.Second + 12e6}, false, true},
+		"another thread ended":   {delays{2: time.Second + 30*time.Millisecond}, false, true},
+		"a thread not seen then": {delays{1: time.Hour, 3: time.Minute}, false, false},
 		"nothing can be read":    {nil, false, false},
 	} {
 		if got := before.starved(runDelays{began.Add(passed), c.now, c.runs}); got != c.want {
