@@ -60,6 +60,7 @@ type Agent struct {
 	ending   atomic.Bool
 	drainCtx context.Context // ends when the end is not to wait for what is queued
 	stopNow  context.CancelFunc
+	dropping sync.WaitGroup // what is queued for processes that were abandoned
 
 	mu            sync.RWMutex
 	registrations map[int]*registration // by pid
@@ -245,12 +246,26 @@ func (a *Agent) shutDown() {
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
+		await(&a.dropping, shutdownGrace) // a process's filters and watchers may hold up a message
 		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))
 	}
 	a.log.Info("correlator ends", zap.Object("counters", &a.counters),
 		zap.Object("sample_to_socket", timing(a.counters.Messages.Timing())))
+}
+
+// await waits for a group, but not for long.
+func await(group *sync.WaitGroup, atMost time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(atMost):
+	}
 }
 
 // Admit returns nil: how many are served is the Manager's to limit.

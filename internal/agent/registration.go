@@ -209,10 +209,9 @@ func (r *registration) Close(shutdown bool) {
 	}
 }
 
-// Abandon counts samples, what is not sent, and what was fed and still has no context, as lost. It may be called
-// by any goroutine.
+// Abandon counts samples, and what was fed and still has no context, as lost, and has what is not sent dropped.
 func (r *registration) Abandon(samples uint64) {
 	samples += r.fed.held.Abandon(&r.agent.counters.Fed)
 	r.refused.Add(process.OutcomeAbandoned, samples)
-	r.sender.Close()
+	r.agent.dropping.Go(r.sender.Close)
 }

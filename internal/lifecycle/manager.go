@@ -55,8 +55,8 @@ type Client interface {
 	Swept(err error)
 }
 
-// A Handler is what is done with one process. Its methods are called on the process's goroutine,
-// and may block as long as the process makes them.
+// A Handler is what is done with one process. Its methods, but for Abandon, are called on the process's
+// goroutine, and may block as long as the process makes them.
 type Handler interface {
 	// Attach is called when the process publishes something that is its own, after each change.
 	// With an error the process stays a candidate; Attach is called again later.
@@ -78,8 +78,8 @@ type Handler interface {
 	// samples have come. An attached process is closed without Detach. Functions that were posted
 	// and have not run are called after it.
 	Close(shutdown bool)
-	// Abandon is called by Shutdown when it does not wait for that any longer, with the number of samples
-	// that the goroutine held. That may go on, and call Close at any time.
+	// Abandon is called by Shutdown, which waits for that goroutine no longer, with the number of samples that it
+	// held. The goroutine may be within another method, or call one at any time. Abandon must not block.
 	Abandon(samples uint64)
 }
 
@@ -196,7 +196,7 @@ func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 		stuck = append(stuck, p.id.PID)
 	}
 	slices.Sort(stuck)
-	return stuck, false
+	return slices.Compact(stuck), false
 }
 
 // LiveEvents reports whether new processes are noticed by live events, and not by sweeps alone.

@@ -189,7 +189,7 @@ var labelMeanings = []struct {
 		{"no_stack", "its stack was no longer in the kernel's table, or no frame of it is known"},
 		{"untraced", "the thread worked on no trace; exported by OTLP, because of `--otlp-untraced`"},
 		{"opentelemetry", "the thread worked on a trace that it publishes by OpenTelemetry's standard: exported by OTLP, not sent"},
-		{"abandoned", "the correlator ended while it was still blocked by reading its process"},
+		{"abandoned", "the correlator ended before it was done with the process"},
 	}},
 	{[]string{"samples_dropped_total"}, "reason", [][2]string{
 		{"late",

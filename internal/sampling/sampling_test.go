@@ -182,6 +182,7 @@ func TestStackWithoutFrames(t *testing.T) {
 	if later {
 		t.Error("it is to wait again")
 	}
+	program.inbox.held.Add(nowhere.Samples())
 	s.conclude(&nowhere, outcome)
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)

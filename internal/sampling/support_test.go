@@ -253,7 +253,10 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 			for i := range pending {
 				outcome := process.OutcomeUnreadable
 				if !pending[i].needsContext {
-					outcome, _ = s.resolve(&pending[i], named)
+					var later bool
+					if outcome, later = s.resolve(&pending[i], named); later {
+						pending[i].sample.Stack = s.cutStack(&pending[i])
+					}
 				}
 				s.conclude(&pending[i], outcome)
 			}

@@ -29,6 +29,7 @@ type Wait struct {
 	timeout  time.Duration
 	began    time.Time
 	deadline time.Time
+	limit    time.Time     // which no deadline exceeds
 	watched  runDelays     // when watching began for this deadline, else zero
 	maxCPU   time.Duration // of the worker's, at the end of the request
 	patience int           // times that it was prolonged
@@ -37,11 +38,14 @@ type Wait struct {
 // Wait begins a request.
 func (p *Process) Wait(timeout time.Duration) *Wait {
 	now := time.Now()
-	return &Wait{process: p, timeout: timeout, began: now, deadline: now.Add(timeout), maxCPU: p.cpuTime() + timeout}
+	return &Wait{process: p, timeout: timeout, began: now, deadline: now.Add(timeout),
+		limit: now.Add((1 + maxPatience) * timeout), maxCPU: p.cpuTime() + timeout}
 }
 
 // Prolong adds time in which the worker waited for the caller.
-func (w *Wait) Prolong(by time.Duration) { w.deadline = w.deadline.Add(by) }
+func (w *Wait) Prolong(by time.Duration) {
+	w.deadline, w.limit, w.watched = w.deadline.Add(by), w.limit.Add(by), runDelays{}
+}
 
 // Receive is [Process.Receive] until the time is over. Where we come late to watch the worker, it is watched no
 // shorter for that.
@@ -58,12 +62,12 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 		if end.Before(w.deadline) {
 			end = w.deadline
 		}
-		message, fd, err = w.process.Receive(end)
+		message, fd, err = w.process.Receive(w.within(end))
 		if !errors.Is(err, ErrTimeout) || w.patience == maxPatience || !w.isStarved() {
 			break
 		}
 		w.patience++
-		w.deadline, w.watched = time.Now().Add(w.timeout), runDelays{}
+		w.deadline, w.watched = w.within(time.Now().Add(w.timeout)), runDelays{}
 	}
 	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
 		message, fd, err = w.process.Receive(time.Now().Add(lastChance))
@@ -73,6 +77,14 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 		err = fmt.Errorf("%w: %v of CPU time in %v", err, cpu.Round(time.Millisecond), took.Round(time.Millisecond))
 	}
 	return message, fd, err
+}
+
+// within returns a time, or the limit if that is earlier.
+func (w *Wait) within(t time.Time) time.Time {
+	if t.After(w.limit) {
+		return w.limit
+	}
+	return t
 }
 
 // isStarved reports whether the worker goes on as soon as it gets a CPU, so that it does not hang, and has used
@@ -110,8 +122,9 @@ func (p *Process) runDelays() runDelays {
 	return d
 }
 
-// starved reports whether threads lack a CPU now, or have for long enough before. A wait that began before that is
-// counted from then; a thread that was not there does not count.
+// starved reports whether a thread is runnable now, or threads have waited for a CPU for long enough since before.
+// The kernel adds a wait when it ends: one that began before that counts as all that has passed, at most. A thread
+// that was not there does not count.
 func (before runDelays) starved(now runDelays) bool {
 	passed, waited := now.at.Sub(before.at), time.Duration(0)
 	for tid, delay := range now.of {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -433,6 +435,9 @@ func TestPatience(t *testing.T) {
 	_ = rival.Process.Kill() // else it would take long to end the worker
 	if w.patience != maxPatience || took < (1+maxPatience)*timeout || cpu >= w.maxCPU {
 		t.Errorf("given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
+	}
+	if delays := slices.Collect(maps.Values(w.watched.of)); len(delays) == 0 || slices.Max(delays) < timeout {
+		t.Errorf("its threads have waited for a CPU for %v", delays)
 	}
 }
 
