@@ -28,7 +28,7 @@ FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-li
 EBPF_TOOLS := clang:clang /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
 # What internal/kernels executes on the host.
-KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless qemu-system-x86_64:qemu-system-x86 qemu-system-aarch64:qemu-system-arm cpio:cpio git:git xz:xz-utils \
+KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz-utils \
 	x86_64-linux-gnu-gcc:$(if $(filter amd64,$(HOSTARCH)),gcc,gcc-x86-64-linux-gnu) \
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring

@@ -18,16 +18,20 @@ const memory = "4096"
 
 // boot runs a kernel with an initramfs until it turns the machine off, and hands over its events.
 // All that it prints goes to log.
-func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer, handle func(event)) error {
+func boot(ctx context.Context, qemu emulator, k kernel, image, initramfs string, log io.Writer,
+	handle func(event)) error {
 	m := machines[k.arch]
-	arguments := append(slices.Concat(m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2",
+	command, err := qemu.command(m.program)
+	if err != nil {
+		return err
+	}
+	command = append(slices.Concat(command, m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2",
 		"-m", memory, "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
 		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The
-		// kernel's log, which is read after the tests, has room for 128 KiB by default. The first
-		// process starts the second CPU.
-		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M maxcpus=1 rdinit=/init")
-	cmd := exec.CommandContext(ctx, m.qemu, arguments...)
+		// kernel's log, which is read after the tests, has room for 128 KiB by default.
+		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M rdinit=/init")
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -42,7 +46,7 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
-		return fmt.Errorf("starting %s: %w", m.qemu, err)
+		return fmt.Errorf("starting %s: %w", m.program, err)
 	}
 	var stopping error
 	done, malformed, reading := readEvents(io.TeeReader(stdout, log), func(e event) {
@@ -63,7 +67,7 @@ func boot(ctx context.Context, k kernel, image, initramfs string, log io.Writer,
 	case reading != nil:
 		return fmt.Errorf("reading the console: %w", reading)
 	case err != nil:
-		return fmt.Errorf("%s: %w", m.qemu, err)
+		return fmt.Errorf("%s: %w", m.program, err)
 	case !done:
 		return fmt.Errorf("the guest ended before it was done")
 	}

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -132,27 +131,7 @@ func prepare() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
-	if err := keepPerfEvent(); err != nil {
-		return err
-	}
-	if err := os.WriteFile("/sys/devices/system/cpu/cpu1/online", []byte("1"), 0); err != nil {
-		return err
-	}
 	return loopback()
-}
-
-// keepPerfEvent opens a perf event that counts nothing, for as long as the machine runs. The kernel
-// patches __schedule when the first perf event of a task is opened, and when the last one is closed
-// (perf_sched_events). Where QEMU emulates several CPUs by threads, another CPU may execute the
-// instruction that is there meanwhile (int3) after it was taken away, which is a panic.
-func keepPerfEvent() error {
-	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
-		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
-	const myself, anyCPU, noGroup = 0, -1, -1
-	if _, err := unix.PerfEventOpen(&attr, myself, anyCPU, noGroup, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
-		return fmt.Errorf("opening a perf event: %w", err)
-	}
-	return nil
 }
 
 // loadModules loads all modules in modulesDir, which need no others.

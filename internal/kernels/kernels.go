@@ -51,26 +51,24 @@ func selectKernels(ids []string) ([]kernel, error) {
 
 // machine is what differs between the emulated machines.
 type machine struct {
-	qemu    string
+	program string // of QEMU
 	options []string
 	console string // device of the serial port in the guest
 }
 
 // machines are by architecture. The CPUs:
 //
-//   - Without cx16, since QEMU 7.2 emulates cmpxchg16b so that it corrupts registers: 6.12 and
-//     later crash in the slab allocator, which uses it. With `-cpu max` these do not boot at all.
-//     Without what the emulation does not have anyway, and prints warnings of.
+//   - Haswell, as far as QEMU emulates it: the kernel warns of what is missing otherwise.
 //   - The Cortex-A72 has no pointer authentication, whose emulation takes most of the time with
 //     `-cpu max`.
 var machines = map[string]machine{
 	"amd64": {
-		qemu: "qemu-system-x86_64", console: "ttyS0",
+		program: "qemu-system-x86_64", console: "ttyS0",
 		options: []string{"-machine", "pc", "-cpu",
-			"Haswell-v1,-cx16,-pcid,-x2apic,-tsc-deadline,-hle,-rtm,-invpcid"},
+			"Haswell-v1,-pcid,-x2apic,-tsc-deadline,-hle,-rtm,-invpcid"},
 	},
 	"arm64": {
-		qemu: "qemu-system-aarch64", console: "ttyAMA0",
+		program: "qemu-system-aarch64", console: "ttyAMA0",
 		options: []string{"-machine", "virt", "-cpu", "cortex-a72"},
 	},
 }

@@ -4,7 +4,7 @@
 //
 //	go run ./internal/kernels [flags] [KERNEL...]
 //
-// Kernels and the programs of the guests are Debian's packages, which are downloaded and unpacked
+// QEMU, kernels and the programs of the guests are Debian's packages, which are downloaded and unpacked
 // in the user's cache and not installed. A guest has all in its initramfs. This program is its first
 // process, too: it runs the steps of a plan, one after the other, and reports on the console.
 package main
@@ -141,12 +141,12 @@ func commitOf(checkout string) (string, error) {
 // runKernel boots a kernel. The error is about what it needs, or that the guest was not done or
 // results are lost; what else goes wrong is in the result.
 func (o *options) runKernel(interrupted context.Context, k kernel, r *result) error {
-	image, userland, err := o.fetch(k)
+	fetched, err := o.fetch(k)
 	if err != nil {
 		return err
 	}
 	plan, packages := planOf(o.suites)
-	initramfs, err := o.makeImage(k, userland, packages, plan)
+	initramfs, err := o.makeImage(k, fetched.userland, packages, plan)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (o *options) runKernel(interrupted context.Context, k kernel, r *result) er
 	began := time.Now()
 	outputs := make(map[string]*bytes.Buffer)
 	var parsing error
-	err = boot(ctx, k, image, initramfs, log, func(e event) {
+	err = boot(ctx, fetched.qemu, k, fetched.image, initramfs, log, func(e event) {
 		progress(k, began, e)
 		if err := r.handle(e, outputs); err != nil {
 			parsing = err
@@ -174,21 +174,30 @@ func (o *options) runKernel(interrupted context.Context, k kernel, r *result) er
 	return parsing
 }
 
-// fetch returns the files of a kernel and of the guest's programs. Only one process at a time fills
-// the cache.
-func (o *options) fetch(k kernel) (image, userland string, err error) {
+// files are what a guest is booted with, in the cache.
+type files struct {
+	qemu     emulator
+	image    string // of the kernel
+	userland string // directory of the guest's programs
+}
+
+// fetch returns the files for a kernel. Only one process at a time fills the cache.
+func (o *options) fetch(k kernel) (f files, err error) {
 	unlock, err := lock(filepath.Join(o.cache, "lock"), 0)
 	if err != nil {
-		return "", "", err
+		return f, err
 	}
 	defer unlock()
-	if image, err = fetchKernel(o.cache, k); err != nil {
-		return "", "", err
+	if f.qemu, err = fetchEmulator(o.cache); err != nil {
+		return f, fmt.Errorf("fetching QEMU: %w", err)
 	}
-	if userland, err = makeUserland(o.cache, k.arch); err != nil {
-		return "", "", fmt.Errorf("making the programs of the guest: %w", err)
+	if f.image, err = fetchKernel(o.cache, k); err != nil {
+		return f, err
 	}
-	return image, userland, nil
+	if f.userland, err = makeUserland(o.cache, k.arch); err != nil {
+		return f, fmt.Errorf("making the programs of the guest: %w", err)
+	}
+	return f, nil
 }
 
 // lock locks a file for this process. Without the flag unix.LOCK_NB it waits for another one that has.
