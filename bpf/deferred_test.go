@@ -29,7 +29,7 @@ func TestOverflow(t *testing.T) {
 			test.options.SamplesPerSecond = 2000
 			s := openSampler(t, test.options)
 			addDemo(t, s, p)
-			waitForOutcome(t, s, TableFull)
+			waitForFirst(t, s, TableFull)
 			stop(t, s)
 			counters := readCounters(t, s)
 			verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
@@ -60,6 +60,18 @@ func TestOverflow(t *testing.T) {
 	})
 }
 
+// readDeferred reads the deferred samples that there are.
+func readDeferred(t *testing.T, s *Sampler, take func(deferredSample)) {
+	t.Helper()
+	for s.deferred.AvailableBytes() > 0 {
+		d, err := s.Deferred().Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(d)
+	}
+}
+
 // verifyDeferred reads n deferred samples, and checks that there are no more.
 func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(deferredSample)) {
 	t.Helper()
@@ -87,7 +99,7 @@ func TestUnreadable(t *testing.T) {
 			p.Begin(1)
 			p.Spoil(1, spoil)
 			thread := p.Threads()[1]
-			waitForOutcome(t, s, Unreadable)
+			waitForFirst(t, s, Unreadable)
 			stop(t, s)
 			now, counters := Now(), readCounters(t, s)
 			verifyDeferred(t, s, counters[Unreadable], func(d deferredSample) {

@@ -75,7 +75,7 @@ func TestSamplerBelow(t *testing.T) {
 	rule := c.ready()
 	rule.Offset += 1 << 40 // an unmapped address
 	addTarget(t, s, c.pid, func() tlsdesc.Rule { return rule })
-	waitForOutcome(t, s, Unreadable)
+	waitForFirst(t, s, Unreadable)
 	stop(t, s)
 	tids := taskNumbers(t, c.pid)
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {

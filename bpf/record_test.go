@@ -140,7 +140,7 @@ func TestRecords(t *testing.T) {
 			}
 			s := openSampler(t, SamplerOptions{KeepUntraced: true, KeepUnsampled: true, BySpan: true})
 			addRules(t, s, c.pid, func() TargetRules { return rules })
-			waitForOutcome(t, s, test.outcome)
+			waitForFirst(t, s, test.outcome)
 			stop(t, s)
 
 			counters := readCounters(t, s)
@@ -299,7 +299,7 @@ func TestRewritingRecords(t *testing.T) {
 					drain()
 				}
 				if maxCounts > 0 {
-					waitForOutcome(t, s, TableFull)
+					waitForFirst(t, s, TableFull)
 				}
 				stop(t, s)
 				drain()

@@ -223,10 +223,20 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 // waitForOutcome waits for some more samples with this outcome.
 func waitForOutcome(t testing.TB, s *Sampler, outcome KernelOutcome) {
 	t.Helper()
-	before := readCounters(t, s)
+	waitForCounter(t, s, outcome, readCounters(t, s)[outcome]+5)
+}
+
+// waitForFirst waits until there were some samples with this outcome at any time so far. It is for deferred ones while
+// nothing reads the ring buffer: once that is full, samples are lost instead.
+func waitForFirst(t testing.TB, s *Sampler, outcome KernelOutcome) {
+	t.Helper()
+	waitForCounter(t, s, outcome, 5)
+}
+
+func waitForCounter(t testing.TB, s *Sampler, outcome KernelOutcome, count uint64) {
+	t.Helper()
 	testenv.Poll(t, waiting, "samples with outcome "+outcome.String(), func() bool {
-		after := readCounters(t, s)
-		return after[outcome] >= before[outcome]+5
+		return readCounters(t, s)[outcome] >= count
 	})
 }
 

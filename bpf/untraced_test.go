@@ -71,19 +71,25 @@ func TestUntracedOverflow(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond})
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, KeepUntraced: true, MaxCounts: 1})
 	addDemo(t, s, p)
-	for range 5 { // the only entry of the table may be another one each time
-		waitForOutcome(t, s, TableFull)
-		drainAll(t, s)
-	}
-	stop(t, s)
-	untraced := 0
-	verifyDeferred(t, s, readCounters(t, s)[TableFull], func(d deferredSample) {
+	untraced, deferred := 0, uint64(0)
+	take := func(d deferredSample) {
+		deferred++
 		if d.Count.TraceID == [16]byte{} {
 			untraced++
 		} else {
 			whole(t, s, d.Count)
 		}
-	})
+	}
+	for range 5 { // the only entry of the table may be another one each time
+		before := deferred
+		testenv.Poll(t, waiting, "deferred samples", func() bool {
+			readDeferred(t, s, take)
+			return deferred >= before+5
+		})
+		drainAll(t, s)
+	}
+	stop(t, s)
+	verifyDeferred(t, s, readCounters(t, s)[TableFull]-deferred, take)
 	if untraced == 0 {
 		t.Error("no deferred sample without a trace")
 	}

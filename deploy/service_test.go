@@ -87,13 +87,23 @@ func (m *manager) property(name string) string {
 	return m.systemctl("show", "--value", "-p", name)
 }
 
+// restarts is how often systemd has started the service again.
+func (m *manager) restarts() int {
+	m.t.Helper()
+	n, err := strconv.Atoi(m.property("NRestarts"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return n
+}
+
 // started waits until the agent has said that it is ready, and no earlier end of it.
 func (m *manager) started() {
 	m.t.Helper()
 	testenv.Poll(m.t, deadline, "systemd", func() bool { return exec.Command("systemctl", "show").Run() == nil })
 	testenv.Poll(m.t, deadline, "the service to be active", func() bool {
-		if restarts := m.property("NRestarts"); restarts != "0" {
-			m.t.Fatalf("restarted %s times:\n%s", restarts,
+		if restarts := m.restarts(); restarts != 0 {
+			m.t.Fatalf("restarted %d times:\n%s", restarts,
 				m.systemctl("show", "-p", "ExecStartPre", "-p", "ExecStart"))
 		}
 		return m.property("ActiveState") == "active"
@@ -106,14 +116,16 @@ func (m *manager) logged() string {
 	return string(text)
 }
 
-// problems returns the log entries above level info that are not about one process.
+// problems returns the log entries above level info that are not about one process, nor about lost live events, as
+// when many programs start on the machine.
 func (m *manager) problems() (lines []string) {
 	for line := range strings.Lines(m.logged()) {
 		var entry struct {
-			Level string
-			PID   int
+			Level, Reason string
+			PID           int
 		}
-		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Level != "info" && entry.PID == 0 {
+		if err := json.Unmarshal([]byte(line), &entry); err != nil ||
+			entry.Level != "info" && entry.PID == 0 && entry.Reason != "events_lost" {
 			lines = append(lines, line)
 		}
 	}
@@ -167,10 +179,11 @@ func TestService(t *testing.T) {
 				t.Errorf("logged %s", strings.Join(problems, ""))
 			}
 			verifyRestricted(t, m, c.dropIn == kernelStacks)
-			out, err := exec.Command("correlator", "status").CombinedOutput()
-			if err != nil || bytes.Count(out, []byte(" registered ")) < len(processes) {
-				t.Errorf("correlator status: %v\n%s", err, out)
-			}
+			// A process is in state error for as long as looking at it takes too long.
+			testenv.Poll(t, deadline, "correlator status to show all processes as registered", func() bool {
+				out, err := exec.Command("correlator", "status").CombinedOutput()
+				return err == nil && bytes.Count(out, []byte(" registered ")) >= len(processes)
+			})
 			if c.dropIn == pinMaps {
 				if pinned, err := filepath.Glob("/sys/fs/bpf/correlator/*"); err != nil || len(pinned) == 0 {
 					t.Error("nothing is pinned")
@@ -257,15 +270,14 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 // An agent that hangs is ended by the watchdog, logs its goroutines, and serves again after its
 // restart.
 func TestServiceWatchdog(t *testing.T) {
-	m := bootSystemd(t, plain, "[Service]\nWatchdogSec=1s\nRestartSec=100ms\n")
+	m := bootSystemd(t, plain, "[Service]\nWatchdogSec=10s\nRestartSec=100ms\n")
 	p := demo.Start(t, demo.Options{Busy: 1})
 	m.started()
 	p.Registration(1)
+	before := m.restarts()
 	m.systemctl("kill", "--signal", "STOP")
+	testenv.Poll(t, deadline, "a restart", func() bool { return m.restarts() > before })
 	p.Registration(2)
-	if restarts := m.property("NRestarts"); restarts != "1" {
-		t.Errorf("restarted %s times", restarts)
-	}
 	if log := m.logged(); !strings.Contains(log, "SIGABRT: abort") || !strings.Contains(log, "goroutine 1 ") {
 		t.Error("the log has no goroutines")
 	}

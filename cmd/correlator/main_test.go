@@ -86,8 +86,8 @@ func runScripts(t *testing.T, pattern string) {
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
 	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions, "CORRELATOR_ADMIN_SOCKET=",
 		"CAPTURES=" + captures}
-	ctx, cancel := context.WithTimeout(t.Context(), deadline) // for who does not refuse to run
-	t.Cleanup(cancel)                                         // after the scripts, which run in parallel
+	ctx, cancel := context.WithTimeout(t.Context(), 10*deadline) // for who does not refuse to run
+	t.Cleanup(cancel)                                            // after the scripts, which run in parallel
 	scripttest.Test(t, ctx, engine, env, pattern)
 }
 

@@ -129,8 +129,11 @@ func TestPHP(t *testing.T) {
 		"shop/calls":           {Kind: "sum", Value: 3, IsCumulative: true},
 		"shop/last":            {Kind: "gauge", Value: 12.5},
 	}
-	testenv.Poll(t, deadline, "the metrics", func() bool { return b.Metrics()["shop/requests"+fork].Value == 20 })
-	got := b.Metrics()
+	var got map[string]backend.Metric
+	testenv.Poll(t, deadline, "the metrics of all requests", func() bool {
+		got = b.Metrics()
+		return got["shop/requests"+fork].Value == 20 && got["shop/requests"+cart].Value == 3
+	})
 	for name, m := range want {
 		received := got[name]
 		if received.At == 0 || (received.Start == 0) != (m.Kind == "gauge") {

@@ -157,7 +157,7 @@ func TestExportedMetrics(t *testing.T) {
 	}
 	a := start()
 	p.Registration(1)
-	p.ReportWhen("samples", func(r demo.Report) bool { return r.Samples > 100 })
+	testenv.Poll(t, deadline, "exported samples", func() bool { return b.Metrics()[exported].Value >= 100 })
 	before := newer(uint64(time.Now().UnixNano()))
 	scraped := a.scraped()
 	after := newer(uint64(time.Now().UnixNano()))
@@ -208,7 +208,7 @@ func TestExportedWithoutSampler(t *testing.T) {
 	b := openBackend(t, filepath.Join(dir, "otlp"))
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	feed := filepath.Join(dir, "feed")
-	a := startAgent(t, nil, "--samples-per-second", "0", "--feed-socket", feed, "--otlp-endpoint",
+	a := startAgent(t, nil, "--samples-per-second", "0", "--samples-delay", "30s", "--feed-socket", feed, "--otlp-endpoint",
 		"unix:"+filepath.Join(dir, "otlp"), "--otlp-untraced")
 	p.Registration(1)
 	context := p.Begin(1)

@@ -95,7 +95,7 @@ func TestFeedWithoutEBPF(t *testing.T) {
 	setpriv := []string{testenv.NeedTool(t, "setpriv"), "--bounding-set", rights, "--inh-caps", rights}
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	socket := filepath.Join(t.TempDir(), "feed")
-	a := startAgent(t, setpriv, "--samples-per-second", "0", "--feed-socket", socket)
+	a := startAgent(t, setpriv, "--samples-per-second", "0", "--samples-delay", "30s", "--feed-socket", socket)
 	p.Registration(1)
 	context := p.Begin(1)
 

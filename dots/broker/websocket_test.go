@@ -177,7 +177,7 @@ func TestWebSocketPageAndOrigin(t *testing.T) {
 }
 
 func TestWebSocketHandshakeTimeout(t *testing.T) {
-	b := newBroker(t, Options{Limits: Limits{Handshake: 10 * time.Millisecond}})
+	b := newBroker(t, Options{Limits: Limits{Handshake: time.Second}}) // until the Hello, too
 	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 	nextMessage(t, conn)
 	if _, _, err := conn.Read(t.Context()); err == nil {

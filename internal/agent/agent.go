@@ -60,6 +60,7 @@ type Agent struct {
 	ending   atomic.Bool
 	drainCtx context.Context // ends when the end is not to wait for what is queued
 	stopNow  context.CancelFunc
+	grace    time.Duration  // shutdownGrace, longer in tests
 	dropping sync.WaitGroup // what is queued for processes that were abandoned
 
 	mu            sync.RWMutex
@@ -74,7 +75,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), grace: shutdownGrace,
 		registrations: make(map[int]*registration),
 		services:      services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now
@@ -241,12 +242,12 @@ func (a *Agent) shutDown() {
 	defer cancelGrace()
 	context.AfterFunc(drained, func() {
 		a.access.Close() // what waits for a process that hangs waits no more
-		time.AfterFunc(shutdownGrace, cancelGrace)
+		time.AfterFunc(a.grace, cancelGrace)
 	})
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
-		await(&a.dropping, shutdownGrace) // a process's filters and watchers may hold up a message
+		await(&a.dropping, a.grace) // a process's filters and watchers may hold up a message
 		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))

@@ -104,6 +104,7 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.grace = 5 * time.Second
 	prepare(a)
 	r.Agent = a
 	if r.feed, err = feed.Dial(cfg.FeedSocket); err != nil {
@@ -164,15 +165,20 @@ func (r *running) state(p *demo.Process, want process.State, reason string) proc
 	r.t.Helper()
 	var last process.View
 	testenv.Poll(r.t, deadline, "state "+string(want)+" "+reason, func() bool {
-		last = process.View{}
-		for _, view := range r.processStatuses() {
-			if view.PID == p.PID {
-				last = view.View
-			}
-		}
+		last = r.view(p)
 		return last.State == want && last.Reason == reason
 	})
 	return last
+}
+
+// view returns how a process is served, nothing if it is not known.
+func (r *running) view(p *demo.Process) process.View {
+	for _, status := range r.processStatuses() {
+		if status.PID == p.PID {
+			return status.View
+		}
+	}
+	return process.View{}
 }
 
 // sample feeds one sample of a thread without its context.
@@ -314,7 +320,7 @@ func TestThreadsWithoutTrace(t *testing.T) {
 			return fed[want].Load() > 0
 		})
 	}
-	r.sample(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
+	r.sampleInTime(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
 	r.outcome(process.OutcomeNoThread, 1)
 	r.sample(1, 1, [16]byte{4})
 	r.outcome(process.OutcomeUnknownProcess, 1)

@@ -47,7 +47,7 @@ func TestProcessesComeAndGo(t *testing.T) {
 	}
 	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
 	files := demo.NewFiles(t, demo.Glibc)
-	r := run(t, atRate(97))
+	r := run(t, atRate(97), roomy)
 	registered := neighbor.Registration(1).ReadNs
 	c := churn{r: r, files: files}
 

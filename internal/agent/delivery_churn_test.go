@@ -159,7 +159,7 @@ func TestDeliveryInChurn(t *testing.T) {
 		defer r.mu.RUnlock()
 		return len(r.registrations)
 	}
-	watch := watchStalls()
+	watch := watchStalls(t)
 	descriptors, goroutines, targets, processes := r.openDescriptors(), runtime.NumGoroutine(), kernelTargets(t, pins),
 		registered()
 	if targets != len(survivors) || processes != len(survivors) {

@@ -37,7 +37,10 @@ func (r *running) swept(times uint64) {
 }
 
 // republishing is what it costs to follow a process that republishes at an interval.
-type republishing struct{ times, looks, connects, registrations, troubles uint64 }
+type republishing struct {
+	times, looks, connects, registrations, troubles uint64
+	took                                            time.Duration
+}
 
 func republishingCost(t *testing.T, interval time.Duration) (cost republishing) {
 	p := demo.Start(t, demo.Options{Busy: 1})
@@ -54,6 +57,7 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 		}
 		return sum
 	}
+	began := time.Now()
 	before := republishing{looks: c.Probes.Load(), connects: c.Connected.Load(),
 		registrations: c.Messages.Registrations.Load(), troubles: troubles()}
 	sweeps := uint64(70) // 3.5 s
@@ -62,7 +66,8 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 	}
 	r.swept(sweeps)
 	cost = republishing{looks: c.Probes.Load() - before.looks, connects: c.Connected.Load() - before.connects,
-		registrations: c.Messages.Registrations.Load() - before.registrations, troubles: troubles() - before.troubles}
+		registrations: c.Messages.Registrations.Load() - before.registrations, troubles: troubles() - before.troubles,
+		took: time.Since(began)}
 	cost.times = p.StopRepublishing()
 	t.Logf("republished every %v: %+v", interval, cost)
 	// It is served again as soon as it is at rest.
@@ -83,7 +88,9 @@ func TestDeliveryRepublishing(t *testing.T) {
 	if often.times < 1000*seldom.times {
 		t.Errorf("republished %d times against %d: that is no storm", often.times, seldom.times)
 	}
-	if often.connects > seldom.connects+2 || often.registrations > seldom.registrations+2 {
+	// Each is connected to once a second at most; a sweep may take longer in one test than in the other.
+	most := max(seldom.connects, seldom.registrations, uint64(often.took/time.Second)) + 2
+	if often.connects > most || often.registrations > most {
 		t.Errorf("connected %d times against %d, registered %d times against %d", often.connects, seldom.connects,
 			often.registrations, seldom.registrations)
 	}

@@ -80,7 +80,7 @@ func in(f demo.Function, frames []backend.Frame) bool {
 // of the stacks that it gets arrives at those of the transactions, with the frames of what these
 // did.
 func TestExported(t *testing.T) {
-	x := runExporting(t, false)
+	x := runExporting(t, false, roomy)
 	var processes []*demo.Process
 	for _, o := range []demo.Options{
 		{Flavor: demo.Glibc, Service: "shop"},

@@ -14,7 +14,7 @@ import (
 // Records with their context are sent as they are.
 func TestFedContext(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
+	r := run(t, patient)
 	p.Registration(1)
 	context := p.Begin(1)
 	record := feed.Record{
@@ -118,7 +118,7 @@ func TestBacklog(t *testing.T) {
 	<-begun
 	for hanging.Post(func() {}) { // until no more may wait
 	}
-	r.sample(p.PID, context.Thread.TID, [16]byte{1})
+	r.sampleInTime(p.PID, context.Thread.TID, [16]byte{1})
 	r.outcome(process.OutcomeBacklog, 1)
 	r.feedContext(p, context, 1)
 	r.outcome(process.OutcomeCorrelated, 1)
@@ -129,6 +129,12 @@ func TestBacklog(t *testing.T) {
 	r.served(p, 1, [16]byte{2})
 	r.end()
 	r.added()
+}
+
+// sampleInTime is sample until that was in time.
+func (r *running) sampleInTime(pid, tid int, stack [16]byte) {
+	r.t.Helper()
+	r.sendInTime(feed.Record{PID: uint32(pid), TID: uint32(tid), StackTraceID: stack, Count: 1})
 }
 
 // sendInTime sends a sample without its trace until it was not too old when its thread's context was

@@ -21,7 +21,7 @@ func TestSampledJVM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.Busy, o.Threads = true, 2
 			p := demo.StartJVM(t, o)
-			r := run(t, atRate(997))
+			r := run(t, atRate(997), roomy)
 			p.Registration(1)
 			r.state(p, process.StateRegistered, "")
 			for range 2 { // transactions for each thread

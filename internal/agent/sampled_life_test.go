@@ -123,7 +123,7 @@ func harmless(t *testing.T, report demo.Report) {
 // each sample is accounted for.
 func TestSampledDeath(t *testing.T) {
 	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
-	r := run(t, atRate(997))
+	r := run(t, atRate(997), roomy)
 	registered := neighbor.Registration(1).ReadNs
 	for i := range 15 {
 		p := demo.Start(t, demo.Options{Busy: 2})

@@ -204,7 +204,7 @@ func TestSamplesAreCPUSeconds(t *testing.T) {
 		samples   uint64
 	}{{20, 100}, {97, 400}, {997, 2000}} {
 		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
-		r := run(t, atRate(c.perSecond))
+		r := run(t, atRate(c.perSecond), roomy)
 		registered := p.Registration(1).ReadNs
 		if *long {
 			c.samples *= 10

@@ -16,7 +16,7 @@ import (
 func TestSampledUnwound(t *testing.T) {
 	testenv.NeedUnwinding(t)
 	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})
-	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.FullUnwinder })
+	r := run(t, atRate(97), roomy, func(c *Config) { c.Unwinder = sampling.FullUnwinder })
 	p.Registration(1)
 	r.state(p, process.StateRegistered, "")
 	testenv.Poll(t, deadline, "the engine", func() bool { return r.Ready() == nil })
@@ -90,7 +90,7 @@ func TestUnwinderWhenNeeded(t *testing.T) {
 // synchronized.
 func TestFirstSamplesUnwound(t *testing.T) {
 	testenv.NeedUnwinding(t)
-	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
+	r := run(t, atRate(97), roomy, func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	first := demo.Start(t, demo.Options{Busy: 1})
 	testenv.Poll(t, deadline, "the engine", func() bool { return r.Unwinding().Unwound == 1 })
 	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})

@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"correlator/internal/access"
+	"correlator/internal/testenv"
 	"correlator/internal/worker"
 )
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind)
-	os.Exit(m.Run())
+	os.Exit(testenv.Main(m))
 }

@@ -93,7 +93,7 @@ func TestLiveEventsLost(t *testing.T) {
 	r.sweeps(1)
 	r.handleEvent(watch.Event{Kind: watch.EventLost, Lost: 7})
 	r.sweeps(2)
-	if lost := r.counters.EventsLost.Load(); lost != 7 {
+	if lost := r.counters.EventsLost.Load(); lost < 7 { // others may be, too
 		t.Errorf("%d events lost", lost)
 	}
 	watcher.Close() // as if the kernel had ended it
@@ -121,9 +121,14 @@ func TestLiveEventsAgain(t *testing.T) {
 	r.attached(p, 1)
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
-	meanwhile = func() { p.LoadAgain() }
+	var swept atomic.Uint64 // sweeps, with that which begins when there are events again
+	meanwhile = func() {
+		p.LoadAgain()
+		swept.Store(r.counters.Sweeps.Load() + 1)
+	}
 	watcher.Close()
-	r.sweeps(2)
+	testenv.Poll(t, deadline, "events again", func() bool { return swept.Load() > 0 })
+	r.sweeps(swept.Load())
 	p.Publish() // by the library that was loaded meanwhile
 	r.attached(p, 2)
 }

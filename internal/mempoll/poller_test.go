@@ -1,6 +1,7 @@
 package mempoll
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,7 @@ type polledDemo struct {
 
 func openPoller(t *testing.T) *Poller {
 	t.Helper()
-	l, err := New(accesstest.Open(t), new(atomic.Uint64))
+	l, err := newPoller(patientMemory{accesstest.Open(t)}, new(atomic.Uint64))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +110,20 @@ func TestPollerReports(t *testing.T) {
 	}
 }
 
+// patientMemory is memory that is read again when the worker that was to read it got no CPU in time, as soon as that
+// has ended.
+type patientMemory struct{ reader }
+
+func (p patientMemory) Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error {
+	for {
+		err := p.reader.Read(user, timeout, reads)
+		if !errors.Is(err, access.ErrTimeout) && !errors.Is(err, access.ErrHung) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // hangingMemory is memory of which that of some processes cannot be read in time.
 type hangingMemory struct {
 	reader
@@ -137,7 +152,7 @@ func (h *hangingMemory) Read(user worker.User, timeout time.Duration, reads []ac
 func TestPollerHangs(t *testing.T) {
 	testenv.NeedRoot(t)
 	var hangs atomic.Uint64
-	memory := &hangingMemory{reader: accesstest.Open(t), hanging: make(map[int]bool)}
+	memory := &hangingMemory{reader: patientMemory{accesstest.Open(t)}, hanging: make(map[int]bool)}
 	l, err := newPoller(memory, &hangs)
 	if err != nil {
 		t.Fatal(err)

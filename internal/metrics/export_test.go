@@ -120,7 +120,9 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 		after = values(exported(gather(t, x, r)))
 		return of("queue_items", good+`,signal="traces"`)+of("in_flight_items", good+`,signal="traces"`) == 0 &&
 			of("sent_items_total", good+`,signal="profiles"`) > 0 &&
-			of("state", bad+`,signal="traces",state="waiting"`) == 1
+			of("state", bad+`,signal="traces",state="waiting"`) == 1 &&
+			of("received_refused_items_total", `reason="undecodable",signal="metrics"`) > 0 &&
+			of("received_requests_total", `code="INVALID_ARGUMENT",signal="profiles"`) > 0
 	})
 	share := float64(otlp.Quotas(0, []otlp.Destination{otlp.NewDestination(endpoint),
 		otlp.NewDestination(endpoint)})[0])

@@ -443,10 +443,10 @@ func TestWorkerEnds(t *testing.T) {
 			}
 			j.target.Program = "after an exec"
 		}
+		testenv.Poll(t, deadline, "the killed worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
 		e.synchronize(t, j.target)
 		e.forget(t)
 		e.awaitWhole(t, j.target, depth)
-		testenv.Poll(t, deadline, "the killed worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
 	}
 	c := e.counters
 	if c.TimedOut.Load() != 1 || c.Ended.Load() != 2 || c.Quarantined.Load() != 1 || c.Started.Load() != 4 {

@@ -23,8 +23,14 @@ import (
 func connect(t testing.TB, path string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := &unix.SockaddrUnix{Name: path}
+	err = unix.Connect(fd, address)
+	for errors.Is(err, unix.EAGAIN) { // more wait to be accepted than may
+		time.Sleep(time.Millisecond)
+		err = unix.Connect(fd, address)
 	}
 	if err != nil {
 		t.Fatal(err)

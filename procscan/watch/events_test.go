@@ -27,6 +27,8 @@ type counts struct {
 	mu     sync.Mutex
 	events map[Event]int // without Lost
 	lost   uint64
+
+	gaps int // that a test makes
 }
 
 func (n *counts) add(e Event) {
@@ -46,6 +48,32 @@ func (n *counts) count(kind EventKind, pid int) int {
 func (n *counts) wait(t testing.TB, what string, kind EventKind, pid, count int) {
 	t.Helper()
 	testenv.Poll(t, child.Timeout, what, func() bool { return n.count(kind, pid) >= count })
+}
+
+// overrun reports whether events were lost besides those of gaps.
+func (n *counts) overrun() bool { return n.count(EventLost, 0) > n.gaps }
+
+// waitOrOverrun is wait, but ends when there is an overrun, too.
+func (n *counts) waitOrOverrun(t testing.TB, what string, kind EventKind, pid, count int) {
+	t.Helper()
+	testenv.Poll(t, child.Timeout, what, func() bool { return n.overrun() || n.count(kind, pid) >= count })
+}
+
+// untilNoOverrun repeats a test in which each event is to be reported, while it ends with an overrun: other processes
+// may cause more records than a ring holds at the same time, but not each time.
+func untilNoOverrun(t *testing.T, test func() *counts) {
+	t.Helper()
+	const tries = 5
+	for range tries {
+		n := test()
+		if !n.overrun() {
+			return
+		}
+		n.mu.Lock()
+		t.Logf("%d records were lost, in %d gaps", n.lost, n.events[Event{Kind: EventLost}])
+		n.mu.Unlock()
+	}
+	t.Errorf("events were lost in each of %d tries", tries)
 }
 
 func openWatcher(t testing.TB, list string, size int) *EventWatcher {
@@ -134,63 +162,70 @@ func createLibrary(t testing.TB) *os.File {
 }
 
 func TestEvents(t *testing.T) {
-	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	for name, cloneflags := range map[string]uintptr{"own pid namespace": 0, "one below": syscall.CLONE_NEWPID} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			cmd := child.Command(t, "host")
-			cmd.SysProcAttr.Cloneflags = cloneflags
-			p := child.StartReady(t, cmd, child.HostSpec{Maps: []child.MapSpec{
-				{Path: filepath.Join(dir, "other.so")},
-				{Path: "", Times: 3}, // as just-in-time compilers do
-			}})
-			n.wait(t, "the start of the program", EventExec, p.PID, 1)
-			n.wait(t, "a mapping of another file", EventFile, p.PID, 1)
-			n.wait(t, "mappings of memory", EventMapping, p.PID, 3)
-			if n.count(EventLibrary, p.PID) != 0 {
-				t.Error("a library is reported, but none is mapped")
-			}
-			p.Tell(t, "exec")
-			n.wait(t, "the other program", EventExec, p.PID, 2)
-			spec := child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, eventLibrary), Times: 2}}}
-			if err := json.NewEncoder(p.Stdin).Encode(spec); err != nil {
-				t.Fatal(err)
-			}
-			n.wait(t, "the library", EventLibrary, p.PID, 2)
-			scanner, err := procscan.NewScanner("/proc")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if found, err := scanner.Process(p.PID); err != nil || len(found.Libraries) != 2 {
-				t.Errorf("reported, but not mapped: %v, %v", found, err)
-			}
+			untilNoOverrun(t, func() *counts { return testEvents(t, cloneflags) })
 		})
 	}
 }
 
-// Memory is reported when it is made executable; data is not.
-func TestEventProtection(t *testing.T) {
+func testEvents(t *testing.T, cloneflags uintptr) *counts {
 	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
-	f := createLibrary(t)
-	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	dir := t.TempDir()
+	cmd := child.Command(t, "host")
+	cmd.SysProcAttr.Cloneflags = cloneflags
+	p := child.StartReady(t, cmd, child.HostSpec{Maps: []child.MapSpec{
+		{Path: filepath.Join(dir, "other.so")},
+		{Path: "", Times: 3}, // as just-in-time compilers do
+	}})
+	n.waitOrOverrun(t, "the start of the program", EventExec, p.PID, 1)
+	n.waitOrOverrun(t, "a mapping of another file", EventFile, p.PID, 1)
+	n.waitOrOverrun(t, "mappings of memory", EventMapping, p.PID, 3)
+	if n.count(EventLibrary, p.PID) != 0 {
+		t.Error("a library is reported, but none is mapped")
+	}
+	p.Tell(t, "exec")
+	n.waitOrOverrun(t, "the other program", EventExec, p.PID, 2)
+	spec := child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, eventLibrary), Times: 2}}}
+	if err := json.NewEncoder(p.Stdin).Encode(spec); err != nil {
+		t.Fatal(err)
+	}
+	n.waitOrOverrun(t, "the library", EventLibrary, p.PID, 2)
+	scanner, err := procscan.NewScanner("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Munmap(page)
-	mapOnce(t, f)
-	n.wait(t, "an executable mapping", EventLibrary, os.Getpid(), 1)
-	if err := unix.Mprotect(page, unix.PROT_READ|unix.PROT_EXEC); err != nil {
-		t.Fatal(err)
+	if found, err := scanner.Process(p.PID); !n.overrun() && (err != nil || len(found.Libraries) != 2) {
+		t.Errorf("reported, but not mapped: %v, %v", found, err)
 	}
-	n.wait(t, "data made executable", EventLibrary, os.Getpid(), 2)
-	if count := n.count(EventLibrary, os.Getpid()); count != 2 {
-		t.Errorf("reported %d times", count)
-	}
+	return n
+}
+
+// Memory is reported when it is made executable; data is not.
+func TestEventProtection(t *testing.T) {
+	f := createLibrary(t)
+	untilNoOverrun(t, func() *counts {
+		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
+		page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Munmap(page)
+		mapOnce(t, f)
+		n.waitOrOverrun(t, "an executable mapping", EventLibrary, os.Getpid(), 1)
+		if err := unix.Mprotect(page, unix.PROT_READ|unix.PROT_EXEC); err != nil {
+			t.Fatal(err)
+		}
+		n.waitOrOverrun(t, "data made executable", EventLibrary, os.Getpid(), 2)
+		if count := n.count(EventLibrary, os.Getpid()); count > 2 {
+			t.Errorf("reported %d times", count)
+		}
+		return n
+	})
 }
 
 // A path that is too long for the kernel's record is reported as one that may be the library's.
 func TestEventLongPath(t *testing.T) {
-	n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 	dir, err := unix.Open(t.TempDir(), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -214,14 +249,16 @@ func TestEventLongPath(t *testing.T) {
 	}
 	f := os.NewFile(uintptr(fd), "library")
 	defer f.Close()
-	mapOnce(t, f)
-	n.wait(t, "the mapping", EventLibrary, os.Getpid(), 1)
+	untilNoOverrun(t, func() *counts {
+		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
+		mapOnce(t, f)
+		n.waitOrOverrun(t, "the mapping", EventLibrary, os.Getpid(), 1)
+		return n
+	})
 }
 
-// Thousands of programs with the library's name start, and each is reported. (Other processes may
-// cause more records than a ring holds at the same time, but not each time.)
+// Thousands of programs with the library's name start, and each is reported.
 func TestEventsAllReported(t *testing.T) {
-	const tries = 5
 	path := filepath.Join(t.TempDir(), eventLibrary)
 	program, err := os.ReadFile(testenv.NeedTool(t, "true"))
 	if err == nil {
@@ -230,23 +267,16 @@ func TestEventsAllReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range tries {
+	untilNoOverrun(t, func() *counts {
 		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 		pids := runOften(t, path)
 		testenv.Poll(t, child.Timeout, "all programs, or a loss", func() bool {
-			return n.count(EventLost, 0) > 0 || !slices.ContainsFunc(pids, func(pid int) bool {
+			return n.overrun() || !slices.ContainsFunc(pids, func(pid int) bool {
 				return n.count(EventExec, pid) == 0 || n.count(EventLibrary, pid) == 0
 			})
 		})
-		n.mu.Lock()
-		lost, gaps := n.lost, n.events[Event{Kind: EventLost}]
-		n.mu.Unlock()
-		if gaps == 0 {
-			return
-		}
-		t.Logf("%d records were lost, in %d gaps", lost, gaps)
-	}
-	t.Errorf("records were lost in each of %d tries", tries)
+		return n
+	})
 }
 
 // runOften runs a program two thousand times, four at once, and returns the pids.
@@ -276,15 +306,13 @@ func runOften(t *testing.T, path string) []int {
 
 // A process that renames its threads as fast as it can takes nobody's events: what others map
 // meanwhile, and execute, is reported, without a loss, also when the rings were not read for long.
-// (Other processes may fill a ring at the same time, but not each time.)
 func TestEventsOfOthersWhileThreadsAreRenamed(t *testing.T) {
-	const tries = 5
 	f := createLibrary(t)
-	for range tries {
+	untilNoOverrun(t, func() *counts {
 		w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 		cmd := child.Command(t, "renames")
 		cmd.SysProcAttr = asNobody()
-		renaming := child.StartReady(t, cmd, nil)
+		defer child.StartReady(t, cmd, nil).Kill()
 		mapped := mapOnEachCPU(t, f)
 		other := exec.Command(testenv.NeedTool(t, "true"))
 		if err := other.Run(); err != nil {
@@ -292,35 +320,34 @@ func TestEventsOfOthersWhileThreadsAreRenamed(t *testing.T) {
 		}
 		n := runWatcher(t, w)
 		testenv.Poll(t, child.Timeout, "all events, or a loss", func() bool {
-			return n.count(EventLost, 0) > 0 ||
+			return n.overrun() ||
 				n.count(EventLibrary, os.Getpid()) == mapped && n.count(EventExec, other.Process.Pid) == 1
 		})
-		if n.count(EventLost, 0) == 0 {
-			return
-		}
-		renaming.Kill()
-	}
-	t.Errorf("events were lost in each of %d tries", tries)
+		return n
+	})
 }
 
 // A single mapping is reported each time when Run waits for the waker.
 func TestEventsWaker(t *testing.T) {
-	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
-	n := runWatcher(t, w)
 	f := createLibrary(t)
-	mapped := 0
-	for range 20 {
-		onEachCPU(t, func(cpu int) {
-			testenv.Poll(t, child.Timeout, "the waker to be on", func() bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return !w.rings[cpu].wakerPaused
+	untilNoOverrun(t, func() *counts {
+		w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
+		n := runWatcher(t, w)
+		mapped := 0
+		for range 20 {
+			onEachCPU(t, func(cpu int) {
+				testenv.Poll(t, child.Timeout, "the waker to be on", func() bool {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					return !w.rings[cpu].wakerPaused
+				})
+				mapOnce(t, f)
+				mapped++
+				n.waitOrOverrun(t, "the mapping", EventLibrary, os.Getpid(), mapped)
 			})
-			mapOnce(t, f)
-			mapped++
-			n.wait(t, "the mapping", EventLibrary, os.Getpid(), mapped)
-		})
-	}
+		}
+		return n
+	})
 }
 
 // A ring that is too small overflows while nothing reads it. The first poll reports that, a later
