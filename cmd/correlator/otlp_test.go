@@ -208,8 +208,8 @@ func TestExportedWithoutSampler(t *testing.T) {
 	b := openBackend(t, filepath.Join(dir, "otlp"))
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	feed := filepath.Join(dir, "feed")
-	a := startAgent(t, nil, "--samples-per-second", "0", "--samples-delay", "30s", "--feed-socket", feed, "--otlp-endpoint",
-		"unix:"+filepath.Join(dir, "otlp"), "--otlp-untraced")
+	a := startAgent(t, nil, "--samples-per-second", "0", "--samples-delay", "30s", "--feed-socket", feed,
+		"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), "--otlp-untraced")
 	p.Registration(1)
 	context := p.Begin(1)
 	command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 2 %s %s\n", p.PID, context.Thread.TID, context.TraceID,

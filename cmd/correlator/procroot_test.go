@@ -99,8 +99,8 @@ func TestProcRootAlone(t *testing.T) {
 			}
 
 			socket := filepath.Join(t.TempDir(), "feed")
-			a := startAgent(t, contained, "--proc-root", procRoot, "--samples-per-second", "0", "--samples-delay", "30s",
-				"--feed-socket", socket)
+			a := startAgent(t, contained, "--proc-root", procRoot, "--samples-per-second", "0",
+				"--samples-delay", "30s", "--feed-socket", socket)
 			p.Registration(1)
 			context := p.Begin(1)
 			command(t, fmt.Sprintf("%d %d TJMmu5gF-o-FiCwS6uckzg 1 %s %s\n", p.PID, context.Thread.TID,

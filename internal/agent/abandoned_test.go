@@ -30,11 +30,15 @@ func TestAbandoned(t *testing.T) {
 		return len(served.fed.waiting)
 	}
 	stale := &r.Counters().Fed[process.OutcomeStale]
-	for waiting() == 0 { // one that a busy machine made stale does not wait
-		before := stale.Load()
-		r.sample(p.PID, p.PID, [16]byte{1})
-		testenv.Poll(t, deadline, "a sample that was fed", func() bool { return waiting() > 0 || stale.Load() > before })
-	}
+	before := stale.Load()
+	r.sample(p.PID, p.PID, [16]byte{1})
+	testenv.Poll(t, deadline, "a sample that was fed", func() bool {
+		if now := stale.Load(); now > before { // one that a busy machine made stale does not wait
+			before = now
+			r.sample(p.PID, p.PID, [16]byte{1})
+		}
+		return waiting() > 0
+	})
 	for range 2 { // the counter may be a second old: what is new the second time was taken after that
 		before := r.kernel(bpf.Unreadable)
 		testenv.Poll(t, deadline, "samples that wait", func() bool { return r.kernel(bpf.Unreadable) > before+10 })

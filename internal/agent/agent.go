@@ -22,7 +22,7 @@ import (
 )
 
 // shutdownGrace is added to the samples-delay when the agent ends: what a process's own goroutine
-// needs to notice. One that is stuck in a system call does not hold up the end.
+// needs to notice. One that is stuck in a system call does not hold up the end by more than twice that.
 const shutdownGrace = 200 * time.Millisecond
 
 // An Exporter receives what the agent samples, besides the senders. It must not block.
@@ -247,7 +247,7 @@ func (a *Agent) shutDown() {
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
-		await(&a.dropping, a.grace) // a process's filters and watchers may hold up a message
+		await(&a.dropping, a.grace) // a message that is being sent may be stuck, too
 		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))

@@ -104,7 +104,7 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.grace = 5 * time.Second
+	a.grace = time.Second // less than a worker has for reading
 	prepare(a)
 	r.Agent = a
 	if r.feed, err = feed.Dial(cfg.FeedSocket); err != nil {

@@ -142,12 +142,10 @@ func (r *running) sampleInTime(pid, tid int, stack [16]byte) {
 func (r *running) sendInTime(record feed.Record) {
 	r.t.Helper()
 	fed := &r.Counters().Fed
-	for {
+	testenv.Poll(r.t, deadline, "a sample in time", func() bool {
 		stale, before := fed[process.OutcomeStale].Load(), fed.Sum()
 		r.send(record)
 		testenv.Poll(r.t, deadline, "an outcome", func() bool { return fed.Sum() == before+uint64(record.Count) })
-		if fed[process.OutcomeStale].Load() == stale {
-			return
-		}
-	}
+		return fed[process.OutcomeStale].Load() == stale
+	})
 }

@@ -30,8 +30,8 @@ func boot(ctx context.Context, qemu emulator, k kernel, image, initramfs string,
 		"-kernel", image, "-initrd", initramfs,
 		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The
 		// kernel's log, which is read after the tests, has room for 128 KiB by default. khugepaged has the
-		// lowest priority: beside busy threads an emulated CPU may take it 20 s for one look at a huge page,
-		// in which it is in a read-side critical section of RCU, for which everything else then waits.
+		// lowest priority: on an emulated CPU, beside busy threads, it may need 20 s for one huge page, in a
+		// read-side critical section of RCU, and all that waits for a grace period waits for it.
 		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M transparent_hugepage=madvise rdinit=/init")
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

@@ -57,7 +57,7 @@ func (a *archive) apt(dir string, args ...string) (string, error) {
 		"-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
 		"-o", "APT::Architecture=" + a.arch, "-o", "APT::Architectures=" + a.arch,
 		// A mirror that is not kept up, or keeps what there once was, has lists that are no longer valid.
-		// Which of Debian's kernels is tested is no matter of security.
+		// Which of Debian's kernels is tested is no matter of security, and an old QEMU runs our guests alone.
 		"-o", "Acquire::Check-Valid-Until=false",
 		// The user _apt cannot write to a checkout in somebody's home directory.
 		"-o", "APT::Sandbox::User=root"}

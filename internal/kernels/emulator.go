@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,9 +9,8 @@ import (
 )
 
 // emulatorSuite is the release of Debian whose QEMU boots the guests, whichever the host runs. That of
-// bookworm (7.2) corrupts registers with cmpxchg16b, which Linux 6.12 and later crash of on x86-64; and
-// with CPUs that are threads it may execute code that the kernel has patched as it was before, which is a
-// panic (int3).
+// bookworm (7.2) corrupts registers with cmpxchg16b, which crashes Linux 6.12 and later on x86-64; and with
+// multi-threaded TCG it may execute code as it was before the kernel has patched it, which is a panic (int3).
 const emulatorSuite = "trixie"
 
 // emulatorPackages are those of QEMU for all machines.
@@ -19,9 +19,10 @@ var emulatorPackages = []string{"qemu-system-arm", "qemu-system-x86"}
 // An emulator is QEMU as unpacked in a directory, with its libraries and the firmware of its machines.
 type emulator string
 
-// fetchEmulator returns QEMU for this host.
+// fetchEmulator returns QEMU for this host, from a directory that is named after what is in it.
 func fetchEmulator(dir string) (emulator, error) {
-	root := filepath.Join(dir, "qemu-"+runtime.GOARCH+"-"+emulatorSuite)
+	contents := sha256.Sum256(fmt.Append(nil, emulatorSuite, emulatorPackages))
+	root := filepath.Join(dir, fmt.Sprintf("qemu-%s-%x", runtime.GOARCH, contents[:4]))
 	if _, err := os.Stat(root); err == nil {
 		return emulator(root), nil
 	}
@@ -36,8 +37,8 @@ func fetchEmulator(dir string) (emulator, error) {
 	return emulator(root), replaceDir(root, func(dir string) error { return a.unpack(dir, packages...) })
 }
 
-// command returns the command of a program of QEMU: its dynamic linker, which finds no other libraries
-// than QEMU's.
+// command returns the command of a program of QEMU, by the dynamic linker that was unpacked with it, which
+// looks for libraries beside itself first.
 func (e emulator) command(program string) ([]string, error) {
 	linkers, err := filepath.Glob(filepath.Join(string(e), "usr/lib/*/ld-linux-*.so.*"))
 	if err != nil {
@@ -46,7 +47,7 @@ func (e emulator) command(program string) ([]string, error) {
 	if len(linkers) != 1 {
 		return nil, fmt.Errorf("%s has %d dynamic linkers, not one", e, len(linkers))
 	}
-	command := []string{linkers[0], "--library-path", filepath.Dir(linkers[0]),
+	command := []string{linkers[0], "--inhibit-cache", "--library-path", filepath.Dir(linkers[0]),
 		filepath.Join(string(e), "usr/bin", program)}
 	for _, firmware := range []string{"usr/share/qemu", "usr/share/seabios"} {
 		command = append(command, "-L", filepath.Join(string(e), firmware))

@@ -58,14 +58,14 @@ type machine struct {
 
 // machines are by architecture. The CPUs:
 //
-//   - Haswell, as far as QEMU emulates it: the kernel warns of what is missing otherwise.
+//   - Haswell, without what TCG lacks, of which QEMU would warn.
 //   - The Cortex-A72 has no pointer authentication, whose emulation takes most of the time with
 //     `-cpu max`.
 var machines = map[string]machine{
 	"amd64": {
 		program: "qemu-system-x86_64", console: "ttyS0",
 		options: []string{"-machine", "pc", "-cpu",
-			"Haswell-v1,-pcid,-x2apic,-tsc-deadline,-hle,-rtm,-invpcid"},
+			"Haswell-v1,-pcid,-tsc-deadline,-hle,-rtm,-invpcid"},
 	},
 	"arm64": {
 		program: "qemu-system-aarch64", console: "ttyAMA0",

@@ -29,7 +29,7 @@ type Wait struct {
 	timeout  time.Duration
 	began    time.Time
 	deadline time.Time
-	limit    time.Time     // which no deadline exceeds
+	limit    time.Time     // which no deadline exceeds, however late we come
 	watched  runDelays     // when watching began for this deadline, else zero
 	maxCPU   time.Duration // of the worker's, at the end of the request
 	patience int           // times that it was prolonged
@@ -48,7 +48,7 @@ func (w *Wait) Prolong(by time.Duration) {
 }
 
 // Receive is [Process.Receive] until the time is over. Where we come late to watch the worker, it is watched no
-// shorter for that.
+// shorter for that, but not beyond the limit.
 func (w *Wait) Receive() (message []byte, fd int, err error) {
 	for {
 		message, fd, err = w.process.Receive(w.deadline.Add(-w.timeout / watchedPart))

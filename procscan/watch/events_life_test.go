@@ -64,10 +64,11 @@ func testRefresh(t *testing.T, cpus []int, list string, f *os.File) *counts {
 	w.mu.Lock()
 	w.list = procscan.OnlineCPUs
 	w.mu.Unlock()
+	have := n.count(EventLost, 0)
 	refresh(cpus)
 	if len(cpus) > 1 {
 		n.gaps++
-		n.wait(t, "the gap", EventLost, 0, n.gaps)
+		n.wait(t, "the gap", EventLost, 0, have+1)
 	}
 	everywhere()
 	same := rings()
@@ -89,19 +90,21 @@ func testRefresh(t *testing.T, cpus []int, list string, f *os.File) *counts {
 		}
 	}
 	w.mu.Unlock()
+	have = n.count(EventLost, 0)
 	refresh(cpus) // the time enabled has grown since the refresh before
 	refresh(cpus)
 	n.gaps++
-	n.wait(t, "the gap of a CPU that was offline", EventLost, 0, n.gaps)
+	n.wait(t, "the gap of a CPU that was offline", EventLost, 0, have+1)
 	everywhere()
 
 	w.mu.Lock()
 	w.list = list
 	w.mu.Unlock()
+	have = n.count(EventLost, 0)
 	refresh([]int{0})
 	if len(cpus) > 1 {
 		n.gaps++
-		n.wait(t, "the unread ring of a CPU that is offline", EventLost, 0, n.gaps)
+		n.wait(t, "the unread ring of a CPU that is offline", EventLost, 0, have+1)
 	}
 	write("0,8191\n") // a CPU that does not exist
 	if err := w.Refresh(); !errors.Is(err, unix.EINVAL) {
