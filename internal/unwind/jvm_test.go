@@ -426,6 +426,15 @@ func TestWorkerEnds(t *testing.T) {
 		}
 		if c.signal == unix.SIGKILL {
 			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
+		} else {
+			testenv.Poll(t, deadline, "all threads of the worker to stop", func() bool {
+				var status unix.WaitStatus
+				stopped, err := unix.Wait4(pid, &status, unix.WUNTRACED|unix.WNOHANG, nil)
+				if err != nil && !errors.Is(err, unix.EINTR) {
+					t.Fatal(err)
+				}
+				return stopped == pid && status.Stopped()
+			})
 		}
 		if _, err := e.name(t, j.target, s); !errors.Is(err, c.want) {
 			t.Fatalf("after %v: %v, want %v", c.signal, err, c.want)
