@@ -615,7 +615,8 @@ func verifyWords(t testing.TB, what asked, got Stack) {
 }
 
 // At a high rate, while tables are swapped without pause, stacks are evicted and the unwinder comes
-// and goes, each sample is drained once or deferred, with its stack, or counted as lost, as few are.
+// and goes, each sample is drained once or deferred, with its stack. Emulated CPUs
+// may lose a few, which are counted.
 func TestUnwindingUnderLoad(t *testing.T) {
 	what := asked{Words: 60, Stacks: 1000}
 	s, c, _, target := openUnwinding(t, demo.Options{Busy: 2, Gap: -1, Transaction: time.Millisecond},
@@ -659,7 +660,7 @@ func TestUnwindingUnderLoad(t *testing.T) {
 	counters := readCounters(t, s)
 	verifyDeferred(t, s, counters[TableFull]-deferred, takeDeferred)
 	if entered, _ := c.entered(); samples != counters[Correlated] || unwound+counters[Lost] != entered ||
-		counters[Lost] > deferred/2 || counters[UnwindingFailed] != 0 {
+		counters[Lost] > 0 && !testing.Short() || counters[Lost] > deferred/2 || counters[UnwindingFailed] != 0 {
 		t.Errorf("%d samples drained, %d unwound of %d, counters %v", samples, unwound, entered, counters)
 	}
 	if total, err := s.readCounters(); err != nil || total.UnwoundStored < table.deleted ||

@@ -114,9 +114,8 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 		t.Errorf("%d had to go, want %d; %d are registered with", evicted(), honest,
 			r.Census().Processes[process.StateRegistered])
 	}
-	slow := r.Counters().Errors[process.ReasonTimeout].Load() > 0 // looking at some took too long: they may return
 	for pid, report := range crowd.Quit() {
-		if report.Registrations > 1 && !slow || report.Malformed > 0 || report.Unregistered > 0 {
+		if report.Registrations > 1 || report.Malformed > 0 || report.Unregistered > 0 {
 			t.Errorf("process %d: %+v", pid, report)
 		}
 	}
