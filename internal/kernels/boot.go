@@ -16,6 +16,21 @@ import (
 // tests.
 const memory = "4096"
 
+// kernelParameters are those of all kernels.
+var kernelParameters = []string{
+	"rdinit=/init",
+	// An oops is a panic, after which the machine restarts at once, which ends QEMU.
+	"oops=panic", "panic=-1",
+	// The log, which is read after the tests, has room for 128 KiB by default.
+	"log_buf_len=4M",
+	// khugepaged has the lowest priority: on an emulated CPU, beside busy threads, it may need 20 s for one huge
+	// page, in a read-side critical section of RCU, and all that waits for a grace period waits for it.
+	"transparent_hugepage=madvise",
+	// Isolation of the page tables empties the TLB at each system call, since TCG has neither PCIDs nor ASIDs:
+	// what reads other processes then takes twice the CPU time. Retpolines and other mitigations add to that.
+	"mitigations=off",
+}
+
 // boot runs a kernel with an initramfs until it turns the machine off, and hands over its events.
 // All that it prints goes to log.
 func boot(ctx context.Context, qemu emulator, k kernel, image, initramfs string, log io.Writer,
@@ -28,11 +43,7 @@ func boot(ctx context.Context, qemu emulator, k kernel, image, initramfs string,
 	command = append(slices.Concat(command, m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2",
 		"-m", memory, "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		// An oops is a panic, after which the machine restarts at once, which ends QEMU. The
-		// kernel's log, which is read after the tests, has room for 128 KiB by default. khugepaged has the
-		// lowest priority: on an emulated CPU, beside busy threads, it may need 20 s for one huge page, in a
-		// read-side critical section of RCU, and all that waits for a grace period waits for it.
-		"-append", "console="+m.console+" oops=panic panic=-1 log_buf_len=4M transparent_hugepage=madvise rdinit=/init")
+		"-append", strings.Join(append(slices.Clone(m.kernel), kernelParameters...), " "))
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()

@@ -53,7 +53,7 @@ func selectKernels(ids []string) ([]kernel, error) {
 type machine struct {
 	program string // of QEMU
 	options []string
-	console string // device of the serial port in the guest
+	kernel  []string // its parameters
 }
 
 // machines are by architecture. The CPUs:
@@ -63,12 +63,13 @@ type machine struct {
 //     `-cpu max`.
 var machines = map[string]machine{
 	"amd64": {
-		program: "qemu-system-x86_64", console: "ttyS0",
+		program: "qemu-system-x86_64", kernel: []string{"console=ttyS0"},
 		options: []string{"-machine", "pc", "-cpu",
 			"Haswell-v1,-pcid,-tsc-deadline,-hle,-rtm,-invpcid"},
 	},
 	"arm64": {
-		program: "qemu-system-aarch64", console: "ttyAMA0",
+		program: "qemu-system-aarch64",
+		kernel:  []string{"console=ttyAMA0", "kpti=off"}, // mitigations=off leaves KPTI on where there is KASLR
 		options: []string{"-machine", "virt", "-cpu", "cortex-a72"},
 	},
 }
