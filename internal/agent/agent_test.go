@@ -21,6 +21,7 @@ import (
 	"correlator/internal/testenv"
 	"correlator/internal/unwind"
 	"correlator/internal/worker"
+	"correlator/messaging"
 	"correlator/messaging/feed"
 	"correlator/profile"
 )
@@ -213,8 +214,10 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	context := p.Begin(thread)
 	text := base64.RawURLEncoding.EncodeToString(stack[:])
 	fed := &r.Counters().Fed
+	dropped := &r.Counters().Messages.Dropped
 	late := func() uint64 { // of a busy machine: workers that did not answer in time included
-		return fed[process.OutcomeStale].Load() + fed[process.OutcomeUnreadable].Load()
+		return fed[process.OutcomeStale].Load() + fed[process.OutcomeUnreadable].Load() +
+			dropped[messaging.DropLate].Load() + dropped[messaging.DropAddedLate].Load()
 	}
 	before := late()
 	r.sample(p.PID, context.Thread.TID, stack)
