@@ -237,7 +237,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	}
 	t.begin()
 	s.handler.begin(t.user)
-	s.manager.SynchronizeProcess(t)
+	t.readByPages(s.pages, func() { s.manager.SynchronizeProcess(t) })
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
 		t.err = procscan.ErrGone
 	}

@@ -30,7 +30,7 @@ import (
 
 const (
 	// maxRequestBytes and maxRequestReads bound what one request reads of a process: of libjvm 30 MB,
-	// of memory some MB in some 10,000 reads.
+	// of memory some MB.
 	maxRequestBytes = 1 << 30
 	maxRequestReads = 1 << 20
 
@@ -85,6 +85,7 @@ type target struct {
 	mapped   []process.RawMapping        // the first of each file
 	skipped  map[uint64]struct{}         // inodes of files that could not be read
 	failure  error                       // of the first of these
+	pages    *pages                      // see readByPages; nil otherwise
 
 	code  *jvmCode // nil: no JVM is known
 	codes map[*runtimeKind]*runtimeCode
@@ -240,7 +241,31 @@ func (t *target) GetThreads() ([]process.ThreadInfo, error) { return nil, errors
 
 // GetRemoteMemory returns the memory, which the engine reads as long as it knows the process.
 func (t *target) GetRemoteMemory() remotememory.RemoteMemory {
-	return remotememory.RemoteMemory{ReaderAt: &limitedReader{from: t.mem, budget: t.budget}}
+	return remotememory.RemoteMemory{ReaderAt: targetMemory{t}}
+}
+
+// targetMemory is the memory of a target as the engine reads it.
+type targetMemory struct{ target *target }
+
+func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
+	if m.target.pages != nil {
+		return m.target.pages.ReadAt(b, at)
+	}
+	return m.target.memory().ReadAt(b, at)
+}
+
+func (t *target) memory() *limitedReader { return &limitedReader{from: t.mem, budget: t.budget} }
+
+// readByPages calls a function during which each page of the memory is read once: the engine reads some 10,000
+// descriptions of a JVM's types and fields, which lie side by side.
+func (t *target) readByPages(p *pages, do func()) {
+	p.begin(t.memory())
+	t.pages = p
+	defer func() {
+		t.pages = nil
+		p.forget()
+	}()
+	do()
 }
 
 // open opens the file of a mapping, unless its file system waits for a process.

@@ -1,7 +1,11 @@
 package unwind
 
 import (
+	"os"
 	"testing"
+	"unsafe"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -32,5 +36,43 @@ func TestFilesOfUsersAreApart(t *testing.T) {
 	}
 	if len(seen) != 6 {
 		t.Errorf("files change: %v", seen)
+	}
+}
+
+// readByPages is read by TestMemoryIsReadByPages. Variables of functions may move.
+var readByPages uint64
+
+// The engine keeps the memory of a process longer than what was read of it by pages holds.
+func TestMemoryIsReadByPages(t *testing.T) {
+	mem, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	var b budget
+	b.reset()
+	of := &target{mem: mem, budget: &b}
+	memory, pages := of.GetRemoteMemory(), newPages()
+
+	at := libpf.Address(uintptr(unsafe.Pointer(&readByPages)))
+	read := func(when string, want uint64) {
+		t.Helper()
+		if got := memory.Uint64(at); got != want {
+			t.Errorf("%s: read %d, want %d", when, got, want)
+		}
+	}
+	for n := uint64(1); n < 100; n += 10 {
+		readByPages = n
+		read("before", n)
+		reads := b.reads.Load()
+		of.readByPages(pages, func() {
+			read("at first", n)
+			readByPages = n + 1
+			read("again", n)
+		})
+		if spent := reads - b.reads.Load(); spent != 1 {
+			t.Errorf("the page was read %d times", spent)
+		}
+		read("afterwards", n+1)
 	}
 }
