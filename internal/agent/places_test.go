@@ -116,13 +116,13 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 		t.Errorf("%d had to go, want %d; %d are registered with", evicted(), honest,
 			r.Census().Processes[process.StateRegistered])
 	}
-	registrations := uint64(places) // with each of these but once
-	for _, p := range others {      // again with one whose exec was reported after its library
-		registrations += p.Report().Registrations
-	}
-	if n := r.Counters().Connected.Load(); n != registrations {
-		t.Errorf("registered %d times, want %d", n, registrations)
-	}
+	testenv.Poll(t, deadline, "as many registrations as were read, one in the crowd each", func() bool {
+		registrations := uint64(places)
+		for _, p := range others { // two, where the exec was reported after the library
+			registrations += p.Report().Registrations
+		}
+		return r.Counters().Connected.Load() == registrations
+	})
 	// While these quit, one after the other, places become free, and those that had to go come back.
 	for pid, report := range crowd.Quit() {
 		if report.Registrations > 2 || report.Malformed > 0 || report.Unregistered > 0 {

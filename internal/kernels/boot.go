@@ -26,8 +26,8 @@ var kernelParameters = []string{
 	// khugepaged has the lowest priority: on an emulated CPU, beside busy threads, it may need 20 s for one huge
 	// page, in a read-side critical section of RCU, and all that waits for a grace period waits for it.
 	"transparent_hugepage=madvise",
-	// Isolation of the page tables empties the TLB at each system call, since TCG has neither PCIDs nor ASIDs:
-	// what reads other processes then takes twice the CPU time. Retpolines and other mitigations add to that.
+	// Isolation of the page tables empties the TLB of TCG, which is tagged by neither PCID nor ASID, at each system
+	// call: what reads other processes then takes twice the CPU time. Retpolines and other mitigations add to that.
 	"mitigations=off",
 }
 

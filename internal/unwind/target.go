@@ -249,6 +249,9 @@ type targetMemory struct{ target *target }
 
 func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
 	if m.target.pages != nil {
+		if err := m.target.budget.spend(0); err != nil { // what describes a JVM may be without end
+			return 0, err
+		}
 		return m.target.pages.ReadAt(b, at)
 	}
 	return m.target.memory().ReadAt(b, at)
@@ -257,7 +260,9 @@ func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
 func (t *target) memory() *limitedReader { return &limitedReader{from: t.mem, budget: t.budget} }
 
 // readByPages calls a function during which each page of the memory is read once: the engine reads some 10,000
-// descriptions of a JVM's types and fields, which lie side by side.
+// descriptions of a JVM's types and fields, which lie side by side. What is read last may be older than what was
+// read before: of a JVM that has just started, the engine may keep bounds of the code cache that are 0, which its
+// programs do not use.
 func (t *target) readByPages(p *pages, do func()) {
 	p.begin(t.memory())
 	t.pages = p
