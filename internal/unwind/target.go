@@ -30,7 +30,7 @@ import (
 
 const (
 	// maxRequestBytes and maxRequestReads bound what one request reads of a process: of libjvm 30 MB,
-	// of memory some MB.
+	// of memory some MB in some 10,000 reads, which count also where the page was read before.
 	maxRequestBytes = 1 << 30
 	maxRequestReads = 1 << 20
 
