@@ -73,7 +73,7 @@ func TestPage(t *testing.T) {
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, feeder(l, stack, 8))
 
 	// The flame graph of what is clicked grows.
-	b.Do(chromedp.Click("#transactions tbody tr"))
+	b.Click("#transactions tbody tr")
 	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.Outer.main,com.example.Inner.run"`,
 		feeder(l, stack, 8))
 	if got := b.Eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`); got != "false" {
@@ -126,7 +126,7 @@ func TestPage(t *testing.T) {
 	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.New.run"`, anew)
 
 	// Once it is closed, by the button or a key, nobody has joined any stacks.
-	b.Do(chromedp.Click("#close"))
+	b.Click("#close")
 	closed := func(how string) {
 		t.Helper()
 		testenv.Poll(t, patience, "no members of groups of stacks", func() bool {
@@ -139,7 +139,7 @@ func TestPage(t *testing.T) {
 	}
 	closed("the button")
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, anew)
-	b.Do(chromedp.Click("#transactions tbody tr"))
+	b.Click("#transactions tbody tr")
 	b.poll(`view.flame.boxes.length == 1`, anew)
 	if l.broker.Members("CorrelatorTransactionStack") != 1 {
 		t.Error("no member while it is shown")
@@ -175,7 +175,7 @@ func TestPageTablesByKeys(t *testing.T) {
 	if got := column(b.rows("threads"), 1); got != "worker-7" {
 		t.Errorf("threads of the process: %q", got)
 	}
-	b.Do(chromedp.Click("#all"))
+	b.Click("#all")
 	b.Do(chromedp.SendKeys("#filter", "SHOP-3"))
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1`, nil)
 	if got := column(b.rows("processes"), 2); got != "shop-3" {
@@ -203,7 +203,7 @@ func TestPageShowsTextsAsTheyAre(t *testing.T) {
 			t.Errorf("%s: %q", section, got)
 		}
 	}
-	b.Do(chromedp.Click("#threads tbody tr"))
+	b.Click("#threads tbody tr")
 	b.poll(`view.flame.boxes.length == 3`, feed)
 	if got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length]`); got != `["undefined",0,4]` {
 		t.Errorf("texts are taken for HTML: %s", got)

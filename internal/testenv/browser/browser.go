@@ -4,9 +4,11 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -18,7 +20,11 @@ import (
 // screenshots names the directory that screenshots are kept in, for people to look at them.
 const screenshots = "CORRELATOR_SCREENSHOTS"
 
-// Page is a page that is shown. What goes wrong ends the test.
+// patience is how long one action may take, on a machine that does much else. Chromium may never answer,
+// and an element may never be ready.
+const patience = time.Minute
+
+// Page is a page that is shown. What goes wrong, and what takes too long, ends the test.
 type Page struct {
 	tb  testing.TB
 	ctx context.Context
@@ -43,6 +49,10 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 	ctx, cancel = chromedp.NewContext(ctx)
 	tb.Cleanup(cancel)
 	p := &Page{tb: tb, ctx: ctx, dir: dir}
+	// The first action starts Chromium, which would end with a context that has a deadline.
+	if err := chromedp.Do(ctx); err != nil {
+		tb.Fatal(err)
+	}
 	p.Do(chromedp.Navigate(url))
 	return p
 }
@@ -50,15 +60,39 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 // Do does what a user would.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.tb.Helper()
-	if err := chromedp.Do(p.ctx, actions...); err != nil {
-		p.tb.Fatal(err)
+	for _, action := range actions {
+		if _, err := run(p.ctx, action); err != nil {
+			p.tb.Fatal(err)
+		}
 	}
+}
+
+// run returns what an action gives.
+func run[T any](ctx context.Context, action chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, action)
+}
+
+// Click clicks in the middle of the first element with a selector, which must be there. chromedp.Click asks
+// about an element step by step and begins again when it has been moved meanwhile: on a page that moves
+// elements all the time it does not end.
+func (p *Page) Click(selector string) {
+	p.tb.Helper()
+	var at struct{ X, Y float64 }
+	p.Decode(fmt.Sprintf(`(element => {
+		element.scrollIntoView({block: "nearest"});
+		const {x, y, width, height} = element.getBoundingClientRect();
+		if (!element.checkVisibility() || !width || !height) throw new Error("not visible");
+		return {x: x + width / 2, y: y + height / 2};
+	})(document.querySelector(%q))`, selector), &at)
+	p.Do(chromedp.MouseClickXY(at.X, at.Y))
 }
 
 // Eval returns the value of an expression as JSON.
 func (p *Page) Eval(expression string) string {
 	p.tb.Helper()
-	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string]("JSON.stringify("+expression+")"))
+	text, err := run(p.ctx, chromedp.Evaluate[string]("JSON.stringify("+expression+")"))
 	if err != nil {
 		p.tb.Fatalf("%s: %v", expression, err)
 	}
@@ -87,7 +121,7 @@ func (p *Page) Prefer(scheme string) {
 // Screenshot keeps a picture of the page.
 func (p *Page) Screenshot(name string) {
 	p.tb.Helper()
-	image, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	image, err := run(p.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		p.tb.Fatal(err)
 	}
