@@ -18,7 +18,7 @@ import (
 // The processes of one user, which publish long names again and again, fill no log, and take nothing
 // from what is logged of another user's.
 func TestLogFlood(t *testing.T) {
-	const burst, flooder, other = 4 << 10, 4711, 4712
+	const burst, flooder, other = 8 << 10, 4711, 4712
 	r := runPrepared(t, func(m *Manager) { m.logBudget.burst = burst })
 	flooders, attached, pids := make([]*demo.Process, 8), make([]int, 8), make(map[int64]bool)
 	for i := range flooders {
@@ -29,7 +29,7 @@ func TestLogFlood(t *testing.T) {
 	names := [2]string{strings.Repeat("nämé", 1000), strings.Repeat("name", 1000)}
 	testenv.Poll(t, deadline, "lines to be dropped", func() bool {
 		for i, p := range flooders {
-			// One that publishes before that is read is left alone for longer and longer.
+			// One that publishes before its last name was read is tried again at longer and longer intervals.
 			if h := r.handler(p); h != nil && h.times() > attached[i] {
 				attached[i] = h.times()
 				p.Republish(p.Socket, names[attached[i]%2])
@@ -61,6 +61,7 @@ func TestLogFlood(t *testing.T) {
 
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
 	written, first, last := 0, time.Time{}, time.Time{}
+	logged := make(map[bool]int) // names with and without characters of two bytes
 	for _, entry := range r.logs.All() {
 		if pid, ok := entry.ContextMap()["pid"].(int64); !ok || !pids[pid] {
 			continue
@@ -73,11 +74,17 @@ func TestLogFlood(t *testing.T) {
 		if last = entry.Time; first.IsZero() {
 			first = entry.Time
 		}
-		if name, ok := entry.ContextMap()["service"].(string); ok && name != "demo" &&
-			(utf8.RuneCountInString(name) > maxLogText+30 ||
-				!strings.Contains(name, "…[3744 characters cut]…")) {
+		name, ok := entry.ContextMap()["service"].(string)
+		if !ok || name == "demo" {
+			continue
+		}
+		logged[strings.Contains(name, "ä")]++
+		if utf8.RuneCountInString(name) > maxLogText+30 || !strings.Contains(name, "…[3744 characters cut]…") {
 			t.Errorf("a name of 4000 characters is logged as %q", name)
 		}
+	}
+	if logged[true] == 0 || logged[false] == 0 {
+		t.Errorf("names that were logged: %v", logged)
 	}
 	if most := burst + int(last.Sub(first).Seconds()+1)*logRate; written > most || written < burst/2 {
 		t.Errorf("%d bytes of a user's processes were logged, of at most %d", written, most)

@@ -58,7 +58,7 @@ func TestPageOfManyProcesses(t *testing.T) {
 	defer close(end)
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 500 &&
 		document.querySelectorAll("#threads tbody tr").length == 300 && view.objects("CorrelatorThread").size > 1500`, nil)
-	b.Click("#transactions tbody tr")
+	b.poll(`view.transaction != null`, func() { b.Click("#transactions tbody tr") }) // rows move below the mouse
 	b.poll(`view.flame.boxes.length > 20`, nil)
 	read := func() (draws, millis, now float64) {
 		text := b.Eval(`[view.statistics.draws, view.statistics.millis, performance.now()].join(" ")`)

@@ -44,13 +44,16 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.WindowSize(width, height), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	tb.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
+	tb.Cleanup(end)
+	ctx, cancel := chromedp.NewContext(ctx)
 	tb.Cleanup(cancel)
 	p := &Page{tb: tb, ctx: ctx, dir: dir}
-	// The first action starts Chromium, which would end with a context that has a deadline.
-	if err := chromedp.Do(ctx); err != nil {
+	// The first action starts Chromium, which ends with the context of that: it cannot have a deadline.
+	starting := time.AfterFunc(patience, end)
+	err := chromedp.Do(ctx)
+	starting.Stop()
+	if err != nil {
 		tb.Fatal(err)
 	}
 	p.Do(chromedp.Navigate(url))
@@ -83,7 +86,7 @@ func (p *Page) Click(selector string) {
 	p.Decode(fmt.Sprintf(`(element => {
 		element.scrollIntoView({block: "nearest"});
 		const {x, y, width, height} = element.getBoundingClientRect();
-		if (!element.checkVisibility() || !width || !height) throw new Error("not visible");
+		if (!element.checkVisibility({visibilityProperty: true}) || !width || !height) throw new Error("not visible");
 		return {x: x + width / 2, y: y + height / 2};
 	})(document.querySelector(%q))`, selector), &at)
 	p.Do(chromedp.MouseClickXY(at.X, at.Y))
