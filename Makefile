@@ -10,7 +10,7 @@ HOSTARCH := $(shell $(GO) env GOHOSTARCH)
 GOARCH   ?= $(HOSTARCH)
 BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
 
-# Under CI, skips for lack of root, eBPF or a tool are failures (internal/testenv).
+# Under CI, skips for lack of root, eBPF or a tool are failures (internal/lab/testenv).
 TESTENV := $(if $(CI),STRICT_TESTS=1)
 NEED    := .ci/need
 
@@ -27,7 +27,7 @@ FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-li
 # For the eBPF programs of tests. The committed ones are compiled by .ci/bpf-toolchain.
 EBPF_TOOLS := clang:clang /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-# What internal/kernels executes on the host.
+# What internal/lab/kernels executes on the host.
 KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz-utils \
 	x86_64-linux-gnu-gcc:$(if $(filter amd64,$(HOSTARCH)),gcc,gcc-x86-64-linux-gnu) \
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
@@ -64,7 +64,7 @@ bench: ## run the benchmarks; docs/benchmarks.md quotes them
 # The receiver is in a separate module (testdata/interop), which downloads nearly 70 others.
 interop: ## send everything to the OpenTelemetry Collector's own receiver and compare what arrives
 	cd testdata/interop && CGO_ENABLED=0 $(GO) build -o ../out/interop .
-	INTEROP=$(CURDIR)/testdata/out/interop $(GO) test -tags interop -count 1 -v -run '^TestInterop$$' ./internal/export
+	INTEROP=$(CURDIR)/testdata/out/interop $(GO) test -tags interop -count 1 -v -run '^TestInterop$$' ./internal/out/export
 
 # Without a limit, minimizing a large input that covers something new takes up to a minute, which is
 # all of FUZZTIME: 32 executions of FuzzReadSymbolTables in 30 s instead of 709,000.
@@ -79,15 +79,15 @@ fuzz: ## fuzz every decoder of foreign bytes for FUZZTIME each
 # Downloads 700 MB of Debian's packages, once, into ~/.cache/correlator.
 kernels: ## boot Debian's kernels under QEMU and run the tests in them (hours); KERNELS="amd64-5.10 ...": only these
 	@$(NEED) $(KERNEL_TOOLS)
-	$(GO) run ./internal/kernels $(if $(KERNELS),$(KERNELS),-update)
+	$(GO) run ./internal/lab/kernels $(if $(KERNELS),$(KERNELS),-update)
 
 kernels-quick: ## the same with the oldest kernel of each architecture and the shortest tests
 	@$(NEED) $(KERNEL_TOOLS)
-	$(GO) run ./internal/kernels -quick amd64-5.10 arm64-6.1
+	$(GO) run ./internal/lab/kernels -quick amd64-5.10 arm64-6.1
 
 generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code for .dots files and the fixtures
 	@$(NEED) $(FIXTURE_TOOLS)
-	$(GO) generate ./bpf ./dots/... ./internal/live/...
+	$(GO) generate ./bpf ./dots/... ./internal/out/live/...
 	$(MAKE) -C testdata fixtures
 
 check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## run all checks but the tests: formatting, linters, generated files, releases, deploy/
@@ -100,7 +100,7 @@ format-check:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags guest ./...
-	$(GO) vet -tags interop ./internal/export
+	$(GO) vet -tags interop ./internal/out/export
 	GOARCH=arm64 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet -tags guest ./...
 

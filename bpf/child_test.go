@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // A child is a running testdata/threads.c or testdata/exec.c.

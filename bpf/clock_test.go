@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 

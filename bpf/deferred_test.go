@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // Samples for which the tables are full are deferred in the ring buffer; when that is full, too,

@@ -3,7 +3,7 @@ package bpf
 import (
 	"testing"
 
-	"correlator/internal/demo"
+	"correlator/internal/lab/demo"
 )
 
 // Without a rate there is a table of targets, and no samples.

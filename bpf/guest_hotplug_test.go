@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // CPU 1 goes offline and comes back, seen by Refresh or between two calls of it. It is sampled

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"correlator/elfsym"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/memread"
 	"correlator/tlsdesc"
 )

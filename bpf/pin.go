@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/safedir"
+	"correlator/internal/host/safedir"
 )
 
 // pinDir is the directory in which the table of targets is pinned. Only root and this process's

@@ -20,9 +20,9 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/demo"
-	"correlator/internal/safedir"
-	"correlator/internal/testenv"
+	"correlator/internal/host/safedir"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // mountBPF mounts a bpf file system in a mount namespace of the calling goroutine's thread, and

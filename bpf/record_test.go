@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
 )
 

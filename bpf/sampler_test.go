@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf/features"
 
 	"correlator/elfsym"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/tlsdesc"

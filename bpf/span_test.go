@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // With BySpan, the spans of a transaction are counted separately, each sample with the span that

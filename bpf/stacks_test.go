@@ -11,8 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // An evicted stack is available until the second Drain afterwards that yielded counts, and has the

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // With KeepUntraced, samples of threads that have no trace for certain are counted without ids, and

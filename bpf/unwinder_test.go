@@ -9,8 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
 )
 

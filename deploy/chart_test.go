@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // .ci/deploy-check renders both.

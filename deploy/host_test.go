@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // deadline is how long anything may take that is to happen at once, on a machine that is busy with

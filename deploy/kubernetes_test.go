@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"correlator/internal/export"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/export"
 )
 
 // daemonSet has the fields of the manifest that are tested. The rest is for the schema

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // Whom packages name is said in one place, so who publishes them changes that one. Tools are named by

@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // podMonitor has what determines how its targets are called.

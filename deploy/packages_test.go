@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // packageFiles are the files that both packages have where the host looks for them, beside

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // release is made once for all tests, which takes some seconds, and removed when they have ended.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // The rpm package has the files of the deb package, and a configuration that upgrades keep.

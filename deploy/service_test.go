@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/backend"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // systemd is where Debian and others have the service manager.

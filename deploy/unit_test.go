@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/agent"
-	"correlator/internal/export"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
 )
 
 const (

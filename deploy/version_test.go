@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // The version is a function of the commit, sorts as the history does, and is never made up.

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // Files of the machine of every sort that a process maps, against readelf: the test binary itself

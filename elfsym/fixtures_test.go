@@ -2,7 +2,7 @@ package elfsym
 
 import (
 	"bytes"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"debug/elf"
 	"encoding/binary"
 	"io"

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // The prebuilt libraries. The values are those of readelf -Ws (addresses), -r (relocation; with -D

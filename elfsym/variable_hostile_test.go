@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 func newThreadContextEdit(t testing.TB, name string) *edit {

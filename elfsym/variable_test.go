@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // otelPrebuilt is where the files of testdata/otel/README.md are.

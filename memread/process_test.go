@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // eachWay runs a test with either way of reading. Nothing outside the tests can choose it.

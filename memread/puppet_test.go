@@ -2,7 +2,7 @@ package memread
 
 import (
 	"bufio"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"encoding/hex"
 	"fmt"
 	"io"

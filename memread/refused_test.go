@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // onThread runs f on a thread of its own that ends with it, so that what f takes away from itself

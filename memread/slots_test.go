@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 func TestReadSlots(t *testing.T) {

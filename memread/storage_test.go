@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 var (

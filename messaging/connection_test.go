@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 func TestRegistrationGoesFirst(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // threadStatus returns the status of the calling thread, to which the goroutine must be locked.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 const (

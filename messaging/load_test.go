@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // longRegistration is for tests in which nothing may be late, however slow the machine.

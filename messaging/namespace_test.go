@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // Two processes in mount namespaces of their own bind the same path.

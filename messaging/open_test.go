@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // fakeRoot is a directory used as the root of a process, with the socket /run/socket in it, and a

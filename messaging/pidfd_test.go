@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // receiverVariable is set in the environment of a process that is a receiver, to the path of its

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // stillPoller returns a poller without a goroutine: it wakes senders only when the test calls poll.

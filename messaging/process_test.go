@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // A setuid program has the rights of its file's owner, not of the user who started it.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // patience is how long a test waits for a state; only a failing test takes that long.

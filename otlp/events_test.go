@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // Enqueue does not wait for an observer that blocks, not even when there is an event to pass on.

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // httpServer is a receiver of OTLP/HTTP that answers as it likes, over HTTP/1.1.

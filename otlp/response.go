@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // listen is a receiver at a real address; config nil is plain text.

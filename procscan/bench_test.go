@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 func TestHostView(t *testing.T) {

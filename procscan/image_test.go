@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 func TestParseImage(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // fakeJVM starts a copy of sleep named java that maps a file named libjvm.so, or not.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
 

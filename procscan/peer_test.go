@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
 

@@ -3,7 +3,7 @@ package procscan
 import (
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // forEachSource runs a test or a benchmark with each source of mappings that this kernel has.

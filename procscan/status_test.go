@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
 

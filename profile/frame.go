@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 )
 
 // FileID identifies the file of a frame.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"correlator/elfsym"
-	"correlator/internal/kallsyms"
+	"correlator/internal/host/kallsyms"
 )
 
 // errNoBuildID means that the kernel was linked without a GNU build id.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/kallsyms"
-	"correlator/internal/testenv"
+	"correlator/internal/host/kallsyms"
+	"correlator/internal/lab/testenv"
 )
 
 // fakeKernel is a proc root and a sys root with what NewKernel reads of them.

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"strconv"
 
-	"correlator/internal/kallsyms"
+	"correlator/internal/host/kallsyms"
 )
 
 // module is a line of /proc/modules.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"correlator/elfsym"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 

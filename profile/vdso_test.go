@@ -6,7 +6,7 @@ import (
 	"io"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 

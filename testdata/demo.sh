@@ -31,7 +31,7 @@ make -s -C testdata demo-glibc lib-glibc-tlsdesc demo-jvm otel-publisher-glibc
 built=testdata/out
 work=$(mktemp -d)
 agent= backend=
-go build -o "$work/show" ./internal/backend/show
+go build -o "$work/show" ./internal/lab/backend/show
 cleanup() {
 	local job
 	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done

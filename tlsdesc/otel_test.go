@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"correlator/elfsym"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/memread"
 )
 

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // buildThreads builds testdata/threads.c.

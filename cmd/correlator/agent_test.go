@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"correlator/bpf"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // deadline bounds every wait: far more than is needed on a machine that is busy with other tests.

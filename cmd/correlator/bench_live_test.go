@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"correlator/dots/client"
-	"correlator/internal/demo"
-	"correlator/internal/live/types"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/live/types"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // startsAtOnce is how many processes of BenchmarkRegistration start at the same time: few enough to

@@ -15,8 +15,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // running is how long the agent is measured: one that does next to nothing needs a long time.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // BenchmarkThousand measures the cost of the agent beside a thousand idle processes that take part,

@@ -14,9 +14,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"correlator/internal/backend"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"correlator/internal/check"
+	"correlator/internal/operate/check"
 )
 
 func (a *app) addCheck() {

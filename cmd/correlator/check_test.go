@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/check"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/check"
 )
 
 // check exits 1 if and only if run with the same flags does not start.

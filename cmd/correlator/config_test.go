@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // exampleConfig is installed by packages.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/inspect"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/inspect"
 )
 
 // scan and inspect show what a process publishes by OpenTelemetry's standards.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"correlator/internal/dotstool"
-	"correlator/internal/serve"
+	"correlator/internal/operate/dotstool"
+	"correlator/internal/operate/serve"
 )
 
 func (a *app) addDots() {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"correlator/internal/config"
-	"correlator/internal/dotstool"
+	"correlator/internal/operate/config"
+	"correlator/internal/operate/dotstool"
 )
 
 // This file declares the flags of the commands of DOTS.

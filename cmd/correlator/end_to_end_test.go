@@ -13,15 +13,15 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
-	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 var endToEndFlavors = []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl}
 
 // The whole of it, with each way to place the variable that a kernel could treat differently, and
-// without regard to speed: internal/kernels runs it under emulation, where samples are late and
+// without regard to speed: internal/lab/kernels runs it under emulation, where samples are late and
 // dropped. What arrives is right, and the counts add up.
 func TestEndToEnd(t *testing.T) {
 	needSampler(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"correlator/internal/admin"
-	"correlator/internal/config"
-	"correlator/internal/explain"
-	"correlator/internal/keep"
-	"correlator/internal/report"
-	"correlator/internal/terminal"
+	"correlator/internal/host/terminal"
+	"correlator/internal/operate/admin"
+	"correlator/internal/operate/config"
+	"correlator/internal/out/explain"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/report"
 )
 
 type explainOptions struct {

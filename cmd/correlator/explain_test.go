@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/explain"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/explain"
 )
 
 // keeper is an agent that keeps samples.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // scan shows what run leaves out as filtered, by flags or by the environment.

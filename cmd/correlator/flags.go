@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"correlator/bpf"
-	"correlator/internal/admin"
-	"correlator/internal/config"
-	"correlator/internal/keep"
-	"correlator/internal/report"
-	"correlator/internal/sampling"
-	"correlator/internal/terminal"
+	"correlator/internal/host/terminal"
+	"correlator/internal/operate/admin"
+	"correlator/internal/operate/config"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/report"
+	"correlator/internal/stacks/sampling"
 )
 
 // This file declares the flags of all commands. Those of run are the fields of config.Config.

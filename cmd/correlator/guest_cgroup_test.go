@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // hierarchies are those of cgroups version 1, as systemd mounts them in its modes "hybrid" and

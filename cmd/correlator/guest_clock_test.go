@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/backend"
-	"correlator/internal/demo"
-	"correlator/internal/kernels/console"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/kernels/console"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 
@@ -291,7 +291,7 @@ func TestStall(t *testing.T) {
 
 const stalled = 10 * time.Second
 
-// askForStop has internal/kernels stop the machine. It may not have begun when this returns.
+// askForStop has internal/lab/kernels stop the machine. It may not have begun when this returns.
 func askForStop(t *testing.T, stop console.Stop) {
 	t.Helper()
 	line := append([]byte("\n"), console.Line(stop)...) // whatever was printed before

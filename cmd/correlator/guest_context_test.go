@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/agent"
-	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
 )
 
 // Where mappings cannot be named (before Linux 5.17, or without CONFIG_ANON_VMA_NAME), a process

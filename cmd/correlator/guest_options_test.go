@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/check"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/check"
 )
 
 // A kernelOption is a setting of the kernel that differs from machine to machine, with what check says and

@@ -11,11 +11,11 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/agent"
-	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
-	"correlator/internal/testenv/fusefs"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/fusefs"
+	"correlator/internal/out/agent"
 )
 
 // Many processes of a user hang workers. How many is bounded, shown by status and a metric, and no

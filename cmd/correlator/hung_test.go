@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/agent"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
-	"correlator/internal/testenv/fusefs"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/fusefs"
+	"correlator/internal/out/agent"
 )
 
 // hangings are the ways in which a process makes whoever serves it wait for a FUSE server that

@@ -10,9 +10,9 @@ import (
 
 	"correlator/dots/broker"
 	"correlator/dots/client"
-	"correlator/internal/demo"
-	"correlator/internal/live/types"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/live/types"
 )
 
 // viewer is a guest that has joined all types of the live view.

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"correlator/internal/access"
-	"correlator/internal/config"
-	"correlator/internal/help"
-	"correlator/internal/symbolizer"
-	"correlator/internal/terminal"
-	"correlator/internal/unwind"
+	"correlator/internal/host/terminal"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/operate/config"
+	"correlator/internal/operate/help"
+	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
+	"correlator/internal/worker/access"
 )
 
 func main() {

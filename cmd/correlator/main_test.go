@@ -19,16 +19,16 @@ import (
 	"rsc.io/script"
 	"rsc.io/script/scripttest"
 
-	"correlator/internal/access"
-	"correlator/internal/agent"
-	"correlator/internal/demo"
-	"correlator/internal/inspect"
-	"correlator/internal/process"
-	"correlator/internal/symbolizer"
-	"correlator/internal/testenv"
-	"correlator/internal/testenv/fusefs"
-	"correlator/internal/unwind"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/fusefs"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/operate/inspect"
+	"correlator/internal/out/agent"
+	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
+	"correlator/internal/worker/access"
 )
 
 // raceOptions, in the variable GORACE, disables the second that the race detector waits before each

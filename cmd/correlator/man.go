@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"correlator/internal/help"
+	"correlator/internal/operate/help"
 )
 
 // addMan adds the command that makes the manual pages of a release. It is hidden: who has a release

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // What processes made the agent take is given back when they have ended: of the binary as it is

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/backend"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/testenv"
 )
 
 // phpRequest is what shop.php prints: what it sent in a request.

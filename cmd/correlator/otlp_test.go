@@ -25,9 +25,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"correlator/internal/backend"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 	"correlator/otlp/profiles"
 	"correlator/profile"

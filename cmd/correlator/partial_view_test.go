@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // An agent that does not see all processes of the host says so once in its log, is not ready, and

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/demo"
+	"correlator/internal/lab/demo"
 )
 
 // mountBPF mounts a bpf file system that only the thread of the calling goroutine, and the

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/inspect"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/inspect"
 )
 
 // procRootElsewhere returns a command that runs others where the host's procfs is mounted at the

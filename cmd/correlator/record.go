@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"correlator/internal/record"
-	"correlator/internal/report"
+	"correlator/internal/out/record"
+	"correlator/internal/out/report"
 )
 
 func (a *app) addRecord(options *recordOptions) *cobra.Command {

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/elfsym"
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
-	"correlator/internal/testenv/fusefs"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/fusefs"
 )
 
 // hangingNames are the ways in which a process makes whoever reads the names of its functions wait

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/kallsyms"
-	"correlator/internal/testenv"
+	"correlator/internal/host/kallsyms"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // Frames of system calls have the names of kernel functions, and those on the way there that of the

@@ -17,8 +17,8 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // pprofTop returns what go tool pprof reports about the samples of one transaction.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // needed are the capabilities in the README, except CAP_SYSLOG and CAP_SYS_ADMIN, which includes

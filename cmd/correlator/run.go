@@ -5,9 +5,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/metrics"
-	"correlator/internal/serve"
-	"correlator/internal/timerslack"
+	"correlator/internal/host/timerslack"
+	"correlator/internal/operate/metrics"
+	"correlator/internal/operate/serve"
 )
 
 func (a *app) addRun() {

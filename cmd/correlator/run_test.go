@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/demo"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // clean checks that a process received nothing wrong.

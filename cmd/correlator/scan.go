@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"correlator/internal/config"
-	"correlator/internal/inspect"
+	"correlator/internal/operate/config"
+	"correlator/internal/operate/inspect"
 	"correlator/procscan"
 )
 

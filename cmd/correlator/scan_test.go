@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/demo"
-	"correlator/internal/inspect"
-	"correlator/internal/process"
-	"correlator/internal/testenv"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/inspect"
 )
 
 // Who lacks a right that reading a process takes gets exit code 1, the name of the right, what to do

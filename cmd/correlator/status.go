@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"correlator/internal/admin"
+	"correlator/internal/operate/admin"
 )
 
 func (a *app) addStatus() {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // All threads of the agent have relaxed timers, also those that Go's runtime starts first, and it is the

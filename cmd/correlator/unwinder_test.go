@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"correlator/internal/agent"
-	"correlator/internal/demo"
-	"correlator/internal/sampling"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+	"correlator/internal/stacks/sampling"
 )
 
 // Where the engine cannot run, here without CAP_SYS_PTRACE, stacks are walked by frame pointers, and it

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"correlator/internal/config"
+	"correlator/internal/operate/config"
 )
 
 // usageError is a mistake in how the command was called: exit code 2, before anything was opened.

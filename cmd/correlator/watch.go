@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/config"
-	"correlator/internal/live/watch"
+	"correlator/internal/operate/config"
+	"correlator/internal/operate/watch"
 )
 
 type liveWatchOptions struct {

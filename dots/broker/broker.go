@@ -27,8 +27,8 @@ import (
 	"correlator/dots/schema"
 	"correlator/dots/system"
 	"correlator/dots/value"
-	"correlator/internal/connlimit"
-	"correlator/internal/sockfile"
+	"correlator/internal/host/connlimit"
+	"correlator/internal/host/sockfile"
 )
 
 // ErrClosed is the error of a Broker that was shut down.

@@ -13,7 +13,7 @@ import (
 
 	"correlator/dots/frame"
 	"correlator/dots/value"
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 )
 
 // format is how transmissions are queued for a guest. For a WebSocket they are frames of v2, until they

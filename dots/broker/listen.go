@@ -14,7 +14,7 @@ import (
 
 	"correlator/dots/endpoint"
 	"correlator/dots/frame"
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 )
 
 // ListenURI listens at an endpoint, as package endpoint describes them, and serves it until

@@ -17,7 +17,7 @@ import (
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/schema"
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 )
 
 // subprotocol is the one of WebSockets that carry DOTS: each message is a JSON array of a header

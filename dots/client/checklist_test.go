@@ -13,7 +13,7 @@ import (
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
 	"correlator/dots/value"
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // frame reads a frame that the client sent.

@@ -23,7 +23,7 @@ import (
 	"strings"
 
 	"correlator/dots/frame"
-	"correlator/internal/sockfile"
+	"correlator/internal/host/sockfile"
 )
 
 // The ports of formats v2 and v1.

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // deadline is far more than anything here takes on a machine that is busy with other tests.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/sockfile"
+	"correlator/internal/host/sockfile"
 )
 
 // Server receives datagrams on a feed socket.

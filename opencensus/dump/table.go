@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"correlator/internal/terminal"
+	"correlator/internal/host/terminal"
 	"correlator/opencensus/wire"
 )
 

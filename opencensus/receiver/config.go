@@ -8,7 +8,7 @@ import (
 	"os/user"
 	"strconv"
 
-	"correlator/internal/sockfile"
+	"correlator/internal/host/sockfile"
 )
 
 const (

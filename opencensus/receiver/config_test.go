@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/sockfile"
-	"correlator/internal/testenv"
+	"correlator/internal/host/sockfile"
+	"correlator/internal/lab/testenv"
 )
 
 func TestConfig(t *testing.T) {

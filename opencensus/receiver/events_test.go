@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )

@@ -19,7 +19,7 @@ import (
 	metricspb "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/stats"
 	"correlator/otlp"

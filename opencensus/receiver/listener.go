@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/connlimit"
-	"correlator/internal/sockfile"
+	"correlator/internal/host/connlimit"
+	"correlator/internal/host/sockfile"
 )
 
 const (

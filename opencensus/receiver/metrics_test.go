@@ -3,7 +3,7 @@ package receiver
 import (
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/otlp"
 )

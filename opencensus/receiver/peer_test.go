@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/stats"
 	"correlator/otlp"

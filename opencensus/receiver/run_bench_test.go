@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )

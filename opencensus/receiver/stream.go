@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 	"correlator/opencensus/wire"
 )
 

@@ -3,7 +3,7 @@ package spans
 import (
 	"strconv"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 )
 
 // maxFrames limits the frames of a stack trace that are used. They are innermost first.

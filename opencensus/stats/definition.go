@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 	"correlator/opencensus/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 	"correlator/opencensus/wire"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 )
 
 // valid makes a text UTF-8: otherwise a request would be undecodable.

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"correlator/internal/textcut"
+	"correlator/internal/host/textcut"
 	"correlator/otlp/field"
 	"correlator/profile"
 )

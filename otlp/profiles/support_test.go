@@ -18,7 +18,7 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 
-	"correlator/internal/backend"
+	"correlator/internal/lab/backend"
 	"correlator/profile"
 )
 

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 	"correlator/otlp"
 	"correlator/otlp/validate"
 )

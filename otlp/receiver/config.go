@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"correlator/internal/sockfile"
+	"correlator/internal/host/sockfile"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"correlator/internal/safedir"
-	"correlator/internal/sockfile"
-	"correlator/internal/testenv"
+	"correlator/internal/host/safedir"
+	"correlator/internal/host/sockfile"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 	"correlator/otlp"
 )
 

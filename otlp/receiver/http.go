@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 	"correlator/otlp"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"correlator/internal/connlimit"
-	"correlator/internal/testenv"
+	"correlator/internal/host/connlimit"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"correlator/internal/connlimit"
-	"correlator/internal/testenv"
+	"correlator/internal/host/connlimit"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 

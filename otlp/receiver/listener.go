@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 )
 
 const (

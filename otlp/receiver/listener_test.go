@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"correlator/internal/connlimit"
+	"correlator/internal/host/connlimit"
 )
 
 // caller is the sender of one call, as long as the call is served.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"correlator/internal/sockfile"
+	"correlator/internal/host/sockfile"
 	"correlator/otlp"
 )
 

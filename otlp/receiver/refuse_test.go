@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 

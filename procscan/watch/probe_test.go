@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 	"correlator/procscan/internal/child"
 )

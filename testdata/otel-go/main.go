@@ -1,5 +1,5 @@
 // Otel-go is a process that publishes OpenTelemetry's process context with Datadog's tracer for Go,
-// which updates it in place. It is driven by package internal/demo:
+// which updates it in place. It is driven by package internal/lab/demo:
 //
 //	otel-go [busy]
 //

@@ -1,6 +1,6 @@
 // A process that publishes OpenTelemetry's process context with libdatadog, as Datadog's tracer for
 // Node.js does. Each update has its payload elsewhere, and the old one is freed. It is driven by
-// package internal/demo:
+// package internal/lab/demo:
 //
 //     node main.js [busy]
 //

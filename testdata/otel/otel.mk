@@ -1,4 +1,4 @@
-# Processes that publish by OpenTelemetry's standards, for internal/demo. Included from
+# Processes that publish by OpenTelemetry's standards, for internal/lab/demo. Included from
 # testdata/Makefile; otel/README.md says what the forms are.
 #
 #   make O=DIR otel-glibc otel-lib-glibc-gd ...   builds DIR/otel-glibc, DIR/otel-lib-glibc-gd.so

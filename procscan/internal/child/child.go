@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"correlator/internal/testenv"
+	"correlator/internal/lab/testenv"
 )
 
 // hostRole is the role that HostSpec describes.

@@ -1,0 +1,317 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"correlator/internal/lab/testenv"
+	"correlator/procscan/watch"
+)
+
+// scriptedLooks are contextLooks that are stepped by a test, at times of its own.
+type scriptedLooks struct {
+	*contextLooks
+	t           *testing.T
+	start       time.Time
+	at          time.Time
+	looked      []lookedAt
+	found, gone []int // what looks return, as far as it was looked at
+	reported    []int
+}
+
+type lookedAt struct {
+	pid   int
+	after time.Duration
+}
+
+func scriptLooks(t *testing.T) *scriptedLooks {
+	start := time.Now()
+	s := &scriptedLooks{t: t, start: start, at: start}
+	of := func(all, pids []int) (some []int) {
+		for _, pid := range pids {
+			if slices.Contains(all, pid) {
+				some = append(some, pid)
+			}
+		}
+		return some
+	}
+	s.contextLooks = newContextLooks(func(pids []int) (found, gone []int, err error) {
+		for _, pid := range slices.Sorted(slices.Values(pids)) {
+			s.looked = append(s.looked, lookedAt{pid, s.at.Sub(s.start)})
+		}
+		return of(s.found, pids), of(s.gone, pids), errors.New("some cannot be read")
+	}, func(pid int) { s.reported = append(s.reported, pid) })
+	s.now = func() time.Time { return s.at }
+	return s
+}
+
+// until takes all steps up to a time.
+func (s *scriptedLooks) until(after time.Duration) {
+	s.t.Helper()
+	for steps := 0; ; steps++ {
+		next := s.schedule(time.Time{})
+		if next.IsZero() || next.After(s.start.Add(after)) {
+			s.at = s.start.Add(after)
+			return
+		}
+		if steps == 100000 {
+			s.t.Fatal("no end of looks")
+		}
+		s.at = next
+		s.step(next)
+	}
+}
+
+// expect compares how often each process was looked at, and when.
+func (s *scriptedLooks) expect(want ...lookedAt) {
+	s.t.Helper()
+	if !slices.Equal(s.looked, want) {
+		s.t.Errorf("looked at %v, want %v", s.looked, want)
+	}
+	s.looked = nil
+}
+
+const ms = time.Millisecond
+
+// A process is looked at five times after an event, and not again.
+func TestContextLooks(t *testing.T) {
+	s := scriptLooks(t)
+	s.add(7)
+	s.until(15 * ms)
+	s.add(7) // others follow at once
+	s.until(time.Hour)
+	s.expect(lookedAt{7, 20 * ms}, lookedAt{7, 100 * ms}, lookedAt{7, 500 * ms}, lookedAt{7, 2000 * ms},
+		lookedAt{7, 10000 * ms})
+	if len(s.queue) != 0 || len(s.byPID) != 0 {
+		t.Errorf("left are %v, %v", s.queue, s.byPID)
+	}
+	s.start = s.at
+	s.add(7)
+	s.until(30 * ms)
+	s.expect(lookedAt{7, 20 * ms})
+}
+
+// An event restarts the looks once they have become rare.
+func TestContextLooksAgain(t *testing.T) {
+	s := scriptLooks(t)
+	s.add(7)
+	s.add(8)
+	s.until(450 * ms)
+	s.add(7) // looked at soon enough
+	s.until(600 * ms)
+	s.looked = nil
+	s.add(7)
+	s.until(2500 * ms)
+	s.expect(lookedAt{7, 620 * ms}, lookedAt{7, 700 * ms}, lookedAt{7, 1100 * ms}, lookedAt{8, 2000 * ms})
+	for range 100000 { // events without end
+		s.add(7)
+		s.add(8)
+		s.at = s.at.Add(10 * time.Microsecond)
+		if next := s.schedule(time.Time{}); !next.After(s.at) {
+			s.step(next)
+		}
+	}
+	if len(s.looked) > 2*8 {
+		t.Errorf("%d looks at two processes in a second", len(s.looked))
+	}
+}
+
+// What has a context is reported, and as little looked at any more as what is gone.
+func TestContextLooksFound(t *testing.T) {
+	s := scriptLooks(t)
+	for pid := 1; pid <= 3; pid++ {
+		s.add(pid)
+	}
+	s.until(50 * ms)
+	s.found, s.gone = []int{1}, []int{2}
+	s.until(450 * ms)
+	s.expect(lookedAt{1, 20 * ms}, lookedAt{2, 20 * ms}, lookedAt{3, 20 * ms},
+		lookedAt{1, 100 * ms}, lookedAt{2, 100 * ms}, lookedAt{3, 100 * ms})
+	s.until(time.Second)
+	s.expect(lookedAt{3, 500 * ms})
+	if !slices.Equal(s.reported, []int{1}) || len(s.queue) != 2 {
+		t.Errorf("reported %v, left are %v", s.reported, s.queue)
+	}
+	for range 100 { // events of one that was found are of interest after a while, together
+		s.add(1)
+	}
+	s.until(2 * time.Second)
+	s.expect(lookedAt{1, 1100 * ms}, lookedAt{3, 2000 * ms})
+	if !slices.Equal(s.reported, []int{1, 1}) {
+		t.Errorf("reported %v after other events", s.reported)
+	}
+	s.until(3 * time.Second)
+	if len(s.queue) != 1 {
+		t.Errorf("left are %v", s.queue)
+	}
+}
+
+// There is a limit of processes, and a smaller one of those that are looked at together. None is looked
+// at twice before all others were.
+func TestContextLooksBound(t *testing.T) {
+	s := scriptLooks(t)
+	for pid := range maxContextLooks {
+		if !s.add(pid) {
+			t.Fatalf("process %d is too many", pid)
+		}
+	}
+	if s.add(maxContextLooks) {
+		t.Error("there is no end")
+	}
+	if !s.add(1) {
+		t.Error("a process that is to be looked at anyway is too many")
+	}
+	s.at = s.start.Add(time.Second)
+	seen := make(map[int]bool)
+	for len(seen) < maxContextLooks {
+		s.step(s.at)
+		if len(s.looked) == 0 || len(s.looked) > contextBatch {
+			t.Fatalf("%d looks at a time", len(s.looked))
+		}
+		for _, l := range s.looked {
+			if seen[l.pid] {
+				t.Fatalf("a second look at process %d after %d others", l.pid, len(seen))
+			}
+			seen[l.pid] = true
+		}
+		s.looked = nil
+	}
+	s.until(time.Hour)
+	if len(s.looked) != 4*maxContextLooks || len(s.queue) != 0 {
+		t.Errorf("%d more looks, %d processes left", len(s.looked), len(s.queue))
+	}
+}
+
+// Looks come by themselves, with none to wait for in between and at the end.
+func TestContextLooksRun(t *testing.T) {
+	var looks, found atomic.Int64
+	c := newContextLooks(func(pids []int) (_, _ []int, err error) {
+		if looks.Add(int64(len(pids))) == 3 {
+			return pids, nil, nil
+		}
+		return nil, nil, nil
+	}, func(int) { found.Add(1) })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.run(ctx)
+	}()
+	for i := range int64(2) {
+		looks.Store(0)
+		c.add(7)
+		testenv.Poll(t, deadline, "a context to be found", func() bool { return found.Load() == i+1 })
+		testenv.Poll(t, deadline, "nothing to wait for", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.queue) == 0 && c.until.IsZero()
+		})
+	}
+	c.add(8)
+	cancel()
+	<-ended
+}
+
+// A program that publishes a process context a while after its start is found without a sweep.
+func TestContextFoundLive(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "publisher.c")
+	testenv.WriteFile(t, source, publisher)
+	program := testenv.Compile(t, "cc", source)
+	r := run(t, sweepOnce)
+	r.sweeps(1)
+	cmd := exec.Command(program)
+	stdin, _ := testenv.Start(t, cmd)
+	pid := cmd.Process.Pid
+	testenv.Poll(t, deadline, "the program to be looked at", func() bool { return r.timesLookedAt(pid) > 0 })
+	if r.counters.LiveProbes.Load() != 0 {
+		t.Fatal("something else maps a library")
+	}
+	if _, err := io.WriteString(stdin, "publish\n"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, deadline, "a probe", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.handlers[pid] != nil
+	})
+	if r.counters.EventsLost.Load() == 0 && r.counters.Sweeps.Load() != 1 {
+		t.Errorf("%d sweeps, want one", r.counters.Sweeps.Load())
+	}
+	if r.counters.ContextLooks.Load() == 0 || r.counters.ContextLooksSkipped.Load() != 0 {
+		t.Errorf("%d looks, %d skipped", r.counters.ContextLooks.Load(), r.counters.ContextLooksSkipped.Load())
+	}
+}
+
+// timesLookedAt is how often a process that is to be looked at was.
+func (r *running) timesLookedAt(pid int) int {
+	c := r.discovery.contexts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.byPID[pid]; p != nil {
+		return p.times
+	}
+	return 0
+}
+
+// publisher maps a process context as SDKs do once it has read a line, then waits for the end of its
+// input. What the context holds is left out.
+const publisher = `#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int main(void) {
+	char line[64];
+	if (read(0, line, sizeof line) <= 0)
+		return 1;
+	int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, 4096))
+		return 1;
+	char *context = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	if (context == MAP_FAILED)
+		return 1;
+	close(fd);
+	memcpy(context, "OTEL_CTX", 8);
+	while (read(0, line, sizeof line) > 0)
+		;
+	return 0;
+}
+`
+
+// Every event but that of a compiler has a process looked at, those that are too many are counted.
+func TestContextEvents(t *testing.T) {
+	r := run(t, sweepOnce)
+	r.sweeps(1)
+	c := r.discovery.contexts
+	const first = 1 << 30 // there are no such processes
+	waiting := func(pid int) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.byPID[pid] != nil
+	}
+	c.mu.Lock()
+	c.after[0] = deadline * 100
+	c.mu.Unlock()
+	for kind, want := range map[watch.EventKind]bool{
+		watch.EventExec: true, watch.EventFile: true, watch.EventLibrary: true, watch.EventMapping: false,
+	} {
+		pid := first + int(kind)
+		r.handleEvent(watch.Event{Kind: kind, PID: pid})
+		if waiting(pid) != want {
+			t.Errorf("event of kind %d: looked at: %v", kind, !want)
+		}
+	}
+	for i := range 2 * maxContextLooks {
+		r.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + 100 + i})
+	}
+	if n := r.counters.ContextLooksSkipped.Load(); n < maxContextLooks {
+		t.Errorf("%d were skipped", n)
+	}
+}

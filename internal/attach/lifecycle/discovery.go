@@ -1,0 +1,372 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/attach/process"
+	"correlator/procscan"
+	"correlator/procscan/watch"
+)
+
+// This file finds processes by sweeps; see events.go for the live events of the kernel.
+
+const (
+	// blindInterval is the longest time between two sweeps while there are no live events.
+	blindInterval = 5 * time.Second
+
+	// A sweep that is requested because events were lost comes not before minSweepPause after the
+	// last, nor before sweepShare times as long as that took: then sweeping takes a tenth of a CPU,
+	// however many are lost.
+	minSweepPause = time.Second
+	sweepShare    = 10
+
+	// Every fullSweep'th sweep probes all processes, while live events report the changes of those
+	// that are known already.
+	fullSweep = 10
+
+	// maintainInterval is how often hanging processes are logged.
+	maintainInterval = time.Second
+
+	// refreshInterval is how often live events follow CPUs that come and go. That interrupts every
+	// CPU, so it is a good part of what an agent costs that does little else. What happens on a new
+	// CPU before is found by the sweep that the refresh requests.
+	refreshInterval = 5 * time.Second
+
+	// maxDenied is how many processes are remembered that were logged as denied.
+	maxDenied = 4096
+)
+
+// discovery is the state of finding processes.
+type discovery struct {
+	scanner   *procscan.Scanner
+	open      func() (*watch.EventWatcher, error)
+	sweeps    chan struct{} // has a token when a sweep is wanted early
+	probes    *probeQueue
+	contexts  *contextLooks
+	admission sync.Mutex  // of one process at a time
+	live      atomic.Bool // there are live events
+	lost      atomic.Bool // some are missing since the last full sweep
+	round     heartbeat   // of the loop
+
+	// Owned by discover.
+	eventsDown bool // it was logged that there are no live events
+	turn       int  // of the next sweep
+	denied     map[procscan.ProcessID]struct{}
+	memory     releaser
+}
+
+func (m *Manager) initDiscovery() (err error) {
+	d := &m.discovery
+	d.scanner, err = procscan.NewScanner(m.options.ProcRoot)
+	d.open = watch.OpenEventWatcher
+	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
+	d.contexts = newContextLooks(func(pids []int) (found, gone []int, err error) {
+		m.counters.ContextLooks.Add(uint64(len(pids)))
+		return d.scanner.LookForContexts(pids)
+	}, m.requestProbe)
+	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
+	return err
+}
+
+// discover finds processes until ctx ends.
+func (m *Manager) discover(ctx context.Context) {
+	m.log.Info("looking for processes", zap.Stringer("mappings_from", m.discovery.scanner.Source()))
+	var live *liveEvents
+	var looking sync.WaitGroup
+	looking.Go(func() { m.discovery.contexts.run(ctx) })
+	defer func() {
+		live.close()
+		looking.Wait()
+		m.discovery.probes.close()
+	}()
+	maintain := make(chan struct{}, 1)
+	ticking := m.tick(maintain)
+	defer ticking()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var ended, refreshed time.Time
+	var pause time.Duration
+	for {
+		m.discovery.round.beat()
+		select {
+		case <-next.C:
+			if live == nil { // first the events, then the sweep: nothing happens in between
+				live = m.listen()
+			}
+			began := time.Now()
+			m.sweep(ctx)
+			ended = time.Now()
+			m.counters.SweepNs.Add(uint64(ended.Sub(began)))
+			pause = max(minSweepPause, sweepShare*ended.Sub(began))
+			next.Reset(m.sweepInterval(live != nil))
+		case <-m.discovery.sweeps:
+			next.Reset(max(time.Until(ended.Add(pause)), 0))
+		case err := <-live.failed():
+			live = m.stopEvents(live, err)
+			next.Reset(m.sweepInterval(false)) // not at once: it may fail again and again
+		case <-maintain:
+			m.discovery.memory.check(m.reportStuck())
+			m.logBudget.report(m.log, time.Now())
+			if live == nil || time.Since(refreshed) < refreshInterval {
+				continue
+			}
+			refreshed = time.Now()
+			if err := live.watcher.Refresh(); err != nil {
+				live = m.stopEvents(live, err)
+				next.Reset(m.sweepInterval(false))
+				continue
+			}
+			m.logEventsRestored()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tick puts a token into a channel every maintainInterval until the returned function is called.
+func (m *Manager) tick(token chan<- struct{}) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for m.ticker.Wait() == nil {
+			select {
+			case token <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return func() {
+		m.ticker.Stop()
+		<-ended
+	}
+}
+
+// sweepInterval is how long to wait for the next sweep.
+func (m *Manager) sweepInterval(live bool) time.Duration {
+	if !live {
+		return min(m.options.SweepInterval, blindInterval)
+	}
+	return m.options.SweepInterval
+}
+
+// requestFullSweep requests a sweep of all processes: something has happened that was not probed.
+// It may be called by any goroutine.
+func (m *Manager) requestFullSweep() {
+	m.discovery.lost.Store(true)
+	select {
+	case m.discovery.sweeps <- struct{}{}:
+	default:
+	}
+}
+
+// returning is a process that was found, had to give way before, and may come back.
+type returning struct {
+	found  procscan.Found
+	before place
+}
+
+// sweep probes all processes once: those that are new get their goroutine, the others are given
+// what they map now, and probe themselves. While live events report everything, the mappings of
+// known processes are read only now and then.
+func (m *Manager) sweep(ctx context.Context) {
+	full := m.discovery.turn%fullSweep == 0
+	m.discovery.turn++
+	if m.discovery.lost.Swap(false) || !m.discovery.live.Load() {
+		full = true
+	}
+	var known []*Process
+	var later []returning
+	skip := func(pid int) bool {
+		m.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
+		if ctx.Err() != nil {
+			return true // the sweep is to end
+		}
+		if full {
+			return false
+		}
+		if p := m.process(pid); p != nil {
+			known = append(known, p)
+			m.places.see(pid)
+			return true
+		}
+		return m.places.skips(pid)
+	}
+	found := func(found procscan.Found) {
+		if ctx.Err() != nil {
+			return
+		}
+		if before, admitted := m.places.found(found.ProcessID); before != nil && admitted {
+			later = append(later, returning{found, *before})
+			return
+		}
+		if p := m.take(found); p != nil {
+			known = append(known, p)
+		}
+	}
+	err := m.scan(skip, found)
+	slices.SortStableFunc(later, func(a, b returning) int { return compareReturning(&a.before, &b.before) })
+	for _, p := range later {
+		m.take(p.found)
+	}
+	for _, p := range known { // now, together: to wake them one by one takes longer than what they have to do
+		p.notify()
+	}
+	m.counters.Sweeps.Add(1)
+	if err != nil {
+		m.counters.SweepsFailed.Add(1)
+		m.discovery.lost.Store(true) // known processes may be among those that were not probed
+	} else {
+		m.places.swept()
+	}
+	m.client.Swept(err)
+}
+
+// scan calls found with the processes that map the library and are not skipped; with Options.PID
+// with that one at most.
+func (m *Manager) scan(skip func(pid int) bool, found func(procscan.Found)) error {
+	if m.options.PID != 0 {
+		if skip(m.options.PID) {
+			return nil
+		}
+		only, err := m.discovery.scanner.Process(m.options.PID)
+		if err == nil {
+			found(only)
+		}
+		return err
+	}
+	report, err := m.discovery.scanner.Sweep(skip, found)
+	if len(report.Unreadable) > 0 {
+		m.discovery.lost.Store(true)
+	}
+	for _, denied := range report.Unreadable {
+		if _, logged := m.discovery.denied[denied.ProcessID]; logged { // a sweep that ended early forgets them
+			continue
+		}
+		if len(m.discovery.denied) == maxDenied {
+			clear(m.discovery.denied)
+		}
+		m.discovery.denied[denied.ProcessID] = struct{}{}
+		m.counters.ProcessesDenied.Add(1)
+		m.logBudget.logger(m.options.ProcessLog, process.UnknownUser).Warn("process cannot be read",
+			reason("processes_denied"), zap.Int("pid", denied.PID), zap.Error(denied.Err))
+	}
+	return err
+}
+
+// requestProbe has one process probed that may be new. It does not block.
+func (m *Manager) requestProbe(pid int) {
+	if !m.discovery.probes.add(pid, m.probe) {
+		m.requestFullSweep()
+	}
+}
+
+func (m *Manager) probe(pid int) {
+	m.counters.LiveProbes.Add(1)
+	found, err := m.discovery.scanner.Process(pid)
+	switch {
+	case err == nil:
+		if p := m.take(found); p != nil {
+			p.notify()
+		}
+	case errors.Is(err, procscan.ErrNotFound), errors.Is(err, procscan.ErrGone):
+	default: // sweeps try again, and log it
+		m.requestFullSweep()
+	}
+}
+
+// take begins the life of a process. One that is known already is given what it maps, and returned,
+// to be notified.
+func (m *Manager) take(found procscan.Found) *Process {
+	m.discovery.admission.Lock()
+	defer m.discovery.admission.Unlock()
+	if known := m.process(found.PID); known != nil && known.id == found.ProcessID {
+		known.reportTruncated(found)
+		known.mappings.put(found)
+		if m.process(found.PID) == known {
+			return known
+		} // else it had mapped none just before, and has not noticed these
+	}
+	if m.serving.Err() != nil {
+		return nil
+	}
+	if before, admitted := m.places.found(found.ProcessID); !admitted {
+		if before.standing == standingPublisher {
+			m.refuse(found.ProcessID, errPublishing)
+		}
+		return nil
+	}
+	err := m.client.Admit(found.ProcessID)
+	var p *Process
+	if err == nil {
+		p, err = m.newProcess(found)
+	}
+	if errors.Is(err, procscan.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		m.refuse(found.ProcessID, err)
+		return nil
+	}
+	p.reportTruncated(found)
+	m.mu.Lock()
+	m.processes[found.PID] = p // one with the same pid has ended, and removes itself
+	m.goroutines[p] = struct{}{}
+	m.mu.Unlock()
+	m.running.Go(func() {
+		p.run(m.serving)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.goroutines, p)
+	})
+	return nil
+}
+
+// refuse counts that a process is not served for a reason of our own.
+func (m *Manager) refuse(id procscan.ProcessID, err error) {
+	reason := RefusedError
+	switch {
+	case errors.Is(err, errPublishing):
+		reason = RefusedPublishing
+	case errors.Is(err, errUnprobed):
+		reason = RefusedUnprobed
+	}
+	m.counters.Refused[reason].Add(1)
+	m.client.Refused(id, reason, err)
+}
+
+// reportTruncated counts a process, and logs it, that maps more libraries than are used: if the
+// agent in it uses one of the others, it is not found.
+func (p *Process) reportTruncated(found procscan.Found) {
+	if found.Truncated && !p.truncated {
+		p.truncated = true
+		p.manager.counters.Truncated.Add(1)
+		p.log.Warn("process maps too many libraries: only the first are used", reason("processes_truncated"),
+			zap.Int("libraries", len(found.Libraries)))
+	}
+}
+
+// reportStuck counts the processes that make their goroutines hang, and logs each once. It returns
+// how many processes there are.
+func (m *Manager) reportStuck() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, p := range m.processes {
+		if p.IsStuck() && !p.stuckLogged {
+			p.stuckLogged = true
+			p.countError(process.ReasonTimeout, fmt.Sprintf("looking at it takes more than %v", hangTimeout))
+			p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
+		}
+	}
+	return len(m.processes)
+}
+
+// reason is the field of a log line that names the counter that counts what it reports.
+func reason(counter string) zap.Field { return zap.String("reason", counter) }

@@ -1,0 +1,226 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/attach/mempoll"
+	"correlator/internal/attach/process"
+	"correlator/internal/host/timerfd"
+	"correlator/internal/stacks/sampling"
+	"correlator/internal/worker/access"
+	"correlator/procscan"
+	"correlator/procscan/watch"
+)
+
+// Options say which processes are taken, and how.
+type Options struct {
+	Access        *access.Client // which stays the caller's
+	ProcRoot      string         // where the host's procfs is mounted
+	Filter        process.Filter
+	PID           int           // the only process; 0: all
+	MaxProcesses  int           // that are attached at a time, see places.go; 0: no limit but Client.Admit
+	SweepInterval time.Duration // between two sweeps
+
+	Sampling     *sampling.Sampling // the Manager runs and closes it; nil: no samples are taken
+	ElasticOnly  bool               // of processes with contexts of OpenTelemetry's alone nothing is wanted
+	MaxSampleAge time.Duration      // samples that have waited longer for their process are refused; 0: no limit
+	Linger       time.Duration      // how long samples of a process that has ended are still taken
+	RemapGrace   time.Duration      // how long a process that no longer maps the library stays a candidate
+
+	Counters   *Counters
+	Log        *zap.Logger
+	ProcessLog *zap.Logger // of what happens to single processes; nil: it is not logged
+}
+
+// A Client is what processes are taken for: registering with APM agents, or recording. Its methods
+// must not block.
+type Client interface {
+	// Admit returns why a process that was found is not taken; procscan.ErrGone when that is no
+	// reason of our own. Nothing of the process is open yet.
+	Admit(id procscan.ProcessID) error
+	// NewHandler returns the Handler of a process that was admitted, which the Manager closes.
+	NewHandler(p *Process) Handler
+	// Refused is called each time that a process is found and not served for a reason of our own.
+	// The next sweep finds it again.
+	Refused(id procscan.ProcessID, reason RefusalReason, err error)
+	// Swept is called after each sweep. An error says why it ended early.
+	Swept(err error)
+}
+
+// A Handler is what is done with one process. Its methods, but for Abandon, are called on the process's
+// goroutine, and may block as long as the process makes them.
+type Handler interface {
+	// Attach is called when the process publishes something that is its own, after each change.
+	// With an error the process stays a candidate; Attach is called again later.
+	Attach() error
+	// Valid reports whether what Attach did still fits. It is called at probes that find nothing
+	// changed.
+	Valid() bool
+	// Detach undoes Attach.
+	Detach()
+	// Down has an error when the process has ended what Attach began: it is detached, and probed
+	// again.
+	Down() <-chan error
+	// Sink returns the sink of a program that is about to be sampled.
+	Sink(program bpf.ExecID) sampling.Sink
+	// Probed is called after each probe with its error, or that which keeps an attached process
+	// from being sampled.
+	Probed(err error)
+	// Close is called at the end, that of the process or on shutdown that of the Manager, when all
+	// samples have come. An attached process is closed without Detach. Functions that were posted
+	// and have not run are called after it.
+	Close(shutdown bool)
+	// Abandon is called by Shutdown, which waits for that goroutine no longer, with the number of samples that it
+	// held. The goroutine may be within another method, or call one at any time. Abandon must not block.
+	Abandon(samples uint64)
+}
+
+// Manager finds processes, and takes each through its life.
+type Manager struct {
+	options  Options
+	client   Client
+	log      *zap.Logger
+	counters *Counters
+
+	exits     *watch.ExitWatcher
+	poller    *mempoll.Poller
+	ticker    *timerfd.Timer                   // every maintainInterval
+	originals process.Claims[process.Original] // what is published
+	discovery discovery
+	logBudget *logBudget // of all that is logged of single processes
+	places    places
+	started   time.Time
+
+	serving     context.Context // ends when processes are to end
+	stopServing context.CancelFunc
+	discovered  chan struct{} // closed when no more processes are found
+
+	mu         sync.RWMutex
+	processes  map[int]*Process      // by pid
+	goroutines map[*Process]struct{} // that run: of several processes that had one pid, too
+	running    sync.WaitGroup        // the same
+}
+
+// Open opens what the Manager needs; the caller must call Run and Shutdown, or Close. Without an
+// error the Manager owns Options.Sampling.
+func Open(options Options, client Client) (*Manager, error) {
+	m := &Manager{
+		options: options, client: client, log: options.Log, counters: options.Counters,
+		started: time.Now(), discovered: make(chan struct{}), processes: make(map[int]*Process),
+		goroutines: make(map[*Process]struct{}),
+	}
+	m.logBudget = newLogBudget(&m.counters.LogDropped)
+	if m.options.ProcessLog == nil {
+		m.options.ProcessLog = zap.NewNop()
+	}
+	m.places.init(options.MaxProcesses, m.counters)
+	m.serving, m.stopServing = context.WithCancel(context.Background())
+	var err error
+	if err = m.initDiscovery(); err != nil {
+		return nil, err
+	}
+	if m.exits, err = watch.NewExitWatcher(); err != nil {
+		return nil, fmt.Errorf("watching for exits: %w", err)
+	}
+	if m.ticker, err = timerfd.NewTicker(maintainInterval); err != nil {
+		m.exits.Close()
+		return nil, err
+	}
+	if m.poller, err = mempoll.New(options.Access, &m.counters.PollerHangs); err != nil {
+		m.ticker.Close()
+		m.exits.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close closes a Manager that does not run.
+func (m *Manager) Close() error {
+	m.stopServing()
+	m.poller.Close()
+	m.ticker.Close()
+	m.exits.Close()
+	if m.options.Sampling == nil {
+		return nil
+	}
+	return m.options.Sampling.Close()
+}
+
+// Run finds and samples processes until ctx ends. When it returns, all samples have been handed to
+// sinks, or wait for the goroutine of their process; processes go on until Shutdown. It is called
+// once.
+func (m *Manager) Run(ctx context.Context) {
+	go func() {
+		defer close(m.discovered)
+		m.discover(ctx)
+	}()
+	if m.options.Sampling != nil {
+		m.options.Sampling.Run(ctx)
+	}
+	<-ctx.Done()
+}
+
+// Shutdown ends the goroutines of all processes and waits for them until ctx ends, then closes the
+// Manager. Goroutines that are stuck in a system call then are left behind, and what they use stays
+// open: it returns the pids of their processes, and false. Their samples are abandoned, and counted as
+// that. Run must have returned.
+func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
+	m.stopServing()
+	ended := make(chan struct{})
+	go func() {
+		<-m.discovered // no more processes
+		m.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		if err := m.Close(); err != nil {
+			m.log.Error("sampling did not end well", zap.Error(err))
+		}
+		return nil, true
+	case <-ctx.Done():
+	}
+	m.mu.RLock()
+	abandoned := slices.Collect(maps.Keys(m.goroutines))
+	m.mu.RUnlock()
+	for _, p := range abandoned {
+		p.handler.Abandon(p.sampler.Abandon())
+		stuck = append(stuck, p.id.PID)
+	}
+	slices.Sort(stuck)
+	return slices.Compact(stuck), false
+}
+
+// LiveEvents reports whether new processes are noticed by live events, and not by sweeps alone.
+func (m *Manager) LiveEvents() bool { return m.discovery.live.Load() }
+
+// MappingsFrom is where sweeps read mappings from.
+func (m *Manager) MappingsFrom() procscan.Source { return m.discovery.scanner.Source() }
+
+// process returns what has a pid now, or nil.
+func (m *Manager) process(pid int) *Process {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.processes[pid]
+}
+
+// remove removes a process from the registry, unless its pid is another's by now.
+func (m *Manager) remove(p *Process) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.processes[p.id.PID] == p {
+		delete(m.processes, p.id.PID)
+	}
+}
+
+// uptime is in ns of the monotonic clock: times that are compared are kept so, whatever happens to
+// the time of day.
+func (m *Manager) uptime() int64 { return int64(time.Since(m.started)) }

@@ -1,0 +1,340 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/attach/mempoll"
+	"correlator/internal/attach/process"
+	"correlator/internal/stacks/sampling"
+	"correlator/memread"
+	"correlator/procscan"
+)
+
+const (
+	// hangTimeout is how long one probe of a process may take before it counts as hanging.
+	hangTimeout = 2 * time.Second
+
+	// maxPosted is how many functions may wait for the process's goroutine.
+	maxPosted = 16
+)
+
+// Process is the life of one process that maps the library or a process context. Everything that touches the process
+// happens on the goroutine of run.
+type Process struct {
+	manager *Manager
+	id      procscan.ProcessID
+	log     *zap.Logger
+	handler Handler
+	sampler *sampling.ProcessSampler
+
+	dirty    chan struct{} // has a token when it is to be probed
+	posted   chan func()
+	exited   chan struct{}  // closed by the exit watcher
+	evicted  chan struct{}  // closed when it has to give way to another
+	mappings latestMappings // what was found mapped
+	poll     *mempoll.Entry // of the manager's memory poller
+
+	changed     atomic.Bool  // it is to be probed at once, not only when it is its turn
+	executed    atomic.Bool  // it runs another program since the last probe
+	stuckLogged bool         // owned by the sweep
+	truncated   bool         // it was found to map too many libraries; guarded by the Manager's admission
+	busySince   atomic.Int64 // when run began to do something with the process, as uptime; 0 while it awaits
+
+	// Owned by run.
+	target     *process.Target
+	kept       bool              // the target is the handler's
+	own        process.Ownership // of what it has published
+	attached   bool
+	attachedAt time.Time
+	everRan    bool      // a program of it was sampled
+	unsampled  error     // why an attached process is not sampled
+	verified   time.Time // when its libraries were last known to be mapped
+	unmapped   time.Time // since when it is known to map none; zero: it maps some
+	born       time.Time // when it became a candidate: the origin of its poll intervals
+	suspect    bool      // something has changed in its memory
+	probed     bool      // the last step found out what is published, or that nothing is
+	retry      time.Duration
+	attaches   tokenBucket
+	binds      tokenBucket // probes of an attached process whose variable is not bound
+	logged     [process.NumReasons]bool
+	filtered   bool // was logged
+
+	place place // the Manager's places guard it
+
+	mu     sync.Mutex
+	status Status
+}
+
+var (
+	// errTooOften: the process publishes something new faster than we follow.
+	errTooOften = errors.New("publishing something new too often")
+	// errUnmapped: the process may map one again, see Options.RemapGrace.
+	errUnmapped = fmt.Errorf("neither a library nor a process context is mapped: %w", memread.ErrNotPublished)
+	// errShutdown: the Manager ends.
+	errShutdown = errors.New("shutting down")
+)
+
+func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
+	target, err := process.Open(m.options.Access, m.options.ProcRoot, found, m.options.Filter)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		manager: m,
+		id:      found.ProcessID,
+		log:     m.logBudget.logger(m.options.ProcessLog, target.User()).With(zap.Int("pid", found.PID)),
+		dirty:   make(chan struct{}, 1),
+		posted:  make(chan func(), maxPosted),
+		exited:  make(chan struct{}),
+		evicted: make(chan struct{}),
+		target:  target,
+		status:  Status{View: process.NewView(found.ProcessID)},
+	}
+	if err := p.enter(); err != nil {
+		target.Close()
+		return nil, err
+	}
+	p.own = process.NewOwnership(&m.originals, p)
+	if err := m.exits.Add(target.Handle(), func() { close(p.exited) }); err != nil {
+		m.places.end(p)
+		target.Close()
+		return nil, err
+	}
+	p.poll = mempoll.NewEntry(found.PID, target.Owner(), p.MarkDirty)
+	sink := func(program bpf.ExecID) sampling.Sink {
+		p.everRan = true
+		return p.handler.Sink(program)
+	}
+	p.sampler = sampling.NewProcessSampler(m.options.Sampling, target, sink, &p.poll.Active, m.options.MaxSampleAge)
+	p.handler = m.client.NewHandler(p)
+	return p, nil
+}
+
+// enter has the process let in, as one of its user.
+func (p *Process) enter() error {
+	before, err := p.manager.places.enter(p, p.target.Owner())
+	p.filtered = before == standingExcluded // it was counted, if it was filtered then
+	return err
+}
+
+// Identity returns which process it is.
+func (p *Process) Identity() procscan.ProcessID { return p.id }
+
+// Log is where to log what happens to the process. Texts are cut, and lines are dropped when there
+// are too many about processes of the same user.
+func (p *Process) Log() *zap.Logger { return p.log }
+
+// IsAttached reports whether Handler.Attach has done its part. It is for the process's goroutine.
+func (p *Process) IsAttached() bool { return p.attached }
+
+// Target returns the process as it was probed. It is the goroutine's.
+func (p *Process) Target() *process.Target { return p.target }
+
+// KeepTarget leaves the target to the Handler, which calls this in its Close and must then close
+// it.
+func (p *Process) KeepTarget() *process.Target {
+	p.kept = true
+	return p.target
+}
+
+// IsSampled reports whether samples of the process are taken now. It may be called by any
+// goroutine.
+func (p *Process) IsSampled() bool { return p.sampler.IsRunning() }
+
+// MarkActive has the process's memory read more often for a while. It may be called by any
+// goroutine.
+func (p *Process) MarkActive() { p.poll.Active.Store(true) }
+
+// Post has a function called on the process's goroutine. It returns false when too many wait for
+// that, and may be called by any goroutine until Handler.Close returns.
+func (p *Process) Post(do func()) bool {
+	select {
+	case p.posted <- do:
+		return true
+	default:
+		return false
+	}
+}
+
+// MarkDirty has the process probed at once. It may be called by any goroutine.
+func (p *Process) MarkDirty() {
+	p.changed.Store(true)
+	p.notify()
+}
+
+// notify has the process take what was found mapped, and be probed, unless a retry is due at a time
+// of its own and nothing new is mapped. It may be called by any goroutine.
+func (p *Process) notify() {
+	select {
+	case p.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// run serves the process until it has ended, maps nothing to serve any more, has to give way to
+// another, or serving ends.
+func (p *Process) run(serving context.Context) {
+	var timer retryTimer
+	defer timer.stop()
+	err := p.probe()
+	for !process.IsGone(err) && !errors.Is(err, errShutdown) && !isEvicted(err) {
+		timer.set(p.nextRetry(err))
+		err = p.await(serving, timer.due)
+	}
+	if isEvicted(err) {
+		p.giveWay(err)
+	} else if !errors.Is(err, errShutdown) {
+		p.manager.counters.Gone.Add(1)
+		p.log.Info("process gone")
+	}
+	p.end(serving, errors.Is(err, errShutdown))
+}
+
+// isEvicted reports whether the process has to give way to others.
+func isEvicted(err error) bool { return errors.Is(err, errEvicted) || errors.Is(err, errPublishing) }
+
+// giveWay ends what the process was served for.
+func (p *Process) giveWay(why error) {
+	if errors.Is(why, errPublishing) {
+		p.manager.refuse(p.id, why)
+	} else if p.attached {
+		p.log.Info("process gives way to one of another user", reason("processes_evicted_"+EvictedShare.String()))
+	}
+	p.detach()
+}
+
+// await does what others ask for until it is time to probe the process again, or something
+// happened. It returns how that went.
+func (p *Process) await(serving context.Context, due <-chan time.Time) error {
+	for {
+		select {
+		case do := <-p.posted:
+			p.work(do)
+		case <-p.sampler.Ready():
+			var stale bool
+			p.work(func() { stale = p.sampler.Serve() })
+			if stale {
+				p.suspect = true
+				return p.probe()
+			}
+		case <-p.dirty:
+			p.takeMappings()
+			if changed := p.changed.Swap(false); changed || due == nil {
+				p.suspect = changed
+				return p.probe()
+			}
+		case down := <-p.handler.Down():
+			p.detach()
+			return process.WithReason(process.ReasonSocketGone, down)
+		case <-due:
+			return p.probe()
+		case <-p.exited:
+			return procscan.ErrGone
+		case <-p.evicted:
+			return errEvicted
+		case <-serving.Done():
+			return errShutdown
+		}
+	}
+}
+
+// work calls a function during which the process may make the goroutine hang.
+func (p *Process) work(do func()) {
+	p.busySince.Store(p.manager.uptime())
+	defer p.busySince.Store(0)
+	do()
+}
+
+// IsStuck reports whether the process makes its goroutine hang. It may be called by any goroutine.
+func (p *Process) IsStuck() bool {
+	since := p.busySince.Load()
+	return since != 0 && p.manager.uptime()-since > int64(hangTimeout)
+}
+
+// takeMappings stores what the process maps now, if that was found meanwhile.
+func (p *Process) takeMappings() {
+	found, ok := p.mappings.take()
+	switch {
+	case !ok:
+	case p.unmapped.IsZero() && p.target.Maps(found.Libraries, found.Contexts):
+		p.verified = found.At
+	default:
+		p.changed.Store(true)
+		p.target.SetMappings(found.Libraries, found.Contexts)
+		p.sampler.Invalidate()
+	}
+}
+
+// end is the end of the process, or the Manager's.
+func (p *Process) end(serving context.Context, shutdown bool) {
+	if shutdown {
+		p.drain() // where samples come from has ended before
+	}
+	p.stopSampling()
+	if !shutdown && p.everRan && p.manager.options.Linger > 0 {
+		p.linger(serving)
+	}
+	p.sampler.Close() // stopped; from here on no samples come
+	p.manager.remove(p)
+	if _, ok := p.mappings.take(); ok {
+		p.manager.requestProbe(p.id.PID) // it maps a library again
+	}
+	p.own.GiveUp()
+	p.handler.Close(shutdown)
+	for waiting := true; waiting; { // what was posted learns from its handler that that is closed
+		select {
+		case do := <-p.posted:
+			do()
+		default:
+			waiting = false
+		}
+	}
+	p.manager.poller.Stop(p.poll)
+	p.manager.exits.Remove(p.target.Handle())
+	if !p.kept {
+		p.target.Close()
+	}
+	p.manager.places.end(p)
+}
+
+// drain does what waits.
+func (p *Process) drain() {
+	for {
+		select {
+		case do := <-p.posted:
+			p.work(do)
+		case <-p.sampler.Ready():
+			p.work(func() { p.sampler.Serve() })
+		default:
+			return
+		}
+	}
+}
+
+// linger takes the samples that come after the end of the process.
+func (p *Process) linger(serving context.Context) {
+	over := time.NewTimer(p.manager.options.Linger)
+	defer over.Stop()
+	for {
+		select {
+		case do := <-p.posted:
+			do()
+		case <-p.sampler.Ready():
+			p.sampler.Serve()
+		case <-over.C:
+			p.drain()
+			return
+		case <-serving.Done():
+			p.drain()
+			return
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package lifecycle
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/attach/mempoll"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/sampling"
+	"correlator/internal/worker/access/accesstest"
+	"correlator/memread"
+	"correlator/messaging"
+	"correlator/procscan"
+	"correlator/procscan/watch"
+	"correlator/profile"
+)
+
+// A number that is given to another process means that process from then on, and what a sweep found
+// of the former comes to nothing.
+func TestReusedPID(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t, sweepOnce)
+	r.attached(p, 1)
+	now, err := r.discovery.scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := now
+	before.StartTime--
+	h := r.handler(p)
+	r.take(before) // what a slow sweep could still find
+	if r.handler(p) != h || r.process(p.PID) != h.process {
+		t.Error("the process that has the pid now was replaced")
+	}
+}
+
+// A process that is refused is refused before anything of it is opened.
+func TestRefusedUnopened(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t, sweepOnce)
+	r.attached(p, 1)
+	found, err := r.discovery.scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	r.limit = 1
+	r.mu.Unlock()
+	before := r.counters.Refused[RefusedError].Load()
+	found.StartTime-- // that process cannot be opened any more
+	r.take(found)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counters.Refused[RefusedError].Load() == before || !errors.Is(errors.Join(r.refused...), errLimit) {
+		t.Errorf("refused %v", r.refused)
+	}
+}
+
+// A process that ends late removes nobody from the registry who has its pid by then.
+func TestRemoveAfterReuse(t *testing.T) {
+	const pid = 4711
+	old := &Process{id: procscan.ProcessID{PID: pid, StartTime: 1}}
+	next := &Process{id: procscan.ProcessID{PID: pid, StartTime: 2}}
+	m := &Manager{processes: map[int]*Process{pid: next}}
+	if m.remove(old); m.process(pid) != next {
+		t.Error("the process that has the pid now was removed")
+	}
+	if m.remove(next); m.process(pid) != nil {
+		t.Error("a process that ended was not removed")
+	}
+}
+
+// What is mapped when a sweep reads it can be gone before it is opened.
+func TestLibraryGoneBeforeItWasOpened(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	p.Load()
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.UnlinkLibrary()
+	p.Unload()
+	r := run(t, sweepOnce)
+	r.take(found)
+	r.gone(p)
+}
+
+// An attachment that the process has ended is begun again.
+func TestDown(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	r.attached(p, 1)
+	h := r.handler(p)
+	h.down <- errors.New("down")
+	r.attached(p, 2)
+	if last := h.process.Status().LastError; last == nil || last.Reason != process.ReasonSocketGone.String() ||
+		h.detached != 1 {
+		t.Errorf("last error %+v, detached %d times", last, h.detached)
+	}
+}
+
+// Functions that are posted are called on the process's goroutine, a few may wait, and at the end
+// all were called.
+func TestPost(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	r.attached(p, 1)
+	h := r.handler(p)
+	begun, wait, called := make(chan struct{}), make(chan struct{}), 0
+	h.process.Post(func() { close(begun); <-wait })
+	<-begun
+	for range maxPosted {
+		if !h.process.Post(func() { called++ }) {
+			t.Error("refused")
+		}
+	}
+	if h.process.Post(func() {}) {
+		t.Error("there is no end")
+	}
+	p.Kill()
+	close(wait)
+	r.gone(p)
+	testenv.Poll(t, deadline, "the end",
+		func() bool { r.mu.Lock(); defer r.mu.Unlock(); h.mu.Lock(); defer h.mu.Unlock(); return h.closed })
+	r.running.Wait()
+	if called != maxPosted {
+		t.Errorf("%d functions called", called)
+	}
+}
+
+// What waits for a probe of a process that hangs is refused when it is late: it does not add up.
+func TestHangingHoldsLittle(t *testing.T) {
+	r := run(t, sampled(t, 997))
+	p := startHanging(t, r)
+	for tries := 0; !r.process(p.PID).sampler.IsRunning(); tries++ {
+		// It was probed just then: what publishes something else meanwhile is not sampled until that is known.
+		if tries == 10 {
+			t.Fatal("no process is sampled that hangs")
+		}
+		p.Kill()
+		r.gone(p)
+		p = startHanging(t, r)
+	}
+	most, stale := 0, &r.counters.Sampling.Outcomes[process.OutcomeStale]
+	sampler := r.process(p.PID).sampler
+	enough := uint64(sampling.MaxPending)
+	if testing.Short() {
+		enough /= 8 // emulated CPUs take minutes for all of them
+	}
+	testenv.Poll(t, 4*deadline, "samples to be given up", func() bool {
+		most = max(most, sampler.Pending())
+		return stale.Load() > enough
+	})
+	if most > sampling.MaxPending/2 { // those of twice 300 ms are 600
+		t.Errorf("%d samples were pending", most)
+	}
+	p.Kill()
+	r.gone(p)
+}
+
+// startHanging starts a process that hangs when it is read, once there were samples.
+func startHanging(t *testing.T, r *running) *demo.Process {
+	t.Helper()
+	p := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
+	testenv.Poll(t, deadline, "samples", func() bool {
+		h := r.handler(p)
+		if h == nil {
+			return false
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.samples > 0
+	})
+	p.Hostile("storage-hangs", "")
+	r.state(p, process.StateError, process.ReasonTimeout.String())
+	return p
+}
+
+// A program may be executed again and look the same from outside: everything at the same addresses,
+// the same socket. Its samples show it, where no live event does.
+func TestExecUnseen(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
+	r := runPrepared(t, func(m *Manager) {
+		m.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
+	}, sampled(t, 997), sweepOnce)
+	r.attached(p, 1)
+	var h *recorder
+	samples := func() uint64 { h.mu.Lock(); defer h.mu.Unlock(); return h.samples }
+	stale := &r.counters.Sampling.Kernel[bpf.Stale]
+	for try := 1; ; try++ {
+		h = r.handler(p)
+		h.mu.Lock()
+		h.samples = 0
+		h.mu.Unlock()
+		testenv.Poll(t, deadline, "samples", func() bool { return samples() > 100 })
+		storage, base, before := p.Published().Storage, p.Loaded().Base, stale.Load()
+		p.Restart(true)
+		if again := p.Published().Storage; again != storage || p.Loaded().Base != base {
+			t.Fatalf("storage at %#x and library at %#x before, %#x and %#x after: that can be seen", storage, base,
+				again, p.Loaded().Base)
+		}
+		r.attached(p, try+1) // it is another agent
+		if stale.Load() > before && r.handler(p) == h {
+			break
+		}
+		if try == 10 { // else it was looked at before it published again
+			t.Fatal("no sample was found to be of another program")
+		}
+	}
+	code := p.Functions()
+	h.mu.Lock()
+	h.samples = 0
+	h.isWork = func(frames []profile.Frame) bool {
+		return slices.ContainsFunc([]string{"checkout", "search", "browse", "housekeeping"}, func(kind string) bool {
+			return code[kind].In(frames)
+		})
+	}
+	h.mu.Unlock()
+	testenv.Poll(t, deadline, "samples of the new program", func() bool { return samples() > 300 })
+	h.mu.Lock()
+	if h.inWork < h.samples*9/10 {
+		t.Errorf("of %d samples, %d have a stack of the program's work", h.samples, h.inWork)
+	}
+	h.mu.Unlock()
+}
+
+// A process that would not be attached to yet is not probed every millisecond meanwhile.
+func TestLeftAlone(t *testing.T) {
+	poller, err := mempoll.New(accesstest.Open(t), new(atomic.Uint64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	m := &Manager{poller: poller, counters: new(Counters)}
+	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
+	p.poll = mempoll.NewEntry(os.Getpid(), "0", func() {})
+	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 ||
+		m.poller.Len() != 1 {
+		t.Errorf("probed again after %v at first, %d polled", wait, m.poller.Len())
+	}
+	for p.attaches.take(time.Now()) {
+	}
+	for i, err := range []error{memread.ErrNotPublished, messaging.ErrNoSocket} {
+		if wait := p.nextRetry(err); wait < attachInterval || m.counters.TooOften.Load() != uint64(i+1) {
+			t.Errorf("probed again after %v, counted %d times", wait, m.counters.TooOften.Load())
+		}
+		if m.poller.Len() > 0 {
+			t.Error("it is polled")
+		}
+	}
+}
+
+func TestTokenBucket(t *testing.T) {
+	var b tokenBucket
+	now := time.Unix(1, 0)
+	take := func(want bool) {
+		t.Helper()
+		if got := b.take(now); got != want {
+			t.Errorf("at %v: %v, want %v", now.Sub(time.Unix(1, 0)), got, want)
+		}
+	}
+	for range attachBurst {
+		take(true)
+	}
+	take(false)
+	now = now.Add(attachInterval - 1)
+	take(false)
+	now = now.Add(1)
+	take(true)
+	take(false)
+	now = now.Add(100 * attachInterval)
+	for range attachBurst {
+		take(true)
+	}
+	take(false)
+}

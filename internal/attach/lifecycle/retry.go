@@ -1,0 +1,156 @@
+package lifecycle
+
+import (
+	"errors"
+	"time"
+
+	"correlator/internal/attach/process"
+	"correlator/tlsdesc"
+)
+
+// This file is when a process is probed again.
+
+const (
+	// recheckInterval is how often a process is probed that the memory poller does not poll, and
+	// the most often that its libraries are checked to be mapped still.
+	recheckInterval = time.Second
+
+	// trustInterval is how often that is checked of a process that is attached, while live events
+	// and the memory poller would report a change.
+	trustInterval = 5 * time.Minute
+
+	// After an error a process is tried again at intervals that double between these.
+	retryMin = 100 * time.Millisecond
+	retryMax = 30 * time.Second
+
+	// A process is attached to at most attachBurst times at once, and once a second in the long
+	// run: restarts of its agent are served at once, and one that publishes something new all the
+	// time costs no more than that.
+	attachBurst    = 5
+	attachInterval = time.Second
+)
+
+// nextRetry stores how the last probe ended, and returns when to probe next if nothing happens
+// before; 0 is when requested: by the memory poller, a live event, the next sweep.
+//
+// A process that has all but used up how often it is attached to in a row is probed no more often
+// than it could be attached to in the long run, whatever it does in between.
+func (p *Process) nextRetry(err error) time.Duration {
+	state := p.setState(err)
+	trouble := err
+	if state != process.StateError {
+		trouble = p.target.Trouble()
+	}
+	if state == process.StateFiltered {
+		p.reportFiltered(err)
+	}
+	p.manager.places.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget) ||
+		p.isUnused())
+	retry := time.Duration(0)
+	if state == process.StateError || trouble != nil && err == nil {
+		p.RecordError(trouble)
+		p.retry = min(max(2*p.retry, retryMin), retryMax)
+		retry = p.retry
+	} else {
+		p.retry = 0
+	}
+	p.attaches.refill(time.Now())
+	switch {
+	case err != nil && p.attaches.spent >= attachBurst-1 && retry < attachInterval:
+		p.manager.counters.TooOften.Add(1)
+		retry = attachInterval
+	case errors.Is(err, process.ErrNotTarget), errors.Is(err, process.ErrContainerFiltered):
+		retry = retryMax
+	case p.probed && p.startPolling():
+		if p.couldBeSampled() {
+			return recheckInterval
+		}
+		if err == nil && p.attached {
+			return shortest(retry, p.target.SearchPause())
+		}
+		return retry
+	case retry == 0:
+		retry = recheckInterval
+	}
+	p.manager.poller.Stop(p.poll)
+	return retry
+}
+
+// startPolling has the memory poller watch what the process publishes, or whether it does. One
+// whose loader has still to bind the variable is polled like a candidate.
+func (p *Process) startPolling() bool {
+	candidate := p.born
+	if p.target.Filtered() || p.target.Publishes() && (!p.target.IsPending() || p.attached &&
+		!p.binds.take(time.Now())) {
+		candidate = time.Time{}
+	}
+	return p.manager.poller.Start(p.poll, p.target.Words(), candidate)
+}
+
+// couldBeSampled reports whether the process is attached and is not sampled for a reason that may
+// pass.
+func (p *Process) couldBeSampled() bool {
+	return p.attached && p.manager.options.Sampling != nil && !p.sampler.IsRunning() && p.unsampled != nil &&
+		!errors.Is(p.unsampled, tlsdesc.ErrUnresolved) && !errors.Is(p.unsampled, tlsdesc.ErrUnsupported) &&
+		!errors.Is(p.unsampled, tlsdesc.ErrMalformed)
+}
+
+// shortest returns the shorter of two times until something is due, 0: never.
+func shortest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
+}
+
+// retryTimer is the timer of a process in trouble: the others need none.
+type retryTimer struct {
+	timer *time.Timer
+	due   <-chan time.Time // nil while nothing is due
+}
+
+// set has it due after a while, or never when that is 0.
+func (t *retryTimer) set(after time.Duration) {
+	t.stop()
+	if after == 0 {
+		t.due = nil
+		return
+	}
+	if t.timer == nil {
+		t.timer = time.NewTimer(after)
+	} else {
+		t.timer.Reset(after)
+	}
+	t.due = t.timer.C
+}
+
+func (t *retryTimer) stop() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
+
+// tokenBucket limits how often something is done: attachBurst times at once, and once per
+// attachInterval in the long run.
+type tokenBucket struct {
+	spent int       // tokens that are out
+	since time.Time // when the last of them came back
+}
+
+func (b *tokenBucket) refill(now time.Time) {
+	if back := int(now.Sub(b.since) / attachInterval); back > 0 {
+		b.spent = max(b.spent-back, 0)
+		b.since = b.since.Add(time.Duration(back) * attachInterval)
+	}
+	if b.spent == 0 {
+		b.since = now
+	}
+}
+
+func (b *tokenBucket) take(now time.Time) bool {
+	if b.refill(now); b.spent == attachBurst {
+		return false
+	}
+	b.spent++
+	return true
+}

@@ -1,0 +1,19 @@
+package mempoll
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/worker"
+	"correlator/internal/worker/access"
+)
+
+// deadline is how long anything may take that happens at once on an idle machine.
+const deadline = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	worker.Main(access.Kind)
+	os.Exit(testenv.Main(m))
+}

@@ -1,0 +1,111 @@
+package process
+
+import (
+	"fmt"
+	"testing"
+
+	"correlator/bpf"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/worker/access/accesstest"
+	"correlator/procscan"
+)
+
+// BenchmarkContext is what a sample without context costs: finding its thread's slot from outside,
+// reading it, and making sure afterwards that it was the right one. The process has eight threads.
+func BenchmarkContext(b *testing.B) {
+	testenv.NeedRoot(b)
+	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic} {
+		p := demo.Start(b, demo.Options{Flavor: flavor, Manual: true, Idle: 6})
+		threads, err := bpf.OpenThreads()
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer threads.Close()
+		t := openDemo(b, p.PID)
+		defer t.Close()
+		tids := make([]int, 6)
+		for i := range tids {
+			tids[i] = p.Begin(i + 1).Thread.TID
+		}
+		for _, samples := range []int{1, 6} {
+			b.Run(fmt.Sprintf("%v/%d samples at once", flavor, samples), func(b *testing.B) {
+				var reader ContextReader
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := reader.FindThreads(threads, p.PID); err != nil {
+						b.Fatal(err)
+					}
+					contexts, err := reader.ReadThreads(t, samples, func(i int) int { return tids[i] })
+					if err != nil || t.CheckPublishing() != nil {
+						b.Fatal(err)
+					}
+					for i := range samples {
+						if contexts[i].Outcome != OutcomeCorrelated || !t.HasThread(tids[i]) {
+							b.Fatal(contexts[i].Outcome)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// openDemo is a target as far as the agent would know it when it is registered.
+func openDemo(b testing.TB, pid int) *Target {
+	b.Helper()
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		b.Fatal(err)
+	}
+	found, err := scanner.Process(pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t, err := Open(accesstest.Open(b), "/proc", found, Filter{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := t.Load(); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := t.Probe(); err != nil {
+		b.Fatal(err)
+	}
+	if err := t.Resolve(); err != nil {
+		b.Fatal(err)
+	}
+	return t
+}
+
+// BenchmarkRecheck is what it costs to make sure that a process is as it was.
+func BenchmarkRecheck(b *testing.B) {
+	testenv.NeedRoot(b)
+	p := demo.Start(b, demo.Options{Manual: true, Idle: 2})
+	t := openDemo(b, p.PID)
+	defer t.Close()
+	socket, err := t.Dial(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer socket.Close()
+	for _, check := range []struct {
+		name  string
+		holds func() bool
+	}{
+		{"mapped", func() bool { mapped, err := t.stillMapped(); return mapped && err == nil }},
+		{"published", func() bool { change, err := t.Probe(); return !change.Any() && err == nil }},
+		{"publishing", func() bool { still, _ := t.StillPublishing(); return still }},
+		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},
+		{"alive", t.Handle().Alive},
+	} {
+		b.Run(check.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !check.holds() {
+					b.Fatal("changed")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"correlator/internal/worker/access/accesstest"
+	"correlator/procscan"
+)
+
+func patterns(t *testing.T, lines ...string) Patterns {
+	t.Helper()
+	p, err := ParsePatterns(strings.Join(lines, "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestFilterService(t *testing.T) {
+	for _, c := range []struct {
+		include, exclude []string
+		name             string
+		want             bool
+	}{
+		{nil, nil, "shop", true},
+		{nil, nil, "", true},
+		{[]string{"shop"}, nil, "shop", true},
+		{[]string{"shop"}, nil, "shop-test", false},
+		{[]string{"shop"}, nil, "my shop", false},
+		{[]string{"shop"}, nil, "Shop", false},
+		{[]string{"(?i)shop"}, nil, "Shop", true},
+		{[]string{"shop.*"}, nil, "shop-test", true},
+		{[]string{".*"}, nil, "a\nb", true},
+		{[]string{".*"}, nil, "", true},
+		{[]string{".+"}, nil, "", false},
+		{[]string{"a|b"}, nil, "b", true},
+		{[]string{"a|b"}, nil, "ab", false},
+		{[]string{"(?m)a$"}, nil, "a\nb", false},
+		{[]string{`\Qa.b`}, nil, "a.b", true},
+		{[]string{`\Qa.b`}, nil, "axb", false},
+		{[]string{`\Qa)|(b`}, nil, "a)|(b", true},
+		{[]string{"a", "b,c"}, nil, "b,c", true},
+		{nil, []string{"shop"}, "shop", false},
+		{nil, []string{"shop"}, "shop-test", true},
+		{nil, []string{"x", "shop.*"}, "shop-test", false},
+		{[]string{"shop.*"}, []string{".*-test"}, "shop-test", false},
+		{[]string{"shop.*"}, []string{".*-test"}, "shop", true},
+		{[]string{"shop.*"}, []string{".*-test"}, "other", false},
+	} {
+		f := Filter{IncludeServices: patterns(t, c.include...), ExcludeServices: patterns(t, c.exclude...)}
+		if got := f.matchesService(c.name); got != c.want {
+			t.Errorf("include %q, exclude %q: %q passes: %v", c.include, c.exclude, c.name, got)
+		}
+		if f.ByContainer() || !f.matchesContainer(procscan.Cgroup{Path: "/" + c.name, ContainerID: c.name}) {
+			t.Errorf("include %q, exclude %q: a container is filtered", c.include, c.exclude)
+		}
+	}
+}
+
+func TestFilterContainer(t *testing.T) {
+	const id = "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101"
+	contained := procscan.Cgroup{Path: "/system.slice/docker-" + id + ".scope", ContainerID: id}
+	const within = "cbdfa0f1f08763b1963c30d98e11e1f052cb67f1e9b7c0ab8a6ca6c70cbcad69"
+	nested := procscan.Cgroup{Path: contained.Path + "/init.scope/" + within + "/payload", ContainerID: within}
+	root := procscan.Cgroup{Path: "/"}
+	service := procscan.Cgroup{Path: "/system.slice/tomcat.service"}
+	nowhere := procscan.Cgroup{}
+	for _, c := range []struct {
+		include, exclude []string
+		cgroup           procscan.Cgroup
+		want             bool
+	}{
+		{nil, nil, contained, true},
+		{nil, nil, nowhere, true},
+		{[]string{id}, nil, contained, true},
+		{[]string{id}, nil, service, false},
+		{[]string{id[:12]}, nil, contained, false},
+		{[]string{id[:12] + ".*"}, nil, contained, true},
+		{[]string{`/system\.slice/.*`}, nil, contained, true},
+		{[]string{`/system\.slice/.*`}, nil, service, true},
+		{[]string{`/system\.slice/.*`}, nil, nowhere, false},
+		{[]string{`system\.slice`}, nil, service, false},
+		{[]string{"[^/]+"}, nil, contained, true}, // all that have a container
+		{[]string{"[^/]+"}, nil, service, false},
+		{[]string{"[^/]+"}, nil, nowhere, false},
+		{nil, []string{"[^/]+"}, contained, false},
+		{nil, []string{"[^/]+"}, service, true},
+		{nil, []string{id}, contained, false},
+		{nil, []string{".*"}, nowhere, false},
+		{[]string{`/system\.slice/.*`}, []string{id}, contained, false},
+		{[]string{id}, []string{`/system\.slice/.*`}, contained, false},
+		{[]string{`/system\.slice/.*`}, []string{id}, service, true},
+
+		// Of nested ones, all count to exclude, and the innermost to include.
+		{nil, []string{within}, nested, false},
+		{nil, []string{id}, nested, false},
+		{[]string{within}, []string{id}, nested, false},
+		{nil, []string{contained.Path}, nested, false},
+		{nil, []string{contained.Path + "/init.scope"}, nested, false},
+		{nil, []string{`/system\.slice`}, nested, false},
+		{nil, []string{`/system\.slice`}, service, false},
+		{nil, []string{`/system\.sl`, `/system\.slice/`, "system.*", `/init\.scope`, id[:12]}, nested, true},
+		{[]string{within}, nil, nested, true},
+		{[]string{nested.Path}, nil, nested, true},
+		{[]string{id}, nil, nested, false},
+		{[]string{contained.Path}, nil, nested, false},
+		{[]string{contained.Path + "/.*"}, nil, nested, true},
+
+		// Everything lies below the root.
+		{nil, []string{"/"}, root, false},
+		{nil, []string{"/"}, service, true},
+		{[]string{"/"}, nil, root, true},
+	} {
+		f := Filter{IncludeContainers: patterns(t, c.include...), ExcludeContainers: patterns(t, c.exclude...)}
+		if got := f.matchesContainer(c.cgroup); got != c.want {
+			t.Errorf("include %q, exclude %q: %+v passes: %v", c.include, c.exclude, c.cgroup, got)
+		}
+		if f.ByContainer() != (len(c.include)+len(c.exclude) > 0) || !f.matchesService("any") {
+			t.Errorf("include %q, exclude %q: filters by service, or does not by container", c.include, c.exclude)
+		}
+	}
+}
+
+// When the cgroup cannot be read, and it matters, nothing is opened.
+func TestLoadUnknownCgroup(t *testing.T) {
+	// Stands in for a procfs, and says of this process what the test likes.
+	procRoot, self := t.TempDir(), procscan.ProcessID{PID: os.Getpid(), StartTime: 1234}
+	dir := filepath.Join(procRoot, strconv.Itoa(self.PID))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("stat", fmt.Sprintf("%d (x) S%s %d%s\n", self.PID, strings.Repeat(" 0", 18), self.StartTime,
+		strings.Repeat(" 0", 30)))
+	client := accesstest.Open(t)
+	load := func(cgroup string, filter Filter) error {
+		t.Helper()
+		write("cgroup", cgroup)
+		target, err := Open(client, procRoot, procscan.Found{ProcessID: self}, filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer target.Close()
+		return target.Load()
+	}
+	known, unknown := "0::/other\n", "cut off"
+	for name, filter := range map[string]Filter{
+		"include": {IncludeContainers: patterns(t, "/other")},
+		"exclude": {ExcludeContainers: patterns(t, "/some")},
+		"neither": {},
+	} {
+		if err := load(known, filter); err != ErrNotTarget { // but for the filter, it has no library
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := load(unknown, filter); (err == ErrNotTarget) != (name == "neither") ||
+			errors.Is(err, ErrContainerFiltered) {
+			t.Errorf("%s, without a cgroup: %v", name, err)
+		}
+	}
+}
+
+func TestParsePatterns(t *testing.T) {
+	for lines, want := range map[string]int{"": 0, "\n\r\n": 0, "a": 1, "a\nb\n": 2, "\na\r\n\nb,c": 2, " ": 1} {
+		if p, err := ParsePatterns(lines); err != nil || len(p) != want {
+			t.Errorf("%q: %d patterns, %v", lines, len(p), err)
+		}
+	}
+	for _, lines := range []string{"(", "a)|(b", "a\n[", `\8`, "a{1001}",
+		strings.Repeat("(", 1001) + strings.Repeat(")", 1001)} {
+		if p, err := ParsePatterns(lines); err == nil || p != nil {
+			t.Errorf("%.20q: %d patterns, %v", lines, len(p), err)
+		}
+	}
+}
+
+// What is filtered is no trouble.
+func TestStateOfFiltered(t *testing.T) {
+	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered} {
+		if state, reason := StateOf(fmt.Errorf("looking: %w", err)); state != StateFiltered || reason != "" {
+			t.Errorf("%v: %s (%s)", err, state, reason)
+		}
+	}
+}

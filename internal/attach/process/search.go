@@ -1,0 +1,140 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/worker/access"
+	"correlator/procscan"
+	"correlator/tlsdesc"
+)
+
+// This file finds the file with the variable otel_thread_ctx_v1, which has no name of its own.
+
+const (
+	// A process that says that its threads publish, and maps no file with the variable, may load one
+	// later. Its files are searched again at intervals that double between these.
+	searchMin = 200 * time.Millisecond
+	searchMax = 30 * time.Second
+
+	// searchShare is how many times as long as a search the pause after it is at least.
+	searchShare = 10
+
+	// searchTime is when a search ends, and the next one goes on: what else is to be done with the
+	// process waits. A file takes microseconds if it is known, a millisecond if it is not.
+	searchTime = 250 * time.Millisecond
+
+	// searchBatch is how many files are asked for at once.
+	searchBatch = 32
+)
+
+// errNoVariable: no file that the process maps has the variable. It is a tlsdesc.ErrUnresolved.
+var errNoVariable = fmt.Errorf("no mapped file has otel_thread_ctx_v1: %w", tlsdesc.ErrUnresolved)
+
+// variableSearch is how far the search for the variable has come.
+type variableSearch struct {
+	without map[imagePlace]struct{} // images without it, or that cannot be searched
+	ended   time.Time               // the last search
+	pause   time.Duration           // after it; 0: there was none, or it has found the variable
+	failure error                   // of the first image that could not be searched
+}
+
+// imagePlace is a file at a place in a process.
+type imagePlace struct{ dev, ino, base uint64 }
+
+func placeOf(m procscan.Mapping) imagePlace { return imagePlace{m.Dev, m.Ino, m.Start - m.Offset} }
+
+// resolveOTel finds where the threads have their records, if the process says that they publish any.
+func (t *Target) resolveOTel() error {
+	o := &t.otel
+	if !o.ofThreads() {
+		return nil
+	}
+	if o.variable.file == nil {
+		if err := t.searchVariable(); err != nil {
+			return err
+		}
+	}
+	return o.variable.resolve(t)
+}
+
+// SearchPause returns how long to wait before the files of the process are searched for the variable
+// again; 0: no search was in vain.
+func (t *Target) SearchPause() time.Duration {
+	o := &t.otel
+	if !o.ofThreads() || o.variable.file != nil || o.search.pause == 0 {
+		return 0
+	}
+	return max(time.Until(o.search.ended.Add(o.search.pause)), searchMin)
+}
+
+// searchVariable searches the files that the process maps for the variable, those that were not
+// searched yet.
+func (t *Target) searchVariable() error {
+	s := &t.otel.search
+	if s.pause > 0 && time.Since(s.ended) < s.pause {
+		return errNoVariable
+	}
+	began := time.Now()
+	defer func() {
+		s.ended = time.Now()
+		s.pause = max(min(max(2*s.pause, searchMin), searchMax), searchShare*s.ended.Sub(began))
+		if t.otel.variable.file != nil {
+			*s = variableSearch{without: s.without}
+		}
+	}()
+	mappings, err := t.handle.ExecutableMappings()
+	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
+		return err
+	}
+	if s.without == nil {
+		s.without = make(map[imagePlace]struct{})
+	}
+	seen := make(map[imagePlace]struct{})
+	mappings = slices.DeleteFunc(mappings, func(m procscan.Mapping) bool {
+		_, known := s.without[placeOf(m)]
+		_, again := seen[placeOf(m)] // another part of the image
+		seen[placeOf(m)] = struct{}{}
+		return known || again
+	})
+	for len(mappings) > 0 && time.Since(began) < searchTime {
+		n := min(len(mappings), searchBatch)
+		if t.searchIn(mappings[:n]) {
+			return nil
+		}
+		mappings = mappings[n:]
+	}
+	if s.failure != nil { // the file with the variable may be one that could not be searched
+		return fmt.Errorf("%w; %w", errNoVariable, s.failure)
+	}
+	return errNoVariable
+}
+
+// searchIn searches the files of mappings, and reports whether it has found the variable.
+func (t *Target) searchIn(mappings []procscan.Mapping) bool {
+	s := &t.otel.search
+	for i, result := range t.access.ThreadContexts(mappings) {
+		m := mappings[i]
+		if result.Err == nil {
+			if bias, ok := result.Variable.Bias(m.Start, m.Offset); ok {
+				t.otel.variable.set(result.Variable, bias)
+				return true
+			}
+		}
+		s.without[placeOf(m)] = struct{}{}
+		if result.Err == nil || errors.Is(result.Err, elfsym.ErrNoSymbols) ||
+			errors.Is(result.Err, procscan.ErrNotRegular) {
+			continue
+		}
+		if s.failure == nil {
+			s.failure = fmt.Errorf("searching %q: %w", m.Path, result.Err)
+		}
+		if access.TellsNothing(result.Err) { // it, or whatever else hangs; the others were not searched
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"correlator/internal/worker/access"
+	"correlator/procscan"
+	"correlator/procscan/javaagent"
+)
+
+// agentStart is longer than an agent takes from the start of its JVM to loading its library, on a
+// machine that is not overloaded.
+const agentStart = time.Minute
+
+// Silent looks for an agent of Elastic's in a JVM that maps neither the agent's library nor a process
+// context, one of procscan.Scanner.JVMs. ok is false when there is none, or the filter leaves out the
+// process's container, of which then nothing is read. It returns whatever the process does, as the
+// methods of access.Process.
+func Silent(client *access.Client, procRoot string, id procscan.ProcessID, filter Filter) (view View, ok bool,
+	err error) {
+	t, err := Open(client, procRoot, procscan.Found{ProcessID: id}, filter)
+	if err != nil {
+		return view, false, err
+	}
+	defer t.Close()
+	if err := t.admit(); err != nil {
+		if errors.Is(err, ErrContainerFiltered) {
+			err = nil
+		}
+		return view, false, err
+	}
+	agent, err := t.access.JavaAgent()
+	if err != nil || agent == nil {
+		return view, false, err
+	}
+	view = NewView(id)
+	if agent.Reasons[0] == javaagent.Unknown && time.Since(view.StartTime) < agentStart {
+		agent.Reasons[0] = javaagent.Starting
+	}
+	view.TLS = ""
+	view.State, view.Reason, view.Agent = StateSilent, string(agent.Reasons[0]), agent
+	view.ContainerID, view.CgroupPath = t.cgroup.ContainerID, t.cgroup.Path
+	return view, true, nil
+}
+
+// maxAdvised is how many pids a line of SilentAdvice has.
+const maxAdvised = 8
+
+// SilentAdvice returns lines of what to do about JVMs with an agent that is silent: one for all of
+// which the same is known.
+func SilentAdvice(views []View) (lines []string) {
+	pids := make(map[string][]string)
+	var texts []string
+	for _, v := range views {
+		if v.Agent == nil {
+			continue
+		}
+		text := v.Agent.Advice()
+		if pids[text] == nil {
+			texts = append(texts, text)
+		}
+		pids[text] = append(pids[text], strconv.Itoa(v.PID))
+	}
+	for _, text := range texts {
+		of := pids[text]
+		list := strings.Join(of[:min(len(of), maxAdvised)], ", ")
+		if more := len(of) - maxAdvised; more > 0 {
+			list += fmt.Sprintf(" and %d more", more)
+		}
+		lines = append(lines, list+": "+text)
+	}
+	return lines
+}

@@ -1,0 +1,155 @@
+package process
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/elfsym"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/worker/access/accesstest"
+	"correlator/memread"
+	"correlator/procscan"
+)
+
+// Any change of what was published, and of the words that the rule is made from, is noticed, and
+// nothing else is. The process is this one.
+func TestWords(t *testing.T) {
+	const pointerAt, pairAt, storageAt = 0, 64, 128
+	memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	base := uint64(uintptr(unsafe.Pointer(&memory[0])))
+	storage := memread.ProcessStorage{MinorVersion: 1, ServiceName: "shop", ServiceEnvironment: "test",
+		SocketPath: "/run/agent.socket"}
+	text := storage.AppendTo(nil)
+	fill := func(pointer uint64) {
+		clear(memory)
+		binary.NativeEndian.PutUint64(memory[pointerAt:], pointer)
+		copy(memory[pairAt:], "0123456789abcdef")
+		copy(memory[storageAt:], text)
+	}
+	library := &elfsym.Library{StorageAddr: pointerAt}
+	library.Relocation = elfsym.TLSRelocation{Kind: elfsym.TLSDESC, Addr: pairAt}
+	first := &image{bias: base, library: library}
+	second := &image{bias: base + 512, library: library}
+	target := &Target{images: []*image{first, second}}
+	client := accesstest.Open(t)
+	holds := func(words *Words) bool {
+		reads := words.AppendReads(nil, os.Getpid())
+		if err := client.Read("0", time.Minute, reads); err != nil {
+			t.Fatal(err)
+		}
+		return words.Hold(reads)
+	}
+	check := func(what string, words *Words, at int, want bool) {
+		t.Helper()
+		memory[at] ^= 1
+		if holds(words) != want {
+			t.Errorf("%s, byte %d: want %v", what, at, want)
+		}
+		memory[at] ^= 1
+		if !holds(words) {
+			t.Errorf("%s: changed, though it is as it was", what)
+		}
+	}
+
+	fill(0)
+	candidate := target.Words()
+	check("the pointer of the first library", candidate, pointerAt, false)
+	check("the pointer of the second", candidate, 512+pointerAt, false)
+	check("beside them", candidate, 8, true)
+
+	fill(base + storageAt)
+	target.publishing, target.storageAddr, target.storage = first, base+storageAt, storage
+	target.elastic.set(&library.Variable, base)
+	target.elastic.words = []byte("0123456789abcdef")
+	published := target.Words()
+	check("the pointer", published, pointerAt, false)
+	check("the pointer of another library", published, 512+pointerAt, true)
+	check("a pair that was not asked for", published, pairAt, true)
+	for i := range text {
+		check("the storage", published, storageAt+i, false)
+	}
+	check("behind the storage", published, storageAt+len(text), true)
+	target.elastic.tried = time.Now()
+	resolved := target.Words()
+	check("the pair", resolved, pairAt, false)
+	check("the end of the pair", resolved, pairAt+15, false)
+
+	if err := unix.Mprotect(memory, unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	if holds(published) {
+		t.Error("they hold in memory that cannot be read")
+	}
+}
+
+// A slot that is not in memory counts when it is read for the first time: by then it is in memory,
+// and may be written.
+func TestReadPagedOut(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
+		p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 1, PageOut: true})
+		target := openDemo(t, p.PID)
+		var outcomes []SampleOutcome
+		for range 100 { // it takes longer than it may at times
+			context := p.Begin(1)
+			outcomes = outcomes[:0]
+			for range 2 {
+				read, err := ReadPagedOut(target, context.Thread.ThreadPointer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if read.Outcome == OutcomeCorrelated && read.Slot.TraceID != context.TraceID {
+					t.Errorf("%v: trace %x, want %x", flavor, read.Slot.TraceID, context.TraceID)
+				}
+				outcomes = append(outcomes, read.Outcome)
+			}
+			if outcomes[1] != OutcomeStale {
+				t.Errorf("%v: a slot in memory is %v", flavor, outcomes[1])
+			}
+			if outcomes[0] == OutcomeCorrelated {
+				break
+			}
+		}
+		if outcomes[0] != OutcomeCorrelated {
+			t.Errorf("%v: a slot that was paged out is %v", flavor, outcomes[0])
+		}
+		target.Close()
+	}
+}
+
+// The child of a fork shows the original of its parent, and nobody else does.
+func TestOriginal(t *testing.T) {
+	testenv.NeedRoot(t)
+	original := func(pid int) Original {
+		t.Helper()
+		target := openDemo(t, pid)
+		defer target.Close()
+		original, err := target.original()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return original
+	}
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{FixedLayout: true}})
+	mine := original(p.PID)
+	if mine.Storage.SocketPath != p.Socket || mine.Place == (procscan.Place{}) {
+		t.Errorf("original %+v", mine)
+	}
+	if original(p.Fork(false)) != mine {
+		t.Error("the child of a fork shows another")
+	}
+	other := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{FixedLayout: true}})
+	if original(other.PID) == mine {
+		t.Error("two that were executed show the same")
+	}
+}

@@ -1,0 +1,97 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/lab/testenv"
+)
+
+// Build builds targets of testdata/Makefile and returns the directory with the results. Targets
+// that are up to date are not built again, and only one test binary builds at a time.
+func Build(t testing.TB, targets ...string) string {
+	t.Helper()
+	return BuildWith(t, nil, targets...)
+}
+
+// BuildWith is Build for targets that need programs, unless they are up to date.
+// It ends the test where they need one that is missing.
+func BuildWith(t testing.TB, tools []string, targets ...string) string {
+	t.Helper()
+	testenv.NeedTool(t, "make")
+	testdata := filepath.Join(moduleRoot(t), "testdata")
+	unlock := lock(t, filepath.Join(testdata, "Makefile"))
+	defer unlock()
+	run := func(options ...string) ([]byte, error) {
+		command := exec.Command("make", slices.Concat(options, []string{"O=out"}, targets)...)
+		command.Dir = testdata
+		// The flags of an outer make, as of `make test`, are not meant for this one.
+		command.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+		return command.CombinedOutput()
+	}
+	if len(tools) > 0 {
+		const outdated = 1 // exit code; of errors it is 2, which the second make reports
+		var exit *exec.ExitError
+		if _, err := run("--question"); errors.As(err, &exit) && exit.ExitCode() == outdated {
+			for _, tool := range tools {
+				testenv.NeedTool(t, tool)
+			}
+		}
+	}
+	if output, err := run("--silent"); err != nil {
+		t.Fatalf("building %v: %v\n%s", targets, err, output)
+	}
+	return filepath.Join(testdata, "out")
+}
+
+// Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md for the names,
+// which are given without ".so".
+func Fixture(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(moduleRoot(t), "testdata", "lib", "prebuilt", name+".so")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Machine is the host's machine in the names of prebuilt libraries.
+var Machine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+
+// moduleRoot is the directory of go.mod, at or above the working directory: a test runs in the
+// directory of its package.
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "testdata", "agent", "demo.c")); err == nil {
+			return dir
+		}
+		if dir == "/" {
+			t.Fatal("the sources of the demo process are in no directory above this one")
+		}
+	}
+}
+
+func lock(t testing.TB, path string) (unlock func()) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err == nil {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(fmt.Errorf("locking the demo's build: %w", err))
+	}
+	return func() { file.Close() }
+}

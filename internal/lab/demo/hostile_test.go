@@ -1,0 +1,148 @@
+package demo
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/lab/testenv"
+)
+
+func TestHostileStorage(t *testing.T) {
+	needLittleEndian(t)
+	p := Start(t, Options{Manual: true})
+	unreadable := func(address uint64) bool { return !readable(p.PID, address) }
+	start := func(address uint64) string { return string(readMemory(t, p.PID, address, 8)) }
+	for kind, holds := range map[string]func(address uint64) bool{
+		"storage-unmapped": unreadable,
+		"storage-wild":     unreadable,
+		"storage-edge":     func(a uint64) bool { return !unreadable(a) && unreadable(a+uint64(os.Getpagesize())) },
+		"storage-version":  func(a uint64) bool { return strings.HasPrefix(start(a), "\x00\x00\x04\x00\x00\x00") },
+		"storage-length":   func(a uint64) bool { return strings.HasPrefix(start(a), "\x01\x00\xff\xff\xff\xff") },
+		"storage-utf8":     func(a uint64) bool { return string(readMemory(t, p.PID, a+10, 2)) == "\xff\xfe" },
+	} {
+		if published := p.Hostile(kind, ""); !holds(published.Storage) {
+			t.Errorf("%s does not hold at %#x", kind, published.Storage)
+		}
+	}
+	if err := p.Command(nil, "hostile", "storage-kind"); err == nil {
+		t.Error("a kind that does not exist was accepted")
+	}
+}
+
+func TestHostileSockets(t *testing.T) {
+	p := Start(t, Options{})
+	storedPath := func(storage uint64) string {
+		at := storage + 2
+		for range 2 { // service name and environment
+			at += 4 + uint64(binary.NativeEndian.Uint32(readMemory(t, p.PID, at, 4)))
+		}
+		n := binary.NativeEndian.Uint32(readMemory(t, p.PID, at, 4))
+		if n == 0 {
+			return ""
+		}
+		return string(readMemory(t, p.PID, at+4, int(n)))
+	}
+	for kind, mode := range map[string]os.FileMode{
+		"socket-fifo":      os.ModeNamedPipe,
+		"socket-directory": os.ModeDir,
+		"socket-file":      0,
+		"socket-stream":    os.ModeSocket,
+		"socket-forbidden": os.ModeSocket,
+		"socket-symlink":   os.ModeSymlink,
+	} {
+		path := storedPath(p.Hostile(kind, "/run/elsewhere.socket").Storage)
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		} else if got := info.Mode().Type(); got != mode {
+			t.Errorf("%s: %v is at the path, not %v", kind, got, mode)
+		} else if forbidden := info.Mode().Perm() == 0; forbidden != (kind == "socket-forbidden") {
+			t.Errorf("%s: mode %v", kind, info.Mode())
+		}
+	}
+	if path := storedPath(p.Hostile("socket-missing", "").Storage); !strings.HasPrefix(path, p.Dir) {
+		t.Errorf("missing socket at %q", path)
+	} else if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing socket: %v", err)
+	}
+	if path := storedPath(p.Hostile("socket-empty", "").Storage); path != "" {
+		t.Errorf("empty path is %q", path)
+	}
+	if path := storedPath(p.Hostile("socket-relative", "").Storage); path != "relative.socket" {
+		t.Errorf("relative path is %q", path)
+	}
+	if path := storedPath(p.Hostile("socket-nul", "").Storage); strings.Count(path, "\x00") != 1 {
+		t.Errorf("path with a zero byte is %q", path)
+	}
+}
+
+func TestRepublishingAgainAndAgain(t *testing.T) {
+	needLittleEndian(t)
+	p := Start(t, Options{})
+	pointer := func() string { return string(readMemory(t, p.PID, p.Loaded().StoragePointer, 8)) }
+	connection := connect(t, p)
+	p.RepublishEvery(100 * time.Microsecond)
+	if err := p.Command(nil, "republish-every", "5"); err == nil {
+		t.Error("republishing began a second time")
+	}
+	changes, last := 0, pointer()
+	testenv.Poll(t, deadline, "different storages", func() bool {
+		if now := pointer(); now != last {
+			changes, last = changes+1, now
+		}
+		return changes > 4 // two at a time, since there may be none in between
+	})
+	if times := p.StopRepublishing(); times < 2 {
+		t.Errorf("republished %d times", times)
+	}
+	if pointer() == string(make([]byte, 8)) {
+		t.Error("nothing is published in the end")
+	}
+	if _, err := connection.Write([]byte(unhex(t, registration))); err == nil {
+		t.Error("the socket before is open still")
+	}
+	send(t, connect(t, p), unhex(t, registration))
+	p.Registration(1)
+}
+
+func TestSpoiledSlots(t *testing.T) {
+	p := Start(t, Options{Idle: 1, Manual: true})
+	for kind, holds := range map[string]func(slot uint64) bool{
+		"slot-null":     func(slot uint64) bool { return slot == 0 },
+		"slot-unmapped": func(slot uint64) bool { return !readable(p.PID, slot) },
+		"slot-wild":     func(slot uint64) bool { return !readable(p.PID, slot) },
+		"slot-edge":     func(slot uint64) bool { return readable(p.PID, slot+4) && !readable(p.PID, slot+5) },
+		"slot-updating": func(slot uint64) bool { return readMemory(t, p.PID, slot, 37)[2] == 0 },
+		"slot-version":  func(slot uint64) bool { return string(readMemory(t, p.PID, slot, 3)) == "\x00\x00\x01" },
+		"slot-junk": func(slot uint64) bool {
+			return bytes.Equal(readMemory(t, p.PID, slot, 37), bytes.Repeat([]byte{0xff}, 37))
+		},
+	} {
+		p.Begin(1)
+		p.Spoil(1, kind)
+		thread := p.Threads()[1]
+		held := readWord(t, p.PID, thread.Variable)
+		if held != thread.Slot || !holds(held) {
+			t.Errorf("%s does not hold at %#x of %+v", kind, held, thread)
+		}
+		context := p.Begin(1)
+		if slot := readMemory(t, p.PID, context.Thread.Slot, 37); slot[2] != 1 ||
+			!bytes.Equal(slot[5:21], context.TraceID[:]) {
+			t.Errorf("after %s and another transaction, the slot is %x", kind, slot)
+		}
+	}
+}
+
+func readable(pid int, address uint64) bool {
+	data := make([]byte, 1)
+	n, _ := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &data[0], Len: 1}},
+		[]unix.RemoteIovec{{Base: uintptr(address), Len: 1}}, 0)
+	return n == 1
+}

@@ -1,0 +1,91 @@
+package demo
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/lab/testenv"
+)
+
+// With a fixed layout and its socket a process that executes its program again is what it was, but
+// for its traces.
+func TestRestart(t *testing.T) {
+	needLittleEndian(t)
+	p := Start(t, Options{Manual: true, Idle: 1, Placement: Placement{FixedLayout: true}})
+	context, loaded, published := p.Begin(1), p.Loaded(), p.Published()
+	inode := func() uint64 {
+		var stat unix.Stat_t
+		if err := unix.Stat(p.HostPath(p.Socket), &stat); err != nil {
+			t.Fatal(err)
+		}
+		return stat.Ino
+	}
+	socket := inode()
+	connection := connect(t, p)
+	p.Restart(true)
+	if p.Loaded().Base != loaded.Base || p.Published().Storage != published.Storage || inode() != socket {
+		t.Errorf("library, storage or socket is elsewhere: %+v, %+v", p.Loaded(), p.Published())
+	}
+	again := p.Begin(1)
+	if again.TraceID == context.TraceID {
+		t.Error("the new program has a trace of the former")
+	}
+	send(t, connection, unhex(t, registration), unhex(t,
+		correlation(again.TraceID, again.TransactionID, stackA, "0100")))
+	p.ReportWhen("messages at the socket that was kept", func(report Report) bool { return report.InTime == 1 })
+
+	p.Restart(false)
+	send(t, connect(t, p), unhex(t, registration))
+	p.Registration(1)
+	if _, err := connection.Write([]byte(unhex(t, registration))); err == nil {
+		t.Error("the socket before is open still")
+	}
+}
+
+// Slots that are paged out are in memory again when somebody has read them.
+func TestPagedOutSlots(t *testing.T) {
+	for _, flavor := range []Flavor{Glibc, Musl} {
+		p := Start(t, Options{Flavor: flavor, Manual: true, Idle: 1, PageOut: true})
+		context := p.Begin(1)
+		if resident(t, p.PID, context.Thread.Slot) {
+			t.Errorf("%v: the slot is resident after it was written", flavor)
+		}
+		slot := readMemory(t, p.PID, context.Thread.Slot, 37)
+		if string(slot[5:21]) != string(context.TraceID[:]) || slot[2] != 1 {
+			t.Errorf("%v: slot %x of %+v", flavor, slot, context)
+		}
+		if !resident(t, p.PID, context.Thread.Slot) {
+			t.Errorf("%v: the slot is not resident after it was read", flavor)
+		}
+	}
+}
+
+// resident reports whether a page is present: the highest bit of its word in pagemap.
+func resident(t *testing.T, pid int, address uint64) bool {
+	t.Helper()
+	pagemap, err := os.Open("/proc/" + strconv.Itoa(pid) + "/pagemap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pagemap.Close()
+	var word [8]byte
+	if _, err := pagemap.ReadAt(word[:], int64(address/uint64(os.Getpagesize())*8)); err != nil {
+		t.Fatal(err)
+	}
+	return word[7]&0x80 != 0
+}
+
+// What is borrowed is mapped from then on, and work goes on.
+func TestBorrow(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := Start(t, Options{Busy: 1})
+	p.Borrow("libm.so.6", "erfc")
+	begun := p.Report().TransactionsBegun
+	p.ReportWhen("transactions", func(report Report) bool { return report.TransactionsBegun > begun+2 })
+	if err := p.Command(nil, "borrow", "libm.so.6", "no_such_function"); err == nil {
+		t.Error("borrowed what does not exist")
+	}
+}

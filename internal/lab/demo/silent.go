@@ -1,0 +1,72 @@
+package demo
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"correlator/internal/lab/testenv"
+)
+
+// SilentJVM says how a JVM starts that has an agent of Elastic's by name, and nothing of its library.
+type SilentJVM struct {
+	Jar         string   // name of the agent's file
+	Loaded      bool     // the file is on the class path; else -javaagent asks for it
+	Flags       []string // of the JVM
+	Environment []string
+	NoExec      bool // its temporary directory is a tmpfs that is mounted noexec, in its own mount namespace
+}
+
+// silentSource is an agent that does nothing, and a program that waits for the end of its input.
+const silentSource = `
+public class Silent {
+	public static void premain(String arguments) {}
+	public static void main(String[] arguments) throws Exception {
+		System.out.println("ready");
+		System.in.read();
+	}
+}
+`
+
+// Start starts the JVM and returns its pid when its main method runs. It ends with the test.
+func (o SilentJVM) Start(t testing.TB) (pid int) {
+	t.Helper()
+	java, javac, jar := testenv.NeedTool(t, "java"), testenv.NeedTool(t, "javac"), testenv.NeedTool(t, "jar")
+	dir := t.TempDir()
+	testenv.WriteFile(t, filepath.Join(dir, "Silent.java"), silentSource)
+	testenv.WriteFile(t, filepath.Join(dir, "manifest"), "Premain-Class: Silent\n")
+	file := filepath.Join(dir, o.Jar)
+	for _, command := range [][]string{
+		{javac, "Silent.java"}, {jar, "cfm", file, "manifest", "Silent.class"},
+	} {
+		build := exec.Command(command[0], command[1:]...)
+		build.Dir = dir
+		if output, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, output)
+		}
+	}
+	argv := []string{java, "-XX:+UseSerialGC", "-Xmx32m", "-XX:-UsePerfData"}
+	if o.Loaded {
+		argv = append(argv, "-cp", file)
+	} else {
+		argv = append(argv, "-cp", dir, "-javaagent:"+file)
+	}
+	argv = append(argv, o.Flags...)
+	if o.NoExec {
+		argv = append([]string{testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
+			`mount -t tmpfs -o noexec,size=64k none /mnt && exec "$@"`, "sh"}, append(argv, "-Djava.io.tmpdir=/mnt")...)
+	}
+	cmd := exec.Command(argv[0], append(argv[1:], "Silent")...)
+	cmd.Env = append(os.Environ(), o.Environment...)
+	cmd.Stderr = os.Stderr
+	stdin, stdout := testenv.Start(t, cmd)
+	t.Cleanup(func() { stdin.Close() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != "ready" {
+		t.Fatalf("the JVM wrote %q: %v", line, err)
+	}
+	return cmd.Process.Pid
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSelect(t *testing.T) {
+	selected, err := selectKernels([]string{"arm64-6.1", "amd64-5.10"})
+	if err != nil || len(selected) != 2 || selected[0].id != "amd64-5.10" || selected[1].id != "arm64-6.1" {
+		t.Errorf("%v, %v", selected, err)
+	}
+	if all, err := selectKernels(nil); err != nil || len(all) != len(kernels) {
+		t.Errorf("%v, %v", all, err)
+	}
+	if none, err := selectKernels([]string{"2.6"}); err == nil {
+		t.Errorf("2.6: %v", none)
+	}
+}
+
+// Of what apt would install, the packages with the kernel's files are taken, if they are of the
+// version that the id says.
+func TestPackagesOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		kernel      kernel
+		names, want []string
+		problem     string
+	}{
+		"one package": {kernel{"amd64-5.10", "amd64", "bullseye"},
+			[]string{"linux-image-cloud-amd64", "linux-image-5.10.0-46-cloud-amd64", "kmod"},
+			[]string{"linux-image-5.10.0-46-cloud-amd64"}, ""},
+		"several": {kernel{"amd64-7.2", "amd64", "sid"},
+			[]string{"linux-binary-7.2.13+deb14-cloud-amd64", "linux-modules-7.2.13+deb14-cloud-amd64"},
+			[]string{"linux-binary-7.2.13+deb14-cloud-amd64", "linux-modules-7.2.13+deb14-cloud-amd64"}, ""},
+		"newer": {kernel{"amd64-7.2", "amd64", "sid"}, []string{"linux-binary-7.3.1+deb14-cloud-amd64"}, nil,
+			"the kernel of sid is 7.3.1+deb14-cloud-amd64 now: rename amd64-7.2 in internal/lab/kernels"},
+		"of a version that begins alike": {kernel{"arm64-6.1", "arm64", "trixie"},
+			[]string{"linux-image-6.12.117+deb13-cloud-arm64"}, nil, "rename arm64-6.1"},
+		"none": {kernel{"arm64-6.1", "arm64", "bookworm"}, []string{"linux-image-cloud-arm64"}, nil,
+			"no kernel in bookworm for arm64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := packagesOf(c.kernel, c.names)
+			if !slices.Equal(got, c.want) || (err == nil) != (c.problem == "") ||
+				err != nil && !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}

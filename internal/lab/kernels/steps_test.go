@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// notRun are packages with tests that need root, of which no kernel runs any, and why its version
+// makes no difference to them.
+var notRun = map[string]string{
+	"deploy": "installs packages and images and boots systemd, none of which the guests have; what the agent " +
+		"can do with the unit's capabilities on a kernel, cmd/correlator compares in TestKernelOptions",
+	"internal/lab/demo": "the demo's own records, files and protocol; what kernels show of its processes, all suites see " +
+		"that start them",
+	"internal/out/keep":        "root for the agent's workers alone: its samples are made up, and nothing of a process is read",
+	"internal/operate/metrics": "compares an agent's counters in two forms; that they say what arrived, internal/out/agent checks",
+	"internal/names/naming": "when names are asked for; those of the kernel are read by internal/names/symbols, the files of " +
+		"processes opened by internal/worker/access and procscan",
+	"internal/out/report": "owners, modes and links of files, by safedir's calls; names are read by internal/names/symbols, " +
+		"from files that internal/worker/access and procscan open",
+	"internal/operate/serve": "an agent without a sampler is ended: sockets, channels and goroutines",
+	"internal/host/sockfile": "bind, flock, groups and modes of sockets, which are those of Linux 2.6; paths are opened " +
+		"by internal/host/safedir",
+	"messaging/feed": "the mode of a socket keeps users out, as ever (unix(7)); process ids of senders are tests of " +
+		"messaging",
+	"opencensus/receiver": "the process at the other end, whose handle depends on SO_PEERPIDFD, is found by procscan " +
+		"(TestPeer), its cgroup, too; users are those of SO_PEERCRED",
+	"otlp/receiver": "shares of users, by SO_PEERCRED, and paths that internal/host/safedir opens",
+}
+
+// needsRoot matches calls that end a test without root.
+const needsRoot = `(testenv\.(NeedRoot|NeedUnwinding|Cgroup|ExchangeNames)|fusefs\.Mount)\(`
+
+// No package whose tests touch the kernel is forgotten.
+func TestSuites(t *testing.T) {
+	out, err := exec.Command("git", "-C", "../../..", "grep", "--untracked", "-lE", needsRoot, "--", "*_test.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packages []string
+	for file := range strings.Lines(string(out)) {
+		packages = append(packages, path.Dir(file))
+	}
+	packages = slices.Compact(packages)
+	if len(packages) < len(notRun) {
+		t.Fatalf("found only %q", packages)
+	}
+	run := func(pkg string) bool { return slices.ContainsFunc(suites, func(s suite) bool { return s.pkg == pkg }) }
+	for _, pkg := range packages {
+		if _, known := notRun[pkg]; !known && !run(pkg) {
+			t.Errorf("tests of %s need root: it belongs to suites, or, with a reason, to notRun", pkg)
+		}
+	}
+	for pkg, reason := range notRun {
+		if run(pkg) || !slices.Contains(packages, pkg) || reason == "" {
+			t.Errorf("%s does not belong to notRun: it is run, or none of its tests needs root, or without reason", pkg)
+		}
+	}
+}
+
+// Every test that is left out exists.
+func TestLeftOut(t *testing.T) {
+	for pkg, tests := range leftOut {
+		sources, err := filepath.Glob(filepath.Join("../../..", pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []byte
+		for _, source := range sources {
+			text, err := os.ReadFile(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, text...)
+		}
+		for _, test := range tests {
+			if !bytes.Contains(all, []byte("func "+test.Name+"(")) {
+				t.Errorf("%s has no %s", pkg, test.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,488 @@
+package naming
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/fusefs"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/names/symbols"
+	"correlator/internal/worker"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+func TestMain(m *testing.M) {
+	fusefs.Main()
+	worker.Main(symbolizer.LiveKind)
+	os.Exit(testenv.Main(m))
+}
+
+// deadline is far more than anything here takes on a machine that is busy with other tests.
+const deadline = 60 * time.Second
+
+// emitted collects what a Namer emits, with names.
+type emitted struct {
+	*Namer
+	t        *testing.T
+	counters Counters
+
+	mu      sync.Mutex
+	samples []*profile.Sample
+}
+
+func open(t *testing.T) *emitted {
+	t.Helper()
+	e := &emitted{t: t}
+	var err error
+	e.Namer, err = Open("/proc", &e.counters, func(s *profile.Sample) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.samples = append(e.samples, s)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		e.Close(ctx)
+	})
+	return e
+}
+
+func sampleOf(r *profile.Resource, frames ...profile.Frame) *profile.Sample {
+	return &profile.Sample{Resource: r, Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames}, Count: 1}
+}
+
+// wait returns the last of n samples.
+func (e *emitted) wait(n int) (s *profile.Sample) {
+	e.t.Helper()
+	testenv.Poll(e.t, deadline, fmt.Sprint(n, " samples"), func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.samples) >= n {
+			s = e.samples[n-1]
+		}
+		return s != nil
+	})
+	return s
+}
+
+// names samples frames until all that can be known of them is, and returns their names. Their ids stay.
+func (e *emitted) names(r *profile.Resource, frames ...profile.Frame) (names []string) {
+	e.t.Helper()
+	s := sampleOf(r, frames...)
+	testenv.Poll(e.t, deadline, "names", func() bool {
+		e.mu.Lock()
+		n := len(e.samples)
+		e.mu.Unlock()
+		e.Sampled(s)
+		e.wait(n + 1)
+		e.Namer.mu.Lock()
+		defer e.Namer.mu.Unlock()
+		why, mayCome := e.want(e.processes[r], s.Stack, time.Now())
+		return !mayCome && (why == numReasons || why == unnamedFailed)
+	})
+	named := slices.Clone(frames)
+	for i, f := range frames {
+		named[i] = e.Name(r, f)
+		names = append(names, named[i].Name())
+		if named[i].Kind() != f.Kind() {
+			e.t.Errorf("a frame of kind %v becomes one of kind %v", f.Kind(), named[i].Kind())
+		}
+	}
+	if profile.TraceID(named) != s.Stack.ID {
+		e.t.Error("the stack-trace-id is another one with names")
+	}
+	return names
+}
+
+func (e *emitted) unnamed(why reason) uint64 { return e.counters.unnamed[why].Load() }
+
+func (e *emitted) failures(why failure) uint64 { return e.counters.failures[why].Load() }
+
+// build returns a program whose one local function has its name in front of much else, in a part of
+// the file that is not hashed for its id.
+func build(t *testing.T) []byte {
+	t.Helper()
+	source := "#include <unistd.h>\nstatic __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(\"\"); }\n"
+	for _, c := range "abc" {
+		source += "void " + strings.Repeat(string(c), 3000) + "(void) {}\n"
+	}
+	source += "int main(void) { char c; checkout(); return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"
+	path := filepath.Join(t.TempDir(), "program.c")
+	testenv.WriteFile(t, path, source)
+	return testenv.ReadFile(t, testenv.Compile(t, "cc", path))
+}
+
+// start starts a program, and returns it with a frame in one of its functions.
+func start(t *testing.T, content []byte, function, owner string) (*profile.Resource, profile.Frame, *exec.Cmd) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path)
+	_, stdout := testenv.Start(t, cmd)
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == function })
+	file := &profile.File{ID: parsed.HTLHash, Kind: profile.NativeFrame, Path: path}
+	return resourceOf(t, cmd, owner), profile.Frame{File: file, Address: all[i].Value}, cmd
+}
+
+func resourceOf(t *testing.T, cmd *exec.Cmd, owner string) *profile.Resource {
+	t.Helper()
+	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	id := procscan.ProcessID{PID: cmd.Process.Pid}
+	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
+		t.Fatal(err)
+	}
+	return &profile.Resource{PID: id.PID, Process: id, Owner: owner}
+}
+
+// A copy of a program with other symbols has the same file id. Its names are used for its own process
+// only, whoever comes first.
+func TestNamesOfAForgery(t *testing.T) {
+	content := build(t)
+	forged := bytes.Replace(content, []byte("\x00checkout\x00"), []byte("\x00launder_\x00"), 1)
+	honest, one, _ := start(t, content, "checkout", "shop")
+	forger, other, _ := start(t, forged, "launder_", "mallory")
+	same, _, _ := start(t, forged, "launder_", "shop") // of the same owner
+	if one.File.ID != other.File.ID || one.Address != other.Address {
+		t.Fatalf("%+v, %+v", one, other)
+	}
+	for _, order := range [][]*profile.Resource{{honest, forger, same}, {forger, same, honest}} {
+		e := open(t)
+		for _, r := range order {
+			want := "launder_"
+			if r == honest {
+				want = "checkout"
+			}
+			if got := e.names(r, one); got[0] != want {
+				t.Errorf("%q, want %q", got[0], want)
+			}
+		}
+	}
+}
+
+// Frames of all kinds have names, or none for good, or could not be read: a sample is not held for
+// those again.
+func TestKinds(t *testing.T) {
+	testenv.NeedRoot(t) // who is shown symbols of the kernel
+	r, checkout, _ := start(t, build(t), "checkout", "shop")
+	e := open(t)
+	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: symbolizer.VMLinuxPath}
+	none := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame, Path: "/none"}
+	frames := []profile.Frame{
+		{File: vmlinux, Address: 64}, checkout, {Address: 0x10}, {File: none, Address: 5},
+		profile.NewJVMFrame(profile.NewFunction("a.B.c", "B.java"), 7), {Address: math.MaxUint64 - 1},
+		profile.NewCutFrame(), {Address: 0xffffffffff600123}, // of the vsyscall page
+	}
+	got := e.names(r, frames...)
+	kernel := got[0]
+	if want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName, ""}; !slices.Equal(got, want) ||
+		kernel == "" {
+		t.Errorf("%q, want %q with a name of the kernel", got, want)
+	}
+	e.mu.Lock()
+	before := len(e.samples)
+	e.mu.Unlock()
+	requests := e.counters.Requests.Load()
+	for range 10 {
+		e.Sampled(sampleOf(r, frames...))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.samples) != before+10 || e.counters.Requests.Load() != requests {
+		t.Errorf("%d samples of 10 were emitted at once, and %d requests made", len(e.samples)-before,
+			e.counters.Requests.Load()-requests)
+	}
+	// The file that the process does not map.
+	if n, times := e.unnamed(unnamedFailed), e.failures(failedNotMapped); n < 10 || times == 0 {
+		t.Errorf("%d samples because of %d failures", n, times)
+	}
+}
+
+// The perf map is read again when it has changed, and only then.
+func TestPerfMapChanges(t *testing.T) {
+	r, _, _ := start(t, build(t), "checkout", "shop")
+	e := open(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", r.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	frames := []profile.Frame{{Address: 0x1010}, {Address: 0x2010}}
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"", []string{"", ""}},
+		{"1000 20 one\n", []string{"one", ""}},
+		{"1000 20 one\n2000 20 two\n1000 20 again\n", []string{"again", "two"}},
+	} {
+		if c.text != "" {
+			testenv.WriteFile(t, path, c.text)
+		}
+		testenv.Poll(t, deadline, fmt.Sprintf("names %q", c.want), func() bool {
+			e.Namer.mu.Lock()
+			if p := e.processes[r]; p != nil {
+				p.perfMapRead = time.Now().Add(-noMapInterval - 1) // it is time to look at it
+			}
+			e.Namer.mu.Unlock()
+			return slices.Equal(e.names(r, frames...), c.want)
+		})
+	}
+	// It is the same now, and nothing is forgotten.
+	e.Namer.mu.Lock()
+	e.processes[r].perfMapRead = time.Now().Add(-noMapInterval - 1)
+	e.Namer.mu.Unlock()
+	before := e.counters.Requests.Load()
+	e.Sampled(sampleOf(r, frames...))
+	testenv.Poll(t, deadline, "the perf map being looked at", func() bool {
+		return e.counters.Requests.Load() > before
+	})
+	if got := e.names(r, frames...); got[1] != "two" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A process whose files hang has no names, and its samples are emitted all the same; those of others
+// have theirs. It is not asked again soon.
+func TestHanging(t *testing.T) {
+	fs := fusefs.Mount(t, fusefs.UserNamespace)
+	fs.Overlay("/tmp", "/tmp")
+	hanging := startBy(t, fs.By)
+	fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", hanging.PID))
+	honest, checkout, _ := start(t, build(t), "checkout", "shop")
+	e := open(t)
+	e.Sampled(sampleOf(hanging, profile.Frame{Address: 0x1010}))
+	if got := e.names(honest, checkout); got[0] != "checkout" {
+		t.Errorf("%q", got)
+	}
+	testenv.Poll(t, deadline, "the sample of the process that hangs", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return slices.ContainsFunc(e.samples, func(s *profile.Sample) bool { return s.Resource == hanging })
+	})
+	testenv.Poll(t, deadline, "a killed worker", func() bool {
+		return e.counters.Workers.TimedOut.Load() > 0 && e.failures(failedTimeout) > 0
+	})
+	testenv.Poll(t, deadline, "the process being left out", func() bool {
+		e.Namer.mu.Lock()
+		defer e.Namer.mu.Unlock()
+		return e.processes[hanging].next.After(time.Now())
+	})
+	before, requests := e.unnamed(unnamedTimeout), e.counters.Requests.Load()
+	e.Sampled(sampleOf(hanging, profile.Frame{Address: 0x2010}))
+	if e.unnamed(unnamedTimeout) != before+1 || e.counters.Requests.Load() != requests {
+		t.Errorf("%d samples of a process that is left out, and %d requests", e.unnamed(unnamedTimeout)-before,
+			e.counters.Requests.Load()-requests)
+	}
+}
+
+// startBy starts a program by a command.
+func startBy(t *testing.T, by []string) *profile.Resource {
+	t.Helper()
+	cmd := exec.Command(by[0], append(slices.Clone(by[1:]), "sh", "-c", "echo x; read line")...)
+	_, stdout := testenv.Start(t, cmd)
+	if _, err := stdout.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return resourceOf(t, cmd, "mallory")
+}
+
+// A process that has ended has no names.
+func TestGone(t *testing.T) {
+	r, checkout, cmd := start(t, build(t), "checkout", "shop")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	e := open(t)
+	e.Sampled(sampleOf(r, checkout))
+	testenv.Poll(t, deadline, "the process being known to have ended", func() bool {
+		e.Namer.mu.Lock()
+		defer e.Namer.mu.Unlock()
+		return e.processes[r].gone
+	})
+	e.wait(1)
+	before := e.unnamed(unnamedGone)
+	e.Sampled(sampleOf(r, checkout))
+	if n := e.unnamed(unnamedGone) - before; n != 1 || len(e.samples) != 2 {
+		t.Errorf("%d samples of a process that has ended, %d in all", n, len(e.samples))
+	}
+}
+
+// silent returns a Namer that asks for nothing.
+func silent(t *testing.T) *emitted {
+	t.Helper()
+	e := open(t)
+	e.stop()
+	e.running.Wait()
+	return e
+}
+
+// So many samples are held and no more; with the end they are emitted, as are those that come later.
+func TestHeld(t *testing.T) {
+	e := silent(t)
+	taken := uint64(0)
+	for i := range maxHeld/maxHeldOfOwner + 1 {
+		r := &profile.Resource{Owner: fmt.Sprint(i)}
+		for range maxHeldOfOwner + 1 {
+			taken++
+			e.Sampled(sampleOf(r, profile.Frame{Address: taken}))
+		}
+	}
+	if n := e.unnamed(unnamedFull); n != taken-maxHeld || e.held != maxHeld {
+		t.Errorf("%d samples were not held, %d are", n, e.held)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e.Close(ctx)
+	e.Sampled(sampleOf(&profile.Resource{}, profile.Frame{Address: 1}))
+	if uint64(len(e.samples)) != taken+1 || e.unnamed(unnamedShutdown) != maxHeld+1 {
+		t.Errorf("%d samples of %d, %d at the end", len(e.samples), taken+1, e.unnamed(unnamedShutdown))
+	}
+}
+
+// So many addresses of a process, and of the kernel, are asked for and no more.
+func TestWanted(t *testing.T) {
+	e := silent(t)
+	r := &profile.Resource{}
+	for _, test := range []struct {
+		first uint64
+		most  int
+	}{{1, maxWanted}, {symbolizer.KernelSpace, maxKernelWanted}} {
+		for i := range uint64(test.most) {
+			e.Sampled(sampleOf(r, profile.Frame{Address: test.first + i}))
+		}
+		if of := e.of(e.processes[r], profile.Frame{Address: test.first}); len(of.wanted) != test.most {
+			t.Errorf("%d addresses are wanted", len(of.wanted))
+		}
+		e.held, e.processes[r].owner.held = 0, 0 // for others
+		before := e.unnamed(unnamedFull)
+		e.Sampled(sampleOf(r, profile.Frame{Address: test.first + uint64(test.most)}))
+		e.Sampled(sampleOf(r, profile.Frame{Address: test.first})) // is wanted already
+		if n := e.unnamed(unnamedFull) - before; n != 1 {
+			t.Errorf("%d samples with too many addresses", n)
+		}
+	}
+}
+
+// What was added first stays, whatever ranges are said to be; nothing overlaps.
+func TestRanges(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var r ranges
+		want := make(map[uint64]string)
+		for i := range 30 {
+			addr := random.Uint64N(200)
+			around := symbols.Range{Start: random.Uint64N(200), End: random.Uint64N(200)}
+			name := fmt.Sprint(i)
+			_, known := want[addr]
+			bytes := r.put(addr, named{Range: around, function: profile.NewFunction(name, "")})
+			fits := !known && around.Start <= addr && addr < around.End
+			if fits != (bytes > 0) {
+				t.Fatalf("%d bytes for %d in %v, known: %v", bytes, addr, around, known)
+			}
+			if !fits {
+				continue
+			}
+			from, to := addr, addr
+			for ; from > around.Start && want[from-1] == ""; from-- {
+				continue
+			}
+			for ; to < around.End && want[to] == ""; to++ {
+				continue
+			}
+			for a := from; a < to; a++ {
+				want[a] = name
+			}
+		}
+		for addr := range uint64(220) {
+			known := r.find(addr)
+			if name, ok := want[addr]; ok != (known != nil) || ok && known.function.Name != name {
+				t.Fatalf("%d is %v, want %q", addr, known, name)
+			}
+		}
+	}
+}
+
+// Names of a later version replace those of an earlier one, but none replaces a name.
+func TestRangesOfVersions(t *testing.T) {
+	var r ranges
+	text := func() (text string) {
+		for _, n := range r {
+			text += fmt.Sprintf("%d-%d:", n.Start, n.End)
+			if n.function != nil {
+				text += n.function.Name
+			}
+			text += fmt.Sprint("/", n.version, " ")
+		}
+		return text
+	}
+	bytes := func() (sum int) {
+		for i := range r {
+			sum += r[i].bytes()
+		}
+		return sum
+	}
+	for _, step := range []struct {
+		start, end uint64
+		name       string
+		version    uint32
+		want       string
+	}{
+		{0, 100, "", 1, "0-100:/1 "},
+		{10, 20, "a", 2, "10-20:a/2 "}, // what has no name is unknown now, where that was read
+		{20, 30, "b", 2, "10-20:a/2 20-30:b/2 "},
+		{40, 50, "c", 2, "10-20:a/2 20-30:b/2 40-50:c/2 "},
+		{25, 100, "", 3, "10-20:a/2 20-30:b/3 40-50:c/2 "}, // it was there before, and is not now
+		{60, 100, "", 3, "10-20:a/2 20-30:b/3 40-50:c/2 60-100:/3 "},
+		{30, 100, "", 3, "10-20:a/2 20-30:b/3 30-40:/3 40-50:c/2 60-100:/3 "},
+		{45, 70, "d", 4, "10-20:a/2 20-30:b/3 30-40:/3 45-70:d/4 "},
+		{5, 15, "e", 4, "5-15:e/4 20-30:b/3 30-40:/3 45-70:d/4 "},
+		{12, 40, "f", 4, "5-15:e/4 20-30:b/3 30-40:/3 45-70:d/4 "}, // is known
+	} {
+		before := bytes()
+		var n named
+		n.Range, n.version = symbols.Range{Start: step.start, End: step.end}, step.version
+		if step.name != "" {
+			n.function = profile.NewFunction(step.name, "")
+		}
+		if grown := r.put(step.start, n); grown != bytes()-before {
+			t.Errorf("%+v: grows by %d, is said to by %d", step, bytes()-before, grown)
+		}
+		if text() != step.want {
+			t.Fatalf("%+v: %q", step, text())
+		}
+	}
+}

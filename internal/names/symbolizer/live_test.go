@@ -1,0 +1,351 @@
+package symbolizer
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/names/symbols"
+	"correlator/internal/worker"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+func openLive(t *testing.T) (*Live, *worker.Counters) {
+	t.Helper()
+	var counters worker.Counters
+	l, err := OpenLive("/proc", &counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l, &counters
+}
+
+// A function is named with the range of its addresses, what has no symbol with the range that has
+// none, again and again; and the perf map as it is at the time.
+func TestLive(t *testing.T) {
+	id, program, addr := start(t)
+	l, counters := openLive(t)
+	none := File{ID: profile.FileID{1}, Path: strings.Repeat("\xff", 2*maxLivePathBytes)}
+	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr + 5, addr + 9, 1}, none: {7}}}
+	checkout := LiveName{Range: symbols.Range{Start: addr, End: addr + 8192}, Name: "checkout"}
+	for range 2 {
+		names, err := l.Name(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := names.Files[program.ID].Names
+		if len(found) != 2 || found[0].Start != 0 || found[0].Name != "" || found[0].End <= 1 ||
+			found[1].Name != "checkout" || found[1].Start != addr || found[1].End < addr+8192 {
+			t.Errorf("found %v, want %v", found, checkout)
+		}
+		if found := names.Files[none.ID]; len(found.Names) > 0 || found.Failure != NotMapped {
+			t.Errorf("%v in a file that the process does not have", found)
+		}
+		if names.PerfMap != (PerfMap{}) || len(names.Code.Names) > 0 || names.Code.Failure != NoFailure {
+			t.Errorf("%v, %v without a perf map", names.PerfMap, names.Code)
+		}
+	}
+
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	versions := make(map[PerfMap]bool)
+	for _, text := range []string{"1000 20 one\n", "1000 20 other\n1020 20 next\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names, err := l.Name(LiveRequest{ID: id, User: "a user", Code: []uint64{0x1010}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := LiveName{Range: symbols.Range{Start: 0x1000, End: 0x1020}, Name: strings.Fields(text)[2]}
+		if len(names.Code.Names) != 1 || names.Code.Names[0] != want {
+			t.Errorf("%v, want %v", names.Code, want)
+		}
+		again, err := l.Name(LiveRequest{ID: id, User: "a user"})
+		if err != nil || again.PerfMap != names.PerfMap || versions[names.PerfMap] {
+			t.Errorf("version %v, then %v, %v", names.PerfMap, again.PerfMap, err)
+		}
+		versions[names.PerfMap] = true
+	}
+	if n := counters.Started.Load(); n != 1 {
+		t.Errorf("%d workers were started", n)
+	}
+	l.EndIdle(-time.Second)
+	if n := l.Stats().Running; n != 0 {
+		t.Errorf("%d workers are left", n)
+	}
+	id.StartTime++
+	if _, err := l.Name(LiveRequest{ID: id, User: "a user"}); !errors.Is(err, procscan.ErrGone) {
+		t.Errorf("another process: %v", err)
+	}
+}
+
+// Functions with mangled names have both names, of whichever worker.
+func TestDemangled(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "program.c")
+	testenv.WriteFile(t, source, `#include <unistd.h>
+		#define FUNCTION(f, name) void f(void) __asm__(name); void f(void) { __asm__ volatile(".skip 64, 0x90"); }
+		FUNCTION(cpp, "_ZN3foo3barIiEEvPKc")
+		FUNCTION(rust, "_RNvNtCs1234_7mycrate3foo3bar")
+		FUNCTION(older, "_ZN7mycrate3foo17h0123456789abcdefE")
+		FUNCTION(wrong, "_ZN3foo")
+		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
+	path := testenv.Compile(t, "cc", source)
+	id, program := startFile(t, path)
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{
+		"_ZN3foo3barIiEEvPKc": "foo::bar<int>", "_RNvNtCs1234_7mycrate3foo3bar": "mycrate::foo::bar",
+		"_ZN7mycrate3foo17h0123456789abcdefE": "mycrate::foo", "_ZN3foo": "", "main": "",
+	}
+	addrs := make(map[uint64]string)
+	for _, s := range all {
+		if _, ok := wanted[s.Name]; ok {
+			addrs[s.Value] = s.Name
+		}
+	}
+	if len(addrs) != len(wanted) {
+		t.Fatalf("found %v", addrs)
+	}
+	files := map[File][]uint64{program: slices.Collect(maps.Keys(addrs))}
+	l, _ := openLive(t)
+	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := names.Files[program.ID].Names; len(found) != len(addrs) {
+		t.Errorf("%v", found)
+	}
+	for _, found := range names.Files[program.ID].Names {
+		if name := addrs[found.Start]; found.Name != name || found.Demangled != wanted[name] {
+			t.Errorf("%+v, want %s, %s", found, name, wanted[name])
+		}
+	}
+	p := openProcess(t, openClient(t), id, 0)
+	result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: {Files: files}})[p]
+	if result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	for addr, name := range addrs {
+		if got := result.Names.Native[program.ID][addr]; got != name || result.Names.Demangled[got] != wanted[name] {
+			t.Errorf("%q, %q, want %s, %s", got, result.Names.Demangled[got], name, wanted[name])
+		}
+	}
+}
+
+// What does not fit into an answer is asked for again; something always fits.
+func TestLiveAnswerIsBounded(t *testing.T) {
+	id, _, _ := start(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	text, want := "", make(map[uint64]bool)
+	for i := range uint64(MaxLiveAddrs) {
+		text += fmt.Sprintf("%x 10 %d%s\n", 0x1000+i*16, i, strings.Repeat("n", 3000))
+		want[0x1000+i*16] = true
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := openLive(t)
+	for len(want) > 0 {
+		r := LiveRequest{ID: id, User: "a user"}
+		for addr := range want {
+			r.Code = append(r.Code, addr)
+		}
+		names, err := l.Name(r)
+		if err != nil || len(names.Code.Names) == 0 {
+			t.Fatalf("%v, %v", names, err)
+		}
+		for _, n := range names.Code.Names {
+			if !want[n.Start] {
+				t.Fatalf("%#x was not wanted any more", n.Start)
+			}
+			delete(want, n.Start)
+		}
+	}
+}
+
+// A request leaves nothing open, whatever it opened.
+func TestLiveClosesFiles(t *testing.T) {
+	id, program, addr := start(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	if err := os.WriteFile(path, []byte("1000 20 one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer("/proc", nil)
+	open := func() map[string]int {
+		found := make(map[string]int)
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil {
+				found[target]++
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+		return found
+	}
+	for range 3 {
+		asked := []file{{program.ID, program.path(), []uint64{addr}}}
+		a := s.name(&request{ID: id, Files: asked, Code: []uint64{0x1010}})
+		if len(a.Files) != 1 || len(a.Code.Names) != 1 || string(a.Code.Names[0].Name) != "one" {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if found := open(); found[program.Path]+found[path] > 0 {
+		t.Errorf("open: %v", found)
+	}
+}
+
+// What a worker answers to a request is not trusted.
+func TestHostileLiveAnswers(t *testing.T) {
+	r := LiveRequest{Files: map[File][]uint64{{ID: profile.FileID{1}}: {1}}}
+	for what, message := range map[string][]byte{
+		"another file":    encodeLive(t, liveAnswer{Files: []liveFile{{ID: profile.FileID{2}}}}),
+		"unknown failure": encodeLive(t, liveAnswer{Files: []liveFile{{ID: profile.FileID{1}, Failure: numFailures}}}),
+		"same for code":   encodeLive(t, liveAnswer{Code: liveFile{Failure: numFailures}}),
+		"no JSON":         []byte("["),
+	} {
+		if _, err := decodeLive(message, &r); !errors.Is(err, errAnswer) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := decodeLive(encodeLive(t, liveAnswer{Gone: true}), &r); !errors.Is(err, procscan.ErrGone) {
+		t.Error(err)
+	}
+}
+
+func encodeLive(t *testing.T, a liveAnswer) []byte {
+	t.Helper()
+	message, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+func FuzzLiveAnswer(f *testing.F) {
+	id := profile.FileID{1}
+	f.Add([]byte(`{"Gone":true}`))
+	f.Add([]byte(`{"Files":[{"ID":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],"Names":[{"Start":1,"End":3,"Name":"YQ=="}]}],` +
+		`"Code":{"Names":[{"Start":5,"End":2}],"Failure":4},"PerfMap":{"Size":1},"Spent":-7}`))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		names, err := decodeLive(message, &LiveRequest{Files: map[File][]uint64{{ID: id}: {1}}})
+		if err != nil {
+			return
+		}
+		for of := range names.Files {
+			if of != id || names.Spent < 0 ||
+				names.Files[of].Failure >= numFailures || names.Code.Failure >= numFailures {
+				t.Errorf("%+v", names)
+			}
+		}
+	})
+}
+
+// What may have a name is told from what has none.
+func TestLiveFailures(t *testing.T) {
+	id, program, addr := start(t)
+	l, _ := openLive(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}, Code: []uint64{0x1010}}
+	link := func() error { return os.Symlink("/etc/passwd", path) }
+	write := func() error { return os.WriteFile(path, []byte("1000 20 one\n"), 0o600) }
+	for what, c := range map[string]struct {
+		make    func() error
+		since   time.Time
+		failure Failure
+		names   int
+	}{
+		"no perf map":           {func() error { return nil }, time.Time{}, NoFailure, 1},
+		"one that is a link":    {link, time.Time{}, PerfMapRefused, 0},
+		"of an earlier program": {write, time.Now().Add(time.Hour), PerfMapRefused, 0},
+		"of this one":           {write, time.Time{}, NoFailure, 1},
+	} {
+		if err := c.make(); err != nil {
+			t.Fatal(err)
+		}
+		r.Since = c.since
+		names, err := l.Name(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names.Code.Failure != c.failure || len(names.Code.Names) != c.names {
+			t.Errorf("%s: %+v", what, names.Code)
+		}
+		if found := names.Files[program.ID]; len(found.Names) != 1 || found.Failure != NoFailure {
+			t.Errorf("%s: %+v of the program", what, found)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A file whose symbols cannot be found is not one that has none.
+func TestLiveUnreadable(t *testing.T) {
+	_, program, addr := start(t)
+	content := testenv.ReadFile(t, program.Path)
+	binary.LittleEndian.PutUint64(content[40:], 1<<40) // e_shoff, far behind the end
+	path := filepath.Join(t.TempDir(), "malformed")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, malformed := startFile(t, path)
+	l, _ := openLive(t)
+	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{malformed: {addr}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := names.Files[malformed.ID]; len(found.Names) > 0 || found.Failure != Unreadable {
+		t.Errorf("%+v", found)
+	}
+}
+
+// The names of a program are not read from what another program of the process has.
+func TestLiveOfAnotherProgram(t *testing.T) {
+	id, _, _ := start(t)
+	handle, err := procscan.OpenProcess("/proc", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	image, err := handle.Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := openLive(t)
+	r := LiveRequest{ID: id, Image: image, User: "a user", Code: []uint64{0x1010}}
+	if _, err := l.Name(r); err != nil {
+		t.Error(err)
+	}
+	r.Image.StartStack++
+	if _, err := l.Name(r); !errors.Is(err, procscan.ErrGone) {
+		t.Errorf("another program: %v", err)
+	}
+}

@@ -1,0 +1,210 @@
+package symbolizer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"correlator/elfsym"
+	"correlator/internal/names/symbols"
+	"correlator/profile"
+)
+
+// This file reads names after the recording has ended.
+
+// fileNames are the names from a file and from its debug file on this host.
+type fileNames struct {
+	own, debug *symbols.Query // nil: nothing
+	buildID    []byte
+	err        error           // names may be missing because of it
+	full       bool            // one of them has a .symtab
+	budget     *symbols.Budget // of the process for which they were read
+}
+
+// otherBudgetExceeded reports whether names may be missing because the budget of another process
+// was exceeded.
+func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
+	return n.budget != budget && (n.own.OverBudget() || n.debug.OverBudget())
+}
+
+// named is what was read for one process.
+type named struct {
+	native   map[profile.FileID][]*symbols.Query // in order of preference
+	failures map[profile.FileID]Failure
+	jit      *symbols.Query // nil: it has no compiled code
+	perfMap  error
+}
+
+// name returns the name of an address in a file, empty when there is none.
+func (n *named) name(id profile.FileID, addr uint64) string {
+	for _, q := range n.native[id] {
+		if name := q.Name(addr); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// readProcess reads the names for one process. It is called with mu held, and blocks as long as the
+// process makes the kernel wait.
+func (s *server) readProcess(p *process) *named {
+	gone := s.learn(p, p.asked, p.askedCode)
+	result := &named{
+		native: make(map[profile.FileID][]*symbols.Query), failures: make(map[profile.FileID]Failure),
+	}
+	for id, source := range p.files {
+		if source == nil {
+			continue
+		}
+		r := reading{s, id, s.addrs[id], p.budget}
+		source.reading.Do(func() { source.names = r.source(source) })
+		got := source.names
+		if got.otherBudgetExceeded(p.budget) {
+			got = r.source(source)
+		}
+		if got.err != nil {
+			result.failures[id] = Unreadable
+		}
+		queries := []*symbols.Query{got.debug, got.own}
+		if !got.full && p.root != nil {
+			_ = p.rights.Do(func() error {
+				queries = append(queries, r.debugFile(p.root, got.buildID))
+				return nil
+			})
+		}
+		result.native[id] = slices.DeleteFunc(queries, func(q *symbols.Query) bool { return q == nil })
+	}
+	if len(p.askedCode) > 0 {
+		result.jit = s.query(p.askedCode, p.budget)
+		result.perfMap = s.readPerfMap(p, result.jit)
+		if p.root == nil && gone != nil {
+			result.perfMap = gone
+		}
+	}
+	return result
+}
+
+// reading reads the names of addresses of one file for one process, from whose budget it takes
+// memory.
+type reading struct {
+	*server
+	id     profile.FileID
+	addrs  []uint64
+	budget *symbols.Budget
+}
+
+func (r reading) query() *symbols.Query { return r.server.query(r.addrs, r.budget) }
+
+// query returns a query that takes memory from a process's budget.
+func (s *server) query(addrs []uint64, budget *symbols.Budget) *symbols.Query {
+	q := symbols.NewQuery(slices.Clone(addrs), budget, s.budget)
+	if s.ranges {
+		q.FindRanges()
+	}
+	return q
+}
+
+// source reads names from a file itself and from its debug file on the host, which is preferred: it
+// has the functions that are not exported. Errors leave addresses without names.
+func (r reading) source(source *source) fileNames {
+	names := fileNames{buildID: source.buildID, budget: r.budget}
+	tables, err := elfsym.ReadSymbolTables(source.file, source.size)
+	if err != nil {
+		names.err = err
+		return names
+	}
+	names.own = r.query()
+	staticErr := names.own.ReadTable(tables.Static)
+	names.full = tables.Static != nil && staticErr == nil
+	if names.buildID == nil { // Go's linker places it outside the notes that are mapped
+		names.buildID = tables.BuildID
+	}
+	if !names.full && r.host != nil {
+		names.debug = r.debugFile(r.host, names.buildID)
+		names.full = names.debug != nil
+	}
+	names.err = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
+	if !names.full {
+		names.err = errors.Join(names.err, staticErr)
+	}
+	if names.own.OverBudget() {
+		names.err = errFull
+	}
+	return names
+}
+
+// debugFile returns nil when there is none. Each is read once: containers of one image share it.
+func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
+	file, tables, err := r.opener.OpenDebugFile(root, buildID)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	identity, err := elfsym.Identify(file)
+	if err != nil {
+		return nil
+	}
+	read := func() fileNames {
+		names := fileNames{debug: r.query(), budget: r.budget}
+		names.full = tables.Static != nil && names.debug.ReadTable(tables.Static) == nil
+		return names
+	}
+	found := r.debugNames(debugKey{identity, r.id})
+	found.reading.Do(func() { found.names = read() })
+	got := found.names
+	if got.otherBudgetExceeded(r.budget) {
+		got = read()
+	}
+	if !got.full {
+		return nil
+	}
+	return got.debug
+}
+
+func (s *server) debugNames(key debugKey) *debugFile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.debug[key]
+	if found == nil {
+		found = &debugFile{}
+		s.debug[key] = found
+	}
+	return found
+}
+
+// readPerfMap reads the perf map from when code was first sampled, and then the current one, which
+// may be another file, or the only one.
+func (s *server) readPerfMap(p *process, names *symbols.Query) error {
+	old := p.perfMap
+	p.perfMap = nil
+	err := s.findPerfMap(p)
+	if old != nil {
+		defer old.Close()
+		if p.perfMap != nil && sameFile(old, p.perfMap) {
+			return readPerfMap(p.perfMap, names)
+		}
+		oldErr := readPerfMap(old, names)
+		if err != nil && errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+			return oldErr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return readPerfMap(p.perfMap, names)
+}
+
+func sameFile(one, other *os.File) bool {
+	x, errOne := one.Stat()
+	y, errOther := other.Stat()
+	return errOne == nil && errOther == nil && os.SameFile(x, y)
+}
+
+func readPerfMap(file *os.File, names *symbols.Query) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return names.ReadPerfMap(file, info.Size())
+}

@@ -1,0 +1,288 @@
+package symbolizer
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/names/symbols"
+	"correlator/internal/worker"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(Kind, LiveKind)
+	os.Exit(m.Run())
+}
+
+// start starts a program, and returns it and a large function of it, which is called checkout.
+func start(t *testing.T) (id procscan.ProcessID, program File, addr uint64) {
+	t.Helper()
+	source := filepath.Join(t.TempDir(), "program.c")
+	testenv.WriteFile(t, source, `#include <unistd.h>
+		static __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(".skip 8192, 0x90"); }
+		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
+	path := testenv.Compile(t, "cc", source)
+	id, program = startFile(t, path)
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == "checkout" })
+	return id, program, all[i].Value
+}
+
+// startFile starts a program that writes a byte when it is in place.
+func startFile(t *testing.T, path string) (id procscan.ProcessID, program File) {
+	t.Helper()
+	cmd := exec.Command(path)
+	_, stdout := testenv.Start(t, cmd)
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
+		t.Fatal(err)
+	}
+	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	id.PID = cmd.Process.Pid
+	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
+		t.Fatal(err)
+	}
+	content := testenv.ReadFile(t, path)
+	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id, File{ID: parsed.HTLHash, Path: path}
+}
+
+func openClient(t *testing.T) *Client {
+	t.Helper()
+	c, err := Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func openProcess(t *testing.T, c *Client, id procscan.ProcessID, uid uint32) *Process {
+	t.Helper()
+	p, err := c.Process(id, time.Time{}, uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Addresses and names that take many messages in either direction are all named.
+func TestManyNames(t *testing.T) {
+	id, program, addr := start(t)
+	p := openProcess(t, openClient(t), id, 0)
+	wanted := Wanted{Files: map[File][]uint64{program: nil}, Code: []uint64{1, 2}}
+	for i := range uint64(3 * maxRequestAddrs) {
+		wanted.Files[program] = append(wanted.Files[program], addr+i)
+	}
+	for i := range byte(3 * maxRequestFiles) { // that are not there
+		wanted.Files[File{ID: profile.FileID{i}, Path: strings.Repeat("\xff", 2*maxPathBytes)}] = []uint64{1}
+	}
+	p.Learn([]File{program}, wanted.Code)
+	result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: wanted})[p]
+	if result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	names := result.Names
+	if names.Native[program.ID][addr] != "checkout" || names.Paths[program.ID] != program.Path ||
+		len(names.Paths) != 1 {
+		t.Errorf("%q, paths %v", names.Native[program.ID][addr],
+			names.Paths)
+	}
+	for _, addr := range wanted.Files[program] {
+		if names.Native[program.ID][addr] != "checkout" {
+			t.Fatalf("%#x has no name", addr)
+		}
+	}
+	if len(names.Code) > 0 || !errors.Is(names.PerfMap, fs.ErrNotExist) || names.Unread != nil {
+		t.Errorf("%+v", names)
+	}
+}
+
+// Each user has a worker of its own, up to a limit. When one ends, its processes get no names, and
+// those of others do.
+func TestUsers(t *testing.T) {
+	id, program, addr := start(t)
+	c := openClient(t)
+	wanted := make(map[*Process]Wanted)
+	for uid := range uint32(maxUsers) {
+		wanted[openProcess(t, c, id, uid)] = Wanted{Files: map[File][]uint64{program: {addr}}}
+	}
+	if _, err := c.Process(procscan.ProcessID{PID: 1}, time.Time{}, maxUsers); !errors.Is(err, ErrUsers) {
+		t.Errorf("one user more: %v", err)
+	}
+	one := openProcess(t, c, id, 1)
+	wanted[one] = Wanted{Files: map[File][]uint64{program: {addr}}}
+	if err := syscall.Kill(one.user.worker.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-one.user.failed
+	for p, result := range c.Read(t.Context(), wanted) {
+		switch {
+		case p.user != one.user && (result.Err != nil || result.Names.Native[program.ID][addr] != "checkout"):
+			t.Errorf("%q, %v", result.Names.Native[program.ID][addr], result.Err)
+		case p.user == one.user && !errors.Is(result.Err, worker.ErrEnded):
+			t.Errorf("%v of a worker that has ended", result.Err)
+		}
+	}
+	c.Close()
+	one.Learn([]File{program}, nil) // does not wait
+	if _, err := c.Process(procscan.ProcessID{PID: 1}, time.Time{}, 0); !errors.Is(err, errClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A process whose names take too much memory has none, and takes none of another one's, also of
+// files that both map.
+func TestBudgetOfAnother(t *testing.T) {
+	id, program, addr := start(t)
+	s := newServer("/proc", nil)
+	asked := []file{{ID: program.ID, Path: program.path(), Addrs: []uint64{addr}}}
+	s.addrs[program.ID] = asked[0].Addrs
+	full, other := s.process(&request{Process: 1, ID: id}), s.process(&request{Process: 2, ID: id})
+	full.budget = symbols.NewBudget(0)
+	for _, test := range []struct {
+		process *process
+		want    string
+	}{{full, ""}, {other, "checkout"}, {full, ""}} {
+		test.process.asked = asked
+		if got := s.readProcess(test.process).name(program.ID, addr); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+// newUser returns a user without a worker, with a process.
+func newUser() *user {
+	c := &Client{users: make(map[uint32]*user), room: maxNamesBytes}
+	u := &user{client: c, failed: make(chan struct{})}
+	u.start.Do(func() {})
+	c.users[0] = u
+	if _, err := c.Process(procscan.ProcessID{PID: 1}, time.Time{}, 0); err != nil {
+		panic(err)
+	}
+	return u
+}
+
+func encode(t testing.TB, a answer) []byte {
+	t.Helper()
+	message, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+// What a worker answers is not trusted.
+func TestHostileAnswers(t *testing.T) {
+	for what, a := range map[string]answer{
+		"no such process":     {Process: 1},
+		"negative process":    {Process: -1},
+		"learned twice":       {Learned: true},
+		"no name":             {Addrs: []uint64{1}},
+		"no address":          {NameOf: []int{0}, Names: make([]symbolName, 1)},
+		"name that is not in": {Addrs: []uint64{1}, NameOf: []int{1}, Names: []symbolName{{Name: []byte{'a'}}}},
+		"negative name":       {Addrs: []uint64{1}, NameOf: []int{-2}, Names: []symbolName{{Name: []byte{'a'}}}},
+	} {
+		u := newUser()
+		if what == "learned twice" {
+			if err := u.take(encode(t, a)); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := u.take(encode(t, a)); !errors.Is(err, errAnswer) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	u := newUser()
+	if err := errors.Join(u.take(encode(t, answer{End: &end{}}))); err != nil {
+		t.Error(err)
+	}
+	if err := u.take(encode(t, answer{End: &end{}})); !errors.Is(err, errAnswer) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := u.take([]byte("[")); !errors.Is(err, errAnswer) {
+		t.Error(err)
+	}
+}
+
+// Answers without end take no more memory than a process has.
+func TestEndlessAnswers(t *testing.T) {
+	const room, nameBytes = 1 << 20, 64 << 10
+	u := newUser()
+	p := u.processes[0]
+	p.room = room
+	message := encode(t, answer{Names: []symbolName{{Name: bytes.Repeat([]byte{'a'}, nameBytes)}}, Addrs: []uint64{1},
+		NameOf: []int{0}})
+	for range 2 * room / nameBytes {
+		if err := u.take(message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(p.table) >= room/nameBytes || u.client.room < maxNamesBytes-room {
+		t.Errorf("%d names, %d bytes are left", len(p.table), u.client.room)
+	}
+	if err := u.take(encode(t, answer{End: &end{}})); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if result := p.result(ctx); result.Err != nil || !errors.Is(result.Names.Unread, errFull) {
+		t.Errorf("%v, %v", result.Err, result.Names.Unread)
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add(encode(f, answer{Learned: true}))
+	f.Add(encode(f, answer{File: &file{ID: profile.FileID{1}, Path: []byte("/a")},
+		Names: []symbolName{{[]byte("b"), []byte("c")}},
+		Addrs: []uint64{1, 2}, NameOf: []int{0, noName}}))
+	f.Add(encode(f, answer{End: &end{PerfMap: newFailure(fs.ErrNotExist)}}))
+	f.Fuzz(func(_ *testing.T, message []byte) {
+		u := newUser()
+		for range 2 {
+			_ = u.take(message)
+		}
+	})
+}
+
+// Errors arrive as what they were.
+func TestFailure(t *testing.T) {
+	want := fmt.Errorf("%s: %w", strings.Repeat("long", maxErrorBytes), symbols.ErrOld)
+	got := newFailure(want).error()
+	if !errors.Is(got, symbols.ErrOld) || errors.Is(got, fs.ErrNotExist) || len(got.Error()) != maxErrorBytes {
+		t.Error(got)
+	}
+	if newFailure(nil).error() != nil {
+		t.Error("no error is one")
+	}
+	if hostile := (&failure{Is: []int{-1, 1 << 30}}).error(); hostile == nil {
+		t.Error("an error is none")
+	}
+}

@@ -1,0 +1,149 @@
+package symbolizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"correlator/internal/names/symbols"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// Requests and answers are one message each, in JSON. Paths and names are bytes of any kind, and
+// travel as base64.
+
+// The operations of a request.
+const (
+	opLearn = "learn" // Files and Code of a Process; answered with Learned
+	opAsk   = "ask"   // Files and Code of a Process are to be named, any number of times; not answered
+	opRead  = "read"  // read the names of all that was asked for; answered with names. Once
+	opName  = "name"  // Files and Code of a Process are to be named now; answered with a liveAnswer
+)
+
+type request struct {
+	Op      string
+	Process int // a number that the client has given it; not for opName
+	ID      procscan.ProcessID
+	Since   time.Time // when it may have written its perf map, at the earliest
+	Files   []file
+	Code    []uint64 // addresses in no file
+
+	Image procscan.Image // for opName
+}
+
+// file is a file of which a process has frames.
+type file struct {
+	ID    profile.FileID
+	Path  []byte
+	Addrs []uint64 // to be named, in a request
+}
+
+// answer is one of those for a process.
+type answer struct {
+	Process int
+	Learned bool // opLearn is done, and nothing else is in the answer
+
+	Names []symbolName // are added to the process's table of names
+	// File is where Addrs are, with its path in the process, once; nil: they are in memory that is known
+	// to be code. NameOf has, for each of Addrs, its name's index in the table, or noName.
+	File   *file
+	Addrs  []uint64
+	NameOf []int
+
+	End *end // nothing follows for the process
+}
+
+const noName = -1
+
+// symbolName is a name as in a symbol table or a perf map, and what it is demangled, empty if it is
+// not mangled.
+type symbolName struct {
+	Name      []byte
+	Demangled []byte `json:",omitempty"`
+}
+
+func (n *symbolName) bytes() int { return len(n.Name) + len(n.Demangled) }
+
+// end is how reading has ended.
+type end struct {
+	Unread, PerfMap *failure
+}
+
+const (
+	// maxPathBytes is more than any path has in /proc/PID/maps, a page.
+	maxPathBytes = 8 << 10
+
+	// A request has at most so many files and addresses, an answer so many addresses and bytes of names:
+	// in JSON, these take less than half of worker.MaxMessageBytes.
+	maxRequestFiles = 4
+	maxRequestAddrs = 2000
+	maxAnswerAddrs  = 1000
+	maxAnswerBytes  = 32 << 10
+
+	// maxErrorBytes bounds the text of an error.
+	maxErrorBytes = 1 << 10
+)
+
+// failure is an error as it travels: its text, and what errors.Is finds in it.
+type failure struct {
+	Text string
+	Is   []int // indexes of sentinels
+}
+
+// sentinels are the errors that callers tell apart.
+var sentinels = []error{
+	fs.ErrNotExist, fs.ErrPermission, symbols.ErrOwner, symbols.ErrOld, symbols.ErrFileSystem, symbols.ErrPseudoFile,
+	procscan.ErrGone,
+}
+
+// newFailure returns nil for no error.
+func newFailure(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	f := &failure{Text: err.Error()}
+	f.Text = f.Text[:min(len(f.Text), maxErrorBytes)]
+	for i, sentinel := range sentinels {
+		if errors.Is(err, sentinel) {
+			f.Is = append(f.Is, i)
+		}
+	}
+	return f
+}
+
+// error returns nil for a nil failure.
+func (f *failure) error() error {
+	if f == nil {
+		return nil
+	}
+	e := &remoteError{text: f.Text[:min(len(f.Text), maxErrorBytes)]}
+	for _, i := range f.Is[:min(len(f.Is), len(sentinels))] {
+		if i >= 0 && i < len(sentinels) {
+			e.causes = append(e.causes, sentinels[i])
+		}
+	}
+	return e
+}
+
+// remoteError is an error of a worker.
+type remoteError struct {
+	text   string
+	causes []error
+}
+
+func (e *remoteError) Error() string   { return e.text }
+func (e *remoteError) Unwrap() []error { return e.causes }
+
+// errAnswer: a worker did not answer what it was asked.
+var errAnswer = errors.New("unexpected answer of a worker")
+
+func decodeAnswer(message []byte) (answer, error) {
+	var a answer
+	if err := json.Unmarshal(message, &a); err != nil {
+		return answer{}, fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	return a, nil
+}

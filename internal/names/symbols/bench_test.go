@@ -1,0 +1,43 @@
+package symbols
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"correlator/elfsym"
+	"correlator/internal/lab/testenv"
+)
+
+// Naming a thousand addresses of libjvm.so, which has the largest symbol table that is common here.
+func BenchmarkName(b *testing.B) {
+	paths, err := filepath.Glob("/usr/lib/jvm/*/lib/server/libjvm.so")
+	if err != nil || len(paths) == 0 {
+		testenv.Missing(b, "needs a JDK")
+	}
+	file, err := os.Open(paths[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var addrs []uint64
+	for i := range uint64(1000) {
+		addrs = append(addrs, 0x500000+i*0x1000)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := elfsym.ReadSymbolTables(file, info.Size())
+		if err != nil {
+			b.Fatal(err)
+		}
+		q := NewQuery(addrs)
+		if err := q.ReadTable(e.Static); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(len(addrs)-q.countUnnamed()), "named")
+	}
+}

@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/out/keep"
+)
+
+// asked is a keeper that answers with what it was asked.
+type asked struct {
+	query *keep.Query
+	err   error
+}
+
+func (k asked) Answer(_ context.Context, q keep.Query, use func(*keep.Answer) error) error {
+	*k.query = q
+	if k.err != nil {
+		return k.err
+	}
+	return use(&keep.Answer{Host: "host"})
+}
+
+// A query reaches the agent unchanged, and the reason of a refusal comes back.
+func TestSamples(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	var got keep.Query
+	serve(t, path, &source{keep: asked{query: &got}})
+	want := keep.Query{ID: "abcd", Service: "a b&c", Since: time.Unix(1, 5).UTC(), Order: keep.Slowest, Most: 3}
+	answer, err := NewClient(path).Samples(t.Context(), want)
+	if err != nil || answer.Host != "host" || got != want {
+		t.Errorf("%+v, %+v, %v", answer, got, err)
+	}
+
+	for text, keeper := range map[string]Keeper{
+		"refused": asked{&got, errors.New("refused")}, "ask again": asked{&got, keep.ErrBusy},
+		"start it with --keep 10m": nil,
+	} {
+		path := filepath.Join(t.TempDir(), "admin.sock")
+		serve(t, path, &source{keep: keeper})
+		if _, err := NewClient(path).Samples(t.Context(), want); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package check
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
+	"correlator/internal/stacks/sampling"
+	"correlator/otlp"
+)
+
+// errRefused is the error of probes that fail.
+var errRefused = errors.New("refused")
+
+// config returns the configuration of `run` without flags.
+func config() Config {
+	return Config{Config: agent.Config{
+		ProcRoot: "/proc", SamplesDelay: 300 * time.Millisecond, ReportInterval: 100 * time.Millisecond,
+		ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses, SamplesPerSecond: 20,
+	}}
+}
+
+// fakeMachine returns a machine with the given files in procfs and sysfs, two CPUs and all
+// capabilities, where every probe succeeds.
+func fakeMachine(t *testing.T, files map[string]string) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	works := func() error { return nil }
+	m := &machine{
+		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^capabilities(0),
+		procfs: works, sampler: works, unwinder: works, liveEvents: works, kernelSymbols: works, readv: works,
+		readsInKernel: works,
+		memory:        func() (access, error) { return access{allowed: 10}, nil },
+		admin:         works,
+	}
+	m.config.ProcRoot = filepath.Join(dir, "proc")
+	for _, dir := range []string{m.proc("sys/kernel"), m.proc("7"), m.sysRoot} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("7", m.proc("self")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		testenv.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "DIR", dir))
+	}
+	return m
+}
+
+// found runs a check by name.
+func found(t *testing.T, m *machine, name string) finding {
+	t.Helper()
+	list := checks(needsOf(m.config))
+	i := slices.IndexFunc(list, func(c check) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("no check %s", name)
+	}
+	return list[i].run(m)
+}
+
+// verify checks the status, that detail and remedy contain the given texts, and that loss and
+// remedy are there unless the status is OK.
+func (f finding) verify(t *testing.T, status Status, detail, remedy string) {
+	t.Helper()
+	if f.status != status || !strings.Contains(f.detail, detail) || !strings.Contains(f.remedy, remedy) {
+		t.Errorf("found %+v, want %s, detail %q, remedy %q", f, status, detail, remedy)
+	}
+	if explained := f.loss != "" && f.remedy != ""; f.detail == "" || explained != (f.status != OK) {
+		t.Errorf("%s with loss %q and remedy %q", f.status, f.loss, f.remedy)
+	}
+}
+
+// The flags of `run` determine which checks there are, and which are required.
+func TestRequired(t *testing.T) {
+	always := []string{"proc-root", "pid-namespace", "openat2", "pidfd", "RLIMIT_NOFILE"}
+	sampler := []string{"user-namespace", "CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "ring-buffer", "sampler",
+		"lockdown"}
+	for _, test := range []struct {
+		name     string
+		change   func(*Config)
+		required [][]string
+		listed   []string // in addition to the required ones
+		unlisted []string
+	}{
+		{"nothing", func(*Config) {}, [][]string{always, sampler, {"perf-cpu-clock"}},
+			[]string{"live-events", "net.unix.max_dgram_qlen", "CAP_SETUID"},
+			[]string{"unwinder", "CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols", "feed-socket", "pin-maps",
+				"otlp-listen", "opencensus-socket"}},
+		{"--samples-per-second 0 --feed-socket", func(c *Config) { c.SamplesPerSecond, c.FeedSocket = 0, "/s" },
+			[][]string{always, {"feed-socket"}},
+			[]string{"CAP_BPF", "CAP_PERFMON", "btf", "task-iterator", "live-events"},
+			[]string{"ring-buffer", "perf-cpu-clock", "sampler", "lockdown", "kernel.perf_event_max_sample_rate"}},
+		{"--samples-per-second 0 --pin-maps", func(c *Config) { c.SamplesPerSecond, c.PinMaps = 0, "/d" },
+			[][]string{always, sampler, {"pin-maps"}}, nil, []string{"perf-cpu-clock"}},
+		{"--otlp-endpoint --otlp-listen", func(c *Config) {
+			c.Export.Destinations, c.Export.Receiver.Listen = []otlp.Destination{{Name: "a"}, {Name: "b"}}, "unix:/s"
+		}, [][]string{always, sampler, {"perf-cpu-clock", "otlp-listen", "otlp-destination a",
+			"otlp-destination b"}}, nil, nil},
+		{"--opencensus-socket", func(c *Config) {
+			c.Export.OpenCensus = export.DefaultOpenCensus()
+			c.Export.OpenCensus.Receiver.Socket = "/s"
+		}, [][]string{always, sampler, {"perf-cpu-clock", "opencensus-socket"}}, nil, []string{"otlp-listen"}},
+		{"--live-listen", func(c *Config) { c.LiveListen = []string{"uds:/s", "ws://127.0.0.1:1"} },
+			[][]string{always, sampler, {"perf-cpu-clock", "live-listen uds:///s", "live-listen ws://127.0.0.1:1"}},
+			nil, []string{"otlp-listen"}},
+		{"--unwinder auto", func(c *Config) { c.Unwinder = sampling.AutoUnwinder },
+			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder"}, nil},
+		{"--unwinder full --samples-per-second 0 --pin-maps", func(c *Config) {
+			c.SamplesPerSecond, c.PinMaps, c.Unwinder = 0, "/d", sampling.FullUnwinder
+		}, [][]string{always, sampler, {"pin-maps"}}, nil, []string{"unwinder"}},
+		{"--kernel-stacks", func(c *Config) { c.KernelStacks = true }, [][]string{always, sampler, {"perf-cpu-clock"}},
+			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := config()
+			test.change(&c)
+			var required, all []string
+			for _, check := range checks(needsOf(c)) {
+				if slices.Contains(all, check.name) {
+					t.Errorf("%s is listed twice", check.name)
+				}
+				if all = append(all, check.name); check.required {
+					required = append(required, check.name)
+				}
+			}
+			want := slices.Concat(test.required...)
+			slices.Sort(want)
+			slices.Sort(required)
+			if !slices.Equal(required, want) {
+				t.Errorf("required are\n%v, not\n%v", required, want)
+			}
+			for _, name := range test.listed {
+				if !slices.Contains(all, name) {
+					t.Errorf("%s is not listed", name)
+				}
+			}
+			for _, name := range test.unlisted {
+				if slices.Contains(all, name) {
+					t.Errorf("%s is listed", name)
+				}
+			}
+		})
+	}
+}
+
+// A kernel that can freeze is named, with one that cannot.
+func TestSamplesInKernel(t *testing.T) {
+	m := fakeMachine(t, nil)
+	found(t, m, "samples-in-kernel").verify(t, OK, "can be read", "")
+	m.readsInKernel = func() error {
+		return &bpf.MissingError{Feature: "another kernel", Remedy: "boot it", Err: errRefused}
+	}
+	f := found(t, m, "samples-in-kernel")
+	f.verify(t, Missing, "needs another kernel", "boot it")
+	if !strings.Contains(f.loss, "not sampled while they are in the kernel") {
+		t.Errorf("loss %q", f.loss)
+	}
+}
+
+// An engine that cannot run does not prevent `run`, which is not ready if it is to run.
+func TestUnwinder(t *testing.T) {
+	m := fakeMachine(t, nil)
+	m.config.Unwinder = sampling.AutoUnwinder
+	found(t, m, "unwinder").verify(t, OK, "unwinds", "")
+	m.unwinder = func() error { return errRefused }
+	found(t, m, "unwinder").verify(t, Missing, "refused", "--unwinder frame-pointers")
+	m.unwinder = func() error { return &bpf.MissingError{Feature: "CAP_BPF", Remedy: "grant it", Err: errRefused} }
+	m.config.Unwinder = sampling.FullUnwinder
+	f := found(t, m, "unwinder")
+	f.verify(t, Missing, "needs CAP_BPF", "grant it; or do without: --unwinder frame-pointers")
+	if !strings.Contains(f.loss, "not ready (/readyz) without --unwinder auto") {
+		t.Errorf("loss %q", f.loss)
+	}
+}
+
+// Every result of the machine that the test runs on is complete.
+func TestRun(t *testing.T) {
+	c := config()
+	c.Unwinder = sampling.AutoUnwinder
+	c.FeedSocket, c.KernelStacks, c.PinMaps = filepath.Join(t.TempDir(), "feed"), true, "/sys/fs/bpf/correlator-check"
+	c.Export.Receiver.Listen = "127.0.0.1:0"
+	groups := []string{""}
+	for _, r := range Run(c) {
+		finding{r.Status, r.Detail, r.Loss, r.Remedy}.verify(t, r.Status, "", "")
+		if r.Group != groups[len(groups)-1] {
+			groups = append(groups, r.Group)
+		}
+	}
+	slices.Sort(groups)
+	if len(slices.Compact(groups)) != 9 {
+		t.Errorf("groups are not contiguous: %q", groups)
+	}
+	if _, err := os.Stat(c.PinMaps); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", c.PinMaps, err)
+	}
+}

@@ -1,0 +1,114 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/stacks/sampling"
+	"correlator/internal/stacks/unwind"
+)
+
+func ebpfChecks(n needs) []check {
+	var list []check
+	add := func(name string, required bool, run func(*machine) finding) {
+		list = append(list, check{name, groupKernel, required, run})
+	}
+	if n.eBPF {
+		add("btf", n.sampler, func(*machine) finding {
+			return ebpfFinding(bpf.ProbeTypes(), "the kernel has BTF of its types", n.lossEBPF())
+		})
+		add("task-iterator", n.sampler, func(*machine) finding { return taskIterator(n) })
+	}
+	if n.sampler {
+		add("ring-buffer", true, func(*machine) finding {
+			return ebpfFinding(bpf.ProbeRingBuffer(), "can be created", lossSampler)
+		})
+	}
+	if n.sampling {
+		add("perf-cpu-clock", true, func(*machine) finding {
+			return ebpfFinding(bpf.ProbeClock(), "opens on each online CPU", lossSampler)
+		})
+	}
+	if n.sampler {
+		add("sampler", true, sampler)
+		add("samples-in-kernel", false, func(m *machine) finding {
+			return ebpfFinding(m.readsInKernel(), "the memory of threads in the kernel can be read", lossInKernel)
+		})
+	}
+	if n.unwinder.Unwinds() {
+		add("unwinder", false, unwinder)
+	}
+	return list
+}
+
+// ebpfFinding returns the finding of a probe of package bpf.
+func ebpfFinding(err error, works, loss string) finding {
+	var missing *bpf.MissingError
+	switch {
+	case err == nil:
+		return ok(works)
+	case errors.As(err, &missing):
+		return finding{Missing, "needs " + missing.Feature, loss, missing.Remedy}
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return finding{Missing, err.Error(), loss, "see RLIMIT_NOFILE below"}
+	}
+	return finding{Missing, err.Error(), loss,
+		"see lockdown and lsm below; else report this line, with uname -r, as a bug"}
+}
+
+func taskIterator(n needs) finding {
+	filters, err := bpf.ProbeIterator()
+	if err == nil && !filters {
+		return finding{Degraded, "iterates over the threads of all processes only",
+			"each probe of a process iterates over all threads of the host", "boot Linux 6.1 or later"}
+	}
+	return ebpfFinding(err, "iterates over the threads of one process", n.lossEBPF())
+}
+
+func sampler(m *machine) finding {
+	works := fmt.Sprintf("loads, and attaches to %d CPUs", m.cpus)
+	if m.config.SamplesPerSecond == 0 {
+		works = "loads"
+	}
+	return ebpfFinding(m.sampler(), works, lossSampler)
+}
+
+// unwinder is not required: `run` starts without the engine, and is not ready if that is.
+func unwinder(m *machine) finding {
+	loss := lossUnwound
+	if m.config.Unwinder == sampling.FullUnwinder {
+		loss += ", and run is not ready (/readyz) without --unwinder auto"
+	}
+	f := ebpfFinding(m.unwinder(), "loads, and unwinds a stack of this process", loss)
+	if f.status == Missing {
+		f.remedy += "; or do without: --unwinder frame-pointers"
+	}
+	return f
+}
+
+// probeUnwinder loads the unwinding engine, which tests itself.
+func (m *machine) probeUnwinder() error {
+	engine, err := unwind.Open(context.Background(), unwind.Options{ProcRoot: m.config.ProcRoot}, new(unwind.Counters))
+	if err != nil {
+		return err
+	}
+	return engine.Close()
+}
+
+// probeSampler loads the sampler and attaches it to each CPU, but pins nothing.
+func (m *machine) probeSampler() error {
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{
+		SamplesPerSecond: m.config.SamplesPerSecond,
+		KernelStacks:     m.config.KernelStacks,
+		KeepUnsampled:    m.config.Unsampled,
+		MaxTargets:       m.config.MaxProcesses,
+	})
+	if err != nil {
+		return err
+	}
+	return sampler.Close()
+}

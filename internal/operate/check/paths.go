@@ -1,0 +1,189 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/dots/endpoint"
+	"correlator/internal/host/safedir"
+	"correlator/internal/host/sockfile"
+	"correlator/internal/operate/metrics"
+)
+
+// pathChecks returns checks of the paths and addresses that flags name. An address in use is only
+// Degraded while an agent runs, which probably uses it.
+func pathChecks(n needs) []check {
+	var list []check
+	if n.feed {
+		list = append(list, check{"feed-socket", groupPaths, true, feedSocket})
+	}
+	if n.pins {
+		list = append(list, check{"pin-maps", groupPaths, true, pinMaps})
+	}
+	if n.admin {
+		list = append(list, check{"admin-socket", groupPaths, n.adminAsked, adminSocket})
+	}
+	if n.openCensus > 0 {
+		list = append(list, check{"opencensus-socket", groupPaths, true, openCensusSocket})
+	}
+	for _, uri := range n.live {
+		if e, err := endpoint.Parse(uri); err == nil { // as the configuration is valid
+			list = append(list, check{"live-listen " + e.String(), groupPaths, true,
+				func(m *machine) finding { return liveListen(m, e) }})
+		}
+	}
+	if n.metrics {
+		list = append(list, check{"metrics-address", groupPaths, true, metricsAddress})
+	}
+	return list
+}
+
+// agentRuns reports whether an agent serves the admin socket.
+func (m *machine) agentRuns() bool {
+	return m.config.AdminSocket != "" && errors.Is(m.admin(), sockfile.ErrInUse)
+}
+
+func inUse(what string) finding {
+	return finding{Degraded, what + " is in use, probably by the agent that runs here",
+		"run does not start beside another agent",
+		"stop that agent first"}
+}
+
+func adminSocket(m *machine) finding {
+	err := m.admin()
+	switch {
+	case err == nil:
+		return ok(m.config.AdminSocket + " can be bound")
+	case m.agentRuns():
+		return inUse(m.config.AdminSocket)
+	}
+	return unusablePath(err, "`correlator status` cannot ask the agent", socketRemedy(err))
+}
+
+// unusablePath is the finding about a path at which nothing can be created.
+func unusablePath(err error, loss, remedy string) finding {
+	if unsafe := (*safedir.UnsafeError)(nil); errors.As(err, &unsafe) {
+		return finding{Missing, unsafe.Problem, loss, unsafe.Remedy}
+	}
+	return finding{Missing, err.Error(), loss, remedy}
+}
+
+// socketRemedy returns what to do about a socket that cannot be bound.
+func socketRemedy(err error) string {
+	switch {
+	case errors.Is(err, sockfile.ErrInUse):
+		return "stop the agent that uses it, or name another path"
+	case errors.Is(err, sockfile.ErrNotSocket):
+		return "remove that file, or name another path"
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return "name a shorter path"
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return "create its directory, writable only by this user"
+	}
+	return "run as the owner of its directory, or name another path"
+}
+
+func metricsAddress(m *machine) finding {
+	server, err := metrics.Open(m.config.MetricsAddress)
+	switch {
+	case err == nil:
+		server.Close()
+		return ok(m.config.MetricsAddress + " can be listened on")
+	case errors.Is(err, unix.EADDRINUSE) && m.agentRuns():
+		return inUse(m.config.MetricsAddress)
+	}
+	return finding{Missing, err.Error(), "no metrics are served", "name an address of this host and a free port"}
+}
+
+// probeSocket returns why a socket cannot be bound once the admin socket is.
+func (m *machine) probeSocket(network, path string) error {
+	err := sockfile.Probe(network, path)
+	if m.config.AdminSocket != "" && filepath.Dir(path) == filepath.Dir(m.config.AdminSocket) &&
+		errors.Is(err, os.ErrNotExist) {
+		return m.admin() // creates the directory
+	}
+	return err
+}
+
+func feedSocket(m *machine) finding {
+	err := m.probeSocket("unixgram", m.config.FeedSocket)
+	switch {
+	case err == nil:
+		return ok(m.config.FeedSocket + " can be bound")
+	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
+		return inUse(m.config.FeedSocket)
+	}
+	return unusablePath(err, "no samples can be fed", socketRemedy(err))
+}
+
+func openCensusSocket(m *machine) finding {
+	const loss = "nothing is received of PHP's OpenCensus clients"
+	r := &m.config.Export.OpenCensus.Receiver
+	if err := r.ProbeGroup(); err != nil {
+		return finding{Missing, err.Error(), loss, "name a group of this host in opencensus.socket-group, and add " +
+			"CAP_SETGID"}
+	}
+	err := m.probeSocket("unix", r.Socket)
+	switch {
+	case err == nil:
+		return ok(r.Socket + " can be bound")
+	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
+		return inUse(r.Socket)
+	}
+	return unusablePath(err, loss, socketRemedy(err))
+}
+
+func liveListen(m *machine, e endpoint.Endpoint) finding {
+	const loss = "the live view is not served there, and run does not start"
+	var err error
+	if e.Network() == "unix" {
+		err = m.probeSocket("unix", e.Address())
+	} else {
+		err = probeAddress(e.Address())
+	}
+	switch {
+	case err == nil:
+		return ok(e.Address() + " can be bound")
+	case (errors.Is(err, sockfile.ErrInUse) || errors.Is(err, unix.EADDRINUSE)) && m.agentRuns():
+		return inUse(e.Address())
+	case e.Network() == "unix":
+		return unusablePath(err, loss, socketRemedy(err))
+	}
+	return finding{Missing, err.Error(), loss, "name an address of this host and a free port"}
+}
+
+// probeAddress returns why nothing can listen at a TCP address.
+func probeAddress(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func pinMaps(m *machine) finding {
+	err := bpf.ProbePinDir(m.config.PinMaps)
+	if err == nil {
+		return ok("the table can be pinned in " + m.config.PinMaps)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) && m.agentRuns() {
+		return inUse(m.config.PinMaps)
+	}
+	f := unusablePath(err, "the table of targets is not pinned",
+		"name a directory of a bpf file system that this user can write to")
+	var missing *bpf.MissingError
+	switch {
+	case errors.As(err, &missing):
+		f.detail, f.remedy = "needs "+missing.Feature, missing.Remedy
+	case errors.Is(err, unix.EWOULDBLOCK):
+		f.remedy = fmt.Sprintf("stop the agent that uses %s, or name another directory", m.config.PinMaps)
+	}
+	return f
+}

@@ -1,0 +1,257 @@
+// Package config is the configuration of the agent: one struct, whose fields are flags, environment
+// variables and keys of a YAML file. A flag goes before the variable, that before the file, that
+// before the default.
+//
+// config.go has the struct; a new input or output is a section of its own there. validate.go says
+// what must hold, otlp.go how destinations are found, opencensus.go and live.go what belongs to these. The
+// rest works on the fields of any struct, by their tags: settings.go has precedence and sources,
+// flags.go the flags, decode.go the file, value.go the types of values, print.go the output of
+// --print-config.
+package config
+
+import (
+	"io/fs"
+	"time"
+
+	"correlator/internal/attach/process"
+	"correlator/internal/operate/admin"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/live"
+	"correlator/internal/stacks/sampling"
+	"correlator/otlp"
+	"correlator/otlp/receiver"
+)
+
+// fileKey is the key of the setting that names the file.
+const fileKey = "config"
+
+// File has the option of a command that reads the file.
+type File struct {
+	Path string `key:"config"`
+}
+
+// Config is the configuration of `run`. Begin with Default. Each group of flags, and each section
+// of the file, is a struct.
+type Config struct {
+	Samples    samplesSection    `group:"Samples"`
+	Agents     agentsSection     `group:"What agents are told"`
+	Filter     Filter            `group:"Which processes"`
+	Discovery  discoverySection  `group:"Finding processes"`
+	Samplers   samplersSection   `group:"Other samplers"`
+	OTLP       otlpSection       `group:"OTLP"`
+	OpenCensus openCensusSection `group:"OpenCensus"`
+	Live       liveSection       `group:"Live view"`
+	Keep       keepSection       `group:"Kept samples"`
+	Monitoring monitoringSection `group:"Watching the agent"`
+
+	// Export is the part of OTLP in the form of its consumer, with the contents of files. Complete
+	// sets it.
+	Export export.Config `key:"-"`
+	// LiveView is Live in the form of its consumer, with the contents of files. Complete sets it.
+	LiveView live.Config `key:"-"`
+}
+
+// samplesSection says which samples are taken and sent.
+type samplesSection struct {
+	PerSecond      int               `key:"samples-per-second"` // of every CPU; 0: none
+	ReportInterval time.Duration     `key:"report-interval"`    // between two drains
+	KernelStacks   bool              `key:"kernel-stacks"`
+	Unwinder       sampling.Unwinder `key:"unwinder"`
+	Attributes     AttributeKeys     `key:"context-attributes" type:"keys"`
+	Unsampled      bool              `key:"unsampled"`
+}
+
+// agentsSection is the content of registrations.
+type agentsSection struct {
+	SamplesDelay time.Duration `key:"samples-delay"`
+	HostID       string        `key:"host-id"`
+}
+
+// Filter chooses processes.
+type Filter struct {
+	IncludeServices   Patterns `key:"include-service" type:"regexp"`
+	ExcludeServices   Patterns `key:"exclude-service" type:"regexp"`
+	IncludeContainers Patterns `key:"include-container" type:"regexp"`
+	ExcludeContainers Patterns `key:"exclude-container" type:"regexp"`
+}
+
+// Process returns the filter of processes.
+func (f *Filter) Process() process.Filter {
+	return process.Filter{
+		IncludeServices: f.IncludeServices.compile(), ExcludeServices: f.ExcludeServices.compile(),
+		IncludeContainers: f.IncludeContainers.compile(), ExcludeContainers: f.ExcludeContainers.compile(),
+	}
+}
+
+// discoverySection says how processes are found.
+type discoverySection struct {
+	ScanInterval time.Duration `key:"scan-interval"`
+	MaxProcesses int           `key:"max-processes"`
+	ProcRoot     string        `key:"proc-root"`
+
+	AcceptPartialView bool `key:"accept-partial-view"`
+}
+
+// samplersSection has what other samplers use.
+type samplersSection struct {
+	FeedSocket string `key:"feed-socket"` // path; empty: none
+	PinMaps    string `key:"pin-maps"`    // directory; empty: none
+}
+
+// otlpSection is what is exported where, and what is received.
+type otlpSection struct {
+	Endpoints endpoints `key:"otlp-endpoint" type:"URL"`
+	Protocol  string    `key:"otlp-protocol"` // empty: what standard variables say, then gRPC
+	Listen    string    `key:"otlp-listen"`   // empty: nowhere
+	Untraced  bool      `key:"otlp-untraced"`
+	Symbolize bool      `key:"otlp-symbolize"`
+	Section   otlpKeys  `key:"otlp"`
+}
+
+// otlpKeys is the key otlp of the file.
+type otlpKeys struct {
+	Destinations     []destination `key:"destinations"`
+	QueueBytes       int64         `key:"queue-bytes" unit:"bytes"`
+	ProfilesInterval time.Duration `key:"profiles-interval"`
+	MetricsInterval  time.Duration `key:"metrics-interval"`
+	ShutdownTimeout  time.Duration `key:"shutdown-timeout"`
+	Listener         listener      `key:"listener"`
+}
+
+// destination is an OTLP receiver to send to.
+type destination struct {
+	Endpoint               string            `key:"endpoint"`
+	Name                   string            `key:"name"`
+	Protocol               otlp.Protocol     `key:"protocol"`
+	ExactURL               bool              `key:"exact-url"`
+	Insecure               bool              `key:"insecure"`
+	Signals                signals           `key:"signals"`
+	Headers                otlp.Headers      `key:"headers" secret:"true"`
+	HeadersFrom            map[string]string `key:"headers-from"` // files with the values, by name
+	Certificate            string            `key:"certificate"`
+	ClientCertificate      string            `key:"client-certificate"`
+	ClientKey              string            `key:"client-key"`
+	Compression            otlp.Compression  `key:"compression"`
+	Timeout                time.Duration     `key:"timeout"`
+	Concurrency            int               `key:"concurrency"`
+	QueueBytes             int64             `key:"queue-bytes" unit:"bytes"`
+	MaxRequestBytes        int               `key:"max-request-bytes" unit:"bytes"`
+	MaxAge                 time.Duration     `key:"max-age"`
+	RetryResourceExhausted bool              `key:"retry-resource-exhausted"`
+
+	place string // how errors about the whole of it begin
+}
+
+// listener is the receiver of OTLP, without its address.
+type listener struct {
+	SocketMode        fileMode `key:"socket-mode"`
+	Certificate       string   `key:"certificate"`
+	Key               string   `key:"key"`
+	ClientAuthorities string   `key:"client-authorities"`
+	MaxRequestBytes   int      `key:"max-request-bytes" unit:"bytes"`
+}
+
+// keepSection says what is kept of samples for "correlator explain".
+type keepSection struct {
+	For   time.Duration `key:"keep"`                    // 0: nothing
+	Bytes int64         `key:"keep-bytes" unit:"bytes"` // of memory
+}
+
+// Config returns what is kept in the form of its consumer.
+func (k *keepSection) Config() keep.Config { return keep.Config{For: k.For, Bytes: int(k.Bytes)} }
+
+// monitoringSection says how the agent is monitored, and what it logs.
+type monitoringSection struct {
+	AdminSocket    string `key:"admin-socket"`    // path; empty: none
+	MetricsAddress string `key:"metrics-address"` // host:port; empty: none
+	Services       int    `key:"metrics-services"`
+	LogLevel       string `key:"log-level"`
+	LogFormat      string `key:"log-format"`
+}
+
+// Default returns the default configuration, without the values that Complete derives.
+func Default() Config {
+	return Config{
+		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder, Attributes: DefaultAttributeKeys()},
+		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
+		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
+			ProcRoot: DefaultProcRoot},
+		OTLP: otlpSection{Symbolize: true, Section: otlpKeys{
+			QueueBytes:       otlp.DefaultQueueBytes,
+			ProfilesInterval: export.DefaultProfilesInterval,
+			MetricsInterval:  export.DefaultMetricsInterval,
+			ShutdownTimeout:  export.DefaultShutdownTimeout,
+			Listener: listener{
+				SocketMode:      fileMode(receiver.DefaultSocketMode),
+				MaxRequestBytes: receiver.DefaultMaxRequestBytes,
+			},
+		}},
+		OpenCensus: openCensusSection{Section: defaultOpenCensusKeys()},
+		Keep:       keepSection{Bytes: keep.DefaultBytes},
+		Monitoring: monitoringSection{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
+	}
+}
+
+// DefaultProcRoot is where procfs is mounted.
+const DefaultProcRoot = "/proc"
+
+// NeedsAdminSocket reports whether the agent must not run without its admin socket: without the
+// default one it can do its work, unless it keeps samples, which nobody could ask for then.
+func (c *Config) NeedsAdminSocket() bool {
+	return c.Monitoring.AdminSocket != "" && (c.Monitoring.AdminSocket != admin.DefaultSocket || c.Keep.For > 0)
+}
+
+// Agent returns the configuration of the agent itself.
+func (c *Config) Agent() agent.Config {
+	return agent.Config{
+		ProcRoot:          c.Discovery.ProcRoot,
+		HostID:            c.Agents.HostID,
+		SamplesDelay:      c.Agents.SamplesDelay,
+		ScanInterval:      c.Discovery.ScanInterval,
+		MaxProcesses:      c.Discovery.MaxProcesses,
+		FeedSocket:        c.Samplers.FeedSocket,
+		Unsampled:         c.Samples.Unsampled,
+		Filter:            c.Filter.Process(),
+		AcceptPartialView: c.Discovery.AcceptPartialView,
+		SamplesPerSecond:  c.Samples.PerSecond,
+		ReportInterval:    c.Samples.ReportInterval,
+		KernelStacks:      c.Samples.KernelStacks,
+		Unwinder:          c.Samples.Unwinder,
+		Attributes:        c.Samples.Attributes,
+		MetricsServices:   c.Monitoring.Services,
+		PinMaps:           c.Samplers.PinMaps,
+	}
+}
+
+func (d *destination) setDefaults() { d.from(otlp.NewDestination("")) }
+
+// from sets everything that an exporter is told of a destination.
+func (d *destination) from(o otlp.Destination) {
+	*d = destination{
+		Endpoint: o.Endpoint, Name: o.Name, Protocol: o.Protocol, ExactURL: o.ExactURL, Insecure: o.Insecure,
+		Signals: o.Signals, Headers: o.Headers,
+		Certificate: o.Certificate, ClientCertificate: o.ClientCertificate, ClientKey: o.ClientKey,
+		Compression: o.Compression, Timeout: o.Timeout, Concurrency: o.Concurrency, QueueBytes: o.QueueBytes,
+		MaxRequestBytes: o.MaxRequestBytes, MaxAge: o.MaxAge, RetryResourceExhausted: o.RetryResourceExhausted,
+	}
+}
+
+// otlp is the reverse, with other headers.
+func (d *destination) otlp(headers otlp.Headers) otlp.Destination {
+	return otlp.Destination{
+		Endpoint: d.Endpoint, Name: d.Name, Protocol: d.Protocol, ExactURL: d.ExactURL, Insecure: d.Insecure,
+		Signals: d.Signals, Headers: headers,
+		Certificate: d.Certificate, ClientCertificate: d.ClientCertificate, ClientKey: d.ClientKey,
+		Compression: d.Compression, Timeout: d.Timeout, Concurrency: d.Concurrency, QueueBytes: d.QueueBytes,
+		MaxRequestBytes: d.MaxRequestBytes, MaxAge: d.MaxAge, RetryResourceExhausted: d.RetryResourceExhausted,
+	}
+}
+
+func (l *listener) receiver(listen string) receiver.Config {
+	return receiver.Config{
+		Listen: listen, SocketMode: fs.FileMode(l.SocketMode), Certificate: l.Certificate, Key: l.Key,
+		ClientAuthorities: l.ClientAuthorities, MaxRequestBytes: l.MaxRequestBytes,
+	}
+}

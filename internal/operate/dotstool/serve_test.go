@@ -1,0 +1,87 @@
+package dotstool
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"correlator/dots/broker"
+	"correlator/dots/client"
+	"correlator/dots/schema"
+	"correlator/internal/lab/testenv"
+)
+
+// A log that nobody reads holds up neither guests nor the end.
+func TestServeStuckLog(t *testing.T) {
+	read, write := io.Pipe()
+	defer read.Close() //nolint:errcheck // a test
+	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
+		zapcore.AddSync(write), zapcore.DebugLevel))
+	path := filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Serve(ctx, &ServeOptions{Endpoints: []string{"uds://" + path}, MemoryMiB: 64, Log: log})
+	}()
+	const patience = 20 * time.Second
+	testenv.Poll(t, patience, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
+	within, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	for _, kind := range []schema.Kind{schema.Bool, schema.String, schema.UUID} { // first one, then conflicts
+		c, err := client.Dial(within, "uds://"+path, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s := schema.MustStruct("Room", schema.Flags{},
+			schema.Property{Name: "id", Tag: 1, Type: schema.Builtin(kind)})
+		if err := c.Describe(s); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Ping(within); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-within.Done():
+		t.Error("serves still")
+	}
+}
+
+// A guest that repeats a description is logged once.
+func TestTypeConflict(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	var e broker.Events = &events{log: zap.New(core), conflicts: make(map[string]uint32)}
+	for range 3 {
+		e.TypeConflict(2, "Room")
+		e.TypeConflict(2, "Ring")
+	}
+	e.TypeConflict(3, "Room")
+	e.TypeConflict(3, "Room")
+	var got []any
+	for _, line := range logs.All() {
+		got = append(got, line.ContextMap()["id"], line.ContextMap()["type"])
+	}
+	want := []any{uint32(2), "Room", uint32(2), "Ring", uint32(3), "Room"}
+	if len(got) != len(want) {
+		t.Fatalf("%v", got)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("%v", got)
+		}
+	}
+}

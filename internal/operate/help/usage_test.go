@@ -1,0 +1,110 @@
+package help
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"correlator/internal/operate/config"
+)
+
+func flagsOf(options any, usage map[string]string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	config.NewSettings(options).AddFlags(flags, usage)
+	return flags
+}
+
+func TestUsage(t *testing.T) {
+	var options struct {
+		config.File
+		PrintConfig bool `key:"print-config"`
+		Help        bool `key:"help" short:"h"`
+		Numbers     struct {
+			Rate  int           `key:"rate"`
+			Delay time.Duration `key:"delay"`
+		} `group:"Numbers"`
+		Others struct {
+			Loud bool            `key:"loud"`
+			Name string          `key:"name"`
+			Only config.Patterns `key:"only" type:"regexp"`
+		} `group:"Others"`
+	}
+	options.Numbers.Rate, options.Numbers.Delay = 20, 300*time.Millisecond
+	flags := flagsOf(&options, map[string]string{
+		"config": "`path` of settings", "print-config": "show", "help": "this",
+		"rate": "`how` often (default: often)", "delay": "how long it may take at most",
+		"loud": "not quiet", "name": "`text` that is a name", "only": "each a regexp",
+	})
+	want := `
+Flags:
+  --config path
+      path of settings
+  --print-config
+      show
+  -h, --help
+      this
+
+Numbers:
+  --rate how (default: often)
+      how often
+  --delay duration (default:
+      300ms)
+      how long it may take at
+      most
+
+Others:
+  --loud
+      not quiet
+  --name text
+      text that is a name
+  --only regexp
+      each a regexp
+`
+	if got := usage(flags, 30); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+	if got := usage(flags, 30); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"", 9, "- \n"},
+		{"a bc def", 9, "- a bc\n  def\n"},
+		{"a bc def", 10, "- a bc def\n"},
+		{"ä bü dëf", 10, "- ä bü dëf\n"},
+		{"a\n  bc  ", 10, "- a bc\n"},
+		{"abcdefghijkl m", 5, "- abcdefghijkl\n  m\n"},
+	} {
+		if got := wrap(c.text, "- ", "  ", c.width); got != c.want {
+			t.Errorf("%q in %d columns: %q, want %q", c.text, c.width, got, c.want)
+		}
+	}
+}
+
+// A hidden flag leaves its group as it is.
+func TestUsageOfHiddenFlags(t *testing.T) {
+	var options struct {
+		First struct {
+			Hidden bool `key:"hidden"`
+			Also   bool `key:"also-hidden"`
+			Shown  bool `key:"shown"`
+		} `group:"Group"`
+		Second struct {
+			Nothing bool `key:"nothing"`
+		} `group:"Empty"`
+	}
+	flags := flagsOf(&options, map[string]string{"hidden": "not shown", "also-hidden": "not shown",
+		"shown": "shown", "nothing": "not shown"})
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "shown" })
+	if got := usage(flags, 80); got != "\nGroup:\n  --shown\n      shown\n" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,134 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/procscan"
+)
+
+func TestScan(t *testing.T) {
+	testenv.NeedRoot(t)
+	ready := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Service: "scanned", Environment: "test", Idle: 1})
+	silent := demo.Start(t, demo.Options{Hold: true})
+	silent.Load()
+	broken := demo.Start(t, demo.Options{Hold: true})
+	broken.Load()
+	broken.Hostile("socket-missing", "")
+	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, demo.Machine+"-glibc-older"), Hold: true})
+	older.Load()
+
+	processes, _, err := Scan(t.Context(), "/proc", process.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	views := make(map[int]process.View)
+	for _, p := range processes {
+		views[p.PID] = p
+	}
+	for _, c := range []struct {
+		process           *demo.Process
+		state             process.State
+		reason, libc, tls string
+	}{
+		{ready, process.StateReady, "", "glibc", "dynamic"},
+		{silent, process.StateNoStorage, "", "", "unresolved"},
+		{broken, process.StateError, "socket_missing", "glibc", "static"},
+	} {
+		view := views[c.process.PID]
+		if view.State != c.state || view.Reason != c.reason || view.Libc != c.libc || view.TLS != c.tls {
+			t.Errorf("view %+v, want %+v", view, c)
+		}
+	}
+	if view := views[ready.PID]; view.ServiceName != "scanned" || view.Library != ready.Library ||
+		view.SocketPath != ready.Socket {
+		t.Errorf("view %+v", view)
+	}
+	if view, ok := views[older.PID]; ok {
+		t.Errorf("process with the library of an older agent is listed: %+v", view)
+	}
+	if report := ready.Report(); report.Messages != 0 {
+		t.Errorf("scanning sent %d messages", report.Messages)
+	}
+}
+
+func TestInspect(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 2, Untouched: 1})
+	context := p.Begin(1)
+	p.Begin(2)
+	p.End(2)
+	inspection, err := Inspect(t.Context(), "/proc", p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[int]Thread)
+	for _, thread := range inspection.Threads {
+		seen[thread.TID] = thread
+	}
+	threads := p.Threads()
+	want := Thread{
+		TID: threads[1].TID, Name: threads[1].Name, Slot: fmt.Sprintf("%#x", threads[1].Slot), Valid: true,
+		TracePresent: true, TraceFlags: 1,
+		TraceID: context.TraceID.String(), SpanID: context.SpanID.String(),
+		TransactionID: context.TransactionID.String(),
+	}
+	if got := seen[threads[1].TID]; got != want {
+		t.Errorf("thread in a transaction\n got %+v\nwant %+v", got, want)
+	}
+	if got := seen[threads[2].TID]; got.Reason != "no_trace" || !got.Valid || got.TraceID != "" {
+		t.Errorf("thread without a transaction: %+v", got)
+	}
+	if got := seen[threads[3].TID]; got.Reason != "no_slot" || got.Slot != "" {
+		t.Errorf("thread that never touched the variable: %+v", got)
+	}
+
+	if _, err := Inspect(t.Context(), "/proc", 1<<30); !errors.Is(err, procscan.ErrGone) {
+		t.Errorf("no process: %v, want ErrGone", err)
+	}
+	other := demo.Start(t, demo.Options{Hold: true})
+	if _, err := Inspect(t.Context(), "/proc", other.PID); !errors.Is(err, errNotTarget) {
+		t.Errorf("process without the library: %v, want ErrNotTarget", err)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	block := make(chan struct{})
+	defer close(block)
+	if got := within(ended, "late", func() string { <-block; return "result" }); got != "late" {
+		t.Errorf("of something that hangs: %q", got)
+	}
+	if got := within(t.Context(), "late", func() string { return "result" }); got != "result" {
+		t.Errorf("of something that returns: %q", got)
+	}
+}
+
+func TestWriteProcesses(t *testing.T) {
+	view := process.View{PID: 7, State: process.StateFiltered, ServiceName: "a\tb", TLS: "static",
+		Contexts:    []string{"elastic"},
+		ContainerID: "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101", CgroupPath: "/docker/\x1b[31m"}
+	var table strings.Builder
+	if err := WriteProcesses(&table, []process.View{view}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(table.String(), "\n")
+	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTEXT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]),
+		" ") != want {
+		t.Errorf("%q", lines[0])
+	}
+	want := []string{"7", view.StartTime.Local().Format(time.DateOnly), view.StartTime.Local().Format(time.TimeOnly),
+		"filtered", `a\tb`, "-", "elastic", "5ebf11e02dbd", "-", "static", "-"}
+	if got := strings.Fields(lines[1]); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}

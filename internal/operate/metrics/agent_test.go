@@ -1,0 +1,165 @@
+package metrics
+
+import (
+	"context"
+	"flag"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/zap"
+
+	"correlator/bpf"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+)
+
+var exposition = flag.String("exposition", "", "`file` to write the metrics of a running agent to")
+
+// scrape returns the metrics as Prometheus parses them.
+func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// startAgent runs an agent until the test ends or end is called.
+func startAgent(t *testing.T) (a *agent.Agent, end func()) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{SamplesPerSecond: 1})
+	if err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	sampler.Close()
+	config := agent.Config{
+		AcceptPartialView: true,
+		ProcRoot:          "/proc", SamplesDelay: 300 * time.Millisecond, ScanInterval: time.Second, MaxProcesses: 100,
+		SamplesPerSecond: 97, ReportInterval: 100 * time.Millisecond,
+	}
+	a, err = agent.New(config, nil, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	stopped := false
+	end = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("agent ended with %v", err)
+		}
+	}
+	t.Cleanup(end)
+	return a, end
+}
+
+// The metrics of an agent that serves two processes agree with what the processes received.
+func TestAgent(t *testing.T) {
+	a, end := startAgent(t)
+	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(a)), a)
+	testenv.Poll(t, deadline, "the first sweep", func() bool {
+		status, _ := get(t, "http://"+address+"/readyz")
+		return status == http.StatusOK
+	})
+	before := scrape(t, address)
+
+	busy := demo.Start(t, demo.Options{Busy: 2, Transaction: 100 * time.Millisecond})
+	silent := demo.Start(t, demo.Options{Manual: true})
+	silent.Withdraw()
+	busy.Registration(1)
+	busy.ReportWhen("samples", func(r demo.Report) bool { return r.Samples > 100 })
+	var during map[string]*dto.MetricFamily
+	testenv.Poll(t, deadline, "both processes", func() bool {
+		during = scrape(t, address)
+		now := values(during)
+		return now[`correlator_processes{state="registered"}`] == 1 &&
+			now[`correlator_processes{state="no-storage"}`] == 1
+	})
+	got, want := slices.Sorted(maps.Keys(correlators(during))), slices.Sorted(maps.Keys(correlators(before)))
+	if !slices.Equal(got, want) {
+		t.Errorf("series %q, and without processes %q", got, want)
+	}
+	for _, reason := range agent.NotSampledReasons() {
+		if n := values(during)[`correlator_processes_not_sampled{reason="`+reason+`"}`]; n != 0 {
+			t.Errorf("%v processes are not sampled: %s", n, reason)
+		}
+	}
+	if *exposition != "" {
+		write(t, *exposition, during)
+	}
+	if status, body := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
+		t.Errorf("healthz: %d %q", status, body)
+	}
+
+	end()
+	silent.Quit()
+	report := busy.Quit()
+	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "ends") {
+		t.Errorf("readyz after the end: %d %q", status, body)
+	}
+	after := values(scrape(t, address))
+	sent, queued := after["correlator_samples_sent_total{}"], after["correlator_samples_queued_total{}"]
+	var dropped float64
+	for series, n := range after {
+		if strings.HasPrefix(series, "correlator_samples_dropped_total{") {
+			dropped += n
+		}
+	}
+	if sent < float64(report.Samples) || queued != sent+dropped ||
+		after["correlator_sample_to_socket_seconds{}"] != sent {
+		t.Errorf("%v samples queued, %v sent, %v dropped, %v timed, %d arrived", queued, sent, dropped,
+			after["correlator_sample_to_socket_seconds{}"], report.Samples)
+	}
+	if after[`correlator_samples_total{outcome="correlated",source="sampled"}`] != queued {
+		t.Errorf("%v samples correlated, %v queued",
+			after[`correlator_samples_total{outcome="correlated",source="sampled"}`], queued)
+	}
+	if after["correlator_sweeps_total{}"] == 0 || after["correlator_sweep_seconds_total{}"] == 0 {
+		t.Errorf("%v sweeps in %v s", after["correlator_sweeps_total{}"], after["correlator_sweep_seconds_total{}"])
+	}
+}
+
+// correlators returns the series of the correlator, without those that every Go program has.
+func correlators(families map[string]*dto.MetricFamily) map[string]float64 {
+	ours := values(families)
+	maps.DeleteFunc(ours, func(series string, _ float64) bool { return !strings.HasPrefix(series, "correlator_") })
+	return ours
+}
+
+func write(t *testing.T, path string, families map[string]*dto.MetricFamily) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		if _, err := expfmt.MetricFamilyToText(f, families[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,363 @@
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+)
+
+// deadline limits waits for what takes milliseconds on an idle machine.
+const deadline = 30 * time.Second
+
+// serve serves until the test ends or end is called, and returns the address.
+func serve(t *testing.T, gatherer prometheus.Gatherer, probes Probes) (address string, end func()) {
+	t.Helper()
+	server, err := Open("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, gatherer, probes) }()
+	stopped := false
+	end = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("server ended with %v", err)
+			}
+		case <-time.After(deadline):
+			t.Error("server does not end")
+		}
+	}
+	t.Cleanup(end)
+	return server.Addr().String(), end
+}
+
+// get returns the status and the body of a response.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestPaths(t *testing.T) {
+	source, notReady := &fakeAgent{}, errors.New("ends")
+	source.counters.Messages.Sent.Store(4000)
+	source.ready.Store(&notReady)
+	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(source)), source)
+	for _, c := range []struct {
+		path   string
+		status int
+		body   string
+	}{
+		{"/", 200, "/metrics"},
+		{"/metrics", 200, "\ncorrelator_samples_sent_total 4000\n"},
+		{"/healthz", 200, "ok\n"},
+		{"/readyz", 503, "ends\n"},
+		{"/debug/pprof/", 404, "not found"},
+		{"/metrics/x", 404, "not found"},
+	} {
+		if status, body := get(t, "http://"+address+c.path); status != c.status || !strings.Contains(body, c.body) {
+			t.Errorf("%s: %d %q, want %d and %q", c.path, status, body, c.status, c.body)
+		}
+	}
+	response, err := http.Post("http://"+address+"/metrics", "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %s", response.Status)
+	}
+}
+
+// The probes report the present state and its reason.
+func TestProbes(t *testing.T) {
+	source := &fakeAgent{}
+	address, _ := serve(t, NewGatherer(testBuild), source)
+	for path, set := range map[string]func(error){
+		"/healthz": func(err error) { source.health.Store(&err) },
+		"/readyz":  func(err error) { source.ready.Store(&err) },
+	} {
+		for _, err := range []error{nil, errors.New("fetching samples has not gone on for 41s"), nil} {
+			set(err)
+			wantStatus, want := 200, "ok\n"
+			if err != nil {
+				wantStatus, want = 503, err.Error()+"\n"
+			}
+			testenv.Poll(t, deadline, fmt.Sprintf("%s: %d %q", path, wantStatus, want), func() bool {
+				status, body := get(t, "http://"+address+path) // may be the result of just before
+				return status == wantStatus && body == want
+			})
+		}
+	}
+}
+
+// A probe that hangs fails, and is not called again in the meantime.
+func TestProbeThatHangs(t *testing.T) {
+	hang, asked := make(chan struct{}), make(chan struct{}, 10)
+	p := newProbe(func() error {
+		asked <- struct{}{}
+		<-hang
+		return nil
+	})
+	p.timeout = 10 * time.Millisecond
+	for range 5 {
+		if err := p.result(); !errors.Is(err, errSlow) {
+			t.Fatalf("%v, want errSlow", err)
+		}
+	}
+	if len(asked) != 1 {
+		t.Errorf("asked %d times", len(asked))
+	}
+	close(hang)
+	p.timeout = deadline
+	if err := p.result(); err != nil {
+		t.Errorf("%v when it does not hang any more", err)
+	}
+}
+
+// gathererFunc is a Gatherer.
+type gathererFunc func() ([]*dto.MetricFamily, error)
+
+func (f gathererFunc) Gather() ([]*dto.MetricFamily, error) { return f() }
+
+// The number of scrapes that hang is limited, and probes still work.
+func TestScrapesThatHang(t *testing.T) {
+	hang, began := make(chan struct{}), make(chan struct{}, maxScrapes)
+	gatherer := gathererFunc(func() ([]*dto.MetricFamily, error) {
+		began <- struct{}{}
+		<-hang
+		return nil, nil
+	})
+	probes := map[string]*probe{"/healthz": newProbe(func() error { return nil })}
+	server := httptest.NewServer(newHandler(gatherer, probes)) // without the limit for an address
+	defer server.Close()
+	statuses := make(chan int, maxScrapes+1)
+	for range maxScrapes + 1 {
+		go func() {
+			response, err := http.Get(server.URL + "/metrics")
+			if err != nil {
+				t.Error(err)
+				statuses <- 0
+				return
+			}
+			response.Body.Close()
+			statuses <- response.StatusCode
+		}()
+	}
+	<-began
+	if status := <-statuses; status != http.StatusServiceUnavailable {
+		t.Errorf("one scrape more: %d", status)
+	}
+	if status, _ := get(t, server.URL+"/healthz"); status != http.StatusOK {
+		t.Errorf("healthz: %d", status)
+	}
+	close(hang)
+	for range maxScrapes {
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("a scrape that hung: %d", status)
+		}
+	}
+}
+
+// As many scrapes at once as an address may ask for refuse nobody's: those of other addresses have
+// room beside them.
+func TestScrapesAtOnce(t *testing.T) {
+	if requestBurst >= maxScrapes {
+		t.Errorf("one address can take all %d scrapes", maxScrapes)
+	}
+	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(&fakeAgent{})), &fakeAgent{})
+	var clients sync.WaitGroup
+	for range requestBurst {
+		clients.Go(func() {
+			response, err := http.Get("http://" + address + "/metrics")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				t.Error(response.Status)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// The number of connections is limited, and a further one replaces the one that has been silent for
+// the longest time.
+func TestConnectionsAreLimited(t *testing.T) {
+	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	var conns []net.Conn
+	for range maxConnections + 8 {
+		conns = append(conns, dial(t, address))
+		fmt.Fprint(conns[len(conns)-1], "GET") // otherwise, the kernel keeps it for a while
+	}
+	if status, _ := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
+		t.Errorf("one connection more: %d", status)
+	}
+	for i, conn := range conns[:8] {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d: %v, want it closed", i, err)
+		}
+	}
+	fmt.Fprint(conns[len(conns)-1], " /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	if response, err := http.ReadResponse(bufio.NewReader(conns[len(conns)-1]), nil); err != nil {
+		t.Errorf("the last connection: %v", err)
+	} else {
+		response.Body.Close()
+	}
+}
+
+// dial opens a connection that fails when the deadline is over.
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(deadline))
+	return conn
+}
+
+func TestHeadersAreLimited(t *testing.T) {
+	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	request, err := http.NewRequest("GET", "http://"+address+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Long", strings.Repeat("x", maxHeaderBytes+8192)) // net/http adds some slop
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("%s", response.Status)
+	}
+}
+
+// Serve ends in spite of open connections, and its port is free again.
+func TestServeEnds(t *testing.T) {
+	address, end := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	get(t, "http://"+address+"/healthz") // leaves an idle connection
+	silent, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	end()
+	again, err := Open(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// oneClient is a listener that accepts one connection.
+type oneClient struct {
+	conn  chan net.Conn
+	close func()
+	ended <-chan struct{}
+}
+
+func listenForOne() (l *oneClient, client net.Conn) {
+	client, server := net.Pipe()
+	ended, end := context.WithCancel(context.Background())
+	l = &oneClient{conn: make(chan net.Conn, 1), ended: ended.Done(), close: end}
+	l.conn <- server
+	return l, client
+}
+
+func (l *oneClient) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *oneClient) Close() error   { l.close(); return nil }
+func (l *oneClient) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conn:
+		return conn, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// Neither half a request nor a slow one delays the end of Serve.
+func TestServeEndsAtOnce(t *testing.T) {
+	for _, request := range []string{"GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			listener, client := listenForOne()
+			defer client.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			hang, ended := make(chan struct{}), make(chan error)
+			go func() {
+				ended <- newServer(listener).Serve(ctx, gathererFunc(func() ([]*dto.MetricFamily, error) {
+					<-hang
+					return nil, nil
+				}), &fakeAgent{})
+			}()
+			fmt.Fprint(client, request)
+			synctest.Wait()
+			began := time.Now()
+			cancel()
+			if err := <-ended; err != nil || time.Since(began) > 0 {
+				t.Errorf("%q: ended with %v after %v", request, err, time.Since(began))
+			}
+			close(hang)
+		})
+	}
+}
+
+func TestServeFails(t *testing.T) {
+	server, err := Open("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if err := server.Serve(t.Context(), NewGatherer(testBuild), &fakeAgent{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOpenInUse(t *testing.T) {
+	first, err := Open("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := Open(first.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("error %v", err)
+	}
+}

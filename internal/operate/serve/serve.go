@@ -1,0 +1,42 @@
+// Package serve runs an agent together with what watches it and exports for it: the admin socket,
+// metrics over HTTP, the service manager, OTLP, the live view. It handles the signals that end an agent.
+package serve
+
+import (
+	"context"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/operate/config"
+	"correlator/internal/operate/metrics"
+	"correlator/internal/out/agent"
+)
+
+// Run runs an agent until SIGTERM or SIGINT, and a second one of them ends it without delay. The
+// configuration must be complete.
+func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.Logger) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, stop = untilHangup(ctx, log)
+	defer stop()
+	s, err := openServices(cfg, build, log)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(cfg.Agent(), s.exporter(), log)
+	if err != nil {
+		s.close(ctx)
+		return err
+	}
+	debug.FreeOSMemory() // loading eBPF takes several MB of the kernel's types, once
+	shutdown := s.serve(ctx, a)
+	second, stop := untilSecondSignal(ctx)
+	defer stop()
+	context.AfterFunc(second, a.StopNow)
+	err = a.Run(ctx)
+	shutdown(second)
+	return err
+}

@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"context"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"time"
+
+	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/config"
+	"correlator/internal/operate/metrics"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
+	"correlator/otlp"
+	"correlator/otlp/receiver"
+)
+
+// The services are shut down with the agent, also when no signal ended it, and the service manager
+// is told.
+func TestServicesEnd(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	notified := filepath.Join(dir, "notify")
+	manager, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		err = unix.Bind(manager, &unix.SockaddrUnix{Name: notified})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(manager)
+	t.Setenv("NOTIFY_SOCKET", notified)
+	cfg := config.Default()
+	cfg.Samples.PerSecond, cfg.Samplers.FeedSocket = 0, filepath.Join(dir, "feed")
+	cfg.Monitoring.AdminSocket, cfg.Monitoring.MetricsAddress = filepath.Join(dir, "admin"), "127.0.0.1:0"
+	s, err := openServices(&cfg, metrics.Build{}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(cfg.Agent(), nil, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shutdown := s.serve(t.Context(), a) // that context has not ended
+	ended := make(chan struct{})
+	go func() {
+		shutdown(t.Context())
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(deadline):
+		t.Fatal("the services do not end")
+	}
+}
+
+// What was acknowledged before the agent could not be opened is passed on all the same.
+func TestServicesClosed(t *testing.T) {
+	t.Setenv("GOGC", "100") // or the rest of the tests would have less
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	dir := t.TempDir()
+	address, listen := filepath.Join(dir, "otlp"), "unix:"+filepath.Join(dir, "listen")
+	cfg := config.Config{Export: export.DefaultConfig()}
+	cfg.Export.Destinations = []otlp.Destination{otlp.NewDestination("unix:" + address)}
+	cfg.Export.Receiver = receiver.Config{Listen: listen}
+	cfg.Export.ShutdownTimeout = deadline
+	s, err := openServices(&cfg, metrics.Build{Version: "test"}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)},
+		Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Enqueue(otlp.NewBatch(otlp.Traces, oneSpan(t), 1, time.Now()))
+	if err := client.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b, err := backend.Open("unix", address) // nobody could have it before
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s.close(t.Context())
+	if got := b.Spans(); len(got) != 1 {
+		t.Errorf("%d spans arrived of one that was acknowledged", len(got))
+	}
+}
+
+// meeting is an outlet that ends when all others are asked to.
+type meeting struct{ *sync.WaitGroup }
+
+func (m meeting) Shutdown(context.Context) {
+	m.Done()
+	m.Wait()
+}
+
+func TestOutletsEndTogether(t *testing.T) {
+	var all sync.WaitGroup
+	all.Add(2)
+	ended := make(chan struct{})
+	go func() {
+		endAll(t.Context(), meeting{&all}, meeting{&all})
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(deadline):
+		t.Fatal("one waits for another")
+	}
+}
+
+// oneSpan returns an encoded request.
+func oneSpan(t *testing.T) []byte {
+	t.Helper()
+	body, err := proto.Marshal(&collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
+		ScopeSpans: []*trace.ScopeSpans{{Spans: []*trace.Span{{
+			TraceId: []byte("0123456789abcdef"), SpanId: []byte("01234567"), Name: "7", StartTimeUnixNano: 1,
+			EndTimeUnixNano: 2,
+		}}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// deadline is far more than anything here takes on a machine that is busy with other tests.
+const deadline = 60 * time.Second

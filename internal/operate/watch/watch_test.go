@@ -1,0 +1,347 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/dots/client"
+	"correlator/dots/value"
+	"correlator/internal/host/terminal"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/dotstool"
+	"correlator/internal/out/live/types"
+)
+
+func TestViews(t *testing.T) {
+	uri := endpoint(t)
+	b := serve(t, uri)
+	publishAll(t, b)
+	w := open(t, uri, 100, 24)
+	lines := w.shows("web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s",
+		"[1 Processes 3]  2 Threads 2   3 Transactions 2", `ca\x1b[2Jrt`, "registered")
+	if len(lines) != 24 || !strings.HasPrefix(lines[3], "0.50    0.25   11  shop") ||
+		!strings.HasPrefix(lines[5], "0.00") {
+		t.Errorf("%q", lines)
+	}
+
+	// A process changes, and one goes.
+	publish(t, b, &types.CorrelatorProcess{Host: some("h1"), Pid: value.Some[uint32](13), CPU: value.Some(2.25)})
+	if err := b.Remove(process(11, "", 0)); err != nil {
+		t.Fatal(err)
+	}
+	lines = w.shows("[1 Processes 2]", "2.25")
+	if !strings.HasPrefix(lines[3], "2.25") {
+		t.Errorf("%q", lines)
+	}
+
+	w.press("\x1b[B\r") // the second process is chosen
+	lines = w.shows("[2 Threads of process 12: 1]", "http-102", second)
+	if strings.Contains(strings.Join(lines, "\n"), "http-101") {
+		t.Errorf("%q", lines)
+	}
+	w.press("\x1b") // back
+	w.shows("[1 Processes 2]", "2 Threads 2")
+	w.press("\t")
+	w.shows("[2 Threads 2]", "http-101", "http-102", "25.0%")
+	w.press("\t")
+	w.shows("[3 Transactions 2]", first, "2.5 s")
+	w.press("\x1b[Z")
+	w.shows("[2 Threads 2]")
+	w.press("q")
+	w.ends()
+}
+
+// Stacks are subscribed to while they are shown, those of one transaction, and grow.
+func TestStacks(t *testing.T) {
+	uri := endpoint(t)
+	b := serve(t, uri)
+	publishAll(t, b)
+	members := func(want int) {
+		t.Helper()
+		testenv.Poll(t, deadline, fmt.Sprintf("%d members", want), func() bool {
+			return (b.Members("CorrelatorStack") > 0) == (want > 0) && b.Members("CorrelatorTransactionStack") == want
+		})
+	}
+	w := open(t, uri, 100, 24)
+	w.press("3")
+	w.shows("[3 Transactions 2]")
+	members(0)
+	w.press("\r")
+	sum := "4.0 s of CPU time in 2 stacks since " + stacksSince.Format(time.TimeOnly)
+	lines := w.shows(sum+": shop, "+first, "report")
+	want := []string{
+		" SHARE   SELF  FRAME", "100.0%      -  main", " 75.0%      -  ├ handle", " 75.0%  75.0%  │ compute",
+		" 25.0%  25.0%  └ report", "",
+	}
+	if got := lines[2 : 2+len(want)]; strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%q, want %q", got, want)
+	}
+	members(1)
+
+	publish(t, b, stackOf(first, "s4", 4, "compress", "handle", "main")...)
+	w.shows("8.0 s of CPU time in 3 stacks", " 87.5%      -  ├ handle", " 50.0%  50.0%  │ ├ compress")
+	w.press("j\r") // folds what handle calls
+	lines = w.shows("├ handle [+]")
+	if strings.Contains(strings.Join(lines, "\n"), "compress") {
+		t.Errorf("%q", lines)
+	}
+	w.press("\r")
+	w.shows("compress")
+
+	// It ends: what is known of it stays.
+	if err := b.Remove(transaction(first, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range stackOf(first, "s4", 4) {
+		if err := b.Remove(x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.shows("it runs no more: 8.0 s of CPU time in 3 stacks", "compress")
+	w.press("\x7f")
+	w.shows("[3 Transactions 1]")
+	members(0)
+	w.press("2\r") // of the first thread
+	w.shows("not among the busiest: 0 ms of CPU time in 0 stacks: "+first, "no stacks yet: ")
+	w.press("\x1b")
+	w.shows("[2 Threads 2]")
+	w.press("j\r") // of the second one
+	w.shows("1.0 s of CPU time in 1 stack since "+stacksSince.Format(time.TimeOnly)+": shop, "+second, "of another")
+	members(1)
+	w.press("\x03")
+	w.ends()
+	members(0)
+}
+
+var chosenFirst = &transactionKey{Host: "h1", TraceID: traceOf(first), TransactionID: first}
+
+// Only the names of the chosen transaction's stacks are sent, as they come; those that came long ago stay.
+func TestStacksOfOneTransaction(t *testing.T) {
+	uri := endpoint(t)
+	broker := serve(t, uri)
+	publishAll(t, broker)
+	b, err := openBus(t.Context(), uri, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	if err := b.choose(chosenFirst); err != nil {
+		t.Fatal(err)
+	}
+	for batch := range maxNames + 2 {
+		id := fmt.Sprint("new-", batch)
+		publish(t, broker, stackOf(first, id, 1, "in "+id, "main")...)
+		testenv.Poll(t, deadline, "the frames of "+id, func() bool {
+			if err := b.meet(); err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(b.frames[id], " ") == "in "+id+" main"
+		})
+	}
+	if n := broker.Members("CorrelatorStack"); n > maxNames || len(b.names) > maxNames {
+		t.Errorf("%d subscriptions to names", n)
+	}
+	arrived := make(map[string]bool)
+	for _, names := range b.names {
+		for key := range names.All() {
+			arrived[key.ID] = true
+		}
+	}
+	if arrived["s3"] {
+		t.Error("names of another transaction's stack were sent")
+	}
+	if got := strings.Join(b.frames["s1"], " "); got != "compute handle main" || len(b.frames) != 2+maxNames+2 {
+		t.Errorf("s1: %q; %d stacks", got, len(b.frames))
+	}
+}
+
+// Of a broker that knows no filters all stacks arrive.
+func TestStacksUnfiltered(t *testing.T) {
+	uri := endpoint(t)
+	publishAll(t, serve(t, uri))
+	b, err := openBus(t.Context(), uri, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	b.chosen, b.all, b.frames = chosenFirst, true, make(map[string][]string)
+	if b.times, err = client.Subscribe[*types.CorrelatorTransactionStack](b.client, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.subscribeNames(nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, wait := range []func(context.Context) error{b.times.Wait, b.names[0].Wait} {
+		if err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.meet(); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.frames) != 2 || len(b.names) != 1 {
+		t.Errorf("frames %v, %d subscriptions", b.frames, len(b.names))
+	}
+	var tree tree
+	tree.update(b.stacks())
+	if b.times.Len() != 3 || tree.stacks != 2 || tree.root.total != 4*time.Second {
+		t.Errorf("%d of %d stacks, %v", tree.stacks, b.times.Len(), tree.root.total)
+	}
+}
+
+// After the end of an agent the next one is shown, with the stacks that were.
+func TestReconnect(t *testing.T) {
+	uri := endpoint(t)
+	b := serve(t, uri)
+	publishAll(t, b)
+	w := open(t, uri, 100, 24)
+	w.press("3\r")
+	w.shows("4.0 s of CPU time in 2 stacks")
+	shutdown(t, b)
+	w.shows("trying again: ", "4.0 s of CPU time in 2 stacks")
+	b = serve(t, uri)
+	publishAll(t, b)
+	publish(t, b, stackOf(first, "s5", 5, "later", "main")...)
+	w.shows("web-1: 1.50", "9.0 s of CPU time in 3 stacks", "later")
+	w.cancel()
+	w.ends()
+}
+
+// Nothing wraps on a small screen, and more is shown on a larger one.
+func TestSizes(t *testing.T) {
+	uri := endpoint(t)
+	b := serve(t, uri)
+	publishAll(t, b)
+	for pid := range uint32(100) {
+		publish(t, b, process(1000+pid, "決済サービス", 0.125))
+	}
+	w := open(t, uri, 80, 24)
+	for _, size := range []struct{ columns, rows int }{{80, 24}, {200, 60}, {40, 10}, {20, 5}, {9, 3}, {1, 1}} {
+		winsize := unix.Winsize{Col: uint16(size.columns), Row: uint16(size.rows)}
+		if err := unix.IoctlSetWinsize(int(w.master.Fd()), unix.TIOCSWINSZ, &winsize); err != nil {
+			t.Fatal(err)
+		}
+		for _, keys := range []string{"1", "1G", "2", "3", "3\r"} {
+			w.press(keys)
+			if err := unix.Kill(os.Getpid(), unix.SIGWINCH); err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			testenv.Poll(t, deadline, fmt.Sprint(size), func() bool {
+				lines = w.lines()
+				return len(lines) == size.rows
+			})
+			for _, line := range lines {
+				if terminal.Width(line) > size.columns {
+					t.Errorf("%v: %q", size, line)
+				}
+			}
+		}
+	}
+}
+
+// Without a terminal everything is written, again and again.
+func TestPlain(t *testing.T) {
+	uri := endpoint(t)
+	publishAll(t, serve(t, uri))
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &enough{writes: 2, cancel: cancel}
+	watch := Watch{Guest: dotstool.Guest{Endpoint: uri}}
+	if err := watch.Table(ctx, strings.NewReader("q"), out); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"web-1: ", "Processes: 3\n", "Threads: 2\n", "Transactions: 2\n", first, "http-102"} {
+		if strings.Count(out.String(), text) < 2 || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("no %q in\n%s", text, &out.Builder)
+		}
+	}
+}
+
+// enough cancels a context after some writes.
+type enough struct {
+	strings.Builder
+	writes int
+	cancel func()
+}
+
+func (e *enough) Write(text []byte) (int, error) {
+	if e.writes--; e.writes == 0 {
+		e.cancel()
+	}
+	return e.Builder.Write(text)
+}
+
+func TestNoBroker(t *testing.T) {
+	watch := Watch{Guest: dotstool.Guest{Endpoint: endpoint(t)}}
+	if err := watch.Table(t.Context(), nil, &bytes.Buffer{}); err == nil {
+		t.Error("no error")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := watch.Table(ctx, nil, &bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each change is a line of JSON.
+func TestJSON(t *testing.T) {
+	uri := endpoint(t)
+	b := serve(t, uri)
+	publishAll(t, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	done := make(chan error, 1)
+	watch := Watch{Guest: dotstool.Guest{Endpoint: uri}, Notes: &bytes.Buffer{}}
+	go func() { done <- watch.JSON(ctx, write) }()
+	lines := json.NewDecoder(read)
+	seen := make(map[string]int)
+	next := func() string {
+		var line struct {
+			Operation, Type string
+			Instance        map[string]any
+		}
+		if err := lines.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		seen[line.Operation+" "+line.Type]++
+		return line.Operation + " " + line.Type
+	}
+	for range 14 {
+		next()
+	}
+	want := map[string]int{
+		"create CorrelatorHost": 1, "create CorrelatorProcess": 3, "create CorrelatorThread": 2,
+		"create CorrelatorTransaction": 2, "create CorrelatorTransactionStack": 3, "create CorrelatorStack": 3,
+	}
+	if fmt.Sprint(seen) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", seen, want)
+	}
+	publish(t, b, transaction(first, 0.75))
+	if got := next(); got != "update CorrelatorTransaction" {
+		t.Error(got)
+	}
+	if err := b.Remove(transaction(first, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(); got != "remove CorrelatorTransaction" {
+		t.Error(got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

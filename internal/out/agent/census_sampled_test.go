@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"testing"
+	"time"
+
+	"correlator/elfsym"
+	"correlator/internal/attach/lifecycle"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/procscan"
+)
+
+// Registered processes that are not sampled are counted, by what prevents it now, if samples are
+// taken.
+func TestNotSampled(t *testing.T) {
+	sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	spoilt := demo.Start(t, demo.Options{Manual: true, Untouched: 1}) // nothing uses the words that are spoilt
+	spoilDescriptor(t, spoilt)
+	for perSecond, want := range map[int]map[string]int{0: {}, 20: {process.ReasonTLS.String(): 1}} {
+		r := run(t, atRate(perSecond))
+		r.state(sampled, process.StateRegistered, "")
+		r.state(spoilt, process.StateRegistered, "")
+		testenv.Poll(t, deadline, "the process to be counted", func() bool { return maps.Equal(r.NotSampled(), want) })
+		r.end()
+	}
+}
+
+// spoilDescriptor has the process's thread-local variable resolved by what is no code of a C
+// library.
+func spoilDescriptor(t *testing.T, p *demo.Process) {
+	t.Helper()
+	library, err := os.Open(p.HostPath(p.Library))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	info, err := library.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseLibrary(library, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	storage := binary.NativeEndian.AppendUint64(nil, p.Published().Storage) // mapped, of no file
+	if _, err := memory.WriteAt(storage, int64(p.Loaded().Base+parsed.Relocation.Addr)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhyNotSampled(t *testing.T) {
+	now := time.Now()
+	unresolved := process.NewView(procscan.ProcessID{}).TLS
+	got, want := make(map[string]int), make(map[string]int)
+	for _, c := range []struct {
+		tls    string
+		reason process.Reason // of the last error
+		at     time.Time
+		want   string
+	}{
+		{tls: unresolved, want: "unresolved"},
+		{tls: "dynamic", want: "other"},
+		{tls: unresolved, reason: process.ReasonTLS, at: now, want: "tls_unsupported"},
+		{tls: unresolved, reason: process.ReasonTLS, at: now.Add(-time.Second), want: "unresolved"}, // before it
+		{tls: "static", reason: process.ReasonSampling, at: now.Add(time.Second), want: "sampling"},
+		{tls: "static", reason: process.ReasonSocketFull, at: now.Add(time.Second), want: "other"},
+	} {
+		s := lifecycle.Status{AttachedAt: now, View: process.View{TLS: c.tls}}
+		if c.reason != process.ReasonNone {
+			s.LastError = &ProcessError{Reason: c.reason.String(), At: c.at}
+		}
+		if why := notSampled(&s); why != c.want {
+			t.Errorf("%+v: %s", c, why)
+		}
+		got[notSampled(&s)] = 0
+	}
+	for _, reason := range NotSampledReasons() {
+		want[reason] = 0
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("reasons %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/attach/process"
+	"correlator/procscan"
+	"correlator/procscan/javaagent"
+)
+
+const (
+	// silentInterval is the time between two looks for JVMs with a silent agent. Somebody who has
+	// started one waits that long for the reason. A look at a thousand processes takes a few
+	// milliseconds.
+	silentInterval = time.Minute
+
+	// maxSilentLogged is how many pids a log line has.
+	maxSilentLogged = 16
+)
+
+// watchSilent looks for JVMs with a silent agent until ctx ends.
+func (a *Agent) watchSilent(ctx context.Context) {
+	scanner, err := procscan.NewScanner(a.config.ProcRoot)
+	if err != nil { // the manager has one of its own, so this is want of descriptors
+		a.log.Warn("agents that have not loaded their library are not looked for", zap.Error(err))
+		return
+	}
+	search := process.NewSilentSearch(scanner, a.access, a.config.ProcRoot, a.config.Filter)
+	ticker := time.NewTicker(silentInterval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		a.lookForSilent(ctx, search)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// lookForSilent looks once.
+func (a *Agent) lookForSilent(ctx context.Context, search *process.SilentSearch) {
+	look, err := search.Look(ctx)
+	a.counters.JVMLooks.Add(uint64(look.Looks))
+	a.counters.JVMLooksMissed.Add(uint64(look.Missed))
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		a.log.Warn("looking for JVMs ended early", zap.Error(err))
+	}
+	before := a.silent.Swap(&look.Views)
+	a.logSilent(before, look.Views)
+}
+
+// logSilent logs those that are new, together: there may be many.
+func (a *Agent) logSilent(before *[]process.View, found []process.View) {
+	known := make(map[procscan.ProcessID]bool)
+	if before != nil {
+		for _, view := range *before {
+			known[view.ID] = view.Reason != string(javaagent.Starting)
+		}
+	}
+	var pids []int
+	reasons := make(map[string]int)
+	for _, view := range found {
+		if !known[view.ID] && view.Reason != string(javaagent.Starting) {
+			reasons[view.Reason]++
+			pids = append(pids, view.PID)
+		}
+	}
+	if len(pids) > 0 {
+		a.log.Info("JVMs have an APM agent that has not loaded its native library; \"correlator status\" says what to do",
+			zap.Int("jvms", len(pids)), zap.Ints("pids", pids[:min(len(pids), maxSilentLogged)]),
+			zap.Any("likely_reasons", reasons))
+	}
+}
+
+// silentViews returns the JVMs with a silent agent that take no part by now, by pid.
+func (a *Agent) silentViews() []process.View {
+	views := []process.View{}
+	if found := a.silent.Load(); found != nil {
+		views = slices.Clone(*found)
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.DeleteFunc(views, func(v process.View) bool { return a.registrations[v.PID] != nil })
+}

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"correlator/internal/attach/process"
+	"correlator/messaging"
+	"correlator/profile"
+)
+
+// program is the sink of a program's samples: they go to the sender of its process, and to the
+// exporter.
+type program struct {
+	*registration
+	resource *profile.Resource // nil: its samples are not exported
+}
+
+// Sampled queues complete samples. Those in a context of OpenTelemetry's are for the exporter alone:
+// the agent in the process does not know their ids.
+func (p *program) Sampled(sample profile.Sample) {
+	if isOTel := sample.Context == profile.OTelContext; isOTel && p.resource != nil {
+		p.exported.Add(sample.Count)
+	} else if sample.HasTrace() && !isOTel {
+		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
+			StackTraceID: sample.Stack.ID}
+		p.sender.Add(key, sample.Count, sample.At)
+	}
+	if p.resource != nil && p.agent.exporter.TakesSamples() {
+		p.export(sample)
+	}
+}
+
+// export hands samples to the exporter. It is apart from Sampled, so that only samples that are
+// exported are moved to the heap.
+func (p *program) export(sample profile.Sample) {
+	sample.Resource = p.resource
+	p.agent.exporter.Sampled(&sample)
+}
+
+// Refused counts samples that the sender is not given.
+func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
+	p.refused.Add(outcome, samples)
+}
+
+// ThreadNamed does nothing: the exporter gets names with samples.
+func (p *program) ThreadNamed(int, string) {}

@@ -1,0 +1,374 @@
+package agent
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/profile"
+)
+
+// working asks an agent what threads work on. For the agent, every call comes a second after the one
+// before.
+type working struct {
+	*running
+	t     *testing.T
+	clock time.Time
+	last  map[int]ProcessWork // by pid
+}
+
+func (r *running) working() *working {
+	w := &working{running: r, t: r.t, clock: time.Now(), last: make(map[int]ProcessWork)}
+	r.work.now = func() time.Time { return w.clock }
+	return w
+}
+
+func (w *working) step() {
+	w.t.Helper()
+	w.clock = w.clock.Add(time.Second)
+	found, err := w.Work()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range found {
+		w.last[p.Process.PID] = p
+	}
+}
+
+// await waits until the threads of a process work on what a function accepts.
+func (w *working) await(pid int, what string, is func([]ThreadWork) bool) ProcessWork {
+	w.t.Helper()
+	testenv.Poll(w.t, deadline, what, func() bool {
+		w.step()
+		return is(w.last[pid].Threads)
+	})
+	return w.last[pid]
+}
+
+func nothing(threads []ThreadWork) bool { return len(threads) == 0 }
+
+func only(want ThreadWork) func([]ThreadWork) bool {
+	return func(threads []ThreadWork) bool {
+		if len(threads) != 1 {
+			return false
+		}
+		got := threads[0]
+		got.Name = want.Name
+		return got == want
+	}
+}
+
+func elasticWork(c demo.Context) ThreadWork {
+	return ThreadWork{TID: c.Thread.TID, Known: true, TraceID: c.TraceID, SpanID: c.SpanID,
+		TransactionID: c.TransactionID}
+}
+
+// Threads that sleep work on what their slots say, wherever these are.
+func TestWorkOfSleepingThreads(t *testing.T) {
+	for _, flavor := range demo.Flavors() {
+		t.Run(flavor.String(), func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 3, Untouched: 1})
+			r := run(t)
+			p.Registration(1)
+			w := r.working()
+			first := p.Begin(1)
+			w.await(p.PID, "the first thread", only(elasticWork(first)))
+			p.Begin(2)
+			got := w.await(p.PID, "another thread", func(threads []ThreadWork) bool { return len(threads) == 2 })
+			if got.Partial || got.Process.PID != p.PID || got.ReadAt.IsZero() || got.Threads[0].Name == "" {
+				t.Errorf("%+v", got)
+			}
+			p.End(1)
+			p.End(2)
+			w.await(p.PID, "nothing", nothing)
+		})
+	}
+}
+
+func otelWork(tid, n int) ThreadWork {
+	record := newRecord(n, "")
+	w := ThreadWork{TID: tid, Known: true, Context: profile.OTelContext, TraceID: record.TraceID, SpanID: record.SpanID}
+	root, err := hex.DecodeString(fmt.Sprintf("%016x", n))
+	if err != nil {
+		panic(err)
+	}
+	w.TransactionID = [8]byte(root)
+	return w
+}
+
+// Threads that sleep work on what their records say, wherever these are. What is no record, or not
+// valid, is nothing.
+func TestWorkOfOTelThreads(t *testing.T) {
+	for _, o := range []demo.OTelOptions{
+		{}, {Dynamic: true, InPlace: true}, {Musl: true}, {Form: demo.OTelGD}, {Program: demo.OTelStatic, Musl: true},
+	} {
+		t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
+			r := runWith(t, new(sampleKeeper), func(*Agent) {}, atRate(97), contextAttributes)
+			o.Threads = 2
+			p := demo.StartOTel(t, o)
+			w := r.working()
+			thread := p.Begin(1, newRecord(7, "/pay"))
+			w.await(p.PID, "a record", only(otelWork(thread.TID, 7)))
+			p.Begin(1, newRecord(8, "/pay"))
+			w.await(p.PID, "another record", only(otelWork(thread.TID, 8)))
+
+			valid := newRecord(9, "/a").Bytes()
+			for _, spoil := range []func([]byte){
+				func(b []byte) { b[24] = 2 }, func(b []byte) { clear(b[:16]) }, func(b []byte) { clear(b[16:24]) },
+			} {
+				record := slices.Clone(valid)
+				spoil(record)
+				p.SetRecord(1, record)
+				w.await(p.PID, "nothing", nothing)
+				p.SetRecord(1, valid)
+				w.await(p.PID, "a valid one", only(otelWork(thread.TID, 9)))
+			}
+			p.SetPointer(1, 8) // where nothing is mapped
+			w.await(p.PID, "something that cannot be read", only(ThreadWork{TID: thread.TID}))
+			p.SetPointer(1, 0)
+			w.await(p.PID, "nothing", nothing)
+			p.Begin(2, newRecord(1, "/"))
+			w.await(p.PID, "the other thread", func(threads []ThreadWork) bool { return len(threads) == 1 })
+			p.Withdraw()
+			w.await(p.PID, "nothing", nothing)
+		})
+	}
+}
+
+// Without the attribute that says what the transaction is, there is none: as of samples.
+func TestWorkWithoutAttributes(t *testing.T) {
+	r := runWith(t, new(sampleKeeper), func(*Agent) {}, atRate(97))
+	p := demo.StartOTel(t, demo.OTelOptions{Threads: 1})
+	want := otelWork(p.Begin(1, newRecord(7, "/pay")).TID, 7)
+	want.TransactionID = [8]byte{}
+	r.working().await(p.PID, "a record", only(want))
+}
+
+// Of a thread with both, its slot counts while that has a trace.
+func TestWorkOfBothContexts(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, OTel: true})
+	r := runWith(t, new(sampleKeeper), func(*Agent) {}, atRate(97), contextAttributes)
+	p.Registration(1)
+	w := r.working()
+	record := newRecord(3, "/a")
+	p.SetOTelRecord(1, &record)
+	tid := p.Threads()[1].TID
+	w.await(p.PID, "the record", only(otelWork(tid, 3)))
+	c := p.Begin(1)
+	w.await(p.PID, "the slot", only(elasticWork(c)))
+	p.End(1)
+	w.await(p.PID, "the record", only(otelWork(tid, 3)))
+}
+
+// Traces that are not sampled are told of as samples of them are: if that is configured.
+func TestWorkUnsampled(t *testing.T) {
+	for _, unsampled := range []bool{false, true} {
+		p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
+		r := run(t, func(c *Config) { c.Unsampled = unsampled })
+		p.Registration(1)
+		c := p.Begin(1)
+		w := r.working()
+		if unsampled {
+			w.await(p.PID, "a trace", only(elasticWork(c)))
+			continue
+		}
+		for range 3 {
+			p.Report() // it runs
+			w.read(p.PID)
+		}
+		if got := w.last[p.PID]; len(got.Threads) > 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// A process that has not run is not read again: its threads cannot have begun anything.
+func TestWorkOfResting(t *testing.T) {
+	resting, other := demo.Start(t, demo.Options{Manual: true, Idle: 1, ReadAtOnce: true}),
+		demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	resting.Registration(1)
+	w := r.working()
+	w.await(resting.PID, "a transaction", only(elasticWork(resting.Begin(1))))
+	testenv.Poll(t, deadline, "rest", func() bool { w.step(); return w.known(resting.PID).rests })
+	before := w.known(resting.PID).readAt
+	for range 5 {
+		other.Report()
+		w.read(other.PID)
+	}
+	if !w.known(resting.PID).readAt.Equal(before) {
+		t.Error("it was read again")
+	}
+	resting.End(1)
+	w.await(resting.PID, "nothing", nothing)
+}
+
+// read waits until a process has been read once more.
+func (w *working) read(pid int) {
+	w.t.Helper()
+	before := w.known(pid).readAt
+	testenv.Poll(w.t, deadline, "a read", func() bool { w.step(); return w.known(pid).readAt.After(before) })
+}
+
+// known returns what the reader knows of a process.
+func (w *working) known(pid int) (known workedOn) {
+	w.work.mu.Lock()
+	defer w.work.mu.Unlock()
+	for r, p := range w.work.known {
+		if r.pid == pid {
+			known = *p
+		}
+	}
+	return known
+}
+
+// Where a process ends, its threads work on nothing; nor when it executes another program, or withdraws
+// what it has published.
+func TestWorkEnds(t *testing.T) {
+	for name, end := range map[string]func(*demo.Process){
+		"killed":    (*demo.Process).Kill,
+		"exec":      func(p *demo.Process) { p.Exec("/bin/sleep", "1000") },
+		"withdrawn": func(p *demo.Process) { p.Withdraw() },
+		"threads":   (*demo.Process).StopThreads,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Manual: true, Idle: 2})
+			r := run(t)
+			p.Registration(1)
+			w := r.working()
+			w.await(p.PID, "a transaction", only(elasticWork(p.Begin(1))))
+			end(p)
+			w.await(p.PID, "nothing", nothing)
+			if name == "exec" { // what it executes knows no commands
+				p.Kill()
+			}
+		})
+	}
+}
+
+// Nothing of a process is kept that has ended, even if nobody asks any more.
+func TestWorkOfEndedIsForgotten(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	w := r.working()
+	w.await(p.PID, "a transaction", only(elasticWork(p.Begin(1))))
+	p.Kill()
+	testenv.Poll(t, deadline, "nothing to be known", func() bool { return w.known(p.PID).registration == nil })
+	w.await(p.PID, "nothing", nothing)
+}
+
+// A process that hangs is not waited for: others are read.
+func TestWorkWhileOneHangs(t *testing.T) {
+	options := demo.Options{Manual: true, Idle: 1}
+	hanging, other := demo.Start(t, options), demo.Start(t, options)
+	r := run(t)
+	hanging.Registration(1)
+	other.Registration(1)
+	w := r.working()
+	w.await(hanging.PID, "a transaction", only(elasticWork(hanging.Begin(1))))
+	hanging.Hostile("storage-hangs", "")
+	r.state(hanging, process.StateError, process.ReasonTimeout.String())
+	w.await(other.PID, "a transaction", only(elasticWork(other.Begin(1))))
+	other.End(1)
+	w.await(other.PID, "nothing", nothing)
+	hanging.Kill()
+	w.await(hanging.PID, "nothing", nothing)
+}
+
+// While nobody asks, nothing is read; after a pause, everything is told again.
+func TestWorkAfterPause(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	p.Registration(1)
+	w := r.working()
+	c := p.Begin(1)
+	w.await(p.PID, "a transaction", only(elasticWork(c)))
+	clear(w.last)
+	w.clock = w.clock.Add(2 * workPause)
+	w.await(p.PID, "the transaction again", only(elasticWork(c)))
+	r.end()
+	if work, err := r.Work(); len(work) > 0 || err != nil {
+		t.Errorf("an agent that has ended: %v, %v", work, err)
+	}
+}
+
+// All processes have their turn, those that work on something more often; and not more are read than
+// there is time for, whatever they cost.
+func TestWorkTurns(t *testing.T) {
+	const cost = workCredit / 5
+	for _, c := range []struct{ active, others, activeEvery, othersEvery int }{
+		{0, 5, 0, 1},
+		{0, 500, 0, 100},
+		{5, 0, 1, 0},
+		{500, 0, 100, 0},
+		{3, 500, 2, 167},
+		{100, 500, 50, 167},
+		{100, 2, 34, 1},
+	} {
+		t.Run(fmt.Sprintf("%d active, %d others", c.active, c.others), func(t *testing.T) {
+			var w workReader
+			every := map[bool]int{true: c.activeEvery, false: c.othersEvery}
+			processes := make(map[bool][]*workedOn)
+			for active, n := range map[bool]int{true: c.active, false: c.others} {
+				for range n {
+					processes[active] = append(processes[active], &workedOn{cost: cost})
+				}
+			}
+			now := time.Now()
+			w.earn(now)
+			const rounds = 1000
+			total, longest, last := 0, map[bool]int{}, map[*workedOn]int{}
+			for round := 1; round <= rounds; round++ {
+				now = now.Add(time.Second)
+				w.earn(now)
+				w.spend(slices.Clone(processes[true]), slices.Clone(processes[false]), func(p *workedOn) bool {
+					total++
+					active := slices.Contains(processes[true], p)
+					longest[active] = max(longest[active], round-last[p])
+					last[p], p.readAt = round, now
+					return true
+				})
+				for _, list := range processes {
+					for _, p := range list {
+						p.posted = false
+					}
+				}
+			}
+			for active, list := range processes {
+				if longest[active] > every[active]+1 || len(list) > 0 && longest[active] == 0 {
+					t.Errorf("active %v: read every %d seconds, want %d", active, longest[active], every[active])
+				}
+			}
+			if limit := rounds * 5; total > limit+1 {
+				t.Errorf("%d reads, limit %d", total, limit)
+			}
+		})
+	}
+}
+
+// A process that takes longer than there is time for is paid for later, and one that cannot be posted
+// costs nothing.
+func TestWorkCosts(t *testing.T) {
+	var w workReader
+	now := time.Now()
+	w.earn(now)
+	large := &workedOn{cost: 3 * workCredit}
+	all := []*workedOn{large}
+	reads := 0
+	for range 30 {
+		now = now.Add(time.Second)
+		w.earn(now)
+		w.spend(all, nil, func(*workedOn) bool { return false })
+		w.spend(all, nil, func(*workedOn) bool { reads++; return true })
+		large.posted = false
+	}
+	if reads != 10 {
+		t.Errorf("%d reads in 30 seconds, each of which takes what there is in 3", reads)
+	}
+}

@@ -1,0 +1,151 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/record"
+	"correlator/internal/out/report"
+)
+
+// Table and JSON are formats beside those of report.
+const (
+	Table report.Format = "table"
+	JSON  report.Format = "json"
+)
+
+// Formats returns all formats.
+func Formats() []report.Format { return append([]report.Format{Table, JSON}, report.Formats()...) }
+
+// Options say what to explain, and how.
+type Options struct {
+	Query  keep.Query
+	Format report.Format
+	File   string // empty: standard output
+}
+
+// Source is an agent's admin socket.
+type Source interface {
+	Samples(ctx context.Context, q keep.Query) (*keep.Answer, error)
+}
+
+// Run asks an agent, and writes what it answers: to stdout, or to a file, of which stderr is told. Where
+// nothing is known of an id, the error says why, as far as that can be known.
+func Run(ctx context.Context, source Source, stdout, stderr io.Writer, options Options) error {
+	if options.File != "" {
+		if err := report.CheckFile(options.File); err != nil {
+			return err
+		}
+	}
+	answer, err := source.Samples(ctx, options.Query)
+	if err != nil {
+		return err
+	}
+	if len(answer.Ambiguous) > 0 {
+		return ambiguous(options.Query.ID, answer.Ambiguous)
+	}
+	if len(answer.Transactions) == 0 {
+		return errors.New(nothing(options.Query, answer))
+	}
+	r, err := recording(answer)
+	if err != nil {
+		return err
+	}
+	content, err := encode(options, answer, r, stdout)
+	if err != nil {
+		return err
+	}
+	if options.File == "" {
+		_, err := stdout.Write(content)
+		return err
+	}
+	if err := report.WriteFile(options.File, content); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "wrote %d KiB to %s\n", (len(content)+1023)/1024, terminal.Escape(options.File))
+	return nil
+}
+
+func encode(options Options, answer *keep.Answer, r *record.Recording, stdout io.Writer) ([]byte, error) {
+	e := explain(answer, r)
+	switch options.Format {
+	case Table:
+		columns := 0
+		if options.File == "" {
+			columns, _ = terminal.Size(stdout)
+		}
+		return []byte(strings.Join(e.lines(columns), "\n") + "\n"), nil
+	case JSON:
+		content, err := json.MarshalIndent(e, "", "  ")
+		return append(content, '\n'), err
+	}
+	return report.Encode(options.Format, r, e.about())
+}
+
+// maxAmbiguous is how many ids are listed that begin as it was said.
+const maxAmbiguous = 10
+
+func ambiguous(prefix string, ids []string) error {
+	text := strings.Join(ids[:min(len(ids), maxAmbiguous)], "\n  ")
+	if more := len(ids) - maxAmbiguous; more > 0 {
+		text += fmt.Sprintf("\n  ... and %d more", more)
+	}
+	return fmt.Errorf("several ids begin with %s:\n  %s", prefix, text)
+}
+
+// nothing says why there is nothing.
+func nothing(q keep.Query, a *keep.Answer) string {
+	kept := fmt.Sprintf("this agent keeps %d samples", a.Kept)
+	if !a.Oldest.IsZero() {
+		kept += ", the oldest of " + clock(a.Oldest)
+	}
+	if q.ID == "" {
+		text := "no transaction was sampled"
+		if q.Service != "" || !q.Since.IsZero() {
+			text += " that is selected (--service, --since)"
+		}
+		return text + "; " + kept
+	}
+	if a.Filtered > 0 {
+		return fmt.Sprintf("samples are kept of %d transactions with the id %s, but --service or --since leaves them out",
+			a.Filtered, q.ID)
+	}
+	about := "nothing is kept of " + q.ID + ": "
+	switch a.Gone {
+	case "expired":
+		return about + fmt.Sprintf("too long ago: its samples were forgotten at %s, after %v (--keep)", clock(a.GoneAt),
+			a.Keep)
+	case "evicted":
+		return about + fmt.Sprintf("dropped for lack of room at %s: its samples made room for newer ones "+
+			"(--keep-bytes; %d samples were evicted since the agent began)", clock(a.GoneAt), a.Evicted)
+	case "no_stack":
+		return about + "its samples had no stack"
+	case "too_large":
+		return about + "its stacks are too large to be kept"
+	}
+	period := time.Second / time.Duration(max(a.SamplesPerSecond, 1))
+	lines := []string{"no sample of " + q.ID + " is kept here; " + kept + ". It can be that it",
+		fmt.Sprintf("- used little CPU time, or waited: it is seen at a tick of the clock, every %v of CPU time", period),
+		"- is not sampled by its tracer: such traces are left out (run --unsampled keeps them)",
+		"- ran on another host, or in a process that takes no part here: see \"correlator status\""}
+	if a.Complete.IsZero() {
+		lines = append(lines, "- ran before the agent began: nothing was forgotten since")
+	} else {
+		lines = append(lines, fmt.Sprintf("- ran before %s, and was forgotten: all is kept since then (--keep, --keep-bytes)",
+			clock(a.Complete)))
+	}
+	if n := len(q.ID); n != keep.TraceDigits && n != keep.SpanDigits {
+		lines = append(lines, "Of an id in full it may be known that its samples were forgotten.")
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// clock returns a time of today as people read it.
+func clock(t time.Time) string { return t.Local().Format("15:04:05") }

@@ -1,0 +1,135 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"correlator/internal/host/terminal"
+)
+
+// How many rows tables have; JSON has all.
+const (
+	maxThreadRows = 10
+	maxSpanRows   = 10
+)
+
+// lines returns an explanation as text for a terminal with so many columns; 0: it is none.
+func (e *Explanation) lines(columns int) (lines []string) {
+	if len(e.Transactions) == 1 {
+		lines = e.Transactions[0].head()
+	} else {
+		lines = append(lines, e.transactionTable().Lines(columns)...)
+		if e.More > 0 {
+			lines = append(lines, fmt.Sprintf("... and %d more", e.More))
+		}
+	}
+	for _, note := range e.notes() {
+		lines = append(lines, terminal.Escape(note))
+	}
+	lines = append(lines, "")
+	lines = append(lines, e.threadTable().Lines(columns)...)
+	lines = more(lines, len(e.Threads)-maxThreadRows)
+	if len(e.Spans) > len(e.Transactions) || len(e.Spans) == 1 && e.Spans[0].ID != "" {
+		lines = append(lines, "")
+		lines = append(lines, e.spanTable().Lines(columns)...)
+		lines = more(lines, len(e.Spans)-maxSpanRows)
+	}
+	lines = append(lines, "")
+	return append(lines, e.treeTable().Lines(columns)...)
+}
+
+func more(lines []string, n int) []string {
+	if n > 0 {
+		lines = append(lines, fmt.Sprintf("... and %d more", n))
+	}
+	return lines
+}
+
+// head returns what there is to say of a single transaction.
+func (tx *Transaction) head() []string {
+	service := cmp.Or(tx.Service, "process")
+	if tx.Environment != "" {
+		service += " (" + tx.Environment + ")"
+	}
+	first := fmt.Sprintf("trace %s in %s, pid %d", tx.Trace, service, tx.PID)
+	if tx.ID != "" {
+		first = "transaction " + tx.ID + " of " + first
+	}
+	if tx.ContainerID != "" {
+		first += ", container " + tx.ContainerID[:min(len(tx.ContainerID), 12)]
+	}
+	lines := []string{terminal.Escape(first)}
+	if texts := tx.attributeTexts(); len(texts) > 0 {
+		lines = append(lines, terminal.Escape(strings.Join(texts, ", ")))
+	}
+	return append(lines, tx.times())
+}
+
+func (e *Explanation) transactionTable() *terminal.Table {
+	t := terminal.NewTable(terminal.Column{Title: "TRACE", Spare: 3}, terminal.Column{Title: "TRANSACTION"},
+		terminal.Column{Title: "SERVICE", Shrink: true}, terminal.Column{Title: "PID", Right: true, Spare: 4},
+		terminal.Column{Title: "FIRST", Right: true, Spare: 2}, terminal.Column{Title: "WALL", Right: true},
+		terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "OF WALL", Right: true, Spare: 1},
+		terminal.Column{Title: "SAMPLES", Right: true, Spare: 5},
+		terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
+	for i := range e.Transactions {
+		tx := &e.Transactions[i]
+		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.KeptFrom.Local().Format("15:04:05.0"),
+			lasted(tx.Wall), lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10),
+			strings.Join(tx.attributeTexts(), " "))
+	}
+	return t
+}
+
+func (e *Explanation) threadTable() *terminal.Table {
+	t := terminal.NewTable(terminal.Column{Title: "THREAD", Shrink: true},
+		terminal.Column{Title: "PID", Right: true, Spare: 2},
+		terminal.Column{Title: "TID", Right: true, Spare: 1}, terminal.Column{Title: "CPU", Right: true},
+		terminal.Column{Title: "OF WALL", Right: true}, terminal.Column{Title: "SAMPLES", Right: true})
+	for i := range e.Threads[:min(len(e.Threads), maxThreadRows)] {
+		th := &e.Threads[i]
+		t.Row(th.Name, strconv.Itoa(th.PID), strconv.Itoa(th.TID), lasted(th.CPU), ofWall(th.Share),
+			strconv.FormatUint(th.Samples, 10))
+	}
+	return t
+}
+
+func (e *Explanation) spanTable() *terminal.Table {
+	t := terminal.NewTable(terminal.Column{Title: "SPAN"}, terminal.Column{Title: "TRANSACTION", Spare: 1},
+		terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "OF WALL", Right: true},
+		terminal.Column{Title: "SAMPLES", Right: true})
+	for i := range e.Spans[:min(len(e.Spans), maxSpanRows)] {
+		sp := &e.Spans[i]
+		t.Row(sp.ID, sp.Transaction, lasted(sp.CPU), ofWall(sp.Share), strconv.FormatUint(sp.Samples, 10))
+	}
+	return t
+}
+
+func (e *Explanation) treeTable() *terminal.Table {
+	t := terminal.NewTable(terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "SHARE", Right: true},
+		terminal.Column{Title: "SELF", Right: true, Spare: 1}, terminal.Column{Title: "METHOD", Shrink: true})
+	for _, row := range rows(e.outermost, e.Samples) {
+		indent := strings.Repeat(" ", row.depth)
+		switch {
+		case row.more > 0:
+			t.Row(lasted(e.cpu(row.within)), e.percent(row.within), "", fmt.Sprintf("%s... %d more", indent, row.more))
+		case row.hidden > 0:
+			t.Row("", "", "", fmt.Sprintf("%s... %d methods, each of which calls the next one only", indent, row.hidden))
+		default:
+			m, self := row.method, ""
+			if m.Self > 0 {
+				self = lasted(e.cpu(m.Self))
+			}
+			t.Row(lasted(e.cpu(m.Samples)), e.percent(m.Samples), self,
+				strings.TrimRight(indent+m.Name+"  "+m.place(), " "))
+		}
+	}
+	return t
+}
+
+func (e *Explanation) percent(samples uint64) string {
+	return fmt.Sprintf("%.1f %%", 100*share(time.Duration(samples), time.Duration(e.Samples)))
+}

@@ -1,0 +1,190 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"correlator/internal/out/record"
+	"correlator/internal/out/report"
+	"correlator/profile"
+)
+
+// Method is a function below its callers, and how often it was seen.
+type Method struct {
+	Name    string    `json:"name"`
+	File    string    `json:"file,omitempty"`  // source file
+	Lines   []Line    `json:"lines,omitempty"` // the most frequent first
+	Samples uint64    `json:"samples"`
+	Self    uint64    `json:"self_samples"` // in no other method
+	Caller  int       `json:"caller"`       // its place in Explanation.Methods; -1: it is an outermost one
+	Calls   []*Method `json:"-"`            // jq stops at a depth of 256
+
+	children map[methodKey]*Method
+	lines    map[uint32]uint64
+}
+
+// Line is a line of a method's source file, and how often it was seen.
+type Line struct {
+	Line    uint32 `json:"line"`
+	Samples uint64 `json:"samples"`
+}
+
+type methodKey struct{ name, file string }
+
+// newTree returns the outermost methods, those with most samples first. Where there are several
+// processes, these are above their methods.
+func newTree(r *record.Recording) []*Method {
+	root := &Method{}
+	several := len(r.Processes) > 1
+	for key, samples := range r.Samples {
+		at := root
+		if several {
+			at = at.call(methodKey{name: processText(key.Process)}, 0, samples)
+		}
+		for _, f := range slices.Backward(r.Stacks[key.Stack]) {
+			at = at.call(methodKey{nameOf(f), f.SourceFile()}, f.Line, samples)
+		}
+		at.Self += samples
+	}
+	root.sort()
+	return root.Calls
+}
+
+func processText(p *record.Process) string {
+	return fmt.Sprintf("%s (%d)", cmp.Or(p.Service, "process"), p.PID)
+}
+
+// nameOf returns what a frame is shown as.
+func nameOf(f profile.Frame) string {
+	switch {
+	case f.Name() != "":
+		return report.Display(f, f.Name())
+	case f.File != nil:
+		return fmt.Sprintf("%s+%#x", path.Base(f.File.Path), f.Address)
+	}
+	return "[unknown]" // addresses of compiled code say nothing
+}
+
+func (m *Method) call(key methodKey, line uint32, samples uint64) *Method {
+	called := m.children[key]
+	if called == nil {
+		called = &Method{Name: key.name, File: key.file}
+		if m.children == nil {
+			m.children = make(map[methodKey]*Method)
+		}
+		m.children[key] = called
+	}
+	called.Samples += samples
+	if line > 0 {
+		if called.lines == nil {
+			called.lines = make(map[uint32]uint64)
+		}
+		called.lines[line] += samples
+	}
+	return called
+}
+
+func (m *Method) sort() {
+	m.Calls = slices.SortedFunc(maps.Values(m.children), func(a, b *Method) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
+	})
+	for line, samples := range m.lines {
+		m.Lines = append(m.Lines, Line{line, samples})
+	}
+	slices.SortFunc(m.Lines, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Line, b.Line))
+	})
+	for _, called := range m.Calls {
+		called.sort()
+	}
+}
+
+// flat appends methods and what they call, callers first.
+func flat(all, methods []*Method, caller int) []*Method {
+	for _, m := range methods {
+		m.Caller = caller
+		all = append(all, m)
+		all = flat(all, m.Calls, len(all)-1)
+	}
+	return all
+}
+
+// maxLines is how many lines of a method are shown.
+const maxLines = 3
+
+// place returns the source file with lines, empty when it is not known.
+func (m *Method) place() string {
+	if m.File == "" {
+		return ""
+	}
+	var lines []string
+	for i, l := range m.Lines {
+		if i == maxLines {
+			lines = append(lines, "...")
+			break
+		}
+		lines = append(lines, strconv.FormatUint(uint64(l.Line), 10))
+	}
+	if len(lines) == 0 {
+		return path.Base(m.File)
+	}
+	return path.Base(m.File) + ":" + strings.Join(lines, ",")
+}
+
+// treeRow is a line of a tree.
+type treeRow struct {
+	depth  int // how far it is indented
+	method *Method
+	more   int    // not 0: so many methods that are left out, of which samples is the sum
+	within uint64 // samples of more
+	hidden int    // not 0: so many callers that call nothing else
+}
+
+// How trees are cut for people: what has less than a part of the samples or one only, and the middle of chains of
+// methods each of which calls the next one only.
+const (
+	leastPart = 200 // half a percent
+	fewOf     = 20  // single samples of so many are left out, too: they are chance
+	keptAbove = 1
+	keptBelow = 4
+)
+
+// rows lays a tree out.
+func rows(methods []*Method, total uint64) (all []treeRow) {
+	var add func(methods []*Method, depth int)
+	add = func(methods []*Method, depth int) {
+		var left treeRow
+		for _, m := range methods {
+			if m.Samples*leastPart < total || m.Samples == 1 && total >= fewOf {
+				left.more++
+				left.within += m.Samples
+				continue
+			}
+			chain := []*Method{m}
+			for last := m; len(last.Calls) == 1 && last.Calls[0].Samples == m.Samples; last = chain[len(chain)-1] {
+				chain = append(chain, last.Calls[0])
+			}
+			hidden := len(chain) - keptAbove - keptBelow
+			for i, m := range chain {
+				switch {
+				case hidden < 2 || i < keptAbove || i >= keptAbove+hidden:
+					all = append(all, treeRow{depth: depth, method: m})
+				case i == keptAbove:
+					all = append(all, treeRow{depth: depth, method: m, hidden: hidden})
+				}
+			}
+			add(chain[len(chain)-1].Calls, depth+1)
+		}
+		if left.more > 0 {
+			left.depth = depth
+			all = append(all, left)
+		}
+	}
+	add(methods, 0)
+	return all
+}

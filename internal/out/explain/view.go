@@ -1,0 +1,310 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"correlator/internal/out/keep"
+	"correlator/internal/out/record"
+	"correlator/internal/out/report"
+)
+
+// Explanation is where the CPU time of transactions went.
+type Explanation struct {
+	Host         string        `json:"host,omitempty"`
+	At           time.Time     `json:"at"`
+	KeptSince    time.Time     `json:"kept_since"`
+	Complete     time.Time     `json:"complete_since,omitzero"` // since when nothing was forgotten; zero: nothing was
+	PerSample    time.Duration `json:"cpu_ns_per_sample"`
+	Samples      uint64        `json:"samples"`
+	Transactions []Transaction `json:"transactions"`
+	More         int           `json:"more_transactions"`
+	Threads      []Thread      `json:"threads"`
+	Spans        []Span        `json:"spans"`
+	Methods      []*Method     `json:"methods"` // callers before what they call
+
+	// LeftOut is how many samples are in no Thread and Span, since there was no room, and some of them in one
+	// Method together.
+	LeftOut uint64 `json:"left_out_samples,omitempty"`
+	// Gone is why other samples of the trace or the transaction are not there, and GoneAt when the last ones
+	// were lost.
+	Gone   string    `json:"gone,omitempty"`
+	GoneAt time.Time `json:"gone_at,omitzero"`
+
+	outermost []*Method
+}
+
+// Transaction is a transaction of a process. Wall is the time from its first sample to its last one, and
+// one period: what came before and after is not known. Of one whose earlier samples are no longer kept it
+// begins with those that are, and all numbers are of these.
+type Transaction struct {
+	Trace       string            `json:"trace_id"`
+	ID          string            `json:"transaction_id,omitempty"`
+	Context     string            `json:"context"`
+	Service     string            `json:"service"`
+	Environment string            `json:"environment,omitempty"`
+	PID         int               `json:"pid"`
+	ContainerID string            `json:"container_id,omitempty"`
+	Attributes  map[string]string `json:"attributes,omitempty"`
+	First       time.Time         `json:"first_sample"`
+	Last        time.Time         `json:"last_sample"`
+	Wall        time.Duration     `json:"wall_ns"`
+	CPU         time.Duration     `json:"cpu_ns"`
+	Share       float64           `json:"cpu_of_wall"` // 2: two CPUs all the time
+	Samples     uint64            `json:"samples"`
+	Earlier     uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
+	KeptFrom    time.Time         `json:"kept_from"`                 // First, or since when all are kept
+	Gone        string            `json:"gone,omitempty"`
+}
+
+// Thread is what a thread used of the CPU.
+type Thread struct {
+	PID     int           `json:"pid"`
+	TID     int           `json:"tid"`
+	Name    string        `json:"name,omitempty"`
+	Samples uint64        `json:"samples"`
+	CPU     time.Duration `json:"cpu_ns"`
+	Share   float64       `json:"cpu_of_wall"`
+}
+
+// Span is what was used in a span of a transaction.
+type Span struct {
+	Trace       string        `json:"trace_id"`
+	Transaction string        `json:"transaction_id,omitempty"`
+	ID          string        `json:"span_id,omitempty"` // empty: in none but the transaction
+	PID         int           `json:"pid"`
+	Samples     uint64        `json:"samples"`
+	CPU         time.Duration `json:"cpu_ns"`
+	Share       float64       `json:"cpu_of_wall"`
+}
+
+type threadKey struct {
+	pid, tid int
+	name     string
+}
+
+type spanKey struct {
+	transaction int
+	span        string
+}
+
+// explain computes an explanation. The answer has been checked.
+func explain(a *keep.Answer, r *record.Recording) *Explanation {
+	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, Complete: a.Complete, PerSample: r.Period(),
+		More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r)}
+	e.Methods = flat(nil, e.outermost, -1)
+	for i := range a.Transactions {
+		tx := &a.Transactions[i]
+		p := &a.Processes[tx.Process]
+		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
+			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
+			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
+			KeptFrom: keptFrom(tx), Gone: tx.Gone}
+		made.Wall = max(made.Last.Sub(made.KeptFrom), 0) + e.PerSample
+		made.Share = share(made.CPU, made.Wall)
+		e.Samples += tx.Samples
+		e.Transactions = append(e.Transactions, made)
+	}
+	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
+	for i := range a.Samples {
+		s := &a.Samples[i]
+		if s.Stack == keep.LeftOutStack || s.Several {
+			e.LeftOut += s.Count
+			continue
+		}
+		tx := &e.Transactions[s.Transaction]
+		th := threads[threadKey{tx.PID, s.TID, s.Thread}]
+		if th == nil {
+			th = &Thread{PID: tx.PID, TID: s.TID, Name: s.Thread}
+			threads[threadKey{tx.PID, s.TID, s.Thread}] = th
+		}
+		th.Samples += s.Count
+		sp := spans[spanKey{s.Transaction, s.Span}]
+		if sp == nil {
+			sp = &Span{Trace: tx.Trace, Transaction: tx.ID, ID: s.Span, PID: tx.PID}
+			spans[spanKey{s.Transaction, s.Span}] = sp
+		}
+		sp.Samples += s.Count
+	}
+	wall := e.wall()
+	nameThreads(threads)
+	for _, th := range threads {
+		th.CPU = e.cpu(th.Samples)
+		th.Share = share(th.CPU, wall)
+		e.Threads = append(e.Threads, *th)
+	}
+	for _, sp := range spans {
+		sp.CPU = e.cpu(sp.Samples)
+		sp.Share = share(sp.CPU, wall)
+		e.Spans = append(e.Spans, *sp)
+	}
+	e.sort()
+	return e
+}
+
+// nameThreads adds what was sampled of a thread before its name was known to what was sampled later, if it
+// had one name only.
+func nameThreads(threads map[threadKey]*Thread) {
+	type number struct{ pid, tid int }
+	names := make(map[number][]string)
+	for key := range threads {
+		if key.name != "" {
+			names[number{key.pid, key.tid}] = append(names[number{key.pid, key.tid}], key.name)
+		}
+	}
+	for of, all := range names {
+		unnamed := threadKey{of.pid, of.tid, ""}
+		if before := threads[unnamed]; before != nil && len(all) == 1 {
+			threads[threadKey{of.pid, of.tid, all[0]}].Samples += before.Samples
+			delete(threads, unnamed)
+		}
+	}
+}
+
+func (e *Explanation) sort() {
+	slices.SortFunc(e.Threads, func(a, b Thread) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID),
+			cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(e.Spans, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Trace, b.Trace),
+			cmp.Compare(a.Transaction, b.Transaction), cmp.Compare(a.ID, b.ID), cmp.Compare(a.PID, b.PID))
+	})
+}
+
+// cpu returns the CPU time that samples stand for.
+func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(samples) * e.PerSample }
+
+// wall returns the time from the first sample of all transactions to the last one.
+func (e *Explanation) wall() time.Duration {
+	first, last := e.Transactions[0].KeptFrom, e.Transactions[0].Last
+	for i := range e.Transactions {
+		if tx := &e.Transactions[i]; tx.KeptFrom.Before(first) {
+			first = tx.KeptFrom
+		}
+		if tx := &e.Transactions[i]; tx.Last.After(last) {
+			last = tx.Last
+		}
+	}
+	return last.Sub(first) + e.PerSample
+}
+
+func share(part, all time.Duration) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return float64(part) / float64(all)
+}
+
+// about returns what a flame graph says beside its frames.
+func (e *Explanation) about() report.About {
+	about := report.About{Title: "correlator explain", Notes: []string{e.At.Local().Format(time.RFC1123Z)}}
+	if e.Host != "" {
+		about.Notes = append(about.Notes, "host "+e.Host)
+	}
+	if len(e.Transactions) == 1 {
+		tx := &e.Transactions[0]
+		about.Title = strings.TrimSpace(cmp.Or(tx.Service, "process") + " " + tx.name())
+		about.Notes = append(about.Notes, "trace "+tx.Trace)
+		about.Notes = append(about.Notes, tx.attributeTexts()...)
+		about.Notes = append(about.Notes, tx.times())
+	}
+	about.Notes = append(about.Notes, e.notes()...)
+	return about
+}
+
+// notes says what is not in the numbers.
+func (e *Explanation) notes() (notes []string) {
+	earlier, transactions := uint64(0), 0
+	for i := range e.Transactions {
+		if tx := &e.Transactions[i]; tx.Earlier > 0 {
+			earlier += tx.Earlier
+			transactions++
+		}
+	}
+	if len(e.Transactions) > 1 && earlier > 0 {
+		notes = append(notes, fmt.Sprintf("%d earlier samples of %d of the transactions are no longer kept; all numbers are "+
+			"of those that are", earlier, transactions))
+	}
+	if gone := e.goneNote(); gone != "" {
+		notes = append(notes, gone)
+	}
+	if e.LeftOut > 0 {
+		notes = append(notes, fmt.Sprintf("%d samples are counted without thread and span, or without stack: the answer "+
+			"would be too large (ask for fewer transactions)", e.LeftOut))
+	}
+	return notes
+}
+
+// goneNote says why other samples are not there; empty: of none that is known.
+func (e *Explanation) goneNote() string {
+	if e.Gone != "" {
+		return fmt.Sprintf("other samples of this are not kept: %s, the last ones at %s",
+			cmp.Or(goneTexts[e.Gone], e.Gone), clock(e.GoneAt))
+	}
+	n := 0
+	for i := range e.Transactions {
+		if e.Transactions[i].Gone != "" {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("other samples of %d of the transactions are not kept (explain them by their ids to see why)", n)
+}
+
+var goneTexts = map[string]string{
+	"expired": "they were too long ago (--keep)", "evicted": "there was no room for them (--keep-bytes)",
+	"no_stack": "they had no stack", "too_large": "their stacks are too large to be kept",
+}
+
+// name returns what a transaction is called among others.
+func (tx *Transaction) name() string {
+	if tx.ID != "" {
+		return tx.ID
+	}
+	return "of trace " + tx.Trace
+}
+
+func (tx *Transaction) attributeTexts() (texts []string) {
+	for _, key := range slices.Sorted(maps.Keys(tx.Attributes)) {
+		texts = append(texts, key+"="+tx.Attributes[key])
+	}
+	return texts
+}
+
+// times says when a transaction was sampled, and how much of that time it was on a CPU.
+func (tx *Transaction) times() string {
+	text := fmt.Sprintf("%s of CPU time in %s from the first sample to the last, %s to %s: %s", lasted(tx.CPU),
+		lasted(tx.Wall), tx.KeptFrom.Local().Format("15:04:05.000"), tx.Last.Local().Format("15:04:05.000"),
+		ofWall(tx.Share))
+	if tx.Earlier > 0 {
+		text += fmt.Sprintf("; before that, %d samples since %s, which are no longer kept", tx.Earlier,
+			tx.First.Local().Format("15:04:05.000"))
+	}
+	return text
+}
+
+// ofWall returns how much of a time something was on a CPU.
+func ofWall(share float64) string {
+	if share > 1.05 {
+		return fmt.Sprintf("%.1f CPUs", share)
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+// lasted returns a duration in the precision of samples.
+func lasted(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

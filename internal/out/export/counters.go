@@ -1,0 +1,167 @@
+package export
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"correlator/internal/names/naming"
+	opencensus "correlator/opencensus/receiver"
+	"correlator/otlp"
+	"correlator/otlp/receiver"
+)
+
+// Why a sample is in no request.
+const (
+	lostNoStack  = iota // its frames are no longer kept
+	lostInvalid         // a frame at the address 0, or a clock before 1970
+	lostTooLarge        // it fits into no request
+	lostShutdown        // it arrived after the last request had been made
+	numLost
+)
+
+var lostNames = [numLost]string{
+	lostNoStack: "no_stack", lostInvalid: "invalid", lostTooLarge: "too_large", lostShutdown: "shutdown",
+}
+
+// Why a metric is in no request.
+const (
+	metricNoValue = iota
+	metricTooLarge
+	numMetricLosses
+)
+
+var metricLossNames = [numMetricLosses]string{metricNoValue: "no_value", metricTooLarge: "too_large"}
+
+// counters counts what is put into requests, and what is not.
+type counters struct {
+	samples      atomic.Uint64
+	lost         [numLost]atomic.Uint64
+	metrics      [numMetricLosses]atomic.Uint64 // lost
+	gatherErrors atomic.Uint64
+	naming       naming.Counters
+}
+
+// metricDescs describes what an Export counts itself.
+type metricDescs struct {
+	samples, samplesLost, metricsLost, gatherErrors *prometheus.Desc
+
+	// Of names; there are samples without them only if names are wanted.
+	unnamed, nameRequests, nameFailures, namesEvicted, nameBytes *prometheus.Desc
+}
+
+func newMetricDescs() metricDescs {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("correlator_otlp_"+name, help, labels, nil)
+	}
+	return metricDescs{
+		samples: desc("profile_samples_total", "CPU samples that were put into profiles."),
+		samplesLost: desc("profile_samples_lost_total",
+			"CPU samples that were to be exported, and could not be put into profiles, by reason.", "reason"),
+		metricsLost: desc("metrics_lost_total",
+			"Metrics that could not be exported, each time that they were to be, by reason.", "reason"),
+		gatherErrors: desc("metrics_errors_total", "Times that not all metrics could be gathered, or encoded."),
+		unnamed: desc("profile_samples_unnamed_total",
+			"CPU samples that were put into profiles while names of functions that may exist were not known, by reason.",
+			"reason"),
+		nameRequests: desc("symbolizer_requests_total", "Requests to worker processes for names of functions."),
+		namesEvicted: desc("symbolizer_evicted_total",
+			"Names of functions that were forgotten because there were too many; they are read again when they are needed."),
+		nameFailures: desc("symbolizer_failures_total",
+			"Times that names of functions could not be read, of a process, of a file or of the kernel, or not be kept, by "+
+				"reason. It is tried again, later each time.", "reason"),
+		nameBytes: desc("symbolizer_bytes", "Memory of the names of functions that are known or asked for."),
+	}
+}
+
+// Describe implements prometheus.Collector. The metrics of a receiver are only there if it is.
+func (e *Export) Describe(descs chan<- *prometheus.Desc) {
+	descs <- e.descs.samples
+	descs <- e.descs.samplesLost
+	descs <- e.descs.metricsLost
+	descs <- e.descs.gatherErrors
+	descs <- e.descs.unnamed
+	descs <- e.descs.nameRequests
+	descs <- e.descs.namesEvicted
+	descs <- e.descs.nameBytes
+	descs <- e.descs.nameFailures
+	e.exporter.Describe(descs)
+	if e.receiver != nil {
+		e.receiver.Describe(descs)
+	}
+	if e.openCensus != nil {
+		e.openCensus.Describe(descs)
+	}
+}
+
+// Collect implements prometheus.Collector. The metrics are the same ones each time.
+func (e *Export) Collect(metrics chan<- prometheus.Metric) {
+	counter := func(desc *prometheus.Desc, n *atomic.Uint64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), labels...)
+	}
+	c := &e.counters
+	counter(e.descs.samples, &c.samples)
+	for reason := range c.lost {
+		counter(e.descs.samplesLost, &c.lost[reason], lostNames[reason])
+	}
+	for reason := range c.metrics {
+		counter(e.descs.metricsLost, &c.metrics[reason], metricLossNames[reason])
+	}
+	counter(e.descs.gatherErrors, &c.gatherErrors)
+	for reason, samples := range c.naming.Unnamed {
+		metrics <- prometheus.MustNewConstMetric(e.descs.unnamed, prometheus.CounterValue, float64(samples), reason)
+	}
+	counter(e.descs.nameRequests, &c.naming.Requests)
+	counter(e.descs.namesEvicted, &c.naming.Evicted)
+	for reason, times := range c.naming.Failures {
+		metrics <- prometheus.MustNewConstMetric(e.descs.nameFailures, prometheus.CounterValue, float64(times), reason)
+	}
+	metrics <- prometheus.MustNewConstMetric(e.descs.nameBytes, prometheus.GaugeValue, float64(c.naming.Bytes.Load()))
+	e.exporter.Collect(metrics)
+	if e.receiver != nil {
+		e.receiver.Collect(metrics)
+	}
+	if e.openCensus != nil {
+		e.openCensus.Collect(metrics)
+	}
+}
+
+// Status is the state of what is exported and received.
+type Status struct {
+	Destinations []otlp.Status
+	Samples      uint64             // put into profiles
+	Lost         uint64             // samples that could not be put into profiles
+	Receiver     *receiver.Status   // nil without one
+	OpenCensus   *opencensus.Status // nil without one
+}
+
+// Status returns the current state.
+func (e *Export) Status() Status {
+	s := Status{Destinations: e.exporter.Status(), Samples: e.counters.samples.Load()}
+	for reason := range e.counters.lost {
+		s.Lost += e.counters.lost[reason].Load()
+	}
+	if e.receiver != nil {
+		status := e.receiver.Status()
+		s.Receiver = &status
+	}
+	if e.openCensus != nil {
+		status := e.openCensus.Status()
+		s.OpenCensus = &status
+	}
+	return s
+}
+
+// Unnamed yields, by reason, how many samples were put into profiles although names may be missing.
+func (e *Export) Unnamed(yield func(reason string, samples uint64) bool) {
+	e.counters.naming.Unnamed(yield)
+}
+
+// newInstanceID returns an id by which backends distinguish runs of the agent.
+func newInstanceID() string {
+	var id [16]byte
+	rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
+}

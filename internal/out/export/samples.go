@@ -1,0 +1,106 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"correlator/internal/names/naming"
+	"correlator/otlp"
+	"correlator/otlp/profiles"
+	"correlator/profile"
+)
+
+// samples puts samples into requests.
+type samples struct {
+	counters *counters
+	namer    *naming.Namer // nil: frames have the names that they come with
+
+	mu      sync.Mutex
+	builder *profiles.Builder
+	ended   bool // the last request has been made
+}
+
+// newSamples returns samples, on which end must be called. procRoot is where names of frames are read;
+// empty: nowhere.
+func newSamples(options profiles.Options, procRoot string, exporter *otlp.Exporter, counters *counters) (*samples,
+	error) {
+	s := &samples{counters: counters}
+	if procRoot != "" {
+		namer, err := naming.Open(procRoot, &counters.naming, s.put)
+		if err != nil {
+			return nil, err
+		}
+		s.namer, options.Name = namer, namer.Name
+	}
+	s.builder = profiles.NewBuilder(options, func(r profiles.Request) {
+		exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
+	})
+	return s, nil
+}
+
+// add adds a sample, now or when its frames have been named.
+func (s *samples) add(sample *profile.Sample) {
+	if s.namer == nil {
+		s.put(sample)
+		return
+	}
+	s.namer.Sampled(sample)
+}
+
+func (s *samples) put(sample *profile.Sample) {
+	err := s.build(sample)
+	switch {
+	case errors.Is(err, errEnded):
+		s.counters.lost[lostShutdown].Add(sample.Count)
+	case err == nil:
+		s.counters.samples.Add(sample.Count)
+	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
+		s.counters.lost[lostNoStack].Add(sample.Count)
+	case errors.Is(err, profiles.ErrTooLarge):
+		s.counters.lost[lostTooLarge].Add(sample.Count)
+	default:
+		s.counters.lost[lostInvalid].Add(sample.Count)
+	}
+}
+
+// errEnded means that the last request has been made. A process whose goroutine hung may release
+// samples after that.
+var errEnded = errors.New("exporting has ended")
+
+func (s *samples) build(sample *profile.Sample) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errEnded
+	}
+	return s.builder.Add(sample)
+}
+
+// end makes the last request, which waits for names until ctx ends; samples added later are lost.
+func (s *samples) end(ctx context.Context) {
+	if s.namer != nil {
+		s.namer.Close(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.builder.Flush()
+	s.ended = true
+}
+
+func (s *samples) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.builder.Flush()
+}
+
+// TakesSamples reports whether samples are exported.
+func (e *Export) TakesSamples() bool { return e.samples != nil }
+
+// TakesUntraced reports whether samples without a trace are exported.
+func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untraced }
+
+// Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait
+// for a destination. It must only be called if TakesSamples.
+func (e *Export) Sampled(sample *profile.Sample) { e.samples.add(sample) }

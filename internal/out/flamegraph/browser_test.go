@@ -1,0 +1,221 @@
+package flamegraph
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/browser"
+)
+
+// window shows the page of a profile.
+type window struct {
+	*browser.Page
+	tb testing.TB
+}
+
+// open opens the page as a file.
+func open(tb testing.TB, p *Profile) *window {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "page.html")
+	testenv.WriteFile(tb, file, write(tb, p))
+	return &window{browser.Open(tb, "file://"+file, 1300, 800), tb}
+}
+
+func (w *window) text(selector string) (text string) {
+	w.tb.Helper()
+	w.Decode(`document.querySelector("`+selector+`").textContent`, &text)
+	return text
+}
+
+func (w *window) names() string {
+	w.tb.Helper()
+	return w.Eval(`view.flame.boxes.map(b => b.node.name)`)
+}
+
+// shoot keeps screenshots: light, dark, and as narrow as a phone.
+func (w *window) shoot(name string) {
+	w.tb.Helper()
+	show := func(scheme string, width int64) {
+		w.Prefer(scheme)
+		w.Do(chromedp.EmulateViewport(width, 800))
+	}
+	for _, as := range []struct {
+		name, scheme string
+		width        int64
+	}{{"light", "light", 1300}, {"dark", "dark", 1300}, {"narrow", "light", 390}} {
+		show(as.scheme, as.width)
+		testenv.Poll(w.tb, time.Minute, "the width", func() bool { // which a ResizeObserver draws for
+			return w.Eval(`Math.abs(view.flame.canvas.clientWidth - view.flame.canvas.parentElement.clientWidth) <= 1`) == "true"
+		})
+		w.Screenshot("flamegraph-" + name + "-" + as.name)
+	}
+	show("light", 1300)
+}
+
+// shop is a profile of two transactions.
+func shop() *Profile {
+	outer := []string{"java.lang.Thread.run", "java.util.concurrent.ThreadPoolExecutor$Worker.run",
+		"java.util.concurrent.ThreadPoolExecutor.runWorker",
+		"org.springframework.web.servlet.DispatcherServlet.doDispatch"}
+	stack := func(names ...string) []string { return append(append([]string{}, outer...), names...) }
+	return &Profile{
+		Title: "checkout 7ad51cbe3a4f0c12", Period: 50 * time.Millisecond,
+		Notes: []string{"Mon, 23 Nov 2026 17:24:00 UTC", "host web-3", "http.route=/orders"},
+		Groups: []Group{{"checkout 7ad51cbe3a4f0c12", "checkout: transaction 7ad51cbe3a4f0c12 of trace 4bf92f3577b34da6a3ce929d0e0e4736"},
+			{"payment 0c1b2a39485766f5", "payment: transaction 0c1b2a39485766f5 of trace 4bf92f3577b34da6a3ce929d0e0e4736"}},
+		Stacks: []Stack{
+			{0, stack("Shop.checkout", "Shop.price", "java.util.HashMap.get"), 31},
+			{0, stack("Shop.checkout", "Shop.price"), 12},
+			{0, stack("Shop.checkout", "Shop.reserve", "java.util.Arrays.sort",
+				"java.util.DualPivotQuicksort.sort"), 22},
+			{0, stack("Shop.checkout", "Shop.receipt"), 14},
+			{1, stack("Payment.charge", "javax.crypto.Cipher.doFinal"), 9},
+			{1, stack("Payment.charge", "com.fasterxml.jackson.databind.ObjectMapper.writeValueAsString"), 5},
+		},
+	}
+}
+
+// The graph is drawn, searched, zoomed by mouse and keys, and transactions are chosen.
+func TestPage(t *testing.T) {
+	b := open(t, shop())
+	if got := b.Eval("view.flame.root.time"); got != "93" {
+		t.Errorf("%s samples", got)
+	}
+	if got := b.text("#flame h2 span"); got != "4.65 s, 93 samples, all in 2 transactions" {
+		t.Errorf("title %q", got)
+	}
+	if got := b.text("#notes"); !strings.Contains(got, "host web-3") {
+		t.Errorf("notes %q", got)
+	}
+	if got := b.Eval("getComputedStyle(document.body).backgroundColor"); got != `"rgb(255, 255, 255)"` {
+		t.Errorf("the background is %s: colors.css is missing", got)
+	}
+	b.shoot("all")
+
+	// Search: by text and by regular expression, the share of what is found once.
+	b.Do(chromedp.SendKeys("#query", "shop."))
+	if got := b.text("#found"); got != "3.95 s, 84.9 % is in it" {
+		t.Errorf("found %q", got)
+	}
+	b.shoot("search")
+	for text, want := range map[string]string{
+		"/^java\\.util\\.(HashMap|Arrays)/": "2.65 s, 57.0 % is in it",
+		"nowhere":                           "nothing has such a name",
+	} {
+		b.Eval(`(() => { const input = document.querySelector("#query"); input.value = ` + fmt.Sprintf("%q", text) +
+			`; input.dispatchEvent(new Event("input")); return 0 })()`)
+		if got := b.text("#found"); got != want {
+			t.Errorf("found of %s: %q", text, got)
+		}
+	}
+	b.Eval(`(() => { const input = document.querySelector("#query"); input.value = "/(/"; input.dispatchEvent(new Event("input")); return 0 })()`)
+	if got := b.text("#found"); !strings.Contains(got, "Invalid regular expression") {
+		t.Errorf("found of a wrong expression: %q", got)
+	}
+
+	// Keys: Escape ends the search, brackets choose, arrows and Enter zoom.
+	b.Do(chromedp.Focus("#query"), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("]"))
+	if got := b.text("#flame h2 span"); !strings.Contains(got, "transaction 7ad51cbe3a4f0c12 of trace 4bf92f") ||
+		b.Eval("view.flame.root.time") != "79" {
+		t.Errorf("the first transaction: %q", got)
+	}
+	b.Do(chromedp.KeyEvent("]"))
+	if got := b.names(); !strings.Contains(got, "Payment.charge") || strings.Contains(got, "Shop.") {
+		t.Errorf("the second transaction: %s", got)
+	}
+	for range 5 {
+		b.Do(chromedp.KeyEvent(kb.ArrowDown))
+	}
+	if got := b.text("#flame output"); got != "Payment.charge: 700 ms, 100.0 %, 14 samples" {
+		t.Errorf("chosen %q", got)
+	}
+	b.Do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
+	if got := b.Eval("view.flame.zoom.length"); got != "6" {
+		t.Errorf("zoom %s", got)
+	}
+	b.shoot("zoom")
+	b.Do(chromedp.KeyEvent(kb.Escape))
+	if got := b.Eval("view.flame.zoom.length"); got != "0" {
+		t.Errorf("zoom %s after Escape", got)
+	}
+	b.Do(chromedp.KeyEvent("/"))
+	if got := b.Eval("document.activeElement.type"); got != `"search"` {
+		t.Errorf("/ leads to %s", got)
+	}
+}
+
+// What is in no transaction is not said to be of the only one.
+func TestOutside(t *testing.T) {
+	p := &Profile{Title: "record", Period: 50 * time.Millisecond, Groups: []Group{{"cd02", "transaction cd02"}},
+		Stacks: []Stack{{0, []string{"main", "mine"}, 1}, {-1, []string{"main", "other"}, 999}}}
+	b := open(t, p)
+	if got := b.text("#flame h2 span"); got != "50.00 s, 1000 samples, 50 ms in 1 transaction" {
+		t.Errorf("title %q", got)
+	}
+	b.Do(chromedp.KeyEvent("]"))
+	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" ||
+		b.Eval("view.flame.root.time") != "1" {
+		t.Errorf("the transaction: %q", got)
+	}
+	p.Stacks = p.Stacks[:1]
+	b = open(t, p)
+	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" {
+		t.Errorf("alone: %q", got)
+	}
+	if got := b.Eval(`[...document.querySelectorAll("#choice, #brackets")].map(e => e.checkVisibility())`); got != "[false,false]" {
+		t.Errorf("a choice is shown: %s", got)
+	}
+}
+
+// A transaction of which the page has no stacks has its time, and says what is missing.
+func TestRestIsShown(t *testing.T) {
+	p := &Profile{Title: "many", Period: time.Millisecond}
+	for group := range 100 {
+		p.Groups = append(p.Groups, Group{Name: fmt.Sprint("tx", group), Detail: fmt.Sprint("transaction ", group)})
+		for i := range 200 {
+			p.Stacks = append(p.Stacks, Stack{group, []string{"main", fmt.Sprint("method", (group*200+i*7)%500)}, 1})
+		}
+	}
+	b := open(t, p)
+	if got := b.Eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`); got != "[20000,true,200]" {
+		t.Errorf("%s", got)
+	}
+	if got := b.text("#notes"); !strings.Contains(got, "[rest: stacks of few samples]") {
+		t.Errorf("notes %q", got)
+	}
+	b.Eval(`(() => { const select = document.querySelector("#choice select"); select.value = "99"; select.dispatchEvent(new Event("change")); return 0 })()`)
+	if got := b.text("#flame h2 span"); got != "transaction 99: 200 ms, 200 samples" {
+		t.Errorf("title %q", got)
+	}
+	if got := b.names(); got != `["[rest: stacks of few samples]"]` {
+		t.Errorf("frames %s", got)
+	}
+	b.shoot("rest")
+}
+
+// Texts are shown as they are, and run nothing.
+func TestHostileNames(t *testing.T) {
+	const evil = `<img src=x onerror="window.evil=1"></script><script>window.evil=1</script>`
+	p := &Profile{Title: evil, Notes: []string{evil}, Period: time.Millisecond,
+		Groups: []Group{{evil, evil}, {"b", "b"}},
+		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3}, {1, nil, 1}}}
+	b := open(t, p)
+	if got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`); !strings.
+		HasPrefix(got, `["undefined",0,2,`) {
+		t.Errorf("texts are taken for HTML: %s", got)
+	}
+	if got := b.text("h1"); got != evil {
+		t.Errorf("title %q", got)
+	}
+	if got := b.Eval("view.flame.boxes.length"); got != "4" {
+		t.Errorf("%s boxes", got)
+	}
+	b.shoot("hostile")
+}

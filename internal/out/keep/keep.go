@@ -1,0 +1,135 @@
+package keep
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"correlator/internal/names/naming"
+	"correlator/profile"
+)
+
+const (
+	// tick is how often names are taken, and what is too old is forgotten.
+	tick = 500 * time.Millisecond
+
+	// DefaultBytes has room for ten minutes of some sixteen CPUs that are busy half of the time
+	// (docs/benchmarks.md).
+	DefaultBytes = 32 << 20
+
+	// MinBytes has room for a sample of 500 frames with names of 700 bytes in each part.
+	MinBytes = 8 << 20
+)
+
+// Config says what is kept.
+type Config struct {
+	For   time.Duration // 0: nothing
+	Bytes int           // of memory
+}
+
+// Enabled reports whether anything is kept.
+func (c *Config) Enabled() bool { return c.For > 0 }
+
+// MemoryBytes is the memory of the Go runtime that this may take: twice what is kept, since near its limit
+// the garbage collector would run all the time, one answer, and the names that are read.
+func (c *Config) MemoryBytes() int64 {
+	if !c.Enabled() {
+		return 0
+	}
+	return 2*int64(c.Bytes) + answerMemory + naming.MemoryBytes
+}
+
+// About describes the agent.
+type About struct {
+	HostName         string
+	SamplesPerSecond int    // of every CPU
+	ProcRoot         string // a procfs of our own pid namespace
+}
+
+// Keep keeps what an agent samples. It is a prometheus.Collector. Its methods may be called at the same
+// time.
+type Keep struct {
+	about  About
+	store  *Store
+	namer  *naming.Namer
+	naming naming.Counters
+	descs  metricDescs
+
+	answering sync.Mutex
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Open begins to keep samples; the caller must call Shutdown. The program's main function must call
+// worker.Main with symbolizer.LiveKind.
+//
+// The namer is one of its own, not that of the exporter or of the live view: it is asked for the frames of
+// a stack once, not with each sample, and what these count, hold and forget stays theirs.
+func Open(config Config, about About) (*Keep, error) {
+	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), descs: newMetricDescs()}
+	var err error
+	if k.namer, err = naming.Open(about.ProcRoot, &k.naming, k.store.Named); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	k.running.Go(func() { k.run(ctx) })
+	return k, nil
+}
+
+func (k *Keep) run(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			k.store.name(time.Now(), k.namer.Name)
+			k.store.Expire(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TakesSamples returns true.
+func (k *Keep) TakesSamples() bool { return true }
+
+// TakesUntraced returns false: nobody asks for them by an id.
+func (k *Keep) TakesUntraced() bool { return false }
+
+// Sampled keeps samples. It waits for a step of a query, or until a slice of 2 MiB is forgotten, at most. The
+// sample stays the caller's.
+func (k *Keep) Sampled(sample *profile.Sample) {
+	if k.store.Add(sample, time.Now()) {
+		k.namer.Sampled(sample)
+	}
+}
+
+// ErrBusy: another query is being answered. Answers take memory, so there is one at a time.
+var ErrBusy = errors.New("another query for samples is being answered: ask again")
+
+// Answer calls use with the answer to a query, which must not be kept: until use returns, all other
+// queries end with ErrBusy. Other errors are those of the query's expression, of the context, and of use.
+func (k *Keep) Answer(ctx context.Context, q Query, use func(*Answer) error) error {
+	if !k.answering.TryLock() {
+		return ErrBusy
+	}
+	defer k.answering.Unlock()
+	a, err := k.store.Answer(ctx, q, time.Now())
+	if err != nil {
+		return err
+	}
+	a.Host, a.SamplesPerSecond = k.about.HostName, k.about.SamplesPerSecond
+	return use(a)
+}
+
+// Shutdown ends reading names.
+func (k *Keep) Shutdown(context.Context) {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // there is nobody to ask for them
+	k.namer.Close(now)
+	k.stop()
+	k.running.Wait()
+}

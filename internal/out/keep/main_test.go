@@ -1,0 +1,142 @@
+package keep
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/worker"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(symbolizer.LiveKind)
+	os.Exit(testenv.Main(m))
+}
+
+// begin is when samples of tests begin.
+var begin = time.Unix(1_800_000_000, 0)
+
+func resource(owner string, pid int) *profile.Resource {
+	r := &profile.Resource{PID: pid, Owner: owner, Process: procscan.ProcessID{PID: pid, StartTime: uint64(pid)}}
+	r.Name = "shop-" + owner
+	return r
+}
+
+// stackOf returns a stack of methods, leaf first.
+func stackOf(names ...string) *profile.Stack {
+	var frames []profile.Frame
+	for i, name := range names {
+		frames = append(frames, profile.NewJVMFrame(profile.NewFunction(name, "Shop.java"), uint32(i+1)))
+	}
+	return &profile.Stack{ID: profile.TraceID(frames), Frames: frames}
+}
+
+// newSample returns a sample of the transaction with a number.
+func newSample(r *profile.Resource, transaction int, at time.Time, stack *profile.Stack) *profile.Sample {
+	s := &profile.Sample{Resource: r, Stack: stack, TID: 7, Thread: "worker", Count: 1, At: at, Start: at, End: at}
+	binary.BigEndian.PutUint64(s.TraceID[:], uint64(transaction)*0x9e3779b97f4a7c15+1)
+	binary.BigEndian.PutUint64(s.TransactionID[:], uint64(transaction)*0xbf58476d1ce4e5b9+1)
+	return s
+}
+
+func traceOf(s *profile.Sample) string { return hex.EncodeToString(s.TraceID[:]) }
+
+// answer answers a query, and checks that the answer fits together.
+func answer(tb testing.TB, s *Store, q Query, now time.Time) *Answer {
+	tb.Helper()
+	a, err := s.Answer(tb.Context(), q, now)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	counts := make([]uint64, len(a.Transactions))
+	for _, sample := range a.Samples {
+		counts[sample.Transaction] += sample.Count
+		if sample.Stack == LeftOutStack {
+			continue
+		}
+		for _, frame := range a.Stacks[sample.Stack] {
+			if f := a.Frames[frame]; f.File != nil && *f.File >= len(a.Files) {
+				tb.Fatalf("frame %+v of %d files", f, len(a.Files))
+			}
+		}
+	}
+	for i, tx := range a.Transactions {
+		if tx.Samples != counts[i] || tx.Process >= len(a.Processes) {
+			tb.Fatalf("%+v: %d samples, %d processes", tx, counts[i], len(a.Processes))
+		}
+	}
+	return a
+}
+
+// addUp checks the sums of a store, and that what it counts as its memory is what its parts have.
+func addUp(tb testing.TB, s *Store) {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.stats; st.Added != st.Samples+st.Evicted+st.Expired {
+		tb.Fatalf("%+v do not add up", st)
+	}
+	bytes, samples, transactions := 0, uint64(0), 0
+	for name, o := range s.owners {
+		bytes += o.bytes
+		if want := measure(o); o.bytes != want || o.name != name || len(o.slices) == 0 {
+			tb.Fatalf("owner %s has %d bytes, its parts %d, and %d slices", name, o.bytes, want, len(o.slices))
+		}
+		for _, p := range o.processes {
+			transactions += p.transactions.len()
+		}
+	}
+	for _, o := range s.owners {
+		for _, slice := range o.slices {
+			for i := range slice.entries {
+				samples += slice.entries[i].count
+			}
+		}
+	}
+	if bytes != s.bytes || samples != s.stats.Samples || transactions != s.stats.Transactions || bytes > s.limit {
+		tb.Fatalf("%d bytes of %d, limit %d; %d samples of %d; %d transactions of %d", s.bytes, bytes, s.limit,
+			s.stats.Samples, samples, s.stats.Transactions, transactions)
+	}
+}
+
+func measure(o *owner) int {
+	bytes := ownerBytes
+	for _, slice := range o.slices {
+		cost := entryBytes
+		if slice.ended == 0 {
+			cost = openEntryBytes
+		}
+		bytes += sliceBytes + cost*len(slice.entries)
+	}
+	for _, p := range o.processes {
+		bytes += sizeOfProcess(p.resource)
+		for tx := range p.transactions.values() {
+			bytes += transactionBytes + tx.attributes.Bytes()
+		}
+		for st := range p.stacks.values() {
+			bytes += stackBytes + pointerBytes*len(st.frames)
+		}
+		for f := range p.frames.values() {
+			bytes += sizeOfFrame(f.Frame) + sizeOfFunction(f.function)
+		}
+		for th := range p.threads.values() {
+			bytes += threadBytes + len(th.name)
+		}
+	}
+	return bytes
+}
+
+// methods returns n methods of a number.
+func methods(number, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("com.example.shop.Class%d.method%d", number, i))
+	}
+	return names
+}

@@ -1,0 +1,389 @@
+package keep
+
+import (
+	"math"
+	"sync"
+	"time"
+	"unsafe"
+
+	"correlator/internal/names/symbolizer"
+	"correlator/profile"
+)
+
+const (
+	// slicesOfPeriod is into how many slices the time is divided that samples are kept: they expire by
+	// the slice, so they are kept a tenth longer at most.
+	slicesOfPeriod = 10
+
+	// partOfLimit and maxSliceBytes are which part of the memory, and how much of it, the slice of an owner
+	// may be before a new one begins: so much is forgotten at a time, for which all samples wait. The
+	// stack of a sample may take such a part at most, too.
+	partOfLimit   = 16
+	maxSliceBytes = 2 << 20
+
+	// What things take in memory beside texts, in maps too, with half of a growing map or slice unused.
+	// TestMemory compares them with the heap.
+	ownerBytes       = 640
+	processBytes     = 1792 // with four maps, each of which has room for eight, and the profile.Resource
+	transactionBytes = 192
+	stackBytes       = 160 // and a pointer for each frame
+	pointerBytes     = 8
+	frameBytes       = 160
+	functionBytes    = 48
+	fileBytes        = 128
+	codeRangeBytes   = 24
+	threadBytes      = 160
+	sliceBytes       = 640 // with an index that has room for eight
+	openEntryBytes   = 176 // with the index of a slice that is being filled
+
+	// entryBytes is an entry of a slice that has ended, with what is unused of the slice's last page.
+	entryBytes = int(unsafe.Sizeof(entry{})) * 17 / 16
+)
+
+// Store keeps samples. It is safe for concurrent use. A query holds the lock that Add waits for only for
+// steps of bounded length (step).
+type Store struct {
+	period time.Duration
+	limit  int
+
+	mu      sync.Mutex
+	bytes   int
+	owners  map[string]*owner
+	unnamed []*stack // whose frames have got the names that there are, and lack some
+	gone    graves
+	stats   Stats
+
+	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
+	shrunk    []*process // of which something was forgotten since Expire has looked at their tables
+
+	querying sync.Mutex // held by a query, and by shrink; a query takes it before mu
+	query    uint32     // its number; guarded by querying, as is transaction.found
+}
+
+// Stats is what became of samples.
+//
+//	Added = Samples + Evicted + Expired
+type Stats struct {
+	Samples, Added, Evicted, Expired uint64
+	Lost                             [numLost]uint64 // not added
+	Bytes, Transactions              int             // now
+	Oldest                           time.Time       // since when any are kept; zero: there are none
+	Complete                         time.Time       // since when all are kept; zero: nothing was forgotten
+}
+
+// owner is a user or a container, and what is kept of its processes.
+type owner struct {
+	name      string
+	bytes     int
+	processes map[*profile.Resource]*process
+	slices    []*timeSlice // the oldest first; the last one is being filled
+}
+
+// process is a process as long as it publishes the same.
+type process struct {
+	owner        *owner
+	resource     *profile.Resource
+	transactions table[transactionID, *transaction]
+	stacks       table[profile.StackTraceID, *stack]
+	frames       table[profile.Frame, *frame]
+	threads      table[threadID, *thread]
+	shrunk       bool // it is in Store.shrunk
+}
+
+type transactionID struct {
+	trace       [16]byte
+	transaction [8]byte // zero: not known
+}
+
+type transaction struct {
+	process     *process
+	id          transactionID
+	context     profile.ContextKind
+	attributes  profile.Attributes // the first that there were
+	first, last int64              // of the first and the last sample, in ns since 1970
+	samples     uint64             // that are kept
+	earlier     uint64             // that are not any more
+	entries     int32
+	found       uint32 // number of the query that has found it by a span last
+}
+
+// stack is a stack of a process: what its frames are called, the files of the process say.
+type stack struct {
+	process *process
+	id      profile.StackTraceID
+	frames  []*frame // leaf first
+	entries int32
+	tryAt   int64 // when its names are asked for again at the earliest, in ns since 1970
+	tries   uint8 // to name its frames
+	named   bool  // or forgotten
+	queued  bool  // it is in unnamed
+}
+
+// frame is one frame of stacks of a process.
+type frame struct {
+	profile.Frame                   // as it was sampled
+	function      *profile.Function // nil: that of Frame, or not known
+	stacks        int32
+}
+
+// threadID is a thread by a name: it may have several, and a later thread may have its number.
+type threadID struct {
+	tid  int32
+	name string
+}
+
+type thread struct {
+	threadID
+	entries int32
+}
+
+// timeSlice is the samples of an owner in some time.
+type timeSlice struct {
+	began, ended int64 // in ns since 1970; ended: 0 while it is being filled
+	first        int64 // when its first sample was taken
+	bytes        int   // by which the owner grew
+	entries      []entry
+	index        map[entryKey]uint32 // of entries; nil when it has ended
+}
+
+type entryKey struct {
+	transaction *transaction
+	stack       *stack
+	thread      *thread
+	span        [8]byte
+}
+
+type entry struct {
+	entryKey
+	count uint64
+}
+
+// NewStore returns an empty store that keeps samples for a time, and has so many bytes.
+func NewStore(period time.Duration, limit int) *Store {
+	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newGraves(limit)}
+}
+
+// Add keeps samples of transactions. It reports whether their stack has frames without a name, which may
+// have one: then Named is to be called with the sample when they can be read. The sample stays the
+// caller's.
+func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
+	if sample.Resource == nil || !sample.HasTrace() || sample.Count == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := transactionID{sample.TraceID, sample.TransactionID}
+	switch {
+	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
+		s.stats.Lost[lostNoStack] += sample.Count
+		s.gone.bury(id, goneNoStack, now)
+		return false
+	case !s.knowsStack(sample) && sizeOf(sample) > s.limit/partOfLimit:
+		s.stats.Lost[lostTooLarge] += sample.Count
+		s.gone.bury(id, goneTooLarge, now)
+		return false
+	}
+	p := s.process(sample.Resource)
+	slice := s.slice(p.owner, now)
+	before := p.owner.bytes
+	tx, stack := s.transaction(p, id, sample), s.stack(p, sample.Stack)
+	s.count(p.owner, slice, entryKey{tx, stack, s.thread(p, sample), sample.SpanID}, sample.Count)
+	slice.bytes += p.owner.bytes - before
+	slice.first = min(slice.first, sample.At.UnixNano())
+	unnamed = !stack.named && !stack.queued && now.UnixNano() >= stack.tryAt
+	s.evict(now)
+	return unnamed
+}
+
+// knowsStack reports whether the stack of a sample takes no more memory.
+func (s *Store) knowsStack(sample *profile.Sample) bool {
+	if o := s.owners[sample.Resource.Owner]; o != nil && o.processes[sample.Resource] != nil {
+		return o.processes[sample.Resource].stacks.get(sample.Stack.ID) != nil
+	}
+	return false
+}
+
+// sizeOf returns the most that a sample can take.
+func sizeOf(sample *profile.Sample) int {
+	size := ownerBytes + sizeOfProcess(sample.Resource) + sliceBytes + transactionBytes + stackBytes + threadBytes +
+		openEntryBytes + sample.Attributes.Bytes() + len(sample.Thread)
+	for _, f := range sample.Stack.Frames {
+		size += pointerBytes + sizeOfFrame(f)
+	}
+	return size
+}
+
+// sizeOfProcess counts the texts of the resource, too: it is kept for longer than the process lives.
+func sizeOfProcess(r *profile.Resource) int { return processBytes + r.TextBytes() }
+
+// sizeOfFrame counts the file and the function for each of their frames, whether they are shared or not.
+func sizeOfFrame(f profile.Frame) int {
+	size := frameBytes + sizeOfFunction(f.Function)
+	if f.File != nil {
+		size += fileBytes + len(f.File.Path) + len(f.File.BuildID) + len(f.File.Code)*codeRangeBytes
+	}
+	return size
+}
+
+func sizeOfFunction(f *profile.Function) int {
+	if f == nil {
+		return 0
+	}
+	return functionBytes + f.TextBytes()
+}
+
+func (s *Store) grow(o *owner, bytes int) {
+	o.bytes += bytes
+	s.bytes += bytes
+}
+
+func (s *Store) process(resource *profile.Resource) *process {
+	o := s.owners[resource.Owner]
+	if o == nil {
+		o = &owner{name: resource.Owner, processes: make(map[*profile.Resource]*process)}
+		s.owners[resource.Owner] = o
+		s.grow(o, ownerBytes)
+	}
+	p := o.processes[resource]
+	if p == nil {
+		p = &process{owner: o, resource: resource}
+		o.processes[resource] = p
+		s.grow(o, sizeOfProcess(resource))
+	}
+	return p
+}
+
+// slice returns the slice of an owner that samples are put in now.
+func (s *Store) slice(o *owner, now time.Time) *timeSlice {
+	at := now.UnixNano()
+	if n := len(o.slices); n > 0 {
+		last := o.slices[n-1]
+		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began &&
+			last.bytes <= min(s.limit/partOfLimit, maxSliceBytes) && last.ended == 0 {
+			return last
+		}
+		s.end(o, last, at)
+	}
+	slice := &timeSlice{began: at, first: math.MaxInt64, index: make(map[entryKey]uint32)}
+	o.slices = append(o.slices, slice)
+	s.grow(o, sliceBytes)
+	return slice
+}
+
+// end ends a slice, which then takes less.
+func (s *Store) end(o *owner, slice *timeSlice, at int64) {
+	if slice.ended != 0 {
+		return
+	}
+	slice.ended = max(at, slice.began, 1)
+	slice.index = nil
+	slice.entries = append(make([]entry, 0, len(slice.entries)), slice.entries...)
+	s.grow(o, -len(slice.entries)*(openEntryBytes-entryBytes))
+}
+
+func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
+	first, last := seen(sample)
+	tx := p.transactions.get(id)
+	if tx == nil {
+		tx = &transaction{process: p, id: id, context: sample.Context, first: first, last: last}
+		p.transactions.put(id, tx)
+		s.stats.Transactions++
+		s.grow(p.owner, transactionBytes)
+	}
+	tx.first, tx.last = min(tx.first, first), max(tx.last, last)
+	if tx.attributes == (profile.Attributes{}) && sample.Attributes != tx.attributes {
+		tx.attributes = sample.Attributes
+		s.grow(p.owner, sample.Attributes.Bytes())
+	}
+	return tx
+}
+
+// seen returns when samples were taken: the first one then, the others until the end of the interval.
+func seen(sample *profile.Sample) (first, last int64) {
+	first = sample.At.UnixNano()
+	last = first
+	if sample.Count > 1 && sample.End.After(sample.At) {
+		last = sample.End.UnixNano()
+	}
+	return first, last
+}
+
+func (s *Store) stack(p *process, sampled *profile.Stack) *stack {
+	known := p.stacks.get(sampled.ID)
+	if known != nil {
+		return known
+	}
+	made := &stack{process: p, id: sampled.ID, frames: make([]*frame, len(sampled.Frames)), named: true}
+	for i, f := range sampled.Frames {
+		one := p.frames.get(f)
+		if one == nil {
+			one = &frame{Frame: f}
+			p.frames.put(f, one)
+			s.grow(p.owner, sizeOfFrame(f))
+		}
+		one.stacks++
+		made.frames[i] = one
+		made.named = made.named && !one.mayBeNamed()
+	}
+	p.stacks.put(sampled.ID, made)
+	s.grow(p.owner, stackBytes+len(made.frames)*pointerBytes)
+	return made
+}
+
+// mayBeNamed reports whether the frame has no name, and there may be one.
+func (f *frame) mayBeNamed() bool {
+	return f.function == nil && f.Name() == "" && symbolizer.OriginOf(f.Frame) != symbolizer.NoOrigin
+}
+
+func (s *Store) thread(p *process, sample *profile.Sample) *thread {
+	id := threadID{int32(sample.TID), sample.Thread}
+	th := p.threads.get(id)
+	if th == nil {
+		th = &thread{threadID: id}
+		p.threads.put(id, th)
+		s.grow(p.owner, threadBytes+len(id.name))
+	}
+	return th
+}
+
+// count adds samples to a slice.
+func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) {
+	i, known := slice.index[key]
+	if !known {
+		i = uint32(len(slice.entries))
+		slice.index[key] = i
+		slice.entries = append(slice.entries, entry{entryKey: key})
+		key.transaction.entries++
+		key.stack.entries++
+		key.thread.entries++
+		s.grow(o, openEntryBytes)
+	}
+	slice.entries[i].count += samples
+	key.transaction.samples += samples
+	s.stats.Added += samples
+	s.stats.Samples += samples
+}
+
+// Stats returns what became of samples until now.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest, n := int64(0), 0
+	for _, o := range s.owners {
+		if len(o.slices) > 0 && (oldest == 0 || o.slices[0].began < oldest) {
+			oldest = o.slices[0].began
+		}
+		if n++; n%step == 0 {
+			s.pause()
+		}
+	}
+	stats := s.stats
+	stats.Bytes = s.bytes + s.gone.bytes()
+	if oldest != 0 {
+		stats.Oldest = time.Unix(0, oldest)
+	}
+	if s.forgotten != 0 {
+		stats.Complete = time.Unix(0, s.forgotten)
+	}
+	return stats
+}

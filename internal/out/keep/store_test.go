@@ -1,0 +1,417 @@
+package keep
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/names/naming"
+	"correlator/profile"
+)
+
+// A transaction is found by its ids, and how they begin; what was counted is there by span and thread.
+func TestAnswer(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r := resource("a", 100)
+	inner, outer := stackOf("inner", "main"), stackOf("main")
+	first := newSample(r, 1, begin, inner)
+	first.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "http.route", Value: "/orders"}})
+	s.Add(first, begin)
+	again := newSample(r, 1, begin.Add(time.Second), inner)
+	again.Count, again.End = 2, begin.Add(1100*time.Millisecond)
+	s.Add(again, begin.Add(time.Second))
+	other := newSample(r, 1, begin.Add(1050*time.Millisecond), outer)
+	other.SpanID, other.TID, other.Thread = [8]byte{0xab, 0xcd, 1}, 8, "other"
+	s.Add(other, begin.Add(time.Second))
+	s.Add(newSample(resource("b", 200), 2, begin.Add(2*time.Second), outer), begin.Add(2*time.Second))
+	addUp(t, s)
+
+	now := begin.Add(3 * time.Second)
+	trace := traceOf(first)
+	for _, id := range []string{trace, trace[:8], "bf58476d1ce4e5ba", "bf58", "abcd010000000000"} {
+		a := answer(t, s, Query{ID: id}, now)
+		if len(a.Transactions) != 1 {
+			t.Fatalf("%s: %+v", id, a.Transactions)
+		}
+		tx := a.Transactions[0]
+		if tx.Trace != trace || tx.ID != "bf58476d1ce4e5ba" || tx.Context != "elastic" || tx.Samples != 4 ||
+			tx.Attributes["http.route"] != "/orders" || !tx.First.Equal(begin) || !tx.Last.Equal(again.End) {
+			t.Errorf("%+v", tx)
+		}
+		if len(a.Samples) != 2 || a.Samples[0].Count != 3 || a.Samples[0].Thread != "worker" ||
+			a.Samples[0].Span != "" || a.Samples[1].Thread != "other" || a.Samples[1].Span != "abcd010000000000" {
+			t.Errorf("%+v", a.Samples)
+		}
+		if len(a.Stacks) != 2 || len(a.Frames) != 3 || a.Frames[0].Function != "inner" ||
+			a.Frames[0].Source != "Shop.java" ||
+			a.Frames[0].Line != 1 || a.Processes[0].Service != "shop-a" || a.Processes[0].PID != 100 {
+			t.Errorf("%+v %+v %+v", a.Stacks, a.Frames, a.Processes)
+		}
+	}
+	for _, test := range []struct {
+		q    Query
+		want []string // services
+	}{
+		{Query{}, []string{"shop-a", "shop-b"}},
+		{Query{Most: 1}, []string{"shop-a"}},
+		{Query{Service: "shop-[b]"}, []string{"shop-b"}},
+		{Query{Service: "shop"}, nil},
+		{Query{Since: begin.Add(1500 * time.Millisecond)}, []string{"shop-b"}},
+		{Query{Order: Slowest}, []string{"shop-a", "shop-b"}},
+		{Query{ID: trace, Service: "shop-b"}, nil}, // TestFiltered
+		{Query{ID: "0123"}, nil},
+	} {
+		a := answer(t, s, test.q, now)
+		var got []string
+		for _, tx := range a.Transactions {
+			got = append(got, a.Processes[tx.Process].Service)
+		}
+		if !slices.Equal(got, test.want) || a.Gone != "" {
+			t.Errorf("%+v: %q, gone %q", test.q, got, a.Gone)
+		}
+	}
+	if a := answer(t, s, Query{Most: 1}, now); a.More != 1 {
+		t.Errorf("%d more", a.More)
+	}
+	if _, err := s.Answer(t.Context(), Query{Service: "("}, now); err == nil {
+		t.Error("no error of a wrong expression")
+	}
+}
+
+// An id that several begin with is none; one in full is, also if another begins so.
+func TestAmbiguous(t *testing.T) {
+	s := NewStore(time.Minute, MinBytes)
+	r := resource("a", 1)
+	for i := range 3 {
+		sample := newSample(r, i, begin, stackOf("main"))
+		sample.TraceID = [16]byte{0xab, 0xcd, byte(i / 2)}
+		s.Add(sample, begin)
+	}
+	a := answer(t, s, Query{ID: "abcd"}, begin)
+	if want := []string{"abcd0000000000000000000000000000", "abcd0100000000000000000000000000"}; !slices.
+		Equal(a.Ambiguous, want) || len(a.Transactions) > 0 {
+		t.Errorf("%q", a.Ambiguous)
+	}
+	if a := answer(t, s, Query{ID: "abcd000"}, begin); len(a.Transactions) != 2 || a.Ambiguous != nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+// No number of samples of one thread in one stack is too large.
+func TestLargeCount(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	sample.Count = math.MaxUint32 - 1
+	want := uint64(0)
+	for range 3 {
+		s.Add(sample, begin)
+		want += sample.Count
+		addUp(t, s)
+		if a := answer(t, s, Query{}, begin); len(a.Samples) != 1 || a.Samples[0].Count != want || a.Kept != want {
+			t.Errorf("%+v, want %d", a, want)
+		}
+	}
+	s.Expire(begin.Add(time.Hour))
+	s.Expire(begin.Add(2 * time.Hour))
+	addUp(t, s)
+	if st := s.Stats(); st.Samples != 0 || st.Expired != want || st.Added != want {
+		t.Errorf("%+v", st)
+	}
+}
+
+// What is too old is forgotten by the slice, with all that belongs to it, and its id is remembered.
+func TestExpire(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r := resource("a", 1)
+	old, long := newSample(r, 1, begin, stackOf("old")), newSample(r, 2, begin, stackOf("long"))
+	s.Add(old, begin)
+	for minute := range 12 {
+		now := begin.Add(time.Duration(minute) * time.Minute)
+		s.Expire(now)
+		addUp(t, s)
+		sample := newSample(r, 2, now, stackOf("long"))
+		s.Add(sample, now)
+		addUp(t, s)
+		found := len(answer(t, s, Query{ID: traceOf(old)}, now).Transactions) == 1
+		if want := minute <= 10; found != want {
+			t.Errorf("after %d minutes it is there: %v", minute, found)
+		}
+	}
+	now := begin.Add(12 * time.Minute)
+	a := answer(t, s, Query{ID: traceOf(old)}, now)
+	if a.Gone != "expired" || a.GoneAt.Before(begin.Add(10*time.Minute)) || a.GoneAt.After(now) {
+		t.Errorf("gone %q at %v", a.Gone, a.GoneAt)
+	}
+	tx := answer(t, s, Query{ID: traceOf(long)}, now).Transactions[0]
+	if tx.Earlier != 1 || tx.Samples != 11 || !tx.First.Equal(begin) {
+		t.Errorf("%+v", tx)
+	}
+	s.Expire(begin.Add(time.Hour))
+	s.Expire(begin.Add(2 * time.Hour))
+	addUp(t, s)
+	if s.bytes != 0 || len(s.owners) != 0 || s.stats.Samples != 0 {
+		t.Errorf("%d bytes are left, %+v", s.bytes, s.stats)
+	}
+}
+
+// One who fills the store, by whatever takes memory, forgets what is their own, and nobody else's.
+func TestHostileOwner(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	modest := resource("modest", 1)
+	first := newSample(modest, 1, begin, stackOf("main"))
+	s.Add(first, begin)
+	evil := resource("evil", 2)
+	now := begin
+	for i := range 20000 {
+		now = now.Add(time.Millisecond)
+		sample := newSample(evil, i+2, now, stackOf(methods(i, 20)...))
+		sample.TID, sample.Thread = i, strings.Repeat("x", 15)
+		sample.SpanID = [8]byte{byte(i), byte(i >> 8)}
+		sample.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "k", Value: fmt.Sprint(i)}})
+		if i%1000 == 0 {
+			s.Add(newSample(modest, i+1_000_000, now, stackOf("main")), now)
+			addUp(t, s)
+		}
+		if i%100 == 0 { // processes, too
+			evil = resource("evil", 3+i)
+		}
+		s.Add(sample, now)
+	}
+	addUp(t, s)
+	a := answer(t, s, Query{Service: "shop-modest"}, now)
+	if len(a.Transactions) != 21 || s.stats.Evicted == 0 {
+		t.Errorf("%d transactions of the modest owner, %d evicted", len(a.Transactions), s.stats.Evicted)
+	}
+	remembered := 0
+	for i := range 300 { // of a third of those that were forgotten, since places are shared
+		if answer(t, s, Query{ID: traceOf(newSample(evil, 2+i*50, now, nil))}, now).Gone == "evicted" {
+			remembered++
+		}
+	}
+	if remembered < 10 {
+		t.Errorf("of 300 that were evicted, %d are remembered", remembered)
+	}
+	if last := answer(t, s, Query{ID: traceOf(newSample(evil, 19999+2, now, nil))}, now); len(last.Transactions) != 1 {
+		t.Error("what came last is not there")
+	}
+}
+
+// Threads are forgotten with their samples, not the samples of others for them; and a thread has the name
+// that it had.
+func TestThreads(t *testing.T) {
+	s := NewStore(24*time.Hour, MinBytes)
+	r, main := resource("a", 1), stackOf("main")
+	now, least := begin, uint64(0)
+	for i := range 300_000 {
+		now = now.Add(time.Millisecond)
+		sample := newSample(r, i/10, now, main)
+		sample.TID, sample.Thread = i, "worker"
+		s.Add(sample, now)
+		if s.stats.Evicted > 0 && (least == 0 || s.stats.Samples < least) {
+			least = s.stats.Samples
+		}
+	}
+	addUp(t, s)
+	if least < 10_000 || s.stats.Evicted < 100_000 {
+		t.Errorf("%d samples are kept at least, %d evicted", least, s.stats.Evicted)
+	}
+	s = NewStore(24*time.Hour, MinBytes)
+	for i, name := range []string{"checkout", "gc-worker", ""} {
+		sample := newSample(r, i, begin, main)
+		sample.Thread = name
+		s.Add(sample, begin.Add(time.Duration(i)*time.Hour))
+	}
+	for i, name := range []string{"checkout", "gc-worker", ""} {
+		a := answer(t, s, Query{ID: traceOf(newSample(r, i, begin, main))}, now)
+		if a.Samples[0].Thread != name || a.Samples[0].TID != 7 {
+			t.Errorf("%+v, want it of %q", a.Samples, name)
+		}
+	}
+	addUp(t, s)
+}
+
+// Since when all is kept is since the last sample that was forgotten, of any owner.
+func TestComplete(t *testing.T) {
+	s := NewStore(24*time.Hour, MinBytes)
+	quiet := newSample(resource("quiet", 1), 1, begin, stackOf("main"))
+	s.Add(quiet, begin)
+	if stats := s.Stats(); !stats.Complete.IsZero() || !stats.Oldest.Equal(begin) {
+		t.Errorf("%+v", stats)
+	}
+	busy, now := resource("busy", 2), begin
+	for i := 0; s.stats.Evicted < 1000; i++ {
+		now = now.Add(time.Second)
+		s.Add(newSample(busy, i, now, stackOf(methods(i, 20)...)), now)
+	}
+	stats := s.Stats()
+	if !stats.Oldest.Equal(begin) || !stats.Complete.After(begin.Add(999*time.Second)) || stats.Complete.After(now) {
+		t.Errorf("oldest %v, complete since %v", stats.Oldest, stats.Complete)
+	}
+	for i := range int(stats.Evicted+stats.Samples) - 1 {
+		at := begin.Add(time.Duration(i+1) * time.Second)
+		found := len(answer(t, s, Query{ID: traceOf(newSample(busy, i, at, nil))}, now).Transactions) == 1
+		if !found && at.After(stats.Complete) {
+			t.Fatalf("the sample of %v is not there", at)
+		}
+	}
+	s.Expire(now.Add(24 * time.Hour))
+	s.Expire(now.Add(49 * time.Hour))
+	if st := s.Stats(); st.Samples != 0 || st.Complete.Before(now) || !st.Oldest.IsZero() {
+		t.Errorf("%+v", st)
+	}
+}
+
+// What cannot be kept is counted, and said of its id.
+func TestLost(t *testing.T) {
+	s := NewStore(time.Minute, MinBytes)
+	r := resource("a", 1)
+	bare := newSample(r, 1, begin, nil)
+	s.Add(bare, begin)
+	large := newSample(r, 2, begin, stackOf(methods(1, 500)...))
+	for i := range large.Stack.Frames {
+		large.Stack.Frames[i] = profile.NewJVMFrame(profile.NewFunction(fmt.Sprint(i, strings.Repeat("y", 1020)),
+			strings.Repeat("z", 1020)), 1)
+	}
+	s.Add(large, begin)
+	untraced := newSample(r, 3, begin, stackOf("main"))
+	untraced.TraceID = [16]byte{}
+	s.Add(untraced, begin)
+	if st := s.Stats(); st.Lost != [numLost]uint64{1, 1} || st.Added != 0 {
+		t.Errorf("%+v", st)
+	}
+	if got := answer(t, s, Query{ID: traceOf(large)}, begin).Gone; got != "too_large" { // the last one
+		t.Errorf("gone %q", got)
+	}
+	addUp(t, s)
+}
+
+// Frames are named once they can be, for all stacks of their process; those of another one are not.
+func TestNames(t *testing.T) {
+	s := NewStore(time.Minute, MinBytes)
+	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/bin/shop"}
+	frame := profile.Frame{File: file, Address: 0x1000}
+	stack := &profile.Stack{ID: profile.TraceID([]profile.Frame{frame, frame}), Frames: []profile.Frame{frame, frame}}
+	one, two := resource("a", 1), resource("a", 2)
+	for i, r := range []*profile.Resource{one, two} {
+		if !s.Add(newSample(r, i, begin, stack), begin) {
+			t.Error("names are not asked for")
+		}
+	}
+	name := func(r *profile.Resource, f profile.Frame) profile.Frame {
+		if r == one {
+			return f.WithName(profile.NewSymbol("_ZN4shop5priceEv", "price"))
+		}
+		return f
+	}
+	now := begin
+	for range 3 {
+		for _, r := range []*profile.Resource{one, two} {
+			s.Named(newSample(r, 0, begin, stack))
+		}
+		s.name(now, name)
+		addUp(t, s)
+	}
+	for after, want := range map[time.Duration]bool{time.Second: false, 2 * time.Minute: true} {
+		if s.Add(newSample(one, 0, begin, stack), now.Add(after)) {
+			t.Error("names that are known are asked for again")
+		}
+		if got := s.Add(newSample(two, 1, begin, stack), now.Add(after)); got != want {
+			t.Errorf("names that are not known are asked for again after %v: %v", after, got)
+		}
+	}
+	for i, want := range [][2]string{{"price", "_ZN4shop5priceEv"}, {"", ""}} {
+		a := answer(t, s, Query{ID: traceOf(newSample(one, i, begin, nil))}, begin)
+		if f := a.Frames[0]; f.Function != want[0] || f.System != want[1] || a.Files[0].Path != "/bin/shop" {
+			t.Errorf("%+v", a.Frames)
+		}
+	}
+	// What is forgotten while names are read gets none.
+	s.Named(newSample(two, 0, begin, stack))
+	s.Expire(begin.Add(time.Hour))
+	s.Expire(begin.Add(2 * time.Hour))
+	if len(s.owners) > 0 {
+		t.Error("it is not forgotten")
+	}
+	s.Named(newSample(two, 0, begin, stack))
+	s.name(now, name)
+	addUp(t, s)
+}
+
+// Whatever comes in whatever order, all adds up.
+func TestRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	s := NewStore(time.Minute, MinBytes)
+	resources := []*profile.Resource{resource("a", 1), resource("a", 2), resource("b", 3), resource("c", 4)}
+	now := begin
+	for i := range 20000 {
+		now = now.Add(time.Duration(random.IntN(20)) * time.Millisecond)
+		at := now.Add(-time.Duration(random.IntN(1000)) * time.Millisecond)
+		sample := newSample(resources[random.IntN(len(resources))], random.IntN(1+i/3), at,
+			stackOf(methods(random.IntN(50), 1+random.IntN(30))...))
+		sample.TID, sample.Count = random.IntN(20), uint64(random.IntN(4))
+		s.Add(sample, now)
+		switch random.IntN(200) {
+		case 0:
+			s.Expire(now)
+		case 1:
+			now = now.Add(-time.Second) // a clock that is set
+		case 2:
+			addUp(t, s)
+			answer(t, s, Query{Most: 3}, now)
+		}
+	}
+	addUp(t, s)
+	if s.stats.Evicted == 0 || s.stats.Added == 0 {
+		t.Errorf("%+v", s.stats)
+	}
+}
+
+// How an id begins may end within a byte; what is no id begins none.
+func TestPrefix(t *testing.T) {
+	id := []byte{0xab, 0xcd}
+	for text, want := range map[string]bool{"": true, "a": true, "ab": true, "abc": true, "abcd": true, "abd": false,
+		"b": false, "abcd0": false, "abcde": false, "xyz": false} {
+		if p := newPrefix(text); p.has(id) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
+// What a Keep samples is answered with names of its own process, also at the end.
+func TestKeep(t *testing.T) {
+	testenv.NeedRoot(t)
+	k, err := Open(Config{For: time.Minute, Bytes: MinBytes},
+		About{HostName: "host", SamplesPerSecond: 20, ProcRoot: "/proc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := newSample(resource("a", 1), 1, time.Now(), stackOf("main"))
+	k.Sampled(sample)
+	q := Query{ID: traceOf(sample)}
+	used := errors.New("used")
+	err = k.Answer(t.Context(), q, func(a *Answer) error {
+		if len(a.Transactions) != 1 || a.Host != "host" || a.SamplesPerSecond != 20 || !k.TakesSamples() ||
+			k.TakesUntraced() {
+			t.Errorf("%+v", a)
+		}
+		if err := k.Answer(t.Context(), q, nil); !errors.Is(err, ErrBusy) {
+			t.Errorf("a second query while an answer is used: %v", err)
+		}
+		return used
+	})
+	if !errors.Is(err, used) {
+		t.Error(err)
+	}
+	k.Shutdown(t.Context())
+	k.Sampled(sample) // a process that hung releases its samples late
+	config := Config{For: time.Minute, Bytes: 1 << 20}
+	if want := int64(2<<20 + answerMemory + naming.MemoryBytes); config.MemoryBytes() != want {
+		t.Errorf("%d bytes, want %d", config.MemoryBytes(), want)
+	}
+}

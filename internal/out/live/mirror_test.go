@@ -1,0 +1,171 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"correlator/dots/broker"
+	"correlator/dots/schema"
+	"correlator/dots/value"
+	"correlator/internal/out/live/types"
+)
+
+func (r *recorder) Wants(s *schema.Struct) bool {
+	for i, published := range types.Published() {
+		if published == s {
+			return r.wanted&wants[i] != 0
+		}
+	}
+	return false
+}
+
+func (r *recorder) Selects(x broker.Instance) bool {
+	return r.only == "" || x.(*types.CorrelatorTransactionStack).TransactionID.Value() == r.only
+}
+
+func newThread(tid uint32, name string, cpu float64) types.CorrelatorThread {
+	return types.CorrelatorThread{Host: value.Some("h"), Pid: value.Some(uint32(1)), Tid: value.Some(tid),
+		Name: text(name), CPU: value.Some(cpu)}
+}
+
+// described returns changes of threads, sorted.
+func described(changes []broker.Change) []string {
+	all := []string{}
+	for _, c := range changes {
+		x := c.Object.(*types.CorrelatorThread)
+		switch {
+		case c.Remove:
+			all = append(all, fmt.Sprint("remove ", x.Tid.Value()))
+		case c.Properties == x.Descriptor().All():
+			all = append(all, fmt.Sprint("all of ", x.Tid.Value(), x.Name.Value()))
+		default:
+			all = append(all, fmt.Sprintf("%b of %d", c.Properties, x.Tid.Value()))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestMirror(t *testing.T) {
+	bus := &recorder{}
+	o := &output{bus: bus}
+	refuseTwo := func(c *broker.Change) error {
+		if c.Object.(*types.CorrelatorThread).Tid.Value() == 2 {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	for i, c := range []struct {
+		threads []types.CorrelatorThread
+		refuse  func(*broker.Change) error
+		err     error
+		want    []string
+		refused int
+	}{
+		{threads: []types.CorrelatorThread{newThread(1, "a", 0), newThread(2, "b", 0)},
+			want: []string{"all of 1a", "all of 2b"}},
+		{threads: []types.CorrelatorThread{newThread(2, "b", 0), newThread(1, "a", 0)}, want: []string{}},
+		{threads: []types.CorrelatorThread{newThread(1, "a", 0.5), newThread(2, "b", 0)},
+			want: []string{"100000000000 of 1"}},
+		{threads: []types.CorrelatorThread{newThread(1, "", 0.5), newThread(2, "b", 0)}, // unset
+			want: []string{"10000 of 1"}},
+		{threads: []types.CorrelatorThread{newThread(1, "", 0.5), newThread(2, "", 0), newThread(3, "c", 0)},
+			refuse: refuseTwo, want: []string{"10000 of 2", "all of 3c"}, refused: 1},
+		{threads: []types.CorrelatorThread{newThread(1, "", 0.5), newThread(2, "", 0), newThread(3, "c", 0)},
+			want: []string{"all of 2"}}, // with the name, which is unset
+		{threads: []types.CorrelatorThread{newThread(3, "c", 0), newThread(3, "second", 0)},
+			refuse: refuseTwo, want: []string{"remove 1", "remove 2"}, refused: 1},
+		{threads: []types.CorrelatorThread{newThread(3, "c", 0)}, want: []string{"remove 2"}},
+		{threads: []types.CorrelatorThread{newThread(3, "c", 1), newThread(4, "d", 1)},
+			err: broker.ErrClosed, want: []string{}, refused: 2},
+		{threads: []types.CorrelatorThread{newThread(3, "c", 1), newThread(4, "d", 1)},
+			want: []string{"all of 3c", "all of 4d"}},
+		{want: []string{"remove 3", "remove 4"}},
+		{want: []string{}},
+	} {
+		bus.refuse, bus.err = c.refuse, c.err
+		refused, err := o.sync(&snapshot{threads: c.threads}, wantThreads)
+		if got := described(bus.take()); !slices.Equal(got, c.want) ||
+			refused != c.refused || (err != nil) != (c.refused > 0) {
+			t.Errorf("step %d: %q, %d refused, %v; not %q, %d", i, got, refused, err, c.want, c.refused)
+		}
+	}
+	if len(o.threads.known) != 0 {
+		t.Error("removed objects are kept")
+	}
+}
+
+// What is refused again and again is tried in ever fewer rounds.
+func TestRefusedAgainAndAgain(t *testing.T) {
+	bus := &recorder{refuse: func(*broker.Change) error { return errors.New("refused") }}
+	o := &output{bus: bus}
+	s := &snapshot{}
+	for tid := range uint32(10) {
+		s.threads = append(s.threads, newThread(tid, "a", 0))
+	}
+	const rounds = 1000
+	for range rounds {
+		_, _ = o.sync(s, wantThreads)
+	}
+	// 6 times with growing pauses, and then after maxPause each.
+	if tried := len(bus.take()) / len(s.threads); tried < rounds/maxPause || tried > rounds/maxPause+8 {
+		t.Errorf("tried %d times", tried)
+	}
+	bus.refuse = nil
+	for range maxPause {
+		_, _ = o.sync(s, wantThreads)
+	}
+	if got := len(bus.take()); got != len(s.threads) {
+		t.Errorf("%d changes when they are taken", got)
+	}
+}
+
+// What is known of an object that is on the bus takes less memory than the object.
+func TestMirrorMemory(t *testing.T) {
+	const objects = 1000
+	o := &output{bus: &recorder{}}
+	frames := make([]string, 100)
+	for i := range frames {
+		frames[i] = strings.Repeat("x", 60)
+	}
+	before := heapBytes()
+	s := &snapshot{stacks: make([]types.CorrelatorStack, objects)}
+	for i := range s.stacks {
+		s.stacks[i] = types.CorrelatorStack{
+			Host: value.Some("h"), ID: value.Some(fmt.Sprint(i)), Frames: value.Some(frames),
+		}
+	}
+	_, _ = o.sync(s, wantStacks)
+	o.bus = nil
+	s.stacks = nil
+	each := (heapBytes() - before) / objects
+	runtime.KeepAlive(o)
+	if each > 500 {
+		t.Errorf("%d bytes for a stack", each)
+	}
+}
+
+// heapBytes returns how much of the heap is in use.
+func heapBytes() int {
+	runtime.GC()
+	runtime.GC() // also what a pool of package sync has
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+func TestUnwantedIsRemoved(t *testing.T) {
+	bus := &recorder{}
+	o := &output{bus: bus}
+	s := &snapshot{threads: []types.CorrelatorThread{newThread(1, "a", 0)}}
+	_, _ = o.sync(s, wantThreads)
+	bus.take()
+	_, _ = o.sync(s, wantProcesses)
+	if got := described(bus.take()); !slices.Equal(got, []string{"remove 1"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,43 @@
+// Package page is the live view for browsers: one page, that joins the types of package live by the
+// WebSocket of the endpoint that it comes from. It needs no build and nothing from elsewhere.
+package page
+
+import (
+	"embed"
+	"net/http"
+
+	"correlator/internal/out/flamegraph"
+)
+
+//go:embed index.html style.css dots.js table.js view.js
+var files embed.FS
+
+// policy lets the page use what is served with it, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Handler serves the page.
+func Handler() http.Handler {
+	server := http.FileServerFS(files)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+			return
+		}
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cache-Control", "no-cache") // a new version's page is there at once
+		switch r.URL.Path {
+		case "/flame.js":
+			header.Set("Content-Type", "text/javascript; charset=utf-8")
+			_, _ = w.Write(flamegraph.Script) // an error means that the client is gone
+		case "/colors.css":
+			header.Set("Content-Type", "text/css; charset=utf-8")
+			_, _ = w.Write(flamegraph.Colors)
+		default:
+			server.ServeHTTP(w, r)
+		}
+	})
+}

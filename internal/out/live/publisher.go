@@ -1,0 +1,324 @@
+package live
+
+import (
+	"context"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/dots/value"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/live/types"
+	"correlator/procscan"
+)
+
+const (
+	// interval is how often changes are published: what a person can follow.
+	interval = time.Second
+
+	// pause is between two publications, however often guests join and leave.
+	pause = 100 * time.Millisecond
+
+	// linger is for how long what is wanted no more is still published: a guest that leaves and joins in
+	// turn would have everything removed and made again each time.
+	linger = 3 * time.Second
+)
+
+// About describes the agent and its host.
+type About struct {
+	HostID           string // may be empty, as HostName
+	HostName         string
+	Version          string
+	SamplesPerSecond int // of every CPU; 0: it takes none
+	ProcRoot         string
+}
+
+// key returns what tells the objects of this host from those of others.
+func (a *About) key() string {
+	if a.HostID != "" {
+		return clean(a.HostID)
+	}
+	return clean(a.HostName)
+}
+
+// A Source knows the processes that take part.
+type Source interface {
+	Status() agent.Status
+	// Work returns what was found, since the last call, that threads work on: see agent.Agent.Work.
+	Work() ([]agent.ProcessWork, error)
+}
+
+// publisher takes snapshots of what is wanted, and hands them to those who publish them.
+type publisher struct {
+	about   About
+	source  Source
+	tracker *Tracker
+	name    namer
+	log     *zap.Logger
+	// stacksWanted is called before stacks are collected.
+	stacksWanted func()
+
+	mu        sync.Mutex
+	consumers []consumer
+
+	// Owned by run.
+	status   agent.Status // read at ticked
+	ticked   time.Time
+	ownTime  ownTime
+	own      processTime
+	used     map[procscan.ProcessID]*processTime
+	demands  map[consumer]*lingering
+	lastWant []want    // of each consumer
+	last     time.Time // when the last snapshot was taken
+
+	worked     time.Time // when it was last read what threads work on
+	workFailed bool      // was logged
+}
+
+// A consumer publishes snapshots. Its methods do not wait for others.
+type consumer interface {
+	wanted() want
+	selects(x *types.CorrelatorTransactionStack) bool // whose stack and time are not known
+	publish(s *snapshot, w want)
+}
+
+// lingering is what a consumer wants, or wanted a moment ago.
+type lingering [numWants]time.Time // when it was wanted last
+
+// wants returns that, given what is wanted now.
+func (l *lingering) wants(now want, at time.Time) (w want) {
+	for i := range l {
+		if now>>i&1 != 0 {
+			l[i] = at
+		}
+		if passed := at.Sub(l[i]); passed >= 0 && passed < linger {
+			w |= 1 << i
+		}
+	}
+	return w
+}
+
+func (p *publisher) add(c consumer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.consumers = append(p.consumers, c)
+}
+
+func (p *publisher) remove(c consumer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.consumers = slices.DeleteFunc(p.consumers, func(other consumer) bool { return other == c })
+}
+
+// run publishes until ctx ends: once a second, and at once when wake says that something more is
+// wanted. When nothing has been for a while, it only waits.
+func (p *publisher) run(ctx context.Context, wake <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	wait := func(d time.Duration, wake <-chan struct{}) bool {
+		timer.Reset(d)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-wake:
+		case <-timer.C:
+		}
+		return true
+	}
+	for {
+		next := p.publish(time.Now())
+		if !wait(pause, nil) {
+			return
+		}
+		if next == 0 {
+			next = 24 * time.Hour
+		}
+		if !wait(max(0, next-pause), wake) {
+			return
+		}
+	}
+}
+
+// publish has published what is wanted, unless that was done a moment ago. It returns in what time that
+// is to be done again; 0: when something is wanted.
+func (p *publisher) publish(now time.Time) (next time.Duration) {
+	p.mu.Lock()
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	maps.DeleteFunc(p.demands, func(c consumer, _ *lingering) bool { return !slices.Contains(consumers, c) })
+	wanted := make([]want, len(consumers))
+	var all want
+	for i, c := range consumers {
+		wanted[i] = p.demand(c).wants(c.wanted(), now)
+		all |= wanted[i]
+	}
+	if passed := now.Sub(p.last); slices.Equal(wanted, p.lastWant) && passed >= 0 && passed < interval-pause/2 {
+		if all == 0 {
+			return 0
+		}
+		return interval - passed
+	}
+	p.last, p.lastWant = now, wanted
+	s := p.snapshot(all, now)
+	for i, c := range consumers {
+		c.publish(s, wanted[i])
+	}
+	if all == 0 {
+		return 0
+	}
+	return interval
+}
+
+// demand returns what a consumer wants or wanted.
+func (p *publisher) demand(c consumer) *lingering {
+	if p.demands == nil {
+		p.demands = make(map[consumer]*lingering)
+	}
+	d := p.demands[c]
+	if d == nil {
+		d = new(lingering)
+		p.demands[c] = d
+	}
+	return d
+}
+
+// snapshot returns what is known of what is wanted.
+func (p *publisher) snapshot(w want, now time.Time) *snapshot {
+	p.tracker.Want(w)
+	s := &snapshot{}
+	o := objectsOf{host: p.about.key()}
+	p.observe(w, now)
+	p.readWork(w, now)
+	traced, shown, collecting := p.tracker.snapshot(s, &o, w, now)
+	if w&wantStacks != 0 {
+		if collecting = p.selected(&o, collecting); len(collecting) > 0 {
+			p.stacksWanted()
+		}
+		p.tracker.collect(collecting, now)
+		p.tracker.nameStacks(p.name)
+	}
+	p.tracker.addTransactions(s, &o, w, shown, collecting)
+	if w&wantHosts != 0 {
+		s.hosts = []types.CorrelatorHost{p.host(o.host)}
+	}
+	if w&wantProcesses != 0 {
+		s.processes = p.processes(o.host, traced)
+	}
+	return s
+}
+
+// selected returns the transactions whose stacks somebody wants.
+func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []shownTransaction {
+	p.mu.Lock()
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	return slices.DeleteFunc(transactions, func(tx shownTransaction) bool {
+		x := &types.CorrelatorTransactionStack{Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
+			TransactionID: hexadecimal(tx.id.transaction[:])}
+		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(x) })
+	})
+}
+
+// observe reads the status, and how much CPU time the processes and the agent have used, if that is
+// wanted and was not done a moment ago. That a process has ended is in the status when its pid can be
+// that of another one.
+func (p *publisher) observe(w want, now time.Time) {
+	if w&(wantHosts|wantProcesses) == 0 {
+		p.status, p.used, p.own = agent.Status{}, nil, processTime{}
+		return
+	}
+	passed := now.Sub(p.ticked)
+	if p.used != nil && passed >= 0 && passed < interval/2 {
+		return
+	}
+	p.ticked = now
+	p.status = p.source.Status()
+	p.own.add(p.ownTime.read(p.about.ProcRoot, now), max(passed, pause), now)
+	if p.used == nil {
+		p.used = make(map[procscan.ProcessID]*processTime, len(p.status.Processes))
+	}
+	for i := range p.status.Processes {
+		id := p.status.Processes[i].ID
+		total, err := procscan.CPUTime(id.PID)
+		if err != nil {
+			continue // it is gone, as the next status will say
+		}
+		u := p.used[id]
+		if u == nil {
+			u = new(processTime)
+			p.used[id] = u
+		}
+		u.add(total, max(passed, pause), now)
+	}
+	for id, u := range p.used {
+		if u.seen != now {
+			delete(p.used, id)
+		}
+	}
+}
+
+// processTime is how much CPU time a process has used.
+type processTime struct {
+	total time.Duration
+	seen  time.Time
+	rate  rate
+}
+
+// add takes account of the total now. The first one says nothing of what is used in a second.
+func (p *processTime) add(total, passed time.Duration, now time.Time) {
+	if !p.seen.IsZero() {
+		p.rate.used = max(0, total-p.total)
+		p.rate.tick(passed)
+	}
+	p.total, p.seen = total, now
+}
+
+// share returns the share of the CPU, which is not known at first.
+func (p *processTime) share() (o value.Opt[float64]) {
+	if p == nil || p.rate.weight == 0 {
+		return o
+	}
+	return share(p.rate.average())
+}
+
+func (p *publisher) host(key string) types.CorrelatorHost {
+	x := types.CorrelatorHost{
+		Host: value.Some(key), Name: text(p.about.HostName), AgentVersion: text(p.about.Version),
+		AgentSince: at(p.status.StartedAt), Cpus: value.Some(uint32(runtime.NumCPU())),
+		SamplesPerSecond: value.Some(uint32(p.about.SamplesPerSecond)),
+		Processes:        value.Some(uint32(len(p.status.Processes))), AgentCPU: p.own.share(),
+	}
+	if p.own.rate.weight > 0 { // as is known of all others then
+		var all float64
+		for _, u := range p.used {
+			all += u.rate.average()
+		}
+		x.CPU = share(all)
+	}
+	return x
+}
+
+// processes returns the processes; traced is how much CPU they use in transactions.
+func (p *publisher) processes(host string, traced map[int]float64) []types.CorrelatorProcess {
+	objects := make([]types.CorrelatorProcess, 0, len(p.status.Processes))
+	for i := range slices.Backward(p.status.Processes) { // of two with a pid, the later one lives
+		s := &p.status.Processes[i]
+		x := types.CorrelatorProcess{
+			Host: value.Some(host), Pid: value.Some(uint32(s.PID)), StartTime: at(s.StartTime),
+			State: text(s.StateText()), Service: text(s.ServiceName), Environment: text(s.ServiceEnvironment),
+			ContainerID: text(s.ContainerID), Contexts: value.Some(s.Contexts), CPU: p.used[s.ID].share(),
+		}
+		if p.about.SamplesPerSecond > 0 {
+			x.TracedCPU = share(traced[s.PID])
+		}
+		if s.LastError != nil {
+			x.LastError = text(s.LastError.Message)
+		}
+		objects = append(objects, x)
+	}
+	return objects
+}

@@ -1,0 +1,220 @@
+package live
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/live/types"
+	"correlator/procscan"
+)
+
+// fakeConsumer keeps the last snapshot.
+type fakeConsumer struct {
+	want      want
+	only      string // the transaction that is selected; empty: all
+	published int
+	last      *snapshot
+}
+
+func (c *fakeConsumer) wanted() want { return c.want }
+
+func (c *fakeConsumer) publish(s *snapshot, _ want) { c.published, c.last = c.published+1, s }
+
+func (c *fakeConsumer) selects(x *types.CorrelatorTransactionStack) bool {
+	return c.only == "" || x.TransactionID.Value() == c.only
+}
+
+func newPublisher(source Source) (*publisher, *fakeConsumer) {
+	c := &fakeConsumer{}
+	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
+		log:          zap.NewNop(),
+		stacksWanted: func() {}}
+	p.add(c)
+	return p, c
+}
+
+func TestNothingIsReadWhileUnwanted(t *testing.T) {
+	source := newSource(3)
+	p, c := newPublisher(source)
+	now := time.Now()
+	for i := range 5 {
+		if next := p.publish(now.Add(time.Duration(i) * time.Second)); next != 0 {
+			t.Errorf("to be published again in %v", next)
+		}
+	}
+	if source.reads.Load() != 0 || p.tracker.wanted.Load() != 0 {
+		t.Error("something is read")
+	}
+	c.want = wantThreads | wantTransactions | wantStacks
+	p.publish(now.Add(10 * time.Second))
+	if source.reads.Load() != 0 {
+		t.Error("the status is read for types that need none")
+	}
+	c.want = wantHosts
+	p.publish(now.Add(20 * time.Second))
+	if source.reads.Load() != 1 || p.tracker.wanted.Load() != 0 || len(c.last.processes) != 0 ||
+		len(c.last.hosts) != 1 {
+		t.Errorf("%d reads, wanted of samples: %b", source.reads.Load(), p.tracker.wanted.Load())
+	}
+	c.want = 0
+	if next := p.publish(now.Add(21 * time.Second)); next == 0 || len(c.last.hosts) != 1 || source.reads.Load() != 2 {
+		t.Errorf("what was wanted a moment ago: %d reads, %d hosts; again in %v", source.reads.Load(), len(c.last.hosts),
+			next)
+	}
+	if next := p.publish(now.Add(21*time.Second + linger)); next != 0 || p.used != nil || p.status.Processes != nil ||
+		len(c.last.hosts) != 0 {
+		t.Errorf("what was read is kept; to be published again in %v", next)
+	}
+	p.consumers = nil
+	if p.publish(now.Add(30 * time.Second)); len(p.demands) != 0 {
+		t.Error("a consumer that is gone is kept")
+	}
+}
+
+// However often guests join and leave, also the first and the last one, the status is read twice a second
+// at most, and nothing is removed and published again.
+func TestJoiningOften(t *testing.T) {
+	for _, always := range []want{0, wantHosts} {
+		source := newSource(3)
+		p, c := newPublisher(source)
+		bus := &recorder{}
+		o := output{bus: bus}
+		now := time.Now()
+		for i := range 20 {
+			c.want = always | want(i%2)*wantProcesses
+			before := c.published
+			p.publish(now.Add(time.Duration(i) * pause))
+			if c.published > before {
+				_, _ = o.sync(c.last, p.lastWant[0])
+			}
+			if i == 1 && len(c.last.processes) != 3 && always == 0 {
+				t.Error("one who joins is not answered at once")
+			}
+		}
+		if got := source.reads.Load(); got < 1 || got > 4 {
+			t.Errorf("%d reads in 2 s", got)
+		}
+		created := 0
+		for _, change := range bus.take() {
+			if change.Remove {
+				t.Errorf("removed: %+v", change.Object)
+			}
+			if _, ok := change.Object.(*types.CorrelatorProcess); ok {
+				created++
+			}
+		}
+		if created != 3 {
+			t.Errorf("%d processes published", created)
+		}
+		before := c.published
+		for range 10 {
+			p.publish(now.Add(19*pause + time.Millisecond)) // nothing else is wanted
+		}
+		if c.published != before {
+			t.Error("published again at once")
+		}
+	}
+}
+
+func TestProcessesAndHost(t *testing.T) {
+	_, stat, _ := strings.Cut(string(testenv.ReadFile(t, "/proc/self/stat")), ") ")
+	started, err := strconv.ParseUint(strings.Fields(stat)[19], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := procscan.ProcessID{PID: os.Getpid(), StartTime: started}
+	old, gone := self, procscan.ProcessID{PID: 1 << 22, StartTime: 1}
+	old.StartTime--
+	status := func(id procscan.ProcessID, name string) agent.ProcessStatus {
+		v := process.NewView(id)
+		v.ServiceName, v.State, v.Contexts = name, process.StateRegistered, []string{"elastic"}
+		return agent.ProcessStatus{View: v}
+	}
+	all := []agent.ProcessStatus{status(old, "old"), status(self, "new"), status(gone, "")}
+	all[2].LastError = &agent.ProcessError{Message: "bad\n"}
+	source := newSource(0)
+	source.processes.Store(&all)
+	p, c := newPublisher(source)
+	c.want = wantHosts | wantProcesses
+	start := time.Now()
+	p.publish(start)
+	if x := c.last.hosts[0]; x.Host.Value() != "host-id" || x.Name.Value() != "host-1" || x.Processes.Value() != 3 ||
+		x.SamplesPerSecond.Value() != 20 || x.AgentVersion.Value() != "1.2" {
+		t.Errorf("%+v", x)
+	}
+	if _, known := c.last.hosts[0].CPU.Get(); known {
+		t.Error("it is known at once how much CPU is used in a second")
+	}
+	for time.Since(start) < time.Second { // uses a CPU, at least half of it
+	}
+	for range 3 {
+		p.publish(start.Add(time.Second)) // once
+	}
+	bus := &recorder{}
+	o := &output{bus: bus}
+	_, _ = o.sync(c.last, wantProcesses)
+	byPID := map[uint32]string{}
+	for _, change := range bus.take() {
+		x := change.Object.(*types.CorrelatorProcess)
+		byPID[x.Pid.Value()] = x.Service.Value()
+		if _, ok := x.CPU.Get(); ok != (x.Pid.Value() == uint32(self.PID)) {
+			t.Errorf("%+v", x)
+		}
+		if x.Pid.Value() == 1<<22 && x.LastError.Value() != "bad\ufffd" {
+			t.Errorf("%+v", x)
+		}
+	}
+	if len(byPID) != 2 || byPID[uint32(self.PID)] != "new" {
+		t.Errorf("%v", byPID)
+	}
+	if cpu := c.last.hosts[0].CPU.Value(); cpu <= 0 || c.last.hosts[0].AgentCPU.Value() <= 0 {
+		t.Errorf("%v CPUs", cpu)
+	}
+}
+
+func TestRunAnswersJoinsAtOnce(t *testing.T) {
+	p, _ := newPublisher(newSource(1))
+	l := &lockedConsumer{snapshots: make(chan *snapshot, 100)}
+	p.consumers = []consumer{l}
+	ctx, cancel := context.WithCancel(context.Background())
+	wake, done := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		p.run(ctx, wake)
+	}()
+	<-l.snapshots // nothing is wanted
+	l.want.Store(uint32(wantProcesses))
+	wake <- struct{}{}
+	testenv.Poll(t, patience, "the objects of who has joined", func() bool {
+		return len((<-l.snapshots).processes) == 1
+	})
+	cancel()
+	<-done
+}
+
+// lockedConsumer is for publisher.run.
+type lockedConsumer struct {
+	want      atomic.Uint32
+	snapshots chan *snapshot
+}
+
+func (c *lockedConsumer) wanted() want { return want(c.want.Load()) }
+
+func (c *lockedConsumer) selects(*types.CorrelatorTransactionStack) bool { return true }
+
+func (c *lockedConsumer) publish(s *snapshot, _ want) {
+	select {
+	case c.snapshots <- s:
+	default:
+	}
+}

@@ -1,0 +1,345 @@
+package live
+
+import (
+	"maps"
+	"math"
+	"testing"
+	"time"
+
+	"correlator/internal/out/agent"
+	"correlator/internal/out/live/types"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// noon is when the tests of the tracker begin. It has passed.
+var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
+
+var testObjects = objectsOf{host: "h"}
+
+func testNamer(_ *profile.Resource, f profile.Frame) (name string, known bool) { return f.Name(), true }
+
+// snapshotAt returns what a tracker knows at noon and some time, with the stacks of all transactions that
+// may be.
+func snapshotAt(t *Tracker, w want, after time.Duration) *snapshot {
+	s := &snapshot{}
+	now := noon.Add(after)
+	_, shown, collecting := t.snapshot(s, &testObjects, w, now)
+	if w&wantStacks != 0 {
+		t.collect(collecting, now)
+		t.nameStacks(testNamer)
+	}
+	t.addTransactions(s, &testObjects, w, shown, collecting)
+	return s
+}
+
+func newTracker(w want) *Tracker {
+	t := NewTracker(20)
+	t.Want(w)
+	snapshotAt(t, w, 0)
+	return t
+}
+
+func TestShares(t *testing.T) {
+	const w = wantThreads | wantTransactions | wantProcesses
+	tracker := newTracker(w)
+	for second := range 10 {
+		at := noon.Add(time.Duration(second) * time.Second)
+		tracker.Sampled(newSample(1000, 1, 1, 20, at.Add(500*time.Millisecond))) // all the time
+		tracker.Sampled(newSample(1000, 2, 1, 5, at.Add(600*time.Millisecond)))
+		s := snapshotAt(tracker, w, time.Duration(second+1)*time.Second)
+		if len(s.threads) != 2 || len(s.transactions) != 1 {
+			t.Fatalf("%d threads, %d transactions", len(s.threads), len(s.transactions))
+		}
+		for _, th := range s.threads {
+			want := map[uint32]float64{1: 1, 2: 0.25}[th.Tid.Value()]
+			if got := th.CPU.Value(); math.Abs(got-want) > 0.0011 { // from the first second on
+				t.Errorf("second %d, thread %d: uses %v of a CPU, not %v", second, th.Tid.Value(), got, want)
+			}
+		}
+		tx := s.transactions[0]
+		if got := tx.CPU.Value(); math.Abs(got-1.25) > 0.0011 || tx.Threads.Value() != 2 {
+			t.Errorf("transaction: %v CPUs, %d threads", got, tx.Threads.Value())
+		}
+		if got, want := tx.CPUTime.Value().Duration(), time.Duration(second+1)*1250*time.Millisecond; got != want {
+			t.Errorf("CPU time %v, not %v", got, want)
+		}
+	}
+	traced, _, _ := tracker.snapshot(&snapshot{}, &testObjects, w, noon.Add(10*time.Second))
+	if got := traced[1000]; math.Abs(got-1.25) > 0.0011 {
+		t.Errorf("the process uses %v CPUs in transactions", got)
+	}
+	s := snapshotAt(tracker, w, 14*time.Second) // twice the time constant later
+	if got := s.transactions[0].CPU.Value(); got < 0.05 || got > 0.25 {
+		t.Errorf("after 4 s without samples: %v CPUs", got)
+	}
+}
+
+// A snapshot at once after another, as when a guest joins, does not make a sample a whole CPU.
+func TestShortInterval(t *testing.T) {
+	tracker := newTracker(wantThreads)
+	tracker.Sampled(newSample(1000, 1, 1, 1, noon))
+	if s := snapshotAt(tracker, wantThreads, time.Millisecond); len(s.threads) != 1 || s.threads[0].CPU.Value() != 0 {
+		t.Errorf("%+v", s.threads)
+	}
+	if s := snapshotAt(tracker, wantThreads, time.Second); s.threads[0].CPU.Value() != 0.05 {
+		t.Errorf("%v of a CPU", s.threads[0].CPU.Value())
+	}
+}
+
+func TestForgetting(t *testing.T) {
+	const w = wantOfSamples
+	tracker := newTracker(w)
+	for tid := range 2 {
+		sample := newSample(1000, tid+1, byte(tid+1), 1, noon.Add(time.Duration(tid)*5*time.Second))
+		sample.Stack = frames("main")
+		feedStack(tracker, sample)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		left  int
+	}{{9 * time.Second, 2}, {11 * time.Second, 1}, {16 * time.Second, 0}} {
+		s := snapshotAt(tracker, w, c.after)
+		if len(s.threads) != c.left || len(s.transactions) != c.left ||
+			len(s.transactionStacks) != c.left || len(s.stacks) != min(1, c.left) {
+			t.Errorf("after %v: %d threads, %d transactions, %d stacks; not %d", c.after, len(s.threads),
+				len(s.transactions), len(s.transactionStacks), c.left)
+		}
+	}
+	for i := range 60 {
+		snapshotAt(tracker, w, time.Duration(17+i)*time.Second)
+	}
+	if len(tracker.processes) != 0 {
+		t.Error("the process is not forgotten")
+	}
+	wantNoStacks(t, tracker)
+}
+
+// A clock that is ahead, as samples of other samplers may have, does not make what they are of stay.
+func TestSampleAhead(t *testing.T) {
+	tracker := newTracker(wantThreads)
+	before := time.Now()
+	tracker.Sampled(newSample(1000, 1, 1, 1, before.Add(24*time.Hour)))
+	if s := snapshotAt(tracker, wantThreads, 0); s.threads[0].LastRun.Value().Time().After(time.Now()) {
+		t.Error("it has run in the future")
+	}
+}
+
+func TestLateSample(t *testing.T) {
+	tracker := newTracker(wantThreads | wantTransactions)
+	tracker.Sampled(newSample(1000, 1, 1, 1, noon.Add(1*time.Second)))
+	tracker.Sampled(newSample(1000, 1, 2, 1, noon.Add(3*time.Second)))
+	tracker.Sampled(newSample(1000, 1, 1, 1, noon.Add(2*time.Second)))
+	s := snapshotAt(tracker, wantThreads|wantTransactions, 4*time.Second)
+	th := s.threads[0]
+	if th.TransactionID.Value() != "0000000000000002" || !th.Since.Value().Time().Equal(noon.Add(3*time.Second)) ||
+		!th.LastRun.Value().Time().Equal(noon.Add(3*time.Second)) {
+		t.Errorf("%+v", th)
+	}
+	for _, tx := range s.transactions {
+		if tx.TransactionID.Value() == "0000000000000001" && (tx.CPUTime.Value().Duration() != 100*time.Millisecond ||
+			!tx.Since.Value().Time().Equal(noon.Add(time.Second)) ||
+			!tx.LastRun.Value().Time().Equal(noon.Add(2*time.Second))) {
+			t.Errorf("%+v", tx)
+		}
+	}
+}
+
+func TestThreadProperties(t *testing.T) {
+	tracker := newTracker(wantThreads)
+	sample := newSample(1000, 7, 0xab, 1, noon)
+	sample.Context, sample.Thread = profile.OTelContext, "evil\x1b[2J\xff"
+	tracker.Sampled(sample)
+	sample = newSample(1000, 7, 0xab, 1, noon.Add(time.Second))
+	sample.Context, sample.Thread, sample.SpanID = profile.OTelContext, "", [8]byte{}
+	tracker.Sampled(sample)
+	x := snapshotAt(tracker, wantThreads, time.Second).threads[0]
+	if x.Host.Value() != "h" || x.Pid.Value() != 1000 || x.Name.Value() != "evil\ufffd[2J\ufffd" ||
+		x.TraceID.Value() != "000000000000000000000000000000ab" || x.TransactionID.Value() != "00000000000000ab" ||
+		x.Context.Value() != types.CorrelatorContextOpentelemetry || !x.Since.Value().Time().Equal(noon) {
+		t.Errorf("%+v", x)
+	}
+	if _, ok := x.SpanID.Get(); ok {
+		t.Error("it has a span still")
+	}
+}
+
+func TestBounds(t *testing.T) {
+	const w = wantOfSamples
+	tracker := newTracker(w)
+	sample := func(pid, tid, transaction int) *profile.Sample {
+		s := newSample(pid, tid, 1, 3, noon)
+		s.TransactionID = [8]byte{1, byte(transaction >> 16), byte(transaction >> 8), byte(transaction)}
+		return s
+	}
+	for i := range maxTransactions/2 + 1 { // one owner has half of what there is
+		tracker.Sampled(sample(i+1, i+1, i))
+	}
+	want := [numUntracked]uint64{untrackedTransaction: 3,
+		untrackedProcess: 3 * (maxTransactions/2 + 1 - maxProcesses/2),
+		untrackedThread:  3 * (maxTransactions/2 + 1 - maxRunning/2)}
+	if got, _ := tracker.lost(); got != want {
+		t.Errorf("untracked: %v, not %v", got, want)
+	}
+	for tid := range 5 { // there is room for no more threads of it
+		tracker.addTransaction(threadID{1, tid}, sample(1, tid, 0), noon)
+	}
+	first := sample(1, 1, 0)
+	if n := len(tracker.transactions[transactionID{first.TraceID, first.TransactionID}].threads); n != 1 {
+		t.Errorf("%d threads of a transaction", n)
+	}
+	tracker.Sampled(sample(1, 1, 0)) // what is known still counts
+	if s := snapshotAt(tracker, w, time.Second); len(s.transactions) != maxShown || len(s.threads) != maxRunning/2 {
+		t.Errorf("%d transactions, %d threads", len(s.transactions), len(s.threads))
+	}
+	tracker.Want(0)
+	if len(tracker.threads)+len(tracker.transactions)+len(tracker.processes) != 0 ||
+		tracker.ofProcesses.used+tracker.ofRunning.used+tracker.ofTransactions.used != 0 {
+		t.Error("what is not wanted is kept")
+	}
+	if tracker.Sampled(sample(1, 1, 0)); len(tracker.threads) != 0 {
+		t.Error("what is not wanted is taken")
+	}
+}
+
+// Whatever the processes of one owner do, those of another one are shown, and what has been forgotten
+// counts no more.
+func TestSharesOfOwners(t *testing.T) {
+	const w = wantThreads | wantTransactions | wantProcesses
+	tracker := newTracker(w)
+	of := func(owner string, pid int, transaction int) *profile.Sample {
+		s := newSample(pid, 1, 1, 1, noon)
+		s.Resource.Owner = owner
+		s.TransactionID = [8]byte{1, byte(transaction >> 16), byte(transaction >> 8), byte(transaction)}
+		return s
+	}
+	var waiting []agent.ThreadWork
+	for tid := range 2 * maxWaiting {
+		waiting = append(waiting, works(tid+2, 1))
+	}
+	for pid := range 4 {
+		tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: pid + 1}, Owner: "hostile",
+			ReadAt: noon, Threads: waiting}})
+	}
+	for i := range maxTransactions {
+		tracker.Sampled(of("hostile", i+1, i))
+	}
+	own, other := of("hostile", 1, 0), of("other", 1<<20, 1<<20)
+	before, _ := tracker.lost()
+	tracker.Sampled(own)
+	tracker.Sampled(other)
+	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1 << 20}, Owner: "other",
+		ReadAt: noon.Add(-time.Second), Threads: waiting[:1]}})
+	if after, _ := tracker.lost(); after != before {
+		t.Errorf("untracked: %v, then %v", before, after)
+	}
+	threads := map[uint32]bool{}
+	for _, x := range testObjects.threads(tracker) {
+		if x.Pid.Value() == 1<<20 {
+			threads[x.Tid.Value()] = true
+		}
+	}
+	if !maps.Equal(threads, map[uint32]bool{1: true, 2: true}) {
+		t.Errorf("threads of another owner: %v", threads)
+	}
+	// Who knows the ids of another's transaction has no part in it.
+	other.Resource = of("hostile", 2, 1).Resource
+	before, _ = tracker.lost()
+	tracker.Sampled(other)
+	if tx := tracker.transactions[transactionID{other.TraceID, other.TransactionID}]; tx.total != 50*time.Millisecond ||
+		len(tx.threads) != 1 {
+		t.Errorf("%+v", tx)
+	}
+	if after, _ := tracker.lost(); after[untrackedTransaction] != before[untrackedTransaction]+1 {
+		t.Errorf("untracked: %v", after)
+	}
+	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1}, ReadAt: noon.Add(time.Second)},
+		{Process: procscan.ProcessID{PID: 2}, ReadAt: noon.Add(time.Second)},
+		{Process: procscan.ProcessID{PID: 1 << 20}, ReadAt: noon.Add(time.Second)}})
+	for i := range 60 {
+		snapshotAt(tracker, w, forget+time.Duration(i)*time.Second)
+	}
+	for _, q := range []*quota{&tracker.ofProcesses, &tracker.ofRunning, &tracker.ofWaiting, &tracker.ofTransactions} {
+		if q.used != 0 || len(q.held) != 0 {
+			t.Errorf("%d of %d held by %v", q.used, q.capacity, q.held)
+		}
+	}
+}
+
+// A transaction that is shown stays so while others are hardly busier.
+func TestBusiestStay(t *testing.T) {
+	tracker := newTracker(wantTransactions)
+	for i := range maxShown {
+		tracker.Sampled(newSample(1000, i, byte(i+1), 20, noon))
+	}
+	snapshotAt(tracker, wantTransactions, time.Second)
+	shown := func() map[string]bool {
+		ids := make(map[string]bool)
+		for _, tx := range snapshotAt(tracker, wantTransactions, time.Second).transactions {
+			ids[tx.TransactionID.Value()] = true
+		}
+		return ids
+	}
+	add := func(id byte, cpu float64) {
+		s := newSample(1000, int(id), id, 0, noon)
+		tracker.Sampled(s)
+		tracker.transactions[transactionID{s.TraceID, s.TransactionID}].cpu = rate{sum: cpu, weight: 1}
+	}
+	if add(100, 1.1); shown()["0000000000000064"] {
+		t.Error("one that is a little busier replaces another")
+	}
+	if add(101, 2); !shown()["0000000000000065"] {
+		t.Error("one that is much busier does not replace another")
+	}
+}
+
+func TestCleanText(t *testing.T) {
+	long := make([]byte, 2*maxText)
+	for i := range long {
+		long[i] = 0x80
+	}
+	for in, want := range map[string]string{
+		"":                      "",
+		"größe":                 "größe",
+		"a\x00b\nc\u0085":       "a\ufffdb\ufffdc\ufffd",
+		"\xff<b>":               "\ufffd<b>",
+		string(long[:1]) + "日本": "\ufffd日本",
+	} {
+		if got := clean(in); got != want {
+			t.Errorf("%q: %q, not %q", in, got, want)
+		}
+	}
+	if got := clean(string(long)); len(got) > 3*maxText+len("…") {
+		t.Errorf("%d bytes", len(got))
+	}
+	for shift := range 3 {
+		in := "xx"[:shift] // starts at each offset of a rune
+		for len(in) < 2*maxText {
+			in += "日"
+		}
+		got := clean(in)
+		if want := in[:maxText-(maxText-shift)%3] + "…"; got != want {
+			t.Errorf("shift %d: ends in %q", shift, got[len(got)-9:])
+		}
+	}
+}
+
+func BenchmarkSampledUnwanted(b *testing.B) {
+	tracker := NewTracker(20)
+	sample := newSample(1000, 1, 1, 1, noon)
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Sampled(sample)
+	}
+}
+
+func BenchmarkSampled(b *testing.B) {
+	tracker := newTracker(wantOfSamples)
+	sample := newSample(1000, 1, 1, 1, noon)
+	sample.Stack = frames("a", "b")
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Sampled(sample)
+		tracker.Named(sample)
+	}
+}

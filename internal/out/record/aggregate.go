@@ -1,0 +1,238 @@
+package record
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"time"
+	"unsafe"
+
+	"correlator/internal/attach/process"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+const (
+	// maxKeys is how many different Keys a recording may have: with 97 samples a second those of 90
+	// minutes of a busy CPU, all different. They take 95 MB, and twice as much at the end. No
+	// process gets more than are left for the others: one that is alone half of them, one that
+	// comes late some.
+	maxKeys = 1 << 19
+
+	// maxFrames is how many frames all different stacks may have together, shared in the same way;
+	// functions, and attributes of Keys, count as the frames that would take as much memory. A stack is
+	// the process's that had it first. They take 64 MB.
+	maxFrames = 2 << 20
+
+	// functionBytes is what a function takes besides its strings: profile.Function, and the entry in
+	// the aggregate.
+	functionBytes = 64
+	frameBytes    = int(unsafe.Sizeof(profile.Frame{}))
+)
+
+var errTruncated = errors.New("no room for more different stacks and transactions of it")
+
+// aggregate counts samples, from when it is begun until it is closed.
+type aggregate struct {
+	keyLimit, frameLimit int
+	selection            Selection
+
+	mu      sync.Mutex
+	samples map[Key]uint64 // without Thread
+	stacks  map[profile.StackTraceID][]profile.Frame
+	names   map[thread]string
+	known   map[processStack]struct{}
+	held    int // frames of stacks
+	// functions are those of stacks. One text can be several functions, which all count.
+	functions map[*profile.Function]struct{}
+	shares    map[procscan.ProcessID]*share
+	lost      map[string]uint64
+	total     uint64 // of samples
+	traced    uint64
+	early     uint64    // before start
+	others    uint64    // not selected
+	start     time.Time // zero: not begun yet
+	closed    bool
+}
+
+// share is what a process has of the limits, with all programs that it executes.
+type share struct {
+	keys, frames int
+	truncated    time.Time // when the first sample was lost for want of room; zero: none was
+}
+
+// thread is a thread of a process.
+type thread struct {
+	process *Process
+	tid     int
+}
+
+type processStack struct {
+	process *Process
+	stack   profile.StackTraceID
+}
+
+func newAggregate() *aggregate {
+	return &aggregate{
+		keyLimit: maxKeys, frameLimit: maxFrames,
+		samples: make(map[Key]uint64),
+		stacks:  make(map[profile.StackTraceID][]profile.Frame),
+		names:   make(map[thread]string),
+		known:   make(map[processStack]struct{}),
+		shares:  make(map[procscan.ProcessID]*share),
+		lost:    make(map[string]uint64),
+
+		functions: make(map[*profile.Function]struct{}),
+	}
+}
+
+// begin has samples counted that are taken from a time on.
+func (a *aggregate) begin(start time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.start = start
+}
+
+// add counts samples of a process. It reports whether their stack is new, and counted, for the
+// process.
+func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
+	key := Key{Process: process, TID: s.TID, TraceID: s.TraceID, TransactionID: s.TransactionID, SpanID: s.SpanID,
+		Attributes: s.Attributes, Stack: s.Stack.ID}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	if a.start.IsZero() || s.At.Before(a.start) {
+		a.early += s.Count
+		return false
+	}
+	if !a.selection.has(s) {
+		a.others += s.Count
+		return false
+	}
+	if _, known := a.samples[key]; !known {
+		own := a.share(process)
+		reason := a.admit(s.Stack, s.Attributes, own)
+		if reason == LostTooMany && own.truncated.IsZero() {
+			own.truncated = s.At
+		}
+		if reason != "" {
+			a.lost[reason] += s.Count
+			return false
+		}
+	}
+	a.samples[key] += s.Count
+	a.total += s.Count
+	if key.HasTrace() {
+		a.traced += s.Count
+	}
+	if one := (thread{process, s.TID}); a.names[one] == "" {
+		a.names[one] = s.Thread
+	}
+	stack := processStack{process, s.Stack.ID}
+	_, known := a.known[stack]
+	a.known[stack] = struct{}{}
+	return !known
+}
+
+func (a *aggregate) share(process *Process) *share {
+	own := a.shares[process.Identity()]
+	if own == nil {
+		own = new(share)
+		a.shares[process.Identity()] = own
+	}
+	return own
+}
+
+// admit makes room for a new key with a stack and attributes, or returns why there is none.
+func (a *aggregate) admit(stack *profile.Stack, attributes profile.Attributes, own *share) (reason string) {
+	if own.keys >= a.keyLimit-len(a.samples) {
+		return LostTooMany
+	}
+	var functions map[*profile.Function]struct{}
+	size := framesIn(attributes.Bytes())
+	_, known := a.stacks[stack.ID]
+	if !known {
+		if len(stack.Frames) == 0 {
+			return process.OutcomeNoStack.String()
+		}
+		var more int
+		functions, more = a.size(stack)
+		size += more
+	}
+	if size > 0 && own.frames+size > a.frameLimit-a.held {
+		return LostTooMany
+	}
+	own.frames += size
+	a.held += size
+	if !known {
+		a.stacks[stack.ID] = stack.Frames
+		maps.Copy(a.functions, functions)
+	}
+	own.keys++
+	return ""
+}
+
+// framesIn returns how many frames take as much memory.
+func framesIn(bytes int) int { return (bytes + frameBytes - 1) / frameBytes }
+
+// size returns how many frames a new stack counts as, and its functions that are new.
+func (a *aggregate) size(stack *profile.Stack) (functions map[*profile.Function]struct{}, frames int) {
+	functions, bytes := make(map[*profile.Function]struct{}), len(stack.Frames)*frameBytes
+	for _, f := range stack.Frames {
+		if f.Function == nil {
+			continue
+		}
+		_, known := a.functions[f.Function]
+		if _, again := functions[f.Function]; !known && !again {
+			functions[f.Function] = struct{}{}
+			bytes += functionBytes + f.Function.TextBytes()
+		}
+	}
+	return functions, framesIn(bytes)
+}
+
+// truncated returns the processes that had no room for all of their samples.
+func (a *aggregate) truncated() (failures []Failure) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, own := range a.shares {
+		if !own.truncated.IsZero() {
+			failures = append(failures, Failure{PID: id.PID, Err: errTruncated, Since: own.truncated})
+		}
+	}
+	return failures
+}
+
+// name stores what a thread is called, unless that is known: it keeps its first name.
+func (a *aggregate) name(one thread, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if before, known := a.names[one]; known && before == "" {
+		a.names[one] = name
+	}
+}
+
+// progress lacks what only the processes know.
+func (a *aggregate) progress() Progress {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Progress{Start: a.start, Samples: a.total, WithTrace: a.traced}
+}
+
+// close puts all that was counted into a recording, to which it then belongs.
+func (a *aggregate) close(into *Recording) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	into.Start = a.start
+	into.Samples = make(map[Key]uint64, len(a.samples))
+	for key, samples := range a.samples {
+		key.Thread = a.names[thread{key.Process, key.TID}]
+		into.Samples[key] = samples
+	}
+	into.Unselected = a.others
+	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
+	a.samples, a.names, a.known, a.functions = nil, nil, nil, nil
+}

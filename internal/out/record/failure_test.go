@@ -1,0 +1,128 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+)
+
+// What is found before our descriptors are used up is recorded, and why there is no more is
+// reported once.
+func TestRecordingSweepFails(t *testing.T) {
+	demo.StartMany(t, 3, demo.Options{}).Published()
+	core, logs := observer.New(zapcore.ErrorLevel)
+	r := run(t, open(t, Options{}, zap.New(core)))
+	recorder := r.Recorder
+	r.poll("processes", func(p Progress) bool { return p.Processes == 3 })
+	limitDescriptors(t, 60)
+	demo.StartMany(t, 100, demo.Options{}).Published()
+	sweeps := func() int { return logs.FilterMessage("sweep ended early").Len() }
+	r.poll("a sweep that ended early", func(Progress) bool { return sweeps() > 0 })
+	r.stop()
+	<-r.ended
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if n := len(r.recording.Processes); n < 3 || n == 103 {
+		t.Errorf("%d processes", n)
+	}
+	if f := r.recording.failure(0); !errors.Is(f.Err, unix.EMFILE) || !f.Since.IsZero() {
+		t.Errorf("failed %v", r.recording.Failed)
+	}
+	recorder.Swept(errors.New("once more"))
+	if field := logs.FilterMessage("sweep ended early").All()[0].ContextMap()["reason"]; sweeps() != 1 ||
+		field != "sweeps_failed" {
+		t.Errorf("%d sweeps logged, reason %v", sweeps(), field)
+	}
+}
+
+// limitDescriptors leaves us so many more than are open now, until the test ends.
+func limitDescriptors(t *testing.T, more int) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	var before unix.Rlimit
+	if err == nil {
+		err = unix.Getrlimit(unix.RLIMIT_NOFILE, &before)
+	}
+	limited := before
+	limited.Cur = uint64(len(open) + more)
+	if err == nil {
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limited)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &before) })
+}
+
+// A process that was sampled, and cannot be any more, is reported, and when that began.
+func TestRecordingFailsLater(t *testing.T) {
+	p := demo.Start(t, demo.Options{Service: "later", Busy: 1, Gap: -1})
+	r := record(t, Options{Filter: services(t, "later")})
+	r.poll("samples", func(p Progress) bool { return p.WithTrace > 100 })
+	spoilt := time.Now()
+	p.Hostile("storage-length", "")
+	r.poll("a probe in vain", func(Progress) bool { return r.fails(p.PID) })
+	recording := r.end()
+	if f := recording.failure(p.PID); len(recording.Processes) != 1 || f.Err == nil || f.Since.Before(spoilt) {
+		t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
+	}
+}
+
+// One that ends, or publishes nothing any more, has not failed.
+func TestRecordingNoFailure(t *testing.T) {
+	ends := demo.Start(t, demo.Options{Service: "quiet", Busy: 1, Gap: -1})
+	withdraws := demo.Start(t, demo.Options{Service: "quiet", Busy: 1, Gap: -1})
+	r := record(t, Options{Filter: services(t, "quiet")})
+	r.poll("both", func(p Progress) bool { return p.Processes == 2 })
+	ends.Quit()
+	withdraws.Withdraw()
+	r.poll("no samples", func(Progress) bool { return r.handler(ends.PID) == nil && r.fails(withdraws.PID) })
+	if recording := r.end(); len(recording.Processes) != 2 || len(recording.Failed) != 0 {
+		t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
+	}
+}
+
+// How long a recording is begins to count when the processes are sampled.
+func TestRecordingDuration(t *testing.T) {
+	demo.Start(t, demo.Options{Service: "while", Busy: 1, Gap: -1})
+	const duration = 500 * time.Millisecond
+	r := record(t, Options{Filter: services(t, "while"), Duration: duration})
+	r.poll("the beginning", func(p Progress) bool {
+		if p.Processes != 1 {
+			t.Errorf("begun with %d processes", p.Processes)
+		}
+		return true
+	})
+	recording := r.wait()
+	if recording.Start != r.Progress().Start || recording.Duration < duration || len(recording.Samples) == 0 {
+		t.Errorf("%v from %v, %d samples", recording.Duration, recording.Start, len(recording.Samples))
+	}
+}
+
+// The two ways to lose a sample that have one name are told apart, and none is left out.
+func TestLost(t *testing.T) {
+	r := Recorder{aggregate: newAggregate()}
+	r.counters.Sampling.Kernel[bpf.Stale].Store(2)
+	r.counters.Sampling.Kernel[bpf.Correlated].Store(9)
+	r.counters.Sampling.Kernel[bpf.Idle].Store(7)
+	r.counters.Sampling.Outcomes.Add(process.OutcomeStale, 3)
+	r.counters.Sampling.Outcomes.Add(process.OutcomeAbandoned, 4)
+	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 2) // one after the recording was closed
+	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}}
+	r.addLost(&recording)
+	if want := "map[abandoned:5 kernel_stale:2 stale:3]"; fmt.Sprint(recording.Lost) != want {
+		t.Errorf("%v, want %s", recording.Lost, want)
+	}
+}

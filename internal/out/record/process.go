@@ -1,0 +1,213 @@
+package record
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/attach/lifecycle"
+	"correlator/internal/attach/process"
+	"correlator/internal/stacks/sampling"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// maxPrograms is how many programs of one process are recorded, one after the other. A real one
+// executes another, or publishes something new, once or twice.
+const maxPrograms = 64
+
+var errTooManyPrograms = errors.New("executes programs, or publishes something new, too often")
+
+// handler records one process. Its methods are called on the process's goroutine.
+type handler struct {
+	recorder *Recorder
+	process  *lifecycle.Process
+	id       procscan.ProcessID
+	earlier  int             // programs that earlier handlers of the process recorded
+	probed   chan struct{}   // closed when the process was probed for the first time, or has ended
+	target   *process.Target // of a process that runs on at the end of the recording; else nil
+
+	mu       sync.Mutex
+	first    bool // probed is closed
+	requests []symbolRequest
+	learning bool
+	programs []*program // that were sampled
+	err      error      // how the last probe ended
+	since    time.Time  // when err began to be one
+}
+
+// program is the sink of one program of a process.
+type program struct {
+	handler  *handler
+	identity bpf.ExecID
+	process  *Process
+}
+
+// symbolRequest is what a Learner is called with.
+type symbolRequest struct {
+	process *Process
+	frames  []profile.Frame
+}
+
+// Sampled counts samples, and has the Learner learn a stack that is new.
+func (p *program) Sampled(sample profile.Sample) {
+	h := p.handler
+	isNew := h.recorder.aggregate.add(p.process, &sample)
+	if !isNew || h.recorder.options.Learner == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.requests = append(h.requests, symbolRequest{p.process, sample.Stack.Frames})
+	if !h.learning {
+		h.learning = true
+		h.recorder.learning.Go(h.learn)
+	}
+}
+
+// Refused does nothing: the sampler counts them, of all processes together.
+func (p *program) Refused(process.SampleOutcome, uint64) {}
+
+// ThreadNamed stores the name of a thread.
+func (p *program) ThreadNamed(tid int, name string) {
+	p.handler.recorder.aggregate.name(thread{p.process, tid}, name)
+}
+
+// learn has the Learner learn all requests that there are.
+func (h *handler) learn() {
+	for {
+		h.mu.Lock()
+		requests := h.requests
+		h.requests, h.learning = nil, len(requests) > 0
+		h.mu.Unlock()
+		if len(requests) == 0 {
+			return
+		}
+		for _, l := range requests {
+			h.recorder.options.Learner.Learn(l.process, l.frames)
+		}
+	}
+}
+
+// Attach does nothing: to record a process takes no more than to sample it.
+func (h *handler) Attach() error {
+	if h.earlier+len(h.sampled()) >= maxPrograms {
+		return errTooManyPrograms
+	}
+	return nil
+}
+
+// Valid returns true.
+func (h *handler) Valid() bool { return true }
+
+// Detach does nothing.
+func (h *handler) Detach() {}
+
+// Down has no error.
+func (h *handler) Down() <-chan error { return nil }
+
+// Probed records how a probe ended. The only process to be recorded gets no second chance to take
+// part: the caller waits for the error.
+func (h *handler) Probed(err error) {
+	h.mu.Lock()
+	if h.err == nil && err != nil {
+		h.since = time.Now()
+	}
+	h.err = err
+	h.mu.Unlock()
+	h.setProbed()
+	if h.recorder.options.PID != 0 && err != nil && takesNoPart(err) {
+		h.recorder.stop()
+	}
+}
+
+func (h *handler) setProbed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.first {
+		h.first = true
+		close(h.probed)
+	}
+}
+
+// Sink returns the sink of a program: the one that it had before, unless it is another program, or
+// publishes something else.
+func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
+	target := h.process.Target()
+	service := target.Service()
+	process := Process{
+		PID: h.id.PID, StartTime: h.id.StartTime,
+		Service: service.Name, Environment: service.Environment,
+		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(),
+	}
+	for _, p := range h.sampled() {
+		if p.identity == identity && *p.process == process {
+			return p
+		}
+	}
+	p := &program{handler: h, identity: identity, process: &process}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.programs = append(h.programs, p)
+	return p
+}
+
+// Abandon does nothing: what was lost is among the counters of the recording.
+func (h *handler) Abandon(uint64) {}
+
+// Close ends the recording of the process. Of a process that has ended itself, nothing stays open.
+func (h *handler) Close(bool) {
+	r := h.recorder
+	defer r.learning.Done()
+	exited, sampled := !h.process.Target().Handle().Alive(), len(h.sampled()) > 0
+	h.setProbed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.processes[h.id] == h { // else it was found again already
+		delete(r.processes, h.id)
+	}
+	r.recordFailure(h)
+	if sampled {
+		r.ended[h.id] = append(r.ended[h.id], h)
+	}
+	if sampled && !exited {
+		h.target = h.process.KeepTarget()
+	}
+	if r.options.PID != 0 {
+		r.stop()
+	}
+}
+
+func (h *handler) sampled() []*program {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.programs
+}
+
+func (h *handler) recorded() (processes []*Process) {
+	for _, p := range h.sampled() {
+		processes = append(processes, p.process)
+	}
+	return processes
+}
+
+// failure returns how the last probe of the process ended, and since when they end with an error.
+func (h *handler) failure() (since time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.since, h.err
+}
+
+// release closes what the process's target holds.
+func (h *handler) release() {
+	if h.target != nil {
+		h.target.Close()
+	}
+}
+
+// takesNoPart reports whether an error is no reason to report the process.
+func takesNoPart(err error) bool {
+	return err == nil || process.IsGone(err) || errors.Is(err, process.ErrNotTarget) ||
+		errors.Is(err, process.ErrContainerFiltered) || errors.Is(err, process.ErrServiceFiltered)
+}

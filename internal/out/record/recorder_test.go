@@ -1,0 +1,182 @@
+package record
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/lab/demo"
+	"correlator/profile"
+)
+
+// Processes of two C libraries beside each other: their CPU time in transactions is in the
+// recording, with the right ids, thread, service and code, and so is that outside of transactions.
+func TestRecording(t *testing.T) {
+	options := demo.Options{Busy: 2, Transaction: 200 * time.Millisecond, Gap: 50 * time.Millisecond,
+		Environment: "north"}
+	options.Service = "recorded-glibc"
+	glibc := demo.Start(t, options)
+	options.Service, options.Flavor = "recorded-musl", demo.Musl
+	musl := demo.Start(t, options)
+	processes := []*demo.Process{glibc, musl}
+	r := record(t, Options{Filter: services(t, "recorded-.*")})
+	r.poll("two processes", func(p Progress) bool { return p.Processes == 2 })
+	from := bpf.Now()
+	r.poll("samples", func(p Progress) bool { return p.Samples >= 3000 && p.WithTrace >= 1500 })
+	threads := [][]demo.Thread{glibc.Threads(), musl.Threads()}
+	for _, p := range processes {
+		p.StopThreads() // all that was burnt is sampled
+	}
+	recording := r.end()
+	if len(recording.Processes) != 2 || len(recording.Failed) != 0 || recording.Duration <= 0 {
+		t.Errorf("processes %v, failed %v, in %v", recording.Processes, recording.Failed, recording.Duration)
+	}
+	for i, p := range processes {
+		service := []string{"recorded-glibc", "recorded-musl"}[i]
+		t.Run(service, func(t *testing.T) {
+			samples := recording.of(p.PID)
+			for key := range samples {
+				if key.Process.Service != service || key.Process.Environment != "north" {
+					t.Fatalf("process %+v", key.Process)
+				}
+				for _, thread := range threads[i] {
+					if thread.TID == key.TID && thread.Name != key.Thread {
+						t.Errorf("thread %q is called %q", thread.Name, key.Thread)
+					}
+				}
+			}
+			code := p.Functions()
+			report := p.Quit()
+			silent(t, report)
+			verifyTransactions(t, recording, samples, report, threads[i], code)
+			verifyGaps(t, recording, samples, code)
+			verifyCPU(t, recording, samples, report, from)
+		})
+	}
+}
+
+// verifyTransactions checks that each sample with a trace is one of a transaction that there was,
+// of the thread that had it, with the code of what it did.
+func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint64, report demo.Report,
+	threads []demo.Thread, code map[string]demo.Function) {
+	t.Helper()
+	var inWork uint64
+	for key, n := range samples {
+		if !key.HasTrace() {
+			continue
+		}
+		transaction, known := report.Transaction(key.TraceID)
+		if !known || [8]byte(transaction.TransactionID) != key.TransactionID {
+			t.Fatalf("no such transaction: %x, %x", key.TraceID, key.TransactionID)
+		}
+		if span := demo.TraceID(key.TraceID).SpanID(); key.SpanID != [8]byte(span) {
+			t.Errorf("span %x of transaction %x, want %v", key.SpanID, key.TransactionID, span)
+		}
+		if tid := threads[transaction.Thread].TID; tid != key.TID {
+			t.Errorf("a transaction of thread %d is one of %d", tid, key.TID)
+		}
+		for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
+			worked := code[kind].In(recording.Stacks[key.Stack])
+			if worked && kind != transaction.Kind {
+				t.Errorf("a transaction %q has a stack of %q", transaction.Kind, kind)
+			}
+			if worked {
+				inWork += n
+			}
+		}
+	}
+	all := sum(samples, traced)
+	least := all * 9 / 10
+	if testing.Short() { // emulated CPUs spend more of the time on beginning and ending transactions
+		least = all * 3 / 4
+	}
+	if inWork < least || all == 0 {
+		t.Errorf("of %d samples, %d have a stack of the transaction's work", all, inWork)
+	}
+}
+
+// verifyGaps checks that samples without a trace are of what threads do between transactions.
+func verifyGaps(t *testing.T, recording *Recording, samples map[Key]uint64, code map[string]demo.Function) {
+	t.Helper()
+	all := sum(samples, untraced)
+	inGaps := sum(samples, func(key Key) bool {
+		return !key.HasTrace() && code["housekeeping"].In(recording.Stacks[key.Stack])
+	})
+	if inGaps < all/2 || inGaps == 0 {
+		t.Errorf("of %d samples without a trace, %d have a stack of the work in gaps", all, inGaps)
+	}
+	for key := range samples {
+		for _, kind := range []string{"checkout", "search", "browse"} {
+			if !key.HasTrace() && code[kind].In(recording.Stacks[key.Stack]) {
+				t.Errorf("without a trace in the work of %q", kind)
+			}
+		}
+	}
+}
+
+// verifyCPU checks that the transactions from a time on, CLOCK_MONOTONIC in ns, have as many
+// samples as they burnt CPU: 5 times the deviation of independent ones is never exceeded by chance.
+func verifyCPU(t *testing.T, recording *Recording, samples map[Key]uint64, report demo.Report, from uint64) {
+	t.Helper()
+	var cpu time.Duration
+	counted := make(map[demo.TraceID]bool)
+	for _, transaction := range report.Transactions {
+		if transaction.BeginNs > from && transaction.EndNs != 0 {
+			cpu += transaction.CPU
+			counted[transaction.TraceID] = true
+		}
+	}
+	got := sum(samples, func(key Key) bool { return counted[key.TraceID] })
+	want := cpu.Seconds() * float64(recording.SamplesPerSecond)
+	t.Logf("%d samples, %.1f expected of %v CPU; lost of all %v", got, want, cpu, recording.Lost)
+	if want < 40 {
+		t.Errorf("%.1f samples expected: too few to tell anything", want)
+	}
+	if math.Abs(float64(got)-want) > 5*math.Sqrt(want) {
+		t.Errorf("%d samples, %.1f expected of %v CPU", got, want, cpu)
+	}
+}
+
+// A sample whose context the kernel could not read has the one that it is read to have.
+func TestRecordingPagedOut(t *testing.T) {
+	const phase = 40 * time.Millisecond // there is time to page out what was written, and little more
+	p := demo.Start(t, demo.Options{Service: "paged-out", Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
+	r := record(t, Options{PID: p.PID})
+	r.poll("samples", func(p Progress) bool {
+		return p.WithTrace > 300 && p.Samples > p.WithTrace+300 &&
+			r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 100
+	})
+	threads, code := p.Threads(), p.Functions()
+	recording := r.end()
+	verifyTransactions(t, recording, recording.Samples, p.Quit(), threads, code)
+	t.Logf("%d samples unreadable in the kernel; lost %v", r.counters.Sampling.Kernel[bpf.Unreadable].Load(),
+		recording.Lost)
+}
+
+// Of a JVM, the threads have the names that Java gave them, and the frames are of code without a
+// file.
+func TestRecordingJVM(t *testing.T) {
+	p := demo.StartJVM(t, demo.JVMOptions{Service: "java", Threads: 2, Busy: true, FramePointers: true})
+	r := record(t, Options{PID: p.PID})
+	begun := []demo.Context{p.Begin(1), p.Begin(2)}
+	r.poll("samples", func(p Progress) bool { return p.WithTrace > 600 })
+	threads := p.Threads()
+	recording := r.end()
+	for i, context := range begun {
+		thread := threads[i+1]
+		ours := func(key Key) bool { return key.TraceID == context.TraceID }
+		right := sum(recording.Samples, func(key Key) bool {
+			return ours(key) && key.TransactionID == context.TransactionID && key.TID == thread.TID &&
+				key.Thread == thread.Name
+		})
+		compiled := sum(recording.Samples, func(key Key) bool {
+			return ours(key) && recording.Stacks[key.Stack][0].Kind() == profile.AnonymousFrame
+		})
+		if all := sum(recording.Samples, ours); all == 0 || all != right || compiled < all/2 {
+			t.Errorf("of %d samples of a trace, %d are of thread %+v, and %d in compiled code", all, right, thread,
+				compiled)
+		}
+	}
+	silent(t, p.Quit())
+}

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/out/flamegraph"
+	"correlator/internal/out/record"
+	"correlator/profile"
+)
+
+// About is what a page says beside the flame graph.
+type About struct {
+	Title string
+	Notes []string
+}
+
+// writeHTML writes a flame graph, from which single transactions can be chosen.
+func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About) error {
+	p := &flamegraph.Profile{Title: terminal.Escape(about.Title), Period: r.Period()}
+	for _, note := range about.Notes {
+		p.Notes = append(p.Notes, terminal.Escape(note))
+	}
+	s := summarize(r, names)
+	groups := make(map[transaction]int)
+	for i, tx := range s.topTransactions() {
+		groups[tx] = i
+		p.Groups = append(p.Groups, tx.group())
+	}
+	texts := make(map[processStack][]string)
+	for _, key := range sortedKeys(r) {
+		group := -1
+		if key.HasTrace() {
+			group = groups[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}]
+		}
+		of := processStack{key.Process, key.Stack}
+		frames, known := texts[of]
+		if !known {
+			frames = names.frameTexts(key.Process, r.Stacks[key.Stack])
+			if len(s.services) > 1 {
+				frames = slices.Insert(frames, 0, serviceText(key.Process))
+			}
+			texts[of] = frames
+		}
+		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames, Count: r.Samples[key]})
+	}
+	return flamegraph.Write(w, p)
+}
+
+func (tx *transaction) group() flamegraph.Group {
+	trace, id, service := hex.EncodeToString(tx.traceID[:]), "", terminal.Escape(tx.service.name)
+	if service == "" {
+		service = "a process"
+	}
+	name := service + " trace " + trace[:8] + "…"
+	if tx.transactionID != [8]byte{} {
+		id = hex.EncodeToString(tx.transactionID[:])
+		name = service + " " + id
+		id = "transaction " + id + " of "
+	}
+	return flamegraph.Group{Name: name, Detail: fmt.Sprintf("%s: %strace %s", service, id, trace)}
+}
+
+// serviceText returns the name of a process in a profile of several.
+func serviceText(p *record.Process) string {
+	if p.Service == "" {
+		return "process " + strconv.Itoa(p.PID)
+	}
+	return terminal.Escape(p.Service)
+}
+
+// frameTexts returns what the frames of a process are shown as, the outermost first.
+func (s *symbolNames) frameTexts(p *record.Process, frames []profile.Frame) []string {
+	texts := make([]string, 0, len(frames)+1)
+	for _, f := range slices.Backward(frames) {
+		texts = append(texts, terminal.Escape(s.frameText(p, f)))
+	}
+	return texts
+}
+
+// frameText returns what a frame is shown as. Names of functions of scripts say little without the file.
+func (s *symbolNames) frameText(p *record.Process, f profile.Frame) string {
+	name, file := s.display(p, f), path.Base(f.SourceFile())
+	switch {
+	case name != "" && f.SourceFile() != "" && (f.Kind() == profile.PythonFrame || f.Kind() == profile.V8Frame):
+		return name + " (" + file + ")"
+	case name != "":
+		return name
+	case f.File != nil:
+		return fmt.Sprintf("%s+%#x", path.Base(s.path(p, f)), f.Address)
+	}
+	return unnamed(f, s.compiled(p, f))
+}

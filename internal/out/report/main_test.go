@@ -1,0 +1,16 @@
+package report
+
+import (
+	"os"
+	"testing"
+
+	"correlator/internal/lab/testenv/fusefs"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(symbolizer.Kind)
+	fusefs.Main()
+	os.Exit(m.Run())
+}

@@ -1,0 +1,170 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/out/record"
+)
+
+// symbolsTimeout is for reading symbols. A JVM takes 0.1 s; a process that makes us wait longer
+// gets no names.
+const symbolsTimeout = 15 * time.Second
+
+// firstSweep is how long the first sweep takes on a busy host: a shorter recording does not prove
+// that there are no targets.
+const firstSweep = time.Second
+
+// Record records until options.Duration has passed, or SIGTERM or SIGINT comes, and writes the
+// profile to a file in a format: output,
+// - for stdout, or one that is named after the time. Progress and a summary go to stderr.
+func Record(ctx context.Context, stdout, stderr io.Writer, output string, format Format, options record.Options) error {
+	if output == "" {
+		output = format.FileName(time.Now())
+	}
+	if output != "-" {
+		if err := CheckFile(output); err != nil {
+			return err
+		}
+	}
+	status := terminal.NewStatusLine(stderr)
+	defer status.Clear()
+	namer, err := newFrameNamer(options.ProcRoot)
+	if err != nil {
+		return err
+	}
+	defer namer.close()
+	options.Learner = namer
+	options.Searched = func() { status.Plain("recording for %v", options.Duration) }
+	recorder, err := record.Open(options, warnings(status))
+	if err != nil {
+		return err
+	}
+	sampling, stopSampling := untilSignal(ctx)
+	defer stopSampling()
+	stopShowing := showProgress(status, options.Duration, recorder.Progress)
+	recording, err := recorder.Run(sampling)
+	stopShowing()
+	if err != nil {
+		return err
+	}
+	defer recording.Close()
+	names := readNames(ctx, stopSampling, namer, recording, status)
+	namer.close()
+	summary := summarize(recording, names)
+	status.Clear()
+	if summary.samples == 0 {
+		return nothingSampled(summary, recording, stderr)
+	}
+	written, err := writeOutput(stdout, output, format, recording, names)
+	if err != nil {
+		return err
+	}
+	if err := summary.write(stderr); err != nil {
+		return err
+	}
+	writeNextSteps(stderr, output, format, written, summary)
+	return nil
+}
+
+// writeNextSteps writes where the profile is, and the commands that show it.
+func writeNextSteps(w io.Writer, output string, format Format, written int, summary *summary) {
+	fmt.Fprintf(w, "\nwrote %d KiB to %s\n", (written+1023)/1024, output)
+	if output == "-" || format != PProf {
+		return
+	}
+	const pprof = "go tool pprof -http=: "
+	fmt.Fprintf(w, "flame graph:      %s%s\n", pprof, shellQuoted(output))
+	if id := summary.topTransaction(); id != "" {
+		fmt.Fprintf(w, "one transaction:  %s-tagfocus=transaction_id=%s %s\n", pprof, id, shellQuoted(output))
+	}
+}
+
+// untilSignal returns a context that ends with the first SIGTERM or SIGINT. After that, or after
+// stop, a signal does what it does by default: it ends us.
+func untilSignal(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(parent, syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// readNames takes over the signals from the recording.
+func readNames(ctx context.Context, stopSampling func(), from *frameNamer, recording *record.Recording,
+	status *terminal.StatusLine) *symbolNames {
+	status.Set("reading symbols")
+	reading, stop := untilSignal(ctx)
+	defer stop()
+	stopSampling()
+	reading, cancel := context.WithTimeout(reading, symbolsTimeout)
+	defer cancel()
+	return from.read(reading, recording)
+}
+
+func writeOutput(stdout io.Writer, output string, format Format, recording *record.Recording,
+	names *symbolNames) (lenBytes int, err error) {
+	about := About{Title: "correlator record", Notes: []string{
+		recording.Start.Local().Format(time.RFC1123Z),
+		fmt.Sprintf("%v, %d samples a second of every CPU", recording.Duration.Round(100*time.Millisecond),
+			recording.SamplesPerSecond),
+	}}
+	content, err := encode(format, recording, names, about)
+	if err != nil {
+		return 0, err
+	}
+	if output != "-" {
+		return len(content), WriteFile(output, content)
+	}
+	return stdout.Write(content)
+}
+
+// nothingSampled returns an error: there is nothing to look at, and no file is written.
+func nothingSampled(summary *summary, recording *record.Recording, stderr io.Writer) error {
+	for _, line := range summary.losses() {
+		fmt.Fprintln(stderr, line)
+	}
+	duration := recording.Duration.Round(time.Millisecond)
+	switch {
+	case len(recording.Lost) > 0:
+		return errors.New("nothing was sampled: all samples were lost")
+	case recording.Unselected > 0:
+		return fmt.Errorf("nothing was sampled of what was chosen (--trace, --transaction); other samples: %d",
+			recording.Unselected)
+	case len(recording.Processes) > 0:
+		return fmt.Errorf("nothing was sampled: processes that take part: %d; they ran at none of the %d moments a "+
+			"second in %v (--rate, --duration)",
+			recording.NumProcesses(), recording.SamplesPerSecond, duration)
+	case recording.Duration < firstSweep:
+		return fmt.Errorf("nothing was sampled: %v are too short to look at all processes (--duration)", duration)
+	}
+	return fmt.Errorf(`nothing was sampled: no process was found in %v that takes part, see "correlator scan"`,
+		duration)
+}
+
+// warnings returns a logger for warnings, which go above the status line.
+func warnings(w io.Writer) *zap.Logger {
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.EncodeTime, cfg.EncodeDuration = zapcore.RFC3339NanoTimeEncoder, zapcore.StringDurationEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), zap.WarnLevel))
+}
+
+// shellQuoted returns a text as one word of a shell.
+func shellQuoted(word string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			strings.ContainsRune("/._-+=:@%,", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,78 @@
+package report
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"correlator/internal/out/record"
+)
+
+// The reasons why nothing was sampled are those that are known.
+func TestNothingSampled(t *testing.T) {
+	one := []*record.Process{{PID: 1}}
+	for want, r := range map[string]*record.Recording{
+		"all samples were lost": {Lost: map[string]uint64{"stale": 1}, Processes: one, Duration: time.Minute},
+		"processes that take part: 1; they ran at none of the 97 moments a second in 1m0s": {Processes: one,
+			SamplesPerSecond: 97, Duration: time.Minute},
+		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},
+		"no process was found in 1m0s that takes part": {Duration: time.Minute},
+	} {
+		if err := nothingSampled(summarize(r, nil), r, io.Discard); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// Each context takes one signal, and no more when it is stopped or over.
+func TestUntilSignal(t *testing.T) {
+	keep := make(chan os.Signal, 2) // or the second would end us
+	signal.Notify(keep, syscall.SIGTERM)
+	defer signal.Stop(keep)
+	sampling, stopSampling := untilSignal(t.Context())
+	reading, stop := untilSignal(t.Context())
+	defer stop()
+	stopSampling()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-reading.Done()
+	<-sampling.Done()
+	if cause := context.Cause(sampling); cause != context.Canceled {
+		t.Errorf("the recording was ended by a signal after it: %v", cause)
+	}
+}
+
+func TestProgressText(t *testing.T) {
+	began := time.Now()
+	for _, test := range []struct {
+		elapsed  time.Duration
+		progress record.Progress
+		want     string
+	}{
+		{time.Hour, record.Progress{}, "looking for processes"},
+		{1900 * time.Millisecond, record.Progress{Start: began},
+			"recording 1s of 30s: 0 samples, 0% in transactions, 0 processes (Ctrl-C ends it)"},
+		{31 * time.Second, record.Progress{Start: began, Samples: 2000, WithTrace: 1500, Processes: 3},
+			"recording 30s of 30s: 2000 samples, 75% in transactions, 3 processes (Ctrl-C ends it)"},
+	} {
+		if got := progressText(began.Add(test.elapsed), 30*time.Second, test.progress); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestShellQuoted(t *testing.T) {
+	for word, want := range map[string]string{
+		"out.pb.gz": "out.pb.gz", "/tmp/a b": "'/tmp/a b'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'",
+	} {
+		if got := shellQuoted(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package report
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/out/record"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// summary summarizes a recording.
+type summary struct {
+	samples   uint64
+	withTrace uint64 // of them
+
+	recording    *record.Recording
+	names        *symbolNames
+	services     map[service]*share
+	transactions map[transaction]uint64
+	processes    map[*record.Process]*quality
+	frames       map[profile.Kind]*nameCount
+	unknown      uint64            // frames, each as often as it was sampled, at addresses in no known memory
+	cut          uint64            // samples of stacks whose callers are missing
+	files        map[string]uint64 // samples in which a file has frames without a name
+	cpus         uint64
+}
+
+// Rows of tables, so that all fits on a terminal.
+const (
+	maxServiceRows     = 10
+	maxTransactionRows = 5
+)
+
+type service struct{ name, environment string }
+
+type transaction struct {
+	traceID       [16]byte
+	transactionID [8]byte
+	service       service
+}
+
+type share struct {
+	samples, withTrace uint64
+	processes          map[procscan.ProcessID]struct{}
+}
+
+// quality counts the samples of a process by how useful they are.
+type quality struct {
+	samples uint64
+	walked  uint64 // with frames outside the kernel only: others may be from within a system call
+	shallow uint64 // of them, those with one or two
+	unnamed uint64 // with compiled code that has no name
+}
+
+// nameCount counts frames, each as often as it was sampled.
+type nameCount struct{ all, named uint64 }
+
+// summarize computes the summary of a recording. Names may be nil.
+func summarize(r *record.Recording, names *symbolNames) *summary {
+	s := &summary{
+		recording: r, names: names,
+		services: make(map[service]*share), transactions: make(map[transaction]uint64),
+		processes: make(map[*record.Process]*quality), frames: make(map[profile.Kind]*nameCount),
+		files: make(map[string]uint64),
+		cpus:  uint64(runtime.NumCPU()),
+	}
+	for _, p := range r.Processes {
+		s.processes[p] = &quality{}
+		s.service(p).processes[p.Identity()] = struct{}{}
+	}
+	stacks := make(map[processStack]uint64)
+	for key, samples := range r.Samples {
+		of := s.service(key.Process)
+		s.samples += samples
+		of.samples += samples
+		if key.HasTrace() {
+			s.withTrace += samples
+			of.withTrace += samples
+			s.transactions[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}] += samples
+		}
+		stacks[processStack{key.Process, key.Stack}] += samples
+	}
+	for one, samples := range stacks {
+		s.addStack(one.process, r.Stacks[one.stack], samples)
+	}
+	return s
+}
+
+func serviceOf(p *record.Process) service { return service{p.Service, p.Environment} }
+
+func (s *summary) service(p *record.Process) *share {
+	of := s.services[serviceOf(p)]
+	if of == nil {
+		of = &share{processes: make(map[procscan.ProcessID]struct{})}
+		s.services[serviceOf(p)] = of
+	}
+	return of
+}
+
+func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples uint64) {
+	q := s.processes[p]
+	q.samples += samples
+	depth, inKernel, unnamed, outermost := 0, false, false, ""
+	files := make(map[string]struct{})
+	for _, f := range frames {
+		kind := f.Kind()
+		if kind == profile.CutFrame {
+			s.cut += samples
+			continue
+		}
+		if kind == profile.AnonymousFrame && f.Address >= symbolizer.KernelSpace {
+			kind = profile.KernelFrame
+		}
+		inKernel = inKernel || kind == profile.KernelFrame
+		if kind != profile.KernelFrame {
+			depth++
+		}
+		outermost = s.names.name(p, f)
+		hasName := outermost != ""
+		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {
+			s.unknown += samples
+			continue
+		}
+		counted := s.frames[kind]
+		if counted == nil {
+			counted = &nameCount{}
+			s.frames[kind] = counted
+		}
+		counted.all += samples
+		if hasName {
+			counted.named += samples
+			continue
+		}
+		switch kind {
+		case profile.AnonymousFrame:
+			unnamed = true
+		case profile.NativeFrame:
+			files[s.names.path(p, f)] = struct{}{}
+		}
+	}
+	for path := range files {
+		s.files[path] += samples
+	}
+	if !inKernel && depth > 0 {
+		q.walked += samples
+		if depth <= 2 && !slices.Contains(threadStarts, outermost) {
+			q.shallow += samples
+		}
+	}
+	if unnamed {
+		q.unnamed += samples
+	}
+}
+
+// write writes the summary as text. Strings of processes are escaped.
+func (s *summary) write(w io.Writer) error {
+	var b strings.Builder
+	columns, _ := terminal.Size(w)
+	r := s.recording
+	fmt.Fprintf(&b, "%d samples in %v, %d a second of every CPU: %v of CPU time, %s in %s\n", s.samples,
+		r.Duration.Round(100*time.Millisecond), r.SamplesPerSecond, s.cpuTime(s.samples),
+		percent(s.withTrace, s.samples), count(len(s.transactions), "transaction", "transactions"))
+	fmt.Fprintln(&b)
+	s.writeServices(&b, columns)
+	if len(s.transactions) > 0 {
+		fmt.Fprintln(&b)
+		s.writeTransactions(&b, columns)
+	}
+	fmt.Fprintln(&b)
+	fmt.Fprintln(&b, "frames with a name:", s.namedFrames())
+	if s.cut > 0 {
+		fmt.Fprintf(&b, "truncated stacks: %s of samples, their callers are in %s\n", percent(s.cut, s.samples),
+			profile.CutName)
+	}
+	for _, line := range s.losses() {
+		fmt.Fprintln(&b, line)
+	}
+	for _, hint := range s.hints() {
+		fmt.Fprintln(&b, "hint:", hint)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// cpuTime returns the CPU time that samples stand for, rounded to its precision.
+func (s *summary) cpuTime(samples uint64) time.Duration {
+	return (time.Duration(samples) * s.recording.Period()).Round(10 * time.Millisecond)
+}
+
+func (s *summary) writeServices(b *strings.Builder, columns int) {
+	of := slices.SortedFunc(maps.Keys(s.services), func(x, y service) int {
+		return cmp.Or(cmp.Compare(s.services[y].samples, s.services[x].samples),
+			cmp.Compare(x.name, y.name), cmp.Compare(x.environment, y.environment))
+	})
+	table := terminal.NewTable(terminal.Column{Title: "SERVICE", Shrink: true},
+		terminal.Column{Title: "ENVIRONMENT", Shrink: true, Spare: 2},
+		terminal.Column{Title: "PROCESSES", Right: true, Spare: 1}, terminal.Column{Title: "SAMPLES", Right: true},
+		terminal.Column{Title: "SHARE", Right: true}, terminal.Column{Title: "CPU", Right: true},
+		terminal.Column{Title: "IN TRANSACTIONS", Right: true})
+	for _, one := range of[:min(len(of), maxServiceRows)] {
+		share := s.services[one]
+		table.Row(one.name, one.environment, strconv.Itoa(len(share.processes)), strconv.FormatUint(share.samples, 10),
+			percent(share.samples, s.samples), s.cpuTime(share.samples).String(),
+			percent(share.withTrace, share.samples))
+	}
+	writeTable(b, table, columns)
+	writeMore(b, len(of)-maxServiceRows)
+}
+
+func (s *summary) writeTransactions(b *strings.Builder, columns int) {
+	of := s.topTransactions()
+	table := terminal.NewTable(terminal.Column{Title: "TRANSACTION"}, terminal.Column{Title: "TRACE", Spare: 1},
+		terminal.Column{Title: "SERVICE", Shrink: true}, terminal.Column{Title: "SAMPLES", Right: true},
+		terminal.Column{Title: "SHARE", Right: true}, terminal.Column{Title: "CPU", Right: true})
+	for _, one := range of[:min(len(of), maxTransactionRows)] {
+		samples := s.transactions[one]
+		table.Row(hex.EncodeToString(one.transactionID[:]), hex.EncodeToString(one.traceID[:]), one.service.name,
+			strconv.FormatUint(samples, 10), percent(samples, s.samples), s.cpuTime(samples).String())
+	}
+	writeTable(b, table, columns)
+	writeMore(b, len(of)-maxTransactionRows)
+}
+
+func (s *summary) topTransactions() []transaction {
+	return slices.SortedFunc(maps.Keys(s.transactions), func(x, y transaction) int {
+		return cmp.Or(cmp.Compare(s.transactions[y], s.transactions[x]), slices.Compare(x.traceID[:], y.traceID[:]),
+			slices.Compare(x.transactionID[:], y.transactionID[:]), cmp.Compare(x.service.name, y.service.name))
+	})
+}
+
+// topTransaction returns the id of the transaction with most samples, empty when there was none.
+func (s *summary) topTransaction() string {
+	for _, one := range s.topTransactions() {
+		return hex.EncodeToString(one.transactionID[:])
+	}
+	return ""
+}
+
+func (s *summary) namedFrames() string {
+	var texts []string
+	for _, kind := range []struct {
+		kind profile.Kind
+		text string
+	}{
+		{profile.NativeFrame, "native"}, {profile.JVMFrame, "JVM"}, {profile.PythonFrame, "Python"},
+		{profile.V8Frame, "V8"}, {profile.AnonymousFrame, "JIT"},
+		{profile.KernelFrame, "kernel"},
+	} {
+		if frames := s.frames[kind.kind]; frames != nil {
+			texts = append(texts, percent(frames.named, frames.all)+" of "+kind.text)
+		}
+	}
+	if texts == nil {
+		texts = []string{"none"}
+	}
+	text := strings.Join(texts, ", ")
+	if s.unknown > 0 {
+		all := s.unknown
+		for _, frames := range s.frames {
+			all += frames.all
+		}
+		text += "; at unknown addresses: " + percent(s.unknown, all) + " of all"
+	}
+	return text
+}
+
+func writeTable(b *strings.Builder, table *terminal.Table, columns int) {
+	for _, line := range table.Lines(columns) {
+		b.WriteString(line + "\n")
+	}
+}
+
+func writeMore(b *strings.Builder, n int) {
+	if n > 0 {
+		fmt.Fprintf(b, "... and %d more\n", n)
+	}
+}
+
+func percent(part, all uint64) string {
+	if all == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(all), 'f', 1, 64) + "%"
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

@@ -1,0 +1,176 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/names/symbols"
+	"correlator/internal/out/record"
+	"correlator/profile"
+)
+
+// Shares, in percent of the samples concerned, from which a hint is shown.
+const (
+	hintPercent    = 5
+	shallowPercent = 50 // short stacks alone are not unusual
+	shallowSamples = 20 // of a process: with fewer, short stacks may be chance
+
+	// maxListed is how many processes or files one line lists.
+	maxListed = 5
+)
+
+// threadStarts are functions in which threads begin, or that only run before main: a short stack that
+// ends in one is whole. In C libraries, code above them keeps no frame pointers.
+var threadStarts = []string{
+	"main", "_start", "start_thread", "clone", "clone3", "__clone", "__clone3", "__libc_start_main",
+	"__libc_start_call_main", "runtime.goexit", "runtime.goexit.abi0",
+}
+
+// losses returns lines that say what is missing from the recording, and why.
+func (s *summary) losses() (lines []string) {
+	r := s.recording
+	var reasons []string
+	total := uint64(0)
+	for _, reason := range slices.Sorted(maps.Keys(r.Lost)) {
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, r.Lost[reason]))
+		total += r.Lost[reason]
+	}
+	if total > 0 {
+		lines = append(lines, fmt.Sprintf("lost: %d samples (%s)", total, strings.Join(reasons, ", ")))
+	}
+	if r.Missed > 0 {
+		lines = append(lines, fmt.Sprintf("missed: %d ticks of the sampling clock, on all CPUs together", r.Missed))
+	}
+	if r.Unreadable > 0 {
+		lines = append(lines, fmt.Sprintf("not looked into: %d processes that may not be read (\"correlator check\", "+
+			"process-memory)", r.Unreadable))
+	}
+	for i, failure := range r.Failed {
+		if i == maxListed {
+			lines = append(lines, fmt.Sprintf("not recorded: %d more", len(r.Failed)-i))
+			break
+		}
+		what := "not recorded"
+		if !failure.Since.IsZero() {
+			what += " in full since " + failure.Since.Local().Format(time.TimeOnly)
+		}
+		if failure.PID != 0 {
+			what += fmt.Sprintf(": process %d", failure.PID)
+		}
+		lines = append(lines, what+": "+terminal.Escape(failure.Err.Error()))
+	}
+	return lines
+}
+
+// hints returns what limits the profile, and the remedies.
+func (s *summary) hints() (hints []string) {
+	add := func(processes []*record.Process, format string) {
+		if len(processes) > 0 {
+			hints = append(hints, fmt.Sprintf(format, listProcesses(processes)))
+		}
+	}
+	var shallow, mapless, outdated, old []*record.Process
+	unusable := make(map[string][]*record.Process)
+	for _, p := range s.recording.Processes {
+		q := s.processes[p]
+		if q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) {
+			shallow = append(shallow, p)
+		}
+		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
+			continue
+		}
+		err, read := s.names.perfMaps[p]
+		switch {
+		case !read: // it is late
+		case err == nil:
+			outdated = append(outdated, p)
+		case errors.Is(err, fs.ErrNotExist):
+			mapless = append(mapless, p)
+		case errors.Is(err, symbols.ErrOld):
+			old = append(old, p)
+		default:
+			unusable[err.Error()] = append(unusable[err.Error()], p)
+		}
+	}
+	add(shallow,
+		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto needs none "+
+			"where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, and C "+
+			"-fno-omit-frame-pointer")
+	add(mapless,
+		"compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
+			" (JDK 17 and later; in a container with its pid there)")
+	add(outdated,
+		"compiled code of %s is not all in its perf map: run \"jcmd PID Compiler.perfmap\" again, near the end of the recording")
+	add(old,
+		"compiled code of %s has no names, as its perf map is that of an older process with this pid: run \"jcmd PID Compiler.perfmap\""+
+			" before the recording ends")
+	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
+		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%",
+			"%%"))
+	}
+	if s.names != nil {
+		unread := make(map[string][]*record.Process)
+		for _, p := range s.recording.Processes {
+			if err := s.names.unread[p]; err != nil {
+				unread[err.Error()] = append(unread[err.Error()], p)
+			}
+		}
+		for _, reason := range slices.Sorted(maps.Keys(unread)) {
+			add(unread[reason],
+				"files of %s were not opened, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+		}
+		add(s.names.late, "files of %s could not be read in time, so its code has no names")
+	}
+	if files := s.unnamedFiles(); len(files) > 0 {
+		hints = append(hints, "no symbols for "+strings.Join(files, ", ")+
+			": install its debug symbols here, or run pprof where they are (for other code than Go's that of github.com/google/pprof)")
+	}
+	if kernel := s.frames[profile.KernelFrame]; kernel != nil && kernel.named == 0 {
+		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
+	}
+	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
+		hints = append(hints,
+			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less")
+	}
+	return hints
+}
+
+// unnamedFiles returns the files with most samples without a name.
+func (s *summary) unnamedFiles() (texts []string) {
+	files := slices.SortedFunc(maps.Keys(s.files), func(x, y string) int {
+		return cmp.Or(cmp.Compare(s.files[y], s.files[x]), cmp.Compare(x, y))
+	})
+	for _, file := range files[:min(len(files), maxListed)] {
+		if exceeds(s.files[file], s.samples, hintPercent) {
+			texts = append(texts, terminal.Escape(file))
+		}
+	}
+	return texts
+}
+
+// ticks returns how often the sampling clocks of all CPUs have ticked.
+func (s *summary) ticks() uint64 {
+	return s.cpus * uint64(s.recording.SamplesPerSecond) * uint64(s.recording.Duration.Milliseconds()) / 1000
+}
+
+func exceeds(part, all, percent uint64) bool { return part > 0 && 100*part >= percent*all }
+
+// listProcesses lists processes by service and pid.
+func listProcesses(processes []*record.Process) string {
+	var texts []string
+	for i, p := range processes {
+		if i == maxListed {
+			texts = append(texts, fmt.Sprintf("%d more", len(processes)-i))
+			break
+		}
+		texts = append(texts, fmt.Sprintf("%s (%d)", cmp.Or(terminal.Escape(p.Service), "process"), p.PID))
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,153 @@
+package report
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/names/symbols"
+	"correlator/internal/out/record"
+	"correlator/profile"
+)
+
+func TestSummary(t *testing.T) {
+	r, names := fixture(t)
+	r.Lost = map[string]uint64{"stale": 4, record.LostTooMany: 3}
+	r.Missed = 900
+	r.Failed = []record.Failure{{PID: 103, Err: os.ErrPermission}}
+	s := summarize(r, names)
+	s.cpus = 2 // 6000 ticks
+	var b strings.Builder
+	if err := s.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := string(testenv.ReadFile(t, "testdata/summary.txt"))
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", &b, want)
+	}
+	if s.cpus = 32; slices.ContainsFunc(s.hints(), func(hint string) bool {
+		return strings.Contains(hint,
+			"sampling clock")
+	}) {
+		t.Errorf("900 of 96000 ticks are not many: %q", s.hints())
+	}
+	if s.samples != 100 || s.withTrace != 90 || s.topTransaction() != "cd02000000000000" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What is at no address that a process ever had code at is not called compiled, and no reason for
+// hints.
+func TestUnknownAddresses(t *testing.T) {
+	r, names := fixture(t)
+	for _, of := range names.names {
+		maps.DeleteFunc(of.Code, func(_ uint64, name string) bool { return name == "" })
+	}
+	s := summarize(r, names)
+	if got, want := s.namedFrames(),
+		"98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, hint := range s.hints() {
+		if strings.Contains(hint, "compiled code") {
+			t.Error(hint)
+		}
+	}
+	p := buildProfile(r, names)
+	if got, want := describe(p.Sample[0]),
+		"libshop.so shop::checkout|[jit 101] Demo.price|[unknown] [unknown]|libshop.so main"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// What an unwinder names is counted by kind, and what it could not walk is told.
+func TestSummaryOfUnwoundStacks(t *testing.T) {
+	s := summarize(unwound(t), nil)
+	if got, want := s.namedFrames(), "100.0% of native, 100.0% of JVM, 100.0% of JIT"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	var b strings.Builder
+	if err := s.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\ntruncated stacks: 25.0% of samples, their callers are in [stack truncated]\n"; !strings.Contains(
+		b.String(), want) {
+		t.Errorf("no %q in\n%s", want, &b)
+	}
+	if hints := s.hints(); len(hints) != 0 {
+		t.Errorf("%q", hints)
+	}
+}
+
+// Processes that may not be read are one line, not a warning each.
+func TestUnreadable(t *testing.T) {
+	s := summarize(&record.Recording{Unreadable: 3}, nil)
+	if lines := s.losses(); len(lines) != 1 || !strings.HasPrefix(lines[0], "not looked into: 3 processes") {
+		t.Errorf("%q", lines)
+	}
+}
+
+// Few samples, and those that begin in the kernel, are no evidence about frame pointers.
+func TestShallow(t *testing.T) {
+	for _, test := range []struct {
+		samples uint64
+		stack   []profile.Frame
+		want    bool
+	}{
+		{20, []profile.Frame{{Address: 1}}, true},
+		{19, []profile.Frame{{Address: 1}}, false},
+		{20, []profile.Frame{{Address: 1 << 63}, {Address: 1}}, false},
+		{20, []profile.Frame{{Address: 1}, {Address: 2}, {Address: 3}}, false},
+		{20, []profile.Frame{{Address: 1}, {Address: 2, Function: &profile.Function{Name: "main"}}}, false},
+		{20, []profile.Frame{{Address: 2, Function: &profile.Function{Name: "main"}}, {Address: 1}}, true},
+	} {
+		p := &record.Process{PID: 1}
+		r := recording(map[*record.Process][]profile.Frame{p: test.stack})
+		for key := range r.Samples {
+			r.Samples[key] = test.samples
+		}
+		hints := summarize(r, nil).hints()
+		if got := slices.ContainsFunc(hints, func(hint string) bool {
+			return strings.Contains(hint,
+				"frame pointers")
+		}); got != test.want {
+			t.Errorf("%+v: %q", test, hints)
+		}
+	}
+}
+
+func TestHints(t *testing.T) {
+	r, names := fixture(t)
+	shop, cart := r.Processes[0], r.Processes[1]
+	r.Stacks[stackID(1)] = r.Stacks[stackID(1)][:2] // what is walked without frame pointers
+	file := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/usr/lib/libstripped.so"}
+	r.Stacks[stackID(1)][0].File = file
+	for _, of := range names.names {
+		for addr := range of.Code {
+			of.Code[addr] = ""
+		}
+	}
+	names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist, cart: symbols.ErrOwner}
+	names.kernel = symbolizer.KernelNames{}
+	names.late = []*record.Process{cart}
+	hints := summarize(r, names).hints()
+	for _, want := range []string{
+		`most stacks of shop (101) have one or two frames`,
+		"compiled code of shop (101) has no names, as there is no perf map",
+		`the perf map of cart\x1b[2J (102) was not used: belongs to another user`,
+		`files of cart\x1b[2J (102) could not be read in time`,
+		"no symbols for /usr/lib/libstripped.so",
+		"kernel frames have no names",
+	} {
+		if !slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }) {
+			t.Errorf("no hint %q in %q", want, hints)
+		}
+	}
+	if len(hints) != 6 {
+		t.Errorf("%q", hints)
+	}
+}

@@ -1,0 +1,231 @@
+package report
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"correlator/elfsym"
+	"correlator/internal/host/kallsyms"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/names/symbols"
+	"correlator/internal/out/record"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// open opens a running process as a recorder does.
+func openProcess(t *testing.T, pid int) *record.Process {
+	t.Helper()
+	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", pid))
+	var start uint64
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if _, err := fmt.Sscan(fields[22-3], &start); err != nil {
+		t.Fatal(err)
+	}
+	p := &record.Process{PID: pid, StartTime: start}
+	var err error
+	if p.Handle, err = procscan.OpenProcess("/proc", p.Identity()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Handle.Close() })
+	return p
+}
+
+// newNamer returns a frameNamer that is closed when the test ends.
+func newNamer(t *testing.T) *frameNamer {
+	t.Helper()
+	n, err := newFrameNamer("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.close)
+	return n
+}
+
+// function is a frame in a function of a mapped file.
+func function(t *testing.T, p *record.Process, file, name string) profile.Frame {
+	t.Helper()
+	mappings, err := p.Handle.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool {
+		return strings.Contains(filepath.Base(m.Path),
+			file)
+	})
+	if i < 0 {
+		t.Fatalf("no %s in %v", file, mappings)
+	}
+	opened, err := p.Handle.OpenMapped(mappings[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	id, err := elfsym.Identify(opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseFile(opened, id.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, _ := f.Symbols()
+	dynamic, _ := f.DynamicSymbols()
+	for _, s := range append(static, dynamic...) {
+		if s.Name == name && s.Section != elf.SHN_UNDEF {
+			return profile.Frame{
+				File:    &profile.File{ID: parsed.HTLHash, Kind: profile.NativeFrame, Path: mappings[i].Path},
+				Address: s.Value,
+			}
+		}
+	}
+	t.Fatalf("no %s in %s", name, mappings[i].Path)
+	return profile.Frame{}
+}
+
+// recording is one of processes that were sampled once each.
+func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
+	r := &record.Recording{SamplesPerSecond: 97, Samples: make(map[record.Key]uint64),
+		Stacks: make(map[profile.StackTraceID][]profile.Frame)}
+	for p, frames := range stacks {
+		id := profile.StackTraceID{byte(len(r.Stacks) + 1)}
+		r.Stacks[id] = frames
+		r.Samples[record.Key{Process: p, Stack: id}] = 1
+		r.Processes = append(r.Processes, p)
+	}
+	return r
+}
+
+// A process in a container's place: another user, /tmp and pid namespace of its own. It ends before
+// anybody reads symbols, and can write its perf map last: its /tmp is a mount that nothing leads to
+// afterwards.
+func TestNamesOfAProcessThatEnded(t *testing.T) {
+	testenv.NeedRoot(t)
+	own := func(pid int) int { return pid }
+	for _, test := range []struct {
+		what  string
+		place demo.Placement
+		pid   func(pid int) int
+		late  bool // the perf map is written at the end
+	}{
+		{"here", demo.Placement{}, own, false},
+		{"in a pid namespace", demo.Placement{PIDNamespace: true}, func(int) int { return 1 }, true},
+		{"as another user with its own /tmp", demo.Placement{PrivateTmp: true, UID: 12345, GID: 12346}, own, false},
+		{"with its own /tmp, written late", demo.Placement{PrivateTmp: true}, own, true},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			process := demo.Start(t, demo.Options{Manual: true, Placement: test.place})
+			p := openProcess(t, process.PID)
+			path := process.HostPath(fmt.Sprintf("/tmp/perf-%d.map", test.pid(process.PID)))
+			t.Cleanup(func() { os.Remove(path) })
+			writeMap := func() {
+				testenv.WriteFile(t, path, "1000000 20 void Demo.run()\n")
+				if err := os.Chown(path, test.place.UID, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !test.late {
+				writeMap()
+			}
+			frames := []profile.Frame{
+				function(t, p, "demo", "price_basket"), function(t, p, "libc.so", "getenv"), {Address: 0x1000010},
+				{Address: 0x2000000},
+			}
+			n := newNamer(t)
+			n.Learn(p, frames)
+			if test.late {
+				writeMap()
+			}
+			process.Kill()
+			names := n.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
+			for i, want := range []string{"price_basket", "getenv", "void Demo.run()", ""} {
+				if got := names.name(p, frames[i]); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}
+			if err, known := names.perfMaps[p]; err != nil || !known || len(names.late) > 0 {
+				t.Errorf("perf map: %v, %v; late: %v", known, err, names.late)
+			}
+		})
+	}
+}
+
+// What was learned of nothing is found at the end, in a process that lives.
+func TestNamesAtTheEnd(t *testing.T) {
+	testenv.NeedRoot(t)
+	process := demo.Start(t, demo.Options{Manual: true, Placement: demo.Placement{UID: 12345, GID: 12346}})
+	p := openProcess(t, process.PID)
+	frames := []profile.Frame{
+		function(t, p, "demo", "checkout"), {Address: 0x1000010},
+		{File: &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/nonexistent"}, Address: 1},
+	}
+	r := recording(map[*record.Process][]profile.Frame{p: frames})
+	path := fmt.Sprintf("/tmp/perf-%d.map", process.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	for _, test := range []struct {
+		owner int // negative: no file
+		mode  os.FileMode
+		want  error
+		name  string
+	}{
+		{-1, 0, fs.ErrNotExist, ""},
+		{54321, 0o644, symbols.ErrOwner, ""},
+		{12345, 0o600, nil, "f"},
+		{0, 0o644, nil, "f"},
+		{0, 0o600, fs.ErrPermission, ""}, // for the process
+	} {
+		if test.owner >= 0 {
+			os.Remove(path) // the kernel protects it from being written by us
+			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), test.mode),
+				os.Chown(path, test.owner, -1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names := newNamer(t).read(t.Context(), r)
+		if names.name(p, frames[0]) != "checkout" || names.name(p, frames[1]) != test.name ||
+			names.name(p, frames[2]) != "" {
+			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.name(p, frames[0]), names.name(p, frames[1]),
+				names.name(p, frames[2]))
+		}
+		if err := names.perfMaps[p]; !errors.Is(err, test.want) {
+			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)
+		}
+	}
+}
+
+// The kernel and the vDSO of this machine, by what package profile makes of their addresses.
+func TestNamesOfTheKernel(t *testing.T) {
+	testenv.NeedRoot(t)
+	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: symbolizer.VMLinuxPath}
+	frames := []profile.Frame{{File: vmlinux, Address: 0}}
+	file, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		testenv.Missing(t, "needs /proc/kallsyms")
+	}
+	defer file.Close()
+	if _, _, err := kallsyms.Text(file); err != nil {
+		testenv.Missing(t, "needs to be shown kernel addresses")
+	}
+	k, err := symbolizer.NewKernel("/proc", "/sys").Read(t.Context(), frames)
+	if err != nil || k.Name(frames[0]) == "" {
+		t.Errorf("the start of the kernel's text has no name: %v", err)
+	}
+	k, err = symbolizer.NewKernel(t.TempDir(), "/sys").Read(t.Context(), frames)
+	if name := k.Name(frames[0]); name != "" || k.Located(frames[0]) {
+		t.Errorf("%q without kallsyms, %v", name, err)
+	}
+}

@@ -1,0 +1,218 @@
+package sampling
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/attach/process"
+	"correlator/profile"
+)
+
+// drain fetches what was counted since the last call.
+func (s *Sampling) drain() {
+	s.mu.Lock()
+	ended := s.stopping
+	s.stopping, s.stopped = s.stopped, nil
+	s.mu.Unlock()
+	s.counters.Drains.Add(1)
+	now := newInstant()
+	s.counted = now.Add(s.counted.Sub(now.Time)) // the same, by the clock as it is set now
+	err := s.sampler.Drain(func(count bpf.Count) { s.handleCount(&count, now) })
+	s.recordError("draining counts", err)
+	if err == nil { // else the next drain hands over what this one has left
+		s.counted = now.Time
+		s.drained.Store(int64(now.Sub(s.opened)))
+	}
+	for program, pending := range s.pending {
+		s.enqueue(program, pending, now.Time)
+		delete(s.pending, program)
+	}
+	if len(ended) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, program := range ended { // what a CPU was counting when they were stopped is drained
+		delete(s.programs, program.number)
+	}
+}
+
+// handleCount hands one count to its sink, or adds it to the pending samples.
+func (s *Sampling) handleCount(count *bpf.Count, now instant) {
+	program := s.program(count.Stack.Target)
+	if program == nil {
+		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
+		return
+	}
+	p := pendingSample{program: program, sample: program.newSample(count, now.at(count.First)), key: count.Stack}
+	p.sample.Start, p.sample.End = s.counted, now.Time
+	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
+		p.sample.Stack = stack
+		s.deliver(program, &p.sample, now.Time)
+		return
+	}
+	var err error
+	if p.raw, err = s.sampler.Stack(p.key); err != nil {
+		s.recordError("fetching a stack", err)
+		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
+		return
+	}
+	if !s.deliverResolved(&p, now.Time, &s.frames) {
+		s.pending[program] = append(s.pending[program], p)
+	}
+}
+
+// readDeferred hands on the samples that found no place in the kernel's tables, or whose context
+// could not be read there, until the ring buffer was flushed.
+func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
+	var frames []profile.Frame // scratch
+	for {
+		d, err := reader.Read()
+		if errors.Is(err, bpf.ErrFlushed) || errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if errors.Is(err, bpf.ErrMalformed) {
+			s.recordError("decoding a deferred sample", err)
+			s.counters.Outcomes.Add(process.OutcomeUnreadable, 1)
+			continue
+		}
+		if err != nil {
+			s.recordError("reading the ring buffer", err)
+			return
+		}
+		program := s.program(d.Count.Stack.Target)
+		if program == nil {
+			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, 1)
+			continue
+		}
+		now := newInstant()
+		at := now.at(d.Time)
+		p := pendingSample{
+			program: program, sample: program.newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
+			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
+		}
+		p.sample.Start, p.sample.End = at, at
+		if p.needsContext || !s.deliverResolved(&p, now.Time, &frames) {
+			s.enqueue(program, []pendingSample{p}, now.Time)
+		}
+	}
+}
+
+// newSample is a count without its interval and stack.
+func (p *program) newSample(count *bpf.Count, at time.Time) profile.Sample {
+	sample := profile.Sample{
+		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
+		Count: uint64(count.Samples), At: at,
+	}
+	if count.OTel {
+		sample.Context = profile.OTelContext
+		sample.Attributes, sample.TransactionID = decodeAttributes(count.Attributes, p.keys)
+	}
+	return sample
+}
+
+func (s *Sampling) program(number bpf.Target) *program {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.programs[number]
+}
+
+// deliverResolved delivers a sample if its stack can be named by what is known of the process, or
+// is known to be empty. It reports false when the process must be probed first.
+func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *[]profile.Frame) bool {
+	stack, final := s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
+	switch {
+	case stack != nil:
+		p.sample.Stack = stack
+		s.deliver(p.program, &p.sample, now)
+	case final:
+		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
+	}
+	return final
+}
+
+// enqueue has samples wait for the goroutine of their process, unless the program was forgotten
+// meanwhile.
+func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.programs[program.number] != program {
+		for i := range pending {
+			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, pending[i].Samples())
+		}
+		return
+	}
+	n, late := program.inbox.add(pending, now)
+	for i := range late {
+		s.conclude(&late[i], process.OutcomeStale)
+	}
+	for i := range pending[n:] {
+		p := &pending[n+i]
+		s.counters.Outcomes.Add(process.OutcomeBacklog, p.Samples())
+		p.program.sink.Refused(process.OutcomeBacklog, p.Samples())
+	}
+}
+
+// deliver hands a sample to the sink of a program, unless that was forgotten meanwhile.
+func (s *Sampling) deliver(program *program, sample *profile.Sample, now time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.programs[program.number] != program {
+		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, sample.Count)
+		return
+	}
+	s.counters.Outcomes.Add(delivered(sample), sample.Count)
+	s.handOver(program, sample, now)
+}
+
+// delivered returns the outcome of a sample that is handed to its sink.
+func delivered(sample *profile.Sample) process.SampleOutcome {
+	switch {
+	case !sample.HasTrace():
+		return process.OutcomeUntraced
+	case sample.Context == profile.OTelContext:
+		return process.OutcomeOTel
+	}
+	return process.OutcomeCorrelated
+}
+
+// conclude ends a sample that has waited: it is handed on when it is correlated, with its stack, else refused; or was
+// abandoned. It is for the goroutine of the process, which knows that the program was not forgotten; refusing
+// is for any.
+func (s *Sampling) conclude(p *pendingSample, outcome process.SampleOutcome) {
+	hasStack := outcome == process.OutcomeCorrelated
+	if hasStack {
+		outcome = delivered(&p.sample)
+	}
+	switch {
+	case !p.program.inbox.held.End(&s.counters.Outcomes, outcome, p.Samples()):
+	case hasStack:
+		if p.unnamed {
+			s.counters.Unnamed.Add(p.Samples())
+		}
+		s.handOver(p.program, &p.sample, time.Now())
+	default:
+		p.program.sink.Refused(outcome, p.Samples())
+	}
+}
+
+// handOver hands a sample that was counted to its sink.
+func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
+	if sample.Stack != nil && sample.Stack.Cut {
+		s.counters.Cut.Add(sample.Count)
+	}
+	program.used.Store(true)
+	notify := program.space.Stale(now)
+	if sample.TID != 0 {
+		name, read := program.names.get(sample.TID, now)
+		sample.Thread = name
+		notify = notify || read
+	}
+	program.sink.Sampled(*sample)
+	program.inbox.active.Store(true)
+	if notify {
+		program.inbox.notify()
+	}
+}

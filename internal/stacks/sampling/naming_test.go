@@ -1,0 +1,73 @@
+package sampling
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/stacks/unwind"
+	"correlator/profile"
+)
+
+// The stacks of a user who is held back wait for as long as they may, not for anything else: nobody asks again and
+// again.
+func TestHeldBack(t *testing.T) {
+	u := &unwinding{time: newEngineTime()}
+	u.engine.Store(new(unwind.Engine)) // it is not asked
+	p := new(program)
+	p.unwound.target.User = "slow"
+	u.time.add("slow")
+	u.time.add("other")
+	u.time.charge("slow", time.Hour, time.Now())
+	deadline := time.Now().Add(50 * time.Millisecond)
+	named, err := u.frames(p, []*bpf.Stack{{Words: []uint64{1}}}, deadline)
+	if len(named) > 0 || !errors.Is(err, errLater) || time.Now().Before(deadline) {
+		t.Errorf("%v, %v, %v before the deadline", named, err, time.Until(deadline))
+	}
+}
+
+// Addresses stay as the engine gives them, which has subtracted 1 where that is to be: also that of the
+// leaf behind frames of the kernel, which is none of a call when it was interrupted.
+func TestAppendNamed(t *testing.T) {
+	files, err := profile.NewFiles("/proc", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space := profile.NewAddressSpace(files, probePace())
+	for _, kernel := range [][]profile.Frame{nil, {{Address: 1}, {Address: 2}}} {
+		frames, whole := appendNamed(kernel, space, []unwind.Frame{
+			{Kind: unwind.NativeFrame, Address: 0x7000}, {Kind: unwind.JVMFrame, Function: "A.b", Line: 3},
+			{Kind: unwind.NativeFrame, Address: 0x8000},
+		})
+		if len(frames) != len(kernel)+3 || !whole {
+			t.Fatalf("%+v", frames)
+		}
+		for i, want := range []uint64{0x7000, 3, 0x8000} {
+			if got := frames[len(kernel)+i].Address; got != want {
+				t.Errorf("behind %d frames of the kernel, the address of frame %d is %#x, want %#x", len(kernel), i, got, want)
+			}
+		}
+	}
+}
+
+// Frames of each runtime that the engine has are frames of that runtime.
+func TestAppendRuntimeFrames(t *testing.T) {
+	kinds := map[unwind.FrameKind]profile.Kind{
+		unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
+	}
+	for kind := unwind.FrameKind(0); kind <= unwind.CutFrame; kind++ {
+		want, ofRuntime := kinds[kind]
+		if kind.OfRuntime() != ofRuntime {
+			t.Errorf("kind %d is of a runtime: %v", kind, !ofRuntime)
+		}
+		if !ofRuntime {
+			continue
+		}
+		frames, whole := appendNamed(nil, nil, []unwind.Frame{{Kind: kind, Function: "f", SourceFile: "/f", Line: 3}})
+		if !whole || len(frames) != 1 || frames[0].Kind() != want || frames[0].Name() != "f" ||
+			frames[0].SourceFile() != "/f" || frames[0].Line != 3 {
+			t.Errorf("kind %d: %+v", kind, frames)
+		}
+	}
+}

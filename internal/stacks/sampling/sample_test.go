@@ -1,0 +1,151 @@
+package sampling
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"correlator/bpf"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/profile"
+)
+
+// A sample says in which span, by which thread and in which interval it was counted. One that was
+// not counted in the kernel has its own time.
+func TestSampleOrigin(t *testing.T) {
+	for name, options := range map[string]bpf.SamplerOptions{
+		"counted":            {ByThread: true, BySpan: true},
+		"deferred":           {ByThread: true, BySpan: true, MaxCounts: 2},
+		"counted, together":  {},
+		"deferred, together": {MaxCounts: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+			options.SamplesPerSecond = 2000
+			s := open(t, options)
+			r := newReceiver(t, 1<<20)
+			stop := r.serve(s)
+			s.start(p, r)
+			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 500 })
+			s.end()
+			stop()
+			s.added(0)
+
+			threads := p.Threads()[1:]
+			ofTrace := make(map[[16]byte]int)
+			seen := make(map[int]bool)
+			for key := range r.samples {
+				var span demo.SpanID
+				if options.BySpan {
+					span = demo.TraceID(key.TraceID).SpanID()
+				}
+				known := slices.ContainsFunc(threads, func(thread demo.Thread) bool { return thread.TID == key.TID })
+				if key.SpanID != span || known != options.ByThread || !known && key.TID != 0 {
+					t.Errorf("span %v, threads %+v: %+v", span, threads, key)
+				}
+				if tid, known := ofTrace[key.TraceID]; known && tid != key.TID {
+					t.Errorf("trace of threads %d and %d", tid, key.TID)
+				}
+				ofTrace[key.TraceID] = key.TID
+				seen[key.TID] = true
+			}
+			if options.ByThread && len(seen) != 2 {
+				t.Errorf("samples of threads %v", seen)
+			}
+			verifyIntervals(t, s, r)
+		})
+	}
+}
+
+// verifyIntervals checks, after the end, which samples were counted in intervals, and that these
+// follow each other.
+func verifyIntervals(t *testing.T, s *sampled, r *receiver) {
+	t.Helper()
+	var drained []interval
+	var samples uint64
+	for counted, n := range r.counted {
+		drained = append(drained, counted)
+		samples += n
+	}
+	if samples != s.kernel(bpf.Correlated) || r.alone != s.kernel(bpf.TableFull) {
+		t.Errorf("%d samples in intervals, of %d, and %d alone, of %d", samples, s.kernel(bpf.Correlated), r.alone,
+			s.kernel(bpf.TableFull))
+	}
+	if all := samples + r.alone; r.outside > all/2 {
+		t.Errorf("%d samples of %d were taken outside their interval", r.outside, all)
+	}
+	slices.SortFunc(drained, func(a, b interval) int { return a.start.Compare(b.start) })
+	met := 0
+	for i, now := range drained {
+		if !now.start.Before(now.end) || now.start.Before(s.opened) || i > 0 && now.start.Before(drained[i-1].end) {
+			t.Errorf("interval %d of %v", i, drained)
+		}
+		if i > 0 && now.start.Equal(drained[i-1].end) {
+			met++
+		}
+	}
+	if drains := s.counters.Drains.Load(); uint64(len(drained)) > drains || met == 0 {
+		t.Errorf("%d intervals of %d drains, %d of which begin where another ends", len(drained), drains, met)
+	}
+}
+
+// A stack of several threads is named once, also by thread.
+func TestThreadsShareNames(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
+	s := open(t, bpf.SamplerOptions{ByThread: true})
+	r := newReceiver(t, 1<<20)
+	program := s.start(p, r)
+	s.poll("pending samples", func() bool { _, pending := r.sum(); return pending > 0 })
+	if err := program.space.Update(time.Now(), program.memory); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	h := r.inbox.take()[0]
+	before := s.stacks.names.Metrics()
+	for tid := range 3 {
+		h.sample.TID = tid
+		count := bpf.Count{
+			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: bpf.Now(),
+			Samples: 1,
+		}
+		s.handleCount(&count, newInstant())
+	}
+	after := s.stacks.names.Metrics()
+	if named, known := after.Inserts-before.Inserts, after.Hits-before.Hits; named > 1 || named+known != 3 {
+		t.Errorf("named %d times, and known %d times", named, known)
+	}
+}
+
+// A sample has the frames of its stack however full the store is, and however it came.
+func TestStackWhenStoreIsFull(t *testing.T) {
+	for name, options := range map[string]bpf.SamplerOptions{"counted": {}, "deferred": {MaxCounts: 1}} {
+		t.Run(name, func(t *testing.T) {
+			p := demo.Start(t, demo.Options{Busy: 2, Manual: true}) // counts are few, and find a place
+			p.Begin(1)
+			p.Begin(2)
+			s := open(t, options)
+			var err error
+			if s.stacks.store, err = profile.NewStore(1, 1<<16); err != nil {
+				t.Fatal(err)
+			}
+			r := newReceiver(t, 1<<20) // which checks the frames
+			stop := r.serve(s)
+			s.start(p, r)
+			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 500 })
+			if options.MaxCounts > 0 {
+				s.poll("a full table", func() bool { return s.kernel(bpf.TableFull) > 0 })
+			}
+			s.poll("a full store", func() bool { return s.stacks.store.Stats().EvictedFull > 0 })
+			s.end()
+			stop()
+			if deferred := s.kernel(bpf.TableFull); (deferred > 0) != (options.MaxCounts > 0) {
+				t.Errorf("%d samples found no place", deferred)
+			}
+			s.added(0)
+			if samples, _ := r.sum(); samples != s.outcome(process.OutcomeCorrelated) {
+				t.Errorf("%d samples correlated, %d handed over", s.outcome(process.OutcomeCorrelated), samples)
+			}
+		})
+	}
+}

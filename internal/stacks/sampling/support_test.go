@@ -1,0 +1,273 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"correlator/bpf"
+	"correlator/elfsym"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/unwind"
+	"correlator/internal/worker"
+	"correlator/internal/worker/access"
+	"correlator/internal/worker/access/accesstest"
+	"correlator/memread"
+	"correlator/procscan"
+	"correlator/profile"
+	"correlator/tlsdesc"
+)
+
+// deadline is how long anything may take that happens at once on an idle machine.
+const deadline = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	worker.Main(access.Kind, unwind.Kind())
+	os.Exit(testenv.Main(m))
+}
+
+// sampled is a Sampling that runs in the test.
+type sampled struct {
+	*Sampling
+	t   *testing.T
+	end func() // ends Run, and waits for it
+}
+
+// open begins to sample until the test ends, at the latest.
+func open(t *testing.T, options bpf.SamplerOptions) *sampled {
+	t.Helper()
+	testenv.NeedRoot(t)
+	if options.SamplesPerSecond == 0 {
+		options.SamplesPerSecond = 1000
+	}
+	sampling, err := Open(Options{SamplerOptions: options, Interval: 20 * time.Millisecond, ProcRoot: "/proc"},
+		new(Counters),
+		zaptest.NewLogger(t))
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		sampling.Run(ctx)
+	}()
+	s := &sampled{Sampling: sampling, t: t, end: func() { cancel(); <-ended }}
+	t.Cleanup(func() {
+		s.end()
+		if err := sampling.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// start has a process sampled, by the rule that holds for it now.
+func (s *sampled) start(p *demo.Process, r *receiver) *program {
+	s.t.Helper()
+	identity, err := s.sampler.Identify(p.PID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	scanner, err := procscan.NewScanner("/proc")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	found, err := scanner.Process(p.PID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	handle, err := procscan.OpenProcess("/proc", found.ProcessID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { handle.Close() })
+	memory := executableMemory{handle, accesstest.Open(s.t).Process(found.ProcessID, "0")}
+	rules := bpf.TargetRules{Elastic: rule(s.t, p, handle)}
+	program, err := s.Sampling.start(identity, rules, nil, memory, r, r.inbox)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return program
+}
+
+// libraryOf is what the ELF file of the process's library says.
+func libraryOf(t *testing.T, p *demo.Process) *elfsym.Library {
+	t.Helper()
+	library, err := os.Open(p.HostPath(p.Library))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	info, err := library.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := elfsym.ParseLibrary(library, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
+	t.Helper()
+	parsed := libraryOf(t, p)
+	mappings, err := handle.ExecutableMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := memread.Open("/proc", p.PID)
+	defer memory.Close()
+	rule, err := tlsdesc.Resolve(&parsed.Variable, p.Loaded().Base, memory, mappings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
+}
+
+// added checks, after the end, that each sample that the kernel handed over has one outcome.
+// Samples that are pending have none yet.
+func (s *sampled) added(pending uint64) {
+	s.t.Helper()
+	handed := s.kernel(bpf.Correlated) + s.kernel(bpf.TableFull) + s.kernel(bpf.Unreadable)
+	if outcomes := s.counters.Outcomes.Sum(); outcomes+pending != handed || handed == 0 {
+		s.t.Errorf("the kernel handed over %d samples: %d outcomes, %d pending", handed, outcomes, pending)
+	}
+	if troubles := s.counters.Errors.Load() + s.counters.ProbesFailed.Load(); troubles != 0 {
+		s.t.Errorf("sampling was in trouble %d times", troubles)
+	}
+}
+
+func (s *sampled) kernel(o bpf.KernelOutcome) uint64      { return s.counters.Kernel[o].Load() }
+func (s *sampled) outcome(o process.SampleOutcome) uint64 { return s.counters.Outcomes[o].Load() }
+func (s *sampled) poll(what string, done func() bool) {
+	s.t.Helper()
+	testenv.Poll(s.t, deadline, what, done)
+}
+func (s *sampled) drains(n uint64) {
+	s.t.Helper()
+	until := s.counters.Drains.Load() + n
+	s.poll("drains", func() bool { return s.counters.Drains.Load() >= until })
+}
+
+// receiver is a sink that keeps what it gets, and its inbox. What is pending is handed in again by
+// serve.
+type receiver struct {
+	t     *testing.T
+	inbox *inbox
+	delay time.Duration // of each sample that was not counted in the kernel
+
+	refused process.SampleOutcomes
+
+	mu      sync.Mutex
+	samples map[profile.Sample]uint64 // without their number, thread's name and times
+	counted map[interval]uint64
+	alone   uint64 // samples with an interval of their own
+	outside uint64 // samples that are not in their interval
+	calls   int    // of Sampled
+}
+
+// newReceiver returns a receiver with an inbox for so many samples.
+func newReceiver(t *testing.T, limit int) *receiver {
+	inbox := newInbox(new(atomic.Bool), 0)
+	inbox.limit = limit
+	return &receiver{t: t, inbox: inbox, samples: make(map[profile.Sample]uint64), counted: make(map[interval]uint64)}
+}
+
+type interval struct{ start, end time.Time }
+
+// Sampled checks that the ids belong together, and the frames to the stack's id.
+func (r *receiver) Sampled(sample profile.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	if trace := demo.TraceID(sample.TraceID); !trace.Whole() ||
+		trace.TransactionID() != demo.TransactionID(sample.TransactionID) {
+		r.t.Errorf("ids that do not belong together: %+v", sample)
+	}
+	if profile.TraceID(sample.Stack.Frames) != sample.Stack.ID {
+		r.t.Errorf("a stack with the id of another one: %+v", sample.Stack)
+	}
+	if age := time.Since(sample.At); sample.Count == 0 || age < 0 || age > deadline {
+		r.t.Errorf("%d samples taken %v ago", sample.Count, age)
+	}
+	if sample.Start.Equal(sample.End) {
+		time.Sleep(r.delay)
+		r.alone += sample.Count
+	} else {
+		r.counted[interval{sample.Start, sample.End}] += sample.Count
+	}
+	if sample.At.Before(sample.Start) || sample.At.After(sample.End) {
+		r.outside += sample.Count
+	}
+	key := sample
+	key.Count, key.Thread, key.At, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{}
+	r.samples[key] += sample.Count
+}
+
+func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {
+	r.refused.Add(outcome, samples)
+}
+
+func (r *receiver) ThreadNamed(int, string) {}
+
+// sum is how many samples were handed over, and how many are pending.
+func (r *receiver) sum() (samples, pending uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.samples {
+		samples += n
+	}
+	r.inbox.mu.Lock()
+	defer r.inbox.mu.Unlock()
+	for i := range r.inbox.pending {
+		pending += r.inbox.pending[i].Samples()
+	}
+	return samples, pending
+}
+
+// serve hands in what is pending, as the goroutine of a process would, until stopped.
+func (r *receiver) serve(s *sampled) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			pending := r.inbox.take()
+			var all []*pendingSample
+			for i := range pending {
+				all = append(all, &pending[i])
+			}
+			named := s.nameUnwound(all, time.Now().Add(deadline))
+			for i := range pending {
+				outcome := process.OutcomeUnreadable
+				if !pending[i].needsContext {
+					var later bool
+					if outcome, later = s.resolve(&pending[i], named); later {
+						pending[i].sample.Stack = s.cutStack(&pending[i])
+					}
+				}
+				s.conclude(&pending[i], outcome)
+			}
+			select {
+			case <-r.inbox.ready:
+			case <-done:
+				if r.inbox.len() == 0 {
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}

@@ -1,0 +1,193 @@
+package sampling
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/unwind"
+)
+
+// An engine that could not be loaded because descriptors were short is loaded when they are not any more.
+func TestEngineIsLoadedLater(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, zaptest.NewLogger(t))
+	defer u.close()
+	u.reload = time.Millisecond
+
+	var limit unix.Rlimit
+	entries, err := os.ReadDir("/proc/self/fd")
+	err = errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := limit
+	short.Cur = uint64(len(entries)) + 16 // the engine has more programs and tables
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &short); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	u.need()
+	<-u.loaded
+	if s := u.status(); s.Loaded || !errors.Is(u.failed(), unix.EMFILE) {
+		t.Fatalf("%+v", s)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, deadline, "the engine", func() bool { return u.engine.Load() != nil })
+	if s := u.status(); s.Err() != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+func (u *unwinding) failed() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.failure
+}
+
+// One that is waited for to be tried again ends at once.
+func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
+	noProcfs := unwind.Options{ProcRoot: t.TempDir()}
+	u := newUnwinding(nil, new(unwind.Counters), noProcfs, true, zaptest.NewLogger(t))
+	<-u.loaded
+	if err := u.close(); err != nil || u.failed() == nil {
+		t.Errorf("%v, %v", err, u.failed())
+	}
+}
+
+// That the engine's programs could not be set is said as long as a program is sampled for which
+// that is so, and logged once.
+func TestChainFails(t *testing.T) {
+	core, logged := observer.New(zap.WarnLevel)
+	u := &unwinding{
+		log: zap.New(core), programs: make(map[*program]struct{}), due: make(map[*program]time.Time),
+		time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
+	}
+	u.engine.Store(new(unwind.Engine))
+	fails := func(p *program) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.warn(errNoChain)
+		p.unwound.failure = fmt.Errorf("%w: %w", errNoChain, unix.ENOMEM)
+	}
+	for range 2 {
+		first, second := new(program), new(program)
+		u.add(first)
+		u.add(second)
+		fails(first)
+		fails(second)
+		fails(first)
+		if s := u.status(); s.Err() == nil || s.Waiting != 2 || !u.isSettled() {
+			t.Errorf("%+v", s)
+		}
+		first.unwound.failure = nil
+		if s := u.status(); s.Err() == nil {
+			t.Errorf("%+v", s)
+		}
+		u.remove(second)
+		if s := u.status(); s.Err() != nil {
+			t.Errorf("%+v", s)
+		}
+		u.remove(first)
+	}
+	if n := logged.Len(); n != 2 {
+		t.Errorf("it was logged %d times", n)
+	}
+}
+
+// withoutEngine returns an unwinding with a sampler, for which nothing is loaded and nothing runs.
+func withoutEngine(t *testing.T) *unwinding {
+	t.Helper()
+	testenv.NeedRoot(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sampler.Close() })
+	return &unwinding{
+		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
+		due: make(map[*program]time.Time), time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
+	}
+}
+
+// The pause after a program was synchronized is as long as that took when files were read for it, which is the first
+// time of each worker, and ten times as long later, and after failures.
+func TestPause(t *testing.T) {
+	u := withoutEngine(t)
+	p := new(program)
+	u.add(p)
+	w := &p.unwound
+	w.pause = 20 * time.Second // it was not ready
+	for i, c := range []struct {
+		took         time.Duration
+		failure      error
+		least, pause time.Duration
+	}{
+		{time.Second, unwind.ErrNotReady, 10 * time.Second, 20 * time.Second},
+		{5 * time.Second, nil, 5 * time.Second, 5 * time.Second},
+		{50 * time.Millisecond, nil, 500 * time.Millisecond, 5 * time.Second},
+		{time.Millisecond, nil, minResync, 5 * time.Second},
+		{time.Second, unwind.ErrNotReady, 10 * time.Second, 5 * time.Second},
+		{2 * time.Second, nil, 20 * time.Second, 20 * time.Second},
+	} {
+		w.failure = c.failure
+		if w.took(c.took); w.least != c.least || w.pause != c.pause {
+			t.Errorf("time %d: least %v, pause %v, want %+v", i, w.least, w.pause, c)
+		}
+	}
+	u.reset()
+	if w.took(5 * time.Second); w.least != 5*time.Second || w.pause != 5*time.Second {
+		t.Errorf("with the next worker: least %v, pause %v", w.least, w.pause)
+	}
+}
+
+// The stacks of a user who has had the engine serve nobody else for too long are walked by frame pointers, until
+// the user may use the engine again; those of others are not.
+func TestHeldBackLeaves(t *testing.T) {
+	u := withoutEngine(t)
+	slow, other := new(program), new(program)
+	slow.unwound.target.User, other.unwound.target.User = "slow", "other"
+	for _, p := range []*program{slow, other} {
+		u.add(p)
+		p.unwound.on = true
+	}
+	clear(u.due)
+	<-u.wake
+	u.charge("slow", turnTime)
+	if !slow.unwound.on || len(u.due) != 0 {
+		t.Error("a user is held back for a turn")
+	}
+	u.charge("slow", time.Hour)
+	if slow.unwound.on || !errors.Is(slow.unwound.failure, errHeldBack) || !other.unwound.on {
+		t.Errorf("slow %+v, other %+v", slow.unwound, other.unwound)
+	}
+	select {
+	case <-u.wake:
+	default:
+		t.Error("who waits for what is due does not come to know")
+	}
+	now := time.Now()
+	first, _, wait := u.next(now)
+	if first != nil || wait <= 0 || wait > maxSpent*userShare {
+		t.Errorf("next is %v, after %v", first, wait)
+	}
+	if first, _, _ := u.next(now.Add(wait)); first != slow {
+		t.Error("the user is not served when that may be again")
+	}
+}

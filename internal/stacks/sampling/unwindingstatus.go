@@ -1,0 +1,98 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"correlator/internal/stacks/unwind"
+)
+
+// settlePoll is how often settle looks.
+const settlePoll = 10 * time.Millisecond
+
+// settle waits until the stacks of each program that is sampled are walked by the engine, or cannot be,
+// or that was tried and is no JVM that starts; or until the context ends.
+func (u *unwinding) settle(ctx context.Context) {
+	poll := time.NewTicker(settlePoll)
+	defer poll.Stop()
+	for !u.isSettled() {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (u *unwinding) isSettled() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.failing() != nil {
+		return true
+	}
+	for p := range u.programs {
+		if w := &p.unwound; !w.on && (w.failure == nil || errors.Is(w.failure, unwind.ErrNotReady)) {
+			return false
+		}
+	}
+	return true
+}
+
+// UnwindingStatus is how stacks are walked. Its JSON is an interface.
+type UnwindingStatus struct {
+	Needed   bool           `json:"needed"`             // a process was, or is, sampled; before, no engine is loaded
+	Loaded   bool           `json:"loaded"`             // the engine is
+	Failure  string         `json:"failure,omitempty"`  // why by frame pointers alone
+	Unwound  int            `json:"unwound"`            // processes whose stacks the engine walks
+	Waiting  int            `json:"waiting"`            // processes whose stacks are walked by frame pointers (yet)
+	Failures map[int]string `json:"failures,omitempty"` // why, by pid, of some of these
+	Engine   *unwind.Status `json:"engine,omitempty"`
+}
+
+var errLoading = errors.New("the unwinding engine is being loaded")
+
+// Err returns why all stacks are walked by frame pointers, nil when they are not, or none is.
+func (s *UnwindingStatus) Err() error {
+	switch {
+	case s.Failure != "":
+		return errors.New(s.Failure)
+	case s.Needed && !s.Loaded:
+		return errLoading
+	}
+	return nil
+}
+
+// maxFailures bounds UnwindingStatus.Failures.
+const maxFailures = 64
+
+func (u *unwinding) status() (s UnwindingStatus) {
+	if engine := u.engine.Load(); engine != nil {
+		status := engine.Status()
+		s.Loaded, s.Engine, s.Failure = true, &status, status.Failure
+	}
+	select {
+	case <-u.needed:
+		s.Needed = true
+	default:
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err := u.failing(); err != nil {
+		s.Failure = err.Error()
+	}
+	for p := range u.programs {
+		if p.unwound.on {
+			s.Unwound++
+			continue
+		}
+		s.Waiting++
+		if p.unwound.failure != nil && len(s.Failures) < maxFailures {
+			if s.Failures == nil {
+				s.Failures = make(map[int]string)
+			}
+			s.Failures[p.identity.PID] = p.unwound.failure.Error()
+		}
+	}
+	return s
+}

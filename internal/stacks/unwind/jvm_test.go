@@ -1,0 +1,620 @@
+package unwind
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"correlator/bpf"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/procscan"
+)
+
+// deadline is far more than anything here takes on a machine that is busy with other tests.
+const deadline = 60 * time.Second
+
+// javaHomes are the JDKs of the tests.
+var javaHomes = map[string]string{
+	"17": "/usr/lib/jvm/java-17-openjdk-" + runtime.GOARCH,
+	"25": "/usr/lib/jvm/temurin-25-jdk-" + runtime.GOARCH,
+}
+
+// jvm is a running java program of testdata.
+type jvm struct {
+	cmd    *exec.Cmd
+	stdin  io.Writer
+	stdout *bufio.Reader
+	target Target
+}
+
+// startJVM starts threads of Recursion, which recurse to a depth.
+func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jvm {
+	t.Helper()
+	return startProgram(t, jdk, []string{"Recursion", strconv.Itoa(threads), strconv.Itoa(depth)}, flags...)
+}
+
+// startProgram starts a program with its arguments.
+func startProgram(t *testing.T, jdk string, program []string, flags ...string) *jvm {
+	t.Helper()
+	java := filepath.Join(javaHomes[jdk], "bin/java")
+	if _, err := os.Stat(java); err != nil {
+		testenv.Missing(t, "needs JDK "+jdk+" at "+javaHomes[jdk])
+	}
+	classes := filepath.Join(demo.BuildWith(t, []string{"javac"}, "unwind-jvm"), "unwind-jvm.jar")
+	args := append([]string{"-XX:+UseSerialGC", "-Xmx64m", "-XX:-UsePerfData"}, flags...)
+	cmd := exec.Command(java, append(append(args, "-cp", classes), program...)...)
+	stdin, stdout := testenv.Start(t, cmd)
+	j := &jvm{cmd: cmd, stdin: stdin, stdout: bufio.NewReader(stdout)}
+	j.awaitReady(t)
+	j.target = identify(t, cmd.Process.Pid)
+	return j
+}
+
+// awaitReady waits until the program says so.
+func (j *jvm) awaitReady(t *testing.T) {
+	t.Helper()
+	if line, err := j.stdout.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+}
+
+// identify returns a process of this pid namespace as a target.
+func identify(t *testing.T, pid int) Target {
+	t.Helper()
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	identity, err := sampler.Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, fields, _ := strings.Cut(string(started), ") ")
+	ticks, err := strconv.ParseUint(strings.Fields(fields)[19], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Target{
+		ID:        procscan.ProcessID{PID: pid, StartTime: ticks},
+		KernelPID: identity.KernelPID(), Program: identity, User: "test",
+	}
+}
+
+// testEngine is an engine whose chain ends in a collector.
+type testEngine struct {
+	*Engine
+	counters  *Counters
+	collector *collector
+}
+
+func openEngine(t *testing.T) *testEngine {
+	t.Helper()
+	return openEngineBy(t, func(c *Counters) (*Engine, error) {
+		return Open(t.Context(), Options{ProcRoot: "/proc"}, c)
+	})
+}
+
+// openUntested opens an engine whose tables have nothing of this process.
+func openUntested(t *testing.T) *testEngine {
+	t.Helper()
+	return openEngineBy(t, func(c *Counters) (*Engine, error) {
+		return open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind())
+	})
+}
+
+func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngine {
+	t.Helper()
+	testenv.NeedRoot(t)
+	e := &testEngine{counters: new(Counters)}
+	var err error
+	e.Engine, err = open(e.counters)
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if e.collector, err = newCollector(e.chain); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.collector.close)
+	if err := e.chain.setLast(e.collector.program); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// sample samples all CPUs until the test ends, at a rate that no other clock is in step with.
+func (e *testEngine) sample(t *testing.T) {
+	t.Helper()
+	cpus, err := procscan.ReadCPUs("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cpu := range cpus {
+		attr := unix.PerfEventAttr{
+			Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+			Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: 2718281,
+		}
+		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		program := e.chain.programs[entryProgram].FD()
+		err = errors.Join(unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program),
+			unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// forget forgets stacks that were collected before.
+func (e *testEngine) forget(t *testing.T) {
+	t.Helper()
+	for {
+		if _, err := e.collector.read(time.Unix(1, 0)); errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// next returns the next stack of a target.
+func (e *testEngine) next(t *testing.T, of Target) collected {
+	t.Helper()
+	end := time.Now().Add(deadline)
+	for {
+		s, err := e.collector.read(end)
+		if err != nil {
+			t.Fatalf("reading a stack: %v", err)
+		}
+		if s.pid == of.KernelPID {
+			return s
+		}
+	}
+}
+
+// synchronize synchronizes a JVM as soon as it is ready.
+func (e *testEngine) synchronize(t *testing.T, of Target) {
+	t.Helper()
+	testenv.Poll(t, deadline, "the JVM to be ready", func() bool {
+		_, err := e.Synchronize(t.Context(), of)
+		if err != nil && !errors.Is(err, ErrNotReady) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	e.forget(t) // what was collected meanwhile may be cut
+}
+
+// name returns the frames of one stack.
+func (e *testEngine) name(t *testing.T, of Target, s collected) ([]Frame, error) {
+	frames, err := e.Frames(t.Context(), of, [][]uint64{s.words})
+	if err != nil {
+		return nil, err
+	}
+	return frames[0], nil
+}
+
+// awaitWhole waits for a whole stack of a target that has recursed to a depth.
+func (e *testEngine) awaitWhole(t *testing.T, of Target, depth int) {
+	t.Helper()
+	for range 1000 {
+		s := e.next(t, of)
+		frames, err := e.name(t, of, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.failure == 0 && checkRecursion(t, frames) == depth {
+			return
+		}
+	}
+	t.Fatal("no stack is whole")
+}
+
+// linesOf returns the lines of the source by the comments at their ends.
+func linesOf(t *testing.T) map[string][]uint32 {
+	t.Helper()
+	lines := make(map[string][]uint32)
+	for i, line := range strings.Split(string(testenv.ReadFile(t, "testdata/Recursion.java")), "\n") {
+		if _, name, ok := strings.Cut(line, "; // "); ok {
+			lines[name] = append(lines[name], uint32(i+1))
+		} else if _, name, ok := strings.Cut(line, "{ // "); ok {
+			lines[name] = append(lines[name], uint32(i+1))
+		}
+	}
+	return lines
+}
+
+// checkRecursion checks all that a whole stack shows of Recursion, and returns how deep that has
+// recursed. Where compiled code has no safepoint, as in spin's loop, a JVM knows the caller's line only.
+func checkRecursion(t *testing.T, frames []Frame) (depth int) {
+	t.Helper()
+	lines := linesOf(t)
+	check := func(f Frame, comment string) {
+		t.Helper()
+		if f.Kind != JVMFrame || f.SourceFile != "Recursion.java" || !slices.Contains(lines[comment], f.Line) {
+			t.Fatalf("%+v is not at %s, %d\n%+v", f, comment, lines[comment], frames)
+		}
+	}
+	once := slices.IndexFunc(frames, func(f Frame) bool { return f.Function == "Recursion.lambda$work$0" })
+	if once < 0 {
+		return 0 // it is not in the recursion
+	}
+	check(frames[once], "once")
+	work := once + 1
+	if frames[work].Function == "Recursion$$Lambda.applyAsLong" {
+		work++
+	}
+	check(frames[work], "work")
+	for i := once - 1; i >= 0; i-- {
+		method := []string{"ping", "pong"}[depth%2]
+		if frames[i].Function != "Recursion."+method {
+			if frames[i].Function == "Recursion.spin" {
+				check(frames[i], "spin")
+			}
+			break
+		}
+		check(frames[i], method)
+		depth++
+	}
+	for _, f := range frames {
+		switch {
+		case f.Kind == CutFrame, f.Kind == NativeFrame && f.Address == 0, f.Kind == JVMFrame && f.Function == "":
+			t.Fatalf("frame %+v\n%+v", f, frames)
+		}
+	}
+	// The root is in libc: clone, or start_thread.
+	if last := frames[len(frames)-1]; last.Kind != NativeFrame {
+		t.Errorf("root is %+v", last)
+	}
+	if !slices.ContainsFunc(frames, func(f Frame) bool { return f.Function == "java.lang.Thread.run" }) {
+		t.Errorf("no Thread.run\n%+v", frames)
+	}
+	return depth - 1
+}
+
+// Whole stacks of JVMs without flags have each call, with class, method, file and line, whether
+// compiled, inlined or interpreted. Which of the inlined calls is the leaf, a JVM knows at safepoints.
+func TestJVM(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 30
+	for jdk := range javaHomes {
+		for name, flag := range map[string]string{
+			"compiled": "-XX:+TieredCompilation", // the default
+			"C1":       "-XX:TieredStopAtLevel=1", "interpreted": "-Xint",
+		} {
+			t.Run(jdk+" "+name, func(t *testing.T) {
+				j := startJVM(t, jdk, 2, depth, flag)
+				e.synchronize(t, j.target)
+				e.awaitWhole(t, j.target, depth)
+				const stacks = 60
+				whole, deep := 0, 0
+				for range stacks {
+					s := e.next(t, j.target)
+					frames, err := e.name(t, j.target, s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if s.failure != 0 {
+						continue
+					}
+					whole++
+					if checkRecursion(t, frames) == depth {
+						deep++
+					}
+					e.checkMapped(t, j, frames)
+				}
+				if whole < stacks*9/10 || name == "interpreted" && deep < stacks*9/10 {
+					t.Errorf("of %d stacks %d are whole, %d at full depth", stacks, whole, deep)
+				}
+				if err := e.Remove(t.Context(), j.target); err != nil {
+					t.Error(err)
+				}
+				e.checkNothingOf(t, j.target)
+			})
+		}
+	}
+	if e.counters.Started.Load() != 1 || e.counters.MapErrors.Load() != 0 || e.counters.FilesSkipped.Load() != 0 {
+		t.Errorf("%d workers, %d errors of tables, %d files skipped", e.counters.Started.Load(),
+			e.counters.MapErrors.Load(), e.counters.FilesSkipped.Load())
+	}
+}
+
+// checkMapped checks that native frames are in executable mappings of files.
+func (e *testEngine) checkMapped(t *testing.T, j *jvm, frames []Frame) {
+	t.Helper()
+	handle, err := procscan.OpenProcess("/proc", j.target.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	mappings, err := handle.ExecutableMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range frames {
+		if f.Kind == NativeFrame && !slices.ContainsFunc(mappings, func(m procscan.Mapping) bool {
+			return m.Start <= f.Address && f.Address < m.End && m.Path != ""
+		}) {
+			t.Fatalf("%+v is not mapped", f)
+		}
+	}
+}
+
+// checkNothingOf checks that no table has entries of a process.
+func (e *testEngine) checkNothingOf(t *testing.T, of Target) {
+	t.Helper()
+	if n := e.entriesOf(t, of); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// entriesOf returns the number of entries of a process.
+func (e *testEngine) entriesOf(t *testing.T, of Target) (n int) {
+	t.Helper()
+	table := e.chain.maps[pidPageMap]
+	key, value := make([]byte, table.KeySize()), make([]byte, table.ValueSize())
+	for all := table.Iterate(); all.Next(&key, &value); {
+		pid := bits.ReverseBytes32(*(*uint32)(unsafe.Pointer(&key[4])))
+		if pid == of.KernelPID {
+			n++
+		}
+	}
+	tables := []*ebpf.Map{e.chain.maps[hotspotMap], e.chain.maps[goMap]}
+	for _, runtime := range e.chain.runtimes {
+		tables = append(tables, runtime.table)
+	}
+	for _, table := range tables {
+		if table.Lookup(of.KernelPID, make([]byte, table.ValueSize())) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// A worker that is killed, or stopped, costs what was synchronized, and nothing else.
+func TestWorkerEnds(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 10
+	j := startJVM(t, "17", 2, depth)
+	var resets int
+	e.OnReset(func() { resets++ })
+	e.synchronize(t, j.target)
+	s := e.next(t, j.target)
+	for _, c := range []struct {
+		signal unix.Signal
+		want   error // of the next request
+	}{{unix.SIGKILL, ErrNotSynchronized}, {unix.SIGSTOP, ErrKilled}, {unix.SIGKILL, ErrNotSynchronized}} {
+		before := e.Generation()
+		pid := e.worker.PID()
+		if err := unix.Kill(pid, c.signal); err != nil {
+			t.Fatal(err)
+		}
+		if c.signal == unix.SIGKILL {
+			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
+		} else {
+			testenv.Poll(t, deadline, "all threads of the worker to stop", func() bool {
+				var status unix.WaitStatus
+				stopped, err := unix.Wait4(pid, &status, unix.WUNTRACED|unix.WNOHANG, nil)
+				if err != nil && !errors.Is(err, unix.EINTR) {
+					t.Fatal(err)
+				}
+				return stopped == pid && status.Stopped()
+			})
+		}
+		if _, err := e.name(t, j.target, s); !errors.Is(err, c.want) {
+			t.Fatalf("after %v: %v, want %v", c.signal, err, c.want)
+		}
+		if e.Generation() != before+1 || resets != int(before)+1 {
+			t.Errorf("generation %d, %d resets", e.Generation(), resets)
+		}
+		e.checkNothingOf(t, j.target)
+		if errors.Is(c.want, ErrKilled) {
+			if _, err := e.Synchronize(t.Context(), j.target); !errors.Is(err, ErrQuarantined) {
+				t.Fatalf("after %v: %v", c.signal, err)
+			}
+			if q := e.Status().Quarantined; len(q) != 1 || q[0].PID != j.target.ID.PID {
+				t.Errorf("quarantined: %+v", q)
+			}
+			j.target.Program = "after an exec"
+		}
+		testenv.Poll(t, deadline, "the killed worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
+		e.synchronize(t, j.target)
+		e.forget(t)
+		e.awaitWhole(t, j.target, depth)
+	}
+	c := e.counters
+	if c.TimedOut.Load() != 1 || c.Ended.Load() != 2 || c.Quarantined.Load() != 1 || c.Started.Load() != 4 {
+		t.Errorf("timed out %d, ended %d, quarantined %d, started %d", c.TimedOut.Load(), c.Ended.Load(),
+			c.Quarantined.Load(), c.Started.Load())
+	}
+}
+
+// A JVM that ends while it is synchronized is gone, and leaves nothing.
+func TestJVMEnds(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 10
+	for i := range 8 {
+		j := startJVM(t, "17", 1, depth)
+		done := make(chan error)
+		go func() {
+			_, err := e.Synchronize(context.Background(), j.target)
+			done <- err
+		}()
+		for range i * i { // from at once to some ms
+			runtime.Gosched()
+			time.Sleep(100 * time.Microsecond)
+		}
+		if err := j.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; errors.Is(err, ErrKilled) || errors.Is(err, ErrQuarantined) {
+			t.Fatal(err)
+		} else {
+			t.Logf("killed after %d: %v", i*i, err)
+		}
+		if err := e.Remove(t.Context(), j.target); err != nil {
+			t.Fatal(err)
+		}
+		e.checkNothingOf(t, j.target)
+	}
+	j := startJVM(t, "17", 1, depth)
+	e.synchronize(t, j.target)
+	e.awaitWhole(t, j.target, depth)
+	if started := e.counters.Started.Load(); started != 1 {
+		t.Errorf("%d workers", started)
+	}
+}
+
+// Deep stacks are walked to their end. How much of them a sampler keeps is a bound of its own.
+func TestDeepStacks(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 300
+	for name, flag := range map[string]string{"compiled": "-XX:-Inline", "interpreted": "-Xint"} {
+		t.Run(name, func(t *testing.T) {
+			j := startJVM(t, "17", 2, depth, flag)
+			e.synchronize(t, j.target)
+			e.awaitWhole(t, j.target, depth)
+			const stacks = 60
+			deep := 0
+			for range stacks {
+				if s := e.next(t, j.target); s.failure == 0 && len(s.words) >= 3*depth { // none is inlined
+					deep++
+				}
+			}
+			if deep < stacks*9/10 {
+				t.Errorf("of %d stacks %d are whole, at full depth", stacks, deep)
+			}
+		})
+	}
+}
+
+// A user's JVMs that need more than is left of the user's quota are not unwound, others are. Those
+// are once there is room.
+func TestQuotaOfJVMs(t *testing.T) {
+	setEntries(t, hotspotMap, 3)
+	e := openEngine(t)
+	e.sample(t)
+	const depth = 10
+	first, second := startJVM(t, "17", 1, depth), startJVM(t, "17", 1, depth)
+	first.target.User, second.target.User = "greedy", "greedy"
+	e.synchronize(t, first.target)
+	_, err := e.Synchronize(t.Context(), second.target)
+	if !errors.Is(err, ErrOverQuota) || !strings.Contains(err.Error(), "JVMs") || e.counters.OverQuota.Load() != 1 {
+		t.Fatalf("%v, %d over quota", err, e.counters.OverQuota.Load())
+	}
+	e.checkNothingOf(t, second.target)
+	e.awaitWhole(t, first.target, depth)
+
+	other := second.target
+	other.User, other.Program = "another", "another"
+	e.synchronize(t, other)
+	e.awaitWhole(t, other, depth)
+	if err := errors.Join(e.Remove(t.Context(), other), e.Remove(t.Context(), first.target)); err != nil {
+		t.Fatal(err)
+	}
+	e.synchronize(t, second.target)
+	e.awaitWhole(t, second.target, depth)
+	if c := e.counters; c.Started.Load() != 1 || c.OverQuota.Load() != 1 {
+		t.Errorf("%d workers, %d over quota", c.Started.Load(), c.OverQuota.Load())
+	}
+}
+
+// setEntries sets the size of a table until the test ends.
+func setEntries(t *testing.T, table string, entries uint32) {
+	before := mapEntries[table]
+	mapEntries[table] = entries
+	t.Cleanup(func() { mapEntries[table] = before })
+}
+
+// When a user's quota of ways to unwind a frame is used up, of which a worker never removes any,
+// another one takes its place, unless it has just been started.
+func TestQuotaOfInfos(t *testing.T) {
+	const depth = 10
+	first, second := startJVM(t, "17", 1, depth, "-Xint"), startJVM(t, "25", 1, depth, "-Xint")
+	needed := uint32(0) // by one of them
+	for _, j := range []*jvm{first, second} {
+		e := openUntested(t)
+		e.synchronize(t, j.target)
+		needed = max(needed, e.infos(t))
+	}
+	setEntries(t, infosMap, 2*needed)
+
+	e := openUntested(t)
+	e.sample(t)
+	e.synchronize(t, first.target)
+	e.awaitWhole(t, first.target, depth)
+	for range 2 { // the engine tries the file once
+		if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrOverQuota) {
+			t.Fatal(err)
+		}
+	}
+	if e.counters.Exhausted.Load() != 0 || e.counters.MapErrors.Load() == 0 || e.infos(t) != needed {
+		t.Fatalf("of %d ways to unwind %d are stored, %d errors, %d workers had no room", needed, e.infos(t),
+			e.counters.MapErrors.Load(), e.counters.Exhausted.Load())
+	}
+	e.forget(t)
+	e.awaitWhole(t, first.target, depth)
+
+	e.startedAt = e.startedAt.Add(-minWorkerLife)
+	if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrKilled) {
+		t.Fatal(err)
+	}
+	e.synchronize(t, second.target)
+	e.awaitWhole(t, second.target, depth)
+	if s := e.Status(); e.counters.Exhausted.Load() != 1 || e.counters.Started.Load() != 2 || len(s.Quarantined) != 0 {
+		t.Errorf("%d workers had no room, %d started, %+v", e.counters.Exhausted.Load(), e.counters.Started.Load(), s)
+	}
+}
+
+// infos returns how many ways to unwind a frame are stored.
+func (e *testEngine) infos(t *testing.T) (n uint32) {
+	t.Helper()
+	table := e.chain.maps[infosMap]
+	value, none := make([]byte, table.ValueSize()), make([]byte, table.ValueSize())
+	for i := range table.MaxEntries() {
+		if err := table.Lookup(i, value); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(value, none) {
+			n = i + 1
+		}
+	}
+	return n
+}

@@ -1,0 +1,134 @@
+package unwind
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"correlator/bpf"
+	"correlator/internal/lab/testenv"
+)
+
+// The programs load as they are on kernels before 5.17, without calls that these do not have, and as
+// the module has them where a kernel's verifier refuses long loops.
+func TestLoadWithoutAreas(t *testing.T) {
+	openUntested(t) // skips the test if something is missing
+	kernel, err := readKernelLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := selectPrograms(full, false, hotspotFrames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range spec.Programs {
+		for _, ins := range p.Instructions {
+			if ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnFindVma ||
+				strings.HasPrefix(ins.Reference(), "find_vma") {
+				t.Errorf("%s has %v", name, ins)
+			}
+		}
+	}
+	for _, frames := range []int64{hotspotFrames, 0} {
+		c, err := loadWith(full, kernel, false, frames)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.close()
+	}
+}
+
+// On kernels before 5.17 whose verifier refuses long loops, stacks of JVMs are whole if they have no more
+// than 116 frames, and else are cut, with those next to the leaf.
+func TestJVMWithoutAreas(t *testing.T) {
+	e := openEngineBy(t, func(c *Counters) (*Engine, error) {
+		e, err := open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind())
+		if err != nil {
+			return nil, err
+		}
+		full, err := support.LoadCollectionSpec()
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain, err := loadWith(full, e.chain.kernel, false, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.chain.close()
+		e.chain = chain
+		return e, nil
+	})
+	e.sample(t)
+	shallow := startJVM(t, "17", 1, 30, "-Xint")
+	e.synchronize(t, shallow.target)
+	e.awaitWhole(t, shallow.target, 30)
+
+	deep := startJVM(t, "17", 1, 300, "-Xint")
+	e.synchronize(t, deep.target)
+	testenv.Poll(t, deadline, "a cut stack", func() bool {
+		s := e.next(t, deep.target)
+		frames, err := e.name(t, deep.target, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		for _, f := range frames {
+			if f.Function == "Recursion.ping" || f.Function == "Recursion.pong" {
+				calls++
+			}
+		}
+		if calls > 116 {
+			t.Fatalf("%d calls", calls)
+		}
+		return calls >= 100 && s.failure != 0
+	})
+}
+
+// Programs that do not have the loop are not changed.
+func TestSetLoopEnd(t *testing.T) {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	instructions := full.Programs[hotspotProgram].Instructions
+	before := slices.Clone(instructions)
+	err = setLoopEnd(instructions, "PYTHON_FRAMES_PER_PROGRAM", 5)
+	if err == nil || !slices.Equal(instructions, before) {
+		t.Errorf("%v", err)
+	}
+	if err := setLoopEnd(instructions, "HOTSPOT_FRAMES_PER_PROGRAM", 5); err != nil {
+		t.Error(err)
+	}
+	changed := 0
+	for i := range instructions {
+		if instructions[i] != before[i] {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("%d instructions are changed", changed)
+	}
+}
+
+// The sampler accepts the chain: its last program loads with the chain's records.
+func TestUnwinder(t *testing.T) {
+	e := openEngine(t)
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	if err := sampler.SetUnwinder(e.Unwinder()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sampler.SetUnwinder(nil); err != nil {
+		t.Fatal(err)
+	}
+}

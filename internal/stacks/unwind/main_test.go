@@ -1,0 +1,17 @@
+package unwind
+
+import (
+	"os"
+	"testing"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/fusefs"
+	"correlator/internal/worker"
+)
+
+// The tests are in a pid namespace, so that pids here and in the kernel differ.
+func TestMain(m *testing.M) {
+	fusefs.Main()
+	worker.Main(Kind(), hostileKind, unableKind, silentKind)
+	os.Exit(testenv.Main(m))
+}

@@ -1,0 +1,330 @@
+package unwind
+
+import (
+	"bufio"
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/lab/testenv"
+)
+
+// startBusy starts a program that is busy until the test ends.
+func startBusy(t *testing.T, program ...string) *jvm {
+	t.Helper()
+	cmd := exec.Command(program[0], program[1:]...)
+	_, stdout := testenv.Start(t, cmd)
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // before it is waited for
+	j := &jvm{cmd: cmd, stdout: bufio.NewReader(stdout)}
+	j.awaitReady(t)
+	j.target = identify(t, cmd.Process.Pid)
+	return j
+}
+
+// busy is a program of testdata in which main calls outer, that middle, and that inner, which is busy.
+type busy struct {
+	kind   string // of runtimeKinds
+	script string
+	main   string // the name of the code in no function
+	// noLines: there are none. noRoot: nor are there native frames of what has called main.
+	noLines, noRoot bool
+}
+
+var busies = map[string]busy{
+	"python3": {kind: "Python", script: "busy.py", main: "<module>"},
+	"node":    {kind: "V8", script: "busy.js", main: "<anonymous>"},
+}
+
+// check checks all that a whole stack shows of the program, and reports whether it was in inner.
+func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
+	t.Helper()
+	kind := runtimeBy(func(k *runtimeKind) bool { return k.name == b.kind }).frames
+	lines := make(map[string][]uint32)
+	for i, line := range strings.Split(string(testenv.ReadFile(t, "testdata/"+b.script)), "\n") {
+		for _, comment := range []string{" // ", " # "} {
+			if _, function, ok := strings.Cut(line, comment); ok {
+				lines[function] = append(lines[function], uint32(i+1))
+			}
+		}
+	}
+	ofScript := func(f Frame) bool { return f.Kind == kind && filepath.Base(f.SourceFile) == b.script }
+	first, n := slices.IndexFunc(frames, ofScript), 0
+	if first < 0 {
+		t.Fatalf("no frame of %s\n%+v", b.script, frames)
+	}
+	for n < 4 && first+n < len(frames) && ofScript(frames[first+n]) {
+		n++
+	}
+	called := []string{"inner", "middle", "outer", "main"}
+	for i, function := range called[4-n:] {
+		f := frames[first+i]
+		name := f.Function[max(strings.LastIndexAny(f.Function, ".:")+1, 0):]
+		if function == "main" {
+			function, name = "main", strings.Replace(f.Function, b.main, "main", 1)
+		}
+		if name != function || f.Line != 0 && b.noLines || !b.noLines && !slices.Contains(lines[function], f.Line) {
+			t.Fatalf("%+v is not in %s, at %d\n%+v", f, function, lines[function], frames)
+		}
+	}
+	for _, f := range frames {
+		if f.Kind == CutFrame || f.Kind == NativeFrame && f.Address == 0 || f.Kind.OfRuntime() && f.Function == "" {
+			t.Fatalf("frame %+v\n%+v", f, frames)
+		}
+	}
+	if last := frames[len(frames)-1]; last.Kind != NativeFrame && !b.noRoot { // _start
+		t.Fatalf("root is %+v", last)
+	}
+	return n == 4
+}
+
+// checkStacks checks the next stacks of the program.
+func (b *busy) checkStacks(t *testing.T, e *testEngine, j *jvm) {
+	t.Helper()
+	const stacks = 60
+	whole, deep := 0, 0
+	for range stacks {
+		s := e.next(t, j.target)
+		frames, err := e.name(t, j.target, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.failure != 0 {
+			continue
+		}
+		whole++
+		if b.check(t, frames) {
+			deep++
+		}
+	}
+	if whole < stacks*9/10 || deep < stacks/2 {
+		t.Errorf("of %d stacks %d are whole, %d of these in inner", stacks, whole, deep)
+	}
+}
+
+// Whole stacks of language runtimes without options have each call, with function, file and line. What a kind
+// needs is loaded when a process has it, and what is stored of that is deleted with it, and with a worker.
+func TestRuntimes(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	var on []string
+	for program, b := range busies {
+		t.Run(program, func(t *testing.T) {
+			path := testenv.NeedTool(t, program)
+			if b.kind == "Python" {
+				b = b.ofVersion(t, path)
+			}
+			j := startBusy(t, path, "testdata/"+b.script)
+			if len(e.chain.runtimes) != len(on) || e.programs(t) != 2+len(on) {
+				t.Errorf("%d kinds are loaded before the first process of another, %d programs", len(e.chain.runtimes),
+					e.programs(t))
+			}
+			e.synchronize(t, j.target)
+			on = append(on, b.kind)
+			if status := e.Status().Runtimes; len(status) != len(on) || status[b.kind] != "" {
+				t.Errorf("%v", status)
+			}
+			b.checkStacks(t, e, j)
+			if e.entriesOf(t, j.target) == 0 {
+				t.Error("nothing is stored of the process")
+			}
+
+			pid := e.worker.PID()
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
+			other := startBusy(t, "sh", "-c", "echo ready; read end")
+			e.synchronize(t, other.target)
+			e.checkNothingOf(t, j.target)
+			e.synchronize(t, j.target)
+			b.checkStacks(t, e, j)
+
+			if err := e.Remove(t.Context(), j.target); err != nil {
+				t.Error(err)
+			}
+			e.checkNothingOf(t, j.target)
+		})
+	}
+	if e.counters.MapErrors.Load() != 0 || e.counters.FilesSkipped.Load() != 0 {
+		t.Errorf("%d errors of tables, %d files skipped", e.counters.MapErrors.Load(), e.counters.FilesSkipped.Load())
+	}
+}
+
+// ofVersion returns what is seen of a program in the version of Python that a command is: before 3.11, no native
+// frames of what has called it, and in 3.10, no lines.
+func (b busy) ofVersion(t *testing.T, python string) busy {
+	t.Helper()
+	text, err := exec.Command(python, "-c", "import sys; print(sys.version_info[1])").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	minor, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.noLines, b.noRoot = minor == 10, minor <= 10
+	return b
+}
+
+// All versions of Python that there are.
+func TestPythonVersions(t *testing.T) {
+	testenv.NeedTool(t, "python3")
+	e := openEngine(t)
+	e.sample(t)
+	for _, version := range []string{"3", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
+		python, err := exec.LookPath("python" + version)
+		if err != nil || exec.Command(python, "-c", "").Run() != nil {
+			continue
+		}
+		t.Run(version, func(t *testing.T) {
+			b := busies["python3"].ofVersion(t, python)
+			j := startBusy(t, python, "testdata/"+b.script)
+			e.synchronize(t, j.target)
+			b.checkStacks(t, e, j)
+			if err := e.Remove(t.Context(), j.target); err != nil {
+				t.Error(err)
+			}
+			e.checkNothingOf(t, j.target)
+		})
+	}
+}
+
+// programs returns how many programs can be called, besides the last.
+func (e *testEngine) programs(t *testing.T) (n int) {
+	t.Helper()
+	for index := uint32(support.ProgUnwindStop + 1); index < e.chain.maps[programsMap].MaxEntries(); index++ {
+		var id ebpf.ProgramID
+		if e.chain.maps[programsMap].Lookup(index, &id) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Go programs are native code, whose stacks are whole also where their runtime has gone to another one.
+func TestGoProgram(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "busygo")
+	build := exec.Command(testenv.NeedTool(t, "go"), "build", "-o", program, "./testdata/busygo")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	file, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	functions, err := file.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofOtherStack := func(name string) bool { return strings.HasPrefix(name, "runtime.systemstack") }
+	nameOf := func(f Frame) string {
+		for _, s := range functions {
+			if s.Value <= f.Address && f.Address < s.Value+s.Size {
+				return s.Name
+			}
+		}
+		return "" // such as what a signal handler returns to: 1 is subtracted from a function's first address
+	}
+	e := openEngine(t)
+	e.sample(t)
+	j := startBusy(t, program)
+	e.synchronize(t, j.target)
+	if len(e.chain.runtimes) != 0 {
+		t.Errorf("%d kinds of runtimes are loaded", len(e.chain.runtimes))
+	}
+	if e.entriesOf(t, j.target) == 0 {
+		t.Error("nothing is stored of the process")
+	}
+	const stacks = 60
+	whole, inRuntime := 0, 0
+	for range 10 * stacks {
+		s := e.next(t, j.target)
+		frames, err := e.name(t, j.target, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := make([]string, len(frames))
+		for i := range frames {
+			if frames[i].Kind == NativeFrame && frames[i].Address != 0 {
+				names[i] = nameOf(frames[i])
+			}
+		}
+		names = slices.Compact(names) // a caller of the write barrier is there twice
+		if at := slices.Index(names, "main.inner"); s.failure == 0 && at >= 0 {
+			if want := []string{"main.middle", "main.main", "runtime.main"}; !slices.Equal(names[at+1:][:3], want) {
+				t.Fatalf("%v", names)
+			}
+			whole++
+			if slices.ContainsFunc(names, ofOtherStack) {
+				inRuntime++
+			}
+		}
+	}
+	if whole < stacks || inRuntime == 0 {
+		t.Errorf("%d stacks are whole from main.inner on, %d of these by another stack of the runtime", whole, inRuntime)
+	}
+	if err := e.Remove(t.Context(), j.target); err != nil {
+		t.Error(err)
+	}
+	e.checkNothingOf(t, j.target)
+}
+
+// The programs of runtimes load as they are on kernels before 5.17, too.
+func TestLoadRuntimeWithoutAreas(t *testing.T) {
+	openUntested(t) // skips the test if something is missing
+	kernel, err := readKernelLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := load(full, kernel, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for _, kind := range runtimeKinds {
+		loaded, err := c.loadRuntime(kind)
+		if err != nil {
+			t.Error(err)
+		}
+		if again, err := c.loadRuntime(kind); err != nil || again != loaded {
+			t.Errorf("%s is loaded again: %v", kind.name, err)
+		}
+	}
+}
+
+// Words of runtimes other than JVMs do not last, those of native code and of errors do.
+func TestWordsOfRuntimes(t *testing.T) {
+	// libpf.EbpfFrame: from the highest bit on, 4 bits for the type, 4 for flags, 4 for the number of words.
+	native := []uint64{3<<60 | 2<<52, 1}
+	failed := []uint64{1<<60 | support.FrameFlagError<<56 | 1<<52}
+	for of, lasting := range map[uint64]bool{
+		uint64(libpf.PythonFrame): false, uint64(libpf.V8Frame): false, uint64(libpf.NativeFrame): true,
+	} {
+		words := slices.Concat(native, failed, []uint64{of<<60 | 3<<52, 1, 2}, native)
+		if Lasting(words) != lasting {
+			t.Errorf("words of type %d last: %v", of, !lasting)
+		}
+		want := words[:3]
+		if lasting {
+			want = words
+		}
+		if compiled := Compiled(words); !slices.Equal(compiled, want) {
+			t.Errorf("%x of %x are before those of type %d", compiled, words, of)
+		}
+	}
+}

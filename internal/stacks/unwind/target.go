@@ -1,0 +1,402 @@
+package unwind
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/names/symbols"
+	"correlator/internal/worker"
+	"correlator/memread"
+	"correlator/procscan"
+)
+
+const (
+	// maxRequestBytes and maxRequestReads bound what one request reads of a process: of libjvm 30 MB,
+	// of memory some MB in some 10,000 reads, which count also where the page was read before.
+	maxRequestBytes = 1 << 30
+	maxRequestReads = 1 << 20
+
+	// maxFileBytes bounds a mapped file. The largest that are real have some 500 MB.
+	maxFileBytes = 2 << 30
+
+	// maxVDSOBytes is far more than the one to three pages that a vDSO has.
+	maxVDSOBytes = 1 << 20
+)
+
+var (
+	errBudget   = errors.New("too much is read for one request")
+	errFileSize = errors.New("file is too large")
+)
+
+// budget is what is left of maxRequestBytes and maxRequestReads.
+type budget struct {
+	bytes, reads atomic.Int64
+}
+
+func (b *budget) reset() {
+	b.bytes.Store(maxRequestBytes)
+	b.reads.Store(maxRequestReads)
+}
+
+func (b *budget) spend(n int) error {
+	if b.reads.Add(-1) < 0 || b.bytes.Add(-int64(n)) < 0 {
+		return errBudget
+	}
+	return nil
+}
+
+// target is a process as the engine sees it: process.Process. It refers to the program that the
+// process ran when it was made: memory of another one is not read.
+type target struct {
+	kernelPID uint32
+	user      worker.User
+	number    uint64 // no other target of the worker has it
+	handle    *procscan.Handle
+	opener    symbols.Opener
+	mem       *os.File
+	batch     *memread.Process // many places at once
+	budget    *budget
+	files     *handler // which stores what they contain
+
+	// Of the synchronization under way.
+	systems  symbols.FileSystems
+	mappings map[uint64]procscan.Mapping // by start
+	err      error                       // of reading them
+	hasJVM   bool                        // libjvm is mapped
+	jvm      *process.RawMapping         // the first of libjvm
+	mapped   []process.RawMapping        // the first of each file
+	skipped  map[uint64]struct{}         // inodes of files that could not be read
+	failure  error                       // of the first of these
+	pages    *pages                      // see readByPages; nil otherwise
+
+	code  *jvmCode // nil: no JVM is known
+	codes map[*runtimeKind]*runtimeCode
+}
+
+var _ process.Process = (*target)(nil)
+
+// openTarget returns a target, which the caller must close; ErrGone when the process has ended.
+func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*target, error) {
+	handle, err := procscan.OpenProcess(procRoot, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	// The descriptor refers to the memory, not to the pid: after an exec it reads nothing.
+	mem, err := os.Open(filepath.Join(procRoot, strconv.Itoa(r.ID.PID), "mem"))
+	if !handle.Alive() || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
+		err = procscan.ErrGone
+	}
+	if err != nil {
+		if mem != nil {
+			mem.Close()
+		}
+		handle.Close()
+		return nil, err
+	}
+	return &target{
+		kernelPID: r.KernelPID, user: r.User, handle: handle, opener: symbols.Opener{ProcRoot: procRoot},
+		mem: mem, batch: memread.Open(procRoot, r.ID.PID), budget: b, files: files,
+		codes: make(map[*runtimeKind]*runtimeCode),
+	}, nil
+}
+
+func (t *target) close() {
+	t.mem.Close()
+	t.batch.Close()
+	t.handle.Close()
+}
+
+// begin prepares a synchronization.
+func (t *target) begin() {
+	t.systems = t.opener.FileSystems(t.handle.Identity().PID)
+	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[uint64]struct{})
+	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
+}
+
+// PID returns the key of the process in the tables.
+func (t *target) PID() libpf.PID { return libpf.PID(t.kernelPID) }
+
+// GetMachineData returns that of this machine.
+func (t *target) GetMachineData() process.MachineData {
+	return process.MachineData{Machine: pfelf.CurrentMachine}
+}
+
+// GetExe returns the path of the executable.
+func (t *target) GetExe() (libpf.String, error) {
+	path, err := t.handle.Executable()
+	if err != nil {
+		return libpf.NullString, err
+	}
+	return libpf.Intern(path), nil
+}
+
+// GetProcessMeta returns a container id, so that the engine does not search for one below the
+// process's root, and nothing else.
+func (t *target) GetProcessMeta(process.MetaConfig) process.ProcessMeta {
+	return process.ProcessMeta{ContainerID: libpf.Intern("-")}
+}
+
+// IterateMappings yields the executable mappings.
+func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, error) {
+	mappings, err := t.handle.ExecutableMemory()
+	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
+		t.err = err
+		if errors.Is(err, procscan.ErrGone) {
+			err = fs.ErrNotExist // the engine forgets the process
+		}
+		return 0, err
+	}
+	if len(mappings) == 0 {
+		t.err = process.ErrNoMappings
+		return 0, t.err
+	}
+	for _, m := range mappings {
+		raw, ok := t.rawMapping(m)
+		if !ok {
+			continue
+		}
+		t.mappings[m.Start] = m
+		t.addFile(&raw)
+		if !t.hasJVM && strings.HasSuffix(raw.Path, "/libjvm.so") {
+			t.hasJVM, t.jvm = true, &raw
+		}
+		goOn := t.files.store(mappedFile{raw.Device, raw.Inode}, time.Now(), func() bool { return yield(raw) })
+		if !goOn {
+			return 0, process.ErrCallbackStopped
+		}
+	}
+	return 0, nil
+}
+
+// addFile adds the file of a mapping to those in which a runtime may be, unless it is known: its mappings are next
+// to each other.
+func (t *target) addFile(raw *process.RawMapping) {
+	last := len(t.mapped) - 1
+	if !raw.IsFileBacked() || last >= 0 && t.mapped[last].Path == raw.Path {
+		return
+	}
+	t.mapped = append(t.mapped, *raw)
+}
+
+// rawMapping converts a mapping. The engine caches what it knows of files by device and inode, for all
+// processes, and of JVMs even what it has read from the memory of one of them. So that no user's
+// process determines what is shown of another user's, these are not the real numbers but depend on
+// the user.
+func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
+	raw := process.RawMapping{
+		Vaddr: m.Start, Length: m.End - m.Start, Flags: elf.PF_R | elf.PF_X, FileOffset: m.Offset, Path: m.Path,
+	}
+	switch {
+	case m.Path == "[vdso]":
+		raw.Path = process.VdsoPathName
+		t.identify(&raw, []byte("vdso")) // a process may write to it
+		return raw, raw.Length <= maxVDSOBytes
+	case m.Path == "" || strings.HasPrefix(m.Path, "[anon:") || m.Path == "/dev/zero":
+		raw.Path = ""
+		return raw, true
+	case !strings.HasPrefix(m.Path, "/"):
+		return raw, false
+	}
+	var numbers [16]byte
+	binary.LittleEndian.PutUint64(numbers[:], m.Dev)
+	binary.LittleEndian.PutUint64(numbers[8:], m.Ino)
+	t.identify(&raw, numbers[:])
+	return raw, true
+}
+
+// identify gives a mapping the numbers of what is mapped, for the user.
+func (t *target) identify(raw *process.RawMapping, mapped []byte) {
+	id := t.salted(mapped)
+	raw.Device, raw.Inode = binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:])
+}
+
+// salted returns an id that depends on the user.
+func (t *target) salted(of []byte) [16]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %s ", len(t.user), t.user)
+	h.Write(of)
+	return [16]byte(h.Sum(nil))
+}
+
+// GetThreads is not used.
+func (t *target) GetThreads() ([]process.ThreadInfo, error) { return nil, errors.ErrUnsupported }
+
+// GetRemoteMemory returns the memory, which the engine reads as long as it knows the process.
+func (t *target) GetRemoteMemory() remotememory.RemoteMemory {
+	return remotememory.RemoteMemory{ReaderAt: targetMemory{t}}
+}
+
+// targetMemory is the memory of a target as the engine reads it.
+type targetMemory struct{ target *target }
+
+func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
+	if m.target.pages != nil {
+		if err := m.target.budget.spend(0); err != nil { // what describes a JVM may be without end
+			return 0, err
+		}
+		return m.target.pages.ReadAt(b, at)
+	}
+	return m.target.memory().ReadAt(b, at)
+}
+
+func (t *target) memory() *limitedReader { return &limitedReader{from: t.mem, budget: t.budget} }
+
+// readByPages calls a function during which each page of the memory is read once: the engine reads some 10,000
+// descriptions of a JVM's types and fields, which lie side by side. What is read last may be older than what was
+// read before: of a JVM that has just started, the engine may keep bounds of the code cache that are 0, which its
+// programs do not use.
+func (t *target) readByPages(p *pages, do func()) {
+	p.begin(t.memory())
+	t.pages = p
+	defer func() {
+		t.pages = nil
+		p.forget()
+	}()
+	do()
+}
+
+// open opens the file of a mapping, unless its file system waits for a process.
+func (t *target) open(raw *process.RawMapping) (*os.File, error) {
+	m, ok := t.mappings[raw.Vaddr]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	if err := t.systems.Check(m.Dev); err != nil {
+		return nil, err
+	}
+	return t.handle.OpenMapped(m)
+}
+
+// opened is open, with a bound of the size, and what comes of it counted.
+func (t *target) opened(raw *process.RawMapping) (file *os.File, info os.FileInfo, err error) {
+	if !raw.IsFileBacked() {
+		return nil, nil, fs.ErrInvalid
+	}
+	file, err = t.open(raw)
+	if err == nil {
+		if info, err = file.Stat(); err == nil && info.Size() > maxFileBytes {
+			err = errFileSize
+		}
+		if err != nil {
+			file.Close()
+		}
+	}
+	if err != nil {
+		t.skipped[raw.Inode] = struct{}{}
+		if t.failure == nil {
+			t.failure = fmt.Errorf("reading %s: %w", raw.Path, err)
+		}
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// OpenMappingFile opens the file of a mapping.
+func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser, error) {
+	file, _, err := t.opened(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &limitedReader{from: file, budget: t.budget}, nil
+}
+
+// GetMappingFileLastModified returns the time of the last change, which the owner of a file cannot set.
+func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {
+	file, _, err := t.opened(raw)
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	var stat unix.Stat_t
+	if unix.Fstat(int(file.Fd()), &stat) != nil {
+		return 0
+	}
+	return stat.Ctim.Nano()
+}
+
+// CalculateMappingFileID returns an id of a file that depends on its start, end and size, and on the
+// user: see rawMapping.
+func (t *target) CalculateMappingFileID(raw *process.RawMapping) (libpf.FileID, error) {
+	var contents io.ReadSeeker
+	if raw.IsVDSO() {
+		b := make([]byte, raw.Length)
+		if err := t.GetRemoteMemory().Read(libpf.Address(raw.Vaddr), b); err != nil {
+			return libpf.FileID{}, err
+		}
+		contents = bytes.NewReader(b)
+	} else {
+		file, _, err := t.opened(raw)
+		if err != nil {
+			return libpf.FileID{}, err
+		}
+		defer file.Close()
+		contents = file
+	}
+	id, err := libpf.FileIDFromExecutableReader(contents)
+	if err != nil {
+		return libpf.FileID{}, err
+	}
+	salted := t.salted(id.Bytes())
+	return libpf.FileIDFromBytes(salted[:])
+}
+
+// OpenELF would open a file at a path of the process. None is needed: debug links are not followed.
+func (t *target) OpenELF(string) (*pfelf.File, error) { return nil, fs.ErrNotExist }
+
+// Close does nothing: a target stays open as long as the engine knows the process.
+func (t *target) Close() error { return nil }
+
+// limitedReader reads as far as the budget allows.
+type limitedReader struct {
+	from   *os.File
+	budget *budget
+}
+
+func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
+	if err := r.budget.spend(len(b)); err != nil {
+		return 0, err
+	}
+	return r.from.ReadAt(b, at)
+}
+
+// Close closes the file.
+func (r *limitedReader) Close() error { return r.from.Close() }
+
+// goneTarget has the engine forget a process.
+type goneTarget struct {
+	*target
+	kernelPID uint32
+}
+
+func (t goneTarget) PID() libpf.PID                { return libpf.PID(t.kernelPID) }
+func (t goneTarget) GetExe() (libpf.String, error) { return libpf.NullString, fs.ErrNotExist }
+
+func (t goneTarget) GetProcessMeta(process.MetaConfig) process.ProcessMeta {
+	return (*target)(nil).GetProcessMeta(process.MetaConfig{})
+}
+
+func (t goneTarget) IterateMappings(func(process.RawMapping) bool) (uint32, error) {
+	return 0, fs.ErrNotExist
+}
+
+func (t goneTarget) GetRemoteMemory() remotememory.RemoteMemory {
+	return remotememory.RemoteMemory{ReaderAt: bytes.NewReader(nil)}
+}

@@ -1,0 +1,21 @@
+// Package accesstest gives tests access to processes. Their TestMain must call worker.Main with
+// access.Kind.
+package accesstest
+
+import (
+	"testing"
+
+	"correlator/internal/worker"
+	"correlator/internal/worker/access"
+)
+
+// Open returns a Client that is closed when the test ends.
+func Open(t testing.TB) *access.Client {
+	t.Helper()
+	client, err := access.Open("/proc", new(worker.Counters))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}

@@ -1,0 +1,49 @@
+package access
+
+import (
+	"errors"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"correlator/internal/lab/testenv"
+	"correlator/internal/worker"
+	"correlator/procscan"
+)
+
+// Any bytes of an environment arrive.
+func TestEnvironment(t *testing.T) {
+	cmd := exec.Command(testenv.NeedTool(t, "cat"))
+	cmd.Env = []string{"OTEL_RESOURCE_ATTRIBUTES=a=b,c=\xff\"\n", "OTEL_SERVICE_NAME=\x1b[31m\xc0shop", "OTHER=1"}
+	stdin, _ := testenv.Start(t, cmd)
+	client, err := Open("/proc", new(worker.Counters))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	proc, err := procfs.NewProc(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := client.Process(procscan.ProcessID{PID: cmd.Process.Pid, StartTime: stat.Starttime}, "0")
+	want := Environment{"\x1b[31m\xc0shop", "a=b,c=\xff\"\n"}
+	var got Environment
+	testenv.Poll(t, time.Minute, "the program", func() bool { // it may not have been executed yet
+		got, err = p.Environment()
+		return err != nil || got != (Environment{})
+	})
+	if err != nil || got != want {
+		t.Errorf("%q, %v", got, err)
+	}
+	stdin.Close()
+	_ = cmd.Wait()
+	if got, err := p.Environment(); !errors.Is(err, procscan.ErrGone) || got != (Environment{}) {
+		t.Errorf("after the exit: %q, %v", got, err)
+	}
+}

@@ -1,0 +1,39 @@
+package access
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"correlator/elfsym"
+	"correlator/internal/lab/testenv"
+)
+
+// A file that changes while it is read has the id of neither state.
+func TestFileChangedWhileRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "library.so")
+	contents := testenv.ReadFile(t, "../../../testdata/lib/prebuilt/x86_64-glibc-tlsdesc.so")
+	testenv.WriteFile(t, path, contents)
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	change := readerAt(func(b []byte, off int64) (int, error) {
+		if err := os.Truncate(path, int64(len(contents))+1); err != nil {
+			t.Error(err)
+		}
+		return file.ReadAt(b, off)
+	})
+	if found, err := parse(file, change); !errors.Is(err, errChanged) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if found, err := parse(file, file); err != nil || found.File == nil || found.Key == (elfsym.FileKey{}) {
+		t.Errorf("%+v, %v when it is at rest", found, err)
+	}
+}
+
+type readerAt func(b []byte, off int64) (int, error)
+
+func (r readerAt) ReadAt(b []byte, off int64) (int, error) { return r(b, off) }
