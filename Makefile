@@ -27,13 +27,18 @@ FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-li
 # For the eBPF programs of tests. The committed ones are compiled by .ci/bpf-toolchain.
 EBPF_TOOLS := clang:clang /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
+TEST_TOOLS := $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
+	unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah rpm:rpm git:git node:nodejs npm:npm \
+	python3:python3 chromium:chromium php:php-cli php-fpm8.2:php-fpm \
+	aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static $(ARM_HEADERS)
+
 # What internal/lab/kernels executes on the host.
 KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz-utils \
 	x86_64-linux-gnu-gcc:$(if $(filter amd64,$(HOSTARCH)),gcc,gcc-x86-64-linux-gnu) \
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: build dist demo test bench interop fuzz kernels kernels-quick generate check format-check vet lint \
+.PHONY: build dist demo test soak bench interop fuzz kernels kernels-quick generate check format-check vet lint \
 	generated-check fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
@@ -50,12 +55,15 @@ demo: build ## show the main job on four real processes, one a JVM, one in Pytho
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
 # tools). Packages may run concurrently: see testenv.Main.
 test: ## run every test as root, with the race detector
-	@$(NEED) $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
-		unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah rpm:rpm git:git node:nodejs npm:npm \
-		python3:python3 chromium:chromium php:php-cli php-fpm8.2:php-fpm \
-		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static \
-		$(ARM_HEADERS)
+	@$(NEED) $(TEST_TOOLS)
 	$(TESTENV) $(GO) test -race -count 1 -timeout 20m ./...
+
+# What can only be said of a machine that does nothing else: shares of whole stacks, samples against CPU
+# time, memory after churn, delays. Prints figures beside their bounds.
+soak: ## run the checks that depend on speed, on a quiet machine; prints figures beside bounds
+	@$(NEED) $(TEST_TOOLS)
+	@echo "a quiet machine? load average: $$(cut -d' ' -f1-3 /proc/loadavg) on $$(nproc) CPUs"
+	$(GO) test -tags soak -run '^TestSoak' -v -p 1 -count 1 -timeout 60m ./...
 
 bench: ## run the benchmarks; docs/benchmarks.md quotes them
 	@$(NEED) cc:gcc
@@ -99,9 +107,7 @@ format-check:
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags guest ./...
-	$(GO) vet -tags interop ./internal/out/export
-	GOARCH=arm64 $(GO) vet ./...
+	$(GO) vet -tags guest,soak,interop ./...
 	GOARCH=arm64 $(GO) vet -tags guest ./...
 
 lint:
