@@ -17,7 +17,7 @@ import (
 // The committed code is what is generated now, and so for each file independent of where and when.
 func TestCommittedCode(t *testing.T) {
 	for _, file := range []struct{ dir, name, pkg string }{
-		{"../system/", "system", "system"}, {"../internal/lab/demo/", "demo", "demo"}, {"../internal/lab/demo/", "odd", "demo"},
+		{"../system/", "system", "system"}, {"../internal/demo/", "demo", "demo"}, {"../internal/demo/", "odd", "demo"},
 	} {
 		text, err := os.ReadFile(file.dir + file.name + ".dots")
 		if err != nil {
@@ -165,7 +165,7 @@ func TestWithoutTypes(t *testing.T) {
 
 // Whatever is described becomes formatted code, or is unsupported.
 func FuzzGo(f *testing.F) {
-	for _, name := range []string{"../internal/lab/demo/demo.dots", "../internal/lab/demo/odd.dots"} {
+	for _, name := range []string{"../internal/demo/demo.dots", "../internal/demo/odd.dots"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)

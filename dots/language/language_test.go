@@ -248,7 +248,7 @@ func TestSeveralFiles(t *testing.T) {
 
 // What is parsed is printed so that it is parsed as the same.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"../system/system.dots", "../internal/lab/demo/demo.dots"} {
+	for _, name := range []string{"../system/system.dots", "../internal/demo/demo.dots"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)
