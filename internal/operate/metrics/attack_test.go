@@ -71,7 +71,7 @@ func TestProbesDuringFlood(t *testing.T) {
 		"kept open":          func(t *testing.T) func(net.Conn) { return keepOpen(t, "GET") },
 		"kept open silently": func(t *testing.T) func(net.Conn) { return keepOpen(t, "") },
 		"kept open with half a request": func(t *testing.T) func(net.Conn) {
-			return keepOpen(t, "GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 2*maxHead))
+			return keepOpen(t, "GET / HTTP/1.1\r\nX: "+strings.Repeat("x", maxHeaderBytes/2))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,11 +54,11 @@ func TestSlowClients(t *testing.T) {
 			fmt.Fprint(client, request)
 			synctest.Wait()
 			time.Sleep(timeout - time.Millisecond)
-			if n := server.front.conns.Counts().Open; n != 1 {
+			if n := server.conns.Counts().Open; n != 1 {
 				t.Errorf("%q: it was disconnected too early", request)
 			}
 			time.Sleep(time.Second)
-			if n := server.front.conns.Counts().Open; n != 0 {
+			if n := server.conns.Counts().Open; n != 0 {
 				t.Errorf("%q: it is still connected", request)
 			}
 			if counts := refused(t, server); counts["slow"] != 1 {
@@ -72,9 +72,9 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Requests of one address are limited, except for probes.
+// Requests of one address are limited, except for probes. Those that are refused are counted.
 func TestTooManyRequests(t *testing.T) {
-	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
 	var served, tooMany atomic.Int32
 	var clients sync.WaitGroup
 	for range 3 * requestBurst {
@@ -101,5 +101,8 @@ func TestTooManyRequests(t *testing.T) {
 	clients.Wait()
 	if s, r := served.Load(), tooMany.Load(); s < requestBurst || r == 0 || s+r != 3*requestBurst {
 		t.Errorf("%d were served, %d refused", s, r)
+	}
+	if n := refused(t, server)["rate"]; n != float64(tooMany.Load()) {
+		t.Errorf("%v are counted as refused, %d were", n, tooMany.Load())
 	}
 }

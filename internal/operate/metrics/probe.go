@@ -38,16 +38,11 @@ func newProbe(check func() error) *probe {
 }
 
 func (p *probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	status, text := p.response()
-	writeText(w, status, text)
-}
-
-// response returns the status and the text of the response.
-func (p *probe) response() (status int, text string) {
 	if err := p.result(); err != nil {
-		return http.StatusServiceUnavailable, err.Error() + "\n"
+		writeText(w, http.StatusServiceUnavailable, err.Error()+"\n")
+		return
 	}
-	return http.StatusOK, "ok\n"
+	writeText(w, http.StatusOK, "ok\n")
 }
 
 // result returns the error of check, of now or of just before, or errSlow.

@@ -8,6 +8,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +35,10 @@ const (
 	// requestTimeout is the time to receive a request.
 	requestTimeout = 5 * time.Second
 
+	// refusalDelay delays the response to a request that exceeds the rate, so that a client in a loop
+	// does not repeat it thousands of times a second. The connection counts as idle meanwhile.
+	refusalDelay = time.Second
+
 	// maxScrapes is more than one address can ask for at once. Each takes a few milliseconds, and
 	// some 100 KB.
 	maxScrapes = 32
@@ -42,17 +48,16 @@ const (
 
 	// writeTimeout closes connections to clients that do not read. It begins with the response.
 	writeTimeout = 3 * time.Second
-
-	// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at
-	// any time.
-	minAcceptDelay = 5 * time.Millisecond
-	maxAcceptDelay = time.Second
 )
 
 // Server serves metrics and probes by HTTP. It is a prometheus.Collector of its own counters.
 type Server struct {
 	listener net.Listener
-	front    *front
+	conns    *connlimit.Table
+	rates    rates
+
+	tooFast atomic.Uint64 // requests refused because of the rate
+	tooSlow atomic.Uint64 // connections closed because the request or the response took too long
 }
 
 // Open listens at an address, HOST:PORT or :PORT. The error is EADDRINUSE if the address is in use.
@@ -62,7 +67,7 @@ func Open(address string) (*Server, error) {
 		KeepAlive: -1, // no connection lives long enough
 		Control: func(_, _ string, raw syscall.RawConn) error {
 			// The kernel keeps a connection for a second while its client sends nothing, so that it
-			// takes no place. It is served without this option, too.
+			// is not accepted yet. It is served without this option, too.
 			return raw.Control(func(fd uintptr) {
 				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1)
 			})
@@ -76,14 +81,14 @@ func Open(address string) (*Server, error) {
 }
 
 func newServer(listener net.Listener) *Server {
-	return &Server{listener: listener, front: &front{conns: connlimit.New(maxConnections)}}
+	return &Server{listener: listener, conns: connlimit.New(maxConnections)}
 }
 
 var (
 	descConnections = prometheus.NewDesc("correlator_http_connections",
-		"Connections of clients that ask for metrics and probes.", nil, nil)
+		"Open connections to the metrics port.", nil, nil)
 	descClosed = prometheus.NewDesc("correlator_http_refused_total",
-		"Connections that were closed without the response that was asked for, by reason.", []string{"reason"}, nil)
+		"Connections closed without the requested response, by reason.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -94,11 +99,11 @@ func (s *Server) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (s *Server) Collect(metrics chan<- prometheus.Metric) {
-	conns := s.front.conns.Counts()
+	conns := s.conns.Counts()
 	metrics <- prometheus.MustNewConstMetric(descConnections, prometheus.GaugeValue, float64(conns.Open))
 	for reason, n := range map[string]uint64{
 		"made_room": conns.MadeRoom, "too_many": conns.Refused,
-		"rate": s.front.tooFast.Load(), "slow": s.front.tooSlow.Load(),
+		"rate": s.tooFast.Load(), "slow": s.tooSlow.Load(),
 	} {
 		metrics <- prometheus.MustNewConstMetric(descClosed, prometheus.CounterValue, float64(n), reason)
 	}
@@ -113,53 +118,110 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Serve serves requests until ctx ends, and then returns nil. It drops the requests in progress, so
 // that no client can delay the shutdown. It must be called once.
 func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes Probes) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f := s.front
-	f.probes = map[string]*probe{"/healthz": newProbe(probes.Health), "/readyz": newProbe(probes.Ready)}
-	f.next = &handover{addr: s.listener.Addr(), conns: make(chan net.Conn), done: ctx.Done()}
+	byPath := map[string]*probe{"/healthz": newProbe(probes.Health), "/readyz": newProbe(probes.Ready)}
 	server := &http.Server{
-		Handler:        newHandler(gatherer, f.probes),
+		Handler:        s.limitRate(newHandler(gatherer, byPath), byPath),
 		ReadTimeout:    requestTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       log.New(io.Discard, "", 0), // errors of clients
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 	}
-	server.SetKeepAlivesEnabled(false) // a client that connects for each request holds nothing meanwhile
-	go func() { _ = server.Serve(f.next) }()
-	stop := context.AfterFunc(ctx, func() { s.listener.Close() }) // ends accept
-	defer func() {
-		stop()
-		cancel() // ends f.next, for which server.Close waits
-		s.listener.Close()
-		server.Close()
-		f.conns.CloseAll()
-	}()
-	return s.accept(ctx)
+	server.SetKeepAlivesEnabled(false) // one request per connection
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	err := server.Serve(&listener{Listener: s.listener, server: s})
+	server.Close()
+	s.conns.CloseAll()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serving metrics: %w", err)
 }
 
-// accept accepts connections until ctx ends.
-func (s *Server) accept(ctx context.Context) error {
-	delay := minAcceptDelay
-	for {
-		raw, err := s.listener.Accept()
-		switch {
-		case err == nil:
-			delay = minAcceptDelay
-			if conn := s.front.conns.Add(raw); conn != nil {
-				go s.front.serve(ctx, conn)
-			}
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("serving metrics: %w", err)
-		default:
-			select {
-			case <-time.After(delay):
-				delay = min(2*delay, maxAcceptDelay)
-			case <-ctx.Done():
-				return nil
-			}
+// limitRate refuses requests of an address that makes too many, except for probes.
+func (s *Server) limitRate(next http.Handler, probes map[string]*probe) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := r.Context().Value(connKey{}).(*conn)
+		conn.received.Store(true)
+		if probes[r.URL.Path] != nil || s.rates.allow(conn.Peer(), time.Now()) {
+			conn.Begin() // until it is closed
+			next.ServeHTTP(w, r)
+			return
 		}
+		s.tooFast.Add(1)
+		select {
+		case <-time.After(refusalDelay):
+		case <-conn.Done(): // replaced by another connection
+		}
+		writeText(w, http.StatusTooManyRequests, "too many requests from this address\n")
+	})
+}
+
+// listener limits the number of connections.
+type listener struct {
+	net.Listener
+	server *Server
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, acceptError{err}
+		}
+		if c := l.server.conns.Add(raw); c != nil {
+			return &conn{Conn: c, server: l.server}, nil
+		}
+	}
+}
+
+// acceptError makes net/http try again after every error, such as a lack of memory, which may pass
+// at any time.
+type acceptError struct{ error }
+
+func (e acceptError) Timeout() bool   { return false }
+func (e acceptError) Temporary() bool { return !errors.Is(e.error, net.ErrClosed) }
+func (e acceptError) Unwrap() error   { return e.error }
+
+// connKey is the key of the connection of a request in its context.
+type connKey struct{}
+
+// conn is the connection of one request.
+type conn struct {
+	*connlimit.Conn
+	server   *Server
+	received atomic.Bool // the request was received
+	slow     atomic.Bool // counted in Server.tooSlow
+	writing  bool
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.received.Load() { // later, net/http itself interrupts reading by a deadline
+		c.countSlow(err)
+	}
+	return n, err
+}
+
+// Write writes a part of the response. The whole response must be written within writeTimeout from
+// its first part.
+func (c *conn) Write(b []byte) (int, error) {
+	if !c.writing {
+		c.writing = true
+		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails if the connection was closed
+	}
+	n, err := c.Conn.Write(b)
+	c.countSlow(err)
+	return n, err
+}
+
+// countSlow counts the connection, once, if it is closed because of a timeout.
+func (c *conn) countSlow(err error) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.slow.Swap(true) {
+		c.server.tooSlow.Add(1)
 	}
 }
 
@@ -178,7 +240,7 @@ func newHandler(gatherer prometheus.Gatherer, probes map[string]*probe) http.Han
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 	}))
-	for path, p := range probes { // requests that are not written in the usual way
+	for path, p := range probes {
 		mux.Handle("GET "+path, p)
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, index) })

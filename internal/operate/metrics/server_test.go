@@ -30,6 +30,15 @@ const deadline = 30 * time.Second
 // serve serves until the test ends or end is called, and returns the address.
 func serve(t *testing.T, gatherer prometheus.Gatherer, probes Probes) (address string, end func()) {
 	t.Helper()
+	_, address, end = serveOn(t, gatherer, probes)
+	return address, end
+}
+
+// serveOn is serve, and returns the server, too.
+func serveOn(
+	t *testing.T, gatherer prometheus.Gatherer, probes Probes,
+) (server *Server, address string, end func()) {
+	t.Helper()
 	server, err := Open("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +63,7 @@ func serve(t *testing.T, gatherer prometheus.Gatherer, probes Probes) (address s
 		}
 	}
 	t.Cleanup(end)
-	return server.Addr().String(), end
+	return server, server.Addr().String(), end
 }
 
 // get returns the status and the body of a response.
