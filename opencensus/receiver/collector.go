@@ -99,13 +99,12 @@ func (r *Receiver) Collect(to chan<- prometheus.Metric) {
 
 func (r *Receiver) collectConnections(m metrics) {
 	conns := r.listener.conns.Counts()
-	accepted, failed := r.listener.counts()
 	m.gauge(descConnections, conns.Open)
-	m.counter(descConnectionsTotal, accepted)
+	m.counter(descConnectionsTotal, conns.Added)
 	m.counter(descClosed, conns.MadeRoom, "made_room")
 	m.counter(descClosed, conns.Refused, "refused")
 	m.counter(descClosed, r.counters.notProtocol.Load(), "not_protocol")
-	m.counter(descAcceptErrors, failed.count)
+	m.counter(descAcceptErrors, r.listener.accepting.Failures().Count)
 }
 
 // typeName returns the value of the label type.

@@ -3,7 +3,6 @@ package receiver
 import (
 	"context"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
@@ -14,10 +13,6 @@ import (
 )
 
 const (
-	// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at
-	// any time.
-	minAcceptDelay = 5 * time.Millisecond
-	maxAcceptDelay = time.Second
 	// backlogInterval is the pause between two looks at the backlog while the listener is closed.
 	backlogInterval = time.Millisecond
 	// backlogTimeout is for a listener that cannot accept, such as for lack of descriptors.
@@ -32,18 +27,7 @@ type listener struct {
 	file  *sockfile.File
 	conns *connlimit.Table
 
-	closing chan struct{}
-
-	mu       sync.Mutex
-	accepted uint64
-	failed   failures
-}
-
-// failures are those of accept.
-type failures struct {
-	count uint64
-	last  string
-	at    time.Time // of the last one
+	accepting *connlimit.Listener
 }
 
 // listen binds the socket. The net package passes net.core.somaxconn to listen(2), which is the most
@@ -53,7 +37,7 @@ func listen(c *Config) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{conns: connlimit.New(c.MaxConnections), closing: make(chan struct{})}
+	l := &listener{conns: connlimit.New(c.MaxConnections)}
 	bind := func(config net.ListenConfig, path string) error {
 		raw, err := config.Listen(context.Background(), "unix", path)
 		if err != nil {
@@ -69,55 +53,11 @@ func listen(c *Config) (*listener, error) {
 		}
 		return nil, err
 	}
+	l.accepting = connlimit.NewListener(l.UnixListener, l.conns)
 	return l, nil
 }
 
-// serve calls start with each connection until close.
-func (l *listener) serve(start func(*connlimit.Conn)) {
-	delay := minAcceptDelay
-	for {
-		raw, err := l.AcceptUnix()
-		if err == nil {
-			delay = minAcceptDelay
-			l.count(nil)
-			if c := l.conns.Add(raw); c != nil {
-				start(c)
-			}
-			continue
-		}
-		select {
-		case <-l.closing:
-			return
-		default:
-		}
-		l.count(err)
-		select {
-		case <-time.After(delay):
-			delay = min(2*delay, maxAcceptDelay)
-		case <-l.closing:
-			return
-		}
-	}
-}
-
-// count counts a connection, or an error because of which a client could not connect.
-func (l *listener) count(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil {
-		l.accepted++
-	} else {
-		l.failed = failures{l.failed.count + 1, err.Error(), time.Now()}
-	}
-}
-
-func (l *listener) counts() (accepted uint64, failed failures) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.accepted, l.failed
-}
-
-// close removes the file, so that nobody connects any more, and ends serve when it has accepted the
+// close removes the file, so that nobody connects any more, and ends accepting when it has accepted the
 // connections in the backlog, which takes no time unless it fails: what clients have written to
 // those is still read.
 func (l *listener) close(ctx context.Context) {
@@ -127,8 +67,7 @@ func (l *listener) close(ctx context.Context) {
 	for l.hasBacklog() && ctx.Err() == nil {
 		time.Sleep(backlogInterval)
 	}
-	close(l.closing)
-	l.Close()
+	l.accepting.Close()
 }
 
 // hasBacklog reports whether there are connections that are not accepted yet.

@@ -115,7 +115,7 @@ func (r *Receiver) start() {
 		r.working.Go(r.traceWorker)
 	}
 	r.accepting.Go(func() {
-		r.listener.serve(func(c *connlimit.Conn) { r.reading.Go(func() { r.serve(c) }) })
+		_ = r.listener.accepting.Serve(func(c *connlimit.Conn) { r.reading.Go(func() { r.serve(c) }) })
 	})
 }
 

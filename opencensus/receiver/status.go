@@ -51,13 +51,13 @@ type Items struct {
 // Status returns the current state.
 func (r *Receiver) Status() Status {
 	conns := r.listener.conns.Counts()
-	accepted, failed := r.listener.counts()
+	failed := r.listener.accepting.Failures()
 	c, definitions, measured := r.counters.snapshot(), r.stats.Status(), r.stats.Counts()
 	s := Status{
 		Path: r.Path(), Since: r.since,
-		Connections: conns.Open, MaxConnections: r.config.MaxConnections, AcceptedConnections: accepted,
+		Connections: conns.Open, MaxConnections: r.config.MaxConnections, AcceptedConnections: conns.Added,
 		ClosedConnections: conns.MadeRoom + conns.Refused, NotProtocol: r.counters.notProtocol.Load(),
-		LastError: failed.last, LastErrorAt: failed.at,
+		LastError: failed.Last, LastErrorAt: failed.At,
 		ClientLost: c.gaps + c.empty, BufferedBytes: r.config.BufferBytes - r.budget.left(),
 		Spans: items(&c.spans), Points: items(&c.points),
 		Measures: definitions.Measures, Views: definitions.Views, Series: definitions.Series,

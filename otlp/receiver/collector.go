@@ -57,7 +57,7 @@ func (r *Receiver) Collect(metrics chan<- prometheus.Metric) {
 	gauge(descConnections, conns.Open)
 	counter(descConnectionsRefused, conns.MadeRoom, "made_room")
 	counter(descConnectionsRefused, conns.Refused, "too_many")
-	counter(descAcceptErrors, r.listener.failures().count)
+	counter(descAcceptErrors, r.listener.Failures().Count)
 	for why, n := range r.counters.strayCounts() {
 		counter(descStrays, n, Stray(why).String())
 	}

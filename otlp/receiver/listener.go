@@ -11,88 +11,24 @@ import (
 	"correlator/internal/host/connlimit"
 )
 
-const (
-	// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at
-	// any time.
-	minAcceptDelay = 5 * time.Millisecond
-	maxAcceptDelay = time.Second
-)
-
 // listener is a net.Listener with a limited number of connections. Accept fails only after Close.
 type listener struct {
-	net.Listener
-	closing chan struct{}
-	once    sync.Once // closes it
-
+	*connlimit.Listener
 	conns *connlimit.Table
-
-	mu     sync.Mutex
-	failed failures
-}
-
-// failures are those of accept and of reading certificates.
-type failures struct {
-	count uint64
-	last  string
-	at    time.Time // of the last one
 }
 
 func newListener(l net.Listener) *listener {
-	return &listener{Listener: l, closing: make(chan struct{}), conns: connlimit.New(maxConnections)}
+	conns := connlimit.New(maxConnections)
+	return &listener{connlimit.NewListener(l, conns), conns}
 }
 
-// Accept makes room for a connection beyond the limit, or closes it at once, so that its client
-// need not wait for a timeout.
+// Accept makes room for a connection beyond the limit, or closes it at once.
 func (l *listener) Accept() (net.Conn, error) {
-	delay := minAcceptDelay
-	for {
-		raw, err := l.Listener.Accept()
-		if err == nil {
-			delay = minAcceptDelay
-			if c := l.conns.Add(raw); c != nil {
-				return &conn{Conn: c, writing: make(chan struct{}, 1)}, nil
-			}
-			continue
-		}
-		if l.isClosing() {
-			return nil, net.ErrClosed
-		}
-		l.report(err)
-		select {
-		case <-time.After(delay):
-			delay = min(2*delay, maxAcceptDelay)
-		case <-l.closing:
-			return nil, net.ErrClosed
-		}
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
 	}
-}
-
-func (l *listener) isClosing() bool {
-	select {
-	case <-l.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-// report records an error because of which a client could not connect.
-func (l *listener) report(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failed = failures{l.failed.count + 1, err.Error(), time.Now()}
-}
-
-func (l *listener) failures() failures {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failed
-}
-
-// Close ends Accept. Connections stay open.
-func (l *listener) Close() error {
-	l.once.Do(func() { close(l.closing) })
-	return l.Listener.Close()
+	return &conn{Conn: c, writing: make(chan struct{}, 1)}, nil
 }
 
 // setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The

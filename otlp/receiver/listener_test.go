@@ -88,7 +88,7 @@ func TestAcceptErrors(t *testing.T) {
 		if !strings.Contains(s.LastError, syscall.EPERM.Error()) || s.LastErrorAt.IsZero() || s.Connections != 1 {
 			t.Errorf("%+v", s)
 		}
-		if n := b.Receiver.listener.failures().count; n != 20 {
+		if n := b.Receiver.listener.Failures().Count; n != 20 {
 			t.Errorf("%d errors were counted", n)
 		}
 	})

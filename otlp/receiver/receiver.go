@@ -99,7 +99,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 	if c.Certificate == "" {
 		r.served.Go(func() { _ = r.server.Serve(r.listener) })
 	} else {
-		r.server.TLSConfig = c.serverTLS(r.listener.report)
+		r.server.TLSConfig = c.serverTLS(r.listener.Report)
 		r.served.Go(func() { _ = r.server.ServeTLS(r.listener, "", "") })
 	}
 	return r

@@ -33,12 +33,12 @@ type signalStatus struct {
 
 // Status returns the current state. The counts of a signal are of one moment.
 func (r *Receiver) Status() Status {
-	conns, failures := r.listener.conns.Counts(), r.listener.failures()
+	conns, failures := r.listener.conns.Counts(), r.listener.Failures()
 	inWork, _ := r.slots.counts()
 	s := Status{
 		Address: r.Addr().String(), Since: r.since, Connections: conns.Open,
 		RefusedConnections: conns.MadeRoom + conns.Refused,
-		InWork:             inWork, LastError: failures.last, LastErrorAt: failures.at,
+		InWork:             inWork, LastError: failures.Last, LastErrorAt: failures.At,
 	}
 	all := r.counters.snapshot()
 	for signal := range all {

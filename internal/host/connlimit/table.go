@@ -27,6 +27,7 @@ type Table struct {
 // Counts counts connections.
 type Counts struct {
 	Open     int
+	Added    uint64 // open, closed or refused
 	MadeRoom uint64 // closed so that another could be opened
 	Refused  uint64 // closed at once, because none could be closed for them
 }
@@ -57,6 +58,7 @@ type Conn struct {
 func (t *Table) Add(raw net.Conn) *Conn {
 	c := &Conn{Conn: raw, table: t, peer: PeerOf(raw), since: time.Now(), done: make(chan struct{})}
 	t.mu.Lock()
+	t.counts.Added++
 	c.holder = t.peers[c.peer]
 	if c.holder == nil {
 		c.holder = new(holder)

@@ -68,7 +68,7 @@ func TestIdlestMakesRoom(t *testing.T) {
 	if conn, _ := add(table, few); conn == nil || !a.isClosed() || ours.isClosed() {
 		t.Errorf("a connection of who has few: %v, %v, %v", conn, a.isClosed(), ours.isClosed())
 	}
-	if got, want := table.Counts(), (Counts{Open: 4, MadeRoom: 3}); got != want {
+	if got, want := table.Counts(), (Counts{Open: 4, Added: 7, MadeRoom: 3}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -95,7 +95,7 @@ func TestBusyMakeRoom(t *testing.T) {
 		if conn, _ := add(table, many); conn == nil || !busy[1].isClosed() || busy[2].isClosed() {
 			t.Errorf("after a while: %v", conn)
 		}
-		if got, want := table.Counts(), (Counts{Open: 3, MadeRoom: 2, Refused: 1}); got != want {
+		if got, want := table.Counts(), (Counts{Open: 3, Added: 6, MadeRoom: 2, Refused: 1}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
@@ -178,7 +178,7 @@ func TestBusyDescriptor(t *testing.T) {
 	select {
 	case second := <-added:
 		<-first.Done()
-		if got, want := table.Counts(), (Counts{Open: 1, MadeRoom: 1}); got != want {
+		if got, want := table.Counts(), (Counts{Open: 1, Added: 2, MadeRoom: 1}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		close(release)

@@ -1,0 +1,124 @@
+package connlimit
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at any time.
+const (
+	minDelay = 5 * time.Millisecond
+	maxDelay = time.Second
+)
+
+// Listener accepts connections into a table. It is safe for concurrent use.
+type Listener struct {
+	net.Listener
+	table   *Table
+	closing chan struct{}
+	once    sync.Once // closes it
+
+	// OnError is called for each error of Accept, and OnRefused for a connection that was closed at
+	// once; nil does nothing. They must be set before the first Accept, and must not block.
+	OnError   func(error)
+	OnRefused func(net.Conn)
+
+	mu       sync.Mutex
+	failures Failures
+}
+
+// Failures are errors because of which clients could not connect.
+type Failures struct {
+	Count uint64
+	Last  string
+	At    time.Time // of the last one
+}
+
+// NewListener returns a Listener that accepts what another one does. The caller must close it.
+func NewListener(l net.Listener, t *Table) *Listener {
+	return &Listener{Listener: l, table: t, closing: make(chan struct{})}
+}
+
+// Serve calls f with each connection until Close, and then returns [net.ErrClosed].
+func (l *Listener) Serve(f func(*Conn)) error {
+	for {
+		c, err := l.AcceptConn()
+		if err != nil {
+			return err
+		}
+		f(c)
+	}
+}
+
+// Accept implements [net.Listener] by AcceptConn.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptConn waits for a connection for which the table has room or makes it. One that is refused is
+// closed at once, so that its client need not wait for a timeout. After an error it tries again, at
+// first soon: it fails only after Close, with [net.ErrClosed].
+func (l *Listener) AcceptConn() (*Conn, error) {
+	delay := minDelay
+	for {
+		raw, err := l.Listener.Accept()
+		if err == nil {
+			delay = minDelay
+			if c := l.table.Add(raw); c != nil {
+				return c, nil
+			}
+			if l.OnRefused != nil {
+				l.OnRefused(raw)
+			}
+			continue
+		}
+		if l.isClosing() || errors.Is(err, net.ErrClosed) {
+			return nil, net.ErrClosed
+		}
+		l.Report(err)
+		if l.OnError != nil {
+			l.OnError(err)
+		}
+		select {
+		case <-time.After(delay):
+			delay = min(2*delay, maxDelay)
+		case <-l.closing:
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+func (l *Listener) isClosing() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Report counts an error because of which a client could not connect. Accept reports its own.
+func (l *Listener) Report(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures = Failures{l.failures.Count + 1, err.Error(), time.Now()}
+}
+
+// Failures returns what was reported.
+func (l *Listener) Failures() Failures {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failures
+}
+
+// Close ends Accept. Connections stay open.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.closing) })
+	return l.Listener.Close()
+}

@@ -1,0 +1,106 @@
+package connlimit
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script is a listener whose Accept returns what it is sent, and an error of its own once it is closed.
+type script struct {
+	net.Listener
+	next   chan any // a net.Conn or an error
+	closed chan struct{}
+}
+
+func (s *script) Accept() (net.Conn, error) {
+	select {
+	case <-s.closed:
+		return nil, errors.New("closed")
+	case next := <-s.next:
+		if err, ok := next.(error); ok {
+			return nil, err
+		}
+		return next.(net.Conn), nil
+	}
+}
+
+func (s *script) Close() error { close(s.closed); return nil }
+
+func newScript() *script { return &script{next: make(chan any, 100), closed: make(chan struct{})} }
+
+// After errors, permanent ones included, accept is tried again, after delays that double up to a second
+// and begin anew with the next connection. Each is reported; connections without room are closed.
+func TestListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, table := newScript(), New(1)
+		l := NewListener(s, table)
+		var errs, refused int
+		l.OnError, l.OnRefused = func(error) { errs++ }, func(net.Conn) { refused++ }
+		accepted := make(chan *Conn, 10)
+		ended := make(chan error)
+		go func() { ended <- l.Serve(func(c *Conn) { c.Begin(); accepted <- c }) }()
+		start := time.Now()
+		for range 9 {
+			s.next <- &net.OpError{Op: "accept", Err: syscall.EMFILE}
+		}
+		s.next <- syscall.EPERM
+		s.next <- &fake{address: few, closed: make(chan struct{})}
+		first := <-accepted
+		want := (5+10+20+40+80+160+320+640)*time.Millisecond + 2*time.Second
+		if took := time.Since(start); took != want {
+			t.Errorf("a connection after 10 errors is accepted after %v, not %v", took, want)
+		}
+		if f := l.Failures(); f.Count != 10 || f.Last != syscall.EPERM.Error() || f.At.IsZero() || errs != 10 {
+			t.Errorf("%+v, %d reported", f, errs)
+		}
+		none := &fake{address: many, closed: make(chan struct{})}
+		s.next <- none
+		<-none.closed
+		s.next <- syscall.EMFILE
+		synctest.Wait()
+		if refused != 1 {
+			t.Errorf("%d are refused", refused)
+		}
+		start = time.Now()
+		first.Close()
+		s.next <- &fake{address: few, closed: make(chan struct{})}
+		if <-accepted; time.Since(start) != minDelay {
+			t.Errorf("a connection after one error is accepted after %v", time.Since(start))
+		}
+		l.Close()
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || l.Failures().Count != 11 {
+			t.Errorf("after Close: %v, %d failures", err, l.Failures().Count)
+		}
+	})
+}
+
+// Close ends the wait after an error, and another who closes the listener ends Accept, too.
+func TestListenerCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{syscall.EMFILE, net.ErrClosed} {
+			s := newScript()
+			l := NewListener(s, New(1))
+			s.next <- err
+			ended := make(chan error)
+			go func() {
+				_, err := l.Accept()
+				ended <- err
+			}()
+			synctest.Wait()
+			start := time.Now()
+			if err == syscall.EMFILE {
+				l.Close()
+			}
+			if err := <-ended; !errors.Is(err, net.ErrClosed) || time.Since(start) > 0 {
+				t.Errorf("%v, after %v", err, time.Since(start))
+			}
+		}
+	})
+}
