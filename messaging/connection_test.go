@@ -7,58 +7,68 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"correlator/internal/lab/testenv"
+	"gotest.tools/v3/assert"
 )
 
-func TestRegistrationGoesFirst(t *testing.T) {
-	b := newFixture(t)
+// What a sender does without a connection, and what connections and their ends do to it.
+func TestConnections(t *testing.T) {
+	inBubbles(t, unconnected, map[string]func(*fixture){
+		"registration first": registrationGoesFirst,
+		"without":            withoutConnection,
+		"no room":            registrationWaitsForRoom,
+		"errors":             connectErrors,
+	})
+	inBubbles(t, connected, map[string]func(*fixture){
+		"receiver gone":       receiverGone,
+		"receiver stops":      receiverStopsReading,
+		"receiver elsewhere":  receiverConnectsElsewhere,
+		"late when it comes":  lateWhenConnectionChanges,
+		"replaced":            connectReplaces,
+		"replaced in sending": connectReplacesWhileSending,
+		"down discarded":      connectDiscardsDown,
+		"disconnected":        disconnected,
+		"rare errors":         rareErrors,
+	})
+}
+
+func registrationGoesFirst(b *fixture) {
 	b.add(1, 2, 0)
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 2))
 	b.add(2, 1, 0)
 	b.receiver.expect(correlationOf(2, 1))
-	b.settled()
 	b.expectStats(3, 0, nil)
 	stats := b.sender.Stats()
-	if !stats.Connected || !stats.Registered || stats.Registrations != 1 || stats.Messages != 2 {
-		t.Errorf("%+v", stats)
-	}
+	assert.Check(b, stats.Connected && stats.Registered, "%+v", stats)
+	assert.Check(b, stats.Registrations == 1 && stats.Messages == 2, "%+v", stats)
 }
 
-func TestWithoutConnection(t *testing.T) {
-	b := newFixture(t)
+func withoutConnection(b *fixture) {
 	b.add(1, 1, time.Hour) // no delay is promised yet
 	b.add(2, 1, 0)
 	b.expectStats(0, 2, nil)
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(2, 1))
-	b.settled()
 	b.expectStats(1, 0, map[DropReason]uint64{DropSocketGone: 1})
 }
 
-func TestReceiverGone(t *testing.T) {
-	b := connected(t)
+func receiverGone(b *fixture) {
 	socket := b.sender.socket
 	b.receiver.close()
 	b.add(1, 2, 0)
 	b.add(2, 1, 100*time.Millisecond)
 	b.expectDown(unix.ECONNREFUSED)
-	if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("the socket was left open: %v", err)
-	}
+	assert.ErrorIs(b, socket.Close(), os.ErrClosed) // it was not left open
 	b.expectStats(0, 3, nil)
-	if stats := b.sender.Stats(); stats.Connected || stats.Registered {
-		t.Errorf("%+v", stats)
-	}
+	stats := b.sender.Stats()
+	assert.Check(b, !stats.Connected && !stats.Registered, "%+v", stats)
 
 	// Samples that wait too long for another connection are dropped for that reason.
-	b.clock.advance(200 * time.Millisecond)
+	b.advance(200 * time.Millisecond)
 	b.expectStats(0, 2, map[DropReason]uint64{DropSocketGone: 1})
 
 	// Another socket gets the samples that are not late, once.
-	os.Remove(b.receiver.path)
-	b.receiver = listenAt(t, b.receiver.path)
+	b.relisten()
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 2))
 	b.settled()
@@ -68,19 +78,18 @@ func TestReceiverGone(t *testing.T) {
 
 func (b *fixture) expectDown(want error) {
 	b.Helper()
+	b.pump()
 	select {
 	case err := <-b.sender.Down():
-		if !errors.Is(err, errSocketGone) || !errors.Is(err, want) {
-			b.Errorf("down: %v, want %v", err, want)
-		}
-	case <-time.After(patience):
+		assert.Check(b, errors.Is(err, errSocketGone) && errors.Is(err, want), "down: %v, want %v", err, want)
+	default:
 		b.Fatal("Down reports nothing")
 	}
-	b.settled()
 }
 
 func (b *fixture) expectNotDown() {
 	b.Helper()
+	b.settled()
 	select {
 	case err := <-b.sender.Down():
 		b.Errorf("reported about a socket that is not used any more: %v", err)
@@ -88,40 +97,29 @@ func (b *fixture) expectNotDown() {
 	}
 }
 
-func TestReceiverStopsReading(t *testing.T) {
-	b := connected(t)
-	if err := unix.Shutdown(b.receiver.fd, unix.SHUT_RD); err != nil {
-		t.Fatal(err)
-	}
+func receiverStopsReading(b *fixture) {
+	assert.NilError(b, unix.Shutdown(b.receiver.fd, unix.SHUT_RD))
 	b.add(1, 1, 0)
 	b.expectDown(unix.EPIPE)
 }
 
 // A receiver may connect its socket, and then takes messages from that peer only.
-func TestReceiverConnectsElsewhere(t *testing.T) {
-	b := connected(t)
-	other := listen(t)
-	if err := unix.Connect(b.receiver.fd, &unix.SockaddrUnix{Name: other.path}); err != nil {
-		t.Fatal(err)
-	}
+func receiverConnectsElsewhere(b *fixture) {
+	assert.NilError(b, unix.Connect(b.receiver.fd, &unix.SockaddrUnix{Name: listen(b.T).path}))
 	b.add(1, 1, 0)
 	b.expectDown(unix.EPERM)
-	if _, err := Dial("/proc", openRoot(t, "/"), b.receiver.path, ourCredentials(t)); !errors.Is(err, ErrPermission) {
-		t.Errorf("dialing it: %v, want ErrPermission", err)
-	}
+	_, err := Dial("/proc", openRoot(b, "/"), b.receiver.path, ourCredentials(b))
+	assert.Check(b, errors.Is(err, ErrPermission), "dialing it: %v", err)
 }
 
-func TestRegistrationWaitsForRoom(t *testing.T) {
-	b := newFixture(t)
+func registrationWaitsForRoom(b *fixture) {
 	fits := b.receiver.fill()
 	b.connect()
 	b.add(1, 1, 0)
 	b.settled()
-	b.clock.advance(testDelay)
+	b.advance(testDelay)
 	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 1})
-	if !b.parked() {
-		t.Fatal("the registration does not wait for room")
-	}
+	b.expectParked(true)
 	b.add(1, 2, 0)
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(testRegistration, correlationOf(1, 2))
@@ -129,34 +127,31 @@ func TestRegistrationWaitsForRoom(t *testing.T) {
 
 // Late samples count for the reason at the time when they became late, even if they expire only
 // when the connection is made or ended.
-func TestLateWhenConnectionChanges(t *testing.T) {
-	b := connected(t)
+func lateWhenConnectionChanges(b *fixture) {
 	b.receiver.fill()
 	b.add(1, 1, 0)
 	b.settled()
-	b.clock.jump(testDelay / 2)
+	b.jump(testDelay / 2)
 	b.add(2, 2, 0)
-	b.clock.jump(testDelay / 2)
+	b.jump(testDelay / 2)
 	b.sender.Disconnect()
 	b.expectStats(0, 2, map[DropReason]uint64{DropLate: 1})
-	b.clock.jump(testDelay)
-	b.receiver = listen(t)
+	b.jump(testDelay)
+	b.relisten()
 	b.connect()
 	b.receiver.expect(testRegistration)
 	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 1, DropSocketGone: 2})
 }
 
 // Another connection is used at once, even while the sender waits for room on the former one.
-func TestConnectReplaces(t *testing.T) {
-	b := connected(t)
+func connectReplaces(b *fixture) {
 	old := b.receiver
 	fits := old.fill()
 	b.add(1, 1, 0)
 	b.settled()
-	b.receiver = listen(t)
+	b.relisten()
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 1))
-	b.settled()
 	old.expectFillers(fits)
 	old.expectNothing()
 	b.expectStats(1, 0, nil)
@@ -164,36 +159,33 @@ func TestConnectReplaces(t *testing.T) {
 }
 
 // The result of an attempt on the former connection does not affect the new one.
-func TestConnectReplacesWhileSending(t *testing.T) {
-	for _, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.ECONNREFUSED, os.ErrClosed} {
-		b := driven(t)
+func connectReplacesWhileSending(b *fixture) {
+	for n, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.ECONNREFUSED, os.ErrClosed} {
+		b.take()
 		b.add(1, 1, 0)
 		b.sender.next()
-		b.receiver = listen(t)
+		b.relisten()
 		b.connect()
 		b.sender.complete(err)
 		b.expectParked(false)
 		go b.sender.run()
 		b.receiver.expect(testRegistration, correlationOf(1, 1))
-		b.settled()
-		b.expectStats(1, 0, nil)
+		b.expectStats(uint64(n+1), 0, nil)
 	}
 }
 
-func TestConnectDiscardsDown(t *testing.T) {
-	b := connected(t)
+func connectDiscardsDown(b *fixture) {
 	b.receiver.close()
 	b.add(1, 1, 0)
 	b.settled()
-	b.receiver = listen(t)
+	b.relisten()
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 1))
 	b.expectNotDown()
 }
 
 // Disconnect also ends a wait for room; queued samples wait for another socket.
-func TestDisconnect(t *testing.T) {
-	b := connected(t)
+func disconnected(b *fixture) {
 	old := b.receiver
 	fits := old.fill()
 	b.add(1, 1, 100*time.Millisecond)
@@ -201,14 +193,12 @@ func TestDisconnect(t *testing.T) {
 	b.settled()
 	b.sender.Disconnect()
 	b.sender.Disconnect()
-	b.settled()
 	b.expectStats(0, 2, nil)
-	if stats := b.sender.Stats(); stats.Connected || stats.Registered {
-		t.Errorf("%+v", stats)
-	}
-	b.clock.advance(200 * time.Millisecond)
+	stats := b.sender.Stats()
+	assert.Check(b, !stats.Connected && !stats.Registered, "%+v", stats)
+	b.advance(200 * time.Millisecond)
 	b.expectStats(0, 1, map[DropReason]uint64{DropSocketGone: 1})
-	b.receiver = listen(t)
+	b.relisten()
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(2, 1))
 	old.expectFillers(fits)
@@ -216,33 +206,18 @@ func TestDisconnect(t *testing.T) {
 	b.expectNotDown()
 }
 
-func TestConnectErrors(t *testing.T) {
-	b := newFixture(t)
-	for _, r := range []Registration{{}, {SamplesDelay: -1}, {SamplesDelay: 1, HostID: "\xff"}} {
+func connectErrors(b *fixture) {
+	connect := func(r Registration, want error) {
+		b.Helper()
 		socket := b.receiver.dial()
-		err := b.sender.Connect(socket, r)
-		if !errors.Is(err, errSamplesDelay) && !errors.Is(err, errHostID) {
-			t.Errorf("%+v: %v", r, err)
-		}
-		if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("the socket was left open: %v", err)
-		}
+		assert.ErrorIs(b, b.sender.Connect(socket, r), want)
+		assert.ErrorIs(b, socket.Close(), os.ErrClosed) // it was not left open
 	}
+	connect(Registration{}, errSamplesDelay)
+	connect(Registration{SamplesDelay: -1}, errSamplesDelay)
+	connect(Registration{SamplesDelay: 1, HostID: "\xff"}, errHostID)
 	b.sender.Close()
-	socket := b.receiver.dial()
-	if err := b.sender.Connect(socket, testRegistration); !errors.Is(err, errClosed) {
-		t.Errorf("after Close: %v", err)
-	}
-	if err := socket.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("the socket was left open: %v", err)
-	}
-}
-
-// driven returns a connected fixture for which the test is the sending goroutine.
-func driven(t *testing.T) *fixture {
-	b := connected(t)
-	b.take()
-	return b
+	connect(testRegistration, errClosed)
 }
 
 // take makes the test the sending goroutine.
@@ -254,14 +229,12 @@ func (b *fixture) take() {
 	b.sender.running, b.sender.current = true, b.sender.socket
 }
 
-// attempt makes one attempt that ends with err. If the previous one found no room, it waits for the
-// poller to report some.
+// attempt makes one attempt that ends with err. If the previous one found no room, the poller
+// reports some.
 func (b *fixture) attempt(err error) sendResult {
 	b.Helper()
-	testenv.Poll(b, patience, "room", func() bool { return !b.parked() })
-	if b.sender.next() == nil {
-		b.Fatal("nothing to send")
-	}
+	b.pump()
+	assert.Assert(b, b.sender.next() != nil, "nothing to send")
 	v := b.sender.complete(err)
 	if v == full {
 		b.sender.await()
@@ -270,22 +243,21 @@ func (b *fixture) attempt(err error) sendResult {
 }
 
 // After an error that no receiver can cause at will, the sample is still queued, or counted.
-func TestRareErrors(t *testing.T) {
-	for err, test := range map[error]struct {
-		want    sendResult
-		dropped map[DropReason]uint64
-	}{
-		unix.EINTR:    {want: again},
-		unix.ENOBUFS:  {want: busy},
-		unix.EMSGSIZE: {want: refused, dropped: map[DropReason]uint64{DropRefused: 2}},
-	} {
-		b := driven(t)
+func rareErrors(b *fixture) {
+	var sent, refusals uint64
+	for _, test := range []struct {
+		err  error
+		want sendResult
+	}{{unix.EINTR, again}, {unix.ENOBUFS, busy}, {unix.EMSGSIZE, refused}} {
+		b.take()
 		b.add(1, 2, 0)
-		if got := b.attempt(err); got != test.want {
-			t.Errorf("%v: %d, want %d", err, got, test.want)
+		got := b.attempt(test.err)
+		assert.Check(b, got == test.want, "%v: %d, want %d", test.err, got, test.want)
+		left := uint64(2)
+		if test.want == refused {
+			left, refusals = 0, 2
 		}
-		left := 2 - test.dropped[DropRefused]
-		b.expectStats(0, left, test.dropped)
+		b.expectStats(sent, left, map[DropReason]uint64{DropRefused: refusals})
 		b.add(1, 1, 0)
 		if test.want == busy {
 			b.expectPause()
@@ -293,25 +265,23 @@ func TestRareErrors(t *testing.T) {
 			go b.sender.run()
 		}
 		b.receiver.expect(correlationOf(1, uint16(left+1)))
-		b.settled()
-		b.expectStats(left+1, 0, test.dropped)
+		sent += left + 1
+		b.expectStats(sent, 0, map[DropReason]uint64{DropRefused: refusals})
 	}
 }
 
 // expectPause checks that the goroutine ends, and starts again after pauseTime.
 func (b *fixture) expectPause() {
 	b.Helper()
-	if b.sender.next() != nil {
-		b.Error("no pause")
-	}
-	b.clock.advance(pauseTime - 1)
+	assert.Check(b, b.sender.next() == nil, "no pause")
+	b.advance(pauseTime - 1)
 	b.receiver.expectNothing()
-	b.clock.advance(1)
+	b.advance(1)
 }
 
 // Samples that are being sent count as queued.
-func TestStatsWhileSending(t *testing.T) {
-	b := driven(t)
+func statsWhileSending(b *fixture) {
+	b.take()
 	b.add(1, 2, 0)
 	b.sender.next()
 	b.add(1, 3, 0)
@@ -324,56 +294,42 @@ func TestStatsWhileSending(t *testing.T) {
 
 // A process that fills its own socket whenever it has made room causes futile wake-ups. The sender
 // then tries only after each pause, until it can send.
-func TestFutileWakeUpsPause(t *testing.T) {
-	b := driven(t)
+func futileWakeUpsPause(b *fixture) {
+	b.take()
 	b.add(1, 1, 0)
 	for n := range maxFutileWakeups + 1 { // the first follows no wake-up
-		if got := b.attempt(unix.EAGAIN); got != full {
-			t.Fatalf("attempt %d: %d, want to wait", n, got)
-		}
+		assert.Assert(b, b.attempt(unix.EAGAIN) == full, "attempt %d does not wait", n)
 	}
-	if got := b.attempt(unix.EAGAIN); got != busy {
-		t.Errorf("attempt %d: %d, want a pause", maxFutileWakeups+1, got)
-	}
+	assert.Check(b, b.attempt(unix.EAGAIN) == busy, "no pause")
 	b.expectStats(0, 1, nil)
 	b.expectPause()
 	b.receiver.expect(correlationOf(1, 1))
-	b.settled()
 	b.expectStats(1, 0, nil)
 }
 
 // A pause is of one socket: another one is used at once.
-func TestConnectEndsPause(t *testing.T) {
-	b := driven(t)
+func connectEndsPause(b *fixture) {
+	b.take()
 	b.add(1, 1, 0)
-	if got := b.attempt(unix.ENOBUFS); got != busy || b.sender.next() != nil {
-		t.Fatalf("%d, want a pause", got)
-	}
-	b.receiver = listen(t)
+	assert.Assert(b, b.attempt(unix.ENOBUFS) == busy && b.sender.next() == nil, "no pause")
+	b.relisten()
 	b.connect()
 	b.receiver.expect(testRegistration, correlationOf(1, 1))
 }
 
 func TestClassify(t *testing.T) {
-	for err, want := range map[error]sendResult{
-		nil:               sent,
-		unix.EAGAIN:       full,
-		unix.EINTR:        again,
-		unix.ENOBUFS:      busy,
-		unix.ENOMEM:       busy,
-		unix.EMSGSIZE:     refused,
-		unix.ECONNREFUSED: gone,
-		unix.ENOTCONN:     gone,
-		unix.ECONNRESET:   gone,
-		unix.EPIPE:        gone,
-		unix.EPERM:        gone,
-		unix.EACCES:       gone,
-		unix.EBADF:        gone,
-		unix.EIO:          gone,
-		os.ErrClosed:      gone,
+	for want, errs := range map[sendResult][]error{
+		sent:    {nil},
+		full:    {unix.EAGAIN},
+		again:   {unix.EINTR},
+		busy:    {unix.ENOBUFS, unix.ENOMEM},
+		refused: {unix.EMSGSIZE},
+		gone: {unix.ECONNREFUSED, unix.ENOTCONN, unix.ECONNRESET, unix.EPIPE, unix.EPERM, unix.EACCES, unix.EBADF,
+			unix.EIO, os.ErrClosed},
 	} {
-		if got := classify(err); got != want {
-			t.Errorf("%v: %d, want %d", err, got, want)
+		for _, err := range errs {
+			got := classify(err)
+			assert.Check(t, got == want, "%v: %d, want %d", err, got, want)
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"correlator/internal/lab/testenv"
+	"gotest.tools/v3/assert"
 )
 
 const (
 	pollTime = 20 * time.Millisecond // how often the Java agent empties its socket
 
-	driveTime = 4 * time.Second // how long the tests below run, on their manual clock
+	driveTime = 4 * time.Second // how long the tests below run, on their fake clock
 )
 
 // reportIntervals are how often a sampler adds its counts: that of the kernel's counts, with the
@@ -24,26 +24,14 @@ var reportIntervals = []time.Duration{100 * time.Millisecond, 10 * time.Millisec
 type drive struct {
 	*fixture
 	fits int           // messages that the receiver's queue holds
-	read int           // messages that were read
-	got  []correlation // those of all polls
+	got  []correlation // what was read
 }
 
-func newDrive(t *testing.T) *drive {
-	b := connected(t)
+func newDrive(t *testing.T, p *Poller) *drive {
+	b := connected(t, p)
 	d := &drive{fixture: b, fits: b.receiver.fill()}
 	b.receiver.expectFillers(d.fits)
 	return d
-}
-
-// filled waits until the sender has sent what there is room for, and has found the receiver's queue
-// full: samples that expire before that count as lost by our own delay.
-func (d *drive) filled() {
-	d.Helper()
-	testenv.Poll(d, patience, "the receiver's queue to be filled", func() bool {
-		stats := d.sender.Stats()
-		return stats.Queued == 0 || int(stats.Messages) == d.read+d.fits
-	})
-	d.settled()
 }
 
 // poll reads what is in the socket, but no more than fits into it once: messages that are sent
@@ -55,10 +43,9 @@ func (d *drive) poll() {
 		if !ok {
 			break
 		}
-		d.read++
 		d.got = append(d.got, m.(correlation))
 	}
-	d.filled()
+	d.pump()
 }
 
 // run advances the clock, polls when the agent does, and calls report when the sampler adds its
@@ -67,91 +54,82 @@ func (d *drive) run(interval time.Duration, report func(now time.Time)) {
 	d.Helper()
 	const step = 10 * time.Millisecond
 	for at := step; at <= driveTime; at += step {
-		d.clock.advance(step)
-		d.filled()
+		d.advance(step)
+		d.pump()
 		if at%pollTime == 0 {
 			d.poll()
 		}
 		if at%interval == 0 {
-			report(d.clock.Now())
-			d.filled()
+			report(time.Now())
+			d.pump()
 		}
+	}
+}
+
+func TestDelivery(t *testing.T) {
+	for _, interval := range reportIntervals {
+		t.Run(interval.String(), func(t *testing.T) {
+			inBubbles(t, newDrive, map[string]func(*drive){
+				"overload": func(d *drive) { d.overload(interval) },
+				"busy":     func(d *drive) { d.busyTransactions(interval) },
+			})
+		})
 	}
 }
 
 // With twice as many messages as the receiver reads, each of its polls finds a full socket, the
 // oldest messages first. Late samples are dropped and counted.
-func TestOverloadUsesAllCapacity(t *testing.T) {
-	for _, interval := range reportIntervals {
-		t.Run(interval.String(), func(t *testing.T) {
-			d := newDrive(t)
-			perReport := 2 * d.fits * int(interval) / int(pollTime)
-			var sampledAt []time.Time // of each key
-			last := d.clock.Now()
-			d.run(interval, func(now time.Time) {
-				for range perReport {
-					d.sender.Add(keyOf(len(sampledAt)), 1, last)
-					sampledAt = append(sampledAt, last)
-				}
-				last = now
-			})
-			stats := d.sender.Stats()
-			polls := int((driveTime - interval) / pollTime) // since the first report
-			if d.read < d.fits*polls {
-				t.Errorf("%d messages arrived in %d polls, %d fit at once", d.read, polls, d.fits)
-			}
-			dropped := uint64(len(sampledAt)) - stats.Sent - stats.Queued
-			d.expectStats(stats.Sent, stats.Queued, map[DropReason]uint64{DropLate: dropped})
-			for i := 1; i < len(d.got); i++ {
-				key, before := number(d.got[i].Key), number(d.got[i-1].Key)
-				if sampledAt[key].Before(sampledAt[before]) {
-					t.Fatalf("message %d of %v came after one of %v", i, sampledAt[key], sampledAt[before])
-				}
-			}
-			timing := d.counters.Timing()
-			if timing.Overdue != 0 || timing.Lost != 0 {
-				t.Errorf("%d overdue, %d lost, for want of room", timing.Overdue, timing.Lost)
-			}
-			if d.spins() {
-				t.Error("the sender spins")
-			}
-		})
+func (d *drive) overload(interval time.Duration) {
+	perReport := 2 * d.fits * int(interval) / int(pollTime)
+	var sampledAt []time.Time // of each key
+	last := time.Now()
+	d.run(interval, func(now time.Time) {
+		for range perReport {
+			d.sender.Add(keyOf(len(sampledAt)), 1, last)
+			sampledAt = append(sampledAt, last)
+		}
+		last = now
+	})
+	stats := d.sender.Stats()
+	polls := int((driveTime - interval) / pollTime) // since the first report
+	assert.Check(d, len(d.got) >= d.fits*polls, "%d messages in %d polls, %d fit at once", len(d.got), polls, d.fits)
+	dropped := uint64(len(sampledAt)) - stats.Sent - stats.Queued
+	d.expectStats(stats.Sent, stats.Queued, map[DropReason]uint64{DropLate: dropped})
+	for i := 1; i < len(d.got); i++ {
+		key, before := number(d.got[i].Key), number(d.got[i-1].Key)
+		assert.Assert(d, !sampledAt[key].Before(sampledAt[before]), "message %d is older than the one before", i)
 	}
+	timing := d.counters.Timing()
+	assert.Check(d, timing.Overdue == 0 && timing.Lost == 0, "%d overdue, %d lost", timing.Overdue, timing.Lost)
+	d.expectNoSpinning()
 }
 
 // number returns the number that keyOf made a key of.
 func number(key Key) int { return int(key.TraceID[0]) | int(key.TraceID[1])<<8 }
 
-// spins reports whether more attempts found the queue full than it was read from.
-func (d *drive) spins() bool { return d.counters.Waits.Load() > uint64(d.read+1) }
+// expectNoSpinning checks that no more attempts found the queue full than it was read from.
+func (d *drive) expectNoSpinning() {
+	d.Helper()
+	waits := d.counters.Waits.Load()
+	assert.Check(d, waits <= uint64(len(d.got)+1), "%d waits, %d messages read", waits, len(d.got))
+}
 
 // 997 samples per second on each of two CPUs, in transactions of 500 ms: everything arrives.
-func TestBusyTransactionsArrive(t *testing.T) {
-	for _, interval := range reportIntervals {
-		t.Run(interval.String(), func(t *testing.T) {
-			d := newDrive(t)
-			load := newLoad(2, 20)
-			d.run(interval, func(now time.Time) { load.report(d.sender, now) })
-			testenv.Poll(t, patience, "the rest", func() bool {
-				d.poll()
-				return d.read == int(d.sender.Stats().Messages)
-			})
-			d.expectStats(load.total(), 0, nil)
-			received := make(map[Key]uint64)
-			for _, c := range d.got {
-				received[c.Key] += uint64(c.Count)
-			}
-			if !maps.Equal(received, load.added) {
-				t.Error("what arrived is not what was sampled")
-			}
-			timing := d.counters.Timing()
-			if timing.Sent != load.total() || timing.Missed() != 0 || d.spins() {
-				t.Errorf("%d sent, %v missed, %d waits", timing.Sent, timing.Missed(), d.counters.Waits.Load())
-			}
-			t.Logf("%d samples in %d messages; p50 %v, p99 %v, max %v", timing.Sent, d.read,
-				timing.Quantile(0.5), timing.Quantile(0.99), timing.Quantile(1))
-		})
+func (d *drive) busyTransactions(interval time.Duration) {
+	load := newLoad(2, 20)
+	d.run(interval, func(now time.Time) { load.report(d.sender, now) })
+	for len(d.got) < int(d.sender.Stats().Messages) {
+		d.poll()
 	}
+	d.expectStats(load.total(), 0, nil)
+	received := make(map[Key]uint64)
+	for _, c := range d.got {
+		received[c.Key] += uint64(c.Count)
+	}
+	assert.Check(d, maps.Equal(received, load.added), "what arrived is not what was sampled")
+	timing := d.counters.Timing()
+	assert.Check(d, timing.Sent == load.total() && timing.Missed() == 0)
+	d.expectNoSpinning()
 }
 
 // load is the samples of threads that work on transactions without a pause.

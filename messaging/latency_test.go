@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // Every age is in the bucket that ends at or after it and begins less than a sixteenth before.
@@ -34,82 +36,71 @@ func TestAgeBuckets(t *testing.T) {
 }
 
 // Each sample that was sent counts with its own age, to the resolution of the queue.
-func TestTimingOfEachPart(t *testing.T) {
-	b := connected(t)
+func ageOfEachPart(b *fixture) {
 	fits := b.receiver.fill()
 	b.add(1, 3, 0)
 	b.settled()
-	b.clock.advance(100 * time.Millisecond)
+	b.advance(100 * time.Millisecond)
 	b.add(1, 2, 0)
-	b.clock.advance(testDelay / 8)
+	b.advance(testDelay / 8)
 	b.add(1, 4, 0) // counts as being as old as those 2
-	b.clock.advance(50 * time.Millisecond)
+	b.advance(50 * time.Millisecond)
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(1, 9))
-	b.settled()
 	timing := b.counters.Timing()
-	if want := 3*187500*time.Microsecond + 6*87500*time.Microsecond; timing.Sent != 9 || timing.Sum() != want {
-		t.Errorf("%d samples waited %v, want 9, %v", timing.Sent, timing.Sum(), want)
-	}
+	want := 3*187500*time.Microsecond + 6*87500*time.Microsecond
+	assert.Check(b, timing.Sent == 9 && timing.Sum() == want, "%d samples waited %v", timing.Sent, timing.Sum())
 	for q, want := range map[float64]time.Duration{
 		0:         88 * time.Millisecond,
 		6. / 9:    88 * time.Millisecond,
 		6.001 / 9: 192 * time.Millisecond,
 		1:         192 * time.Millisecond,
 	} {
-		if got := timing.Quantile(q); got != want {
-			t.Errorf("quantile %v is %v, want %v", q, got, want)
-		}
+		got := timing.Quantile(q)
+		assert.Check(b, got == want, "quantile %v is %v, want %v", q, got, want)
 	}
-	if timing.Overdue != 0 || timing.Lost != 0 || timing.Missed() != 0 {
-		t.Errorf("missed: %+v", timing)
-	}
+	assert.Check(b, timing.Overdue == 0 && timing.Lost == 0 && timing.Missed() == 0)
 }
 
 // The promised delay covers every sample for which the process was connected: also those that were
 // dropped because of our own delay, and those that the kernel took too late.
-func TestTimingOfWhatMissed(t *testing.T) {
-	b := driven(t)
+func agesOfWhatMissed(b *fixture) {
+	b.take()
 	before := b.counters.Timing()
 	for age, overdue := range map[time.Duration]uint64{testDelay - 1: 0, testDelay: 0, testDelay + 1: 5} {
 		earlier := b.counters.Timing()
 		b.add(1, 5, 0)
 		b.sender.next()
-		b.clock.jump(age)
+		b.jump(age)
 		b.sender.complete(nil)
 		timing := b.counters.Timing()
-		if got := timing.Since(&earlier).Overdue; got != overdue {
-			t.Errorf("sent after %v: %d overdue, want %d", age, got, overdue)
-		}
+		got := timing.Since(&earlier).Overdue
+		assert.Check(b, got == overdue, "sent after %v: %d overdue, want %d", age, got, overdue)
 	}
 	b.add(1, 3, 0)
-	b.clock.jump(testDelay)
-	if b.sender.next() != nil {
-		t.Error("late samples are sent")
-	}
+	b.jump(testDelay)
+	assert.Check(b, b.sender.next() == nil, "late samples are sent")
 	b.take()               // a goroutine that finds nothing to send ends
 	b.add(1, 2, testDelay) // added late
 	now := b.counters.Timing()
 	since := now.Since(&before)
-	if since.Sent != 15 || since.Overdue != 5 || since.Lost != 5 || since.Missed() != 0.5 {
-		t.Errorf("of 15 sent %d, %d overdue, %d lost, a share of %v",
-			since.Sent, since.Overdue, since.Lost, since.Missed())
-	}
+	assert.Check(b, since.Sent == 15 && since.Overdue == 5 && since.Lost == 5 && since.Missed() == 0.5,
+		"of 15 sent %d, %d overdue, %d lost, a share of %v", since.Sent, since.Overdue, since.Lost, since.Missed())
 
 	// Samples that are dropped without a connection, or after Close, are not late.
 	b.add(1, 100, 0)
 	b.sender.Disconnect() // so that no goroutine is needed
 	b.sender.mu.Lock()
 	b.sender.running = false
+	b.sender.schedule(b.sender.nowNs())
 	b.sender.mu.Unlock()
-	b.clock.advance(testDelay)
+	b.advance(testDelay)
 	b.sender.Close()
 	b.add(1, 100, 0)
 	b.expectStats(15, 0, map[DropReason]uint64{DropLate: 3, DropAddedLate: 2, DropSocketGone: 100, DropClosed: 100})
 	after := b.counters.Timing()
-	if since := after.Since(&now); since.Lost != 0 || since.Sent != 0 || since.Missed() != 0 || since.Quantile(1) != 0 {
-		t.Errorf("nothing was sent or late: %+v", since)
-	}
+	since = after.Since(&now)
+	assert.Check(b, since.Lost == 0 && since.Sent == 0 && since.Missed() == 0 && since.Quantile(1) == 0)
 }
 
 // Since covers what was counted after the earlier Timing, and nothing before.

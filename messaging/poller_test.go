@@ -4,104 +4,88 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
-
-	"correlator/internal/lab/testenv"
+	"gotest.tools/v3/assert"
 )
 
-// stillPoller returns a poller without a goroutine: it wakes senders only when the test calls poll.
-func stillPoller(t *testing.T) *Poller {
-	t.Helper()
-	p, err := openPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	return p
+// What the poller wakes senders for.
+func TestPoller(t *testing.T) {
+	inBubbles(t, connected, map[string]func(*fixture){
+		"no event without wait":  noEventWithoutWait,
+		"room before arming":     roomBeforeArming,
+		"late ends wait":         lateEndsWait,
+		"cannot be armed":        socketCannotBeArmed,
+		"descriptor reused":      descriptorReused,
+		"gone while waiting":     receiverGoneWhileWaiting,
+		"disconnected, no room":  func(b *fixture) { b.endsWaitWithoutRoom(b.sender.Disconnect) },
+		"closed, no room":        func(b *fixture) { b.endsWaitWithoutRoom(b.sender.Close) },
+		"replaced, without room": func(b *fixture) { b.endsWaitWithoutRoom(func() { b.relisten(); b.connect() }) },
+	})
 }
 
 // expectReported checks how many sockets the kernel reports now.
-func expectReported(t *testing.T, p *Poller, want int) {
-	t.Helper()
-	if got := p.poll(); got != want {
-		t.Fatalf("reported %d sockets, want %d", got, want)
-	}
+func (b *fixture) expectReported(want int) {
+	b.Helper()
+	got := b.poller.poll()
+	assert.Assert(b, got == want, "reported %d sockets, want %d", got, want)
+	b.settled()
 }
 
-// waiting returns a connected fixture whose sender waits for room.
-func waiting(t *testing.T, p *Poller) (b *fixture, fits int) {
-	t.Helper()
-	b = connectedWith(t, p)
+// block fills the receiver's queue and has the sender wait for room. It returns how many fillers fit.
+func (b *fixture) block(key int) (fits int) {
+	b.Helper()
 	fits = b.receiver.fill()
-	b.add(1, 1, 0)
+	b.add(key, 1, 0)
 	b.settled()
 	b.expectParked(true)
-	return b, fits
+	return fits
 }
 
-func (b *fixture) expectParked(want bool) {
+// expectOnly checks that a message has arrived without the poller's help.
+func (b *fixture) expectOnly(want Message) {
 	b.Helper()
-	if b.parked() != want {
-		b.Fatalf("waits for room: %v", !want)
-	}
+	b.settled()
+	got, _ := b.receiver.read()
+	assert.Assert(b, got == want, "received %+v, want %+v", got, want)
 }
 
 // A receiver that reads causes no event unless the sender waits for room, and then one.
-func TestNoEventWithoutWait(t *testing.T) {
-	p := stillPoller(t)
-	p.last = 1 << 40 // tokens have 64 bits
-	b := connectedWith(t, p)
+func noEventWithoutWait(b *fixture) {
+	b.poller.last = 1 << 40 // tokens have 64 bits
 	exchange := func() {
-		t.Helper()
+		b.Helper()
 		for n := range 50 {
 			b.add(n, 1, 0)
-			b.receiver.expect(correlationOf(n, 1))
-			expectReported(t, p, 0)
+			b.expectOnly(correlationOf(n, 1))
+			b.expectReported(0)
 		}
-		b.settled()
 	}
 	exchange()
-	if watched := b.watched(); len(watched) != 0 {
-		t.Errorf("a socket is watched though its sender does not wait: %q", watched)
-	}
+	assert.Check(b, len(b.watched()) == 0, "a socket is watched though its sender does not wait")
 	for range 3 {
-		fits := b.receiver.fill()
-		b.add(1, 1, 0)
-		b.settled()
-		b.expectParked(true)
-		expectReported(t, p, 0)
+		fits := b.block(1)
+		b.expectReported(0)
 		b.receiver.expectFillers(fits)
-		expectReported(t, p, 1)
-		b.receiver.expect(correlationOf(1, 1))
-		b.settled()
+		b.expectReported(1)
+		b.expectOnly(correlationOf(1, 1))
 		exchange()
 		for _, mask := range b.watched() {
-			if mask != "40000000" { // EPOLLONESHOT alone: disarmed
-				t.Errorf("a socket is watched for %s after the wait", mask)
-			}
+			assert.Check(b, mask == "40000000", "watched after the wait") // EPOLLONESHOT alone: disarmed
 		}
 	}
-	if waits := b.counters.Waits.Load(); waits != 3 {
-		t.Errorf("%d failed attempts, want 3", waits)
-	}
+	assert.Check(b, b.counters.Waits.Load() == 3)
 }
 
 // watched returns the events (in hex) for which the sender's socket is in epoll instances of this
 // process, including that of the Go runtime, from /proc/PID/fdinfo.
 func (b *fixture) watched() (masks []string) {
 	b.Helper()
-	b.sender.mu.Lock()
-	socket := b.sender.socket
-	b.sender.mu.Unlock()
 	files, err := filepath.Glob("/proc/self/fdinfo/*")
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	watches := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -113,84 +97,66 @@ func (b *fixture) watched() (masks []string) {
 			var mask string
 			if n, _ := fmt.Sscanf(line, "tfd: %d events: %s", &fd, &mask); n == 2 {
 				watches++
-				if fd == socket.fd {
+				if fd == b.sender.socket.fd {
 					masks = append(masks, mask)
 				}
 			}
 		}
 	}
-	if watches == 0 { // the poller itself is watched by the runtime
-		b.Fatal("no epoll instance found")
-	}
+	assert.Assert(b, watches > 0, "no epoll instance found") // the poller itself is watched by the runtime
 	return masks
 }
 
 // Room that is made after a failed attempt, but before the socket is armed, is reported too.
-func TestRoomBeforeArming(t *testing.T) {
-	p := stillPoller(t)
-	b := connectedWith(t, p)
-	for n := range 3 { // EPOLL_CTL_ADD, then EPOLL_CTL_MOD
-		b.add(1, 1, 0)
-		b.settled()
-		b.receiver.expect(correlationOf(1, 1))
+func roomBeforeArming(b *fixture) {
+	for range 3 { // EPOLL_CTL_ADD, then EPOLL_CTL_MOD
 		b.take()
 		fits := b.receiver.fill()
 		b.add(2, 1, 0)
-		if err := b.sender.current.send(b.sender.next()); b.sender.complete(err) != full {
-			t.Fatalf("round %d: %v, want a full queue", n, err)
-		}
+		err := b.sender.current.send(b.sender.next())
+		assert.Assert(b, b.sender.complete(err) == full, "%v, want a full queue", err)
 		b.receiver.expectFillers(fits)
 		b.sender.await()
-		if b.sender.next() != nil {
-			t.Fatal("does not wait")
-		}
-		expectReported(t, p, 1)
-		b.receiver.expect(correlationOf(2, 1))
-		b.settled()
+		assert.Assert(b, b.sender.next() == nil, "does not wait")
+		b.expectReported(1)
+		b.expectOnly(correlationOf(2, 1))
 	}
 }
 
 // A wait that has ended is not confused with the next one, nor a socket with another one with the
 // same descriptor number, even while the kernel still watches the former one because a child that
 // is about to exec holds it.
-func TestDescriptorReused(t *testing.T) {
-	p := stillPoller(t)
-	second := connectedWith(t, p)
-	first, fits := waiting(t, p)
+func descriptorReused(second *fixture) {
+	first := connected(second.T, second.poller)
+	fits := first.block(1)
 	number := first.sender.socket.fd
 	held, err := unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(first, err)
 	defer unix.Close(held)
 	first.sender.Disconnect()
 	first.expectParked(false)
 	second.renumber(number)
-	second.receiver.fill()
-	second.add(1, 1, 0)
-	second.settled()
+	second.block(1)
 
 	// The first sender also waits, with another socket.
 	stale := first.sender.token
 	old := first.receiver
-	first.receiver = listen(t)
+	first.relisten()
 	fitsNext := first.receiver.fill()
 	first.connect()
 	first.settled()
 
 	old.expectFillers(fits)
-	expectReported(t, p, 1)
+	first.expectReported(1)
 	first.sender.wake(stale) // as if it was reported just before the socket was closed
 	first.settled()
-	second.settled()
 	first.expectParked(true)
 	second.expectParked(true)
-	if first, second := first.counters.Waits.Load(), second.counters.Waits.Load(); first != 2 || second != 1 {
-		t.Errorf("%d and %d failed attempts, want 2 and 1", first, second)
-	}
+	assert.Check(first, first.counters.Waits.Load() == 2 && second.counters.Waits.Load() == 1)
 	first.receiver.expectFillers(fitsNext)
-	expectReported(t, p, 1)
-	first.receiver.expect(testRegistration, correlationOf(1, 1))
+	first.expectReported(1)
+	first.expectOnly(testRegistration)
+	first.expectOnly(correlationOf(1, 1))
 	second.expectParked(true)
 }
 
@@ -198,177 +164,121 @@ func TestDescriptorReused(t *testing.T) {
 func (b *fixture) renumber(number int) {
 	b.Helper()
 	socket := b.sender.socket
-	if err := unix.Dup3(socket.fd, number, unix.O_CLOEXEC); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, unix.Dup3(socket.fd, number, unix.O_CLOEXEC))
 	unix.Close(socket.fd)
 	socket.fd = number
 }
 
 // However a wait ends without room, the poller then has no record of it, and reports nothing.
-func TestWaitEndsWithoutRoom(t *testing.T) {
-	for name, end := range map[string]func(*fixture){
-		"disconnected": func(b *fixture) { b.sender.Disconnect() },
-		"closed":       func(b *fixture) { b.sender.Close() },
-		"replaced":     func(b *fixture) { b.receiver = listen(t); b.connect(); b.settled() },
-	} {
-		p := stillPoller(t)
-		b, fits := waiting(t, p)
-		old := b.receiver
-		end(b)
-		b.expectParked(false)
-		old.expectFillers(fits)
-		if got := p.poll(); got != 0 || len(p.waiting) != 0 {
-			t.Errorf("%s: reported %d sockets, %d waits left", name, got, len(p.waiting))
-		}
-	}
+func (b *fixture) endsWaitWithoutRoom(end func()) {
+	fits := b.block(1)
+	old := b.receiver
+	end()
+	b.settled()
+	b.expectParked(false)
+	old.expectFillers(fits)
+	b.expectReported(0)
+	assert.Check(b, len(b.poller.waiting) == 0)
 }
 
 // When all queued samples are late the wait ends, and the next sample is tried: the receiver may
 // have shut down, which epoll does not report.
-func TestLateEndsWait(t *testing.T) {
-	p := stillPoller(t)
-	b, fits := waiting(t, p)
-	b.clock.advance(testDelay)
+func lateEndsWait(b *fixture) {
+	fits := b.block(1)
+	b.advance(testDelay)
 	b.expectParked(false)
-	if len(p.waiting) != 0 {
-		t.Errorf("%d waits left", len(p.waiting))
-	}
+	assert.Check(b, len(b.poller.waiting) == 0)
 	b.add(2, 1, 0) // still no room
 	b.settled()
 	b.expectParked(true)
 	b.receiver.expectFillers(fits)
-	expectReported(t, p, 1)
-	b.receiver.expect(correlationOf(2, 1))
-	b.settled()
+	b.expectReported(1)
+	b.expectOnly(correlationOf(2, 1))
 
-	b.receiver.fill()
-	b.add(3, 1, 0)
-	b.settled()
-	if err := unix.Shutdown(b.receiver.fd, unix.SHUT_RD); err != nil {
-		t.Fatal(err)
-	}
-	expectReported(t, p, 0)
-	b.clock.advance(testDelay)
+	b.block(3)
+	assert.NilError(b, unix.Shutdown(b.receiver.fd, unix.SHUT_RD))
+	b.expectReported(0)
+	b.advance(testDelay)
 	b.add(4, 1, 0)
 	b.expectDown(unix.EPIPE)
 	b.expectStats(1, 1, map[DropReason]uint64{DropLate: 2})
 }
 
 // A receiver that closes its socket wakes all senders that wait for room, as room does.
-func TestReceiverGoneWhileWaiting(t *testing.T) {
-	p := stillPoller(t)
-	first, _ := waiting(t, p)
-	second := newFixtureWith(t, p)
+func receiverGoneWhileWaiting(first *fixture) {
+	first.block(1)
+	second := unconnected(first.T, first.poller)
 	second.receiver = first.receiver
 	second.connect()
 	second.settled()
 	second.expectParked(true)
-	expectReported(t, p, 0)
+	first.expectReported(0)
 	first.receiver.close()
-	expectReported(t, p, 2)
+	first.expectReported(2)
 	first.expectDown(unix.ECONNREFUSED)
 	first.expectStats(0, 1, nil)
 	second.expectDown(unix.ECONNREFUSED)
-	expectReported(t, p, 0)
+	first.expectReported(0)
 }
 
-// More senders than one call of epoll_wait reports wait at once, without goroutines. Each sends
-// when its own receiver has room.
+// More senders than one call of epoll_wait reports wait at once, without goroutines, for which the
+// bubble would wait. One poll wakes those whose own receiver has room, and no others.
 func TestManyWait(t *testing.T) {
 	const senders = 3*pollBatch + 1
-	counters, poller := &Counters{}, newTestPoller(t)
-	goroutines := runtime.NumGoroutine()
-	all := make([]*Sender, senders)
-	receivers := make([]*receiver, senders)
-	var fits int
-	for i := range all {
-		all[i], receivers[i] = NewSender(counters, poller), listen(t)
-		t.Cleanup(all[i].Close)
-		fits = receivers[i].fill()
-		if err := all[i].Connect(receivers[i].dial(), longRegistration); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		p := stillPoller(t)
+		var all []*fixture
+		var fits int
+		for range senders {
+			b := connected(t, p)
+			fits = b.block(1)
+			all = append(all, b)
 		}
-		all[i].Add(keyOf(i), 1, time.Now())
-	}
-	testenv.Poll(t, patience, "all to wait", func() bool {
-		poller.mu.Lock()
-		defer poller.mu.Unlock()
-		return len(poller.waiting) == senders
+		assert.Check(t, len(p.waiting) == senders)
+		for from := range 2 {
+			for i := from; i < senders; i += 2 {
+				all[i].receiver.expectFillers(fits)
+			}
+			all[0].expectReported((senders + 1 - from) / 2)
+			for i := from; i < senders; i += 2 {
+				all[i].expectOnly(correlationOf(1, 1))
+			}
+			for i := 1; from == 0 && i < senders; i += 2 {
+				all[i].expectParked(true)
+			}
+		}
 	})
-	testenv.Poll(t, patience, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
-	for i := 0; i < senders; i += 2 { // the others keep waiting
-		receivers[i].expectFillers(fits)
-	}
-	for i := 0; i < senders; i += 2 {
-		receivers[i].expect(longRegistration, correlationOf(i, 1))
-	}
-	if waits := counters.Waits.Load(); waits < senders || waits > senders+uint64(senders/2+1) {
-		t.Errorf("%d failed attempts of %d senders", waits, senders)
-	}
-	for i := 1; i < senders; i += 2 {
-		if stats := all[i].Stats(); stats.Queued != 1 || stats.Registered {
-			t.Errorf("sender %d: %+v", i, stats)
-		}
-		receivers[i].expectFillers(fits)
-		receivers[i].expect(longRegistration, correlationOf(i, 1))
-	}
-}
-
-// One poll wakes all senders that have room, even more than one call of epoll_wait reports.
-func TestPollWakesMany(t *testing.T) {
-	const senders = 2*pollBatch + 1
-	p := stillPoller(t)
-	var all []*fixture
-	for range senders {
-		b, fits := waiting(t, p)
-		b.receiver.expectFillers(fits)
-		all = append(all, b)
-	}
-	expectReported(t, p, senders)
-	for _, b := range all {
-		b.receiver.expect(correlationOf(1, 1))
-	}
 }
 
 // If the kernel watches no more sockets (memory, fs.epoll.max_user_watches), the sender tries again
 // after each pause.
-func TestSocketCannotBeArmed(t *testing.T) {
-	p := stillPoller(t)
-	epoll := p.epoll
-	p.epoll = -1
-	b := connectedWith(t, p)
+func socketCannotBeArmed(b *fixture) {
+	epoll := b.poller.epoll
+	b.poller.epoll = -1
 	fits := b.receiver.fill()
 	b.add(1, 1, 0)
 	b.settled()
 	for n := range 3 {
 		b.expectParked(false)
-		if got := b.counters.Pauses.Load(); got != uint64(n+1) || len(p.waiting) != 0 {
-			t.Fatalf("%d pauses, %d waits, want %d and none", got, len(p.waiting), n+1)
-		}
+		got := b.counters.Pauses.Load()
+		assert.Assert(b, got == uint64(n+1) && len(b.poller.waiting) == 0, "%d pauses, want %d", got, n+1)
 		if n == 2 {
-			p.epoll = epoll
+			b.poller.epoll = epoll
 		}
-		b.clock.advance(pauseTime)
-		b.settled()
+		b.advance(pauseTime)
 	}
 	b.expectParked(true)
 	b.receiver.expectFillers(fits)
-	expectReported(t, p, 1)
-	b.receiver.expect(correlationOf(1, 1))
+	b.expectReported(1)
+	b.expectOnly(correlationOf(1, 1))
 	b.expectStats(1, 0, nil)
 }
 
 // Close waits for the goroutine, and closes the descriptor.
 func TestPollerClose(t *testing.T) {
 	p, err := NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := unix.EpollWait(p.epoll, p.events[:], 0); err != unix.EBADF && err != unix.EINVAL {
-		t.Errorf("waiting on a closed poller: %v", err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, p.Close())
+	_, err = unix.EpollWait(p.epoll, p.events[:], 0)
+	assert.Check(t, err == unix.EBADF || err == unix.EINVAL, "waiting on a closed poller: %v", err)
 }

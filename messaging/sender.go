@@ -46,7 +46,6 @@ const (
 type Sender struct {
 	counters *Counters
 	poller   *Poller
-	clock    clock
 	epoch    time.Time // what the ns below count from
 	down     chan error
 	work     func() // run, as a value: starting it allocates nothing
@@ -62,9 +61,9 @@ type Sender struct {
 	drained      chan struct{} // closed when nothing is queued; nil when nobody waits
 	exited       chan struct{} // closed when running becomes false; nil when nobody waits
 
-	timer         timer // nil before the first use
-	timerNs       int64 // when it fires, else never
-	pausedUntilNs int64 // 0 when not paused
+	timer         *time.Timer // nil before the first use
+	timerNs       int64       // when it fires, else never
+	pausedUntilNs int64       // 0 when not paused
 
 	parked        bool   // waiting for room on socket: no attempt before the poller reports some
 	token         uint64 // of that wait, or the last one
@@ -81,15 +80,10 @@ type Sender struct {
 // NewSender returns the sender of one process, not connected yet. All senders of an agent share its
 // counters and its poller.
 func NewSender(counters *Counters, poller *Poller) *Sender {
-	return newSender(counters, poller, systemClock{})
-}
-
-func newSender(counters *Counters, poller *Poller, clock clock) *Sender {
 	s := &Sender{
 		counters: counters,
 		poller:   poller,
-		clock:    clock,
-		epoch:    clock.Now(),
+		epoch:    time.Now(),
 		down:     make(chan error, 1),
 		timerNs:  never,
 	}
@@ -267,7 +261,7 @@ func (s *Sender) Stats() Stats {
 
 // The methods below are called with s.mu held.
 
-func (s *Sender) nowNs() int64 { return int64(s.clock.Now().Sub(s.epoch)) }
+func (s *Sender) nowNs() int64 { return int64(time.Since(s.epoch)) }
 
 // limitNs returns the time such that samples taken then or before are late.
 func (s *Sender) limitNs(nowNs int64) int64 {
@@ -378,7 +372,7 @@ func (s *Sender) arm(atNs int64) {
 	s.timerNs = atNs
 	after := time.Duration(atNs - s.nowNs())
 	if s.timer == nil {
-		s.timer = s.clock.AfterFunc(after, s.onTimer)
+		s.timer = time.AfterFunc(after, s.onTimer)
 	} else {
 		s.timer.Reset(after)
 	}

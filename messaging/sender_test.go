@@ -2,70 +2,97 @@ package messaging
 
 import (
 	"context"
-	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"correlator/internal/lab/testenv"
+	"gotest.tools/v3/assert"
 )
 
 const testDelay = 300 * time.Millisecond
 
 var testRegistration = Registration{SamplesDelay: testDelay, HostID: "host"}
 
-// fixture is a sender with a manual clock, and a receiver for it.
+// fixture is a sender and a receiver for it, on the fake clock of a bubble (testing/synctest). The
+// poller has no goroutine: it wakes senders only when the test calls poll.
 type fixture struct {
 	*testing.T
-	clock    *manualClock
+	poller   *Poller
 	counters *Counters
 	sender   *Sender
 	receiver *receiver
 }
 
-func newFixture(t *testing.T) *fixture {
-	return newFixtureWith(t, newTestPoller(t))
+// stillPoller returns a poller without a goroutine.
+func stillPoller(t *testing.T) *Poller {
+	t.Helper()
+	p, err := openPoller()
+	assert.NilError(t, err)
+	t.Cleanup(func() { p.Close() })
+	return p
 }
 
-func newFixtureWith(t *testing.T, p *Poller) *fixture {
-	clock, counters := newManualClock(), &Counters{}
-	b := &fixture{T: t, clock: clock, counters: counters, sender: newSender(counters, p, clock), receiver: listen(t)}
+// unconnected returns a fixture whose sender has no connection.
+func unconnected(t *testing.T, p *Poller) *fixture {
+	b := &fixture{T: t, poller: p, counters: new(Counters), receiver: listen(t)}
+	b.receiver.pump = b.pump
+	b.sender = NewSender(b.counters, p)
 	t.Cleanup(b.sender.Close)
 	return b
 }
 
-func (b *fixture) connect() {
-	b.Helper()
-	if err := b.sender.Connect(b.receiver.dial(), testRegistration); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // connected returns a fixture whose registration was sent and read.
-func connected(t *testing.T) *fixture { return connectedWith(t, newTestPoller(t)) }
-
-func connectedWith(t *testing.T, p *Poller) *fixture {
-	b := newFixtureWith(t, p)
+func connected(t *testing.T, p *Poller) *fixture {
+	b := unconnected(t, p)
 	b.connect()
 	b.receiver.expect(testRegistration)
 	b.settled()
 	return b
 }
 
+func (b *fixture) connect() {
+	b.Helper()
+	assert.NilError(b, b.sender.Connect(b.receiver.dial(), testRegistration))
+}
+
+// relisten gives the fixture another receiver.
+func (b *fixture) relisten() {
+	b.Helper()
+	b.receiver = listen(b.T)
+	b.receiver.pump = b.pump
+}
+
 // add adds samples that are as old as age.
 func (b *fixture) add(key int, count uint64, age time.Duration) {
-	b.sender.Add(keyOf(key), count, b.clock.Now().Add(-age))
+	b.sender.Add(keyOf(key), count, time.Now().Add(-age))
 }
 
 // settled waits until the sender has sent what it can send now, and so has no goroutine.
-func (b *fixture) settled() {
-	b.Helper()
-	testenv.Poll(b, patience, "the sender to settle", func() bool {
-		b.sender.mu.Lock()
-		defer b.sender.mu.Unlock()
-		return !b.sender.running
-	})
+func (b *fixture) settled() { synctest.Wait() }
+
+// pump has senders send until there is no more room.
+func (b *fixture) pump() {
+	for synctest.Wait(); b.poller.poll() > 0; {
+		synctest.Wait()
+	}
+}
+
+// advance advances the time: timers that are due have then run.
+func (b *fixture) advance(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// jump advances the time as if the sender's timer was late.
+func (b *fixture) jump(d time.Duration) {
+	b.sender.mu.Lock()
+	if b.sender.timer != nil {
+		b.sender.timer.Stop()
+		b.sender.timerNs = never
+	}
+	b.sender.mu.Unlock()
+	time.Sleep(d)
 }
 
 func (b *fixture) parked() bool {
@@ -74,79 +101,96 @@ func (b *fixture) parked() bool {
 	return b.sender.parked
 }
 
+func (b *fixture) expectParked(want bool) {
+	b.Helper()
+	assert.Assert(b, b.parked() == want, "waits for room: %v", !want)
+}
+
 // expectStats checks the counts of the sender, and the shared counters.
 func (b *fixture) expectStats(sent, queued uint64, dropped map[DropReason]uint64) {
 	b.Helper()
 	stats := b.sender.Stats()
-	var total uint64
 	for reason := range NumDropReasons {
-		total += stats.Dropped[reason]
-		if stats.Dropped[reason] != dropped[reason] {
-			b.Errorf("dropped %d as %v, want %d", stats.Dropped[reason], reason, dropped[reason])
-		}
-		if got := b.counters.Dropped[reason].Load(); got != stats.Dropped[reason] {
-			b.Errorf("counted %d as %v, the sender %d", got, reason, stats.Dropped[reason])
-		}
+		assert.Check(b, stats.Dropped[reason] == dropped[reason], "dropped as %v: %+v", reason, stats)
+		assert.Check(b, b.counters.Dropped[reason].Load() == dropped[reason], "counted as %v: %+v", reason, stats)
 	}
-	if stats.Sent != sent || stats.Queued != queued || stats.Added != sent+queued+total {
-		b.Errorf("%+v, want %d sent, %d queued, %d added", stats, sent, queued, sent+queued+total)
+	added := sent + queued + sum(stats.Dropped)
+	assert.Check(b, stats.Sent == sent && stats.Queued == queued && stats.Added == added,
+		"%+v, want %d sent, %d queued, %d added", stats, sent, queued, added)
+	assert.Check(b, b.counters.Added.Load() == added && b.counters.Sent.Load() == sent, "not the sender's: %+v", stats)
+}
+
+func sum(counts [NumDropReasons]uint64) (total uint64) {
+	for _, count := range counts {
+		total += count
 	}
-	if b.counters.Added.Load() != stats.Added || b.counters.Sent.Load() != stats.Sent {
-		b.Errorf("counted %d added, %d sent; the sender %+v", b.counters.Added.Load(), b.counters.Sent.Load(), stats)
-	}
+	return total
 }
 
 func correlationOf(key int, count uint16) correlation {
 	return correlation{Key: keyOf(key), Count: count}
 }
 
+// inBubbles runs each test in a bubble.
+func inBubbles[F any](t *testing.T, make func(*testing.T, *Poller) F, tests map[string]func(F)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(make(t, stillPoller(t))) })
+		})
+	}
+}
+
+// What a sender does with samples while it is connected.
+func TestSender(t *testing.T) {
+	inBubbles(t, connected, map[string]func(*fixture){
+		"full queue":           fullQueueAggregatesOldestFirst,
+		"no futile wake-ups":   noPauseWithoutFutileWakeUps,
+		"late":                 lateWhileWaiting,
+		"older sample":         olderSampleWhileWaiting,
+		"all room is used":     allRoomIsUsed,
+		"late part of a key":   latePartOfAKey,
+		"late is never sent":   lateIsNeverSent,
+		"added late":           addedLate,
+		"count is split":       countIsSplit,
+		"closed":               closed,
+		"drained":              drained,
+		"drained without":      drainedWithoutConnection,
+		"idle":                 idleSenderFreesItsQueue,
+		"ages of each part":    ageOfEachPart,
+		"ages of what missed":  agesOfWhatMissed,
+		"stats while sending":  statsWhileSending,
+		"futile wake-ups":      futileWakeUpsPause,
+		"connect ends a pause": connectEndsPause,
+	})
+}
+
 // While the receiver's queue is full the samples of a key are aggregated, also those added after
 // the first attempt to send it, and the oldest key is sent first. Adding causes no further attempt.
-func TestFullQueueAggregatesOldestFirst(t *testing.T) {
-	b := connected(t)
+func fullQueueAggregatesOldestFirst(b *fixture) {
 	fits := b.receiver.fill()
 	b.add(1, 1, 100*time.Millisecond)
 	b.settled()
-	if !b.parked() {
-		t.Fatal("the sender does not wait for room")
-	}
+	b.expectParked(true)
 	b.add(2, 1, 200*time.Millisecond)
 	b.add(1, 3, 0)
 	b.add(3, 1, 250*time.Millisecond)
 	b.expectStats(0, 6, nil)
-	if got := b.counters.Waits.Load(); got != 1 {
-		t.Errorf("tried %d times with a full queue, want once", got)
-	}
+	assert.Check(b, b.counters.Waits.Load() == 1, "tried more than once with a full queue")
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(3, 1), correlationOf(2, 1), correlationOf(1, 4))
-	b.settled()
 	b.expectStats(6, 0, nil)
 }
 
-func (r *receiver) expectFillers(n int) {
-	r.t.Helper()
-	for range n {
-		r.expect(filler)
-	}
-}
-
 // Only wake-ups that find no room count towards a pause, and sending a message resets their number.
-func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
-	p := stillPoller(t)
-	b, fits := waiting(t, p)
-	b.receiver.expectFillers(fits)
-	expectReported(t, p, 1)
-	b.receiver.expect(correlationOf(1, 1))
+func noPauseWithoutFutileWakeUps(b *fixture) {
 	for range maxFutileWakeups + 1 {
-		b.receiver.fill()
+		fits := b.receiver.fill()
 		b.add(1, 1, 0)
 		b.settled()
 		b.sender.wake(b.sender.token)
 		b.settled()
 		b.receiver.expectFillers(fits)
-		expectReported(t, p, 1)
 		b.receiver.expect(correlationOf(1, 1))
-		b.settled()
 	}
 	b.receiver.fill()
 	b.add(1, 1, 0)
@@ -154,25 +198,21 @@ func TestNoPauseWithoutFutileWakeUps(t *testing.T) {
 	b.sender.wake(b.sender.token)
 	for range maxFutileWakeups + 1 {
 		b.settled()
-		b.clock.advance(testDelay)
+		b.advance(testDelay)
 		b.add(1, 1, 0)
 	}
 	b.settled()
-	if pauses := b.counters.Pauses.Load(); pauses != 0 {
-		t.Errorf("%d pauses", pauses)
-	}
+	assert.Check(b, b.counters.Pauses.Load() == 0)
 }
 
-func TestLateWhileWaiting(t *testing.T) {
-	b := connected(t)
+func lateWhileWaiting(b *fixture) {
 	fits := b.receiver.fill()
 	b.add(1, 5, 0)
 	b.settled()
-	b.clock.advance(testDelay - 1)
+	b.advance(testDelay - 1)
 	b.expectStats(0, 5, nil)
-	b.clock.advance(1)
+	b.advance(1)
 	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 5})
-	b.settled()
 	b.receiver.expectFillers(fits)
 	b.receiver.expectNothing()
 
@@ -181,63 +221,55 @@ func TestLateWhileWaiting(t *testing.T) {
 }
 
 // A sample added during a wait may be late before those that are queued.
-func TestOlderSampleWhileWaiting(t *testing.T) {
-	b := connected(t)
+func olderSampleWhileWaiting(b *fixture) {
 	b.receiver.fill()
 	b.add(1, 1, 0)
 	b.settled()
 	b.add(2, 1, 250*time.Millisecond)
-	b.clock.advance(50 * time.Millisecond)
+	b.advance(50 * time.Millisecond)
 	b.expectStats(0, 1, map[DropReason]uint64{DropLate: 1})
-	b.clock.advance(250 * time.Millisecond)
+	b.advance(250 * time.Millisecond)
 	b.expectStats(0, 0, map[DropReason]uint64{DropLate: 2})
 }
 
 // With more messages than the receiver holds, its queue is filled again each time it is read.
-func TestAllRoomIsUsed(t *testing.T) {
+func allRoomIsUsed(b *fixture) {
 	const total = 500
-	b := connected(t)
 	fits := b.receiver.fill()
 	for n := range total {
 		b.add(n, 1, 0)
 	}
 	b.settled()
 	b.receiver.expectFillers(fits)
-	for received := 0; received < total; {
-		testenv.Poll(t, patience, "a full queue", func() bool {
-			sent := int(b.sender.Stats().Sent)
-			return sent == total || sent-received == fits
-		})
-		received += int(b.receiver.readAll())
+	for received := 0; received < total; received += int(b.receiver.readAll()) {
+		b.pump()
+		sent := int(b.sender.Stats().Sent)
+		assert.Assert(b, sent == total || sent-received == fits, "%d sent, %d received, %d fit", sent, received, fits)
 	}
-	b.settled()
 	b.expectStats(total, 0, nil)
 }
 
 // Only the late samples of a key are dropped.
-func TestLatePartOfAKey(t *testing.T) {
-	b := connected(t)
+func latePartOfAKey(b *fixture) {
 	fits := b.receiver.fill()
 	b.add(1, 3, 0)
 	b.settled()
-	b.clock.advance(200 * time.Millisecond)
+	b.advance(200 * time.Millisecond)
 	b.add(1, 2, 0)
-	b.clock.advance(100 * time.Millisecond)
+	b.advance(100 * time.Millisecond)
 	b.expectStats(0, 2, map[DropReason]uint64{DropLate: 3})
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(1, 2))
-	b.settled()
 	b.expectStats(2, 0, map[DropReason]uint64{DropLate: 3})
 }
 
 // Late samples are dropped even if the receiver has room again before the timer fires.
-func TestLateIsNeverSent(t *testing.T) {
-	b := connected(t)
+func lateIsNeverSent(b *fixture) {
 	fits := b.receiver.fill()
 	b.add(1, 3, 0)
 	b.add(2, 1, -time.Hour) // a time in the future counts as now
 	b.settled()
-	b.clock.jump(testDelay)
+	b.jump(testDelay)
 	b.add(3, 1, 0)
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(3, 1))
@@ -246,41 +278,26 @@ func TestLateIsNeverSent(t *testing.T) {
 	b.receiver.expectNothing()
 }
 
-func TestAddedLate(t *testing.T) {
-	b := connected(t)
+func addedLate(b *fixture) {
 	b.add(1, 7, testDelay)
 	b.add(1, 1, testDelay-1)
 	b.receiver.expect(correlationOf(1, 1))
-	b.settled()
 	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 7})
 	b.sender.Disconnect() // the reason stays the same
 	b.add(1, 1, testDelay)
 	b.expectStats(1, 0, map[DropReason]uint64{DropAddedLate: 8})
 }
 
-func TestCountIsSplit(t *testing.T) {
-	b := connected(t)
+func countIsSplit(b *fixture) {
 	b.add(1, 2*maxCount+3, 0)
 	b.receiver.expect(correlationOf(1, maxCount), correlationOf(1, maxCount), correlationOf(1, 3))
-	b.settled()
 	b.expectStats(2*maxCount+3, 0, nil)
 	b.add(1, 0, 0)
 	b.settled()
 	b.receiver.expectNothing()
 }
 
-func TestQueueFull(t *testing.T) {
-	b := newFixture(t)
-	for n := range maxQueued {
-		b.add(n, 1, 0)
-	}
-	b.add(maxQueued, 5, 0)
-	b.add(0, 1, 0)
-	b.expectStats(0, maxQueued+1, map[DropReason]uint64{DropQueueFull: 5})
-}
-
-func TestClose(t *testing.T) {
-	b := connected(t)
+func closed(b *fixture) {
 	b.receiver.fill()
 	b.add(1, 2, 0)
 	b.settled()
@@ -290,54 +307,44 @@ func TestClose(t *testing.T) {
 	b.add(3, 1, 0)
 	b.expectStats(0, 0, map[DropReason]uint64{DropClosed: 6})
 	b.sender.Close()
-	b.settled()
 }
 
-func TestDrain(t *testing.T) {
-	b := connected(t)
-	if err := b.sender.Drain(context.Background()); err != nil {
-		t.Errorf("with nothing queued: %v", err)
-	}
+func drained(b *fixture) {
+	assert.NilError(b, b.sender.Drain(context.Background())) // with nothing queued
 	fits := b.receiver.fill()
 	b.add(1, 2, 0)
 	b.settled()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := b.sender.Drain(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("with no time left: %v", err)
-	}
-	drained := make(chan error, 1)
-	go func() { drained <- b.sender.Drain(context.Background()) }()
+	assert.ErrorIs(b, b.sender.Drain(ended), context.Canceled)
+	drained := b.drain()
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(1, 2))
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
+	assert.NilError(b, <-drained)
+}
+
+// drain begins to drain, and returns when that waits.
+func (b *fixture) drain() <-chan error {
+	drained := make(chan error, 1)
+	go func() { drained <- b.sender.Drain(context.Background()) }()
+	b.settled()
+	assert.Check(b, len(drained) == 0, "it does not wait")
+	return drained
 }
 
 // Without a connection, draining ends when all samples are late.
-func TestDrainWithoutConnection(t *testing.T) {
-	b := connected(t)
+func drainedWithoutConnection(b *fixture) {
 	b.receiver.close()
 	b.add(1, 2, 0)
 	b.expectDown(unix.ECONNREFUSED)
-	drained := make(chan error, 1)
-	go func() { drained <- b.sender.Drain(context.Background()) }()
-	testenv.Poll(t, patience, "Drain to wait", func() bool {
-		b.sender.mu.Lock()
-		defer b.sender.mu.Unlock()
-		return b.sender.drained != nil
-	})
-	b.clock.advance(testDelay)
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
+	drained := b.drain()
+	b.advance(testDelay)
+	assert.NilError(b, <-drained)
 	b.expectStats(0, 0, map[DropReason]uint64{DropSocketGone: 2})
 }
 
 // An idle sender frees its queue, but not between two samples.
-func TestIdleSenderFreesItsQueue(t *testing.T) {
-	b := connected(t)
+func idleSenderFreesItsQueue(b *fixture) {
 	held := func() bool {
 		b.sender.mu.Lock()
 		defer b.sender.mu.Unlock()
@@ -346,33 +353,43 @@ func TestIdleSenderFreesItsQueue(t *testing.T) {
 	for range 10 {
 		b.add(1, 1, 0)
 		b.receiver.expect(correlationOf(1, 1))
-		b.settled()
-		b.clock.advance(idleTime - 1)
-		if !held() {
-			t.Fatal("freed in use")
+		b.advance(idleTime - 1)
+		assert.Assert(b, held(), "freed in use")
+	}
+	b.advance(3 * idleTime)
+	assert.Check(b, !held(), "an idle sender keeps its queue")
+}
+
+// At most maxQueued keys wait; more samples of one that waits are no more keys.
+func TestQueueFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := unconnected(t, stillPoller(t))
+		for n := range maxQueued {
+			b.add(n, 1, 0)
 		}
-	}
-	b.clock.advance(2 * idleTime)
-	b.clock.advance(2 * idleTime)
-	if held() {
-		t.Error("an idle sender keeps its queue")
-	}
+		b.add(maxQueued, 5, 0)
+		b.add(0, 1, 0)
+		b.expectStats(0, maxQueued+1, map[DropReason]uint64{DropQueueFull: 5})
+	})
 }
 
 // While the kernel keeps the message to one receiver, the others get theirs.
 func TestSlowReceiverDelaysNobody(t *testing.T) {
 	p := newTestPoller(t)
-	slow, other := connectedWith(t, p), connectedWith(t, p)
-	socket := slow.sender.socket
-	socket.mu.Lock() // as sendmsg has it
-	slow.add(1, 1, 0)
-	other.add(2, 1, 0)
-	other.settled()
-	other.expectStats(1, 0, nil)
-	if sent := slow.sender.Stats().Sent; sent != 0 {
-		t.Errorf("%d samples sent to the slow receiver", sent)
+	slow, other := NewSender(new(Counters), p), NewSender(new(Counters), p)
+	receivers := make(map[*Sender]*receiver)
+	for _, s := range []*Sender{slow, other} {
+		t.Cleanup(s.Close)
+		receivers[s] = listen(t)
+		assert.NilError(t, s.Connect(receivers[s].dial(), longRegistration))
+		receivers[s].expect(longRegistration)
 	}
+	socket := slow.socket
+	socket.mu.Lock() // as sendmsg has it
+	slow.Add(keyOf(1), 1, time.Now())
+	other.Add(keyOf(2), 1, time.Now())
+	receivers[other].expect(correlationOf(2, 1))
+	assert.Check(t, slow.Stats().Sent == 0)
 	socket.mu.Unlock()
-	slow.settled()
-	slow.expectStats(1, 0, nil)
+	receivers[slow].expect(correlationOf(1, 1))
 }

@@ -2,7 +2,6 @@ package messaging
 
 import (
 	"fmt"
-	"time"
 )
 
 // This file is the sending half of a Sender, on a goroutine of its own, and what starts it: the
@@ -191,20 +190,3 @@ func (s *Sender) onTimer() {
 	}
 	s.schedule(nowNs)
 }
-
-// clock is time.Now and time.AfterFunc, or a test's.
-type clock interface {
-	Now() time.Time
-	AfterFunc(d time.Duration, f func()) timer
-}
-
-// timer is the part of *time.Timer that a Sender uses.
-type timer interface {
-	Reset(d time.Duration) bool
-	Stop() bool
-}
-
-type systemClock struct{}
-
-func (systemClock) Now() time.Time                            { return time.Now() }
-func (systemClock) AfterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -16,90 +16,11 @@ import (
 // patience is how long a test waits for a state; only a failing test takes that long.
 const patience = 20 * time.Second
 
-// manualClock is a clock that only the test advances.
-type manualClock struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers []*manualTimer
-}
-
-type manualTimer struct {
-	clock *manualClock
-	at    time.Time // zero when it is not armed
-	f     func()
-}
-
-func newManualClock() *manualClock { return &manualClock{now: time.Unix(1_700_000_000, 0)} }
-
-func (c *manualClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *manualClock) AfterFunc(d time.Duration, f func()) timer {
-	t := &manualTimer{clock: c, f: f}
-	c.mu.Lock()
-	c.timers = append(c.timers, t)
-	c.mu.Unlock()
-	t.Reset(d)
-	return t
-}
-
-func (t *manualTimer) Reset(d time.Duration) bool {
-	t.clock.mu.Lock()
-	defer t.clock.mu.Unlock()
-	armed := !t.at.IsZero()
-	t.at = t.clock.now.Add(d)
-	return armed
-}
-
-func (t *manualTimer) Stop() bool {
-	t.clock.mu.Lock()
-	defer t.clock.mu.Unlock()
-	armed := !t.at.IsZero()
-	t.at = time.Time{}
-	return armed
-}
-
-// jump advances the time without running timers.
-func (c *manualClock) jump(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-// advance advances the time and runs the timers that are due.
-func (c *manualClock) advance(d time.Duration) {
-	c.jump(d)
-	for {
-		f := c.due()
-		if f == nil {
-			return
-		}
-		f()
-	}
-}
-
-func (c *manualClock) due() func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, t := range c.timers {
-		if !t.at.IsZero() && !t.at.After(c.now) {
-			t.at = time.Time{}
-			return t.f
-		}
-	}
-	return nil
-}
-
 // newTestPoller returns a poller that is closed after the senders that the test closes.
 func newTestPoller(t testing.TB) *Poller {
 	t.Helper()
 	p, err := NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -109,6 +30,7 @@ type receiver struct {
 	t    testing.TB
 	fd   int
 	path string
+	pump func() // has senders send what there is room for, where nothing else does
 }
 
 func listen(t testing.TB) *receiver {
@@ -126,9 +48,7 @@ func listenAt(t testing.TB, path string) *receiver {
 func bindSocket(t testing.TB, kind int, path string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		t.Fatalf("binding %s: %v", path, err)
 	}
@@ -147,16 +67,14 @@ func (r *receiver) read() (Message, bool) {
 	r.t.Helper()
 	var buf [1024]byte
 	n, err := unix.Read(r.fd, buf[:])
-	if errors.Is(err, unix.EAGAIN) {
+	if n == 0 || errors.Is(err, unix.EAGAIN) { // 0: it is shut down
 		return nil, false
 	}
 	if err != nil {
 		r.t.Fatalf("receiving: %v", err)
 	}
 	m, err := decode(buf[:n])
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	assert.NilError(r.t, err)
 	return m, true
 }
 
@@ -164,22 +82,45 @@ func (r *receiver) read() (Message, bool) {
 func (r *receiver) expect(want ...Message) {
 	r.t.Helper()
 	for _, w := range want {
-		var got Message
-		testenv.Poll(r.t, patience, "a message", func() (ok bool) {
-			got, ok = r.read()
+		got, ok := r.read()
+		if !ok && r.pump != nil {
+			r.pump()
+		}
+		testenv.Poll(r.t, patience, "a message", func() bool {
+			if !ok {
+				got, ok = r.read()
+			}
 			return ok
 		})
-		if got != w {
-			r.t.Fatalf("received %+v, want %+v", got, w)
-		}
+		assert.Assert(r.t, got == w, "received %+v, want %+v", got, w)
+	}
+}
+
+func (r *receiver) expectFillers(n int) {
+	r.t.Helper()
+	for range n {
+		r.expect(filler)
 	}
 }
 
 // expectNothing checks that no message has arrived.
 func (r *receiver) expectNothing() {
 	r.t.Helper()
-	if m, ok := r.read(); ok {
-		r.t.Fatalf("received %+v, want nothing", m)
+	m, ok := r.read()
+	assert.Assert(r.t, !ok, "received %+v, want nothing", m)
+}
+
+// readAll reads all messages that have arrived and returns how many samples they held.
+func (r *receiver) readAll() (samples uint64) {
+	r.t.Helper()
+	for {
+		m, ok := r.read()
+		if !ok {
+			return samples
+		}
+		if c, ok := m.(correlation); ok {
+			samples += uint64(c.Count)
+		}
 	}
 }
 
@@ -192,9 +133,7 @@ func (r *receiver) fill() int {
 		defer unix.Close(fd)
 		err = unix.Connect(fd, &unix.SockaddrUnix{Name: r.path})
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	assert.NilError(r.t, err)
 	for n := 0; ; n++ {
 		err := unix.Send(fd, appendCorrelation(nil, filler), unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) {
@@ -211,14 +150,10 @@ var filler = correlation{Key: keyOf(0xffff), Count: 1}
 func (r *receiver) dial() *Socket {
 	r.t.Helper()
 	root, err := os.Open("/")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	assert.NilError(r.t, err)
 	defer root.Close()
 	s, err := Dial("/proc", root, r.path, ourCredentials(r.t))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	assert.NilError(r.t, err)
 	return s
 }
 
@@ -237,9 +172,7 @@ func openRoot(t testing.TB, dir string) *os.File {
 func ourCredentials(t testing.TB) Credentials {
 	t.Helper()
 	groups, err := unix.Getgroups()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	creds := Credentials{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
 	for _, g := range groups {
 		creds.Groups = append(creds.Groups, uint32(g))
