@@ -36,16 +36,10 @@ type helper struct {
 	DialPath  string // print the result of Dial for each of Dial
 	Bind      string // bind a socket here, print "bound", then each datagram in hex
 	Silent    bool   // do not read that socket
+	Shown     bool   // print instead what is shown of each datagram's sender
 }
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv(receiverVariable); path != "" {
-		if err := receive(path); err != nil {
-			fmt.Fprintln(os.Stderr, "receiver:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	if text, ok := os.LookupEnv(helperVariable); ok {
 		var h helper
 		if err := json.Unmarshal([]byte(text), &h); err != nil {
@@ -134,7 +128,7 @@ func (h helper) dial(creds Credentials) error {
 }
 
 func (h helper) receive() error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -142,7 +136,18 @@ func (h helper) receive() error {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: h.Bind}); err != nil {
 		return fmt.Errorf("binding %s: %w", h.Bind, err)
 	}
+	if h.Shown {
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, soPassPidfd, 1))
+		if err != nil {
+			fmt.Println(err)
+			return nil
+		}
+	}
 	fmt.Println("bound")
+	if h.Shown {
+		return receiveShown(fd)
+	}
 	for h.Silent {
 		unix.Pause()
 	}

@@ -1,28 +1,20 @@
 package messaging
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
-
-// receiverVariable is set in the environment of a process that is a receiver, to the path of its
-// socket.
-const receiverVariable = "MESSAGING_TEST_RECEIVER"
 
 // Of linux/socket.h and asm-generic/socket.h (Linux 6.5), which golang.org/x/sys does not have.
 const (
@@ -39,28 +31,9 @@ type shown struct {
 	Refused  string   // the last error of pidfd_getfd
 }
 
-// receive binds a socket, prints "bound", and then a line for each message. It takes all that the
-// kernel gives it of the sender.
-func receive(path string) error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-	}
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
-	}
-	if err != nil {
-		return err
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, soPassPidfd, 1); err != nil {
-		fmt.Println(err)
-		return nil
-	}
-	fmt.Println("bound")
-	go func() { // exits when the test has ended
-		io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
+// receiveShown reads messages from a socket, and prints a line for each: all that the kernel gives of
+// the sender.
+func receiveShown(fd int) error {
 	for {
 		message, control := make([]byte, 4096), make([]byte, 4096)
 		n, used, _, _, err := unix.Recvmsg(fd, message, control, 0)
@@ -117,9 +90,7 @@ func (r *shown) take(pidfd int) {
 func TestDatagramGivesNothingAway(t *testing.T) {
 	testenv.NeedRoot(t)
 	sender, err := FindSenderPID("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if shown := received(t, sender); len(shown.Taken) > 0 || shown.PID != 0 || shown.UID != 0 {
 		t.Errorf("of kthreadd: %+v", shown)
 	}
@@ -132,49 +103,27 @@ func TestDatagramGivesNothingAway(t *testing.T) {
 func received(t *testing.T, sender SenderPID) shown {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "socket")
-	process := exec.Command("/proc/self/exe")
-	process.Env = append(os.Environ(), receiverVariable+"="+path)
-	process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
-	_, stdout := testenv.Start(t, process)
-	lines := bufio.NewScanner(stdout)
-	if !lines.Scan() || lines.Text() != "bound" {
-		testenv.Missing(t, "needs SO_PASSPIDFD (Linux 6.5): "+lines.Text())
+	c := helper{Bind: path, Shown: true}.start(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID})
+	if line := c.line(); line != "bound" {
+		testenv.Missing(t, "needs SO_PASSPIDFD (Linux 6.5): "+line)
 	}
 	creds := ourCredentials(t)
 	dialed, err := Dial("/proc", openRoot(t, "/"), path, creds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	identity := dialed.Identity()
-	poller, err := NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { poller.Close() })
-	s := NewSender(new(Counters), poller)
+	s := NewSender(new(Counters), newTestPoller(t))
 	defer s.Close()
 	socket := NewSocket(dialed.Release(), identity, creds, sender)
-	if err := s.Connect(socket, Registration{SamplesDelay: time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	if !lines.Scan() {
-		t.Fatal("nothing arrives")
-	}
+	assert.NilError(t, s.Connect(socket, testRegistration))
 	var r shown
-	if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal([]byte(c.line()), &r))
 	return r
 }
 
 // In a container, pid 2 is some process.
 func TestSenderPIDOfContainer(t *testing.T) {
 	procRoot := t.TempDir()
-	if err := os.Mkdir(filepath.Join(procRoot, "2"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	stat := testenv.ReadFile(t, "/proc/self/stat")
-	testenv.WriteFile(t, filepath.Join(procRoot, "2/stat"), stat)
+	testenv.WriteFile(t, filepath.Join(procRoot, "2/stat"), testenv.ReadFile(t, "/proc/self/stat"))
 	if pid, err := FindSenderPID(procRoot); pid != ownPID() || !errors.Is(err, ErrSenderShown) {
 		t.Errorf("%d, %v", pid, err)
 	}
