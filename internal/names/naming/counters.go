@@ -51,29 +51,13 @@ var failureNames = [numFailures]string{
 	failedPerfMap: "perf_map", failedKernel: "kernel", failedMemory: "memory",
 }
 
-// Counters is what a Namer counts. They may be read at any time.
+// Counters is what a Namer counts, for all consumers together. They may be read at any time.
 type Counters struct {
-	unnamed  [numReasons]atomic.Uint64
 	failures [numFailures]atomic.Uint64
 	Requests atomic.Uint64 // for names of a process
 	Evicted  atomic.Uint64 // names that were forgotten because there were too many
 	Bytes    atomic.Int64  // of names now
 	Workers  worker.Counters
-}
-
-func (c *Counters) add(r reason, samples uint64) {
-	if r < numReasons {
-		c.unnamed[r].Add(samples)
-	}
-}
-
-// Unnamed yields, by reason, how many samples were emitted although names may be missing.
-func (c *Counters) Unnamed(yield func(reason string, samples uint64) bool) {
-	for r := range c.unnamed {
-		if !yield(reasonNames[r], c.unnamed[r].Load()) {
-			return
-		}
-	}
 }
 
 // Failures yields, by reason, how often names could not be read, of a process, of a file, or of the

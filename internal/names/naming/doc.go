@@ -1,12 +1,15 @@
 // Package naming names the frames of samples while an agent runs: functions of native code, of the
 // kernel, and of code that processes have compiled and described in a perf map.
 //
-//	Namer.Sampled ─▶ all names known? ─▶ emit, and then Namer.Name for each frame of a new stack
-//	                   │ no                 ▲
-//	                   ▼                    │ names came, or it has waited for too long
-//	                 held ─▶ asks ──────────┘
-//	                          symbolizer.Live: files and perf maps of a process, in a worker
-//	                          symbolizer.Kernel: kallsyms
+//	Consumer.Sampled ─▶ all names known? ─▶ emit, and then Namer.Name for each frame of a new stack
+//	                      │ no                 ▲
+//	                      ▼                    │ names came, or it has waited for too long
+//	                    held ─▶ asks ──────────┘
+//	                             symbolizer.Live: files and perf maps of a process, in a worker
+//	                             symbolizer.Kernel: kallsyms
+//
+// An agent has one Namer for all who take its samples with names, the Consumers: what is read for one is
+// known to all, and the bounds hold for all of them together.
 //
 // Names are for display. A stack-trace-id is computed before, without them, and does not wait.
 //

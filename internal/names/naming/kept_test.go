@@ -1,7 +1,6 @@
 package naming
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -393,7 +392,4 @@ func TestExec(t *testing.T) {
 	if got := e.Name(r, frames[1]).Name(); got != "" || e.failures(failedGone) != 1 {
 		t.Errorf("%q of the next program, %d times gone", got, e.failures(failedGone))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	e.Close(ctx)
 }

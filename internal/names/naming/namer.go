@@ -13,8 +13,8 @@ const (
 	// maxHold is how long a sample waits for names: less than the time between two exports.
 	maxHold = 4 * time.Second
 
-	// maxHeld is how many samples wait, and maxHeldOfOwner how many of one owner. Each takes 300 bytes, and
-	// keeps its stack, of some 3 kB if no other has that.
+	// maxHeld is how many samples wait, for all consumers together, and maxHeldOfOwner how many of one
+	// owner. Each takes 300 bytes, and keeps its stack, of some 3 kB if no other has that.
 	maxHeld        = 2048
 	maxHeldOfOwner = 512
 	heldBytes      = 3300
@@ -39,22 +39,19 @@ const (
 	tick = 500 * time.Millisecond
 )
 
-// Namer names frames. It is safe for concurrent use.
+// Namer names frames for all consumers of an agent's samples. It is safe for concurrent use.
 type Namer struct {
 	live     *symbolizer.Live
 	symbols  *symbolizer.Kernel // used by the goroutine that asks for the kernel's names
 	procRoot string
-	emit     func(*profile.Sample)
-	counters *Counters
+	counters Counters
 	opened   time.Time
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 	running  sync.WaitGroup
-	released chan struct{} // has a token when no sample is held any more
 	wake     chan struct{} // has a token when something new is wanted, or a request has ended
 
 	mu        sync.Mutex
-	closing   bool // no more samples are held
 	closed    bool
 	processes map[*profile.Resource]*process
 	kernel    *process
@@ -118,31 +115,39 @@ type address struct {
 func (a address) id() profile.FileID { return profile.Frame{File: a.file, Address: a.addr}.FileID() }
 
 type heldSample struct {
-	sample profile.Sample
-	until  time.Time
+	sample   profile.Sample
+	consumer *Consumer
+	until    time.Time
 }
 
 // codeID is the file id of code in no file. It is the same in all processes; what is kept is not.
 var codeID = profile.Frame{}.FileID()
 
-// Open returns a Namer, which the caller must close. procRoot is a procfs of our own pid namespace. emit
-// gets all samples, when their names are known or will not be; it is called with nothing locked. The
-// program's main function must call worker.Main with symbolizer.LiveKind.
-func Open(procRoot string, counters *Counters, emit func(*profile.Sample)) (*Namer, error) {
-	live, err := symbolizer.OpenLive(procRoot, &counters.Workers)
-	if err != nil {
-		return nil, err
-	}
+// Open returns a Namer, which the caller must close. procRoot is a procfs of our own pid namespace. It
+// reads nothing before a consumer has samples. The program's main function must call worker.Main with
+// symbolizer.LiveKind.
+func Open(procRoot string) (*Namer, error) {
 	n := &Namer{
-		live: live, symbols: symbolizer.NewKernel(procRoot, "/sys"), procRoot: procRoot, emit: emit,
-		counters: counters, opened: time.Now(), released: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		processes: make(map[*profile.Resource]*process), owners: make(map[string]*owner),
+		symbols: symbolizer.NewKernel(procRoot, "/sys"), procRoot: procRoot, opened: time.Now(),
+		wake: make(chan struct{}, 1), processes: make(map[*profile.Resource]*process), owners: make(map[string]*owner),
 		memory: memory{max: maxBytes}, aged: time.Now(),
+	}
+	var err error
+	if n.live, err = symbolizer.OpenLive(procRoot, &n.counters.Workers); err != nil {
+		return nil, err
 	}
 	n.kernel = newProcess(nil, newOwner(&memory{max: maxKernelBytes}))
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.running.Go(n.run)
 	return n, nil
+}
+
+// Counters returns what the Namer counts; a nil one counts nothing.
+func (n *Namer) Counters() *Counters {
+	if n == nil {
+		return new(Counters)
+	}
+	return &n.counters
 }
 
 func newOwner(memory *memory) *owner {
@@ -156,24 +161,11 @@ func newProcess(resource *profile.Resource, owner *owner) *process {
 	}
 }
 
-// Close emits the samples that are held when their names are known, or ctx ends, and ends the workers.
-// Samples that come later are emitted as they are.
-func (n *Namer) Close(ctx context.Context) {
+// Close ends the workers, after which no name is read any more. Samples that are still held are emitted.
+func (n *Namer) Close() {
 	n.mu.Lock()
-	n.closing = true
-	for n.held > 0 && ctx.Err() == nil {
-		n.mu.Unlock()
-		select {
-		case <-n.released:
-		case <-ctx.Done():
-		}
-		n.mu.Lock()
-	}
 	n.closed = true
-	var samples []heldSample
-	for _, p := range n.processes {
-		samples = append(samples, n.release(p, nil)...)
-	}
+	samples := n.takeHeld(func(*heldSample) bool { return true })
 	n.mu.Unlock()
 	n.stop()
 	n.live.Close()
@@ -181,17 +173,11 @@ func (n *Namer) Close(ctx context.Context) {
 	n.running.Wait() // what is asked of the kernel; workers do not answer any more
 }
 
-// Sampled emits a sample, at once or when its names are known. It waits for nothing. The sample stays
-// the caller's.
-func (n *Namer) Sampled(s *profile.Sample) {
-	if reason, held := n.hold(s); !held {
-		n.counters.add(reason, s.Count)
-		n.emit(s)
-	}
-}
-
-// Name returns a frame of a process with its function, if that is known. It must not be called by emit.
+// Name returns a frame of a process with its function, if that is known. A nil Namer knows none.
 func (n *Namer) Name(resource *profile.Resource, f profile.Frame) profile.Frame {
+	if n == nil {
+		return f
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.of(n.processes[resource], f)
@@ -224,9 +210,9 @@ func (f *file) find(addr uint64) *named {
 	return f.names.find(addr)
 }
 
-// hold holds a sample if names of its frames may come. Otherwise it returns why they are not known,
-// numReasons if they are.
-func (n *Namer) hold(s *profile.Sample) (reason, bool) {
+// hold holds a sample for a consumer if names of its frames may come. Otherwise it returns why they are
+// not known, numReasons if they are.
+func (n *Namer) hold(c *Consumer, s *profile.Sample) (reason, bool) {
 	if s.Resource == nil || s.Stack == nil {
 		return numReasons, false
 	}
@@ -239,14 +225,15 @@ func (n *Namer) hold(s *profile.Sample) (reason, bool) {
 	switch {
 	case !mayCome:
 		return reason, false
-	case n.closing:
+	case n.closed || c.closed:
 		return unnamedShutdown, false
 	case n.held >= maxHeld || p.owner.held >= maxHeldOfOwner:
 		return unnamedFull, false
 	}
 	n.held++
+	c.held++
 	p.owner.held++
-	p.held = append(p.held, heldSample{*s, now.Add(maxHold)})
+	p.held = append(p.held, heldSample{*s, c, now.Add(maxHold)})
 	return numReasons, true
 }
 
@@ -263,6 +250,7 @@ func (n *Namer) process(resource *profile.Resource) *process {
 		p = newProcess(resource, o)
 		n.processes[resource] = p
 		n.grow(p, processBytes)
+		n.notify()
 	}
 	return p
 }
@@ -377,17 +365,27 @@ func (n *Namer) settle(p *process, now time.Time) (settled [numReasons + 1][]hel
 	return settled
 }
 
-// release returns the samples that a process holds; rest are held from now on.
-func (n *Namer) release(p *process, rest []heldSample) (all []heldSample) {
-	all, p.held = p.held, rest
-	p.owner.held -= len(all) - len(rest)
-	if n.held -= len(all) - len(rest); n.held == 0 {
-		select {
-		case n.released <- struct{}{}:
-		default:
+// release takes from a process the samples that it holds, but for the rest. They are to be emitted.
+func (n *Namer) release(p *process, rest []heldSample) {
+	n.held -= len(p.held) - len(rest)
+	p.owner.held -= len(p.held) - len(rest)
+	p.held = rest
+}
+
+// takeHeld takes some of the samples that are held.
+func (n *Namer) takeHeld(some func(*heldSample) bool) (taken []heldSample) {
+	for _, p := range n.processes {
+		var rest []heldSample
+		for i := range p.held {
+			if some(&p.held[i]) {
+				taken = append(taken, p.held[i])
+			} else {
+				rest = append(rest, p.held[i])
+			}
 		}
+		n.release(p, rest)
 	}
-	return all
+	return taken
 }
 
 // settleAll emits the samples of some processes that are settled.
@@ -408,10 +406,18 @@ func (n *Namer) settleAll(some func(*process) bool) {
 	}
 }
 
+// emitAll emits samples that were released.
 func (n *Namer) emitAll(samples []heldSample, reason reason) {
+	if len(samples) == 0 {
+		return
+	}
 	for i := range samples {
-		n.counters.add(reason, samples[i].sample.Count)
-		n.emit(&samples[i].sample)
+		samples[i].consumer.take(&samples[i].sample, reason)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range samples {
+		samples[i].consumer.emitted()
 	}
 }
 

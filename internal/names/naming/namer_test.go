@@ -35,11 +35,11 @@ func TestMain(m *testing.M) {
 // deadline is far more than anything here takes on a machine that is busy with other tests.
 const deadline = 60 * time.Second
 
-// emitted collects what a Namer emits, with names.
+// emitted is a Namer, and what a Consumer of it emits.
 type emitted struct {
 	*Namer
 	t        *testing.T
-	counters Counters
+	consumer *Consumer
 
 	mu      sync.Mutex
 	samples []*profile.Sample
@@ -49,21 +49,19 @@ func open(t *testing.T) *emitted {
 	t.Helper()
 	e := &emitted{t: t}
 	var err error
-	e.Namer, err = Open("/proc", &e.counters, func(s *profile.Sample) {
+	if e.Namer, err = Open("/proc"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	e.consumer = e.NewConsumer(func(s *profile.Sample) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.samples = append(e.samples, s)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		e.Close(ctx)
-	})
 	return e
 }
+
+func (e *emitted) Sampled(s *profile.Sample) { e.consumer.Sampled(s) }
 
 func sampleOf(r *profile.Resource, frames ...profile.Frame) *profile.Sample {
 	return &profile.Sample{Resource: r, Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames}, Count: 1}
@@ -112,7 +110,7 @@ func (e *emitted) names(r *profile.Resource, frames ...profile.Frame) (names []s
 	return names
 }
 
-func (e *emitted) unnamed(why reason) uint64 { return e.counters.unnamed[why].Load() }
+func (e *emitted) unnamed(why reason) uint64 { return e.consumer.unnamed[why].Load() }
 
 func (e *emitted) failures(why failure) uint64 { return e.counters.failures[why].Load() }
 
@@ -366,10 +364,38 @@ func TestHeld(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.Close(ctx)
+	e.consumer.Close(ctx)
 	e.Sampled(sampleOf(&profile.Resource{}, profile.Frame{Address: 1}))
 	if uint64(len(e.samples)) != taken+1 || e.unnamed(unnamedShutdown) != maxHeld+1 {
 		t.Errorf("%d samples of %d, %d at the end", len(e.samples), taken+1, e.unnamed(unnamedShutdown))
+	}
+}
+
+// Each consumer gets its own samples, each once, whichever of them ends first; what is read for one is known
+// to all.
+func TestConsumers(t *testing.T) {
+	e := silent(t)
+	r, frame := &profile.Resource{}, profile.Frame{Address: 0x1010}
+	var emitted [3]int
+	var consumers [3]*Consumer
+	for i := range consumers {
+		consumers[i] = e.NewConsumer(func(*profile.Sample) { emitted[i]++ })
+		consumers[i].Sampled(sampleOf(r, frame))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	consumers[2].Close(ended)
+	if emitted != [3]int{0, 0, 1} || consumers[2].unnamed[unnamedShutdown].Load() != 1 || e.held != 2 {
+		t.Errorf("%v when one ends, %d are held", emitted, e.held)
+	}
+	e.answer(e.processes[r], 1, rangeOf(0x1000, 0x1020, "run"))
+	e.settleAll(func(*process) bool { return true })
+	for _, c := range consumers[:2] {
+		c.Sampled(sampleOf(r, frame))
+		c.Close(t.Context()) // holds nothing that it could wait for
+	}
+	if emitted != [3]int{2, 2, 1} || e.held != 0 || e.owners[""].held != 0 {
+		t.Errorf("%v with names, %d are held", emitted, e.held)
 	}
 }
 

@@ -97,6 +97,9 @@ func (n *Namer) run() {
 		}
 		now := time.Now()
 		timer.Reset(n.schedule(now))
+		if n.isIdle() {
+			timer.Stop() // until something is wanted
+		}
 		if now.Sub(kept) >= tick {
 			kept = now
 			n.settleAll(func(p *process) bool { return now.After(p.held[0].until) })
@@ -104,6 +107,13 @@ func (n *Namer) run() {
 			n.live.EndIdle(idleWorker)
 		}
 	}
+}
+
+// isIdle reports whether there is nothing to be done before there is a sample.
+func (n *Namer) isIdle() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.processes)+len(n.owners)+len(n.kernel.wanted)+n.live.Stats().Running == 0 && !n.kernel.asking
 }
 
 // schedule begins the requests that are due. It returns when there may be another one.

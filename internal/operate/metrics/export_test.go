@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/lab/testenv"
+	"correlator/internal/out"
 	"correlator/internal/out/export"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
@@ -31,7 +32,7 @@ func openExport(t testing.TB, listen string) *export.Export {
 	if config.Receiver.Listen = listen; listen != "" {
 		config.OpenCensus.Receiver.Socket = filepath.Join(t.TempDir(), "opencensus.sock")
 	}
-	e, err := export.Open(config, export.About{SamplesPerSecond: 20}, zap.NewNop())
+	e, err := export.Open(config, out.About{SamplesPerSecond: 20}, nil, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
+	"correlator/internal/out"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/keep"
 	"correlator/internal/out/live"
@@ -133,10 +134,7 @@ func labelNames(f *dto.MetricFamily) []string {
 // keeping returns what keeps samples.
 func keeping(t testing.TB) *keep.Keep {
 	t.Helper()
-	k, err := keep.Open(keep.Config{For: time.Minute, Bytes: keep.MinBytes}, keep.About{ProcRoot: "/proc"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := keep.Open(keep.Config{For: time.Minute, Bytes: keep.MinBytes}, out.About{}, nil)
 	t.Cleanup(func() { k.Shutdown(t.Context()) })
 	return k
 }
@@ -145,7 +143,7 @@ func keeping(t testing.TB) *keep.Keep {
 func viewing(t testing.TB) *live.Live {
 	t.Helper()
 	config := live.Config{Listen: []string{"uds:" + t.TempDir() + "/live"}, Connect: "uds:/nowhere"}
-	l, err := live.Open(config, live.About{}, zap.NewNop())
+	l, err := live.Open(config, out.About{}, nil, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

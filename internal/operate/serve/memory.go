@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/internal/names/naming"
 	"correlator/internal/operate/config"
 )
 
@@ -30,6 +31,9 @@ func limitMemory(cfg *config.Config) (lacking int64) {
 	}
 	needed := agentMemory + int64(cfg.Discovery.MaxProcesses)*processMemory + cfg.Export.MemoryBytes() +
 		cfg.LiveView.MemoryBytes() + kept.MemoryBytes()
+	if namesFrames(cfg) {
+		needed += naming.MemoryBytes
+	}
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		return max(needed-limit, 0)
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"correlator/internal/names/naming"
 	"correlator/internal/operate/config"
 	"correlator/internal/out/export"
 	"correlator/internal/out/live"
@@ -37,6 +38,10 @@ func TestLimitMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	exported := export.Config{QueueBytes: 8 << 20, Destinations: make([]otlp.Destination, 1)}
+	named := exported
+	named.Symbolize = true
+	var sampled config.Config
+	sampled.Samples.PerSecond = 20
 	watched := live.Config{Listen: []string{"uds:/x"}}
 	view := watched.MemoryBytes()
 	if elsewhere := (&live.Config{Connect: "uds:/x"}).MemoryBytes(); elsewhere <= 0 || elsewhere >= view {
@@ -60,6 +65,8 @@ func TestLimitMemory(t *testing.T) {
 		{"a limit", 20 << 20, 20 << 20, config.Config{Export: exported, LiveView: watched}, 0,
 			12<<20 + view},
 		{"samples", math.MaxInt64, 24<<20 + keeps.MemoryBytes(), config.Config{Keep: kept}, 0, 0},
+		{"names, once", math.MaxInt64, 32<<20 + view + keeps.MemoryBytes() + naming.MemoryBytes,
+			config.Config{Export: named, LiveView: watched, Keep: kept, Samples: sampled.Samples}, 0, 0},
 		{"samples and a limit", 1 << 30, 1 << 30, config.Config{Keep: kept}, 0, 0},
 	} {
 		debug.SetMemoryLimit(c.given)

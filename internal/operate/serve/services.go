@@ -13,9 +13,11 @@ import (
 
 	"correlator/internal/host/sockfile"
 	"correlator/internal/host/systemd"
+	"correlator/internal/names/naming"
 	"correlator/internal/operate/admin"
 	"correlator/internal/operate/config"
 	"correlator/internal/operate/metrics"
+	"correlator/internal/out"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/export"
 	"correlator/internal/out/keep"
@@ -33,6 +35,7 @@ type services struct {
 	metrics *metrics.Server // nil without an address
 	live    *live.Live      // nil: there is no live view
 	keep    *keep.Keep      // nil: no samples are kept
+	namer   *naming.Namer   // of them all; nil: frames have the names that they come with
 }
 
 // hostName returns the name of the host that the agent sees: in a container with a UTS namespace of
@@ -43,6 +46,12 @@ func hostName() string {
 		return ""
 	}
 	return name
+}
+
+// namesFrames reports whether somebody has frames named.
+func namesFrames(cfg *config.Config) bool {
+	kept := cfg.Keep.Config()
+	return cfg.Samples.PerSecond > 0 && (cfg.Export.NamesFrames() || cfg.LiveView.Enabled() || kept.Enabled())
 }
 
 // openServices opens what the configuration asks for. The agent can do its work without the default
@@ -68,29 +77,28 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 		log.Info("serving metrics", zap.Stringer("address", s.metrics.Addr()))
 	}
 	warnOfMemory(limitMemory(cfg), cfg, log)
+	if namesFrames(cfg) {
+		if s.namer, err = naming.Open(cfg.Discovery.ProcRoot); err != nil {
+			s.close(context.Background())
+			return nil, fmt.Errorf("preparing to name frames: %w", err)
+		}
+	}
+	about := out.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
+		SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
 	if cfg.Export.Enabled() {
-		about := export.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
-			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
-		if s.export, err = export.Open(cfg.Export, about, log); err != nil {
+		if s.export, err = export.Open(cfg.Export, about, s.namer, log); err != nil {
 			s.close(context.Background())
 			return nil, err
 		}
 	}
 	if cfg.LiveView.Enabled() {
-		about := live.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
-			SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
-		if s.live, err = live.Open(cfg.LiveView, about, log); err != nil {
+		if s.live, err = live.Open(cfg.LiveView, about, s.namer, log); err != nil {
 			s.close(context.Background())
 			return nil, fmt.Errorf("opening the live view: %w", err)
 		}
 	}
 	if kept := cfg.Keep.Config(); kept.Enabled() {
-		about := keep.About{HostName: hostName(), SamplesPerSecond: cfg.Samples.PerSecond,
-			ProcRoot: cfg.Discovery.ProcRoot}
-		if s.keep, err = keep.Open(kept, about); err != nil {
-			s.close(context.Background())
-			return nil, fmt.Errorf("preparing to keep samples: %w", err)
-		}
+		s.keep = keep.Open(kept, about, s.namer)
 	}
 	return s, nil
 }
@@ -197,7 +205,7 @@ func (s *services) serve(ctx context.Context, a *agent.Agent) (shutdown func(ctx
 	}
 	start(func() error { return systemd.Notify(notifyCtx, a) })
 	return func(ctx context.Context) {
-		endAll(ctx, s.outlets()...)
+		s.endOutlets(ctx)
 		cancel()
 		stopNotifying() // the agent may have ended by itself
 		if s.admin != nil {
@@ -232,10 +240,18 @@ func endAll(ctx context.Context, all ...outlet) {
 	ending.Wait()
 }
 
+// endOutlets shuts down all outlets, and then what they share.
+func (s *services) endOutlets(ctx context.Context) {
+	endAll(ctx, s.outlets()...)
+	if s.namer != nil {
+		s.namer.Close()
+	}
+}
+
 // close closes services that do not serve. What was received meanwhile was acknowledged, so it is
 // sent on, until ctx ends.
 func (s *services) close(ctx context.Context) {
-	endAll(ctx, s.outlets()...)
+	s.endOutlets(ctx)
 	if s.admin != nil {
 		s.admin.Close()
 	}

@@ -14,14 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"correlator/dots/client"
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/operate/config"
 	"correlator/internal/operate/metrics"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/export"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/live"
+	"correlator/internal/out/live/types"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
+	"correlator/profile"
 )
 
 // The services are shut down with the agent, also when no signal ended it, and the service manager
@@ -94,6 +99,65 @@ func TestServicesClosed(t *testing.T) {
 	s.close(t.Context())
 	if got := b.Spans(); len(got) != 1 {
 		t.Errorf("%d spans arrived of one that was acknowledged", len(got))
+	}
+}
+
+// source knows no processes.
+type source struct{}
+
+func (source) Status() agent.Status { return agent.Status{} }
+
+func (source) Work() ([]agent.ProcessWork, error) { return nil, nil }
+
+// Whoever takes samples gets each of them: the exporter, the live view and what keeps them.
+func TestEveryReceiverIsGivenSamples(t *testing.T) {
+	t.Setenv("GOGC", "100") // or the rest of the tests would have less
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	dir := t.TempDir()
+	uri := "uds:" + filepath.Join(dir, "live")
+	cfg := config.Default()
+	cfg.Monitoring.AdminSocket = ""
+	cfg.Export.Destinations = []otlp.Destination{otlp.NewDestination("unix:" + filepath.Join(dir, "none"))}
+	cfg.Export.ShutdownTimeout = 0
+	cfg.LiveView = live.Config{Listen: []string{uri}}
+	cfg.Keep.For = time.Minute
+	s, err := openServices(&cfg, metrics.Build{Version: "test"}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close(t.Context())
+	s.live.Start(source{})
+	guest, err := client.Dial(t.Context(), uri, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	transactions, err := client.Subscribe[*types.CorrelatorTransaction](guest, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := []profile.Frame{profile.NewJVMFrame(profile.NewFunction("Shop.sell", "Shop.java"), 7)}
+	sample := profile.Sample{Resource: &profile.Resource{PID: 1}, Count: 1, TraceID: [16]byte{1},
+		TransactionID: [8]byte{2}, Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames}}
+	var given uint64
+	testenv.Poll(t, deadline, "the transaction in the live view", func() bool {
+		sample.At = time.Now()
+		sample.Start, sample.End = sample.At, sample.At
+		s.exporter().Sampled(&sample)
+		given++
+		return transactions.Len() == 1
+	})
+	if exported := s.export.Status().Samples; exported != given {
+		t.Errorf("%d samples of %d were exported", exported, given)
+	}
+	err = s.keep.Answer(t.Context(), keep.Query{}, func(a *keep.Answer) error {
+		if a.Kept != given || len(a.Transactions) != 1 {
+			t.Errorf("%d samples of %d are kept, of %d transactions", a.Kept, given, len(a.Transactions))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/names/naming"
+	"correlator/internal/out"
 	"correlator/internal/out/export"
 	"correlator/otlp"
 	"correlator/profile"
@@ -42,9 +44,12 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	destination.Signals = []otlp.Signal{otlp.Profiles}
 	config.Destinations = []otlp.Destination{destination}
 	config.ProfilesInterval, config.ShutdownTimeout, config.Untraced = 200*time.Millisecond, deadline, untraced
-	e, err := export.Open(config, export.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997,
-		ProcRoot: "/proc"},
-		zap.NewNop())
+	namer, err := naming.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(namer.Close)
+	e, err := export.Open(config, out.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997}, namer, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

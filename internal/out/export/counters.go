@@ -41,7 +41,6 @@ type counters struct {
 	lost         [numLost]atomic.Uint64
 	metrics      [numMetricLosses]atomic.Uint64 // lost
 	gatherErrors atomic.Uint64
-	naming       naming.Counters
 }
 
 // metricDescs describes what an Export counts itself.
@@ -110,15 +109,16 @@ func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 		counter(e.descs.metricsLost, &c.metrics[reason], metricLossNames[reason])
 	}
 	counter(e.descs.gatherErrors, &c.gatherErrors)
-	for reason, samples := range c.naming.Unnamed {
+	for reason, samples := range e.Unnamed {
 		metrics <- prometheus.MustNewConstMetric(e.descs.unnamed, prometheus.CounterValue, float64(samples), reason)
 	}
-	counter(e.descs.nameRequests, &c.naming.Requests)
-	counter(e.descs.namesEvicted, &c.naming.Evicted)
-	for reason, times := range c.naming.Failures {
+	names := e.namer.Counters()
+	counter(e.descs.nameRequests, &names.Requests)
+	counter(e.descs.namesEvicted, &names.Evicted)
+	for reason, times := range names.Failures {
 		metrics <- prometheus.MustNewConstMetric(e.descs.nameFailures, prometheus.CounterValue, float64(times), reason)
 	}
-	metrics <- prometheus.MustNewConstMetric(e.descs.nameBytes, prometheus.GaugeValue, float64(c.naming.Bytes.Load()))
+	metrics <- prometheus.MustNewConstMetric(e.descs.nameBytes, prometheus.GaugeValue, float64(names.Bytes.Load()))
 	e.exporter.Collect(metrics)
 	if e.receiver != nil {
 		e.receiver.Collect(metrics)
@@ -156,7 +156,11 @@ func (e *Export) Status() Status {
 
 // Unnamed yields, by reason, how many samples were put into profiles although names may be missing.
 func (e *Export) Unnamed(yield func(reason string, samples uint64) bool) {
-	e.counters.naming.Unnamed(yield)
+	consumer := new(naming.Consumer)
+	if e.samples != nil {
+		consumer = e.samples.names
+	}
+	consumer.Unnamed(yield)
 }
 
 // newInstanceID returns an id by which backends distinguish runs of the agent.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/names/naming"
+	"correlator/internal/out"
 	opencensus "correlator/opencensus/receiver"
 	"correlator/opencensus/stats"
 	"correlator/otlp"
@@ -17,15 +18,6 @@ import (
 	"correlator/otlp/profiles"
 	"correlator/otlp/receiver"
 )
-
-// About describes the agent whose telemetry is exported.
-type About struct {
-	Version          string
-	HostID           string // may be empty, as HostName
-	HostName         string
-	SamplesPerSecond int    // of every CPU; 0: it takes none
-	ProcRoot         string // a procfs of our own pid namespace
-}
 
 // Export exports what an agent samples and counts, and what its receivers accept. It is a
 // prometheus.Collector of its own counters. Methods are safe for concurrent use unless noted.
@@ -38,6 +30,7 @@ type Export struct {
 	views      *stats.State         // of OpenCensus's clients; nil without openCensus
 	samples    *samples             // nil: no destination takes profiles, or there are no samples
 	metrics    *metrics.Encoder     // nil: no destination takes metrics
+	namer      *naming.Namer        // nil: frames have the names that they come with
 	counters   counters
 	descs      metricDescs
 
@@ -46,8 +39,8 @@ type Export struct {
 }
 
 // Open opens the exporter and the receiver, which begins to serve; the caller must call Shutdown or
-// Close. The configuration must be valid and enabled.
-func Open(config Config, about About, log *zap.Logger) (*Export, error) {
+// Close. The configuration must be valid and enabled. The namer may be nil, and must not be closed before.
+func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) (*Export, error) {
 	e := &Export{config: config, log: log, descs: newMetricDescs(), stop: func() {}}
 	var err error
 	e.exporter, err = otlp.Open(otlp.Options{
@@ -63,19 +56,14 @@ func Open(config Config, about About, log *zap.Logger) (*Export, error) {
 			zap.Bool("metrics", d.Takes(otlp.Metrics)))
 	}
 	if config.takes(otlp.Profiles) && about.SamplesPerSecond > 0 {
-		procRoot := ""
-		if config.Symbolize {
-			procRoot = about.ProcRoot
+		if config.NamesFrames() {
+			e.namer = namer
 		}
-		e.samples, err = newSamples(profiles.Options{
+		e.samples = newSamples(profiles.Options{
 			SamplesPerSecond: about.SamplesPerSecond, HostID: about.HostID, HostName: about.HostName,
 			Version:  about.Version,
 			MaxBytes: config.maxRequestBytes(otlp.Profiles),
-		}, procRoot, e.exporter, &e.counters)
-		if err != nil {
-			e.Close()
-			return nil, fmt.Errorf("preparing to name frames: %w", err)
-		}
+		}, e.namer, e.exporter, &e.counters)
 	}
 	if config.takes(otlp.Metrics) {
 		e.metrics = metrics.NewEncoder(metrics.Options{
@@ -111,12 +99,13 @@ func (c *Config) maxRequestBytes(signal otlp.Signal) int {
 	return limit
 }
 
-// MemoryBytes is the memory that what waits to be exported, and what is received for that, may take.
+// NamesFrames reports whether a namer is of use.
+func (c *Config) NamesFrames() bool { return c.Symbolize && c.takes(otlp.Profiles) }
+
+// MemoryBytes is the memory that what waits to be exported, and what is received for that, may take,
+// without that of the namer.
 func (c *Config) MemoryBytes() int64 {
 	sum := c.QueueMemory() + c.OpenCensus.MemoryBytes()
-	if c.Symbolize && c.takes(otlp.Profiles) {
-		sum += naming.MemoryBytes
-	}
 	if c.Receiver.Listen != "" {
 		sum += receiver.MemoryBytes(c.Receiver.MaxRequestBytes)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"correlator/internal/lab/backend"
+	"correlator/internal/out"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
 	"correlator/profile"
@@ -36,7 +37,7 @@ func opened(t *testing.T, socket string, change func(*Config)) *Export {
 	if change != nil {
 		change(&config)
 	}
-	e, err := Open(config, About{Version: "test", HostID: "host", SamplesPerSecond: 20}, zap.NewNop())
+	e, err := Open(config, out.About{Version: "test", HostID: "host", SamplesPerSecond: 20}, nil, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"correlator/internal/out"
 	"correlator/opencensus/receiver"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/stats"
@@ -53,7 +54,7 @@ func (o *OpenCensus) MemoryBytes() int64 {
 }
 
 // openOpenCensus opens the receiver and what it passes on to.
-func (e *Export) openOpenCensus(about *About) (err error) {
+func (e *Export) openOpenCensus(about *out.About) (err error) {
 	c := &e.config.OpenCensus
 	e.views = stats.New(stats.Options{
 		ServiceName: c.ServiceName, HostID: about.HostID, HostName: about.HostName,

@@ -15,38 +15,21 @@ import (
 // samples puts samples into requests.
 type samples struct {
 	counters *counters
-	namer    *naming.Namer // nil: frames have the names that they come with
+	names    *naming.Consumer
 
 	mu      sync.Mutex
 	builder *profiles.Builder
 	ended   bool // the last request has been made
 }
 
-// newSamples returns samples, on which end must be called. procRoot is where names of frames are read;
-// empty: nowhere.
-func newSamples(options profiles.Options, procRoot string, exporter *otlp.Exporter, counters *counters) (*samples,
-	error) {
+// newSamples returns samples, on which end must be called.
+func newSamples(options profiles.Options, namer *naming.Namer, exporter *otlp.Exporter, counters *counters) *samples {
 	s := &samples{counters: counters}
-	if procRoot != "" {
-		namer, err := naming.Open(procRoot, &counters.naming, s.put)
-		if err != nil {
-			return nil, err
-		}
-		s.namer, options.Name = namer, namer.Name
-	}
+	s.names, options.Name = namer.NewConsumer(s.put), namer.Name
 	s.builder = profiles.NewBuilder(options, func(r profiles.Request) {
 		exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
 	})
-	return s, nil
-}
-
-// add adds a sample, now or when its frames have been named.
-func (s *samples) add(sample *profile.Sample) {
-	if s.namer == nil {
-		s.put(sample)
-		return
-	}
-	s.namer.Sampled(sample)
+	return s
 }
 
 func (s *samples) put(sample *profile.Sample) {
@@ -80,9 +63,7 @@ func (s *samples) build(sample *profile.Sample) error {
 
 // end makes the last request, which waits for names until ctx ends; samples added later are lost.
 func (s *samples) end(ctx context.Context) {
-	if s.namer != nil {
-		s.namer.Close(ctx)
-	}
+	s.names.Close(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.builder.Flush()
@@ -103,4 +84,4 @@ func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untr
 
 // Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait
 // for a destination. It must only be called if TakesSamples.
-func (e *Export) Sampled(sample *profile.Sample) { e.samples.add(sample) }
+func (e *Export) Sampled(sample *profile.Sample) { e.samples.names.Sampled(sample) }

@@ -46,7 +46,7 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 	for reason, n := range stats.Lost {
 		send(k.descs.lost, prometheus.CounterValue, float64(n), lostNames[reason])
 	}
-	for reason, n := range k.naming.Unnamed {
+	for reason, n := range k.names.Unnamed {
 		send(k.descs.unnamed, prometheus.CounterValue, float64(n), reason)
 	}
 	send(k.descs.bytes, prometheus.GaugeValue, float64(stats.Bytes))

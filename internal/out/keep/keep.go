@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"correlator/internal/names/naming"
+	"correlator/internal/out"
 	"correlator/profile"
 )
 
@@ -31,30 +32,23 @@ type Config struct {
 // Enabled reports whether anything is kept.
 func (c *Config) Enabled() bool { return c.For > 0 }
 
-// MemoryBytes is the memory of the Go runtime that this may take: twice what is kept, since near its limit
-// the garbage collector would run all the time, one answer, and the names that are read.
+// MemoryBytes is the memory of the Go runtime that this may take, without that of the namer: twice what is
+// kept, since near its limit the garbage collector would run all the time, and one answer.
 func (c *Config) MemoryBytes() int64 {
 	if !c.Enabled() {
 		return 0
 	}
-	return 2*int64(c.Bytes) + answerMemory + naming.MemoryBytes
-}
-
-// About describes the agent.
-type About struct {
-	HostName         string
-	SamplesPerSecond int    // of every CPU
-	ProcRoot         string // a procfs of our own pid namespace
+	return 2*int64(c.Bytes) + answerMemory
 }
 
 // Keep keeps what an agent samples. It is a prometheus.Collector. Its methods may be called at the same
 // time.
 type Keep struct {
-	about  About
-	store  *Store
-	namer  *naming.Namer
-	naming naming.Counters
-	descs  metricDescs
+	about out.About
+	store *Store
+	namer *naming.Namer
+	names *naming.Consumer // of which the store asks for the frames of a stack once, not with each sample
+	descs metricDescs
 
 	answering sync.Mutex
 
@@ -62,21 +56,15 @@ type Keep struct {
 	running sync.WaitGroup
 }
 
-// Open begins to keep samples; the caller must call Shutdown. The program's main function must call
-// worker.Main with symbolizer.LiveKind.
-//
-// The namer is one of its own, not that of the exporter or of the live view: it is asked for the frames of
-// a stack once, not with each sample, and what these count, hold and forget stays theirs.
-func Open(config Config, about About) (*Keep, error) {
-	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), descs: newMetricDescs()}
-	var err error
-	if k.namer, err = naming.Open(about.ProcRoot, &k.naming, k.store.Named); err != nil {
-		return nil, err
-	}
+// Open begins to keep samples; the caller must call Shutdown. A nil namer knows no names; it must not be
+// closed before.
+func Open(config Config, about out.About, namer *naming.Namer) *Keep {
+	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), namer: namer, descs: newMetricDescs()}
+	k.names = namer.NewConsumer(k.store.Named)
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
 	k.running.Go(func() { k.run(ctx) })
-	return k, nil
+	return k
 }
 
 func (k *Keep) run(ctx context.Context) {
@@ -103,7 +91,7 @@ func (k *Keep) TakesUntraced() bool { return false }
 // sample stays the caller's.
 func (k *Keep) Sampled(sample *profile.Sample) {
 	if k.store.Add(sample, time.Now()) {
-		k.namer.Sampled(sample)
+		k.names.Sampled(sample)
 	}
 }
 
@@ -129,7 +117,7 @@ func (k *Keep) Answer(ctx context.Context, q Query, use func(*Answer) error) err
 func (k *Keep) Shutdown(context.Context) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel() // there is nobody to ask for them
-	k.namer.Close(now)
+	k.names.Close(now)
 	k.stop()
 	k.running.Wait()
 }

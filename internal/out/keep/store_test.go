@@ -12,6 +12,7 @@ import (
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/naming"
+	"correlator/internal/out"
 	"correlator/profile"
 )
 
@@ -386,11 +387,12 @@ func TestPrefix(t *testing.T) {
 // What a Keep samples is answered with names of its own process, also at the end.
 func TestKeep(t *testing.T) {
 	testenv.NeedRoot(t)
-	k, err := Open(Config{For: time.Minute, Bytes: MinBytes},
-		About{HostName: "host", SamplesPerSecond: 20, ProcRoot: "/proc"})
+	namer, err := naming.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(namer.Close)
+	k := Open(Config{For: time.Minute, Bytes: MinBytes}, out.About{HostName: "host", SamplesPerSecond: 20}, namer)
 	sample := newSample(resource("a", 1), 1, time.Now(), stackOf("main"))
 	k.Sampled(sample)
 	q := Query{ID: traceOf(sample)}
@@ -411,7 +413,7 @@ func TestKeep(t *testing.T) {
 	k.Shutdown(t.Context())
 	k.Sampled(sample) // a process that hung releases its samples late
 	config := Config{For: time.Minute, Bytes: 1 << 20}
-	if want := int64(2<<20 + answerMemory + naming.MemoryBytes); config.MemoryBytes() != want {
+	if want := int64(2<<20 + answerMemory); config.MemoryBytes() != want {
 		t.Errorf("%d bytes, want %d", config.MemoryBytes(), want)
 	}
 }

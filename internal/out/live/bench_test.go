@@ -29,8 +29,7 @@ func benchmarkPublish(b *testing.B, depth, length int) {
 		(*source.processes.Load())[i].ID.PID = 1 // whose CPU time is read, as for any process
 	}
 	subscribe(b, dial(b, uri, ""))
-	p := &publisher{about: testAbout, source: source, tracker: l.tracker, name: l.names.of, log: l.log,
-		stacksWanted: func() {}}
+	p := &publisher{about: testAbout, source: source, tracker: l.tracker, name: l.nameOf, log: l.log}
 	p.add(&local{live: l, output: output{bus: embedded{l.broker}}})
 	for wantedOn(embedded{l.broker}) != wantHosts|wantOfSamples {
 		time.Sleep(time.Millisecond)

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"correlator/dots/endpoint"
-	"correlator/internal/names/naming"
 )
 
 // maxTrackedBytes is what the bounds of what is tracked come to; of processes, threads and transactions
@@ -25,16 +24,16 @@ type Config struct {
 func (c *Config) Enabled() bool { return len(c.Listen) > 0 || c.Connect != "" }
 
 // MemoryBytes is the memory of the Go runtime that the live view may take while somebody watches: what is
-// tracked, twice, since near its limit the garbage collector would run all the time, the names of frames,
-// and what the embedded broker keeps.
+// tracked, twice, since near its limit the garbage collector would run all the time, and what the embedded
+// broker keeps.
 func (c *Config) MemoryBytes() int64 {
 	switch {
 	case !c.Enabled():
 		return 0
 	case len(c.Listen) == 0:
-		return 2*maxTrackedBytes + naming.MemoryBytes
+		return 2 * maxTrackedBytes
 	}
-	return 2*maxTrackedBytes + naming.MemoryBytes + maxMemoryBytes
+	return 2*maxTrackedBytes + maxMemoryBytes
 }
 
 // CheckListen returns why the embedded broker must not listen at an endpoint: whoever reaches one that

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"correlator/dots/broker"
-	"correlator/internal/names/naming"
 )
 
 // counters counts what is published, and what is not.
@@ -15,7 +14,6 @@ type counters struct {
 	refused            atomic.Uint64 // changes
 	connected          atomic.Int64  // 1: to the other broker
 	connectionFailures atomic.Uint64
-	naming             naming.Counters
 }
 
 // metricDescs describes what a Live counts.
@@ -88,7 +86,7 @@ func (l *Live) Collect(metrics chan<- prometheus.Metric) {
 	}
 	counter(l.descs.unshown, unshown)
 	counter(l.descs.refused, l.counters.refused.Load())
-	for reason, n := range l.counters.naming.Unnamed {
+	for reason, n := range l.names.Unnamed {
 		counter(l.descs.unnamed, n, reason)
 	}
 	if l.broker != nil {

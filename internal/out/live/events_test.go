@@ -17,7 +17,7 @@ func TestStuckLog(t *testing.T) {
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
 		zapcore.AddSync(write), level))
 	uri := newSocket(t)
-	l, err := Open(Config{Listen: []string{uri}}, testAbout, log)
+	l, err := Open(Config{Listen: []string{uri}}, testAbout, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestStuckLog(t *testing.T) {
 // An embedded broker that can accept nobody, which tries again and again, does not fill the log.
 func TestAcceptFailedRepeats(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
-	l, err := Open(Config{Listen: []string{newSocket(t)}}, testAbout, zap.New(core))
+	l, err := Open(Config{Listen: []string{newSocket(t)}}, testAbout, nil, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
+	"correlator/internal/out"
 	"correlator/internal/out/agent"
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -75,12 +76,12 @@ func newSample(pid, tid int, transaction byte, count uint64, at time.Time) *prof
 	return s
 }
 
-var testAbout = About{HostID: "host-id", HostName: "host-1", Version: "1.2", SamplesPerSecond: 20, ProcRoot: "/proc"}
+var testAbout = out.About{HostID: "host-id", HostName: "host-1", Version: "1.2", SamplesPerSecond: 20, ProcRoot: "/proc"}
 
 // openLive returns a Live that is shut down at the end of the test.
 func openLive(tb testing.TB, config Config) *Live {
 	tb.Helper()
-	l, err := Open(config, testAbout, zap.NewNop())
+	l, err := Open(config, testAbout, nil, zap.NewNop())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"correlator/dots/broker"
 	"correlator/dots/schema"
 	"correlator/internal/host/asynclog"
+	"correlator/internal/names/naming"
+	"correlator/internal/out"
 	"correlator/internal/out/live/page"
 	"correlator/internal/out/live/types"
 	"correlator/profile"
@@ -35,7 +37,7 @@ const (
 // Live publishes what the agent knows. Sampled and Start may be called at the same time.
 type Live struct {
 	config   Config
-	about    About
+	about    out.About
 	log      *zap.Logger
 	tracker  *Tracker
 	counters counters
@@ -48,16 +50,17 @@ type Live struct {
 	wake     chan struct{}    // has a token when what is wanted may have changed
 	running  sync.WaitGroup
 	stop     context.CancelFunc
-
-	names names
+	namer    *naming.Namer    // nil: frames have the names that they come with
+	names    *naming.Consumer // of samples whose stacks somebody wants
 }
 
-// Open binds the endpoints of the embedded broker. The caller must call Shutdown.
-func Open(config Config, about About, log *zap.Logger) (*Live, error) {
+// Open binds the endpoints of the embedded broker. The caller must call Shutdown. The namer may be nil, and
+// must not be closed before.
+func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) (*Live, error) {
 	l := &Live{config: config, about: about, log: log, tracker: NewTracker(about.SamplesPerSecond),
 		descs: newMetricDescs(), retry: 5 * time.Second, goodbye: time.Second, wake: make(chan struct{}, 1),
-		stop: func() {}}
-	l.names.init(l)
+		stop: func() {}, namer: namer}
+	l.names = namer.NewConsumer(l.tracker.Named)
 	if len(config.Listen) == 0 {
 		return l, nil
 	}
@@ -100,22 +103,16 @@ func (l *Live) TakesSamples() bool { return l.tracker.wanted.Load() != 0 }
 
 // Sampled takes account of samples. It waits for nothing. The sample stays the caller's.
 func (l *Live) Sampled(sample *profile.Sample) {
-	if !l.tracker.Sampled(sample) {
-		return
+	if l.tracker.Sampled(sample) {
+		l.names.Sampled(sample)
 	}
-	if namer := l.names.namer.Load(); namer != nil {
-		namer.Sampled(sample)
-		return
-	}
-	l.tracker.Named(sample)
 }
 
 // Start publishes what a source knows until Shutdown.
 func (l *Live) Start(source Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
-	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.names.of, log: l.log,
-		stacksWanted: l.names.want}
+	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.nameOf, log: l.log}
 	if l.broker != nil {
 		p.add(&local{live: l, output: output{bus: embedded{l.broker}}})
 	}
@@ -146,7 +143,7 @@ func (l *Live) Shutdown(ctx context.Context) {
 		l.events.Close(end)
 	}
 	l.tracker.Want(0)
-	l.names.close(ctx)
+	l.names.Close(ctx)
 }
 
 // published counts what sync returns, and says once that something is missing.

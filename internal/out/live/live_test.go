@@ -18,6 +18,7 @@ import (
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/names/naming"
 	"correlator/internal/out/live/types"
 	"correlator/profile"
 )
@@ -96,7 +97,16 @@ func TestGuestOfEmbeddedBroker(t *testing.T) {
 // A frame of a process that exists gets its name from its file.
 func TestNativeNames(t *testing.T) {
 	uri := newSocket(t)
-	l := openLive(t, Config{Listen: []string{uri}})
+	namer, err := naming.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(namer.Close)
+	l, err := Open(Config{Listen: []string{uri}}, testAbout, namer, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, l) })
 	l.Start(newSource(0))
 	g := subscribe(t, dial(t, uri, ""))
 	sample := newSample(os.Getpid(), 7, 1, 1, time.Time{})
@@ -110,7 +120,7 @@ func TestNativeNames(t *testing.T) {
 		}
 		return false
 	})
-	if l.names.namer.Load() == nil {
+	if namer.Counters().Requests.Load() == 0 {
 		t.Error("names are not looked for")
 	}
 }
@@ -310,7 +320,7 @@ func TestCollector(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	_, err := Open(Config{Listen: []string{newSocket(t), "uds:/does/not/exist/s"}}, testAbout, zap.NewNop())
+	_, err := Open(Config{Listen: []string{newSocket(t), "uds:/does/not/exist/s"}}, testAbout, nil, zap.NewNop())
 	if err == nil {
 		t.Error("an endpoint that cannot be bound is no error")
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/dots/value"
+	"correlator/internal/out"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/live/types"
 	"correlator/procscan"
@@ -28,21 +29,12 @@ const (
 	linger = 3 * time.Second
 )
 
-// About describes the agent and its host.
-type About struct {
-	HostID           string // may be empty, as HostName
-	HostName         string
-	Version          string
-	SamplesPerSecond int // of every CPU; 0: it takes none
-	ProcRoot         string
-}
-
-// key returns what tells the objects of this host from those of others.
-func (a *About) key() string {
-	if a.HostID != "" {
-		return clean(a.HostID)
+// hostKey returns what tells the objects of this host from those of others.
+func hostKey(about *out.About) string {
+	if about.HostID != "" {
+		return clean(about.HostID)
 	}
-	return clean(a.HostName)
+	return clean(about.HostName)
 }
 
 // A Source knows the processes that take part.
@@ -54,14 +46,11 @@ type Source interface {
 
 // publisher takes snapshots of what is wanted, and hands them to those who publish them.
 type publisher struct {
-	about   About
-	source  Source
-	tracker *Tracker
-	name    namer
-	log     *zap.Logger
-	// stacksWanted is called before stacks are collected.
-	stacksWanted func()
-
+	about     out.About
+	source    Source
+	tracker   *Tracker
+	name      namer
+	log       *zap.Logger
 	mu        sync.Mutex
 	consumers []consumer
 
@@ -190,14 +179,12 @@ func (p *publisher) demand(c consumer) *lingering {
 func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	p.tracker.Want(w)
 	s := &snapshot{}
-	o := objectsOf{host: p.about.key()}
+	o := objectsOf{host: hostKey(&p.about)}
 	p.observe(w, now)
 	p.readWork(w, now)
 	traced, shown, collecting := p.tracker.snapshot(s, &o, w, now)
 	if w&wantStacks != 0 {
-		if collecting = p.selected(&o, collecting); len(collecting) > 0 {
-			p.stacksWanted()
-		}
+		collecting = p.selected(&o, collecting)
 		p.tracker.collect(collecting, now)
 		p.tracker.nameStacks(p.name)
 	}
