@@ -26,36 +26,34 @@ func newMetrics() *metrics {
 		m.all = append(m.all, desc)
 		return desc
 	}
-	m.accepted = add("accepted_items_total", "Items (spans, data points, samples) that were offered to the "+
-		"destination's queue. The correlator's own are in it also when they were dropped at once, received ones only "+
-		"when they were taken.")
-	m.sent = add("sent_items_total", "Items that the receiver acknowledged, without those it rejected.")
-	m.dropped = add("dropped_items_total", "Accepted items that are lost, by reason; with refused also by the code "+
-		"that the receiver answered with.", "reason", "code")
-	m.attempts = add("attempts_total", "Requests, by the code that they ended with. One that failed may be sent "+
-		"again: what is lost is in correlator_otlp_dropped_items_total.", "code")
-	m.retries = add("retries_total", "Requests with a batch that had been sent before.")
-	m.throttled = add("throttled_total", "Requests that the receiver answered with the time that it wants to be "+
-		"left alone.")
-	m.throttledSeconds = add("throttled_seconds_total", "Time in which nothing was sent because the receiver had "+
-		"asked for it; without what the correlator would have waited anyway.")
-	m.duplicated = add("maybe_duplicated_batches_total", "Batches sent again after a timeout or a broken "+
-		"connection: the receiver may have them twice.")
-	m.badResponse = add("bad_response_total", "Answers that no receiver should give: undecodable, too large, or "+
-		"with impossible numbers in them.")
-	m.queueBytes = add("queue_bytes", "Memory of the batches that wait to be sent, those in flight included.")
-	m.queueLimit = add("queue_limit_bytes", "What that memory may be, of all signals of the destination together "+
-		"(queue-bytes). Received data is refused from three quarters of it on.")
-	m.queueBatches = add("queue_batches", "Batches that wait to be sent, without those in flight.")
-	m.queueItems = add("queue_items", "Items that wait to be sent, without those in flight.")
-	m.queueOldest = add("queue_oldest_seconds", "Age of the oldest batch that waits.")
-	m.inFlight = add("in_flight", "Requests without an answer yet.")
-	m.inFlightItems = add("in_flight_items", "Items in the requests without an answer yet. At any time, accepted "+
-		"items are those sent, dropped, queued and in flight.")
-	m.seconds = add("request_seconds", "Time from sending a request to its answer, or to the timeout or error "+
-		"instead.")
-	m.bytes = add("request_bytes", "Sizes of the requests that were sent, before compression.")
-	m.states = add("state", "1 for the state that the destination is in, for this signal; 0 for the others.", "state")
+	m.accepted = add("accepted_items_total",
+		"Items offered to the destination's queue. The correlator's own count even if dropped at "+
+			"once.")
+	m.sent = add("sent_items_total", "Items acknowledged by the receiver, without rejected ones.")
+	m.dropped = add("dropped_items_total",
+		"Accepted items lost, by reason and, if refused, by the receiver's code.", "reason", "code")
+	m.attempts = add("attempts_total", "Requests, by status code. A failed one may be retried.", "code")
+	m.retries = add("retries_total", "Requests that repeat a batch.")
+	m.throttled = add("throttled_total", "Responses that asked for a pause.")
+	m.throttledSeconds = add("throttled_seconds_total",
+		"Additional time spent waiting because the receiver asked for it.")
+	m.duplicated = add("maybe_duplicated_batches_total",
+		"Batches sent again after a timeout or broken connection, which the receiver may have "+
+			"twice.")
+	m.badResponse = add("bad_response_total",
+		"Invalid responses: undecodable, too large, or with impossible numbers.")
+	m.queueBytes = add("queue_bytes", "Memory of waiting batches, including those in flight.")
+	m.queueLimit = add("queue_limit_bytes",
+		"Limit of the queues of all signals (queue-bytes). Received data is refused above three "+
+			"quarters.")
+	m.queueBatches = add("queue_batches", "Batches waiting, without those in flight.")
+	m.queueItems = add("queue_items", "Items waiting, without those in flight.")
+	m.queueOldest = add("queue_oldest_seconds", "Age of the oldest waiting batch.")
+	m.inFlight = add("in_flight", "Requests in flight.")
+	m.inFlightItems = add("in_flight_items", "Items in flight.")
+	m.seconds = add("request_seconds", "Duration of requests, up to the response, timeout or error.")
+	m.bytes = add("request_bytes", "Size of requests before compression.")
+	m.states = add("state", "1 for the present state of the destination, 0 for the others.", "state")
 	return m
 }
 

@@ -24,52 +24,54 @@ var descs = []*prometheus.Desc{
 }
 
 var (
-	descConnections      = describe("connections", "Connections that are open.")
-	descConnectionsTotal = describe("connections_total", "Connections that were accepted.")
+	descConnections      = describe("connections", "Open connections.")
+	descConnectionsTotal = describe("connections_total", "Connections accepted.")
 	descClosed           = describe("closed_connections_total",
-		"Connections that were closed by the agent: for another one because there were too many (made_room), at once because there were too many (refused), or because what they sent is not the protocol (not_protocol).",
+		"Connections closed by the agent, by reason.",
 		"reason")
-	descAcceptErrors = describe("accept_errors_total", "Times that connections could not be accepted.")
+	descAcceptErrors = describe("accept_errors_total", "Failures to accept a connection.")
 
 	descMessages = describe("messages_total",
-		"Messages that were received, whole or in part: those that were processed or dropped, and those that wait.", "type")
-	descPayload   = describe("payload_bytes_total", "Bytes in the payloads of messages that were received whole.", "type")
-	descProcessed = describe("processed_messages_total", "Messages that were processed.", "type")
+		"Messages received, also in part.", "type")
+	descPayload   = describe("payload_bytes_total", "Payload bytes of complete messages.", "type")
+	descProcessed = describe("processed_messages_total", "Messages processed.", "type")
 	descDropped   = describe("dropped_messages_total",
-		"Messages that were not processed, by the reason.", "type", "reason")
-	descWaiting  = describe("waiting_messages", "Messages that wait to be processed.", "queue")
-	descBuffered = describe("buffered_bytes", "Bytes of messages that wait, or are not received whole yet.")
-	descSkipped  = describe("skipped_bytes_total", "Bytes that were skipped in search of a message.")
+		"Messages not processed, by reason.", "type", "reason")
+	descWaiting  = describe("waiting_messages", "Messages waiting to be processed.", "queue")
+	descBuffered = describe("buffered_bytes", "Bytes of waiting and incomplete messages.")
+	descSkipped  = describe("skipped_bytes_total", "Bytes skipped in search of a message.")
 
 	descClientLost = describe("client_lost_messages_total",
-		"Messages that clients could not send, as their sequence numbers show.")
+		"Messages lost by clients, from gaps in sequence numbers.")
 	descClientLostTraces = describe("client_lost_traces_total",
-		"Trace exports that are empty because the client could not encode them.")
+		"Empty trace exports, which the client could not encode.")
 	descLatency = describe("latency_seconds",
-		"Time from when a client began to send a message until it was read whole, of clients with a clock of 64 bits.")
+		"Time from the start of sending to complete reception, for clients with a 64-bit clock.")
 
-	descSpans        = describe("exported_spans_total", "Spans that were accepted by the queues of destinations.")
-	descSpansDropped = describe("dropped_spans_total", "Spans that were not encoded, by what is wrong with them.", "reason")
+	descSpans        = describe("exported_spans_total", "Spans accepted by destinations' queues.")
+	descSpansDropped = describe("dropped_spans_total", "Invalid spans, by reason.", "reason")
 	descSpansRefused = describe("refused_spans_total",
-		"Spans that were not accepted by the queues of destinations, by the reason.", "reason")
-	descAttributesLost = describe("lost_attributes_total", "Attributes of spans that were left out.")
-	descEventsLost     = describe("lost_events_total", "Events of spans that clients did not send the contents of.")
-	descLinksLost      = describe("lost_links_total", "Links of spans that have no contents or no valid ids.")
-	descParents        = describe("invalid_parents_total", "Spans that are exported without their parent, whose id is invalid.")
-	descZones          = describe("unknown_zones_total", "Times in zones that are not known, taken for UTC.")
+		"Spans not accepted by destinations' queues, by reason.", "reason")
+	descAttributesLost = describe("lost_attributes_total", "Span attributes left out.")
+	descEventsLost     = describe("lost_events_total", "Span events whose contents were not sent.")
+	descLinksLost      = describe("lost_links_total", "Span links without contents or valid ids.")
+	descParents        = describe("invalid_parents_total",
+		"Spans exported without their parent, whose id is invalid.")
+	descZones = describe("unknown_zones_total", "Times in unknown zones, taken as UTC.")
 
-	descMeasurements = describe("measurements_total", "Measurements that were received.")
-	descAggregated   = describe("aggregated_measurements_total", "Measurements that were aggregated by at least one view.")
-	descStatsLost    = describe("lost_stats_total",
-		"What of measures, views and measurements is lost or changed, by what it is, and why.", "what", "reason")
+	descMeasurements = describe("measurements_total", "Measurements received.")
+	descAggregated   = describe("aggregated_measurements_total",
+		"Measurements aggregated by at least one view.")
+	descStatsLost = describe("lost_stats_total",
+		"Measures, views and measurements lost or changed.", "what", "reason")
 	descViews = describe("registered_views_total",
-		"Views that were registered, by what came of it; those that were not taken are in lost_stats.", "result")
-	descDefined     = describe("definitions", "Measures, views, and series of views that exist.", "what")
+		"View registrations, by result; rejected ones are in correlator_opencensus_lost_stats_total.", "result")
+	descDefined     = describe("definitions", "Measures, views and series.", "what")
 	descStatsMemory = describe("stats_bytes", "Memory of measures, views and series.")
 
-	descPoints        = describe("exported_points_total", "Data points that were accepted by the queues of destinations.")
+	descPoints        = describe("exported_points_total", "Data points accepted by destinations' queues.")
 	descPointsRefused = describe("refused_points_total",
-		"Data points that were not accepted by the queues of destinations, by the reason.", "reason")
+		"Data points not accepted by destinations' queues, by reason.", "reason")
 	descPanics = describe("panics_total", "Defects of the agent that cost a message or a connection.")
 )
 

@@ -13,25 +13,25 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descReceived = describe("received_items_total",
-		"Items (spans, data points, samples) that came in. A request that could not be read counts as one.", "signal")
+		"Items received. An undecodable request counts as one.", "signal")
 	descRefused = describe("received_refused_items_total",
-		"Items in requests that were not taken, by reason. With overload, slow and shutdown the sender was asked to come again; otherwise it drops them.",
+		"Items in refused requests, by reason.",
 		"signal", "reason")
 	descRejected = describe("received_rejected_items_total",
-		"Items that were left out of requests that were taken, by what is wrong with them. The sender was told how many.",
+		"Invalid items left out of accepted requests, by reason. The sender is told their number.",
 		"signal", "reason")
 	descRepaired = describe("received_ignored_fields_total",
-		"Fields that were left out of items that were taken, by what is wrong with them.", "signal", "reason")
+		"Invalid fields left out of accepted items, by reason.", "signal", "reason")
 	descRequests = describe("received_requests_total",
-		"Requests that came in, by the code of the answer.", "signal", "code")
-	descConnections        = describe("receiver_connections", "Connections that are open.")
+		"Requests received, by status code of the response.", "signal", "code")
+	descConnections        = describe("receiver_connections", "Open connections.")
 	descConnectionsRefused = describe("receiver_refused_connections_total",
-		"Connections that were closed because there were too many, by which of them it was.", "reason")
+		"Connections closed because there were too many, by reason.", "reason")
 	descAcceptErrors = describe("receiver_accept_errors_total",
-		"Times that connections could not be accepted, or certificates not be read for one.")
+		"Failures to accept a connection or to read certificates for one.")
 	descStrays = describe("receiver_refused_requests_total",
-		"Requests that were refused because of where, or how, they were sent, so that they are of no signal.", "reason")
-	descInWork = describe("receiver_requests_in_work", "Requests that are being received or checked.")
+		"Requests of no signal refused, by reason.", "reason")
+	descInWork = describe("receiver_requests_in_work", "Requests being received or checked.")
 )
 
 // Describe sends the descriptions of all metrics. It may be called on a nil Receiver.

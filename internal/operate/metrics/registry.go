@@ -33,7 +33,7 @@ func NewGatherer(build Build, owners ...prometheus.Collector) prometheus.Gathere
 func newBuildInfo(build Build) prometheus.Collector {
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "correlator_build_info",
-		Help: "The constant 1, with what the correlator was built from, by which Go and for what.",
+		Help: "Version, revision, Go version and architecture of the build; the value is 1.",
 	}, []string{"version", "revision", "goversion", "goarch"})
 	info.WithLabelValues(build.Version, build.Revision, runtime.Version(), runtime.GOARCH).Set(1)
 	return info

@@ -17,181 +17,167 @@ import (
 // What the agent is configured to do, and how it is.
 var (
 	samplesPerSecondDesc = newDesc("correlator_config_samples_per_second",
-		"Samples that are taken of every CPU per second (--samples-per-second); 0: none are.")
+		"CPU samples taken per second and CPU (--samples-per-second); 0 if disabled.")
 	samplesDelayDesc = newDesc("correlator_config_samples_delay_seconds",
-		"How soon after a sample its message is promised to the APM agents (--samples-delay).")
+		"Delivery delay promised to APM agents (--samples-delay).")
 	unwinderDesc = newDesc("correlator_config_unwinder",
-		"1 for the value of --unwinder, 0 for the others.", "unwinder")
+		"1 for the configured --unwinder, 0 for the others.", "unwinder")
 	maxProcessesDesc = newDesc("correlator_config_max_processes",
-		"How many processes are served at most (--max-processes).")
+		"Maximum number of processes served (--max-processes).")
 	healthyDesc = newDesc("correlator_healthy",
-		"Whether the correlator does what it has to do all the time; else it should be restarted. The same as "+
-			"/healthz.")
+		"1 if all loops make progress, 0 if the correlator should be restarted. Same as /healthz.")
 	readyDesc = newDesc("correlator_ready",
-		"Whether all processes are served that can be: 0 until the first sweep has ended, while more processes publish "+
-			"than are served (--max-processes) or the correlator is not healthy, from SIGTERM on, and where it does not "+
-			"see all processes of the host. The same as /readyz.")
+		"1 if every process that can be served is served. 0 before the first sweep ends, after "+
+			"SIGTERM, while unhealthy, with more publishing processes than --max-processes, or with a "+
+			"partial view of the host. Same as /readyz.")
 	processesDesc = newDesc("correlator_processes",
-		"Processes that carry the library of Elastic's agent, or a process context, now, by state. Those with no-storage "+
-			"publish nothing: in them correlation is not enabled, or not yet.", "state")
+		"Processes that map the agent's library or publish a process context, by state.", "state")
 	processesPublishingDesc = newDesc("correlator_processes_publishing",
-		"Processes that publish what they work on, or who they are, by standard: by Elastic's library or by "+
-			"OpenTelemetry's contexts; one may by both.", "context")
+		"Publishing processes, by standard. A process can use both.", "context")
 	contextsDesc = newDesc("correlator_process_contexts_total",
-		"Process contexts of OpenTelemetry that were read, new or updated, by how they say that threads publish what "+
-			"they work on (threadlocal.schema_version). Only those of tlsdesc_v1_dev and tls_v1 can be read.", "schema")
+		"OpenTelemetry process contexts read, by threadlocal.schema_version. Thread contexts are "+
+			"supported with tlsdesc_v1_dev and tls_v1.", "schema")
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
-		"Processes in the state error now, by reason. Each is tried again, at least every 30 seconds.", "reason")
+		"Processes in state error, by reason. Each is retried at least every 30 seconds.", "reason")
 	processesSilentDesc = newDesc("correlator_processes_silent",
-		"JVMs that have an agent of Elastic's (its jar is open, or named on the command line) that has not loaded its native "+
-			"library, by the likeliest reason. They are looked for every minute, and at most 256 are counted.", "reason")
+		"JVMs with an Elastic agent that has not loaded its native library, by likely reason. "+
+			"Checked every minute; at most 256 are counted.", "reason")
 	processesNotSampledDesc = newDesc("correlator_processes_not_sampled",
-		"Processes that are registered or attached now, whose threads publish what they work on, and of which the "+
-			"correlator takes no samples, by reason; none when it takes none at all.", "reason")
+		"Registered or attached processes that publish thread contexts but are not sampled, by reason.", "reason")
 	samplesWaitingDesc = newDesc("correlator_samples_waiting",
-		"Samples that wait to be sent now.")
+		"Samples queued to be sent.")
 	liveEventsUpDesc = newDesc("correlator_live_events_up",
-		"Whether the kernel tells of new processes at once. If not, sweeps find them, at most 5 seconds apart.")
+		"1 if the kernel reports new processes. Otherwise sweeps find them, at most 5 seconds apart.")
 )
 
 // Finding processes.
 var (
 	sweepsDesc = newDesc("correlator_sweeps_total",
-		"Sweeps of all processes in /proc, those included that ended early.")
+		"Sweeps of /proc, including incomplete ones.")
 	sweepsFailedDesc = newDesc("correlator_sweeps_failed_total",
-		"Sweeps that ended early; the log says why.")
+		"Sweeps that ended early; the log has the reason.")
 	sweepSecondsDesc = newDesc("correlator_sweep_seconds_total",
-		"Time that the sweeps of /proc took.")
+		"Time spent on sweeps of /proc.")
 	liveEventsFailedDesc = newDesc("correlator_live_events_failed_total",
-		"Times that the kernel gave no live events of processes, or stopped to. Sweeps alone find new processes then.")
+		"Times that live events could not be started, or stopped.")
 	liveEventsLostDesc = newDesc("correlator_live_events_lost_total",
-		"Live events that the kernel could not tell because too many came at once. A sweep makes up for them.")
+		"Live events lost because too many arrived at once. A sweep follows.")
 	liveProbesDesc = newDesc("correlator_live_looks_total",
-		"Looks at single processes because a live event told that they map the agent's library.")
+		"Probes requested by live events.")
 	contextLooksDesc = newDesc("correlator_context_looks_total",
-		"Looks for an OpenTelemetry process context at processes that have just started a program or loaded a library.")
+		"Probes for a process context after an exec or the load of a library.")
 	contextLooksSkippedDesc = newDesc("correlator_context_looks_skipped_total",
-		"Times that such a process was not looked at, since 4096 others were. Sweeps find its context, within eight.")
+		"Probes for a process context skipped because 4096 others were pending. Sweeps find these "+
+			"contexts, after eight at most.")
 	probesDesc = newDesc("correlator_process_looks_total",
-		"Looks at what a process publishes.")
+		"Reads of what a process publishes.")
 	jvmLooksDesc = newDesc("correlator_jvm_looks_total",
-		"Looks at JVMs that take no part, for an agent of Elastic's.")
+		"Checks of JVMs for an Elastic agent that is not loaded.")
 	jvmLooksMissedDesc = newDesc("correlator_jvm_looks_missed_total",
-		"JVMs that were not looked at, or not counted: there were too many, or looking failed.")
+		"JVMs not checked or not counted, because of an error or because there were too many.")
 	pollerHangsDesc = newDesc("correlator_lookout_hangs_total",
-		"Times that the memory of one process made the watch over all wait; that process is then looked at by itself.")
+		"Memory reads that timed out. The process is then read separately.")
 )
 
 // What becomes of the processes found.
 var (
 	processesGoneDesc = newDesc("correlator_processes_gone_total",
-		"Processes that were known and ended, or unloaded the agent's library.")
+		"Known processes that exited or unloaded the library.")
 	processesFilteredDesc = newDesc("correlator_processes_filtered_total",
-		"Processes left out by a filter (--include-service and the like), each once.")
+		"Processes excluded by a filter (--include-service and the like).")
 	processesDeniedDesc = newDesc("correlator_processes_denied_total",
-		"Processes that the correlator may not look into, for want of a capability or because of an LSM, each once.")
+		"Processes that may not be read: a capability is missing, or an LSM forbids it.")
 	processesRefusedDesc = newDesc("correlator_processes_refused_total",
-		"Times that a process was found and not served for a reason of the correlator. One process counts again in each "+
-			"sweep.", "reason")
+		"Times that a process was found and not served, by reason. Each sweep counts it again.", "reason")
 	processesEvictedDesc = newDesc("correlator_processes_evicted_total",
-		"Times that a process had to give way to others because of --max-processes.", "reason")
+		"Times that a process was evicted because of --max-processes, by reason.", "reason")
 	processesWithoutPlaceDesc = newDesc("correlator_processes_without_place",
-		"Processes now that had to give way to others, or were not let in, because of --max-processes, by whether they "+
-			"publish. While there are any that do, /readyz fails.", "publishing")
+		"Processes rejected or evicted by --max-processes, by whether they publish. /readyz fails "+
+			"while any of them does.", "publishing")
 	processesTruncatedDesc = newDesc("correlator_processes_truncated_total",
-		"Processes with more copies of the agent's library mapped than are looked at, each once.")
+		"Processes that map more copies of the library than are read.")
 	logDroppedDesc = newDesc("correlator_log_lines_dropped_total",
-		"Lines about processes that were not logged.", "reason")
+		"Log lines about processes that were dropped.", "reason")
 	processErrorsDesc = newDesc("correlator_process_errors_total",
-		"Errors because of which a process is not served, or not fully; each try counts. How many processes are in "+
-			"error now is correlator_processes_in_error.", "reason")
+		"Errors that keep a process from being served fully, by reason; each try counts.", "reason")
 	connectionsDesc = newDesc("correlator_connections_total",
-		"Connections made to the sockets of processes. Each begins with a registration.")
+		"Connections to sockets of processes. Each begins with a registration.")
 	connectionsWithdrawnDesc = newDesc("correlator_connections_withdrawn_total",
-		"Connections ended by the correlator, because the process publishes nothing any more, or something else.")
+		"Connections closed because the process stopped publishing, or published something else.")
 	connectionsGoneDesc = newDesc("correlator_connections_gone_total",
 		"Connections that ended because the process closed its socket.")
 	registrationsDesc = newDesc("correlator_registrations_total",
-		"Registrations that were taken by the sockets of processes.")
+		"Registrations delivered.")
 	publicationsThrottledDesc = newDesc("correlator_publications_throttled_total",
-		"Times that a process was left alone for a second because it kept publishing something new.")
+		"Times that a process was skipped for a second because it published too often.")
 )
 
 // The processes of the correlator's own that read files, sockets and memory of others.
 var (
 	workersRunningDesc = newDesc("correlator_workers_running",
-		"Worker processes that access other processes now, or wait for that.")
+		"Running worker processes.")
 	workersHungDesc = newDesc("correlator_workers_hung",
-		"Worker processes that were killed because they did not answer, and have not ended: a process makes the kernel "+
-			"wait. Their number is bounded, by user and in all.")
+		"Killed workers that have not exited because the kernel blocks. Bounded per user and in all.")
 	workersStartedDesc = newDesc("correlator_workers_started_total",
-		"Worker processes started.")
+		"Workers started.")
 	workersEndedDesc = newDesc("correlator_workers_ended_total",
-		"Worker processes that ended before they had answered: killed by somebody else, or by an error of theirs.")
+		"Workers that exited before they answered.")
 	workerTimeoutsDesc = newDesc("correlator_worker_timeouts_total",
-		"Requests to worker processes that were not answered in time. Each had its worker killed.")
+		"Requests to workers that timed out; the worker is killed.")
 	workerRefusedDesc = newDesc("correlator_worker_requests_refused_total",
-		"Requests to worker processes that were not served because workers hang, or are busy for long, with processes "+
-			"of the same user.")
+		"Requests to workers refused because workers hang, or are busy, with processes of the same user.")
 )
 
 // Unwinding of stacks, at the moment.
 var (
 	unwindingUpDesc = newDesc("correlator_unwinding_up",
-		"0: the unwinding engine is needed, and does not run, so that all stacks are walked by frame pointers; 1 also when it "+
-			"is not needed. correlator status and the log say why.")
+		"0 if the unwinding engine is needed and does not run, so that stacks are walked by frame pointers.")
 	unwindingProcessesDesc = newDesc("correlator_unwinding_processes",
-		"Processes that are sampled, by how their stacks are walked; none without the engine.", "stacks")
+		"Sampled processes, by how stacks are obtained. Absent without the engine.", "stacks")
 	unwindingQuarantinedDesc = newDesc("correlator_unwinding_processes_quarantined",
-		"Processes that are left out for a while because of what they did to the unwinding worker.")
+		"Processes excluded for a while because of what they did to the unwinding worker.")
 	unwindingUnreapedDesc = newDesc("correlator_unwinding_workers_hung",
-		"Unwinding workers that were killed and have not ended: a process makes the kernel wait. With 4, no other is "+
-			"started.")
+		"Killed unwinding workers that have not exited. With 4, no other is started.")
 )
 
 // Samples that outside samplers feed.
 var (
 	feedDatagramsDesc = newDesc("correlator_feed_datagrams_total",
-		"Well-formed datagrams of outside samplers at --feed-socket.")
+		"Valid datagrams at --feed-socket.")
 	feedRefusedDesc = newDesc("correlator_feed_datagrams_refused_total",
-		"Datagrams at --feed-socket that are not well-formed: their sender speaks another format, or none.", "reason")
+		"Malformed datagrams at --feed-socket, by reason.", "reason")
 	feedSamplesDesc = newDesc("correlator_feed_samples_total",
-		"Samples in the well-formed datagrams.")
+		"Samples in valid datagrams.")
 	fedSamplesDesc = sampling.NewSamplesDesc("fed")
 )
 
 // Delivery of samples to processes.
 var (
 	sampleToSocketDesc = newDesc("correlator_sample_to_socket_seconds",
-		"Age of the samples sent when the kernel took their message. It is never told too small: samples that waited "+
-			"together are as old as the oldest.")
+		"Age of samples when sent. Samples that waited together have the age of the oldest.")
 	samplesQueuedDesc = newDesc("correlator_samples_queued_total",
-		"Samples that were queued for their process: those sent, those dropped, and correlator_samples_waiting.")
+		"Samples queued for their process: sent, dropped, and correlator_samples_waiting.")
 	samplesSentDesc = newDesc("correlator_samples_sent_total",
-		"Samples that the sockets of their processes took.")
+		"Samples sent to the sockets of their processes.")
 	samplesDroppedDesc = newDesc("correlator_samples_dropped_total",
-		"Samples that were queued and not sent. With late, mostly the process did not read its socket.", "reason")
+		"Samples queued and not sent, by reason.", "reason")
 	delayMissedDesc = newDesc("correlator_samples_delay_missed_total",
-		"Samples that were not sent within --samples-delay because of the correlator or its machine, not of the "+
-			"process: overdue ones were sent too late, lost ones are among the dropped. The protocol allows 1 "+
-			"%.", "reason")
+		"Samples not sent within --samples-delay because of the correlator or its machine. The "+
+			"protocol allows 1 %.", "reason")
 	messagesDesc = newDesc("correlator_messages_sent_total",
-		"Messages with samples that were taken by the sockets of processes; one tells how often a stack was sampled "+
-			"in a transaction.")
+		"Messages with samples sent. A message counts one stack of one transaction.")
 	sendWaitsDesc = newDesc("correlator_send_waits_total",
-		"Times that the socket of a process was full and sending had to wait.")
+		"Sends that had to wait for a full socket.")
 	sendPausesDesc = newDesc("correlator_send_pauses_total",
-		"Times that sending to a process stopped for 5 ms, for want of kernel memory or of a socket that behaves.")
+		"Pauses of 5 ms in sending to a process, for lack of kernel memory or after a socket error.")
 )
 
 // By service, only with --metrics-services.
 var (
 	serviceProcessesDesc = newDesc("correlator_service_processes",
-		"Processes that are registered or attached now, by service. Only with --metrics-services, which is how many are "+
-			"named: later ones are _other; those without a name are unknown_service.", "service")
+		"Registered or attached processes, by service (--metrics-services).", "service")
 	serviceSamplesDesc = newDesc("correlator_service_samples_total",
-		"Samples of processes with a trace, or exported, by service and by what became of them, also of processes that "+
-			"have ended. Only with --metrics-services.", "service", "outcome")
+		"Samples with a trace, or exported, by service and outcome (--metrics-services).", "service", "outcome")
 )
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {

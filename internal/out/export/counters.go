@@ -56,22 +56,22 @@ func newMetricDescs() metricDescs {
 		return prometheus.NewDesc("correlator_otlp_"+name, help, labels, nil)
 	}
 	return metricDescs{
-		samples: desc("profile_samples_total", "CPU samples that were put into profiles."),
+		samples: desc("profile_samples_total", "CPU samples put into profiles."),
 		samplesLost: desc("profile_samples_lost_total",
-			"CPU samples that were to be exported, and could not be put into profiles, by reason.", "reason"),
+			"CPU samples not put into profiles, by reason.", "reason"),
 		metricsLost: desc("metrics_lost_total",
-			"Metrics that could not be exported, each time that they were to be, by reason.", "reason"),
-		gatherErrors: desc("metrics_errors_total", "Times that not all metrics could be gathered, or encoded."),
+			"Metrics that could not be exported, by reason; counted per export.", "reason"),
+		gatherErrors: desc("metrics_errors_total",
+			"Exports for which metrics could not all be gathered or encoded."),
 		unnamed: desc("profile_samples_unnamed_total",
-			"CPU samples that were put into profiles while names of functions that may exist were not known, by reason.",
+			"CPU samples exported without some function names, by reason.",
 			"reason"),
-		nameRequests: desc("symbolizer_requests_total", "Requests to worker processes for names of functions."),
+		nameRequests: desc("symbolizer_requests_total", "Requests to workers for function names."),
 		namesEvicted: desc("symbolizer_evicted_total",
-			"Names of functions that were forgotten because there were too many; they are read again when they are needed."),
+			"Function names evicted; read again when needed."),
 		nameFailures: desc("symbolizer_failures_total",
-			"Times that names of functions could not be read, of a process, of a file or of the kernel, or not be kept, by "+
-				"reason. It is tried again, later each time.", "reason"),
-		nameBytes: desc("symbolizer_bytes", "Memory of the names of functions that are known or asked for."),
+			"Failures to read or keep function names, by reason. Retried with increasing delay.", "reason"),
+		nameBytes: desc("symbolizer_bytes", "Memory of function names."),
 	}
 }
 

@@ -12,16 +12,16 @@ func newMetricDescs() metricDescs {
 		return prometheus.NewDesc("correlator_keep_"+name, help, labels, nil)
 	}
 	return metricDescs{
-		samples: desc("samples_total", "CPU samples that were kept for correlator explain."),
-		kept:    desc("samples", "CPU samples that are kept now."),
+		samples: desc("samples_total", "CPU samples kept for correlator explain."),
+		kept:    desc("samples", "CPU samples kept now."),
 		evicted: desc("samples_evicted_total",
-			"CPU samples that were forgotten before their time, as there was no room for new ones."),
-		expired: desc("samples_expired_total", "CPU samples that were forgotten as they were too old."),
+			"CPU samples evicted early for lack of room."),
+		expired: desc("samples_expired_total", "CPU samples that reached their age limit."),
 		lost:    desc("samples_lost_total", "CPU samples in transactions that were not kept, by reason.", "reason"),
 		unnamed: desc("samples_unnamed_total",
-			"CPU samples that were asked for names of functions that may exist, and got none, by reason.", "reason"),
-		bytes:        desc("bytes", "Memory of what is kept."),
-		transactions: desc("transactions", "Transactions of which samples are kept."),
+			"CPU samples kept without some function names, by reason.", "reason"),
+		bytes:        desc("bytes", "Memory of kept samples."),
+		transactions: desc("transactions", "Transactions with kept samples."),
 	}
 }
 
