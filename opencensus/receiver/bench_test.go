@@ -148,7 +148,7 @@ func BenchmarkExports(b *testing.B) {
 		for i := range b.N {
 			if i%perInterval == 0 {
 				<-ticker.C
-				highest = max(highest, float64(l.config.BufferBytes-l.budget.left()))
+				highest = max(highest, float64(l.budget.used()))
 			}
 			l.write(conns[i%benchConns], one)
 		}

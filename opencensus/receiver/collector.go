@@ -89,10 +89,10 @@ func (r *Receiver) Collect(to chan<- prometheus.Metric) {
 	c := r.counters.snapshot()
 	r.collectConnections(m)
 	collectMessages(m, &c)
-	for lane, name := range [numLanes]string{statsLane: "stats", traceLane: "traces"} {
-		m.gauge(descWaiting, r.lanes[lane].length(), name)
+	for queue, name := range [numQueues]string{statsQueue: "stats", traceQueue: "traces"} {
+		m.gauge(descWaiting, r.queues[queue].length(), name)
 	}
-	m.gauge(descBuffered, int(r.config.BufferBytes-r.budget.left()))
+	m.gauge(descBuffered, r.budget.used())
 	collectSpans(m, &c)
 	r.collectStats(m)
 	collectItems(m, &c.points, descPoints, descPointsRefused)

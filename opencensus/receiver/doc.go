@@ -6,7 +6,7 @@
 //	           not wait
 //	stream     one connection that has sent something: reads, cuts the stream into messages, knows
 //	           who sends
-//	lane       messages between the streams and the workers, one for measures and views, one for spans
+//	fairQueue  messages between the streams and the workers, one for measures and views, one for spans
 //	requests   encoded spans between the trace workers and the sender
 //	Queue      where requests go
 //
@@ -32,9 +32,9 @@
 // All that concerns measures and views is processed by one goroutine, for each user in the order of
 // arrival, since a view may have to be registered before a record counts. Spans are independent of
 // each other: a goroutine for each CPU encodes them. Users whose messages wait have their turn one
-// after the other, with a block of messages each, so none waits for all that another has sent.
+// after the other, with a batch of messages each, so none waits for all that another has sent.
 //
-// While the Queue has no room for spans, requests, trace workers and the lane fill up one after the
+// While the Queue has no room for spans, requests, trace workers and the queue fill up one after the
 // other, and reading and statistics go on.
 //
 // # Processes
@@ -47,7 +47,7 @@
 // # Memory
 //
 // Messages that are not complete, or wait, take at most Config.BufferBytes, in which everything is
-// counted that they hold: unused parts of blocks, and what is known of their senders. A user gets as much of
+// counted that they hold: unused parts of batches, and what is known of their senders. A user gets as much of
 // that as is left free then, so one user cannot keep others out, and connections are shared in the
 // same manner (package connlimit). A connection that is silent has no buffer: it takes 4 KB of
 // memory, most of it the stack of a goroutine; one that has sent, a few KB more.

@@ -5,6 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"correlator/internal/host/share"
 	"correlator/opencensus/stats"
 	"correlator/opencensus/wire"
 )
@@ -12,11 +15,13 @@ import (
 const (
 	// eventInterval is the time from one event of a connection to the next: counters have the rest.
 	eventInterval = time.Minute
-	// maxEvents limits the events of all connections in an interval. Otherwise a client could have
+	// maxEvents limits the events of all connections, at once and in an interval. Otherwise a client could have
 	// as many as it likes by connecting anew.
 	maxEvents = 60
 	// maxEventsOfUser leaves some of them to others.
 	maxEventsOfUser = 15
+	// maxEventUsers is how many users have a limit of their own; others share one.
+	maxEventUsers = 256
 	// waitingEvents is how many events wait for a slow observer before others are left out.
 	waitingEvents = 16
 )
@@ -71,14 +76,16 @@ type events struct {
 	served  sync.WaitGroup
 	version atomic.Bool // an unknown one was reported
 
-	mu      sync.Mutex
-	since   time.Time      // begin of an interval
-	emitted int            // in that
-	of      map[uint32]int // the same, by user
+	all   *rate.Limiter
+	users *share.Rates[uint32]
 }
 
 func newEvents(observe func(Event)) *events {
-	e := &events{observe: observe, queue: make(chan Event, waitingEvents), of: make(map[uint32]int)}
+	e := &events{
+		observe: observe, queue: make(chan Event, waitingEvents),
+		all:   rate.NewLimiter(rate.Every(eventInterval/maxEvents), maxEvents),
+		users: share.NewRates[uint32](rate.Every(eventInterval/maxEventsOfUser), maxEventsOfUser, maxEventUsers),
+	}
 	if observe != nil {
 		e.served.Go(func() {
 			for event := range e.queue {
@@ -127,7 +134,7 @@ func (s *stream) event(event Event) Event {
 // emit has an event observed, unless there were many not long ago, of its user or of all. It does not
 // wait. It reports whether the event will be observed.
 func (e *events) emit(event Event, now time.Time) bool {
-	if e.observe == nil || !e.allow(event.UID, now) {
+	if e.observe == nil || !e.users.Allow(event.UID, 1, now) || !e.all.AllowN(now, 1) {
 		return false
 	}
 	select {
@@ -136,19 +143,4 @@ func (e *events) emit(event Event, now time.Time) bool {
 	default:
 		return false
 	}
-}
-
-func (e *events) allow(uid uint32, now time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now.Sub(e.since) >= eventInterval {
-		e.since, e.emitted = now, 0
-		clear(e.of)
-	}
-	if e.emitted >= maxEvents || e.of[uid] >= maxEventsOfUser {
-		return false
-	}
-	e.emitted++
-	e.of[uid]++
-	return true
 }

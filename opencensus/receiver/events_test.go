@@ -177,7 +177,7 @@ func TestPanics(t *testing.T) {
 	t.Run("in a trace worker", func(t *testing.T) {
 		broken := &Receiver{drained: l.drained, onPanic: l.onPanic}
 		w := traceWorker{Receiver: broken}
-		w.work(&block{data: []byte(span)}, &entry{size: uint32(len(span))}) // of no sender
+		w.work(&batch{data: []byte(span)}, &entry{size: uint32(len(span))}) // of no sender
 		if n := broken.counters.snapshot().messages[wire.TraceExport.Index()].dropped[Panic]; n != 1 {
 			t.Errorf("%d dropped", n)
 		}

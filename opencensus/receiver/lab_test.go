@@ -203,7 +203,7 @@ func (l *lab) balance() {
 			l.Errorf("%s: %d received, %d processed or dropped", typeName(i), m.received, m.done())
 		}
 	}
-	if held := l.config.BufferBytes - l.budget.left(); held != 0 {
+	if held := l.budget.used(); held != 0 {
 		l.Errorf("%d bytes of the budget are held", held)
 	}
 }

@@ -11,26 +11,26 @@ import (
 )
 
 // statsWorker applies what concerns measures and views, for each user in the order of arrival, until
-// the lane is closed and empty.
+// the queue is closed and empty.
 func (r *Receiver) statsWorker() {
 	w := statsWorker{Receiver: r}
-	lane := r.lanes[statsLane]
-	for b := lane.take(); b != nil; b = lane.take() {
+	queue := r.queues[statsQueue]
+	for b := queue.take(); b != nil; b = queue.take() {
 		w.apply(b)
-		lane.giveBack(b)
+		queue.giveBack(b)
 	}
 }
 
-// statsWorker is what the worker keeps from one block to the next.
+// statsWorker is what the worker keeps from one batch to the next.
 type statsWorker struct {
 	*Receiver
 	record    wire.Record
-	processed [wire.Types]uint64 // of a block
+	processed [wire.Types]uint64 // of a batch
 	dropped   [NumDrops][wire.Types]uint64
 }
 
-// apply applies the messages of a block.
-func (w *statsWorker) apply(b *block) {
+// apply applies the messages of a batch.
+func (w *statsWorker) apply(b *batch) {
 	w.processed, w.dropped = [wire.Types]uint64{}, [NumDrops][wire.Types]uint64{}
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -93,7 +93,7 @@ func (w *statsWorker) applySafely(e *entry, payload []byte) (err error) {
 
 // update applies a message that has been decoded before: exports and scrapes do not wait for that.
 func (w *statsWorker) update(e *entry, f func(*stats.Update)) {
-	now, uid := e.received(), e.from.share.uid
+	now, uid := e.received(), e.from.account.uid
 	conflicts := w.Receiver.stats.Update(now, func(u *stats.Update) {
 		u.SetUser(uid)
 		f(u)

@@ -27,7 +27,7 @@ type reader struct {
 	buffer []byte
 	now    time.Time // of the last read
 	counts readCounts
-	added  [numLanes]bool // whether lanes have got messages
+	added  [numQueues]bool // whether queues have got messages
 }
 
 // readCounts are what one read adds to the counters, by wire.Type.Index.
@@ -107,11 +107,11 @@ func (s *stream) finish() {
 	s.reader = nil
 	for i, added := range r.added {
 		if added {
-			s.lanes[i].wake()
+			s.queues[i].wake()
 		}
 	}
 	s.counters.addRead(&r.counts, &s.losses)
-	r.counts, r.added, s.losses = readCounts{}, [numLanes]bool{}, wire.Counts{}
+	r.counts, r.added, s.losses = readCounts{}, [numQueues]bool{}, wire.Counts{}
 }
 
 // deliver takes a message, whose payload is valid during the call only.
@@ -134,7 +134,7 @@ func (s *stream) pass(r *reader, kind int, m *wire.Message) {
 	if latency := r.now.Sub(m.Sent); !m.Padded && latency >= 0 && latency < maxLatency {
 		r.counts.latency.observe(latency)
 	}
-	lane := statsLane
+	queue := statsQueue
 	switch m.Type {
 	case wire.ProcessInit, wire.RequestInit:
 		s.init(client, m.Payload)
@@ -148,10 +148,10 @@ func (s *stream) pass(r *reader, kind int, m *wire.Message) {
 			r.counts.unsupported++
 			return
 		}
-		lane = traceLane
+		queue = traceQueue
 	}
-	if s.lanes[lane].add(client.from, m, r.now) {
-		r.added[lane] = true
+	if s.queues[queue].add(client.from, m, r.now) {
+		r.added[queue] = true
 	} else {
 		r.counts.queueFull[kind]++
 	}

@@ -57,7 +57,7 @@ type Receiver struct {
 	listener *listener
 	budget   *budget
 	readers  chan *reader
-	lanes    [numLanes]*lane
+	queues   [numQueues]*fairQueue
 	requests *requests
 	counters counters
 	events   *events
@@ -96,8 +96,8 @@ func Open(c Config, o Options) (*Receiver, error) {
 		onPanic: o.OnPanic,
 	}
 	r.requests = newRequests(r.maxRequestBytes)
-	for i := range r.lanes {
-		r.lanes[i] = newLane(i)
+	for i := range r.queues {
+		r.queues[i] = newFairQueue(i)
 	}
 	r.drained, r.abandon = context.WithCancel(context.Background())
 	r.start()
@@ -140,8 +140,8 @@ func (r *Receiver) end(ctx context.Context) error {
 		_ = c.SetReadDeadline(time.Unix(1, 0)) // fails if it is closed already
 	}
 	r.reading.Wait()
-	for _, lane := range r.lanes {
-		lane.close()
+	for _, queue := range r.queues {
+		queue.close()
 	}
 	r.working.Wait()
 	r.requests.close()

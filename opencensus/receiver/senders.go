@@ -21,7 +21,7 @@ const (
 
 // senders are the processes of a connection, the last one that sent first.
 type senders struct {
-	share     *share
+	account   account
 	peer      peer
 	php       string // of the last init of any of them
 	processes []process
@@ -64,7 +64,7 @@ func (s *senders) add(h *wire.Header) {
 	if len(s.processes) == maxProcesses {
 		s.processes = s.processes[:maxProcesses-1]
 	}
-	from := &sender{share: s.share, php: s.php, process: s.peer.process(h.PID)}
+	from := &sender{account: s.account, php: s.php, process: s.peer.process(h.PID)}
 	s.processes = slices.Insert(s.processes, 0, process{h.PID, h.Sequence, from})
 }
 
@@ -75,6 +75,6 @@ func (s *senders) setPHP(c *process, version string) {
 	}
 	s.php = version
 	if c.from.php != version {
-		c.from = &sender{share: s.share, php: version, process: c.from.process}
+		c.from = &sender{account: s.account, php: version, process: c.from.process}
 	}
 }

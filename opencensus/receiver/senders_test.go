@@ -68,7 +68,7 @@ func TestManyProcesses(t *testing.T) {
 
 // Processes without a version of their own take the last one of the connection.
 func TestVersions(t *testing.T) {
-	s := senders{share: &share{}}
+	s := senders{}
 	see := func(pid uint32) *process {
 		p, _ := s.see(&wire.Header{PID: pid})
 		return p
@@ -132,48 +132,6 @@ func TestExecutableName(t *testing.T) {
 		if got := executableName(path); got != want {
 			t.Errorf("%q: %q, want %q", path, got, want)
 		}
-	}
-}
-
-// A user has no more than is left free, whatever the order.
-func TestShares(t *testing.T) {
-	b := newBudget(1024)
-	first, second := b.open(1), b.open(2)
-	for _, step := range []struct {
-		s    *share
-		take int
-		want bool
-	}{
-		{first, 513, false}, {first, 512, true}, {first, 1, false}, {second, 257, false}, {second, 256, true},
-		{first, -512, true}, {second, 128, true}, {second, 257, false}, {first, 1, true}, {second, -384, true},
-		{first, -1, true},
-	} {
-		if got := step.take < 0 || step.s.Take(step.take); got != step.want {
-			t.Errorf("user %d, %d: %v with %d held and %d free", step.s.uid, step.take, got, step.s.held, b.left())
-		}
-		if step.take < 0 {
-			step.s.Give(-step.take)
-		}
-	}
-	if b.left() != 1024 {
-		t.Errorf("%d are left", b.left())
-	}
-	again := b.open(1)
-	if again != first {
-		t.Error("a second connection has a share of its own")
-	}
-	if !first.Take(10) {
-		t.Error("nothing is left")
-	}
-	first.close()
-	again.close()
-	second.close()
-	if len(b.users) != 1 {
-		t.Errorf("%d users, one of which has memory", len(b.users))
-	}
-	first.Give(10)
-	if len(b.users) != 0 || b.left() != 1024 {
-		t.Errorf("%d users, %d left", len(b.users), b.left())
 	}
 }
 

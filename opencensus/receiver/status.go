@@ -58,7 +58,7 @@ func (r *Receiver) Status() Status {
 		Connections: conns.Open, MaxConnections: r.config.MaxConnections, AcceptedConnections: conns.Added,
 		ClosedConnections: conns.MadeRoom + conns.Refused, NotProtocol: r.counters.notProtocol.Load(),
 		LastError: failed.Last, LastErrorAt: failed.At,
-		ClientLost: c.gaps + c.empty, BufferedBytes: r.config.BufferBytes - r.budget.left(),
+		ClientLost: c.gaps + c.empty, BufferedBytes: int64(r.budget.used()),
 		Spans: items(&c.spans), Points: items(&c.points),
 		Measures: definitions.Measures, Views: definitions.Views, Series: definitions.Series,
 		Measurements: measured.Measurements, NoView: measured.Lost[stats.NoView],

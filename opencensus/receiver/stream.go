@@ -88,8 +88,7 @@ func peek(fd int) (int, error) {
 func (r *Receiver) serveStream(c *connlimit.Conn, raw syscall.RawConn, accepted time.Time) {
 	s := &stream{Receiver: r, conn: c, raw: raw, touched: accepted}
 	_ = raw.Control(func(fd uintptr) { s.senders.peer = identify(r.procRoot, int(fd), accepted) })
-	s.senders.share = r.budget.open(s.senders.peer.uid)
-	defer s.senders.share.close()
+	s.senders.account = r.budget.account(s.senders.peer.uid)
 	defer func() {
 		if s.taken > 0 { // after a panic
 			s.Give(s.taken)
@@ -165,7 +164,7 @@ func (s *stream) drain() {
 
 // Take takes memory for an unfinished message.
 func (s *stream) Take(bytes int) bool {
-	if !s.senders.share.Take(bytes) {
+	if !s.senders.account.Take(bytes) {
 		return false
 	}
 	s.taken += bytes
@@ -175,5 +174,5 @@ func (s *stream) Take(bytes int) bool {
 // Give gives it back.
 func (s *stream) Give(bytes int) {
 	s.taken -= bytes
-	s.senders.share.Give(bytes)
+	s.senders.account.Give(bytes)
 }

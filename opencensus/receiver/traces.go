@@ -9,15 +9,15 @@ import (
 	"correlator/otlp"
 )
 
-// traceWorker encodes trace exports until their lane is closed and empty.
+// traceWorker encodes trace exports until their queue is closed and empty.
 func (r *Receiver) traceWorker() {
 	w := traceWorker{Receiver: r}
-	lane := r.lanes[traceLane]
-	for b := lane.take(); b != nil; b = lane.take() {
+	queue := r.queues[traceQueue]
+	for b := queue.take(); b != nil; b = queue.take() {
 		for i := range b.entries {
 			w.work(b, &b.entries[i])
 		}
-		lane.giveBack(b)
+		queue.giveBack(b)
 	}
 }
 
@@ -31,7 +31,7 @@ type traceWorker struct {
 const maxKeptBytes = 1 << 20
 
 // work encodes one export. A panic, which is a defect, costs that export alone.
-func (w *traceWorker) work(b *block, e *entry) {
+func (w *traceWorker) work(b *batch, e *entry) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.panicIn("trace worker", v, debug.Stack())

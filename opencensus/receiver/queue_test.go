@@ -12,19 +12,19 @@ import (
 )
 
 // fill adds messages of a user until there is no memory for more, and returns how many there are.
-func fill(l *lane, s *sender, m *wire.Message) (n int) {
+func fill(l *fairQueue, s *sender, m *wire.Message) (n int) {
 	for l.add(s, m, time.Now()) {
 		n++
 	}
 	return n
 }
 
-// A user whose share is full has others wait for a block of it, not for all.
+// A user whose share is full has others wait for a batch of it, not for all.
 func TestUsersTakeTurns(t *testing.T) {
 	budget := newBudget(minBufferBytes)
-	hog, other := &sender{share: budget.open(1)}, &sender{share: budget.open(2)}
-	for lane := range numLanes {
-		l := newLane(lane)
+	hog, other := &sender{account: budget.account(1)}, &sender{account: budget.account(2)}
+	for queue := range numQueues {
+		l := newFairQueue(queue)
 		m := wire.Message{Header: wire.Header{Type: wire.StatsRecord}, Payload: make([]byte, 50)}
 		sent := fill(l, hog, &m)
 		for range 3 {
@@ -36,18 +36,18 @@ func TestUsersTakeTurns(t *testing.T) {
 		messages := map[uint32]int{}
 		for l.length() > 0 {
 			b := l.take()
-			turns = append(turns, b.share.uid)
-			messages[b.share.uid] += len(b.entries)
+			turns = append(turns, b.account.uid)
+			messages[b.account.uid] += len(b.entries)
 			l.giveBack(b)
 			if len(turns) == 1 { // more of it comes all the time
 				sent += fill(l, hog, &m)
 			}
 		}
 		if len(turns) < 4 || turns[0] != 1 || turns[1] != 2 {
-			t.Errorf("lane %d: the turns of users: %v", lane, turns)
+			t.Errorf("queue %d: the turns of users: %v", queue, turns)
 		}
-		if messages[1] != sent || messages[2] != 3 || budget.left() != minBufferBytes {
-			t.Errorf("lane %d: %v messages of %d, %d bytes left", lane, messages, sent, budget.left())
+		if messages[1] != sent || messages[2] != 3 || budget.used() != 0 {
+			t.Errorf("queue %d: %v messages of %d, %d bytes held", queue, messages, sent, budget.used())
 		}
 	}
 }
@@ -55,14 +55,14 @@ func TestUsersTakeTurns(t *testing.T) {
 // A user's messages are taken in the order in which they were added, whatever their size.
 func TestOrder(t *testing.T) {
 	budget := newBudget(DefaultBufferBytes)
-	s, l := &sender{share: budget.open(1)}, newLane(statsLane)
-	const n = 3 * blockMessages
+	s, l := &sender{account: budget.account(1)}, newFairQueue(statsQueue)
+	const n = 3 * batchMessages
 	size := func(i int) int {
 		switch {
 		case i%1000 == 999:
-			return 2 * blockBytes
+			return 2 * batchBytes
 		case i%100 == 99:
-			return ownBlockBytes
+			return ownBatchBytes
 		default:
 			return i % 7
 		}
@@ -90,8 +90,8 @@ func TestOrder(t *testing.T) {
 		}
 		l.giveBack(b)
 	}
-	if next != n || budget.left() != DefaultBufferBytes {
-		t.Errorf("%d messages of %d, %d bytes left", next, n, budget.left())
+	if next != n || budget.used() != 0 {
+		t.Errorf("%d messages of %d, %d bytes held", next, n, budget.used())
 	}
 }
 
@@ -108,13 +108,13 @@ func TestMemoryIsCounted(t *testing.T) {
 		"empty exports of processes": {small, 1, false},
 		"with a version each":        {small, 1, true},
 		"records":                    {func(int) int { return 50 }, 100, true},
-		"the largest of a block":     {func(int) int { return ownBlockBytes - 1 }, 1, true},
-		"small and large ones":       {func(i int) int { return i % 2 * ownBlockBytes }, 1, true},
-		"large ones":                 {func(i int) int { return i%7<<10 + ownBlockBytes }, 1, true},
+		"the largest of a batch":     {func(int) int { return ownBatchBytes - 1 }, 1, true},
+		"small and large ones":       {func(i int) int { return i % 2 * ownBatchBytes }, 1, true},
+		"large ones":                 {func(i int) int { return i%7<<10 + ownBatchBytes }, 1, true},
 	} {
 		budget := newBudget(most)
-		s, l := senders{share: budget.open(1)}, newLane(traceLane)
-		runtime.GC() // with goMemory, the blocks that the pools of other lanes keep are gone
+		s, l := senders{account: budget.account(1)}, newFairQueue(traceQueue)
+		runtime.GC() // with goMemory, the batches that the pools of other queues keep are gone
 		before := goMemory()
 		from, _ := s.see(&wire.Header{})
 		messages := 0
@@ -130,28 +130,28 @@ func TestMemoryIsCounted(t *testing.T) {
 				break
 			}
 		}
-		held, counted := goMemory()-before, most-budget.left()
+		held, counted := goMemory()-before, budget.used()
 		if counted < 30<<20 || float64(held) > 1.5*float64(counted) {
 			t.Errorf("%s: %d messages hold %d bytes, of which %d are counted", name, messages, held, counted)
 		}
 		for l.length() > 0 {
 			l.giveBack(l.take())
 		}
-		if budget.left() != most {
-			t.Errorf("%s: %d bytes are still counted", name, most-budget.left())
+		if budget.used() != 0 {
+			t.Errorf("%s: %d bytes are still counted", name, budget.used())
 		}
 	}
 }
 
-// A large message is copied before the lane is locked, so that others do not wait for that.
+// A large message is copied before the queue is locked, so that others do not wait for that.
 func TestLargeMessageDoesNotLock(t *testing.T) {
 	budget := newBudget(minBufferBytes)
-	s, l := &sender{share: budget.open(1)}, newLane(traceLane)
+	s, l := &sender{account: budget.account(1)}, newFairQueue(traceQueue)
 	m := wire.Message{Header: wire.Header{Type: wire.TraceExport}, Payload: make([]byte, minBufferBytes/4)}
 	l.mu.Lock()
 	added := make(chan bool)
 	go func() { added <- l.add(s, &m, time.Now()) }()
-	testenv.Poll(t, patience, "memory for the message", func() bool { return budget.left() < minBufferBytes })
+	testenv.Poll(t, patience, "memory for the message", func() bool { return budget.used() > 0 })
 	l.mu.Unlock()
 	if !<-added || l.length() != 1 {
 		t.Errorf("%d messages wait", l.length())
