@@ -72,73 +72,28 @@ func (r *reader) dateTime() (of dateTime) {
 
 // time returns a time in Unix nanoseconds. ok is false if it is missing.
 func (e *encoding) time(of dateTime) (nanos uint64, ok bool) {
-	d, ok := parseDate(e.text(of.date))
-	if !ok {
-		return 0, false
-	}
 	if !e.zone.is(of.kind, of.zone) {
 		e.zone = e.zones.find(of.kind, of.zone, e.text(of.zone))
+	}
+	at, ok := parseDate(e.text(of.date), e.zone.location)
+	if !ok {
+		return 0, false
 	}
 	if !e.zone.known {
 		e.UnknownZones++
 	}
-	at := time.Date(d.year, time.Month(d.month), d.day, d.hour, d.minute, d.second, d.nanosecond, e.zone.location)
 	return unixNanos(at.Unix(), at.Nanosecond())
 }
 
-// date is a local time.
-type date struct{ year, month, day, hour, minute, second, nanosecond int }
-
-// parseDate parses YYYY-MM-DD HH:MM:SS, with up to nine digits of a fraction.
-func parseDate(text []byte) (d date, ok bool) {
-	const layout = "0000-00-00 00:00:00"
-	if len(text) < len(layout) {
-		return d, false
+// parseDate parses YYYY-MM-DD HH:MM:SS, with up to nine digits of a fraction. [time.ParseInLocation]
+// would also take an hour of one digit, a comma, and more digits.
+func parseDate(text []byte, in *time.Location) (at time.Time, ok bool) {
+	const layout = time.DateTime
+	fraction := len(text) - len(layout)
+	if fraction < 0 || fraction == 1 || fraction > len(".123456789") || text[len("2006-01-02 15")] != ':' ||
+		fraction > 0 && text[len(layout)] != '.' {
+		return at, false
 	}
-	for i, c := range text[:len(layout)] {
-		if layout[i] == '0' && (c < '0' || c > '9') || layout[i] != '0' && c != layout[i] {
-			return d, false
-		}
-	}
-	two := func(i int) int { return int(text[i]-'0')*10 + int(text[i+1]-'0') }
-	d = date{two(0)*100 + two(2), two(5), two(8), two(11), two(14), two(17), 0}
-	if d.nanosecond, ok = parseFraction(text[len(layout):]); !ok {
-		return d, false
-	}
-	return d, 1 <= d.month && d.month <= 12 && 1 <= d.day && d.day <= days(d.year, d.month) && d.hour < 24 &&
-		d.minute < 60 && d.second < 60
-}
-
-// parseFraction parses a point and up to nine digits, or nothing, as nanoseconds.
-func parseFraction(text []byte) (nanoseconds int, ok bool) {
-	if len(text) == 0 {
-		return 0, true
-	}
-	if text[0] != '.' || len(text) < 2 || len(text) > 10 {
-		return 0, false
-	}
-	for i := 1; i < 10; i++ {
-		digit := byte('0')
-		if i < len(text) {
-			digit = text[i]
-		}
-		if digit < '0' || digit > '9' {
-			return 0, false
-		}
-		nanoseconds = nanoseconds*10 + int(digit-'0')
-	}
-	return nanoseconds, true
-}
-
-// days returns the number of days of a month.
-func days(year, month int) int {
-	switch {
-	case month == 2 && year%4 == 0 && (year%100 != 0 || year%400 == 0):
-		return 29
-	case month == 2:
-		return 28
-	case month == 4 || month == 6 || month == 9 || month == 11:
-		return 30
-	}
-	return 31
+	at, err := time.ParseInLocation(layout, string(text), in)
+	return at, err == nil
 }

@@ -9,6 +9,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"correlator/internal/host/share"
 	"correlator/opencensus/wire"
 )
 
@@ -32,8 +33,8 @@ func (s *State) Gather() ([]*dto.MetricFamily, error) {
 	defer s.mu.Unlock()
 	g := gathering{
 		state: s, names: make(map[string]bool),
-		memory:  budget{limit: s.memory.limit, users: make(map[uint32]*user)},
-		written: budget{limit: maxWrittenBytes, users: make(map[uint32]*user)},
+		memory:  share.NewBudget[uint32](s.memory.Capacity()),
+		written: share.NewBudget[uint32](maxWrittenBytes),
 	}
 	for _, v := range s.inOrder() {
 		if len(v.series) > 0 {
@@ -48,17 +49,17 @@ func (s *State) Gather() ([]*dto.MetricFamily, error) {
 type gathering struct {
 	state    *State
 	families []*dto.MetricFamily
-	names    map[string]bool // that are taken, by families or by what they are written as
-	memory   budget          // by the users who have registered the views
-	written  budget          // the same of the page
-	id       []byte          // scratch
+	names    map[string]bool       // that are taken, by families or by what they are written as
+	memory   *share.Budget[uint32] // by the users who have registered the views
+	written  *share.Budget[uint32] // the same of the page
+	id       []byte                // scratch
 }
 
 // addView adds a view, or counts why it is left out.
 func (g *gathering) addView(v *view) {
 	lost := &g.state.counts.Lost
 	uid := v.user.uid
-	if !g.written.take(g.written.user(uid), v.writtenBytes()) || !g.memory.take(g.memory.user(uid), v.gatheredBytes()) {
+	if !g.written.Take(uid, v.writtenBytes()) || !g.memory.Take(uid, v.gatheredBytes()) {
 		lost[GatherNoRoom] += uint64(len(v.series))
 		return
 	}

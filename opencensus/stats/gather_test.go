@@ -310,7 +310,7 @@ func TestGatherMemory(t *testing.T) {
 			for i := range 20_000 {
 				update(s, 0, func(u *Update) { fill(u, i) })
 			}
-			s.memory.limit = limit
+			s.memory = newBudget(limit)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			families, _ := s.Gather()

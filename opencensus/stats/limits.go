@@ -1,6 +1,10 @@
 package stats
 
-import "time"
+import (
+	"time"
+
+	"correlator/internal/host/share"
+)
 
 // Defaults of Options.
 const (
@@ -80,10 +84,14 @@ type user struct {
 	measures, views int
 }
 
-// budget is memory that users share. Each may have no more than is left free after it.
+// budget is memory that users share, in bytes.
 type budget struct {
-	limit, used int
-	users       map[uint32]*user // those with bytes
+	*share.Budget[uint32]
+	users map[uint32]*user // those with bytes
+}
+
+func newBudget(bytes int) budget {
+	return budget{share.NewBudget[uint32](bytes), make(map[uint32]*user)}
 }
 
 // user returns a user. It is known to the budget from its first take on.
@@ -99,10 +107,9 @@ func (b *budget) take(u *user, n int) bool {
 	if u.bytes == 0 {
 		n += userBytes
 	}
-	if n > b.limit-b.used || u.bytes+n > b.limit-b.used-n {
+	if !b.Take(u.uid, n) {
 		return false
 	}
-	b.used += n
 	u.bytes += n
 	b.users[u.uid] = u
 	return true
@@ -110,10 +117,10 @@ func (b *budget) take(u *user, n int) bool {
 
 // give returns bytes that were taken.
 func (b *budget) give(u *user, n int) {
-	b.used -= n
 	if u.bytes -= n; u.bytes == userBytes {
-		b.used -= userBytes
+		n += userBytes
 		u.bytes = 0
 		delete(b.users, u.uid)
 	}
+	b.Give(u.uid, n)
 }

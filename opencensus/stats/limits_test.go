@@ -44,9 +44,9 @@ func checkMemory(t testing.TB, s *State) {
 		}
 		total += userBytes
 	}
-	if total != s.memory.used || len(users) != len(s.memory.users) || total > s.memory.limit {
-		t.Errorf("%d bytes of %d users are taken, but there are %d of %d, limit %d", s.memory.used, len(s.memory.users),
-			total, len(users), s.memory.limit)
+	if total != s.memory.Used() || len(users) != len(s.memory.users) || total > s.memory.Capacity() {
+		t.Errorf("%d bytes of %d users are taken, but there are %d of %d, limit %d", s.memory.Used(), len(s.memory.users),
+			total, len(users), s.memory.Capacity())
 	}
 }
 

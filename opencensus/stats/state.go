@@ -71,7 +71,7 @@ func New(o Options) *State {
 	s := &State{
 		options: o, seed: maphash.MakeSeed(), encoder: newEncoder(&o),
 		periodChanged: make(chan struct{}, 1), period: defaultPeriod,
-		memory:   budget{limit: o.MaxMemory, users: make(map[uint32]*user)},
+		memory:   newBudget(o.MaxMemory),
 		measures: make(map[string]*measure), views: make(map[string]*view),
 		conflicts: conflicts{users: make(map[uint32]struct{})},
 	}
@@ -144,7 +144,7 @@ func (s *State) Counts() Counts {
 func (s *State) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{Measures: len(s.measures), Views: len(s.views), Series: s.series, Memory: s.memory.used}
+	return Status{Measures: len(s.measures), Views: len(s.views), Series: s.series, Memory: s.memory.Used()}
 }
 
 // isNumber reports whether a measure of this type has values.
