@@ -17,7 +17,6 @@ var rooms = []string{
 	"internal/names",
 	"internal/attach",
 	"internal/stacks",
-	"internal/attach/lifecycle",
 	"internal/out",
 	"internal/operate",
 	"cmd/correlator",

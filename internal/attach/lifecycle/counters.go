@@ -4,13 +4,10 @@ import (
 	"sync/atomic"
 
 	"correlator/internal/attach/process"
-	"correlator/internal/stacks/sampling"
 )
 
 // Counters is what a Manager counts. All fields only grow and may be read at any time.
 type Counters struct {
-	Sampling sampling.Counters // samples that are taken
-
 	Sweeps       atomic.Uint64
 	SweepNs      atomic.Uint64 // how long they took together
 	SweepsFailed atomic.Uint64 // ended early

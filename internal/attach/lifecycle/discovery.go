@@ -316,16 +316,8 @@ func (m *Manager) take(found procscan.Found) *Process {
 		return nil
 	}
 	p.reportTruncated(found)
-	m.mu.Lock()
-	m.processes[found.PID] = p // one with the same pid has ended, and removes itself
-	m.goroutines[p] = struct{}{}
-	m.mu.Unlock()
-	m.running.Go(func() {
-		p.run(m.serving)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.goroutines, p)
-	})
+	p.entry.Show() // one with the same pid has ended
+	go p.run(m.serving)
 	return nil
 }
 
@@ -356,16 +348,15 @@ func (p *Process) reportTruncated(found procscan.Found) {
 // reportStuck counts the processes that make their goroutines hang, and logs each once. It returns
 // how many processes there are.
 func (m *Manager) reportStuck() int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, p := range m.processes {
+	processes := m.processes.All()
+	for _, p := range processes {
 		if p.IsStuck() && !p.stuckLogged {
 			p.stuckLogged = true
 			p.countError(process.ReasonTimeout, fmt.Sprintf("looking at it takes more than %v", hangTimeout))
 			p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
 		}
 	}
-	return len(m.processes)
+	return len(processes)
 }
 
 // reason is the field of a log line that names the counter that counts what it reports.

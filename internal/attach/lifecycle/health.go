@@ -41,8 +41,7 @@ func overdue(what string, last time.Time, limit time.Duration) error {
 // that cannot be served are no reason. It may block when everything else does, which a caller may
 // take for an answer. drainInterval is that of Options.Sampling.
 func (m *Manager) Health(drainInterval time.Duration) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	m.table.Len() // what blocks everything else does not go unnoticed
 	if err := overdue("looking for processes", m.discovery.round.last(), stuckAfter); err != nil {
 		return err
 	}

@@ -3,11 +3,13 @@ package lifecycle
 import (
 	"testing"
 	"time"
+
+	"correlator/internal/attach"
 )
 
 // A loop that has stopped is not healthy.
 func TestHealth(t *testing.T) {
-	m := new(Manager)
+	m := &Manager{table: attach.NewTable()}
 	since := func(ago time.Duration) {
 		m.discovery.round.began = time.Now().Add(-ago)
 		m.discovery.round.after.Store(1)

@@ -3,18 +3,15 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
-	"correlator/bpf"
+	"correlator/internal/attach"
 	"correlator/internal/attach/mempoll"
 	"correlator/internal/attach/process"
 	"correlator/internal/host/timerfd"
-	"correlator/internal/stacks/sampling"
 	"correlator/internal/worker/access"
 	"correlator/procscan"
 	"correlator/procscan/watch"
@@ -29,11 +26,10 @@ type Options struct {
 	MaxProcesses  int           // that are attached at a time, see places.go; 0: no limit but Client.Admit
 	SweepInterval time.Duration // between two sweeps
 
-	Sampling     *sampling.Sampling // the Manager runs and closes it; nil: no samples are taken
-	ElasticOnly  bool               // of processes with contexts of OpenTelemetry's alone nothing is wanted
-	MaxSampleAge time.Duration      // samples that have waited longer for their process are refused; 0: no limit
-	Linger       time.Duration      // how long samples of a process that has ended are still taken
-	RemapGrace   time.Duration      // how long a process that no longer maps the library stays a candidate
+	Sampling    Sampling      // the Manager runs and closes it; nil: no samples are taken
+	ElasticOnly bool          // of processes with contexts of OpenTelemetry's alone nothing is wanted
+	Linger      time.Duration // how long samples of a process that has ended are still taken
+	RemapGrace  time.Duration // how long a process that no longer maps the library stays a candidate
 
 	Counters   *Counters
 	Log        *zap.Logger
@@ -46,8 +42,9 @@ type Client interface {
 	// Admit returns why a process that was found is not taken; procscan.ErrGone when that is no
 	// reason of our own. Nothing of the process is open yet.
 	Admit(id procscan.ProcessID) error
-	// NewHandler returns the Handler of a process that was admitted, which the Manager closes.
-	NewHandler(p *Process) Handler
+	// NewHandler returns the Handler and the Sampler of a process that was admitted, which the Manager closes:
+	// first the Sampler.
+	NewHandler(p *Process) (Handler, Sampler)
 	// Refused is called each time that a process is found and not served for a reason of our own.
 	// The next sweep finds it again.
 	Refused(id procscan.ProcessID, reason RefusalReason, err error)
@@ -69,8 +66,6 @@ type Handler interface {
 	// Down has an error when the process has ended what Attach began: it is detached, and probed
 	// again.
 	Down() <-chan error
-	// Sink returns the sink of a program that is about to be sampled.
-	Sink(program bpf.ExecID) sampling.Sink
 	// Probed is called after each probe with its error, or that which keeps an attached process
 	// from being sampled.
 	Probed(err error)
@@ -78,9 +73,29 @@ type Handler interface {
 	// samples have come. An attached process is closed without Detach. Functions that were posted
 	// and have not run are called after it.
 	Close(shutdown bool)
-	// Abandon is called by Shutdown, which waits for that goroutine no longer, with the number of samples that it
-	// held. The goroutine may be within another method, or call one at any time. Abandon must not block.
-	Abandon(samples uint64)
+	// Abandon is called by Shutdown, which waits for that goroutine no longer. The goroutine may be within another
+	// method, or call one at any time. Abandon must not block.
+	Abandon()
+}
+
+// Sampling takes samples of processes; it is a *sampling.Sampling.
+type Sampling interface {
+	Run(ctx context.Context)
+	LastDrain() time.Time
+	Close() error
+}
+
+// A Sampler takes samples of one process; it is a *sampling.ProcessSampler, which says what its methods do.
+type Sampler interface {
+	Start() error
+	Stop() error
+	Close() error
+	IsRunning() bool
+	IsCurrent() bool
+	Ready() <-chan struct{}
+	Serve() (probe bool)
+	Probe()
+	Invalidate()
 }
 
 // Manager finds processes, and takes each through its life.
@@ -103,10 +118,8 @@ type Manager struct {
 	stopServing context.CancelFunc
 	discovered  chan struct{} // closed when no more processes are found
 
-	mu         sync.RWMutex
-	processes  map[int]*Process      // by pid
-	goroutines map[*Process]struct{} // that run: of several processes that had one pid, too
-	running    sync.WaitGroup        // the same
+	table     *attach.Table
+	processes *attach.Column[*Process]
 }
 
 // Open opens what the Manager needs; the caller must call Run and Shutdown, or Close. Without an
@@ -114,9 +127,9 @@ type Manager struct {
 func Open(options Options, client Client) (*Manager, error) {
 	m := &Manager{
 		options: options, client: client, log: options.Log, counters: options.Counters,
-		started: time.Now(), discovered: make(chan struct{}), processes: make(map[int]*Process),
-		goroutines: make(map[*Process]struct{}),
+		started: time.Now(), discovered: make(chan struct{}), table: attach.NewTable(),
 	}
+	m.processes = attach.NewColumn[*Process](m.table)
 	m.logBudget = newLogBudget(&m.counters.LogDropped)
 	if m.options.ProcessLog == nil {
 		m.options.ProcessLog = zap.NewNop()
@@ -177,7 +190,7 @@ func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 	ended := make(chan struct{})
 	go func() {
 		<-m.discovered // no more processes
-		m.running.Wait()
+		m.table.Wait()
 		close(ended)
 	}()
 	select {
@@ -188,12 +201,11 @@ func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 		return nil, true
 	case <-ctx.Done():
 	}
-	m.mu.RLock()
-	abandoned := slices.Collect(maps.Keys(m.goroutines))
-	m.mu.RUnlock()
-	for _, p := range abandoned {
-		p.handler.Abandon(p.sampler.Abandon())
-		stuck = append(stuck, p.id.PID)
+	for _, e := range m.table.Entries() {
+		if p := m.processes.Of(e); p != nil { // else it has ended just now
+			p.handler.Abandon()
+			stuck = append(stuck, p.id.PID)
+		}
 	}
 	slices.Sort(stuck)
 	return slices.Compact(stuck), false
@@ -205,21 +217,11 @@ func (m *Manager) LiveEvents() bool { return m.discovery.live.Load() }
 // MappingsFrom is where sweeps read mappings from.
 func (m *Manager) MappingsFrom() procscan.Source { return m.discovery.scanner.Source() }
 
-// process returns what has a pid now, or nil.
-func (m *Manager) process(pid int) *Process {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.processes[pid]
-}
+// Table returns the table of processes.
+func (m *Manager) Table() *attach.Table { return m.table }
 
-// remove removes a process from the registry, unless its pid is another's by now.
-func (m *Manager) remove(p *Process) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.processes[p.id.PID] == p {
-		delete(m.processes, p.id.PID)
-	}
-}
+// process returns what has a pid now, or nil.
+func (m *Manager) process(pid int) *Process { return m.processes.Find(pid) }
 
 // uptime is in ns of the monotonic clock: times that are compared are kept so, whatever happens to
 // the time of day.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"correlator/internal/attach"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -246,7 +247,7 @@ func TestPlacesAreBounded(t *testing.T) {
 
 // A process that had to go and executes another program comes in like a new one.
 func TestPlacesAfterExec(t *testing.T) {
-	m := new(Manager)
+	m := &Manager{processes: attach.NewColumn[*Process](attach.NewTable())}
 	m.discovery.contexts = newContextLooks(nil, nil)
 	m.places.init(1, new(Counters))
 	s := &m.places

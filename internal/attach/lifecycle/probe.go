@@ -197,6 +197,7 @@ func (p *Process) isUnused() bool {
 // agent first uses it.
 func (p *Process) startSampling() {
 	p.unsampled = p.sampler.Start()
+	p.everRan = p.everRan || p.sampler.IsRunning()
 	if err := p.unsampled; err != nil && !errors.Is(err, tlsdesc.ErrUnresolved) && !process.IsGone(err) {
 		p.RecordError(err)
 	}

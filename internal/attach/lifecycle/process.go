@@ -10,10 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"correlator/bpf"
+	"correlator/internal/attach"
 	"correlator/internal/attach/mempoll"
 	"correlator/internal/attach/process"
-	"correlator/internal/stacks/sampling"
 	"correlator/memread"
 	"correlator/procscan"
 )
@@ -30,10 +29,11 @@ const (
 // happens on the goroutine of run.
 type Process struct {
 	manager *Manager
+	entry   *attach.Entry
 	id      procscan.ProcessID
 	log     *zap.Logger
 	handler Handler
-	sampler *sampling.ProcessSampler
+	sampler Sampler
 
 	dirty    chan struct{} // has a token when it is to be probed
 	posted   chan func()
@@ -42,6 +42,7 @@ type Process struct {
 	mappings latestMappings // what was found mapped
 	poll     *mempoll.Entry // of the manager's memory poller
 
+	active      atomic.Bool  // it does something
 	changed     atomic.Bool  // it is to be probed at once, not only when it is its turn
 	executed    atomic.Bool  // it runs another program since the last probe
 	stuckLogged bool         // owned by the sweep
@@ -66,6 +67,7 @@ type Process struct {
 	binds      tokenBucket // probes of an attached process whose variable is not bound
 	logged     [process.NumReasons]bool
 	filtered   bool // was logged
+	shutdown   bool // its end is the Manager's
 
 	place place // the Manager's places guard it
 
@@ -82,40 +84,58 @@ var (
 	errShutdown = errors.New("shutting down")
 )
 
+// newProcess opens a process that was found. It is shown, and its goroutine begun, by the caller.
 func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
-	target, err := process.Open(m.options.Access, m.options.ProcRoot, found, m.options.Filter)
-	if err != nil {
-		return nil, err
-	}
 	p := &Process{
 		manager: m,
+		entry:   m.table.Add(found.ProcessID),
 		id:      found.ProcessID,
-		log:     m.logBudget.logger(m.options.ProcessLog, target.User()).With(zap.Int("pid", found.PID)),
 		dirty:   make(chan struct{}, 1),
 		posted:  make(chan func(), maxPosted),
 		exited:  make(chan struct{}),
 		evicted: make(chan struct{}),
-		target:  target,
 		status:  Status{View: process.NewView(found.ProcessID)},
 	}
-	if err := p.enter(); err != nil {
-		target.Close()
+	if err := p.open(found); err != nil {
+		p.entry.End()
 		return nil, err
 	}
-	p.own = process.NewOwnership(&m.originals, p)
-	if err := m.exits.Add(target.Handle(), func() { close(p.exited) }); err != nil {
-		m.places.end(p)
-		target.Close()
-		return nil, err
-	}
-	p.poll = mempoll.NewEntry(found.PID, target.Owner(), p.MarkDirty)
-	sink := func(program bpf.ExecID) sampling.Sink {
-		p.everRan = true
-		return p.handler.Sink(program)
-	}
-	p.sampler = sampling.NewProcessSampler(m.options.Sampling, target, sink, &p.poll.Active, m.options.MaxSampleAge)
-	p.handler = m.client.NewHandler(p)
+	m.processes.Set(p.entry, p)
 	return p, nil
+}
+
+// open opens what the process is served with, and registers for its end what closes that.
+func (p *Process) open(found procscan.Found) (err error) {
+	m, atEnd := p.manager, p.entry.OnEnd
+	if p.target, err = process.Open(m.options.Access, m.options.ProcRoot, found, m.options.Filter); err != nil {
+		return err
+	}
+	p.log = m.logBudget.logger(m.options.ProcessLog, p.target.User()).With(zap.Int("pid", found.PID))
+	if err := p.enter(); err != nil {
+		p.target.Close()
+		return err
+	}
+	atEnd(func() { m.places.end(p) })
+	atEnd(func() {
+		if !p.kept {
+			p.target.Close()
+		}
+	})
+	if err := m.exits.Add(p.target.Handle(), func() { close(p.exited) }); err != nil {
+		return err
+	}
+	atEnd(func() { m.exits.Remove(p.target.Handle()) })
+	p.poll = mempoll.NewEntry(found.PID, p.target.Owner(), &p.active, p.MarkDirty)
+	atEnd(func() { m.poller.Stop(p.poll) })
+	p.handler, p.sampler = m.client.NewHandler(p)
+	atEnd(p.doPosted) // which learns from the handler that that is closed
+	atEnd(p.probeAgain)
+	atEnd(p.entry.Hide)
+	atEnd(func() { p.handler.Close(p.shutdown) })
+	p.own = process.NewOwnership(&m.originals, p)
+	atEnd(p.own.GiveUp)
+	atEnd(func() { _ = p.sampler.Close() }) // stopped; from here on no samples come
+	return nil
 }
 
 // enter has the process let in, as one of its user.
@@ -151,7 +171,13 @@ func (p *Process) IsSampled() bool { return p.sampler.IsRunning() }
 
 // MarkActive has the process's memory read more often for a while. It may be called by any
 // goroutine.
-func (p *Process) MarkActive() { p.poll.Active.Store(true) }
+func (p *Process) MarkActive() { p.active.Store(true) }
+
+// Active returns what MarkActive sets.
+func (p *Process) Active() *atomic.Bool { return &p.active }
+
+// Entry returns the process in the Manager's Table.
+func (p *Process) Entry() *attach.Entry { return p.entry }
 
 // Post has a function called on the process's goroutine. It returns false when too many wait for
 // that, and may be called by any goroutine until Handler.Close returns.
@@ -275,6 +301,7 @@ func (p *Process) takeMappings() {
 
 // end is the end of the process, or the Manager's.
 func (p *Process) end(serving context.Context, shutdown bool) {
+	p.shutdown = shutdown
 	if shutdown {
 		p.drain() // where samples come from has ended before
 	}
@@ -282,27 +309,26 @@ func (p *Process) end(serving context.Context, shutdown bool) {
 	if !shutdown && p.everRan && p.manager.options.Linger > 0 {
 		p.linger(serving)
 	}
-	p.sampler.Close() // stopped; from here on no samples come
-	p.manager.remove(p)
+	p.entry.End()
+}
+
+// probeAgain has a process probed that maps a library again, since it was hidden.
+func (p *Process) probeAgain() {
 	if _, ok := p.mappings.take(); ok {
-		p.manager.requestProbe(p.id.PID) // it maps a library again
+		p.manager.requestProbe(p.id.PID)
 	}
-	p.own.GiveUp()
-	p.handler.Close(shutdown)
-	for waiting := true; waiting; { // what was posted learns from its handler that that is closed
+}
+
+// doPosted calls the functions that wait.
+func (p *Process) doPosted() {
+	for {
 		select {
 		case do := <-p.posted:
 			do()
 		default:
-			waiting = false
+			return
 		}
 	}
-	p.manager.poller.Stop(p.poll)
-	p.manager.exits.Remove(p.target.Handle())
-	if !p.kept {
-		p.target.Close()
-	}
-	p.manager.places.end(p)
 }
 
 // drain does what waits.

@@ -65,20 +65,6 @@ func TestRefusedUnopened(t *testing.T) {
 	}
 }
 
-// A process that ends late removes nobody from the registry who has its pid by then.
-func TestRemoveAfterReuse(t *testing.T) {
-	const pid = 4711
-	old := &Process{id: procscan.ProcessID{PID: pid, StartTime: 1}}
-	next := &Process{id: procscan.ProcessID{PID: pid, StartTime: 2}}
-	m := &Manager{processes: map[int]*Process{pid: next}}
-	if m.remove(old); m.process(pid) != next {
-		t.Error("the process that has the pid now was removed")
-	}
-	if m.remove(next); m.process(pid) != nil {
-		t.Error("a process that ended was not removed")
-	}
-}
-
 // What is mapped when a sweep reads it can be gone before it is opened.
 func TestLibraryGoneBeforeItWasOpened(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
@@ -135,7 +121,7 @@ func TestPost(t *testing.T) {
 	r.gone(p)
 	testenv.Poll(t, deadline, "the end",
 		func() bool { r.mu.Lock(); defer r.mu.Unlock(); h.mu.Lock(); defer h.mu.Unlock(); return h.closed })
-	r.running.Wait()
+	r.table.Wait()
 	if called != maxPosted {
 		t.Errorf("%d functions called", called)
 	}
@@ -143,7 +129,8 @@ func TestPost(t *testing.T) {
 
 // What waits for a probe of a process that hangs is refused when it is late: it does not add up.
 func TestHangingHoldsLittle(t *testing.T) {
-	r := run(t, sampled(t, 997))
+	counters := new(sampling.Counters)
+	r := run(t, sampled(t, 997, counters))
 	p := startHanging(t, r)
 	for tries := 0; !r.process(p.PID).sampler.IsRunning(); tries++ {
 		// It was probed just then: what publishes something else meanwhile is not sampled until that is known.
@@ -154,8 +141,8 @@ func TestHangingHoldsLittle(t *testing.T) {
 		r.gone(p)
 		p = startHanging(t, r)
 	}
-	most, stale := 0, &r.counters.Sampling.Outcomes[process.OutcomeStale]
-	sampler := r.process(p.PID).sampler
+	most, stale := 0, &counters.Outcomes[process.OutcomeStale]
+	sampler := r.process(p.PID).sampler.(*sampling.ProcessSampler)
 	enough := uint64(sampling.MaxPending)
 	if testing.Short() {
 		enough /= 8 // emulated CPUs take minutes for all of them
@@ -193,13 +180,14 @@ func startHanging(t *testing.T, r *running) *demo.Process {
 // the same socket. Its samples show it, where no live event does.
 func TestExecUnseen(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
+	counters := new(sampling.Counters)
 	r := runPrepared(t, func(m *Manager) {
 		m.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
-	}, sampled(t, 997), sweepOnce)
+	}, sampled(t, 997, counters), sweepOnce)
 	r.attached(p, 1)
 	var h *recorder
 	samples := func() uint64 { h.mu.Lock(); defer h.mu.Unlock(); return h.samples }
-	stale := &r.counters.Sampling.Kernel[bpf.Stale]
+	stale := &counters.Kernel[bpf.Stale]
 	for try := 1; ; try++ {
 		h = r.handler(p)
 		h.mu.Lock()
@@ -246,7 +234,7 @@ func TestLeftAlone(t *testing.T) {
 	defer poller.Close()
 	m := &Manager{poller: poller, counters: new(Counters)}
 	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
-	p.poll = mempoll.NewEntry(os.Getpid(), "0", func() {})
+	p.poll = mempoll.NewEntry(os.Getpid(), "0", &p.active, func() {})
 	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 ||
 		m.poller.Len() != 1 {
 		t.Errorf("probed again after %v at first, %d polled", wait, m.poller.Len())

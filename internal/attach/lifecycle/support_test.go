@@ -99,20 +99,20 @@ func runPrepared(t *testing.T, prepare func(*Manager), change ...func(*Options))
 	return r
 }
 
-// sampled has samples taken.
-func sampled(t *testing.T, perSecond int) func(*Options) {
+// sampled has samples taken, and counted.
+func sampled(t *testing.T, perSecond int, counters *sampling.Counters) func(*Options) {
 	return func(o *Options) {
 		s, err := sampling.Open(sampling.Options{
 			SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: perSecond}, Interval: 20 * time.Millisecond,
 			ProcRoot: "/proc",
-		}, &o.Counters.Sampling, o.Log)
+		}, counters, o.Log)
 		if errors.Is(err, errors.ErrUnsupported) {
 			testenv.Missing(t, err.Error())
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Sampling, o.MaxSampleAge = s, 300*time.Millisecond
+		o.Sampling = s
 	}
 }
 
@@ -127,7 +127,7 @@ func (r *running) Admit(procscan.ProcessID) error {
 	return nil
 }
 
-func (r *running) NewHandler(p *Process) Handler {
+func (r *running) NewHandler(p *Process) (Handler, Sampler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &recorder{process: p, down: make(chan error, 1)}
@@ -135,7 +135,9 @@ func (r *running) NewHandler(p *Process) Handler {
 		h.attached = before.attached
 	}
 	r.handlers[p.Identity().PID] = h
-	return h
+	s, _ := r.options.Sampling.(*sampling.Sampling) // nil: none are taken
+	sink := func(bpf.ExecID) sampling.Sink { return h }
+	return h, sampling.NewProcessSampler(s, p.Target(), sink, p.Active(), 300*time.Millisecond)
 }
 
 func (r *running) Refused(_ procscan.ProcessID, _ RefusalReason, err error) {
@@ -154,11 +156,10 @@ func (h *recorder) Attach() error {
 	return nil
 }
 
-func (h *recorder) Valid() bool                   { return true }
-func (h *recorder) Down() <-chan error            { return h.down }
-func (h *recorder) Sink(bpf.ExecID) sampling.Sink { return h }
-func (h *recorder) Probed(error)                  {}
-func (h *recorder) Abandon(uint64)                {}
+func (h *recorder) Valid() bool        { return true }
+func (h *recorder) Down() <-chan error { return h.down }
+func (h *recorder) Probed(error)       {}
+func (h *recorder) Abandon()           {}
 
 func (h *recorder) Detach() {
 	h.mu.Lock()

@@ -83,12 +83,11 @@ type words interface {
 	Hold(reads []access.MemoryRead) bool
 }
 
-// Entry is a process that a Poller reads; all fields but Active are the poller's.
+// Entry is a process that a Poller reads.
 type Entry struct {
-	Active atomic.Bool // set by anybody: the process does something
-
 	pid     int
 	user    worker.User
+	active  *atomic.Bool
 	changed func()
 
 	words   words
@@ -127,10 +126,10 @@ func (m *Poller) Close() {
 	m.timer.Stop() // run closes it
 }
 
-// NewEntry returns the Entry of a process of a user, which is not polled yet. changed is called when
-// words have changed, and must not block.
-func NewEntry(pid int, user worker.User, changed func()) *Entry {
-	return &Entry{pid: pid, user: user, changed: changed, period: -1}
+// NewEntry returns the Entry of a process of a user, which is not polled yet. active is set by anybody when the
+// process does something. changed is called when words have changed, and must not block.
+func NewEntry(pid int, user worker.User, active *atomic.Bool, changed func()) *Entry {
+	return &Entry{pid: pid, user: user, active: active, changed: changed, period: -1}
 }
 
 // Start has the words read until they change, which is reported once: of a candidate (since is when

@@ -52,7 +52,7 @@ func pollDemo(t *testing.T, p *demo.Process) *polledDemo {
 	if err := d.target.Load(); err != nil {
 		t.Fatal(err)
 	}
-	d.polled = NewEntry(p.PID, d.target.Owner(), func() { d.changed <- struct{}{} })
+	d.polled = NewEntry(p.PID, d.target.Owner(), new(atomic.Bool), func() { d.changed <- struct{}{} })
 	return d
 }
 

@@ -163,7 +163,7 @@ func (m *Poller) finish(r *reading, reads []access.MemoryRead, err error) {
 		m.remove(p)
 		p.changed() // its own goroutine finds out
 	default: // it holds, or that is not known; it may be time for another period
-		if p.Active.Swap(false) {
+		if p.active.Swap(false) {
 			p.lastUse = now
 		}
 		m.remove(p)

@@ -16,9 +16,7 @@ func TestAbandoned(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true})
 	r := run(t, atRate(997))
 	r.sampledReport(p, 1)
-	r.mu.RLock()
-	served := r.registrations[p.PID]
-	r.mu.RUnlock()
+	served := r.registrations.Find(p.PID)
 	hangs, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	if !served.process.Post(func() { close(hangs); <-goOn }) {
 		t.Fatal("the process's goroutine takes nothing more")
@@ -57,7 +55,7 @@ func TestAbandoned(t *testing.T) {
 	}
 	close(goOn)
 	<-over
-	testenv.Poll(t, deadline, "the end of the process's goroutine", func() bool { return len(r.all()) == 0 })
+	testenv.Poll(t, deadline, "the end of the process's goroutine", func() bool { return len(r.registrations.All()) == 0 })
 	r.sampledAdded()
 	if fed, outcomes := r.Counters().FedSamples.Load(), r.Counters().Fed.Sum(); outcomes != fed {
 		t.Errorf("%d outcomes of %d samples that were fed", outcomes, fed)

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/attach"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
@@ -63,8 +64,7 @@ type Agent struct {
 	grace    time.Duration  // shutdownGrace, longer in tests
 	dropping sync.WaitGroup // what is queued for processes that were abandoned
 
-	mu            sync.RWMutex
-	registrations map[int]*registration // by pid
+	registrations *attach.Column[*registration]
 
 	services services
 }
@@ -76,8 +76,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), grace: shutdownGrace,
-		registrations: make(map[int]*registration),
-		services:      services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
+		services: services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())
@@ -115,16 +114,22 @@ func (a *Agent) open() (err error) {
 		return err
 	}
 	a.sampling = s
-	a.manager, err = lifecycle.Open(lifecycle.Options{
+	options := lifecycle.Options{
 		Access: a.access, ProcRoot: a.config.ProcRoot, Filter: a.config.Filter, MaxProcesses: a.config.MaxProcesses,
-		SweepInterval: a.config.ScanInterval, Sampling: s, ElasticOnly: a.elasticOnly(),
-		MaxSampleAge: a.config.SamplesDelay,
-		Counters:     &a.counters.Counters, Log: a.log, ProcessLog: a.log,
-	}, a)
-	if err != nil && s != nil {
-		s.Close()
+		SweepInterval: a.config.ScanInterval, ElasticOnly: a.elasticOnly(),
+		Counters: &a.counters.Counters, Log: a.log, ProcessLog: a.log,
 	}
-	return err
+	if s != nil {
+		options.Sampling = s
+	}
+	if a.manager, err = lifecycle.Open(options, a); err != nil {
+		if s != nil {
+			s.Close()
+		}
+		return err
+	}
+	a.registrations = attach.NewColumn[*registration](a.manager.Table())
+	return nil
 }
 
 // elasticOnly reports whether samples in contexts of OpenTelemetry's are of no use.
@@ -273,12 +278,10 @@ func await(group *sync.WaitGroup, atMost time.Duration) {
 func (a *Agent) Admit(procscan.ProcessID) error { return nil }
 
 // NewHandler returns the registration with a process that was admitted. It is for the Manager.
-func (a *Agent) NewHandler(p *lifecycle.Process) lifecycle.Handler {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a *Agent) NewHandler(p *lifecycle.Process) (lifecycle.Handler, lifecycle.Sampler) {
 	r := newRegistration(a, p)
-	a.registrations[r.pid] = r // one with the same pid has ended, and removes itself
-	return r
+	a.registrations.Set(p.Entry(), r)
+	return r, r.sampler
 }
 
 // Refused logs the first process that cannot be served for each reason of our own. It is for the
@@ -297,28 +300,6 @@ func (a *Agent) Swept(err error) {
 	}
 }
 
-// remove removes a registration, unless its pid is another process's by now. When it returns,
-// nothing is fed to it any more.
-func (a *Agent) remove(r *registration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.registrations[r.pid] == r {
-		delete(a.registrations, r.pid)
-	}
-	a.work.ended(r)
-}
-
-// all returns all registrations.
-func (a *Agent) all() []*registration {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	registrations := make([]*registration, 0, len(a.registrations))
-	for _, r := range a.registrations {
-		registrations = append(registrations, r)
-	}
-	return registrations
-}
-
 var (
 	errStarting = errors.New("the first sweep of all processes has not ended")
 	errEnding   = errors.New("the agent ends")
@@ -328,8 +309,6 @@ var (
 // the time. Processes that cannot be served are no reason; what the machine lacks is an error of
 // New. It may block when everything else does, which a caller may take for an answer.
 func (a *Agent) Health() error {
-	a.mu.RLock() // what blocks everything else does not go unnoticed
-	defer a.mu.RUnlock()
 	return a.manager.Health(a.config.ReportInterval)
 }
 

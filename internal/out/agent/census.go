@@ -46,7 +46,7 @@ func (a *Agent) Census() Census {
 	for _, view := range a.silentViews() {
 		c.Silent[view.Reason]++
 	}
-	for _, r := range a.all() {
+	for _, r := range a.registrations.All() {
 		stats := r.sender.Stats()
 		c.Waiting += stats.Queued
 		state, reason := r.process.State()

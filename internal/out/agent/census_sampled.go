@@ -26,7 +26,7 @@ func (a *Agent) NotSampled() map[string]int {
 	if a.sampling == nil {
 		return count
 	}
-	for _, r := range a.all() {
+	for _, r := range a.registrations.All() {
 		if r.process.IsSampled() {
 			continue
 		}

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"correlator/internal/attach"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/messaging"
+	"correlator/procscan"
 )
 
 // The census is what the list of processes adds up to.
@@ -53,13 +55,17 @@ func BenchmarkCensus(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer poller.Close()
-			a := &Agent{manager: new(lifecycle.Manager), registrations: make(map[int]*registration)}
+			a := &Agent{manager: new(lifecycle.Manager)}
+			table := attach.NewTable()
+			a.registrations = attach.NewColumn[*registration](table)
 			for pid := range n {
 				r := &registration{agent: a, pid: pid, process: new(lifecycle.Process)}
 				r.sender = messaging.NewSender(&a.counters.Messages, poller)
 				defer r.sender.Close()
 				r.sender.Add(messaging.Key{}, 2, time.Now())
-				a.registrations[pid] = r
+				entry := table.Add(procscan.ProcessID{PID: pid})
+				a.registrations.Set(entry, r)
+				entry.Show()
 			}
 			b.ReportAllocs()
 			for b.Loop() {

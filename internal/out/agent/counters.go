@@ -9,6 +9,7 @@ import (
 
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
+	"correlator/internal/stacks/sampling"
 	"correlator/internal/worker"
 	"correlator/messaging"
 	"correlator/messaging/feed"
@@ -16,7 +17,9 @@ import (
 
 // Counters is everything the agent counts. All fields only grow and may be read at any time.
 type Counters struct {
-	lifecycle.Counters // of all processes, and their samples
+	lifecycle.Counters // of all processes
+
+	Sampling sampling.Counters // samples that are taken
 
 	Feed       feed.Counters          // datagrams at the feed socket
 	FedSamples atomic.Uint64          // samples in well-formed records: the sum of Fed

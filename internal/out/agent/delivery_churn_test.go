@@ -125,11 +125,9 @@ func kernelTargets(t *testing.T, dir string) (n int) {
 // strangers ends the test when the agent serves other processes than these.
 func (r *running) strangers(processes ...*demo.Process) {
 	r.t.Helper()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for pid := range r.registrations {
-		if !slices.ContainsFunc(processes, func(p *demo.Process) bool { return pid == p.PID }) {
-			testenv.Missing(r.t, fmt.Sprintf("process %d maps the library, too, and is none of this test", pid))
+	for _, served := range r.registrations.All() {
+		if !slices.ContainsFunc(processes, func(p *demo.Process) bool { return served.pid == p.PID }) {
+			testenv.Missing(r.t, fmt.Sprintf("process %d maps the library, too, and is none of this test", served.pid))
 		}
 	}
 }
@@ -154,11 +152,7 @@ func TestDeliveryInChurn(t *testing.T) {
 	for _, p := range survivors {
 		r.sampledReport(p, 100)
 	}
-	registered := func() int {
-		r.mu.RLock()
-		defer r.mu.RUnlock()
-		return len(r.registrations)
-	}
+	registered := func() int { return len(r.registrations.All()) }
 	watch := watchStalls(t)
 	descriptors, goroutines, targets, processes := r.openDescriptors(), runtime.NumGoroutine(), kernelTargets(t, pins),
 		registered()

@@ -203,7 +203,7 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 
 // isSampled reports whether a process is sampled.
 func (r *running) isSampled(p *demo.Process) bool {
-	return slices.ContainsFunc(r.all(), func(one *registration) bool {
+	return slices.ContainsFunc(r.registrations.All(), func(one *registration) bool {
 		return one.pid == p.PID && one.process.IsSampled()
 	})
 }

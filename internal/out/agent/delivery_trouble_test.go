@@ -27,9 +27,7 @@ func signal(t *testing.T, p *demo.Process, number syscall.Signal) {
 // sender is that of a process that is served. It can be asked after the end, too.
 func (r *running) sender(p *demo.Process) *messaging.Sender {
 	r.t.Helper()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	served := r.registrations[p.PID]
+	served := r.registrations.Find(p.PID)
 	if served == nil {
 		r.t.Fatalf("process %d is not served", p.PID)
 	}

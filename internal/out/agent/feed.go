@@ -23,17 +23,17 @@ type fedSample struct {
 // goroutine of their process, which reads the context. It never blocks.
 func (a *Agent) route(records []feed.Record) {
 	now, nowNs := time.Now(), bpf.Now()
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	for len(records) > 0 {
-		pid := records[0].PID
-		n := 1 // records of one process usually come together
-		for n < len(records) && records[n].PID == pid {
-			n++
+	a.registrations.View(func(find func(pid int) *registration) {
+		for len(records) > 0 {
+			pid := records[0].PID
+			n := 1 // records of one process usually come together
+			for n < len(records) && records[n].PID == pid {
+				n++
+			}
+			a.routeProcess(find(int(pid)), records[:n], now, nowNs)
+			records = records[n:]
 		}
-		a.routeProcess(a.registrations[int(pid)], records[:n], now, nowNs)
-		records = records[n:]
-	}
+	})
 }
 
 func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Time, nowNs uint64) {

@@ -110,9 +110,7 @@ func TestBacklog(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	context := p.Begin(1)
-	r.mu.RLock()
-	hanging := r.registrations[p.PID].process
-	r.mu.RUnlock()
+	hanging := r.registrations.Find(p.PID).process
 	begun, release := make(chan struct{}), make(chan struct{})
 	hanging.Post(func() { close(begun); <-release })
 	<-begun

@@ -351,10 +351,8 @@ func TestStaleSample(t *testing.T) {
 		TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)})
 	r.outcome(process.OutcomeStale, 1)
 	old := []fedSample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
-	r.mu.RLock()
-	registration := r.registrations[p.PID]
+	registration := r.registrations.Find(p.PID)
 	registration.wait(old) // as if they had waited
-	r.mu.RUnlock()
 	r.outcome(process.OutcomeStale, 6)
 }
 

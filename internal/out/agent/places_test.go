@@ -23,7 +23,7 @@ func few(c *Config) { c.MaxProcesses = places }
 const never = 10 * time.Minute
 
 // known is how many processes have a place, to be served or to be probed.
-func (r *running) known() int { return len(r.all()) }
+func (r *running) known() int { return len(r.registrations.All()) }
 
 // fullOf waits until more processes are there than are served, and some were not let in.
 func (r *running) fullOf(what string, n int) {

@@ -23,6 +23,7 @@ import (
 type registration struct {
 	agent   *Agent
 	process *lifecycle.Process
+	sampler *sampling.ProcessSampler
 	pid     int
 	log     *zap.Logger
 	sender  *messaging.Sender
@@ -37,6 +38,7 @@ type registration struct {
 	}
 
 	account serviceAccount // guarded by the lock of the agent's services
+	work    workedOn       // guarded by that of the agent's workReader
 
 	// Owned by the process's goroutine.
 	socket   *messaging.SocketID // that the sender is connected to, or nil
@@ -49,10 +51,13 @@ type registration struct {
 }
 
 func newRegistration(a *Agent, p *lifecycle.Process) *registration {
-	return &registration{
+	r := &registration{
 		agent: a, process: p, pid: p.Identity().PID, log: p.Log(),
 		sender: messaging.NewSender(&a.counters.Messages, a.poller),
 	}
+	r.work = workedOn{registration: r, cost: firstCost}
+	r.sampler = sampling.NewProcessSampler(a.sampling, p.Target(), r.sink, p.Active(), a.config.SamplesDelay)
+	return r
 }
 
 // Attach registers with the process at the socket that it published, if it has.
@@ -153,9 +158,9 @@ func (r *registration) checkLate() {
 	}
 }
 
-// Sink returns the sink of a program. What is published was read before sampling begins, so it is the
+// sink returns the sink of a program. What is published was read before sampling begins, so it is the
 // program's own; or the program has just been replaced, and then no sample of it comes.
-func (r *registration) Sink(identity bpf.ExecID) sampling.Sink {
+func (r *registration) sink(identity bpf.ExecID) sampling.Sink {
 	if r.agent.exporter == nil {
 		return &program{registration: r}
 	}
@@ -196,7 +201,8 @@ func (r *registration) Close(shutdown bool) {
 		_ = r.sender.Drain(ctx) // what is left then is dropped, and counted, by Close
 		cancel()
 	}
-	r.agent.remove(r)
+	r.process.Entry().Hide() // from here on nothing is fed to it
+	r.agent.work.ended(r)
 	r.closed = true
 	if r.socket != nil {
 		r.agent.sockets.Release(*r.socket, r.process)
@@ -210,8 +216,8 @@ func (r *registration) Close(shutdown bool) {
 }
 
 // Abandon counts samples, and what was fed and still has no context, as lost, and has what is not sent dropped.
-func (r *registration) Abandon(samples uint64) {
-	samples += r.fed.held.Abandon(&r.agent.counters.Fed)
+func (r *registration) Abandon() {
+	samples := r.sampler.Abandon() + r.fed.held.Abandon(&r.agent.counters.Fed)
 	r.refused.Add(process.OutcomeAbandoned, samples)
 	r.agent.dropping.Go(r.sender.Close)
 }

@@ -149,7 +149,7 @@ func (a *Agent) Services() []ServiceCounts {
 	for _, service := range services {
 		service.Processes = 0
 	}
-	for _, r := range a.all() {
+	for _, r := range a.registrations.All() {
 		status, _ := r.status()
 		if service := s.add(&r.account, &status); service != nil && status.isAttached() {
 			service.Processes++

@@ -103,7 +103,7 @@ func TestServicesOfProcesses(t *testing.T) {
 		return shop().samples[serviceSent] > 10 && shop().Processes == 1
 	})
 	p.Kill()
-	testenv.Poll(t, deadline, "its end", func() bool { return len(r.all()) == 0 })
+	testenv.Poll(t, deadline, "its end", func() bool { return len(r.registrations.All()) == 0 })
 	testenv.Poll(t, deadline, "all of its samples", func() bool {
 		return shop().samples[serviceSent] == r.Counters().Messages.Sent.Load() && shop().Processes == 0
 	})

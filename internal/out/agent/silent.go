@@ -85,7 +85,5 @@ func (a *Agent) silentViews() []process.View {
 	if found := a.silent.Load(); found != nil {
 		views = slices.Clone(*found)
 	}
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return slices.DeleteFunc(views, func(v process.View) bool { return a.registrations[v.PID] != nil })
+	return slices.DeleteFunc(views, func(v process.View) bool { return a.registrations.Find(v.PID) != nil })
 }

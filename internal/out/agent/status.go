@@ -127,7 +127,7 @@ func (a *Agent) Status() Status {
 }
 
 func (a *Agent) processStatuses() []ProcessStatus {
-	registrations := a.all()
+	registrations := a.registrations.All()
 	slices.SortFunc(registrations, func(a, b *registration) int { return cmp.Compare(a.pid, b.pid) })
 	processes := make([]ProcessStatus, 0, len(registrations))
 	for _, r := range registrations {

@@ -71,18 +71,18 @@ type workReader struct {
 	mu      sync.Mutex
 	threads *bpf.Threads // nil: not opened yet
 	closed  bool
-	known   map[*registration]*workedOn
+	looked  []*registration // at the last call
 	found   []ProcessWork
 	credit  time.Duration
 	asked   time.Time // when somebody wanted to know last
 }
 
-// workedOn is what is known of a process.
+// workedOn is what is known of a process. It is a part of its registration, guarded by the workReader.
 type workedOn struct {
 	registration *registration
 
-	seen     bool // at the last look
-	attached bool // the same
+	ended    bool // nobody may call it any more
+	attached bool // at the last look
 	posted   bool // is to be read by its goroutine, or is being read
 	active   bool // it had samples in transactions since it was read, or threads that worked on something then
 	told     bool // of such threads
@@ -102,8 +102,6 @@ type workedOn struct {
 // Of a process that has ended, or was detached, it returns that no thread works on anything, if it had
 // returned such threads. The error is a bpf.MissingError when threads cannot be found.
 func (a *Agent) Work() ([]ProcessWork, error) {
-	a.mu.RLock() // until all is posted
-	defer a.mu.RUnlock()
 	w := &a.work
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +111,9 @@ func (a *Agent) Work() ([]ProcessWork, error) {
 	if err := w.open(); err != nil {
 		return nil, err
 	}
-	w.earn(w.now())
+	if w.earn(w.now()) {
+		w.forget()
+	}
 	w.look()
 	active, others := w.choose()
 	w.spend(active, others, func(p *workedOn) bool {
@@ -141,67 +141,51 @@ func (w *workReader) close() {
 	}
 }
 
-// earn adds the time that may be used since the last call.
-func (w *workReader) earn(now time.Time) {
+// earn adds the time that may be used since the last call. It reports whether that is so long ago that what
+// was read then is of no use.
+func (w *workReader) earn(now time.Time) (late bool) {
 	passed := now.Sub(w.asked)
 	if w.asked = now; passed > workPause || passed < 0 {
-		w.forget()
 		w.credit = workCredit
-		return
+		return true
 	}
 	w.credit = min(w.credit+passed/workShare, workCredit)
+	return false
 }
 
 // forget forgets all but which processes are being read.
 func (w *workReader) forget() {
-	known := make(map[*registration]*workedOn)
-	for r, p := range w.known {
-		if p.posted {
-			known[r] = &workedOn{registration: r, posted: true, cost: firstCost}
-		}
+	for _, r := range w.agent.registrations.All() {
+		r.work = workedOn{registration: r, ended: r.work.ended, posted: r.work.posted, cost: firstCost}
 	}
-	w.known, w.found = known, nil
+	w.found = nil
 }
 
 // look takes account of which processes there are, and which of them have samples.
 func (w *workReader) look() {
-	for _, p := range w.known {
-		p.seen = false
-	}
-	for _, r := range w.agent.registrations {
-		p := w.known[r]
-		if p == nil {
-			p = &workedOn{registration: r, cost: firstCost}
-			w.known[r] = p
+	w.looked = w.looked[:0]
+	for _, r := range w.agent.registrations.All() {
+		p := &r.work
+		if p.ended {
+			continue
 		}
-		p.look()
-	}
-	for r, p := range w.known {
-		if !p.seen {
-			w.drop(r)
-		} else if !p.attached && !p.posted {
-			w.tellNothing(p)
+		w.looked = append(w.looked, r)
+		if p.look(); !p.attached && !p.posted {
+			w.reportIdle(p)
 		}
 	}
 }
 
-// drop forgets a process that has ended.
-func (w *workReader) drop(r *registration) {
-	if p := w.known[r]; p != nil {
-		w.tellNothing(p)
-		delete(w.known, r)
-	}
-}
-
-// ended is drop for a process that Work need not look at to know that: nobody may call it any more.
+// ended reports that a process has ended. When it returns, nothing is posted to it any more.
 func (w *workReader) ended(r *registration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drop(r)
+	w.reportIdle(&r.work)
+	r.work.ended = true
 }
 
-// tellNothing has it told that no thread of a process works on anything, if it was told that some do.
-func (w *workReader) tellNothing(p *workedOn) {
+// reportIdle reports once that no thread of a process works on anything, after it was reported that some do.
+func (w *workReader) reportIdle(p *workedOn) {
 	if p.told {
 		p.told = false
 		w.found = append(w.found, ProcessWork{Process: p.registration.process.Identity(), ReadAt: time.Now()})
@@ -216,7 +200,7 @@ func (p *workedOn) look() {
 		p.rests = err == nil && used == p.used
 	}
 	state, _ := r.process.State()
-	p.seen, p.attached = true, state == process.StateRegistered || state == process.StateAttached
+	p.attached = state == process.StateRegistered || state == process.StateAttached
 	if samples := r.sender.Stats().Added + r.exported.Load(); samples != p.samples {
 		p.samples, p.active = samples, true
 	}
@@ -225,7 +209,8 @@ func (p *workedOn) look() {
 // choose returns whose turn it may be, of those that have run: processes known to work on something, and
 // others.
 func (w *workReader) choose() (active, others []*workedOn) {
-	for _, p := range w.known {
+	for _, r := range w.looked {
+		p := &r.work
 		switch {
 		case p.posted || !p.attached || p.rests:
 		case p.active:
@@ -268,9 +253,9 @@ func (w *workReader) read(r *registration) {
 	work, took, ok := r.readWork(w.threads)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.known[r]
-	if p == nil {
-		return // it has ended, or this is of before a pause
+	p := &r.work
+	if p.ended {
+		return
 	}
 	w.credit += p.cost - took
 	p.posted, p.readAt, p.used, p.cost = false, began, used, took

@@ -72,8 +72,8 @@ func BenchmarkWork(b *testing.B) {
 func wereRead(a *Agent) (n int) {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()
-	for _, p := range a.work.known {
-		if !p.readAt.IsZero() {
+	for _, r := range a.registrations.All() {
+		if !r.work.readAt.IsZero() {
 			n++
 		}
 	}

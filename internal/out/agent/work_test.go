@@ -219,10 +219,8 @@ func (w *working) read(pid int) {
 func (w *working) known(pid int) (known workedOn) {
 	w.work.mu.Lock()
 	defer w.work.mu.Unlock()
-	for r, p := range w.work.known {
-		if r.pid == pid {
-			known = *p
-		}
+	if r := w.registrations.Find(pid); r != nil && !r.work.ended {
+		known = r.work
 	}
 	return known
 }

@@ -220,7 +220,8 @@ func TestRecordingFoundAgain(t *testing.T) {
 		if err := r.Admit(p.Identity()); err != nil {
 			t.Fatalf("found the %d. time: %v", i+1, err)
 		}
-		h := r.NewHandler(p).(*handler)
+		made, _ := r.NewHandler(p)
+		h := made.(*handler)
 		if err := h.Attach(); err != nil {
 			t.Fatal(err)
 		}

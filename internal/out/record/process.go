@@ -23,6 +23,7 @@ var errTooManyPrograms = errors.New("executes programs, or publishes something n
 type handler struct {
 	recorder *Recorder
 	process  *lifecycle.Process
+	sampler  *sampling.ProcessSampler
 	id       procscan.ProcessID
 	earlier  int             // programs that earlier handlers of the process recorded
 	probed   chan struct{}   // closed when the process was probed for the first time, or has ended
@@ -131,9 +132,9 @@ func (h *handler) setProbed() {
 	}
 }
 
-// Sink returns the sink of a program: the one that it had before, unless it is another program, or
+// sink returns the sink of a program: the one that it had before, unless it is another program, or
 // publishes something else.
-func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
+func (h *handler) sink(identity bpf.ExecID) sampling.Sink {
 	target := h.process.Target()
 	service := target.Service()
 	process := Process{
@@ -153,8 +154,8 @@ func (h *handler) Sink(identity bpf.ExecID) sampling.Sink {
 	return p
 }
 
-// Abandon does nothing: what was lost is among the counters of the recording.
-func (h *handler) Abandon(uint64) {}
+// Abandon abandons the samples that wait: they are among the counters of the recording.
+func (h *handler) Abandon() { h.sampler.Abandon() }
 
 // Close ends the recording of the process. Of a process that has ended itself, nothing stays open.
 func (h *handler) Close(bool) {

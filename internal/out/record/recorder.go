@@ -89,12 +89,15 @@ type Progress struct {
 // Recorder samples the CPU time of processes that take part, in transactions and outside, for a
 // while. It is no agent: it connects to no socket, and sends nothing.
 type Recorder struct {
-	options   Options
-	log       *zap.Logger
-	access    *access.Client
-	manager   *lifecycle.Manager
-	sampling  *sampling.Sampling // the manager's
-	counters  lifecycle.Counters
+	options  Options
+	log      *zap.Logger
+	access   *access.Client
+	manager  *lifecycle.Manager
+	sampling *sampling.Sampling // the manager's
+	counters struct {
+		lifecycle.Counters
+		Sampling sampling.Counters
+	}
 	aggregate *aggregate
 	stop      context.CancelFunc // ends the recording; set by Run
 	swept     chan error         // how the first sweep ended
@@ -167,7 +170,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	r.manager, err = lifecycle.Open(lifecycle.Options{
 		Access: r.access, ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID,
 		SweepInterval: sweepInterval,
-		Sampling:      r.sampling, Linger: linger, RemapGrace: remapGrace, Counters: &r.counters, Log: log,
+		Sampling:      r.sampling, Linger: linger, RemapGrace: remapGrace, Counters: &r.counters.Counters, Log: log,
 	}, r)
 	if err != nil {
 		r.sampling.Close()
@@ -320,7 +323,7 @@ func (r *Recorder) Admit(id procscan.ProcessID) error {
 }
 
 // NewHandler returns the handler of a process that was admitted. It is for the Manager.
-func (r *Recorder) NewHandler(p *lifecycle.Process) lifecycle.Handler {
+func (r *Recorder) NewHandler(p *lifecycle.Process) (lifecycle.Handler, lifecycle.Sampler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &handler{recorder: r, process: p, id: p.Identity(), probed: make(chan struct{})}
@@ -331,7 +334,8 @@ func (r *Recorder) NewHandler(p *lifecycle.Process) lifecycle.Handler {
 	r.processes[h.id] = h
 	delete(r.refused, h.id)
 	r.taken++
-	return h
+	h.sampler = sampling.NewProcessSampler(r.sampling, p.Target(), h.sink, p.Active(), 0)
+	return h, h.sampler
 }
 
 // Refused records that a process is not recorded for a reason of our own, as long as it is not. It
