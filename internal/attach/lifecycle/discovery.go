@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,15 +45,15 @@ const (
 
 // discovery is the state of finding processes.
 type discovery struct {
-	scanner   *procscan.Scanner
-	open      func() (*watch.EventWatcher, error)
-	sweeps    chan struct{} // has a token when a sweep is wanted early
-	probes    *probeQueue
-	contexts  *contextLooks
-	admission sync.Mutex  // of one process at a time
-	live      atomic.Bool // there are live events
-	lost      atomic.Bool // some are missing since the last full sweep
-	round     heartbeat   // of the loop
+	scanner  *procscan.Scanner
+	open     func() (*watch.EventWatcher, error)
+	sweeps   chan struct{} // has a token when a sweep is wanted early
+	probes   *probeQueue
+	contexts *contextLooks
+	taking   sync.Mutex  // one process at a time
+	live     atomic.Bool // there are live events
+	lost     atomic.Bool // some are missing since the last full sweep
+	round    heartbeat   // of the loop
 
 	// Owned by discover.
 	eventsDown bool // it was logged that there are no live events
@@ -167,12 +166,6 @@ func (m *Manager) requestFullSweep() {
 	}
 }
 
-// returning is a process that was found, had to give way before, and may come back.
-type returning struct {
-	found  procscan.Found
-	before place
-}
-
 // sweep probes all processes once: those that are new get their goroutine, the others are given
 // what they map now, and probe themselves. While live events report everything, the mappings of
 // known processes are read only now and then.
@@ -183,7 +176,6 @@ func (m *Manager) sweep(ctx context.Context) {
 		full = true
 	}
 	var known []*Process
-	var later []returning
 	skip := func(pid int) bool {
 		m.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
 		if ctx.Err() != nil {
@@ -194,17 +186,12 @@ func (m *Manager) sweep(ctx context.Context) {
 		}
 		if p := m.process(pid); p != nil {
 			known = append(known, p)
-			m.places.see(pid)
 			return true
 		}
-		return m.places.skips(pid)
+		return m.admission.skips(pid)
 	}
 	found := func(found procscan.Found) {
 		if ctx.Err() != nil {
-			return
-		}
-		if before, admitted := m.places.found(found.ProcessID); before != nil && admitted {
-			later = append(later, returning{found, *before})
 			return
 		}
 		if p := m.take(found); p != nil {
@@ -212,10 +199,6 @@ func (m *Manager) sweep(ctx context.Context) {
 		}
 	}
 	err := m.scan(skip, found)
-	slices.SortStableFunc(later, func(a, b returning) int { return compareReturning(&a.before, &b.before) })
-	for _, p := range later {
-		m.take(p.found)
-	}
 	for _, p := range known { // now, together: to wake them one by one takes longer than what they have to do
 		p.notify()
 	}
@@ -224,7 +207,7 @@ func (m *Manager) sweep(ctx context.Context) {
 		m.counters.SweepsFailed.Add(1)
 		m.discovery.lost.Store(true) // known processes may be among those that were not probed
 	} else {
-		m.places.swept()
+		m.admission.swept()
 	}
 	m.client.Swept(err)
 }
@@ -285,8 +268,8 @@ func (m *Manager) probe(pid int) {
 // take begins the life of a process. One that is known already is given what it maps, and returned,
 // to be notified.
 func (m *Manager) take(found procscan.Found) *Process {
-	m.discovery.admission.Lock()
-	defer m.discovery.admission.Unlock()
+	m.discovery.taking.Lock()
+	defer m.discovery.taking.Unlock()
 	if known := m.process(found.PID); known != nil && known.id == found.ProcessID {
 		known.reportTruncated(found)
 		known.mappings.put(found)
@@ -297,9 +280,12 @@ func (m *Manager) take(found procscan.Found) *Process {
 	if m.serving.Err() != nil {
 		return nil
 	}
-	if before, admitted := m.places.found(found.ProcessID); !admitted {
-		if before.standing == standingPublisher {
+	if before, admitted := m.admission.found(found.ProcessID); !admitted {
+		switch before {
+		case classPublisher:
 			m.refuse(found.ProcessID, errPublishing)
+		case classCandidate:
+			m.refuse(found.ProcessID, errUnprobed)
 		}
 		return nil
 	}

@@ -10,8 +10,8 @@
 // What is done with an attached process is the Client's: it returns a Handler for each. The Manager
 // knows neither APM agents nor recordings.
 //
-// discovery.go, events.go, contextlooks.go and probe_queue.go find processes; places.go is which of
-// them are served when there are too many; process.go is the life of one, retry.go when it is probed
+// discovery.go, events.go, contextlooks.go and probe_queue.go find processes; admission.go and refusals.go
+// are which of them are served when there are too many; process.go is the life of one, retry.go when it is probed
 // again. A process that is well has no timer: the memory poller reads its memory together with that of the others, and
 // marks it dirty when something has changed.
 //

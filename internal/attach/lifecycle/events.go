@@ -88,7 +88,7 @@ func (m *Manager) handleEvent(e watch.Event) {
 		m.lookForContext(e.PID)
 	case watch.EventExec:
 		m.lookForContext(e.PID)
-		m.places.replaced(e.PID)
+		m.admission.replaced(e.PID)
 		if p != nil {
 			p.executed.Store(true)
 			p.MarkDirty()

@@ -23,7 +23,7 @@ type Options struct {
 	ProcRoot      string         // where the host's procfs is mounted
 	Filter        process.Filter
 	PID           int           // the only process; 0: all
-	MaxProcesses  int           // that are attached at a time, see places.go; 0: no limit but Client.Admit
+	MaxProcesses  int           // that are attached at a time, see admission.go; 0: no limit but Client.Admit
 	SweepInterval time.Duration // between two sweeps
 
 	Sampling    Sampling      // the Manager runs and closes it; nil: no samples are taken
@@ -111,7 +111,7 @@ type Manager struct {
 	originals process.Claims[process.Original] // what is published
 	discovery discovery
 	logBudget *logBudget // of all that is logged of single processes
-	places    places
+	admission admission
 	started   time.Time
 
 	serving     context.Context // ends when processes are to end
@@ -134,7 +134,7 @@ func Open(options Options, client Client) (*Manager, error) {
 	if m.options.ProcessLog == nil {
 		m.options.ProcessLog = zap.NewNop()
 	}
-	m.places.init(options.MaxProcesses, m.counters)
+	m.admission.init(options.MaxProcesses, m.counters, m.unended)
 	m.serving, m.stopServing = context.WithCancel(context.Background())
 	var err error
 	if err = m.initDiscovery(); err != nil {
@@ -201,11 +201,9 @@ func (m *Manager) Shutdown(ctx context.Context) (stuck []int, ok bool) {
 		return nil, true
 	case <-ctx.Done():
 	}
-	for _, e := range m.table.Entries() {
-		if p := m.processes.Of(e); p != nil { // else it has ended just now
-			p.handler.Abandon()
-			stuck = append(stuck, p.id.PID)
-		}
+	for _, p := range m.unended() {
+		p.handler.Abandon()
+		stuck = append(stuck, p.id.PID)
 	}
 	slices.Sort(stuck)
 	return slices.Compact(stuck), false
@@ -219,6 +217,16 @@ func (m *Manager) MappingsFrom() procscan.Source { return m.discovery.scanner.So
 
 // Table returns the table of processes.
 func (m *Manager) Table() *attach.Table { return m.table }
+
+// unended returns all processes that have not ended, shown or not.
+func (m *Manager) unended() (processes []*Process) {
+	for _, e := range m.table.Entries() {
+		if p := m.processes.Of(e); p != nil { // else it has ended just now, or is being opened
+			processes = append(processes, p)
+		}
+	}
+	return processes
+}
 
 // process returns what has a pid now, or nil.
 func (m *Manager) process(pid int) *Process { return m.processes.Find(pid) }

@@ -28,7 +28,7 @@ func (p *Process) step() error {
 	if p.executed.Swap(false) {
 		p.detach() // its agent, if it has one, is another
 		p.own.Forget()
-		p.manager.places.executed(p)
+		p.manager.admission.executed(p)
 		p.target.Replace()
 		p.verified = time.Time{}
 	}
@@ -173,7 +173,7 @@ func (p *Process) attach() error {
 		return err
 	}
 	if !p.isUnused() {
-		if err := p.manager.places.publish(p, user); err != nil {
+		if err := p.manager.admission.publish(p, user); err != nil {
 			return err
 		}
 	}

@@ -46,7 +46,7 @@ type Process struct {
 	changed     atomic.Bool  // it is to be probed at once, not only when it is its turn
 	executed    atomic.Bool  // it runs another program since the last probe
 	stuckLogged bool         // owned by the sweep
-	truncated   bool         // it was found to map too many libraries; guarded by the Manager's admission
+	truncated   bool         // it was found to map too many libraries; guarded by discovery.taking
 	busySince   atomic.Int64 // when run began to do something with the process, as uptime; 0 while it awaits
 
 	// Owned by run.
@@ -69,7 +69,7 @@ type Process struct {
 	filtered   bool // was logged
 	shutdown   bool // its end is the Manager's
 
-	place place // the Manager's places guard it
+	claim claim // the Manager's admission guards it
 
 	mu     sync.Mutex
 	status Status
@@ -115,7 +115,7 @@ func (p *Process) open(found procscan.Found) (err error) {
 		p.target.Close()
 		return err
 	}
-	atEnd(func() { m.places.end(p) })
+	atEnd(func() { m.admission.end(p) })
 	atEnd(func() {
 		if !p.kept {
 			p.target.Close()
@@ -140,8 +140,8 @@ func (p *Process) open(found procscan.Found) (err error) {
 
 // enter has the process let in, as one of its user.
 func (p *Process) enter() error {
-	before, err := p.manager.places.enter(p, p.target.Owner())
-	p.filtered = before == standingExcluded // it was counted, if it was filtered then
+	before, err := p.manager.admission.enter(p, p.target.Owner())
+	p.filtered = before == classExcluded // it was counted, if it was filtered then
 	return err
 }
 

@@ -44,7 +44,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 	if state == process.StateFiltered {
 		p.reportFiltered(err)
 	}
-	p.manager.places.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget) ||
+	p.manager.admission.exclude(p, state == process.StateFiltered || errors.Is(err, process.ErrNotTarget) ||
 		p.isUnused())
 	retry := time.Duration(0)
 	if state == process.StateError || trouble != nil && err == nil {
