@@ -53,6 +53,7 @@ func openLab(t testing.TB, o Options) *lab {
 		cancel()
 		l.Shutdown(now)
 		l.sums()
+		l.metricSums()
 		l.Exporter.mu.Lock()
 		defer l.Exporter.mu.Unlock()
 		for _, d := range l.scheduler.destinations {
@@ -122,6 +123,16 @@ func readings(t testing.TB, x *Exporter) (all []reading) {
 
 // sums fails if an item is lost or counted twice.
 func (l *lab) sums() {
+	l.Helper()
+	l.Exporter.mu.Lock()
+	defer l.Exporter.mu.Unlock()
+	for _, d := range l.scheduler.destinations {
+		checkItems(l, d)
+	}
+}
+
+// metricSums is sums for what metrics say, which takes longer to find out.
+func (l *lab) metricSums() {
 	l.Helper()
 	type key struct{ destination, signal string }
 	left := make(map[key]float64)

@@ -3,9 +3,9 @@ package receiver
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/wire"
@@ -95,10 +95,10 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// What waits takes no more memory than what is counted, but for what allocators round up.
+// What waits is counted with all that it holds: the room of batches, whether it is used or not, and
+// senders once a batch.
 func TestMemoryIsCounted(t *testing.T) {
 	small := func(int) int { return 2 }
-	const most = 64 << 20
 	for name, c := range map[string]struct {
 		bytes   func(i int) int
 		senders int  // messages of one process
@@ -112,10 +112,8 @@ func TestMemoryIsCounted(t *testing.T) {
 		"small and large ones":       {func(i int) int { return i % 2 * ownBatchBytes }, 1, true},
 		"large ones":                 {func(i int) int { return i%7<<10 + ownBatchBytes }, 1, true},
 	} {
-		budget := newBudget(most)
+		budget := newBudget(minBufferBytes)
 		s, l := senders{account: budget.account(1)}, newFairQueue(traceQueue)
-		runtime.GC() // with goMemory, the batches that the pools of other queues keep are gone
-		before := goMemory()
 		from, _ := s.see(&wire.Header{})
 		messages := 0
 		for ; ; messages++ {
@@ -130,15 +128,24 @@ func TestMemoryIsCounted(t *testing.T) {
 				break
 			}
 		}
-		held, counted := goMemory()-before, budget.used()
-		if counted < 30<<20 || float64(held) > 1.5*float64(counted) {
-			t.Errorf("%s: %d messages hold %d bytes, of which %d are counted", name, messages, held, counted)
-		}
+		used, sum := budget.used(), 0
 		for l.length() > 0 {
-			l.giveBack(l.take())
+			b := l.take()
+			want, known := headBytes+cap(b.data)+cap(b.entries)*entryBytes, make(map[*sender]bool)
+			for i := range b.entries {
+				if from := b.entries[i].from; !known[from] {
+					known[from] = true
+					want += int(unsafe.Sizeof(*from)) + len(from.php)
+				}
+			}
+			if b.taken != want {
+				t.Fatalf("%s: %d bytes are counted for a batch of %d messages, not %d", name, b.taken, len(b.entries), want)
+			}
+			sum += want
+			l.giveBack(b)
 		}
-		if budget.used() != 0 {
-			t.Errorf("%s: %d bytes are still counted", name, budget.used())
+		if used != sum || used < minBufferBytes/2-2*batchBytes || budget.used() != 0 {
+			t.Errorf("%s: %d bytes of %d messages are counted, %d used, %d in the end", name, sum, messages, used, budget.used())
 		}
 	}
 }

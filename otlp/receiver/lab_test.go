@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -314,4 +315,31 @@ func (r *Receiver) memoryFree(size int64) bool {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
 	return r.memory.free >= size
+}
+
+// quiet has memory measured: where nothing else is measured at the same time, such as other tests.
+var quiet bool
+
+// measure returns a function that fails a test if more than so many bytes were taken meanwhile.
+func measure(t testing.TB) (bound func(most int64)) {
+	if !quiet {
+		return func(int64) {}
+	}
+	before := heap()
+	return func(most int64) {
+		t.Helper()
+		n := heap() - before
+		if t.Logf("%d kB are taken of %d", n>>10, most>>10); n > most {
+			t.Error("too much")
+		}
+	}
+}
+
+// heap returns the size of live objects.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what pools released
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

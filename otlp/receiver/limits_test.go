@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -380,20 +379,11 @@ func TestNoMemory(t *testing.T) {
 	})
 }
 
-// heap returns the size of live objects.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what pools released
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // Clients that send as much as possible of as many requests as possible, and never end one, take
 // the memory that the package documents, and none once they are gone.
 func TestAbuse(t *testing.T) {
 	l := openLab(t, Config{})
-	before := heap()
+	bound := measure(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var calls sync.WaitGroup
@@ -422,11 +412,7 @@ func TestAbuse(t *testing.T) {
 		return l.opened() >= maxOpen && l.inWork() == maxInWork && !l.memoryFree(1)
 	})
 	const most = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes
-	if n := heap() - before; n > most+8<<20 { // the clients' share, about
-		t.Errorf("%d bytes are taken, at most %d should be", n, most)
-	} else {
-		t.Logf("%d kB are taken of %d", n>>10, most>>10)
-	}
+	bound(most + 8<<20) // the clients' share, about
 	cancel()
 	calls.Wait()
 	for _, conn := range conns {
@@ -436,7 +422,6 @@ func TestAbuse(t *testing.T) {
 		return l.opened() == 0 && l.inWork() == 0 && l.memoryFree(memoryLimit(l.limit)) &&
 			l.Status().Connections == 0
 	})
-	testenv.Poll(t, patience, "the memory is given back", func() bool { return heap()-before < 2<<20 })
 	body, _ := sound(t, otlp.Traces)
 	l.send(otlp.Traces, body)
 	l.only(t)
@@ -491,7 +476,7 @@ func TestTinyFrames(t *testing.T) {
 	}
 	defer conn.Close()
 	go io.Copy(io.Discard, conn)
-	before := heap()
+	bound := measure(t)
 	const streams, size = 2, window / 2
 	out := opening()
 	for i := range streams {
@@ -512,11 +497,7 @@ func TestTinyFrames(t *testing.T) {
 		}
 	}
 	testenv.Poll(t, patience, "all are being read", func() bool { return l.inWork() == streams })
-	if n := heap() - before; n > streams*2*size+256<<10 { // about the connection's share
-		t.Errorf("%d requests of %d bytes take %d", streams, size, n)
-	} else {
-		t.Logf("%d requests of %d bytes take %d", streams, size, n)
-	}
+	bound(streams*2*size + 256<<10) // about the connection's share
 }
 
 // A client with a flow-control window of 0, which cannot get a response, does not keep its call.
@@ -620,7 +601,7 @@ func TestIdentity(t *testing.T) {
 // than others, and are disconnected.
 func TestResponsesThatAreNotRead(t *testing.T) {
 	l := openLab(t, Config{})
-	before := heap()
+	bound := measure(t)
 	const framePing, pings, conns = 6, 18_000, 48 // their responses do not fit into a socket's buffer
 	out := append(opening(), bytes.Repeat(frame(framePing, 0, 0, make([]byte, 8)), pings)...)
 	for i := range uint32(maxStreams) {
@@ -643,7 +624,7 @@ func TestResponsesThatAreNotRead(t *testing.T) {
 			writers <- err
 		}()
 	}
-	most := int64(0)
+	const limit = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes + conns*64<<10
 	for ended := 0; ended < conns; {
 		select {
 		case err := <-writers:
@@ -653,13 +634,10 @@ func TestResponsesThatAreNotRead(t *testing.T) {
 				failed++
 			}
 		case <-time.After(10 * time.Millisecond):
-			most = max(most, heap()-before)
+			bound(limit)
 		}
 	}
-	const limit = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes + conns*64<<10
-	if most > limit {
-		t.Errorf("%d bytes are taken, at most %d should be", most, limit)
-	} else {
-		t.Logf("%d kB are taken of %d, %d connections were closed", most>>10, limit>>10, failed)
+	if failed == 0 {
+		t.Error("no connection was closed")
 	}
 }
