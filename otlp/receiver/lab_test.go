@@ -269,6 +269,9 @@ type bubble struct {
 	listener *bufconn.Listener
 }
 
+// bubbleBuffer is how many bytes fit into a connection of a bubble, in each direction.
+const bubbleBuffer = 32 << 10
+
 func openBubble(t testing.TB) *bubble {
 	t.Helper()
 	s := &store{}
@@ -279,7 +282,7 @@ func openBubble(t testing.TB) *bubble {
 
 func openBubbleWith(t testing.TB, queue Queue) *bubble {
 	t.Helper()
-	b := &bubble{TB: t, listener: bufconn.Listen(1 << 20)}
+	b := &bubble{TB: t, listener: bufconn.Listen(bubbleBuffer)}
 	b.Receiver = serve(&Config{}, b.listener, nil, queue)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())

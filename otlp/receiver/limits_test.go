@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -600,44 +598,40 @@ func TestIdentity(t *testing.T) {
 // Clients that never read what they are sent, and send what needs a response, take no more memory
 // than others, and are disconnected.
 func TestResponsesThatAreNotRead(t *testing.T) {
-	l := openLab(t, Config{})
-	bound := measure(t)
-	const framePing, pings, conns = 6, 18_000, 48 // their responses do not fit into a socket's buffer
-	out := append(opening(), bytes.Repeat(frame(framePing, 0, 0, make([]byte, 8)), pings)...)
-	for i := range uint32(maxStreams) {
-		out = append(out, call(2*i+1)...)
-		for sent := 0; sent < window; sent += frameSize {
-			size := min(frameSize, window-sent)
-			out = append(out, frame(frameData, 0, 2*i+1, append(prefix(100_000), make([]byte, size)...)[:size])...)
-		}
-	}
-	writers, failed := make(chan error), 0
-	for range conns {
-		conn, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(patience))
-		go func() {
-			_, err := conn.Write(out)
-			writers <- err
-		}()
-	}
-	const limit = maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes + conns*64<<10
-	for ended := 0; ended < conns; {
-		select {
-		case err := <-writers:
-			if ended++; errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("a connection is not closed")
-			} else if err != nil {
-				failed++
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		bound := measure(t)
+		const framePing, pings, conns = 6, bubbleBuffer / 8, 24 // their responses have 17 bytes
+		out := append(opening(), bytes.Repeat(frame(framePing, 0, 0, make([]byte, 8)), pings)...)
+		for i := range uint32(maxStreams) {
+			out = append(out, call(2*i+1)...)
+			for sent := 0; sent < window; sent += frameSize {
+				size := min(frameSize, window-sent)
+				out = append(out, frame(frameData, 0, 2*i+1, append(prefix(100_000), make([]byte, size)...)[:size])...)
 			}
-		case <-time.After(10 * time.Millisecond):
-			bound(limit)
 		}
-	}
-	if failed == 0 {
-		t.Error("no connection was closed")
-	}
+		writers := make(chan error, conns)
+		for range conns {
+			conn, err := b.listener.DialContext(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			go func() {
+				_, err := conn.Write(out)
+				writers <- err
+			}()
+		}
+		synctest.Wait()
+		bound(maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes + conns*(64<<10+2*bubbleBuffer))
+		start := time.Now()
+		for range conns {
+			if err := <-writers; err == nil {
+				t.Error("all was read of a client that does not read")
+			}
+		}
+		if took := time.Since(start); took > 2*callTimeout {
+			t.Errorf("connections were closed after %v", took)
+		}
+	})
 }

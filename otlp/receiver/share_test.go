@@ -166,7 +166,7 @@ func TestSlowSendersMakeRoom(t *testing.T) {
 				}
 			}
 			testenv.Poll(t, patience, "everything is taken", func() bool { return o.opened() == maxOpen })
-			o.sendAll(t, 10)
+			o.sendAll(t, 3)
 			if n := o.counters.snapshot()[otlp.Traces].refused[Slow]; n == 0 {
 				t.Error("no slow sender is counted")
 			}
