@@ -27,25 +27,22 @@ func newMetrics() *metrics {
 		return desc
 	}
 	m.accepted = add("accepted_items_total",
-		"Items offered to the destination's queue. The correlator's own count even if dropped at "+
-			"once.")
+		"Items offered to the destination's queue. The correlator's own count even if dropped at once.")
 	m.sent = add("sent_items_total", "Items acknowledged by the receiver, without rejected ones.")
 	m.dropped = add("dropped_items_total",
-		"Accepted items lost, by reason and, if refused, by the receiver's code.", "reason", "code")
+		"Accepted items lost and, if refused, by the receiver's code.", "reason", "code")
 	m.attempts = add("attempts_total", "Requests, by status code. A failed one may be retried.", "code")
 	m.retries = add("retries_total", "Requests that repeat a batch.")
 	m.throttled = add("throttled_total", "Responses that asked for a pause.")
 	m.throttledSeconds = add("throttled_seconds_total",
 		"Additional time spent waiting because the receiver asked for it.")
 	m.duplicated = add("maybe_duplicated_batches_total",
-		"Batches sent again after a timeout or broken connection, which the receiver may have "+
-			"twice.")
+		"Batches sent again after a timeout or broken connection; perhaps received twice.")
 	m.badResponse = add("bad_response_total",
 		"Invalid responses: undecodable, too large, or with impossible numbers.")
 	m.queueBytes = add("queue_bytes", "Memory of waiting batches, including those in flight.")
 	m.queueLimit = add("queue_limit_bytes",
-		"Limit of the queues of all signals (queue-bytes). Received data is refused above three "+
-			"quarters.")
+		"Limit of all queues (queue-bytes). Received data is refused above three quarters.")
 	m.queueBatches = add("queue_batches", "Batches waiting, without those in flight.")
 	m.queueItems = add("queue_items", "Items waiting, without those in flight.")
 	m.queueOldest = add("queue_oldest_seconds", "Age of the oldest waiting batch.")

@@ -27,7 +27,7 @@ var (
 	descConnections      = describe("connections", "Open connections.")
 	descConnectionsTotal = describe("connections_total", "Connections accepted.")
 	descClosed           = describe("closed_connections_total",
-		"Connections closed by the agent, by reason.",
+		"Connections closed by the agent.",
 		"reason")
 	descAcceptErrors = describe("accept_errors_total", "Failures to accept a connection.")
 
@@ -36,7 +36,7 @@ var (
 	descPayload   = describe("payload_bytes_total", "Payload bytes of complete messages.", "type")
 	descProcessed = describe("processed_messages_total", "Messages processed.", "type")
 	descDropped   = describe("dropped_messages_total",
-		"Messages not processed, by reason.", "type", "reason")
+		"Messages not processed.", "type", "reason")
 	descWaiting  = describe("waiting_messages", "Messages waiting to be processed.", "queue")
 	descBuffered = describe("buffered_bytes", "Bytes of waiting and incomplete messages.")
 	descSkipped  = describe("skipped_bytes_total", "Bytes skipped in search of a message.")
@@ -49,9 +49,9 @@ var (
 		"Time from the start of sending to complete reception, for clients with a 64-bit clock.")
 
 	descSpans        = describe("exported_spans_total", "Spans accepted by destinations' queues.")
-	descSpansDropped = describe("dropped_spans_total", "Invalid spans, by reason.", "reason")
+	descSpansDropped = describe("dropped_spans_total", "Invalid spans.", "reason")
 	descSpansRefused = describe("refused_spans_total",
-		"Spans not accepted by destinations' queues, by reason.", "reason")
+		"Spans not accepted by destinations' queues.", "reason")
 	descAttributesLost = describe("lost_attributes_total", "Span attributes left out.")
 	descEventsLost     = describe("lost_events_total", "Span events whose contents were not sent.")
 	descLinksLost      = describe("lost_links_total", "Span links without contents or valid ids.")
@@ -65,13 +65,13 @@ var (
 	descStatsLost = describe("lost_stats_total",
 		"Measures, views and measurements lost or changed.", "what", "reason")
 	descViews = describe("registered_views_total",
-		"View registrations, by result; rejected ones are in correlator_opencensus_lost_stats_total.", "result")
+		"View registrations; rejected ones are in correlator_opencensus_lost_stats_total.", "result")
 	descDefined     = describe("definitions", "Measures, views and series.", "what")
 	descStatsMemory = describe("stats_bytes", "Memory of measures, views and series.")
 
 	descPoints        = describe("exported_points_total", "Data points accepted by destinations' queues.")
 	descPointsRefused = describe("refused_points_total",
-		"Data points not accepted by destinations' queues, by reason.", "reason")
+		"Data points not accepted by destinations' queues.", "reason")
 	descPanics = describe("panics_total", "Defects of the agent that cost a message or a connection.")
 )
 

@@ -15,22 +15,22 @@ var (
 	descReceived = describe("received_items_total",
 		"Items received. An undecodable request counts as one.", "signal")
 	descRefused = describe("received_refused_items_total",
-		"Items in refused requests, by reason.",
+		"Items in refused requests.",
 		"signal", "reason")
 	descRejected = describe("received_rejected_items_total",
-		"Invalid items left out of accepted requests, by reason. The sender is told their number.",
+		"Invalid items left out of accepted requests. The sender is told their number.",
 		"signal", "reason")
 	descRepaired = describe("received_ignored_fields_total",
-		"Invalid fields left out of accepted items, by reason.", "signal", "reason")
+		"Invalid fields left out of accepted items.", "signal", "reason")
 	descRequests = describe("received_requests_total",
 		"Requests received, by status code of the response.", "signal", "code")
 	descConnections        = describe("receiver_connections", "Open connections.")
 	descConnectionsRefused = describe("receiver_refused_connections_total",
-		"Connections closed because there were too many, by reason.", "reason")
+		"Connections closed because there were too many.", "reason")
 	descAcceptErrors = describe("receiver_accept_errors_total",
 		"Failures to accept a connection or to read certificates for one.")
 	descStrays = describe("receiver_refused_requests_total",
-		"Requests of no signal refused, by reason.", "reason")
+		"Requests of no signal refused.", "reason")
 	descInWork = describe("receiver_requests_in_work", "Requests being received or checked.")
 )
 

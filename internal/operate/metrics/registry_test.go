@@ -1,16 +1,12 @@
 package metrics
 
 import (
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"correlator/internal/out/agent"
 )
@@ -32,37 +28,6 @@ func TestGoMetrics(t *testing.T) {
 	for _, name := range []string{"process_cpu_seconds_total", "go_goroutines"} {
 		if gathered[name] == nil {
 			t.Errorf("no %s", name)
-		}
-	}
-}
-
-// metricName matches the names of the correlator's metrics.
-var metricName = regexp.MustCompile(`\bcorrelator_[a-z_]+\b`)
-
-func TestLint(t *testing.T) {
-	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(gatherAll(t)))).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-}
-
-// Help texts are sentences, and the metrics that they refer to exist.
-func TestHelp(t *testing.T) {
-	gathered := gatherAll(t)
-	for name, f := range gathered {
-		if !strings.HasPrefix(name, "correlator_") {
-			continue
-		}
-		if !strings.HasSuffix(f.GetHelp(), ".") || strings.Contains(f.GetHelp(), "\n") {
-			t.Errorf("%s: %q", name, f.GetHelp())
-		}
-		for _, other := range metricName.FindAllString(f.GetHelp(), -1) {
-			if gathered[other] == nil {
-				t.Errorf("%s refers to %s", name, other)
-			}
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/connlimit"
+	"correlator/internal/host/share"
 )
 
 // The port is open to everyone who can reach it, in a process that runs as root. These limits bound
@@ -34,6 +35,13 @@ const (
 
 	// requestTimeout is the time to receive a request.
 	requestTimeout = 5 * time.Second
+
+	// requestsPerSecond and requestBurst are the rate of requests of a peer, probes excepted: several
+	// times what a person and two Prometheus servers ask for together.
+	requestsPerSecond = 10
+	requestBurst      = 20
+	// maxRatedPeers bounds the table. Further peers share a rate.
+	maxRatedPeers = 1024
 
 	// refusalDelay delays the response to a request that exceeds the rate, so that a client in a loop
 	// does not repeat it thousands of times a second. The connection counts as idle meanwhile.
@@ -54,7 +62,7 @@ const (
 type Server struct {
 	listener net.Listener
 	conns    *connlimit.Table
-	rates    rates
+	rates    *share.Rates[connlimit.Peer]
 
 	tooFast atomic.Uint64 // requests refused because of the rate
 	tooSlow atomic.Uint64 // connections closed because the request or the response took too long
@@ -81,14 +89,15 @@ func Open(address string) (*Server, error) {
 }
 
 func newServer(listener net.Listener) *Server {
-	return &Server{listener: listener, conns: connlimit.New(maxConnections)}
+	return &Server{listener: listener, conns: connlimit.New(maxConnections),
+		rates: share.NewRates[connlimit.Peer](requestsPerSecond, requestBurst, maxRatedPeers)}
 }
 
 var (
 	descConnections = prometheus.NewDesc("correlator_http_connections",
 		"Open connections to the metrics port.", nil, nil)
 	descClosed = prometheus.NewDesc("correlator_http_refused_total",
-		"Connections closed without the requested response, by reason.", []string{"reason"}, nil)
+		"Connections closed without the requested response.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -145,7 +154,7 @@ func (s *Server) limitRate(next http.Handler, probes map[string]*probe) http.Han
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := r.Context().Value(connKey{}).(*conn)
 		conn.received.Store(true)
-		if probes[r.URL.Path] != nil || s.rates.allow(conn.Peer(), time.Now()) {
+		if probes[r.URL.Path] != nil || s.rates.Allow(conn.Peer(), 1, time.Now()) {
 			conn.Begin() // until it is closed
 			next.ServeHTTP(w, r)
 			return

@@ -1,24 +1,18 @@
 package metrics
 
 import (
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"go.uber.org/zap"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
-	"correlator/internal/out"
 	"correlator/internal/out/agent"
-	"correlator/internal/out/keep"
-	"correlator/internal/out/live"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
@@ -72,12 +66,6 @@ func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.Metric
 	return gathered
 }
 
-// gatherAll returns every family that the correlator can have.
-func gatherAll(t testing.TB) map[string]*dto.MetricFamily {
-	t.Helper()
-	return gather(t, agent.NewCollector(&fakeAgent{}), exporting(t), viewing(t), keeping(t), newServer(nil))
-}
-
 // series returns the name and the labels of a metric, as Prometheus writes them.
 func series(family string, m *dto.Metric) string {
 	var labels []string
@@ -105,48 +93,4 @@ func values(families map[string]*dto.MetricFamily) map[string]float64 {
 		}
 	}
 	return values
-}
-
-// labelValues returns the values that a label of a family has.
-func labelValues(f *dto.MetricFamily, label string) []string {
-	values := make(map[string]bool)
-	for _, m := range f.GetMetric() {
-		for _, pair := range m.Label {
-			if pair.GetName() == label {
-				values[pair.GetValue()] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(values))
-}
-
-// labelNames returns the names of the labels of a family, sorted.
-func labelNames(f *dto.MetricFamily) []string {
-	names := make(map[string]bool)
-	for _, m := range f.GetMetric() {
-		for _, pair := range m.Label {
-			names[pair.GetName()] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// keeping returns what keeps samples.
-func keeping(t testing.TB) *keep.Keep {
-	t.Helper()
-	k := keep.Open(keep.Config{For: time.Minute, Bytes: keep.MinBytes}, out.About{}, nil)
-	t.Cleanup(func() { k.Shutdown(t.Context()) })
-	return k
-}
-
-// viewing returns a live view that is served and published.
-func viewing(t testing.TB) *live.Live {
-	t.Helper()
-	config := live.Config{Listen: []string{"uds:" + t.TempDir() + "/live"}, Connect: "uds:/nowhere"}
-	l, err := live.Open(config, out.About{}, nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Shutdown(t.Context()) })
-	return l
 }

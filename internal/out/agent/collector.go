@@ -27,23 +27,22 @@ var (
 	healthyDesc = newDesc("correlator_healthy",
 		"1 if all loops make progress, 0 if the correlator should be restarted. Same as /healthz.")
 	readyDesc = newDesc("correlator_ready",
-		"1 if every process that can be served is served. 0 before the first sweep ends, after "+
-			"SIGTERM, while unhealthy, with more publishing processes than --max-processes, or with a "+
-			"partial view of the host. Same as /readyz.")
+		"1 if all processes that can be served are. 0 before the first sweep ends, after SIGTERM, "+
+			"while unhealthy, beyond --max-processes, or with a partial view of the host. Same as "+
+			"/readyz.")
 	processesDesc = newDesc("correlator_processes",
 		"Processes that map the agent's library or publish a process context, by state.", "state")
 	processesPublishingDesc = newDesc("correlator_processes_publishing",
 		"Publishing processes, by standard. A process can use both.", "context")
 	contextsDesc = newDesc("correlator_process_contexts_total",
-		"OpenTelemetry process contexts read, by threadlocal.schema_version. Thread contexts are "+
-			"supported with tlsdesc_v1_dev and tls_v1.", "schema")
+		"OpenTelemetry process contexts read, by threadlocal.schema_version.", "schema")
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
-		"Processes in state error, by reason. Each is retried at least every 30 seconds.", "reason")
+		"Processes in state error. Each is retried at least every 30 seconds.", "reason")
 	processesSilentDesc = newDesc("correlator_processes_silent",
-		"JVMs with an Elastic agent that has not loaded its native library, by likely reason. "+
-			"Checked every minute; at most 256 are counted.", "reason")
+		"JVMs with an Elastic agent that has not loaded its native library, by likely reason; "+
+			"checked every minute, up to 256.", "reason")
 	processesNotSampledDesc = newDesc("correlator_processes_not_sampled",
-		"Registered or attached processes that publish thread contexts but are not sampled, by reason.", "reason")
+		"Registered or attached processes with thread contexts that are not sampled.", "reason")
 	samplesWaitingDesc = newDesc("correlator_samples_waiting",
 		"Samples queued to be sent.")
 	liveEventsUpDesc = newDesc("correlator_live_events_up",
@@ -68,7 +67,7 @@ var (
 		"Probes for a process context after an exec or the load of a library.")
 	contextLooksSkippedDesc = newDesc("correlator_context_looks_skipped_total",
 		"Probes for a process context skipped because 4096 others were pending. Sweeps find these "+
-			"contexts, after eight at most.")
+			"contexts later.")
 	probesDesc = newDesc("correlator_process_looks_total",
 		"Reads of what a process publishes.")
 	jvmLooksDesc = newDesc("correlator_jvm_looks_total",
@@ -88,9 +87,9 @@ var (
 	processesDeniedDesc = newDesc("correlator_processes_denied_total",
 		"Processes that may not be read: a capability is missing, or an LSM forbids it.")
 	processesRefusedDesc = newDesc("correlator_processes_refused_total",
-		"Times that a process was found and not served, by reason. Each sweep counts it again.", "reason")
+		"Times that a process was found and not served. Each sweep counts it again.", "reason")
 	processesEvictedDesc = newDesc("correlator_processes_evicted_total",
-		"Times that a process was evicted because of --max-processes, by reason.", "reason")
+		"Times that a process was evicted because of --max-processes.", "reason")
 	processesWithoutPlaceDesc = newDesc("correlator_processes_without_place",
 		"Processes rejected or evicted by --max-processes, by whether they publish. /readyz fails "+
 			"while any of them does.", "publishing")
@@ -99,7 +98,7 @@ var (
 	logDroppedDesc = newDesc("correlator_log_lines_dropped_total",
 		"Log lines about processes that were dropped.", "reason")
 	processErrorsDesc = newDesc("correlator_process_errors_total",
-		"Errors that keep a process from being served fully, by reason; each try counts.", "reason")
+		"Errors that keep a process from being served fully; each try counts.", "reason")
 	connectionsDesc = newDesc("correlator_connections_total",
 		"Connections to sockets of processes. Each begins with a registration.")
 	connectionsWithdrawnDesc = newDesc("correlator_connections_withdrawn_total",
@@ -125,13 +124,13 @@ var (
 	workerTimeoutsDesc = newDesc("correlator_worker_timeouts_total",
 		"Requests to workers that timed out; the worker is killed.")
 	workerRefusedDesc = newDesc("correlator_worker_requests_refused_total",
-		"Requests to workers refused because workers hang, or are busy, with processes of the same user.")
+		"Requests to workers refused because of hung or busy ones of the same user.")
 )
 
 // Unwinding of stacks, at the moment.
 var (
 	unwindingUpDesc = newDesc("correlator_unwinding_up",
-		"0 if the unwinding engine is needed and does not run, so that stacks are walked by frame pointers.")
+		"0 if the unwinding engine is needed but not running; stacks are then walked by frame pointers.")
 	unwindingProcessesDesc = newDesc("correlator_unwinding_processes",
 		"Sampled processes, by how stacks are obtained. Absent without the engine.", "stacks")
 	unwindingQuarantinedDesc = newDesc("correlator_unwinding_processes_quarantined",
@@ -145,7 +144,7 @@ var (
 	feedDatagramsDesc = newDesc("correlator_feed_datagrams_total",
 		"Valid datagrams at --feed-socket.")
 	feedRefusedDesc = newDesc("correlator_feed_datagrams_refused_total",
-		"Malformed datagrams at --feed-socket, by reason.", "reason")
+		"Malformed datagrams at --feed-socket.", "reason")
 	feedSamplesDesc = newDesc("correlator_feed_samples_total",
 		"Samples in valid datagrams.")
 	fedSamplesDesc = sampling.NewSamplesDesc("fed")
@@ -160,7 +159,7 @@ var (
 	samplesSentDesc = newDesc("correlator_samples_sent_total",
 		"Samples sent to the sockets of their processes.")
 	samplesDroppedDesc = newDesc("correlator_samples_dropped_total",
-		"Samples queued and not sent, by reason.", "reason")
+		"Samples queued and not sent.", "reason")
 	delayMissedDesc = newDesc("correlator_samples_delay_missed_total",
 		"Samples not sent within --samples-delay because of the correlator or its machine. The "+
 			"protocol allows 1 %.", "reason")
@@ -169,7 +168,7 @@ var (
 	sendWaitsDesc = newDesc("correlator_send_waits_total",
 		"Sends that had to wait for a full socket.")
 	sendPausesDesc = newDesc("correlator_send_pauses_total",
-		"Pauses of 5 ms in sending to a process, for lack of kernel memory or after a socket error.")
+		"Pauses of 5 ms for lack of kernel memory or after a socket error.")
 )
 
 // By service, only with --metrics-services.

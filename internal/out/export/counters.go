@@ -58,19 +58,19 @@ func newMetricDescs() metricDescs {
 	return metricDescs{
 		samples: desc("profile_samples_total", "CPU samples put into profiles."),
 		samplesLost: desc("profile_samples_lost_total",
-			"CPU samples not put into profiles, by reason.", "reason"),
+			"CPU samples not put into profiles.", "reason"),
 		metricsLost: desc("metrics_lost_total",
-			"Metrics that could not be exported, by reason; counted per export.", "reason"),
+			"Metrics that could not be exported; counted per export.", "reason"),
 		gatherErrors: desc("metrics_errors_total",
 			"Exports for which metrics could not all be gathered or encoded."),
 		unnamed: desc("profile_samples_unnamed_total",
-			"CPU samples exported without some function names, by reason.",
+			"CPU samples exported without some function names.",
 			"reason"),
 		nameRequests: desc("symbolizer_requests_total", "Requests to workers for function names."),
 		namesEvicted: desc("symbolizer_evicted_total",
 			"Function names evicted; read again when needed."),
 		nameFailures: desc("symbolizer_failures_total",
-			"Failures to read or keep function names, by reason. Retried with increasing delay.", "reason"),
+			"Failures to read or keep function names. Retried with increasing delay.", "reason"),
 		nameBytes: desc("symbolizer_bytes", "Memory of function names."),
 	}
 }

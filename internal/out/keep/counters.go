@@ -17,9 +17,9 @@ func newMetricDescs() metricDescs {
 		evicted: desc("samples_evicted_total",
 			"CPU samples evicted early for lack of room."),
 		expired: desc("samples_expired_total", "CPU samples that reached their age limit."),
-		lost:    desc("samples_lost_total", "CPU samples in transactions that were not kept, by reason.", "reason"),
+		lost:    desc("samples_lost_total", "CPU samples in transactions that were not kept.", "reason"),
 		unnamed: desc("samples_unnamed_total",
-			"CPU samples kept without some function names, by reason.", "reason"),
+			"CPU samples kept without some function names.", "reason"),
 		bytes:        desc("bytes", "Memory of kept samples."),
 		transactions: desc("transactions", "Transactions with kept samples."),
 	}

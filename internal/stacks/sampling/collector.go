@@ -6,15 +6,14 @@ var (
 	kernelSamplesDesc = newDesc("correlator_kernel_samples_total",
 		"Ticks of the sampling clock on all CPUs, by outcome in the kernel program.", "outcome")
 	ticksMissedDesc = newDesc("correlator_sampling_ticks_missed_total",
-		"Ticks without a sample: throttled by the kernel, CPU taken by the hypervisor, or just online.")
+		"Ticks without a sample: throttled, CPU taken by the hypervisor, or just online.")
 	samplesDesc       = NewSamplesDesc("sampled")
 	attributesCutDesc = newDesc("correlator_sample_attributes_cut_total",
 		"OpenTelemetry samples with attributes that were too many, too long, malformed or unreadable.")
 	unknownKeysDesc = newDesc("correlator_sample_attributes_unknown_key_total",
 		"OpenTelemetry samples with an attribute whose key is not in the key map.")
 	samplesWalkedDesc = newDesc("correlator_samples_walked_total",
-		"Samples of unwound processes walked by frame pointers because the engine does not know "+
-			"the leaf's code.")
+		"Samples of unwound processes walked by frame pointers, since the engine does not know the leaf.")
 	samplesUnnamedDesc = newDesc("correlator_samples_unnamed_total",
 		"Samples whose unwound stack was not named in time and is cut there. Part of "+
 			"correlator_samples_cut_total.")
@@ -47,12 +46,12 @@ var (
 	unwindingWorkersDesc = newDesc("correlator_unwinding_workers_started_total",
 		"Unwinding workers started.")
 	unwindingKilledDesc = newDesc("correlator_unwinding_workers_killed_total",
-		"Unwinding workers killed or exited, by reason. Afterwards stacks are walked by frame "+
-			"pointers until processes are synchronized.", "reason")
+		"Unwinding workers killed or exited. Until processes are synchronized again, stacks are "+
+			"walked by frame pointers.", "reason")
 	unwindingSynchronizedDesc = newDesc("correlator_unwinding_synchronizations_total",
 		"Reads of a process's code for unwinding, by result.", "result")
 	unwindingRefusedDesc = newDesc("correlator_unwinding_requests_refused_total",
-		"Requests to the unwinding worker refused, by reason.", "reason")
+		"Requests to the unwinding worker refused.", "reason")
 	unwindingQuarantinedDesc = newDesc("correlator_unwinding_quarantines_total",
 		"Quarantines after an unwinding worker was killed.")
 	unwindingFilesSkippedDesc = newDesc("correlator_unwinding_files_skipped_total",
@@ -77,8 +76,7 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 // "sampled" for what a Sampling takes, and "fed" for what outside samplers send to the agent.
 func NewSamplesDesc(source string) *prometheus.Desc {
 	return prometheus.NewDesc("correlator_samples_total",
-		"Samples of known processes and all fed samples, by outcome before queueing. Only "+
-			"correlated ones are queued.",
+		"Samples of known processes and all fed samples, by outcome. Only correlated ones are queued.",
 		[]string{"outcome"}, prometheus.Labels{"source": source})
 }
 

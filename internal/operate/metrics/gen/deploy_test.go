@@ -1,7 +1,6 @@
-package metrics
+package main
 
 import (
-	"correlator/internal/lab/testenv"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
+
+	"correlator/internal/lab/testenv"
 )
 
 var rules = flag.String("rules", "", "`file` to write the dashboard's expressions to, as recording rules for promtool")
@@ -35,7 +36,7 @@ var targetLabels = []string{"job", "instance"}
 
 // The metrics, labels and label values that alerts and the dashboard use exist.
 func TestExpressions(t *testing.T) {
-	gathered := gatherAll(t)
+	gathered := gather(t)
 	for _, e := range slices.Concat(alerts(t), dashboard(t).expressions()) {
 		if err := e.check(gathered); err != nil {
 			t.Errorf("%s: %v: %s", e.where, err, e.promql)
@@ -45,7 +46,7 @@ func TestExpressions(t *testing.T) {
 
 // TestExpressions finds wrong expressions.
 func TestExpressionsThatAreWrong(t *testing.T) {
-	gathered := gatherAll(t)
+	gathered := gather(t)
 	for promql, want := range map[string]string{
 		`correlator_nothing_total > 0`:                                           "no metric",
 		`up > 0 and correlator_samples_sent == 0`:                                "no metric",
@@ -69,7 +70,7 @@ func TestExpressionsThatAreWrong(t *testing.T) {
 	}
 }
 
-func (e *expression) check(gathered map[string]*dto.MetricFamily) error {
+func (e *expression) check(gathered families) error {
 	known := slices.Clone(targetLabels)
 	for _, found := range selector.FindAllStringSubmatch(e.promql, -1) {
 		name, matchers := found[1], found[2]
@@ -127,7 +128,7 @@ func (e *expression) check(gathered map[string]*dto.MetricFamily) error {
 }
 
 // find returns the family of a metric in an expression.
-func find(gathered map[string]*dto.MetricFamily, name string) (*dto.MetricFamily, error) {
+func find(gathered families, name string) (*dto.MetricFamily, error) {
 	if f := gathered[name]; f != nil {
 		if f.GetType() == dto.MetricType_HISTOGRAM {
 			return nil, fmt.Errorf("%s is a histogram", name)
@@ -145,7 +146,11 @@ func find(gathered map[string]*dto.MetricFamily, name string) (*dto.MetricFamily
 // alerts returns the expressions of the alerts.
 func alerts(t *testing.T) (expressions []expression) {
 	t.Helper()
-	for _, a := range readAlerts(t) {
+	all, err := readAlerts("../../../../deploy/prometheus/alerts.yaml")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, a := range all {
 		expressions = append(expressions, expression{where: a.name, promql: a.promql,
 			texts: []string{a.summary, a.description}})
 	}
@@ -184,7 +189,7 @@ type (
 
 func dashboard(t *testing.T) *grafanaDashboard {
 	t.Helper()
-	text := testenv.ReadFile(t, "../../../deploy/grafana/correlator.json")
+	text := testenv.ReadFile(t, "../../../../deploy/grafana/correlator.json")
 	d := &grafanaDashboard{}
 	if err := json.Unmarshal(text, d); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"correlator/internal/lab/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+func gather(t *testing.T) families {
+	t.Helper()
+	gathered, err := gatherAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gathered
+}
+
+// The page can be made: it has every metric, and explains every value of a label, and no others.
+func TestMetricsPage(t *testing.T) {
+	gathered := gather(t)
+	text, err := metricsPage(gathered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range gathered {
+		if strings.HasPrefix(name, "correlator_") && !strings.Contains(text, "- `"+name) ||
+			!strings.Contains(text, f.GetHelp()) && strings.HasPrefix(name, "correlator_") {
+			t.Errorf("the page lacks %s", name)
+		}
+	}
+	delete(gathered, "correlator_healthy")
+	if _, err := metricsPage(gathered); err == nil {
+		t.Error("a page with a metric that is not gathered can be made")
+	}
+	gathered = gather(t)
+	gathered["correlator_other"] = &dto.MetricFamily{}
+	if _, err := metricsPage(gathered); err == nil {
+		t.Error("a page without a metric can be made")
+	}
+	gathered = gather(t)
+	label := gathered["correlator_processes"].Metric[0].Label[0]
+	value := "other"
+	label.Value = &value
+	if _, err := metricsPage(gathered); err == nil {
+		t.Error("a page that does not explain the value of a label can be made")
+	}
+}
+
+// metricName matches the names of the correlator's metrics.
+var metricName = regexp.MustCompile(`\bcorrelator_[a-z_]+\b`)
+
+// The metrics that other pages name exist. A name before a parenthesis is a C function of
+// correlator.h.
+func TestMetricsInDocs(t *testing.T) {
+	gathered := gather(t)
+	name := regexp.MustCompile(metricName.String() + `\(?`)
+	paths, err := filepath.Glob("../../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, path := range append(paths, "../../../../README.md") {
+		text := testenv.ReadFile(t, path)
+		for _, word := range name.FindAllString(string(text), -1) {
+			if strings.HasSuffix(word, "(") {
+				continue
+			}
+			found++
+			if _, err := find(gathered, word); err != nil &&
+				gathered[word] == nil { // texts name a histogram without a suffix
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no metric is documented")
+	}
+}
+
+func TestLint(t *testing.T) {
+	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(gather(t)))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// Help texts are sentences, and the metrics that they refer to exist.
+func TestHelp(t *testing.T) {
+	gathered := gather(t)
+	for name, f := range gathered {
+		if !strings.HasPrefix(name, "correlator_") {
+			continue
+		}
+		if !strings.HasSuffix(f.GetHelp(), ".") || strings.Contains(f.GetHelp(), "\n") {
+			t.Errorf("%s: %q", name, f.GetHelp())
+		}
+		for _, other := range metricName.FindAllString(f.GetHelp(), -1) {
+			if gathered[other] == nil {
+				t.Errorf("%s refers to %s", name, other)
+			}
+		}
+	}
+}
+
+// What the alerts' sections refer to exists.
+func TestAlertLinks(t *testing.T) {
+	for prefix, links := range alertLinks {
+		for _, link := range links {
+			file, anchor, _ := strings.Cut(link, "#")
+			there := anchors(string(testenv.ReadFile(t, "../../../../docs/"+file)))
+			if anchor != "" && !slices.Contains(there, anchor) {
+				t.Errorf("%s: %s does not exist", prefix, link)
+			}
+		}
+	}
+}
+
+var notInAnchors = regexp.MustCompile(`[^a-z0-9 _-]`)
+
+// anchors returns the anchors of the headings of a page, as GitHub and GitLab make them.
+func anchors(page string) (all []string) {
+	for line := range strings.SplitSeq(page, "\n") {
+		if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			name := notInAnchors.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
+			all = append(all, strings.ReplaceAll(name, " ", "-"))
+		}
+	}
+	return all
+}
