@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/share"
 )
 
 // This file keeps processes from flooding the log: what is logged of a process goes through a
@@ -27,7 +28,7 @@ const (
 	logBurst = 2 << 20
 	logRate  = 1 << 10
 
-	// maxLogUsers bounds memory. Users in excess share a budget.
+	// maxLogUsers is how many users are told apart: see [share.Rates].
 	maxLogUsers = 1024
 
 	// logReportInterval is the time between two lines about lines that were dropped.
@@ -36,26 +37,21 @@ const (
 
 // logBudget is how much may still be logged of processes, by the user that they run as.
 type logBudget struct {
-	dropped *atomic.Uint64 // lines, of all users
+	counter *atomic.Uint64 // of lines that were dropped, of all users
 	encoder zapcore.Encoder
-	burst   int
+	bytes   *share.Rates[uint32]
 
 	mu       sync.Mutex
-	users    map[uint32]*userLog
-	reported time.Time // when lines were last reported to be dropped
+	dropped  map[uint32]uint64 // lines by user, since the last report
+	reported time.Time
 }
 
-// userLog is the budget of a user.
-type userLog struct {
-	left    int       // bytes
-	at      time.Time // of left
-	dropped uint64    // lines, since the last report
-}
-
-func newLogBudget(dropped *atomic.Uint64) *logBudget {
+// newLogBudget returns one by which so many bytes may be logged at once of the processes of a user. It counts the
+// lines beyond that.
+func newLogBudget(burst int, counter *atomic.Uint64) *logBudget {
 	return &logBudget{
-		dropped: dropped, encoder: zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), burst: logBurst,
-		users: make(map[uint32]*userLog),
+		counter: counter, encoder: zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
+		bytes: share.NewRates[uint32](logRate, burst, maxLogUsers), dropped: make(map[uint32]uint64),
 	}
 }
 
@@ -68,69 +64,38 @@ func (b *logBudget) logger(log *zap.Logger, uid uint32) *zap.Logger {
 
 // spend reports whether a line may be logged, and counts it as dropped if not.
 func (b *logBudget) spend(uid uint32, line int, now time.Time) bool {
+	if b.bytes.Allow(uid, line, now) {
+		return true
+	}
+	b.counter.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := b.user(uid, now)
-	b.refill(u, now)
-	if u.left < line {
-		u.dropped++
-		b.dropped.Add(1)
-		return false
+	if _, known := b.dropped[uid]; !known && len(b.dropped) >= maxLogUsers {
+		uid = process.UnknownUser
 	}
-	u.left -= line
-	return true
-}
-
-// user returns the budget of a user. Those who have all of theirs are forgotten when there are too
-// many.
-func (b *logBudget) user(uid uint32, now time.Time) *userLog {
-	if len(b.users) >= maxLogUsers && b.users[uid] == nil {
-		for other, u := range b.users {
-			if b.refill(u, now); u.left == b.burst && u.dropped == 0 {
-				delete(b.users, other)
-			}
-		}
-		if len(b.users) >= maxLogUsers {
-			uid = process.UnknownUser
-		}
-	}
-	if b.users[uid] == nil {
-		b.users[uid] = &userLog{left: b.burst, at: now}
-	}
-	return b.users[uid]
-}
-
-func (b *logBudget) refill(u *userLog, now time.Time) {
-	if back := int64(now.Sub(u.at).Seconds() * logRate); back > 0 {
-		u.left, u.at = int(min(int64(u.left)+back, int64(b.burst))), now
-	}
+	b.dropped[uid]++
+	return false
 }
 
 // report logs that lines were dropped, at most once in logReportInterval.
 func (b *logBudget) report(log *zap.Logger, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var lines, most uint64
-	var users int
-	var worst uint32
-	for uid, u := range b.users {
-		if u.dropped == 0 {
-			continue
-		}
-		lines, users = lines+u.dropped, users+1
-		if u.dropped > most {
-			worst, most = uid, u.dropped
-		}
-	}
-	if lines == 0 || now.Sub(b.reported) < logReportInterval {
+	if len(b.dropped) == 0 || now.Sub(b.reported) < logReportInterval {
 		return
 	}
-	b.reported = now
-	for _, u := range b.users {
-		u.dropped = 0
+	var lines, most uint64
+	var worst uint32
+	for uid, dropped := range b.dropped {
+		lines += dropped
+		if dropped > most {
+			worst, most = uid, dropped
+		}
 	}
 	log.Warn("log lines about processes were dropped: too many for their users", reason("log_dropped_user_budget"),
-		zap.Uint64("lines", lines), zap.Int("users", users), zap.Uint32("uid_with_most", worst))
+		zap.Uint64("lines", lines), zap.Int("users", len(b.dropped)), zap.Uint32("uid_with_most", worst))
+	clear(b.dropped)
+	b.reported = now
 }
 
 // processLog is the core of the loggers of processes. It replaces sampling, by which zap would drop

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -19,7 +20,7 @@ import (
 // from what is logged of another user's.
 func TestLogFlood(t *testing.T) {
 	const burst, flooder, other = 8 << 10, 4711, 4712
-	r := runPrepared(t, func(m *Manager) { m.logBudget.burst = burst })
+	r := runPrepared(t, func(m *Manager) { m.logBudget = newLogBudget(burst, &m.counters.LogDropped) })
 	flooders, attached, pids := make([]*demo.Process, 8), make([]int, 8), make(map[int64]bool)
 	for i := range flooders {
 		flooders[i] = demo.Start(t, demo.Options{Idle: 1, Manual: true,
@@ -91,12 +92,10 @@ func TestLogFlood(t *testing.T) {
 	}
 }
 
-// A budget comes back in time, lines that were dropped are reported once in a while, and the number
-// of users is bounded.
+// A user has a budget of its own, which comes back in time; lines that were dropped are reported once in a while.
 func TestLogBudget(t *testing.T) {
 	var dropped atomic.Uint64
-	b := newLogBudget(&dropped)
-	b.burst = 100
+	b := newLogBudget(100, &dropped)
 	core, logs := observer.New(zapcore.DebugLevel)
 	log, now := zap.New(core), time.Now()
 	if !b.spend(1, 60, now) || b.spend(1, 60, now) || !b.spend(2, 60, now) || dropped.Load() != 1 {
@@ -104,32 +103,28 @@ func TestLogBudget(t *testing.T) {
 	}
 	b.report(log, now)
 	b.spend(1, 60, now)
+	b.spend(1, 60, now)
+	b.spend(2, 60, now)
 	b.report(log, now.Add(logReportInterval-1))
 	if n := logs.Len(); n != 1 {
 		t.Errorf("%d reports, want one", n)
 	}
 	now = now.Add(logReportInterval)
 	b.report(log, now)
-	if all := logs.All(); len(all) != 2 || all[1].ContextMap()["lines"] != uint64(1) {
+	b.report(log, now.Add(logReportInterval))
+	all := logs.All()
+	if c := all[len(all)-1].ContextMap(); len(all) != 2 || c["lines"] != uint64(3) || c["users"] != int64(2) ||
+		c["uid_with_most"] != uint32(1) {
 		t.Errorf("%+v", all)
 	}
 	if !b.spend(1, 100, now) {
 		t.Error("the budget does not come back")
 	}
-
 	for uid := range uint32(2 * maxLogUsers) {
-		b.spend(10+uid, 60, now)
+		b.spend(10+uid, 101, now)
 	}
-	if n := len(b.users); n > maxLogUsers+1 {
-		t.Errorf("%d users are kept", n)
-	}
-	if b.spend(1<<20, 60, now) {
-		t.Error("users in excess do not share a budget")
-	}
-	now = now.Add(time.Second)
-	b.report(log, now.Add(logReportInterval))
-	if !b.spend(1<<20, 60, now) || len(b.users) != 1 {
-		t.Errorf("%d users are kept that have all of their budget", len(b.users))
+	if n := len(b.dropped); n != maxLogUsers+1 || b.dropped[process.UnknownUser] != maxLogUsers {
+		t.Errorf("%d users are reported, %d lines of others", n, b.dropped[process.UnknownUser])
 	}
 }
 

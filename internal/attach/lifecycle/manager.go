@@ -130,7 +130,7 @@ func Open(options Options, client Client) (*Manager, error) {
 		started: time.Now(), discovered: make(chan struct{}), table: attach.NewTable(),
 	}
 	m.processes = attach.NewColumn[*Process](m.table)
-	m.logBudget = newLogBudget(&m.counters.LogDropped)
+	m.logBudget = newLogBudget(logBurst, &m.counters.LogDropped)
 	if m.options.ProcessLog == nil {
 		m.options.ProcessLog = zap.NewNop()
 	}

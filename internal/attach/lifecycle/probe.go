@@ -105,7 +105,7 @@ func (p *Process) follow(contextChanged bool) error {
 // takeAttach reports whether the process may be attached to, or what it publishes be followed, once
 // more now.
 func (p *Process) takeAttach() bool {
-	if p.attaches.take(time.Now()) {
+	if p.attaches.Allow() {
 		return true
 	}
 	p.manager.counters.TooOften.Add(1)

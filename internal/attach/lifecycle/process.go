@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"correlator/internal/attach"
 	"correlator/internal/attach/mempoll"
@@ -63,8 +64,8 @@ type Process struct {
 	suspect    bool      // something has changed in its memory
 	probed     bool      // the last step found out what is published, or that nothing is
 	retry      time.Duration
-	attaches   tokenBucket
-	binds      tokenBucket // probes of an attached process whose variable is not bound
+	attaches   *rate.Limiter
+	binds      *rate.Limiter // probes of an attached process whose variable is not bound
 	logged     [process.NumReasons]bool
 	filtered   bool // was logged
 	shutdown   bool // its end is the Manager's
@@ -87,14 +88,16 @@ var (
 // newProcess opens a process that was found. It is shown, and its goroutine begun, by the caller.
 func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 	p := &Process{
-		manager: m,
-		entry:   m.table.Add(found.ProcessID),
-		id:      found.ProcessID,
-		dirty:   make(chan struct{}, 1),
-		posted:  make(chan func(), maxPosted),
-		exited:  make(chan struct{}),
-		evicted: make(chan struct{}),
-		status:  Status{View: process.NewView(found.ProcessID)},
+		manager:  m,
+		entry:    m.table.Add(found.ProcessID),
+		id:       found.ProcessID,
+		dirty:    make(chan struct{}, 1),
+		posted:   make(chan func(), maxPosted),
+		exited:   make(chan struct{}),
+		evicted:  make(chan struct{}),
+		attaches: newAttachLimiter(),
+		binds:    newAttachLimiter(),
+		status:   Status{View: process.NewView(found.ProcessID)},
 	}
 	if err := p.open(found); err != nil {
 		p.entry.End()

@@ -225,21 +225,30 @@ func TestExecUnseen(t *testing.T) {
 	h.mu.Unlock()
 }
 
-// A process that would not be attached to yet is not probed every millisecond meanwhile.
-func TestLeftAlone(t *testing.T) {
+// unprobed is a process of a Manager that has a memory poller alone.
+func unprobed(t *testing.T) *Process {
 	poller, err := mempoll.New(accesstest.Open(t), new(atomic.Uint64))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer poller.Close()
-	m := &Manager{poller: poller, counters: new(Counters)}
-	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true}
+	t.Cleanup(poller.Close)
+	m := &Manager{poller: poller, counters: new(Counters), started: time.Now()}
+	m.admission.init(1, m.counters, nil)
+	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true,
+		attaches: newAttachLimiter(), binds: newAttachLimiter()}
 	p.poll = mempoll.NewEntry(os.Getpid(), "0", &p.active, func() {})
+	return p
+}
+
+// A process that would not be attached to yet is not probed every millisecond meanwhile.
+func TestLeftAlone(t *testing.T) {
+	p := unprobed(t)
+	m := p.manager
 	if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || m.counters.TooOften.Load() != 0 ||
 		m.poller.Len() != 1 {
 		t.Errorf("probed again after %v at first, %d polled", wait, m.poller.Len())
 	}
-	for p.attaches.take(time.Now()) {
+	for p.attaches.Allow() {
 	}
 	for i, err := range []error{memread.ErrNotPublished, messaging.ErrNoSocket} {
 		if wait := p.nextRetry(err); wait < attachInterval || m.counters.TooOften.Load() != uint64(i+1) {
@@ -251,27 +260,33 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-func TestTokenBucket(t *testing.T) {
-	var b tokenBucket
-	now := time.Unix(1, 0)
-	take := func(want bool) {
-		t.Helper()
-		if got := b.take(now); got != want {
-			t.Errorf("at %v: %v, want %v", now.Sub(time.Unix(1, 0)), got, want)
+// A process in error is probed again after pauses that double up to the longest, and begin anew once it was well.
+func TestRetryPauses(t *testing.T) {
+	p := unprobed(t)
+	for range 2 {
+		p.probed = false
+		for want := retryMin; ; want = min(2*want, retryMax) {
+			if wait := p.nextRetry(messaging.ErrNoSocket); wait != want {
+				t.Fatalf("probed again after %v, want %v", wait, want)
+			}
+			if want == retryMax {
+				break
+			}
+		}
+		if wait := p.nextRetry(messaging.ErrNoSocket); wait != retryMax {
+			t.Errorf("probed again after %v, want the longest pause", wait)
+		}
+		if p.manager.poller.Len() != 0 {
+			t.Error("it is polled, too")
+		}
+		p.probed = true
+		if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || p.manager.poller.Len() != 1 {
+			t.Errorf("probed again after %v when it was well, %d polled", wait, p.manager.poller.Len())
 		}
 	}
-	for range attachBurst {
-		take(true)
+	for _, err := range []error{process.ErrNotTarget, process.ErrContainerFiltered} {
+		if wait := p.nextRetry(err); wait != retryMax {
+			t.Errorf("%v: probed again after %v", err, wait)
+		}
 	}
-	take(false)
-	now = now.Add(attachInterval - 1)
-	take(false)
-	now = now.Add(1)
-	take(true)
-	take(false)
-	now = now.Add(100 * attachInterval)
-	for range attachBurst {
-		take(true)
-	}
-	take(false)
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"correlator/internal/attach/process"
+	"correlator/internal/host/share"
 	"correlator/tlsdesc"
 )
 
@@ -30,6 +33,11 @@ const (
 	attachInterval = time.Second
 )
 
+// newAttachLimiter returns what limits how often something is done with a process.
+func newAttachLimiter() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(attachInterval), attachBurst)
+}
+
 // nextRetry stores how the last probe ended, and returns when to probe next if nothing happens
 // before; 0 is when requested: by the memory poller, a live event, the next sweep.
 //
@@ -49,14 +57,13 @@ func (p *Process) nextRetry(err error) time.Duration {
 	retry := time.Duration(0)
 	if state == process.StateError || trouble != nil && err == nil {
 		p.RecordError(trouble)
-		p.retry = min(max(2*p.retry, retryMin), retryMax)
+		p.retry = share.Backoff{Min: retryMin, Max: retryMax}.Next(p.retry)
 		retry = p.retry
 	} else {
 		p.retry = 0
 	}
-	p.attaches.refill(time.Now())
 	switch {
-	case err != nil && p.attaches.spent >= attachBurst-1 && retry < attachInterval:
+	case err != nil && p.attaches.Tokens() < 2 && retry < attachInterval:
 		p.manager.counters.TooOften.Add(1)
 		retry = attachInterval
 	case errors.Is(err, process.ErrNotTarget), errors.Is(err, process.ErrContainerFiltered):
@@ -81,7 +88,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 func (p *Process) startPolling() bool {
 	candidate := p.born
 	if p.target.Filtered() || p.target.Publishes() && (!p.target.IsPending() || p.attached &&
-		!p.binds.take(time.Now())) {
+		!p.binds.Allow()) {
 		candidate = time.Time{}
 	}
 	return p.manager.poller.Start(p.poll, p.target.Words(), candidate)
@@ -128,29 +135,4 @@ func (t *retryTimer) stop() {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
-}
-
-// tokenBucket limits how often something is done: attachBurst times at once, and once per
-// attachInterval in the long run.
-type tokenBucket struct {
-	spent int       // tokens that are out
-	since time.Time // when the last of them came back
-}
-
-func (b *tokenBucket) refill(now time.Time) {
-	if back := int(now.Sub(b.since) / attachInterval); back > 0 {
-		b.spent = max(b.spent-back, 0)
-		b.since = b.since.Add(time.Duration(back) * attachInterval)
-	}
-	if b.spent == 0 {
-		b.since = now
-	}
-}
-
-func (b *tokenBucket) take(now time.Time) bool {
-	if b.refill(now); b.spent == attachBurst {
-		return false
-	}
-	b.spent++
-	return true
 }

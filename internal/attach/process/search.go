@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"correlator/elfsym"
+	"correlator/internal/host/share"
 	"correlator/internal/worker/access"
 	"correlator/procscan"
 	"correlator/tlsdesc"
@@ -81,7 +82,7 @@ func (t *Target) searchVariable() error {
 	began := time.Now()
 	defer func() {
 		s.ended = time.Now()
-		s.pause = max(min(max(2*s.pause, searchMin), searchMax), searchShare*s.ended.Sub(began))
+		s.pause = max(share.Backoff{Min: searchMin, Max: searchMax}.Next(s.pause), searchShare*s.ended.Sub(began))
 		if t.otel.variable.file != nil {
 			*s = variableSearch{without: s.without}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/internal/host/share"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
 )
@@ -110,12 +111,12 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	case errors.Is(err, unwind.ErrBusy):
 		w.failure, u.due[p] = nil, now.Add(minResync)
 	case errors.Is(err, unwind.ErrNotReady): // most are in a moment
-		w.pause = min(max(2*w.pause, minResync), maxResync)
+		w.pause = share.Backoff{Min: minResync, Max: maxResync}.Next(w.pause)
 		u.due[p] = now.Add(w.pause)
 	case errors.Is(err, unwind.ErrQuarantined):
 		u.due[p] = now.Add(quarantinePoll)
 	case !errors.Is(err, unwind.ErrGone) && !errors.Is(err, unwind.ErrClosed):
-		w.pause = min(max(2*w.pause, w.least), maxResync)
+		w.pause = share.Backoff{Min: w.least, Max: maxResync}.Next(w.pause)
 		u.due[p] = now.Add(w.pause)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/host/share"
 	"correlator/internal/stacks/unwind"
 )
 
@@ -158,7 +159,8 @@ func (u *unwinding) run(ctx context.Context) {
 // load returns the engine as soon as it can be loaded, or nil when the context has ended.
 func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 	tried := sync.OnceFunc(func() { close(u.loaded) })
-	for pause := u.reload; ; pause = min(2*pause, maxReload) {
+	backoff := share.Backoff{Min: u.reload, Max: maxReload}
+	for pause := u.reload; ; pause = backoff.Next(pause) {
 		engine, err := unwind.Open(ctx, u.options, u.counters)
 		if err == nil {
 			engine.OnReset(u.reset)
@@ -293,7 +295,7 @@ func (u *unwinding) endedEarly(p *program) {
 	defer u.mu.Unlock()
 	if _, due := u.due[p]; !due {
 		u.again(p)
-		p.unwound.pause = min(2*p.unwound.pause, maxResync)
+		p.unwound.pause = share.Backoff{Max: maxResync}.Next(p.unwound.pause)
 	}
 }
 
