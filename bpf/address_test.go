@@ -1,6 +1,10 @@
 package bpf
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
 
 func TestMaskOf(t *testing.T) {
 	const (
@@ -20,9 +24,8 @@ func TestMaskOf(t *testing.T) {
 		"no such a line":   {"x\n", 1<<48 - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := maskOf([]byte(c.maps)); got != c.want {
-				t.Errorf("%#x, want %#x", got, c.want)
-			}
+			got := maskOf([]byte(c.maps))
+			assert.Check(t, got == c.want, "%#x, want %#x", got, c.want)
 		})
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -50,9 +52,8 @@ func compileChild(t testing.TB, compiler, source string, flags ...string) string
 		return path
 	}
 	args := append(flags, "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, "testdata/"+source)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", compiler, err, out)
-	}
+	out, err := exec.Command(compiler, args...).CombinedOutput()
+	assert.NilError(t, err, "%s: %v\n%s", compiler, err, out)
 	programs.compiled[path] = true
 	return path
 }
@@ -75,16 +76,10 @@ func startProgram(t testing.TB, attr *syscall.SysProcAttr, name string, args ...
 	cmd.SysProcAttr = attr
 	cmd.Stderr = os.Stderr
 	commands, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	answers, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	c := &child{
 		t: t, pid: cmd.Process.Pid, commands: commands, answers: bufio.NewScanner(answers),
 		threads: make(map[int]uint64),
@@ -191,9 +186,7 @@ const nsPerTick = 10_000_000
 func startTicks(t testing.TB, pid, tid int) uint64 {
 	t.Helper()
 	ticks, err := strconv.ParseUint(statFields(t, pid, tid)[22-3], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return ticks
 }
 
@@ -202,9 +195,7 @@ func startTicks(t testing.TB, pid, tid int) uint64 {
 func statFields(t testing.TB, pid, tid int) []string {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
 }
 
@@ -212,15 +203,11 @@ func statFields(t testing.TB, pid, tid int) []string {
 func taskNumbers(t testing.TB, pid int) []int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var numbers []int
 	for _, entry := range entries {
 		number, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		numbers = append(numbers, number)
 	}
 	slices.Sort(numbers)

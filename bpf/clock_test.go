@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -27,47 +28,36 @@ func TestRefresh(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 4, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
 	online, err := procscan.ReadCPUs(procscan.OnlineCPUs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cpus := sampledCPUs(s.clock); !slices.Equal(cpus, online) {
-		t.Errorf("sampling CPUs %v of %v", cpus, online)
-	}
+	assert.NilError(t, err)
+	cpus := sampledCPUs(s.clock)
+	assert.Check(t, slices.Equal(cpus, online), "sampling CPUs %v of %v", cpus, online)
 	addDemo(t, s, p)
 	refresh := func() {
 		t.Helper()
-		if err := s.Refresh(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.Refresh())
 	}
 
 	// All CPUs but one go offline, and come back online.
 	s.clock.list = filepath.Join(t.TempDir(), "online")
 	write := func(list string) {
 		t.Helper()
-		if err := os.WriteFile(s.clock.list, []byte(list), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(s.clock.list, []byte(list), 0o600))
 	}
 	write("0\n")
 	refresh()
-	if cpus := sampledCPUs(s.clock); !slices.Equal(cpus, []int{0}) {
-		t.Errorf("sampling CPUs %v", cpus)
-	}
+	cpus = sampledCPUs(s.clock)
+	assert.Check(t, slices.Equal(cpus, []int{0}), "sampling CPUs %v", cpus)
 	s.clock.list = procscan.OnlineCPUs
 	refresh()
-	if cpus := sampledCPUs(s.clock); !slices.Equal(cpus, online) {
-		t.Errorf("sampling CPUs %v of %v", cpus, online)
-	}
+	cpus = sampledCPUs(s.clock)
+	assert.Check(t, slices.Equal(cpus, online), "sampling CPUs %v of %v", cpus, online)
 	waitForOutcome(t, s, Correlated)
 
 	// The event of a CPU that was offline for a moment does not count any more.
 	events := make(map[int]*clockEvent)
 	for cpu, event := range s.clock.events {
 		events[cpu] = event
-		if err := unix.IoctlSetInt(event.fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.IoctlSetInt(event.fd, unix.PERF_EVENT_IOC_DISABLE, 0))
 	}
 	testenv.Poll(t, waiting, "new events", func() bool {
 		refresh()
@@ -83,9 +73,7 @@ func TestRefresh(t *testing.T) {
 	stop(t, s)
 	before := readCounters(t, s)
 	refresh()
-	if len(s.clock.events) != 0 || readCounters(t, s) != before {
-		t.Error("samples are taken after Stop")
-	}
+	assert.Check(t, len(s.clock.events) == 0 && readCounters(t, s) == before, "samples are taken after Stop")
 }
 
 // No samples are taken after Stop though a child of ours still has the descriptors that are closed there, as
@@ -99,17 +87,14 @@ func TestStopWhileForking(t *testing.T) {
 	testenv.Poll(t, waiting, "samples", func() bool { return taken() > 0 })
 	for _, event := range s.clock.events {
 		inherited, err := unix.FcntlInt(uintptr(event.fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { unix.Close(inherited) })
 	}
 	stop(t, s)
 	before, stopped := taken(), Now()
 	testenv.Poll(t, waiting, "time to pass", func() bool { return Now()-stopped >= uint64(100*time.Millisecond) })
-	if after := taken(); after != before {
-		t.Errorf("%d samples were taken after Stop", after-before)
-	}
+	after := taken()
+	assert.Check(t, after == before, "%d samples were taken after Stop", after-before)
 }
 
 // Every tick of every CPU's clock is either sampled or counted as missed.
@@ -137,9 +122,7 @@ func TestMissedTicks(t *testing.T) {
 	hold := func(request uint) {
 		t.Helper()
 		for _, event := range s.clock.events {
-			if err := unix.IoctlSetInt(event.fd, request, 0); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.IoctlSetInt(event.fd, request, 0))
 		}
 	}
 	hold(unix.PERF_EVENT_IOC_DISABLE)
@@ -149,13 +132,9 @@ func TestMissedTicks(t *testing.T) {
 	})
 	hold(unix.PERF_EVENT_IOC_ENABLE)
 	waitForSamples()
-	if err := s.Refresh(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Refresh())
 	before := s.Missed()
-	if before < cpus*(held-2) {
-		t.Errorf("%d ticks missed on %d CPUs that were held for %d", before, cpus, held)
-	}
+	assert.Check(t, before >= cpus*(held-2), "%d ticks missed on %d CPUs that were held for %d", before, cpus, held)
 
 	// Whatever is missed on a busy machine, in the end the sums match.
 	stopping := Now()
@@ -180,9 +159,7 @@ func TestIdle(t *testing.T) {
 	testenv.Poll(t, 5*waiting, "samples of an idle CPU", func() bool {
 		if time.Now().After(end) {
 			idle := idleTime(t) - before
-			if idle > time.Second {
-				t.Fatalf("the CPUs were idle for %v without such samples", idle)
-			}
+			assert.Assert(t, idle <= time.Second, "the CPUs were idle for %v without such samples", idle)
 			t.Logf("the CPUs were idle for %v so far", idle)
 			end = end.Add(waiting)
 		}
@@ -194,13 +171,9 @@ func TestIdle(t *testing.T) {
 func idleTime(t *testing.T) time.Duration {
 	t.Helper()
 	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stat, err := fs.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return time.Duration(stat.CPUTotal.Idle * float64(time.Second))
 }
 
@@ -215,20 +188,13 @@ func TestMissedOnCPUThatWent(t *testing.T) {
 		events: make(map[int]*clockEvent),
 	}
 	fd, err := openCPUClock(0, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	c.events[0] = &clockEvent{fd: fd, begun: Now() - uint64(time.Hour), before: taken}
-	if _, err := c.update(0, c.events[0]); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.update(0, c.events[0])
+	assert.NilError(t, err)
 	missed := c.totalMissed()
-	if missed < uint64(time.Hour)-1 {
-		t.Errorf("%d missed", missed)
-	}
-	if err := c.remove(0, c.events[0]); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, missed >= uint64(time.Hour)-1, "%d missed", missed)
+	assert.NilError(t, c.remove(0, c.events[0]))
 	if c.totalMissed() != missed || len(c.events) != 0 {
 		t.Errorf("%d missed, and without CPU %d", missed, c.totalMissed())
 	}
@@ -244,8 +210,7 @@ func TestSamplerOptions(t *testing.T) {
 	for _, test := range []struct{ rate, cpus, counts int }{
 		{20, 2, 1024}, {997, 2, 2048}, {997, 64, 65536}, {1024, 2, 2048}, {10_000, 128, 65536},
 	} {
-		if o := (SamplerOptions{SamplesPerSecond: test.rate}).withDefaults(test.cpus); o.MaxCounts != test.counts {
-			t.Errorf("%+v: %+v", test, o)
-		}
+		o := (SamplerOptions{SamplesPerSecond: test.rate}).withDefaults(test.cpus)
+		assert.Check(t, o.MaxCounts == test.counts, "%+v: %+v", test, o)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -34,10 +36,9 @@ func TestOverflow(t *testing.T) {
 			counters := readCounters(t, s)
 			verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
 				whole(t, s, d.Count)
-				if d.Outcome != TableFull || d.PID != p.PID || d.Count.Samples != 1 || d.TID == 0 ||
-					test.options.ByThread != (d.Count.TID == d.TID) {
-					t.Errorf("deferred %+v", d)
-				}
+				assert.Check(t, d.Outcome == TableFull && d.PID == p.PID && d.Count.Samples == 1 && d.TID != 0 &&
+					test.options.ByThread == (d.Count.TID == d.TID),
+					"deferred %+v", d)
 				verifyCode(t, p.PID, d.Frames)
 			})
 			var samples uint64
@@ -45,9 +46,7 @@ func TestOverflow(t *testing.T) {
 				samples += uint64(c.Samples)
 				stack(t, s, c.Stack)
 			}
-			if samples != counters[Correlated] {
-				t.Errorf("drained %d samples, counters %v", samples, counters)
-			}
+			assert.Check(t, samples == counters[Correlated], "drained %d samples, counters %v", samples, counters)
 		})
 	}
 	t.Run("ring buffer", func(t *testing.T) {
@@ -65,9 +64,7 @@ func readDeferred(t *testing.T, s *Sampler, take func(deferredSample)) {
 	t.Helper()
 	for s.deferred.AvailableBytes() > 0 {
 		d, err := s.Deferred().Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		take(d)
 	}
 }
@@ -78,14 +75,11 @@ func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(deferredSamp
 	reader := s.Deferred()
 	for range n {
 		d, err := reader.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		verify(d)
 	}
-	if more := s.deferred.AvailableBytes(); more != 0 {
-		t.Errorf("%d more bytes of deferred samples", more)
-	}
+	more := s.deferred.AvailableBytes()
+	assert.Check(t, more == 0, "%d more bytes of deferred samples", more)
 }
 
 // A sample for which the thread's memory could not be read is not counted. It is deferred with the
@@ -103,24 +97,20 @@ func TestUnreadable(t *testing.T) {
 			stop(t, s)
 			now, counters := Now(), readCounters(t, s)
 			verifyDeferred(t, s, counters[Unreadable], func(d deferredSample) {
-				if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID ||
-					d.ThreadPointer != thread.ThreadPointer || d.Time > now || now-d.Time > uint64(waiting) {
-					t.Errorf("deferred %+v, thread %+v", d, thread)
-				}
+				assert.Check(t, d.Outcome == Unreadable && d.PID == p.PID && d.TID == thread.TID &&
+					d.ThreadPointer == thread.ThreadPointer && d.Time <= now && now-d.Time <= uint64(waiting),
+					"deferred %+v, thread %+v", d, thread)
 				key := StackKey{Target: target, hash: d.Count.Stack.hash}
 				want := Count{Stack: key, TID: d.TID, First: d.Time, Samples: 1}
-				if !reflect.DeepEqual(d.Count, want) {
-					t.Errorf("count %+v, want %+v", d.Count, want)
-				}
+				assert.Check(t, reflect.DeepEqual(d.Count, want), "count %+v, want %+v", d.Count, want)
 				verifyCode(t, p.PID, d.Frames)
 			})
 			var counted uint64
 			for _, c := range drainAll(t, s) {
 				counted += uint64(c.Samples)
 			}
-			if counted != counters[Correlated]+counters[NoTrace]+counters[NoSlot] {
-				t.Errorf("drained %d samples, counters %v", counted, counters)
-			}
+			assert.Check(t, counted == counters[Correlated]+counters[NoTrace]+counters[NoSlot],
+				"drained %d samples, counters %v", counted, counters)
 		})
 	}
 }
@@ -134,10 +124,7 @@ func TestDeferredReaderEnds(t *testing.T) {
 		_, err := s.Deferred().Read()
 		ended <- err
 	}()
-	if err := s.deferred.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("reading ended with %v", err)
-	}
+	assert.NilError(t, s.deferred.Close())
+	err := <-ended
+	assert.Check(t, errors.Is(err, os.ErrClosed), "reading ended with %v", err)
 }

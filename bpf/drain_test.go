@@ -3,6 +3,8 @@ package bpf
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 )
 
@@ -11,17 +13,12 @@ func TestTableOnly(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1})
 	stop(t, openSampler(t, SamplerOptions{})) // skips the test if something is missing
 	s, err := OpenSampler(SamplerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer s.Close()
 	addDemo(t, s, p)
-	if err := s.Refresh(); err != nil {
-		t.Error(err)
-	}
-	if n := len(drainAll(t, s)); n != 0 {
-		t.Errorf("%d counts", n)
-	}
+	assert.Check(t, s.Refresh())
+	n := len(drainAll(t, s))
+	assert.Check(t, n == 0, "%d counts", n)
 	stop(t, s)
 	if counters := readCounters(t, s); counters.Taken()+s.Missed() != 0 {
 		t.Errorf("%d samples taken, %d missed", counters.Taken(), s.Missed())

@@ -1,15 +1,18 @@
 package bpf
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
 
 func TestFreezes(t *testing.T) {
 	for version, want := range map[[3]int]bool{
 		{5, 15, 0}: false, {5, 18, 19}: false, {5, 19, 0}: true, {6, 0, 19}: true, {6, 1, 35}: true, {6, 1, 36}: false,
 		{6, 2, 16}: true, {6, 3, 9}: true, {6, 3, 10}: false, {6, 4, 0}: false, {6, 18, 1}: false, {7, 0, 0}: false,
 	} {
-		if got := freezes(version[0], version[1], version[2]); got != want {
-			t.Errorf("%v: %v", version, got)
-		}
+		got := freezes(version[0], version[1], version[2])
+		assert.Check(t, got == want, "%v: %v", version, got)
 	}
 }
 
@@ -26,11 +29,9 @@ func TestStableVersion(t *testing.T) {
 		{"6.1.0-rpi7-rpi-v8", "#1 SMP PREEMPT Debian 1:6.1.63-1+rpt1 (2023-11-24)", [3]int{6, 1, 63}},
 		{"7.0-rc3", "#1 SMP", [3]int{7, 0, 0}},
 	} {
-		if got, err := stableVersion(c.release, c.build); err != nil || got != c.want {
-			t.Errorf("%s, %s: %v, %v, want %v", c.release, c.build, got, err, c.want)
-		}
+		got, err := stableVersion(c.release, c.build)
+		assert.Check(t, err == nil && got == c.want, "%s, %s: %v, %v, want %v", c.release, c.build, got, err, c.want)
 	}
-	if version, err := stableVersion("six", "#1 SMP"); err == nil {
-		t.Errorf("no version: %v", version)
-	}
+	version, err := stableVersion("six", "#1 SMP")
+	assert.Check(t, err != nil, "no version: %v", version)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -20,16 +22,12 @@ func TestCPUHotplug(t *testing.T) {
 	addDemo(t, s, p)
 	refresh := func() {
 		t.Helper()
-		if err := s.Refresh(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.Refresh())
 	}
 	taken := func() uint64 {
 		t.Helper()
 		n, err := s.takenOn(cpu)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return n
 	}
 	// sampled waits for samples of the CPU, without and with Refresh.
@@ -54,9 +52,7 @@ func TestCPUHotplug(t *testing.T) {
 		before := s.clock.events[cpu]
 		if seen {
 			refresh()
-			if s.clock.events[cpu] != nil {
-				t.Error("CPU 1 is offline and has an event")
-			}
+			assert.Check(t, s.clock.events[cpu] == nil, "CPU 1 is offline and has an event")
 			waitForOutcome(t, s, Correlated) // of CPU 0
 			refresh()
 		}
@@ -68,9 +64,8 @@ func TestCPUHotplug(t *testing.T) {
 			pass()
 			refresh()
 		}
-		if event := s.clock.events[cpu]; event == nil || event == before {
-			t.Error("CPU 1 is online again and has no other event")
-		}
+		event := s.clock.events[cpu]
+		assert.Check(t, event != nil && event != before, "CPU 1 is online again and has no other event")
 	}
 	sampled()
 	online += Now() - came

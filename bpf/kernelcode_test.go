@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -53,9 +54,8 @@ func TestStacksInSystemCalls(t *testing.T) {
 			}
 			return all >= 200
 		})
-		if whole < all*9/10 {
-			t.Errorf("%v: of %d samples in system calls, %d have a caller in the program", flavor, all, whole)
-		}
+		assert.Check(t, whole >= all*9/10,
+			"%v: of %d samples in system calls, %d have a caller in the program", flavor, all, whole)
 	}
 }
 
@@ -77,16 +77,11 @@ func TestKernelThatFreezes(t *testing.T) {
 	ofUntraced := false
 	for _, c := range drainAll(t, s) {
 		ofUntraced = ofUntraced || c.Stack.Target == without
-		if stack := stack(t, s, c.Stack); len(stack.Kernel) > 0 {
-			t.Errorf("counted in the kernel: %#x", stack)
-		}
+		stack := stack(t, s, c.Stack)
+		assert.Check(t, len(stack.Kernel) == 0, "counted in the kernel: %#x", stack)
 	}
-	if !ofUntraced {
-		t.Error("no samples of the process without rules")
-	}
+	assert.Check(t, ofUntraced, "no samples of the process without rules")
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
-		if len(d.Frames.Kernel) > 0 {
-			t.Errorf("deferred in the kernel: %#x", d.Frames)
-		}
+		assert.Check(t, len(d.Frames.Kernel) == 0, "deferred in the kernel: %#x", d.Frames)
 	})
 }

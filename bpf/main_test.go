@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // innerVariable is set for a test binary that a test runs again in other circumstances. Its value
@@ -46,9 +47,7 @@ func runAgain(t *testing.T, circumstances, tests string, attr *syscall.SysProcAt
 	cmd.Env = append(os.Environ(), innerVariable+"="+circumstances, "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", circumstances, err, out)
-	}
+	assert.NilError(t, err, "%s: %v\n%s", circumstances, err, out)
 	return string(out)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
@@ -108,15 +109,12 @@ func TestMissing(t *testing.T) {
 			case "":
 				test := "^TestMissing$/^" + regexp.QuoteMeta(strings.ReplaceAll(c.name, " ", "_")) + "$"
 				output := runAgain(t, c.name, test, &c.attr)
-				if !strings.Contains(output, "--- PASS: "+t.Name()+" ") {
-					t.Errorf("the test did not run there:\n%s", output)
-				}
+				assert.Check(t, strings.Contains(output, "--- PASS: "+t.Name()+" "),
+					"the test did not run there:\n%s", output)
 			case c.name:
 				runtime.LockOSThread()   // never unlocked: the thread ends with the test
 				raiseLockedMemoryLimit() // before Linux 5.11 it counts, and without CAP_SYS_RESOURCE it stays
-				if err := c.prepare(); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, c.prepare())
 				if c.withoutAdmin && testenv.PerfNeedsAdmin(t) {
 					_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1})
 					verifyMissingError(t, err, "", "permission to use perf_event_open(2)",
@@ -132,13 +130,9 @@ func TestMissing(t *testing.T) {
 func verifyMissing(t *testing.T, feature, remedy string) {
 	threads, err := OpenThreads()
 	if feature == "" {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer threads.Close()
-		if reported := process(t, threads, os.Getpid()); len(reported) == 0 {
-			t.Error("we have no threads")
-		}
+		assert.Check(t, len(process(t, threads, os.Getpid())) != 0, "we have no threads")
 		verifyWorks(t)
 		return
 	}
@@ -151,18 +145,13 @@ func verifyMissing(t *testing.T, feature, remedy string) {
 func verifyWorks(t *testing.T) {
 	t.Helper()
 	s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer s.Close()
 	testenv.Poll(t, waiting, "samples", func() bool { counters := readCounters(t, s); return counters.Taken() > 0 })
 	identity, err := s.Identify(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetTarget(identity, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}}); err != nil {
-		t.Error(err)
-	}
+	assert.NilError(t, err)
+	_, err = s.SetTarget(identity, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}})
+	assert.Check(t, err)
 	drainAll(t, s)
 }
 
@@ -197,23 +186,13 @@ func TestMissingPerf(t *testing.T) {
 
 func verifyMissingError(t *testing.T, err error, prefix, feature, remedy string) {
 	t.Helper()
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("%v is not ErrUnsupported", err)
-	}
+	assert.Check(t, errors.Is(err, errors.ErrUnsupported), "%v is not ErrUnsupported", err)
 	var missing *MissingError
-	if !errors.As(err, &missing) {
-		t.Fatalf("%v is not a MissingError", err)
-	}
-	if missing.Feature != feature {
-		t.Errorf("missing %q, not %q", missing.Feature, feature)
-	}
-	if !strings.Contains(missing.Remedy, remedy) {
-		t.Errorf("remedy %q does not contain %q", missing.Remedy, remedy)
-	}
+	assert.Assert(t, errors.As(err, &missing), "%v is not a MissingError", err)
+	assert.Check(t, missing.Feature == feature, "missing %q, not %q", missing.Feature, feature)
+	assert.Check(t, strings.Contains(missing.Remedy, remedy), "remedy %q does not contain %q", missing.Remedy, remedy)
 	want := fmt.Sprintf("%smissing %s: %s", prefix, missing.Feature, missing.Remedy)
-	if err.Error() != want {
-		t.Errorf("text %q, not %q", err, want)
-	}
+	assert.Check(t, err.Error() == want, "text %q, not %q", err, want)
 }
 
 // keepCapabilities drops all capabilities of the calling thread but these.
@@ -262,9 +241,7 @@ func failCall(number uint32, errno syscall.Errno) error {
 // Linux 5.2 to 5.7 have type information but no task iterators.
 func TestMissingIterator(t *testing.T) {
 	spec, err := loadThreads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, test := range []struct {
 		function string // the only one that the kernel has
 		missing  bool
@@ -275,31 +252,19 @@ func TestMissingIterator(t *testing.T) {
 		returns := &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}}
 		kernel := specOf(t, &btf.Func{Name: test.function, Type: returns, Linkage: btf.StaticFunc})
 		err := findIterators(spec, kernel)
-		if missing := errors.Is(err, errors.ErrUnsupported); missing != test.missing {
-			t.Errorf("kernel with %s: %v", test.function, err)
-		}
+		assert.Check(t, errors.Is(err, errors.ErrUnsupported) == test.missing, "kernel with %s: %v", test.function, err)
 		const want = "missing the kernel's eBPF task iterator: boot Linux 5.8 or later"
-		if test.missing && err.Error() != want {
-			t.Errorf("text %q, not %q", err, want)
-		}
+		assert.Check(t, !test.missing || err.Error() == want, "text %q, not %q", err, want)
 	}
 }
 
 // Without CAP_SYS_RESOURCE the limit can be raised only to the hard limit, which is not an error.
 func TestRaiseLockedMemoryLimit(t *testing.T) {
 	var before, after unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
 	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 0, Max: before.Max}))
 	raiseLockedMemoryLimit()
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &after); err != nil {
-		t.Fatal(err)
-	}
-	if after.Cur != after.Max || after.Max < before.Max {
-		t.Errorf("raised to %d of %d", after.Cur, after.Max)
-	}
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &after))
+	assert.Check(t, after.Cur == after.Max && after.Max >= before.Max, "raised to %d of %d", after.Cur, after.Max)
 }

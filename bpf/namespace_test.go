@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
 )
@@ -26,9 +28,8 @@ func TestInNestedNamespace(t *testing.T) {
 	output := runAgain(t, innerNamespace, "^("+strings.Join(tests, "|")+")$",
 		&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS})
 	for _, test := range tests {
-		if !strings.Contains(output, "--- PASS: "+test+" ") {
-			t.Errorf("%s did not pass in the nested namespace:\n%s", test, output)
-		}
+		assert.Check(t, strings.Contains(output, "--- PASS: "+test+" "),
+			"%s did not pass in the nested namespace:\n%s", test, output)
 	}
 }
 
@@ -36,9 +37,8 @@ func TestInNestedNamespace(t *testing.T) {
 func TestNamespaceBelow(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 3, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
-		if _, ok := c.threads[1]; !ok {
-			t.Fatalf("the child has no thread 1 in its own namespace: %v", c.threads)
-		}
+		_, ok := c.threads[1]
+		assert.Assert(t, ok, "the child has no thread 1 in its own namespace: %v", c.threads)
 		inner := c.threads
 		c.threads = make(map[int]uint64)
 		for _, tid := range taskNumbers(t, c.pid) {
@@ -53,18 +53,13 @@ func TestNamespaceBelow(t *testing.T) {
 func innerNumber(t *testing.T, pid, tid int) (number int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_, rest, _ := bytes.Cut(status, []byte("\nNSpid:"))
 	line, _, _ := strings.Cut(string(rest), "\n")
 	numbers := strings.Fields(line)
-	if len(numbers) < 2 {
-		t.Fatalf("thread %d: NSpid %q has no inner number", tid, line)
-	}
-	if _, err := fmt.Sscan(numbers[len(numbers)-1], &number); err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, len(numbers) >= 2, "thread %d: NSpid %q has no inner number", tid, line)
+	_, err = fmt.Sscan(numbers[len(numbers)-1], &number)
+	assert.NilError(t, err)
 	return number
 }
 
@@ -79,8 +74,7 @@ func TestSamplerBelow(t *testing.T) {
 	stop(t, s)
 	tids := taskNumbers(t, c.pid)
 	verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
-		if d.PID != c.pid || d.TID == c.pid || !slices.Contains(tids, d.TID) {
-			t.Errorf("process %d, thread %d of %v", d.PID, d.TID, tids)
-		}
+		assert.Check(t, d.PID == c.pid && d.TID != c.pid && slices.Contains(tids, d.TID),
+			"process %d, thread %d of %v", d.PID, d.TID, tids)
 	})
 }

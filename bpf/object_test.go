@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"gotest.tools/v3/assert"
 )
 
 // objects are the committed objects, which are both read on any host.
@@ -45,9 +46,7 @@ func TestRecordLayout(t *testing.T) {
 		{"last", unsafe.Offsetof(r.Last), 25},
 		{"end", unsafe.Sizeof(r), 32},
 	} {
-		if field.off != field.want {
-			t.Errorf("%s at %d, not %d", field.name, field.off, field.want)
-		}
+		assert.Check(t, field.off == field.want, "%s at %d, not %d", field.name, field.off, field.want)
 	}
 }
 
@@ -71,25 +70,18 @@ func TestSamplerLayouts(t *testing.T) {
 			"record_layout":         unsafe.Sizeof(RecordLayout{}),
 		} {
 			var record *btf.Struct
-			if err := types.TypeByName(name, &record); err != nil {
-				t.Fatal(err)
-			}
-			if uintptr(record.Size) != bytes {
-				t.Errorf("%s, %s: %d bytes in the program, %d in Go", arch, name, record.Size, bytes)
-			}
+			assert.NilError(t, types.TypeByName(name, &record))
+			assert.Check(t, uintptr(record.Size) == bytes,
+				"%s, %s: %d bytes in the program, %d in Go", arch, name, record.Size, bytes)
 		}
 		var record *btf.Struct
-		if err := loadSpec(t, "identity_"+arch+"_bpfel.o").Types.TypeByName("identity_record", &record); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, loadSpec(t, "identity_"+arch+"_bpfel.o").Types.TypeByName("identity_record", &record))
 		if uintptr(record.Size) != unsafe.Sizeof(identityIdentityRecord{}) {
 			t.Errorf("%s: identity_record has %d bytes", arch, record.Size)
 		}
 	}
 	for outcome, name := range outcomeNames {
-		if name == "" || KernelOutcome(outcome).String() != name {
-			t.Errorf("outcome %d has no name", outcome)
-		}
+		assert.Check(t, name != "" && KernelOutcome(outcome).String() == name, "outcome %d has no name", outcome)
 	}
 }
 
@@ -99,23 +91,15 @@ func TestObjects(t *testing.T) {
 			verifyELF(t, object.file)
 			spec := loadSpec(t, object.file)
 			program := spec.Programs["report_thread"]
-			if len(spec.Programs) != 1 || program == nil {
-				t.Fatalf("programs: %v", spec.Programs)
-			}
-			if program.Type != ebpf.Tracing || program.AttachType != ebpf.AttachTraceIter ||
-				program.AttachTo != "task" {
-				t.Errorf("program for %s, %s, %q", program.Type, program.AttachType, program.AttachTo)
-			}
-			if len(spec.Maps) != 0 {
-				t.Errorf("unused maps: %v", spec.Maps)
-			}
+			assert.Assert(t, len(spec.Programs) == 1 && program != nil, "programs: %v", spec.Programs)
+			assert.Check(t, program.Type == ebpf.Tracing && program.AttachType == ebpf.AttachTraceIter &&
+				program.AttachTo == "task",
+				"program for %s, %s, %q", program.Type, program.AttachType, program.AttachTo)
+			assert.Check(t, len(spec.Maps) == 0, "unused maps: %v", spec.Maps)
 			var record *btf.Struct
-			if err := spec.Types.TypeByName("thread_record", &record); err != nil {
-				t.Fatal(err)
-			}
-			if record.Size != uint32(recordBytes) {
-				t.Errorf("record: %d bytes in the program, %d in Go", record.Size, recordBytes)
-			}
+			assert.NilError(t, spec.Types.TypeByName("thread_record", &record))
+			assert.Check(t, record.Size == uint32(recordBytes),
+				"record: %d bytes in the program, %d in Go", record.Size, recordBytes)
 		})
 	}
 }
@@ -124,20 +108,13 @@ func TestObjects(t *testing.T) {
 func verifyELF(t *testing.T, path string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	file, err := elf.NewFile(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if file.Machine != elf.EM_BPF || file.Data != elf.ELFDATA2LSB {
-		t.Errorf("%s, %s", file.Machine, file.Data)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, file.Machine == elf.EM_BPF && file.Data == elf.ELFDATA2LSB, "%s, %s", file.Machine, file.Data)
 	for _, section := range file.Sections {
-		if bytes.HasPrefix([]byte(section.Name), []byte(".debug")) {
-			t.Errorf("section %s was not stripped", section.Name)
-		}
+		assert.Check(t, !bytes.HasPrefix([]byte(section.Name), []byte(".debug")),
+			"section %s was not stripped", section.Name)
 	}
 	if path := regexp.MustCompile(`\x00/[[:print:]]+/[[:print:]]+`).Find(content); path != nil {
 		t.Errorf("absolute path %q", path[1:])
@@ -147,9 +124,7 @@ func verifyELF(t *testing.T, path string) {
 func loadSpec(t testing.TB, file string) *ebpf.CollectionSpec {
 	t.Helper()
 	spec, err := ebpf.LoadCollectionSpec(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return spec
 }
 
@@ -191,9 +166,7 @@ func TestRelocation(t *testing.T) {
 				2000,                     // task_struct.signal
 				3000 + object.pointerOff, // task_struct.thread
 			}
-			if !slices.Equal(got, want) {
-				t.Errorf("offsets %v, not %v", got, want)
-			}
+			assert.Check(t, slices.Equal(got, want), "offsets %v, not %v", got, want)
 		})
 	}
 }
@@ -222,13 +195,9 @@ func otherKernel(t *testing.T, thread *btf.Struct) *btf.Spec {
 func specOf(t *testing.T, types ...btf.Type) *btf.Spec {
 	t.Helper()
 	builder, err := btf.NewBuilder(types, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	spec, err := builder.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return spec
 }
 
@@ -249,14 +218,10 @@ func relocatedOffsets(t *testing.T, instructions asm.Instructions, kernel *btf.S
 		return 0, nil
 	}
 	fixups, err := btf.CORERelocate(relocations, []*btf.Spec{kernel}, binary.LittleEndian, noLocalTypes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var offsets []int64
 	for i, fixup := range fixups {
-		if err := fixup.Apply(relocated[i]); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, fixup.Apply(relocated[i]))
 		offset := relocated[i].Constant
 		if relocated[i].OpCode.Class() == asm.LdXClass {
 			offset = int64(relocated[i].Offset)

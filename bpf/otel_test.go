@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -19,24 +21,16 @@ import (
 func otelRule(t testing.TB, p *demo.OTel) tlsdesc.Rule {
 	t.Helper()
 	file, err := os.Open(p.HostPath(p.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	info, err := file.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	variable, err := elfsym.ParseThreadContext(file, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
 	rule, err := tlsdesc.Resolve(variable, otelBias(t, p, variable), memory, executableMappings(t, p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return rule
 }
 
@@ -112,10 +106,9 @@ func testOTelContexts(t *testing.T, options demo.OTelOptions) {
 			drainRecords(t, s, target, func(c Count) {
 				record := otelRecord(c.TraceID[0], nil)
 				attributes, begun := want[c.TraceID[0]]
-				if !begun || c.TraceID != record.TraceID || c.SpanID != record.SpanID ||
-					!bytes.Equal(c.Attributes, attributes) {
-					t.Errorf("no thread began %+v", c)
-				}
+				assert.Check(t, begun && c.TraceID == record.TraceID && c.SpanID == record.SpanID &&
+					bytes.Equal(c.Attributes, attributes),
+					"no thread began %+v", c)
 				seen[c.TraceID[0]] = true
 			})
 			return len(seen) == len(want)
@@ -139,30 +132,24 @@ func testOTelContexts(t *testing.T, options demo.OTelOptions) {
 	drainRecords(t, s, 0, nil)
 	waitForOutcome(t, s, Correlated)
 	drainRecords(t, s, target, func(c Count) {
-		if c.TraceID[0] != 2 {
-			t.Errorf("after its end: %+v", c)
-		}
+		assert.Check(t, c.TraceID[0] == 2, "after its end: %+v", c)
 	})
-	if counters := readCounters(t, s); counters[RecordUnreadable]+counters[Unreadable]+counters[TableFull] != 0 {
-		t.Errorf("counters %v", counters)
-	}
+	counters := readCounters(t, s)
+	assert.Check(t, counters[RecordUnreadable]+counters[Unreadable]+counters[TableFull] == 0, "counters %v", counters)
 }
 
 // drainRecords calls yield, if that is not nil, with the counts of a target, all of which must be of
 // records.
 func drainRecords(t *testing.T, s *Sampler, target Target, yield func(Count)) {
 	t.Helper()
-	if err := s.Drain(func(c Count) {
+	assert.NilError(t, s.Drain(func(c Count) {
 		if yield == nil {
 			return
 		}
-		if !c.OTel || c.Stack.Target != target || c.TransactionID != [8]byte{} || c.TraceFlags != 0 {
-			t.Errorf("count %+v, target %d", c, target)
-		}
+		assert.Check(t, c.OTel && c.Stack.Target == target && c.TransactionID == [8]byte{} && c.TraceFlags == 0,
+			"count %+v, target %d", c, target)
 		yield(c)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // Another program that includes correlator_attributes.h reads the same attributes.

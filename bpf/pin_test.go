@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/safedir"
 	"correlator/internal/lab/demo"
@@ -32,15 +33,9 @@ func mountBPF(t *testing.T) string {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS))
+	assert.NilError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	assert.NilError(t, unix.Mount("bpf", dir, "bpf", 0, "mode=0700"))
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 	return filepath.Join(dir, "correlator")
 }
@@ -70,9 +65,7 @@ func TestConsumerWithoutTypedTask(t *testing.T) {
 				asked++
 			}
 		}
-		if asked == 0 {
-			t.Error("the program does not check for it")
-		}
+		assert.Check(t, asked != 0, "the program does not check for it")
 	})
 }
 
@@ -103,18 +96,14 @@ func noChange(*ebpf.CollectionSpec) {}
 func openConsumer(t *testing.T, dir string, change func(*ebpf.CollectionSpec)) *consumer {
 	t.Helper()
 	table, err := ebpf.LoadPinnedMap(filepath.Join(dir, "targets"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer table.Close()
 	spec := compileProgram(t, "consumer")
 	change(spec)
 	spec.Maps["targets"].MaxEntries = table.MaxEntries()
 	c := new(consumer)
 	options := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"targets": table}}
-	if err := spec.LoadAndAssign(c, options); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, spec.LoadAndAssign(c, options))
 	t.Cleanup(func() {
 		c.Look.Close()
 		c.Targets.Close()
@@ -161,42 +150,32 @@ func TestPinnedTableStays(t *testing.T) {
 	open := func(maxTargets int) *Sampler {
 		t.Helper()
 		s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: maxTargets, PinDir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return s
 	}
 	closeSampler := func(s *Sampler) {
 		t.Helper()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.Close())
 	}
 	var held *ebpf.Map
 	verify := func(state string, want int) {
 		t.Helper()
-		if n := entries(t, held); n != want {
-			t.Errorf("%s: %d entries, not %d", state, n, want)
-		}
+		n := entries(t, held)
+		assert.Check(t, n == want, "%s: %d entries, not %d", state, n, want)
 	}
 	leaveBehind := func() {
 		t.Helper()
-		if err := held.Put(uint32(1), &samplerCorrelatorTarget{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, held.Put(uint32(1), &samplerCorrelatorTarget{}))
 	}
 
 	first := open(8)
 	addDemo(t, first, p)
 	held, err := ebpf.LoadPinnedMap(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer held.Close()
 	verify("one target", 1)
-	if _, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, PinDir: dir}); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("two samplers at a time: %v", err)
-	}
+	_, err = OpenSampler(SamplerOptions{SamplesPerSecond: 1000, PinDir: dir})
+	assert.Check(t, errors.Is(err, unix.EWOULDBLOCK), "two samplers at a time: %v", err)
 	verify("after another sampler was refused", 1)
 	closeSampler(first)
 	verify("closed", 0)
@@ -229,9 +208,7 @@ func entries(t *testing.T, table *ebpf.Map) (n int) {
 	for all.Next(&key, &value) {
 		n++
 	}
-	if err := all.Err(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, all.Err())
 	return n
 }
 
@@ -241,12 +218,9 @@ func TestPinDirOnAnotherFileSystem(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "maps")
 	_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1, PinDir: dir})
 	var missing *MissingError
-	if !errors.As(err, &missing) || missing.Feature != "a bpf file system at "+dir {
-		t.Errorf("error %v", err)
-	}
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory was created: %v", err)
-	}
+	assert.Check(t, errors.As(err, &missing) && missing.Feature == "a bpf file system at "+dir, "error %v", err)
+	_, err = os.Stat(dir)
+	assert.Check(t, errors.Is(err, fs.ErrNotExist), "the directory was created: %v", err)
 }
 
 // In a bpf file system that everybody may write to, as mount(8) makes it, another user who is there
@@ -255,20 +229,15 @@ func TestPinDirOfAnother(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	dir := mountBPF(t)
 	shared := filepath.Dir(dir)
-	if err := os.Chmod(shared, os.ModeSticky|0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(shared, os.ModeSticky|0o777))
 	opened, err := os.Open(shared)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer opened.Close()
 	mkdir := exec.Command(testenv.NeedTool(t, "mkdir"), "/proc/self/fd/3/"+filepath.Base(dir))
 	mkdir.ExtraFiles = []*os.File{opened} // its path leads through a directory that only root may enter
 	mkdir.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testenv.Attacker}}
-	if out, err := mkdir.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out, err := mkdir.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	refused := func(dir, problem string) {
 		t.Helper()
 		s, err := OpenSampler(SamplerOptions{PinDir: dir})
@@ -277,33 +246,23 @@ func TestPinDirOfAnother(t *testing.T) {
 		}
 		for _, err := range []error{err, ProbePinDir(dir)} {
 			unsafe := (*safedir.UnsafeError)(nil)
-			if !errors.As(err, &unsafe) || !strings.Contains(unsafe.Problem, problem) {
-				t.Errorf("%v, want one that says: %s", err, problem)
-			}
+			assert.Check(t, errors.As(err, &unsafe) && strings.Contains(unsafe.Problem, problem),
+				"%v, want one that says: %s", err, problem)
 		}
 	}
 	refused(dir, dir+" belongs to user 1000")
 	refused(shared, shared+" (mode 1777) is open to other users")
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("pinned there: %v, %v", entries, err)
-	}
+	entries, err := os.ReadDir(dir)
+	assert.Check(t, err == nil && len(entries) == 0, "pinned there: %v, %v", entries, err)
 
 	// As a user with CAP_BPF can, or every user where kernel.unprivileged_bpf_disabled is 0, before
 	// the mode is changed.
-	if err := os.Chmod(shared, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(shared, 0o700))
 	s, err := OpenSampler(SamplerOptions{PinDir: shared})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, s.Close())
 	table := filepath.Join(shared, "targets")
-	if err := os.Chown(table, testenv.Attacker, testenv.Attacker); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chown(table, testenv.Attacker, testenv.Attacker))
 	refused(shared, table+" belongs to user 1000")
 }
 
@@ -311,16 +270,10 @@ func TestPinDirOfAnother(t *testing.T) {
 // open it cannot.
 func TestPinDirLockedByAnother(t *testing.T) {
 	dir := mountBPF(t)
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(filepath.Dir(dir), 0o755))
+	assert.NilError(t, os.Mkdir(dir, 0o700))
 	for _, mode := range []os.FileMode{0o755, 0o750, 0o701, 0o704, 0o700} {
-		if err := os.Chmod(dir, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(dir, mode))
 		locked, unlock := lockAsAnother(t, dir)
 		if want := mode&0o004 != 0; locked != want {
 			t.Errorf("mode %04o: another user could lock the directory: %v, want %v", mode, locked, want)
@@ -346,9 +299,7 @@ func TestPinDirLockedByAnother(t *testing.T) {
 func lockAsAnother(t *testing.T, dir string) (locked bool, unlock func()) {
 	t.Helper()
 	parent, err := os.Open(filepath.Dir(dir)) // below a directory that only root may enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer parent.Close()
 	cmd := exec.Command(testenv.NeedTool(t, "flock"), "--shared", "--nonblock", "/proc/self/fd/3/"+filepath.Base(dir),
 		"sh", "-c", "echo locked && exec cat")
@@ -357,9 +308,7 @@ func lockAsAnother(t *testing.T, dir string) (locked bool, unlock func()) {
 		Gid: testenv.Attacker}}
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(err1, err2, cmd.Start()))
 	said, _ := io.ReadFull(stdout, make([]byte, len("locked")))
 	return said > 0, func() {
 		stdin.Close()

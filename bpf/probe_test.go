@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -27,16 +28,12 @@ func TestProbes(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	for name, probe := range probes {
 		t.Run(name, func(t *testing.T) {
-			if err := probe(); err != nil { // libraries keep descriptors that the first one opens
-				t.Fatal(err)
-			}
+			// libraries keep descriptors that the first one opens
+			assert.NilError(t, probe())
 			before := descriptors(t)
-			if err := probe(); err != nil {
-				t.Fatal(err)
-			}
-			if after := descriptors(t); !slices.Equal(before, after) {
-				t.Errorf("descriptors before %v, after %v", before, after)
-			}
+			assert.NilError(t, probe())
+			after := descriptors(t)
+			assert.Check(t, slices.Equal(before, after), "descriptors before %v, after %v", before, after)
 		})
 	}
 	filters, err := ProbeIterator()
@@ -49,9 +46,7 @@ func TestProbes(t *testing.T) {
 func descriptors(t *testing.T) (open []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, entry := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
 		if err == nil { // else it is that of the directory
@@ -89,9 +84,7 @@ func TestProbesMissing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			runtime.LockOSThread() // never unlocked: the thread ends with the test
-			if err := test.prepare(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, test.prepare())
 			for name, probe := range probes {
 				if test.name == "no ring buffers" && name == "iterator" {
 					continue // bpf(2) fails for that as well
@@ -115,50 +108,34 @@ func TestProbePinDir(t *testing.T) {
 	verifyFeature := func(err error, feature string) {
 		t.Helper()
 		var missing *MissingError
-		if !errors.As(err, &missing) || missing.Feature != feature {
-			t.Errorf("%v, want one that is missing %s", err, feature)
-		}
+		assert.Check(t, errors.As(err, &missing) && missing.Feature == feature,
+			"%v, want one that is missing %s", err, feature)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "pins")
 	verifyFeature(ProbePinDir(elsewhere), "a bpf file system at "+elsewhere)
 
 	dir := mountBPF(t)
 	for _, path := range []string{dir, filepath.Join(dir, "deeper")} {
-		if err := ProbePinDir(path); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, ProbePinDir(path))
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s: %v", dir, err)
-	}
+	_, err := os.Stat(dir)
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "%s: %v", dir, err)
 
 	locked, err := openPinDir(dir) // as a sampler does
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ProbePinDir(dir); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("in use: %v", err)
-	}
+	assert.NilError(t, err)
+	err = ProbePinDir(dir)
+	assert.Check(t, errors.Is(err, unix.EWOULDBLOCK), "in use: %v", err)
 	locked.Close()
-	if err := ProbePinDir(dir); err != nil {
-		t.Errorf("after its use: %v", err)
-	}
+	assert.Check(t, ProbePinDir(dir), "after its use")
 	file := filepath.Join(filepath.Dir(dir), "file")
 	pinned, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer pinned.Close()
-	if err := pinned.Pin(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := ProbePinDir(filepath.Join(file, "pins")); !errors.Is(err, unix.ENOTDIR) {
-		t.Errorf("below a file: %v", err)
-	}
+	assert.NilError(t, pinned.Pin(file))
+	err = ProbePinDir(filepath.Join(file, "pins"))
+	assert.Check(t, errors.Is(err, unix.ENOTDIR), "below a file: %v", err)
 	unix.SetfsuidRetUid(4711)
 	err = ProbePinDir(filepath.Join(dir, "deeper"))
 	unix.SetfsuidRetUid(0)
-	if !errors.Is(err, unix.EACCES) {
-		t.Errorf("another user: %v", err)
-	}
+	assert.Check(t, errors.Is(err, unix.EACCES), "another user: %v", err)
 }

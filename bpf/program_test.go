@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -32,22 +33,16 @@ func sampleThread(t testing.TB, program *ebpf.Program, tid int, period time.Dura
 		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Sample: uint64(period.Nanoseconds()),
 	}, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program.FD()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program.FD()))
 }
 
 // enableStats makes the kernel measure the run time of programs until the test ends.
 func enableStats(t testing.TB) {
 	t.Helper()
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { stats.Close() })
 }
 

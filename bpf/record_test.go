@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
 )
@@ -19,9 +21,8 @@ func startRecords(t testing.TB, mode string) (*child, TargetRules) {
 		Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}, OTel: tlsdesc.Rule{Kind: tlsdesc.Static},
 		Keys: []uint8{2, 0}, KnownKeys: 5,
 	}
-	if _, err := fmt.Sscanf(c.read(), "ready %d %d", &rules.OTel.Offset, &rules.Elastic.Offset); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(c.read(), "ready %d %d", &rules.OTel.Offset, &rules.Elastic.Offset)
+	assert.NilError(t, err)
 	return c, rules
 }
 
@@ -155,11 +156,10 @@ func TestRecords(t *testing.T) {
 			if test.unknown {
 				want.UnknownKeys = samples
 			}
-			if remarks, err := s.Remarks(); err != nil || remarks != want {
-				t.Errorf("%+v, not %+v, %v", remarks, want, err)
-			}
+			remarks, err := s.Remarks()
+			assert.Check(t, err == nil && remarks == want, "%+v, not %+v, %v", remarks, want, err)
 			counted := uint64(0)
-			if err := s.Drain(func(got Count) {
+			assert.NilError(t, s.Drain(func(got Count) {
 				counted += uint64(got.Samples)
 				want := Count{Stack: got.Stack, First: got.First, Samples: got.Samples}
 				switch {
@@ -174,25 +174,20 @@ func TestRecords(t *testing.T) {
 					want.TraceFlags = unhex(t, strings.TrimPrefix(test.record, "edge "))[25]
 					want.OTel = true
 				}
-				if !bytes.Equal(got.Attributes, unhex(t, test.attributes)) {
-					t.Errorf("attributes %x, not %s", got.Attributes, test.attributes)
-				}
-				if got.Attributes = nil; fmt.Sprint(got) != fmt.Sprint(want) {
-					t.Errorf("counted %+v, not %+v", got, want)
-				}
+				assert.Check(t, bytes.Equal(got.Attributes, unhex(t, test.attributes)),
+					"attributes %x, not %s", got.Attributes, test.attributes)
+				got.Attributes = nil
+				assert.Check(t, fmt.Sprint(got) == fmt.Sprint(want), "counted %+v, not %+v", got, want)
 				stack(t, s, got.Stack)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			switch test.outcome {
 			case RecordUnreadable, Updating:
 				samples = 0
 			case Unreadable:
 				verifyDeferred(t, s, samples, func(d deferredSample) {
-					if d.Outcome != Unreadable || d.Count.OTel || d.Count.Attributes != nil ||
-						d.Count.TraceID != [16]byte{} {
-						t.Errorf("deferred %+v", d)
-					}
+					assert.Check(t, d.Outcome == Unreadable && !d.Count.OTel && d.Count.Attributes == nil &&
+						d.Count.TraceID == [16]byte{},
+						"deferred %+v", d)
 				})
 				samples = 0
 			default:
@@ -214,13 +209,10 @@ func TestNoKeys(t *testing.T) {
 	waitForOutcome(t, s, Correlated)
 	stop(t, s)
 	for _, count := range drainAll(t, s) {
-		if !count.OTel || len(count.Attributes) != 0 {
-			t.Errorf("%+v", count)
-		}
+		assert.Check(t, count.OTel && len(count.Attributes) == 0, "%+v", count)
 	}
-	if remarks, err := s.Remarks(); err != nil || remarks != (Remarks{}) {
-		t.Errorf("%+v, %v", remarks, err)
-	}
+	remarks, err := s.Remarks()
+	assert.Check(t, err == nil && remarks == Remarks{}, "%+v, %v", remarks, err)
 }
 
 // SetTarget checks rules and keys. A target needs none.
@@ -234,17 +226,15 @@ func TestRules(t *testing.T) {
 		"unknown key":       {OTel: static, Keys: []uint8{3}, KnownKeys: 3},
 		"no known keys":     {OTel: static, Keys: []uint8{0}, KnownKeys: -1},
 	} {
-		if target, err := s.SetTarget(ExecID{tgid: 1<<22 + 7}, rules); err == nil {
-			t.Errorf("%s: target %d", name, target)
-		}
+		target, err := s.SetTarget(ExecID{tgid: 1<<22 + 7}, rules)
+		assert.Check(t, err != nil, "%s: target %d", name, target)
 	}
 	for name, rules := range map[string]TargetRules{
 		"none":       {},
 		"eight keys": {OTel: static, Keys: []uint8{0, 1, 2, 3, 4, 5, 6, 255}, KnownKeys: 1 << 20},
 	} {
-		if _, err := s.SetTarget(ExecID{tgid: 1<<22 + 7}, rules); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := s.SetTarget(ExecID{tgid: 1<<22 + 7}, rules)
+		assert.Check(t, err, name)
 	}
 }
 
@@ -260,9 +250,7 @@ func wholeRecord(t testing.TB, c Count) {
 	want.Attributes = binary.NativeEndian.AppendUint64([]byte{0, 8}, ^key)
 	want.Attributes = append(want.Attributes, 1, byte(key%40))
 	want.Attributes = append(want.Attributes, bytes.Repeat([]byte{byte(key)}, int(key%40))...)
-	if fmt.Sprint(c) != fmt.Sprint(want) {
-		t.Errorf("of several records: %+v", c)
-	}
+	assert.Check(t, fmt.Sprint(c) == fmt.Sprint(want), "of several records: %+v", c)
 }
 
 // While records are written as fast as a thread can, no count has parts of two. Each sample is drained
@@ -288,12 +276,10 @@ func TestRewritingRecords(t *testing.T) {
 				}
 				var drained uint64
 				drain := func() {
-					if err := s.Drain(func(c Count) {
+					assert.NilError(t, s.Drain(func(c Count) {
 						wholeRecord(t, c)
 						drained += uint64(c.Samples)
-					}); err != nil {
-						t.Fatal(err)
-					}
+					}))
 				}
 				for drained < wanted {
 					drain()
@@ -308,13 +294,11 @@ func TestRewritingRecords(t *testing.T) {
 					d.Count.First = 0
 					wholeRecord(t, d.Count)
 				})
-				if drained != counters[Correlated] || counters[NotValid] == 0 && mode == "rewrite" ||
-					counters[NotValid] > 0 && mode == "exchange" {
-					t.Errorf("drained %d samples, counters %v", drained, counters)
-				}
-				if remarks, err := s.Remarks(); err != nil || remarks != (Remarks{}) {
-					t.Errorf("%+v, %v", remarks, err)
-				}
+				assert.Check(t, drained == counters[Correlated] && (counters[NotValid] != 0 || mode != "rewrite") &&
+					(counters[NotValid] == 0 || mode != "exchange"),
+					"drained %d samples, counters %v", drained, counters)
+				remarks, err := s.Remarks()
+				assert.Check(t, err == nil && remarks == Remarks{}, "%+v, %v", remarks, err)
 				t.Logf("%d samples, counters %v", drained, counters)
 			})
 		}
@@ -333,14 +317,12 @@ func TestUnwoundRecord(t *testing.T) {
 	drainAll(t, s) // of before
 	unwound := 0
 	testenv.Poll(t, waiting, "unwound samples", func() bool {
-		if err := s.Drain(func(c Count) {
+		assert.NilError(t, s.Drain(func(c Count) {
 			wholeRecord(t, c)
 			if c.Stack.Unwound() {
 				unwound++
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return unwound >= 100
 	})
 }

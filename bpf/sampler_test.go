@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
+	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
@@ -36,13 +37,9 @@ func openSampler(t testing.TB, options SamplerOptions) *Sampler {
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, s.Close())
 	})
 	return s
 }
@@ -51,33 +48,23 @@ func openSampler(t testing.TB, options SamplerOptions) *Sampler {
 func demoRule(t testing.TB, p *demo.Process) tlsdesc.Rule {
 	t.Helper()
 	library, err := os.Open(p.HostPath(p.Library))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer library.Close()
 	info, err := library.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	parsed, err := elfsym.ParseLibrary(library, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
 	rule, err := tlsdesc.Resolve(&parsed.Variable, p.Loaded().Base, memory, executableMappings(t, p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return rule
 }
 
 func executableMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(maps)) {
 		var m procscan.Mapping
 		var rights, skip string
@@ -103,13 +90,9 @@ func addTarget(t testing.TB, s *Sampler, pid int, rule func() tlsdesc.Rule) Targ
 func addRules(t testing.TB, s *Sampler, pid int, rules func() TargetRules) Target {
 	t.Helper()
 	identity, err := s.Identify(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	target, err := s.SetTarget(identity, rules())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return target
 }
 
@@ -124,25 +107,19 @@ func drainAll(t testing.TB, s *Sampler) (counts []Count) {
 func readCounters(t testing.TB, s *Sampler) Counters {
 	t.Helper()
 	counters, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return counters
 }
 
 func stop(t testing.TB, s *Sampler) {
 	t.Helper()
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Stop())
 }
 
 func stack(t testing.TB, s *Sampler, key StackKey) Stack {
 	t.Helper()
 	stack, err := s.Stack(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return stack
 }
 
@@ -153,9 +130,8 @@ func whole(t testing.TB, s *Sampler, c Count) {
 	if s.options.BySpan {
 		span = 1
 	}
-	if !trace.Whole() || trace.TransactionID() != c.TransactionID || trace.Span(span) != c.SpanID {
-		t.Errorf("ids that do not belong together: %+v", c)
-	}
+	assert.Check(t, trace.Whole() && trace.TransactionID() == c.TransactionID && trace.Span(span) == c.SpanID,
+		"ids that do not belong together: %+v", c)
 }
 
 // The counts of every thread have the ids that the thread has begun, wherever the thread-local
@@ -177,12 +153,10 @@ func TestContexts(t *testing.T) {
 			testenv.Poll(t, waiting, "samples of three transactions", func() bool {
 				for _, c := range drainAll(t, s) {
 					context, ok := begun[c.TraceID]
-					if !ok || c.TransactionID != context.TransactionID || c.SpanID != context.SpanID {
-						t.Errorf("no thread began %+v", c)
-					}
-					if c.Stack.Target != target || c.TraceFlags != 1 || c.Samples == 0 {
-						t.Errorf("count %+v, target %d", c, target)
-					}
+					assert.Check(t, ok && c.TransactionID == context.TransactionID && c.SpanID == context.SpanID,
+						"no thread began %+v", c)
+					assert.Check(t, c.Stack.Target == target && c.TraceFlags == 1 && c.Samples != 0,
+						"count %+v, target %d", c, target)
 					stack := stack(t, s, c.Stack)
 					verifyCode(t, p.PID, stack)
 					deepest = max(deepest, len(stack.User))
@@ -190,9 +164,8 @@ func TestContexts(t *testing.T) {
 				}
 				return len(seen) == 3
 			})
-			if deepest < 3 { // work and its two callers
-				t.Errorf("no stack had more than %d frames", deepest)
-			}
+			// work and its two callers
+			assert.Check(t, deepest >= 3, "no stack had more than %d frames", deepest)
 		})
 	}
 }
@@ -203,9 +176,7 @@ func TestContexts(t *testing.T) {
 // leaf is certain.
 func verifyCode(t *testing.T, pid int, stack Stack) {
 	t.Helper()
-	if len(stack.User) == 0 || len(stack.User) > int(maxFrames) {
-		t.Errorf("%d frames", len(stack.User))
-	}
+	assert.Check(t, len(stack.User) != 0 && len(stack.User) <= int(maxFrames), "%d frames", len(stack.User))
 	mappings := executableMappings(t, pid)
 	for i, addr := range stack.User[:min(3, len(stack.User))] {
 		at := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End })
@@ -252,18 +223,15 @@ func TestUnsampled(t *testing.T) {
 			samples := uint64(0)
 			for _, c := range drainAll(t, s) {
 				whole(t, s, c)
-				if c.TraceFlags != 0 {
-					t.Errorf("trace flags %d", c.TraceFlags)
-				}
+				assert.Check(t, c.TraceFlags == 0, "trace flags %d", c.TraceFlags)
 				samples += uint64(c.Samples)
 			}
 			want := counters[Unsampled]
 			if !keep {
 				want = 0
 			}
-			if samples != want || counters[Correlated] != 0 {
-				t.Errorf("drained %d samples, counters %v", samples, counters)
-			}
+			assert.Check(t, samples == want && counters[Correlated] == 0,
+				"drained %d samples, counters %v", samples, counters)
 		})
 	}
 }
@@ -284,12 +252,10 @@ func TestRewriting(t *testing.T) {
 			}
 			var drained uint64
 			for drained < wanted {
-				if err := s.Drain(func(c Count) {
+				assert.NilError(t, s.Drain(func(c Count) {
 					whole(t, s, c)
 					drained += uint64(c.Samples)
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))
 			}
 			stop(t, s)
 			for _, c := range drainAll(t, s) {
@@ -297,12 +263,10 @@ func TestRewriting(t *testing.T) {
 				drained += uint64(c.Samples)
 			}
 			counters := readCounters(t, s)
-			if drained != counters[Correlated] {
-				t.Errorf("drained %d samples, counted %d", drained, counters[Correlated])
-			}
-			if counters[TableFull]+counters[Lost]+counters[UnwindingFailed]+counters[Malformed] != 0 {
-				t.Errorf("counters %v", counters)
-			}
+			assert.Check(t, drained == counters[Correlated],
+				"drained %d samples, counted %d", drained, counters[Correlated])
+			assert.Check(t, counters[TableFull]+counters[Lost]+counters[UnwindingFailed]+counters[Malformed] == 0,
+				"counters %v", counters)
 			t.Logf("%d samples, counters %v", drained, counters)
 		})
 	}
@@ -351,14 +315,10 @@ func testKernelStacks(t *testing.T, flavor demo.Flavor, kernel bool) {
 			stack := stack(t, s, c.Stack)
 			for _, addr := range stack.Kernel {
 				found = true
-				if addr < kernelHalf {
-					t.Errorf("%#x is not in the kernel", addr)
-				}
+				assert.Check(t, addr >= kernelHalf, "%#x is not in the kernel", addr)
 			}
 			for _, addr := range stack.User {
-				if addr >= kernelHalf {
-					t.Errorf("%#x is in the kernel", addr)
-				}
+				assert.Check(t, addr < kernelHalf, "%#x is in the kernel", addr)
 			}
 			if walksItself {
 				verifyCode(t, p.PID, stack)

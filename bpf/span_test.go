@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -24,9 +26,8 @@ func TestBySpan(t *testing.T) {
 				counts = drainAll(t, s)
 				for _, c := range counts {
 					samples += uint64(c.Samples)
-					if c.TraceID != begun.TraceID || c.TransactionID != begun.TransactionID {
-						t.Errorf("no thread began %+v", c)
-					}
+					assert.Check(t, c.TraceID == begun.TraceID && c.TransactionID == begun.TransactionID,
+						"no thread began %+v", c)
 				}
 				return counts
 			}
@@ -39,9 +40,7 @@ func TestBySpan(t *testing.T) {
 				drain() // discards earlier counts
 				waitForOutcome(t, s, Correlated)
 				for _, c := range drain() {
-					if c.SpanID != want {
-						t.Errorf("in span %d, want %x: %+v", number, want, c)
-					}
+					assert.Check(t, c.SpanID == want, "in span %d, want %x: %+v", number, want, c)
 				}
 			}
 
@@ -62,22 +61,17 @@ func TestBySpan(t *testing.T) {
 						of = make(map[[8]byte]bool)
 						ofStack[c.Stack] = of
 					}
-					if of[c.SpanID] {
-						t.Errorf("counted twice: %+v", c)
-					}
+					assert.Check(t, !of[c.SpanID], "counted twice: %+v", c)
 					of[c.SpanID] = true
 					most = max(most, len(of))
 				}
-				if most > want {
-					t.Errorf("%d counts of one stack, want %d", most, want)
-				}
+				assert.Check(t, most <= want, "%d counts of one stack, want %d", most, want)
 				return most >= want
 			})
 			stop(t, s)
 			drain()
-			if counters := readCounters(t, s); samples != counters[Correlated] {
-				t.Errorf("drained %d samples, counters %v", samples, counters)
-			}
+			counters := readCounters(t, s)
+			assert.Check(t, samples == counters[Correlated], "drained %d samples, counters %v", samples, counters)
 		})
 	}
 }

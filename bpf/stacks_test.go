@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -31,17 +32,12 @@ func TestEviction(t *testing.T) {
 			}
 		}
 		drain()
-		if err := s.stacks.evictUnused(begun); err != nil { // a fixed age may exceed the uptime
-			t.Fatal(err)
-		}
-		if s.stacks.deleted != 0 {
-			t.Errorf("%d stacks evicted that are in use", s.stacks.deleted)
-		}
+		// a fixed age may exceed the uptime
+		assert.NilError(t, s.stacks.evictUnused(begun))
+		assert.Check(t, s.stacks.deleted == 0, "%d stacks evicted that are in use", s.stacks.deleted)
 		testenv.Poll(t, waiting, "a stack to be sampled again", func() bool {
 			before := maps.Clone(known)
-			if err := s.stacks.evictUnused(1 << 63); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, s.stacks.evictUnused(1<<63))
 			for key, want := range before {
 				got, err := s.Stack(key)
 				if err != nil && !errors.Is(err, errNoStack) || err == nil && !slices.Equal(got.User, want.User) {
@@ -54,9 +50,8 @@ func TestEviction(t *testing.T) {
 				got := stack(t, s, c.Stack)
 				if want, ok := before[c.Stack]; ok {
 					again = true
-					if !slices.Equal(got.User, want.User) || !slices.Equal(got.Kernel, want.Kernel) {
-						t.Errorf("stack %+v, and before %+v", got, want)
-					}
+					assert.Check(t, slices.Equal(got.User, want.User) && slices.Equal(got.Kernel, want.Kernel),
+						"stack %+v, and before %+v", got, want)
 				}
 				known[c.Stack] = got
 			}
@@ -64,9 +59,7 @@ func TestEviction(t *testing.T) {
 		})
 		waitForOutcome(t, s, Correlated)
 		stop(t, s)
-		if err := s.stacks.evictUnused(1 << 63); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.stacks.evictUnused(1<<63))
 		var last Count
 		for _, c := range drainAll(t, s) { // counted before the eviction
 			stack(t, s, c.Stack)
@@ -76,13 +69,10 @@ func TestEviction(t *testing.T) {
 		stack(t, s, last.Stack)
 		s.drain.kept = 0 // as if something had been counted since
 		drainAll(t, s)
-		if _, err := s.Stack(last.Stack); !errors.Is(err, errNoStack) {
-			t.Errorf("after two drains: %v", err)
-		}
+		_, err := s.Stack(last.Stack)
+		assert.Check(t, errors.Is(err, errNoStack), "after two drains: %v", err)
 		total, err := s.readCounters()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if total.StacksStored == 0 || total.StacksStored != s.stacks.deleted {
 			t.Errorf("%d stacks stored, %d evicted", total.StacksStored, s.stacks.deleted)
 		}
@@ -99,26 +89,18 @@ func TestStackOfLateCount(t *testing.T) {
 	waitForOutcome(t, s, Correlated)
 	stop(t, s)
 	counted := drainAll(t, s)
-	if len(counted) == 0 {
-		t.Fatal("nothing was counted")
-	}
+	assert.Assert(t, len(counted) != 0, "nothing was counted")
 	key := counted[0].Stack
-	if err := s.stacks.evictUnused(1 << 63); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.stacks.evictUnused(1<<63))
 	count := func(table *ebpf.Map) {
 		t.Helper()
 		key := samplerCountKey{Stack: samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}}
-		if err := table.Put(&key, &samplerCount{Samples: 1}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, table.Put(&key, &samplerCount{Samples: 1}))
 	}
 	verify := func(want int) {
 		t.Helper()
 		counts := drainAll(t, s)
-		if len(counts) != want {
-			t.Errorf("%d counts, not %d", len(counts), want)
-		}
+		assert.Check(t, len(counts) == want, "%d counts, not %d", len(counts), want)
 		for _, c := range counts {
 			stack(t, s, c.Stack)
 		}
@@ -134,9 +116,8 @@ func TestStackOfLateCount(t *testing.T) {
 	verify(1)
 	s.drain.kept--
 	verify(0)
-	if _, err := s.Stack(key); !errors.Is(err, errNoStack) {
-		t.Errorf("kept forever: %v", err)
-	}
+	_, err := s.Stack(key)
+	assert.Check(t, errors.Is(err, errNoStack), "kept forever: %v", err)
 }
 
 // Under load with far more stacks than the table holds, every count has its stack.
@@ -159,9 +140,7 @@ func TestEvictionUnderLoad(t *testing.T) {
 		for _, c := range drainAll(t, s) {
 			stack(t, s, c.Stack)
 		}
-		if err := s.stacks.evictUnused(Now() - uint64(time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.stacks.evictUnused(Now()-uint64(time.Millisecond)))
 		return s.stacks.deleted > 500
 	})
 }
@@ -170,9 +149,7 @@ func TestEvictionUnderLoad(t *testing.T) {
 func TestEvictionPolicy(t *testing.T) {
 	s := openSampler(t, SamplerOptions{MaxStacks: 100})
 	drainAll(t, s)
-	if s.stacks.idle != stackIdle {
-		t.Error("Drain did not check whether to evict")
-	}
+	assert.Check(t, s.stacks.idle == stackIdle, "Drain did not check whether to evict")
 	for _, step := range []struct {
 		stored uint64
 		later  time.Duration
@@ -186,12 +163,8 @@ func TestEvictionPolicy(t *testing.T) {
 		{50, 0, stackIdle},
 	} {
 		s.stacks.last -= min(s.stacks.last, uint64(step.later))
-		if err := s.stacks.evict(step.stored); err != nil {
-			t.Fatal(err)
-		}
-		if s.stacks.idle != step.idle {
-			t.Errorf("%+v: idle for %v", step, s.stacks.idle)
-		}
+		assert.NilError(t, s.stacks.evict(step.stored))
+		assert.Check(t, s.stacks.idle == step.idle, "%+v: idle for %v", step, s.stacks.idle)
 	}
 }
 
@@ -211,9 +184,7 @@ var (
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	raw, err := hex.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return raw
 }
 
@@ -224,13 +195,11 @@ func TestDecodeStack(t *testing.T) {
 		want    Stack
 	}{{unhex(t, stackHex), false, walkedStack}, {unhex(t, unwoundHex), true, unwoundStack}} {
 		lastUsed, stack, err := decodeStack(test.raw, test.unwound)
-		if err != nil || lastUsed != 1 || !reflect.DeepEqual(stack, test.want) {
-			t.Errorf("%d, %+v, %v", lastUsed, stack, err)
-		}
+		assert.Check(t, err == nil && lastUsed == 1 && reflect.DeepEqual(stack, test.want),
+			"%d, %+v, %v", lastUsed, stack, err)
 		for n := 8; n < len(test.raw); n++ {
-			if _, stack, err := decodeStack(test.raw[:n], test.unwound); err == nil && n >= 12 {
-				t.Errorf("%d bytes of %d: %+v", n, len(test.raw), stack)
-			}
+			_, stack, err := decodeStack(test.raw[:n], test.unwound)
+			assert.Check(t, err != nil || n < 12, "%d bytes of %d: %+v", n, len(test.raw), stack)
 		}
 	}
 }
@@ -264,13 +233,10 @@ func TestDecodeDeferred(t *testing.T) {
 		copy(want.Count.TraceID[:], raw[48:])
 		copy(want.Count.TransactionID[:], raw[64:])
 		copy(want.Count.SpanID[:], raw[72:])
-		if err != nil || !reflect.DeepEqual(d, want) {
-			t.Errorf("%+v, %v", d, err)
-		}
+		assert.Check(t, err == nil && reflect.DeepEqual(d, want), "%+v, %v", d, err)
 		for n := range len(raw) {
-			if d, err := decodeDeferred(raw[:n]); err == nil {
-				t.Errorf("%d bytes of %d: %+v", n, len(raw), d)
-			}
+			d, err := decodeDeferred(raw[:n])
+			assert.Check(t, err != nil, "%d bytes of %d: %+v", n, len(raw), d)
 		}
 	}
 }

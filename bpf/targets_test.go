@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
@@ -17,30 +19,21 @@ func TestSetTarget(t *testing.T) {
 	s := openSampler(t, SamplerOptions{MaxTargets: 1})
 	first := addDemo(t, s, p)
 	waitForOutcome(t, s, Correlated)
-	if again := addDemo(t, s, p); again != first {
-		t.Errorf("target %d, and with another rule %d", first, again)
-	}
+	again := addDemo(t, s, p)
+	assert.Check(t, again == first, "target %d, and with another rule %d", first, again)
 	identity, err := s.Identify(other.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetTarget(identity, TargetRules{Elastic: demoRule(t, other)}); !errors.Is(err, errTooManyTargets) {
-		t.Errorf("one too many: %v", err)
-	}
+	assert.NilError(t, err)
+	_, err = s.SetTarget(identity, TargetRules{Elastic: demoRule(t, other)})
+	assert.Check(t, errors.Is(err, errTooManyTargets), "one too many: %v", err)
 	for range 2 {
-		if err := s.RemoveTarget(first); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, s.RemoveTarget(first))
 	}
 	waitForOutcome(t, s, NoTarget)
 	drainAll(t, s)
 	waitForOutcome(t, s, NoTarget)
-	if counts := drainAll(t, s); len(counts) != 0 {
-		t.Errorf("counted after the removal: %+v", counts)
-	}
-	if second := addDemo(t, s, p); second == first {
-		t.Error("a target's number was reused")
-	}
+	counts := drainAll(t, s)
+	assert.Check(t, len(counts) == 0, "counted after the removal: %+v", counts)
+	assert.Check(t, addDemo(t, s, p) != first, "a target's number was reused")
 	waitForOutcome(t, s, Correlated)
 }
 
@@ -49,22 +42,14 @@ func TestRemoveReplacedTarget(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
 	identity, err := s.Identify(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	earlier := identity
 	earlier.execID--
 	former, err := s.SetTarget(earlier, TargetRules{Elastic: demoRule(t, p)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	target, err := s.SetTarget(identity, TargetRules{Elastic: demoRule(t, p)})
-	if err != nil || target == former {
-		t.Fatalf("targets %d, %d, %v", former, target, err)
-	}
-	if err := s.RemoveTarget(former); err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil && target != former, "targets %d, %d, %v", former, target, err)
+	assert.NilError(t, s.RemoveTarget(former))
 	waitForOutcome(t, s, Correlated)
 }
 
@@ -74,18 +59,12 @@ func TestStale(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	addDemo(t, s, p)
 	identity, err := s.Identify(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var good samplerCorrelatorTarget
-	if err := s.objects.Targets.Lookup(&identity.tgid, &good); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.objects.Targets.Lookup(&identity.tgid, &good))
 	put := func(value samplerCorrelatorTarget) {
 		t.Helper()
-		if err := s.objects.Targets.Put(&identity.tgid, &value); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.objects.Targets.Put(&identity.tgid, &value))
 	}
 	for name, change := range map[string]func(*samplerCorrelatorTarget){
 		"another start":   func(v *samplerCorrelatorTarget) { v.StartTime++ },
@@ -120,9 +99,8 @@ func verifyStale(t *testing.T, s *Sampler) {
 	if after := readCounters(t, s); after[Correlated] != before[Correlated] {
 		t.Errorf("%d samples were correlated", after[Correlated]-before[Correlated])
 	}
-	if counts := drainAll(t, s); len(counts) != 0 {
-		t.Errorf("counted: %+v", counts)
-	}
+	counts := drainAll(t, s)
+	assert.Check(t, len(counts) == 0, "counted: %+v", counts)
 }
 
 func startExecChild(t *testing.T, attr *syscall.SysProcAttr) *child {
@@ -149,20 +127,16 @@ func TestExec(t *testing.T) {
 	var last Target
 	for generation, thread := range []string{"main", "worker", "main"} {
 		target := addTarget(t, s, c.pid, func() tlsdesc.Rule { return rule })
-		if target == last {
-			t.Errorf("the number of the target is still %d", target)
-		}
+		assert.Check(t, target != last, "the number of the target is still %d", target)
 		last = target
 		waitForOutcome(t, s, Correlated)
 		c.send(thread)
-		if next := c.ready(); next != rule {
-			t.Fatalf("the slot was at %+v and is at %+v", rule, next)
-		}
+		next := c.ready()
+		assert.Assert(t, next == rule, "the slot was at %+v and is at %+v", rule, next)
 		waitForOutcome(t, s, Stale)
 		for _, count := range drainAll(t, s) {
-			if count.Stack.Target != target || int(count.TraceID[0]) != generation+1 {
-				t.Errorf("target %d: count %+v", target, count)
-			}
+			assert.Check(t, count.Stack.Target == target && int(count.TraceID[0]) == generation+1,
+				"target %d: count %+v", target, count)
 		}
 		verifyStale(t, s)
 	}
@@ -203,9 +177,8 @@ func TestNoSlotInDTV(t *testing.T) {
 			addTarget(t, s, p.PID, func() tlsdesc.Rule { return rule })
 			waitForOutcome(t, s, NoSlot)
 			stop(t, s)
-			if counters := readCounters(t, s); counters[Correlated]+counters[Unreadable] != 0 {
-				t.Errorf("counters %v", counters)
-			}
+			counters := readCounters(t, s)
+			assert.Check(t, counters[Correlated]+counters[Unreadable] == 0, "counters %v", counters)
 		})
 	}
 }
@@ -215,34 +188,27 @@ func TestIdentify(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	c := startChild(t, "cc", 100, nil)
 	identity, err := s.Identify(c.pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := s.Identify(c.pid); err != nil || again != identity {
-		t.Errorf("%+v, and again %+v, %v", identity, again, err)
-	}
+	assert.NilError(t, err)
+	again, err := s.Identify(c.pid)
+	assert.Check(t, err == nil && again == identity, "%+v, and again %+v, %v", identity, again, err)
 	for _, thread := range process(t, threads, c.pid) {
-		if thread.TID == c.pid && thread.StartTime != identity.StartTime {
-			t.Errorf("started at %d, the main thread at %d", identity.StartTime, thread.StartTime)
-		}
+		assert.Check(t, thread.TID != c.pid || thread.StartTime == identity.StartTime,
+			"started at %d, the main thread at %d", identity.StartTime, thread.StartTime)
 	}
 	filters := s.identities.filters
 	s.identities.filters = false // as on kernels before 6.1
-	if again, err := s.Identify(c.pid); err != nil || again != identity {
-		t.Errorf("%+v, unfiltered %+v, %v", identity, again, err)
-	}
+	again, err = s.Identify(c.pid)
+	assert.Check(t, err == nil && again == identity, "%+v, unfiltered %+v, %v", identity, again, err)
 	s.identities.filters = filters
 	// Now only the other threads identify the program.
 	c.ask("leave", "leaving")
 	testenv.Poll(t, waiting, "the end of the main thread", func() bool { return state(t, c.pid) == "Z" })
-	if again, err := s.Identify(c.pid); err != nil || again != identity {
-		t.Errorf("%+v, without main thread %+v, %v", identity, again, err)
-	}
+	again, err = s.Identify(c.pid)
+	assert.Check(t, err == nil && again == identity, "%+v, without main thread %+v, %v", identity, again, err)
 	c.stop()
 	for _, pid := range []int{c.pid, kernelThread(t), 0, -1, 1 << 30, 1<<32 + c.pid} {
-		if identity, err := s.Identify(pid); !errors.Is(err, ErrGone) {
-			t.Errorf("pid %d: %+v, %v", pid, identity, err)
-		}
+		identity, err := s.Identify(pid)
+		assert.Check(t, errors.Is(err, ErrGone), "pid %d: %+v, %v", pid, identity, err)
 	}
 }
 
@@ -285,33 +251,21 @@ func TestTargetFilter(t *testing.T) {
 	empty := func() bool {
 		t.Helper()
 		var bits filterBits
-		if err := s.objects.TargetFilter.Get(&bits); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.objects.TargetFilter.Get(&bits))
 		for i, word := range bits {
-			if word != 0 && (i != 0 || word != 1<<7) {
-				t.Errorf("word %d is %#x", i, word)
-			}
+			assert.Check(t, word == 0 || i == 0 && word == 1<<7, "word %d is %#x", i, word)
 		}
 		return bits[0] == 0
 	}
 	var targets []Target
 	for i := range uint32(3) {
 		target, err := s.SetTarget(ExecID{tgid: tgid + i<<16}, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		targets = append(targets, target)
 	}
 	for i, target := range targets {
-		if empty() {
-			t.Errorf("no bit with %d targets", len(targets)-i)
-		}
-		if err := s.RemoveTarget(target); err != nil {
-			t.Fatal(err)
-		}
+		assert.Check(t, !empty(), "no bit with %d targets", len(targets)-i)
+		assert.NilError(t, s.RemoveTarget(target))
 	}
-	if !empty() {
-		t.Error("a bit without target")
-	}
+	assert.Check(t, empty(), "a bit without target")
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -20,13 +22,9 @@ func openThreads(t testing.TB) *Threads {
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := threads.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, threads.Close())
 	})
 	return threads
 }
@@ -50,9 +48,7 @@ func eachWay(t *testing.T, test func(t *testing.T, threads *Threads)) {
 func process(t testing.TB, threads *Threads, pid int) []Thread {
 	t.Helper()
 	reported, err := threads.Process(pid, nil)
-	if err != nil {
-		t.Fatalf("Process(%d): %v", pid, err)
-	}
+	assert.NilError(t, err, "Process(%d)", pid)
 	return reported
 }
 
@@ -84,13 +80,9 @@ func TestFilteredWalkIsComplete(t *testing.T) {
 	for _, workers := range []int{0, 1, len(recordBuffer{})} {
 		c := startChild(t, "cc", workers, nil)
 		reported, complete, err := threads.walk(uint32(c.pid), everyProcess, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		c.verify(reported)
-		if !complete {
-			t.Errorf("%d threads: a walk that reported all of them is not complete", len(reported))
-		}
+		assert.Check(t, complete, "%d threads: a walk that reported all of them is not complete", len(reported))
 	}
 }
 
@@ -117,9 +109,8 @@ func TestProcessWithTooManyThreads(t *testing.T) {
 			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err,
 				threads.limit)
 		}
-		if _, err := threads.all(nil); err != nil {
-			t.Error(err)
-		}
+		_, err = threads.all(nil)
+		assert.Check(t, err)
 		threads.limit++
 		if reported, err := threads.Process(c.pid, into); err != nil || len(reported) != len(into)+threads.limit {
 			t.Errorf("%d threads and error %v of a process with %d", len(reported)-len(into), err, threads.limit)
@@ -139,9 +130,7 @@ func TestProcessWhileThreadsEnd(t *testing.T) {
 			for done := false; !done; {
 				select {
 				case ok := <-halved:
-					if !ok {
-						t.Fatal("the child did not answer")
-					}
+					assert.Assert(t, ok, "the child did not answer")
 					done = true
 				default:
 				}
@@ -163,13 +152,10 @@ func verifySteady(t *testing.T, steady map[int]uint64, reported []Thread) {
 			continue
 		}
 		seen++
-		if pointer != thread.ThreadPointer {
-			t.Errorf("thread %d: pointer %x, want %x", thread.TID, thread.ThreadPointer, pointer)
-		}
+		assert.Check(t, pointer == thread.ThreadPointer,
+			"thread %d: pointer %x, want %x", thread.TID, thread.ThreadPointer, pointer)
 	}
-	if seen != len(steady) {
-		t.Errorf("%d of %d threads that did not exit were reported", seen, len(steady))
-	}
+	assert.Check(t, seen == len(steady), "%d of %d threads that did not exit were reported", seen, len(steady))
 }
 
 // Several readers walk while a process keeps starting and ending threads.
@@ -209,12 +195,8 @@ func TestAll(t *testing.T) {
 	other := startChild(t, "musl-gcc", 5, nil)
 	into := []Thread{{PID: -1}}
 	reported, err := threads.all(into)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reported[0].PID != -1 {
-		t.Error("the record before is gone")
-	}
+	assert.NilError(t, err)
+	assert.Check(t, reported[0].PID == -1, "the record before is gone")
 	byPID := make(map[int][]Thread)
 	for _, thread := range reported[1:] {
 		byPID[thread.PID] = append(byPID[thread.PID], thread)
@@ -224,9 +206,8 @@ func TestAll(t *testing.T) {
 	if len(byPID[os.Getpid()]) < 2 {
 		t.Errorf("we have more threads than %v", byPID[os.Getpid()])
 	}
-	if kernelThreads := byPID[kernelThread(t)]; len(kernelThreads) != 0 {
-		t.Errorf("a kernel thread was reported: %v", kernelThreads)
-	}
+	kernelThreads := byPID[kernelThread(t)]
+	assert.Check(t, len(kernelThreads) == 0, "a kernel thread was reported: %v", kernelThreads)
 }
 
 // kernelThread returns the pid of kthreadd, 2, or 0 in a pid namespace without kernel threads.
@@ -242,15 +223,11 @@ func kernelThread(t testing.TB) int {
 func TestProcessGone(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		zombie := exec.Command("true")
-		if err := zombie.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, zombie.Start())
 		defer zombie.Wait()
 		testenv.Poll(t, 10*time.Second, "the zombie", func() bool { return state(t, zombie.Process.Pid) == "Z" })
 		ended := exec.Command("true")
-		if err := ended.Run(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, ended.Run())
 		c := startChild(t, "cc", 1, nil)
 		tids := slices.DeleteFunc(taskNumbers(t, c.pid), func(tid int) bool { return tid == c.pid })
 		for name, pid := range map[string]int{
@@ -265,9 +242,7 @@ func TestProcessGone(t *testing.T) {
 		} {
 			into := []Thread{{PID: -1}}
 			reported, err := threads.Process(pid, into)
-			if !errors.Is(err, ErrGone) {
-				t.Errorf("%s: error %v, not ErrGone", name, err)
-			}
+			assert.Check(t, errors.Is(err, ErrGone), "%s: error %v, not ErrGone", name, err)
 			if !slices.Equal(reported, into) {
 				t.Errorf("%s: reported %v", name, reported[1:])
 			}
@@ -302,9 +277,8 @@ func TestIOWorkersAreNotReported(t *testing.T) {
 			testenv.Missing(t, "io_uring is disabled on this machine")
 		}
 		c.startThread()
-		if tasks := taskNumbers(t, c.pid); len(tasks) <= len(c.threads) {
-			t.Fatalf("no worker among the threads: %v", tasks)
-		}
+		tasks := taskNumbers(t, c.pid)
+		assert.Assert(t, len(tasks) > len(c.threads), "no worker among the threads: %v", tasks)
 		c.verify(process(t, threads, c.pid))
 	})
 }

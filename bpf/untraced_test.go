@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -58,9 +60,8 @@ func TestUntraced(t *testing.T) {
 				if !keep {
 					want = 0
 				}
-				if traced != counters[Correlated] || untraced != want {
-					t.Errorf("drained %d samples with a trace and %d without, counters %v", traced, untraced, counters)
-				}
+				assert.Check(t, traced == counters[Correlated] && untraced == want,
+					"drained %d samples with a trace and %d without, counters %v", traced, untraced, counters)
 			})
 		}
 	}
@@ -90,9 +91,7 @@ func TestUntracedOverflow(t *testing.T) {
 	}
 	stop(t, s)
 	verifyDeferred(t, s, readCounters(t, s)[TableFull]-deferred, take)
-	if untraced == 0 {
-		t.Error("no deferred sample without a trace")
-	}
+	assert.Check(t, untraced != 0, "no deferred sample without a trace")
 }
 
 // With ByThread, threads are counted separately, even with equal stacks and ids.
@@ -144,9 +143,8 @@ func TestByThread(t *testing.T) {
 				count(c)
 			}
 			counters := readCounters(t, s)
-			if want := counters[Correlated] + counters[NoTrace] + counters[NoSlot]; samples != want {
-				t.Errorf("drained %d samples, counters %v", samples, counters)
-			}
+			want := counters[Correlated] + counters[NoTrace] + counters[NoSlot]
+			assert.Check(t, samples == want, "drained %d samples, counters %v", samples, counters)
 		})
 	}
 }

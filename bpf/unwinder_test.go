@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -43,15 +44,11 @@ var chainLayout = RecordLayout{Words: 16, WordCount: 10, KernelFrames: 8, Error:
 func openChain(t testing.TB) *chain {
 	t.Helper()
 	c := &chain{t: t}
-	if err := compileProgram(t, "chain").LoadAndAssign(&c.chainObjects, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, compileProgram(t, "chain").LoadAndAssign(&c.chainObjects, nil))
 	t.Cleanup(func() {
 		_SamplerClose(c.Enter, c.Walk, c.Records, c.Programs)
 	})
-	if err := c.Programs.Put(uint32(0), c.Walk); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Programs.Put(uint32(0), c.Walk))
 	return c
 }
 
@@ -100,16 +97,12 @@ func openUnwinding(t testing.TB, o demo.Options, options SamplerOptions, what as
 
 func setUnwinder(t testing.TB, s *Sampler, u *Unwinder) {
 	t.Helper()
-	if err := s.SetUnwinder(u); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.SetUnwinder(u))
 }
 
 func unwind(t testing.TB, s *Sampler, target Target) {
 	t.Helper()
-	if err := s.Unwind(target, true); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Unwind(target, true))
 }
 
 // wordsFrom are the words that a chain finds.
@@ -160,22 +153,18 @@ func TestUnwinder(t *testing.T) {
 					walked += uint64(count.Samples)
 					continue
 				}
-				if count.Stack.Target != target || !slices.Equal(got.Kernel, test.want.Kernel) ||
-					!slices.Equal(got.Words, test.want.Words) || got.Error != test.want.Error || got.User != nil {
-					t.Errorf("%+v has the stack %+v", count, got)
-				}
+				assert.Check(t, count.Stack.Target == target && slices.Equal(got.Kernel, test.want.Kernel) &&
+					slices.Equal(got.Words, test.want.Words) && got.Error == test.want.Error && got.User == nil,
+					"%+v has the stack %+v", count, got)
 				unwound += uint64(count.Samples)
 				tids[count.TID] = true
 			}
 			entered, _ := c.entered()
 			counters := readCounters(t, s)
-			if unwound == 0 || unwound != entered || unwound+walked != counters[Correlated] ||
-				counters[UnwindingFailed] != 0 {
-				t.Errorf("%d samples unwound, %d walked, %d in the chain, counters %v", unwound, walked, entered, counters)
-			}
-			if test.options.ByThread != !tids[0] {
-				t.Errorf("of threads %v", tids)
-			}
+			assert.Check(t, unwound != 0 && unwound == entered && unwound+walked == counters[Correlated] &&
+				counters[UnwindingFailed] == 0,
+				"%d samples unwound, %d walked, %d in the chain, counters %v", unwound, walked, entered, counters)
+			assert.Check(t, test.options.ByThread == !tids[0], "of threads %v", tids)
 		})
 	}
 }
@@ -208,10 +197,9 @@ func TestNothingUnwound(t *testing.T) {
 				if remarks, err := s.Remarks(); err != nil || remarks.WalkedInstead != entered {
 					t.Errorf("%d walked instead of %d, %v", remarks.WalkedInstead, entered, err)
 				}
-				if counters := readCounters(t, s); samples < entered || samples != counters[Correlated] ||
-					counters[UnwindingFailed] != 0 {
-					t.Errorf("%d samples walked, %d in the chain, counters %v", samples, entered, counters)
-				}
+				counters := readCounters(t, s)
+				assert.Check(t, samples >= entered && samples == counters[Correlated] && counters[UnwindingFailed] == 0,
+					"%d samples walked, %d in the chain, counters %v", samples, entered, counters)
 			})
 		}
 	}
@@ -228,18 +216,13 @@ func TestUnwoundKeys(t *testing.T) {
 		waitForOutcome(t, s, Correlated)
 		for _, count := range drainAll(t, s) {
 			got := stack(t, s, count.Stack)
-			if before, known := keys[count.Stack]; known && before != what {
-				t.Errorf("%+v and %+v have the same key", before, what)
-			}
+			before, known := keys[count.Stack]
+			assert.Check(t, !known || before == what, "%+v and %+v have the same key", before, what)
 			keys[count.Stack] = what
-			if len(got.Words) != int(what.Words) || got.Error != what.Error {
-				t.Errorf("%+v: %+v", what, got)
-			}
+			assert.Check(t, len(got.Words) == int(what.Words) && got.Error == what.Error, "%+v: %+v", what, got)
 		}
 	}
-	if len(keys) != 4 {
-		t.Errorf("%d keys", len(keys))
-	}
+	assert.Check(t, len(keys) == 4, "%d keys", len(keys))
 }
 
 // Samples that a chain loses are counted as that, the last ones of each CPU when sampling has stopped.
@@ -260,9 +243,7 @@ func TestUnwinderLoses(t *testing.T) {
 				entered, _ := c.entered()
 				return entered > 200
 			})
-			if err := s.clock.close(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, s.clock.close())
 			entered, byCPU := c.entered()
 			lost, notYet := entered, uint64(0) // notYet: lost, but not among the counters yet
 			if n := uint64(test.asked.Loses); n > 0 {
@@ -277,9 +258,7 @@ func TestUnwinderLoses(t *testing.T) {
 			before, taken := readCounters(t, s), uint64(0)
 			for cpu := range byCPU {
 				n, err := s.takenOn(cpu)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				taken += n
 			}
 			stop(t, s)
@@ -291,9 +270,8 @@ func TestUnwinderLoses(t *testing.T) {
 				}
 			}
 			counters := readCounters(t, s)
-			if counters[UnwindingFailed] != lost || counted+lost != entered {
-				t.Errorf("%d samples in the chain, %d lost, %d counted, counters %v", entered, lost, counted, counters)
-			}
+			assert.Check(t, counters[UnwindingFailed] == lost && counted+lost == entered,
+				"%d samples in the chain, %d lost, %d counted, counters %v", entered, lost, counted, counters)
 			if ran := runs(t, s.objects.Sample).RunCount; ran != taken || ran != counters.Taken() ||
 				ran != before.Taken()+notYet {
 				t.Errorf("%d samples: %d taken, %d with an outcome, %d of them lost and counted at the end",
@@ -329,9 +307,7 @@ func onlyStacks(t testing.TB, s *Sampler, unwound bool) {
 		waitForOutcome(t, s, Correlated)
 		for _, count := range drainAll(t, s) {
 			stack(t, s, count.Stack)
-			if count.Stack.Unwound() != unwound {
-				t.Errorf("unwound is %v: %+v", !unwound, count)
-			}
+			assert.Check(t, count.Stack.Unwound() == unwound, "unwound is %v: %+v", !unwound, count)
 		}
 	}
 }
@@ -345,12 +321,9 @@ func TestSetUnwinder(t *testing.T) {
 	if maps := mapNames(t, s.objects.Sample); slices.Contains(maps, "unwound_stacks") || len(maps) < 8 {
 		t.Errorf("without an unwinder there are the maps %v", maps)
 	}
-	if err := s.Unwind(target, true); !errors.Is(err, ErrNoUnwinder) {
-		t.Errorf("without an unwinder: %v", err)
-	}
-	if err := s.Unwind(target, false); err != nil {
-		t.Error(err)
-	}
+	err := s.Unwind(target, true)
+	assert.Check(t, errors.Is(err, ErrNoUnwinder), "without an unwinder: %v", err)
+	assert.Check(t, s.Unwind(target, false))
 	onlyStacks(t, s, false)
 	for range 3 { // each chain has its own record
 		c := openChain(t)
@@ -359,24 +332,17 @@ func TestSetUnwinder(t *testing.T) {
 		onlyStacks(t, s, false)
 		unwind(t, s, target)
 		onlyStacks(t, s, true)
-		if again := addDemo(t, s, p); again != target {
-			t.Errorf("target %d became %d", target, again)
-		}
+		again := addDemo(t, s, p)
+		assert.Check(t, again == target, "target %d became %d", target, again)
 		onlyStacks(t, s, true)
-		if err := s.Unwind(target, false); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, s.Unwind(target, false))
 		onlyStacks(t, s, false)
 		unwind(t, s, target)
 		waitForStack(t, s, true)
 
-		if err := s.objects.Unwinder.Delete(firstOfChain); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.objects.Unwinder.Delete(firstOfChain))
 		onlyStacks(t, s, false) // sample by sample
-		if err := s.objects.Unwinder.Put(firstOfChain, c.Enter); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.objects.Unwinder.Put(firstOfChain, c.Enter))
 		onlyStacks(t, s, true)
 
 		key := waitForStack(t, s, true)
@@ -384,38 +350,28 @@ func TestSetUnwinder(t *testing.T) {
 		for range 2 {
 			setUnwinder(t, s, nil)
 		}
-		if after := stack(t, s, key); !slices.Equal(before.Words, after.Words) {
-			t.Errorf("words %v were %v", after.Words, before.Words)
-		}
+		after := stack(t, s, key)
+		assert.Check(t, slices.Equal(before.Words, after.Words), "words %v were %v", after.Words, before.Words)
 		onlyStacks(t, s, false)
 		unwound, _ := c.entered()
-		if unwound == 0 {
-			t.Error("the chain was not entered")
-		}
+		assert.Check(t, unwound != 0, "the chain was not entered")
 	}
-	if n := readCounters(t, s)[UnwindingFailed]; n != 0 {
-		t.Errorf("%d samples have no stack", n)
-	}
+	n := readCounters(t, s)[UnwindingFailed]
+	assert.Check(t, n == 0, "%d samples have no stack", n)
 }
 
 // mapNames returns the names of the maps that a program uses.
 func mapNames(t testing.TB, program *ebpf.Program) (names []string) {
 	t.Helper()
 	info, err := program.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ids, _ := info.MapIDs()
 	for _, id := range ids {
 		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer m.Close()
 		info, err := m.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		names = append(names, info.Name)
 	}
 	return names
@@ -431,12 +387,10 @@ func TestReplaceUnwinder(t *testing.T) {
 	onlyStacks(t, s, false)
 	before, _ := former.entered()
 	unwind(t, s, target)
-	if words := stack(t, s, waitForStack(t, s, true)).Words; !slices.Equal(words, wordsFrom(1, 8)) {
-		t.Errorf("words %v", words)
-	}
-	if after, _ := former.entered(); after != before {
-		t.Error("the former chain is still entered")
-	}
+	words := stack(t, s, waitForStack(t, s, true)).Words
+	assert.Check(t, slices.Equal(words, wordsFrom(1, 8)), "words %v", words)
+	after, _ := former.entered()
+	assert.Check(t, after == before, "the former chain is still entered")
 
 	wrong := errors.New("wrong")
 	for name, change := range map[string]func(*Unwinder){
@@ -453,12 +407,10 @@ func TestReplaceUnwinder(t *testing.T) {
 		unwind(t, s, target)
 		u := c.unwinder()
 		change(u)
-		if err := s.SetUnwinder(u); err == nil || name == "last" && !errors.Is(err, wrong) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := s.Unwind(target, true); !errors.Is(err, ErrNoUnwinder) {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := s.SetUnwinder(u)
+		assert.Check(t, err != nil && (name != "last" || errors.Is(err, wrong)), "%s: %v", name, err)
+		err = s.Unwind(target, true)
+		assert.Check(t, errors.Is(err, ErrNoUnwinder), "%s: %v", name, err)
 		drainAll(t, s) // before the tables are full: an emulated CPU takes seconds for each of these
 	}
 	onlyStacks(t, s, false)
@@ -468,9 +420,7 @@ func TestReplaceUnwinder(t *testing.T) {
 func openIdentity(t *testing.T) *ebpf.Program {
 	t.Helper()
 	identities, err := openIdentities()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { identities.close() })
 	return identities.program
 }
@@ -485,9 +435,8 @@ func TestUnwindTarget(t *testing.T) {
 	testenv.Poll(t, waiting, "samples of three processes", func() bool {
 		for _, count := range drainAll(t, s) {
 			seen[count.Stack.Target] = true
-			if count.Stack.Target != target && count.Stack.Unwound() {
-				t.Errorf("targets %d, %d, %d: unwound %+v", target, other, third, count)
-			}
+			assert.Check(t, count.Stack.Target == target || !count.Stack.Unwound(),
+				"targets %d, %d, %d: unwound %+v", target, other, third, count)
 		}
 		return len(seen) == 3
 	})
@@ -500,27 +449,18 @@ func TestUnwindTarget(t *testing.T) {
 	}
 
 	identity, err := s.Identify(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	identity.execID--
 	replaced, err := s.SetTarget(identity, TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, gone := range []Target{target, 0, 1 << 31} {
-		if err := s.Unwind(gone, true); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, s.Unwind(gone, true))
 	}
 	unwind(t, s, replaced)
-	if err := s.RemoveTarget(replaced); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.RemoveTarget(replaced))
 	var bits filterBits
-	if err := s.objects.UnwoundTargets.Get(&bits); err != nil || bits != (filterBits{}) {
-		t.Errorf("bits of targets that are gone: %v", err)
-	}
+	err = s.objects.UnwoundTargets.Get(&bits)
+	assert.Check(t, err == nil && bits == filterBits{}, "bits of targets that are gone: %v", err)
 	again := addDemo(t, s, p)
 	drainAll(t, s)
 	testenv.Poll(t, waiting, "samples of a new target", func() bool {
@@ -528,9 +468,7 @@ func TestUnwindTarget(t *testing.T) {
 		for _, count := range drainAll(t, s) {
 			if count.Stack.Target == again {
 				found = true
-				if count.Stack.Unwound() {
-					t.Errorf("unwound %+v", count)
-				}
+				assert.Check(t, !count.Stack.Unwound(), "unwound %+v", count)
 			}
 		}
 		return found
@@ -558,10 +496,9 @@ func TestUnwoundDeferred(t *testing.T) {
 			var unwound uint64
 			verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
 				whole(t, s, d.Count)
-				if d.Outcome != TableFull || d.PID != p.PID || d.TID == 0 ||
-					test.options.ByThread != (d.Count.TID == d.TID) {
-					t.Errorf("deferred %+v", d)
-				}
+				assert.Check(t, d.Outcome == TableFull && d.PID == p.PID && d.TID != 0 &&
+					test.options.ByThread == (d.Count.TID == d.TID),
+					"deferred %+v", d)
 				if !d.Count.Stack.Unwound() {
 					verifyCode(t, p.PID, d.Frames)
 					return
@@ -590,11 +527,10 @@ func TestUnwoundDeferred(t *testing.T) {
 		waitForFirst(t, s, Unreadable)
 		stop(t, s)
 		verifyDeferred(t, s, readCounters(t, s)[Unreadable], func(d deferredSample) {
-			if d.Outcome != Unreadable || d.PID != p.PID || d.TID != thread.TID ||
-				d.ThreadPointer != thread.ThreadPointer || d.Count.Stack.Target != target ||
-				d.Count.TraceID != [16]byte{} || !d.Count.Stack.Unwound() {
-				t.Errorf("deferred %+v", d)
-			}
+			assert.Check(t, d.Outcome == Unreadable && d.PID == p.PID && d.TID == thread.TID &&
+				d.ThreadPointer == thread.ThreadPointer && d.Count.Stack.Target == target &&
+				d.Count.TraceID == [16]byte{} && d.Count.Stack.Unwound(),
+				"deferred %+v", d)
 			verifyWords(t, want, d.Frames)
 		})
 	})
@@ -607,11 +543,10 @@ func verifyWords(t testing.TB, what asked, got Stack) {
 	if what.Words > 768 {
 		wantError = TooManyWords
 	}
-	if len(got.Words) != int(min(what.Words, 768)) || got.Error != wantError || got.User != nil ||
-		len(got.Kernel) != 0 || uint32(got.Words[0]) != 1 ||
-		!slices.Equal(got.Words[1:], wordsFrom(2, len(got.Words))) {
-		t.Errorf("asked for %+v: %+v", what, got)
-	}
+	assert.Check(t, len(got.Words) == int(min(what.Words, 768)) && got.Error == wantError && got.User == nil &&
+		len(got.Kernel) == 0 && uint32(got.Words[0]) == 1 &&
+		slices.Equal(got.Words[1:], wordsFrom(2, len(got.Words))),
+		"asked for %+v: %+v", what, got)
 }
 
 // At a high rate, while tables are swapped without pause, stacks are evicted and the unwinder comes
@@ -644,9 +579,7 @@ func TestUnwindingUnderLoad(t *testing.T) {
 	changes := 0
 	testenv.Poll(t, waiting, "stacks to be evicted", func() bool {
 		drain()
-		if err := table.evictUnused(Now() - uint64(time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, table.evictUnused(Now()-uint64(time.Millisecond)))
 		if changes < 5 && table.deleted > uint64(changes)*100 {
 			changes++
 			setUnwinder(t, s, nil)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -25,9 +26,7 @@ var (
 func newestRelease(t *testing.T) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^## (\d\S*)`).FindSubmatch(testenv.ReadFile(t, "../CHANGELOG.md"))
-	if found == nil {
-		t.Fatal("CHANGELOG.md has no release")
-	}
+	assert.Assert(t, found != nil, "CHANGELOG.md has no release")
 	return string(found[1])
 }
 
@@ -45,9 +44,7 @@ func TestChart(t *testing.T) {
 	var values struct{ Image struct{ Repository string } }
 	for path, into := range map[string]any{"helm/correlator/Chart.yaml": &chart,
 		"helm/correlator/values.yaml": &values, "kubernetes/kustomization.yaml": &kustomization} {
-		if err := yaml.Unmarshal(testenv.ReadFile(t, path), into); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, yaml.Unmarshal(testenv.ReadFile(t, path), into))
 	}
 	image := kustomization.Images[0]
 	if chart.Version != version || image.NewTag != version || image.NewName != values.Image.Repository {
@@ -66,9 +63,8 @@ func TestChart(t *testing.T) {
 				marshal(t, want))
 		}
 	}
-	if len(byHelm) != len(byKustomize) || byHelm["PodMonitor"] == nil {
-		t.Errorf("the chart has %d kinds of objects, kustomize %d", len(byHelm), len(byKustomize))
-	}
+	assert.Check(t, len(byHelm) == len(byKustomize) && byHelm["PodMonitor"] != nil,
+		"the chart has %d kinds of objects, kustomize %d", len(byHelm), len(byKustomize))
 }
 
 // objects reads objects by kind, without what Helm and kustomize add to what they are given.
@@ -84,17 +80,13 @@ func objects(t *testing.T, path string) map[string]map[string]any {
 			t.Fatal(err)
 		}
 		kind, _ := object["kind"].(string)
-		if kind == "" || found[kind] != nil {
-			t.Fatalf("%s has another %q", path, kind)
-		}
+		assert.Assert(t, kind != "" && found[kind] == nil, "%s has another %q", path, kind)
 		if metadata, ok := object["metadata"].(map[string]any); ok {
 			delete(metadata, "labels")
 		}
 		if data, ok := object["data"].(map[string]any); ok {
 			var config any // without comments, in any order
-			if err := yaml.Unmarshal([]byte(data["config.yaml"].(string)), &config); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, yaml.Unmarshal([]byte(data["config.yaml"].(string)), &config))
 			data["config.yaml"] = config
 		}
 		found[kind] = reduce(object).(map[string]any)
@@ -132,8 +124,6 @@ func reduce(value any) any {
 func marshal(t *testing.T, value any) string {
 	t.Helper()
 	text, err := yaml.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(text)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -47,9 +48,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the host with the thread
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup, Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -65,23 +64,13 @@ mount -t tmpfs -o mode=755 tmpfs /run
 		return err == nil && string(name) == program+"\n"
 	})
 	wd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, unix.Unshare(unix.CLONE_FS))
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
-	if err := unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Chdir(wd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWNET))
+	assert.NilError(t, unix.Chdir(wd))
 }
 
 // removeCgroups removes all cgroups below a directory, once their last processes have left. It does
@@ -95,9 +84,7 @@ func removeCgroups(t *testing.T, parent int) {
 	dir := os.NewFile(uintptr(fd), "cgroup")
 	defer dir.Close()
 	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 	for _, entry := range entries {
 		if !entry.IsDir() {
 			continue
@@ -121,9 +108,8 @@ func buildAgent(t *testing.T) string {
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "correlator"), "../cmd/correlator")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the agent: %v\n%s", err, out)
-	}
+	out, err := build.CombinedOutput()
+	assert.NilError(t, err, "building the agent: %v\n%s", err, out)
 	return dir
 }
 

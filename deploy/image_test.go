@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -73,9 +74,8 @@ func TestImage(t *testing.T) {
 		digest := images.digest(arch)
 		images.run("rmi", "--force", arch)
 		root = images.build(arch)
-		if again := images.digest(arch); again != digest {
-			t.Errorf("built twice it is %s and %s", digest, again)
-		}
+		again := images.digest(arch)
+		assert.Check(t, again == digest, "built twice it is %s and %s", digest, again)
 		config := testenv.ReadFile(t, "kubernetes/config.yaml")
 		volumes := t.TempDir()
 		testenv.WriteFile(t, filepath.Join(volumes, "config.yaml"), string(config)+"samples-per-second: 97\n")
@@ -106,14 +106,11 @@ func verifyFiles(t *testing.T, root string, machine elf.Machine) {
 		t.Errorf("the image has %v: %v", found, err)
 	}
 	binary, err := elf.Open(filepath.Join(root, "correlator"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer binary.Close()
 	dynamic := slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-	if binary.Machine != machine || dynamic {
-		t.Errorf("the agent is for %v; linked dynamically: %v", binary.Machine, dynamic)
-	}
+	assert.Check(t, binary.Machine == machine && !dynamic,
+		"the agent is for %v; linked dynamically: %v", binary.Machine, dynamic)
 }
 
 // verifyVersion runs the agent, which prints what it was built from.
@@ -124,10 +121,8 @@ func verifyVersion(t *testing.T, root, arch string) {
 		argv = append([]string{testenv.NeedTool(t, "qemu-aarch64-static")}, argv...)
 	}
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if want := "1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"; err != nil ||
-		string(out) != want {
-		t.Errorf("its version is %q: %v", out, err)
-	}
+	want := "1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"
+	assert.Check(t, err == nil && string(out) == want, "its version is %q: %v", out, err)
 }
 
 func (i *images) verifyConfig(arch string) {
@@ -181,9 +176,7 @@ func testContainer(t *testing.T, root, volumes, log string) {
 	enterHost(t, strings.ReplaceAll(mounts, "$2", root), "sleep", volumes)
 	processes := startProcesses(t)
 	stderr, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer stderr.Close()
 	t.Cleanup(func() {
 		if text, err := os.ReadFile(log); t.Failed() {
@@ -205,27 +198,19 @@ func testContainer(t *testing.T, root, volumes, log string) {
 		return cmd
 	}
 	agent := command(spec.Args...)
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, agent.Start())
 	t.Cleanup(func() {
 		agent.Process.Kill()
 		agent.Wait()
 	})
 	served(t, processes)
 	out, err := command("status").Output()
-	if err != nil || bytes.Count(out, []byte(" registered ")) != len(processes) {
-		t.Errorf("correlator status: %v\n%s", err, out)
-	}
-	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Wait(); err != nil {
-		t.Error(err)
-	}
-	if text, err := os.ReadFile(log); err != nil || bytes.Contains(text, []byte("no live events")) {
-		t.Errorf("the agent said %s%v", text, err)
-	}
+	assert.Check(t, err == nil && bytes.Count(out, []byte(" registered ")) == len(processes),
+		"correlator status: %v\n%s", err, out)
+	assert.NilError(t, agent.Process.Signal(syscall.SIGTERM))
+	assert.Check(t, agent.Wait())
+	text, err := os.ReadFile(log)
+	assert.Check(t, err == nil && !bytes.Contains(text, []byte("no live events")), "the agent said %s%v", text, err)
 }
 
 // confine removes all other capabilities from the programs that the calling goroutine's thread
@@ -237,11 +222,7 @@ func confine(t *testing.T, capabilities []string) {
 		if slices.ContainsFunc(capabilities, func(name string) bool { return capabilityBits[name] == bit }) {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(bit), 0, 0, 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(bit), 0, 0, 0))
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/export"
@@ -70,9 +71,8 @@ func readDaemonSet(t *testing.T) daemonSet {
 			t.Fatal(err)
 		}
 		if object.Kind == "DaemonSet" {
-			if containers := object.Spec.Template.Spec.Containers; len(containers) != 1 {
-				t.Fatalf("%d containers", len(containers))
-			}
+			containers := object.Spec.Template.Spec.Containers
+			assert.Assert(t, len(containers) == 1, "%d containers", len(containers))
 			return object
 		}
 	}
@@ -94,27 +94,21 @@ func TestDaemonSet(t *testing.T) {
 	agent := pod.Containers[0]
 	security := agent.SecurityContext
 	all, _ := documented(t)
-	if got := agent.capabilities(); !slices.Equal(got, all) ||
-		!slices.Equal(security.Capabilities.Drop, []string{"ALL"}) {
-		t.Errorf("the container gets %v, documented are %v", got, all)
-	}
-	if user := pod.SecurityContext.RunAsUser; user == nil || *user != 0 {
-		t.Error("it runs as a user who is given no capabilities")
-	}
-	if security.Privileged || security.AllowPrivilegeEscalation == nil || *security.AllowPrivilegeEscalation ||
-		!security.ReadOnlyRootFilesystem {
-		t.Errorf("the container may too much: %+v", security)
-	}
+	got := agent.capabilities()
+	assert.Check(t, slices.Equal(got, all) && slices.Equal(security.Capabilities.Drop, []string{"ALL"}),
+		"the container gets %v, documented are %v", got, all)
+	user := pod.SecurityContext.RunAsUser
+	assert.Check(t, user != nil && *user == 0, "it runs as a user who is given no capabilities")
+	assert.Check(t, !security.Privileged && security.AllowPrivilegeEscalation != nil &&
+		!*security.AllowPrivilegeEscalation && security.ReadOnlyRootFilesystem,
+		"the container may too much: %+v", security)
 	if !pod.HostPID || pod.HostNetwork || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
 		t.Errorf("the pod shares too much, or too little: %+v", pod)
 	}
-	if grace := time.Duration(pod.Grace) * time.Second; grace < 2*export.DefaultShutdownTimeout {
-		t.Errorf("the pod is killed after %v", grace)
-	}
+	grace := time.Duration(pod.Grace) * time.Second
+	assert.Check(t, grace >= 2*export.DefaultShutdownTimeout, "the pod is killed after %v", grace)
 	for _, volume := range pod.Volumes {
-		if volume.HostPath != nil {
-			t.Errorf("volume %s is a path of the host", volume.Name)
-		}
+		assert.Check(t, volume.HostPath == nil, "volume %s is a path of the host", volume.Name)
 	}
 	if limit, of := agent.Env[0].Value, agent.Resources.Limits["memory"]; agent.Env[0].Name != "GOMEMLIMIT" ||
 		bytesOf(t, limit) > bytesOf(t, of)*3/4 {
@@ -130,22 +124,17 @@ func TestDaemonSetConfiguration(t *testing.T) {
 	config := "kubernetes/config.yaml"
 	agent := set.Spec.Template.Spec.Containers[0]
 	i := slices.Index(agent.Args, "--config")
-	if i < 0 || filepath.Base(agent.Args[i+1]) != filepath.Base(config) {
-		t.Fatalf("the agent is run as %v", agent.Args)
-	}
+	assert.Assert(t, i >= 0 && filepath.Base(agent.Args[i+1]) == filepath.Base(config),
+		"the agent is run as %v", agent.Args)
 	out, err := exec.Command(filepath.Join(dir, "correlator"),
 		append(slices.Clone(agent.Args[:i]), "--config", config, "--print-config")...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	assert.NilError(t, err, "\n%s", out)
 	port := set.Spec.Template.Metadata.Annotations["prometheus.io/port"]
-	if !regexp.MustCompile(`(?m)^metrics-address: +"?:` + port + `"? `).Match(out) {
-		t.Errorf("Prometheus scrapes port %q; the configuration is\n%s", port, out)
-	}
+	assert.Check(t, regexp.MustCompile(`(?m)^metrics-address: +"?:`+port+`"? `).Match(out),
+		"Prometheus scrapes port %q; the configuration is\n%s", port, out)
 	text := testenv.ReadFile(t, "kubernetes/correlator.yaml")
-	if !regexp.MustCompile(`name: metrics\n +containerPort: ` + port + `\n`).Match(text) {
-		t.Errorf("the container's port metrics is not %s", port)
-	}
+	assert.Check(t, regexp.MustCompile(`name: metrics\n +containerPort: `+port+`\n`).Match(text),
+		"the container's port metrics is not %s", port)
 
 	var kustomization struct {
 		ConfigMapGenerator []struct {
@@ -155,17 +144,12 @@ func TestDaemonSetConfiguration(t *testing.T) {
 		Images []struct{ Name string }
 	}
 	text = testenv.ReadFile(t, "kubernetes/kustomization.yaml")
-	if err := yaml.Unmarshal(text, &kustomization); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, yaml.Unmarshal(text, &kustomization))
 	generated := kustomization.ConfigMapGenerator[0]
-	if mounted := set.Spec.Template.Spec.Volumes[0].ConfigMap.Name; generated.Name != mounted ||
-		generated.Files[0] != filepath.Base(config) {
-		t.Errorf("made is %+v, mounted is %s", generated, mounted)
-	}
-	if kustomization.Images[0].Name != agent.Image {
-		t.Errorf("the image %s is not replaced", agent.Image)
-	}
+	mounted := set.Spec.Template.Spec.Volumes[0].ConfigMap.Name
+	assert.Check(t, generated.Name == mounted && generated.Files[0] == filepath.Base(config),
+		"made is %+v, mounted is %s", generated, mounted)
+	assert.Check(t, kustomization.Images[0].Name == agent.Image, "the image %s is not replaced", agent.Image)
 }
 
 // The command in the Dockerfile's head gives what the manifest gives.
@@ -176,12 +160,9 @@ func TestDockerCommand(t *testing.T) {
 		got = append(got, "CAP_"+option[1])
 	}
 	slices.Sort(got)
-	if want := readDaemonSet(t).Spec.Template.Spec.Containers[0].capabilities(); !slices.Equal(got, want) {
-		t.Errorf("docker run gives %v, Kubernetes %v", got, want)
-	}
+	want := readDaemonSet(t).Spec.Template.Spec.Containers[0].capabilities()
+	assert.Check(t, slices.Equal(got, want), "docker run gives %v, Kubernetes %v", got, want)
 	for _, option := range []string{"--pid host", "--cap-drop ALL", "--read-only", "--security-opt no-new-privileges"} {
-		if !strings.Contains(string(text), option) {
-			t.Errorf("docker run is not given %s", option)
-		}
+		assert.Check(t, strings.Contains(string(text), option), "docker run is not given %s", option)
 	}
 }

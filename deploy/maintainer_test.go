@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -21,7 +23,6 @@ func TestMaintainer(t *testing.T) {
 			found = append(found, line)
 		}
 	}
-	if len(found) != 1 || !strings.HasPrefix(found[0], "deploy/package/nfpm.yaml:") {
-		t.Errorf("addresses are in %q", found)
-	}
+	assert.Check(t, len(found) == 1 && strings.HasPrefix(found[0], "deploy/package/nfpm.yaml:"),
+		"addresses are in %q", found)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -52,17 +53,12 @@ func TestScrapedLabels(t *testing.T) {
 			JobName string `yaml:"job_name"`
 		} `yaml:"scrape_configs"`
 	}
-	if err := yaml.Unmarshal(testenv.ReadFile(t, "prometheus/prometheus.yaml"), &config); err != nil {
-		t.Fatal(err)
-	}
-	if job := config.ScrapeConfigs[0].JobName; len(selected) != 1 || !selected[job] {
-		t.Fatalf("alerts select %v, scraped is %s", selected, job)
-	}
+	assert.NilError(t, yaml.Unmarshal(testenv.ReadFile(t, "prometheus/prometheus.yaml"), &config))
+	job := config.ScrapeConfigs[0].JobName
+	assert.Assert(t, len(selected) == 1 && selected[job], "alerts select %v, scraped is %s", selected, job)
 	verify := func(path string, text []byte) {
 		var monitor podMonitor
-		if err := yaml.Unmarshal(text, &monitor); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, yaml.Unmarshal(text, &monitor))
 		if labels := monitor.labels(); !selected[labels["job"]] || labels["instance"] != "n1" {
 			t.Errorf("by %s, targets have the labels %v; alerts select the job %v", path, labels, selected)
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -79,9 +81,7 @@ func command(t *testing.T, name string, args ...string) string {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
-	}
+	assert.NilError(t, err, "%s %v: %v\n%s", name, args, err, out)
 	return strings.TrimSpace(string(out))
 }
 
@@ -110,43 +110,32 @@ func TestDeb(t *testing.T) {
 		enterCopy(t, dir)
 		// Images of Debian forbid packages to start and stop services.
 		testenv.WriteFile(t, policy, "#!/bin/sh\nexit 0\n")
-		if err := os.Chmod(policy, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(policy, 0o755))
 		verifyInstalled(t, older)
 		const config, content = "/etc/correlator/config.yaml", "accept-partial-view: true\n"
 		testenv.WriteFile(t, config, content)
 		command(t, "systemctl", "enable", "--now", "correlator.service")
 		before := serviceState(t, "MainPID")
-		if state := serviceState(t, "ActiveState"); state != "active" {
-			t.Fatalf("enabled, it is %s", state)
-		}
+		state := serviceState(t, "ActiveState")
+		assert.Assert(t, state == "active", "enabled, it is %s", state)
 		command(t, "dpkg", "-i", newer)
-		if state, pid := serviceState(t, "ActiveState"), serviceState(t, "MainPID"); state != "active" ||
-			pid == before {
-			t.Errorf("after an upgrade it is %s, process %s, before %s", state, pid, before)
-		}
-		if got := string(testenv.ReadFile(t, config)); got != content {
-			t.Errorf("after an upgrade the configuration is %q", got)
-		}
+		state, pid := serviceState(t, "ActiveState"), serviceState(t, "MainPID")
+		assert.Check(t, state == "active" && pid != before,
+			"after an upgrade it is %s, process %s, before %s", state, pid, before)
+		got := string(testenv.ReadFile(t, config))
+		assert.Check(t, got == content, "after an upgrade the configuration is %q", got)
 		// A version that does not start is for the administrator; a broken package would stop all upgrades.
 		testenv.WriteFile(t, config, "no-such-key: true\n")
 		command(t, "dpkg", "-i", newer)
-		if state := serviceState(t, "ActiveState"); state == "active" {
-			t.Error("with a configuration that is refused, it runs")
-		}
-		if status := command(t, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "correlator"); status != "ii" {
-			t.Errorf("upgraded with a configuration that is refused, the package is %s", status)
-		}
+		assert.Check(t, serviceState(t, "ActiveState") != "active", "with a configuration that is refused, it runs")
+		status := command(t, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "correlator")
+		assert.Check(t, status == "ii", "upgraded with a configuration that is refused, the package is %s", status)
 		testenv.WriteFile(t, config, content)
 		command(t, "dpkg", "-r", "correlator")
-		if state, loaded := serviceState(t, "ActiveState"), serviceState(t, "LoadState"); state != "inactive" ||
-			loaded != "not-found" {
-			t.Errorf("removed, it is %s, %s", state, loaded)
-		}
-		if got := string(testenv.ReadFile(t, config)); got != content {
-			t.Errorf("removed, the configuration is %q", got)
-		}
+		state, loaded := serviceState(t, "ActiveState"), serviceState(t, "LoadState")
+		assert.Check(t, state == "inactive" && loaded == "not-found", "removed, it is %s, %s", state, loaded)
+		got = string(testenv.ReadFile(t, config))
+		assert.Check(t, got == content, "removed, the configuration is %q", got)
 		command(t, "dpkg", "-P", "correlator")
 		verifyPurged(t)
 	})
@@ -157,9 +146,8 @@ func verifyInstalled(t *testing.T, deb string) {
 	t.Helper()
 	command(t, "dpkg", "-i", deb)
 	verifyIdle(t, "/usr/share/zsh/vendor-completions/_correlator")
-	if out := command(t, "dpkg", "--verify", "correlator"); out != "" {
-		t.Errorf("dpkg --verify: %s", out)
-	}
+	out := command(t, "dpkg", "--verify", "correlator")
+	assert.Check(t, out == "", "dpkg --verify: %s", out)
 }
 
 // verifyIdle checks the files of a package that was installed, beside them those of one format, and
@@ -171,21 +159,17 @@ func verifyIdle(t *testing.T, others ...string) {
 		if file == "/usr/bin/correlator" {
 			want = 0o755
 		}
-		if info, err := os.Stat(file); err != nil || info.Mode() != want {
-			t.Errorf("%s is not a file of mode %o: %v", file, want, err)
-		}
+		info, err := os.Stat(file)
+		assert.Check(t, err == nil && info.Mode() == want, "%s is not a file of mode %o: %v", file, want, err)
 	}
-	if out := command(t, "correlator", "version"); !strings.HasPrefix(out, releaseVersion+"\n") {
-		t.Errorf("its version is %s", out)
-	}
-	if out := command(t, "systemd-analyze", "verify", "--man=no", "correlator.service"); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
+	out := command(t, "correlator", "version")
+	assert.Check(t, strings.HasPrefix(out, releaseVersion+"\n"), "its version is %s", out)
+	out = command(t, "systemd-analyze", "verify", "--man=no", "correlator.service")
+	assert.Check(t, out == "", "systemd-analyze verify: %s", out)
 	for property, want := range map[string]string{"LoadState": "loaded", "ActiveState": "inactive",
 		"UnitFileState": "disabled"} {
-		if got := serviceState(t, property); got != want {
-			t.Errorf("installed, its %s is %s", property, got)
-		}
+		got := serviceState(t, property)
+		assert.Check(t, got == want, "installed, its %s is %s", property, got)
 	}
 	command(t, "bash", "-n", "/usr/share/bash-completion/completions/correlator")
 }
@@ -208,8 +192,6 @@ func verifyPurged(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, err)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -48,9 +50,7 @@ func makeRelease(t *testing.T) string {
 			release.err = errors.New(string(out))
 		}
 	})
-	if release.err != nil {
-		t.Fatalf("making a release: %v", release.err)
-	}
+	assert.NilError(t, release.err, "making a release")
 	return filepath.Join(release.dir, "dist")
 }
 
@@ -61,9 +61,8 @@ func TestArchive(t *testing.T) {
 	files := unpack(t, filepath.Join(dir, name+".tar.gz"), name)
 	for _, file := range []string{"correlator", "LICENSE", "README.md", "SECURITY.md", "docs/install.md",
 		"man/correlator-run.1", "completions/bash", "deploy/systemd/correlator.service"} {
-		if _, ok := files[file]; !ok {
-			t.Errorf("%s is missing", file)
-		}
+		_, ok := files[file]
+		assert.Check(t, ok, "%s is missing", file)
 	}
 	links := 0
 	for file, text := range files {
@@ -73,28 +72,21 @@ func TestArchive(t *testing.T) {
 		for _, link := range linksOf(text) {
 			links++
 			target := path.Join(path.Dir(file), link)
-			if _, ok := files[target]; !ok {
-				t.Errorf("%s links to %s", file, link)
-			}
+			_, ok := files[target]
+			assert.Check(t, ok, "%s links to %s", file, link)
 		}
 	}
-	if links < 50 {
-		t.Errorf("only %d links found", links)
-	}
+	assert.Check(t, links >= 50, "only %d links found", links)
 }
 
 // unpack returns the files and directories of an archive, by their path below its one directory.
 func unpack(t *testing.T, archive, dir string) map[string]string {
 	t.Helper()
 	file, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found := map[string]string{}
 	for reader := tar.NewReader(unzipped); ; {
 		header, err := reader.Next()
@@ -104,13 +96,10 @@ func unpack(t *testing.T, archive, dir string) map[string]string {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		name, ok := strings.CutPrefix(header.Name, dir+"/")
-		if !ok || header.Uid != 0 || header.Gid != 0 || header.Mode&0o022 != 0 {
-			t.Errorf("%s has %s of %d:%d, mode %o", archive, header.Name, header.Uid, header.Gid, header.Mode)
-		}
+		assert.Check(t, ok && header.Uid == 0 && header.Gid == 0 && header.Mode&0o022 == 0,
+			"%s has %s of %d:%d, mode %o", archive, header.Name, header.Uid, header.Gid, header.Mode)
 		found[strings.TrimSuffix(name, "/")] = string(text)
 	}
 }
@@ -133,35 +122,27 @@ func TestBillOfMaterials(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		binary := filepath.Join(dir, "correlator-linux-"+arch)
 		build, err := buildinfo.ReadFile(binary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var bill struct {
 			Metadata struct {
 				Component struct{ Name, Version string }
 			}
 			Components []struct{ Name, Version string }
 		}
-		if err := json.Unmarshal(testenv.ReadFile(t, binary+".cdx.json"), &bill); err != nil {
-			t.Fatal(err)
-		}
-		if of := bill.Metadata.Component; of.Name != "correlator" || of.Version != releaseVersion {
-			t.Errorf("it is of %+v", of)
-		}
+		assert.NilError(t, json.Unmarshal(testenv.ReadFile(t, binary+".cdx.json"), &bill))
+		of := bill.Metadata.Component
+		assert.Check(t, of.Name == "correlator" && of.Version == releaseVersion, "it is of %+v", of)
 		versions := map[string]string{}
 		for _, component := range bill.Components {
 			versions[component.Name] = component.Version
 		}
-		if versions["std"] != build.GoVersion {
-			t.Errorf("built with %s, listed is %s", build.GoVersion, versions["std"])
-		}
+		assert.Check(t, versions["std"] == build.GoVersion,
+			"built with %s, listed is %s", build.GoVersion, versions["std"])
 		for _, module := range build.Deps {
-			if versions[module.Path] != module.Version {
-				t.Errorf("%s %s is listed as %q", module.Path, module.Version, versions[module.Path])
-			}
+			assert.Check(t, versions[module.Path] == module.Version,
+				"%s %s is listed as %q", module.Path, module.Version, versions[module.Path])
 		}
-		if len(versions) != len(build.Deps)+1 {
-			t.Errorf("%d components listed, %d linked", len(versions), len(build.Deps)+1)
-		}
+		assert.Check(t, len(versions) == len(build.Deps)+1,
+			"%d components listed, %d linked", len(versions), len(build.Deps)+1)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -36,22 +38,18 @@ func TestRPM(t *testing.T) {
 		})
 		slices.Sort(want)
 		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s has the files\n%s\nand not\n%s", file, got, want)
-		}
+		assert.Check(t, slices.Equal(got, want), "%s has the files\n%s\nand not\n%s", file, got, want)
 		flags := command(t, rpm, "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", file)
-		if !regexp.MustCompile(`(?m)^/etc/correlator/config\.yaml cn$`).MatchString(flags) {
-			t.Errorf("in %s the configuration is not %%config(noreplace):\n%s", file, flags)
-		}
+		assert.Check(t, regexp.MustCompile(`(?m)^/etc/correlator/config\.yaml cn$`).MatchString(flags),
+			"in %s the configuration is not %%config(noreplace):\n%s", file, flags)
 		if arch == runtime.GOARCH {
 			root := t.TempDir()
 			command(t, rpm, "--root", root, "--nodeps", "--noscripts", "-i", file)
 			for _, file := range packageFiles {
 				testenv.ReadFile(t, root+file)
 			}
-			if out := command(t, root+"/usr/bin/correlator", "version"); !strings.HasPrefix(out, releaseVersion+"\n") {
-				t.Errorf("its version is %s", out)
-			}
+			out := command(t, root+"/usr/bin/correlator", "version")
+			assert.Check(t, strings.HasPrefix(out, releaseVersion+"\n"), "its version is %s", out)
 		}
 	}
 }
@@ -71,29 +69,23 @@ func TestRPMOnHost(t *testing.T) {
 		enterCopy(t, dir)
 		command(t, rpm, "-i", "--nodeps", file) // of the distribution's packages, rpm knows none here
 		verifyIdle(t, "/usr/share/zsh/site-functions/_correlator")
-		if out := command(t, rpm, "-V", "--nodeps", "correlator"); out != "" {
-			t.Errorf("rpm -V: %s", out)
-		}
+		out := command(t, rpm, "-V", "--nodeps", "correlator")
+		assert.Check(t, out == "", "rpm -V: %s", out)
 		const config, content = "/etc/correlator/config.yaml", "accept-partial-view: true\n"
 		testenv.WriteFile(t, config, content)
 		command(t, "systemctl", "enable", "--now", "correlator.service")
 		before := serviceState(t, "MainPID")
 		command(t, rpm, "-U", "--force", "--nodeps", file) // the scripts are those of an upgrade
-		if state, pid := serviceState(t, "ActiveState"), serviceState(t, "MainPID"); state != "active" ||
-			pid == before {
-			t.Errorf("after an upgrade it is %s, process %s, before %s", state, pid, before)
-		}
-		if got := string(testenv.ReadFile(t, config)); got != content {
-			t.Errorf("after an upgrade the configuration is %q", got)
-		}
+		state, pid := serviceState(t, "ActiveState"), serviceState(t, "MainPID")
+		assert.Check(t, state == "active" && pid != before,
+			"after an upgrade it is %s, process %s, before %s", state, pid, before)
+		got := string(testenv.ReadFile(t, config))
+		assert.Check(t, got == content, "after an upgrade the configuration is %q", got)
 		command(t, rpm, "-e", "correlator")
-		if state, loaded := serviceState(t, "ActiveState"), serviceState(t, "LoadState"); state != "inactive" ||
-			loaded != "not-found" {
-			t.Errorf("removed, it is %s, %s", state, loaded)
-		}
-		if got := string(testenv.ReadFile(t, config+".rpmsave")); got != content {
-			t.Errorf("removed, the configuration is %q", got)
-		}
+		state, loaded := serviceState(t, "ActiveState"), serviceState(t, "LoadState")
+		assert.Check(t, state == "inactive" && loaded == "not-found", "removed, it is %s, %s", state, loaded)
+		got = string(testenv.ReadFile(t, config+".rpmsave"))
+		assert.Check(t, got == content, "removed, the configuration is %q", got)
 		command(t, "rm", "-r", "/etc/correlator")
 		verifyPurged(t)
 	})

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
@@ -164,15 +165,12 @@ func TestService(t *testing.T) {
 			}
 			m := bootSystemd(t, plain+"accept-partial-view: true\n"+c.config, dropIns...) // it is in a pid namespace
 			b, err := backend.Open("tcp", "127.0.0.1:4317")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			t.Cleanup(b.Close)
 			processes := startProcesses(t)
 			m.started()
-			if status := m.property("StatusText"); status != "serving" {
-				t.Errorf("status text %q", status)
-			}
+			status := m.property("StatusText")
+			assert.Check(t, status == "serving", "status text %q", status)
 			processes["that comes later"] = demo.Start(t, demo.Options{Busy: 1}) // found by live events
 			served(t, processes)
 			if problems := m.problems(); len(problems) > 0 {
@@ -191,9 +189,8 @@ func TestService(t *testing.T) {
 				return err == nil && bytes.Count(shown, []byte(" registered ")) >= len(processes)
 			})
 			if c.dropIn == pinMaps {
-				if pinned, err := filepath.Glob("/sys/fs/bpf/correlator/*"); err != nil || len(pinned) == 0 {
-					t.Error("nothing is pinned")
-				}
+				pinned, err := filepath.Glob("/sys/fs/bpf/correlator/*")
+				assert.Check(t, err == nil && len(pinned) != 0, "nothing is pinned")
 			}
 
 			exported := strings.HasPrefix(c.config, "otlp")
@@ -205,9 +202,7 @@ func TestService(t *testing.T) {
 			if result := m.property("Result"); result != "success" || m.property("ExecMainStatus") != "0" {
 				t.Errorf("stopped with %s, code %s", result, m.property("ExecMainStatus"))
 			}
-			if !strings.Contains(m.logged(), `"correlator ends"`) {
-				t.Error("it did not end by itself")
-			}
+			assert.Check(t, strings.Contains(m.logged(), `"correlator ends"`), "it did not end by itself")
 			if samples, metrics := b.Profiles().Samples, b.Metrics(); exported != (len(samples) > 0) ||
 				exported != (len(metrics) > 0) || exported != (len(b.Spans()) == 2) || b.Err() != nil {
 				t.Errorf("%d different samples, %d metrics and %d spans are exported: %v", len(samples), len(metrics),
@@ -224,18 +219,15 @@ const phpSocket = "/run/correlator/opencensus.sock"
 func verifyPHP(t *testing.T) {
 	t.Helper()
 	group, err := user.LookupGroup("www-data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var stat unix.Stat_t
 	err = unix.Lstat(phpSocket, &stat)
 	if err != nil || stat.Mode != unix.S_IFSOCK|0o660 || stat.Uid != 0 || strconv.Itoa(int(stat.Gid)) != group.Gid {
 		t.Errorf("the socket for PHP: mode %o of %d:%d, %v", stat.Mode, stat.Uid, stat.Gid, err)
 	}
 	php := exec.Command(testenv.NeedTool(t, "php"), "../testdata/php/shop.php", phpSocket)
-	if out, err := php.CombinedOutput(); err != nil {
-		t.Errorf("PHP: %v\n%s", err, out)
-	}
+	out, err := php.CombinedOutput()
+	assert.Check(t, err, "PHP: %v\n%s", err, out)
 }
 
 // verifyRestricted checks that systemd did what the unit asks for: where something is missing it
@@ -252,9 +244,8 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 	}
 	status := m.status()
 	for _, set := range []string{"CapBnd", "CapPrm", "CapEff"} {
-		if got, err := strconv.ParseUint(status[set], 16, 64); err != nil || got != mask {
-			t.Errorf("%s is %s, not %x", set, status[set], mask)
-		}
+		got, err := strconv.ParseUint(status[set], 16, 64)
+		assert.Check(t, err == nil && got == mask, "%s is %s, not %x", set, status[set], mask)
 	}
 	if status["CapAmb"] != strings.Repeat("0", 16) || status["NoNewPrivs"] != "1" || status["Seccomp"] != "2" {
 		t.Errorf("ambient capabilities %s, no new privileges %s, seccomp %s", status["CapAmb"], status["NoNewPrivs"],
@@ -264,13 +255,11 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 	for _, dir := range []string{"/", "/etc", "/usr", "/sys", "/proc/sys"} {
 		var stat unix.Statfs_t
 		hidden := dir == "/proc/sys" && errors.Is(unix.Access(root+dir, unix.F_OK), unix.ENOENT)
-		if err := unix.Statfs(root+dir, &stat); !hidden && (err != nil || stat.Flags&unix.ST_RDONLY == 0) {
-			t.Errorf("%s is not read-only: %v", dir, err)
-		}
+		err := unix.Statfs(root+dir, &stat)
+		assert.Check(t, hidden || err == nil && stat.Flags&unix.ST_RDONLY != 0, "%s is not read-only: %v", dir, err)
 	}
-	if entries, err := os.ReadDir(root + "/root"); err != nil || len(entries) > 0 {
-		t.Errorf("/root has %v: %v", entries, err)
-	}
+	entries, err := os.ReadDir(root + "/root")
+	assert.Check(t, err == nil && len(entries) == 0, "/root has %v: %v", entries, err)
 }
 
 // An agent that hangs is ended by the watchdog, logs its goroutines, and serves again after its
@@ -282,9 +271,8 @@ func TestServiceWatchdog(t *testing.T) {
 	p.Registration(1)
 	m.systemctl("kill", "--signal", "STOP")
 	p.Registration(2)
-	if restarts := m.restarts(); restarts != 1 {
-		t.Errorf("restarted %d times", restarts)
-	}
+	restarts := m.restarts()
+	assert.Check(t, restarts == 1, "restarted %d times", restarts)
 	if log := m.logged(); !strings.Contains(log, "SIGABRT: abort") || !strings.Contains(log, "goroutine 1 ") {
 		t.Error("the log has no goroutines")
 	}

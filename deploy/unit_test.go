@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
@@ -57,9 +58,7 @@ func (s settings) words(key string) []string {
 func (s settings) number(t *testing.T, key string) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.Join(s[key], " "))
-	if err != nil {
-		t.Errorf("%s: %v", key, err)
-	}
+	assert.Check(t, err, key)
 	return n
 }
 
@@ -83,13 +82,10 @@ func documented(t *testing.T) (all, forKernelStacks []string) {
 		}
 	}
 	for _, name := range slices.Concat(all, forKernelStacks) {
-		if _, known := capabilityBits[name]; !known {
-			t.Fatalf("%s has no number here", name)
-		}
+		_, known := capabilityBits[name]
+		assert.Assert(t, known, "%s has no number here", name)
 	}
-	if len(all) == 0 || len(forKernelStacks) == 0 {
-		t.Fatal("docs/security.md has no table of capabilities")
-	}
+	assert.Assert(t, len(all) != 0 && len(forKernelStacks) != 0, "docs/security.md has no table of capabilities")
 	slices.Sort(all)
 	return all, forKernelStacks
 }
@@ -98,15 +94,12 @@ func documented(t *testing.T) (all, forKernelStacks []string) {
 func TestUnitCapabilities(t *testing.T) {
 	all, forKernelStacks := documented(t)
 	unit := readUnit(t, service)
-	if got := unit.words("CapabilityBoundingSet"); !slices.Equal(got, all) {
-		t.Errorf("the unit gives %v, documented are %v", got, all)
-	}
-	if got := readUnit(t, kernelStacks).words("CapabilityBoundingSet"); !slices.Equal(got, forKernelStacks) {
-		t.Errorf("kernel stacks get %v, documented are %v", got, forKernelStacks)
-	}
-	if len(unit["AmbientCapabilities"]) > 0 || len(unit["User"]) > 0 {
-		t.Error("the unit gives other rights than root's within the bounding set")
-	}
+	got := unit.words("CapabilityBoundingSet")
+	assert.Check(t, slices.Equal(got, all), "the unit gives %v, documented are %v", got, all)
+	got = readUnit(t, kernelStacks).words("CapabilityBoundingSet")
+	assert.Check(t, slices.Equal(got, forKernelStacks), "kernel stacks get %v, documented are %v", got, forKernelStacks)
+	assert.Check(t, len(unit["AmbientCapabilities"]) == 0 && len(unit["User"]) == 0,
+		"the unit gives other rights than root's within the bounding set")
 }
 
 // The unit's limits suffice for as many processes as the agent serves by default (docs/security.md,
@@ -117,18 +110,16 @@ func TestUnitLimits(t *testing.T) {
 		t.Errorf("TasksMax is %d: hostile processes can make the agent end", tasks)
 	}
 	const cpus = 1024
-	if files := unit.number(t, "LimitNOFILE"); files < 4*agent.DefaultMaxProcesses+3*cpus {
-		t.Errorf("LimitNOFILE is %d", files)
-	}
+	files := unit.number(t, "LimitNOFILE")
+	assert.Check(t, files >= 4*agent.DefaultMaxProcesses+3*cpus, "LimitNOFILE is %d", files)
 	stop, err := time.ParseDuration(strings.Join(unit["TimeoutStopSec"], " "))
 	if needed := export.DefaultShutdownTimeout + time.Second; err != nil || stop < 2*needed {
 		t.Errorf("the agent is killed after %v (%v), and takes up to %v", stop, err, needed)
 	}
 	memory := strings.Join(unit["MemoryMax"], " ")
 	limit, _ := strings.CutPrefix(strings.Join(unit["Environment"], " "), "GOMEMLIMIT=")
-	if of, is := bytesOf(t, memory), bytesOf(t, limit); is > of*3/4 || is < of/2 {
-		t.Errorf("GOMEMLIMIT is %s of %s", limit, memory)
-	}
+	of, is := bytesOf(t, memory), bytesOf(t, limit)
+	assert.Check(t, is <= of*3/4 && is >= of/2, "GOMEMLIMIT is %s of %s", limit, memory)
 }
 
 // bytesOf is a size with a unit as systemd ("M"), Go ("MiB") or Kubernetes ("Mi") write it.
@@ -136,9 +127,7 @@ func bytesOf(t *testing.T, size string) int {
 	t.Helper()
 	digits, found := strings.CutSuffix(strings.TrimSuffix(strings.TrimSuffix(size, "B"), "i"), "M")
 	n, err := strconv.Atoi(digits)
-	if err != nil || !found {
-		t.Errorf("size %q is not in MiB", size)
-	}
+	assert.Check(t, err == nil && found, "size %q is not in MiB", size)
 	return n << 20
 }
 
@@ -157,13 +146,10 @@ func TestUnitVerified(t *testing.T) {
 				testenv.WriteFile(t, filepath.Join(dir, "correlator.service.d/local.conf"), text)
 			}
 			out, err := exec.Command(analyze, "verify", "--man=no", dir+"/correlator.service").CombinedOutput()
-			if err != nil || len(out) > 0 {
-				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
-			}
+			assert.Check(t, err == nil && len(out) == 0, "systemd-analyze verify: %v\n%s", err, out)
 		})
 	}
-	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+maxExposure,
-		service).CombinedOutput(); err != nil {
-		t.Errorf("systemd-analyze security: %v\n%s", err, out)
-	}
+	out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+maxExposure,
+		service).CombinedOutput()
+	assert.Check(t, err, "systemd-analyze security: %v\n%s", err, out)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -31,9 +33,8 @@ func TestVersion(t *testing.T) {
 		out, err := exec.Command("bash", script).Output()
 		return string(out), err
 	}
-	if out, err := version(); err == nil || out != "" {
-		t.Errorf("without git it is %q, %v", out, err)
-	}
+	out, err := version()
+	assert.Check(t, err != nil && out == "", "without git it is %q, %v", out, err)
 	git := func(args ...string) string { return command(t, "git", append([]string{"-C", repository}, args...)...) }
 	expect := func(when, pattern string) {
 		t.Helper()
@@ -50,9 +51,7 @@ func TestVersion(t *testing.T) {
 	git("tag", "-m", "release", "v0.2.0")
 	expect("with the tag", `0\.2\.0`)
 	old := time.Unix(1e9, 0)
-	if err := os.Chtimes(changelog, old, old); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chtimes(changelog, old, old))
 	expect("of a copy", `0\.2\.0`)
 	text := testenv.ReadFile(t, changelog)
 	testenv.WriteFile(t, changelog, string(text)+"more\n")
@@ -63,7 +62,6 @@ func TestVersion(t *testing.T) {
 	shallow := filepath.Join(dir, "shallow")
 	command(t, "git", "clone", "-q", "--depth", "1", "file://"+repository, shallow)
 	script = filepath.Join(shallow, ".ci/version")
-	if out, err := version(); err == nil || strings.TrimSpace(out) != "" {
-		t.Errorf("of a clone without history it is %q, %v", out, err)
-	}
+	out, err = version()
+	assert.Check(t, err != nil && strings.TrimSpace(out) == "", "of a clone without history it is %q, %v", out, err)
 }

@@ -13,45 +13,38 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func newCache(t testing.TB, entries uint32) *Cache {
 	t.Helper()
 	c, err := NewCache(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return c
 }
 
 func writeFile(t testing.TB, b []byte) string {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "*.so")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_, err = f.Write(b)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(err, f.Close()))
 	return f.Name()
 }
 
 func open(t testing.TB, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
 
 func expectCounts(t *testing.T, c *Cache, hits, misses uint64) {
 	t.Helper()
-	if h, m := c.counts(); h != hits || m != misses {
-		t.Errorf("%d hits, %d misses, want %d, %d", h, m, hits, misses)
-	}
+	h, m := c.counts()
+	assert.Check(t, h == hits && m == misses, "%d hits, %d misses, want %d, %d", h, m, hits, misses)
 }
 
 func TestCacheKey(t *testing.T) {
@@ -59,33 +52,24 @@ func TestCacheKey(t *testing.T) {
 	contents := readFixture(t, gnuFixture)
 	path := writeFile(t, contents)
 	first, err := c.Library(open(t, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if first.StorageAddr != 0x3020 {
-		t.Errorf("%+v", first)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, first.StorageAddr == 0x3020, "%+v", first)
 	expectCounts(t, c, 0, 1)
 
 	// The same file by another name.
 	link := path + ".link"
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Symlink(path, link))
 	f := open(t, link)
-	if again, err := c.Library(f); err != nil || again != first {
-		t.Errorf("%p, %v, want %p", again, err, first)
-	}
+	again, err := c.Library(f)
+	assert.Check(t, err == nil && again == first, "%p, %v, want %p", again, err, first)
 	expectCounts(t, c, 1, 1)
 
 	// The same bytes in another file, and other bytes in the same file.
-	if lib, err := c.Library(open(t, writeFile(t, contents))); err != nil || lib == first {
-		t.Errorf("a copy: %p, %v", lib, err)
-	}
+	lib, err := c.Library(open(t, writeFile(t, contents)))
+	assert.Check(t, err == nil && lib != first, "a copy: %p, %v", lib, err)
 	testenv.WriteFile(t, path, readFixture(t, "x86_64-glibc-dtpmod"))
-	if lib, err := c.Library(f); err != nil || lib.Relocation.Kind != DTPMOD64 {
-		t.Errorf("rewritten: %+v, %v", lib, err)
-	}
+	lib, err = c.Library(f)
+	assert.Check(t, err == nil && lib.Relocation.Kind == DTPMOD64, "rewritten: %+v, %v", lib, err)
 	expectCounts(t, c, 1, 3)
 }
 
@@ -95,37 +79,26 @@ func TestIdentify(t *testing.T) {
 	identify := func(path string) FileKey {
 		t.Helper()
 		id, err := Identify(open(t, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return id
 	}
 	id := identify(path)
-	if id.Size != 8 || id.Ino == 0 || id.MtimeNs == 0 || id.CtimeNs == 0 {
-		t.Errorf("%+v", id)
-	}
-	if again := identify(path); again != id {
-		t.Errorf("%+v, then %+v", id, again)
-	}
+	assert.Check(t, id.Size == 8 && id.Ino != 0 && id.MtimeNs != 0 && id.CtimeNs != 0, "%+v", id)
+	again := identify(path)
+	assert.Check(t, again == id, "%+v, then %+v", id, again)
 	modified := time.Unix(1700000000, 123456789)
-	if err := os.Chtimes(path, modified, modified); err != nil {
-		t.Fatal(err)
-	}
-	if got := identify(path).MtimeNs; got != 1700000000123456789 {
-		t.Errorf("time of modification %d", got)
-	}
-	if proc := identify("/proc/self/maps"); proc.Dev == id.Dev {
-		t.Errorf("one device: %+v, %+v", proc, id)
-	}
+	assert.NilError(t, os.Chtimes(path, modified, modified))
+	got := identify(path).MtimeNs
+	assert.Check(t, got == 1700000000123456789, "time of modification %d", got)
+	proc := identify("/proc/self/maps")
+	assert.Check(t, proc.Dev != id.Dev, "one device: %+v, %+v", proc, id)
 
 	closed := open(t, path)
 	closed.Close()
-	if _, err := Identify(closed); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("closed file: %v", err)
-	}
-	if _, err := newCache(t, 1).Library(closed); !errors.Is(err, os.ErrClosed) || IsContentError(err) {
-		t.Errorf("closed file: %v", err)
-	}
+	_, err := Identify(closed)
+	assert.Check(t, errors.Is(err, os.ErrClosed), "closed file: %v", err)
+	_, err = newCache(t, 1).Library(closed)
+	assert.Check(t, errors.Is(err, os.ErrClosed) && !IsContentError(err), "closed file: %v", err)
 }
 
 func TestCacheKeepsContentErrors(t *testing.T) {
@@ -140,9 +113,8 @@ func TestCacheKeepsContentErrors(t *testing.T) {
 	} {
 		f := open(t, writeFile(t, tt.contents))
 		for range 3 {
-			if lib, err := c.Library(f); !errors.Is(err, tt.want) || lib != nil {
-				t.Errorf("%v, %v, want %v", lib, err, tt.want)
-			}
+			lib, err := c.Library(f)
+			assert.Check(t, errors.Is(err, tt.want) && lib == nil, "%v, %v, want %v", lib, err, tt.want)
 		}
 		expectCounts(t, c, uint64(2*(i+1)), uint64(i+1))
 	}
@@ -152,16 +124,12 @@ func TestCacheDropsReadErrors(t *testing.T) {
 	c := newCache(t, 8)
 	path := writeFile(t, readFixture(t, gnuFixture))
 	unreadable, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unreadable.Close()
-	if lib, err := c.Library(unreadable); err == nil || IsContentError(err) {
-		t.Errorf("%v, %v", lib, err)
-	}
-	if lib, err := c.Library(open(t, path)); err != nil || lib.StorageAddr != 0x3020 {
-		t.Errorf("%v, %v", lib, err)
-	}
+	lib, err := c.Library(unreadable)
+	assert.Check(t, err != nil && !IsContentError(err), "%v, %v", lib, err)
+	lib, err = c.Library(open(t, path))
+	assert.Check(t, err == nil && lib.StorageAddr == 0x3020, "%v, %v", lib, err)
 	expectCounts(t, c, 0, 2)
 }
 
@@ -187,20 +155,15 @@ func TestCacheDropsChangedFiles(t *testing.T) {
 		path := writeFile(t, contents)
 		f := open(t, path)
 		grow := func() {
-			if err := os.Truncate(path, int64(len(contents))+1); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, os.Truncate(path, int64(len(contents))+1))
 		}
-		if _, err := c.library(f, &changing{f, grow}); !errors.Is(err, want) {
-			t.Errorf("%v, want %v", err, want)
-		}
-		if n := c.libraries.Len(); n != 0 {
-			t.Errorf("%s: %d results kept", fixture, n)
-		}
+		_, err := c.library(f, &changing{f, grow})
+		assert.Check(t, errors.Is(err, want), "%v, want %v", err, want)
+		n := c.libraries.Len()
+		assert.Check(t, n == 0, "%s: %d results kept", fixture, n)
 		for range 2 {
-			if _, err := c.Library(f); !errors.Is(err, want) {
-				t.Errorf("%v, want %v", err, want)
-			}
+			_, err := c.Library(f)
+			assert.Check(t, errors.Is(err, want), "%v, want %v", err, want)
 		}
 		expectCounts(t, c, 1, 2)
 	}
@@ -215,9 +178,8 @@ func TestCacheEvictsLeastRecentlyUsed(t *testing.T) {
 	}
 	lookUp := func(i int) {
 		t.Helper()
-		if _, err := c.Library(files[i]); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Library(files[i])
+		assert.NilError(t, err)
 	}
 	for _, i := range []int{0, 1, 2, 0, 3} { // 1 was used least recently
 		lookUp(i)
@@ -229,9 +191,8 @@ func TestCacheEvictsLeastRecentlyUsed(t *testing.T) {
 	expectCounts(t, c, 4, 4)
 	lookUp(1)
 	expectCounts(t, c, 4, 5)
-	if _, err := NewCache(0); err == nil {
-		t.Error("a cache of 0 entries")
-	}
+	_, err := NewCache(0)
+	assert.Check(t, err != nil, "a cache of 0 entries")
 }
 
 func TestCacheConcurrentUse(t *testing.T) {
@@ -261,9 +222,7 @@ func TestCacheConcurrentUse(t *testing.T) {
 				f.Close()
 				switch {
 				case tt.want == 0:
-					if !errors.Is(err, ErrNoSymbols) {
-						t.Errorf("%s: %v", tt.path, err)
-					}
+					assert.Check(t, errors.Is(err, ErrNoSymbols), "%s: %v", tt.path, err)
 				case err != nil:
 					t.Errorf("%s: %v", tt.path, err)
 				case lib.StorageAddr != tt.want:
@@ -273,9 +232,8 @@ func TestCacheConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if hits, misses := c.counts(); hits+misses != workers*rounds {
-		t.Errorf("%d hits, %d misses, want %d together", hits, misses, workers*rounds)
-	}
+	hits, misses := c.counts()
+	assert.Check(t, hits+misses == workers*rounds, "%d hits, %d misses, want %d together", hits, misses, workers*rounds)
 }
 
 // largestLibrary is a library that makes the cache keep as much as any can.

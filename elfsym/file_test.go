@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -26,18 +28,14 @@ import (
 func TestFilesOfThisMachine(t *testing.T) {
 	readelf := testenv.NeedTool(t, "readelf")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	paths := []string{self, testenv.NeedTool(t, "cat")}
 	for _, pattern := range []string{
 		"/lib/*-linux-gnu/libc.so.6", "/lib*/ld-linux-*64.so.*", "/sbin/ldconfig",
 		"/usr/lib/jvm/*/lib/server/libjvm.so", "/usr/lib/jvm/*/bin/java",
 	} {
 		matches, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		paths = append(paths, matches...)
 	}
 	for _, path := range paths {
@@ -45,9 +43,7 @@ func TestFilesOfThisMachine(t *testing.T) {
 			f, m := parsePath(t, path)
 			compareWithReadelf(t, readelf, path, f)
 			// Both ends, and a page with the notes where these are not in the first.
-			if m.calls > 3 || m.bytes > 3*pageBytes {
-				t.Errorf("read %d bytes in %d calls", m.bytes, m.calls)
-			}
+			assert.Check(t, m.calls <= 3 && m.bytes <= 3*pageBytes, "read %d bytes in %d calls", m.bytes, m.calls)
 		})
 	}
 }
@@ -55,19 +51,13 @@ func TestFilesOfThisMachine(t *testing.T) {
 func parsePath(t *testing.T, path string) (*File, *meter) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	info, err := file.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	m := &meter{r: file}
 	f, err := ParseFile(m, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return f, m
 }
 
@@ -99,9 +89,8 @@ func compareWithReadelf(t *testing.T, readelf, path string, f *File) {
 	if m := buildIDLine.FindStringSubmatch(run(t, readelf, "-n", withoutSections(t, path))); m != nil {
 		id = m[1]
 	}
-	if got := hex.EncodeToString(f.BuildID); got != id {
-		t.Errorf("build id %s, want %s", got, id)
-	}
+	got := hex.EncodeToString(f.BuildID)
+	assert.Check(t, got == id, "build id %s, want %s", got, id)
 }
 
 // withoutSections returns a copy of a file whose header knows of no sections.
@@ -123,12 +112,10 @@ func TestBiasOfARunningProcess(t *testing.T) {
 	stdin, stdout := testenv.Start(t, cat)
 
 	// Start can return before the new program is in place. Once it responds, it is.
-	if _, err := stdin.Write([]byte{'\n'}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := stdin.Write([]byte{'\n'})
+	assert.NilError(t, err)
+	_, err = io.ReadFull(stdout, make([]byte, 1))
+	assert.NilError(t, err)
 	// The types are those of getauxval(3).
 	const atPhdr, atBase = 3, 7
 	auxv := make(map[uint64]uint64)
@@ -137,9 +124,7 @@ func TestBiasOfARunningProcess(t *testing.T) {
 		auxv[binary.NativeEndian.Uint64(raw)] = binary.NativeEndian.Uint64(raw[8:])
 	}
 	program, err := elf.Open(fmt.Sprintf("/proc/%d/exe", cat.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer program.Close()
 	want := map[string]uint64{"interpreter": auxv[atBase]}
 	for _, p := range program.Progs {
@@ -147,9 +132,8 @@ func TestBiasOfARunningProcess(t *testing.T) {
 			want["program"] = auxv[atPhdr] - p.Vaddr
 		}
 	}
-	if want["program"] == 0 || want["interpreter"] == 0 {
-		t.Fatalf("no position-independent executable with a loader: %v", auxv)
-	}
+	assert.Assert(t, want["program"] != 0 && want["interpreter"] != 0,
+		"no position-independent executable with a loader: %v", auxv)
 
 	got := make(map[string]uint64)
 	maps := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", cat.Process.Pid))
@@ -161,14 +145,10 @@ func TestBiasOfARunningProcess(t *testing.T) {
 		start, _, _ := strings.Cut(fields[0], "-")
 		mapStart, err1 := strconv.ParseUint(start, 16, 64)
 		mapOff, err2 := strconv.ParseUint(fields[2], 16, 64)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(err1, err2))
 		f, _ := parsePath(t, fields[5])
 		bias, ok := f.Bias(mapStart, mapOff)
-		if !ok {
-			t.Errorf("no bias for %s", line)
-		}
+		assert.Check(t, ok, "no bias for %s", line)
 		switch name := filepath.Base(fields[5]); {
 		case strings.HasPrefix(name, "ld"):
 			got["interpreter"] = bias
@@ -176,9 +156,7 @@ func TestBiasOfARunningProcess(t *testing.T) {
 			got["program"] = bias
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("biases %v, want %v", got, want)
-	}
+	assert.Check(t, fmt.Sprint(got) == fmt.Sprint(want), "biases %v, want %v", got, want)
 }
 
 func TestBias(t *testing.T) {
@@ -247,9 +225,7 @@ func TestBias(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := File{Segments: tt.segments}
 			bias, ok := f.bias(tt.mapStart, tt.mapOff, tt.page)
-			if bias != tt.bias || ok != tt.ok {
-				t.Errorf("%#x, %v, want %#x, %v", bias, ok, tt.bias, tt.ok)
-			}
+			assert.Check(t, bias == tt.bias && ok == tt.ok, "%#x, %v, want %#x, %v", bias, ok, tt.bias, tt.ok)
 		})
 	}
 }
@@ -299,9 +275,8 @@ func TestHeaders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEdit(t, "x86_64-glibc-tlsdesc")
 			tt.edit(e)
-			if f, err := parseFile(e.b); !errors.Is(err, tt.want) || (f == nil) != (err != nil) {
-				t.Errorf("%v, %v, want %v", f, err, tt.want)
-			}
+			f, err := parseFile(e.b)
+			assert.Check(t, errors.Is(err, tt.want) && (f == nil) == (err != nil), "%v, %v, want %v", f, err, tt.want)
 		})
 	}
 }
@@ -315,12 +290,8 @@ func TestManyProgramHeaders(t *testing.T) {
 	e.put16(ePhnum, 1170)
 	e.b = append(append(e.b, filler...), headers...)
 	lib, err := parseLibrary(e.b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lib.StorageAddr != 0x3020 || len(lib.Segments) != 4 {
-		t.Errorf("%+v", lib)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, lib.StorageAddr == 0x3020 && len(lib.Segments) == 4, "%+v", lib)
 }
 
 // failing returns an error for every read behind some offset.
@@ -342,15 +313,10 @@ func TestReadErrors(t *testing.T) {
 	b := readFixture(t, "x86_64-glibc-tlsdesc")
 	for from := int64(0); from < int64(len(b)); from += 1000 {
 		_, err := ParseLibrary(failing{bytes.NewReader(b), from, syscall.EIO}, int64(len(b)))
-		if !errors.Is(err, syscall.EIO) || IsContentError(err) {
-			t.Errorf("EIO from %d: %v", from, err)
-		}
+		assert.Check(t, errors.Is(err, syscall.EIO) && !IsContentError(err), "EIO from %d: %v", from, err)
 		_, err = ParseFile(bytes.NewReader(b[:from]), int64(len(b)))
-		if !errors.Is(err, errTruncated) {
-			t.Errorf("%d of %d bytes: %v", from, len(b), err)
-		}
+		assert.Check(t, errors.Is(err, errTruncated), "%d of %d bytes: %v", from, len(b), err)
 	}
-	if _, err := ParseFile(bytes.NewReader(b), -1); !IsContentError(err) {
-		t.Errorf("negative size: %v", err)
-	}
+	_, err := ParseFile(bytes.NewReader(b), -1)
+	assert.Check(t, IsContentError(err), "negative size: %v", err)
 }

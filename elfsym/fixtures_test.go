@@ -8,6 +8,8 @@ import (
 	"io"
 	"path/filepath"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // prebuilt is where the agent libraries of testdata/lib/README.md are.
@@ -23,9 +25,7 @@ func readFixture(t testing.TB, name string) []byte {
 func readFixtures(t testing.TB) map[string][]byte {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(prebuilt, "*.so"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no libraries in %s (%v)", prebuilt, err)
-	}
+	assert.Assert(t, err == nil && len(paths) != 0, "no libraries in %s (%v)", prebuilt, err)
 	libraries := make(map[string][]byte)
 	for _, path := range paths {
 		name := filepath.Base(path[:len(path)-len(".so")])
@@ -79,9 +79,7 @@ func newEdit(t testing.TB, fixture string) *edit {
 	t.Helper()
 	b := readFixture(t, fixture)
 	f, err := elf.NewFile(bytes.NewReader(bytes.Clone(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return &edit{t: t, b: b, f: f}
 }
 

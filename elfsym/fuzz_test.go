@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // checkParse checks what both parsers return for any bytes.
@@ -24,48 +26,34 @@ func checkParse(t *testing.T, b []byte) {
 	lib, err := ParseLibrary(m, int64(len(b)))
 	checkReads(t, m)
 	if err != nil {
-		if lib != nil || !IsContentError(err) {
-			t.Fatalf("%+v, %v", lib, err)
-		}
+		assert.Assert(t, lib == nil && IsContentError(err), "%+v, %v", lib, err)
 		return
 	}
-	if fileErr != nil || !reflect.DeepEqual(&lib.File, f) {
-		t.Fatalf("library %+v, file %+v, %v", lib, f, fileErr)
-	}
+	assert.Assert(t, fileErr == nil && reflect.DeepEqual(&lib.File, f), "library %+v, file %+v, %v", lib, f, fileErr)
 	inMemory := func(addr, size uint64) bool {
 		return slices.ContainsFunc(f.Segments, func(s Segment) bool {
 			return addr >= s.Vaddr && addr+size >= addr && addr+size <= s.Vaddr+s.Memsz
 		})
 	}
-	if !inMemory(lib.StorageAddr, 8) || !inMemory(lib.Relocation.Addr, 16) {
-		t.Fatalf("an address outside every segment: %+v", lib)
-	}
-	if k := lib.Relocation.Kind; k != TLSDESC && k != DTPMOD64 {
-		t.Fatalf("kind %v", k)
-	}
+	assert.Assert(t, inMemory(lib.StorageAddr, 8) && inMemory(lib.Relocation.Addr, 16),
+		"an address outside every segment: %+v", lib)
+	k := lib.Relocation.Kind
+	assert.Assert(t, k == TLSDESC || k == DTPMOD64, "kind %v", k)
 }
 
 func checkReads(t *testing.T, m *meter) {
-	if m.calls > maxPageReads+1 || m.most > pageBytes {
-		t.Fatalf("%d reads of up to %d bytes", m.calls, m.most)
-	}
+	assert.Assert(t, m.calls <= maxPageReads+1 && m.most <= pageBytes, "%d reads of up to %d bytes", m.calls, m.most)
 }
 
 func checkFile(t *testing.T, f *File) {
-	if f.Machine != elf.EM_X86_64 && f.Machine != elf.EM_AARCH64 {
-		t.Fatalf("machine %v", f.Machine)
-	}
-	if len(f.Segments) > maxSegments || len(f.BuildID) > maxBuildIDBytes {
-		t.Fatalf("%d segments, build id of %d bytes", len(f.Segments), len(f.BuildID))
-	}
+	assert.Assert(t, f.Machine == elf.EM_X86_64 || f.Machine == elf.EM_AARCH64, "machine %v", f.Machine)
+	assert.Assert(t, len(f.Segments) <= maxSegments && len(f.BuildID) <= maxBuildIDBytes,
+		"%d segments, build id of %d bytes", len(f.Segments), len(f.BuildID))
 	const page, start = 4096, 0x7f0000000000
 	for _, s := range f.Segments {
-		if s.Filesz > s.Memsz || s.Vaddr+s.Memsz < s.Vaddr || s.Off+s.Filesz < s.Off {
-			t.Fatalf("segment %+v", s)
-		}
-		if bias, ok := f.bias(start, s.Off&^(page-1), page); ok && bias%page != 0 {
-			t.Fatalf("bias %#x of %+v", bias, f.Segments)
-		}
+		assert.Assert(t, s.Filesz <= s.Memsz && s.Vaddr+s.Memsz >= s.Vaddr && s.Off+s.Filesz >= s.Off, "segment %+v", s)
+		bias, ok := f.bias(start, s.Off&^(page-1), page)
+		assert.Assert(t, !ok || bias%page == 0, "bias %#x of %+v", bias, f.Segments)
 	}
 }
 
@@ -73,27 +61,19 @@ func checkFile(t *testing.T, f *File) {
 func checkThreadContext(t *testing.T, b []byte) {
 	m := &meter{r: bytes.NewReader(b)}
 	v, err := ParseThreadContext(m, int64(len(b)))
-	if m.most > streamBytes || m.calls > maxPageReads+maxStaticNames+3*len(b)/streamBytes+16 {
-		t.Fatalf("%d reads of up to %d bytes", m.calls, m.most)
-	}
+	assert.Assert(t, m.most <= streamBytes && m.calls <= maxPageReads+maxStaticNames+3*len(b)/streamBytes+16,
+		"%d reads of up to %d bytes", m.calls, m.most)
 	f, fileErr := ParseFile(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		if v != nil || !IsContentError(err) {
-			t.Fatalf("%+v, %v", v, err)
-		}
+		assert.Assert(t, v == nil && IsContentError(err), "%+v, %v", v, err)
 		return
 	}
-	if fileErr != nil || !reflect.DeepEqual(&v.File, f) {
-		t.Fatalf("variable %+v, file %+v, %v", v, f, fileErr)
-	}
+	assert.Assert(t, fileErr == nil && reflect.DeepEqual(&v.File, f), "variable %+v, file %+v, %v", v, f, fileErr)
 	r := v.Relocation
 	words := map[RelocationKind]uint64{TLSDESC: 2, DTPMOD64: 2, TPOFF64: 1}[r.Kind]
-	if (words == 0) != (r.Kind == LocalExec) {
-		t.Fatalf("kind %v", r.Kind)
-	}
-	if words > 0 && !(image{segments: f.Segments}).contains(r.Addr, words*pointerBytes) {
-		t.Fatalf("an address outside every segment: %+v", v)
-	}
+	assert.Assert(t, (words == 0) == (r.Kind == LocalExec), "kind %v", r.Kind)
+	assert.Assert(t, words == 0 || (image{segments: f.Segments}).contains(r.Addr, words*pointerBytes),
+		"an address outside every segment: %+v", v)
 	switch {
 	case r.Kind == TPOFF64 && r.Offset != 0, words == 2 && (r.Offset < 0 || uint64(r.Offset) > v.TLSOffset):
 		t.Fatalf("offset of the variable: %+v", v)
@@ -129,9 +109,7 @@ func FuzzGNUBuildID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, notes []byte) {
 		id := GNUBuildID(notes)
 		whole := len(id) > 0 && len(id) <= maxBuildIDBytes && bytes.Contains(notes, append([]byte(noteNameGNU), id...))
-		if id != nil && !whole {
-			t.Fatalf("%x", id)
-		}
+		assert.Assert(t, id == nil || whole, "%x", id)
 	})
 }
 

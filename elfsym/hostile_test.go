@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 const (
@@ -277,14 +279,11 @@ func TestHostileLibraries(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEdit(t, tt.fixture)
 			before, err := parseLibrary(e.b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			tt.edit(e)
 			got, err := parseLibrary(e.b)
-			if !errors.Is(err, tt.want) || (got == nil) != (err != nil) {
-				t.Fatalf("%+v, %v, want %v", got, err, tt.want)
-			}
+			assert.Assert(t, errors.Is(err, tt.want) && (got == nil) == (err != nil),
+				"%+v, %v, want %v", got, err, tt.want)
 			if err == nil {
 				compareVariables(t, got, before)
 			}
@@ -299,12 +298,8 @@ func TestOverlappingSegments(t *testing.T) {
 	binary.LittleEndian.PutUint64(moved[e.symbol(storageName)+stValue:], 0x3010)
 	e.load(0, moved)
 	lib, err := parseLibrary(e.b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lib.StorageAddr != 0x3010 {
-		t.Errorf("storage %#x", lib.StorageAddr)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, lib.StorageAddr == 0x3010, "storage %#x", lib.StorageAddr)
 }
 
 // Of a library with relocations of both dialects, TLSDESC is used.
@@ -313,12 +308,9 @@ func TestBothDialects(t *testing.T) {
 	// The library's .rela.dyn has one relocation, of the storage symbol.
 	e.put64(e.section(".rela.dyn")+rInfo, uint64(e.symbolIndex(tlsName))<<32|uint64(elf.R_X86_64_DTPMOD64))
 	lib, err := parseLibrary(e.b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := (TLSRelocation{Kind: TLSDESC, Addr: 0x3010}); lib.Relocation != want {
-		t.Errorf("%+v, want %+v", lib.Relocation, want)
-	}
+	assert.NilError(t, err)
+	want := TLSRelocation{Kind: TLSDESC, Addr: 0x3010}
+	assert.Check(t, lib.Relocation == want, "%+v, want %+v", lib.Relocation, want)
 	// It is also preferred when it is found after the other one.
 	plt := e.dynamic(elf.DT_JMPREL) + 8
 	dyn := e.dynamic(elf.DT_RELA) + 8
@@ -328,12 +320,10 @@ func TestBothDialects(t *testing.T) {
 		e.put64(pair[0], b)
 		e.put64(pair[1], a)
 	}
-	if lib, err = parseLibrary(e.b); err != nil {
-		t.Fatal(err)
-	}
-	if want := (TLSRelocation{Kind: TLSDESC, Addr: 0x3010}); lib.Relocation != want {
-		t.Errorf("exchanged: %+v, want %+v", lib.Relocation, want)
-	}
+	lib, err = parseLibrary(e.b)
+	assert.NilError(t, err)
+	want = TLSRelocation{Kind: TLSDESC, Addr: 0x3010}
+	assert.Check(t, lib.Relocation == want, "exchanged: %+v, want %+v", lib.Relocation, want)
 }
 
 // loadZeros has 2^60 bytes of zeros loaded at 2^60 (see sparse).
@@ -408,7 +398,5 @@ const maxParseAlloc = (cachedPages+1)*pageBytes + 2*maxSegments*40 + 8192
 
 func TestRelocationKindString(t *testing.T) {
 	got := fmt.Sprint(TLSDESC, DTPMOD64, TPOFF64, LocalExec, RelocationKind(9))
-	if got != "TLSDESC DTPMOD64 TPOFF64 local-exec RelocationKind(9)" {
-		t.Error(got)
-	}
+	assert.Check(t, got == "TLSDESC DTPMOD64 TPOFF64 local-exec RelocationKind(9)", got)
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // The sums were computed by
@@ -32,18 +34,12 @@ func TestHTLHash(t *testing.T) {
 	} {
 		m := &meter{r: bytes.NewReader(digits[:size])}
 		p, err := newPages(m, int64(size))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		hash, err := htlHash(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := hex.EncodeToString(hash[:]); got != want {
-			t.Errorf("%d bytes: %s, want %s", size, got, want)
-		}
-		if once, both := min(size, 4096), 2*4096; m.bytes != once && (size <= 4096 || m.bytes != both) {
-			t.Errorf("%d bytes: %d read", size, m.bytes)
-		}
+		assert.NilError(t, err)
+		got := hex.EncodeToString(hash[:])
+		assert.Check(t, got == want, "%d bytes: %s, want %s", size, got, want)
+		once, both := min(size, 4096), 2*4096
+		assert.Check(t, m.bytes == once || size > 4096 && m.bytes == both, "%d bytes: %d read", size, m.bytes)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -88,36 +90,28 @@ var refused = map[string]error{
 
 func TestPrebuiltLibraries(t *testing.T) {
 	fixtures := readFixtures(t)
-	if len(fixtures) != len(libraries)+len(refused) {
-		t.Errorf("%d libraries in %s, %d in the tables here", len(fixtures), prebuilt, len(libraries)+len(refused))
-	}
+	assert.Check(t, len(fixtures) == len(libraries)+len(refused),
+		"%d libraries in %s, %d in the tables here", len(fixtures), prebuilt, len(libraries)+len(refused))
 	for _, want := range libraries {
 		t.Run(want.name, func(t *testing.T) {
 			lib, err := parseLibrary(fixtures[want.name])
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			machine, _, _ := strings.Cut(strings.ToLower(lib.Machine.String()[len("EM_"):]), "-")
-			if !strings.HasPrefix(want.name, machine) {
-				t.Errorf("machine %v", lib.Machine)
-			}
+			assert.Check(t, strings.HasPrefix(want.name, machine), "machine %v", lib.Machine)
 			compareVariables(t, lib, &Library{
 				StorageAddr: want.storage,
 				Variable:    Variable{TLSOffset: want.tls, Relocation: TLSRelocation{Kind: want.kind, Addr: want.pair}},
 			})
-			if got := fmt.Sprintf("%x %x", lib.BuildID, lib.HTLHash); got != want.ids {
-				t.Errorf("build id and htlhash %s, want %s", got, want.ids)
-			}
+			got := fmt.Sprintf("%x %x", lib.BuildID, lib.HTLHash)
+			assert.Check(t, got == want.ids, "build id and htlhash %s, want %s", got, want.ids)
 		})
 	}
 	for name, want := range refused {
 		t.Run(name, func(t *testing.T) {
-			if lib, err := parseLibrary(fixtures[name]); !errors.Is(err, want) || lib != nil {
-				t.Errorf("%v, %v, want %v", lib, err, want)
-			}
-			if _, err := parseFile(fixtures[name]); err != nil {
-				t.Errorf("as a file: %v", err)
-			}
+			lib, err := parseLibrary(fixtures[name])
+			assert.Check(t, errors.Is(err, want) && lib == nil, "%v, %v, want %v", lib, err, want)
+			_, err = parseFile(fixtures[name])
+			assert.Check(t, err, "as a file")
 		})
 	}
 }
@@ -135,9 +129,7 @@ func compareVariables(t *testing.T, got, want *Library) {
 func TestSectionHeadersAreNotUsed(t *testing.T) {
 	e := newEdit(t, "x86_64-glibc-tlsdesc")
 	want, err := parseLibrary(e.b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	const eShoff, eShentsize = 40, 58
 	sections := e.b[e.get64(eShoff):]
 	for i := range sections {
@@ -146,9 +138,7 @@ func TestSectionHeadersAreNotUsed(t *testing.T) {
 	e.put64(eShoff, 0xfffffffffffffff0)
 	e.put16(eShentsize, 1)
 	got, err := parseLibrary(e.b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	compareVariables(t, got, want)
 }
 
@@ -200,9 +190,7 @@ func TestCompiledLibraries(t *testing.T) {
 				run(t, compiler, append(args, strings.Fields(flags)...)...)
 				b := testenv.ReadFile(t, path)
 				lib, err := parseLibrary(b)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				want := readelfLibrary(t, readelf, path, kind)
 				compareVariables(t, lib, &want)
 				compareWithReadelf(t, readelf, path, &lib.File)
@@ -242,16 +230,13 @@ func readelfLibrary(t *testing.T, readelf, path string, kind RelocationKind) Lib
 func storedWord(t *testing.T, path string, addr uint64) uint64 {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
 			var b [8]byte
-			if _, err := p.ReadAt(b[:], int64(addr-p.Vaddr)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := p.ReadAt(b[:], int64(addr-p.Vaddr))
+			assert.NilError(t, err)
 			return binary.LittleEndian.Uint64(b[:])
 		}
 	}
@@ -261,13 +246,9 @@ func storedWord(t *testing.T, path string, addr uint64) uint64 {
 
 func parseHex(t *testing.T, match []string) uint64 {
 	t.Helper()
-	if match == nil {
-		t.Fatal("readelf does not print the line that is looked for")
-	}
+	assert.Assert(t, match != nil, "readelf does not print the line that is looked for")
 	v, err := strconv.ParseUint(strings.TrimPrefix(match[1], "0x"), 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return v
 }
 
@@ -276,9 +257,7 @@ func run(t testing.TB, program string, args ...string) string {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, out)
-	}
+	assert.NilError(t, err, "%v: %v\n%s", cmd, err, out)
 	return string(out)
 }
 
@@ -296,27 +275,21 @@ func TestEveryPrefixOfALibrary(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whole := readFixture(t, name)
 			want, err := parseLibrary(whole)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			parsed := 0
 			for size := 0; size < len(whole); size += step {
 				got, err := parseLibrary(whole[:size])
 				if err != nil {
-					if cut := errors.Is(err, errTruncated) || size < 4 && errors.Is(err, errNotELF); !cut {
-						t.Fatalf("%d bytes: %v", size, err)
-					}
+					cut := errors.Is(err, errTruncated) || size < 4 && errors.Is(err, errNotELF)
+					assert.Assert(t, cut, "%d bytes: %v", size, err)
 					continue
 				}
 				parsed++
 				compareVariables(t, got, want)
-				if len(got.Segments) != len(want.Segments) || string(got.BuildID) != string(want.BuildID) {
-					t.Fatalf("%d bytes: %+v, want %+v", size, got, want)
-				}
+				assert.Assert(t, len(got.Segments) == len(want.Segments) && string(got.BuildID) == string(want.BuildID),
+					"%d bytes: %+v, want %+v", size, got, want)
 			}
-			if parsed == 0 {
-				t.Error("no prefix was enough, though section headers and strings come last")
-			}
+			assert.Check(t, parsed != 0, "no prefix was enough, though section headers and strings come last")
 		})
 	}
 }

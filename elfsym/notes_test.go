@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // note is an Elf64_Nhdr with its name and contents, padded to align.
@@ -64,17 +66,13 @@ func TestBuildID(t *testing.T) {
 			e.put64(header+pAlign, tt.align)
 			e.b = append(e.b, tt.notes...)
 			f, err := parseFile(e.b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(f.BuildID) != tt.want || (f.BuildID == nil) != (tt.want == "") {
-				t.Errorf("build id %x, want %x", f.BuildID, tt.want)
-			}
+			assert.NilError(t, err)
+			assert.Check(t, string(f.BuildID) == tt.want && (f.BuildID == nil) == (tt.want == ""),
+				"build id %x, want %x", f.BuildID, tt.want)
 			// The notes of the kernel come alone and all at once.
 			id := GNUBuildID(tt.notes)
-			if tt.align == 4 && (string(id) != tt.want || (id == nil) != (tt.want == "")) {
-				t.Errorf("build id %x of the notes alone, want %x", id, tt.want)
-			}
+			assert.Check(t, tt.align != 4 || string(id) == tt.want && (id == nil) == (tt.want == ""),
+				"build id %x of the notes alone, want %x", id, tt.want)
 		})
 	}
 }
@@ -109,15 +107,9 @@ func TestNoteSegments(t *testing.T) {
 			tt.edit(e, e.program(elf.PT_NOTE, 0))
 			m := &meter{r: bytes.NewReader(e.b)}
 			f, err := ParseFile(m, int64(len(e.b)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if (f.BuildID != nil) != tt.id {
-				t.Errorf("build id %x", f.BuildID)
-			}
-			if m.bytes > len(e.b)+pageBytes {
-				t.Errorf("%d bytes read", m.bytes)
-			}
+			assert.NilError(t, err)
+			assert.Check(t, (f.BuildID != nil) == tt.id, "build id %x", f.BuildID)
+			assert.Check(t, m.bytes <= len(e.b)+pageBytes, "%d bytes read", m.bytes)
 		})
 	}
 }
@@ -129,9 +121,8 @@ func TestUnreadableNotes(t *testing.T) {
 	e.put64(e.program(elf.PT_NOTE, 0)+pOffset, notes)
 	r := failing{sparse(e.b), int64(notes), syscall.EIO}
 	f, err := ParseFile(r, int64(notes)+2*pageBytes)
-	if !errors.Is(err, syscall.EIO) || f != nil || !strings.Contains(err.Error(), "notes") {
-		t.Errorf("%+v, %v", f, err)
-	}
+	assert.Check(t, errors.Is(err, syscall.EIO) && f == nil && strings.Contains(err.Error(), "notes"),
+		"%+v, %v", f, err)
 }
 
 // A file of a terabyte whose notes lie far apart costs as little as any other.
@@ -148,10 +139,8 @@ func TestManyNoteSegments(t *testing.T) {
 		binary.LittleEndian.PutUint64(header[32:], pageBytes)
 	}
 	m := &meter{r: sparse(b)}
-	if _, err := ParseFile(m, (segments+2)*apart); err != nil {
-		t.Fatal(err)
-	}
-	if m.calls > maxNotes+len(b)/pageBytes+3 || m.most > pageBytes {
-		t.Errorf("%d reads of up to %d bytes", m.calls, m.most)
-	}
+	_, err := ParseFile(m, (segments+2)*apart)
+	assert.NilError(t, err)
+	assert.Check(t, m.calls <= maxNotes+len(b)/pageBytes+3 && m.most <= pageBytes,
+		"%d reads of up to %d bytes", m.calls, m.most)
 }

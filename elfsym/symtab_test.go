@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 type section = elf.Section64
@@ -113,12 +115,9 @@ func TestHostileSymbolTables(t *testing.T) {
 			if err == nil {
 				name, err = nameAt(tables.Static, 0x1008)
 			}
-			if !errors.Is(err, test.want) || name != test.name {
-				t.Errorf("%q, %v; want %.20q, %v", name, err, test.name, test.want)
-			}
-			if m.bytes > maxSymbols*symbolBytes+1<<20 {
-				t.Errorf("read %d bytes", m.bytes)
-			}
+			assert.Check(t, errors.Is(err, test.want) && name == test.name,
+				"%q, %v; want %.20q, %v", name, err, test.name, test.want)
+			assert.Check(t, m.bytes <= maxSymbols*symbolBytes+1<<20, "read %d bytes", m.bytes)
 		})
 	}
 }
@@ -127,23 +126,18 @@ func TestHostileSymbolTables(t *testing.T) {
 func TestSymbolTableReadErrors(t *testing.T) {
 	errRead := errors.New("no more")
 	r := failing{ReaderAt: bytes.NewReader(nil), from: -1, err: errRead}
-	if _, err := ReadSymbolTables(r, 1<<20); !errors.Is(err, errRead) || IsContentError(err) {
-		t.Error(err)
-	}
-	if _, err := ReadSymbolTables(bytes.NewReader(nil), 1<<20); !errors.Is(err, errTruncated) {
-		t.Error(err)
-	}
+	_, err := ReadSymbolTables(r, 1<<20)
+	assert.Check(t, errors.Is(err, errRead) && !IsContentError(err), err)
+	_, err = ReadSymbolTables(bytes.NewReader(nil), 1<<20)
+	assert.Check(t, errors.Is(err, errTruncated), err)
 	symbols := section{
 		Type: symtab, Off: pageBytes, Size: 2 * symbolBytes, Link: 2, Entsize: symbolBytes,
 	}
 	b := sectionsImage(symbols, section{Type: strtab, Size: 4}, make([]byte, pageBytes))
 	tables, err := ReadSymbolTables(bytes.NewReader(b[:pageBytes+symbolBytes]), 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := nameAt(tables.Static, 0); !errors.Is(err, errTruncated) || errors.Is(err, io.EOF) {
-		t.Error(err)
-	}
+	assert.NilError(t, err)
+	_, err = nameAt(tables.Static, 0)
+	assert.Check(t, errors.Is(err, errTruncated) && !errors.Is(err, io.EOF), err)
 }
 
 func FuzzReadSymbolTables(f *testing.F) {
@@ -157,25 +151,17 @@ func FuzzReadSymbolTables(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tables, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
-			if tables != nil || !IsContentError(err) {
-				t.Fatalf("%+v, %v", tables, err)
-			}
+			assert.Assert(t, tables == nil && IsContentError(err), "%+v, %v", tables, err)
 			return
 		}
 		for _, table := range []*SymbolTable{tables.Static, tables.Dynamic} {
 			err := table.Functions(func(f Function) error {
-				if f.Start > f.End && f.Sized {
-					t.Fatalf("%+v", f)
-				}
+				assert.Assert(t, f.Start <= f.End || !f.Sized, "%+v", f)
 				name, err := table.Name(f.Name, make([]byte, testNameBytes))
-				if bytes.IndexByte(name, 0) >= 0 {
-					t.Fatalf("%q", name)
-				}
+				assert.Assert(t, bytes.IndexByte(name, 0) < 0, "%q", name)
 				return err
 			})
-			if err != nil && !IsContentError(err) {
-				t.Fatal(err)
-			}
+			assert.Assert(t, err == nil || IsContentError(err), err)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -17,9 +19,7 @@ func newThreadContextEdit(t testing.TB, name string) *edit {
 	t.Helper()
 	b := testenv.ReadFile(t, filepath.Join(otelPrebuilt, name))
 	f, err := elf.NewFile(bytes.NewReader(bytes.Clone(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return &edit{t: t, b: b, f: f}
 }
 
@@ -206,15 +206,12 @@ func TestHostileThreadContexts(t *testing.T) {
 			e := newThreadContextEdit(t, test.fixture)
 			test.edit(e)
 			got, err := parseThreadContext(e.b)
-			if !errors.Is(err, test.err) || (got == nil) != (err != nil) {
-				t.Fatalf("%+v, %v, want %v", got, err, test.err)
-			}
+			assert.Assert(t, errors.Is(err, test.err) && (got == nil) == (err != nil),
+				"%+v, %v, want %v", got, err, test.err)
 			if err == nil && got.Relocation != test.want {
 				t.Errorf("%+v, want %+v", got.Relocation, test.want)
 			}
-			if err != nil && !IsContentError(err) {
-				t.Errorf("%v is not of the contents", err)
-			}
+			assert.Check(t, err == nil || IsContentError(err), "%v is not of the contents", err)
 		})
 	}
 }
@@ -283,8 +280,7 @@ func TestManyThreadLocalPointers(t *testing.T) {
 		e.put64(header+shOffset, uint64(len(e.b)))
 		e.put64(header+shSize, uint64(len(symbols)))
 		e.b = append(e.b, symbols...)
-		if v, err := parseThreadContext(e.b); !errors.Is(err, test.err) {
-			t.Errorf("%d: %+v, %v, want %v", test.count, v, err, test.err)
-		}
+		v, err := parseThreadContext(e.b)
+		assert.Check(t, errors.Is(err, test.err), "%d: %+v, %v, want %v", test.count, v, err, test.err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -67,9 +69,7 @@ var noThreadContexts = []string{"aarch64-tlsdesc-stripped.so", "x86_64-tlsdesc-s
 func readThreadContexts(t testing.TB) map[string][]byte {
 	t.Helper()
 	entries, err := os.ReadDir(otelPrebuilt)
-	if err != nil || len(entries) == 0 {
-		t.Fatalf("no files in %s (%v)", otelPrebuilt, err)
-	}
+	assert.Assert(t, err == nil && len(entries) != 0, "no files in %s (%v)", otelPrebuilt, err)
 	files := make(map[string][]byte)
 	for _, entry := range entries {
 		files[entry.Name()] = testenv.ReadFile(t, filepath.Join(otelPrebuilt, entry.Name()))
@@ -79,33 +79,28 @@ func readThreadContexts(t testing.TB) map[string][]byte {
 
 func TestPrebuiltThreadContexts(t *testing.T) {
 	files := readThreadContexts(t)
-	if len(files) != len(threadContexts)+len(noThreadContexts) {
-		t.Errorf("%d files in %s, %d in the tables here", len(files), otelPrebuilt,
-			len(threadContexts)+len(noThreadContexts))
-	}
+	assert.Check(t, len(files) == len(threadContexts)+len(noThreadContexts),
+		"%d files in %s, %d in the tables here", len(files), otelPrebuilt, len(threadContexts)+len(noThreadContexts))
 	for _, want := range threadContexts {
 		v, err := parseThreadContext(files[want.name])
 		if err != nil {
 			t.Errorf("%s: %v", want.name, err)
 			continue
 		}
-		if v.TLSOffset != want.tls || v.Relocation != want.relocation {
-			t.Errorf("%s: %#x %+v, want %#x %+v", want.name, v.TLSOffset, v.Relocation, want.tls, want.relocation)
-		}
+		assert.Check(t, v.TLSOffset == want.tls && v.Relocation == want.relocation,
+			"%s: %#x %+v, want %#x %+v", want.name, v.TLSOffset, v.Relocation, want.tls, want.relocation)
 		f, err := parseFile(files[want.name])
 		if err != nil || len(v.Segments) != len(f.Segments) || v.HTLHash != f.HTLHash || v.Machine != f.Machine {
 			t.Errorf("%s: %+v, as a file %+v, %v", want.name, v.File, f, err)
 		}
 	}
 	for _, name := range noThreadContexts {
-		if v, err := parseThreadContext(files[name]); v != nil || !errors.Is(err, ErrNoSymbols) {
-			t.Errorf("%s: %+v, %v", name, v, err)
-		}
+		v, err := parseThreadContext(files[name])
+		assert.Check(t, v == nil && errors.Is(err, ErrNoSymbols), "%s: %+v, %v", name, v, err)
 	}
 	for name, b := range readFixtures(t) {
-		if v, err := parseThreadContext(b); v != nil || !errors.Is(err, ErrNoSymbols) {
-			t.Errorf("agent library %s: %+v, %v", name, v, err)
-		}
+		v, err := parseThreadContext(b)
+		assert.Check(t, v == nil && errors.Is(err, ErrNoSymbols), "agent library %s: %+v, %v", name, v, err)
 	}
 }
 
@@ -120,15 +115,12 @@ func TestThreadContextIsCheapWhereThereIsNone(t *testing.T) {
 	}{{"no PT_TLS", without.b, 0}, {"PT_TLS", readFixture(t, gnuFixture), 6}} {
 		file, context := &meter{r: bytes.NewReader(test.contents)}, &meter{r: bytes.NewReader(test.contents)}
 		size := int64(len(test.contents))
-		if _, err := ParseFile(file, size); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ParseThreadContext(context, size); !errors.Is(err, ErrNoSymbols) {
-			t.Errorf("%s: %v", test.name, err)
-		}
-		if context.calls > file.calls+test.more {
-			t.Errorf("%s: %d reads, as a file %d", test.name, context.calls, file.calls)
-		}
+		_, err := ParseFile(file, size)
+		assert.NilError(t, err)
+		_, err = ParseThreadContext(context, size)
+		assert.Check(t, errors.Is(err, ErrNoSymbols), "%s: %v", test.name, err)
+		assert.Check(t, context.calls <= file.calls+test.more,
+			"%s: %d reads, as a file %d", test.name, context.calls, file.calls)
 	}
 }
 
@@ -136,31 +128,22 @@ func TestCacheOfThreadContexts(t *testing.T) {
 	c := newCache(t, 1)
 	f := open(t, filepath.Join(otelPrebuilt, "x86_64-ld.so"))
 	first, err := c.ThreadContext(f)
-	if err != nil || first.Relocation.Kind != DTPMOD64 {
-		t.Fatalf("%+v, %v", first, err)
-	}
+	assert.Assert(t, err == nil && first.Relocation.Kind == DTPMOD64, "%+v, %v", first, err)
 	none := open(t, filepath.Join(prebuilt, gnuFixture+".so"))
 	for range 2 {
-		if again, err := c.ThreadContext(f); again != first || err != nil {
-			t.Errorf("%p, %v, want %p", again, err, first)
-		}
-		if v, err := c.ThreadContext(none); v != nil || !errors.Is(err, ErrNoSymbols) {
-			t.Errorf("%+v, %v", v, err)
-		}
+		again, err := c.ThreadContext(f)
+		assert.Check(t, again == first && err == nil, "%p, %v, want %p", again, err, first)
+		v, err := c.ThreadContext(none)
+		assert.Check(t, v == nil && errors.Is(err, ErrNoSymbols), "%+v, %v", v, err)
 		// The same file as a library is another question.
-		if library, err := c.Library(none); err != nil || library.StorageAddr != 0x3020 {
-			t.Errorf("%+v, %v", library, err)
-		}
+		library, err := c.Library(none)
+		assert.Check(t, err == nil && library.StorageAddr == 0x3020, "%+v, %v", library, err)
 	}
 	contexts, err := c.contexts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := contexts.Metrics(); m.Hits != 3 || m.Misses != 2 {
-		t.Errorf("%d hits, %d misses", m.Hits, m.Misses)
-	}
+	assert.NilError(t, err)
+	m := contexts.Metrics()
+	assert.Check(t, m.Hits == 3 && m.Misses == 2, "%d hits, %d misses", m.Hits, m.Misses)
 	expectCounts(t, c, 1, 1)
-	if _, err := c.ThreadContext(os.NewFile(math.MaxInt32, "closed")); err == nil {
-		t.Error("no error for a file that is not open")
-	}
+	_, err = c.ThreadContext(os.NewFile(math.MaxInt32, "closed"))
+	assert.Check(t, err != nil, "no error for a file that is not open")
 }

@@ -6,29 +6,25 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestProbeReadv(t *testing.T) {
-	if err := ProbeReadv(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, ProbeReadv())
 	onThread(func() {
 		if err := refuseReadv(unix.EPERM); err != nil {
 			t.Error("installing the filter:", err)
 			return
 		}
-		if err := ProbeReadv(); !errors.Is(err, unix.EPERM) {
-			t.Errorf("refused: %v", err)
-		}
+		err := ProbeReadv()
+		assert.Check(t, errors.Is(err, unix.EPERM), "refused: %v", err)
 	})
 }
 
 func TestProbeAccess(t *testing.T) {
 	child := newPuppet(t)
 	allowed := func() {
-		if err := ProbeAccess("/proc", child.pid()); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, ProbeAccess("/proc", child.pid()))
 	}
 	allowed()
 	onThread(func() {
@@ -46,15 +42,13 @@ func TestProbeAccess(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if err := ProbeAccess("/proc", child.pid()); !errors.Is(err, ErrDenied) {
-				t.Errorf("without capabilities: %v", err)
-			}
+			err := ProbeAccess("/proc", child.pid())
+			assert.Check(t, errors.Is(err, ErrDenied), "without capabilities: %v", err)
 		})
 	}
 	const kthreadd = 2
 	for _, pid := range []int{kthreadd, 1 << 30} {
-		if err := ProbeAccess("/proc", pid); !errors.Is(err, ErrGone) {
-			t.Errorf("process %d without memory: %v", pid, err)
-		}
+		err := ProbeAccess("/proc", pid)
+		assert.Check(t, errors.Is(err, ErrGone), "process %d without memory: %v", pid, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -90,9 +91,7 @@ func TestReadTellsHowMuchWasRead(t *testing.T) {
 			if wantErr := n < c.length; wantErr != errors.Is(err, ErrUnmapped) || wantErr != (err != nil) {
 				t.Errorf("%s: %d bytes of %d, error %v", c.name, n, c.length, err)
 			}
-			if n > 0 && !bytes.Equal(buf[:n], content[c.addr-base:][:n]) {
-				t.Errorf("%s: wrong bytes", c.name)
-			}
+			assert.Check(t, n <= 0 || bytes.Equal(buf[:n], content[c.addr-base:][:n]), "%s: wrong bytes", c.name)
 		}
 	})
 }
@@ -103,9 +102,8 @@ func TestReadUnreadablePage(t *testing.T) {
 	base := child.mapPages(2)
 	child.must("protect 0 %d %d %d", smallestPage, smallestPage, unix.PROT_NONE)
 	buf := make([]byte, 20)
-	if n, err := child.open().Read(base+smallestPage-8, buf); n != 8 || !errors.Is(err, ErrUnmapped) {
-		t.Errorf("read %d bytes, %v", n, err)
-	}
+	n, err := child.open().Read(base+smallestPage-8, buf)
+	assert.Check(t, n == 8 && errors.Is(err, ErrUnmapped), "read %d bytes, %v", n, err)
 }
 
 func TestReadBatch(t *testing.T) {
@@ -139,24 +137,18 @@ func TestReadBatch(t *testing.T) {
 				kind := kinds[i%len(kinds)]
 				reqs[i] = Request{Addr: kind.addr, Buf: make([]byte, kind.length), N: -1, Err: errShort}
 			}
-			if err := process.ReadBatch(reqs); err != nil {
-				t.Fatalf("%d requests: %v", count, err)
-			}
+			assert.NilError(t, process.ReadBatch(reqs), "%d requests", count)
 			for i, req := range reqs {
 				kind := kinds[i%len(kinds)]
-				if req.N != kind.want || (req.Err == ErrUnmapped) != (req.N < kind.length) ||
-					(req.Err == nil) != (req.N == kind.length) {
-					t.Fatalf("%d requests: request %d of %d bytes at %#x read %d bytes, %v", count, i, kind.length,
-						req.Addr, req.N, req.Err)
-				}
-				if req.N > 0 && !bytes.Equal(req.Buf[:req.N], content[req.Addr-base:][:req.N]) {
-					t.Fatalf("%d requests: request %d: wrong bytes", count, i)
-				}
+				assert.Assert(t, req.N == kind.want && (req.Err == ErrUnmapped) == (req.N < kind.length) &&
+					(req.Err == nil) == (req.N == kind.length),
+					"%d requests: request %d of %d bytes at %#x read %d bytes, %v", count, i, kind.length, req.Addr,
+					req.N, req.Err)
+				assert.Assert(t, req.N <= 0 || bytes.Equal(req.Buf[:req.N], content[req.Addr-base:][:req.N]),
+					"%d requests: request %d: wrong bytes", count, i)
 			}
 			for _, element := range process.local {
-				if element.Base != nil {
-					t.Fatal("scratch space still points to a caller's buffer")
-				}
+				assert.Assert(t, element.Base == nil, "scratch space still points to a caller's buffer")
 			}
 		}
 	})
@@ -176,12 +168,9 @@ func TestReadBatchKeepsTheOrder(t *testing.T) {
 			for i := range reqs {
 				reqs[i] = Request{Addr: base + uint64(i), Buf: buf[:]}
 			}
-			if err := process.ReadBatch(reqs); err != nil {
-				t.Fatal(err)
-			}
-			if buf[0] != content[last] {
-				t.Fatalf("after %d requests: byte %#x, want %#x", len(reqs), buf[0], content[last])
-			}
+			assert.NilError(t, process.ReadBatch(reqs))
+			assert.Assert(t, buf[0] == content[last],
+				"after %d requests: byte %#x, want %#x", len(reqs), buf[0], content[last])
 		}
 	})
 }
@@ -203,9 +192,7 @@ func readAll(process *Process, addr uint64) map[string]error {
 func expectAll(t *testing.T, errs map[string]error, want error) {
 	t.Helper()
 	for name, err := range errs {
-		if !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", name, err, want)
-		}
+		assert.Check(t, errors.Is(err, want), "%s: %v, want %v", name, err, want)
 	}
 }
 
@@ -214,9 +201,8 @@ func TestProcessGone(t *testing.T) {
 		child := newPuppet(t)
 		base := child.mapPages(1)
 		early := open(child)
-		if _, err := early.Read(base, make([]byte, 8)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := early.Read(base, make([]byte, 8))
+		assert.NilError(t, err)
 		child.killUnreaped()
 		t.Run("zombie", func(t *testing.T) {
 			expectAll(t, readAll(early, base), ErrGone)
@@ -232,9 +218,7 @@ func TestProcessGone(t *testing.T) {
 
 func TestKernelThread(t *testing.T) {
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range paths {
 		stat, err := os.ReadFile(path)
 		if err != nil {
@@ -246,9 +230,7 @@ func TestKernelThread(t *testing.T) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		expectAll(t, readAll(Open("/proc", pid), 0x1000), ErrGone)
 		return
 	}
@@ -271,15 +253,11 @@ func TestKilledWhileReading(t *testing.T) {
 					break
 				}
 				for _, result := range results {
-					if result.Err != nil || result.Slot != demoSlotDecoded {
-						t.Fatalf("before the end: %+v", result)
-					}
+					assert.Assert(t, result.Err == nil && result.Slot == demoSlotDecoded, "before the end: %+v", result)
 				}
 				_, _, err = process.ReadProcessStorage(base + pointerBytes)
 			}
-			if !errors.Is(err, ErrGone) {
-				t.Fatal(err)
-			}
+			assert.Assert(t, errors.Is(err, ErrGone), err)
 		}
 	})
 }
@@ -293,15 +271,13 @@ func TestExec(t *testing.T) {
 		child.write(0, 0, []byte("before"))
 		process := open(child)
 		buf := make([]byte, 6)
-		if _, err := process.Read(before, buf); err != nil || string(buf) != "before" {
-			t.Fatalf("%q, %v", buf, err)
-		}
+		_, err := process.Read(before, buf)
+		assert.Assert(t, err == nil && string(buf) == "before", "%q, %v", buf, err)
 		child.must("exec")
 		after := child.mapPages(1)
 		child.write(0, 0, []byte("after!"))
-		if _, err := process.Read(after, buf); err != nil || string(buf) != "after!" {
-			t.Fatalf("%q, %v", buf, err)
-		}
+		_, err = process.Read(after, buf)
+		assert.Assert(t, err == nil && string(buf) == "after!", "%q, %v", buf, err)
 	})
 }
 
@@ -310,9 +286,8 @@ func TestProcessIsSmall(t *testing.T) {
 	base := child.mapDemo(1)
 	process := child.open()
 
-	if size := unsafe.Sizeof(*process); size > 192 {
-		t.Errorf("a Process has %d bytes", size)
-	}
+	size := unsafe.Sizeof(*process)
+	assert.Check(t, size <= 192, "a Process has %d bytes", size)
 	scratch := func() uintptr {
 		return uintptr(cap(process.local))*unsafe.Sizeof(unix.Iovec{}) +
 			uintptr(cap(process.far))*unsafe.Sizeof(unix.RemoteIovec{}) +
@@ -329,10 +304,8 @@ func TestProcessIsSmall(t *testing.T) {
 		for i := range count {
 			varAddrs[i], reqs[i] = base, Request{Addr: base, Buf: make([]byte, 8)}
 		}
-		if err := errors.Join(process.ReadSlots(varAddrs, make([]SlotResult, count)),
-			process.ReadBatch(reqs)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(process.ReadSlots(varAddrs, make([]SlotResult, count)),
+			process.ReadBatch(reqs)))
 		if scratch()+unsafe.Sizeof(splitReads{}) > 44<<10 {
 			t.Fatalf("after %d threads: %d bytes of scratch space", count, scratch())
 		}
@@ -369,13 +342,9 @@ func TestNothingIsAllocated(t *testing.T) {
 	} {
 		var err error
 		allocs := testing.AllocsPerRun(10, func() { err = errors.Join(err, read()) })
-		if err != nil || allocs != 0 {
-			t.Errorf("%s: %v allocations, %v", name, allocs, err)
-		}
+		assert.Check(t, err == nil && allocs == 0, "%s: %v allocations, %v", name, allocs, err)
 	}
 	for i, result := range results {
-		if result.Err != nil || result.Slot != demoSlotDecoded {
-			t.Fatalf("thread %d: %+v", i, result)
-		}
+		assert.Assert(t, result.Err == nil && result.Slot == demoSlotDecoded, "thread %d: %+v", i, result)
 	}
 }

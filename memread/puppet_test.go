@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // A puppet is a child of the test binary that arranges its memory by commands, one per line, and
@@ -113,9 +114,8 @@ func newPuppet(t testing.TB) *puppet {
 	in, out := testenv.Start(t, cmd)
 	p := &puppet{t: t, cmd: cmd, in: in, lines: bufio.NewReader(out)}
 	t.Cleanup(p.kill)
-	if response := p.response(); response != "ok" {
-		t.Fatalf("puppet began with %q", response)
-	}
+	response := p.response()
+	assert.Assert(t, response == "ok", "puppet began with %q", response)
 	return p
 }
 

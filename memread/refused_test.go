@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -57,34 +58,25 @@ func TestReadvRefused(t *testing.T) {
 					t.Error("installing the filter:", err)
 					return
 				}
-				if _, err := unix.ProcessVMReadv(child.pid(), nil, nil, 0); err != errno {
-					t.Errorf("process_vm_readv: %v", err)
-				}
-				if n, err := process.Read(base, buf); err != nil || n != 7 || string(buf) != "content" {
-					t.Errorf("read %d bytes, %q, %v", n, buf, err)
-				}
+				_, err := unix.ProcessVMReadv(child.pid(), nil, nil, 0)
+				assert.Check(t, err == errno, "process_vm_readv: %v", err)
+				n, err := process.Read(base, buf)
+				assert.Check(t, err == nil && n == 7 && string(buf) == "content", "read %d bytes, %q, %v", n, buf, err)
 				remembered := process.mem
 				reqs := []Request{
 					{Addr: base - 1, Buf: make([]byte, 8)},
 					{Addr: base + smallestPage - 3, Buf: make([]byte, 8)},
 					{Addr: base, Buf: make([]byte, 7)},
 				}
-				if err := process.ReadBatch(reqs); err != nil {
-					t.Error(err)
-				}
-				if reqs[0].N != 0 || reqs[1].N != 3 || reqs[2].N != 7 || !bytes.Equal(reqs[2].Buf, buf) {
-					t.Errorf("batch: %+v", reqs)
-				}
-				if process.mem == nil || process.mem != remembered {
-					t.Error("the way was not remembered")
-				}
+				assert.Check(t, process.ReadBatch(reqs))
+				assert.Check(t, reqs[0].N == 0 && reqs[1].N == 3 && reqs[2].N == 7 && bytes.Equal(reqs[2].Buf, buf),
+					"batch: %+v", reqs)
+				assert.Check(t, process.mem != nil && process.mem == remembered, "the way was not remembered")
 				child.kill()
-				if _, err := process.Read(base, buf); !errors.Is(err, ErrGone) {
-					t.Errorf("after the end of the process: %v", err)
-				}
-				if _, err := child.open().Read(base, buf); !errors.Is(err, ErrGone) {
-					t.Errorf("opened after the end of the process: %v", err)
-				}
+				_, err = process.Read(base, buf)
+				assert.Check(t, errors.Is(err, ErrGone), "after the end of the process: %v", err)
+				_, err = child.open().Read(base, buf)
+				assert.Check(t, errors.Is(err, ErrGone), "opened after the end of the process: %v", err)
 			})
 		})
 	}
@@ -105,7 +97,6 @@ func TestDenied(t *testing.T) {
 		expectAll(t, readAll(process, base), ErrDenied)
 	})
 	// It is not remembered: what was denied may be permitted later.
-	if _, err := process.Read(base, make([]byte, 8)); err != nil {
-		t.Error(err)
-	}
+	_, err := process.Read(base, make([]byte, 8))
+	assert.Check(t, err)
 }

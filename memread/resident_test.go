@@ -3,6 +3,8 @@ package memread
 import (
 	"errors"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestSlotPagedOut(t *testing.T) {
@@ -13,9 +15,7 @@ func TestSlotPagedOut(t *testing.T) {
 	pagedOut := func(what string, off uint64, want bool) {
 		t.Helper()
 		got, err := process.SlotPagedOut(base + off)
-		if err != nil || got != want {
-			t.Errorf("%s: %v, %v", what, got, err)
-		}
+		assert.Check(t, err == nil && got == want, "%s: %v, %v", what, got, err)
 	}
 	pagedOut("mapped, never written", 0, true)
 	child.write(0, 100, []byte{1})
@@ -32,7 +32,6 @@ func TestSlotPagedOut(t *testing.T) {
 	child.must("exec")
 	pagedOut("exec", smallestPage, true)
 	child.kill()
-	if _, err := process.SlotPagedOut(base); !errors.Is(err, ErrGone) {
-		t.Errorf("of a process that was killed: %v", err)
-	}
+	_, err := process.SlotPagedOut(base)
+	assert.Check(t, errors.Is(err, ErrGone), "of a process that was killed: %v", err)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // unhex takes hex with blanks between the fields.
@@ -70,9 +72,8 @@ var slotTests = []struct {
 func TestDecodeSlot(t *testing.T) {
 	for _, c := range slotTests {
 		got, err := decodeSlot((*[slotBytes]byte)(unhex(c.hex)))
-		if got != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.err)
-		}
+		assert.Check(t, got == c.want && errors.Is(err, c.err),
+			"%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.err)
 	}
 }
 
@@ -103,21 +104,16 @@ func FuzzDecodeSlot(f *testing.F) {
 		b := [slotBytes]byte(data)
 		s, err := decodeSlot(&b)
 		if err != nil || !s.Valid {
-			if s != (Slot{}) {
-				t.Fatalf("%+v, %v", s, err)
-			}
+			assert.Assert(t, s == Slot{}, "%+v, %v", s, err)
 			return
 		}
-		if s.MinorVersion == 0 {
-			t.Fatalf("accepted version 0: %+v", s)
-		}
+		assert.Assert(t, s.MinorVersion != 0, "accepted version 0: %+v", s)
 		// What the decoder takes for meaningless must be, and everything else must be kept.
 		b[slotValidOff] = 1
 		if b[slotTracePresentOff] != 1 {
 			clear(b[slotTracePresentOff:])
 		}
-		if got := encodeSlot(s); string(got) != string(b[:]) {
-			t.Fatalf("%+v encodes to\n%x, not\n%x", s, got, b)
-		}
+		got := encodeSlot(s)
+		assert.Assert(t, string(got) == string(b[:]), "%+v encodes to\n%x, not\n%x", s, got, b)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -64,17 +66,11 @@ func TestReadSlots(t *testing.T) {
 			}
 			untouched := SlotResult{Addr: 99}
 			out[count] = untouched
-			if err := open(child).ReadSlots(varAddrs, out); err != nil {
-				t.Fatalf("%d threads: %v", count, err)
-			}
+			assert.NilError(t, open(child).ReadSlots(varAddrs, out), "%d threads", count)
 			for i := range want {
-				if out[i] != want[i] {
-					t.Errorf("%d threads: thread %d: %+v, want %+v", count, i, out[i], want[i])
-				}
+				assert.Check(t, out[i] == want[i], "%d threads: thread %d: %+v, want %+v", count, i, out[i], want[i])
 			}
-			if out[count] != untouched {
-				t.Errorf("%d threads: one more result was written", count)
-			}
+			assert.Check(t, out[count] == untouched, "%d threads: one more result was written", count)
 		}
 	})
 }
@@ -127,9 +123,7 @@ func TestJudge(t *testing.T) {
 		if c.err != nil {
 			want = Slot{}
 		}
-		if got != want || err != c.err {
-			t.Errorf("%s: %+v, %v; want %v", c.name, got, err, c.err)
-		}
+		assert.Check(t, got == want && err == c.err, "%s: %+v, %v; want %v", c.name, got, err, c.err)
 	}
 }
 
@@ -138,9 +132,7 @@ func TestAcrossPages(t *testing.T) {
 		0: false, smallestPage - slotBytes: false, smallestPage - slotBytes + 1: true,
 		smallestPage - 1: true, smallestPage: false, 7*smallestPage - 1: true,
 	} {
-		if acrossPages(0x7f0000000000+off) != want {
-			t.Errorf("at %d: not %v", off, want)
-		}
+		assert.Check(t, acrossPages(0x7f0000000000+off) == want, "at %d: not %v", off, want)
 	}
 }
 
@@ -153,9 +145,7 @@ func TestConfirm(t *testing.T) {
 		expect := func(off int, want [slotBytes]byte, held bool) {
 			t.Helper()
 			got, err := process.confirm(base+uint64(off), &want)
-			if err != nil || got != held {
-				t.Errorf("at %d: %v, %v, want %v", off, got, err, held)
-			}
+			assert.Check(t, err == nil && got == held, "at %d: %v, %v, want %v", off, got, err, held)
 		}
 		for head := 1; head < slotBytes; head++ {
 			off := smallestPage - head
@@ -170,9 +160,8 @@ func TestConfirm(t *testing.T) {
 		}
 		expect(2*smallestPage-20, [slotBytes]byte{}, false) // the tail is not mapped
 		child.kill()
-		if _, err := process.confirm(base+smallestPage-1, new([slotBytes]byte)); !errors.Is(err, ErrGone) {
-			t.Error(err)
-		}
+		_, err := process.confirm(base+smallestPage-1, new([slotBytes]byte))
+		assert.Check(t, errors.Is(err, ErrGone), err)
 	})
 }
 
@@ -198,9 +187,7 @@ func TestSplitOrder(t *testing.T) {
 			}
 		}
 	}
-	if least < wantMisses {
-		t.Errorf("an alternation shows the wrong context to %d reads only", least)
-	}
+	assert.Check(t, least >= wantMisses, "an alternation shows the wrong context to %d reads only", least)
 }
 
 func TestProves(t *testing.T) {
@@ -209,16 +196,12 @@ func TestProves(t *testing.T) {
 		copy(b[:], encodeSlot(Slot{MinorVersion: 1, Valid: true, TracePresent: true}))
 		copy(b[slotTraceIDOff:], ids[:])
 		s, err := decodeSlot(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return s
 	}
 	for n := range uint64(1000) {
 		whole, next := rewriteContext(n), rewriteContext(n+1)
-		if !proves(decoded(whole)) {
-			t.Fatalf("context %d does not prove itself", n)
-		}
+		assert.Assert(t, proves(decoded(whole)), "context %d does not prove itself", n)
 		for cut := 1; cut < contextBytes; cut++ {
 			mix := whole
 			copy(mix[cut:], next[cut:])
@@ -335,12 +318,9 @@ func TestReadSlotsOfManyThreadsGone(t *testing.T) {
 	for i := range varAddrs {
 		varAddrs[i] = base
 	}
-	if err := process.ReadSlots(varAddrs, out); !errors.Is(err, ErrGone) {
-		t.Error(err)
-	}
+	err := process.ReadSlots(varAddrs, out)
+	assert.Check(t, errors.Is(err, ErrGone), err)
 	for i, result := range out {
-		if result != (SlotResult{Err: ErrGone}) {
-			t.Fatalf("thread %d: %+v", i, result)
-		}
+		assert.Assert(t, result == SlotResult{Err: ErrGone}, "thread %d: %+v", i, result)
 	}
 }

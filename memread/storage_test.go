@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -62,9 +64,8 @@ var storageTests = []struct {
 func TestDecodeProcessStorage(t *testing.T) {
 	for _, c := range storageTests {
 		got, n, err := decodeProcessStorage(unhex(c.hex))
-		if got != c.want || n != c.n || !errors.Is(err, c.err) {
-			t.Errorf("%s: %+v, %d, %v; want %+v, %d, %v", c.name, got, n, err, c.want, c.n, c.err)
-		}
+		assert.Check(t, got == c.want && n == c.n && errors.Is(err, c.err),
+			"%s: %+v, %d, %v; want %+v, %d, %v", c.name, got, n, err, c.want, c.n, c.err)
 	}
 }
 
@@ -87,25 +88,20 @@ func FuzzDecodeProcessStorage(f *testing.F) {
 		s, n, err := decodeProcessStorage(b)
 		switch {
 		case err == errShort:
-			if n <= len(b) || n > longest {
-				t.Fatalf("of %d bytes: needs %d", len(b), n)
-			}
+			assert.Assert(t, n > len(b) && n <= longest, "of %d bytes: needs %d", len(b), n)
 		case err != nil:
 			clear(b[n:]) // what it does not rest on
-			if again, m, errAgain := decodeProcessStorage(b); s != again || m != n ||
-				errAgain.Error() != err.Error() || s != (ProcessStorage{}) {
-				t.Fatalf("%+v, %d, %v; then %+v, %d, %v", s, n, err, again, m, errAgain)
-			}
+			again, m, errAgain := decodeProcessStorage(b)
+			assert.Assert(t, s == again && m == n && errAgain.Error() == err.Error() && s == ProcessStorage{},
+				"%+v, %d, %v; then %+v, %d, %v", s, n, err, again, m, errAgain)
 		default:
-			if got := encodeStorage(s); !bytes.Equal(got, b[:n]) {
-				t.Fatalf("%+v encodes to\n%x, not\n%x", s, got, b[:n])
-			}
+			got := encodeStorage(s)
+			assert.Assert(t, bytes.Equal(got, b[:n]), "%+v encodes to\n%x, not\n%x", s, got, b[:n])
 			// Given piecemeal, it asks for what is there and for nothing behind it.
 			for have, rounds := 0, 0; have < n; rounds++ {
 				_, need, err := decodeProcessStorage(b[:have])
-				if err != errShort || need <= have || need > n || rounds > 4 {
-					t.Fatalf("given %d of %d bytes in round %d: %d, %v", have, n, rounds, need, err)
-				}
+				assert.Assert(t, err == errShort && need > have && need <= n && rounds <= 4,
+					"given %d of %d bytes in round %d: %d, %v", have, n, rounds, need, err)
 				have = need
 			}
 		}
@@ -136,9 +132,8 @@ func TestReadProcessStorage(t *testing.T) {
 			child.write(0, off, storage)
 			child.write(0, 0, pointer(base+uint64(off)))
 			addr, got, err := process.ReadProcessStorage(base)
-			if err != nil || addr != base+uint64(off) || got != want {
-				t.Errorf("%s: %#x, %.99v, %v; want %#x, %.99v", name, addr, got, err, base+uint64(off), want)
-			}
+			assert.Check(t, err == nil && addr == base+uint64(off) && got == want,
+				"%s: %#x, %.99v, %v; want %#x, %.99v", name, addr, got, err, base+uint64(off), want)
 		}
 	})
 }
@@ -167,13 +162,11 @@ func TestReadProcessStorageErrors(t *testing.T) {
 		child.write(0, 0, pointer(c.pointer))
 		child.write(0, c.off, unhex(c.hex))
 		addr, s, err := process.ReadProcessStorage(base)
-		if !errors.Is(err, c.err) || addr != c.pointer || s != (ProcessStorage{}) {
-			t.Errorf("%s: %#x, %+v, %v; want %v", c.name, addr, s, err, c.err)
-		}
+		assert.Check(t, errors.Is(err, c.err) && addr == c.pointer && s == ProcessStorage{},
+			"%s: %#x, %+v, %v; want %v", c.name, addr, s, err, c.err)
 	}
-	if _, _, err := process.ReadProcessStorage(end - 7); !errors.Is(err, ErrUnmapped) {
-		t.Errorf("pointer across the end of the map: %v", err)
-	}
+	_, _, err := process.ReadProcessStorage(end - 7)
+	assert.Check(t, errors.Is(err, ErrUnmapped), "pointer across the end of the map: %v", err)
 }
 
 func TestHostileLengthsAllocateLittle(t *testing.T) {
@@ -215,9 +208,7 @@ func TestProcessStorageReplacedWithoutPause(t *testing.T) {
 			switch {
 			case err == nil:
 				turn := int(addr-base) / rewriteOther
-				if s != rewriteStorage(turn) {
-					t.Fatalf("at %#x: %+v", addr-base, s)
-				}
+				assert.Assert(t, s == rewriteStorage(turn), "at %#x: %+v", addr-base, s)
 			case errors.Is(err, ErrVersion):
 				// Both reads met the overwritten storage, published again in between. That cannot
 				// be distinguished from garbage.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -53,19 +54,12 @@ func TestCredentialsAreSwitchedOnOneThread(t *testing.T) {
 			status, err = threadStatus()
 			return err
 		})
-		if err != nil {
-			t.Fatalf("%v: %v", creds, err)
-		}
+		assert.NilError(t, err, creds)
 		got := credentialsOf(t, status)
-		if !sameCredentials(got, creds) {
-			t.Errorf("switched to %v, want %v", got, creds)
-		}
-		if caps := effectiveCapabilities(status); caps != "0000000000000000" {
-			t.Errorf("%v: capabilities %s, want none", creds, caps)
-		}
-		if tid == os.Getpid() {
-			t.Errorf("%v: switched the main thread", creds)
-		}
+		assert.Check(t, sameCredentials(got, creds), "switched to %v, want %v", got, creds)
+		caps := effectiveCapabilities(status)
+		assert.Check(t, caps == "0000000000000000", "%v: capabilities %s, want none", creds, caps)
+		assert.Check(t, tid != os.Getpid(), "%v: switched the main thread", creds)
 		expectThreadGone(t, tid)
 	}
 	expectThreads(t, ours)
@@ -83,24 +77,17 @@ func expectThreadGone(t *testing.T, tid int) {
 func expectThreads(t *testing.T, want Credentials) {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/self/task/*/status")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no threads: %v", err)
-	}
+	assert.Assert(t, err == nil && len(paths) != 0, "no threads: %v", err)
 	for _, path := range paths {
 		status, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // an idle thread that ended
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		got := credentialsOf(t, string(status))
-		if !sameCredentials(got, want) {
-			t.Errorf("%s: %v, want %v", path, got, want)
-		}
-		if strings.HasSuffix(effectiveCapabilities(string(status)), "0000000000000000") {
-			t.Errorf("%s: no capabilities are left", path)
-		}
+		assert.Check(t, sameCredentials(got, want), "%s: %v, want %v", path, got, want)
+		assert.Check(t, !strings.HasSuffix(effectiveCapabilities(string(status)), "0000000000000000"),
+			"%s: no capabilities are left", path)
 	}
 }
 
@@ -120,9 +107,8 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 					var inner sync.WaitGroup
 					for range 3 { // these run on other threads, and may need new ones
 						inner.Go(func() {
-							if uid, _ := unix.SetfsuidRetUid(noID); uint32(uid) != ours.UID {
-								t.Errorf("another goroutine runs as %d", uid)
-							}
+							uid, _ := unix.SetfsuidRetUid(noID)
+							assert.Check(t, uint32(uid) == ours.UID, "another goroutine runs as %d", uid)
 						})
 					}
 					inner.Wait()
@@ -135,9 +121,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 					}
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, err)
 			}
 		})
 	}
@@ -156,9 +140,7 @@ func TestDialWithoutCapabilities(t *testing.T) {
 	dir := openTempDir(t)
 	us := Credentials{UID: 1000, GID: 1000, Groups: []uint32{2000, 3000}}
 	r := listenAt(t, filepath.Join(dir, "socket"))
-	if err := os.Chmod(r.path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(r.path, 0o666))
 	const denied = "ErrCredentials"
 	c := helper{Assume: &us, DialPath: r.path, Dial: []Credentials{
 		us,
@@ -169,9 +151,8 @@ func TestDialWithoutCapabilities(t *testing.T) {
 		{UID: 0, GID: 0},
 	}}.start(t, nil)
 	for i, want := range []string{"<nil>", "<nil>", denied, denied, denied, denied} {
-		if got := c.line(); got != want {
-			t.Errorf("dial %d: %s, want %s", i, got, want)
-		}
+		got := c.line()
+		assert.Check(t, got == want, "dial %d: %s, want %s", i, got, want)
 	}
 }
 
@@ -179,43 +160,26 @@ func TestDialWithoutCapabilities(t *testing.T) {
 func TestReceiverSeesItsOwnIDs(t *testing.T) {
 	testenv.NeedRoot(t)
 	r := listenAt(t, filepath.Join(openTempDir(t), "socket"))
-	if err := os.Chmod(r.path, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(r.path, 0o666))
+	assert.NilError(t, unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
 	for _, creds := range []Credentials{{UID: 1000, GID: 1001}, {UID: 0, GID: 1001}, ourCredentials(t)} {
 		socket, err := Dial("/proc", openRoot(t, "/"), r.path, creds)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		s := NewSender(&Counters{}, newTestPoller(t))
-		if err := s.Connect(socket, testRegistration); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.Connect(socket, testRegistration))
 		r.waitReadable()
 		s.Close()
 		var buf, control [1024]byte
 		n, controlBytes, _, _, err := unix.Recvmsg(r.fd, buf[:], control[:], 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m, err := decode(buf[:n]); err != nil || m != testRegistration {
-			t.Errorf("received %+v, %v", m, err)
-		}
+		assert.NilError(t, err)
+		m, err := decode(buf[:n])
+		assert.Check(t, err == nil && m == testRegistration, "received %+v, %v", m, err)
 		messages, err := unix.ParseSocketControlMessage(control[:controlBytes])
-		if err != nil || len(messages) != 1 {
-			t.Fatalf("%v, %v", messages, err)
-		}
+		assert.Assert(t, err == nil && len(messages) == 1, "%v, %v", messages, err)
 		got, err := unix.ParseUnixCredentials(&messages[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		want := unix.Ucred{Pid: int32(os.Getpid()), Uid: creds.UID, Gid: creds.GID}
-		if *got != want {
-			t.Errorf("sent as %+v, want %+v", *got, want)
-		}
+		assert.Check(t, *got == want, "sent as %+v, want %+v", *got, want)
 	}
 }
 
@@ -223,13 +187,9 @@ func TestReceiverSeesItsOwnIDs(t *testing.T) {
 func openTempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "messaging-"+strconv.Itoa(os.Getpid())+"-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 

@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // Some tests need processes with other ids, roots and namespaces. They run this test binary again,
@@ -212,24 +213,16 @@ func (h helper) start(t testing.TB, attr *syscall.SysProcAttr) *child {
 func (h helper) startProgram(t testing.TB, program string, attr *syscall.SysProcAttr) *child {
 	t.Helper()
 	config, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), helperVariable+"="+string(config))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = attr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	c := &child{t: t, cmd: cmd, out: bufio.NewScanner(out)}
 	t.Cleanup(func() {
 		in.Close()
@@ -285,9 +278,7 @@ func credentialsOf(t testing.TB, status string) (creds Credentials) {
 	t.Helper()
 	number := func(text string) uint32 {
 		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return uint32(n)
 	}
 	for line := range strings.Lines(status) {

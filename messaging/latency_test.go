@@ -16,22 +16,19 @@ func TestAgeBuckets(t *testing.T) {
 	for bucket := range numAges {
 		to := ageBound(bucket)
 		for _, age := range []time.Duration{from + 1, from + (to-from)/2, to} {
-			if got := ageBucket(int64(age)); got != bucket {
-				t.Fatalf("%v is counted in bucket %d, want %d", age, got, bucket)
-			}
+			got := ageBucket(int64(age))
+			assert.Assert(t, got == bucket, "%v is counted in bucket %d, want %d", age, got, bucket)
 		}
 		if width := to - from; bucket < numAges-1 && width != unit && width > from/16 {
 			t.Errorf("bucket %d from %v to %v is wider than a sixteenth", bucket, from, to)
 		}
 		from = to
 	}
-	if first, last := ageBound(0), ageBound(numAges-2); first != unit || last != 16384*time.Millisecond {
-		t.Errorf("buckets end from %v to %v", first, last)
-	}
+	first, last := ageBound(0), ageBound(numAges-2)
+	assert.Check(t, first == unit && last == 16384*time.Millisecond, "buckets end from %v to %v", first, last)
 	for _, age := range []int64{0, -1, math.MinInt64} {
-		if got := ageBucket(age); got != 0 {
-			t.Errorf("%d is counted in bucket %d", age, got)
-		}
+		got := ageBucket(age)
+		assert.Check(t, got == 0, "%d is counted in bucket %d", age, got)
 	}
 }
 
@@ -124,9 +121,8 @@ func TestTimingOfAWindow(t *testing.T) {
 		0.99: 100 * time.Millisecond, // 99 is counted with it
 		1:    100 * time.Millisecond,
 	} {
-		if got := since.Quantile(q); got != want {
-			t.Errorf("quantile %v is %v, want %v", q, got, want)
-		}
+		got := since.Quantile(q)
+		assert.Check(t, got == want, "quantile %v is %v, want %v", q, got, want)
 	}
 }
 
@@ -148,9 +144,7 @@ func TestTimingBuckets(t *testing.T) {
 				want += 2
 			}
 		}
-		if sent != want {
-			t.Errorf("%d samples within %v, want %d", sent, bound, want)
-		}
+		assert.Check(t, sent == want, "%d samples within %v, want %d", sent, bound, want)
 	}
 	if len(bounds) != 17 || bounds[0] != first || bounds[1] != time.Millisecond || bounds[16] != math.MaxInt64 {
 		t.Errorf("bounds %v", bounds)

@@ -44,9 +44,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	counters := &Counters{}
 	s, r := NewSender(counters, newTestPoller(t)), listen(t)
 	defer s.Close()
-	if err := s.Connect(r.dial(), longRegistration); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Connect(r.dial(), longRegistration))
 	r.expect(longRegistration)
 	rng := rand.New(rand.NewPCG(1, 2))
 	received, added, reads := 0, 0, 0
@@ -65,16 +63,14 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			received += int(m.(correlation).Count)
 		}
 	}
-	if err := s.Drain(context.Background()); err != nil { // so that the last message is counted
-		t.Error(err)
-	}
+	// so that the last message is counted
+	assert.Check(t, s.Drain(context.Background()))
 	if received != added || s.Stats().Sent != uint64(added) {
 		t.Errorf("added %d, received %d, %+v", added, received, s.Stats())
 	}
 	// Each failed attempt but the first of a wait follows a read.
-	if waits := counters.Waits.Load(); waits == 0 || waits > uint64(reads+1) {
-		t.Errorf("%d attempts found the queue full, %d reads", waits, reads)
-	}
+	waits := counters.Waits.Load()
+	assert.Check(t, waits != 0 && waits <= uint64(reads+1), "%d attempts found the queue full, %d reads", waits, reads)
 }
 
 // With everything at once, each sample that is added is sent, dropped with a reason, or queued, and
@@ -122,9 +118,8 @@ func stress(t *testing.T, counters *Counters, poller *Poller) uint64 {
 	}
 	others.Go(func() {
 		for range reading {
-			if stats := s.Stats(); stats.Sent+stats.Queued+sum(stats.Dropped) != stats.Added {
-				t.Errorf("does not add up: %+v", stats)
-			}
+			stats := s.Stats()
+			assert.Check(t, stats.Sent+stats.Queued+sum(stats.Dropped) == stats.Added, "does not add up: %+v", stats)
 			select {
 			case <-s.Down():
 			default:
@@ -142,9 +137,7 @@ func stress(t *testing.T, counters *Counters, poller *Poller) uint64 {
 		received.Add(current.readAll())
 		current.close()
 		current = r
-		if err != nil && !errors.Is(err, errClosed) {
-			t.Error(err)
-		}
+		assert.Check(t, err == nil || errors.Is(err, errClosed), err)
 		for range rand.IntN(10) {
 			received.Add(r.readAll())
 			adding <- struct{}{}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -23,18 +24,14 @@ func TestDialInMountNamespace(t *testing.T) {
 	second := helper{Mount: dir, Bind: path}.start(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS})
 	for n, c := range []*child{first, second, first} {
 		if n < 2 {
-			if got := c.line(); got != "bound" {
-				t.Fatal(got)
-			}
+			got := c.line()
+			assert.Assert(t, got == "bound", got)
 		}
 		// Its socket is root's, 0755 as by umask: another user may not write to it.
-		if _, err := Dial("/proc", c.root(), path, creds); !errors.Is(err, ErrPermission) {
-			t.Errorf("with other credentials: %v", err)
-		}
+		_, err := Dial("/proc", c.root(), path, creds)
+		assert.Check(t, errors.Is(err, ErrPermission), "with other credentials: %v", err)
 		socket, err := Dial("/proc", c.root(), path, c.credentials())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		reaches(t, socket, c)
 	}
 	host.expectNothing()
@@ -58,27 +55,19 @@ func TestDialInUserNamespace(t *testing.T) {
 	dir := openTempDir(t)
 	path := filepath.Join(dir, "socket")
 	c := helper{Mount: dir, Bind: path}.start(t, userNamespace(1000))
-	if got := c.line(); got != "bound" {
-		t.Fatal(got)
-	}
+	got := c.line()
+	assert.Assert(t, got == "bound", got)
 	creds := c.credentials()
-	if creds.UID != 1000 || creds.GID != 1000 {
-		t.Fatalf("the helper runs as %v", creds)
-	}
+	assert.Assert(t, creds.UID == 1000 && creds.GID == 1000, "the helper runs as %v", creds)
 	socket, err := Dial("/proc", c.root(), path, creds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	reaches(t, socket, c)
 
 	// Its capabilities there give no access to a socket of the host.
 	host := listenAt(t, filepath.Join(openTempDir(t), "host"))
-	if err := os.Chmod(host.path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Dial("/proc", c.root(), host.path, creds); !errors.Is(err, ErrPermission) {
-		t.Errorf("a socket of the host: %v", err)
-	}
+	assert.NilError(t, os.Chmod(host.path, 0o600))
+	_, err = Dial("/proc", c.root(), host.path, creds)
+	assert.Check(t, errors.Is(err, ErrPermission), "a socket of the host: %v", err)
 }
 
 // Mounts of a process in its own namespace give it no further access: a socket of the host is
@@ -93,13 +82,9 @@ func TestDialThroughMountsOfTheProcess(t *testing.T) {
 	var receivers []*receiver
 	for name, mode := range map[string]os.FileMode{"closed": 0o600, "open": 0o666} {
 		r := listenAt(t, filepath.Join(dir, "host", name))
-		if err := os.Chmod(r.path, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(r.path, mode))
 		over := filepath.Join(dir, name)
-		if err := os.WriteFile(over, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(over, nil, 0o600))
 		mounts = append(mounts, [2]string{over, r.path})
 		paths = append(paths, over, filepath.Join(dir, "mount", name))
 		receivers = append(receivers, r, r)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -39,25 +40,19 @@ func (f *fakeRoot) path(inside string) string { return filepath.Join(f.dir, insi
 
 func mkdir(t testing.TB, path string, mode os.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)))
 }
 
 func symlink(t testing.TB, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Symlink(target, path))
 }
 
 // reaches checks that messages sent through socket arrive at r, and closes it.
 func reaches(t *testing.T, socket *Socket, r interface{ expect(...Message) }) {
 	t.Helper()
 	s := NewSender(&Counters{}, newTestPoller(t))
-	if err := s.Connect(socket, testRegistration); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Connect(socket, testRegistration))
 	r.expect(testRegistration)
 	s.Close()
 }
@@ -103,9 +98,7 @@ func TestDialLongPaths(t *testing.T) {
 		for length-len(path) > 210 { // of 255 that a name may have
 			path += "/" + strings.Repeat("d", 200)
 		}
-		if err := mkdirAll(f.root, path); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, mkdirAll(f.root, path))
 		path += "/" + strings.Repeat("s", length-len(path)-1)
 		r := listenBelow(t, f.root, path)
 		socket, err := Dial("/proc", f.root, path, ourCredentials(t))
@@ -140,15 +133,11 @@ func listenBelow(t *testing.T, root *os.File, path string) *receiver {
 	t.Helper()
 	dir, name := filepath.Split(path)
 	fd, err := unix.Openat(int(root.Fd()), dir[1:], unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	short := "/proc/self/fd/" + strconv.Itoa(fd) + "/s"
 	r := listenAt(t, short)
-	if err := unix.Renameat(fd, "s", fd, name); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Renameat(fd, "s", fd, name))
 	return r
 }
 
@@ -159,9 +148,7 @@ func TestDialErrors(t *testing.T) {
 		os.WriteFile(f.path("/file"), nil, 0o666),
 		unix.Mkfifo(f.path("/fifo"), 0o666),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	symlink(t, "/loop", f.path("/loop"))
 	symlink(t, "/file", f.path("/to-file"))
@@ -173,9 +160,7 @@ func TestDialErrors(t *testing.T) {
 	for kind, name := range map[int]string{unix.SOCK_STREAM: "/stream", unix.SOCK_SEQPACKET: "/seqpacket"} {
 		fd := bindSocket(t, kind, f.path(name))
 		defer unix.Close(fd)
-		if err := unix.Listen(fd, 1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Listen(fd, 1))
 	}
 	listenAt(t, f.path("/dead")).close()
 
@@ -210,9 +195,7 @@ func TestDialErrors(t *testing.T) {
 		"/dead":                            ErrRefused,
 	} {
 		socket, err := Dial("/proc", f.root, path, ourCredentials(t))
-		if !errors.Is(err, want) || socket != nil {
-			t.Errorf("%.40q: %v, want %v", path, err, want)
-		}
+		assert.Check(t, errors.Is(err, want) && socket == nil, "%.40q: %v, want %v", path, err, want)
 		// Identify does not connect, so it returns no errors about the kind of socket.
 		if _, err := Identify(f.root, path); want != ErrWrongType && want != ErrRefused && !errors.Is(err, want) {
 			t.Errorf("identifying %.40q: %v, want %v", path, err, want)
@@ -225,9 +208,7 @@ func TestDialErrors(t *testing.T) {
 func TestDialRefusesMagicLinks(t *testing.T) {
 	f := newFakeRoot(t)
 	fd, err := unix.Open(f.in.path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	link := filepath.Join(f.dir, "link")
 	symlink(t, "/proc/self/fd/"+strconv.Itoa(fd), link)
@@ -238,9 +219,8 @@ func TestDialRefusesMagicLinks(t *testing.T) {
 		"/proc/thread-self/root" + f.in.path,
 		link,
 	} {
-		if _, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrPath) {
-			t.Errorf("%s: %v, want ErrPath", path, err)
-		}
+		_, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t))
+		assert.Check(t, errors.Is(err, ErrPath), "%s: %v, want ErrPath", path, err)
 	}
 	f.in.expectNothing()
 }
@@ -317,9 +297,7 @@ func TestDialWhileDirectoryMovesOut(t *testing.T) {
 	walk := strings.Repeat("/sub/..", 500) // takes longer than a move
 	for range 200 {
 		_, err := Dial("/proc", f.root, "/dir"+walk+"/../host", ourCredentials(t))
-		if !errors.Is(err, ErrNoSocket) && !errors.Is(err, ErrPath) {
-			t.Errorf("a path out of the root: %v", err)
-		}
+		assert.Check(t, errors.Is(err, ErrNoSocket) || errors.Is(err, ErrPath), "a path out of the root: %v", err)
 		if socket, err := Dial("/proc", f.root, "/dir"+walk+"/../run/socket", ourCredentials(t)); err == nil {
 			reaches(t, socket, f.in)
 		}
@@ -334,9 +312,7 @@ func TestDialWhileDirectoryMovesOut(t *testing.T) {
 func TestIdentityOfReplacedSocket(t *testing.T) {
 	f := newFakeRoot(t)
 	socket, err := Dial("/proc", f.root, "/run/socket", ourCredentials(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer socket.Close()
 	for range 3 {
 		if identity, err := Identify(f.root, "/run/socket"); err != nil || identity != socket.Identity() {
@@ -346,31 +322,21 @@ func TestIdentityOfReplacedSocket(t *testing.T) {
 	// File systems may use the time of the last tick of the clock.
 	testenv.Poll(t, patience, "a tick of the clock", func() bool {
 		probe := f.path("/probe")
-		if err := os.WriteFile(probe, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(probe, nil, 0o600))
 		var stat unix.Stat_t
-		if err := unix.Stat(probe, &stat); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Stat(probe, &stat))
 		return unix.TimespecToNsec(stat.Ctim) > socket.Identity().CtimeNs
 	})
 	// The time of change differs, as it would for a new file with the same inode number.
-	if err := os.Chmod(f.in.path, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(f.in.path, 0o777))
 	if identity, err := Identify(f.root, "/run/socket"); err != nil || identity == socket.Identity() {
 		t.Errorf("%v (%v) after a change, was the same before", identity, err)
 	}
-	if err := os.Remove(f.in.path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Identify(f.root, "/run/socket"); !errors.Is(err, ErrNoSocket) {
-		t.Errorf("removed: %v", err)
-	}
+	assert.NilError(t, os.Remove(f.in.path))
+	_, err = Identify(f.root, "/run/socket")
+	assert.Check(t, errors.Is(err, ErrNoSocket), "removed: %v", err)
 	listenAt(t, f.in.path)
 	identity, err := Identify(f.root, "/run/socket")
-	if err != nil || identity == socket.Identity() {
-		t.Errorf("the new socket has the identity of the old one: %v (%v)", identity, err)
-	}
+	assert.Check(t, err == nil && identity != socket.Identity(),
+		"the new socket has the identity of the old one: %v (%v)", identity, err)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // A process can interrupt every resolution of a path.
@@ -18,9 +19,7 @@ func TestInterruptedResolutionEnds(t *testing.T) {
 }
 
 func TestSupported(t *testing.T) {
-	if err := Supported(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, Supported())
 }
 
 // Without openat2 paths are not opened in another way, and the error reports what is missing.
@@ -29,12 +28,10 @@ func TestWithoutOpenat2(t *testing.T) {
 	for errno, dial := range map[unix.Errno]string{unix.ENOSYS: "ErrNoOpenat2", unix.EPERM: "ErrPermission"} {
 		h := helper{NoOpenat2: errno, Supported: true, DialPath: r.path, Dial: []Credentials{ourCredentials(t)}}
 		c := h.start(t, nil)
-		if got, want := c.line(), ErrNoOpenat2.Error()+": "+errno.Error(); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		if got := c.line(); got != dial {
-			t.Errorf("dialing with %v: %s, want %s", errno, got, dial)
-		}
+		got, want := c.line(), ErrNoOpenat2.Error()+": "+errno.Error()
+		assert.Check(t, got == want, "%s, want %s", got, want)
+		got = c.line()
+		assert.Check(t, got == dial, "dialing with %v: %s, want %s", errno, got, dial)
 	}
 	r.expectNothing()
 }

@@ -91,9 +91,8 @@ func TestDatagramGivesNothingAway(t *testing.T) {
 	testenv.NeedRoot(t)
 	sender, err := FindSenderPID("/proc")
 	assert.NilError(t, err)
-	if shown := received(t, sender); len(shown.Taken) > 0 || shown.PID != 0 || shown.UID != 0 {
-		t.Errorf("of kthreadd: %+v", shown)
-	}
+	shown := received(t, sender)
+	assert.Check(t, len(shown.Taken) == 0 && shown.PID == 0 && shown.UID == 0, "of kthreadd: %+v", shown)
 	if shown := received(t, ownPID()); shown.Pidfd && len(shown.Taken) == 0 {
 		t.Errorf("of ourselves: %+v, so the receiver could not take anything of anyone", shown)
 	}
@@ -124,9 +123,8 @@ func received(t *testing.T, sender SenderPID) shown {
 func TestSenderPIDOfContainer(t *testing.T) {
 	procRoot := t.TempDir()
 	testenv.WriteFile(t, filepath.Join(procRoot, "2/stat"), testenv.ReadFile(t, "/proc/self/stat"))
-	if pid, err := FindSenderPID(procRoot); pid != ownPID() || !errors.Is(err, ErrSenderShown) {
-		t.Errorf("%d, %v", pid, err)
-	}
+	pid, err := FindSenderPID(procRoot)
+	assert.Check(t, pid == ownPID() && errors.Is(err, ErrSenderShown), "%d, %v", pid, err)
 }
 
 // BenchmarkSenderShown sends messages that show kthreadd, and others that show us.

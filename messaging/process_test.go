@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -22,19 +23,13 @@ func TestDialSetuidProgram(t *testing.T) {
 	dir := openTempDir(t)
 	program := filepath.Join(dir, "program")
 	text, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.WriteFile(program, text, 0o700), os.Chown(program, owner, owner),
-		os.Chmod(program, 0o755|os.ModeSetuid)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, errors.Join(os.WriteFile(program, text, 0o700), os.Chown(program, owner, owner),
+		os.Chmod(program, 0o755|os.ModeSetuid)))
 	var paths []string
 	for _, uid := range []int{owner, user, 0} {
 		r := listenAt(t, filepath.Join(dir, strconv.Itoa(uid)))
-		if err := errors.Join(os.Chown(r.path, uid, uid), os.Chmod(r.path, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.Chown(r.path, uid, uid), os.Chmod(r.path, 0o600)))
 		paths = append(paths, r.path)
 	}
 	bound := filepath.Join(dir, "own")
@@ -70,16 +65,11 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 	defer s.Close()
 	for n := range 5 {
 		c := helper{Bind: path}.start(t, nil)
-		if got := c.line(); got != "bound" {
-			t.Fatal(got)
-		}
+		got := c.line()
+		assert.Assert(t, got == "bound", got)
 		socket, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Connect(socket, longRegistration); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		assert.NilError(t, s.Connect(socket, longRegistration))
 		if n > 0 { // with the sample that the previous one did not get
 			c.expect(longRegistration, correlationOf(n-1, 1))
 		} else {
@@ -87,12 +77,10 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 		}
 		c.kill()
 		s.Add(keyOf(n), 1, time.Now())
-		if err := <-s.Down(); !errors.Is(err, errSocketGone) {
-			t.Error(err)
-		}
-		if _, err := Dial("/proc", openRoot(t, "/"), path, ourCredentials(t)); !errors.Is(err, ErrRefused) {
-			t.Errorf("dialing a dead socket: %v", err)
-		}
+		err = <-s.Down()
+		assert.Check(t, errors.Is(err, errSocketGone), err)
+		_, err = Dial("/proc", openRoot(t, "/"), path, ourCredentials(t))
+		assert.Check(t, errors.Is(err, ErrRefused), "dialing a dead socket: %v", err)
 	}
 	if stats := s.Stats(); stats.Sent != 4 || stats.Queued != 1 || stats.Registrations != 5 ||
 		counters.SocketsGone.Load() != 5 {
@@ -106,22 +94,16 @@ func TestDialChrootedProcessOfAnotherUser(t *testing.T) {
 	f := newFakeRoot(t)
 	us := Credentials{UID: 1000, GID: 1001, Groups: []uint32{2000}}
 	mkdir(t, f.path("/home"), 0o755)
-	if err := errors.Join(os.Chown(f.path("/home"), 1000, 1001), os.Chmod(f.path("/home"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Chown(f.path("/home"), 1000, 1001), os.Chmod(f.path("/home"), 0o700)))
 	symlink(t, f.host.path, f.path("/home/escape"))
 	c := helper{Chroot: f.dir, Assume: &us, Bind: "/home/socket"}.start(t, nil)
-	if got := c.line(); got != "bound" {
-		t.Fatal(got)
-	}
+	got := c.line()
+	assert.Assert(t, got == "bound", got)
 	socket, err := Dial("/proc", c.root(), "/home/socket", c.credentials())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	reaches(t, socket, c)
-	if _, err := Dial("/proc", c.root(), "/home/escape", c.credentials()); !errors.Is(err, ErrNoSocket) {
-		t.Errorf("a link out of the root: %v", err)
-	}
+	_, err = Dial("/proc", c.root(), "/home/escape", c.credentials())
+	assert.Check(t, errors.Is(err, ErrNoSocket), "a link out of the root: %v", err)
 	f.host.expectNothing()
 }
 
@@ -148,9 +130,7 @@ func TestDialOnHangingFileSystem(t *testing.T) {
 	}()
 	for range 20 {
 		socket, err := Dial("/proc", f.root, "/run/socket", ourCredentials(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		reaches(t, socket, f.in)
 	}
 	select {
@@ -159,9 +139,8 @@ func TestDialOnHangingFileSystem(t *testing.T) {
 	default:
 	}
 	unix.Close(device) // ends the file system
-	if err := <-hung; !errors.Is(err, ErrPath) {
-		t.Errorf("%v, want ErrPath", err)
-	}
+	err = <-hung
+	assert.Check(t, errors.Is(err, ErrPath), "%v, want ErrPath", err)
 }
 
 // The kernel decides which sockets the process may write to: every case is also tried by a process
@@ -210,9 +189,7 @@ func TestDialPermissions(t *testing.T) {
 	f := newFakeRoot(t)
 	place := func(path string, s socket) {
 		t.Helper()
-		if err := errors.Join(os.Chown(path, s.uid, s.gid), os.Chmod(path, s.mode)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.Chown(path, s.uid, s.gid), os.Chmod(path, s.mode)))
 	}
 	want := make(map[string]bool)
 	var paths []string
@@ -240,9 +217,8 @@ func TestDialPermissions(t *testing.T) {
 		if err == nil {
 			socket.Close()
 		}
-		if (err == nil) != want[path] || err != nil && !errors.Is(err, ErrPermission) {
-			t.Errorf("%s: %v, want allowed: %v", path, err, want[path])
-		}
+		assert.Check(t, (err == nil) == want[path] && (err == nil || errors.Is(err, ErrPermission)),
+			"%s: %v, want allowed: %v", path, err, want[path])
 		if got := process.line(); (got == "<nil>") != want[path] {
 			t.Errorf("%s: the process itself gets %s, want allowed: %v", path, got, want[path])
 		}
@@ -257,20 +233,16 @@ func TestDialPermissionsOfRootWithoutCapabilities(t *testing.T) {
 	theirs := listenAt(t, f.path("/run/theirs"))
 	mkdir(t, f.path("/private"), 0o755)
 	hidden := listenAt(t, f.path("/private/socket"))
-	if err := errors.Join(
+	assert.NilError(t, errors.Join(
 		os.Chown(theirs.path, 1000, 1000), os.Chmod(theirs.path, 0o600),
 		os.Chmod(hidden.path, 0o666), os.Chown(f.path("/private"), 1000, 1000), os.Chmod(f.path("/private"), 0o700),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	for _, creds := range []Credentials{ourCredentials(t), {UID: 0, GID: 0, Groups: []uint32{20}}} {
 		for path, want := range map[string]error{
 			"/run/socket": nil, "/run/theirs": ErrPermission, "/private/socket": ErrPermission,
 		} {
 			socket, err := Dial("/proc", f.root, path, creds)
-			if !errors.Is(err, want) {
-				t.Errorf("%v, %s: %v, want %v", creds, path, err, want)
-			}
+			assert.Check(t, errors.Is(err, want), "%v, %s: %v, want %v", creds, path, err, want)
 			if err == nil {
 				socket.Close()
 			}

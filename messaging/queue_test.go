@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func keyOf(n int) (k Key) {
@@ -163,24 +165,15 @@ func TestQueueAgainstModel(t *testing.T) {
 func TestQueueBound(t *testing.T) {
 	q := newQueue()
 	for n := range maxQueued {
-		if !q.add(keyOf(n), 1, int64(n), 0) {
-			t.Fatalf("full with %d keys", n)
-		}
+		assert.Assert(t, q.add(keyOf(n), 1, int64(n), 0), "full with %d keys", n)
 	}
-	if q.add(keyOf(maxQueued), 1, 0, 0) {
-		t.Error("accepted one key too many")
-	}
-	if !q.add(keyOf(0), 1, 0, 0) {
-		t.Error("refused more samples of a queued key")
-	}
+	assert.Check(t, !q.add(keyOf(maxQueued), 1, 0, 0), "accepted one key too many")
+	assert.Check(t, q.add(keyOf(0), 1, 0, 0), "refused more samples of a queued key")
 	q.take(maxCount)
-	if !q.add(keyOf(maxQueued), 1, 0, 0) {
-		t.Error("refused a new key while one is being sent")
-	}
+	assert.Check(t, q.add(keyOf(maxQueued), 1, 0, 0), "refused a new key while one is being sent")
 	q.requeue(0) // keeps one more than maxQueued
-	if got := q.expire(never); got != maxQueued+2 {
-		t.Errorf("held %d samples, want %d", got, maxQueued+2)
-	}
+	got := q.expire(never)
+	assert.Check(t, got == maxQueued+2, "held %d samples, want %d", got, maxQueued+2)
 	if q.waiting() || q.total != 0 || len(q.byKey) != 0 {
 		t.Errorf("not empty: %d keys, %d samples", len(q.byKey), q.total)
 	}

@@ -49,9 +49,7 @@ func bindSocket(t testing.TB, kind int, path string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	assert.NilError(t, err)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatalf("binding %s: %v", path, err)
-	}
+	assert.NilError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}), "binding %s", path)
 	return fd
 }
 
@@ -161,9 +159,7 @@ func (r *receiver) dial() *Socket {
 func openRoot(t testing.TB, dir string) *os.File {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatalf("opening %s: %v", dir, err)
-	}
+	assert.NilError(t, err, "opening %s", dir)
 	f := os.NewFile(uintptr(fd), dir)
 	t.Cleanup(func() { f.Close() })
 	return f

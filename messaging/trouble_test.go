@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // peer is a real process with the sender and socket that the agent has for it.
@@ -109,18 +110,13 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 	} {
 		p := newPeer(t, &troubles, poller, helper{Bind: at(name)})
 		replaced[name] = p
-		if err := replace(at(name), replacement.create); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, replace(at(name), replacement.create))
 		identity, err := Identify(p.child.root(), at(name))
-		if !errors.Is(err, replacement.want) || identity == p.identity {
-			t.Errorf("%s: is %v (%v), was %v, want %v", name, identity, err, p.identity, replacement.want)
-		}
+		assert.Check(t, errors.Is(err, replacement.want) && identity != p.identity,
+			"%s: is %v (%v), was %v, want %v", name, identity, err, p.identity, replacement.want)
 		p.sender.Disconnect()
 		socket, err := Dial("/proc", p.child.root(), at(name), p.child.credentials())
-		if !errors.Is(err, replacement.want) {
-			t.Errorf("%s: %v, want %v", name, err, replacement.want)
-		}
+		assert.Check(t, errors.Is(err, replacement.want), "%s: %v, want %v", name, err, replacement.want)
 		if err == nil {
 			socket.Close()
 		}
@@ -136,16 +132,12 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 		healthy.sender.Add(keyOf(n), 1, now)
 		healthy.child.expect(correlationOf(n, 1))
 	}
-	if stats := silent.sender.Stats(); stats.Sent+stats.Queued != keys || stats.Queued == 0 {
-		t.Errorf("a receiver that does not read: %+v", stats)
-	}
-	if waits := troubles.Waits.Load(); waits > 2 {
-		t.Errorf("%d failed attempts for two receivers that do not read, want one each", waits)
-	}
+	stats := silent.sender.Stats()
+	assert.Check(t, stats.Sent+stats.Queued == keys && stats.Queued != 0, "a receiver that does not read: %+v", stats)
+	waits := troubles.Waits.Load()
+	assert.Check(t, waits <= 2, "%d failed attempts for two receivers that do not read, want one each", waits)
 
-	if err := stopped.child.cmd.Process.Signal(unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, stopped.child.cmd.Process.Signal(unix.SIGCONT))
 	stopped.expectSamples(keys)
 	for name, p := range replaced {
 		p.child.kill()
@@ -153,8 +145,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 		p.expectSamples(keys)
 	}
 	for _, p := range []*peer{healthy, stopped, replaced["removed"]} {
-		if stats := p.sender.Stats(); sum(stats.Dropped) != 0 {
-			t.Errorf("dropped: %+v", stats)
-		}
+		stats := p.sender.Stats()
+		assert.Check(t, sum(stats.Dropped) == 0, "dropped: %+v", stats)
 	}
 }

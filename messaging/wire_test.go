@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // unhex decodes hex with blanks, in which the tests give the messages of the protocol.
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -67,9 +67,7 @@ func encode(t testing.TB, b []byte, m Message) []byte {
 	switch m := m.(type) {
 	case Registration:
 		b, err := appendRegistration(b, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return b
 	case correlation:
 		return appendCorrelation(b, m)
@@ -88,18 +86,15 @@ func TestGoldenMessages(t *testing.T) {
 				t.Errorf("encoded  %x\nwant kept%x", got, want)
 			}
 			got, err := decode(want)
-			if err != nil || got != test.message {
-				t.Errorf("decoded %+v (%v)\nwant    %+v", got, err, test.message)
-			}
+			assert.Check(t, err == nil && got == test.message, "decoded %+v (%v)\nwant    %+v", got, err, test.message)
 		})
 	}
 }
 
 func TestLongestRegistration(t *testing.T) {
 	longest := encode(t, nil, Registration{HostID: strings.Repeat("x", MaxHostIDBytes)})
-	if len(longest) != 1024 {
-		t.Errorf("the longest registration has %d bytes, want the 1024 that agents read", len(longest))
-	}
+	assert.Check(t, len(longest) == 1024,
+		"the longest registration has %d bytes, want the 1024 that agents read", len(longest))
 }
 
 func TestAppendRegistrationErrors(t *testing.T) {
@@ -114,9 +109,8 @@ func TestAppendRegistrationErrors(t *testing.T) {
 		"delay rounded up":  {Registration{SamplesDelay: math.MaxUint32*time.Millisecond + 1}, errSamplesDelay},
 	} {
 		b, err := appendRegistration([]byte("kept"), test.r)
-		if !errors.Is(err, test.want) || string(b) != "kept" {
-			t.Errorf("%s: %q, %v; want %v", name, b, err, test.want)
-		}
+		assert.Check(t, errors.Is(err, test.want) && string(b) == "kept",
+			"%s: %q, %v; want %v", name, b, err, test.want)
 	}
 }
 
@@ -129,9 +123,8 @@ func TestSamplesDelayIsRoundedUp(t *testing.T) {
 		299*time.Millisecond + 999999: "2c010000",
 	} {
 		b := encode(t, nil, Registration{SamplesDelay: delay})
-		if got := hex.EncodeToString(b[4:8]); got != millis {
-			t.Errorf("%v is %s on the wire, want %s", delay, got, millis)
-		}
+		got := hex.EncodeToString(b[4:8])
+		assert.Check(t, got == millis, "%v is %s on the wire, want %s", delay, got, millis)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -27,9 +29,8 @@ func (c *circuit) wantWait(t *testing.T, now time.Time, want time.Duration) {
 	if c.state == circuitWaiting {
 		wait = c.end().Sub(now)
 	}
-	if ready := c.ready(now); ready || wait != want {
-		t.Fatalf("ready: %t, wait %v, want %v", ready, wait, want)
-	}
+	ready := c.ready(now)
+	assert.Assert(t, !ready && wait == want, "ready: %t, wait %v, want %v", ready, wait, want)
 }
 
 // The backoff is drawn evenly between half of an interval and all of it; intervals double up to 30
@@ -106,18 +107,15 @@ func TestCircuitStragglers(t *testing.T) {
 	c.wantWait(t, epoch, 0) // all are out
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
 
-	if longer := c.failed(attempts[0], epoch, 2*time.Second); longer != 2*time.Second {
-		t.Errorf("first wait is longer by %v", longer)
-	}
+	longer := c.failed(attempts[0], epoch, 2*time.Second)
+	assert.Check(t, longer == 2*time.Second, "first wait is longer by %v", longer)
 	c.failed(attempts[1], at(100*time.Millisecond), 0)
 	c.wantWait(t, at(100*time.Millisecond), 1900*time.Millisecond)
-	if longer := c.failed(attempts[2], at(200*time.Millisecond), time.Second); longer != 0 {
-		t.Errorf("an earlier end made the wait longer by %v", longer)
-	}
+	longer = c.failed(attempts[2], at(200*time.Millisecond), time.Second)
+	assert.Check(t, longer == 0, "an earlier end made the wait longer by %v", longer)
 	c.wantWait(t, at(200*time.Millisecond), 1800*time.Millisecond)
-	if longer := c.failed(attempts[3], at(time.Second), 3*time.Second); longer != 2*time.Second {
-		t.Errorf("a later end made the wait longer by %v, want 2s", longer)
-	}
+	longer = c.failed(attempts[3], at(time.Second), 3*time.Second)
+	assert.Check(t, longer == 2*time.Second, "a later end made the wait longer by %v, want 2s", longer)
 	c.wantWait(t, at(time.Second), 3*time.Second)
 
 	// An old success neither ends the wait nor resets the backoff.
@@ -135,14 +133,11 @@ func TestCircuitStragglers(t *testing.T) {
 	// An old failure after the recovery is ignored unless it has a RetryInfo.
 	c.succeeded(c.mustBegin(t, at(9*time.Second)), at(9*time.Second))
 	c.failed(attempts[6], at(9*time.Second), 0)
-	if c.state != circuitOpen {
-		t.Error("an old failure began a wait")
-	}
+	assert.Check(t, c.state == circuitOpen, "an old failure began a wait")
 	c.failed(attempts[7], at(9*time.Second), time.Second)
 	c.wantWait(t, at(9*time.Second), time.Second)
-	if c.inFlight != 0 || c.current != 0 {
-		t.Errorf("%d in flight, %d of this round, at the end", c.inFlight, c.current)
-	}
+	assert.Check(t, c.inFlight == 0 && c.current == 0,
+		"%d in flight, %d of this round, at the end", c.inFlight, c.current)
 }
 
 // After a recovery the concurrency is 1, 2, 4 … N.
@@ -163,9 +158,8 @@ func TestCircuitRamp(t *testing.T) {
 			c.succeeded(a, now)
 		}
 	}
-	if want := []int{1, 2, 4, 7, 7}; !slices.Equal(steps, want) {
-		t.Errorf("concurrency climbs %v, want %v", steps, want)
-	}
+	want := []int{1, 2, 4, 7, 7}
+	assert.Check(t, slices.Equal(steps, want), "concurrency climbs %v, want %v", steps, want)
 }
 
 // A definite refusal ends the wait for one request at a time, and does not reset the backoff.

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"gotest.tools/v3/assert"
 )
 
 // Every code, as OTLP 1.11.0 says what it means, with and without a RetryInfo.
@@ -174,10 +175,9 @@ func TestUnimplemented(t *testing.T) {
 		if got := l.Status()[0]; len(got.Unsupported) != 1 || got.Unsupported[0] != Profiles || got.State != StateOpen {
 			t.Errorf("status %+v", got)
 		}
-		if err := l.EnqueueReceived(context.Background(),
-			NewBatch(Profiles, []byte("x"), 1, time.Now())); err != ErrUnsupported {
-			t.Errorf("received data: %v", err)
-		}
+		err := l.EnqueueReceived(context.Background(),
+			NewBatch(Profiles, []byte("x"), 1, time.Now()))
+		assert.Check(t, err == ErrUnsupported, "received data: %v", err)
 		// Other signals go on.
 		l.send(Metrics, "x", 1)
 		l.wantCounts("a", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 )
 
 // The metrics are the same ones whatever happened, and valid for a registry.
@@ -24,9 +25,8 @@ func TestCollect(t *testing.T) {
 			for _, r := range readings(t, l.Exporter) {
 				all = append(all, fmt.Sprint(r.name, r.signal, r.label))
 			}
-			if _, err := registry.Gather(); err != nil {
-				t.Error(err)
-			}
+			_, err := registry.Gather()
+			assert.Check(t, err)
 			return all
 		}
 		before := names()
@@ -34,12 +34,10 @@ func TestCollect(t *testing.T) {
 		l.send(Metrics, "x", 3)
 		l.send(Traces, "x", 3) // not for this destination
 		l.after(time.Minute)
-		if after := names(); !slices.Equal(before, after) {
-			t.Error("the set of metrics has changed")
-		}
-		if sorted := slices.Sorted(slices.Values(before)); len(slices.Compact(sorted)) != len(before) {
-			t.Error("a metric comes twice")
-		}
+		after := names()
+		assert.Check(t, slices.Equal(before, after), "the set of metrics has changed")
+		assert.Check(t, len(slices.Compact(slices.Sorted(slices.Values(before)))) == len(before),
+			"a metric comes twice")
 
 		for _, r := range readings(t, l.Exporter) {
 			if r.histogram == nil || r.signal != "metrics" {
@@ -55,9 +53,8 @@ func TestCollect(t *testing.T) {
 			for _, bucket := range r.histogram.Bucket {
 				counts = append(counts, bucket.GetCumulativeCount())
 			}
-			if got := fmt.Sprint(counts, r.histogram.GetSampleCount(), r.histogram.GetSampleSum()); got != want {
-				t.Errorf("%s: %s, want %s", r.name, got, want)
-			}
+			got := fmt.Sprint(counts, r.histogram.GetSampleCount(), r.histogram.GetSampleSum())
+			assert.Check(t, got == want, "%s: %s, want %s", r.name, got, want)
 		}
 	})
 }
@@ -75,9 +72,8 @@ func TestStateMetric(t *testing.T) {
 					got = append(got, r.label)
 				}
 			}
-			if strings.Join(got, " ") != want {
-				t.Errorf("states of traces, metrics, profiles: %v, want %s", got, want)
-			}
+			assert.Check(t, strings.Join(got, " ") == want,
+				"states of traces, metrics, profiles: %v, want %s", got, want)
 		}
 		want("open open open")
 		l.send(Profiles, "x", 1)
@@ -113,16 +109,13 @@ func TestOldest(t *testing.T) {
 		l.send(Metrics, "x", 1)
 		l.after(4 * time.Second)
 		for _, r := range readings(t, l.Exporter) {
-			if r.name == "queue_limit_bytes" && r.value != float64(d.QueueBytes) {
-				t.Errorf("the queue is limited to %v bytes, want %d", r.value, d.QueueBytes)
-			}
+			assert.Check(t, r.name != "queue_limit_bytes" || r.value == float64(d.QueueBytes),
+				"the queue is limited to %v bytes, want %d", r.value, d.QueueBytes)
 			want := map[string]float64{"traces": 7, "metrics": 4}[r.signal]
-			if r.name == "queue_oldest_seconds" && r.value != want {
-				t.Errorf("%s: %v, want %v", r.signal, r.value, want)
-			}
+			assert.Check(t, r.name != "queue_oldest_seconds" || r.value == want,
+				"%s: %v, want %v", r.signal, r.value, want)
 		}
-		if s := l.Status()[0]; s.Oldest != 7*time.Second {
-			t.Errorf("oldest %v", s.Oldest)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Oldest == 7*time.Second, "oldest %v", s.Oldest)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -24,18 +26,16 @@ func TestParseEndpoint(t *testing.T) {
 		{"unix:/run/otlp.sock", false, endpoint{host: "/run/otlp.sock", unix: true}},
 		{"unix:///run/otlp.sock", false, endpoint{host: "/run/otlp.sock", unix: true}},
 	} {
-		if got, err := parseEndpoint(GRPC, c.in, c.insecure); err != nil || got != c.want {
-			t.Errorf("%s: %+v, %v, want %+v", c.in, got, err, c.want)
-		}
+		got, err := parseEndpoint(GRPC, c.in, c.insecure)
+		assert.Check(t, err == nil && got == c.want, "%s: %+v, %v, want %+v", c.in, got, err, c.want)
 	}
 	for _, in := range []string{
 		"", "http://", "https://:4317", "http://host:0", "http://host:65536", "http://host:x", "http://host/v1/traces",
 		"http://host?key=s3cret", "http://u:s3cret@host", "u:s3cret@host", "ftp://host",
 		"unix:", "unix://", "host/path", "http://ho st", "http://host:%zz s3cret", "ho\nst", "host\t:1",
 	} {
-		if got, err := parseEndpoint(GRPC, in, true); err == nil || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %+v, %v", in, got, err)
-		}
+		got, err := parseEndpoint(GRPC, in, true)
+		assert.Check(t, err != nil && !strings.Contains(err.Error(), "s3cret"), "%s: %+v, %v", in, got, err)
 	}
 }
 
@@ -52,29 +52,23 @@ func TestParseURL(t *testing.T) {
 		{"unix:/run/x", "/run/x", "http://localhost/v1/traces", "http://localhost/"},
 	} {
 		e, err := parseEndpoint(HTTPProtobuf, c.in, true)
-		if err != nil || e.host != c.host || e.tls != strings.HasPrefix(c.in, "https") {
-			t.Errorf("%s: %+v, %v", c.in, e, err)
-		}
-		if traces, exact := e.url(Traces, false).String(), e.url(Traces, true).String(); traces != c.traces ||
-			exact != c.exact {
-			t.Errorf("%s: %s, %s", c.in, traces, exact)
-		}
+		assert.Check(t, err == nil && e.host == c.host && e.tls == strings.HasPrefix(c.in, "https"),
+			"%s: %+v, %v", c.in, e, err)
+		traces, exact := e.url(Traces, false).String(), e.url(Traces, true).String()
+		assert.Check(t, traces == c.traces && exact == c.exact, "%s: %s, %s", c.in, traces, exact)
 	}
 	for _, in := range []string{
 		"", "http://", "host:4318", "https://:4318", "http://host:0", "http://host:x", "http://host/?key=s3cret",
 		"http://host/#s3cret", "http://u:s3cret@host", "ftp://host", "unix:", "http://ho st/",
 	} {
-		if e, err := parseEndpoint(HTTPProtobuf, in, true); err == nil || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %+v, %v", in, e, err)
-		}
+		e, err := parseEndpoint(HTTPProtobuf, in, true)
+		assert.Check(t, err != nil && !strings.Contains(err.Error(), "s3cret"), "%s: %+v, %v", in, e, err)
 	}
 }
 
 func TestDestinationIsChecked(t *testing.T) {
 	good := NewDestination("http://host")
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, good.Validate())
 	for name, spoil := range map[string]func(*Destination){
 		"name":               func(d *Destination) { d.Name = "" },
 		"name is not UTF-8":  func(d *Destination) { d.Name = "a\xff" },
@@ -111,16 +105,13 @@ func TestDestinationIsChecked(t *testing.T) {
 		if word == "binary" {
 			word = "printable"
 		}
-		if err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.Check(t, err != nil && strings.Contains(err.Error(), word) && !strings.Contains(err.Error(), "s3cret"),
+			"%s: %v", name, err)
 	}
-	if _, err := Open(Options{Destinations: []Destination{good, good}}); err == nil {
-		t.Error("two destinations of one name")
-	}
-	if _, err := Open(Options{QueueBytes: -1}); err == nil {
-		t.Error("negative budget")
-	}
+	_, err := Open(Options{Destinations: []Destination{good, good}})
+	assert.Check(t, err != nil, "two destinations of one name")
+	_, err = Open(Options{QueueBytes: -1})
+	assert.Check(t, err != nil, "negative budget")
 	secret := NewDestination("http://u:s3cret@host")
 	if _, err := Open(Options{Destinations: []Destination{good, secret}}); err == nil ||
 		strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "destination 2: ") {
@@ -133,9 +124,7 @@ func TestHeadersAreSecret(t *testing.T) {
 	d := NewDestination("http://host")
 	d.Headers = Headers{"authorization": "s3cret", "b": "s3cret"}
 	j, err := json.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	y, _ := d.Headers.MarshalYAML()
 	text, _ := d.Headers.MarshalText()
 	printed := []string{string(j), fmt.Sprint(y), string(text)}
@@ -143,9 +132,8 @@ func TestHeadersAreSecret(t *testing.T) {
 		printed = append(printed, fmt.Sprintf(verb, d), fmt.Sprintf(verb, &d), fmt.Sprintf(verb, d.Headers))
 	}
 	for _, s := range printed {
-		if strings.Contains(s, "s3cret") || strings.Contains(s, "733363") ||
-			!strings.Contains(s, "authorization=REDACTED") {
-			t.Errorf("printed as %s", s)
-		}
+		assert.Check(t, !strings.Contains(s, "s3cret") && !strings.Contains(s, "733363") &&
+			strings.Contains(s, "authorization=REDACTED"),
+			"printed as %s", s)
 	}
 }

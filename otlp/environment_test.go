@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestFromEnvironment(t *testing.T) {
@@ -87,9 +89,7 @@ func TestFromEnvironment(t *testing.T) {
 			continue
 		}
 		for i := range got {
-			if !reflect.DeepEqual(got[i], c.want[i]) {
-				t.Errorf("%s:\n got %+v\nwant %+v", c.name, got[i], c.want[i])
-			}
+			assert.Check(t, reflect.DeepEqual(got[i], c.want[i]), "%s:\n got %+v\nwant %+v", c.name, got[i], c.want[i])
 		}
 	}
 }
@@ -121,13 +121,11 @@ func TestFromEnvironmentRefuses(t *testing.T) {
 			continue
 		}
 		delete(env, envPrefix+"ENDPOINT")
-		if found, err := FromEnvironment(func(k string) string { return env[k] }); len(found) > 0 || err != nil {
-			t.Errorf("%s=%s without an endpoint: %v, %v", c.name, c.value, found, err)
-		}
+		found, err := FromEnvironment(func(k string) string { return env[k] })
+		assert.Check(t, len(found) == 0 && err == nil, "%s=%s without an endpoint: %v, %v", c.name, c.value, found, err)
 	}
 	env := map[string]string{"METRICS_ENDPOINT": "http://host", "PROTOCOL": "http/json", "METRICS_PROTOCOL": "grpc"}
 	found, err := FromEnvironment(func(k string) string { return env[strings.TrimPrefix(k, envPrefix)] })
-	if err != nil || len(found) != 1 || !reflect.DeepEqual(found[0].Signals, []Signal{Metrics}) {
-		t.Errorf("JSON for signals that go nowhere: %v, %v", found, err)
-	}
+	assert.Check(t, err == nil && len(found) == 1 && reflect.DeepEqual(found[0].Signals, []Signal{Metrics}),
+		"JSON for signals that go nowhere: %v, %v", found, err)
 }

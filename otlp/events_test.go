@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -20,9 +21,7 @@ func TestObserverBlocks(t *testing.T) {
 		once.Do(func() { close(blocked) })
 		<-release
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer x.Shutdown(t.Context())
 	defer close(release)
 	x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
@@ -38,9 +37,7 @@ func TestObserverBlocks(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, err)
 	case <-time.After(time.Minute):
 		t.Error("Enqueue waits for the observer")
 	}
@@ -112,11 +109,8 @@ func TestLateSuccess(t *testing.T) {
 	first, second := d.take(epoch), d.take(epoch)
 	d.finish(first, &result{code: codes.Unavailable}, epoch)
 	d.finish(second, &result{code: codes.OK}, epoch.Add(quiet))
-	if len(s.events) != 0 {
-		t.Errorf("emitted %+v", s.events)
-	}
+	assert.Check(t, len(s.events) == 0, "emitted %+v", s.events)
 	d.finish(d.take(epoch.Add(quiet)), &result{code: codes.Aborted}, epoch.Add(quiet))
-	if len(s.events) != 1 || s.events[0].Kind != EventWaiting || s.events[0].Code != "ABORTED" {
-		t.Errorf("emitted %+v", s.events)
-	}
+	assert.Check(t, len(s.events) == 1 && s.events[0].Kind == EventWaiting && s.events[0].Code == "ABORTED",
+		"emitted %+v", s.events)
 }

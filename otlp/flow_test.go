@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 )
 
 // Each signal has its service; a batch is one request, with exactly its bytes.
@@ -24,9 +25,8 @@ func TestServices(t *testing.T) {
 			before := len(r.got())
 			l.send(s, "body of "+s.String(), 1)
 			got := r.got()[before:]
-			if len(got) != 1 || got[0].method != method || got[0].body != "body of "+s.String() {
-				t.Errorf("%v: %+v", s, got)
-			}
+			assert.Check(t, len(got) == 1 && got[0].method == method && got[0].body == "body of "+s.String(),
+				"%v: %+v", s, got)
 		}
 	})
 }
@@ -40,13 +40,11 @@ func TestRequestHeaders(t *testing.T) {
 		l := lab1(t, d)
 		l.send(Metrics, "x", 1)
 		h := r.got()[0].headers
-		if got := h.Get("user-agent")[0]; !strings.HasPrefix(got,
-			"correlator/1.2.3 OTel-OTLP-Exporter-Go/1.2.3 grpc-go/") {
-			t.Errorf("user agent %q", got)
-		}
-		if fmt.Sprint(h.Get("authorization"), h.Get("x-bin")) != "[Bearer 1234] [\x00\xff]" {
-			t.Errorf("headers %v", h)
-		}
+		got := h.Get("user-agent")[0]
+		assert.Check(t, strings.HasPrefix(got,
+			"correlator/1.2.3 OTel-OTLP-Exporter-Go/1.2.3 grpc-go/"), "user agent %q", got)
+		assert.Check(t, fmt.Sprint(h.Get("authorization"), h.Get("x-bin")) == "[Bearer 1234] [\x00\xff]",
+			"headers %v", h)
 	})
 }
 
@@ -67,9 +65,8 @@ func TestHeadersAreNotEchoed(t *testing.T) {
 			for _, e := range l.newEvents() {
 				texts += e.Message
 			}
-			if strings.Contains(texts, "s3cret") || !strings.Contains(texts, "REDACTED") {
-				t.Errorf("reported %s", texts)
-			}
+			assert.Check(t, !strings.Contains(texts, "s3cret") && strings.Contains(texts, "REDACTED"),
+				"reported %s", texts)
 		})
 	}
 }
@@ -91,9 +88,8 @@ func TestConcurrency(t *testing.T) {
 				t.Errorf("%d at a time, %d in flight, %d sent, want %d of each", r.most(), got.InFlight, got.Sent, n)
 			}
 			l.after(2 * maxConcurrency * time.Second)
-			if got := l.Status()[0]; got.Latency != time.Second || got.Sent != 2*maxConcurrency {
-				t.Errorf("status %+v", got)
-			}
+			got := l.Status()[0]
+			assert.Check(t, got.Latency == time.Second && got.Sent == 2*maxConcurrency, "status %+v", got)
 		})
 	}
 }
@@ -110,13 +106,11 @@ func TestThroughput(t *testing.T) {
 		}
 		l.after(299*time.Second + time.Second/2)
 		near := func(got, want float64) bool { return got > 0.95*want && got < 1.05*want }
-		if s := l.Status()[0]; !near(s.ItemsPerSecond, 6) || !near(s.BytesPerSecond, 30) || s.Concurrency != 3 {
-			t.Errorf("status %+v", s)
-		}
+		s := l.Status()[0]
+		assert.Check(t, near(s.ItemsPerSecond, 6) && near(s.BytesPerSecond, 30) && s.Concurrency == 3, "status %+v", s)
 		l.after(time.Hour)
-		if s := l.Status()[0]; s.ItemsPerSecond > 0.001 {
-			t.Errorf("an hour later: %+v", s)
-		}
+		s = l.Status()[0]
+		assert.Check(t, s.ItemsPerSecond <= 0.001, "an hour later: %+v", s)
 	})
 }
 
@@ -129,18 +123,15 @@ func TestNeverSent(t *testing.T) {
 		d.MaxRequestBytes = 10
 		l := lab1(t, d)
 		l.send(Metrics, "envelope", 0)
-		if err := l.EnqueueReceived(context.Background(),
-			NewBatch(Metrics, []byte("envelope"), 0, time.Now())); err != nil {
-			t.Errorf("received envelope: %v", err)
-		}
+		assert.Check(t, l.EnqueueReceived(context.Background(),
+			NewBatch(Metrics, []byte("envelope"), 0, time.Now())), "received envelope")
 		l.wantCounts("a", Metrics, "")
 		l.send(Metrics, "0123456789", 1)
 		l.send(Metrics, "0123456789a", 3)
 		l.wantCounts("a", Metrics, "accepted_items=4 sent_items=1 dropped_items{too_large}=3 attempts{OK}=1")
-		if err := l.EnqueueReceived(context.Background(),
-			NewBatch(Metrics, []byte("0123456789a"), 3, time.Now())); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("received data over the limit: %v", err)
-		}
+		err := l.EnqueueReceived(context.Background(),
+			NewBatch(Metrics, []byte("0123456789a"), 3, time.Now()))
+		assert.Check(t, errors.Is(err, ErrTooLarge), "received data over the limit: %v", err)
 		if len(r.got()) != 1 {
 			t.Errorf("%d requests", len(r.got()))
 		}
@@ -165,9 +156,8 @@ func TestCompression(t *testing.T) {
 		}
 		once := gzipped()
 		l.after(time.Second) // the second attempt is in flight
-		if again := gzipped(); &again[0] != &once[0] {
-			t.Error("compressed again for the second attempt")
-		}
+		again := gzipped()
+		assert.Check(t, &again[0] == &once[0], "compressed again for the second attempt")
 		l.after(time.Minute)
 		for _, r := range []*receiver{gz1, gz2, plain} {
 			want := len(once)
@@ -175,9 +165,8 @@ func TestCompression(t *testing.T) {
 				want = len(body)
 			}
 			for _, q := range r.got() {
-				if q.body != body || q.compressed != want {
-					t.Errorf("%d bytes came as %d, want %d as %d", len(q.body), q.compressed, len(body), want)
-				}
+				assert.Check(t, q.body == body && q.compressed == want,
+					"%d bytes came as %d, want %d as %d", len(q.body), q.compressed, len(body), want)
 			}
 		}
 		if kept := gzipped(); len(gz1.got()) != 2 || len(once) > len(body)/10 || kept != nil {
@@ -295,9 +284,8 @@ func TestStatusTooLarge(t *testing.T) {
 			l.send(Metrics, "x", 1)
 			l.after(time.Minute)
 			l.wantCounts("a", Metrics, c.want)
-			if s := l.Status()[0]; len(s.LastError) > maxMessage+40 {
-				t.Errorf("%d bytes of error", len(s.LastError))
-			}
+			s := l.Status()[0]
+			assert.Check(t, len(s.LastError) <= maxMessage+40, "%d bytes of error", len(s.LastError))
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -87,9 +88,7 @@ func TestHTTPRequest(t *testing.T) {
 				body := s.bodies[i]
 				if compression == Gzip {
 					z, err := gzip.NewReader(strings.NewReader(body))
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.NilError(t, err)
 					raw, _ := io.ReadAll(z)
 					body = string(raw)
 				}
@@ -101,11 +100,10 @@ func TestHTTPRequest(t *testing.T) {
 					t.Errorf("request %q to %s with %v", body, q.Host, q.Header)
 				}
 			}
-			if want := []string{
+			want := []string{
 				"POST /otlp/v1/traces", "POST /otlp/v1/metrics", "POST /otlp/v1development/profiles",
-			}; !slices.Equal(paths, want) {
-				t.Errorf("%q", paths)
 			}
+			assert.Check(t, slices.Equal(paths, want), "%q", paths)
 		})
 	}
 }
@@ -113,9 +111,7 @@ func TestHTTPRequest(t *testing.T) {
 // What each response means: what is counted and reported, and whether the batch is sent again.
 func TestHTTPResponses(t *testing.T) {
 	text, err := proto.Marshal(&status.Status{Code: 14, Message: "busy \x1b with s3cret-s3cret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	const ok, queued = "sent_items=3 attempts{OK}=1", " queue_batches=1 queue_items=3"
 	refused := func(code string) string { return fmt.Sprintf("dropped_items{refused,%s}=3 attempts{%s}=1", code, code) }
 	for _, c := range []struct {
@@ -232,9 +228,8 @@ func TestHTTPRetryAfter(t *testing.T) {
 			l := lab1(t, d)
 			l.send(Metrics, "x", 1)
 			l.after(maxDelay + time.Second)
-			if len(s.at) != 2 || s.at[1].Sub(s.at[0]) != c.want {
-				t.Errorf("requests at %v, want the second after %v", s.at, c.want)
-			}
+			assert.Check(t, len(s.at) == 2 && s.at[1].Sub(s.at[0]) == c.want,
+				"requests at %v, want the second after %v", s.at, c.want)
 			want := strings.TrimSpace("accepted_items=1 sent_items=1 attempts{OK}=1 attempts{UNAVAILABLE}=1 retries=1 " + c.count)
 			l.wantCounts("a", Metrics, want)
 		})
@@ -297,9 +292,7 @@ func TestHTTPEndpoints(t *testing.T) {
 	a.Issue("client")
 	listen := func(network, address string, mutual *bool, code int) (*httpServer, string) {
 		l, err := net.Listen(network, address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		s := &httpServer{answer: respondWith(code, protobufType, "")}
 		server := &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}
 		t.Cleanup(func() { server.Close() })
@@ -351,18 +344,12 @@ func TestHTTPEndpoints(t *testing.T) {
 			c.set(&d)
 			err := TryConnect(t.Context(), d, "1")
 			if c.server == nil {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Fatalf("TryConnect: %v", err)
-				}
+				assert.Assert(t, err != nil && strings.Contains(err.Error(), c.err), "TryConnect: %v", err)
 				return
 			}
-			if err != nil {
-				t.Fatalf("TryConnect: %v", err)
-			}
+			assert.NilError(t, err, "TryConnect")
 			x, err := Open(Options{Destinations: []Destination{d}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer x.Shutdown(t.Context())
 			x.Enqueue(NewBatch(Metrics, []byte("x"), 2, time.Now()))
 			testenv.Poll(t, time.Minute, "an answer", func() bool { return x.Status()[0].Sent == 2 })

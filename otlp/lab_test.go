@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"gotest.tools/v3/assert"
 )
 
 // lab is an exporter in a bubble of synctest: time passes only when everything waits.
@@ -45,9 +46,8 @@ func openLab(t testing.TB, o Options) *lab {
 		l.events = append(l.events, e)
 	}
 	var err error
-	if l.Exporter, err = Open(o); err != nil {
-		t.Fatal(err)
-	}
+	l.Exporter, err = Open(o)
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -105,9 +105,7 @@ func readings(t testing.TB, x *Exporter) (all []reading) {
 	close(metrics)
 	for m := range metrics {
 		var v dto.Metric
-		if err := m.Write(&v); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, m.Write(&v))
 		r := reading{name: metricName.FindStringSubmatch(m.Desc().String())[1], histogram: v.Histogram}
 		labels := make(map[string]string)
 		for _, l := range v.Label {

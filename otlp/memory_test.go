@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // kilo returns a batch that counts as 1000 bytes, with one item.
@@ -31,9 +33,7 @@ func TestHangingDestination(t *testing.T) {
 		}
 		l.wantCounts("good", Metrics, "accepted_items=1000 sent_items=1000 attempts{OK}=1000")
 		for _, s := range l.Status() {
-			if s.Name == "bad" && (s.Dropped == 0 || s.QueuedBytes > 100_000) {
-				t.Errorf("the bad one: %+v", s)
-			}
+			assert.Check(t, s.Name != "bad" || s.Dropped != 0 && s.QueuedBytes <= 100_000, "the bad one: %+v", s)
 		}
 	})
 }
@@ -72,9 +72,7 @@ func TestQuotaOfLargestRequest(t *testing.T) {
 	const largest = 1000 + overhead
 	for queueBytes, want := range map[int64]int64{9000: 3000, 3000: largest, 500: 500} {
 		for _, quota := range Quotas(queueBytes, destinations) {
-			if quota != want {
-				t.Errorf("a share of %d: %d, want %d", queueBytes, quota, want)
-			}
+			assert.Check(t, quota == want, "a share of %d: %d, want %d", queueBytes, quota, want)
 		}
 	}
 }
@@ -98,9 +96,8 @@ func TestQueueFull(t *testing.T) {
 		for _, q := range r.got()[1:] {
 			got = append(got, q.body[0])
 		}
-		if len(got) != 5 || !bytes.ContainsAny(got, "d") || bytes.ContainsAny(got, "abc") {
-			t.Errorf("sent %s, want d to h", got)
-		}
+		assert.Check(t, len(got) == 5 && bytes.ContainsAny(got, "d") && !bytes.ContainsAny(got, "abc"),
+			"sent %s, want d to h", got)
 		// What is larger than the whole queue evicts nothing.
 		r.answer(unavailable)
 		l.send(Metrics, "x", 1)
@@ -120,9 +117,8 @@ func TestTinyBatches(t *testing.T) {
 		for range 1000 {
 			l.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 		}
-		if s := l.Status()[0]; s.QueuedBatches+s.InFlight != 100 {
-			t.Errorf("%d batches are held", s.QueuedBatches+s.InFlight)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.QueuedBatches+s.InFlight == 100, "%d batches are held", s.QueuedBatches+s.InFlight)
 	})
 }
 
@@ -151,13 +147,11 @@ func TestCompressedBytesGo(t *testing.T) {
 		}
 		bad.answer(reply{})
 		l.after(time.Minute)
-		if s := l.Status()[1]; s.Sent != 100 {
-			t.Errorf("%+v", s)
-		}
+		s := l.Status()[1]
+		assert.Check(t, s.Sent == 100, "%+v", s)
 		for _, q := range bad.got() {
-			if len(q.body) != 1000-overhead || q.compressed > 100 {
-				t.Errorf("%d bytes came as %d", len(q.body), q.compressed)
-			}
+			assert.Check(t, len(q.body) == 1000-overhead && q.compressed <= 100,
+				"%d bytes came as %d", len(q.body), q.compressed)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"gotest.tools/v3/assert"
 )
 
 // impatient returns a context that is done: received data does not wait for room.
@@ -43,29 +44,23 @@ func TestReceivedData(t *testing.T) {
 		}
 		taken--
 		var overload *OverloadError
-		if !errors.As(err, &overload) || overload.Destination != "a" || taken != 15 {
-			t.Fatalf("after %d batches: %v", taken, err)
-		}
+		assert.Assert(t, errors.As(err, &overload) && overload.Destination == "a" && taken == 15,
+			"after %d batches: %v", taken, err)
 		for i := range 20 {
 			l.Enqueue(kilo(i)) // there is room for 5, in turn
 		}
 		l.after(0)
-		if s := l.Status()[0]; s.Dropped != 15 || s.QueuedBatches+s.InFlight != 20 {
-			t.Errorf("%+v", s)
-		}
-		if err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_001-overhead), 1,
-			time.Now())); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("larger than the quota: %v", err)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Dropped == 15 && s.QueuedBatches+s.InFlight == 20, "%+v", s)
+		err = l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_001-overhead), 1,
+			time.Now()))
+		assert.Check(t, errors.Is(err, ErrTooLarge), "larger than the quota: %v", err)
 		l.after(time.Minute)
-		if s := l.Status()[0]; s.Sent != 20 || len(slow.got()) != 20 {
-			t.Errorf("%+v", s)
-		}
+		s = l.Status()[0]
+		assert.Check(t, s.Sent == 20 && len(slow.got()) == 20, "%+v", s)
 		// What is larger than the share of received data goes alone.
-		if err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_000-overhead), 1,
-			time.Now())); err != nil {
-			t.Errorf("as large as the quota: %v", err)
-		}
+		assert.Check(t, l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_000-overhead), 1,
+			time.Now())), "as large as the quota")
 	})
 }
 
@@ -102,17 +97,14 @@ func TestRetryAfter(t *testing.T) {
 				r.answer(reply{hang: true})
 			}
 			for i := range 15 {
-				if err := l.EnqueueReceived(impatient(t), kilo(i)); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, l.EnqueueReceived(impatient(t), kilo(i)))
 			}
 			l.after(c.silent)
 			err := l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, c.size-overhead), 1, time.Now()))
 			var overload *OverloadError
-			if !errors.As(err, &overload) || overload.RetryAfter < c.want ||
-				overload.RetryAfter > c.want+time.Millisecond {
-				t.Errorf("%v, want %v", err, c.want)
-			}
+			assert.Check(t, errors.As(err, &overload) && overload.RetryAfter >= c.want &&
+				overload.RetryAfter <= c.want+time.Millisecond,
+				"%v, want %v", err, c.want)
 		})
 	}
 }
@@ -139,18 +131,15 @@ func TestHold(t *testing.T) {
 		}
 		start := time.Now()
 		for range 10 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			err := <-done
+			assert.Check(t, err)
 		}
 		// 500 batches, 20 a second, of which the queue may have 15 still.
-		if took := time.Since(start); took > 25*time.Second || took < 24*time.Second {
-			t.Errorf("500 batches took %v", took)
-		}
+		took := time.Since(start)
+		assert.Check(t, took <= 25*time.Second && took >= 24*time.Second, "500 batches took %v", took)
 		l.after(time.Second)
-		if s := l.Status()[0]; s.Sent != 500 {
-			t.Errorf("%+v", s)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Sent == 500, "%+v", s)
 	})
 	inBubble(t, "no room", func(t *testing.T) {
 		r := newReceiver(t, reply{hang: true})
@@ -158,9 +147,7 @@ func TestHold(t *testing.T) {
 		d.QueueBytes = 20_000
 		l := openLab(t, Options{Destinations: []Destination{d}, random: always(0.5)}) // no jitter
 		for i := range 15 {
-			if err := l.EnqueueReceived(t.Context(), kilo(i)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, l.EnqueueReceived(t.Context(), kilo(i)))
 		}
 		wait := func(timeout time.Duration) (took time.Duration) {
 			t.Helper()
@@ -175,13 +162,11 @@ func TestHold(t *testing.T) {
 			}
 			return time.Since(start)
 		}
-		if took := wait(2 * time.Second); took != 2*time.Second {
-			t.Errorf("refused after %v", took)
-		}
+		took := wait(2 * time.Second)
+		assert.Check(t, took == 2*time.Second, "refused after %v", took)
 		// After two seconds without an answer it is known to take longer.
-		if took := wait(time.Second); took != 0 {
-			t.Errorf("refused after %v", took)
-		}
+		took = wait(time.Second)
+		assert.Check(t, took == 0, "refused after %v", took)
 	})
 	inBubble(t, "sender gives up", func(t *testing.T) {
 		r := newReceiver(t, reply{delay: time.Second})
@@ -189,19 +174,15 @@ func TestHold(t *testing.T) {
 		d.QueueBytes, d.Concurrency = 20_000, 1
 		l := lab1(t, d)
 		for i := range 15 {
-			if err := l.EnqueueReceived(t.Context(), kilo(i)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, l.EnqueueReceived(t.Context(), kilo(i)))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second/2, cancel)
-		if err := l.EnqueueReceived(ctx, kilo(0)); !isOverload(err) {
-			t.Error(err)
-		}
+		err := l.EnqueueReceived(ctx, kilo(0))
+		assert.Check(t, isOverload(err), err)
 		l.after(time.Minute)
-		if s := l.Status()[0]; s.Sent != 15 {
-			t.Errorf("%d sent", s.Sent)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Sent == 15, "%d sent", s.Sent)
 	})
 	inBubble(t, "shutdown", func(t *testing.T) {
 		r := newReceiver(t, reply{hang: true})
@@ -209,18 +190,15 @@ func TestHold(t *testing.T) {
 		d.QueueBytes = 20_000
 		l := lab1(t, d)
 		for i := range 15 {
-			if err := l.EnqueueReceived(t.Context(), kilo(i)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, l.EnqueueReceived(t.Context(), kilo(i)))
 		}
 		ended := make(chan struct{})
 		time.AfterFunc(time.Second/2, func() {
 			defer close(ended)
 			l.Shutdown(impatient(t))
 		})
-		if err := l.EnqueueReceived(t.Context(), kilo(0)); err != ErrClosed {
-			t.Error(err)
-		}
+		err := l.EnqueueReceived(t.Context(), kilo(0))
+		assert.Check(t, err == ErrClosed, err)
 		<-ended
 	})
 }
@@ -235,16 +213,13 @@ func TestHoldOrder(t *testing.T) {
 	batch := func(signal Signal, size int) *Batch { return NewBatch(signal, make([]byte, size-overhead), 1, epoch) }
 	for _, signal := range []Signal{Metrics, Traces} {
 		for range 3 {
-			if err := s.enqueueReceived(batch(signal, 1000), epoch); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, s.enqueueReceived(batch(signal, 1000), epoch))
 		}
 	}
 	var waiters []*waiter
 	for _, b := range []*Batch{batch(Metrics, 2000), batch(Metrics, 500), batch(Traces, 1000)} {
-		if err := s.enqueueReceived(b, epoch); !isOverload(err) {
-			t.Fatal(err)
-		}
+		err := s.enqueueReceived(b, epoch)
+		assert.Assert(t, isOverload(err), err)
 		w := &waiter{batch: b, done: make(chan error, 1)}
 		s.waiting, waiters = append(s.waiting, w), append(waiters, w)
 	}
@@ -253,9 +228,8 @@ func TestHoldOrder(t *testing.T) {
 		d.finish(d.take(epoch), &result{code: codes.OK}, epoch)
 		s.admitWaiting(epoch)
 		for i, w := range waiters {
-			if got := len(w.done); got != want[i] {
-				t.Errorf("batch %d was decided %d times, want %d", i, got, want[i])
-			}
+			got := len(w.done)
+			assert.Check(t, got == want[i], "batch %d was decided %d times, want %d", i, got, want[i])
 		}
 		checkSums(t, s, nil)
 	}
@@ -263,9 +237,7 @@ func TestHoldOrder(t *testing.T) {
 	deliver(s.destinations[1], 0, 0, 1)
 	deliver(s.destinations[0], 1, 0, 1)
 	deliver(s.destinations[0], 1, 1, 1)
-	if err := s.enqueueReceived(batch(Metrics, 300), epoch); err != nil {
-		t.Errorf("after those that waited: %v", err)
-	}
+	assert.Check(t, s.enqueueReceived(batch(Metrics, 300), epoch), "after those that waited")
 }
 
 // A large batch gets room however many small ones of another signal come for the same destination.
@@ -278,24 +250,21 @@ func TestSmallBatchesDoNotStarveLargeOne(t *testing.T) {
 	for s.enqueueReceived(batch(Metrics, 700), epoch) == nil {
 	}
 	large := &waiter{batch: batch(Traces, 3000), done: make(chan error, 1)}
-	if err := s.enqueueReceived(large.batch, epoch); !isOverload(err) {
-		t.Fatal(err)
-	}
+	err := s.enqueueReceived(large.batch, epoch)
+	assert.Assert(t, isOverload(err), err)
 	s.waiting = append(s.waiting, large)
 	for round := 1; len(large.done) == 0; round++ {
 		if round > 10 {
 			t.Fatalf("waits after %d metrics batches have gone, %d bytes are held", round, a.bytes)
 		}
-		if err := s.enqueueReceived(batch(Metrics, 700), epoch); !isOverload(err) {
-			t.Errorf("round %d: a batch overtakes the large one: %v", round, err)
-		}
+		err := s.enqueueReceived(batch(Metrics, 700), epoch)
+		assert.Check(t, isOverload(err), "round %d: a batch overtakes the large one: %v", round, err)
 		a.finish(a.take(epoch), &result{code: codes.OK}, epoch)
 		s.admitWaiting(epoch)
 		checkSums(t, s, nil)
 	}
-	if err := <-large.done; err != nil {
-		t.Error(err)
-	}
+	err = <-large.done
+	assert.Check(t, err)
 }
 
 // What waits for room at one destination leaves alone the room that another has besides.
@@ -304,22 +273,16 @@ func TestWaitingLeavesRoomElsewhere(t *testing.T) {
 	both.QueueBytes, traces.QueueBytes, traces.Signals = 8000, 4000, []Signal{Traces}
 	s := newScheduler(0, []Destination{both, traces}, always(0.5))
 	batch := func(signal Signal, size int) *Batch { return NewBatch(signal, make([]byte, size-overhead), 1, epoch) }
-	if err := s.enqueueReceived(batch(Traces, 2000), epoch); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.enqueueReceived(batch(Traces, 2000), epoch))
 	large := batch(Traces, 2000)
-	if err := s.enqueueReceived(large, epoch); !isOverload(err) {
-		t.Fatal(err)
-	}
+	err := s.enqueueReceived(large, epoch)
+	assert.Assert(t, isOverload(err), err)
 	s.waiting = append(s.waiting, &waiter{batch: large, done: make(chan error, 1)})
 	for range 2 { // 2000 bytes are held of 6000, and 2000 wait
-		if err := s.enqueueReceived(batch(Metrics, 1000), epoch); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, s.enqueueReceived(batch(Metrics, 1000), epoch))
 	}
-	if err := s.enqueueReceived(batch(Metrics, 1000), epoch); !isOverload(err) {
-		t.Errorf("took the room of what waits: %v", err)
-	}
+	err = s.enqueueReceived(batch(Metrics, 1000), epoch)
+	assert.Check(t, isOverload(err), "took the room of what waits: %v", err)
 }
 
 // Received data goes to all destinations that take its signal, or to none.
@@ -331,22 +294,16 @@ func TestReceivedDataIsAllOrNothing(t *testing.T) {
 		d1.Signals, d3.Signals = []Signal{Metrics}, []Signal{Traces}
 		l := openLab(t, Options{Destinations: []Destination{d1, d2, d3}})
 		for range 3 {
-			if err := l.EnqueueReceived(impatient(t), kilo(0)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, l.EnqueueReceived(impatient(t), kilo(0)))
 		}
-		if err := l.EnqueueReceived(impatient(t), kilo(1)); !isOverload(err) {
-			t.Errorf("got %v", err)
-		}
+		err := l.EnqueueReceived(impatient(t), kilo(1))
+		assert.Check(t, isOverload(err), "got %v", err)
 		l.after(0)
 		l.wantCounts("empty", Metrics, "accepted_items=3 sent_items=3 attempts{OK}=3")
 		l.wantCounts("other", Metrics, "")
-		if err := l.EnqueueReceived(impatient(t), NewBatch(Traces, []byte("x"), 1, time.Now())); err != nil {
-			t.Errorf("another signal: %v", err)
-		}
-		if err := openLab(t, Options{}).EnqueueReceived(impatient(t), kilo(0)); err != ErrUnsupported {
-			t.Errorf("without destinations: %v", err)
-		}
+		assert.Check(t, l.EnqueueReceived(impatient(t), NewBatch(Traces, []byte("x"), 1, time.Now())), "another signal")
+		err = openLab(t, Options{}).EnqueueReceived(impatient(t), kilo(0))
+		assert.Check(t, err == ErrUnsupported, "without destinations: %v", err)
 	})
 }
 
@@ -375,9 +332,7 @@ func TestDown(t *testing.T) {
 				l.Enqueue(kilo(1))
 				offered += 2
 			}
-			if refused < 30 {
-				t.Errorf("%d refused in the first minute", refused)
-			}
+			assert.Check(t, refused >= 30, "%d refused in the first minute", refused)
 			l.after(11 * time.Second) // requests that hang have failed once after 10 s
 			before := refused
 			for range 600 {
@@ -387,15 +342,11 @@ func TestDown(t *testing.T) {
 				offered += 2
 			}
 			s := l.Status()
-			if refused != before {
-				t.Errorf("%d refused after a minute", refused-before)
-			}
+			assert.Check(t, refused == before, "%d refused after a minute", refused-before)
 			if want := offered - refused; s[1].Sent != want || s[1].Accepted != want {
 				t.Errorf("the good one was sent %d and offered %d items of %d", s[1].Sent, s[1].Accepted, want)
 			}
-			if s[0].Sent != 0 || s[0].Dropped < 1000 {
-				t.Errorf("the bad one: %+v", s[0])
-			}
+			assert.Check(t, s[0].Sent == 0 && s[0].Dropped >= 1000, "the bad one: %+v", s[0])
 
 			// It recovers: what it holds is sent, and from then on it counts again.
 			bad.answer(reply{})
@@ -411,9 +362,7 @@ func TestDown(t *testing.T) {
 			for range 40 {
 				refused += l.enqueueReceived(kilo(4))
 			}
-			if refused == 0 {
-				t.Error("nothing is refused in a new outage")
-			}
+			assert.Check(t, refused != 0, "nothing is refused in a new outage")
 		})
 	}
 }
@@ -434,9 +383,7 @@ func TestAllDown(t *testing.T) {
 		for range 20 {
 			refused += l.enqueueReceived(kilo(0))
 		}
-		if refused != 13 {
-			t.Errorf("%d of 20 refused, there is room for 7", refused)
-		}
+		assert.Check(t, refused == 13, "%d of 20 refused, there is room for 7", refused)
 		l.wantCounts("bad", Metrics,
 			"accepted_items=8 dropped_items{refused,UNAUTHENTICATED}=1 attempts{UNAUTHENTICATED}=1"+
 				" queue_batches=3 queue_items=3 in_flight=4 in_flight_items=4")
@@ -455,25 +402,20 @@ func TestEvictionWhenDown(t *testing.T) {
 	down.finish(down.take(epoch), &result{code: codes.Unavailable}, epoch)
 	now := epoch.Add(downAfter)
 	for range 20 {
-		if err := s.enqueueReceived(batch(10), now); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.enqueueReceived(batch(10), now))
 		s.enqueue(batch(1), now)
 		checkSums(t, s, nil)
 	}
 	want := func(received, own int, dropped uint64) {
 		t.Helper()
 		c := &down.counters[Traces]
-		if got := acknowledgedAt(down, nil); got != received || c.queued.items != uint64(received+own) ||
-			c.dropped[QueueFull] != dropped {
-			t.Errorf("%d received items are held, %+v in all, %d dropped", got, c.queued, c.dropped[QueueFull])
-		}
+		got := acknowledgedAt(down, nil)
+		assert.Check(t, got == received && c.queued.items == uint64(received+own) && c.dropped[QueueFull] == dropped,
+			"%d received items are held, %+v in all, %d dropped", got, c.queued, c.dropped[QueueFull])
 	}
 	want(40, 4, 177)
 	for range 20 {
-		if err := s.enqueueReceived(batch(10), now); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.enqueueReceived(batch(10), now))
 		checkSums(t, s, nil)
 	}
 	want(60, 2, 177+2+180)
@@ -522,9 +464,7 @@ func TestRejectedBySize(t *testing.T) {
 		d1, d2 := picky.destination("picky"), tiny.destination("tiny")
 		d1.MaxRequestBytes, d2.QueueBytes = 10, 999
 		l := openLab(t, Options{Destinations: []Destination{d1, d2, good.destination("good")}})
-		if err := l.EnqueueReceived(impatient(t), kilo(0)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, l.EnqueueReceived(impatient(t), kilo(0)))
 		l.after(0)
 		l.wantCounts("picky", Metrics, "accepted_items=1 dropped_items{too_large}=1")
 		l.wantCounts("tiny", Metrics, "accepted_items=1 dropped_items{too_large}=1")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"gotest.tools/v3/assert"
 )
 
 // The responses of all signals are read like the official messages write them.
@@ -30,16 +31,12 @@ func TestDecodeResponse(t *testing.T) {
 		},
 	} {
 		b, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		// partial_success of 7 bytes: rejected 300, error_message "no"
-		if got := hex.EncodeToString(b); got != "0a0708ac0212026e6f" {
-			t.Errorf("%T is %s", m, got)
-		}
-		if p, ok := decodeResponse(b); !ok || p != want {
-			t.Errorf("%T: %+v, %t", m, p, ok)
-		}
+		got := hex.EncodeToString(b)
+		assert.Check(t, got == "0a0708ac0212026e6f", "%T is %s", m, got)
+		p, ok := decodeResponse(b)
+		assert.Check(t, ok && p == want, "%T: %+v, %t", m, p, ok)
 	}
 	for _, c := range []struct {
 		hex  string
@@ -66,12 +63,9 @@ func TestDecodeResponse(t *testing.T) {
 		{"0a06" + "1204" + hex.EncodeToString([]byte("a\nb\x7f")), partialSuccess{message: "a?b?"}, true},
 	} {
 		b, err := hex.DecodeString(c.hex)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p, ok := decodeResponse(b); ok != c.ok || p != c.want {
-			t.Errorf("%.40s: %+v, %t, want %+v, %t", c.hex, p, ok, c.want, c.ok)
-		}
+		assert.NilError(t, err)
+		p, ok := decodeResponse(b)
+		assert.Check(t, ok == c.ok && p == c.want, "%.40s: %+v, %t, want %+v, %t", c.hex, p, ok, c.want, c.ok)
 	}
 }
 
@@ -103,20 +97,15 @@ func TestBrokenDetails(t *testing.T) {
 		nil, {}, {TypeUrl: "x", Value: []byte{0xff}},
 		{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: []byte{0xff}},
 	})
-	if a.retryInfo || !a.malformed || judge(a, false) != verdictDrop {
-		t.Errorf("%+v", a)
-	}
+	assert.Check(t, !a.retryInfo && a.malformed && judge(a, false) == verdictDrop, "%+v", a)
 	// A negative delay counts as none: RESOURCE_EXHAUSTED is not retried for it.
 	negative, err := anypb.New(&errdetails.RetryInfo{RetryDelay: nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	negative.Value = []byte{0x0a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01} // seconds: -1
 	a = &result{code: codes.ResourceExhausted}
 	a.readDetails([]*anypb.Any{negative})
-	if a.retryInfo || !a.malformed || judge(a, false) != verdictDrop || judge(a, true) != verdictRetry {
-		t.Errorf("%+v", a)
-	}
+	assert.Check(t, !a.retryInfo && a.malformed && judge(a, false) == verdictDrop && judge(a, true) == verdictRetry,
+		"%+v", a)
 }
 
 // Whatever a receiver answers, what is made of it stays within bounds, and a batch ends in one
@@ -132,13 +121,10 @@ func FuzzResult(f *testing.F) {
 		}
 		a.readDetails([]*anypb.Any{{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: retryInfo}})
 		for _, s := range []string{a.message, a.partial.message} {
-			if len(s) > maxMessage || !utf8.ValidString(s) || strings.ContainsAny(s, "\n\r\x00\x1b") {
-				t.Errorf("text %q", s)
-			}
+			assert.Check(t, len(s) <= maxMessage && utf8.ValidString(s) && !strings.ContainsAny(s, "\n\r\x00\x1b"),
+				"text %q", s)
 		}
-		if a.delay < 0 || a.delay > maxDelay || a.delay > 0 && !a.retryInfo {
-			t.Errorf("delay %v", a.delay)
-		}
+		assert.Check(t, a.delay >= 0 && a.delay <= maxDelay && (a.delay <= 0 || a.retryInfo), "delay %v", a.delay)
 		d := NewDestination("http://x")
 		c := newScheduler(1000, []Destination{d}, always(1))
 		p := c.destinations[0]

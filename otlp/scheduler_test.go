@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 )
 
 // checkSums fails if the counts of a scheduler do not add up: items for each destination and
@@ -308,9 +309,8 @@ func runScript(t testing.TB, a actions, steps int) {
 			d.finish(e, randomResult(a), s.now)
 			checkSums(t, s.scheduler, nil)
 		}
-		if d.bytes != 0 || d.unevictable != 0 {
-			t.Fatalf("%d bytes are held at the end, %d unevictable", d.bytes, d.unevictable)
-		}
+		assert.Assert(t, d.bytes == 0 && d.unevictable == 0,
+			"%d bytes are held at the end, %d unevictable", d.bytes, d.unevictable)
 	}
 }
 
@@ -335,9 +335,7 @@ func randomResult(a actions) *result {
 func TestRandomScripts(t *testing.T) {
 	for i := range 10_000 {
 		runScript(t, randomActions{rand.New(rand.NewPCG(uint64(i), 7))}, 40)
-		if t.Failed() {
-			t.Fatalf("script %d", i)
-		}
+		assert.Assert(t, !t.Failed(), "script %d", i)
 	}
 }
 

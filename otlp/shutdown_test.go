@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"gotest.tools/v3/assert"
 )
 
 // shutdown shuts down with a timeout, and gives how long that took.
@@ -94,9 +95,8 @@ func TestShutdown(t *testing.T) {
 			l.after(c.before)
 			l.newEvents()
 			took, err := l.shutdown(c.timeout)
-			if took != c.took || errors.Is(err, errLost) != c.lost {
-				t.Errorf("took %v, want %v; error %v", took, c.took, err)
-			}
+			assert.Check(t, took == c.took && errors.Is(err, errLost) == c.lost,
+				"took %v, want %v; error %v", took, c.took, err)
 			l.wantCounts("a", Metrics, c.want)
 			var lost Event
 			for _, e := range l.newEvents() {
@@ -111,13 +111,11 @@ func TestShutdown(t *testing.T) {
 			// Afterwards nothing is taken.
 			l.Enqueue(NewBatch(Traces, []byte("x"), 3, time.Now()))
 			l.wantCounts("a", Traces, "accepted_items=3 dropped_items{shutdown}=3")
-			if err := l.EnqueueReceived(context.Background(),
-				NewBatch(Traces, []byte("x"), 3, time.Now())); err != ErrClosed {
-				t.Errorf("received data: %v", err)
-			}
-			if _, err := l.shutdown(time.Second); err != ErrClosed {
-				t.Errorf("second shutdown: %v", err)
-			}
+			err = l.EnqueueReceived(context.Background(),
+				NewBatch(Traces, []byte("x"), 3, time.Now()))
+			assert.Check(t, err == ErrClosed, "received data: %v", err)
+			_, err = l.shutdown(time.Second)
+			assert.Check(t, err == ErrClosed, "second shutdown: %v", err)
 		})
 	}
 }
@@ -129,9 +127,7 @@ func TestShutdownSideBySide(t *testing.T) {
 		l := openLab(t, Options{Destinations: []Destination{hanging.destination("hanging"), slow.destination("slow")}})
 		l.send(Metrics, "x", 1)
 		took, err := l.shutdown(5 * time.Second)
-		if took != 5*time.Second || err != errLost {
-			t.Errorf("took %v: %v", took, err)
-		}
+		assert.Check(t, took == 5*time.Second && err == errLost, "took %v: %v", took, err)
 		l.wantCounts("slow", Metrics, "accepted_items=1 sent_items=1 attempts{OK}=1")
 		l.wantCounts("hanging", Metrics, "accepted_items=1 dropped_items{shutdown}=1 attempts{CANCELLED}=1")
 	})
@@ -143,9 +139,8 @@ func TestShutdownSideBySide(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		start := time.Now()
 		l.Shutdown(ctx)
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("took %v", took)
-		}
+		took := time.Since(start)
+		assert.Check(t, took == time.Second, "took %v", took)
 	})
 }
 
@@ -159,9 +154,8 @@ func TestShutdownWithExpired(t *testing.T) {
 		l := lab1(t, d)
 		l.send(Metrics, "x", 1)
 		l.after(2100 * time.Millisecond)
-		if took, err := l.shutdown(time.Minute); took != 0 || err != nil {
-			t.Errorf("took %v: %v", took, err)
-		}
+		took, err := l.shutdown(time.Minute)
+		assert.Check(t, took == 0 && err == nil, "took %v: %v", took, err)
 		l.wantCounts("a", Metrics, "accepted_items=1 dropped_items{expired}=1 attempts{UNAVAILABLE}=3 retries=2")
 	})
 }

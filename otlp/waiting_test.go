@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"gotest.tools/v3/assert"
 )
 
 var unavailable = reply{code: codes.Unavailable, message: "later"}
@@ -31,9 +32,7 @@ func TestOutage(t *testing.T) {
 		second := time.Second
 		r.wantTimes(start, 0, second/2, second*3/2, second*7/2, second*15/2, second*31/2, second*61/2, second*91/2)
 		for _, q := range r.got() {
-			if q.body != "0" {
-				t.Errorf("batch %s was sent while the oldest waits", q.body)
-			}
+			assert.Check(t, q.body == "0", "batch %s was sent while the oldest waits", q.body)
 		}
 		r.answer(reply{})
 		l.after(time.Minute)
@@ -122,19 +121,16 @@ func TestThrottledWithManyInFlight(t *testing.T) {
 			l.Enqueue(NewBatch(Metrics, fmt.Appendf(nil, "%02d", i), 1, time.Now()))
 		}
 		l.after(15 * time.Second)
-		if n := len(r.got()); n > 20+7 {
-			t.Errorf("%d requests reached the receiver", n)
-		}
-		if n := r.most(); n != 20 {
-			t.Errorf("%d requests at a time, want 20", n)
-		}
+		n := len(r.got())
+		assert.Check(t, n <= 20+7, "%d requests reached the receiver", n)
+		n = r.most()
+		assert.Check(t, n == 20, "%d requests at a time, want 20", n)
 		throttled := len(r.got())
 		r.answer(reply{delay: 20 * time.Millisecond})
 		l.after(2 * time.Second)
 		l.wantState("a", StateOpen)
-		if s := l.Status()[0]; s.Sent != 100 {
-			t.Errorf("%d sent of 100 two seconds after the recovery", s.Sent)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Sent == 100, "%d sent of 100 two seconds after the recovery", s.Sent)
 
 		// The ramp: 1 (the probe), then 1, 2, 4, 8, 16, 20 at a time.
 		var rounds []int
@@ -146,9 +142,8 @@ func TestThrottledWithManyInFlight(t *testing.T) {
 			rounds[len(rounds)-1]++
 			last = q.at
 		}
-		if fmt.Sprint(rounds[:7]) != "[1 1 2 4 8 16 20]" {
-			t.Errorf("requests in each round after the recovery: %v", rounds)
-		}
+		assert.Check(t, fmt.Sprint(rounds[:7]) == "[1 1 2 4 8 16 20]",
+			"requests in each round after the recovery: %v", rounds)
 	})
 }
 
@@ -200,9 +195,8 @@ func TestMaxAge(t *testing.T) {
 		l.after(24 * time.Hour)
 		r.answer(reply{})
 		l.after(5 * time.Minute)
-		if s := l.Status()[0]; s.Sent != 1 {
-			t.Errorf("%+v", s)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Sent == 1, "%+v", s)
 	})
 }
 
@@ -213,9 +207,8 @@ func TestNoAnswer(t *testing.T) {
 		l := lab1(t, r.destination("a"))
 		want := func(since time.Time) {
 			t.Helper()
-			if got := l.Status()[0].NoAnswerSince; !got.Equal(since) {
-				t.Errorf("no answer since %v, want %v", got, since)
-			}
+			got := l.Status()[0].NoAnswerSince
+			assert.Check(t, got.Equal(since), "no answer since %v, want %v", got, since)
 		}
 		start := time.Now()
 		l.send(Metrics, "x", 1)
@@ -327,13 +320,11 @@ func TestUnreachable(t *testing.T) {
 			}
 			r.setDown(false)
 			l.after(16 * time.Second)
-			if s := l.Status()[0]; s.Sent != uint64(i+1) {
-				t.Fatalf("not sent by the first probe after the receiver came back: %+v", s)
-			}
+			s := l.Status()[0]
+			assert.Assert(t, s.Sent == uint64(i+1), "not sent by the first probe after the receiver came back: %+v", s)
 		}
-		if n := read("maybe_duplicated_batches_total", ""); n != 0 {
-			t.Errorf("%v possible duplicates of what was never sent", n)
-		}
+		n := read("maybe_duplicated_batches_total", "")
+		assert.Check(t, n == 0, "%v possible duplicates of what was never sent", n)
 	})
 }
 
@@ -345,9 +336,7 @@ func TestUnknownName(t *testing.T) {
 		d := r.destination("a")
 		d.Endpoint, d.Insecure, d.MaxAge = "otlp.invalid", true, 0
 		d.dial = func(ctx context.Context, target string) (net.Conn, error) {
-			if target != "otlp.invalid:4317" {
-				t.Errorf("connecting to %s", target)
-			}
+			assert.Check(t, target == "otlp.invalid:4317", "connecting to %s", target)
 			return r.dial(ctx, target)
 		}
 		l := lab1(t, d)
@@ -355,9 +344,8 @@ func TestUnknownName(t *testing.T) {
 		l.after(time.Hour)
 		r.setDown(false)
 		l.after(16 * time.Second)
-		if s := l.Status()[0]; s.Sent != 1 {
-			t.Errorf("%+v", s)
-		}
+		s := l.Status()[0]
+		assert.Check(t, s.Sent == 1, "%+v", s)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -24,9 +25,7 @@ import (
 func listen(t *testing.T, network, address string, config *tls.Config) (*receiver, string) {
 	t.Helper()
 	listener, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	r := &receiver{t: t}
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(r.handle), grpc.StatsHandler(wireSizes{}),
@@ -102,9 +101,7 @@ func TestEndpoints(t *testing.T) {
 				before = len(c.receiver.got())
 			}
 			x, err := Open(Options{Destinations: []Destination{d}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer x.Shutdown(t.Context())
 			x.Enqueue(NewBatch(Metrics, []byte("x"), 2, time.Now()))
 			testenv.Poll(t, time.Minute, "an answer, or an error", func() bool {
@@ -113,9 +110,8 @@ func TestEndpoints(t *testing.T) {
 			})
 			s := x.Status()[0]
 			if c.receiver == nil {
-				if !strings.HasPrefix(s.LastError, "UNAVAILABLE: ") || !strings.Contains(s.LastError, c.err) {
-					t.Errorf("last error %q", s.LastError)
-				}
+				assert.Check(t, strings.HasPrefix(s.LastError, "UNAVAILABLE: ") && strings.Contains(s.LastError, c.err),
+					"last error %q", s.LastError)
 			} else if got := c.receiver.got(); s.Sent != 2 || len(got) != before+1 {
 				t.Errorf("%d requests, status %+v", len(got)-before, s)
 			}
@@ -130,18 +126,13 @@ func TestClientCertificateIsReadAgain(t *testing.T) {
 	d := NewDestination("https://127.0.0.1:1")
 	d.ClientCertificate, d.ClientKey = a.File("client.pem"), a.File("client.key")
 	config, err := tlsConfig(&d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	first, err := config.GetClientCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	a.Issue("client")
 	second, err := config.GetClientCertificate(nil)
-	if err != nil || bytes.Equal(first.Certificate[0], second.Certificate[0]) {
-		t.Errorf("the certificate is the old one; %v", err)
-	}
+	assert.Check(t, err == nil && !bytes.Equal(first.Certificate[0], second.Certificate[0]),
+		"the certificate is the old one; %v", err)
 }
 
 // The compressor that is registered as gzip passes on gzip, and makes gzip of everything else, in
@@ -156,17 +147,12 @@ func TestPassingCompressor(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		w, err := c.Compress(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, p := range pieces {
-			if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
-				t.Fatalf("%q: wrote %d, %v", pieces, n, err)
-			}
+			n, err := w.Write([]byte(p))
+			assert.Assert(t, n == len(p) && err == nil, "%q: wrote %d, %v", pieces, n, err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, w.Close())
 		in := strings.Join(pieces, "")
 		if in == string(ours) {
 			if !bytes.Equal(out.Bytes(), ours) {
@@ -175,12 +161,9 @@ func TestPassingCompressor(t *testing.T) {
 			in = "hello"
 		}
 		r, err := gzip.NewReader(&out)
-		if err != nil {
-			t.Fatalf("%q: %v", pieces, err)
-		}
-		if back, err := io.ReadAll(r); err != nil || string(back) != in {
-			t.Errorf("%q: read back as %q, %v", pieces, back, err)
-		}
+		assert.NilError(t, err, "%q", pieces)
+		back, err := io.ReadAll(r)
+		assert.Check(t, err == nil && string(back) == in, "%q: read back as %q, %v", pieces, back, err)
 	}
 }
 
@@ -195,16 +178,12 @@ func TestVanishedReceiver(t *testing.T) {
 		return c, err
 	}
 	x, err := Open(Options{Destinations: []Destination{d}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer x.Shutdown(t.Context())
 	x.Enqueue(NewBatch(Metrics, []byte("x"), 1, time.Now()))
 	testenv.Poll(t, time.Minute, "a request", func() bool { return len(r.got()) > 0 })
 	raw, err := (<-conns).(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var millis int
 	raw.Control(func(fd uintptr) { millis, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
 	if err != nil || millis != 20_000 {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -96,9 +97,8 @@ func TestContainerID(t *testing.T) {
 		"/garden/70eb4ce5-a065-4401-6990-":                                                            "",
 		"/garden/70eb4ce-5a065-4401-6990-88ed":                                                        "",
 	} {
-		if got := containerID(path); got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
+		got := containerID(path)
+		assert.Check(t, got == want, "%s: %q, want %q", path, got, want)
 	}
 }
 
@@ -124,12 +124,9 @@ var capturedCgroups = map[string]Cgroup{
 func TestParseCgroup(t *testing.T) {
 	for name, want := range capturedCgroups {
 		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := parseCgroup(text); err != nil || got != want {
-			t.Errorf("%s: got %+v, %v", name, got, err)
-		}
+		assert.NilError(t, err)
+		got, err := parseCgroup(text)
+		assert.Check(t, err == nil && got == want, "%s: got %+v, %v", name, got, err)
 	}
 	longest := "/" + strings.Repeat("d", unix.PathMax-2)
 	for text, want := range map[string]Cgroup{
@@ -145,9 +142,7 @@ func TestParseCgroup(t *testing.T) {
 		strings.Repeat("7:name=x:"+longest+"\n", 31) + "0::/docker/" + someID + "\n": {"/docker/" + someID, someID},
 	} {
 		got, err := parseCgroup([]byte(text))
-		if err != nil || got != want {
-			t.Errorf("%.100q: got %+v, %v", text, got, err)
-		}
+		assert.Check(t, err == nil && got == want, "%.100q: got %+v, %v", text, got, err)
 	}
 }
 
@@ -163,9 +158,8 @@ func TestParseCgroupErrors(t *testing.T) {
 		"too much":    strings.Repeat("0::/\n", maxCgroupBytes/5+1),
 		"second line": "1:cpu:/\n0:",
 	} {
-		if got, err := parseCgroup([]byte(text)); !errors.Is(err, errCgroup) {
-			t.Errorf("%s: got %+v, %v", name, got, err)
-		}
+		got, err := parseCgroup([]byte(text))
+		assert.Check(t, errors.Is(err, errCgroup), "%s: got %+v, %v", name, got, err)
 	}
 }
 
@@ -187,9 +181,7 @@ func TestCgroupParent(t *testing.T) {
 		for c, ok := want[0].Parent(); ok; c, ok = c.Parent() {
 			got = append(got, c)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
+		assert.Check(t, slices.Equal(got, want), "got %+v, want %+v", got, want)
 	}
 }
 
@@ -204,9 +196,7 @@ func FuzzParseCgroup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := parseCgroup(text)
 		if err != nil {
-			if got != (Cgroup{}) {
-				t.Errorf("%+v with %v", got, err)
-			}
+			assert.Check(t, got == Cgroup{}, "%+v with %v", got, err)
 			return
 		}
 		if len(text) == 0 {
@@ -215,13 +205,10 @@ func FuzzParseCgroup(f *testing.F) {
 		if !strings.Contains(got.Path, got.ContainerID) || !strings.Contains(string(text), ":"+got.Path+"\n") {
 			t.Errorf("%+v is not in %q", got, text)
 		}
-		if length := len(got.ContainerID); length != 0 && (length < 28 || length > 64) {
-			t.Errorf("id %q", got.ContainerID)
-		}
+		length := len(got.ContainerID)
+		assert.Check(t, length == 0 || length >= 28 && length <= 64, "id %q", got.ContainerID)
 		for c, ok := got, got.Path != "/"; ok; c, ok = c.Parent() {
-			if c.Path == "" || c.ContainerID != containerID(c.Path) {
-				t.Errorf("above %+v is %+v", got, c)
-			}
+			assert.Check(t, c.Path != "" && c.ContainerID == containerID(c.Path), "above %+v is %+v", got, c)
 		}
 	})
 }
@@ -243,18 +230,15 @@ func TestCgroupOfProcess(t *testing.T) {
 		p := startSleepIn(t, fd)
 		h := openPID(t, p.PID)
 		got, err := h.Cgroup()
-		if err != nil || got.ContainerID != want.ContainerID ||
-			!strings.HasPrefix(got.Path, "/") || !strings.HasSuffix(got.Path, want.Path) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
+		assert.Check(t, err == nil && got.ContainerID == want.ContainerID && strings.HasPrefix(got.Path, "/") &&
+			strings.HasSuffix(got.Path, want.Path),
+			"got %+v, %v, want %+v", got, err, want)
 
 		// In the namespace of another cgroup.
 		reader := exec.Command(testenv.NeedTool(t, "unshare"), "--cgroup", "cat", h.path("cgroup"))
 		reader.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: sibling}
 		text, err := reader.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		// Only the cgroup v2 hierarchy.
 		text = text[strings.Index(string(text), "0::"):]
 		if got, err := parseCgroup(text); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
@@ -278,9 +262,8 @@ func TestCgroupTooDeep(t *testing.T) {
 	if err == nil && len(got.Path) == unix.PathMax-1 && got.ContainerID == someID {
 		return
 	}
-	if !errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, ErrGone) {
-		t.Errorf("got %d bytes, container %q, %v", len(got.Path), got.ContainerID, err)
-	}
+	assert.Check(t, errors.Is(err, unix.ENAMETOOLONG) && !errors.Is(err, ErrGone),
+		"got %d bytes, container %q, %v", len(got.Path), got.ContainerID, err)
 }
 
 func startSleepIn(t *testing.T, cgroup int) *child.Process {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -25,14 +26,10 @@ func published() child.MapSpec {
 func kernelNames(t *testing.T) bool {
 	t.Helper()
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), readWrite, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Munmap(page)
 	err = child.NameMemory(page, "test")
-	if err != nil && !errors.Is(err, unix.EINVAL) {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil || errors.Is(err, unix.EINVAL), err)
 	return err == nil
 }
 
@@ -60,13 +57,11 @@ func TestMatchContext(t *testing.T) {
 		"[anon:x[anon:OTEL_CTX]":            false,
 		"/memfd:\\012[anon_shmem:OTEL_CTX] (deleted)": false,
 	} {
-		if got := matchContext([]byte(name)); got != want {
-			t.Errorf("%q: %v", name, got)
-		}
+		got := matchContext([]byte(name))
+		assert.Check(t, got == want, "%q: %v", name, got)
 		const line = "7f1903980000-7f1903981000 rw-p 00000000 00:01 2051                       "
-		if got := processContexts.wants([]byte(line + name)); got != want {
-			t.Errorf("line with %q: %v", name, got)
-		}
+		got = processContexts.wants([]byte(line + name))
+		assert.Check(t, got == want, "line with %q: %v", name, got)
 	}
 }
 
@@ -85,21 +80,17 @@ func TestContextLines(t *testing.T) {
 	r := newMapsReader(mapsBufferBytes)
 	r.reset(strings.NewReader(text))
 	lists := []mappingList{{what: agentLibrary, limit: maxLibraries}, {what: processContexts, limit: maxContexts}}
-	if err := r.collect(lists); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, r.collect(lists))
 	want := []Mapping{
 		{0x10000000, 0x10001000, 0, 0, 0, "[anon:OTEL_CTX]", false},
 		{0x20000000, 0x20002000, 0, unix.Mkdev(0, 1), 2051, "[anon_shmem:OTEL_CTX]", false},
 		{0x30000000, 0x30001000, 0x1000, unix.Mkdev(0, 1), 2053, "/memfd:OTEL_CTX", true},
 		{0x30001000, 0x30002000, 0, unix.Mkdev(0, 1), 2054, "/memfd:OTEL_CTX2", true},
 	}
-	if got := lists[1].found; !slices.Equal(got, want) || lists[1].full {
-		t.Errorf("contexts %+v", got)
-	}
-	if got := lists[0].found; len(got) != 1 || got[0].Start != 0x40000000 {
-		t.Errorf("libraries %+v", got)
-	}
+	got := lists[1].found
+	assert.Check(t, slices.Equal(got, want) && !lists[1].full, "contexts %+v", got)
+	got = lists[0].found
+	assert.Check(t, len(got) == 1 && got[0].Start == 0x40000000, "libraries %+v", got)
 }
 
 // A list that is full does not keep the other from being filled, one that only asks ends it all.
@@ -125,10 +116,9 @@ func TestCollectLists(t *testing.T) {
 			{what: agentLibrary, limit: c.limits[0]}, {what: processContexts, limit: c.limits[1]},
 		}
 		err := r.collect(lists)
-		if err != nil || len(lists[0].found) != c.libraries || len(lists[1].found) != c.contexts ||
-			lists[0].full != c.full[0] || lists[1].full != c.full[1] {
-			t.Errorf("limits %v of %q: %+v, %v", c.limits, c.text, lists, err)
-		}
+		assert.Check(t, err == nil && len(lists[0].found) == c.libraries && len(lists[1].found) == c.contexts &&
+			lists[0].full == c.full[0] && lists[1].full == c.full[1],
+			"limits %v of %q: %+v, %v", c.limits, c.text, lists, err)
 	}
 }
 
@@ -165,32 +155,26 @@ func testContexts(t *testing.T, source Source) {
 			p := startHost(t, c.maps...)
 			found, err := scannerOf(t, source).Process(p.PID)
 			missing := errors.Is(err, ErrNotFound)
-			if missing != (c.contexts+c.libraries == 0) || err != nil && !missing {
-				t.Fatal(err)
-			}
+			assert.Assert(t, missing == (c.contexts+c.libraries == 0) && (err == nil || missing), err)
 			if len(found.Contexts) != c.contexts || len(found.Libraries) != c.libraries || found.Truncated {
 				t.Errorf("found %+v", found)
 			}
 			for i, m := range found.Contexts {
-				if m.Path != path || m.Deleted != deleted || m.Offset != 0 || m.Ino == 0 ||
-					i > 0 && m.Start < found.Contexts[i-1].End {
-					t.Errorf("context %d: %+v", i, m)
-				}
+				assert.Check(t, m.Path == path && m.Deleted == deleted && m.Offset == 0 && m.Ino != 0 &&
+					(i <= 0 || m.Start >= found.Contexts[i-1].End),
+					"context %d: %+v", i, m)
 			}
 			h := openPID(t, p.PID)
 			h.source = source
 			got, err := h.ProcessContexts()
-			if !slices.Equal(got, found.Contexts) || errors.Is(err, ErrNotFound) != (c.contexts == 0) {
-				t.Errorf("the handle has %+v, %v, the scanner %+v", got, err, found.Contexts)
-			}
+			assert.Check(t, slices.Equal(got, found.Contexts) && errors.Is(err, ErrNotFound) == (c.contexts == 0),
+				"the handle has %+v, %v, the scanner %+v", got, err, found.Contexts)
 		})
 	}
 	p := startHost(t, anonymous)
 	found, err := scannerOf(t, source).Process(p.PID)
 	if !names {
-		if !errors.Is(err, ErrNotFound) {
-			t.Errorf("memory that cannot have a name: %+v, %v", found, err)
-		}
+		assert.Check(t, errors.Is(err, ErrNotFound), "memory that cannot have a name: %+v, %v", found, err)
 	} else if err != nil || len(found.Contexts) != 1 || found.Contexts[0].Path != "[anon:OTEL_CTX]" {
 		t.Errorf("named memory: %+v, %v", found, err)
 	}
@@ -203,18 +187,16 @@ func TestContextEnds(t *testing.T) {
 			p := startHost(t, published())
 			h := openPID(t, p.PID)
 			h.source = source
-			if _, err := h.ProcessContexts(); err != nil {
-				t.Fatal(err)
-			}
+			_, err := h.ProcessContexts()
+			assert.NilError(t, err)
 			p.Tell(t, command)
 			testenv.Poll(t, child.Timeout, "no context after "+command, func() bool {
 				_, err := h.ProcessContexts()
 				return errors.Is(err, ErrNotFound)
 			})
 			p.Kill()
-			if _, err := h.ProcessContexts(); !errors.Is(err, ErrGone) {
-				t.Errorf("after its end: %v", err)
-			}
+			_, err = h.ProcessContexts()
+			assert.Check(t, errors.Is(err, ErrGone), "after its end: %v", err)
 		}
 	})
 }
@@ -253,9 +235,8 @@ func testSweepContexts(t *testing.T, source Source) {
 	for range contextSweeps {
 		now := sweep(t, s)
 		for pid := range all {
-			if _, ok := now[pid]; !ok && slices.Contains(first, pid) {
-				t.Errorf("process %d was found, and not by the next sweep", pid)
-			}
+			_, ok := now[pid]
+			assert.Check(t, ok || !slices.Contains(first, pid), "process %d was found, and not by the next sweep", pid)
 		}
 		for pid, found := range now {
 			all[pid] = found
@@ -289,9 +270,8 @@ func TestContextTurns(t *testing.T) {
 	times := make(map[int]int)
 	for range contextSweeps {
 		plan := turns.plan(SourceQuery, pids)
-		if n := looked(plan, pids); n != len(pids)/contextSweeps {
-			t.Errorf("%d looks in a sweep", n)
-		}
+		n := looked(plan, pids)
+		assert.Check(t, n == len(pids)/contextSweeps, "%d looks in a sweep", n)
 		for _, pid := range pids {
 			if plan.include(pid) {
 				times[pid]++
@@ -300,9 +280,7 @@ func TestContextTurns(t *testing.T) {
 		turns.end(plan)
 	}
 	for _, pid := range pids {
-		if times[pid] != 1 {
-			t.Errorf("%d looks at process %d", times[pid], pid)
-		}
+		assert.Check(t, times[pid] == 1, "%d looks at process %d", times[pid], pid)
 	}
 	if plan := turns.plan(SourceText, pids); looked(plan, pids) != len(pids) {
 		t.Errorf("%d looks in the text", looked(plan, pids))
@@ -315,18 +293,15 @@ func TestContextTurns(t *testing.T) {
 	fresh, seen := many[len(pids):], make(map[int]bool)
 	for range 4 {
 		plan := turns.plan(SourceQuery, many)
-		if n := looked(plan, many); n > len(many)/contextSweeps*2 {
-			t.Errorf("%d looks with many new processes", n)
-		}
+		n := looked(plan, many)
+		assert.Check(t, n <= len(many)/contextSweeps*2, "%d looks with many new processes", n)
 		for _, pid := range fresh {
 			seen[pid] = seen[pid] || plan.include(pid)
 		}
 		turns.end(plan)
 	}
 	for _, pid := range fresh {
-		if !seen[pid] {
-			t.Errorf("process %d, which is new, was not looked at by four sweeps", pid)
-		}
+		assert.Check(t, seen[pid], "process %d, which is new, was not looked at by four sweeps", pid)
 	}
 	few := []int{1, 2, 4, 5, 6, 7, 9}
 	if plan := turns.plan(SourceQuery, few); looked(plan, few) != len(few) {
@@ -347,9 +322,8 @@ func testLookForContexts(t *testing.T, source Source) {
 	if want := []int{one.PID, two.PID}; err != nil || !slices.Equal(found, slices.Sorted(slices.Values(want))) {
 		t.Errorf("found %v, %v, want %v", found, err, want)
 	}
-	if !slices.Contains(ended, gone.PID) || slices.Contains(ended, library.PID) {
-		t.Errorf("gone are %v, %d among them", ended, gone.PID)
-	}
+	assert.Check(t, slices.Contains(ended, gone.PID) && !slices.Contains(ended, library.PID),
+		"gone are %v, %d among them", ended, gone.PID)
 	if found, ended, err := s.LookForContexts(nil); found != nil || ended != nil || err != nil {
 		t.Errorf("of none: %v, %v, %v", found, ended, err)
 	}

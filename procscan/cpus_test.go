@@ -3,6 +3,8 @@ package procscan
 import (
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParseCPUs(t *testing.T) {
@@ -20,15 +22,11 @@ func TestParseCPUs(t *testing.T) {
 		"99999999999": nil,
 	} {
 		cpus, err := parseCPUs(list)
-		if !slices.Equal(cpus, want) || (err == nil) != (want != nil) {
-			t.Errorf("%q: %v, %v", list, cpus, err)
-		}
+		assert.Check(t, slices.Equal(cpus, want) && (err == nil) == (want != nil), "%q: %v, %v", list, cpus, err)
 	}
 }
 
 func TestReadCPUs(t *testing.T) {
 	cpus, err := ReadCPUs(OnlineCPUs)
-	if err != nil || len(cpus) == 0 || !slices.IsSorted(cpus) {
-		t.Errorf("CPUs %v, %v", cpus, err)
-	}
+	assert.Check(t, err == nil && len(cpus) != 0 && slices.IsSorted(cpus), "CPUs %v, %v", cpus, err)
 }

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestCPUTime(t *testing.T) {
 	usage := func() time.Duration {
 		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	for usage() < 50*time.Millisecond {
@@ -31,21 +30,16 @@ func TestCPUTime(t *testing.T) {
 // A process of another user is read as well, and one that has ended is gone.
 func TestCPUTimeOfOthers(t *testing.T) {
 	c := exec.Command("sleep", "60")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Start())
 	defer c.Process.Kill()
-	if used, err := CPUTime(c.Process.Pid); err != nil || used > 10*time.Second {
-		t.Errorf("%v, %v", used, err)
-	}
+	used, err := CPUTime(c.Process.Pid)
+	assert.Check(t, err == nil && used <= 10*time.Second, "%v, %v", used, err)
 	c.Process.Kill()
 	c.Wait()
-	if _, err := CPUTime(c.Process.Pid); !errors.Is(err, ErrGone) {
-		t.Errorf("of one that has ended: %v", err)
-	}
-	if _, err := CPUTime(1 << 22); !errors.Is(err, ErrGone) {
-		t.Errorf("of no process: %v", err)
-	}
+	_, err = CPUTime(c.Process.Pid)
+	assert.Check(t, errors.Is(err, ErrGone), "of one that has ended: %v", err)
+	_, err = CPUTime(1 << 22)
+	assert.Check(t, errors.Is(err, ErrGone), "of no process: %v", err)
 }
 
 func BenchmarkCPUTime(b *testing.B) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
@@ -25,9 +27,8 @@ func TestParseEnviron(t *testing.T) {
 		"A=" + long + "\x00":               {"A": long},
 		"A=" + long + "x\x00A=1\x00B=\x00": {"B": ""},
 	} {
-		if got := parseEnviron([]byte(text), []string{"A", "B"}); !reflect.DeepEqual(got, want) {
-			t.Errorf("%.40q: %.40q", text, got)
-		}
+		got := parseEnviron([]byte(text), []string{"A", "B"})
+		assert.Check(t, reflect.DeepEqual(got, want), "%.40q: %.40q", text, got)
 	}
 }
 
@@ -35,9 +36,8 @@ func FuzzParseEnviron(f *testing.F) {
 	f.Add([]byte("A=1\x00B=2\x00A=3\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for name, value := range parseEnviron(text, []string{"A", "B"}) {
-			if strings.Contains(value, "\x00") || !strings.Contains(string(text), name+"="+value+"\x00") {
-				t.Errorf("%s=%q", name, value)
-			}
+			assert.Check(t, !strings.Contains(value, "\x00") && strings.Contains(string(text), name+"="+value+"\x00"),
+				"%s=%q", name, value)
 		}
 	})
 }
@@ -54,9 +54,8 @@ func TestEnvironment(t *testing.T) {
 		return err == nil && reflect.DeepEqual(got, want)
 	})
 	p.Kill()
-	if got, err := h.Environment("A"); !errors.Is(err, ErrGone) || got != nil {
-		t.Errorf("after the exit: %q, %v", got, err)
-	}
+	got, err := h.Environment("A")
+	assert.Check(t, errors.Is(err, ErrGone) && got == nil, "after the exit: %q, %v", got, err)
 
 	far := exec.Command(sleep, "infinity")
 	far.Env = []string{"FIRST=", "1=" + strings.Repeat("o", 100_000), "2=" + strings.Repeat("o", 100_000),
@@ -70,7 +69,6 @@ func TestEnvironment(t *testing.T) {
 
 // A kernel thread has no environment.
 func TestEnvironmentOfKernelThread(t *testing.T) {
-	if got, err := openPID(t, child.KernelThread(t)).Environment("A"); err == nil && len(got) > 0 {
-		t.Errorf("%q, %v", got, err)
-	}
+	got, err := openPID(t, child.KernelThread(t)).Environment("A")
+	assert.Check(t, err != nil || len(got) == 0, "%q, %v", got, err)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -20,29 +21,21 @@ func TestOpenProcess(t *testing.T) {
 	p := child.StartSleep(t)
 	id := identityOf(t, p.PID)
 	h, err := OpenProcess("/proc", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if h.Identity() != id || !h.Alive() {
 		t.Errorf("identity %+v, alive %v", h.Identity(), h.Alive())
 	}
 	for _, other := range []ProcessID{{p.PID, id.StartTime + 1}, {p.PID, id.StartTime - 1}, {p.PID, 0}} {
-		if _, err := OpenProcess("/proc", other); !errors.Is(err, ErrGone) {
-			t.Errorf("%+v, and the process is %+v: %v", other, id, err)
-		}
+		_, err := OpenProcess("/proc", other)
+		assert.Check(t, errors.Is(err, ErrGone), "%+v, and the process is %+v: %v", other, id, err)
 	}
 	p.Kill()
-	if h.Alive() {
-		t.Error("alive after its exit")
-	}
-	if _, err := OpenProcess("/proc", id); !errors.Is(err, ErrGone) {
-		t.Errorf("after its exit: %v", err)
-	}
+	assert.Check(t, !h.Alive(), "alive after its exit")
+	_, err = OpenProcess("/proc", id)
+	assert.Check(t, errors.Is(err, ErrGone), "after its exit: %v", err)
 	h.Close()
 	h.Close()
-	if h.Alive() {
-		t.Error("alive after Close")
-	}
+	assert.Check(t, !h.Alive(), "alive after Close")
 }
 
 func TestOpenProcessLeaksNothing(t *testing.T) {
@@ -50,29 +43,23 @@ func TestOpenProcessLeaksNothing(t *testing.T) {
 	id := identityOf(t, p.PID)
 	before := child.Descriptors(t)
 	h, err := OpenProcess("/proc", id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if held := child.Descriptors(t); held != before+1 {
-		t.Errorf("%d descriptors before, %d with a handle", before, held)
-	}
+	assert.NilError(t, err)
+	held := child.Descriptors(t)
+	assert.Check(t, held == before+1, "%d descriptors before, %d with a handle", before, held)
 	h.Close()
 	OpenProcess("/proc", ProcessID{p.PID, id.StartTime + 1})
 	OpenProcess("/proc/missing", id)
-	if after := child.Descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
+	after := child.Descriptors(t)
+	assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
 }
 
 func TestOpenProcessErrors(t *testing.T) {
 	zombie := child.StartZombie(t)
-	if _, err := OpenProcess("/proc", identityOf(t, zombie)); !errors.Is(err, ErrGone) {
-		t.Errorf("zombie: %v", err)
-	}
+	_, err := OpenProcess("/proc", identityOf(t, zombie))
+	assert.Check(t, errors.Is(err, ErrGone), "zombie: %v", err)
 	missing := filepath.Join(t.TempDir(), "proc")
-	if _, err := OpenProcess(missing, identityOf(t, os.Getpid())); err == nil || errors.Is(err, ErrGone) {
-		t.Errorf("missing proc root: %v", err)
-	}
+	_, err = OpenProcess(missing, identityOf(t, os.Getpid()))
+	assert.Check(t, err != nil && !errors.Is(err, ErrGone), "missing proc root: %v", err)
 }
 
 // Every method returns ErrGone after the process has exited, reaped or not, and leaves no
@@ -102,9 +89,8 @@ func TestHandleGone(t *testing.T) {
 				break
 			}
 		}
-		if after := child.Descriptors(t); after != before {
-			t.Errorf("%d descriptors before, %d after", before, after)
-		}
+		after := child.Descriptors(t)
+		assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
 	}
 }
 
@@ -144,28 +130,18 @@ func testExecutableMappings(t *testing.T, source Source) {
 	h, library := openHost(t, p)
 	h.source = source
 	got, err := h.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(got, library) {
-		t.Errorf("%+v is not among %+v", library, got)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, slices.Contains(got, library), "%+v is not among %+v", library, got)
 	var names []string
 	for _, m := range got {
-		if !strings.HasPrefix(m.Path, "/") || m.Ino == 0 {
-			t.Errorf("%+v is not of a file", m)
-		}
+		assert.Check(t, strings.HasPrefix(m.Path, "/") && m.Ino != 0, "%+v is not of a file", m)
 		names = append(names, filepath.Base(m.Path))
 	}
 	for name, want := range map[string]bool{"libc.so.6": true, "data": false, realName: true} {
-		if slices.Contains(names, name) != want {
-			t.Errorf("%s: among %q is %v", name, names, !want)
-		}
+		assert.Check(t, slices.Contains(names, name) == want, "%s: among %q is %v", name, names, !want)
 	}
 	i := slices.IndexFunc(got, func(m Mapping) bool { return m.Path == filepath.Join(dir, "libc.so.6") })
-	if i < 0 || !got[i].Deleted {
-		t.Errorf("the deleted file is %+v", got)
-	}
+	assert.Check(t, i >= 0 && got[i].Deleted, "the deleted file is %+v", got)
 }
 
 // Memory without a file is included, and the files are those that ExecutableMappings returns.
@@ -180,16 +156,11 @@ func testExecutableMemory(t *testing.T, source Source) {
 	h, library := openHost(t, p)
 	h.source = source
 	all, err := h.ExecutableMemory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	files, err := h.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.IsSortedFunc(all, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) }) {
-		t.Errorf("not by address: %+v", all)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, slices.IsSortedFunc(all, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) }),
+		"not by address: %+v", all)
 	count := make(map[string]int)
 	withFile := slices.DeleteFunc(slices.Clone(all), func(m Mapping) bool {
 		if m.Ino != 0 {
@@ -198,15 +169,11 @@ func testExecutableMemory(t *testing.T, source Source) {
 		count[m.Path]++
 		return true
 	})
-	if !slices.Equal(withFile, files) || !slices.Contains(files, library) {
-		t.Errorf("with files %+v, ExecutableMappings %+v", withFile, files)
-	}
-	if count[""] != 1 || count["[vdso]"] != 1 {
-		t.Errorf("without files %v", count)
-	}
-	if !slices.ContainsFunc(files, func(m Mapping) bool { return m.Path == "/memfd:code" && m.Deleted }) {
-		t.Errorf("no memfd among %+v", files)
-	}
+	assert.Check(t, slices.Equal(withFile, files) && slices.Contains(files, library),
+		"with files %+v, ExecutableMappings %+v", withFile, files)
+	assert.Check(t, count[""] == 1 && count["[vdso]"] == 1, "without files %v", count)
+	assert.Check(t, slices.ContainsFunc(files, func(m Mapping) bool { return m.Path == "/memfd:code" && m.Deleted }),
+		"no memfd among %+v", files)
 }
 
 func TestTooManyMappings(t *testing.T) { forEachSource(t, testTooManyMappings) }
@@ -218,9 +185,8 @@ func testTooManyMappings(t *testing.T, source Source) {
 	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
 		t.Errorf("memory: %d mappings, %v", len(got), err)
 	}
-	if got, err := h.ExecutableMappings(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutable {
-		t.Errorf("files: %d mappings, %v", len(got), err)
-	}
+	got, err := h.ExecutableMappings()
+	assert.Check(t, errors.Is(err, ErrTooMany) && len(got) == maxExecutable, "files: %d mappings, %v", len(got), err)
 }
 
 func TestLibraries(t *testing.T) { forEachSource(t, testLibraries) }
@@ -230,15 +196,12 @@ func testLibraries(t *testing.T, source Source) {
 	other := startHost(t, child.MapSpec{Path: filepath.Join(dir, "libother.so")})
 	h := openPID(t, other.PID)
 	h.source = source
-	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
-		t.Errorf("without a library: %+v, %v", got, err)
-	}
+	got, err := h.Libraries()
+	assert.Check(t, errors.Is(err, ErrNotFound), "without a library: %+v, %v", got, err)
 	for _, times := range []int{1, 2, maxLibraries + 1} {
 		p := startHost(t, child.MapSpec{Path: filepath.Join(dir, realName), Times: times})
 		found, err := newScanner(t).Process(p.PID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		h, _ := openHost(t, p)
 		h.source = source
 		if got, err := h.Libraries(); err != nil || !slices.Equal(got, found.Libraries) {
@@ -251,23 +214,17 @@ func testLibraries(t *testing.T, source Source) {
 func maps(t *testing.T, h *Handle, m Mapping) bool {
 	t.Helper()
 	mapped, err := h.Maps(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return mapped
 }
 
 func TestMaps(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a\nb")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(dir, 0o755))
 	path := filepath.Join(dir, realName)
 	p := startHost(t, child.MapSpec{Path: path})
 	h, m := openHost(t, p)
-	if !maps(t, h, m) {
-		t.Fatalf("%+v is not mapped", m)
-	}
+	assert.Assert(t, maps(t, h, m), "%+v is not mapped", m)
 	for name, change := range map[string]func(*Mapping){
 		"longer":       func(m *Mapping) { m.End += 1 << 12 },
 		"elsewhere":    func(m *Mapping) { m.Start, m.End = 0x1000, 0x2000 },
@@ -279,19 +236,12 @@ func TestMaps(t *testing.T) {
 			t.Errorf("%s: %+v is mapped", name, other)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if !maps(t, h, m) {
-		t.Error("not mapped, when its file is unlinked")
-	}
+	assert.NilError(t, os.Remove(path))
+	assert.Check(t, maps(t, h, m), "not mapped, when its file is unlinked")
 	p.Tell(t, "unmap")
-	if maps(t, h, m) {
-		t.Error("mapped, after it was unmapped")
-	}
-	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
-		t.Errorf("libraries %+v, %v", got, err)
-	}
+	assert.Check(t, !maps(t, h, m), "mapped, after it was unmapped")
+	got, err := h.Libraries()
+	assert.Check(t, errors.Is(err, ErrNotFound), "libraries %+v, %v", got, err)
 }
 
 // A process that executes another program keeps its identity and loses its mappings.
@@ -303,13 +253,11 @@ func TestExec(t *testing.T) {
 	if !h.Alive() || identityOf(t, p.PID) != h.Identity() {
 		t.Errorf("alive %v, identity %+v, before %+v", h.Alive(), identityOf(t, p.PID), h.Identity())
 	}
-	if got, err := h.Libraries(); !errors.Is(err, ErrNotFound) {
-		t.Errorf("libraries %+v, %v", got, err)
-	}
+	got, err := h.Libraries()
+	assert.Check(t, errors.Is(err, ErrNotFound), "libraries %+v, %v", got, err)
 	m.Path += ".gone"
-	if f, err := h.OpenMapped(m); err == nil || errors.Is(err, ErrGone) {
-		t.Errorf("opening a file that is not mapped: %v, %v", f, err)
-	}
+	f, err := h.OpenMapped(m)
+	assert.Check(t, err != nil && !errors.Is(err, ErrGone), "opening a file that is not mapped: %v, %v", f, err)
 }
 
 // The root directory stays when the process has ended, with what is on its mount. Other mounts of a
@@ -332,26 +280,18 @@ func TestOpenRoot(t *testing.T) {
 		p := child.StartHost(t, c.spec)
 		h, _ := openHost(t, p)
 		root, err := h.OpenRoot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer root.Close()
 		dir, err := LookupBelow(root, c.dir, unix.O_DIRECTORY)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer unix.Close(dir)
 		p.Kill()
 		var stat unix.Stat_t
-		if err := unix.Fstatat(int(root.Fd()), strings.TrimPrefix(file, "/"), &stat, 0); !errors.Is(err, c.kept) {
-			t.Errorf("%s: %s below the root: %v, want %v", c.name, file, err, c.kept)
-		}
-		if err := unix.Fstatat(dir, realName, &stat, 0); err != nil {
-			t.Errorf("%s: in its directory, which is held: %v", c.name, err)
-		}
-		if flags, err := unix.FcntlInt(root.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_PATH == 0 {
-			t.Errorf("%s: flags %#x, %v", c.name, flags, err)
-		}
+		err = unix.Fstatat(int(root.Fd()), strings.TrimPrefix(file, "/"), &stat, 0)
+		assert.Check(t, errors.Is(err, c.kept), "%s: %s below the root: %v, want %v", c.name, file, err, c.kept)
+		assert.Check(t, unix.Fstatat(dir, realName, &stat, 0), "%s: in its directory, which is held", c.name)
+		flags, err := unix.FcntlInt(root.Fd(), unix.F_GETFL, 0)
+		assert.Check(t, err == nil && flags&unix.O_PATH != 0, "%s: flags %#x, %v", c.name, flags, err)
 	}
 }
 

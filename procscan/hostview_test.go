@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -25,18 +27,12 @@ func TestHostView(t *testing.T) {
 		{otherPID, InitialUserNamespace, false, false, []string{"--pid=host", "grant the process CAP_SYS_PTRACE"}},
 	} {
 		err := hostView(test.pid, test.user, test.mayTrace, test.noAttach)
-		if (err == nil) != (test.want == nil) {
-			t.Errorf("%+v: %v", test, err)
-		}
+		assert.Check(t, (err == nil) == (test.want == nil), "%+v: %v", test, err)
 		for _, text := range test.want {
-			if err == nil || !strings.Contains(err.Error(), text) {
-				t.Errorf("%+v: %v, want %q", test, err, text)
-			}
+			assert.Check(t, err != nil && strings.Contains(err.Error(), text), "%+v: %v, want %q", test, err, text)
 		}
 	}
-	if err := ProbeHostView(t.TempDir()); err == nil {
-		t.Error("no error without a procfs")
-	}
+	assert.Check(t, ProbeHostView(t.TempDir()) != nil, "no error without a procfs")
 }
 
 // The numbers of the initial namespaces are this kernel's: kthreadd, a thread of the kernel, has pid
@@ -45,7 +41,6 @@ func TestProbeHostView(t *testing.T) {
 	testenv.NeedRoot(t)
 	name, err := os.ReadFile("/proc/2/comm")
 	host := err == nil && string(name) == "kthreadd\n"
-	if err := ProbeHostView("/proc"); (err == nil) != host {
-		t.Errorf("kthreadd is seen: %v; %v", host, err)
-	}
+	err = ProbeHostView("/proc")
+	assert.Check(t, (err == nil) == host, "kthreadd is seen: %v; %v", host, err)
 }

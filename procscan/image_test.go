@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -23,9 +25,7 @@ func TestParseImage(t *testing.T) {
 		{"", Image{}, false},
 	} {
 		image, err := parseImage([]byte(test.stat))
-		if image != test.want || (err == nil) != test.ok {
-			t.Errorf("%q: %v, %v", test.stat, image, err)
-		}
+		assert.Check(t, image == test.want && (err == nil) == test.ok, "%q: %v, %v", test.stat, image, err)
 	}
 }
 
@@ -35,37 +35,29 @@ func TestImage(t *testing.T) {
 	cmd := exec.Command("sh", "-c", again)
 	stdin, stdout := testenv.Start(t, cmd)
 	started := func() { // it has written its line
-		if _, err := stdout.Read(make([]byte, 2)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := stdout.Read(make([]byte, 2))
+		assert.NilError(t, err)
 	}
 	started()
 	h, err := OpenProcess("/proc", identityOf(t, cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { h.Close() })
 	image := func() Image {
 		image, err := h.Image()
-		if err != nil || image.StartStack == 0 {
-			t.Fatalf("%v, %v", image, err)
-		}
+		assert.Assert(t, err == nil && image.StartStack != 0, "%v, %v", image, err)
 		return image
 	}
 	first := image()
 	if again := image(); again != first {
 		t.Errorf("%v, then %v", first, again)
 	}
-	if _, err := stdin.Write([]byte("\n")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = stdin.Write([]byte("\n"))
+	assert.NilError(t, err)
 	started()
-	if next := image(); next == first {
-		t.Errorf("%v after an exec", next)
-	}
+	next := image()
+	assert.Check(t, next != first, "%v after an exec", next)
 	_ = stdin.Close()
 	_ = cmd.Wait() // read returns an error at the end
-	if _, err := h.Image(); !errors.Is(err, ErrGone) {
-		t.Errorf("%v after its end", err)
-	}
+	_, err = h.Image()
+	assert.Check(t, errors.Is(err, ErrGone), "%v after its end", err)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -25,22 +27,18 @@ func fakeJVM(t *testing.T, name, library string) int {
 	if library != "" {
 		object := filepath.Join(dir, library)
 		build := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-o", object, source)
-		if output, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, output)
-		}
+		output, err := build.CombinedOutput()
+		assert.NilError(t, err, "\n%s", output)
 		environment = append(environment, "LD_PRELOAD="+object)
 	}
 	program := filepath.Join(dir, name)
 	testenv.WriteFile(t, program, testenv.ReadFile(t, testenv.NeedTool(t, "cat")))
-	if err := os.Chmod(program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(program, 0o755))
 	cmd := exec.Command(program)
 	cmd.Env = environment
 	stdin, stdout := testenv.Start(t, cmd)
-	if _, err := stdin.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := stdin.Write([]byte("x"))
+	assert.NilError(t, err)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is loaded
 		t.Fatal(err)
 	}
@@ -49,78 +47,61 @@ func fakeJVM(t *testing.T, name, library string) int {
 
 func TestJVMs(t *testing.T) {
 	scanner, err := NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	java := fakeJVM(t, "java", "libjvm.so")
 	embedded := fakeJVM(t, "jsvc", "libjvm.so")
 	other := fakeJVM(t, "java", "libother.so")
 	plain := fakeJVM(t, "jsvc", "")
 	listed := func(turn int) (pids []int) {
 		jvms, _, err := scanner.JVMs(turn, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, id := range jvms {
-			if started, err := startTime("/proc", id.PID); err == nil && started != id.StartTime {
-				t.Errorf("%+v started at %d", id, started)
-			}
+			started, err := startTime("/proc", id.PID)
+			assert.Check(t, err != nil || started == id.StartTime, "%+v started at %d", id, started)
 			pids = append(pids, id.PID)
 		}
 		return pids
 	}
 	all := listed(-1)
 	for pid, want := range map[int]bool{java: true, embedded: true, other: false, plain: false} {
-		if slices.Contains(all, pid) != want {
-			t.Errorf("%d is among %d: %t", pid, all, !want)
-		}
+		assert.Check(t, slices.Contains(all, pid) == want, "%d is among %d: %t", pid, all, !want)
 	}
 	var turns []int // of 16, in which a JVM is found whose executable is not named java
 	for turn := range jvmTurns {
 		pids := listed(turn)
-		if !slices.Contains(pids, java) {
-			t.Errorf("turn %d: java is not among %d", turn, pids)
-		}
+		assert.Check(t, slices.Contains(pids, java), "turn %d: java is not among %d", turn, pids)
 		if slices.Contains(pids, embedded) {
 			turns = append(turns, turn)
 		}
 	}
-	if !slices.Equal(turns, []int{embedded % jvmTurns}) {
-		t.Errorf("found in turns %d", turns)
-	}
+	assert.Check(t, slices.Equal(turns, []int{embedded % jvmTurns}), "found in turns %d", turns)
 }
 
 // A JVM that is known is looked at in each turn, also when its executable is not named java. One that
 // cannot be looked at is told, unless it has ended.
 func TestJVMsKnown(t *testing.T) {
 	scanner, err := NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	pid := fakeJVM(t, "jsvc", "libjvm.so")
 	handle := openHandle(t, pid)
 	known := []ProcessID{handle.Identity()}
 	for turn := range jvmTurns {
 		jvms, unseen, err := scanner.JVMs(turn, known)
-		if err != nil || !slices.Contains(jvms, known[0]) || len(unseen) > 0 {
-			t.Errorf("turn %d: %v, unseen %v, %v", turn, jvms, unseen, err)
-		}
+		assert.Check(t, err == nil && slices.Contains(jvms, known[0]) && len(unseen) == 0,
+			"turn %d: %v, unseen %v, %v", turn, jvms, unseen, err)
 	}
 	another := ProcessID{PID: pid, StartTime: known[0].StartTime + 1}
 	scanner.watchdog.stuck[pid] = 1 // an earlier probe hangs
 	jvms, unseen, err := scanner.JVMs(pid, []ProcessID{another, known[0]})
-	if err != nil || slices.Contains(jvms, known[0]) || !slices.Equal(unseen, known) {
-		t.Errorf("while it hangs: %v, unseen %v, %v", jvms, unseen, err)
-	}
+	assert.Check(t, err == nil && !slices.Contains(jvms, known[0]) && slices.Equal(unseen, known),
+		"while it hangs: %v, unseen %v, %v", jvms, unseen, err)
 	delete(scanner.watchdog.stuck, pid)
 	scanner.watchdog.abandoned = maxStuck
 	if _, unseen, err = scanner.JVMs(pid, known); !errors.Is(err, errManyStuck) || !slices.Equal(unseen, known) {
 		t.Errorf("after an early end: unseen %v, %v", unseen, err)
 	}
 	scanner.watchdog.abandoned = 0
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Kill(pid, syscall.SIGKILL))
 	testenv.Poll(t, time.Minute, "its end", func() bool { return !handle.Alive() })
 	if jvms, unseen, err = scanner.JVMs(pid, known); err != nil || slices.Contains(jvms, known[0]) || len(unseen) > 0 {
 		t.Errorf("after its end: %v, unseen %v, %v", jvms, unseen, err)
@@ -130,35 +111,26 @@ func TestJVMsKnown(t *testing.T) {
 // One process is looked at alone: the others may hang.
 func TestJVM(t *testing.T) {
 	scanner, err := NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	jvm, plain := fakeJVM(t, "jsvc", "libjvm.so"), fakeJVM(t, "java", "")
 	scanner.watchdog.abandoned = maxStuck - 1
 	scanner.watchdog.stuck[plain] = 1
-	if id, err := scanner.JVM(jvm); err != nil || id != openHandle(t, jvm).Identity() {
-		t.Errorf("%+v, %v", id, err)
-	}
+	id, err := scanner.JVM(jvm)
+	assert.Check(t, err == nil && id == openHandle(t, jvm).Identity(), "%+v, %v", id, err)
 	delete(scanner.watchdog.stuck, plain)
-	if id, err := scanner.JVM(plain); !errors.Is(err, ErrNotFound) {
-		t.Errorf("%+v, %v", id, err)
-	}
-	if id, err := scanner.JVM(1 << 30); !errors.Is(err, ErrGone) {
-		t.Errorf("%+v, %v", id, err)
-	}
+	id, err = scanner.JVM(plain)
+	assert.Check(t, errors.Is(err, ErrNotFound), "%+v, %v", id, err)
+	id, err = scanner.JVM(1 << 30)
+	assert.Check(t, errors.Is(err, ErrGone), "%+v, %v", id, err)
 }
 
 // openHandle opens a process of a test.
 func openHandle(t *testing.T, pid int) *Handle {
 	t.Helper()
 	started, err := startTime("/proc", pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	handle, err := OpenProcess("/proc", ProcessID{PID: pid, StartTime: started})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { handle.Close() })
 	return handle
 }
@@ -166,9 +138,7 @@ func openHandle(t *testing.T, pid int) *Handle {
 func TestCommandLineAndOpenFiles(t *testing.T) {
 	cat := testenv.NeedTool(t, "cat")
 	held, err := os.Create(filepath.Join(t.TempDir(), "a b\n.jar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer held.Close()
 	long := strings.Repeat("x", 100<<10)
 	cmd := exec.Command(cat, "-", "\xff\n", "", long, long, long)
@@ -187,9 +157,7 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 		t.Errorf("%d arguments, %v", len(arguments), err)
 	}
 	var files []string
-	if err := handle.OpenFiles(func(file string) bool { files = append(files, file); return true }); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, handle.OpenFiles(func(file string) bool { files = append(files, file); return true }))
 	if !slices.Contains(files, held.Name()) {
 		t.Errorf("%q", files)
 	}
@@ -202,9 +170,8 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 	_, err = handle.CommandLine()
 	filesErr := handle.OpenFiles(func(string) bool { return true })
 	_, execErr := handle.NoExec("/tmp")
-	if !errors.Is(err, ErrGone) || !errors.Is(filesErr, ErrGone) || !errors.Is(execErr, ErrGone) {
-		t.Errorf("after the exit: %v, %v, %v", err, filesErr, execErr)
-	}
+	assert.Check(t, errors.Is(err, ErrGone) && errors.Is(filesErr, ErrGone) && errors.Is(execErr, ErrGone),
+		"after the exit: %v, %v, %v", err, filesErr, execErr)
 }
 
 func TestNoExec(t *testing.T) {
@@ -213,21 +180,18 @@ func TestNoExec(t *testing.T) {
 	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
 		`mount -t tmpfs -o noexec none "$0" && ln -s "$0" "$0/link" && exec cat`, dir)
 	stdin, stdout := testenv.Start(t, cmd)
-	if _, err := stdin.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := stdin.Write([]byte("x"))
+	assert.NilError(t, err)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is mounted
 		t.Fatal(err)
 	}
 	handle := openHandle(t, cmd.Process.Pid)
 	for path, want := range map[string]bool{dir: true, dir + "/link": true, "/usr": false} {
-		if got, err := handle.NoExec(path); err != nil || got != want {
-			t.Errorf("%s: %t, %v", path, got, err)
-		}
+		got, err := handle.NoExec(path)
+		assert.Check(t, err == nil && got == want, "%s: %t, %v", path, got, err)
 	}
-	if _, err := handle.NoExec("/nonexistent"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
+	_, err = handle.NoExec("/nonexistent")
+	assert.Check(t, errors.Is(err, os.ErrNotExist), err)
 }
 
 // A look at all processes of a host for those named java, and at a sixteenth for libjvm.so.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -38,13 +39,10 @@ func openThroughMapFiles(h *Handle, m Mapping) (*os.File, error) {
 func contentsOf(t *testing.T, f *os.File) string {
 	t.Helper()
 	defer f.Close()
-	if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&(unix.O_NONBLOCK|unix.O_ACCMODE) != 0 {
-		t.Errorf("flags %#x, %v", flags, err)
-	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	assert.Check(t, err == nil && flags&(unix.O_NONBLOCK|unix.O_ACCMODE) == 0, "flags %#x, %v", flags, err)
 	text, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(text)
 }
 
@@ -66,13 +64,9 @@ func TestOpenMapped(t *testing.T) {
 	lower := filepath.Join(dir, "lower")
 	overlay := filepath.Join(dir, "overlay")
 	for _, d := range []string{odd, literal, lower, overlay, filepath.Join(dir, "root\nof"), filepath.Join(dir, "rw")} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(d, 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(lower, realName), []byte("contents of lower"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(lower, realName), []byte("contents of lower"), 0o755))
 	overlayMounts := overlayOn(overlay, lower, filepath.Join(dir, "rw"))
 
 	for _, c := range []struct {
@@ -118,22 +112,18 @@ func TestOpenMapped(t *testing.T) {
 			} {
 				f, err := open(h, m)
 				if way == "below root" && c.belowRoot != nil {
-					if !errors.Is(err, c.belowRoot) {
-						t.Errorf("%s: %v, want %v", way, err, c.belowRoot)
-					}
+					assert.Check(t, errors.Is(err, c.belowRoot), "%s: %v, want %v", way, err, c.belowRoot)
 					continue
 				}
 				if err != nil {
 					t.Errorf("%s: %v", way, err)
 					continue
 				}
-				if got := contentsOf(t, f); got != want {
-					t.Errorf("%s: got %q, want %q", way, got, want)
-				}
+				got := contentsOf(t, f)
+				assert.Check(t, got == want, "%s: got %q, want %q", way, got, want)
 			}
-			if after := child.Descriptors(t); after != before {
-				t.Errorf("%d descriptors before, %d after", before, after)
-			}
+			after := child.Descriptors(t)
+			assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
 		})
 	}
 }
@@ -144,40 +134,27 @@ func TestOverlayDiffers(t *testing.T) {
 	dir := t.TempDir()
 	rw, lower, overlay := filepath.Join(dir, "rw"), filepath.Join(dir, "lower"), filepath.Join(dir, "overlay")
 	for _, d := range []string{rw, lower, overlay} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(d, 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(lower, realName), []byte("x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(lower, realName), []byte("x"), 0o755))
 	p := child.StartHost(t, child.HostSpec{
 		Mounts: overlayOn(overlay, lower, rw),
 		Maps:   []child.MapSpec{{Path: filepath.Join(overlay, realName), ReadOnly: true}},
 	})
 	h, m := openHost(t, p)
 	f, err := h.OpenMapped(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
-		t.Fatal(err)
-	}
-	if stat.Dev == m.Dev {
-		t.Errorf("device %#x both of stat and maps", stat.Dev)
-	}
+	assert.NilError(t, unix.Fstat(int(f.Fd()), &stat))
+	assert.Check(t, stat.Dev != m.Dev, "device %#x both of stat and maps", stat.Dev)
 	other := m
 	other.Ino++
-	if err := h.checkSame(int(f.Fd()), other); !errors.Is(err, errReplaced) {
-		t.Errorf("another inode of the overlay: %v", err)
-	}
+	err = h.checkSame(int(f.Fd()), other)
+	assert.Check(t, errors.Is(err, errReplaced), "another inode of the overlay: %v", err)
 	other = m
 	other.Dev = stat.Dev
-	if err := h.checkSame(int(f.Fd()), other); err != nil {
-		t.Errorf("the numbers of stat: %v", err)
-	}
+	assert.Check(t, h.checkSame(int(f.Fd()), other), "the numbers of stat")
 }
 
 // Mappings without a path, or without a file, that look like those of files in maps.
@@ -200,20 +177,12 @@ func TestOpenMappedWithoutPath(t *testing.T) {
 			p := startHost(t, child.MapSpec{Path: filepath.Join(t.TempDir(), realName)}, c.spec)
 			h, _ := openHost(t, p)
 			all, err := h.ExecutableMemory()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			i := slices.IndexFunc(all, func(m Mapping) bool { return m.Path == c.path })
-			if i < 0 {
-				t.Fatalf("no %q among %+v", c.path, all)
-			}
+			assert.Assert(t, i >= 0, "no %q among %+v", c.path, all)
 			f, err := h.OpenMapped(all[i])
-			if !errors.Is(err, c.err) {
-				t.Fatalf("%v, want %v", err, c.err)
-			}
-			if err == nil && !strings.HasPrefix(contentsOf(t, f), c.want) {
-				t.Errorf("contents are not %q", c.want)
-			}
+			assert.Assert(t, errors.Is(err, c.err), "%v, want %v", err, c.err)
+			assert.Check(t, err != nil || strings.HasPrefix(contentsOf(t, f), c.want), "contents are not %q", c.want)
 			if f, err := openBelowRoot(h, all[i]); err == nil {
 				t.Errorf("below the root: %s", f.Name())
 			}
@@ -251,19 +220,14 @@ func TestOpenMappedReplaced(t *testing.T) {
 			p := child.StartHost(t, child.HostSpec{Chroot: root, Maps: []child.MapSpec{{Path: "/" + realName}}})
 			h, m := openHost(t, p)
 			path := filepath.Join(root, realName)
-			if err := errors.Join(os.Remove(path), c.replace(path)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, errors.Join(os.Remove(path), c.replace(path)))
 			if f, err := openBelowRoot(h, m); !errors.Is(err, c.want) {
 				t.Errorf("below the root: %v, %v, want %v", f, err, c.want)
 			}
 			f, err := h.OpenMapped(m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := contentsOf(t, f); got != "contents of /"+realName {
-				t.Errorf("got %q", got)
-			}
+			assert.NilError(t, err)
+			got := contentsOf(t, f)
+			assert.Check(t, got == "contents of /"+realName, "got %q", got)
 		})
 	}
 }
@@ -272,9 +236,7 @@ func TestOpenMappedReplaced(t *testing.T) {
 func TestOpenMappedPseudoFile(t *testing.T) {
 	testenv.NeedRoot(t)
 	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
 	p := child.StartHost(t, child.HostSpec{
 		Mounts: []child.MountSpec{{Source: "proc", Target: filepath.Join(root, "proc"), Type: "proc"}},
 		Chroot: root,
@@ -284,9 +246,7 @@ func TestOpenMappedPseudoFile(t *testing.T) {
 	path := filepath.Join(root, realName)
 	for _, target := range []string{"version", "self/maps", "self/root/etc/passwd", "self/exe"} {
 		target = "/proc/" + target
-		if err := errors.Join(os.Remove(path), os.Symlink(target, path)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.Remove(path), os.Symlink(target, path)))
 		if fd, err := h.locateBelowRoot(m); !errors.Is(err, errReplaced) && !errors.Is(err, unix.ELOOP) {
 			t.Errorf("%s: descriptor %d, %v", target, fd, err)
 		}
@@ -303,9 +263,8 @@ func TestOpenMappedUnmapped(t *testing.T) {
 
 	moved := m
 	moved.End += 1 << 20
-	if fd, err := h.locateMapped(moved); !errors.Is(err, errReplaced) || errors.Is(err, ErrGone) {
-		t.Errorf("bounds of no mapping: %d, %v", fd, err)
-	}
+	fd, err := h.locateMapped(moved)
+	assert.Check(t, errors.Is(err, errReplaced) && !errors.Is(err, ErrGone), "bounds of no mapping: %d, %v", fd, err)
 	f, err := h.OpenMapped(moved)
 	if err != nil {
 		t.Errorf("with other bounds, and the file at its path: %v", err)
@@ -314,18 +273,15 @@ func TestOpenMappedUnmapped(t *testing.T) {
 	}
 
 	all, err := h.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, other := range all {
 		if other.Path != otherPath {
 			continue
 		}
 		swapped := m
 		swapped.Start, swapped.End = other.Start, other.End
-		if f, err := h.OpenMapped(swapped); !errors.Is(err, errReplaced) {
-			t.Errorf("another file is mapped there: %v, %v", f, err)
-		}
+		f, err := h.OpenMapped(swapped)
+		assert.Check(t, errors.Is(err, errReplaced), "another file is mapped there: %v, %v", f, err)
 		return
 	}
 	t.Errorf("no other.so among %+v", all)
@@ -335,21 +291,16 @@ func TestOpenMappedUnmapped(t *testing.T) {
 func TestOpenMappedLease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), realName)
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		testenv.Missing(t, "needs a file system with leases: "+err.Error())
 	}
 	located, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(located)
-	if fd, _, err := Reopen("/proc", located); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("descriptor %d, %v", fd, err)
-	}
+	fd, _, err := Reopen("/proc", located)
+	assert.Check(t, errors.Is(err, unix.EWOULDBLOCK), "descriptor %d, %v", fd, err)
 }
 
 // Without capabilities, a file of a process of the same user is opened by its path.
@@ -359,7 +310,6 @@ func TestOpenMappedUnprivileged(t *testing.T) {
 	p := startAs(t, child.Nobody, child.MapSpec{Path: path, ReadOnly: true})
 	cmd := child.Command(t, "read", strconv.Itoa(p.PID))
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: child.Nobody, Gid: child.Nobody}
-	if got := child.Output(t, cmd); got != "contents of "+path {
-		t.Errorf("got %q", got)
-	}
+	got := child.Output(t, cmd)
+	assert.Check(t, got == "contents of "+path, "got %q", got)
 }

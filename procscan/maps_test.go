@@ -13,14 +13,13 @@ import (
 	"testing/iotest"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func captured(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata/maps", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return text
 }
 
@@ -59,9 +58,7 @@ func TestParseMapping(t *testing.T) {
 	} {
 		got, path, ok := parseMapping([]byte(c.line))
 		got.Path = string(path)
-		if !ok || got != c.want {
-			t.Errorf("%q:\n got %+v, %v\nwant %+v", c.line, got, ok, c.want)
-		}
+		assert.Check(t, ok && got == c.want, "%q:\n got %+v, %v\nwant %+v", c.line, got, ok, c.want)
 	}
 }
 
@@ -78,9 +75,8 @@ func TestParseMappingErrors(t *testing.T) {
 		"1000-2000 r-xp -1 00:00 0", "0x1000-0x2000 r-xp 0 00:00 0",
 		"1000-2000 /elastic-jvmti-linux-x64.so", "1000-2000 r-xp /elastic-jvmti-linux-x64.so",
 	} {
-		if m, path, ok := parseMapping([]byte(line)); ok {
-			t.Errorf("%q is parsed as %+v, path %q", line, m, path)
-		}
+		m, path, ok := parseMapping([]byte(line))
+		assert.Check(t, !ok, "%q is parsed as %+v, path %q", line, m, path)
 	}
 }
 
@@ -122,9 +118,8 @@ func TestLibraryLines(t *testing.T) {
 				{"end with the data", iotest.DataErrReader(strings.NewReader(c.text))},
 			} {
 				got, err := collectText(source, mapsBufferBytes, agentLibrary, maxLibraries)
-				if err != nil || !reflect.DeepEqual(got, c.want) {
-					t.Errorf("%s: got %+v, %v\nwant %+v", source.name, got, err, c.want)
-				}
+				assert.Check(t, err == nil && reflect.DeepEqual(got, c.want),
+					"%s: got %+v, %v\nwant %+v", source.name, got, err, c.want)
 			}
 		})
 	}
@@ -136,17 +131,13 @@ func TestExecutableFileLines(t *testing.T) {
 		"7fff00002000-7fff00003000 rwxp 00000000 00:00 0 \n" +
 		"7fff00004000-7fff00005000 r-xp 00000000 00:2a 7                          /a [b] c\n"
 	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableFiles, maxExecutable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var paths []string
 	for _, m := range got {
 		paths = append(paths, filepath.Base(m.Path))
 	}
 	want := []string{"host", strings.Replace(realName, "linux-x64", "linux-musl-x64", 1), "libc.so", "a [b] c"}
-	if !reflect.DeepEqual(paths, want) {
-		t.Errorf("got %q, want %q", paths, want)
-	}
+	assert.Check(t, reflect.DeepEqual(paths, want), "got %q, want %q", paths, want)
 }
 
 // An error of the source is returned after the complete lines. A line that it truncates is ignored,
@@ -156,9 +147,8 @@ func TestCollectError(t *testing.T) {
 	cutOff := "2000-3000 r-xp 0 00:2a 7 /b/" + realName
 	source := io.MultiReader(strings.NewReader(whole+cutOff), iotest.ErrReader(unix.ESRCH))
 	got, err := collectText(source, mapsBufferBytes, agentLibrary, maxLibraries)
-	if !errors.Is(err, unix.ESRCH) || len(got) != 1 || got[0].Path != "/a/"+realName {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	assert.Check(t, errors.Is(err, unix.ESRCH) && len(got) == 1 && got[0].Path == "/a/"+realName,
+		"got %+v, %v", got, err)
 }
 
 func TestCollectLimits(t *testing.T) {
@@ -168,9 +158,8 @@ func TestCollectLimits(t *testing.T) {
 	}
 	for limit, want := range map[int]error{2: ErrTooMany, 3: nil, 4: nil} {
 		got, err := collectText(bytes.NewReader(many.Bytes()), mapsBufferBytes, agentLibrary, limit)
-		if !errors.Is(err, want) || len(got) != min(limit, 3) {
-			t.Errorf("limit %d: %d mappings, %v", limit, len(got), err)
-		}
+		assert.Check(t, errors.Is(err, want) && len(got) == min(limit, 3),
+			"limit %d: %d mappings, %v", limit, len(got), err)
 	}
 
 	// The sum of the paths is limited; equal ones of adjacent mappings count once.
@@ -188,9 +177,8 @@ func TestCollectLimits(t *testing.T) {
 			fmt.Fprintf(&long, "%x-%x r-xp 0 00:2a 7 %s\n", i*2+1, i*2+2, path+c.names[i%len(c.names)])
 		}
 		got, err := collectText(&long, mapsBufferBytes, executableFiles, maxExecutable)
-		if !errors.Is(err, c.err) || len(got) != c.want {
-			t.Errorf("long paths %q: %d mappings, %v", c.names, len(got), err)
-		}
+		assert.Check(t, errors.Is(err, c.err) && len(got) == c.want,
+			"long paths %q: %d mappings, %v", c.names, len(got), err)
 	}
 }
 
@@ -213,28 +201,23 @@ func TestExecutableLines(t *testing.T) {
 		{0x10003000, 0x10004000, 0, unix.Mkdev(0, 1), 2051, "/memfd:doublemapper", true},
 		{0x7fff00002000, 0x7fff00004000, 0, 0, 0, "[vdso]", false},
 	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
-	}
+	assert.Check(t, err == nil && reflect.DeepEqual(got, want), "got %+v, %v\nwant %+v", got, err, want)
 }
 
 // A reader can be reused for another process, whatever the state of the previous one.
 func TestMapsReaderReset(t *testing.T) {
 	r := newMapsReader(64)
 	r.reset(strings.NewReader(strings.Repeat("x", 1000))) // too long
-	if line, err := r.next(); err != io.EOF {
-		t.Errorf("got %q, %v", line, err)
-	}
+	line, err := r.next()
+	assert.Check(t, err == io.EOF, "got %q, %v", line, err)
 	r.reset(strings.NewReader("a\nb"))
 	r.next()
 	r.reset(strings.NewReader("c\n"))
-	if line, err := r.next(); err != nil || string(line) != "c" {
-		t.Errorf("got %q, %v", line, err)
-	}
+	line, err = r.next()
+	assert.Check(t, err == nil && string(line) == "c", "got %q, %v", line, err)
 	r.reset(stuckReader{})
-	if _, err := r.next(); err != io.ErrNoProgress {
-		t.Errorf("a source without progress: %v", err)
-	}
+	_, err = r.next()
+	assert.Check(t, err == io.ErrNoProgress, "a source without progress: %v", err)
 }
 
 type stuckReader struct{}
@@ -251,18 +234,12 @@ func FuzzParseMapping(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		original := bytes.Clone(line)
 		m, path, ok := parseMapping(line)
-		if !bytes.Equal(line, original) {
-			t.Fatalf("%q was changed to %q", original, line)
-		}
+		assert.Assert(t, bytes.Equal(line, original), "%q was changed to %q", original, line)
 		if !ok {
-			if m != (Mapping{}) || path != nil {
-				t.Errorf("%q is an error, with %+v, %q", line, m, path)
-			}
+			assert.Check(t, m == Mapping{} && path == nil, "%q is an error, with %+v, %q", line, m, path)
 			return
 		}
-		if m.Start >= m.End {
-			t.Errorf("%q: %#x-%#x", line, m.Start, m.End)
-		}
+		assert.Check(t, m.Start < m.End, "%q: %#x-%#x", line, m.Start, m.End)
 		// Formatted as the kernel does, it is the same mapping again.
 		again := fmt.Appendf(nil, "%08x-%08x r-xp %08x %02x:%02x %d %s", m.Start, m.End, m.Offset,
 			unix.Major(m.Dev), unix.Minor(m.Dev), m.Ino, path)
@@ -270,12 +247,10 @@ func FuzzParseMapping(f *testing.F) {
 			again = append(again, deletedSuffix...)
 		}
 		m2, path2, ok := parseMapping(again)
-		if !ok || m2 != m || !bytes.Equal(path, path2) {
-			t.Errorf("%q is %+v, %q; written again %q it is %+v, %q, %v", line, m, path, again, m2, path2, ok)
-		}
-		if got := agentLibrary.wants(line); got != specExpression.Match(path) {
-			t.Errorf("%q with path %q: is the library: %v", line, path, got)
-		}
+		assert.Check(t, ok && m2 == m && bytes.Equal(path, path2),
+			"%q is %+v, %q; written again %q it is %+v, %q, %v", line, m, path, again, m2, path2, ok)
+		got := agentLibrary.wants(line)
+		assert.Check(t, got == specExpression.Match(path), "%q with path %q: is the library: %v", line, path, got)
 		// A selection wants a line if it wants its name, which is all that a query returns: of
 		// lines as the kernel writes them, in which nothing else can look like a name.
 		if perms := line[bytes.IndexByte(line, ' ')+1:][:len("rwxp")]; bytes.ContainsAny(perms, "/[") {
@@ -288,9 +263,8 @@ func FuzzParseMapping(f *testing.F) {
 		for _, what := range []selection{
 			agentLibrary, executableFiles, executableMemory, processContexts, javaMachine,
 		} {
-			if what.wants(line) != what.wants(name) {
-				t.Errorf("%q with name %q: selection %d wants one of them", line, name, what)
-			}
+			assert.Check(t, what.wants(line) == what.wants(name),
+				"%q with name %q: selection %d wants one of them", line, name, what)
 		}
 	})
 }
@@ -320,14 +294,11 @@ func FuzzMapsReader(f *testing.F) {
 			if err == io.EOF {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			got = append(got, string(line))
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("buffer %d, pieces of %d:\n got %q\nwant %q", size, int(pieceBytes)+1, got, want)
-		}
+		assert.Check(t, reflect.DeepEqual(got, want),
+			"buffer %d, pieces of %d:\n got %q\nwant %q", size, int(pieceBytes)+1, got, want)
 	})
 }
 

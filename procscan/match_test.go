@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // specExpression is the expression of correlation.md, anchored at both ends; a dot stands for any
@@ -54,12 +56,10 @@ var matchCases = []struct {
 
 func TestMatchLibrary(t *testing.T) {
 	for _, c := range matchCases {
-		if got := MatchLibrary(c.path); got != c.want {
-			t.Errorf("MatchLibrary(%q) = %v", c.path, got)
-		}
-		if got := specExpression.MatchString(strings.TrimSuffix(c.path, " (deleted)")); got != c.want {
-			t.Errorf("the case %q contradicts the expression", c.path)
-		}
+		got := MatchLibrary(c.path)
+		assert.Check(t, got == c.want, "MatchLibrary(%q) = %v", c.path, got)
+		assert.Check(t, specExpression.MatchString(strings.TrimSuffix(c.path, " (deleted)")) == c.want,
+			"the case %q contradicts the expression", c.path)
 	}
 }
 
@@ -69,8 +69,7 @@ func FuzzMatchLibrary(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		want := specExpression.MatchString(strings.TrimSuffix(path, " (deleted)"))
-		if got := MatchLibrary(path); got != want {
-			t.Errorf("MatchLibrary(%q) = %v, the expression says %v", path, got, want)
-		}
+		got := MatchLibrary(path)
+		assert.Check(t, got == want, "MatchLibrary(%q) = %v, the expression says %v", path, got, want)
 	})
 }

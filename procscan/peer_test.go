@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
@@ -34,17 +36,13 @@ func acceptPeer(t *testing.T, flags uintptr) (*child.Process, *net.UnixConn) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
 	cmd := child.Command(t, "connect", path)
 	cmd.SysProcAttr.Cloneflags = flags
 	p := child.StartReady(t, cmd, "")
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return p, conn.(*net.UnixConn)
 }
@@ -53,12 +51,8 @@ func acceptPeer(t *testing.T, flags uintptr) (*child.Process, *net.UnixConn) {
 func peerOf(t *testing.T, conn *net.UnixConn, accepted time.Time) (h *Handle, err error) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if controlErr := raw.Control(func(fd uintptr) { h, err = Peer("/proc", int(fd), accepted) }); controlErr != nil {
-		t.Fatal(controlErr)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, raw.Control(func(fd uintptr) { h, err = Peer("/proc", int(fd), accepted) }))
 	if err == nil {
 		t.Cleanup(func() { h.Close() })
 	}
@@ -77,9 +71,7 @@ func TestPeer(t *testing.T) {
 			testenv.NeedRoot(t)
 			p, conn := acceptPeer(t, c.flags)
 			h, err := peerOf(t, conn, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			if want := identityOf(t, p.PID); h.Identity() != want {
 				t.Errorf("peer %+v, want %+v", h.Identity(), want)
 			}
@@ -87,17 +79,14 @@ func TestPeer(t *testing.T) {
 				t.Errorf("pids %v, %v, want %d and %v", pids, err, p.PID, c.inner)
 			}
 			p.Kill()
-			if _, err := h.PIDs(); !errors.Is(err, ErrGone) {
-				t.Errorf("pids after its exit: %v", err)
-			}
+			_, err = h.PIDs()
+			assert.Check(t, errors.Is(err, ErrGone), "pids after its exit: %v", err)
 			held := child.Descriptors(t)
 			h.Close()
-			if _, err := peerOf(t, conn, time.Now()); !errors.Is(err, ErrGone) {
-				t.Errorf("peer after its exit: %v", err)
-			}
-			if after := child.Descriptors(t); after != held-1 {
-				t.Errorf("%d descriptors with a handle, %d without", held, after)
-			}
+			_, err = peerOf(t, conn, time.Now())
+			assert.Check(t, errors.Is(err, ErrGone), "peer after its exit: %v", err)
+			after := child.Descriptors(t)
+			assert.Check(t, after == held-1, "%d descriptors with a handle, %d without", held, after)
 		})
 	}
 }
@@ -119,29 +108,25 @@ func TestParsePIDs(t *testing.T) {
 		"NSpid:\t4242\t17\t1\n": {4242, 17, 1},
 		"NSpid:\t4194304" + strings.Repeat("\t1", 32) + "\n": append([]int{4194304}, slices.Repeat([]int{1}, 32)...),
 	} {
-		if got, err := parsePIDs([]byte(status(line))); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v, %v", line, got, err)
-		}
+		got, err := parsePIDs([]byte(status(line)))
+		assert.Check(t, err == nil && slices.Equal(got, want), "%q: %v, %v", line, got, err)
 	}
 	for _, line := range []string{
 		"", "NSpid:\n", "NSpid:\t0\n", "NSpid:\t-1\n", "NSpid:\t2147483648\n", "NSpid:\t1 x\n",
 		"NSpid:" + strings.Repeat("\t1", 34) + "\n",
 	} {
-		if got, err := parsePIDs([]byte(status(line))); err == nil {
-			t.Errorf("%q: %v", line, got)
-		}
+		got, err := parsePIDs([]byte(status(line)))
+		assert.Check(t, err != nil, "%q: %v", line, got)
 	}
-	if got, err := parsePIDs([]byte("NSpid:\t42")); err == nil {
-		t.Errorf("truncated: %v", got)
-	}
+	got, err := parsePIDs([]byte("NSpid:\t42"))
+	assert.Check(t, err != nil, "truncated: %v", got)
 }
 
 func FuzzParsePIDs(f *testing.F) {
 	f.Add([]byte("Name:\tx\nNSpid:\t4242\t17\t1\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		pids, err := parsePIDs(text)
-		if err == nil && (len(pids) == 0 || len(pids) > maxPIDs || slices.Min(pids) < 1) {
-			t.Errorf("%q: %v", text, pids)
-		}
+		assert.Check(t, err != nil || len(pids) != 0 && len(pids) <= maxPIDs && slices.Min(pids) >= 1,
+			"%q: %v", text, pids)
 	})
 }

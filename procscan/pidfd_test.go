@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -26,14 +27,10 @@ func TestStartTime(t *testing.T) {
 			p := child.StartHost(t, child.HostSpec{Comm: comm})
 			plain := identityOf(t, os.Getpid())
 			got, err := startTime("/proc", p.PID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			// After the last parenthesis comes field 3, the state.
 			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "stat"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 			if want := fields[22-3]; strconv.FormatUint(got, 10) != want || got < plain.StartTime {
 				t.Errorf("start time %d, want %s of %q", got, want, text)
@@ -57,60 +54,42 @@ func TestParseStartTime(t *testing.T) {
 		{"", 0, false},
 		{")", 0, false},
 	} {
-		if got, err := parseStartTime([]byte(c.stat)); got != c.want && c.ok || (err == nil) != c.ok {
-			t.Errorf("%q: %d, %v", c.stat, got, err)
-		}
+		got, err := parseStartTime([]byte(c.stat))
+		assert.Check(t, (got == c.want || !c.ok) && (err == nil) == c.ok, "%q: %d, %v", c.stat, got, err)
 	}
 }
 
 func TestPidfd(t *testing.T) {
 	live := child.StartSleep(t)
 	fd, err := openPidfd(live.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
-	if exited(fd) {
-		t.Error("a living process has exited")
-	}
-	if err := live.Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, !exited(fd), "a living process has exited")
+	assert.NilError(t, live.Cmd.Process.Kill())
 	testenv.Poll(t, child.Timeout, "the exit", func() bool { return exited(fd) })
-	if state := child.State(t, live.PID); state != "Z" {
-		t.Errorf("exited in state %s", state)
-	}
+	state := child.State(t, live.PID)
+	assert.Check(t, state == "Z", "exited in state %s", state)
 	live.Cmd.Wait()
-	if !exited(fd) {
-		t.Error("a reaped process has not exited")
-	}
-	if _, err := openPidfd(live.PID); !errors.Is(err, ErrGone) {
-		t.Errorf("pidfd of a reaped process: %v", err)
-	}
+	assert.Check(t, exited(fd), "a reaped process has not exited")
+	_, err = openPidfd(live.PID)
+	assert.Check(t, errors.Is(err, ErrGone), "pidfd of a reaped process: %v", err)
 }
 
 func TestPidfdOfThread(t *testing.T) {
 	tids, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	probed := 0
 	for _, entry := range tids {
 		tid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if tid == os.Getpid() {
 			continue
 		}
 		probed++
-		if fd, err := openPidfd(tid); !errors.Is(err, ErrGone) {
-			t.Errorf("pidfd of thread %d: %d, %v", tid, fd, err)
-		}
+		fd, err := openPidfd(tid)
+		assert.Check(t, errors.Is(err, ErrGone), "pidfd of thread %d: %d, %v", tid, fd, err)
 	}
-	if probed == 0 {
-		t.Error("no other thread")
-	}
+	assert.Check(t, probed != 0, "no other thread")
 }
 
 // A process whose main thread has ended is a zombie in stat, but alive.
@@ -118,13 +97,10 @@ func TestLeaderless(t *testing.T) {
 	p := child.StartReady(t, child.Command(t, "leaderless"), nil)
 	testenv.Poll(t, child.Timeout, "the end of the main thread", func() bool { return child.State(t, p.PID) == "Z" })
 	h := openPID(t, p.PID)
-	if !h.Alive() {
-		t.Error("not alive, while other threads run")
-	}
+	assert.Check(t, h.Alive(), "not alive, while other threads run")
 	// Its memory is not visible: maps is that of the main thread.
-	if _, err := newScanner(t).Process(p.PID); !errors.Is(err, ErrNotFound) {
-		t.Errorf("probing it: %v", err)
-	}
+	_, err := newScanner(t).Process(p.PID)
+	assert.Check(t, errors.Is(err, ErrNotFound), "probing it: %v", err)
 }
 
 func init() {

@@ -4,16 +4,13 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestProbeProcRoot(t *testing.T) {
-	if err := ProbeProcRoot("/proc"); err != nil {
-		t.Error(err)
-	}
-	if err := ProbeProcRoot("/nonexistent"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-	if err := ProbeProcRoot(t.TempDir()); err == nil {
-		t.Error("a directory passes as procfs")
-	}
+	assert.Check(t, ProbeProcRoot("/proc"))
+	err := ProbeProcRoot("/nonexistent")
+	assert.Check(t, errors.Is(err, os.ErrNotExist), err)
+	assert.Check(t, ProbeProcRoot(t.TempDir()) != nil, "a directory passes as procfs")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -24,9 +25,7 @@ func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 	if err == nil {
 		err = os.WriteFile(path, text, 0o700)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p := child.Start(t, exec.Command(path, "infinity"))
 	h := openPID(t, p.PID)
 	// Under emulation, it was seen to be the starting program still.
@@ -46,23 +45,20 @@ func TestExecutable(t *testing.T) {
 			if deleted {
 				os.Remove(path)
 			}
-			if got, err := h.Executable(); err != nil || got != path {
-				t.Errorf("deleted %v: %q, %v", deleted, got, err)
-			}
+			got, err := h.Executable()
+			assert.Check(t, err == nil && got == path, "deleted %v: %q, %v", deleted, got, err)
 		}
 		p.Kill()
-		if got, err := h.Executable(); !errors.Is(err, ErrGone) || got != "" {
-			t.Errorf("after the exit: %q, %v", got, err)
-		}
+		got, err := h.Executable()
+		assert.Check(t, errors.Is(err, ErrGone) && got == "", "after the exit: %q, %v", got, err)
 	}
 }
 
 // A kernel thread is alive, and has no executable.
 func TestExecutableOfKernelThread(t *testing.T) {
 	h := openPID(t, child.KernelThread(t))
-	if got, err := h.Executable(); err == nil || errors.Is(err, ErrGone) || got != "" {
-		t.Errorf("%q, %v", got, err)
-	}
+	got, err := h.Executable()
+	assert.Check(t, err != nil && !errors.Is(err, ErrGone) && got == "", "%q, %v", got, err)
 }
 
 // Names may hold any bytes; for the id of another process's thread the error is ErrGone.
@@ -71,25 +67,19 @@ func TestThreadName(t *testing.T) {
 	runtime.LockOSThread() // not unlocked: the thread ends with the goroutine, and its name with it
 	tid := unix.Gettid()
 	for _, name := range []string{"worker-1", "", "a\nb", "\n\n", "\xff\x1b[31m", "ends in line\n", "fifteen bytes!!"} {
-		if err := os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", tid), []byte(name+"\x00"), 0); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := self.ThreadName(tid); err != nil || got != name {
-			t.Errorf("%q, %v, want %q", got, err, name)
-		}
+		assert.NilError(t, os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", tid), []byte(name+"\x00"), 0))
+		got, err := self.ThreadName(tid)
+		assert.Check(t, err == nil && got == name, "%q, %v, want %q", got, err, name)
 	}
 
 	p, h := startCopy(t, filepath.Join(t.TempDir(), "sleeps"))
-	if name, err := h.ThreadName(p.PID); err != nil || name != "sleeps" {
-		t.Errorf("%q, %v", name, err)
-	}
+	name, err := h.ThreadName(p.PID)
+	assert.Check(t, err == nil && name == "sleeps", "%q, %v", name, err)
 	for _, tid := range []int{tid, os.Getpid(), 1, 0, -1, 1 << 30} {
-		if name, err := h.ThreadName(tid); !errors.Is(err, ErrGone) || name != "" {
-			t.Errorf("thread %d: %q, %v", tid, name, err)
-		}
+		name, err := h.ThreadName(tid)
+		assert.Check(t, errors.Is(err, ErrGone) && name == "", "thread %d: %q, %v", tid, name, err)
 	}
 	p.Kill()
-	if name, err := h.ThreadName(p.PID); !errors.Is(err, ErrGone) || name != "" {
-		t.Errorf("after the exit: %q, %v", name, err)
-	}
+	name, err = h.ThreadName(p.PID)
+	assert.Check(t, errors.Is(err, ErrGone) && name == "", "after the exit: %q, %v", name, err)
 }

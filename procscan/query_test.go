@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -26,9 +27,7 @@ var selections = map[string]selection{
 func both(t *testing.T, pid int, what selection, limit int) (query, text []Mapping, queryErr, textErr error) {
 	t.Helper()
 	fd, err := openFD(filepath.Join("/proc", strconv.Itoa(pid), "maps"), unix.O_RDONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	query, queryErr = queryOnly(fd, what, limit)
 	text, textErr = new(mappingReader).read(fd, SourceText, what, limit)
@@ -52,9 +51,8 @@ func agree(t *testing.T, pid int) []Mapping {
 	for name, what := range selections {
 		for _, limit := range []int{0, 1, 3, what.limit()} {
 			query, text, queryErr, textErr := both(t, pid, what, limit)
-			if !slices.Equal(query, text) || queryErr != textErr {
-				t.Errorf("%s, limit %d:\nquery %+v, %v\n text %+v, %v", name, limit, query, queryErr, text, textErr)
-			}
+			assert.Check(t, slices.Equal(query, text) && queryErr == textErr,
+				"%s, limit %d:\nquery %+v, %v\n text %+v, %v", name, limit, query, queryErr, text, textErr)
 			if what == executableMemory {
 				all = text
 			}
@@ -68,9 +66,7 @@ func TestSourcesAgree(t *testing.T) {
 	needQuery(t)
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "a b\n\n c\td (deleted)\\012ü[x]")
-	if err := os.Mkdir(odd, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(odd, 0o755))
 	const rwx = unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC
 	escaped := strings.ReplaceAll(odd, "\n", `\012`)
 	p := child.StartHost(t, child.HostSpec{Maps: []child.MapSpec{
@@ -106,16 +102,11 @@ func TestSourcesAgree(t *testing.T) {
 		filepath.Join(dir, realName), filepath.Join(dir, "elastic-jvmti-linux-gone.so (deleted)"),
 		filepath.Join(escaped, realName) + " (deleted)", filepath.Join(dir, "shared"),
 	} {
-		if !slices.Contains(names, want) {
-			t.Errorf("no %q among %q", want, names)
-		}
+		assert.Check(t, slices.Contains(names, want), "no %q among %q", want, names)
 	}
-	if slices.Contains(names, filepath.Join(dir, "data")) {
-		t.Errorf("data among %q", names)
-	}
-	if libraries, _, _, _ := both(t, p.PID, agentLibrary, maxLibraries); len(libraries) != 4 {
-		t.Errorf("libraries %+v", libraries)
-	}
+	assert.Check(t, !slices.Contains(names, filepath.Join(dir, "data")), "data among %q", names)
+	libraries, _, _, _ := both(t, p.PID, agentLibrary, maxLibraries)
+	assert.Check(t, len(libraries) == 4, "libraries %+v", libraries)
 	agree(t, os.Getpid())
 	agree(t, child.KernelThread(t))
 }
@@ -150,34 +141,25 @@ func TestQueryLongName(t *testing.T) {
 			continue
 		}
 		query, text, queryErr, textErr := both(t, p.PID, what, what.limit())
-		if queryErr != nil || textErr != nil {
-			t.Fatalf("%s: %v, %v", name, queryErr, textErr)
-		}
+		assert.Assert(t, queryErr == nil && textErr == nil, "%s: %v, %v", name, queryErr, textErr)
 		short := slices.DeleteFunc(slices.Clone(text), func(m Mapping) bool { return len(m.Path) >= unix.PathMax })
-		if len(short) != len(text)-1 || !slices.Equal(query, short) {
-			t.Errorf("%s:\nquery %+v\n text %+v", name, query, text)
-		}
+		assert.Check(t, len(short) == len(text)-1 && slices.Equal(query, short),
+			"%s:\nquery %+v\n text %+v", name, query, text)
 	}
 }
 
 // A descriptor without the ioctl is read as text.
 func TestQueryUnsupported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "maps")
-	if err := os.WriteFile(path, captured(t, "musl.txt"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, captured(t, "musl.txt"), 0o644))
 	fd, err := openFD(path, unix.O_RDONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	if found, err := queryOnly(fd, agentLibrary, maxLibraries); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("query of a file on disk: %+v, %v", found, err)
 	}
 	found, err := new(mappingReader).read(fd, SourceQuery, agentLibrary, maxLibraries)
-	if err != nil || len(found) != 1 {
-		t.Errorf("got %+v, %v", found, err)
-	}
+	assert.Check(t, err == nil && len(found) == 1, "got %+v, %v", found, err)
 }
 
 // A descriptor of maps that was opened before an exec returns no mappings.
@@ -185,9 +167,7 @@ func TestQueryAfterExec(t *testing.T) {
 	forEachSource(t, func(t *testing.T, source Source) {
 		p := startLibrary(t)
 		fd, err := openFD(filepath.Join("/proc", strconv.Itoa(p.PID), "maps"), unix.O_RDONLY)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer unix.Close(fd)
 		p.Tell(t, "exec")
 		testenv.Poll(t, child.Timeout, "the other program", func() bool {
@@ -199,9 +179,7 @@ func TestQueryAfterExec(t *testing.T) {
 
 // The argument is laid out as in the kernel's header, on a little-endian machine.
 func TestProcmapQueryLayout(t *testing.T) {
-	if ioctlProcmapQuery != 0xc0686611 {
-		t.Errorf("ioctl %#x", ioctlProcmapQuery)
-	}
+	assert.Check(t, ioctlProcmapQuery == 0xc0686611, "ioctl %#x", ioctlProcmapQuery)
 	q := procmapQuery{
 		size: 0x68, queryFlags: 0x0101, queryAddr: 0x0202, start: 0x0303, end: 0x0404, flags: 0x0505,
 		pageSize: 0x0606, offset: 0x0707, inode: 0x0808, devMajor: 0x0909, devMinor: 0x0a0a,
@@ -212,10 +190,8 @@ func TestProcmapQueryLayout(t *testing.T) {
 		"0808000000000000" + "09090000" + "0a0a0000" + "0b0b0000" + "0c0c0000" +
 		"0000000000000000" + "0e0e000000000000"
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&q)), unsafe.Sizeof(q))
-	if got := hex.EncodeToString(raw); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if off := unsafe.Offsetof(q.nameAddr); off != 88 {
-		t.Errorf("vma_name_addr at %d", off)
-	}
+	got := hex.EncodeToString(raw)
+	assert.Check(t, got == want, "got  %s\nwant %s", got, want)
+	off := unsafe.Offsetof(q.nameAddr)
+	assert.Check(t, off == 88, "vma_name_addr at %d", off)
 }

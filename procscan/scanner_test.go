@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -23,17 +24,12 @@ func sweep(t *testing.T, s *Scanner) map[int]Found {
 	t.Helper()
 	all := make(map[int]Found)
 	report, err := s.Sweep(nil, func(f Found) {
-		if _, twice := all[f.PID]; twice {
-			t.Errorf("process %d was found twice", f.PID)
-		}
+		_, twice := all[f.PID]
+		assert.Check(t, !twice, "process %d was found twice", f.PID)
 		all[f.PID] = f
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if report.Processes <= len(all) {
-		t.Errorf("%d processes listed, %d found", report.Processes, len(all))
-	}
+	assert.NilError(t, err)
+	assert.Check(t, report.Processes > len(all), "%d processes listed, %d found", report.Processes, len(all))
 	return all
 }
 
@@ -42,9 +38,7 @@ func TestSweep(t *testing.T) { forEachSource(t, testSweep) }
 func testSweep(t *testing.T, source Source) {
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "a b\n  c\td (deleted)\\012ü")
-	if err := os.Mkdir(odd, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(odd, 0o755))
 	lib := func(name string) string { return filepath.Join(dir, "elastic-jvmti-linux-"+name+".so") }
 	escaped := strings.ReplaceAll(odd, "\n", `\012`)
 
@@ -85,32 +79,25 @@ func testSweep(t *testing.T, source Source) {
 			}
 			single, err := s.Process(processes[i].PID)
 			if !ok {
-				if !errors.Is(err, ErrNotFound) {
-					t.Errorf("%s: looking at the process: %v", c.name, err)
-				}
+				assert.Check(t, errors.Is(err, ErrNotFound), "%s: looking at the process: %v", c.name, err)
 				continue
 			}
 			if err != nil || single.ProcessID != found.ProcessID || !slices.Equal(single.Libraries, found.Libraries) {
 				t.Errorf("%s: the sweep found %+v, a probe of the process %+v, %v", c.name, found, single, err)
 			}
-			if found.ProcessID != identityOf(t, processes[i].PID) {
-				t.Errorf("%s: identity %+v", c.name, found.ProcessID)
-			}
-			if found.At.Before(began) || single.At.Before(found.At) {
-				t.Errorf("%s: found at %v, and before that at %v, in a sweep that began at %v", c.name, single.At,
-					found.At, began)
-			}
+			assert.Check(t, found.ProcessID == identityOf(t, processes[i].PID),
+				"%s: identity %+v", c.name, found.ProcessID)
+			assert.Check(t, !found.At.Before(began) && !single.At.Before(found.At),
+				"%s: found at %v, and before that at %v, in a sweep that began at %v", c.name, single.At, found.At,
+				began)
 			var got []library
 			for _, m := range found.Libraries {
 				got = append(got, library{m.Path, m.Deleted})
-				if m.End-m.Start != uint64(os.Getpagesize()) || m.Offset != 0 || m.Ino == 0 || m.Dev == 0 {
-					t.Errorf("%s: mapping %+v", c.name, m)
-				}
+				assert.Check(t, m.End-m.Start == uint64(os.Getpagesize()) && m.Offset == 0 && m.Ino != 0 && m.Dev != 0,
+					"%s: mapping %+v", c.name, m)
 			}
 			slices.SortFunc(got, func(a, b library) int { return strings.Compare(a.path, b.path) })
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%s: libraries %+v, want %+v", c.name, got, c.want)
-			}
+			assert.Check(t, slices.Equal(got, c.want), "%s: libraries %+v, want %+v", c.name, got, c.want)
 			if !slices.IsSortedFunc(found.Libraries, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) }) {
 				t.Errorf("%s: not by address: %+v", c.name, found.Libraries)
 			}
@@ -133,9 +120,8 @@ func testSweepUnmapped(t *testing.T, source Source) {
 		}
 		all := sweep(t, s)
 		for _, p := range []*child.Process{unmaps, ends} {
-			if _, found := all[p.PID]; found != want {
-				t.Errorf("process %d found: %v, want %v", p.PID, found, want)
-			}
+			_, found := all[p.PID]
+			assert.Check(t, found == want, "process %d found: %v, want %v", p.PID, found, want)
 		}
 	}
 }
@@ -151,13 +137,11 @@ func testSweepMountNamespace(t *testing.T, source Source) {
 		Mounts: []child.MountSpec{{Source: "private", Target: dir, Type: "tmpfs", Dirs: []string{"private"}}},
 		Maps:   []child.MapSpec{{Path: path}},
 	})
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("the mount is in our namespace: %v", err)
-	}
+	_, err := os.Stat(path)
+	assert.Assert(t, errors.Is(err, os.ErrNotExist), "the mount is in our namespace: %v", err)
 	found, err := scannerOf(t, source).Process(p.PID)
-	if err != nil || len(found.Libraries) != 1 || found.Libraries[0].Path != path {
-		t.Errorf("got %+v, %v, want %s", found, err, path)
-	}
+	assert.Check(t, err == nil && len(found.Libraries) == 1 && found.Libraries[0].Path == path,
+		"got %+v, %v, want %s", found, err, path)
 }
 
 func TestTruncated(t *testing.T) { forEachSource(t, testTruncated) }
@@ -168,13 +152,11 @@ func testTruncated(t *testing.T, source Source) {
 	for _, c := range []struct{ mapped, want int }{{maxLibraries, maxLibraries}, {maxLibraries + 1, maxLibraries}} {
 		p := startHost(t, child.MapSpec{Path: path, Times: c.mapped})
 		found, err := s.Process(p.PID)
-		if err != nil || len(found.Libraries) != c.want || found.Truncated != (c.mapped > c.want) {
-			t.Errorf("mapped %d times: %d, %v, %v", c.mapped, len(found.Libraries), found.Truncated, err)
-		}
+		assert.Check(t, err == nil && len(found.Libraries) == c.want && found.Truncated == (c.mapped > c.want),
+			"mapped %d times: %d, %v, %v", c.mapped, len(found.Libraries), found.Truncated, err)
 		again := sweep(t, s)[p.PID]
-		if !slices.Equal(again.Libraries, found.Libraries) || again.Truncated != found.Truncated {
-			t.Errorf("the sweep found %+v", again)
-		}
+		assert.Check(t, slices.Equal(again.Libraries, found.Libraries) && again.Truncated == found.Truncated,
+			"the sweep found %+v", again)
 	}
 }
 
@@ -183,28 +165,23 @@ func TestProcessesWithoutMemory(t *testing.T) { forEachSource(t, testProcessesWi
 func testProcessesWithoutMemory(t *testing.T, source Source) {
 	s := scannerOf(t, source)
 	zombie := child.StartZombie(t)
-	if _, err := s.Process(zombie); !errors.Is(err, ErrGone) {
-		t.Errorf("zombie: %v", err)
-	}
+	_, err := s.Process(zombie)
+	assert.Check(t, errors.Is(err, ErrGone), "zombie: %v", err)
 	reaped := child.StartSleep(t)
 	reaped.Kill()
-	if _, err := s.Process(reaped.PID); !errors.Is(err, ErrGone) {
-		t.Errorf("reaped process: %v", err)
-	}
+	_, err = s.Process(reaped.PID)
+	assert.Check(t, errors.Is(err, ErrGone), "reaped process: %v", err)
 	for _, pid := range []int{0, -1, 1 << 30} {
-		if _, err := s.Process(pid); !errors.Is(err, ErrGone) {
-			t.Errorf("pid %d: %v", pid, err)
-		}
+		_, err := s.Process(pid)
+		assert.Check(t, errors.Is(err, ErrGone), "pid %d: %v", pid, err)
 	}
 	thread := child.KernelThread(t)
-	if _, err := s.Process(thread); !errors.Is(err, ErrNotFound) {
-		t.Errorf("kernel thread %d: %v", thread, err)
-	}
+	_, err = s.Process(thread)
+	assert.Check(t, errors.Is(err, ErrNotFound), "kernel thread %d: %v", thread, err)
 	all := sweep(t, s)
 	for _, pid := range []int{zombie, reaped.PID, thread} {
-		if found, ok := all[pid]; ok {
-			t.Errorf("the sweep found %+v", found)
-		}
+		found, ok := all[pid]
+		assert.Check(t, !ok, "the sweep found %+v", found)
 	}
 }
 
@@ -221,9 +198,7 @@ func TestSweepUnprivileged(t *testing.T) {
 	cmd := child.Command(t, "scan", "/proc")
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: child.Nobody, Gid: child.Nobody}
 	var result scanResult
-	if err := json.Unmarshal([]byte(child.Output(t, cmd)), &result); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal([]byte(child.Output(t, cmd)), &result))
 	if !slices.Contains(result.Found, theirs.PID) || slices.Contains(result.Found, ours.PID) {
 		t.Errorf("found %v, want %d and not %d", result.Found, theirs.PID, ours.PID)
 	}
@@ -231,21 +206,16 @@ func TestSweepUnprivileged(t *testing.T) {
 		t.Errorf("denied %v, want %v among them", result.Denied, identityOf(t, ours.PID))
 	}
 	for _, id := range result.Denied {
-		if id.PID == zombie || id.PID == thread || id.PID == theirs.PID {
-			t.Errorf("denied: process %d", id.PID)
-		}
+		assert.Check(t, id.PID != zombie && id.PID != thread && id.PID != theirs.PID, "denied: process %d", id.PID)
 	}
-	if result.Again != 0 || len(result.Other) > 0 {
-		t.Errorf("%d were reported again; other errors: %q", result.Again, result.Other)
-	}
+	assert.Check(t, result.Again == 0 && len(result.Other) == 0,
+		"%d were reported again; other errors: %q", result.Again, result.Other)
 }
 
 // startAs starts a host as another user, with a file that we create.
 func startAs(t *testing.T, uid int, m child.MapSpec) *child.Process {
 	t.Helper()
-	if err := os.WriteFile(m.Path, []byte("contents of "+m.Path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(m.Path, []byte("contents of "+m.Path), 0o755))
 	cmd := child.Command(t, "host")
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 	return child.StartReady(t, cmd, child.HostSpec{Maps: []child.MapSpec{m}})
@@ -255,22 +225,16 @@ func startAs(t *testing.T, uid int, m child.MapSpec) *child.Process {
 func TestSweepHidepid(t *testing.T) {
 	testenv.NeedRoot(t)
 	procRoot := t.TempDir()
-	if err := os.Chmod(filepath.Dir(procRoot), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(filepath.Dir(procRoot), 0o755))
 	other := child.StartHost(t, child.HostSpec{})
 	cmd := child.Command(t, "scan", procRoot, "hidepid=1")
 	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	var result scanResult
-	if err := json.Unmarshal([]byte(child.Output(t, cmd)), &result); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(result.Denied, ProcessID{PID: other.PID}) {
-		t.Errorf("denied %v, want process %d without start time among them", result.Denied, other.PID)
-	}
-	if result.Again != 0 || len(result.Other) > 0 {
-		t.Errorf("%d were reported again; other errors: %q", result.Again, result.Other)
-	}
+	assert.NilError(t, json.Unmarshal([]byte(child.Output(t, cmd)), &result))
+	assert.Check(t, slices.Contains(result.Denied, ProcessID{PID: other.PID}),
+		"denied %v, want process %d without start time among them", result.Denied, other.PID)
+	assert.Check(t, result.Again == 0 && len(result.Other) == 0,
+		"%d were reported again; other errors: %q", result.Again, result.Other)
 }
 
 func TestNewScannerErrors(t *testing.T) {

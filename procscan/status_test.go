@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
@@ -29,9 +31,7 @@ func TestParseCredentials(t *testing.T) {
 			Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
 	} {
 		got, err := parseCredentials([]byte(c.text))
-		if err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: got %+v, %v", c.name, got, err)
-		}
+		assert.Check(t, err == nil && reflect.DeepEqual(got, c.want), "%s: got %+v, %v", c.name, got, err)
 	}
 }
 
@@ -49,9 +49,8 @@ func TestParseCredentialsErrors(t *testing.T) {
 		"no number":       strings.Replace(statusText, " 24 ", " x ", 1),
 		"too many groups": strings.Replace(statusText, "4 24 ", strings.Repeat("7 ", maxGroups), 1),
 	} {
-		if got, err := parseCredentials([]byte(text)); err == nil {
-			t.Errorf("%s: got %d groups, uid %d, gid %d", name, len(got.Groups), got.UID, got.GID)
-		}
+		got, err := parseCredentials([]byte(text))
+		assert.Check(t, err != nil, "%s: got %d groups, uid %d, gid %d", name, len(got.Groups), got.UID, got.GID)
 	}
 }
 
@@ -81,8 +80,7 @@ func TestCredentials(t *testing.T) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: want.UID, Gid: want.GID, Groups: want.Groups}
 		p := child.StartReady(t, cmd, child.HostSpec{Comm: "Uid:\t9\t9\t9\t9\nG"})
 		h := openPID(t, p.PID)
-		if got, err := h.Credentials(); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
+		got, err := h.Credentials()
+		assert.Check(t, err == nil && reflect.DeepEqual(got, want), "got %+v, %v, want %+v", got, err, want)
 	}
 }

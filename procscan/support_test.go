@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan/internal/child"
 )
 
@@ -25,9 +27,7 @@ func identityOf(t testing.TB, pid int) ProcessID {
 func newScanner(t testing.TB) *Scanner {
 	t.Helper()
 	s, err := NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return s
 }
 
@@ -35,9 +35,7 @@ func newScanner(t testing.TB) *Scanner {
 func openPID(t testing.TB, pid int) *Handle {
 	t.Helper()
 	h, err := OpenProcess("/proc", identityOf(t, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { h.Close() })
 	return h
 }
@@ -58,13 +56,9 @@ func startLibrary(t testing.TB) *child.Process {
 func openHost(t testing.TB, p *child.Process) (*Handle, Mapping) {
 	t.Helper()
 	found, err := newScanner(t).Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	h, err := OpenProcess("/proc", found.ProcessID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { h.Close() })
 	return h, found.Libraries[0]
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -43,16 +44,10 @@ func TestSweepVanishing(t *testing.T) {
 		}
 		victims = nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(met) != 1 {
-		t.Errorf("found %v after the first one, when all others were killed", met)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, len(met) == 1, "found %v after the first one, when all others were killed", met)
 	for _, u := range report.Unreadable {
-		if slices.Contains(pids, u.PID) {
-			t.Errorf("reported %+v", u)
-		}
+		assert.Check(t, !slices.Contains(pids, u.PID), "reported %+v", u)
 	}
 }
 
@@ -62,22 +57,18 @@ func TestSweepSkips(t *testing.T) {
 	s := newScanner(t)
 	sweep(t, s)
 	for range 2 {
-		if _, err := s.Sweep(func(int) bool { return true }, func(f Found) { t.Errorf("found %+v", f) }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Sweep(func(int) bool { return true }, func(f Found) { t.Errorf("found %+v", f) })
+		assert.NilError(t, err)
 	}
-	if _, known := s.matched[p.PID]; !known {
-		t.Error("a process that was found and then skipped gets a quick probe again")
-	}
-	if _, known := s.matched[os.Getpid()]; known {
-		t.Error("a process that was not found and then skipped gets no quick probe")
-	}
+	_, known := s.matched[p.PID]
+	assert.Check(t, known, "a process that was found and then skipped gets a quick probe again")
+	_, known = s.matched[os.Getpid()]
+	assert.Check(t, !known, "a process that was not found and then skipped gets no quick probe")
 	sweep(t, s)
 	p.Kill()
 	sweep(t, s)
-	if _, known := s.matched[p.PID]; known {
-		t.Error("a process that has exited is still recorded")
-	}
+	_, known = s.matched[p.PID]
+	assert.Check(t, !known, "a process that has exited is still recorded")
 }
 
 func TestSweepLeaksNothing(t *testing.T) {
@@ -89,9 +80,8 @@ func TestSweepLeaksNothing(t *testing.T) {
 	for range 3 {
 		sweep(t, s)
 	}
-	if after := child.Descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
+	after := child.Descriptors(t)
+	assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
 }
 
 // A lack of descriptors ends the sweep, and is not reported as an error of a process.
@@ -99,12 +89,8 @@ func TestSweepNoDescriptors(t *testing.T) {
 	startLibrary(t) // probing it needs more than one
 	s := newScanner(t)
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: limit.Max}))
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	var fillers []int
 	defer func() {
@@ -122,7 +108,5 @@ func TestSweepNoDescriptors(t *testing.T) {
 	unix.Close(fillers[0]) // enough to list the processes
 	fillers = fillers[1:]
 	report, err := s.Sweep(nil, func(Found) {})
-	if !errors.Is(err, unix.EMFILE) || len(report.Unreadable) > 0 {
-		t.Errorf("got %+v, %v", report, err)
-	}
+	assert.Check(t, errors.Is(err, unix.EMFILE) && len(report.Unreadable) == 0, "got %+v, %v", report, err)
 }

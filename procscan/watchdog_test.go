@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // hangs returns a probe that hangs until release is closed.
@@ -32,31 +34,25 @@ func TestWatchdogAbandons(t *testing.T) {
 		w := newWatchdog(probeTimeout, ofOwnUser)
 		release := make(chan struct{})
 		start := time.Now()
-		if r := w.run([]int{7}, hangs(release)); r.err != ErrStuck || r.probed != 1 || r.found.PID != 7 {
-			t.Errorf("a probe that hangs: %+v", r)
-		}
-		if took := time.Since(start); took != probeTimeout {
-			t.Errorf("abandoned after %v", took)
-		}
+		r := w.run([]int{7}, hangs(release))
+		assert.Check(t, r.err == ErrStuck && r.probed == 1 && r.found.PID == 7, "a probe that hangs: %+v", r)
+		took := time.Since(start)
+		assert.Check(t, took == probeTimeout, "abandoned after %v", took)
 		start = time.Now()
 		unwanted := func(int) (Found, error) {
 			t.Error("probed again while the first probe hangs")
 			return Found{}, nil
 		}
-		if r := w.run([]int{7}, unwanted); r.err != ErrStuck || r.found.PID != 7 {
-			t.Errorf("the next probe: %+v", r)
-		}
-		if r := w.run([]int{8}, returns); r.err != nil || r.found.PID != 8 {
-			t.Errorf("another process meanwhile: %+v", r)
-		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("both waited, %v", took)
-		}
+		r = w.run([]int{7}, unwanted)
+		assert.Check(t, r.err == ErrStuck && r.found.PID == 7, "the next probe: %+v", r)
+		r = w.run([]int{8}, returns)
+		assert.Check(t, r.err == nil && r.found.PID == 8, "another process meanwhile: %+v", r)
+		took = time.Since(start)
+		assert.Check(t, took == 0, "both waited, %v", took)
 		close(release)
 		synctest.Wait()
-		if r := w.run([]int{7}, returns); r.err != nil || r.found.PID != 7 {
-			t.Errorf("a probe after the first has returned: %+v", r)
-		}
+		r = w.run([]int{7}, returns)
+		assert.Check(t, r.err == nil && r.found.PID == 7, "a probe after the first has returned: %+v", r)
 		if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
 			t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
 		}
@@ -94,19 +90,16 @@ func TestWatchdogRound(t *testing.T) {
 			{3, Found{}, ErrNotFound},
 		} {
 			r := w.run(pids, probe)
-			if r.probed != want.probed || r.err != want.err || r.found.ProcessID != want.found.ProcessID {
-				t.Errorf("got %+v, want %+v", r, want)
-			}
+			assert.Check(t, r.probed == want.probed && r.err == want.err && r.found.ProcessID == want.found.ProcessID,
+				"got %+v, want %+v", r, want)
 			pids = pids[r.probed:]
 		}
-		if took := time.Since(start); took != probeTimeout+4*(probeTimeout-1) {
-			t.Errorf("took %v", took)
-		}
+		took := time.Since(start)
+		assert.Check(t, took == probeTimeout+4*(probeTimeout-1), "took %v", took)
 		close(release)
 		synctest.Wait()
-		if want := []int{1, 2, 3, 4, 5, 6, 2, 6}; !slices.Equal(probed, want) {
-			t.Errorf("probed %v, want %v", probed, want)
-		}
+		want := []int{1, 2, 3, 4, 5, 6, 2, 6}
+		assert.Check(t, slices.Equal(probed, want), "probed %v, want %v", probed, want)
 	})
 }
 
@@ -120,9 +113,7 @@ func TestWatchdogLastMoment(t *testing.T) {
 				time.Sleep(probeTimeout)
 				return returns(pid)
 			})
-			if r.found.PID != 7 || r.err != nil && r.err != ErrStuck {
-				t.Errorf("got %+v", r)
-			}
+			assert.Check(t, r.found.PID == 7 && (r.err == nil || r.err == ErrStuck), "got %+v", r)
 			synctest.Wait()
 			if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
 				t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
@@ -140,30 +131,24 @@ func TestWatchdogBound(t *testing.T) {
 		var probes sync.WaitGroup
 		for i := range maxStuck - 1 {
 			probes.Go(func() {
-				if r := w.run([]int{1 + i/2}, hangs(release)); r.err != ErrStuck {
-					t.Errorf("a probe that hangs: %+v", r)
-				}
+				r := w.run([]int{1 + i/2}, hangs(release))
+				assert.Check(t, r.err == ErrStuck, "a probe that hangs: %+v", r)
 			})
 		}
 		synctest.Wait()
-		if r := w.run([]int{1}, findsNothing); r.err != ErrNotFound {
-			t.Errorf("while others hang, and none of them is abandoned: %+v", r)
-		}
+		r := w.run([]int{1}, findsNothing)
+		assert.Check(t, r.err == ErrNotFound, "while others hang, and none of them is abandoned: %+v", r)
 		probes.Wait()
-		if took := time.Since(start); took != probeTimeout {
-			t.Errorf("all together were abandoned after %v", took)
-		}
-		if r := w.run([]int{1000}, hangs(release)); r.err != ErrStuck {
-			t.Errorf("the last probe that may hang: %+v", r)
-		}
-		if r := w.run([]int{1001, 1002}, returns); r.err != errManyStuck || r.probed != 1 {
-			t.Errorf("one more: %+v", r)
-		}
+		took := time.Since(start)
+		assert.Check(t, took == probeTimeout, "all together were abandoned after %v", took)
+		r = w.run([]int{1000}, hangs(release))
+		assert.Check(t, r.err == ErrStuck, "the last probe that may hang: %+v", r)
+		r = w.run([]int{1001, 1002}, returns)
+		assert.Check(t, r.err == errManyStuck && r.probed == 1, "one more: %+v", r)
 		close(release)
 		synctest.Wait()
-		if r := w.run([]int{1001}, returns); r.err != nil {
-			t.Errorf("after all have returned: %+v", r)
-		}
+		r = w.run([]int{1001}, returns)
+		assert.Check(t, r.err, "after all have returned: %+v", r)
 		if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
 			t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
 		}
@@ -177,18 +162,16 @@ func TestWatchdogBoundOfUser(t *testing.T) {
 		w := newWatchdog(probeTimeout, func(pid int) uint32 { return uint32(pid / others) })
 		release := make(chan struct{})
 		for pid := range maxStuckOfUser {
-			if r := w.run([]int{pid}, hangs(release)); r.err != ErrStuck {
-				t.Errorf("a probe that hangs: %+v", r)
-			}
+			r := w.run([]int{pid}, hangs(release))
+			assert.Check(t, r.err == ErrStuck, "a probe that hangs: %+v", r)
 		}
 		unwanted := func(pid int) (Found, error) {
 			t.Errorf("process %d is probed", pid)
 			return Found{}, nil
 		}
 		start := time.Now()
-		if r := w.run([]int{maxStuckOfUser}, unwanted); r.err != ErrStuck || r.found.PID != maxStuckOfUser {
-			t.Errorf("one more of the user: %+v", r)
-		}
+		r := w.run([]int{maxStuckOfUser}, unwanted)
+		assert.Check(t, r.err == ErrStuck && r.found.PID == maxStuckOfUser, "one more of the user: %+v", r)
 		if r := w.run([]int{others}, returns); r.err != nil || time.Since(start) != 0 {
 			t.Errorf("one of another user: %+v after %v", r, time.Since(start))
 		}
@@ -205,27 +188,19 @@ func TestWatchdogBoundOfUser(t *testing.T) {
 func TestProbesAreWatched(t *testing.T) {
 	p := startLibrary(t)
 	s := newScanner(t)
-	if s.watchdog.timeout != probeTimeout {
-		t.Errorf("a probe may take %v", s.watchdog.timeout)
-	}
+	assert.Check(t, s.watchdog.timeout == probeTimeout, "a probe may take %v", s.watchdog.timeout)
 	s.watchdog.timeout = time.Millisecond
 	release := make(chan struct{})
 	defer close(release)
-	if r := s.watchdog.run([]int{p.PID}, hangs(release)); r.err != ErrStuck {
-		t.Fatalf("a probe that hangs: %+v", r)
-	}
+	r := s.watchdog.run([]int{p.PID}, hangs(release))
+	assert.Assert(t, r.err == ErrStuck, "a probe that hangs: %+v", r)
 	s.watchdog.timeout = probeTimeout
-	if found, err := s.Process(p.PID); !errors.Is(err, ErrStuck) {
-		t.Errorf("Process: %+v, %v", found, err)
-	}
+	found, err := s.Process(p.PID)
+	assert.Check(t, errors.Is(err, ErrStuck), "Process: %+v, %v", found, err)
 	report, err := s.Sweep(nil, func(f Found) {
-		if f.PID == p.PID {
-			t.Errorf("found %+v", f)
-		}
+		assert.Check(t, f.PID != p.PID, "found %+v", f)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if !slices.ContainsFunc(report.Unreadable, func(u Unreadable) bool { return u.PID == p.PID && u.Err == ErrStuck }) {
 		t.Errorf("unreadable: %+v", report.Unreadable)
 	}
@@ -245,16 +220,14 @@ func TestProcessBesideSweep(t *testing.T) {
 					if found, err := s.Process(p.PID); err != nil || found.PID != p.PID || len(found.Libraries) != 1 {
 						t.Errorf("got %+v, %v", found, err)
 					}
-					if _, err := s.Process(os.Getpid()); !errors.Is(err, ErrNotFound) {
-						t.Errorf("ourselves: %v", err)
-					}
+					_, err := s.Process(os.Getpid())
+					assert.Check(t, errors.Is(err, ErrNotFound), "ourselves: %v", err)
 				}
 			})
 		}
 		for range 5 {
-			if found, ok := sweep(t, s)[p.PID]; !ok || len(found.Libraries) != 1 {
-				t.Errorf("the sweep found %+v", found)
-			}
+			found, ok := sweep(t, s)[p.PID]
+			assert.Check(t, ok && len(found.Libraries) == 1, "the sweep found %+v", found)
 		}
 		probing.Wait()
 		close(release)

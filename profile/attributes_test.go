@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestAttributes(t *testing.T) {
@@ -17,9 +19,8 @@ func TestAttributes(t *testing.T) {
 	for key, value := range a.All() {
 		got = append(got, Attribute{key, value})
 	}
-	if want := []Attribute{{"", ""}, {"a", "2"}, {"b", "3"}, {"c\xff\x00", "\x00"}}; !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	want := []Attribute{{"", ""}, {"a", "2"}, {"b", "3"}, {"c\xff\x00", "\x00"}}
+	assert.Check(t, slices.Equal(got, want), "%q", got)
 	if a.Bytes() != 4*4+4+4 {
 		t.Errorf("%d bytes", a.Bytes())
 	}
@@ -30,17 +31,13 @@ func TestAttributes(t *testing.T) {
 	}
 	same := NewAttributes([]Attribute{{"c\xff\x00", "\x00"}, {"b", "3"}, {"", ""}, {"a", "2"}})
 	other := NewAttributes([]Attribute{{"a", "2"}})
-	if a != same || a.Compare(same) != 0 || a == other || a.Compare(other) == 0 ||
-		a.Compare(other) != -other.Compare(a) {
-		t.Errorf("%+v, %+v, %+v", a, same, other)
-	}
+	assert.Check(t, a == same && a.Compare(same) == 0 && a != other && a.Compare(other) != 0 &&
+		a.Compare(other) == -other.Compare(a),
+		"%+v, %+v, %+v", a, same, other)
 	// A separator cannot be forged.
-	if NewAttributes([]Attribute{{"a", "b"}}) == NewAttributes([]Attribute{{"ab", ""}}) {
-		t.Error("the same")
-	}
-	if ElasticContext.String() != "elastic" || OTelContext.String() != "opentelemetry" {
-		t.Errorf("%v, %v", ElasticContext, OTelContext)
-	}
+	assert.Check(t, NewAttributes([]Attribute{{"a", "b"}}) != NewAttributes([]Attribute{{"ab", ""}}), "the same")
+	assert.Check(t, ElasticContext.String() == "elastic" && OTelContext.String() == "opentelemetry",
+		"%v, %v", ElasticContext, OTelContext)
 }
 
 // Too long keys and values are cut, and keys that become the same are one.
@@ -74,8 +71,7 @@ func FuzzAttributes(f *testing.F) {
 			t.Errorf("%q, want %q", maps.Collect(a.All()), want)
 		}
 		reversed := []Attribute{{key3, want[key3]}, {key2, want[key2]}, {key1, want[key1]}}
-		if same := NewAttributes(reversed); same != a || same.Compare(a) != 0 {
-			t.Errorf("%+v and %+v", a, same)
-		}
+		same := NewAttributes(reversed)
+		assert.Check(t, same == a && same.Compare(a) == 0, "%+v and %+v", a, same)
 	})
 }

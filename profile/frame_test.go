@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // The check values of the id's definition. Those of lines were computed apart from this code.
@@ -17,12 +19,10 @@ func TestTraceID(t *testing.T) {
 	first := NewJVMFrame(NewFunction("java.lang.Thread.run", "Thread.java"), 1)
 	named := NewFunction("main", "main.c")
 	file := &File{ID: FileID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}}
-	if text := file.ID.String(); text != "000102030405060708090a0b0c0d0e0f" {
-		t.Errorf("file id %s", text)
-	}
-	if text := (Frame{}).FileID().String(); text != "ef46db3751d8e999ef46db3751d8e999" {
-		t.Errorf("file id of a frame without a file %s", text)
-	}
+	text := file.ID.String()
+	assert.Check(t, text == "000102030405060708090a0b0c0d0e0f", "file id %s", text)
+	text = (Frame{}).FileID().String()
+	assert.Check(t, text == "ef46db3751d8e999ef46db3751d8e999", "file id of a frame without a file %s", text)
 	for _, tt := range []struct {
 		frames       []Frame
 		hex, printed string
@@ -49,12 +49,10 @@ func TestTraceID(t *testing.T) {
 			"ee5e83e71c16267c6f55784ae9a8405e", "7l6D5xwWJnxvVXhK6ahAXg"},
 	} {
 		id := TraceID(tt.frames)
-		if got := hex.EncodeToString(id[:]); got != tt.hex {
-			t.Errorf("%v: %s, want %s", tt.frames, got, tt.hex)
-		}
-		if got := id.String(); got != tt.printed {
-			t.Errorf("%v: %s, want %s", tt.frames, got, tt.printed)
-		}
+		got := hex.EncodeToString(id[:])
+		assert.Check(t, got == tt.hex, "%v: %s, want %s", tt.frames, got, tt.hex)
+		got = id.String()
+		assert.Check(t, got == tt.printed, "%v: %s, want %s", tt.frames, got, tt.printed)
 	}
 }
 
@@ -70,10 +68,8 @@ func TestFileIDOfFunctions(t *testing.T) {
 			t.Errorf("%q: %s at %d, want %s", frame.Name(), got, frame.Address, want)
 		}
 	}
-	if frame := NewJVMFrame(NewFunction("f", ""), math.MaxUint32); frame.Address != math.MaxUint32 ||
-		frame.Line != math.MaxUint32 {
-		t.Errorf("%+v", frame)
-	}
+	frame := NewJVMFrame(NewFunction("f", ""), math.MaxUint32)
+	assert.Check(t, frame.Address == math.MaxUint32 && frame.Line == math.MaxUint32, "%+v", frame)
 }
 
 // What a process calls its functions is sent as it is hashed.
@@ -86,9 +82,8 @@ func TestNewFunction(t *testing.T) {
 		{strings.Repeat("\x80", 5000), "\ufffd"}, {strings.Repeat("a\xff", 5000), strings.Repeat("a\ufffd", 256)},
 	} {
 		f := NewFunction(tt.text, tt.text)
-		if f.Name != tt.want || f.SourceFile != tt.want {
-			t.Errorf("%.20q: %.20q of %d bytes, want %d", tt.text, f.Name, len(f.Name), len(tt.want))
-		}
+		assert.Check(t, f.Name == tt.want && f.SourceFile == tt.want,
+			"%.20q: %.20q of %d bytes, want %d", tt.text, f.Name, len(f.Name), len(tt.want))
 	}
 }
 
@@ -117,17 +112,15 @@ func FuzzTraceID(f *testing.F) {
 			}
 			frames = append(frames, frame)
 		}
-		if got, want := TraceID(frames), referenceID(frames); got != want {
-			t.Fatalf("%x, want %x", got, want)
-		}
+		got, want := TraceID(frames), referenceID(frames)
+		assert.Assert(t, got == want, "%x, want %x", got, want)
 	})
 }
 
 func TestTraceIDAllocatesNothing(t *testing.T) {
 	frames := append(deepStack(), NewJVMFrame(NewFunction("shop.Checkout.pay", "Checkout.java"), 42), NewCutFrame())
-	if n := testing.AllocsPerRun(100, func() { TraceID(frames) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	n := testing.AllocsPerRun(100, func() { TraceID(frames) })
+	assert.Check(t, n == 0, "%v allocations", n)
 }
 
 func TestKind(t *testing.T) {
@@ -142,9 +135,8 @@ func TestKind(t *testing.T) {
 		{NewCutFrame(), "cut"},
 		{Frame{File: &File{Kind: 9}}, "kind 9"},
 	} {
-		if got := tt.frame.Kind().String(); got != tt.want {
-			t.Errorf("%s, want %s", got, tt.want)
-		}
+		got := tt.frame.Kind().String()
+		assert.Check(t, got == tt.want, "%s, want %s", got, tt.want)
 	}
 }
 
@@ -153,10 +145,9 @@ func TestWithName(t *testing.T) {
 	file := &File{ID: FileID{1}, Kind: NativeFrame, Path: "/lib"}
 	for _, f := range []Frame{{File: file, Address: 5}, {Address: 0x7f0000001000}, {Address: 1<<64 - 9}} {
 		named := f.WithName(NewFunction("checkout", ""))
-		if named.Name() != "checkout" || named.Kind() != f.Kind() || named.Address != f.Address ||
-			TraceID([]Frame{named}) != TraceID([]Frame{f}) {
-			t.Errorf("%+v becomes %+v", f, named)
-		}
+		assert.Check(t, named.Name() == "checkout" && named.Kind() == f.Kind() && named.Address == f.Address &&
+			TraceID([]Frame{named}) == TraceID([]Frame{f}),
+			"%+v becomes %+v", f, named)
 	}
 }
 
@@ -172,8 +163,6 @@ func TestRuntimeFrames(t *testing.T) {
 		}
 	}
 	for _, kind := range []Kind{AnonymousFrame, NativeFrame, KernelFrame, CutFrame} {
-		if kind.OfRuntime() {
-			t.Errorf("%v is of a runtime", kind)
-		}
+		assert.Check(t, !kind.OfRuntime(), "%v is of a runtime", kind)
 	}
 }

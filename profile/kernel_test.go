@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/host/kallsyms"
 	"correlator/internal/lab/testenv"
 )
@@ -55,9 +57,7 @@ func (k fakeKernel) open() (*Kernel, error) {
 func gnuBuildID(t testing.TB, digits string) string {
 	t.Helper()
 	id, err := hex.DecodeString(digits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return gnuNote(string(id))
 }
 
@@ -89,9 +89,7 @@ func TestKernel(t *testing.T) {
 	fake.module("below", "0xffffffffc04fffff\n", moduleBuildID)  // of another module, by the time it was read
 	fake.module("behind", "0xffffffffc0601000\n", moduleBuildID) // the same
 	k, err := fake.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	frames := k.AppendFrames(nil, []uint64{
 		0xffffffff81000000, 0xffffffff81000124, 0xffffffff82000000, // the kernel
 		0xffffffffc0101002, 0xffffffffc015b000, // nf_tables
@@ -132,18 +130,15 @@ func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	testenv.WriteFile(t, path, "0123456789")
 	for limit, want := range map[int64]string{9: "012345678", 10: "0123456789", 11: "0123456789"} {
-		if got, err := readFile(path, limit); err != nil || string(got) != want {
-			t.Errorf("%d bytes: %q, %v", limit, got, err)
-		}
+		got, err := readFile(path, limit)
+		assert.Check(t, err == nil && string(got) == want, "%d bytes: %q, %v", limit, got, err)
 	}
 }
 
 func TestKernelUpdate(t *testing.T) {
 	fake := newFakeKernel(t)
 	k, err := fake.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	soon := time.Now().Add(2 * pace.Shortest)
 	stack := []uint64{0xffffffff81000124, 0xffffffffc0100021}
 	before := k.AppendFrames(nil, stack)
@@ -154,9 +149,7 @@ func TestKernelUpdate(t *testing.T) {
 	fake.module("late", "0xffffffffc0100000\n", moduleBuildID)
 	version := k.Version()
 	for range 2 {
-		if err := k.Update(time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, k.Update(time.Now()))
 		if k.Version() != version+1 {
 			t.Errorf("version %d, before %d", k.Version(), version)
 		}
@@ -168,25 +161,15 @@ func TestKernelUpdate(t *testing.T) {
 	}
 	// Another module of this name, where the old one was.
 	fake.module("late", "0xffffffffc0100000\n", kernelBuildID)
-	if err := k.Update(time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if after := k.AppendFrames(nil, stack); after[1].FileID() != kernelFileID(kernelBuildID) {
-		t.Fatalf("%+v", after)
-	}
+	assert.NilError(t, k.Update(time.Now()))
+	after := k.AppendFrames(nil, stack)
+	assert.Assert(t, after[1].FileID() == kernelFileID(kernelBuildID), "%+v", after)
 
-	if err := os.Remove(filepath.Join(fake.dir, "proc/modules")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(fake.dir, "proc/modules"), 0o700); err != nil { // cannot be read
-		t.Fatal(err)
-	}
-	if err := k.Update(time.Now()); err == nil {
-		t.Error("no error")
-	}
-	if after := k.AppendFrames(nil, stack); after[1].File == nil {
-		t.Error("what was known is forgotten")
-	}
+	assert.NilError(t, os.Remove(filepath.Join(fake.dir, "proc/modules")))
+	// cannot be read
+	assert.NilError(t, os.Mkdir(filepath.Join(fake.dir, "proc/modules"), 0o700))
+	assert.Check(t, k.Update(time.Now()) != nil, "no error")
+	assert.Check(t, k.AppendFrames(nil, stack)[1].File != nil, "what was known is forgotten")
 }
 
 func TestNoKernel(t *testing.T) {
@@ -210,16 +193,12 @@ func TestNoKernel(t *testing.T) {
 		fake := newFakeKernel(t)
 		tt.change(fake)
 		k, err := fake.open()
-		if !errors.Is(err, tt.want) || k != nil {
-			t.Errorf("%s: %v, %v", tt.name, k, err)
-		}
+		assert.Check(t, errors.Is(err, tt.want) && k == nil, "%s: %v, %v", tt.name, k, err)
 	}
 	// No kernel, no frames: the user's first address is the leaf.
 	var k *Kernel
-	if frames := k.AppendFrames(nil, []uint64{0xffffffff81000000}); len(frames) != 0 || k.Stale(time.Now()) ||
-		k.Version() != 0 {
-		t.Errorf("%+v", frames)
-	}
+	frames := k.AppendFrames(nil, []uint64{0xffffffff81000000})
+	assert.Check(t, len(frames) == 0 && !k.Stale(time.Now()) && k.Version() == 0, "%+v", frames)
 }
 
 // The running kernel, compared with its symbols.
@@ -229,47 +208,35 @@ func TestLiveKernel(t *testing.T) {
 	if errors.Is(err, kallsyms.ErrHidden) || errors.Is(err, errNoBuildID) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	addrs := symbols(t, "_text", "_stext", "schedule", "do_exit", "vfs_read")
 	start, listed := addrs["_text"]
 	if !listed { // on arm64, Linux 6.1 lists nothing of the boot code before _stext
 		start = addrs["_stext"]
 		addrs["_text"] = start
 	}
-	if len(addrs) != 5 {
-		t.Fatalf("found %v", addrs)
-	}
+	assert.Assert(t, len(addrs) == 5, "found %v", addrs)
 	stack := []uint64{addrs["schedule"], addrs["do_exit"] + 1, addrs["vfs_read"] + 1}
 	frames := k.AppendFrames(nil, stack)
 	for i, name := range []string{"schedule", "do_exit", "vfs_read"} {
 		f := frames[i]
-		if f.File == nil || f.Address != addrs[name]-start || f.Kind() != KernelFrame ||
-			f.FileID() != kernelFileID(f.File.BuildID) {
-			t.Errorf("%s: %+v of %+v", name, f, f.File)
-		}
+		assert.Check(t, f.File != nil && f.Address == addrs[name]-start && f.Kind() == KernelFrame &&
+			f.FileID() == kernelFileID(f.File.BuildID),
+			"%s: %+v of %+v", name, f, f.File)
 	}
 	// A modern id: it goes into an attribute, and its digits into the file id.
-	if id := frames[0].File.BuildID; len(id) < 32 || strings.ToLower(id) != id {
-		t.Errorf("build id %q", id)
-	}
+	id := frames[0].File.BuildID
+	assert.Check(t, len(id) >= 32 && strings.ToLower(id) == id, "build id %q", id)
 	again, err := NewKernel("/proc", "/sys", pace, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if TraceID(again.AppendFrames(nil, stack)) != TraceID(frames) {
-		t.Error("another id after a restart")
-	}
+	assert.NilError(t, err)
+	assert.Check(t, TraceID(again.AppendFrames(nil, stack)) == TraceID(frames), "another id after a restart")
 }
 
 // symbols returns the addresses of those kernel symbols that there are.
 func symbols(t *testing.T, names ...string) map[string]uint64 {
 	t.Helper()
 	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	found := make(map[string]uint64)
 	for lines := bufio.NewScanner(f); lines.Scan(); {

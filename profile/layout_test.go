@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestAppendFrames(t *testing.T) {
@@ -52,9 +54,8 @@ func TestAppendFrames(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l.missed.Store(false)
 			var counters frameCounters
-			if got := l.appendFrames(tt.dst, tt.stack, &counters); !slices.Equal(got, tt.want) {
-				t.Errorf("%+v, want %+v", got, tt.want)
-			}
+			got := l.appendFrames(tt.dst, tt.stack, &counters)
+			assert.Check(t, slices.Equal(got, tt.want), "%+v, want %+v", got, tt.want)
 			if counters.File.Load() != tt.inFile || counters.Anonymous.Load() != tt.anonymous ||
 				counters.Unknown.Load() != tt.other {
 				t.Errorf("counted %d in files, %d anonymous, %d unknown", counters.File.Load(),
@@ -70,10 +71,9 @@ func TestAppendFrames(t *testing.T) {
 // Before the first update every address is unknown.
 func TestAppendFramesWithoutLayout(t *testing.T) {
 	var counters frameCounters
-	if got := new(layout).appendFrames(nil, []uint64{10, 10}, &counters); !slices.Equal(got,
-		[]Frame{at(nil, 10), at(nil, 9)}) {
-		t.Errorf("%+v", got)
-	}
+	got := new(layout).appendFrames(nil, []uint64{10, 10}, &counters)
+	assert.Check(t, slices.Equal(got,
+		[]Frame{at(nil, 10), at(nil, 9)}), "%+v", got)
 	if counters.Unknown.Load() != 2 {
 		t.Errorf("%d counted", counters.Unknown.Load())
 	}
@@ -104,9 +104,8 @@ func TestSameFrames(t *testing.T) {
 		{[]region{a}, []region{other}, false},
 	} {
 		x, y := &layout{regions: tt.x}, &layout{regions: tt.y}
-		if got, back := x.sameFrames(y), y.sameFrames(x); got != tt.want || back != tt.want {
-			t.Errorf("%+v, %+v: %v, %v", tt.x, tt.y, got, back)
-		}
+		got, back := x.sameFrames(y), y.sameFrames(x)
+		assert.Check(t, got == tt.want && back == tt.want, "%+v, %+v: %v, %v", tt.x, tt.y, got, back)
 	}
 }
 
@@ -143,9 +142,8 @@ func TestPace(t *testing.T) {
 	l := new(layout)
 	check := func(seconds float64, want bool) {
 		t.Helper()
-		if got := l.stale(at(seconds), pace); got != want {
-			t.Errorf("stale after %v s: %v", seconds, got)
-		}
+		got := l.stale(at(seconds), pace)
+		assert.Check(t, got == want, "stale after %v s: %v", seconds, got)
 	}
 	l = l.next(some, at(0), 0, pace)
 	check(4.9, false)
@@ -176,9 +174,7 @@ func TestPace(t *testing.T) {
 	l = l.postponed(at(0), 0, pace) // due without another reason, and what was known stays
 	check(1.9, false)
 	check(2, true)
-	if !slices.Equal(l.regions, more) {
-		t.Errorf("regions %+v", l.regions)
-	}
+	assert.Check(t, slices.Equal(l.regions, more), "regions %+v", l.regions)
 	l = new(layout).postponed(at(0), 0, pace)
 	check(0.9, false)
 	check(1, true)
@@ -197,12 +193,9 @@ func TestCostlyUpdates(t *testing.T) {
 		{time.Hour, time.Minute},
 	} {
 		l := (&layout{regions: some}).next(more, now, tt.took, pace)
-		if l.wait != tt.want {
-			t.Errorf("%v after an update of %v", l.wait, tt.took)
-		}
-		if l = l.postponed(now, 2*tt.took, pace); l.wait != min(2*tt.want, pace.Longest) {
-			t.Errorf("%v after a failed update of %v", l.wait, 2*tt.took)
-		}
+		assert.Check(t, l.wait == tt.want, "%v after an update of %v", l.wait, tt.took)
+		l = l.postponed(now, 2*tt.took, pace)
+		assert.Check(t, l.wait == min(2*tt.want, pace.Longest), "%v after a failed update of %v", l.wait, 2*tt.took)
 	}
 }
 
@@ -230,8 +223,7 @@ func FuzzFind(f *testing.F) {
 				want = r
 			}
 		}
-		if got := l.find(uint64(addr)); got != want {
-			t.Fatalf("%+v, want %+v", got, want)
-		}
+		got := l.find(uint64(addr))
+		assert.Assert(t, got == want, "%+v, want %+v", got, want)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -21,16 +22,12 @@ import (
 func libcMapping(t testing.TB, p liveProcess) procscan.Mapping {
 	t.Helper()
 	mappings, err := p.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool {
 		return strings.HasPrefix(filepath.Base(m.Path),
 			"libc")
 	})
-	if i < 0 {
-		t.Fatalf("no C library among %v", mappings)
-	}
+	assert.Assert(t, i >= 0, "no C library among %v", mappings)
 	return mappings[i]
 }
 
@@ -64,9 +61,7 @@ func TestSameIDInEveryProcess(t *testing.T) {
 		t.Errorf("%d mappings, %d files", resolved, files.images.Len())
 	}
 	// A stack that was cut off is another stack.
-	if cut := TraceID(want[:len(want)-1]); cut == id {
-		t.Error("same id without the root")
-	}
+	assert.Check(t, TraceID(want[:len(want)-1]) != id, "same id without the root")
 }
 
 // Frames are where the program's symbols say.
@@ -77,14 +72,10 @@ func TestFramesOfProgram(t *testing.T) {
 	frames := p.space(t, newFiles(t)).AppendFrames(nil, p.stack)
 
 	f, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var chain []string
 	for i, frame := range frames {
 		if frame.File == nil {
@@ -105,20 +96,16 @@ func TestFramesOfProgram(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"inner", "middle", "outer", "main", "_start"}; !slices.Equal(chain, want) {
-		t.Errorf("call chain %v, want %v", chain, want)
-	}
-	if len(frames) <= len(chain) || len(p.functions) != 3 {
-		t.Errorf("%d frames, functions %v: none of the C library", len(frames), p.functions)
-	}
+	want := []string{"inner", "middle", "outer", "main", "_start"}
+	assert.Check(t, slices.Equal(chain, want), "call chain %v, want %v", chain, want)
+	assert.Check(t, len(frames) > len(chain) && len(p.functions) == 3,
+		"%d frames, functions %v: none of the C library", len(frames), p.functions)
 }
 
 // htlHash is the hash by its definition.
 func htlHash(t *testing.T, path string) FileID {
 	b := testenv.ReadFile(t, path)
-	if len(b) < 4096 {
-		t.Fatalf("%s has %d bytes", path, len(b))
-	}
+	assert.Assert(t, len(b) >= 4096, "%s has %d bytes", path, len(b))
 	pieces := append(slices.Clone(b[:4096]), b[len(b)-4096:]...)
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(pieces, uint64(len(b))))
 	return FileID(sum[:16])
@@ -129,9 +116,7 @@ func TestDeletedFile(t *testing.T) {
 	program := buildStackProgram(t)
 	p := startStackProgram(t, program)
 	want := htlHash(t, program)
-	if err := os.Remove(program); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Remove(program))
 	frames := p.space(t, newFiles(t)).AppendFrames(nil, p.stack[:1])
 	if frames[0].FileID() != want || frames[0].File.Path != program {
 		t.Errorf("%+v of %+v", frames[0], frames[0].File)
@@ -145,12 +130,9 @@ func TestEndedProcess(t *testing.T) {
 	space := p.space(t, newFiles(t))
 	want := TraceID(space.AppendFrames(nil, p.stack))
 	p.end()
-	if err := space.Update(time.Now(), p); err == nil {
-		t.Error("no error")
-	}
-	if got := TraceID(space.AppendFrames(nil, p.stack)); got != want {
-		t.Errorf("%v, want %v", got, want)
-	}
+	assert.Check(t, space.Update(time.Now(), p) != nil, "no error")
+	got := TraceID(space.AppendFrames(nil, p.stack))
+	assert.Check(t, got == want, "%v, want %v", got, want)
 }
 
 // The vDSO is one file in every process.
@@ -163,24 +145,18 @@ func TestVDSO(t *testing.T) {
 		p := startStackProgram(t, program)
 		frames = append(frames, p.space(t, files).AppendFrames(nil, []uint64{p.mapping(t, vdsoName).Start + 0x321})...)
 	}
-	if frames[0] != frames[1] || frames[0].File == nil || frames[0].Address != 0x321 {
-		t.Fatalf("%+v", frames)
-	}
-	if file := frames[0].File; file.Path != vdsoName || file.Kind != NativeFrame || len(file.BuildID) != 40 {
-		t.Errorf("%+v", file)
-	}
+	assert.Assert(t, frames[0] == frames[1] && frames[0].File != nil && frames[0].Address == 0x321, "%+v", frames)
+	file := frames[0].File
+	assert.Check(t, file.Path == vdsoName && file.Kind == NativeFrame && len(file.BuildID) == 40, "%+v", file)
 
 	// The id is that of the bytes in memory.
 	m := openProcess(t, os.Getpid()).mapping(t, vdsoName)
 	mem, err := os.Open("/proc/self/mem")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer mem.Close()
 	image := make([]byte, m.End-m.Start)
-	if _, err := mem.ReadAt(image, int64(m.Start)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = mem.ReadAt(image, int64(m.Start))
+	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "vdso")
 	testenv.WriteFile(t, path, image)
 	if want := htlHash(t, path); frames[0].FileID() != want {
@@ -193,9 +169,7 @@ func TestCompilerAndLateLibrary(t *testing.T) {
 	testenv.NeedRoot(t) // for map_files
 	const bytes = 1 << 16
 	code, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Munmap(code)
 	self := openProcess(t, os.Getpid())
 	files := newFiles(t)
@@ -213,14 +187,10 @@ func TestCompilerAndLateLibrary(t *testing.T) {
 	}
 
 	f, err := os.Open(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	text, err := unix.Mmap(int(f.Fd()), 0x1000, 0x1000, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Munmap(text)
 	stack := []uint64{addressOf(text) + 0x40}
 	if frames := space.AppendFrames(nil, stack); frames[0].File != nil || !space.Stale(soon) {

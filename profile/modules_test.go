@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParseModules(t *testing.T) {
@@ -27,9 +29,8 @@ func TestParseModules(t *testing.T) {
 		{"loading", 0xffffffffc0500000, 0xffffffffc0505000},
 		{"last", 0xffffffffc0800000, 0xffffffffc0801000},
 	}
-	if got := slices.Collect(parseModules([]byte(text))); !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	got := slices.Collect(parseModules([]byte(text)))
+	assert.Check(t, slices.Equal(got, want), "%+v, want %+v", got, want)
 	for range parseModules([]byte(text)) {
 		break // must not go on
 	}
@@ -40,10 +41,9 @@ func FuzzParseModules(f *testing.F) {
 	f.Add([]byte("xt_tcpudp 20480 8 - Live 0xffffffffc0900000 (OE)\n. 1 1 - Live 0x1\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for m := range parseModules(text) {
-			if m.start == 0 || m.end <= m.start || m.name == "" || strings.ContainsAny(m.name, "/\x00 \n") ||
-				m.name == "." || m.name == ".." {
-				t.Fatalf("%+v", m)
-			}
+			assert.Assert(t, m.start != 0 && m.end > m.start && m.name != "" &&
+				!strings.ContainsAny(m.name, "/\x00 \n") && m.name != "." && m.name != "..",
+				"%+v", m)
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
@@ -30,15 +32,12 @@ func TestManyMappings(t *testing.T) {
 	last := libraryMapping(t, library, (parts+10)<<12)
 	p.mappings = append(p.mappings, last)
 	update(t, space, p)
-	if l := space.layout.Load(); len(l.regions) != maxRegions || cap(l.regions) > maxRegions*5/4 {
-		t.Errorf("%d regions", len(l.regions))
-	}
-	if got := files.Mappings.TooMany.Load(); got != parts+1-maxRegions {
-		t.Errorf("%d counted", got)
-	}
-	if frames := space.AppendFrames(nil, []uint64{last.Start + 0x10}); frames[0].File == nil {
-		t.Errorf("%+v", frames)
-	}
+	l := space.layout.Load()
+	assert.Check(t, len(l.regions) == maxRegions && cap(l.regions) <= maxRegions*5/4, "%d regions", len(l.regions))
+	got := files.Mappings.TooMany.Load()
+	assert.Check(t, got == parts+1-maxRegions, "%d counted", got)
+	frames := space.AppendFrames(nil, []uint64{last.Start + 0x10})
+	assert.Check(t, frames[0].File != nil, "%+v", frames)
 }
 
 // Files are bounded too.
@@ -58,12 +57,9 @@ func TestManyFileMappings(t *testing.T) {
 	if len(l.regions) != maxRegions || l.find(0x1000) != nil || l.find(p.mappings[maxRegions-1].Start) == nil {
 		t.Errorf("%d regions", len(l.regions))
 	}
-	if got := files.Mappings.TooMany.Load(); got != 6 {
-		t.Errorf("%d counted", got)
-	}
-	if len(p.opened) != 1 {
-		t.Errorf("%d opened", len(p.opened))
-	}
+	got := files.Mappings.TooMany.Load()
+	assert.Check(t, got == 6, "%d counted", got)
+	assert.Check(t, len(p.opened) == 1, "%d opened", len(p.opened))
 }
 
 // A file is opened once in an update, whatever it is and however many mappings it has.
@@ -81,17 +77,14 @@ func TestManyMappingsOfOneFile(t *testing.T) {
 	p.mappings = append(p.mappings, same)
 	space := NewAddressSpace(files, pace)
 	update(t, space, p)
-	if want := []string{same.Path, same.Path, script}; !slices.Equal(p.opened, want) {
-		t.Errorf("opened %v, want %v", p.opened, want)
-	}
-	if got := files.Mappings.all(); got != [6]uint64{0: 11, 3: 10} {
-		t.Errorf("counted %v", got)
-	}
+	want := []string{same.Path, same.Path, script}
+	assert.Check(t, slices.Equal(p.opened, want), "opened %v, want %v", p.opened, want)
+	got := files.Mappings.all()
+	assert.Check(t, got == [6]uint64{0: 11, 3: 10}, "counted %v", got)
 	p.opened = nil
 	update(t, space, p)
-	if want := []string{script}; !slices.Equal(p.opened, want) {
-		t.Errorf("opened again %v, want %v", p.opened, want)
-	}
+	want = []string{script}
+	assert.Check(t, slices.Equal(p.opened, want), "opened again %v, want %v", p.opened, want)
 }
 
 // One update opens a limited number of files; the next one opens the others.
@@ -111,7 +104,6 @@ func TestManyFiles(t *testing.T) {
 	}
 	p.opened = nil
 	update(t, space, p)
-	if frames := space.AppendFrames(nil, []uint64{last}); frames[0].File == nil || len(p.opened) != 10 {
-		t.Errorf("%+v, %d opened", frames, len(p.opened))
-	}
+	frames := space.AppendFrames(nil, []uint64{last})
+	assert.Check(t, frames[0].File != nil && len(p.opened) == 10, "%+v, %d opened", frames, len(p.opened))
 }

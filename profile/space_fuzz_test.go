@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan"
 )
 
@@ -42,9 +44,7 @@ func FuzzUpdate(f *testing.F) {
 			frame := space.AppendFrames(nil, []uint64{addr})[0]
 			covers := func(m procscan.Mapping) bool { return m.Start <= addr && addr < m.End }
 			if frame.File == nil {
-				if frame.Address != addr {
-					t.Fatalf("%+v", frame)
-				}
+				assert.Assert(t, frame.Address == addr, "%+v", frame)
 				continue
 			}
 			// Every segment of this library lies at its offset in the file.
@@ -56,9 +56,7 @@ func FuzzUpdate(f *testing.F) {
 		}
 		regions := space.layout.Load().regions
 		for i, r := range regions {
-			if r.start >= r.end || i > 0 && regions[i-1].end > r.start {
-				t.Fatalf("%+v", regions)
-			}
+			assert.Assert(t, r.start < r.end && (i <= 0 || regions[i-1].end <= r.start), "%+v", regions)
 		}
 	})
 }

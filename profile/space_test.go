@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
@@ -30,28 +32,22 @@ func TestLibrary(t *testing.T) {
 
 		parsed := parse(t, path)
 		bias, ok := parsed.Bias(m.Start, m.Offset)
-		if !ok {
-			t.Fatal("no bias")
-		}
+		assert.Assert(t, ok, "no bias")
 		frames := space.AppendFrames(nil, []uint64{m.Start + 0x10, m.Start + 0x21})
 		want := File{ID: parsed.HTLHash, Kind: NativeFrame, BuildID: hex.EncodeToString(parsed.BuildID), Path: m.Path}
 		for i, frame := range frames {
 			off := 0x10 * uint64(i+1)
-			if !frame.File.equal(&want) || frame.Address != m.Start-bias+off {
-				t.Fatalf("%s: frame %d %+v of %+v", path, i, frame, frame.File)
-			}
+			assert.Assert(t, frame.File.equal(&want) && frame.Address == m.Start-bias+off,
+				"%s: frame %d %+v of %+v", path, i, frame, frame.File)
 			code := frame.File.CodeAt(frame.Address) // tells where the address is in the file
-			if code.Limit == 0 || frame.Address-code.Start+code.Offset != m.Offset+off {
-				t.Errorf("%s: %#x is in %+v, mapped from %#x on", path, frame.Address, code, m.Offset)
-			}
+			assert.Check(t, code.Limit != 0 && frame.Address-code.Start+code.Offset == m.Offset+off,
+				"%s: %#x is in %+v, mapped from %#x on", path, frame.Address, code, m.Offset)
 			if n := len(frame.File.Code); n != 1 || frame.File.CodeAt(code.Limit-1) != code ||
 				frame.File.CodeAt(code.Limit) != (CodeRange{}) || frame.File.CodeAt(code.Start-1) != (CodeRange{}) {
 				t.Errorf("%s: %d executable segments, %+v", path, n, frame.File.Code)
 			}
 		}
-		if len(want.BuildID) != 40 {
-			t.Errorf("build id %q", want.BuildID)
-		}
+		assert.Check(t, len(want.BuildID) == 40, "build id %q", want.BuildID)
 	}
 }
 
@@ -60,9 +56,7 @@ func TestInnerMapping(t *testing.T) {
 	program := buildStackProgram(t)
 	running := startStackProgram(t, program)
 	whole := running.mapping(t, program)
-	if whole.End-whole.Start < 0x1000 {
-		t.Fatalf("%+v", whole)
-	}
+	assert.Assert(t, whole.End-whole.Start >= 0x1000, "%+v", whole)
 	libc := libcMapping(t, running.liveProcess)
 	middle := libc.Start + 0x5000
 	inner := libc
@@ -74,9 +68,8 @@ func TestInnerMapping(t *testing.T) {
 		update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 		return space.AppendFrames(nil, []uint64{middle + 0x123})[0]
 	}
-	if a, b := of(libc), of(inner); a.File == nil || a != b {
-		t.Errorf("%+v, %+v", a, b)
-	}
+	a, b := of(libc), of(inner)
+	assert.Check(t, a.File != nil && a == b, "%+v, %+v", a, b)
 }
 
 func TestMappingsWithoutFile(t *testing.T) {
@@ -113,17 +106,15 @@ func TestMappingsWithoutFile(t *testing.T) {
 			files := newFiles(t)
 			space := NewAddressSpace(files, pace)
 			update(t, space, &fakeProcess{mappings: []procscan.Mapping{tt.m}})
-			if got := files.Mappings.all(); got != tt.counted {
-				t.Errorf("counted %v, want %v", got, tt.counted)
-			}
+			got := files.Mappings.all()
+			assert.Check(t, got == tt.counted, "counted %v, want %v", got, tt.counted)
 			// A result of the contents is cached; an error of reading is not.
 			if got := uint64(files.images.Len()); got != tt.counted[3]+tt.counted[4] {
 				t.Errorf("%d files remembered", got)
 			}
 			frames := space.AppendFrames(nil, []uint64{tt.m.Start + 0x10, tt.m.Start + 0x11})
-			if want := (Frame{Address: tt.m.Start + 0x10}); frames[0] != want || frames[1] != want {
-				t.Errorf("frames %+v, want %+v", frames, want)
-			}
+			want := Frame{Address: tt.m.Start + 0x10}
+			assert.Check(t, frames[0] == want && frames[1] == want, "frames %+v, want %+v", frames, want)
 			// Memory that is known to be anonymous causes no update.
 			if files.Frames.Anonymous.Load() != 2 || space.Stale(time.Now().Add(pace.Longest/2)) {
 				t.Errorf("%d anonymous frames, stale %v", files.Frames.Anonymous.Load(),
@@ -145,34 +136,26 @@ func TestUpdate(t *testing.T) {
 	space := NewAddressSpace(files, pace)
 	p := &fakeProcess{mappings: []procscan.Mapping{lateMapping, first}}
 	update(t, space, p)
-	if want := []string{first.Path, late}; !slices.Equal(p.opened, want) {
-		t.Fatalf("opened %v", p.opened)
-	}
+	want := []string{first.Path, late}
+	assert.Assert(t, slices.Equal(p.opened, want), "opened %v", p.opened)
 	contents := testenv.ReadFile(t, library)
 	testenv.WriteFile(t, late, contents)
 	p.mappings, p.opened = []procscan.Mapping{moved, first, lateMapping}, nil
 	update(t, space, p)
-	if want := []string{late, moved.Path}; !slices.Equal(p.opened, want) {
-		t.Fatalf("opened %v", p.opened)
-	}
+	want = []string{late, moved.Path}
+	assert.Assert(t, slices.Equal(p.opened, want), "opened %v", p.opened)
 	p.opened = nil
 	update(t, space, p)
-	if len(p.opened) != 0 {
-		t.Fatalf("opened %v", p.opened)
-	}
-	if got := files.Mappings.all(); got != [6]uint64{3, 1} {
-		t.Errorf("counted %v", got)
-	}
+	assert.Assert(t, len(p.opened) == 0, "opened %v", p.opened)
+	got := files.Mappings.all()
+	assert.Check(t, got == [6]uint64{3, 1}, "counted %v", got)
 	frames := space.AppendFrames(nil, []uint64{first.Start + 5, lateMapping.Start + 6, moved.Start + 6})
 	for _, f := range frames {
-		if f.File == nil || f.File.ID != frames[0].File.ID || f.Address != frames[0].Address {
-			t.Errorf("%+v", frames)
-		}
+		assert.Check(t, f.File != nil && f.File.ID == frames[0].File.ID && f.Address == frames[0].Address,
+			"%+v", frames)
 	}
 	// The same bytes under two names are two files to the cache and one id.
-	if frames[0].File != frames[2].File || frames[0].File == frames[1].File {
-		t.Errorf("files %p", frames)
-	}
+	assert.Check(t, frames[0].File == frames[2].File && frames[0].File != frames[1].File, "files %p", frames)
 
 	// The file at the address is another one now.
 	other := first
@@ -211,9 +194,8 @@ func TestVersion(t *testing.T) {
 	} {
 		p.mappings, p.err = tt.mappings, tt.err
 		before := space.Version()
-		if err := space.Update(time.Now(), p); !errors.Is(err, tt.err) {
-			t.Fatal(err)
-		}
+		err := space.Update(time.Now(), p)
+		assert.Assert(t, errors.Is(err, tt.err), err)
 		if got := space.Version(); got != before && (!tt.changed || seen[got]) || got == before && tt.changed {
 			t.Errorf("update %d: version %d, before %d", i, got, before)
 		}
@@ -232,30 +214,21 @@ func TestFailedUpdate(t *testing.T) {
 	now := time.Now()
 	p := &fakeProcess{mappings: []procscan.Mapping{libraryMapping(t, library, 0x10000)}}
 	space := NewAddressSpace(newFiles(t), pace)
-	if !space.Stale(now) {
-		t.Error("not stale before the first update")
-	}
+	assert.Check(t, space.Stale(now), "not stale before the first update")
 	update(t, space, p)
 	p.err = errors.New("no mappings")
 	space.Invalidate()
-	if err := space.Update(now, p); !errors.Is(err, p.err) {
-		t.Fatal(err)
-	}
-	if space.Stale(now.Add(pace.Shortest)) || !space.Stale(now.Add(2*pace.Shortest)) {
-		t.Error("not tried again after a wait")
-	}
-	if frames := space.AppendFrames(nil, []uint64{0x10010}); frames[0].File == nil {
-		t.Error("what was known is forgotten")
-	}
+	err := space.Update(now, p)
+	assert.Assert(t, errors.Is(err, p.err), err)
+	assert.Check(t, !space.Stale(now.Add(pace.Shortest)) && space.Stale(now.Add(2*pace.Shortest)),
+		"not tried again after a wait")
+	assert.Check(t, space.AppendFrames(nil, []uint64{0x10010})[0].File != nil, "what was known is forgotten")
 	p.err = nil
 	update(t, space, p)
 	soon := time.Now().Add(pace.Longest / 2)
-	if space.Stale(soon) {
-		t.Error("stale after an update that did not fail")
-	}
-	if space.AppendFrames(nil, []uint64{0x50000}); !space.Stale(soon) {
-		t.Error("not stale with an unknown address")
-	}
+	assert.Check(t, !space.Stale(soon), "stale after an update that did not fail")
+	space.AppendFrames(nil, []uint64{0x50000})
+	assert.Check(t, space.Stale(soon), "not stale with an unknown address")
 }
 
 // A process at its end has lost its memory; its last stacks come later.
@@ -270,9 +243,7 @@ func TestNoMappings(t *testing.T) {
 	if frames[0].File == nil || space.Version() != version {
 		t.Errorf("%+v, version %d, before %d", frames, space.Version(), version)
 	}
-	if !space.Stale(time.Now().Add(2 * pace.Shortest)) {
-		t.Error("not tried again after a wait")
-	}
+	assert.Check(t, space.Stale(time.Now().Add(2*pace.Shortest)), "not tried again after a wait")
 }
 
 // The time that a process makes an update wait counts.
@@ -287,13 +258,10 @@ func TestSlowProcess(t *testing.T) {
 	for _, err := range []error{nil, errors.New("no mappings")} {
 		p.err = err
 		now := time.Now()
-		if got := space.Update(now, p); !errors.Is(got, err) {
-			t.Fatal(got)
-		}
+		got := space.Update(now, p)
+		assert.Assert(t, errors.Is(got, err), got)
 		space.AppendFrames(nil, []uint64{0x5000})
-		if space.Stale(now.Add(updateShare*took - 1)) {
-			t.Error("stale too soon")
-		}
+		assert.Check(t, !space.Stale(now.Add(updateShare*took-1)), "stale too soon")
 	}
 }
 
@@ -302,19 +270,13 @@ func TestInvalidateDuringUpdate(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)
 	p := &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x2000}}}
 	update(t, space, p)
-	if space.Stale(time.Now()) {
-		t.Fatal("stale")
-	}
+	assert.Assert(t, !space.Stale(time.Now()), "stale")
 	p.onRead = space.Invalidate
 	update(t, space, p)
-	if !space.Stale(time.Now()) {
-		t.Error("not stale")
-	}
+	assert.Check(t, space.Stale(time.Now()), "not stale")
 	p.onRead = nil
 	update(t, space, p)
-	if space.Stale(time.Now()) {
-		t.Error("stale")
-	}
+	assert.Check(t, !space.Stale(time.Now()), "stale")
 }
 
 // Stacks are resolved while an update replaces the layout.
@@ -370,12 +332,9 @@ func TestAppendFramesBeyondUserSpace(t *testing.T) {
 		files := newFiles(t)
 		space := NewAddressSpace(files, pace)
 		got := space.AppendFrames(tt.dst, tt.stack)
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%#x: %+v, want %+v", tt.stack, got, tt.want)
-		}
-		if n := files.Frames.Unknown.Load(); n != uint64(len(tt.want)-len(tt.dst)) {
-			t.Errorf("%#x: %d frames counted", tt.stack, n)
-		}
+		assert.Check(t, slices.Equal(got, tt.want), "%#x: %+v, want %+v", tt.stack, got, tt.want)
+		n := files.Frames.Unknown.Load()
+		assert.Check(t, n == uint64(len(tt.want)-len(tt.dst)), "%#x: %d frames counted", tt.stack, n)
 	}
 }
 
@@ -385,13 +344,11 @@ func TestAppendFramesAllocatesNothing(t *testing.T) {
 	update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 	stack := []uint64{m.Start, m.Start + 1, 0x1234, m.Start + 2}
 	frames := make([]Frame, 0, len(stack))
-	if n := testing.AllocsPerRun(100, func() { frames = space.AppendFrames(frames[:0], stack) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	n := testing.AllocsPerRun(100, func() { frames = space.AppendFrames(frames[:0], stack) })
+	assert.Check(t, n == 0, "%v allocations", n)
 }
 
 func TestNewFilesRefusesZero(t *testing.T) {
-	if _, err := NewFiles("/proc", 0); err == nil {
-		t.Error("no error")
-	}
+	_, err := NewFiles("/proc", 0)
+	assert.Check(t, err != nil, "no error")
 }

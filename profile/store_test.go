@@ -7,14 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func newStore(t testing.TB, stacks uint32, bytes int) *Store {
 	t.Helper()
 	s, err := NewStore(stacks, bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return s
 }
 
@@ -53,13 +53,11 @@ func (s *Store) check(t *testing.T) StoreStats {
 			}
 		}
 	}
-	if bytes != stats.Bytes || bytes > s.limit || len(files) != stats.Files || len(functions) != stats.Functions ||
-		len(files) != len(s.files) || len(functions) != len(s.functions) {
-		t.Fatalf("%d bytes, %d files and %d functions, counted %+v", bytes, len(files), len(functions), stats)
-	}
-	if stats.Added != uint64(stats.Stacks)+stats.EvictedFull+stats.EvictedBytes {
-		t.Fatalf("does not add up: %+v", stats)
-	}
+	assert.Assert(t, bytes == stats.Bytes && bytes <= s.limit && len(files) == stats.Files &&
+		len(functions) == stats.Functions && len(files) == len(s.files) && len(functions) == len(s.functions),
+		"%d bytes, %d files and %d functions, counted %+v", bytes, len(files), len(functions), stats)
+	assert.Assert(t, stats.Added == uint64(stats.Stacks)+stats.EvictedFull+stats.EvictedBytes,
+		"does not add up: %+v", stats)
 	return stats
 }
 
@@ -79,15 +77,13 @@ func TestStore(t *testing.T) {
 	s.Put(id, frames) // c was used longest ago
 	for i, want := range []bool{true, true, false} {
 		stack := s.Get(ids[i])
-		if (stack != nil) != want || want && (stack.ID != ids[i] || TraceID(stack.Frames) != ids[i]) {
-			t.Errorf("stack %d: %v", i, stack)
-		}
+		assert.Check(t, (stack != nil) == want && (!want || stack.ID == ids[i] && TraceID(stack.Frames) == ids[i]),
+			"stack %d: %v", i, stack)
 	}
 	stats := s.check(t)
-	if want := (StoreStats{Stacks: 3, Files: 3, Bytes: stats.Bytes, Added: 4, Known: 4,
-		EvictedFull: 1}); stats != want {
-		t.Errorf("%+v, want %+v", stats, want)
-	}
+	want := StoreStats{Stacks: 3, Files: 3, Bytes: stats.Bytes, Added: 4, Known: 4,
+		EvictedFull: 1}
+	assert.Check(t, stats == want, "%+v, want %+v", stats, want)
 }
 
 func TestStoreBytes(t *testing.T) {
@@ -101,25 +97,21 @@ func TestStoreBytes(t *testing.T) {
 		ids = append(ids, id)
 		s.check(t)
 	}
-	if stats := s.check(t); stats.Stacks != 3 || stats.EvictedBytes != 2 || stats.Bytes != 3*one {
-		t.Errorf("%+v", stats)
-	}
+	stats := s.check(t)
+	assert.Check(t, stats.Stacks == 3 && stats.EvictedBytes == 2 && stats.Bytes == 3*one, "%+v", stats)
 	held := s.Get(ids[2])
 	id, frames := stackOf('f', 25) // takes the place of two
 	s.Put(id, frames)
-	if stats := s.check(t); stats.Stacks != 2 || TraceID(held.Frames) != ids[2] {
-		t.Errorf("%+v, %v", stats, held)
-	}
+	stats = s.check(t)
+	assert.Check(t, stats.Stacks == 2 && TraceID(held.Frames) == ids[2], "%+v, %v", stats, held)
 
 	// What cannot stay takes no other's place.
 	id, frames = stackOf('g', 3*one/frameBytes)
-	if stack := s.Put(id, frames); stack.ID != id || TraceID(stack.Frames) != id || s.Get(id) != nil {
-		t.Errorf("%v", stack)
-	}
+	stack := s.Put(id, frames)
+	assert.Check(t, stack.ID == id && TraceID(stack.Frames) == id && s.Get(id) == nil, stack)
 	s.Put(StackTraceID{1}, nil)
-	if stats := s.check(t); stats.Stacks != 2 || stats.Refused != 2 {
-		t.Errorf("%+v", stats)
-	}
+	stats = s.check(t)
+	assert.Check(t, stats.Stacks == 2 && stats.Refused == 2, "%+v", stats)
 }
 
 // A stack that takes all that there is finds room, alone.
@@ -129,9 +121,8 @@ func TestStoreOfOneStack(t *testing.T) {
 	s.Put(first, frames)
 	second, frames := stackOf('b', 10)
 	s.Put(second, frames)
-	if stats := s.check(t); stats.Refused != 0 || s.Get(first) != nil || s.Get(second) == nil {
-		t.Errorf("%+v", stats)
-	}
+	stats := s.check(t)
+	assert.Check(t, stats.Refused == 0 && s.Get(first) == nil && s.Get(second) != nil, "%+v", stats)
 }
 
 // One file of many stacks is kept and counted once, and as long as the last stack.
@@ -149,20 +140,17 @@ func TestStoreFiles(t *testing.T) {
 		ids = append(ids, TraceID(frames))
 		s.Put(ids[i], frames)
 	}
-	if stats := s.check(t); stats.Stacks != stacks || stats.Files != 1 {
-		t.Fatalf("%+v", stats)
-	}
+	stats := s.check(t)
+	assert.Assert(t, stats.Stacks == stacks && stats.Files == 1, "%+v", stats)
 	first, last := s.Get(ids[0]).Frames, s.Get(ids[stacks-1]).Frames
-	if first[0].File != last[1].File || last[2].File != nil || TraceID(last) != ids[stacks-1] {
-		t.Errorf("%+v, %+v", first, last)
-	}
+	assert.Check(t, first[0].File == last[1].File && last[2].File == nil && TraceID(last) == ids[stacks-1],
+		"%+v, %+v", first, last)
 	for i := range stacks { // others take their places
 		id, frames := stackOf(byte('b'+i%2), i+1)
 		s.Put(id, frames)
 	}
-	if stats := s.check(t); stats.Files != 2 || stats.EvictedFull != stacks {
-		t.Errorf("%+v", stats)
-	}
+	stats = s.check(t)
+	assert.Check(t, stats.Files == 2 && stats.EvictedFull == stacks, "%+v", stats)
 }
 
 // One function of many stacks is kept and counted once, and as long as the last stack.
@@ -176,34 +164,27 @@ func TestStoreFunctions(t *testing.T) {
 		frames := []Frame{NewJVMFrame(function(), i), NewJVMFrame(function(), i+1),
 			{Address: 5, Function: function()}, NewCutFrame()}
 		ids = append(ids, TraceID(frames))
-		if stack := s.Put(ids[i], frames); !stack.Cut || TraceID(stack.Frames) != ids[i] {
-			t.Errorf("%+v", stack)
-		}
+		stack := s.Put(ids[i], frames)
+		assert.Check(t, stack.Cut && TraceID(stack.Frames) == ids[i], "%+v", stack)
 	}
-	if stats := s.check(t); stats.Stacks != stacks || stats.Functions != 1 {
-		t.Fatalf("%+v", stats)
-	}
+	stats := s.check(t)
+	assert.Assert(t, stats.Stacks == stacks && stats.Functions == 1, "%+v", stats)
 	first, last := s.Get(ids[0]).Frames, s.Get(ids[stacks-1]).Frames
-	if first[0].Function != last[2].Function || last[3].Function != nil || last[0].Kind() != JVMFrame ||
-		last[3].Kind() != CutFrame || last[0].Line != stacks-1 {
-		t.Errorf("%+v, %+v", first, last)
-	}
+	assert.Check(t, first[0].Function == last[2].Function && last[3].Function == nil && last[0].Kind() == JVMFrame &&
+		last[3].Kind() == CutFrame && last[0].Line == stacks-1,
+		"%+v, %+v", first, last)
 	for i := range stacks { // others take their places
 		id, frames := stackOf(byte('b'+i%2), i+1)
-		if stack := s.Put(id, frames); stack.Cut {
-			t.Errorf("%+v", stack)
-		}
+		stack := s.Put(id, frames)
+		assert.Check(t, !stack.Cut, "%+v", stack)
 	}
-	if stats := s.check(t); stats.Functions != 0 || stats.EvictedFull != stacks {
-		t.Errorf("%+v", stats)
-	}
+	stats = s.check(t)
+	assert.Check(t, stats.Functions == 0 && stats.EvictedFull == stacks, "%+v", stats)
 	large := []Frame{NewJVMFrame(&Function{Name: strings.Repeat("f", s.limit)}, 1), NewCutFrame()}
-	if stack := s.Put(TraceID(large), large); !stack.Cut || len(stack.Frames) != 2 {
-		t.Errorf("%+v", stack)
-	}
-	if stats := s.check(t); stats.Refused != 1 {
-		t.Errorf("%+v", stats)
-	}
+	stack := s.Put(TraceID(large), large)
+	assert.Check(t, stack.Cut && len(stack.Frames) == 2, "%+v", stack)
+	stats = s.check(t)
+	assert.Check(t, stats.Refused == 1, "%+v", stats)
 }
 
 // Any order of calls leaves the counts right.
@@ -237,9 +218,8 @@ func TestStoreAddsUp(t *testing.T) {
 		s.check(t)
 	}
 	stats := s.check(t)
-	if stats.EvictedFull == 0 || stats.EvictedBytes == 0 || stats.Refused == 0 || stats.Known == 0 {
-		t.Errorf("not everything happened: %+v", stats)
-	}
+	assert.Check(t, stats.EvictedFull != 0 && stats.EvictedBytes != 0 && stats.Refused != 0 && stats.Known != 0,
+		"not everything happened: %+v", stats)
 }
 
 func TestStoreConcurrentUse(t *testing.T) {
@@ -251,19 +231,15 @@ func TestStoreConcurrentUse(t *testing.T) {
 			for i := range rounds {
 				id, frames := stackOf(byte((i+user)%16), 5)
 				got := s.Put(id, frames)
-				if got.ID != id || !slices.EqualFunc(got.Frames, frames, func(a, b Frame) bool {
+				assert.Check(t, got.ID == id && slices.EqualFunc(got.Frames, frames, func(a, b Frame) bool {
 					return a.FileID() == b.FileID() && a.Address == b.Address
-				}) {
-					t.Errorf("%v, want %v", got, frames)
-				}
+				}), "%v, want %v", got, frames)
 			}
 		})
 	}
 	users.Wait()
 	stats := s.check(t)
-	if stats.Added+stats.Known != 4*rounds {
-		t.Errorf("%+v", stats)
-	}
+	assert.Check(t, stats.Added+stats.Known == 4*rounds, "%+v", stats)
 }
 
 // Most samples have a stack that was there before.
@@ -271,13 +247,11 @@ func TestPutKnownAllocatesNothing(t *testing.T) {
 	s := newStore(t, 8, 1<<20)
 	id, frames := stackOf('a', 64)
 	s.Put(id, frames)
-	if n := testing.AllocsPerRun(100, func() { s.Put(id, frames); s.Get(id) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	n := testing.AllocsPerRun(100, func() { s.Put(id, frames); s.Get(id) })
+	assert.Check(t, n == 0, "%v allocations", n)
 }
 
 func TestNewStoreRefusesZero(t *testing.T) {
-	if _, err := NewStore(0, 1); err == nil {
-		t.Error("no error")
-	}
+	_, err := NewStore(0, 1)
+	assert.Check(t, err != nil, "no error")
 }

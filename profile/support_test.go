@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/prometheus/procfs"
+	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
@@ -31,9 +32,7 @@ var pace = Pace{Shortest: time.Hour, Longest: 60 * time.Hour}
 func newFiles(t testing.TB) *Files {
 	t.Helper()
 	files, err := NewFiles("/proc", 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return files
 }
 
@@ -86,17 +85,11 @@ type liveProcess struct{ handle *procscan.Handle }
 func openProcess(t testing.TB, pid int) liveProcess {
 	t.Helper()
 	process, err := procfs.NewProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stat, err := process.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	handle, err := procscan.OpenProcess("/proc", procscan.ProcessID{PID: pid, StartTime: stat.Starttime})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { handle.Close() })
 	return liveProcess{handle}
 }
@@ -120,9 +113,7 @@ func (p liveProcess) Files(mappings []procscan.Mapping) (results []FileResult) {
 func (p liveProcess) mapping(t testing.TB, path string) procscan.Mapping {
 	t.Helper()
 	found, err := p.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, m := range found {
 		if m.Path == path {
 			return m
@@ -136,9 +127,7 @@ func (p liveProcess) mapping(t testing.TB, path string) procscan.Mapping {
 func (p liveProcess) space(t testing.TB, files *Files) *AddressSpace {
 	t.Helper()
 	space := NewAddressSpace(files, pace)
-	if err := space.Update(time.Now(), p); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, space.Update(time.Now(), p))
 	return space
 }
 
@@ -188,9 +177,7 @@ func startStackProgram(t testing.TB, program string) *stackProgram {
 func libraryMapping(t testing.TB, path string, start uint64) procscan.Mapping {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
@@ -207,48 +194,35 @@ func libraryMapping(t testing.TB, path string, start uint64) procscan.Mapping {
 func fileMapping(t testing.TB, path string, start, offset uint64) procscan.Mapping {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	path, err = filepath.Abs(path)
+	assert.NilError(t, err)
 	stat := info.Sys().(*syscall.Stat_t)
 	return procscan.Mapping{Start: start, End: start + 0x1000, Offset: offset, Dev: stat.Dev, Ino: stat.Ino, Path: path}
 }
 
 func update(t testing.TB, space *AddressSpace, p Process) {
 	t.Helper()
-	if err := space.Update(time.Now(), p); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, space.Update(time.Now(), p))
 }
 
 // parse parses a file with elfsym.
 func parse(t testing.TB, path string) *elfsym.File {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	parsed, err := elfsym.ParseFile(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return parsed
 }
 
 func parseHex(t testing.TB, text string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(text, 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return n
 }
 

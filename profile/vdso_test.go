@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
@@ -14,13 +16,10 @@ import (
 func TestVDSOWithoutBuildID(t *testing.T) {
 	contents := testenv.ReadFile(t, library)
 	of := func(b []byte) *vdso { return newVDSO(io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))) }
-	if v := of(contents); v == nil || v.size != uint64(len(contents)) {
-		t.Errorf("%+v", v)
-	}
+	v := of(contents)
+	assert.Check(t, v != nil && v.size == uint64(len(contents)), "%+v", v)
 	id, err := hex.DecodeString(of(contents).image.file.BuildID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	nameless := bytes.Replace(contents, append([]byte("GNU\x00"), id...), append([]byte("XEN\x00"), id...), 1)
 	if v := of(nameless); v != nil {
 		t.Errorf("%+v", v.image.file)
@@ -33,9 +32,7 @@ func TestVDSOWithoutBuildID(t *testing.T) {
 // Without a vDSO of our own, others' is anonymous.
 func TestNoVDSO(t *testing.T) {
 	files, err := NewFiles(t.TempDir(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	space := NewAddressSpace(files, pace)
 	update(t, space, &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x3000, Path: vdsoName}}})
 	if frames := space.AppendFrames(nil, []uint64{0x1010}); frames[0] != (Frame{Address: 0x1010}) ||

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/memread"
 	"correlator/procscan"
@@ -40,29 +42,23 @@ func FuzzResolve(f *testing.F) {
 		rule, err := Resolve(lib, bias, m, []procscan.Mapping{{Start: first, End: first + 1, Path: file}})
 		if err != nil {
 			known := errors.Is(err, ErrUnresolved) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrMalformed)
-			if rule != (Rule{}) || !known {
-				t.Errorf("rule %+v, error %v", rule, err)
-			}
+			assert.Check(t, rule == Rule{} && known, "rule %+v, error %v", rule, err)
 			return
 		}
 		switch rule.Kind {
 		case Static:
-			if want := (Rule{Kind: Static, Libc: libcOf(file), Offset: int64(second)}); rule != want {
-				t.Errorf("%+v, not %+v", rule, want)
-			}
+			want := Rule{Kind: Static, Libc: libcOf(file), Offset: int64(second)}
+			assert.Check(t, rule == want, "%+v, not %+v", rule, want)
 			if below := rule.Offset < 0; below == arm || rule.Offset > maxOffset || rule.Offset < -maxOffset {
 				t.Errorf("static offset %#x", rule.Offset)
 			}
 		case Dynamic, DTPMod:
-			if (rule.Kind == DTPMod) != dtpmod || rule.Libc == LibcUnknown || rule.Libc != libcOf(file) {
-				t.Errorf("%+v, file %q", rule, file)
-			}
+			assert.Check(t, (rule.Kind == DTPMod) == dtpmod && rule.Libc != LibcUnknown && rule.Libc == libcOf(file),
+				"%+v, file %q", rule, file)
 			if rule.Module < 1 || rule.Module > maxModule || rule.Offset != tlsOffset || rule.DTVStride == 0 {
 				t.Errorf("%+v", rule)
 			}
-			if rule.Generation != 0 && (rule.Libc == Musl || dtpmod) {
-				t.Errorf("generation %d", rule.Generation)
-			}
+			assert.Check(t, rule.Generation == 0 || rule.Libc != Musl && !dtpmod, "generation %d", rule.Generation)
 		default:
 			t.Errorf("%+v", rule)
 		}
@@ -93,9 +89,7 @@ func FuzzResolveOTel(f *testing.F) {
 		rule, err := Resolve(v, bias, m, []procscan.Mapping{{Start: first, End: first + 1, Path: file}})
 		if err != nil {
 			known := errors.Is(err, ErrUnresolved) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrMalformed)
-			if rule != (Rule{}) || !known {
-				t.Errorf("rule %+v, error %v", rule, err)
-			}
+			assert.Check(t, rule == Rule{} && known, "rule %+v, error %v", rule, err)
 			return
 		}
 		if rule.Kind != Static {
@@ -177,8 +171,7 @@ func FuzzVariableAddr(f *testing.F) {
 		m := new(image).bytes(base, memory...)
 		got, err := r.VariableAddr(m, tp)
 		want, wantErr := reference(r, m, tp)
-		if got != want || (err == nil) != (wantErr == nil) {
-			t.Errorf("%#x, %v, not %#x, %v", got, err, want, wantErr)
-		}
+		assert.Check(t, got == want && (err == nil) == (wantErr == nil),
+			"%#x, %v, not %#x, %v", got, err, want, wantErr)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/memread"
 )
 
@@ -79,16 +81,12 @@ func TestImage(t *testing.T) {
 		{Addr: 0x1007, Buf: part},
 		{Addr: 0xfff, Buf: none},
 	}
-	if err := m.ReadBatch(requests); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, m.ReadBatch(requests))
 	if got := binary.LittleEndian.Uint64(whole); got != 0x1122334455667788 || requests[0].Err != nil {
 		t.Errorf("read %#x, %v", got, requests[0].Err)
 	}
-	if requests[1].N != 2 || part[0] != 0x11 || part[1] != 9 || requests[1].Err == nil {
-		t.Errorf("partial read: %d bytes % x, %v", requests[1].N, part, requests[1].Err)
-	}
-	if requests[2].N != 0 || requests[2].Err == nil {
-		t.Errorf("unmapped read: %d bytes, %v", requests[2].N, requests[2].Err)
-	}
+	assert.Check(t, requests[1].N == 2 && part[0] == 0x11 && part[1] == 9 && requests[1].Err != nil,
+		"partial read: %d bytes % x, %v", requests[1].N, part, requests[1].Err)
+	assert.Check(t, requests[2].N == 0 && requests[2].Err != nil,
+		"unmapped read: %d bytes, %v", requests[2].N, requests[2].Err)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -19,18 +21,12 @@ func inspectOTel(t *testing.T, p *demo.OTel) *target {
 	t.Helper()
 	testenv.NeedRoot(t)
 	f, err := os.Open(p.HostPath(p.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	v, err := elfsym.ParseThreadContext(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	mem := memread.Open("/proc", p.PID)
 	t.Cleanup(func() { mem.Close() })
 	return &target{mem, v, biasOf(t, p, v), readMappings(t, p.PID)}
@@ -160,23 +156,20 @@ func TestOTelForms(t *testing.T) {
 			p.StartThreads(2)
 			target := inspectOTel(t, p)
 			rule := target.resolve(t)
-			if rule.Kind != form.kind || rule.Libc != form.libc {
-				t.Errorf("%+v, not %v of %v", rule, form.kind, form.libc)
-			}
+			assert.Check(t, rule.Kind == form.kind && rule.Libc == form.libc,
+				"%+v, not %v of %v", rule, form.kind, form.libc)
 			checkOTel(t, target, rule, p.Threads())
 			for _, thread := range []int{0, 1, 3} {
 				p.Begin(thread, demo.OTelRecord{SpanID: demo.SpanID{byte(1 + thread)}})
 			}
 			threads := p.Threads()
-			if threads[0].Record == 0 || threads[3].Record == 0 || threads[4].Variable != 0 {
-				t.Errorf("%+v", threads)
-			}
+			assert.Check(t, threads[0].Record != 0 && threads[3].Record != 0 && threads[4].Variable == 0,
+				"%+v", threads)
 			checkOTel(t, target, rule, threads)
 			p.Clear(1)
 			checkOTel(t, target, rule, p.Threads())
-			if again := target.resolve(t); again != rule {
-				t.Errorf("%+v, and then %+v", rule, again)
-			}
+			again := target.resolve(t)
+			assert.Check(t, again == rule, "%+v, and then %+v", rule, again)
 		})
 	}
 }
@@ -258,9 +251,8 @@ func TestResolveOtherModels(t *testing.T) {
 			v := library(test.machine, test.kind)
 			v.Relocation.Offset = test.offset
 			rule, err := Resolve(v, bias, test.mem, mapped(test.files...))
-			if rule != test.want || !errors.Is(err, test.err) {
-				t.Errorf("%+v, %v, want %+v, %v", rule, err, test.want, test.err)
-			}
+			assert.Check(t, rule == test.want && errors.Is(err, test.err),
+				"%+v, %v, want %+v, %v", rule, err, test.want, test.err)
 			if test.kind == localExec && test.mem.batches != 0 {
 				t.Errorf("%d batches of reads", test.mem.batches)
 			}

@@ -1,6 +1,10 @@
 package tlsdesc
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
 
 func TestLibcOf(t *testing.T) {
 	for path, want := range map[string]Libc{
@@ -31,9 +35,8 @@ func TestLibcOf(t *testing.T) {
 		"/lib/ld-uClibc-1.0.40.so":           LibcUnknown,
 		"/system/bin/linker64":               LibcUnknown,
 	} {
-		if got := libcOf(path); got != want {
-			t.Errorf("%q: %v, not %v", path, got, want)
-		}
+		got := libcOf(path)
+		assert.Check(t, got == want, "%q: %v, not %v", path, got, want)
 	}
 }
 
@@ -43,8 +46,6 @@ func TestNames(t *testing.T) {
 		"static": Static, "dynamic": Dynamic, "dtpmod": DTPMod, "unresolved": Kind(0), "Kind(9)": Kind(9),
 		"glibc": Glibc, "musl": Musl, "unknown": LibcUnknown, "Libc(9)": Libc(9),
 	} {
-		if value.String() != name {
-			t.Errorf("%q instead of %q", value, name)
-		}
+		assert.Check(t, value.String() == name, "%q instead of %q", value, name)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -29,18 +31,12 @@ func inspect(t testing.TB, pid int, library string, bias uint64) *target {
 	t.Helper()
 	testenv.NeedRoot(t)
 	f, err := os.Open(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	lib, err := elfsym.ParseLibrary(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	mem := memread.Open("/proc", pid)
 	t.Cleanup(func() { mem.Close() })
 	return &target{mem, &lib.Variable, bias, readMappings(t, pid)}
@@ -65,18 +61,15 @@ func readMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 func (p *target) resolve(t testing.TB) Rule {
 	t.Helper()
 	rule, err := Resolve(p.lib, p.bias, p, p.mappings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return rule
 }
 
 func (p *target) word(t *testing.T, addr uint64) uint64 {
 	t.Helper()
 	var b [8]byte
-	if _, err := p.Read(addr, b[:]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.Read(addr, b[:])
+	assert.NilError(t, err)
 	return binary.LittleEndian.Uint64(b[:])
 }
 
@@ -96,9 +89,7 @@ func (p *target) variables(t *testing.T, rule Rule, threads []truth) (addrs []ui
 		threadPointers[i] = threads[i].threadPointer
 	}
 	addrs, errs = make([]uint64, len(threads)), make([]error, len(threads))
-	if err := rule.VariableAddrs(p, threadPointers, addrs, errs); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, rule.VariableAddrs(p, threadPointers, addrs, errs))
 	return addrs, errs
 }
 
@@ -153,15 +144,13 @@ func TestFlavors(t *testing.T) {
 
 			target := inspectDemo(t, p, loaded)
 			rule := target.resolve(t)
-			if rule.Kind != want.Kind || rule.Libc != want.Libc {
-				t.Errorf("%+v, not %v of %v", rule, want.Kind, want.Libc)
-			}
+			assert.Check(t, rule.Kind == want.Kind && rule.Libc == want.Libc,
+				"%+v, not %v of %v", rule, want.Kind, want.Libc)
 			target.check(t, rule, truths(p.Threads()))
 			p.Begin(0) // touches it in the main thread
 			target.check(t, rule, truths(p.Threads()))
-			if again := target.resolve(t); again != rule {
-				t.Errorf("%+v, and then %+v", rule, again)
-			}
+			again := target.resolve(t)
+			assert.Check(t, again == rule, "%+v, and then %+v", rule, again)
 		})
 	}
 }
@@ -191,9 +180,7 @@ func TestLinkers(t *testing.T) {
 			})
 			target := inspectDemo(t, p, p.Loaded())
 			rule := target.resolve(t)
-			if rule.Kind != test.want {
-				t.Errorf("%+v, not %v", rule, test.want)
-			}
+			assert.Check(t, rule.Kind == test.want, "%+v, not %v", rule, test.want)
 			target.check(t, rule, truths(p.Threads()))
 		})
 	}
@@ -205,22 +192,16 @@ func TestLoadedAgain(t *testing.T) {
 	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Manual: true})
 	main := p.Begin(0).Thread
 	before := inspectDemo(t, p, p.Loaded()).resolve(t)
-	if p.Unload() {
-		t.Fatal("the library was not unloaded")
-	}
+	assert.Assert(t, !p.Unload(), "the library was not unloaded")
 	var loaded demo.Loaded
-	if err := p.Command(&loaded, "load", p.Library); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.Command(&loaded, "load", p.Library))
 
 	target := inspectDemo(t, p, loaded)
 	rule := target.resolve(t)
-	if rule.Module != before.Module || rule.Generation <= before.Generation {
-		t.Fatalf("%+v, and now %+v: no difference", before, rule)
-	}
-	if addr, err := before.VariableAddr(target, main.ThreadPointer); addr != main.Variable || err != nil {
-		t.Fatalf("the old block is gone: %#x, %v", addr, err)
-	}
+	assert.Assert(t, rule.Module == before.Module && rule.Generation > before.Generation,
+		"%+v, and now %+v: no difference", before, rule)
+	addr, err := before.VariableAddr(target, main.ThreadPointer)
+	assert.Assert(t, addr == main.Variable && err == nil, "the old block is gone: %#x, %v", addr, err)
 	target.check(t, rule, truths(p.Threads()))
 	p.Begin(0)
 	target.check(t, rule, truths(p.Threads()))
@@ -240,9 +221,7 @@ func TestWrongThreadPointers(t *testing.T) {
 			threadPointers := []uint64{1, 1 << 32, 1 << 62, 1 << 63, ^uint64(0), ^uint64(7), 0,
 				threads[1].ThreadPointer, threads[0].ThreadPointer}
 			out, errs := make([]uint64, len(threadPointers)), make([]error, len(threadPointers))
-			if err := rule.VariableAddrs(target, threadPointers, out, errs); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, rule.VariableAddrs(target, threadPointers, out, errs))
 			for i, err := range errs[:6] {
 				if !errors.Is(err, memread.ErrUnmapped) && !errors.Is(err, ErrMalformed) {
 					t.Errorf("thread pointer %#x: %#x, %v", threadPointers[i], out[i], err)
@@ -260,12 +239,10 @@ func TestProcessGone(t *testing.T) {
 	target := inspectDemo(t, p, p.Loaded())
 	rule, threads := target.resolve(t), p.Threads()
 	p.Kill()
-	if _, err := Resolve(target.lib, target.bias, target, target.mappings); !errors.Is(err, memread.ErrGone) {
-		t.Errorf("resolving: %v", err)
-	}
-	if _, err := rule.VariableAddr(target, threads[0].ThreadPointer); !errors.Is(err, memread.ErrGone) {
-		t.Errorf("looking up: %v", err)
-	}
+	_, err := Resolve(target.lib, target.bias, target, target.mappings)
+	assert.Check(t, errors.Is(err, memread.ErrGone), "resolving: %v", err)
+	_, err = rule.VariableAddr(target, threads[0].ThreadPointer)
+	assert.Check(t, errors.Is(err, memread.ErrGone), "looking up: %v", err)
 }
 
 // What a sampler pays for the addresses of all threads of a process.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -59,9 +61,8 @@ func startThreads(t *testing.T, argv []string, environment string, now, later []
 // closed when it has done so.
 func (p *program) loadMore(t *testing.T) <-chan struct{} {
 	t.Helper()
-	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(p.stdin, "\n")
+	assert.NilError(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -105,17 +106,14 @@ func TestShortDTV(t *testing.T) {
 			p := startThreads(t, []string{buildThreads(t, test.compiler)}, test.environment,
 				copies(t, test.fixture, libraries), nil)
 			rule := p.resolve(t)
-			if rule.Module < libraries {
-				t.Fatalf("%+v", rule)
-			}
+			assert.Assert(t, rule.Module >= libraries, "%+v", rule)
 			p.check(t, rule, p.threads)
 
 			old := p.threads[0]
 			dtv := p.word(t, old.threadPointer+uint64(rule.DTVOffset))
 			capacity := p.word(t, dtv+uint64(rule.DTVCapacityOffset))
-			if short := capacity < rule.Module; short != (rule.Libc == Glibc) {
-				t.Errorf("%s: room for %d, %+v", old.name, capacity, rule)
-			}
+			short := capacity < rule.Module
+			assert.Check(t, short == (rule.Libc == Glibc), "%s: room for %d, %+v", old.name, capacity, rule)
 		})
 	}
 }
@@ -190,9 +188,7 @@ func TestAArch64(t *testing.T) {
 				}
 			}
 			rule := p.resolve(t)
-			if rule.Kind != test.kind || rule.Libc != Glibc {
-				t.Errorf("%+v, not %v of glibc", rule, test.kind)
-			}
+			assert.Check(t, rule.Kind == test.kind && rule.Libc == Glibc, "%+v, not %v of glibc", rule, test.kind)
 			p.check(t, rule, p.threads)
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/memread"
 	"correlator/procscan"
@@ -163,15 +165,9 @@ func TestResolve(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m := new(image).words(pairAddr, test.pair[:]...).bytes(resolver, test.code...).words(argument, test.arg...)
 			got, err := Resolve(library(test.machine, test.kind), bias, m, mapped(test.files...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != test.want {
-				t.Errorf("got  %+v\nwant %+v", got, test.want)
-			}
-			if m.batches > 2 {
-				t.Errorf("%d batches of reads", m.batches)
-			}
+			assert.NilError(t, err)
+			assert.Check(t, got == test.want, "got  %+v\nwant %+v", got, test.want)
+			assert.Check(t, m.batches <= 2, "%d batches of reads", m.batches)
 		})
 	}
 }
@@ -268,22 +264,15 @@ func TestResolveRefuses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			rule, err := Resolve(library(elf.EM_X86_64, test.kind), bias, test.mem, mapped(test.files...))
-			if rule != (Rule{}) {
-				t.Errorf("rule %+v", rule)
-			}
+			assert.Check(t, rule == Rule{}, "rule %+v", rule)
 			for _, want := range test.want {
-				if !errors.Is(err, want) {
-					t.Errorf("error %v is not %v", err, want)
-				}
+				assert.Check(t, errors.Is(err, want), "error %v is not %v", err, want)
 			}
 			for _, other := range []error{ErrUnresolved, ErrUnsupported, ErrMalformed} {
-				if test.want[0] != other && errors.Is(err, other) {
-					t.Errorf("error %v is %v", err, other)
-				}
+				assert.Check(t, test.want[0] == other || !errors.Is(err, other), "error %v is %v", err, other)
 			}
-			if err != nil && !strings.Contains(err.Error(), test.text) {
-				t.Errorf("error %q does not say %q", err, test.text)
-			}
+			assert.Check(t, err == nil || strings.Contains(err.Error(), test.text),
+				"error %q does not say %q", err, test.text)
 		})
 	}
 }
@@ -306,12 +295,9 @@ func TestResolveStaticOnAArch64(t *testing.T) {
 		lib.TLSOffset = test.tlsOffset
 		m := new(image).words(pairAddr, resolver, signed(test.argument)).bytes(resolver, code.armStatic...)
 		rule, err := Resolve(lib, bias, m, mapped("/lib/ld-musl-aarch64.so.1"))
-		if !errors.Is(err, test.want) {
-			t.Errorf("%+v: %v", test, err)
-		}
-		if err == nil && rule != (Rule{Kind: Static, Libc: Musl, Offset: test.argument}) {
-			t.Errorf("%+v: %+v", test, rule)
-		}
+		assert.Check(t, errors.Is(err, test.want), "%+v: %v", test, err)
+		assert.Check(t, err != nil || rule == Rule{Kind: Static, Libc: Musl, Offset: test.argument},
+			"%+v: %+v", test, rule)
 	}
 }
 
@@ -320,9 +306,8 @@ func TestResolveOtherMachine(t *testing.T) {
 	m := new(image).words(pairAddr, resolver, signed(-8)).bytes(resolver, code.x86Static...)
 	for _, machine := range []elf.Machine{elf.EM_AARCH64, elf.EM_RISCV} {
 		lib := library(machine, elfsym.TLSDESC)
-		if _, err := Resolve(lib, bias, m, mapped(loaderGlibc)); !errors.Is(err, ErrUnsupported) {
-			t.Errorf("x86-64 resolver on %v: %v", machine, err)
-		}
+		_, err := Resolve(lib, bias, m, mapped(loaderGlibc))
+		assert.Check(t, errors.Is(err, ErrUnsupported), "x86-64 resolver on %v: %v", machine, err)
 	}
 }
 
@@ -333,9 +318,8 @@ func TestResolveOffsetAbsurd(t *testing.T) {
 		lib.TLSOffset = offset
 		m := new(image).words(pairAddr, 3, offset)
 		rule, err := Resolve(lib, bias, m, mapped(libcGlibc))
-		if !errors.Is(err, want) || err == nil && rule.Offset != int64(offset) {
-			t.Errorf("%#x: %+v, %v", offset, rule, err)
-		}
+		assert.Check(t, errors.Is(err, want) && (err != nil || rule.Offset == int64(offset)),
+			"%#x: %+v, %v", offset, rule, err)
 	}
 }
 
@@ -350,7 +334,5 @@ func TestResolveBiasWraps(t *testing.T) {
 	var zero uint64
 	m := new(image).words(pairAddr, 3, tlsOffset)
 	rule, err := Resolve(lib, zero+bias-base, m, mapped(libcGlibc))
-	if err != nil || rule.Module != 3 {
-		t.Errorf("%+v, %v", rule, err)
-	}
+	assert.Check(t, err == nil && rule.Module == 3, "%+v, %v", rule, err)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/memread"
 )
 
@@ -83,12 +85,8 @@ func TestVariableAddr(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := test.rule.VariableAddr(test.mem, tp)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != test.want {
-				t.Errorf("%#x, not %#x", got, test.want)
-			}
+			assert.NilError(t, err)
+			assert.Check(t, got == test.want, "%#x, not %#x", got, test.want)
 		})
 	}
 }
@@ -99,9 +97,8 @@ func TestVariableAddr(t *testing.T) {
 func TestGenerationIsReadFirst(t *testing.T) {
 	m := x86Thread(dtv).glibcDTV(15, 6, tp-0x10, block)
 	m.before = map[int]func(*image){3: func(m *image) { m.glibcDTV(15, 7, tp-0x10, unallocated) }}
-	if got, err := x86Glibc.VariableAddr(m, tp); got != 0 || err != nil {
-		t.Errorf("%#x, %v", got, err)
-	}
+	got, err := x86Glibc.VariableAddr(m, tp)
+	assert.Check(t, got == 0 && err == nil, "%#x, %v", got, err)
 }
 
 // In each image something of the thread is wrong.
@@ -156,9 +153,8 @@ func TestVariableAddrRefuses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := test.rule.VariableAddr(test.mem, test.tp)
-			if got != 0 || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
-				t.Errorf("%#x, error %v, not %v (%q)", got, err, test.want, test.text)
-			}
+			assert.Check(t, got == 0 && errors.Is(err, test.want) && strings.Contains(err.Error(), test.text),
+				"%#x, error %v, not %v (%q)", got, err, test.want, test.text)
 		})
 	}
 }
@@ -197,20 +193,12 @@ func TestVariableAddrs(t *testing.T) {
 	for _, n := range []int{0, 1, 6, 1000} {
 		m, threadPointers, want, wantErrs := manyThreads(n)
 		out, errs := slices.Repeat([]uint64{0xbad}, n), slices.Repeat([]error{ErrUnsupported}, n)
-		if err := x86Glibc.VariableAddrs(m, threadPointers, out, errs); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(out, want) {
-			t.Errorf("%d threads: %#x, not %#x", n, out, want)
-		}
+		assert.NilError(t, x86Glibc.VariableAddrs(m, threadPointers, out, errs))
+		assert.Check(t, slices.Equal(out, want), "%d threads: %#x, not %#x", n, out, want)
 		for i := range errs {
-			if !errors.Is(errs[i], wantErrs[i]) {
-				t.Errorf("thread %d: %v, not %v", i, errs[i], wantErrs[i])
-			}
+			assert.Check(t, errors.Is(errs[i], wantErrs[i]), "thread %d: %v, not %v", i, errs[i], wantErrs[i])
 		}
-		if m.batches > 4 {
-			t.Errorf("%d batches for %d threads", m.batches, n)
-		}
+		assert.Check(t, m.batches <= 4, "%d batches for %d threads", m.batches, n)
 	}
 }
 
@@ -218,15 +206,9 @@ func TestVariableAddrsStatic(t *testing.T) {
 	m := new(image)
 	out, errs := []uint64{1, 1, 1}, []error{ErrChanged, ErrChanged, ErrChanged}
 	err := Rule{Kind: Static, Offset: -8}.VariableAddrs(m, []uint64{tp, 4, 0}, out, errs)
-	if err != nil || !slices.Equal(out, []uint64{tp - 8, 0, 0}) {
-		t.Errorf("%#x, %v", out, err)
-	}
-	if errs[0] != nil || !errors.Is(errs[1], ErrMalformed) || errs[2] != nil {
-		t.Errorf("errors %v", errs)
-	}
-	if m.batches != 0 {
-		t.Errorf("%d batches", m.batches)
-	}
+	assert.Check(t, err == nil && slices.Equal(out, []uint64{tp - 8, 0, 0}), "%#x, %v", out, err)
+	assert.Check(t, errs[0] == nil && errors.Is(errs[1], ErrMalformed) && errs[2] == nil, "errors %v", errs)
+	assert.Check(t, m.batches == 0, "%d batches", m.batches)
 }
 
 // A process that goes away between any two batches is one error.
@@ -235,9 +217,7 @@ func TestVariableAddrsGone(t *testing.T) {
 		m, threadPointers, _, _ := manyThreads(6)
 		m.before = map[int]func(*image){batch: func(m *image) { m.gone = true }}
 		err := x86Glibc.VariableAddrs(m, threadPointers, make([]uint64, 6), make([]error, 6))
-		if !errors.Is(err, memread.ErrGone) {
-			t.Errorf("before batch %d: %v", batch, err)
-		}
+		assert.Check(t, errors.Is(err, memread.ErrGone), "before batch %d: %v", batch, err)
 	}
 }
 
@@ -274,9 +254,7 @@ func TestVariableAddrsAllocatesTwice(t *testing.T) {
 	if out[n-1] != 0x2020202020202020+tlsOffset {
 		t.Fatalf("%#x, %v", out[n-1], errs[n-1])
 	}
-	if allocs > 2 {
-		t.Errorf("%v allocations", allocs)
-	}
+	assert.Check(t, allocs <= 2, "%v allocations", allocs)
 }
 
 func BenchmarkVariableAddrs(b *testing.B) {

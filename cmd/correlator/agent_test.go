@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/lab/testenv"
 )
@@ -29,12 +31,8 @@ func needSampler(t *testing.T) {
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sampler.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, sampler.Close())
 }
 
 // agentProcess is a running `correlator run`, which is killed at the end of the test.
@@ -72,16 +70,12 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, log: filepath.Join(t.TempDir(), "log")}
 	log, err := os.Create(a.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer log.Close()
 	argv := slices.Concat(by, []string{installed(t), "run", "--log-format", "json", "--scan-interval", "50ms"}, flags)
 	a.command = exec.Command(argv[0], argv[1:]...)
 	a.command.Stderr = log
-	if err := a.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, a.command.Start())
 	t.Cleanup(func() {
 		if a.command.ProcessState == nil {
 			a.command.Process.Kill()
@@ -147,17 +141,13 @@ func (a *agentProcess) end() counters {
 func (c counters) addUp(t *testing.T) {
 	t.Helper()
 	handedOver := c["kernel_correlated"] + c["kernel_table_full"] + c["kernel_unreadable"]
-	if outcomes := c.sum("sampled_"); outcomes != handedOver {
-		t.Errorf("the kernel handed over %d samples, %d outcomes", handedOver, outcomes)
-	}
-	if outcomes := c.sum("fed_"); outcomes != c["samples_fed"] {
-		t.Errorf("%d samples fed, %d outcomes", c["samples_fed"], outcomes)
-	}
+	outcomes := c.sum("sampled_")
+	assert.Check(t, outcomes == handedOver, "the kernel handed over %d samples, %d outcomes", handedOver, outcomes)
+	outcomes = c.sum("fed_")
+	assert.Check(t, outcomes == c["samples_fed"], "%d samples fed, %d outcomes", c["samples_fed"], outcomes)
 	queued := c["sampled_correlated"] + c["fed_correlated"]
-	if sent, dropped := c["samples_sent"], c.sum("samples_dropped_"); queued != sent+dropped {
-		t.Errorf("%d samples queued, %d sent and %d dropped", queued, sent, dropped)
-	}
-	if troubles := c["sampling_troubles"] + c["looks_failed"]; troubles != 0 {
-		t.Errorf("sampling was in trouble %d times", troubles)
-	}
+	sent, dropped := c["samples_sent"], c.sum("samples_dropped_")
+	assert.Check(t, queued == sent+dropped, "%d samples queued, %d sent and %d dropped", queued, sent, dropped)
+	troubles := c["sampling_troubles"] + c["looks_failed"]
+	assert.Check(t, troubles == 0, "sampling was in trouble %d times", troubles)
 }

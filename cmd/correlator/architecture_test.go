@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // rooms are the directories of the house from the ground up. A package imports packages of its own room
@@ -32,9 +34,7 @@ func TestArchitecture(t *testing.T) {
 	list.Dir = "../.."
 	list.Stderr = os.Stderr // modules are downloaded, perhaps
 	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	used := make(map[string]bool)
 	for line := range strings.Lines(string(out)) {
 		var ours []string
@@ -54,15 +54,12 @@ func TestArchitecture(t *testing.T) {
 		}
 		used[rooms[room]] = true
 		for _, path := range imports {
-			if longest(outside, path) >= 0 || longest(rooms, path) > room {
-				t.Errorf("%s imports %s, which is above it or for tests only", pkg, path)
-			}
+			assert.Check(t, longest(outside, path) < 0 && longest(rooms, path) <= room,
+				"%s imports %s, which is above it or for tests only", pkg, path)
 		}
 	}
 	for _, room := range rooms {
-		if !used[room] {
-			t.Errorf("there is nothing in %s", room)
-		}
+		assert.Check(t, used[room], "there is nothing in %s", room)
 	}
 }
 
@@ -82,9 +79,7 @@ func TestDocsNameTests(t *testing.T) {
 	grep := func(pattern string, files ...string) string {
 		args := append([]string{"-C", "../..", "grep", "-hoE", pattern, "--"}, files...)
 		out, err := exec.Command("git", args...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return string(out)
 	}
 	existing := grep(`^func (Test|Fuzz|Benchmark)[A-Za-z0-9_]+\(`, "*_test.go")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -53,9 +54,8 @@ func BenchmarkRun(b *testing.B) {
 func buildAgent(b testing.TB) (binary string) {
 	b.Helper()
 	binary = filepath.Join(b.TempDir(), "correlator")
-	if out, err := exec.Command("../../.ci/compile", binary, "bench", "unknown").CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command("../../.ci/compile", binary, "bench", "unknown").CombinedOutput()
+	assert.NilError(b, err, "\n%s", out)
 	return binary
 }
 
@@ -65,14 +65,11 @@ func startBinary(b testing.TB, binary string, flags ...string) (pid int) {
 	agent := exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--feed-socket",
 		filepath.Join(b.TempDir(), "feed")}, flags)...)
 	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, agent.Start())
 	b.Cleanup(func() {
 		agent.Process.Signal(syscall.SIGTERM)
-		if err := agent.Wait(); err != nil {
-			b.Errorf("the agent ended with %v", err)
-		}
+		err := agent.Wait()
+		assert.Check(b, err, "the agent ended with %v", err)
 	})
 	return agent.Process.Pid
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/messaging/feed"
@@ -226,23 +227,17 @@ func limited(limit string) []string {
 }
 
 func writeFile(t *testing.T, dir string) {
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 }
 
 func makeTheirs(t *testing.T, dir string) {
 	dir = filepath.Join(dir, "theirs")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, testenv.Attacker, testenv.Attacker)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, testenv.Attacker, testenv.Attacker)))
 }
 
 func listenForFeed(t *testing.T, dir string) {
 	s, err := feed.Listen(filepath.Join(dir, "feed"), &feed.Counters{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { s.Close() })
 }
 
@@ -250,18 +245,14 @@ func listenForFeed(t *testing.T, dir string) {
 func listening(network, address string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		l, err := net.Listen(network, strings.ReplaceAll(address, "DIR", dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { l.Close() })
 	}
 }
 
 func leaveListener(t *testing.T, dir string) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "otlp"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 }
@@ -270,9 +261,7 @@ func writeBadCertificate(t *testing.T, dir string) {
 	writeFile(t, dir)
 	config := "otlp: {destinations: [{endpoint: https://otel.invalid, certificate: " + filepath.Join(dir, "file") +
 		"}]}\n"
-	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600))
 }
 
 // groupOf writes a configuration in which a group owns the socket of OpenCensus.
@@ -291,7 +280,5 @@ func leaveSocket(t *testing.T, dir string) {
 	if err == nil {
 		err = unix.Close(fd)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -39,14 +40,10 @@ func TestExampleConfig(t *testing.T) {
 	t.Setenv("CORRELATOR_ADMIN_SOCKET", "")
 	os.Unsetenv("CORRELATOR_ADMIN_SOCKET") // until the end of the test
 	text, err := os.ReadFile(exampleConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	enabled := filepath.Join(t.TempDir(), "enabled.yaml")
 	uncommented := nestedLine.ReplaceAll(keyLine.ReplaceAll(text, []byte("$1:")), []byte("$1"))
-	if err := os.WriteFile(enabled, uncommented, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(enabled, uncommented, 0o600))
 	printed := func(args ...string) (output string, settings []setting) {
 		output = string(command(t, "", append([]string{"run", "--print-config"}, args...)...))
 		for _, match := range settingLine.FindAllStringSubmatch(output, -1) {
@@ -65,20 +62,16 @@ func TestExampleConfig(t *testing.T) {
 		if nestedKeys[s.key] > 0 {
 			continue
 		}
-		if !strings.HasPrefix(s.source, enabled+":") {
-			t.Errorf("%s does not have %s", exampleConfig, s.key)
-		}
-		if s.value != defaults[i].value && s.key != "host-id" {
-			t.Errorf("%s says that the default of %s is %s; it is %s", exampleConfig, s.key, s.value, defaults[i].value)
-		}
+		assert.Check(t, strings.HasPrefix(s.source, enabled+":"), "%s does not have %s", exampleConfig, s.key)
+		assert.Check(t, s.value == defaults[i].value || s.key == "host-id",
+			"%s says that the default of %s is %s; it is %s", exampleConfig, s.key, s.value, defaults[i].value)
 	}
 	var order []string
 	for _, match := range keyLine.FindAllSubmatch(text, -1) {
 		order = append(order, string(match[1]))
 	}
-	if !slices.Equal(order, keys) || len(keys) < 20 {
-		t.Errorf("%s has the keys\n%q\nin another order than run --print-config:\n%q", exampleConfig, order, keys)
-	}
+	assert.Check(t, slices.Equal(order, keys) && len(keys) >= 20,
+		"%s has the keys\n%q\nin another order than run --print-config:\n%q", exampleConfig, order, keys)
 	verifyNestedExample(t, string(uncommented), out)
 }
 
@@ -108,9 +101,8 @@ func verifyNestedExample(t *testing.T, example, printed string) {
 	defaults := string(command(t, "", "run", "--print-config", "--otlp-endpoint", endpoint))
 	for i, line := range nested("otlp", defaults) {
 		name := strings.TrimSpace(line) == "name: default" // of the first --otlp-endpoint
-		if want := nested("otlp", example)[i]; line != want && !name {
-			t.Errorf("%s says %q, the default is %q", exampleConfig, want, line)
-		}
+		want := nested("otlp", example)[i]
+		assert.Check(t, line == want || name, "%s says %q, the default is %q", exampleConfig, want, line)
 	}
 }
 
@@ -127,20 +119,16 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 		"--otlp-endpoint", "https://a", "--otlp-endpoint", "unix:/run/b c", "--otlp-listen", "unix:/run/o: "+
 			"#", "--metrics-address", "[::1]:9464", "--feed-socket", " /run/a b\t# c")
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, first, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, first, 0o600))
 	os.Unsetenv("CORRELATOR_EXCLUDE_SERVICE")
 	os.Unsetenv("CORRELATOR_SAMPLES_DELAY")
 	second := command(t, "", "run", "--print-config", "--config", path)
 	// What destinations are made of is shown, but said by these alone.
 	first, second = otherEndpoint.ReplaceAll(first, nil), otherEndpoint.ReplaceAll(second, nil)
-	if a, b := comment.ReplaceAllString(string(first), ""), comment.ReplaceAllString(string(second), ""); a != b {
-		t.Errorf("%s\nread and written again is\n%s", a, b)
-	}
-	if regexp.MustCompile(`(?m)^ *[^# ].*# default`).Match(second) {
-		t.Errorf("not everything was read:\n%s", second)
-	}
+	a, b := comment.ReplaceAllString(string(first), ""), comment.ReplaceAllString(string(second), "")
+	assert.Check(t, a == b, "%s\nread and written again is\n%s", a, b)
+	assert.Check(t, !regexp.MustCompile(`(?m)^ *[^# ].*# default`).Match(second),
+		"not everything was read:\n%s", second)
 }
 
 // SIGTERM ends a service, SIGHUP does not. On a terminal that hangs up both do.
@@ -152,18 +140,14 @@ func TestHangup(t *testing.T) {
 	start := func(stdin *os.File) (*exec.Cmd, string) {
 		dir := t.TempDir()
 		log, err := os.Create(filepath.Join(dir, "log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer log.Close()
 		// A filter that leaves everybody out: this agent is not to disturb anybody.
 		run := exec.Command(installed(t), "run", "--log-format", "json", "--samples-per-second", "0",
 			"--feed-socket", filepath.Join(dir, "feed"),
 			"--admin-socket", "", "--exclude-container", "/.*")
 		run.Stdin, run.Stderr = stdin, log
-		if err := run.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, run.Start())
 		t.Cleanup(func() { run.Process.Kill() })
 		testenv.Poll(t, deadline, "the feed socket", func() bool {
 			_, err := os.Stat(filepath.Join(dir, "feed"))
@@ -173,32 +157,20 @@ func TestHangup(t *testing.T) {
 	}
 
 	service, log := start(nil)
-	if err := service.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, service.Process.Signal(syscall.SIGHUP))
 	testenv.Poll(t, deadline, "the log of SIGHUP", func() bool {
 		text, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(text), "SIGHUP is ignored")
 	})
-	if err := service.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Wait(); err != nil {
-		t.Errorf("SIGTERM after SIGHUP: %v", err)
-	}
+	assert.NilError(t, service.Process.Signal(syscall.SIGTERM))
+	assert.Check(t, service.Wait(), "SIGTERM after SIGHUP")
 
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0) // is one, like its other end
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer terminal.Close()
 	shell, _ := start(terminal)
-	if err := shell.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	if err := shell.Wait(); err != nil {
-		t.Errorf("SIGHUP on a terminal: %v", err)
-	}
+	assert.NilError(t, shell.Process.Signal(syscall.SIGHUP))
+	assert.Check(t, shell.Wait(), "SIGHUP on a terminal")
 }
 
 // No setting has a variable that Kubernetes sets for a service: CORRELATOR_X_PORT,

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -20,13 +22,10 @@ func TestScanOTel(t *testing.T) {
 	silent := demo.StartOTel(t, demo.OTelOptions{Hold: true})
 	out := command(t, "", "scan", "-o", "json")
 	var views []process.View
-	if err := json.Unmarshal(out, &views); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(out, &views))
 	i := slices.IndexFunc(views, func(v process.View) bool { return v.PID == w.PID })
-	if i < 0 || slices.ContainsFunc(views, func(v process.View) bool { return v.PID == silent.PID }) {
-		t.Fatalf("%s", out)
-	}
+	assert.Assert(t, i >= 0 && !slices.ContainsFunc(views, func(v process.View) bool { return v.PID == silent.PID }),
+		"%s", out)
 	view := views[i]
 	if view.State != process.StateReady || view.ServiceName != "checkout" || view.ServiceEnvironment != "prod" ||
 		!slices.Equal(view.Contexts, []string{"opentelemetry"}) || view.SocketPath != "" || view.OTel == nil ||
@@ -37,9 +36,7 @@ func TestScanOTel(t *testing.T) {
 	pid := strconv.Itoa(w.PID)
 	out = command(t, "", "inspect", pid, "-o", "json")
 	var inspection inspect.Inspection
-	if err := json.Unmarshal(out, &inspection); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(out, &inspection))
 	if len(inspection.Threads) != 2 || inspection.Threads[1].Reason != "read_while_sampled" || inspection.OTel == nil {
 		t.Errorf("%s", out)
 	}
@@ -47,8 +44,6 @@ func TestScanOTel(t *testing.T) {
 	for _, want := range []string{
 		"opentelemetry", "tls_v1", "datadog.local_root_span_id, http.route", "(read_while_sampled)",
 	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%q is not in %s", want, out)
-		}
+		assert.Check(t, strings.Contains(string(out), want), "%q is not in %s", want, out)
 	}
 }

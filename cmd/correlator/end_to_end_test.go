@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pprof "github.com/google/pprof/profile"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -60,9 +61,7 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 	testenv.Poll(t, deadline, "all processes being registered", func() bool {
 		var status struct{ Processes []process.View }
 		text := command(t, "", "status", "-o", "json", "--admin-socket", socket)
-		if err := json.Unmarshal(text, &status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal(text, &status))
 		registered := make(map[int]bool)
 		for _, view := range status.Processes {
 			registered[view.PID] = view.State == process.StateRegistered
@@ -77,9 +76,8 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 		clean(t, report)
 		arrived += report.Samples + report.LateSamples
 	}
-	if counted["samples_sent"] != arrived {
-		t.Errorf("%d samples arrived of %d sent", arrived, counted["samples_sent"])
-	}
+	assert.Check(t, counted["samples_sent"] == arrived,
+		"%d samples arrived of %d sent", arrived, counted["samples_sent"])
 }
 
 // endToEndRecord checks that recordings have samples of the transactions of all processes, and of no
@@ -99,16 +97,12 @@ func endToEndRecord(t *testing.T, processes []*demo.Process) {
 		cmd := exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "49", "-o", path)
 		var err error
 		output, err = cmd.CombinedOutput()
-		if err != nil && !bytes.Contains(output, []byte("nothing was sampled")) {
-			t.Fatalf("%v\n%s", err, output)
-		}
+		assert.Assert(t, err == nil || bytes.Contains(output, []byte("nothing was sampled")), "%v\n%s", err, output)
 		if err == nil {
 			maps.Copy(got, servicesByTrace(t, readProfile(t, path)))
 		}
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("recorded services by trace: %v, want %v\n%s", got, want, output)
-	}
+	assert.Check(t, maps.Equal(got, want), "recorded services by trace: %v, want %v\n%s", got, want, output)
 }
 
 // servicesByTrace returns the services of the samples in transactions.
@@ -118,9 +112,8 @@ func servicesByTrace(t *testing.T, recorded *pprof.Profile) map[string]string {
 	for _, sample := range recorded.Sample {
 		for _, trace := range sample.Label["trace_id"] {
 			service := strings.Join(sample.Label["service"], ",")
-			if before, seen := services[trace]; seen && before != service {
-				t.Errorf("trace %s is of service %q and of %q", trace, before, service)
-			}
+			before, seen := services[trace]
+			assert.Check(t, !seen || before == service, "trace %s is of service %q and of %q", trace, before, service)
 			services[trace] = service
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/explain"
@@ -88,31 +90,25 @@ func TestExplain(t *testing.T) {
 		tx.Wall < 150*time.Millisecond || tx.Wall > deadline || tx.CPU != time.Duration(tx.Samples)*e.PerSample {
 		t.Errorf("%+v", tx)
 	}
-	if th := e.Threads[0]; len(e.Threads) != 1 || th.TID != begun.Thread.TID || th.Samples != e.Samples ||
-		th.Name == "" {
-		t.Errorf("threads: %+v", e.Threads)
-	}
+	th := e.Threads[0]
+	assert.Check(t, len(e.Threads) == 1 && th.TID == begun.Thread.TID && th.Samples == e.Samples && th.Name != "",
+		"threads: %+v", e.Threads)
 	sum := uint64(0)
 	for _, m := range e.Methods {
 		if m.Caller < 0 {
 			sum += m.Samples
 		}
 	}
-	if sum != e.Samples {
-		t.Errorf("%d samples in methods, of %d", sum, e.Samples)
-	}
+	assert.Check(t, sum == e.Samples, "%d samples in methods, of %d", sum, e.Samples)
 
 	out, _ := k.explain(0, trace[:8])
 	for _, want := range []string{"transaction " + id + " of trace " + trace, `shop\x1b[31m`, "% of", begun.Kind} {
-		if want != "% of" && !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
+		assert.Check(t, want == "% of" || strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
 	for _, args := range [][]string{{}, {"--busiest", "1"},
 		{"--slowest", "1", "--service", "shop.*", "--since", "1m"}} {
-		if out, _ := k.explain(0, args...); !strings.Contains(out, begun.Kind) {
-			t.Errorf("explain %v says\n%s", args, out)
-		}
+		out, _ := k.explain(0, args...)
+		assert.Check(t, strings.Contains(out, begun.Kind), "explain %v says\n%s", args, out)
 	}
 	const noneSelected = "no transaction was sampled that is selected"
 	if _, stderr := k.explain(1, "--service", "other"); !strings.Contains(stderr, noneSelected) {
@@ -126,30 +122,24 @@ func TestExplain(t *testing.T) {
 	// The forms of files: labels, a line for each stack, one page.
 	dir := t.TempDir()
 	_, stderr := k.explain(0, id, "-o", "pprof", "-O", filepath.Join(dir, "p.pb.gz"))
-	if !strings.Contains(stderr, "wrote ") {
-		t.Errorf("%s", stderr)
-	}
+	assert.Check(t, strings.Contains(stderr, "wrote "), stderr)
 	for _, sample := range readProfile(t, filepath.Join(dir, "p.pb.gz")).Sample {
-		if sample.Label["trace_id"][0] != trace || sample.Label["transaction_id"][0] != id ||
-			sample.Label["service"][0] != `shop\x1b[31m` || sample.NumLabel["pid"][0] != int64(p.PID) {
-			t.Fatalf("labels %v %v", sample.Label, sample.NumLabel)
-		}
+		assert.Assert(t, sample.Label["trace_id"][0] == trace && sample.Label["transaction_id"][0] == id &&
+			sample.Label["service"][0] == `shop\x1b[31m` && sample.NumLabel["pid"][0] == int64(p.PID),
+			"labels %v %v", sample.Label, sample.NumLabel)
 	}
-	if top := pprofTop(t, filepath.Join(dir, "p.pb.gz"), id); !strings.Contains(top, begun.Kind) {
-		t.Errorf("pprof shows\n%s", top)
-	}
+	top := pprofTop(t, filepath.Join(dir, "p.pb.gz"), id)
+	assert.Check(t, strings.Contains(top, begun.Kind), "pprof shows\n%s", top)
 	folded, _ := k.explain(0, id, "-o", "folded")
-	if !strings.Contains(folded, ";"+begun.Kind+";") || !strings.HasPrefix(folded, `shop\x1b[31m;`) {
-		t.Errorf("folded:\n%s", folded)
-	}
+	assert.Check(t, strings.Contains(folded, ";"+begun.Kind+";") && strings.HasPrefix(folded, `shop\x1b[31m;`),
+		"folded:\n%s", folded)
 	k.explain(0, id, "-o", "html", "-O", filepath.Join(dir, "p.html"))
 	page := testenv.ReadFile(t, filepath.Join(dir, "p.html"))
 	if !bytes.Contains(page, []byte(begun.Kind)) || !bytes.Contains(page, []byte(trace)) || len(page) > 600<<10 {
 		t.Errorf("a page of %d bytes", len(page))
 	}
-	if counts := k.end(); counts.sum("error_") != 0 {
-		t.Errorf("%v", counts)
-	}
+	counts := k.end()
+	assert.Check(t, counts.sum("error_") == 0, counts)
 }
 
 // Contexts of OpenTelemetry's are kept, too, though nothing is exported; spans are apart.
@@ -176,12 +166,9 @@ func TestExplainOTel(t *testing.T) {
 	record.SpanID = demo.SpanID{9}
 	w.Begin(1, record)
 	e = k.until("samples of both spans", "0a0b0c0d", of(record.SpanID))
-	if len(e.Spans) != 2 || len(e.Transactions) != 1 {
-		t.Errorf("%+v", e.Spans)
-	}
-	if out, _ := k.explain(0, record.SpanID.String()); !strings.Contains(out, "/orders") {
-		t.Errorf("by the id of a span:\n%s", out)
-	}
+	assert.Check(t, len(e.Spans) == 2 && len(e.Transactions) == 1, "%+v", e.Spans)
+	out, _ := k.explain(0, record.SpanID.String())
+	assert.Check(t, strings.Contains(out, "/orders"), "by the id of a span:\n%s", out)
 	k.end()
 }
 
@@ -200,9 +187,7 @@ func TestExplainJVM(t *testing.T) {
 		})
 	})
 	out, _ := k.explain(0, id)
-	if !strings.Contains(out, "Demo.java:") || !strings.Contains(out, "pid "+strconv.Itoa(p.PID)) {
-		t.Errorf("%s", out)
-	}
+	assert.Check(t, strings.Contains(out, "Demo.java:") && strings.Contains(out, "pid "+strconv.Itoa(p.PID)), out)
 	t.Log("\n" + out)
 	k.end()
 }
@@ -213,8 +198,7 @@ func TestExplainNothingKept(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "admin")
 	k := &keeper{startAgent(t, nil, "--admin-socket", socket), socket}
 	testenv.Poll(t, deadline, "the agent", func() bool { return len(k.logged("correlator runs")) > 0 })
-	if _, stderr := k.explain(1, "abcd"); !strings.Contains(stderr, "start it with --keep 10m") {
-		t.Errorf("%s", stderr)
-	}
+	_, stderr := k.explain(1, "abcd")
+	assert.Check(t, strings.Contains(stderr, "start it with --keep 10m"), stderr)
 	k.end()
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -18,9 +20,7 @@ func TestScanFiltered(t *testing.T) {
 	shop := demo.Start(t, demo.Options{Service: "shop", Idle: 1})
 	test := demo.Start(t, demo.Options{Service: "shop-test", Idle: 1})
 	cgroup, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, c := range []struct {
 		flags       []string
 		environment string
@@ -54,22 +54,18 @@ func TestScanFiltered(t *testing.T) {
 
 	// The keys are there also when there is nothing to say.
 	for _, key := range []string{`"container_id": `, `"cgroup_path": `, `"state": "filtered"`} {
-		if out := command(t, "", "scan", "-o", "json", "--exclude-service", "shop"); !strings.Contains(string(out),
-			key) {
-			t.Errorf("no %s in\n%s", key, out)
-		}
+		out := command(t, "", "scan", "-o", "json", "--exclude-service", "shop")
+		assert.Check(t, strings.Contains(string(out),
+			key), "no %s in\n%s", key, out)
 	}
-	if report := test.Quit(); report.Messages != 0 {
-		t.Errorf("scanning sent %d messages", report.Messages)
-	}
+	report := test.Quit()
+	assert.Check(t, report.Messages == 0, "scanning sent %d messages", report.Messages)
 }
 
 // --service is --include-service: on the command line it goes before the environment and the file.
 func TestRecordService(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("include-service: file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte("include-service: file\n"), 0o600))
 	t.Setenv("CORRELATOR_CONFIG", path)
 	for _, c := range []struct {
 		args        []string
@@ -89,12 +85,8 @@ func TestRecordService(t *testing.T) {
 		}
 		a, options := newApp(), newRecordOptions()
 		cmd := a.addRecord(options)
-		if err := cmd.ParseFlags(c.args); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.PreRunE(cmd, nil); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, cmd.ParseFlags(c.args))
+		assert.NilError(t, cmd.PreRunE(cmd, nil))
 		if got := []string(options.Filter.IncludeServices); !slices.Equal(got, c.want) {
 			t.Errorf("%v, environment %q: %q, want %q", c.args, c.environment, got, c.want)
 		}

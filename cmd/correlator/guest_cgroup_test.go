@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -39,9 +40,7 @@ var hierarchies = []struct {
 // limits, and a process is known by the container that its cgroup names there.
 func TestCgroupV1(t *testing.T) {
 	needSampler(t)
-	if unified(t, "self") {
-		t.Fatal("a hierarchy of version 2 has been mounted since the machine was booted")
-	}
+	assert.Assert(t, !unified(t, "self"), "a hierarchy of version 2 has been mounted since the machine was booted")
 	container := strings.Repeat("0123456789abcdef", 4)
 	limited := make(map[string]bool) // by row of check
 	var enter []string
@@ -61,9 +60,7 @@ func TestCgroupV1(t *testing.T) {
 	context := p.Begin(1)
 	served := func(t *testing.T) {
 		results, works := checked(t, inside, nil)
-		if !works {
-			t.Errorf("check says that it does not work: %+v", results)
-		}
+		assert.Check(t, works, "check says that it does not work: %+v", results)
 		for _, h := range hierarchies {
 			if h.row == "" {
 				continue
@@ -72,15 +69,12 @@ func TestCgroupV1(t *testing.T) {
 				if !limited[h.row] {
 					testenv.Missing(t, "the kernel has no "+h.name+" controller of cgroups version 1")
 				}
-				if got := row(results, h.row); !regexp.MustCompile(h.says).MatchString(got) {
-					t.Errorf("%q, want %q", got, h.says)
-				}
+				got := row(results, h.row)
+				assert.Check(t, regexp.MustCompile(h.says).MatchString(got), "%q, want %q", got, h.says)
 			})
 		}
 		var views []process.View
-		if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &views); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal(command(t, "", "scan", "-o", "json"), &views))
 		if !slices.ContainsFunc(views, func(v process.View) bool {
 			return v.PID == p.PID && v.ContainerID == container && v.CgroupPath == "/docker/"+container
 		}) {
@@ -90,18 +84,12 @@ func TestCgroupV1(t *testing.T) {
 	}
 	t.Run("version 1 alone", func(t *testing.T) {
 		served(t)
-		if unified(t, strconv.Itoa(p.PID)) {
-			t.Error("the process is in a cgroup of version 2")
-		}
+		assert.Check(t, !unified(t, strconv.Itoa(p.PID)), "the process is in a cgroup of version 2")
 	})
 	t.Run("hybrid", func(t *testing.T) {
-		if err := mount(t, "cgroup2", "/sys/fs/cgroup", ""); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, mount(t, "cgroup2", "/sys/fs/cgroup", ""))
 		served(t)
-		if !unified(t, strconv.Itoa(p.PID)) {
-			t.Error("the process is in no cgroup of version 2")
-		}
+		assert.Check(t, unified(t, strconv.Itoa(p.PID)), "the process is in no cgroup of version 2")
 	})
 }
 
@@ -110,9 +98,7 @@ func TestCgroupV1(t *testing.T) {
 func unified(t *testing.T, pid string) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "0::")
 	})
@@ -125,9 +111,7 @@ func mount(t *testing.T, kind, path, options string) error {
 		return fmt.Errorf("mounting %s with %q: %w", kind, options, err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(path, 0); err != nil {
-			t.Errorf("unmounting %s: %v", path, err)
-		}
+		assert.Check(t, unix.Unmount(path, 0), "unmounting %s", path)
 	})
 	return nil
 }
@@ -137,21 +121,15 @@ func mount(t *testing.T, kind, path, options string) error {
 func mountHierarchy(t *testing.T, name, options, group string) string {
 	t.Helper()
 	root := filepath.Join("/run/cgroup-v1", name)
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(root, 0o755))
 	err := mount(t, "cgroup", root, options)
 	// CONFIG_MEMCG_V1 is an option since Linux 6.11.
 	if options == "memory" && errors.Is(err, unix.EINVAL) && !testenv.KernelBefore(t, [2]int{6, 11}) {
 		return ""
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	dir := filepath.Join(root, group)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(dir, 0o755))
 	t.Cleanup(func() {
 		for dir := dir; dir != root; dir = filepath.Dir(dir) {
 			// Processes leave it some time after they have ended.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/backend"
@@ -163,9 +164,7 @@ func keepClock(t *testing.T) {
 	booted := clockGettime(t, unix.CLOCK_REALTIME) - clockGettime(t, unix.CLOCK_BOOTTIME)
 	t.Cleanup(func() {
 		now := unix.NsecToTimeval(int64(booted + clockGettime(t, unix.CLOCK_BOOTTIME)))
-		if err := unix.Settimeofday(&now); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, unix.Settimeofday(&now))
 	})
 }
 
@@ -196,9 +195,7 @@ func (r *clockRun) setClock(by time.Duration) {
 func clockGettime(t *testing.T, clock int32) time.Duration {
 	t.Helper()
 	var ts unix.Timespec
-	if err := unix.ClockGettime(clock, &ts); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.ClockGettime(clock, &ts))
 	return time.Duration(ts.Nano())
 }
 
@@ -219,13 +216,10 @@ func TestSuspend(t *testing.T) {
 	const pause = 10 * time.Second
 	before := suspended(t)
 	for _, write := range []struct{ file, text string }{{wake, "+10"}, {kinds, "deep"}, {state, "mem"}} {
-		if err := os.WriteFile(write.file, []byte(write.text), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(write.file, []byte(write.text), 0))
 	}
-	if length := suspended(t) - before; length < pause/2 {
-		t.Errorf("suspended for %v, not %v", length, pause)
-	}
+	length := suspended(t) - before
+	assert.Check(t, length >= pause/2, "suspended for %v, not %v", length, pause)
 	hasSamples(r.process, onCPU(t, r.process, 1)) // which was offline meanwhile
 	r.arrive("after a suspension")
 	r.endInTime()
@@ -240,9 +234,7 @@ func behind(t *testing.T) time.Duration {
 		testenv.Missing(t, "this machine has no clock of its board: "+err.Error())
 	}
 	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", board, err)
-	}
+	assert.NilError(t, err, board)
 	return time.Duration(seconds)*time.Second - clockGettime(t, unix.CLOCK_REALTIME)
 }
 
@@ -295,9 +287,7 @@ const stalled = 10 * time.Second
 func askForStop(t *testing.T, stop console.Stop) {
 	t.Helper()
 	line := append([]byte("\n"), console.Line(stop)...) // whatever was printed before
-	if err := os.WriteFile("/dev/console", line, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile("/dev/console", line, 0))
 }
 
 // stallMachine returns when the machine has been stopped, and goes on.

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -34,9 +35,8 @@ func TestContextWithoutNames(t *testing.T) {
 	TestScanOTel(t)
 
 	// check has nothing to say of it, and run samples what the process works on.
-	if results, works := checked(t, nil, exporting()); !works {
-		t.Errorf("check: %+v", results)
-	}
+	results, works := checked(t, nil, exporting())
+	assert.Check(t, works, "check: %+v", results)
 	admin := filepath.Join(t.TempDir(), "admin")
 	startAgent(t, nil, exporting("--admin-socket", admin)...)
 	working := w.StartThreads(1)[1].Index
@@ -48,9 +48,7 @@ func TestContextWithoutNames(t *testing.T) {
 			return false
 		}
 		var status agent.Status
-		if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status))
 		return slices.ContainsFunc(status.Processes, func(p agent.ProcessStatus) bool {
 			return p.PID == w.PID && p.State == process.StateAttached && p.Exported > 0
 		})
@@ -61,15 +59,11 @@ func TestContextWithoutNames(t *testing.T) {
 func canName(t *testing.T) bool {
 	t.Helper()
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Munmap(page)
 	name := []byte("a name\x00")
 	err = unix.Prctl(unix.PR_SET_VMA, unix.PR_SET_VMA_ANON_NAME, uintptr(unsafe.Pointer(&page[0])), uintptr(len(page)),
 		uintptr(unsafe.Pointer(&name[0])))
-	if err != nil && !errors.Is(err, unix.EINVAL) {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil || errors.Is(err, unix.EINVAL), err)
 	return err == nil
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -70,9 +72,7 @@ func TestHotplug(t *testing.T) {
 	hasSamples(last, last.Begin(1).TraceID)
 
 	var status struct{ Processes []process.View }
-	if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", socket), &status); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", socket), &status))
 	counted := a.end()
 	counted.addUp(t)
 	var arrived uint64
@@ -89,21 +89,16 @@ func TestHotplug(t *testing.T) {
 		}
 		arrived += report.Samples + report.LateSamples
 	}
-	if counted["samples_sent"] != arrived {
-		t.Errorf("%d samples arrived of %d sent", arrived, counted["samples_sent"])
-	}
-	if counted["events_failed"] != 0 {
-		t.Errorf("live events failed %d times", counted["events_failed"])
-	}
+	assert.Check(t, counted["samples_sent"] == arrived,
+		"%d samples arrived of %d sent", arrived, counted["samples_sent"])
+	assert.Check(t, counted["events_failed"] == 0, "live events failed %d times", counted["events_failed"])
 }
 
 // perfEvents returns how many perf events a process has open.
 func perfEvents(t *testing.T, pid int) (n int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, file := range files {
 		if target, _ := os.Readlink(file); target == "anon_inode:[perf_event]" {
 			n++
@@ -122,9 +117,7 @@ func burn(t *testing.T, pid, tid int) {
 		if err == nil {
 			_, err = fmt.Sscan(string(text), &ns)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return ns
 	}
 	until := used() + 10*several*uint64(time.Second)/rate
@@ -140,9 +133,7 @@ func TestHotplugWhileRecording(t *testing.T) {
 		"frame-pointers", "-o", path)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			cmd.Process.Kill()
@@ -168,17 +159,11 @@ func TestHotplugWhileRecording(t *testing.T) {
 		burn(t, p.PID, p.Threads()[1].TID)
 	}
 	p.End(1)
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, &output)
-	}
-	if got := servicesByTrace(t, readProfile(t, path)); !maps.Equal(got, want) {
-		t.Errorf("sampled were %v, want %v\n%s", got, want, &output)
-	}
-	if !regexp.MustCompile(`\nmissed: [1-9][0-9]* ticks`).Match(output.Bytes()) {
-		t.Errorf("no ticks were missed:\n%s", &output)
-	}
+	assert.NilError(t, cmd.Process.Signal(os.Interrupt))
+	assert.NilError(t, cmd.Wait(), "\n%s", &output)
+	got := servicesByTrace(t, readProfile(t, path))
+	assert.Check(t, maps.Equal(got, want), "sampled were %v, want %v\n%s", got, want, &output)
+	assert.Check(t, regexp.MustCompile(`\nmissed: [1-9][0-9]* ticks`).Match(output.Bytes()),
+		"no ticks were missed:\n%s", &output)
 	clean(t, p.Quit())
 }

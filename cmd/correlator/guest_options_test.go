@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -116,14 +117,11 @@ func TestKernelOptions(t *testing.T) {
 			dir := t.TempDir()
 			by, flags := below(dir, o.by), below(dir, o.flags)
 			results, works := checked(t, by, flags)
-			if works != o.works {
-				t.Errorf("check says that it works: %v", works)
-			}
+			assert.Check(t, works == o.works, "check says that it works: %v", works)
 			o.compare(t, results)
 			for name, want := range o.rows {
-				if said := row(results, name); !regexp.MustCompile(want).MatchString(said) {
-					t.Errorf("%s: %q, want %q", name, said, want)
-				}
+				said := row(results, name)
+				assert.Check(t, regexp.MustCompile(want).MatchString(said), "%s: %q, want %q", name, said, want)
 			}
 			if !o.works {
 				started, said := starts(t, by, flags)
@@ -155,10 +153,9 @@ func (o *kernelOption) serves(t *testing.T, p *demo.Process, context demo.Contex
 		}
 		p.ReportWhen("samples of its transaction", func(r demo.Report) bool { return samples(r) > before })
 	}
-	if partial := a.logged("not ready: only a part of the host's processes is served"); o.partial != "" &&
-		(len(partial) != 1 || !strings.Contains(partial[0].Error, o.partial)) {
-		t.Errorf("run says of being ready: %+v, want %q", partial, o.partial)
-	}
+	partial := a.logged("not ready: only a part of the host's processes is served")
+	assert.Check(t, o.partial == "" || len(partial) == 1 && strings.Contains(partial[0].Error, o.partial),
+		"run says of being ready: %+v, want %q", partial, o.partial)
 	a.end().addUp(t)
 }
 
@@ -192,9 +189,7 @@ func permitting(set func(t *testing.T)) func(t *testing.T) {
 func hiding(value string) func(t *testing.T) {
 	return func(t *testing.T) {
 		remount := func(value string) {
-			if err := unix.Mount("proc", "/proc", "proc", unix.MS_REMOUNT, "hidepid="+value); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.Mount("proc", "/proc", "proc", unix.MS_REMOUNT, "hidepid="+value))
 		}
 		remount(value)
 		t.Cleanup(func() { remount("0") })

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -45,9 +47,7 @@ func TestManyHungProcesses(t *testing.T) {
 	var status agent.Status
 	testenv.Poll(t, deadline, "a reason for each process that hangs", func() bool {
 		text := command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(at.dir, "admin"))
-		if err := json.Unmarshal(text, &status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal(text, &status))
 		n := 0
 		for _, p := range status.Processes {
 			if hung[p.PID] && p.State == process.StateError && p.Reason != "" {
@@ -58,9 +58,7 @@ func TestManyHungProcesses(t *testing.T) {
 	})
 	testenv.Poll(t, deadline, "workers that hang", func() bool {
 		text := command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(at.dir, "admin"))
-		if err := json.Unmarshal(text, &status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal(text, &status))
 		return status.Workers.Hung > 0
 	})
 	if n := status.Workers.Hung; n >= many {
@@ -71,9 +69,8 @@ func TestManyHungProcesses(t *testing.T) {
 	testenv.Poll(t, deadline, "as many hung workers in the metric as requests that wait", func() bool {
 		return at.metric(t, "correlator_workers_hung") == strconv.Itoa(len(fs.Requests()))
 	})
-	if n := len(fs.Requests()); n >= many {
-		t.Errorf("%d processes hang %d workers", many, n)
-	}
+	n := len(fs.Requests())
+	assert.Check(t, n < many, "%d processes hang %d workers", many, n)
 	a.kill(syscall.SIGTERM)
 }
 
@@ -81,14 +78,10 @@ func TestManyHungProcesses(t *testing.T) {
 func (l addresses) metric(t *testing.T, name string) string {
 	t.Helper()
 	answer, err := http.Get("http://" + l.metrics + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found := regexp.MustCompile("(?m)^" + name + " (.*)$").FindSubmatch(text)
 	if found == nil {
 		return ""

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -159,9 +160,7 @@ func TestCommandsOnHungProcess(t *testing.T) {
 					argv = append(argv, strconv.Itoa(hangs.PID))
 				}
 				cmd := exec.Command(installed(t), argv...)
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, cmd.Start())
 				t.Cleanup(func() { cmd.Wait() })
 				fs.AnswerFirst()
 				testenv.Poll(t, deadline, "its end", func() bool { return reapable(t, cmd.Process.Pid) })
@@ -177,13 +176,9 @@ func newAddresses(t *testing.T) addresses {
 	t.Helper()
 	l := addresses{dir: t.TempDir()}
 	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	l.metrics = port.Addr().String()
-	if err := port.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, port.Close())
 	openBackend(t, filepath.Join(l.dir, "otlp"))
 	return l
 }
@@ -219,10 +214,9 @@ func (l addresses) works(t *testing.T, a *agentProcess, processes ...*demo.Proce
 	pid := strconv.Itoa(processes[0].PID)
 	command(t, pid+" "+pid+" 60b420bb3851d9d47acb933dbe70399b\n", "feed", "--socket", filepath.Join(l.dir, "feed"))
 	var status agent.Status
-	if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(l.dir, "admin")),
-		&status); err != nil {
-		t.Fatal(err)
-	}
+	err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(l.dir, "admin")),
+		&status)
+	assert.NilError(t, err)
 	for _, p := range processes {
 		i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
 		if i < 0 {
@@ -258,8 +252,6 @@ func (a *agentProcess) kill(signal syscall.Signal) {
 func reapable(t *testing.T, pid int) bool {
 	t.Helper()
 	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil))
 	return info.Signo != 0
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/internal/lab/demo"
@@ -28,9 +30,7 @@ type viewer struct {
 func join[T any, K comparable, P client.Object[T, K]](t *testing.T, c *client.Client) *client.Subscription[T, K] {
 	t.Helper()
 	s, err := client.Subscribe[P](c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return s
 }
 
@@ -49,9 +49,7 @@ func view(t *testing.T, uri string) *viewer {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	if err := c.Connect(ctx, uri); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Connect(ctx, uri))
 	t.Cleanup(func() { c.Close() })
 	return v
 }
@@ -96,9 +94,8 @@ func TestLiveView(t *testing.T) {
 	own, other := "uds:"+filepath.Join(t.TempDir(), "own"), "uds:"+filepath.Join(t.TempDir(), "other")
 	b := broker.New(broker.Options{})
 	t.Cleanup(func() { _ = b.Shutdown(t.Context()) })
-	if _, err := b.ListenURI(other); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.ListenURI(other)
+	assert.NilError(t, err)
 	p := demo.Start(t, demo.Options{Busy: 1, Idle: 1, Manual: true, Service: "checkout"})
 	a := startAgent(t, nil, "--samples-per-second", "97", "--live-listen", own, "--live-connect", other)
 	a.registered(p.PID)

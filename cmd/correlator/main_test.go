@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	"rsc.io/script"
 	"rsc.io/script/scripttest"
 
@@ -55,13 +56,9 @@ func TestMain(m *testing.M) {
 func installed(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "correlator")
-	if err := os.Symlink(self, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Symlink(self, path))
 	return path
 }
 
@@ -80,9 +77,7 @@ func runScripts(t *testing.T, pattern string) {
 	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
 	engine.Cmds["exits"] = exits()
 	captures, err := filepath.Abs("../../opencensus/testdata/captures")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
 	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions, "CORRELATOR_ADMIN_SOCKET=",
 		"CAPTURES=" + captures}
@@ -128,9 +123,7 @@ func command(t *testing.T, stdin string, args ...string) []byte {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("correlator %v: %v\n%s", args, err, &stderr)
-	}
+	assert.NilError(t, err, "correlator %v: %v\n%s", args, err, &stderr)
 	return out
 }
 
@@ -141,9 +134,7 @@ func TestRun(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "feed")
 
 	var processes []process.View
-	if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes))
 	listed := false
 	for _, view := range processes {
 		listed = listed || view.PID == p.PID && view.State == process.StateReady
@@ -163,15 +154,11 @@ func TestRun(t *testing.T) {
 	run.Stdout, run.Stderr = &stdout, &stderr
 	run.Env = append(os.Environ(), "CORRELATOR_SCAN_INTERVAL=50ms", "CORRELATOR_HOST_ID=ignored",
 		"CORRELATOR_SAMPLES_DELAY=400ms", "CORRELATOR_ACCEPT_PARTIAL_VIEW=true")
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, run.Start())
 	t.Cleanup(func() { run.Process.Kill() })
 	registration := p.Registration(1)
-	if registration.HostID != "" || registration.SamplesDelayMillis != 400 {
-		t.Errorf("registered with %+v: the flag goes before the variable, the variable before the default",
-			registration)
-	}
+	assert.Check(t, registration.HostID == "" && registration.SamplesDelayMillis == 400,
+		"registered with %+v: the flag goes before the variable, the variable before the default", registration)
 
 	context := p.Begin(1)
 	without := fmt.Sprintf("%d %d 60b420bb3851d9d47acb933dbe70399b 2\n", p.PID, context.Thread.TID)
@@ -196,9 +183,7 @@ func TestRun(t *testing.T) {
 	})
 
 	var inspection inspect.Inspection
-	if err := json.Unmarshal(command(t, "", "inspect", "-o", "json", strconv.Itoa(p.PID)), &inspection); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(command(t, "", "inspect", "-o", "json", strconv.Itoa(p.PID)), &inspection))
 	seen := false
 	for _, thread := range inspection.Threads {
 		seen = seen || thread.TID == context.Thread.TID && thread.TransactionID == context.TransactionID.String()
@@ -208,9 +193,7 @@ func TestRun(t *testing.T) {
 	}
 
 	var status agent.Status
-	if err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status))
 	i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
 	if i < 0 || status.Processes[i].State != process.StateRegistered || status.Processes[i].Sent < 3 ||
 		status.Processes[i].RegisteredSince == nil || status.Counters["samples_sent"] < 3 || status.NotReady != "" {
@@ -219,29 +202,21 @@ func TestRun(t *testing.T) {
 	table := command(t, "", "status", "--admin-socket", admin)
 	const columns = `(?m)^ *%d +a\\x1b\[31m\\tservice \(.*\) +registered +\d+s +elastic +- +glibc +static` +
 		` +\d+ +\d+ +\d+ +(0|stale \d+) +0$` // samples that a busy machine made stale were fed again
-	if row := regexp.MustCompile(fmt.Sprintf(columns, p.PID)); !row.Match(table) {
-		t.Errorf("no row like %s in\n%s", row, table)
-	}
-	if info, err := os.Lstat(admin); err != nil || info.Mode() != os.ModeSocket|0o600 {
-		t.Errorf("the admin socket: %v, %v", info, err)
-	}
+	row := regexp.MustCompile(fmt.Sprintf(columns, p.PID))
+	assert.Check(t, row.Match(table), "no row like %s in\n%s", row, table)
+	info, err := os.Lstat(admin)
+	assert.Check(t, err == nil && info.Mode() == os.ModeSocket|0o600, "the admin socket: %v, %v", info, err)
 	second := exec.Command(installed(t), "run", "--admin-socket", admin)
 	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "another agent runs") {
 		t.Errorf("a second agent: %v\n%s", err, out)
 	}
 
-	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Wait(); err != nil {
-		t.Errorf("run ended with %v\n%s", err, &stderr)
-	}
-	if stdout.Len() != 0 {
-		t.Errorf("run wrote to standard output: %q", &stdout)
-	}
+	assert.NilError(t, run.Process.Signal(syscall.SIGTERM))
+	err = run.Wait()
+	assert.Check(t, err, "run ended with %v\n%s", err, &stderr)
+	assert.Check(t, stdout.Len() == 0, "run wrote to standard output: %q", &stdout)
 	for _, path := range []string{socket, admin} {
-		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is left behind: %v", path, err)
-		}
+		_, err := os.Lstat(path)
+		assert.Check(t, errors.Is(err, os.ErrNotExist), "%s is left behind: %v", path, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -42,16 +44,10 @@ var rssAnon = regexp.MustCompile(`(?m)^RssAnon:\s*([0-9]+) kB$`)
 func anonymousMB(t *testing.T, pid int) float64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	match := rssAnon.FindSubmatch(status)
-	if match == nil {
-		t.Fatal("no RssAnon")
-	}
+	assert.Assert(t, match != nil, "no RssAnon")
 	kB, err := strconv.ParseFloat(string(match[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return kB / 1024
 }

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/testenv"
 )
@@ -61,30 +63,23 @@ func expectSpans(t *testing.T, b *backend.Backend, requests ...phpRequest) {
 	t.Helper()
 	var want []backend.Span
 	for _, r := range requests {
-		if len(r.Spans) != 2 {
-			t.Fatalf("PHP printed %+v", r)
-		}
+		assert.Assert(t, len(r.Spans) == 2, "PHP printed %+v", r)
 		want = append(want, r.spans()...)
 	}
 	testenv.Poll(t, deadline, "all spans", func() bool { return len(b.Spans()) >= len(want) })
 	received := receivedSpans(b)
 	for _, s := range want {
-		if received[s] != 1 {
-			t.Errorf("%d times %+v", received[s], s)
-		}
+		assert.Check(t, received[s] == 1, "%d times %+v", received[s], s)
 	}
-	if len(received) != len(want) {
-		t.Errorf("received %+v", received)
-	}
+	assert.Check(t, len(received) == len(want), "received %+v", received)
 }
 
 // startForPHP starts an agent that PHP and a backend are connected to, in a directory that everybody may enter.
 func startForPHP(t *testing.T, section string) (a *agentProcess, b *backend.Backend, dir, socket string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the parent of all of this test's
-		t.Fatal(err)
-	}
+	// the parent of all of this test's
+	assert.NilError(t, os.Chmod(filepath.Dir(dir), 0o755))
 	socket = filepath.Join(dir, "opencensus")
 	b = openBackend(t, filepath.Join(dir, "backend"))
 	config := filepath.Join(dir, "config.yaml")
@@ -109,9 +104,7 @@ func runPHP(t *testing.T, arguments ...string) (r phpRequest) {
 	if err == nil {
 		err = json.Unmarshal(out, &r)
 	}
-	if err != nil {
-		t.Fatalf("%v, PHP printed %q", err, out)
-	}
+	assert.NilError(t, err, "PHP printed %q", out)
 	return r
 }
 
@@ -136,13 +129,11 @@ func TestPHP(t *testing.T) {
 	})
 	for name, m := range want {
 		received := got[name]
-		if received.At == 0 || (received.Start == 0) != (m.Kind == "gauge") {
-			t.Errorf("%s is of %d to %d", name, received.Start, received.At)
-		}
+		assert.Check(t, received.At != 0 && (received.Start == 0) == (m.Kind == "gauge"),
+			"%s is of %d to %d", name, received.Start, received.At)
 		received.Start, received.At = 0, 0
-		if m.ServiceName = "shop"; received != m {
-			t.Errorf("%s is %+v, want %+v", name, received, m)
-		}
+		m.ServiceName = "shop"
+		assert.Check(t, received == m, "%s is %+v, want %+v", name, received, m)
 	}
 	scraped := a.scraped()
 	for name, value := range map[string]float64{
@@ -152,9 +143,7 @@ func TestPHP(t *testing.T) {
 		`opencensus_shop_latency{route="/cart"}`:        3, // how many
 		`correlator_opencensus_exported_spans_total`:    6,
 	} {
-		if scraped[name] != value {
-			t.Errorf("%s is %v at /metrics, want %v", name, scraped[name], value)
-		}
+		assert.Check(t, scraped[name] == value, "%s is %v at /metrics, want %v", name, scraped[name], value)
 	}
 	for name, value := range scraped {
 		if strings.HasPrefix(name, "correlator_opencensus") && strings.Contains(name, "dropped") && value > 0 {
@@ -175,9 +164,7 @@ func TestFPM(t *testing.T) {
 	a, b, dir, socket := startForPHP(t, "  socket-group: www-data\n")
 	for _, name := range []string{"shop.php", "opencensus.php"} {
 		testenv.WriteFile(t, filepath.Join(dir, name), testenv.ReadFile(t, filepath.Join(phpSources, name)))
-		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(filepath.Join(dir, name), 0o644))
 	}
 	pool := filepath.Join(dir, "fpm.conf")
 	listen := filepath.Join(dir, "fpm")
@@ -186,9 +173,7 @@ func TestFPM(t *testing.T) {
 	cmd := exec.Command(fpms[0], "--nodaemonize", "--fpm-config", pool, "--allow-to-run-as-root")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Signal(syscall.SIGTERM) // it ends its workers
 		cmd.Wait()
@@ -202,19 +187,14 @@ func TestFPM(t *testing.T) {
 		body := fastCGI(t, listen, map[string]string{
 			"SCRIPT_FILENAME": filepath.Join(dir, "shop.php"), "REQUEST_METHOD": "GET", "OPENCENSUS_SOCKET": socket,
 		})
-		if err := json.Unmarshal(body, &r); err != nil {
-			t.Fatalf("%v: %s", err, body)
-		}
+		assert.NilError(t, json.Unmarshal(body, &r), "%s", body)
 		requests = append(requests, r)
 	}
-	if requests[0].PID != requests[1].PID {
-		t.Errorf("workers %d and %d", requests[0].PID, requests[1].PID)
-	}
+	assert.Check(t, requests[0].PID == requests[1].PID, "workers %d and %d", requests[0].PID, requests[1].PID)
 	expectSpans(t, b, requests...)
 	testenv.Poll(t, deadline, "the metrics", func() bool { return b.Metrics()["shop/calls"].Value == 2 })
-	if n := a.scraped()["correlator_opencensus_connections_total"]; n != 1 {
-		t.Errorf("%v connections", n)
-	}
+	n := a.scraped()["correlator_opencensus_connections_total"]
+	assert.Check(t, n == 1, "%v connections", n)
 }
 
 // fastCGI asks a FastCGI server for a page, and returns what follows the header.
@@ -246,23 +226,17 @@ func fastCGI(t *testing.T, socket string, parameters map[string]string) []byte {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var page []byte
 	for len(answer) >= 8 {
 		length, padding := int(binary.BigEndian.Uint16(answer[4:])), int(answer[6])
-		if len(answer) < 8+length+padding {
-			t.Fatalf("a record of %d bytes ends early", length)
-		}
+		assert.Assert(t, len(answer) >= 8+length+padding, "a record of %d bytes ends early", length)
 		if answer[1] == stdout {
 			page = append(page, answer[8:8+length]...)
 		}
 		answer = answer[8+length+padding:]
 	}
 	_, body, ok := bytes.Cut(page, []byte("\r\n\r\n"))
-	if !ok {
-		t.Fatalf("FPM answers %q", page)
-	}
+	assert.Assert(t, ok, "FPM answers %q", page)
 	return body
 }

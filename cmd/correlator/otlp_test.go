@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
@@ -37,14 +38,10 @@ import (
 func openBackend(t *testing.T, socket string) *backend.Backend {
 	t.Helper()
 	b, err := backend.Open("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		b.Close()
-		if err := b.Err(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, b.Err())
 	})
 	return b
 }
@@ -53,9 +50,7 @@ func openBackend(t *testing.T, socket string) *backend.Backend {
 func startExporting(t *testing.T, otlp string, flags ...string) *agentProcess {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("otlp:\n"+otlp), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte("otlp:\n"+otlp), 0o600))
 	return startAgent(t, nil, append([]string{"--config", path}, flags...)...)
 }
 
@@ -161,9 +156,7 @@ func TestExportedMetrics(t *testing.T) {
 	before := newer(uint64(time.Now().UnixNano()))
 	scraped := a.scraped()
 	after := newer(uint64(time.Now().UnixNano()))
-	if len(scraped) < 50 || scraped[exported] < 100 {
-		t.Fatalf("/metrics has %v", scraped)
-	}
+	assert.Assert(t, len(scraped) >= 50 && scraped[exported] >= 100, "/metrics has %v", scraped)
 	life := after[exported]
 	for series, n := range scraped {
 		m, there := after[series]
@@ -171,10 +164,9 @@ func TestExportedMetrics(t *testing.T) {
 			t.Errorf("%s: %v exported, then %v at /metrics, then %v (%v) exported", series, count(before[series]),
 				n, count(m), there)
 		}
-		if !m.IsCumulative || m.ServiceName != "correlator" || m.Instance != life.Instance ||
-			m.Start != life.Start || m.At < m.Start {
-			t.Errorf("%s is %+v, which is not of a life like %+v", series, m, life)
-		}
+		assert.Check(t, m.IsCumulative && m.ServiceName == "correlator" && m.Instance == life.Instance &&
+			m.Start == life.Start && m.At >= m.Start,
+			"%s is %+v, which is not of a life like %+v", series, m, life)
 		if was, there := before[series]; there && (was.Start != m.Start || was.Instance != m.Instance ||
 			was.At >= m.At) {
 			t.Errorf("%s is %+v after %+v", series, m, was)
@@ -187,17 +179,15 @@ func TestExportedMetrics(t *testing.T) {
 	for _, n := range b.Profiles().Samples {
 		arrived += n
 	}
-	if sampled := counted["sampled_correlated"]; last.At <= life.At || last.Value != float64(sampled) ||
-		arrived != sampled {
-		t.Errorf("%d samples were handed on, %v are told at last, %d arrived", sampled, last.Value, arrived)
-	}
+	sampled := counted["sampled_correlated"]
+	assert.Check(t, last.At > life.At && last.Value == float64(sampled) && arrived == sampled,
+		"%d samples were handed on, %v are told at last, %d arrived", sampled, last.Value, arrived)
 
 	a = start()
 	next := newer(last.At)[exported]
 	a.end()
-	if next.Start <= life.Start || next.Instance == life.Instance || next.Instance == "" {
-		t.Errorf("another life is %+v after %+v", next, life)
-	}
+	assert.Check(t, next.Start > life.Start && next.Instance != life.Instance && next.Instance != "",
+		"another life is %+v after %+v", next, life)
 }
 
 // An agent that takes no samples exports its metrics, and no profiles of samples that it is fed:
@@ -241,9 +231,7 @@ func of(service string) *resource.Resource {
 func encoded(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	body, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return body
 }
 
@@ -259,9 +247,7 @@ func TestPassedThrough(t *testing.T) {
 
 	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)},
 		Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	now := time.Now()
 	client.Enqueue(otlp.NewBatch(otlp.Traces, encoded(t, spans("shop", 7)), 1, now))
 	client.Enqueue(otlp.NewBatch(otlp.Metrics, encoded(t,
@@ -281,22 +267,16 @@ func TestPassedThrough(t *testing.T) {
 		Resource: &profile.Resource{Service: profile.Service{Name: "shop"}, PID: 9}, Count: 4, Start: now, End: now,
 		Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
 	}
-	if err := builder.Add(&sample); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, builder.Add(&sample))
 	builder.Flush()
-	if err := client.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if s := client.Status()[0]; s.Sent != 3 {
-		t.Errorf("of 3 items %d were acknowledged: %s", s.Sent, s.LastError)
-	}
+	assert.Check(t, client.Shutdown(t.Context()))
+	s := client.Status()[0]
+	assert.Check(t, s.Sent == 3, "of 3 items %d were acknowledged: %s", s.Sent, s.LastError)
 	a.end()
 	span := backend.Span{Service: "shop", Name: "7", TraceID: fmt.Sprintf("%x", fmt.Sprintf("%016d", 1)),
 		SpanID: fmt.Sprintf("%x", "00000007"), Start: 1, End: 2}
-	if got := b.Spans(); len(got) != 1 || got[span] != 1 {
-		t.Errorf("spans %+v, want %+v", got, span)
-	}
+	got := b.Spans()
+	assert.Check(t, len(got) == 1 && got[span] == 1, "spans %+v, want %+v", got, span)
 	want := backend.Metric{Kind: "gauge", Value: 6.5, At: 5, ServiceName: "shop"}
 	if got := b.Metrics()["orders"]; got != want {
 		t.Errorf("orders are %+v, want %+v", got, want)
@@ -306,12 +286,10 @@ func TestPassedThrough(t *testing.T) {
 			t.Errorf("%d samples %+v", n, got)
 		}
 	}
-	if n := len(b.Profiles().Samples); n != 1 {
-		t.Errorf("%d samples arrived", n)
-	}
-	if passed := b.Metrics()[`correlator_otlp_received_items_total{signal="traces"}`]; passed.Value != 1 {
-		t.Errorf("received spans: %+v", passed)
-	}
+	n := len(b.Profiles().Samples)
+	assert.Check(t, n == 1, "%d samples arrived", n)
+	passed := b.Metrics()[`correlator_otlp_received_items_total{signal="traces"}`]
+	assert.Check(t, passed.Value == 1, "received spans: %+v", passed)
 }
 
 // Everything that was acknowledged arrives, even if the agent ends meanwhile.
@@ -324,9 +302,7 @@ func TestAcknowledgedArrives(t *testing.T) {
 		"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), "--otlp-listen", listen)
 	testenv.Poll(t, deadline, "the receiver", func() bool { return len(a.logged("receiving OTLP")) == 1 })
 	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	acknowledged, many := make(chan int, 1), make(chan struct{})
 	go func() {
@@ -343,10 +319,9 @@ func TestAcknowledgedArrives(t *testing.T) {
 	counted := a.end()
 	n, arrived := <-acknowledged, b.Spans()
 	for i := range n {
-		if arrived[backend.Span{Service: "shop", Name: strconv.Itoa(i), TraceID: fmt.Sprintf("%x",
-			fmt.Sprintf("%016d", 1)), SpanID: fmt.Sprintf("%x", fmt.Sprintf("%08d", i)), Start: 1, End: 2}] != 1 {
-			t.Fatalf("span %d of %d that were acknowledged is not there once; %d are; %v", i, n, len(arrived), counted)
-		}
+		assert.Assert(t, arrived[backend.Span{Service: "shop", Name: strconv.Itoa(i), TraceID: fmt.Sprintf("%x",
+			fmt.Sprintf("%016d", 1)), SpanID: fmt.Sprintf("%x", fmt.Sprintf("%08d", i)), Start: 1, End: 2}] == 1,
+			"span %d of %d that were acknowledged is not there once; %d are; %v", i, n, len(arrived), counted)
 	}
 	t.Logf("%d spans acknowledged, %d arrived", n, len(arrived))
 }
@@ -358,9 +333,7 @@ func TestDestinationsDown(t *testing.T) {
 	dir := t.TempDir()
 	b := openBackend(t, filepath.Join(dir, "otlp"))
 	silent, err := net.Listen("unix", filepath.Join(dir, "silent")) // takes connections, and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer silent.Close()
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	a := startExporting(t, fmt.Sprintf(`  profiles-interval: 100ms
@@ -379,22 +352,18 @@ func TestDestinationsDown(t *testing.T) {
 	for _, n := range b.Profiles().Samples {
 		arrived += n
 	}
-	if arrived != counted["sampled_correlated"] {
-		t.Errorf("%d samples arrived of %d", arrived, counted["sampled_correlated"])
-	}
-	if m := b.Metrics()["correlator_otlp_profile_samples_total"]; m.Value != float64(arrived) {
-		t.Errorf("the last metrics are %+v", m)
-	}
+	assert.Check(t, arrived == counted["sampled_correlated"],
+		"%d samples arrived of %d", arrived, counted["sampled_correlated"])
+	m := b.Metrics()["correlator_otlp_profile_samples_total"]
+	assert.Check(t, m.Value == float64(arrived), "the last metrics are %+v", m)
 	var told []string
 	for _, entry := range a.logged("not all data could be exported") {
-		if entry.Reason != "otlp_dropped_items_total" || entry.Items == 0 || entry.Level != "warn" {
-			t.Errorf("%+v", entry)
-		}
+		assert.Check(t, entry.Reason == "otlp_dropped_items_total" && entry.Items != 0 && entry.Level == "warn",
+			"%+v", entry)
 		told = append(told, entry.Destination)
 	}
-	if slices.Sort(told); !slices.Equal(told, []string{"down", "silent"}) {
-		t.Errorf("data was lost at %v", told)
-	}
+	slices.Sort(told)
+	assert.Check(t, slices.Equal(told, []string{"down", "silent"}), "data was lost at %v", told)
 }
 
 // After a second signal the agent does not wait for a destination, however long its timeouts are.
@@ -402,9 +371,7 @@ func TestSecondSignal(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "hangs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	asked := make(chan struct{}, 10)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		asked <- struct{}{}
@@ -423,14 +390,11 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal("nothing is exported")
 	}
 	for range 2 {
-		if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, a.command.Process.Signal(syscall.SIGTERM))
 		testenv.Poll(t, deadline, "the end of the agent's work",
 			func() bool { return len(a.logged("correlator ends")) == 1 })
 	}
 	a.wait()
-	if lost := a.logged("not all data could be exported"); len(lost) != 1 || lost[0].Items == 0 {
-		t.Errorf("lost: %+v", lost)
-	}
+	lost := a.logged("not all data could be exported")
+	assert.Check(t, len(lost) == 1 && lost[0].Items != 0, "lost: %+v", lost)
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -70,9 +72,7 @@ func TestPartialView(t *testing.T) {
 			}
 			report := check()
 			for _, want := range append(test.checked, test.remedy) {
-				if !regexp.MustCompile(want).Match(report) {
-					t.Errorf("check does not say %q:\n%s", want, report)
-				}
+				assert.Check(t, regexp.MustCompile(want).Match(report), "check does not say %q:\n%s", want, report)
 			}
 			report = check("--accept-partial-view")
 			if !bytes.Contains(report, []byte("are not served")) || bytes.Contains(report, []byte("not ready")) {
@@ -88,9 +88,7 @@ func TestPartialView(t *testing.T) {
 			for _, accepted := range []bool{false, true} {
 				notified := filepath.Join(t.TempDir(), "notify")
 				manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notified, Net: "unixgram"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				defer manager.Close()
 				manager.SetReadDeadline(time.Now().Add(deadline))
 				by := slices.Concat([]string{"env", "NOTIFY_SOCKET=" + notified}, test.by)
@@ -108,15 +106,13 @@ func TestPartialView(t *testing.T) {
 				}
 				status, body := readyz(t, a)
 				if wrong := "STATUS=not ready: only a part of the host's processes is served"; accepted {
-					if status != http.StatusOK || !strings.Contains(told, "STATUS=serving") {
-						t.Errorf("accepted, and not ready: %d %q, %q", status, body, told)
-					}
+					assert.Check(t, status == http.StatusOK && strings.Contains(told, "STATUS=serving"),
+						"accepted, and not ready: %d %q, %q", status, body, told)
 				} else if status != http.StatusServiceUnavailable || !strings.Contains(told, wrong) {
 					t.Errorf("ready: %d %q, %q", status, body, told)
 				}
-				if !accepted && (!strings.Contains(body, test.remedy) || !strings.Contains(told, test.remedy)) {
-					t.Errorf("without the remedy %q: %q, %q", test.remedy, body, told)
-				}
+				assert.Check(t, accepted || strings.Contains(body, test.remedy) && strings.Contains(told, test.remedy),
+					"without the remedy %q: %q, %q", test.remedy, body, told)
 				message := "not ready: only a part of the host's processes is served"
 				if accepted {
 					message = "only a part of the host's processes is served, which --accept-partial-view accepts"
@@ -137,13 +133,9 @@ func readyz(t *testing.T, a *agentProcess) (status int, body string) {
 		t.Fatalf("logged %+v", a.entries())
 	}
 	response, err := http.Get("http://" + serving[0].Address + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return response.StatusCode, string(text)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 )
@@ -22,15 +23,9 @@ func mountBPF(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS))
+	assert.NilError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	assert.NilError(t, unix.Mount("bpf", dir, "bpf", 0, ""))
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 	return dir
 }
@@ -39,9 +34,7 @@ func mountBPF(t *testing.T) string {
 func pinnedTargets(t *testing.T, path string) (pids []int) {
 	t.Helper()
 	table, err := ebpf.LoadPinnedMap(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer table.Close()
 	const pidOffset = 140 // in struct correlator_target of bpf/correlator.h
 	var key uint32
@@ -50,9 +43,7 @@ func pinnedTargets(t *testing.T, path string) (pids []int) {
 	for all.Next(&key, &value) {
 		pids = append(pids, int(binary.NativeEndian.Uint32(value[pidOffset:])))
 	}
-	if err := all.Err(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, all.Err())
 	return pids
 }
 
@@ -60,12 +51,9 @@ func pinnedTargets(t *testing.T, path string) (pids []int) {
 func rootAlone(t *testing.T, path string, mode uint32) {
 	t.Helper()
 	var status unix.Stat_t
-	if err := unix.Lstat(path, &status); err != nil {
-		t.Fatal(err)
-	}
-	if status.Mode != mode || status.Uid != 0 || status.Gid != 0 {
-		t.Errorf("%s: mode %#o, owner %d:%d", path, status.Mode, status.Uid, status.Gid)
-	}
+	assert.NilError(t, unix.Lstat(path, &status))
+	assert.Check(t, status.Mode == mode && status.Uid == 0 && status.Gid == 0,
+		"%s: mode %#o, owner %d:%d", path, status.Mode, status.Uid, status.Gid)
 }
 
 // Other programs can use the table of targets while an agent runs, whether or not it samples.
@@ -76,9 +64,8 @@ func TestPinMaps(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1})
 	inTable := func() {
 		t.Helper()
-		if pids := pinnedTargets(t, table); !slices.Contains(pids, p.PID) {
-			t.Errorf("process %d is not among those in the table: %v", p.PID, pids)
-		}
+		pids := pinnedTargets(t, table)
+		assert.Check(t, slices.Contains(pids, p.PID), "process %d is not among those in the table: %v", p.PID, pids)
 	}
 
 	first := startAgent(t, nil, "--pin-maps", dir, "--samples-per-second", "97")
@@ -96,9 +83,8 @@ func TestPinMaps(t *testing.T) {
 	inTable()
 
 	first.end().addUp(t)
-	if left := pinnedTargets(t, table); len(left) != 0 {
-		t.Errorf("processes %v are left in the table", left)
-	}
+	left := pinnedTargets(t, table)
+	assert.Check(t, len(left) == 0, "processes %v are left in the table", left)
 
 	// The same table serves an agent that takes no samples.
 	second := startAgent(t, nil, "--pin-maps", dir, "--samples-per-second", "0")
@@ -109,12 +95,9 @@ func TestPinMaps(t *testing.T) {
 		return report.CPUInTransactions-before.CPUInTransactions > 200*time.Millisecond
 	})
 	counted := second.end()
-	if taken := counted.sum("kernel_") + counted["samples_missed"] + counted["samples_sent"]; taken != 0 ||
-		after.Samples != before.Samples {
-		t.Errorf("samples were taken: %v", counted)
-	}
-	if left := pinnedTargets(t, table); len(left) != 0 {
-		t.Errorf("processes %v are left in the table", left)
-	}
+	taken := counted.sum("kernel_") + counted["samples_missed"] + counted["samples_sent"]
+	assert.Check(t, taken == 0 && after.Samples == before.Samples, "samples were taken: %v", counted)
+	left = pinnedTargets(t, table)
+	assert.Check(t, len(left) == 0, "processes %v are left in the table", left)
 	clean(t, p.Report())
 }

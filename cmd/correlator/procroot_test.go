@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -23,9 +25,7 @@ import (
 func procRootElsewhere(t *testing.T, change string) (contained []string, procRoot string) {
 	t.Helper()
 	procRoot = filepath.Join(t.TempDir(), "proc")
-	if err := os.Mkdir(procRoot, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(procRoot, 0o755))
 	script := `mount --bind /proc "$0" && ` + change + ` && exec "$@"`
 	return []string{testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c", script, procRoot}, procRoot
 }
@@ -38,9 +38,7 @@ func jsonOf[T any](t *testing.T, contained []string, args ...string) (value T) {
 	if err == nil {
 		err = json.Unmarshal(out, &value)
 	}
-	if err != nil {
-		t.Fatalf("%v: %v", args, err)
-	}
+	assert.NilError(t, err, args)
 	return value
 }
 
@@ -67,18 +65,14 @@ func TestProcRootElsewhere(t *testing.T) {
 		t.Errorf("process %d is not ready: %+v", p.PID, processes)
 	}
 	inspection := jsonOf[inspect.Inspection](t, contained, "inspect", "--proc-root", procRoot, strconv.Itoa(p.PID))
-	if !slices.ContainsFunc(inspection.Threads, func(thread inspect.Thread) bool {
+	assert.Check(t, slices.ContainsFunc(inspection.Threads, func(thread inspect.Thread) bool {
 		return thread.TID == context.Thread.TID && thread.Name == context.Thread.Name &&
 			thread.TransactionID == context.TransactionID.String()
-	}) {
-		t.Errorf("inspect does not show the transaction: %+v", inspection)
-	}
+	}), "inspect does not show the transaction: %+v", inspection)
 
 	a.end().addUp(t)
 	for _, entry := range a.entries() {
-		if entry.Level != "info" && entry.PID == p.PID {
-			t.Errorf("logged %+v", entry)
-		}
+		assert.Check(t, entry.Level == "info" || entry.PID != p.PID, "logged %+v", entry)
 	}
 }
 
@@ -109,12 +103,9 @@ func TestProcRootAlone(t *testing.T) {
 			clean(t, p.ReportWhen("the sample", func(report demo.Report) bool { return report.Samples == 1 }))
 
 			// The log is not checked: without /proc the race detector complains in it.
-			if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.command.Wait(); err != nil {
-				t.Errorf("the agent ended with %v", err)
-			}
+			assert.NilError(t, a.command.Process.Signal(syscall.SIGTERM))
+			err := a.command.Wait()
+			assert.Check(t, err, "the agent ended with %v", err)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"gotest.tools/v3/assert"
 )
 
 // recipes are the files that docs/first-hour.md uses.
@@ -22,9 +23,7 @@ func TestRecipesOfCorrelator(t *testing.T) {
 		path := filepath.Join(recipes, file)
 		printed := string(command(t, "", "run", "--print-config", "--config", path))
 		for _, want := range []string{"endpoint: " + endpoint, "otlp-untraced: true"} {
-			if !strings.Contains(printed, want) {
-				t.Errorf("%s: no %q in\n%s", file, want, printed)
-			}
+			assert.Check(t, strings.Contains(printed, want), "%s: no %q in\n%s", file, want, printed)
 		}
 	}
 }
@@ -50,29 +49,21 @@ type collectorConfig struct {
 func TestRecipesOfCollector(t *testing.T) {
 	for _, file := range []string{"collector.yaml", "elasticsearch.yaml"} {
 		text, err := os.ReadFile(filepath.Join(recipes, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var config collectorConfig
-		if err := yaml.Unmarshal(text, &config); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if endpoint := config.Receivers["otlp"].Protocols["grpc"].Endpoint; endpoint != "127.0.0.1:4317" {
-			t.Errorf("%s: receives at %q", file, endpoint)
-		}
-		if _, ok := config.Service.Pipelines["profiles"]; !ok {
-			t.Errorf("%s: no pipeline for profiles", file)
-		}
+		assert.NilError(t, yaml.Unmarshal(text, &config), file)
+		endpoint := config.Receivers["otlp"].Protocols["grpc"].Endpoint
+		assert.Check(t, endpoint == "127.0.0.1:4317", "%s: receives at %q", file, endpoint)
+		_, ok := config.Service.Pipelines["profiles"]
+		assert.Check(t, ok, "%s: no pipeline for profiles", file)
 		for signal, pipeline := range config.Service.Pipelines {
 			for _, name := range pipeline.Receivers {
-				if _, ok := config.Receivers[name]; !ok {
-					t.Errorf("%s: %s: no receiver %q", file, signal, name)
-				}
+				_, ok := config.Receivers[name]
+				assert.Check(t, ok, "%s: %s: no receiver %q", file, signal, name)
 			}
 			for _, name := range pipeline.Exporters {
-				if _, ok := config.Exporters[name]; !ok {
-					t.Errorf("%s: %s: no exporter %q", file, signal, name)
-				}
+				_, ok := config.Exporters[name]
+				assert.Check(t, ok, "%s: %s: no exporter %q", file, signal, name)
 			}
 		}
 	}
@@ -81,24 +72,18 @@ func TestRecipesOfCollector(t *testing.T) {
 // The page uses every file, and only those that there are.
 func TestRecipesInPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/first-hour.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	named := make(map[string]bool)
 	for _, match := range regexp.MustCompile(`deploy/recipes/([a-z-]+\.yaml)`).FindAllSubmatch(page, -1) {
 		named[string(match[1])] = true
 	}
 	files, err := os.ReadDir(recipes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, file := range files {
 		if !named[file.Name()] {
 			t.Errorf("the page does not name %s", file.Name())
 		}
 		delete(named, file.Name())
 	}
-	if len(named) > 0 {
-		t.Errorf("the page names %v", named)
-	}
+	assert.Check(t, len(named) == 0, "the page names %v", named)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/host/kallsyms"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -29,9 +31,7 @@ func TestRecordKernelStacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
 	output, err := exec.Command(installed(t), "record", "-d", "1s", "--service", "system-calls", "--kernel-stacks",
 		"--rate", "997", "-o", path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	assert.NilError(t, err, "\n%s", output)
 	const function = "clock_gettime"
 	inKernel, inVDSO := 0, 0
 	for _, sample := range readProfile(t, path).Sample {
@@ -47,7 +47,6 @@ func TestRecordKernelStacks(t *testing.T) {
 			}
 		}
 	}
-	if inKernel == 0 || inVDSO == 0 {
-		t.Errorf("%s is in %d kernel stacks, and in the vDSO in %d\n%s", function, inKernel, inVDSO, output)
-	}
+	assert.Check(t, inKernel != 0 && inVDSO != 0,
+		"%s is in %d kernel stacks, and in the vDSO in %d\n%s", function, inKernel, inVDSO, output)
 }

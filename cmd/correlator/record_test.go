@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	pprof "github.com/google/pprof/profile"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -30,18 +31,14 @@ func pprofTop(t *testing.T, path, transactionID string) string {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go tool pprof: %v\n%s", err, &stderr)
-	}
+	assert.NilError(t, err, "go tool pprof: %v\n%s", err, &stderr)
 	return string(out)
 }
 
 func readProfile(t *testing.T, path string) *pprof.Profile {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return parseProfile(t, content)
 }
 
@@ -51,9 +48,7 @@ func parseProfile(t *testing.T, content []byte) *pprof.Profile {
 	if err == nil {
 		err = p.CheckValid()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return p
 }
 
@@ -70,31 +65,24 @@ func TestRecord(t *testing.T) {
 		cmd := exec.Command(installed(t), "record", "-d", "1s", "--service", `shop.*`, "-o", path, "--rate", "997")
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%v\n%s", err, &stderr)
-		}
+		assert.NilError(t, cmd.Run(), "\n%s", &stderr)
 		functions := map[string]string{"checkout": "price_basket", "search": "score_results", "browse": "list_folder"}
 		top := pprofTop(t, path, begun.TransactionID.String())
 		for kind, function := range functions {
 			listed := regexp.MustCompile(`(?m) `+kind+`$`).MatchString(top) && strings.Contains(top, function)
-			if listed != (kind == begun.Kind) {
-				t.Errorf("%s is listed for a %s: %v\n%s", kind, begun.Kind, listed, top)
-			}
+			assert.Check(t, listed == (kind == begun.Kind),
+				"%s is listed for a %s: %v\n%s", kind, begun.Kind, listed, top)
 		}
 		for _, sample := range readProfile(t, path).Sample {
-			if service := sample.Label["service"]; len(service) != 1 || service[0] != `shop\x1b[31m` {
-				t.Fatalf("sample of service %q", service)
-			}
+			service := sample.Label["service"]
+			assert.Assert(t, len(service) == 1 && service[0] == `shop\x1b[31m`, "sample of service %q", service)
 		}
-		if stdout.Len() > 0 || bytes.Contains(stderr.Bytes(), []byte("\x1b")) {
-			t.Errorf("standard output %q, standard error %q", &stdout, &stderr)
-		}
+		assert.Check(t, stdout.Len() == 0 && !bytes.Contains(stderr.Bytes(), []byte("\x1b")),
+			"standard output %q, standard error %q", &stdout, &stderr)
 		for _, want := range []string{"recording for 1s", `shop\x1b[31m`, "% of native",
 			begun.TransactionID.String(), begun.TraceID.String(),
 			"go tool pprof -http=: " + path} {
-			if !strings.Contains(stderr.String(), want) {
-				t.Errorf("no %q in\n%s", want, &stderr)
-			}
+			assert.Check(t, strings.Contains(stderr.String(), want), "no %q in\n%s", want, &stderr)
 		}
 	}
 }
@@ -113,23 +101,18 @@ func TestRecordJVM(t *testing.T) {
 		cmd := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "-o", path, "--rate",
 			"997", "--unwinder", "frame-pointers")
 		output, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, output)
-		}
+		assert.NilError(t, err, "\n%s", output)
 		return string(output)
 	}
 	if output := run(); !strings.Contains(output, "compiled code of java ("+strconv.Itoa(p.PID)+") has no names") {
 		t.Errorf("no word of the perf map in\n%s", output)
 	}
-	if output, err := exec.Command(jcmd, strconv.Itoa(p.PID), "Compiler.perfmap").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	output, err := exec.Command(jcmd, strconv.Itoa(p.PID), "Compiler.perfmap").CombinedOutput()
+	assert.NilError(t, err, "\n%s", output)
 	run()
 	top := pprofTop(t, path, begun.TransactionID.String())
 	for _, want := range []string{`Demo\$Worker\.burn`} {
-		if !regexp.MustCompile(want).MatchString(top) {
-			t.Errorf("no %s in\n%s", want, top)
-		}
+		assert.Check(t, regexp.MustCompile(want).MatchString(top), "no %s in\n%s", want, top)
 	}
 }
 
@@ -143,23 +126,17 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TERM=xterm")
 	var stdout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
 	stderr.Close()
 	sampled := regexp.MustCompile(`\r\x1b\[Krecording \d+s of 1h0m0s: [1-9]\d* samples, 100% in`)
 	testenv.Poll(t, deadline, "samples on the status line",
 		func() bool { return sampled.MatchString(terminal.String()) })
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, terminal.String())
 	}
-	if profile := parseProfile(t, stdout.Bytes()); len(profile.Sample) == 0 {
-		t.Error("no samples in the profile")
-	}
+	assert.Check(t, len(parseProfile(t, stdout.Bytes()).Sample) != 0, "no samples in the profile")
 	testenv.Poll(t, deadline, "the summary", func() bool { return strings.Contains(terminal.String(), "KiB to -") })
 	shown := terminal.String()
 	for line := range strings.SplitSeq(shown, "\r\x1b[K") {
@@ -191,15 +168,12 @@ func TestRecordNothing(t *testing.T) {
 	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), `too short to look at all processes`) {
 		t.Errorf("%v\n%s", err, output)
 	}
-	if _, err := os.Stat(path); err == nil {
-		t.Error("a profile was written")
-	}
+	_, err = os.Stat(path)
+	assert.Check(t, err != nil, "a profile was written")
 	cmd = exec.Command(installed(t), "record", "-d", "100ms", "--pid", strconv.Itoa(os.Getpid()), "-o", path)
 	output, err = cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output),
-		"recording process "+strconv.Itoa(os.Getpid())) {
-		t.Errorf("%v\n%s", err, output)
-	}
+	assert.Check(t, cmd.ProcessState.ExitCode() == 1 && strings.Contains(string(output),
+		"recording process "+strconv.Itoa(os.Getpid())), "%v\n%s", err, output)
 }
 
 // openTerminal returns a terminal with so many columns, and the side that programs write to.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -115,12 +117,10 @@ func TestRights(t *testing.T) {
 				before := deleted.Report().Samples
 				deleted.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before })
 			}
-			if warned := len(a.logged(c.warns)) > 0; warned != (c.warns != "") {
-				t.Errorf("warned: %v", warned)
-			}
-			if deaf := a.logged(noLiveEvents); len(deaf) > 0 {
-				t.Errorf("logged %+v", deaf)
-			}
+			warned := len(a.logged(c.warns)) > 0
+			assert.Check(t, warned == (c.warns != ""), "warned: %v", warned)
+			deaf := a.logged(noLiveEvents)
+			assert.Check(t, len(deaf) == 0, "logged %+v", deaf)
 			a.end().addUp(t)
 		})
 	}
@@ -140,13 +140,10 @@ func TestRightsWithoutLiveEvents(t *testing.T) {
 	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	later.Registration(1)
 	counted := a.end()
-	if said := a.logged(noLiveEvents); len(said) != 1 || said[0].Level != "warn" ||
-		!strings.Contains(said[0].Error, "needs CAP_PERFMON") {
-		t.Errorf("logged %+v", said)
-	}
-	if counted["live_looks"] != 0 || counted["events_failed"] == 0 {
-		t.Errorf("counters %v", counted)
-	}
+	said := a.logged(noLiveEvents)
+	assert.Check(t, len(said) == 1 && said[0].Level == "warn" && strings.Contains(said[0].Error, "needs CAP_PERFMON"),
+		"logged %+v", said)
+	assert.Check(t, counted["live_looks"] == 0 && counted["events_failed"] != 0, "counters %v", counted)
 }
 
 // noLiveEvents is logged when the kernel refuses live events.
@@ -188,13 +185,9 @@ func needSecretive(t *testing.T) {
 func kernelSetting(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/kernel/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	value, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return value
 }
 
@@ -205,9 +198,7 @@ func startInUserNamespace(t *testing.T, id string) (pid int) {
 	unshare := testenv.NeedTool(t, "unshare")
 	built := demo.Build(t, "demo-glibc", "lib-glibc-tlsdesc")
 	dir, err := os.MkdirTemp("", "demo-") // which others can enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	library := filepath.Join(dir, demo.LibraryName(false))
 	for _, argv := range [][]string{
@@ -215,25 +206,18 @@ func startInUserNamespace(t *testing.T, id string) (pid int) {
 		{"install", "--mode", "600", filepath.Join(built, "lib-glibc-tlsdesc.so"), library},
 		{"chown", "-R", id + ":" + id, dir},
 	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", argv, err, out)
-		}
+		out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		assert.NilError(t, err, "%v: %v\n%s", argv, err, out)
 	}
 	cmd := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", unshare, "--user",
 		"--map-root-user", "--mount",
 		filepath.Join(dir, "demo-glibc"), "--library", library, "--socket", filepath.Join(dir, "socket"))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		cmd.Wait()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -19,10 +21,9 @@ import (
 // clean checks that a process received nothing wrong.
 func clean(t *testing.T, report demo.Report) {
 	t.Helper()
-	if report.Torn != 0 || report.Foreign != 0 || report.Malformed != 0 || report.Unregistered != 0 {
-		t.Errorf("torn %d, foreign %d, malformed %d, before a registration %d: want none of these",
-			report.Torn, report.Foreign, report.Malformed, report.Unregistered)
-	}
+	assert.Check(t, report.Torn == 0 && report.Foreign == 0 && report.Malformed == 0 && report.Unregistered == 0,
+		"torn %d, foreign %d, malformed %d, before a registration %d: want none of these", report.Torn, report.Foreign,
+		report.Malformed, report.Unregistered)
 }
 
 // Samples have their thread's trace, with both kinds of thread-local storage.
@@ -45,9 +46,7 @@ func TestSampled(t *testing.T) {
 			clean(t, report)
 
 			var processes []process.View
-			if err := json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, json.Unmarshal(command(t, "", "scan", "-o", "json"), &processes))
 			i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == p.PID })
 			if i < 0 || processes[i].TLS != c.tls {
 				t.Errorf("process %d is not listed with %s TLS: %+v", p.PID, c.tls, processes)
@@ -73,18 +72,15 @@ func TestInNestedNamespace(t *testing.T) {
 	}
 	needSampler(t)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	tests := []string{"TestRun", "TestSampled"}
 	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--pid", "--fork", "--kill-child", "--mount-proc",
 		self, "-test.v", "-test.run", "^("+strings.Join(tests, "|")+")$")
 	cmd.Env = append(os.Environ(), nestedVariable+"=1")
 	output, err := cmd.CombinedOutput()
 	for _, test := range tests {
-		if err != nil || !strings.Contains(string(output), "--- PASS: "+test+" ") {
-			t.Fatalf("%s in a nested namespace: %v\n%s", test, err, output)
-		}
+		assert.Assert(t, err == nil && strings.Contains(string(output), "--- PASS: "+test+" "),
+			"%s in a nested namespace: %v\n%s", test, err, output)
 	}
 }
 
@@ -110,17 +106,15 @@ func TestFeedWithoutEBPF(t *testing.T) {
 		func(report demo.Report) bool { return report.Samples >= 2*datagrams })
 	clean(t, report)
 	transaction, _ := report.Transaction(context.TraceID)
-	if transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] != 2*datagrams || len(transaction.Stacks) != 1 {
-		t.Errorf("the transaction has %+v", transaction)
-	}
+	assert.Check(t, transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 2*datagrams && len(transaction.Stacks) == 1,
+		"the transaction has %+v", transaction)
 
 	counted := a.end()
 	counted.addUp(t)
 	// Records that became too old on a busy machine are not examined.
 	unsupported, stale := counted["fed_unsupported"], counted["fed_stale"]
-	if unsupported == 0 || unsupported+stale != datagrams || counted["samples_sent"] != 2*datagrams {
-		t.Errorf("counters %v", counted)
-	}
+	assert.Check(t, unsupported != 0 && unsupported+stale == datagrams && counted["samples_sent"] == 2*datagrams,
+		"counters %v", counted)
 	warnings := a.logged("samples fed without context cannot be used")
 	if len(warnings) != 1 || warnings[0].Level != "warn" || !strings.Contains(warnings[0].Error, "missing ") {
 		t.Errorf("warnings %+v", warnings)
@@ -146,11 +140,8 @@ func TestTerminatedWithSamplesQueued(t *testing.T) {
 	counted.addUp(t)
 	report := healthy.Quit()
 	clean(t, report)
-	if sent := counted["samples_sent"]; report.Samples == 0 || sent <= report.Samples ||
-		counted["waits_for_room"] == 0 {
-		t.Errorf("%d samples arrived at the healthy process: %v", report.Samples, counted)
-	}
-	if counted.sum("samples_dropped_") == 0 {
-		t.Errorf("a process that never reads took all samples: %v", counted)
-	}
+	sent := counted["samples_sent"]
+	assert.Check(t, report.Samples != 0 && sent > report.Samples && counted["waits_for_room"] != 0,
+		"%d samples arrived at the healthy process: %v", report.Samples, counted)
+	assert.Check(t, counted.sum("samples_dropped_") != 0, "a process that never reads took all samples: %v", counted)
 }

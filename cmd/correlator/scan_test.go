@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -47,9 +49,7 @@ func TestScanWithoutRights(t *testing.T) {
 			out := deniedTo(t, c.by, said, "scan", "-o", "json")
 			var processes []process.View
 			if len(out) > 0 {
-				if err := json.Unmarshal(out, &processes); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, json.Unmarshal(out, &processes))
 			}
 			state := func(pid int) process.State {
 				i := slices.IndexFunc(processes, func(v process.View) bool { return v.PID == pid })
@@ -58,9 +58,8 @@ func TestScanWithoutRights(t *testing.T) {
 				}
 				return processes[i].State
 			}
-			if got := state(root.PID); (got == process.StateReady) != c.root {
-				t.Errorf("root's process is %q", got)
-			}
+			got := state(root.PID)
+			assert.Check(t, (got == process.StateReady) == c.root, "root's process is %q", got)
 			if got := state(user.PID); got == process.StateReady || c.listed != (got == process.StateError) {
 				t.Errorf("the user's process is %q", got)
 			}
@@ -68,9 +67,7 @@ func TestScanWithoutRights(t *testing.T) {
 			out = deniedTo(t, c.by, said, "inspect", "-o", "json", strconv.Itoa(user.PID))
 			var inspection inspect.Inspection
 			if len(out) > 0 {
-				if err := json.Unmarshal(out, &inspection); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, json.Unmarshal(out, &inspection))
 			}
 			if c.listed != (inspection.State == process.StateError) || len(out) > 0 && inspection.PID != user.PID {
 				t.Errorf("inspect shows %+v", inspection)
@@ -89,9 +86,8 @@ func TestInspectWithoutRights(t *testing.T) {
 		deniedTo(t, by, regexp.MustCompile(`(?m)^correlator: .*missing `+name+`: grant the process `+name+`$`),
 			"inspect", strconv.Itoa(p.PID))
 		argv := slices.Concat(by, []string{installed(t), "scan"})
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			t.Errorf("scan without %s: %v, %s", name, err, out)
-		}
+		out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		assert.Check(t, err, "scan without %s: %v, %s", name, err, out)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -17,18 +18,14 @@ import (
 func TestTimerSlack(t *testing.T) {
 	needSampler(t)
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := map[int]string{50_000: "1000000"}[slack]
 	if want == "" {
 		want = fmt.Sprint(slack) // somebody has chosen it
 	}
 	pid := startAndWait(t)
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil || len(threads) < 2 {
-		t.Fatalf("%d threads, %v", len(threads), err)
-	}
+	assert.Assert(t, err == nil && len(threads) >= 2, "%d threads, %v", len(threads), err)
 	for _, thread := range threads {
 		got, err := os.ReadFile(filepath.Join("/proc", thread.Name(), "timerslack_ns"))
 		if err != nil || strings.TrimSpace(string(got)) != want {
@@ -42,9 +39,7 @@ func TestNoHugePages(t *testing.T) {
 	needSampler(t)
 	testenv.NeedHugePages(t)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", startAndWait(t)))
-	if err != nil || !strings.Contains(string(status), "\nTHP_enabled:\t0\n") {
-		t.Errorf("%v, %s", err, status)
-	}
+	assert.Check(t, err == nil && strings.Contains(string(status), "\nTHP_enabled:\t0\n"), "%v, %s", err, status)
 }
 
 // startAndWait starts an agent, waits until it serves, and returns its pid.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
@@ -47,12 +49,9 @@ func TestUnwinderUnavailable(t *testing.T) {
 		t.Errorf("record --unwinder full says\n%s", stderr)
 	}
 	_, stderr = run(0, append(record, "auto")...)
-	if !strings.Contains(stderr, `"reason": "unwinder_unavailable", "error": "`+why+`"`) {
-		t.Errorf("record --unwinder auto says\n%s", stderr)
-	}
-	if n := len(readProfile(t, path).Sample); n == 0 {
-		t.Error("record --unwinder auto has no samples")
-	}
+	assert.Check(t, strings.Contains(stderr, `"reason": "unwinder_unavailable", "error": "`+why+`"`),
+		"record --unwinder auto says\n%s", stderr)
+	assert.Check(t, len(readProfile(t, path).Sample) != 0, "record --unwinder auto has no samples")
 	for _, unwinder := range []string{"full", "auto"} {
 		stdout, _ := run(0, "check", "--unwinder", unwinder) // it is not required
 		if !strings.Contains(stdout, "needs CAP_SYS_PTRACE") || !strings.Contains(stdout, "--unwinder frame-pointers") {
@@ -68,23 +67,17 @@ func TestUnwinderUnavailable(t *testing.T) {
 			testenv.Poll(t, deadline, "a warning", func() bool { return len(a.logged(byFramePointers)) > 0 })
 			var status agent.Status
 			text := command(t, "", "status", "-o", "json", "--admin-socket", admin)
-			if err := json.Unmarshal(text, &status); err != nil {
-				t.Fatal(err)
-			}
-			if u := status.Unwinding; u == nil || u.Failure != why || u.Loaded || u.Unwound != 0 {
-				t.Errorf("unwinding: %+v", u)
-			}
+			assert.NilError(t, json.Unmarshal(text, &status))
+			u := status.Unwinding
+			assert.Check(t, u != nil && u.Failure == why && !u.Loaded && u.Unwound == 0, "unwinding: %+v", u)
 			notReady := "stacks are walked by frame pointers (--unwinder auto accepts that): " + why
 			if unwinder != sampling.FullUnwinder.String() {
 				notReady = ""
 			}
-			if status.NotReady != notReady {
-				t.Errorf("not ready: %q", status.NotReady)
-			}
-			if said := a.logged(byFramePointers); len(said) != 1 ||
-				said[0].Reason != "unwinder_unavailable" || said[0].Error != why {
-				t.Errorf("logged %+v", said)
-			}
+			assert.Check(t, status.NotReady == notReady, "not ready: %q", status.NotReady)
+			said := a.logged(byFramePointers)
+			assert.Check(t, len(said) == 1 && said[0].Reason == "unwinder_unavailable" && said[0].Error == why,
+				"logged %+v", said)
 			a.end().addUp(t)
 		})
 	}

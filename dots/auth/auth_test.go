@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // The first two are the C++ client's own tests, the third was recorded.
@@ -23,9 +25,8 @@ var vectors = []struct {
 
 func TestResponse(t *testing.T) {
 	for _, v := range vectors {
-		if got := Response(v.name, v.secret, v.nonce, v.cnonce); got != v.response {
-			t.Errorf("%s, nonce %d: %s instead of %s", v.name, v.nonce, got, v.response)
-		}
+		got := Response(v.name, v.secret, v.nonce, v.cnonce)
+		assert.Check(t, got == v.response, "%s, nonce %d: %s instead of %s", v.name, v.nonce, got, v.response)
 	}
 }
 
@@ -37,9 +38,8 @@ func TestVerify(t *testing.T) {
 		"": false, good[:63]: false, good + "0": false, "z" + good[1:]: false, "1" + good[1:]: false,
 		good[:63] + "5": false, strings.Repeat("0", 64): false,
 	} {
-		if got := Verify(response, v.name, v.secret, v.nonce, v.cnonce); got != want {
-			t.Errorf("%q: %v", response, got)
-		}
+		got := Verify(response, v.name, v.secret, v.nonce, v.cnonce)
+		assert.Check(t, got == want, "%q: %v", response, got)
 	}
 	if Verify(good, "roundtri", v.secret, v.nonce, v.cnonce) || Verify(good, v.name, "s3cre", v.nonce, v.cnonce) ||
 		Verify(good, v.name, v.secret, v.nonce+1, v.cnonce) || Verify(good, v.name, v.secret, v.nonce, "x") {
@@ -52,7 +52,5 @@ func TestNonces(t *testing.T) {
 		t.Errorf("%d, %d", a, b)
 	}
 	a, b := CNonce(), CNonce()
-	if !regexp.MustCompile("^[0-9a-f]{16}$").MatchString(a) || a == b {
-		t.Errorf("%s, %s", a, b)
-	}
+	assert.Check(t, regexp.MustCompile("^[0-9a-f]{16}$").MatchString(a) && a != b, "%s, %s", a, b)
 }

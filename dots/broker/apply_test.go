@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/system"
 	"correlator/dots/value"
 )
@@ -22,18 +24,11 @@ func TestApply(t *testing.T) {
 		{Object: client(8, "b"), Properties: system.DotsClientName},
 		{Object: client(7, ""), Remove: true},
 	}
-	if err := b.Apply(changes); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Apply(changes))
 	for i, want := range []bool{true, false, false, true, true} {
-		if (changes[i].Err == nil) != want {
-			t.Errorf("change %d: %v", i, changes[i].Err)
-		}
+		assert.Check(t, (changes[i].Err == nil) == want, "change %d: %v", i, changes[i].Err)
 	}
-	if err := b.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Apply(changes); !errors.Is(err, ErrClosed) {
-		t.Errorf("after the shutdown: %v", err)
-	}
+	assert.NilError(t, b.Shutdown(context.Background()))
+	err := b.Apply(changes)
+	assert.Check(t, errors.Is(err, ErrClosed), "after the shutdown: %v", err)
 }

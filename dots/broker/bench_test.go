@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -48,9 +50,7 @@ func encoded(tb testing.TB, n int, cached bool) (data []byte) {
 		h := frame.Header{TypeName: []byte(x.Descriptor().Name), SentTime: 1.7e9, Attributes: x.Valid(),
 			Set: frame.TypeName | frame.SentTime | frame.Attributes | frame.RemoveObj}
 		data, err = frame.Append(data, frame.V2, &h, false, 0, x.AppendInstance(nil, x.Valid()))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		assert.NilError(tb, err)
 	}
 	return data
 }
@@ -232,15 +232,11 @@ func TestIdleGuests(t *testing.T) {
 func resident(t *testing.T) int {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
 			n, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			return n
 		}
 	}

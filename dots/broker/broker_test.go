@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -64,10 +66,9 @@ func TestNormalises(t *testing.T) {
 		before := value.TimepointOf(time.Now())
 		p.raw("DemoThing", false, tt.h, []byte(tt.instance))
 		r := p.want("DemoThing", tt.attributes, p.id, false, tt.want)
-		if r.Set&frame.FromCache != 0 || r.IsFromMyself || r.Set != forwarded ||
-			r.SentTime < before || r.ServerSentTime < before {
-			t.Errorf("%s: %+v", tt.what, r.Header)
-		}
+		assert.Check(t, r.Set&frame.FromCache == 0 && !r.IsFromMyself && r.Set == forwarded && r.SentTime >= before &&
+			r.ServerSentTime >= before,
+			"%s: %+v", tt.what, r.Header)
 	}
 	late := connect(t, addr, frame.V2)
 	late.join("DemoThing")
@@ -119,16 +120,13 @@ func TestTypeConflict(t *testing.T) {
 	watcher.expect("StructDescriptorData") // forwarded
 	other, err := schema.NewStruct("DemoThing", schema.Flags{}, []schema.Property{
 		{Name: "only", Tag: 3, Type: schema.Builtin(schema.Bool), Key: true}}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p.describe(other)
 	watcher.expect("StructDescriptorData")
 	p.send(thing(1)) // as the first description says
 	p.barrier()
-	if c := b.Counters(); c.TypeConflicts != 1 || c.Types != 1 || c.Objects < 1 {
-		t.Errorf("%+v", c)
-	}
+	c := b.Counters()
+	assert.Check(t, c.TypeConflicts == 1 && c.Types == 1 && c.Objects >= 1, "%+v", c)
 }
 
 // TestErrors checks what ends a connection, and what is counted.
@@ -172,9 +170,7 @@ func TestErrors(t *testing.T) {
 		before := b.Counters().Closed[tt.reason]
 		p := connect(t, addr, frame.V2)
 		tt.do(p)
-		if text := p.wantError(1); text == "" {
-			t.Errorf("%s: no text", tt.what)
-		}
+		assert.Check(t, p.wantError(1) != "", "%s: no text", tt.what)
 		p.conn.Close()
 		eventually(t, tt.what, func() bool { return b.Counters().Closed[tt.reason] == before+1 })
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/auth"
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
@@ -19,9 +21,7 @@ import (
 
 func TestPublishOwnObjects(t *testing.T) {
 	b := newBroker(t, Options{})
-	if err := b.Publish(thing(2), &demo.DemoThing{ID: value.Some[uint32](1), Name: value.Some("a")}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Publish(thing(2), &demo.DemoThing{ID: value.Some[uint32](1), Name: value.Some("a")}))
 	p := connect(t, listenUnix(t, b, frame.V2), frame.V2)
 	p.join("DemoThing")
 	p.expect("StructDescriptorData")
@@ -29,16 +29,11 @@ func TestPublishOwnObjects(t *testing.T) {
 	p.want("DemoThing", id|name, 1, false, "a20101026161")
 	p.expect("DemoThing")
 	p.expect("DotsCacheInfo")
-	if n := b.Members("DemoThing"); n != 1 {
-		t.Errorf("%d members", n)
-	}
-	if err := b.PublishProperties(&demo.DemoThing{ID: value.Some[uint32](1)}, name); err != nil {
-		t.Fatal(err)
-	}
+	n := b.Members("DemoThing")
+	assert.Check(t, n == 1, "%d members", n)
+	assert.NilError(t, b.PublishProperties(&demo.DemoThing{ID: value.Some[uint32](1)}, name))
 	p.want("DemoThing", id|name, 1, false, "a10101")
-	if err := b.Remove(thing(2)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Remove(thing(2)))
 	p.want("DemoThing", id, 1, true, "a10102")
 	var ids []uint32
 	b.Objects("DemoThing", func(r *cbor.Reader) bool {
@@ -47,23 +42,15 @@ func TestPublishOwnObjects(t *testing.T) {
 		ids = append(ids, x.ID.Value())
 		return true
 	})
-	if !slices.Equal(ids, []uint32{1}) {
-		t.Errorf("objects %d", ids)
-	}
-	if err := b.Publish(&demo.DemoThing{Name: value.Some("no key")}); err == nil {
-		t.Error("an object without its key was published")
-	}
-	if err := b.Remove(&demo.DemoPing{}); err == nil {
-		t.Error("an object of an uncached type was removed")
-	}
+	assert.Check(t, slices.Equal(ids, []uint32{1}), "objects %d", ids)
+	assert.Check(t, b.Publish(&demo.DemoThing{Name: value.Some("no key")}) != nil,
+		"an object without its key was published")
+	assert.Check(t, b.Remove(&demo.DemoPing{}) != nil, "an object of an uncached type was removed")
 	other, err := schema.NewStruct("DemoThing", schema.Flags{}, []schema.Property{
 		{Name: "x", Tag: 1, Type: schema.Builtin(schema.Bool)}}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.RegisterType(other); !errors.Is(err, schema.ErrConflict) {
-		t.Errorf("conflict: %v", err)
-	}
+	assert.NilError(t, err)
+	err = b.RegisterType(other)
+	assert.Check(t, errors.Is(err, schema.ErrConflict), "conflict: %v", err)
 }
 
 func TestReadOnly(t *testing.T) {
@@ -89,9 +76,7 @@ func TestReadOnly(t *testing.T) {
 		p.conn.Close()
 		r.want(t, ReadOnly)
 	}
-	if err := b.Publish(thing(1)); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, b.Publish(thing(1)))
 }
 
 // Whether anybody has joined an object is decided by filters, as far as guests have joined with such.
@@ -104,9 +89,7 @@ func TestSelects(t *testing.T) {
 		}
 	}
 	check("unknown type", false, false)
-	if err := b.RegisterType((&demo.DemoThing{}).Descriptor()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.RegisterType((&demo.DemoThing{}).Descriptor()))
 	check("nobody", false, false)
 	addr := listenUnix(t, b, frame.V2)
 	filtered, other := connect(t, addr, frame.V2), connect(t, addr, frame.V2)
@@ -177,9 +160,8 @@ func TestStaticAuthentication(t *testing.T) {
 	for _, tt := range tests {
 		b := newBroker(t, Options{Auth: tt.auth})
 		challenged, accepted := answer(t, b, tt.name, tt.secret)
-		if challenged != tt.challenged || accepted != tt.accepted {
-			t.Errorf("%s: challenged %v accepted %v", tt.what, challenged, accepted)
-		}
+		assert.Check(t, challenged == tt.challenged && accepted == tt.accepted,
+			"%s: challenged %v accepted %v", tt.what, challenged, accepted)
 		connect(t, listenUnix(t, b, frame.V2), frame.V2) // which needs no secret
 	}
 }
@@ -193,9 +175,8 @@ func TestGuestsCannotChangeStaticAuthentication(t *testing.T) {
 		Priority: value.Some[uint16](0), Accept: value.Some(true)})
 	p.send(&system.DotsAuthenticationPolicy{NameSpace: value.Some(""), Accept: value.Some(true)})
 	p.barrier()
-	if _, accepted := answer(t, b, "a", "x"); accepted {
-		t.Error("accepted")
-	}
+	_, accepted := answer(t, b, "a", "x")
+	assert.Check(t, !accepted, "accepted")
 }
 
 func TestDaemonStatus(t *testing.T) {
@@ -229,9 +210,8 @@ func TestGroupsOfDeadGuestsEnd(t *testing.T) {
 	p.conn.Close()
 	eventually(t, "left", func() bool { return b.Members("unknown") == 0 })
 	gone(t, b, p.id)
-	if n := b.Counters().Closed[EndOfStream]; n != 1 {
-		t.Errorf("%d ends", n)
-	}
+	n := b.Counters().Closed[EndOfStream]
+	assert.Check(t, n == 1, "%d ends", n)
 }
 
 func TestContainerOrder(t *testing.T) {
@@ -249,22 +229,19 @@ func TestContainerOrder(t *testing.T) {
 	}
 	add("b", "d", "f")
 	add("a", "e", "c", "g")
-	if got := order(); got != "abcdefg" {
-		t.Error(got)
-	}
+	got := order()
+	assert.Check(t, got == "abcdefg", got)
 	c.remove(c.objects["a"])
 	add("0", "x", "a")
 	c.remove(c.objects["d"])
 	c.remove(c.objects["x"])
-	if got := order(); got != "0abcefg" {
-		t.Error(got)
-	}
+	got = order()
+	assert.Check(t, got == "0abcefg", got)
 	for k := range c.objects {
 		c.remove(c.objects[k])
 	}
-	if got := order(); got != "" {
-		t.Error(got)
-	}
+	got = order()
+	assert.Check(t, got == "", got)
 }
 
 func FuzzGuest(f *testing.F) {
@@ -283,9 +260,7 @@ func FuzzGuest(f *testing.F) {
 		}
 		for _, part := range [][]byte{data, data} {
 			rest, err := g.data(part)
-			if err == nil && !strings.HasSuffix(string(part), string(rest)) {
-				t.Fatalf("rest %x of %x", rest, part)
-			}
+			assert.Assert(t, err != nil || strings.HasSuffix(string(part), string(rest)), "rest %x of %x", rest, part)
 		}
 		b.leave(g, Goodbye, "")
 		eventually(t, "written", func() bool {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
@@ -89,9 +91,8 @@ func TestFilterComparisons(t *testing.T) {
 	s := x.Descriptor()
 	instance := x.AppendInstance(nil, x.Valid())
 	var l dynamic.Layout
-	if _, err := dynamic.Scan(s, instance, &l); err != nil {
-		t.Fatal(err)
-	}
+	_, err := dynamic.Scan(s, instance, &l)
+	assert.NilError(t, err)
 	for _, tt := range tests {
 		f, err := compileFilter(s, filterOf(tt.nodes...))
 		if err != nil {
@@ -131,9 +132,8 @@ func TestFilterRefuses(t *testing.T) {
 		"leaf without leaf": {{Kind: value.Some(system.DotsPredicateKindLeaf)}},
 	}
 	for name, nodes := range tests {
-		if _, err := compileFilter((&demo.DemoAll{}).Descriptor(), filterOf(nodes...)); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		_, err := compileFilter((&demo.DemoAll{}).Descriptor(), filterOf(nodes...))
+		assert.Check(t, err != nil, "%s: accepted", name)
 	}
 }
 
@@ -156,9 +156,8 @@ func TestFilterMergedObject(t *testing.T) {
 	publisher.send(&demo.DemoGadget{ID: value.Some[uint32](1), Level: value.Some(2.0)})
 	for range 3 {
 		p.tb.Helper()
-		if r, err := p.next(); err != nil || r.name == "DemoGadget" {
-			t.Fatalf("received %+v %v, want descriptions", r, err)
-		}
+		r, err := p.next()
+		assert.Assert(t, err == nil && r.name != "DemoGadget", "received %+v %v, want descriptions", r, err)
 	}
 	const id, name, level = 1 << 1, 1 << 2, 1 << 6
 	p.want("DemoGadget", id|name|level, publisher.id, false, "a3 0101 026161 06fb4000000000000000")
@@ -169,7 +168,6 @@ func TestFilterMergedObject(t *testing.T) {
 	publisher.send(&demo.DemoGadget{ID: value.Some[uint32](1), Name: value.Some("c")})
 	publisher.barrier()
 	p.barrier()
-	if n := b.Counters().IgnoredMessages; n != 1 {
-		t.Errorf("%d ignored messages", n)
-	}
+	n := b.Counters().IgnoredMessages
+	assert.Check(t, n == 1, "%d ignored messages", n)
 }

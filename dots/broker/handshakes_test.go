@@ -5,6 +5,8 @@ import (
 	"io"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/system"
@@ -31,9 +33,8 @@ func TestSilentConnections(t *testing.T) {
 		dial(t, web, frame.V2).write([]byte("GET / HTTP/1.1\r\n"))
 	}
 	eventually(t, "closed", func() bool { return b.Counters().EndedHandshakes >= minHandshakes })
-	if n := b.Counters().Handshakes; n > minHandshakes {
-		t.Errorf("%d connections that are no guests are open", n)
-	}
+	n := b.Counters().Handshakes
+	assert.Check(t, n <= minHandshakes, "%d connections that are no guests are open", n)
 	second.barrier()
 }
 
@@ -44,9 +45,8 @@ func TestHandshakeMakesRoom(t *testing.T) {
 	p := dial(t, listenUnix(t, b, frame.V2), frame.V2)
 	p.expect("DotsMsgHello")
 	b.handshakes.CloseAll()
-	if _, err := p.next(); !errors.Is(err, io.EOF) {
-		t.Errorf("%v, want the end", err)
-	}
+	_, err := p.next()
+	assert.Check(t, errors.Is(err, io.EOF), "%v, want the end", err)
 	r.want(t, TooManyHandshakes)
 }
 
@@ -60,19 +60,16 @@ func TestStrangersHaveNoRecord(t *testing.T) {
 		b.Objects(recordType, func(*cbor.Reader) bool { n++; return true })
 		return n
 	}
-	if n := records(); n != 0 {
-		t.Errorf("%d records during the handshake", n)
-	}
+	n := records()
+	assert.Check(t, n == 0, "%d records during the handshake", n)
 	p.send(&system.DotsMsgConnect{ClientName: value.Some("x"), PreloadCache: value.Some(false)})
 	p.expect("DotsMsgConnectResponse")
 	p.end()
 	p.conn.Close()
 	eventually(t, "closed", func() bool { return b.Counters().Closed[AuthRefused] == 1 })
-	if n := records(); n != 0 {
-		t.Errorf("%d records of one that was refused", n)
-	}
+	n = records()
+	assert.Check(t, n == 0, "%d records of one that was refused", n)
 	connect(t, listenUnix(t, b, frame.V2), frame.V2)
-	if n := records(); n != 1 {
-		t.Errorf("%d records of a guest", n)
-	}
+	n = records()
+	assert.Check(t, n == 1, "%d records of a guest", n)
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/schema"
@@ -30,16 +32,13 @@ func newBroker(tb testing.TB, o Options) *Broker {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := b.Shutdown(ctx); err != nil {
-			tb.Errorf("shutting down: %v", err)
-		}
+		assert.Check(tb, b.Shutdown(ctx), "shutting down")
 		var ended uint64
 		for _, n := range b.Counters().Closed {
 			ended += n
 		}
-		if n := b.Counters().Accepted; n != ended {
-			tb.Errorf("%d connections were accepted, and %d have ended", n, ended)
-		}
+		n := b.Counters().Accepted
+		assert.Check(tb, n == ended, "%d connections were accepted, and %d have ended", n, ended)
 		if c := b.Counters(); c.QueuedBytes != 0 || c.Guests != 0 {
 			tb.Errorf("%d bytes and %d guests remain after the shutdown", c.QueuedBytes, c.Guests)
 		}
@@ -51,9 +50,7 @@ func newBroker(tb testing.TB, o Options) *Broker {
 func listenUnix(tb testing.TB, b *Broker, f frame.Format) net.Addr {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "dots")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	scheme := "uds://"
 	if f == frame.V1 {
@@ -65,9 +62,7 @@ func listenUnix(tb testing.TB, b *Broker, f frame.Format) net.Addr {
 func listenAt(tb testing.TB, b *Broker, uri string) net.Addr {
 	tb.Helper()
 	addr, err := b.ListenURI(uri)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return addr
 }
 
@@ -83,9 +78,7 @@ type peer struct {
 func dial(tb testing.TB, addr net.Addr, f frame.Format) *peer {
 	tb.Helper()
 	conn, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	tb.Cleanup(func() { conn.Close() })
 	return &peer{tb: tb, conn: conn, format: f}
 }
@@ -167,9 +160,8 @@ func (p *peer) wantError(code int32) string {
 func decodeInto(tb testing.TB, instance []byte, into func(*cbor.Reader)) {
 	tb.Helper()
 	r := cbor.NewReader(instance)
-	if into(&r); r.Err() != nil {
-		tb.Fatalf("decoding %x: %v", instance, r.Err())
-	}
+	into(&r)
+	assert.NilError(tb, r.Err(), "decoding %x", instance)
 }
 
 func (p *peer) write(data []byte) {
@@ -249,8 +241,6 @@ func connect(tb testing.TB, addr net.Addr, f frame.Format) *peer {
 func eventually(tb testing.TB, what string, is func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("still not: %s", what)
-		}
+		assert.Assert(tb, !time.Now().After(deadline), "still not: %s", what)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -21,9 +23,7 @@ func TestReplayIsWork(t *testing.T) {
 	publishThings(t, b, objects)
 	g, _ := connectSink(t, b)
 	handleAll(t, g, frameOf(t, plainJoin("DemoThing")))
-	if b.batch.work < objects {
-		t.Errorf("%d steps for a replay of %d objects", b.batch.work, objects)
-	}
+	assert.Check(t, b.batch.work >= objects, "%d steps for a replay of %d objects", b.batch.work, objects)
 	g.drain()
 }
 
@@ -61,18 +61,15 @@ func TestBatchWaitsForReplays(t *testing.T) {
 		return len(g.replays)
 	}
 	eventually(t, "replays are queued", func() bool { return replays() >= maxReplays })
-	if n := replays(); n > maxReplays {
-		t.Errorf("%d replays are queued", n)
-	}
+	n := replays()
+	assert.Check(t, n <= maxReplays, "%d replays are queued", n)
 	close(f.open)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	err := <-done
+	assert.Check(t, err)
 	g.drain()
 	s.data = f.data
-	if n := len(s.frames(t)); n != 1+2*joins {
-		t.Errorf("%d frames", n)
-	}
+	n = len(s.frames(t))
+	assert.Check(t, n == 1+2*joins, "%d frames", n)
 }
 
 func TestLargeMessage(t *testing.T) {
@@ -111,28 +108,22 @@ func TestCostOfFilters(t *testing.T) {
 	var guests []*guest
 	for topic.cost+maxNodes < maxTopic && len(guests) < 100 {
 		g, joined := full()
-		if g.cost > maxCost || topic.cost+maxNodes < maxTopic && joined != maxCost/(maxNodes+1) {
-			t.Fatalf("%d filters that cost %d", joined, g.cost)
-		}
+		assert.Assert(t, g.cost <= maxCost && (topic.cost+maxNodes >= maxTopic || joined == maxCost/(maxNodes+1)),
+			"%d filters that cost %d", joined, g.cost)
 		guests = append(guests, g)
 	}
-	if len(guests) < maxTopic/maxCost || topic.cost > maxTopic {
-		t.Errorf("%d guests have filters that cost %d", len(guests), topic.cost)
-	}
+	assert.Check(t, len(guests) >= maxTopic/maxCost && topic.cost <= maxTopic,
+		"%d guests have filters that cost %d", len(guests), topic.cost)
 	for _, g := range guests {
-		if disconnect(b, g); g.cost != 0 {
-			t.Errorf("filters that are left cost %d", g.cost)
-		}
+		disconnect(b, g)
+		assert.Check(t, g.cost == 0, "filters that are left cost %d", g.cost)
 	}
-	if topic.cost != 0 {
-		t.Errorf("filters that are left cost %d", topic.cost)
-	}
+	assert.Check(t, topic.cost == 0, "filters that are left cost %d", topic.cost)
 	long := filterOf(leaf(2, system.DotsCompareOpEq, pvalue{StringValue: value.Some(strings.Repeat("x", 200<<10))}))
 	g, _ := connectSink(t, b)
 	handleAll(t, g, frameOf(t, filteredJoin(1, long)))
-	if _, err := g.data(frameOf(t, filteredJoin(2, long))); err == nil {
-		t.Error("comparisons of long texts are not bounded")
-	}
+	_, err := g.data(frameOf(t, filteredJoin(2, long)))
+	assert.Check(t, err != nil, "comparisons of long texts are not bounded")
 }
 
 // TestFiltersOfUnchangedProperties checks that the stored object is evaluated for no filter that an
@@ -150,9 +141,7 @@ func TestFiltersOfUnchangedProperties(t *testing.T) {
 	update := &demo.DemoThing{ID: value.Some[uint32](0), Name: value.Some("other")}
 	instance := update.AppendInstance(nil, update.Valid())
 	b.lock()
-	if err := b.publishOwn(b.topics["DemoThing"], update.Valid(), false, instance); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, b.publishOwn(b.topics["DemoThing"], update.Valid(), false, instance))
 	if want := 3 * 2; b.batch.work != want { // two comparisons of the new state, one of the old one
 		t.Errorf("%d steps, want %d", b.batch.work, want)
 	}
@@ -187,35 +176,29 @@ func TestMemoryOfGuests(t *testing.T) {
 		handleAll(t, g, frameOf(t, plainJoin(name(i))))
 		handleAll(t, g, frameOf(t, plainJoin(name(i))))
 	}
-	if n := (g.memory.Load() - before) / groups; n < 256+250 || n > 1000 {
-		t.Errorf("%d bytes were counted for a group", n)
-	}
+	n := (g.memory.Load() - before) / groups
+	assert.Check(t, n >= 256+250 && n <= 1000, "%d bytes were counted for a group", n)
 	for i := range groups {
 		leave := plainJoin(name(i))
 		leave.Event.Set(system.DotsMemberEventLeave)
 		handleAll(t, g, frameOf(t, leave))
 	}
-	if n := g.memory.Load(); n != before {
-		t.Errorf("%d bytes are counted, want %d", n, before)
-	}
+	n = g.memory.Load()
+	assert.Check(t, n == before, "%d bytes are counted, want %d", n, before)
 	s := plain(t, "New", schema.Flags{})
 	instance, typeName, _ := system.AppendDescription(nil, schema.OfStruct(s))
 	publish := func(typeName string, instance []byte) (counted int64) {
 		before := g.memory.Load()
 		h := frame.Header{TypeName: []byte(typeName), Set: frame.TypeName}
 		data, err := frame.Append(nil, frame.V2, &h, true, 0, instance)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		handleAll(t, g, slices.Repeat(data, 2))
 		return g.memory.Load() - before
 	}
-	if n := publish(typeName, instance); n != typeMemory {
-		t.Errorf("%d bytes were counted for a type that was described", n)
-	}
-	if n := publish(s.Name, []byte{0xa1, 1, 0}); n != typeMemory {
-		t.Errorf("%d bytes were counted for a type that is published", n)
-	}
+	n = publish(typeName, instance)
+	assert.Check(t, n == typeMemory, "%d bytes were counted for a type that was described", n)
+	n = publish(s.Name, []byte{0xa1, 1, 0})
+	assert.Check(t, n == typeMemory, "%d bytes were counted for a type that is published", n)
 }
 
 // TestMemoryOfFilters checks that who has too many filters is disconnected.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/cbor"
 	"correlator/dots/dynamic"
@@ -62,9 +63,8 @@ func TestLargeInstanceIsCheckedWithoutLock(t *testing.T) {
 	other.expect("StructDescriptorData")
 	other.expect("StructDescriptorData")
 	want := largeObject("a", vector(2, largeInstance, "\xa1\x01\x00"))
-	if r := other.expect("Large"); !bytes.Equal(r.instance, want) {
-		t.Errorf("received %d bytes, want %d", len(r.instance), len(want))
-	}
+	r := other.expect("Large")
+	assert.Check(t, bytes.Equal(r.instance, want), "received %d bytes, want %d", len(r.instance), len(want))
 	p.barrier()
 	eventually(t, "released", func() bool { return b.memory.Load() < largeInstance })
 }
@@ -91,9 +91,7 @@ func TestLargeInstancesRefused(t *testing.T) {
 func TestLayoutsOfLargeObjects(t *testing.T) {
 	b := newBroker(t, Options{})
 	s := largeType(t)
-	if err := b.RegisterType(s); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.RegisterType(s))
 	g, _ := connectSink(t, b)
 	parts, text := vector(2, largeInstance/2, "\xa1\x01\x00"), cbor.AppendString([]byte{3}, "text")
 	for _, step := range []struct {
@@ -113,30 +111,23 @@ func TestLayoutsOfLargeObjects(t *testing.T) {
 		h := frame.Header{TypeName: []byte("Large"), Attributes: step.attributes,
 			Set: frame.TypeName | frame.Attributes}
 		data, err := frame.Append(nil, frame.V2, &h, false, 0, step.instance)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		handleAll(t, g, data)
 		var v *version
 		for _, o := range b.topics["Large"].container.objects {
 			v = o.now
 		}
-		if !bytes.Equal(v.data, step.want) {
-			t.Errorf("%s: %d bytes are cached, want %d", step.name, len(v.data), len(step.want))
-		}
+		assert.Check(t, bytes.Equal(v.data, step.want),
+			"%s: %d bytes are cached, want %d", step.name, len(v.data), len(step.want))
 		var want dynamic.Layout
-		if _, err := dynamic.Scan(s, v.data, &want); err != nil {
-			t.Fatal(err)
-		}
-		if (v.layout != nil) != (len(v.data) > largeInstance) {
-			t.Errorf("%s: layout %v for %d bytes", step.name, v.layout, len(v.data))
-		}
+		_, err = dynamic.Scan(s, v.data, &want)
+		assert.NilError(t, err)
+		assert.Check(t, (v.layout != nil) == (len(v.data) > largeInstance),
+			"%s: layout %v for %d bytes", step.name, v.layout, len(v.data))
 		if l := v.layout; l != nil {
 			for tag := range uint32(32) {
 				same := l.Set.Has(tag) && l.Start[tag] == want.Start[tag] && l.End[tag] == want.End[tag]
-				if want.Set.Has(tag) && !same {
-					t.Errorf("%s: property %d is said to be elsewhere", step.name, tag)
-				}
+				assert.Check(t, !want.Set.Has(tag) || same, "%s: property %d is said to be elsewhere", step.name, tag)
 			}
 		}
 	}
@@ -146,25 +137,19 @@ func TestLayoutsOfLargeObjects(t *testing.T) {
 func TestBuffersOfBatches(t *testing.T) {
 	b := newBroker(t, Options{})
 	s := largeType(t)
-	if err := b.RegisterType(s); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.RegisterType(s))
 	g, _ := connectSink(t, b)
 	handleAll(t, g, frameOf(t, plainJoin("Large")))
 	for _, attributes := range []value.PropertySet{1<<1 | 1<<2, 1<<1 | 1<<3} { // the second is merged
 		h := frame.Header{TypeName: []byte("Large"), Attributes: attributes, Set: frame.TypeName | frame.Attributes}
 		data, err := frame.Append(nil, frame.V2, &h, false, 0, largeObject("a", vector(2, maxBuffer, "\xa1\x01\x00")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		handleAll(t, g, data)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, buf := range [][]byte{b.batch.instance, b.batch.selected, b.batch.merged, b.batch.own, b.batch.frames[0]} {
-		if cap(buf) > maxBuffer {
-			t.Errorf("buffer %d keeps %d bytes", i, cap(buf))
-		}
+		assert.Check(t, cap(buf) <= maxBuffer, "buffer %d keeps %d bytes", i, cap(buf))
 	}
 	g.drain()
 }
@@ -182,9 +167,7 @@ func TestLongMessages(t *testing.T) {
 		`[{"typeName":"DotsMsgConnect"},{"clientName":"x","preloadCache":false}]`,
 		`[{"typeName":"DotsMember"},{"groupName":"Large","event":1}]`,
 	} {
-		if err := conn.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, conn.Write(t.Context(), websocket.MessageText, []byte(text)))
 	}
 	nextMessage(t, conn)
 	nextMessage(t, conn) // DotsCacheInfo
@@ -195,15 +178,12 @@ func TestLongMessages(t *testing.T) {
 	p.raw("Large", false, frame.Header{}, largeObject("a", characters))
 	p.raw("Large", false, frame.Header{}, largeObject("b", vector(2, 4<<10, string(part))))
 	for range 2 {
-		if m := nextMessage(t, conn); m[0]["typeName"] != "StructDescriptorData" {
-			t.Fatalf("received %v", m[0])
-		}
+		m := nextMessage(t, conn)
+		assert.Assert(t, m[0]["typeName"] == "StructDescriptorData", "received %v", m[0])
 	}
-	if m := nextMessage(t, conn); m[1]["id"] != "b" || len(m[1]["parts"].([]any)) != 4<<10 {
-		t.Errorf("received %v", m[0])
-	}
-	if c := b.Counters(); c.Unencodable != 2 || len(c.Closed) != 0 || c.SentBytes-sent > 2<<20 {
-		t.Errorf("%+v", c)
-	}
+	m := nextMessage(t, conn)
+	assert.Check(t, m[1]["id"] == "b" && len(m[1]["parts"].([]any)) == 4<<10, "received %v", m[0])
+	c := b.Counters()
+	assert.Check(t, c.Unencodable == 2 && len(c.Closed) == 0 && c.SentBytes-sent <= 2<<20, "%+v", c)
 	eventually(t, "released", func() bool { return b.memory.Load() < chunkSize })
 }

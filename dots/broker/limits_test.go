@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
@@ -27,9 +29,7 @@ func (r recorder) want(t *testing.T, reason Reason) {
 	t.Helper()
 	select {
 	case got := <-r.closed:
-		if got != reason {
-			t.Errorf("closed: %v, want %v", got, reason)
-		}
+		assert.Check(t, got == reason, "closed: %v, want %v", got, reason)
 	case <-time.After(patience):
 		t.Fatalf("not closed, want %v", reason)
 	}
@@ -61,14 +61,11 @@ func TestNoTimeoutAfterHandshake(t *testing.T) {
 		limit *= 4
 		p = connectWithin(t, limit)
 	}
-	if p == nil {
-		t.Fatalf("too late within %v", limit)
-	}
+	assert.Assert(t, p != nil, "too late within %v", limit)
 	_ = p.conn.SetReadDeadline(time.Now().Add(3 * limit))
 	var buf [1]byte
-	if _, err := p.conn.Read(buf[:]); !isTimeout(err) {
-		t.Errorf("%v, want that nothing happens", err)
-	}
+	_, err := p.conn.Read(buf[:])
+	assert.Check(t, isTimeout(err), "%v, want that nothing happens", err)
 	p.barrier()
 }
 
@@ -141,9 +138,7 @@ func TestTooManyGroups(t *testing.T) {
 	r.want(t, TooManyGroups)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.topics) != before {
-		t.Errorf("%d topics, %d before", len(b.topics), before)
-	}
+	assert.Check(t, len(b.topics) == before, "%d topics, %d before", len(b.topics), before)
 }
 
 func TestLongNameOfGroup(t *testing.T) {
@@ -173,9 +168,8 @@ func TestCacheFull(t *testing.T) {
 	p.wantError(1)
 	p.conn.Close()
 	r.want(t, CacheFull)
-	if c := b.Counters(); c.CacheBytes > 4096 || c.UndecodedBytes == 0 {
-		t.Errorf("%+v", c)
-	}
+	c := b.Counters()
+	assert.Check(t, c.CacheBytes <= 4096 && c.UndecodedBytes != 0, "%+v", c)
 }
 
 // TestSlowConsumer checks that a guest that does not read is disconnected, that others are not
@@ -194,9 +188,8 @@ func TestSlowConsumer(t *testing.T) {
 		closed = b.Members(event.Name) == 0
 	}
 	r.want(t, SlowConsumer)
-	if c := b.Counters(); c.DiscardedBytes < 1<<20 {
-		t.Errorf("%+v", c)
-	}
+	c := b.Counters()
+	assert.Check(t, c.DiscardedBytes >= 1<<20, "%+v", c)
 }
 
 func TestMemoryFull(t *testing.T) {
@@ -223,17 +216,15 @@ func TestLargeFrame(t *testing.T) {
 	p.expect("DotsCacheInfo")
 	large := &demo.DemoThing{ID: value.Some[uint32](1), Name: value.Some(string(make([]byte, 3<<20)))}
 	go p.send(large)
-	if r := p.expect("DemoThing"); len(r.instance) < 3<<20 {
-		t.Errorf("%d bytes", len(r.instance))
-	}
+	r := p.expect("DemoThing")
+	assert.Check(t, len(r.instance) >= 3<<20, "%d bytes", len(r.instance))
 	p.barrier()
 	const others = 1000 // bytes for the group and the type
 	eventually(t, "released", func() bool { return b.memory.Load() < others })
 	p.write([]byte{0x1a, 3, 0, 0, 0, 0xa3})
 	eventually(t, "kept", func() bool { return b.memory.Load() > others })
-	if n := b.memory.Load(); n > readSize+others {
-		t.Errorf("%d bytes are used for a frame that has not arrived", n)
-	}
+	n := b.memory.Load()
+	assert.Check(t, n <= readSize+others, "%d bytes are used for a frame that has not arrived", n)
 }
 
 func TestReplayLargerThanQueue(t *testing.T) {
@@ -265,9 +256,8 @@ func TestReplayLargerThanQueue(t *testing.T) {
 		}
 		late.expect("DotsCacheInfo")
 	}
-	if n := b.Counters().Closed[SlowConsumer]; n != 0 {
-		t.Errorf("%d slow consumers", n)
-	}
+	n := b.Counters().Closed[SlowConsumer]
+	assert.Check(t, n == 0, "%d slow consumers", n)
 }
 
 func TestShutdownEndsHandshakes(t *testing.T) {
@@ -278,15 +268,12 @@ func TestShutdownEndsHandshakes(t *testing.T) {
 	go func() { done <- b.Shutdown(context.Background()) }()
 	p.end()
 	p.conn.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := b.Publish(thing(1)); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-	if _, err := b.ListenURI("tcp://127.0.0.1:0"); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
+	err := <-done
+	assert.Check(t, err)
+	err = b.Publish(thing(1))
+	assert.Check(t, errors.Is(err, ErrClosed), err)
+	_, err = b.ListenURI("tcp://127.0.0.1:0")
+	assert.Check(t, errors.Is(err, ErrClosed), err)
 }
 
 func TestShutdownDoesNotWaitForever(t *testing.T) {
@@ -300,9 +287,8 @@ func TestShutdownDoesNotWaitForever(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if err := b.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
+	err := b.Shutdown(ctx)
+	assert.Check(t, errors.Is(err, context.DeadlineExceeded), err)
 }
 
 // hurried is a connection to which a broker that shuts down says goodbye as soon as it can: when it
@@ -337,7 +323,5 @@ func TestShutdownWhileAccepting(t *testing.T) {
 		b.unlock(nil)
 	}
 	b.run(g)
-	if !slices.Equal(h.calls, []string{"begin", "stop"}) {
-		t.Errorf("called %q", h.calls)
-	}
+	assert.Check(t, slices.Equal(h.calls, []string{"begin", "stop"}), "called %q", h.calls)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
@@ -26,12 +27,10 @@ func TestFrameAsLongAsQueue(t *testing.T) {
 	p.join("DemoThing")
 	p.expect("DotsCacheInfo")
 	go p.send(&demo.DemoThing{ID: value.Some[uint32](1), Name: value.Some(strings.Repeat("a", 7<<20))})
-	if r := p.expect("DemoThing"); len(r.instance) < 7<<20 {
-		t.Errorf("%d bytes", len(r.instance))
-	}
-	if c := b.Counters().Closed; len(c) != 0 {
-		t.Errorf("closed: %v", c)
-	}
+	r := p.expect("DemoThing")
+	assert.Check(t, len(r.instance) >= 7<<20, "%d bytes", len(r.instance))
+	c := b.Counters().Closed
+	assert.Check(t, len(c) == 0, "closed: %v", c)
 }
 
 // TestMergedObjectLongerThanFrame checks that updates of single properties do not make an object
@@ -42,9 +41,7 @@ func TestMergedObjectLongerThanFrame(t *testing.T) {
 		{Tag: 1, Name: "a", Key: true, Type: schema.Builtin(schema.Uint32)},
 		{Tag: 2, Name: "b", Type: schema.Builtin(schema.String)},
 		{Tag: 3, Name: "c", Type: schema.Builtin(schema.String)}}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p.describe(s)
 	for tag := byte(2); tag < 4; tag++ {
 		p.raw("M", false, frame.Header{}, cbor.AppendString([]byte{0xa2, 1, 0, tag}, strings.Repeat("a", 1200)))
@@ -52,9 +49,8 @@ func TestMergedObjectLongerThanFrame(t *testing.T) {
 	p.wantError(1)
 	p.conn.Close()
 	r.want(t, BadInstance)
-	if n := b.Counters().CacheBytes; n > 3000 {
-		t.Errorf("%d bytes are cached", n)
-	}
+	n := b.Counters().CacheBytes
+	assert.Check(t, n <= 3000, "%d bytes are cached", n)
 }
 
 // TestFramesBeforeAcceptance checks that who is not accepted cannot send much.
@@ -70,9 +66,8 @@ func TestFramesBeforeAcceptance(t *testing.T) {
 	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 	nextMessage(t, conn)
 	go conn.Write(t.Context(), websocket.MessageText, make([]byte, 128<<10))
-	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
-		t.Errorf("%v", err)
-	}
+	_, _, err := conn.Read(t.Context())
+	assert.Check(t, websocket.CloseStatus(err) == websocket.StatusMessageTooBig, err)
 	r.want(t, BadFrame)
 }
 
@@ -94,9 +89,8 @@ func TestSmallMessageToMany(t *testing.T) {
 		g.expect("StructDescriptorData")
 		g.expect(event.Name)
 	}
-	if c := b.Counters().Closed; len(c) != 0 {
-		t.Errorf("closed: %v", c)
-	}
+	c := b.Counters().Closed
+	assert.Check(t, len(c) == 0, "closed: %v", c)
 }
 
 // TestLargestUserOfMemory checks that the guest is disconnected that uses most, also when that is
@@ -130,12 +124,9 @@ func TestLargestUserOfMemory(t *testing.T) {
 	gone(t, b, slow.id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.guests[idle.id] == nil || b.guests[p.id] == nil {
-		t.Error("another guest was disconnected")
-	}
-	if n := b.memory.Load(); n > 8<<20 {
-		t.Errorf("%d bytes are still counted", n)
-	}
+	assert.Check(t, b.guests[idle.id] != nil && b.guests[p.id] != nil, "another guest was disconnected")
+	n := b.memory.Load()
+	assert.Check(t, n <= 8<<20, "%d bytes are still counted", n)
 }
 
 // TestPinnedVersions checks what is counted of versions that replays have and the container has
@@ -147,12 +138,10 @@ func TestPinnedVersions(t *testing.T) {
 	replays := []*replay{{g: guests[0]}, {g: guests[1]}}
 	want := func(first, second int64) {
 		t.Helper()
-		if x, y := guests[0].memory.Load(), guests[1].memory.Load(); x != first || y != second {
-			t.Errorf("%d and %d bytes, want %d and %d", x, y, first, second)
-		}
-		if n := b.memory.Load(); n != first+second {
-			t.Errorf("%d bytes in all, want %d", n, first+second)
-		}
+		x, y := guests[0].memory.Load(), guests[1].memory.Load()
+		assert.Check(t, x == first && y == second, "%d and %d bytes, want %d and %d", x, y, first, second)
+		n := b.memory.Load()
+		assert.Check(t, n == first+second, "%d bytes in all, want %d", n, first+second)
 	}
 	pin := func(epoch uint32) {
 		b.lock()
@@ -225,9 +214,7 @@ func TestShutdownOfPausedGuest(t *testing.T) {
 		defer g.queueMu.Unlock()
 		return len(g.replays) >= maxReplays
 	})
-	if err := b.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, b.Shutdown(context.Background()))
 }
 
 // messagesOnly is a connection that demands a message when it is to write one.
@@ -252,7 +239,5 @@ func TestReplayOfNothing(t *testing.T) {
 	r.container.follow(r)
 	g.replays = []*replay{r}
 	g.writeOut(true)
-	if len(g.replays) != 0 || g.writing {
-		t.Errorf("%d replays", len(g.replays))
-	}
+	assert.Check(t, len(g.replays) == 0 && !g.writing, "%d replays", len(g.replays))
 }

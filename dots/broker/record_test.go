@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
@@ -52,17 +54,15 @@ func TestSubscribedTypes(t *testing.T) {
 	p.expect("DotsCacheInfo")
 	p.barrier()
 	watcher := connect(t, addr, frame.V2)
-	if _, listed := groupsOf(b, watcher.id); listed {
-		t.Error("the groups of a guest that never joined one are listed")
-	}
+	_, listed := groupsOf(b, watcher.id)
+	assert.Check(t, !listed, "the groups of a guest that never joined one are listed")
 	watcher.join(recordType)
 	watcher.wantGroups(p.id, "DemoThing", "unknown") // replayed
 	watcher.expect(recordType)                       // its own
 	watcher.expect("DotsCacheInfo")
 	watcher.barrier() // it is told nothing, as only it watches
-	if names, _ := groupsOf(b, watcher.id); !slices.Equal(names, []string{recordType}) {
-		t.Errorf("watcher is in %q", names)
-	}
+	names, _ := groupsOf(b, watcher.id)
+	assert.Check(t, slices.Equal(names, []string{recordType}), "watcher is in %q", names)
 	watcher.wantGroups(watcher.id, recordType) // updated because it was read
 
 	p.member("unknown", system.DotsMemberEventLeave)
@@ -87,9 +87,8 @@ func TestSubscribedTypes(t *testing.T) {
 		}
 		break
 	}
-	if names, listed := groupsOf(b, p.id); listed {
-		t.Errorf("a guest that is gone is in %q", names)
-	}
+	names, listed = groupsOf(b, p.id)
+	assert.Check(t, !listed, "a guest that is gone is in %q", names)
 }
 
 // TestPublishedTypes checks that records list what guests publish, without the types of the
@@ -97,9 +96,7 @@ func TestSubscribedTypes(t *testing.T) {
 func TestPublishedTypes(t *testing.T) {
 	b := newBroker(t, Options{Limits: Limits{Groups: 2}})
 	for _, name := range []string{"C", "B", "A"} {
-		if err := b.RegisterType(plain(t, name, schema.Flags{})); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.RegisterType(plain(t, name, schema.Flags{})))
 	}
 	p := connect(t, listenUnix(t, b, frame.V2), frame.V2)
 	published := func() (names []string, listed bool) {
@@ -121,21 +118,17 @@ func TestPublishedTypes(t *testing.T) {
 	p.join("A")
 	p.send(&system.DotsClient{ID: value.Some(p.id), Running: value.Some(true)})
 	p.barrier()
-	if names, listed := published(); listed {
-		t.Errorf("%q are listed, and nothing was published", names)
-	}
+	names, listed := published()
+	assert.Check(t, !listed, "%q are listed, and nothing was published", names)
 	p.member("A", system.DotsMemberEventLeave)
 	publish("C", "B", "C")
-	if names, _ := published(); !slices.Equal(names, []string{"B", "C"}) {
-		t.Errorf("%q are listed, want B and C", names)
-	}
+	names, _ = published()
+	assert.Check(t, slices.Equal(names, []string{"B", "C"}), "%q are listed, want B and C", names)
 	publish("A")
-	if names, _ := published(); len(names) != 2 {
-		t.Errorf("%q are listed, want two", names)
-	}
+	names, _ = published()
+	assert.Check(t, len(names) == 2, "%q are listed, want two", names)
 	p.conn.Close()
 	gone(t, b, p.id)
-	if names, listed := published(); listed {
-		t.Errorf("%q are listed of a guest that is gone", names)
-	}
+	names, listed = published()
+	assert.Check(t, !listed, "%q are listed of a guest that is gone", names)
 }

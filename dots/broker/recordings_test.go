@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/recordings"
 	"correlator/dots/system"
@@ -18,9 +20,7 @@ func recordedAnswer(t *testing.T, f frame.Format, data []byte) (out []byte, ok b
 	t.Helper()
 	var h frame.Header
 	instance, n, err := frame.Next(f, data, frame.DefaultLimit, &h)
-	if err != nil || n != len(data) {
-		t.Fatalf("recorded frame: %v", err)
-	}
+	assert.Assert(t, err == nil && n == len(data), "recorded frame: %v", err)
 	if h.Set&frame.SentTime == 0 && h.Set&frame.Sender != 0 { // a Rust broker's own message
 		h.Set = h.Set&^frame.Sender | frame.SentTime | frame.RemoveObj
 	}
@@ -80,9 +80,7 @@ func timeless(t *testing.T, f frame.Format, h *frame.Header, instance []byte) []
 	x := *h
 	x.SentTime, x.ServerSentTime = 0, 0
 	out, err := frame.Append(nil, f, &x, false, 0, instance)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return out
 }
 
@@ -318,9 +316,7 @@ func TestRecordingsAuthentication(t *testing.T) {
 		r := recordings.Load(t, number)
 		var h frame.Header
 		instance, _, err := frame.Next(r.Format, r.Frames[0].Data, frame.DefaultLimit, &h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		decodeInto(t, instance, hello.DecodeInstance)
 		b.mu.Lock()
 		b.nonce = hello.AuthChallenge.Value

@@ -3,6 +3,8 @@ package broker
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
@@ -25,9 +27,7 @@ func joinReports(t *testing.T, g *guest, event system.DotsMemberEvent) {
 	if err == nil {
 		_, err = g.data(data)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }
 
 // TestReports: the statistics of guests are what they have sent and received, are published only
@@ -37,9 +37,8 @@ func TestReports(t *testing.T) {
 	addr := listenUnix(t, b, frame.V2)
 	p := connect(t, addr, frame.V2)
 	p.barrier()
-	if b.publishReports(); stored(b) != 0 {
-		t.Error("published for nobody")
-	}
+	b.publishReports()
+	assert.Check(t, stored(b) == 0, "published for nobody")
 	watcher, s := connectSink(t, b) // which no tick of the clock writes to unnoticed
 	join := func(event system.DotsMemberEvent) {
 		t.Helper()
@@ -67,9 +66,7 @@ func TestReports(t *testing.T) {
 	b.publishReports()
 	b.publishReports() // nothing has changed
 	all := reports(p.id)
-	if len(all) != 1 {
-		t.Fatalf("%d reports", len(all))
-	}
+	assert.Assert(t, len(all) == 1, "%d reports", len(all))
 	sent, received := all[0].Sent.Value(), all[0].Received.Value()
 	// Hello, DotsMsgConnectResponse and DotsEcho; DotsMsgConnect and DotsEcho.
 	if sent.Packages.Value() != 3 || received.Packages.Value() != 2 || sent.Bytes.Value() == 0 ||
@@ -85,13 +82,11 @@ func TestReports(t *testing.T) {
 	}
 	before := stored(b)
 	b.sweep()
-	if n := stored(b); n != before-1 {
-		t.Errorf("%d reports, then %d", before, n)
-	}
+	n := stored(b)
+	assert.Check(t, n == before-1, "%d reports, then %d", before, n)
 	join(system.DotsMemberEventLeave)
-	if b.publishReports(); stored(b) != 0 {
-		t.Error("kept for nobody")
-	}
+	b.publishReports()
+	assert.Check(t, stored(b) == 0, "kept for nobody")
 }
 
 // TestNoReportBeforeAcceptance: a connection that may be nobody's is told to nobody.
@@ -103,9 +98,8 @@ func TestNoReportBeforeAcceptance(t *testing.T) {
 	silent.state = connecting
 	b.publishReports()
 	disconnect(b, silent)
-	if n := stored(b); n != 0 {
-		t.Errorf("%d reports", n)
-	}
+	n := stored(b)
+	assert.Check(t, n == 0, "%d reports", n)
 }
 
 // TestReportOfSlowConsumer: the last report of a guest says that it was too slow.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
@@ -24,9 +25,7 @@ func dialWebSocket(t *testing.T, addr net.Addr) *websocket.Conn {
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws://"+addr.String(),
 		&websocket.DialOptions{Subprotocols: []string{subprotocol}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { conn.CloseNow() })
 	if conn.Subprotocol() != subprotocol {
 		t.Fatalf("subprotocol %q", conn.Subprotocol())
@@ -39,9 +38,7 @@ type message [2]map[string]any
 
 func parseMessage(t *testing.T, data []byte) (m message) {
 	t.Helper()
-	if err := json.Unmarshal(data, &m); err != nil {
-		t.Fatalf("%s: %v", data, err)
-	}
+	assert.NilError(t, json.Unmarshal(data, &m), "%s", data)
 	delete(m[0], "sentTime")
 	delete(m[0], "serverSentTime")
 	return m
@@ -52,9 +49,7 @@ func nextMessage(t *testing.T, conn *websocket.Conn) message {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	kind, data, err := conn.Read(ctx)
-	if err != nil || kind != websocket.MessageText {
-		t.Fatalf("%v %s %v", kind, data, err)
-	}
+	assert.Assert(t, err == nil && kind == websocket.MessageText, "%v %s %v", kind, data, err)
 	return parseMessage(t, data)
 }
 
@@ -63,9 +58,7 @@ func TestRecordingWebSocket(t *testing.T) {
 	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 	for _, f := range recordings.Load(t, "41").Frames {
 		if f.From == recordings.Client {
-			if err := conn.Write(t.Context(), websocket.MessageText, f.Data); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, conn.Write(t.Context(), websocket.MessageText, f.Data))
 			continue
 		}
 		want := parseMessage(t, f.Data)
@@ -73,9 +66,8 @@ func TestRecordingWebSocket(t *testing.T) {
 			want[0]["attributes"] = 22.0
 			want[1]["capabilities"] = map[string]any{"filteredSubscriptions": true}
 		}
-		if got := nextMessage(t, conn); !reflect.DeepEqual(got, want) {
-			t.Fatalf("line %d:\nreceived %v\nwant     %v", f.Line, got, want)
-		}
+		got := nextMessage(t, conn)
+		assert.Assert(t, reflect.DeepEqual(got, want), "line %d:\nreceived %v\nwant     %v", f.Line, got, want)
 	}
 	eventually(t, "goodbye", func() bool { return b.Counters().Closed[Goodbye] == 1 })
 }
@@ -84,9 +76,7 @@ func TestWebSocketReplayAndShutdown(t *testing.T) {
 	b := newBroker(t, Options{})
 	addr := listenAt(t, b, "ws://127.0.0.1:0")
 	for id := range uint32(3) {
-		if err := b.Publish(&demo.DemoThing{ID: value.Some(3 - id)}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Publish(&demo.DemoThing{ID: value.Some(3 - id)}))
 	}
 	conn := dialWebSocket(t, addr)
 	nextMessage(t, conn)
@@ -94,19 +84,14 @@ func TestWebSocketReplayAndShutdown(t *testing.T) {
 		`[{"typeName":"DotsMsgConnect","attributes":6},{"clientName":"x","preloadCache":false,"unknown":[1]}]`,
 		`[{"typeName":"DotsMember"},{"groupName":"DemoThing","event":1,"client":null}]`,
 	} {
-		if err := conn.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, conn.Write(t.Context(), websocket.MessageText, []byte(text)))
 	}
 	nextMessage(t, conn)
-	if m := nextMessage(t, conn); m[0]["typeName"] != "StructDescriptorData" {
-		t.Errorf("received %v, want the description", m)
-	}
+	m := nextMessage(t, conn)
+	assert.Check(t, m[0]["typeName"] == "StructDescriptorData", "received %v, want the description", m)
 	for i := range 3 {
 		m := nextMessage(t, conn)
-		if m[0]["fromCache"] != float64(2-i) || m[1]["id"] != float64(i+1) {
-			t.Errorf("received %v", m)
-		}
+		assert.Check(t, m[0]["fromCache"] == float64(2-i) && m[1]["id"] == float64(i+1), "received %v", m)
 	}
 	nextMessage(t, conn)
 	done := make(chan error, 1)
@@ -115,15 +100,12 @@ func TestWebSocketReplayAndShutdown(t *testing.T) {
 		defer cancel()
 		done <- b.Shutdown(ctx)
 	}()
-	if m := nextMessage(t, conn); m[0]["typeName"] != "DotsMsgError" || m[1]["errorCode"] != 0.0 {
-		t.Errorf("received %v, want a goodbye", m)
-	}
-	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
-		t.Errorf("%v, want a normal closure", err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	m = nextMessage(t, conn)
+	assert.Check(t, m[0]["typeName"] == "DotsMsgError" && m[1]["errorCode"] == 0.0, "received %v, want a goodbye", m)
+	_, _, err := conn.Read(t.Context())
+	assert.Check(t, websocket.CloseStatus(err) == websocket.StatusNormalClosure, "%v, want a normal closure", err)
+	err = <-done
+	assert.Check(t, err)
 }
 
 func TestWebSocketRefusesMessages(t *testing.T) {
@@ -135,12 +117,9 @@ func TestWebSocketRefusesMessages(t *testing.T) {
 		b := newBroker(t, Options{})
 		conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 		nextMessage(t, conn)
-		if err := conn.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if _, data, err := conn.Read(t.Context()); err == nil {
-			t.Errorf("%.80s: received %s", text, data)
-		}
+		assert.NilError(t, conn.Write(t.Context(), websocket.MessageText, []byte(text)))
+		_, data, err := conn.Read(t.Context())
+		assert.Check(t, err != nil, "%.80s: received %s", text, data)
 	}
 }
 
@@ -149,40 +128,30 @@ func TestWebSocketPageAndOrigin(t *testing.T) {
 	b := newBroker(t, Options{Page: page})
 	addr := listenAt(t, b, "ws://127.0.0.1:0")
 	response, err := http.Get("http://" + addr.String() + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	response.Body.Close()
-	if response.StatusCode != http.StatusOK || response.ContentLength != 4 {
-		t.Errorf("page: %v", response)
-	}
+	assert.Check(t, response.StatusCode == http.StatusOK && response.ContentLength == 4, "page: %v", response)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	header := http.Header{"Origin": {"http://elsewhere.example"}}
 	_, response, err = websocket.Dial(ctx, "ws://"+addr.String(),
 		&websocket.DialOptions{Subprotocols: []string{subprotocol}, HTTPHeader: header})
-	if err == nil || response == nil || response.StatusCode != http.StatusForbidden {
-		t.Errorf("other origin: %v %v", response, err)
-	}
+	assert.Check(t, err != nil && response != nil && response.StatusCode == http.StatusForbidden,
+		"other origin: %v %v", response, err)
 	conn, _, err := websocket.Dial(ctx, "ws://"+addr.String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := conn.Read(ctx); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
-		t.Errorf("no subprotocol: %v", err)
-	}
-	if n := b.Counters().RefusedUpgrades; n != 2 {
-		t.Errorf("%d refused upgrades", n)
-	}
+	assert.NilError(t, err)
+	_, _, err = conn.Read(ctx)
+	assert.Check(t, websocket.CloseStatus(err) == websocket.StatusPolicyViolation, "no subprotocol: %v", err)
+	n := b.Counters().RefusedUpgrades
+	assert.Check(t, n == 2, "%d refused upgrades", n)
 }
 
 func TestWebSocketHandshakeTimeout(t *testing.T) {
 	b := newBroker(t, Options{Limits: Limits{Handshake: time.Second}}) // until the Hello, too
 	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 	nextMessage(t, conn)
-	if _, _, err := conn.Read(t.Context()); err == nil {
-		t.Error("received more than a Hello")
-	}
+	_, _, err := conn.Read(t.Context())
+	assert.Check(t, err != nil, "received more than a Hello")
 	eventually(t, "counted", func() bool { return b.Counters().Closed[HandshakeTimeout] == 1 })
 }
 
@@ -205,9 +174,7 @@ func TestRecordingFilter(t *testing.T) {
 	p.expect("StructDescriptorData") // so that the guest can decode what follows
 	const id = 1 << 1
 	r := p.want("DemoThing", id, 5, false, "a101183c")
-	if r.SubscriptionID != 7 || r.Set&frame.FromCache == 0 || r.FromCache != 0 {
-		t.Errorf("replayed %+v", r.Header)
-	}
+	assert.Check(t, r.SubscriptionID == 7 && r.Set&frame.FromCache != 0 && r.FromCache == 0, "replayed %+v", r.Header)
 	p.want("DotsCacheInfo", 1<<1|1<<3, 0, false, "a2016944656d6f5468696e6703f5")
 	publisher.send(thing(50))
 	publisher.send(thing(201))
@@ -224,9 +191,8 @@ func TestRecordingFilter(t *testing.T) {
 	publisher.send(thing(51))
 	publisher.barrier()
 	p.barrier()
-	if n := b.Members("DemoThing"); n != 0 {
-		t.Errorf("%d members", n)
-	}
+	n := b.Members("DemoThing")
+	assert.Check(t, n == 0, "%d members", n)
 }
 
 // TestWebSocketForeignHost checks that a page whose name was made to mean this host gets nothing.
@@ -244,36 +210,25 @@ func TestWebSocketForeignHost(t *testing.T) {
 		"[fe80::1]:80": http.StatusForbidden, "0.0.0.0": http.StatusForbidden,
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		request.Host = host
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		response.Body.Close()
-		if response.StatusCode != want {
-			t.Errorf("page for %s: %s", host, response.Status)
-		}
+		assert.Check(t, response.StatusCode == want, "page for %s: %s", host, response.Status)
 		conn, response, err := websocket.Dial(t.Context(), "ws://"+addr, &websocket.DialOptions{
 			Host: host, Subprotocols: []string{subprotocol}, HTTPHeader: http.Header{"Origin": {"http://" + host}}})
-		if (err == nil) != (want == http.StatusOK) {
-			t.Errorf("WebSocket for %s: %v", host, err)
-		}
+		assert.Check(t, (err == nil) == (want == http.StatusOK), "WebSocket for %s: %v", host, err)
 		if err == nil {
 			conn.CloseNow()
 			continue
 		}
 		refused += 2
-		if response.StatusCode != want {
-			t.Errorf("WebSocket for %s: %s", host, response.Status)
-		}
+		assert.Check(t, response.StatusCode == want, "WebSocket for %s: %s", host, response.Status)
 	}
-	if c := b.Counters(); c.ForeignHosts != refused || c.RefusedUpgrades != 0 {
-		t.Errorf("%d requests were refused, and %d counted; %d refused upgrades", refused, c.ForeignHosts,
-			c.RefusedUpgrades)
-	}
+	c := b.Counters()
+	assert.Check(t, c.ForeignHosts == refused && c.RefusedUpgrades == 0,
+		"%d requests were refused, and %d counted; %d refused upgrades", refused, c.ForeignHosts, c.RefusedUpgrades)
 }
 
 // TestShutdownOfSilentWebSocket checks that a peer that never answers is not waited for as long as
@@ -284,9 +239,7 @@ func TestShutdownOfSilentWebSocket(t *testing.T) {
 	addr := listenAt(t, b, "ws://127.0.0.1:0")
 	silent, wrong := dialWebSocket(t, addr), dialWebSocket(t, addr)
 	nextMessage(t, silent)
-	if err := wrong.Write(t.Context(), websocket.MessageText, []byte("wrong")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, wrong.Write(t.Context(), websocket.MessageText, []byte("wrong")))
 	eventually(t, "left", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -298,10 +251,7 @@ func TestShutdownOfSilentWebSocket(t *testing.T) {
 		return len(b.guests) < 2
 	})
 	begin := time.Now()
-	if err := b.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("took %v", took)
-	}
+	assert.Check(t, b.Shutdown(t.Context()))
+	took := time.Since(begin)
+	assert.Check(t, took <= 4*time.Second, "took %v", took)
 }

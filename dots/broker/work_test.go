@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
@@ -40,9 +42,7 @@ func connectSink(t *testing.T, b *Broker) (*guest, *sink) {
 	t.Helper()
 	s := &sink{}
 	g := &guest{transport: s}
-	if !b.accept(g) {
-		t.Fatal("not accepted")
-	}
+	assert.Assert(t, b.accept(g), "not accepted")
 	g.state = connected
 	t.Cleanup(func() { disconnect(b, g) })
 	s.data, s.largest = nil, 0
@@ -62,9 +62,7 @@ func (s *sink) frames(t *testing.T) (out []received) {
 	for data := s.data; len(data) > 0; {
 		var h frame.Header
 		instance, n, err := frame.Next(frame.V2, data, frame.DefaultLimit, &h)
-		if err != nil || n == 0 {
-			t.Fatalf("%d bytes left: %v", len(data), err)
-		}
+		assert.Assert(t, err == nil && n != 0, "%d bytes left: %v", len(data), err)
 		out = append(out, received{h, string(h.TypeName), instance, n})
 		data = data[n:]
 	}
@@ -76,26 +74,21 @@ func frameOf(t *testing.T, x Instance) []byte {
 	t.Helper()
 	h := frame.Header{TypeName: []byte(x.Descriptor().Name), Set: frame.TypeName}
 	data, err := frame.Append(nil, frame.V2, &h, true, 0, x.AppendInstance(nil, x.Valid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return data
 }
 
 func handleAll(t *testing.T, g *guest, data []byte) {
 	t.Helper()
-	if rest, err := g.data(data); err != nil || len(rest) > 0 {
-		t.Fatalf("%d bytes left: %v", len(rest), err)
-	}
+	rest, err := g.data(data)
+	assert.Assert(t, err == nil && len(rest) == 0, "%d bytes left: %v", len(rest), err)
 }
 
 // publishThings publishes objects of the broker.
 func publishThings(t *testing.T, b *Broker, n uint32) {
 	t.Helper()
 	for id := range n {
-		if err := b.Publish(thing(id)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Publish(thing(id)))
 	}
 }
 
@@ -116,16 +109,12 @@ func TestFilterSelectsWithoutLock(t *testing.T) {
 	g, s := connectSink(t, b)
 	f := filterOf(leaf(1, system.DotsCompareOpIsIn, pvalue{UintValues: value.Some([]uint64{9, 3, 7})}))
 	b.lock()
-	if err := b.joinFiltered(g, filteredJoin(7, f)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.joinFiltered(g, filteredJoin(7, f)))
 	if r := g.selecting; r == nil || r.pending == nil || len(r.versions) != 10 {
 		t.Fatalf("replay %+v, want one of 10 objects that is pending", r)
 	}
 	x := &demo.DemoThing{ID: value.Some[uint32](3), Name: value.Some("later")}
-	if err := b.publishOwn(b.topics["DemoThing"], x.Valid(), false, x.AppendInstance(nil, x.Valid())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.publishOwn(b.topics["DemoThing"], x.Valid(), false, x.AppendInstance(nil, x.Valid())))
 	g.writers = b.unlock(g.writers)
 	if n := len(s.frames(t)); n != 1 { // the description
 		t.Errorf("%d frames while the replay is pending", n)
@@ -144,9 +133,7 @@ func TestFilterSelectsWithoutLock(t *testing.T) {
 		got = append(got, text)
 	}
 	want := []string{"3 2 false 7", "7 1 false 7", "9 0 false 7", "DotsCacheInfo", "3 0 true 7"}
-	if !slices.Equal(got, want) {
-		t.Errorf("received %q, want %q", got, want)
-	}
+	assert.Check(t, slices.Equal(got, want), "received %q, want %q", got, want)
 }
 
 // TestFilterSelectsNothing checks a replay of which nothing is left.
@@ -156,9 +143,8 @@ func TestFilterSelectsNothing(t *testing.T) {
 	g, s := connectSink(t, b)
 	f := filterOf(leaf(1, system.DotsCompareOpEq, pvalue{UintValue: value.Some[uint64](100)}))
 	handleAll(t, g, frameOf(t, filteredJoin(7, f)))
-	if r := s.frames(t); len(r) != 2 || r[1].name != "DotsCacheInfo" {
-		t.Errorf("received %+v", r)
-	}
+	r := s.frames(t)
+	assert.Check(t, len(r) == 2 && r[1].name == "DotsCacheInfo", "received %+v", r)
 }
 
 func TestFilterOperands(t *testing.T) {
@@ -167,16 +153,13 @@ func TestFilterOperands(t *testing.T) {
 	}
 	s := (&demo.DemoAll{}).Descriptor()
 	or := branch(system.DotsPredicateKindOr, 2)
-	if _, err := compileFilter(s, filterOf(or, list(2000), list(2000))); err != nil {
-		t.Error(err)
-	}
-	if _, err := compileFilter(s, filterOf(or, list(2100), list(2100))); err == nil {
-		t.Error("4200 operands are accepted")
-	}
+	_, err := compileFilter(s, filterOf(or, list(2000), list(2000)))
+	assert.Check(t, err)
+	_, err = compileFilter(s, filterOf(or, list(2100), list(2100)))
+	assert.Check(t, err != nil, "4200 operands are accepted")
 	x := filterOf(or, list(5), list(5))
-	if n := nodesIn(x.AppendInstance(nil, x.Valid())); n != 3 {
-		t.Errorf("%d nodes, want 3", n)
-	}
+	n := nodesIn(x.AppendInstance(nil, x.Valid()))
+	assert.Check(t, n == 3, "%d nodes, want 3", n)
 }
 
 func TestFilterSubscriptions(t *testing.T) {
@@ -187,13 +170,11 @@ func TestFilterSubscriptions(t *testing.T) {
 		handleAll(t, g, frameOf(t, filteredJoin(id, filterOf())))
 	}
 	handleAll(t, g, frameOf(t, filteredJoin(3, filterOf()))) // again
-	if _, err := g.data(frameOf(t, filteredJoin(1000, filterOf()))); err == nil {
-		t.Error("one more is accepted")
-	}
+	_, err := g.data(frameOf(t, filteredJoin(1000, filterOf())))
+	assert.Check(t, err != nil, "one more is accepted")
 	disconnect(b, g)
-	if n := b.Members("DemoThing"); n != 0 {
-		t.Errorf("%d members remain", n)
-	}
+	n := b.Members("DemoThing")
+	assert.Check(t, n == 0, "%d members remain", n)
 }
 
 // TestBatchOfRequests checks that others get the lock during a batch in which much is done.
@@ -201,16 +182,12 @@ func TestBatchOfRequests(t *testing.T) {
 	b := newBroker(t, Options{})
 	const types, requests = 100, 2000
 	for i := types - 1; i >= 0; i-- {
-		if err := b.RegisterType(plain(t, fmt.Sprintf("T%03d", i), schema.Flags{})); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.RegisterType(plain(t, fmt.Sprintf("T%03d", i), schema.Flags{})))
 	}
 	g, s := connectSink(t, b)
 	request := frameOf(t, &system.DotsDescriptorRequest{})
 	handleAll(t, g, slices.Repeat(request, requests))
-	if b.batch.work > maxWork+types {
-		t.Errorf("%d steps in one batch", b.batch.work)
-	}
+	assert.Check(t, b.batch.work <= maxWork+types, "%d steps in one batch", b.batch.work)
 	for i, r := range s.frames(t)[:types] {
 		var x system.StructDescriptorData
 		decodeInto(t, r.instance, x.DecodeInstance)
@@ -230,9 +207,7 @@ func TestBatchToMany(t *testing.T) {
 	}
 	g, _ := connectSink(t, b)
 	handleAll(t, g, slices.Repeat(frameOf(t, &system.DotsClearCache{TypeNames: value.Some([]string{})}), transmissions))
-	if b.batch.work > maxWork+members {
-		t.Errorf("%d steps in one batch", b.batch.work)
-	}
+	assert.Check(t, b.batch.work <= maxWork+members, "%d steps in one batch", b.batch.work)
 }
 
 // plain returns a type with a key and a text.
@@ -242,9 +217,7 @@ func plain(t *testing.T, name string, f schema.Flags) *schema.Struct {
 		{Tag: 1, Name: "a", Key: true, Type: schema.Builtin(schema.Uint32)},
 		{Tag: 2, Name: "b", Type: schema.Builtin(schema.String)},
 	}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return s
 }
 
@@ -263,20 +236,16 @@ func TestRulesAreKept(t *testing.T) {
 		handleAll(t, g, ruleOf(i))
 	}
 	first, _ := b.present()
-	if again, _ := b.present(); len(first) != maxRules || &again[0] != &first[0] {
-		t.Errorf("%d rules, decoded each time", len(first))
-	}
+	again, _ := b.present()
+	assert.Check(t, len(first) == maxRules && &again[0] == &first[0], "%d rules, decoded each time", len(first))
 	handleAll(t, g, ruleOf(5))
-	if changed, _ := b.present(); &changed[0] == &first[0] {
-		t.Error("a change has no effect")
-	}
-	if _, err := g.data(ruleOf(maxRules)); err == nil {
-		t.Error("one rule more is accepted")
-	}
+	changed, _ := b.present()
+	assert.Check(t, &changed[0] != &first[0], "a change has no effect")
+	_, err := g.data(ruleOf(maxRules))
+	assert.Check(t, err != nil, "one rule more is accepted")
 	handleAll(t, g, frameOf(t, &system.DotsClearCache{TypeNames: value.Some([]string{"DotsAuthentication"})}))
-	if rules, _ := b.present(); len(rules) != 0 {
-		t.Errorf("%d rules are left", len(rules))
-	}
+	rules, _ := b.present()
+	assert.Check(t, len(rules) == 0, "%d rules are left", len(rules))
 }
 
 // TestRemovalsInSlices checks that the removals of many objects are not queued all at once, neither
@@ -286,18 +255,14 @@ func TestRemovalsInSlices(t *testing.T) {
 	for _, how := range []string{"clear", "leave"} {
 		b := newBroker(t, Options{})
 		s := plain(t, "Many", schema.Flags{Cached: true, Cleanup: true})
-		if err := b.RegisterType(s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.RegisterType(s))
 		g, _ := connectSink(t, b)
 		other, out := connectSink(t, b)
 		handleAll(t, other, frameOf(t, plainJoin("Many")))
 		for i := range objects {
 			h := frame.Header{TypeName: []byte("Many"), Set: frame.TypeName}
 			data, err := frame.Append(nil, frame.V2, &h, false, 0, cbor.AppendUint([]byte{0xa1, 1}, uint64(i)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			handleAll(t, g, data)
 		}
 		out.data, out.largest = nil, 0
@@ -312,12 +277,9 @@ func TestRemovalsInSlices(t *testing.T) {
 				removed++
 			}
 		}
-		if removed != objects || out.largest > len(out.data)/3 {
-			t.Errorf("%s: %d of %d removed, %d of %d bytes at once", how, removed, objects, out.largest, len(out.data))
-		}
-		if len(b.topics["Many"].container.objects) != 0 || len(b.owned) != 0 {
-			t.Errorf("%s: objects remain", how)
-		}
+		assert.Check(t, removed == objects && out.largest <= len(out.data)/3,
+			"%s: %d of %d removed, %d of %d bytes at once", how, removed, objects, out.largest, len(out.data))
+		assert.Check(t, len(b.topics["Many"].container.objects) == 0 && len(b.owned) == 0, "%s: objects remain", how)
 	}
 }
 
@@ -334,9 +296,7 @@ func TestGroupPlaces(t *testing.T) {
 		disconnect(b, guests[i])
 		topic := b.topics["x"]
 		if topic == nil {
-			if n != 4 {
-				t.Fatal("the group is gone")
-			}
+			assert.Assert(t, n == 4, "the group is gone")
 			continue
 		}
 		for at, m := range topic.members {
@@ -369,9 +329,8 @@ func TestShares(t *testing.T) {
 	p.describe(plain(t, "T2", cached))
 	p.raw("T2", false, frame.Header{}, cbor.AppendString([]byte{0xa2, 1, 0, 2}, strings.Repeat("a", 7<<10)))
 	p.barrier()
-	if n := b.Counters().Objects; n < 3 {
-		t.Errorf("%d objects", n)
-	}
+	n := b.Counters().Objects
+	assert.Check(t, n >= 3, "%d objects", n)
 }
 
 // TestCacheReserve checks that records of guests have room when guests have filled the cache.
@@ -380,9 +339,8 @@ func TestCacheReserve(t *testing.T) {
 	limit := b.options.Limits.Cache
 	b.cacheBytes += limit - limit/cacheReserve
 	defer func() { b.cacheBytes -= limit - limit/cacheReserve }()
-	if b.mayCache(2, 2, 1) || !b.mayCache(ownID, ownID, 1) {
-		t.Error("guests use the reserve, or the broker does not")
-	}
+	assert.Check(t, !b.mayCache(2, 2, 1) && b.mayCache(ownID, ownID, 1),
+		"guests use the reserve, or the broker does not")
 }
 
 func TestClientIDsEnd(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/value"
 )
@@ -16,9 +18,7 @@ import (
 func unhex(tb testing.TB, text string) []byte {
 	tb.Helper()
 	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return data
 }
 
@@ -83,9 +83,7 @@ func TestForms(t *testing.T) {
 			func(r *cbor.Reader) any { return fmt.Sprint(r.Map(), r.Uint(8), r.String()) }},
 	} {
 		data := unhex(t, test.data)
-		if !bytes.Equal(test.got, data) {
-			t.Errorf("%v: encoded %x, want %x", test.want, test.got, data)
-		}
+		assert.Check(t, bytes.Equal(test.got, data), "%v: encoded %x, want %x", test.want, test.got, data)
 		r := cbor.NewReader(append(data, 0))
 		if got := test.read(&r); got != test.want || r.Err() != nil || r.Pos() != len(data) {
 			t.Errorf("%s: %v, want %v, %d bytes, error %v", test.data, got, test.want, r.Pos(), r.Err())
@@ -110,12 +108,10 @@ func TestLongCounts(t *testing.T) {
 			data[0] |= b
 			return hex.EncodeToString(data)
 		}
-		if got := hex.EncodeToString(cbor.AppendMap(nil, n)); got != major(0xa0) {
-			t.Errorf("map of %d: %s", n, got)
-		}
-		if got := hex.EncodeToString(cbor.AppendArray(nil, n)); got != major(0x80) {
-			t.Errorf("array of %d: %s", n, got)
-		}
+		got := hex.EncodeToString(cbor.AppendMap(nil, n))
+		assert.Check(t, got == major(0xa0), "map of %d: %s", n, got)
+		got = hex.EncodeToString(cbor.AppendArray(nil, n))
+		assert.Check(t, got == major(0x80), "array of %d: %s", n, got)
 		r := cbor.NewReader(append(cbor.AppendMap(nil, n), make([]byte, 2*n)...))
 		if got := r.Map(); got != n || r.Err() != nil {
 			t.Errorf("map of %d: %d, error %v", n, got, r.Err())
@@ -157,9 +153,8 @@ func TestLenient(t *testing.T) {
 		}
 	}
 	r := cbor.NewReader(unhex(t, "f97e00 f98000"))
-	if nan, zero := r.Float64(), r.Float64(); nan == nan || zero != 0 || !math.Signbit(zero) {
-		t.Errorf("not a number %v, -0 %v", nan, zero)
-	}
+	nan, zero := r.Float64(), r.Float64()
+	assert.Check(t, nan != nan && zero == 0 && math.Signbit(zero), "not a number %v, -0 %v", nan, zero)
 }
 
 func TestReaderRefuses(t *testing.T) {
@@ -211,9 +206,8 @@ func TestReaderRefuses(t *testing.T) {
 			t.Errorf("%s: error %v became %v", test.data, first, r.Err())
 		}
 	}
-	if n, err := cbor.Skip(unhex(t, strings.Repeat("81", cbor.MaxDepth)+"00")); n != cbor.MaxDepth+1 || err != nil {
-		t.Errorf("the deepest value: %d, %v", n, err)
-	}
+	n, err := cbor.Skip(unhex(t, strings.Repeat("81", cbor.MaxDepth)+"00"))
+	assert.Check(t, n == cbor.MaxDepth+1 && err == nil, "the deepest value: %d, %v", n, err)
 }
 
 func FuzzReader(f *testing.F) {
@@ -221,9 +215,8 @@ func FuzzReader(f *testing.F) {
 	f.Add(unhex(f, "b801 1801 9801 f93e00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n, err := cbor.Skip(data)
-		if n < 0 || n > len(data) || (err == nil) != (n > 0) {
-			t.Fatalf("%d of %d bytes, error %v", n, len(data), err)
-		}
+		assert.Assert(t, n >= 0 && n <= len(data) && (err == nil) == (n > 0),
+			"%d of %d bytes, error %v", n, len(data), err)
 		for which := range 13 {
 			r := cbor.NewReader(data)
 			for r.Err() == nil && r.Len() > 0 {

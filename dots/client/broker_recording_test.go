@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
@@ -125,9 +127,7 @@ func TestRecordedBrokers(t *testing.T) {
 			if reported := (*BrokerError)(nil); errors.As(err, &reported) {
 				err = brokerError(reported.Code)
 			}
-			if !errors.Is(err, b.err) {
-				t.Errorf("the connection ended with %v instead of %v", err, b.err)
-			}
+			assert.Check(t, errors.Is(err, b.err), "the connection ended with %v instead of %v", err, b.err)
 			equal(t, events, b.events...)
 		})
 	}
@@ -189,7 +189,6 @@ func TestNoRemoveObj(t *testing.T) {
 	thing(3, frame.Header{})
 	must(t, p.conn.Close())
 	<-c.Done()
-	if n := s.Len(); n != 2 {
-		t.Errorf("%d objects", n)
-	}
+	n := s.Len()
+	assert.Check(t, n == 2, "%d objects", n)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/dots/internal/demo"
@@ -29,17 +31,13 @@ func startBroker(t testing.TB, o broker.Options) (b *broker.Broker, uris map[str
 			uri = kind + "://" + filepath.Join(t.TempDir(), kind)
 		}
 		addr, err := b.ListenURI(uri)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		uris[kind] = kind + "://" + addr.String()
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if err := b.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, b.Shutdown(ctx))
 	})
 	return b, uris
 }
@@ -48,9 +46,7 @@ func dial(t testing.TB, c *client.Client, uri string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := c.Connect(ctx, uri); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Connect(ctx, uri))
 	t.Cleanup(func() { _ = c.Close() })
 }
 
@@ -70,9 +66,7 @@ func (l *log) want(t *testing.T, lines ...string) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Equal(l.lines, lines) {
-		t.Errorf("events\n%q\ninstead of\n%q", l.lines, lines)
-	}
+	assert.Check(t, slices.Equal(l.lines, lines), "events\n%q\ninstead of\n%q", l.lines, lines)
 	l.lines = nil
 }
 
@@ -82,9 +76,7 @@ func gadget(id uint32, name string) *demo.DemoGadget {
 
 func must(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }
 
 // TestTransports has a publisher and a subscriber on each kind of connection.
@@ -125,9 +117,8 @@ func TestTransports(t *testing.T) {
 			must(t, publisher.Ping(ctx))
 			must(t, subscriber.Ping(ctx))
 			events.want(t, "remove  2 2", "remove two 0 2")
-			if n := gadgets.Len(); n != 0 {
-				t.Errorf("%d objects are left", n)
-			}
+			n := gadgets.Len()
+			assert.Check(t, n == 0, "%d objects are left", n)
 			must(t, publisher.Close())
 			must(t, subscriber.Close())
 			if !errors.Is(subscriber.Err(), client.ErrClosed) {
@@ -192,9 +183,7 @@ func TestDiscovery(t *testing.T) {
 			must(t, publisher.Ping(t.Context()))
 			c := client.New(client.Options{})
 			d, err := c.Discover(func(s *schema.Struct) {
-				if s.Name != "DemoGadget" && s.Name != "DemoPing" {
-					t.Error(s.Name)
-				}
+				assert.Check(t, s.Name == "DemoGadget" || s.Name == "DemoPing", s.Name)
 				_, err := c.SubscribeType(s.Name, func(e *client.Event[*client.Raw]) {
 					o, err := e.Updated.Object()
 					must(t, err)

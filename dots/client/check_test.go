@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/schema"
 )
 
@@ -26,9 +28,8 @@ func TestChecksOfNested(t *testing.T) {
 			}
 			nested = schema.OfStruct(schema.MustStruct(fmt.Sprint("S", depth), schema.Flags{}, properties...))
 		}
-		if got := checksOf(nested.Struct); got != c.want {
-			t.Errorf("%s: %+v", nested.Name, got)
-		}
+		got := checksOf(nested.Struct)
+		assert.Check(t, got == c.want, "%s: %+v", nested.Name, got)
 	}
 }
 

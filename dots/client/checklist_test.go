@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
@@ -89,13 +91,11 @@ func (p *peer) finish(result chan error) {
 func TestWaitsForHello(t *testing.T) {
 	c := New(Options{Name: "me"})
 	p, result := connecting(t, c)
-	if err := c.Publish(t.Context(), &demo.DemoSingle{}); !errors.Is(err, ErrNotConnected) {
-		t.Errorf("publishing before the handshake: %v", err)
-	}
+	err := c.Publish(t.Context(), &demo.DemoSingle{})
+	assert.Check(t, errors.Is(err, ErrNotConnected), "publishing before the handshake: %v", err)
 	_ = p.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-	if n, err := p.conn.Read(make([]byte, 1)); n != 0 {
-		t.Fatalf("sent before the hello: %v", err)
-	}
+	n, err := p.conn.Read(make([]byte, 1))
+	assert.Assert(t, n == 0, "sent before the hello: %v", err)
 	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	p.send(hello())
 	var m system.DotsMsgConnect
@@ -108,9 +108,8 @@ func TestWaitsForHello(t *testing.T) {
 	if c.ID() != 2 || c.ServerName() != "broker" {
 		t.Errorf("id %d, server %q", c.ID(), c.ServerName())
 	}
-	if err := c.ConnectConn(t.Context(), p.conn, frame.V2); !errors.Is(err, ErrUsed) {
-		t.Errorf("connecting again: %v", err)
-	}
+	err = c.ConnectConn(t.Context(), p.conn, frame.V2)
+	assert.Check(t, errors.Is(err, ErrUsed), "connecting again: %v", err)
 	<-c.Done()
 }
 
@@ -163,18 +162,14 @@ func TestConnectEnds(t *testing.T) {
 	c := New(Options{})
 	p, result := connecting(t, c)
 	_ = p.conn.Close()
-	if err := <-result; !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a broker that closes: %v", err)
-	}
+	err := <-result
+	assert.Check(t, errors.Is(err, io.ErrUnexpectedEOF), "a broker that closes: %v", err)
 	mine, _ := streams(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := New(Options{}).ConnectConn(ctx, mine, frame.V2); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a silent broker: %v", err)
-	}
-	if err := New(Options{}).Connect(t.Context(), "uds:///nonexistent"); err == nil {
-		t.Error("no broker, no error")
-	}
+	err = New(Options{}).ConnectConn(ctx, mine, frame.V2)
+	assert.Check(t, errors.Is(err, context.DeadlineExceeded), "a silent broker: %v", err)
+	assert.Check(t, New(Options{}).Connect(t.Context(), "uds:///nonexistent") != nil, "no broker, no error")
 }
 
 // TestDescriptors: enums and nested structs are described before their users, once; data may arrive
@@ -202,9 +197,7 @@ func TestDescriptors(t *testing.T) {
 	equal(t, names, "DemoColor", "DemoPart", "DemoAll", "DemoGadget", "DemoPing")
 	p.read(&system.DotsMember{})
 	p.finish(result)
-	if n != 1 {
-		t.Errorf("%d events before the end of the preload", n)
-	}
+	assert.Check(t, n == 1, "%d events before the end of the preload", n)
 	testenv.Poll(t, 10*time.Second, "the frames of both sides", func() bool {
 		got := c.Counters()
 		return got.Unsubscribed == 1 && got.ReceivedFrames == 5 && got.SentFrames == 9
@@ -216,9 +209,8 @@ func TestDescriptors(t *testing.T) {
 	if !errors.Is(c.Err(), ErrGoodbye) {
 		t.Error(c.Err())
 	}
-	if err := c.Publish(t.Context(), gadget(1)); !errors.Is(err, ErrGoodbye) {
-		t.Errorf("publishing after the end: %v", err)
-	}
+	err = c.Publish(t.Context(), gadget(1))
+	assert.Check(t, errors.Is(err, ErrGoodbye), "publishing after the end: %v", err)
 	must(t, c.Close())
 }
 
@@ -262,28 +254,22 @@ func TestPublish(t *testing.T) {
 			h.Attributes != c.attributes || got.Valid() != c.valid {
 			t.Errorf("%+v, %+v", h, got)
 		}
-		if age := time.Since(h.SentTime.Time()); age < 0 || age > time.Minute {
-			t.Errorf("sent %v ago", age)
-		}
+		age := time.Since(h.SentTime.Time())
+		assert.Check(t, age >= 0 && age <= time.Minute, "sent %v ago", age)
 	}
 	for want, err := range map[error]error{
 		ErrNoKey:     c.Publish(ctx, &demo.DemoGadget{Name: value.Some("x")}),
 		ErrSubstruct: c.Publish(ctx, &demo.DemoPart{}),
 		ErrUncached:  c.Remove(ctx, &demo.DemoPing{}),
 	} {
-		if !errors.Is(err, want) {
-			t.Errorf("%v instead of %v", err, want)
-		}
+		assert.Check(t, errors.Is(err, want), "%v instead of %v", err, want)
 	}
-	if _, err := Subscribe[*demo.DemoPart](c, nil); !errors.Is(err, ErrSubstruct) {
-		t.Errorf("subscribing to a part: %v", err)
-	}
-	if _, err := c.SubscribeType("Nonsense", nil); !errors.Is(err, ErrUnknownType) {
-		t.Errorf("subscribing to an unknown type: %v", err)
-	}
-	if _, err := SubscribeFiltered[*demo.DemoPing](c, &system.DotsFilter{}, nil); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("subscribing with a filter: %v", err)
-	}
+	_, err := Subscribe[*demo.DemoPart](c, nil)
+	assert.Check(t, errors.Is(err, ErrSubstruct), "subscribing to a part: %v", err)
+	_, err = c.SubscribeType("Nonsense", nil)
+	assert.Check(t, errors.Is(err, ErrUnknownType), "subscribing to an unknown type: %v", err)
+	_, err = SubscribeFiltered[*demo.DemoPing](c, &system.DotsFilter{}, nil)
+	assert.Check(t, errors.Is(err, ErrUnsupported), "subscribing with a filter: %v", err)
 }
 
 // TestOwn: a client's own objects are those with its id as sender; without a sender it is the
@@ -334,9 +320,8 @@ func TestContainer(t *testing.T) {
 	equal(t, o.wait(t, 3), "create 18 18 5 5 5 5", "update 82 82 5 6 5 6", "update 6 22 5 7 5 7")
 	got, clone, ok := s.GetClone(demo.DemoGadgetKey{ID: 1})
 	part := got.Part.Value()
-	if !ok || part.Label.IsSet() || part.Flag.Or(true) || clone.LocalUpdate <= clone.Modified {
-		t.Errorf("%+v, %+v: structs are replaced as a whole", got, clone)
-	}
+	assert.Check(t, ok && !part.Label.IsSet() && !part.Flag.Or(true) && clone.LocalUpdate > clone.Modified,
+		"%+v, %+v: structs are replaced as a whole", got, clone)
 	p.sendHeader(gadget(2), from(8, 2, true)) // unknown: no event
 	x.Level.Set(9)
 	p.sendHeader(x, from(8, 0x42, true)) // final values of what is removed

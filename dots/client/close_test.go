@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
@@ -29,9 +31,8 @@ func TestGoodbye(t *testing.T) {
 	if p.read(&m); m.Valid() != system.DotsMsgErrorErrorCode || m.ErrorCode.Value() != 0 {
 		t.Errorf("%+v", m)
 	}
-	if rest, err := io.ReadAll(p.conn); err != nil || len(rest) != 0 {
-		t.Errorf("after the goodbye: %x, %v", rest, err)
-	}
+	rest, err := io.ReadAll(p.conn)
+	assert.Check(t, err == nil && len(rest) == 0, "after the goodbye: %x, %v", rest, err)
 	p.send(&demo.DemoPing{N: value.Some[uint32](1)})
 	_ = p.conn.(*net.UnixConn).Close()
 	must(t, <-closing)
@@ -46,9 +47,8 @@ func TestGoodbye(t *testing.T) {
 func TestCloseTimeout(t *testing.T) {
 	c := New(Options{CloseTimeout: 10 * time.Millisecond})
 	readyClient(t, c)
-	if err := c.Close(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
+	err := c.Close()
+	assert.Check(t, errors.Is(err, context.DeadlineExceeded), err)
 }
 
 // TestCloseWhileHandling: neither Close nor Connect wait for ever for a handler.
@@ -62,9 +62,8 @@ func TestCloseWhileHandling(t *testing.T) {
 	p.send(&demo.DemoPing{N: value.Some[uint32](1)})
 	<-running
 	for range 2 {
-		if err := c.Close(); !errors.Is(err, ErrHandler) {
-			t.Errorf("Close: %v", err)
-		}
+		err := c.Close()
+		assert.Check(t, errors.Is(err, ErrHandler), "Close: %v", err)
 	}
 
 	connecting := New(Options{})
@@ -78,9 +77,8 @@ func TestCloseWhileHandling(t *testing.T) {
 	p.send(&demo.DemoPing{N: value.Some[uint32](1)})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-running; cancel() }()
-	if err := connecting.ConnectConn(ctx, mine, frame.V2); !errors.Is(err, ErrHandler) || !errors.Is(err, ctx.Err()) {
-		t.Errorf("Connect: %v", err)
-	}
+	err = connecting.ConnectConn(ctx, mine, frame.V2)
+	assert.Check(t, errors.Is(err, ErrHandler) && errors.Is(err, ctx.Err()), "Connect: %v", err)
 	close(blocked)
 	<-c.Done()
 	<-connecting.Done()

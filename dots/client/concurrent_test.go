@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/dots/internal/demo"
@@ -24,19 +26,14 @@ func TestConcurrent(t *testing.T) {
 				return
 			}
 			id := e.Updated.ID.Value()
-			if got := e.Updated.Level.Value(); got != next[id] {
-				t.Errorf("object %d has level %v instead of %v", id, got, next[id])
-			}
+			got := e.Updated.Level.Value()
+			assert.Check(t, got == next[id], "object %d has level %v instead of %v", id, got, next[id])
 			next[id]++
-			if err := subscriber.Publish(t.Context(), &demo.DemoEvent{N: value.Some(id)}); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, subscriber.Publish(t.Context(), &demo.DemoEvent{N: value.Some(id)}))
 		})
 		must(t, err)
 		_, err = client.Subscribe(subscriber, func(e *client.Event[*demo.DemoEvent]) {
-			if !e.Own {
-				t.Errorf("%+v", e.Header)
-			}
+			assert.Check(t, e.Own, "%+v", e.Header)
 			answers++
 		})
 		must(t, err)
@@ -64,9 +61,7 @@ func TestConcurrent(t *testing.T) {
 		}
 		for id := range uint32(publishers) {
 			must(t, subscriber.Remove(t.Context(), gadget(id, ""))) // for the next subscriber
-			if next[id] != each {
-				t.Errorf("%s: object %d was transmitted %v times", kind, id, next[id])
-			}
+			assert.Check(t, next[id] == each, "%s: object %d was transmitted %v times", kind, id, next[id])
 		}
 		must(t, subscriber.Close())
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
@@ -25,21 +27,17 @@ func TestPresize(t *testing.T) {
 		total += len(c.block) * size
 		block := len(c.block)
 		c.presize(math.MaxUint32, &budget)
-		if len(c.block) != block {
-			t.Errorf("container %d: %d entries, then %d", i, block, len(c.block))
-		}
+		assert.Check(t, len(c.block) == block, "container %d: %d entries, then %d", i, block, len(c.block))
 	}
 	if total == 0 || total > presizeBytes || budget < 0 {
 		t.Errorf("%d bytes, budget %d", total, budget)
 	}
 	budget = presizeBytes
 	var c, few container[demo.DemoThing, demo.DemoThingKey]
-	if c.presize(99, &budget); len(c.block) != 100 {
-		t.Errorf("%d entries for 100 objects", len(c.block))
-	}
-	if few.presize(1, &budget); few.block != nil {
-		t.Errorf("%d entries for 2 objects", len(few.block))
-	}
+	c.presize(99, &budget)
+	assert.Check(t, len(c.block) == 100, "%d entries for 100 objects", len(c.block))
+	few.presize(1, &budget)
+	assert.Check(t, few.block == nil, "%d entries for 2 objects", len(few.block))
 }
 
 // TestEntriesReused: objects that come and go take the memory of the most that there were, and
@@ -64,9 +62,8 @@ func TestEntriesReused(t *testing.T) {
 		for id := range uint32(100) {
 			key := demo.DemoGadgetKey{ID: 1000*round + id}
 			x, clone, ok := s.GetClone(key)
-			if !ok || x.Name.IsSet() != (round == 0) || clone.LastOperation != Create {
-				t.Fatalf("round %d: %+v, %+v", round, x, clone)
-			}
+			assert.Assert(t, ok && x.Name.IsSet() == (round == 0) && clone.LastOperation == Create,
+				"round %d: %+v, %+v", round, x, clone)
 		}
 		for id := range uint32(100) {
 			send(&demo.DemoGadget{ID: value.Some(1000*round + id)}, true)
@@ -98,9 +95,8 @@ func TestStream(t *testing.T) {
 // subscription that follows is filled at once.
 func TestExpect(t *testing.T) {
 	c := New(Options{})
-	if err := c.Expect("DemoThing"); !errors.Is(err, ErrNotConnected) {
-		t.Error(err)
-	}
+	err := c.Expect("DemoThing")
+	assert.Check(t, errors.Is(err, ErrNotConnected), err)
 	p := readyClient(t, c)
 	must(t, c.Expect("DemoThing"))
 	must(t, c.Expect("DemoThing"))
@@ -113,9 +109,8 @@ func TestExpect(t *testing.T) {
 	go func() { ping <- c.Ping(t.Context()) }()
 	p.pong()
 	must(t, <-ping)
-	if n := c.Counters().Unsubscribed; n != 1 {
-		t.Errorf("%d unsubscribed", n)
-	}
+	n := c.Counters().Unsubscribed
+	assert.Check(t, n == 1, "%d unsubscribed", n)
 	s, err := Subscribe[*demo.DemoThing](c, nil)
 	must(t, err)
 	must(t, s.Wait(t.Context()))

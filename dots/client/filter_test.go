@@ -3,6 +3,8 @@ package client_test
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/dots/internal/demo"
@@ -56,9 +58,8 @@ func TestIgnoredFilter(t *testing.T) {
 		}
 		for i, want := range []int{0, 3, 3, 1, 3} {
 			must(t, subs[i].Wait(t.Context()))
-			if n := subs[i].Len(); n != want {
-				t.Errorf("%s: %d objects of subscription %d", name, n, i)
-			}
+			n := subs[i].Len()
+			assert.Check(t, n == want, "%s: %d objects of subscription %d", name, n, i)
 		}
 		must(t, c.Close())
 	}

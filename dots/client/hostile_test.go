@@ -11,6 +11,8 @@ import (
 	"time"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -24,12 +26,8 @@ func TestSecrets(t *testing.T) {
 		{"option", "tcp://:endpoint@127.0.0.1:1", "option"}, {"", "tcp://:endpoint@127.0.0.1:1", "endpoint"},
 	} {
 		c := New(Options{Secret: test.option})
-		if err := c.Connect(t.Context(), test.uri); err == nil {
-			t.Fatal("connected")
-		}
-		if c.options.Secret != test.want {
-			t.Errorf("%q instead of %q", c.options.Secret, test.want)
-		}
+		assert.Assert(t, c.Connect(t.Context(), test.uri) != nil, "connected")
+		assert.Check(t, c.options.Secret == test.want, "%q instead of %q", c.options.Secret, test.want)
 	}
 }
 
@@ -96,9 +94,7 @@ func TestHostileBroker(t *testing.T) {
 				<-client.Done()
 				err = client.Err()
 				if reported := (*BrokerError)(nil); errors.As(c.want, &reported) {
-					if !errors.As(err, &reported) {
-						t.Error(err)
-					}
+					assert.Check(t, errors.As(err, &reported), err)
 				} else if !errors.Is(err, c.want) {
 					t.Errorf("%v instead of %v", err, c.want)
 				}
@@ -119,9 +115,8 @@ func TestSmallObjectsFill(t *testing.T) {
 	for id := range most {
 		data = append(data, encode(t, &demo.DemoAll{ID: value.Some(fmt.Sprint(id))}, frame.Header{})...)
 	}
-	if _, err := p.conn.Write(data); err != nil {
-		t.Fatal(err)
-	}
+	_, err = p.conn.Write(data)
+	assert.NilError(t, err)
 	<-c.Done()
 	if !errors.Is(c.Err(), ErrTooLarge) || s.Len() >= most {
 		t.Errorf("%d objects: %v", s.Len(), c.Err())
@@ -192,7 +187,6 @@ func TestDescriptionsOfBroker(t *testing.T) {
 	must(t, <-pinged)
 	must(t, c.Publish(t.Context(), &demo.DemoThing{ID: value.Some[uint32](1)}))
 	p.read(&demo.DemoThing{})
-	if got := c.Counters(); got.TypeConflicts != 1 || got.TypesRefused != 1 || c.Types().Struct("Bad") != nil {
-		t.Errorf("%+v", got)
-	}
+	got := c.Counters()
+	assert.Check(t, got.TypeConflicts == 1 && got.TypesRefused == 1 && c.Types().Struct("Bad") == nil, "%+v", got)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -94,9 +96,7 @@ func watchSessions(p program) program {
 
 func equal(t *testing.T, got []string, want ...string) {
 	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("events\n%q\ninstead of\n%q", got, want)
-	}
+	assert.Check(t, slices.Equal(got, want), "events\n%q\ninstead of\n%q", got, want)
 }
 
 // discoverAll subscribes to everything that is described.

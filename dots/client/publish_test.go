@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -44,9 +46,8 @@ func TestPublishInvalid(t *testing.T) {
 	}
 	must(t, c.Describe(gadget(0).Descriptor(), odd.Descriptor(), demoAll().Descriptor()))
 	for range 7 {
-		if h, _ := p.frame(); !strings.HasSuffix(string(h.TypeName), "DescriptorData") {
-			t.Fatalf("%s", h.TypeName)
-		}
+		h, _ := p.frame()
+		assert.Assert(t, strings.HasSuffix(string(h.TypeName), "DescriptorData"), "%s", h.TypeName)
 	}
 	color, part, vector := gadget(1), gadget(1), demoAll()
 	color.Color.Set(3)
@@ -55,13 +56,11 @@ func TestPublishInvalid(t *testing.T) {
 	for _, x := range []Instance{
 		color, part, vector, &odd, Dynamic{decodeDynamic(t, &odd)}, &demo.DemoSingle{Text: value.Some("\xc0\x80")},
 	} {
-		if err := c.Publish(t.Context(), x); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%+v: %v", x, err)
-		}
+		err := c.Publish(t.Context(), x)
+		assert.Check(t, errors.Is(err, ErrInvalid), "%+v: %v", x, err)
 	}
-	if err := c.Remove(t.Context(), &odd); !errors.Is(err, ErrInvalid) {
-		t.Errorf("removing: %v", err)
-	}
+	err := c.Remove(t.Context(), &odd)
+	assert.Check(t, errors.Is(err, ErrInvalid), "removing: %v", err)
 	sent := c.Counters().SentFrames
 	must(t, c.Publish(t.Context(), &demo.DemoSingle{Text: value.Some("last")}))
 	var got demo.DemoSingle
@@ -90,9 +89,7 @@ func TestBackPressure(t *testing.T) {
 	for ; err == nil; published++ {
 		err = c.Publish(ctx, x)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
+	assert.Assert(t, errors.Is(err, context.DeadlineExceeded), err)
 	p.read(&system.StructDescriptorData{})
 	for range published - 1 {
 		p.read(&demo.DemoSingle{})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
@@ -24,16 +26,12 @@ import (
 func streams(t testing.TB) (client, broker *net.UnixConn) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer l.Close() //nolint:errcheck // a test
-	if client, err = net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr)); err != nil {
-		t.Fatal(err)
-	}
-	if broker, err = l.AcceptUnix(); err != nil {
-		t.Fatal(err)
-	}
+	client, err = net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
+	assert.NilError(t, err)
+	broker, err = l.AcceptUnix()
+	assert.NilError(t, err)
 	deadline := time.Now().Add(20 * time.Second)
 	_ = broker.SetDeadline(deadline)
 	t.Cleanup(func() { _ = client.Close(); _ = broker.Close() })
@@ -102,9 +100,8 @@ func replay(t *testing.T, p program) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := c.ConnectConn(t.Context(), mine, rec.Format); !errors.Is(err, p.connect) {
-			t.Errorf("connecting: %v instead of %v", err, p.connect)
-		}
+		err := c.ConnectConn(t.Context(), mine, rec.Format)
+		assert.Check(t, errors.Is(err, p.connect), "connecting: %v instead of %v", err, p.connect)
 		if p.connect != nil {
 			return
 		}
@@ -118,9 +115,8 @@ func replay(t *testing.T, p program) {
 	}
 	for i, f := range frames {
 		if f.From == recordings.Broker {
-			if _, err := theirs.Write(f.Data); err != nil {
-				t.Fatal(err)
-			}
+			_, err := theirs.Write(f.Data)
+			assert.NilError(t, err)
 			continue
 		}
 		got := make([]byte, len(f.Data))
@@ -130,9 +126,8 @@ func replay(t *testing.T, p program) {
 		}
 	}
 	if p.err == nil || p.connect != nil {
-		if rest, err := io.ReadAll(theirs); err != nil || len(rest) > 0 {
-			t.Errorf("after the recording: %x, %v", rest, err)
-		}
+		rest, err := io.ReadAll(theirs)
+		assert.Check(t, err == nil && len(rest) == 0, "after the recording: %x, %v", rest, err)
 	}
 	_ = theirs.Close()
 	<-done
@@ -144,9 +139,7 @@ func replay(t *testing.T, p program) {
 	var reported *BrokerError
 	if err := c.Err(); errors.As(err, &reported) {
 		want = cmp.Or(error(brokerError(reported.Code)), want)
-		if p.err != want {
-			t.Errorf("%v", err)
-		}
+		assert.Check(t, p.err == want, err)
 	} else if !errors.Is(err, want) {
 		t.Errorf("the connection ended with %v instead of %v", err, want)
 	}
@@ -190,9 +183,7 @@ func untimed(t *testing.T, f frame.Format, data []byte) []byte {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 }
 
 // roundtrip subscribes to RoundtripData, and publishes 20 objects, each when the previous one came
@@ -202,9 +193,7 @@ func roundtrip(p program) program {
 	p.options.Name = "roundtrip"
 	p.prepare = func(t *testing.T, c *Client) {
 		_, err := Subscribe(c, func(e *Event[*demo.RoundtripData]) {
-			if !e.Own || e.Operation != Create || e.Updated.SomeString.Value() != "foobar" {
-				t.Errorf("%+v", e)
-			}
+			assert.Check(t, e.Own && e.Operation == Create && e.Updated.SomeString.Value() == "foobar", "%+v", e)
 			o.add("")
 		})
 		must(t, err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
@@ -57,9 +59,8 @@ func TestClosedBeforeReplay(t *testing.T) {
 		if stale || second.Len() != 2 || first.Len() != 0 {
 			t.Errorf("%d objects, the stale one %v; %d in the closed one", second.Len(), stale, first.Len())
 		}
-		if n := len(c.routes.Load().byName["DemoThing"].subs); other && n != 2 || !other && n != 1 {
-			t.Errorf("%d subscriptions are kept", n)
-		}
+		n := len(c.routes.Load().byName["DemoThing"].subs)
+		assert.Check(t, (!other || n == 2) && (other || n == 1), "%d subscriptions are kept", n)
 	}
 }
 
@@ -103,9 +104,8 @@ func TestSubscribeDuringPreload(t *testing.T) {
 	s := <-late
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || s.isFilled() {
-		t.Errorf("filled before the replay: %v", err)
-	}
+	err = s.Wait(ctx)
+	assert.Check(t, errors.Is(err, context.DeadlineExceeded) && !s.isFilled(), "filled before the replay: %v", err)
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
 	if s.Len() != 1 {
@@ -125,9 +125,7 @@ func TestNoPreloadAtBroker(t *testing.T) {
 	response.Preload.Set(false)
 	p.send(response)
 	must(t, <-result)
-	if s.isFilled() {
-		t.Error("filled before the replay")
-	}
+	assert.Check(t, !s.isFilled(), "filled before the replay")
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
 	if s.Len() != 1 {

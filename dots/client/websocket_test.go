@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/internal/demo"
 	"correlator/dots/internal/recordings"
@@ -58,21 +59,17 @@ func TestWebSocketRecording(t *testing.T) {
 	c := New(Options{Name: "all-types"})
 	p := allTypes(program{})
 	p.prepare(t, c)
-	if err := c.Connect(t.Context(), uri); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Connect(t.Context(), uri))
 	p.run(t, c)
-	if err := c.Err(); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
+	err := c.Err()
+	assert.Check(t, errors.Is(err, ErrClosed), err)
 }
 
 // TestWebSocketErrors has servers of something else.
 func TestWebSocketErrors(t *testing.T) {
 	uri := serve(t, "chat", func(context.Context, *websocket.Conn) {})
-	if err := New(Options{}).Connect(t.Context(), uri); !errors.Is(err, ErrProtocol) {
-		t.Errorf("another subprotocol: %v", err)
-	}
+	err := New(Options{}).Connect(t.Context(), uri)
+	assert.Check(t, errors.Is(err, ErrProtocol), "another subprotocol: %v", err)
 	uri = serve(t, "dots-json", func(ctx context.Context, ws *websocket.Conn) {
 		must(t, ws.Write(ctx, websocket.MessageText, []byte(`[{"typeName":"Unknown"},{}]`)))
 		must(t, ws.Write(ctx, websocket.MessageText, []byte(`no JSON`)))
@@ -84,9 +81,8 @@ func TestWebSocketErrors(t *testing.T) {
 	uri = serve(t, "dots-json", func(ctx context.Context, ws *websocket.Conn) {
 		must(t, ws.Write(ctx, websocket.MessageBinary, []byte{1}))
 	})
-	if err := New(Options{}).Connect(t.Context(), uri); !errors.Is(err, ErrProtocol) {
-		t.Errorf("a binary message: %v", err)
-	}
+	err = New(Options{}).Connect(t.Context(), uri)
+	assert.Check(t, errors.Is(err, ErrProtocol), "a binary message: %v", err)
 }
 
 // TestWebSocketRedirect: a broker cannot send a client to another server.
@@ -94,9 +90,8 @@ func TestWebSocketRedirect(t *testing.T) {
 	uri := serve(t, "dots-json", func(context.Context, *websocket.Conn) { t.Error("redirected") })
 	server := httptest.NewServer(http.RedirectHandler(strings.Replace(uri, "ws", "http", 1), http.StatusFound))
 	t.Cleanup(server.Close)
-	if err := New(Options{}).Connect(t.Context(), strings.Replace(server.URL, "http", "ws", 1)); err == nil {
-		t.Error("no error")
-	}
+	assert.Check(t, New(Options{}).Connect(t.Context(), strings.Replace(server.URL, "http", "ws", 1)) != nil,
+		"no error")
 }
 
 // TestFilteredRecording plays what a Rust broker sent for a filtered subscription.

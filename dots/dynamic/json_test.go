@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 )
@@ -33,12 +35,10 @@ func TestAppendJSON(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s\nerror %v", test.name, got[1:], test.want, err)
 		}
 	}
-	if got, err := dynamic.AppendJSON(nil, reg.Struct("DemoGadget"), unhex(t, "a1 03 03")); err == nil {
-		t.Errorf("enum without such a tag: %s", got)
-	}
-	if got, err := dynamic.AppendJSON(nil, reg.Struct("DemoGadget"), unhex(t, "a0 00")); err == nil {
-		t.Errorf("data after the instance: %s", got)
-	}
+	got, err := dynamic.AppendJSON(nil, reg.Struct("DemoGadget"), unhex(t, "a1 03 03"))
+	assert.Check(t, err != nil, "enum without such a tag: %s", got)
+	got, err = dynamic.AppendJSON(nil, reg.Struct("DemoGadget"), unhex(t, "a0 00"))
+	assert.Check(t, err != nil, "data after the instance: %s", got)
 }
 
 func TestParseJSON(t *testing.T) {
@@ -75,9 +75,8 @@ func TestParseJSONRefuses(t *testing.T) {
 		`{"uid":"0011223g-4455-6677-8899-aabbccddeeff"}`, `{"id":"a","id":"b"}`, "{\"id\":\"\xff\"}",
 		`{"x":` + strings.Repeat("[", 20000) + `}`,
 	} {
-		if got, _, err := dynamic.ParseJSON(nil, s, []byte(in)); err == nil || len(got) != 0 {
-			t.Errorf("%.60s: %x, error %v", in, got, err)
-		}
+		got, _, err := dynamic.ParseJSON(nil, s, []byte(in))
+		assert.Check(t, err != nil && len(got) == 0, "%.60s: %x, error %v", in, got, err)
 	}
 }
 
@@ -89,15 +88,12 @@ func TestParseMessageRefuses(t *testing.T) {
 		`[{"typeName":"DemoGadget","attributes":-1},{}]`, `[{"typeName":"DemoGadget"},{"id":"a"}]`,
 	} {
 		var h frame.Header
-		if got, _, err := dynamic.ParseMessage([]byte(in), &h, reg.StructBytes); err == nil {
-			t.Errorf("%s: %x", in, got)
-		}
+		got, _, err := dynamic.ParseMessage([]byte(in), &h, reg.StructBytes)
+		assert.Check(t, err != nil, "%s: %x", in, got)
 	}
 	var h frame.Header
 	_, _, err := dynamic.ParseMessage([]byte(`[{"typeName":"Nothing"},{}]`), &h, reg.StructBytes)
-	if !errors.Is(err, dynamic.ErrUnknownType) {
-		t.Errorf("unknown type: %v", err)
-	}
+	assert.Check(t, errors.Is(err, dynamic.ErrUnknownType), "unknown type: %v", err)
 }
 
 // TestAppendJSONWithin checks that not much more is made than there is room for.
@@ -110,16 +106,13 @@ func TestAppendJSONWithin(t *testing.T) {
 		"text":       append(unhex(t, "a1 01 79 1000"), strings.Repeat("a", 0x1000)...),
 	} {
 		all, err := dynamic.AppendJSON(nil, s, in)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		assert.NilError(t, err, name)
 		if got, err := dynamic.AppendJSONWithin(nil, s, in, len(all)); err != nil || len(got) != len(all) {
 			t.Errorf("%s: %d bytes, error %v", name, len(got), err)
 		}
 		const limit = 0xf00
 		got, err := dynamic.AppendJSONWithin(nil, s, in, limit)
-		if !errors.Is(err, dynamic.ErrLimit) || len(got) != 0 {
-			t.Errorf("%s: %d bytes, error %v", name, len(got), err)
-		}
+		assert.Check(t, errors.Is(err, dynamic.ErrLimit) && len(got) == 0,
+			"%s: %d bytes, error %v", name, len(got), err)
 	}
 }

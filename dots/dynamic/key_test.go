@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/schema"
 )
@@ -13,9 +15,8 @@ func keyOf(tb testing.TB, s *schema.Struct, text string) []byte {
 	tb.Helper()
 	in := unhex(tb, text)
 	var l dynamic.Layout
-	if _, err := dynamic.Scan(s, in, &l); err != nil {
-		tb.Fatalf("%s: %v", text, err)
-	}
+	_, err := dynamic.Scan(s, in, &l)
+	assert.NilError(tb, err, text)
 	return dynamic.AppendKey(nil, s, in, &l)
 }
 
@@ -73,9 +74,8 @@ func TestAppendKeyEqual(t *testing.T) {
 		"a2 01 f90000 02 18ff",
 		"a3 01 fb3ff0000000000000 01 f90000 02 20",
 	} {
-		if got := keyOf(t, s, text); !bytes.Equal(got, want) {
-			t.Errorf("%s: key %x, want %x", text, got, want)
-		}
+		got := keyOf(t, s, text)
+		assert.Check(t, bytes.Equal(got, want), "%s: key %x, want %x", text, got, want)
 	}
 }
 
@@ -86,8 +86,7 @@ func TestAppendKeyBytes(t *testing.T) {
 		{"DemoSingle", "a1 01 6161", ""},
 		{"DemoRest", "a3 01 626100 1818 20 04 a2 01 f5 02 60", "6100ff0000" + "7fff" + "0101" + "010000"},
 	} {
-		if got := hex.EncodeToString(keyOf(t, reg.Struct(test.typeName), test.in)); got != test.want {
-			t.Errorf("%s %s: key %s, want %s", test.typeName, test.in, got, test.want)
-		}
+		got := hex.EncodeToString(keyOf(t, reg.Struct(test.typeName), test.in))
+		assert.Check(t, got == test.want, "%s %s: key %s, want %s", test.typeName, test.in, got, test.want)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/dynamic"
 	"correlator/dots/schema"
@@ -45,21 +47,15 @@ func TestObjectOfAllTypes(t *testing.T) {
 	}
 	made := dynamic.New(s)
 	for name, v := range want {
-		if got := o.ByName(name); got != v {
-			t.Errorf("%s = %T %v, want %T %v", name, got, got, v, v)
-		}
-		if err := made.SetByName(name, v); err != nil {
-			t.Error(err)
-		}
+		got := o.ByName(name)
+		assert.Check(t, got == v, "%s = %T %v, want %T %v", name, got, got, v, v)
+		assert.Check(t, made.SetByName(name, v))
 	}
 	for _, name := range []string{"part", "vb", "vs", "vc", "vp", "vu8"} {
-		if err := made.SetByName(name, o.ByName(name)); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, made.SetByName(name, o.ByName(name)))
 	}
-	if got := made.Append(nil, made.Valid()); !bytes.Equal(got, instance) {
-		t.Errorf("made object %x, want %x", got, instance)
-	}
+	got := made.Append(nil, made.Valid())
+	assert.Check(t, bytes.Equal(got, instance), "made object %x, want %x", got, instance)
 	if err := made.Set(31, nil); err != nil || made.Get(31) != nil || made.Valid() != 0x01fffffe {
 		t.Errorf("unset: %v, properties %#x, error %v", made.Get(31), made.Valid(), err)
 	}
@@ -73,9 +69,7 @@ func TestObjectRefuses(t *testing.T) {
 		"f32": 1.5, "f64": float32(1.5), "tp": 1.0, "uid": "00", "ps": uint64(1), "color": uint32(3),
 		"part": dynamic.New(reg.Struct("DemoAll")), "vb": []any{uint64(1)}, "vs": "a", "nothing": 1,
 	} {
-		if err := o.SetByName(name, v); err == nil {
-			t.Errorf("%s took %T %v", name, v, v)
-		}
+		assert.Check(t, o.SetByName(name, v) != nil, "%s took %T %v", name, v, v)
 	}
 	if o.Valid() != 0 {
 		t.Errorf("properties %#x", o.Valid())
@@ -174,9 +168,8 @@ func TestScanRefuses(t *testing.T) {
 	} {
 		var l dynamic.Layout
 		n, err := dynamic.Scan(s, unhex(t, test.in), &l)
-		if !errors.Is(err, test.want) || err != nil && n != 0 {
-			t.Errorf("%s: %d, error %v, want %v", test.in, n, err, test.want)
-		}
+		assert.Check(t, errors.Is(err, test.want) && (err == nil || n == 0),
+			"%s: %d, error %v, want %v", test.in, n, err, test.want)
 	}
 }
 
@@ -209,9 +202,7 @@ func TestDepth(t *testing.T) {
 			t.Errorf("depth %d: %v", depth, err)
 		}
 	}
-	if accepted == 0 || accepted > cbor.MaxDepth {
-		t.Errorf("%d depths are accepted", accepted)
-	}
+	assert.Check(t, accepted != 0 && accepted <= cbor.MaxDepth, "%d depths are accepted", accepted)
 }
 
 func TestScanLayout(t *testing.T) {
@@ -223,17 +214,13 @@ func TestScanLayout(t *testing.T) {
 		t.Fatalf("%d, %+v, %v", n, l, err)
 	}
 	for tag, want := range map[uint32]string{1: "1864", 2: "6161", 6: "fb3ff8000000000000"} {
-		if got := hex.EncodeToString(l.Value(in, tag)); got != want {
-			t.Errorf("property %d: %s, want %s", tag, got, want)
-		}
+		got := hex.EncodeToString(l.Value(in, tag))
+		assert.Check(t, got == want, "property %d: %s, want %s", tag, got, want)
 	}
-	if got := dynamic.AppendSelected(nil, s, in, &l, 1<<1|1<<3|1<<6); hex.EncodeToString(got) !=
-		"a201186406fb3ff8000000000000" {
-		t.Errorf("selected %x", got)
-	}
-	if _, err := dynamic.Canonicalize(nil, s, in); !errors.Is(err, dynamic.ErrExcess) {
-		t.Errorf("canonical form of too much: %v", err)
-	}
+	got := dynamic.AppendSelected(nil, s, in, &l, 1<<1|1<<3|1<<6)
+	assert.Check(t, hex.EncodeToString(got) == "a201186406fb3ff8000000000000", "selected %x", got)
+	_, err = dynamic.Canonicalize(nil, s, in)
+	assert.Check(t, errors.Is(err, dynamic.ErrExcess), "canonical form of too much: %v", err)
 }
 
 func TestAppendMerged(t *testing.T) {
@@ -254,17 +241,13 @@ func TestAppendMerged(t *testing.T) {
 	} {
 		from := unhex(t, test.from)
 		var oldLayout, fromLayout dynamic.Layout
-		if _, err := dynamic.Scan(s, old, &oldLayout); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := dynamic.Scan(s, from, &fromLayout); err != nil {
-			t.Fatal(err)
-		}
+		_, err := dynamic.Scan(s, old, &oldLayout)
+		assert.NilError(t, err)
+		_, err = dynamic.Scan(s, from, &fromLayout)
+		assert.NilError(t, err)
 		var gotLayout, wantLayout dynamic.Layout
 		got := dynamic.AppendMerged(nil, s, old, &oldLayout, from, &fromLayout, test.props, &gotLayout)
-		if !bytes.Equal(got, unhex(t, test.want)) {
-			t.Errorf("%s: %x, want %s", test.name, got, test.want)
-		}
+		assert.Check(t, bytes.Equal(got, unhex(t, test.want)), "%s: %x, want %s", test.name, got, test.want)
 		if _, err := dynamic.Scan(s, got, &wantLayout); err != nil || gotLayout != wantLayout {
 			t.Errorf("%s: layout %+v, want %+v (%v)", test.name, gotLayout, wantLayout, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/schema"
 	"correlator/dots/system"
 )
@@ -39,9 +41,7 @@ func addTypes(tb testing.TB, reg *schema.Registry, text string) {
 		for _, word := range words[1:] {
 			parts := strings.SplitN(word, ":", 3)
 			tag, err := strconv.ParseUint(strings.TrimSuffix(parts[0], "!"), 10, 32)
-			if err != nil {
-				tb.Fatal(err)
-			}
+			assert.NilError(tb, err)
 			addProperty(tb, reg, &properties, uint32(tag), strings.HasSuffix(parts[0], "!"), parts[1], parts[2])
 		}
 		addStruct(tb, reg, words[0], properties)
@@ -53,18 +53,14 @@ func addEnum(tb testing.TB, reg *schema.Registry, name string, tags []string) {
 	var elements []schema.Element
 	for _, word := range tags {
 		tag, err := strconv.ParseUint(word, 10, 32)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		assert.NilError(tb, err)
 		elements = append(elements, schema.Element{Name: "e" + word, Tag: uint32(tag)})
 	}
 	e, err := schema.NewEnum(name, elements, "")
 	if err == nil {
 		_, err = reg.AddEnum(e)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 }
 
 func addProperty(
@@ -73,9 +69,7 @@ func addProperty(
 ) {
 	tb.Helper()
 	t, err := reg.ResolveType(typeName)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	*to = append(*to, schema.Property{Name: name, Tag: tag, Key: key, Type: t})
 }
 
@@ -85,9 +79,7 @@ func addStruct(tb testing.TB, reg *schema.Registry, name string, properties []sc
 	if err == nil {
 		_, err = reg.AddStruct(s)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 }
 
 // addDescribed adds the type that an instance describes.
@@ -99,9 +91,7 @@ func addDescribed(tb testing.TB, reg *schema.Registry, s *schema.Struct, instanc
 	} else {
 		_, err = system.LearnStruct(reg, instance)
 	}
-	if err != nil {
-		tb.Error(err)
-	}
+	assert.Check(tb, err)
 }
 
 // registry returns a registry of the types of the protocol and those that texts describe.
@@ -117,8 +107,6 @@ func registry(tb testing.TB, texts ...string) *schema.Registry {
 func unhex(tb testing.TB, text string) []byte {
 	tb.Helper()
 	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return data
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 )
 
@@ -39,9 +41,8 @@ func TestParse(t *testing.T) {
 		if e.WebSocket() != strings.HasPrefix(c.text, "ws") {
 			t.Errorf("%s: WebSocket %v", c.text, e.WebSocket())
 		}
-		if again, err := Parse(e.String()); err != nil || again != e {
-			t.Errorf("%s: printed and parsed again: %+v, %v", c.text, again, err)
-		}
+		again, err := Parse(e.String())
+		assert.Check(t, err == nil && again == e, "%s: printed and parsed again: %+v, %v", c.text, again, err)
 	}
 }
 
@@ -55,9 +56,8 @@ func TestUser(t *testing.T) {
 		{"ws://a%2fb:x@host:1", "a/b", "x", "ws://a%2Fb@host:1"},
 	} {
 		e, err := Parse(c.text)
-		if err != nil || e.User != c.user || e.Secret != c.secret || e.String() != c.printed {
-			t.Errorf("%s: %+v, %s, %v", c.text, e, e, err)
-		}
+		assert.Check(t, err == nil && e.User == c.user && e.Secret == c.secret && e.String() == c.printed,
+			"%s: %+v, %s, %v", c.text, e, e, err)
 	}
 }
 
@@ -78,36 +78,27 @@ func TestParseErrors(t *testing.T) {
 
 func TestParseList(t *testing.T) {
 	list, err := ParseList("  tcp://127.0.0.1 uds:/run/x\t tcp-v1://[::]:5 ")
-	if err != nil || len(list) != 3 || list[1].Path != "/run/x" || list[2].Host != "::" {
-		t.Errorf("%+v, %v", list, err)
-	}
+	assert.Check(t, err == nil && len(list) == 3 && list[1].Path == "/run/x" && list[2].Host == "::",
+		"%+v, %v", list, err)
 	if list, err := ParseList(" "); err != nil || list != nil {
 		t.Errorf("an empty list: %v, %v", list, err)
 	}
-	if _, err := ParseList("tcp://a nonsense"); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a list with nonsense: %v", err)
-	}
+	_, err = ParseList("tcp://a nonsense")
+	assert.Check(t, errors.Is(err, ErrInvalid), "a list with nonsense: %v", err)
 }
 
 func TestListenDial(t *testing.T) {
 	for _, text := range []string{"tcp://127.0.0.1:0", "uds://" + t.TempDir() + "/s"} {
 		e, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		l, err := e.Listen(t.Context(), 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if e.Network() == "tcp" {
-			if e, err = Parse("tcp://" + l.Addr().String()); err != nil {
-				t.Fatal(err)
-			}
+			e, err = Parse("tcp://" + l.Addr().String())
+			assert.NilError(t, err)
 		}
 		c, err := e.Dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		_ = c.Close()
 		_ = l.Close()
 		if _, err := e.Dial(t.Context()); err == nil || !strings.Contains(err.Error(), e.String()) {
@@ -120,35 +111,24 @@ func TestListenDial(t *testing.T) {
 // lives.
 func TestListenReplaces(t *testing.T) {
 	e, err := Parse("uds://" + filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	killed, err := e.Listen(t.Context(), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_ = killed.(*socketListener).Listener.Close() // as if its process was killed
-	if _, err := os.Stat(e.Path); err != nil {
-		t.Fatal(err)
-	}
+	_, err = os.Stat(e.Path)
+	assert.NilError(t, err)
 	l, err := e.Listen(t.Context(), 0o640)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(e.Path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("%v %v", info, err)
-	}
-	if _, err := e.Listen(t.Context(), 0o600); err == nil {
-		t.Error("two listeners at one path")
-	}
+	assert.NilError(t, err)
+	info, err := os.Stat(e.Path)
+	assert.Check(t, err == nil && info.Mode().Perm() == 0o640, "%v %v", info, err)
+	_, err = e.Listen(t.Context(), 0o600)
+	assert.Check(t, err != nil, "two listeners at one path")
 	_ = l.Close()
-	if _, err := os.Stat(e.Path); err == nil {
-		t.Error("the file is left")
-	}
+	_, err = os.Stat(e.Path)
+	assert.Check(t, err != nil, "the file is left")
 	e.User = "u"
-	if _, err := e.Listen(t.Context(), 0o600); err == nil || !strings.Contains(err.Error(), "no user") {
-		t.Error(err)
-	}
+	_, err = e.Listen(t.Context(), 0o600)
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "no user"), err)
 }
 
 func FuzzParse(f *testing.F) {
@@ -161,8 +141,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		e.Secret = "" // not printed
-		if again, err := Parse(e.String()); err != nil || again != e {
-			t.Errorf("%q: %+v printed as %q is %+v, %v", text, e, e, again, err)
-		}
+		again, err := Parse(e.String())
+		assert.Check(t, err == nil && again == e, "%q: %+v printed as %q is %+v, %v", text, e, e, again, err)
 	})
 }

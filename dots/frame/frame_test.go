@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
 	"correlator/dots/value"
@@ -16,9 +18,7 @@ import (
 func unhex(tb testing.TB, text string) []byte {
 	tb.Helper()
 	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return data
 }
 
@@ -92,9 +92,8 @@ func TestFrames(t *testing.T) {
 		data := unhex(t, test.data)
 		var h frame.Header
 		instance, n, err := frame.Next(test.format, append(data, 0xff), frame.DefaultLimit, &h)
-		if err != nil || n != len(data) || hex.EncodeToString(instance) != test.instance {
-			t.Errorf("%s: %d of %d bytes, instance %x, error %v", test.name, n, len(data), instance, err)
-		}
+		assert.Check(t, err == nil && n == len(data) && hex.EncodeToString(instance) == test.instance,
+			"%s: %d of %d bytes, instance %x, error %v", test.name, n, len(data), instance, err)
 		got, err := frame.Append([]byte{1}, test.format, &h, test.internal, 0, instance)
 		if err != nil || !bytes.Equal(got[1:], data) {
 			t.Errorf("%s: encoded %x, want %x, error %v", test.name, got[1:], data, err)
@@ -102,9 +101,7 @@ func TestFrames(t *testing.T) {
 		if test.header.SentTime == 0 { // the times are compared by the bytes
 			h.SentTime, h.ServerSentTime = 0, 0
 		}
-		if !reflect.DeepEqual(h, test.header) {
-			t.Errorf("%s: header %+v, want %+v", test.name, h, test.header)
-		}
+		assert.Check(t, reflect.DeepEqual(h, test.header), "%s: header %+v, want %+v", test.name, h, test.header)
 	}
 }
 
@@ -134,19 +131,17 @@ func TestAppendV1(t *testing.T) {
 	} {
 		h := frame.Header{TypeName: []byte(test.typeName), Set: frame.TypeName}
 		got, err := frame.Append(nil, frame.V1, &h, test.internal, 1700000000.25, test.instance)
-		if err != nil || !bytes.Equal(got, unhex(t, test.want)) {
-			t.Errorf("%s:\n got %x\nwant %s\nerror %v", test.name, got, test.want, err)
-		}
+		assert.Check(t, err == nil && bytes.Equal(got, unhex(t, test.want)),
+			"%s:\n got %x\nwant %s\nerror %v", test.name, got, test.want, err)
 		instance, n, err := frame.Next(frame.V1, got, frame.DefaultLimit, &h)
 		if err != nil || n != len(got) || !bytes.Equal(instance, test.instance) || h.Sender != 1 {
 			t.Errorf("%s: decoded %x, %+v, error %v", test.name, instance, h, err)
 		}
 	}
 	h := frame.Header{TypeName: bytes.Repeat([]byte{'T'}, 40000), Set: frame.TypeName}
-	if got, err := frame.Append([]byte{1}, frame.V1, &h, false, 0, nil); !errors.Is(err, frame.ErrTooLarge) ||
-		len(got) != 1 {
-		t.Errorf("header of 80,000 bytes: %d bytes, error %v", len(got), err)
-	}
+	got, err := frame.Append([]byte{1}, frame.V1, &h, false, 0, nil)
+	assert.Check(t, errors.Is(err, frame.ErrTooLarge) && len(got) == 1,
+		"header of 80,000 bytes: %d bytes, error %v", len(got), err)
 }
 
 func TestNextRefuses(t *testing.T) {
@@ -182,9 +177,7 @@ func TestNextRefuses(t *testing.T) {
 	} {
 		var h frame.Header
 		_, n, err := frame.Next(test.format, unhex(t, test.data), 200, &h)
-		if n != 0 || !errors.Is(err, test.want) {
-			t.Errorf("%s: %d, error %v, want %v", test.name, n, err, test.want)
-		}
+		assert.Check(t, n == 0 && errors.Is(err, test.want), "%s: %d, error %v, want %v", test.name, n, err, test.want)
 	}
 }
 

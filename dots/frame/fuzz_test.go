@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/recordings"
 )
@@ -26,9 +28,8 @@ func FuzzFrame(f *testing.F) {
 		const limit = 1 << 20
 		var h frame.Header
 		instance, n, err := frame.Next(format, data, limit, &h)
-		if n < 0 || n > len(data) || err != nil && n != 0 {
-			t.Fatalf("%d of %d bytes, error %v", n, len(data), err)
-		}
+		assert.Assert(t, n >= 0 && n <= len(data) && (err == nil || n == 0),
+			"%d of %d bytes, error %v", n, len(data), err)
 		if n == 0 {
 			return
 		}
@@ -41,9 +42,8 @@ func FuzzFrame(f *testing.F) {
 		}
 		var again frame.Header
 		got, n, err := frame.Next(format, append(encoded, data...), 2*limit, &again)
-		if err != nil || n != len(encoded) || !bytes.Equal(got, instance) {
-			t.Fatalf("%d of %d bytes, instance %x, want %x, error %v", n, len(encoded), got, instance, err)
-		}
+		assert.Assert(t, err == nil && n == len(encoded) && bytes.Equal(got, instance),
+			"%d of %d bytes, instance %x, want %x, error %v", n, len(encoded), got, instance, err)
 		if !bytes.Equal(again.Append(nil), encodedHeader(&h, v1)) {
 			t.Fatalf("header %+v, want %+v", again, h)
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/recordings"
 )
@@ -24,9 +26,7 @@ func TestRecordings(t *testing.T) {
 			var h frame.Header
 			instance, n, err := frame.Next(r.Format, f.Data, frame.DefaultLimit, &h)
 			if r.Name[:2] == "34" && f.Data[0] == 0xa1 { // sent to provoke an error
-				if !errors.Is(err, frame.ErrPrefix) {
-					t.Errorf("%s:%d: error %v", r.Name, f.Line, err)
-				}
+				assert.Check(t, errors.Is(err, frame.ErrPrefix), "%s:%d: error %v", r.Name, f.Line, err)
 				continue
 			}
 			if err != nil || n != len(f.Data) {

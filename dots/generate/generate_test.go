@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/language"
 )
 
@@ -20,20 +22,13 @@ func TestCommittedCode(t *testing.T) {
 		{"../system/", "system", "system"}, {"../internal/demo/", "demo", "demo"}, {"../internal/demo/", "odd", "demo"},
 	} {
 		text, err := os.ReadFile(file.dir + file.name + ".dots")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		want, err := os.ReadFile(file.dir + file.name + "_types.go")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		got, err := FromSource(Options{Package: file.pkg, Source: file.name + ".dots"}, text, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != string(want) {
-			t.Errorf("%s_types.go is not generated from %s.dots: run make generate", file.name, file.name)
-		}
+		assert.NilError(t, err)
+		assert.Check(t, string(got) == string(want),
+			"%s_types.go is not generated from %s.dots: run make generate", file.name, file.name)
 	}
 }
 
@@ -45,19 +40,16 @@ func TestNames(t *testing.T) {
 		"early_subscribe": "EarlySubscribe", "isIn": "IsIn", "MAX_VALUE": "MAXVALUE", "_": "X", "__": "X", "_1": "X1",
 		"_a_": "A", "a__b": "AB", "nrTypes": "NrTypes", "x": "X", "a1B": "A1B",
 	} {
-		if got := goName(name); got != want {
-			t.Errorf("%s becomes %s, not %s", name, got, want)
-		}
+		got := goName(name)
+		assert.Check(t, got == want, "%s becomes %s, not %s", name, got, want)
 	}
 	for name, want := range map[string]string{"DemoUrl": "DemoUrl", "demo_url": "DemoURL", "Demo_Url": "DemoURL",
 		"demo": "Demo"} {
-		if got := typeName(name); got != want {
-			t.Errorf("type %s becomes %s, not %s", name, got, want)
-		}
+		got := typeName(name)
+		assert.Check(t, got == want, "type %s becomes %s, not %s", name, got, want)
 	}
-	if got := fieldName("valid"); got != "ValidProperty" {
-		t.Errorf("valid becomes %s", got)
-	}
+	got := fieldName("valid")
+	assert.Check(t, got == "ValidProperty", "valid becomes %s", got)
 }
 
 func TestUnsupported(t *testing.T) {
@@ -81,16 +73,13 @@ func TestUnsupported(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			code, err := FromSource(Options{Package: "p", Source: "a.dots"}, []byte(test.text), nil)
-			if code != nil || !errors.Is(err, ErrUnsupported) || err.Error() != test.want {
-				t.Errorf("error %v, not %s", err, test.want)
-			}
+			assert.Check(t, code == nil && errors.Is(err, ErrUnsupported) && err.Error() == test.want,
+				"error %v, not %s", err, test.want)
 		})
 	}
 	var placed *language.Error
-	if _, err := FromSource(Options{Source: "dir/a.dots"}, []byte("\nstruct"), nil); !errors.As(err, &placed) ||
-		!strings.HasPrefix(err.Error(), "dir/a.dots:2:7: ") {
-		t.Errorf("error %v", err)
-	}
+	_, err := FromSource(Options{Source: "dir/a.dots"}, []byte("\nstruct"), nil)
+	assert.Check(t, errors.As(err, &placed) && strings.HasPrefix(err.Error(), "dir/a.dots:2:7: "), "error %v", err)
 }
 
 // Names of types, keys, enumerators and properties make way for each other, also of several files.
@@ -99,30 +88,20 @@ func TestNamesMakeWay(t *testing.T) {
 		language.Source{Name: "a.dots", Text: []byte("struct Room { 1: [key] bool id; 2: A a; } enum A { 1: b 2: c }")},
 		language.Source{Name: "b.dots", Text: []byte("struct RoomKey { 1: bool a; } enum AB { 1: a } struct RoomID { 1: bool a; }")},
 		language.Source{Name: "c.dots", Text: []byte("enum Ro { 1: omA } enum R { 1: oomA }")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	codes, err := Go("p", files...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	declared := make(map[string]bool)
 	for i, code := range codes {
 		file, err := parser.ParseFile(token.NewFileSet(), "", code, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for name := range names(file) {
-			if declared[name] {
-				t.Errorf("file %d: %s is declared twice", i, name)
-			}
+			assert.Check(t, !declared[name], "file %d: %s is declared twice", i, name)
 			declared[name] = true
 		}
 	}
 	for _, name := range []string{"RoomKeyType", "RoomKeyKey", "ABEnumerator", "RoomIDProperty"} {
-		if !declared[name] {
-			t.Errorf("%s is not declared", name)
-		}
+		assert.Check(t, declared[name], "%s is not declared", name)
 	}
 }
 
@@ -158,9 +137,7 @@ func names(file *ast.File) iter.Seq[string] {
 func TestWithoutTypes(t *testing.T) {
 	code, err := FromSource(Options{Package: "p", Source: "dir/a.dots"}, []byte("// nothing"), nil)
 	const want = "// Code generated from a.dots by correlator/dots/generate. DO NOT EDIT.\n\npackage p\n"
-	if err != nil || string(code) != want {
-		t.Errorf("%s, error %v", code, err)
-	}
+	assert.Check(t, err == nil && string(code) == want, "%s, error %v", code, err)
 }
 
 // Whatever is described becomes formatted code, or is unsupported.
@@ -179,13 +156,10 @@ func FuzzGo(f *testing.F) {
 		}
 		code, err := FromSource(Options{Package: "p", Source: "a.dots"}, []byte(text), nil)
 		if err != nil {
-			if !errors.Is(err, ErrUnsupported) {
-				t.Fatal(err)
-			}
+			assert.Assert(t, errors.Is(err, ErrUnsupported), err)
 			return
 		}
-		if again, err := format.Source(code); err != nil || string(again) != string(code) {
-			t.Errorf("formatted: %v\n%s", err, code)
-		}
+		again, err := format.Source(code)
+		assert.Check(t, err == nil && string(again) == string(code), "formatted: %v\n%s", err, code)
 	})
 }

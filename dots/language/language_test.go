@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/schema"
 )
 
@@ -105,17 +107,11 @@ enum E {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			file, err := parseOne(test.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			got := printed(file.Types)
-			if got != test.want {
-				t.Errorf("parsed as\n%snot\n%s", got, test.want)
-			}
+			assert.Check(t, got == test.want, "parsed as\n%snot\n%s", got, test.want)
 			again, err := parseOne(got)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			if printed(again.Types) != got {
 				t.Errorf("printed, it is parsed as\n%s", printed(again.Types))
 			}
@@ -168,13 +164,9 @@ func TestErrors(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := parseOne(test.text)
-			if err == nil || err.Error() != "test.dots:"+test.want {
-				t.Errorf("error %q, not %q", err, test.want)
-			}
+			assert.Check(t, err != nil && err.Error() == "test.dots:"+test.want, "error %q, not %q", err, test.want)
 			var placed *Error
-			if !errors.As(err, &placed) {
-				t.Errorf("error of type %T", err)
-			}
+			assert.Check(t, errors.As(err, &placed), "error of type %T", err)
 		})
 	}
 }
@@ -209,9 +201,7 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseOne(text)
-			if err == nil {
-				t.Fatal("no error")
-			}
+			assert.Assert(t, err != nil, "no error")
 			if len(err.Error()) > 700 {
 				t.Errorf("a message of %d bytes", len(err.Error()))
 			}
@@ -222,15 +212,11 @@ func TestBounds(t *testing.T) {
 func TestSeveralFiles(t *testing.T) {
 	known := schema.NewRegistry()
 	color, err := known.AddEnum(schema.MustEnum("Color", schema.Element{Name: "red", Tag: 1}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	files, err := Parse(known.ResolveType,
 		Source{"a.dots", []byte("package x.y\nimport B\nimport Color\nstruct A { 1: B b; 2: vector<Color> c; }")},
 		Source{"b.dots", []byte("struct B { 1: bool a; }")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	a, b := files[0], files[1]
 	if a.Package != "x.y" || strings.Join(a.Imports, " ") != "B Color" || len(a.Types) != 1 || len(b.Types) != 1 {
 		t.Errorf("files %+v and %+v", a, b)
@@ -241,9 +227,7 @@ func TestSeveralFiles(t *testing.T) {
 	}
 	_, err = Parse(nil, Source{"a.dots", []byte("struct A { 1: bool a; }")},
 		Source{"b.dots", []byte("\nstruct A { 1: bool a; }")})
-	if err == nil || err.Error() != "b.dots:2:8: A is defined at a.dots:1:8 already" {
-		t.Error(err)
-	}
+	assert.Check(t, err != nil && err.Error() == "b.dots:2:8: A is defined at a.dots:1:8 already", err)
 }
 
 // What is parsed is printed so that it is parsed as the same.
@@ -260,19 +244,15 @@ func FuzzParse(f *testing.F) {
 		file, err := parseOne(text)
 		if err != nil {
 			var placed *Error
-			if !errors.As(err, &placed) || placed.Line < 1 || placed.Line > 1+strings.Count(text, "\n") ||
-				placed.Column < 1 {
-				t.Fatalf("error without a place: %v", err)
-			}
+			assert.Assert(t, errors.As(err, &placed) && placed.Line >= 1 &&
+				placed.Line <= 1+strings.Count(text, "\n") && placed.Column >= 1,
+				"error without a place: %v", err)
 			return
 		}
 		text = printed(file.Types)
 		again, err := parseOne(text)
-		if err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-		if got := printed(again.Types); got != text {
-			t.Errorf("printed as\n%s, then as\n%s", text, got)
-		}
+		assert.NilError(t, err, text)
+		got := printed(again.Types)
+		assert.Check(t, got == text, "printed as\n%s, then as\n%s", text, got)
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/value"
@@ -34,9 +36,7 @@ func file(t testing.TB) []byte {
 	if err == nil {
 		err = w.Flush()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return out.Bytes()
 }
 
@@ -46,9 +46,8 @@ func TestLayout(t *testing.T) {
 		"1a00000028" + // 40 bytes
 		"a2" + "0170" + "446f74735265636f7264486561646572" + "030e" + // DotsRecordHeader
 		"a3" + "0101" + "02fb41d954fc40100000" + "036474657374"
-	if got := hex.EncodeToString(file(t)); !strings.HasPrefix(got, want) {
-		t.Errorf("%s\nbegins not with\n%s", got, want)
-	}
+	got := hex.EncodeToString(file(t))
+	assert.Check(t, strings.HasPrefix(got, want), "%s\nbegins not with\n%s", got, want)
 }
 
 func TestReader(t *testing.T) {
@@ -56,28 +55,19 @@ func TestReader(t *testing.T) {
 		"whole": bytes.NewReader(file(t)), "bytes": iotest.OneByteReader(bytes.NewReader(file(t))),
 	} {
 		r, err := NewReader(in, 0)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		if r.Header.Name != "test" || !r.Header.StartTime.Equal(start) {
-			t.Errorf("%s: %+v", name, r.Header)
-		}
+		assert.NilError(t, err, name)
+		assert.Check(t, r.Header.Name == "test" && r.Header.StartTime.Equal(start), "%s: %+v", name, r.Header)
 		var x Record
 		for i := range byte(2) {
-			if err := r.Next(&x); err != nil {
-				t.Fatal(name, err)
-			}
+			assert.NilError(t, r.Next(&x), name)
 			if !x.Time.Equal(start) || x.Header.Sender != 7 || x.Type == nil || x.Type.Name != "DemoGadget" ||
 				!bytes.Equal(x.Instance, []byte{0xa2, 1, i, 3, 5}) || !bytes.HasSuffix(x.Frame, x.Instance) {
 				t.Errorf("%s: %+v", name, x)
 			}
 		}
-		if err := r.Next(&x); err != io.EOF {
-			t.Errorf("%s: %v at the end", name, err)
-		}
-		if r.Types().Enum("DemoColor") == nil {
-			t.Errorf("%s: the enum is not known", name)
-		}
+		err = r.Next(&x)
+		assert.Check(t, err == io.EOF, "%s: %v at the end", name, err)
+		assert.Check(t, r.Types().Enum("DemoColor") != nil, "%s: the enum is not known", name)
 	}
 }
 
@@ -123,25 +113,19 @@ func TestErrors(t *testing.T) {
 		"large frame":   {[]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x1a\x7f\xff\xff\xff"), ErrFormat},
 		"header's type": {change(bytes.Index(good, []byte{2, 0xfb}), 1), ErrFormat},
 	} {
-		if _, err := NewReader(bytes.NewReader(c.data), 0); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := NewReader(bytes.NewReader(c.data), 0)
+		assert.Check(t, errors.Is(err, c.want), "%s: %v", name, err)
 	}
 	wrong := errors.New("wrong")
-	if _, err := NewReader(iotest.ErrReader(wrong), 0); !errors.Is(err, wrong) {
-		t.Errorf("a reader with an error: %v", err)
-	}
+	_, err := NewReader(iotest.ErrReader(wrong), 0)
+	assert.Check(t, errors.Is(err, wrong), "a reader with an error: %v", err)
 	r, err := NewReader(bytes.NewReader(append(bytes.Clone(good), make([]byte, 100)...)), 0)
 	for x := (Record{}); err == nil; {
 		err = r.Next(&x)
 	}
-	if !errors.Is(err, ErrFormat) {
-		t.Errorf("nonsense after frames: %v", err)
-	}
+	assert.Check(t, errors.Is(err, ErrFormat), "nonsense after frames: %v", err)
 	_, err = NewWriter(brokenWriter{}, Header{Name: strings.Repeat("x", readBytes)})
-	if !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("a writer with an error: %v", err)
-	}
+	assert.Check(t, errors.Is(err, io.ErrClosedPipe), "a writer with an error: %v", err)
 }
 
 type brokenWriter struct{}

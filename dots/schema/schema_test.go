@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 var (
@@ -27,25 +29,21 @@ func TestStruct(t *testing.T) {
 	if gadget.Keys() != 1<<3 || gadget.All() != 1<<31|0b1110 {
 		t.Errorf("keys %#x of %#x", gadget.Keys(), gadget.All())
 	}
-	if p := gadget.ByTag(31); p == nil || p.Name != "color" || gadget.ByName("color") != p {
-		t.Errorf("property 31 is %+v", p)
-	}
+	p := gadget.ByTag(31)
+	assert.Check(t, p != nil && p.Name == "color" && gadget.ByName("color") == p, "property 31 is %+v", p)
 	for _, tag := range []uint32{0, 4, 32, 1 << 31} {
-		if p := gadget.ByTag(tag); p != nil {
-			t.Errorf("property %d is %+v", tag, p)
-		}
+		p := gadget.ByTag(tag)
+		assert.Check(t, p == nil, "property %d is %+v", tag, p)
 	}
-	if p := gadget.ByName("x"); p != nil {
-		t.Errorf("property x is %+v", p)
-	}
+	p = gadget.ByName("x")
+	assert.Check(t, p == nil, "property x is %+v", p)
 }
 
 func TestEnum(t *testing.T) {
 	for tag, name := range map[uint32]string{0: "", 1: "red", 2: "", 5: "blue", 64: "", 1000: "high", 1001: ""} {
 		e := color.ByTag(tag)
-		if color.Has(tag) != (name != "") || (e != nil) != (name != "") || e != nil && e.Name != name {
-			t.Errorf("enumerator %d is %+v, not %q", tag, e, name)
-		}
+		assert.Check(t, color.Has(tag) == (name != "") && (e != nil) == (name != "") && (e == nil || e.Name == name),
+			"enumerator %d is %+v, not %q", tag, e, name)
 	}
 }
 
@@ -82,17 +80,14 @@ func TestInvalidStructs(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := NewStruct(test.of, Flags{}, test.properties, "")
-			if s != nil || !errors.Is(err, ErrInvalid) {
-				t.Fatalf("%v, error %v", s, err)
-			}
+			assert.Assert(t, s == nil && errors.Is(err, ErrInvalid), "%v, error %v", s, err)
 			if len(err.Error()) > 700 {
 				t.Errorf("a message of %d bytes", len(err.Error()))
 			}
 		})
 	}
-	if _, err := NewStruct(strings.Repeat("A", 255), Flags{}, []Property{one}, ""); err != nil {
-		t.Error(err)
-	}
+	_, err := NewStruct(strings.Repeat("A", 255), Flags{}, []Property{one}, "")
+	assert.Check(t, err)
 }
 
 func TestInvalidEnums(t *testing.T) {
@@ -110,9 +105,8 @@ func TestInvalidEnums(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if e, err := NewEnum(test.enum, test.elements, ""); e != nil || !errors.Is(err, ErrInvalid) {
-				t.Errorf("%v, error %v", e, err)
-			}
+			e, err := NewEnum(test.enum, test.elements, "")
+			assert.Check(t, e == nil && errors.Is(err, ErrInvalid), "%v, error %v", e, err)
 		})
 	}
 }
@@ -121,9 +115,8 @@ func TestDepthIsBounded(t *testing.T) {
 	nested := Builtin(Bool)
 	for depth := 1; depth <= MaxDepth+1; depth++ {
 		s, err := NewStruct(fmt.Sprint("S", depth), Flags{}, []Property{property("a", 1, nested)}, "")
-		if ok := depth <= MaxDepth; ok != (err == nil) {
-			t.Fatalf("depth %d: error %v", depth, err)
-		}
+		ok := depth <= MaxDepth
+		assert.Assert(t, ok == (err == nil), "depth %d: error %v", depth, err)
 		if err == nil {
 			nested = MustVector(OfStruct(s))
 		}
@@ -132,16 +125,14 @@ func TestDepthIsBounded(t *testing.T) {
 
 func TestResolveType(t *testing.T) {
 	r := NewRegistry()
-	if _, err := r.AddStruct(gadget); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.AddStruct(gadget)
+	assert.NilError(t, err)
 	for _, name := range []string{"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 		"float32", "float64", "string", "uuid", "timepoint", "steady_timepoint", "duration", "property_set", "any",
 		"DemoColor", "DemoPart", "DemoGadget", "vector<uint8>", "vector<DemoColor>", "vector<DemoGadget>",
 		"vector<any>"} {
-		if got, err := r.ResolveType(name); err != nil || got.Name != name {
-			t.Errorf("%s: %v, error %v", name, got, err)
-		}
+		got, err := r.ResolveType(name)
+		assert.Check(t, err == nil && got.Name == name, "%s: %v, error %v", name, got, err)
 	}
 	for name, want := range map[string]error{
 		"":                             ErrMissing,
@@ -159,32 +150,27 @@ func TestResolveType(t *testing.T) {
 		strings.Repeat("vector<", 1e5): ErrInvalid,
 		strings.Repeat("A", 1<<20):     ErrInvalid,
 	} {
-		if got, err := r.ResolveType(name); got != nil || !errors.Is(err, want) {
-			t.Errorf("%.50s: %v, error %v", name, got, err)
-		}
+		got, err := r.ResolveType(name)
+		assert.Check(t, got == nil && errors.Is(err, want), "%.50s: %v, error %v", name, got, err)
 	}
 	for name, want := range map[string]string{ // the name may be meant for a terminal
 		"NoType": `NoType`, "No\x1b[2J": `"No\x1b[2J"`, "No\u202e": `"No\u202e"`, "No\xff": `"No\xff"`, "No\n": `"No\n"`,
 	} {
-		if _, err := r.ResolveType(name); err.Error() != "missing type dependency: "+want {
-			t.Error(err)
-		}
+		_, err := r.ResolveType(name)
+		assert.Check(t, err.Error() == "missing type dependency: "+want, err)
 	}
 }
 
 func TestFirstOfANameStays(t *testing.T) {
 	r := NewRegistry()
-	if got, err := r.AddStruct(gadget); got != gadget || err != nil {
-		t.Fatal(got, err)
-	}
+	got, err := r.AddStruct(gadget)
+	assert.Assert(t, got == gadget && err == nil, "%v %v", got, err)
 	same := MustStruct("DemoGadget", gadget.Flags, gadget.Properties...)
-	if got, err := r.AddStruct(same); got != gadget || err != nil {
-		t.Errorf("the same again: %v, error %v", got, err)
-	}
+	got, err = r.AddStruct(same)
+	assert.Check(t, got == gadget && err == nil, "the same again: %v, error %v", got, err)
 	other := MustStruct("DemoGadget", gadget.Flags, gadget.Properties[:2]...)
-	if got, err := r.AddStruct(other); got != gadget || !errors.Is(err, ErrConflict) {
-		t.Errorf("another one: %v, error %v", got, err)
-	}
+	got, err = r.AddStruct(other)
+	assert.Check(t, got == gadget && errors.Is(err, ErrConflict), "another one: %v, error %v", got, err)
 	enum := MustEnum("DemoGadget", Element{Name: "a", Tag: 1})
 	if got, err := r.AddEnum(enum); got != nil || !errors.Is(err, ErrConflict) {
 		t.Errorf("an enum: %v, error %v", got, err)
@@ -214,9 +200,8 @@ func TestRegistryIsBounded(t *testing.T) {
 					t.Errorf("struct %d: error %v", i, err)
 				}
 			}
-			if n := len(r.Types()); n != 3 {
-				t.Errorf("%d types", n)
-			}
+			n := len(r.Types())
+			assert.Check(t, n == 3, "%d types", n)
 		})
 	}
 }
@@ -227,13 +212,11 @@ func TestRegistryConcurrently(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				if got, err := r.AddStruct(gadget); got != gadget || err != nil {
-					t.Error(got, err)
-				}
-				if r.Struct("DemoPart") != part || r.StructBytes([]byte("DemoGadget")) != gadget ||
-					r.Enum("DemoColor") != color {
-					t.Error("a type is missing")
-				}
+				got, err := r.AddStruct(gadget)
+				assert.Check(t, got == gadget && err == nil, "%v %v", got, err)
+				assert.Check(t, r.Struct("DemoPart") == part && r.StructBytes([]byte("DemoGadget")) == gadget &&
+					r.Enum("DemoColor") == color,
+					"a type is missing")
 			}
 		})
 	}
@@ -248,9 +231,8 @@ func TestDependencies(t *testing.T) {
 	for _, of := range Dependencies(outer) {
 		names = append(names, of.Name)
 	}
-	if got := strings.Join(names, " "); got != "DemoPart DemoColor DemoGadget" {
-		t.Errorf("dependencies %s", got)
-	}
+	got := strings.Join(names, " ")
+	assert.Check(t, got == "DemoPart DemoColor DemoGadget", "dependencies %s", got)
 }
 
 // Each struct has the one before it 31 times: 31 to the power of 15 instances, 16 structs.
@@ -265,9 +247,8 @@ func TestDependenciesOfMany(t *testing.T) {
 		s = MustStruct(fmt.Sprint("S", depth), Flags{}, properties...)
 		nested = OfStruct(s)
 	}
-	if got := len(Dependencies(s)); got != MaxDepth-1 {
-		t.Errorf("%d dependencies", got)
-	}
+	got := len(Dependencies(s))
+	assert.Check(t, got == MaxDepth-1, "%d dependencies", got)
 }
 
 func TestCompare(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -25,9 +27,7 @@ const (
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -44,18 +44,14 @@ func TestDescriptions(t *testing.T) {
 		if of.Kind == schema.EnumKind {
 			wantName, wantProps = "EnumDescriptorData", 0x06
 		}
-		if name != wantName || props != wantProps {
-			t.Errorf("%s: %s with properties %#x", of.Name, name, props)
-		}
+		assert.Check(t, name == wantName && props == wantProps, "%s: %s with properties %#x", of.Name, name, props)
 	}
 }
 
 // The C++ client library described these types; its enumerators have the same values.
 func TestRecordedDescriptions(t *testing.T) {
 	recording, err := os.ReadFile("../testdata/recordings/08-all-types-publisher.hex")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, s := range []*schema.Struct{(*demo.DemoAll)(nil).Descriptor(), (*demo.DemoSingle)(nil).Descriptor(),
 		(*demo.DemoPing)(nil).Descriptor(), (*demo.DemoPart)(nil).Descriptor()} {
 		instance, _, _ := AppendDescription(nil, schema.OfStruct(s))
@@ -68,33 +64,23 @@ func TestRecordedDescriptions(t *testing.T) {
 func TestLearn(t *testing.T) {
 	known := NewRegistry()
 	color, err := LearnEnum(known, unhex(t, colorHex))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	part, err := LearnStruct(known, unhex(t, partHex))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	// What was learned is what was compiled in.
-	if got, err := known.AddEnum(demo.DemoColor(0).Descriptor()); got != color || err != nil {
-		t.Errorf("%v, error %v", got, err)
-	}
+	got, err := known.AddEnum(demo.DemoColor(0).Descriptor())
+	assert.Check(t, got == color && err == nil, "%v, error %v", got, err)
 	if got, err := known.AddStruct((*demo.DemoPart)(nil).Descriptor()); got != part || err != nil {
 		t.Errorf("%v, error %v", got, err)
 	}
 	instance, _, _ := AppendDescription(nil, schema.OfStruct((*demo.DemoAll)(nil).Descriptor()))
 	all, err := LearnStruct(known, instance)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all.ByTag(18).Type.Enum != color || all.ByTag(23).Type.Elem.Struct != part || all.All() != 0x81fffffe ||
-		all.Keys() != 2 {
-		t.Errorf("learned %+v", all)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, all.ByTag(18).Type.Enum == color && all.ByTag(23).Type.Elem.Struct == part &&
+		all.All() == 0x81fffffe && all.Keys() == 2,
+		"learned %+v", all)
 	flags, err := LearnStruct(known, unhex(t, "a2 01 61 41 02 81 a3 01 61 61 02 01 04 64 626f6f6c"))
-	if err != nil || flags.Flags != (schema.Flags{}) {
-		t.Errorf("without flags: %+v, error %v", flags, err)
-	}
+	assert.Check(t, err == nil && flags.Flags == schema.Flags{}, "without flags: %+v, error %v", flags, err)
 }
 
 func TestHostileDescriptions(t *testing.T) {
@@ -143,9 +129,7 @@ func TestHostileDescriptions(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := LearnStruct(NewRegistry(), test.data)
-			if !errors.Is(err, test.want) {
-				t.Fatalf("%v, error %v, not %v", s, err, test.want)
-			}
+			assert.Assert(t, errors.Is(err, test.want), "%v, error %v, not %v", s, err, test.want)
 			if len(err.Error()) > 1000 {
 				t.Errorf("a message of %d bytes", len(err.Error()))
 			}
@@ -161,9 +145,8 @@ func TestHostileEnums(t *testing.T) {
 		"a2 01 61 41 02 82 a2 02 61 61 03 01 a2 02 61 62 03 01": schema.ErrInvalid,
 		"a2 01 61 41 02 9affffffff":                             cbor.ErrShort,
 	} {
-		if e, err := LearnEnum(NewRegistry(), unhex(t, text)); e != nil || !errors.Is(err, want) {
-			t.Errorf("%s: %v, error %v, not %v", text, e, err, want)
-		}
+		e, err := LearnEnum(NewRegistry(), unhex(t, text))
+		assert.Check(t, e == nil && errors.Is(err, want), "%s: %v, error %v, not %v", text, e, err, want)
 	}
 }
 
@@ -176,18 +159,16 @@ func TestNestedDescriptions(t *testing.T) {
 		d.Properties.Set([]StructPropertyData{{Name: value.Some("a"), Tag: value.Some[uint32](1),
 			Type: value.Some(nested)}})
 		_, err := LearnStruct(known, d.AppendInstance(nil, d.Valid()))
-		if ok := depth <= schema.MaxDepth; ok != (err == nil) {
-			t.Fatalf("depth %d: error %v", depth, err)
-		}
+		ok := depth <= schema.MaxDepth
+		assert.Assert(t, ok == (err == nil), "depth %d: error %v", depth, err)
 		nested = "vector<" + d.Name.Value() + ">"
 	}
 }
 
 func TestOrderOfDeclaration(t *testing.T) {
 	x := DotsMsgConnectResponse{Accepted: value.Some(true), Preload: value.Some(true), ClientID: value.Some[uint32](2)}
-	if got := x.AppendInstance(nil, x.Valid()); !bytes.Equal(got, unhex(t, "a3 05 02 02 f5 03 f5")) {
-		t.Errorf("encoded as %x", got)
-	}
+	got := x.AppendInstance(nil, x.Valid())
+	assert.Check(t, bytes.Equal(got, unhex(t, "a3 05 02 02 f5 03 f5")), "encoded as %x", got)
 }
 
 func TestFilter(t *testing.T) {
@@ -200,9 +181,8 @@ func TestFilter(t *testing.T) {
 		leaf.Value.Value().UintValue.Value() != 100 {
 		t.Errorf("decoded as %+v, error %v", x, r.Err())
 	}
-	if got := x.AppendInstance(nil, x.Valid()); !bytes.Equal(got, data) {
-		t.Errorf("encoded as %x", got)
-	}
+	got := x.AppendInstance(nil, x.Valid())
+	assert.Check(t, bytes.Equal(got, data), "encoded as %x", got)
 }
 
 func TestRegistryOfProtocol(t *testing.T) {
@@ -210,18 +190,14 @@ func TestRegistryOfProtocol(t *testing.T) {
 	for name, cached := range map[string]bool{"DotsClient": true, "DotsMsgHello": false, "StructDescriptorData": false,
 		"DotsStatistics": true, "DotsContinuousRecorderStatus": true, "DotsClientStatistics": true,
 		"DotsFilter": false} {
-		if s := known.Struct(name); s == nil || s.Flags.Cached != cached || !s.Flags.Internal {
-			t.Errorf("%s: %+v", name, s)
-		}
+		s := known.Struct(name)
+		assert.Check(t, s != nil && s.Flags.Cached == cached && s.Flags.Internal, "%s: %+v", name, s)
 	}
 	for _, of := range known.Types() {
-		if of.Struct != nil && !of.Struct.Flags.Internal {
-			t.Errorf("%s is not internal", of.Name)
-		}
+		assert.Check(t, of.Struct == nil || of.Struct.Flags.Internal, "%s is not internal", of.Name)
 	}
-	if known.Enum("DotsConnectionState") == nil || known.Enum("DotsStructScope") == nil {
-		t.Error("an enum is missing")
-	}
+	assert.Check(t, known.Enum("DotsConnectionState") != nil && known.Enum("DotsStructScope") != nil,
+		"an enum is missing")
 }
 
 // What a peer describes is learned completely, or refused: never with a panic.
@@ -234,21 +210,17 @@ func FuzzLearn(f *testing.F) {
 		known.Limit(100, 1<<20)
 		if e, err := LearnEnum(known, enums); err == nil {
 			again, err := EnumOf(DescribeEnum(e))
-			if err != nil || !reflect.DeepEqual(again, e) {
-				t.Errorf("%+v becomes %+v, error %v", e, again, err)
-			}
+			assert.Check(t, err == nil && reflect.DeepEqual(again, e), "%+v becomes %+v, error %v", e, again, err)
 		}
-		if _, err := LearnStruct(known, unhex(t, partHex)); err != nil && !errors.Is(err, schema.ErrConflict) {
-			t.Fatal(err)
-		}
+		_, err := LearnStruct(known, unhex(t, partHex))
+		assert.Assert(t, err == nil || errors.Is(err, schema.ErrConflict), err)
 		s, err := LearnStruct(known, structs)
 		if err != nil {
 			return
 		}
 		again, err := StructOf(known, DescribeStruct(s))
-		if err != nil || again.Name != s.Name || again.Flags != s.Flags || again.All() != s.All() ||
-			again.Keys() != s.Keys() {
-			t.Errorf("%+v becomes %+v, error %v", s, again, err)
-		}
+		assert.Check(t, err == nil && again.Name == s.Name && again.Flags == s.Flags && again.All() == s.All() &&
+			again.Keys() == s.Keys(),
+			"%+v becomes %+v, error %v", s, again, err)
 	})
 }

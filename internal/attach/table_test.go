@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan"
 )
 
@@ -100,9 +102,8 @@ func TestTable(t *testing.T) {
 			m.End()
 		}
 		table.Wait()
-		if len(table.byPID)+len(table.entries) != 0 {
-			t.Fatalf("seed %d: %v, %v are left", seed, table.byPID, table.entries)
-		}
+		assert.Assert(t, len(table.byPID)+len(table.entries) == 0,
+			"seed %d: %v, %v are left", seed, table.byPID, table.entries)
 	}
 }
 
@@ -117,13 +118,11 @@ func TestReusedPID(t *testing.T) {
 	next.Show()
 	old.Hide()
 	old.End()
-	if got := column.Find(4711); got != "next" {
-		t.Errorf("%q has the pid", got)
-	}
+	got := column.Find(4711)
+	assert.Check(t, got == "next", "%q has the pid", got)
 	next.End()
-	if got := column.Find(4711); got != "" {
-		t.Errorf("%q has the pid after the end", got)
-	}
+	got = column.Find(4711)
+	assert.Check(t, got == "", "%q has the pid after the end", got)
 }
 
 // A function that is called at the end may register another: it is called next.
@@ -136,9 +135,8 @@ func TestOnEndWithinEnd(t *testing.T) {
 		called = append(called, "second")
 	})
 	e.End()
-	if want := []string{"second", "third", "first"}; !slices.Equal(called, want) {
-		t.Errorf("%v, want %v", called, want)
-	}
+	want := []string{"second", "third", "first"}
+	assert.Check(t, slices.Equal(called, want), "%v, want %v", called, want)
 }
 
 // When Hide has returned, nobody is within View or Each with a value of the process; and Wait waits for the end.
@@ -154,9 +152,7 @@ func TestHideWaits(t *testing.T) {
 	use := func(value *bool) {
 		within <- struct{}{}
 		<-goOn
-		if value == nil || *value {
-			t.Error("the process is hidden within View or Each")
-		}
+		assert.Check(t, value != nil && !*value, "the process is hidden within View or Each")
 	}
 	using.Go(func() { column.View(func(find func(int) *bool) { use(find(1)) }) })
 	using.Go(func() { column.Each(use) })

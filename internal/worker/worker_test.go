@@ -20,6 +20,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -127,14 +128,10 @@ func hold() {
 func start(t *testing.T) *Process {
 	t.Helper()
 	spawner, err := NewSpawner("/proc", testKind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(spawner.Close)
 	process, err := spawner.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		process.Kill()
 		<-process.Ended()
@@ -144,13 +141,9 @@ func start(t *testing.T) *Process {
 
 func (p *Process) ask(t *testing.T, message string) string {
 	t.Helper()
-	if err := p.Send([]byte(message)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.Send([]byte(message)))
 	answer, _, err := p.Receive(time.Now().Add(deadline))
-	if err != nil {
-		t.Fatalf("%s: %v", message, err)
-	}
+	assert.NilError(t, err, message)
 	return string(answer)
 }
 
@@ -159,9 +152,7 @@ func (p *Process) ask(t *testing.T, message string) string {
 func TestConfined(t *testing.T) {
 	testenv.NeedRoot(t)
 	inherited, err := os.Create(filepath.Join(t.TempDir(), "inherited"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer inherited.Close()
 	p := start(t)
 	status := p.ask(t, "status")
@@ -169,9 +160,7 @@ func TestConfined(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf("CapPrm:\t%016x", capabilities), fmt.Sprintf("CapEff:\t%016x", capabilities), "NoNewPrivs:\t1",
 	} {
-		if !strings.Contains(status, want) {
-			t.Errorf("no %q in\n%s", want, status)
-		}
+		assert.Check(t, strings.Contains(status, want), "no %q in\n%s", want, status)
 	}
 	var fds []string
 	for line := range strings.Lines(p.ask(t, "descriptors")) {
@@ -180,26 +169,20 @@ func TestConfined(t *testing.T) {
 			fds = append(fds, fd+" "+strings.TrimRight(link, "0123456789[]"))
 		}
 	}
-	if got := strings.Join(fds, ", "); got != "0 /dev/null, 1 /dev/null, 2 /dev/null, 3 socket:" {
-		t.Errorf("descriptors: %s", got)
-	}
-	if self, err := os.Stat(fmt.Sprintf("/proc/%d/mem", p.PID())); err != nil || self.Sys().(*syscall.Stat_t).Uid != 0 {
-		t.Errorf("its memory: %v, %v", self, err)
-	}
+	got := strings.Join(fds, ", ")
+	assert.Check(t, got == "0 /dev/null, 1 /dev/null, 2 /dev/null, 3 socket:", "descriptors: %s", got)
+	self, err := os.Stat(fmt.Sprintf("/proc/%d/mem", p.PID()))
+	assert.Check(t, err == nil && self.Sys().(*syscall.Stat_t).Uid == 0, "its memory: %v, %v", self, err)
 }
 
 // A worker that takes more memory than it may ends, and with it nobody else.
 func TestMemoryBounded(t *testing.T) {
 	p := start(t)
-	if answer := p.ask(t, fmt.Sprintf("allocate %d", testMemoryBytes/4)); len(answer) != 1 {
-		t.Errorf("%q", answer)
-	}
-	if err := p.Send(fmt.Appendf(nil, "allocate %d", 2*testMemoryBytes)); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := p.Receive(time.Now().Add(deadline)); !errors.Is(err, ErrEnded) {
-		t.Errorf("%v", err)
-	}
+	answer := p.ask(t, fmt.Sprintf("allocate %d", testMemoryBytes/4))
+	assert.Check(t, len(answer) == 1, "%q", answer)
+	assert.NilError(t, p.Send(fmt.Appendf(nil, "allocate %d", 2*testMemoryBytes)))
+	_, _, err := p.Receive(time.Now().Add(deadline))
+	assert.Check(t, errors.Is(err, ErrEnded), err)
 }
 
 // Messages of any length up to the bound arrive, and descriptors with them.
@@ -207,38 +190,28 @@ func TestMessages(t *testing.T) {
 	p := start(t)
 	for _, size := range []int{1, 4096, MaxMessageBytes} {
 		message := strings.Repeat("x", size)
-		if got := p.ask(t, message); got != message {
-			t.Errorf("%d bytes: %d came back", size, len(got))
-		}
+		got := p.ask(t, message)
+		assert.Check(t, got == message, "%d bytes: %d came back", size, len(got))
 	}
-	if err := p.Send(make([]byte, MaxMessageBytes+1)); !errors.Is(err, unix.EMSGSIZE) {
-		t.Errorf("too long: %v", err)
-	}
+	err := p.Send(make([]byte, MaxMessageBytes+1))
+	assert.Check(t, errors.Is(err, unix.EMSGSIZE), "too long: %v", err)
 	path := filepath.Join(t.TempDir(), "file")
 	testenv.WriteFile(t, path, []byte("contents"))
-	if err := p.Send([]byte("open " + path)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.Send([]byte("open "+path)))
 	_, fd, err := p.Receive(time.Now().Add(deadline))
-	if err != nil || fd < 0 {
-		t.Fatalf("%d, %v", fd, err)
-	}
+	assert.Assert(t, err == nil && fd >= 0, "%d, %v", fd, err)
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close()
-	if got, err := io.ReadAll(file); err != nil || string(got) != "contents" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-		t.Errorf("the descriptor is not close-on-exec: %v", err)
-	}
+	got, err := io.ReadAll(file)
+	assert.Check(t, err == nil && string(got) == "contents", "%q, %v", got, err)
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	assert.Check(t, err == nil && flags&unix.FD_CLOEXEC != 0, "the descriptor is not close-on-exec: %v", err)
 }
 
 func openDescriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return len(entries)
 }
 
@@ -248,16 +221,12 @@ func TestEmptyMessageWithDescriptors(t *testing.T) {
 	p.ask(t, "hello")
 	before := openDescriptors(t)
 	for range 3 {
-		if err := p.Send([]byte("empty")); err != nil {
-			t.Fatal(err)
-		}
-		if _, fd, err := p.Receive(time.Now().Add(deadline)); !errors.Is(err, ErrEnded) || fd >= 0 {
-			t.Errorf("%d, %v", fd, err)
-		}
+		assert.NilError(t, p.Send([]byte("empty")))
+		_, fd, err := p.Receive(time.Now().Add(deadline))
+		assert.Check(t, errors.Is(err, ErrEnded) && fd < 0, "%d, %v", fd, err)
 	}
-	if after := openDescriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
+	after := openDescriptors(t)
+	assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
 }
 
 // Descriptors arrive in their order, and none stays open.
@@ -268,29 +237,20 @@ func TestSendDescriptors(t *testing.T) {
 	var want string
 	for i := range MaxDescriptors {
 		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer unix.Close(fd)
 		text := fmt.Sprintf("%d;", i)
-		if _, err := unix.Write(fd, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = unix.Write(fd, []byte(text))
+		assert.NilError(t, err)
 		fds, want = append(fds, fd), want+text
 	}
-	if err := p.SendDescriptors([]byte("contents"), append(fds, fds[0])); !errors.Is(err, unix.EMSGSIZE) {
-		t.Errorf("sending too many: %v", err)
-	}
-	if err := p.SendDescriptors([]byte("contents"), fds); err != nil {
-		t.Fatal(err)
-	}
+	err := p.SendDescriptors([]byte("contents"), append(fds, fds[0]))
+	assert.Check(t, errors.Is(err, unix.EMSGSIZE), "sending too many: %v", err)
+	assert.NilError(t, p.SendDescriptors([]byte("contents"), fds))
 	answer, _, err := p.Receive(time.Now().Add(deadline))
-	if err != nil || string(answer) != want {
-		t.Errorf("contents %q, %v, want %q", answer, err, want)
-	}
-	if after := p.ask(t, "descriptors"); after != before {
-		t.Errorf("descriptors before:\n%s\nafter:\n%s", before, after)
-	}
+	assert.Check(t, err == nil && string(answer) == want, "contents %q, %v, want %q", answer, err, want)
+	after := p.ask(t, "descriptors")
+	assert.Check(t, after == before, "descriptors before:\n%s\nafter:\n%s", before, after)
 }
 
 // Workers end with the process that started them, however that ends.
@@ -299,22 +259,15 @@ func TestEndWithAgent(t *testing.T) {
 	holder.Env = append(os.Environ(), holderVariable+"=1")
 	var stdout, stderr bytes.Buffer
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer read.Close()
 	holder.Stdout, holder.Stderr = write, &stderr
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, holder.Start())
 	write.Close()
 	var pid int
-	if _, err := fmt.Fscan(read, &pid); err != nil {
-		t.Fatalf("%v: %s%s", err, &stdout, &stderr)
-	}
-	if err := holder.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Fscan(read, &pid)
+	assert.NilError(t, err, "%s%s", &stdout, &stderr)
+	assert.NilError(t, holder.Process.Kill())
 	_ = holder.Wait()
 	testenv.Poll(t, deadline, "the end of the worker", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 }
@@ -322,9 +275,7 @@ func TestEndWithAgent(t *testing.T) {
 func newPool(t *testing.T) *Pool {
 	t.Helper()
 	pool, err := NewPool("/proc", testKind, new(Counters))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -343,47 +294,39 @@ func TestPoolReplaces(t *testing.T) {
 	owner := Owner{PID: 1, User: "1000"}
 	echo := func() {
 		t.Helper()
-		if answer, err := pool.ask(owner, deadline, "hello"); err != nil || answer != "hello" {
-			t.Errorf("%q, %v", answer, err)
-		}
+		answer, err := pool.ask(owner, deadline, "hello")
+		assert.Check(t, err == nil && answer == "hello", "%q, %v", answer, err)
 	}
 	echo()
-	if _, err := pool.ask(owner, time.Millisecond, "hang"); !errors.Is(err, ErrTimeout) {
-		t.Errorf("one that hangs: %v", err)
-	}
+	_, err := pool.ask(owner, time.Millisecond, "hang")
+	assert.Check(t, errors.Is(err, ErrTimeout), "one that hangs: %v", err)
 	testenv.Poll(t, deadline, "the end of the worker", func() bool { return pool.Stats().Hung == 0 })
 	echo()
 	pool.mu.Lock()
 	idle := pool.idle[len(pool.idle)-1].PID()
 	pool.mu.Unlock()
-	if err := unix.Kill(idle, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Kill(idle, unix.SIGKILL))
 	echo()
-	if _, err := pool.ask(owner, deadline, "exit"); !errors.Is(err, ErrEnded) {
-		t.Errorf("one that ends: %v", err)
-	}
+	_, err = pool.ask(owner, deadline, "exit")
+	assert.Check(t, errors.Is(err, ErrEnded), "one that ends: %v", err)
 	echo()
 	c := pool.counters
 	if c.TimedOut.Load() != 1 || c.Ended.Load() < 2 || c.Refused.Load() != 0 {
 		t.Errorf("%d timed out, %d ended, %d refused", c.TimedOut.Load(), c.Ended.Load(), c.Refused.Load())
 	}
 	started, ended := c.Started.Load(), c.Ended.Load()
-	if err := pool.Call(owner, deadline, make([]byte, MaxMessageBytes+1), nil); !errors.Is(err, unix.EMSGSIZE) ||
-		c.Started.Load() != started || c.Ended.Load() != ended {
-		t.Errorf("too long a request: %v, and it cost a worker", err)
-	}
-	if err := pool.Call(owner, deadline, []byte("x"), func([]byte, int) error { return io.EOF }); err != io.EOF {
-		t.Errorf("an error of the caller: %v", err)
-	}
+	err = pool.Call(owner, deadline, make([]byte, MaxMessageBytes+1), nil)
+	assert.Check(t, errors.Is(err, unix.EMSGSIZE) && c.Started.Load() == started && c.Ended.Load() == ended,
+		"too long a request: %v, and it cost a worker", err)
+	err = pool.Call(owner, deadline, []byte("x"), func([]byte, int) error { return io.EOF })
+	assert.Check(t, err == io.EOF, "an error of the caller: %v", err)
 }
 
 // A worker gets no huge pages.
 func TestNoHugePages(t *testing.T) {
 	testenv.NeedHugePages(t)
-	if status := start(t).ask(t, "status"); !strings.Contains(status, "\nTHP_enabled:\t0\n") {
-		t.Error(status)
-	}
+	status := start(t).ask(t, "status")
+	assert.Check(t, strings.Contains(status, "\nTHP_enabled:\t0\n"), status)
 }
 
 // A worker that gets no CPU is given up later than one that has used the time of its request, or that hangs.
@@ -393,14 +336,11 @@ func TestPatience(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	request := func(what string, timeout time.Duration) (w *Wait, cpu, took time.Duration) {
 		p.ask(t, "hello") // it has begun
-		if err := p.Send([]byte(what)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, p.Send([]byte(what)))
 		began := time.Now()
 		w = p.Wait(timeout)
-		if _, _, err := w.Receive(); !errors.Is(err, ErrTimeout) {
-			t.Fatal(err)
-		}
+		_, _, err := w.Receive()
+		assert.Assert(t, errors.Is(err, ErrTimeout), err)
 		return w, p.cpuTime(), time.Since(began)
 	}
 	end := time.Now().Add(deadline)
@@ -421,9 +361,7 @@ func TestPatience(t *testing.T) {
 
 	// One CPU, which another process has.
 	var cpus, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &cpus))
 	for n := 0; one.Count() == 0; n++ {
 		if cpus.IsSet(n) {
 			one.Set(n)
@@ -432,16 +370,13 @@ func TestPatience(t *testing.T) {
 	rival := exec.Command("sh", "-c", "while :; do :; done")
 	rival.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // with a share of its own, whatever this session has
 	testenv.Start(t, rival)
-	if err := unix.SchedSetaffinity(rival.Process.Pid, &one); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetaffinity(rival.Process.Pid, &one))
 	p = start(t)
 	starve(t, p, &one)
 	w, cpu, took = request("spin", timeout)
 	_ = rival.Process.Kill() // else it would take long to end the worker
-	if w.patience != maxPatience || took < (1+maxPatience)*timeout || cpu >= w.maxCPU {
-		t.Errorf("given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
-	}
+	assert.Check(t, w.patience == maxPatience && took >= (1+maxPatience)*timeout && cpu < w.maxCPU,
+		"given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
 	testenv.Poll(t, deadline, "the wait for a CPU to be counted, when it ends", func() bool {
 		delays := slices.Collect(maps.Values(p.runDelays().of))
 		return len(delays) > 0 && slices.Max(delays) >= timeout
@@ -468,37 +403,30 @@ func TestStarved(t *testing.T) {
 		"a thread not seen then": {delays{1: time.Hour, 3: time.Minute}, false, false},
 		"nothing can be read":    {nil, false, false},
 	} {
-		if got := before.starved(runDelays{began.Add(passed), c.now, c.runs}); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		got := before.starved(runDelays{began.Add(passed), c.now, c.runs})
+		assert.Check(t, got == c.want, "%s: %v", name, got)
 	}
 	unread := runDelays{at: began}
-	if unread.starved(runDelays{at: began.Add(passed), of: before.of}) {
-		t.Error("starved by what was waited before")
-	}
+	assert.Check(t, !unread.starved(runDelays{at: began.Add(passed), of: before.of}),
+		"starved by what was waited before")
 }
 
 // starve has a worker share CPUs, of which it gets least.
 func starve(t *testing.T, p *Process, cpus *unix.CPUSet) {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, task := range tasks {
 		tid, err := strconv.Atoi(task.Name())
 		if err == nil {
 			err = errors.Join(unix.SchedSetaffinity(tid, cpus), unix.Setpriority(unix.PRIO_PROCESS, tid, 19))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	// Where sessions have equal shares, it is the worker's, of its own, that has to be less.
 	ofSession := fmt.Sprintf("/proc/%d/autogroup", p.PID())
-	if err := os.WriteFile(ofSession, []byte("19"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
+	err = os.WriteFile(ofSession, []byte("19"), 0)
+	assert.Assert(t, err == nil || errors.Is(err, fs.ErrNotExist), err)
 }
 
 // Requests that hang occupy the workers of their user alone, whose other requests wait for their
@@ -516,9 +444,8 @@ func TestPoolByUser(t *testing.T) {
 		waited <- err
 	}()
 	for range 100 {
-		if answer, err := pool.ask(Owner{PID: 100, User: "1001"}, deadline, "hello"); err != nil || answer != "hello" {
-			t.Fatalf("another user: %q, %v", answer, err)
-		}
+		answer, err := pool.ask(Owner{PID: 100, User: "1001"}, deadline, "hello")
+		assert.Assert(t, err == nil && answer == "hello", "another user: %q, %v", answer, err)
 	}
 	testenv.Poll(t, deadline, "the request to wait", func() bool {
 		pool.mu.Lock()
@@ -527,9 +454,8 @@ func TestPoolByUser(t *testing.T) {
 	})
 	pool.Close()
 	hanging.Wait()
-	if err := <-waited; !errors.Is(err, ErrClosed) {
-		t.Errorf("a request that waits at the end: %v", err)
-	}
+	err := <-waited
+	assert.Check(t, errors.Is(err, ErrClosed), "a request that waits at the end: %v", err)
 }
 
 // A process whose worker hangs gets no other, nor does a user of too many; when they have ended,
@@ -543,48 +469,38 @@ func TestPoolHung(t *testing.T) {
 	}
 	refused := func(owner Owner) bool {
 		_, err := pool.ask(owner, deadline, "hello")
-		if err != nil && !errors.Is(err, ErrHung) && !errors.Is(err, ErrBusy) {
-			t.Errorf("%+v: %v", owner, err)
-		}
+		assert.Check(t, err == nil || errors.Is(err, ErrHung) || errors.Is(err, ErrBusy), "%+v: %v", owner, err)
 		return err != nil
 	}
 	first, other, stranger := Owner{1, "1000"}, Owner{2, "1000"}, Owner{3, "1001"}
 	hang(first)
-	if !refused(first) || refused(other) || refused(stranger) {
-		t.Error("one hangs: that process is not the only one that is refused")
-	}
+	assert.Check(t, refused(first) && !refused(other) && !refused(stranger),
+		"one hangs: that process is not the only one that is refused")
 	for i := range maxHungOfUser - 1 {
 		hang(Owner{100 + i, "1000"})
 	}
-	if !refused(first) || !refused(other) || refused(stranger) {
-		t.Error("many of a user hang: that user is not the only one that is refused")
-	}
+	assert.Check(t, refused(first) && refused(other) && !refused(stranger),
+		"many of a user hang: that user is not the only one that is refused")
 	for i := maxHungOfUser; i < maxHung; i++ {
 		hang(Owner{100 + i, User(strconv.Itoa(2000 + i))})
 	}
-	if !refused(Owner{4, User(strconv.Itoa(2000 + maxHungOfUser))}) || refused(stranger) {
-		t.Error("as many hang as may: those who cause it are not the only ones that are refused")
-	}
+	assert.Check(t, refused(Owner{4, User(strconv.Itoa(2000 + maxHungOfUser))}) && !refused(stranger),
+		"as many hang as may: those who cause it are not the only ones that are refused")
 	for i := maxHung; i < 2*maxHung; i++ {
 		hang(Owner{100 + i, User(strconv.Itoa(2000 + i))})
 	}
-	if refused(stranger) || !refused(Owner{5, "1002"}) {
-		t.Error("twice as many hang: those who were never served are not the only others that are refused")
-	}
+	assert.Check(t, !refused(stranger) && refused(Owner{5, "1002"}),
+		"twice as many hang: those who were never served are not the only others that are refused")
 	for i := 2 * maxHung; i < 4*maxHung; i++ {
 		hang(Owner{100 + i, User(strconv.Itoa(2000 + i))})
 	}
-	if !refused(stranger) {
-		t.Error("there is no bound")
-	}
+	assert.Check(t, refused(stranger), "there is no bound")
 	pool.mu.Lock()
 	for owner := range pool.hungOf {
 		pool.removeHung(owner)
 	}
 	pool.mu.Unlock()
-	if refused(first) || refused(other) || refused(stranger) {
-		t.Error("still refused when none hangs any more")
-	}
+	assert.Check(t, !refused(first) && !refused(other) && !refused(stranger), "still refused when none hangs any more")
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	for user := range pool.users {
@@ -603,12 +519,10 @@ func TestPoolRequestThatEndsWorkers(t *testing.T) {
 		asking.Go(func() { _, _ = pool.ask(Owner{PID: i + 1, User: User(strconv.Itoa(i))}, deadline, "hello") })
 	}
 	asking.Wait()
-	if _, err := pool.ask(Owner{PID: 1, User: "1000"}, deadline, "exit"); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
-	if n := pool.counters.Ended.Load(); n > 2 {
-		t.Errorf("%d workers ended", n)
-	}
+	_, err := pool.ask(Owner{PID: 1, User: "1000"}, deadline, "exit")
+	assert.Check(t, errors.Is(err, ErrUnavailable), err)
+	n := pool.counters.Ended.Load()
+	assert.Check(t, n <= 2, "%d workers ended", n)
 }
 
 // A user who is suspect while a request begins, and not any more when it ends, leaves nothing behind.
@@ -618,9 +532,7 @@ func TestPoolSuspicionEnds(t *testing.T) {
 	defer pool.mu.Unlock()
 	pool.change("1000", func(l *load) { l.late = time.Now() })
 	pool.begin("1000")
-	if pool.suspect != 1 {
-		t.Fatalf("%d requests of suspects", pool.suspect)
-	}
+	assert.Assert(t, pool.suspect == 1, "%d requests of suspects", pool.suspect)
 	l := pool.users["1000"]
 	l.late = l.late.Add(-suspectTime)
 	pool.users["1000"] = l
@@ -649,9 +561,7 @@ func TestPoolSuspects(t *testing.T) {
 			pool.begin(user(i))
 		}
 	}
-	if pool.mayServe(user(0)) {
-		t.Error("a suspect gets a second worker")
-	}
+	assert.Check(t, !pool.mayServe(user(0)), "a suspect gets a second worker")
 	for i := range maxBusy / 2 {
 		if honest := user(maxBusy + i/maxBusyOfUser); pool.mayServe(honest) {
 			pool.begin(honest)

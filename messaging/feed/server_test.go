@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -25,9 +26,7 @@ func listen(t testing.TB, path string) (*Server, *Counters) {
 	t.Helper()
 	counters := &Counters{}
 	s, err := Listen(path, counters)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s, counters
 }
@@ -69,9 +68,7 @@ func numbered(n int) Record {
 func dial(t testing.TB, path string) *Client {
 	t.Helper()
 	c, err := Dial(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -83,22 +80,16 @@ func TestClientToServer(t *testing.T) {
 	c := dial(t, path)
 	const total = 5*maxRecords + 7
 	for n := range total {
-		if err := c.Add(numbered(n)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.Add(numbered(n)))
 	}
-	if err := c.Close(); err != nil { // flushes the rest
-		t.Fatal(err)
-	}
+	// flushes the rest
+	assert.NilError(t, c.Close())
 	testenv.Poll(t, patience, "all records", func() bool { return got.count() == total })
 	for n, r := range got.records {
-		if r != numbered(n) {
-			t.Fatalf("record %d is %+v", n, r)
-		}
+		assert.Assert(t, r == numbered(n), "record %d is %+v", n, r)
 	}
-	if d, r := counters.Datagrams.Load(), counters.Records.Load(); d != 6 || r != total {
-		t.Errorf("counted %d datagrams, %d records", d, r)
-	}
+	d, r := counters.Datagrams.Load(), counters.Records.Load()
+	assert.Check(t, d == 6 && r == total, "counted %d datagrams, %d records", d, r)
 }
 
 func TestServerCountsRefusals(t *testing.T) {
@@ -106,9 +97,7 @@ func TestServerCountsRefusals(t *testing.T) {
 	s, counters := listen(t, path)
 	got := serve(t, s)
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	good := unhex(t, golden[0].hex)
 	for reason, change := range map[RefusalReason]func(b []byte) []byte{
@@ -119,9 +108,8 @@ func TestServerCountsRefusals(t *testing.T) {
 		RefusedReserved: func(b []byte) []byte { b[6] = 1; return b },
 	} {
 		for _, datagram := range [][]byte{change(slices.Clone(good)), good} {
-			if _, err := conn.Write(datagram); err != nil {
-				t.Fatal(err)
-			}
+			_, err := conn.Write(datagram)
+			assert.NilError(t, err)
 		}
 		testenv.Poll(t, patience, "a refusal for "+reason.String(), func() bool {
 			return counters.Refused[reason].Load() == 1
@@ -141,9 +129,7 @@ func TestServeEnds(t *testing.T) {
 	feed := func() error { return errors.Join(c.Add(numbered(0)), c.Flush()) }
 	accepted := 0
 	for ; accepted < 10; accepted++ { // nobody reads yet: they wait in the kernel
-		if err := feed(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, feed())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	handled := 0
@@ -169,24 +155,19 @@ func TestServeEndsWithoutDatagrams(t *testing.T) {
 	s, _ := listen(t, filepath.Join(t.TempDir(), "feed"))
 	got := serve(t, s)
 	got.stop()
-	if err := <-got.ended; err != nil {
-		t.Error(err)
-	}
+	err := <-got.ended
+	assert.Check(t, err)
 }
 
 func TestCloseEndsServe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "feed")
 	s, _ := listen(t, path)
 	got := serve(t, s)
-	if err := errors.Join(s.Close(), s.Close()); err != nil {
-		t.Error(err)
-	}
-	if err := <-got.ended; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("%v, want net.ErrClosed", err)
-	}
-	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket's file is left: %v", err)
-	}
+	assert.Check(t, errors.Join(s.Close(), s.Close()))
+	err := <-got.ended
+	assert.Check(t, errors.Is(err, net.ErrClosed), "%v, want net.ErrClosed", err)
+	_, err = os.Lstat(path)
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "the socket's file is left: %v", err)
 }
 
 func TestClientSurvivesAgent(t *testing.T) {
@@ -195,15 +176,11 @@ func TestClientSurvivesAgent(t *testing.T) {
 	c := dial(t, path)
 	s.Close()
 	for range 2 { // first connected, then without a socket to connect to
-		if err := errors.Join(c.Add(numbered(1)), c.Flush()); err == nil {
-			t.Fatal("fed an agent that has ended")
-		}
+		assert.Assert(t, errors.Join(c.Add(numbered(1)), c.Flush()) != nil, "fed an agent that has ended")
 	}
 	s, counters := listen(t, path)
 	got := serve(t, s)
-	if err := errors.Join(c.Add(numbered(2)), c.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(c.Add(numbered(2)), c.Flush()))
 	testenv.Poll(t, patience, "the record", func() bool { return got.count() == 1 })
 	if got.records[0] != numbered(2) || counters.Records.Load() != 1 {
 		t.Errorf("%+v", got.records)
@@ -225,12 +202,9 @@ func TestAddRecordWithoutSamples(t *testing.T) {
 	s, _ := listen(t, path)
 	got := serve(t, s)
 	c := dial(t, path)
-	if err := errors.Join(c.Add(Record{PID: 1, TID: 1}), c.Flush()); !errors.Is(err, errCount) {
-		t.Errorf("%v, want errCount", err)
-	}
-	if err := errors.Join(c.Add(numbered(1)), c.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	err := errors.Join(c.Add(Record{PID: 1, TID: 1}), c.Flush())
+	assert.Check(t, errors.Is(err, errCount), "%v, want errCount", err)
+	assert.NilError(t, errors.Join(c.Add(numbered(1)), c.Flush()))
 	testenv.Poll(t, patience, "the record", func() bool { return got.count() == 1 })
 }
 
@@ -239,9 +213,7 @@ func TestOtherUsersMayNotFeed(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(path, 0o755))
 	}
 	path := filepath.Join(dir, "feed")
 	listen(t, path)
@@ -252,9 +224,8 @@ func TestOtherUsersMayNotFeed(t *testing.T) {
 		_, err := Dial(path)
 		result <- err
 	}()
-	if err := <-result; !errors.Is(err, syscall.EACCES) {
-		t.Errorf("%v, want EACCES", err)
-	}
+	err := <-result
+	assert.Check(t, errors.Is(err, syscall.EACCES), "%v, want EACCES", err)
 }
 
 func BenchmarkFeed(b *testing.B) {

@@ -3,6 +3,8 @@ package feed
 import (
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParseRecord(t *testing.T) {
@@ -17,9 +19,8 @@ func TestParseRecord(t *testing.T) {
 			TransactionID: [8]byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17},
 		},
 	} {
-		if got, err := parseRecord(line); err != nil || got != want {
-			t.Errorf("%q: %+v, %v, want %+v", line, got, err, want)
-		}
+		got, err := parseRecord(line)
+		assert.Check(t, err == nil && got == want, "%q: %+v, %v, want %+v", line, got, err, want)
 	}
 	const id = "60b420bb3851d9d47acb933dbe70399b"
 	for line, want := range map[string]string{
@@ -35,8 +36,7 @@ func TestParseRecord(t *testing.T) {
 		"1 2 " + id + " 1 xyz " + id:     `trace-id "xyz" is not 16 bytes in hex or base64-url`,
 		"1 2 " + id + " 1 " + id + " 00": `transaction-id "00" is not 8 bytes`,
 	} {
-		if _, err := parseRecord(line); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", line, err, want)
-		}
+		_, err := parseRecord(line)
+		assert.Check(t, err != nil && strings.Contains(err.Error(), want), "%q: %v, want %q", line, err, want)
 	}
 }

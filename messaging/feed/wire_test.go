@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -54,29 +54,23 @@ func TestGolden(t *testing.T) {
 	for _, test := range golden {
 		want := unhex(t, test.hex)
 		got, err := AppendDatagram([]byte("kept"), test.records)
-		if err != nil || !bytes.Equal(got, append([]byte("kept"), want...)) {
-			t.Errorf("encoded  %x (%v)\nwant kept%x", got, err, want)
-		}
+		assert.Check(t, err == nil && bytes.Equal(got, append([]byte("kept"), want...)),
+			"encoded  %x (%v)\nwant kept%x", got, err, want)
 		decoded, err := decode(want, []Record{withoutContext})
-		if err != nil || !slices.Equal(decoded, append([]Record{withoutContext}, test.records...)) {
-			t.Errorf("decoded %+v (%v)\nwant %+v", decoded, err, test.records)
-		}
+		assert.Check(t, err == nil && slices.Equal(decoded, append([]Record{withoutContext}, test.records...)),
+			"decoded %+v (%v)\nwant %+v", decoded, err, test.records)
 	}
 }
 
 func TestLargestDatagram(t *testing.T) {
 	records := slices.Repeat([]Record{withContext}, maxRecords)
 	b, err := AppendDatagram(nil, records)
-	if err != nil || len(b) != maxDatagramBytes || len(b) > 64<<10 {
-		t.Fatalf("%d bytes, %v", len(b), err)
-	}
-	if got, err := decode(b, nil); err != nil || !slices.Equal(got, records) {
-		t.Errorf("%d records, %v", len(got), err)
-	}
+	assert.Assert(t, err == nil && len(b) == maxDatagramBytes && len(b) <= 64<<10, "%d bytes, %v", len(b), err)
+	got, err := decode(b, nil)
+	assert.Check(t, err == nil && slices.Equal(got, records), "%d records, %v", len(got), err)
 	for _, records := range [][]Record{nil, append(records, withContext), {withContext, {PID: 1, TID: 1}}} {
-		if b, err := AppendDatagram([]byte("kept"), records); !errors.Is(err, errCount) || string(b) != "kept" {
-			t.Errorf("%d records: %x, %v", len(records), b, err)
-		}
+		b, err := AppendDatagram([]byte("kept"), records)
+		assert.Check(t, errors.Is(err, errCount) && string(b) == "kept", "%d records: %x, %v", len(records), b, err)
 	}
 }
 
@@ -90,9 +84,8 @@ func TestContextOnlyWhenIncluded(t *testing.T) {
 	}
 	copy(b[48:], "left from another record")
 	record.TraceID, record.TransactionID = [16]byte{}, [8]byte{}
-	if got, err := decode(b, nil); err != nil || got[0] != record {
-		t.Errorf("read %+v, %v", got, err)
-	}
+	got, err := decode(b, nil)
+	assert.Check(t, err == nil && got[0] == record, "read %+v, %v", got, err)
 }
 
 func TestDecodeErrors(t *testing.T) {
@@ -128,12 +121,10 @@ func TestDecodeErrors(t *testing.T) {
 			errFlags},
 	} {
 		got, err := decode(test.datagram, []Record{withContext})
-		if !errors.Is(err, test.want) || !slices.Equal(got, []Record{withContext}) {
-			t.Errorf("%s: %v (%d records), want %v", name, err, len(got), test.want)
-		}
-		if r := refusalReason(err); !errors.Is(err, refusalReasons[r].err) {
-			t.Errorf("%s: counted as %v", name, r)
-		}
+		assert.Check(t, errors.Is(err, test.want) && slices.Equal(got, []Record{withContext}),
+			"%s: %v (%d records), want %v", name, err, len(got), test.want)
+		r := refusalReason(err)
+		assert.Check(t, errors.Is(err, refusalReasons[r].err), "%s: counted as %v", name, r)
 	}
 }
 
@@ -150,14 +141,12 @@ func TestSampledAt(t *testing.T) {
 		1:                      maxAge,
 	} {
 		r := Record{TimeNs: timeNs}
-		if got := now.Sub(r.SampledAt(now, nowNs)); got != age {
-			t.Errorf("%d at %d is %v old, want %v", timeNs, nowNs, got, age)
-		}
+		got := now.Sub(r.SampledAt(now, nowNs))
+		assert.Check(t, got == age, "%d at %d is %v old, want %v", timeNs, nowNs, got, age)
 	}
 	r := Record{TimeNs: 1}
-	if got := now.Sub(r.SampledAt(now, math.MaxUint64)); got != maxAge {
-		t.Errorf("%v old, want %v", got, maxAge)
-	}
+	got := now.Sub(r.SampledAt(now, math.MaxUint64))
+	assert.Check(t, got == maxAge, "%v old, want %v", got, maxAge)
 }
 
 func FuzzDecode(f *testing.F) {
@@ -175,18 +164,14 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := AppendDatagram(nil, records)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for i := range records {
 			if !records[i].HasContext { // these fields are not read
 				at := headerBytes + i*recordBytes + 40
 				copy(b[at:at+24], again[at:])
 			}
 		}
-		if !bytes.Equal(again, b) {
-			t.Fatalf("%x\nis encoded as %x", b, again)
-		}
+		assert.Assert(t, bytes.Equal(again, b), "%x\nis encoded as %x", b, again)
 	})
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/dump"
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
@@ -66,9 +68,7 @@ var table string
 
 func TestTable(t *testing.T) {
 	var out strings.Builder
-	if err := dump.Table(&out, bytes.NewReader(everything())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.Table(&out, bytes.NewReader(everything())))
 	if out.String() != table {
 		t.Errorf("%s", out.String())
 	}
@@ -86,17 +86,13 @@ func TestMore(t *testing.T) {
 	b = c.RegisterViews(b, make([]wire.View, wire.MaxViews+8)...)
 	b = c.UnregisterViews(b, make([]string, wire.MaxViews+9)...)
 	var lines, table strings.Builder
-	if err := dump.JSON(&lines, bytes.NewReader(b)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.JSON(&lines, bytes.NewReader(b)))
 	for n := 4; n <= 9; n++ {
 		if text := fmt.Sprintf(`"more":%d}`, n); strings.Count(lines.String(), text) != 1 {
 			t.Errorf("%s is there %d times", text, strings.Count(lines.String(), text))
 		}
 	}
-	if err := dump.Table(&table, bytes.NewReader(b)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.Table(&table, bytes.NewReader(b)))
 	if !strings.Contains(table.String(), ", and 7 more") {
 		t.Errorf("%s", table.String())
 	}
@@ -105,9 +101,7 @@ func TestMore(t *testing.T) {
 // In reads of a byte, the columns stay where they are, and the head is there once.
 func TestTableInPieces(t *testing.T) {
 	var out strings.Builder
-	if err := dump.Table(&out, iotest.OneByteReader(bytes.NewReader(everything()))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.Table(&out, iotest.OneByteReader(bytes.NewReader(everything()))))
 	if out.String() != table {
 		t.Errorf("%s", out.String())
 	}
@@ -148,9 +142,7 @@ func TestJSON(t *testing.T) {
 		`{"offset":1040,"lost":"truncated","bytes":2}`,
 	}
 	var out strings.Builder
-	if err := dump.JSON(&out, bytes.NewReader(everything())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.JSON(&out, bytes.NewReader(everything())))
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	for i, line := range lines {
 		if i >= len(expected) {
@@ -164,9 +156,7 @@ func TestJSON(t *testing.T) {
 		if strings.Contains(expected[i], "padded") {
 			expected[i] = strings.Replace(expected[i], "17:41:38.065889Z", "17:42:24Z", 1)
 		}
-		if line != expected[i] {
-			t.Errorf("%s\n%s", line, expected[i])
-		}
+		assert.Check(t, line == expected[i], "%s\n%s", line, expected[i])
 	}
 	if len(lines) < len(expected) {
 		t.Errorf("missing: %s", expected[len(lines)])
@@ -176,13 +166,9 @@ func TestJSON(t *testing.T) {
 // Numbers that JSON does not have are texts.
 func TestJSONOfNumbers(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join("../testdata/captures/44-stats-record-float-specials.bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var out strings.Builder
-	if err := dump.JSON(&out, bytes.NewReader(content)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.JSON(&out, bytes.NewReader(content)))
 	for _, value := range []string{`0`, `-0`, `-1.5`, `"NaN"`, `"Infinity"`, `"-Infinity"`} {
 		if !strings.Contains(out.String(), `"value":`+value+"}") {
 			t.Errorf("no %s in %s", value, out.String())
@@ -202,9 +188,8 @@ func TestPrintedAtOnce(t *testing.T) {
 	}()
 	c := client.Client{PID: 1}
 	for range 2 {
-		if _, err := send.Write(c.RequestShutdown(nil)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := send.Write(c.RequestShutdown(nil))
+		assert.NilError(t, err)
 		var line struct{ Type string }
 		buffer := make([]byte, 1000)
 		n, err := receive.Read(buffer) // which would wait for ever
@@ -213,9 +198,8 @@ func TestPrintedAtOnce(t *testing.T) {
 		}
 	}
 	send.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	err := <-done
+	assert.Check(t, err)
 }
 
 // A long content is cut in tables.
@@ -224,28 +208,22 @@ func TestTableIsNarrow(t *testing.T) {
 	long := strings.Repeat("ü", 100_000)
 	stream := c.UnregisterViews(nil, long, long)
 	var out strings.Builder
-	if err := dump.Table(&out, bytes.NewReader(stream)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dump.Table(&out, bytes.NewReader(stream)))
 	row := strings.Split(out.String(), "\n")[1]
-	if !strings.HasSuffix(row, "üü…") || len([]rune(row)) > 400 {
-		t.Errorf("%d characters: %s", len([]rune(row)), row)
-	}
+	assert.Check(t, strings.HasSuffix(row, "üü…") && len([]rune(row)) <= 400,
+		"%d characters: %s", len([]rune(row)), row)
 }
 
 func TestErrors(t *testing.T) {
 	for _, write := range []func(io.Writer, io.Reader) error{dump.Table, dump.JSON} {
 		broken := errors.New("broken")
-		if err := write(io.Discard, iotest.ErrReader(broken)); !errors.Is(err, broken) {
-			t.Error(err)
-		}
+		err := write(io.Discard, iotest.ErrReader(broken))
+		assert.Check(t, errors.Is(err, broken), err)
 		noise := bytes.NewReader(bytes.Repeat([]byte("x"), 100_000))
-		if err := write(io.Discard, noise); !errors.Is(err, wire.ErrNotProtocol) {
-			t.Error(err)
-		}
-		if err := write(failing{broken}, bytes.NewReader(everything())); !errors.Is(err, broken) {
-			t.Error(err)
-		}
+		err = write(io.Discard, noise)
+		assert.Check(t, errors.Is(err, wire.ErrNotProtocol), err)
+		err = write(failing{broken}, bytes.NewReader(everything()))
+		assert.Check(t, errors.Is(err, broken), err)
 	}
 }
 
@@ -259,23 +237,19 @@ func FuzzDump(f *testing.F) {
 	f.Add(everything())
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var out bytes.Buffer
-		if err := dump.Table(&out, bytes.NewReader(stream)); err != nil && !errors.Is(err, wire.ErrNotProtocol) {
-			t.Error(err)
-		}
+		err := dump.Table(&out, bytes.NewReader(stream))
+		assert.Check(t, err == nil || errors.Is(err, wire.ErrNotProtocol), err)
 		for _, r := range out.String() {
 			if r != '\n' && !unicode.IsGraphic(r) {
 				t.Errorf("%q in %q", r, out.String())
 			}
 		}
 		out.Reset()
-		if err := dump.JSON(&out, bytes.NewReader(stream)); err != nil && !errors.Is(err, wire.ErrNotProtocol) {
-			t.Error(err)
-		}
+		err = dump.JSON(&out, bytes.NewReader(stream))
+		assert.Check(t, err == nil || errors.Is(err, wire.ErrNotProtocol), err)
 		for line := range bytes.Lines(out.Bytes()) {
 			var object map[string]any
-			if err := json.Unmarshal(line, &object); err != nil {
-				t.Errorf("%q: %v", line, err)
-			}
+			assert.Check(t, json.Unmarshal(line, &object), "%q", line)
 		}
 	})
 }

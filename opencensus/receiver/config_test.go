@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/sockfile"
 	"correlator/internal/lab/testenv"
@@ -43,14 +44,12 @@ func TestConfig(t *testing.T) {
 
 func TestGroup(t *testing.T) {
 	for group, want := range map[string]int{"": sockfile.OwnGroup, "4711": 4711, "0": 0, "root": 0} {
-		if got, err := (&Config{Group: group}).gid(); err != nil || got != want {
-			t.Errorf("%q: %d, %v, want %d", group, got, err, want)
-		}
+		got, err := (&Config{Group: group}).gid()
+		assert.Check(t, err == nil && got == want, "%q: %d, %v, want %d", group, got, err, want)
 	}
 	for _, group := range []string{"-1", "2147483648", "nobody-has-this"} {
-		if got, err := (&Config{Group: group}).gid(); err == nil {
-			t.Errorf("%q: %d", group, got)
-		}
+		got, err := (&Config{Group: group}).gid()
+		assert.Check(t, err != nil, "%q: %d", group, got)
 	}
 }
 
@@ -59,48 +58,36 @@ func TestSocket(t *testing.T) {
 	testenv.NeedRoot(t)
 	path := filepath.Join(openDir(t), "oc-daemon.sock")
 	stale, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	stale.Close() // as when an agent is killed: the file stays
 	c := Config{Socket: path, Group: "4711"}
-	if err := c.ProbeGroup(); err != nil {
-		t.Errorf("probe: %v", err)
-	}
+	assert.Check(t, c.ProbeGroup(), "probe")
 	l := openLab(t, c, Options{})
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil || stat.Mode != unix.S_IFSOCK|0o660 || stat.Gid != 4711 {
 		t.Errorf("socket of group %d with mode %o, %v", stat.Gid, stat.Mode, err)
 	}
-	if _, err := Open(c, Options{}); !errors.Is(err, sockfile.ErrInUse) {
-		t.Errorf("a second receiver: %v", err)
-	}
-	if got := l.Status().Path; got != path {
-		t.Errorf("path %q", got)
-	}
+	_, err = Open(c, Options{})
+	assert.Check(t, errors.Is(err, sockfile.ErrInUse), "a second receiver: %v", err)
+	got := l.Status().Path
+	assert.Check(t, got == path, "path %q", got)
 	l.finish()
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after the shutdown: %v", err)
-	}
+	_, err = os.Lstat(path)
+	assert.Check(t, errors.Is(err, fs.ErrNotExist), "after the shutdown: %v", err)
 }
 
 // The backlog is the largest that the kernel grants.
 func TestBacklog(t *testing.T) {
 	l, err := listen(&Config{Socket: filepath.Join(openDir(t), "socket"), SocketMode: 0o600, MaxConnections: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer l.Close()
 	want := 0
-	if _, err := fmt.Sscan(string(testenv.ReadFile(t, "/proc/sys/net/core/somaxconn")), &want); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(string(testenv.ReadFile(t, "/proc/sys/net/core/somaxconn")), &want)
+	assert.NilError(t, err)
 	for i := range want { // nobody accepts them; the kernel has room for one more
 		fd := connect(t, l.Addr().String())
 		defer unix.Close(fd)
-		if i == 0 && !l.hasBacklog() {
-			t.Error("no backlog")
-		}
+		assert.Check(t, i != 0 || l.hasBacklog(), "no backlog")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
@@ -141,9 +142,7 @@ func TestBadInput(t *testing.T) {
 			l.write(conn, setUp(nil, &first))
 			l.write(conn, []byte(test.data))
 			l.write(conn, records(nil, &first, 2))
-			if l.isClosed(conn) {
-				t.Error("the connection was closed")
-			}
+			assert.Check(t, !l.isClosed(conn), "the connection was closed")
 			conn.Close()
 			l.finish()
 			l.wantSum(counter, 2)
@@ -182,22 +181,17 @@ func TestWhatIsClosed(t *testing.T) {
 		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); {
 			_, err = conn.Write([]byte{b})
 		}
-		if err == nil || !l.isClosed(conn) {
-			t.Errorf("%s: open, %v", name, err)
-		}
+		assert.Check(t, err != nil && l.isClosed(conn), "%s: open, %v", name, err)
 		select {
 		case e := <-events:
-			if e.Kind != NotProtocol || e.UID != uint32(unix.Geteuid()) || e.PID != unix.Getpid() {
-				t.Errorf("%s: %+v", name, e)
-			}
+			assert.Check(t, e.Kind == NotProtocol && e.UID == uint32(unix.Geteuid()) && e.PID == unix.Getpid(),
+				"%s: %+v", name, e)
 		case <-time.After(patience):
 			t.Errorf("%s: no event", name)
 		}
 	}
 	for i, conn := range open {
-		if l.isClosed(conn) {
-			t.Errorf("connection %d is closed", i)
-		}
+		assert.Check(t, !l.isClosed(conn), "connection %d is closed", i)
 	}
 	l.want(`closed_connections_total{reason="not_protocol"}`, 2)
 	l.want("connections", 4)
@@ -209,16 +203,12 @@ func TestWhatIsClosed(t *testing.T) {
 func messages(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	var manifest map[string]struct{ Messages []struct{ Type wire.Type } }
-	if err := json.Unmarshal(capture(t, "manifest.json"), &manifest); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(capture(t, "manifest.json"), &manifest))
 	all := make(map[string]float64)
 	for _, m := range manifest[name].Messages {
 		all[fmt.Sprintf("messages_total{type=%q}", m.Type)]++
 	}
-	if len(all) == 0 {
-		t.Fatalf("no messages of %s", name)
-	}
+	assert.Assert(t, len(all) != 0, "no messages of %s", name)
 	return all
 }
 
@@ -268,9 +258,7 @@ func TestSessions(t *testing.T) {
 				l.finish()
 				got := gather(t, l.Receiver)
 				for series, n := range messages(t, name) {
-					if got[series] != conns*n {
-						t.Errorf("%s: %v, want %v", series, got[series], conns*n)
-					}
+					assert.Check(t, got[series] == conns*n, "%s: %v, want %v", series, got[series], conns*n)
 				}
 				all := make(map[string]float64)
 				for series, n := range want {
@@ -292,7 +280,5 @@ func TestMetricsOfSession(t *testing.T) {
 	l.wantSum("shop/requests", 3)
 	l.wantSum("shop/bytes_total", 3*25648)
 	latency := l.lastMetrics(t)["shop/latency_dist"].GetHistogram().DataPoints[0]
-	if latency.Count != 3 || latency.GetSum() != 3*12.75 {
-		t.Errorf("latency %v", latency)
-	}
+	assert.Check(t, latency.Count == 3 && latency.GetSum() == 3*12.75, "latency %v", latency)
 }

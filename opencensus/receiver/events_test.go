@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
@@ -36,9 +38,7 @@ func TestEvents(t *testing.T) {
 		s.lost.note(wire.Loss{Reason: wire.Truncated})
 		e.report(s, time.Now(), false)
 		want(1, 2)
-		if got[0].Reason != wire.Malformed || !errors.Is(got[0].Err, failed) {
-			t.Errorf("%+v", got[0])
-		}
+		assert.Check(t, got[0].Reason == wire.Malformed && errors.Is(got[0].Err, failed), "%+v", got[0])
 		for range 3 {
 			time.Sleep(eventInterval / 4)
 			s.lost.note(wire.Loss{Reason: wire.Oversize})
@@ -48,9 +48,7 @@ func TestEvents(t *testing.T) {
 		time.Sleep(eventInterval / 4)
 		e.report(s, time.Now(), true)
 		want(2, 3)
-		if got[1].Kind != NotProtocol || got[1].Reason != wire.Oversize {
-			t.Errorf("%+v", got[1])
-		}
+		assert.Check(t, got[1].Kind == NotProtocol && got[1].Reason == wire.Oversize, "%+v", got[1])
 		reports := func(uid uint32) {
 			for range 10 * maxEvents {
 				other := &stream{}
@@ -60,15 +58,13 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		reports(33)
-		if n := len(got) - 1; n != maxEventsOfUser {
-			t.Errorf("%d events of a user in a minute", n)
-		}
+		n := len(got) - 1
+		assert.Check(t, n == maxEventsOfUser, "%d events of a user in a minute", n)
 		for uid := range uint32(10) {
 			reports(uid)
 		}
-		if n := len(got) - 1; n != maxEvents {
-			t.Errorf("%d events in a minute", n)
-		}
+		n = len(got) - 1
+		assert.Check(t, n == maxEvents, "%d events in a minute", n)
 		e.close()
 	})
 }
@@ -112,16 +108,13 @@ func TestConflictEvent(t *testing.T) {
 			TagKeys: []string{fmt.Sprint(i)}})
 	}
 	l.write(conn, data)
-	if e := <-entered; e.Kind != Conflict || e.UID != uint32(os.Getuid()) || e.Conflict.View != counter {
-		t.Errorf("%+v", e)
-	}
+	e := <-entered
+	assert.Check(t, e.Kind == Conflict && e.UID == uint32(os.Getuid()) && e.Conflict.View == counter, "%+v", e)
 	l.write(conn, records(nil, &c, 3))
 	l.wait(`processed_messages_total{type="stats_record"}`, 3)
 	close(leave)
 	l.finish()
-	if more > 0 {
-		t.Errorf("%d more", more)
-	}
+	assert.Check(t, more <= 0, "%d more", more)
 	l.wantSum(counter, 3)
 }
 
@@ -136,9 +129,8 @@ func TestUnknownVersion(t *testing.T) {
 	}
 	l.finish()
 	close(events)
-	if e, another := <-events, len(events); e.Kind != UnknownVersion || e.Version != 2 || another > 0 {
-		t.Errorf("%+v and %d more", e, another)
-	}
+	e, another := <-events, len(events)
+	assert.Check(t, e.Kind == UnknownVersion && e.Version == 2 && another <= 0, "%+v and %d more", e, another)
 	l.wantSum(counter, 3)
 }
 
@@ -156,9 +148,7 @@ func TestPanics(t *testing.T) {
 		c := client.Client{PID: 1}
 		l.write(conn, setUp(nil, &c))
 		l.wait("panics_total", 1)
-		if !l.isClosed(conn) {
-			t.Error("open")
-		}
+		assert.Check(t, l.isClosed(conn), "open")
 		<-l.readers
 		for _, r := range kept {
 			l.readers <- r
@@ -166,9 +156,8 @@ func TestPanics(t *testing.T) {
 	})
 	t.Run("in the stats worker", func(t *testing.T) {
 		w := statsWorker{Receiver: l.Receiver}
-		if err := w.applySafely(&entry{kind: wire.ViewUnregister}, []byte("\x01\x01x")); err != nil { // of no sender
-			t.Error(err)
-		}
+		// of no sender
+		assert.Check(t, w.applySafely(&entry{kind: wire.ViewUnregister}, []byte("\x01\x01x")))
 		if i := wire.ViewUnregister.Index(); w.dropped[Panic][i] != 1 || w.processed[i] != 0 {
 			t.Errorf("%d dropped, %d processed", w.dropped[Panic][i], w.processed[i])
 		}
@@ -178,9 +167,8 @@ func TestPanics(t *testing.T) {
 		broken := &Receiver{drained: l.drained, onPanic: l.onPanic}
 		w := traceWorker{Receiver: broken}
 		w.work(&batch{data: []byte(span)}, &entry{size: uint32(len(span))}) // of no sender
-		if n := broken.counters.snapshot().messages[wire.TraceExport.Index()].dropped[Panic]; n != 1 {
-			t.Errorf("%d dropped", n)
-		}
+		n := broken.counters.snapshot().messages[wire.TraceExport.Index()].dropped[Panic]
+		assert.Check(t, n == 1, "%d dropped", n)
 	})
 	t.Run("afterwards", func(t *testing.T) {
 		c := client.Client{PID: 1}
@@ -189,8 +177,7 @@ func TestPanics(t *testing.T) {
 	})
 	l.finish()
 	l.wantSum(counter, 2)
-	if len(panics) != 2 { // of two receivers
-		t.Errorf("%d were reported: %v", len(panics), panics)
-	}
+	// of two receivers
+	assert.Check(t, len(panics) == 2, "%d were reported: %v", len(panics), panics)
 	testenv.Poll(t, patience, "all readers", func() bool { return len(l.readers) == cap(l.readers) })
 }

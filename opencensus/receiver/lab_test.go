@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	collectmetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
 	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
@@ -69,9 +70,7 @@ func (s *store) resourceSpans(t testing.TB) (all []*tracepb.ResourceSpans) {
 			continue
 		}
 		var request collecttraces.ExportTraceServiceRequest
-		if err := proto.Unmarshal(b.Request(), &request); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, proto.Unmarshal(b.Request(), &request))
 		all = append(all, request.ResourceSpans...)
 	}
 	return all
@@ -88,9 +87,7 @@ func (s *store) lastMetrics(t testing.TB) map[string]*metricspb.Metric {
 			continue
 		}
 		var request collectmetrics.ExportMetricsServiceRequest
-		if err := proto.Unmarshal(b.Request(), &request); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, proto.Unmarshal(b.Request(), &request))
 		for _, r := range request.ResourceMetrics {
 			for _, scope := range r.ScopeMetrics {
 				for _, m := range scope.Metrics {
@@ -117,9 +114,7 @@ func openDir(t testing.TB) string {
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -238,9 +233,7 @@ func gather(t testing.TB, c prometheus.Collector) map[string]float64 {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	all := make(map[string]float64)
 	for _, f := range families {
 		for _, m := range f.Metric {

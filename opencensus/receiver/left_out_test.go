@@ -3,6 +3,8 @@ package receiver
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/stats"
 	"correlator/opencensus/wire"
@@ -16,8 +18,7 @@ func TestLeftOut(t *testing.T) {
 	l.send(c.UnregisterViews(data, make([]string, wire.MaxViews+2)...))
 	l.finish()
 	counts := l.stats.Counts()
-	if counts.Views != wire.MaxViews+3 || counts.Lost[stats.ViewTooMany] != 3 ||
-		counts.Lost[stats.UnregisterTooMany] != 2 {
-		t.Errorf("%d views, %v", counts.Views, counts.Lost)
-	}
+	assert.Check(t, counts.Views == wire.MaxViews+3 && counts.Lost[stats.ViewTooMany] == 3 &&
+		counts.Lost[stats.UnregisterTooMany] == 2,
+		"%d views, %v", counts.Views, counts.Lost)
 }

@@ -3,6 +3,8 @@ package receiver
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/otlp"
@@ -49,9 +51,7 @@ func TestMetricsWait(t *testing.T) {
 	l.write(conn, records(nil, &c, 5))
 	l.wait(`processed_messages_total{type="stats_record"}`, 10)
 	<-queue.entered // another one, since the first has been given up
-	if n := l.count(`refused_points_total{reason="overload"}`); n == 0 {
-		t.Error("no refusal is counted")
-	}
+	assert.Check(t, l.count(`refused_points_total{reason="overload"}`) != 0, "no refusal is counted")
 	release()
 	l.finish()
 	l.wantSum(counter, 10)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
@@ -78,9 +79,8 @@ func TestPeers(t *testing.T) {
 			}
 			_, stdout := testenv.Start(t, cmd)
 			var own int
-			if _, err := fmt.Fscanln(stdout, &own); err != nil {
-				t.Fatal(err)
-			}
+			_, err := fmt.Fscanln(stdout, &own)
+			assert.NilError(t, err)
 			if c.flags != 0 && own != 1 {
 				t.Fatalf("pid %d in a pid namespace of its own", own)
 			}
@@ -88,9 +88,7 @@ func TestPeers(t *testing.T) {
 			l.finish()
 
 			exe, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			first := map[string]string{"process.pid": strconv.Itoa(cmd.Process.Pid),
 				"process.executable.name": filepath.Base(exe), "process.runtime.version": "8.2.35"}
 			other := map[string]string{"process.pid": "", // whatever it says
@@ -140,36 +138,24 @@ func (l *lab) wantResources(want ...map[string]string) {
 func TestPeerGone(t *testing.T) {
 	path := filepath.Join(openDir(t), "socket")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), clientVariable+"="+path)
 	stdin, stdout := testenv.Start(t, cmd)
-	if _, err := stdout.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = stdout.Read(make([]byte, 1))
+	assert.NilError(t, err)
 	stdin.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Wait())
 	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var got peer
-	if err := raw.Control(func(fd uintptr) { got = identify("/proc", int(fd), time.Now()) }); err != nil {
-		t.Fatal(err)
-	}
-	if want := (peer{uid: uint32(os.Geteuid()), connected: cmd.Process.Pid}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	assert.NilError(t, raw.Control(func(fd uintptr) { got = identify("/proc", int(fd), time.Now()) }))
+	want := peer{uid: uint32(os.Geteuid()), connected: cmd.Process.Pid}
+	assert.Check(t, got == want, "%+v, want %+v", got, want)
 }
 
 // dialAs connects as another user, as the kernel sees it.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/wire"
@@ -22,9 +24,7 @@ func TestLastStateIsKept(t *testing.T) {
 	l.send(data)
 	l.wait(`processed_messages_total{type="view_unregister"}`, 1)
 	l.sendMetrics(context.Background())
-	if len(s.batches) > 0 {
-		t.Fatalf("%d batches were accepted", len(s.batches))
-	}
+	assert.Assert(t, len(s.batches) == 0, "%d batches were accepted", len(s.batches))
 	l.want(`refused_points_total{reason="overload"}`, 0)
 	s.mu.Lock()
 	s.err = nil

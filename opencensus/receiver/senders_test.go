@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/spans"
 	"correlator/opencensus/wire"
 )
@@ -49,20 +51,16 @@ func TestManyProcesses(t *testing.T) {
 	var s senders
 	for pid := range uint32(1000) {
 		s.see(&wire.Header{PID: 1, Sequence: uint64(pid) + 1})
-		if _, gap := s.see(&wire.Header{PID: pid + 2, Sequence: 5}); gap != 0 {
-			t.Fatalf("gap %d of a new process", gap)
-		}
+		_, gap := s.see(&wire.Header{PID: pid + 2, Sequence: 5})
+		assert.Assert(t, gap == 0, "gap %d of a new process", gap)
 	}
-	if len(s.processes) != maxProcesses {
-		t.Errorf("%d processes are kept", len(s.processes))
-	}
+	assert.Check(t, len(s.processes) == maxProcesses, "%d processes are kept", len(s.processes))
 	for _, c := range []struct {
 		pid uint32
 		gap uint64
 	}{{1, 999}, {1001, 1994}, {1000 - maxProcesses, 0}} {
-		if _, gap := s.see(&wire.Header{PID: c.pid, Sequence: 2000}); gap != c.gap {
-			t.Errorf("process %d: gap %d, want %d", c.pid, gap, c.gap)
-		}
+		_, gap := s.see(&wire.Header{PID: c.pid, Sequence: 2000})
+		assert.Check(t, gap == c.gap, "process %d: gap %d, want %d", c.pid, gap, c.gap)
 	}
 }
 
@@ -75,16 +73,13 @@ func TestVersions(t *testing.T) {
 	}
 	want := func(pid uint32, version string) {
 		t.Helper()
-		if got := see(pid).from.php; got != version {
-			t.Errorf("process %d has %q, want %q", pid, got, version)
-		}
+		got := see(pid).from.php
+		assert.Check(t, got == version, "process %d has %q, want %q", pid, got, version)
 	}
 	want(1, "")
 	before := see(1).from
 	s.setPHP(see(1), "8.2.35")
-	if before.php != "" {
-		t.Error("what has been received has changed")
-	}
+	assert.Check(t, before.php == "", "what has been received has changed")
 	want(1, "8.2.35")
 	want(2, "8.2.35")
 	s.setPHP(see(3), "8.3.1")
@@ -93,9 +88,8 @@ func TestVersions(t *testing.T) {
 	want(4, "8.3.1")
 	s.setPHP(see(1), strings.Repeat("8", maxVersionBytes+1))
 	want(1, "")
-	if unchanged := see(3).from; unchanged != func() *sender { s.setPHP(see(3), "8.3.1"); return see(3).from }() {
-		t.Error("the same version takes memory")
-	}
+	assert.Check(t, see(3).from == func() *sender { s.setPHP(see(3), "8.3.1"); return see(3).from }(),
+		"the same version takes memory")
 }
 
 // A number that a client has of itself is one of its own pid namespace.
@@ -118,9 +112,8 @@ func TestProcess(t *testing.T) {
 		"a peer outside":              {peer{uid: 33}, 4242, 0},
 	} {
 		want := spans.Process{PID: c.want, ContainerID: c.peer.containerID, ExecutableName: c.peer.executableName}
-		if got := c.peer.process(c.pid); got != want {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
-		}
+		got := c.peer.process(c.pid)
+		assert.Check(t, got == want, "%s: %+v, want %+v", name, got, want)
 	}
 }
 
@@ -129,9 +122,8 @@ func TestExecutableName(t *testing.T) {
 		"/usr/sbin/php-fpm8.2": "php-fpm8.2", "/memfd:php": "memfd:php", "": "", "/": "", "php": "php",
 		"/opt/\xff": "\uFFFD", "/" + strings.Repeat("x", 4096): "",
 	} {
-		if got := executableName(path); got != want {
-			t.Errorf("%q: %q, want %q", path, got, want)
-		}
+		got := executableName(path)
+		assert.Check(t, got == want, "%q: %q, want %q", path, got, want)
 	}
 }
 

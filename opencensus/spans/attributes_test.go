@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestAttributes(t *testing.T) {
@@ -39,10 +41,9 @@ func TestAttributes(t *testing.T) {
 		{`{"k":[{"j":[` + deep(59) + `]}],"l":1}`, ` l=1`, 1},
 	} {
 		s, r := oneSpan(t, testOptions(), `,"endTime":`+at("2024-01-01 00:00:00", "3", "UTC")+`,"attributes":`+test.attributes)
-		if got := showAll(s.Attributes, " "); got != test.want || r.DroppedAttributes != test.dropped {
-			t.Errorf("%.200s:%s, %d dropped, want%s, %d", test.attributes, got, r.DroppedAttributes, test.want,
-				test.dropped)
-		}
+		got := showAll(s.Attributes, " ")
+		assert.Check(t, got == test.want && r.DroppedAttributes == test.dropped,
+			"%.200s:%s, %d dropped, want%s, %d", test.attributes, got, r.DroppedAttributes, test.want, test.dropped)
 	}
 }
 
@@ -55,9 +56,8 @@ func TestManyAttributes(t *testing.T) {
 	object := "{" + many.String()[1:] + "}"
 	end := `,"endTime":` + at("2024-01-01 00:00:00", "3", "UTC")
 	s, r := oneSpan(t, testOptions(), end+`,"attributes":`+object)
-	if len(s.Attributes) != 700 || r.DroppedAttributes != 3000-1024 {
-		t.Errorf("%d attributes, %+v", len(s.Attributes), r)
-	}
+	assert.Check(t, len(s.Attributes) == 700 && r.DroppedAttributes == 3000-1024,
+		"%d attributes, %+v", len(s.Attributes), r)
 	for i, a := range s.Attributes {
 		if want := fmt.Sprintf("k%d=%d", (i+324)%700, i+324); a.Key+"="+showValue(a.Value) != want {
 			t.Fatalf("attribute %d is %s=%s, want %s", i, a.Key, showValue(a.Value), want)
@@ -68,9 +68,8 @@ func TestManyAttributes(t *testing.T) {
 		t.Errorf("%s, %+v", showAll(s.Attributes, " "), r)
 	}
 	s, r = oneSpan(t, testOptions(), end+`,"attributes":[`+strings.Repeat("1,", 5000)+`1]`)
-	if len(s.Attributes) != 1024 || r.DroppedAttributes != 5001-1024 {
-		t.Errorf("%d attributes, %+v", len(s.Attributes), r)
-	}
+	assert.Check(t, len(s.Attributes) == 1024 && r.DroppedAttributes == 5001-1024,
+		"%d attributes, %+v", len(s.Attributes), r)
 }
 
 func TestTranslate(t *testing.T) {
@@ -85,14 +84,11 @@ func TestTranslate(t *testing.T) {
 	}
 	o.TranslateAttributes = true
 	s, _ = oneSpan(t, o, end+`,"attributes":`+members)
-	if got := showAll(s.Attributes, " "); got != ` server.address="shop.example" server.port=8080 http.request.method="GET"`+
+	got := showAll(s.Attributes, " ")
+	assert.Check(t, got == ` server.address="shop.example" server.port=8080 http.request.method="GET"`+
 		` url.path="/cart" url.query="id=7&x=?" user_agent.original="Mozilla/5.0" http.response.status_code=503`+
-		` http.route="/cart" k="v"` {
-		t.Error(got)
-	}
-	if s.Status == nil {
-		t.Error("the status needs the attribute before its translation")
-	}
+		` http.route="/cart" k="v"`, got)
+	assert.Check(t, s.Status != nil, "the status needs the attribute before its translation")
 	for attributes, want := range map[string]string{
 		`{"http.host":"shop.example"}`:                  ` server.address="shop.example"`,
 		`{"http.host":"[2001:db8::1]:80"}`:              ` server.address="2001:db8::1"`,
@@ -112,9 +108,8 @@ func TestTranslate(t *testing.T) {
 		`{"nested":{"http.method":"GET"}}`:              ` nested={http.method="GET"}`,
 	} {
 		s, _ := oneSpan(t, o, end+`,"attributes":`+attributes)
-		if got := showAll(s.Attributes, " "); got != want {
-			t.Errorf("%s:%s, want%s", attributes, got, want)
-		}
+		got := showAll(s.Attributes, " ")
+		assert.Check(t, got == want, "%s:%s, want%s", attributes, got, want)
 	}
 }
 
@@ -139,14 +134,10 @@ func TestStackTrace(t *testing.T) {
 		s, _ := oneSpan(t, testOptions(), `,"endTime":`+at("2024-01-01 00:00:00", "3", "UTC")+`,"stackTrace":`+frames)
 		got := ""
 		for _, a := range s.Attributes {
-			if a.Key != "code.stacktrace" {
-				t.Errorf("attribute %s", a.Key)
-			}
+			assert.Check(t, a.Key == "code.stacktrace", "attribute %s", a.Key)
 			got = a.Value.GetStringValue()
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", frames, got, want)
-		}
+		assert.Check(t, got == want, "%s: %q, want %q", frames, got, want)
 	}
 }
 
@@ -174,9 +165,8 @@ func TestStackTraceLimits(t *testing.T) {
 		208: "#0 a: " + strings.Repeat("ä", 100) + "()", 209: "#0 a: " + strings.Repeat("ä", 100) + "()\n",
 		1000: "#0 a: " + strings.Repeat("ä", 100) + "()\n#1 [internal function]: g()",
 	} {
-		if got := trace(limit, umlauts); got != want {
-			t.Errorf("%d bytes: %q, want %q", limit, got, want)
-		}
+		got := trace(limit, umlauts)
+		assert.Check(t, got == want, "%d bytes: %q, want %q", limit, got, want)
 	}
 }
 
@@ -210,9 +200,7 @@ func TestEventsAndLinks(t *testing.T) {
 		s, _ := oneSpan(t, testOptions(), `,"startTime":`+start+`,"endTime":`+start+`,`+test.members)
 		got := strings.TrimPrefix(show(s), `00000000000000000000000000000001 0000000000000002 flags 0x1 INTERNAL "unknown" `+
 			startText+" to "+startText)
-		if got != test.want {
-			t.Errorf("%s: %s, want %s", test.members, got, test.want)
-		}
+		assert.Check(t, got == test.want, "%s: %s, want %s", test.members, got, test.want)
 	}
 }
 
@@ -221,9 +209,8 @@ func TestAttributesOfEventsAndLinks(t *testing.T) {
 	s, r := oneSpan(t, testOptions(), `,"timeEvents":[{"description":"d","attributes":{"k":1,"k":2,"":3,"h":1e999}}],`+
 		`"links":[{"traceId":"1","spanId":"2","type":"X","attributes":{"opencensus.link.type":"mine","":3}}]`)
 	event, link := s.Events[0], s.Links[0]
-	if showAll(event.Attributes, " ") != " k=2" || event.DroppedAttributesCount != 2 ||
-		showAll(link.Attributes, " ") != ` opencensus.link.type="X"` || link.DroppedAttributesCount != 1 ||
-		s.DroppedAttributesCount != 0 || r.DroppedAttributes != 3 {
-		t.Errorf("%+v: %v", r, s)
-	}
+	assert.Check(t, showAll(event.Attributes, " ") == " k=2" && event.DroppedAttributesCount == 2 &&
+		showAll(link.Attributes, " ") == ` opencensus.link.type="X"` && link.DroppedAttributesCount == 1 &&
+		s.DroppedAttributesCount == 0 && r.DroppedAttributes == 3,
+		"%+v: %v", r, s)
 }

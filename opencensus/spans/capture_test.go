@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // The trace exports of the captures, as spans that were derived by hand from their JSON.
 func TestCaptures(t *testing.T) {
 	want, err := os.ReadFile("testdata/spans.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var got strings.Builder
 	found := traceExports(t, "20-trace-export*.bin")
 	for _, name := range slices.Sorted(maps.Keys(found)) {
@@ -48,9 +48,7 @@ func TestSessions(t *testing.T) {
 	for name, exports := range traceExports(t, "*.bin") {
 		for _, x := range exports {
 			data, r := encode(t, testOptions(), x.Export)
-			if r.Spans != x.spans {
-				t.Fatalf("%s: %d spans, want %d", name, r.Spans, x.spans)
-			}
+			assert.Assert(t, r.Spans == x.spans, "%s: %d spans, want %d", name, r.Spans, x.spans)
 			total += r.Spans
 			var want []struct {
 				TraceID, SpanID, ParentSpanID string
@@ -59,9 +57,8 @@ func TestSessions(t *testing.T) {
 				Attributes                    any
 				TimeEvents, Links             []any
 			}
-			if err := json.Unmarshal(x.Payload, &want); err != nil && len(x.Payload) > 0 {
-				t.Fatal(name, err)
-			}
+			err := json.Unmarshal(x.Payload, &want)
+			assert.Assert(t, err == nil || len(x.Payload) == 0, "%v %v", name, err)
 			for i, s := range spansOf(data) {
 				w := want[i]
 				parent := ""
@@ -96,9 +93,7 @@ func TestSessions(t *testing.T) {
 			}
 		}
 	}
-	if total != 74 {
-		t.Errorf("%d spans in all captures", total)
-	}
+	assert.Check(t, total == 74, "%d spans in all captures", total)
 }
 
 // A padded time of a message is none, so unfinished spans end when their export was received.

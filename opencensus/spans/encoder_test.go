@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestResource(t *testing.T) {
@@ -20,19 +22,15 @@ func TestResource(t *testing.T) {
 		` process.runtime.name="php" host.id="0af7" host.name="web` + "\uFFFD" + `1"` +
 		` process.runtime.version="8.2` + "\uFFFD" + `" process.executable.name="php-fpm" container.id="c0ffee"` +
 		` process.pid=24983`
-	if got := showAll(of.Resource.Attributes, " "); got != want {
-		t.Errorf("%s", got)
-	}
-	if len(of.ScopeSpans) != 1 || of.ScopeSpans[0].Scope.Name != "opencensus-php" {
-		t.Error(of.ScopeSpans)
-	}
+	got := showAll(of.Resource.Attributes, " ")
+	assert.Check(t, got == want, got)
+	assert.Check(t, len(of.ScopeSpans) == 1 && of.ScopeSpans[0].Scope.Name == "opencensus-php", of.ScopeSpans)
 
 	data, _ = encode(t, Options{ServiceName: "shop"}, export(`[{"traceId":"1","spanId":"2"}]`))
 	const least = ` service.name="shop" telemetry.sdk.name="opencensus" telemetry.sdk.language="php"` +
 		` process.runtime.name="php"`
-	if got := showAll(data.ResourceSpans[0].Resource.Attributes, " "); got != least {
-		t.Errorf("%s", got)
-	}
+	got = showAll(data.ResourceSpans[0].Resource.Attributes, " ")
+	assert.Check(t, got == least, got)
 }
 
 // The bytes of a request, written by hand from the messages of OTLP.
@@ -59,9 +57,7 @@ func TestBytes(t *testing.T) {
 		"\x60\x01" +
 		"\x70\x02" +
 		"\x85\x01\x01\x03\x00\x00" // 0x301
-	if string(out) != want || err != nil || r.Spans != 1 {
-		t.Errorf("% x, %+v, %v, want\n% x", out, r, err, want)
-	}
+	assert.Check(t, string(out) == want && err == nil && r.Spans == 1, "% x, %+v, %v, want\n% x", out, r, err, want)
 }
 
 // What is not an export as a whole is an error, and nothing is appended.
@@ -79,9 +75,8 @@ func TestInvalid(t *testing.T) {
 		strings.Repeat("[", 1<<20), strings.Repeat(`{"a":`, 1<<20),
 	} {
 		out, r, err := e.Append([]byte("before"), export(payload))
-		if !errors.Is(err, ErrInvalid) || r != (Result{}) || string(out) != "before" {
-			t.Errorf("%.80q: %q, %+v, %v", payload, out, r, err)
-		}
+		assert.Check(t, errors.Is(err, ErrInvalid) && r == Result{} && string(out) == "before",
+			"%.80q: %q, %+v, %v", payload, out, r, err)
 	}
 }
 
@@ -94,14 +89,11 @@ func TestNoSpans(t *testing.T) {
 		strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting): {Dropped: [NumDropReasons]int{NotObject: 1}},
 	} {
 		out, r, err := e.Append([]byte("before"), export(payload))
-		if string(out) != "before" || r != want || err != nil {
-			t.Errorf("%.80q: %q, %+v, %v", payload, out, r, err)
-		}
+		assert.Check(t, string(out) == "before" && r == want && err == nil, "%.80q: %q, %+v, %v", payload, out, r, err)
 	}
 	x := export("[]")
-	if n := testing.AllocsPerRun(100, func() { e.Append(nil, x) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	n := testing.AllocsPerRun(100, func() { e.Append(nil, x) })
+	assert.Check(t, n == 0, "%v allocations", n)
 }
 
 // A bad span costs only itself.
@@ -132,23 +124,18 @@ func TestTooMany(t *testing.T) {
 	span := `,{"traceId":"1","spanId":"2"}`
 	payload := "[1" + strings.Repeat(span, maxSpans+9) + ",2]"
 	_, r := encode(t, testOptions(), export(payload))
-	if r.Spans != 49_999 || r.Dropped != [NumDropReasons]int{NotObject: 2, TooMany: 10} {
-		t.Errorf("%+v", r)
-	}
+	assert.Check(t, r.Spans == 49_999 && r.Dropped == [NumDropReasons]int{NotObject: 2, TooMany: 10}, "%+v", r)
 	// What is not encoded is still checked.
 	_, _, err := NewEncoder(testOptions()).Append(nil, export(payload+"]"))
-	if !errors.Is(err, ErrInvalid) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Is(err, ErrInvalid), err)
 }
 
 // A list becomes an object when PHP takes elements out.
 func TestObjectOfSpans(t *testing.T) {
 	data, r := encode(t, testOptions(), export(`{"3":{"traceId":"a","spanId":"b"},"1":7,"x\n":{"traceId":"a","spanId":"c"}}`))
 	got := spansOf(data)
-	if len(got) != 2 || got[0].SpanId[7] != 0xb || got[1].SpanId[7] != 0xc || r.Dropped[NotObject] != 1 {
-		t.Errorf("%+v", r)
-	}
+	assert.Check(t, len(got) == 2 && got[0].SpanId[7] == 0xb && got[1].SpanId[7] == 0xc && r.Dropped[NotObject] == 1,
+		"%+v", r)
 }
 
 // An encoder is used concurrently, and its memory again: exports do not affect each other.
@@ -172,23 +159,18 @@ func TestConcurrent(t *testing.T) {
 		}()
 	}
 	for range workers {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		err := <-done
+		assert.Check(t, err)
 	}
 }
 
 func TestDropReasonNames(t *testing.T) {
 	seen := make(map[string]bool)
 	for r := range NumDropReasons + 1 {
-		if r.String() == "" || seen[r.String()] {
-			t.Errorf("%d: %q", r, r)
-		}
+		assert.Check(t, r.String() != "" && !seen[r.String()], "%d: %q", r, r)
 		seen[r.String()] = true
 	}
-	if !seen["unknown"] {
-		t.Error(seen)
-	}
+	assert.Check(t, seen["unknown"], seen)
 }
 
 // bare returns an encoder whose resource has no attributes.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"unicode/utf8"
+
+	"gotest.tools/v3/assert"
 )
 
 // maxNesting is the nesting that both readers of JSON accept.
@@ -26,40 +28,30 @@ func FuzzJSON(f *testing.F) {
 		e := &encoding{}
 		r := e.open(text)
 		v := r.value()
-		if r.bad && (v != nil || r.more()) {
-			t.Fatalf("goes on behind what is invalid: %q", v)
-		}
+		assert.Assert(t, !r.bad || v == nil && !r.more(), "goes on behind what is invalid: %q", v)
 		valid := r.ended()
 		if deepest(text) > maxNesting {
 			return // hostile: any answer, but an answer
 		}
-		if valid != json.Valid(text) {
-			t.Fatalf("valid: %v", valid)
-		}
+		assert.Assert(t, valid == json.Valid(text), "valid: %v", valid)
 		if !valid {
 			return
 		}
-		if !bytes.Equal(v, bytes.Trim(text, " \t\r\n")) {
-			t.Fatalf("value %q", v)
-		}
+		assert.Assert(t, bytes.Equal(v, bytes.Trim(text, " \t\r\n")), "value %q", v)
 		switch {
 		case v.isString():
 			var want string
-			if err := json.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, json.Unmarshal(text, &want))
 			got := string(appendText(nil, v))
-			if again := string(e.text(v)); again != got {
-				t.Fatalf("%q and %q", got, again)
-			}
+			again := string(e.text(v))
+			assert.Assert(t, again == got, "%q and %q", got, again)
 			if !utf8.ValidString(got) || utf8.Valid(text) && got != want {
 				t.Fatalf("%q, want %q", got, want)
 			}
 		case v.isText() && v[0] != 't' && v[0] != 'f':
 			want, err := strconv.ParseInt(string(v), 10, 64)
-			if got, ok := integer(v); ok != (err == nil) || ok && got != want {
-				t.Fatalf("%d, %v, want %d, %v", got, ok, want, err)
-			}
+			got, ok := integer(v)
+			assert.Assert(t, ok == (err == nil) && (!ok || got == want), "%d, %v, want %d, %v", got, ok, want, err)
 		}
 	})
 }
@@ -75,8 +67,6 @@ func TestInteger(t *testing.T) {
 		"1e1": -2, "": -2, "-": -2, "+1": -2, "x": -2,
 	} {
 		n, ok := integer(value(text))
-		if ok != (want != -2) || ok && n != want {
-			t.Errorf("%q: %d, %v", text, n, ok)
-		}
+		assert.Check(t, ok == (want != -2) && (!ok || n == want), "%q: %d, %v", text, n, ok)
 	}
 }

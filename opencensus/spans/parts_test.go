@@ -9,6 +9,7 @@ import (
 
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // A large export is split where a part is large enough; each part is a request of its own, with the same
@@ -24,9 +25,7 @@ func TestParts(t *testing.T) {
 	}
 	for _, limit := range []int{0, 1, 500, 5000, 1 << 20} {
 		encoded, result, err := NewEncoder(Options{ServiceName: "shop", SplitBytes: limit}).Append(nil, &x)
-		if err != nil || result.Spans != n {
-			t.Fatalf("%d: %+v, %v", limit, result, err)
-		}
+		assert.Assert(t, err == nil && result.Spans == n, "%d: %+v, %v", limit, result, err)
 		var names []string
 		parts, sizes := 0, 0
 		for part, spans := range Parts(encoded) {
@@ -41,17 +40,14 @@ func TestParts(t *testing.T) {
 			for _, s := range of.ScopeSpans[0].Spans {
 				names = append(names, s.Name)
 			}
-			if parts, sizes = parts+1, sizes+len(part); limit > 0 && len(part) > limit+1000 {
-				t.Errorf("%d: a part of %d bytes", limit, len(part))
-			}
+			parts, sizes = parts+1, sizes+len(part)
+			assert.Check(t, limit <= 0 || len(part) <= limit+1000, "%d: a part of %d bytes", limit, len(part))
 		}
 		one := limit == 0 || limit == 1<<20
-		if sizes != len(encoded) || one != (parts == 1) || limit == 1 && parts != n {
-			t.Errorf("%d: %d parts of %d bytes, of %d", limit, parts, sizes, len(encoded))
-		}
-		if !slices.IsSortedFunc(names, func(a, b string) int { return len(a) - len(b) }) || len(names) != n ||
-			len(slices.Compact(names)) != n {
-			t.Errorf("%d: %d spans", limit, len(names))
-		}
+		assert.Check(t, sizes == len(encoded) && one == (parts == 1) && (limit != 1 || parts == n),
+			"%d: %d parts of %d bytes, of %d", limit, parts, sizes, len(encoded))
+		assert.Check(t, slices.IsSortedFunc(names, func(a, b string) int { return len(a) - len(b) }) &&
+			len(names) == n && len(slices.Compact(names)) == n,
+			"%d: %d spans", limit, len(names))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // Ids are written by the client without leading zeros, and may be set by anybody to anything.
@@ -22,9 +24,7 @@ func TestIDs(t *testing.T) {
 		for _, s := range spansOf(data) {
 			got = fmt.Sprintf("%x %x", s.TraceId, s.SpanId)
 		}
-		if got != test.want {
-			t.Errorf("%s %s: %s, want %s", test.trace, test.span, got, test.want)
-		}
+		assert.Check(t, got == test.want, "%s %s: %s, want %s", test.trace, test.span, got, test.want)
 	}
 }
 
@@ -57,9 +57,8 @@ func TestParent(t *testing.T) {
 		}
 		s, r := oneSpan(t, testOptions(), members)
 		got := fmt.Sprintf("%x flags %#x", s.ParentSpanId, s.Flags)
-		if got != test.want || r.InvalidParents != test.invalid {
-			t.Errorf("%s: %s, %d invalid", test.members, got, r.InvalidParents)
-		}
+		assert.Check(t, got == test.want && r.InvalidParents == test.invalid,
+			"%s: %s, %d invalid", test.members, got, r.InvalidParents)
 	}
 }
 
@@ -87,9 +86,8 @@ func TestNameAndKind(t *testing.T) {
 		{`,"name":"\/cart?id=7","kind":"CLIENT"`, cut, `SPAN_KIND_CLIENT "/cart?id=7"`},
 	} {
 		s, _ := oneSpan(t, test.options, test.members)
-		if got := fmt.Sprintf("%s %q", s.Kind, s.Name); got != test.want {
-			t.Errorf("%s: %s, want %s", test.members, got, test.want)
-		}
+		got := fmt.Sprintf("%s %q", s.Kind, s.Name)
+		assert.Check(t, got == test.want, "%s: %s, want %s", test.members, got, test.want)
 	}
 }
 
@@ -124,9 +122,7 @@ func TestTimes(t *testing.T) {
 		default:
 			t.Errorf("attributes %s", all)
 		}
-		if got != test.want {
-			t.Errorf("%s, %s: %s, want %s", test.start, test.end, got, test.want)
-		}
+		assert.Check(t, got == test.want, "%s, %s: %s, want %s", test.start, test.end, got, test.want)
 	}
 }
 
@@ -185,9 +181,8 @@ func TestZones(t *testing.T) {
 		if got == "2262-04-11T00:00:00Z" {
 			got = ""
 		}
-		if got != test.want || r.UnknownZones != test.unknown {
-			t.Errorf("%s: %s, %d unknown zones, want %s", test.time, got, r.UnknownZones, test.want)
-		}
+		assert.Check(t, got == test.want && r.UnknownZones == test.unknown,
+			"%s: %s, %d unknown zones, want %s", test.time, got, r.UnknownZones, test.want)
 	}
 }
 
@@ -216,9 +211,7 @@ func TestText(t *testing.T) {
 		strings.Repeat(`0123456\/`, 100): strings.Repeat("0123456/", 100),
 	} {
 		s, _ := oneSpan(t, testOptions(), `,"name":"`+from+`"`)
-		if s.Name != want {
-			t.Errorf("%.80q: %.80q, want %.80q", from, s.Name, want)
-		}
+		assert.Check(t, s.Name == want, "%.80q: %.80q, want %.80q", from, s.Name, want)
 	}
 }
 
@@ -261,8 +254,6 @@ func TestStatus(t *testing.T) {
 		if s.Status != nil {
 			got = fmt.Sprintf("%s %q", strings.TrimPrefix(s.Status.Code.String(), "STATUS_CODE_"), s.Status.Message)
 		}
-		if got != test.want {
-			t.Errorf("%s: %s, want %s", members, got, test.want)
-		}
+		assert.Check(t, got == test.want, "%s: %s, want %s", members, got, test.want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp/validate"
 )
@@ -48,22 +49,16 @@ type captured struct {
 func traceExports(t testing.TB, pattern string) map[string][]captured {
 	t.Helper()
 	text, err := os.ReadFile(captures + "manifest.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var manifest map[string]struct{ Messages []message }
-	if err := json.Unmarshal(text, &manifest); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(text, &manifest))
 	found := make(map[string][]captured)
 	for name, of := range manifest {
 		if match, _ := filepath.Match(pattern, name); !match {
 			continue
 		}
 		data, err := os.ReadFile(captures + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, m := range of.Messages {
 			if m.Type != 20 || m.TruncatedTo != 0 {
 				continue
@@ -79,9 +74,7 @@ func traceExports(t testing.TB, pattern string) map[string][]captured {
 			found[name] = append(found[name], x)
 		}
 	}
-	if len(found) == 0 {
-		t.Fatalf("no capture %s", pattern)
-	}
+	assert.Assert(t, len(found) != 0, "no capture %s", pattern)
 	return found
 }
 
@@ -90,9 +83,7 @@ func manySpans(t testing.TB, n int) []byte {
 	t.Helper()
 	var all []json.RawMessage
 	const name = "20-trace-export.bin"
-	if err := json.Unmarshal(traceExports(t, name)[name][0].Payload, &all); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(traceExports(t, name)[name][0].Payload, &all))
 	list := [][]byte{}
 	for i := range n {
 		list = append(list, all[i%len(all)])
@@ -107,9 +98,7 @@ func encode(t testing.TB, o Options, x *Export) (*tracepb.TracesData, Result) {
 	if err != nil {
 		t.Fatalf("%v: %.200q", err, x.Payload)
 	}
-	if !bytes.HasPrefix(out, []byte("before")) {
-		t.Fatalf("does not append: %.20q", out)
-	}
+	assert.Assert(t, bytes.HasPrefix(out, []byte("before")), "does not append: %.20q", out)
 	return decode(t, out[len("before"):], r), r
 }
 
@@ -117,22 +106,14 @@ func encode(t testing.TB, o Options, x *Export) (*tracepb.TracesData, Result) {
 func decode(t testing.TB, request []byte, r Result) *tracepb.TracesData {
 	t.Helper()
 	verdict, err := validate.Check(validate.Traces, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if verdict.Items != r.Spans || verdict.Message != "" {
-		t.Fatalf("%d spans valid of %d: %s", verdict.Items, r.Spans, verdict.Message)
-	}
+	assert.NilError(t, err)
+	assert.Assert(t, verdict.Items == r.Spans && verdict.Message == "",
+		"%d spans valid of %d: %s", verdict.Items, r.Spans, verdict.Message)
 	data := new(tracepb.TracesData) // has the same fields as the request
-	if err := proto.Unmarshal(request, data); err != nil {
-		t.Fatal(err)
-	}
-	if len(data.ResourceSpans) > 1 || (len(data.ResourceSpans) == 0) != (r.Spans == 0) {
-		t.Fatalf("%d resources for %d spans", len(data.ResourceSpans), r.Spans)
-	}
-	if data.ProtoReflect().GetUnknown() != nil {
-		t.Fatal("unknown fields")
-	}
+	assert.NilError(t, proto.Unmarshal(request, data))
+	assert.Assert(t, len(data.ResourceSpans) <= 1 && (len(data.ResourceSpans) == 0) == (r.Spans == 0),
+		"%d resources for %d spans", len(data.ResourceSpans), r.Spans)
+	assert.Assert(t, data.ProtoReflect().GetUnknown() == nil, "unknown fields")
 	var attributes, events, links int
 	for _, s := range spansOf(data) {
 		attributes += int(s.DroppedAttributesCount)
@@ -145,9 +126,8 @@ func decode(t testing.TB, request []byte, r Result) *tracepb.TracesData {
 			attributes += int(of.DroppedAttributesCount)
 		}
 	}
-	if attributes != r.DroppedAttributes || events != r.DroppedEvents || links != r.DroppedLinks {
-		t.Fatalf("dropped %d attributes, %d events, %d links; the result says %+v", attributes, events, links, r)
-	}
+	assert.Assert(t, attributes == r.DroppedAttributes && events == r.DroppedEvents && links == r.DroppedLinks,
+		"dropped %d attributes, %d events, %d links; the result says %+v", attributes, events, links, r)
 	return data
 }
 
@@ -164,9 +144,7 @@ func spansOf(data *tracepb.TracesData) (spans []*tracepb.Span) {
 func oneSpan(t testing.TB, o Options, members string) (*tracepb.Span, Result) {
 	t.Helper()
 	data, r := encode(t, o, export(`[{"traceId":"1","spanId":"2"`+members+`}]`))
-	if len(spansOf(data)) != 1 {
-		t.Fatalf("%+v", r)
-	}
+	assert.Assert(t, len(spansOf(data)) == 1, "%+v", r)
 	return spansOf(data)[0], r
 }
 

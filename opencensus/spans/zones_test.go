@@ -7,19 +7,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // The names of zones are those of Go's time zone database, and each is found. After a new version
 // of Go, zones.txt is made anew from what this test lists.
 func TestZoneNames(t *testing.T) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	database, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib/time/zoneinfo.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer database.Close()
 	var want []string
 	for _, file := range database.File {
@@ -33,15 +31,10 @@ func TestZoneNames(t *testing.T) {
 	}
 	var of zones
 	for _, name := range want {
-		if of.named([]byte(name)) == nil {
-			t.Errorf("there is no %s", name)
-		}
+		assert.Check(t, of.named([]byte(name)) != nil, "there is no %s", name)
 	}
-	if len(of.loaded) != len(want)-1 { // UTC is none that is loaded
-		t.Errorf("%d zones loaded of %d", len(of.loaded), len(want))
-	}
+	// UTC is none that is loaded
+	assert.Check(t, len(of.loaded) == len(want)-1, "%d zones loaded of %d", len(of.loaded), len(want))
 	of.named([]byte("Europe/Nowhere"))
-	if len(of.loaded) != len(want)-1 {
-		t.Error("a name that is none takes memory")
-	}
+	assert.Check(t, len(of.loaded) == len(want)-1, "a name that is none takes memory")
 }

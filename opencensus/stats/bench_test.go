@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -73,9 +75,8 @@ func TestRecordAllocations(t *testing.T) {
 			}
 		}
 		all() // an exemplar takes memory once
-		if n := testing.AllocsPerRun(10, all); n > 0 {
-			t.Errorf("%v allocations", n)
-		}
+		n := testing.AllocsPerRun(10, all)
+		assert.Check(t, n <= 0, "%v allocations", n)
 	}
 }
 

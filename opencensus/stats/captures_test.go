@@ -11,6 +11,7 @@ import (
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/opencensus/wire"
 )
@@ -29,9 +30,7 @@ func texts(pairs ...string) (all []*common.KeyValue) {
 func bytesOf(t testing.TB, digits string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -94,12 +93,9 @@ func TestSession(t *testing.T) {
 		}},
 	}}}
 	requests := s.Encode(moment.Add(2500 * time.Millisecond))
-	if len(requests) != 1 || requests[0].Points != 4 {
-		t.Fatalf("%d requests", len(requests))
-	}
-	if got := decode(t, requests[0], 1<<20); !proto.Equal(got, want) {
-		t.Errorf("got %v\nwant %v", got, want)
-	}
+	assert.Assert(t, len(requests) == 1 && requests[0].Points == 4, "%d requests", len(requests))
+	got := decode(t, requests[0], 1<<20)
+	assert.Check(t, proto.Equal(got, want), "got %v\nwant %v", got, want)
 	expectLost(t, s, nil)
 
 	// The next export has the same values, and no exemplars.
@@ -142,9 +138,8 @@ func TestBytes(t *testing.T) {
 		"\x10\x02\x18\x01" // cumulative, monotonic
 	requests := s.Encode(time.Unix(2, 0))
 	decode(t, requests[0], 1<<20)
-	if got := string(requests[0].Body); got != want {
-		t.Errorf("got  %x\nwant %x", got, want)
-	}
+	got := string(requests[0].Body)
+	assert.Check(t, got == want, "got  %x\nwant %x", got, want)
 }
 
 // Whole connections that have records, and what they give.
@@ -164,9 +159,7 @@ func TestCaptures(t *testing.T) {
 	if c := s.Counts(); c.ViewsCreated == 0 || c.ViewsKnown != 2*c.ViewsCreated {
 		t.Errorf("%+v: three requests register the same views", c)
 	}
-	if len(export(t, s, 0)) == 0 {
-		t.Error("no metrics")
-	}
+	assert.Check(t, len(export(t, s, 0)) != 0, "no metrics")
 	expectLost(t, s, nil)
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -24,9 +26,8 @@ func TestConflictsOfUser(t *testing.T) {
 				}
 			})
 			for _, c := range all {
-				if n++; c.UID != uid || c.View != "v" {
-					t.Errorf("%+v", c)
-				}
+				n++
+				assert.Check(t, c.UID == uid && c.View == "v", "%+v", c)
 			}
 		}
 		return n
@@ -37,17 +38,14 @@ func TestConflictsOfUser(t *testing.T) {
 		if i == 2 || i == 3 {
 			want = 0
 		}
-		if n := cycles(1, after); n != want {
-			t.Errorf("%d reports after %v", n, after)
-		}
+		n := cycles(1, after)
+		assert.Check(t, n == want, "%d reports after %v", n, after)
 	}
 	total := 1 // that of user 1
 	for uid := range uint32(3 * maxConflicts) {
 		total += cycles(100+uid, 2*conflictInterval)
 	}
-	if total != maxConflicts {
-		t.Errorf("%d reports of many users in one interval", total)
-	}
+	assert.Check(t, total == maxConflicts, "%d reports of many users in one interval", total)
 }
 
 // The same conflict is reported once, and of one view not many.
@@ -60,9 +58,7 @@ func TestConflictsOfView(t *testing.T) {
 			u.registerView(viewOf("v", wire.Count, fmt.Sprint(i/3)))
 		}))
 	}
-	if n != maxConflictsKnown {
-		t.Errorf("%d reports", n)
-	}
+	assert.Check(t, n == maxConflictsKnown, "%d reports", n)
 }
 
 // A definition of any size is described in few bytes, without making more of them first.

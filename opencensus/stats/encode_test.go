@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
+	"gotest.tools/v3/assert"
 
 	"correlator/opencensus/wire"
 )
@@ -27,9 +28,7 @@ func TestSplit(t *testing.T) {
 	one := New(Options{})
 	fill(one)
 	want := points(export(t, one, 0))
-	if len(want) != 300 {
-		t.Fatalf("%d points", len(want))
-	}
+	assert.Assert(t, len(want) == 300, "%d points", len(want))
 	for _, limit := range []int{400, 401, 500, 1000, 5000, 20000} {
 		s := New(Options{MaxBytes: limit})
 		fill(s)
@@ -40,9 +39,7 @@ func TestSplit(t *testing.T) {
 			sizes += len(r.Body)
 			got = append(got, points(decode(t, r, limit).ResourceMetrics[0].ScopeMetrics[0].Metrics)...)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("limit %d: %d points", limit, len(got))
-		}
+		assert.Check(t, slices.Equal(got, want), "limit %d: %d points", limit, len(got))
 		if most := sizes/(limit-250) + 2; limit > 500 && len(requests) > most {
 			t.Errorf("limit %d: %d requests with %d bytes", limit, len(requests), sizes)
 		}
@@ -80,13 +77,11 @@ func count(n int) func(func(float64) bool) {
 // Nothing to say: no request. And what says who it is.
 func TestResource(t *testing.T) {
 	s := New(Options{HostName: "web\xff"})
-	if got := s.Encode(moment); got != nil {
-		t.Errorf("%d requests", len(got))
-	}
+	got := s.Encode(moment)
+	assert.Check(t, got == nil, "%d requests", len(got))
 	update(s, 0, func(u *Update) { u.registerView(viewOf("v", wire.Count)) })
-	if got := s.Encode(moment); got != nil {
-		t.Errorf("%d requests without data", len(got))
-	}
+	got = s.Encode(moment)
+	assert.Check(t, got == nil, "%d requests without data", len(got))
 	update(s, 0, func(u *Update) { u.test(ints("m", 1)) })
 	r := decode(t, s.Encode(moment)[0], 1<<20).ResourceMetrics[0]
 	want := "{service.name=unknown_service:php host.name=web\ufffd telemetry.sdk.name=opencensus telemetry.sdk.language=php}"
@@ -119,14 +114,11 @@ func TestLateUpdate(t *testing.T) {
 		register(u)
 	})
 	all := export(t, s, 8*time.Second) // the clock was set back
-	if len(all) != 2 {
-		t.Fatalf("%d metrics", len(all))
-	}
+	assert.Assert(t, len(all) == 2, "%d metrics", len(all))
 	_, end := times(all[0])
 	start, last := times(all[1])
-	if end != 10*time.Second || start != end || last != end {
-		t.Errorf("the first ends after %v, the second begins after %v and ends after %v", end, start, last)
-	}
+	assert.Check(t, end == 10*time.Second && start == end && last == end,
+		"the first ends after %v, the second begins after %v and ends after %v", end, start, last)
 }
 
 // A clock that is set back does not make points that end before they start.
@@ -137,9 +129,8 @@ func TestClockSetBack(t *testing.T) {
 		u.test(ints("m", 1))
 	})
 	update(s, -time.Hour, func(u *Update) { u.UnregisterViews([]string{"b"}) })
-	if got := len(export(t, s, -time.Hour)); got != 2 {
-		t.Errorf("%d metrics", got)
-	}
+	got := len(export(t, s, -time.Hour))
+	assert.Check(t, got == 2, "%d metrics", got)
 	s = New(Options{})
 	s.Update(time.Unix(-1, 0), func(u *Update) { // before 1970
 		u.registerView(viewOf("v", wire.Count))

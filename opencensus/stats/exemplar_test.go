@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -26,9 +28,7 @@ func TestExemplars(t *testing.T) {
 		}
 		u.test(floats("m", 7)) // without attachments: no exemplar
 	})
-	if s.Status().Memory == New(Options{}).Status().Memory {
-		t.Error("exemplars take no memory")
-	}
+	assert.Check(t, s.Status().Memory != New(Options{}).Status().Memory, "exemplars take no memory")
 	expect(t, s, 0, `count sum "1" {} 5 <6.0   {n=3}>`, `sum sum "" {} 19.5 <6.0   {n=3}>`,
 		`d histogram "" {} 5 19.5 0.5..7 [1 2] [2 0 3] <1.0   {n=2}> <6.0   {n=3}>`, `last gauge "" {} 7.0`)
 	before := s.Status().Memory
@@ -37,9 +37,8 @@ func TestExemplars(t *testing.T) {
 	update(s, 0, func(u *Update) { u.withAttachments(floats("m", 1), nil, "n", "1") })
 	update(s, 0, func(u *Update) { u.withAttachments(floats("m", 1), nil, "n", "longer than it was") })
 	s.Encode(moment)
-	if after := s.Status().Memory; after != before {
-		t.Errorf("%d bytes of exemplars are still taken", after-before)
-	}
+	after := s.Status().Memory
+	assert.Check(t, after == before, "%d bytes of exemplars are still taken", after-before)
 	expectLost(t, s, nil)
 }
 
@@ -113,15 +112,12 @@ func TestExemplarBounds(t *testing.T) {
 		u.registerView(viewOf("v", wire.Count))
 		u.withAttachments(ints("m", 9), tags, many...)
 		for _, e := range s.views["v"].series[0].exemplars {
-			if n := len(e.encoded); n > maxExemplar || n < maxExemplar-100 {
-				t.Errorf("%d bytes", n)
-			}
+			n := len(e.encoded)
+			assert.Check(t, n <= maxExemplar && n >= maxExemplar-100, "%d bytes", n)
 		}
 	})
 	c := s.Counts()
-	if c.Lost[TagsTooMany] != 3 || c.Lost[ExemplarAttribute] == 0 {
-		t.Errorf("%v", c.Lost)
-	}
+	assert.Check(t, c.Lost[TagsTooMany] == 3 && c.Lost[ExemplarAttribute] != 0, c.Lost)
 	export(t, s, 0)
 }
 
@@ -138,9 +134,8 @@ func TestExemplarTime(t *testing.T) {
 			u.Record(&wire.Record{Measurements: ints("m", 1), Attachments: pairs("a", "b")}, moment.Add(test.sent))
 		})
 		got := export(t, s, 0)[0].GetSum().DataPoints[0].Exemplars[0].TimeUnixNano
-		if want := uint64(moment.Add(test.want).UnixNano()); got != want {
-			t.Errorf("sent %v later: %d, want %d", test.sent, got, want)
-		}
+		want := uint64(moment.Add(test.want).UnixNano())
+		assert.Check(t, got == want, "sent %v later: %d, want %d", test.sent, got, want)
 	}
 }
 
@@ -154,9 +149,8 @@ func TestExemplarTooLarge(t *testing.T) {
 		}
 	})
 	requests := s.Encode(moment)
-	if len(requests) != 1 || !bytes.Contains(requests[0].Body, []byte("xxx")) {
-		t.Fatalf("%d requests", len(requests))
-	}
+	assert.Assert(t, len(requests) == 1 && bytes.Contains(requests[0].Body, []byte("xxx")),
+		"%d requests", len(requests))
 	decode(t, requests[0], 4096)
 	expectLost(t, s, map[Loss]uint64{ExemplarTooLarge: 2})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
+	"gotest.tools/v3/assert"
 
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
@@ -119,9 +120,7 @@ func FuzzState(f *testing.F) {
 			after := s.Counts()
 			checkSums(t, &after)
 			for l := range NumLosses {
-				if after.Lost[l] < before.Lost[l] {
-					t.Errorf("%v decreased", l)
-				}
+				assert.Check(t, after.Lost[l] >= before.Lost[l], "%v decreased", l)
 			}
 			check(t, s)
 			switch c.below(8) {
@@ -223,16 +222,12 @@ func check(t testing.TB, s *State) {
 			}
 		}
 	}
-	if total != s.series {
-		t.Errorf("%d series, not %d", total, s.series)
-	}
+	assert.Check(t, total == s.series, "%d series, not %d", total, s.series)
 	measures := make(map[*user]int)
 	for _, m := range s.measures {
 		measures[m.user]++
 		for _, v := range m.views {
-			if s.views[v.name] != v {
-				t.Errorf("measure %q has a view that is not registered: %q", m.name, v.name)
-			}
+			assert.Check(t, s.views[v.name] == v, "measure %q has a view that is not registered: %q", m.name, v.name)
 		}
 	}
 	for _, u := range s.memory.users {
@@ -242,9 +237,7 @@ func check(t testing.TB, s *State) {
 				u.measures)
 		}
 	}
-	if s.period < minPeriod || s.period > maxPeriod {
-		t.Errorf("period %v", s.period)
-	}
+	assert.Check(t, s.period >= minPeriod && s.period <= maxPeriod, "period %v", s.period)
 }
 
 // FuzzStream applies whole connections.

@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"gotest.tools/v3/assert"
 
 	"correlator/opencensus/wire"
 )
@@ -21,23 +22,18 @@ import (
 func gather(t testing.TB, s *State) string {
 	t.Helper()
 	families, err := prometheus.Gatherers{prometheus.NewRegistry(), s}.Gather()
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 	var text, open bytes.Buffer
 	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
-			t.Error(err)
-		}
-		if _, err := expfmt.MetricFamilyToOpenMetrics(&open, f); err != nil {
-			t.Error(err)
-		}
+		_, err := expfmt.MetricFamilyToText(&text, f)
+		assert.Check(t, err)
+		_, err = expfmt.MetricFamilyToOpenMetrics(&open, f)
+		assert.Check(t, err)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	parsed, err := parser.TextToMetricFamilies(bytes.NewReader(text.Bytes()))
-	if err != nil || len(parsed) != len(families) {
-		t.Errorf("%d families, parsed %d: %v", len(families), len(parsed), err)
-	}
+	assert.Check(t, err == nil && len(parsed) == len(families),
+		"%d families, parsed %d: %v", len(families), len(parsed), err)
 	checkOpenMetrics(t, open.String())
 	return text.String()
 }
@@ -56,9 +52,7 @@ func checkOpenMetrics(t testing.TB, text string) {
 		default:
 			name = line[:strings.LastIndexByte(line, ' ')]
 		}
-		if seen[name] {
-			t.Errorf("%s is there twice", name)
-		}
+		assert.Check(t, !seen[name], "%s is there twice", name)
 		seen[name] = true
 	}
 }
@@ -100,13 +94,11 @@ opencensus_shop_latency_last 12.75
 # TYPE opencensus_shop_requests_total counter
 opencensus_shop_requests_total{code="200",route="/cart"} 1
 `
-	if got := gather(t, s); got != want {
-		t.Errorf("got\n%s", got)
-	}
+	got := gather(t, s)
+	assert.Check(t, got == want, "got\n%s", got)
 	update(s, 0, func(u *Update) { u.UnregisterViews([]string{"shop/requests"}) })
-	if got := gather(t, s); strings.Contains(got, "requests") {
-		t.Errorf("got\n%s", got)
-	}
+	got = gather(t, s)
+	assert.Check(t, !strings.Contains(got, "requests"), "got\n%s", got)
 }
 
 // Names and labels that are not unique after translation, or that mean something else.
@@ -146,13 +138,9 @@ func TestGatherClashes(t *testing.T) {
 		for _, line := range samples(gather(t, s)) {
 			got = append(got, line[:strings.LastIndexByte(line, ' ')])
 		}
-		if fmt.Sprint(got) != fmt.Sprint(test.want) {
-			t.Errorf("%v: got %q, want %q", test.views, got, test.want)
-		}
+		assert.Check(t, fmt.Sprint(got) == fmt.Sprint(test.want), "%v: got %q, want %q", test.views, got, test.want)
 		for l, n := range s.Counts().Lost {
-			if (n > 0) != (Loss(l) == test.loss) {
-				t.Errorf("%v: %d lost by %v", test.views, n, l)
-			}
+			assert.Check(t, (n > 0) == (Loss(l) == test.loss), "%v: %d lost by %v", test.views, n, l)
 		}
 	}
 }
@@ -169,9 +157,8 @@ func TestGatherEmptyLabels(t *testing.T) {
 		}
 	})
 	want := []string{`opencensus_v_total 16`, `opencensus_v_total{a="1"} 1`, `opencensus_v_total{b="1"} 4`}
-	if got := samples(gather(t, s)); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	got := samples(gather(t, s))
+	assert.Check(t, fmt.Sprint(got) == fmt.Sprint(want), "got %q, want %q", got, want)
 	expectLost(t, s, map[Loss]uint64{GatherLabel: 3})
 }
 
@@ -186,9 +173,7 @@ func TestGatherNonMonotonic(t *testing.T) {
 	got := gather(t, s)
 	for _, want := range []string{"# TYPE opencensus_float gauge\nopencensus_float -1.5\n",
 		"# TYPE opencensus_int_total counter\nopencensus_int_total 3\n"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got\n%s", got)
-		}
+		assert.Check(t, strings.Contains(got, want), "got\n%s", got)
 	}
 }
 
@@ -243,9 +228,7 @@ func TestGatherUsers(t *testing.T) {
 	if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "opencensus_mine" }) {
 		t.Errorf("not among %d families", len(families))
 	}
-	if s.Counts().Lost[GatherNoRoom] == 0 {
-		t.Error("everything has room")
-	}
+	assert.Check(t, s.Counts().Lost[GatherNoRoom] != 0, "everything has room")
 }
 
 // What a Gather allocates is bounded, whatever it consists of.
@@ -329,12 +312,9 @@ func TestLossLabels(t *testing.T) {
 	seen := make(map[[2]string]bool)
 	for l := range NumLosses {
 		what, reason := l.Labels()
-		if what == "" || reason == "" || seen[[2]string{what, reason}] {
-			t.Errorf("%d: %q by %q", l, what, reason)
-		}
+		assert.Check(t, what != "" && reason != "" && !seen[[2]string{what, reason}], "%d: %q by %q", l, what, reason)
 		seen[[2]string{what, reason}] = true
 	}
-	if what, reason := NumLosses.Labels(); what != "unknown" || reason != "unknown" {
-		t.Errorf("%q by %q", what, reason)
-	}
+	what, reason := NumLosses.Labels()
+	assert.Check(t, what == "unknown" && reason == "unknown", "%q by %q", what, reason)
 }

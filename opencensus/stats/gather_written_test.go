@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/common/expfmt"
+	"gotest.tools/v3/assert"
 
 	"correlator/opencensus/wire"
 )
@@ -38,22 +39,15 @@ func TestGatherWritten(t *testing.T) {
 		u.test(ints("m", 1))
 	})
 	families, err := s.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var page bytes.Buffer
 	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&page, f); err != nil {
-			t.Fatal(err)
-		}
+		_, err := expfmt.MetricFamilyToText(&page, f)
+		assert.NilError(t, err)
 	}
 	if page.Len() > maxWrittenBytes || page.Len() < maxWrittenBytes/8 {
 		t.Errorf("%d bytes are written", page.Len())
 	}
-	if !bytes.Contains(page.Bytes(), []byte("opencensus_mine_total 1")) {
-		t.Error("another user's view is not there")
-	}
-	if s.Counts().Lost[GatherNoRoom] == 0 {
-		t.Error("everything has room")
-	}
+	assert.Check(t, bytes.Contains(page.Bytes(), []byte("opencensus_mine_total 1")), "another user's view is not there")
+	assert.Check(t, s.Counts().Lost[GatherNoRoom] != 0, "everything has room")
 }

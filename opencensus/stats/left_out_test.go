@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
@@ -17,9 +19,7 @@ func TestLeftOut(t *testing.T) {
 		Attachments:  slices.Repeat(pairs("a", "b"), wire.MaxKeyValues+3),
 	})
 	var r wire.Record
-	if err := r.Decode(payload); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, r.Decode(payload))
 	s := New(Options{})
 	update(s, 0, func(u *Update) {
 		u.registerView(viewOf("v", wire.LastValue))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -39,9 +41,8 @@ func checkMemory(t testing.TB, s *State) {
 		}
 	}
 	for u, n := range users {
-		if u.bytes != n+userBytes || s.memory.users[u.uid] != u {
-			t.Errorf("user %d is charged %d bytes, but has %d", u.uid, u.bytes, n+userBytes)
-		}
+		assert.Check(t, u.bytes == n+userBytes && s.memory.users[u.uid] == u,
+			"user %d is charged %d bytes, but has %d", u.uid, u.bytes, n+userBytes)
 		total += userBytes
 	}
 	if total != s.memory.Used() || len(users) != len(s.memory.users) || total > s.memory.Capacity() {
@@ -69,15 +70,11 @@ func TestUsers(t *testing.T) {
 		checkMemory(t, s)
 	}
 	for i, left := 0, limit; i < len(had); i++ {
-		if had[i] > left/2 || had[i] < left/2-4096 {
-			t.Errorf("user %d has %d bytes of %d", i, had[i], left)
-		}
+		assert.Check(t, had[i] <= left/2 && had[i] >= left/2-4096, "user %d has %d bytes of %d", i, had[i], left)
 		left -= had[i]
 	}
 	c := s.Counts()
-	if c.Lost[ViewNoRoom]+c.ViewsCreated != 30_000 {
-		t.Errorf("%+v", c)
-	}
+	assert.Check(t, c.Lost[ViewNoRoom]+c.ViewsCreated == 30_000, "%+v", c)
 
 	// Another one can still do everything.
 	s.Update(moment, func(u *Update) {
@@ -87,9 +84,8 @@ func TestUsers(t *testing.T) {
 		u.withAttachments(ints("m", 7), pairs("k", "a"), "a", "b")
 	})
 	all := points(export(t, s, 0))
-	if want := `v sum "By" {k=a} 7 <7   {a=b}>`; len(all) != 1 || all[0] != want {
-		t.Errorf("%q, want %s", all, want)
-	}
+	want := `v sum "By" {k=a} 7 <7   {a=b}>`
+	assert.Check(t, len(all) == 1 && all[0] == want, "%q, want %s", all, want)
 	checkMemory(t, s)
 }
 
@@ -104,9 +100,8 @@ func TestShared(t *testing.T) {
 	as(2, func(u *Update) { u.withAttachments(ints("m", 1), pairs("k", "2"), "a", "b") })
 	as(3, func(u *Update) { u.withAttachments(ints("m", 1), pairs("k", "2"), "a", "longer than before") })
 	as(4, func(u *Update) { u.test(ints("own", 1)) })
-	if got := len(s.memory.users); got != 4 {
-		t.Errorf("%d users", got)
-	}
+	got := len(s.memory.users)
+	assert.Check(t, got == 4, "%d users", got)
 	as(5, func(u *Update) { u.UnregisterViews([]string{"v"}) })
 	if got := len(s.memory.users); got != 4 { // user 2 has the series
 		t.Errorf("%d users", got)
@@ -176,9 +171,8 @@ func TestNumbers(t *testing.T) {
 		u.RegisterViews([]wire.View{{Name: "x", Measure: "m0", Aggregation: wire.Sum}, {Name: "y", Measure: "m0",
 			Aggregation: wire.Sum}})
 	})
-	if got := s.Status(); got.Views != 2 || got.Measures != 3 {
-		t.Errorf("%+v", got)
-	}
+	got := s.Status()
+	assert.Check(t, got.Views == 2 && got.Measures == 3, "%+v", got)
 	expectLost(t, s, map[Loss]uint64{NoView: 4, CreateNoRoom: 2, ViewNoRoom: 2, ViewConflict: 1})
 	checkMemory(t, s)
 }
@@ -204,10 +198,9 @@ func TestNoRoom(t *testing.T) {
 		}
 	}
 	c := s.Counts()
-	if total != 1000 || c.Lost[Overflow] == 0 || c.Lost[ExemplarNoRoom] == 0 || c.Lost[MeasureNoRoom] != 1 ||
-		c.Lost[ViewNoRoom] != 1 || c.Lost[CreateNoRoom] != 1 {
-		t.Errorf("%d counted: %v", total, c.Lost)
-	}
+	assert.Check(t, total == 1000 && c.Lost[Overflow] != 0 && c.Lost[ExemplarNoRoom] != 0 &&
+		c.Lost[MeasureNoRoom] == 1 && c.Lost[ViewNoRoom] == 1 && c.Lost[CreateNoRoom] == 1,
+		"%d counted: %v", total, c.Lost)
 	update(s, 0, func(u *Update) {
 		u.UnregisterViews([]string{"v"})
 		u.RegisterViews([]wire.View{{Name: "w", Measure: "x", Aggregation: wire.Count}})
@@ -217,9 +210,8 @@ func TestNoRoom(t *testing.T) {
 		u.RegisterViews([]wire.View{{Name: "w", Measure: "x", Aggregation: wire.Count}})
 		u.UnregisterViews([]string{"w"})
 	})
-	if got := s.Status(); got.Measures != 1 || got.Memory != measureBytes+len("m")+userBytes {
-		t.Errorf("%+v", got)
-	}
+	got := s.Status()
+	assert.Check(t, got.Measures == 1 && got.Memory == measureBytes+len("m")+userBytes, "%+v", got)
 	checkMemory(t, s)
 }
 

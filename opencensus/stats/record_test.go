@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -37,9 +39,8 @@ func TestSkipped(t *testing.T) {
 		OutOfRange: 2, TypeConflict: 2, NoView: 1, MeasureName: 1, NotFinite: 3, NoValue: 2,
 		CreateConflict: 1, CreateType: 2, CreateName: 1,
 	})
-	if c := s.Counts(); c.Measurements != 14 || c.Aggregated != 3 {
-		t.Errorf("%+v", c)
-	}
+	c := s.Counts()
+	assert.Check(t, c.Measurements == 14 && c.Aggregated == 3, "%+v", c)
 }
 
 // Sums stay at the end of their range.
@@ -92,9 +93,8 @@ func TestOverflow(t *testing.T) {
 	expect(t, s, 0, `v sum "" {k=a} 17`, `v sum "" {k=b} 2`, `v sum "" {otel.metric.overflow=(true)} 44`,
 		`d histogram "" {} 6 63 1..32 [5] [3 3]`)
 	expectLost(t, s, map[Loss]uint64{Overflow: 3})
-	if got := s.Status().Series; got != 4 {
-		t.Errorf("%d series", got)
-	}
+	got := s.Status().Series
+	assert.Check(t, got == 4, "%d series", got)
 }
 
 // Texts are made UTF-8 before they are compared, and cut where a character ends.
@@ -120,9 +120,8 @@ func TestTexts(t *testing.T) {
 	})
 	expect(t, s, 0, "na\ufffdme sum \"\ufffds\" {k\ufffd=x"+strings.Repeat("ä", maxValue/2)+"} 2",
 		"na\ufffdme sum \"\ufffds\" {} 3", fmt.Sprintf("na\ufffdme sum \"\ufffds\" {k\ufffd=late} %d", maxTags))
-	if got := s.Encode(moment); strings.Count(string(got[0].Body), "ä") != maxText/2+maxValue/2 {
-		t.Errorf("%q", got[0].Body)
-	}
+	got := s.Encode(moment)
+	assert.Check(t, strings.Count(string(got[0].Body), "ä") == maxText/2+maxValue/2, "%q", got[0].Body)
 	expectLost(t, s, map[Loss]uint64{TextCut: 1, ValueCut: 2, TagName: 1, TagsTooMany: 3})
 	update(s, 0, func(u *Update) { u.UnregisterViews([]string{"na\xfcme"}) })
 	if got := s.Status().Views; got != 0 {
@@ -157,7 +156,6 @@ func TestRecordBounds(t *testing.T) {
 		u.test(ints("m", make([]uint64, maxUpdates/maxViewsOfMeasure+1)...))
 	})
 	expectLost(t, s, map[Loss]uint64{ViewTooMany: 1, TooManyOfRecord: 1})
-	if got := len(export(t, s, 0)); got != maxViewsOfMeasure {
-		t.Errorf("%d views", got)
-	}
+	got := len(export(t, s, 0))
+	assert.Check(t, got == maxViewsOfMeasure, "%d views", got)
 }

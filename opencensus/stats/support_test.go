@@ -14,6 +14,7 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/opencensus/wire"
 	"correlator/otlp/validate"
@@ -60,15 +61,11 @@ func pairs(text ...string) (all []wire.KeyValue) {
 func feed(t testing.TB, s *State, file string) {
 	t.Helper()
 	content, err := os.ReadFile("../testdata/captures/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var counts wire.Counts
 	splitter := wire.NewSplitter(unlimited{}, 8<<20, &counts)
 	deliver := func(m wire.Message) { apply(t, s, m) }
-	if err := splitter.Feed(content, deliver); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, splitter.Feed(content, deliver))
 	splitter.End(deliver)
 }
 
@@ -111,9 +108,7 @@ func apply(t testing.TB, s *State, m wire.Message) {
 				u.Record(&r, sent)
 			}
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, err)
 	})
 }
 
@@ -129,20 +124,13 @@ func export(t testing.TB, s *State, after time.Duration) []*metrics.Metric {
 
 func decode(t testing.TB, r Request, limit int) *collector.ExportMetricsServiceRequest {
 	t.Helper()
-	if len(r.Body) > limit {
-		t.Errorf("request of %d bytes, limit %d", len(r.Body), limit)
-	}
+	assert.Check(t, len(r.Body) <= limit, "request of %d bytes, limit %d", len(r.Body), limit)
 	verdict, err := validate.Check(validate.Metrics, r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if verdict.Message != "" || verdict.Items != r.Points || r.Points == 0 {
-		t.Errorf("%d points, %d of them valid: %s", r.Points, verdict.Items, verdict.Message)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, verdict.Message == "" && verdict.Items == r.Points && r.Points != 0,
+		"%d points, %d of them valid: %s", r.Points, verdict.Items, verdict.Message)
 	request := new(collector.ExportMetricsServiceRequest)
-	if err := proto.Unmarshal(r.Body, request); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, proto.Unmarshal(r.Body, request))
 	return request
 }
 
@@ -251,8 +239,6 @@ func checkSums(t testing.TB, c *Counts) {
 			views += c.Lost[l]
 		}
 	}
-	if measurements != c.Measurements || views != c.Views {
-		t.Errorf("%d measurements are accounted for of %d, %d views of %d", measurements, c.Measurements, views,
-			c.Views)
-	}
+	assert.Check(t, measurements == c.Measurements && views == c.Views,
+		"%d measurements are accounted for of %d, %d views of %d", measurements, c.Measurements, views, c.Views)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -52,9 +54,8 @@ func TestRegisteredAgain(t *testing.T) {
 			t.Errorf("%v", p)
 		}
 	}
-	if c := s.Counts(); c.ViewsCreated != 1 || c.ViewsKnown != 3 {
-		t.Errorf("%+v", c)
-	}
+	c := s.Counts()
+	assert.Check(t, c.ViewsCreated == 1 && c.ViewsKnown == 3, "%+v", c)
 	expectLost(t, s, nil)
 }
 
@@ -83,11 +84,10 @@ func TestConflict(t *testing.T) {
 			})...)
 		}
 		expectLost(t, s, map[Loss]uint64{ViewConflict: 3})
-		if len(reported) != 1 || reported[0].View != "v" || reported[0].UID != 33 ||
-			reported[0].Kept == reported[0].Refused ||
-			!strings.Contains(reported[0].Kept, `distribution of "m" by ["k"] in 3 buckets: [1 2]`) {
-			t.Errorf("%d: reported %+v", i, reported)
-		}
+		assert.Check(t, len(reported) == 1 && reported[0].View == "v" && reported[0].UID == 33 &&
+			reported[0].Kept != reported[0].Refused &&
+			strings.Contains(reported[0].Kept, `distribution of "m" by ["k"] in 3 buckets: [1 2]`),
+			"%d: reported %+v", i, reported)
 		expect(t, s, 5*time.Minute, `v histogram "" {k=x} 1 1.5 1.5..1.5 [1 2] [0 1 0]`)
 
 		replaced := 6 * time.Minute
@@ -98,20 +98,13 @@ func TestConflict(t *testing.T) {
 		})
 		metrics := export(t, s, 7*time.Minute)
 		last := metrics[0].GetHistogram().DataPoints[0]
-		if len(metrics) != 2 || last.TimeUnixNano != uint64(moment.Add(replaced).UnixNano()) {
-			t.Errorf("%d: %v", i, metrics)
-		}
+		assert.Check(t, len(metrics) == 2 && last.TimeUnixNano == uint64(moment.Add(replaced).UnixNano()),
+			"%d: %v", i, metrics)
 		start := metrics[1].GetSum().GetDataPoints()
-		if i == 0 && (start[0].StartTimeUnixNano != last.TimeUnixNano || start[0].GetAsInt() != 1) {
-			t.Errorf("%v", start)
-		}
-		if len(export(t, s, 8*time.Minute)) != 1 {
-			t.Errorf("%d: the replaced view is exported again", i)
-		}
+		assert.Check(t, i != 0 || start[0].StartTimeUnixNano == last.TimeUnixNano && start[0].GetAsInt() == 1, start)
+		assert.Check(t, len(export(t, s, 8*time.Minute)) == 1, "%d: the replaced view is exported again", i)
 		c := s.Counts()
-		if c.ViewsReplaced != 1 || s.Status().Views != 1 {
-			t.Errorf("%d: %+v", i, c)
-		}
+		assert.Check(t, c.ViewsReplaced == 1 && s.Status().Views == 1, "%d: %+v", i, c)
 		expectLost(t, s, map[Loss]uint64{ViewConflict: 4})
 	}
 }
@@ -132,14 +125,12 @@ func TestUnregister(t *testing.T) {
 	})
 	metrics := export(t, s, time.Minute)
 	want := []string{`b sum "" {} 5.0`, `a sum "1" {} 2`, `c sum "1" {} 4`, `a sum "1" {} 1`}
-	if got := points(metrics); !slices.Equal(got, want) {
-		t.Fatalf("%q, want %q", got, want)
-	}
+	got := points(metrics)
+	assert.Assert(t, slices.Equal(got, want), "%q, want %q", got, want)
 	dropped, again := metrics[1].GetSum().DataPoints[0], metrics[3].GetSum().DataPoints[0]
-	if dropped.TimeUnixNano > again.StartTimeUnixNano ||
-		again.StartTimeUnixNano != uint64(moment.Add(time.Second).UnixNano()) {
-		t.Errorf("%v, %v", dropped, again)
-	}
+	assert.Check(t, dropped.TimeUnixNano <= again.StartTimeUnixNano &&
+		again.StartTimeUnixNano == uint64(moment.Add(time.Second).UnixNano()),
+		"%v, %v", dropped, again)
 	expect(t, s, time.Hour, `c sum "1" {} 4`, `a sum "1" {} 1`)
 	if got := s.Status(); got.Views != 2 || got.Series != 2 || got.Measures != 1 {
 		t.Errorf("%+v", got)
@@ -157,9 +148,8 @@ func TestUnregisterCapture(t *testing.T) {
 		u.test(ints("m", 1))
 	})
 	feed(t, s, "43-view-unregister.bin")
-	if got := s.Status(); got.Views != 1 || got.Series != 1 {
-		t.Errorf("%+v", got)
-	}
+	got := s.Status()
+	assert.Check(t, got.Views == 1 && got.Series == 1, "%+v", got)
 	expect(t, s, 0, `odd/count sum "1" {} 1`, `odd/sum sum "1" {} 1`, `v sum "1" {} 1`)
 	expect(t, s, 0, `v sum "1" {} 1`)
 }

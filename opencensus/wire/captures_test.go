@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -43,16 +45,12 @@ type capture struct {
 func readCaptures(tb testing.TB) []capture {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(captures, "manifest.json"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	var manifest map[string]struct {
 		Bytes    int
 		Messages []expectedMessage
 	}
-	if err := json.Unmarshal(text, &manifest); err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, json.Unmarshal(text, &manifest))
 	files, err := filepath.Glob(filepath.Join(captures, "*.bin"))
 	if err != nil || len(files) == 0 || len(files) != len(manifest) {
 		tb.Fatalf("%d captures, %d in the manifest (%v)", len(files), len(manifest), err)
@@ -60,14 +58,10 @@ func readCaptures(tb testing.TB) []capture {
 	var all []capture
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		assert.NilError(tb, err)
 		c := capture{name: filepath.Base(file), bytes: content}
 		entry := manifest[c.name]
-		if entry.Bytes != len(content) {
-			tb.Fatalf("%s has %d bytes, not %d", c.name, len(content), entry.Bytes)
-		}
+		assert.Assert(tb, entry.Bytes == len(content), "%s has %d bytes, not %d", c.name, len(content), entry.Bytes)
 		for _, m := range entry.Messages {
 			m.truncated = m.TruncatedTo != nil
 			m.decodeable = string(m.Payload) != `"undecodable"`
@@ -86,9 +80,7 @@ func expectedPayload(tb testing.TB, m expectedMessage) any {
 	tb.Helper()
 	get := func(to any) {
 		tb.Helper()
-		if err := json.Unmarshal(m.Payload, to); err != nil {
-			tb.Fatalf("%s: %v", m.Payload, err)
-		}
+		assert.NilError(tb, json.Unmarshal(m.Payload, to), "%s", m.Payload)
 	}
 	switch m.Type {
 	case wire.ProcessInit, wire.RequestInit:
@@ -134,14 +126,11 @@ func expectedPayload(tb testing.TB, m expectedMessage) any {
 		r := wire.Record{Tags: pairs(tb, v.Tags), Attachments: pairs(tb, v.Attachments)}
 		for _, entry := range v.Measurements {
 			kind, err := strconv.Atoi(string(entry[1]))
-			if err != nil {
-				tb.Fatal(err)
-			}
+			assert.NilError(tb, err)
 			x := wire.Measurement{Measure: text(tb, entry[0]), Type: wire.MeasureType(kind)}
 			if x.Type == wire.Int {
-				if x.Int, err = strconv.ParseUint(string(entry[2]), 10, 64); err != nil {
-					tb.Fatal(err)
-				}
+				x.Int, err = strconv.ParseUint(string(entry[2]), 10, 64)
+				assert.NilError(tb, err)
 			} else {
 				x.Float = number(tb, entry[2])
 			}
@@ -166,9 +155,7 @@ func number(tb testing.TB, raw json.RawMessage) float64 {
 		s = s[1 : len(s)-1]
 	}
 	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return v
 }
 
@@ -180,13 +167,9 @@ func text(tb testing.TB, raw json.RawMessage) []byte {
 		return []byte(s)
 	}
 	var v struct{ Hex string }
-	if err := json.Unmarshal(raw, &v); err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, json.Unmarshal(raw, &v))
 	b, err := hex.DecodeString(v.Hex)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return b
 }
 
@@ -267,9 +250,7 @@ func TestCaptures(t *testing.T) {
 		for _, size := range []int{1, 7, 100, 4096, len(c.bytes)} {
 			t.Run(c.name+"/"+strconv.Itoa(size), func(t *testing.T) {
 				result := feed(t, c.bytes, size, wire.MaxTraceBytes)
-				if result.err != nil {
-					t.Fatal(result.err)
-				}
+				assert.NilError(t, result.err)
 				var truncated, malformed uint64
 				rest := result.messages
 				for _, expected := range c.messages {
@@ -281,9 +262,7 @@ func TestCaptures(t *testing.T) {
 						malformed++
 						continue
 					}
-					if len(rest) == 0 {
-						t.Fatalf("no message at %d", expected.Offset)
-					}
+					assert.Assert(t, len(rest) != 0, "no message at %d", expected.Offset)
 					compare(t, rest[0], expected, c.bytes)
 					rest = rest[1:]
 				}
@@ -293,9 +272,7 @@ func TestCaptures(t *testing.T) {
 				wanted := wire.Counts{}
 				wanted.Truncated[wire.TraceExport.Index()] = truncated
 				wanted.Malformed[wire.StatsRecord.Index()] = malformed
-				if result.counts != wanted {
-					t.Errorf("counted %+v", result.counts)
-				}
+				assert.Check(t, result.counts == wanted, "counted %+v", result.counts)
 			})
 		}
 	}
@@ -303,24 +280,19 @@ func TestCaptures(t *testing.T) {
 
 func compare(t *testing.T, m wire.Message, expected expectedMessage, stream []byte) {
 	t.Helper()
-	if m.Offset != expected.Offset || m.Type != expected.Type || m.Sequence != expected.Seq ||
-		m.PID != expected.PID || m.ThreadID != expected.TID || m.Padded != expected.PaddedFloat32 ||
-		m.Length != expected.PayloadLength || len(m.Payload) != int(m.Length) {
-		t.Fatalf("%+v at %d; expected %+v", m.Header, m.Offset, expected)
-	}
+	assert.Assert(t, m.Offset == expected.Offset && m.Type == expected.Type && m.Sequence == expected.Seq &&
+		m.PID == expected.PID && m.ThreadID == expected.TID && m.Padded == expected.PaddedFloat32 &&
+		m.Length == expected.PayloadLength && len(m.Payload) == int(m.Length),
+		"%+v at %d; expected %+v", m.Header, m.Offset, expected)
 	payload := stream[m.Offset+uint64(expected.HeaderBytes):][:m.Length]
-	if string(m.Payload) != string(payload) {
-		t.Errorf("payload of the message at %d: %x, not %x", m.Offset, m.Payload, payload)
-	}
-	if micros := int64(math.Round(expected.StartTime * 1e6)); m.Sent.UnixMicro() != micros {
-		t.Errorf("sent at %v, not %d µs", m.Sent, micros)
-	}
+	assert.Check(t, string(m.Payload) == string(payload),
+		"payload of the message at %d: %x, not %x", m.Offset, m.Payload, payload)
+	micros := int64(math.Round(expected.StartTime * 1e6))
+	assert.Check(t, m.Sent.UnixMicro() == micros, "sent at %v, not %d µs", m.Sent, micros)
 	start, err := hex.DecodeString(expected.StartTimeHex)
-	if err != nil || m.Padded != (binary.BigEndian.Uint16(start) == 0) {
-		t.Errorf("%q: padded %v (%v)", expected.StartTimeHex, m.Padded, err)
-	}
+	assert.Check(t, err == nil && m.Padded == (binary.BigEndian.Uint16(start) == 0),
+		"%q: padded %v (%v)", expected.StartTimeHex, m.Padded, err)
 	got, err := payloadOf(m)
-	if err != nil || !same(got, expected.payload) {
-		t.Errorf("payload of the message at %d: %+v (%v), expected %+v", m.Offset, got, err, expected.payload)
-	}
+	assert.Check(t, err == nil && same(got, expected.payload),
+		"payload of the message at %d: %+v (%v), expected %+v", m.Offset, got, err, expected.payload)
 }

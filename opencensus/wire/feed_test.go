@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
@@ -51,17 +53,14 @@ func feedPieces(tb testing.TB, pieces [][]byte, maxTrace, memory int) result {
 	var next, fed uint64
 	size := func(m wire.Message) uint64 { return uint64(len(appendMessage(nil, m))) }
 	deliver := func(m wire.Message) {
-		if m.Offset != next {
-			tb.Fatalf("a message at %d; the last ended at %d", m.Offset, next)
-		}
+		assert.Assert(tb, m.Offset == next, "a message at %d; the last ended at %d", m.Offset, next)
 		next += size(m)
 		m.Payload = bytes.Clone(m.Payload)
 		r.messages = append(r.messages, m)
 	}
 	s.OnLoss(func(loss wire.Loss) {
-		if loss.Offset != next || loss.Bytes == 0 {
-			tb.Fatalf("a loss: %+v; the last message ended at %d", loss, next)
-		}
+		assert.Assert(tb, loss.Offset == next && loss.Bytes != 0,
+			"a loss: %+v; the last message ended at %d", loss, next)
 		next += loss.Bytes
 		r.losses = append(r.losses, loss)
 	})
@@ -76,9 +75,7 @@ func feedPieces(tb testing.TB, pieces [][]byte, maxTrace, memory int) result {
 		}
 	}
 	s.End(deliver)
-	if r.memory.taken != 0 {
-		tb.Fatalf("%d bytes were not given back", r.memory.taken)
-	}
+	assert.Assert(tb, r.memory.taken == 0, "%d bytes were not given back", r.memory.taken)
 	if r.err == nil && next != fed {
 		tb.Fatalf("%d bytes were delivered or lost, of %d", next, fed)
 	}
@@ -107,9 +104,7 @@ func checkSums(tb testing.TB, r result) {
 		}
 	}
 	sum.Malformed[0] = r.counts.Malformed[0] // reported as what was skipped
-	if sum != r.counts {
-		tb.Fatalf("losses %+v, counts %+v", sum, r.counts)
-	}
+	assert.Assert(tb, sum == r.counts, "losses %+v, counts %+v", sum, r.counts)
 }
 
 // appendMessage appends a message as it was received.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
@@ -36,22 +38,18 @@ func FuzzSplitter(f *testing.F) {
 		const maxTrace = 4000
 		r := feedPieces(t, piecesOf(stream, cuts), maxTrace, int(memory))
 		for _, m := range r.messages {
-			if _, err := payloadOf(m); err != nil && m.Type != wire.TraceExport {
-				t.Errorf("%v %x: %v", m.Type, m.Payload, err)
-			}
+			_, err := payloadOf(m)
+			assert.Check(t, err == nil || m.Type == wire.TraceExport, "%v %x: %v", m.Type, m.Payload, err)
 			if m.Type == wire.TraceExport && (len(m.Payload) > maxTrace || bytes.IndexByte(m.Payload, 0) >= 0) {
 				t.Errorf("trace export %x", m.Payload)
 			}
 			// The stream's StartTime may be more exact than ours.
 			ours := appendMessage(nil, m)
 			theirs := stream[m.Offset:][:len(ours)]
-			if string(theirs[:6]) != string(ours[:6]) || !bytes.HasSuffix(theirs, m.Payload) {
-				t.Errorf("%+v is not what the stream has at %d", m.Header, m.Offset)
-			}
+			assert.Check(t, string(theirs[:6]) == string(ours[:6]) && bytes.HasSuffix(theirs, m.Payload),
+				"%+v is not what the stream has at %d", m.Header, m.Offset)
 		}
-		if r.memory.most > 4*len(stream) {
-			t.Errorf("took %d bytes for %d", r.memory.most, len(stream))
-		}
+		assert.Check(t, r.memory.most <= 4*len(stream), "took %d bytes for %d", r.memory.most, len(stream))
 	})
 }
 
@@ -70,9 +68,8 @@ func FuzzIntactMessages(f *testing.F) {
 			number++
 		}
 		r := feedPieces(t, piecesOf(stream, cuts), wire.MaxTraceBytes, plenty)
-		if len(r.messages) != number || r.counts != (wire.Counts{}) || r.err != nil {
-			t.Errorf("%d messages of %d, %+v (%v)", len(r.messages), number, r.counts, r.err)
-		}
+		assert.Check(t, len(r.messages) == number && r.counts == wire.Counts{} && r.err == nil,
+			"%d messages of %d, %+v (%v)", len(r.messages), number, r.counts, r.err)
 	})
 }
 
@@ -130,10 +127,9 @@ func fuzzPayload(f *testing.F, kinds ...wire.Type) {
 			t.Errorf("%x decodes as %+v, which is %x", p, value, encode(value))
 		}
 		const least = 4 << 10 // the limit of an init
-		if contains := bytes.Contains(p, make([]byte, 4)); !contains && len(p) <= least &&
-			delivered(t, kinds[0], p) != (err == nil) {
-			t.Errorf("%x: %v, but delivered is not the same", p, err)
-		}
+		assert.Check(t, bytes.Contains(p, make([]byte, 4)) || len(p) > least ||
+			delivered(t, kinds[0], p) == (err == nil),
+			"%x: %v, but delivered is not the same", p, err)
 	})
 }
 

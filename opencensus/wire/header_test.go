@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -75,9 +75,7 @@ func TestHeader(t *testing.T) {
 			if n, verdict := h.parse(append(b, 0x7f), false); verdict != valid || n != len(b) || h != test.header {
 				t.Errorf("%+v, %d bytes, verdict %d", h, n, verdict)
 			}
-			if len(b) > maxHeaderBytes {
-				t.Errorf("%d bytes", len(b))
-			}
+			assert.Check(t, len(b) <= maxHeaderBytes, "%d bytes", len(b))
 		})
 	}
 }
@@ -148,9 +146,8 @@ func TestHeaderOfUnknownType(t *testing.T) {
 		"00000000 00 01 01 00" + start + "00":     invalid,
 	} {
 		var h Header
-		if _, verdict := h.parse(unhex(t, text), true); verdict != expected {
-			t.Errorf("%s: verdict %d", text, verdict)
-		}
+		_, verdict := h.parse(unhex(t, text), true)
+		assert.Check(t, verdict == expected, "%s: verdict %d", text, verdict)
 	}
 }
 
@@ -179,9 +176,8 @@ func TestUvarint(t *testing.T) {
 		"8080808080808080808001":   {0, -1},
 		"ffffffffffffffffffffff01": {0, -1},
 	} {
-		if value, size := uvarint(unhex(t, text)); value != expected.value || size != expected.size {
-			t.Errorf("%s: %d, %d bytes", text, value, size)
-		}
+		value, size := uvarint(unhex(t, text))
+		assert.Check(t, value == expected.value && size == expected.size, "%s: %d, %d bytes", text, value, size)
 	}
 }
 
@@ -195,9 +191,7 @@ func TestTypes(t *testing.T) {
 			}
 		}
 	}
-	if seen != Types-1 || TypeAt(0) != 0 || TypeAt(Types) != 0 {
-		t.Errorf("%d types", seen)
-	}
+	assert.Check(t, seen == Types-1 && TypeAt(0) == 0 && TypeAt(Types) == 0, "%d types", seen)
 	if StatsRecord.String() != "stats_record" || Type(7).String() != "type 7" || Type(200).String() != "type 200" {
 		t.Error(StatsRecord, Type(7), Type(200))
 	}

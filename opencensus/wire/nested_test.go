@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
@@ -47,17 +49,13 @@ func TestNestedMessages(t *testing.T) {
 		searched, allowed := 0, burst+message
 		for piece := range slices.Chunk(stream, size) {
 			n, err := s.FeedCounting(piece, func(wire.Message) {})
-			if err != nil {
-				t.Fatalf("pieces of %d: %v", size, err)
-			}
+			assert.NilError(t, err, "pieces of %d", size)
 			allowed += 8*len(piece) + 512
 			if searched += n; searched > allowed {
 				t.Fatalf("pieces of %d: searches looked at %d bytes of %d", size, searched, len(stream))
 			}
 		}
-		if searched < burst {
-			t.Errorf("pieces of %d: searches looked at %d bytes only", size, searched)
-		}
+		assert.Check(t, searched >= burst, "pieces of %d: searches looked at %d bytes only", size, searched)
 		s.End(func(wire.Message) {})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
@@ -16,9 +18,7 @@ import (
 func unhex(tb testing.TB, text string) []byte {
 	tb.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	return b
 }
 
@@ -83,15 +83,10 @@ func TestPayloads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := unhex(t, test.bytes)
 			value, err := payloadOf(wire.Message{Header: wire.Header{Type: test.kind}, Payload: p})
-			if err != nil || !same(value, test.value) {
-				t.Errorf("%+v (%v), expected %+v", value, err, test.value)
-			}
-			if encoded := encode(value); test.value != nil && string(encoded) != string(p) {
-				t.Errorf("encoded as %x", encoded)
-			}
-			if !delivered(t, test.kind, p) {
-				t.Error("not delivered")
-			}
+			assert.Check(t, err == nil && same(value, test.value), "%+v (%v), expected %+v", value, err, test.value)
+			encoded := encode(value)
+			assert.Check(t, test.value == nil || string(encoded) == string(p), "encoded as %x", encoded)
+			assert.Check(t, delivered(t, test.kind, p), "not delivered")
 			for n := range p {
 				if _, err := payloadOf(wire.Message{Header: wire.Header{Type: test.kind}, Payload: p[:n]}); err == nil {
 					t.Errorf("the first %d bytes decode", n)
@@ -102,12 +97,8 @@ func TestPayloads(t *testing.T) {
 			}
 			longer := append(p, 0x01)
 			_, err = payloadOf(wire.Message{Header: wire.Header{Type: test.kind}, Payload: longer})
-			if err == nil && test.value != nil {
-				t.Error("a byte behind the end decodes")
-			}
-			if delivered(t, test.kind, longer) {
-				t.Error("a byte behind the end was delivered")
-			}
+			assert.Check(t, err != nil || test.value == nil, "a byte behind the end decodes")
+			assert.Check(t, !delivered(t, test.kind, longer), "a byte behind the end was delivered")
 		})
 	}
 }
@@ -142,16 +133,13 @@ func delivered(tb testing.TB, t wire.Type, payload []byte) bool {
 // A period of 4 bytes is that of a header with 4 bytes, as the protocol's document has it.
 func TestShortPeriod(t *testing.T) {
 	p := unhex(t, "40 20 00 00")
-	if v, err := wire.DecodePeriod(p, true); err != nil || v != 2.5 {
-		t.Error(v, err)
-	}
-	if v, err := wire.DecodePeriod(p, false); err == nil {
-		t.Error(v)
-	}
+	v, err := wire.DecodePeriod(p, true)
+	assert.Check(t, err == nil && v == 2.5, "%v %v", v, err)
+	v, err = wire.DecodePeriod(p, false)
+	assert.Check(t, err != nil, v)
 	c := client.Client{PID: 1, Padded: true}
-	if r := feed(t, c.Message(nil, wire.ReportingPeriod, p), 7, wire.MaxTraceBytes); len(r.messages) != 1 {
-		t.Errorf("%+v", r.counts)
-	}
+	r := feed(t, c.Message(nil, wire.ReportingPeriod, p), 7, wire.MaxTraceBytes)
+	assert.Check(t, len(r.messages) == 1, "%+v", r.counts)
 }
 
 // Numbers that no payload has room for are errors. Nothing is allocated for what they announce: there is
@@ -199,13 +187,12 @@ func TestRecordReused(t *testing.T) {
 	if err := r.Decode(full); err != nil || len(r.Tags) != 1 {
 		t.Fatal(r, err)
 	}
-	if allocations := testing.AllocsPerRun(100, func() {
+	allocations := testing.AllocsPerRun(100, func() {
 		if err := r.Decode(full); err != nil {
 			t.Fatal(err)
 		}
-	}); allocations > 0 {
-		t.Errorf("%v allocations", allocations)
-	}
+	})
+	assert.Check(t, allocations <= 0, "%v allocations", allocations)
 	if err := r.Decode([]byte{0, 0, 0}); err != nil || len(r.Measurements)+len(r.Tags)+len(r.Attachments) > 0 {
 		t.Error(r, err)
 	}

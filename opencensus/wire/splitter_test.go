@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
@@ -218,9 +220,8 @@ func TestBadInput(t *testing.T) {
 				}
 				var expected wire.Counts
 				if test.counts != nil {
-					if test.counts(&expected); r.counts != expected {
-						t.Errorf("pieces of %d: %+v", size, r.counts)
-					}
+					test.counts(&expected)
+					assert.Check(t, r.counts == expected, "pieces of %d: %+v", size, r.counts)
 				}
 				if size <= 4096 && r.memory.most > 3*maxTrace {
 					t.Errorf("pieces of %d: took %d bytes", size, r.memory.most)
@@ -239,26 +240,19 @@ func TestMemoryGrowsWithWhatArrives(t *testing.T) {
 	delivered := 0
 	push := func(b []byte) {
 		t.Helper()
-		if err := s.Feed(b, func(wire.Message) { delivered++ }); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.Feed(b, func(wire.Message) { delivered++ }))
 	}
 	c := newClient()
 	export := c.TraceExport(nil, spans(50<<20))
 	push(export[:100])
-	if memory.taken > 0 {
-		t.Errorf("took %d bytes for 100", memory.taken)
-	}
+	assert.Check(t, memory.taken <= 0, "took %d bytes for 100", memory.taken)
 	push(export[100:10_000])
-	if memory.taken > 20_000 {
-		t.Errorf("took %d bytes for 10000", memory.taken)
-	}
+	assert.Check(t, memory.taken <= 20_000, "took %d bytes for 10000", memory.taken)
 	for rest := export[10_000:]; len(rest) > 0; rest = rest[min(readBytes, len(rest)):] {
 		push(rest[:min(readBytes, len(rest))])
 	}
-	if delivered != 1 || memory.taken != 0 || memory.most > 2*len(export) {
-		t.Errorf("%d messages, %d bytes kept, at most %d", delivered, memory.taken, memory.most)
-	}
+	assert.Check(t, delivered == 1 && memory.taken == 0 && memory.most <= 2*len(export),
+		"%d messages, %d bytes kept, at most %d", delivered, memory.taken, memory.most)
 	stream := c.Record(nil, &record)
 	for i := range stream {
 		push(stream[i : i+1])
@@ -326,9 +320,8 @@ func TestNotProtocol(t *testing.T) {
 					continue
 				}
 				r := feed(t, test.stream, size, wire.MaxTraceBytes)
-				if !errors.Is(r.err, test.err) || len(r.messages) != test.delivered {
-					t.Errorf("pieces of %d: %d messages (%v)", size, len(r.messages), r.err)
-				}
+				assert.Check(t, errors.Is(r.err, test.err) && len(r.messages) == test.delivered,
+					"pieces of %d: %d messages (%v)", size, len(r.messages), r.err)
 			}
 		})
 	}
@@ -340,17 +333,13 @@ func TestAfterEnd(t *testing.T) {
 	var counts wire.Counts
 	s := wire.NewSplitter(memory, wire.MaxTraceBytes, &counts)
 	fail := func(m wire.Message) { t.Errorf("delivered %+v", m.Header) }
-	if err := s.Feed(make([]byte, 70_000), fail); !errors.Is(err, wire.ErrNotProtocol) {
-		t.Error(err)
-	}
-	if err := s.Feed(newClient().Record(nil, &record), fail); !errors.Is(err, wire.ErrNotProtocol) {
-		t.Error(err)
-	}
+	err := s.Feed(make([]byte, 70_000), fail)
+	assert.Check(t, errors.Is(err, wire.ErrNotProtocol), err)
+	err = s.Feed(newClient().Record(nil, &record), fail)
+	assert.Check(t, errors.Is(err, wire.ErrNotProtocol), err)
 	s.End(fail)
 	s.End(fail)
-	if memory.taken != 0 {
-		t.Errorf("%d bytes kept", memory.taken)
-	}
+	assert.Check(t, memory.taken == 0, "%d bytes kept", memory.taken)
 }
 
 // What a client may do and then be silent keeps no memory.
@@ -364,9 +353,8 @@ func TestSilence(t *testing.T) {
 		memory := &budget{limit: plenty}
 		var counts wire.Counts
 		s := wire.NewSplitter(memory, wire.MaxTraceBytes, &counts)
-		if err := s.Feed(beginning, func(wire.Message) {}); err != nil || memory.taken > 0 {
-			t.Errorf("%s: %d bytes kept (%v)", name, memory.taken, err)
-		}
+		err := s.Feed(beginning, func(wire.Message) {})
+		assert.Check(t, err == nil && memory.taken <= 0, "%s: %d bytes kept (%v)", name, memory.taken, err)
 		s.End(func(wire.Message) {})
 	}
 }

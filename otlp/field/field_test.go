@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 )
@@ -31,9 +32,8 @@ func TestAppend(t *testing.T) {
 		{"4a 08 0a 01 6b 12 03 0a 01 76", AppendTextAttribute(nil, 9, "k", "v")},
 		{"4a 08 0a 01 6b 12 03 18 ac02", AppendIntAttribute(nil, 9, "k", 300)},
 	} {
-		if want, _ := hex.DecodeString(strings.ReplaceAll(test.want, " ", "")); !bytes.Equal(test.got, want) {
-			t.Errorf("% x, want %s", test.got, test.want)
-		}
+		want, _ := hex.DecodeString(strings.ReplaceAll(test.want, " ", ""))
+		assert.Check(t, bytes.Equal(test.got, want), "% x, want %s", test.got, test.want)
 	}
 }
 
@@ -46,9 +46,8 @@ func TestSize(t *testing.T) {
 			t.Errorf("%d: %d, VarintSize says %d", n, len(got), VarintSize(uint64(n)))
 		}
 	}
-	if got := AppendFixed64(nil, 1, 0); len(got) != Fixed64Size {
-		t.Error(len(got))
-	}
+	got := AppendFixed64(nil, 1, 0)
+	assert.Check(t, len(got) == Fixed64Size, len(got))
 }
 
 // Attributes are those of the official messages.
@@ -72,9 +71,7 @@ func TestBeginEnd(t *testing.T) {
 			got, outer := Begin([]byte("before"), number)
 			got, inner := Begin(got, 2)
 			got = End(End(append(got, content...), inner), outer)
-			if !bytes.Equal(got, want) {
-				t.Errorf("%d bytes of field %d: %.20x, want %.20x", n, number, got, want)
-			}
+			assert.Check(t, bytes.Equal(got, want), "%d bytes of field %d: %.20x, want %.20x", n, number, got, want)
 		}
 	}
 }

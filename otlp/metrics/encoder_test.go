@@ -13,30 +13,25 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // Everything that is gathered arrives as it is at /metrics.
 func TestAllKinds(t *testing.T) {
 	families, err := registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	result, requests := encode(t, testOptions(), families...)
-	if len(requests) != 1 || result.Skipped != 0 || result.TooLarge != 0 {
-		t.Fatalf("%d requests, %d skipped, %d too large", len(requests), result.Skipped, result.TooLarge)
-	}
+	assert.Assert(t, len(requests) == 1 && result.Skipped == 0 && result.TooLarge == 0,
+		"%d requests, %d skipped, %d too large", len(requests), result.Skipped, result.TooLarge)
 	got, want := series(requests), gathered(families)
-	if !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	assert.Check(t, maps.Equal(got, want), "%v, want %v", got, want)
 	for _, name := range []string{
 		"requests_total[code=200 path=/]", "requests_total[code=500]", "waiting_bytes[]", "untyped[]",
 		"latency_seconds_10[a=x]", "latency_seconds_sum[a=y]", "size_bytes_q0.9[]", "go_goroutines[]",
 		"process_cpu_seconds_total[]",
 	} {
-		if _, ok := got[name]; !ok {
-			t.Errorf("%s is missing", name)
-		}
+		_, ok := got[name]
+		assert.Check(t, ok, "%s is missing", name)
 	}
 	resource := make(map[string]string)
 	for _, a := range requests[0].ResourceMetrics[0].Resource.Attributes {
@@ -51,9 +46,7 @@ func TestAllKinds(t *testing.T) {
 
 func TestMetric(t *testing.T) {
 	families, err := registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_, requests := encode(t, testOptions(), families...)
 	units := make(map[string]string)
 	for _, m := range requests[0].ResourceMetrics[0].ScopeMetrics[0].Metrics {
@@ -61,30 +54,24 @@ func TestMetric(t *testing.T) {
 		switch m.Name {
 		case "requests_total":
 			p := m.GetSum().DataPoints[0]
-			if p.StartTimeUnixNano != uint64(started.UnixNano()) || p.TimeUnixNano != uint64(now.UnixNano()) ||
-				m.Description != "Requests." {
-				t.Errorf("%v", m)
-			}
+			assert.Check(t, p.StartTimeUnixNano == uint64(started.UnixNano()) &&
+				p.TimeUnixNano == uint64(now.UnixNano()) && m.Description == "Requests.",
+				m)
 		case "latency_seconds":
 			p := m.GetHistogram().DataPoints[0]
-			if !slices.Equal(p.ExplicitBounds, []float64{.1, 1, 10}) ||
-				!slices.Equal(p.BucketCounts, []uint64{2, 1, 1, 2}) ||
-				p.Count != 6 || p.GetSum() != 555.6 || p.StartTimeUnixNano != uint64(started.UnixNano()) {
-				t.Errorf("%v", p)
-			}
+			assert.Check(t, slices.Equal(p.ExplicitBounds, []float64{.1, 1, 10}) &&
+				slices.Equal(p.BucketCounts, []uint64{2, 1, 1, 2}) && p.Count == 6 && p.GetSum() == 555.6 &&
+				p.StartTimeUnixNano == uint64(started.UnixNano()),
+				p)
 		case "waiting_bytes":
-			if m.GetGauge().DataPoints[0].StartTimeUnixNano != 0 {
-				t.Errorf("%v", m)
-			}
+			assert.Check(t, m.GetGauge().DataPoints[0].StartTimeUnixNano == 0, m)
 		}
 	}
 	for name, want := range map[string]string{
 		"requests_total": "", "waiting_bytes": "By", "latency_seconds": "s", "size_bytes": "By",
 		"process_cpu_seconds_total": "s", "go_goroutines": "",
 	} {
-		if units[name] != want {
-			t.Errorf("%s has the unit %q", name, units[name])
-		}
+		assert.Check(t, units[name] == want, "%s has the unit %q", name, units[name])
 	}
 }
 
@@ -110,9 +97,8 @@ func TestNoNumbers(t *testing.T) {
 	}
 	want := map[string]float64{"g[]": 1, "c[]": 2, "s_count[]": 0, "s_sum[]": 0, "s_q0.1[]": 1, "s_q0.9[]": 2,
 		"h_count[]": 1, "h_sum[]": 0}
-	if got := series(requests); !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	got := series(requests)
+	assert.Check(t, maps.Equal(got, want), "%v, want %v", got, want)
 	for _, m := range requests[0].ResourceMetrics[0].ScopeMetrics[0].Metrics {
 		if h := m.GetHistogram(); h != nil && h.DataPoints[0].Sum != nil {
 			t.Errorf("sum %v", *h.DataPoints[0].Sum)
@@ -167,17 +153,14 @@ func TestNativeHistogram(t *testing.T) {
 		both.(prometheus.ExemplarObserver).ObserveWithExemplar(v, prometheus.Labels{"trace_id": "1"})
 	}
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	result, requests := encode(t, testOptions(), families...)
 	want := map[string]float64{
 		"native_seconds_count[]": 3, "native_seconds_sum[]": 6,
 		"both_seconds_count[]": 3, "both_seconds_sum[]": 6, "both_seconds_1[]": 1, "both_seconds_2[]": 2,
 	}
-	if got := series(requests); result.Skipped != 0 || !maps.Equal(got, want) {
-		t.Errorf("%d skipped, %v, want %v", result.Skipped, got, want)
-	}
+	got := series(requests)
+	assert.Check(t, result.Skipped == 0 && maps.Equal(got, want), "%d skipped, %v, want %v", result.Skipped, got, want)
 }
 
 // FuzzHistogram holds histograms with any buckets against the rules.
@@ -203,9 +186,7 @@ func FuzzHistogram(f *testing.F) {
 		}
 		_, requests := encode(t, testOptions(), family("h", dto.MetricType_HISTOGRAM, &dto.Metric{Histogram: h}))
 		p := requests[0].ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetHistogram().DataPoints[0]
-		if p.Count != most || len(p.ExplicitBounds) != len(bounds) {
-			t.Errorf("%v of %v", p, h)
-		}
+		assert.Check(t, p.Count == most && len(p.ExplicitBounds) == len(bounds), "%v of %v", p, h)
 	})
 }
 
@@ -217,10 +198,9 @@ func TestText(t *testing.T) {
 	o.Version, o.HostID = "v\xff", "h\xff"
 	_, requests := encode(t, o, f)
 	m := requests[0].ResourceMetrics[0].ScopeMetrics[0].Metrics[0]
-	if m.Name != "n\ufffd" || m.Description != "h\ufffd" ||
-		m.GetGauge().DataPoints[0].Attributes[0].Value.GetStringValue() != "v\ufffd" {
-		t.Errorf("%v", m)
-	}
+	assert.Check(t, m.Name == "n\ufffd" && m.Description == "h\ufffd" &&
+		m.GetGauge().DataPoints[0].Attributes[0].Value.GetStringValue() == "v\ufffd",
+		m)
 }
 
 // When the clock is set to before the start, points have the time that it shows, and a start that is
@@ -233,25 +213,19 @@ func TestClockSetBack(t *testing.T) {
 		one := float64(1)
 		c := family("c", dto.MetricType_COUNTER, &dto.Metric{Counter: &dto.Counter{Value: &one}})
 		result, err := e.Encode([]*dto.MetricFamily{c}, started.Add(step.now))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		request := new(collector.ExportMetricsServiceRequest)
-		if err := proto.Unmarshal(result.Requests[0].Body, request); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, proto.Unmarshal(result.Requests[0].Body, request))
 		p := request.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetSum().DataPoints[0]
-		if p.TimeUnixNano != uint64(started.Add(step.now).UnixNano()) ||
-			p.StartTimeUnixNano != uint64(started.Add(step.start).UnixNano()) {
-			t.Errorf("at %v: %v", step.now, p)
-		}
+		assert.Check(t, p.TimeUnixNano == uint64(started.Add(step.now).UnixNano()) &&
+			p.StartTimeUnixNano == uint64(started.Add(step.start).UnixNano()),
+			"at %v: %v", step.now, p)
 	}
 }
 
 func TestNothing(t *testing.T) {
-	if result, _ := encode(t, testOptions()); len(result.Requests) != 0 {
-		t.Errorf("%d requests of nothing", len(result.Requests))
-	}
+	result, _ := encode(t, testOptions())
+	assert.Check(t, len(result.Requests) == 0, "%d requests of nothing", len(result.Requests))
 }
 
 // What does not fit into one request goes on in the next, within a family too.
@@ -270,25 +244,20 @@ func TestSplit(t *testing.T) {
 	families = append(families, family("large", dto.MetricType_GAUGE, gauge(1, label("a", large)),
 		gauge(2, label("a", huge)), gauge(3, label("a", "c"))))
 	result, requests := encode(t, testOptions(), families...)
-	if result.TooLarge != 1 {
-		t.Errorf("%d too large", result.TooLarge)
-	}
+	assert.Check(t, result.TooLarge == 1, "%d too large", result.TooLarge)
 	over := 0
 	for _, r := range result.Requests {
 		if len(r.Body) > requestBytes {
 			over++
-			if r.Points != 1 || len(r.Body) > MaxRequestBytes {
-				t.Errorf("request of %d bytes with %d points", len(r.Body), r.Points)
-			}
+			assert.Check(t, r.Points == 1 && len(r.Body) <= MaxRequestBytes,
+				"request of %d bytes with %d points", len(r.Body), r.Points)
 		}
 	}
-	if over != 1 || len(result.Requests) < 5 || len(result.Requests[1].Body) < requestBytes*8/10 {
-		t.Errorf("%d requests, %d over the limit", len(result.Requests), over)
-	}
+	assert.Check(t, over == 1 && len(result.Requests) >= 5 && len(result.Requests[1].Body) >= requestBytes*8/10,
+		"%d requests, %d over the limit", len(result.Requests), over)
 	families[3].Metric = slices.Delete(families[3].Metric, 1, 2)
-	if got, want := series(requests), gathered(families); !maps.Equal(got, want) {
-		t.Errorf("%d series, want %d", len(got), len(want))
-	}
+	got, want := series(requests), gathered(families)
+	assert.Check(t, maps.Equal(got, want), "%d series, want %d", len(got), len(want))
 }
 
 func BenchmarkEncode(b *testing.B) {

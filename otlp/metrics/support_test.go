@@ -14,6 +14,7 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 var (
@@ -29,18 +30,12 @@ func testOptions() Options {
 func encode(t testing.TB, o Options, families ...*dto.MetricFamily) (Result, []*collector.ExportMetricsServiceRequest) {
 	t.Helper()
 	result, err := NewEncoder(o).Encode(families, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var decoded []*collector.ExportMetricsServiceRequest
 	for _, r := range result.Requests {
 		request := new(collector.ExportMetricsServiceRequest)
-		if err := proto.Unmarshal(r.Body, request); err != nil {
-			t.Fatal(err)
-		}
-		if err := validate(request, r.Points); err != nil {
-			t.Error(err)
-		}
+		assert.NilError(t, proto.Unmarshal(r.Body, request))
+		assert.Check(t, validate(request, r.Points))
 		decoded = append(decoded, request)
 	}
 	return result, decoded

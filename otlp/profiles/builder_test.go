@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -68,9 +70,8 @@ func TestFrames(t *testing.T) {
 		{"native", stripped.ID.String(), "", "/bin/stripped"},
 	}
 	stack := d.StackTable[1].LocationIndices
-	if len(stack) != len(frames) || len(d.LocationTable) != len(frames) || len(d.MappingTable) != 4 {
-		t.Fatalf("stack of %d, %d locations, %d mappings", len(stack), len(d.LocationTable), len(d.MappingTable))
-	}
+	assert.Assert(t, len(stack) == len(frames) && len(d.LocationTable) == len(frames) && len(d.MappingTable) == 4,
+		"stack of %d, %d locations, %d mappings", len(stack), len(d.LocationTable), len(d.MappingTable))
 	for i, l := range stack {
 		location := d.LocationTable[l]
 		m := d.MappingTable[location.MappingIndex]
@@ -85,9 +86,8 @@ func TestFrames(t *testing.T) {
 			t.Errorf("frame %d is %+v at %#x, want %+v at %#x", i, got, location.Address, want[i], frames[i].Address)
 		}
 	}
-	if got := stackTraceID(t, d, d.StackTable[1]); got != profile.TraceID(frames) {
-		t.Errorf("stack-trace-id %x", got)
-	}
+	got := stackTraceID(t, d, d.StackTable[1])
+	assert.Check(t, got == profile.TraceID(frames), "stack-trace-id %x", got)
 }
 
 // What is known of a frame besides its address: where it is in its file, and its function.
@@ -131,9 +131,8 @@ func TestLines(t *testing.T) {
 		{"abort-marker", 0, 0, 0, "[stack truncated]", "", "", 0},
 	}
 	stack := d.StackTable[1].LocationIndices
-	if len(stack) != len(frames) || len(d.MappingTable) != 5 || len(d.FunctionTable) != 10 {
-		t.Fatalf("stack of %d, %d mappings, %d functions", len(stack), len(d.MappingTable), len(d.FunctionTable))
-	}
+	assert.Assert(t, len(stack) == len(frames) && len(d.MappingTable) == 5 && len(d.FunctionTable) == 10,
+		"stack of %d, %d mappings, %d functions", len(stack), len(d.MappingTable), len(d.FunctionTable))
 	for i, l := range stack {
 		location := d.LocationTable[l]
 		m := d.MappingTable[location.MappingIndex]
@@ -150,9 +149,8 @@ func TestLines(t *testing.T) {
 			t.Errorf("frame %d is %+v at %#x, want %+v at %#x", i, got, location.Address, want[i], frames[i].Address)
 		}
 	}
-	if got := stackTraceID(t, d, d.StackTable[1]); got != profile.TraceID(frames) {
-		t.Errorf("stack-trace-id %x", got)
-	}
+	got := stackTraceID(t, d, d.StackTable[1])
+	assert.Check(t, got == profile.TraceID(frames), "stack-trace-id %x", got)
 }
 
 // Frames have the names of their process. Two processes share a stack where these are the same, and do
@@ -174,9 +172,8 @@ func TestNames(t *testing.T) {
 	request := one(t, options, sampleOf(shop, frames...), sampleOf(forger, frames...), sampleOf(other, frames...),
 		sampleOf(forger, frames...))
 	d := request.Dictionary
-	if len(d.StackTable) != 3 || len(request.ResourceProfiles) != 3 {
-		t.Fatalf("%d stacks of %d processes", len(d.StackTable), len(request.ResourceProfiles))
-	}
+	assert.Assert(t, len(d.StackTable) == 3 && len(request.ResourceProfiles) == 3,
+		"%d stacks of %d processes", len(d.StackTable), len(request.ResourceProfiles))
 	for i, want := range []string{"checkout", "launder", "checkout"} {
 		samples := request.ResourceProfiles[i].ScopeProfiles[0].Profiles[0].Samples
 		stack := d.StackTable[samples[0].StackIndex]
@@ -186,19 +183,15 @@ func TestNames(t *testing.T) {
 		for n, l := range stack.LocationIndices {
 			location := d.LocationTable[l]
 			kind := attributes(d, location.AttributeIndices)["profile.frame.type"].GetStringValue()
-			if kind != []string{"native", "native", "kernel", "native"}[n] {
-				t.Errorf("frame %d is of type %q", n, kind)
-			}
+			assert.Check(t, kind == []string{"native", "native", "kernel", "native"}[n],
+				"frame %d is of type %q", n, kind)
 			if frames[n].Address == 0x20 {
-				if len(location.Lines) > 0 {
-					t.Error("a frame without a name has one")
-				}
+				assert.Check(t, len(location.Lines) == 0, "a frame without a name has one")
 				continue
 			}
-			if len(location.Lines) != 1 ||
-				d.StringTable[d.FunctionTable[location.Lines[0].FunctionIndex].NameStrindex] != want {
-				t.Errorf("process %d: frame %d is not in %s", i, n, want)
-			}
+			assert.Check(t, len(location.Lines) == 1 &&
+				d.StringTable[d.FunctionTable[location.Lines[0].FunctionIndex].NameStrindex] == want,
+				"process %d: frame %d is not in %s", i, n, want)
 		}
 	}
 }
@@ -212,39 +205,27 @@ func TestProfile(t *testing.T) {
 	again.Count = 4
 	request := one(t, testOptions(&counter{}), first, late, again, sampleOf(other, frame))
 	r := request.ResourceProfiles
-	if len(r) != 2 {
-		t.Fatalf("%d resources", len(r))
-	}
-	if got, want := resourceOf(r[0]), map[string]string{
+	assert.Assert(t, len(r) == 2, "%d resources", len(r))
+	got, want := resourceOf(r[0]), map[string]string{
 		"service.name": "shop", "deployment.environment.name": "prod", "container.id": "c0ffee", "process.pid": "42",
 		"process.executable.name": "java", "process.executable.path": "/usr/bin/java", "host.id": "host",
-	}; !maps.Equal(got, want) {
-		t.Errorf("resource %v, want %v", got, want)
 	}
-	if got, want := resourceOf(r[1]), map[string]string{"process.pid": "43", "host.id": "host"}; !maps.Equal(got,
-		want) {
-		t.Errorf("resource %v, want %v", got, want)
-	}
+	assert.Check(t, maps.Equal(got, want), "resource %v, want %v", got, want)
+	got, want = resourceOf(r[1]), map[string]string{"process.pid": "43", "host.id": "host"}
+	assert.Check(t, maps.Equal(got,
+		want), "resource %v, want %v", got, want)
 	scope := r[0].ScopeProfiles[0].Scope
-	if scope.Name != "correlator" || scope.Version != "v1.2.3" {
-		t.Errorf("scope %v", scope)
-	}
+	assert.Check(t, scope.Name == "correlator" && scope.Version == "v1.2.3", "scope %v", scope)
 	p := r[0].ScopeProfiles[0].Profiles[0]
-	if p.TimeUnixNano != uint64(moment.UnixNano()) || p.DurationNano != 2e9 || p.Period != 50_000_000 {
-		t.Errorf("%d + %d, period %d", p.TimeUnixNano, p.DurationNano, p.Period)
-	}
-	if !bytes.Equal(p.ProfileId, bytes.Repeat([]byte{1}, 16)) ||
-		!bytes.Equal(r[1].ScopeProfiles[0].Profiles[0].ProfileId, bytes.Repeat([]byte{2}, 16)) {
-		t.Errorf("profile id %x", p.ProfileId)
-	}
-	if len(p.Samples) != 1 {
-		t.Fatal(p.Samples)
-	}
+	assert.Check(t, p.TimeUnixNano == uint64(moment.UnixNano()) && p.DurationNano == 2e9 && p.Period == 50_000_000,
+		"%d + %d, period %d", p.TimeUnixNano, p.DurationNano, p.Period)
+	assert.Check(t, bytes.Equal(p.ProfileId, bytes.Repeat([]byte{1}, 16)) &&
+		bytes.Equal(r[1].ScopeProfiles[0].Profiles[0].ProfileId, bytes.Repeat([]byte{2}, 16)),
+		"profile id %x", p.ProfileId)
+	assert.Assert(t, len(p.Samples) == 1, p.Samples)
 	s, middle := p.Samples[0], uint64(moment.UnixNano())+5e8
 	times := slices.Concat(slices.Repeat([]uint64{middle}, 5), slices.Repeat([]uint64{middle + 1e9}, 3))
-	if len(s.Values) != 0 || !slices.Equal(s.TimestampsUnixNano, times) {
-		t.Errorf("sample %v", s)
-	}
+	assert.Check(t, len(s.Values) == 0 && slices.Equal(s.TimestampsUnixNano, times), "sample %v", s)
 }
 
 // What joins a sample to a trace.
@@ -270,13 +251,11 @@ func TestLinks(t *testing.T) {
 		request := one(t, testOptions(&counter{}), sample)
 		s := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
 		l := request.Dictionary.LinkTable[s.LinkIndex]
-		if [8]byte(l.SpanId) != c.linked || (s.LinkIndex == 0) != (c.linked == [8]byte{}) {
-			t.Errorf("%s: link %v", c.name, l)
-		}
-		if got := attributes(request.Dictionary,
-			s.AttributeIndices)["transaction.id"].GetStringValue(); got != c.attribute {
-			t.Errorf("%s: transaction %q", c.name, got)
-		}
+		assert.Check(t, [8]byte(l.SpanId) == c.linked && (s.LinkIndex == 0) == (c.linked == [8]byte{}),
+			"%s: link %v", c.name, l)
+		got := attributes(request.Dictionary,
+			s.AttributeIndices)["transaction.id"].GetStringValue()
+		assert.Check(t, got == c.attribute, "%s: transaction %q", c.name, got)
 	}
 }
 
@@ -295,14 +274,11 @@ func TestText(t *testing.T) {
 	options.HostID, options.Version = "h\xff", "v\xff"
 	request := one(t, options, sample, same)
 	got := resourceOf(request.ResourceProfiles[0])
-	if got["service.name"] != "a\ufffd" || got["deployment.environment.name"] != "\x00" ||
-		got["process.executable.path"] != "/\ufffd/é" {
-		t.Errorf("resource %q", got)
-	}
+	assert.Check(t, got["service.name"] == "a\ufffd" && got["deployment.environment.name"] == "\x00" &&
+		got["process.executable.path"] == "/\ufffd/é",
+		"resource %q", got)
 	samples := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples
-	if len(samples) != 1 || len(samples[0].TimestampsUnixNano) != 2 {
-		t.Errorf("samples %v", samples)
-	}
+	assert.Check(t, len(samples) == 1 && len(samples[0].TimestampsUnixNano) == 2, "samples %v", samples)
 }
 
 func TestInvalid(t *testing.T) {
@@ -329,13 +305,10 @@ func TestInvalid(t *testing.T) {
 		b, requests := collect(testOptions(&counter{}))
 		sample := sampleOf(shop, frame)
 		change(&sample)
-		if err := b.Add(&sample); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := b.Add(&sample)
+		assert.Check(t, errors.Is(err, ErrInvalid), "%s: %v", name, err)
 		b.Flush()
-		if len(*requests) != 0 {
-			t.Errorf("%s: a request", name)
-		}
+		assert.Check(t, len(*requests) == 0, "%s: a request", name)
 	}
 }
 
@@ -343,14 +316,10 @@ func TestWithoutRateOrRandomness(t *testing.T) {
 	options := testOptions(broken{})
 	options.SamplesPerSecond = 0
 	p := one(t, options, sampleOf(shop, profile.Frame{Address: 1})).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
-	if p.Period != 0 || len(p.ProfileId) != 0 {
-		t.Errorf("period %d, id %x", p.Period, p.ProfileId)
-	}
+	assert.Check(t, p.Period == 0 && len(p.ProfileId) == 0, "period %d, id %x", p.Period, p.ProfileId)
 	options.Random = nil
 	p = one(t, options, sampleOf(shop, profile.Frame{Address: 1})).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
-	if len(p.ProfileId) != 16 {
-		t.Errorf("id %x", p.ProfileId)
-	}
+	assert.Check(t, len(p.ProfileId) == 16, "id %x", p.ProfileId)
 }
 
 // A whole request, as it was written by hand.
@@ -360,9 +329,7 @@ func TestBytes(t *testing.T) {
 		Resource: &profile.Resource{Service: profile.Service{Name: "s"}}, Stack: stackOf(deep(1)...), Count: 2,
 		Start: time.Unix(0, 256), End: time.Unix(0, 258),
 	}
-	if err := b.Add(&sample); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Add(&sample))
 	b.Flush()
 	text := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	want := strings.Join([]string{

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -34,9 +36,8 @@ func TestBytesOfAllKinds(t *testing.T) {
 	}
 	// Computed by the definition, apart from this code.
 	const id = "026b4b928d58a1151e61f9f0d477cdbb"
-	if hex.EncodeToString(sample.Stack.ID[:]) != id {
-		t.Errorf("profile.TraceID is %x, want %s", sample.Stack.ID[:], id)
-	}
+	assert.Check(t, hex.EncodeToString(sample.Stack.ID[:]) == id,
+		"profile.TraceID is %x, want %s", sample.Stack.ID[:], id)
 	again := sample // in the next interval, in the transaction itself
 	again.SpanID, again.Count, again.Start, again.End = [8]byte{}, 1, sample.End, sample.End.Add(2)
 	outside := sample // of any trace
@@ -44,9 +45,7 @@ func TestBytesOfAllKinds(t *testing.T) {
 
 	b, requests := collect(Options{SamplesPerSecond: 20, Random: &counter{}})
 	for _, s := range []profile.Sample{sample, again, again, outside} {
-		if err := b.Add(&s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Add(&s))
 	}
 	b.Flush()
 	text := func(s string) string { return hex.EncodeToString([]byte(s)) }
@@ -114,9 +113,7 @@ func TestBytesOfAllKinds(t *testing.T) {
 	}, "")
 	want = strings.ReplaceAll(want, " ", "")
 	got := hex.EncodeToString((*requests)[0].Body)
-	if got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
+	assert.Check(t, got == want, "%s\nwant %s", got, want)
 	d := decode(t, (*requests)[0].Body).Dictionary
 	if got := stackTraceID(t, d, d.StackTable[1]); hex.EncodeToString(got[:]) != id {
 		t.Errorf("of the bytes: %x, want %s", got, id)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -105,23 +107,18 @@ func FuzzBuilder(f *testing.F) {
 		}
 		builder.Flush()
 		for _, r := range *requests {
-			if len(r.Body) > bytes {
-				t.Errorf("request of %d bytes, limit %d", len(r.Body), bytes)
-			}
+			assert.Check(t, len(r.Body) <= bytes, "request of %d bytes, limit %d", len(r.Body), bytes)
 			request := decode(t, r.Body)
 			samples := 0
 			for _, p := range request.ResourceProfiles {
 				samples += len(p.ScopeProfiles[0].Profiles[0].Samples)
 			}
-			if samples != r.Samples || len(request.ResourceProfiles) != r.Profiles {
-				t.Errorf("%d samples and %d profiles, not %d and %d", samples, len(request.ResourceProfiles), r.Samples,
-					r.Profiles)
-			}
+			assert.Check(t, samples == r.Samples && len(request.ResourceProfiles) == r.Profiles,
+				"%d samples and %d profiles, not %d and %d", samples, len(request.ResourceProfiles), r.Samples,
+				r.Profiles)
 			added -= r.Count
 			observations(t, request, got)
 		}
-		if added != 0 || !maps.Equal(got, want) {
-			t.Errorf("%d not counted; %v, want %v", added, got, want)
-		}
+		assert.Check(t, added == 0 && maps.Equal(got, want), "%d not counted; %v, want %v", added, got, want)
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -30,29 +32,24 @@ func TestSplit(t *testing.T) {
 		sample := sampleOf(shop, frames...)
 		sample.SpanID[7], sample.SpanID[6] = byte(i), byte(i>>8)
 		sample.Thread = fmt.Sprintf("%0300d", i)
-		if err := b.Add(&sample); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Add(&sample))
 		observe(&sample, want)
 	}
-	if left := b.Samples(); left == 0 || left == 2*stacks {
-		t.Errorf("%d samples left", left)
-	}
+	left := b.Samples()
+	assert.Check(t, left != 0 && left != 2*stacks, "%d samples left", left)
 	b.Flush()
 	if b.Flush(); b.Samples() != 0 || len(*requests) < 2 {
 		t.Fatalf("%d requests, %d samples left", len(*requests), b.Samples())
 	}
 	samples, count := 0, uint64(0)
 	for i, r := range *requests {
-		if n := len(r.Body); n > requestBytes || i < len(*requests)-1 && n < requestBytes*3/4 {
-			t.Errorf("request of %d bytes", n)
-		}
+		n := len(r.Body)
+		assert.Check(t, n <= requestBytes && (i >= len(*requests)-1 || n >= requestBytes*3/4), "request of %d bytes", n)
 		samples, count = samples+r.Samples, count+r.Count
 		observations(t, decode(t, r.Body), got)
 	}
-	if samples != 2*stacks || count != 2*stacks || !maps.Equal(got, want) {
-		t.Errorf("%d samples, %d counted, %d of %d arrived", samples, count, len(got), len(want))
-	}
+	assert.Check(t, samples == 2*stacks && count == 2*stacks && maps.Equal(got, want),
+		"%d samples, %d counted, %d of %d arrived", samples, count, len(got), len(want))
 }
 
 // wide is a stack with so many files, each with as much text as is taken.
@@ -82,23 +79,19 @@ func TestTooLarge(t *testing.T) {
 		sample *profile.Sample
 		err    error
 	}{{&small, nil}, {&large, nil}, {&small, nil}, {&huge, ErrTooLarge}, {&small, nil}} {
-		if err := b.Add(c.sample); !errors.Is(err, c.err) {
-			t.Fatalf("sample %d: %v", i, err)
-		}
+		err := b.Add(c.sample)
+		assert.Assert(t, errors.Is(err, c.err), "sample %d: %v", i, err)
 	}
 	b.Flush()
 	var sizes []int
 	for _, r := range *requests {
 		decode(t, r.Body)
 		sizes = append(sizes, len(r.Body))
-		if r.Samples != 1 || r.Profiles != 1 {
-			t.Errorf("%d samples, %d profiles", r.Samples, r.Profiles)
-		}
+		assert.Check(t, r.Samples == 1 && r.Profiles == 1, "%d samples, %d profiles", r.Samples, r.Profiles)
 	}
-	if len(sizes) != 4 || sizes[1] <= requestBytes || sizes[1] > MaxRequestBytes || sizes[0] != sizes[2] ||
-		sizes[2] != sizes[3] {
-		t.Errorf("requests of %d bytes", sizes)
-	}
+	assert.Check(t, len(sizes) == 4 && sizes[1] > requestBytes && sizes[1] <= MaxRequestBytes &&
+		sizes[0] == sizes[2] && sizes[2] == sizes[3],
+		"requests of %d bytes", sizes)
 }
 
 // The bytes decide, and not what they were thought to be at most: a request is full with the last
@@ -131,22 +124,16 @@ func TestExactLimit(t *testing.T) {
 			samples = append(samples, s)
 		}
 		all, err := add(0, samples...)
-		if err != nil || len(all) != 1 {
-			t.Fatalf("%d requests, %v", len(all), err)
-		}
+		assert.Assert(t, err == nil && len(all) == 1, "%d requests, %v", len(all), err)
 		size := len(all[0].Body)
-		if fits, err := add(size, samples...); err != nil || len(fits) != 1 {
-			t.Errorf("%d requests at a limit of %d, %v", len(fits), size, err)
-		}
+		fits, err := add(size, samples...)
+		assert.Check(t, err == nil && len(fits) == 1, "%d requests at a limit of %d, %v", len(fits), size, err)
 		less, err := add(size-1, samples...)
-		if len(samples) == 1 != errors.Is(err, ErrTooLarge) || len(samples) > 1 && len(less) < 2 {
-			t.Errorf("%d requests of %d samples at a limit of %d - 1, %v", len(less), len(samples), size, err)
-		}
+		assert.Check(t, len(samples) == 1 == errors.Is(err, ErrTooLarge) && (len(samples) <= 1 || len(less) >= 2),
+			"%d requests of %d samples at a limit of %d - 1, %v", len(less), len(samples), size, err)
 		for _, r := range less {
 			decode(t, r.Body)
-			if len(r.Body) >= size {
-				t.Errorf("request of %d bytes, limit %d - 1", len(r.Body), size)
-			}
+			assert.Check(t, len(r.Body) < size, "request of %d bytes, limit %d - 1", len(r.Body), size)
 		}
 	}
 }
@@ -156,18 +143,14 @@ func TestNotTaken(t *testing.T) {
 	first, second := sampleOf(shop, deep(1)...), sampleOf(&profile.Resource{PID: 43}, deep(9)...)
 	second.Start, second.End = moment.Add(-time.Second), moment.Add(5*time.Second)
 	alone, requests := collect(testOptions(&counter{}))
-	if err := alone.Add(&first); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, alone.Add(&first))
 	alone.Flush()
 	want := (*requests)[0].Body
 
 	options := testOptions(&counter{})
 	options.MaxBytes = len(want) + 200
 	b, requests := collect(options)
-	if err := errors.Join(b.Add(&first), b.Add(&second)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(b.Add(&first), b.Add(&second)))
 	if len(*requests) != 1 || !bytes.Equal((*requests)[0].Body, want) {
 		t.Errorf("%d requests, %x, want %x", len(*requests), (*requests)[0].Body, want)
 	}
@@ -189,10 +172,9 @@ func TestHugeText(t *testing.T) {
 		if n := utf8.RuneCountInString(got); len(got) > 3*maxTextBytes || n < 2 || !strings.HasPrefix(got, "-") {
 			t.Errorf("%q: %d bytes", unit, len(got))
 		}
-		if utf8.ValidString(unit) && (strings.Contains(got, "\ufffd") || len(got) <= maxTextBytes-len(unit) ||
-			len(got) > maxTextBytes) {
-			t.Errorf("%q was cut to %d bytes within a letter", unit, len(got))
-		}
+		assert.Check(t, !utf8.ValidString(unit) ||
+			!strings.Contains(got, "\ufffd") && len(got) > maxTextBytes-len(unit) && len(got) <= maxTextBytes,
+			"%q was cut to %d bytes within a letter", unit, len(got))
 	}
 }
 
@@ -207,13 +189,9 @@ func TestExactTime(t *testing.T) {
 		ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
 	base := uint64(moment.UnixNano())
 	s := p.Samples[0]
-	if p.TimeUnixNano != base || p.DurationNano != 102 || len(s.TimestampsUnixNano) != 5 {
-		t.Fatal(p)
-	}
+	assert.Assert(t, p.TimeUnixNano == base && p.DurationNano == 102 && len(s.TimestampsUnixNano) == 5, p)
 	for i, after := range []uint64{0, 70, 70, 100, 101} {
-		if s.TimestampsUnixNano[i] != base+after {
-			t.Errorf("at %d, want %d", s.TimestampsUnixNano[i]-base, after)
-		}
+		assert.Check(t, s.TimestampsUnixNano[i] == base+after, "at %d, want %d", s.TimestampsUnixNano[i]-base, after)
 	}
 }
 
@@ -226,23 +204,17 @@ func TestAnyOrder(t *testing.T) {
 		s := sampleOf(shop, profile.Frame{Address: uint64(1 + i%3)})
 		s.Start = moment.Add(time.Duration(i/12) * 100 * time.Millisecond)
 		s.End, s.Count = s.Start.Add(100*time.Millisecond), uint64(1+i%7)
-		if err := b.Add(&s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Add(&s))
 		observe(&s, want)
 	}
 	b.Flush()
 	got := make(map[observation]uint64)
 	request := decode(t, (*requests)[0].Body)
 	observations(t, request, got)
-	if len(*requests) != 1 || !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	assert.Check(t, len(*requests) == 1 && maps.Equal(got, want), "%v, want %v", got, want)
 	for _, s := range request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples {
 		for i, at := range s.TimestampsUnixNano[1:] {
-			if at < s.TimestampsUnixNano[i] {
-				t.Fatalf("%v", s.TimestampsUnixNano)
-			}
+			assert.Assert(t, at >= s.TimestampsUnixNano[i], s.TimestampsUnixNano)
 		}
 	}
 }
@@ -262,29 +234,22 @@ func TestClockSet(t *testing.T) {
 			if i == 4 && step > 0 { // the interval in which it was set
 				s.End = s.End.Add(step)
 			}
-			if err := b.Add(&s); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, b.Add(&s))
 		}
 		b.Flush()
 		want := 2
 		if name == "corrected" {
 			want = 1
 		}
-		if len(*requests) != want {
-			t.Fatalf("%s: %d requests", name, len(*requests))
-		}
+		assert.Assert(t, len(*requests) == want, "%s: %d requests", name, len(*requests))
 		count := uint64(0)
 		for i, r := range *requests {
 			p := decode(t, r.Body).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
-			if lasts := time.Duration(p.DurationNano); lasts > time.Second && !(step > 0 && i == 0) {
-				t.Errorf("%s: profile %d lasts %v", name, i, lasts)
-			}
+			lasts := time.Duration(p.DurationNano)
+			assert.Check(t, lasts <= time.Second || step > 0 && i == 0, "%s: profile %d lasts %v", name, i, lasts)
 			count += r.Count
 		}
-		if count != 10 {
-			t.Errorf("%s: %d samples", name, count)
-		}
+		assert.Check(t, count == 10, "%s: %d samples", name, count)
 	}
 }
 
@@ -335,13 +300,10 @@ func TestLimitWithValues(t *testing.T) {
 			s.TID, s.Count = 1+random.IntN(10), 1<<random.IntN(14)
 			s.Start = moment.Add(time.Duration(random.IntN(1000)) * time.Millisecond)
 			s.End = s.Start
-			if err := b.Add(&s); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, b.Add(&s))
 			added += s.Count
-			if size, body := b.size(), len(b.encode()); size != body {
-				t.Fatalf("%d bytes, expected %d", body, size)
-			}
+			size, body := b.size(), len(b.encode())
+			assert.Assert(t, size == body, "%d bytes, expected %d", body, size)
 		}
 		b.Flush()
 		values := 0
@@ -355,13 +317,9 @@ func TestLimitWithValues(t *testing.T) {
 			for _, s := range request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples {
 				values += len(s.Values)
 			}
-			if len(r.Body) > options.MaxBytes {
-				t.Errorf("%d bytes, of at most %d", len(r.Body), options.MaxBytes)
-			}
+			assert.Check(t, len(r.Body) <= options.MaxBytes, "%d bytes, of at most %d", len(r.Body), options.MaxBytes)
 		}
-		if added != sent || values == 0 {
-			t.Errorf("%d times sent of %d, %d with a value", sent, added, values)
-		}
+		assert.Check(t, added == sent && values != 0, "%d times sent of %d, %d with a value", sent, added, values)
 	}
 }
 
@@ -396,9 +354,7 @@ func TestManyIntervals(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(b.points) > maxPoints {
-			t.Fatalf("%d intervals of a request", len(b.points))
-		}
+		assert.Assert(t, len(b.points) <= maxPoints, "%d intervals of a request", len(b.points))
 	}
 	b.Flush()
 	var count uint64
@@ -417,9 +373,8 @@ func TestExtremes(t *testing.T) {
 	again := s
 	again.Count = 7
 	p := one(t, testOptions(&counter{}), s, again).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
-	if p.Samples[0].Values[0] != math.MaxInt64 || p.TimeUnixNano != 1 || p.DurationNano != math.MaxInt64-1 {
-		t.Errorf("%v", p)
-	}
+	assert.Check(t, p.Samples[0].Values[0] == math.MaxInt64 && p.TimeUnixNano == 1 && p.DurationNano == math.MaxInt64-1,
+		p)
 }
 
 // heapBytes is what is in use.
@@ -440,9 +395,7 @@ func TestMemory(t *testing.T) {
 	for round := range 5 {
 		s := sampleOf(shop, profile.Frame{Address: 1})
 		add := func() {
-			if err := b.Add(&s); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, b.Add(&s))
 		}
 		for i := range 12_000 {
 			s.TID = 1 + i
@@ -457,19 +410,14 @@ func TestMemory(t *testing.T) {
 		b.Flush()
 	}
 	burst := heapBytes() - before
-	if full < requestBytes*8/10 || burst > 6<<20 {
-		t.Errorf("%d bytes in use after requests of %d", burst, full)
-	}
+	assert.Check(t, full >= requestBytes*8/10 && burst <= 6<<20, "%d bytes in use after requests of %d", burst, full)
 	for range shrinkAfter {
 		s := sampleOf(shop, profile.Frame{Address: 1})
-		if err := b.Add(&s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Add(&s))
 		b.Flush()
 	}
-	if rest := heapBytes() - before; rest > 256<<10 {
-		t.Errorf("%d bytes in use after small requests, %d after large ones", rest, burst)
-	}
+	rest := heapBytes() - before
+	assert.Check(t, rest <= 256<<10, "%d bytes in use after small requests, %d after large ones", rest, burst)
 	runtime.KeepAlive(b)
 }
 
@@ -490,14 +438,11 @@ func TestAllocations(t *testing.T) {
 	add()
 	b.Flush()
 	add()
-	if n := testing.AllocsPerRun(10, add); n != 0 {
-		t.Errorf("%v allocations for %d samples that the request has", n, len(samples))
-	}
+	n := testing.AllocsPerRun(10, add)
+	assert.Check(t, n == 0, "%v allocations for %d samples that the request has", n, len(samples))
 	whole := testing.AllocsPerRun(10, func() {
 		add()
 		b.Flush()
 	})
-	if whole > 20 {
-		t.Errorf("%v allocations for a request of %d samples", whole, len(samples))
-	}
+	assert.Check(t, whole <= 20, "%v allocations for a request of %d samples", whole, len(samples))
 }

@@ -3,6 +3,8 @@ package profiles
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -18,9 +20,8 @@ func TestSystemNames(t *testing.T) {
 	stack := d.StackTable[1]
 	for i, l := range stack.LocationIndices {
 		f := d.FunctionTable[d.LocationTable[l].Lines[0].FunctionIndex]
-		if got := [2]string{d.StringTable[f.NameStrindex], d.StringTable[f.SystemNameStrindex]}; got != want[i] {
-			t.Errorf("%q, want %q", got, want[i])
-		}
+		got := [2]string{d.StringTable[f.NameStrindex], d.StringTable[f.SystemNameStrindex]}
+		assert.Check(t, got == want[i], "%q, want %q", got, want[i])
 	}
 	for i := range frames {
 		frames[i].Function = nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -48,9 +50,7 @@ func TestPublishedAttributes(t *testing.T) {
 			request := one(t, testOptions(&counter{}), c.samples...)
 			d := request.Dictionary
 			samples := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples
-			if len(samples) != len(c.want) {
-				t.Fatalf("%d samples", len(samples))
-			}
+			assert.Assert(t, len(samples) == len(c.want), "%d samples", len(samples))
 			for i, s := range samples {
 				a := attributes(d, s.AttributeIndices)
 				if got := publishedIn(a); got != c.want[i] || a["thread.name"].GetStringValue() != "main" {
@@ -76,9 +76,7 @@ func TestPublishedAttributesNotTaken(t *testing.T) {
 	for _, value := range []string{"first", long, "second", "first", long, "third"} {
 		s := sample(value)
 		err := b.Add(s)
-		if len(value) > 2000 != errors.Is(err, ErrTooLarge) {
-			t.Fatal(err)
-		}
+		assert.Assert(t, len(value) > 2000 == errors.Is(err, ErrTooLarge), err)
 		if err == nil {
 			observe(s, want)
 		}
@@ -87,9 +85,7 @@ func TestPublishedAttributesNotTaken(t *testing.T) {
 	for _, r := range *requests {
 		observations(t, decode(t, r.Body), got)
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	assert.Check(t, maps.Equal(got, want), "%v, want %v", got, want)
 }
 
 // Everything that is known of who a process is.
@@ -109,7 +105,5 @@ func TestResource(t *testing.T) {
 		"process.executable.name": "java", "process.executable.path": "/usr/bin/java", "host.id": "host",
 		"host.name": "node-1",
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("%v", got)
-	}
+	assert.Check(t, maps.Equal(got, want), got)
 }

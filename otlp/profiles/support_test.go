@@ -17,6 +17,7 @@ import (
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
 	"correlator/profile"
@@ -56,14 +57,10 @@ func one(t *testing.T, options Options, samples ...profile.Sample) *collector.Ex
 	t.Helper()
 	b, requests := collect(options)
 	for i := range samples {
-		if err := b.Add(&samples[i]); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Add(&samples[i]))
 	}
 	b.Flush()
-	if len(*requests) != 1 {
-		t.Fatalf("%d requests", len(*requests))
-	}
+	assert.Assert(t, len(*requests) == 1, "%d requests", len(*requests))
 	return decode(t, (*requests)[0].Body)
 }
 
@@ -100,9 +97,7 @@ func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.
 			fileID = htlhash.GetStringValue()
 		}
 		content, err := hex.DecodeString(fileID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		hash.Write(strconv.AppendUint(content, location.Address, 10))
 	}
 	return [16]byte(hash.Sum(nil))

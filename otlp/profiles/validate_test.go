@@ -10,22 +10,18 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // decode reads a request as a receiver does, and holds it against the rules.
 func decode(t testing.TB, body []byte) *collector.ExportProfilesServiceRequest {
 	t.Helper()
 	request := new(collector.ExportProfilesServiceRequest)
-	if err := proto.Unmarshal(body, request); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, proto.Unmarshal(body, request))
 	// So all is in fields of the schema, and nothing is longer than it has to be.
-	if n := proto.Size(request); n != len(body) || cap(body) != len(body) {
-		t.Fatalf("%d bytes of %d, %d would do", len(body), cap(body), n)
-	}
-	if err := validate(request); err != nil {
-		t.Fatal(err)
-	}
+	n := proto.Size(request)
+	assert.Assert(t, n == len(body) && cap(body) == len(body), "%d bytes of %d, %d would do", len(body), cap(body), n)
+	assert.NilError(t, validate(request))
 	return request
 }
 

@@ -7,6 +7,7 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/profile"
 )
@@ -74,8 +75,6 @@ func TestValidator(t *testing.T) {
 	} {
 		bad := proto.Clone(good).(*request)
 		spoil(bad, bad.Dictionary)
-		if validate(bad) == nil {
-			t.Errorf("%s: not found", name)
-		}
+		assert.Check(t, validate(bad) != nil, "%s: not found", name)
 	}
 }

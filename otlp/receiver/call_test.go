@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 	"correlator/otlp/validate"
@@ -27,9 +28,8 @@ func TestPassOn(t *testing.T) {
 		// A field of a later schema.
 		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
 		for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
-			if rejected, message := l.send(signal, body, options...); rejected != 0 || message != "" {
-				t.Errorf("%v: %d rejected: %s", signal, rejected, message)
-			}
+			rejected, message := l.send(signal, body, options...)
+			assert.Check(t, rejected == 0 && message == "", "%v: %d rejected: %s", signal, rejected, message)
 			b := l.only(t)
 			if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) ||
 				cap(b.Request()) > len(body)*9/8 {
@@ -76,14 +76,12 @@ func TestPartialSuccess(t *testing.T) {
 	} {
 		l := openLab(t, Config{})
 		rejected, message := l.send(c.signal, encode(t, c.sent), grpc.UseCompressor(gzip.Name))
-		if rejected != c.rejected || message != c.message {
-			t.Errorf("%d rejected: %s\nwant %d: %s", rejected, message, c.rejected, c.message)
-		}
+		assert.Check(t, rejected == c.rejected && message == c.message,
+			"%d rejected: %s\nwant %d: %s", rejected, message, c.rejected, c.message)
 		l.wantCounts(c.signal, c.counts)
 		if c.passed == nil {
-			if n := len(l.taken()); n > 0 {
-				t.Errorf("%d batches were passed on", n)
-			}
+			n := len(l.taken())
+			assert.Check(t, n <= 0, "%d batches were passed on", n)
 		} else if b := l.only(t); !bytes.Equal(b.Request(), encode(t, c.passed)) {
 			t.Errorf("passed on: %x", b.Request())
 		}
@@ -94,9 +92,7 @@ func TestPartialSuccess(t *testing.T) {
 func TestBatch(t *testing.T) {
 	v, now := &validate.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()
 	got, want := newBatch(otlp.Profiles, v, now), otlp.NewProfilesBatch(v.Request, 5, 2, now)
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	assert.Check(t, reflect.DeepEqual(got, want), "%+v, want %+v", got, want)
 }
 
 // A request that its client has cancelled meanwhile is not passed on: the client will send it
@@ -109,9 +105,8 @@ func TestGivenUp(t *testing.T) {
 	_, err := l.pass(ctx, otlp.Traces, nil, body, false)
 	wantError(t, err, codes.Canceled, false)
 	l.wantCounts(otlp.Traces, "requests CANCELLED=1")
-	if n := len(l.taken()); n > 0 {
-		t.Errorf("%d batches were passed on", n)
-	}
+	n := len(l.taken())
+	assert.Check(t, n <= 0, "%d batches were passed on", n)
 }
 
 // However deeply nested the first error is, the response fits into what clients accept: 8 KiB of
@@ -133,16 +128,13 @@ func TestLongAnswers(t *testing.T) {
 	_, err := export(conn, otlp.Traces, invalid)
 	s := wantError(t, err, codes.InvalidArgument, false)
 	field := violation(s)
-	if !strings.HasPrefix(field,
-		"resource_spans[0].scope_spans[0].spans[0].attributes[0].value.kvlist_value.values[0].value.") ||
-		len(field) != maxMessage || len(s.Message()) != maxMessage {
-		t.Errorf("%d bytes: %s", len(field), s)
-	}
+	assert.Check(t, strings.HasPrefix(field,
+		"resource_spans[0].scope_spans[0].spans[0].attributes[0].value.kvlist_value.values[0].value.") &&
+		len(field) == maxMessage && len(s.Message()) == maxMessage,
+		"%d bytes: %s", len(field), s)
 	span.Attributes[0].Value = nest(101, "GET")
-	if rejected, message := l.send(otlp.Traces, encode(t, traceRequest(span))); rejected != 1 ||
-		len(message) != maxMessage {
-		t.Errorf("%d rejected: %s", rejected, message)
-	}
+	rejected, message := l.send(otlp.Traces, encode(t, traceRequest(span)))
+	assert.Check(t, rejected == 1 && len(message) == maxMessage, "%d rejected: %s", rejected, message)
 }
 
 // Clients on a Unix socket send all kinds of authorities: those of grpc-java, of grpc-python, and
@@ -153,9 +145,8 @@ func TestAuthority(t *testing.T) {
 	for _, authority := range []string{"", "localhost", "localhost:80",
 		strings.ReplaceAll(l.Addr().String(), "/", "%2F"), "unix", "[::1]:4317"} {
 		conn := dial(t, "unix:"+l.Addr().String(), grpc.WithAuthority(authority))
-		if _, err := export(conn, otlp.Metrics, body); err != nil {
-			t.Errorf("%q: %v", authority, err)
-		}
+		_, err := export(conn, otlp.Metrics, body)
+		assert.Check(t, err, "%q", authority)
 		l.only(t)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/safedir"
 	"correlator/internal/host/sockfile"
@@ -51,9 +52,8 @@ func TestValidate(t *testing.T) {
 		{Config{Listen: "unix:/run/x.sock", SocketMode: fs.ModeSetuid | 0o600}, "permissions"},
 	} {
 		err := c.config.Validate()
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %q", c.config, err, c.want)
-		}
+		assert.Check(t, (err == nil) == (c.want == "") && (err == nil || strings.Contains(err.Error(), c.want)),
+			"%+v: %v, want %q", c.config, err, c.want)
 		if c.want != "" {
 			if _, err := Open(c.config, &store{}); err == nil {
 				t.Errorf("%+v: opened", c.config)
@@ -68,21 +68,15 @@ func TestSocket(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "otlp.sock")
 		c := Config{Listen: "unix:" + path, SocketMode: mode}
 		r, err := Open(c, &store{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|want {
 			t.Errorf("mode %o: %v, %v", mode, info.Mode(), err)
 		}
-		if _, err := Open(c, &store{}); !errors.Is(err, sockfile.ErrInUse) {
-			t.Errorf("opened twice: %v", err)
-		}
-		if err := r.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("after the shutdown: %v", err)
-		}
+		_, err = Open(c, &store{})
+		assert.Check(t, errors.Is(err, sockfile.ErrInUse), "opened twice: %v", err)
+		assert.Check(t, r.Shutdown(context.Background()))
+		_, err = os.Stat(path)
+		assert.Check(t, errors.Is(err, fs.ErrNotExist), "after the shutdown: %v", err)
 	}
 }
 
@@ -93,27 +87,20 @@ func TestSocketInDirectoryOfAnother(t *testing.T) {
 	root := t.TempDir()
 	victim, dir := filepath.Join(root, "shadow"), filepath.Join(root, "theirs")
 	link, socket := filepath.Join(dir, "link"), filepath.Join(dir, "otlp.sock")
-	if err := errors.Join(os.WriteFile(victim, nil, 0o600), os.Mkdir(dir, 0o755),
-		os.Chown(dir, testenv.Attacker, -1)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.WriteFile(victim, nil, 0o600), os.Mkdir(dir, 0o755),
+		os.Chown(dir, testenv.Attacker, -1)))
 	testenv.ExchangeNames(t, dir, "link", "otlp.sock")
 	for range 200 {
 		os.Remove(socket)
 		os.Remove(link)
-		if err := errors.Join(os.Symlink(victim, link), os.Lchown(link, testenv.Attacker, -1)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.Symlink(victim, link), os.Lchown(link, testenv.Attacker, -1)))
 		r, err := Open(Config{Listen: "unix:" + socket, SocketMode: 0o666}, &store{})
 		if err == nil {
-			if err := r.Shutdown(context.Background()); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, r.Shutdown(context.Background()))
 		}
-		if unsafe := (*safedir.UnsafeError)(nil); !errors.As(err, &unsafe) ||
-			!strings.Contains(unsafe.Problem, dir+" belongs to user 1000") {
-			t.Errorf("%v, want one that names the directory", err)
-		}
+		unsafe := (*safedir.UnsafeError)(nil)
+		assert.Check(t, errors.As(err, &unsafe) && strings.Contains(unsafe.Problem, dir+" belongs to user 1000"),
+			"%v, want one that names the directory", err)
 		if info, err := os.Stat(victim); err != nil || info.Mode() != 0o600 {
 			t.Fatalf("root's file: %v, %v", info.Mode(), err)
 		}
@@ -124,22 +111,18 @@ func TestSocketInDirectoryOfAnother(t *testing.T) {
 func TestLoopback(t *testing.T) {
 	s := &store{}
 	r, err := Open(Config{Listen: "127.0.0.1:0", MaxRequestBytes: 1000}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Shutdown(context.Background())
 	conn := dial(t, r.Addr().String())
 	defer conn.Close()
 	body := encode(t, metricRequest(gauge(1)))
-	if _, err := export(conn, otlp.Metrics, body); err != nil {
-		t.Error(err)
-	}
+	_, err = export(conn, otlp.Metrics, body)
+	assert.Check(t, err)
 	s.only(t)
 	_, err = export(conn, otlp.Metrics, make([]byte, 1001))
 	wantStatus(t, status.Convert(err), codes.ResourceExhausted, false)
-	if _, err := Open(Config{Listen: r.Addr().String()}, s); err == nil {
-		t.Error("the port was bound twice")
-	}
+	_, err = Open(Config{Listen: r.Addr().String()}, s)
+	assert.Check(t, err != nil, "the port was bound twice")
 }
 
 // TLS, with client certificates if they are required. Changed files apply to new connections.
@@ -153,9 +136,7 @@ func TestTLS(t *testing.T) {
 	config := Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key"),
 		ClientAuthorities: a.File("authority.pem")}
 	r, err := Open(config, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Shutdown(context.Background())
 	try := func(from *testenv.Authority) (*tls.ConnectionState, error) {
 		var state *tls.ConnectionState
@@ -171,31 +152,22 @@ func TestTLS(t *testing.T) {
 		return state, err
 	}
 	before, err := try(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s.only(t)
 	for name, from := range map[string]*testenv.Authority{"another authority": other, "none": nil} {
-		if _, err := try(from); status.Code(err) != codes.Unavailable {
-			t.Errorf("a client with a certificate of %s: %v", name, err)
-		}
+		_, err := try(from)
+		assert.Check(t, status.Code(err) == codes.Unavailable, "a client with a certificate of %s: %v", name, err)
 	}
 	a.Issue("server")
 	after, err := try(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before.PeerCertificates[0].Equal(after.PeerCertificates[0]) {
-		t.Error("a new connection got the old certificate")
-	}
+	assert.NilError(t, err)
+	assert.Check(t, !before.PeerCertificates[0].Equal(after.PeerCertificates[0]),
+		"a new connection got the old certificate")
 	plain := dial(t, r.Addr().String())
-	if _, err := export(plain, otlp.Traces, nil); status.Code(err) != codes.Unavailable {
-		t.Errorf("without TLS: %v", err)
-	}
+	_, err = export(plain, otlp.Traces, nil)
+	assert.Check(t, status.Code(err) == codes.Unavailable, "without TLS: %v", err)
 
-	if err := os.WriteFile(a.File("empty.pem"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(a.File("empty.pem"), nil, 0o600))
 	for _, spoil := range []func(*Config){
 		func(c *Config) { c.Certificate = a.File("none.pem") },
 		func(c *Config) { c.ClientAuthorities = a.File("none.pem") },

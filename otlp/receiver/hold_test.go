@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/connlimit"
 	"correlator/otlp"
@@ -73,9 +74,7 @@ func TestHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &fullQueue{room: make(chan struct{})}
 				b := openBubbleWith(t, q)
-				if b.memory.try(&caller{conn: new(connlimit.Conn)}, c.occupy) == nil {
-					t.Fatal("no memory")
-				}
+				assert.Assert(t, b.memory.try(&caller{conn: new(connlimit.Conn)}, c.occupy) != nil, "no memory")
 				timeout := c.timeout
 				if timeout == 0 {
 					timeout = patience
@@ -111,9 +110,7 @@ func TestHold(t *testing.T) {
 					s.Received != s.PassedOn+s.Refused || s.PassedOn > uint64(items) {
 					t.Errorf("%+v, %d were taken", s, taken)
 				}
-				if !b.memoryFree(memoryLimit(DefaultMaxRequestBytes) - c.occupy) {
-					t.Error("memory is still taken")
-				}
+				assert.Check(t, b.memoryFree(memoryLimit(DefaultMaxRequestBytes)-c.occupy), "memory is still taken")
 			})
 		})
 	}

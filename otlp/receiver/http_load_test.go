@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/connlimit"
 	"correlator/internal/lab/testenv"
@@ -58,9 +59,8 @@ func TestHTTPSlowSenders(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			if n := b.inWork(); n != maxInWork {
-				t.Fatalf("%d requests are in work", n)
-			}
+			n := b.inWork()
+			assert.Assert(t, n == maxInWork, "%d requests are in work", n)
 			start := time.Now()
 			body, _ := sound(t, otlp.Metrics)
 			if _, err := export(b.dial(), otlp.Metrics, body); err != nil || time.Since(start) > 2*connlimit.Grace {
@@ -92,19 +92,16 @@ func TestHTTPDeadlines(t *testing.T) {
 		c := httpClients(t, b.listener.DialContext)["HTTP/1.1"]
 		body, _ := sound(t, otlp.Traces)
 		for range 3 {
-			if a, _ := answer(t, c, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(body)); a.StatusCode != 200 {
-				t.Error(a.Status)
-			}
+			a, _ := answer(t, c, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(body))
+			assert.Check(t, a.StatusCode == 200, a.Status)
 			time.Sleep(callTimeout + slotTimeout + time.Second) // both deadlines are over
-			if n := b.Status().Connections; n != 1 {
-				t.Errorf("%d connections", n)
-			}
+			n := b.Status().Connections
+			assert.Check(t, n == 1, "%d connections", n)
 		}
 		time.Sleep(idleTimeout)
 		synctest.Wait()
-		if n := b.Status().Connections; n != 0 {
-			t.Errorf("%d connections are idle", n)
-		}
+		n := b.Status().Connections
+		assert.Check(t, n == 0, "%d connections are idle", n)
 	})
 }
 
@@ -122,9 +119,7 @@ func TestHTTPRefusedWithoutBody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := openBubble(t)
 			c, err := b.listener.Dial()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer c.Close()
 			words := append(strings.SplitN(head, " ", 3), "X: y")
 			fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: receiver\r\n%s\r\nContent-Length: 1000\r\n\r\n",
@@ -136,9 +131,8 @@ func TestHTTPRefusedWithoutBody(t *testing.T) {
 			}
 			io.Copy(io.Discard, c)
 			synctest.Wait()
-			if n := b.Status().Connections; n != 0 {
-				t.Errorf("%s: %d connections", head, n)
-			}
+			n := b.Status().Connections
+			assert.Check(t, n == 0, "%s: %d connections", head, n)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 )
@@ -49,14 +50,10 @@ func answer(
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	a, err := post(ctx, t, c, path, headers, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer a.Body.Close()
 	got, err := io.ReadAll(a.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if a.Header.Get("Content-Type") != protobufType {
 		t.Errorf("response of type %q", a.Header.Get("Content-Type"))
 	}
@@ -87,9 +84,7 @@ func TestHTTPPassOn(t *testing.T) {
 							headers = httpHeaders("Content-Encoding", "gzip")
 						}
 						a, got := answer(t, c, signal.Path(), headers, r)
-						if a.StatusCode != 200 || len(got) > 0 {
-							t.Fatalf("%v: %s, %x", signal, a.Status, got)
-						}
+						assert.Assert(t, a.StatusCode == 200 && len(got) == 0, "%v: %s, %x", signal, a.Status, got)
 						b := l.only(t)
 						if b.Signal() != signal || b.Items() != items || !bytes.Equal(b.Request(), body) ||
 							cap(b.Request()) > len(body)*9/8 {
@@ -98,9 +93,8 @@ func TestHTTPPassOn(t *testing.T) {
 					}
 					l.wantCounts(signal, fmt.Sprintf("items=%d, requests OK=4", 4*items))
 				}
-				if n := l.Status().Connections; n != 1 {
-					t.Errorf("%d connections", n)
-				}
+				n := l.Status().Connections
+				assert.Check(t, n == 1, "%d connections", n)
 			})
 		}
 	}
@@ -113,9 +107,8 @@ func TestHTTPPartialSuccess(t *testing.T) {
 	body := encode(t, traceRequest(aSpan("a"), badSpan()))
 	a, got := answer(t, c, otlp.Traces.Path(), httpHeaders(), bytes.NewReader(body))
 	rejected, message, err := readAnswer(got)
-	if a.StatusCode != 200 || rejected != 1 || message == "" || err != nil {
-		t.Errorf("%s, %d rejected: %s, %v", a.Status, rejected, message, err)
-	}
+	assert.Check(t, a.StatusCode == 200 && rejected == 1 && message != "" && err == nil,
+		"%s, %d rejected: %s, %v", a.Status, rejected, message, err)
 	l.wantCounts(otlp.Traces, "items=2, rejected_items bad_id=1, requests OK=1")
 }
 
@@ -172,12 +165,10 @@ func TestHTTPBadInput(t *testing.T) {
 				}
 				a, got := answer(t, client, path, c.headers, c.body)
 				var s status.Status
-				if err := proto.Unmarshal(got, &s); a.StatusCode != c.code || err != nil || s.Message == "" {
-					t.Errorf("%s, %x", a.Status, got)
-				}
-				if after := a.Header.Get("Retry-After"); after != "" {
-					t.Errorf("Retry-After: %s", after)
-				}
+				err := proto.Unmarshal(got, &s)
+				assert.Check(t, a.StatusCode == c.code && err == nil && s.Message != "", "%s, %x", a.Status, got)
+				after := a.Header.Get("Retry-After")
+				assert.Check(t, after == "", "Retry-After: %s", after)
 				if strings.Contains(c.counts, "=") {
 					l.wantCounts(otlp.Traces, c.counts)
 					l.wantStrays("")
@@ -202,13 +193,9 @@ func TestHTTPMethods(t *testing.T) {
 	defer func() { l.wantStrays(fmt.Sprintf("method=%d", len(methods))) }()
 	for _, method := range methods {
 		q, err := http.NewRequestWithContext(t.Context(), method, "http://receiver"+otlp.Traces.Path(), http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		a, err := c.RoundTrip(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		a.Body.Close()
 		if a.StatusCode != 405 || a.Header.Get("Allow") != "POST" || a.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %s, %v", method, a.Status, a.Header)
@@ -241,9 +228,7 @@ func TestHTTPBrokenChunks(t *testing.T) {
 	} {
 		l := openLab(t, Config{})
 		c, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		fmt.Fprintf(c, "POST /v1/traces HTTP/1.1\r\nHost: receiver\r\nContent-Type: %s\r\n"+
 			"Transfer-Encoding: chunked\r\n\r\n%s", protobufType, body)
 		c.(*net.UnixConn).CloseWrite()
@@ -282,10 +267,9 @@ func TestHTTPRefused(t *testing.T) {
 		}
 	}
 	l := openLabWith(t, Config{}, panicking{}, &store{})
-	if a, _ := answer(t, httpClients(t, l.dialSocket)["HTTP/1.1"], otlp.Traces.Path(), httpHeaders(),
-		bytes.NewReader(body)); a.StatusCode != 500 {
-		t.Errorf("a panic: %s", a.Status)
-	}
+	a, _ := answer(t, httpClients(t, l.dialSocket)["HTTP/1.1"], otlp.Traces.Path(), httpHeaders(),
+		bytes.NewReader(body))
+	assert.Check(t, a.StatusCode == 500, "a panic: %s", a.Status)
 	l.wantCounts(otlp.Traces, "items=1, refused_items panic=1, requests INTERNAL=1")
 }
 
@@ -294,8 +278,7 @@ func TestHTTPStatus(t *testing.T) {
 	for code := codes.Code(1); code < numCodes; code++ {
 		got := httpStatus(grpcstatus.Error(code, ""))
 		passes := code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
-		if again := got == 429 || got >= 502; again != passes || got < 400 {
-			t.Errorf("%v: %d", code, got)
-		}
+		again := got == 429 || got >= 502
+		assert.Check(t, again == passes && got >= 400, "%v: %d", code, got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 )
@@ -22,12 +23,9 @@ func zip(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	if _, err := w.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.Write(b)
+	assert.NilError(t, err)
+	assert.NilError(t, w.Close())
 	return out.Bytes()
 }
 
@@ -95,9 +93,8 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("field %q, message %q, want %q, %q", violation(s), s.Message(), c.field, c.message)
 			}
 			l.wantCounts(otlp.Traces, c.counts)
-			if n := len(l.taken()); n > 0 {
-				t.Errorf("%d batches were passed on", n)
-			}
+			n := len(l.taken())
+			assert.Check(t, n <= 0, "%d batches were passed on", n)
 			l.send(otlp.Traces, good)
 			if b := l.only(t); b.Items() != items || !bytes.Equal(b.Request(), good) {
 				t.Error("the next request was not passed on as it is")
@@ -158,9 +155,8 @@ func TestRaw(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := openLab(t, Config{})
-			if code, text := l.raw(c.path, c.headers, c.body); code != c.code {
-				t.Errorf("answered with %s: %s, want %s", code, text, c.code)
-			}
+			code, text := l.raw(c.path, c.headers, c.body)
+			assert.Check(t, code == c.code, "answered with %s: %s, want %s", code, text, c.code)
 			if c.name == "logs" || c.name == "another method" {
 				l.wantStrays("path=1")
 			}
@@ -168,12 +164,10 @@ func TestRaw(t *testing.T) {
 			if c.code == "0" {
 				want = 1
 			}
-			if n := len(l.taken()); n != want {
-				t.Errorf("%d batches were passed on, want %d", n, want)
-			}
-			if l.send(otlp.Metrics, good); len(l.taken()) != 1 {
-				t.Error("the next request was not taken")
-			}
+			n := len(l.taken())
+			assert.Check(t, n == want, "%d batches were passed on, want %d", n, want)
+			l.send(otlp.Metrics, good)
+			assert.Check(t, len(l.taken()) == 1, "the next request was not taken")
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 )
@@ -68,9 +69,7 @@ func (s *store) taken() []*otlp.Batch {
 func (s *store) only(t testing.TB) *otlp.Batch {
 	t.Helper()
 	all := s.taken()
-	if len(all) != 1 {
-		t.Fatalf("%d batches were passed on, want 1", len(all))
-	}
+	assert.Assert(t, len(all) == 1, "%d batches were passed on, want 1", len(all))
 	return all[0]
 }
 
@@ -92,9 +91,7 @@ func openLabWith(t testing.TB, c Config, queue Queue, s *store) *lab {
 	t.Helper()
 	c.Listen = "unix:" + filepath.Join(t.TempDir(), "otlp.sock")
 	r, err := Open(c, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -111,9 +108,7 @@ func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientC
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})),
 	}, options...)
 	conn, err := grpc.NewClient(target, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -187,12 +182,9 @@ func (l *lab) refusal(signal otlp.Signal, body []byte, options ...grpc.CallOptio
 // wantStatus compares the code, and whether there is a RetryInfo.
 func wantStatus(t testing.TB, s *status.Status, code codes.Code, retry bool) {
 	t.Helper()
-	if s.Code() != code {
-		t.Errorf("answered with %v, want %v", s, code)
-	}
-	if delay := retryAfter(s); retry != (delay >= minRetryDelay) {
-		t.Errorf("%v comes with RetryInfo of %v", s, delay)
-	}
+	assert.Check(t, s.Code() == code, "answered with %v, want %v", s, code)
+	delay := retryAfter(s)
+	assert.Check(t, retry == (delay >= minRetryDelay), "%v comes with RetryInfo of %v", s, delay)
 }
 
 // wantError is wantStatus for an error.
@@ -229,9 +221,7 @@ func counts(t testing.TB, r *Receiver, signal otlp.Signal) string {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(r)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var all []string
 	for _, f := range families {
 		for _, m := range f.Metric {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/otlp"
@@ -48,9 +49,8 @@ func TestRefused(t *testing.T) {
 		}
 		var overload *otlp.OverloadError
 		if errors.As(c.err, &overload) {
-			if got, want := retryAfter(s), max(overload.RetryAfter, minRetryDelay); got != want {
-				t.Errorf("RetryInfo of %v, want %v", got, want)
-			}
+			got, want := retryAfter(s), max(overload.RetryAfter, minRetryDelay)
+			assert.Check(t, got == want, "RetryInfo of %v, want %v", got, want)
 		}
 		l.wantCounts(otlp.Traces, c.counts)
 	}
@@ -62,9 +62,7 @@ func exporterTo(t testing.TB, l *lab, queueBytes int64) *otlp.Exporter {
 	d := otlp.NewDestination("unix:" + l.Addr().String())
 	d.QueueBytes = queueBytes
 	x, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{d}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -94,9 +92,8 @@ func TestExporter(t *testing.T) {
 			break
 		}
 	}
-	if want := queueBytes * 3 / 4 / 6000; sent != want {
-		t.Errorf("%d requests were taken, want %d", sent, want)
-	}
+	want := queueBytes * 3 / 4 / 6000
+	assert.Check(t, sent == want, "%d requests were taken, want %d", sent, want)
 	huge := encode(t, traceRequest(largeSpan(queueBytes)))
 	wantStatus(t, l.refusal(otlp.Traces, huge), codes.ResourceExhausted, false)
 	l.wantCounts(otlp.Traces, fmt.Sprintf(
@@ -105,13 +102,9 @@ func TestExporter(t *testing.T) {
 	close(end.store.open)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := x.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, x.Shutdown(ctx))
 	all := end.store.taken()
-	if len(all) != sent {
-		t.Errorf("%d requests arrived, want %d", len(all), sent)
-	}
+	assert.Check(t, len(all) == sent, "%d requests arrived, want %d", len(all), sent)
 	for _, b := range all {
 		if !bytes.Equal(b.Request(), body) {
 			t.Errorf("%x arrived, want %x", b.Request(), body)
@@ -144,20 +137,15 @@ func TestShutdown(t *testing.T) {
 		}
 
 		close(b.store.open)
-		if err := <-inWork; err != nil {
-			t.Errorf("the request in work was answered with %v", err)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		err = <-inWork
+		assert.Check(t, err, "the request in work was answered with %v", err)
+		err = <-ended
+		assert.Check(t, err)
 		b.only(t)
 		want := "items=5, refused_items shutdown=1, requests OK=1, requests UNAVAILABLE=1"
-		if got := counts(t, b.Receiver, otlp.Metrics); got != want {
-			t.Errorf("counters: %s, want %s", got, want)
-		}
-		if err := b.Shutdown(context.Background()); err != nil {
-			t.Errorf("the second time: %v", err)
-		}
+		got := counts(t, b.Receiver, otlp.Metrics)
+		assert.Check(t, got == want, "counters: %s, want %s", got, want)
+		assert.Check(t, b.Shutdown(context.Background()), "the second time")
 	})
 }
 
@@ -165,20 +153,14 @@ func TestShutdown(t *testing.T) {
 func TestShutdownAtOnce(t *testing.T) {
 	l := openLab(t, Config{})
 	stream, err := l.conn.NewStream(context.Background(), &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	testenv.Poll(t, patience, "the request has a slot", func() bool { return l.inWork() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	err = l.Shutdown(ctx)
+	assert.Check(t, errors.Is(err, context.Canceled), "got %v", err)
 	var answer []byte
-	if err := stream.RecvMsg(&answer); err == nil {
-		t.Error("the request was answered")
-	}
-	if n := l.inWork(); n != 0 {
-		t.Errorf("%d slots are taken", n)
-	}
+	assert.Check(t, stream.RecvMsg(&answer) != nil, "the request was answered")
+	n := l.inWork()
+	assert.Check(t, n == 0, "%d slots are taken", n)
 }

@@ -12,6 +12,7 @@ import (
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // What is sound is kept, the very bytes of it, and nothing is said.
@@ -21,10 +22,9 @@ func TestSound(t *testing.T) {
 		// A field of a later schema.
 		body = append(body, 0xfa, 0x3f, 0x02, 'h', 'i')
 		v := mustCheck(t, signal, body)
-		if v.Items != items || v.Units != units || v.Received() != items || v.Message != "" ||
-			&v.Request[0] != &body[0] || len(v.Request) != len(body) {
-			t.Errorf("signal %d: %+v, want %d items, %d units", signal, v, items, units)
-		}
+		assert.Check(t, v.Items == items && v.Units == units && v.Received() == items && v.Message == "" &&
+			&v.Request[0] == &body[0] && len(v.Request) == len(body),
+			"signal %d: %+v, want %d items, %d units", signal, v, items, units)
 	}
 }
 
@@ -32,17 +32,14 @@ func TestSound(t *testing.T) {
 func TestDepth(t *testing.T) {
 	span := aSpan("a")
 	span.Attributes[1].Value = nest(maxDepth)
-	if v := mustCheck(t, Traces, encode(t, traceRequest(span))); maxDepth != 100 || v.Items != 1 || v.Message != "" {
-		t.Errorf("%d deep: %+v", maxDepth, v)
-	}
+	v := mustCheck(t, Traces, encode(t, traceRequest(span)))
+	assert.Check(t, maxDepth == 100 && v.Items == 1 && v.Message == "", "%d deep: %+v", maxDepth, v)
 }
 
 func mustCheck(t testing.TB, signal Signal, body []byte) *Verdict {
 	t.Helper()
 	v, err := Check(signal, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return v
 }
 
@@ -320,16 +317,12 @@ func TestRejected(t *testing.T) {
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			v := mustCheck(t, c.signal, encode(t, c.sent))
-			if v.RejectedUnits != c.rejected || !strings.HasPrefix(v.Message, c.message) {
-				t.Errorf("%d rejected: %s\nwant %d: %s", v.RejectedUnits, v.Message, c.rejected, c.message)
-			}
-			if got, want := counts(v), fmt.Sprintf("items=%d, %s", c.items, c.counts); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			assert.Check(t, v.RejectedUnits == c.rejected && strings.HasPrefix(v.Message, c.message),
+				"%d rejected: %s\nwant %d: %s", v.RejectedUnits, v.Message, c.rejected, c.message)
+			got, want := counts(v), fmt.Sprintf("items=%d, %s", c.items, c.counts)
+			assert.Check(t, got == want, "got %s, want %s", got, want)
 			if c.passed == nil {
-				if v.Items != 0 || v.Units != 0 {
-					t.Errorf("%+v", v)
-				}
+				assert.Check(t, v.Items == 0 && v.Units == 0, "%+v", v)
 				return
 			}
 			wantKept(t, c.signal, v, c.passed)
@@ -341,12 +334,8 @@ func TestRejected(t *testing.T) {
 func wantKept(t testing.TB, signal Signal, v *Verdict, want proto.Message) {
 	t.Helper()
 	got := newMessage(signal)
-	if err := proto.Unmarshal(v.Request, got); err != nil {
-		t.Fatal(err)
-	}
-	if !proto.Equal(got, want) {
-		t.Errorf("kept:\n%v\nwant:\n%v", got, want)
-	}
+	assert.NilError(t, proto.Unmarshal(v.Request, got))
+	assert.Check(t, proto.Equal(got, want), "kept:\n%v\nwant:\n%v", got, want)
 	if n := proto.Size(want); len(v.Request) != n || cap(v.Request) > n+16 {
 		t.Errorf("%d bytes of %d were kept, want %d", len(v.Request), cap(v.Request), n)
 	}

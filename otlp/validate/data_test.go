@@ -13,6 +13,7 @@ import (
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 var (
@@ -23,9 +24,7 @@ var (
 func encode(t testing.TB, m proto.Message) request {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true, AllowPartial: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 

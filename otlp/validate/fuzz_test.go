@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"gotest.tools/v3/assert"
 )
 
 // FuzzCheck: whatever comes, it is decodable to us when it is to the protobuf library; what is kept
@@ -44,9 +45,7 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 	t.Helper()
 	original := bytes.Clone(body)
 	v, err := Check(signal, body)
-	if !bytes.Equal(body, original) {
-		t.Fatal("the request was written to")
-	}
+	assert.Assert(t, bytes.Equal(body, original), "the request was written to")
 	var e *Error
 	if errors.As(err, &e) && (e.Field == "" || e.Text == "" || !isPrintable(e.Error())) {
 		t.Fatalf("%q: %x", err, body)
@@ -54,10 +53,9 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 		return false
 	}
 	message := newMessage(signal)
-	if libraryErr := proto.Unmarshal(body, message); (libraryErr == nil) != (err == nil) &&
-		!tooDeep(body, requests[signal]) {
-		t.Fatalf("the library returns %v, Check %v: %x", libraryErr, err, body)
-	}
+	libraryErr := proto.Unmarshal(body, message)
+	assert.Assert(t, (libraryErr == nil) == (err == nil) || tooDeep(body, requests[signal]),
+		"the library returns %v, Check %v: %x", libraryErr, err, body)
 	if err != nil {
 		return false
 	}
@@ -65,23 +63,20 @@ func checkAnything(t *testing.T, signal Signal, body []byte) bool {
 	for _, n := range v.Repaired {
 		violations += int(n)
 	}
-	if (violations > 0) != (v.Message != "") || !isPrintable(v.Message) ||
-		(v.RejectedUnits > 0) != (v.Received() > v.Items) {
-		t.Fatalf("%+v: %x", v, body)
-	}
+	assert.Assert(t, (violations > 0) == (v.Message != "") && isPrintable(v.Message) &&
+		(v.RejectedUnits > 0) == (v.Received() > v.Items),
+		"%+v: %x", v, body)
 	if v.Items == 0 {
 		return false
 	}
-	if err := proto.Unmarshal(v.Request, message); err != nil {
-		t.Fatalf("what is kept: %v: %x", err, body)
-	}
+	err = proto.Unmarshal(v.Request, message)
+	assert.NilError(t, err, "what is kept: %v: %x", err, body)
 	again := check(signal, v.Request)
 	if again.RejectedUnits != 0 || len(again.removed) != 0 || again.Items != v.Items || again.Units != v.Units {
 		t.Fatalf("what is kept is not as it should be: %+v: %x", again, body)
 	}
-	if len(v.Request) == len(body) && !bytes.Equal(v.Request, body) {
-		t.Fatalf("what is kept is something else: %x", body)
-	}
+	assert.Assert(t, len(v.Request) != len(body) || bytes.Equal(v.Request, body),
+		"what is kept is something else: %x", body)
 	wantSound(t, message)
 	return true
 }
@@ -117,10 +112,9 @@ func wantSound(t *testing.T, m proto.Message) {
 		for _, r := range m.ResourceSpans {
 			for _, s := range r.ScopeSpans {
 				for _, span := range s.Spans {
-					if len(span.TraceId) != 16 || len(span.SpanId) != 8 || bytes.Equal(span.SpanId, make([]byte, 8)) ||
-						span.EndTimeUnixNano < span.StartTimeUnixNano {
-						t.Fatalf("span %v", span)
-					}
+					assert.Assert(t, len(span.TraceId) == 16 && len(span.SpanId) == 8 &&
+						!bytes.Equal(span.SpanId, make([]byte, 8)) && span.EndTimeUnixNano >= span.StartTimeUnixNano,
+						"span %v", span)
 				}
 			}
 		}
@@ -140,10 +134,9 @@ func wantSound(t *testing.T, m proto.Message) {
 			}
 		}
 		walk(m.ProtoReflect(), func(m protoreflect.Message) {
-			if e, ok := m.Interface().(*metrics.Exemplar); ok && (!isLength(e.TraceId, traceIDSize) ||
-				!isLength(e.SpanId, spanIDSize)) {
-				t.Fatalf("exemplar %v", e)
-			}
+			e, ok := m.Interface().(*metrics.Exemplar)
+			assert.Assert(t, !ok || isLength(e.TraceId, traceIDSize) && isLength(e.SpanId, spanIDSize),
+				"exemplar %v", e)
 		})
 		wantNoReferences(t, m.ProtoReflect())
 	case *collectprofiles.ExportProfilesServiceRequest:
@@ -157,13 +150,10 @@ func wantNoReferences(t *testing.T, m protoreflect.Message) {
 	walk(m, func(m protoreflect.Message) {
 		switch m := m.Interface().(type) {
 		case *common.KeyValue:
-			if m.KeyStrindex != 0 {
-				t.Fatalf("%v", m)
-			}
+			assert.Assert(t, m.KeyStrindex == 0, m)
 		case *common.AnyValue:
-			if _, ok := m.Value.(*common.AnyValue_StringValueStrindex); ok {
-				t.Fatalf("%v", m)
-			}
+			_, ok := m.Value.(*common.AnyValue_StringValueStrindex)
+			assert.Assert(t, !ok, m)
 		}
 	})
 }
@@ -213,9 +203,7 @@ func wantIndices(t *testing.T, d *profiles.ProfilesDictionary, m protoreflect.Me
 		})
 		if s, ok := m.Interface().(*profiles.Sample); ok {
 			values, times := len(s.Values), len(s.TimestampsUnixNano)
-			if values+times == 0 || values != times && values != 0 && times != 0 {
-				t.Fatalf("sample %v", s)
-			}
+			assert.Assert(t, values+times != 0 && (values == times || values == 0 || times == 0), "sample %v", s)
 		}
 	})
 }
@@ -330,7 +318,5 @@ func TestAlmostRight(t *testing.T) {
 			kept++
 		}
 	}
-	if kept < rounds/10 || kept > rounds*9/10 {
-		t.Errorf("%d of %d were kept: that finds little", kept, rounds)
-	}
+	assert.Check(t, kept >= rounds/10 && kept <= rounds*9/10, "%d of %d were kept: that finds little", kept, rounds)
 }

@@ -15,6 +15,7 @@ import (
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // Fields that belong to profiles are as if they were not there; of attributes with one key the last
@@ -87,13 +88,11 @@ func TestRepaired(t *testing.T) {
 			"items=1, duplicate_key=1"},
 	} {
 		v := mustCheck(t, c.signal, encode(t, c.sent))
-		if v.Message != c.message || (v.RejectedUnits != 0) != strings.Contains(v.Message, " rejected") {
-			t.Errorf("signal %d: %d rejected: %s\nwant %s", c.signal, v.RejectedUnits, v.Message, c.message)
-		}
+		assert.Check(t, v.Message == c.message && (v.RejectedUnits != 0) == strings.Contains(v.Message, " rejected"),
+			"signal %d: %d rejected: %s\nwant %s", c.signal, v.RejectedUnits, v.Message, c.message)
 		wantKept(t, c.signal, v, c.passed)
-		if got := counts(v); got != c.counts {
-			t.Errorf("got %s, want %s", got, c.counts)
-		}
+		got := counts(v)
+		assert.Check(t, got == c.counts, "got %s, want %s", got, c.counts)
 	}
 }
 
@@ -153,12 +152,10 @@ func TestDictionaryInParts(t *testing.T) {
 	whole.Dictionary.StackTable = whole.Dictionary.StackTable[:1]
 	whole.Dictionary.StringTable = whole.Dictionary.StringTable[:3]
 	body := append(encode(t, whole), encode(t, last)...)
-	if v := mustCheck(t, Profiles, body); v.RejectedUnits != 0 || v.Items != 2 || v.Units != 1 {
-		t.Errorf("%+v", v)
-	}
-	if v := mustCheck(t, Profiles, encode(t, whole)); v.RejectedUnits != 1 {
-		t.Errorf("without the second part: %+v", v)
-	}
+	v := mustCheck(t, Profiles, body)
+	assert.Check(t, v.RejectedUnits == 0 && v.Items == 2 && v.Units == 1, "%+v", v)
+	v = mustCheck(t, Profiles, encode(t, whole))
+	assert.Check(t, v.RejectedUnits == 1, "without the second part: %+v", v)
 }
 
 // Lengths around what is taken out shrink from two bytes to one, in several messages at once.
@@ -169,9 +166,7 @@ func TestWithoutShrinks(t *testing.T) {
 		plain.Attributes = span.Attributes[1:]
 		body := encode(t, traceRequest(span))
 		got, want := mustCheck(t, Traces, body).Request, encode(t, traceRequest(plain))
-		if !bytes.Equal(got, want) {
-			t.Fatalf("%d: %x, want %x", n, got, want)
-		}
+		assert.Assert(t, bytes.Equal(got, want), "%d: %x, want %x", n, got, want)
 	}
 }
 
@@ -251,9 +246,8 @@ func TestDeep(t *testing.T) {
 	body = append(body, encode(t, traceRequest(aSpan("a")))...)
 	v := mustCheck(t, Traces, body)
 	wantKept(t, Traces, v, traceRequest(aSpan("a")))
-	if got, want := counts(v), "items=2, bad_attributes=1"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	got, want := counts(v), "items=2, bad_attributes=1"
+	assert.Check(t, got == want, "got %s, want %s", got, want)
 }
 
 // A list that ends within a number makes a request undecodable, in each kind of list.
@@ -271,8 +265,7 @@ func TestBrokenList(t *testing.T) {
 			"resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points[0].bucket_counts[0]"},
 	} {
 		var e *Error
-		if _, err := Check(c.signal, c.body); !errors.As(err, &e) || e.Field != c.field {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := Check(c.signal, c.body)
+		assert.Check(t, errors.As(err, &e) && e.Field == c.field, "%s: %v", name, err)
 	}
 }

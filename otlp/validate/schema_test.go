@@ -10,6 +10,7 @@ import (
 	collectprofiles "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
 	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // newMessage is the generated message of a signal's request.
@@ -62,13 +63,9 @@ func TestSchema(t *testing.T) {
 		dump(m)
 	}
 	want, err := os.ReadFile("testdata/schema.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := out.String(); got != string(want) {
-		t.Errorf("the schema is\n%s\nwant\n%s", got, want)
-	}
-	if len(seen) != len(messageTypes) {
-		t.Errorf("%d messages are in requests, %d in the schema", len(seen), len(messageTypes))
-	}
+	assert.NilError(t, err)
+	got := out.String()
+	assert.Check(t, got == string(want), "the schema is\n%s\nwant\n%s", got, want)
+	assert.Check(t, len(seen) == len(messageTypes),
+		"%d messages are in requests, %d in the schema", len(seen), len(messageTypes))
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParseJar(t *testing.T) {
@@ -29,9 +31,7 @@ func TestParseJar(t *testing.T) {
 		if got == nil {
 			got = new(Agent)
 		}
-		if got.Kind != want.Kind || got.Version != want.Version {
-			t.Errorf("%q: %+v", file, got)
-		}
+		assert.Check(t, got.Kind == want.Kind && got.Version == want.Version, "%q: %+v", file, got)
 	}
 }
 
@@ -48,9 +48,7 @@ func TestAsked(t *testing.T) {
 		if agent := asked(strings.Fields(line)); agent != nil {
 			got = agent.String()
 		}
-		if got != want {
-			t.Errorf("%q: %q", line, got)
-		}
+		assert.Check(t, got == want, "%q: %q", line, got)
 	}
 }
 
@@ -81,9 +79,8 @@ func TestExplain(t *testing.T) {
 	} {
 		agent := parseJar(c.jar)
 		agent.explain(strings.Fields(c.line), c.environment)
-		if !slices.Equal(agent.Reasons, c.want) {
-			t.Errorf("%s %s %v: %q", c.jar, c.line, c.environment, agent.Reasons)
-		}
+		assert.Check(t, slices.Equal(agent.Reasons, c.want),
+			"%s %s %v: %q", c.jar, c.line, c.environment, agent.Reasons)
 	}
 }
 
@@ -92,9 +89,8 @@ func TestReasons(t *testing.T) {
 	seen := make(map[string]Reason)
 	for _, reason := range Reasons() {
 		advice := reason.Advice(EDOT)
-		if other, known := seen[advice]; known && (reason != OptionNotSet || other != OptionOff) {
-			t.Errorf("%s and %s: %q", other, reason, advice)
-		}
+		other, known := seen[advice]
+		assert.Check(t, !known || reason == OptionNotSet && other == OptionOff, "%s and %s: %q", other, reason, advice)
 		seen[advice] = reason
 		if agent := (Agent{Classic, "1.50.0", []Reason{reason}}); !agent.IsValid() {
 			t.Errorf("%+v is not valid", agent)
@@ -124,8 +120,6 @@ func FuzzExplain(f *testing.F) {
 		agent.explain(arguments, map[string]string{
 			"ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED": value, "OTEL_RESOURCE_ATTRIBUTES": value,
 		})
-		if len(agent.Reasons) > 0 && !agent.IsValid() {
-			t.Errorf("%q: %+v", line, agent)
-		}
+		assert.Check(t, len(agent.Reasons) == 0 || agent.IsValid(), "%q: %+v", line, agent)
 	})
 }

@@ -3,6 +3,8 @@ package javaagent
 import (
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // Options count in the order in which a JVM takes them, and what follows the main class is none.
@@ -37,12 +39,10 @@ func TestJVMOptions(t *testing.T) {
 		{"", nil, ""},
 	} {
 		options := jvmOptions(strings.Fields(c.line), c.environment)
-		if got, _ := property(options, "q"); got != c.want {
-			t.Errorf("%s %v: %q, want %q", c.line, c.environment, got, c.want)
-		}
+		got, _ := property(options, "q")
+		assert.Check(t, got == c.want, "%s %v: %q, want %q", c.line, c.environment, got, c.want)
 	}
 	child := "java -cp a Launcher java -javaagent:/x/elastic-apm-agent-1.55.0.jar Main"
-	if agent := asked(jvmOptions(strings.Fields(child), nil)); agent != nil {
-		t.Errorf("an agent for a child: %s", agent)
-	}
+	agent := asked(jvmOptions(strings.Fields(child), nil))
+	assert.Check(t, agent == nil, "an agent for a child: %s", agent)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/procscan"
 	"correlator/procscan/internal/child"
@@ -19,9 +20,7 @@ import (
 // CPUs go offline and come online.
 func TestEventsRefresh(t *testing.T) {
 	cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	list, f := filepath.Join(t.TempDir(), "online"), createLibrary(t)
 	untilNoOverrun(t, func() *counts { return testRefresh(t, cpus, list, f) })
 }
@@ -29,9 +28,7 @@ func TestEventsRefresh(t *testing.T) {
 func testRefresh(t *testing.T, cpus []int, list string, f *os.File) *counts {
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(list, []byte(text), 0o600))
 	}
 	write("0\n")
 	w := openWatcher(t, list, ringBytes)
@@ -43,13 +40,9 @@ func testRefresh(t *testing.T, cpus []int, list string, f *os.File) *counts {
 	}
 	refresh := func(want []int) {
 		t.Helper()
-		if err := w.Refresh(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, w.Refresh())
 		got := slices.Sorted(maps.Keys(rings()))
-		if !slices.Equal(got, want) {
-			t.Errorf("watching CPUs %v, want %v", got, want)
-		}
+		assert.Check(t, slices.Equal(got, want), "watching CPUs %v, want %v", got, want)
 	}
 	refresh([]int{0})
 	mapOnEachCPU(t, f)
@@ -75,18 +68,14 @@ func testRefresh(t *testing.T, cpus []int, list string, f *os.File) *counts {
 	refresh(cpus)
 	everywhere()
 	for cpu, ring := range rings() {
-		if ring != same[cpu] {
-			t.Errorf("the ring of CPU %d was replaced, but the CPUs are the same", cpu)
-		}
+		assert.Check(t, ring == same[cpu], "the ring of CPU %d was replaced, but the CPUs are the same", cpu)
 	}
 
 	// As for a CPU that was offline for a moment.
 	w.mu.Lock()
 	for _, ring := range w.rings {
 		for _, fd := range []int{ring.fd, ring.waker} {
-			if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0))
 		}
 	}
 	w.mu.Unlock()
@@ -107,15 +96,13 @@ func testRefresh(t *testing.T, cpus []int, list string, f *os.File) *counts {
 		n.wait(t, "the unread ring of a CPU that is offline", EventLost, 0, have+1)
 	}
 	write("0,8191\n") // a CPU that does not exist
-	if err := w.Refresh(); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("a CPU that does not exist: %v", err)
-	}
+	err := w.Refresh()
+	assert.Check(t, errors.Is(err, unix.EINVAL), "a CPU that does not exist: %v", err)
 	mapOnEachCPU(t, f)
 	n.waitOrOverrun(t, "a mapping on CPU 0", EventLibrary, os.Getpid(), mapped+1)
 	write("zero\n")
-	if err := w.Refresh(); !errors.Is(err, strconv.ErrSyntax) {
-		t.Errorf("a malformed list: %v", err)
-	}
+	err = w.Refresh()
+	assert.Check(t, errors.Is(err, strconv.ErrSyntax), "a malformed list: %v", err)
 	return n
 }
 
@@ -140,28 +127,18 @@ func TestEventsClose(t *testing.T) {
 		var group sync.WaitGroup
 		for range 3 {
 			group.Go(func() {
-				if err := w.Close(); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, w.Close())
 			})
 		}
 		group.Go(func() {
-			if err := w.Refresh(); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, w.Refresh())
 		})
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		err := <-ended
+		assert.Check(t, err)
 		group.Wait()
-		if err := w.Run(func(Event) { t.Error("a closed watcher reports an event") }); err != nil {
-			t.Error(err)
-		}
-		if err := w.Refresh(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, w.Run(func(Event) { t.Error("a closed watcher reports an event") }))
+		assert.Check(t, w.Refresh())
 	}
-	if n := child.Descriptors(t); n != before {
-		t.Errorf("%d descriptors before, %d after", before, n)
-	}
+	n := child.Descriptors(t)
+	assert.Check(t, n == before, "%d descriptors before, %d after", before, n)
 }

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -151,9 +152,7 @@ func refusal(t *testing.T, spec eventsSpec, attr *syscall.SysProcAttr) string {
 	cmd := child.Command(t, "events")
 	cmd.SysProcAttr = attr
 	line, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd.Stdin = strings.NewReader(string(line) + "\n")
 	return child.Output(t, cmd)
 }
@@ -169,9 +168,7 @@ func asNobody(capabilities ...uintptr) *syscall.SysProcAttr {
 func TestEventsDenied(t *testing.T) {
 	testenv.NeedRoot(t)
 	paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if level := strings.TrimSpace(string(paranoid)); level == "0" || level == "-1" {
 		testenv.Missing(t, "needs kernel.perf_event_paranoid to be 1 or more: else everything is permitted")
 	}
@@ -183,9 +180,8 @@ func TestEventsDenied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			output := refusal(t, eventsSpec{Size: ringBytes}, attr)
-			if !strings.HasPrefix(output, refused) || !strings.Contains(output, "CAP_PERFMON") {
-				t.Errorf("printed %q", output)
-			}
+			assert.Check(t, strings.HasPrefix(output, refused) && strings.Contains(output, "CAP_PERFMON"),
+				"printed %q", output)
 		})
 	}
 }
@@ -201,13 +197,10 @@ func TestEventsUnsupported(t *testing.T) {
 		unix.EMFILE:     unix.EMFILE,
 	} {
 		err := classifyPerf(errno)
-		if !errors.Is(err, want) || !errors.Is(err, errno) {
-			t.Errorf("%v becomes %v", errno, err)
-		}
+		assert.Check(t, errors.Is(err, want) && errors.Is(err, errno), "%v becomes %v", errno, err)
 	}
-	if err := classifyPerf(unix.EMFILE); err != unix.EMFILE {
-		t.Errorf("EMFILE becomes %v", err)
-	}
+	err := classifyPerf(unix.EMFILE)
+	assert.Check(t, err == unix.EMFILE, "EMFILE becomes %v", err)
 }
 
 // A process without CAP_IPC_LOCK may lock only so much memory for rings. CAP_PERFMON is enough for
@@ -224,9 +217,8 @@ func TestEventsCapability(t *testing.T) {
 	}
 	const tooLarge = 8 << 20 // for each CPU; kernel.perf_event_mlock_kb gives 516 KiB
 	output := refusal(t, eventsSpec{Size: tooLarge, NoLock: true}, asNobody(capabilities...))
-	if !strings.HasPrefix(output, refused) || !strings.Contains(output, "CAP_IPC_LOCK") {
-		t.Errorf("printed %q", output)
-	}
+	assert.Check(t, strings.HasPrefix(output, refused) && strings.Contains(output, "CAP_IPC_LOCK"),
+		"printed %q", output)
 	cmd := child.Command(t, "events")
 	cmd.SysProcAttr = asNobody(capabilities...)
 	child.StartReady(t, cmd, eventsSpec{Library: sharedLibrary(t), Size: ringBytes, NoLock: true})
@@ -236,12 +228,9 @@ func TestEventsCapability(t *testing.T) {
 func sharedLibrary(t testing.TB) string {
 	t.Helper()
 	path := child.SharedDir(t) + "/" + eventLibrary
-	if err := os.WriteFile(path, make([]byte, os.Getpagesize()), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, make([]byte, os.Getpagesize()), 0o666))
+	// whatever the umask
+	assert.NilError(t, os.Chmod(path, 0o666))
 	return path
 }
 
@@ -254,19 +243,15 @@ func TestEventsInNestedNamespace(t *testing.T) {
 	f := createLibrary(t)
 	for round := 2; round < 5; round++ {
 		mapOnEachCPU(t, f)
-		if _, err := inside.Stdin.Write([]byte("\n")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := inside.Stdin.Write([]byte("\n"))
+		assert.NilError(t, err)
 		var libraries map[int]int
 		line, err := inside.Stdout.ReadBytes('\n')
 		if err == nil {
 			err = json.Unmarshal(line, &libraries)
 		}
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		if len(libraries) != 1 || libraries[1] != round {
-			t.Errorf("round %d: libraries reported, by pid: %v", round, libraries)
-		}
+		assert.NilError(t, err, "%q", line)
+		assert.Check(t, len(libraries) == 1 && libraries[1] == round,
+			"round %d: libraries reported, by pid: %v", round, libraries)
 	}
 }

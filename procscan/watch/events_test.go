@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -80,9 +81,7 @@ func openWatcher(t testing.TB, list string, size int) *EventWatcher {
 	t.Helper()
 	testenv.NeedRoot(t)
 	w, err := openEventWatcher(list, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { w.Close() })
 	return w
 }
@@ -94,9 +93,7 @@ func runWatcher(t testing.TB, w *EventWatcher) *counts {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(n.add) }()
 	t.Cleanup(func() {
-		if err := errors.Join(w.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, errors.Join(w.Close(), <-ended))
 	})
 	return n
 }
@@ -119,23 +116,17 @@ func onEachCPU(t testing.TB, do func(cpu int)) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &all))
 	for cpu := range len(all) * 64 {
 		if !all.IsSet(cpu) {
 			continue
 		}
 		var one unix.CPUSet
 		one.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.SchedSetaffinity(0, &one))
 		do(cpu)
 	}
-	if err := unix.SchedSetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetaffinity(0, &all))
 }
 
 // mapOnEachCPU returns the number of CPUs.
@@ -151,13 +142,9 @@ func mapOnEachCPU(t testing.TB, f *os.File) (cpus int) {
 func createLibrary(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), eventLibrary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { f.Close() })
-	if err := f.Truncate(int64(os.Getpagesize())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Truncate(int64(os.Getpagesize())))
 	return f
 }
 
@@ -181,20 +168,14 @@ func testEvents(t *testing.T, cloneflags uintptr) *counts {
 	n.waitOrOverrun(t, "the start of the program", EventExec, p.PID, 1)
 	n.waitOrOverrun(t, "a mapping of another file", EventFile, p.PID, 1)
 	n.waitOrOverrun(t, "mappings of memory", EventMapping, p.PID, 3)
-	if n.count(EventLibrary, p.PID) != 0 {
-		t.Error("a library is reported, but none is mapped")
-	}
+	assert.Check(t, n.count(EventLibrary, p.PID) == 0, "a library is reported, but none is mapped")
 	p.Tell(t, "exec")
 	n.waitOrOverrun(t, "the other program", EventExec, p.PID, 2)
 	spec := child.HostSpec{Maps: []child.MapSpec{{Path: filepath.Join(dir, eventLibrary), Times: 2}}}
-	if err := json.NewEncoder(p.Stdin).Encode(spec); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.NewEncoder(p.Stdin).Encode(spec))
 	n.waitOrOverrun(t, "the library", EventLibrary, p.PID, 2)
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if found, err := scanner.Process(p.PID); !n.overrun() && (err != nil || len(found.Libraries) != 2) {
 		t.Errorf("reported, but not mapped: %v, %v", found, err)
 	}
@@ -207,19 +188,14 @@ func TestEventProtection(t *testing.T) {
 	untilNoOverrun(t, func() *counts {
 		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 		page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer unix.Munmap(page)
 		mapOnce(t, f)
 		n.waitOrOverrun(t, "an executable mapping", EventLibrary, os.Getpid(), 1)
-		if err := unix.Mprotect(page, unix.PROT_READ|unix.PROT_EXEC); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Mprotect(page, unix.PROT_READ|unix.PROT_EXEC))
 		n.waitOrOverrun(t, "data made executable", EventLibrary, os.Getpid(), 2)
-		if count := n.count(EventLibrary, os.Getpid()); count > 2 {
-			t.Errorf("reported %d times", count)
-		}
+		count := n.count(EventLibrary, os.Getpid())
+		assert.Check(t, count <= 2, "reported %d times", count)
 		return n
 	})
 }
@@ -227,26 +203,18 @@ func TestEventProtection(t *testing.T) {
 // A path that is too long for the kernel's record is reported as one that may be the library's.
 func TestEventLongPath(t *testing.T) {
 	dir, err := unix.Open(t.TempDir(), unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() { unix.Close(dir) }()
 	name := strings.Repeat("d", 255)
 	for range 4096/len(name) + 1 {
-		if err := unix.Mkdirat(dir, name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Mkdirat(dir, name, 0o700))
 		below, err := unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		unix.Close(dir)
 		dir = below
 	}
 	fd, err := unix.Openat(dir, "library", unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	f := os.NewFile(uintptr(fd), "library")
 	defer f.Close()
 	untilNoOverrun(t, func() *counts {
@@ -264,9 +232,7 @@ func TestEventsAllReported(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(path, program, 0o700)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	untilNoOverrun(t, func() *counts {
 		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 		pids := runOften(t, path)
@@ -315,9 +281,7 @@ func TestEventsOfOthersWhileThreadsAreRenamed(t *testing.T) {
 		defer child.StartReady(t, cmd, nil).Kill()
 		mapped := mapOnEachCPU(t, f)
 		other := exec.Command(testenv.NeedTool(t, "true"))
-		if err := other.Run(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, other.Run())
 		n := runWatcher(t, w)
 		testenv.Poll(t, child.Timeout, "all events, or a loss", func() bool {
 			return n.overrun() ||

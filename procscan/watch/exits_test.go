@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -17,9 +18,7 @@ import (
 func newExitWatcher(t *testing.T) *ExitWatcher {
 	t.Helper()
 	w, err := NewExitWatcher()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { w.Close() })
 	return w
 }
@@ -28,9 +27,7 @@ func openSleep(t *testing.T) (*child.Process, *procscan.Handle) {
 	t.Helper()
 	p := child.StartSleep(t)
 	h, err := procscan.OpenProcess("/proc", procscan.ProcessID{PID: p.PID, StartTime: child.StartTime(t, p.PID)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { h.Close() })
 	return p, h
 }
@@ -38,9 +35,7 @@ func openSleep(t *testing.T) (*child.Process, *procscan.Handle) {
 func descriptorOf(t *testing.T, h *procscan.Handle) int {
 	t.Helper()
 	number := -1
-	if err := h.Control(func(fd int) { number = fd }); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, h.Control(func(fd int) { number = fd }))
 	return number
 }
 
@@ -57,9 +52,7 @@ func waitReported(t *testing.T, w *ExitWatcher) {
 	p, h := openSleep(t)
 	p.Kill()
 	done := make(chan struct{})
-	if err := w.Add(h, func() { close(done) }); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, w.Add(h, func() { close(done) }))
 	<-done
 }
 
@@ -86,9 +79,7 @@ func TestExitWatcherMany(t *testing.T) {
 		all[i].process, all[i].handle = openSleep(t)
 	}
 	add := func(i int) {
-		if err := w.Add(all[i].handle, all[i].exits.add); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, w.Add(all[i].handle, all[i].exits.add))
 	}
 	for i := range processes / 3 {
 		add(i)
@@ -116,16 +107,12 @@ func TestExitWatcherMany(t *testing.T) {
 	}
 	waitReported(t, w)
 	for i := range all {
-		if n := all[i].exits.calls.Load(); n != 1 {
-			t.Errorf("exit %d was reported %d times", i, n)
-		}
-		if w.Remove(all[i].handle) {
-			t.Errorf("exit %d was reported, and removed in time", i)
-		}
+		n := all[i].exits.calls.Load()
+		assert.Check(t, n == 1, "exit %d was reported %d times", i, n)
+		assert.Check(t, !w.Remove(all[i].handle), "exit %d was reported, and removed in time", i)
 	}
-	if n := w.watching(); n != 0 {
-		t.Errorf("%d processes are still watched", n)
-	}
+	n := w.watching()
+	assert.Check(t, n == 0, "%d processes are still watched", n)
 }
 
 // Either the callback runs or Remove is in time, never both or neither.
@@ -135,9 +122,7 @@ func TestExitWatcherRemoveRace(t *testing.T) {
 	for range 200 {
 		p, h := openSleep(t)
 		var reported exits
-		if err := w.Add(h, reported.add); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, w.Add(h, reported.add))
 		var removed bool
 		var group sync.WaitGroup
 		group.Go(p.Kill)
@@ -145,9 +130,8 @@ func TestExitWatcherRemoveRace(t *testing.T) {
 		group.Wait()
 		h.Close()
 		waitReported(t, w)
-		if calls := reported.calls.Load(); (calls == 1) == removed || calls > 1 {
-			t.Fatalf("removed %v, reported %d times", removed, calls)
-		}
+		calls := reported.calls.Load()
+		assert.Assert(t, (calls == 1) != removed && calls <= 1, "removed %v, reported %d times", removed, calls)
 		if removed {
 			inTime++
 		}
@@ -159,30 +143,19 @@ func TestExitWatcherRemove(t *testing.T) {
 	w := newExitWatcher(t)
 	p, h := openSleep(t)
 	var first, second exits
-	if w.Remove(h) {
-		t.Error("removed a handle that was not added")
-	}
-	if err := w.Add(h, first.add); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Add(h, second.add); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("added twice: %v", err)
-	}
-	if !w.Remove(h) || w.Remove(h) {
-		t.Error("not removed exactly once")
-	}
-	if err := w.Add(h, second.add); err != nil {
-		t.Errorf("added again: %v", err)
-	}
+	assert.Check(t, !w.Remove(h), "removed a handle that was not added")
+	assert.NilError(t, w.Add(h, first.add))
+	err := w.Add(h, second.add)
+	assert.Check(t, errors.Is(err, unix.EEXIST), "added twice: %v", err)
+	assert.Check(t, w.Remove(h) && !w.Remove(h), "not removed exactly once")
+	assert.Check(t, w.Add(h, second.add), "added again")
 	p.Kill()
 	testenv.Poll(t, child.Timeout, "the exit", second.reported)
 	waitReported(t, w)
 	if first.reported() || second.calls.Load() != 1 {
 		t.Errorf("reported %d and %d times", first.calls.Load(), second.calls.Load())
 	}
-	if err := w.Add(h, first.add); err != nil {
-		t.Errorf("added after its exit was reported: %v", err)
-	}
+	assert.Check(t, w.Add(h, first.add), "added after its exit was reported")
 	testenv.Poll(t, child.Timeout, "the exit once more", first.reported)
 }
 
@@ -192,16 +165,10 @@ func TestExitWatcherCallback(t *testing.T) {
 	p1, h1 := openSleep(t)
 	p2, h2 := openSleep(t)
 	var reported exits
-	if err := w.Add(h1, func() {
-		if w.Remove(h1) {
-			t.Error("removed in time by its own callback")
-		}
-		if err := w.Add(h2, reported.add); err != nil {
-			t.Error(err)
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, w.Add(h1, func() {
+		assert.Check(t, !w.Remove(h1), "removed in time by its own callback")
+		assert.Check(t, w.Add(h2, reported.add))
+	}))
 	p1.Kill()
 	p2.Kill()
 	testenv.Poll(t, child.Timeout, "the exit", reported.reported)
@@ -213,9 +180,7 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 	w := newExitWatcher(t)
 	p, h := openSleep(t)
 	var lost exits
-	if err := w.Add(h, lost.add); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, w.Add(h, lost.add))
 	_, living := openSleep(t)
 	number := descriptorOf(t, h)
 	h.Close()
@@ -223,32 +188,24 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 	var otherHandle *procscan.Handle
 	for otherHandle == nil || descriptorOf(t, otherHandle) < number {
 		var err error
-		if otherHandle, err = procscan.OpenProcess("/proc", living.Identity()); err != nil {
-			t.Fatal(err)
-		}
+		otherHandle, err = procscan.OpenProcess("/proc", living.Identity())
+		assert.NilError(t, err)
 		defer otherHandle.Close()
 	}
-	if got := descriptorOf(t, otherHandle); got != number {
-		t.Fatalf("the descriptor's number is %d, not %d", got, number)
-	}
+	got := descriptorOf(t, otherHandle)
+	assert.Assert(t, got == number, "the descriptor's number is %d, not %d", got, number)
 	var reported exits
-	if err := w.Add(otherHandle, reported.add); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, w.Add(otherHandle, reported.add))
 	p.Kill()
-	if !w.Remove(h) {
-		t.Error("a closed handle is not removed")
-	}
+	assert.Check(t, w.Remove(h), "a closed handle is not removed")
 	waitReported(t, w)
 	if lost.reported() || reported.reported() {
 		t.Errorf("reported: %v of the closed handle, %v of a living process", lost.reported(), reported.reported())
 	}
-	if err := w.Add(h, lost.add); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("adding a closed handle: %v", err)
-	}
-	if n := w.watching(); n != 1 {
-		t.Errorf("%d processes are watched, want the living one", n)
-	}
+	err := w.Add(h, lost.add)
+	assert.Check(t, errors.Is(err, os.ErrClosed), "adding a closed handle: %v", err)
+	n := w.watching()
+	assert.Check(t, n == 1, "%d processes are watched, want the living one", n)
 }
 
 func TestExitWatcherClose(t *testing.T) {
@@ -260,20 +217,16 @@ func TestExitWatcherClose(t *testing.T) {
 	}
 	before := child.Descriptors(t)
 	w, err := NewExitWatcher()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var closing sync.WaitGroup
 	var after exits
 	var closed atomic.Bool
 	for i, h := range handles {
-		if err := w.Add(h, func() {
+		assert.NilError(t, w.Add(h, func() {
 			if closed.Load() {
 				after.add()
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		closing.Go(func() { processes[i].Cmd.Process.Kill() })
 	}
 	for range 3 {
@@ -283,16 +236,10 @@ func TestExitWatcherClose(t *testing.T) {
 		})
 	}
 	closing.Wait()
-	if after.reported() {
-		t.Error("a callback ran after Close")
-	}
-	if err := w.Add(handles[0], after.add); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("adding to a closed watcher: %v", err)
-	}
-	if w.Remove(handles[0]) {
-		t.Error("removed from a closed watcher")
-	}
-	if n := child.Descriptors(t); n != before {
-		t.Errorf("%d descriptors before, %d after", before, n)
-	}
+	assert.Check(t, !after.reported(), "a callback ran after Close")
+	err = w.Add(handles[0], after.add)
+	assert.Check(t, errors.Is(err, os.ErrClosed), "adding to a closed watcher: %v", err)
+	assert.Check(t, !w.Remove(handles[0]), "removed from a closed watcher")
+	n := child.Descriptors(t)
+	assert.Check(t, n == before, "%d descriptors before, %d after", before, n)
 }

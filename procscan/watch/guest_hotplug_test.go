@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
@@ -18,18 +20,14 @@ func TestEventsHotplug(t *testing.T) {
 	n := runWatcher(t, w)
 	refresh := func() {
 		t.Helper()
-		if err := w.Refresh(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, w.Refresh())
 	}
 	reported := func() {
 		t.Helper()
 		var cmd *exec.Cmd
 		testenv.OnCPU(t, cpu, func() {
 			cmd = exec.Command("sleep", "60")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, cmd.Start())
 		})
 		n.wait(t, "a program that starts on CPU 1", EventExec, cmd.Process.Pid, 1)
 		cmd.Process.Kill()

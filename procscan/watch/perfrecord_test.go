@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/procscan"
 )
@@ -35,9 +36,7 @@ func unhex(t testing.TB, text string) []byte {
 		t.Skip("the bytes are those of a little-endian machine")
 	}
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -70,9 +69,8 @@ func TestDecodeEvent(t *testing.T) {
 		{"nothing", nil, Event{Kind: EventLost, Lost: 1}, true},
 		{"exit", unhex(t, "04000000 0000 0800"), Event{}, false},
 	} {
-		if event, ok := decodeEvent(test.record); event != test.want || ok != test.ok {
-			t.Errorf("%s: %+v, %v", test.name, event, ok)
-		}
+		event, ok := decodeEvent(test.record)
+		assert.Check(t, event == test.want && ok == test.ok, "%s: %+v, %v", test.name, event, ok)
 	}
 }
 
@@ -110,13 +108,11 @@ func TestDecodeMapping(t *testing.T) {
 		"elastic-jvmti-linux-x64.so":                EventMapping,
 	} {
 		record := mmap2Record(7, path)
-		if event, ok := decodeEvent(record); !ok || event != (Event{Kind: want, PID: 7}) {
-			t.Errorf("%q: %+v, %v", path, event, ok)
-		}
+		event, ok := decodeEvent(record)
+		assert.Check(t, ok && event == Event{Kind: want, PID: 7}, "%q: %+v, %v", path, event, ok)
 		for _, pid := range []int32{0, -1} {
-			if event, ok := decodeEvent(mmap2Record(pid, path)); ok {
-				t.Errorf("%q of process %d: %+v", path, pid, event)
-			}
+			event, ok := decodeEvent(mmap2Record(pid, path))
+			assert.Check(t, !ok, "%q of process %d: %+v", path, pid, event)
 		}
 	}
 }
@@ -132,20 +128,15 @@ func FuzzDecodeEvent(f *testing.F) {
 		event, ok := decodeEvent(record)
 		switch {
 		case !ok:
-			if event != (Event{}) {
-				t.Errorf("%+v, though not reported", event)
-			}
+			assert.Check(t, event == Event{}, "%+v, though not reported", event)
 		case event.Kind == EventLost:
-			if event.PID != 0 {
-				t.Errorf("%+v", event)
-			}
+			assert.Check(t, event.PID == 0, "%+v", event)
 		case event.Kind > EventLost, event.PID <= 0, event.Lost != 0:
 			t.Errorf("%+v", event)
 		case event.Kind == EventLibrary:
 			path := string(bytes.TrimRight(record[mmap2NameOffset:], "\x00"))
-			if !procscan.MatchLibrary(path) && path != pathTooLong && path != pathNoMemory {
-				t.Errorf("%q is decoded as a library", path)
-			}
+			assert.Check(t, procscan.MatchLibrary(path) || path == pathTooLong || path == pathNoMemory,
+				"%q is decoded as a library", path)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // fakeRing is a ring to which the test writes as the kernel does.
@@ -79,9 +80,7 @@ func TestRingWraps(t *testing.T) {
 			t.Fatalf("round %d at %#x: %v, want %v", i, r.head, got, want)
 		}
 	}
-	if r.head > 1<<63 {
-		t.Errorf("ended at %#x: the positions did not wrap", r.head)
-	}
+	assert.Check(t, r.head <= 1<<63, "ended at %#x: the positions did not wrap", r.head)
 }
 
 // An overflow is reported at once, the number of lost records later, and later records are read.
@@ -94,17 +93,14 @@ func TestRingOverflow(t *testing.T) {
 		r.write(record)
 	}
 	want := append(slices.Repeat([]Event{mapping}, fit), Event{Kind: EventLost})
-	if got := r.drained(); !slices.Equal(got, want) {
-		t.Errorf("after the overflow: %v", got)
-	}
+	got := r.drained()
+	assert.Check(t, slices.Equal(got, want), "after the overflow: %v", got)
 	r.write(record)
-	if got := r.drained(); !slices.Equal(got, []Event{{Kind: EventLost, Lost: 30}, mapping}) {
-		t.Errorf("the next record: %v", got)
-	}
+	got = r.drained()
+	assert.Check(t, slices.Equal(got, []Event{{Kind: EventLost, Lost: 30}, mapping}), "the next record: %v", got)
 	r.write(record)
-	if got := r.drained(); !slices.Equal(got, []Event{mapping}) {
-		t.Errorf("the record after that: %v", got)
-	}
+	got = r.drained()
+	assert.Check(t, slices.Equal(got, []Event{mapping}), "the record after that: %v", got)
 }
 
 // A nearly full ring may have lost a long record; a half full one has not.
@@ -117,9 +113,7 @@ func TestRingNearlyFull(t *testing.T) {
 		}
 	}
 	fill(len(r.data) / 2)
-	if got := r.drained(); slices.ContainsFunc(got, isLost) {
-		t.Error("a half full ring reports a loss")
-	}
+	assert.Check(t, !slices.ContainsFunc(r.drained(), isLost), "a half full ring reports a loss")
 	fill(largestRecord)
 	r.write(mmap2Record(8, strings.Repeat("/d", 2040)))
 	if got := r.drained(); !slices.ContainsFunc(got, isLost) || r.lost != 1 {
@@ -150,9 +144,7 @@ func TestRingWrittenMeanwhile(t *testing.T) {
 			r.write(record)
 		}
 	})
-	if !lost {
-		t.Error("a loss while the ring was read is not reported")
-	}
+	assert.Check(t, lost, "a loss while the ring was read is not reported")
 }
 
 // A record longer than any of the kernel's is malformed, also where it would wrap.
@@ -163,9 +155,8 @@ func TestRingLongRecord(t *testing.T) {
 		header := binary.NativeEndian.AppendUint32(nil, unix.PERF_RECORD_MMAP2)
 		r.put(binary.NativeEndian.AppendUint16(append(header, 0, 0), uint16(size)))
 		begin := r.meta.Data_tail
-		if got := len(r.record(begin, begin+size)); got != want {
-			t.Errorf("a record with a size of %d bytes: %d, want %d", size, got, want)
-		}
+		got := len(r.record(begin, begin+size))
+		assert.Check(t, got == want, "a record with a size of %d bytes: %d, want %d", size, got, want)
 	}
 }
 
@@ -185,12 +176,8 @@ func FuzzRing(f *testing.F) {
 		r.head = tail + length
 		r.meta.Data_head = r.head
 		got := r.drained()
-		if len(got) > len(r.data)/headerSize+2 {
-			t.Errorf("%d events", len(got))
-		}
-		if atomic.LoadUint64(&r.meta.Data_tail) != r.head {
-			t.Error("the ring is not empty")
-		}
+		assert.Check(t, len(got) <= len(r.data)/headerSize+2, "%d events", len(got))
+		assert.Check(t, atomic.LoadUint64(&r.meta.Data_tail) == r.head, "the ring is not empty")
 		r.start(r.head &^ 7)
 		r.lost = 0
 		r.write(mmap2Record(7, "/x"))

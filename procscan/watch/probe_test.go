@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -15,16 +16,11 @@ import (
 // The probe gets a record of our own mapping, and leaves no descriptor open.
 func TestProbeEvents(t *testing.T) {
 	testenv.NeedRoot(t)
-	if err := ProbeEvents("/proc"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, ProbeEvents("/proc"))
 	before := child.Descriptors(t)
-	if err := ProbeEvents("/proc"); err != nil {
-		t.Error(err)
-	}
-	if after := child.Descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
+	assert.Check(t, ProbeEvents("/proc"))
+	after := child.Descriptors(t)
+	assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
 }
 
 func TestProbeEventsDenied(t *testing.T) {
@@ -32,21 +28,16 @@ func TestProbeEventsDenied(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	if err := unix.Capset(&header, &none[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := ProbeEvents("/proc"); !errors.Is(err, procscan.ErrDenied) {
-		t.Error(err)
-	}
+	assert.NilError(t, unix.Capset(&header, &none[0]))
+	err := ProbeEvents("/proc")
+	assert.Check(t, errors.Is(err, procscan.ErrDenied), err)
 }
 
 // EventMemoryBytes is what each CPU maps.
 func TestEventMemoryBytes(t *testing.T) {
 	testenv.NeedRoot(t)
 	ring, err := openPerfRing(0, ringBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer ring.close()
 	if mapped := len(ring.memory) + len(ring.wakerMemory); mapped != EventMemoryBytes() {
 		t.Errorf("%d bytes are mapped, EventMemoryBytes returns %d", mapped, EventMemoryBytes())

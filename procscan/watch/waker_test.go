@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -24,9 +25,7 @@ func fired(t *testing.T, r *perfRing) bool {
 		if err == nil {
 			return n == 1
 		}
-		if err != unix.EINTR {
-			t.Fatal(err)
-		}
+		assert.Assert(t, err == unix.EINTR, err)
 	}
 }
 
@@ -36,16 +35,12 @@ func TestRingWaker(t *testing.T) {
 	f := createLibrary(t)
 	onEachCPU(t, func(cpu int) {
 		r, err := openPerfRing(cpu, ringBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer r.close()
 		poll := func() (again bool) {
 			t.Helper()
 			again, err := r.poll(func(Event) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			return again
 		}
 		for range 2 * os.Getpagesize() / mmap2NameOffset { // more than the waker's own ring holds
@@ -53,29 +48,19 @@ func TestRingWaker(t *testing.T) {
 		}
 		fired(t, r)
 		mapOnce(t, f)
-		if !fired(t, r) {
-			t.Error("the waker did not fire, though the ring was not polled")
-		}
+		assert.Check(t, fired(t, r), "the waker did not fire, though the ring was not polled")
 
-		if !poll() {
-			t.Error("a poll that finds records does not ask for another")
-		}
+		assert.Check(t, poll(), "a poll that finds records does not ask for another")
 		fired(t, r)
 		mapOnce(t, f)
-		if fired(t, r) {
-			t.Error("the waker fires while the ring is polled")
-		}
+		assert.Check(t, !fired(t, r), "the waker fires while the ring is polled")
 
 		for r.wakerPaused { // other processes make mappings, too
-			if !poll() {
-				t.Error("no poll follows when the waker resumes")
-			}
+			assert.Check(t, poll(), "no poll follows when the waker resumes")
 		}
 		fired(t, r)
 		mapOnce(t, f)
-		if !fired(t, r) {
-			t.Error("the waker did not fire, though the ring is no longer polled")
-		}
+		assert.Check(t, fired(t, r), "the waker did not fire, though the ring is no longer polled")
 	})
 }
 
@@ -85,9 +70,7 @@ func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	ready := make([]unix.EpollEvent, wakeBatch)
 	for range 10 {
 		n, err := unix.EpollWait(w.epoll, ready, 0)
-		if err != nil && err != unix.EINTR {
-			t.Fatal(err)
-		}
+		assert.Assert(t, err == nil || err == unix.EINTR, err)
 		for _, event := range ready[:max(n, 0)] {
 			if event.Fd == int32(w.wake) {
 				reported++
@@ -102,9 +85,8 @@ func TestEventsReportedOnce(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
 	for range 3 {
 		w.interrupt()
-		if n := wakeUps(t, w); n != 1 {
-			t.Errorf("one wake-up was reported %d times", n)
-		}
+		n := wakeUps(t, w)
+		assert.Check(t, n == 1, "one wake-up was reported %d times", n)
 	}
 }
 
@@ -132,11 +114,9 @@ func TestEventsCloseWaits(t *testing.T) {
 		}
 		return false
 	})
-	if wakeUps(t, w) == 0 { // fails if epoll is closed
-		t.Error("Close does not wake Run")
-	}
+	// fails if epoll is closed
+	assert.Check(t, wakeUps(t, w) != 0, "Close does not wake Run")
 	returns()
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	err := <-closed
+	assert.Check(t, err)
 }

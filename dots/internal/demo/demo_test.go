@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/value"
 )
@@ -25,9 +27,7 @@ b819 01 63616c6c  02 f5  03 24  04 39012b  05 3a0001116f  06 3b000000012a05f1ff
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -64,9 +64,8 @@ func allObject() *DemoAll {
 
 func TestEncodesRecordedObject(t *testing.T) {
 	x := allObject()
-	if got := x.Valid(); got != 0x81fffffe {
-		t.Errorf("properties %#x", got)
-	}
+	got := x.Valid()
+	assert.Check(t, got == 0x81fffffe, "properties %#x", got)
 	if got, want := x.AppendInstance(nil, x.Valid()), unhex(t, all); !bytes.Equal(got, want) {
 		t.Errorf("encoded as\n%x, not\n%x", got, want)
 	}
@@ -79,9 +78,8 @@ func TestDecodesRecordedObject(t *testing.T) {
 	if r.Err() != nil || r.Len() > 0 {
 		t.Fatalf("%v, %d bytes left", r.Err(), r.Len())
 	}
-	if want := allObject(); !reflect.DeepEqual(&x, want) {
-		t.Errorf("decoded as\n%+v, not\n%+v", &x, want)
-	}
+	want := allObject()
+	assert.Check(t, reflect.DeepEqual(&x, want), "decoded as\n%+v, not\n%+v", &x, want)
 }
 
 // Every start of an encoding that is cut off is an error.
@@ -142,9 +140,8 @@ func TestAppendOnlyWhatIsSelected(t *testing.T) {
 		{^value.PropertySet(0), "a3 01 01 02 6161 06 fb4000000000000000"},
 	}
 	for _, test := range tests {
-		if got, want := x.AppendInstance([]byte{0xff}, test.props), unhex(t, "ff"+test.want); !bytes.Equal(got, want) {
-			t.Errorf("%#x: %x, not %x", test.props, got, want)
-		}
+		got, want := x.AppendInstance([]byte{0xff}, test.props), unhex(t, "ff"+test.want)
+		assert.Check(t, bytes.Equal(got, want), "%#x: %x, not %x", test.props, got, want)
 	}
 }
 
@@ -156,9 +153,7 @@ func TestMergeIsFlat(t *testing.T) {
 	x.Merge(&from, DemoGadgetID|DemoGadgetName|DemoGadgetColor|DemoGadgetPart)
 	want := DemoGadget{ID: value.Some[uint32](1), Color: value.Some(DemoColorBlue),
 		Part: value.Some(DemoPart{Flag: value.Some(false)}), Level: value.Some(2.0)}
-	if !reflect.DeepEqual(x, want) {
-		t.Errorf("merged to %+v, not %+v", x, want)
-	}
+	assert.Check(t, reflect.DeepEqual(x, want), "merged to %+v, not %+v", x, want)
 	if got, want := x.Key(), (DemoGadgetKey{ID: 1}); got != want {
 		t.Errorf("key %v, not %v", got, want)
 	}
@@ -169,9 +164,8 @@ func TestEnum(t *testing.T) {
 		t.Errorf("green is %d with value %d, red %d, blue %d", uint32(DemoColorGreen), DemoColorGreen.Value(),
 			DemoColorRed.Value(), DemoColorBlue.Value())
 	}
-	if got := DemoColorGreen.String() + DemoColor(7).String(); got != "greenDemoColor(7)" {
-		t.Errorf("named %s", got)
-	}
+	got := DemoColorGreen.String() + DemoColor(7).String()
+	assert.Check(t, got == "greenDemoColor(7)", "named %s", got)
 }
 
 // What is decoded is encoded to what decodes to the same.
@@ -191,9 +185,8 @@ func FuzzDecode(f *testing.F) {
 		if r.Err() != nil || r.Len() > 0 {
 			t.Fatalf("%v, %d bytes left", r.Err(), r.Len())
 		}
-		if again := y.AppendInstance(nil, y.Valid()); !bytes.Equal(encoded, again) {
-			t.Errorf("%x, then %x", encoded, again)
-		}
+		again := y.AppendInstance(nil, y.Valid())
+		assert.Check(t, bytes.Equal(encoded, again), "%x, then %x", encoded, again)
 	})
 }
 

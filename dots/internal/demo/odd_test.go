@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/cbor"
 	"correlator/dots/value"
 )
@@ -45,9 +47,8 @@ func TestOddTypes(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			data := unhex(t, test.want)
-			if got := test.x.AppendInstance(nil, test.x.Valid()); !bytes.Equal(got, data) {
-				t.Errorf("encoded as\n%x, not\n%x", got, data)
-			}
+			got := test.x.AppendInstance(nil, test.x.Valid())
+			assert.Check(t, bytes.Equal(got, data), "encoded as\n%x, not\n%x", got, data)
 			decoded := reflect.New(reflect.TypeOf(test.x).Elem()).Interface().(decoder)
 			r := cbor.NewReader(data)
 			decoded.DecodeInstance(&r)
@@ -63,12 +64,9 @@ func TestKeyOfSeveral(t *testing.T) {
 		Part: value.Some(OddPart{D: value.Some[value.Duration](1)})}
 	want := OddKeysKey{Color: OddEnumIsIn, ID: value.UUID{7}, Text: "a",
 		Part: OddPart{D: value.Some[value.Duration](1)}}
-	if got := x.Key(); got != want {
-		t.Errorf("key %+v, not %+v", got, want)
-	}
-	if (&DemoSingle{Text: value.Some("a")}).Key() != (DemoSingleKey{}) {
-		t.Error("an object without key has one")
-	}
+	got := x.Key()
+	assert.Check(t, got == want, "key %+v, not %+v", got, want)
+	assert.Check(t, (&DemoSingle{Text: value.Some("a")}).Key() == DemoSingleKey{}, "an object without key has one")
 }
 
 func TestDescriptorOfCode(t *testing.T) {
@@ -77,12 +75,10 @@ func TestDescriptorOfCode(t *testing.T) {
 		s.ByTag(6).Type.Name != "vector<any>" || s.ByTag(3).Type.Struct != (*OddPart)(nil).Descriptor() {
 		t.Errorf("described as %+v", s)
 	}
-	if f := (*OddNames)(nil).Descriptor().Flags; f.Cached || !f.Persistent || !f.Local || f.Internal || f.Cleanup {
-		t.Errorf("flags %+v", f)
-	}
-	if e := OddEnum(3).Descriptor().ByTag(70); e == nil || e.Name != "isIn" || e.Value != 69 {
-		t.Errorf("enumerator %+v", e)
-	}
+	f := (*OddNames)(nil).Descriptor().Flags
+	assert.Check(t, !f.Cached && f.Persistent && f.Local && !f.Internal && !f.Cleanup, "flags %+v", f)
+	e := OddEnum(3).Descriptor().ByTag(70)
+	assert.Check(t, e != nil && e.Name == "isIn" && e.Value == 69, "enumerator %+v", e)
 }
 
 // A peer that claims many elements gets memory for those only that it sends.

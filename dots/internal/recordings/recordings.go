@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 )
 
@@ -49,28 +51,20 @@ func All(tb testing.TB) []Recording {
 func Load(tb testing.TB, number string) Recording {
 	tb.Helper()
 	found := match(tb, number+"-*.*")
-	if len(found) != 1 {
-		tb.Fatalf("%d recordings have the number %s", len(found), number)
-	}
+	assert.Assert(tb, len(found) == 1, "%d recordings have the number %s", len(found), number)
 	return found[0]
 }
 
 func match(tb testing.TB, pattern string) []Recording {
 	tb.Helper()
 	names, err := filepath.Glob(filepath.Join(directory(tb), pattern))
-	if err != nil || len(names) == 0 {
-		tb.Fatalf("no recordings %s: %v", pattern, err)
-	}
+	assert.Assert(tb, err == nil && len(names) != 0, "no recordings %s: %v", pattern, err)
 	all := make([]Recording, 0, len(names))
 	for _, name := range names {
 		text, err := os.ReadFile(name) //nolint:gosec // a file of this repository
-		if err != nil {
-			tb.Fatal(err)
-		}
+		assert.NilError(tb, err)
 		r, err := parse(string(text))
-		if err != nil {
-			tb.Fatalf("%s: %v", name, err)
-		}
+		assert.NilError(tb, err, name)
 		r.Name = filepath.Base(name)
 		all = append(all, r)
 	}

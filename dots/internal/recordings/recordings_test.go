@@ -8,15 +8,15 @@ import (
 	"strconv"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 )
 
 // TestAll compares the number of frames of each recording with what the README says.
 func TestAll(t *testing.T) {
 	f, err := os.Open(filepath.Join(directory(t), "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close() //nolint:errcheck // only read
 	row := regexp.MustCompile("^\\| `([^`]+)` \\| ([0-9]+) \\|")
 	frames := map[string]int{}
@@ -26,26 +26,19 @@ func TestAll(t *testing.T) {
 		}
 	}
 	all := All(t)
-	if len(all) != 41 || len(frames) != 41 {
-		t.Fatalf("%d recordings, %d described", len(all), len(frames))
-	}
+	assert.Assert(t, len(all) == 41 && len(frames) == 41, "%d recordings, %d described", len(all), len(frames))
 	for _, r := range all {
-		if len(r.Frames) != frames[r.Name] {
-			t.Errorf("%s: %d frames, want %d", r.Name, len(r.Frames), frames[r.Name])
-		}
-		if len(r.Closed) == 0 {
-			t.Errorf("%s: nobody closed", r.Name)
-		}
-		if (r.Format == frame.V1) != (r.Name[:2] == "03") || r.WebSocket != (r.Name[:2] == "41") {
-			t.Errorf("%s: format %v, WebSocket %v", r.Name, r.Format, r.WebSocket)
-		}
+		assert.Check(t, len(r.Frames) == frames[r.Name],
+			"%s: %d frames, want %d", r.Name, len(r.Frames), frames[r.Name])
+		assert.Check(t, len(r.Closed) != 0, "%s: nobody closed", r.Name)
+		assert.Check(t, (r.Format == frame.V1) == (r.Name[:2] == "03") && r.WebSocket == (r.Name[:2] == "41"),
+			"%s: format %v, WebSocket %v", r.Name, r.Format, r.WebSocket)
 	}
 }
 
 func TestParseRefuses(t *testing.T) {
 	for _, text := range []string{"X> 00\n", "C>00\n", "C> 0\n", "C> zz\n"} {
-		if r, err := parse(text); err == nil {
-			t.Errorf("parse(%q) = %+v", text, r)
-		}
+		r, err := parse(text)
+		assert.Check(t, err != nil, "parse(%q) = %+v", text, r)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/watch"
 )
@@ -118,9 +120,7 @@ func TestContextLooksAgain(t *testing.T) {
 			s.step(next)
 		}
 	}
-	if len(s.looked) > 2*8 {
-		t.Errorf("%d looks at two processes in a second", len(s.looked))
-	}
+	assert.Check(t, len(s.looked) <= 2*8, "%d looks at two processes in a second", len(s.looked))
 }
 
 // What has a context is reported, and as little looked at any more as what is gone.
@@ -144,13 +144,9 @@ func TestContextLooksFound(t *testing.T) {
 	}
 	s.until(2 * time.Second)
 	s.expect(lookedAt{1, 1100 * ms}, lookedAt{3, 2000 * ms})
-	if !slices.Equal(s.reported, []int{1, 1}) {
-		t.Errorf("reported %v after other events", s.reported)
-	}
+	assert.Check(t, slices.Equal(s.reported, []int{1, 1}), "reported %v after other events", s.reported)
 	s.until(3 * time.Second)
-	if len(s.queue) != 1 {
-		t.Errorf("left are %v", s.queue)
-	}
+	assert.Check(t, len(s.queue) == 1, "left are %v", s.queue)
 }
 
 // There is a limit of processes, and a smaller one of those that are looked at together. None is looked
@@ -158,27 +154,17 @@ func TestContextLooksFound(t *testing.T) {
 func TestContextLooksBound(t *testing.T) {
 	s := scriptLooks(t)
 	for pid := range maxContextLooks {
-		if !s.add(pid) {
-			t.Fatalf("process %d is too many", pid)
-		}
+		assert.Assert(t, s.add(pid), "process %d is too many", pid)
 	}
-	if s.add(maxContextLooks) {
-		t.Error("there is no end")
-	}
-	if !s.add(1) {
-		t.Error("a process that is to be looked at anyway is too many")
-	}
+	assert.Check(t, !s.add(maxContextLooks), "there is no end")
+	assert.Check(t, s.add(1), "a process that is to be looked at anyway is too many")
 	s.at = s.start.Add(time.Second)
 	seen := make(map[int]bool)
 	for len(seen) < maxContextLooks {
 		s.step(s.at)
-		if len(s.looked) == 0 || len(s.looked) > contextBatch {
-			t.Fatalf("%d looks at a time", len(s.looked))
-		}
+		assert.Assert(t, len(s.looked) != 0 && len(s.looked) <= contextBatch, "%d looks at a time", len(s.looked))
 		for _, l := range s.looked {
-			if seen[l.pid] {
-				t.Fatalf("a second look at process %d after %d others", l.pid, len(seen))
-			}
+			assert.Assert(t, !seen[l.pid], "a second look at process %d after %d others", l.pid, len(seen))
 			seen[l.pid] = true
 		}
 		s.looked = nil
@@ -230,12 +216,9 @@ func TestContextFoundLive(t *testing.T) {
 	stdin, _ := testenv.Start(t, cmd)
 	pid := cmd.Process.Pid
 	testenv.Poll(t, deadline, "the program to be looked at", func() bool { return r.timesLookedAt(pid) > 0 })
-	if r.counters.LiveProbes.Load() != 0 {
-		t.Fatal("something else maps a library")
-	}
-	if _, err := io.WriteString(stdin, "publish\n"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, r.counters.LiveProbes.Load() == 0, "something else maps a library")
+	_, err := io.WriteString(stdin, "publish\n")
+	assert.NilError(t, err)
 	testenv.Poll(t, deadline, "a probe", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -304,14 +287,11 @@ func TestContextEvents(t *testing.T) {
 	} {
 		pid := first + int(kind)
 		r.handleEvent(watch.Event{Kind: kind, PID: pid})
-		if waiting(pid) != want {
-			t.Errorf("event of kind %d: looked at: %v", kind, !want)
-		}
+		assert.Check(t, waiting(pid) == want, "event of kind %d: looked at: %v", kind, !want)
 	}
 	for i := range 2 * maxContextLooks {
 		r.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + 100 + i})
 	}
-	if n := r.counters.ContextLooksSkipped.Load(); n < maxContextLooks {
-		t.Errorf("%d were skipped", n)
-	}
+	n := r.counters.ContextLooksSkipped.Load()
+	assert.Check(t, n >= maxContextLooks, "%d were skipped", n)
 }

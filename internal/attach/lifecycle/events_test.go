@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -24,9 +26,8 @@ func TestLive(t *testing.T) {
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
-	if storage := r.attached(p, 2); storage.ServiceName != "renamed" {
-		t.Errorf("attached to %+v", storage)
-	}
+	storage := r.attached(p, 2)
+	assert.Check(t, storage.ServiceName == "renamed", "attached to %+v", storage)
 	p.Unload()
 	r.gone(p)
 	p.Load()
@@ -45,9 +46,8 @@ func TestLive(t *testing.T) {
 	if r.counters.EventsLost.Load() == 0 && r.counters.Sweeps.Load() != 1 {
 		t.Errorf("%d sweeps, want one", r.counters.Sweeps.Load())
 	}
-	if failed := r.counters.EventsFailed.Load(); failed != 0 {
-		t.Errorf("live events failed %d times", failed)
-	}
+	failed := r.counters.EventsFailed.Load()
+	assert.Check(t, failed == 0, "live events failed %d times", failed)
 }
 
 // Without live events there are sweeps, which is logged once; when there are events again, that is
@@ -66,9 +66,8 @@ func TestLiveEventsRefused(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r.attached(p, 1)
 	r.sweeps(3)
-	if n := r.logs.FilterMessage("no live events: new processes are found by sweeps alone").Len(); n != 1 {
-		t.Errorf("logged %d times that there are no live events", n)
-	}
+	n := r.logs.FilterMessage("no live events: new processes are found by sweeps alone").Len()
+	assert.Check(t, n == 1, "logged %d times that there are no live events", n)
 	refuse.Store(false)
 	testenv.Poll(t, deadline, "live events", func() bool {
 		return r.logs.FilterMessage("live events are available again").Len() == 1
@@ -95,9 +94,7 @@ func TestLiveEventsLost(t *testing.T) {
 	r.handleEvent(watch.Event{Kind: watch.EventLost, Lost: 7})
 	lost := r.counters.EventsLost.Load() - before
 	r.sweeps(2)
-	if lost != 7 {
-		t.Errorf("%d events lost", lost)
-	}
+	assert.Check(t, lost == 7, "%d events lost", lost)
 	watcher.Close() // as if the kernel had ended it
 	testenv.Poll(t, deadline, "events again", func() bool { return r.counters.EventsFailed.Load() == 1 })
 	r.sweeps(3)
@@ -144,9 +141,7 @@ func TestOldMappings(t *testing.T) {
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
 	old, err := r.discovery.scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	probes := r.counters.LiveProbes.Load()
 	p.LoadAgain()
 	testenv.Poll(t, deadline, "a probe", func() bool { return r.counters.LiveProbes.Load() > probes })
@@ -167,12 +162,8 @@ func TestOnlyProcess(t *testing.T) {
 	r.attached(p, 1)
 	r.requestFullSweep()
 	r.sweeps(2)
-	if r.handler(other) != nil {
-		t.Error("another process was taken")
-	}
+	assert.Check(t, r.handler(other) == nil, "another process was taken")
 	err := r.scan(func(pid int) bool { return pid == p.PID },
 		func(procscan.Found) { t.Error("it was read, though known") })
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach"
 )
 
@@ -15,18 +17,10 @@ func TestHealth(t *testing.T) {
 		m.discovery.round.after.Store(1)
 	}
 	since(stuckAfter - 10*time.Second)
-	if err := m.Health(0); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, m.Health(0))
 	since(stuckAfter + time.Second)
-	if m.Health(0) == nil {
-		t.Error("healthy")
-	}
+	assert.Check(t, m.Health(0) != nil, "healthy")
 	m.discovery.round.beat()
-	if err := m.Health(0); err != nil {
-		t.Errorf("after a beat: %v", err)
-	}
-	if err := overdue("fetching samples", time.Time{}, stuckAfter); err != nil {
-		t.Errorf("before it began: %v", err)
-	}
+	assert.Check(t, m.Health(0), "after a beat")
+	assert.Check(t, overdue("fetching samples", time.Time{}, stuckAfter), "before it began")
 }

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -22,9 +24,7 @@ func TestProbeQueue(t *testing.T) {
 		total.Add(1)
 	}
 	for range 1000 {
-		if !l.add(1, probe) {
-			t.Fatal("refused")
-		}
+		assert.Assert(t, l.add(1, probe), "refused")
 	}
 	testenv.Poll(t, deadline, "a probe", func() bool { return under.Load() == 1 })
 	l.add(1, probe)
@@ -42,13 +42,9 @@ func TestProbeQueue(t *testing.T) {
 	}
 
 	for pid := range maxPendingProbes {
-		if !l.add(pid, probe) {
-			t.Fatalf("process %d refused", pid)
-		}
+		assert.Assert(t, l.add(pid, probe), "process %d refused", pid)
 	}
-	if l.add(maxPendingProbes, probe) {
-		t.Error("there is no end")
-	}
+	assert.Check(t, !l.add(maxPendingProbes, probe), "there is no end")
 	testenv.Poll(t, deadline, "the most probes at a time", func() bool { return under.Load() == maxProbes })
 	ended := make(chan struct{})
 	go func() {
@@ -63,7 +59,5 @@ func TestProbeQueue(t *testing.T) {
 		t.Errorf("up to %d probes at a time, %d that were not over at the end", most.Load(), begun)
 	}
 	before = total.Load()
-	if !l.add(1, probe) || total.Load() != before {
-		t.Error("a probe after the end")
-	}
+	assert.Check(t, l.add(1, probe) && total.Load() == before, "a probe after the end")
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -68,9 +69,7 @@ func runPrepared(t *testing.T, prepare func(*Manager), change ...func(*Options))
 		c(&options)
 	}
 	m, err := Open(options, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	prepare(m)
 	r.Manager = m
 	ctx, cancel := context.WithCancel(context.Background())
@@ -84,15 +83,13 @@ func runPrepared(t *testing.T, prepare func(*Manager), change ...func(*Options))
 		<-ended
 		patience, cancel := context.WithTimeout(context.Background(), deadline)
 		defer cancel()
-		if stuck, ok := m.Shutdown(patience); !ok {
-			t.Errorf("processes %v are not let go", stuck)
-		}
+		stuck, ok := m.Shutdown(patience)
+		assert.Check(t, ok, "processes %v are not let go", stuck)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for pid, h := range r.handlers {
-			if h.mu.Lock(); !h.closed {
-				t.Errorf("the handler of process %d was not closed", pid)
-			}
+			h.mu.Lock()
+			assert.Check(t, h.closed, "the handler of process %d was not closed", pid)
 			h.mu.Unlock()
 		}
 	})
@@ -109,9 +106,7 @@ func sampled(t *testing.T, perSecond int, counters *sampling.Counters) func(*Opt
 		if errors.Is(err, errors.ErrUnsupported) {
 			testenv.Missing(t, err.Error())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		o.Sampling = s
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -28,30 +30,21 @@ type polledDemo struct {
 func openPoller(t *testing.T) *Poller {
 	t.Helper()
 	l, err := newPoller(patientMemory{accesstest.Open(t)}, new(atomic.Uint64))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return l
 }
 
 func pollDemo(t *testing.T, p *demo.Process) *polledDemo {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found, err := scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	d := &polledDemo{Process: p, changed: make(chan struct{}, 1)}
-	if d.target, err = process.Open(accesstest.Open(t), "/proc", found, process.Filter{}); err != nil {
-		t.Fatal(err)
-	}
+	d.target, err = process.Open(accesstest.Open(t), "/proc", found, process.Filter{})
+	assert.NilError(t, err)
 	t.Cleanup(d.target.Close)
-	if err := d.target.Load(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, d.target.Load())
 	d.polled = NewEntry(p.PID, d.target.Owner(), new(atomic.Bool), func() { d.changed <- struct{}{} })
 	return d
 }
@@ -94,9 +87,8 @@ func TestPollerReports(t *testing.T) {
 	testenv.Poll(t, deadline, "reads", func() bool { return readsOf(l) > before+100 })
 	d.Publish()
 	d.reported(t, "what was published")
-	if d.probe(l, time.Time{}); !d.target.Publishes() {
-		t.Fatal("nothing is published")
-	}
+	d.probe(l, time.Time{})
+	assert.Assert(t, d.target.Publishes(), "nothing is published")
 	d.Withdraw()
 	d.reported(t, "what was withdrawn")
 	d.probe(l, time.Now())
@@ -105,9 +97,7 @@ func TestPollerReports(t *testing.T) {
 	d.probe(l, time.Time{})
 	d.Unload()
 	d.reported(t, "the end of the library")
-	if len(still.changed) != 0 || len(d.changed) != 0 {
-		t.Error("more was reported than has happened")
-	}
+	assert.Check(t, len(still.changed) == 0 && len(d.changed) == 0, "more was reported than has happened")
 }
 
 // patientMemory is memory that is read again when the worker that was to read it got no CPU in time, as soon as that
@@ -154,9 +144,7 @@ func TestPollerHangs(t *testing.T) {
 	var hangs atomic.Uint64
 	memory := &hangingMemory{reader: patientMemory{accesstest.Open(t)}, hanging: make(map[int]bool)}
 	l, err := newPoller(memory, &hangs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer l.Close()
 	hostile := pollDemo(t, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	hold := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
@@ -165,32 +153,23 @@ func TestPollerHangs(t *testing.T) {
 	for i := range maxHangs {
 		other.probe(l, time.Now())
 		memory.set(hostile.PID, true)
-		if !hostile.probe(l, time.Now()) {
-			t.Fatalf("not polled any more after it hung %d times", i)
-		}
+		assert.Assert(t, hostile.probe(l, time.Now()), "not polled any more after it hung %d times", i)
 		hostile.reported(t, "its own hanging")
 		other.Publish()
 		other.reported(t, "what was published while another process hangs")
 		other.Withdraw()
 		memory.set(hostile.PID, false)
 	}
-	if n := hangs.Load(); n != maxHangs {
-		t.Errorf("counted %d times that it hung, want %d", n, maxHangs)
-	}
-	if hostile.probe(l, time.Now()) {
-		t.Errorf("polled again after it hung %d times", maxHangs)
-	}
+	n := hangs.Load()
+	assert.Check(t, n == maxHangs, "counted %d times that it hung, want %d", n, maxHangs)
+	assert.Check(t, !hostile.probe(l, time.Now()), "polled again after it hung %d times", maxHangs)
 	l.mu.Lock()
 	hostile.polled.last = hostile.polled.last.Add(-hangTime)
 	l.mu.Unlock()
-	if !hostile.probe(l, time.Now()) {
-		t.Error("not polled again after a long time")
-	}
+	assert.Check(t, hostile.probe(l, time.Now()), "not polled again after a long time")
 	before := readsOf(l)
 	testenv.Poll(t, deadline, "quick reads", func() bool { return readsOf(l) > before+100 })
-	if len(hostile.changed) != 0 {
-		t.Error("a change was reported by reads that were quick and found none")
-	}
+	assert.Check(t, len(hostile.changed) == 0, "a change was reported by reads that were quick and found none")
 }
 
 // Processes whose memory cannot be read because others of their user make workers hang are left as
@@ -200,16 +179,12 @@ func TestPollerRefused(t *testing.T) {
 	memory := &refusingMemory{reader: accesstest.Open(t)}
 	memory.refuses.Store(true)
 	l, err := newPoller(memory, new(atomic.Uint64))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer l.Close()
 	d := pollDemo(t, demo.Start(t, demo.Options{Manual: true, Idle: 1}))
 	d.probe(l, time.Now())
 	testenv.Poll(t, deadline, "refused reads", func() bool { return readsOf(l) > 10 })
-	if len(d.changed) != 0 {
-		t.Error("a refused read was taken for a change")
-	}
+	assert.Check(t, len(d.changed) == 0, "a refused read was taken for a change")
 	memory.refuses.Store(false)
 	d.Withdraw()
 	d.reported(t, "what was withdrawn")
@@ -249,9 +224,8 @@ func TestPollerPeriods(t *testing.T) {
 		128 * time.Second:      time.Second,
 		time.Hour:              time.Second,
 	} {
-		if got := place(age); got != want {
-			t.Errorf("%v old: every %v, want %v", age, got, want)
-		}
+		got := place(age)
+		assert.Check(t, got == want, "%v old: every %v, want %v", age, got, want)
 	}
 	crowd := make([]*Entry, 1000)
 	for i := range crowd {

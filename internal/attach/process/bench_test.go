@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -55,26 +57,15 @@ func BenchmarkContext(b *testing.B) {
 func openDemo(b testing.TB, pid int) *Target {
 	b.Helper()
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	found, err := scanner.Process(pid)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	t, err := Open(accesstest.Open(b), "/proc", found, Filter{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := t.Load(); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := t.Probe(); err != nil {
-		b.Fatal(err)
-	}
-	if err := t.Resolve(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
+	assert.NilError(b, t.Load())
+	_, err = t.Probe()
+	assert.NilError(b, err)
+	assert.NilError(b, t.Resolve())
 	return t
 }
 

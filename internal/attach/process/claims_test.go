@@ -3,6 +3,8 @@ package process
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan"
 )
 
@@ -24,15 +26,10 @@ func TestClaimsShrink(t *testing.T) {
 	for pid := stay; pid < many; pid++ {
 		c.Release(pid, by(pid))
 	}
-	if c.most >= many/4 { // of the map that there is now
-		t.Errorf("a map of %d holders is kept for %d", c.most, len(c.holders))
-	}
+	// of the map that there is now
+	assert.Check(t, c.most < many/4, "a map of %d holders is kept for %d", c.most, len(c.holders))
 	for pid := range stay {
-		if !c.Holds(pid, by(pid)) {
-			t.Errorf("%d is not held any more", pid)
-		}
+		assert.Check(t, c.Holds(pid, by(pid)), "%d is not held any more", pid)
 	}
-	if c.Claim(0, by(1)) {
-		t.Error("a younger process got what an older one holds")
-	}
+	assert.Check(t, !c.Claim(0, by(1)), "a younger process got what an older one holds")
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/worker/access/accesstest"
 	"correlator/procscan"
 )
@@ -16,9 +18,7 @@ import (
 func patterns(t *testing.T, lines ...string) Patterns {
 	t.Helper()
 	p, err := ParsePatterns(strings.Join(lines, "\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return p
 }
 
@@ -54,9 +54,8 @@ func TestFilterService(t *testing.T) {
 		{[]string{"shop.*"}, []string{".*-test"}, "other", false},
 	} {
 		f := Filter{IncludeServices: patterns(t, c.include...), ExcludeServices: patterns(t, c.exclude...)}
-		if got := f.matchesService(c.name); got != c.want {
-			t.Errorf("include %q, exclude %q: %q passes: %v", c.include, c.exclude, c.name, got)
-		}
+		got := f.matchesService(c.name)
+		assert.Check(t, got == c.want, "include %q, exclude %q: %q passes: %v", c.include, c.exclude, c.name, got)
 		if f.ByContainer() || !f.matchesContainer(procscan.Cgroup{Path: "/" + c.name, ContainerID: c.name}) {
 			t.Errorf("include %q, exclude %q: a container is filtered", c.include, c.exclude)
 		}
@@ -118,12 +117,10 @@ func TestFilterContainer(t *testing.T) {
 		{[]string{"/"}, nil, root, true},
 	} {
 		f := Filter{IncludeContainers: patterns(t, c.include...), ExcludeContainers: patterns(t, c.exclude...)}
-		if got := f.matchesContainer(c.cgroup); got != c.want {
-			t.Errorf("include %q, exclude %q: %+v passes: %v", c.include, c.exclude, c.cgroup, got)
-		}
-		if f.ByContainer() != (len(c.include)+len(c.exclude) > 0) || !f.matchesService("any") {
-			t.Errorf("include %q, exclude %q: filters by service, or does not by container", c.include, c.exclude)
-		}
+		got := f.matchesContainer(c.cgroup)
+		assert.Check(t, got == c.want, "include %q, exclude %q: %+v passes: %v", c.include, c.exclude, c.cgroup, got)
+		assert.Check(t, f.ByContainer() == (len(c.include)+len(c.exclude) > 0) && f.matchesService("any"),
+			"include %q, exclude %q: filters by service, or does not by container", c.include, c.exclude)
 	}
 }
 
@@ -132,14 +129,10 @@ func TestLoadUnknownCgroup(t *testing.T) {
 	// Stands in for a procfs, and says of this process what the test likes.
 	procRoot, self := t.TempDir(), procscan.ProcessID{PID: os.Getpid(), StartTime: 1234}
 	dir := filepath.Join(procRoot, strconv.Itoa(self.PID))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(dir, 0o700))
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("stat", fmt.Sprintf("%d (x) S%s %d%s\n", self.PID, strings.Repeat(" 0", 18), self.StartTime,
 		strings.Repeat(" 0", 30)))
@@ -148,9 +141,7 @@ func TestLoadUnknownCgroup(t *testing.T) {
 		t.Helper()
 		write("cgroup", cgroup)
 		target, err := Open(client, procRoot, procscan.Found{ProcessID: self}, filter)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer target.Close()
 		return target.Load()
 	}
@@ -163,32 +154,28 @@ func TestLoadUnknownCgroup(t *testing.T) {
 		if err := load(known, filter); err != ErrNotTarget { // but for the filter, it has no library
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := load(unknown, filter); (err == ErrNotTarget) != (name == "neither") ||
-			errors.Is(err, ErrContainerFiltered) {
-			t.Errorf("%s, without a cgroup: %v", name, err)
-		}
+		err := load(unknown, filter)
+		assert.Check(t, (err == ErrNotTarget) == (name == "neither") && !errors.Is(err, ErrContainerFiltered),
+			"%s, without a cgroup: %v", name, err)
 	}
 }
 
 func TestParsePatterns(t *testing.T) {
 	for lines, want := range map[string]int{"": 0, "\n\r\n": 0, "a": 1, "a\nb\n": 2, "\na\r\n\nb,c": 2, " ": 1} {
-		if p, err := ParsePatterns(lines); err != nil || len(p) != want {
-			t.Errorf("%q: %d patterns, %v", lines, len(p), err)
-		}
+		p, err := ParsePatterns(lines)
+		assert.Check(t, err == nil && len(p) == want, "%q: %d patterns, %v", lines, len(p), err)
 	}
 	for _, lines := range []string{"(", "a)|(b", "a\n[", `\8`, "a{1001}",
 		strings.Repeat("(", 1001) + strings.Repeat(")", 1001)} {
-		if p, err := ParsePatterns(lines); err == nil || p != nil {
-			t.Errorf("%.20q: %d patterns, %v", lines, len(p), err)
-		}
+		p, err := ParsePatterns(lines)
+		assert.Check(t, err != nil && p == nil, "%.20q: %d patterns, %v", lines, len(p), err)
 	}
 }
 
 // What is filtered is no trouble.
 func TestStateOfFiltered(t *testing.T) {
 	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered} {
-		if state, reason := StateOf(fmt.Errorf("looking: %w", err)); state != StateFiltered || reason != "" {
-			t.Errorf("%v: %s (%s)", err, state, reason)
-		}
+		state, reason := StateOf(fmt.Errorf("looking: %w", err))
+		assert.Check(t, state == StateFiltered && reason == "", "%v: %s (%s)", err, state, reason)
 	}
 }

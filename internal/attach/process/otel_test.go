@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/processcontext"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -20,39 +22,28 @@ import (
 func openOTel(t *testing.T, pid int) *Target {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found, err := scanner.Process(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	target, err := Open(accesstest.Open(t), "/proc", found, Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(target.Close)
-	if err := target.Load(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, target.Load())
 	return target
 }
 
 // probe probes a target, which must find what is wanted.
 func probe(t *testing.T, target *Target, want Change, wantErr error) {
 	t.Helper()
-	if change, err := target.Probe(); change != want || !errors.Is(err, wantErr) {
-		t.Fatalf("%+v, %v; want %+v, %v", change, err, want, wantErr)
-	}
+	change, err := target.Probe()
+	assert.Assert(t, change == want && errors.Is(err, wantErr), "%+v, %v; want %+v, %v", change, err, want, wantErr)
 }
 
 // holds reports whether the words to poll are what they were.
 func (w *Words) holdsIn(t *testing.T, pid int) bool {
 	t.Helper()
 	reads := w.AppendReads(nil, pid)
-	if err := accesstest.Open(t).Read("0", time.Minute, reads); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, accesstest.Open(t).Read("0", time.Minute, reads))
 	return w.Hold(reads)
 }
 
@@ -67,43 +58,31 @@ func TestContextFollowed(t *testing.T) {
 			w := demo.StartOTel(t, demo.OTelOptions{SamePayload: samePayload})
 			target := openOTel(t, w.PID)
 			probe(t, target, contextChange, nil)
-			if s := target.Service(); s.Name != "checkout" || s.Environment != "prod" || s.SDKLanguage != "cpp" {
-				t.Errorf("%+v", s)
-			}
+			s := target.Service()
+			assert.Check(t, s.Name == "checkout" && s.Environment == "prod" && s.SDKLanguage == "cpp", "%+v", s)
 			words := target.Words()
 			probe(t, target, Change{}, nil)
-			if !words.holdsIn(t, w.PID) {
-				t.Error("a change without one")
-			}
+			assert.Check(t, words.holdsIn(t, w.PID), "a change without one")
 			w.SetResource("service.name", "basket")
 			w.Publish()
-			if words.holdsIn(t, w.PID) {
-				t.Error("an update is not noticed")
-			}
-			if still, err := target.StillPublishing(); still || err != nil {
-				t.Errorf("still publishing %v, %v", still, err)
-			}
+			assert.Check(t, !words.holdsIn(t, w.PID), "an update is not noticed")
+			still, err := target.StillPublishing()
+			assert.Check(t, !still && err == nil, "still publishing %v, %v", still, err)
 			probe(t, target, contextChange, nil)
 			if still, err := target.StillPublishing(); !still || err != nil || target.Service().Name != "basket" {
 				t.Errorf("still publishing %v, %v; %+v", still, err, target.Service())
 			}
 			words = target.Words()
 			w.Withdraw()
-			if words.holdsIn(t, w.PID) {
-				t.Error("the end is not noticed")
-			}
+			assert.Check(t, !words.holdsIn(t, w.PID), "the end is not noticed")
 			probe(t, target, contextChange, memread.ErrNotPublished)
-			if _, err := target.Remap(); !errors.Is(err, ErrUnmapped) || target.Publishes() {
-				t.Errorf("after the end: %v", err)
-			}
+			_, err = target.Remap()
+			assert.Check(t, errors.Is(err, ErrUnmapped) && !target.Publishes(), "after the end: %v", err)
 			w.Publish()
-			if remapped, err := target.Remap(); !remapped || err != nil {
-				t.Errorf("after another publication: %v, %v", remapped, err)
-			}
+			remapped, err := target.Remap()
+			assert.Check(t, remapped && err == nil, "after another publication: %v, %v", remapped, err)
 			probe(t, target, contextChange, nil)
-			if !target.Publishes() {
-				t.Error("it does not publish")
-			}
+			assert.Check(t, target.Publishes(), "it does not publish")
 		})
 	}
 }
@@ -166,13 +145,11 @@ func TestContextRule(t *testing.T) {
 			for i := range w.Threads() {
 				thread := w.Begin(i, demo.OTelRecord{TraceID: demo.TraceID{1}, SpanID: demo.SpanID{2}})
 				addr, err := rules.OTel.VariableAddr(memory, thread.ThreadPointer)
-				if err != nil || addr != thread.Variable || addr == 0 {
-					t.Errorf("thread %d: %#x, %v, want %#x", i, addr, err, thread.Variable)
-				}
+				assert.Check(t, err == nil && addr == thread.Variable && addr != 0,
+					"thread %d: %#x, %v, want %#x", i, addr, err, thread.Variable)
 			}
-			if still, err := target.StillPublishing(); !still || err != nil {
-				t.Errorf("still publishing %v, %v", still, err)
-			}
+			still, err := target.StillPublishing()
+			assert.Check(t, still && err == nil, "still publishing %v, %v", still, err)
 		})
 	}
 }
@@ -185,9 +162,8 @@ func TestContextSearch(t *testing.T) {
 	w.Publish()
 	target := openOTel(t, w.PID)
 	probe(t, target, contextChange, nil)
-	if pause := target.SearchPause(); pause != 0 {
-		t.Errorf("a pause of %v before the first search", pause)
-	}
+	pause := target.SearchPause()
+	assert.Check(t, pause == 0, "a pause of %v before the first search", pause)
 	if err := target.Resolve(); !errors.Is(err, tlsdesc.ErrUnresolved) || target.otel.search.pause < searchMin {
 		t.Fatalf("%v, pause %v", err, target.otel.search.pause)
 	}
@@ -198,9 +174,8 @@ func TestContextSearch(t *testing.T) {
 	}
 	w.Load()
 	testenv.Poll(t, time.Minute, "a rule", func() bool { return target.Resolve() == nil })
-	if rules := target.Rules(nil); rules.OTel.Kind == 0 {
-		t.Errorf("%+v", rules)
-	}
+	rules := target.Rules(nil)
+	assert.Check(t, rules.OTel.Kind != 0, "%+v", rules)
 	w.SetSchema("go_pprof_labels_v1")
 	w.Publish()
 	probe(t, target, contextChange, nil)
@@ -216,35 +191,26 @@ func TestContextAfterExec(t *testing.T) {
 	w := demo.StartOTel(t, demo.OTelOptions{})
 	target := openOTel(t, w.PID)
 	probe(t, target, contextChange, nil)
-	if err := target.Resolve(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, target.Resolve())
 	w.Restart()
-	if still, err := target.StillPublishing(); still || err != nil {
-		t.Errorf("still publishing %v, %v", still, err)
-	}
+	still, err := target.StillPublishing()
+	assert.Check(t, !still && err == nil, "still publishing %v, %v", still, err)
 	target.Replace()
-	if remapped, err := target.Remap(); !remapped || err != nil {
-		t.Fatalf("%v, %v", remapped, err)
-	}
+	remapped, err := target.Remap()
+	assert.Assert(t, remapped && err == nil, "%v, %v", remapped, err)
 	probe(t, target, contextChange, nil)
-	if err := target.Resolve(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, target.Resolve())
 }
 
 // Only a key that is wanted is, and at most as many as can be read.
 func TestWantedKeys(t *testing.T) {
 	o := otelPublication{context: &processcontext.Context{Keys: slices.Repeat([]string{"a", "b"}, 200)}}
 	want := []uint8{1, 3, 5, 7, 9, 11, 13, 15}
-	if got := o.wanted([]string{"b", "c"}); !slices.Equal(got, want) {
-		t.Errorf("%v", got)
-	}
+	got := o.wanted([]string{"b", "c"})
+	assert.Check(t, slices.Equal(got, want), got)
 	o.context.Keys = append(slices.Repeat([]string{"a"}, 255), "b", "b")
-	if got := o.wanted([]string{"b"}); !slices.Equal(got, []uint8{255}) {
-		t.Errorf("%v", got)
-	}
-	if got := o.wanted(nil); got != nil {
-		t.Errorf("%v", got)
-	}
+	got = o.wanted([]string{"b"})
+	assert.Check(t, slices.Equal(got, []uint8{255}), got)
+	got = o.wanted(nil)
+	assert.Check(t, got == nil, got)
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/processcontext"
 	"correlator/internal/worker/access"
 	"correlator/memread"
@@ -95,9 +97,8 @@ func TestServiceOf(t *testing.T) {
 			if test.context != nil {
 				context = &processcontext.Context{Resource: test.context}
 			}
-			if got := ServiceOf(context, test.env, test.storage, test.executable); got != test.want {
-				t.Errorf("%+v, want %+v", got, test.want)
-			}
+			got := ServiceOf(context, test.env, test.storage, test.executable)
+			assert.Check(t, got == test.want, "%+v, want %+v", got, test.want)
 		})
 	}
 }

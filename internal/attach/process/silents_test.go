@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
@@ -54,9 +56,7 @@ func newFakeSilent(owners map[int]string) *fakeSilent {
 func (f *fakeSilent) turn(t *testing.T) (pids []int, missed int) {
 	t.Helper()
 	look, err := f.Look(t.Context())
-	if !errors.Is(err, f.err) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Is(err, f.err), err)
 	for _, view := range look.Views {
 		pids = append(pids, view.PID)
 	}
@@ -67,27 +67,21 @@ func (f *fakeSilent) turn(t *testing.T) (pids []int, missed int) {
 func TestSilentSearchKeeps(t *testing.T) {
 	f := newFakeSilent(map[int]string{1: "a", 2: "a", 3: "a", 4: "a"})
 	ids := slices.Clone(f.jvms)
-	if pids, missed := f.turn(t); !slices.Equal(pids, []int{1, 2, 3, 4}) || missed != 0 {
-		t.Errorf("%d, %d missed", pids, missed)
-	}
+	pids, missed := f.turn(t)
+	assert.Check(t, slices.Equal(pids, []int{1, 2, 3, 4}) && missed == 0, "%d, %d missed", pids, missed)
 	f.jvms, f.unseen, f.err = ids[:2], ids[2:3], errors.New("it ended early")
 	f.failing[2] = true
-	if pids, missed := f.turn(t); !slices.Equal(pids, []int{1, 2, 3}) || missed != 1 {
-		t.Errorf("%d, %d missed", pids, missed)
-	}
+	pids, missed = f.turn(t)
+	assert.Check(t, slices.Equal(pids, []int{1, 2, 3}) && missed == 1, "%d, %d missed", pids, missed)
 	f.unseen = append(f.unseen, procscan.ProcessID{PID: 4, StartTime: 1}) // that was dropped
-	if pids, _ := f.turn(t); !slices.Equal(pids, []int{1, 2, 3}) {
-		t.Errorf("%d", pids)
-	}
-	if !slices.Equal(f.turns, []int{-1, 1, 2}) {
-		t.Errorf("turns %d", f.turns)
-	}
+	pids, _ = f.turn(t)
+	assert.Check(t, slices.Equal(pids, []int{1, 2, 3}), "%d", pids)
+	assert.Check(t, slices.Equal(f.turns, []int{-1, 1, 2}), "turns %d", f.turns)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.err = nil
-	if look, err := f.Look(ctx); !errors.Is(err, context.Canceled) || look.Views != nil {
-		t.Errorf("%+v, %v", look, err)
-	}
+	look, err := f.Look(ctx)
+	assert.Check(t, errors.Is(err, context.Canceled) && look.Views == nil, "%+v, %v", look, err)
 }
 
 // One user's JVMs take neither the looks nor the rows of others, and take turns themselves.
@@ -99,26 +93,20 @@ func TestSilentSearchOfManyUsers(t *testing.T) {
 	f := newFakeSilent(owners)
 	f.maxLooks, f.max = 12, 8
 	pids, missed := f.turn(t)
-	if !slices.Equal(pids, []int{1, 2, 3, 4, 5, 6, 100, 101}) || missed != 44 {
-		t.Errorf("%d, %d missed", pids, missed)
-	}
+	assert.Check(t, slices.Equal(pids, []int{1, 2, 3, 4, 5, 6, 100, 101}) && missed == 44,
+		"%d, %d missed", pids, missed)
 	for range 4 { // ten of one user in each turn
-		if again, _ := f.turn(t); !slices.Equal(again, pids) {
-			t.Errorf("%d", again)
-		}
+		again, _ := f.turn(t)
+		assert.Check(t, slices.Equal(again, pids), "%d", again)
 	}
 	for pid := range owners {
 		want := 1
 		if owners[pid] == "b" {
 			want = 5
 		}
-		if f.looks[pid] != want {
-			t.Errorf("%d looks at %d", f.looks[pid], pid)
-		}
+		assert.Check(t, f.looks[pid] == want, "%d looks at %d", f.looks[pid], pid)
 	}
-	if len(f.looked) != len(owners) {
-		t.Errorf("%d are remembered", len(f.looked))
-	}
+	assert.Check(t, len(f.looked) == len(owners), "%d are remembered", len(f.looked))
 }
 
 // A JVM in a process not named java has a row after every look, and its owner is found.
@@ -128,40 +116,29 @@ func TestSilentSearchEmbedded(t *testing.T) {
 	source, library := filepath.Join(dir, "library.c"), filepath.Join(dir, "libjvm.so")
 	testenv.WriteFile(t, source, "int nothing;\n")
 	build := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-o", library, source)
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	output, err := build.CombinedOutput()
+	assert.NilError(t, err, "\n%s", output)
 	cmd := exec.Command(testenv.NeedTool(t, "cat"))
 	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, "JAVA_TOOL_OPTIONS=-javaagent:/x/elastic-apm-agent-1.55.0.jar")
 	stdin, stdout := testenv.Start(t, cmd)
-	if _, err := stdin.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = stdin.Write([]byte("x"))
+	assert.NilError(t, err)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is loaded
 		t.Fatal(err)
 	}
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	client, err := access.Open("/proc", new(worker.Counters))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer client.Close()
 	search := NewSilentSearch(scanner, client, "/proc", Filter{})
 	for i := range 17 {
 		look, err := search.Look(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		at := slices.IndexFunc(look.Views, func(v View) bool { return v.PID == cmd.Process.Pid })
-		if at < 0 {
-			t.Fatalf("look %d: %+v", i, look)
-		}
+		assert.Assert(t, at >= 0, "look %d: %+v", i, look)
 		id := look.Views[at].ID
-		if owner := search.owner(id); owner != worker.User(strconv.Itoa(os.Getuid())) && len(owner) < 12 {
-			t.Errorf("of %q", owner)
-		}
+		owner := search.owner(id)
+		assert.Check(t, owner == worker.User(strconv.Itoa(os.Getuid())) || len(owner) >= 12, "of %q", owner)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan"
 )
 
@@ -24,8 +26,6 @@ func TestOwner(t *testing.T) {
 		{"/../../user.slice/user-1000.slice/" + id + "/" + nested, nested, "1000"},
 	} {
 		got := ownerOf(1000, procscan.Cgroup{Path: c.path, ContainerID: c.innermost})
-		if string(got) != c.want {
-			t.Errorf("%s: %q, want %q", c.path, got, c.want)
-		}
+		assert.Check(t, string(got) == c.want, "%s: %q, want %q", c.path, got, c.want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
@@ -22,9 +23,7 @@ import (
 func TestWords(t *testing.T) {
 	const pointerAt, pairAt, storageAt = 0, 64, 128
 	memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Munmap(memory)
 	base := uint64(uintptr(unsafe.Pointer(&memory[0])))
 	storage := memread.ProcessStorage{MinorVersion: 1, ServiceName: "shop", ServiceEnvironment: "test",
@@ -44,21 +43,15 @@ func TestWords(t *testing.T) {
 	client := accesstest.Open(t)
 	holds := func(words *Words) bool {
 		reads := words.AppendReads(nil, os.Getpid())
-		if err := client.Read("0", time.Minute, reads); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, client.Read("0", time.Minute, reads))
 		return words.Hold(reads)
 	}
 	check := func(what string, words *Words, at int, want bool) {
 		t.Helper()
 		memory[at] ^= 1
-		if holds(words) != want {
-			t.Errorf("%s, byte %d: want %v", what, at, want)
-		}
+		assert.Check(t, holds(words) == want, "%s, byte %d: want %v", what, at, want)
 		memory[at] ^= 1
-		if !holds(words) {
-			t.Errorf("%s: changed, though it is as it was", what)
-		}
+		assert.Check(t, holds(words), "%s: changed, though it is as it was", what)
 	}
 
 	fill(0)
@@ -84,12 +77,8 @@ func TestWords(t *testing.T) {
 	check("the pair", resolved, pairAt, false)
 	check("the end of the pair", resolved, pairAt+15, false)
 
-	if err := unix.Mprotect(memory, unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
-	if holds(published) {
-		t.Error("they hold in memory that cannot be read")
-	}
+	assert.NilError(t, unix.Mprotect(memory, unix.PROT_NONE))
+	assert.Check(t, !holds(published), "they hold in memory that cannot be read")
 }
 
 // A slot that is not in memory counts when it is read for the first time: by then it is in memory,
@@ -105,24 +94,17 @@ func TestReadPagedOut(t *testing.T) {
 			outcomes = outcomes[:0]
 			for range 2 {
 				read, err := ReadPagedOut(target, context.Thread.ThreadPointer)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if read.Outcome == OutcomeCorrelated && read.Slot.TraceID != context.TraceID {
-					t.Errorf("%v: trace %x, want %x", flavor, read.Slot.TraceID, context.TraceID)
-				}
+				assert.NilError(t, err)
+				assert.Check(t, read.Outcome != OutcomeCorrelated || read.Slot.TraceID == context.TraceID,
+					"%v: trace %x, want %x", flavor, read.Slot.TraceID, context.TraceID)
 				outcomes = append(outcomes, read.Outcome)
 			}
-			if outcomes[1] != OutcomeStale {
-				t.Errorf("%v: a slot in memory is %v", flavor, outcomes[1])
-			}
+			assert.Check(t, outcomes[1] == OutcomeStale, "%v: a slot in memory is %v", flavor, outcomes[1])
 			if outcomes[0] == OutcomeCorrelated {
 				break
 			}
 		}
-		if outcomes[0] != OutcomeCorrelated {
-			t.Errorf("%v: a slot that was paged out is %v", flavor, outcomes[0])
-		}
+		assert.Check(t, outcomes[0] == OutcomeCorrelated, "%v: a slot that was paged out is %v", flavor, outcomes[0])
 		target.Close()
 	}
 }
@@ -135,21 +117,13 @@ func TestOriginal(t *testing.T) {
 		target := openDemo(t, pid)
 		defer target.Close()
 		original, err := target.original()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return original
 	}
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{FixedLayout: true}})
 	mine := original(p.PID)
-	if mine.Storage.SocketPath != p.Socket || mine.Place == (procscan.Place{}) {
-		t.Errorf("original %+v", mine)
-	}
-	if original(p.Fork(false)) != mine {
-		t.Error("the child of a fork shows another")
-	}
+	assert.Check(t, mine.Storage.SocketPath == p.Socket && mine.Place != procscan.Place{}, "original %+v", mine)
+	assert.Check(t, original(p.Fork(false)) == mine, "the child of a fork shows another")
 	other := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{FixedLayout: true}})
-	if original(other.PID) == mine {
-		t.Error("two that were executed show the same")
-	}
+	assert.Check(t, original(other.PID) != mine, "two that were executed show the same")
 }

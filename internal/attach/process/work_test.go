@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -59,9 +61,7 @@ func TestWorkOf(t *testing.T) {
 		case ok && w.Context == profile.OTelContext && w.TraceID[0] == 2:
 			got = otel
 		}
-		if got != c.want {
-			t.Errorf("%+v: %s", c, got)
-		}
+		assert.Check(t, got == c.want, "%+v: %s", c, got)
 	}
 }
 
@@ -70,9 +70,7 @@ func TestReadWorkOfManyThreads(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 5})
 	threads, err := bpf.OpenThreads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer threads.Close()
 	target := openDemo(t, p.PID)
 	defer target.Close()
@@ -80,15 +78,10 @@ func TestReadWorkOfManyThreads(t *testing.T) {
 	p.Begin(5)
 	var reader ContextReader
 	work, more, err := reader.readWork(target, threads, Keep{}, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found := len(reader.threads); found < 6 || more != found-3 {
-		t.Errorf("%d of %d threads were not looked at", more, found)
-	}
-	if len(work) != 1 || work[0].TID != first.Thread.TID || work[0].TraceID != first.TraceID {
-		t.Errorf("%+v", work)
-	}
+	assert.NilError(t, err)
+	found := len(reader.threads)
+	assert.Check(t, found >= 6 && more == found-3, "%d of %d threads were not looked at", more, found)
+	assert.Check(t, len(work) == 1 && work[0].TID == first.Thread.TID && work[0].TraceID == first.TraceID, "%+v", work)
 }
 
 // BenchmarkReadWork is what it costs to know what all threads of a process work on: all of them wait, in

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/memread"
 )
 
@@ -67,9 +69,7 @@ func (p *process) ReadBatch(requests []memread.Request) error {
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -77,9 +77,7 @@ func unhex(t testing.TB, text string) []byte {
 func TestHeader(t *testing.T) {
 	const text = "4f54454c5f435458" + "02000000" + "28010000" + "cb04fb711f010000" + "403322" + "1100" + "7f0000"
 	h := header(unhex(t, text))
-	if h != newHeader(2, 296, 1234567890123, block) {
-		t.Errorf("%x", h)
-	}
+	assert.Check(t, h == newHeader(2, 296, 1234567890123, block), "%x", h)
 	p := newProcess(t, h)
 	c, err := Read(p, mapping)
 	if err != nil || c.Header != h || c.PublishedAt != 1234567890123 || c.Value("service.name") != "checkout" ||
@@ -200,11 +198,8 @@ func TestRead(t *testing.T) {
 
 func TestReadTellsWhy(t *testing.T) {
 	_, err := Read(newProcess(t, newHeader(2, 296, 5, 0x1000)), mapping)
-	if !errors.Is(err, memread.ErrUnmapped) {
-		t.Errorf("%v", err)
-	}
+	assert.Check(t, errors.Is(err, memread.ErrUnmapped), err)
 	want := "malformed process context: its payload has not 1 to 65536 bytes: 70000"
-	if _, err := Read(newProcess(t, newHeader(2, 70000, 5, block)), mapping); err == nil || err.Error() != want {
-		t.Errorf("%v", err)
-	}
+	_, err = Read(newProcess(t, newHeader(2, 70000, 5, block)), mapping)
+	assert.Check(t, err != nil && err.Error() == want, err)
 }

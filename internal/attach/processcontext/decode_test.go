@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"gotest.tools/v3/assert"
 )
 
 // payloadHex is a payload by hand.
@@ -57,16 +58,13 @@ func TestDecodeVectors(t *testing.T) {
 			Schema: "tls_v1", Keys: keys,
 		}},
 	} {
-		if got, err := decode(unhex(t, test.payload)); err != nil || !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
+		got, err := decode(unhex(t, test.payload))
+		assert.Check(t, err == nil && reflect.DeepEqual(got, test.want), "%s: %+v, %v", name, got, err)
 	}
 	encoded := resource(pair("service.name", text("checkout")), pair("service.instance.id", text(instance)),
 		pair("deployment.environment.name", text("prod")), pair("telemetry.sdk.language", text("java"))) +
 		other(pair(schemaKey, text("tlsdesc_v1_dev"))) + other(pair(keyMapKey, array(text(keys[0]), text(keys[1]))))
-	if encoded != string(unhex(t, payloadHex)) {
-		t.Errorf("the encoder of the tests: %x", encoded)
-	}
+	assert.Check(t, encoded == string(unhex(t, payloadHex)), "the encoder of the tests: %x", encoded)
 }
 
 // What tests encode: parts of messages.
@@ -174,14 +172,10 @@ func TestDecode(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := decode([]byte(test.payload))
 			if strings.HasPrefix(test.name, "256") {
-				if err != nil || len(got.Resource) != 256 {
-					t.Fatalf("%d, %v", len(got.Resource), err)
-				}
+				assert.Assert(t, err == nil && len(got.Resource) == 256, "%d, %v", len(got.Resource), err)
 				return
 			}
-			if err != nil || !reflect.DeepEqual(got, test.want) {
-				t.Errorf("%+v, %v", got, err)
-			}
+			assert.Check(t, err == nil && reflect.DeepEqual(got, test.want), "%+v, %v", got, err)
 		})
 	}
 	for name, payload := range map[string]string{
@@ -201,9 +195,8 @@ func TestDecode(t *testing.T) {
 		"257 attributes":           resource(many(257)...),
 		"257 others":               other(strings.Join(many(1), "")) + otherMany(many(257)),
 	} {
-		if c, err := decode([]byte(payload)); err == nil {
-			t.Errorf("%s: %+v", name, c)
-		}
+		c, err := decode([]byte(payload))
+		assert.Check(t, err != nil, "%s: %+v", name, c)
 	}
 }
 
@@ -219,8 +212,7 @@ func TestHasThreadContexts(t *testing.T) {
 		"tlsdesc_v1_dev": true, "tls_v1": true, "": false, "tls_v2": false, "TLS_v1": false, "tls_v1 ": false,
 		"go_pprof_labels_v1": false, "nodejs_v1_dev": false,
 	} {
-		if c := (Context{Schema: schema}); c.HasThreadContexts() != want {
-			t.Errorf("%q: not %v", schema, want)
-		}
+		c := Context{Schema: schema}
+		assert.Check(t, c.HasThreadContexts() == want, "%q: not %v", schema, want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParseResourceAttributes(t *testing.T) {
@@ -23,19 +25,15 @@ func TestParseResourceAttributes(t *testing.T) {
 		"a=1,a=2":              {{"a", "1"}, {"a", "2"}},
 		"service.name=shop,x=": {{"service.name", "shop"}, {"x", ""}},
 	} {
-		if got, err := ParseResourceAttributes(text); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: %q, %v", text, got, err)
-		}
+		got, err := ParseResourceAttributes(text)
+		assert.Check(t, err == nil && reflect.DeepEqual(got, want), "%q: %q, %v", text, got, err)
 	}
-	if Value([]Attribute{{"a", "1"}, {"b", "2"}, {"a", "3"}}, "a") != "3" {
-		t.Error("not the last value")
-	}
+	assert.Check(t, Value([]Attribute{{"a", "1"}, {"b", "2"}, {"a", "3"}}, "a") == "3", "not the last value")
 	for _, text := range []string{
 		"a", ",", "a=b,", ",a=b", "a=b,,c=d", "=b", " =b", "a=b,c", "a=%", "a=%2", "a=%zz", "%=b", "a=%ff", "a=\xff",
 		"\xff=a", "a=b,c=%g0", strings.Repeat("a=b,", 256) + "a=b",
 	} {
-		if got, err := ParseResourceAttributes(text); err == nil || got != nil {
-			t.Errorf("%q: %q, %v", text, got, err)
-		}
+		got, err := ParseResourceAttributes(text)
+		assert.Check(t, err != nil && got == nil, "%q: %q, %v", text, got, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	upstream "go.opentelemetry.io/proto/otlp/processcontext/v1development"
+	"gotest.tools/v3/assert"
 
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/proto"
@@ -23,13 +24,10 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		c, err := decode(payload)
 		for _, a := range c.Resource {
-			if !utf8.ValidString(a.Key) || !utf8.ValidString(a.Value) {
-				t.Errorf("%q is not UTF-8", a)
-			}
+			assert.Check(t, utf8.ValidString(a.Key) && utf8.ValidString(a.Value), "%q is not UTF-8", a)
 		}
-		if len(c.Resource) > maxAttributes || len(c.Keys) > maxKeys {
-			t.Errorf("%d attributes, %d keys", len(c.Resource), len(c.Keys))
-		}
+		assert.Check(t, len(c.Resource) <= maxAttributes && len(c.Keys) <= maxKeys,
+			"%d attributes, %d keys", len(c.Resource), len(c.Keys))
 		var message upstream.ProcessContext
 		if proto.Unmarshal(payload, &message) != nil {
 			return
@@ -38,9 +36,7 @@ func FuzzDecode(f *testing.F) {
 		if limited {
 			return
 		}
-		if err != nil || !reflect.DeepEqual(c, want) {
-			t.Errorf("%+v, %v\nwant %+v", c, err, want)
-		}
+		assert.Check(t, err == nil && reflect.DeepEqual(c, want), "%+v, %v\nwant %+v", c, err, want)
 	})
 }
 
@@ -93,13 +89,9 @@ func FuzzParseResourceAttributes(f *testing.F) {
 	f.Add("a=%,=b")
 	f.Fuzz(func(t *testing.T, text string) {
 		list, err := ParseResourceAttributes(text)
-		if err != nil && list != nil || len(list) > maxAttributes {
-			t.Errorf("%q, %v", list, err)
-		}
+		assert.Check(t, (err == nil || list == nil) && len(list) <= maxAttributes, "%q, %v", list, err)
 		for _, a := range list {
-			if a.Key == "" || !utf8.ValidString(a.Key) || !utf8.ValidString(a.Value) {
-				t.Errorf("%q", a)
-			}
+			assert.Check(t, a.Key != "" && utf8.ValidString(a.Key) && utf8.ValidString(a.Value), "%q", a)
 		}
 	})
 }

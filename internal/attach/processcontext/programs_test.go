@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/processcontext"
 	"correlator/internal/lab/demo"
 	"correlator/memread"
@@ -36,9 +38,7 @@ func TestProgram(t *testing.T) {
 			resource["service.version"] = "2"
 			at := w.Publish().PublishedAt
 			after := checkProgram(t, w, resource, ofThreads, options)
-			if after.Header == before.Header || after.PublishedAt != at {
-				t.Errorf("%+v, then %+v", before, after)
-			}
+			assert.Check(t, after.Header != before.Header && after.PublishedAt == at, "%+v, then %+v", before, after)
 		})
 	}
 }
@@ -79,8 +79,7 @@ func TestSpoiltHeader(t *testing.T) {
 		w.SpoilHeader(field, test.value)
 		memory := memread.Open("/proc", w.PID)
 		defer memory.Close()
-		if c, err := processcontext.Read(memory, contextOf(t, w.PID)); !errors.Is(err, test.want) {
-			t.Errorf("%s: %+v, %v", field, c, err)
-		}
+		c, err := processcontext.Read(memory, contextOf(t, w.PID))
+		assert.Check(t, errors.Is(err, test.want), "%s: %+v, %v", field, c, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	upstream "go.opentelemetry.io/proto/otlp/processcontext/v1development"
@@ -32,9 +33,7 @@ func payloadOf(t *testing.T, letter string) []byte {
 		attribute("service.name", letter), attribute("much", strings.Repeat(letter, 6000)),
 		attribute("service.version", letter),
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return payload
 }
 
@@ -97,28 +96,21 @@ func TestContextRewrittenWithoutPause(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"in place": false, "elsewhere": true} {
 		t.Run(name, func(t *testing.T) {
 			mapping, err := mapMemory(os.Getpagesize())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer unix.Munmap(mapping)
 			copy(mapping, "OTEL_CTX\x02\x00\x00\x00")
 			payloads := [2][]byte{payloadOf(t, "a"), payloadOf(t, "b")}
 			r := rewriter{mapping: mapping, payloads: payloads, elsewhere: elsewhere}
-			if err := r.publish(1); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, r.publish(1))
 			stop, ended := make(chan struct{}), make(chan error)
 			go func() { ended <- r.run(stop) }()
 			read, updating := readOften(t, addressOf(mapping))
 			close(stop)
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			err = <-ended
+			assert.Check(t, err)
 			unix.Munmap(r.block)
 			t.Logf("%d read, %d being updated", read, updating)
-			if read == 0 || updating == 0 {
-				t.Errorf("%d read, %d being updated", read, updating)
-			}
+			assert.Check(t, read != 0 && updating != 0, "%d read, %d being updated", read, updating)
 		})
 	}
 }

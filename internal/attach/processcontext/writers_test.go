@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	peer "go.opentelemetry.io/ebpf-profiler/processcontext"
+	"gotest.tools/v3/assert"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
@@ -75,13 +76,9 @@ func check(t *testing.T, pid int, published map[string]string, unknown map[strin
 	memory := memread.Open("/proc", pid)
 	defer memory.Close()
 	c, err := processcontext.Read(memory, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	theirs, err := peer.Read(libpf.Address(addr), remotememory.NewProcessVirtualMemory(libpf.PID(pid)), 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	resource := make(map[string]string)
 	for _, a := range c.Resource {
 		resource[a.Key] = a.Value
@@ -101,14 +98,11 @@ func check(t *testing.T, pid int, published map[string]string, unknown map[strin
 			}
 		}
 	}
-	if !maps.Equal(resource, theirResource) || c.Schema != schema || !slices.Equal(c.Keys, keys) ||
-		c.PublishedAt != theirs.PublishedAtNs {
-		t.Errorf("%+v, the peer reads %v", c, theirs)
-	}
+	assert.Check(t, maps.Equal(resource, theirResource) && c.Schema == schema && slices.Equal(c.Keys, keys) &&
+		c.PublishedAt == theirs.PublishedAtNs,
+		"%+v, the peer reads %v", c, theirs)
 	maps.DeleteFunc(resource, func(key, _ string) bool { return unknown[key] })
-	if !maps.Equal(resource, published) {
-		t.Errorf("%v, published %v", resource, published)
-	}
+	assert.Check(t, maps.Equal(resource, published), "%v, published %v", resource, published)
 	return c
 }
 
@@ -116,9 +110,7 @@ func check(t *testing.T, pid int, published map[string]string, unknown map[strin
 func contextOf(t *testing.T, pid int) (addr uint64) {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		start, rest, _ := strings.Cut(lines.Text(), "-")
@@ -128,12 +120,9 @@ func contextOf(t *testing.T, pid int) (addr uint64) {
 		if addr != 0 || !strings.Contains(rest, " rw-p ") {
 			t.Fatalf("a second context, or one that is executable: %s", lines.Text())
 		}
-		if addr, err = strconv.ParseUint(start, 16, 64); err != nil {
-			t.Fatal(err)
-		}
+		addr, err = strconv.ParseUint(start, 16, 64)
+		assert.NilError(t, err)
 	}
-	if addr == 0 {
-		t.Fatal("no context")
-	}
+	assert.Assert(t, addr != 0, "no context")
 	return addr
 }

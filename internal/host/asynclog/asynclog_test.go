@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 )
 
 // stuck is a core that takes nothing until it is released, as a pipe that nobody reads.
@@ -46,18 +47,14 @@ func TestStuck(t *testing.T) {
 	close(below.released)
 	l.Close(t.Context())
 	all := logs.All()
-	if len(all) != 1+maxWaiting+1 || all[0].Message != "first" {
-		t.Fatalf("%d lines", len(all))
-	}
+	assert.Assert(t, len(all) == 1+maxWaiting+1 && all[0].Message == "first", "%d lines", len(all))
 	for i, line := range all[1 : 1+maxWaiting] {
-		if line.Message != fmt.Sprint("line ", i) || line.ContextMap()["i"] != int64(i) {
-			t.Errorf("line %d: %+v", i, line)
-		}
+		assert.Check(t, line.Message == fmt.Sprint("line ", i) && line.ContextMap()["i"] == int64(i),
+			"line %d: %+v", i, line)
 	}
 	last := all[len(all)-1]
-	if c := last.ContextMap(); c["not_written_in_time"] != uint64(excess) || c["repeated"] != uint64(0) {
-		t.Errorf("%s %v", last.Message, c)
-	}
+	c := last.ContextMap()
+	assert.Check(t, c["not_written_in_time"] == uint64(excess) && c["repeated"] == uint64(0), "%s %v", last.Message, c)
 }
 
 // A message that repeats fills no log, and takes nothing from others.
@@ -80,9 +77,7 @@ func TestRepeated(t *testing.T) {
 		t.Errorf("%d lines", logs.Len())
 	}
 	left := logs.FilterMessage("log lines were left out").All()
-	if len(left) != 1 || left[0].ContextMap()["repeated"] != uint64(9*maxRepeated) {
-		t.Errorf("%v", left)
-	}
+	assert.Check(t, len(left) == 1 && left[0].ContextMap()["repeated"] == uint64(9*maxRepeated), left)
 }
 
 // Where nothing was left out nothing is said.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // script is a listener whose Accept returns what it is sent, and an error of its own once it is closed.
@@ -51,9 +53,8 @@ func TestListener(t *testing.T) {
 		s.next <- &fake{address: few, closed: make(chan struct{})}
 		first := <-accepted
 		want := (5+10+20+40+80+160+320+640)*time.Millisecond + 2*time.Second
-		if took := time.Since(start); took != want {
-			t.Errorf("a connection after 10 errors is accepted after %v, not %v", took, want)
-		}
+		took := time.Since(start)
+		assert.Check(t, took == want, "a connection after 10 errors is accepted after %v, not %v", took, want)
 		if f := l.Failures(); f.Count != 10 || f.Last != syscall.EPERM.Error() || f.At.IsZero() || errs != 10 {
 			t.Errorf("%+v, %d reported", f, errs)
 		}
@@ -62,9 +63,7 @@ func TestListener(t *testing.T) {
 		<-none.closed
 		s.next <- syscall.EMFILE
 		synctest.Wait()
-		if refused != 1 {
-			t.Errorf("%d are refused", refused)
-		}
+		assert.Check(t, refused == 1, "%d are refused", refused)
 		start = time.Now()
 		first.Close()
 		s.next <- &fake{address: few, closed: make(chan struct{})}
@@ -72,9 +71,8 @@ func TestListener(t *testing.T) {
 			t.Errorf("a connection after one error is accepted after %v", time.Since(start))
 		}
 		l.Close()
-		if err := <-ended; !errors.Is(err, net.ErrClosed) {
-			t.Error(err)
-		}
+		err := <-ended
+		assert.Check(t, errors.Is(err, net.ErrClosed), err)
 		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || l.Failures().Count != 11 {
 			t.Errorf("after Close: %v, %d failures", err, l.Failures().Count)
 		}

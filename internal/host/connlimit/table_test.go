@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // fake is a connection from an address.
@@ -68,9 +70,8 @@ func TestIdlestMakesRoom(t *testing.T) {
 	if conn, _ := add(table, few); conn == nil || !a.isClosed() || ours.isClosed() {
 		t.Errorf("a connection of who has few: %v, %v, %v", conn, a.isClosed(), ours.isClosed())
 	}
-	if got, want := table.Counts(), (Counts{Open: 4, Added: 7, MadeRoom: 3}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	got, want := table.Counts(), (Counts{Open: 4, Added: 7, MadeRoom: 3})
+	assert.Check(t, got == want, "%+v, want %+v", got, want)
 }
 
 // One with a request makes room for a peer that has fewer, but not for another of its own peer
@@ -85,19 +86,15 @@ func TestBusyMakeRoom(t *testing.T) {
 			busy = append(busy, f)
 			time.Sleep(time.Millisecond)
 		}
-		if conn, f := add(table, many); conn != nil || !f.isClosed() {
-			t.Error("its own peer's was closed")
-		}
-		if conn, _ := add(table, few); conn == nil || !busy[0].isClosed() {
-			t.Errorf("a peer without a connection: %v", conn)
-		}
+		conn, f := add(table, many)
+		assert.Check(t, conn == nil && f.isClosed(), "its own peer's was closed")
+		conn, _ = add(table, few)
+		assert.Check(t, conn != nil && busy[0].isClosed(), "a peer without a connection: %v", conn)
 		time.Sleep(Grace)
-		if conn, _ := add(table, many); conn == nil || !busy[1].isClosed() || busy[2].isClosed() {
-			t.Errorf("after a while: %v", conn)
-		}
-		if got, want := table.Counts(), (Counts{Open: 3, Added: 6, MadeRoom: 2, Refused: 1}); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
+		conn, _ = add(table, many)
+		assert.Check(t, conn != nil && busy[1].isClosed() && !busy[2].isClosed(), "after a while: %v", conn)
+		got, want := table.Counts(), (Counts{Open: 3, Added: 6, MadeRoom: 2, Refused: 1})
+		assert.Check(t, got == want, "%+v, want %+v", got, want)
 	})
 }
 
@@ -116,13 +113,10 @@ func TestEqualShares(t *testing.T) {
 	}
 	add(table, others+"3") // its own have requests, and the others have no more
 	for i, f := range all {
-		if f.isClosed() {
-			t.Errorf("connection %d was closed", i)
-		}
+		assert.Check(t, !f.isClosed(), "connection %d was closed", i)
 	}
-	if n := table.Counts(); n.Refused != 1 {
-		t.Errorf("%+v", n)
-	}
+	n := table.Counts()
+	assert.Check(t, n.Refused == 1, "%+v", n)
 }
 
 // A closed connection has no place, however often and by whom it is closed.
@@ -134,9 +128,8 @@ func TestClose(t *testing.T) {
 	a.Begin()
 	a.End()
 	a.Close()
-	if n := table.Counts(); n.Open != 1 {
-		t.Errorf("%+v", n)
-	}
+	n := table.Counts()
+	assert.Check(t, n.Open == 1, "%+v", n)
 	table.CloseAll()
 	if n := table.Counts(); n.Open != 0 || len(table.peers) != 0 {
 		t.Errorf("%+v, %d peers", n, len(table.peers))
@@ -146,28 +139,20 @@ func TestClose(t *testing.T) {
 // Add does not wait for who uses the descriptor of the connection that it closes.
 func TestBusyDescriptor(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	accept := func() *net.UnixConn {
 		client, err := net.Dial("unix", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { client.Close() })
 		server, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return server.(*net.UnixConn)
 	}
 	table, victim := New(1), accept()
 	first := table.Add(victim)
 	raw, err := victim.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	using, release, read := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
 		read <- raw.Read(func(uintptr) bool { close(using); <-release; return true })
@@ -178,13 +163,11 @@ func TestBusyDescriptor(t *testing.T) {
 	select {
 	case second := <-added:
 		<-first.Done()
-		if got, want := table.Counts(), (Counts{Open: 1, Added: 2, MadeRoom: 1}); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
+		got, want := table.Counts(), (Counts{Open: 1, Added: 2, MadeRoom: 1})
+		assert.Check(t, got == want, "%+v, want %+v", got, want)
 		close(release)
-		if err := <-read; err != nil {
-			t.Error(err)
-		}
+		err := <-read
+		assert.Check(t, err)
 		first.Close()
 		second.Close()
 	case <-time.After(10 * time.Second):
@@ -193,9 +176,8 @@ func TestBusyDescriptor(t *testing.T) {
 		<-read
 		(<-added).Close()
 	}
-	if n := table.Counts().Open; n != 0 {
-		t.Errorf("%d are open", n)
-	}
+	n := table.Counts().Open
+	assert.Check(t, n == 0, "%d are open", n)
 }
 
 func TestPeerOf(t *testing.T) {
@@ -204,32 +186,23 @@ func TestPeerOf(t *testing.T) {
 		"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3",
 		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:2::7": "2001:db8:1:2::/64",
 	} {
-		if got := PeerOf(&fake{address: address}); got != want {
-			t.Errorf("%s is %q, want %q", address, got, want)
-		}
+		got := PeerOf(&fake{address: address})
+		assert.Check(t, got == want, "%s is %q, want %q", address, got, want)
 	}
 	path := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	client, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer client.Close()
 	server, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := PeerOf(server), Peer("uid "+strconv.Itoa(os.Getuid())); got != want {
-		t.Errorf("the client of a Unix socket is %q, want %q", got, want)
-	}
+	assert.NilError(t, err)
+	got, want := PeerOf(server), Peer("uid "+strconv.Itoa(os.Getuid()))
+	assert.Check(t, got == want, "the client of a Unix socket is %q, want %q", got, want)
 	server.Close()
-	if got := PeerOf(server); got != unknown {
-		t.Errorf("that of a closed one is %q", got)
-	}
+	got = PeerOf(server)
+	assert.Check(t, got == unknown, "that of a closed one is %q", got)
 }
 
 // A released connection stays open, and has no place.
@@ -240,9 +213,8 @@ func TestRelease(t *testing.T) {
 	if n := table.Counts(); n.Open != 0 || len(table.peers) != 0 {
 		t.Errorf("%+v, %d peers", n, len(table.peers))
 	}
-	if b, _ := add(table, many); b == nil {
-		t.Error("it takes the place of another one")
-	}
+	b, _ := add(table, many)
+	assert.Check(t, b != nil, "it takes the place of another one")
 	select {
 	case <-f.closed:
 		t.Error("it is closed")
@@ -252,7 +224,6 @@ func TestRelease(t *testing.T) {
 	a.Release()
 	a.Close()
 	<-f.closed
-	if n := table.Counts(); n.Open != 1 || n.MadeRoom != 0 {
-		t.Errorf("%+v", n)
-	}
+	n := table.Counts()
+	assert.Check(t, n.Open == 1 && n.MadeRoom == 0, "%+v", n)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -48,9 +50,7 @@ ffffffff81000080 T without_end`
 	if err := Read(strings.NewReader(text), func(Symbol) bool { visits++; return false }); err != nil || visits != 1 {
 		t.Errorf("%d visits after false, %v", visits, err)
 	}
-	if err := Read(strings.NewReader(strings.Repeat("x", 1<<20)), visit); err == nil {
-		t.Error("no error for an endless line")
-	}
+	assert.Check(t, Read(strings.NewReader(strings.Repeat("x", 1<<20)), visit) != nil, "no error for an endless line")
 }
 
 func TestText(t *testing.T) {
@@ -87,9 +87,8 @@ func TestText(t *testing.T) {
 		{"the last line cut", "1000 T _text\n2000 T _etext", 0, 0, ErrNoText},
 	} {
 		start, end, err := Text(strings.NewReader(tt.text))
-		if start != tt.start || end != tt.end || !errors.Is(err, tt.err) {
-			t.Errorf("%s: %#x, %#x, %v", tt.name, start, end, err)
-		}
+		assert.Check(t, start == tt.start && end == tt.end && errors.Is(err, tt.err),
+			"%s: %#x, %#x, %v", tt.name, start, end, err)
 	}
 }
 
@@ -105,13 +104,10 @@ func TestModuleText(t *testing.T) {
 	} {
 		testenv.WriteFile(t, filepath.Join(root, "module/nf_tables/sections/.text"), text)
 		addr, err := ModuleText(root, "nf_tables")
-		if addr != want || (want == 0) != errors.Is(err, ErrHidden) {
-			t.Errorf("%q: %#x, %v", text, addr, err)
-		}
+		assert.Check(t, addr == want && (want == 0) == errors.Is(err, ErrHidden), "%q: %#x, %v", text, addr, err)
 	}
-	if _, err := ModuleText(root, "missing"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	_, err := ModuleText(root, "missing")
+	assert.Check(t, errors.Is(err, os.ErrNotExist), err)
 }
 
 // The running kernel shows the bounds of its text.
@@ -135,9 +131,8 @@ func FuzzText(f *testing.F) {
 	f.Add([]byte("_text\n \n\t\n1000 T f\t[m]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		start, end, err := Text(bytes.NewReader(text))
-		if err == nil && (start == 0 || start >= end) || err != nil && (start != 0 || end != 0) {
-			t.Fatalf("%#x, %#x, %v", start, end, err)
-		}
+		assert.Assert(t, (err != nil || start != 0 && start < end) && (err == nil || start == 0 && end == 0),
+			"%#x, %#x, %v", start, end, err)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -33,9 +34,7 @@ func plant(t *testing.T, nodes []node) (root string) {
 		} else if err = os.Mkdir(path, 0o755); err == nil {
 			err = os.Chmod(path, n.mode)
 		}
-		if err := errors.Join(err, os.Lchown(path, n.owner, n.owner)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(err, os.Lchown(path, n.owner, n.owner)))
 	}
 	return root
 }
@@ -93,9 +92,7 @@ func TestOwnersAndModes(t *testing.T) {
 				verifySame(t, path, dir.Path(""))
 			}
 			file, byMagic, err := Follow(path)
-			if byMagic {
-				t.Error("there is no magic link")
-			}
+			assert.Check(t, !byMagic, "there is no magic link")
 			verifyUnsafe(t, "Follow", err, test.unfollow)
 			if err == nil {
 				defer file.Close()
@@ -120,9 +117,7 @@ func verifySame(t *testing.T, want, got string) {
 	t.Helper()
 	a, err1 := os.Stat(want)
 	b, err2 := os.Stat(got)
-	if err1 != nil || err2 != nil || !os.SameFile(a, b) {
-		t.Errorf("%s is not %s: %v, %v", got, want, err1, err2)
-	}
+	assert.Check(t, err1 == nil && err2 == nil && os.SameFile(a, b), "%s is not %s: %v, %v", got, want, err1, err2)
 }
 
 // The errors of the kernel come through, and what leads nowhere ends.
@@ -130,15 +125,12 @@ func TestOpenErrors(t *testing.T) {
 	root := t.TempDir()
 	testenv.WriteFile(t, filepath.Join(root, "file"), "")
 	for name, target := range map[string]string{"loop": "loop", "dangling": "missing", "tofile": "file"} {
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Symlink(target, filepath.Join(root, name)))
 	}
 	for name, want := range map[string]error{"missing": unix.ENOENT, "dangling": unix.ENOENT, "loop": unix.ELOOP,
 		"file": unix.ENOTDIR, "tofile": unix.ENOTDIR, "file/below": unix.ENOTDIR} {
-		if dir, err := Open(filepath.Join(root, name)); !errors.Is(err, want) {
-			t.Errorf("%s: %v, %v", name, dir, err)
-		}
+		dir, err := Open(filepath.Join(root, name))
+		assert.Check(t, errors.Is(err, want), "%s: %v, %v", name, dir, err)
 	}
 }
 
@@ -147,29 +139,19 @@ func TestMagicLink(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	moved := dir + ".moved"
-	if err := os.Rename(dir, moved); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Rename(dir, moved))
+	assert.NilError(t, os.Mkdir(dir, 0o755))
 	opened, err := Open("/proc/self/cwd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer opened.Close()
 	verifySame(t, moved, fmt.Sprintf("/proc/self/fd/%d", opened.fd()))
 
 	testenv.WriteFile(t, filepath.Join(moved, "file"), "")
 	for path, want := range map[string]bool{"/proc/self/cwd": true, "/proc/self/cwd/file": false} {
 		file, byMagic, err := Follow(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		file.Close()
-		if byMagic != want {
-			t.Errorf("%s: by a magic link: %v", path, byMagic)
-		}
+		assert.Check(t, byMagic == want, "%s: by a magic link: %v", path, byMagic)
 	}
 }
 
@@ -178,9 +160,7 @@ func TestFollowWhileNamesAreExchanged(t *testing.T) {
 	root := plant(t, []node{{"theirs", "", testenv.Attacker, 0o755}, {"theirs/out", "", testenv.Attacker, 0o755},
 		{"victim", "", 0, 0o755}, {"theirs/link", "../victim", testenv.Attacker, 0}})
 	victim, err := os.Stat(filepath.Join(root, "victim"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	testenv.ExchangeNames(t, filepath.Join(root, "theirs"), "out", "link")
 	for opened, refused := 0, 0; opened < 20 || refused < 20; {
 		file, _, err := Follow(filepath.Join(root, "theirs/out"))
@@ -188,15 +168,11 @@ func TestFollowWhileNamesAreExchanged(t *testing.T) {
 			refused++
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		opened++
 		info, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 		file.Close()
-		if err != nil || os.SameFile(info, victim) {
-			t.Fatalf("it was led away: %v", err)
-		}
+		assert.Assert(t, err == nil && !os.SameFile(info, victim), "it was led away: %v", err)
 	}
 }
 
@@ -204,12 +180,9 @@ func TestFollowWhileNamesAreExchanged(t *testing.T) {
 func TestMkdir(t *testing.T) {
 	root := plant(t, []node{{"ours", "", 0, 0o755}, {"theirs", "", testenv.Attacker, 0o755}})
 	for range 2 { // the second time it exists
-		if err := Mkdir(filepath.Join(root, "ours/new"), 0o700); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, Mkdir(filepath.Join(root, "ours/new"), 0o700))
 	}
 	verifyUnsafe(t, "Mkdir", Mkdir(filepath.Join(root, "theirs/new"), 0o700), "/theirs belongs to")
-	if _, err := os.Lstat(filepath.Join(root, "theirs/new")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory: %v", err)
-	}
+	_, err := os.Lstat(filepath.Join(root, "theirs/new"))
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "the directory: %v", err)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"gotest.tools/v3/assert"
 )
 
 // Each test does random operations of some keys, and the same by a model that is obviously right.
@@ -120,13 +121,11 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	for range model {
-		if _, _, ok := q.Pop(); !ok {
-			t.Fatal("an element is missing")
-		}
+		_, _, ok := q.Pop()
+		assert.Assert(t, ok, "an element is missing")
 	}
-	if _, _, ok := q.Pop(); ok || q.Keys() != 0 || q.first != nil || q.last != nil {
-		t.Error("the queue is not empty")
-	}
+	_, _, ok := q.Pop()
+	assert.Check(t, !ok && q.Keys() == 0 && q.first == nil && q.last == nil, "the queue is not empty")
 }
 
 // Each of the known keys may do what a limiter of its own permits, whatever others do. A new key that

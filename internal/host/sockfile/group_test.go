@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -33,14 +34,10 @@ func TestGroup(t *testing.T) {
 			t.Cleanup(func() { listener.Close() })
 			return unix.Lstat(path, &atOnce)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(file.Remove)
 		var stat unix.Stat_t
-		if err := unix.Lstat(path, &stat); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Lstat(path, &stat))
 		if atOnce.Mode&^(unix.S_IFSOCK|uint32(mode)) != 0 || atOnce.Gid != foreignGroup ||
 			stat.Mode != unix.S_IFSOCK|uint32(mode) || stat.Gid != foreignGroup || stat.Uid != 0 {
 			t.Errorf("mode %o: at once %o of group %d, then %o of %d:%d", mode, atOnce.Mode, atOnce.Gid, stat.Mode,
@@ -72,23 +69,19 @@ func asUser(t *testing.T, uid, gid, group int, f func()) {
 			return nil
 		}()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	err := <-done
+	assert.NilError(t, err)
 }
 
 // What a user may not do is known before, and leaves nothing behind.
 func TestProbeGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	if err := errors.Join(ProbeGroup(path, OwnGroup), ProbeGroup(path, foreignGroup)); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Join(ProbeGroup(path, OwnGroup), ProbeGroup(path, foreignGroup)))
 	const own, member = 1000, 1001
 	asUser(t, own, own, member, func() {
 		for group, want := range map[int]error{OwnGroup: nil, own: nil, member: unix.EPERM, foreignGroup: unix.EPERM} {
-			if err := ProbeGroup(path, group); !errors.Is(err, want) {
-				t.Errorf("probe of %d: %v, want %v", group, err, want)
-			}
+			err := ProbeGroup(path, group)
+			assert.Check(t, errors.Is(err, want), "probe of %d: %v, want %v", group, err, want)
 		}
 	})
 }
@@ -97,9 +90,7 @@ func TestProbeGroup(t *testing.T) {
 func TestGroupOfDirectory(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
-	if err := errors.Join(os.Chown(dir, 0, foreignGroup), os.Chmod(dir, 0o755|fs.ModeSetgid)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Chown(dir, 0, foreignGroup), os.Chmod(dir, 0o755|fs.ModeSetgid)))
 	path := filepath.Join(dir, "socket")
 	_, err := BindGroup("unix", path, 0o660, foreignGroup+1, func(c net.ListenConfig, path string) error {
 		listener, err := c.Listen(context.Background(), "unix", path)
@@ -108,13 +99,9 @@ func TestGroupOfDirectory(t *testing.T) {
 		}
 		return err
 	})
-	if _, left := os.Lstat(path); !errors.Is(err, unix.EPERM) || !errors.Is(left, fs.ErrNotExist) {
-		t.Errorf("%v, and the socket: %v", err, left)
-	}
-	if err := ProbeGroup(path, foreignGroup+1); !errors.Is(err, unix.EPERM) {
-		t.Errorf("probe: %v", err)
-	}
-	if err := ProbeGroup(path, foreignGroup); err != nil {
-		t.Errorf("probe of its own group: %v", err)
-	}
+	_, left := os.Lstat(path)
+	assert.Check(t, errors.Is(err, unix.EPERM) && errors.Is(left, fs.ErrNotExist), "%v, and the socket: %v", err, left)
+	err = ProbeGroup(path, foreignGroup+1)
+	assert.Check(t, errors.Is(err, unix.EPERM), "probe: %v", err)
+	assert.Check(t, ProbeGroup(path, foreignGroup), "probe of its own group")
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/safedir"
 	"correlator/internal/lab/testenv"
@@ -64,9 +65,7 @@ func bindMode(network, path string, mode fs.FileMode, hasName func()) (b bound, 
 func openDir(t *testing.T, path string) *safedir.Dir {
 	t.Helper()
 	dir, err := safedir.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(dir.Close)
 	return dir
 }
@@ -74,9 +73,7 @@ func openDir(t *testing.T, path string) *safedir.Dir {
 func mustBind(t *testing.T, network, path string) bound {
 	t.Helper()
 	b, err := bind(network, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -85,12 +82,8 @@ func mustBind(t *testing.T, network, path string) bound {
 func bare(t *testing.T, kind int, path string) (fd int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
 	return fd
 }
 
@@ -124,9 +117,7 @@ func TestOtherModes(t *testing.T) {
 					}
 				})
 				unix.Umask(old)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				t.Cleanup(b.Close)
 				info, err := os.Lstat(path)
 				if err != nil || info.Mode() != os.ModeSocket|mode || atOnce != mode&^fs.FileMode(umask) {
@@ -144,15 +135,11 @@ func TestReplacesStaleSocketOnly(t *testing.T) {
 		refused := func(what string, want error) {
 			t.Helper()
 			before, err := os.Lstat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := bind(network, path); !errors.Is(err, want) {
-				t.Errorf("%s: %v, want %v", what, err, want)
-			}
-			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
-				t.Errorf("%s was replaced: %v", what, err)
-			}
+			assert.NilError(t, err)
+			_, err = bind(network, path)
+			assert.Check(t, errors.Is(err, want), "%s: %v, want %v", what, err, want)
+			after, err := os.Lstat(path)
+			assert.Check(t, err == nil && os.SameFile(before, after), "%s was replaced: %v", what, err)
 			os.Remove(path)
 		}
 
@@ -165,35 +152,24 @@ func TestReplacesStaleSocketOnly(t *testing.T) {
 			if other != network {
 				live := bare(t, kind, path)
 				if kind == unix.SOCK_STREAM {
-					if err := unix.Listen(live, 1); err != nil {
-						t.Fatal(err)
-					}
+					assert.NilError(t, unix.Listen(live, 1))
 				}
 				refused("a live socket of another kind", ErrInUse)
 				unix.Close(live)
 			}
 		}
 
-		if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte("precious"), 0o600))
 		refused("a file", ErrNotSocket)
-		if err := unix.Mkfifo(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Mkfifo(path, 0o600))
 		refused("a FIFO", ErrNotSocket)
-		if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Symlink(filepath.Join(dir, "elsewhere"), path))
 		refused("a symbolic link", ErrNotSocket)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(path, 0o700))
 		refused("a directory", ErrNotSocket)
 
-		if _, err := bind(network, filepath.Join(dir, "missing/socket")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("in a missing directory: %v", err)
-		}
+		_, err := bind(network, filepath.Join(dir, "missing/socket"))
+		assert.Check(t, errors.Is(err, os.ErrNotExist), "in a missing directory: %v", err)
 	})
 }
 
@@ -202,9 +178,8 @@ func TestAtSign(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, network string) {
 		t.Chdir(t.TempDir())
 		mustBind(t, network, "@socket")
-		if _, err := os.Lstat("@socket"); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Lstat("@socket")
+		assert.Check(t, err)
 	})
 }
 
@@ -235,9 +210,7 @@ func TestTogether(t *testing.T) {
 				t.Fatalf("%d servers have the socket", winners.Load())
 			}
 			conn, err := net.Dial(network, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			conn.Close()
 		}
 	})
@@ -246,24 +219,18 @@ func TestTogether(t *testing.T) {
 func TestWhileAnotherBinds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	lock, err := openLock(openDir(t, filepath.Dir(path)), filepath.Base(path), unix.O_CREAT)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer lock.Close()
-	if _, err := bind("unix", path); !errors.Is(err, ErrInUse) {
-		t.Errorf("%v, want ErrInUse", err)
-	}
+	_, err = bind("unix", path)
+	assert.Check(t, errors.Is(err, ErrInUse), "%v, want ErrInUse", err)
 }
 
 // A lock file that others could lock is refused.
 func TestForeignLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	if err := os.WriteFile(path+".lock", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bind("unix", path); !errors.Is(err, ErrNotSocket) {
-		t.Errorf("%v, want ErrNotSocket", err)
-	}
+	assert.NilError(t, os.WriteFile(path+".lock", nil, 0o644))
+	_, err := bind("unix", path)
+	assert.Check(t, errors.Is(err, ErrNotSocket), "%v, want ErrNotSocket", err)
 }
 
 // Remove leaves the socket of another server alone that has taken the path meanwhile.
@@ -278,9 +245,8 @@ func TestRemoveLeavesOthersSocket(t *testing.T) {
 			t.Errorf("the other server's socket is gone: %v", err)
 		}
 		other.Remove()
-		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("our own is not: %v", err)
-		}
+		_, err := os.Lstat(path)
+		assert.Check(t, errors.Is(err, os.ErrNotExist), "our own is not: %v", err)
 	})
 }
 
@@ -293,19 +259,13 @@ func TestBindWhileNamesAreExchanged(t *testing.T) {
 		root := t.TempDir()
 		theirs, victim := filepath.Join(root, "theirs"), filepath.Join(root, "victim")
 		for _, dir := range []string{victim, theirs, filepath.Join(theirs, "run")} {
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Mkdir(dir, 0o755))
 			unix.Close(bare(t, networks[network], filepath.Join(dir, "socket"))) // stale
 		}
-		if err := errors.Join(os.Symlink("../victim", filepath.Join(theirs, "link")),
-			os.Chown(theirs, testenv.Attacker, -1)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.Symlink("../victim", filepath.Join(theirs, "link")),
+			os.Chown(theirs, testenv.Attacker, -1)))
 		before, err := os.Lstat(filepath.Join(victim, "socket"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		testenv.ExchangeNames(t, theirs, "run", "link")
 		for range 50 {
 			b, err := bind(network, filepath.Join(theirs, "run", "socket"))
@@ -316,17 +276,13 @@ func TestBindWhileNamesAreExchanged(t *testing.T) {
 			if !errors.As(err, &unsafe) || !strings.Contains(unsafe.Problem, theirs+" belongs to user 1000") {
 				t.Fatalf("%v, want one that names the directory", err)
 			}
-			if !errors.As(Probe(network, filepath.Join(theirs, "run", "socket")), &unsafe) {
-				t.Fatal("Probe differs")
-			}
+			assert.Assert(t, errors.As(Probe(network, filepath.Join(theirs, "run", "socket")), &unsafe),
+				"Probe differs")
 		}
 		after, err := os.Lstat(filepath.Join(victim, "socket"))
-		if err != nil || !os.SameFile(before, after) {
-			t.Errorf("root's socket: %v", err)
-		}
-		if entries, err := os.ReadDir(victim); err != nil || len(entries) != 1 {
-			t.Errorf("beside it: %v, %v", entries, err)
-		}
+		assert.Check(t, err == nil && os.SameFile(before, after), "root's socket: %v", err)
+		entries, err := os.ReadDir(victim)
+		assert.Check(t, err == nil && len(entries) == 1, "beside it: %v, %v", entries, err)
 	})
 }
 
@@ -335,17 +291,13 @@ func TestSticky(t *testing.T) {
 	testenv.NeedRoot(t)
 	eachNetwork(t, func(t *testing.T, network string) {
 		dir := t.TempDir()
-		if err := os.Chmod(dir, os.ModeSticky|0o777); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(dir, os.ModeSticky|0o777))
 		path := filepath.Join(dir, "socket")
 		mustBind(t, network, path).Close()
 
 		unix.Close(bare(t, networks[network], path))
 		for _, theirs := range []string{path, path + ".lock"} {
-			if err := os.Lchown(theirs, testenv.Attacker, -1); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Lchown(theirs, testenv.Attacker, -1))
 			_, err := bind(network, path)
 			for _, err := range []error{err, Probe(network, path)} {
 				unsafe := (*safedir.UnsafeError)(nil)

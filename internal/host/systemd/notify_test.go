@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -75,9 +77,7 @@ type manager struct {
 func listen(t *testing.T, path string, watchdog time.Duration) *manager {
 	t.Helper()
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { socket.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "")
@@ -129,13 +129,11 @@ func TestNotify(t *testing.T) {
 		t.Errorf("sent first: %q", first)
 	}
 	s.set(nil, nil)
-	if ready := m.next(); !slices.Equal(ready, []string{"READY=1", "STATUS=serving"}) {
-		t.Errorf("sent when ready: %q", ready)
-	}
+	ready := m.next()
+	assert.Check(t, slices.Equal(ready, []string{"READY=1", "STATUS=serving"}), "sent when ready: %q", ready)
 	for range 3 {
-		if fed := m.next(); !slices.Equal(fed, []string{"WATCHDOG=1"}) {
-			t.Errorf("sent while healthy: %q", fed)
-		}
+		fed := m.next()
+		assert.Check(t, slices.Equal(fed, []string{"WATCHDOG=1"}), "sent while healthy: %q", fed)
 	}
 
 	s.set(nil, errors.New("half blind"))
@@ -151,13 +149,10 @@ func TestNotify(t *testing.T) {
 		t.Errorf("sent between trouble and health: %q", back)
 	}
 
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, stop())
 	end := m.until("STOPPING=1")
-	if slices.Contains(end, "READY=1") || !slices.Contains(end, "STATUS=stopping") {
-		t.Errorf("sent at the end: %q", end)
-	}
+	assert.Check(t, !slices.Contains(end, "READY=1") && slices.Contains(end, "STATUS=stopping"),
+		"sent at the end: %q", end)
 }
 
 // Without a watchdog, or with one for another process, there are no keep-alives. The socket may be
@@ -173,12 +168,9 @@ func TestNotifyNoWatchdog(t *testing.T) {
 			t.Setenv("WATCHDOG_PID", strconv.Itoa(pid))
 			stop := start(t, &service{})
 			ready := m.next()
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
-			if end := m.next(); ready[0] != "READY=1" || end[0] != "STOPPING=1" {
-				t.Errorf("sent %q and %q", ready, end)
-			}
+			assert.Check(t, stop())
+			end := m.next()
+			assert.Check(t, ready[0] == "READY=1" && end[0] == "STOPPING=1", "sent %q and %q", ready, end)
 		})
 	}
 }
@@ -192,17 +184,14 @@ func TestNotifyLater(t *testing.T) {
 	s.counted(t, &s.startedCalls, 2) // the message after the first call has been sent
 	m := listen(t, path, 0)
 	m.until("READY=1")
-	if err := stop(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("ended with %v", err)
-	}
+	err := stop()
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "ended with %v", err)
 }
 
 // Without a service manager there is nothing to do.
 func TestNotifyNobody(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	if err := start(t, &service{})(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, start(t, &service{})())
 }
 
 func TestNotifyWrongInterval(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"golang.org/x/term"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -30,9 +31,8 @@ func TestParseKeys(t *testing.T) {
 		strings.Repeat("\x1b[;", 9): nil,
 	} {
 		for _, split := range []bool{false, true} {
-			if got := keysOf([]byte(typed), split); !slices.Equal(got, want) {
-				t.Errorf("%q, split %v: %q, want %q", typed, split, got, want)
-			}
+			got := keysOf([]byte(typed), split)
+			assert.Check(t, slices.Equal(got, want), "%q, split %v: %q, want %q", typed, split, got, want)
 		}
 	}
 }
@@ -69,9 +69,8 @@ func FuzzParseKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, typed []byte, final bool) {
 		for len(typed) > 0 {
 			_, n := parseKey(typed, final)
-			if n < 0 || n > len(typed) || n == 0 && (final || len(typed) > maxSequence+3) {
-				t.Fatalf("%d of %q", n, typed)
-			}
+			assert.Assert(t, n >= 0 && n <= len(typed) && (n != 0 || !final && len(typed) <= maxSequence+3),
+				"%d of %q", n, typed)
 			if n == 0 {
 				return
 			}
@@ -84,38 +83,27 @@ func FuzzParseKey(f *testing.F) {
 func TestKeyboard(t *testing.T) {
 	master, terminal := testenv.Terminal(t, 80, 24)
 	before, err := term.GetState(int(terminal.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	keyboard, err := OpenKeyboard(terminal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, key := range []struct {
 		typed string
 		want  Key
 	}{{"a", 'a'}, {"\x1b[A", KeyUp}, {"\x1b", KeyEscape}, {"\x03", KeyInterrupt}, {"\r", KeyEnter}} {
-		if _, err := master.WriteString(key.typed); err != nil {
-			t.Fatal(err)
-		}
-		if got := <-keyboard.Keys(); got != key.want {
-			t.Errorf("%q: %q, want %q", key.typed, got, key.want)
-		}
+		_, err := master.WriteString(key.typed)
+		assert.NilError(t, err)
+		got := <-keyboard.Keys()
+		assert.Check(t, got == key.want, "%q: %q, want %q", key.typed, got, key.want)
 	}
-	if _, err := master.WriteString("nobody reads this"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = master.WriteString("nobody reads this")
+	assert.NilError(t, err)
 	keyboard.Close()
 	after, err := term.GetState(int(terminal.Fd()))
-	if err != nil || *after != *before {
-		t.Errorf("%v, mode %v, was %v", err, after, before)
-	}
+	assert.Check(t, err == nil && *after == *before, "%v, mode %v, was %v", err, after, before)
 }
 
 func TestNoKeyboard(t *testing.T) {
 	keyboard, err := OpenKeyboard(strings.NewReader("q"))
-	if err != nil || keyboard.Keys() != nil {
-		t.Errorf("%v, %v", keyboard, err)
-	}
+	assert.Check(t, err == nil && keyboard.Keys() == nil, "%v, %v", keyboard, err)
 	keyboard.Close()
 }

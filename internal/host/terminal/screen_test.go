@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -16,9 +17,8 @@ func TestScreen(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	master, terminal := testenv.Terminal(t, 8, 3)
 	screen := OpenScreen(terminal)
-	if columns, rows := screen.Size(); columns != 8 || rows != 3 {
-		t.Errorf("%d × %d", columns, rows)
-	}
+	columns, rows := screen.Size()
+	assert.Check(t, columns == 8 && rows == 3, "%d × %d", columns, rows)
 	screen.Draw([]string{"12345678", "123456789", "商店の名前", "below"})
 	screen.Draw([]string{"one"})
 	screen.Draw(nil)
@@ -48,9 +48,7 @@ func TestScreenMarked(t *testing.T) {
 	var got bytes.Buffer
 	screen = OpenScreen(&got)
 	screen.DrawMarked([]string{"one", "two"}, 1)
-	if got.String() != "one\ntwo\n\n" {
-		t.Errorf("%q", &got)
-	}
+	assert.Check(t, got.String() == "one\ntwo\n\n", "%q", &got)
 }
 
 // A terminal without a size is an ordinary one.
@@ -59,9 +57,8 @@ func TestScreenOfUnknownSize(t *testing.T) {
 	_, terminal := testenv.Terminal(t, 0, 0)
 	screen := OpenScreen(terminal)
 	defer screen.Close()
-	if columns, rows := screen.Size(); columns != 80 || rows != 24 {
-		t.Errorf("%d × %d", columns, rows)
-	}
+	columns, rows := screen.Size()
+	assert.Check(t, columns == 80 && rows == 24, "%d × %d", columns, rows)
 }
 
 // Where nothing can be drawn in place everything is written, and nothing else.
@@ -71,16 +68,14 @@ func TestScreenWithoutTerminal(t *testing.T) {
 	screen.Draw([]string{"one", "two"})
 	screen.Draw([]string{"three"})
 	screen.Close()
-	if want := "one\ntwo\n\nthree\n\n"; got.String() != want || screen.Resized() != nil {
-		t.Errorf("%q, want %q", &got, want)
-	}
+	want := "one\ntwo\n\nthree\n\n"
+	assert.Check(t, got.String() == want && screen.Resized() == nil, "%q, want %q", &got, want)
 
 	t.Setenv("TERM", "dumb")
 	master, terminal := testenv.Terminal(t, 4, 1)
 	screen = OpenScreen(terminal)
-	if columns, rows := screen.Size(); columns != 4 || rows != 0 {
-		t.Errorf("%d × %d", columns, rows)
-	}
+	columns, rows := screen.Size()
+	assert.Check(t, columns == 4 && rows == 0, "%d × %d", columns, rows)
 	screen.Draw([]string{"longer", "two"})
 	screen.Close()
 	expect(t, master, "longer\r\ntwo\r\n\r\n")
@@ -91,8 +86,6 @@ func TestScreenResized(t *testing.T) {
 	_, terminal := testenv.Terminal(t, 80, 24)
 	screen := OpenScreen(terminal)
 	defer screen.Close()
-	if err := unix.Kill(os.Getpid(), unix.SIGWINCH); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Kill(os.Getpid(), unix.SIGWINCH))
 	<-screen.Resized()
 }

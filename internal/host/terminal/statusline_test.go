@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -32,14 +34,10 @@ func expect(t *testing.T, master *os.File, want string) {
 	got := make([]byte, 0, len(want))
 	for buf := make([]byte, 4096); len(got) < len(want); {
 		n, err := master.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		got = append(got, buf[:n]...)
 	}
-	if string(got) != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.Check(t, string(got) == want, "%q, want %q", got, want)
 }
 
 // The last column stays free, for the cursor: on a terminal of one there is no room for anything.
@@ -64,15 +62,9 @@ func TestStatusLineInFile(t *testing.T) {
 		line.Clear()
 	}
 	write(NewStatusLine(&got))
-	if got.String() != "recording for 3s\na warning\n" {
-		t.Errorf("%q", &got)
-	}
+	assert.Check(t, got.String() == "recording for 3s\na warning\n", "%q", &got)
 	t.Setenv("TERM", "dumb")
 	_, screen := testenv.Terminal(t, 80, 24)
-	if line := NewStatusLine(screen); line.InPlace() {
-		t.Error("a dumb terminal is taken for a clever one")
-	}
-	if strings.Contains(got.String(), "\x1b") {
-		t.Error("escapes in a file")
-	}
+	assert.Check(t, !NewStatusLine(screen).InPlace(), "a dumb terminal is taken for a clever one")
+	assert.Check(t, !strings.Contains(got.String(), "\x1b"), "escapes in a file")
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -22,9 +24,8 @@ func TestEscape(t *testing.T) {
 		"\u202e\u0085\x80":    `\u202e\u0085\x80`,
 		"\u00a0":              "\u00a0",
 	} {
-		if got := Escape(text); got != want {
-			t.Errorf("%q became %q, want %q", text, got, want)
-		}
+		got := Escape(text)
+		assert.Check(t, got == want, "%q became %q, want %q", text, got, want)
 	}
 }
 
@@ -47,17 +48,14 @@ func TestTable(t *testing.T) {
 			"   7  shop      ready         -\n" +
 			"4711  a-servi…  error\\x1b[0m  ein Feh…",
 	} {
-		if got := strings.Join(example().Lines(columns), "\n"); got != want {
-			t.Errorf("%d columns:\n%s\nwant\n%s", columns, got, want)
-		}
+		got := strings.Join(example().Lines(columns), "\n")
+		assert.Check(t, got == want, "%d columns:\n%s\nwant\n%s", columns, got, want)
 	}
 	fits := false
 	for _, line := range example().Lines(60) {
 		width := utf8.RuneCountInString(line)
 		fits = fits || width == 60
-		if width > 60 {
-			t.Errorf("%q has %d columns", line, width)
-		}
+		assert.Check(t, width <= 60, "%q has %d columns", line, width)
 	}
 	if !fits {
 		t.Errorf("cut too much: %q", example().Lines(60))
@@ -81,9 +79,8 @@ func TestTableLeavesOut(t *testing.T) {
 		9:  "C\ncccc",
 		1:  "C\ncccc",
 	} {
-		if got := strings.Join(table.Lines(columns), "\n"); got != want {
-			t.Errorf("%d columns:\n%s", columns, got)
-		}
+		got := strings.Join(table.Lines(columns), "\n")
+		assert.Check(t, got == want, "%d columns:\n%s", columns, got)
 	}
 }
 
@@ -91,46 +88,34 @@ func TestTableWithoutHead(t *testing.T) {
 	table := NewTable(Column{}, Column{})
 	table.Row("state", "ready")
 	table.Row("service")
-	if got := strings.Join(table.Lines(0), "\n"); got != "state    ready\nservice  -" {
-		t.Errorf("%q", got)
-	}
+	got := strings.Join(table.Lines(0), "\n")
+	assert.Check(t, got == "state    ready\nservice  -", "%q", got)
 }
 
 func TestWriteToFile(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	if columns, rows := Size(f); columns != 0 || rows != 0 || Is(f) || Is(&strings.Builder{}) {
 		t.Errorf("a file is a terminal of %d × %d", columns, rows)
 	}
-	if err := example().Write(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, example().Write(f))
 	text, err := os.ReadFile(f.Name())
-	if want := strings.Join(example().Lines(0), "\n") + "\n"; err != nil || string(text) != want {
-		t.Errorf("%q, %v, want %q", text, err, want)
-	}
+	want := strings.Join(example().Lines(0), "\n") + "\n"
+	assert.Check(t, err == nil && string(text) == want, "%q, %v, want %q", text, err, want)
 }
 
 func TestWriteToTerminal(t *testing.T) {
 	master, terminal := testenv.Terminal(t, 60, 10)
-	if columns, rows := Size(terminal); columns != 60 || rows != 10 || !Is(terminal) {
-		t.Fatalf("a terminal of %d × %d", columns, rows)
-	}
-	if err := example().Write(terminal); err != nil {
-		t.Fatal(err)
-	}
+	columns, rows := Size(terminal)
+	assert.Assert(t, columns == 60 && rows == 10 && Is(terminal), "a terminal of %d × %d", columns, rows)
+	assert.NilError(t, example().Write(terminal))
 	buf := make([]byte, 4096)
 	n, err := master.Read(buf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := strings.Join(example().Lines(60), "\r\n") + "\r\n"
-	if got := string(buf[:n]); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	got := string(buf[:n])
+	assert.Check(t, got == want, "%q, want %q", got, want)
 }
 
 // One text of a process does not widen the rows of all where there is no terminal.
@@ -139,10 +124,8 @@ func TestTableWithoutTerminal(t *testing.T) {
 	table.Row(strings.Repeat("x", 16<<10), "ready")
 	table.Row("shop", "ready")
 	lines := table.Lines(0)
-	if want := strings.Repeat("x", widestCut-1) + "…  ready"; lines[1] != want {
-		t.Errorf("%q", lines[1])
-	}
-	if want := "shop" + strings.Repeat(" ", widestCut-4) + "  ready"; lines[2] != want {
-		t.Errorf("%q", lines[2])
-	}
+	want := strings.Repeat("x", widestCut-1) + "…  ready"
+	assert.Check(t, lines[1] == want, "%q", lines[1])
+	want = "shop" + strings.Repeat(" ", widestCut-4) + "  ready"
+	assert.Check(t, lines[2] == want, "%q", lines[2])
 }

@@ -3,6 +3,8 @@ package terminal
 import (
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // The widths are those of EastAsianWidth.txt, in every locale.
@@ -33,9 +35,8 @@ func TestWidth(t *testing.T) {
 		"क\u094dष":                2,
 		strings.Repeat("商", 1000): 2000,
 	} {
-		if got := Width(text); got != want {
-			t.Errorf("%q: %d columns, want %d", text, got, want)
-		}
+		got := Width(text)
+		assert.Check(t, got == want, "%q: %d columns, want %d", text, got, want)
 	}
 }
 
@@ -52,9 +53,8 @@ func TestCut(t *testing.T) {
 		{"a\u0301b\u0301c", 3, "a\u0301b\u0301c"}, {"a\u0301b\u0301c", 2, "a\u0301…"},
 	} {
 		got := Cut(c.text, c.width)
-		if got != c.want || Width(got) > max(c.width, 0) {
-			t.Errorf("%q at %d columns: %q, want %q", c.text, c.width, got, c.want)
-		}
+		assert.Check(t, got == c.want && Width(got) <= max(c.width, 0),
+			"%q at %d columns: %q, want %q", c.text, c.width, got, c.want)
 	}
 }
 
@@ -68,8 +68,7 @@ func TestTableOfWideTexts(t *testing.T) {
 		24: " N  SERVICE        STATE\n 1  決済サービス…  ready\n商  shop           ready",
 		23: " N  SERVICE       STATE\n 1  決済サービ…   ready\n商  shop          ready",
 	} {
-		if got := strings.Join(table.Lines(columns), "\n"); got != want {
-			t.Errorf("%d columns:\n%s\nwant\n%s", columns, got, want)
-		}
+		got := strings.Join(table.Lines(columns), "\n")
+		assert.Check(t, got == want, "%d columns:\n%s\nwant\n%s", columns, got, want)
 	}
 }

@@ -3,14 +3,15 @@ package textcut
 import (
 	"testing"
 	"unicode/utf8"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestAt(t *testing.T) {
 	const all = "aé€😀"
 	for n, want := range []string{"", "a", "a", "aé", "aé", "aé", "aé€", "aé€", "aé€", "aé€", all, all} {
-		if got := At(all, n); got != want || !utf8.ValidString(got) {
-			t.Errorf("%d bytes: %q, want %q", n, got, want)
-		}
+		got := At(all, n)
+		assert.Check(t, got == want && utf8.ValidString(got), "%d bytes: %q, want %q", n, got, want)
 		if got := At([]byte(all), n); string(got) != want {
 			t.Errorf("%d bytes: %q, want %q", n, got, want)
 		}
@@ -19,8 +20,7 @@ func TestAt(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for n := range 9 { // no character begins in it
-		if got := At("\x80\x80\x80\x80\x80\x80\x80\x80", n); len(got) != n {
-			t.Errorf("%d bytes: %q", n, got)
-		}
+		got := At("\x80\x80\x80\x80\x80\x80\x80\x80", n)
+		assert.Check(t, len(got) == n, "%d bytes: %q", n, got)
 	}
 }

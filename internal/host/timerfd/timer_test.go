@@ -5,14 +5,14 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // A timer fires when it was set to, for the last time that it was set, and not after Stop.
 func TestTimer(t *testing.T) {
 	timer, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer timer.Close()
 	began := time.Now()
 	timer.Set(time.Hour)
@@ -21,36 +21,28 @@ func TestTimer(t *testing.T) {
 		t.Errorf("%v, after %v", err, time.Since(began))
 	}
 	timer.Set(0)
-	if err := timer.Wait(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, timer.Wait())
 	fired := make(chan error, 1)
 	timer.Set(0)
 	timer.Unset() // what has fired and was not waited for is gone, too
 	go func() { fired <- timer.Wait() }()
 	timer.Stop()
-	if err := <-fired; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after Stop: %v", err)
-	}
+	err = <-fired
+	assert.Check(t, errors.Is(err, os.ErrDeadlineExceeded), "after Stop: %v", err)
 }
 
 // A ticker fires again and again, and a waiter is woken by a Set meanwhile.
 func TestTicker(t *testing.T) {
 	ticker, err := NewTicker(time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer ticker.Close()
 	for range 3 {
-		if err := ticker.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, ticker.Wait())
 	}
 	ticker.Set(time.Hour)
 	fired := make(chan error, 1)
 	go func() { fired <- ticker.Wait() }()
 	ticker.Set(0)
-	if err := <-fired; err != nil {
-		t.Error(err)
-	}
+	err = <-fired
+	assert.Check(t, err)
 }

@@ -6,6 +6,7 @@ import (
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	otlpprofiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
+	"gotest.tools/v3/assert"
 )
 
 // Published values of the hash, of inputs that take each of its ways.
@@ -14,9 +15,8 @@ func TestXXH64(t *testing.T) {
 		"": 0xef46db3751d8e999, "a": 0xd24ec4f1a98c6e5b, "abc": 0x44bc2cf5ad770999,
 		"Nobody inspects the spammish repetition": 0xfbcea83c8a378bf1,
 	} {
-		if got := XXH64([]byte(text)); got != want {
-			t.Errorf("%q: %x, want %x", text, got, want)
-		}
+		got := XXH64([]byte(text))
+		assert.Check(t, got == want, "%q: %x, want %x", text, got, want)
 	}
 }
 
@@ -69,30 +69,21 @@ func TestStackID(t *testing.T) {
 		"5Pz2euADjAg5CmyWp3Lsgg": {pay, cut}, "kh0iF1-J_9HtoXA3aFx9-g": {native},
 	} {
 		p := newProfiles()
-		if err := p.add(request(locations...)); err != nil {
-			t.Fatal(err)
-		}
-		if len(p.Stacks) != 1 || p.Stacks[want] == nil {
-			t.Errorf("%v, want %s", p.Stacks, want)
-		}
+		assert.NilError(t, p.add(request(locations...)))
+		assert.Check(t, len(p.Stacks) == 1 && p.Stacks[want] != nil, "%v, want %s", p.Stacks, want)
 	}
 	p := newProfiles()
-	if err := p.add(request(pay)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.add(request(pay)))
 	wantFrame := Frame{Type: "jvm", FileID: "43e6b7c9f4384c8443e6b7c9f4384c84", Address: 42,
 		Function: "shop.Checkout.pay", SourceFile: "Checkout.java", Line: 42}
-	if got := p.Stacks["-ItGe1bGL09tE9R4oTo8Cw"]; len(got) != 1 || got[0] != wantFrame {
-		t.Errorf("%+v, want %+v", got, wantFrame)
-	}
+	got := p.Stacks["-ItGe1bGL09tE9R4oTo8Cw"]
+	assert.Check(t, len(got) == 1 && got[0] == wantFrame, "%+v, want %+v", got, wantFrame)
 	for name, wrong := range map[string]*otlpprofiles.Location{
 		"no such function": {Lines: line(4, 1), Address: 1}, "outside of its mapping": {MappingIndex: 1, Address: 1},
 	} {
 		r := request(wrong)
 		r.Dictionary.MappingTable[1].MemoryStart, r.Dictionary.MappingTable[1].MemoryLimit = 4096, 8192
 		p := newProfiles()
-		if err := p.add(r); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		assert.Check(t, p.add(r) != nil, "%s: no error", name)
 	}
 }

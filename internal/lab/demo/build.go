@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -46,9 +47,8 @@ func BuildWith(t testing.TB, tools []string, targets ...string) string {
 			}
 		}
 	}
-	if output, err := run("--silent"); err != nil {
-		t.Fatalf("building %v: %v\n%s", targets, err, output)
-	}
+	output, err := run("--silent")
+	assert.NilError(t, err, "building %v: %v\n%s", targets, err, output)
 	return filepath.Join(testdata, "out")
 }
 
@@ -57,9 +57,8 @@ func BuildWith(t testing.TB, tools []string, targets ...string) string {
 func Fixture(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(moduleRoot(t), "testdata", "lib", "prebuilt", name+".so")
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
+	_, err := os.Stat(path)
+	assert.NilError(t, err)
 	return path
 }
 
@@ -71,16 +70,12 @@ var Machine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.G
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for ; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "testdata", "agent", "demo.c")); err == nil {
 			return dir
 		}
-		if dir == "/" {
-			t.Fatal("the sources of the demo process are in no directory above this one")
-		}
+		assert.Assert(t, dir != "/", "the sources of the demo process are in no directory above this one")
 	}
 }
 

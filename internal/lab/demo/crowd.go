@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -21,9 +23,7 @@ type Crowd struct {
 // or with Quit.
 func StartMany(t testing.TB, n int, o Options) *Crowd {
 	t.Helper()
-	if o.Busy != 0 || o.Idle != 0 {
-		t.Fatal("a crowd has no transactions")
-	}
+	assert.Assert(t, o.Busy == 0 && o.Idle == 0, "a crowd has no transactions")
 	o.ReadAtOnce = !o.NeverRead
 	files := o.Files
 	if files == nil {

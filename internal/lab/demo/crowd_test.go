@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -20,16 +21,13 @@ func TestCrowd(t *testing.T) {
 	crowd := StartMany(t, members, Options{})
 	pids := crowd.pids()
 	slices.Sort(pids)
-	if pids = slices.Compact(pids); len(pids) != members {
-		t.Fatalf("%d processes, want %d", len(pids), members)
-	}
+	pids = slices.Compact(pids)
+	assert.Assert(t, len(pids) == members, "%d processes, want %d", len(pids), members)
 	began := monotonicNs(t)
 	for i := range members {
 		socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram",
 			Name: fmt.Sprintf("%s.%d", crowd.parent.Socket, i)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		send(t, socket, unhex(t, registration))
 		socket.Close()
 	}
@@ -75,9 +73,7 @@ func TestFork(t *testing.T) {
 			childStorage)
 	}
 	p.Kill()
-	if err := unix.Kill(child, 0); err != nil {
-		t.Errorf("the child of a process that was killed: %v", err)
-	}
+	assert.Check(t, unix.Kill(child, 0), "the child of a process that was killed")
 	p.stdin.Close()
 	testenv.Poll(t, deadline, "the child to end", func() bool { return unix.Kill(child, 0) == unix.ESRCH })
 }
@@ -92,7 +88,6 @@ func TestLoadAgain(t *testing.T) {
 	}
 	published := p.Publish()
 	first, second := readWord(t, p.PID, p.Loaded().StoragePointer), readWord(t, p.PID, again.StoragePointer)
-	if first != 0 || second != published.Storage {
-		t.Errorf("pointers %#x and %#x, want 0 and %#x", first, second, published.Storage)
-	}
+	assert.Check(t, first == 0 && second == published.Storage,
+		"pointers %#x and %#x, want 0 and %#x", first, second, published.Storage)
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -61,9 +63,8 @@ func StartDatadogGo(t testing.TB, c DatadogContext, o DatadogOptions) *DatadogPr
 	if output, err := run("list", "-deps", "."); err != nil {
 		testenv.Missing(t, "needs the modules of dd-trace-go: "+string(output))
 	}
-	if output, err := run("build", "-o", program, "."); err != nil {
-		t.Fatalf("building testdata/otel-go: %v\n%s", err, output)
-	}
+	output, err := run("build", "-o", program, ".")
+	assert.NilError(t, err, "building testdata/otel-go: %v\n%s", err, output)
 	l := newLauncher(t, o.Placement)
 	w := &DatadogProcess{sdkName: "dd-trace-go", language: "go"}
 	w.Process = l.start(t, append([]string{l.add(program, "otel-go", 0o755)}, o.arguments()...))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -26,9 +27,7 @@ func readMemory(t *testing.T, pid int, address uint64, n int) []byte {
 	local := []unix.Iovec{{Base: &data[0], Len: uint64(n)}}
 	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: n}}
 	got, err := unix.ProcessVMReadv(pid, local, remote, 0)
-	if err != nil || got != n {
-		t.Fatalf("reading %d bytes at %#x of process %d: %d, %v", n, address, pid, got, err)
-	}
+	assert.Assert(t, err == nil && got == n, "reading %d bytes at %#x of process %d: %d, %v", n, address, pid, got, err)
 	return data
 }
 
@@ -40,9 +39,7 @@ func readWord(t *testing.T, pid int, address uint64) uint64 {
 func connect(t *testing.T, p *Process) *net.UnixConn {
 	t.Helper()
 	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: p.HostPath(p.Socket)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { socket.Close() })
 	return socket
 }
@@ -50,9 +47,8 @@ func connect(t *testing.T, p *Process) *net.UnixConn {
 func send(t *testing.T, socket *net.UnixConn, messages ...string) {
 	t.Helper()
 	for _, message := range messages {
-		if _, err := socket.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := socket.Write([]byte(message))
+		assert.NilError(t, err)
 	}
 }
 
@@ -60,9 +56,7 @@ func send(t *testing.T, socket *net.UnixConn, messages ...string) {
 func unhex(t *testing.T, text string) string {
 	t.Helper()
 	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(data)
 }
 
@@ -93,26 +87,20 @@ func TestWorkedExample(t *testing.T) {
 		unhex(t, correlation(context.TraceID, context.TransactionID, stackB, "0100")),
 		unhex(t, correlation(context.TraceID, context.TransactionID, stackA, "0100")))
 	r := p.Registration(1)
-	if r.SamplesDelayMillis != 300 || r.HostID != "ab" {
-		t.Errorf("registration %+v", r)
-	}
+	assert.Check(t, r.SamplesDelayMillis == 300 && r.HostID == "ab", "registration %+v", r)
 	if published := p.Published(); r.SentNs <= published.TimeNs || r.ReadNs < r.SentNs {
 		t.Errorf("published at %d, sent at %d, read at %d", published.TimeNs, r.SentNs, r.ReadNs)
 	}
 	p.End(1)
 	report := p.Quit()
 	transaction, ok := report.Transaction(context.TraceID)
-	if !ok {
-		t.Fatalf("the transaction is not in %+v", report)
-	}
-	if len(transaction.Stacks) != 2 || transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] != 3 ||
-		transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] != 1 || transaction.Samples != 4 {
-		t.Errorf("transaction %+v", transaction)
-	}
-	if report.Messages != 4 || report.Registrations != 1 || report.InTime != 3 || report.Samples != 4 ||
-		report.HostID != "ab" || report.SamplesDelayMillis != 300 {
-		t.Errorf("report %+v", report)
-	}
+	assert.Assert(t, ok, "the transaction is not in %+v", report)
+	assert.Check(t, len(transaction.Stacks) == 2 && transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] == 3 &&
+		transaction.Stacks["TJMmu5gF-o-FiCwS6uckzg"] == 1 && transaction.Samples == 4,
+		"transaction %+v", transaction)
+	assert.Check(t, report.Messages == 4 && report.Registrations == 1 && report.InTime == 3 && report.Samples == 4 &&
+		report.HostID == "ab" && report.SamplesDelayMillis == 300,
+		"report %+v", report)
 }
 
 func TestEveryMessageIsCountedOnce(t *testing.T) {
@@ -149,21 +137,16 @@ func TestEveryMessageIsCountedOnce(t *testing.T) {
 		Samples: 1, TornSamples: 5, ForeignSamples: 4, Unregistered: 1}
 	got := report
 	got.TransactionsBegun, got.Transactions, got.CPUInGaps, got.CPUInTransactions = 0, nil, 0, 0
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-	if sum := report.Registrations + report.InTime + report.Late + report.Torn + report.Foreign +
-		report.Malformed; sum != report.Messages {
-		t.Errorf("%d messages, but the kinds add up to %d", report.Messages, sum)
-	}
+	assert.Check(t, reflect.DeepEqual(got, want), "got  %+v\nwant %+v", got, want)
+	sum := report.Registrations + report.InTime + report.Late + report.Torn + report.Foreign +
+		report.Malformed
+	assert.Check(t, sum == report.Messages, "%d messages, but the kinds add up to %d", report.Messages, sum)
 }
 
 func monotonicNs(t *testing.T) uint64 {
 	t.Helper()
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
 	return uint64(now.Nano())
 }
 
@@ -210,9 +193,8 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 			p := Start(t, Options{Flavor: flavor, Idle: 1, Busy: 1, Untouched: 1, Manual: true})
 			contexts := []Context{p.Begin(0), p.Begin(1), p.Begin(2)}
 			threads := p.Threads()
-			if len(threads) != 4 || threads[0].TID != p.PID || threads[0].Kind != "main" {
-				t.Fatalf("threads %+v", threads)
-			}
+			assert.Assert(t, len(threads) == 4 && threads[0].TID == p.PID && threads[0].Kind == "main",
+				"threads %+v", threads)
 			for i, context := range contexts {
 				if context.Thread != threads[i] || context.TransactionID != context.TraceID.TransactionID() ||
 					context.SpanID != context.TraceID.SpanID() || !context.TraceID.Whole() {
@@ -220,13 +202,11 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 				}
 				verifySlot(t, p, context)
 			}
-			if untouched := threads[3]; untouched.Kind != "untouched" || untouched.Variable != 0 ||
-				untouched.ThreadPointer == 0 {
-				t.Errorf("untouched thread %+v", untouched)
-			}
-			if want := flavor == Glibc || flavor == MuslPreloaded; static(threads[:3]) != want {
-				t.Errorf("static is %v, threads %+v", !want, threads)
-			}
+			untouched := threads[3]
+			assert.Check(t, untouched.Kind == "untouched" && untouched.Variable == 0 && untouched.ThreadPointer != 0,
+				"untouched thread %+v", untouched)
+			want := flavor == Glibc || flavor == MuslPreloaded
+			assert.Check(t, static(threads[:3]) == want, "static is %v, threads %+v", !want, threads)
 			loaded := p.Loaded()
 			if pointer := readWord(t, p.PID, loaded.StoragePointer); pointer != p.Published().Storage {
 				t.Errorf("the exported pointer holds %#x, not %#x", pointer, p.Published().Storage)
@@ -234,16 +214,14 @@ func TestFlavorsPlaceTheVariableWhereTheySay(t *testing.T) {
 			for number := range 3 {
 				switched := contexts[1]
 				switched.SpanID = p.Span(1, number)
-				if switched.SpanID != switched.TraceID.Span(number) ||
-					(switched.SpanID == contexts[1].SpanID) != (number == 1) {
-					t.Errorf("span %d is %v", number, switched.SpanID)
-				}
+				assert.Check(t, switched.SpanID == switched.TraceID.Span(number) &&
+					(switched.SpanID == contexts[1].SpanID) == (number == 1),
+					"span %d is %v", number, switched.SpanID)
 				verifySlot(t, p, switched)
 			}
 			p.End(1)
-			if slot := readMemory(t, p.PID, threads[1].Slot, 4); slot[2] != 1 || slot[3] != 0 {
-				t.Errorf("after the end, the slot begins %x", slot)
-			}
+			slot := readMemory(t, p.PID, threads[1].Slot, 4)
+			assert.Check(t, slot[2] == 1 && slot[3] == 0, "after the end, the slot begins %x", slot)
 		})
 	}
 }
@@ -266,61 +244,45 @@ func TestStorageIsLaidOutAsTheSpecificationSays(t *testing.T) {
 	p := Start(t, Options{Service: "shop"})
 	want := unhex(t, "0100 04000000") + "shop" + unhex(t, "04000000") + "test" +
 		string([]byte{byte(len(p.Socket)), 0, 0, 0}) + p.Socket
-	if got := readMemory(t, p.PID, p.Published().Storage, len(want)); string(got) != want {
-		t.Errorf("storage %x, want %x", got, want)
-	}
+	got := readMemory(t, p.PID, p.Published().Storage, len(want))
+	assert.Check(t, string(got) == want, "storage %x, want %x", got, want)
 	newer := p.Hostile("storage-newer", "")
 	want = "\x07" + want[1:] + "fields"
-	if got := readMemory(t, p.PID, newer.Storage, len(want)); string(got) != want {
-		t.Errorf("newer storage %x, want %x", got, want)
-	}
+	got = readMemory(t, p.PID, newer.Storage, len(want))
+	assert.Check(t, string(got) == want, "newer storage %x, want %x", got, want)
 }
 
 func TestLibraryAndStorageComeAndGo(t *testing.T) {
 	for _, flavor := range []Flavor{Glibc, GlibcDynamic, GlibcDTPMod, Musl} {
 		t.Run(flavor.String(), func(t *testing.T) {
 			p := Start(t, Options{Flavor: flavor, Hold: true, Manual: true, Idle: 1})
-			if err := p.Command(nil, "publish"); err == nil {
-				t.Error("published without a library")
-			}
-			if err := p.Command(nil, "begin", "1"); err == nil {
-				t.Error("began a transaction without a library")
-			}
+			assert.Check(t, p.Command(nil, "publish") != nil, "published without a library")
+			assert.Check(t, p.Command(nil, "begin", "1") != nil, "began a transaction without a library")
 			loaded := p.Load()
 			pointer := func() uint64 { return readWord(t, p.PID, loaded.StoragePointer) }
-			if loaded.Path != p.Library || loaded.Base == 0 || pointer() != 0 {
-				t.Errorf("loaded %+v", loaded)
-			}
-			if published := p.Publish(); published.Storage == 0 || pointer() != published.Storage ||
-				published.Socket != p.Socket {
-				t.Errorf("published %+v", published)
-			}
-			if withdrawn := p.Withdraw(); withdrawn.Storage != 0 || pointer() != 0 {
-				t.Errorf("withdrawn %+v", withdrawn)
-			}
+			assert.Check(t, loaded.Path == p.Library && loaded.Base != 0 && pointer() == 0, "loaded %+v", loaded)
+			published := p.Publish()
+			assert.Check(t, published.Storage != 0 && pointer() == published.Storage && published.Socket == p.Socket,
+				"published %+v", published)
+			withdrawn := p.Withdraw()
+			assert.Check(t, withdrawn.Storage == 0 && pointer() == 0, "withdrawn %+v", withdrawn)
 			old, socket := p.Socket, filepath.Join(p.Dir, "other.socket")
 			again := p.Republish(socket, "a service with spaces")
-			if again.Socket != socket || pointer() != again.Storage {
-				t.Errorf("published again %+v", again)
-			}
-			if name := string(readMemory(t, p.PID, again.Storage+6, 21)); name != "a service with spaces" {
-				t.Errorf("service %q", name)
-			}
-			if _, err := os.Lstat(old); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the old socket: %v", err)
-			}
+			assert.Check(t, again.Socket == socket && pointer() == again.Storage, "published again %+v", again)
+			name := string(readMemory(t, p.PID, again.Storage+6, 21))
+			assert.Check(t, name == "a service with spaces", "service %q", name)
+			_, err := os.Lstat(old)
+			assert.Check(t, errors.Is(err, os.ErrNotExist), "the old socket: %v", err)
 			before := p.Begin(1)
-			if mapped := p.Unload(); mapped != (flavor == Musl) {
-				t.Errorf("mapped after unloading: %v", mapped)
-			}
+			mapped := p.Unload()
+			assert.Check(t, mapped == (flavor == Musl), "mapped after unloading: %v", mapped)
 			if thread := p.Threads()[1]; thread.Variable != 0 || thread.Slot != 0 || before.Thread.Variable == 0 {
 				t.Errorf("thread without a library %+v", thread)
 			}
 			p.Load()
 			p.UnlinkLibrary()
-			if _, err := os.Lstat(p.Library); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the library's file: %v", err)
-			}
+			_, err = os.Lstat(p.Library)
+			assert.Check(t, errors.Is(err, os.ErrNotExist), "the library's file: %v", err)
 			p.Begin(1)
 		})
 	}
@@ -332,35 +294,28 @@ func TestSockets(t *testing.T) {
 	// A new file may get the inode number of the one that was just removed.
 	changed := func() int64 {
 		var status unix.Stat_t
-		if err := unix.Lstat(p.Socket, &status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Lstat(p.Socket, &status))
 		return status.Ctim.Nano()
 	}
 	first, before := connect(t, p), changed()
 	send(t, first, unhex(t, registration))
 	p.Registration(1)
 	p.RebindSocket()
-	if changed() == before {
-		t.Error("the socket is the same after a rebind")
-	}
-	if _, err := first.Write([]byte("x")); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("sending to the replaced socket: %v", err)
-	}
+	assert.Check(t, changed() != before, "the socket is the same after a rebind")
+	_, err := first.Write([]byte("x"))
+	assert.Check(t, errors.Is(err, syscall.ECONNREFUSED), "sending to the replaced socket: %v", err)
 	second := connect(t, p)
 	send(t, second, unhex(t, registration))
 	p.Registration(2)
 	p.UnlinkSocket()
-	if _, err := os.Lstat(p.Socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the unlinked socket: %v", err)
-	}
+	_, err = os.Lstat(p.Socket)
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "the unlinked socket: %v", err)
 	send(t, second, unhex(t, registration))
 	p.Registration(3)
 	p.RebindSocket()
 	third := connect(t, p)
 	p.CloseSocket()
-	if _, err := third.Write([]byte("x")); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("sending to the closed socket: %v", err)
-	}
+	_, err = third.Write([]byte("x"))
+	assert.Check(t, errors.Is(err, syscall.ECONNREFUSED), "sending to the closed socket: %v", err)
 	changed() // its file is still there
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -27,13 +28,10 @@ func TestHostileStorage(t *testing.T) {
 		"storage-length":   func(a uint64) bool { return strings.HasPrefix(start(a), "\x01\x00\xff\xff\xff\xff") },
 		"storage-utf8":     func(a uint64) bool { return string(readMemory(t, p.PID, a+10, 2)) == "\xff\xfe" },
 	} {
-		if published := p.Hostile(kind, ""); !holds(published.Storage) {
-			t.Errorf("%s does not hold at %#x", kind, published.Storage)
-		}
+		published := p.Hostile(kind, "")
+		assert.Check(t, holds(published.Storage), "%s does not hold at %#x", kind, published.Storage)
 	}
-	if err := p.Command(nil, "hostile", "storage-kind"); err == nil {
-		t.Error("a kind that does not exist was accepted")
-	}
+	assert.Check(t, p.Command(nil, "hostile", "storage-kind") != nil, "a kind that does not exist was accepted")
 }
 
 func TestHostileSockets(t *testing.T) {
@@ -72,15 +70,12 @@ func TestHostileSockets(t *testing.T) {
 	} else if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing socket: %v", err)
 	}
-	if path := storedPath(p.Hostile("socket-empty", "").Storage); path != "" {
-		t.Errorf("empty path is %q", path)
-	}
-	if path := storedPath(p.Hostile("socket-relative", "").Storage); path != "relative.socket" {
-		t.Errorf("relative path is %q", path)
-	}
-	if path := storedPath(p.Hostile("socket-nul", "").Storage); strings.Count(path, "\x00") != 1 {
-		t.Errorf("path with a zero byte is %q", path)
-	}
+	path := storedPath(p.Hostile("socket-empty", "").Storage)
+	assert.Check(t, path == "", "empty path is %q", path)
+	path = storedPath(p.Hostile("socket-relative", "").Storage)
+	assert.Check(t, path == "relative.socket", "relative path is %q", path)
+	path = storedPath(p.Hostile("socket-nul", "").Storage)
+	assert.Check(t, strings.Count(path, "\x00") == 1, "path with a zero byte is %q", path)
 }
 
 func TestRepublishingAgainAndAgain(t *testing.T) {
@@ -89,9 +84,7 @@ func TestRepublishingAgainAndAgain(t *testing.T) {
 	pointer := func() string { return string(readMemory(t, p.PID, p.Loaded().StoragePointer, 8)) }
 	connection := connect(t, p)
 	p.RepublishEvery(100 * time.Microsecond)
-	if err := p.Command(nil, "republish-every", "5"); err == nil {
-		t.Error("republishing began a second time")
-	}
+	assert.Check(t, p.Command(nil, "republish-every", "5") != nil, "republishing began a second time")
 	changes, last := 0, pointer()
 	testenv.Poll(t, deadline, "different storages", func() bool {
 		if now := pointer(); now != last {
@@ -99,15 +92,11 @@ func TestRepublishingAgainAndAgain(t *testing.T) {
 		}
 		return changes > 4 // two at a time, since there may be none in between
 	})
-	if times := p.StopRepublishing(); times < 2 {
-		t.Errorf("republished %d times", times)
-	}
-	if pointer() == string(make([]byte, 8)) {
-		t.Error("nothing is published in the end")
-	}
-	if _, err := connection.Write([]byte(unhex(t, registration))); err == nil {
-		t.Error("the socket before is open still")
-	}
+	times := p.StopRepublishing()
+	assert.Check(t, times >= 2, "republished %d times", times)
+	assert.Check(t, pointer() != string(make([]byte, 8)), "nothing is published in the end")
+	_, err := connection.Write([]byte(unhex(t, registration)))
+	assert.Check(t, err != nil, "the socket before is open still")
 	send(t, connect(t, p), unhex(t, registration))
 	p.Registration(1)
 }
@@ -129,14 +118,11 @@ func TestSpoiledSlots(t *testing.T) {
 		p.Spoil(1, kind)
 		thread := p.Threads()[1]
 		held := readWord(t, p.PID, thread.Variable)
-		if held != thread.Slot || !holds(held) {
-			t.Errorf("%s does not hold at %#x of %+v", kind, held, thread)
-		}
+		assert.Check(t, held == thread.Slot && holds(held), "%s does not hold at %#x of %+v", kind, held, thread)
 		context := p.Begin(1)
-		if slot := readMemory(t, p.PID, context.Thread.Slot, 37); slot[2] != 1 ||
-			!bytes.Equal(slot[5:21], context.TraceID[:]) {
-			t.Errorf("after %s and another transaction, the slot is %x", kind, slot)
-		}
+		slot := readMemory(t, p.PID, context.Thread.Slot, 37)
+		assert.Check(t, slot[2] == 1 && bytes.Equal(slot[5:21], context.TraceID[:]),
+			"after %s and another transaction, the slot is %x", kind, slot)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -45,16 +47,13 @@ func TestOTelRecords(t *testing.T) {
 				}
 				want := unhex(t, otelVector)
 				at := p.Begin(thread, otelRecord(t))
-				if got := string(readMemory(t, p.PID, at.Record, len(want))); got != want {
-					t.Errorf("record % x, not % x", got, want)
-				}
-				if pointer := readWord(t, p.PID, at.Variable); pointer != at.Record {
-					t.Errorf("the variable holds %#x, not %#x", pointer, at.Record)
-				}
+				got := string(readMemory(t, p.PID, at.Record, len(want)))
+				assert.Check(t, got == want, "record % x, not % x", got, want)
+				pointer := readWord(t, p.PID, at.Variable)
+				assert.Check(t, pointer == at.Record, "the variable holds %#x, not %#x", pointer, at.Record)
 				again := p.Begin(thread, otelRecord(t))
-				if (again.Record == at.Record) != test.InPlace {
-					t.Errorf("record at %#x, then at %#x", at.Record, again.Record)
-				}
+				assert.Check(t, (again.Record == at.Record) == test.InPlace,
+					"record at %#x, then at %#x", at.Record, again.Record)
 				after := p.Clear(thread)
 				valid := readMemory(t, p.PID, again.Record+24, 1)[0]
 				if test.InPlace && (after.Record != again.Record || valid != 0) || !test.InPlace && after.Record != 0 {
@@ -69,32 +68,26 @@ func TestOTelRecords(t *testing.T) {
 func TestOTelOddRecords(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := StartOTel(t, OTelOptions{})
-	if err := p.Command(nil, "resize", "0", "1"); err == nil {
-		t.Error("resized without a record")
-	}
+	assert.Check(t, p.Command(nil, "resize", "0", "1") != nil, "resized without a record")
 	record := otelRecord(t)
 	invalid := record.Bytes()
 	invalid[24] = 2
 	at := p.SetRecord(0, invalid)
-	if valid := readMemory(t, p.PID, at.Record+24, 1)[0]; valid != 2 {
-		t.Errorf("valid is %d", valid)
-	}
+	valid := readMemory(t, p.PID, at.Record+24, 1)[0]
+	assert.Check(t, valid == 2, "valid is %d", valid)
 	at = p.Begin(0, record)
 	more := OTelAttribute(nil, 7, "more")
-	if grown := p.Resize(0, uint16(len(record.Attributes)+len(more)), more); grown.Record != at.Record {
-		t.Errorf("another record: %+v", grown)
-	}
+	grown := p.Resize(0, uint16(len(record.Attributes)+len(more)), more)
+	assert.Check(t, grown.Record == at.Record, "another record: %+v", grown)
 	record.Attributes = append(record.Attributes, more...)
 	if got := readMemory(t, p.PID, at.Record, len(record.Bytes())); !bytes.Equal(got, record.Bytes()) {
 		t.Errorf("% x, not % x", got, record.Bytes())
 	}
 	p.Resize(0, 0xffff, nil)
-	if size := readMemory(t, p.PID, at.Record+26, 2); string(size) != "\xff\xff" {
-		t.Errorf("size % x", size)
-	}
-	if odd := p.SetPointer(0, 0xdead0001); readWord(t, p.PID, odd.Variable) != 0xdead0001 {
-		t.Errorf("%+v", odd)
-	}
+	size := readMemory(t, p.PID, at.Record+26, 2)
+	assert.Check(t, string(size) == "\xff\xff", "size % x", size)
+	odd := p.SetPointer(0, 0xdead0001)
+	assert.Check(t, readWord(t, p.PID, odd.Variable) == 0xdead0001, "%+v", odd)
 }
 
 // otelPayload is the payload of OTelResource, in Java, and of OTelKeys, encoded by hand: the
@@ -129,35 +122,27 @@ func TestOTelProcessContext(t *testing.T) {
 		p := StartOTel(t, o)
 		published := p.Published()
 		header, payload := p.header(t, published)
-		if got := string(header[:8]); got != "OTEL_CTX" || binary.LittleEndian.Uint32(header[8:]) != 2 ||
-			binary.LittleEndian.Uint64(header[16:]) != published.PublishedAt {
-			t.Errorf("header % x, published %+v", header, published)
-		}
-		if got, want := string(payload), unhex(t, otelPayload); got != want {
-			t.Errorf("payload\n%x, not\n%x", got, want)
-		}
+		assert.Check(t, string(header[:8]) == "OTEL_CTX" && binary.LittleEndian.Uint32(header[8:]) == 2 &&
+			binary.LittleEndian.Uint64(header[16:]) == published.PublishedAt,
+			"header % x, published %+v", header, published)
+		got, want := string(payload), unhex(t, otelPayload)
+		assert.Check(t, got == want, "payload\n%x, not\n%x", got, want)
 		maps := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", p.PID))
 		line := regexp.MustCompile(fmt.Sprintf("(?m)^%x-[0-9a-f]+ rw-p .*OTEL_CTX", published.Header))
-		if !line.Match(maps) {
-			t.Errorf("no mapping with the name at %#x:\n%s", published.Header, maps)
-		}
+		assert.Check(t, line.Match(maps), "no mapping with the name at %#x:\n%s", published.Header, maps)
 
 		p.SetResource("service.name", "cart 2")
 		p.SetKeys("a", "b", "c")
 		p.SetSchema("tls_v1")
 		updated := p.Publish()
 		header, payload = p.header(t, updated)
-		if updated.PublishedAt <= published.PublishedAt || updated.Header != published.Header {
-			t.Errorf("%+v, and then %+v", published, updated)
-		}
+		assert.Check(t, updated.PublishedAt > published.PublishedAt && updated.Header == published.Header,
+			"%+v, and then %+v", published, updated)
 		at := binary.LittleEndian.Uint64(header[24:])
-		if (updated.Payload == published.Payload) != same || updated.Payload != at {
-			t.Errorf("payload at %#x, then at %#x", published.Payload, updated.Payload)
-		}
+		assert.Check(t, (updated.Payload == published.Payload) == same && updated.Payload == at,
+			"payload at %#x, then at %#x", published.Payload, updated.Payload)
 		for _, part := range []string{"\x0a\x06cart 2", "\x0a\x06tls_v1", "\x0a\x03\x0a\x01c"} {
-			if !bytes.Contains(payload, []byte(part)) {
-				t.Errorf("no %q in %q", part, payload)
-			}
+			assert.Check(t, bytes.Contains(payload, []byte(part)), "no %q in %q", part, payload)
 		}
 
 		p.SpoilHeader("published_at", 0)
@@ -180,25 +165,20 @@ func TestOTelForkAndExec(t *testing.T) {
 	}
 	p.Busy(1, true)
 	record := p.Begin(1, otelRecord(t)) // of a busy thread
-	if record.Record == 0 {
-		t.Errorf("%+v", record)
-	}
+	assert.Check(t, record.Record != 0, "%+v", record)
 	main := p.Begin(0, otelRecord(t))
 	without, with := p.Fork(false, false), p.Fork(true, true)
 	if !has(p.PID) || has(without) || !has(with) {
 		t.Errorf("contexts: %v of the process, %v and %v of its children", has(p.PID), has(without), has(with))
 	}
-	if pointer := readWord(t, without, main.Variable); pointer != main.Record {
-		t.Errorf("the child's variable is %#x, not %#x", pointer, main.Record)
-	}
+	pointer := readWord(t, without, main.Variable)
+	assert.Check(t, pointer == main.Record, "the child's variable is %#x, not %#x", pointer, main.Record)
 	p.Busy(1, false)
 	before := p.Published()
 	p.Restart()
-	if after := p.Published(); after.PublishedAt <= before.PublishedAt || !has(p.PID) {
-		t.Errorf("%+v, and executed again %+v", before, after)
-	}
-	if threads := p.Threads(); len(threads) != 3 || threads[0].Variable != 0 {
-		t.Errorf("threads %+v", threads)
-	}
+	after := p.Published()
+	assert.Check(t, after.PublishedAt > before.PublishedAt && has(p.PID), "%+v, and executed again %+v", before, after)
+	threads := p.Threads()
+	assert.Check(t, len(threads) == 3 && threads[0].Variable == 0, "threads %+v", threads)
 	p.Quit()
 }

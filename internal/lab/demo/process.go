@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -76,18 +78,12 @@ func run(t testing.TB, command *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, command: command, replies: make(chan event, 1), ended: make(chan struct{})}
 	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p.stdin = stdin
 	command.Stderr = &p.stderr
-	if err := command.Start(); err != nil {
-		t.Fatalf("starting the demo process: %v", err)
-	}
+	assert.NilError(t, command.Start(), "starting the demo process")
 	p.PID = command.Process.Pid
 	t.Cleanup(p.cleanup)
 	go p.collect(stdout)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -18,9 +19,7 @@ func TestRestart(t *testing.T) {
 	context, loaded, published := p.Begin(1), p.Loaded(), p.Published()
 	inode := func() uint64 {
 		var stat unix.Stat_t
-		if err := unix.Stat(p.HostPath(p.Socket), &stat); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Stat(p.HostPath(p.Socket), &stat))
 		return stat.Ino
 	}
 	socket := inode()
@@ -30,9 +29,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("library, storage or socket is elsewhere: %+v, %+v", p.Loaded(), p.Published())
 	}
 	again := p.Begin(1)
-	if again.TraceID == context.TraceID {
-		t.Error("the new program has a trace of the former")
-	}
+	assert.Check(t, again.TraceID != context.TraceID, "the new program has a trace of the former")
 	send(t, connection, unhex(t, registration), unhex(t,
 		correlation(again.TraceID, again.TransactionID, stackA, "0100")))
 	p.ReportWhen("messages at the socket that was kept", func(report Report) bool { return report.InTime == 1 })
@@ -40,9 +37,8 @@ func TestRestart(t *testing.T) {
 	p.Restart(false)
 	send(t, connect(t, p), unhex(t, registration))
 	p.Registration(1)
-	if _, err := connection.Write([]byte(unhex(t, registration))); err == nil {
-		t.Error("the socket before is open still")
-	}
+	_, err := connection.Write([]byte(unhex(t, registration)))
+	assert.Check(t, err != nil, "the socket before is open still")
 }
 
 // Slots that are paged out are in memory again when somebody has read them.
@@ -50,16 +46,13 @@ func TestPagedOutSlots(t *testing.T) {
 	for _, flavor := range []Flavor{Glibc, Musl} {
 		p := Start(t, Options{Flavor: flavor, Manual: true, Idle: 1, PageOut: true})
 		context := p.Begin(1)
-		if resident(t, p.PID, context.Thread.Slot) {
-			t.Errorf("%v: the slot is resident after it was written", flavor)
-		}
+		assert.Check(t, !resident(t, p.PID, context.Thread.Slot),
+			"%v: the slot is resident after it was written", flavor)
 		slot := readMemory(t, p.PID, context.Thread.Slot, 37)
-		if string(slot[5:21]) != string(context.TraceID[:]) || slot[2] != 1 {
-			t.Errorf("%v: slot %x of %+v", flavor, slot, context)
-		}
-		if !resident(t, p.PID, context.Thread.Slot) {
-			t.Errorf("%v: the slot is not resident after it was read", flavor)
-		}
+		assert.Check(t, string(slot[5:21]) == string(context.TraceID[:]) && slot[2] == 1,
+			"%v: slot %x of %+v", flavor, slot, context)
+		assert.Check(t, resident(t, p.PID, context.Thread.Slot),
+			"%v: the slot is not resident after it was read", flavor)
 	}
 }
 
@@ -67,14 +60,11 @@ func TestPagedOutSlots(t *testing.T) {
 func resident(t *testing.T, pid int, address uint64) bool {
 	t.Helper()
 	pagemap, err := os.Open("/proc/" + strconv.Itoa(pid) + "/pagemap")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer pagemap.Close()
 	var word [8]byte
-	if _, err := pagemap.ReadAt(word[:], int64(address/uint64(os.Getpagesize())*8)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pagemap.ReadAt(word[:], int64(address/uint64(os.Getpagesize())*8))
+	assert.NilError(t, err)
 	return word[7]&0x80 != 0
 }
 
@@ -85,7 +75,5 @@ func TestBorrow(t *testing.T) {
 	p.Borrow("libm.so.6", "erfc")
 	begun := p.Report().TransactionsBegun
 	p.ReportWhen("transactions", func(report Report) bool { return report.TransactionsBegun > begun+2 })
-	if err := p.Command(nil, "borrow", "libm.so.6", "no_such_function"); err == nil {
-		t.Error("borrowed what does not exist")
-	}
+	assert.Check(t, p.Command(nil, "borrow", "libm.so.6", "no_such_function") != nil, "borrowed what does not exist")
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -44,9 +46,8 @@ func (o SilentJVM) Start(t testing.TB) (pid int) {
 	} {
 		build := exec.Command(command[0], command[1:]...)
 		build.Dir = dir
-		if output, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, output)
-		}
+		output, err := build.CombinedOutput()
+		assert.NilError(t, err, "%v: %v\n%s", command, err, output)
 	}
 	argv := []string{java, "-XX:+UseSerialGC", "-Xmx32m", "-XX:-UsePerfData"}
 	if o.Loaded {
@@ -65,8 +66,6 @@ func (o SilentJVM) Start(t testing.TB) (pid int) {
 	stdin, stdout := testenv.Start(t, cmd)
 	t.Cleanup(func() { stdin.Close() })
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil || strings.TrimSpace(line) != "ready" {
-		t.Fatalf("the JVM wrote %q: %v", line, err)
-	}
+	assert.Assert(t, err == nil && strings.TrimSpace(line) == "ready", "the JVM wrote %q: %v", line, err)
 	return cmd.Process.Pid
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -156,9 +158,7 @@ func newLauncher(t testing.TB, at Placement) *launcher {
 	}
 	// Not t.TempDir: other users cannot enter that, and its length depends on the test's name.
 	dir, err := os.MkdirTemp("", "demo-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l := &launcher{t: t, at: at, hostDir: dir, dir: dir, env: at.Env}
 	l.own(dir, 0o755)

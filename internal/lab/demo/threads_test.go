@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -29,14 +30,12 @@ func TestThreadsSwitchByThemselves(t *testing.T) {
 		return ended[1] > 3 && ended[2] > 3
 	})
 	threads := p.StartThreads(2, "untouched")
-	if len(threads) != 5 || threads[4].Kind != "untouched" || threads[4].Name != "untouched-4" {
-		t.Errorf("threads %+v", threads)
-	}
+	assert.Check(t, len(threads) == 5 && threads[4].Kind == "untouched" && threads[4].Name == "untouched-4",
+		"threads %+v", threads)
 	for _, thread := range threads {
 		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", p.PID, thread.TID))
-		if err != nil || strings.TrimSpace(string(name)) != thread.Name {
-			t.Errorf("thread %+v is called %q, %v", thread, name, err)
-		}
+		assert.Check(t, err == nil && strings.TrimSpace(string(name)) == thread.Name,
+			"thread %+v is called %q, %v", thread, name, err)
 	}
 	p.StopThreads()
 	if threads := p.Threads(); len(threads) != 1 {
@@ -46,20 +45,17 @@ func TestThreadsSwitchByThemselves(t *testing.T) {
 	kinds := map[string]bool{}
 	var cpu time.Duration
 	for _, transaction := range report.Transactions {
-		if !transaction.TraceID.Whole() || transaction.TransactionID != transaction.TraceID.TransactionID() ||
-			transaction.EndNs == 0 {
-			t.Errorf("transaction %+v", transaction)
-		}
+		assert.Check(t, transaction.TraceID.Whole() &&
+			transaction.TransactionID == transaction.TraceID.TransactionID() && transaction.EndNs != 0,
+			"transaction %+v", transaction)
 		kinds[transaction.Kind] = true
 		cpu += transaction.CPU
 	}
-	if len(kinds) != 3 || cpu == 0 || report.CPUInGaps == 0 ||
-		report.TransactionsBegun < uint64(len(report.Transactions)) {
-		t.Errorf("kinds %v, CPU %v, report %+v", kinds, cpu, report)
-	}
-	if len(report.Transactions) == int(report.TransactionsBegun) && cpu != report.CPUInTransactions {
-		t.Errorf("transactions had %v of CPU, in all %v", cpu, report.CPUInTransactions)
-	}
+	assert.Check(t, len(kinds) == 3 && cpu != 0 && report.CPUInGaps != 0 &&
+		report.TransactionsBegun >= uint64(len(report.Transactions)),
+		"kinds %v, CPU %v, report %+v", kinds, cpu, report)
+	assert.Check(t, len(report.Transactions) != int(report.TransactionsBegun) || cpu == report.CPUInTransactions,
+		"transactions had %v of CPU, in all %v", cpu, report.CPUInTransactions)
 }
 
 func TestRewriting(t *testing.T) {
@@ -75,9 +71,7 @@ func TestRewriting(t *testing.T) {
 					traces[TraceID(readMemory(t, p.PID, pointer, 37)[5:21])] = true
 					return len(traces) > 8 && len(slots) > 1 == swap
 				})
-				if swap != (len(slots) == 2) {
-					t.Errorf("slots %v", slots)
-				}
+				assert.Check(t, swap == (len(slots) == 2), "slots %v", slots)
 				report := p.Quit()
 				if kept := map[Rewriting]int{RewriteNew: 0,
 					RewriteCycle: 64}[rewriting]; len(report.Transactions) != kept || report.Rewrites == 0 {
@@ -90,25 +84,19 @@ func TestRewriting(t *testing.T) {
 
 func TestUnsampledTraceFlags(t *testing.T) {
 	p := Start(t, Options{Unsampled: true})
-	if flags := readMemory(t, p.PID, p.Begin(0).Thread.Slot, 5)[4]; flags != 0 {
-		t.Errorf("trace flags %d", flags)
-	}
+	flags := readMemory(t, p.PID, p.Begin(0).Thread.Slot, 5)[4]
+	assert.Check(t, flags == 0, "trace flags %d", flags)
 }
 
 func TestAutoFillsNoSlotBeforeTheRegistration(t *testing.T) {
 	needLittleEndian(t)
 	p := Start(t, Options{Auto: true, Busy: 1, Idle: 1, Transaction: time.Millisecond})
-	if err := p.Command(nil, "begin", "0"); err == nil {
-		t.Error("began a transaction before the registration")
-	}
+	assert.Check(t, p.Command(nil, "begin", "0") != nil, "began a transaction before the registration")
 	for _, thread := range p.Threads() {
-		if thread.Variable != 0 {
-			t.Errorf("thread %+v", thread)
-		}
+		assert.Check(t, thread.Variable == 0, "thread %+v", thread)
 	}
-	if report := p.Report(); report.TransactionsBegun != 0 {
-		t.Errorf("%d transactions", report.TransactionsBegun)
-	}
+	report := p.Report()
+	assert.Check(t, report.TransactionsBegun == 0, "%d transactions", report.TransactionsBegun)
 	send(t, connect(t, p), unhex(t, registration))
 	p.ReportWhen("transactions after the registration", func(r Report) bool { return r.TransactionsBegun > 3 })
 	p.Begin(0)
@@ -118,23 +106,16 @@ func TestNeverRead(t *testing.T) {
 	needLittleEndian(t)
 	p := Start(t, Options{NeverRead: true})
 	raw, err := connect(t, p).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	message := []byte(unhex(t, registration))
-	if controlErr := raw.Control(func(fd uintptr) {
+	assert.NilError(t, raw.Control(func(fd uintptr) {
 		for sent := 0; err == nil && sent < 10000; sent++ {
 			err = unix.Send(int(fd), message, unix.MSG_DONTWAIT)
 		}
-	}); controlErr != nil {
-		t.Fatal(controlErr)
-	}
-	if !errors.Is(err, syscall.EAGAIN) {
-		t.Errorf("sending without end: %v", err)
-	}
-	if report := p.Quit(); report.Messages != 0 {
-		t.Errorf("report %+v", report)
-	}
+	}))
+	assert.Check(t, errors.Is(err, syscall.EAGAIN), "sending without end: %v", err)
+	report := p.Quit()
+	assert.Check(t, report.Messages == 0, "report %+v", report)
 }
 
 func TestPublishedLate(t *testing.T) {
@@ -146,43 +127,35 @@ func TestPublishedLate(t *testing.T) {
 
 func TestHowItEnds(t *testing.T) {
 	gone := func(t *testing.T, p *Process) {
-		if err := syscall.Kill(p.PID, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("the process is still there: %v", err)
-		}
+		err := syscall.Kill(p.PID, 0)
+		assert.Check(t, errors.Is(err, syscall.ESRCH), "the process is still there: %v", err)
 	}
 	t.Run("by itself", func(t *testing.T) {
 		p := Start(t, Options{Busy: 1, Duration: time.Millisecond})
-		if report := p.Wait(); report.TransactionsBegun == 0 {
-			t.Errorf("report %+v", report)
-		}
+		report := p.Wait()
+		assert.Check(t, report.TransactionsBegun != 0, "report %+v", report)
 	})
 	t.Run("terminated", func(t *testing.T) {
 		p := Start(t, Options{Busy: 1})
-		if report := p.terminate(); report.TransactionsBegun == 0 {
-			t.Errorf("report %+v", report)
-		}
-		if _, err := os.Lstat(p.Socket); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the socket: %v", err)
-		}
+		report := p.terminate()
+		assert.Check(t, report.TransactionsBegun != 0, "report %+v", report)
+		_, err := os.Lstat(p.Socket)
+		assert.Check(t, errors.Is(err, os.ErrNotExist), "the socket: %v", err)
 	})
 	t.Run("killed", func(t *testing.T) {
 		p := Start(t, Options{Busy: 1})
 		p.Kill()
 		gone(t, p)
-		if _, err := os.Lstat(p.Socket); err != nil {
-			t.Errorf("the socket: %v", err)
-		}
-		if err := p.Command(nil, "threads"); err == nil {
-			t.Error("a killed process ran a command")
-		}
+		_, err := os.Lstat(p.Socket)
+		assert.Check(t, err, "the socket")
+		assert.Check(t, p.Command(nil, "threads") != nil, "a killed process ran a command")
 	})
 	t.Run("with its input", func(t *testing.T) {
 		var p *Process
 		t.Run("user", func(t *testing.T) { p = Start(t, Options{}) })
 		gone(t, p)
-		if _, err := os.Lstat(p.Dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("its directory: %v", err)
-		}
+		_, err := os.Lstat(p.Dir)
+		assert.Check(t, errors.Is(err, os.ErrNotExist), "its directory: %v", err)
 	})
 }
 
@@ -193,12 +166,10 @@ func TestPlacement(t *testing.T) {
 		t.Run(flavor.String(), func(t *testing.T) {
 			p := Start(t, Options{Flavor: flavor, Placement: Placement{PrivateTmp: true, UID: uid, GID: gid,
 				Env: []string{"PLACE=here"}}})
-			if p.Dir != "/tmp" || filepath.Dir(p.Library) != "/tmp" || filepath.Dir(p.Socket) != "/tmp" {
-				t.Errorf("process %+v", p)
-			}
-			if _, err := os.Lstat(p.Library); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the library is seen outside: %v", err)
-			}
+			assert.Check(t, p.Dir == "/tmp" && filepath.Dir(p.Library) == "/tmp" && filepath.Dir(p.Socket) == "/tmp",
+				"process %+v", p)
+			_, err := os.Lstat(p.Library)
+			assert.Check(t, errors.Is(err, os.ErrNotExist), "the library is seen outside: %v", err)
 			var status unix.Stat_t
 			if err := unix.Stat(p.HostPath(p.Library), &status); err != nil || status.Uid != uid ||
 				status.Mode&0o777 != 0o600 {
@@ -209,13 +180,11 @@ func TestPlacement(t *testing.T) {
 				t.Errorf("the process: %v, %+v", err, status)
 			}
 			environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
-			if err != nil || !bytes.Contains(environment, []byte("\x00PLACE=here\x00")) {
-				t.Errorf("environment %q, %v", environment, err)
-			}
+			assert.Check(t, err == nil && bytes.Contains(environment, []byte("\x00PLACE=here\x00")),
+				"environment %q, %v", environment, err)
 			maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
-			if err != nil || !bytes.Contains(maps, []byte(p.Library)) {
-				t.Errorf("the library is not mapped: %s, %v", maps, err)
-			}
+			assert.Check(t, err == nil && bytes.Contains(maps, []byte(p.Library)),
+				"the library is not mapped: %s, %v", maps, err)
 		})
 	}
 }
@@ -238,14 +207,11 @@ func TestWrongUse(t *testing.T) {
 	for _, arguments := range [][]string{{"--no-such-option"}, {"--threads", "x"}, {"--rewrite", "always"}, {"more"}} {
 		output, err := exec.Command(program, arguments...).CombinedOutput()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(output), "usage:") {
-			t.Errorf("%v: %v, %s", arguments, err, output)
-		}
+		assert.Check(t, errors.As(err, &exit) && exit.ExitCode() == 2 && strings.Contains(string(output), "usage:"),
+			"%v: %v, %s", arguments, err, output)
 	}
-	if output, err := exec.Command(program, "--help").Output(); err != nil ||
-		!strings.Contains(string(output), "--never-read") {
-		t.Errorf("--help: %v, %s", err, output)
-	}
+	output, err := exec.Command(program, "--help").Output()
+	assert.Check(t, err == nil && strings.Contains(string(output), "--never-read"), "--help: %v, %s", err, output)
 }
 
 func TestPrebuiltLibrariesRun(t *testing.T) {
@@ -271,24 +237,19 @@ func TestPrebuiltLibrariesRun(t *testing.T) {
 			p := Start(t, Options{Flavor: flavor, Library: Fixture(t, name), Idle: 1, Manual: true})
 			threads := []Thread{p.Begin(0).Thread, p.Begin(1).Thread}
 			for _, thread := range threads {
-				if slot := readWord(t, p.PID, thread.Variable); slot != thread.Slot {
-					t.Errorf("the variable holds %#x, not %#x", slot, thread.Slot)
-				}
+				slot := readWord(t, p.PID, thread.Variable)
+				assert.Check(t, slot == thread.Slot, "the variable holds %#x, not %#x", slot, thread.Slot)
 			}
-			if static(threads) != (flavor == Glibc) {
-				t.Errorf("static is %v, threads %+v", flavor != Glibc, threads)
-			}
+			assert.Check(t, static(threads) == (flavor == Glibc), "static is %v, threads %+v", flavor != Glibc, threads)
 		})
 	}
 	for _, name := range []string{"x86_64-glibc-older", "x86_64-glibc-storageonly", "x86_64-glibc-tlsonly"} {
 		t.Run(name, func(t *testing.T) {
 			p := Start(t, Options{Library: Fixture(t, name), Manual: true})
-			if err := p.Command(nil, "publish"); (err == nil) != (name == "x86_64-glibc-storageonly") {
-				t.Errorf("publishing: %v", err)
-			}
-			if err := p.Command(nil, "begin", "0"); (err == nil) != (name == "x86_64-glibc-tlsonly") {
-				t.Errorf("beginning: %v", err)
-			}
+			err := p.Command(nil, "publish")
+			assert.Check(t, (err == nil) == (name == "x86_64-glibc-storageonly"), "publishing: %v", err)
+			err = p.Command(nil, "begin", "0")
+			assert.Check(t, (err == nil) == (name == "x86_64-glibc-tlsonly"), "beginning: %v", err)
 		})
 	}
 }
@@ -296,29 +257,22 @@ func TestPrebuiltLibrariesRun(t *testing.T) {
 func unameMachine(t *testing.T) string {
 	t.Helper()
 	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Uname(&name))
 	return unix.ByteSliceToString(name.Machine[:])
 }
 
 func TestRun(t *testing.T) {
-	if err := Run(func(t testing.TB) {
+	assert.Check(t, Run(func(t testing.TB) {
 		p := Start(t, Options{})
 		t.Cleanup(func() {
-			if p.Ended() {
-				t.Error("ended before its cleanup")
-			}
+			assert.Check(t, !p.Ended(), "ended before its cleanup")
 		})
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 	reached := false
 	err := Run(func(t testing.TB) {
 		Start(t, Options{Service: "x"}).Begin(77)
 		reached = true
 	})
-	if err == nil || reached || !strings.Contains(err.Error(), "no such thread") {
-		t.Errorf("a program with an error: %v", err)
-	}
+	assert.Check(t, err != nil && !reached && strings.Contains(err.Error(), "no such thread"),
+		"a program with an error: %v", err)
 }

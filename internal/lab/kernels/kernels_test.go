@@ -4,19 +4,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestSelect(t *testing.T) {
 	selected, err := selectKernels([]string{"arm64-6.1", "amd64-5.10"})
-	if err != nil || len(selected) != 2 || selected[0].id != "amd64-5.10" || selected[1].id != "arm64-6.1" {
-		t.Errorf("%v, %v", selected, err)
-	}
-	if all, err := selectKernels(nil); err != nil || len(all) != len(kernels) {
-		t.Errorf("%v, %v", all, err)
-	}
-	if none, err := selectKernels([]string{"2.6"}); err == nil {
-		t.Errorf("2.6: %v", none)
-	}
+	assert.Check(t, err == nil && len(selected) == 2 && selected[0].id == "amd64-5.10" && selected[1].id == "arm64-6.1",
+		"%v, %v", selected, err)
+	all, err := selectKernels(nil)
+	assert.Check(t, err == nil && len(all) == len(kernels), "%v, %v", all, err)
+	none, err := selectKernels([]string{"2.6"})
+	assert.Check(t, err != nil, "2.6: %v", none)
 }
 
 // Of what apt would install, the packages with the kernel's files are taken, if they are of the
@@ -42,10 +41,9 @@ func TestPackagesOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := packagesOf(c.kernel, c.names)
-			if !slices.Equal(got, c.want) || (err == nil) != (c.problem == "") ||
-				err != nil && !strings.Contains(err.Error(), c.problem) {
-				t.Errorf("%q, %v", got, err)
-			}
+			assert.Check(t, slices.Equal(got, c.want) && (err == nil) == (c.problem == "") &&
+				(err == nil || strings.Contains(err.Error(), c.problem)),
+				"%q, %v", got, err)
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/kernels/console"
 )
 
@@ -33,12 +35,10 @@ func TestEvents(t *testing.T) {
 		}
 		got = append(got, text)
 	})
-	if want := []string{"6.1.0", "bpf=== RUN", "bpf ended: exit status 1", "done"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if !done || err != nil || malformed == nil || !strings.Contains(malformed.Error(), `Ou"`) {
-		t.Errorf("done: %v, %v, malformed: %v", done, err, malformed)
-	}
+	want := []string{"6.1.0", "bpf=== RUN", "bpf ended: exit status 1", "done"}
+	assert.Check(t, slices.Equal(got, want), "got %q, want %q", got, want)
+	assert.Check(t, done && err == nil && malformed != nil && strings.Contains(malformed.Error(), `Ou"`),
+		"done: %v, %v, malformed: %v", done, err, malformed)
 }
 
 // Each is the end of a console.
@@ -60,9 +60,8 @@ func TestEventsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			done, malformed, err := readEvents(strings.NewReader(first+c.end), func(event) {})
-			if done != c.done || (malformed != nil) != c.malformed || err != nil {
-				t.Errorf("done: %v, malformed: %v, %v", done, malformed, err)
-			}
+			assert.Check(t, done == c.done && (malformed != nil) == c.malformed && err == nil,
+				"done: %v, malformed: %v, %v", done, malformed, err)
 		})
 	}
 }
@@ -72,9 +71,8 @@ func TestStop(t *testing.T) {
 	for _, want := range []console.Stop{{Stall: 10 * time.Second}, {Pause: 10 * time.Second}} {
 		var got []event
 		done, malformed, err := readEvents(bytes.NewReader(console.Line(want)), func(e event) { got = append(got, e) })
-		if len(got) != 1 || got[0] != (event{Stop: want}) || done || malformed != nil || err != nil {
-			t.Errorf("%+v: %+v, %v, %v, %v", want, got, done, malformed, err)
-		}
+		assert.Check(t, len(got) == 1 && got[0] == event{Stop: want} && !done && malformed == nil && err == nil,
+			"%+v: %+v, %v, %v, %v", want, got, done, malformed, err)
 	}
 }
 
@@ -87,21 +85,16 @@ func TestReadMessage(t *testing.T) {
 		"30,3,20,-;a daemon's\n", "12,4,20,-;a daemon's warning\n", "3,7,30,c;BUG: no\n",
 	} {
 		events, err := readMessage(message, &next)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, e := range events {
 			got = append(got, e.Kernel)
 		}
 	}
 	want := []string{messagesLost + ": 0 to 0", "hpet: Lost 1 RTC interrupts", "a daemon's warning",
 		messagesLost + ": 5 to 6", "BUG: no"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if events, err := readMessage("no numbers", &next); err == nil {
-		t.Errorf("no numbers: %v", events)
-	}
+	assert.Check(t, slices.Equal(got, want), "got %q, want %q", got, want)
+	events, err := readMessage("no numbers", &next)
+	assert.Check(t, err != nil, "no numbers: %v", events)
 }
 
 // What a test binary prints with -test.v=test2json, where TestHung had not ended.
@@ -116,16 +109,12 @@ const printed = "\x16=== RUN   TestPass\n\x16--- PASS: TestPass (0.00s)\n" +
 
 func TestParseTests(t *testing.T) {
 	tests, err := parseTests(bytes.NewBufferString(printed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := []test{
 		{"TestPass", "pass", ""}, {"TestParts/one", "pass", ""}, {"TestParts/two", "skip", "needs a|b"},
 		{"TestFail", "fail", "wrong"}, {"TestHung", "", ""},
 	}
-	if !slices.Equal(tests, want) {
-		t.Errorf("got %q, want %q", tests, want)
-	}
+	assert.Check(t, slices.Equal(tests, want), "got %q, want %q", tests, want)
 }
 
 // The table shows everything that did not pass.
@@ -136,9 +125,7 @@ func TestTable(t *testing.T) {
 		{Release: "5.10"}, {Step: "bpf", Output: printed}, {Step: "bpf", Ended: &ending{Error: "exit status 1"}},
 		{Step: "memread", Output: "panic: no\n"}, {Step: "memread", Ended: &ending{Error: "exit status 2"}},
 	} {
-		if err := one.handle(e, outputs); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, one.handle(e, outputs))
 	}
 	const want = `|  | one | two |
 |---|---|---|
@@ -162,24 +149,17 @@ two failed: no such kernel
 | needs a\|b | ` + "`bpf`: TestParts in part" + ` | one |
 `
 	got := table([]result{one, two})
-	if got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
+	assert.Check(t, got == want, "got:\n%s\nwant:\n%s", got, want)
 	if !one.failed() || !two.failed() {
 		t.Errorf("failed: %v, %v", one.failed(), two.failed())
 	}
 
 	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := updatePage(page, got); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(page, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600))
+	assert.NilError(t, updatePage(page, got))
 	text, err := os.ReadFile(page)
-	if err != nil || string(text) != "before\n"+tableBegin+"\n"+want+"\n"+tableEnd+"after\n" {
-		t.Errorf("%v, page:\n%s", err, text)
-	}
+	assert.Check(t, err == nil && string(text) == "before\n"+tableBegin+"\n"+want+"\n"+tableEnd+"after\n",
+		"%v, page:\n%s", err, text)
 }
 
 // What is no success although no test has failed.
@@ -223,25 +203,16 @@ var update = flag.Bool("update-page", false, "write the table into "+page)
 // The table of the page is that of the results beside this program, which it is made of.
 func TestPage(t *testing.T) {
 	results, err := loadResults("results")
-	if err != nil || len(results) == 0 {
-		t.Fatalf("%d results, %v", len(results), err)
-	}
+	assert.Assert(t, err == nil && len(results) != 0, "%d results, %v", len(results), err)
 	path := filepath.Join("../../..", page)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if !*update {
 		path = filepath.Join(t.TempDir(), "page.md")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, text, 0o600))
 	}
-	if err := updatePage(path, table(results)); err != nil {
-		t.Fatal(err)
-	}
-	if shown, err := os.ReadFile(path); err != nil || !*update && !bytes.Equal(shown, text) {
-		t.Errorf("%v; %s does not show %s: go test ./internal/lab/kernels -run TestPage -update-page", err, page,
-			resultsDir)
-	}
+	assert.NilError(t, updatePage(path, table(results)))
+	shown, err := os.ReadFile(path)
+	assert.Check(t, err == nil && (*update || bytes.Equal(shown, text)),
+		"%v; %s does not show %s: go test ./internal/lab/kernels -run TestPage -update-page", err, page, resultsDir)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // notRun are packages with tests that need root, of which no kernel runs any, and why its version
@@ -40,17 +42,13 @@ const needsRoot = `(testenv\.(NeedRoot|NeedUnwinding|Cgroup|ExchangeNames)|fusef
 // No package whose tests touch the kernel is forgotten.
 func TestSuites(t *testing.T) {
 	out, err := exec.Command("git", "-C", "../../..", "grep", "--untracked", "-lE", needsRoot, "--", "*_test.go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var packages []string
 	for file := range strings.Lines(string(out)) {
 		packages = append(packages, path.Dir(file))
 	}
 	packages = slices.Compact(packages)
-	if len(packages) < len(notRun) {
-		t.Fatalf("found only %q", packages)
-	}
+	assert.Assert(t, len(packages) >= len(notRun), "found only %q", packages)
 	run := func(pkg string) bool { return slices.ContainsFunc(suites, func(s suite) bool { return s.pkg == pkg }) }
 	for _, pkg := range packages {
 		if _, known := notRun[pkg]; !known && !run(pkg) {
@@ -58,9 +56,8 @@ func TestSuites(t *testing.T) {
 		}
 	}
 	for pkg, reason := range notRun {
-		if run(pkg) || !slices.Contains(packages, pkg) || reason == "" {
-			t.Errorf("%s does not belong to notRun: it is run, or none of its tests needs root, or without reason", pkg)
-		}
+		assert.Check(t, !run(pkg) && slices.Contains(packages, pkg) && reason != "",
+			"%s does not belong to notRun: it is run, or none of its tests needs root, or without reason", pkg)
 	}
 }
 
@@ -68,21 +65,15 @@ func TestSuites(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	for pkg, tests := range leftOut {
 		sources, err := filepath.Glob(filepath.Join("../../..", pkg, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var all []byte
 		for _, source := range sources {
 			text, err := os.ReadFile(source)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			all = append(all, text...)
 		}
 		for _, test := range tests {
-			if !bytes.Contains(all, []byte("func "+test.Name+"(")) {
-				t.Errorf("%s has no %s", pkg, test.Name)
-			}
+			assert.Check(t, bytes.Contains(all, []byte("func "+test.Name+"(")), "%s has no %s", pkg, test.Name)
 		}
 	}
 }

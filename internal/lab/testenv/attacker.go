@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // Attacker is a user without rights, whose processes attack paths.
@@ -30,18 +31,15 @@ func ExchangeNames(t testing.TB, dir, a, b string) {
 	t.Helper()
 	NeedRoot(t)
 	opened, err := os.Open(dir) // those of tests are below one that only root may enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer opened.Close()
 	cmd := exec.Command("/proc/self/exe", a, b)
 	cmd.Env = append(os.Environ(), attackVariable+"=1")
 	cmd.ExtraFiles = []*os.File{opened} // becomes 3
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: Attacker, Gid: Attacker}}
 	_, stdout := Start(t, cmd)
-	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
-		t.Fatalf("starting the attacker: %v", err)
-	}
+	_, err = io.ReadFull(stdout, make([]byte, 1))
+	assert.NilError(t, err, "starting the attacker")
 }
 
 func exchange(a, b string) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // Cgroup creates a cgroup (v2) and its parents, and returns a descriptor of its directory that is
@@ -25,9 +26,8 @@ func Cgroup(t testing.TB, path string) int {
 			Missing(t, "needs a cgroup file system to write to: "+err.Error())
 		}
 		var err error
-		if dir, err = unix.Openat(parent, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
+		dir, err = unix.Openat(parent, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		assert.NilError(t, err)
 		fd := dir
 		t.Cleanup(func() { unix.Close(fd) })
 	}

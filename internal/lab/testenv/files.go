@@ -7,15 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // ReadFile returns the contents of a file.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return content
 }
 
@@ -23,9 +23,7 @@ func ReadFile(t testing.TB, path string) []byte {
 func WriteFile[T string | []byte](t testing.TB, path string, content T) {
 	t.Helper()
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err := errors.Join(err, os.WriteFile(path, []byte(content), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(err, os.WriteFile(path, []byte(content), 0o644)))
 }
 
 // Compile compiles a C source with warnings as errors and returns the program's path. The compiler
@@ -34,9 +32,8 @@ func Compile(t testing.TB, compiler, source string, options ...string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
 	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-o", program, source}, options...)
-	if output, err := exec.Command(NeedTool(t, compiler), args...).CombinedOutput(); err != nil {
-		t.Fatalf("compiling %s: %v\n%s", source, err, output)
-	}
+	output, err := exec.Command(NeedTool(t, compiler), args...).CombinedOutput()
+	assert.NilError(t, err, "compiling %s: %v\n%s", source, err, output)
 	return program
 }
 
@@ -49,12 +46,8 @@ func Start(t testing.TB, cmd *exec.Cmd) (stdin io.WriteCloser, stdout io.Reader)
 	}
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(err1, err2))
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Wait() // how it ended is for the test to check

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // SetOnline takes a CPU offline, at most until the end of the test, or brings it online.
@@ -19,14 +20,10 @@ func SetOnline(t testing.TB, cpu int, online bool) {
 	if !online {
 		value = "0"
 		t.Cleanup(func() {
-			if err := os.WriteFile(file, []byte("1"), 0); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, os.WriteFile(file, []byte("1"), 0))
 		})
 	}
-	if err := os.WriteFile(file, []byte(value), 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte(value), 0))
 }
 
 // Pin has a thread, or the calling one if tid is 0, run on one CPU only. The kernel forgets that
@@ -35,9 +32,7 @@ func Pin(t testing.TB, tid, cpu int) {
 	t.Helper()
 	var set unix.CPUSet
 	set.Set(cpu)
-	if err := unix.SchedSetaffinity(tid, &set); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetaffinity(tid, &set))
 }
 
 // OnCPU calls f on a thread that runs on one CPU only, as do the processes that f starts.
@@ -46,12 +41,8 @@ func OnCPU(t testing.TB, cpu int, f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &before))
 	Pin(t, 0, cpu)
 	f()
-	if err := unix.SchedSetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetaffinity(0, &before))
 }

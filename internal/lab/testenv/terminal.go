@@ -5,28 +5,21 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // Terminal opens a pseudoterminal of that size. Both ends are closed at the end of the test.
 func Terminal(t testing.TB, columns, rows uint16) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, master.Fd(), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	assert.Assert(t, errno == 0, errno)
 	terminal = os.NewFile(peer, "terminal")
 	t.Cleanup(func() { terminal.Close() })
 	size := unix.Winsize{Col: columns, Row: rows}
-	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &size); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &size))
 	return master, terminal
 }

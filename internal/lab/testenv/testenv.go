@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // strictVariable is the environment variable that turns skips into failures.
@@ -25,9 +27,7 @@ const pollInterval = 2 * time.Millisecond
 // fails it where skips are not allowed.
 func Missing(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv(strictVariable) == "1" {
-		t.Fatalf("%s (a skip is a failure with %s=1)", reason, strictVariable)
-	}
+	assert.Assert(t, os.Getenv(strictVariable) != "1", "%s (a skip is a failure with %s=1)", reason, strictVariable)
 	t.Skip(reason)
 }
 
@@ -36,9 +36,7 @@ func Missing(t testing.TB, reason string) {
 func NeedHugePages(t testing.TB) {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if !bytes.Contains(status, []byte("\nTHP_enabled:\t1\n")) {
 		Missing(t, "needs CONFIG_TRANSPARENT_HUGEPAGE, and huge pages that are not disabled (prctl, PR_SET_THP_DISABLE)")
 	}
@@ -68,9 +66,7 @@ func Poll(t testing.TB, deadline time.Duration, what string, done func() bool) {
 	t.Helper()
 	end := time.Now().Add(deadline)
 	for !done() {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain for %s", deadline, what)
-		}
+		assert.Assert(t, !time.Now().After(end), "waited %v in vain for %s", deadline, what)
 		time.Sleep(pollInterval)
 	}
 }
@@ -83,8 +79,6 @@ func KernelBefore(t testing.TB, version [2]int) bool {
 	if err == nil {
 		_, err = fmt.Sscanf(string(text), "%d.%d", &running[0], &running[1])
 	}
-	if err != nil {
-		t.Fatalf("reading the kernel's version: %v", err)
-	}
+	assert.NilError(t, err, "reading the kernel's version")
 	return slices.Compare(running[:], version[:]) < 0
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/names/symbols"
@@ -70,15 +72,9 @@ func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	e.fill(p, 0, maxBytes/2, now.Add(-2*unusedTime))
 	recent := uint64(1 << 40)
 	e.fill(p, recent, maxBytes, now) // until half of the old ones had to go
-	if e.memory.bytes > maxBytes || e.memory.bytes < maxBytes*3/4 {
-		t.Errorf("%d bytes", e.memory.bytes)
-	}
-	if n := e.counters.Evicted.Load(); n == 0 {
-		t.Error("nothing was forgotten")
-	}
-	if p.files[profile.FileID{1}].find(recent) == nil {
-		t.Error("what was used last was forgotten first")
-	}
+	assert.Check(t, e.memory.bytes <= maxBytes && e.memory.bytes >= maxBytes*3/4, "%d bytes", e.memory.bytes)
+	assert.Check(t, e.counters.Evicted.Load() != 0, "nothing was forgotten")
+	assert.Check(t, p.files[profile.FileID{1}].find(recent) != nil, "what was used last was forgotten first")
 	e.counted()
 
 	// Now all are in use.
@@ -90,24 +86,18 @@ func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	before := e.counters.Evicted.Load()
 	for i := range uint64(10) {
 		reason, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1 + i}).Stack, now)
-		if mayCome || reason != unnamedMemory {
-			t.Errorf("%v, %v while there is no room", reason, mayCome)
-		}
+		assert.Check(t, !mayCome && reason == unnamedMemory, "%v, %v while there is no room", reason, mayCome)
 		now = now.Add(2 * evictInterval)
 	}
 	if n := e.counters.Evicted.Load() - before; n > 0 || e.failures(failedMemory) == 0 || len(p.wanted) > 0 {
 		t.Errorf("%d names in use were forgotten; %d had no room; %d are wanted", n, e.failures(failedMemory), len(p.wanted))
 	}
-	if e.memory.bytes > maxBytes {
-		t.Errorf("%d bytes", e.memory.bytes)
-	}
+	assert.Check(t, e.memory.bytes <= maxBytes, "%d bytes", e.memory.bytes)
 	now = now.Add(2 * unusedTime) // they are no longer
-	if _, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}).Stack, now); !mayCome {
-		t.Error("there is no room made by names that are no longer used")
-	}
-	if free := maxBytes - e.memory.bytes; free < maxBytes/8-roomBytes {
-		t.Errorf("%d bytes were made free: soon there has to be more", free)
-	}
+	_, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}).Stack, now)
+	assert.Check(t, mayCome, "there is no room made by names that are no longer used")
+	free := maxBytes - e.memory.bytes
+	assert.Check(t, free >= maxBytes/8-roomBytes, "%d bytes were made free: soon there has to be more", free)
 	e.counted()
 }
 
@@ -136,9 +126,8 @@ func TestMemoryIsShared(t *testing.T) {
 	if victim.bytes < maxBytes/4 || e.memory.bytes > maxBytes {
 		t.Errorf("the victim has %d bytes; all %d", victim.bytes, e.memory.bytes)
 	}
-	if others := e.owners["mallory"].bytes; others < maxBytes/2-maxBytes/8 {
-		t.Errorf("%d bytes are left of who had most", others)
-	}
+	others := e.owners["mallory"].bytes
+	assert.Check(t, others >= maxBytes/2-maxBytes/8, "%d bytes are left of who had most", others)
 	before := e.counters.Evicted.Load()
 	for range 10 {
 		now = now.Add(evictInterval)
@@ -164,18 +153,16 @@ func TestWantedTakesMemory(t *testing.T) {
 	e.counted()
 	now = now.Add(2 * evictInterval)
 	p := e.process(&profile.Resource{Owner: "shop"})
-	if _, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}).Stack, now); !mayCome {
-		t.Error("there is no room for an owner who has nothing")
-	}
+	_, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}).Stack, now)
+	assert.Check(t, mayCome, "there is no room for an owner who has nothing")
 	e.counted()
 	for _, p := range e.processes {
 		p.used = now.Add(-idleTime)
 	}
 	e.Namer.mu.Unlock()
 	e.forget(now)
-	if len(e.processes)+len(e.owners)+e.memory.bytes > 0 {
-		t.Errorf("%d processes, %d owners and %d bytes are left", len(e.processes), len(e.owners), e.memory.bytes)
-	}
+	assert.Check(t, len(e.processes)+len(e.owners)+e.memory.bytes <= 0,
+		"%d processes, %d owners and %d bytes are left", len(e.processes), len(e.owners), e.memory.bytes)
 }
 
 // What files without names, and processes that have ended, take is given back before others have no
@@ -192,13 +179,9 @@ func TestLittleThingsTakeMemory(t *testing.T) {
 	}
 	e.Namer.mu.Unlock()
 	e.forget(now)
-	if len(p.files) != 1000 {
-		t.Errorf("%d files are left: that they failed is forgotten", len(p.files))
-	}
+	assert.Check(t, len(p.files) == 1000, "%d files are left: that they failed is forgotten", len(p.files))
 	e.forget(now.Add(firstPause + 1))
-	if len(p.files) > 0 {
-		t.Errorf("%d files are left", len(p.files))
-	}
+	assert.Check(t, len(p.files) == 0, "%d files are left", len(p.files))
 	e.Namer.mu.Lock()
 	for i := 0; e.memory.bytes < maxBytes; i++ { // short-lived ones
 		e.process(&profile.Resource{Owner: "mallory", PID: i}).used = now
@@ -207,9 +190,8 @@ func TestLittleThingsTakeMemory(t *testing.T) {
 	p.used = now.Add(crowdedIdleTime)
 	e.Namer.mu.Unlock()
 	e.forget(now.Add(crowdedIdleTime))
-	if len(e.processes) != 1 || p.bytes != processBytes {
-		t.Errorf("%d processes are left, with %d bytes", len(e.processes), p.bytes)
-	}
+	assert.Check(t, len(e.processes) == 1 && p.bytes == processBytes,
+		"%d processes are left, with %d bytes", len(e.processes), p.bytes)
 	e.Namer.mu.Lock()
 	defer e.Namer.mu.Unlock()
 	e.counted()
@@ -225,17 +207,15 @@ func TestMemoryOfTheKernel(t *testing.T) {
 	old := e.fill(e.kernel, 0, maxKernelBytes/2, now)
 	p := e.process(&profile.Resource{Owner: "shop"})
 	e.fill(p, 0, 2*maxBytes, now.Add(2*unusedTime))
-	if n := uint64(len(e.kernel.files[profile.FileID{1}].names)); n != old {
-		t.Errorf("%d names of the kernel are left of %d", n, old)
-	}
+	n := uint64(len(e.kernel.files[profile.FileID{1}].names))
+	assert.Check(t, n == old, "%d names of the kernel are left of %d", n, old)
 	before := len(p.files[profile.FileID{1}].names)
 	e.fill(e.kernel, 1<<40, 2*maxKernelBytes, now.Add(2*unusedTime))
 	if n := len(p.files[profile.FileID{1}].names); n != before {
 		t.Errorf("%d names of a process are left of %d", n, before)
 	}
-	if bytes := e.kernel.owner.memory.bytes; bytes > maxKernelBytes || bytes < maxKernelBytes/2 {
-		t.Errorf("%d bytes of the kernel's names", bytes)
-	}
+	bytes := e.kernel.owner.memory.bytes
+	assert.Check(t, bytes <= maxKernelBytes && bytes >= maxKernelBytes/2, "%d bytes of the kernel's names", bytes)
 	e.counted()
 }
 
@@ -263,15 +243,12 @@ func TestDemangled(t *testing.T) {
 	symbol.Demangled = "foo::bar<int>"
 	e.answer(e.processes[r], 1, symbol)
 	got := e.Name(r, frame)
-	if *got.Function != (profile.Function{Name: symbol.Demangled, SystemName: symbol.Name}) {
-		t.Errorf("%+v", got.Function)
-	}
-	if profile.TraceID([]profile.Frame{got}) != profile.TraceID([]profile.Frame{frame}) {
-		t.Error("the stack has another id")
-	}
-	if n := e.processes[r].files[codeID].names[0].bytes(); n != namedBytes+len(symbol.Name)+len(symbol.Demangled) {
-		t.Errorf("%d bytes", n)
-	}
+	assert.Check(t, *got.Function == profile.Function{Name: symbol.Demangled, SystemName: symbol.Name},
+		"%+v", got.Function)
+	assert.Check(t, profile.TraceID([]profile.Frame{got}) == profile.TraceID([]profile.Frame{frame}),
+		"the stack has another id")
+	n := e.processes[r].files[codeID].names[0].bytes()
+	assert.Check(t, n == namedBytes+len(symbol.Name)+len(symbol.Demangled), "%d bytes", n)
 	e.counted()
 }
 
@@ -289,36 +266,26 @@ func TestPerfMapNamesStay(t *testing.T) {
 	}
 	named := func(want string) {
 		t.Helper()
-		if got := e.Name(r, frame).Name(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		got := e.Name(r, frame).Name()
+		assert.Check(t, got == want, "%q, want %q", got, want)
 	}
-	if !sampled() {
-		t.Fatal("the first sample does not wait")
-	}
+	assert.Assert(t, sampled(), "the first sample does not wait")
 	e.answer(e.processes[r], 1, rangeOf(0x1000, 0x1020, "one"))
 	named("one")
-	if sampled() || len(e.processes[r].wanted) > 0 {
-		t.Error("it is wanted again while nothing has changed")
-	}
+	assert.Check(t, !sampled() && len(e.processes[r].wanted) == 0, "it is wanted again while nothing has changed")
 	e.answer(e.processes[r], 2) // it was only looked at
 	named("one")
-	if sampled() || len(e.processes[r].wanted) != 1 {
-		t.Error("it is not wanted again, or waits, after the perf map has changed")
-	}
+	assert.Check(t, !sampled() && len(e.processes[r].wanted) == 1,
+		"it is not wanted again, or waits, after the perf map has changed")
 	e.answer(e.processes[r], 3, rangeOf(0x1000, 0x1020, "two"))
 	named("two")
 	e.answer(e.processes[r], 4)
-	if sampled() {
-		t.Error("it waits after the perf map has changed")
-	}
+	assert.Check(t, !sampled(), "it waits after the perf map has changed")
 	e.answer(e.processes[r], 5, rangeOf(0, 0x2000, "")) // while it was being written
 	named("two")
 	e.answer(e.processes[r], 0) // it was removed
 	named("two")
-	if sampled() || len(e.processes[r].wanted) > 0 {
-		t.Error("it is wanted again after the perf map was removed")
-	}
+	assert.Check(t, !sampled() && len(e.processes[r].wanted) == 0, "it is wanted again after the perf map was removed")
 }
 
 // Names of code that the kernel has compiled are used until they have been read again.
@@ -337,9 +304,7 @@ func TestNamesOfKernelCodeStay(t *testing.T) {
 	if got := e.Name(r, frame).Name(); got != name.Name || len(e.samples) != 1 {
 		t.Errorf("%q, and %d samples were emitted", got, len(e.samples))
 	}
-	if len(e.kernel.wanted) != 1 {
-		t.Error("it is not read again")
-	}
+	assert.Check(t, len(e.kernel.wanted) == 1, "it is not read again")
 }
 
 // Code in no file has the same file id in all processes, and in all programs of one: its names are
@@ -357,9 +322,8 @@ func TestCodeOfProcesses(t *testing.T) {
 		t.Errorf("%q, file id %v", got.Name(), got.FileID())
 	}
 	for _, r := range others {
-		if got := e.Name(r, frame).Name(); got != "" {
-			t.Errorf("another program has %q", got)
-		}
+		got := e.Name(r, frame).Name()
+		assert.Check(t, got == "", "another program has %q", got)
 	}
 }
 
@@ -373,15 +337,13 @@ func TestExec(t *testing.T) {
 	t.Cleanup(func() { removeFile(t, path) })
 	e := open(t)
 	frames := []profile.Frame{{Address: 0x1010}, {Address: 0x2010}}
-	if got := e.names(r, frames[0]); got[0] != "one" {
-		t.Fatalf("%q", got)
-	}
+	got := e.names(r, frames[0])
+	assert.Assert(t, got[0] == "one", "%q", got)
 	again()
 	later := *r
 	later.Image, later.Since = imageOf(t, r), time.Now().Add(time.Hour)
-	if got := e.names(&later, frames[0]); got[0] != "" || e.failures(failedPerfMap) == 0 {
-		t.Errorf("the next program has %q", got)
-	}
+	got = e.names(&later, frames[0])
+	assert.Check(t, got[0] == "" && e.failures(failedPerfMap) != 0, "the next program has %q", got)
 	testenv.WriteFile(t, path, "1000 20 one\n2000 20 other\n")
 	e.Sampled(sampleOf(r, frames[1]))
 	testenv.Poll(t, deadline, "the program being known to have ended", func() bool {

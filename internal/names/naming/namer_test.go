@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
@@ -49,9 +51,8 @@ func open(t *testing.T) *emitted {
 	t.Helper()
 	e := &emitted{t: t}
 	var err error
-	if e.Namer, err = Open("/proc"); err != nil {
-		t.Fatal(err)
-	}
+	e.Namer, err = Open("/proc")
+	assert.NilError(t, err)
 	t.Cleanup(e.Close)
 	e.consumer = e.NewConsumer(func(s *profile.Sample) {
 		e.mu.Lock()
@@ -132,26 +133,18 @@ func build(t *testing.T) []byte {
 func start(t *testing.T, content []byte, function, owner string) (*profile.Resource, profile.Frame, *exec.Cmd) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(path, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, content, 0o700))
 	cmd := exec.Command(path)
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
 		t.Fatal(err)
 	}
 	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	f, err := elf.NewFile(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	all, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == function })
 	file := &profile.File{ID: parsed.HTLHash, Kind: profile.NativeFrame, Path: path}
 	return resourceOf(t, cmd, owner), profile.Frame{File: file, Address: all[i].Value}, cmd
@@ -162,9 +155,8 @@ func resourceOf(t *testing.T, cmd *exec.Cmd, owner string) *profile.Resource {
 	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	id := procscan.ProcessID{PID: cmd.Process.Pid}
-	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscan(fields[22-3], &id.StartTime)
+	assert.NilError(t, err)
 	return &profile.Resource{PID: id.PID, Process: id, Owner: owner}
 }
 
@@ -176,9 +168,7 @@ func TestNamesOfAForgery(t *testing.T) {
 	honest, one, _ := start(t, content, "checkout", "shop")
 	forger, other, _ := start(t, forged, "launder_", "mallory")
 	same, _, _ := start(t, forged, "launder_", "shop") // of the same owner
-	if one.File.ID != other.File.ID || one.Address != other.Address {
-		t.Fatalf("%+v, %+v", one, other)
-	}
+	assert.Assert(t, one.File.ID == other.File.ID && one.Address == other.Address, "%+v, %+v", one, other)
 	for _, order := range [][]*profile.Resource{{honest, forger, same}, {forger, same, honest}} {
 		e := open(t)
 		for _, r := range order {
@@ -186,9 +176,8 @@ func TestNamesOfAForgery(t *testing.T) {
 			if r == honest {
 				want = "checkout"
 			}
-			if got := e.names(r, one); got[0] != want {
-				t.Errorf("%q, want %q", got[0], want)
-			}
+			got := e.names(r, one)
+			assert.Check(t, got[0] == want, "%q, want %q", got[0], want)
 		}
 	}
 }
@@ -208,10 +197,8 @@ func TestKinds(t *testing.T) {
 	}
 	got := e.names(r, frames...)
 	kernel := got[0]
-	if want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName, ""}; !slices.Equal(got, want) ||
-		kernel == "" {
-		t.Errorf("%q, want %q with a name of the kernel", got, want)
-	}
+	want := []string{kernel, "checkout", "", "", "a.B.c", "", profile.CutName, ""}
+	assert.Check(t, slices.Equal(got, want) && kernel != "", "%q, want %q with a name of the kernel", got, want)
 	e.mu.Lock()
 	before := len(e.samples)
 	e.mu.Unlock()
@@ -226,9 +213,8 @@ func TestKinds(t *testing.T) {
 			e.counters.Requests.Load()-requests)
 	}
 	// The file that the process does not map.
-	if n, times := e.unnamed(unnamedFailed), e.failures(failedNotMapped); n < 10 || times == 0 {
-		t.Errorf("%d samples because of %d failures", n, times)
-	}
+	n, times := e.unnamed(unnamedFailed), e.failures(failedNotMapped)
+	assert.Check(t, n >= 10 && times != 0, "%d samples because of %d failures", n, times)
 }
 
 // The perf map is read again when it has changed, and only then.
@@ -267,9 +253,8 @@ func TestPerfMapChanges(t *testing.T) {
 	testenv.Poll(t, deadline, "the perf map being looked at", func() bool {
 		return e.counters.Requests.Load() > before
 	})
-	if got := e.names(r, frames...); got[1] != "two" {
-		t.Errorf("%q", got)
-	}
+	got := e.names(r, frames...)
+	assert.Check(t, got[1] == "two", "%q", got)
 }
 
 // A process whose files hang has no names, and its samples are emitted all the same; those of others
@@ -282,9 +267,8 @@ func TestHanging(t *testing.T) {
 	honest, checkout, _ := start(t, build(t), "checkout", "shop")
 	e := open(t)
 	e.Sampled(sampleOf(hanging, profile.Frame{Address: 0x1010}))
-	if got := e.names(honest, checkout); got[0] != "checkout" {
-		t.Errorf("%q", got)
-	}
+	got := e.names(honest, checkout)
+	assert.Check(t, got[0] == "checkout", "%q", got)
 	testenv.Poll(t, deadline, "the sample of the process that hangs", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -311,18 +295,15 @@ func startBy(t *testing.T, by []string) *profile.Resource {
 	t.Helper()
 	cmd := exec.Command(by[0], append(slices.Clone(by[1:]), "sh", "-c", "echo x; read line")...)
 	_, stdout := testenv.Start(t, cmd)
-	if _, err := stdout.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := stdout.Read(make([]byte, 1))
+	assert.NilError(t, err)
 	return resourceOf(t, cmd, "mallory")
 }
 
 // A process that has ended has no names.
 func TestGone(t *testing.T) {
 	r, checkout, cmd := start(t, build(t), "checkout", "shop")
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	e := open(t)
 	e.Sampled(sampleOf(r, checkout))
@@ -410,16 +391,14 @@ func TestWanted(t *testing.T) {
 		for i := range uint64(test.most) {
 			e.Sampled(sampleOf(r, profile.Frame{Address: test.first + i}))
 		}
-		if of := e.of(e.processes[r], profile.Frame{Address: test.first}); len(of.wanted) != test.most {
-			t.Errorf("%d addresses are wanted", len(of.wanted))
-		}
+		of := e.of(e.processes[r], profile.Frame{Address: test.first})
+		assert.Check(t, len(of.wanted) == test.most, "%d addresses are wanted", len(of.wanted))
 		e.held, e.processes[r].owner.held = 0, 0 // for others
 		before := e.unnamed(unnamedFull)
 		e.Sampled(sampleOf(r, profile.Frame{Address: test.first + uint64(test.most)}))
 		e.Sampled(sampleOf(r, profile.Frame{Address: test.first})) // is wanted already
-		if n := e.unnamed(unnamedFull) - before; n != 1 {
-			t.Errorf("%d samples with too many addresses", n)
-		}
+		n := e.unnamed(unnamedFull) - before
+		assert.Check(t, n == 1, "%d samples with too many addresses", n)
 	}
 }
 
@@ -436,9 +415,7 @@ func TestRanges(t *testing.T) {
 			_, known := want[addr]
 			bytes := r.put(addr, named{Range: around, function: profile.NewFunction(name, "")})
 			fits := !known && around.Start <= addr && addr < around.End
-			if fits != (bytes > 0) {
-				t.Fatalf("%d bytes for %d in %v, known: %v", bytes, addr, around, known)
-			}
+			assert.Assert(t, fits == (bytes > 0), "%d bytes for %d in %v, known: %v", bytes, addr, around, known)
 			if !fits {
 				continue
 			}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/worker"
@@ -22,16 +24,14 @@ func startExec(t *testing.T) (*exec.Cmd, func()) {
 	stdin, stdout := testenv.Start(t, cmd)
 	started := func() { // it has written its line
 		t.Helper()
-		if _, err := stdout.Read(make([]byte, 2)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := stdout.Read(make([]byte, 2))
+		assert.NilError(t, err)
 	}
 	started()
 	return cmd, func() {
 		t.Helper()
-		if _, err := stdin.Write([]byte("\n")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := stdin.Write([]byte("\n"))
+		assert.NilError(t, err)
 		started()
 	}
 }
@@ -39,22 +39,16 @@ func startExec(t *testing.T) (*exec.Cmd, func()) {
 func imageOf(t *testing.T, r *profile.Resource) procscan.Image {
 	t.Helper()
 	handle, err := procscan.OpenProcess("/proc", r.Process)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer handle.Close()
 	image, err := handle.Image()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return image
 }
 
 func removeFile(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, os.Remove(path))
 }
 
 // simulate has processes wait for names all the time, and serves them: each request takes some CPU
@@ -123,19 +117,15 @@ func TestTurns(t *testing.T) {
 	all[5].next = now.Add(time.Millisecond)
 	for _, want := range []int{1, 4, 3} {
 		p, _ := e.due(now)
-		if p == nil || p.resource.PID != want {
-			t.Fatalf("it is the turn of %v, want process %d", p, want)
-		}
+		assert.Assert(t, p != nil && p.resource.PID == want, "it is the turn of %v, want process %d", p, want)
 		e.begin(p, now)
 	}
-	if p, _ := e.due(now); p != nil {
-		t.Errorf("%v is a second process of its owner", p)
-	}
+	p, _ := e.due(now)
+	assert.Check(t, p == nil, "%v is a second process of its owner", p)
 	all[4].owner.turn.asking = false
 	delete(all[4].owner.waiting, all[4]) // nothing more is wanted of it
-	if p, soonest := e.due(now); p != nil || soonest != time.Millisecond {
-		t.Errorf("%v has to wait still; the next one %v", p, soonest)
-	}
+	p, soonest := e.due(now)
+	assert.Check(t, p == nil && soonest == time.Millisecond, "%v has to wait still; the next one %v", p, soonest)
 }
 
 // However many processes others have, and however long these take, an owner has its share; and all
@@ -154,23 +144,17 @@ func TestShares(t *testing.T) {
 	sum := time.Duration(0)
 	for owner, cpu := range had {
 		sum += cpu
-		if cpu > long/ownerPace {
-			t.Errorf("%s has had %v", owner, cpu)
-		}
+		assert.Check(t, cpu <= long/ownerPace, "%s has had %v", owner, cpu)
 	}
-	if sum > long/totalPace+4*2*time.Second {
-		t.Errorf("all have had %v", sum)
-	}
-	if waited["shop"] > 8*time.Second { // 50 ms for each of four, of a fifth of the time; and four requests
-		t.Errorf("the victim has waited for %v", waited["shop"])
-	}
+	assert.Check(t, sum <= long/totalPace+4*2*time.Second, "all have had %v", sum)
+	// 50 ms for each of four, of a fifth of the time; and four requests
+	assert.Check(t, waited["shop"] <= 8*time.Second, "the victim has waited for %v", waited["shop"])
 	// Alone, it has as much as one process may.
 	e = silent(t)
 	alone := e.process(&profile.Resource{Owner: "shop"})
 	had, _, _ = e.simulate(map[*process]time.Duration{alone: 50 * time.Millisecond}, nil, long)
-	if cpu := had["shop"]; cpu > long/pace || cpu < long/pace/2 {
-		t.Errorf("one process has had %v", cpu)
-	}
+	cpu := had["shop"]
+	assert.Check(t, cpu <= long/pace && cpu >= long/pace/2, "one process has had %v", cpu)
 }
 
 // Whoever makes workers hang pays for the time that this takes, and half of the workers are left
@@ -186,16 +170,12 @@ func TestWhoHangsPays(t *testing.T) {
 	shop := e.process(&profile.Resource{Owner: "shop"})
 	spent[shop] = 50 * time.Millisecond
 	had, waited, suspects := e.simulate(spent, hanging, long)
-	if suspects != maxSuspects {
-		t.Errorf("%d workers are asked by suspects", suspects)
-	}
+	assert.Check(t, suspects == maxSuspects, "%d workers are asked by suspects", suspects)
 	// At first nobody is a suspect: twenty owners by four workers, each for three seconds.
-	if waited["shop"] > 20*time.Second || had["shop"] < time.Second {
-		t.Errorf("the victim has had %v, and waited for %v", had["shop"], waited["shop"])
-	}
-	if n := e.failures(failedTimeout); n > 20*uint64(long/((1+hangPace)*3*time.Second)+1) {
-		t.Errorf("%d workers were killed", n)
-	}
+	assert.Check(t, waited["shop"] <= 20*time.Second && had["shop"] >= time.Second,
+		"the victim has had %v, and waited for %v", had["shop"], waited["shop"])
+	n := e.failures(failedTimeout)
+	assert.Check(t, n <= 20*uint64(long/((1+hangPace)*3*time.Second)+1), "%d workers were killed", n)
 }
 
 // What has failed is counted by its reason, and asked for again, later each time.
@@ -224,19 +204,16 @@ func TestFailures(t *testing.T) {
 			e.take(p)
 			e.failed(p, test.err, now)
 			e.end(p, now, 0, time.Second)
-			if len(p.wanted) != 1 || len(p.taken) > 0 {
-				t.Fatalf("%v: %d addresses are wanted", test.err, len(p.wanted))
-			}
-			if _, waits := p.owner.waiting[p]; !waits {
-				t.Fatalf("%v: it is not asked again", test.err)
-			}
+			assert.Assert(t, len(p.wanted) == 1 && len(p.taken) == 0,
+				"%v: %d addresses are wanted", test.err, len(p.wanted))
+			_, waits := p.owner.waiting[p]
+			assert.Assert(t, waits, "%v: it is not asked again", test.err)
 			if charged := p.owner.turn.next.Sub(now); charged != hangPace*time.Second {
 				t.Errorf("%v: the next request of its owner may begin in %v", test.err, charged)
 			}
 			next := p.next.Sub(now)
-			if next < pause || next > maxPause {
-				t.Errorf("%v: it is asked again in %v, after %v", test.err, next, pause)
-			}
+			assert.Check(t, next >= pause && next <= maxPause,
+				"%v: it is asked again in %v, after %v", test.err, next, pause)
 			pause = next
 		}
 		if pause != maxPause || e.failures(test.why) != 10 || p.owner.turn.isSuspect(now) != test.suspect {
@@ -252,13 +229,9 @@ func TestFailures(t *testing.T) {
 		p.used = now.Add(-2 * idleTime)
 		e.processes[r].held = nil
 		e.forget(now)
-		if e.processes[r] == nil || p.pause != maxPause {
-			t.Errorf("%v: that it failed was forgotten", test.err)
-		}
+		assert.Check(t, e.processes[r] != nil && p.pause == maxPause, "%v: that it failed was forgotten", test.err)
 		e.forget(now.Add(2 * maxPause))
-		if e.processes[r] != nil {
-			t.Errorf("%v: it was not forgotten", test.err)
-		}
+		assert.Check(t, e.processes[r] == nil, "%v: it was not forgotten", test.err)
 	}
 }
 
@@ -295,18 +268,14 @@ func TestFailuresOfFiles(t *testing.T) {
 				t.Errorf("%v: %v, %v before it is tried again", why, reason, mayCome)
 			}
 			later := profile.Frame{File: good, Address: 100}
-			if reason, mayCome := e.want(p, sampleOf(r, stack.Stack.Frames[0], later).Stack, now); !mayCome {
-				t.Errorf("%v: another file has to wait, too: %v", why, reason)
-			}
+			reason, mayCome := e.want(p, sampleOf(r, stack.Stack.Frames[0], later).Stack, now)
+			assert.Check(t, mayCome, "%v: another file has to wait, too: %v", why, reason)
 			e.dropWanted(p)
 			now = now.Add(pause)
-			if _, mayCome := e.want(p, stack.Stack, now); !mayCome {
-				t.Errorf("%v: it is not tried again", why)
-			}
+			_, mayCome = e.want(p, stack.Stack, now)
+			assert.Check(t, mayCome, "%v: it is not tried again", why)
 		}
-		if pause != maxPause {
-			t.Errorf("%v: pause %v", why, pause)
-		}
+		assert.Check(t, pause == maxPause, "%v: pause %v", why, pause)
 	}
 }
 
@@ -318,13 +287,11 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	e.Sampled(sampleOf(r, profile.Frame{Address: 0x1010}, profile.Frame{Address: 0x2010}))
 	p := e.processes[r]
 	e.answer(p, 1, rangeOf(0x1000, 0x1020, "one"))
-	if _, waits := p.owner.waiting[p]; len(p.wanted) != 1 || !waits {
-		t.Errorf("%d addresses are wanted", len(p.wanted))
-	}
-	if !isEmpty(&symbolizer.LiveNames{}) ||
-		isEmpty(&symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}) {
-		t.Error("isEmpty is wrong")
-	}
+	_, waits := p.owner.waiting[p]
+	assert.Check(t, len(p.wanted) == 1 && waits, "%d addresses are wanted", len(p.wanted))
+	assert.Check(t, isEmpty(&symbolizer.LiveNames{}) &&
+		!isEmpty(&symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}),
+		"isEmpty is wrong")
 	e.Namer.mu.Lock()
 	defer e.Namer.mu.Unlock()
 	e.counted()
@@ -344,9 +311,8 @@ func TestKernelFailures(t *testing.T) {
 		t.Errorf("%d failures, %d addresses wanted", n, len(e.kernel.wanted))
 	}
 	for _, f := range frames {
-		if e.kernel.files[f.FileID()].find(f.Address) != nil {
-			t.Error("what could not be read is known to have no name")
-		}
+		assert.Check(t, e.kernel.files[f.FileID()].find(f.Address) == nil,
+			"what could not be read is known to have no name")
 	}
 	e.Sampled(sampleOf(r, frames...))
 	if len(e.kernel.wanted) > 0 || e.unnamed(unnamedFailed) != 2 {

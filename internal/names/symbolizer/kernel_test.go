@@ -3,6 +3,8 @@ package symbolizer
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -26,8 +28,7 @@ func TestOriginOf(t *testing.T) {
 		{profile.NewRuntimeFrame(profile.V8Frame, profile.NewFunction("f", ""), 1), NoOrigin},
 		{profile.Frame{Function: profile.NewFunction("f", ""), Address: 1}, NoOrigin},
 	} {
-		if got := OriginOf(test.frame); got != test.want {
-			t.Errorf("%v: %d, want %d", test.frame, got, test.want)
-		}
+		got := OriginOf(test.frame)
+		assert.Check(t, got == test.want, "%v: %d, want %d", test.frame, got, test.want)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
@@ -26,9 +28,7 @@ func openLive(t *testing.T) (*Live, *worker.Counters) {
 	t.Helper()
 	var counters worker.Counters
 	l, err := OpenLive("/proc", &counters)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(l.Close)
 	return l, &counters
 }
@@ -43,54 +43,42 @@ func TestLive(t *testing.T) {
 	checkout := LiveName{Range: symbols.Range{Start: addr, End: addr + 8192}, Name: "checkout"}
 	for range 2 {
 		names, err := l.Name(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		found := names.Files[program.ID].Names
-		if len(found) != 2 || found[0].Start != 0 || found[0].Name != "" || found[0].End <= 1 ||
-			found[1].Name != "checkout" || found[1].Start != addr || found[1].End < addr+8192 {
-			t.Errorf("found %v, want %v", found, checkout)
-		}
+		assert.Check(t, len(found) == 2 && found[0].Start == 0 && found[0].Name == "" && found[0].End > 1 &&
+			found[1].Name == "checkout" && found[1].Start == addr && found[1].End >= addr+8192,
+			"found %v, want %v", found, checkout)
 		if found := names.Files[none.ID]; len(found.Names) > 0 || found.Failure != NotMapped {
 			t.Errorf("%v in a file that the process does not have", found)
 		}
-		if names.PerfMap != (PerfMap{}) || len(names.Code.Names) > 0 || names.Code.Failure != NoFailure {
-			t.Errorf("%v, %v without a perf map", names.PerfMap, names.Code)
-		}
+		assert.Check(t, names.PerfMap == PerfMap{} && len(names.Code.Names) == 0 && names.Code.Failure == NoFailure,
+			"%v, %v without a perf map", names.PerfMap, names.Code)
 	}
 
 	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
 	t.Cleanup(func() { os.Remove(path) })
 	versions := make(map[PerfMap]bool)
 	for _, text := range []string{"1000 20 one\n", "1000 20 other\n1020 20 next\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
 		names, err := l.Name(LiveRequest{ID: id, User: "a user", Code: []uint64{0x1010}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		want := LiveName{Range: symbols.Range{Start: 0x1000, End: 0x1020}, Name: strings.Fields(text)[2]}
-		if len(names.Code.Names) != 1 || names.Code.Names[0] != want {
-			t.Errorf("%v, want %v", names.Code, want)
-		}
+		assert.Check(t, len(names.Code.Names) == 1 && names.Code.Names[0] == want, "%v, want %v", names.Code, want)
 		again, err := l.Name(LiveRequest{ID: id, User: "a user"})
 		if err != nil || again.PerfMap != names.PerfMap || versions[names.PerfMap] {
 			t.Errorf("version %v, then %v, %v", names.PerfMap, again.PerfMap, err)
 		}
 		versions[names.PerfMap] = true
 	}
-	if n := counters.Started.Load(); n != 1 {
-		t.Errorf("%d workers were started", n)
-	}
+	n := counters.Started.Load()
+	assert.Check(t, n == 1, "%d workers were started", n)
 	l.EndIdle(-time.Second)
 	if n := l.Stats().Running; n != 0 {
 		t.Errorf("%d workers are left", n)
 	}
 	id.StartTime++
-	if _, err := l.Name(LiveRequest{ID: id, User: "a user"}); !errors.Is(err, procscan.ErrGone) {
-		t.Errorf("another process: %v", err)
-	}
+	_, err := l.Name(LiveRequest{ID: id, User: "a user"})
+	assert.Check(t, errors.Is(err, procscan.ErrGone), "another process: %v", err)
 }
 
 // Functions with mangled names have both names, of whichever worker.
@@ -106,14 +94,10 @@ func TestDemangled(t *testing.T) {
 	path := testenv.Compile(t, "cc", source)
 	id, program := startFile(t, path)
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	all, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	wanted := map[string]string{
 		"_ZN3foo3barIiEEvPKc": "foo::bar<int>", "_RNvNtCs1234_7mycrate3foo3bar": "mycrate::foo::bar",
 		"_ZN7mycrate3foo17h0123456789abcdefE": "mycrate::foo", "_ZN3foo": "", "main": "",
@@ -124,18 +108,13 @@ func TestDemangled(t *testing.T) {
 			addrs[s.Value] = s.Name
 		}
 	}
-	if len(addrs) != len(wanted) {
-		t.Fatalf("found %v", addrs)
-	}
+	assert.Assert(t, len(addrs) == len(wanted), "found %v", addrs)
 	files := map[File][]uint64{program: slices.Collect(maps.Keys(addrs))}
 	l, _ := openLive(t)
 	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: files})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found := names.Files[program.ID].Names; len(found) != len(addrs) {
-		t.Errorf("%v", found)
-	}
+	assert.NilError(t, err)
+	found := names.Files[program.ID].Names
+	assert.Check(t, len(found) == len(addrs), found)
 	for _, found := range names.Files[program.ID].Names {
 		if name := addrs[found.Start]; found.Name != name || found.Demangled != wanted[name] {
 			t.Errorf("%+v, want %s, %s", found, name, wanted[name])
@@ -143,9 +122,7 @@ func TestDemangled(t *testing.T) {
 	}
 	p := openProcess(t, openClient(t), id, 0)
 	result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: {Files: files}})[p]
-	if result.Err != nil {
-		t.Fatal(result.Err)
-	}
+	assert.NilError(t, result.Err)
 	for addr, name := range addrs {
 		if got := result.Names.Native[program.ID][addr]; got != name || result.Names.Demangled[got] != wanted[name] {
 			t.Errorf("%q, %q, want %s, %s", got, result.Names.Demangled[got], name, wanted[name])
@@ -163,9 +140,7 @@ func TestLiveAnswerIsBounded(t *testing.T) {
 		text += fmt.Sprintf("%x 10 %d%s\n", 0x1000+i*16, i, strings.Repeat("n", 3000))
 		want[0x1000+i*16] = true
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
 	l, _ := openLive(t)
 	for len(want) > 0 {
 		r := LiveRequest{ID: id, User: "a user"}
@@ -173,13 +148,9 @@ func TestLiveAnswerIsBounded(t *testing.T) {
 			r.Code = append(r.Code, addr)
 		}
 		names, err := l.Name(r)
-		if err != nil || len(names.Code.Names) == 0 {
-			t.Fatalf("%v, %v", names, err)
-		}
+		assert.Assert(t, err == nil && len(names.Code.Names) != 0, "%v, %v", names, err)
 		for _, n := range names.Code.Names {
-			if !want[n.Start] {
-				t.Fatalf("%#x was not wanted any more", n.Start)
-			}
+			assert.Assert(t, want[n.Start], "%#x was not wanted any more", n.Start)
 			delete(want, n.Start)
 		}
 	}
@@ -190,16 +161,12 @@ func TestLiveClosesFiles(t *testing.T) {
 	id, program, addr := start(t)
 	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
 	t.Cleanup(func() { os.Remove(path) })
-	if err := os.WriteFile(path, []byte("1000 20 one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte("1000 20 one\n"), 0o600))
 	s := newServer("/proc", nil)
 	open := func() map[string]int {
 		found := make(map[string]int)
 		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, e := range entries {
 			if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil {
 				found[target]++
@@ -212,13 +179,10 @@ func TestLiveClosesFiles(t *testing.T) {
 	for range 3 {
 		asked := []file{{program.ID, program.path(), []uint64{addr}}}
 		a := s.name(&request{ID: id, Files: asked, Code: []uint64{0x1010}})
-		if len(a.Files) != 1 || len(a.Code.Names) != 1 || string(a.Code.Names[0].Name) != "one" {
-			t.Fatalf("%+v", a)
-		}
+		assert.Assert(t, len(a.Files) == 1 && len(a.Code.Names) == 1 && string(a.Code.Names[0].Name) == "one", "%+v", a)
 	}
-	if found := open(); found[program.Path]+found[path] > 0 {
-		t.Errorf("open: %v", found)
-	}
+	found := open()
+	assert.Check(t, found[program.Path]+found[path] <= 0, "open: %v", found)
 }
 
 // What a worker answers to a request is not trusted.
@@ -230,21 +194,17 @@ func TestHostileLiveAnswers(t *testing.T) {
 		"same for code":   encodeLive(t, liveAnswer{Code: liveFile{Failure: numFailures}}),
 		"no JSON":         []byte("["),
 	} {
-		if _, err := decodeLive(message, &r); !errors.Is(err, errAnswer) {
-			t.Errorf("%s: %v", what, err)
-		}
+		_, err := decodeLive(message, &r)
+		assert.Check(t, errors.Is(err, errAnswer), "%s: %v", what, err)
 	}
-	if _, err := decodeLive(encodeLive(t, liveAnswer{Gone: true}), &r); !errors.Is(err, procscan.ErrGone) {
-		t.Error(err)
-	}
+	_, err := decodeLive(encodeLive(t, liveAnswer{Gone: true}), &r)
+	assert.Check(t, errors.Is(err, procscan.ErrGone), err)
 }
 
 func encodeLive(t *testing.T, a liveAnswer) []byte {
 	t.Helper()
 	message, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return message
 }
 
@@ -259,10 +219,9 @@ func FuzzLiveAnswer(f *testing.F) {
 			return
 		}
 		for of := range names.Files {
-			if of != id || names.Spent < 0 ||
-				names.Files[of].Failure >= numFailures || names.Code.Failure >= numFailures {
-				t.Errorf("%+v", names)
-			}
+			assert.Check(t, of == id && names.Spent >= 0 && names.Files[of].Failure < numFailures &&
+				names.Code.Failure < numFailures,
+				"%+v", names)
 		}
 	})
 }
@@ -287,23 +246,16 @@ func TestLiveFailures(t *testing.T) {
 		"of an earlier program": {write, time.Now().Add(time.Hour), PerfMapRefused, 0},
 		"of this one":           {write, time.Time{}, NoFailure, 1},
 	} {
-		if err := c.make(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.make())
 		r.Since = c.since
 		names, err := l.Name(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if names.Code.Failure != c.failure || len(names.Code.Names) != c.names {
-			t.Errorf("%s: %+v", what, names.Code)
-		}
-		if found := names.Files[program.ID]; len(found.Names) != 1 || found.Failure != NoFailure {
-			t.Errorf("%s: %+v of the program", what, found)
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		assert.Check(t, names.Code.Failure == c.failure && len(names.Code.Names) == c.names,
+			"%s: %+v", what, names.Code)
+		found := names.Files[program.ID]
+		assert.Check(t, len(found.Names) == 1 && found.Failure == NoFailure, "%s: %+v of the program", what, found)
+		err = os.Remove(path)
+		assert.Assert(t, err == nil || errors.Is(err, fs.ErrNotExist), err)
 	}
 }
 
@@ -313,39 +265,28 @@ func TestLiveUnreadable(t *testing.T) {
 	content := testenv.ReadFile(t, program.Path)
 	binary.LittleEndian.PutUint64(content[40:], 1<<40) // e_shoff, far behind the end
 	path := filepath.Join(t.TempDir(), "malformed")
-	if err := os.WriteFile(path, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, content, 0o700))
 	id, malformed := startFile(t, path)
 	l, _ := openLive(t)
 	names, err := l.Name(LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{malformed: {addr}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found := names.Files[malformed.ID]; len(found.Names) > 0 || found.Failure != Unreadable {
-		t.Errorf("%+v", found)
-	}
+	assert.NilError(t, err)
+	found := names.Files[malformed.ID]
+	assert.Check(t, len(found.Names) == 0 && found.Failure == Unreadable, "%+v", found)
 }
 
 // The names of a program are not read from what another program of the process has.
 func TestLiveOfAnotherProgram(t *testing.T) {
 	id, _, _ := start(t)
 	handle, err := procscan.OpenProcess("/proc", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer handle.Close()
 	image, err := handle.Image()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	l, _ := openLive(t)
 	r := LiveRequest{ID: id, Image: image, User: "a user", Code: []uint64{0x1010}}
-	if _, err := l.Name(r); err != nil {
-		t.Error(err)
-	}
+	_, err = l.Name(r)
+	assert.Check(t, err)
 	r.Image.StartStack++
-	if _, err := l.Name(r); !errors.Is(err, procscan.ErrGone) {
-		t.Errorf("another program: %v", err)
-	}
+	_, err = l.Name(r)
+	assert.Check(t, errors.Is(err, procscan.ErrGone), "another program: %v", err)
 }

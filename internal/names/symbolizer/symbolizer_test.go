@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbols"
@@ -40,14 +42,10 @@ func start(t *testing.T) (id procscan.ProcessID, program File, addr uint64) {
 	path := testenv.Compile(t, "cc", source)
 	id, program = startFile(t, path)
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	all, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == "checkout" })
 	return id, program, all[i].Value
 }
@@ -63,23 +61,18 @@ func startFile(t *testing.T, path string) (id procscan.ProcessID, program File) 
 	stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	id.PID = cmd.Process.Pid
-	if _, err := fmt.Sscan(fields[22-3], &id.StartTime); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscan(fields[22-3], &id.StartTime)
+	assert.NilError(t, err)
 	content := testenv.ReadFile(t, path)
 	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return id, File{ID: parsed.HTLHash, Path: path}
 }
 
 func openClient(t *testing.T) *Client {
 	t.Helper()
 	c, err := Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -87,9 +80,7 @@ func openClient(t *testing.T) *Client {
 func openProcess(t *testing.T, c *Client, id procscan.ProcessID, uid uint32) *Process {
 	t.Helper()
 	p, err := c.Process(id, time.Time{}, uid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return p
 }
 
@@ -106,23 +97,16 @@ func TestManyNames(t *testing.T) {
 	}
 	p.Learn([]File{program}, wanted.Code)
 	result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: wanted})[p]
-	if result.Err != nil {
-		t.Fatal(result.Err)
-	}
+	assert.NilError(t, result.Err)
 	names := result.Names
-	if names.Native[program.ID][addr] != "checkout" || names.Paths[program.ID] != program.Path ||
-		len(names.Paths) != 1 {
-		t.Errorf("%q, paths %v", names.Native[program.ID][addr],
-			names.Paths)
-	}
+	assert.Check(t, names.Native[program.ID][addr] == "checkout" && names.Paths[program.ID] == program.Path &&
+		len(names.Paths) == 1,
+		"%q, paths %v", names.Native[program.ID][addr], names.Paths)
 	for _, addr := range wanted.Files[program] {
-		if names.Native[program.ID][addr] != "checkout" {
-			t.Fatalf("%#x has no name", addr)
-		}
+		assert.Assert(t, names.Native[program.ID][addr] == "checkout", "%#x has no name", addr)
 	}
-	if len(names.Code) > 0 || !errors.Is(names.PerfMap, fs.ErrNotExist) || names.Unread != nil {
-		t.Errorf("%+v", names)
-	}
+	assert.Check(t, len(names.Code) == 0 && errors.Is(names.PerfMap, fs.ErrNotExist) && names.Unread == nil,
+		"%+v", names)
 }
 
 // Each user has a worker of its own, up to a limit. When one ends, its processes get no names, and
@@ -134,14 +118,11 @@ func TestUsers(t *testing.T) {
 	for uid := range uint32(maxUsers) {
 		wanted[openProcess(t, c, id, uid)] = Wanted{Files: map[File][]uint64{program: {addr}}}
 	}
-	if _, err := c.Process(procscan.ProcessID{PID: 1}, time.Time{}, maxUsers); !errors.Is(err, ErrUsers) {
-		t.Errorf("one user more: %v", err)
-	}
+	_, err := c.Process(procscan.ProcessID{PID: 1}, time.Time{}, maxUsers)
+	assert.Check(t, errors.Is(err, ErrUsers), "one user more: %v", err)
 	one := openProcess(t, c, id, 1)
 	wanted[one] = Wanted{Files: map[File][]uint64{program: {addr}}}
-	if err := syscall.Kill(one.user.worker.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Kill(one.user.worker.PID(), syscall.SIGKILL))
 	<-one.user.failed
 	for p, result := range c.Read(t.Context(), wanted) {
 		switch {
@@ -153,9 +134,8 @@ func TestUsers(t *testing.T) {
 	}
 	c.Close()
 	one.Learn([]File{program}, nil) // does not wait
-	if _, err := c.Process(procscan.ProcessID{PID: 1}, time.Time{}, 0); !errors.Is(err, errClosed) {
-		t.Errorf("after the end: %v", err)
-	}
+	_, err = c.Process(procscan.ProcessID{PID: 1}, time.Time{}, 0)
+	assert.Check(t, errors.Is(err, errClosed), "after the end: %v", err)
 }
 
 // A process whose names take too much memory has none, and takes none of another one's, also of
@@ -172,9 +152,8 @@ func TestBudgetOfAnother(t *testing.T) {
 		want    string
 	}{{full, ""}, {other, "checkout"}, {full, ""}} {
 		test.process.asked = asked
-		if got := s.readProcess(test.process).name(program.ID, addr); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		got := s.readProcess(test.process).name(program.ID, addr)
+		assert.Check(t, got == test.want, "%q, want %q", got, test.want)
 	}
 }
 
@@ -193,9 +172,7 @@ func newUser() *user {
 func encode(t testing.TB, a answer) []byte {
 	t.Helper()
 	message, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return message
 }
 
@@ -212,24 +189,17 @@ func TestHostileAnswers(t *testing.T) {
 	} {
 		u := newUser()
 		if what == "learned twice" {
-			if err := u.take(encode(t, a)); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, u.take(encode(t, a)))
 		}
-		if err := u.take(encode(t, a)); !errors.Is(err, errAnswer) {
-			t.Errorf("%s: %v", what, err)
-		}
+		err := u.take(encode(t, a))
+		assert.Check(t, errors.Is(err, errAnswer), "%s: %v", what, err)
 	}
 	u := newUser()
-	if err := errors.Join(u.take(encode(t, answer{End: &end{}}))); err != nil {
-		t.Error(err)
-	}
-	if err := u.take(encode(t, answer{End: &end{}})); !errors.Is(err, errAnswer) {
-		t.Errorf("after the end: %v", err)
-	}
-	if err := u.take([]byte("[")); !errors.Is(err, errAnswer) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Join(u.take(encode(t, answer{End: &end{}}))))
+	err := u.take(encode(t, answer{End: &end{}}))
+	assert.Check(t, errors.Is(err, errAnswer), "after the end: %v", err)
+	err = u.take([]byte("["))
+	assert.Check(t, errors.Is(err, errAnswer), err)
 }
 
 // Answers without end take no more memory than a process has.
@@ -241,16 +211,12 @@ func TestEndlessAnswers(t *testing.T) {
 	message := encode(t, answer{Names: []symbolName{{Name: bytes.Repeat([]byte{'a'}, nameBytes)}}, Addrs: []uint64{1},
 		NameOf: []int{0}})
 	for range 2 * room / nameBytes {
-		if err := u.take(message); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, u.take(message))
 	}
 	if len(p.table) >= room/nameBytes || u.client.room < maxNamesBytes-room {
 		t.Errorf("%d names, %d bytes are left", len(p.table), u.client.room)
 	}
-	if err := u.take(encode(t, answer{End: &end{}})); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, u.take(encode(t, answer{End: &end{}})))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if result := p.result(ctx); result.Err != nil || !errors.Is(result.Names.Unread, errFull) {
@@ -279,10 +245,6 @@ func TestFailure(t *testing.T) {
 	if !errors.Is(got, symbols.ErrOld) || errors.Is(got, fs.ErrNotExist) || len(got.Error()) != maxErrorBytes {
 		t.Error(got)
 	}
-	if newFailure(nil).error() != nil {
-		t.Error("no error is one")
-	}
-	if hostile := (&failure{Is: []int{-1, 1 << 30}}).error(); hostile == nil {
-		t.Error("an error is none")
-	}
+	assert.Check(t, newFailure(nil).error(), "no error is one")
+	assert.Check(t, (&failure{Is: []int{-1, 1 << 30}}).error() != nil, "an error is none")
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 )
 
@@ -22,14 +24,10 @@ func TestSharedName(t *testing.T) {
 		all[i] = uint64(i)
 	}
 	q := NewQuery(all)
-	if err := q.ReadTable(e.Static); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, q.ReadTable(e.Static))
 	texts := make(map[*byte]string)
 	for _, name := range q.names {
-		if strings.Contains(name, "@") {
-			t.Errorf("%q", name)
-		}
+		assert.Check(t, !strings.Contains(name, "@"), "%q", name)
 		if name != "" {
 			texts[unsafe.StringData(name)] = name
 		}
@@ -38,18 +36,15 @@ func TestSharedName(t *testing.T) {
 	for _, text := range texts {
 		distinct[text] = struct{}{}
 	}
-	if len(texts) != len(distinct) || len(texts) < 3 {
-		t.Errorf("%d texts for %d names", len(texts), len(distinct))
-	}
+	assert.Check(t, len(texts) == len(distinct) && len(texts) >= 3, "%d texts for %d names", len(texts), len(distinct))
 	runtime.KeepAlive(q)
 }
 
 func TestWithoutVersion(t *testing.T) {
 	for name, want := range map[string]string{"memcpy@@GLIBC_2.14": "memcpy", "read@GLIBC_2.2.5": "read", "f": "f",
 		"@f": "@f", "": ""} {
-		if got := string(withoutVersion([]byte(name))); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
+		got := string(withoutVersion([]byte(name)))
+		assert.Check(t, got == want, "%q: %q, want %q", name, got, want)
 	}
 }
 
@@ -57,33 +52,26 @@ func TestWithoutVersion(t *testing.T) {
 func TestBudgets(t *testing.T) {
 	small, large := NewBudget(2*addressBytes+5), NewBudget(1000)
 	q := NewQuery([]uint64{0x10, 0x20}, large, small)
-	if err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11); err != nil || q.Name(0x10) != "abcde" ||
-		q.OverBudget() {
-		t.Errorf("%v", err)
-	}
-	if err := q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7); !errors.Is(err, elfsym.ErrLimit) || q.Name(0x20) != "" ||
-		!q.OverBudget() {
-		t.Errorf("%v", err)
-	}
+	err := q.ReadPerfMap(strings.NewReader("10 1 abcde\n"), 11)
+	assert.Check(t, err == nil && q.Name(0x10) == "abcde" && !q.OverBudget(), err)
+	err = q.ReadPerfMap(strings.NewReader("20 1 a\n"), 7)
+	assert.Check(t, errors.Is(err, elfsym.ErrLimit) && q.Name(0x20) == "" && q.OverBudget(), err)
 	if q := NewQuery([]uint64{0x10}, large, small); len(q.addrs) != 0 || !q.OverBudget() {
 		t.Errorf("%v", q)
 	}
-	if left := large.left.Load(); left != 1000-2*addressBytes-5 || small.left.Load() != 0 {
-		t.Errorf("%d left", left)
-	}
+	left := large.left.Load()
+	assert.Check(t, left == 1000-2*addressBytes-5 && small.left.Load() == 0, "%d left", left)
 }
 
 // Reads fail once the context has ended.
 func TestUntil(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := Until(ctx, bytes.NewReader([]byte("text")))
-	if _, err := r.ReadAt(make([]byte, 4), 0); err != nil {
-		t.Error(err)
-	}
+	_, err := r.ReadAt(make([]byte, 4), 0)
+	assert.Check(t, err)
 	cancel()
-	if _, err := r.ReadAt(make([]byte, 4), 0); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	_, err = r.ReadAt(make([]byte, 4), 0)
+	assert.Check(t, errors.Is(err, context.Canceled), err)
 }
 
 func TestFileSystems(t *testing.T) {
@@ -99,15 +87,10 @@ nonsense
 `))
 	for dev, foreign := range map[uint64]bool{21: false, 42: true, 8<<8 | 1: false, 8<<8 | 2: true, 43: true,
 		44: false, 45: true, 8<<8 | 3: false} {
-		if err := known.Check(dev); errors.Is(err, ErrFileSystem) != foreign {
-			t.Errorf("%d: %v", dev, err)
-		}
+		err := known.Check(dev)
+		assert.Check(t, errors.Is(err, ErrFileSystem) == foreign, "%d: %v", dev, err)
 	}
-	if len(known) != 6 {
-		t.Errorf("%v", known)
-	}
+	assert.Check(t, len(known) == 6, known)
 	// What this very program is mapped from is known.
-	if own := (Opener{ProcRoot: "/proc"}).FileSystems(os.Getpid()); len(own) == 0 {
-		t.Error("no file systems")
-	}
+	assert.Check(t, len((Opener{ProcRoot: "/proc"}).FileSystems(os.Getpid())) != 0, "no file systems")
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"gotest.tools/v3/assert"
 )
 
 // longName returns a name whose last argument is the pair of the one before, and so on: its text doubles with
@@ -34,20 +36,17 @@ func TestDemangle(t *testing.T) {
 		"_Z1000" + strings.Repeat("x", 1000) + "v":              strings.Repeat("x", 1000),
 		"_Z1010" + strings.Repeat("x", 1010) + "IiiiiiiiiiiEvv": "", // longer than maxMangledBytes
 	} {
-		if got := new(Demangler).Demangle(name); got != want {
-			t.Errorf("%.80q is %q, want %q", name, got, want)
-		}
+		got := new(Demangler).Demangle(name)
+		assert.Check(t, got == want, "%.80q is %q, want %q", name, got, want)
 	}
-	if got := new(Demangler).Demangle(longName()); len(got) != maxDemangledBytes ||
-		!strings.HasPrefix(got, "f<A<int, int>, ") {
-		t.Errorf("%d bytes: %.80q", len(got), got)
-	}
+	got := new(Demangler).Demangle(longName())
+	assert.Check(t, len(got) == maxDemangledBytes && strings.HasPrefix(got, "f<A<int, int>, "),
+		"%d bytes: %.80q", len(got), got)
 	// Characters are whole.
 	name := "_ZN500" + strings.Repeat("ä", 250) + "500" + strings.Repeat("ä", 250) + "1aIiiiiiiEEvv"
-	if got := new(Demangler).Demangle(name); len(got) < maxDemangledBytes-utf8.UTFMax || len(got) > maxDemangledBytes ||
-		!utf8.ValidString(got) {
-		t.Errorf("%d bytes: %q", len(got), got)
-	}
+	got = new(Demangler).Demangle(name)
+	assert.Check(t, len(got) >= maxDemangledBytes-utf8.UTFMax && len(got) <= maxDemangledBytes && utf8.ValidString(got),
+		"%d bytes: %q", len(got), got)
 }
 
 // Names that take long use up the time for all of them.
@@ -77,8 +76,7 @@ func FuzzDemangle(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		got := new(Demangler).Demangle(name)
-		if len(got) > maxDemangledBytes || got != "" && len(name) > maxMangledBytes {
-			t.Fatalf("%d bytes for %q", len(got), name)
-		}
+		assert.Assert(t, len(got) <= maxDemangledBytes && (got == "" || len(name) <= maxMangledBytes),
+			"%d bytes for %q", len(got), name)
 	})
 }

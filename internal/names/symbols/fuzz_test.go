@@ -5,13 +5,14 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func checkNames(t *testing.T, q *Query) {
 	for _, name := range q.names {
-		if len(name) > maxNameBytes || bytes.IndexByte([]byte(name), 0) >= 0 {
-			t.Fatalf("name of %d bytes: %.40q", len(name), name)
-		}
+		assert.Assert(t, len(name) <= maxNameBytes && bytes.IndexByte([]byte(name), 0) < 0,
+			"name of %d bytes: %.40q", len(name), name)
 	}
 }
 
@@ -24,9 +25,7 @@ func FuzzReadPerfMap(f *testing.F) {
 	f.Add([]byte("1000 ffffffffffffffff wraps\n1000 0 empty\n 1000 1 x\n1000 1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		q := someAddresses()
-		if err := q.ReadPerfMap(bytes.NewReader(b), int64(len(b))); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, q.ReadPerfMap(bytes.NewReader(b), int64(len(b))))
 		checkNames(t, q)
 	})
 }
@@ -35,9 +34,8 @@ func FuzzReadKallsyms(f *testing.F) {
 	f.Add([]byte(kallsymsText))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		q := someAddresses()
-		if err := q.ReadKallsyms(bytes.NewReader(b)); err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			t.Fatal(err)
-		}
+		err := q.ReadKallsyms(bytes.NewReader(b))
+		assert.Assert(t, err == nil || errors.Is(err, bufio.ErrBufferFull), err)
 		checkNames(t, q)
 	})
 }

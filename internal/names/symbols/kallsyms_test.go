@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/host/kallsyms"
 	"correlator/internal/lab/testenv"
 )
@@ -41,9 +43,7 @@ func TestReadKallsyms(t *testing.T) {
 		addrs = append(addrs, addr)
 	}
 	q := NewQuery(addrs)
-	if err := q.ReadKallsyms(strings.NewReader(kallsymsText)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, q.ReadKallsyms(strings.NewReader(kallsymsText)))
 	for addr, name := range want {
 		if q.Name(addr) != name {
 			t.Errorf("%#x: %q, want %q", addr, q.Name(addr), name)
@@ -63,12 +63,9 @@ func TestRunningKernel(t *testing.T) {
 	if errors.Is(err, kallsyms.ErrHidden) {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.Seek(0, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	_, err = file.Seek(0, 0)
+	assert.NilError(t, err)
 	q := NewQuery([]uint64{start, start + 0x1000})
 	if err := q.ReadKallsyms(file); err != nil || q.countUnnamed() > 0 {
 		t.Errorf("%q, %v", q.names, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -18,13 +19,9 @@ import (
 func root(t *testing.T) (dir string, opened *os.File) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(filepath.Join(dir, "tmp"), 0o700))
 	opened, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { opened.Close() })
 	return dir, opened
 }
@@ -58,14 +55,10 @@ func TestOpenPerfMap(t *testing.T) {
 		}, procscan.ErrNotRegular},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			if err := test.make(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, test.make())
 			defer os.RemoveAll(path)
 			file, err := openPerfMap(root, uid)
-			if !errors.Is(err, test.want) {
-				t.Fatalf("%v, want %v", err, test.want)
-			}
+			assert.Assert(t, errors.Is(err, test.want), "%v, want %v", err, test.want)
 			if err != nil {
 				return
 			}
@@ -87,13 +80,9 @@ func TestOpenPerfMapOfAnotherUser(t *testing.T) {
 		owner int
 		want  error
 	}{{0, nil}, {1000, nil}, {1001, ErrOwner}} {
-		if err := os.Chown(path, test.owner, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chown(path, test.owner, -1))
 		file, err := openPerfMap(root, 1000)
-		if !errors.Is(err, test.want) {
-			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)
-		}
+		assert.Check(t, errors.Is(err, test.want), "owned by %d: %v, want %v", test.owner, err, test.want)
 		file.Close()
 	}
 }
@@ -104,22 +93,16 @@ func TestOpenStaysBelowTheRoot(t *testing.T) {
 	testenv.WriteFile(t, filepath.Join(outside, "perf-42.map"), "")
 	dir, root := root(t)
 	sibling := filepath.Base(outside)
-	if err := errors.Join(os.Remove(filepath.Join(dir, "tmp")),
-		os.Symlink("../"+sibling, filepath.Join(dir, "tmp"))); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "tmp/perf-42.map")); err != nil {
-		t.Fatal("the link leads to nothing outside:", err)
-	}
+	assert.NilError(t, errors.Join(os.Remove(filepath.Join(dir, "tmp")),
+		os.Symlink("../"+sibling, filepath.Join(dir, "tmp"))))
+	_, err := os.Stat(filepath.Join(dir, "tmp/perf-42.map"))
+	assert.NilError(t, err, "the link leads to nothing outside")
 	uid := uint32(os.Geteuid())
-	if _, err := openPerfMap(root, uid); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
+	_, err = openPerfMap(root, uid)
+	assert.Check(t, errors.Is(err, fs.ErrNotExist), err)
 	testenv.WriteFile(t, filepath.Join(dir, sibling, "perf-42.map"), "")
 	file, err := openPerfMap(root, uid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	file.Close()
 }
 
@@ -133,15 +116,11 @@ func TestOpenDebugFile(t *testing.T) {
 	err := errors.Join(os.MkdirAll(filepath.Join(place, "01"), 0o700),
 		os.Symlink("../../program.debug", filepath.Join(place, right)),
 		os.Symlink("../../program.debug", filepath.Join(place, wrong)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	opener := Opener{ProcRoot: "/proc"}
 	id := []byte("\x01\x23\x45\x67\x89\xab\xcd\xef")
 	file, e, err := opener.OpenDebugFile(root, id)
-	if err != nil || e.Static == nil {
-		t.Fatal(e, err)
-	}
+	assert.Assert(t, err == nil && e.Static != nil, "%v %v", e, err)
 	file.Close()
 	for _, test := range []struct {
 		id   string
@@ -152,9 +131,8 @@ func TestOpenDebugFile(t *testing.T) {
 		{"\x01", fs.ErrNotExist},
 		{"", fs.ErrNotExist},
 	} {
-		if _, _, err := opener.OpenDebugFile(root, []byte(test.id)); !errors.Is(err, test.want) {
-			t.Errorf("%x: %v, want %v", test.id, err, test.want)
-		}
+		_, _, err := opener.OpenDebugFile(root, []byte(test.id))
+		assert.Check(t, errors.Is(err, test.want), "%x: %v, want %v", test.id, err, test.want)
 	}
 }
 
@@ -170,8 +148,6 @@ func TestOpenPseudoFile(t *testing.T) {
 		}
 		defer unix.Unmount(target, unix.MNT_DETACH)
 		_, err := openPerfMap(root, 0)
-		if !errors.Is(err, ErrPseudoFile) {
-			t.Errorf("%s: %v", path, err)
-		}
+		assert.Check(t, errors.Is(err, ErrPseudoFile), "%s: %v", path, err)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 )
 
 func perfMapNames(t *testing.T, text string, addrs ...uint64) (names []string) {
 	t.Helper()
 	q := NewQuery(append([]uint64(nil), addrs...))
-	if err := q.ReadPerfMap(strings.NewReader(text), int64(len(text))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, q.ReadPerfMap(strings.NewReader(text), int64(len(text))))
 	for _, addr := range addrs {
 		names = append(names, q.Name(addr))
 	}
@@ -47,9 +47,8 @@ func TestReadPerfMap(t *testing.T) {
 		{"a line longer than the buffer", "1000 20 " + long + "\n2000 20 next\n", 0x2000, "next"},
 		{"its name is cut off", "1000 20 " + long + "\n", 0x1000, long[:maxNameBytes]},
 	} {
-		if got := perfMapNames(t, test.text, 0x1, test.addr, 0x5000); got[1] != test.want || got[0]+got[2] != "" {
-			t.Errorf("%s: %.40q, want %.40q", test.what, got, test.want)
-		}
+		got := perfMapNames(t, test.text, 0x1, test.addr, 0x5000)
+		assert.Check(t, got[1] == test.want && got[0]+got[2] == "", "%s: %.40q, want %.40q", test.what, got, test.want)
 	}
 }
 
@@ -57,9 +56,7 @@ func TestReadPerfMap(t *testing.T) {
 func TestReadPerfMapAgain(t *testing.T) {
 	q := NewQuery([]uint64{0x1000, 0x2000})
 	for _, text := range []string{"1000 10 a\n2000 10 b\n", "2000 10 c\n", ""} {
-		if err := q.ReadPerfMap(strings.NewReader(text), int64(len(text))); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, q.ReadPerfMap(strings.NewReader(text), int64(len(text))))
 	}
 	if q.Name(0x1000) != "a" || q.Name(0x2000) != "c" {
 		t.Errorf("%q", q.names)
@@ -95,12 +92,10 @@ func TestReadPerfMapIsBounded(t *testing.T) {
 		addrs[i] = uint64(i + 1)
 	}
 	text := bytes.Repeat([]byte("1 ffffff f\n"), maxMatches/len(addrs)+1)
-	if err := NewQuery(addrs).ReadPerfMap(bytes.NewReader(text), int64(len(text))); !errors.Is(err, elfsym.ErrLimit) {
-		t.Error(err)
-	}
+	err := NewQuery(addrs).ReadPerfMap(bytes.NewReader(text), int64(len(text)))
+	assert.Check(t, errors.Is(err, elfsym.ErrLimit), err)
 	errRead := errors.New("no more")
 	failing := readerAt(func([]byte, int64) (int, error) { return 0, errRead })
-	if err := NewQuery(addrs).ReadPerfMap(failing, 10); !errors.Is(err, errRead) {
-		t.Error(err)
-	}
+	err = NewQuery(addrs).ReadPerfMap(failing, 10)
+	assert.Check(t, errors.Is(err, errRead), err)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 )
 
@@ -30,22 +32,18 @@ func TestMatcher(t *testing.T) {
 	}
 	addrs := slices.Collect(maps.Keys(want))
 	q := NewQuery(append(addrs, addrs...)) // each twice
-	if len(q.addrs) != len(want) {
-		t.Fatalf("%d addresses, want %d", len(q.addrs), len(want))
-	}
+	assert.Assert(t, len(q.addrs) == len(want), "%d addresses, want %d", len(q.addrs), len(want))
 	// In any order.
 	for range len(symbols) {
 		symbols = append(symbols[1:], symbols[0])
 		m, _ := q.newMatcher()
 		for _, s := range symbols {
-			if _, err := m.add(s); err != nil {
-				t.Fatal(err)
-			}
+			_, err := m.add(s)
+			assert.NilError(t, err)
 		}
 		for i, s := range m.found() {
-			if s.name != want[q.addrs[i]] {
-				t.Errorf("address %d: symbol %d, want %d", q.addrs[i], s.name, want[q.addrs[i]])
-			}
+			assert.Check(t, s.name == want[q.addrs[i]],
+				"address %d: symbol %d, want %d", q.addrs[i], s.name, want[q.addrs[i]])
 		}
 	}
 }
@@ -59,21 +57,17 @@ func TestMatcherIsBounded(t *testing.T) {
 	m, _ := NewQuery(addrs).newMatcher()
 	for i := range maxMatches/len(addrs) + 1 {
 		_, err := m.add(symbol{end: 1 << 20})
-		if last := i == maxMatches/len(addrs); (err != nil) != last || last && !errors.Is(err, elfsym.ErrLimit) {
-			t.Fatalf("symbol %d: %v", i, err)
-		}
+		last := i == maxMatches/len(addrs)
+		assert.Assert(t, (err != nil) == last && (!last || errors.Is(err, elfsym.ErrLimit)), "symbol %d: %v", i, err)
 	}
 }
 
 func TestQueryWithoutAnswer(t *testing.T) {
 	var none *Query
-	if name := none.Name(1); name != "" {
-		t.Error(name)
-	}
+	name := none.Name(1)
+	assert.Check(t, name == "", name)
 	q := NewQuery([]uint64{5, 5, 3})
-	if q.countUnnamed() != 2 || q.Name(3) != "" || q.Name(4) != "" {
-		t.Errorf("%+v", q)
-	}
+	assert.Check(t, q.countUnnamed() == 2 && q.Name(3) == "" && q.Name(4) == "", "%+v", q)
 }
 
 // Names of aliases are compared so often and no more.
@@ -89,9 +83,7 @@ func TestAliasesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if compared != maxAliases {
-		t.Errorf("%d names of one function were compared", compared)
-	}
+	assert.Check(t, compared == maxAliases, "%d names of one function were compared", compared)
 }
 
 // All addresses of a range have the name of the one that it was found for, whatever others are asked
@@ -111,9 +103,7 @@ func TestRanges(t *testing.T) {
 		whole := NewQuery(addrs)
 		read := func(q *Query) {
 			q.FindRanges()
-			if err := q.ReadPerfMap(strings.NewReader(text), int64(len(text))); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, q.ReadPerfMap(strings.NewReader(text), int64(len(text))))
 		}
 		read(whole)
 		for addr := range uint64(most) {
@@ -121,30 +111,25 @@ func TestRanges(t *testing.T) {
 				q := NewQuery(asked)
 				read(q)
 				r := q.Range(addr)
-				if addr < r.Start || addr >= r.End {
-					t.Fatalf("%d is not in its range %v", addr, r)
-				}
+				assert.Assert(t, addr >= r.Start && addr < r.End, "%d is not in its range %v", addr, r)
 				for other := r.Start; other < min(r.End, most); other++ {
 					if whole.Name(other) != q.Name(addr) {
 						t.Fatalf("%d is %q and not %q, but in the range %v of %d", other, whole.Name(other),
 							q.Name(addr), r, addr)
 					}
 				}
-				if r.End < most && whole.Range(r.End).Start != r.End {
-					t.Fatalf("nothing begins or ends at the end of %v", r)
-				}
+				assert.Assert(t, r.End >= most || whole.Range(r.End).Start == r.End,
+					"nothing begins or ends at the end of %v", r)
 			}
 		}
 	}
 	var none *Query
-	if r := none.Range(5); r.Start != 0 || r.End != math.MaxUint64 {
-		t.Errorf("%v: there are no names anywhere", r)
-	}
+	r := none.Range(5)
+	assert.Check(t, r.Start == 0 && r.End == math.MaxUint64, "%v: there are no names anywhere", r)
 	failed := NewQuery([]uint64{5})
 	failed.FindRanges()
 	m, places := failed.newMatcher()
 	failed.narrowRanges(m, places, errors.New("not all was read"))
-	if r := failed.Range(5); r != (Range{5, 6}) {
-		t.Errorf("%v: what was not read could be anywhere", r)
-	}
+	r = failed.Range(5)
+	assert.Check(t, r == Range{5, 6}, "%v: what was not read could be anywhere", r)
 }

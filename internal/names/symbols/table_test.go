@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 )
@@ -18,18 +20,14 @@ import (
 // byte.
 func TestFilesOfThisMachine(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	paths := []string{self, testenv.NeedTool(t, "cat")}
 	for _, pattern := range []string{
 		"/lib/*-linux-gnu/libc.so.6", "/lib/ld-musl-*.so.1", "/usr/lib/jvm/*/lib/server/libjvm.so",
 		"/usr/lib/debug/.build-id/*/*.debug",
 	} {
 		matches, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		paths = append(paths, matches[:min(len(matches), 1)]...)
 	}
 	for _, path := range paths {
@@ -39,16 +37,13 @@ func TestFilesOfThisMachine(t *testing.T) {
 
 func compareWithDebugELF(t *testing.T, path string) {
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	e, size := open(t, path)
 	static, staticErr := f.Symbols()
 	dynamic, dynamicErr := f.DynamicSymbols()
-	if (e.Static == nil) != (staticErr != nil) || (e.Dynamic == nil) != (dynamicErr != nil) {
-		t.Fatalf("%v, %v; debug/elf: %v, %v", e.Static, e.Dynamic, staticErr, dynamicErr)
-	}
+	assert.Assert(t, (e.Static == nil) == (staticErr != nil) && (e.Dynamic == nil) == (dynamicErr != nil),
+		"%v, %v; debug/elf: %v, %v", e.Static, e.Dynamic, staticErr, dynamicErr)
 	for i, symbols := range [][]elf.Symbol{static, dynamic} {
 		table := []*elfsym.SymbolTable{e.Static, e.Dynamic}[i]
 		names := make(map[uint64][]elf.Symbol) // by the first and the last byte
@@ -73,9 +68,7 @@ func compareNames(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]el
 		addrs = append(addrs, addr)
 	}
 	q := NewQuery(addrs)
-	if err := q.ReadTable(table); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, q.ReadTable(table))
 	wrong := 0
 	for addr, candidates := range names {
 		name, ok := q.Name(addr), false
@@ -84,9 +77,8 @@ func compareNames(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]el
 			ok = ok || want[:min(len(want), maxNameBytes)] == name
 		}
 		if !ok {
-			if wrong++; wrong < 10 {
-				t.Errorf("%#x: %q, want one of %+v", addr, name, candidates)
-			}
+			wrong++
+			assert.Check(t, wrong >= 10, "%#x: %q, want one of %+v", addr, name, candidates)
 		}
 	}
 }
@@ -100,16 +92,12 @@ func compareRanges(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]e
 	}
 	slices.Sort(addrs)
 	whole := NewQuery(slices.Clone(addrs))
-	if err := whole.ReadTable(table); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, whole.ReadTable(table))
 	for i := range min(len(addrs), 10) {
 		addr := addrs[i*len(addrs)/10%len(addrs)]
 		single := NewQuery([]uint64{addr})
 		single.FindRanges()
-		if err := single.ReadTable(table); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, single.ReadTable(table))
 		r := single.Range(addr)
 		first, _ := slices.BinarySearch(addrs, r.Start)
 		for _, other := range addrs[first:] {
@@ -127,18 +115,12 @@ func compareRanges(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]e
 func open(t testing.TB, path string) (*elfsym.SymbolTables, int64) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { file.Close() })
 	info, err := file.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	e, err := elfsym.ReadSymbolTables(file, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return e, info.Size()
 }
 
@@ -164,12 +146,10 @@ func TestAliases(t *testing.T) {
 			testenv.WriteFile(t, path, text+".size f,1\n")
 			tables, _ := open(t, testenv.Compile(t, "cc", path, "-shared", "-nostdlib"))
 			var start uint64
-			if err := tables.Static.Functions(func(f elfsym.Function) error {
+			assert.NilError(t, tables.Static.Functions(func(f elfsym.Function) error {
 				start = f.Start
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			q := NewQuery([]uint64{start})
 			if err := q.ReadTable(tables.Static); err != nil || q.Name(start) != test.want {
 				t.Errorf("%q, want %q, %v", q.Name(start), test.want, err)
@@ -201,9 +181,8 @@ func build(t *testing.T) (full, stripped, debug string) {
 		{objcopy, "--strip-all", full, stripped},
 		{objcopy, "--only-keep-debug", full, debug},
 	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, out)
-		}
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		assert.NilError(t, err, "%v: %v\n%s", command, err, out)
 	}
 	return full, stripped, debug
 }
@@ -211,14 +190,10 @@ func build(t *testing.T) (full, stripped, debug string) {
 func TestTables(t *testing.T) {
 	full, stripped, debug := build(t)
 	f, err := elf.Open(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	addr := make(map[string]uint64)
 	for _, s := range symbols {
 		addr[s.Name] = s.Value
@@ -226,9 +201,8 @@ func TestTables(t *testing.T) {
 	e, _ := open(t, full)
 	naked, _ := open(t, stripped)
 	apart, _ := open(t, debug)
-	if naked.Static != nil || apart.Static == nil || e.Static == nil || naked.Dynamic == nil {
-		t.Fatalf("%+v %+v %+v", e, naked, apart)
-	}
+	assert.Assert(t, naked.Static == nil && apart.Static != nil && e.Static != nil && naked.Dynamic != nil,
+		"%+v %+v %+v", e, naked, apart)
 	const id = "\x01\x23\x45\x67\x89\xab\xcd\xef"
 	if string(e.BuildID) != id || string(naked.BuildID) != id || string(apart.BuildID) != id {
 		t.Errorf("build ids %x, %x, %x", e.BuildID, naked.BuildID, apart.BuildID)

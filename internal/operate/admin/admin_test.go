@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/host/sockfile"
 	"correlator/internal/lab/testenv"
@@ -36,18 +38,13 @@ func (s *source) keeper() Keeper       { return s.keep }
 func serve(t *testing.T, path string, s *source) {
 	t.Helper()
 	server, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(s, s.otlp, s.keeper()) }()
 	t.Cleanup(func() {
-		if err := errors.Join(server.Close(), server.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
-		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the socket's file is left: %v", err)
-		}
+		assert.Check(t, errors.Join(server.Close(), server.Close(), <-ended))
+		_, err := os.Lstat(path)
+		assert.Check(t, errors.Is(err, os.ErrNotExist), "the socket's file is left: %v", err)
 	})
 }
 
@@ -102,21 +99,15 @@ func example() Status {
 func TestStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made/admin.sock") // the directory is made
 	want := exporting()
-	if err := Probe(path); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, Probe(path))
 	serve(t, path, &source{status: want})
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	got, err := NewClient(path).Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v\nwant %+v", got, want)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, reflect.DeepEqual(got, want), "got %+v\nwant %+v", got, want)
 	if _, err := Open(path); !errors.Is(err, sockfile.ErrInUse) || !errors.Is(Probe(path), sockfile.ErrInUse) {
 		t.Errorf("a second agent: %v, want ErrInUse", err)
 	}
@@ -134,41 +125,32 @@ func TestNoAgent(t *testing.T) {
 	refused := func(what, text string) {
 		t.Helper()
 		_, err := NewClient(path).Status(t.Context())
-		if !errors.Is(err, errNoAgent) || !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: %v, want %q", what, err, text)
-		}
+		assert.Check(t, errors.Is(err, errNoAgent) && strings.Contains(err.Error(), text),
+			"%s: %v, want %q", what, err, text)
 	}
 	refused("no socket", `there is no such socket. Is "correlator run" running`)
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	listener.Close()
 	refused("a socket that was left", "the agent was killed")
 	link := filepath.Join(dir, "link")
-	if err := errors.Join(os.Rename(path, filepath.Join(dir, "left")), os.Symlink("left", link),
-		os.WriteFile(path, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Rename(path, filepath.Join(dir, "left")), os.Symlink("left", link),
+		os.WriteFile(path, nil, 0o600)))
 	refused("a file", "it is no socket")
 	path = link
 	refused("a link to a socket that was left", "the agent was killed")
 	path = dir
 	refused("a directory", "it is no socket")
-	if _, err := NewClient(filepath.Join(dir, strings.Repeat("x", 200))).Status(t.Context()); err == nil ||
-		errors.Is(err, errNoAgent) {
-		t.Errorf("a path that is too long: %v", err)
-	}
+	_, err = NewClient(filepath.Join(dir, strings.Repeat("x", 200))).Status(t.Context())
+	assert.Check(t, err != nil && !errors.Is(err, errNoAgent), "a path that is too long: %v", err)
 }
 
 // Something else that listens there is an error.
 func TestForeignResponse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	responses := []string{
 		"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
@@ -188,9 +170,8 @@ func TestForeignResponse(t *testing.T) {
 		}
 	}()
 	for _, response := range responses {
-		if status, err := NewClient(path).Status(t.Context()); err == nil {
-			t.Errorf("%q became %+v", response, status)
-		}
+		status, err := NewClient(path).Status(t.Context())
+		assert.Check(t, err != nil, "%q became %+v", response, status)
 	}
 }
 
@@ -234,14 +215,11 @@ func TestUnwinding(t *testing.T) {
 			"stacks: unwound in 3 processes, by frame pointers in 1"},
 	} {
 		s := Status{Status: agent.Status{SamplesPerSecond: 20, Unwinder: test.unwinder, Unwinding: test.status}}
-		if got := totals(&s); got[len(got)-1] != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		got := totals(&s)
+		assert.Check(t, got[len(got)-1] == test.want, "%q, want %q", got, test.want)
 	}
 	for _, line := range totals(new(Status)) {
-		if strings.Contains(line, "stacks") {
-			t.Errorf("without samples: %q", line)
-		}
+		assert.Check(t, !strings.Contains(line, "stacks"), "without samples: %q", line)
 	}
 }
 
@@ -255,18 +233,14 @@ func TestNumbersAddUp(t *testing.T) {
 	for _, samples := range got.dropped {
 		sum += samples
 	}
-	if got.samples != sum {
-		t.Errorf("%d samples, but %d in all: %+v", got.samples, sum, got)
-	}
+	assert.Check(t, got.samples == sum, "%d samples, but %d in all: %+v", got.samples, sum, got)
 	want := counters["samples_added"] + counters["sampled_unknown_process"]
 	for o := process.OutcomeNotRegistered; o < process.NumOutcomes; o++ {
 		if o.IsLoss() && !o.WithoutTrace() {
 			want += counters["sampled_"+o.String()] + counters["fed_"+o.String()]
 		}
 	}
-	if got.samples != want {
-		t.Errorf("%d samples, want %d", got.samples, want)
-	}
+	assert.Check(t, got.samples == want, "%d samples, want %d", got.samples, want)
 	counters["samples_added"] = 0 // before the others were read
 	if got := newSums(counters); got.waiting != 0 || got.samples == 0 || got.samples > want {
 		t.Errorf("%+v", got)
@@ -291,9 +265,8 @@ func TestTroubles(t *testing.T) {
 	}
 	lines := newPage(nil, &status, 0).lines(0)
 	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 13 more")
-	if first < 0 || last != first+maxTroubles-1 || lines[first-1] != "" || lines[last+1] != "" {
-		t.Errorf("from %d to %d of %q", first, last, lines)
-	}
+	assert.Check(t, first >= 0 && last == first+maxTroubles-1 && lines[first-1] == "" && lines[last+1] == "",
+		"from %d to %d of %q", first, last, lines)
 }
 
 // JVMs with a silent agent are rows, a total and advice.
@@ -303,14 +276,11 @@ func TestWriteSilent(t *testing.T) {
 	view := process.View{PID: 71, State: process.StateSilent, Reason: "no_service_name", Agent: agentOf}
 	other := process.View{PID: 72, State: process.StateSilent, Reason: "\x1b[31m"} // of another version
 	var page strings.Builder
-	if err := WriteStatus(&page, &Status{Status: agent.Status{Silent: []process.View{view, other}}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, WriteStatus(&page, &Status{Status: agent.Status{Silent: []process.View{view, other}}}))
 	lines := strings.Split(page.String(), "\n")
-	if row := strings.Join(strings.Fields(lines[3]), " "); !strings.HasPrefix(row,
-		"71 (elastic-otel-javaagent 1.4.0) silent (no_service_name) - ") {
-		t.Errorf("%q", row)
-	}
+	row := strings.Join(strings.Fields(lines[3]), " ")
+	assert.Check(t, strings.HasPrefix(row,
+		"71 (elastic-otel-javaagent 1.4.0) silent (no_service_name) - "), "%q", row)
 	for _, want := range []string{
 		"71: elastic-otel-javaagent 1.4.0 has not loaded its native library: set OTEL_SERVICE_NAME: without, EDOT does not " +
 			"begin; its temporary directory is mounted noexec: start it with -Djava.io.tmpdir= of another one",
@@ -320,9 +290,7 @@ func TestWriteSilent(t *testing.T) {
 			t.Errorf("no line %q in\n%s", want, page.String())
 		}
 	}
-	if strings.Contains(page.String(), "\x1b") {
-		t.Error("what comes from elsewhere is not escaped")
-	}
+	assert.Check(t, !strings.Contains(page.String(), "\x1b"), "what comes from elsewhere is not escaped")
 }
 
 func TestAge(t *testing.T) {
@@ -330,9 +298,8 @@ func TestAge(t *testing.T) {
 		-time.Second: "0s", 999 * time.Millisecond: "0s", 59 * time.Second: "59s", time.Minute: "1m0s",
 		time.Hour - 1: "59m59s", 25 * time.Hour: "1d1h",
 	} {
-		if got := age(d); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
+		got := age(d)
+		assert.Check(t, got == want, "%v: %s, want %s", d, got, want)
 	}
 }
 
@@ -343,19 +310,15 @@ func TestRates(t *testing.T) {
 	now.Counters["samples_added"] += 180
 	now.Counters["samples_sent"] += 100
 	now.Counters["sampled_torn"] += 20
-	if got := ratesBetween(&before, &now).String(); got != "50.0 samples, 25.0 sent" {
-		t.Error(got)
-	}
-	if got := ratesBetween(&now, &now).String(); got != "- samples, - sent" {
-		t.Errorf("in no time: %s", got)
-	}
+	got := ratesBetween(&before, &now).String()
+	assert.Check(t, got == "50.0 samples, 25.0 sent", got)
+	got = ratesBetween(&now, &now).String()
+	assert.Check(t, got == "- samples, - sent", "in no time: %s", got)
 	now.StartedAt = now.At
-	if got := ratesBetween(&before, &now).String(); got != "- samples, - sent" {
-		t.Errorf("across a restart: %s", got)
-	}
-	if got := ratesBetween(nil, &now).String(); got != "- samples, - sent" {
-		t.Errorf("before anything is measured: %s", got)
-	}
+	got = ratesBetween(&before, &now).String()
+	assert.Check(t, got == "- samples, - sent", "across a restart: %s", got)
+	got = ratesBetween(nil, &now).String()
+	assert.Check(t, got == "- samples, - sent", "before anything is measured: %s", got)
 }
 
 // Processes are left out first, then the older errors; what is left out is counted.
@@ -387,9 +350,8 @@ func split(text string) []string { return strings.Split(text, "|") }
 func checkLines(t *testing.T, p page, wants map[int]string) {
 	t.Helper()
 	for rows, want := range wants {
-		if got := strings.Join(p.lines(rows), "|"); got != want {
-			t.Errorf("%d rows: %s", rows, got)
-		}
+		got := strings.Join(p.lines(rows), "|")
+		assert.Check(t, got == want, "%d rows: %s", rows, got)
 	}
 }
 
@@ -397,9 +359,7 @@ func checkLines(t *testing.T, p page, wants map[int]string) {
 func TestStatusTimeout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	listener, err := net.Listen("unix", path) // never responds
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan error)
@@ -408,20 +368,16 @@ func TestStatusTimeout(t *testing.T) {
 		asked <- err
 	}()
 	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	cancel()
-	if err := <-asked; !errors.Is(err, context.Canceled) || errors.Is(err, errNoAgent) {
-		t.Errorf("cancelled: %v", err)
-	}
+	err = <-asked
+	assert.Check(t, errors.Is(err, context.Canceled) && !errors.Is(err, errNoAgent), "cancelled: %v", err)
 	client := NewClient(path)
 	client.http.Timeout = time.Nanosecond
-	if _, err := client.Status(t.Context()); !errors.Is(err, errNoAgent) ||
-		!strings.Contains(err.Error(), "within 15s") {
-		t.Errorf("no response in time: %v", err)
-	}
+	_, err = client.Status(t.Context())
+	assert.Check(t, errors.Is(err, errNoAgent) && strings.Contains(err.Error(), "within 15s"),
+		"no response in time: %v", err)
 }
 
 // expired is a context whose deadline is when the channel is closed.
@@ -457,9 +413,7 @@ func (e expiring) RoundTrip(request *http.Request) (*http.Response, error) {
 func TestStatusTimeoutWithinAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	end := make(chan struct{})
 	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"processes":`)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/receiver"
 )
@@ -42,9 +44,7 @@ func TestWriteOpenCensus(t *testing.T) {
 	} {
 		status.OTLP = &OTLP{OpenCensus: newOpenCensus(&c.of)}
 		var got strings.Builder
-		if err := WriteStatus(&got, &status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, WriteStatus(&got, &status))
 		if want := table + "\n" + strings.Join(c.want, "\n") + "\n"; got.String() != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got.String(), want)
 		}
@@ -54,12 +54,9 @@ func TestWriteOpenCensus(t *testing.T) {
 		for _, n := range m.Dropped {
 			sum += n
 		}
-		if m.Dropped == nil || m.Received != sum {
-			t.Errorf("%s: %+v", name, m)
-		}
+		assert.Check(t, m.Dropped != nil && m.Received == sum, "%s: %+v", name, m)
 	}
-	if got, want := status.OTLP.OpenCensus.Messages["traces"].Dropped,
-		(map[string]uint64{"malformed": 2, "queue_full": 7}); !maps.Equal(got, want) {
-		t.Errorf("dropped: %v, want %v", got, want)
-	}
+	got, want := status.OTLP.OpenCensus.Messages["traces"].Dropped,
+		(map[string]uint64{"malformed": 2, "queue_full": 7})
+	assert.Check(t, maps.Equal(got, want), "dropped: %v, want %v", got, want)
 }

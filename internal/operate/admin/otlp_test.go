@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/host/terminal"
 	"correlator/internal/lab/testenv"
 	"correlator/otlp"
@@ -85,17 +87,11 @@ func TestWriteOTLP(t *testing.T) {
 func TestOTLPAsJSON(t *testing.T) {
 	want := exporting()
 	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	withoutOTLP, err := json.Marshal(want.Status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	rest, ok := strings.CutPrefix(string(text), strings.TrimSuffix(string(withoutOTLP), "}")+`,"otlp":`)
-	if !ok {
-		t.Fatalf("%s does not continue %s", text, withoutOTLP)
-	}
+	assert.Assert(t, ok, "%s does not continue %s", text, withoutOTLP)
 	const far = `{"name":"far","endpoint":"http://far:4317","state":"open","unsupported":["profiles"],` +
 		`"queued_batches":37,"queued_items":20100,"queued_bytes":3141592,"oldest_seconds":95,` +
 		`"in_flight":2,"concurrency":2,"max_concurrency":2,"latency_seconds":0.231,"items_per_second":4400,"bytes_per_second":735000,` +
@@ -105,9 +101,7 @@ func TestOTLPAsJSON(t *testing.T) {
 		`"signals":[{"signal":"traces","received":5000,"passed_on":4977,"rejected":3,"refused":20},`
 	for _, want := range []string{far, received,
 		`"state":"waiting","until":"2026-07-01T12:00:12Z","last_error":{"message":"UNAVAILABLE: `} {
-		if !strings.Contains(rest, want) {
-			t.Errorf("no %s in\n%s", want, rest)
-		}
+		assert.Check(t, strings.Contains(rest, want), "no %s in\n%s", want, rest)
 	}
 	want.OTLP = nil
 	if text, err := json.Marshal(want); err != nil || string(text) != string(withoutOTLP) {
@@ -134,9 +128,7 @@ func TestLimited(t *testing.T) {
 	} {
 		d := limited
 		c.change(&d)
-		if d.limited() != c.want {
-			t.Errorf("%s: limited is %v", what, !c.want)
-		}
+		assert.Check(t, d.limited() == c.want, "%s: limited is %v", what, !c.want)
 	}
 }
 
@@ -154,9 +146,8 @@ func TestOTLPOnNarrowTerminal(t *testing.T) {
 				t.Errorf("%d columns of %d: %s", terminal.Width(line), columns, line)
 			}
 		}
-		if got := strings.Join(strings.Fields(lines[0]), " "); got != want {
-			t.Errorf("%d columns: %s, want %s", columns, got, want)
-		}
+		got := strings.Join(strings.Fields(lines[0]), " ")
+		assert.Check(t, got == want, "%d columns: %s, want %s", columns, got, want)
 	}
 }
 

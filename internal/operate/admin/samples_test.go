@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/out/keep"
 )
 
@@ -42,8 +44,7 @@ func TestSamples(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "admin.sock")
 		serve(t, path, &source{keep: keeper})
-		if _, err := NewClient(path).Samples(t.Context(), want); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v, want %q", err, text)
-		}
+		_, err := NewClient(path).Samples(t.Context(), want)
+		assert.Check(t, err != nil && strings.Contains(err.Error(), text), "%v, want %q", err, text)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/host/terminal"
 	"correlator/internal/lab/testenv"
 )
@@ -22,9 +24,7 @@ func TestWatchPlain(t *testing.T) {
 	serve(t, path, &source{status: example()})
 	ctx, cancel := context.WithCancel(t.Context())
 	written := &counting{enough: 3, cancel: cancel}
-	if err := Watch(ctx, written, NewClient(path), time.Millisecond); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, Watch(ctx, written, NewClient(path), time.Millisecond))
 	if n := strings.Count(written.String(), "3 processes: 1 registered"); n < 3 ||
 		strings.Contains(written.String(), "\x1b") {
 		t.Errorf("%d times in\n%s", n, written.String())
@@ -86,13 +86,11 @@ func drawn(t *testing.T, path string, columns, rows int) *emulator {
 	e.write(first)
 	was := e.lines()
 	e.write(last)
-	if !e.cursorHidden || e.wraps > 0 || e.scrolled > 0 {
-		t.Errorf("hidden %v, %d lines wrapped, %d rows moved up", e.cursorHidden, e.wraps, e.scrolled)
-	}
+	assert.Check(t, e.cursorHidden && e.wraps <= 0 && e.scrolled <= 0,
+		"hidden %v, %d lines wrapped, %d rows moved up", e.cursorHidden, e.wraps, e.scrolled)
 	now := e.lines()
-	if strings.Join(was[min(2, len(was)):], "\n") != strings.Join(now[min(2, len(now)):], "\n") {
-		t.Errorf("drawn twice:\n%q\n%q", was, now)
-	}
+	assert.Check(t, strings.Join(was[min(2, len(was)):], "\n") == strings.Join(now[min(2, len(now)):], "\n"),
+		"drawn twice:\n%q\n%q", was, now)
 	return e
 }
 
@@ -109,9 +107,8 @@ func checkProcesses(t *testing.T, e *emulator, processes int) {
 		text, more := strings.CutPrefix(string(cells), "… and ")
 		if more {
 			left, err := strconv.Atoi(strings.Fields(text)[0])
-			if want := fmt.Sprintf("%d more processes", left); err != nil || strings.TrimSpace(text) != want {
-				t.Errorf("%q, want %q", text, want)
-			}
+			want := fmt.Sprintf("%d more processes", left)
+			assert.Check(t, err == nil && strings.TrimSpace(text) == want, "%q, want %q", text, want)
 			rows += left
 			break
 		}
@@ -120,9 +117,8 @@ func checkProcesses(t *testing.T, e *emulator, processes int) {
 		}
 		rows++
 		for _, column := range []int{service, state} {
-			if column > 0 && (cells[column-1] != ' ' || cells[column] == ' ' || cells[column] == 0) {
-				t.Errorf("no cell begins in column %d of %q", column, string(cells))
-			}
+			assert.Check(t, column <= 0 || cells[column-1] == ' ' && cells[column] != ' ' && cells[column] != 0,
+				"no cell begins in column %d of %q", column, string(cells))
 		}
 	}
 	if rows != processes {
@@ -142,20 +138,16 @@ func frames(t *testing.T, master io.Reader, screen io.Writer, path string) (firs
 	var seen strings.Builder
 	for buf := make([]byte, 4096); !strings.HasSuffix(seen.String(), end); {
 		n, err := master.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		seen.Write(buf[:n])
 		if strings.Count(seen.String(), home) > 2 {
 			cancel()
 		}
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if strings.Contains(seen.String(), "trying again") {
-		t.Error("its own end is reported as an error of the agent")
-	}
+	err := <-ended
+	assert.Check(t, err)
+	assert.Check(t, !strings.Contains(seen.String(), "trying again"),
+		"its own end is reported as an error of the agent")
 	text := strings.TrimSuffix(seen.String(), end)
 	second := strings.Index(text[strings.Index(text, home)+1:], home) + strings.Index(text, home) + 1
 	return text[:second], text[second:]
@@ -220,17 +212,13 @@ func TestWatchAcrossRestart(t *testing.T) {
 			ended := make(chan error, 1)
 			start := func(host string) (stop func()) {
 				server, err := Open(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				status := example()
 				status.Processes[0].ServiceName = host
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(&source{status: status}, nil, nil) }()
 				return func() {
-					if err := errors.Join(server.Close(), <-served); err != nil {
-						t.Error(err)
-					}
+					assert.Check(t, errors.Join(server.Close(), <-served))
 				}
 			}
 			stop := start("before")
@@ -243,9 +231,8 @@ func TestWatchAcrossRestart(t *testing.T) {
 			stop = start("after")
 			heard("after")
 			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			err := <-ended
+			assert.Check(t, err)
 			stop()
 		})
 	}
@@ -265,9 +252,7 @@ func TestJSONWhileNoAgentAnswers(t *testing.T) {
 	view := objects{encoder: json.NewEncoder(&written), trouble: func(err error) { troubles = append(troubles, err) }}
 	status := example()
 	for _, trouble := range []error{nil, errNoAgent, errNoAgent, nil, nil, errNoAgent} {
-		if err := view.show(&status, trouble); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, view.show(&status, trouble))
 	}
 	if lines := strings.Count(written.String(), "\n"); lines != 3 || len(troubles) != 2 {
 		t.Errorf("%d lines, errors %v", lines, troubles)
@@ -276,7 +261,5 @@ func TestJSONWhileNoAgentAnswers(t *testing.T) {
 
 func TestWatchWithoutAgent(t *testing.T) {
 	err := Watch(t.Context(), &strings.Builder{}, NewClient(filepath.Join(t.TempDir(), "none")), time.Hour)
-	if !errors.Is(err, errNoAgent) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Is(err, errNoAgent), err)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestCapabilities(t *testing.T) {
@@ -25,10 +26,9 @@ func TestCapabilities(t *testing.T) {
 		found(t, with(m, number), name).verify(t, OK, "for ", "")
 		found(t, with(m), name).verify(t, Missing, "not in effect", name)
 		admin := found(t, with(m, unix.CAP_SYS_ADMIN), name)
-		if included := name == "CAP_BPF" || name == "CAP_PERFMON" ||
-			name == "CAP_CHECKPOINT_RESTORE"; included != (admin.status == OK) {
-			t.Errorf("%s by CAP_SYS_ADMIN: %+v", name, admin)
-		}
+		included := name == "CAP_BPF" || name == "CAP_PERFMON" ||
+			name == "CAP_CHECKPOINT_RESTORE"
+		assert.Check(t, included == (admin.status == OK), "%s by CAP_SYS_ADMIN: %+v", name, admin)
 	}
 	m.kernelSymbols = func() error { return nil }
 	found(t, with(m), "CAP_SYSLOG").verify(t, OK, "not needed", "")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/otlp"
 )
 
@@ -50,9 +52,7 @@ func TestDestinationFiles(t *testing.T) {
 			if err == nil {
 				x.Shutdown(t.Context())
 			}
-			if (err == nil) == (f.status == Missing) {
-				t.Errorf("found %+v, an exporter %v", f, err)
-			}
+			assert.Check(t, (err == nil) != (f.status == Missing), "found %+v, an exporter %v", f, err)
 
 			if c.certificate == "" || c.key == "" {
 				return

@@ -3,6 +3,8 @@ package check
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/otlp"
 )
 
@@ -69,7 +71,6 @@ func TestLimitsWithExport(t *testing.T) {
 
 	without := needsOf(m.config).startDescriptors(2)
 	m.config.Export.Receiver.Listen = "127.0.0.1:0"
-	if with := needsOf(m.config).startDescriptors(2); with != without+1 {
-		t.Errorf("listening takes %d descriptors", with-without)
-	}
+	with := needsOf(m.config).startDescriptors(2)
+	assert.Check(t, with == without+1, "listening takes %d descriptors", with-without)
 }

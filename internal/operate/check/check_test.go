@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
@@ -43,13 +45,9 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 	}
 	m.config.ProcRoot = filepath.Join(dir, "proc")
 	for _, dir := range []string{m.proc("sys/kernel"), m.proc("7"), m.sysRoot} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(dir, 0o755))
 	}
-	if err := os.Symlink("7", m.proc("self")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Symlink("7", m.proc("self")))
 	for name, text := range files {
 		testenv.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "DIR", dir))
 	}
@@ -61,9 +59,7 @@ func found(t *testing.T, m *machine, name string) finding {
 	t.Helper()
 	list := checks(needsOf(m.config))
 	i := slices.IndexFunc(list, func(c check) bool { return c.name == name })
-	if i < 0 {
-		t.Fatalf("no check %s", name)
-	}
+	assert.Assert(t, i >= 0, "no check %s", name)
 	return list[i].run(m)
 }
 
@@ -71,9 +67,8 @@ func found(t *testing.T, m *machine, name string) finding {
 // remedy are there unless the status is OK.
 func (f finding) verify(t *testing.T, status Status, detail, remedy string) {
 	t.Helper()
-	if f.status != status || !strings.Contains(f.detail, detail) || !strings.Contains(f.remedy, remedy) {
-		t.Errorf("found %+v, want %s, detail %q, remedy %q", f, status, detail, remedy)
-	}
+	assert.Check(t, f.status == status && strings.Contains(f.detail, detail) && strings.Contains(f.remedy, remedy),
+		"found %+v, want %s, detail %q, remedy %q", f, status, detail, remedy)
 	if explained := f.loss != "" && f.remedy != ""; f.detail == "" || explained != (f.status != OK) {
 		t.Errorf("%s with loss %q and remedy %q", f.status, f.loss, f.remedy)
 	}
@@ -125,9 +120,7 @@ func TestRequired(t *testing.T) {
 			test.change(&c)
 			var required, all []string
 			for _, check := range checks(needsOf(c)) {
-				if slices.Contains(all, check.name) {
-					t.Errorf("%s is listed twice", check.name)
-				}
+				assert.Check(t, !slices.Contains(all, check.name), "%s is listed twice", check.name)
 				if all = append(all, check.name); check.required {
 					required = append(required, check.name)
 				}
@@ -135,18 +128,12 @@ func TestRequired(t *testing.T) {
 			want := slices.Concat(test.required...)
 			slices.Sort(want)
 			slices.Sort(required)
-			if !slices.Equal(required, want) {
-				t.Errorf("required are\n%v, not\n%v", required, want)
-			}
+			assert.Check(t, slices.Equal(required, want), "required are\n%v, not\n%v", required, want)
 			for _, name := range test.listed {
-				if !slices.Contains(all, name) {
-					t.Errorf("%s is not listed", name)
-				}
+				assert.Check(t, slices.Contains(all, name), "%s is not listed", name)
 			}
 			for _, name := range test.unlisted {
-				if slices.Contains(all, name) {
-					t.Errorf("%s is listed", name)
-				}
+				assert.Check(t, !slices.Contains(all, name), "%s is listed", name)
 			}
 		})
 	}
@@ -161,9 +148,7 @@ func TestSamplesInKernel(t *testing.T) {
 	}
 	f := found(t, m, "samples-in-kernel")
 	f.verify(t, Missing, "needs another kernel", "boot it")
-	if !strings.Contains(f.loss, "not sampled while they are in the kernel") {
-		t.Errorf("loss %q", f.loss)
-	}
+	assert.Check(t, strings.Contains(f.loss, "not sampled while they are in the kernel"), "loss %q", f.loss)
 }
 
 // An engine that cannot run does not prevent `run`, which is not ready if it is to run.
@@ -177,9 +162,7 @@ func TestUnwinder(t *testing.T) {
 	m.config.Unwinder = sampling.FullUnwinder
 	f := found(t, m, "unwinder")
 	f.verify(t, Missing, "needs CAP_BPF", "grant it; or do without: --unwinder frame-pointers")
-	if !strings.Contains(f.loss, "not ready (/readyz) without --unwinder auto") {
-		t.Errorf("loss %q", f.loss)
-	}
+	assert.Check(t, strings.Contains(f.loss, "not ready (/readyz) without --unwinder auto"), "loss %q", f.loss)
 }
 
 // Every result of the machine that the test runs on is complete.
@@ -196,10 +179,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	slices.Sort(groups)
-	if len(slices.Compact(groups)) != 9 {
-		t.Errorf("groups are not contiguous: %q", groups)
-	}
-	if _, err := os.Stat(c.PinMaps); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s: %v", c.PinMaps, err)
-	}
+	assert.Check(t, len(slices.Compact(groups)) == 9, "groups are not contiguous: %q", groups)
+	_, err := os.Stat(c.PinMaps)
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "%s: %v", c.PinMaps, err)
 }

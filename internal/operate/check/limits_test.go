@@ -4,15 +4,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 )
 
 func TestDescriptors(t *testing.T) {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	m := fakeMachine(t, nil)
 	m.config.MaxProcesses = 100
@@ -24,14 +23,10 @@ func TestDescriptors(t *testing.T) {
 		54: {status: Degraded, detail: "54, of which the agent itself takes 54", remedy: "raise"},
 		27: {status: Missing, detail: "27: starting takes more", remedy: "raise"},
 	} {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: limit.Max}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: limit.Max}))
 		found(t, m, "RLIMIT_NOFILE").verify(t, want.status, want.detail, want.remedy)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: needed, Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: needed, Max: limit.Max}))
 	m.config.Export.Destinations = make([]otlp.Destination, 3)
 	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for 97 processes", "raise it to 260")
 	m.config.Export.Destinations = nil

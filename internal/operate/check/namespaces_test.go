@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 )
 
@@ -23,9 +25,7 @@ func TestNamespaces(t *testing.T) {
 	} {
 		m := fakeMachine(t, map[string]string{"proc/7/ns/other": ""})
 		if test.link != "" {
-			if err := os.Symlink(test.to, m.proc("7/ns", test.link)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Symlink(test.to, m.proc("7/ns", test.link)))
 		}
 		found(t, m, test.name).verify(t, test.status, test.detail, test.remedy)
 		if test.link == "cgroup" && !strings.HasSuffix(test.to, "35]") {

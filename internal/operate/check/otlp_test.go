@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/sockfile"
 	"correlator/internal/lab/testenv"
@@ -78,14 +79,10 @@ func TestConnect(t *testing.T) {
 	plain, good := a.serve("", 0, nil), a.serve("good", 0, nil)
 	mutual, mutual12 := a.serve("good", 0, a), a.serve("good", tls.VersionTLS12, a)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	closed.Close()
 	full, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and is silent
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer full.Close()
 	_, port, _ := net.SplitHostPort(good)
 
@@ -143,9 +140,7 @@ func TestConnect(t *testing.T) {
 				return
 			}
 			f.verify(t, Degraded, c.endpoint, c.remedy)
-			if f.loss != "nothing reaches x" || strings.Contains(f.detail, "s3cret") {
-				t.Errorf("%+v", f)
-			}
+			assert.Check(t, f.loss == "nothing reaches x" && !strings.Contains(f.detail, "s3cret"), "%+v", f)
 		})
 	}
 }
@@ -202,9 +197,7 @@ func TestConnectPartly(t *testing.T) {
 		m.connect = m.connectAll
 		f := found(t, m, "otlp-destination x")
 		f.verify(t, Degraded, path+": HTTP 404", "leave out of signals")
-		if f.loss != loss {
-			t.Errorf("%s: %s", path, f.loss)
-		}
+		assert.Check(t, f.loss == loss, "%s: %s", path, f.loss)
 	}
 }
 
@@ -212,9 +205,7 @@ func TestListen(t *testing.T) {
 	m := fakeMachine(t, nil)
 	dir := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	testenv.WriteFile(t, filepath.Join(dir, "file"), "")
 	m.config.AdminSocket = filepath.Join(dir, "new", "admin.sock")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestHidepid(t *testing.T) {
@@ -39,18 +40,12 @@ func other(options string) string {
 func TestProcRootPath(t *testing.T) {
 	m := fakeMachine(t, nil)
 	dir, err := os.MkdirTemp("", "check-") // other users can enter once its mode allows
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer os.RemoveAll(dir)
 	m.config.ProcRoot = filepath.Join(dir, "proc")
-	if err := os.Mkdir(m.config.ProcRoot, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(m.config.ProcRoot, 0o755))
 	found(t, m, "proc-root-path").verify(t, Missing, "not every user can enter "+dir, "chmod o+x "+dir)
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o711))
 	found(t, m, "proc-root-path").verify(t, OK, "of at most 88 bytes", "")
 	m.config.ProcRoot = "/" + strings.Repeat("p", 88)
 	found(t, m, "proc-root-path").verify(t, Missing, "89 bytes long", "shorter path")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
@@ -86,8 +87,6 @@ func TestSettings(t *testing.T) {
 // In a procfs without sys (subset=pid) settings are unknown, not absent.
 func TestSettingsHidden(t *testing.T) {
 	m := fakeMachine(t, nil)
-	if err := os.RemoveAll(m.proc("sys")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.RemoveAll(m.proc("sys")))
 	found(t, m, "kernel.yama.ptrace_scope").verify(t, Degraded, "unknown", "procfs")
 }

@@ -3,6 +3,8 @@ package check
 import (
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 var some = []Result{
@@ -17,9 +19,7 @@ var some = []Result{
 func written(t *testing.T, results []Result, style Style) string {
 	t.Helper()
 	var b strings.Builder
-	if err := WriteTable(&b, results, style); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, WriteTable(&b, results, style))
 	return b.String()
 }
 
@@ -35,12 +35,10 @@ second
 
 run could not work: missing a.longer.name
 `
-	if got := written(t, some, Style{}); got != want {
-		t.Errorf("wrote\n%s", got)
-	}
-	if got := written(t, some, Style{Width: 120}); got != want {
-		t.Errorf("on a wide terminal\n%s", got)
-	}
+	got := written(t, some, Style{})
+	assert.Check(t, got == want, "wrote\n%s", got)
+	got = written(t, some, Style{Width: 120})
+	assert.Check(t, got == want, "on a wide terminal\n%s", got)
 }
 
 func TestTableNarrow(t *testing.T) {
@@ -56,9 +54,8 @@ second
 
 run could not work: missing a.longer.name
 `
-	if got := written(t, some, Style{Width: 51}); got != want {
-		t.Errorf("wrote\n%s", got)
-	}
+	got := written(t, some, Style{Width: 51})
+	assert.Check(t, got == want, "wrote\n%s", got)
 	const narrower = `first
   ok        short
     as it should be
@@ -75,9 +72,8 @@ second
 run could not work: missing
 a.longer.name
 `
-	if got := written(t, some, Style{Width: 38}); got != narrower {
-		t.Errorf("wrote\n%s", got)
-	}
+	got = written(t, some, Style{Width: 38})
+	assert.Check(t, got == narrower, "wrote\n%s", got)
 }
 
 // Colors change nothing but the statuses, and their escapes do not count towards the width.
@@ -86,14 +82,10 @@ func TestTableColor(t *testing.T) {
 	colored := written(t, some, Style{Width: 80, Color: true})
 	for status, color := range map[Status]string{OK: "\x1b[32mok      \x1b[0m", Degraded: "\x1b[33mdegraded\x1b[0m",
 		Missing: "\x1b[31mmissing \x1b[0m"} {
-		if strings.Count(colored, color) != 1 {
-			t.Errorf("%s is not colored:\n%q", status, colored)
-		}
+		assert.Check(t, strings.Count(colored, color) == 1, "%s is not colored:\n%q", status, colored)
 		colored = strings.Replace(colored, color, color[5:13], 1)
 	}
-	if colored != plain {
-		t.Errorf("but for colors:\n%s\nnot\n%s", colored, plain)
-	}
+	assert.Check(t, colored == plain, "but for colors:\n%s\nnot\n%s", colored, plain)
 }
 
 func TestVerdict(t *testing.T) {
@@ -110,9 +102,8 @@ func TestVerdict(t *testing.T) {
 		{[]Result{optional, required, {Name: "s", Required: true, Status: Missing}}, false,
 			"run could not work: missing r, s"},
 	} {
-		if works, verdict := Works(test.results), Verdict(test.results); works != test.works ||
-			verdict != test.verdict {
-			t.Errorf("%v, %q, want %v, %q", works, verdict, test.works, test.verdict)
-		}
+		works, verdict := Works(test.results), Verdict(test.results)
+		assert.Check(t, works == test.works && verdict == test.verdict,
+			"%v, %q, want %v, %q", works, verdict, test.works, test.verdict)
 	}
 }

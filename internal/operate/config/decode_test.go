@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // testOptions has a setting of each type that a flag may have.
@@ -76,12 +78,9 @@ func TestDecode(t *testing.T) {
 		{"only: []\n", "only=[] f:1"},
 	} {
 		s := fileSettings()
-		if err := s.decode("f", []byte(c.text)); err != nil {
-			t.Errorf("%q: %v", c.text, err)
-		}
-		if got := strings.Join(values(s), "|"); got != c.want {
-			t.Errorf("%q: %q, want %q", c.text, got, c.want)
-		}
+		assert.Check(t, s.decode("f", []byte(c.text)), "%q", c.text)
+		got := strings.Join(values(s), "|")
+		assert.Check(t, got == c.want, "%q: %q, want %q", c.text, got, c.want)
 	}
 }
 
@@ -133,29 +132,24 @@ func TestDecodeWrong(t *testing.T) {
 		"rat: 5\nrate: a\nloud: b\n": "f:1: unknown key \"rat\"; did you mean rate?\nf:2: rate: the text \"a\" is " +
 			"not a whole number, as in 20\nf:3: loud: the text \"b\" is neither true nor false",
 	} {
-		if err := fileSettings().decode("f", []byte(text)); err == nil || err.Error() != want {
-			t.Errorf("%q:\n%v\nwant\n%v", text, err, want)
-		}
+		err := fileSettings().decode("f", []byte(text))
+		assert.Check(t, err != nil && err.Error() == want, "%q:\n%v\nwant\n%v", text, err, want)
 	}
 }
 
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large")
-	if err := os.WriteFile(large, []byte(strings.Repeat("#", maxFileBytes)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if content, err := readFile(large); err != nil || len(content) != maxFileBytes {
-		t.Error(len(content), err)
-	}
+	assert.NilError(t, os.WriteFile(large, []byte(strings.Repeat("#", maxFileBytes)), 0o600))
+	content, err := readFile(large)
+	assert.Check(t, err == nil && len(content) == maxFileBytes, "%v %v", len(content), err)
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "no such file or directory",
 		dir:                           "is a directory",
 		"/dev/zero":                   "more than 1048576 bytes are no configuration",
 	} {
-		if _, err := readFile(path); err == nil || err.Error() != want {
-			t.Error(err)
-		}
+		_, err := readFile(path)
+		assert.Check(t, err != nil && err.Error() == want, err)
 	}
 }
 
@@ -176,21 +170,14 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		var out strings.Builder
-		if err := s.print(&out, s.fields); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.print(&out, s.fields))
 		again := fileSettings()
-		if err := again.decode("f", []byte(out.String())); err != nil {
-			t.Fatalf("%v\n%s", err, &out)
-		}
+		assert.NilError(t, again.decode("f", []byte(out.String())), "\n%s", &out)
 		for i, f := range s.fields {
 			got := again.fields[i].value.Interface()
-			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", f.value.Interface()) {
-				t.Errorf("%s is %q, want %q:\n%s", f.key, got, f.value, &out)
-			}
-			if !again.given(f.key) {
-				t.Errorf("%s is not printed", f.key)
-			}
+			assert.Check(t, fmt.Sprintf("%q", got) == fmt.Sprintf("%q", f.value.Interface()),
+				"%s is %q, want %q:\n%s", f.key, got, f.value, &out)
+			assert.Check(t, again.given(f.key), "%s is not printed", f.key)
 		}
 	})
 }

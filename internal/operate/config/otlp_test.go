@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/out/export"
 	opencensus "correlator/opencensus/receiver"
 	"correlator/otlp"
@@ -47,9 +49,7 @@ func (w said) config(t *testing.T, dir string) (*Config, *Settings, error) {
 	}
 	if w.file != "" {
 		path := filepath.Join(dir, "c.yaml")
-		if err := os.WriteFile(path, []byte(here.Replace(w.file)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte(here.Replace(w.file)), 0o600))
 		args = append(args, "--config", path)
 	}
 	if err := flagsOf(s).Parse(args); err != nil {
@@ -73,9 +73,7 @@ func someFiles(t *testing.T) string {
 		"ca.pem": "ca", "cert.pem": "cert", "key.pem": "key", "token": "Bearer " +
 			"s3cret\r\n", "empty": "\n", "large": strings.Repeat("s3cret", 2000), "odd": "s3cret\x01",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -234,12 +232,9 @@ func TestDestinations(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, s, err := c.said.config(t, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(got.Export.Destinations, c.want) {
-				t.Errorf("got\n%+v\nwant\n%+v", got.Export.Destinations, c.want)
-			}
+			assert.NilError(t, err)
+			assert.Check(t, reflect.DeepEqual(got.Export.Destinations, c.want),
+				"got\n%+v\nwant\n%+v", got.Export.Destinations, c.want)
 			verifyPrinted(t, dir, got, s)
 		})
 	}
@@ -250,12 +245,8 @@ func TestDestinations(t *testing.T) {
 func verifyPrinted(t *testing.T, dir string, want *Config, s *Settings) {
 	t.Helper()
 	var out strings.Builder
-	if err := want.Print(&out, s); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(out.String(), "s3cret") {
-		t.Errorf("printed is\n%s", &out)
-	}
+	assert.NilError(t, want.Print(&out, s))
+	assert.Check(t, !strings.Contains(out.String(), "s3cret"), "printed is\n%s", &out)
 	var lines []string
 	for line := range strings.Lines(out.String()) {
 		if name, _, hidden := strings.Cut(line, ": "); hidden && strings.Contains(line, "# not shown; ") {
@@ -270,9 +261,8 @@ func verifyPrinted(t *testing.T, dir string, want *Config, s *Settings) {
 		t.Errorf("%v\n%s\ncomes to\n%+v\nnot\n%+v", err, strings.Join(lines, ""), got.Export, want.Export)
 	}
 	hidden := strings.Contains(out.String(), "# not shown; ")
-	if _, _, err := (said{file: out.String()}).config(t, dir); (err == nil) == hidden {
-		t.Errorf("without the secrets: %v", err)
-	}
+	_, _, err = (said{file: out.String()}).config(t, dir)
+	assert.Check(t, (err == nil) != hidden, "without the secrets: %v", err)
 }
 
 // What is not about a destination.

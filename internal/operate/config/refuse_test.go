@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 const (
@@ -247,8 +249,7 @@ func TestNotRefused(t *testing.T) {
 		{args: []string{"--otlp-endpoint", ""}, env: forOthers},
 		{file: one + "https://a" + more + "signals: [profiles]", env: forOthers},
 	} {
-		if _, _, err := s.config(t, dir); err != nil {
-			t.Errorf("%+v: %v", s, err)
-		}
+		_, _, err := s.config(t, dir)
+		assert.Check(t, err, "%+v", s)
 	}
 }

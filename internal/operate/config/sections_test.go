@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 )
@@ -64,19 +65,13 @@ const sectionsFile = `top:
 // Keys of keys have values and origins as flags do, and are shown as they can be read again.
 func TestSections(t *testing.T) {
 	v, s, err := decodeSections(sectionsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	top := &v.Deep.Top
-	if len(top.Servers) != 2 || top.Below.Deep != 9 || top.Servers[0].Secrets["key"] != "s3cret" ||
-		top.Servers[1].Port != 81 ||
-		!maps.Equal(top.Servers[0].Files, map[string]string{"x-y": "/f", "1": "a: b"}) {
-		t.Errorf("%+v", v)
-	}
+	assert.Check(t, len(top.Servers) == 2 && top.Below.Deep == 9 && top.Servers[0].Secrets["key"] == "s3cret" &&
+		top.Servers[1].Port == 81 && maps.Equal(top.Servers[0].Files, map[string]string{"x-y": "/f", "1": "a: b"}),
+		"%+v", v)
 	var out strings.Builder
-	if err := s.print(&out, s.fields); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.print(&out, s.fields))
 	want := `# Deep
 flat: false         # default
 top:
@@ -97,9 +92,7 @@ top:
   below:
     deep: 9         # f:11
 `
-	if spaced(out.String()) != spaced(want) {
-		t.Errorf("%s\nwant\n%s", &out, want)
-	}
+	assert.Check(t, spaced(out.String()) == spaced(want), "%s\nwant\n%s", &out, want)
 
 	// What was not shown is asked for.
 	if _, _, err := decodeSections(out.String()); err == nil ||
@@ -107,10 +100,9 @@ top:
 		t.Error(err)
 	}
 	again, _, err := decodeSections(strings.Replace(out.String(), "key:", "key: s3cret", 1))
-	if err != nil || !maps.Equal(again.Deep.Top.Servers[0].Files, top.Servers[0].Files) ||
-		!maps.Equal(again.Deep.Top.Servers[0].Secrets, top.Servers[0].Secrets) || again.Deep.Top.Below.Deep != 9 {
-		t.Errorf("%v: %+v", err, again)
-	}
+	assert.Check(t, err == nil && maps.Equal(again.Deep.Top.Servers[0].Files, top.Servers[0].Files) &&
+		maps.Equal(again.Deep.Top.Servers[0].Secrets, top.Servers[0].Secrets) && again.Deep.Top.Below.Deep == 9,
+		"%v: %+v", err, again)
 }
 
 // spaced is a text with one space where there were several, but at the beginnings of lines.
@@ -129,19 +121,14 @@ func TestSectionIsNoFlag(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.AddFlags(flags, map[string]string{"flat": ""})
 	t.Setenv("CORRELATOR_TOP", "x")
-	if err := s.Load(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, s.Load())
 	err := flags.Parse([]string{"--top", "x"})
 	if err == nil || !strings.Contains(err.Error(), "it is a key of the file that --config names, and no flag") {
 		t.Error(err)
 	}
-	if got := UnknownVariables([]string{"CORRELATOR_TOP=x"}, s); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
-	if !flags.Lookup("top").Hidden {
-		t.Error("help shows --top")
-	}
+	got := UnknownVariables([]string{"CORRELATOR_TOP=x"}, s)
+	assert.Check(t, len(got) == 1, got)
+	assert.Check(t, flags.Lookup("top").Hidden, "help shows --top")
 	for _, text := range []string{"top:\n", "top: {}\n", "top:\n  servers:\n  below:\n",
 		"top: {servers: [], below: {}}\n"} {
 		if v, _, err := decodeSections(text); err != nil || len(v.Deep.Top.Servers) > 0 || v.Deep.Top.Below.Deep != 7 {
@@ -202,9 +189,8 @@ func TestSectionsWrong(t *testing.T) {
 		secretly("{" + strings.Repeat("k", 257) + ": }"): "f:3: top.servers[0].secrets: a name with other " +
 			"characters than letters, digits, hyphens, underscores and dots",
 	} {
-		if _, _, err := decodeSections(text); err == nil || err.Error() != want {
-			t.Errorf("%q:\n%v\nwant\n%v", text, err, want)
-		}
+		_, _, err := decodeSections(text)
+		assert.Check(t, err != nil && err.Error() == want, "%q:\n%v\nwant\n%v", text, err, want)
 	}
 }
 
@@ -228,25 +214,18 @@ func FuzzDecodeSections(f *testing.F) {
 			return
 		}
 		var first, second strings.Builder
-		if err := s.print(&first, s.fields); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.print(&first, s.fields))
 		_, again, err := decodeSections(first.String())
 		for _, of := range v.Deep.Top.Servers {
 			if len(of.Secrets) > 0 {
-				if err == nil {
-					t.Errorf("accepted without the secrets:\n%s", &first)
-				}
+				assert.Check(t, err != nil, "accepted without the secrets:\n%s", &first)
 				return
 			}
 		}
-		if err != nil {
-			t.Fatalf("%v\n%s", err, &first)
-		}
-		if err := again.print(&second, again.fields); err != nil ||
-			withoutComments(first.String()) != withoutComments(second.String()) {
-			t.Errorf("%v\n%s\nread and written again is\n%s", err, &first, &second)
-		}
+		assert.NilError(t, err, "\n%s", &first)
+		err = again.print(&second, again.fields)
+		assert.Check(t, err == nil && withoutComments(first.String()) == withoutComments(second.String()),
+			"%v\n%s\nread and written again is\n%s", err, &first, &second)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"gotest.tools/v3/assert"
 )
 
 // flagsOf returns the flags of settings.
@@ -30,30 +31,21 @@ func TestPrecedence(t *testing.T) {
 	t.Setenv("CORRELATOR_HELP", "true")
 	t.Setenv("CORRELATOR_PRINT_CONFIG", "true")
 	_, s := newTestOptions()
-	if err := flagsOf(s).Parse([]string{"--rate", "5", "--rate", "1"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Load(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, flagsOf(s).Parse([]string{"--rate", "5", "--rate", "1"}))
+	assert.NilError(t, s.Load())
 	file := fileSettings()
-	if err := file.decode("f", []byte("rate: 3\ndelay: 3s\nonly: [c]\nloud: true\n")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, file.decode("f", []byte("rate: 3\ndelay: 3s\nonly: [c]\nloud: true\n")))
 	s.takeFrom(file)
 	s.lookup("name").value.SetString("4")
 	s.derived("name", "the 4th way")
 	want := []string{"rate=1 flag", "delay=2s environment variable CORRELATOR_DELAY",
 		`only=["e" "f"] environment variable CORRELATOR_ONLY`}
 	want = slices.Insert(want, 2, "loud=true f:4")
-	if got := values(s); !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
-	}
+	got := values(s)
+	assert.Check(t, slices.Equal(got, want), "%q\nwant %q", got, want)
 
 	var out strings.Builder
-	if err := s.print(&out, s.fields[2:]); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.print(&out, s.fields[2:]))
 	printed := `# Numbers
 rate: 1       # flag
 delay: 2s     # environment variable CORRELATOR_DELAY
@@ -63,9 +55,7 @@ loud: true    # f:4
 # name: "4"   # default: the 4th way
 only: [e, f]  # environment variable CORRELATOR_ONLY
 `
-	if out.String() != printed {
-		t.Errorf("%s\nwant\n%s", &out, printed)
-	}
+	assert.Check(t, out.String() == printed, "%s\nwant\n%s", &out, printed)
 }
 
 // Settings of another command are taken from a file, as far as they are the same, and all of it is
@@ -78,13 +68,9 @@ func TestLoadFile(t *testing.T) {
 		Root string `key:"proc-root"`
 	}
 	load := func(content string) error {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte(content), 0o600))
 		s := NewSettings(&options)
-		if err := flagsOf(s).Parse([]string{"--config", path, "--exclude-service", "b"}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, flagsOf(s).Parse([]string{"--config", path, "--exclude-service", "b"}))
 		return s.Load()
 	}
 	err := load("proc-root: /a\nexclude-service: [c, d]\ninclude-service: e\nlog-level: debug\n")
@@ -97,9 +83,8 @@ func TestLoadFile(t *testing.T) {
 		"root: 1\n":               ":1: unknown key \"root\"",
 		"config: c\n":             ":1: unknown key \"config\"",
 	} {
-		if err := load(content); err == nil || err.Error() != path+want {
-			t.Errorf("%q: %v", content, err)
-		}
+		err := load(content)
+		assert.Check(t, err != nil && err.Error() == path+want, "%q: %v", content, err)
 	}
 }
 
@@ -116,18 +101,15 @@ func TestWrongText(t *testing.T) {
 	} {
 		_, s := newTestOptions()
 		err := flagsOf(s).Parse([]string{"--" + c.key + "=" + c.value})
-		if want := fmt.Sprintf("invalid argument %q for \"--%s\" flag: %s", c.value, c.key, c.want); err == nil ||
-			err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
+		want := fmt.Sprintf("invalid argument %q for \"--%s\" flag: %s", c.value, c.key, c.want)
+		assert.Check(t, err != nil && err.Error() == want, "%v, want %s", err, want)
 		variable := "CORRELATOR_" + strings.ToUpper(c.key)
 		t.Setenv(variable, c.value)
 		_, s = newTestOptions()
 		err = s.Load()
-		if want := fmt.Sprintf("environment variable %s: invalid value %q: %s", variable, c.value,
-			c.want); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
+		want = fmt.Sprintf("environment variable %s: invalid value %q: %s", variable, c.value,
+			c.want)
+		assert.Check(t, err != nil && err.Error() == want, "%v, want %s", err, want)
 		os.Unsetenv(variable)
 	}
 }
@@ -135,15 +117,11 @@ func TestWrongText(t *testing.T) {
 func TestPrintLong(t *testing.T) {
 	_, s := newTestOptions()
 	long := strings.Repeat("long ", 20) + "x"
-	if err := flagsOf(s).Parse([]string{"--name", long, "--only", "a\nb", "--only", `c\.d #`, "--delay",
-		"1h"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, flagsOf(s).Parse([]string{"--name", long, "--only", "a\nb", "--only", `c\.d #`, "--delay",
+		"1h"}))
 	s.sources["rate"] = source{kind: fromFile, detail: "a\nb:1"}
 	var out strings.Builder
-	if err := s.print(&out, s.fields[2:]); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.print(&out, s.fields[2:]))
 	want := `# Numbers
 rate: 20                # "a\nb:1"
 delay: 1h0m0s           # flag
@@ -153,9 +131,7 @@ loud: false             # default
 name: ` + long + `  # flag
 only: [a, b, 'c\.d #']  # flag
 `
-	if out.String() != want {
-		t.Errorf("%s\nwant\n%s", &out, want)
-	}
+	assert.Check(t, out.String() == want, "%s\nwant\n%s", &out, want)
 
 	s.lookup("name").value.SetString("\xff")
 	if err := s.print(&out, s.fields[2:]); err == nil || !strings.HasPrefix(err.Error(), "writing name: ") {
@@ -179,9 +155,7 @@ func TestUnknownVariables(t *testing.T) {
 	got := UnknownVariables(environ, s, NewSettings(&other))
 	want := []UnknownVariable{{"CORRELATOR_RAT", "CORRELATOR_RATE"}, {"CORRELATOR_PRINT_CONFIG", ""},
 		{"CORRELATOR_BANANA", ""}, {"CORRELATOR_", ""}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
-	}
+	assert.Check(t, slices.Equal(got, want), "%q\nwant %q", got, want)
 }
 
 func TestNearest(t *testing.T) {
@@ -192,38 +166,30 @@ func TestNearest(t *testing.T) {
 		"unsample":         "unsampled", "loglevel": "log-level", "level": "", "": "", "x": "", "delay": "",
 		strings.Repeat("samples-delay", 1000): "",
 	} {
-		if got := Nearest(name, known); got != want {
-			t.Errorf("%.40q: %q, want %q", name, got, want)
-		}
+		got := Nearest(name, known)
+		assert.Check(t, got == want, "%.40q: %q, want %q", name, got, want)
 	}
 	for _, c := range []struct {
 		a, b string
 		want int
 	}{{"", "", 0}, {"abc", "abc", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"ab", "ba",
 		2}, {"abcdefghijkl", "", 9}} {
-		if got := distance(c.a, c.b, 9); got != c.want {
-			t.Errorf("from %q to %q: %d, want %d", c.a, c.b, got, c.want)
-		}
+		got := distance(c.a, c.b, 9)
+		assert.Check(t, got == c.want, "from %q to %q: %d, want %d", c.a, c.b, got, c.want)
 	}
 }
 
 // A message names the flag, or the key and where its value comes from.
 func TestNameAndLabel(t *testing.T) {
 	_, s := newTestOptions()
-	if err := flagsOf(s).Parse([]string{"--loud"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, flagsOf(s).Parse([]string{"--loud"}))
 	file := fileSettings()
-	if err := file.decode("f", []byte("\nrate: 0\nname: a b\n")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, file.decode("f", []byte("\nrate: 0\nname: a b\n")))
 	s.takeFrom(file)
 	for _, c := range [][2]string{
 		{s.Label("rate"), "rate 0 (f:2)"}, {s.Name("rate"), "rate (f:2)"}, {s.Label("name"), "name a b (f:3)"},
 		{s.Label("loud"), "--loud true"}, {s.Name("loud"), "--loud"}, {s.Label("delay"), "--delay 300ms"},
 	} {
-		if c[0] != c[1] {
-			t.Errorf("%s, want %s", c[0], c[1])
-		}
+		assert.Check(t, c[0] == c[1], "%s, want %s", c[0], c[1])
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/messaging"
 )
 
@@ -55,9 +57,8 @@ func TestValidate(t *testing.T) {
 		c := good()
 		test.change(c)
 		err := c.validate(NewSettings(c))
-		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
-			t.Errorf("%v, want %q", err, test.want)
-		}
+		assert.Check(t, (err == nil) == (test.want == "") && (err == nil || strings.HasPrefix(err.Error(), test.want)),
+			"%v, want %q", err, test.want)
 	}
 }
 
@@ -73,9 +74,8 @@ func TestValidateNamesSources(t *testing.T) {
 		{said{file: "feed-socket: a\n", args: []string{"--admin-socket", "a"}},
 			"--admin-socket and feed-socket (DIR/c.yaml:1) are both a"},
 	} {
-		if _, _, err := c.said.config(t, t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%v, want %s", err, c.want)
-		}
+		_, _, err := c.said.config(t, t.TempDir())
+		assert.Check(t, err != nil && strings.HasPrefix(err.Error(), c.want), "%v, want %s", err, c.want)
 	}
 }
 
@@ -87,9 +87,7 @@ func TestComplete(t *testing.T) {
 	}{{nil, 100 * time.Millisecond}, {[]string{"--samples-delay", "60ms"},
 		20 * time.Millisecond}, {[]string{"--report-interval", "50ms"}, 50 * time.Millisecond}} {
 		got, _, err := said{args: c.args}.config(t, t.TempDir())
-		if err != nil || got.Agent().ReportInterval != c.interval {
-			t.Errorf("%q: %+v, %v", c.args, got, err)
-		}
+		assert.Check(t, err == nil && got.Agent().ReportInterval == c.interval, "%q: %+v, %v", c.args, got, err)
 	}
 	if got, _, err := (said{args: []string{"--host-id", ""}}).config(t, t.TempDir()); err != nil ||
 		got.Agents.HostID != "" {

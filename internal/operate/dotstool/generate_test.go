@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // Types of the protocol have no code in the package of the user: their users are refused, with the
@@ -13,16 +15,12 @@ func TestGenerateProtocolTypes(t *testing.T) {
 	for _, property := range []string{"DotsMt x", "vector<DotsStatistics> x"} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "a.dots")
-		if err := os.WriteFile(path, []byte("struct A {\n    1: "+property+";\n}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte("struct A {\n    1: "+property+";\n}\n"), 0o600))
 		err := Generate([]string{path}, dir, "p")
-		if err == nil || !strings.HasPrefix(err.Error(), path+":2:") ||
-			!strings.Contains(err.Error(), "type of the protocol") {
-			t.Errorf("%s: %v", property, err)
-		}
-		if _, err := os.Stat(filepath.Join(dir, "a.dots.go")); err == nil {
-			t.Errorf("%s: written", property)
-		}
+		assert.Check(t, err != nil && strings.HasPrefix(err.Error(), path+":2:") &&
+			strings.Contains(err.Error(), "type of the protocol"),
+			"%s: %v", property, err)
+		_, err = os.Stat(filepath.Join(dir, "a.dots.go"))
+		assert.Check(t, err != nil, "%s: written", property)
 	}
 }

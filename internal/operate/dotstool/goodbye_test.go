@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/client"
 )
 
@@ -51,12 +53,10 @@ func TestGoodbye(t *testing.T) {
 			go func() { ended <- run(w, running) }()
 			<-running.done
 			stop()
-			if err := <-ended; !errors.Is(err, want) {
-				t.Errorf("%s --count %d: %v", name, count, err)
-			}
-			if noted := strings.Contains(running.String(), "the broker said goodbye\n"); noted != (count == 0) {
-				t.Errorf("%s --count %d: %q", name, count, running)
-			}
+			err := <-ended
+			assert.Check(t, errors.Is(err, want), "%s --count %d: %v", name, count, err)
+			assert.Check(t, strings.Contains(running.String(), "the broker said goodbye\n") == (count == 0),
+				"%s --count %d: %q", name, count, running)
 		}
 	}
 }

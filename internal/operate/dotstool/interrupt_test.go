@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/dots/recording"
@@ -22,27 +24,18 @@ func startBroker(t *testing.T) (uri string, stop func()) {
 	t.Helper()
 	b := broker.New(broker.Options{})
 	uri = "uds://" + filepath.Join(t.TempDir(), "s")
-	if _, err := b.ListenURI(uri); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.ListenURI(uri)
+	assert.NilError(t, err)
 	stop = sync.OnceFunc(func() {
-		if err := b.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, b.Shutdown(context.Background()))
 	})
 	t.Cleanup(stop)
 	c, err := client.Dial(t.Context(), uri, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer c.Close()
 	o := client.Dynamic{Object: object(t, room, map[string]any{"id": uint64(7)})}
-	if err := c.PublishProperties(t.Context(), o, value.PropertySet(2)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.PublishProperties(t.Context(), o, value.PropertySet(2)))
+	assert.NilError(t, c.Ping(t.Context()))
 	return uri, stop
 }
 
@@ -83,15 +76,12 @@ func TestInterruptStuckOutput(t *testing.T) {
 			go func() { done <- run(ctx, out) }()
 			if name == "watch" {
 				other, err := client.Dial(t.Context(), uri, client.Options{}) // which changes the table
-				if err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, err)
 				defer other.Close()
 				poll(ctx, t, other)
 			}
-			if err := <-done; errors.Is(err, errStuck) != (name != "watch JSON") {
-				t.Error(err)
-			}
+			err := <-done
+			assert.Check(t, errors.Is(err, errStuck) == (name != "watch JSON"), err)
 		})
 	}
 }
@@ -101,12 +91,8 @@ func poll(ctx context.Context, t *testing.T, c *client.Client) {
 	t.Helper()
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		o := client.Dynamic{Object: object(t, room, map[string]any{"id": n % 8})}
-		if err := c.PublishProperties(t.Context(), o, value.PropertySet(2)); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.PublishProperties(t.Context(), o, value.PropertySet(2)))
+		assert.NilError(t, c.Ping(t.Context()))
 	}
 }
 
@@ -128,12 +114,8 @@ func (w *stuckAfter) Write(p []byte) (int, error) {
 func TestInterruptInput(t *testing.T) {
 	var header bytes.Buffer
 	w, err := recording.NewWriter(&header, recording.Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, w.Flush())
 	type command func(ctx context.Context, uri string, in io.Reader) error
 	publish := func(ctx context.Context, uri string, in io.Reader) error {
 		return (&Publish{Guest: Guest{Endpoint: uri}, Type: "Room"}).Run(ctx, Lines(in))
@@ -159,20 +141,17 @@ func TestInterruptInput(t *testing.T) {
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { done <- test.run(ctx, uri, in) }()
-			if _, err := io.WriteString(out, test.input); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(out, test.input)
+			assert.NilError(t, err)
 			if !test.died {
 				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				err := <-done
+				assert.Check(t, err)
 				return
 			}
 			stop()
-			if err := <-done; err == nil {
-				t.Error("no error though the broker is gone")
-			}
+			err = <-done
+			assert.Check(t, err != nil, "no error though the broker is gone")
 		})
 	}
 }
@@ -181,9 +160,7 @@ func TestInterruptInput(t *testing.T) {
 func TestInterruptConnecting(t *testing.T) {
 	uri := "uds://" + filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", strings.TrimPrefix(uri, "uds://")) // which says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer l.Close() //nolint:errcheck // a test
 	guest := Guest{Endpoint: uri}
 	for name, test := range map[string]struct {
@@ -206,14 +183,11 @@ func TestInterruptConnecting(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- test.run(ctx) }()
 			conn, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer conn.Close() //nolint:errcheck // a test
 			cancel()
-			if err := <-done; !errors.Is(err, test.want) {
-				t.Errorf("%v instead of %v", err, test.want)
-			}
+			err = <-done
+			assert.Check(t, errors.Is(err, test.want), "%v instead of %v", err, test.want)
 		})
 	}
 }

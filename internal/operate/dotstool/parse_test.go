@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/value"
 )
 
@@ -31,9 +33,8 @@ func TestParseObject(t *testing.T) {
 		o, props, err := parseObject(room, []byte(test.json))
 		switch {
 		case test.err != "":
-			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("%s: %v, want %q", test.json, err, test.err)
-			}
+			assert.Check(t, err != nil && strings.Contains(err.Error(), test.err),
+				"%s: %v, want %q", test.json, err, test.err)
 		case err != nil:
 			t.Errorf("%s: %v", test.json, err)
 		case o.Valid() != test.valid || props != test.props:

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/broker"
 	"correlator/dots/client"
@@ -37,25 +38,17 @@ func TestServeStuckLog(t *testing.T) {
 	defer stop()
 	for _, kind := range []schema.Kind{schema.Bool, schema.String, schema.UUID} { // first one, then conflicts
 		c, err := client.Dial(within, "uds://"+path, client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer c.Close()
 		s := schema.MustStruct("Room", schema.Flags{},
 			schema.Property{Name: "id", Tag: 1, Type: schema.Builtin(kind)})
-		if err := c.Describe(s); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Ping(within); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.Describe(s))
+		assert.NilError(t, c.Ping(within))
 	}
 	cancel()
 	select {
 	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, err)
 	case <-within.Done():
 		t.Error("serves still")
 	}
@@ -76,12 +69,8 @@ func TestTypeConflict(t *testing.T) {
 		got = append(got, line.ContextMap()["id"], line.ContextMap()["type"])
 	}
 	want := []any{uint32(2), "Room", uint32(2), "Ring", uint32(3), "Room"}
-	if len(got) != len(want) {
-		t.Fatalf("%v", got)
-	}
+	assert.Assert(t, len(got) == len(want), got)
 	for i := range got {
-		if got[i] != want[i] {
-			t.Errorf("%v", got)
-		}
+		assert.Check(t, got[i] == want[i], got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/client"
 	"correlator/dots/dynamic"
 	"correlator/dots/schema"
@@ -15,9 +17,7 @@ import (
 func instance(t *testing.T, s *schema.Struct, json string) string {
 	t.Helper()
 	data, _, err := dynamic.ParseJSON(nil, s, []byte(json))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(data)
 }
 
@@ -42,9 +42,7 @@ func TestTable(t *testing.T) {
 
 	// A narrow terminal leaves columns out, the key last.
 	narrow := lines([]section{rooms}, 14, 0)
-	if narrow[1] != "id  name" {
-		t.Errorf("%q", narrow)
-	}
+	assert.Check(t, narrow[1] == "id  name", "%q", narrow)
 }
 
 // Types share the rows of a terminal; what one does not need, others have.
@@ -63,9 +61,8 @@ func TestShares(t *testing.T) {
 		{[]section{{rows: make([]row, 2*maxRows)}}, 0, []int{maxRows}},
 		{nil, 24, []int{}},
 	} {
-		if got := shares(test.sections, test.rows); !slices.Equal(got, test.want) {
-			t.Errorf("%d rows: %v, want %v", test.rows, got, test.want)
-		}
+		got := shares(test.sections, test.rows)
+		assert.Check(t, slices.Equal(got, test.want), "%d rows: %v, want %v", test.rows, got, test.want)
 	}
 	// All of it fits, with what says that there is more.
 	a, b := section{name: "A", s: room, rows: many}, section{name: "B", s: room, rows: many}
@@ -89,19 +86,15 @@ func TestLast(t *testing.T) {
 	}
 	r.add(&client.Raw{Type: ring, Instance: []byte(instance(t, ring, `{"door":1005,"n":9}`))})
 	got, more, dropped := r.first(maxLast)
-	if len(got) != maxLast || more != 0 || dropped != 5 {
-		t.Fatalf("%d rows, %d more, %d dropped", len(got), more, dropped)
-	}
+	assert.Assert(t, len(got) == maxLast && more == 0 && dropped == 5,
+		"%d rows, %d more, %d dropped", len(got), more, dropped)
 	some, more, _ := r.first(7)
-	if !slices.Equal(some, got[:7]) || more != maxLast-7 {
-		t.Errorf("%d rows, %d more", len(some), more)
-	}
+	assert.Check(t, slices.Equal(some, got[:7]) && more == maxLast-7, "%d rows, %d more", len(some), more)
 	if got[0].instance != instance(t, ring, `{"door":6}`) ||
 		got[maxLast-1].instance != instance(t, ring, `{"door":1005,"n":9}`) {
 		t.Errorf("%x … %x", got[0].instance, got[maxLast-1].instance)
 	}
 	s := section{name: "Ring", s: ring, rows: got, dropped: dropped}
-	if title := s.title(); title != "Ring: not cached, the last of each key; 5 of further keys not shown" {
-		t.Errorf("%q", title)
-	}
+	title := s.title()
+	assert.Check(t, title == "Ring: not cached, the last of each key; 5 of further keys not shown", "%q", title)
 }

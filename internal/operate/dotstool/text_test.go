@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/schema"
 	"correlator/dots/value"
@@ -28,9 +30,7 @@ func object(t *testing.T, s *schema.Struct, values map[string]any) *dynamic.Obje
 	t.Helper()
 	o := dynamic.New(s)
 	for name, v := range values {
-		if err := o.SetByName(name, v); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, o.SetByName(name, v))
 	}
 	return o
 }
@@ -76,8 +76,6 @@ func TestText(t *testing.T) {
 		text(texts, strings10k), text(schema.Builtin(schema.String), strings.Repeat("x", 10_000)),
 		text(texts, []any{strings.Repeat("\x00", 10_000)}),
 	} {
-		if len(long) > maxText+len("…") || !strings.HasSuffix(long, "…") {
-			t.Errorf("%d bytes: %q", len(long), long)
-		}
+		assert.Check(t, len(long) <= maxText+len("…") && strings.HasSuffix(long, "…"), "%d bytes: %q", len(long), long)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/recording"
 	"correlator/internal/lab/testenv"
@@ -24,9 +26,8 @@ func serveTest(t *testing.T) (*broker.Broker, string) {
 	t.Helper()
 	b := broker.New(broker.Options{})
 	uri := "uds://" + filepath.Join(t.TempDir(), "bus")
-	if _, err := b.ListenURI(uri); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.ListenURI(uri)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = b.Shutdown(context.Background()) })
 	return b, uri
 }
@@ -36,13 +37,9 @@ func publishTest(t *testing.T, uri string, remove bool, objects ...string) {
 	t.Helper()
 	files := filepath.Join(t.TempDir(), "room.dots")
 	const dots = "struct Room { 1: [key] uint32 id; 2: string name; }"
-	if err := os.WriteFile(files, []byte(dots), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(files, []byte(dots), 0o600))
 	p := Publish{Guest: Guest{Endpoint: uri}, Type: "Room", Files: []string{files}, Remove: remove}
-	if err := p.Run(t.Context(), Lines(strings.NewReader(strings.Join(objects, "\n")))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.Run(t.Context(), Lines(strings.NewReader(strings.Join(objects, "\n")))))
 }
 
 // On a terminal the table changes in place: objects that are removed vanish.
@@ -62,23 +59,18 @@ func TestWatchOnTerminal(t *testing.T) {
 	publishTest(t, uri, true, `{"id":2}`)
 	waitFor(t, master, home+line+"Room: 1\r\n"+line+"id  name\r\n"+below+" 7  kitchen")
 	go func() { _ = b.Shutdown(context.Background()) }()
-	if err := <-ended; err != nil {
-		t.Errorf("ended with %v", err)
-	}
+	err := <-ended
+	assert.Check(t, err, "ended with %v", err)
 }
 
 // waitFor reads until the output has a text.
 func waitFor(t *testing.T, r *os.File, text string) {
 	t.Helper()
-	if err := r.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, r.SetReadDeadline(time.Now().Add(30*time.Second)))
 	var got []byte
 	for buf := make([]byte, 4096); !bytes.Contains(got, []byte(text)); {
 		n, err := r.Read(buf)
-		if err != nil {
-			t.Fatalf("%v; %q is not in %q", err, text, got)
-		}
+		assert.NilError(t, err, "%q is not in %q", text, got)
 		got = append(got, buf[:n]...)
 	}
 }
@@ -88,13 +80,11 @@ func TestWatchEnds(t *testing.T) {
 	_, uri := serveTest(t)
 	publishTest(t, uri, false, `{"id":7}`)
 	w := Watch{Guest: Guest{Endpoint: uri}, Types: []string{"Room"}, Notes: io.Discard}
-	if err := w.JSON(t.Context(), failing{}); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("ended with %v", err)
-	}
+	err := w.JSON(t.Context(), failing{})
+	assert.Check(t, errors.Is(err, io.ErrClosedPipe), "ended with %v", err)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := w.JSON(ctx, writerFunc(cancel)); err != nil {
-		t.Errorf("ended with %v", err)
-	}
+	err = w.JSON(ctx, writerFunc(cancel))
+	assert.Check(t, err, "ended with %v", err)
 }
 
 type failing struct{}
@@ -126,26 +116,17 @@ func TestExpected(t *testing.T) {
 		runtime.Gosched()
 	}
 	files := filepath.Join(t.TempDir(), "ring.dots")
-	if err := os.WriteFile(files, []byte("struct Ring [cached=false] { 1: uint32 n; }"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(files, []byte("struct Ring [cached=false] { 1: uint32 n; }"), 0o600))
 	p := Publish{Guest: Guest{Endpoint: uri}, Type: "Ring", Files: []string{files}}
-	if err := p.Run(t.Context(), Lines(strings.NewReader("{\"n\":1}\n{\"n\":2}\n{\"n\":3}"))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.Run(t.Context(), Lines(strings.NewReader("{\"n\":1}\n{\"n\":2}\n{\"n\":3}"))))
 	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		err := <-ended
+		assert.Check(t, err)
 	}
 	for n, line := range strings.Split(strings.TrimSpace(watched.String()), "\n") {
-		if !strings.Contains(line, fmt.Sprintf(`{"n":%d}`, n+1)) {
-			t.Errorf("line %d: %s", n+1, line)
-		}
+		assert.Check(t, strings.Contains(line, fmt.Sprintf(`{"n":%d}`, n+1)), "line %d: %s", n+1, line)
 	}
-	if n := strings.Count(recorded.String(), "\x64Ring"); n < 3 {
-		t.Errorf("recorded %q", &recorded)
-	}
+	assert.Check(t, strings.Count(recorded.String(), "\x64Ring") >= 3, "recorded %q", &recorded)
 }
 
 // What is recorded comes out again, removals and unset properties too. A recording that waits for
@@ -167,35 +148,26 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 	publishTest(t, uri, false, `{"id":7,"name":null}`)
 	publishTest(t, uri, true, `{"id":8}`)
-	if err := <-recorded; err != nil {
-		t.Fatal(err)
-	}
+	err := <-recorded
+	assert.NilError(t, err)
 	reader, err := recording.NewReader(bytes.NewReader(file.Bytes()), 0)
-	if err != nil || reader.Header.Name != "test" {
-		t.Fatal(reader, err)
-	}
+	assert.Assert(t, err == nil && reader.Header.Name == "test", "%v %v", reader, err)
 
 	_, second := serveTest(t)
 	replay := Replay{
 		Guest: Guest{Endpoint: second}, File: "-", Speed: math.Inf(1), Stdin: bytes.NewReader(file.Bytes()),
 		Notes: io.Discard,
 	}
-	if err := replay.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, replay.Run(t.Context()))
 	var got bytes.Buffer
 	w := Watch{Guest: Guest{Endpoint: second}, Types: []string{"Room"}, Count: 2}
-	if err := w.Table(t.Context(), &got); err != nil {
-		t.Fatal(err)
-	}
-	if want := "Room: 2\nid  name\n 7  -\n 9  cellar\n\n"; got.String() != want {
-		t.Errorf("%q, want %q", &got, want)
-	}
+	assert.NilError(t, w.Table(t.Context(), &got))
+	want := "Room: 2\nid  name\n 7  -\n 9  cellar\n\n"
+	assert.Check(t, got.String() == want, "%q, want %q", &got, want)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	slow := Replay{Speed: 0.001}
-	if err := slow.pause(ctx, time.Now(), math.MaxInt64); !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
-	}
+	err = slow.pause(ctx, time.Now(), math.MaxInt64)
+	assert.Check(t, errors.Is(err, context.Canceled), "ended with %v", err)
 }

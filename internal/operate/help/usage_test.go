@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/operate/config"
 )
@@ -61,13 +62,11 @@ Others:
   --only regexp
       each a regexp
 `
-	if got := usage(flags, 30); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
+	got := usage(flags, 30)
+	assert.Check(t, got == want, "%s\nwant\n%s", got, want)
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
-	if got := usage(flags, 30); got != "" {
-		t.Errorf("%q", got)
-	}
+	got = usage(flags, 30)
+	assert.Check(t, got == "", "%q", got)
 }
 
 func TestWrap(t *testing.T) {
@@ -83,9 +82,8 @@ func TestWrap(t *testing.T) {
 		{"a\n  bc  ", 10, "- a bc\n"},
 		{"abcdefghijkl m", 5, "- abcdefghijkl\n  m\n"},
 	} {
-		if got := wrap(c.text, "- ", "  ", c.width); got != c.want {
-			t.Errorf("%q in %d columns: %q, want %q", c.text, c.width, got, c.want)
-		}
+		got := wrap(c.text, "- ", "  ", c.width)
+		assert.Check(t, got == c.want, "%q in %d columns: %q, want %q", c.text, c.width, got, c.want)
 	}
 }
 
@@ -104,7 +102,6 @@ func TestUsageOfHiddenFlags(t *testing.T) {
 	flags := flagsOf(&options, map[string]string{"hidden": "not shown", "also-hidden": "not shown",
 		"shown": "shown", "nothing": "not shown"})
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "shown" })
-	if got := usage(flags, 80); got != "\nGroup:\n  --shown\n      shown\n" {
-		t.Errorf("%q", got)
-	}
+	got := usage(flags, 80)
+	assert.Check(t, got == "\nGroup:\n  --shown\n      shown\n", "%q", got)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -27,9 +29,7 @@ func TestScan(t *testing.T) {
 	older.Load()
 
 	processes, _, err := Scan(t.Context(), "/proc", process.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	views := make(map[int]process.View)
 	for _, p := range processes {
 		views[p.PID] = p
@@ -44,20 +44,16 @@ func TestScan(t *testing.T) {
 		{broken, process.StateError, "socket_missing", "glibc", "static"},
 	} {
 		view := views[c.process.PID]
-		if view.State != c.state || view.Reason != c.reason || view.Libc != c.libc || view.TLS != c.tls {
-			t.Errorf("view %+v, want %+v", view, c)
-		}
+		assert.Check(t, view.State == c.state && view.Reason == c.reason && view.Libc == c.libc && view.TLS == c.tls,
+			"view %+v, want %+v", view, c)
 	}
-	if view := views[ready.PID]; view.ServiceName != "scanned" || view.Library != ready.Library ||
-		view.SocketPath != ready.Socket {
-		t.Errorf("view %+v", view)
-	}
-	if view, ok := views[older.PID]; ok {
-		t.Errorf("process with the library of an older agent is listed: %+v", view)
-	}
-	if report := ready.Report(); report.Messages != 0 {
-		t.Errorf("scanning sent %d messages", report.Messages)
-	}
+	view := views[ready.PID]
+	assert.Check(t, view.ServiceName == "scanned" && view.Library == ready.Library && view.SocketPath == ready.Socket,
+		"view %+v", view)
+	view, ok := views[older.PID]
+	assert.Check(t, !ok, "process with the library of an older agent is listed: %+v", view)
+	report := ready.Report()
+	assert.Check(t, report.Messages == 0, "scanning sent %d messages", report.Messages)
 }
 
 func TestInspect(t *testing.T) {
@@ -67,9 +63,7 @@ func TestInspect(t *testing.T) {
 	p.Begin(2)
 	p.End(2)
 	inspection, err := Inspect(t.Context(), "/proc", p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	seen := make(map[int]Thread)
 	for _, thread := range inspection.Threads {
 		seen[thread.TID] = thread
@@ -81,23 +75,19 @@ func TestInspect(t *testing.T) {
 		TraceID: context.TraceID.String(), SpanID: context.SpanID.String(),
 		TransactionID: context.TransactionID.String(),
 	}
-	if got := seen[threads[1].TID]; got != want {
-		t.Errorf("thread in a transaction\n got %+v\nwant %+v", got, want)
-	}
+	got := seen[threads[1].TID]
+	assert.Check(t, got == want, "thread in a transaction\n got %+v\nwant %+v", got, want)
 	if got := seen[threads[2].TID]; got.Reason != "no_trace" || !got.Valid || got.TraceID != "" {
 		t.Errorf("thread without a transaction: %+v", got)
 	}
-	if got := seen[threads[3].TID]; got.Reason != "no_slot" || got.Slot != "" {
-		t.Errorf("thread that never touched the variable: %+v", got)
-	}
+	got = seen[threads[3].TID]
+	assert.Check(t, got.Reason == "no_slot" && got.Slot == "", "thread that never touched the variable: %+v", got)
 
-	if _, err := Inspect(t.Context(), "/proc", 1<<30); !errors.Is(err, procscan.ErrGone) {
-		t.Errorf("no process: %v, want ErrGone", err)
-	}
+	_, err = Inspect(t.Context(), "/proc", 1<<30)
+	assert.Check(t, errors.Is(err, procscan.ErrGone), "no process: %v, want ErrGone", err)
 	other := demo.Start(t, demo.Options{Hold: true})
-	if _, err := Inspect(t.Context(), "/proc", other.PID); !errors.Is(err, errNotTarget) {
-		t.Errorf("process without the library: %v, want ErrNotTarget", err)
-	}
+	_, err = Inspect(t.Context(), "/proc", other.PID)
+	assert.Check(t, errors.Is(err, errNotTarget), "process without the library: %v, want ErrNotTarget", err)
 }
 
 func TestWithin(t *testing.T) {
@@ -105,12 +95,10 @@ func TestWithin(t *testing.T) {
 	cancel()
 	block := make(chan struct{})
 	defer close(block)
-	if got := within(ended, "late", func() string { <-block; return "result" }); got != "late" {
-		t.Errorf("of something that hangs: %q", got)
-	}
-	if got := within(t.Context(), "late", func() string { return "result" }); got != "result" {
-		t.Errorf("of something that returns: %q", got)
-	}
+	got := within(ended, "late", func() string { <-block; return "result" })
+	assert.Check(t, got == "late", "of something that hangs: %q", got)
+	got = within(t.Context(), "late", func() string { return "result" })
+	assert.Check(t, got == "result", "of something that returns: %q", got)
 }
 
 func TestWriteProcesses(t *testing.T) {
@@ -118,9 +106,7 @@ func TestWriteProcesses(t *testing.T) {
 		Contexts:    []string{"elastic"},
 		ContainerID: "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101", CgroupPath: "/docker/\x1b[31m"}
 	var table strings.Builder
-	if err := WriteProcesses(&table, []process.View{view}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, WriteProcesses(&table, []process.View{view}))
 	lines := strings.Split(table.String(), "\n")
 	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTEXT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]),
 		" ") != want {
@@ -128,7 +114,6 @@ func TestWriteProcesses(t *testing.T) {
 	}
 	want := []string{"7", view.StartTime.Local().Format(time.DateOnly), view.StartTime.Local().Format(time.TimeOnly),
 		"filtered", `a\tb`, "-", "elastic", "5ebf11e02dbd", "-", "static", "-"}
-	if got := strings.Fields(lines[1]); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
+	got := strings.Fields(lines[1])
+	assert.Check(t, slices.Equal(got, want), "got %q", got)
 }

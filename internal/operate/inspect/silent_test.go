@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -38,9 +40,7 @@ func TestScanSilent(t *testing.T) {
 		pids[i] = c.jvm.Start(t)
 	}
 	views, _, err := Scan(t.Context(), "/proc", process.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for i, c := range cases {
 		got := ""
 		at := slices.IndexFunc(views, func(v process.View) bool { return v.PID == pids[i] })
@@ -49,15 +49,11 @@ func TestScanSilent(t *testing.T) {
 			for _, reason := range views[at].Agent.Reasons {
 				got += " " + string(reason)
 			}
-			if views[at].Reason != string(views[at].Agent.Reasons[0]) {
-				t.Errorf("%+v", views[at])
-			}
+			assert.Check(t, views[at].Reason == string(views[at].Agent.Reasons[0]), "%+v", views[at])
 		} else if at >= 0 {
 			got = views[at].StateText()
 		}
-		if got != c.want {
-			t.Errorf("%+v: %q, want %q", c.jvm, got, c.want)
-		}
+		assert.Check(t, got == c.want, "%+v: %q, want %q", c.jvm, got, c.want)
 	}
 	if _, err := Inspect(t.Context(), "/proc", pids[0]); err == nil ||
 		!strings.Contains(err.Error(), "set ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED=true") {
@@ -73,18 +69,14 @@ func TestScanJVM(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := demo.StartJVM(t, demo.JVMOptions{})
 	views, _, err := Scan(t.Context(), "/proc", process.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var states []process.State
 	for _, v := range views {
 		if v.PID == p.PID {
 			states = append(states, v.State)
 		}
 	}
-	if !slices.Equal(states, []process.State{process.StateReady}) {
-		t.Errorf("states %q", states)
-	}
+	assert.Check(t, slices.Equal(states, []process.State{process.StateReady}), "states %q", states)
 }
 
 func TestWriteSilent(t *testing.T) {
@@ -94,16 +86,13 @@ func TestWriteSilent(t *testing.T) {
 		views = append(views, process.View{PID: pid, State: process.StateSilent, Reason: "noexec", Agent: agent})
 	}
 	var table strings.Builder
-	if err := WriteProcesses(&table, views); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, WriteProcesses(&table, views))
 	lines := strings.Split(table.String(), "\n")
 	if !strings.Contains(lines[1], "silent (noexec)") || !strings.Contains(lines[1], "(elastic-apm-agent 1.55.0)") {
 		t.Errorf("%q", lines[1])
 	}
 	want := "0, 1, 2, 3, 4, 5, 6, 7 and 2 more: elastic-apm-agent 1.55.0 has not loaded its native library: its temporary " +
 		"directory is mounted noexec: start it with -Djava.io.tmpdir= of another one"
-	if got := lines[12]; got != want {
-		t.Errorf("%q", got)
-	}
+	got := lines[12]
+	assert.Check(t, got == want, "%q", got)
 }

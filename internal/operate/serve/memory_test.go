@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/names/naming"
 	"correlator/internal/operate/config"
@@ -27,9 +28,8 @@ func TestWarnOfMemory(t *testing.T) {
 		t.Errorf("%v", logs.All())
 	}
 	warnOfMemory(1<<20, &cfg, zap.New(core))
-	if all := logs.All(); len(all) != 1 || all[0].ContextMap()["missing_bytes"] != int64(1<<20) {
-		t.Errorf("%v", all)
-	}
+	all := logs.All()
+	assert.Check(t, len(all) == 1 && all[0].ContextMap()["missing_bytes"] == int64(1<<20), all)
 }
 
 // The limit has room for the agent, every process, and what is exported and shown. One of the environment
@@ -44,9 +44,8 @@ func TestLimitMemory(t *testing.T) {
 	sampled.Samples.PerSecond = 20
 	watched := live.Config{Listen: []string{"uds:/x"}}
 	view := watched.MemoryBytes()
-	if elsewhere := (&live.Config{Connect: "uds:/x"}).MemoryBytes(); elsewhere <= 0 || elsewhere >= view {
-		t.Errorf("%d bytes with a broker, %d without", view, elsewhere)
-	}
+	elsewhere := (&live.Config{Connect: "uds:/x"}).MemoryBytes()
+	assert.Check(t, elsewhere > 0 && elsewhere < view, "%d bytes with a broker, %d without", view, elsewhere)
 	kept := config.Default().Keep
 	kept.For = time.Minute
 	keeps := kept.Config()

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/client"
 	"correlator/internal/lab/backend"
@@ -39,22 +40,16 @@ func TestServicesEnd(t *testing.T) {
 	if err == nil {
 		err = unix.Bind(manager, &unix.SockaddrUnix{Name: notified})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(manager)
 	t.Setenv("NOTIFY_SOCKET", notified)
 	cfg := config.Default()
 	cfg.Samples.PerSecond, cfg.Samplers.FeedSocket = 0, filepath.Join(dir, "feed")
 	cfg.Monitoring.AdminSocket, cfg.Monitoring.MetricsAddress = filepath.Join(dir, "admin"), "127.0.0.1:0"
 	s, err := openServices(&cfg, metrics.Build{}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	a, err := agent.New(cfg.Agent(), nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	shutdown := s.serve(t.Context(), a) // that context has not ended
 	ended := make(chan struct{})
 	go func() {
@@ -79,27 +74,18 @@ func TestServicesClosed(t *testing.T) {
 	cfg.Export.Receiver = receiver.Config{Listen: listen}
 	cfg.Export.ShutdownTimeout = deadline
 	s, err := openServices(&cfg, metrics.Build{Version: "test"}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)},
 		Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	client.Enqueue(otlp.NewBatch(otlp.Traces, oneSpan(t), 1, time.Now()))
-	if err := client.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, client.Shutdown(t.Context()))
 	b, err := backend.Open("unix", address) // nobody could have it before
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer b.Close()
 	s.close(t.Context())
-	if got := b.Spans(); len(got) != 1 {
-		t.Errorf("%d spans arrived of one that was acknowledged", len(got))
-	}
+	got := b.Spans()
+	assert.Check(t, len(got) == 1, "%d spans arrived of one that was acknowledged", len(got))
 }
 
 // source knows no processes.
@@ -122,20 +108,14 @@ func TestEveryReceiverIsGivenSamples(t *testing.T) {
 	cfg.LiveView = live.Config{Listen: []string{uri}}
 	cfg.Keep.For = time.Minute
 	s, err := openServices(&cfg, metrics.Build{Version: "test"}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer s.close(t.Context())
 	s.live.Start(source{})
 	guest, err := client.Dial(t.Context(), uri, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer guest.Close()
 	transactions, err := client.Subscribe[*types.CorrelatorTransaction](guest, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	frames := []profile.Frame{profile.NewJVMFrame(profile.NewFunction("Shop.sell", "Shop.java"), 7)}
 	sample := profile.Sample{Resource: &profile.Resource{PID: 1}, Count: 1, TraceID: [16]byte{1},
 		TransactionID: [8]byte{2}, Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames}}
@@ -147,18 +127,14 @@ func TestEveryReceiverIsGivenSamples(t *testing.T) {
 		given++
 		return transactions.Len() == 1
 	})
-	if exported := s.export.Status().Samples; exported != given {
-		t.Errorf("%d samples of %d were exported", exported, given)
-	}
+	exported := s.export.Status().Samples
+	assert.Check(t, exported == given, "%d samples of %d were exported", exported, given)
 	err = s.keep.Answer(t.Context(), keep.Query{}, func(a *keep.Answer) error {
-		if a.Kept != given || len(a.Transactions) != 1 {
-			t.Errorf("%d samples of %d are kept, of %d transactions", a.Kept, given, len(a.Transactions))
-		}
+		assert.Check(t, a.Kept == given && len(a.Transactions) == 1,
+			"%d samples of %d are kept, of %d transactions", a.Kept, given, len(a.Transactions))
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 }
 
 // meeting is an outlet that ends when all others are asked to.
@@ -193,9 +169,7 @@ func oneSpan(t *testing.T) []byte {
 			EndTimeUnixNano: 2,
 		}}}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return body
 }
 

@@ -3,6 +3,8 @@ package watch
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/host/terminal"
 )
 
@@ -18,15 +20,12 @@ func TestCursor(t *testing.T) {
 	place := func(names string, fit, index, top int) {
 		t.Helper()
 		c.place(keys(names), fit)
-		if c.index != index || c.top != top {
-			t.Errorf("%s: row %d of those from %d, want %d and %d", names, c.index, c.top, index, top)
-		}
+		assert.Check(t, c.index == index && c.top == top,
+			"%s: row %d of those from %d, want %d and %d", names, c.index, c.top, index, top)
 	}
 	press := func(key terminal.Key, names string, fit int) {
 		t.Helper()
-		if !c.press(key, keys(names), fit) {
-			t.Errorf("%q does not move", key)
-		}
+		assert.Check(t, c.press(key, keys(names), fit), "%q does not move", key)
 	}
 	place("", 3, 0, 0)
 	press(terminal.KeyDown, "", 3)
@@ -50,7 +49,5 @@ func TestCursor(t *testing.T) {
 	place("facde", 100, 3, 0)
 	press(terminal.KeyPageUp, "facde", 100)
 	place("facde", 100, 0, 0)
-	if c.press('x', keys("a"), 3) {
-		t.Error("any key moves")
-	}
+	assert.Check(t, !c.press('x', keys("a"), 3), "any key moves")
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/value"
 )
 
@@ -13,9 +15,8 @@ func TestLasted(t *testing.T) {
 		59990 * time.Millisecond: "59.9 s", time.Minute: "1 min", 3599 * time.Second: "59 min", time.Hour: "1 h",
 		99 * time.Hour: "99 h", 100 * time.Hour: "4 d",
 	} {
-		if got := lasted(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
+		got := lasted(d)
+		assert.Check(t, got == want, "%v: %q, want %q", d, got, want)
 	}
 }
 
@@ -25,11 +26,8 @@ func TestUnknown(t *testing.T) {
 		cpus(value.Opt[float64]{}), percentOf(value.Opt[float64]{}), number(value.Opt[uint32]{}),
 		since(value.Opt[value.Timepoint]{}, now), timeOf(value.Opt[value.Duration]{}), short(""),
 	} {
-		if got != "" {
-			t.Errorf("%q", got)
-		}
+		assert.Check(t, got == "", "%q", got)
 	}
-	if got := since(value.Some(value.TimepointOf(now.Add(-90*time.Second))), now); got != "1 min" {
-		t.Errorf("%q", got)
-	}
+	got := since(value.Some(value.TimepointOf(now.Add(-90*time.Second))), now)
+	assert.Check(t, got == "1 min", "%q", got)
 }

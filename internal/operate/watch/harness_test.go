@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/value"
 	"correlator/internal/lab/testenv"
@@ -26,29 +28,22 @@ func serve(t *testing.T, uri string) *broker.Broker {
 	b := broker.New(broker.Options{Name: "test", ReadOnly: true})
 	t.Cleanup(func() { shutdown(t, b) })
 	for _, s := range types.Published() {
-		if err := b.RegisterType(s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.RegisterType(s))
 	}
-	if _, err := b.ListenURI(uri); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.ListenURI(uri)
+	assert.NilError(t, err)
 	return b
 }
 
 func shutdown(t *testing.T, b *broker.Broker) {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	if err := b.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, b.Shutdown(ctx))
 }
 
 func publish(t *testing.T, b *broker.Broker, objects ...broker.Instance) {
 	t.Helper()
-	if err := b.Publish(objects...); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Publish(objects...))
 }
 
 var some = value.Some[string]

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // stack is a stack as it is published: the innermost frame first.
@@ -44,12 +46,10 @@ func TestTree(t *testing.T) {
 		"│ └ report 20ms 20ms",
 		"└ start 5ms 5ms",
 	}
-	if got := drawnTree(&tree, 0); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if tree.root.total != 65*time.Millisecond || tree.stacks != 4 {
-		t.Errorf("%v in %d stacks", tree.root.total, tree.stacks)
-	}
+	got := drawnTree(&tree, 0)
+	assert.Check(t, slices.Equal(got, want), "%q, want %q", got, want)
+	assert.Check(t, tree.root.total == 65*time.Millisecond && tree.stacks == 4,
+		"%v in %d stacks", tree.root.total, tree.stacks)
 
 	// It grows and shrinks; what is folded stays so, frames stay the same nodes.
 	branches := tree.branches()
@@ -62,12 +62,9 @@ func TestTree(t *testing.T) {
 		"├ report 50ms 50ms",
 		"└ handle [+] 40ms 0s",
 	}
-	if got := drawnTree(&tree, 0); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if tree.branches()[3].node != handle {
-		t.Error("another node for the same frame")
-	}
+	got = drawnTree(&tree, 0)
+	assert.Check(t, slices.Equal(got, want), "%q, want %q", got, want)
+	assert.Check(t, tree.branches()[3].node == handle, "another node for the same frame")
 }
 
 // Names and depths that processes choose do no harm.
@@ -84,13 +81,11 @@ func TestTreeOfHostileStacks(t *testing.T) {
 	if len(branches) != maxDepth+1 || deep.root.total != 2*time.Second {
 		t.Errorf("%d lines, %v", len(branches), deep.root.total)
 	}
-	if text := branches[0].text(80); text != `├ \x1b[2J\n` {
-		t.Errorf("%q", text)
-	}
+	text := branches[0].text(80)
+	assert.Check(t, text == `├ \x1b[2J\n`, "%q", text)
 	wide := branch{&node{name: "leaf"}, strings.Repeat("│ ", 100)}
-	if text := wide.text(20); text != "… │ │ │ │ leaf" {
-		t.Errorf("%q", text)
-	}
+	text = wide.text(20)
+	assert.Check(t, text == "… │ │ │ │ leaf", "%q", text)
 }
 
 func BenchmarkTree(b *testing.B) {

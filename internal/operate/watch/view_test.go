@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/value"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/live/types"
@@ -51,9 +53,8 @@ func expect(t *testing.T, got []string, want string) {
 	for strings.Contains(text, "\n\n") {
 		text = strings.ReplaceAll(text, "\n\n", "\n")
 	}
-	if want = strings.TrimPrefix(want, "\n"); text != want {
-		t.Errorf("\n%s\nwant\n%s", text, want)
-	}
+	want = strings.TrimPrefix(want, "\n")
+	assert.Check(t, text == want, "\n%s\nwant\n%s", text, want)
 }
 
 func TestDraw(t *testing.T) {
@@ -61,14 +62,10 @@ func TestDraw(t *testing.T) {
 	draw := func(keys string, columns, mark int, want string) {
 		t.Helper()
 		for _, key := range keys {
-			if v.press(terminal.Key(key)) {
-				t.Errorf("%q ends it", key)
-			}
+			assert.Check(t, !v.press(terminal.Key(key)), "%q ends it", key)
 		}
 		lines, marked := v.draw(example(), nil, columns, 24)
-		if len(lines) != 24 || marked != mark {
-			t.Errorf("%d lines, %d is marked, not %d", len(lines), marked, mark)
-		}
+		assert.Check(t, len(lines) == 24 && marked == mark, "%d lines, %d is marked, not %d", len(lines), marked, mark)
 		expect(t, lines, want)
 	}
 	draw("", 80, 3, `
@@ -120,21 +117,17 @@ func TestDrawHosts(t *testing.T) {
 	}
 	v.tab = processTab
 	lines, _ = v.draw(s, nil, 80, 24)
-	if want := "web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s; h2"; lines[0] != want {
-		t.Errorf("%q, want %q", lines[0], want)
-	}
-	if !strings.HasSuffix(lines[3], "  web-1") {
-		t.Errorf("%q", lines)
-	}
+	want := "web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s; h2"
+	assert.Check(t, lines[0] == want, "%q, want %q", lines[0], want)
+	assert.Check(t, strings.HasSuffix(lines[3], "  web-1"), "%q", lines)
 }
 
 func TestDrawNothing(t *testing.T) {
 	for tab := range tabs {
 		v := view{tab: tab}
 		lines, marked := v.draw(&snapshot{}, nil, 80, 24)
-		if lines[0] != "no agent publishes to this broker" || marked != -1 || len(lines) != 24 {
-			t.Errorf("%q, %d", lines, marked)
-		}
+		assert.Check(t, lines[0] == "no agent publishes to this broker" && marked == -1 && len(lines) == 24,
+			"%q, %d", lines, marked)
 		for _, key := range "\r\x1bjG" {
 			v.press(terminal.Key(key))
 		}
@@ -159,9 +152,8 @@ func TestDrawChosen(t *testing.T) {
 		}
 	}
 	for _, rows := range []int{4, 3, 2, 1} {
-		if _, marked := v.draw(s, nil, 80, rows); marked != -1 {
-			t.Errorf("row %d of %d is marked", marked, rows)
-		}
+		_, marked := v.draw(s, nil, 80, rows)
+		assert.Check(t, marked == -1, "row %d of %d is marked", marked, rows)
 	}
 }
 

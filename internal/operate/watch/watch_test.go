@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/client"
 	"correlator/dots/value"
@@ -27,26 +28,19 @@ func TestViews(t *testing.T) {
 	w := open(t, uri, 100, 24)
 	lines := w.shows("web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s",
 		"[1 Processes 3]  2 Threads 2   3 Transactions 2", `ca\x1b[2Jrt`, "registered")
-	if len(lines) != 24 || !strings.HasPrefix(lines[3], "0.50    0.25   11  shop") ||
-		!strings.HasPrefix(lines[5], "0.00") {
-		t.Errorf("%q", lines)
-	}
+	assert.Check(t, len(lines) == 24 && strings.HasPrefix(lines[3], "0.50    0.25   11  shop") &&
+		strings.HasPrefix(lines[5], "0.00"),
+		"%q", lines)
 
 	// A process changes, and one goes.
 	publish(t, b, &types.CorrelatorProcess{Host: some("h1"), Pid: value.Some[uint32](13), CPU: value.Some(2.25)})
-	if err := b.Remove(process(11, "", 0)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Remove(process(11, "", 0)))
 	lines = w.shows("[1 Processes 2]", "2.25")
-	if !strings.HasPrefix(lines[3], "2.25") {
-		t.Errorf("%q", lines)
-	}
+	assert.Check(t, strings.HasPrefix(lines[3], "2.25"), "%q", lines)
 
 	w.press("\x1b[B\r") // the second process is chosen
 	lines = w.shows("[2 Threads of process 12: 1]", "http-102", second)
-	if strings.Contains(strings.Join(lines, "\n"), "http-101") {
-		t.Errorf("%q", lines)
-	}
+	assert.Check(t, !strings.Contains(strings.Join(lines, "\n"), "http-101"), "%q", lines)
 	w.press("\x1b") // back
 	w.shows("[1 Processes 2]", "2 Threads 2")
 	w.press("\t")
@@ -81,29 +75,22 @@ func TestStacks(t *testing.T) {
 		" SHARE   SELF  FRAME", "100.0%      -  main", " 75.0%      -  ├ handle", " 75.0%  75.0%  │ compute",
 		" 25.0%  25.0%  └ report", "",
 	}
-	if got := lines[2 : 2+len(want)]; strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("%q, want %q", got, want)
-	}
+	got := lines[2 : 2+len(want)]
+	assert.Check(t, strings.Join(got, "\n") == strings.Join(want, "\n"), "%q, want %q", got, want)
 	members(1)
 
 	publish(t, b, stackOf(first, "s4", 4, "compress", "handle", "main")...)
 	w.shows("8.0 s of CPU time in 3 stacks", " 87.5%      -  ├ handle", " 50.0%  50.0%  │ ├ compress")
 	w.press("j\r") // folds what handle calls
 	lines = w.shows("├ handle [+]")
-	if strings.Contains(strings.Join(lines, "\n"), "compress") {
-		t.Errorf("%q", lines)
-	}
+	assert.Check(t, !strings.Contains(strings.Join(lines, "\n"), "compress"), "%q", lines)
 	w.press("\r")
 	w.shows("compress")
 
 	// It ends: what is known of it stays.
-	if err := b.Remove(transaction(first, 0)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.Remove(transaction(first, 0)))
 	for _, x := range stackOf(first, "s4", 4) {
-		if err := b.Remove(x); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, b.Remove(x))
 	}
 	w.shows("it runs no more: 8.0 s of CPU time in 3 stacks", "compress")
 	w.press("\x7f")
@@ -129,35 +116,26 @@ func TestStacksOfOneTransaction(t *testing.T) {
 	broker := serve(t, uri)
 	publishAll(t, broker)
 	b, err := openBus(t.Context(), uri, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer b.close()
-	if err := b.choose(chosenFirst); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.choose(chosenFirst))
 	for batch := range maxNames + 2 {
 		id := fmt.Sprint("new-", batch)
 		publish(t, broker, stackOf(first, id, 1, "in "+id, "main")...)
 		testenv.Poll(t, deadline, "the frames of "+id, func() bool {
-			if err := b.meet(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, b.meet())
 			return strings.Join(b.frames[id], " ") == "in "+id+" main"
 		})
 	}
-	if n := broker.Members("CorrelatorStack"); n > maxNames || len(b.names) > maxNames {
-		t.Errorf("%d subscriptions to names", n)
-	}
+	n := broker.Members("CorrelatorStack")
+	assert.Check(t, n <= maxNames && len(b.names) <= maxNames, "%d subscriptions to names", n)
 	arrived := make(map[string]bool)
 	for _, names := range b.names {
 		for key := range names.All() {
 			arrived[key.ID] = true
 		}
 	}
-	if arrived["s3"] {
-		t.Error("names of another transaction's stack were sent")
-	}
+	assert.Check(t, !arrived["s3"], "names of another transaction's stack were sent")
 	if got := strings.Join(b.frames["s1"], " "); got != "compute handle main" || len(b.frames) != 2+maxNames+2 {
 		t.Errorf("s1: %q; %d stacks", got, len(b.frames))
 	}
@@ -168,28 +146,17 @@ func TestStacksUnfiltered(t *testing.T) {
 	uri := endpoint(t)
 	publishAll(t, serve(t, uri))
 	b, err := openBus(t.Context(), uri, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer b.close()
 	b.chosen, b.all, b.frames = chosenFirst, true, make(map[string][]string)
-	if b.times, err = client.Subscribe[*types.CorrelatorTransactionStack](b.client, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.subscribeNames(nil); err != nil {
-		t.Fatal(err)
-	}
+	b.times, err = client.Subscribe[*types.CorrelatorTransactionStack](b.client, nil)
+	assert.NilError(t, err)
+	assert.NilError(t, b.subscribeNames(nil))
 	for _, wait := range []func(context.Context) error{b.times.Wait, b.names[0].Wait} {
-		if err := wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, wait(t.Context()))
 	}
-	if err := b.meet(); err != nil {
-		t.Fatal(err)
-	}
-	if len(b.frames) != 2 || len(b.names) != 1 {
-		t.Errorf("frames %v, %d subscriptions", b.frames, len(b.names))
-	}
+	assert.NilError(t, b.meet())
+	assert.Check(t, len(b.frames) == 2 && len(b.names) == 1, "frames %v, %d subscriptions", b.frames, len(b.names))
 	var tree tree
 	tree.update(b.stacks())
 	if b.times.Len() != 3 || tree.stacks != 2 || tree.root.total != 4*time.Second {
@@ -226,23 +193,17 @@ func TestSizes(t *testing.T) {
 	w := open(t, uri, 80, 24)
 	for _, size := range []struct{ columns, rows int }{{80, 24}, {200, 60}, {40, 10}, {20, 5}, {9, 3}, {1, 1}} {
 		winsize := unix.Winsize{Col: uint16(size.columns), Row: uint16(size.rows)}
-		if err := unix.IoctlSetWinsize(int(w.master.Fd()), unix.TIOCSWINSZ, &winsize); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.IoctlSetWinsize(int(w.master.Fd()), unix.TIOCSWINSZ, &winsize))
 		for _, keys := range []string{"1", "1G", "2", "3", "3\r"} {
 			w.press(keys)
-			if err := unix.Kill(os.Getpid(), unix.SIGWINCH); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.Kill(os.Getpid(), unix.SIGWINCH))
 			var lines []string
 			testenv.Poll(t, deadline, fmt.Sprint(size), func() bool {
 				lines = w.lines()
 				return len(lines) == size.rows
 			})
 			for _, line := range lines {
-				if terminal.Width(line) > size.columns {
-					t.Errorf("%v: %q", size, line)
-				}
+				assert.Check(t, terminal.Width(line) <= size.columns, "%v: %q", size, line)
 			}
 		}
 	}
@@ -255,9 +216,7 @@ func TestPlain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &enough{writes: 2, cancel: cancel}
 	watch := Watch{Guest: dotstool.Guest{Endpoint: uri}}
-	if err := watch.Table(ctx, strings.NewReader("q"), out); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, watch.Table(ctx, strings.NewReader("q"), out))
 	for _, text := range []string{"web-1: ", "Processes: 3\n", "Threads: 2\n", "Transactions: 2\n", first, "http-102"} {
 		if strings.Count(out.String(), text) < 2 || strings.Contains(out.String(), "\x1b") {
 			t.Errorf("no %q in\n%s", text, &out.Builder)
@@ -281,14 +240,10 @@ func (e *enough) Write(text []byte) (int, error) {
 
 func TestNoBroker(t *testing.T) {
 	watch := Watch{Guest: dotstool.Guest{Endpoint: endpoint(t)}}
-	if err := watch.Table(t.Context(), nil, &bytes.Buffer{}); err == nil {
-		t.Error("no error")
-	}
+	assert.Check(t, watch.Table(t.Context(), nil, &bytes.Buffer{}) != nil, "no error")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := watch.Table(ctx, nil, &bytes.Buffer{}); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, watch.Table(ctx, nil, &bytes.Buffer{}))
 }
 
 // Each change is a line of JSON.
@@ -299,9 +254,7 @@ func TestJSON(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer read.Close()
 	defer write.Close()
 	done := make(chan error, 1)
@@ -314,9 +267,7 @@ func TestJSON(t *testing.T) {
 			Operation, Type string
 			Instance        map[string]any
 		}
-		if err := lines.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, lines.Decode(&line))
 		seen[line.Operation+" "+line.Type]++
 		return line.Operation + " " + line.Type
 	}
@@ -327,21 +278,14 @@ func TestJSON(t *testing.T) {
 		"create CorrelatorHost": 1, "create CorrelatorProcess": 3, "create CorrelatorThread": 2,
 		"create CorrelatorTransaction": 2, "create CorrelatorTransactionStack": 3, "create CorrelatorStack": 3,
 	}
-	if fmt.Sprint(seen) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", seen, want)
-	}
+	assert.Check(t, fmt.Sprint(seen) == fmt.Sprint(want), "%v, want %v", seen, want)
 	publish(t, b, transaction(first, 0.75))
-	if got := next(); got != "update CorrelatorTransaction" {
-		t.Error(got)
-	}
-	if err := b.Remove(transaction(first, 0)); err != nil {
-		t.Fatal(err)
-	}
-	if got := next(); got != "remove CorrelatorTransaction" {
-		t.Error(got)
-	}
+	got := next()
+	assert.Check(t, got == "update CorrelatorTransaction", got)
+	assert.NilError(t, b.Remove(transaction(first, 0)))
+	got = next()
+	assert.Check(t, got == "remove CorrelatorTransaction", got)
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	err = <-done
+	assert.Check(t, err)
 }

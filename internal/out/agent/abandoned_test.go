@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -18,9 +20,7 @@ func TestAbandoned(t *testing.T) {
 	r.sampledReport(p, 1)
 	served := r.registrations.Find(p.PID)
 	hangs, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	if !served.process.Post(func() { close(hangs); <-goOn }) {
-		t.Fatal("the process's goroutine takes nothing more")
-	}
+	assert.Assert(t, served.process.Post(func() { close(hangs); <-goOn }), "the process's goroutine takes nothing more")
 	<-hangs
 	waiting := func() int {
 		served.fed.Lock()
@@ -50,9 +50,8 @@ func TestAbandoned(t *testing.T) {
 		t.Errorf("%d warnings; %d samples abandoned, and %d fed ones, want 1; %d of the process", warnings, sampled, fed,
 			abandoned(&served.refused))
 	}
-	if !served.process.Post(func() { close(over) }) { // before the end of the goroutine, if not at once
-		t.Fatal("the process's goroutine takes nothing more")
-	}
+	// before the end of the goroutine, if not at once
+	assert.Assert(t, served.process.Post(func() { close(over) }), "the process's goroutine takes nothing more")
 	close(goOn)
 	<-over
 	testenv.Poll(t, deadline, "the end of the process's goroutine", func() bool { return len(r.registrations.All()) == 0 })

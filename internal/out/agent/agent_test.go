@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -102,15 +103,12 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 		exporter = nil
 	}
 	a, err := New(cfg, exporter, zap.New(core))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	a.grace = time.Second // less than a worker has for reading
 	prepare(a)
 	r.Agent = a
-	if r.feed, err = feed.Dial(cfg.FeedSocket); err != nil {
-		t.Fatal(err)
-	}
+	r.feed, err = feed.Dial(cfg.FeedSocket)
+	assert.NilError(t, err)
 	t.Cleanup(func() { r.feed.Close() })
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -124,9 +122,7 @@ func runWith(t *testing.T, exporter Exporter, prepare func(*Agent), change ...fu
 		cancel()
 		select {
 		case err := <-ended:
-			if err != nil {
-				t.Errorf("agent ended with %v", err)
-			}
+			assert.Check(t, err, "agent ended with %v", err)
 		case <-time.After(deadline):
 			t.Error("agent does not end")
 		}
@@ -235,10 +231,9 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 // clean checks that a process was sent nothing wrong.
 func clean(t *testing.T, report demo.Report) {
 	t.Helper()
-	if report.Torn != 0 || report.Foreign != 0 || report.Malformed != 0 || report.Unregistered != 0 {
-		t.Errorf("torn %d, foreign %d, malformed %d, before a registration %d: want none of these",
-			report.Torn, report.Foreign, report.Malformed, report.Unregistered)
-	}
+	assert.Check(t, report.Torn == 0 && report.Foreign == 0 && report.Malformed == 0 && report.Unregistered == 0,
+		"torn %d, foreign %d, malformed %d, before a registration %d: want none of these", report.Torn, report.Foreign,
+		report.Malformed, report.Unregistered)
 }
 
 // added checks that every sample that was fed has exactly one outcome, and every one that was
@@ -269,14 +264,12 @@ func TestEveryPlacementOfTheVariable(t *testing.T) {
 				Environment: "production"})
 			r := run(t)
 			registration := p.Registration(1)
-			if registration.SamplesDelayMillis != 300 || registration.HostID != testHostID {
-				t.Errorf("registered with %+v", registration)
-			}
+			assert.Check(t, registration.SamplesDelayMillis == 300 && registration.HostID == testHostID,
+				"registered with %+v", registration)
 			view := r.state(p, process.StateRegistered, "")
-			if view.ServiceName != "shop" || view.ServiceEnvironment != "production" || view.SocketPath != p.Socket ||
-				view.Library != p.Library {
-				t.Errorf("view %+v", view)
-			}
+			assert.Check(t, view.ServiceName == "shop" && view.ServiceEnvironment == "production" &&
+				view.SocketPath == p.Socket && view.Library == p.Library,
+				"view %+v", view)
 			for thread := range 3 { // the main thread and the others
 				r.served(p, thread, [16]byte{1, byte(thread)})
 			}

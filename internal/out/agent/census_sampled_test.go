@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
@@ -36,27 +38,18 @@ func TestNotSampled(t *testing.T) {
 func spoilDescriptor(t *testing.T, p *demo.Process) {
 	t.Helper()
 	library, err := os.Open(p.HostPath(p.Library))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer library.Close()
 	info, err := library.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	parsed, err := elfsym.ParseLibrary(library, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer memory.Close()
 	storage := binary.NativeEndian.AppendUint64(nil, p.Published().Storage) // mapped, of no file
-	if _, err := memory.WriteAt(storage, int64(p.Loaded().Base+parsed.Relocation.Addr)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = memory.WriteAt(storage, int64(p.Loaded().Base+parsed.Relocation.Addr))
+	assert.NilError(t, err)
 }
 
 func TestWhyNotSampled(t *testing.T) {
@@ -80,15 +73,12 @@ func TestWhyNotSampled(t *testing.T) {
 		if c.reason != process.ReasonNone {
 			s.LastError = &ProcessError{Reason: c.reason.String(), At: c.at}
 		}
-		if why := notSampled(&s); why != c.want {
-			t.Errorf("%+v: %s", c, why)
-		}
+		why := notSampled(&s)
+		assert.Check(t, why == c.want, "%+v: %s", c, why)
 		got[notSampled(&s)] = 0
 	}
 	for _, reason := range NotSampledReasons() {
 		want[reason] = 0
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("reasons %v, want %v", got, want)
-	}
+	assert.Check(t, maps.Equal(got, want), "reasons %v, want %v", got, want)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -60,21 +61,17 @@ func TestProcessesComeAndGo(t *testing.T) {
 	if after.descriptors > before.descriptors || after.goroutines > before.goroutines || after.targets != 1 {
 		t.Errorf("after %d processes: %v; before: %v", c.lives.Load(), after, before)
 	}
-	if after.heapBytes > before.heapBytes+heapNoise {
-		t.Errorf("the heap grew from %d to %d bytes", before.heapBytes, after.heapBytes)
-	}
+	assert.Check(t, after.heapBytes <= before.heapBytes+heapNoise,
+		"the heap grew from %d to %d bytes", before.heapBytes, after.heapBytes)
 	messages := &r.Counters().Messages
-	if arrived, sent := c.registrations.Load(), messages.Registrations.Load(); arrived == 0 || arrived > sent {
-		t.Errorf("%d registrations arrived, %d were sent", arrived, sent)
-	}
+	arrived, sent := c.registrations.Load(), messages.Registrations.Load()
+	assert.Check(t, arrived != 0 && arrived <= sent, "%d registrations arrived, %d were sent", arrived, sent)
 
 	neighbor.StopThreads()
 	r.end()
 	report := neighbor.Quit()
 	clean(t, report)
-	if report.Registrations != 1 {
-		t.Errorf("the neighbor was registered with %d times", report.Registrations)
-	}
+	assert.Check(t, report.Registrations == 1, "the neighbor was registered with %d times", report.Registrations)
 	r.samplesAreCPU(report, registered)
 	r.sampledAdded()
 }
@@ -220,9 +217,7 @@ func (r *running) settled(processes int) (least holdings) {
 func targets(t *testing.T) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fdinfo/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -234,9 +229,7 @@ func targets(t *testing.T) (n int) {
 		}
 		id, _, _ = strings.Cut(id, "\n")
 		number, err := strconv.ParseUint(id, 10, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		n += countTargets(t, ebpf.MapID(number))
 	}
 	return n
@@ -245,14 +238,10 @@ func targets(t *testing.T) (n int) {
 func countTargets(t *testing.T, id ebpf.MapID) (n int) {
 	t.Helper()
 	table, err := ebpf.NewMapFromID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer table.Close()
 	info, err := table.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if info.Name != "targets" {
 		return 0
 	}

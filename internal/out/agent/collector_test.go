@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -48,9 +49,7 @@ func gather(t *testing.T, source Source) []*dto.MetricFamily {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(NewCollector(source))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return families
 }
 
@@ -141,22 +140,15 @@ func TestCountersAreCollected(t *testing.T) {
 	keys, series := make(map[string]string), make(map[string]string)
 	for path, c := range countedFields(t) {
 		if want, ok := without[path]; ok {
-			if c != want {
-				t.Errorf("%s is %+v, want %+v", path, c, want)
-			}
+			assert.Check(t, c == want, "%s is %+v, want %+v", path, c, want)
 			continue
 		}
-		if c.key == "" || c.series == "" {
-			t.Errorf("%s has the key %q and the series %q", path, c.key, c.series)
-		}
-		if keys[c.key] != "" || series[c.series] != "" {
-			t.Errorf("%s is %+v, as are %s and %s", path, c, keys[c.key], series[c.series])
-		}
+		assert.Check(t, c.key != "" && c.series != "", "%s has the key %q and the series %q", path, c.key, c.series)
+		assert.Check(t, keys[c.key] == "" && series[c.series] == "",
+			"%s is %+v, as are %s and %s", path, c, keys[c.key], series[c.series])
 		keys[c.key], series[c.series] = path, path
 	}
-	if len(keys) < 100 {
-		t.Errorf("%d counters", len(keys))
-	}
+	assert.Check(t, len(keys) >= 100, "%d counters", len(keys))
 }
 
 // The values of labels are the words that the packages have for what they count.
@@ -194,9 +186,8 @@ func TestCollectorLabels(t *testing.T) {
 			func(i int) string { return feed.RefusalReason(i).String() }),
 	} {
 		slices.Sort(got[label])
-		if values := slices.Compact(got[label]); !slices.Equal(values, want) {
-			t.Errorf("%s is %q, want %q", label, values, want)
-		}
+		values := slices.Compact(got[label])
+		assert.Check(t, slices.Equal(values, want), "%s is %q, want %q", label, values, want)
 	}
 }
 
@@ -239,9 +230,8 @@ func TestCollectorState(t *testing.T) {
 		`correlator_unwinding_processes_quarantined`:              1,
 		`correlator_unwinding_workers_hung`:                       2,
 	} {
-		if value, ok := got[series]; !ok || value != want {
-			t.Errorf("%s is %v (collected: %v), want %v", series, value, ok, want)
-		}
+		value, ok := got[series]
+		assert.Check(t, ok && value == want, "%s is %v (collected: %v), want %v", series, value, ok, want)
 	}
 }
 
@@ -255,12 +245,8 @@ func TestCollectorSeriesAreFixed(t *testing.T) {
 		},
 		notSampled: map[string]int{"an unknown reason": 1},
 	})))
-	if !slices.Equal(got, want) {
-		t.Errorf("series %q, and without processes %q", got, want)
-	}
-	if len(want) > 300 {
-		t.Errorf("%d series", len(want))
-	}
+	assert.Check(t, slices.Equal(got, want), "series %q, and without processes %q", got, want)
+	assert.Check(t, len(want) <= 300, "%d series", len(want))
 }
 
 // metricNames returns the names of the metrics of counters, by key.
@@ -286,9 +272,7 @@ var (
 // when the key ends with the last label.
 func TestKeysInMetricsPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	documented := make(map[string]string) // metrics, by key
 	for _, row := range metricRow.FindAllStringSubmatch(string(page), -1) {
 		for _, key := range quoted.FindAllStringSubmatch(row[2], -1) {
@@ -305,38 +289,28 @@ func TestKeysInMetricsPage(t *testing.T) {
 			}
 		}
 		found[longest] = true
-		if longest == "" || names[key] != "" && names[key] != documented[longest] {
-			t.Errorf("counter %s is %s, and documented as %q: %s", key, names[key], longest, documented[longest])
-		}
+		assert.Check(t, longest != "" && (names[key] == "" || names[key] == documented[longest]),
+			"counter %s is %s, and documented as %q: %s", key, names[key], longest, documented[longest])
 	})
 	for pattern, metric := range documented {
-		if !found[pattern] {
-			t.Errorf("%s is documented as the counter %s", metric, pattern)
-		}
+		assert.Check(t, found[pattern], "%s is documented as the counter %s", metric, pattern)
 	}
 }
 
 // docs/operations.md has the metric beside each reason that is a counter of the agent.
 func TestReasonsInOperationsPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_, table, found := strings.Cut(string(page), "\nOf the agent itself, in the `reason` of log lines")
-	if !found {
-		t.Fatal("no table of the agent's own reasons")
-	}
+	assert.Assert(t, found, "no table of the agent's own reasons")
 	table, _, _ = strings.Cut(table, "\n## ")
 	names := metricNames(t)
 	rows := regexp.MustCompile("(?m)^\\| (`[^|]*) \\| `([a-z_]+)[^|]* \\|").FindAllStringSubmatch(table, -1)
 	for _, row := range rows {
 		for _, reason := range quoted.FindAllStringSubmatch(row[1], -1) {
-			if names[reason[1]] != row[2] {
-				t.Errorf("%s has the metric %s, documented is %s", reason[1], names[reason[1]], row[2])
-			}
+			assert.Check(t, names[reason[1]] == row[2],
+				"%s has the metric %s, documented is %s", reason[1], names[reason[1]], row[2])
 		}
 	}
-	if len(rows) == 0 {
-		t.Error("the table is empty")
-	}
+	assert.Check(t, len(rows) != 0, "the table is empty")
 }

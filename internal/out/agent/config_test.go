@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestDefaultReportInterval(t *testing.T) {
@@ -10,8 +12,7 @@ func TestDefaultReportInterval(t *testing.T) {
 		300 * time.Millisecond: 100 * time.Millisecond,
 		60 * time.Millisecond:  20 * time.Millisecond, 25 * time.Millisecond: MinReportInterval,
 		20 * time.Millisecond: MinReportInterval} {
-		if got := DefaultReportInterval(delay); got != want {
-			t.Errorf("for %v: %v, want %v", delay, got, want)
-		}
+		got := DefaultReportInterval(delay)
+		assert.Check(t, got == want, "for %v: %v, want %v", delay, got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/messaging"
 )
@@ -36,10 +37,7 @@ func TestDelaySLO(t *testing.T) {
 	window(0, 100, 2)
 
 	fields := logs.All()[0].ContextMap()
-	if fields["missed_share"] != 0.5 || fields["samples_delay"] != p.delay {
-		t.Errorf("warning %v", fields)
-	}
-	if w, _ := fields["window"].(map[string]any); w["lost"] != uint64(50) || w["sent"] != uint64(50) {
-		t.Errorf("window %v", w)
-	}
+	assert.Check(t, fields["missed_share"] == 0.5 && fields["samples_delay"] == p.delay, "warning %v", fields)
+	w, _ := fields["window"].(map[string]any)
+	assert.Check(t, w["lost"] == uint64(50) && w["sent"] == uint64(50), "window %v", w)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -88,13 +89,9 @@ func (v *victim) innocent() {
 func bpfDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Mount("bpf", dir, "bpf", 0, ""))
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, unix.Unmount(dir, unix.MNT_DETACH))
 	})
 	return filepath.Join(dir, "correlator")
 }
@@ -103,22 +100,16 @@ func bpfDir(t *testing.T) string {
 func kernelTargets(t *testing.T, dir string) (n int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Fatalf("pinned maps: %v, %v", entries, err)
-	}
+	assert.Assert(t, err == nil && len(entries) == 1, "pinned maps: %v, %v", entries, err)
 	table, err := ebpf.LoadPinnedMap(filepath.Join(dir, entries[0].Name()), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer table.Close()
 	key, value := make([]byte, table.KeySize()), make([]byte, table.ValueSize())
 	all := table.Iterate()
 	for all.Next(&key, &value) {
 		n++
 	}
-	if err := all.Err(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, all.Err())
 	return n
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -85,18 +87,14 @@ func republishingCost(t *testing.T, interval time.Duration) (cost republishing) 
 func TestDeliveryRepublishing(t *testing.T) {
 	often := republishingCost(t, 100*time.Microsecond)
 	seldom := republishingCost(t, time.Second)
-	if often.times < 1000*seldom.times {
-		t.Errorf("republished %d times against %d: that is no storm", often.times, seldom.times)
-	}
+	assert.Check(t, often.times >= 1000*seldom.times,
+		"republished %d times against %d: that is no storm", often.times, seldom.times)
 	// Each is connected to once a second at most; a sweep may take longer in one test than in the other.
 	most := max(seldom.connects, seldom.registrations, uint64(often.took/time.Second)) + 2
-	if often.connects > most || often.registrations > most {
-		t.Errorf("connected %d times against %d, registered %d times against %d", often.connects, seldom.connects,
-			often.registrations, seldom.registrations)
-	}
-	if often.looks > 4*seldom.looks+10 {
-		t.Errorf("probed %d times against %d", often.looks, seldom.looks)
-	}
+	assert.Check(t, often.connects <= most && often.registrations <= most,
+		"connected %d times against %d, registered %d times against %d", often.connects, seldom.connects,
+		often.registrations, seldom.registrations)
+	assert.Check(t, often.looks <= 4*seldom.looks+10, "probed %d times against %d", often.looks, seldom.looks)
 }
 
 // Of a process that maps too many libraries some are not used. That is logged once, and it is
@@ -104,17 +102,11 @@ func TestDeliveryRepublishing(t *testing.T) {
 func TestDeliveryManyLibraries(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	data, err := os.ReadFile(p.Library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for range 20 {
 		library := filepath.Join(p.Dir, demo.LibraryName(false))
-		if err := os.WriteFile(library, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Command(nil, "load", library); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(library, data, 0o600))
+		assert.NilError(t, p.Command(nil, "load", library))
 	}
 	p.Publish()
 	r := run(t)
@@ -122,17 +114,15 @@ func TestDeliveryManyLibraries(t *testing.T) {
 	r.served(p, 1, [16]byte{1})
 	r.swept(3)
 	r.alone(p)
-	if n := r.Counters().Truncated.Load(); n != 1 {
-		t.Errorf("counted %d times, want once", n)
-	}
+	n := r.Counters().Truncated.Load()
+	assert.Check(t, n == 1, "counted %d times, want once", n)
 }
 
 // More threads than are asked for have a reason of their own.
 func TestDeliveryManyThreads(t *testing.T) {
 	err := fmt.Errorf("reading threads: %w", bpf.ErrTooManyThreads)
-	if reason := process.ReasonOf(err); reason != process.ReasonTooManyThreads {
-		t.Errorf("reason %v", reason)
-	}
+	reason := process.ReasonOf(err)
+	assert.Check(t, reason == process.ReasonTooManyThreads, "reason %v", reason)
 }
 
 // Samples that wait for a process that hangs are refused as soon as they are older than the
@@ -142,9 +132,7 @@ func TestDeliveryHangingHoldsLittle(t *testing.T) {
 	var p *demo.Process
 	sampled := false
 	for try := 0; !sampled; try++ { // it is not if it was probed while it changed its storage
-		if try == 5 {
-			t.Fatal("a process whose storage hangs is not sampled any more")
-		}
+		assert.Assert(t, try != 5, "a process whose storage hangs is not sampled any more")
 		p = demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
 		r.sampledReport(p, 1)
 		p.Hostile("storage-hangs", "")
@@ -158,9 +146,8 @@ func TestDeliveryHangingHoldsLittle(t *testing.T) {
 	testenv.Poll(t, 4*deadline, "more samples than there is room for", func() bool {
 		return outcomes[process.OutcomeStale].Load()+outcomes[process.OutcomeBacklog].Load() > sampling.MaxPending
 	})
-	if full := outcomes[process.OutcomeBacklog].Load(); full != 0 {
-		t.Errorf("there was no room for %d samples", full)
-	}
+	full := outcomes[process.OutcomeBacklog].Load()
+	assert.Check(t, full == 0, "there was no room for %d samples", full)
 	p.Kill()
 	r.gone(p)
 	r.end()
@@ -176,9 +163,8 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 	r := run(t, atRate(97))
 	before := names(r.Counters())
 	unique := slices.Compact(slices.Sorted(slices.Values(before)))
-	if len(unique) != len(before) || slices.Contains(before, "") {
-		t.Errorf("%d counters have %d names", len(before), len(unique))
-	}
+	assert.Check(t, len(unique) == len(before) && !slices.Contains(before, ""),
+		"%d counters have %d names", len(before), len(unique))
 	p := demo.Start(t, demo.Options{Busy: 1, Service: "very-special", Environment: "odd"})
 	r.sampledReport(p, 1)
 	for _, kind := range []string{"storage-length", "socket-fifo"} {
@@ -196,9 +182,8 @@ func TestDeliveryCountersAreFixed(t *testing.T) {
 	p.Quit()
 	r.gone(p)
 	r.end()
-	if after := names(r.Counters()); !slices.Equal(before, after) {
-		t.Errorf("names before: %v\nand after: %v", before, after)
-	}
+	after := names(r.Counters())
+	assert.Check(t, slices.Equal(before, after), "names before: %v\nand after: %v", before, after)
 }
 
 // isSampled reports whether a process is sampled.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -26,9 +27,7 @@ const stallStep = 5 * time.Millisecond
 func watchStalls(t *testing.T) *stalls {
 	s := &stalls{stop: make(chan struct{})}
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &all))
 	for cpu := range len(all) * bits.UintSize {
 		if all.IsSet(cpu) {
 			worst := make(chan time.Duration, 1)

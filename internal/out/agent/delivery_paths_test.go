@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -34,9 +35,7 @@ func TestDeliverySocketPaths(t *testing.T) {
 	short, long := filepath.Join(p.Dir, "short"), filepath.Join(p.Dir, strings.Repeat("l", 200))
 	p.Republish(short, "")
 	p.Registration(3)
-	if err := os.Rename(p.HostPath(short), p.HostPath(long)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Rename(p.HostPath(short), p.HostPath(long)))
 	p.Hostile("socket-symlink", long)
 	p.Registration(4)
 	r.served(p, 1, [16]byte{2})
@@ -63,9 +62,8 @@ func TestDeliveryOthersSocket(t *testing.T) {
 	testenv.Poll(t, deadline, "samples to have an outcome", func() bool { return r.Counters().FedSamples.Load() == 20 })
 	r.swept(3)
 	others.SetReadDeadline(time.Now())
-	if n, err := others.Read(make([]byte, 1)); !os.IsTimeout(err) {
-		t.Errorf("%d bytes arrived at another's socket, %v", n, err)
-	}
+	n, err := others.Read(make([]byte, 1))
+	assert.Check(t, os.IsTimeout(err), "%d bytes arrived at another's socket, %v", n, err)
 	p.RebindSocket()
 	p.Registration(2)
 	r.served(p, 1, [16]byte{1})

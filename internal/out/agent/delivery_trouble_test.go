@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -19,9 +20,7 @@ import (
 
 func signal(t *testing.T, p *demo.Process, number syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(p.PID, number); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Kill(p.PID, number))
 }
 
 // sender is that of a process that is served. It can be asked after the end, too.
@@ -53,9 +52,8 @@ func healthy(t *testing.T, sender *messaging.Sender, report demo.Report) {
 		t.Errorf("of a healthy process %d samples were queued, %d sent, %d arrived and %d were late; dropped by reason: %d", stats.Added,
 			stats.Sent, report.Samples, report.LateSamples, stats.Dropped)
 	}
-	if stats.Registrations != 1 || report.Registrations != 1 {
-		t.Errorf("a healthy process was registered with %d times", report.Registrations)
-	}
+	assert.Check(t, stats.Registrations == 1 && report.Registrations == 1,
+		"a healthy process was registered with %d times", report.Registrations)
 }
 
 // roomy has samples wait so long that a busy machine makes none late, and is short enough that they
@@ -66,12 +64,8 @@ func roomy(c *Config) { c.SamplesDelay = 2 * time.Second }
 func instead(t *testing.T, p *demo.Process, put func(path string) error) {
 	t.Helper()
 	path := p.HostPath(p.Socket)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := put(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Remove(path))
+	assert.NilError(t, put(path))
 }
 
 func putFile(path string) error { return os.WriteFile(path, nil, 0o666) }
@@ -189,11 +183,9 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 		p.Registration(c.registrations)
 		report := p.ReportWhen("what waited", func(report demo.Report) bool { return report.Samples >= 30 })
 		clean(t, report)
-		if transaction, _ := report.Transaction(contexts[i].TraceID); transaction.Samples != 30 ||
-			len(transaction.Stacks) != 30 {
-			t.Errorf("%s: %d samples of %d stacks arrived, want 30 of 30", c.name, transaction.Samples,
-				len(transaction.Stacks))
-		}
+		transaction, _ := report.Transaction(contexts[i].TraceID)
+		assert.Check(t, transaction.Samples == 30 && len(transaction.Stacks) == 30,
+			"%s: %d samples of %d stacks arrived, want 30 of 30", c.name, transaction.Samples, len(transaction.Stacks))
 	}
 	r.end()
 	r.added()
@@ -212,21 +204,17 @@ func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
 			r.Counters().Messages.Waits.Load() > 0
 	})
 	waiting := sender.Stats().Queued
-	if err := os.Remove(p.HostPath(p.Socket)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Remove(p.HostPath(p.Socket)))
 	r.state(p, process.StateError, process.ReasonSocketMissing.String())
-	if queued := sender.Stats().Queued; queued != waiting || waiting == 0 {
-		t.Errorf("%d samples waited before, %d after", waiting, queued)
-	}
+	queued := sender.Stats().Queued
+	assert.Check(t, queued == waiting && waiting != 0, "%d samples waited before, %d after", waiting, queued)
 	signal(t, p, syscall.SIGCONT)
 	p.RebindSocket()
 	p.Registration(2)
 	clean(t, p.ReportWhen("what waited", func(report demo.Report) bool { return report.Samples >= waiting }))
 	r.end()
-	if stats := sender.Stats(); stats.Sent != 30 {
-		t.Errorf("of 30 samples %d were sent", stats.Sent)
-	}
+	stats := sender.Stats()
+	assert.Check(t, stats.Sent == 30, "of 30 samples %d were sent", stats.Sent)
 	r.added()
 }
 
@@ -247,15 +235,12 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 	sender, never := r.sender(neighbor), r.sender(deaf)
 	r.feedContext(neighbor, context, 100) // ten polls' worth
 	testenv.Poll(t, deadline, "all to be queued", func() bool { return r.Counters().FedSamples.Load() == 100 })
-	if queued := sender.Stats().Queued; queued == 0 {
-		t.Error("nothing was queued at the end")
-	}
+	assert.Check(t, sender.Stats().Queued != 0, "nothing was queued at the end")
 	r.end()
 	r.alone(neighbor, deaf, hanging)
 	healthy(t, sender, neighbor.Quit())
-	if stats := never.Stats(); stats.Queued != 0 || stats.Sent == stats.Added {
-		t.Errorf("a process that never reads: %+v", stats)
-	}
+	stats := never.Stats()
+	assert.Check(t, stats.Queued == 0 && stats.Sent != stats.Added, "a process that never reads: %+v", stats)
 	if entries := r.logs.FilterMessage("not all processes were released in time").All(); len(entries) != 0 {
 		t.Errorf("left behind: %v", entries[0].ContextMap()["pids"])
 	}

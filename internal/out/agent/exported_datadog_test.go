@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
@@ -34,9 +36,7 @@ func TestExportedDatadog(t *testing.T) {
 			x.exportedAdded(exported, x.Counters().Sampling.Outcomes[process.OutcomeUntraced].Load())
 			services := make(map[string]uint64)
 			for sample, n := range exported.Samples {
-				if sample.PID != fmt.Sprint(p.PID) || sample.TraceID != "" {
-					t.Errorf("%+v", sample)
-				}
+				assert.Check(t, sample.PID == fmt.Sprint(p.PID) && sample.TraceID == "", "%+v", sample)
 				services[sample.Service+" "+sample.Environment+" "+sample.Version] += n
 			}
 			if len(services) != 2 || services["shop prod 1.2.3"] == 0 || services["basket test 1.2.4"] == 0 {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -71,9 +73,8 @@ func TestExportedPerfMap(t *testing.T) {
 	p.Begin(1)
 	const method = "Demo$Worker.burn"
 	testenv.Poll(t, deadline, "the method in the perf map", func() bool { // it is compiled sooner or later
-		if out, err := exec.Command("jcmd", fmt.Sprint(p.PID), "Compiler.perfmap").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out, err := exec.Command("jcmd", fmt.Sprint(p.PID), "Compiler.perfmap").CombinedOutput()
+		assert.NilError(t, err, "\n%s", out)
 		return bytes.Contains(testenv.ReadFile(t, path), []byte(method))
 	})
 	x := runExporting(t, false)

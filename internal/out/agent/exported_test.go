@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/backend"
@@ -35,9 +36,7 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	testenv.NeedRoot(t)
 	address := filepath.Join(t.TempDir(), "otlp")
 	b, err := backend.Open("unix", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(b.Close)
 	config := export.DefaultConfig()
 	destination := otlp.NewDestination("unix:" + address)
@@ -45,14 +44,10 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	config.Destinations = []otlp.Destination{destination}
 	config.ProfilesInterval, config.ShutdownTimeout, config.Untraced = 200*time.Millisecond, deadline, untraced
 	namer, err := naming.Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(namer.Close)
 	e, err := export.Open(config, out.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997}, namer, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	e.Start(nil)
 	return &exporting{running: runWith(t, e, func(*Agent) {}, append(change, atRate(997))...), export: e, backend: b}
 }
@@ -109,9 +104,7 @@ func TestExported(t *testing.T) {
 	}
 	for i, p := range processes {
 		program, err := backend.FileID(p.HostPath(filepath.Join(p.Dir, "demo")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		code, report := p.Functions(), p.Quit()
 		clean(t, report)
 		var sent, inWork uint64
@@ -121,11 +114,9 @@ func TestExported(t *testing.T) {
 				frames := exported.Stacks[stack]
 				// A message may have come too late for the demo; what is exported has no such
 				// limit.
-				if got := samples[key{trace, stack}]; got < n || len(frames) == 0 || got != n &&
-					transaction.LateSamples == 0 {
-					t.Errorf("%d samples of stack %s with %d frames exported, its agent was sent %d", got, stack,
-						len(frames), n)
-				}
+				got := samples[key{trace, stack}]
+				assert.Check(t, got >= n && len(frames) != 0 && (got == n || transaction.LateSamples != 0),
+					"%d samples of stack %s with %d frames exported, its agent was sent %d", got, stack, len(frames), n)
 				if in(code[transaction.Kind], frames) && slices.ContainsFunc(frames,
 					func(f backend.Frame) bool { return f.FileID == program }) {
 					inWork += n
@@ -144,22 +135,17 @@ func TestExported(t *testing.T) {
 				TransactionID: transaction.TransactionID.String(),
 				TID:           sample.TID, Thread: sample.Thread, Stack: sample.Stack,
 			}
-			if sample != want {
-				t.Errorf("exported\n%+v, want\n%+v", sample, want)
-			}
+			assert.Check(t, sample == want, "exported\n%+v, want\n%+v", sample, want)
 		}
-		if inWork < sent*9/10 || sent < 300 {
-			t.Errorf("of %d samples, %d have a stack of the transaction's work", sent, inWork)
-		}
+		assert.Check(t, inWork >= sent*9/10 && sent >= 300,
+			"of %d samples, %d have a stack of the transaction's work", sent, inWork)
 		x.named(exported, program, code)
 	}
 	names := make(map[string]bool)
 	for sample := range exported.Samples {
 		names[sample.Thread] = true
 	}
-	if !names["busy-1"] || !names["busy-2"] {
-		t.Errorf("threads are called %v", names)
-	}
+	assert.Check(t, names["busy-1"] && names["busy-2"], "threads are called %v", names)
 }
 
 // named checks that frames in functions of a program have their names.
@@ -221,24 +207,20 @@ func TestExportedUntraced(t *testing.T) {
 	x.sampledReport(p, 200)
 	exported := x.ended()
 	untraced := x.Counters().Sampling.Outcomes[process.OutcomeUntraced].Load() // sampledAdded knows that these are all
-	if untraced < 20 {
-		t.Errorf("%d samples without a trace: too few to tell anything", untraced)
-	}
+	assert.Check(t, untraced >= 20, "%d samples without a trace: too few to tell anything", untraced)
 	x.exportedAdded(exported, untraced)
 	code, report := p.Functions(), p.Quit()
 	clean(t, report)
 	var housekeeping uint64
 	for sample, n := range exported.Samples {
-		if sample.TraceID == "" && (sample.SpanID != "" || sample.TransactionID != "") {
-			t.Errorf("no trace, but %+v", sample)
-		}
+		assert.Check(t, sample.TraceID != "" || sample.SpanID == "" && sample.TransactionID == "",
+			"no trace, but %+v", sample)
 		if sample.TraceID == "" && in(code["housekeeping"], exported.Stacks[sample.Stack]) {
 			housekeeping += n
 		}
 	}
-	if housekeeping < untraced/2 {
-		t.Errorf("of %d samples between transactions, %d are of what the process does then", untraced, housekeeping)
-	}
+	assert.Check(t, housekeeping >= untraced/2,
+		"of %d samples between transactions, %d are of what the process does then", untraced, housekeeping)
 }
 
 // Samples of a process in a container say so.
@@ -258,7 +240,5 @@ func TestExportedContainer(t *testing.T) {
 		}
 		seen[sample.Service] = sample.ContainerID
 	}
-	if len(seen) != 2 || seen["contained"] != id || seen["free"] == id {
-		t.Errorf("containers are %v", seen)
-	}
+	assert.Check(t, len(seen) == 2 && seen["contained"] == id && seen["free"] != id, "containers are %v", seen)
 }

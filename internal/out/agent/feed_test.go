@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -27,9 +29,7 @@ func TestFedContext(t *testing.T) {
 		return transaction.Samples == 80_000
 	})
 	clean(t, report)
-	if report.BadCount != 0 {
-		t.Errorf("%d messages with a count that is negative for the agent", report.BadCount)
-	}
+	assert.Check(t, report.BadCount == 0, "%d messages with a count that is negative for the agent", report.BadCount)
 	r.end()
 	r.added()
 }
@@ -41,9 +41,7 @@ func TestWorkedExample(t *testing.T) {
 	p.Registration(1)
 	thread := p.Begin(1).Thread
 	context := p.Begin(1)
-	if thread.TID != context.Thread.TID {
-		t.Fatal("another thread")
-	}
+	assert.Assert(t, thread.TID == context.Thread.TID, "another thread")
 	for _, message := range []struct {
 		stack string
 		count uint16
@@ -53,9 +51,8 @@ func TestWorkedExample(t *testing.T) {
 		{"60b420bb3851d9d47acb933dbe70399b", 1},
 	} {
 		record := feed.Record{PID: uint32(p.PID), TID: uint32(thread.TID), Count: message.count}
-		if _, err := hex.Decode(record.StackTraceID[:], []byte(message.stack)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := hex.Decode(record.StackTraceID[:], []byte(message.stack))
+		assert.NilError(t, err)
 		r.sendInTime(record)
 	}
 	p.ReportWhen("the two stacks of the example", func(report demo.Report) bool {
@@ -71,14 +68,10 @@ func TestMalformedDatagrams(t *testing.T) {
 	r := run(t)
 	p.Registration(1)
 	conn, err := net.Dial("unixgram", r.config.FeedSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	good, err := feed.AppendDatagram(nil, []feed.Record{{PID: uint32(p.PID), TID: 1, Count: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	change := func(off int, value byte) []byte {
 		bad := append([]byte(nil), good...)
 		bad[off] = value
@@ -91,9 +84,8 @@ func TestMalformedDatagrams(t *testing.T) {
 		feed.RefusedFlags:    change(8+34, 2),
 		feed.RefusedReserved: change(6, 1),
 	} {
-		if _, err := conn.Write(datagram); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.Write(datagram)
+		assert.NilError(t, err)
 		testenv.Poll(t, deadline, "datagram refused for "+reason.String(), func() bool {
 			return r.Counters().Feed.Refused[reason].Load() == 1
 		})

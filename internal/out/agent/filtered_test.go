@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -17,18 +18,15 @@ import (
 func patterns(t *testing.T, lines string) process.Patterns {
 	t.Helper()
 	p, err := process.ParsePatterns(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return p
 }
 
 // silent checks that a process was sent nothing at all.
 func silent(t *testing.T, p *demo.Process) {
 	t.Helper()
-	if report := p.Quit(); report.Messages != 0 {
-		t.Errorf("%d messages came to a process that is filtered", report.Messages)
-	}
+	report := p.Quit()
+	assert.Check(t, report.Messages == 0, "%d messages came to a process that is filtered", report.Messages)
 }
 
 // filtered checks that so many processes were filtered, and logged once each.
@@ -53,9 +51,8 @@ func TestFilteredByService(t *testing.T) {
 	})
 	r.state(shop, process.StateRegistered, "")
 	for _, p := range []*demo.Process{test, other} {
-		if view := r.state(p, process.StateFiltered, ""); view.ServiceName == "" || view.Library != p.Library {
-			t.Errorf("view %+v", view)
-		}
+		view := r.state(p, process.StateFiltered, "")
+		assert.Check(t, view.ServiceName != "" && view.Library == p.Library, "view %+v", view)
 		// Neither is what is fed of it sent.
 		context := p.Begin(1)
 		r.sample(p.PID, context.Thread.TID, [16]byte{1})
@@ -79,9 +76,8 @@ func TestFilteredByService(t *testing.T) {
 	r.state(other, process.StateRegistered, "")
 	shop.Republish(shop.Socket+".test", "shop-test")
 	r.state(shop, process.StateFiltered, "")
-	if now := shop.Report(); now.Registrations != 1 {
-		t.Errorf("%d registrations with a service that is filtered now", now.Registrations)
-	}
+	now := shop.Report()
+	assert.Check(t, now.Registrations == 1, "%d registrations with a service that is filtered now", now.Registrations)
 	r.filtered(3)
 
 	r.end()
@@ -116,9 +112,8 @@ func TestFilteredByContainer(t *testing.T) {
 			r.state(served, process.StateRegistered, "")
 			r.served(served, 1, [16]byte{1})
 			view := r.state(filtered, process.StateFiltered, "")
-			if view.ServiceName != "" || view.SocketPath != "" {
-				t.Errorf("a process was looked into that is filtered by its container: %+v", view)
-			}
+			assert.Check(t, view.ServiceName == "" && view.SocketPath == "",
+				"a process was looked into that is filtered by its container: %+v", view)
 			state := process.StateFiltered
 			if c.served {
 				state = process.StateRegistered
@@ -135,9 +130,8 @@ func TestFilteredByContainer(t *testing.T) {
 			r.end()
 			r.added()
 			r.filtered(1)
-			if after := filtered.Report().Messages; after != before {
-				t.Errorf("%d messages came to a process that is filtered", after-before)
-			}
+			after := filtered.Report().Messages
+			assert.Check(t, after == before, "%d messages came to a process that is filtered", after-before)
 		})
 	}
 }
@@ -146,11 +140,8 @@ func TestFilteredByContainer(t *testing.T) {
 func enter(t *testing.T, cgroup, pid int) {
 	t.Helper()
 	fd, err := unix.Openat(cgroup, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte(strconv.Itoa(pid))); err != nil {
-		t.Fatal(err)
-	}
+	_, err = unix.Write(fd, []byte(strconv.Itoa(pid)))
+	assert.NilError(t, err)
 }

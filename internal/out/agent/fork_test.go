@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -45,13 +47,11 @@ func TestFork(t *testing.T) {
 				// When both are found in the same moment the child may be the first at the socket,
 				// until the parent comes. To be registered with twice does no harm.
 				most := map[bool]uint64{false: 1, true: 2}[before]
-				if report.Registrations > most {
-					t.Errorf("the parent's socket got %d registrations, want %d at most", report.Registrations, most)
-				}
+				assert.Check(t, report.Registrations <= most,
+					"the parent's socket got %d registrations, want %d at most", report.Registrations, most)
 				// One by the test, and what little the parent does itself.
-				if report.Samples > 10 {
-					t.Errorf("the parent was sent %d samples: some of its child's", report.Samples)
-				}
+				assert.Check(t, report.Samples <= 10,
+					"the parent was sent %d samples: some of its child's", report.Samples)
 				p.Quit() // the child, too
 				r.gone(p)
 				testenv.Poll(t, deadline, "nobody to take part", func() bool { return len(r.processStatuses()) == 0 })
@@ -76,18 +76,15 @@ func TestForkSocketChanges(t *testing.T) {
 			child := &demo.Process{PID: p.Fork(true)}
 			r.state(child, process.StateError, process.ReasonSocketShared.String())
 			before := r.Counters().Errors[process.ReasonSocketShared].Load()
-			if err := change(p); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, change(p))
 			testenv.Poll(t, deadline, "the child to be probed again", func() bool {
 				return r.Counters().Errors[process.ReasonSocketShared].Load() > before+1
 			})
 			p.Registration(2)
 			r.served(p, 1, [16]byte{1})
 			r.state(child, process.StateError, process.ReasonSocketShared.String())
-			if report := p.Report(); report.Samples > 10 {
-				t.Errorf("the parent was sent %d samples: some of its child's", report.Samples)
-			}
+			report := p.Report()
+			assert.Check(t, report.Samples <= 10, "the parent was sent %d samples: some of its child's", report.Samples)
 		})
 	}
 }
@@ -105,21 +102,16 @@ func TestForkThenRepublish(t *testing.T) {
 	burnt := cpuTime(t, child)
 	testenv.Poll(t, deadline, "the child to burn CPU", func() bool { return cpuTime(t, child) > burnt+forkedCPU })
 	r.served(p, 1, [16]byte{1})
-	if report := p.Report(); report.Samples > 10 {
-		t.Errorf("the parent was sent %d samples: some of its child's", report.Samples)
-	}
+	report := p.Report()
+	assert.Check(t, report.Samples <= 10, "the parent was sent %d samples: some of its child's", report.Samples)
 }
 
 // cpuTime is what the first thread of a process has used.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return time.Duration(ns)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -21,13 +22,9 @@ func inContainer(t *testing.T, id string, chroot bool, f func(procRoot string)) 
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	for _, below := range []string{"etc", "host/proc"} {
-		if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(filepath.Join(dir, below), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "etc/machine-id"), []byte(id+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(dir, "etc/machine-id"), []byte(id+"\n"), 0o644))
 	enter := func() (procRoot string, err error) {
 		procRoot = filepath.Join(dir, "host/proc")
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil { // and the root directory is ours alone
@@ -53,9 +50,8 @@ func inContainer(t *testing.T, id string, chroot bool, f func(procRoot string)) 
 		}
 		done <- err
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	err := <-done
+	assert.NilError(t, err)
 }
 
 const imageID = "ffeeddccbbaa99887766554433221100"
@@ -68,19 +64,13 @@ func TestHostIDInContainer(t *testing.T) {
 	first := firstProcess(t, hostID)
 	for name, chroot := range map[string]bool{"mount namespace": false, "chroot": true} {
 		inContainer(t, imageID, chroot, func(procRoot string) {
-			if text, err := os.ReadFile("/etc/machine-id"); err != nil || string(text) != imageID+"\n" {
-				t.Errorf("%s: our own id is %q, %v", name, text, err)
-			}
+			text, err := os.ReadFile("/etc/machine-id")
+			assert.Check(t, err == nil && string(text) == imageID+"\n", "%s: our own id is %q, %v", name, text, err)
 			host := filepath.Join(filepath.Dir(procRoot), "first") // a proc root with one process
-			if err := os.Mkdir(host, 0o755); err != nil {
-				t.Error(err)
-			}
-			if err := os.Symlink(filepath.Join(procRoot, strconv.Itoa(first)), filepath.Join(host, "1")); err != nil {
-				t.Error(err)
-			}
-			if got := HostID(host); got != hostID {
-				t.Errorf("%s: %q, want %q", name, got, hostID)
-			}
+			assert.Check(t, os.Mkdir(host, 0o755))
+			assert.Check(t, os.Symlink(filepath.Join(procRoot, strconv.Itoa(first)), filepath.Join(host, "1")))
+			got := HostID(host)
+			assert.Check(t, got == hostID, "%s: %q, want %q", name, got, hostID)
 		})
 	}
 }
@@ -90,14 +80,10 @@ func firstProcess(t *testing.T, id string) (pid int) {
 	t.Helper()
 	testenv.NeedRoot(t)
 	etc := t.TempDir()
-	if err := os.WriteFile(filepath.Join(etc, "machine-id"), []byte(id+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(etc, "machine-id"), []byte(id+"\n"), 0o644))
 	command := exec.Command(testenv.NeedTool(t, "unshare"), "--mount", "sh", "-c",
 		`mount --bind "$0" /etc && exec sleep infinity`, etc)
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, command.Start())
 	t.Cleanup(func() {
 		command.Process.Kill()
 		command.Wait()
@@ -114,9 +100,7 @@ func firstProcess(t *testing.T, id string) (pid int) {
 func TestHostID(t *testing.T) {
 	const hostID = "00112233445566778899aabbccddeeff"
 	elsewhere := filepath.Join(t.TempDir(), "id")
-	if err := os.WriteFile(elsewhere, []byte(hostID), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(elsewhere, []byte(hostID), 0o644))
 	for name, c := range map[string]struct {
 		make func(root string) error
 		want string
@@ -141,16 +125,11 @@ func TestHostID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			procRoot := t.TempDir()
 			root := filepath.Join(procRoot, "1/root")
-			if err := os.MkdirAll(root+"/etc", 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.make(root); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.MkdirAll(root+"/etc", 0o755))
+			assert.NilError(t, c.make(root))
 			inContainer(t, imageID, false, func(string) {
-				if got := HostID(procRoot); got != c.want {
-					t.Errorf("%q, want %q", got, c.want)
-				}
+				got := HostID(procRoot)
+				assert.Check(t, got == c.want, "%q, want %q", got, c.want)
 			})
 		})
 	}

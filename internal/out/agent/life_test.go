@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -32,10 +33,9 @@ func TestStorageComesAndGoes(t *testing.T) {
 	r.state(p, process.StateNoStorage, "")
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
 	p.Registration(2)
-	if view := r.state(p, process.StateRegistered, ""); view.ServiceName != "renamed" ||
-		!strings.HasSuffix(view.SocketPath, "second.socket") {
-		t.Errorf("view %+v", view)
-	}
+	view := r.state(p, process.StateRegistered, "")
+	assert.Check(t, view.ServiceName == "renamed" && strings.HasSuffix(view.SocketPath, "second.socket"),
+		"view %+v", view)
 	r.served(p, 1, [16]byte{2})
 
 	p.Unload()
@@ -63,21 +63,14 @@ func TestTwoLibraries(t *testing.T) {
 	r.state(p, process.StateNoStorage, "")
 
 	data, err := os.ReadFile(p.Library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	second := filepath.Join(p.Dir, demo.LibraryName(false))
-	if err := os.WriteFile(second, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Command(nil, "load", second); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(second, data, 0o600))
+	assert.NilError(t, p.Command(nil, "load", second))
 	p.Publish()
 	p.Registration(2)
-	if view := r.state(p, process.StateRegistered, ""); view.Library != second {
-		t.Errorf("library %q, want %q", view.Library, second)
-	}
+	view := r.state(p, process.StateRegistered, "")
+	assert.Check(t, view.Library == second, "library %q, want %q", view.Library, second)
 	r.served(p, 1, [16]byte{1})
 }
 
@@ -133,9 +126,8 @@ func TestDeletedLibrary(t *testing.T) {
 	p.Publish()
 	r := run(t)
 	p.Registration(1)
-	if view := r.state(p, process.StateRegistered, ""); view.Library != p.Library {
-		t.Errorf("library %q, want %q", view.Library, p.Library)
-	}
+	view := r.state(p, process.StateRegistered, "")
+	assert.Check(t, view.Library == p.Library, "library %q, want %q", view.Library, p.Library)
 	r.served(p, 1, [16]byte{1})
 }
 
@@ -179,13 +171,9 @@ func TestUnsampled(t *testing.T) {
 func TestHostileStorage(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside.socket")
 	host, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: outside, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer host.Close()
-	if err := os.Chmod(outside, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(outside, 0o777))
 
 	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true,
@@ -219,9 +207,7 @@ func TestHostileStorage(t *testing.T) {
 			hostile.Hostile(c.kind, c.argument)
 			r.state(hostile, process.StateError, c.want.String())
 			r.served(neighbor, 1, [16]byte{1, byte(i)})
-			if r.Counters().Errors[c.want].Load() == 0 {
-				t.Errorf("not counted as %v", c.want)
-			}
+			assert.Check(t, r.Counters().Errors[c.want].Load() != 0, "not counted as %v", c.want)
 			hostile.Withdraw()
 			r.state(hostile, process.StateNoStorage, "")
 		})
@@ -239,9 +225,7 @@ func TestHostileStorage(t *testing.T) {
 		seen[entry.ContextMap()["reason"].(string)]++
 	}
 	for reason, n := range seen {
-		if n != 1 {
-			t.Errorf("reason %s logged %d times, want once", reason, n)
-		}
+		assert.Check(t, n == 1, "reason %s logged %d times, want once", reason, n)
 	}
 }
 
@@ -287,9 +271,8 @@ func TestHangingProcess(t *testing.T) {
 		return r.Counters().Errors[process.ReasonTimeout].Load() > 0
 	})
 	r.end()
-	if n := r.logs.FilterMessage("not all processes were released in time").Len(); n != 0 {
-		t.Error("the hanging process was not released in time")
-	}
+	assert.Check(t, r.logs.FilterMessage("not all processes were released in time").Len() == 0,
+		"the hanging process was not released in time")
 }
 
 // A process that executes another program takes no part any more, though its pid, its start time
@@ -401,9 +384,8 @@ func TestJVM(t *testing.T) {
 			r := run(t)
 			p.Registration(1)
 			view := r.state(p, process.StateRegistered, "")
-			if view.ServiceName != "java-shop" || view.Libc != "glibc" || view.TLS != name {
-				t.Errorf("view %+v, want %s TLS of glibc", view, name)
-			}
+			assert.Check(t, view.ServiceName == "java-shop" && view.Libc == "glibc" && view.TLS == name,
+				"view %+v, want %s TLS of glibc", view, name)
 			for thread := range 4 {
 				r.served(p, thread, [16]byte{1, byte(thread)})
 			}

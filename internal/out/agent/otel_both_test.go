@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
@@ -71,9 +73,8 @@ func testBothContexts(t *testing.T, flavor demo.Flavor) {
 	x.awaitSamples(p.PID, 20, "samples of the other service", func(s backend.Sample) bool {
 		return inRecord(s) && s.Service == "other"
 	})
-	if report := p.Report(); report.Registrations != 1 {
-		t.Errorf("%d registrations", report.Registrations)
-	}
+	report := p.Report()
+	assert.Check(t, report.Registrations == 1, "%d registrations", report.Registrations)
 
 	p.Withdraw()
 	x.contexts(p, process.StateAttached, "opentelemetry")

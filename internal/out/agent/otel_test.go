@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -116,22 +118,18 @@ func TestOTelContexts(t *testing.T) {
 				trace: newRecord(7, "").TraceID, span: newRecord(7, "").SpanID, transaction: [8]byte{7: 7},
 				attributes: otelAttributes(7, "/pay/:id"), executable: "otel",
 			}
-			if got != want || other.tid == got.tid || other.trace != newRecord(8, "").TraceID {
-				t.Errorf("got %+v and %+v, want %+v", got, other, want)
-			}
+			assert.Check(t, got == want && other.tid != got.tid && other.trace == newRecord(8, "").TraceID,
+				"got %+v and %+v, want %+v", got, other, want)
 			view := r.state(&demo.Process{PID: w.PID}, process.StateAttached, "")
-			if !slices.Equal(view.Contexts, []string{"opentelemetry"}) || view.OTel.TLS == "" ||
-				view.TLSText() != view.OTel.TLS {
-				t.Errorf("%+v, %+v", view, view.OTel)
-			}
+			assert.Check(t, slices.Equal(view.Contexts, []string{"opentelemetry"}) && view.OTel.TLS != "" &&
+				view.TLSText() == view.OTel.TLS,
+				"%+v, %+v", view, view.OTel)
 			r.end()
 			r.sampledAdded()
-			if all := keeper.find(func(s keptSample) bool { return true }); len(all) != 2 {
-				t.Errorf("%+v", all)
-			}
-			if added := r.Counters().Messages.Added.Load(); added != 0 {
-				t.Errorf("%d samples are for a sender", added)
-			}
+			all := keeper.find(func(s keptSample) bool { return true })
+			assert.Check(t, len(all) == 2, "%+v", all)
+			added := r.Counters().Messages.Added.Load()
+			assert.Check(t, added == 0, "%d samples are for a sender", added)
 		})
 	}
 }
@@ -166,9 +164,7 @@ func TestOTelContextLife(t *testing.T) {
 	record.Attributes = demo.OTelAttribute(record.Attributes, 2, "/b")
 	w.Begin(1, record)
 	got := keeper.await(t, "samples with the new key map", named("basket", 2))
-	if got.attributes != otelAttributes(2, "/b") {
-		t.Error(got.attributes)
-	}
+	assert.Check(t, got.attributes == otelAttributes(2, "/b"), got.attributes)
 
 	w.Withdraw()
 	r.gone(of)
@@ -189,9 +185,8 @@ func TestOTelContextLife(t *testing.T) {
 	w.Kill()
 	r.end()
 	r.sampledAdded()
-	if mixed := keeper.find(named("basket", 4)); len(mixed) > 0 {
-		t.Errorf("%+v", mixed)
-	}
+	mixed := keeper.find(named("basket", 4))
+	assert.Check(t, len(mixed) == 0, "%+v", mixed)
 }
 
 // What a thread works on is nothing while its record is not valid, has no ids, or is not there: its
@@ -223,14 +218,10 @@ func TestOTelWithoutTrace(t *testing.T) {
 	r.end()
 	r.sampledAdded()
 	for sample := range keeper.find(func(s keptSample) bool { return s.pid == w.PID }) {
-		if sample.trace != [16]byte{} || sample.attributes != "[]" {
-			t.Errorf("%+v", sample)
-		}
+		assert.Check(t, sample.trace == [16]byte{} && sample.attributes == "[]", "%+v", sample)
 	}
 	for _, outcome := range []bpf.KernelOutcome{bpf.NotValid, bpf.ZeroIDs, bpf.NoSlot} {
-		if r.kernel(outcome) == 0 {
-			t.Errorf("no samples are %v", outcome)
-		}
+		assert.Check(t, r.kernel(outcome) != 0, "no samples are %v", outcome)
 	}
 }
 
@@ -253,9 +244,7 @@ func TestOTelSchemas(t *testing.T) {
 			w.Begin(1, newRecord(1, ""))
 			w.Busy(1, true)
 			sample := keeper.await(t, "samples", func(s keptSample) bool { return s.pid == w.PID })
-			if sample.service.Name != "checkout" || sample.trace != [16]byte{} {
-				t.Errorf("%+v", sample)
-			}
+			assert.Check(t, sample.service.Name == "checkout" && sample.trace == [16]byte{}, "%+v", sample)
 			if read := r.Counters().Contexts[c.schema].Load(); read != 1 {
 				t.Errorf("%d contexts of schema %v were read", read, c.schema)
 			}
@@ -284,9 +273,8 @@ func TestOTelProbedSeldom(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := runWith(t, c.exporter, func(*Agent) {}, atRate(97), func(cfg *Config) {
 				var err error
-				if cfg.Filter.ExcludeServices, err = process.ParsePatterns(c.excluded); err != nil {
-					t.Fatal(err)
-				}
+				cfg.Filter.ExcludeServices, err = process.ParsePatterns(c.excluded)
+				assert.NilError(t, err)
 			})
 			w := demo.StartOTel(t, c.options)
 			if c.options.Hold {
@@ -301,9 +289,8 @@ func TestOTelProbedSeldom(t *testing.T) {
 			const sweeps = 30
 			swept, probed := r.Counters().Sweeps.Load(), r.Counters().Probes.Load()
 			testenv.Poll(t, deadline, "sweeps", func() bool { return r.Counters().Sweeps.Load() >= swept+sweeps })
-			if probes := r.Counters().Probes.Load() - probed; probes > 3*sweeps {
-				t.Errorf("%d probes in %d sweeps", probes, sweeps)
-			}
+			probes := r.Counters().Probes.Load() - probed
+			assert.Check(t, probes <= 3*sweeps, "%d probes in %d sweeps", probes, sweeps)
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -51,12 +53,9 @@ func TestIdleProcessesKeepNobodyOut(t *testing.T) {
 		late.Registration(1)
 	}
 	r.state(early, process.StateRegistered, "")
-	if err := r.Ready(); err != nil {
-		t.Errorf("processes that publish nothing make the agent not ready: %v", err)
-	}
-	if early.Report().Registrations != 1 || r.Counters().Evicted[lifecycle.EvictedShare].Load() != 0 {
-		t.Error("a process that was served had to give way to some that publish nothing")
-	}
+	assert.Check(t, r.Ready(), "processes that publish nothing make the agent not ready")
+	assert.Check(t, early.Report().Registrations == 1 && r.Counters().Evicted[lifecycle.EvictedShare].Load() == 0,
+		"a process that was served had to give way to some that publish nothing")
 }
 
 // The same of processes that the filter leaves out by the service that they publish. They are not
@@ -77,9 +76,8 @@ func TestFilteredProcessesKeepNobodyOut(t *testing.T) {
 	if probes := r.Counters().Probes.Load() - before; probes > 20*(places+lifecycle.ExtraProcesses) {
 		t.Errorf("%d probes in 20 sweeps, of %d processes", probes, filtered)
 	}
-	if n := r.Counters().Filtered.Load(); n != filtered {
-		t.Errorf("%d processes counted as filtered, want %d", n, filtered)
-	}
+	n := r.Counters().Filtered.Load()
+	assert.Check(t, n == filtered, "%d processes counted as filtered, want %d", n, filtered)
 	if s := r.Status(); s.WithoutPlace.Others == 0 || s.WithoutPlace.Publishing != 0 || s.NotReady != "" {
 		t.Errorf("without a place: %+v, not ready: %q", s.WithoutPlace, s.NotReady)
 	}
@@ -125,9 +123,8 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 	})
 	// While these quit, one after the other, places become free, and those that had to go come back.
 	for pid, report := range crowd.Quit() {
-		if report.Registrations > 2 || report.Malformed > 0 || report.Unregistered > 0 {
-			t.Errorf("process %d: %+v", pid, report)
-		}
+		assert.Check(t, report.Registrations <= 2 && report.Malformed == 0 && report.Unregistered == 0,
+			"process %d: %+v", pid, report)
 	}
 	testenv.Poll(t, deadline, "the agent to be ready again", func() bool { return r.Ready() == nil })
 }

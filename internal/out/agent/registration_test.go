@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 )
 
@@ -13,15 +15,11 @@ func TestWrittenSince(t *testing.T) {
 	first, next := bpf.ExecID{PID: 1}, bpf.ExecID{PID: 2}
 	since := time.Now().Add(-time.Hour)
 	r := &registration{program: first, since: since}
-	if got := r.writtenSince(first); got != since {
-		t.Errorf("%v, want %v", got, since)
-	}
+	got := r.writtenSince(first)
+	assert.Check(t, got == since, "%v, want %v", got, since)
 	before := time.Now()
 	later := r.writtenSince(next)
-	if later.Before(before) {
-		t.Errorf("%v for the next program, which began after %v", later, before)
-	}
-	if again := r.writtenSince(next); again != later {
-		t.Errorf("%v, then %v", later, again)
-	}
+	assert.Check(t, !later.Before(before), "%v for the next program, which began after %v", later, before)
+	again := r.writtenSince(next)
+	assert.Check(t, again == later, "%v, then %v", later, again)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -38,9 +40,8 @@ func TestSampledSlotsNotResident(t *testing.T) {
 			t.Logf("%d samples unreadable in the kernel: %d correlated, %d without trace, %d too old", unreadable,
 				arrived,
 				outcomes[process.OutcomeNoTrace].Load(), outcomes[process.OutcomeStale].Load())
-			if arrived == 0 || arrived+outcomes[process.OutcomeNoTrace].Load() > unreadable {
-				t.Errorf("%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)
-			}
+			assert.Check(t, arrived != 0 && arrived+outcomes[process.OutcomeNoTrace].Load() <= unreadable,
+				"%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)
 		})
 	}
 }
@@ -102,8 +103,6 @@ func TestSampledNeighborHangs(t *testing.T) {
 	report := neighbor.Quit()
 	clean(t, report)
 	r.samplesAreCPU(report, registered)
-	if report.LateSamples != 0 {
-		t.Errorf("%d samples of the neighbor were late", report.LateSamples)
-	}
+	assert.Check(t, report.LateSamples == 0, "%d samples of the neighbor were late", report.LateSamples)
 	r.sampledAdded()
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/profile"
 )
@@ -35,9 +37,7 @@ func TestSampledIDsAreStable(t *testing.T) {
 		t.Run(flavor.String(), func(t *testing.T) {
 			o := demo.Options{Flavor: flavor, Busy: 1, Gap: -1}
 			first, second := demo.Start(t, o), demo.Start(t, o)
-			if first.Loaded().Base == second.Loaded().Base {
-				t.Fatal("two processes have the same layout")
-			}
+			assert.Assert(t, first.Loaded().Base != second.Loaded().Base, "two processes have the same layout")
 			r := run(t, atRate(997))
 			want := byKind(r.sampledReport(first, 400), 0)
 			others := []map[string]map[string]uint64{byKind(r.sampledReport(second, 400), 0)}
@@ -71,9 +71,7 @@ func TestSampledLibraryLoadedLater(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997))
 	r.sampledReport(p, 1000) // of half a second: a look that was made before is no hindrance to another
-	if ranges := executable(t, p, "libm.so.6"); len(ranges) != 0 {
-		t.Fatal("the library is there already")
-	}
+	assert.Assert(t, len(executable(t, p, "libm.so.6")) == 0, "the library is there already")
 	p.Borrow("libm.so.6", "erfc")
 	report := r.sampledReport(p, p.Report().Samples+600)
 	ranges := executable(t, p, "libm.so.6")
@@ -91,9 +89,7 @@ func TestSampledLibraryLoadedLater(t *testing.T) {
 			}
 		}
 	}
-	if named == 0 {
-		t.Error("no sample has a frame in the library")
-	}
+	assert.Check(t, named != 0, "no sample has a frame in the library")
 	r.end()
 	r.sampledAdded()
 	r.stacksTrue(p, report)
@@ -114,15 +110,12 @@ func (r addressRanges) contain(addr uint64) bool {
 func executable(t *testing.T, p *demo.Process, name string) (found addressRanges) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(maps)) {
 		var start, end uint64
 		var rights string
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &start, &end, &rights); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscanf(line, "%x-%x %s", &start, &end, &rights)
+		assert.NilError(t, err)
 		if strings.Contains(rights, "x") && strings.Contains(line, name) {
 			found = append(found, [2]uint64{start, end})
 		}

@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -44,9 +46,8 @@ func TestSampledJVM(t *testing.T) {
 			if report.Samples != r.Counters().Messages.Sent.Load() {
 				t.Errorf("%d samples sent, %d arrived in time", r.Counters().Messages.Sent.Load(), report.Samples)
 			}
-			if n := r.kernel(bpf.UnwindingFailed) + r.kernel(bpf.Malformed); n != 0 {
-				t.Errorf("%d samples without stack, or malformed", n)
-			}
+			n := r.kernel(bpf.UnwindingFailed) + r.kernel(bpf.Malformed)
+			assert.Check(t, n == 0, "%d samples without stack, or malformed", n)
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -56,17 +58,11 @@ func TestSampledLibraryReloaded(t *testing.T) {
 	for _, fixture := range []string{"", "glibc-dtpmod-local", "glibc-tlsdesc-local"} {
 		if fixture != "" {
 			data, err := os.ReadFile(demo.Fixture(t, demo.Machine+"-"+fixture))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			library := filepath.Join(p.Dir, demo.LibraryName(false))
-			if err := os.WriteFile(library, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(library, data, 0o600))
 			p.Unload()
-			if err := p.Command(nil, "load", library); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, p.Command(nil, "load", library))
 			p.Publish()
 			registrations++
 		}
@@ -87,9 +83,7 @@ func TestSampledExec(t *testing.T) {
 	r := run(t, atRate(997), sweepOnce)
 	r.sampledReport(p, 100)
 	for try := 0; r.kernel(bpf.Stale) == 0; try++ {
-		if try == 5 {
-			t.Fatal("no sample was found to be of another program")
-		}
+		assert.Assert(t, try != 5, "no sample was found to be of another program")
 		p.Restart(false)
 		p.Registration(1)
 		r.stacksTrue(p, r.sampledReport(p, 300))
@@ -98,9 +92,7 @@ func TestSampledExec(t *testing.T) {
 	harmless(t, p.Report())
 
 	loop := filepath.Join(p.Dir, "loop")
-	if err := os.WriteFile(loop, []byte("while :; do :; done\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(loop, []byte("while :; do :; done\n"), 0o600))
 	p.Exec("sh", loop)
 	r.gone(p)
 	r.notSampled()
@@ -114,9 +106,8 @@ func TestSampledExec(t *testing.T) {
 // that the program before had, which it does not know.
 func harmless(t *testing.T, report demo.Report) {
 	t.Helper()
-	if report.Torn != 0 || report.Malformed != 0 {
-		t.Errorf("torn %d, malformed %d: want none of these", report.Torn, report.Malformed)
-	}
+	assert.Check(t, report.Torn == 0 && report.Malformed == 0,
+		"torn %d, malformed %d: want none of these", report.Torn, report.Malformed)
 }
 
 // Processes that end at any moment, with samples at all stages of their way, disturb nobody, and
@@ -163,8 +154,6 @@ func TestSampledShutdown(t *testing.T) {
 		report := p.Quit()
 		clean(t, report)
 		correlated := r.Counters().Sampling.Outcomes[process.OutcomeCorrelated].Load()
-		if correlated != report.Samples {
-			t.Errorf("%d samples correlated, %d arrived", correlated, report.Samples)
-		}
+		assert.Check(t, correlated == report.Samples, "%d samples correlated, %d arrived", correlated, report.Samples)
 	}
 }

@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -31,9 +33,7 @@ func TestSampledFlavors(t *testing.T) {
 			for _, transaction := range report.Transactions {
 				threads[transaction.Thread] += transaction.Samples
 			}
-			if threads[1] == 0 || threads[2] == 0 {
-				t.Errorf("samples by thread: %v, want some of both", threads)
-			}
+			assert.Check(t, threads[1] != 0 && threads[2] != 0, "samples by thread: %v, want some of both", threads)
 		})
 	}
 	r.end()
@@ -71,15 +71,11 @@ func TestSampledWhileRewritten(t *testing.T) {
 		sent := r.Counters().Messages.Sent.Load()
 		t.Logf("%v, %s: %d samples, %d of them sent, %d messages; %d rewrites; %d while updating", o.Flavor, o.Rewrite,
 			r.kernel(bpf.Correlated), sent, report.Messages, report.Rewrites, r.kernel(bpf.Updating))
-		if report.Rewrites < 100*samples {
-			t.Errorf("slots were rewritten %d times: that is no torture", report.Rewrites)
-		}
-		if n := r.kernel(bpf.Malformed) + r.kernel(bpf.Stale); n != 0 {
-			t.Errorf("%d samples malformed or of another program", n)
-		}
-		if sent < samples/20 {
-			t.Errorf("%d samples sent: too few to tell anything", sent)
-		}
+		assert.Check(t, report.Rewrites >= 100*samples,
+			"slots were rewritten %d times: that is no torture", report.Rewrites)
+		n := r.kernel(bpf.Malformed) + r.kernel(bpf.Stale)
+		assert.Check(t, n == 0, "%d samples malformed or of another program", n)
+		assert.Check(t, sent >= samples/20, "%d samples sent: too few to tell anything", sent)
 	}
 }
 
@@ -96,9 +92,8 @@ func TestSampledUnsampled(t *testing.T) {
 			t.Errorf("%d samples unsampled, %d handed over", r.kernel(bpf.Unsampled),
 				r.Counters().Sampling.Outcomes.Sum())
 		}
-		if report := p.Report(); report.Messages != 1 {
-			t.Errorf("%d messages: want the registration alone", report.Messages)
-		}
+		report := p.Report()
+		assert.Check(t, report.Messages == 1, "%d messages: want the registration alone", report.Messages)
 	})
 	t.Run("sent when asked to", func(t *testing.T) {
 		r := run(t, atRate(997), func(c *Config) { c.Unsampled = true })
@@ -128,22 +123,19 @@ func TestSampledKernelStacks(t *testing.T) {
 				user++
 			}
 			for _, frame := range frames[user:] {
-				if frame.Kind() == profile.KernelFrame {
-					t.Errorf("a frame of the kernel after those of the process: %v", frames)
-				}
+				assert.Check(t, frame.Kind() != profile.KernelFrame,
+					"a frame of the kernel after those of the process: %v", frames)
 			}
 			if user > 0 && p.Functions()["tracer_rewrite"].In(frames[user:]) {
 				found++
 			}
 		}
-		if kernel != (found > 0) {
-			t.Errorf("kernel stacks %v: %d of %d stacks begin in the kernel", kernel, found, len(report.Transactions))
-		}
+		assert.Check(t, kernel == (found > 0),
+			"kernel stacks %v: %d of %d stacks begin in the kernel", kernel, found, len(report.Transactions))
 		r.end()
 		r.sampledAdded()
 		clean(t, p.Quit())
-		if n := r.Counters().Sampling.Outcomes[process.OutcomeNoStack].Load(); n != 0 {
-			t.Errorf("%d samples without stack", n)
-		}
+		n := r.Counters().Sampling.Outcomes[process.OutcomeNoStack].Load()
+		assert.Check(t, n == 0, "%d samples without stack", n)
 	}
 }

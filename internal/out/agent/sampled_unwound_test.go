@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -20,9 +22,8 @@ func TestSampledUnwound(t *testing.T) {
 	p.Registration(1)
 	r.state(p, process.StateRegistered, "")
 	testenv.Poll(t, deadline, "the engine", func() bool { return r.Ready() == nil })
-	if u := r.Unwinding(); u.Err() != nil || !u.Loaded {
-		t.Errorf("ready with %+v", u)
-	}
+	u := r.Unwinding()
+	assert.Check(t, u.Err() == nil && u.Loaded, "ready with %+v", u)
 	testenv.Poll(t, deadline, "an unwound process", func() bool { return r.Unwinding().Unwound == 1 })
 	trace := p.Begin(1).TraceID
 	report := p.ReportWhen("samples", func(report demo.Report) bool {
@@ -31,9 +32,7 @@ func TestSampledUnwound(t *testing.T) {
 	})
 	samples, whole := r.whole(report)
 	t.Logf("%d of %d samples have a whole stack with Java frames", whole, samples)
-	if whole < samples*9/10 {
-		t.Errorf("%d of %d samples have a whole stack with Java frames", whole, samples)
-	}
+	assert.Check(t, whole >= samples*9/10, "%d of %d samples have a whole stack with Java frames", whole, samples)
 	if s := r.Status(); s.Unwinder != sampling.FullUnwinder || s.Unwinding == nil || s.NotReady != "" {
 		t.Errorf("status %v, %+v, not ready: %q", s.Unwinder, s.Unwinding, s.NotReady)
 	}
@@ -73,15 +72,13 @@ func TestUnwinderWhenNeeded(t *testing.T) {
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	r.swept(3)
 	started := &r.Counters().Sampling.Unwinding.Started
-	if u := r.Unwinding(); u.Needed || u.Loaded || u.Err() != nil || started.Load() != 0 {
-		t.Errorf("without a process: %+v", u)
-	}
+	u := r.Unwinding()
+	assert.Check(t, !u.Needed && !u.Loaded && u.Err() == nil && started.Load() == 0, "without a process: %+v", u)
 	p := demo.Start(t, demo.Options{Busy: 1})
 	p.Registration(1)
 	testenv.Poll(t, deadline, "an unwound process", func() bool { return r.Unwinding().Unwound == 1 })
-	if u := r.Unwinding(); !u.Needed || !u.Loaded || u.Err() != nil {
-		t.Errorf("with a process: %+v", u)
-	}
+	u = r.Unwinding()
+	assert.Check(t, u.Needed && u.Loaded && u.Err() == nil, "with a process: %+v", u)
 	clean(t, p.Quit())
 }
 

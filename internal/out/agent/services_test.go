@@ -6,6 +6,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -53,9 +55,8 @@ func TestServices(t *testing.T) {
 			"renamed[1 0 0 0 0] shop[6 5 4 2 1] unknown_service[0 7 0 0 0]"},
 	} {
 		s.add(c.account, c.status)
-		if got := s.text(); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.status, got, c.want)
-		}
+		got := s.text()
+		assert.Check(t, got == c.want, "%+v: %s, want %s", c.status, got, c.want)
 	}
 }
 
@@ -66,9 +67,8 @@ func TestServicesAreBounded(t *testing.T) {
 		s.add(new(serviceAccount), served(fmt.Sprint("s", i), process.StateRegistered, 1, 0, 0, 0, 0))
 	}
 	s.add(new(serviceAccount), served(otherServices, process.StateRegistered, 1, 0, 0, 0, 0))
-	if got, want := s.text(), "_other[998 0 0 0 0] s0[1 0 0 0 0] s1[1 0 0 0 0] s2[1 0 0 0 0]"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	got, want := s.text(), "_other[998 0 0 0 0] s0[1 0 0 0 0] s1[1 0 0 0 0] s2[1 0 0 0 0]"
+	assert.Check(t, got == want, "%s, want %s", got, want)
 }
 
 // Names are labels, whatever processes publish.
@@ -81,9 +81,7 @@ func TestServiceNames(t *testing.T) {
 		strings.Repeat("\x80", 1000):   "\uFFFD",
 	} {
 		got := cleanServiceName(name)
-		if got != want || !utf8.ValidString(got) {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
+		assert.Check(t, got == want && utf8.ValidString(got), "%q: %q, want %q", name, got, want)
 	}
 }
 
@@ -119,13 +117,10 @@ func TestCollectorOfServices(t *testing.T) {
 		"correlator_service_samples_total{outcome=\"late\",service=\"a\uFFFD\"}": 3,
 		`correlator_service_samples_total{outcome="sent",service="b"}`:           0,
 	} {
-		if value, ok := got[series]; !ok || value != want {
-			t.Errorf("%s is %v (collected: %v), want %v", series, value, ok, want)
-		}
+		value, ok := got[series]
+		assert.Check(t, ok && value == want, "%s is %v (collected: %v), want %v", series, value, ok, want)
 	}
 	for series := range gatherValues(t, new(fixedSource)) {
-		if strings.HasPrefix(series, "correlator_service_") {
-			t.Errorf("%s is collected", series)
-		}
+		assert.Check(t, !strings.HasPrefix(series, "correlator_service_"), "%s is collected", series)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -25,21 +26,15 @@ func TestSilent(t *testing.T) {
 	r.state(p, process.StateRegistered, "")
 	testenv.Poll(t, deadline, "the JVM", func() bool { return len(r.Status().Silent) > 0 })
 	silent := r.Status().Silent
-	if len(silent) != 1 || silent[0].PID != pid || silent[0].StateText() != "silent (option_not_set)" ||
-		silent[0].Agent == nil || silent[0].Agent.Version != "1.55.0" {
-		t.Errorf("%+v", silent)
-	}
-	if census := r.Census(); len(census.Silent) != 1 || census.Silent["option_not_set"] != 1 {
-		t.Errorf("%+v", census.Silent)
-	}
-	if looks := r.Counters().JVMLooks.Load(); looks == 0 {
-		t.Error("no look was counted")
-	}
+	assert.Check(t, len(silent) == 1 && silent[0].PID == pid && silent[0].StateText() == "silent (option_not_set)" &&
+		silent[0].Agent != nil && silent[0].Agent.Version == "1.55.0",
+		"%+v", silent)
+	census := r.Census()
+	assert.Check(t, len(census.Silent) == 1 && census.Silent["option_not_set"] == 1, "%+v", census.Silent)
+	assert.Check(t, r.Counters().JVMLooks.Load() != 0, "no look was counted")
 
 	excluding, err := process.ParsePatterns(".*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	filtered := run(t, func(c *Config) { c.Filter.ExcludeContainers = excluding })
 	testenv.Poll(t, deadline, "a look", func() bool { return filtered.silent.Load() != nil })
 	if silent := filtered.Status().Silent; len(silent) > 0 {
@@ -68,11 +63,7 @@ func TestLogSilent(t *testing.T) {
 	var pids []string
 	for _, entry := range log.All() {
 		pids = append(pids, fmt.Sprint(entry.ContextMap()["pids"]))
-		if !strings.Contains(entry.Message, "has not loaded its native library") {
-			t.Errorf("%q", entry.Message)
-		}
+		assert.Check(t, strings.Contains(entry.Message, "has not loaded its native library"), "%q", entry.Message)
 	}
-	if !slices.Equal(pids, []string{"[2]", "[1]"}) {
-		t.Errorf("logged %q", pids)
-	}
+	assert.Check(t, slices.Equal(pids, []string{"[2]", "[1]"}), "logged %q", pids)
 }

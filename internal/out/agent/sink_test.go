@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -23,11 +25,9 @@ func TestSamplesNobodyTakes(t *testing.T) {
 	e := &moodyExporter{}
 	p := program{registration: &registration{agent: &Agent{exporter: e}}, resource: &profile.Resource{}}
 	sample := profile.Sample{Count: 1}
-	if n := testing.AllocsPerRun(100, func() { p.Sampled(sample) }); n != 0 || e.got != 0 {
-		t.Errorf("%v allocations, %d samples exported", n, e.got)
-	}
+	n := testing.AllocsPerRun(100, func() { p.Sampled(sample) })
+	assert.Check(t, n == 0 && e.got == 0, "%v allocations, %d samples exported", n, e.got)
 	e.takes = true
-	if p.Sampled(sample); e.got != 1 {
-		t.Errorf("%d samples exported of one", e.got)
-	}
+	p.Sampled(sample)
+	assert.Check(t, e.got == 1, "%d samples exported of one", e.got)
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
@@ -24,9 +25,8 @@ func TestLibraryMappedTwice(t *testing.T) {
 	r.served(p, 1, [16]byte{1})
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
-	if again := p.LoadAgain(); again.Base == p.Loaded().Base {
-		t.Fatalf("mapped at %#x both times", again.Base)
-	}
+	again := p.LoadAgain()
+	assert.Assert(t, again.Base != p.Loaded().Base, "mapped at %#x both times", again.Base)
 	p.Publish()
 	p.Registration(2)
 	r.served(p, 1, [16]byte{2})
@@ -51,9 +51,8 @@ func TestLibraryMappedTwiceBefore(t *testing.T) {
 // A process in a pid namespace of its own calls itself and its threads by other numbers than we do.
 func TestOwnPIDNamespace(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{PIDNamespace: true}})
-	if pid := p.Threads()[0].TID; pid != 1 {
-		t.Fatalf("the process calls itself %d", pid)
-	}
+	pid := p.Threads()[0].TID
+	assert.Assert(t, pid == 1, "the process calls itself %d", pid)
 	r := run(t, atRate(997))
 	p.Registration(1)
 	r.state(p, process.StateRegistered, "")
@@ -79,9 +78,7 @@ func TestForkOutlivesItsParent(t *testing.T) {
 	r.served(successor, 1, [16]byte{1})
 	report := successor.Quit()
 	clean(t, report)
-	if report.Registrations != 1 {
-		t.Errorf("the successor got %d registrations, want 1", report.Registrations)
-	}
+	assert.Check(t, report.Registrations == 1, "the successor got %d registrations, want 1", report.Registrations)
 }
 
 // A process whose mappings cannot be read at first is logged, once, and found when they can.
@@ -109,9 +106,7 @@ func TestUnreadableAtFirst(t *testing.T) {
 // mount mounts something until it is called off, or the test ends.
 func mount(t *testing.T, source, at, kind string, flags uintptr) (off func()) {
 	t.Helper()
-	if err := unix.Mount(source, at, kind, flags, ""); err != nil {
-		t.Fatalf("mounting %s: %v", at, err)
-	}
+	assert.NilError(t, unix.Mount(source, at, kind, flags, ""), "mounting %s", at)
 	mounted := true
 	off = func() {
 		if mounted {
@@ -141,18 +136,14 @@ func TestMaxProcesses(t *testing.T) {
 	testenv.Poll(t, deadline, "a process to be refused",
 		func() bool { return r.Counters().Refused[lifecycle.RefusedPublishing].Load() > 0 })
 	err := r.Ready()
-	if err == nil || !strings.Contains(err.Error(), "1 more processes publish than the 1 that are served") {
-		t.Errorf("ready: %v", err)
-	}
-	if err := r.Started(); err != nil {
-		t.Errorf("a process made the agent look as if it had not started: %v", err)
-	}
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "1 more processes publish than the 1 that are served"),
+		"ready: %v", err)
+	assert.Check(t, r.Started(), "a process made the agent look as if it had not started")
 	if s := r.Status(); s.WithoutPlace != (WithoutPlace{Publishing: 1}) || s.NotReady != err.Error() {
 		t.Errorf("status: %+v, not ready: %q", s.WithoutPlace, s.NotReady)
 	}
-	if n := r.logs.FilterMessage("processes are not served; counted from here on").Len(); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
+	n := r.logs.FilterMessage("processes are not served; counted from here on").Len()
+	assert.Check(t, n == 1, "logged %d times", n)
 	first.Kill()
 	second.Registration(1)
 	r.served(second, 1, [16]byte{1})
@@ -170,7 +161,5 @@ func TestSharedSocket(t *testing.T) {
 	r.sampledReport(p, 100)
 	report := p.Quit()
 	clean(t, report)
-	if report.Registrations != 1 {
-		t.Errorf("%d registrations", report.Registrations)
-	}
+	assert.Check(t, report.Registrations == 1, "%d registrations", report.Registrations)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -63,10 +64,9 @@ func TestStatus(t *testing.T) {
 	r.state(other, process.StateRegistered, "")
 	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(other).Sent > 100 })
 	s := r.of(p)
-	if s.ServiceName != "shop" || s.ServiceEnvironment != "production" || s.State != process.StateRegistered ||
-		s.LastError != nil {
-		t.Errorf("%+v", s)
-	}
+	assert.Check(t, s.ServiceName == "shop" && s.ServiceEnvironment == "production" &&
+		s.State == process.StateRegistered && s.LastError == nil,
+		"%+v", s)
 	if s.RegisteredSince == nil || s.RegisteredSince.Before(began) || s.RegisteredSince.After(time.Now()) {
 		t.Errorf("registered since %v", s.RegisteredSince)
 	}
@@ -83,21 +83,15 @@ func TestStatus(t *testing.T) {
 	}
 	counted := make(map[string]uint64)
 	r.Counters().Each(func(name string, n uint64) { counted[name] = n })
-	if !slices.Equal(slices.Sorted(maps.Keys(counted)), slices.Sorted(maps.Keys(status.Counters))) {
-		t.Error("the status has other counters than there are")
-	}
+	assert.Check(t, slices.Equal(slices.Sorted(maps.Keys(counted)), slices.Sorted(maps.Keys(status.Counters))),
+		"the status has other counters than there are")
 
 	text, err := json.Marshal(status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var back Status
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := json.Marshal(back); err != nil || string(again) != string(text) {
-		t.Errorf("%v: the JSON\n%s\ncame back as\n%s", err, text, again)
-	}
+	assert.NilError(t, json.Unmarshal(text, &back))
+	again, err := json.Marshal(back)
+	assert.Check(t, err == nil && string(again) == string(text), "%v: the JSON\n%s\ncame back as\n%s", err, text, again)
 }
 
 // What goes wrong with a process is in its status, also when it is over.
@@ -108,10 +102,9 @@ func TestStatusOfTrouble(t *testing.T) {
 	p.Hostile("socket-fifo", "")
 	s := ProcessStatus{}
 	testenv.Poll(t, deadline, "an error", func() bool { s = r.of(p); return s.State == process.StateError })
-	if s.RegisteredSince != nil || s.LastError == nil || s.LastError.Reason != s.Reason || s.LastError.Message == "" ||
-		s.LastError.Count == 0 || time.Since(s.LastError.At) > deadline {
-		t.Errorf("%+v, last error %+v", s, s.LastError)
-	}
+	assert.Check(t, s.RegisteredSince == nil && s.LastError != nil && s.LastError.Reason == s.Reason &&
+		s.LastError.Message != "" && s.LastError.Count != 0 && time.Since(s.LastError.At) <= deadline,
+		"%+v, last error %+v", s, s.LastError)
 	p.Publish()
 	p.Registration(2)
 	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.of(p).State == process.StateRegistered })
@@ -143,24 +136,19 @@ func TestStatusOfLateSamples(t *testing.T) {
 func TestReady(t *testing.T) {
 	testenv.NeedRoot(t)
 	r := runPrepared(t, func(a *Agent) {
-		if err := a.Ready(); !errors.Is(err, errStarting) {
-			t.Errorf("before the first sweep: %v", err)
-		}
-		if err := a.Health(); err != nil {
-			t.Errorf("before it runs: %v", err)
-		}
+		err := a.Ready()
+		assert.Check(t, errors.Is(err, errStarting), "before the first sweep: %v", err)
+		assert.Check(t, a.Health(), "before it runs")
 	}, atRate(20))
 	testenv.Poll(t, deadline, "the agent to be ready", func() bool { return r.Ready() == nil })
 	testenv.Poll(t, deadline, "both loops to iterate", func() bool {
 		return r.Counters().Sweeps.Load() > 1 && r.Counters().Sampling.Drains.Load() > 1 && r.Health() == nil
 	})
 	r.end()
-	if err := r.Ready(); !errors.Is(err, errEnding) {
-		t.Errorf("after the end: %v", err)
-	}
-	if got := r.Status().NotReady; got != errEnding.Error() {
-		t.Errorf("status: %q", got)
-	}
+	err := r.Ready()
+	assert.Check(t, errors.Is(err, errEnding), "after the end: %v", err)
+	got := r.Status().NotReady
+	assert.Check(t, got == errEnding.Error(), "status: %q", got)
 }
 
 // A name of the largest size is whole in the status, and cut in the log.
@@ -175,9 +163,7 @@ func TestLongName(t *testing.T) {
 		view = r.state(p, process.StateRegistered, "")
 		return view.ServiceName != "demo"
 	})
-	if view.ServiceName != name {
-		t.Errorf("the status has a name of %d characters", len(view.ServiceName))
-	}
+	assert.Check(t, view.ServiceName == name, "the status has a name of %d characters", len(view.ServiceName))
 	want := name[:192] + "…[7844 characters cut]…" + name[len(name)-64:]
 	testenv.Poll(t, deadline, "the log", func() bool { return r.logs.FilterField(zap.String("service", want)).Len() == 1 })
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -181,9 +183,8 @@ func TestWorkUnsampled(t *testing.T) {
 			p.Report() // it runs
 			w.read(p.PID)
 		}
-		if got := w.last[p.PID]; len(got.Threads) > 0 {
-			t.Errorf("%+v", got)
-		}
+		got := w.last[p.PID]
+		assert.Check(t, len(got.Threads) == 0, "%+v", got)
 	}
 }
 
@@ -201,9 +202,7 @@ func TestWorkOfResting(t *testing.T) {
 		other.Report()
 		w.read(other.PID)
 	}
-	if !w.known(resting.PID).readAt.Equal(before) {
-		t.Error("it was read again")
-	}
+	assert.Check(t, w.known(resting.PID).readAt.Equal(before), "it was read again")
 	resting.End(1)
 	w.await(resting.PID, "nothing", nothing)
 }
@@ -291,9 +290,8 @@ func TestWorkAfterPause(t *testing.T) {
 	w.clock = w.clock.Add(2 * workPause)
 	w.await(p.PID, "the transaction again", only(elasticWork(c)))
 	r.end()
-	if work, err := r.Work(); len(work) > 0 || err != nil {
-		t.Errorf("an agent that has ended: %v, %v", work, err)
-	}
+	work, err := r.Work()
+	assert.Check(t, len(work) == 0 && err == nil, "an agent that has ended: %v, %v", work, err)
 }
 
 // All processes have their turn, those that work on something more often; and not more are read than
@@ -339,13 +337,11 @@ func TestWorkTurns(t *testing.T) {
 				}
 			}
 			for active, list := range processes {
-				if longest[active] > every[active]+1 || len(list) > 0 && longest[active] == 0 {
-					t.Errorf("active %v: read every %d seconds, want %d", active, longest[active], every[active])
-				}
+				assert.Check(t, longest[active] <= every[active]+1 && (len(list) == 0 || longest[active] != 0),
+					"active %v: read every %d seconds, want %d", active, longest[active], every[active])
 			}
-			if limit := rounds * 5; total > limit+1 {
-				t.Errorf("%d reads, limit %d", total, limit)
-			}
+			limit := rounds * 5
+			assert.Check(t, total <= limit+1, "%d reads, limit %d", total, limit)
 		})
 	}
 }
@@ -366,7 +362,5 @@ func TestWorkCosts(t *testing.T) {
 		w.spend(all, nil, func(*workedOn) bool { reads++; return true })
 		large.posted = false
 	}
-	if reads != 10 {
-		t.Errorf("%d reads in 30 seconds, each of which takes what there is in 3", reads)
-	}
+	assert.Check(t, reads == 10, "%d reads in 30 seconds, each of which takes what there is in 3", reads)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	pprof "github.com/google/pprof/profile"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/keep"
@@ -74,9 +75,7 @@ func TestTable(t *testing.T) {
 	defer func(local *time.Location) { time.Local = local }(time.Local)
 	time.Local = time.UTC
 	out, _, err := run(t, example(), Options{Format: Table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := "TRACE                             TRANSACTION       SERVICE       " +
 		"PID       FIRST    WALL     CPU   OF WALL  SAMPLES  ATTRIBUTES\n" +
 		"4bf92f3577b34da6a3ce929d0e0e4736  7ad51cbe3a4f0c12  shop\\x1b[31m  " +
@@ -102,34 +101,25 @@ SPAN              TRANSACTION          CPU  OF WALL  SAMPLES
 350 ms  46.7 %  100 ms  Shop.checkout  Shop.java:24,26
 250 ms  33.3 %  250 ms   Shop.price  Shop.java:43
 `
-	if out != want {
-		t.Errorf("%s\nwant\n%s", out, want)
-	}
+	assert.Check(t, out == want, "%s\nwant\n%s", out, want)
 }
 
 func TestJSONAndFiles(t *testing.T) {
 	out, _, err := run(t, example(), Options{Format: JSON})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var e Explanation
-	if err := json.Unmarshal([]byte(out), &e); err != nil {
-		t.Fatal(err)
-	}
-	if len(e.Methods) != 7 || e.Methods[5].Caller != 4 || e.Methods[4].Caller != -1 ||
-		e.Methods[5].Lines[0] != (Line{24, 5}) || e.Samples != 15 || len(e.Spans) != 3 {
-		t.Errorf("%s", out)
-	}
+	assert.NilError(t, json.Unmarshal([]byte(out), &e))
+	assert.Check(t, len(e.Methods) == 7 && e.Methods[5].Caller == 4 && e.Methods[4].Caller == -1 &&
+		e.Methods[5].Lines[0] == Line{24, 5} && e.Samples == 15 && len(e.Spans) == 3,
+		out)
 	path := filepath.Join(t.TempDir(), "x.html")
 	out, stderr, err := run(t, example(), Options{Format: report.HTML, File: path})
 	info, statErr := os.Stat(path)
-	if err != nil || statErr != nil || out != "" || !strings.HasPrefix(stderr, "wrote ") ||
-		info.Mode().Perm() != 0o600 {
-		t.Errorf("%q %q, %v, %v", out, stderr, err, statErr)
-	}
-	if _, _, err := run(t, example(), Options{Format: report.HTML, File: "missing/x"}); err == nil {
-		t.Error("a file in a missing directory was written")
-	}
+	assert.Check(t, err == nil && statErr == nil && out == "" && strings.HasPrefix(stderr, "wrote ") &&
+		info.Mode().Perm() == 0o600,
+		"%q %q, %v, %v", out, stderr, err, statErr)
+	_, _, err = run(t, example(), Options{Format: report.HTML, File: "missing/x"})
+	assert.Check(t, err != nil, "a file in a missing directory was written")
 	if out, _, err := run(t, example(), Options{Format: report.Folded}); err != nil || !strings.
 		Contains(out, "Shop.checkout;Shop.price 5\n") {
 		t.Errorf("%s, %v", out, err)
@@ -142,23 +132,17 @@ func TestSystemName(t *testing.T) {
 	a.Frames[2].Function, a.Frames[2].System = "foo::bar<int>", "_ZN3foo3barIiEEvv"
 	for _, format := range []report.Format{Table, JSON, report.HTML, report.Folded} {
 		out, _, err := run(t, a, Options{Format: format})
-		if err != nil || strings.Contains(out, a.Frames[2].System) || !strings.Contains(out, "foo::bar") {
-			t.Errorf("%s: %s, %v", format, out, err)
-		}
+		assert.Check(t, err == nil && !strings.Contains(out, a.Frames[2].System) && strings.Contains(out, "foo::bar"),
+			"%s: %s, %v", format, out, err)
 	}
 	path := filepath.Join(t.TempDir(), "x.pb.gz")
-	if _, _, err := run(t, a, Options{Format: report.PProf, File: path}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := run(t, a, Options{Format: report.PProf, File: path})
+	assert.NilError(t, err)
 	p, err := pprof.ParseData(testenv.ReadFile(t, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(p.Function, func(f *pprof.Function) bool {
+	assert.NilError(t, err)
+	assert.Check(t, slices.ContainsFunc(p.Function, func(f *pprof.Function) bool {
 		return f.Name == a.Frames[2].Function && f.SystemName == a.Frames[2].System
-	}) {
-		t.Errorf("%v", p)
-	}
+	}), p)
 }
 
 // Numbers of a transaction that is partly kept are of what is kept, and fit together.
@@ -171,18 +155,14 @@ func TestPartlyKept(t *testing.T) {
 	tx.Earlier, tx.First, tx.KeptFrom = 993, at.Add(-49*time.Second), at
 	a.Gone, a.GoneAt = "evicted", at.Add(-time.Second)
 	out, _, err := run(t, a, Options{Format: Table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, want := range []string{
 		"350 ms of CPU time in 1.00 s from the first sample to the last, 12:00:00.000 to 12:00:00.950: 35 %; " +
 			"before that, 993 samples since 11:59:11.000, which are no longer kept\n",
 		"http-1   11   21  350 ms     35 %        7\n",
 		"there was no room for them (--keep-bytes), the last ones at 11:59:59\n",
 	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
+		assert.Check(t, strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
 }
 
@@ -197,24 +177,20 @@ func TestLeftOut(t *testing.T) {
 		Table: "7 samples are counted without thread and span, or without stack", JSON: leftOut, report.Folded: leftOut + " 5\n",
 		report.HTML: leftOut,
 	} {
-		if out, _, err := run(t, a, Options{Format: format}); err != nil || !strings.Contains(out, want) {
-			t.Errorf("%s: no %q in\n%s, %v", format, want, out, err)
-		}
+		out, _, err := run(t, a, Options{Format: format})
+		assert.Check(t, err == nil && strings.Contains(out, want), "%s: no %q in\n%s, %v", format, want, out, err)
 	}
 	out, _, err := run(t, a, Options{Format: JSON})
 	var e Explanation
-	if err := errors.Join(err, json.Unmarshal([]byte(out), &e)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(err, json.Unmarshal([]byte(out), &e)))
 	outermost := uint64(0)
 	for _, m := range e.Methods {
 		if m.Caller < 0 {
 			outermost += m.Samples
 		}
 	}
-	if e.Samples != 22 || outermost != 22 || e.LeftOut != 7 || len(e.Threads) != 2 || len(e.Spans) != 3 {
-		t.Errorf("%d samples, %d in methods, threads %v, spans %v", e.Samples, outermost, e.Threads, e.Spans)
-	}
+	assert.Check(t, e.Samples == 22 && outermost == 22 && e.LeftOut == 7 && len(e.Threads) == 2 && len(e.Spans) == 3,
+		"%d samples, %d in methods, threads %v, spans %v", e.Samples, outermost, e.Threads, e.Spans)
 }
 
 // JSON is not nested by the depth of stacks: jq 1.6 stops at 256.
@@ -225,9 +201,7 @@ func TestDepthOfJSON(t *testing.T) {
 		a.Stacks[0] = append(a.Stacks[0], uint32(len(a.Frames)-1))
 	}
 	out, _, err := run(t, a, Options{Format: JSON})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	depth, most := 0, 0
 	for _, r := range out {
 		switch r {
@@ -238,9 +212,8 @@ func TestDepthOfJSON(t *testing.T) {
 		}
 		most = max(most, depth)
 	}
-	if !strings.Contains(out, "deep499") || most > 20 { // names have brackets, too
-		t.Errorf("JSON has a depth of %d", most)
-	}
+	// names have brackets, too
+	assert.Check(t, strings.Contains(out, "deep499") && most <= 20, "JSON has a depth of %d", most)
 }
 
 // An answer that refers to what it does not have is an error, whatever it is.
@@ -258,9 +231,8 @@ func TestAnswerOfAnotherVersion(t *testing.T) {
 	} {
 		a := example()
 		spoil(a)
-		if _, _, err := run(t, a, Options{Format: Table}); err == nil {
-			t.Errorf("%s: no error", what)
-		}
+		_, _, err := run(t, a, Options{Format: Table})
+		assert.Check(t, err != nil, "%s: no error", what)
 	}
 }
 
@@ -279,16 +251,11 @@ func TestNothing(t *testing.T) {
 		"samples are kept of 2 transactions with the id abcd, but --service or --since": {Filtered: 2, Gone: "no_stack"},
 	} {
 		_, _, err := run(t, a, Options{Query: keep.Query{ID: "abcd"}, Format: Table})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
+		assert.Check(t, err != nil && strings.Contains(err.Error(), want), "%v, want %q", err, want)
 	}
 	_, _, err := run(t, &keep.Answer{}, Options{Query: keep.Query{Service: "x"}, Format: Table})
-	if err == nil || !strings.Contains(err.Error(), "that is selected (--service, --since)") {
-		t.Errorf("%v", err)
-	}
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "that is selected (--service, --since)"), err)
 	refused := errors.New("refused")
-	if err := Run(t.Context(), source{err: refused}, nil, nil, Options{}); !errors.Is(err, refused) {
-		t.Errorf("%v", err)
-	}
+	err = Run(t.Context(), source{err: refused}, nil, nil, Options{})
+	assert.Check(t, errors.Is(err, refused), err)
 }

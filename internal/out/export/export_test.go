@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/encoding/gzip" // every receiver takes it
 	"google.golang.org/protobuf/types/known/emptypb"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
 	"correlator/internal/out"
@@ -38,9 +39,7 @@ func opened(t *testing.T, socket string, change func(*Config)) *Export {
 		change(&config)
 	}
 	e, err := Open(config, out.About{Version: "test", HostID: "host", SamplesPerSecond: 20}, nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -51,9 +50,7 @@ func gathered(t *testing.T, e *Export) map[string]float64 {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(e)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found := make(map[string]float64)
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -80,9 +77,7 @@ func sampleOf(frames ...profile.Frame) *profile.Sample {
 func TestSamplesCounted(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "otlp")
 	b, err := backend.Open("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer b.Close()
 	e := opened(t, socket, func(c *Config) { c.Destinations[0].MaxRequestBytes = 4 << 10 })
 	e.Start(prometheus.NewRegistry())
@@ -99,9 +94,7 @@ func TestSamplesCounted(t *testing.T) {
 	e.Sampled(sampleOf(profile.Frame{Address: 5}))
 	e.Shutdown(t.Context())
 
-	if err := b.Err(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, b.Err())
 	var got uint64
 	for _, n := range b.Profiles().Samples {
 		got += n
@@ -111,9 +104,7 @@ func TestSamplesCounted(t *testing.T) {
 		"profile_samples_total": 6, "profile_samples_lost_total no_stack": 3, "profile_samples_lost_total invalid": 6,
 		"profile_samples_lost_total too_large": 3,
 	} {
-		if counted[name] != want {
-			t.Errorf("%s is %v, want %v", name, counted[name], want)
-		}
+		assert.Check(t, counted[name] == want, "%s is %v, want %v", name, counted[name], want)
 	}
 	if s := e.Status(); got != 6 || s.Samples != 6 || s.Lost != 12 {
 		t.Errorf("%d samples arrived, %d are told, %d lost", got, s.Samples, s.Lost)
@@ -139,9 +130,8 @@ func TestMemoryBytes(t *testing.T) {
 		for _, quota := range c.quotas {
 			config.Destinations = append(config.Destinations, otlp.Destination{QueueBytes: quota})
 		}
-		if got := config.MemoryBytes(); got != c.want {
-			t.Errorf("%+v: %d bytes", c, got)
-		}
+		got := config.MemoryBytes()
+		assert.Check(t, got == c.want, "%+v: %d bytes", c, got)
 	}
 }
 
@@ -178,9 +168,7 @@ func TestEvents(t *testing.T) {
 			Hint: "h",
 			Wait: time.Second, Items: 1, Batches: 2})
 	}
-	if len(kinds) != len(messages) {
-		t.Errorf("%d kinds of events, %d messages", len(kinds), len(messages))
-	}
+	assert.Check(t, len(kinds) == len(messages), "%d kinds of events, %d messages", len(kinds), len(messages))
 	for i, entry := range logs.All() {
 		fields := entry.ContextMap()
 		reason, _ := fields["reason"].(string)
@@ -196,9 +184,8 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	e.observe(otlp.Event{Kind: otlp.EventRecovered, Destination: "d"})
-	if last := logs.All()[len(kinds)].ContextMap(); len(last) != 1 {
-		t.Errorf("what is not known is told: %v", last)
-	}
+	last := logs.All()[len(kinds)].ContextMap()
+	assert.Check(t, len(last) == 1, "what is not known is told: %v", last)
 }
 
 // A panic of the receiver is an error in the log, with the stack and the name of the metric that
@@ -207,24 +194,20 @@ func TestPanicIsLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	e := &Export{log: zap.New(core)}
 	e.observePanic("a defect", []byte("goroutine 1"))
-	if n := logs.Len(); n != 1 {
-		t.Fatalf("%d lines", n)
-	}
+	n := logs.Len()
+	assert.Assert(t, n == 1, "%d lines", n)
 	entry := logs.All()[0]
 	fields := entry.ContextMap()
-	if entry.Level != zapcore.ErrorLevel || fields["panic"] != "a defect" || fields["stack"] != "goroutine 1" ||
-		fields["reason"] != "otlp_received_refused_items_total" {
-		t.Errorf("%v %q: %v", entry.Level, entry.Message, fields)
-	}
+	assert.Check(t, entry.Level == zapcore.ErrorLevel && fields["panic"] == "a defect" &&
+		fields["stack"] == "goroutine 1" && fields["reason"] == "otlp_received_refused_items_total",
+		"%v %q: %v", entry.Level, entry.Message, fields)
 }
 
 // A slow sender does not use up the time that destinations have at the end.
 func TestShutdownWithSlowSender(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "destination"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cut := make(chan struct{}) // the slow sender was
 	arrived := make(chan struct{}, 1)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -245,14 +228,10 @@ func TestShutdownWithSlowSender(t *testing.T) {
 	e.Start(prometheus.NewRegistry())
 	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "listen"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	go func() {
 		stream.RecvMsg(new(emptypb.Empty))
 		close(cut)
@@ -260,7 +239,6 @@ func TestShutdownWithSlowSender(t *testing.T) {
 	e.exporter.Enqueue(otlp.NewBatch(otlp.Metrics, []byte{0x0a, 0}, 1, time.Now()))
 	<-arrived
 	e.Shutdown(t.Context())
-	if s := e.Status().Destinations[0]; s.Sent != 1 || s.Dropped != 0 {
-		t.Errorf("sent %d, dropped %d: %s", s.Sent, s.Dropped, s.LastError)
-	}
+	s := e.Status().Destinations[0]
+	assert.Check(t, s.Sent == 1 && s.Dropped == 0, "sent %d, dropped %d: %s", s.Sent, s.Dropped, s.LastError)
 }

@@ -18,6 +18,7 @@ import (
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 )
 
 // item is a span, a point or a sample as the collector has it; numbers in attributes are float64.
@@ -69,16 +70,10 @@ func startCollector(t *testing.T, program string, args ...string) *collector {
 	command := exec.Command(program, args...)
 	command.Stderr = os.Stderr
 	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, command.Start())
 	t.Cleanup(func() {
 		command.Process.Kill() // unless finish was called
 		command.Wait()
@@ -89,9 +84,7 @@ func startCollector(t *testing.T, program string, args ...string) *collector {
 	if err == nil {
 		err = json.Unmarshal(line, &ready)
 	}
-	if err != nil || !ready.Ready {
-		t.Fatalf("collector is not ready: %q, %v", line, err)
-	}
+	assert.Assert(t, err == nil && ready.Ready, "collector is not ready: %q, %v", line, err)
 	c := &collector{command: command, input: input, requests: make(map[string][][]byte), read: make(chan error, 1)}
 	go func() { c.read <- c.readAll(lines) }()
 	return c
@@ -120,12 +113,9 @@ func (c *collector) readAll(lines io.Reader) error {
 func (c *collector) finish(t *testing.T) ([]item, map[string][][]byte) {
 	t.Helper()
 	c.input.Close()
-	if err := <-c.read; err != nil {
-		t.Fatal(err)
-	}
-	if err := c.command.Wait(); err != nil {
-		t.Error(err)
-	}
+	err := <-c.read
+	assert.NilError(t, err)
+	assert.Check(t, c.command.Wait())
 	return c.items, c.requests
 }
 
@@ -142,9 +132,7 @@ func compareRequests(t *testing.T, signal string, got, want [][]byte) {
 		}
 		arrived = slices.Delete(arrived, i, i+1)
 	}
-	if len(arrived) > 0 {
-		t.Errorf("%s: %d requests that nobody sent", signal, len(arrived))
-	}
+	assert.Check(t, len(arrived) == 0, "%s: %d requests that nobody sent", signal, len(arrived))
 }
 
 func decodeAll(t *testing.T, signal string, bodies [][]byte) (requests []proto.Message) {
@@ -159,9 +147,7 @@ func decodeAll(t *testing.T, signal string, bodies [][]byte) (requests []proto.M
 		case "profiles":
 			m = new(collectorprofiles.ExportProfilesServiceRequest)
 		}
-		if err := proto.Unmarshal(body, m); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, proto.Unmarshal(body, m))
 		requests = append(requests, m)
 	}
 	return requests

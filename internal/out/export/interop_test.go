@@ -22,6 +22,7 @@ import (
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/assert"
 
 	"correlator/otlp"
 	"correlator/otlp/metrics"
@@ -35,9 +36,7 @@ import (
 // `make interop` builds it.
 func TestInterop(t *testing.T) {
 	program := os.Getenv("INTEROP")
-	if program == "" {
-		t.Fatal("no program: `make interop` builds the collector's receiver")
-	}
+	assert.Assert(t, program != "", "no program: `make interop` builds the collector's receiver")
 	for name, c := range map[string]struct {
 		protocol    otlp.Protocol
 		compression otlp.Compression
@@ -53,9 +52,7 @@ func TestInterop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "interop") // a short path, as sockets need
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			t.Cleanup(func() { os.RemoveAll(dir) })
 			socket := filepath.Join(dir, "collector")
 			remote := startCollector(t, program, socket)
@@ -67,9 +64,7 @@ func TestInterop(t *testing.T) {
 					d.Endpoint += ".http"
 				}
 				x, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{d}, Version: "test"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				exporters = append(exporters, x)
 				return x
 			}
@@ -80,9 +75,7 @@ func TestInterop(t *testing.T) {
 					listen, next = "127.0.0.1:0", filepath.Join(dir, "another-collector")
 				}
 				r, err := receiver.Open(receiver.Config{Listen: listen}, x)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				t.Cleanup(func() { r.Shutdown(context.Background()) })
 				if c.collector {
 					startCollector(t, program, next, "http://"+r.Addr().String())
@@ -104,13 +97,10 @@ func TestInterop(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			for _, x := range slices.Backward(exporters) { // the runtime's first, then the relay's
-				if err := x.Shutdown(ctx); err != nil {
-					t.Error(err)
-				}
-				if s := x.Status()[0]; s.Sent != s.Accepted || s.Sent == 0 || s.Dropped != 0 || s.LastError != "" {
-					t.Errorf("%d of %d items sent, %d dropped, last error %q", s.Sent, s.Accepted, s.Dropped,
-						s.LastError)
-				}
+				assert.Check(t, x.Shutdown(ctx))
+				s := x.Status()[0]
+				assert.Check(t, s.Sent == s.Accepted && s.Sent != 0 && s.Dropped == 0 && s.LastError == "",
+					"%d of %d items sent, %d dropped, last error %q", s.Sent, s.Accepted, s.Dropped, s.LastError)
 			}
 			got, requests := remote.finish(t)
 			compare(t, joined(got), want)
@@ -198,9 +188,7 @@ func traceBatches(t *testing.T) ([]*otlp.Batch, []item) {
 		Resource:   &resource.Resource{Attributes: []*common.KeyValue{{Key: "service.name", Value: text("shop")}}},
 		ScopeSpans: []*trace.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "runtime"}, Spans: spans}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return []*otlp.Batch{otlp.NewBatch(otlp.Traces, body, len(spans), time.Now())}, want
 }
 
@@ -220,14 +208,10 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	registry.MustRegister(requests, latency, sizes, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	now := interopStart.Add(time.Minute)
 	result, err := metrics.NewEncoder(metrics.Options{Start: interopStart, Version: "test"}).Encode(families, now)
-	if err != nil || result.Skipped != 0 {
-		t.Fatal(result.Skipped, err)
-	}
+	assert.Assert(t, err == nil && result.Skipped == 0, "%v %v", result.Skipped, err)
 	var want []item
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -351,15 +335,11 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 				w.Values = append(w.Values, int64(s.Count))
 			}
 			w.Timestamps = append(w.Timestamps, slices.Repeat([]uint64{uint64(s.Start.UnixNano() + 50e6)}, repeated)...)
-			if err := builder.Add(&s); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, builder.Add(&s))
 		}
 		want = append(want, w)
 	}
 	builder.Flush()
-	if len(batches) < 2 {
-		t.Fatal("no request is full")
-	}
+	assert.Assert(t, len(batches) >= 2, "no request is full")
 	return batches, want
 }

@@ -3,15 +3,16 @@ package export
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/stats"
 )
 
 // What is gathered for Prometheus takes memory as well.
 func TestOpenCensusMemory(t *testing.T) {
 	c := DefaultOpenCensus()
-	if n := c.MemoryBytes(); n != 0 {
-		t.Errorf("%d bytes without a socket", n)
-	}
+	n := c.MemoryBytes()
+	assert.Check(t, n == 0, "%d bytes without a socket", n)
 	c.Receiver.Socket = "/s"
 	without := c.MemoryBytes()
 	c.Prometheus = true

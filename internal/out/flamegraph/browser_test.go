@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/browser"
@@ -85,25 +86,20 @@ func shop() *Profile {
 // The graph is drawn, searched, zoomed by mouse and keys, and transactions are chosen.
 func TestPage(t *testing.T) {
 	b := open(t, shop())
-	if got := b.Eval("view.flame.root.time"); got != "93" {
-		t.Errorf("%s samples", got)
-	}
-	if got := b.text("#flame h2 span"); got != "4.65 s, 93 samples, all in 2 transactions" {
-		t.Errorf("title %q", got)
-	}
-	if got := b.text("#notes"); !strings.Contains(got, "host web-3") {
-		t.Errorf("notes %q", got)
-	}
-	if got := b.Eval("getComputedStyle(document.body).backgroundColor"); got != `"rgb(255, 255, 255)"` {
-		t.Errorf("the background is %s: colors.css is missing", got)
-	}
+	got := b.Eval("view.flame.root.time")
+	assert.Check(t, got == "93", "%s samples", got)
+	got = b.text("#flame h2 span")
+	assert.Check(t, got == "4.65 s, 93 samples, all in 2 transactions", "title %q", got)
+	got = b.text("#notes")
+	assert.Check(t, strings.Contains(got, "host web-3"), "notes %q", got)
+	got = b.Eval("getComputedStyle(document.body).backgroundColor")
+	assert.Check(t, got == `"rgb(255, 255, 255)"`, "the background is %s: colors.css is missing", got)
 	b.shoot("all")
 
 	// Search: by text and by regular expression, the share of what is found once.
 	b.Do(chromedp.SendKeys("#query", "shop."))
-	if got := b.text("#found"); got != "3.95 s, 84.9 % is in it" {
-		t.Errorf("found %q", got)
-	}
+	got = b.text("#found")
+	assert.Check(t, got == "3.95 s, 84.9 % is in it", "found %q", got)
 	b.shoot("search")
 	for text, want := range map[string]string{
 		"/^java\\.util\\.(HashMap|Arrays)/": "2.65 s, 57.0 % is in it",
@@ -111,14 +107,12 @@ func TestPage(t *testing.T) {
 	} {
 		b.Eval(`(() => { const input = document.querySelector("#query"); input.value = ` + fmt.Sprintf("%q", text) +
 			`; input.dispatchEvent(new Event("input")); return 0 })()`)
-		if got := b.text("#found"); got != want {
-			t.Errorf("found of %s: %q", text, got)
-		}
+		got := b.text("#found")
+		assert.Check(t, got == want, "found of %s: %q", text, got)
 	}
 	b.Eval(`(() => { const input = document.querySelector("#query"); input.value = "/(/"; input.dispatchEvent(new Event("input")); return 0 })()`)
-	if got := b.text("#found"); !strings.Contains(got, "Invalid regular expression") {
-		t.Errorf("found of a wrong expression: %q", got)
-	}
+	got = b.text("#found")
+	assert.Check(t, strings.Contains(got, "Invalid regular expression"), "found of a wrong expression: %q", got)
 
 	// Keys: Escape ends the search, brackets choose, arrows and Enter zoom.
 	b.Do(chromedp.Focus("#query"), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("]"))
@@ -133,22 +127,18 @@ func TestPage(t *testing.T) {
 	for range 5 {
 		b.Do(chromedp.KeyEvent(kb.ArrowDown))
 	}
-	if got := b.text("#flame output"); got != "Payment.charge: 700 ms, 100.0 %, 14 samples" {
-		t.Errorf("chosen %q", got)
-	}
+	got = b.text("#flame output")
+	assert.Check(t, got == "Payment.charge: 700 ms, 100.0 %, 14 samples", "chosen %q", got)
 	b.Do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
-	if got := b.Eval("view.flame.zoom.length"); got != "6" {
-		t.Errorf("zoom %s", got)
-	}
+	got = b.Eval("view.flame.zoom.length")
+	assert.Check(t, got == "6", "zoom %s", got)
 	b.shoot("zoom")
 	b.Do(chromedp.KeyEvent(kb.Escape))
-	if got := b.Eval("view.flame.zoom.length"); got != "0" {
-		t.Errorf("zoom %s after Escape", got)
-	}
+	got = b.Eval("view.flame.zoom.length")
+	assert.Check(t, got == "0", "zoom %s after Escape", got)
 	b.Do(chromedp.KeyEvent("/"))
-	if got := b.Eval("document.activeElement.type"); got != `"search"` {
-		t.Errorf("/ leads to %s", got)
-	}
+	got = b.Eval("document.activeElement.type")
+	assert.Check(t, got == `"search"`, "/ leads to %s", got)
 }
 
 // What is in no transaction is not said to be of the only one.
@@ -156,22 +146,18 @@ func TestOutside(t *testing.T) {
 	p := &Profile{Title: "record", Period: 50 * time.Millisecond, Groups: []Group{{"cd02", "transaction cd02"}},
 		Stacks: []Stack{{0, []string{"main", "mine"}, 1}, {-1, []string{"main", "other"}, 999}}}
 	b := open(t, p)
-	if got := b.text("#flame h2 span"); got != "50.00 s, 1000 samples, 50 ms in 1 transaction" {
-		t.Errorf("title %q", got)
-	}
+	got := b.text("#flame h2 span")
+	assert.Check(t, got == "50.00 s, 1000 samples, 50 ms in 1 transaction", "title %q", got)
 	b.Do(chromedp.KeyEvent("]"))
-	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" ||
-		b.Eval("view.flame.root.time") != "1" {
-		t.Errorf("the transaction: %q", got)
-	}
+	got = b.text("#flame h2 span")
+	assert.Check(t, got == "transaction cd02: 50 ms, 1 sample" && b.Eval("view.flame.root.time") == "1",
+		"the transaction: %q", got)
 	p.Stacks = p.Stacks[:1]
 	b = open(t, p)
-	if got := b.text("#flame h2 span"); got != "transaction cd02: 50 ms, 1 sample" {
-		t.Errorf("alone: %q", got)
-	}
-	if got := b.Eval(`[...document.querySelectorAll("#choice, #brackets")].map(e => e.checkVisibility())`); got != "[false,false]" {
-		t.Errorf("a choice is shown: %s", got)
-	}
+	got = b.text("#flame h2 span")
+	assert.Check(t, got == "transaction cd02: 50 ms, 1 sample", "alone: %q", got)
+	got = b.Eval(`[...document.querySelectorAll("#choice, #brackets")].map(e => e.checkVisibility())`)
+	assert.Check(t, got == "[false,false]", "a choice is shown: %s", got)
 }
 
 // A transaction of which the page has no stacks has its time, and says what is missing.
@@ -184,19 +170,15 @@ func TestRestIsShown(t *testing.T) {
 		}
 	}
 	b := open(t, p)
-	if got := b.Eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`); got != "[20000,true,200]" {
-		t.Errorf("%s", got)
-	}
-	if got := b.text("#notes"); !strings.Contains(got, "[rest: stacks of few samples]") {
-		t.Errorf("notes %q", got)
-	}
+	got := b.Eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`)
+	assert.Check(t, got == "[20000,true,200]", got)
+	got = b.text("#notes")
+	assert.Check(t, strings.Contains(got, "[rest: stacks of few samples]"), "notes %q", got)
 	b.Eval(`(() => { const select = document.querySelector("#choice select"); select.value = "99"; select.dispatchEvent(new Event("change")); return 0 })()`)
-	if got := b.text("#flame h2 span"); got != "transaction 99: 200 ms, 200 samples" {
-		t.Errorf("title %q", got)
-	}
-	if got := b.names(); got != `["[rest: stacks of few samples]"]` {
-		t.Errorf("frames %s", got)
-	}
+	got = b.text("#flame h2 span")
+	assert.Check(t, got == "transaction 99: 200 ms, 200 samples", "title %q", got)
+	got = b.names()
+	assert.Check(t, got == `["[rest: stacks of few samples]"]`, "frames %s", got)
 	b.shoot("rest")
 }
 
@@ -207,15 +189,12 @@ func TestHostileNames(t *testing.T) {
 		Groups: []Group{{evil, evil}, {"b", "b"}},
 		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3}, {1, nil, 1}}}
 	b := open(t, p)
-	if got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`); !strings.
-		HasPrefix(got, `["undefined",0,2,`) {
-		t.Errorf("texts are taken for HTML: %s", got)
-	}
-	if got := b.text("h1"); got != evil {
-		t.Errorf("title %q", got)
-	}
-	if got := b.Eval("view.flame.boxes.length"); got != "4" {
-		t.Errorf("%s boxes", got)
-	}
+	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`)
+	assert.Check(t, strings.
+		HasPrefix(got, `["undefined",0,2,`), "texts are taken for HTML: %s", got)
+	got = b.text("h1")
+	assert.Check(t, got == evil, "title %q", got)
+	got = b.Eval("view.flame.boxes.length")
+	assert.Check(t, got == "4", "%s boxes", got)
 	b.shoot("hostile")
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func write(tb testing.TB, p *Profile) string {
 	tb.Helper()
 	var page bytes.Buffer
-	if err := Write(&page, p); err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, Write(&page, p))
 	return page.String()
 }
 
@@ -28,16 +28,12 @@ func TestData(t *testing.T) {
 		{-1, []string{"main", "main"}, 3},
 		{7, nil, 1}, // of no group, without a stack
 	}})
-	if got, want := fmt.Sprint(d.Names, d.Nodes), "[main run work] [[-1 0] [0 1] [1 2] [0 0]]"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got, want := fmt.Sprint(d.Samples, d.Self, d.Totals, d.Rest, d.All),
-		"[[0 3 6] [1 2 2]] [0 2 6 3] [6 2] [0 0] 12"; got != want {
-		t.Errorf("samples %s, want %s", got, want)
-	}
-	if d.Short != 0 || d.Others != 0 {
-		t.Errorf("%+v", d)
-	}
+	got, want := fmt.Sprint(d.Names, d.Nodes), "[main run work] [[-1 0] [0 1] [1 2] [0 0]]"
+	assert.Check(t, got == want, "%s, want %s", got, want)
+	got, want = fmt.Sprint(d.Samples, d.Self, d.Totals, d.Rest, d.All),
+		"[[0 3 6] [1 2 2]] [0 2 6 3] [6 2] [0 0] 12"
+	assert.Check(t, got == want, "samples %s, want %s", got, want)
+	assert.Check(t, d.Short == 0 && d.Others == 0, "%+v", d)
 }
 
 // However much there is, whatever the texts, the page is small, no sample is missing in it, and each group
@@ -61,9 +57,8 @@ func TestSizeIsBounded(t *testing.T) {
 					p.Stacks = append(p.Stacks, Stack{group, frames, uint64(1 + i%3)})
 				}
 			}
-			if page := write(t, p); len(page) > 500_000 {
-				t.Errorf("%q: %d bytes", text, len(page))
-			}
+			page := write(t, p)
+			assert.Check(t, len(page) <= 500_000, "%q: %d bytes", text, len(page))
 			checkSums(t, p)
 		}
 	}
@@ -81,15 +76,13 @@ func checkSums(t *testing.T, p *Profile) {
 	for _, count := range d.Self {
 		self += count
 	}
-	if d.All != all || self > all || d.Short > all || d.Others+len(d.Groups) != len(p.Groups) {
-		t.Errorf("%d samples of %d, %d in nodes, %d short, %d groups and %d others", d.All, all, self, d.Short,
-			len(d.Groups), d.Others)
-	}
+	assert.Check(t, d.All == all && self <= all && d.Short <= all && d.Others+len(d.Groups) == len(p.Groups),
+		"%d samples of %d, %d in nodes, %d short, %d groups and %d others", d.All, all, self, d.Short, len(d.Groups),
+		d.Others)
 	sums := slices.Clone(d.Rest)
 	for _, s := range d.Samples {
-		if s[0] >= uint64(len(d.Groups)) || s[1] > uint64(len(d.Nodes)) {
-			t.Fatalf("sample %v of %d groups, %d nodes", s, len(d.Groups), len(d.Nodes))
-		}
+		assert.Assert(t, s[0] < uint64(len(d.Groups)) && s[1] <= uint64(len(d.Nodes)),
+			"sample %v of %d groups, %d nodes", s, len(d.Groups), len(d.Nodes))
 		sums[s[0]] += s[2]
 	}
 	for i := range d.Groups {
@@ -98,9 +91,7 @@ func checkSums(t *testing.T, p *Profile) {
 		}
 	}
 	for i, n := range d.Nodes {
-		if n[0] >= i || n[1] >= len(d.Names) {
-			t.Fatalf("node %d is %v", i, n)
-		}
+		assert.Assert(t, n[0] < i && n[1] < len(d.Names), "node %d is %v", i, n)
 	}
 }
 
@@ -109,10 +100,8 @@ func TestPageIsWhole(t *testing.T) {
 	const evil = `</script><script>alert(1)</script><!--"'&` + "\u2028"
 	page := write(t, &Profile{Title: evil, Notes: []string{evil}, Groups: []Group{{evil, evil}},
 		Stacks: []Stack{{0, []string{evil}, 1}}})
-	if n := strings.Count(page, "<script"); n != 2 {
-		t.Errorf("%d scripts", n)
-	}
-	if found := regexp.MustCompile(`(?i)https?:|@import|url\(|\b(?:src|href)="[^d]`).FindString(page); found != "" {
-		t.Errorf("the page refers to %s", found)
-	}
+	n := strings.Count(page, "<script")
+	assert.Check(t, n == 2, "%d scripts", n)
+	found := regexp.MustCompile(`(?i)https?:|@import|url\(|\b(?:src|href)="[^d]`).FindString(page)
+	assert.Check(t, found == "", "the page refers to %s", found)
 }

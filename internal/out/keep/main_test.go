@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/worker"
@@ -80,9 +82,8 @@ func addUp(tb testing.TB, s *Store) {
 	tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st := s.stats; st.Added != st.Samples+st.Evicted+st.Expired {
-		tb.Fatalf("%+v do not add up", st)
-	}
+	st := s.stats
+	assert.Assert(tb, st.Added == st.Samples+st.Evicted+st.Expired, "%+v do not add up", st)
 	bytes, samples, transactions := 0, uint64(0), 0
 	for name, o := range s.owners {
 		bytes += o.bytes

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -80,9 +82,8 @@ func TestMemory(t *testing.T) {
 				}
 				took, counted := int(heap())-int(before), s.Stats().Bytes
 				t.Logf("heap %d KiB, counted %d KiB, ended %v", took>>10, counted>>10, ended)
-				if took > counted || counted > 4*took {
-					t.Errorf("%d KiB of the heap are counted as %d KiB, ended: %v", took>>10, counted>>10, ended)
-				}
+				assert.Check(t, took <= counted && counted <= 4*took,
+					"%d KiB of the heap are counted as %d KiB, ended: %v", took>>10, counted>>10, ended)
 			}
 			runtime.KeepAlive(s)
 		})
@@ -111,8 +112,6 @@ func TestMemoryOfForgotten(t *testing.T) {
 	addUp(t, s)
 	took, counted := int(heap())-int(before), s.Stats().Bytes
 	t.Logf("heap %d KiB, counted %d KiB", took>>10, counted>>10)
-	if took > counted {
-		t.Errorf("%d KiB of the heap are counted as %d KiB", took>>10, counted>>10)
-	}
+	assert.Check(t, took <= counted, "%d KiB of the heap are counted as %d KiB", took>>10, counted>>10)
 	runtime.KeepAlive(s)
 }

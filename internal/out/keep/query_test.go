@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -81,14 +83,12 @@ func TestQueryInSteps(t *testing.T) {
 	} {
 		ctx := &pauses{Context: t.Context(), store: s}
 		a, err := s.Answer(ctx, test.q, now)
-		if err != nil || ctx.n < test.least || ctx.held || len(a.Transactions) != 1 {
-			t.Errorf("%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
-		}
+		assert.Check(t, err == nil && ctx.n >= test.least && !ctx.held && len(a.Transactions) == 1,
+			"%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
 		for stop := 1; stop < ctx.n; stop += 13 {
 			ctx := &pauses{Context: t.Context(), store: s, most: stop}
-			if _, err := s.Answer(ctx, test.q, now); !errors.Is(err, errStopped) {
-				t.Fatalf("%s does not stop: %v", what, err)
-			}
+			_, err := s.Answer(ctx, test.q, now)
+			assert.Assert(t, errors.Is(err, errStopped), "%s does not stop: %v", what, err)
 		}
 	}
 
@@ -150,10 +150,9 @@ func TestAtTheSameTime(t *testing.T) {
 				counts[sample.Transaction] += sample.Count
 			}
 			for i, tx := range a.Transactions {
-				if tx.Samples != counts[i] || tx.Samples == 0 || tx.Last.Before(tx.KeptFrom) ||
-					tx.KeptFrom.Before(tx.First) {
-					t.Errorf("%+v: %d samples", tx, counts[i])
-				}
+				assert.Check(t, tx.Samples == counts[i] && tx.Samples != 0 && !tx.Last.Before(tx.KeptFrom) &&
+					!tx.KeptFrom.Before(tx.First),
+					"%+v: %d samples", tx, counts[i])
 			}
 		})
 	}
@@ -196,9 +195,8 @@ func TestSpans(t *testing.T) {
 	other := newSample(r, 20_001, begin, stackOf("main"))
 	other.SpanID = [8]byte{0xab, 0xcd, 0xee}
 	s.Add(other, begin)
-	if a := answer(t, s, Query{ID: "abcde"}, begin); len(a.Ambiguous) != 2 || a.Ambiguous[0] != "abcdee0000000000" {
-		t.Errorf("%q", a.Ambiguous)
-	}
+	a := answer(t, s, Query{ID: "abcde"}, begin)
+	assert.Check(t, len(a.Ambiguous) == 2 && a.Ambiguous[0] == "abcdee0000000000", "%q", a.Ambiguous)
 }
 
 // An answer and its text are bounded, whatever is kept; what is left out is counted for its transaction.
@@ -266,18 +264,16 @@ func TestWhatIsLeftOut(t *testing.T) {
 				if sample.Stack != LeftOutStack {
 					methods[a.Frames[a.Stacks[sample.Stack][0]].Function] += int(sample.Count)
 				}
-				if sample.Several && (sample.TID != 0 || sample.Span != "" || sample.Thread != "") {
-					t.Errorf("%+v", sample)
-				}
+				assert.Check(t, !sample.Several || sample.TID == 0 && sample.Span == "" && sample.Thread == "",
+					"%+v", sample)
 			}
 			setup := 0
 			for i := range 200 {
 				setup += methods[fmt.Sprint("setup", i)]
 			}
-			if methods["hot"] != test.hotSpans*test.hotCount || setup != test.setup ||
-				(a.LeftOut == 0) != test.complete {
-				t.Errorf("%d of hot, %d of setup, %d left out", methods["hot"], setup, a.LeftOut)
-			}
+			assert.Check(t, methods["hot"] == test.hotSpans*test.hotCount && setup == test.setup &&
+				(a.LeftOut == 0) == test.complete,
+				"%d of hot, %d of setup, %d left out", methods["hot"], setup, a.LeftOut)
 		})
 	}
 }
@@ -298,9 +294,8 @@ func TestAnswersAddUp(t *testing.T) {
 	addUp(t, s)
 	for _, q := range []Query{{}, {Most: 1}, {Service: "shop-b"}} {
 		a := answer(t, s, q, begin.Add(time.Hour)) // which adds up
-		if a.LeftOut == 0 || !slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several }) {
-			t.Errorf("%+v: %d left out", q, a.LeftOut)
-		}
+		assert.Check(t, a.LeftOut != 0 && slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several }),
+			"%+v: %d left out", q, a.LeftOut)
 	}
 }
 
@@ -321,9 +316,7 @@ func TestFiltered(t *testing.T) {
 		}
 	}
 	a := answer(t, s, Query{ID: traceOf(sample)}, begin)
-	if a.Filtered != 0 || a.Gone != "no_stack" || a.Transactions[0].Gone != "no_stack" {
-		t.Errorf("%+v", a)
-	}
+	assert.Check(t, a.Filtered == 0 && a.Gone == "no_stack" && a.Transactions[0].Gone == "no_stack", "%+v", a)
 }
 
 // Of a transaction and of a trace that are half forgotten the answer says so, and since when all is there.
@@ -344,9 +337,8 @@ func TestHalfForgotten(t *testing.T) {
 	for _, id := range []string{traceOf(long), traceOf(long)[:9]} {
 		a := answer(t, s, Query{ID: id}, now)
 		tx := a.Transactions[0]
-		if len(a.Transactions) != 1 || a.Gone != "expired" || a.GoneAt.IsZero() || tx.Gone != "" {
-			t.Errorf("%+v, gone %q at %v", a.Transactions, a.Gone, a.GoneAt)
-		}
+		assert.Check(t, len(a.Transactions) == 1 && a.Gone == "expired" && !a.GoneAt.IsZero() && tx.Gone == "",
+			"%+v, gone %q at %v", a.Transactions, a.Gone, a.GoneAt)
 		if from := begin.Add(time.Duration(tx.Earlier) * time.Minute); tx.Samples+tx.Earlier != 30 ||
 			!tx.KeptFrom.Equal(from) || !tx.First.Equal(begin) || !tx.Last.Equal(now) {
 			t.Errorf("%+v, want it kept from %v", tx, from)
@@ -358,9 +350,8 @@ func TestHalfForgotten(t *testing.T) {
 	again := *short
 	s.Add(&again, now)
 	a := answer(t, s, Query{ID: hexadecimal(short.TransactionID[:])}, now)
-	if len(a.Transactions) != 1 || a.Gone != "expired" || a.Transactions[0].Gone != "expired" {
-		t.Errorf("%+v, gone %q", a.Transactions, a.Gone)
-	}
+	assert.Check(t, len(a.Transactions) == 1 && a.Gone == "expired" && a.Transactions[0].Gone == "expired",
+		"%+v, gone %q", a.Transactions, a.Gone)
 	if a := answer(t, s, Query{Most: 1}, now); a.Gone != "" || !a.GoneAt.IsZero() {
 		t.Errorf("of no id: gone %q", a.Gone)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/naming"
 	"correlator/internal/out"
@@ -37,23 +39,19 @@ func TestAnswer(t *testing.T) {
 	trace := traceOf(first)
 	for _, id := range []string{trace, trace[:8], "bf58476d1ce4e5ba", "bf58", "abcd010000000000"} {
 		a := answer(t, s, Query{ID: id}, now)
-		if len(a.Transactions) != 1 {
-			t.Fatalf("%s: %+v", id, a.Transactions)
-		}
+		assert.Assert(t, len(a.Transactions) == 1, "%s: %+v", id, a.Transactions)
 		tx := a.Transactions[0]
 		if tx.Trace != trace || tx.ID != "bf58476d1ce4e5ba" || tx.Context != "elastic" || tx.Samples != 4 ||
 			tx.Attributes["http.route"] != "/orders" || !tx.First.Equal(begin) || !tx.Last.Equal(again.End) {
 			t.Errorf("%+v", tx)
 		}
-		if len(a.Samples) != 2 || a.Samples[0].Count != 3 || a.Samples[0].Thread != "worker" ||
-			a.Samples[0].Span != "" || a.Samples[1].Thread != "other" || a.Samples[1].Span != "abcd010000000000" {
-			t.Errorf("%+v", a.Samples)
-		}
-		if len(a.Stacks) != 2 || len(a.Frames) != 3 || a.Frames[0].Function != "inner" ||
-			a.Frames[0].Source != "Shop.java" ||
-			a.Frames[0].Line != 1 || a.Processes[0].Service != "shop-a" || a.Processes[0].PID != 100 {
-			t.Errorf("%+v %+v %+v", a.Stacks, a.Frames, a.Processes)
-		}
+		assert.Check(t, len(a.Samples) == 2 && a.Samples[0].Count == 3 && a.Samples[0].Thread == "worker" &&
+			a.Samples[0].Span == "" && a.Samples[1].Thread == "other" && a.Samples[1].Span == "abcd010000000000",
+			"%+v", a.Samples)
+		assert.Check(t, len(a.Stacks) == 2 && len(a.Frames) == 3 && a.Frames[0].Function == "inner" &&
+			a.Frames[0].Source == "Shop.java" && a.Frames[0].Line == 1 && a.Processes[0].Service == "shop-a" &&
+			a.Processes[0].PID == 100,
+			"%+v %+v %+v", a.Stacks, a.Frames, a.Processes)
 	}
 	for _, test := range []struct {
 		q    Query
@@ -73,16 +71,12 @@ func TestAnswer(t *testing.T) {
 		for _, tx := range a.Transactions {
 			got = append(got, a.Processes[tx.Process].Service)
 		}
-		if !slices.Equal(got, test.want) || a.Gone != "" {
-			t.Errorf("%+v: %q, gone %q", test.q, got, a.Gone)
-		}
+		assert.Check(t, slices.Equal(got, test.want) && a.Gone == "", "%+v: %q, gone %q", test.q, got, a.Gone)
 	}
-	if a := answer(t, s, Query{Most: 1}, now); a.More != 1 {
-		t.Errorf("%d more", a.More)
-	}
-	if _, err := s.Answer(t.Context(), Query{Service: "("}, now); err == nil {
-		t.Error("no error of a wrong expression")
-	}
+	a := answer(t, s, Query{Most: 1}, now)
+	assert.Check(t, a.More == 1, "%d more", a.More)
+	_, err := s.Answer(t.Context(), Query{Service: "("}, now)
+	assert.Check(t, err != nil, "no error of a wrong expression")
 }
 
 // An id that several begin with is none; one in full is, also if another begins so.
@@ -95,10 +89,9 @@ func TestAmbiguous(t *testing.T) {
 		s.Add(sample, begin)
 	}
 	a := answer(t, s, Query{ID: "abcd"}, begin)
-	if want := []string{"abcd0000000000000000000000000000", "abcd0100000000000000000000000000"}; !slices.
-		Equal(a.Ambiguous, want) || len(a.Transactions) > 0 {
-		t.Errorf("%q", a.Ambiguous)
-	}
+	want := []string{"abcd0000000000000000000000000000", "abcd0100000000000000000000000000"}
+	assert.Check(t, slices.
+		Equal(a.Ambiguous, want) && len(a.Transactions) == 0, "%q", a.Ambiguous)
 	if a := answer(t, s, Query{ID: "abcd000"}, begin); len(a.Transactions) != 2 || a.Ambiguous != nil {
 		t.Errorf("%+v", a)
 	}
@@ -114,16 +107,14 @@ func TestLargeCount(t *testing.T) {
 		s.Add(sample, begin)
 		want += sample.Count
 		addUp(t, s)
-		if a := answer(t, s, Query{}, begin); len(a.Samples) != 1 || a.Samples[0].Count != want || a.Kept != want {
-			t.Errorf("%+v, want %d", a, want)
-		}
+		a := answer(t, s, Query{}, begin)
+		assert.Check(t, len(a.Samples) == 1 && a.Samples[0].Count == want && a.Kept == want, "%+v, want %d", a, want)
 	}
 	s.Expire(begin.Add(time.Hour))
 	s.Expire(begin.Add(2 * time.Hour))
 	addUp(t, s)
-	if st := s.Stats(); st.Samples != 0 || st.Expired != want || st.Added != want {
-		t.Errorf("%+v", st)
-	}
+	st := s.Stats()
+	assert.Check(t, st.Samples == 0 && st.Expired == want && st.Added == want, "%+v", st)
 }
 
 // What is too old is forgotten by the slice, with all that belongs to it, and its id is remembered.
@@ -140,19 +131,15 @@ func TestExpire(t *testing.T) {
 		s.Add(sample, now)
 		addUp(t, s)
 		found := len(answer(t, s, Query{ID: traceOf(old)}, now).Transactions) == 1
-		if want := minute <= 10; found != want {
-			t.Errorf("after %d minutes it is there: %v", minute, found)
-		}
+		want := minute <= 10
+		assert.Check(t, found == want, "after %d minutes it is there: %v", minute, found)
 	}
 	now := begin.Add(12 * time.Minute)
 	a := answer(t, s, Query{ID: traceOf(old)}, now)
-	if a.Gone != "expired" || a.GoneAt.Before(begin.Add(10*time.Minute)) || a.GoneAt.After(now) {
-		t.Errorf("gone %q at %v", a.Gone, a.GoneAt)
-	}
+	assert.Check(t, a.Gone == "expired" && !a.GoneAt.Before(begin.Add(10*time.Minute)) && !a.GoneAt.After(now),
+		"gone %q at %v", a.Gone, a.GoneAt)
 	tx := answer(t, s, Query{ID: traceOf(long)}, now).Transactions[0]
-	if tx.Earlier != 1 || tx.Samples != 11 || !tx.First.Equal(begin) {
-		t.Errorf("%+v", tx)
-	}
+	assert.Check(t, tx.Earlier == 1 && tx.Samples == 11 && tx.First.Equal(begin), "%+v", tx)
 	s.Expire(begin.Add(time.Hour))
 	s.Expire(begin.Add(2 * time.Hour))
 	addUp(t, s)
@@ -195,12 +182,9 @@ func TestHostileOwner(t *testing.T) {
 			remembered++
 		}
 	}
-	if remembered < 10 {
-		t.Errorf("of 300 that were evicted, %d are remembered", remembered)
-	}
-	if last := answer(t, s, Query{ID: traceOf(newSample(evil, 19999+2, now, nil))}, now); len(last.Transactions) != 1 {
-		t.Error("what came last is not there")
-	}
+	assert.Check(t, remembered >= 10, "of 300 that were evicted, %d are remembered", remembered)
+	assert.Check(t, len(answer(t, s, Query{ID: traceOf(newSample(evil, 19999+2, now, nil))}, now).Transactions) == 1,
+		"what came last is not there")
 }
 
 // Threads are forgotten with their samples, not the samples of others for them; and a thread has the name
@@ -230,9 +214,7 @@ func TestThreads(t *testing.T) {
 	}
 	for i, name := range []string{"checkout", "gc-worker", ""} {
 		a := answer(t, s, Query{ID: traceOf(newSample(r, i, begin, main))}, now)
-		if a.Samples[0].Thread != name || a.Samples[0].TID != 7 {
-			t.Errorf("%+v, want it of %q", a.Samples, name)
-		}
+		assert.Check(t, a.Samples[0].Thread == name && a.Samples[0].TID == 7, "%+v, want it of %q", a.Samples, name)
 	}
 	addUp(t, s)
 }
@@ -257,15 +239,12 @@ func TestComplete(t *testing.T) {
 	for i := range int(stats.Evicted+stats.Samples) - 1 {
 		at := begin.Add(time.Duration(i+1) * time.Second)
 		found := len(answer(t, s, Query{ID: traceOf(newSample(busy, i, at, nil))}, now).Transactions) == 1
-		if !found && at.After(stats.Complete) {
-			t.Fatalf("the sample of %v is not there", at)
-		}
+		assert.Assert(t, found || !at.After(stats.Complete), "the sample of %v is not there", at)
 	}
 	s.Expire(now.Add(24 * time.Hour))
 	s.Expire(now.Add(49 * time.Hour))
-	if st := s.Stats(); st.Samples != 0 || st.Complete.Before(now) || !st.Oldest.IsZero() {
-		t.Errorf("%+v", st)
-	}
+	st := s.Stats()
+	assert.Check(t, st.Samples == 0 && !st.Complete.Before(now) && st.Oldest.IsZero(), "%+v", st)
 }
 
 // What cannot be kept is counted, and said of its id.
@@ -283,9 +262,8 @@ func TestLost(t *testing.T) {
 	untraced := newSample(r, 3, begin, stackOf("main"))
 	untraced.TraceID = [16]byte{}
 	s.Add(untraced, begin)
-	if st := s.Stats(); st.Lost != [numLost]uint64{1, 1} || st.Added != 0 {
-		t.Errorf("%+v", st)
-	}
+	st := s.Stats()
+	assert.Check(t, st.Lost == [numLost]uint64{1, 1} && st.Added == 0, "%+v", st)
 	if got := answer(t, s, Query{ID: traceOf(large)}, begin).Gone; got != "too_large" { // the last one
 		t.Errorf("gone %q", got)
 	}
@@ -300,9 +278,7 @@ func TestNames(t *testing.T) {
 	stack := &profile.Stack{ID: profile.TraceID([]profile.Frame{frame, frame}), Frames: []profile.Frame{frame, frame}}
 	one, two := resource("a", 1), resource("a", 2)
 	for i, r := range []*profile.Resource{one, two} {
-		if !s.Add(newSample(r, i, begin, stack), begin) {
-			t.Error("names are not asked for")
-		}
+		assert.Check(t, s.Add(newSample(r, i, begin, stack), begin), "names are not asked for")
 	}
 	name := func(r *profile.Resource, f profile.Frame) profile.Frame {
 		if r == one {
@@ -319,26 +295,21 @@ func TestNames(t *testing.T) {
 		addUp(t, s)
 	}
 	for after, want := range map[time.Duration]bool{time.Second: false, 2 * time.Minute: true} {
-		if s.Add(newSample(one, 0, begin, stack), now.Add(after)) {
-			t.Error("names that are known are asked for again")
-		}
-		if got := s.Add(newSample(two, 1, begin, stack), now.Add(after)); got != want {
-			t.Errorf("names that are not known are asked for again after %v: %v", after, got)
-		}
+		assert.Check(t, !s.Add(newSample(one, 0, begin, stack), now.Add(after)),
+			"names that are known are asked for again")
+		got := s.Add(newSample(two, 1, begin, stack), now.Add(after))
+		assert.Check(t, got == want, "names that are not known are asked for again after %v: %v", after, got)
 	}
 	for i, want := range [][2]string{{"price", "_ZN4shop5priceEv"}, {"", ""}} {
 		a := answer(t, s, Query{ID: traceOf(newSample(one, i, begin, nil))}, begin)
-		if f := a.Frames[0]; f.Function != want[0] || f.System != want[1] || a.Files[0].Path != "/bin/shop" {
-			t.Errorf("%+v", a.Frames)
-		}
+		f := a.Frames[0]
+		assert.Check(t, f.Function == want[0] && f.System == want[1] && a.Files[0].Path == "/bin/shop", "%+v", a.Frames)
 	}
 	// What is forgotten while names are read gets none.
 	s.Named(newSample(two, 0, begin, stack))
 	s.Expire(begin.Add(time.Hour))
 	s.Expire(begin.Add(2 * time.Hour))
-	if len(s.owners) > 0 {
-		t.Error("it is not forgotten")
-	}
+	assert.Check(t, len(s.owners) == 0, "it is not forgotten")
 	s.Named(newSample(two, 0, begin, stack))
 	s.name(now, name)
 	addUp(t, s)
@@ -368,9 +339,7 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	addUp(t, s)
-	if s.stats.Evicted == 0 || s.stats.Added == 0 {
-		t.Errorf("%+v", s.stats)
-	}
+	assert.Check(t, s.stats.Evicted != 0 && s.stats.Added != 0, "%+v", s.stats)
 }
 
 // How an id begins may end within a byte; what is no id begins none.
@@ -378,9 +347,8 @@ func TestPrefix(t *testing.T) {
 	id := []byte{0xab, 0xcd}
 	for text, want := range map[string]bool{"": true, "a": true, "ab": true, "abc": true, "abcd": true, "abd": false,
 		"b": false, "abcd0": false, "abcde": false, "xyz": false} {
-		if p := newPrefix(text); p.has(id) != want {
-			t.Errorf("%q: %v", text, !want)
-		}
+		p := newPrefix(text)
+		assert.Check(t, p.has(id) == want, "%q: %v", text, !want)
 	}
 }
 
@@ -388,9 +356,7 @@ func TestPrefix(t *testing.T) {
 func TestKeep(t *testing.T) {
 	testenv.NeedRoot(t)
 	namer, err := naming.Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(namer.Close)
 	k := Open(Config{For: time.Minute, Bytes: MinBytes}, out.About{HostName: "host", SamplesPerSecond: 20}, namer)
 	sample := newSample(resource("a", 1), 1, time.Now(), stackOf("main"))
@@ -398,18 +364,14 @@ func TestKeep(t *testing.T) {
 	q := Query{ID: traceOf(sample)}
 	used := errors.New("used")
 	err = k.Answer(t.Context(), q, func(a *Answer) error {
-		if len(a.Transactions) != 1 || a.Host != "host" || a.SamplesPerSecond != 20 || !k.TakesSamples() ||
-			k.TakesUntraced() {
-			t.Errorf("%+v", a)
-		}
-		if err := k.Answer(t.Context(), q, nil); !errors.Is(err, ErrBusy) {
-			t.Errorf("a second query while an answer is used: %v", err)
-		}
+		assert.Check(t, len(a.Transactions) == 1 && a.Host == "host" && a.SamplesPerSecond == 20 && k.TakesSamples() &&
+			!k.TakesUntraced(),
+			"%+v", a)
+		err := k.Answer(t.Context(), q, nil)
+		assert.Check(t, errors.Is(err, ErrBusy), "a second query while an answer is used: %v", err)
 		return used
 	})
-	if !errors.Is(err, used) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Is(err, used), err)
 	k.Shutdown(t.Context())
 	k.Sampled(sample) // a process that hung releases its samples late
 	config := Config{For: time.Minute, Bytes: 1 << 20}

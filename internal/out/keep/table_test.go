@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // A table has what a map has, also while it is made small.
@@ -50,9 +52,7 @@ func TestTable(t *testing.T) {
 	same()
 	got := make(map[int]bool)
 	for value := range small.values() {
-		if got[value] {
-			t.Errorf("%d twice", value)
-		}
+		assert.Check(t, !got[value], "%d twice", value)
 		got[value] = true
 	}
 	if len(got) != len(want) || pauses < 2 || small.old != nil || small.most >= 20*step*9/10 {

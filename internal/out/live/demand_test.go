@@ -3,6 +3,8 @@ package live
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/client"
 	"correlator/dots/system"
 	"correlator/dots/value"
@@ -40,7 +42,5 @@ func TestDemand(t *testing.T) {
 	check("one has left the group", true, false)
 	note(client.Update, 3, system.DotsConnectionStateClosed, host.Name)
 	check("the other has gone", false, false)
-	if changes != 6 {
-		t.Errorf("%d changes", changes)
-	}
+	assert.Check(t, changes == 6, "%d changes", changes)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -19,9 +21,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		fmt.Sprintf("%d MiB that wait for one guest", maxQueueBytes>>20),
 		fmt.Sprintf("%d MiB for all of them and the objects", maxMemoryBytes>>20),
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("it does not say %q", want)
-		}
+		assert.Check(t, strings.Contains(text, want), "it does not say %q", want)
 	}
 }
 
@@ -29,9 +29,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 func TestPagesAreListed(t *testing.T) {
 	readme := string(testenv.ReadFile(t, "../../../README.md"))
 	pages, err := os.ReadDir("../../../docs")
-	if err != nil || len(pages) == 0 {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil && len(pages) != 0, err)
 	for _, page := range pages {
 		if name := page.Name(); strings.HasSuffix(name, ".md") && !strings.Contains(readme, "| [docs/"+name+"]") {
 			t.Errorf("docs/%s is not in README.md", name)

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 )
 
 // A log that nobody reads does not hold up guests, who are logged for those who debug.
@@ -18,9 +19,7 @@ func TestStuckLog(t *testing.T) {
 		zapcore.AddSync(write), level))
 	uri := newSocket(t)
 	l, err := Open(Config{Listen: []string{uri}}, testAbout, nil, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		_ = read.Close()
 		shutdown(t, l)
@@ -35,9 +34,7 @@ func TestStuckLog(t *testing.T) {
 func TestAcceptFailedRepeats(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	l, err := Open(Config{Listen: []string{newSocket(t)}}, testAbout, nil, zap.New(core))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	e := events{l.events, l}
 	const failures = 300
 	for range failures {
@@ -52,9 +49,8 @@ func TestAcceptFailedRepeats(t *testing.T) {
 			written++
 		}
 	}
-	if written == 0 || left < failures/2 || uint64(written)+left != failures {
-		t.Errorf("%d lines, and %d left out", written, left)
-	}
+	assert.Check(t, written != 0 && left >= failures/2 && uint64(written)+left == failures,
+		"%d lines, and %d left out", written, left)
 }
 
 // That changes are refused is logged once, and counted.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/broker"
 	"correlator/dots/client"
@@ -82,9 +83,7 @@ var testAbout = out.About{HostID: "host-id", HostName: "host-1", Version: "1.2",
 func openLive(tb testing.TB, config Config) *Live {
 	tb.Helper()
 	l, err := Open(config, testAbout, nil, zap.NewNop())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	l.retry = 10 * time.Millisecond
 	tb.Cleanup(func() { shutdown(tb, l) })
 	return l
@@ -108,9 +107,7 @@ func dial(tb testing.TB, uri, secret string) *client.Client {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := client.Dial(ctx, uri, client.Options{Name: "test", Secret: secret})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	tb.Cleanup(func() { c.Close() })
 	return c
 }

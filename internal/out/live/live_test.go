@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/broker"
 	"correlator/dots/client"
@@ -44,9 +45,7 @@ func subscribe(t testing.TB, c *client.Client) *guest {
 	g.shares, errs[4] = client.Subscribe[*types.CorrelatorTransactionStack](c, nil)
 	g.stacks, errs[5] = client.Subscribe[*types.CorrelatorStack](c, nil)
 	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	return g
 }
@@ -73,14 +72,11 @@ func TestGuestOfEmbeddedBroker(t *testing.T) {
 	g := subscribe(t, c)
 	g.feed(t, l)
 	for _, x := range g.threads.All() {
-		if x.Name.Value() != "worker-7" || x.Context.Value() != types.CorrelatorContextElastic {
-			t.Errorf("%+v", x)
-		}
+		assert.Check(t, x.Name.Value() == "worker-7" && x.Context.Value() == types.CorrelatorContextElastic, "%+v", x)
 	}
 	for _, x := range g.stacks.All() {
-		if got := strings.Join(x.Frames.Value(), " "); got != "inner outer" {
-			t.Errorf("frames %q", got)
-		}
+		got := strings.Join(x.Frames.Value(), " ")
+		assert.Check(t, got == "inner outer", "frames %q", got)
 	}
 	none := newSource(0)
 	source.processes.Store(none.processes.Load())
@@ -98,14 +94,10 @@ func TestGuestOfEmbeddedBroker(t *testing.T) {
 func TestNativeNames(t *testing.T) {
 	uri := newSocket(t)
 	namer, err := naming.Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(namer.Close)
 	l, err := Open(Config{Listen: []string{uri}}, testAbout, namer, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { shutdown(t, l) })
 	l.Start(newSource(0))
 	g := subscribe(t, dial(t, uri, ""))
@@ -120,9 +112,7 @@ func TestNativeNames(t *testing.T) {
 		}
 		return false
 	})
-	if namer.Counters().Requests.Load() == 0 {
-		t.Error("names are not looked for")
-	}
+	assert.Check(t, namer.Counters().Requests.Load() != 0, "names are not looked for")
 }
 
 func TestGuestsPublishNothing(t *testing.T) {
@@ -131,9 +121,7 @@ func TestGuestsPublishNothing(t *testing.T) {
 	l.Start(newSource(0))
 	c := dial(t, uri, "")
 	x := newThread(1, "forged", 1)
-	if err := c.Publish(context.Background(), &x); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Publish(context.Background(), &x))
 	select {
 	case <-c.Done():
 	case <-time.After(patience):
@@ -151,9 +139,7 @@ func TestSecret(t *testing.T) {
 	l := openLive(t, Config{Listen: []string{"tcp://127.0.0.1:0"}, Secret: "s3cret"})
 	l.Start(newSource(0))
 	addr, err := l.broker.ListenURI("tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	dial(t, "tcp://"+addr.String(), "s3cret")
 	for _, secret := range []string{"", "wrong"} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -176,63 +162,46 @@ func TestCheckListen(t *testing.T) {
 		{"ws://host:1", "", false}, {"ws://host:1", "s", true}, {"http://127.0.0.1:1", "", false},
 	} {
 		config := Config{Secret: c.secret}
-		if err := config.CheckListen(c.uri); (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.uri, err)
-		}
+		err := config.CheckListen(c.uri)
+		assert.Check(t, (err == nil) == c.ok, "%s: %v", c.uri, err)
 	}
 	for uri, ok := range map[string]bool{"tcp://elsewhere:1": true, "elsewhere": false} {
-		if err := (&Config{Connect: uri}).CheckConnect(); (err == nil) != ok {
-			t.Errorf("%s: %v", uri, err)
-		}
+		err := (&Config{Connect: uri}).CheckConnect()
+		assert.Check(t, (err == nil) == ok, "%s: %v", uri, err)
 	}
 }
 
 func TestPageIsServed(t *testing.T) {
 	l := openLive(t, Config{Listen: []string{"uds:" + t.TempDir() + "/s"}})
 	addr, err := l.broker.ListenURI("ws://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	response, err := http.Get("http://" + addr.String() + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil || !strings.Contains(string(body), "view.js") {
-		t.Errorf("%v, %s", err, body)
-	}
-	if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") {
-		t.Errorf("policy %q", policy)
-	}
+	assert.Check(t, err == nil && strings.Contains(string(body), "view.js"), "%v, %s", err, body)
+	policy := response.Header.Get("Content-Security-Policy")
+	assert.Check(t, strings.Contains(policy, "default-src 'none'"), "policy %q", policy)
 }
 
 // A page elsewhere whose host's name resolves to a loopback address is not one of ours.
 func TestOtherNamesOfLoopback(t *testing.T) {
 	l := openLive(t, Config{Listen: []string{newSocket(t)}})
 	addr, err := l.broker.ListenURI("ws://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for host, status := range map[string]int{
 		"": http.StatusOK, "localhost:1": http.StatusOK, "[::1]:1": http.StatusOK,
 		"evil.example:1": http.StatusForbidden, "127.0.0.1.evil.example": http.StatusForbidden,
 	} {
 		r, err := http.NewRequest(http.MethodGet, "http://"+addr.String()+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if host != "" {
 			r.Host = host
 		}
 		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		response.Body.Close()
-		if response.StatusCode != status {
-			t.Errorf("%q: %s", host, response.Status)
-		}
+		assert.Check(t, response.StatusCode == status, "%q: %s", host, response.Status)
 	}
 }
 
@@ -243,9 +212,8 @@ func TestConnect(t *testing.T) {
 	testenv.Poll(t, patience, "an attempt to connect", func() bool { return l.counters.connectionFailures.Load() > 0 })
 	for _, graceful := range []bool{true, false} {
 		b := broker.New(broker.Options{})
-		if _, err := b.ListenURI(uri); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.ListenURI(uri)
+		assert.NilError(t, err)
 		g := subscribe(t, dial(t, uri, ""))
 		g.feed(t, l)
 		failures := l.counters.connectionFailures.Load()
@@ -253,18 +221,15 @@ func TestConnect(t *testing.T) {
 		if !graceful {
 			cancel()
 		}
-		if err := b.Shutdown(ctx); graceful && err != nil {
-			t.Error(err)
-		}
+		err = b.Shutdown(ctx)
+		assert.Check(t, !graceful || err == nil, err)
 		cancel()
 		testenv.Poll(t, patience, "the end of the connection", func() bool {
 			return l.counters.connectionFailures.Load() > failures && l.counters.connected.Load() == 0
 		})
 	}
 	shutdown(t, l)
-	if l.counters.connected.Load() != 0 {
-		t.Error("connected after the shutdown")
-	}
+	assert.Check(t, l.counters.connected.Load() == 0, "connected after the shutdown")
 }
 
 // A broker that takes nothing neither delays samples nor the embedded broker.
@@ -285,9 +250,7 @@ func TestSlowBroker(t *testing.T) {
 	for i := range 10 {
 		p.publish(now.Add(time.Duration(i) * time.Second))
 	}
-	if c.published != 10 {
-		t.Errorf("%d of 10 snapshots are published", c.published)
-	}
+	assert.Check(t, c.published == 10, "%d of 10 snapshots are published", c.published)
 	cancel()
 	close(blocked)
 	<-done
@@ -299,12 +262,9 @@ func TestCollector(t *testing.T) {
 	registry.MustRegister(l)
 	l.tracker.untracked[untrackedStack] = 3
 	families, err := registry.Gather()
-	if err != nil || len(families) != 12 {
-		t.Errorf("%d metrics, %v", len(families), err)
-	}
-	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
-		t.Errorf("%v, %v", problems, err)
-	}
+	assert.Check(t, err == nil && len(families) == 12, "%d metrics, %v", len(families), err)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	assert.Check(t, err == nil && len(problems) == 0, "%v, %v", problems, err)
 	untracked := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -314,16 +274,12 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	want := map[string]float64{"process": 0, "thread": 0, "transaction": 0, "stack": 3}
-	if !maps.Equal(untracked, want) {
-		t.Errorf("%v", untracked)
-	}
+	assert.Check(t, maps.Equal(untracked, want), untracked)
 }
 
 func TestOpenErrors(t *testing.T) {
 	_, err := Open(Config{Listen: []string{newSocket(t), "uds:/does/not/exist/s"}}, testAbout, nil, zap.NewNop())
-	if err == nil {
-		t.Error("an endpoint that cannot be bound is no error")
-	}
+	assert.Check(t, err != nil, "an endpoint that cannot be bound is no error")
 }
 
 // However many connect to a port, there is room at the Unix socket; those who are refused are told why.
@@ -331,9 +287,7 @@ func TestUnixSocketStaysFree(t *testing.T) {
 	uri := newSocket(t)
 	l := openLive(t, Config{Listen: []string{uri}})
 	addr, err := l.broker.ListenURI("tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	port := "tcp://" + addr.String()
 	for range MaxGuests - reservedGuests {
 		dial(t, port, "")
@@ -341,10 +295,9 @@ func TestUnixSocketStaysFree(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var refused *client.BrokerError
-	if _, err := client.Dial(ctx, port, client.Options{}); !errors.As(err, &refused) ||
-		!strings.Contains(refused.Text, "56 guests at most") {
-		t.Errorf("one more: %v", err)
-	}
+	_, err = client.Dial(ctx, port, client.Options{})
+	assert.Check(t, errors.As(err, &refused) && strings.Contains(refused.Text, "56 guests at most"),
+		"one more: %v", err)
 	testenv.Poll(t, patience, "the refusal to be counted", func() bool {
 		return l.broker.Counters().Closed[broker.TooManyGuests] == 1
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -23,17 +24,12 @@ func TestOwnTime(t *testing.T) {
 	}
 	before := ofChildren()
 	c := exec.Command("sh", "-c", "while :; do :; done")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Start())
 	defer c.Process.Kill()
-	if !slices.Contains(children("/proc"), c.Process.Pid) {
-		t.Fatal("the child is not listed")
-	}
+	assert.Assert(t, slices.Contains(children("/proc"), c.Process.Pid), "the child is not listed")
 	testenv.Poll(t, patience, "its CPU time", func() bool { return ofChildren()-before > burnt })
 	c.Process.Kill()
 	c.Wait()
-	if after := ofChildren(); after-before < burnt {
-		t.Errorf("%v are left when it has ended", after-before)
-	}
+	after := ofChildren()
+	assert.Check(t, after-before >= burnt, "%v are left when it has ended", after-before)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/broker"
 	"correlator/internal/lab/testenv"
@@ -22,9 +23,7 @@ import (
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -54,31 +53,27 @@ func TestPage(t *testing.T) {
 	source := newSource(2)
 	l, b, _ := openView(t, source, "")
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 2`, nil)
-	if got := column(b.rows("processes"), 2); got != "shop-0 shop-1" {
-		t.Errorf("services %q", got)
-	}
+	got := column(b.rows("processes"), 2)
+	assert.Check(t, got == "shop-0 shop-1", "services %q", got)
 	b.poll(`document.querySelector("#threads .empty").checkVisibility()`, nil)
-	if got := b.Eval("getComputedStyle(document.body).backgroundColor"); got != `"rgb(255, 255, 255)"` {
-		t.Errorf("the background is %s: colors.css is missing", got)
-	}
+	got = b.Eval("getComputedStyle(document.body).backgroundColor")
+	assert.Check(t, got == `"rgb(255, 255, 255)"`, "the background is %s: colors.css is missing", got)
 
 	// Rows appear, change and vanish.
 	stack := frames("com.example.Inner.run", "com.example.Outer.main")
 	feed := feeder(l, stack, 7, 8)
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 2 &&
 		document.querySelectorAll("#threads tbody tr").length == 2`, feed)
-	if got := column(b.rows("threads"), 1); !strings.Contains(got, "worker-7") || !strings.Contains(got, "worker-8") {
-		t.Errorf("threads %q", got)
-	}
+	got = column(b.rows("threads"), 1)
+	assert.Check(t, strings.Contains(got, "worker-7") && strings.Contains(got, "worker-8"), "threads %q", got)
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, feeder(l, stack, 8))
 
 	// The flame graph of what is clicked grows.
 	b.Click("#transactions tbody tr")
 	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.Outer.main,com.example.Inner.run"`,
 		feeder(l, stack, 8))
-	if got := b.Eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`); got != "false" {
-		t.Error("time without stacks is shown, of which there is none")
-	}
+	assert.Check(t, b.Eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`) == "false",
+		"time without stacks is shown, of which there is none")
 	before := b.Eval("view.flame.root.time")
 	other := frames("com.example.Other.run", "com.example.Outer.main")
 	feedOther, feedUnclicked := feeder(l, other, 8), feeder(l, frames("not.clicked"), 9)
@@ -86,9 +81,8 @@ func TestPage(t *testing.T) {
 		document.querySelectorAll("#transactions tbody tr").length == 2`, func() { feedOther(); feedUnclicked() })
 	b.shoot("page")
 	b.poll(`/samples since \d\d:\d\d:\d\d/.test(document.querySelector("#flame small").textContent)`, nil)
-	if got := b.Eval(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`); got != "[2,2]" {
-		t.Errorf("frames of what was not clicked, too: %s", got)
-	}
+	got = b.Eval(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`)
+	assert.Check(t, got == "[2,2]", "frames of what was not clicked, too: %s", got)
 
 	// What has no stack, as there was no room for that, is told.
 	l.tracker.mu.Lock()
@@ -106,20 +100,17 @@ func TestPage(t *testing.T) {
 		t.Errorf("the chosen frame: %s", got)
 	}
 	b.Do(chromedp.KeyEvent(kb.Enter))
-	if got := b.Eval("[view.flame.zoom.length, document.querySelector('#flame button').hidden]"); got != "[2,false]" {
-		t.Errorf("zoom: %s", got)
-	}
+	got = b.Eval("[view.flame.zoom.length, document.querySelector('#flame button').hidden]")
+	assert.Check(t, got == "[2,false]", "zoom: %s", got)
 	b.shoot("zoom")
 	b.Do(chromedp.KeyEvent(kb.Escape))
-	if got := b.Eval("[view.flame.zoom.length, view.transaction != null]"); got != "[0,true]" {
-		t.Errorf("zoom: %s", got)
-	}
+	got = b.Eval("[view.flame.zoom.length, view.transaction != null]")
+	assert.Check(t, got == "[0,true]", "zoom: %s", got)
 
 	// It stays when the transaction has ended.
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 0`, nil)
-	if got := b.Eval("view.flame.boxes.length"); got != "3" {
-		t.Errorf("%s frames after the end", got)
-	}
+	got = b.Eval("view.flame.boxes.length")
+	assert.Check(t, got == "3", "%s frames after the end", got)
 
 	// When it begins anew, what is drawn does.
 	anew := feeder(l, frames("com.example.New.run"), 8)
@@ -132,18 +123,15 @@ func TestPage(t *testing.T) {
 		testenv.Poll(t, patience, "no members of groups of stacks", func() bool {
 			return l.broker.Members("CorrelatorTransactionStack")+l.broker.Members("CorrelatorStack") == 0
 		})
-		if got := b.Eval(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
-			document.querySelector("main").className, document.querySelector("#flame small").textContent]`); got != `[true,true,"",""]` {
-			t.Errorf("after %s: %s", how, got)
-		}
+		got := b.Eval(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
+			document.querySelector("main").className, document.querySelector("#flame small").textContent]`)
+		assert.Check(t, got == `[true,true,"",""]`, "after %s: %s", how, got)
 	}
 	closed("the button")
 	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, anew)
 	b.Click("#transactions tbody tr")
 	b.poll(`view.flame.boxes.length == 1`, anew)
-	if l.broker.Members("CorrelatorTransactionStack") != 1 {
-		t.Error("no member while it is shown")
-	}
+	assert.Check(t, l.broker.Members("CorrelatorTransactionStack") == 1, "no member while it is shown")
 	b.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
 	closed("Escape")
 
@@ -155,10 +143,9 @@ func TestPage(t *testing.T) {
 func TestPageWithoutProcesses(t *testing.T) {
 	_, b, _ := openView(t, newSource(0), "")
 	b.poll(`document.querySelector("#facts").textContent.includes("0 processes")`, nil)
-	if got := b.Eval(`document.querySelector("#processes .empty").checkVisibility() && document.body.innerText`); !strings.
-		Contains(got, "correlator check") {
-		t.Errorf("it does not say what to do: %s", got)
-	}
+	got := b.Eval(`document.querySelector("#processes .empty").checkVisibility() && document.body.innerText`)
+	assert.Check(t, strings.
+		Contains(got, "correlator check"), "it does not say what to do: %s", got)
 	b.shoot("empty")
 }
 
@@ -168,19 +155,16 @@ func TestPageTablesByKeys(t *testing.T) {
 	feed := feeder(l, frames("main"), 7, 8)
 	b.poll(`document.querySelectorAll("#threads tbody tr").length == 2`, feed)
 	b.Do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
-	if got := b.Eval("view.process"); got != `"host-id\n1001"` {
-		t.Errorf("chosen: %s", got)
-	}
+	got := b.Eval("view.process")
+	assert.Check(t, got == `"host-id\n1001"`, "chosen: %s", got)
 	b.poll(`document.querySelectorAll("#threads tbody tr").length == 1`, feed)
-	if got := column(b.rows("threads"), 1); got != "worker-7" {
-		t.Errorf("threads of the process: %q", got)
-	}
+	got = column(b.rows("threads"), 1)
+	assert.Check(t, got == "worker-7", "threads of the process: %q", got)
 	b.Click("#all")
 	b.Do(chromedp.SendKeys("#filter", "SHOP-3"))
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1`, nil)
-	if got := column(b.rows("processes"), 2); got != "shop-3" {
-		t.Errorf("filtered: %q", got)
-	}
+	got = column(b.rows("processes"), 2)
+	assert.Check(t, got == "shop-3", "filtered: %q", got)
 }
 
 func TestPageShowsTextsAsTheyAre(t *testing.T) {
@@ -199,15 +183,13 @@ func TestPageShowsTextsAsTheyAre(t *testing.T) {
 		document.querySelectorAll("#transactions tbody tr").length == 1 &&
 		document.querySelectorAll("#threads tbody tr").length == 1`, feed)
 	for section, i := range map[string]int{"processes": 2, "threads": 1, "transactions": 4} {
-		if got := b.rows(section)[0][i]; got != evil {
-			t.Errorf("%s: %q", section, got)
-		}
+		got := b.rows(section)[0][i]
+		assert.Check(t, got == evil, "%s: %q", section, got)
 	}
 	b.Click("#threads tbody tr")
 	b.poll(`view.flame.boxes.length == 3`, feed)
-	if got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length]`); got != `["undefined",0,4]` {
-		t.Errorf("texts are taken for HTML: %s", got)
-	}
+	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length]`)
+	assert.Check(t, got == `["undefined",0,4]`, "texts are taken for HTML: %s", got)
 	b.shoot("hostile")
 }
 
@@ -224,9 +206,8 @@ func TestPageAsksForSecret(t *testing.T) {
 	shutdown(t, l)
 	b.poll(`document.body.classList.contains("lost")`, nil)
 	b.shoot("lost")
-	if got := len(b.rows("processes")); got != 1 {
-		t.Errorf("%d rows while the connection is lost", got)
-	}
+	got := len(b.rows("processes"))
+	assert.Check(t, got == 1, "%d rows while the connection is lost", got)
 	l = openLive(t, Config{Listen: []string{"ws://" + address}, Secret: "s3cret"})
 	l.Start(newSource(3))
 	b.poll(`document.querySelectorAll("#processes tbody tr").length == 3 && document.querySelector("#state").textContent == "live"`, nil)
@@ -247,9 +228,8 @@ func TestPageWhileConnectionIsDead(t *testing.T) {
 	b.poll(state+`.startsWith("no news for ") && document.body.classList.contains("lost")`, nil)
 	b.shoot("dead")
 	b.poll(`view.next !== view.first`, nil)
-	if got := len(b.rows("processes")); got != 1 {
-		t.Errorf("%d rows while the connection is dead", got)
-	}
+	got := len(b.rows("processes"))
+	assert.Check(t, got == 1, "%d rows while the connection is dead", got)
 	r.gate.Unlock()
 	b.poll(state+` == "live" && view.bus !== view.first`, nil)
 }
@@ -259,9 +239,8 @@ func TestPageOfQuietBroker(t *testing.T) {
 	testenv.NeedTool(t, "chromium")
 	address := freeAddress(t)
 	quiet := broker.New(broker.Options{Page: page.Handler()})
-	if _, err := quiet.ListenURI("ws://" + address); err != nil {
-		t.Fatal(err)
-	}
+	_, err := quiet.ListenURI("ws://" + address)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = quiet.Shutdown(context.Background()) })
 	b := openPage(t, address)
 	b.poll(`view.bus.ready === true`, nil)
@@ -284,9 +263,8 @@ func TestPageIsRefused(t *testing.T) {
 		c.options.Page = page.Handler()
 		refusing := broker.New(c.options)
 		t.Cleanup(func() { _ = refusing.Shutdown(context.Background()) })
-		if _, err := refusing.ListenURI("ws://" + address); err != nil {
-			t.Fatal(err)
-		}
+		_, err := refusing.ListenURI("ws://" + address)
+		assert.NilError(t, err)
 		if c.options.Limits.Guests > 0 {
 			dial(t, "ws://"+address, "")
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"gotest.tools/v3/assert"
 
 	"correlator/profile"
 )
@@ -62,26 +63,22 @@ func TestPageOfManyProcesses(t *testing.T) {
 	b.poll(`view.flame.boxes.length > 20`, nil)
 	read := func() (draws, millis, now float64) {
 		text := b.Eval(`[view.statistics.draws, view.statistics.millis, performance.now()].join(" ")`)
-		if _, err := fmt.Sscan(strings.Trim(text, `"`), &draws, &millis, &now); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(strings.Trim(text, `"`), &draws, &millis, &now)
+		assert.NilError(t, err)
 		return draws, millis, now
 	}
 	draws, millis, begun := read()
 	b.poll(fmt.Sprintf("performance.now() > %f", begun+5000), nil)
 	draws2, millis2, ended := read()
 	b.shoot("many")
-	if most := (ended-begun)/minPause + 1; draws2 == draws || draws2-draws > most {
-		t.Errorf("%v drawings in %v ms", draws2-draws, ended-begun)
-	}
-	if got := b.Eval(`[...document.querySelectorAll("tbody")].map(body => body.rows.length).join()`); got != `"500,300,50"` {
-		t.Errorf("rows: %s", got)
-	}
+	most := (ended-begun)/minPause + 1
+	assert.Check(t, draws2 != draws && draws2-draws <= most, "%v drawings in %v ms", draws2-draws, ended-begun)
+	got := b.Eval(`[...document.querySelectorAll("tbody")].map(body => body.rows.length).join()`)
+	assert.Check(t, got == `"500,300,50"`, "rows: %s", got)
 	b.Do(chromedp.EmulateViewport(390, 1800))
 	b.poll(`innerWidth == 390 && view.flame.canvas.clientWidth <= 390`, nil)
-	if got := b.Eval("document.documentElement.scrollWidth"); got != "390" {
-		t.Errorf("on a phone it is %s wide", got)
-	}
+	got = b.Eval("document.documentElement.scrollWidth")
+	assert.Check(t, got == "390", "on a phone it is %s wide", got)
 	b.shoot("phone")
 	t.Logf("%.1f drawings a second, of %.1f ms", (draws2-draws)/(ended-begun)*1000, (millis2-millis)/(draws2-draws))
 }
@@ -93,9 +90,8 @@ const minPause = 400
 // each of them.
 func TestPageOfHostileStacks(t *testing.T) {
 	_, b, _ := openView(t, newSource(0), "")
-	if got := b.Eval("MIN_PAUSE"); got != fmt.Sprint(minPause) {
-		t.Errorf("a pause of %s ms", got)
-	}
+	got := b.Eval("MIN_PAUSE")
+	assert.Check(t, got == fmt.Sprint(minPause), "a pause of %s ms", got)
 	const show = `view.flame.show([...Array(500).keys()].map(i =>
 		({frames: [...Array(300).keys()].map(depth => "a.".repeat(250) + i + "." + depth), time: 1})))`
 	var boxes, depth int
@@ -115,9 +111,7 @@ func TestPageOfHostileStacks(t *testing.T) {
 		return reads <= 3 * text.length;
 	})`
 	for _, text := range []string{`"a.".repeat(512)`, `".".repeat(1024)`, `"a".repeat(1024)`, `"a.".repeat(512) + "b".repeat(99)`} {
-		if got := b.Eval(reads + "(" + text + ")"); got != "true" {
-			t.Errorf("%s takes too many steps", text)
-		}
+		assert.Check(t, b.Eval(reads+"("+text+")") == "true", "%s takes too many steps", text)
 	}
 }
 

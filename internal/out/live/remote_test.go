@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/internal/lab/testenv"
 )
@@ -20,9 +22,7 @@ type relay struct {
 func newRelay(t *testing.T, broker string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	r := &relay{address: l.Addr().String()}
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
@@ -80,9 +80,7 @@ func TestShutdownWhileBrokerHangs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := broker.New(broker.Options{})
 			addr, err := b.ListenURI("tcp://127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			r := newRelay(t, addr.String())
 			l := openLive(t, Config{Connect: "tcp://" + r.address})
 			l.goodbye = c.goodbye
@@ -104,9 +102,7 @@ func TestShutdownWhileBrokerHangs(t *testing.T) {
 			r.gate.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if err := b.Shutdown(ctx); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, b.Shutdown(ctx))
 			<-ended
 		})
 	}

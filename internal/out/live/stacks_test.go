@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/dots/system"
@@ -50,10 +52,9 @@ func wantNoStacks(t *testing.T, tracker *Tracker) {
 	t.Helper()
 	c := &tracker.stacks
 	tracker.nameStacks(testNamer)
-	if c.of.used != 0 || len(c.of.held)+len(c.byKey)+len(c.byNames)+len(c.unnamed)+len(c.collecting) != 0 {
-		t.Errorf("%d bytes of %v, %d stacks, %d by names, %d without, of %d transactions", c.of.used, c.of.held,
-			len(c.byKey), len(c.byNames), len(c.unnamed), len(c.collecting))
-	}
+	assert.Check(t, c.of.used == 0 && len(c.of.held)+len(c.byKey)+len(c.byNames)+len(c.unnamed)+len(c.collecting) == 0,
+		"%d bytes of %v, %d stacks, %d by names, %d without, of %d transactions", c.of.used, c.of.held, len(c.byKey),
+		len(c.byNames), len(c.unnamed), len(c.collecting))
 }
 
 // Stacks are collected, named and published of those transactions that somebody has selected, from then on.
@@ -75,13 +76,10 @@ func TestStacksOnDemand(t *testing.T) {
 		return taken
 	}
 	p.publish(now)
-	if feed() != 0 {
-		t.Error("stacks are taken before anything is known of the transactions")
-	}
+	assert.Check(t, feed() == 0, "stacks are taken before anything is known of the transactions")
 	p.publish(now.Add(time.Second))
-	if n := feed(); n != 1 {
-		t.Errorf("stacks of %d transactions are taken", n)
-	}
+	n := feed()
+	assert.Check(t, n == 1, "stacks of %d transactions are taken", n)
 	p.publish(now.Add(2 * time.Second))
 	if len(c.last.stacks) != 1 || c.last.stacks[0].Frames.Value()[0] != "in 2" || asked != 2 ||
 		len(c.last.transactionStacks) != 1 || c.last.transactionStacks[0].TransactionID.Value() != c.only {
@@ -113,13 +111,9 @@ func TestFilterSelectsStacks(t *testing.T) {
 	chosen, err := client.SubscribeFiltered[*types.CorrelatorTransactionStack](c, &system.DotsFilter{
 		Predicate: value.Some(system.DotsPredicate{Nodes: value.Some([]system.DotsPredicateNode{
 			{Kind: value.Some(system.DotsPredicateKindLeaf), Leaf: value.Some(leaf)}})})}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	names, err := client.Subscribe[*types.CorrelatorStack](c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	testenv.Poll(t, patience, "the stack of the transaction", func() bool {
 		for tx := range byte(3) {
 			s := newSample(1000, 1, tx+1, 1, time.Now())
@@ -129,9 +123,8 @@ func TestFilterSelectsStacks(t *testing.T) {
 		return names.Len() > 0 && chosen.Len() > 0
 	})
 	for _, x := range names.All() {
-		if got := strings.Join(x.Frames.Value(), " "); got != "in 2" {
-			t.Errorf("stack %q of another transaction", got)
-		}
+		got := strings.Join(x.Frames.Value(), " ")
+		assert.Check(t, got == "in 2", "stack %q of another transaction", got)
 	}
 }
 
@@ -146,13 +139,10 @@ func TestStacksOfTransactionThatIsNoLongerShown(t *testing.T) {
 	snapshotAt(tracker, wantStacks, time.Second)
 	got := snapshotAt(tracker, wantStacks, 2*time.Second)
 	for _, x := range got.transactions {
-		if x.TransactionID.Value() == "0000000000000001" {
-			t.Fatal("it is shown")
-		}
+		assert.Assert(t, x.TransactionID.Value() != "0000000000000001", "it is shown")
 	}
-	if len(got.transactionStacks) != 1 || len(got.stacks) != 1 {
-		t.Errorf("%d times, %d stacks", len(got.transactionStacks), len(got.stacks))
-	}
+	assert.Check(t, len(got.transactionStacks) == 1 && len(got.stacks) == 1,
+		"%d times, %d stacks", len(got.transactionStacks), len(got.stacks))
 }
 
 // A name that comes later is published; what will not come is not asked for forever.
@@ -178,24 +168,19 @@ func TestNamesThatComeLater(t *testing.T) {
 	}
 	start()
 	tracker.nameStacks(name)
-	if _, stacks, _ := testObjects.stackObjects(tracker.collected()); stacks[0].Frames.Value()[0] != "libc.so+0x10" {
-		t.Errorf("%+v", stacks)
-	}
-	if known = true; next()[0] != "memcpy\ufffd" {
-		t.Error("the name is not published")
-	}
+	_, stacks, _ := testObjects.stackObjects(tracker.collected())
+	assert.Check(t, stacks[0].Frames.Value()[0] == "libc.so+0x10", "%+v", stacks)
+	known = true
+	assert.Check(t, next()[0] == "memcpy\ufffd", "the name is not published")
 	before := asked
-	if next(); asked != before {
-		t.Error("names that are known are asked for")
-	}
+	next()
+	assert.Check(t, asked == before, "names that are known are asked for")
 	start()
 	known, asked = false, 0
 	for range 2 * maxTries {
 		tracker.nameStacks(name)
 	}
-	if asked != maxTries {
-		t.Errorf("asked %d times", asked)
-	}
+	assert.Check(t, asked == maxTries, "asked %d times", asked)
 }
 
 // collected returns the transactions whose stacks are collected.
@@ -219,14 +204,12 @@ func TestStacksWithTheSameNames(t *testing.T) {
 			}
 		}
 		got := snapshotAt(tracker, wantStacks, 0)
-		if len(got.stacks) != 1 || len(got.transactionStacks) != 2 || len(tracker.stacks.byKey) != 10 {
-			t.Fatalf("%d stacks, %d times", len(got.stacks), len(got.transactionStacks))
-		}
+		assert.Assert(t, len(got.stacks) == 1 && len(got.transactionStacks) == 2 && len(tracker.stacks.byKey) == 10,
+			"%d stacks, %d times", len(got.stacks), len(got.transactionStacks))
 		for _, x := range got.transactionStacks {
 			want := time.Duration(round+1) * 10 * 50 * time.Millisecond
-			if x.CPUTime.Value().Duration() != want || x.StackID.Value() != got.stacks[0].ID.Value() {
-				t.Errorf("%+v, not %v", x, want)
-			}
+			assert.Check(t, x.CPUTime.Value().Duration() == want && x.StackID.Value() == got.stacks[0].ID.Value(),
+				"%+v, not %v", x, want)
 		}
 	}
 	snapshotAt(tracker, wantStacks, 2*forget)
@@ -276,9 +259,8 @@ func TestStacksMemory(t *testing.T) {
 			sync := func(after time.Duration) *snapshot {
 				t.Helper()
 				s := snapshotAt(tracker, wantOfSamples, after)
-				if refused, err := out.sync(s, wantOfSamples); refused > 0 {
-					t.Errorf("%d refused: %v", refused, err)
-				}
+				refused, err := out.sync(s, wantOfSamples)
+				assert.Check(t, refused <= 0, "%d refused: %v", refused, err)
 				return s
 			}
 			for i := range c.count {
@@ -294,9 +276,8 @@ func TestStacksMemory(t *testing.T) {
 			if used > maxStackBytes {
 				t.Errorf("%d stacks take %d bytes", len(s.stacks), used)
 			}
-			if min(own, used) < maxStackBytes/4 {
-				t.Errorf("%d bytes are counted, %d are taken: the bound is not reached", own, used)
-			}
+			assert.Check(t, min(own, used) >= maxStackBytes/4,
+				"%d bytes are counted, %d are taken: the bound is not reached", own, used)
 			for _, x := range s.transactions {
 				var all time.Duration
 				for _, share := range s.transactionStacks {
@@ -317,9 +298,8 @@ func TestStacksMemory(t *testing.T) {
 				s.threads[i].TraceID = text(strings.Repeat("0", 32))
 				s.threads[i].TransactionID = text(strings.Repeat("0", 16))
 			}
-			if refused, err := out.sync(s, wantOfSamples); refused > 0 {
-				t.Errorf("%d threads refused: %v", refused, err)
-			}
+			refused, err := out.sync(s, wantOfSamples)
+			assert.Check(t, refused <= 0, "%d threads refused: %v", refused, err)
 			runtime.KeepAlive(b)
 		})
 	}
@@ -329,14 +309,12 @@ func TestStacksMemory(t *testing.T) {
 func TestCutNames(t *testing.T) {
 	names := []string{"short", strings.Repeat("日", 100), strings.Repeat("b", 50)}
 	cut(names, 120)
-	if names[0] != "short" || names[2] != strings.Repeat("b", 50) || len(names[1]) > 65 ||
-		!strings.HasSuffix(names[1], "日…") {
-		t.Errorf("%q", names)
-	}
+	assert.Check(t, names[0] == "short" && names[2] == strings.Repeat("b", 50) && len(names[1]) <= 65 &&
+		strings.HasSuffix(names[1], "日…"),
+		"%q", names)
 	if before := slices.Clone(names); true {
-		if cut(names, 1000); !slices.Equal(names, before) {
-			t.Error("names are cut without need")
-		}
+		cut(names, 1000)
+		assert.Check(t, slices.Equal(names, before), "names are cut without need")
 	}
 }
 
@@ -359,8 +337,7 @@ func TestTransactionWithThreadThatWaits(t *testing.T) {
 			t.Fatalf("second %d: %+v", second, got.transactions)
 		}
 	}
-	if got := waits(60); len(got.transactions) != 0 {
-		t.Errorf("when it waits no more: %+v", got.transactions)
-	}
+	got := waits(60)
+	assert.Check(t, len(got.transactions) == 0, "when it waits no more: %+v", got.transactions)
 	wantNoStacks(t, tracker)
 }

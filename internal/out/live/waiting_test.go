@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/out/agent"
 	"correlator/internal/out/live/types"
@@ -84,17 +85,15 @@ func TestWaitingThread(t *testing.T) {
 	w.tickAt(100)
 	w.want(map[uint32]string{5: tx1})
 	x := w.threads()[5]
-	if x.LastRun.IsSet() || x.CPU.Value() != 0 || x.Since.Value().Time().Sub(w.at(1)).Abs() > time.Millisecond ||
-		x.SpanID.Value() != "0300000000000000" {
-		t.Errorf("%+v", x)
-	}
+	assert.Check(t, !x.LastRun.IsSet() && x.CPU.Value() == 0 &&
+		x.Since.Value().Time().Sub(w.at(1)).Abs() <= time.Millisecond && x.SpanID.Value() == "0300000000000000",
+		"%+v", x)
 	w.read(101, works(5, 1), works(6, 2))
 	w.want(map[uint32]string{5: tx1, 6: tx2})
 	w.read(102, works(6, 1)) // 5 has ended its transaction, 6 has begun another one
 	w.want(map[uint32]string{6: tx1})
-	if since := w.threads()[6].Since.Value().Time(); since.Sub(w.at(102)).Abs() > time.Millisecond {
-		t.Error(since)
-	}
+	since := w.threads()[6].Since.Value().Time()
+	assert.Check(t, since.Sub(w.at(102)).Abs() <= time.Millisecond, since)
 	w.read(103)
 	w.want(map[uint32]string{})
 }
@@ -109,10 +108,9 @@ func TestWaitingAfterRunning(t *testing.T) {
 		w.tickAt(second)
 	}
 	x := w.threads()[5]
-	if x.CPU.Value() != 0 || x.LastRun.Value().Time().Sub(w.at(1)).Abs() > time.Millisecond ||
-		x.Since.Value().Time().Sub(w.at(1)).Abs() > time.Millisecond || x.Name.Value() != "name" {
-		t.Errorf("%+v", x)
-	}
+	assert.Check(t, x.CPU.Value() == 0 && x.LastRun.Value().Time().Sub(w.at(1)).Abs() <= time.Millisecond &&
+		x.Since.Value().Time().Sub(w.at(1)).Abs() <= time.Millisecond && x.Name.Value() == "name",
+		"%+v", x)
 	w.sample(40, 5, 2) // what it waited for has come: from here on, samples tell
 	w.want(map[uint32]string{5: tx2})
 	w.tickAt(51)
@@ -224,12 +222,9 @@ func TestPublisherReadsWork(t *testing.T) {
 	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
 		log: zap.NewNop()}
 	p.snapshot(wantProcesses|wantTransactions, now)
-	if source.asked != 0 {
-		t.Error("asked what nobody wants to know")
-	}
-	if s := p.snapshot(wantThreads, now); len(s.threads) != 1 || source.asked != 1 {
-		t.Errorf("%+v", s.threads)
-	}
+	assert.Check(t, source.asked == 0, "asked what nobody wants to know")
+	s := p.snapshot(wantThreads, now)
+	assert.Check(t, len(s.threads) == 1 && source.asked == 1, "%+v", s.threads)
 	source.work, source.err = nil, errors.New("no eBPF")
 	if s := p.snapshot(wantThreads, now.Add(time.Second)); len(s.threads) != 1 || !p.workFailed {
 		t.Errorf("%+v, noticed: %v", s.threads, p.workFailed)

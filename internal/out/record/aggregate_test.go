@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -27,9 +29,8 @@ func TestAggregateFunctions(t *testing.T) {
 		a.add(process, &profile.Sample{Stack: s, Count: 1, At: time.Now()})
 	}
 	for i, want := range []int{13, 16, 19} { // ten frames' worth, and three frames each
-		if add(stack(byte(i+1), function)); a.held != want {
-			t.Errorf("%d held, want %d", a.held, want)
-		}
+		add(stack(byte(i+1), function))
+		assert.Check(t, a.held == want, "%d held, want %d", a.held, want)
 	}
 	again := *function
 	a.frameLimit = 44 // half of what is left is this process's: not another such stack
@@ -52,23 +53,15 @@ func TestAggregateLimits(t *testing.T) {
 			TraceID: [16]byte{byte(tid)}, At: time.Now(),
 		})
 	}
-	if add(1, 4, 10_000) {
-		t.Error("new before the beginning")
-	}
+	assert.Check(t, !add(1, 4, 10_000), "new before the beginning")
 	a.begin(time.Now())
-	if !add(1, 4, 1) {
-		t.Error("the first stack of all is not new")
-	}
-	if add(1, 4, 1) || add(2, 4, 1) {
-		t.Error("a stack is new twice")
-	}
-	if add(1, 7, 10) { // 11 frames
-		t.Error("a stack that is not counted is new")
-	}
+	assert.Check(t, add(1, 4, 1), "the first stack of all is not new")
+	assert.Check(t, !add(1, 4, 1) && !add(2, 4, 1), "a stack is new twice")
+	// 11 frames
+	assert.Check(t, !add(1, 7, 10), "a stack that is not counted is new")
 	add(1, 0, 100)
-	if !add(0, 6, 1) { // all that there is room for, of this process
-		t.Error("the second stack is not new")
-	}
+	// all that there is room for, of this process
+	assert.Check(t, add(0, 6, 1), "the second stack is not new")
 	add(3, 4, 1000)
 	add(2, 4, 1)
 	if p := a.progress(); p.Samples != 5 || p.WithTrace != 4 || p.Start.IsZero() || a.early != 10_000 {
@@ -81,20 +74,15 @@ func TestAggregateLimits(t *testing.T) {
 		TraceID: [16]byte{1}, At: time.Now()})
 	var recording Recording
 	a.close(&recording)
-	if len(recording.Samples) != 3 || len(recording.Stacks) != 2 || len(recording.Lost) != 2 ||
-		recording.Lost[LostTooMany] != 1010 || recording.Lost["no_stack"] != 100 {
-		t.Errorf("%+v", recording)
-	}
+	assert.Check(t, len(recording.Samples) == 3 && len(recording.Stacks) == 2 && len(recording.Lost) == 2 &&
+		recording.Lost[LostTooMany] == 1010 && recording.Lost["no_stack"] == 100,
+		"%+v", recording)
 	for tid, name := range map[int]string{1: "first", 2: "second"} {
 		key := Key{Process: process, TID: tid, Thread: name, TraceID: [16]byte{byte(tid)},
 			Stack: profile.StackTraceID{4}}
-		if recording.Samples[key] != 2 {
-			t.Errorf("%+v", recording.Samples)
-		}
+		assert.Check(t, recording.Samples[key] == 2, "%+v", recording.Samples)
 	}
-	if add(5, 5, 1) || len(recording.Samples) != 3 {
-		t.Error("counted after the end")
-	}
+	assert.Check(t, !add(5, 5, 1) && len(recording.Samples) == 3, "counted after the end")
 	a.name(thread{process, 2}, "late")
 }
 
@@ -166,10 +154,6 @@ func TestAggregateAttributes(t *testing.T) {
 	a.close(&recording)
 	key := Key{Process: process, Stack: profile.StackTraceID{1},
 		Attributes: profile.NewAttributes([]profile.Attribute{{Key: "k", Value: "a"}})}
-	if recording.Samples[key] != 2 {
-		t.Errorf("%+v", recording.Samples)
-	}
-	if len(recording.Samples) != 3 {
-		t.Errorf("%+v", recording.Samples)
-	}
+	assert.Check(t, recording.Samples[key] == 2, "%+v", recording.Samples)
+	assert.Check(t, len(recording.Samples) == 3, "%+v", recording.Samples)
 }

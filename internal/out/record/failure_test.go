@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -31,12 +32,9 @@ func TestRecordingSweepFails(t *testing.T) {
 	r.poll("a sweep that ended early", func(Progress) bool { return sweeps() > 0 })
 	r.stop()
 	<-r.ended
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	if n := len(r.recording.Processes); n < 3 || n == 103 {
-		t.Errorf("%d processes", n)
-	}
+	assert.NilError(t, r.err)
+	n := len(r.recording.Processes)
+	assert.Check(t, n >= 3 && n != 103, "%d processes", n)
 	if f := r.recording.failure(0); !errors.Is(f.Err, unix.EMFILE) || !f.Since.IsZero() {
 		t.Errorf("failed %v", r.recording.Failed)
 	}
@@ -60,9 +58,7 @@ func limitDescriptors(t *testing.T, more int) {
 	if err == nil {
 		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limited)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &before) })
 }
 
@@ -100,9 +96,7 @@ func TestRecordingDuration(t *testing.T) {
 	const duration = 500 * time.Millisecond
 	r := record(t, Options{Filter: services(t, "while"), Duration: duration})
 	r.poll("the beginning", func(p Progress) bool {
-		if p.Processes != 1 {
-			t.Errorf("begun with %d processes", p.Processes)
-		}
+		assert.Check(t, p.Processes == 1, "begun with %d processes", p.Processes)
 		return true
 	})
 	recording := r.wait()
@@ -122,7 +116,6 @@ func TestLost(t *testing.T) {
 	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 2) // one after the recording was closed
 	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}}
 	r.addLost(&recording)
-	if want := "map[abandoned:5 kernel_stale:2 stale:3]"; fmt.Sprint(recording.Lost) != want {
-		t.Errorf("%v, want %s", recording.Lost, want)
-	}
+	want := "map[abandoned:5 kernel_stale:2 stale:3]"
+	assert.Check(t, fmt.Sprint(recording.Lost) == want, "%v, want %s", recording.Lost, want)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/lifecycle"
@@ -42,11 +43,9 @@ func TestRecordingComingAndGoing(t *testing.T) {
 	if len(recording.Processes) != 2 || len(recording.of(other.PID)) != 0 || len(recording.Failed) != 0 {
 		t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
 	}
-	if recording.of(goes.PID) == nil || slices.ContainsFunc(recording.Processes, func(p *Process) bool {
+	assert.Check(t, recording.of(goes.PID) != nil && !slices.ContainsFunc(recording.Processes, func(p *Process) bool {
 		return (p.Handle.Close() == nil) != (p.PID == comes.PID)
-	}) {
-		t.Error("the handle of a process is closed that lives, or open of one that has ended")
-	}
+	}), "the handle of a process is closed that lives, or open of one that has ended")
 }
 
 // The only process to be recorded is alone in the recording, and its end is that of the recording.
@@ -81,9 +80,7 @@ func TestRecordingNoProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := record(t, test.options)
 			<-r.ended
-			if !errors.Is(r.err, test.want) {
-				t.Errorf("%v, want %v", r.err, test.want)
-			}
+			assert.Check(t, errors.Is(r.err, test.want), "%v, want %v", r.err, test.want)
 		})
 	}
 	t.Run("nothing published", func(t *testing.T) {
@@ -93,22 +90,18 @@ func TestRecordingNoProcess(t *testing.T) {
 		r.probedInVain(silentAgent.PID)
 		r.stop()
 		<-r.ended
-		if !errors.Is(r.err, memread.ErrNotPublished) {
-			t.Error(r.err)
-		}
+		assert.Check(t, errors.Is(r.err, memread.ErrNotPublished), r.err)
 		all := record(t, Options{Filter: services(t, "none-is-called-so")})
 		all.probedInVain(silentAgent.PID)
 		recording := all.end()
-		if len(recording.Processes)+len(recording.Samples) != 0 ||
-			!slices.ContainsFunc(recording.Failed, func(f Failure) bool {
+		assert.Check(t, len(recording.Processes)+len(recording.Samples) == 0 &&
+			slices.ContainsFunc(recording.Failed, func(f Failure) bool {
 				return f.PID == silentAgent.PID && errors.Is(f.Err, memread.ErrNotPublished)
-			}) {
-			t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
-		}
+			}),
+			"processes %v, failed %v", recording.Processes, recording.Failed)
 	})
-	if _, err := Open(Options{ProcRoot: "/proc"}, nil); err == nil || !strings.Contains(err.Error(), "0 samples") {
-		t.Errorf("without a rate: %v", err)
-	}
+	_, err := Open(Options{ProcRoot: "/proc"}, nil)
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "0 samples"), "without a rate: %v", err)
 }
 
 // probedInVain waits until a process was probed, in vain.
@@ -129,9 +122,8 @@ func TestRecordingTooManyProcesses(t *testing.T) {
 		return len(r.refused) > 0
 	})
 	failed := r.end().Failed
-	if !slices.ContainsFunc(failed, func(f Failure) bool { return errors.Is(f.Err, errTooManyProcesses) }) {
-		t.Errorf("failed %v", failed)
-	}
+	assert.Check(t, slices.ContainsFunc(failed, func(f Failure) bool { return errors.Is(f.Err, errTooManyProcesses) }),
+		"failed %v", failed)
 }
 
 // A process that executes its program again is two in the recording: what is at an address of the
@@ -147,9 +139,8 @@ func TestRecordingExec(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.Recorder.sampled()) == 2 && p.WithTrace > before+200
 	})
-	if n := r.Progress().Processes; n != 1 {
-		t.Errorf("%d processes", n)
-	}
+	n := r.Progress().Processes
+	assert.Check(t, n == 1, "%d processes", n)
 	threads, code := p.Threads(), p.Functions()
 	recording := r.end()
 	if len(recording.Processes) != 2 || recording.Processes[0].PID != recording.Processes[1].PID ||
@@ -165,9 +156,7 @@ func TestRecordingExec(t *testing.T) {
 			}
 		}
 		ours := sum(samples, func(key Key) bool { _, known := report.Transaction(key.TraceID); return known })
-		if ours != 0 && ours != sum(samples, traced) {
-			t.Errorf("a process has samples of two programs")
-		}
+		assert.Check(t, ours == 0 || ours == sum(samples, traced), "a process has samples of two programs")
 		if ours != 0 {
 			verifyTransactions(t, recording, samples, report, threads, code)
 		}
@@ -195,9 +184,7 @@ func TestRecordingExecSlow(t *testing.T) {
 			p.Publish()
 			before := r.Progress().WithTrace
 			r.poll("samples of the new program", func(p Progress) bool { return p.WithTrace > before+100 })
-			if r.handler(p.PID) != h {
-				t.Error("it is recorded as another process")
-			}
+			assert.Check(t, r.handler(p.PID) == h, "it is recorded as another process")
 			if recording := r.end(); len(recording.Processes) != 2 || recording.NumProcesses() != 1 ||
 				len(recording.Failed) != 0 {
 				t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
@@ -217,27 +204,20 @@ func TestRecordingFoundAgain(t *testing.T) {
 	}
 	for i := range 2 {
 		p := new(lifecycle.Process)
-		if err := r.Admit(p.Identity()); err != nil {
-			t.Fatalf("found the %d. time: %v", i+1, err)
-		}
+		assert.NilError(t, r.Admit(p.Identity()), "found the %d. time", i+1)
 		made, _ := r.NewHandler(p)
 		h := made.(*handler)
-		if err := h.Attach(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, h.Attach())
 		h.programs = make([]*program, maxPrograms/2)
-		if err := h.Attach(); (err != nil) != (i == 1) {
-			t.Errorf("attaching the %d. time: %v", i+1, err)
-		}
-		if n := r.Progress().Processes; n != 1 {
-			t.Errorf("%d processes", n)
-		}
+		err := h.Attach()
+		assert.Check(t, (err != nil) == (i == 1), "attaching the %d. time: %v", i+1, err)
+		n := r.Progress().Processes
+		assert.Check(t, n == 1, "%d processes", n)
 		delete(r.processes, h.id)
 		r.ended[h.id] = append(r.ended[h.id], h)
 	}
-	if n := r.Progress().Processes; n != 1 {
-		t.Errorf("%d processes", n)
-	}
+	n := r.Progress().Processes
+	assert.Check(t, n == 1, "%d processes", n)
 }
 
 // A process that makes whoever reads it hang loses samples of its own, and none of its neighbor's.
@@ -368,12 +348,8 @@ func TestRecordingFork(t *testing.T) {
 func cpuSeconds(t *testing.T, pid int) float64 {
 	t.Helper()
 	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stat, err := proc.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return stat.CPUTime()
 }

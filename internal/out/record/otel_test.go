@@ -3,6 +3,8 @@ package record
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/profile"
 )
@@ -26,21 +28,17 @@ func TestRecordingOTel(t *testing.T) {
 	want := profile.NewAttributes([]profile.Attribute{
 		{Key: "datadog.local_root_span_id", Value: "00000000000000ab"}, {Key: "http.route", Value: "/pay/:id"}})
 	for key := range recording.of(w.PID) {
-		if key.Process.Service != "checkout" || key.Process.Environment != "prod" {
-			t.Fatalf("process %+v", key.Process)
-		}
+		assert.Assert(t, key.Process.Service == "checkout" && key.Process.Environment == "prod",
+			"process %+v", key.Process)
 		traced := Key{
 			Process: key.Process, TID: working.TID, Thread: key.Thread, TraceID: record1.TraceID,
 			SpanID: record1.SpanID, TransactionID: [8]byte{7: 0xab}, Attributes: want, Stack: key.Stack,
 		}
-		if key.TID == working.TID && key != traced {
-			t.Errorf("got %+v, want %+v", key, traced)
-		}
+		assert.Check(t, key.TID != working.TID || key == traced, "got %+v, want %+v", key, traced)
 		if key.TID != working.TID && (key.HasTrace() || key.Attributes != profile.Attributes{}) {
 			t.Errorf("%+v, of a thread that works on nothing", key)
 		}
 	}
-	if len(recording.Failed) != 0 || len(recording.Lost) != 0 {
-		t.Errorf("failed %v, lost %v", recording.Failed, recording.Lost)
-	}
+	assert.Check(t, len(recording.Failed) == 0 && len(recording.Lost) == 0,
+		"failed %v, lost %v", recording.Failed, recording.Lost)
 }

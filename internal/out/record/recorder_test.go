@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
 	"correlator/profile"
@@ -29,21 +31,18 @@ func TestRecording(t *testing.T) {
 		p.StopThreads() // all that was burnt is sampled
 	}
 	recording := r.end()
-	if len(recording.Processes) != 2 || len(recording.Failed) != 0 || recording.Duration <= 0 {
-		t.Errorf("processes %v, failed %v, in %v", recording.Processes, recording.Failed, recording.Duration)
-	}
+	assert.Check(t, len(recording.Processes) == 2 && len(recording.Failed) == 0 && recording.Duration > 0,
+		"processes %v, failed %v, in %v", recording.Processes, recording.Failed, recording.Duration)
 	for i, p := range processes {
 		service := []string{"recorded-glibc", "recorded-musl"}[i]
 		t.Run(service, func(t *testing.T) {
 			samples := recording.of(p.PID)
 			for key := range samples {
-				if key.Process.Service != service || key.Process.Environment != "north" {
-					t.Fatalf("process %+v", key.Process)
-				}
+				assert.Assert(t, key.Process.Service == service && key.Process.Environment == "north",
+					"process %+v", key.Process)
 				for _, thread := range threads[i] {
-					if thread.TID == key.TID && thread.Name != key.Thread {
-						t.Errorf("thread %q is called %q", thread.Name, key.Thread)
-					}
+					assert.Check(t, thread.TID != key.TID || thread.Name == key.Thread,
+						"thread %q is called %q", thread.Name, key.Thread)
 				}
 			}
 			code := p.Functions()
@@ -73,14 +72,12 @@ func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint
 		if span := demo.TraceID(key.TraceID).SpanID(); key.SpanID != [8]byte(span) {
 			t.Errorf("span %x of transaction %x, want %v", key.SpanID, key.TransactionID, span)
 		}
-		if tid := threads[transaction.Thread].TID; tid != key.TID {
-			t.Errorf("a transaction of thread %d is one of %d", tid, key.TID)
-		}
+		tid := threads[transaction.Thread].TID
+		assert.Check(t, tid == key.TID, "a transaction of thread %d is one of %d", tid, key.TID)
 		for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
 			worked := code[kind].In(recording.Stacks[key.Stack])
-			if worked && kind != transaction.Kind {
-				t.Errorf("a transaction %q has a stack of %q", transaction.Kind, kind)
-			}
+			assert.Check(t, !worked || kind == transaction.Kind,
+				"a transaction %q has a stack of %q", transaction.Kind, kind)
 			if worked {
 				inWork += n
 			}
@@ -91,9 +88,8 @@ func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint
 	if testing.Short() { // emulated CPUs spend more of the time on beginning and ending transactions
 		least = all * 3 / 4
 	}
-	if inWork < least || all == 0 {
-		t.Errorf("of %d samples, %d have a stack of the transaction's work", all, inWork)
-	}
+	assert.Check(t, inWork >= least && all != 0,
+		"of %d samples, %d have a stack of the transaction's work", all, inWork)
 }
 
 // verifyGaps checks that samples without a trace are of what threads do between transactions.
@@ -103,14 +99,12 @@ func verifyGaps(t *testing.T, recording *Recording, samples map[Key]uint64, code
 	inGaps := sum(samples, func(key Key) bool {
 		return !key.HasTrace() && code["housekeeping"].In(recording.Stacks[key.Stack])
 	})
-	if inGaps < all/2 || inGaps == 0 {
-		t.Errorf("of %d samples without a trace, %d have a stack of the work in gaps", all, inGaps)
-	}
+	assert.Check(t, inGaps >= all/2 && inGaps != 0,
+		"of %d samples without a trace, %d have a stack of the work in gaps", all, inGaps)
 	for key := range samples {
 		for _, kind := range []string{"checkout", "search", "browse"} {
-			if !key.HasTrace() && code[kind].In(recording.Stacks[key.Stack]) {
-				t.Errorf("without a trace in the work of %q", kind)
-			}
+			assert.Check(t, key.HasTrace() || !code[kind].In(recording.Stacks[key.Stack]),
+				"without a trace in the work of %q", kind)
 		}
 	}
 }
@@ -130,12 +124,9 @@ func verifyCPU(t *testing.T, recording *Recording, samples map[Key]uint64, repor
 	got := sum(samples, func(key Key) bool { return counted[key.TraceID] })
 	want := cpu.Seconds() * float64(recording.SamplesPerSecond)
 	t.Logf("%d samples, %.1f expected of %v CPU; lost of all %v", got, want, cpu, recording.Lost)
-	if want < 40 {
-		t.Errorf("%.1f samples expected: too few to tell anything", want)
-	}
-	if math.Abs(float64(got)-want) > 5*math.Sqrt(want) {
-		t.Errorf("%d samples, %.1f expected of %v CPU", got, want, cpu)
-	}
+	assert.Check(t, want >= 40, "%.1f samples expected: too few to tell anything", want)
+	assert.Check(t, math.Abs(float64(got)-want) <= 5*math.Sqrt(want),
+		"%d samples, %.1f expected of %v CPU", got, want, cpu)
 }
 
 // A sample whose context the kernel could not read has the one that it is read to have.
@@ -173,10 +164,9 @@ func TestRecordingJVM(t *testing.T) {
 		compiled := sum(recording.Samples, func(key Key) bool {
 			return ours(key) && recording.Stacks[key.Stack][0].Kind() == profile.AnonymousFrame
 		})
-		if all := sum(recording.Samples, ours); all == 0 || all != right || compiled < all/2 {
-			t.Errorf("of %d samples of a trace, %d are of thread %+v, and %d in compiled code", all, right, thread,
-				compiled)
-		}
+		all := sum(recording.Samples, ours)
+		assert.Check(t, all != 0 && all == right && compiled >= all/2,
+			"of %d samples of a trace, %d are of thread %+v, and %d in compiled code", all, right, thread, compiled)
 	}
 	silent(t, p.Quit())
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -32,8 +34,7 @@ func TestSelection(t *testing.T) {
 		for _, n := range r.Samples {
 			samples += n
 		}
-		if got := [2]uint64{samples, r.Unselected}; got != want {
-			t.Errorf("%+v: %d, want %d", selection, got, want)
-		}
+		got := [2]uint64{samples, r.Unselected}
+		assert.Check(t, got == want, "%+v: %d, want %d", selection, got, want)
 	}
 }

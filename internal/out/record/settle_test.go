@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/stacks/sampling"
 )
@@ -58,9 +59,8 @@ func TestSettle(t *testing.T) {
 				}
 				began := time.Now()
 				settle(ctx, c.settling, unwindGrace, zap.New(core))
-				if took := time.Since(began); took != c.took {
-					t.Errorf("after %v, want %v", took, c.took)
-				}
+				took := time.Since(began)
+				assert.Check(t, took == c.took, "after %v, want %v", took, c.took)
 				var got []string
 				for _, entry := range logs.All() {
 					got = append(got, entry.Message)
@@ -69,9 +69,7 @@ func TestSettle(t *testing.T) {
 						t.Errorf("%v", entry.ContextMap())
 					}
 				}
-				if !slices.Equal(got, c.want) {
-					t.Errorf("logged %q, want %q", got, c.want)
-				}
+				assert.Check(t, slices.Equal(got, c.want), "logged %q, want %q", got, c.want)
 			})
 		})
 	}

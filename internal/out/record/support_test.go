@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -39,9 +40,7 @@ type running struct {
 func services(t *testing.T, expression string) process.Filter {
 	t.Helper()
 	patterns, err := process.ParsePatterns(expression)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return process.Filter{IncludeServices: patterns}
 }
 
@@ -62,9 +61,7 @@ func open(t *testing.T, options Options, log *zap.Logger) *Recorder {
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return recorder
 }
 
@@ -194,7 +191,5 @@ func untraced(key Key) bool { return !key.HasTrace() }
 // silent makes sure that a process was sent nothing.
 func silent(t *testing.T, report demo.Report) {
 	t.Helper()
-	if report.Messages != 0 {
-		t.Errorf("%d messages were sent", report.Messages)
-	}
+	assert.Check(t, report.Messages == 0, "%d messages were sent", report.Messages)
 }

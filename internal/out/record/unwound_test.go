@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -58,9 +59,8 @@ func unwound(t *testing.T, options Options, processes int) *running {
 		}
 	})
 	r.poll("unwound stacks", func(Progress) bool {
-		if status := r.sampling.Unwinding(); status.Failure != "" {
-			t.Fatalf("no stacks are unwound: %+v", *status)
-		}
+		status := r.sampling.Unwinding()
+		assert.Assert(t, status.Failure == "", "no stacks are unwound: %+v", *status)
 		return r.sampling.Unwinding().Unwound == processes
 	})
 	waited = true
@@ -90,9 +90,7 @@ func threadOf(t *testing.T, frames []profile.Frame) (index int) {
 	for _, f := range frames {
 		if number, ok := strings.CutPrefix(f.Name(), "Work.own"); ok {
 			n, err := strconv.Atoi(number)
-			if err != nil || index != 0 && n != index {
-				t.Fatalf("frames of threads %d and %q", index, number)
-			}
+			assert.Assert(t, err == nil && (index == 0 || n == index), "frames of threads %d and %q", index, number)
 			index = n
 		}
 	}
@@ -125,9 +123,8 @@ func verifyContexts(t *testing.T, recording *Recording, samples map[Key]uint64, 
 		if !known || !id.Whole() || id.TransactionID() != demo.TransactionID(key.TransactionID) {
 			t.Fatalf("no such transaction: %x, %x", key.TraceID, key.TransactionID)
 		}
-		if tid := threads[own].TID; tid != key.TID {
-			t.Errorf("a transaction of thread %d is one of %d", tid, key.TID)
-		}
+		tid := threads[own].TID
+		assert.Check(t, tid == key.TID, "a transaction of thread %d is one of %d", tid, key.TID)
 		frames := recording.Stacks[key.Stack]
 		if index := threadOf(t, frames); index != 0 && index != own {
 			var names []string
@@ -194,10 +191,9 @@ func TestUnwoundJVM(t *testing.T) {
 				wrong = whole < enough/3 || float64(named) < 0.9*float64(whole) ||
 					float64(cut)-float64(unnamed) > 2*(1-c.whole)*float64(taken)
 			}
-			if wrong {
-				t.Errorf("of %d samples %d are whole, %d have their thread's method; %d are cut, %d of these unnamed",
-					all, whole, named, cut, unnamed)
-			}
+			assert.Check(t, !wrong,
+				"of %d samples %d are whole, %d have their thread's method; %d are cut, %d of these unnamed", all,
+				whole, named, cut, unnamed)
 		})
 	}
 }
@@ -329,9 +325,8 @@ func TestUnwoundIDs(t *testing.T) {
 		}
 		all, both := shared(first, second, samples[0], samples[1])
 		t.Logf("%s: of %d samples in code that both ran often, %d have an id that both show", name, all, both)
-		if all == 0 || float64(both) < 0.95*float64(all) {
-			t.Errorf("%s: of %d samples in code that both ran often, %d have an id that both show", name, all, both)
-		}
+		assert.Check(t, all != 0 && float64(both) >= 0.95*float64(all),
+			"%s: of %d samples in code that both ran often, %d have an id that both show", name, all, both)
 	}
 }
 
@@ -358,9 +353,8 @@ func TestUnwoundNative(t *testing.T) {
 		frames := recording.Stacks[key.Stack]
 		return key.HasTrace() && !isCut(frames) && code["worker_main"].In(frames)
 	})
-	if t.Logf("of %d samples %d are whole", all, whole); float64(whole) < 0.96*float64(all) {
-		t.Errorf("of %d samples %d are whole", all, whole)
-	}
+	t.Logf("of %d samples %d are whole", all, whole)
+	assert.Check(t, float64(whole) >= 0.96*float64(all), "of %d samples %d are whole", all, whole)
 
 	p = demo.Start(t, demo.Options{Service: "framed", Busy: 2, Gap: -1})
 	ids := func(r *running) map[profile.StackTraceID]uint64 {
@@ -394,9 +388,7 @@ func TestUnwoundNative(t *testing.T) {
 func unwindingWorker(t *testing.T) int {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, task := range tasks {
 		children, err := os.ReadFile(task)
 		if err != nil {
@@ -406,9 +398,7 @@ func unwindingWorker(t *testing.T) int {
 			command, err := os.ReadFile(filepath.Join("/proc", child, "cmdline"))
 			if words := strings.Split(string(command), "\x00"); err == nil && len(words) > 1 && words[1] == "unwind" {
 				pid, err := strconv.Atoi(child)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				return pid
 			}
 		}
@@ -428,9 +418,7 @@ func TestUnwindingWorkerEnds(t *testing.T) {
 		generation := r.sampling.Unwinding().Engine.Generation
 		pid := 0
 		r.poll("a worker", func(Progress) bool { pid = unwindingWorker(t); return pid != 0 })
-		if err := unix.Kill(pid, signal); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Kill(pid, signal))
 		r.poll("a reset", func(Progress) bool { return r.sampling.Unwinding().Engine.Generation > generation })
 		r.more(200)
 		r.poll("unwound stacks", func(Progress) bool {
@@ -445,15 +433,12 @@ func TestUnwindingWorkerEnds(t *testing.T) {
 	}
 	recording := r.end()
 	for reason, samples := range recording.Lost {
-		if !strings.HasPrefix(reason, "kernel_") {
-			t.Errorf("%d samples are lost: %s", samples, reason)
-		}
+		assert.Check(t, strings.HasPrefix(reason, "kernel_"), "%d samples are lost: %s", samples, reason)
 	}
 	for _, p := range processes {
 		all, whole := verifyContexts(t, recording, recording.of(p.PID), p.Quit(), threads[p.PID])
-		if t.Logf("of %d samples %d are whole; lost %v", all, whole, recording.Lost); all == 0 {
-			t.Error("no samples")
-		}
+		t.Logf("of %d samples %d are whole; lost %v", all, whole, recording.Lost)
+		assert.Check(t, all != 0, "no samples")
 	}
 }
 
@@ -500,18 +485,15 @@ func inSystemCalls(t *testing.T, recording *Recording) (inside, after uint64) {
 		f := frames[leaf]
 		if code[f.File] == nil {
 			file, err := elf.Open(f.File.Path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer file.Close()
 			code[f.File] = file
 		}
 		at := make([]byte, 3)
 		for _, segment := range code[f.File].Progs {
 			if segment.Type == elf.PT_LOAD && segment.Vaddr+2 <= f.Address && f.Address < segment.Vaddr+segment.Filesz {
-				if _, err := segment.ReadAt(at, int64(f.Address-2-segment.Vaddr)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := segment.ReadAt(at, int64(f.Address-2-segment.Vaddr))
+				assert.NilError(t, err)
 			}
 		}
 		if bytes.Equal(at[:2], instruction) {
@@ -543,7 +525,5 @@ func TestUnwoundKernelStacks(t *testing.T) {
 		return frames[0].Kind() == profile.KernelFrame && !isCut(frames) &&
 			slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind() == profile.JVMFrame })
 	})
-	if whole == 0 {
-		t.Error("no sample in the kernel has a whole stack with Java frames")
-	}
+	assert.Check(t, whole != 0, "no sample in the kernel has a whole stack with Java frames")
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/out/record"
 	"correlator/profile"
 )
@@ -14,48 +16,37 @@ func TestFolded(t *testing.T) {
 	r, names := fixture(t)
 	r.Processes[1].Service = "cart;\x1b[2J"
 	content, err := encode(Folded, r, names, About{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := `cart:\x1b[2J;main;[jit];Cart.add;shop::checkout 7
 shop;main;[jit];Demo.price;shop::checkout 90
 shop;stripped\x1b[31m.so+0x3000;[kernel];nft_do_chain;do_syscall_64 3
 `
-	if string(content) != want {
-		t.Errorf("%s\nwant\n%s", content, want)
-	}
+	assert.Check(t, string(content) == want, "%s\nwant\n%s", content, want)
 }
 
 // A page has the names of all frames and the ids of all transactions, those with most samples first.
 func TestHTML(t *testing.T) {
 	r, names := fixture(t)
 	content, err := encode(HTML, r, names, About{Title: "a<b", Notes: []string{"note\x1b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	page := string(content)
 	for _, want := range []string{"<title>a&lt;b</title>", `note\\x1b`, "Demo.price", "do_syscall_64", `cart\\x1b[2J`,
 		"shop: transaction cd02000000000000 of trace ab010000000000000000000000000000", "shop cd03000000000000"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("no %q in the page", want)
-		}
+		assert.Check(t, strings.Contains(page, want), "no %q in the page", want)
 	}
-	if strings.Index(page, "shop cd02") > strings.Index(page, "shop cd03") {
-		t.Error("the transactions are in another order")
-	}
+	assert.Check(t, strings.Index(page, "shop cd02") <= strings.Index(page, "shop cd03"),
+		"the transactions are in another order")
 }
 
 func TestFormats(t *testing.T) {
 	for path, want := range map[string]Format{"a.html": HTML, "b.x/a.htm": HTML, "a.folded": Folded,
 		"a.pb.gz": PProf, "": PProf, "html": PProf} {
-		if got := FormatOf(path); got != want {
-			t.Errorf("%q: %s, want %s", path, got, want)
-		}
+		got := FormatOf(path)
+		assert.Check(t, got == want, "%q: %s, want %s", path, got, want)
 	}
 	for _, f := range Formats() {
-		if name := f.FileName(time.Now()); FormatOf(name) != f {
-			t.Errorf("%s is named %s", f, name)
-		}
+		name := f.FileName(time.Now())
+		assert.Check(t, FormatOf(name) == f, "%s is named %s", f, name)
 	}
 }
 
@@ -73,11 +64,9 @@ func TestDisplay(t *testing.T) {
 		"py::price:/srv/shop.py":                            "py::price:/srv/shop.py",
 	} {
 		f := anonymous.WithName(profile.NewFunction(name, ""))
-		if got := (*symbolNames)(nil).display(p, f); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
-		if got := (*symbolNames)(nil).display(p, profile.NewJVMFrame(profile.NewFunction(name, ""), 1)); got != name {
-			t.Errorf("unwound %q: %q", name, got)
-		}
+		got := (*symbolNames)(nil).display(p, f)
+		assert.Check(t, got == want, "%q: %q, want %q", name, got, want)
+		got = (*symbolNames)(nil).display(p, profile.NewJVMFrame(profile.NewFunction(name, ""), 1))
+		assert.Check(t, got == name, "unwound %q: %q", name, got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/safedir"
 	"correlator/internal/lab/testenv"
@@ -22,32 +23,21 @@ func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.pb.gz")
 	testenv.WriteFile(t, path, "before")
-	if err := CheckFile(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, CheckFile(path))
 	lenBytes, err := saveProfile(path, buildProfile(r, names))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != int64(lenBytes) {
-		t.Errorf("%v, %v, %d bytes", info, err, lenBytes)
-	}
+	assert.Check(t, err == nil && info.Mode().Perm() == 0o600 && info.Size() == int64(lenBytes),
+		"%v, %v, %d bytes", info, err, lenBytes)
 	content := testenv.ReadFile(t, path)
-	if _, err := pprof.ParseData(content); err != nil {
-		t.Error(err)
-	}
+	_, err = pprof.ParseData(content)
+	assert.Check(t, err)
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("left behind: %v, %v", entries, err)
-	}
+	assert.Check(t, err == nil && len(entries) == 1, "left behind: %v, %v", entries, err)
 	for _, path := range []string{dir, filepath.Join(dir, "missing", "out.pb.gz")} {
-		if err := CheckFile(path); err == nil {
-			t.Errorf("%s can be written", path)
-		}
-		if _, err := saveProfile(path, buildProfile(r, names)); err == nil {
-			t.Errorf("%s was written", path)
-		}
+		assert.Check(t, CheckFile(path) != nil, "%s can be written", path)
+		_, err := saveProfile(path, buildProfile(r, names))
+		assert.Check(t, err != nil, "%s was written", path)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
@@ -83,14 +73,11 @@ func TestWriteToAnother(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			path := filepath.Join(dir, what)
-			if err := test.make(path); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, test.make(path))
 			checkErr := CheckFile(path)
 			_, err := saveProfile(path, buildProfile(r, names))
-			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
-				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
-			}
+			assert.Check(t, errors.Is(err, test.want) && errors.Is(checkErr, test.want),
+				"%v, %v; want %v", checkErr, err, test.want)
 			if info, err := os.Stat(path); what == "file" && (err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 ||
 				info.Mode().Perm() != 0o600) {
 				t.Errorf("%v, %v", info, err)
@@ -107,13 +94,9 @@ func TestWriteToLink(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	stdout, err := os.Create(file) // of the user who calls sudo
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer stdout.Close()
-	if err := stdout.Chown(testenv.Attacker, testenv.Attacker); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, stdout.Chown(testenv.Attacker, testenv.Attacker))
 	for _, test := range []struct {
 		name, target string
 		want         error // nil: written
@@ -125,68 +108,52 @@ func TestWriteToLink(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			link := filepath.Join(dir, test.name)
-			if err := os.Symlink(test.target, link); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Symlink(test.target, link))
 			testenv.WriteFile(t, file, strings.Repeat("longer than a profile", 1000))
 			checkErr := CheckFile(link)
 			_, err := saveProfile(link, buildProfile(r, names))
-			if !errors.Is(err, test.want) || !errors.Is(checkErr, test.want) {
-				t.Errorf("%v, %v; want %v", checkErr, err, test.want)
-			}
-			if target, err := os.Readlink(link); target != test.target {
-				t.Errorf("the link: %q, %v", target, err)
-			}
+			assert.Check(t, errors.Is(err, test.want) && errors.Is(checkErr, test.want),
+				"%v, %v; want %v", checkErr, err, test.want)
+			target, err := os.Readlink(link)
+			assert.Check(t, target == test.target, "the link: %q, %v", target, err)
 			content := testenv.ReadFile(t, file)
-			if _, err := pprof.ParseData(content); (err == nil) != (test.want == nil) {
-				t.Errorf("the file has %d bytes: %v", len(content), err)
-			}
+			_, err = pprof.ParseData(content)
+			assert.Check(t, (err == nil) == (test.want == nil), "the file has %d bytes: %v", len(content), err)
 			if info, err := stdout.Stat(); err != nil || info.Size() != int64(len(content)) ||
 				info.Sys().(*syscall.Stat_t).Uid != testenv.Attacker {
 				t.Errorf("the open file: %v, %v", info, err)
 			}
 		})
 	}
-	if _, err := os.Lstat(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file that was missing: %v", err)
-	}
+	_, err = os.Lstat(filepath.Join(dir, "missing"))
+	assert.Check(t, errors.Is(err, os.ErrNotExist), "the file that was missing: %v", err)
 }
 
 // Our own FIFO is written to.
 func TestWriteFIFO(t *testing.T) {
 	r, names := fixture(t)
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Mkfifo(path, 0o600))
 	content := make(chan []byte)
 	go func() {
 		b, _ := os.ReadFile(path)
 		content <- b
 	}()
-	if err := CheckFile(path); err != nil {
-		t.Error(err)
-	}
-	if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pprof.ParseData(<-content); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, CheckFile(path))
+	_, err := saveProfile(path, buildProfile(r, names))
+	assert.NilError(t, err)
+	_, err = pprof.ParseData(<-content)
+	assert.Check(t, err)
 }
 
 // A device stays what it is.
 func TestWriteDevice(t *testing.T) {
 	r, names := fixture(t)
-	if err := CheckFile(os.DevNull); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := saveProfile(os.DevNull, buildProfile(r, names)); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Lstat(os.DevNull); err != nil || info.Mode().IsRegular() {
-		t.Errorf("%v, %v", info, err)
-	}
+	assert.NilError(t, CheckFile(os.DevNull))
+	_, err := saveProfile(os.DevNull, buildProfile(r, names))
+	assert.NilError(t, err)
+	info, err := os.Lstat(os.DevNull)
+	assert.Check(t, err == nil && !info.Mode().IsRegular(), "%v, %v", info, err)
 }
 
 // While the owner of a directory exchanges another for a link to one of root's, the profile is
@@ -199,14 +166,10 @@ func TestWriteWhileNamesAreExchanged(t *testing.T) {
 	testenv.WriteFile(t, victim, "precious")
 	theirs := filepath.Join(root, "theirs")
 	for _, dir := range []string{theirs, filepath.Join(theirs, "prof")} {
-		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, testenv.Attacker, testenv.Attacker)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, testenv.Attacker, testenv.Attacker)))
 	}
 	link := filepath.Join(theirs, "link")
-	if err := errors.Join(os.Symlink("../victim", link), os.Lchown(link, testenv.Attacker, -1)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Symlink("../victim", link), os.Lchown(link, testenv.Attacker, -1)))
 	testenv.ExchangeNames(t, theirs, "prof", "link")
 	path := filepath.Join(theirs, "prof", "out.pb.gz")
 	for written, refused := 0, 0; written < 20 || refused < 20; {
@@ -219,13 +182,11 @@ func TestWriteWhileNamesAreExchanged(t *testing.T) {
 		default:
 			t.Fatal(err)
 		}
-		if content := string(testenv.ReadFile(t, victim)); content != "precious" {
-			t.Fatalf("after %d profiles root's file was replaced", written)
-		}
+		assert.Assert(t, string(testenv.ReadFile(t, victim)) == "precious",
+			"after %d profiles root's file was replaced", written)
 	}
-	if entries, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(entries) != 1 {
-		t.Errorf("left behind: %v, %v", entries, err)
-	}
+	entries, err := os.ReadDir(filepath.Dir(victim))
+	assert.Check(t, err == nil && len(entries) == 1, "left behind: %v, %v", entries, err)
 }
 
 // As with sudo: root writes where the user is, also by a path that has a link of theirs above.
@@ -233,22 +194,16 @@ func TestWriteInDirectoryOfAnother(t *testing.T) {
 	testenv.NeedRoot(t)
 	r, names := fixture(t)
 	home := filepath.Join(t.TempDir(), "home")
-	if err := errors.Join(os.Mkdir(home, 0o775), os.Symlink(".", filepath.Join(home, "link")),
+	assert.NilError(t, errors.Join(os.Mkdir(home, 0o775), os.Symlink(".", filepath.Join(home, "link")),
 		os.Lchown(filepath.Join(home, "link"), testenv.Attacker, -1),
-		os.Chown(home, testenv.Attacker, -1)); err != nil {
-		t.Fatal(err)
-	}
+		os.Chown(home, testenv.Attacker, -1)))
 	t.Chdir(filepath.Join(home, "link"))
 	for _, path := range []string{"x.pb.gz", "./y.pb.gz", filepath.Join(home, "z.pb.gz")} {
-		if err := CheckFile(path); err != nil {
-			t.Error(err)
-		}
-		if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
-			t.Error(err)
-		}
-		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-			t.Errorf("%v, %v", info, err)
-		}
+		assert.Check(t, CheckFile(path))
+		_, err := saveProfile(path, buildProfile(r, names))
+		assert.Check(t, err)
+		info, err := os.Stat(path)
+		assert.Check(t, err == nil && info.Mode() == 0o600, "%v, %v", info, err)
 	}
 }
 

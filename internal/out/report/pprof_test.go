@@ -18,6 +18,7 @@ import (
 	"time"
 
 	pprof "github.com/google/pprof/profile"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
@@ -78,34 +79,27 @@ func fixture(t testing.TB) (*record.Recording, *symbolNames) {
 
 func names(t testing.TB, q *symbols.Query, perfMap string) {
 	t.Helper()
-	if err := q.ReadPerfMap(strings.NewReader(perfMap), int64(len(perfMap))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, q.ReadPerfMap(strings.NewReader(perfMap), int64(len(perfMap))))
 }
 
 func TestProfile(t *testing.T) {
 	r, names := fixture(t)
 	p := buildProfile(r, names)
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
-	if p.TimeNanos != 1700000000e9 || p.DurationNanos != 30e9 || p.Period != 10e6 || p.PeriodType.Type != "cpu" ||
-		p.DefaultSampleType != "cpu" {
-		t.Errorf("%v", p)
-	}
+	assert.NilError(t, p.CheckValid())
+	assert.Check(t, p.TimeNanos == 1700000000e9 && p.DurationNanos == 30e9 && p.Period == 10e6 &&
+		p.PeriodType.Type == "cpu" && p.DefaultSampleType == "cpu",
+		p)
 	first := p.Sample[0]
 	wantLabels := map[string]string{"trace_id": "ab010000000000000000000000000000",
 		"transaction_id": "cd02000000000000", "service": "shop",
 		"environment": "production", "container_id": "8d3f", "thread": "worker"}
 	for label, want := range wantLabels {
-		if got := first.Label[label]; len(got) != 1 || got[0] != want {
-			t.Errorf("%s is %q, want %q", label, got, want)
-		}
+		got := first.Label[label]
+		assert.Check(t, len(got) == 1 && got[0] == want, "%s is %q, want %q", label, got, want)
 	}
-	if len(first.Label) != len(wantLabels) || first.NumLabel["pid"][0] != 101 || first.NumLabel["tid"][0] != 111 ||
-		first.Value[0] != 70 || first.Value[1] != 700e6 {
-		t.Errorf("%+v", first)
-	}
+	assert.Check(t, len(first.Label) == len(wantLabels) && first.NumLabel["pid"][0] == 101 &&
+		first.NumLabel["tid"][0] == 111 && first.Value[0] == 70 && first.Value[1] == 700e6,
+		"%+v", first)
 	// Per sample, leaf first. Equal addresses of two processes without a file are two locations.
 	want := []string{
 		"libshop.so shop::checkout|[jit 101] Demo.price|[jit 101] [jit]|libshop.so main",
@@ -114,20 +108,16 @@ func TestProfile(t *testing.T) {
 		"libshop.so shop::checkout|[jit 102] Cart.add|[jit 102] [jit]|libshop.so main",
 	}
 	for i, sample := range p.Sample {
-		if got := describe(sample); got != want[i] {
-			t.Errorf("sample %d: %s\nwant %s", i, got, want[i])
-		}
+		got := describe(sample)
+		assert.Check(t, got == want[i], "sample %d: %s\nwant %s", i, got, want[i])
 	}
-	if got := p.Sample[3].Label; got["thread"][0] != `a\nthread` || got["service"][0] != `cart\x1b[2J` ||
-		got["trace_id"] != nil {
-		t.Errorf("%q", got)
-	}
+	got := p.Sample[3].Label
+	assert.Check(t, got["thread"][0] == `a\nthread` && got["service"][0] == `cart\x1b[2J` && got["trace_id"] == nil,
+		"%q", got)
 	// pprof leaves names alone where there are two, and demangles otherwise.
 	for _, f := range p.Function {
 		want := cmp.Or(map[string]string{"shop::checkout": "_ZN4shop8checkoutEv"}[f.Name], f.Name)
-		if f.SystemName != want {
-			t.Errorf("%s is %s to the system", f.Name, f.SystemName)
-		}
+		assert.Check(t, f.SystemName == want, "%s is %s to the system", f.Name, f.SystemName)
 	}
 	if m := p.Mapping[0]; m.File != "/usr/lib/libshop.so" || m.BuildID != "0123456789abcdef" || !m.HasFunctions ||
 		len(p.Mapping) != 7 {
@@ -156,9 +146,7 @@ func TestAttributeLabels(t *testing.T) {
 		1: {"service": service, "http.route": {"/b"}}, 2: {"service": service, "http.route": {`/a\x1b`}, `k\n`: {"v"}},
 		3: {"service": service, `k\xff`: {"same"}}, 4: {"service": service},
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v", got)
-	}
+	assert.Check(t, reflect.DeepEqual(got, want), got)
 }
 
 // unwound is a recording of a truncated stack of a JVM, with a function in a file and a compiled one,
@@ -193,14 +181,11 @@ func TestProfileOfUnwoundStacks(t *testing.T) {
 	r := unwound(t)
 	frames := want(r).processes
 	for _, p := range r.Processes {
-		if of := frames[p]; len(of.Code) != 0 || len(of.Files) != 0 {
-			t.Errorf("names are wanted of %+v", of)
-		}
+		of := frames[p]
+		assert.Check(t, len(of.Code) == 0 && len(of.Files) == 0, "names are wanted of %+v", of)
 	}
 	p := buildProfile(r, nil)
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.CheckValid())
 	lines := func(s *pprof.Sample) (texts []string) {
 		for _, l := range s.Location {
 			f := l.Line[0].Function
@@ -217,29 +202,25 @@ func TestProfileOfUnwoundStacks(t *testing.T) {
 			"[stack truncated] [stack truncated] (:0) 0x0"},
 		{pay, pay, pay},
 	} {
-		if got := lines(p.Sample[i]); !slices.Equal(got, want) {
-			t.Errorf("sample %d: %q\nwant %q", i, got, want)
-		}
+		got := lines(p.Sample[i])
+		assert.Check(t, slices.Equal(got, want), "sample %d: %q\nwant %q", i, got, want)
 	}
 	if p.Sample[0].Location[0] != p.Sample[2].Location[0] || len(p.Location) != 6 {
 		t.Errorf("%d locations: methods are the same in all processes", len(p.Location))
 	}
 	spans := []string{"", "ef03000000000000", ""}
 	for i, s := range p.Sample {
-		if got := strings.Join(s.Label["span_id"], ","); got != spans[i] {
-			t.Errorf("sample %d is of span %q, want %q", i, got, spans[i])
-		}
+		got := strings.Join(s.Label["span_id"], ",")
+		assert.Check(t, got == spans[i], "sample %d is of span %q, want %q", i, got, spans[i])
 	}
-	if m := p.Mapping[0]; m.File != "/usr/lib/libjvm.so" || !m.HasFunctions {
-		t.Errorf("the first mapping is %+v", m)
-	}
+	m := p.Mapping[0]
+	assert.Check(t, m.File == "/usr/lib/libjvm.so" && m.HasFunctions, "the first mapping is %+v", m)
 }
 
 func TestGoToolPprofOfUnwoundStacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := saveProfile(path, buildProfile(unwound(t), nil)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := saveProfile(path, buildProfile(unwound(t), nil))
+	assert.NilError(t, err)
 	for args, want := range map[string][]string{
 		"-top":        {`800ms   100%  shop.Checkout.pay`, `200ms 25.00%  \[stack truncated\]`},
 		"-top -lines": {`shop.Checkout.pay Checkout.java:42`, `JVM_Sleep jvm.cpp:7`},
@@ -247,9 +228,7 @@ func TestGoToolPprofOfUnwoundStacks(t *testing.T) {
 	} {
 		out := goToolPprof(t, append(strings.Fields(args), path)...)
 		for _, one := range want {
-			if !regexp.MustCompile(one).MatchString(out) {
-				t.Errorf("%s: no %s in\n%s", args, one, out)
-			}
+			assert.Check(t, regexp.MustCompile(one).MatchString(out), "%s: no %s in\n%s", args, one, out)
 		}
 	}
 }
@@ -278,9 +257,7 @@ func TestProfileIsDeterministic(t *testing.T) {
 			r.Samples[record.Key{Process: r.Processes[0], Stack: stackID(1), Attributes: attributes}] = 1
 		}
 		var again bytes.Buffer
-		if err := buildProfile(r, names).Write(&again); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, buildProfile(r, names).Write(&again))
 		if i == 0 {
 			first = again
 		} else if !bytes.Equal(first.Bytes(), again.Bytes()) {
@@ -294,9 +271,8 @@ func writeProfile(t *testing.T) string {
 	t.Helper()
 	r, names := fixture(t)
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := saveProfile(path, buildProfile(r, names)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := saveProfile(path, buildProfile(r, names))
+	assert.NilError(t, err)
 	return path
 }
 
@@ -307,9 +283,7 @@ func goToolPprof(t *testing.T, args ...string) string {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go tool pprof %v: %v\n%s", args, err, &stderr)
-	}
+	assert.NilError(t, err, "go tool pprof %v: %v\n%s", args, err, &stderr)
 	return string(out)
 }
 
@@ -341,13 +315,10 @@ func TestGoToolPprof(t *testing.T) {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			out := goToolPprof(t, append(test.args, path)...)
 			for _, want := range test.want {
-				if !regexp.MustCompile(want).MatchString(out) {
-					t.Errorf("no %s in\n%s", want, out)
-				}
+				assert.Check(t, regexp.MustCompile(want).MatchString(out), "no %s in\n%s", want, out)
 			}
-			if test.not != "" && regexp.MustCompile(test.not).MatchString(out) {
-				t.Errorf("%q in\n%s", test.not, out)
-			}
+			assert.Check(t, test.not == "" || !regexp.MustCompile(test.not).MatchString(out),
+				"%q in\n%s", test.not, out)
 		})
 	}
 }
@@ -356,9 +327,7 @@ func TestGoToolPprof(t *testing.T) {
 // That of Go can do so with what Go has compiled.
 func TestLeftToPprof(t *testing.T) {
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: path}
 	own := profile.Frame{File: file, Address: uint64(reflect.ValueOf(TestLeftToPprof).Pointer()) +
 		1} // loaded where it is linked to be
@@ -367,16 +336,13 @@ func TestLeftToPprof(t *testing.T) {
 	r := recording(map[*record.Process][]profile.Frame{p: {other, own}})
 	known := map[uint64]string{other.Address: "known_here"}
 	output := filepath.Join(t.TempDir(), "out.pb.gz")
-	if _, err := saveProfile(output, buildProfile(r, &symbolNames{
+	_, err = saveProfile(output, buildProfile(r, &symbolNames{
 		names: map[*record.Process]symbolizer.Names{p: {Native: map[profile.FileID]map[uint64]string{file.ID: known}}},
-	})); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	assert.NilError(t, err)
 	top := goToolPprof(t, "-top", output)
 	for _, want := range []string{"known_here", "TestLeftToPprof"} {
-		if !strings.Contains(top, want) {
-			t.Errorf("no %s in\n%s", want, top)
-		}
+		assert.Check(t, strings.Contains(top, want), "no %s in\n%s", want, top)
 	}
 }
 
@@ -384,17 +350,11 @@ func TestLeftToPprof(t *testing.T) {
 func TestFlameGraph(t *testing.T) {
 	path := writeProfile(t)
 	tool, err := exec.Command(testenv.NeedTool(t, "go"), "tool", "-n", "pprof").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd := exec.Command(strings.TrimSpace(string(tool)), "-http=127.0.0.1:", "-no_browser", path)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	address := ""
@@ -408,17 +368,11 @@ func TestFlameGraph(t *testing.T) {
 	})
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, want := range []string{"Demo.price", "shop::checkout"} {
-		if !bytes.Contains(page, []byte(want)) {
-			t.Errorf("no %s in the flame graph", want)
-		}
+		assert.Check(t, bytes.Contains(page, []byte(want)), "no %s in the flame graph", want)
 	}
-	if bytes.Contains(page, []byte("do_syscall_64")) {
-		t.Error("the flame graph shows another transaction")
-	}
+	assert.Check(t, !bytes.Contains(page, []byte("do_syscall_64")), "the flame graph shows another transaction")
 }
 
 // A profile is called by its first mapping, a file, even if other code took more time.
@@ -426,9 +380,8 @@ func TestFirstMapping(t *testing.T) {
 	r, names := fixture(t)
 	compiled := r.Stacks[stackID(1)]
 	compiled[0], compiled[1] = compiled[1], compiled[0]
-	if first := buildProfile(r, names).Mapping[0].File; !strings.HasPrefix(first, "/") {
-		t.Errorf("the first mapping is %s", first)
-	}
+	first := buildProfile(r, names).Mapping[0].File
+	assert.Check(t, strings.HasPrefix(first, "/"), "the first mapping is %s", first)
 }
 
 // Frames of each runtime are in a mapping of its own, without addresses.
@@ -444,17 +397,13 @@ func TestProfileOfRuntimes(t *testing.T) {
 		Samples: map[record.Key]uint64{{Process: process, Stack: stackID(1)}: 1},
 	}
 	p := buildProfile(r, nil)
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.CheckValid())
 	for i, want := range []string{
 		"[cpython] Work.run /srv/work.py:7", "[v8js] run /srv/work.js:8",
 	} {
 		l := p.Sample[0].Location[i]
 		f := l.Line[0].Function
 		got := fmt.Sprintf("%s %s %s:%d", l.Mapping.File, f.Name, f.Filename, l.Line[0].Line)
-		if got != want || l.Address != 0 {
-			t.Errorf("%s at %#x, want %s", got, l.Address, want)
-		}
+		assert.Check(t, got == want && l.Address == 0, "%s at %#x, want %s", got, l.Address, want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/out/record"
 )
 
@@ -23,9 +25,8 @@ func TestNothingSampled(t *testing.T) {
 		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},
 		"no process was found in 1m0s that takes part": {Duration: time.Minute},
 	} {
-		if err := nothingSampled(summarize(r, nil), r, io.Discard); !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		err := nothingSampled(summarize(r, nil), r, io.Discard)
+		assert.Check(t, strings.Contains(err.Error(), want), "%v, want %s", err, want)
 	}
 }
 
@@ -38,14 +39,11 @@ func TestUntilSignal(t *testing.T) {
 	reading, stop := untilSignal(t.Context())
 	defer stop()
 	stopSampling()
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	<-reading.Done()
 	<-sampling.Done()
-	if cause := context.Cause(sampling); cause != context.Canceled {
-		t.Errorf("the recording was ended by a signal after it: %v", cause)
-	}
+	cause := context.Cause(sampling)
+	assert.Check(t, cause == context.Canceled, "the recording was ended by a signal after it: %v", cause)
 }
 
 func TestProgressText(t *testing.T) {
@@ -61,9 +59,8 @@ func TestProgressText(t *testing.T) {
 		{31 * time.Second, record.Progress{Start: began, Samples: 2000, WithTrace: 1500, Processes: 3},
 			"recording 30s of 30s: 2000 samples, 75% in transactions, 3 processes (Ctrl-C ends it)"},
 	} {
-		if got := progressText(began.Add(test.elapsed), 30*time.Second, test.progress); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		got := progressText(began.Add(test.elapsed), 30*time.Second, test.progress)
+		assert.Check(t, got == test.want, "%q, want %q", got, test.want)
 	}
 }
 
@@ -71,8 +68,7 @@ func TestShellQuoted(t *testing.T) {
 	for word, want := range map[string]string{
 		"out.pb.gz": "out.pb.gz", "/tmp/a b": "'/tmp/a b'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'",
 	} {
-		if got := shellQuoted(word); got != want {
-			t.Errorf("%q: %s, want %s", word, got, want)
-		}
+		got := shellQuoted(word)
+		assert.Check(t, got == want, "%q: %s, want %s", word, got, want)
 	}
 }

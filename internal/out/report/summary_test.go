@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/names/symbols"
@@ -22,22 +24,16 @@ func TestSummary(t *testing.T) {
 	s := summarize(r, names)
 	s.cpus = 2 // 6000 ticks
 	var b strings.Builder
-	if err := s.write(&b); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.write(&b))
 	want := string(testenv.ReadFile(t, "testdata/summary.txt"))
-	if b.String() != want {
-		t.Errorf("%s\nwant\n%s", &b, want)
-	}
+	assert.Check(t, b.String() == want, "%s\nwant\n%s", &b, want)
 	if s.cpus = 32; slices.ContainsFunc(s.hints(), func(hint string) bool {
 		return strings.Contains(hint,
 			"sampling clock")
 	}) {
 		t.Errorf("900 of 96000 ticks are not many: %q", s.hints())
 	}
-	if s.samples != 100 || s.withTrace != 90 || s.topTransaction() != "cd02000000000000" {
-		t.Errorf("%+v", s)
-	}
+	assert.Check(t, s.samples == 100 && s.withTrace == 90 && s.topTransaction() == "cd02000000000000", "%+v", s)
 }
 
 // What is at no address that a process ever had code at is not called compiled, and no reason for
@@ -48,47 +44,37 @@ func TestUnknownAddresses(t *testing.T) {
 		maps.DeleteFunc(of.Code, func(_ uint64, name string) bool { return name == "" })
 	}
 	s := summarize(r, names)
-	if got, want := s.namedFrames(),
-		"98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	got, want := s.namedFrames(),
+		"98.5% of native, 100.0% of JIT, 66.7% of kernel; at unknown addresses: 24.2% of all"
+	assert.Check(t, got == want, "%s, want %s", got, want)
 	for _, hint := range s.hints() {
-		if strings.Contains(hint, "compiled code") {
-			t.Error(hint)
-		}
+		assert.Check(t, !strings.Contains(hint, "compiled code"), hint)
 	}
 	p := buildProfile(r, names)
-	if got, want := describe(p.Sample[0]),
-		"libshop.so shop::checkout|[jit 101] Demo.price|[unknown] [unknown]|libshop.so main"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	got, want = describe(p.Sample[0]),
+		"libshop.so shop::checkout|[jit 101] Demo.price|[unknown] [unknown]|libshop.so main"
+	assert.Check(t, got == want, "%s, want %s", got, want)
 }
 
 // What an unwinder names is counted by kind, and what it could not walk is told.
 func TestSummaryOfUnwoundStacks(t *testing.T) {
 	s := summarize(unwound(t), nil)
-	if got, want := s.namedFrames(), "100.0% of native, 100.0% of JVM, 100.0% of JIT"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	got, want := s.namedFrames(), "100.0% of native, 100.0% of JVM, 100.0% of JIT"
+	assert.Check(t, got == want, "%s, want %s", got, want)
 	var b strings.Builder
-	if err := s.write(&b); err != nil {
-		t.Fatal(err)
-	}
-	if want := "\ntruncated stacks: 25.0% of samples, their callers are in [stack truncated]\n"; !strings.Contains(
-		b.String(), want) {
-		t.Errorf("no %q in\n%s", want, &b)
-	}
-	if hints := s.hints(); len(hints) != 0 {
-		t.Errorf("%q", hints)
-	}
+	assert.NilError(t, s.write(&b))
+	want = "\ntruncated stacks: 25.0% of samples, their callers are in [stack truncated]\n"
+	assert.Check(t, strings.Contains(
+		b.String(), want), "no %q in\n%s", want, &b)
+	hints := s.hints()
+	assert.Check(t, len(hints) == 0, "%q", hints)
 }
 
 // Processes that may not be read are one line, not a warning each.
 func TestUnreadable(t *testing.T) {
 	s := summarize(&record.Recording{Unreadable: 3}, nil)
-	if lines := s.losses(); len(lines) != 1 || !strings.HasPrefix(lines[0], "not looked into: 3 processes") {
-		t.Errorf("%q", lines)
-	}
+	lines := s.losses()
+	assert.Check(t, len(lines) == 1 && strings.HasPrefix(lines[0], "not looked into: 3 processes"), "%q", lines)
 }
 
 // Few samples, and those that begin in the kernel, are no evidence about frame pointers.
@@ -111,12 +97,11 @@ func TestShallow(t *testing.T) {
 			r.Samples[key] = test.samples
 		}
 		hints := summarize(r, nil).hints()
-		if got := slices.ContainsFunc(hints, func(hint string) bool {
+		got := slices.ContainsFunc(hints, func(hint string) bool {
 			return strings.Contains(hint,
 				"frame pointers")
-		}); got != test.want {
-			t.Errorf("%+v: %q", test, hints)
-		}
+		})
+		assert.Check(t, got == test.want, "%+v: %q", test, hints)
 	}
 }
 
@@ -143,11 +128,8 @@ func TestHints(t *testing.T) {
 		"no symbols for /usr/lib/libstripped.so",
 		"kernel frames have no names",
 	} {
-		if !slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }) {
-			t.Errorf("no hint %q in %q", want, hints)
-		}
+		assert.Check(t, slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }),
+			"no hint %q in %q", want, hints)
 	}
-	if len(hints) != 6 {
-		t.Errorf("%q", hints)
-	}
+	assert.Check(t, len(hints) == 6, "%q", hints)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/out/record"
 	"correlator/profile"
 )
@@ -14,9 +16,7 @@ import (
 func TestCompiled(t *testing.T) {
 	memory, err := syscall.Mmap(-1, 0, 3*os.Getpagesize(), syscall.PROT_READ|syscall.PROT_EXEC,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer syscall.Munmap(memory)
 	start := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	p := openProcess(t, os.Getpid())

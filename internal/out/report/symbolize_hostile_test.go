@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
@@ -120,9 +122,8 @@ func TestLateProcess(t *testing.T) {
 	defer cancel()
 	names := n.read(ctx, recording(frames))
 	for _, p := range honest {
-		if got := names.name(p, frames[p][0]); got != "checkout" || slices.Contains(names.late, p) {
-			t.Errorf("%q", got)
-		}
+		got := names.name(p, frames[p][0])
+		assert.Check(t, got == "checkout" && !slices.Contains(names.late, p), "%q", got)
 	}
 	for _, h := range processes {
 		if !slices.Contains(names.late, h.process) || names.name(h.process, h.frame) != "" {
@@ -132,14 +133,11 @@ func TestLateProcess(t *testing.T) {
 	}
 	for _, h := range processes {
 		for _, request := range h.fs.Requests() {
-			if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", request.TID)); err == nil {
-				t.Errorf("%s: a thread of this process hangs", h.what)
-			}
+			_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", request.TID))
+			assert.Check(t, err != nil, "%s: a thread of this process hangs", h.what)
 		}
 	}
-	if len(names.late) != len(processes) {
-		t.Errorf("%d are late, of %d", len(names.late), len(processes))
-	}
+	assert.Check(t, len(names.late) == len(processes), "%d are late, of %d", len(names.late), len(processes))
 	n.close() // does not wait either
 }
 
@@ -160,9 +158,7 @@ func buildProgram(t *testing.T) []byte {
 func startProgram(t *testing.T, content []byte) *record.Process {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "copy")
-	if err := os.WriteFile(path, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, content, 0o700))
 	cmd := exec.Command(path)
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
@@ -178,9 +174,7 @@ func TestNamesOfAForgery(t *testing.T) {
 	forged := bytes.Replace(content, []byte("\x00checkout\x00"), []byte("\x00launder_\x00"), 1)
 	honest, forger := startProgram(t, content), startProgram(t, forged)
 	one, other := function(t, honest, "copy", "checkout"), function(t, forger, "copy", "launder_")
-	if one.File.ID != other.File.ID || one.Address != other.Address {
-		t.Fatalf("%+v, %+v", one, other)
-	}
+	assert.Assert(t, one.File.ID == other.File.ID && one.Address == other.Address, "%+v, %+v", one, other)
 	frames := []profile.Frame{one}
 	r := recording(map[*record.Process][]profile.Frame{honest: frames, forger: frames})
 	for _, order := range [][]*record.Process{{honest, forger}, {forger, honest}} {
@@ -193,10 +187,9 @@ func TestNamesOfAForgery(t *testing.T) {
 			t.Errorf("%q, %q", names.name(honest, one), names.name(forger, one))
 		}
 		p := buildProfile(r, names)
-		if len(p.Location) != 2 || len(p.Mapping) != 2 || p.Mapping[0].File == p.Mapping[1].File ||
-			p.CheckValid() != nil {
-			t.Errorf("%v", p)
-		}
+		assert.Check(t, len(p.Location) == 2 && len(p.Mapping) == 2 && p.Mapping[0].File != p.Mapping[1].File &&
+			p.CheckValid() == nil,
+			p)
 	}
 }
 
@@ -211,10 +204,8 @@ func TestPerfMapOfAnother(t *testing.T) {
 	r := recording(map[*record.Process][]profile.Frame{p: frames})
 	for age, want := range map[time.Duration]string{24 * time.Hour: "", 0: "f"} {
 		written := time.Now().Add(-age)
-		if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600),
-			os.Chtimes(path, written, written)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), 0o600),
+			os.Chtimes(path, written, written)))
 		names := newNamer(t).read(t.Context(), r)
 		if got := names.name(p, frames[0]); got != want ||
 			errors.Is(names.perfMaps[p], symbols.ErrOld) != (want == "") {
@@ -245,9 +236,8 @@ func TestForeignFileSystem(t *testing.T) {
 		!errors.Is(names.unread[p], symbols.ErrFileSystem) {
 		t.Errorf("%q, %q, %v", names.name(p, served), names.name(p, own), names.unread[p])
 	}
-	if requests := fs.Requests(); len(requests) > 0 {
-		t.Errorf("accessed: %v", requests)
-	}
+	requests := fs.Requests()
+	assert.Check(t, len(requests) == 0, "accessed: %v", requests)
 	if !slices.ContainsFunc(summarize(r, names).hints(), func(hint string) bool {
 		return strings.Contains(hint,
 			"were not opened, so code in them has no names: file system that may never answer (fuse)")
@@ -264,17 +254,13 @@ func TestPerfMapWithForeignRights(t *testing.T) {
 	testenv.NeedTool(t, "unshare")
 	const uid = 12345
 	dir, err := os.MkdirTemp("", "report-") // not t.TempDir, which other users cannot enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for _, name := range []string{"secret", "public"} {
 		testenv.WriteFile(t, filepath.Join(dir, name), "1000000 20 "+name+"\n")
 	}
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "secret"), 0o600),
-		os.Chmod(filepath.Join(dir, "public"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "secret"), 0o600),
+		os.Chmod(filepath.Join(dir, "public"), 0o644)))
 	user := []string{"setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups", "--"}
 	for source, want := range map[string]struct {
 		name string
@@ -291,20 +277,15 @@ func TestPerfMapWithForeignRights(t *testing.T) {
 				By: append(slices.Clone(user), "unshare", "--user", "--map-root-user", "--mount", "--")}})
 			path := fmt.Sprintf("/tmp/perf-%d.map", process.PID)
 			t.Cleanup(func() { os.Remove(path) })
-			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, uid, uid)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, uid, uid)))
 			mount := append(slices.Clone(user), "nsenter", "--target", fmt.Sprint(process.PID), "--user", "--mount",
 				"--preserve-credentials", "--", "mount", "--bind", source, path)
-			if out, err := exec.Command(mount[0], mount[1:]...).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			out, err := exec.Command(mount[0], mount[1:]...).CombinedOutput()
+			assert.NilError(t, err, "\n%s", out)
 			p := openProcess(t, process.PID)
 			now := time.Now()
 			if want.name != "" || want.err == iofs.ErrPermission { // else ErrOld
-				if err := os.Chtimes(source, now, now); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, os.Chtimes(source, now, now))
 			}
 			frame := profile.Frame{Address: 0x1000010}
 			names := newNamer(t).read(t.Context(), recording(map[*record.Process][]profile.Frame{p: {frame}}))

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/host/kallsyms"
 	"correlator/internal/lab/demo"
@@ -34,9 +36,8 @@ func openProcess(t *testing.T, pid int) *record.Process {
 	}
 	p := &record.Process{PID: pid, StartTime: start}
 	var err error
-	if p.Handle, err = procscan.OpenProcess("/proc", p.Identity()); err != nil {
-		t.Fatal(err)
-	}
+	p.Handle, err = procscan.OpenProcess("/proc", p.Identity())
+	assert.NilError(t, err)
 	t.Cleanup(func() { p.Handle.Close() })
 	return p
 }
@@ -45,9 +46,7 @@ func openProcess(t *testing.T, pid int) *record.Process {
 func newNamer(t *testing.T) *frameNamer {
 	t.Helper()
 	n, err := newFrameNamer("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(n.close)
 	return n
 }
@@ -56,33 +55,21 @@ func newNamer(t *testing.T) *frameNamer {
 func function(t *testing.T, p *record.Process, file, name string) profile.Frame {
 	t.Helper()
 	mappings, err := p.Handle.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool {
 		return strings.Contains(filepath.Base(m.Path),
 			file)
 	})
-	if i < 0 {
-		t.Fatalf("no %s in %v", file, mappings)
-	}
+	assert.Assert(t, i >= 0, "no %s in %v", file, mappings)
 	opened, err := p.Handle.OpenMapped(mappings[i])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer opened.Close()
 	id, err := elfsym.Identify(opened)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	parsed, err := elfsym.ParseFile(opened, id.Size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	f, err := elf.NewFile(opened)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	static, _ := f.Symbols()
 	dynamic, _ := f.DynamicSymbols()
 	for _, s := range append(static, dynamic...) {
@@ -134,9 +121,7 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 			t.Cleanup(func() { os.Remove(path) })
 			writeMap := func() {
 				testenv.WriteFile(t, path, "1000000 20 void Demo.run()\n")
-				if err := os.Chown(path, test.place.UID, -1); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, os.Chown(path, test.place.UID, -1))
 			}
 			if !test.late {
 				writeMap()
@@ -153,9 +138,8 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 			process.Kill()
 			names := n.read(t.Context(), recording(map[*record.Process][]profile.Frame{p: frames}))
 			for i, want := range []string{"price_basket", "getenv", "void Demo.run()", ""} {
-				if got := names.name(p, frames[i]); got != want {
-					t.Errorf("%q, want %q", got, want)
-				}
+				got := names.name(p, frames[i])
+				assert.Check(t, got == want, "%q, want %q", got, want)
 			}
 			if err, known := names.perfMaps[p]; err != nil || !known || len(names.late) > 0 {
 				t.Errorf("perf map: %v, %v; late: %v", known, err, names.late)
@@ -190,10 +174,8 @@ func TestNamesAtTheEnd(t *testing.T) {
 	} {
 		if test.owner >= 0 {
 			os.Remove(path) // the kernel protects it from being written by us
-			if err := errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), test.mode),
-				os.Chown(path, test.owner, -1)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, errors.Join(os.WriteFile(path, []byte("1000000 20 f\n"), test.mode),
+				os.Chown(path, test.owner, -1)))
 		}
 		names := newNamer(t).read(t.Context(), r)
 		if names.name(p, frames[0]) != "checkout" || names.name(p, frames[1]) != test.name ||
@@ -201,9 +183,8 @@ func TestNamesAtTheEnd(t *testing.T) {
 			t.Errorf("owned by %d: %q, %q, %q", test.owner, names.name(p, frames[0]), names.name(p, frames[1]),
 				names.name(p, frames[2]))
 		}
-		if err := names.perfMaps[p]; !errors.Is(err, test.want) {
-			t.Errorf("owned by %d: %v, want %v", test.owner, err, test.want)
-		}
+		err := names.perfMaps[p]
+		assert.Check(t, errors.Is(err, test.want), "owned by %d: %v, want %v", test.owner, err, test.want)
 	}
 }
 
@@ -221,11 +202,8 @@ func TestNamesOfTheKernel(t *testing.T) {
 		testenv.Missing(t, "needs to be shown kernel addresses")
 	}
 	k, err := symbolizer.NewKernel("/proc", "/sys").Read(t.Context(), frames)
-	if err != nil || k.Name(frames[0]) == "" {
-		t.Errorf("the start of the kernel's text has no name: %v", err)
-	}
+	assert.Check(t, err == nil && k.Name(frames[0]) != "", "the start of the kernel's text has no name: %v", err)
 	k, err = symbolizer.NewKernel(t.TempDir(), "/sys").Read(t.Context(), frames)
-	if name := k.Name(frames[0]); name != "" || k.Located(frames[0]) {
-		t.Errorf("%q without kallsyms, %v", name, err)
-	}
+	name := k.Name(frames[0])
+	assert.Check(t, name == "" && !k.Located(frames[0]), "%q without kallsyms, %v", name, err)
 }

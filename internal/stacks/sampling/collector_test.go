@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"gotest.tools/v3/assert"
 
 	"correlator/profile"
 )
@@ -32,9 +33,7 @@ func TestCollectProfileCounters(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(&c)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	collected := make(map[string]float64)
 	for _, family := range families {
 		for _, metric := range family.Metric {
@@ -60,8 +59,7 @@ func TestCollectProfileCounters(t *testing.T) {
 		{"kernel_frames_unknown", "correlator_frames_total unknown kernel"},
 	} {
 		n := uint64(i + 1)
-		if logged[want.key] != n || collected[want.metric] != float64(n) {
-			t.Errorf("%s is %d, %s is %v, want %d", want.key, logged[want.key], want.metric, collected[want.metric], n)
-		}
+		assert.Check(t, logged[want.key] == n && collected[want.metric] == float64(n),
+			"%s is %d, %s is %v, want %d", want.key, logged[want.key], want.metric, collected[want.metric], n)
 	}
 }

@@ -3,6 +3,8 @@ package sampling
 import (
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // A user whose programs have the engine wait gets a fifth of its time, and only while there are others.
@@ -38,23 +40,16 @@ func TestEngineTime(t *testing.T) {
 		used += took - turnTime
 		e.charge("slow", took, now)
 	}
-	if most := time.Hour/userShare + userTime + took; used > most || used < time.Hour/userShare-took {
-		t.Errorf("used %v of an hour, want a fifth", used)
-	}
+	most := time.Hour/userShare + userTime + took
+	assert.Check(t, used <= most && used >= time.Hour/userShare-took, "used %v of an hour, want a fifth", used)
 	e.remove("other")
-	if at := e.free("slow", now); !at.IsZero() {
-		t.Error("a user alone has to wait")
-	}
+	assert.Check(t, e.free("slow", now).IsZero(), "a user alone has to wait")
 	// What was spent is not forgotten while a user has no program: it could be had again by a new one.
 	e.remove("slow")
 	e.add("slow")
 	e.add("other")
 	e.charge("other", time.Second, now)
-	if len(e.spent) != 2 {
-		t.Errorf("%d users have spent time", len(e.spent))
-	}
+	assert.Check(t, len(e.spent) == 2, "%d users have spent time", len(e.spent))
 	e.charge("other", time.Second, now.Add(time.Hour))
-	if len(e.spent) != 1 {
-		t.Error("what was spent an hour ago is kept")
-	}
+	assert.Check(t, len(e.spent) == 1, "what was spent an hour ago is kept")
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/profile"
 )
 
@@ -20,31 +22,25 @@ func TestInbox(t *testing.T) {
 		return all
 	}
 	q := newInbox(new(atomic.Bool), time.Minute)
-	if n, _ := q.add(samples(2*MaxPending), now); n != MaxPending {
-		t.Errorf("%d added, want %d", n, MaxPending)
-	}
-	if n, _ := q.add(samples(1), now); n != 0 {
-		t.Errorf("%d added to a full inbox", n)
-	}
+	n, _ := q.add(samples(2*MaxPending), now)
+	assert.Check(t, n == MaxPending, "%d added, want %d", n, MaxPending)
+	n, _ = q.add(samples(1), now)
+	assert.Check(t, n == 0, "%d added to a full inbox", n)
 	<-q.ready
 	taken := q.take()
-	if n := len(taken); n != MaxPending {
-		t.Errorf("%d taken", n)
-	}
-	if n, _ := q.add(samples(1), now); n != 0 {
-		t.Errorf("%d added while as many as there is room for may be given back", n)
-	}
+	n = len(taken)
+	assert.Check(t, n == MaxPending, "%d taken", n)
+	n, _ = q.add(samples(1), now)
+	assert.Check(t, n == 0, "%d added while as many as there is room for may be given back", n)
 	<-q.ready
 	q.giveBack(taken[:2])
 	if n, _ := q.add(samples(3), now); n != 3 || q.len() != 5 || len(q.ready) != 1 {
 		t.Errorf("%d added after that, want 3; %d wait, want 5", n, q.len())
 	}
-	if n, late := q.add(samples(MaxPending), now.Add(2*time.Minute)); n != MaxPending || len(late) != 5 {
-		t.Errorf("%d added when %d were late, want all and 5", n, len(late))
-	}
+	n, late := q.add(samples(MaxPending), now.Add(2*time.Minute))
+	assert.Check(t, n == MaxPending && len(late) == 5, "%d added when %d were late, want all and 5", n, len(late))
 	q = newInbox(new(atomic.Bool), 0)
 	q.add(samples(3), now)
-	if n, late := q.add(samples(1), now.Add(time.Hour)); n != 1 || len(late) != 0 {
-		t.Errorf("%d added when %d were late without a limit", n, len(late))
-	}
+	n, late = q.add(samples(1), now.Add(time.Hour))
+	assert.Check(t, n == 1 && len(late) == 0, "%d added when %d were late without a limit", n, len(late))
 }

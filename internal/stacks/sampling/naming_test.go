@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/stacks/unwind"
 	"correlator/profile"
@@ -31,18 +33,14 @@ func TestHeldBack(t *testing.T) {
 // leaf behind frames of the kernel, which is none of a call when it was interrupted.
 func TestAppendNamed(t *testing.T) {
 	files, err := profile.NewFiles("/proc", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	space := profile.NewAddressSpace(files, probePace())
 	for _, kernel := range [][]profile.Frame{nil, {{Address: 1}, {Address: 2}}} {
 		frames, whole := appendNamed(kernel, space, []unwind.Frame{
 			{Kind: unwind.NativeFrame, Address: 0x7000}, {Kind: unwind.JVMFrame, Function: "A.b", Line: 3},
 			{Kind: unwind.NativeFrame, Address: 0x8000},
 		})
-		if len(frames) != len(kernel)+3 || !whole {
-			t.Fatalf("%+v", frames)
-		}
+		assert.Assert(t, len(frames) == len(kernel)+3 && whole, "%+v", frames)
 		for i, want := range []uint64{0x7000, 3, 0x8000} {
 			if got := frames[len(kernel)+i].Address; got != want {
 				t.Errorf("behind %d frames of the kernel, the address of frame %d is %#x, want %#x", len(kernel), i, got, want)
@@ -58,16 +56,13 @@ func TestAppendRuntimeFrames(t *testing.T) {
 	}
 	for kind := unwind.FrameKind(0); kind <= unwind.CutFrame; kind++ {
 		want, ofRuntime := kinds[kind]
-		if kind.OfRuntime() != ofRuntime {
-			t.Errorf("kind %d is of a runtime: %v", kind, !ofRuntime)
-		}
+		assert.Check(t, kind.OfRuntime() == ofRuntime, "kind %d is of a runtime: %v", kind, !ofRuntime)
 		if !ofRuntime {
 			continue
 		}
 		frames, whole := appendNamed(nil, nil, []unwind.Frame{{Kind: kind, Function: "f", SourceFile: "/f", Line: 3}})
-		if !whole || len(frames) != 1 || frames[0].Kind() != want || frames[0].Name() != "f" ||
-			frames[0].SourceFile() != "/f" || frames[0].Line != 3 {
-			t.Errorf("kind %d: %+v", kind, frames)
-		}
+		assert.Check(t, whole && len(frames) == 1 && frames[0].Kind() == want && frames[0].Name() == "f" &&
+			frames[0].SourceFile() == "/f" && frames[0].Line == 3,
+			"kind %d: %+v", kind, frames)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -22,24 +24,15 @@ import (
 func openTarget(t *testing.T, p *demo.Process) *process.Target {
 	t.Helper()
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found, err := scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	opened, err := process.Open(accesstest.Open(t), "/proc", found, process.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(opened.Close)
-	if err := opened.Load(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := opened.Probe(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, opened.Load())
+	_, err = opened.Probe()
+	assert.NilError(t, err)
 	return opened
 }
 
@@ -58,24 +51,15 @@ func TestProcessSamplerExec(t *testing.T) {
 		}
 		return receivers[len(identities)-1]
 	}, new(atomic.Bool), time.Hour)
-	if err := f.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Start())
 	s.poll("the exec to be noticed", func() bool { return !f.IsCurrent() })
-	if s.kernel(bpf.Stale) == 0 {
-		t.Error("no sample of the new program was refused")
-	}
+	assert.Check(t, s.kernel(bpf.Stale) != 0, "no sample of the new program was refused")
 	old := f.program.Load()
-	if err := f.Stop(); err != nil || f.IsRunning() {
-		t.Fatalf("still sampled: %v", err)
-	}
-	if err := f.Start(); err != nil {
-		t.Fatal(err)
-	}
+	err := f.Stop()
+	assert.Assert(t, err == nil && !f.IsRunning(), "still sampled: %v", err)
+	assert.NilError(t, f.Start())
 	s.poll("samples", func() bool { f.Serve(); samples, _ := after.sum(); return samples > 100 })
-	if f.program.Load().names == old.names {
-		t.Error("the threads are called as those of the program before")
-	}
+	assert.Check(t, f.program.Load().names != old.names, "the threads are called as those of the program before")
 	if err := f.Start(); err != nil || len(identities) != 2 || identities[0] == identities[1] {
 		t.Errorf("sampled as %v: %v", identities, err)
 	}
@@ -133,18 +117,14 @@ func spoilDescriptor(t *testing.T, p *demo.Process) (restore func()) {
 	parsed := libraryOf(t, p)
 	at := int64(p.Loaded().Base + parsed.Relocation.Addr)
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { memory.Close() })
 	var whole [8]byte
-	if _, err := memory.ReadAt(whole[:], at); err != nil {
-		t.Fatal(err)
-	}
+	_, err = memory.ReadAt(whole[:], at)
+	assert.NilError(t, err)
 	write := func(word []byte) {
-		if _, err := memory.WriteAt(word, at); err != nil {
-			t.Fatal(err)
-		}
+		_, err := memory.WriteAt(word, at)
+		assert.NilError(t, err)
 	}
 	storage := binary.NativeEndian.AppendUint64(nil, p.Published().Storage) // mapped, of no file
 	write(storage)
@@ -166,9 +146,7 @@ func TestProcessSamplerSpan(t *testing.T) {
 			r := newReceiver(t, 1<<20)
 			f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool),
 				time.Hour)
-			if err := f.Start(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, f.Start())
 			s.poll("a sample whose context was read from outside, and others", func() bool {
 				f.Serve()
 				p.Span(1, 2) // not in memory again
@@ -179,9 +157,7 @@ func TestProcessSamplerSpan(t *testing.T) {
 			s.end()
 			for got := range r.samples {
 				want.Stack = got.Stack
-				if got != want {
-					t.Errorf("%+v, want %+v", got, want)
-				}
+				assert.Check(t, got == want, "%+v, want %+v", got, want)
 			}
 			if s.kernel(bpf.TableFull) != 0 { // then those alone may be others
 				t.Errorf("%d samples found no place", s.kernel(bpf.TableFull))
@@ -197,18 +173,14 @@ func TestProcessSamplerAbandon(t *testing.T) {
 	r := newReceiver(t, 1<<20)
 	sink := func(bpf.ExecID) Sink { return r }
 	f := NewProcessSampler(s.Sampling, openTarget(t, p), sink, new(atomic.Bool), time.Hour)
-	if err := f.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Start())
 	s.poll("samples", func() bool { f.Serve(); samples, _ := r.sum(); return samples > 0 })
 	s.end()
 	f.Serve()
 	s.added(0)
 	program := f.program.Load()
 	code, err := program.memory.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var last profile.Sample
 	for last = range r.samples {
 		break
@@ -230,9 +202,7 @@ func TestProcessSamplerAbandon(t *testing.T) {
 	enqueue(5)
 	waiting := f.Abandon()
 	f.report(taken)
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, f.Close())
 	abandoned, all := s.outcome(process.OutcomeAbandoned), s.counters.Outcomes.Sum()-before
 	if waiting != 8 || abandoned != 8 || all != 10 || r.calls != calls+1 || r.refused.Sum() != 0 {
 		t.Errorf("%d samples abandoned, and counted %d, want 8; %d outcomes, want 10; %d calls of the sink, and %d refused",

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -41,18 +43,15 @@ func TestSampleOrigin(t *testing.T) {
 					span = demo.TraceID(key.TraceID).SpanID()
 				}
 				known := slices.ContainsFunc(threads, func(thread demo.Thread) bool { return thread.TID == key.TID })
-				if key.SpanID != span || known != options.ByThread || !known && key.TID != 0 {
-					t.Errorf("span %v, threads %+v: %+v", span, threads, key)
-				}
+				assert.Check(t, key.SpanID == span && known == options.ByThread && (known || key.TID == 0),
+					"span %v, threads %+v: %+v", span, threads, key)
 				if tid, known := ofTrace[key.TraceID]; known && tid != key.TID {
 					t.Errorf("trace of threads %d and %d", tid, key.TID)
 				}
 				ofTrace[key.TraceID] = key.TID
 				seen[key.TID] = true
 			}
-			if options.ByThread && len(seen) != 2 {
-				t.Errorf("samples of threads %v", seen)
-			}
+			assert.Check(t, !options.ByThread || len(seen) == 2, "samples of threads %v", seen)
 			verifyIntervals(t, s, r)
 		})
 	}
@@ -72,9 +71,8 @@ func verifyIntervals(t *testing.T, s *sampled, r *receiver) {
 		t.Errorf("%d samples in intervals, of %d, and %d alone, of %d", samples, s.kernel(bpf.Correlated), r.alone,
 			s.kernel(bpf.TableFull))
 	}
-	if all := samples + r.alone; r.outside > all/2 {
-		t.Errorf("%d samples of %d were taken outside their interval", r.outside, all)
-	}
+	all := samples + r.alone
+	assert.Check(t, r.outside <= all/2, "%d samples of %d were taken outside their interval", r.outside, all)
 	slices.SortFunc(drained, func(a, b interval) int { return a.start.Compare(b.start) })
 	met := 0
 	for i, now := range drained {
@@ -97,9 +95,7 @@ func TestThreadsShareNames(t *testing.T) {
 	r := newReceiver(t, 1<<20)
 	program := s.start(p, r)
 	s.poll("pending samples", func() bool { _, pending := r.sum(); return pending > 0 })
-	if err := program.space.Update(time.Now(), program.memory); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, program.space.Update(time.Now(), program.memory))
 	s.end()
 	h := r.inbox.take()[0]
 	before := s.stacks.names.Metrics()
@@ -112,9 +108,8 @@ func TestThreadsShareNames(t *testing.T) {
 		s.handleCount(&count, newInstant())
 	}
 	after := s.stacks.names.Metrics()
-	if named, known := after.Inserts-before.Inserts, after.Hits-before.Hits; named > 1 || named+known != 3 {
-		t.Errorf("named %d times, and known %d times", named, known)
-	}
+	named, known := after.Inserts-before.Inserts, after.Hits-before.Hits
+	assert.Check(t, named <= 1 && named+known == 3, "named %d times, and known %d times", named, known)
 }
 
 // A sample has the frames of its stack however full the store is, and however it came.
@@ -126,9 +121,8 @@ func TestStackWhenStoreIsFull(t *testing.T) {
 			p.Begin(2)
 			s := open(t, options)
 			var err error
-			if s.stacks.store, err = profile.NewStore(1, 1<<16); err != nil {
-				t.Fatal(err)
-			}
+			s.stacks.store, err = profile.NewStore(1, 1<<16)
+			assert.NilError(t, err)
 			r := newReceiver(t, 1<<20) // which checks the frames
 			stop := r.serve(s)
 			s.start(p, r)
@@ -139,9 +133,8 @@ func TestStackWhenStoreIsFull(t *testing.T) {
 			s.poll("a full store", func() bool { return s.stacks.store.Stats().EvictedFull > 0 })
 			s.end()
 			stop()
-			if deferred := s.kernel(bpf.TableFull); (deferred > 0) != (options.MaxCounts > 0) {
-				t.Errorf("%d samples found no place", deferred)
-			}
+			deferred := s.kernel(bpf.TableFull)
+			assert.Check(t, (deferred > 0) == (options.MaxCounts > 0), "%d samples found no place", deferred)
 			s.added(0)
 			if samples, _ := r.sum(); samples != s.outcome(process.OutcomeCorrelated) {
 				t.Errorf("%d samples correlated, %d handed over", s.outcome(process.OutcomeCorrelated), samples)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -54,9 +56,7 @@ func TestTablesFull(t *testing.T) {
 			stop()
 			s.added(0)
 			lost := s.kernel(bpf.TableFull) + s.kernel(bpf.Correlated) - s.outcome(process.OutcomeCorrelated)
-			if lost != 0 {
-				t.Errorf("%d samples not handed over", lost)
-			}
+			assert.Check(t, lost == 0, "%d samples not handed over", lost)
 		})
 	}
 }
@@ -69,18 +69,14 @@ func TestBacklog(t *testing.T) {
 	r := newReceiver(t, 0)
 	program := s.start(p, r)
 	s.poll("a backlog", func() bool { return s.outcome(process.OutcomeBacklog) > 100 })
-	if samples, held := r.sum(); samples+held != 0 {
-		t.Errorf("%d samples named, %d pending, before the process was probed", samples, held)
-	}
-	if err := program.space.Update(time.Now(), program.memory); err != nil {
-		t.Fatal(err)
-	}
+	samples, held := r.sum()
+	assert.Check(t, samples+held == 0, "%d samples named, %d pending, before the process was probed", samples, held)
+	assert.NilError(t, program.space.Update(time.Now(), program.memory))
 	s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 100 })
 	s.end()
-	if refused, backlog := r.refused[process.OutcomeBacklog].Load(),
-		s.outcome(process.OutcomeBacklog); refused != backlog {
-		t.Errorf("the sink was called with %d samples of backlog, of %d", refused, backlog)
-	}
+	refused, backlog := r.refused[process.OutcomeBacklog].Load(),
+		s.outcome(process.OutcomeBacklog)
+	assert.Check(t, refused == backlog, "the sink was called with %d samples of backlog, of %d", refused, backlog)
 	s.added(0)
 	if samples, _ := r.sum(); samples != s.outcome(process.OutcomeCorrelated) {
 		t.Errorf("%d samples handed over, %d correlated", samples, s.outcome(process.OutcomeCorrelated))
@@ -137,20 +133,15 @@ func TestStop(t *testing.T) {
 		stop := r.serve(s)
 		program := s.start(p, r)
 		s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 0 })
-		if err := program.stop(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, program.stop())
 		again := s.start(p, r) // the same program, and another target
 		s.drains(3)            // one that may be under way, the last for the program, and one after
 		s.mu.RLock()
 		programs, stopped := len(s.programs), len(s.stopped)
 		s.mu.RUnlock()
-		if programs != 1 || stopped != 0 {
-			t.Errorf("%d programs and %d stopped ones known: want 1 and none", programs, stopped)
-		}
-		if err := again.stop(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Check(t, programs == 1 && stopped == 0,
+			"%d programs and %d stopped ones known: want 1 and none", programs, stopped)
+		assert.NilError(t, again.stop())
 		s.end()
 		stop()
 		s.added(0)
@@ -168,20 +159,14 @@ func TestStackWithoutFrames(t *testing.T) {
 	s := open(t, bpf.SamplerOptions{})
 	r := newReceiver(t, 1<<20)
 	program := s.start(p, r)
-	if err := program.space.Update(time.Now(), program.memory); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, program.space.Update(time.Now(), program.memory))
 	s.end()
 	before, samples := s.outcome(process.OutcomeNoStack), r.calls
 	nowhere := pendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()},
 		raw: bpf.Stack{User: []uint64{1 << 63}}}
-	if !s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)) {
-		t.Error("it is to wait for a probe")
-	}
+	assert.Check(t, s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)), "it is to wait for a probe")
 	outcome, later := s.resolve(&nowhere, nil)
-	if later {
-		t.Error("it is to wait again")
-	}
+	assert.Check(t, !later, "it is to wait again")
 	program.inbox.held.Add(nowhere.Samples())
 	s.conclude(&nowhere, outcome)
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {

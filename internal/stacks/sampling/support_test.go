@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap/zaptest"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/elfsym"
@@ -54,9 +55,7 @@ func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -66,9 +65,7 @@ func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 	s := &sampled{Sampling: sampling, t: t, end: func() { cancel(); <-ended }}
 	t.Cleanup(func() {
 		s.end()
-		if err := sampling.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, sampling.Close())
 	})
 	return s
 }
@@ -106,18 +103,12 @@ func (s *sampled) start(p *demo.Process, r *receiver) *program {
 func libraryOf(t *testing.T, p *demo.Process) *elfsym.Library {
 	t.Helper()
 	library, err := os.Open(p.HostPath(p.Library))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer library.Close()
 	info, err := library.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	parsed, err := elfsym.ParseLibrary(library, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return parsed
 }
 
@@ -125,15 +116,11 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	t.Helper()
 	parsed := libraryOf(t, p)
 	mappings, err := handle.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
 	rule, err := tlsdesc.Resolve(&parsed.Variable, p.Loaded().Base, memory, mappings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return rule
 }
 

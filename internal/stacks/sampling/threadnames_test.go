@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan"
 )
 
@@ -32,21 +34,15 @@ func TestThreadNames(t *testing.T) {
 	get := func(tid int, at time.Time, want string) {
 		t.Helper()
 		got, read := n.get(tid, at)
-		if got != want {
-			t.Errorf("thread %d is called %q, want %q", tid, got, want)
-		}
+		assert.Check(t, got == want, "thread %d is called %q, want %q", tid, got, want)
 		wanted = wanted || read
 	}
 	read := func(want ...int) {
 		t.Helper()
-		if wanted != (len(want) > 0) {
-			t.Errorf("reading is wanted: %v, names to read: %v", wanted, want)
-		}
+		assert.Check(t, wanted == (len(want) > 0), "reading is wanted: %v, names to read: %v", wanted, want)
 		wanted, r.asked = false, nil
 		n.read(r.read, func(tid int, name string) { r.named[tid] = name })
-		if fmt.Sprint(r.asked) != fmt.Sprint(want) {
-			t.Errorf("names of %v were read, want %v", r.asked, want)
-		}
+		assert.Check(t, fmt.Sprint(r.asked) == fmt.Sprint(want), "names of %v were read, want %v", r.asked, want)
 	}
 	for range 2 {
 		get(1, now, "")
@@ -66,9 +62,7 @@ func TestThreadNames(t *testing.T) {
 	read(1, 2)
 	get(1, now, "main")
 	get(2, now, "pool-2")
-	if fmt.Sprint(r.named) != "map[1:main 2:pool-2]" {
-		t.Errorf("named %v", r.named)
-	}
+	assert.Check(t, fmt.Sprint(r.named) == "map[1:main 2:pool-2]", "named %v", r.named)
 }
 
 // Each of many threads gets its name, also of more than are kept.
@@ -81,9 +75,7 @@ func TestThreadNamesMany(t *testing.T) {
 		}
 		named := make(map[int]bool)
 		n.read(func(int) (string, error) { return "pool", nil }, func(tid int, _ string) { named[tid] = true })
-		if len(named) != threads {
-			t.Errorf("drain %d: %d of %d threads have a name", drain, len(named), threads)
-		}
+		assert.Check(t, len(named) == threads, "drain %d: %d of %d threads have a name", drain, len(named), threads)
 		remembered := 0
 		for tid := range threads {
 			if name, _ := n.get(threads*drain+tid, time.Now()); name != "" {
@@ -121,12 +113,9 @@ func TestThreadNamesBounded(t *testing.T) {
 		return "old", nil
 	}, func(int, string) { named++ })
 	bounded()
-	if named != maxUnread {
-		t.Errorf("%d names were read, want %d", named, maxUnread)
-	}
-	if name, _ := n.get(1e6, now); name != "" {
-		t.Errorf("a name that was not read is %q", name)
-	}
+	assert.Check(t, named == maxUnread, "%d names were read, want %d", named, maxUnread)
+	name, _ := n.get(1e6, now)
+	assert.Check(t, name == "", "a name that was not read is %q", name)
 }
 
 // Errors of all kinds leave the name as it was.
@@ -136,7 +125,6 @@ func TestThreadNamesUnreadable(t *testing.T) {
 	n.read(func(int) (string, error) { return "main", nil }, func(int, string) {})
 	n.get(1, now.Add(2*nameAge))
 	n.read(func(int) (string, error) { return "", errors.New("no") }, func(int, string) { t.Error("named") })
-	if name, _ := n.get(1, now); name != "main" {
-		t.Errorf("the name is %q", name)
-	}
+	name, _ := n.get(1, now)
+	assert.Check(t, name == "main", "the name is %q", name)
 }

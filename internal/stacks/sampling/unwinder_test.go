@@ -1,14 +1,16 @@
 package sampling
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
 
 // The values of the setting are read as they are written, and no others.
 func TestUnwinderText(t *testing.T) {
 	for _, u := range Unwinders() {
 		text, err := u.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		read := numUnwinders
 		err = read.UnmarshalText(text)
 		if err != nil || read != u || u.Unwinds() != (string(text) != "frame-pointers") {

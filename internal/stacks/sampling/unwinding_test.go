@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/lab/testenv"
@@ -21,9 +22,7 @@ import (
 func TestEngineIsLoadedLater(t *testing.T) {
 	testenv.NeedUnwinding(t)
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer sampler.Close()
 	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, zaptest.NewLogger(t))
 	defer u.close()
@@ -32,23 +31,16 @@ func TestEngineIsLoadedLater(t *testing.T) {
 	var limit unix.Rlimit
 	entries, err := os.ReadDir("/proc/self/fd")
 	err = errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	short := limit
 	short.Cur = uint64(len(entries)) + 16 // the engine has more programs and tables
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &short); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &short))
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	u.need()
 	<-u.loaded
-	if s := u.status(); s.Loaded || !errors.Is(u.failed(), unix.EMFILE) {
-		t.Fatalf("%+v", s)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	s := u.status()
+	assert.Assert(t, !s.Loaded && errors.Is(u.failed(), unix.EMFILE), "%+v", s)
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	testenv.Poll(t, deadline, "the engine", func() bool { return u.engine.Load() != nil })
 	if s := u.status(); s.Err() != nil {
 		t.Errorf("%+v", s)
@@ -106,9 +98,8 @@ func TestChainFails(t *testing.T) {
 		}
 		u.remove(first)
 	}
-	if n := logged.Len(); n != 2 {
-		t.Errorf("it was logged %d times", n)
-	}
+	n := logged.Len()
+	assert.Check(t, n == 2, "it was logged %d times", n)
 }
 
 // withoutEngine returns an unwinding with a sampler, for which nothing is loaded and nothing runs.
@@ -116,9 +107,7 @@ func withoutEngine(t *testing.T) *unwinding {
 	t.Helper()
 	testenv.NeedRoot(t)
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { sampler.Close() })
 	return &unwinding{
 		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
@@ -170,9 +159,7 @@ func TestHeldBackLeaves(t *testing.T) {
 	clear(u.due)
 	<-u.wake
 	u.charge("slow", turnTime)
-	if !slow.unwound.on || len(u.due) != 0 {
-		t.Error("a user is held back for a turn")
-	}
+	assert.Check(t, slow.unwound.on && len(u.due) == 0, "a user is held back for a turn")
 	u.charge("slow", time.Hour)
 	if slow.unwound.on || !errors.Is(slow.unwound.failure, errHeldBack) || !other.unwound.on {
 		t.Errorf("slow %+v, other %+v", slow.unwound, other.unwound)
@@ -184,9 +171,7 @@ func TestHeldBackLeaves(t *testing.T) {
 	}
 	now := time.Now()
 	first, _, wait := u.next(now)
-	if first != nil || wait <= 0 || wait > maxSpent*userShare {
-		t.Errorf("next is %v, after %v", first, wait)
-	}
+	assert.Check(t, first == nil && wait > 0 && wait <= maxSpent*userShare, "next is %v, after %v", first, wait)
 	if first, _, _ := u.next(now.Add(wait)); first != slow {
 		t.Error("the user is not served when that may be again")
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
 )
@@ -20,15 +22,13 @@ func startHanging(t *testing.T, fs *fusefs.FS, library, file string) Target {
 	t.Helper()
 	program := filepath.Join(fs.Dir, "hang") // which the user can reach
 	compile := exec.Command(testenv.NeedTool(t, "cc"), "-o", program, "testdata/hang.c", "-ldl")
-	if out, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := compile.CombinedOutput()
+	assert.NilError(t, err, "\n%s", out)
 	argv := append(slices.Clone(fs.By), program, library, file)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	_, stdout := testenv.Start(t, cmd)
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	assert.Assert(t, err == nil && line == "ready\n", "%q, %v", line, err)
 	target := identify(t, cmd.Process.Pid)
 	target.User = "another" // for whom nothing is known that was read for others
 	return target
@@ -47,18 +47,16 @@ func TestHangingMemory(t *testing.T) {
 	fs.Write("page", make([]byte, os.Getpagesize()))
 	hanging := startHanging(t, fs, filepath.Join(javaHomes["17"], "lib/server/libjvm.so"), fs.Path("page"))
 	fs.Hang(fusefs.Read, "/page")
-	if _, err := e.Synchronize(t.Context(), hanging); !errors.Is(err, ErrKilled) {
-		t.Fatal(err)
-	}
+	_, err := e.Synchronize(t.Context(), hanging)
+	assert.Assert(t, errors.Is(err, ErrKilled), err)
 	fs.Taken("reading the variables", func(fusefs.Request) bool { return true })
 	s := e.Status()
 	if e.counters.TimedOut.Load() != 1 || len(s.Quarantined) != 1 || s.Quarantined[0].PID != hanging.ID.PID ||
 		s.Quarantined[0].Reason != "the worker did not answer in time" || s.Unreaped != 1 {
 		t.Errorf("%d workers timed out, %+v", e.counters.TimedOut.Load(), s)
 	}
-	if _, err := e.Synchronize(t.Context(), hanging); !errors.Is(err, ErrQuarantined) {
-		t.Error(err)
-	}
+	_, err = e.Synchronize(t.Context(), hanging)
+	assert.Check(t, errors.Is(err, ErrQuarantined), err)
 	e.synchronize(t, other.target)
 	e.awaitWhole(t, other.target, depth)
 	if s := e.Status(); s.Unreaped != 1 || s.Synchronized != 1 || s.Failure != "" {
@@ -91,9 +89,8 @@ func TestHangingFile(t *testing.T) {
 		!strings.Contains(err.Error(), "file system that may never answer (fuse)") {
 		t.Error(err)
 	}
-	if requests := fs.Requests(); len(requests) > 0 {
-		t.Errorf("it was accessed: %+v", requests)
-	}
+	requests := fs.Requests()
+	assert.Check(t, len(requests) == 0, "it was accessed: %+v", requests)
 	if c := e.counters; c.FilesSkipped.Load() == 0 || c.Started.Load() != 1 {
 		t.Errorf("%d files were skipped, %d workers started", c.FilesSkipped.Load(), c.Started.Load())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/worker"
@@ -82,13 +83,10 @@ func TestHostileWorker(t *testing.T) {
 	openUntested(t) // skips the test if something is missing
 	var counters Counters
 	e, err := open(t.Context(), Options{ProcRoot: "/proc"}, &counters, hostileKind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer e.Close()
-	if _, err := e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"})
+	assert.NilError(t, err)
 	for i, c := range []struct {
 		user    worker.User
 		counter interface{ Load() uint64 }
@@ -99,15 +97,11 @@ func TestHostileWorker(t *testing.T) {
 	} {
 		before := c.counter.Load()
 		bad := Target{ID: procscan.ProcessID{PID: i}, KernelPID: uint32(i), Program: i, User: c.user}
-		if _, err := e.Synchronize(t.Context(), bad); !errors.Is(err, ErrKilled) {
-			t.Errorf("%s: %v", c.user, err)
-		}
-		if c.counter.Load() != before+1 {
-			t.Errorf("%s is not counted: %+v", c.user, &counters)
-		}
-		if _, err := e.Synchronize(t.Context(), Target{KernelPID: 1000, Program: "honest"}); err != nil {
-			t.Fatalf("after %s: %v", c.user, err)
-		}
+		_, err := e.Synchronize(t.Context(), bad)
+		assert.Check(t, errors.Is(err, ErrKilled), "%s: %v", c.user, err)
+		assert.Check(t, c.counter.Load() == before+1, "%s is not counted: %+v", c.user, &counters)
+		_, err = e.Synchronize(t.Context(), Target{KernelPID: 1000, Program: "honest"})
+		assert.NilError(t, err, "after %s", c.user)
 	}
 	testenv.Poll(t, deadline, "the workers to be reaped", func() bool { return e.Status().Unreaped == 0 })
 }
@@ -127,18 +121,12 @@ func TestUnableWorker(t *testing.T) {
 	openUntested(t) // skips the test if something is missing
 	var counters Counters
 	e, err := open(t.Context(), Options{ProcRoot: "/proc"}, &counters, unableKind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer e.Close()
 	_, err = e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"})
-	if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrKilled) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrKilled), err)
 	s := e.Status()
-	if !strings.Contains(s.Failure, "a right is missing") || len(s.Quarantined) != 0 {
-		t.Errorf("%+v", s)
-	}
+	assert.Check(t, strings.Contains(s.Failure, "a right is missing") && len(s.Quarantined) == 0, "%+v", s)
 	if counters.Unable.Load() != 1 || counters.Ended.Load() != 0 || counters.Unavailable.Load() != 1 {
 		t.Errorf("%d unable, %d ended, %d unavailable", counters.Unable.Load(), counters.Ended.Load(),
 			counters.Unavailable.Load())
@@ -162,9 +150,7 @@ func TestOpenEnds(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := openTested(ended, Options{ProcRoot: "/proc"}, &counters, silentKind)
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	assert.Check(t, errors.Is(err, context.Canceled), err)
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error)
 	go func() {
@@ -173,12 +159,10 @@ func TestOpenEnds(t *testing.T) {
 	}()
 	testenv.Poll(t, deadline, "a worker", func() bool { return counters.Started.Load() == 1 })
 	cancel()
-	if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, ErrKilled) {
-		t.Error(err)
-	}
-	if n := counters.TimedOut.Load(); n != 0 {
-		t.Errorf("%d workers were waited for", n)
-	}
+	err = <-result
+	assert.Check(t, errors.Is(err, context.Canceled) && !errors.Is(err, ErrKilled), err)
+	n := counters.TimedOut.Load()
+	assert.Check(t, n == 0, "%d workers were waited for", n)
 }
 
 // The frames of stacks arrive as they are, of as many stacks as there is room for; one stack has it.
@@ -216,9 +200,8 @@ func TestFramesAnswer(t *testing.T) {
 			if i == 0 && len(whole) > c.first {
 				whole = append(slices.Clone(whole[:c.first-1]), Frame{Kind: CutFrame})
 			}
-			if !slices.Equal(stack, whole) {
-				t.Errorf("%s: stack %d has %d frames, want %d", what, i, len(stack), len(whole))
-			}
+			assert.Check(t, slices.Equal(stack, whole),
+				"%s: stack %d has %d frames, want %d", what, i, len(stack), len(whole))
 		}
 	}
 }
@@ -230,22 +213,17 @@ func TestFramesRequest(t *testing.T) {
 	stacks := slices.Repeat([][]uint64{large, nil, {1, 2}}, 10)
 	b := appendFramesRequest(nil, 1<<31, stacks)
 	pid, got, err := decodeFramesRequest(b)
-	if err != nil || pid != 1<<31 || len(b) > maxStacksBytes || len(got) < len(stacks)-4 {
-		t.Fatalf("%d stacks of process %d in %d bytes: %v", len(got), pid, len(b), err)
-	}
+	assert.Assert(t, err == nil && pid == 1<<31 && len(b) <= maxStacksBytes && len(got) >= len(stacks)-4,
+		"%d stacks of process %d in %d bytes: %v", len(got), pid, len(b), err)
 	for i := range got {
-		if !slices.Equal(got[i], stacks[i]) {
-			t.Errorf("stack %d has %d words", i, len(got[i]))
-		}
+		assert.Check(t, slices.Equal(got[i], stacks[i]), "stack %d has %d words", i, len(got[i]))
 	}
 	for size := range framesHead {
-		if _, _, err := decodeFramesRequest(b[:size]); err == nil {
-			t.Errorf("a request of %d bytes", size)
-		}
+		_, _, err := decodeFramesRequest(b[:size])
+		assert.Check(t, err != nil, "a request of %d bytes", size)
 	}
-	if _, _, err := decodeFramesRequest(b[:len(b)-1]); err == nil {
-		t.Error("a request whose last stack is cut off")
-	}
+	_, _, err = decodeFramesRequest(b[:len(b)-1])
+	assert.Check(t, err != nil, "a request whose last stack is cut off")
 }
 
 // Frames are nonsense, an error, or within bounds.
@@ -269,8 +247,7 @@ func FuzzDecodeFrames(f *testing.F) {
 			}
 		}
 		again, err := decodeFrames(answer.message(), len(stacks))
-		if err != nil || len(again) != len(stacks) {
-			t.Fatalf("%d stacks, then %d: %v", len(stacks), len(again), err)
-		}
+		assert.Assert(t, err == nil && len(again) == len(stacks),
+			"%d stacks, then %d: %v", len(stacks), len(again), err)
 	})
 }

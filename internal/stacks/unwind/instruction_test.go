@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestDecode(t *testing.T) {
@@ -72,20 +74,16 @@ func TestDecode(t *testing.T) {
 	} {
 		for text, want := range m.code {
 			code, err := hex.DecodeString(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			for len(code) < maxInstructionBytes {
 				code = append(code, 0x90)
 			}
-			if got := m.decode(code); got != want {
-				t.Errorf("%s: %s is %+v, want %+v", name, text, got, want)
-			}
+			got := m.decode(code)
+			assert.Check(t, got == want, "%s: %s is %+v, want %+v", name, text, got, want)
 		}
 	}
-	if runtime.GOARCH != "arm64" && decode([]byte{0xc3, 15: 0}) != decodeX86([]byte{0xc3, 15: 0}) {
-		t.Error("code is not decoded for this machine")
-	}
+	assert.Check(t, runtime.GOARCH == "arm64" || decode([]byte{0xc3, 15: 0}) == decodeX86([]byte{0xc3, 15: 0}),
+		"code is not decoded for this machine")
 }
 
 // Code is of a known length, or not understood, whatever it is.
@@ -153,8 +151,6 @@ func TestReachable(t *testing.T) {
 			}
 			return c.code[at]
 		})
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		assert.Check(t, slices.Equal(got, c.want), "%s: %v, want %v", name, got, c.want)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
@@ -71,32 +72,23 @@ func startProgram(t *testing.T, jdk string, program []string, flags ...string) *
 // awaitReady waits until the program says so.
 func (j *jvm) awaitReady(t *testing.T) {
 	t.Helper()
-	if line, err := j.stdout.ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	line, err := j.stdout.ReadString('\n')
+	assert.Assert(t, err == nil && line == "ready\n", "%q, %v", line, err)
 }
 
 // identify returns a process of this pid namespace as a target.
 func identify(t *testing.T, pid int) Target {
 	t.Helper()
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer sampler.Close()
 	identity, err := sampler.Identify(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	started, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_, fields, _ := strings.Cut(string(started), ") ")
 	ticks, err := strconv.ParseUint(strings.Fields(fields)[19], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return Target{
 		ID:        procscan.ProcessID{PID: pid, StartTime: ticks},
 		KernelPID: identity.KernelPID(), Program: identity, User: "test",
@@ -134,21 +126,14 @@ func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngi
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, e.Close())
 	})
-	if e.collector, err = newCollector(e.chain); err != nil {
-		t.Fatal(err)
-	}
+	e.collector, err = newCollector(e.chain)
+	assert.NilError(t, err)
 	t.Cleanup(e.collector.close)
-	if err := e.chain.setLast(e.collector.program); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, e.chain.setLast(e.collector.program))
 	return e
 }
 
@@ -156,25 +141,19 @@ func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngi
 func (e *testEngine) sample(t *testing.T) {
 	t.Helper()
 	cpus, err := procscan.ReadCPUs("/sys/devices/system/cpu/online")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, cpu := range cpus {
 		attr := unix.PerfEventAttr{
 			Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
 			Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: 2718281,
 		}
 		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
 		program := e.chain.programs[entryProgram].FD()
 		err = errors.Join(unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program),
 			unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 }
 
@@ -196,9 +175,7 @@ func (e *testEngine) next(t *testing.T, of Target) collected {
 	end := time.Now().Add(deadline)
 	for {
 		s, err := e.collector.read(end)
-		if err != nil {
-			t.Fatalf("reading a stack: %v", err)
-		}
+		assert.NilError(t, err, "reading a stack")
 		if s.pid == of.KernelPID {
 			return s
 		}
@@ -210,9 +187,7 @@ func (e *testEngine) synchronize(t *testing.T, of Target) {
 	t.Helper()
 	testenv.Poll(t, deadline, "the JVM to be ready", func() bool {
 		_, err := e.Synchronize(t.Context(), of)
-		if err != nil && !errors.Is(err, ErrNotReady) {
-			t.Fatal(err)
-		}
+		assert.Assert(t, err == nil || errors.Is(err, ErrNotReady), err)
 		return err == nil
 	})
 	e.forget(t) // what was collected meanwhile may be cut
@@ -233,9 +208,7 @@ func (e *testEngine) awaitWhole(t *testing.T, of Target, depth int) {
 	for range 1000 {
 		s := e.next(t, of)
 		frames, err := e.name(t, of, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if s.failure == 0 && checkRecursion(t, frames) == depth {
 			return
 		}
@@ -296,12 +269,10 @@ func checkRecursion(t *testing.T, frames []Frame) (depth int) {
 		}
 	}
 	// The root is in libc: clone, or start_thread.
-	if last := frames[len(frames)-1]; last.Kind != NativeFrame {
-		t.Errorf("root is %+v", last)
-	}
-	if !slices.ContainsFunc(frames, func(f Frame) bool { return f.Function == "java.lang.Thread.run" }) {
-		t.Errorf("no Thread.run\n%+v", frames)
-	}
+	last := frames[len(frames)-1]
+	assert.Check(t, last.Kind == NativeFrame, "root is %+v", last)
+	assert.Check(t, slices.ContainsFunc(frames, func(f Frame) bool { return f.Function == "java.lang.Thread.run" }),
+		"no Thread.run\n%+v", frames)
 	return depth - 1
 }
 
@@ -325,9 +296,7 @@ func TestJVM(t *testing.T) {
 				for range stacks {
 					s := e.next(t, j.target)
 					frames, err := e.name(t, j.target, s)
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.NilError(t, err)
 					if s.failure != 0 {
 						continue
 					}
@@ -337,12 +306,9 @@ func TestJVM(t *testing.T) {
 					}
 					e.checkMapped(t, j, frames)
 				}
-				if whole < stacks*9/10 || name == "interpreted" && deep < stacks*9/10 {
-					t.Errorf("of %d stacks %d are whole, %d at full depth", stacks, whole, deep)
-				}
-				if err := e.Remove(t.Context(), j.target); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, whole >= stacks*9/10 && (name != "interpreted" || deep >= stacks*9/10),
+					"of %d stacks %d are whole, %d at full depth", stacks, whole, deep)
+				assert.Check(t, e.Remove(t.Context(), j.target))
 				e.checkNothingOf(t, j.target)
 			})
 		}
@@ -357,29 +323,22 @@ func TestJVM(t *testing.T) {
 func (e *testEngine) checkMapped(t *testing.T, j *jvm, frames []Frame) {
 	t.Helper()
 	handle, err := procscan.OpenProcess("/proc", j.target.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer handle.Close()
 	mappings, err := handle.ExecutableMemory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, f := range frames {
-		if f.Kind == NativeFrame && !slices.ContainsFunc(mappings, func(m procscan.Mapping) bool {
+		assert.Assert(t, f.Kind != NativeFrame || slices.ContainsFunc(mappings, func(m procscan.Mapping) bool {
 			return m.Start <= f.Address && f.Address < m.End && m.Path != ""
-		}) {
-			t.Fatalf("%+v is not mapped", f)
-		}
+		}), "%+v is not mapped", f)
 	}
 }
 
 // checkNothingOf checks that no table has entries of a process.
 func (e *testEngine) checkNothingOf(t *testing.T, of Target) {
 	t.Helper()
-	if n := e.entriesOf(t, of); n > 0 {
-		t.Errorf("%d entries are left", n)
-	}
+	n := e.entriesOf(t, of)
+	assert.Check(t, n <= 0, "%d entries are left", n)
 }
 
 // entriesOf returns the number of entries of a process.
@@ -421,35 +380,28 @@ func TestWorkerEnds(t *testing.T) {
 	}{{unix.SIGKILL, ErrNotSynchronized}, {unix.SIGSTOP, ErrKilled}, {unix.SIGKILL, ErrNotSynchronized}} {
 		before := e.Generation()
 		pid := e.worker.PID()
-		if err := unix.Kill(pid, c.signal); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Kill(pid, c.signal))
 		if c.signal == unix.SIGKILL {
 			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
 		} else {
 			testenv.Poll(t, deadline, "all threads of the worker to stop", func() bool {
 				var status unix.WaitStatus
 				stopped, err := unix.Wait4(pid, &status, unix.WUNTRACED|unix.WNOHANG, nil)
-				if err != nil && !errors.Is(err, unix.EINTR) {
-					t.Fatal(err)
-				}
+				assert.Assert(t, err == nil || errors.Is(err, unix.EINTR), err)
 				return stopped == pid && status.Stopped()
 			})
 		}
-		if _, err := e.name(t, j.target, s); !errors.Is(err, c.want) {
-			t.Fatalf("after %v: %v, want %v", c.signal, err, c.want)
-		}
+		_, err := e.name(t, j.target, s)
+		assert.Assert(t, errors.Is(err, c.want), "after %v: %v, want %v", c.signal, err, c.want)
 		if e.Generation() != before+1 || resets != int(before)+1 {
 			t.Errorf("generation %d, %d resets", e.Generation(), resets)
 		}
 		e.checkNothingOf(t, j.target)
 		if errors.Is(c.want, ErrKilled) {
-			if _, err := e.Synchronize(t.Context(), j.target); !errors.Is(err, ErrQuarantined) {
-				t.Fatalf("after %v: %v", c.signal, err)
-			}
-			if q := e.Status().Quarantined; len(q) != 1 || q[0].PID != j.target.ID.PID {
-				t.Errorf("quarantined: %+v", q)
-			}
+			_, err := e.Synchronize(t.Context(), j.target)
+			assert.Assert(t, errors.Is(err, ErrQuarantined), "after %v: %v", c.signal, err)
+			q := e.Status().Quarantined
+			assert.Check(t, len(q) == 1 && q[0].PID == j.target.ID.PID, "quarantined: %+v", q)
 			j.target.Program = "after an exec"
 		}
 		testenv.Poll(t, deadline, "the killed worker to be reaped", func() bool { return e.Status().Unreaped == 0 })
@@ -480,25 +432,20 @@ func TestJVMEnds(t *testing.T) {
 			runtime.Gosched()
 			time.Sleep(100 * time.Microsecond)
 		}
-		if err := j.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, j.cmd.Process.Kill())
 		if err := <-done; errors.Is(err, ErrKilled) || errors.Is(err, ErrQuarantined) {
 			t.Fatal(err)
 		} else {
 			t.Logf("killed after %d: %v", i*i, err)
 		}
-		if err := e.Remove(t.Context(), j.target); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, e.Remove(t.Context(), j.target))
 		e.checkNothingOf(t, j.target)
 	}
 	j := startJVM(t, "17", 1, depth)
 	e.synchronize(t, j.target)
 	e.awaitWhole(t, j.target, depth)
-	if started := e.counters.Started.Load(); started != 1 {
-		t.Errorf("%d workers", started)
-	}
+	started := e.counters.Started.Load()
+	assert.Check(t, started == 1, "%d workers", started)
 }
 
 // Deep stacks are walked to their end. How much of them a sampler keeps is a bound of its own.
@@ -518,9 +465,7 @@ func TestDeepStacks(t *testing.T) {
 					deep++
 				}
 			}
-			if deep < stacks*9/10 {
-				t.Errorf("of %d stacks %d are whole, at full depth", stacks, deep)
-			}
+			assert.Check(t, deep >= stacks*9/10, "of %d stacks %d are whole, at full depth", stacks, deep)
 		})
 	}
 }
@@ -546,9 +491,7 @@ func TestQuotaOfJVMs(t *testing.T) {
 	other.User, other.Program = "another", "another"
 	e.synchronize(t, other)
 	e.awaitWhole(t, other, depth)
-	if err := errors.Join(e.Remove(t.Context(), other), e.Remove(t.Context(), first.target)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(e.Remove(t.Context(), other), e.Remove(t.Context(), first.target)))
 	e.synchronize(t, second.target)
 	e.awaitWhole(t, second.target, depth)
 	if c := e.counters; c.Started.Load() != 1 || c.OverQuota.Load() != 1 {
@@ -581,9 +524,8 @@ func TestQuotaOfInfos(t *testing.T) {
 	e.synchronize(t, first.target)
 	e.awaitWhole(t, first.target, depth)
 	for range 2 { // the engine tries the file once
-		if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrOverQuota) {
-			t.Fatal(err)
-		}
+		_, err := e.Synchronize(t.Context(), second.target)
+		assert.Assert(t, errors.Is(err, ErrOverQuota), err)
 	}
 	if e.counters.Exhausted.Load() != 0 || e.counters.MapErrors.Load() == 0 || e.infos(t) != needed {
 		t.Fatalf("of %d ways to unwind %d are stored, %d errors, %d workers had no room", needed, e.infos(t),
@@ -593,9 +535,8 @@ func TestQuotaOfInfos(t *testing.T) {
 	e.awaitWhole(t, first.target, depth)
 
 	e.startedAt = e.startedAt.Add(-minWorkerLife)
-	if _, err := e.Synchronize(t.Context(), second.target); !errors.Is(err, ErrKilled) {
-		t.Fatal(err)
-	}
+	_, err := e.Synchronize(t.Context(), second.target)
+	assert.Assert(t, errors.Is(err, ErrKilled), err)
 	e.synchronize(t, second.target)
 	e.awaitWhole(t, second.target, depth)
 	if s := e.Status(); e.counters.Exhausted.Load() != 1 || e.counters.Started.Load() != 2 || len(s.Quarantined) != 0 {
@@ -609,9 +550,7 @@ func (e *testEngine) infos(t *testing.T) (n uint32) {
 	table := e.chain.maps[infosMap]
 	value, none := make([]byte, table.ValueSize()), make([]byte, table.ValueSize())
 	for i := range table.MaxEntries() {
-		if err := table.Lookup(i, value); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, table.Lookup(i, value))
 		if !bytes.Equal(value, none) {
 			n = i + 1
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/lab/testenv"
@@ -17,17 +18,11 @@ import (
 func TestLoadWithoutAreas(t *testing.T) {
 	openUntested(t) // skips the test if something is missing
 	kernel, err := readKernelLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	spec, err := selectPrograms(full, false, hotspotFrames)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for name, p := range spec.Programs {
 		for _, ins := range p.Instructions {
 			if ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnFindVma ||
@@ -38,9 +33,7 @@ func TestLoadWithoutAreas(t *testing.T) {
 	}
 	for _, frames := range []int64{hotspotFrames, 0} {
 		c, err := loadWith(full, kernel, false, frames)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		c.close()
 	}
 }
@@ -54,13 +47,9 @@ func TestJVMWithoutAreas(t *testing.T) {
 			return nil, err
 		}
 		full, err := support.LoadCollectionSpec()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		chain, err := loadWith(full, e.chain.kernel, false, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		e.chain.close()
 		e.chain = chain
 		return e, nil
@@ -75,18 +64,14 @@ func TestJVMWithoutAreas(t *testing.T) {
 	testenv.Poll(t, deadline, "a cut stack", func() bool {
 		s := e.next(t, deep.target)
 		frames, err := e.name(t, deep.target, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		calls := 0
 		for _, f := range frames {
 			if f.Function == "Recursion.ping" || f.Function == "Recursion.pong" {
 				calls++
 			}
 		}
-		if calls > 116 {
-			t.Fatalf("%d calls", calls)
-		}
+		assert.Assert(t, calls <= 116, "%d calls", calls)
 		return calls >= 100 && s.failure != 0
 	})
 }
@@ -94,41 +79,27 @@ func TestJVMWithoutAreas(t *testing.T) {
 // Programs that do not have the loop are not changed.
 func TestSetLoopEnd(t *testing.T) {
 	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	instructions := full.Programs[hotspotProgram].Instructions
 	before := slices.Clone(instructions)
 	err = setLoopEnd(instructions, "PYTHON_FRAMES_PER_PROGRAM", 5)
-	if err == nil || !slices.Equal(instructions, before) {
-		t.Errorf("%v", err)
-	}
-	if err := setLoopEnd(instructions, "HOTSPOT_FRAMES_PER_PROGRAM", 5); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err != nil && slices.Equal(instructions, before), err)
+	assert.Check(t, setLoopEnd(instructions, "HOTSPOT_FRAMES_PER_PROGRAM", 5))
 	changed := 0
 	for i := range instructions {
 		if instructions[i] != before[i] {
 			changed++
 		}
 	}
-	if changed != 1 {
-		t.Errorf("%d instructions are changed", changed)
-	}
+	assert.Check(t, changed == 1, "%d instructions are changed", changed)
 }
 
 // The sampler accepts the chain: its last program loads with the chain's records.
 func TestUnwinder(t *testing.T) {
 	e := openEngine(t)
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer sampler.Close()
-	if err := sampler.SetUnwinder(e.Unwinder()); err != nil {
-		t.Fatal(err)
-	}
-	if err := sampler.SetUnwinder(nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, sampler.SetUnwinder(e.Unwinder()))
+	assert.NilError(t, sampler.SetUnwinder(nil))
 }

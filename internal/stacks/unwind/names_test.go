@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestNormalizeName(t *testing.T) {
@@ -51,9 +53,8 @@ func TestNormalizeName(t *testing.T) {
 		"\xff\xfe":                                                      "\uFFFD",
 		"no method (1)":                                                 "no method (1)",
 	} {
-		if got := NormalizeName(name); got != want {
-			t.Errorf("%q is %q, want %q", name, got, want)
-		}
+		got := NormalizeName(name)
+		assert.Check(t, got == want, "%q is %q, want %q", name, got, want)
 	}
 }
 
@@ -64,9 +65,8 @@ func TestNormalizeSignature(t *testing.T) {
 		"StubRoutines (2) [updateBytesCRC32]":                       "StubRoutines",
 		"no method (1)":                                             "no method (1)",
 	} {
-		if got := NormalizeSignature(name); got != want {
-			t.Errorf("%q is %q, want %q", name, got, want)
-		}
+		got := NormalizeSignature(name)
+		assert.Check(t, got == want, "%q is %q, want %q", name, got, want)
 	}
 }
 

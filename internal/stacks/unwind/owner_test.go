@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // A leaf in code that was compiled with the methods of two threads in it is not in that of the other thread.
@@ -43,14 +45,12 @@ func TestUnloadedOwner(t *testing.T) {
 				for range generations {
 					e.forget(t)
 					e.checkOwners(t, j, 30, places)
-					if _, err := io.WriteString(j.stdin, "\n"); err != nil {
-						t.Fatal(err)
-					}
+					_, err := io.WriteString(j.stdin, "\n")
+					assert.NilError(t, err)
 					j.awaitReady(t)
 				}
-				if len(places) >= generations {
-					t.Errorf("in %d places: no class came to the place of another", len(places))
-				}
+				assert.Check(t, len(places) < generations,
+					"in %d places: no class came to the place of another", len(places))
 			})
 		}
 	}
@@ -65,9 +65,7 @@ func (e *testEngine) checkOwners(t *testing.T, j *jvm, stacks int, places map[ui
 	for own := 0; own < stacks; {
 		s := e.next(t, j.target)
 		frames, err := e.name(t, j.target, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		thread, method := numberAfter(frames, ".thread"), numberAfter(frames, ".own")
 		if thread == "" || method == "" {
 			continue
@@ -77,14 +75,12 @@ func (e *testEngine) checkOwners(t *testing.T, j *jvm, stacks int, places map[ui
 		}
 		leaves["thread"+thread+" in "+frames[0].Function]++
 		if own++; thread != method {
-			if wrong++; wrong == 1 {
-				t.Errorf("thread %s is in a method of %s: %x\n%+v", thread, method, s.words, frames)
-			}
+			wrong++
+			assert.Check(t, wrong != 1, "thread %s is in a method of %s: %x\n%+v", thread, method, s.words, frames)
 		}
 	}
-	if t.Log(leaves); wrong > 0 {
-		t.Errorf("of %d stacks, %d have a method of another thread", stacks, wrong)
-	}
+	t.Log(leaves)
+	assert.Check(t, wrong <= 0, "of %d stacks, %d have a method of another thread", stacks, wrong)
 }
 
 // numberAfter returns what follows a text in the name of a method, "" for none.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/memread"
 )
 
@@ -25,9 +27,7 @@ func TestPlaces(t *testing.T) {
 		if frames := p.get(at(n), areUnchanged); frames != nil {
 			got = frames[0].Function
 		}
-		if got != function {
-			t.Errorf("%s: place %d has %q, want %q", when, n, got, function)
-		}
+		assert.Check(t, got == function, "%s: place %d has %q, want %q", when, n, got, function)
 	}
 	p.begin()
 	p.add(at(1), []Frame{{Function: "compiled"}}, nil)
@@ -36,15 +36,11 @@ func TestPlaces(t *testing.T) {
 	want("at once", 1, "compiled")
 	want("at once", 2, "interpreted")
 	want("without a name", 3, "")
-	if checks != 0 {
-		t.Errorf("%d checks in the request that has read it", checks)
-	}
+	assert.Check(t, checks == 0, "%d checks in the request that has read it", checks)
 	p.begin()
 	want("unchanged", 2, "interpreted")
 	want("unchanged", 2, "interpreted")
-	if checks != 1 {
-		t.Errorf("%d checks in one request", checks)
-	}
+	assert.Check(t, checks == 1, "%d checks in one request", checks)
 	p.begin()
 	same = false
 	want("changed", 2, "")
@@ -56,20 +52,14 @@ func TestPlaces(t *testing.T) {
 	for range 1000 {
 		p.add(at(2), []Frame{{Function: "another"}}, []reading{{size: 1}})
 	}
-	if p.bytes != before {
-		t.Errorf("%d bytes for what took %d", p.bytes, before)
-	}
+	assert.Check(t, p.bytes == before, "%d bytes for what took %d", p.bytes, before)
 	p.begin()
 	long, added := strings.Repeat("x", maxNameBytes), uint64(0)
 	for n := uint64(10); p.older == nil || p.older[at(1)] != nil; n++ { // until all of the first was forgotten
 		want("while it is wanted", 1, "compiled")
-		if n == 100_000 {
-			t.Fatal("there is no bound")
-		}
+		assert.Assert(t, n != 100_000, "there is no bound")
 		p.add(at(n), []Frame{{Function: long}}, nil)
-		if p.bytes > maxKeptBytes {
-			t.Fatalf("%d bytes are kept", p.bytes)
-		}
+		assert.Assert(t, p.bytes <= maxKeptBytes, "%d bytes are kept", p.bytes)
 		if added++; added > 3*maxKeptBytes/maxNameBytes {
 			break
 		}
@@ -86,14 +76,9 @@ func TestAreUnchanged(t *testing.T) {
 	at := int64(uintptr(unsafe.Pointer(unsafe.SliceData(there))))
 	p := newPages()
 	read := []reading{p.newReading(there[:10], at), p.newReading(there[50:], at+50)}
-	if !p.areUnchanged(read, 60, memory) {
-		t.Error("the same is taken for something else")
-	}
+	assert.Check(t, p.areUnchanged(read, 60, memory), "the same is taken for something else")
 	there[99]++
-	if p.areUnchanged(read, 60, memory) {
-		t.Error("the last byte is not compared")
-	}
-	if p.areUnchanged([]reading{p.newReading(there[:1], 1)}, 1, memory) {
-		t.Error("what is not there is taken for the same")
-	}
+	assert.Check(t, !p.areUnchanged(read, 60, memory), "the last byte is not compared")
+	assert.Check(t, !p.areUnchanged([]reading{p.newReading(there[:1], 1)}, 1, memory),
+		"what is not there is taken for the same")
 }

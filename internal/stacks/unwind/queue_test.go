@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/internal/worker"
 )
@@ -21,9 +23,7 @@ func (q *queue) used() uint64 {
 // Users have turns, however many requests of one wait, and there is always room for another user's.
 func TestQueue(t *testing.T) {
 	q := newQueue()
-	if err := q.enter(t.Context(), "greedy"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, q.enter(t.Context(), "greedy"))
 	served := make(chan string)
 	enterLater := func(ctx context.Context, user worker.User, number int) {
 		before := q.used()
@@ -40,18 +40,16 @@ func TestQueue(t *testing.T) {
 	for i := range most {
 		enterLater(t.Context(), "greedy", i)
 	}
-	if err := q.enter(t.Context(), "greedy"); !errors.Is(err, ErrBusy) {
-		t.Error(err)
-	}
+	err := q.enter(t.Context(), "greedy")
+	assert.Check(t, errors.Is(err, ErrBusy), err)
 	enterLater(t.Context(), "other", 0)
 	enterLater(t.Context(), "other", 1)
 	cancelled, cancel := context.WithCancel(t.Context())
 	enterLater(cancelled, "third", 0)
 	enterLater(t.Context(), "fourth", 0)
 	cancel()
-	if got := <-served; got != context.Canceled.Error() {
-		t.Error(got)
-	}
+	got := <-served
+	assert.Check(t, got == context.Canceled.Error(), got)
 
 	want := []string{"greedy0", "other0", "fourth0", "greedy1", "other1"}
 	for i := 2; i < most; i++ {
@@ -62,12 +60,9 @@ func TestQueue(t *testing.T) {
 		q.leave()
 		order = append(order, <-served)
 	}
-	if !slices.Equal(order, want) {
-		t.Errorf("%v", order)
-	}
-	if q.leave(); q.serving || q.places.used != 0 || len(q.waiting) != 0 || len(q.turns) != 0 {
-		t.Errorf("%+v is left", q)
-	}
+	assert.Check(t, slices.Equal(order, want), order)
+	q.leave()
+	assert.Check(t, !q.serving && q.places.used == 0 && len(q.waiting) == 0 && len(q.turns) == 0, "%+v is left", q)
 }
 
 // Close waits for the request that is served, and for no other.
@@ -89,11 +84,8 @@ func TestQueueEnds(t *testing.T) {
 	})
 	q.leave()
 	<-last
-	if q.used() != 1 {
-		t.Error("another one was served before")
-	}
+	assert.Check(t, q.used() == 1, "another one was served before")
 	q.leave()
-	if err := <-later; err != nil {
-		t.Error(err)
-	}
+	err := <-later
+	assert.Check(t, err)
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/worker"
 )
@@ -28,29 +29,23 @@ func TestQuota(t *testing.T) {
 		return n
 	}
 	for i, want := range []int{32, 16, 8, 4, 2, 1} {
-		if got := takeAll(worker.User(rune('a' + i))); got != want {
-			t.Errorf("user %d has %d, want %d", i, got, want)
-		}
+		got := takeAll(worker.User(rune('a' + i)))
+		assert.Check(t, got == want, "user %d has %d, want %d", i, got, want)
 	}
-	if err := q.take("a", 1); !errors.Is(err, errOverQuota) {
-		t.Error(err)
-	}
+	err := q.take("a", 1)
+	assert.Check(t, errors.Is(err, errOverQuota), err)
 	q.give("a", 32)
 	if err := q.take("c", 20); !errors.Is(err, errOverQuota) { // 28 of 33
 		t.Error(err)
 	}
-	if err := q.take("c", 12); err != nil { // 20 of 21
-		t.Error(err)
-	}
-	if err := q.take("new", 1<<63); !errors.Is(err, errOverQuota) {
-		t.Error(err)
-	}
+	// 20 of 21
+	assert.Check(t, q.take("c", 12))
+	err = q.take("new", 1<<63)
+	assert.Check(t, errors.Is(err, errOverQuota), err)
 	for user, n := range q.held {
 		q.give(user, n)
 	}
-	if q.used != 0 || len(q.held) != 0 {
-		t.Errorf("%+v are left", q)
-	}
+	assert.Check(t, q.used == 0 && len(q.held) == 0, "%+v are left", q)
 }
 
 // madeUpTables takes what it has room for.
@@ -190,9 +185,8 @@ func TestQuotas(t *testing.T) {
 		if err := fill("greedy"); !errors.Is(err, errOverQuota) || added-1 != c.most {
 			t.Errorf("%s: %d of one user, want %d: %v", name, added-1, c.most, err)
 		}
-		if r := h.result(0); !errors.Is(r.overQuota, errOverQuota) || r.errors == 0 {
-			t.Errorf("%s: %+v", name, r)
-		}
+		r := h.result(0)
+		assert.Check(t, errors.Is(r.overQuota, errOverQuota) && r.errors != 0, "%s: %+v", name, r)
 		before := added
 		if err := fill("another"); !errors.Is(err, errOverQuota) || added == before+1 && c.most > 1 {
 			t.Errorf("%s: none of another user: %v", name, err)
@@ -207,9 +201,7 @@ func TestQuotas(t *testing.T) {
 			c.remove(h, i)
 		}
 		for _, q := range h.quotas.all() {
-			if q.used != 0 || len(q.held) != 0 {
-				t.Errorf("%s: %+v is left", name, q)
-			}
+			assert.Check(t, q.used == 0 && len(q.held) == 0, "%s: %+v is left", name, q)
 		}
 	}
 }
@@ -233,12 +225,9 @@ func TestTableIsFull(t *testing.T) {
 	h.outer[madeUpBucket] = &ebpf.Map{}
 	own.pageRoom, own.rangeRoom = 3, 0
 	h.begin("user")
-	if err := h.reserveTable(1, madeUpBucket); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.UpdateStackDeltaPages(1, make([]uint16, 4), madeUpBucket, 1<<20); !errors.Is(err, unix.E2BIG) {
-		t.Error(err)
-	}
+	assert.NilError(t, h.reserveTable(1, madeUpBucket))
+	err := h.UpdateStackDeltaPages(1, make([]uint16, 4), madeUpBucket, 1<<20)
+	assert.Check(t, errors.Is(err, unix.E2BIG), err)
 	if r := h.result(0); !r.full || r.overQuota != nil || len(own.pages) != 0 || h.quotas.pages.used != 0 {
 		t.Errorf("%+v, pages %v, %+v", r, own.pages, h.quotas.pages)
 	}
@@ -246,9 +235,8 @@ func TestTableIsFull(t *testing.T) {
 	h, _ = madeUp()
 	h.EbpfHandler = own
 	h.begin("user")
-	if err := h.UpdatePidPageMappingInfo(1, lpm.Prefix{Key: 1 << 12, Length: 52}, 1, 0); !errors.Is(err, unix.ENOSPC) {
-		t.Error(err)
-	}
+	err = h.UpdatePidPageMappingInfo(1, lpm.Prefix{Key: 1 << 12, Length: 52}, 1, 0)
+	assert.Check(t, errors.Is(err, unix.ENOSPC), err)
 	if r := h.result(0); !r.full || h.quotas.ranges.used != 0 {
 		t.Errorf("%+v, %+v", r, h.quotas.ranges)
 	}
@@ -277,19 +265,16 @@ func TestDeferredFile(t *testing.T) {
 		h.begin("user")
 		h.store(file, until.Add(-1), storing(nil))
 		h.store(mappedFile{3, 4}, until.Add(-1), storing(nil))
-		if r := h.result(0); r.errors != 1 || !errors.Is(r.overQuota, errOverQuota) {
-			t.Errorf("%+v", r)
-		}
+		r := h.result(0)
+		assert.Check(t, r.errors == 1 && errors.Is(r.overQuota, errOverQuota), "%+v", r)
 	}
 	h.begin("user")
 	h.store(file, until, storing(nil))
-	if r := h.result(0); calls != 5 || r.errors != 0 {
-		t.Errorf("%d calls, %+v", calls, r)
-	}
+	r := h.result(0)
+	assert.Check(t, calls == 5 && r.errors == 0, "%d calls, %+v", calls, r)
 	h.store(mappedFile{5, 6}, until.Add(1), storing(errPages))
-	if _, kept := h.deferred[file]; kept {
-		t.Error("what has passed is kept")
-	}
+	_, kept := h.deferred[file]
+	assert.Check(t, !kept, "what has passed is kept")
 }
 
 // Stacks do not go to the program of a runtime that is not known of a process.
@@ -299,20 +284,15 @@ func TestNoRuntime(t *testing.T) {
 	h.begin("user")
 	for _, kind := range runtimeKinds {
 		prefix := lpm.Prefix{Key: 1 << 12, Length: 52}
-		if err := h.UpdatePidInterpreterMapping(1, prefix, uint8(kind.index), 0, 0); !errors.Is(err, errNoRuntime) {
-			t.Errorf("code of %s: %v", kind.name, err)
-		}
-		if err := h.UpdateProcData(kind.of, 1, nil); !errors.Is(err, errNoRuntime) {
-			t.Errorf("%s: %v", kind.name, err)
-		}
+		err := h.UpdatePidInterpreterMapping(1, prefix, uint8(kind.index), 0, 0)
+		assert.Check(t, errors.Is(err, errNoRuntime), "code of %s: %v", kind.name, err)
+		err = h.UpdateProcData(kind.of, 1, nil)
+		assert.Check(t, errors.Is(err, errNoRuntime), "%s: %v", kind.name, err)
 	}
-	if err := h.UpdateProcData(libpf.Perl, 1, nil); !errors.Is(err, errNoRuntime) {
-		t.Error(err)
-	}
-	if err := h.UpdateInterpreterOffsets(support.ProgUnwindPerl, 1, nil); !errors.Is(err, errNoRuntime) {
-		t.Error(err)
-	}
-	if r := h.result(1); r.errors != 0 || r.overQuota != nil || len(r.runtimes) != 0 || r.missing != nil {
-		t.Errorf("%+v", r)
-	}
+	err := h.UpdateProcData(libpf.Perl, 1, nil)
+	assert.Check(t, errors.Is(err, errNoRuntime), err)
+	err = h.UpdateInterpreterOffsets(support.ProgUnwindPerl, 1, nil)
+	assert.Check(t, errors.Is(err, errNoRuntime), err)
+	r := h.result(1)
+	assert.Check(t, r.errors == 0 && r.overQuota == nil && len(r.runtimes) == 0 && r.missing == nil, "%+v", r)
 }

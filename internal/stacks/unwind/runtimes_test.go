@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -58,9 +59,7 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
 	}
 	ofScript := func(f Frame) bool { return f.Kind == kind && filepath.Base(f.SourceFile) == b.script }
 	first, n := slices.IndexFunc(frames, ofScript), 0
-	if first < 0 {
-		t.Fatalf("no frame of %s\n%+v", b.script, frames)
-	}
+	assert.Assert(t, first >= 0, "no frame of %s\n%+v", b.script, frames)
 	for n < 4 && first+n < len(frames) && ofScript(frames[first+n]) {
 		n++
 	}
@@ -94,9 +93,7 @@ func (b *busy) checkStacks(t *testing.T, e *testEngine, j *jvm) {
 	for range stacks {
 		s := e.next(t, j.target)
 		frames, err := e.name(t, j.target, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if s.failure != 0 {
 			continue
 		}
@@ -105,9 +102,8 @@ func (b *busy) checkStacks(t *testing.T, e *testEngine, j *jvm) {
 			deep++
 		}
 	}
-	if whole < stacks*9/10 || deep < stacks/2 {
-		t.Errorf("of %d stacks %d are whole, %d of these in inner", stacks, whole, deep)
-	}
+	assert.Check(t, whole >= stacks*9/10 && deep >= stacks/2,
+		"of %d stacks %d are whole, %d of these in inner", stacks, whole, deep)
 }
 
 // Whole stacks of language runtimes without options have each call, with function, file and line. What a kind
@@ -129,18 +125,13 @@ func TestRuntimes(t *testing.T) {
 			}
 			e.synchronize(t, j.target)
 			on = append(on, b.kind)
-			if status := e.Status().Runtimes; len(status) != len(on) || status[b.kind] != "" {
-				t.Errorf("%v", status)
-			}
+			status := e.Status().Runtimes
+			assert.Check(t, len(status) == len(on) && status[b.kind] == "", status)
 			b.checkStacks(t, e, j)
-			if e.entriesOf(t, j.target) == 0 {
-				t.Error("nothing is stored of the process")
-			}
+			assert.Check(t, e.entriesOf(t, j.target) != 0, "nothing is stored of the process")
 
 			pid := e.worker.PID()
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.Kill(pid, unix.SIGKILL))
 			testenv.Poll(t, deadline, "the worker to end", func() bool { return hasEnded(pid) })
 			other := startBusy(t, "sh", "-c", "echo ready; read end")
 			e.synchronize(t, other.target)
@@ -148,9 +139,7 @@ func TestRuntimes(t *testing.T) {
 			e.synchronize(t, j.target)
 			b.checkStacks(t, e, j)
 
-			if err := e.Remove(t.Context(), j.target); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, e.Remove(t.Context(), j.target))
 			e.checkNothingOf(t, j.target)
 		})
 	}
@@ -164,13 +153,9 @@ func TestRuntimes(t *testing.T) {
 func (b busy) ofVersion(t *testing.T, python string) busy {
 	t.Helper()
 	text, err := exec.Command(python, "-c", "import sys; print(sys.version_info[1])").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	minor, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	b.noLines, b.noRoot = minor == 10, minor <= 10
 	return b
 }
@@ -190,9 +175,7 @@ func TestPythonVersions(t *testing.T) {
 			j := startBusy(t, python, "testdata/"+b.script)
 			e.synchronize(t, j.target)
 			b.checkStacks(t, e, j)
-			if err := e.Remove(t.Context(), j.target); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, e.Remove(t.Context(), j.target))
 			e.checkNothingOf(t, j.target)
 		})
 	}
@@ -215,18 +198,13 @@ func TestGoProgram(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "busygo")
 	build := exec.Command(testenv.NeedTool(t, "go"), "build", "-o", program, "./testdata/busygo")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	output, err := build.CombinedOutput()
+	assert.NilError(t, err, "\n%s", output)
 	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	functions, err := file.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ofOtherStack := func(name string) bool { return strings.HasPrefix(name, "runtime.systemstack") }
 	nameOf := func(f Frame) string {
 		for _, s := range functions {
@@ -240,20 +218,14 @@ func TestGoProgram(t *testing.T) {
 	e.sample(t)
 	j := startBusy(t, program)
 	e.synchronize(t, j.target)
-	if len(e.chain.runtimes) != 0 {
-		t.Errorf("%d kinds of runtimes are loaded", len(e.chain.runtimes))
-	}
-	if e.entriesOf(t, j.target) == 0 {
-		t.Error("nothing is stored of the process")
-	}
+	assert.Check(t, len(e.chain.runtimes) == 0, "%d kinds of runtimes are loaded", len(e.chain.runtimes))
+	assert.Check(t, e.entriesOf(t, j.target) != 0, "nothing is stored of the process")
 	const stacks = 60
 	whole, inRuntime := 0, 0
 	for range 10 * stacks {
 		s := e.next(t, j.target)
 		frames, err := e.name(t, j.target, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		names := make([]string, len(frames))
 		for i := range frames {
 			if frames[i].Kind == NativeFrame && frames[i].Address != 0 {
@@ -262,21 +234,17 @@ func TestGoProgram(t *testing.T) {
 		}
 		names = slices.Compact(names) // a caller of the write barrier is there twice
 		if at := slices.Index(names, "main.inner"); s.failure == 0 && at >= 0 {
-			if want := []string{"main.middle", "main.main", "runtime.main"}; !slices.Equal(names[at+1:][:3], want) {
-				t.Fatalf("%v", names)
-			}
+			want := []string{"main.middle", "main.main", "runtime.main"}
+			assert.Assert(t, slices.Equal(names[at+1:][:3], want), names)
 			whole++
 			if slices.ContainsFunc(names, ofOtherStack) {
 				inRuntime++
 			}
 		}
 	}
-	if whole < stacks || inRuntime == 0 {
-		t.Errorf("%d stacks are whole from main.inner on, %d of these by another stack of the runtime", whole, inRuntime)
-	}
-	if err := e.Remove(t.Context(), j.target); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, whole >= stacks && inRuntime != 0,
+		"%d stacks are whole from main.inner on, %d of these by another stack of the runtime", whole, inRuntime)
+	assert.Check(t, e.Remove(t.Context(), j.target))
 	e.checkNothingOf(t, j.target)
 }
 
@@ -284,23 +252,15 @@ func TestGoProgram(t *testing.T) {
 func TestLoadRuntimeWithoutAreas(t *testing.T) {
 	openUntested(t) // skips the test if something is missing
 	kernel, err := readKernelLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	c, err := load(full, kernel, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer c.close()
 	for _, kind := range runtimeKinds {
 		loaded, err := c.loadRuntime(kind)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, err)
 		if again, err := c.loadRuntime(kind); err != nil || again != loaded {
 			t.Errorf("%s is loaded again: %v", kind.name, err)
 		}
@@ -316,15 +276,12 @@ func TestWordsOfRuntimes(t *testing.T) {
 		uint64(libpf.PythonFrame): false, uint64(libpf.V8Frame): false, uint64(libpf.NativeFrame): true,
 	} {
 		words := slices.Concat(native, failed, []uint64{of<<60 | 3<<52, 1, 2}, native)
-		if Lasting(words) != lasting {
-			t.Errorf("words of type %d last: %v", of, !lasting)
-		}
+		assert.Check(t, Lasting(words) == lasting, "words of type %d last: %v", of, !lasting)
 		want := words[:3]
 		if lasting {
 			want = words
 		}
-		if compiled := Compiled(words); !slices.Equal(compiled, want) {
-			t.Errorf("%x of %x are before those of type %d", compiled, words, of)
-		}
+		compiled := Compiled(words)
+		assert.Check(t, slices.Equal(compiled, want), "%x of %x are before those of type %d", compiled, words, of)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -27,16 +28,13 @@ func TestFilesOfUsersAreApart(t *testing.T) {
 					t.Errorf("%s is %+v", path, raw)
 				}
 				file, name := mappedFile{raw.Device, raw.Inode}, string(user)+" "+path
-				if other, taken := seen[file]; taken && other != name {
-					t.Errorf("%s is taken for %s", name, other)
-				}
+				other, taken := seen[file]
+				assert.Check(t, !taken || other == name, "%s is taken for %s", name, other)
 				seen[file] = name
 			}
 		}
 	}
-	if len(seen) != 6 {
-		t.Errorf("files change: %v", seen)
-	}
+	assert.Check(t, len(seen) == 6, "files change: %v", seen)
 }
 
 // readByPages is read by TestMemoryIsReadByPages. Variables of functions may move.
@@ -45,9 +43,7 @@ var readByPages uint64
 // The engine keeps the memory of a process longer than what was read of it by pages holds.
 func TestMemoryIsReadByPages(t *testing.T) {
 	mem, err := os.Open("/proc/self/mem")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer mem.Close()
 	var b budget
 	b.reset()
@@ -57,9 +53,8 @@ func TestMemoryIsReadByPages(t *testing.T) {
 	at := libpf.Address(uintptr(unsafe.Pointer(&readByPages)))
 	read := func(when string, want uint64) {
 		t.Helper()
-		if got := memory.Uint64(at); got != want {
-			t.Errorf("%s: read %d, want %d", when, got, want)
-		}
+		got := memory.Uint64(at)
+		assert.Check(t, got == want, "%s: read %d, want %d", when, got, want)
 	}
 	for n := uint64(1); n < 100; n += 10 {
 		readByPages = n

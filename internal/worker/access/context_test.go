@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/procfs"
+	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
@@ -20,28 +21,18 @@ func newProcess(t *testing.T, pid int) (*Process, []procscan.Mapping) {
 	t.Helper()
 	testenv.NeedRoot(t)
 	client, err := Open("/proc", new(worker.Counters))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(client.Close)
 	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stat, err := proc.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	id := procscan.ProcessID{PID: pid, StartTime: stat.Starttime}
 	handle, err := procscan.OpenProcess("/proc", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer handle.Close()
 	mappings, err := handle.ExecutableMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return client.Process(id, "0"), mappings
 }
 
@@ -54,9 +45,8 @@ func TestThreadContexts(t *testing.T) {
 		for i, result := range process.ThreadContexts(mappings) {
 			mapping := mappings[i]
 			if mapping.Path != p.File {
-				if result.Variable != nil || !errors.Is(result.Err, elfsym.ErrNoSymbols) {
-					t.Errorf("%s: %+v, %v", mapping.Path, result.Variable, result.Err)
-				}
+				assert.Check(t, result.Variable == nil && errors.Is(result.Err, elfsym.ErrNoSymbols),
+					"%s: %+v, %v", mapping.Path, result.Variable, result.Err)
 				continue
 			}
 			if result.Err != nil || result.Variable.TLSOffset == 0 || result.Variable.Relocation.Kind == 0 {
@@ -65,23 +55,16 @@ func TestThreadContexts(t *testing.T) {
 			}
 			found++
 			file, err := os.Open(p.HostPath(p.File))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer file.Close()
 			info, err := file.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			want, err := elfsym.ParseThreadContext(file, info.Size())
-			if err != nil || result.Variable.Relocation != want.Relocation || result.Variable.HTLHash != want.HTLHash ||
-				len(result.Variable.Segments) != len(want.Segments) {
-				t.Errorf("%+v, want %+v, %v", result.Variable, want, err)
-			}
+			assert.Check(t, err == nil && result.Variable.Relocation == want.Relocation &&
+				result.Variable.HTLHash == want.HTLHash && len(result.Variable.Segments) == len(want.Segments),
+				"%+v, want %+v, %v", result.Variable, want, err)
 		}
-		if found != 1 {
-			t.Errorf("%+v: %d files with the variable in %+v", o, found, mappings)
-		}
+		assert.Check(t, found == 1, "%+v: %d files with the variable in %+v", o, found, mappings)
 	}
 }
 
@@ -89,9 +72,7 @@ func TestThreadContexts(t *testing.T) {
 // as long as paths can be.
 func TestThreadContextsOfManyMappings(t *testing.T) {
 	process, mappings := newProcess(t, os.Getpid())
-	if len(mappings) == 0 {
-		t.Fatal("no mappings")
-	}
+	assert.Assert(t, len(mappings) != 0, "no mappings")
 	asked := make([]procscan.Mapping, 0, 3000)
 	long := string(make([]byte, 4000))
 	for i := range cap(asked) {
@@ -102,14 +83,11 @@ func TestThreadContextsOfManyMappings(t *testing.T) {
 		asked = append(asked, m)
 	}
 	results := process.ThreadContexts(asked)
-	if len(results) != len(asked) {
-		t.Fatalf("%d results for %d mappings", len(results), len(asked))
-	}
+	assert.Assert(t, len(results) == len(asked), "%d results for %d mappings", len(results), len(asked))
 	for i, result := range results {
 		none := errors.Is(result.Err, elfsym.ErrNoSymbols)
-		if result.Variable != nil || result.Err == nil || none != (i%3 == 0) {
-			t.Fatalf("mapping %d: %+v", i, result)
-		}
+		assert.Assert(t, result.Variable == nil && result.Err != nil && none == (i%3 == 0),
+			"mapping %d: %+v", i, result)
 	}
 }
 
@@ -119,13 +97,9 @@ func TestThreadContextsOfNoProcess(t *testing.T) {
 	process, mappings := newProcess(t, p.PID)
 	p.Kill()
 	results := process.ThreadContexts(mappings)
-	if len(results) != len(mappings) {
-		t.Errorf("%d results for %d mappings", len(results), len(mappings))
-	}
+	assert.Check(t, len(results) == len(mappings), "%d results for %d mappings", len(results), len(mappings))
 	for _, result := range results {
-		if !errors.Is(result.Err, procscan.ErrGone) || result.Variable != nil {
-			t.Errorf("%+v", result)
-		}
+		assert.Check(t, errors.Is(result.Err, procscan.ErrGone) && result.Variable == nil, "%+v", result)
 	}
 }
 
@@ -133,17 +107,14 @@ func TestThreadContextsOfNoProcess(t *testing.T) {
 func TestThreadContextOfBrokenFile(t *testing.T) {
 	s := &server{}
 	var err error
-	if s.files, err = elfsym.NewCache(1); err != nil {
-		t.Fatal(err)
-	}
+	s.files, err = elfsym.NewCache(1)
+	assert.NilError(t, err)
 	contents := testenv.ReadFile(t, "../../../testdata/otel/prebuilt/x86_64-tlsdesc.so")
 	for size, want := range map[int]error{0: elfsym.ErrNoSymbols, 1000: ErrMalformed, len(contents): nil} {
 		path := filepath.Join(t.TempDir(), "file.so")
 		testenv.WriteFile(t, path, contents[:size])
 		file, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		found := s.threadContextOf(file)
 		file.Close()
 		if err := found.Error.error(); !errors.Is(err, want) || (found.Variable == nil) != (want != nil) {

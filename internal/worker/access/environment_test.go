@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/worker"
@@ -19,18 +20,12 @@ func TestEnvironment(t *testing.T) {
 	cmd.Env = []string{"OTEL_RESOURCE_ATTRIBUTES=a=b,c=\xff\"\n", "OTEL_SERVICE_NAME=\x1b[31m\xc0shop", "OTHER=1"}
 	stdin, _ := testenv.Start(t, cmd)
 	client, err := Open("/proc", new(worker.Counters))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer client.Close()
 	proc, err := procfs.NewProc(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stat, err := proc.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p := client.Process(procscan.ProcessID{PID: cmd.Process.Pid, StartTime: stat.Starttime}, "0")
 	want := Environment{"\x1b[31m\xc0shop", "a=b,c=\xff\"\n"}
 	var got Environment

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/memread"
 	"correlator/procscan"
 )
@@ -24,9 +26,8 @@ func FuzzAnswer(f *testing.F) {
 			err := decodeMemory(answer[1:], 0, len(reqs), func(i int) (int, *memread.Request) { return 0, &reqs[i] })
 			for i := range reqs {
 				n, size := reqs[i].N, len(reqs[i].Buf)
-				if n < 0 || n > size || err == nil && reqs[i].Err == nil && n != size {
-					t.Errorf("range %d: %d bytes, %v", i, n, err)
-				}
+				assert.Check(t, n >= 0 && n <= size && (err != nil || reqs[i].Err != nil || n == size),
+					"range %d: %d bytes, %v", i, n, err)
 			}
 		}
 		var files []parsed
@@ -56,8 +57,7 @@ func FuzzMemoryRequest(f *testing.F) {
 		for i := range reads {
 			total += len(reads[i].Buf)
 		}
-		if total > maxMemoryBytes || err == nil && len(reads)*memoryRangeBytes != len(message) {
-			t.Errorf("%d reads of %d bytes for %d, %v", len(reads), total, len(message), err)
-		}
+		assert.Check(t, total <= maxMemoryBytes && (err != nil || len(reads)*memoryRangeBytes == len(message)),
+			"%d reads of %d bytes for %d, %v", len(reads), total, len(message), err)
 	})
 }

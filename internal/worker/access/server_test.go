@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 )
@@ -16,19 +18,14 @@ func TestFileChangedWhileRead(t *testing.T) {
 	contents := testenv.ReadFile(t, "../../../testdata/lib/prebuilt/x86_64-glibc-tlsdesc.so")
 	testenv.WriteFile(t, path, contents)
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	change := readerAt(func(b []byte, off int64) (int, error) {
-		if err := os.Truncate(path, int64(len(contents))+1); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.Truncate(path, int64(len(contents))+1))
 		return file.ReadAt(b, off)
 	})
-	if found, err := parse(file, change); !errors.Is(err, errChanged) {
-		t.Errorf("%+v, %v", found, err)
-	}
+	found, err := parse(file, change)
+	assert.Check(t, errors.Is(err, errChanged), "%+v, %v", found, err)
 	if found, err := parse(file, file); err != nil || found.File == nil || found.Key == (elfsym.FileKey{}) {
 		t.Errorf("%+v, %v when it is at rest", found, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -69,12 +70,10 @@ type Process struct {
 // Tell sends a command to a host and waits until it is done.
 func (p *Process) Tell(t testing.TB, command string) {
 	t.Helper()
-	if _, err := io.WriteString(p.Stdin, command+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := p.Stdout.ReadString('\n'); line != "done\n" {
-		t.Fatalf("command %s: the child printed %q, %v", command, line, err)
-	}
+	_, err := io.WriteString(p.Stdin, command+"\n")
+	assert.NilError(t, err)
+	line, err := p.Stdout.ReadString('\n')
+	assert.Assert(t, line == "done\n", "command %s: the child printed %q, %v", command, line, err)
 }
 
 // StartHost starts a host and waits until it has applied the spec.
@@ -92,24 +91,15 @@ func StartHost(t testing.TB, spec HostSpec) *Process {
 func StartReady(t testing.TB, cmd *exec.Cmd, spec any) *Process {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	p := &Process{cmd, cmd.Process.Pid, stdin, bufio.NewReader(stdout)}
 	t.Cleanup(p.Kill)
-	if err := json.NewEncoder(stdin).Encode(spec); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := p.Stdout.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the child printed %q, %v", line, err)
-	}
+	assert.NilError(t, json.NewEncoder(stdin).Encode(spec))
+	line, err := p.Stdout.ReadString('\n')
+	assert.Assert(t, line == "ready\n", "the child printed %q, %v", line, err)
 	return p
 }
 
@@ -128,9 +118,7 @@ func StartSleep(t testing.TB) *Process {
 // Start starts a command that runs until the end of the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	p := &Process{Cmd: cmd, PID: cmd.Process.Pid}
 	t.Cleanup(p.Kill)
 	return p
@@ -140,9 +128,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 func StartZombie(t testing.TB) int {
 	t.Helper()
 	p := StartSleep(t)
-	if err := p.Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, p.Cmd.Process.Kill())
 	testenv.Poll(t, Timeout, "a zombie", func() bool { return State(t, p.PID) == "Z" })
 	return p.PID
 }
@@ -151,9 +137,7 @@ func StartZombie(t testing.TB) int {
 func ProcFS(t testing.TB) procfs.FS {
 	t.Helper()
 	fs, err := procfs.NewFS("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return fs
 }
 
@@ -172,13 +156,9 @@ func StartTime(t testing.TB, pid int) uint64 {
 func stat(t testing.TB, pid int) procfs.ProcStat {
 	t.Helper()
 	proc, err := ProcFS(t).Proc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stat, err := proc.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return stat
 }
 
@@ -187,9 +167,7 @@ func KernelThread(t testing.TB) int {
 	t.Helper()
 	const pfKthread = 0x00200000 // include/linux/sched.h
 	procs, err := ProcFS(t).AllProcs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, p := range procs {
 		if stat, err := p.Stat(); err == nil && stat.Flags&pfKthread != 0 {
 			return p.PID
@@ -204,9 +182,7 @@ func SharedDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(d, 0o755))
 	}
 	return dir
 }
@@ -225,8 +201,6 @@ func Output(t testing.TB, cmd *exec.Cmd) string {
 func Descriptors(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return len(entries)
 }

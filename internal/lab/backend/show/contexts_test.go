@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // What samples say of contexts is compared with what the process says.
@@ -20,9 +22,7 @@ func TestContexts(t *testing.T) {
 	text := `{"event":"ready","pid":1}` + "\n" + served("early", "00", "/", 99, 150, 1000) +
 		served("aa", "01", "/a", 150, 200, 600) + served("bb", "02", "/b", 200, 290, 400) +
 		served("short", "03", "/b", 290, 291, 10) + served("late", "04", "/", 291, 301, 1000)
-	if err := os.WriteFile(events, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(events, []byte(text), 0o600))
 	price := frame{name: "price", source: "shop.py", line: 3, method: true}
 	frames := []frame{{name: "sqrt"}, price, {name: "eval"}}
 	fresh := func(samplesOfA, samplesOfB uint64) map[string]*transaction {
@@ -49,15 +49,13 @@ func TestContexts(t *testing.T) {
   SAMPLES   SHARE      BY ITS OWN CLOCK  METHOD
        61  100.0 %     600.0 ms  100.0 %  price  shop.py:3
 `
-	if got, err := shown(fresh(61, 39), whole); err != nil || got != want {
-		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
-	}
+	got, err := shown(fresh(61, 39), whole)
+	assert.Check(t, err == nil && got == want, "%v\n%s\nwant\n%s", err, got, want)
 
 	early := fresh(61, 39) // of aa, some samples are from before its stacks were unwound
 	early["aa"].stacks = []stack{{frames, 30}, {frames[:1], 31}}
-	if got, err := shown(early, whole); err != nil || !strings.Contains(got, "Trace bb:") {
-		t.Errorf("%v\n%s", err, got)
-	}
+	got, err = shown(early, whole)
+	assert.Check(t, err == nil && strings.Contains(got, "Trace bb:"), "%v\n%s", err, got)
 
 	other := fresh(61, 39)
 	add(other, "cc", context{}, stack{frames, 1})
@@ -72,11 +70,9 @@ func TestContexts(t *testing.T) {
 		"151 samples, 100.0 expected": fresh(100, 51), "49 samples, 100.0 expected": fresh(48, 1),
 		"not seen: price": unnamed,
 	} {
-		if _, err := shown(all, whole); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v, want %s", err, text)
-		}
+		_, err := shown(all, whole)
+		assert.Check(t, err != nil && strings.Contains(err.Error(), text), "%v, want %s", err, text)
 	}
-	if _, err := shown(fresh(61, 39), interval{100, 149}); err == nil || !strings.Contains(err.Error(), "too few") {
-		t.Errorf("no transaction: %v", err)
-	}
+	_, err = shown(fresh(61, 39), interval{100, 149})
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "too few"), "no transaction: %v", err)
 }

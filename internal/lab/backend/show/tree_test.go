@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestTree(t *testing.T) {
@@ -20,16 +22,12 @@ func TestTree(t *testing.T) {
 	add(transactions, "aa", context{}, stack{[]frame{native, start}, 10})
 	add(transactions, "bb", context{}, stack{[]frame{pay, main}, 99})
 	events := filepath.Join(t.TempDir(), "events")
-	if err := os.WriteFile(events, []byte(`{"event":"ready","pid":1}
+	assert.NilError(t, os.WriteFile(events, []byte(`{"event":"ready","pid":1}
 {"event":"served","trace_id":"bb","methods":{"main":5}}
 {"event":"served","trace_id":"aa","methods":{"serve":1000000000,"pay":900000000}}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	var out strings.Builder
-	if err := showHottest(&out, transactions, events); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, showHottest(&out, transactions, events))
 	want := `  Of 2 transactions, trace aa has the most samples, 100:
 
   SAMPLES   SHARE      BY ITS OWN CLOCK  METHOD
@@ -43,12 +41,9 @@ func TestTree(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
 	}
 
-	if err := showTree(&out, transactions["bb"], map[string]int64{"main": 2, "serve": 1}); err == nil ||
-		!strings.Contains(err.Error(), "serve") {
-		t.Errorf("a method is missing: %v", err)
-	}
+	err := showTree(&out, transactions["bb"], map[string]int64{"main": 2, "serve": 1})
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "serve"), "a method is missing: %v", err)
 	add(transactions, "cc", context{}, stack{[]frame{pay, main}, 101})
-	if err := showHottest(&out, transactions, events); err == nil || !strings.Contains(err.Error(), "cc") {
-		t.Errorf("a trace that was not served: %v", err)
-	}
+	err = showHottest(&out, transactions, events)
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "cc"), "a trace that was not served: %v", err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -53,9 +54,7 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 	starting := time.AfterFunc(patience, end)
 	err := chromedp.Do(ctx)
 	starting.Stop()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.NilError(tb, err)
 	p.Do(chromedp.Navigate(url))
 	return p
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -80,9 +81,7 @@ func Mount(t testing.TB, mode Mode) *FS {
 		testenv.NeedTool(t, tool)
 	}
 	dir, err := os.MkdirTemp("", "fusefs-") // not t.TempDir, which other users cannot enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	fs := &FS{Dir: dir, t: t, source: filepath.Join(dir, "source"), done: make(chan struct{}),
 		ended: make(chan struct{})}
@@ -94,9 +93,7 @@ func Mount(t testing.TB, mode Mode) *FS {
 	// The node of a machine where every user may open it, as most have.
 	device := filepath.Join(dir, "fuse")
 	err = errors.Join(err, unix.Mknod(device, unix.S_IFCHR, int(unix.Mkdev(10, 229))), os.Chmod(device, 0o666))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	fs.serve(mode, options{Device: device, Source: fs.source, Target: fs.Path("")})
 	pid := strconv.Itoa(fs.server.Process.Pid)
 	switch mode {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 )
 
@@ -50,29 +52,20 @@ func TestHang(t *testing.T) {
 				fs.Overlay(target, "")
 			}
 			root := fmt.Sprintf("/proc/%d/root%s", fs.server.Process.Pid, target)
-			if got := testenv.ReadFile(t, root+"/dir/file"); !bytes.Equal(got, content) {
-				t.Fatalf("read %d bytes of %d", len(got), len(content))
-			}
+			got := testenv.ReadFile(t, root+"/dir/file")
+			assert.Assert(t, bytes.Equal(got, content), "read %d bytes of %d", len(got), len(content))
 			fs.Hang(c.op, c.hangs)
 			cmd := exec.Command(c.command[0], append(c.command[1:], filepath.Join(root, c.file))...)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, cmd.Start())
 			t.Cleanup(func() { cmd.Wait() })
 			fs.AnswerFirst()
 			pid := cmd.Process.Pid
 			request := fs.Taken(name, func(r Request) bool { return r.TID == pid })
-			if request.Op != c.op {
-				t.Errorf("taken was %+v", request)
-			}
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Check(t, request.Op == c.op, "taken was %+v", request)
+			assert.NilError(t, cmd.Process.Kill())
 			testenv.Poll(t, deadline, "a process that cannot be killed", func() bool { return state(t, pid) == "D" })
 			fs.Kill()
-			if err := cmd.Wait(); err == nil {
-				t.Error("it was not killed")
-			}
+			assert.Check(t, cmd.Wait() != nil, "it was not killed")
 		})
 	}
 }
@@ -87,16 +80,13 @@ func TestAnswer(t *testing.T) {
 	cat := exec.Command(argv[0], argv[1:]...)
 	var stdout bytes.Buffer
 	cat.Stdout = &stdout
-	if err := cat.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cat.Start())
 	t.Cleanup(func() { cat.Wait() })
 	fs.AnswerFirst()
 	fs.Taken("read", func(r Request) bool { return r.Op == Read && r.Path == "/file" })
 	fs.Answer()
-	if err := cat.Wait(); err != nil || stdout.String() != "content" {
-		t.Errorf("read %q: %v", &stdout, err)
-	}
+	err := cat.Wait()
+	assert.Check(t, err == nil && stdout.String() == "content", "read %q: %v", &stdout, err)
 	fs.Run("cat", "/mnt/file")
 }
 
@@ -106,11 +96,9 @@ func TestFusermount(t *testing.T) {
 	fs.Write("file", []byte("content"))
 	fs.Run("test", "-r", fs.Path("file"))
 	process := fmt.Sprintf("/proc/%d", fs.server.Process.Pid)
-	if _, err := os.ReadFile(process + "/root" + fs.Path("file")); !os.IsPermission(err) {
-		t.Errorf("root reads the file: %v", err)
-	}
+	_, err := os.ReadFile(process + "/root" + fs.Path("file"))
+	assert.Check(t, os.IsPermission(err), "root reads the file: %v", err)
 	status := string(testenv.ReadFile(t, process+"/status"))
-	if !strings.Contains(status, fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", UID)) {
-		t.Errorf("the server runs as\n%s", status)
-	}
+	assert.Check(t, strings.Contains(status, fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", UID)),
+		"the server runs as\n%s", status)
 }

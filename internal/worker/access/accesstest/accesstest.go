@@ -5,6 +5,8 @@ package accesstest
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 )
@@ -13,9 +15,7 @@ import (
 func Open(t testing.TB) *access.Client {
 	t.Helper()
 	client, err := access.Open("/proc", new(worker.Counters))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(client.Close)
 	return client
 }
