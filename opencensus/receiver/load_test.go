@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
@@ -44,18 +45,15 @@ func silentConnections(t *testing.T, n int, between func()) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := openLab(t, Config{MaxConnections: n + 1}, Options{})
-			if cap(l.readers) >= n {
-				t.Fatalf("%d readers", cap(l.readers))
-			}
+			assert.Assert(t, cap(l.readers) < n, "%d readers", cap(l.readers))
 			for i := range n {
 				if i%1000 == 0 { // the backlog has room for so many
 					l.wait("connections_total", float64(i))
 				}
 				fd := connect(t, l.Path())
 				t.Cleanup(func() { unix.Close(fd) })
-				if _, err := unix.Write(fd, []byte(data)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := unix.Write(fd, []byte(data))
+				assert.NilError(t, err)
 			}
 			l.wait("connections_total", float64(n))
 			c := client.Client{PID: 17}
@@ -95,9 +93,8 @@ func TestConnectionLimit(t *testing.T) {
 	l.want(`closed_connections_total{reason="made_room"}`, 1)
 	l.want("connections", 2)
 	for i, conn := range conns {
-		if closed := l.isClosed(conn); closed != (i == 0) {
-			t.Errorf("connection %d: closed: %v", i, closed)
-		}
+		closed := l.isClosed(conn)
+		assert.Check(t, closed == (i == 0), "connection %d: closed: %v", i, closed)
 	}
 }
 
@@ -149,9 +146,8 @@ func TestStalledQueue(t *testing.T) {
 				}
 				data = records(data[:0], &c, recorded/exports)
 			}
-			if _, err := conn.Write(data); err != nil {
-				t.Error(err)
-			}
+			_, err := conn.Write(data)
+			assert.Check(t, err)
 			conn.Close()
 		})
 	}
@@ -162,27 +158,21 @@ func TestStalledQueue(t *testing.T) {
 	})
 	dropped := l.noRoom("trace_export")
 	waiting := l.count(`waiting_messages{queue="traces"}`)
-	if dropped == 0 || waiting == 0 || len(l.batches) > 0 {
-		t.Errorf("%v exports were dropped, %v wait", dropped, waiting)
-	}
-	if processed := l.count(`processed_messages_total{type="stats_record"}`); processed == 0 {
-		t.Error("no record was processed")
-	}
+	assert.Check(t, dropped != 0 && waiting != 0 && len(l.batches) == 0,
+		"%v exports were dropped, %v wait", dropped, waiting)
+	assert.Check(t, l.count(`processed_messages_total{type="stats_record"}`) != 0, "no record was processed")
 	release()
 	l.finish()
 	l.want(`messages_total{type="trace_export"}`, 4*exports)
 	processed := l.count(`processed_messages_total{type="trace_export"}`)
-	if got := processed + l.noRoom("trace_export"); got != 4*exports {
-		t.Errorf("%v exports were processed or dropped", got)
-	}
+	got := processed + l.noRoom("trace_export")
+	assert.Check(t, got == 4*exports, "%v exports were processed or dropped", got)
 	l.want("exported_spans_total", spansOf*processed)
 	spans := 0
 	for _, r := range l.resourceSpans(t) {
 		spans += len(r.ScopeSpans[0].Spans)
 	}
-	if float64(spans) != spansOf*processed {
-		t.Errorf("%d spans arrived of %v exports", spans, processed)
-	}
+	assert.Check(t, float64(spans) == spansOf*processed, "%d spans arrived of %v exports", spans, processed)
 }
 
 // A user whose messages fill the memory does not keep those of another out.
@@ -197,9 +187,8 @@ func TestUsersShareMemory(t *testing.T) {
 	}
 	l.wait(`messages_total{type="trace_export"}`, float64(c.Sequence))
 	before := l.noRoom("trace_export")
-	if held := l.count("buffered_bytes"); held > minBufferBytes/2 {
-		t.Errorf("%v bytes are held by one user", held)
-	}
+	held := l.count("buffered_bytes")
+	assert.Check(t, held <= minBufferBytes/2, "%v bytes are held by one user", held)
 	modest, m := l.dialAs(other), client.Client{PID: 2}
 	for range 10 {
 		l.write(modest, export(nil, &m, 250))
@@ -234,9 +223,8 @@ func TestShutdownDrains(t *testing.T) {
 	l.wantSum(counter, conns*recorded)
 	l.want("exported_spans_total", conns*exports*20)
 	l.want("connections_total", conns)
-	if _, err := net.Dial("unix", l.Path()); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("after the shutdown: %v", err)
-	}
+	_, err := net.Dial("unix", l.Path())
+	assert.Check(t, errors.Is(err, unix.ENOENT), "after the shutdown: %v", err)
 }
 
 // A shutdown that has no time left drops what waits, counts it, and leaves nothing behind.
@@ -254,15 +242,13 @@ func TestShutdownWithoutTime(t *testing.T) {
 	l.isClosed(conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("shutdown: %v", err)
-	}
+	err := l.Shutdown(ctx)
+	assert.Check(t, errors.Is(err, context.Canceled), "shutdown: %v", err)
 	l.balance()
 	all := gather(t, l.Receiver)
-	if lost := all[`refused_spans_total{reason="overload"}`] +
-		100*all[`dropped_messages_total{reason="shutdown",type="trace_export"}`]; lost != 500*100 {
-		t.Errorf("%v spans are counted as lost", lost)
-	}
+	lost := all[`refused_spans_total{reason="overload"}`] +
+		100*all[`dropped_messages_total{reason="shutdown",type="trace_export"}`]
+	assert.Check(t, lost == 500*100, "%v spans are counted as lost", lost)
 }
 
 // A client that goes on sending does not keep a shutdown from ending.
@@ -314,13 +300,10 @@ func TestUnsupported(t *testing.T) {
 	l.finish()
 	l.want(`refused_points_total{reason="unsupported"}`, 1)
 	l.wantOnly(map[string]float64{`dropped_messages_total{reason="unsupported",type="trace_export"}`: 1})
-	if s := l.Status().Traces; s.Dropped != 1 || s.DroppedBy != [NumDrops]uint64{Unsupported: 1} {
-		t.Errorf("status: %+v", s)
-	}
+	s := l.Status().Traces
+	assert.Check(t, s.Dropped == 1 && s.DroppedBy == [NumDrops]uint64{Unsupported: 1}, "status: %+v", s)
 	l.tracesRefused.Store(0)
-	if !l.takesTraces(time.Now()) {
-		t.Error("refused for good")
-	}
+	assert.Check(t, l.takesTraces(time.Now()), "refused for good")
 }
 
 // Why the queue did not take spans is counted.

@@ -7,6 +7,8 @@ import (
 	"time"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/wire"
 )
@@ -28,9 +30,7 @@ func TestUsersTakeTurns(t *testing.T) {
 		m := wire.Message{Header: wire.Header{Type: wire.StatsRecord}, Payload: make([]byte, 50)}
 		sent := fill(l, hog, &m)
 		for range 3 {
-			if !l.add(other, &m, time.Now()) {
-				t.Fatal("no memory for another user")
-			}
+			assert.Assert(t, l.add(other, &m, time.Now()), "no memory for another user")
 		}
 		var turns []uint32
 		messages := map[uint32]int{}
@@ -43,9 +43,8 @@ func TestUsersTakeTurns(t *testing.T) {
 				sent += fill(l, hog, &m)
 			}
 		}
-		if len(turns) < 4 || turns[0] != 1 || turns[1] != 2 {
-			t.Errorf("queue %d: the turns of users: %v", queue, turns)
-		}
+		assert.Check(t, len(turns) >= 4 && turns[0] == 1 && turns[1] == 2,
+			"queue %d: the turns of users: %v", queue, turns)
 		if messages[1] != sent || messages[2] != 3 || budget.used() != 0 {
 			t.Errorf("queue %d: %v messages of %d, %d bytes held", queue, messages, sent, budget.used())
 		}
@@ -73,9 +72,7 @@ func TestOrder(t *testing.T) {
 		for k := range m.Payload {
 			m.Payload[k] = byte(i)
 		}
-		if !l.add(s, &m, time.Now()) {
-			t.Fatalf("no memory for message %d", i)
-		}
+		assert.Assert(t, l.add(s, &m, time.Now()), "no memory for message %d", i)
 	}
 	l.close()
 	next := 0
@@ -138,9 +135,8 @@ func TestMemoryIsCounted(t *testing.T) {
 					want += int(unsafe.Sizeof(*from)) + len(from.php)
 				}
 			}
-			if b.taken != want {
-				t.Fatalf("%s: %d bytes are counted for a batch of %d messages, not %d", name, b.taken, len(b.entries), want)
-			}
+			assert.Assert(t, b.taken == want,
+				"%s: %d bytes are counted for a batch of %d messages, not %d", name, b.taken, len(b.entries), want)
 			sum += want
 			l.giveBack(b)
 		}

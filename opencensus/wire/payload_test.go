@@ -169,12 +169,9 @@ func TestHostileNumbers(t *testing.T) {
 		for _, place := range list {
 			for _, number := range numbers {
 				p := unhex(t, strings.ReplaceAll(place, "N", number)+"00 00 00 00 01")
-				if value, err := payloadOf(wire.Message{Header: wire.Header{Type: kind}, Payload: p}); err == nil {
-					t.Errorf("%v %x: %+v", kind, p, value)
-				}
-				if delivered(t, kind, p) {
-					t.Errorf("%v with %s for %s was delivered", kind, number, place)
-				}
+				value, err := payloadOf(wire.Message{Header: wire.Header{Type: kind}, Payload: p})
+				assert.Check(t, err != nil, "%v %x: %+v", kind, p, value)
+				assert.Check(t, !delivered(t, kind, p), "%v with %s for %s was delivered", kind, number, place)
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/opencensus/wire"
 )
 
@@ -126,12 +128,10 @@ func TestTruncatedMessages(t *testing.T) {
 			rest = rest[n:]
 		}
 		r := feedPieces(t, pieces, wire.MaxTraceBytes, plenty)
-		if !survives(t, r, x.intact, none) {
-			t.Fatalf("%d messages of %d, %+v", len(r.messages), len(x.intact), r.counts)
-		}
-		if n := r.counts.Truncated[wire.TraceExport.Index()]; n > x.cuts || n == 0 != (x.cuts == 0) {
-			t.Fatalf("%d truncated, counted %d", x.cuts, n)
-		}
+		assert.Assert(t, survives(t, r, x.intact, none),
+			"%d messages of %d, %+v", len(r.messages), len(x.intact), r.counts)
+		n := r.counts.Truncated[wire.TraceExport.Index()]
+		assert.Assert(t, n <= x.cuts && n == 0 == (x.cuts == 0), "%d truncated, counted %d", x.cuts, n)
 		x = mix(random, all, func(_ message, afterCut bool) int {
 			if afterCut {
 				return 0
@@ -169,8 +169,7 @@ func TestPaddedSessions(t *testing.T) {
 		r := feed(t, stream, size, wire.MaxTraceBytes)
 		var counts wire.Counts
 		counts.Truncated[wire.TraceExport.Index()] = 2
-		if !survives(t, r, expected, none) || r.counts != counts {
-			t.Errorf("pieces of %d: %d messages of %d, %+v", size, len(r.messages), len(expected), r.counts)
-		}
+		assert.Check(t, survives(t, r, expected, none) && r.counts == counts,
+			"pieces of %d: %d messages of %d, %+v", size, len(r.messages), len(expected), r.counts)
 	}
 }

@@ -322,9 +322,8 @@ func measure(t testing.TB) (bound func(most int64)) {
 	return func(most int64) {
 		t.Helper()
 		n := heap() - before
-		if t.Logf("%d kB are taken of %d", n>>10, most>>10); n > most {
-			t.Error("too much")
-		}
+		t.Logf("%d kB are taken of %d", n>>10, most>>10)
+		assert.Check(t, n <= most, "too much")
 	}
 }
 

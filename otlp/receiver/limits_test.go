@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/connlimit"
 	"correlator/internal/lab/testenv"
@@ -62,23 +63,20 @@ func TestLimits(t *testing.T) {
 						stream, err := begin(t, conn, body)
 						mu.Lock()
 						defer mu.Unlock()
-						if streams = append(streams, stream); err != nil && err != io.EOF {
-							t.Error(err)
-						}
+						streams = append(streams, stream)
+						assert.Check(t, err == nil || err == io.EOF, err)
 					}()
 				}
 			}
 			synctest.Wait()
-			if n := b.Status().InWork; n != c.inWork {
-				t.Errorf("%d requests are in work, want %d", n, c.inWork)
-			}
+			n := b.Status().InWork
+			assert.Check(t, n == c.inWork, "%d requests are in work, want %d", n, c.inWork)
 			want := ""
 			if c.refused > 0 {
 				want = fmt.Sprintf("items=%d, refused_items overload=%[1]d, requests UNAVAILABLE=%[1]d", c.refused)
 			}
-			if got := counts(t, b.Receiver, otlp.Traces); got != want {
-				t.Errorf("counters: %s, want %s", got, want)
-			}
+			got := counts(t, b.Receiver, otlp.Traces)
+			assert.Check(t, got == want, "counters: %s, want %s", got, want)
 			refused := 0
 			for done := 0; done < c.connections*c.each; {
 				mu.Lock()
@@ -102,9 +100,8 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%d requests were refused and %d taken, want %d and %d of %d items", refused, n, c.refused,
 					want, items)
 			}
-			if n, s := b.opened(), b.Status(); n != 0 || s.InWork != 0 || s.Connections != c.connections {
-				t.Errorf("%d calls, %+v", n, s)
-			}
+			n, s := b.opened(), b.Status()
+			assert.Check(t, n == 0 && s.InWork == 0 && s.Connections == c.connections, "%d calls, %+v", n, s)
 		})
 	}
 }
@@ -138,12 +135,10 @@ func TestSlowSenders(t *testing.T) {
 		start := time.Now()
 		streams := b.slowSenders()
 		body, _ := sound(t, otlp.Metrics)
-		if _, err := export(b.dial(), otlp.Metrics, body); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(start); took != connlimit.Grace {
-			t.Errorf("it was taken after %v, want %v", took, connlimit.Grace)
-		}
+		_, err := export(b.dial(), otlp.Metrics, body)
+		assert.Check(t, err)
+		took := time.Since(start)
+		assert.Check(t, took == connlimit.Grace, "it was taken after %v, want %v", took, connlimit.Grace)
 		b.only(t)
 		slow := 0
 		for _, stream := range streams {
@@ -160,10 +155,9 @@ func TestSlowSenders(t *testing.T) {
 		if took := time.Since(start); slow != 1 || took != callTimeout {
 			t.Errorf("%d slow senders lost their slot; the others after %v", slow, took)
 		}
-		if got, want := counts(t, b.Receiver, otlp.Traces), fmt.Sprintf("items=1, refused_items slow=1, "+
-			"requests DEADLINE_EXCEEDED=%d, requests UNAVAILABLE=1", maxInWork-1); got != want {
-			t.Errorf("counters: %s, want %s", got, want)
-		}
+		got, want := counts(t, b.Receiver, otlp.Traces), fmt.Sprintf("items=1, refused_items slow=1, "+
+			"requests DEADLINE_EXCEEDED=%d, requests UNAVAILABLE=1", maxInWork-1)
+		assert.Check(t, got == want, "counters: %s, want %s", got, want)
 	})
 }
 
@@ -179,9 +173,8 @@ func TestNoSlot(t *testing.T) {
 		start := time.Now()
 		_, err := export(b.dial(), otlp.Metrics, body)
 		wantError(t, err, codes.Unavailable, true)
-		if took := time.Since(start); took != slotTimeout {
-			t.Errorf("it was refused after %v, want %v", took, slotTimeout)
-		}
+		took := time.Since(start)
+		assert.Check(t, took == slotTimeout, "it was refused after %v, want %v", took, slotTimeout)
 		// A request that is cancelled meanwhile counts as not received.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -192,16 +185,14 @@ func TestNoSlot(t *testing.T) {
 			otlp.Profiles: "requests DEADLINE_EXCEEDED=1",
 			otlp.Metrics:  "items=1, refused_items overload=1, requests UNAVAILABLE=1",
 		} {
-			if got := counts(t, b.Receiver, signal); got != want && signal == otlp.Metrics {
-				t.Errorf("counters of %v: %s, want %s", signal, got, want)
-			}
+			got := counts(t, b.Receiver, signal)
+			assert.Check(t, got == want || signal != otlp.Metrics, "counters of %v: %s, want %s", signal, got, want)
 		}
 		for _, c := range taken {
 			b.slots.release(c)
 		}
-		if _, err := export(b.dial(), otlp.Metrics, body); err != nil {
-			t.Error(err)
-		}
+		_, err = export(b.dial(), otlp.Metrics, body)
+		assert.Check(t, err)
 	})
 }
 
@@ -261,9 +252,7 @@ func post(ctx context.Context, t testing.TB, transport *http.Transport, path str
 	body io.Reader) (*http.Response, error) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://receiver"+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	q.Header.Set("Content-Type", "application/grpc")
 	q.Header.Set("Te", "trailers")
 	for k, v := range headers {
@@ -291,9 +280,7 @@ func TestLargeRequests(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if b.memoryFree(1) {
-			t.Fatal("there is memory left for large requests")
-		}
+		assert.Assert(t, !b.memoryFree(1), "there is memory left for large requests")
 		small, _ := sound(t, otlp.Metrics)
 		conn := b.dial()
 		start := time.Now()
@@ -305,15 +292,12 @@ func TestLargeRequests(t *testing.T) {
 			t.Errorf("a large request: %v, after %v", err, time.Since(start))
 		}
 		<-ended
-		if len(ended) > 0 {
-			t.Error("both slow requests were ended")
-		}
+		assert.Check(t, len(ended) == 0, "both slow requests were ended")
 		cancel()
 		<-ended
 		synctest.Wait()
-		if !b.memoryFree(memoryLimit(DefaultMaxRequestBytes)) {
-			t.Error("memory for large requests is taken in the end")
-		}
+		assert.Check(t, b.memoryFree(memoryLimit(DefaultMaxRequestBytes)),
+			"memory for large requests is taken in the end")
 	})
 }
 
@@ -331,9 +315,8 @@ func TestWaitForMemoryIsNotSlow(t *testing.T) {
 			large <- err
 		}()
 		synctest.Wait()
-		if n := b.inWork(); n != 1 {
-			t.Fatalf("%d requests are in work, want 1", n)
-		}
+		n := b.inWork()
+		assert.Assert(t, n == 1, "%d requests are in work, want 1", n)
 		var slots []*claim
 		for range maxInWork - 1 {
 			slots = append(slots, b.slots.try(ours, 1))
@@ -348,18 +331,15 @@ func TestWaitForMemoryIsNotSlow(t *testing.T) {
 			t.Errorf("%d calls, want the large one and the one that waits for a slot", b.opened())
 		}
 		b.memory.release(memory)
-		if err := <-large; err != nil {
-			t.Errorf("the large request: %v", err)
-		}
+		err := <-large
+		assert.Check(t, err, "the large request")
 		for _, c := range slots {
 			b.slots.release(c)
 		}
-		if err := <-small; err != nil {
-			t.Errorf("the small request: %v", err)
-		}
-		if got, want := counts(t, b.Receiver, otlp.Traces), "items=1, requests OK=1"; got != want {
-			t.Errorf("counters: %s, want %s", got, want)
-		}
+		err = <-small
+		assert.Check(t, err, "the small request")
+		got, want := counts(t, b.Receiver, otlp.Traces), "items=1, requests OK=1"
+		assert.Check(t, got == want, "counters: %s, want %s", got, want)
 	})
 }
 
@@ -371,9 +351,8 @@ func TestNoMemory(t *testing.T) {
 		start := time.Now()
 		_, err := export(b.dial(), otlp.Traces, encode(t, traceRequest(largeSpan(100_000))))
 		wantError(t, err, codes.Unavailable, true)
-		if took := time.Since(start); took != slotTimeout {
-			t.Errorf("it was refused after %v, want %v", took, slotTimeout)
-		}
+		took := time.Since(start)
+		assert.Check(t, took == slotTimeout, "it was refused after %v, want %v", took, slotTimeout)
 	})
 }
 
@@ -469,9 +448,7 @@ func call(stream uint32) []byte {
 func TestTinyFrames(t *testing.T) {
 	l := openLab(t, Config{})
 	conn, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	go io.Copy(io.Discard, conn)
 	bound := measure(t)
@@ -481,18 +458,16 @@ func TestTinyFrames(t *testing.T) {
 		stream := uint32(2*i + 1)
 		out = append(append(out, call(stream)...), frame(frameData, 0, stream, prefix(size))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write(out)
+	assert.NilError(t, err)
 	out = out[:0]
 	for i := range streams {
 		out = append(out, frame(frameData, 0, uint32(2*i+1), []byte{0})...)
 	}
 	out = bytes.Repeat(out, 100)
 	for range size/100 - 1 {
-		if _, err := conn.Write(out); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.Write(out)
+		assert.NilError(t, err)
 	}
 	testenv.Poll(t, patience, "all are being read", func() bool { return l.inWork() == streams })
 	bound(streams*2*size + 256<<10) // about the connection's share
@@ -503,9 +478,7 @@ func TestNoWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBubble(t)
 		conn, err := b.listener.DialContext(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer conn.Close()
 		resets := make(chan uint32, 1)
 		go func() {
@@ -527,14 +500,12 @@ func TestNoWindow(t *testing.T) {
 		out := append(opening(initialWindowSize, 0), call(1)...)
 		out = append(out, frame(frameData, endStream, 1, append(prefix(len(body)), body...))...)
 		start := time.Now()
-		if _, err := conn.Write(out); err != nil {
-			t.Fatal(err)
-		}
+		_, err = conn.Write(out)
+		assert.NilError(t, err)
 		synctest.Wait()
 		b.only(t)
-		if n, s := b.opened(), b.Status(); n != 0 || s.InWork != 0 {
-			t.Errorf("%d calls, %+v", n, s)
-		}
+		n, s := b.opened(), b.Status()
+		assert.Check(t, n == 0 && s.InWork == 0, "%d calls, %+v", n, s)
 		if stream := <-resets; stream != 1 || time.Since(start) != callTimeout+slotTimeout {
 			t.Errorf("stream %d was reset after %v", stream, time.Since(start))
 		}
@@ -588,9 +559,8 @@ func TestIdentity(t *testing.T) {
 			passed[b.Signal()] += uint64(b.Items())
 		}
 		for signal, s := range l.Status().Signals {
-			if s.PassedOn != passed[otlp.Signal(signal)] || s.Received != s.PassedOn+s.Rejected+s.Refused {
-				t.Errorf("%v: %+v, %d items were passed on", otlp.Signal(signal), s, passed[otlp.Signal(signal)])
-			}
+			assert.Check(t, s.PassedOn == passed[otlp.Signal(signal)] && s.Received == s.PassedOn+s.Rejected+s.Refused,
+				"%v: %+v, %d items were passed on", otlp.Signal(signal), s, passed[otlp.Signal(signal)])
 		}
 	}
 }
@@ -613,9 +583,7 @@ func TestResponsesThatAreNotRead(t *testing.T) {
 		writers := make(chan error, conns)
 		for range conns {
 			conn, err := b.listener.DialContext(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer conn.Close()
 			go func() {
 				_, err := conn.Write(out)
@@ -626,12 +594,10 @@ func TestResponsesThatAreNotRead(t *testing.T) {
 		bound(maxOpen*(window+1) + maxInWork*(window+1) + 2*DefaultMaxRequestBytes + conns*(64<<10+2*bubbleBuffer))
 		start := time.Now()
 		for range conns {
-			if err := <-writers; err == nil {
-				t.Error("all was read of a client that does not read")
-			}
+			err := <-writers
+			assert.Check(t, err != nil, "all was read of a client that does not read")
 		}
-		if took := time.Since(start); took > 2*callTimeout {
-			t.Errorf("connections were closed after %v", took)
-		}
+		took := time.Since(start)
+		assert.Check(t, took <= 2*callTimeout, "connections were closed after %v", took)
 	})
 }

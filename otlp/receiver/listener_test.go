@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/otlp"
@@ -25,9 +26,7 @@ func TestConnections(t *testing.T) {
 	l := openLab(t, Config{})
 	dial := func() net.Conn {
 		c, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { c.Close() })
 		c.SetDeadline(time.Now().Add(patience))
 		return c
@@ -40,12 +39,10 @@ func TestConnections(t *testing.T) {
 	}
 	testenv.Poll(t, patience, "all are connected", func() bool { return l.Status().Connections == maxConnections })
 	l.send(otlp.Traces, body)
-	if _, err := io.Copy(io.Discard, first); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the first: %v", err)
-	}
-	if s := l.Status(); s.Connections != maxConnections || s.RefusedConnections != 1 || s.LastError != "" {
-		t.Errorf("%+v", s)
-	}
+	_, err := io.Copy(io.Discard, first)
+	assert.Check(t, err == nil || errors.Is(err, syscall.ECONNRESET), "the first: %v", err)
+	s := l.Status()
+	assert.Check(t, s.Connections == maxConnections && s.RefusedConnections == 1 && s.LastError == "", "%+v", s)
 }
 
 // faulty is a listener whose Accept fails at first.
@@ -73,13 +70,10 @@ func TestAcceptErrors(t *testing.T) {
 		b.Receiver = serve(&Config{}, f, nil, b.store)
 		defer b.Shutdown(context.Background())
 		body, _ := sound(t, otlp.Traces)
-		if _, err := export(b.dial(), otlp.Traces, body); err != nil {
-			t.Error(err)
-		}
+		_, err := export(b.dial(), otlp.Traces, body)
+		assert.Check(t, err)
 		s := b.Status()
-		if s.LastError != syscall.EPERM.Error() || s.LastErrorAt.IsZero() || s.Connections != 1 {
-			t.Errorf("%+v", s)
-		}
+		assert.Check(t, s.LastError == syscall.EPERM.Error() && !s.LastErrorAt.IsZero() && s.Connections == 1, "%+v", s)
 	})
 }
 
@@ -89,22 +83,18 @@ func TestShutdownSilent(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := openBubble(t)
 			conn, err := b.listener.DialContext(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer conn.Close()
 			go io.Copy(io.Discard, conn)
-			if _, err := io.WriteString(conn, preface); err != nil {
-				t.Fatal(err)
-			}
+			_, err = io.WriteString(conn, preface)
+			assert.NilError(t, err)
 			synctest.Wait()
 			start := time.Now()
 			if err := b.Shutdown(context.Background()); err != nil || time.Since(start) > lingerTimeout {
 				t.Errorf("%v, after %v", err, time.Since(start))
 			}
-			if n := b.Status().Connections; n != 0 {
-				t.Errorf("%d connections are left", n)
-			}
+			n := b.Status().Connections
+			assert.Check(t, n == 0, "%d connections are left", n)
 		})
 	}
 }
@@ -115,33 +105,25 @@ func TestIdle(t *testing.T) {
 		b := openBubble(t)
 		start := time.Now()
 		silent, err := b.listener.DialContext(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, silent); err != nil && err != io.ErrClosedPipe {
-			t.Error(err)
-		}
-		if took := time.Since(start); took != handshakeTimeout {
-			t.Errorf("it was closed after %v, want %v", took, handshakeTimeout)
-		}
+		assert.NilError(t, err)
+		_, err = io.Copy(io.Discard, silent)
+		assert.Check(t, err == nil || err == io.ErrClosedPipe, err)
+		took := time.Since(start)
+		assert.Check(t, took == handshakeTimeout, "it was closed after %v, want %v", took, handshakeTimeout)
 		body, _ := sound(t, otlp.Traces)
 		conn := b.dial()
 		for range 3 {
-			if _, err := export(conn, otlp.Traces, body); err != nil {
-				t.Error(err)
-			}
+			_, err := export(conn, otlp.Traces, body)
+			assert.Check(t, err)
 			time.Sleep(idleTimeout - time.Second)
-			if n := b.Status().Connections; n != 1 {
-				t.Errorf("%d connections", n)
-			}
+			n := b.Status().Connections
+			assert.Check(t, n == 1, "%d connections", n)
 		}
 		time.Sleep(time.Minute)
-		if n := b.Status().Connections; n != 0 {
-			t.Errorf("%d connections after %v", n, idleTimeout)
-		}
-		if _, err := export(conn, otlp.Traces, body); err != nil {
-			t.Error(err)
-		}
+		n := b.Status().Connections
+		assert.Check(t, n == 0, "%d connections after %v", n, idleTimeout)
+		_, err = export(conn, otlp.Traces, body)
+		assert.Check(t, err)
 	})
 }
 
@@ -152,13 +134,11 @@ func TestPings(t *testing.T) {
 		conn := b.dial(grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second,
 			PermitWithoutStream: true}))
 		body, _ := sound(t, otlp.Traces)
-		if _, err := export(conn, otlp.Traces, body); err != nil {
-			t.Error(err)
-		}
+		_, err := export(conn, otlp.Traces, body)
+		assert.Check(t, err)
 		time.Sleep(idleTimeout / 2)
-		if s := conn.GetState(); s != connectivity.Ready || b.Status().Connections != 1 {
-			t.Errorf("the connection is %v", s)
-		}
+		s := conn.GetState()
+		assert.Check(t, s == connectivity.Ready && b.Status().Connections == 1, "the connection is %v", s)
 	})
 }
 
@@ -172,16 +152,14 @@ func TestStatus(t *testing.T) {
 	l.store.err = otlp.ErrUnsupported
 	l.refusal(otlp.Metrics, encode(t, metricRequest(gauge(1, 2))))
 	s := l.Status()
-	if s.Since.Before(start) || s.Since.After(time.Now()) || s.Address != l.Addr().String() ||
-		!filepath.IsAbs(s.Address) {
-		t.Errorf("%+v", s)
-	}
+	assert.Check(t, !s.Since.Before(start) && !s.Since.After(time.Now()) && s.Address == l.Addr().String() &&
+		filepath.IsAbs(s.Address),
+		"%+v", s)
 	s.Since, s.Address = time.Time{}, ""
 	want := Status{Connections: 1}
 	want.Signals[otlp.Traces] = signalStatus{Received: 4, PassedOn: 2, Rejected: 1, Refused: 1}
 	want.Signals[otlp.Metrics] = signalStatus{Received: 2, Refused: 2}
 	testenv.Poll(t, patience, "nothing is in work", func() bool { return l.Status().InWork == 0 })
-	if s.InWork = 0; s != want {
-		t.Errorf("%+v, want %+v", s, want)
-	}
+	s.InWork = 0
+	assert.Check(t, s == want, "%+v, want %+v", s, want)
 }

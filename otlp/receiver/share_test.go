@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/otlp"
@@ -53,16 +54,12 @@ func openToAll(t *testing.T, network string) *open {
 		if err == nil {
 			err = os.Chmod(dir, 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		c = Config{Listen: "unix:" + filepath.Join(dir, "otlp.sock"), SocketMode: 0o666}
 	}
 	r, err := Open(c, &store{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -75,9 +72,7 @@ func openToAll(t *testing.T, network string) *open {
 func (o *open) dial(t *testing.T, uid int) net.Conn {
 	t.Helper()
 	conn, err := dialAs(uid, o.network, o.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -92,9 +87,8 @@ func (o *open) sendAll(t *testing.T, requests int) {
 	}
 	body, _ := sound(t, otlp.Traces)
 	for i := range requests {
-		if _, err := export(dial(t, target), otlp.Traces, body); err != nil {
-			t.Errorf("request %d: %v", i, err)
-		}
+		_, err := export(dial(t, target), otlp.Traces, body)
+		assert.Check(t, err, "request %d", i)
 	}
 }
 
@@ -104,9 +98,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			o := openToAll(t, network)
 			for range maxConnections {
-				if _, err := o.dial(t, attacker).Write(opening()); err != nil {
-					t.Fatal(err)
-				}
+				_, err := o.dial(t, attacker).Write(opening())
+				assert.NilError(t, err)
 			}
 			testenv.Poll(t, patience, "all are connected", func() bool {
 				return o.Status().Connections == maxConnections
@@ -122,9 +115,8 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	target := "unix:" + o.Addr().String()
 	ours := dial(t, target)
 	body, _ := sound(t, otlp.Traces)
-	if _, err := export(ours, otlp.Traces, body); err != nil {
-		t.Fatal(err)
-	}
+	_, err := export(ours, otlp.Traces, body)
+	assert.NilError(t, err)
 	for range 3 * maxConnections {
 		o.dial(t, attacker)
 	}
@@ -132,12 +124,10 @@ func TestConnectionsOfOneUser(t *testing.T) {
 		return o.Status().RefusedConnections == 2*maxConnections+1
 	})
 	state := ours.GetState()
-	if _, err := export(ours, otlp.Traces, body); err != nil {
-		t.Error(err)
-	}
-	if n := o.listener.conns.Counts(); n.Refused > 0 || state.String() != "READY" {
-		t.Errorf("%+v, our connection is %v", n, state)
-	}
+	_, err = export(ours, otlp.Traces, body)
+	assert.Check(t, err)
+	n := o.listener.conns.Counts()
+	assert.Check(t, n.Refused == 0 && state.String() == "READY", "%+v, our connection is %v", n, state)
 }
 
 // Senders that begin as many calls as they can and never end one, again and again, keep no slot
@@ -167,9 +157,7 @@ func TestSlowSendersMakeRoom(t *testing.T) {
 			}
 			testenv.Poll(t, patience, "everything is taken", func() bool { return o.opened() == maxOpen })
 			o.sendAll(t, 3)
-			if n := o.counters.snapshot()[otlp.Traces].refused[Slow]; n == 0 {
-				t.Error("no slow sender is counted")
-			}
+			assert.Check(t, o.counters.snapshot()[otlp.Traces].refused[Slow] != 0, "no slow sender is counted")
 		})
 	}
 }
@@ -180,18 +168,15 @@ func TestPanic(t *testing.T) {
 	s := &store{}
 	l := openLabWith(t, Config{OnPanic: func(value any, stack []byte) {
 		reports.Add(1)
-		if value != "a defect" || !strings.Contains(string(stack), "panicking") {
-			t.Errorf("%v at %s", value, stack)
-		}
+		assert.Check(t, value == "a defect" && strings.Contains(string(stack), "panicking"), "%v at %s", value, stack)
 	}}, panicking{}, s)
 	body, _ := sound(t, otlp.Traces)
 	for range 3 {
 		wantStatus(t, l.refusal(otlp.Traces, body), codes.Internal, false)
 	}
 	l.wantCounts(otlp.Traces, "items=3, refused_items panic=3, requests INTERNAL=3")
-	if n := reports.Load(); n != 1 {
-		t.Errorf("reported %d times", n)
-	}
+	n := reports.Load()
+	assert.Check(t, n == 1, "reported %d times", n)
 }
 
 // panicking is a queue with a defect.

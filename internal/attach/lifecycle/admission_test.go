@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/attach"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -106,47 +108,35 @@ func (p *Process) gone() bool {
 func TestAdmissionOfCandidates(t *testing.T) {
 	a := admit(t, 3)
 	candidates := a.fill("7")
-	if !a.refuses(1, "7") {
-		t.Error("one more let in of the user who has them all")
-	}
+	assert.Check(t, a.refuses(1, "7"), "one more let in of the user who has them all")
 	a.come(2, "8") // who has fewer
-	if !candidates[0].gone() || candidates[1].gone() {
-		t.Error("not the one went that was there for the longest")
-	}
+	assert.Check(t, candidates[0].gone() && !candidates[1].gone(), "not the one went that was there for the longest")
 	a.exclude(candidates[9], true)
 	a.come(3, "7")
-	if !candidates[9].gone() || candidates[1].gone() {
-		t.Error("an excluded one did not give way first")
-	}
-	if got := [...]uint64{a.Evicted[EvictedExcluded].Load(), a.Evicted[EvictedUnpublished].Load(),
-		a.Evicted[EvictedShare].Load()}; got != [...]uint64{1, 1, 0} {
-		t.Errorf("counted as evicted: %v", got)
-	}
+	assert.Check(t, candidates[9].gone() && !candidates[1].gone(), "an excluded one did not give way first")
+	got := [...]uint64{a.Evicted[EvictedExcluded].Load(), a.Evicted[EvictedUnpublished].Load(),
+		a.Evicted[EvictedShare].Load()}
+	assert.Check(t, got == [...]uint64{1, 1, 0}, "counted as evicted: %v", got)
 
 	// What had to go comes back when there is room; an excluded one has others give way at no time.
 	for _, id := range []procscan.ProcessID{candidates[0].id, candidates[9].id, {PID: 1, StartTime: 1}} {
-		if _, admitted := a.found(id); admitted || !a.skips(id.PID) {
-			t.Errorf("process %d may come back at once", id.PID)
-		}
+		_, admitted := a.found(id)
+		assert.Check(t, !admitted && a.skips(id.PID), "process %d may come back at once", id.PID)
 	}
-	if _, admitted := a.found(procscan.ProcessID{PID: 1000, StartTime: 2}); !admitted {
-		t.Error("another process with the same pid is taken for one that went")
-	}
+	_, admitted := a.found(procscan.ProcessID{PID: 1000, StartTime: 2})
+	assert.Check(t, admitted, "another process with the same pid is taken for one that went")
 	a.exclude(candidates[2], true)
-	if _, admitted := a.found(candidates[9].id); admitted {
-		t.Error("an excluded one has another one give way")
-	}
+	_, admitted = a.found(candidates[9].id)
+	assert.Check(t, !admitted, "an excluded one has another one give way")
 	if before, admitted := a.found(candidates[0].id); !admitted || before != classCandidate {
 		t.Error("a candidate may not come back for which an excluded one gives way")
 	}
 	a.ends(candidates[3])
-	if _, admitted := a.found(candidates[9].id); !admitted || a.skips(candidates[9].id.PID) {
-		t.Error("an excluded one may not come back while there is room")
-	}
+	_, admitted = a.found(candidates[9].id)
+	assert.Check(t, admitted && !a.skips(candidates[9].id.PID), "an excluded one may not come back while there is room")
 	again := newClaimant(candidates[9].id.PID)
-	if before, err := a.enter(again, "7"); err != nil || before != classExcluded || a.of(again.id) != nil {
-		t.Errorf("came back as %v: %v", before, err)
-	}
+	before, err := a.enter(again, "7")
+	assert.Check(t, err == nil && before == classExcluded && a.of(again.id) == nil, "came back as %v: %v", before, err)
 
 	// Those that a sweep has not found are forgotten.
 	a.swept()
@@ -172,31 +162,25 @@ func TestAdmissionOfPublishers(t *testing.T) {
 	a.ends(own)
 	a.published(2, "8")
 	a.published(3, "8")
-	if !publishers[3].gone() || !publishers[2].gone() || publishers[1].gone() {
-		t.Error("not those went that published last")
-	}
-	if err := a.publish(publishers[3], "7"); !errors.Is(err, errEvicted) {
-		t.Errorf("one that has to go publishes: %v", err)
-	}
-	if err := a.publish(a.come(4, "8"), "8"); !errors.Is(err, errPublishing) {
-		t.Errorf("a user got more than a share: %v", err)
-	}
+	assert.Check(t, publishers[3].gone() && publishers[2].gone() && !publishers[1].gone(),
+		"not those went that published last")
+	err := a.publish(publishers[3], "7")
+	assert.Check(t, errors.Is(err, errEvicted), "one that has to go publishes: %v", err)
+	err = a.publish(a.come(4, "8"), "8")
+	assert.Check(t, errors.Is(err, errPublishing), "a user got more than a share: %v", err)
 	if before, admitted := a.found(publishers[2].id); admitted || before != classPublisher || a.skips(publishers[2].id.PID) {
 		t.Error("one comes back for which another would have to go that has no more than a share, or is not counted")
 	}
 	a.ends(publishers[0])
-	if _, admitted := a.found(publishers[2].id); !admitted {
-		t.Error("one that publishes may not come back when there is room")
-	}
-	if a.published(publishers[2].id.PID, "7"); a.publishing != 3 {
-		t.Errorf("%d refused, want the others that went", a.publishing)
-	}
+	_, admitted := a.found(publishers[2].id)
+	assert.Check(t, admitted, "one that publishes may not come back when there is room")
+	a.published(publishers[2].id.PID, "7")
+	assert.Check(t, a.publishing == 3, "%d refused, want the others that went", a.publishing)
 
 	// A process may change its user.
 	root := a.come(5, "0")
-	if err := a.publish(root, "7"); !errors.Is(err, errPublishing) {
-		t.Errorf("a process that is not root's any more took root's share: %v", err)
-	}
+	err = a.publish(root, "7")
+	assert.Check(t, errors.Is(err, errPublishing), "a process that is not root's any more took root's share: %v", err)
 	if counts := a.counts["0"]; counts != nil {
 		t.Errorf("%v of root", *counts)
 	}
@@ -206,22 +190,17 @@ func TestAdmissionOfPublishers(t *testing.T) {
 func TestAdmissionOfKnownPublisher(t *testing.T) {
 	a := admit(t, 1)
 	first, second := a.published(1, "7"), a.come(2, "7")
-	if err := a.publish(second, "7"); !errors.Is(err, errPublishing) {
-		t.Fatal(err)
-	}
+	err := a.publish(second, "7")
+	assert.Assert(t, errors.Is(err, errPublishing), err)
 	a.ends(second)
 	candidates := a.fill("7")
-	if _, admitted := a.found(second.id); admitted {
-		t.Error("let in while as many publish as may")
-	}
+	_, admitted := a.found(second.id)
+	assert.Check(t, !admitted, "let in while as many publish as may")
 	a.become(first, classCandidate) // it executes another program
-	if _, admitted := a.found(second.id); !admitted {
-		t.Fatal("not let in though no more publish")
-	}
+	_, admitted = a.found(second.id)
+	assert.Assert(t, admitted, "not let in though no more publish")
 	a.published(2, "7")
-	if !first.gone() && !candidates[0].gone() {
-		t.Error("no candidate gave way")
-	}
+	assert.Check(t, first.gone() || candidates[0].gone(), "no candidate gave way")
 }
 
 // Who makes its goroutine hang gives way too, after those of its user who do not: with more of them
@@ -237,18 +216,13 @@ func TestAdmissionOfHanging(t *testing.T) {
 	hanging := a.fill("7")
 	hang(append(hanging[:1:1], hanging[2:]...))
 	a.come(1, "8")
-	if !hanging[1].gone() {
-		t.Error("the only one that does not hang did not give way first")
-	}
+	assert.Check(t, hanging[1].gone(), "the only one that does not hang did not give way first")
 	a.come(2, "8")
-	if !hanging[0].gone() || hanging[2].gone() {
-		t.Error("of those that hang, not the one went that was there for the longest")
-	}
+	assert.Check(t, hanging[0].gone() && !hanging[2].gone(),
+		"of those that hang, not the one went that was there for the longest")
 	a.exclude(hanging[9], true)
 	a.come(3, "8")
-	if !hanging[9].gone() {
-		t.Error("an excluded one that hangs did not give way first")
-	}
+	assert.Check(t, hanging[9].gone(), "an excluded one that hangs did not give way first")
 	a = admit(t, limit)
 	var publishers []*Process
 	for pid := range limit {
@@ -268,13 +242,9 @@ func TestAdmissionIsBounded(t *testing.T) {
 	for pid := range maxLeaving {
 		a.come(1+pid, worker.User(string(rune('a'+pid))))
 	}
-	if !a.refuses(900, "8") {
-		t.Errorf("more than %d were made to go at once", maxLeaving)
-	}
+	assert.Check(t, a.refuses(900, "8"), "more than %d were made to go at once", maxLeaving)
 	for i, p := range candidates[:maxLeaving] {
-		if !p.gone() {
-			t.Errorf("candidate %d did not go", i)
-		}
+		assert.Check(t, p.gone(), "candidate %d did not go", i)
 		a.ends(p)
 	}
 	if a.leaving != 0 || a.refuses(901, "9") {
@@ -283,13 +253,10 @@ func TestAdmissionIsBounded(t *testing.T) {
 	for pid := 10_000; pid < 10_000+2*maxRefused; pid++ {
 		a.remember(&Process{id: procscan.ProcessID{PID: pid}, claim: claim{user: "7"}}, classPublisher)
 	}
-	if len(a.byPID) > maxRefused*2/3 {
-		t.Errorf("%d remembered of one user", len(a.byPID))
-	}
+	assert.Check(t, len(a.byPID) <= maxRefused*2/3, "%d remembered of one user", len(a.byPID))
 	a.remember(&Process{id: procscan.ProcessID{PID: 2}, claim: claim{user: "8"}}, classPublisher)
-	if a.of(procscan.ProcessID{PID: 2}) == nil {
-		t.Error("a process is not remembered because of those of another user")
-	}
+	assert.Check(t, a.of(procscan.ProcessID{PID: 2}) != nil,
+		"a process is not remembered because of those of another user")
 }
 
 // A process that had to go and executes another program comes in like a new one.
@@ -313,9 +280,8 @@ func TestAdmissionAfterExec(t *testing.T) {
 			t.Errorf("process %d is taken for the one that had to go", p.id.PID)
 		}
 	}
-	if publishing, others := m.WithoutPlace(); publishing+others != 0 {
-		t.Errorf("%d publishers and %d others are left out", publishing, others)
-	}
+	publishing, others := m.WithoutPlace()
+	assert.Check(t, publishing+others == 0, "%d publishers and %d others are left out", publishing, others)
 }
 
 // Publishers that are not let in keep their room until they end, and do not count as leaving.
@@ -326,9 +292,8 @@ func TestAdmissionOfRefused(t *testing.T) {
 	var refused []*Process
 	for pid := range maxNewcomers {
 		p := a.come(10+pid, "7")
-		if err := a.publish(p, "7"); !errors.Is(err, errPublishing) {
-			t.Fatalf("process %d: %v", pid, err)
-		}
+		err := a.publish(p, "7")
+		assert.Assert(t, errors.Is(err, errPublishing), "process %d: %v", pid, err)
 		refused = append(refused, p)
 	}
 	if a.leaving != 0 || a.held != limit+maxNewcomers || !a.refuses(900, "8") {
@@ -338,9 +303,8 @@ func TestAdmissionOfRefused(t *testing.T) {
 		a.ends(p)
 	}
 	want := [numClasses]int{classPublisher: limit}
-	if a.leaving != 0 || a.held != limit || len(a.counts) != 1 || a.total != want {
-		t.Errorf("after their end %d are leaving, %d are there, %v count", a.leaving, a.held, a.total)
-	}
+	assert.Check(t, a.leaving == 0 && a.held == limit && len(a.counts) == 1 && a.total == want,
+		"after their end %d are leaving, %d are there, %v count", a.leaving, a.held, a.total)
 	a.come(901, "8")
 }
 
@@ -390,9 +354,7 @@ func TestAdmissionIsFair(t *testing.T) {
 			if err == nil {
 				err = a.publish(p, "honest")
 			}
-			if err != nil {
-				t.Fatalf("seed %d: publisher %d of a new user, of %d: %v", seed, i, limit, err)
-			}
+			assert.NilError(t, err, "seed %d: publisher %d of a new user, of %d", seed, i, limit)
 			for _, p := range append([]*Process(nil), a.there...) {
 				if p.claim.over {
 					a.ends(p)

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -56,9 +57,8 @@ func TestLogFlood(t *testing.T) {
 	for _, entry := range r.logs.FilterField(zap.Int("pid", p.PID)).All() {
 		lines = append(lines, entry.Message)
 	}
-	if strings.Join(lines, ", ") != "attached, process gone" {
-		t.Errorf("logged of another user's process: %q", lines)
-	}
+	assert.Check(t, strings.Join(lines, ", ") == "attached, process gone",
+		"logged of another user's process: %q", lines)
 
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
 	written, first, last := 0, time.Time{}, time.Time{}
@@ -68,9 +68,7 @@ func TestLogFlood(t *testing.T) {
 			continue
 		}
 		line, err := encoder.EncodeEntry(entry.Entry, entry.Context)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		written += line.Len()
 		if last = entry.Time; first.IsZero() {
 			first = entry.Time
@@ -84,9 +82,7 @@ func TestLogFlood(t *testing.T) {
 			t.Errorf("a name of 4000 characters is logged as %q", name)
 		}
 	}
-	if logged[true] == 0 || logged[false] == 0 {
-		t.Errorf("names that were logged: %v", logged)
-	}
+	assert.Check(t, logged[true] != 0 && logged[false] != 0, "names that were logged: %v", logged)
 	if most := burst + int(last.Sub(first).Seconds()+1)*logRate; written > most || written < burst/2 {
 		t.Errorf("%d bytes of a user's processes were logged, of at most %d", written, most)
 	}
@@ -98,17 +94,15 @@ func TestLogBudget(t *testing.T) {
 	b := newLogBudget(100, &dropped)
 	core, logs := observer.New(zapcore.DebugLevel)
 	log, now := zap.New(core), time.Now()
-	if !b.spend(1, 60, now) || b.spend(1, 60, now) || !b.spend(2, 60, now) || dropped.Load() != 1 {
-		t.Error("a second line of the same user is too much, and one of another is not")
-	}
+	assert.Check(t, b.spend(1, 60, now) && !b.spend(1, 60, now) && b.spend(2, 60, now) && dropped.Load() == 1,
+		"a second line of the same user is too much, and one of another is not")
 	b.report(log, now)
 	b.spend(1, 60, now)
 	b.spend(1, 60, now)
 	b.spend(2, 60, now)
 	b.report(log, now.Add(logReportInterval-1))
-	if n := logs.Len(); n != 1 {
-		t.Errorf("%d reports, want one", n)
-	}
+	n := logs.Len()
+	assert.Check(t, n == 1, "%d reports, want one", n)
 	now = now.Add(logReportInterval)
 	b.report(log, now)
 	b.report(log, now.Add(logReportInterval))
@@ -117,9 +111,7 @@ func TestLogBudget(t *testing.T) {
 		c["uid_with_most"] != uint32(1) {
 		t.Errorf("%+v", all)
 	}
-	if !b.spend(1, 100, now) {
-		t.Error("the budget does not come back")
-	}
+	assert.Check(t, b.spend(1, 100, now), "the budget does not come back")
 	for uid := range uint32(2 * maxLogUsers) {
 		b.spend(10+uid, 101, now)
 	}
@@ -137,8 +129,7 @@ func TestCut(t *testing.T) {
 		{strings.Repeat("ö", 100), "öööööö…[92 characters cut]…öö"},
 		{"\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd…[1 characters cut]…\ufffd\ufffd"},
 	} {
-		if got := cut(test.text, 8); got != test.want {
-			t.Errorf("%q: %q, want %q", test.text, got, test.want)
-		}
+		got := cut(test.text, 8)
+		assert.Check(t, got == test.want, "%q: %q, want %q", test.text, got, test.want)
 	}
 }

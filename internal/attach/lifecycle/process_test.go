@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/mempoll"
@@ -31,16 +32,12 @@ func TestReusedPID(t *testing.T) {
 	r := run(t, sweepOnce)
 	r.attached(p, 1)
 	now, err := r.discovery.scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	before := now
 	before.StartTime--
 	h := r.handler(p)
 	r.take(before) // what a slow sweep could still find
-	if r.handler(p) != h || r.process(p.PID) != h.process {
-		t.Error("the process that has the pid now was replaced")
-	}
+	assert.Check(t, r.handler(p) == h && r.process(p.PID) == h.process, "the process that has the pid now was replaced")
 }
 
 // A process that is refused is refused before anything of it is opened.
@@ -49,9 +46,7 @@ func TestRefusedUnopened(t *testing.T) {
 	r := run(t, sweepOnce)
 	r.attached(p, 1)
 	found, err := r.discovery.scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	r.mu.Lock()
 	r.limit = 1
 	r.mu.Unlock()
@@ -70,13 +65,9 @@ func TestLibraryGoneBeforeItWasOpened(t *testing.T) {
 	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	p.Load()
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found, err := scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p.UnlinkLibrary()
 	p.Unload()
 	r := run(t, sweepOnce)
@@ -109,22 +100,16 @@ func TestPost(t *testing.T) {
 	h.process.Post(func() { close(begun); <-wait })
 	<-begun
 	for range maxPosted {
-		if !h.process.Post(func() { called++ }) {
-			t.Error("refused")
-		}
+		assert.Check(t, h.process.Post(func() { called++ }), "refused")
 	}
-	if h.process.Post(func() {}) {
-		t.Error("there is no end")
-	}
+	assert.Check(t, !h.process.Post(func() {}), "there is no end")
 	p.Kill()
 	close(wait)
 	r.gone(p)
 	testenv.Poll(t, deadline, "the end",
 		func() bool { r.mu.Lock(); defer r.mu.Unlock(); h.mu.Lock(); defer h.mu.Unlock(); return h.closed })
 	r.table.Wait()
-	if called != maxPosted {
-		t.Errorf("%d functions called", called)
-	}
+	assert.Check(t, called == maxPosted, "%d functions called", called)
 }
 
 // What waits for a probe of a process that hangs is refused when it is late: it does not add up.
@@ -134,9 +119,7 @@ func TestHangingHoldsLittle(t *testing.T) {
 	p := startHanging(t, r)
 	for tries := 0; !r.process(p.PID).sampler.IsRunning(); tries++ {
 		// It was probed just then: what publishes something else meanwhile is not sampled until that is known.
-		if tries == 10 {
-			t.Fatal("no process is sampled that hangs")
-		}
+		assert.Assert(t, tries != 10, "no process is sampled that hangs")
 		p.Kill()
 		r.gone(p)
 		p = startHanging(t, r)
@@ -151,9 +134,8 @@ func TestHangingHoldsLittle(t *testing.T) {
 		most = max(most, sampler.Pending())
 		return stale.Load() > enough
 	})
-	if most > sampling.MaxPending/2 { // those of twice 300 ms are 600
-		t.Errorf("%d samples were pending", most)
-	}
+	// those of twice 300 ms are 600
+	assert.Check(t, most <= sampling.MaxPending/2, "%d samples were pending", most)
 	p.Kill()
 	r.gone(p)
 }
@@ -204,9 +186,8 @@ func TestExecUnseen(t *testing.T) {
 		if stale.Load() > before && r.handler(p) == h {
 			break
 		}
-		if try == 10 { // else it was looked at before it published again
-			t.Fatal("no sample was found to be of another program")
-		}
+		// else it was looked at before it published again
+		assert.Assert(t, try != 10, "no sample was found to be of another program")
 	}
 	code := p.Functions()
 	h.mu.Lock()
@@ -219,18 +200,15 @@ func TestExecUnseen(t *testing.T) {
 	h.mu.Unlock()
 	testenv.Poll(t, deadline, "samples of the new program", func() bool { return samples() > 300 })
 	h.mu.Lock()
-	if h.inWork < h.samples*9/10 {
-		t.Errorf("of %d samples, %d have a stack of the program's work", h.samples, h.inWork)
-	}
+	assert.Check(t, h.inWork >= h.samples*9/10,
+		"of %d samples, %d have a stack of the program's work", h.samples, h.inWork)
 	h.mu.Unlock()
 }
 
 // unprobed is a process of a Manager that has a memory poller alone.
 func unprobed(t *testing.T) *Process {
 	poller, err := mempoll.New(accesstest.Open(t), new(atomic.Uint64))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(poller.Close)
 	m := &Manager{poller: poller, counters: new(Counters), started: time.Now()}
 	m.admission.init(1, m.counters, nil)
@@ -254,9 +232,7 @@ func TestLeftAlone(t *testing.T) {
 		if wait := p.nextRetry(err); wait < attachInterval || m.counters.TooOften.Load() != uint64(i+1) {
 			t.Errorf("probed again after %v, counted %d times", wait, m.counters.TooOften.Load())
 		}
-		if m.poller.Len() > 0 {
-			t.Error("it is polled")
-		}
+		assert.Check(t, m.poller.Len() == 0, "it is polled")
 	}
 }
 
@@ -266,27 +242,22 @@ func TestRetryPauses(t *testing.T) {
 	for range 2 {
 		p.probed = false
 		for want := retryMin; ; want = min(2*want, retryMax) {
-			if wait := p.nextRetry(messaging.ErrNoSocket); wait != want {
-				t.Fatalf("probed again after %v, want %v", wait, want)
-			}
+			wait := p.nextRetry(messaging.ErrNoSocket)
+			assert.Assert(t, wait == want, "probed again after %v, want %v", wait, want)
 			if want == retryMax {
 				break
 			}
 		}
-		if wait := p.nextRetry(messaging.ErrNoSocket); wait != retryMax {
-			t.Errorf("probed again after %v, want the longest pause", wait)
-		}
-		if p.manager.poller.Len() != 0 {
-			t.Error("it is polled, too")
-		}
+		wait := p.nextRetry(messaging.ErrNoSocket)
+		assert.Check(t, wait == retryMax, "probed again after %v, want the longest pause", wait)
+		assert.Check(t, p.manager.poller.Len() == 0, "it is polled, too")
 		p.probed = true
 		if wait := p.nextRetry(memread.ErrNotPublished); wait != 0 || p.manager.poller.Len() != 1 {
 			t.Errorf("probed again after %v when it was well, %d polled", wait, p.manager.poller.Len())
 		}
 	}
 	for _, err := range []error{process.ErrNotTarget, process.ErrContainerFiltered} {
-		if wait := p.nextRetry(err); wait != retryMax {
-			t.Errorf("%v: probed again after %v", err, wait)
-		}
+		wait := p.nextRetry(err)
+		assert.Check(t, wait == retryMax, "%v: probed again after %v", err, wait)
 	}
 }
