@@ -233,7 +233,7 @@ func TestGatherUsers(t *testing.T) {
 
 // What a Gather allocates is bounded, whatever it consists of.
 func TestGatherMemory(t *testing.T) {
-	const limit = 8 << 20
+	const limit = 2 << 20
 	boundaries, keys := slices.Collect(count(1000)), make([]string, maxTagKeys)
 	for i := range keys {
 		keys[i] = fmt.Sprint("key", i)
@@ -290,7 +290,7 @@ func TestGatherMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Options{MaxMemory: 4 * limit, MaxViews: 100_000, MaxMeasures: 100_000})
-			for i := range 20_000 {
+			for i := range 8_000 {
 				update(s, 0, func(u *Update) { fill(u, i) })
 			}
 			s.memory = newBudget(limit)
@@ -301,7 +301,7 @@ func TestGatherMemory(t *testing.T) {
 			allocated := after.TotalAlloc - before.TotalAlloc
 			c := s.Counts()
 			t.Logf("%d families, %d bytes; no room for %d series", len(families), allocated, c.Lost[GatherNoRoom])
-			if c.Lost[GatherNoRoom] == 0 || allocated > limit/2+1<<20 { // a user has the half
+			if c.Lost[GatherNoRoom] == 0 || allocated > limit/2+limit/8 { // a user has the half
 				t.Errorf("%d families, %d bytes; no room for %d series", len(families), allocated, c.Lost[GatherNoRoom])
 			}
 		})
