@@ -7,7 +7,7 @@
 //	stream     one connection that has sent something: reads, cuts the stream into messages, knows
 //	           who sends
 //	fairQueue  messages between the streams and the workers, one for measures and views, one for spans
-//	requests   encoded spans between the trace workers and the sender
+//	requests   encoded spans of all trace workers, until they are enough to be sent
 //	Queue      where requests go
 //
 // Package wire decodes, package spans encodes spans, package stats keeps measures and views. This
@@ -34,8 +34,8 @@
 // each other: a goroutine for each CPU encodes them. Users whose messages wait have their turn one
 // after the other, with a batch of messages each, so none waits for all that another has sent.
 //
-// While the Queue has no room for spans, requests, trace workers and the queue fill up one after the
-// other, and reading and statistics go on.
+// While the Queue has no room for spans, trace workers wait and their fairQueue fills up, and reading
+// and statistics go on.
 //
 // # Processes
 //

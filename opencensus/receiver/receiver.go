@@ -68,7 +68,7 @@ type Receiver struct {
 	panicked sync.Once // calls onPanic
 	onPanic  func(value any, stack []byte)
 
-	accepting, reading, working, sending, exporting sync.WaitGroup
+	accepting, reading, working, exporting sync.WaitGroup
 
 	stopExporting context.CancelFunc
 	drained       context.Context // done when there is no time to process what has been received
@@ -95,7 +95,7 @@ func Open(c Config, o Options) (*Receiver, error) {
 		listener:        l, budget: newBudget(c.BufferBytes), readers: newReaders(), events: newEvents(o.OnEvent),
 		onPanic: o.OnPanic,
 	}
-	r.requests = newRequests(r.maxRequestBytes)
+	r.requests = newRequests(r.maxRequestBytes, r.sendTraces)
 	for i := range r.queues {
 		r.queues[i] = newFairQueue(i)
 	}
@@ -109,7 +109,6 @@ func (r *Receiver) start() {
 	var exporting context.Context
 	exporting, r.stopExporting = context.WithCancel(context.Background())
 	r.exporting.Go(func() { r.exportMetrics(exporting) })
-	r.sending.Go(r.sendTraces)
 	r.working.Go(r.statsWorker)
 	for range runtime.GOMAXPROCS(0) {
 		r.working.Go(r.traceWorker)
@@ -144,8 +143,7 @@ func (r *Receiver) end(ctx context.Context) error {
 		queue.close()
 	}
 	r.working.Wait()
-	r.requests.close()
-	r.sending.Wait()
+	r.requests.flush()
 	r.exporting.Wait()
 	r.sendMetrics(ctx)
 	r.dropUnsent()

@@ -21,36 +21,31 @@ const (
 	unsupportedTime = 10 * time.Second
 )
 
-// requests are the ExportTraceServiceRequests that trace workers build together, and a sender takes.
-// Workers wait while one is complete and not taken.
+// requests are the ExportTraceServiceRequests that trace workers build together. They wait while one
+// is sent.
 type requests struct {
-	limit int // of a request, in bytes
+	limit int                          // of a request, in bytes
+	send  func(body []byte, spans int) // may wait
 
-	mu      sync.Mutex
-	changed *sync.Cond
-	body    []byte // the request under construction
-	spans   int
-	ready   bool // to be taken
-	timer   *time.Timer
-	closed  bool
+	mu    sync.Mutex // held while a request is sent, too
+	body  []byte     // the request under construction
+	spans int
+	timer *time.Timer // calls flush
 }
 
-func newRequests(maxRequestBytes int) *requests {
-	r := &requests{limit: min(requestBytes, maxRequestBytes)}
-	r.changed = sync.NewCond(&r.mu)
-	return r
+func newRequests(maxRequestBytes int, send func(body []byte, spans int)) *requests {
+	return &requests{limit: min(requestBytes, maxRequestBytes), send: send}
 }
 
-// add appends encoded ResourceSpans to a request. It waits until there is room.
+// add appends encoded ResourceSpans to a request.
 func (r *requests) add(resourceSpans []byte, spans int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.ready || len(r.body) > 0 && len(r.body)+len(resourceSpans) > r.limit {
+	if len(r.body)+len(resourceSpans) > r.limit {
 		r.complete()
-		r.changed.Wait()
 	}
 	if len(r.body) == 0 {
-		r.timer = time.AfterFunc(requestAge, r.expire)
+		r.timer = time.AfterFunc(requestAge, r.flush)
 	}
 	r.body = append(r.body, resourceSpans...)
 	r.spans += spans
@@ -59,63 +54,32 @@ func (r *requests) add(resourceSpans []byte, spans int) {
 	}
 }
 
-// complete has the sender take the request. mu is held.
+// flush sends the request under construction.
+func (r *requests) flush() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.complete()
+}
+
+// complete is flush with mu held.
 func (r *requests) complete() {
-	if !r.ready {
-		r.ready = true
-		r.changed.Broadcast()
-	}
-}
-
-// expire completes a request that has waited for more spans.
-func (r *requests) expire() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.body) > 0 {
-		r.complete()
-	}
-}
-
-// take waits for a request. It returns nil once requests is closed and there is none.
-func (r *requests) take() (body []byte, spans int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for !r.ready && !r.closed {
-		r.changed.Wait()
-	}
 	if len(r.body) == 0 {
-		return nil, 0
+		return
 	}
 	r.timer.Stop()
-	body, spans = r.body, r.spans
+	body, spans := r.body, r.spans
 	// The next one will most likely be about as large.
-	r.body, r.spans, r.ready = make([]byte, 0, len(body)+len(body)/8), 0, false
-	r.changed.Broadcast()
-	return body, spans
+	r.body, r.spans = make([]byte, 0, len(body)+len(body)/8), 0
+	r.send(body, spans)
 }
 
-// close has take return what there is and then nil. Nothing may be added any more.
-func (r *requests) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	r.changed.Broadcast()
-}
-
-// sendTraces passes requests to the queue until they are closed. While the queue has no room it
-// waits, and so do the trace workers then.
-func (r *Receiver) sendTraces() {
-	for {
-		body, spans := r.requests.take()
-		if body == nil {
-			return
-		}
-		err := r.enqueue(r.drained, otlp.NewBatch(otlp.Traces, body, spans, time.Now()))
-		if errors.Is(err, otlp.ErrUnsupported) {
-			r.refuseTraces(time.Now())
-		}
-		r.counters.countSpans(spans, err)
+// sendTraces passes a request to the queue. It waits while the queue has no room.
+func (r *Receiver) sendTraces(body []byte, spans int) {
+	err := r.enqueue(r.drained, otlp.NewBatch(otlp.Traces, body, spans, time.Now()))
+	if errors.Is(err, otlp.ErrUnsupported) {
+		r.refuseTraces(time.Now())
 	}
+	r.counters.countSpans(spans, err)
 }
 
 // errPanic is that the queue has panicked, which is a defect.
