@@ -113,7 +113,7 @@ func (p *pool) acquire(ctx context.Context, by *caller, amount int64) (*claim, e
 	p.waiting = append(p.waiting, c)
 	p.grant()
 	if len(p.waiting) > p.maxWaiting {
-		p.refuse(c)
+		p.refuse()
 	}
 	p.mu.Unlock()
 	select {
@@ -183,18 +183,11 @@ func (p *pool) put(c *claim) {
 	p.grant()
 }
 
-// grant gives what is free to those that wait. If the next one needs more, the others wait, too.
+// grant gives what is free to those that wait: first to the one whose peer, and there whose connection,
+// holds the least. If that one needs more, the others wait, too.
 func (p *pool) grant() {
 	for len(p.waiting) > 0 && p.running.Err() == nil {
-		next := p.waiting[0]
-		if len(p.waiting) > 1 {
-			held := sharesOf(p.holders)
-			for _, c := range p.waiting[1:] {
-				if held.compare(c, next) < 0 {
-					next = c
-				}
-			}
-		}
+		next := slices.MinFunc(p.waiting, func(a, b *claim) int { return compare(a, b, p.holders) })
 		if next.amount > p.free {
 			return
 		}
@@ -206,11 +199,10 @@ func (p *pool) grant() {
 
 // refuse refuses one of those that wait: one of the peer, and there of the connection, that holds
 // and waits for the most; the one that came last if that is not clear.
-func (p *pool) refuse(last *claim) {
-	all := sharesOf(p.holders, p.waiting)
-	most := last
-	for _, c := range p.waiting {
-		if all.compare(c, most) > 0 {
+func (p *pool) refuse() {
+	most := p.waiting[0]
+	for _, c := range p.waiting[1:] {
+		if compare(c, most, p.holders, p.waiting) >= 0 {
 			most = c
 		}
 	}
@@ -224,17 +216,17 @@ func (p *pool) refuse(last *claim) {
 func (p *pool) takeFor(c *claim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, held := time.Now(), sharesOf(p.holders)
 	var victim *claim
 	var since time.Time
+	now := time.Now()
 	for _, v := range p.holders {
 		depends, ok := v.slow(now)
-		if !ok || v.conn.Peer() != c.conn.Peer() && held.of(v).peer <= held.of(c).peer {
+		if !ok || v.conn.Peer() != c.conn.Peer() && v.share(p.holders).peer <= c.share(p.holders).peer {
 			continue
 		}
 		order := 1
 		if victim != nil {
-			order = held.compare(v, victim)
+			order = compare(v, victim, p.holders)
 		}
 		if order > 0 || order == 0 && depends.Before(since) {
 			victim, since = v, depends
@@ -276,30 +268,26 @@ func without(claims []*claim, c *claim) []*claim {
 	return slices.DeleteFunc(claims, func(other *claim) bool { return other == c })
 }
 
-// shares are the amounts of peers and connections.
-type shares struct {
-	peers map[connlimit.Peer]int64
-	conns map[*connlimit.Conn]int64
-}
-
-// share is the amount of the peer of a claim, and of its connection.
+// share is what the peer of a claim has in all, and what its connection has.
 type share struct{ peer, conn int64 }
 
-func sharesOf(lists ...[]*claim) shares {
-	s := shares{make(map[connlimit.Peer]int64), make(map[*connlimit.Conn]int64)}
+// share adds up the claims of some lists, which are short.
+func (c *claim) share(lists ...[]*claim) (s share) {
 	for _, claims := range lists {
-		for _, c := range claims {
-			s.peers[c.conn.Peer()] += c.amount
-			s.conns[c.conn] += c.amount
+		for _, other := range claims {
+			if other.conn.Peer() == c.conn.Peer() {
+				s.peer += other.amount
+			}
+			if other.conn == c.conn {
+				s.conn += other.amount
+			}
 		}
 	}
 	return s
 }
 
-func (s shares) of(c *claim) share { return share{s.peers[c.conn.Peer()], s.conns[c.conn]} }
-
 // compare compares the shares of two claims.
-func (s shares) compare(a, b *claim) int {
-	x, y := s.of(a), s.of(b)
+func compare(a, b *claim, lists ...[]*claim) int {
+	x, y := a.share(lists...), b.share(lists...)
 	return cmp.Or(cmp.Compare(x.peer, y.peer), cmp.Compare(x.conn, y.conn))
 }
