@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,22 +18,6 @@ import (
 
 // benchConns is how many connections send at a time.
 const benchConns = 8
-
-// resident returns the resident memory of this process, in MB, now or at its most.
-func resident(b *testing.B, field string) float64 {
-	b.Helper()
-	for line := range strings.Lines(string(testenv.ReadFile(b, "/proc/self/status"))) {
-		if value, ok := strings.CutPrefix(line, field+":"); ok {
-			kb, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
-			if err != nil {
-				b.Fatal(err)
-			}
-			return float64(kb) / 1000
-		}
-	}
-	b.Fatal("no " + field)
-	return 0
-}
 
 // pump sends b.N messages over all connections, in writes of perWrite messages as write makes them,
 // and waits until all of them are processed.
@@ -72,7 +53,6 @@ func pump(b *testing.B, l *lab, kind wire.Type, perWrite int, write func(dst []b
 	}
 	writers.Wait()
 	verifyProcessed(b, l, kind)
-	b.ReportMetric(resident(b, "VmHWM"), "MB-max")
 }
 
 // verifyProcessed waits until b.N messages have been received, reports how many per second, and
@@ -120,7 +100,7 @@ func BenchmarkRecords(b *testing.B) {
 }
 
 // BenchmarkExports sends exports of 20 spans, those of a real request, into a queue that takes them: as
-// many as there is CPU time for, of which those that find no room are lost, and 15,000 a second.
+// many as there is CPU time for, of which those that find no room are lost.
 func BenchmarkExports(b *testing.B) {
 	json := twentySpans(b)
 	write := func(dst []byte, c *client.Client, n int) []byte {
@@ -129,33 +109,8 @@ func BenchmarkExports(b *testing.B) {
 		}
 		return dst
 	}
-	b.Run("at once", func(b *testing.B) {
-		b.SetBytes(int64(len(json)))
-		pump(b, openLab(b, Config{}, Options{Queue: discard{}}), wire.TraceExport, 1, write)
-	})
-	b.Run("15000 per s", func(b *testing.B) {
-		const interval, perInterval = 2 * time.Millisecond, 30
-		l := openLab(b, Config{}, Options{Queue: discard{}})
-		debug.FreeOSMemory() // what other benchmarks have left
-		conns := make([]net.Conn, benchConns)
-		for i := range conns {
-			conns[i] = l.dial()
-		}
-		one := write(nil, &client.Client{PID: 1}, 1)
-		highest, ticker := 0.0, time.NewTicker(interval)
-		defer ticker.Stop()
-		b.ResetTimer()
-		for i := range b.N {
-			if i%perInterval == 0 {
-				<-ticker.C
-				highest = max(highest, float64(l.budget.used()))
-			}
-			l.write(conns[i%benchConns], one)
-		}
-		verifyProcessed(b, l, wire.TraceExport)
-		b.ReportMetric(highest/1e6, "MB-waiting")
-		b.ReportMetric(resident(b, "VmRSS"), "MB")
-	})
+	b.SetBytes(int64(len(json)))
+	pump(b, openLab(b, Config{}, Options{Queue: discard{}}), wire.TraceExport, 1, write)
 }
 
 // discard is a queue that keeps nothing.
@@ -177,26 +132,6 @@ func twentySpans(b *testing.B) string {
 		spans = append(spans, spans[1:min(6, 21-len(spans))]...)
 	}
 	return "[" + strings.Join(spans[:20], `},{"traceId"`) + "}]"
-}
-
-// BenchmarkSilent opens 5,000 connections that send nothing.
-func BenchmarkSilent(b *testing.B) {
-	const n = 5000
-	for b.Loop() {
-		l := openLab(b, Config{MaxConnections: n}, Options{})
-		debug.FreeOSMemory() // what other benchmarks have left
-		before := resident(b, "VmRSS")
-		fds := make([]int, n)
-		for i := range fds {
-			fds[i] = connect(b, l.Path())
-		}
-		l.wait("connections", n)
-		b.ReportMetric(resident(b, "VmRSS")-before, "MB")
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-		l.finish()
-	}
 }
 
 // BenchmarkConnect connects, sends one record and disconnects.

@@ -64,19 +64,3 @@ func TestHostile(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkHostile(b *testing.B) {
-	for name, payload := range hostile(1 << 20) {
-		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
-			e := NewEncoder(testOptions())
-			x := export(string(payload))
-			b.SetBytes(int64(len(payload)))
-			b.ReportAllocs()
-			var out []byte
-			for b.Loop() {
-				out, _, _ = e.Append(out[:0], x)
-			}
-			b.ReportMetric(float64(len(out))/float64(len(payload)), "output/input")
-		})
-	}
-}

@@ -46,20 +46,6 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// The same with the attachments of a trace.
-func BenchmarkRecordExemplar(b *testing.B) {
-	s := New(Options{})
-	records := shop(s, 100)
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		r := &records[i%len(records)]
-		r.Attachments = pairsOfTrace
-		s.Update(moment, func(u *Update) { u.Record(r, moment) })
-		i++
-	}
-}
-
 var pairsOfTrace = pairs("trace_id", "0123456789abcdef0123456789abcdef", "span_id", "00f067aa0ba902b7")
 
 // Known series are updated without allocation.
@@ -110,29 +96,5 @@ func BenchmarkEncode(b *testing.B) {
 		if n != 100_000 {
 			b.Fatal(n)
 		}
-	}
-}
-
-func BenchmarkGather(b *testing.B) {
-	s := fillForBenchmark(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if families, _ := s.Gather(); len(families) != 50 {
-			b.Fatal(len(families))
-		}
-	}
-}
-
-// What every request of a client repeats.
-func BenchmarkRegisterAgain(b *testing.B) {
-	s := New(Options{})
-	views := []wire.View{
-		{Name: "requests", Measure: "m", Aggregation: wire.Count, TagKeys: []string{"route", "code"}},
-		{Name: "dist", Measure: "m", Aggregation: wire.Distribution, TagKeys: []string{"route"},
-			Boundaries: []float64{0, 5, 10, 25.5, 100}},
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Update(moment, func(u *Update) { u.RegisterViews(views) })
 	}
 }

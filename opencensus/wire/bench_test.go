@@ -62,22 +62,3 @@ func BenchmarkRecords(b *testing.B) {
 		}
 	})
 }
-
-func BenchmarkRecordsFeedOnly(b *testing.B) {
-	const n = 10000
-	feedAll(b, records(n), n, func(wire.Message) {})
-}
-
-// Trace exports of a real request.
-func BenchmarkTraceExports(b *testing.B) {
-	var stream []byte
-	const n = 1000
-	for _, c := range readCaptures(b) {
-		if c.name == "20-trace-export.bin" {
-			for range n {
-				stream = append(stream, c.bytes...)
-			}
-		}
-	}
-	feedAll(b, stream, n, func(wire.Message) {})
-}
