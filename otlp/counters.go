@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"correlator/internal/host/label"
 )
 
 // Reason is why items were dropped.
@@ -26,12 +28,7 @@ var reasonNames = [NumReasons]string{
 }
 
 // String returns the value of the label reason.
-func (r Reason) String() string {
-	if r < NumReasons {
-		return reasonNames[r]
-	}
-	return "unknown"
-}
+func (r Reason) String() string { return label.Of(reasonNames[:], r) }
 
 // counters has the counts of one destination and signal, in items unless noted.
 type counters struct {

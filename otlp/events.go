@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"correlator/internal/host/label"
 )
 
 // EventKind is what an Event reports.
@@ -35,12 +37,7 @@ var eventNames = [...]string{
 	EventLost: "lost",
 }
 
-func (k EventKind) String() string {
-	if int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return "unknown"
-}
+func (k EventKind) String() string { return label.Of(eventNames[:], k) }
 
 // Event is something that an operator should know. Fields that do not apply to its kind are zero.
 type Event struct {

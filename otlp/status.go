@@ -1,6 +1,10 @@
 package otlp
 
-import "time"
+import (
+	"time"
+
+	"correlator/internal/host/label"
+)
 
 // State is the state of a destination, or of one signal there.
 type State uint8
@@ -19,12 +23,7 @@ var stateNames = [numStates]string{
 	StateUnsupported: "unsupported",
 }
 
-func (s State) String() string {
-	if s < numStates {
-		return stateNames[s]
-	}
-	return "unknown"
-}
+func (s State) String() string { return label.Of(stateNames[:], s) }
 
 // Status is the state of a destination.
 type Status struct {

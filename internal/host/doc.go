@@ -3,7 +3,9 @@
 //
 //	safedir    directories in which nobody else can exchange a name
 //	sockfile   Unix sockets bound at a path, one server each
-//	connlimit  the open connections of a server, shared by its peers
+//	connlimit  accepts the connections of a server, and shares them among its peers
+//	share      budgets, turns and rates by key: who may have how much
+//	label      names of enumerated values
 //	asynclog   a log that never blocks its caller and that no peer can fill
 //	kallsyms   the kernel's symbols, the bounds of its text and of its modules
 //	terminal   tables, widths, a status line, escaping of hostile text

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"correlator/internal/host/label"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/wire"
 	"correlator/otlp"
@@ -34,12 +35,7 @@ var dropNames = [NumDrops]string{
 }
 
 // String is the value of the label reason.
-func (d Drop) String() string {
-	if d < NumDrops {
-		return dropNames[d]
-	}
-	return "unknown"
-}
+func (d Drop) String() string { return label.Of(dropNames[:], d) }
 
 // Refusal is why spans or data points were not accepted by the queue.
 type Refusal uint8
@@ -58,12 +54,7 @@ var refusalNames = [NumRefusals]string{
 }
 
 // String is the value of the label reason.
-func (r Refusal) String() string {
-	if r < NumRefusals {
-		return refusalNames[r]
-	}
-	return "unknown"
-}
+func (r Refusal) String() string { return label.Of(refusalNames[:], r) }
 
 // messageCounts counts messages of one type: received = processed + dropped + those that wait.
 type messageCounts struct {

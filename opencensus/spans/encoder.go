@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"correlator/internal/host/label"
 	"correlator/otlp/field"
 )
 
@@ -63,12 +64,7 @@ var dropReasonNames = [NumDropReasons]string{
 }
 
 // String is the value of the label reason.
-func (r DropReason) String() string {
-	if r < NumDropReasons {
-		return dropReasonNames[r]
-	}
-	return "unknown"
-}
+func (r DropReason) String() string { return label.Of(dropReasonNames[:], r) }
 
 // Result is what became of an export. Spans and Dropped add up to what it had.
 type Result struct {

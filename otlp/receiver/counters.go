@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"correlator/internal/host/label"
 	"correlator/otlp"
 	"correlator/otlp/validate"
 )
@@ -31,12 +32,7 @@ var refusalNames = [numRefusals]string{
 }
 
 // String is the value of the label reason.
-func (r Refusal) String() string {
-	if r < numRefusals {
-		return refusalNames[r]
-	}
-	return "unknown"
-}
+func (r Refusal) String() string { return label.Of(refusalNames[:], r) }
 
 // Stray is why a request was answered without being a call for a signal.
 type Stray uint8
@@ -54,12 +50,7 @@ var strayNames = [numStrays]string{
 }
 
 // String is the value of the label reason.
-func (s Stray) String() string {
-	if s < numStrays {
-		return strayNames[s]
-	}
-	return "unknown"
-}
+func (s Stray) String() string { return label.Of(strayNames[:], s) }
 
 // counters counts by signal.
 type counters struct {

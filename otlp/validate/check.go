@@ -3,6 +3,8 @@ package validate
 import (
 	"fmt"
 	"strings"
+
+	"correlator/internal/host/label"
 )
 
 // Signal is the kind of telemetry in a request.
@@ -37,12 +39,7 @@ var rejectReasonNames = [NumRejectReasons]string{
 }
 
 // String is the value of the label reason.
-func (r RejectReason) String() string {
-	if r < NumRejectReasons {
-		return rejectReasonNames[r]
-	}
-	return "unknown"
-}
+func (r RejectReason) String() string { return label.Of(rejectReasonNames[:], r) }
 
 // Repair is why a field was removed from an item that was kept.
 type Repair uint8
@@ -56,12 +53,7 @@ const (
 var repairNames = [NumRepairs]string{BadField: "bad_field", DuplicateKey: "duplicate_key"}
 
 // String is the value of the label reason.
-func (f Repair) String() string {
-	if f < NumRepairs {
-		return repairNames[f]
-	}
-	return "unknown"
-}
+func (f Repair) String() string { return label.Of(repairNames[:], f) }
 
 // Verdict is the result of checking a request that can be decoded.
 //
