@@ -209,3 +209,60 @@ func TestProcessSamplerAbandon(t *testing.T) {
 			waiting, abandoned, all, r.calls-calls, r.refused.Sum())
 	}
 }
+
+// A context that is read by way of a thread's pointer is of no use when the thread is not there afterwards, nor one of
+// another program, nor of a process that publishes nothing any more.
+func TestProcessSamplerReadContext(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, PageOut: true})
+	begun := p.Begin(1)
+	threads, err := bpf.OpenThreads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer threads.Close()
+	found, err := threads.Process(p.PID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, bpf.SamplerOptions{})
+	r := newReceiver(t, 1<<20)
+	f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool), time.Hour)
+	if err := f.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := func(change func(*pendingSample)) (pending pendingSample, outcome process.SampleOutcome) {
+		s.poll("a context that was not read too late", func() bool {
+			p.Span(1, 2) // not in memory again
+			pending = pendingSample{program: f.program.Load(), needsContext: true, tid: begun.Thread.TID}
+			for _, thread := range found {
+				if thread.TID == begun.Thread.TID {
+					pending.threadPointer = thread.ThreadPointer
+				}
+			}
+			pending.sample.At = time.Now()
+			change(&pending)
+			outcome = f.readContext(&pending)
+			return outcome != process.OutcomeStale
+		})
+		return pending, outcome
+	}
+	got, outcome := read(func(*pendingSample) {})
+	if outcome != process.OutcomeCorrelated || got.needsContext || got.sample.TraceID != begun.TraceID ||
+		got.sample.TransactionID != begun.TransactionID {
+		t.Errorf("%v, %+v", outcome, got.sample)
+	}
+	for name, c := range map[string]struct {
+		change func(*pendingSample)
+		want   process.SampleOutcome
+	}{
+		"no thread any more": {func(p *pendingSample) { p.tid = 1 }, process.OutcomeNoThread},
+		"another program":    {func(p *pendingSample) { p.program = new(program) }, process.OutcomeNotRegistered},
+	} {
+		if got, outcome := read(c.change); outcome != c.want || !got.needsContext || got.sample.TraceID != [16]byte{} {
+			t.Errorf("%s: %v, want %v; %+v", name, outcome, c.want, got.sample)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
