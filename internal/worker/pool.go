@@ -196,6 +196,12 @@ func (p *Pool) endIdle(idle time.Duration, keep int) {
 // ErrUnavailable, ErrClosed, and those of use. It waits for the worker until timeout, longer only as
 // [Wait] does; and before that for other requests of this user.
 func (p *Pool) Call(owner Owner, timeout time.Duration, request []byte, use func(answer []byte, fd int) error) error {
+	return p.Measure(nil, owner, timeout, request, use)
+}
+
+// Measure is Call, and adds the CPU time in ns that the worker uses for its answer to spent, unless that is nil.
+func (p *Pool) Measure(spent *atomic.Int64, owner Owner, timeout time.Duration, request []byte,
+	use func(answer []byte, fd int) error) error {
 	if len(request) > MaxMessageBytes {
 		return fmt.Errorf("requesting with %d bytes: %w", len(request), unix.EMSGSIZE)
 	}
@@ -208,7 +214,7 @@ func (p *Pool) Call(owner Owner, timeout time.Duration, request []byte, use func
 		if err != nil {
 			return err // of a start, ErrUnavailable
 		}
-		err = p.serve(process, owner, timeout, request, use)
+		err = p.serve(spent, process, owner, timeout, request, use)
 		// A worker may have ended while nobody used it. But a request that ends one may end another.
 		if !again || !wasIdle || !errors.Is(err, ErrEnded) {
 			return err
@@ -217,13 +223,20 @@ func (p *Pool) Call(owner Owner, timeout time.Duration, request []byte, use func
 }
 
 // serve has one worker serve a request.
-func (p *Pool) serve(process *Process, owner Owner, timeout time.Duration, request []byte,
+func (p *Pool) serve(spent *atomic.Int64, process *Process, owner Owner, timeout time.Duration, request []byte,
 	use func([]byte, int) error) error {
+	var before time.Duration
+	if spent != nil {
+		before = process.cpuTime()
+	}
 	err := process.Send(request)
 	var answer []byte
 	fd := -1
 	if err == nil {
 		answer, fd, err = process.Wait(timeout).Receive()
+	}
+	if spent != nil {
+		spent.Add(max(0, int64(process.cpuTime()-before))) // 0 when it has ended
 	}
 	if err != nil {
 		p.discard(process, owner, err)

@@ -26,7 +26,6 @@ type Context struct {
 // goroutine at a time. What it returns is valid until the next call.
 type ContextReader struct {
 	threads  []bpf.Thread
-	walked   time.Duration  // how long finding them took
 	pointers map[int]uint64 // thread pointers by tid
 
 	// By index of what is to be read.
@@ -37,9 +36,7 @@ type ContextReader struct {
 // FindThreads reads the thread pointers of the process's threads as they are now, and returns the
 // threads.
 func (r *ContextReader) FindThreads(threads *bpf.Threads, pid int) (_ []bpf.Thread, err error) {
-	began := time.Now()
-	r.threads, err = threads.Process(pid, r.threads[:0])
-	if r.walked = time.Since(began); err != nil {
+	if r.threads, err = threads.Process(pid, r.threads[:0]); err != nil {
 		return nil, err
 	}
 	if r.pointers == nil {

@@ -1,7 +1,10 @@
 package process
 
 import (
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
 	"correlator/internal/worker/access"
@@ -76,17 +79,22 @@ func (r *ContextReader) readWork(t *Target, threads *bpf.Threads, keep Keep, lim
 	return work, more, nil
 }
 
-// What ReadWork takes of CPU time, in the worker and here, beside finding the threads: what the agent
-// uses more while somebody watches, in BenchmarkLiveView of cmd/correlator.
-const (
-	workCost       = 200 * time.Microsecond
-	workThreadCost = 18 * time.Microsecond
-)
+// MeterCPU begins to measure the CPU time that is used for the process, by the calling goroutine and by workers, until
+// stop is called, by the same goroutine.
+func (t *Target) MeterCPU() (stop func() time.Duration) {
+	runtime.LockOSThread()
+	thread, workers := threadCPU(), t.access.Spent()
+	return func() time.Duration {
+		defer runtime.UnlockOSThread()
+		return threadCPU() - thread + t.access.Spent() - workers
+	}
+}
 
-// WorkCost returns how much CPU time the last ReadWork has taken, in the worker and here. That is not
-// measured but for finding the threads: the time that has passed is also that of others.
-func (r *ContextReader) WorkCost() time.Duration {
-	return r.walked + workCost + time.Duration(min(len(r.threads), maxWork))*workThreadCost
+// threadCPU returns the CPU time that the calling thread has used.
+func threadCPU() time.Duration {
+	var used unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used) // cannot fail
+	return time.Duration(used.Nano())
 }
 
 // workOf decides between what a thread's slot and its record say, of those that there are, as the

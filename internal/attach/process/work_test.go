@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -121,5 +122,25 @@ func BenchmarkReadWork(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// What is metered is the CPU time that the goroutine and the workers use meanwhile, and not the time that passes.
+func TestMeterCPU(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	target := openDemo(t, p.PID)
+	defer target.Close()
+	before := target.access.Spent()
+	stop := target.MeterCPU()
+	began := threadCPU()
+	for threadCPU()-began < 5*time.Millisecond {
+		if _, err := target.Probe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used, workers := stop(), target.access.Spent()-before
+	if workers <= 0 || used < 5*time.Millisecond+workers {
+		t.Errorf("%v of CPU time, of which %v of workers", used, workers)
 	}
 }

@@ -282,6 +282,8 @@ func (r *registration) readWork(threads *bpf.Threads) (work ProcessWork, took ti
 	if r.closed || target.Filtered() || !r.process.IsAttached() {
 		return work, firstCost, true
 	}
+	stop := target.MeterCPU()
+	defer func() { took = stop() }()
 	_ = target.ResolveElastic() // without a rule, nothing is read
 	keep := process.Keep{Unsampled: r.agent.config.Unsampled}
 	read, more, err := r.contexts.ReadWork(target, threads, keep)
@@ -289,7 +291,7 @@ func (r *registration) readWork(threads *bpf.Threads) (work ProcessWork, took ti
 		r.process.RecordError(err)
 	}
 	if access.TellsNothing(err) {
-		return work, r.contexts.WorkCost(), false
+		return work, 0, false
 	}
 	for i := range read {
 		if t, lives := r.threadWork(&read[i]); lives {
@@ -297,7 +299,7 @@ func (r *registration) readWork(threads *bpf.Threads) (work ProcessWork, took ti
 		}
 	}
 	work.Partial = more > 0
-	return work, r.contexts.WorkCost(), true
+	return work, 0, true
 }
 
 // threadWork completes what a thread works on, if it lives.

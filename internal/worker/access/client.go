@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +70,11 @@ type Process struct {
 	client *Client
 	id     procscan.ProcessID
 	owner  worker.Owner
+	spent  atomic.Int64
 }
+
+// Spent returns how much CPU time workers have used to access the process.
+func (p *Process) Spent() time.Duration { return time.Duration(p.spent.Load()) }
 
 // Owner returns the user that the process was given.
 func (p *Process) Owner() worker.User { return p.owner.User }
@@ -204,7 +209,7 @@ func (p *Process) call(operation byte, r *request, answer any) (fd int, err erro
 	}
 	fd = -1
 	message := append([]byte{operation}, body...)
-	err = p.client.pool.Call(p.owner, timeout, message, func(message []byte, came int) error {
+	err = p.client.pool.Measure(&p.spent, p.owner, timeout, message, func(message []byte, came int) error {
 		fd = came
 		return decodeAnswer(message, answer)
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,7 +75,7 @@ func memoryResult(err error) byte {
 // one system call, as there.
 func (p *Process) ReadBatch(reqs []memread.Request) error {
 	at := func(i int) (int, *memread.Request) { return p.id.PID, &reqs[i] }
-	err := p.client.read(p.owner, timeout, len(reqs), at)
+	err := p.client.read(&p.spent, p.owner, timeout, len(reqs), at)
 	for i := 0; i < len(reqs) && err == nil; i++ {
 		if reqs[i].Err != nil && !errors.Is(reqs[i].Err, memread.ErrUnmapped) {
 			err = reqs[i].Err // of the whole process
@@ -102,14 +103,14 @@ func (c *Client) Read(user worker.User, timeout time.Duration, reads []MemoryRea
 	if len(reads) > 0 && reads[0].PID == reads[len(reads)-1].PID {
 		owner.PID = reads[0].PID
 	}
-	return c.read(owner, timeout, len(reads), func(i int) (int, *memread.Request) {
+	return c.read(nil, owner, timeout, len(reads), func(i int) (int, *memread.Request) {
 		return reads[i].PID, &reads[i].Request
 	})
 }
 
 // read reads n ranges: that at i of the process with a pid. With an error, that is of all that were
 // not read before.
-func (c *Client) read(owner worker.Owner, timeout time.Duration, n int,
+func (c *Client) read(spent *atomic.Int64, owner worker.Owner, timeout time.Duration, n int,
 	at func(i int) (pid int, r *memread.Request)) error {
 	for from := 0; from < n; {
 		to, bytes := from, 0
@@ -119,7 +120,7 @@ func (c *Client) read(owner worker.Owner, timeout time.Duration, n int,
 				break
 			}
 		}
-		if err := c.readMessage(owner, timeout, from, to, at); err != nil {
+		if err := c.readMessage(spent, owner, timeout, from, to, at); err != nil {
 			for i := from; i < n; i++ {
 				_, r := at(i)
 				r.N, r.Err = 0, err
@@ -132,7 +133,7 @@ func (c *Client) read(owner worker.Owner, timeout time.Duration, n int,
 }
 
 // readMessage reads the ranges [from, to) by one message.
-func (c *Client) readMessage(owner worker.Owner, timeout time.Duration, from, to int,
+func (c *Client) readMessage(spent *atomic.Int64, owner worker.Owner, timeout time.Duration, from, to int,
 	at func(i int) (int, *memread.Request)) error {
 	message := make([]byte, 0, 1+memoryRangeBytes*(to-from))
 	message = append(message, opMemory)
@@ -142,7 +143,7 @@ func (c *Client) readMessage(owner worker.Owner, timeout time.Duration, from, to
 		message = binary.NativeEndian.AppendUint32(message, uint32(pid))
 		message = binary.NativeEndian.AppendUint32(message, uint32(len(r.Buf)))
 	}
-	return c.pool.Call(owner, timeout, message, func(answer []byte, fd int) error {
+	return c.pool.Measure(spent, owner, timeout, message, func(answer []byte, fd int) error {
 		if fd >= 0 {
 			unix.Close(fd)
 			return errAnswer
