@@ -29,7 +29,6 @@ var leftOut = map[string][]test{
 	},
 	"internal/out/agent": {
 		{Name: "TestSampledSlotsNotResident", Output: readingTime},
-		{Name: "TestSampledDeath", Output: interrupts},
 		{Name: "TestSampledJVM", Output: interrupts},
 		{Name: "TestSampledNeighborHangs", Output: interrupts},
 		{Name: "TestSampledLibraryLoadedLater", Output: "a worker answers later than it may (300 ms)"},

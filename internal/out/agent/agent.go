@@ -23,8 +23,9 @@ import (
 )
 
 // shutdownGrace is added to the samples-delay when the agent ends: what a process's own goroutine
-// needs to notice. One that is stuck in a system call does not hold up the end by more than twice that.
-const shutdownGrace = 200 * time.Millisecond
+// needs to notice, on a busy machine. One that is stuck in a system call does not delay the end by more
+// than twice that.
+const shutdownGrace = time.Second
 
 // An Exporter receives what the agent samples, besides the senders. It must not block.
 type Exporter interface {
@@ -61,7 +62,6 @@ type Agent struct {
 	ending   atomic.Bool
 	drainCtx context.Context // ends when the end is not to wait for what is queued
 	stopNow  context.CancelFunc
-	grace    time.Duration  // shutdownGrace, longer in tests
 	dropping sync.WaitGroup // what is queued for processes that were abandoned
 
 	registrations *attach.Column[*registration]
@@ -75,7 +75,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), grace: shutdownGrace,
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
 		services: services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
@@ -247,12 +247,12 @@ func (a *Agent) shutDown() {
 	defer cancelGrace()
 	context.AfterFunc(drained, func() {
 		a.access.Close() // what waits for a process that hangs waits no more
-		time.AfterFunc(a.grace, cancelGrace)
+		time.AfterFunc(shutdownGrace, cancelGrace)
 	})
 	if stuck, ok := a.manager.Shutdown(ctx); ok {
 		a.close()
 	} else {
-		await(&a.dropping, a.grace) // a message that is being sent may be stuck, too
+		await(&a.dropping, shutdownGrace) // a message that is being sent may be stuck, too
 		a.counters.Errors[process.ReasonTimeout].Add(1)
 		a.log.Warn("not all processes were released in time", because(process.ReasonTimeout.String()),
 			zap.Ints("pids", stuck))

@@ -14,24 +14,8 @@ import (
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
-	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
-
-// Registered processes that are not sampled are counted, by what prevents it now, if samples are
-// taken.
-func TestNotSampled(t *testing.T) {
-	sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	spoilt := demo.Start(t, demo.Options{Manual: true, Untouched: 1}) // nothing uses the words that are spoilt
-	spoilDescriptor(t, spoilt)
-	for perSecond, want := range map[int]map[string]int{0: {}, 20: {process.ReasonTLS.String(): 1}} {
-		r := run(t, atRate(perSecond))
-		r.state(sampled, process.StateRegistered, "")
-		r.state(spoilt, process.StateRegistered, "")
-		testenv.Poll(t, deadline, "the process to be counted", func() bool { return maps.Equal(r.NotSampled(), want) })
-		r.end()
-	}
-}
 
 // spoilDescriptor has the process's thread-local variable resolved by what is no code of a C
 // library.

@@ -1,260 +1,220 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/bpf"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/messaging"
 )
 
-const (
-	// birthInterval makes 50 processes a second.
-	birthInterval = 20 * time.Millisecond
-
-	// longestPause is what a process may wait before it takes its next step, so that the agent
-	// meets it at any moment of its life: before it was found, while it is connected to, and when
-	// all is settled.
-	longestPause = 300 * time.Millisecond
-
-	// maxAlive bounds the processes that live at a time where the machine does not keep up.
-	maxAlive = 64
-
-	// heapNoise is what the heap may be larger by after a soak: a round number above what tables
-	// that are full to another degree make of it. In a long soak a leak of 35 bytes a process is
-	// more than that.
-	heapNoise = 1 << 20
-)
-
-// Processes come and go as processes do, and nothing of them is left.
-func TestProcessesComeAndGo(t *testing.T) {
-	first, rest := 2*time.Second, 4*time.Second
-	if *long {
-		first, rest = time.Minute, 10*time.Minute
-	}
-	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
-	files := demo.NewFiles(t, demo.Glibc)
-	r := run(t, atRate(97), roomy)
-	registered := neighbor.Registration(1).ReadNs
-	c := churn{r: r, files: files}
-
-	c.run(first)
-	before := r.settled(1)
-	c.run(rest)
-	after := r.settled(1)
-	t.Logf("after %v: %v; after %v more: %v", first, before, rest, after)
-	t.Logf("%d processes; %d of them reported %d registrations", c.lives.Load(), c.asked.Load(), c.registrations.Load())
-	if after.descriptors > before.descriptors || after.goroutines > before.goroutines || after.targets != 1 {
-		t.Errorf("after %d processes: %v; before: %v", c.lives.Load(), after, before)
-	}
-	assert.Check(t, after.heapBytes <= before.heapBytes+heapNoise,
-		"the heap grew from %d to %d bytes", before.heapBytes, after.heapBytes)
-	messages := &r.Counters().Messages
-	arrived, sent := c.registrations.Load(), messages.Registrations.Load()
-	assert.Check(t, arrived != 0 && arrived <= sent, "%d registrations arrived, %d were sent", arrived, sent)
-
-	neighbor.StopThreads()
-	r.end()
-	report := neighbor.Quit()
-	clean(t, report)
-	assert.Check(t, report.Registrations == 1, "the neighbor was registered with %d times", report.Registrations)
-	r.samplesAreCPU(report, registered)
-	r.sampledAdded()
+// victim is a process to which anything may happen.
+type victim struct {
+	*demo.Process
+	r       *running
+	random  *rand.Rand
+	sockets int
+	stopped bool
+	mute    bool // it knows no commands
+	changed bool // it is not the program that it was: it can be sent samples of traces that are not its own
 }
 
-// churn makes processes live and end.
-type churn struct {
-	r     *running
-	files *demo.Files
-
-	lives, asked, registrations atomic.Uint64
+func startVictim(r *running, random *rand.Rand) *victim {
+	flavors := demo.Flavors()
+	return &victim{r: r, random: random, Process: demo.Start(r.t, demo.Options{
+		Flavor: flavors[random.IntN(len(flavors))], Busy: 1, Transaction: 20 * time.Millisecond,
+		PublishWithin: time.Duration(random.IntN(2)) * 20 * time.Millisecond, ReadAtOnce: random.IntN(2) == 0,
+	})}
 }
 
-// run has processes begin for a while, and waits for their end.
-func (c *churn) run(duration time.Duration) {
-	c.r.t.Helper()
-	var alive sync.WaitGroup
-	places := make(chan struct{}, maxAlive)
-	births := time.NewTicker(birthInterval)
-	defer births.Stop()
-	for end := time.Now().Add(duration); time.Now().Before(end); <-births.C {
-		life := lives[c.lives.Add(1)%uint64(len(lives))]
-		places <- struct{}{}
-		alive.Go(func() {
-			defer func() { <-places }()
-			if err := demo.Run(func(t testing.TB) { life(c, t) }); err != nil {
-				c.r.t.Error(err)
-			}
+// suffer has something happen to it, at any moment of its life, and reports whether it lives.
+func (v *victim) suffer() (lives bool) {
+	if v.stopped {
+		signal(v.r.t, v.Process, syscall.SIGCONT)
+		v.stopped = false
+		return true
+	}
+	switch moment := v.random.IntN(4); {
+	case v.mute:
+	case moment == 0:
+		v.r.swept(1)
+	case moment == 1:
+		testenv.Poll(v.r.t, deadline, "a sample, or another state", func() bool {
+			s := v.r.of(v.Process)
+			return s.Sent > 0 || s.State != "registered"
 		})
-		c.r.logs.TakeAll() // they are in memory, and of every process
 	}
-	alive.Wait()
-	c.r.logs.TakeAll()
+	if v.mute || v.random.IntN(3) == 0 {
+		v.die()
+		return false
+	}
+	v.innocent()
+	switch v.random.IntN(9) {
+	case 0:
+		signal(v.r.t, v.Process, syscall.SIGSTOP)
+		v.stopped = true
+	case 1:
+		v.changed = true
+		v.Restart(v.random.IntN(2) == 0)
+	case 2:
+		v.sockets++
+		v.Republish(filepath.Join(v.Dir, fmt.Sprintf("socket-%d", v.sockets)), fmt.Sprintf("service-%d", v.sockets))
+	case 3:
+		v.Withdraw()
+	case 4:
+		v.Publish()
+	case 5:
+		v.RebindSocket()
+	case 6:
+		v.UnlinkSocket()
+	case 7:
+		v.r.sample(v.PID, v.Threads()[0].TID, [16]byte{1})
+	case 8:
+		v.Exec("sleep", "600")
+		v.mute = true
+	}
+	return true
 }
 
-// lives are what can become of a process.
-var lives = []func(*churn, testing.TB){
-	(*churn).exits, (*churn).isKilled, (*churn).execs, (*churn).forks, (*churn).unloads, (*churn).isSilent,
+func (v *victim) die() {
+	if v.stopped || v.mute || v.random.IntN(2) == 0 {
+		v.Kill()
+		return
+	}
+	v.Quit()
 }
 
-func pause() { time.Sleep(rand.N(longestPause)) }
+// innocent checks what it was sent.
+func (v *victim) innocent() {
+	if report := v.Report(); v.changed {
+		harmless(v.r.t, report)
+	} else {
+		clean(v.r.t, report)
+	}
+}
 
-func (c *churn) start(t testing.TB, o demo.Options) *demo.Process {
+// bpfDir is a directory in a BPF file system.
+func bpfDir(t *testing.T) string {
 	t.Helper()
-	o.Files, o.ReadAtOnce = c.files, true
-	return demo.Start(t, o)
+	dir := t.TempDir()
+	assert.NilError(t, unix.Mount("bpf", dir, "bpf", 0, ""))
+	t.Cleanup(func() { assert.Check(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return filepath.Join(dir, "correlator")
 }
 
-// quit ends a process in good order, which then reports how often it was registered with.
-func (c *churn) quit(p *demo.Process) {
-	report := p.Quit()
-	c.asked.Add(1)
-	c.registrations.Add(report.Registrations)
-}
-
-func (c *churn) exits(t testing.TB) {
-	p := c.start(t, demo.Options{Idle: 1, PublishWithin: longestPause / 2})
-	pause()
-	c.quit(p)
-}
-
-func (c *churn) isKilled(t testing.TB) {
-	p := c.start(t, demo.Options{})
-	pause()
-	p.Kill()
-}
-
-func (c *churn) execs(t testing.TB) {
-	p := c.start(t, demo.Options{})
-	pause()
-	p.Exec("sleep", "600")
-	pause()
-	p.Kill()
-}
-
-// forks leaves a child behind that lives a little longer than its parent.
-func (c *churn) forks(t testing.TB) {
-	p := c.start(t, demo.Options{})
-	pause()
-	p.Fork(false)
-	pause()
-	p.Kill()
-	pause()
-}
-
-func (c *churn) unloads(t testing.TB) {
-	p := c.start(t, demo.Options{})
-	pause()
-	p.Unload()
-	pause()
-	p.Load()
-	p.Publish()
-	pause()
-	c.quit(p)
-}
-
-func (c *churn) isSilent(t testing.TB) {
-	p := c.start(t, demo.Options{Hold: true})
-	p.Load()
-	pause()
-	c.quit(p)
-}
-
-// holdings are what an agent, and its test, can have too much of.
-type holdings struct {
-	descriptors, goroutines int
-	targets                 int // in the sampler's table
-	heapBytes               uint64
-}
-
-func (h holdings) String() string {
-	return fmt.Sprintf("%d descriptors, %d goroutines, %d targets, %d kB of heap", h.descriptors, h.goroutines,
-		h.targets, h.heapBytes/1024)
-}
-
-// settled waits until so many processes take part and the sampler knows no others, and takes stock:
-// what becomes fewer was still on its way out.
-func (r *running) settled(processes int) (least holdings) {
-	r.t.Helper()
-	testenv.Poll(r.t, deadline, "the others to be gone", func() bool {
-		return len(r.processStatuses()) == processes && targets(r.t) == processes
-	})
-	var lower time.Time
-	least = holdings{descriptors: math.MaxInt, goroutines: math.MaxInt}
-	testenv.Poll(r.t, deadline, "descriptors and goroutines to become no fewer for a second", func() bool {
-		descriptors, goroutines := r.openDescriptors(), runtime.NumGoroutine()
-		if descriptors < least.descriptors || goroutines < least.goroutines {
-			lower = time.Now()
-		}
-		least.descriptors, least.goroutines = min(least.descriptors, descriptors), min(least.goroutines, goroutines)
-		return time.Since(lower) > time.Second
-	})
-	least.targets = targets(r.t)
-	runtime.GC()
-	runtime.GC() // what the first made reachable by finalizers no more
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
-	least.heapBytes = memory.HeapAlloc
-	return least
-}
-
-// targets is how many processes the sampler of this test's agent samples: the entries of the map
-// that is called so, of those that we hold.
-func targets(t *testing.T) (n int) {
+// kernelTargets is how many processes the kernel's table has.
+func kernelTargets(t *testing.T, dir string) (n int) {
 	t.Helper()
-	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	entries, err := os.ReadDir(dir)
+	assert.Assert(t, err == nil && len(entries) == 1, "pinned maps: %v, %v", entries, err)
+	table, err := ebpf.LoadPinnedMap(filepath.Join(dir, entries[0].Name()), nil)
 	assert.NilError(t, err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		_, id, ok := strings.Cut(string(text), "\nmap_id:\t")
-		if !ok {
-			continue
-		}
-		id, _, _ = strings.Cut(id, "\n")
-		number, err := strconv.ParseUint(id, 10, 32)
-		assert.NilError(t, err)
-		n += countTargets(t, ebpf.MapID(number))
+	defer table.Close()
+	key, value := make([]byte, table.KeySize()), make([]byte, table.ValueSize())
+	all := table.Iterate()
+	for all.Next(&key, &value) {
+		n++
 	}
+	assert.NilError(t, all.Err())
 	return n
 }
 
-func countTargets(t *testing.T, id ebpf.MapID) (n int) {
-	t.Helper()
-	table, err := ebpf.NewMapFromID(id)
-	assert.NilError(t, err)
-	defer table.Close()
-	info, err := table.Info()
-	assert.NilError(t, err)
-	if info.Name != "targets" {
-		return 0
+// openDescriptors returns how many descriptors are open, without those of workers: as many of these
+// wait for requests as there were at a time, up to a bound.
+func (r *running) openDescriptors() int {
+	r.t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	assert.NilError(r.t, err)
+	return len(entries) - r.Census().Workers.Running
+}
+
+// Whatever happens to processes under load, at any moment: those to which nothing happens lose not
+// one sample, nobody is sent what is not theirs, and nothing is left of those that are gone.
+func TestDeliveryInChurn(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	churn(t, rand.New(rand.NewPCG(seed, 0)), 80)
+}
+
+// churn has so many things happen, and returns how many processes there were.
+func churn(t *testing.T, random *rand.Rand, things int) (processes int) {
+	testenv.NeedRoot(t)
+	pins := bpfDir(t)
+	survivors := []*demo.Process{
+		demo.Start(t, demo.Options{Busy: 1, Transaction: 500 * time.Millisecond}),
+		demo.Start(t, demo.Options{Flavor: demo.Musl, Busy: 1, Transaction: time.Second}),
 	}
-	key := make([]byte, table.KeySize())
-	var from any
-	for {
-		switch err := table.NextKey(from, key); {
-		case errors.Is(err, ebpf.ErrKeyNotExist):
-			return n
-		case err != nil:
-			t.Fatal(err)
+	r := run(t, atRate(997), patient, func(c *Config) { c.PinMaps = pins })
+	var senders []*messaging.Sender
+	for _, p := range survivors {
+		r.sampledReport(p, 50)
+		senders = append(senders, r.registration(p).sender)
+	}
+	descriptors := r.openDescriptors()
+	assert.Assert(t, kernelTargets(t, pins) == len(survivors) && len(r.registrations.All()) == len(survivors))
+	victims := make([]*victim, 4)
+	for range things {
+		i := random.IntN(len(victims))
+		if victims[i] == nil {
+			victims[i] = startVictim(r, random)
+			processes++
+		} else if !victims[i].suffer() {
+			victims[i] = nil
 		}
-		n++
-		from = append([]byte(nil), key...)
+		if t.Failed() {
+			return processes
+		}
+	}
+	for _, v := range victims {
+		if v != nil {
+			v.Kill()
+		}
+	}
+	testenv.Poll(t, deadline, "nothing of those that are gone", func() bool {
+		return len(r.registrations.All()) == len(survivors) && kernelTargets(t, pins) == len(survivors) &&
+			r.openDescriptors() <= descriptors
+	})
+	for _, p := range survivors {
+		p.StopThreads()
+	}
+	r.end()
+	for i, p := range survivors {
+		r.arrived(senders[i], p.Quit())
+	}
+	r.added()
+	r.released()
+	gone := r.Counters().Gone.Load()
+	assert.Check(t, gone >= uint64(processes)/2, "%d processes were seen to go, of %d", gone, processes)
+	return processes
+}
+
+// An end in full flight: what was taken until then is counted, and what can be is sent, whether it
+// was in the kernel's tables or on its way through the ring buffer.
+func TestSampledShutdown(t *testing.T) {
+	for _, o := range []demo.Options{
+		{Busy: 2, Transaction: 20 * time.Millisecond},
+		{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true},
+	} {
+		p := demo.Start(t, o)
+		r := run(t, atRate(bpf.MaxSamplesPerSecond), patient)
+		r.sampledReport(p, 1)
+		r.end()
+		r.added()
+		report := p.Quit()
+		clean(t, report)
+		sent := r.Counters().Messages.Sent.Load()
+		assert.Check(t, sent == r.Counters().Messages.Added.Load() && sent == report.Samples+report.LateSamples,
+			"%d samples sent, %d arrived", sent, report.Samples)
 	}
 }

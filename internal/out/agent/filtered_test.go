@@ -4,7 +4,6 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -15,54 +14,42 @@ import (
 	"correlator/messaging/feed"
 )
 
-func patterns(t *testing.T, lines string) process.Patterns {
-	t.Helper()
-	p, err := process.ParsePatterns(lines)
-	assert.NilError(t, err)
-	return p
-}
-
-// silent checks that a process was sent nothing at all.
-func silent(t *testing.T, p *demo.Process) {
-	t.Helper()
-	report := p.Quit()
-	assert.Check(t, report.Messages == 0, "%d messages came to a process that is filtered", report.Messages)
-}
-
 // filtered checks that so many processes were filtered, and logged once each.
 func (r *running) filtered(n int) {
 	r.t.Helper()
-	if counted := r.Counters().Filtered.Load(); counted != uint64(n) {
-		r.t.Errorf("%d processes filtered, want %d", counted, n)
-	}
-	if logged := r.logs.FilterMessage("process filtered").Len(); logged != n {
-		r.t.Errorf("%d lines of filtered processes, want %d", logged, n)
-	}
+	counted, logged := r.Counters().Filtered.Load(), r.logs.FilterMessage("process filtered").Len()
+	assert.Check(r.t, counted == uint64(n) && logged == n, "%d filtered, %d logged, want %d", counted, logged, n)
 }
 
+// refused checks that what is fed of a filtered process comes to nothing.
+func (r *running) refused(p *demo.Process) {
+	r.t.Helper()
+	fed := &r.Counters().Fed
+	refused := func() uint64 { return fed[process.OutcomeNotRegistered].Load() }
+	before := refused()
+	r.sampleInTime(p.PID, p.PID, [16]byte{1})
+	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(p.PID), StackTraceID: [16]byte{1}, Count: 1,
+		HasContext: true, TraceID: [16]byte{1}, TransactionID: [8]byte{1}})
+	testenv.Poll(r.t, deadline, "the outcomes of both", func() bool { return refused() == before+2 })
+}
+
+// A process that is filtered by its service is known, and is sent nothing. One that becomes another
+// service is served, and one that was served is not.
 func TestFilteredByService(t *testing.T) {
 	start := func(service string) *demo.Process {
 		return demo.Start(t, demo.Options{Service: service, Manual: true, Busy: 1})
 	}
 	shop, test, other := start("shop"), start("shop-test"), start("other")
-	r := run(t, func(c *Config) {
-		c.SamplesPerSecond, c.ReportInterval = 997, 100*time.Millisecond
+	r := run(t, atRate(997), func(c *Config) {
 		c.Filter.IncludeServices, c.Filter.ExcludeServices = patterns(t, "shop.*"), patterns(t, ".*-test")
 	})
 	r.state(shop, process.StateRegistered, "")
 	for _, p := range []*demo.Process{test, other} {
+		p.Begin(1)
 		view := r.state(p, process.StateFiltered, "")
-		assert.Check(t, view.ServiceName != "" && view.Library == p.Library, "view %+v", view)
-		// Neither is what is fed of it sent.
-		context := p.Begin(1)
-		r.sample(p.PID, context.Thread.TID, [16]byte{1})
-		r.send(feed.Record{PID: uint32(p.PID), TID: uint32(context.Thread.TID), StackTraceID: [16]byte{1}, Count: 1,
-			HasContext: true, TraceID: [16]byte{1}, TransactionID: [8]byte{1}})
+		assert.Check(t, view.ServiceName != "" && view.Library == p.Library, "%+v", view)
+		r.refused(p)
 	}
-	testenv.Poll(t, deadline, "outcomes of what was fed", func() bool {
-		fed := &r.Counters().Fed
-		return fed[process.OutcomeNotRegistered].Load()+fed[process.OutcomeStale].Load() == 4
-	})
 	context := shop.Begin(1)
 	clean(t, shop.ReportWhen("samples", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(context.TraceID)
@@ -70,68 +57,55 @@ func TestFilteredByService(t *testing.T) {
 	}))
 	r.filtered(2)
 
-	// A filtered process that becomes another service is served, and one that was served is not.
 	other.Republish(other.Socket, "shop-too")
 	other.Registration(1)
 	r.state(other, process.StateRegistered, "")
 	shop.Republish(shop.Socket+".test", "shop-test")
 	r.state(shop, process.StateFiltered, "")
-	now := shop.Report()
-	assert.Check(t, now.Registrations == 1, "%d registrations with a service that is filtered now", now.Registrations)
+	assert.Check(t, shop.Report().Registrations == 1, "registered with a service that is filtered now")
 	r.filtered(3)
-
 	r.end()
-	silent(t, test)
+	r.added()
+	assert.Check(t, test.Quit().Messages == 0, "messages came to a process that is filtered")
 }
 
+// A process is filtered by its container, and then not looked into.
 func TestFilteredByContainer(t *testing.T) {
-	const id = "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101"
 	slice := "/correlator-test-" + strconv.Itoa(os.Getpid())
-	cgroup := testenv.Cgroup(t, slice+"/docker-"+id+".scope")
-	contained := demo.Start(t, demo.Options{Service: "contained", Manual: true, Idle: 1})
+	cgroup := testenv.Cgroup(t, slice+"/docker-"+containerID+".scope")
+	contained := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	enter(t, cgroup, contained.PID)
-	free := demo.Start(t, demo.Options{Service: "free", Manual: true, Idle: 1})
-
-	for _, c := range []struct {
-		name   string
+	contained.Load()
+	contained.Publish()
+	free := demo.Start(t, idle)
+	for name, c := range map[string]struct {
 		filter process.Filter
 		served bool // the process in the container; the other is the opposite
 	}{
-		{"included by id", process.Filter{IncludeContainers: patterns(t, id)}, true},
-		{"included by path", process.Filter{IncludeContainers: patterns(t, slice+"/.*")}, true},
-		{"excluded by id", process.Filter{ExcludeContainers: patterns(t, id[:12]+".*")}, false},
-		{"excluded by path", process.Filter{ExcludeContainers: patterns(t, slice+`/docker-.*\.scope`)}, false},
+		"included by id":   {process.Filter{IncludeContainers: patterns(t, containerID)}, true},
+		"included by path": {process.Filter{IncludeContainers: patterns(t, slice+"/.*")}, true},
+		"excluded by id":   {process.Filter{ExcludeContainers: patterns(t, containerID[:12]+".*")}, false},
+		"excluded by path": {process.Filter{ExcludeContainers: patterns(t, slice+`/docker-.*\.scope`)}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			served, filtered := free, contained
+		t.Run(name, func(t *testing.T) {
+			served, filtered, state := free, contained, process.StateFiltered
 			if c.served {
-				served, filtered = contained, free
+				served, filtered, state = contained, free, process.StateRegistered
 			}
 			before := filtered.Report().Messages
 			r := run(t, func(config *Config) { config.Filter = c.filter })
 			r.state(served, process.StateRegistered, "")
 			r.served(served, 1, [16]byte{1})
 			view := r.state(filtered, process.StateFiltered, "")
-			assert.Check(t, view.ServiceName == "" && view.SocketPath == "",
-				"a process was looked into that is filtered by its container: %+v", view)
-			state := process.StateFiltered
-			if c.served {
-				state = process.StateRegistered
-			}
-			if view := r.state(contained, state, ""); view.ContainerID != id ||
-				view.CgroupPath != slice+"/docker-"+id+".scope" {
-				t.Errorf("view of the process in the container: %+v", view)
-			}
-			r.sample(filtered.PID, filtered.PID, [16]byte{2})
-			testenv.Poll(t, deadline, "outcome of what was fed", func() bool {
-				fed := &r.Counters().Fed
-				return fed[process.OutcomeNotRegistered].Load()+fed[process.OutcomeStale].Load() == 1
-			})
+			assert.Check(t, view.ServiceName == "" && view.SocketPath == "", "looked into: %+v", view)
+			view = r.state(contained, state, "")
+			assert.Check(t, view.ContainerID == containerID && view.CgroupPath == slice+"/docker-"+containerID+".scope",
+				"%+v", view)
+			r.refused(filtered)
 			r.end()
 			r.added()
 			r.filtered(1)
-			after := filtered.Report().Messages
-			assert.Check(t, after == before, "%d messages came to a process that is filtered", after-before)
+			assert.Check(t, filtered.Report().Messages == before, "messages came to a process that is filtered")
 		})
 	}
 }

@@ -1,28 +1,47 @@
 package agent
 
 import (
+	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
-	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
-	"correlator/messaging/feed"
+	"correlator/procscan"
 )
 
-func TestStorageComesAndGoes(t *testing.T) {
-	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
-	r := run(t)
+var idle = demo.Options{Manual: true, Idle: 1}
 
+// What happens to a process in its life is followed by an agent that runs.
+func TestLife(t *testing.T) {
+	r := run(t)
+	for name, life := range map[string]func(*running){
+		"storage comes and goes": (*running).storageComesAndGoes,
+		"two libraries":          (*running).twoLibraries,
+		"library mapped twice":   (*running).libraryMappedTwice,
+		"socket replaced":        (*running).socketReplaced,
+		"exec":                   (*running).exec,
+		"long name":              (*running).longName,
+	} {
+		t.Run(name, func(t *testing.T) { life(r.in(t)) })
+	}
+	r.end()
+	r.added()
+}
+
+func (r *running) storageComesAndGoes() {
+	p := demo.Start(r.t, demo.Options{Hold: true, Manual: true, Idle: 1})
 	p.Load() // late
 	r.state(p, process.StateNoStorage, "")
 	p.Publish() // later still
@@ -34,8 +53,7 @@ func TestStorageComesAndGoes(t *testing.T) {
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "renamed")
 	p.Registration(2)
 	view := r.state(p, process.StateRegistered, "")
-	assert.Check(t, view.ServiceName == "renamed" && strings.HasSuffix(view.SocketPath, "second.socket"),
-		"view %+v", view)
+	assert.Check(r.t, view.ServiceName == "renamed" && strings.HasSuffix(view.SocketPath, "second.socket"), "%+v", view)
 	r.served(p, 1, [16]byte{2})
 
 	p.Unload()
@@ -44,39 +62,44 @@ func TestStorageComesAndGoes(t *testing.T) {
 	p.Publish()
 	p.Registration(3)
 	r.served(p, 1, [16]byte{3})
-	clean(t, p.Quit())
+	clean(r.t, p.Quit())
 	r.gone(p)
 }
 
-// gone waits until the process takes no part any more.
-func (r *running) gone(p *demo.Process) {
-	r.t.Helper()
-	r.state(p, "", "")
-}
-
 // Of two libraries in one process, the one that publishes wins; the other may have been first.
-func TestTwoLibraries(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
+func (r *running) twoLibraries() {
+	p := demo.Start(r.t, idle)
 	p.Registration(1)
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
-
-	data, err := os.ReadFile(p.Library)
-	assert.NilError(t, err)
-	second := filepath.Join(p.Dir, demo.LibraryName(false))
-	assert.NilError(t, os.WriteFile(second, data, 0o600))
-	assert.NilError(t, p.Command(nil, "load", second))
+	second := addLibrary(r.t, p, p.HostPath(p.Library))
 	p.Publish()
 	p.Registration(2)
 	view := r.state(p, process.StateRegistered, "")
-	assert.Check(t, view.Library == second, "library %q, want %q", view.Library, second)
+	assert.Check(r.t, view.Library == second, "%+v", view)
 	r.served(p, 1, [16]byte{1})
 }
 
-func TestSocketReplaced(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
+// One file that is mapped twice has two storage pointers, and two variables in each thread. The
+// pair that publishes is the one that counts.
+func (r *running) libraryMappedTwice() {
+	p := demo.Start(r.t, idle)
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+	p.Withdraw()
+	r.state(p, process.StateNoStorage, "")
+	assert.Assert(r.t, p.LoadAgain().Base != p.Loaded().Base)
+	p.Publish()
+	p.Registration(2)
+	r.served(p, 1, [16]byte{2})
+	p.Withdraw()
+	r.state(p, process.StateNoStorage, "")
+	clean(r.t, p.Quit())
+	r.gone(p)
+}
+
+func (r *running) socketReplaced() {
+	p := demo.Start(r.t, idle)
 	p.Registration(1)
 	r.served(p, 1, [16]byte{1})
 
@@ -86,9 +109,9 @@ func TestSocketReplaced(t *testing.T) {
 
 	p.CloseSocket() // its file is left: sending is refused, which shows when there is something to send
 	context := p.Begin(1)
-	testenv.Poll(t, deadline, "a socket that refuses", func() bool {
+	testenv.Poll(r.t, deadline, "a socket that refuses", func() bool {
 		r.feedContext(p, context, 1) // again, if a busy machine made it late
-		return r.view(p).Reason == process.ReasonSocketRefused.String()
+		return r.of(p).Reason == process.ReasonSocketRefused.String()
 	})
 	p.RebindSocket()
 	p.Registration(3)
@@ -99,115 +122,113 @@ func TestSocketReplaced(t *testing.T) {
 	p.RebindSocket()
 	p.Registration(4)
 	r.served(p, 1, [16]byte{4})
-	clean(t, p.Quit())
+	clean(r.t, p.Quit())
 }
 
-func TestOwnMountNamespace(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{PrivateTmp: true}})
-	if _, err := os.Stat(p.Socket); err == nil {
-		t.Fatalf("%s exists for us, too", p.Socket)
+// A process that executes another program takes no part any more, though its pid, its start time
+// and its pidfd stay.
+func (r *running) exec() {
+	p := demo.Start(r.t, idle)
+	silent := demo.Start(r.t, demo.Options{Hold: true}) // one that never published
+	silent.Load()
+	p.Registration(1)
+	r.served(p, 1, [16]byte{1})
+	r.state(silent, process.StateNoStorage, "")
+	for _, p := range []*demo.Process{p, silent} {
+		p.Exec("sleep", "600")
+		r.gone(p)
+		p.Kill()
 	}
-	r := run(t)
-	p.Registration(1)
-	r.served(p, 1, [16]byte{1})
 }
 
-func TestOtherUser(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{UID: 4711, GID: 4712}})
-	r := run(t)
+// A name of the largest size is whole in the status, and cut in the log.
+func (r *running) longName() {
+	name := strings.Repeat("n", 8000) + strings.Repeat("m", 100)
+	p := demo.Start(r.t, idle)
 	p.Registration(1)
-	r.served(p, 1, [16]byte{1})
-}
-
-func TestDeletedLibrary(t *testing.T) {
-	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
-	p.Load()
-	p.UnlinkLibrary()
-	p.Publish()
-	r := run(t)
-	p.Registration(1)
-	view := r.state(p, process.StateRegistered, "")
-	assert.Check(t, view.Library == p.Library, "library %q, want %q", view.Library, p.Library)
-	r.served(p, 1, [16]byte{1})
-}
-
-func TestRestartRegistersAgain(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	first := run(t)
-	p.Registration(1)
-	first.served(p, 1, [16]byte{1})
-	first.end()
-	second := run(t)
-	p.Registration(2)
-	second.served(p, 1, [16]byte{2})
-	clean(t, p.Quit())
-}
-
-func TestAutoMode(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Auto: true})
-	r := run(t)
-	p.Registration(1)
-	r.served(p, 1, [16]byte{1})
-}
-
-func TestUnsampled(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
-	t.Run("counted", func(t *testing.T) {
-		r := run(t)
-		p.Registration(1)
-		tid := p.Begin(1).Thread.TID
-		testenv.Poll(t, deadline, "a sample that is not stale", func() bool {
-			r.sample(p.PID, tid, [16]byte{1})
-			return r.Counters().Fed[process.OutcomeUnsampled].Load() > 0
-		})
+	p.Republish(p.Socket, name)
+	testenv.Poll(r.t, deadline, "the name", func() bool {
+		return r.state(p, process.StateRegistered, "").ServiceName == name
 	})
-	t.Run("sent when asked to", func(t *testing.T) {
-		r := run(t, func(c *Config) { c.Unsampled = true })
-		p.Registration(2)
-		r.served(p, 1, [16]byte{2})
-	})
+	want := name[:192] + "…[7844 characters cut]…" + name[len(name)-64:]
+	testenv.Poll(r.t, deadline, "the log", func() bool { return r.logs.FilterField(zap.String("service", want)).Len() == 1 })
 }
 
+// An agent finds what was there before it: a library that was deleted, one that is mapped twice, and a
+// process that maps more libraries than are looked at, which is logged once. The next agent registers
+// with all of them again.
+func TestFoundAtStart(t *testing.T) {
+	deleted := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+	deleted.Load()
+	deleted.UnlinkLibrary()
+	twice, many := demo.Start(t, idle), demo.Start(t, idle)
+	twice.Withdraw()
+	twice.LoadAgain()
+	for range 20 {
+		addLibrary(t, many, many.HostPath(many.Library))
+	}
+	processes := []*demo.Process{deleted, twice, many}
+	for _, p := range processes {
+		p.Publish()
+	}
+	for n := range 2 {
+		r := run(t, atRate(97))
+		for _, p := range processes {
+			p.Registration(n + 1)
+			r.served(p, 1, [16]byte{byte(n)})
+		}
+		assert.Check(t, r.of(deleted).Library == deleted.Library)
+		r.swept(3)
+		assert.Check(t, r.Counters().Truncated.Load() == 1, "want one process with too many libraries")
+		r.end()
+		r.added()
+	}
+	for _, p := range processes {
+		clean(t, p.Quit())
+	}
+}
+
+// Whatever a process publishes, it has a reason for not being served that is counted, and logged once at most;
+// and a neighbor is served meanwhile.
 func TestHostileStorage(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside.socket")
 	host, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: outside, Net: "unixgram"})
 	assert.NilError(t, err)
 	defer host.Close()
 	assert.NilError(t, os.Chmod(outside, 0o777))
-
-	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	neighbor := demo.Start(t, idle)
 	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true,
 		Placement: demo.Placement{PrivateTmp: true}})
 	r := run(t)
 	neighbor.Registration(1)
 	hostile.Load()
-	for i, c := range []struct {
-		kind, argument string
-		want           process.Reason
-	}{
-		{kind: "storage-unmapped", want: process.ReasonStorageUnreadable},
-		{kind: "storage-wild", want: process.ReasonStorageUnreadable},
-		{kind: "storage-edge", want: process.ReasonStorageUnreadable},
-		{kind: "storage-length", want: process.ReasonStorageTooLong},
-		{kind: "storage-utf8", want: process.ReasonStorageUTF8},
-		{kind: "storage-version", want: process.ReasonStorageMalformed},
-		{kind: "socket-missing", want: process.ReasonSocketMissing},
-		{kind: "socket-fifo", want: process.ReasonNotSocket},
-		{kind: "socket-directory", want: process.ReasonNotSocket},
-		{kind: "socket-file", want: process.ReasonNotSocket},
-		{kind: "socket-stream", want: process.ReasonNotSocket},
-		{kind: "socket-empty", want: process.ReasonSocketPath},
-		{kind: "socket-relative", want: process.ReasonSocketPath},
-		{kind: "socket-nul", want: process.ReasonSocketPath},
-		{kind: "socket-symlink", argument: outside, want: process.ReasonSocketMissing},
-	} {
-		t.Run(c.kind, func(t *testing.T) {
-			r := *r
-			r.t = t
-			hostile.Hostile(c.kind, c.argument)
-			r.state(hostile, process.StateError, c.want.String())
-			r.served(neighbor, 1, [16]byte{1, byte(i)})
-			assert.Check(t, r.Counters().Errors[c.want].Load() != 0, "not counted as %v", c.want)
+	reasons := map[string]process.Reason{
+		"storage-unmapped":          process.ReasonStorageUnreadable,
+		"storage-wild":              process.ReasonStorageUnreadable,
+		"storage-edge":              process.ReasonStorageUnreadable,
+		"storage-length":            process.ReasonStorageTooLong,
+		"storage-utf8":              process.ReasonStorageUTF8,
+		"storage-version":           process.ReasonStorageMalformed,
+		"socket-missing":            process.ReasonSocketMissing,
+		"socket-fifo":               process.ReasonNotSocket,
+		"socket-directory":          process.ReasonNotSocket,
+		"socket-file":               process.ReasonNotSocket,
+		"socket-stream":             process.ReasonNotSocket,
+		"socket-empty":              process.ReasonSocketPath,
+		"socket-relative":           process.ReasonSocketPath,
+		"socket-nul":                process.ReasonSocketPath,
+		"socket-symlink " + outside: process.ReasonSocketMissing,
+	}
+	for i, kind := range slices.Sorted(maps.Keys(reasons)) {
+		t.Run(kind, func(t *testing.T) {
+			r, want := r.in(t), reasons[kind]
+			kind, argument, _ := strings.Cut(kind, " ")
+			hostile.Hostile(kind, argument)
+			r.state(hostile, process.StateError, want.String())
+			testenv.Poll(t, deadline, "the reason to be counted", func() bool { return r.Counters().Errors[want].Load() > 0 })
+			if i%5 == 0 {
+				r.served(neighbor, 1, [16]byte{1, byte(i)})
+			}
 			hostile.Withdraw()
 			r.state(hostile, process.StateNoStorage, "")
 		})
@@ -215,54 +236,25 @@ func TestHostileStorage(t *testing.T) {
 	hostile.Republish(filepath.Join(hostile.Dir, "good.socket"), "")
 	hostile.Registration(1)
 	r.served(hostile, 1, [16]byte{2})
-
-	if report := neighbor.Quit(); report.Registrations != 1 || report.LateSamples != 0 {
-		t.Errorf("neighbor: %d registrations, %d late samples", report.Registrations, report.LateSamples)
+	assert.Check(t, neighbor.Quit().Registrations == 1)
+	all := 0
+	for reason := range process.NumReasons { // each once, but a user's processes have a budget
+		logged := r.logged(hostile, reason)
+		assert.Check(t, logged <= 1, "reason %v logged %d times, want once", reason, logged)
+		all += logged
 	}
-	seen := make(map[string]int)
-	for _, entry := range r.logs.FilterMessage("process cannot be served; trying again").FilterField(zap.Int("pid",
-		hostile.PID)).All() {
-		seen[entry.ContextMap()["reason"].(string)]++
-	}
-	for reason, n := range seen {
-		assert.Check(t, n == 1, "reason %s logged %d times, want once", reason, n)
-	}
-}
-
-func TestHostileSlots(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
-	p.Registration(1)
-	counted := make(map[process.SampleOutcome]uint64)
-	for kind, want := range map[string]process.SampleOutcome{
-		"slot-null":     process.OutcomeNoSlot,
-		"slot-unmapped": process.OutcomeUnreadable,
-		"slot-wild":     process.OutcomeUnreadable,
-		"slot-edge":     process.OutcomeUnreadable,
-		"slot-updating": process.OutcomeUpdating,
-		"slot-version":  process.OutcomeUnreadable,
-	} {
-		context := p.Begin(1)
-		p.Spoil(1, kind)
-		r.sampleInTime(p.PID, context.Thread.TID, [16]byte{1})
-		counted[want]++
-		r.outcome(want, counted[want])
-	}
-	r.served(p, 1, [16]byte{2})
-	clean(t, p.Quit())
-	r.end()
-	r.added()
+	assert.Check(t, all > 2, "%d reasons logged", all)
 }
 
 // A process that blocks the reader of its memory delays nobody, not even the agent's end.
 func TestHangingProcess(t *testing.T) {
-	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	neighbor := demo.Start(t, idle)
 	hostile := demo.Start(t, demo.Options{Hold: true})
 	hostile.Load()
 	r := run(t)
 	hostile.Hostile("storage-hangs", "")
 	r.state(hostile, process.StateError, process.ReasonTimeout.String())
-	later := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	later := demo.Start(t, idle)
 	for i, p := range []*demo.Process{neighbor, later} {
 		p.Registration(1)
 		r.served(p, 1, [16]byte{1, byte(i)})
@@ -271,125 +263,130 @@ func TestHangingProcess(t *testing.T) {
 		return r.Counters().Errors[process.ReasonTimeout].Load() > 0
 	})
 	r.end()
-	assert.Check(t, r.logs.FilterMessage("not all processes were released in time").Len() == 0,
-		"the hanging process was not released in time")
+	r.released()
 }
 
-// A process that executes another program takes no part any more, though its pid, its start time
-// and its pidfd stay.
-func TestExec(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+// released checks, after the end, that no process was left behind.
+func (r *running) released() {
+	r.t.Helper()
+	left := r.logs.FilterMessage("not all processes were released in time").Len()
+	assert.Check(r.t, left == 0, "processes were not released in time")
+}
+
+// The child of a fork that executes nothing has a copy of what its parent published and of its
+// thread's slot, and receives nothing at the socket that is named there. The parent reads it, which
+// must not be sent samples of the child.
+func TestFork(t *testing.T) {
+	start := func() *demo.Process {
+		p := demo.Start(t, idle)
+		p.Begin(0) // the slot of the thread that forks
+		return p
+	}
+	before, republished := start(), start()
+	children := map[*demo.Process]*demo.Process{ // by parent
+		before:      {PID: before.Fork(true)},
+		republished: {PID: republished.Fork(true)},
+	}
+	republished.Republish(republished.Socket, "renamed") // the child shows what it published before
+	r := run(t, atRate(997))
+	// The child's place stays the parent's, also when that gets another socket at the same path.
+	changes := map[string]func(*demo.Process){
+		"":         func(*demo.Process) {},
+		"mode":     func(p *demo.Process) { assert.NilError(t, os.Chmod(p.HostPath(p.Socket), 0o700)) },
+		"replaced": (*demo.Process).RebindSocket,
+	}
+	for name, change := range changes {
+		p := start()
+		p.Registration(1)
+		child := &demo.Process{PID: p.Fork(true)}
+		r.state(child, process.StateError, process.ReasonSocketShared.String())
+		probed := r.Counters().Errors[process.ReasonSocketShared].Load()
+		change(p)
+		testenv.Poll(t, deadline, "the child to be probed again", func() bool {
+			return r.Counters().Errors[process.ReasonSocketShared].Load() > probed+uint64(len(children)+1)
+		})
+		if name != "" {
+			p.Registration(2)
+		}
+		children[p] = child
+	}
+	for p, child := range children {
+		r.state(p, process.StateRegistered, "")
+		r.state(child, process.StateError, process.ReasonSocketShared.String())
+		sent, burnt := r.registration(child).sender.Stats().Added, cpuTime(t, child)
+		testenv.Poll(t, deadline, "the child to burn CPU", func() bool { // a hundred samples
+			return cpuTime(t, child) > burnt+100*time.Millisecond
+		})
+		r.served(p, 1, [16]byte{1})
+		now := r.registration(child).sender.Stats()
+		assert.Check(t, now.Added == sent, "%d samples of the child are for its parent", now.Added-sent)
+		report, known := p.Report(), p == before || p == republished
+		clean(t, report)
+		// Where both are found in the same moment the child may be the first at the socket, until the
+		// parent comes. To be registered with twice does no harm.
+		assert.Check(t, known || now.Registrations == 0 && now.Added == 0, "%+v", now)
+		assert.Check(t, report.Registrations <= 2, "%d registrations", report.Registrations)
+	}
+	for p, child := range children {
+		p.Quit() // the child, too
+		r.gone(p)
+		r.gone(child)
+	}
+	r.end()
+	r.added()
+}
+
+func cpuTime(t *testing.T, p *demo.Process) time.Duration {
+	t.Helper()
+	used, err := procscan.CPUTime(p.PID)
+	assert.NilError(t, err)
+	return used
+}
+
+// A child that lives on alone is in nobody's way: its parent's successor at the same path is
+// served.
+func TestForkOutlivesItsParent(t *testing.T) {
+	p := demo.Start(t, idle)
 	r := run(t)
+	p.Registration(1)
+	p.Fork(false)
+	r.swept(2)
+	p.Kill()
+	r.gone(p)
+	successor := demo.Start(t, demo.Options{Manual: true, Idle: 1, Socket: p.Socket})
+	successor.Registration(1)
+	r.state(successor, process.StateRegistered, "")
+	r.swept(20) // the child, if it was taken for one that takes part, was probed again
+	r.served(successor, 1, [16]byte{1})
+	report := successor.Quit()
+	clean(t, report)
+	assert.Check(t, report.Registrations == 1)
+}
+
+// A process whose mappings cannot be read at first is logged, once, and found when they can.
+func TestUnreadableAtFirst(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := demo.Start(t, idle)
+	proc := t.TempDir()
+	mount(t, "proc", proc, "proc", 0)
+	// Address 0 of the init process: a read there is EIO.
+	maps := filepath.Join(proc, fmt.Sprint(p.PID), "maps")
+	mount(t, "/proc/1/mem", maps, "", unix.MS_BIND)
+	r := run(t, func(c *Config) { c.ProcRoot = proc })
+	r.swept(2)
+	logged := r.logs.FilterMessage("process cannot be read").FilterField(zap.Int("pid", p.PID)).Len()
+	assert.Check(t, logged == 1, "logged %d times, want once", logged)
+	assert.NilError(t, unix.Unmount(maps, unix.MNT_DETACH))
 	p.Registration(1)
 	r.served(p, 1, [16]byte{1})
-	p.Exec("sleep", "600")
-	r.gone(p)
-	p.Kill()
-
-	silent := demo.Start(t, demo.Options{Hold: true}) // one that never published
-	silent.Load()
-	r.state(silent, process.StateNoStorage, "")
-	silent.Exec("sleep", "600")
-	r.gone(silent)
-	silent.Kill()
-}
-
-// Processes that have ended leave no descriptor and no goroutine.
-func TestNothingIsLeft(t *testing.T) {
-	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
-	neighbor.Registration(1)
-	r.served(neighbor, 1, [16]byte{1})
-	descriptors, goroutines := r.openDescriptors(), runtime.NumGoroutine()
-	for range 5 {
-		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-		p.Registration(1)
-		r.served(p, 1, [16]byte{2})
-		p.Kill()
-		r.gone(p)
-	}
-	testenv.Poll(t, deadline, "descriptors and goroutines to be what they were", func() bool {
-		return r.openDescriptors() <= descriptors && runtime.NumGoroutine() <= goroutines
-	})
-}
-
-// openDescriptors returns how many descriptors are open, without those of workers: as many of these
-// wait for requests as there were at a time, up to a bound.
-func (r *running) openDescriptors() int {
-	r.t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return len(entries) - r.Census().Workers.Running
-}
-
-// A sample that is too old to read its thread's slot by is not attributed to anything.
-func TestStaleSample(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
-	p.Registration(1)
-	tid := p.Begin(1).Thread.TID
-	r.send(feed.Record{PID: uint32(p.PID), TID: uint32(tid), StackTraceID: [16]byte{1}, Count: 1,
-		TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)})
-	r.outcome(process.OutcomeStale, 1)
-	old := []fedSample{{tid: tid, count: 5, sampledAt: time.Now().Add(-2 * process.MaxContextAge)}}
-	registration := r.registrations.Find(p.PID)
-	registration.wait(old) // as if they had waited
-	r.outcome(process.OutcomeStale, 6)
-}
-
-// Records with context of a process that never published where to send them are not kept.
-func TestContextForTheUnregistered(t *testing.T) {
-	p := demo.Start(t, demo.Options{Hold: true})
-	p.Load()
-	r := run(t)
-	r.state(p, process.StateNoStorage, "")
-	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true,
-		TraceID: [16]byte{1}})
-	r.outcome(process.OutcomeNotRegistered, 4)
+	clean(t, p.Quit())
 	r.end()
 	r.added()
 }
 
-// Processes that are killed at any moment leave nothing behind, and disturb nobody.
-func TestKilledAtAnyMoment(t *testing.T) {
-	neighbor := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
-	neighbor.Registration(1)
-	for i := range 20 {
-		p := demo.Start(t, demo.Options{Busy: 2})
-		if i%2 == 0 {
-			p.Registration(1)
-		}
-		for _, thread := range p.Threads() {
-			r.sample(p.PID, thread.TID, [16]byte{byte(i)})
-		}
-		p.Kill()
-		r.gone(p)
-	}
-	r.served(neighbor, 1, [16]byte{1})
-	clean(t, neighbor.Quit())
-	r.end()
-	r.added()
-}
-
-func TestJVM(t *testing.T) {
-	for name, placement := range map[string]demo.Placement{
-		"static":  {},
-		"dynamic": {Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := demo.StartJVM(t, demo.JVMOptions{Service: "java-shop", Threads: 3, Placement: placement})
-			r := run(t)
-			p.Registration(1)
-			view := r.state(p, process.StateRegistered, "")
-			assert.Check(t, view.ServiceName == "java-shop" && view.Libc == "glibc" && view.TLS == name,
-				"view %+v, want %s TLS of glibc", view, name)
-			for thread := range 4 {
-				r.served(p, thread, [16]byte{1, byte(thread)})
-			}
-			clean(t, p.Quit())
-		})
-	}
+// mount mounts something until the test ends.
+func mount(t *testing.T, source, at, kind string, flags uintptr) {
+	t.Helper()
+	assert.NilError(t, unix.Mount(source, at, kind, flags, ""))
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 }

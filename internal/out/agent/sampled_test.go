@@ -1,221 +1,484 @@
 package agent
 
 import (
-	"encoding/base64"
-	"flag"
-	"math"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/sampling"
 	"correlator/profile"
 )
 
-// atRate has the agent take so many samples a second.
-func atRate(perSecond int) func(*Config) {
-	return func(c *Config) { c.SamplesPerSecond, c.ReportInterval = perSecond, 100*time.Millisecond }
+// However the variable was placed, samples come to the transactions that they were taken in, with
+// the stacks of what these did. The processes run beside each other, and each knows its own traces.
+// What runs the same code has the same id, in whatever process and at whatever addresses it runs.
+func TestSampledFlavors(t *testing.T) {
+	r := run(t, atRate(997))
+	flavors := append(demo.Flavors(), demo.Glibc)
+	var processes []*demo.Process
+	for _, flavor := range flavors {
+		processes = append(processes, demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Gap: -1}))
+	}
+	reports := make(map[*demo.Process]demo.Report)
+	for i, p := range processes {
+		t.Run(flavors[i].String(), func(t *testing.T) {
+			r := r.in(t)
+			threads := make(map[int]uint64)
+			report := p.ReportWhen("samples of both threads", func(report demo.Report) bool {
+				clear(threads)
+				for _, transaction := range report.Transactions {
+					threads[transaction.Thread] += transaction.Samples
+				}
+				return threads[1] > 100 && threads[2] > 100
+			})
+			reports[p] = report
+			r.stacksTrue(p, report)
+			clean(t, report)
+		})
+	}
+	first, again := processes[slices.Index(flavors, demo.Glibc)], processes[len(processes)-1]
+	assert.Check(t, first.Loaded().Base != again.Loaded().Base, "two processes have the same layout")
+	sameIDs(t, reports[first], reports[again])
+	again.Kill()
+	r.stacks(reports[again]) // outlive their process
+	r.end()
+	r.added()
+
+	r = run(t, atRate(997)) // another agent computes the same ids
+	restarted := first.Registration(2).ReadNs
+	later := r.sampledReport(first, first.Report().Samples+300)
+	later.Transactions = slices.DeleteFunc(later.Transactions, func(t demo.Transaction) bool { return t.BeginNs < restarted })
+	sameIDs(t, reports[first], later)
 }
 
-// sampledAdded checks, after the end, that every sample that was taken ended as exactly one thing,
-// and that every one that the kernel handed over did so again.
-func (r *running) sampledAdded() {
-	r.t.Helper()
-	c := r.Counters()
-	kernel := func(o bpf.KernelOutcome) uint64 { return c.Sampling.Kernel[o].Load() }
-	handed := kernel(bpf.Correlated) + kernel(bpf.TableFull) + kernel(bpf.Unreadable)
-	if r.config.Unsampled {
-		handed += kernel(bpf.Unsampled)
-	}
-	if r.exporter != nil && r.exporter.TakesUntraced() {
-		handed += kernel(bpf.NoTrace) + kernel(bpf.NoSlot) + kernel(bpf.NotValid) + kernel(bpf.ZeroIDs)
-	}
-	if sum := c.Sampling.Outcomes.Sum(); sum != handed {
-		r.t.Errorf("the kernel handed over %d samples, %d outcomes", handed, sum)
-	}
-	var dropped uint64
-	for i := range c.Messages.Dropped {
-		dropped += c.Messages.Dropped[i].Load()
-	}
-	correlated := c.Sampling.Outcomes[process.OutcomeCorrelated].Load() + c.Fed[process.OutcomeCorrelated].Load()
-	queued, sent := c.Messages.Added.Load(), c.Messages.Sent.Load()
-	if correlated != queued || queued != sent+dropped {
-		r.t.Errorf("%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
-	}
-	if troubles := c.Sampling.Errors.Load(); troubles != 0 {
-		r.t.Errorf("sampling was in trouble %d times", troubles)
-	}
-}
-
-// sampledReport waits for samples of a process, and returns its report. It asks rarely: a report is
-// work, on CPUs that the process is to burn.
-func (r *running) sampledReport(p *demo.Process, samples uint64) (report demo.Report) {
-	r.t.Helper()
-	var asked time.Time
-	testenv.Poll(r.t, deadline, "samples", func() bool {
-		if time.Since(asked) < 50*time.Millisecond {
-			return false
-		}
-		report, asked = p.Report(), time.Now()
-		return report.Samples >= samples
-	})
-	return report
-}
-
-// stacks are the frames of all stacks that a process was sent, by their ids.
-func (r *running) stacks(report demo.Report) map[string][]profile.Frame {
-	r.t.Helper()
-	found := make(map[string][]profile.Frame)
-	for _, transaction := range report.Transactions {
-		for text := range transaction.Stacks {
-			if found[text] == nil {
-				found[text] = r.frames(text)
+// sameIDs checks that the most frequent stacks of each kind of transaction are in both reports.
+func sameIDs(t *testing.T, a, b demo.Report) {
+	t.Helper()
+	byKind := func(report demo.Report, kind string) (samples map[string]uint64, most string) {
+		samples = make(map[string]uint64)
+		for _, transaction := range report.Transactions {
+			for text, n := range transaction.Stacks {
+				if transaction.Kind != kind {
+					continue
+				}
+				if samples[text] += n; samples[text] > samples[most] {
+					most = text
+				}
 			}
+		}
+		return samples, most
+	}
+	for _, kind := range []string{"checkout", "search", "browse"} {
+		first, mostOfFirst := byKind(a, kind)
+		second, mostOfSecond := byKind(b, kind)
+		if len(first) > 0 && len(second) > 0 {
+			assert.Check(t, second[mostOfFirst] > 0 && first[mostOfSecond] > 0, "%s: stacks %v and %v", kind, first, second)
+		}
+	}
+}
+
+// A process in a pid namespace of its own calls itself and its threads by other numbers than we do.
+func TestOwnPIDNamespace(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{PIDNamespace: true}})
+	r := run(t, atRate(997))
+	p.Registration(1)
+	r.stacksTrue(p, r.sampledReport(p, 100))
+	clean(t, p.Quit())
+	r.gone(p)
+	r.end()
+	r.added()
+}
+
+// Whatever threads do to their slots, no sample comes to a trace that its thread was not working on
+// at that instant. There are more traces than can be sent, so many samples come to nothing; none
+// comes to something wrong.
+func TestSampledWhileRewritten(t *testing.T) {
+	r := run(t, atRate(bpf.MaxSamplesPerSecond))
+	for _, o := range []demo.Options{
+		{Flavor: demo.Glibc, Rewrite: demo.RewriteNew, Swap: true},
+		{Flavor: demo.Musl, Rewrite: demo.RewriteNew},
+		{Flavor: demo.GlibcDTPMod, Rewrite: demo.RewriteCycle, Swap: true},
+	} {
+		o.Busy = 4
+		p := demo.Start(t, o)
+		p.Registration(1)
+		correlated, sent := r.kernel(bpf.Correlated), r.Counters().Messages.Sent.Load()
+		p.ReportWhen("samples", func(report demo.Report) bool {
+			clean(t, report)
+			return t.Failed() || r.kernel(bpf.Correlated) >= correlated+4000 && report.Rewrites > 100*4000
+		})
+		clean(t, p.Quit())
+		assert.Check(t, r.Counters().Messages.Sent.Load() > sent)
+	}
+	r.end()
+	r.added()
+	wrong := r.kernel(bpf.Malformed) + r.kernel(bpf.Stale)
+	assert.Check(t, wrong == 0, "%d samples malformed or of another program", wrong)
+}
+
+// The kernel's frames come first, as far as a thread was in it, and only when asked for.
+func TestSampledKernelStacks(t *testing.T) {
+	// Threads that take their slots out of memory all the time are in the kernel most of the time.
+	p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true})
+	for _, kernel := range []bool{false, true} {
+		r := run(t, atRate(997), func(c *Config) { c.KernelStacks = kernel })
+		already := p.Report().Samples
+		r.sampledReport(p, already+200)
+		r.end()
+		r.added()
+		found := 0
+		for _, stack := range r.kept.stacks {
+			user := 0 // the first user frame
+			for user < len(stack.Frames) && stack.Frames[user].Kind() == profile.KernelFrame {
+				user++
+			}
+			for _, frame := range stack.Frames[user:] {
+				assert.Check(t, frame.Kind() != profile.KernelFrame, "after those of the process: %v", stack.Frames)
+			}
+			if user > 0 && p.Functions()["tracer_rewrite"].In(stack.Frames[user:]) {
+				found++
+			}
+		}
+		assert.Check(t, kernel == (found > 0), "kernel stacks %v: %d stacks begin in the kernel", kernel, found)
+		without := r.Counters().Sampling.Outcomes[process.OutcomeNoStack].Load()
+		assert.Check(t, without == 0, "%d samples without stack", without)
+	}
+	clean(t, p.Quit())
+}
+
+// A slot that is not resident when a sample is taken is read by the agent: then the sample comes to
+// its transaction like the others, or it has an outcome of its own. A sample of a gap comes to
+// none, also when the slot is read in the transaction after.
+func TestSampledSlotsNotResident(t *testing.T) {
+	const phase = 4 * process.MaxContextAge // there is time to page out what was written, and little more
+	r := run(t, atRate(997))
+	outcomes := &r.Counters().Sampling.Outcomes
+	var processes []*demo.Process
+	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
+		p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
+		processes = append(processes, p)
+		without := r.of(p).WithoutTrace
+		// What the kernel could not read is all that is handed over without a trace. Some of it has arrived
+		// when there was more of it a second ago than has ended otherwise since: how much is too old before
+		// the agent has read it is up to the machine.
+		testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
+			otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
+			return r.of(p).WithoutTrace > without && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
+		})
+		r.stacksTrue(p, p.Report())
+	}
+	r.end()
+	r.added()
+	for _, p := range processes {
+		clean(t, p.Quit())
+	}
+	unreadable := r.kernel(bpf.Unreadable)
+	arrived := outcomes[process.OutcomeCorrelated].Load() - r.kernel(bpf.Correlated)
+	assert.Check(t, arrived > 0 && arrived+outcomes[process.OutcomeNoTrace].Load() <= unreadable,
+		"%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)
+}
+
+// Slots that no agent wrote: samples of such a thread have an outcome, and come to nothing.
+func TestSampledHostileSlots(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+	r := run(t, atRate(997))
+	p.Registration(1)
+	outcomes := &r.Counters().Sampling.Outcomes
+	for kind, counter := range map[string]*atomic.Uint64{
+		"slot-null":     &r.Counters().Sampling.Kernel[bpf.NoSlot],
+		"slot-updating": &r.Counters().Sampling.Kernel[bpf.Updating],
+		"slot-version":  &r.Counters().Sampling.Kernel[bpf.Malformed],
+		"slot-unmapped": &outcomes[process.OutcomeUnreadable],
+		"slot-edge":     &outcomes[process.OutcomeUnreadable],
+		"slot-wild":     &outcomes[process.OutcomeUnreadable],
+	} {
+		p.Begin(1)
+		before := counter.Load()
+		p.Spoil(1, kind)
+		testenv.Poll(t, deadline, "the outcome of "+kind, func() bool { return counter.Load() > before })
+	}
+	trace := p.Begin(1).TraceID
+	p.ReportWhen("samples of a slot that is well again", func(report demo.Report) bool {
+		transaction, _ := report.Transaction(trace)
+		return transaction.Samples > 0
+	})
+	r.end()
+	clean(t, p.Quit())
+	r.added()
+}
+
+// A process that blocks the reader of its slot, and one that does so with its storage, lose samples
+// of their own, as soon as these are older than the samples-delay, and none of their neighbor's.
+func TestSampledNeighborHangs(t *testing.T) {
+	neighbor := demo.Start(t, demo.Options{Busy: 1, Transaction: 200 * time.Millisecond})
+	slot := demo.Start(t, demo.Options{Busy: 1, Manual: true})
+	storage := demo.Start(t, demo.Options{Busy: 1, PageOut: true, Gap: -1})
+	r := run(t, atRate(997))
+	slot.Registration(1)
+	slot.Begin(1)
+	slot.Spoil(1, "slot-hangs")
+	r.sampledReport(storage, 1)
+	storage.Hostile("storage-hangs", "")
+	for _, p := range []*demo.Process{slot, storage} {
+		r.state(p, process.StateError, process.ReasonTimeout.String())
+	}
+	outcomes := &r.Counters().Sampling.Outcomes
+	stale := outcomes[process.OutcomeStale].Load()
+	testenv.Poll(t, deadline, "samples that waited too long", func() bool {
+		return outcomes[process.OutcomeStale].Load() > stale
+	})
+	r.sampledReport(neighbor, neighbor.Report().Samples+300)
+	neighbor.StopThreads()
+	for _, p := range []*demo.Process{slot, storage} {
+		p.Kill()
+		r.gone(p)
+	}
+	sender := r.registration(neighbor).sender
+	r.end()
+	r.arrived(sender, neighbor.Quit())
+	r.added()
+	full := outcomes[process.OutcomeBacklog].Load()
+	assert.Check(t, full == 0, "there was no room for %d samples", full)
+}
+
+// Sampling begins when a process has published and ends when it has withdrawn, and of what was
+// taken in between nothing is lost: what waits without a socket goes to the next one.
+func TestSampledStorageComesAndGoes(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Busy: 2, Gap: -1})
+	r := run(t, atRate(997), patient)
+	p.Load()
+	r.state(p, process.StateNoStorage, "")
+	p.Publish()
+	r.sampledReport(p, 300)
+	p.Withdraw()
+	r.state(p, process.StateNoStorage, "")
+	messages := &r.Counters().Messages
+	testenv.Poll(t, deadline, "samples to wait for a socket",
+		func() bool { return messages.Added.Load() > messages.Sent.Load() })
+	r.notSampled()
+	before := p.Report()
+	p.Republish(filepath.Join(p.Dir, "second.socket"), "")
+	p.Registration(2)
+	r.sampledReport(p, before.Samples+300)
+	r.stacksTrue(p, p.Report())
+	r.end()
+	report := p.Quit()
+	clean(t, report)
+	r.added()
+	sent := messages.Sent.Load()
+	assert.Check(t, sent == report.Samples+report.LateSamples && sent == messages.Added.Load(),
+		"%d samples correlated, %d sent, %d arrived", messages.Added.Load(), sent, report.Samples)
+}
+
+// A library that was loaded again needs another rule. It can be another library, whose variable is
+// placed otherwise, and nobody may have seen the moment at which there was none.
+func TestSampledLibraryReloaded(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
+	r := run(t, atRate(997))
+	for n, fixture := range []string{"", "glibc-dtpmod-local", "glibc-tlsdesc-local"} {
+		if fixture != "" {
+			p.Unload()
+			addLibrary(t, p, demo.Fixture(t, demo.Machine+"-"+fixture))
+			p.Publish()
+		}
+		p.Registration(n + 1)
+		r.state(p, process.StateRegistered, "")
+		r.sampledReport(p, p.Report().Samples+300)
+		r.stacksTrue(p, p.Report())
+	}
+	r.end()
+	clean(t, p.Quit())
+	r.added()
+}
+
+// What a process is after an exec is not sampled by the rule of what it was before. When it takes
+// part again it is sampled again, by a rule of its own.
+func TestSampledExec(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
+	r := run(t, atRate(997), sweepOnce)
+	r.sampledReport(p, 100)
+	testenv.Poll(t, 4*deadline, "a sample to be found to be of another program", func() bool {
+		p.Restart(false)
+		p.Registration(1)
+		r.stacksTrue(p, r.sampledReport(p, 300))
+		r.recounted(1)
+		return r.kernel(bpf.Stale) > 0
+	})
+	harmless(t, p.Report())
+
+	loop := filepath.Join(p.Dir, "loop")
+	testenv.WriteFile(t, loop, "while :; do :; done\n")
+	p.Exec("sh", loop)
+	r.gone(p)
+	r.notSampled()
+	p.Kill()
+	r.end()
+	r.added()
+}
+
+// Code of a library that was loaded after the process was probed has the id of the library's from
+// the first sample on.
+func TestSampledLibraryLoadedLater(t *testing.T) {
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
+	r := run(t, atRate(997))
+	r.sampledReport(p, 1000) // a look that was made before is no hindrance to another
+	assert.Assert(t, len(executable(t, p, "libm.so.6")) == 0, "the library is there already")
+	p.Borrow("libm.so.6", "erfc")
+	var named uint64
+	report := p.ReportWhen("samples in the library", func(report demo.Report) bool {
+		ranges, stacks := executable(t, p, "libm.so.6"), r.stacks(report)
+		for text, frames := range stacks {
+			for _, frame := range frames {
+				if frame.Kind() == profile.NativeFrame && filepath.Base(frame.File.Path) == "libm.so.6" {
+					named++
+				}
+				inside := slices.ContainsFunc(ranges, func(r [2]uint64) bool {
+					return r[0] <= frame.Address && frame.Address < r[1]
+				})
+				assert.Check(t, frame.Kind() != profile.AnonymousFrame || !inside, "stack %s: %v", text, frames)
+			}
+		}
+		return named > 0
+	})
+	r.end()
+	r.added()
+	r.stacksTrue(p, report)
+}
+
+// executable is where a process has mapped the code of a file.
+func executable(t *testing.T, p *demo.Process, name string) (found [][2]uint64) {
+	t.Helper()
+	maps := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", p.PID))
+	for line := range strings.Lines(string(maps)) {
+		var start, end uint64
+		var rights string
+		_, err := fmt.Sscanf(line, "%x-%x %s", &start, &end, &rights)
+		assert.NilError(t, err)
+		if strings.Contains(rights, "x") && strings.Contains(line, name) {
+			found = append(found, [2]uint64{start, end})
 		}
 	}
 	return found
 }
 
-// frames are those of a stack.
-func (r *running) frames(text string) []profile.Frame {
-	r.t.Helper()
-	id, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		r.t.Fatal(err)
+// The threads of a real JVM: what Java code burns in a transaction comes to that transaction,
+// however the variable was placed, and whether or not the stacks of that code can be walked.
+func TestSampledJVM(t *testing.T) {
+	r := run(t, atRate(997))
+	for name, o := range map[string]demo.JVMOptions{
+		"static": {FramePointers: true},
+		"dynamic without frame pointers": {
+			Placement: demo.Placement{Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			o.Busy, o.Threads = true, 2
+			p := demo.StartJVM(t, o)
+			p.Registration(1)
+			r.state(p, process.StateRegistered, "")
+			for range 2 { // transactions for each thread
+				traces := []demo.TraceID{p.Begin(1).TraceID, p.Begin(2).TraceID}
+				p.ReportWhen("samples of both threads", func(report demo.Report) bool {
+					first, _ := report.Transaction(traces[0])
+					second, _ := report.Transaction(traces[1])
+					return first.Samples >= 100 && second.Samples >= 100
+				})
+			}
+			p.End(1)
+			p.End(2)
+			r.javaStacks(p.Report(), o.FramePointers)
+			sender := r.registration(p).sender
+			report := p.Quit()
+			r.gone(p)
+			clean(t, report)
+			assert.Check(t, report.Samples+report.LateSamples <= sender.Stats().Sent, "more arrived than was sent")
+		})
 	}
-	r.kept.mu.Lock()
-	defer r.kept.mu.Unlock()
-	stack := r.kept.stacks[profile.StackTraceID(id)]
-	if stack == nil {
-		r.t.Fatalf("no sample had stack %s", text)
-	}
-	if profile.TraceID(stack.Frames) != stack.ID {
-		r.t.Errorf("stack %s has frames with id %s", text, profile.TraceID(stack.Frames))
-	}
-	return stack.Frames
+	r.end()
+	r.added()
+	wrong := r.kernel(bpf.UnwindingFailed) + r.kernel(bpf.Malformed)
+	assert.Check(t, wrong == 0, "%d samples without stack, or malformed", wrong)
 }
 
-// stacksTrue checks that each stack of each transaction is one of what the process did in it, and
-// not of what it does between transactions, and that the frames of all stacks are known. What a
-// thread does at the borders of a transaction is neither: switching takes microseconds of it.
-func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
+// javaStacks checks what the frames of a JVM's stacks are. The code of the loop that burns CPU is
+// made at run time and lies in no file; with frame pointers it leads back to the JVM itself, and
+// from there to where the thread began.
+func (r *running) javaStacks(report demo.Report, framePointers bool) {
 	r.t.Helper()
-	code, stacks := p.Functions(), r.stacks(report)
-	var samples, inWork uint64
+	var compiled, rooted int
+	for _, frames := range r.stacks(report) {
+		if frames[0].Kind() == profile.AnonymousFrame {
+			compiled++
+			if root := frames[len(frames)-1]; len(frames) > 5 && root.Kind() == profile.NativeFrame {
+				rooted++
+			}
+		}
+	}
+	assert.Check(r.t, compiled > 0, "no stack is in code without a file")
+	assert.Check(r.t, !framePointers || rooted > 0, "no stack reaches the thread's beginning")
+}
+
+// Where there is nothing to sample, there is no engine, which takes memory, and nothing is amiss. An
+// agent that must have it is ready when it runs; then the stacks of a JVM without frame pointers are
+// unwound and named.
+func TestSampledUnwound(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
+	r.swept(3)
+	u, started := r.Unwinding(), r.Counters().Sampling.Unwinding.Started.Load()
+	assert.Check(t, !u.Needed && !u.Loaded && u.Err() == nil && started == 0, "no process: %+v", u)
+	r.end()
+
+	p := demo.StartJVM(t, demo.JVMOptions{Busy: true, Threads: 2})
+	r = run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.FullUnwinder })
+	counters := &r.Counters().Sampling.Unwinding
+	p.Registration(1)
+	testenv.Poll(t, deadline, "the engine", func() bool { return r.Ready() == nil })
+	u = r.Unwinding()
+	assert.Check(t, u.Needed && u.Loaded && u.Err() == nil, "ready with %+v", u)
+	testenv.Poll(t, deadline, "an unwound process", func() bool { return r.Unwinding().Unwound == 1 })
+	p.Begin(1)
+	report := p.ReportWhen("a whole stack", func(report demo.Report) bool {
+		_, whole := r.whole(report)
+		return whole > 0
+	})
+	s := r.Status()
+	assert.Check(t, s.Unwinder == sampling.FullUnwinder && s.Unwinding != nil && s.NotReady == "", "%+v", s.Unwinding)
+	p.End(1)
+	r.end()
+	r.added()
+	clean(t, report)
+	clean(t, p.Quit())
+	assert.Check(t, counters.Started.Load() == 1 && counters.Synchronized.Load() > 0 && counters.Stacks.Load() > 0)
+}
+
+// whole returns how many samples a report has, and how many of these have a whole stack with Java frames
+// of the demo.
+func (r *running) whole(report demo.Report) (samples, whole uint64) {
+	r.t.Helper()
+	stacks := r.stacks(report)
 	for _, transaction := range report.Transactions {
 		for text, n := range transaction.Stacks {
-			for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
-				worked := code[kind].In(stacks[text])
-				if worked && kind != transaction.Kind {
-					r.t.Errorf("a transaction %q has a stack of %q", transaction.Kind, kind)
-				}
-				if worked {
-					inWork += n
-				}
-			}
 			samples += n
+			frames := stacks[text]
+			java := slices.ContainsFunc(frames, func(f profile.Frame) bool {
+				return f.Kind() == profile.JVMFrame && f.Line > 0 && f.Function.SourceFile == "Demo.java"
+			})
+			if root := frames[len(frames)-1]; java && root.Kind() == profile.NativeFrame {
+				whole += n
+			}
 		}
 	}
-	least := samples * 9 / 10
-	if testing.Short() { // emulated CPUs spend more of the time on beginning and ending transactions
-		least = samples * 3 / 4
-	}
-	if inWork < least || samples == 0 {
-		r.t.Errorf("of %d samples, %d have a stack of the transaction's work", samples, inWork)
-	}
-}
-
-// kernel is how many samples ended so in the kernel, as of a second ago at most.
-func (r *running) kernel(o bpf.KernelOutcome) uint64 { return r.Counters().Sampling.Kernel[o].Load() }
-
-// recounted waits until the kernel's counters were read again, so many times: after the second, all
-// that had happened before is in them. There are samples at any time, if only of idle CPUs.
-func (r *running) recounted(times int) {
-	r.t.Helper()
-	taken := func() (sum uint64) {
-		for o := range len(bpf.Counters{}) {
-			sum += r.kernel(bpf.KernelOutcome(o))
-		}
-		return sum
-	}
-	for range times {
-		before := taken()
-		testenv.Poll(r.t, deadline, "the kernel's counters to be read", func() bool { return taken() != before })
-	}
-}
-
-// ofTargets is how many samples were of threads of targets.
-func (r *running) ofTargets() (sum uint64) {
-	for o := range len(bpf.Counters{}) {
-		if outcome := bpf.KernelOutcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
-			sum += r.kernel(outcome)
-		}
-	}
-	return sum
-}
-
-// notSampled makes sure that no process is sampled, though there is one that burns CPU.
-func (r *running) notSampled() {
-	r.t.Helper()
-	r.recounted(2)
-	before, others := r.ofTargets(), r.kernel(bpf.NoTarget)
-	r.recounted(1)
-	if now := r.ofTargets(); now != before {
-		r.t.Errorf("%d samples of a process that is not to be sampled", now-before)
-	}
-	if r.kernel(bpf.NoTarget) == others {
-		r.t.Error("nothing burnt CPU")
-	}
-}
-
-// samplesAreCPU checks that a process got as many samples as its transactions burnt CPU from a time
-// on, CLOCK_MONOTONIC in ns. It must have burnt none since the agent's end. The samples of each CPU
-// come at even intervals, so their number is closer to the truth than that of as many independent
-// ones; 5 times the deviation of the latter is never exceeded by chance.
-func (r *running) samplesAreCPU(report demo.Report, fromNs uint64) {
-	r.t.Helper()
-	var cpu time.Duration
-	var samples, late uint64
-	for _, transaction := range report.Transactions {
-		if transaction.BeginNs > fromNs && transaction.EndNs != 0 {
-			cpu += transaction.CPU
-			samples += transaction.Samples
-			late += transaction.LateSamples
-		}
-	}
-	want := cpu.Seconds() * float64(r.config.SamplesPerSecond)
-	r.t.Logf("%d Hz: %d samples, %.1f expected of %v CPU; late %d", r.config.SamplesPerSecond, samples, want, cpu, late)
-	if want < 40 {
-		r.t.Errorf("%.1f samples expected: too few to tell anything", want)
-	}
-	if math.Abs(float64(samples)-want) > 5*math.Sqrt(want) {
-		r.t.Errorf("%d Hz: %d samples, %.1f expected of %v CPU", r.config.SamplesPerSecond, samples, want, cpu)
-	}
-}
-
-var long = flag.Bool("long", false, "take the samples that docs/benchmarks.md reports")
-
-// What arrives is what was burnt, and nothing of the gaps.
-func TestSamplesAreCPUSeconds(t *testing.T) {
-	for _, c := range []struct {
-		perSecond int
-		samples   uint64
-	}{{20, 100}, {97, 400}, {997, 2000}} {
-		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
-		r := run(t, atRate(c.perSecond), roomy)
-		registered := p.Registration(1).ReadNs
-		if *long {
-			c.samples *= 10
-		}
-		r.sampledReport(p, c.samples)
-		r.stacksTrue(p, p.Report())
-		p.StopThreads() // all that was burnt is sampled
-		r.end()
-		report := p.Quit()
-		clean(t, report)
-		r.sampledAdded()
-		r.samplesAreCPU(report, registered)
-	}
+	return samples, whole
 }

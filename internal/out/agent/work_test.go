@@ -110,7 +110,7 @@ func TestWorkOfOTelThreads(t *testing.T) {
 		{}, {Dynamic: true, InPlace: true}, {Musl: true}, {Form: demo.OTelGD}, {Program: demo.OTelStatic, Musl: true},
 	} {
 		t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
-			r := runWith(t, new(sampleKeeper), func(*Agent) {}, atRate(97), contextAttributes)
+			r := runWith(t, new(keeper), atRate(97), contextAttributes)
 			o.Threads = 2
 			p := demo.StartOTel(t, o)
 			w := r.working()
@@ -144,7 +144,7 @@ func TestWorkOfOTelThreads(t *testing.T) {
 
 // Without the attribute that says what the transaction is, there is none: as of samples.
 func TestWorkWithoutAttributes(t *testing.T) {
-	r := runWith(t, new(sampleKeeper), func(*Agent) {}, atRate(97))
+	r := runWith(t, new(keeper), atRate(97))
 	p := demo.StartOTel(t, demo.OTelOptions{Threads: 1})
 	want := otelWork(p.Begin(1, newRecord(7, "/pay")).TID, 7)
 	want.TransactionID = [8]byte{}
@@ -154,7 +154,7 @@ func TestWorkWithoutAttributes(t *testing.T) {
 // Of a thread with both, its slot counts while that has a trace.
 func TestWorkOfBothContexts(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, OTel: true})
-	r := runWith(t, new(sampleKeeper), func(*Agent) {}, atRate(97), contextAttributes)
+	r := runWith(t, new(keeper), atRate(97), contextAttributes)
 	p.Registration(1)
 	w := r.working()
 	record := newRecord(3, "/a")

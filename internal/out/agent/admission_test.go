@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/attach/lifecycle"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+)
+
+const (
+	limit    = 20
+	attacker = 4711
+	never    = 10 * time.Minute // when a process publishes that maps the library and only wants to be served
+)
+
+// few has the agent serve few processes.
+func few(c *Config) { c.MaxProcesses = limit }
+
+// fullOf waits until more processes are there than are served, and some were not let in.
+func (r *running) fullOf(what string, n int) {
+	r.t.Helper()
+	testenv.Poll(r.t, deadline, what, func() bool { return len(r.registrations.All()) >= limit && len(r.registrations.All()) < n })
+	r.swept(1)
+	known, most := len(r.registrations.All()), limit+lifecycle.ExtraProcesses
+	assert.Check(r.t, known <= most, "%d processes are open, want at most %d", known, most)
+}
+
+// A user's processes that map the library and never publish keep nobody out who publishes: neither
+// who comes after them, nor who was there before.
+func TestIdleProcessesKeepNobodyOut(t *testing.T) {
+	early := demo.Start(t, idle)
+	r := run(t, few)
+	early.Registration(1)
+	const crowd = 10 * limit
+	demo.StartMany(t, crowd, demo.Options{PublishAfter: never, Placement: demo.Placement{UID: attacker, GID: attacker}})
+	r.fullOf("idle processes", crowd)
+	for range limit - 1 {
+		demo.Start(t, idle).Registration(1)
+	}
+	r.state(early, process.StateRegistered, "")
+	assert.NilError(t, r.Ready()) // though there are processes that publish nothing
+	assert.Check(t, early.Report().Registrations == 1 && r.Counters().Evicted[lifecycle.EvictedShare].Load() == 0,
+		"a process that was served had to give way to some that publish nothing")
+}
+
+// The same of processes that the filter leaves out by the service that they publish. They are not
+// probed again and again.
+func TestFilteredProcessesKeepNobodyOut(t *testing.T) {
+	r := run(t, few, func(c *Config) { c.Filter.ExcludeServices = patterns(t, "crowd") })
+	const filtered = 10 * limit
+	demo.StartMany(t, filtered, demo.Options{Service: "crowd"})
+	r.fullOf("filtered processes", filtered)
+	for range limit {
+		demo.Start(t, idle).Registration(1)
+	}
+	testenv.Poll(t, deadline, "all to be known as filtered",
+		func() bool { return r.Counters().Filtered.Load() >= filtered })
+	r.swept(1)
+	before, sweeps := r.Counters().Probes.Load(), r.Counters().Sweeps.Load()
+	r.swept(10) // full ones among them
+	probes := r.Counters().Probes.Load() - before
+	sweeps = r.Counters().Sweeps.Load() - sweeps + 1
+	assert.Check(t, probes <= sweeps*(limit+lifecycle.ExtraProcesses), "%d probes in %d sweeps", probes, sweeps)
+	assert.Check(t, r.Counters().Filtered.Load() == filtered)
+	s := r.Status()
+	assert.Check(t, s.WithoutPlace.Others > 0 && s.WithoutPlace.Publishing == 0 && s.NotReady == "",
+		"%+v, not ready: %q", s.WithoutPlace, s.NotReady)
+}
+
+// A user whose processes publish, more than are served, keeps no other user out. The registrations
+// that end for that end properly. The agent is not ready while some that publish are left out.
+func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
+	r := run(t, few)
+	const publishing = 3 * limit
+	crowd := demo.StartMany(t, publishing, demo.Options{Placement: demo.Placement{UID: attacker, GID: attacker}})
+	testenv.Poll(t, deadline, "all to be registered with, or refused", func() bool {
+		census := r.Census()
+		return census.Processes[process.StateRegistered] == limit &&
+			census.WithoutPlace.Publishing == publishing-limit
+	})
+	err := r.Ready()
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "40 more processes publish than the 20"), "%v", err)
+	const honest = limit / 2
+	var others []*demo.Process
+	for i := range honest {
+		p := demo.Start(t, idle)
+		p.Registration(1)
+		r.served(p, 1, [16]byte{byte(i)})
+		others = append(others, p)
+	}
+	evicted := func() uint64 { return r.Counters().Evicted[lifecycle.EvictedShare].Load() }
+	testenv.Poll(t, deadline, "the end of as many registrations", func() bool {
+		return evicted() == honest && r.Counters().Withdrawn.Load() >= honest
+	})
+	r.swept(10) // those that had to go do not come back for others that have to go
+	registered := r.Census().Processes[process.StateRegistered]
+	assert.Check(t, evicted() == honest && registered == limit, "%d had to go, %d are registered", evicted(), registered)
+	testenv.Poll(t, deadline, "as many registrations as were read, one in the crowd each", func() bool {
+		registrations := uint64(limit)
+		for _, p := range others { // two, where the exec was reported after the library
+			registrations += p.Report().Registrations
+		}
+		return r.Counters().Connected.Load() == registrations
+	})
+	// While these quit, one after the other, places become free, and those that had to go come back.
+	for pid, report := range crowd.Quit() {
+		assert.Check(t, report.Registrations <= 2 && report.Malformed == 0 && report.Unregistered == 0,
+			"process %d: %+v", pid, report)
+	}
+	testenv.Poll(t, deadline, "the agent to be ready again", func() bool { return r.Ready() == nil })
+}
+
+// More processes publish than may be served: that is logged once, the agent is not ready and says
+// why, and the others are served when there is room.
+func TestMaxProcesses(t *testing.T) {
+	first := demo.Start(t, idle)
+	r := run(t, func(c *Config) { c.MaxProcesses = 1 }, atRate(20))
+	first.Registration(1)
+	second := demo.Start(t, idle)
+	testenv.Poll(t, deadline, "a process to be refused",
+		func() bool { return r.Counters().Refused[lifecycle.RefusedPublishing].Load() > 0 })
+	err := r.Ready()
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "1 more processes publish than the 1 that are served"),
+		"ready: %v", err)
+	assert.NilError(t, r.Started()) // a process cannot bring that about
+	s := r.Status()
+	assert.Check(t, s.WithoutPlace == WithoutPlace{Publishing: 1} && s.NotReady == err.Error(), "%+v, not ready: %q",
+		s.WithoutPlace, s.NotReady)
+	logged := r.logs.FilterMessage("processes are not served; counted from here on").Len()
+	assert.Check(t, logged == 1, "logged %d times", logged)
+	first.Kill()
+	second.Registration(1)
+	r.served(second, 1, [16]byte{1})
+	testenv.Poll(t, deadline, "the agent to be ready again", func() bool { return r.Ready() == nil })
+}
