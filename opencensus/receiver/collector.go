@@ -119,11 +119,11 @@ func typeName(index int) string {
 
 func collectMessages(m metrics, c *counts) {
 	for i := range c.messages {
-		of, name := &c.messages[i], typeName(i)
-		m.counter(descMessages, of.received, name)
-		m.counter(descPayload, of.bytes, name)
-		m.counter(descProcessed, of.processed, name)
-		for why, n := range of.dropped {
+		message, name := &c.messages[i], typeName(i)
+		m.counter(descMessages, message.received, name)
+		m.counter(descPayload, message.bytes, name)
+		m.counter(descProcessed, message.processed, name)
+		for why, n := range message.dropped {
 			m.counter(descDropped, n, name, Drop(why).String())
 		}
 	}

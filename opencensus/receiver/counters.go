@@ -181,13 +181,13 @@ func (c *counters) countSpans(n int, err error) { c.countItems(&c.spans, n, err)
 // countPoints counts data points.
 func (c *counters) countPoints(n int, err error) { c.countItems(&c.points, n, err) }
 
-func (c *counters) countItems(of *itemCounts, n int, err error) {
+func (c *counters) countItems(items *itemCounts, n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		of.exported += uint64(n)
+		items.exported += uint64(n)
 	} else {
-		of.refused[refusal(err)] += uint64(n)
+		items.refused[refusal(err)] += uint64(n)
 	}
 }
 

@@ -54,8 +54,8 @@ func TestLargeExport(t *testing.T) {
 	l.send(export(nil, &c, n))
 	l.finish()
 	received := 0
-	for _, of := range l.resourceSpans(t) {
-		received += len(of.ScopeSpans[0].Spans)
+	for _, rs := range l.resourceSpans(t) {
+		received += len(rs.ScopeSpans[0].Spans)
 	}
 	if received != n || len(l.batches) < 2 {
 		t.Errorf("%d spans in %d requests", received, len(l.batches))

@@ -68,13 +68,13 @@ func (r *Receiver) Status() Status {
 		s.Spans.Dropped += n
 	}
 	for i := range c.messages {
-		s.of(i).add(&c.messages[i])
+		s.messages(i).add(&c.messages[i])
 	}
 	return s
 }
 
 // of returns the counts to which the type with an index belongs.
-func (s *Status) of(index int) *Messages {
+func (s *Status) messages(index int) *Messages {
 	switch wire.TypeAt(index) {
 	case wire.TraceExport:
 		return &s.Traces

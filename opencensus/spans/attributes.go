@@ -53,12 +53,12 @@ func (e *encoding) newList(number protowire.Number, level int) attributeList {
 
 // attributes appends the attributes of a span, and returns the HTTP status code that is among them,
 // or 0.
-func (e *encoding) attributes(of *members, unfinished bool) (httpStatus int) {
+func (e *encoding) attributes(m *members, unfinished bool) (httpStatus int) {
 	l := e.newList(9, spanLevel)
 	l.ofSpan = true
-	e.addAll(&l, of.attributes)
-	if len(of.stackTrace) > 0 {
-		addText(e, &l, "code.stacktrace", of.stackTrace)
+	e.addAll(&l, m.attributes)
+	if len(m.stackTrace) > 0 {
+		addText(e, &l, "code.stacktrace", m.stackTrace)
 	}
 	if unfinished {
 		e.addTrue(&l, "opencensus.unfinished")
@@ -70,16 +70,16 @@ func (e *encoding) attributes(of *members, unfinished bool) (httpStatus int) {
 
 // addAll adds the members of an object, or the elements of a list, whose keys are their indices:
 // that is what PHP writes for an array with the keys 0, 1, 2 and so on, also for an empty one.
-func (e *encoding) addAll(l *attributeList, of value) {
-	if !of.hasContent() {
+func (e *encoding) addAll(l *attributeList, v value) {
+	if !v.hasContent() {
 		return
 	}
 	var digits [20]byte
-	r := e.open(of)
+	r := e.open(v)
 	defer e.close()
 	for index, name := range r.elements {
 		key := e.text(name)
-		if of[0] == '[' {
+		if v[0] == '[' {
 			key = strconv.AppendInt(digits[:0], int64(index), 10)
 		}
 		v := r.value()
@@ -162,13 +162,13 @@ func (e *encoding) finish(l *attributeList) {
 		return
 	}
 	to := entries[0].from
-	for i, of := range entries {
+	for i, a := range entries {
 		end := len(e.out)
 		if i+1 < len(entries) {
 			end = entries[i+1].from
 		}
-		if !of.replaced {
-			to += copy(e.out[to:], e.out[of.from:end])
+		if !a.replaced {
+			to += copy(e.out[to:], e.out[a.from:end])
 		}
 	}
 	e.out = e.out[:to]
@@ -179,7 +179,7 @@ const fewEntries = 16
 
 // findReplaced marks the entries whose keys occur again, and reports whether there are any.
 func (e *encoding) findReplaced(entries []entry) (found bool) {
-	key := func(of *entry) []byte { return e.out[of.key:of.keyEnd] }
+	key := func(a *entry) []byte { return e.out[a.key:a.keyEnd] }
 	if len(entries) <= fewEntries {
 		for i := range entries {
 			for j := range entries[:i] {

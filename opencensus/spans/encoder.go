@@ -125,26 +125,26 @@ func (e *Encoder) Append(dst []byte, x *Export) ([]byte, Result, error) {
 	case "[]": // of each request that is not sampled
 		return dst, Result{}, nil
 	}
-	of := e.pool.Get().(*encoding)
-	defer of.release()
-	of.out, of.Result = dst, Result{}
-	of.sent = sentAt(x)
-	if err := of.export(x); err != nil {
+	enc := e.pool.Get().(*encoding)
+	defer enc.release()
+	enc.out, enc.Result = dst, Result{}
+	enc.sent = sentAt(x)
+	if err := enc.export(x); err != nil {
 		return dst, Result{}, err
 	}
-	if of.Spans == 0 {
-		return dst, of.Result, nil
+	if enc.Spans == 0 {
+		return dst, enc.Result, nil
 	}
-	return of.out, of.Result, nil
+	return enc.out, enc.Result, nil
 }
 
 // encoding is the state of encoding one export, in memory that is used again.
 type encoding struct {
 	*Encoder
 	Result
-	out  []byte
-	sent uint64 // time of the export in Unix nanoseconds
-	of   *Export
+	out    []byte
+	sent   uint64 // time of the export in Unix nanoseconds
+	source *Export
 
 	// Where the ResourceSpans begins that is being encoded, and the contents of two messages.
 	begin, resourceSpans, scopeSpans int
@@ -176,7 +176,7 @@ func (e *encoding) close() { e.opened-- }
 const maxScratch = 64 << 10
 
 func (e *encoding) release() {
-	e.out, e.of, e.entries, e.zone = nil, nil, e.entries[:0], zone{}
+	e.out, e.source, e.entries, e.zone = nil, nil, e.entries[:0], zone{}
 	if cap(e.scratch) > maxScratch {
 		e.scratch = nil
 	}
@@ -205,7 +205,7 @@ const scope = "\x0a\x10\x0a\x0eopencensus-php"
 
 // export encodes an export. Without any span, what it has appended is not to be used.
 func (e *encoding) export(x *Export) error {
-	e.of = x
+	e.source = x
 	e.beginResource()
 	if !e.list(x.Payload) {
 		return ErrInvalid
@@ -217,7 +217,7 @@ func (e *encoding) export(x *Export) error {
 // beginResource begins a ResourceSpans, up to its spans.
 func (e *encoding) beginResource() {
 	e.begin, e.before = len(e.out), e.Spans
-	x, out := e.of, e.out
+	x, out := e.source, e.out
 	out, e.resourceSpans = field.Begin(out, 1)
 	out, resource := field.Begin(out, 1)
 	out = append(out, e.resource...)
@@ -257,7 +257,7 @@ func (e *encoding) element(r *reader) {
 		return
 	}
 	e.scratch = e.scratch[:0]
-	of := e.members(r)
+	m := e.members(r)
 	switch {
 	case r.bad:
 	case e.Spans+e.dropped() >= maxSpans:
@@ -267,14 +267,14 @@ func (e *encoding) element(r *reader) {
 			e.endResource()
 			e.beginResource()
 		}
-		e.span(&of)
+		e.span(&m)
 	}
 }
 
 // dropped returns the number of spans that were dropped.
 func (r *Result) dropped() (n int) {
-	for _, of := range r.Dropped {
-		n += of
+	for _, count := range r.Dropped {
+		n += count
 	}
 	return n
 }

@@ -17,14 +17,14 @@ func TestResource(t *testing.T) {
 	x.PHPVersion = "8.2\xc3"
 	x.Process = Process{PID: 24983, ContainerID: "c0ffee", ExecutableName: "php-fpm"}
 	data, _ := encode(t, o, x)
-	of := data.ResourceSpans[0]
+	rs := data.ResourceSpans[0]
 	const want = ` service.name="shop" telemetry.sdk.name="opencensus" telemetry.sdk.language="php"` +
 		` process.runtime.name="php" host.id="0af7" host.name="web` + "\uFFFD" + `1"` +
 		` process.runtime.version="8.2` + "\uFFFD" + `" process.executable.name="php-fpm" container.id="c0ffee"` +
 		` process.pid=24983`
-	got := showAll(of.Resource.Attributes, " ")
+	got := showAll(rs.Resource.Attributes, " ")
 	assert.Check(t, got == want, got)
-	assert.Check(t, len(of.ScopeSpans) == 1 && of.ScopeSpans[0].Scope.Name == "opencensus-php", of.ScopeSpans)
+	assert.Check(t, len(rs.ScopeSpans) == 1 && rs.ScopeSpans[0].Scope.Name == "opencensus-php", rs.ScopeSpans)
 
 	data, _ = encode(t, Options{ServiceName: "shop"}, export(`[{"traceId":"1","spanId":"2"}]`))
 	const least = ` service.name="shop" telemetry.sdk.name="opencensus" telemetry.sdk.language="php"` +

@@ -46,75 +46,75 @@ func (e *encoding) events(v value, start uint64) {
 
 // event appends an event, or reports that it has no content.
 func (e *encoding) event(r *reader, start uint64) bool {
-	var of event
+	var ev event
 	for name := range r.members {
 		switch string(name) {
 		case "time":
-			of.time = r.dateTime()
+			ev.time = r.dateTime()
 		case "description":
-			of.description = r.value()
+			ev.description = r.value()
 		case "attributes":
-			of.attributes = r.value()
+			ev.attributes = r.value()
 		case "type":
-			of.kind = r.value()
+			ev.kind = r.value()
 		case "id":
-			of.id = r.value()
+			ev.id = r.value()
 		case "uncompressedSize":
-			of.uncompressed = r.value()
+			ev.uncompressed = r.value()
 		case "compressedSize":
-			of.compressed = r.value()
+			ev.compressed = r.value()
 		default:
 			r.value()
 		}
 	}
-	annotation := of.description.isText() || of.attributes.isContainer()
-	if !annotation && !of.kind.isText() && !of.id.isText() {
+	annotation := ev.description.isText() || ev.attributes.isContainer()
+	if !annotation && !ev.kind.isText() && !ev.id.isText() {
 		return false
 	}
-	at, ok := e.time(of.time)
+	at, ok := e.time(ev.time)
 	if !ok {
 		at = start
 	}
 	out, from := field.Begin(e.out, 11)
 	e.out = field.AppendFixed64(out, 1, at)
 	if annotation {
-		e.annotation(&of)
+		e.annotation(&ev)
 	} else {
-		e.message(&of)
+		e.message(&ev)
 	}
 	e.out = field.End(e.out, from)
 	return true
 }
 
-func (e *encoding) annotation(of *event) {
-	name := e.text(of.description)
+func (e *encoding) annotation(ev *event) {
+	name := e.text(ev.description)
 	if len(name) == 0 {
 		name = []byte("annotation")
 	}
 	e.out = field.Append(e.out, 2, name)
 	l := e.newList(3, itemLevel)
-	e.addAll(&l, of.attributes)
+	e.addAll(&l, ev.attributes)
 	e.finish(&l)
 	e.out = field.AppendVarint(e.out, 4, uint64(l.dropped))
 }
 
-func (e *encoding) message(of *event) {
+func (e *encoding) message(ev *event) {
 	e.out = field.Append(e.out, 2, "message")
 	l := e.newList(3, itemLevel)
-	if kind := e.text(of.kind); string(kind) == "SENT" || string(kind) == "RECEIVED" {
+	if kind := e.text(ev.kind); string(kind) == "SENT" || string(kind) == "RECEIVED" {
 		addText(e, &l, "message.type", kind)
 	}
-	if of.id.isText() {
-		if n, ok := decimal(e.text(of.id)); ok {
+	if ev.id.isText() {
+		if n, ok := decimal(e.text(ev.id)); ok {
 			e.addInt(&l, "message.id", n)
 		} else {
-			addText(e, &l, "message.id", e.text(of.id))
+			addText(e, &l, "message.id", e.text(ev.id))
 		}
 	}
-	if n, ok := integer(of.uncompressed); ok {
+	if n, ok := integer(ev.uncompressed); ok {
 		e.addInt(&l, "message.uncompressed_size", n)
 	}
-	if n, ok := integer(of.compressed); ok {
+	if n, ok := integer(ev.compressed); ok {
 		e.addInt(&l, "message.compressed_size", n)
 	}
 	e.finish(&l)

@@ -8,38 +8,39 @@ import (
 
 // hostile returns payloads of about a size that are made to cost much, by name.
 func hostile(size int) map[string][]byte {
-	of := func(before, again, after string) []byte {
+	fill := func(before, again, after string) []byte {
 		return []byte(before + strings.Repeat(again, size/len(again)) + after)
 	}
 	span := `[{"traceId":"1","spanId":"2",`
+	nowhere := at("2024-01-01 00:00:00", "3", "Nowhere")
 	nested := strings.Repeat(`{"":[`, 30) + strings.Repeat(`]}`, 30)
 	return map[string][]byte{
-		"spans":            of("[", `{"traceId":"1","spanId":"2"},`, "0]"),
-		"no spans":         of("[", `{},`, "0]"),
-		"members":          of(span+`"k":0`, `,"name":""`, "}]"),
-		"escaped members":  of(span+`"k":0`, `,"\u006bame":0`, "}]"),
-		"attributes":       of(span+`"attributes":{"k":0`, `,"k":0`, "}}]"),
-		"attribute lists":  of(span+`"attributes":[`, "1,", "1]}]"),
-		"floats":           of(span+`"attributes":[[`, "1e1,", "1]]}]"),
-		"nulls":            of(span+`"attributes":{"k":[`, "null,", "1]}}]"),
-		"nested":           of(span+`"attributes":[0`, ","+nested, "]}]"),
-		"nested too deep":  of(span+`"attributes":[0`, ","+strings.Repeat("[", 400)+strings.Repeat("]", 400), "]}]"),
-		"nested deepest":   of(span+`"k":[0`, ","+strings.Repeat("[", 9900)+strings.Repeat("]", 9900), "]}]"),
-		"deep and invalid": of(strings.Repeat(`{"`+strings.Repeat("k", size/9000)+`":`, 9000), "x", ""),
-		"duplicates":       of(span+`"attributes":{"k":{"k":0`, `},"k":{"k":0`, "}}}]"),
-		"digits":           of(span+`"attributes":[1`, "23456789", "]}]"),
-		"fractions":        of(span+`"attributes":[[0.`, "23456789", "]]}]"),
-		"invalid UTF-8":    of(span+`"name":"`, "\xff", `"}]`),
-		"broken runs":      of(span+`"name":"`, "\xffa", `"}]`),
-		"surrogates":       of(span+`"name":"`, `\ud83d`, `"}]`),
-		"frames":           of(span+`"stackTrace":[{}`, `,{"function":"f"}`, "]}]"),
-		"no frames":        of(span+`"stackTrace":[{}`, `,{}`, "]}]"),
-		"events":           of(span+`"timeEvents":[{}`, `,{"id":1}`, "]}]"),
-		"links":            of(span+`"links":[{}`, `,{"traceId":1,"spanId":1}`, "]}]"),
-		"zones":            of(span+`"timeEvents":[{}`, `,{"id":1,"time":`+at("2024-01-01 00:00:00", "3", "Nowhere")+`}`, "]}]"),
-		"space":            of(span+`"k":`, " ", `1}]`),
-		"unterminated":     of(span+`"name":"`, `\"`, ``),
-		"half-way numbers": of(span+`"attributes":[[1`, ",9007199254740993.00000000000000000000000000001e-250", "]]}]"),
+		"spans":            fill("[", `{"traceId":"1","spanId":"2"},`, "0]"),
+		"no spans":         fill("[", `{},`, "0]"),
+		"members":          fill(span+`"k":0`, `,"name":""`, "}]"),
+		"escaped members":  fill(span+`"k":0`, `,"\u006bame":0`, "}]"),
+		"attributes":       fill(span+`"attributes":{"k":0`, `,"k":0`, "}}]"),
+		"attribute lists":  fill(span+`"attributes":[`, "1,", "1]}]"),
+		"floats":           fill(span+`"attributes":[[`, "1e1,", "1]]}]"),
+		"nulls":            fill(span+`"attributes":{"k":[`, "null,", "1]}}]"),
+		"nested":           fill(span+`"attributes":[0`, ","+nested, "]}]"),
+		"nested too deep":  fill(span+`"attributes":[0`, ","+strings.Repeat("[", 400)+strings.Repeat("]", 400), "]}]"),
+		"nested deepest":   fill(span+`"k":[0`, ","+strings.Repeat("[", 9900)+strings.Repeat("]", 9900), "]}]"),
+		"deep and invalid": fill(strings.Repeat(`{"`+strings.Repeat("k", size/9000)+`":`, 9000), "x", ""),
+		"duplicates":       fill(span+`"attributes":{"k":{"k":0`, `},"k":{"k":0`, "}}}]"),
+		"digits":           fill(span+`"attributes":[1`, "23456789", "]}]"),
+		"fractions":        fill(span+`"attributes":[[0.`, "23456789", "]]}]"),
+		"invalid UTF-8":    fill(span+`"name":"`, "\xff", `"}]`),
+		"broken runs":      fill(span+`"name":"`, "\xffa", `"}]`),
+		"surrogates":       fill(span+`"name":"`, `\ud83d`, `"}]`),
+		"frames":           fill(span+`"stackTrace":[{}`, `,{"function":"f"}`, "]}]"),
+		"no frames":        fill(span+`"stackTrace":[{}`, `,{}`, "]}]"),
+		"events":           fill(span+`"timeEvents":[{}`, `,{"id":1}`, "]}]"),
+		"links":            fill(span+`"links":[{}`, `,{"traceId":1,"spanId":1}`, "]}]"),
+		"zones":            fill(span+`"timeEvents":[{}`, `,{"id":1,"time":`+nowhere+`}`, "]}]"),
+		"space":            fill(span+`"k":`, " ", `1}]`),
+		"unterminated":     fill(span+`"name":"`, `\"`, ``),
+		"half-way numbers": fill(span+`"attributes":[[1`, ",9007199254740993.00000000000000000000000000001e-250", "]]}]"),
 	}
 }
 

@@ -33,11 +33,11 @@ func TestParts(t *testing.T) {
 			if err := proto.Unmarshal(part, &request); err != nil || len(request.ResourceSpans) != 1 {
 				t.Fatalf("%d: %d resources, %v", limit, len(request.ResourceSpans), err)
 			}
-			of := request.ResourceSpans[0]
-			if len(of.Resource.Attributes) != 5 || len(of.ScopeSpans[0].Spans) != spans || spans == 0 {
-				t.Errorf("%d: %d spans, said to be %d, of %v", limit, len(of.ScopeSpans[0].Spans), spans, of.Resource)
+			rs := request.ResourceSpans[0]
+			if len(rs.Resource.Attributes) != 5 || len(rs.ScopeSpans[0].Spans) != spans || spans == 0 {
+				t.Errorf("%d: %d spans, said to be %d, of %v", limit, len(rs.ScopeSpans[0].Spans), spans, rs.Resource)
 			}
-			for _, s := range of.ScopeSpans[0].Spans {
+			for _, s := range rs.ScopeSpans[0].Spans {
 				names = append(names, s.Name)
 			}
 			parts, sizes = parts+1, sizes+len(part)

@@ -76,31 +76,31 @@ func (e *encoding) members(r *reader) (to members) {
 //	   16  fixed32   flags
 
 // span appends a span, or counts why it is dropped.
-func (e *encoding) span(of *members) {
+func (e *encoding) span(m *members) {
 	var traceID [16]byte
 	var spanID [8]byte
-	if !readID(traceID[:], e.text(of.traceID)) {
+	if !readID(traceID[:], e.text(m.traceID)) {
 		e.Dropped[BadTraceID]++
 		return
 	}
-	if !readID(spanID[:], e.text(of.spanID)) {
+	if !readID(spanID[:], e.text(m.spanID)) {
 		e.Dropped[BadSpanID]++
 		return
 	}
 	out, from := field.Begin(e.out, 2)
 	out = field.Append(out, 1, traceID[:])
 	e.out = field.Append(out, 2, spanID[:])
-	flags := e.parent(of)
-	kind := readKind(e.text(of.kind))
-	e.name(of.name, kind)
+	flags := e.parent(m)
+	kind := readKind(e.text(m.kind))
+	e.name(m.name, kind)
 	out = field.AppendVarint(e.out, 6, uint64(kind))
-	start, end, unfinished := e.times(of)
+	start, end, unfinished := e.times(m)
 	out = field.AppendFixed64(out, 7, start)
 	e.out = field.AppendFixed64(out, 8, end)
-	httpStatus := e.attributes(of, unfinished)
-	e.events(of.timeEvents, start)
-	e.links(of.links)
-	e.status(of.status, kind, httpStatus)
+	httpStatus := e.attributes(m, unfinished)
+	e.events(m.timeEvents, start)
+	e.links(m.links)
+	e.status(m.status, kind, httpStatus)
 	out = protowire.AppendTag(e.out, 16, protowire.Fixed32Type)
 	out = protowire.AppendFixed32(out, flags)
 	e.out = field.End(out, from)
@@ -128,8 +128,8 @@ const (
 
 // parent appends the parent, and returns the flags. A parent may come from a header that anybody
 // can send: a wrong one does not cost the span.
-func (e *encoding) parent(of *members) uint32 {
-	digits := e.text(of.parent)
+func (e *encoding) parent(m *members) uint32 {
+	digits := e.text(m.parent)
 	var id [8]byte
 	if !readID(id[:], digits) {
 		if len(digits) > 2*len(id) || len(bytes.Trim(digits, "0")) > 0 {
@@ -138,7 +138,7 @@ func (e *encoding) parent(of *members) uint32 {
 		return sampled
 	}
 	e.out = field.Append(e.out, 4, id[:])
-	switch string(of.sameParent) {
+	switch string(m.sameParent) {
 	case "true":
 		return sampled | hasIsRemote
 	case "false":

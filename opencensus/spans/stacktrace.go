@@ -43,24 +43,24 @@ func (e *encoding) stackTrace(r *reader) []byte {
 type frame struct{ file, line, function, class, call value }
 
 // frame reads the next value. Another one than an object has none of the members.
-func (r *reader) frame() (of frame) {
+func (r *reader) frame() (f frame) {
 	for name := range r.members {
 		switch string(name) {
 		case "file":
-			of.file = r.value()
+			f.file = r.value()
 		case "line":
-			of.line = r.value()
+			f.line = r.value()
 		case "function":
-			of.function = r.value()
+			f.function = r.value()
 		case "class":
-			of.class = r.value()
+			f.class = r.value()
 		case "type":
-			of.call = r.value()
+			f.call = r.value()
 		default:
 			r.value()
 		}
 	}
-	return of
+	return f
 }
 
 // append appends a frame as a line with its number.

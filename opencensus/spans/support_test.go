@@ -53,13 +53,13 @@ func traceExports(t testing.TB, pattern string) map[string][]captured {
 	var manifest map[string]struct{ Messages []message }
 	assert.NilError(t, json.Unmarshal(text, &manifest))
 	found := make(map[string][]captured)
-	for name, of := range manifest {
+	for name, entry := range manifest {
 		if match, _ := filepath.Match(pattern, name); !match {
 			continue
 		}
 		data, err := os.ReadFile(captures + name)
 		assert.NilError(t, err)
-		for _, m := range of.Messages {
+		for _, m := range entry.Messages {
 			if m.Type != 20 || m.TruncatedTo != 0 {
 				continue
 			}
@@ -119,11 +119,11 @@ func decode(t testing.TB, request []byte, r Result) *tracepb.TracesData {
 		attributes += int(s.DroppedAttributesCount)
 		events += int(s.DroppedEventsCount)
 		links += int(s.DroppedLinksCount)
-		for _, of := range s.Events {
-			attributes += int(of.DroppedAttributesCount)
+		for _, ev := range s.Events {
+			attributes += int(ev.DroppedAttributesCount)
 		}
-		for _, of := range s.Links {
-			attributes += int(of.DroppedAttributesCount)
+		for _, link := range s.Links {
+			attributes += int(link.DroppedAttributesCount)
 		}
 	}
 	assert.Assert(t, attributes == r.DroppedAttributes && events == r.DroppedEvents && links == r.DroppedLinks,
@@ -162,18 +162,18 @@ func show(s *tracepb.Span) string {
 	fmt.Fprintf(&b, " flags %#x %s %q %s to %s", s.Flags, strings.TrimPrefix(s.Kind.String(), "SPAN_KIND_"), s.Name,
 		clock(s.StartTimeUnixNano), clock(s.EndTimeUnixNano))
 	b.WriteString(showAll(s.Attributes, "\n  "))
-	for _, of := range s.Events {
-		fmt.Fprintf(&b, "\n  event %s %q%s", clock(of.TimeUnixNano), of.Name, showAll(of.Attributes, " "))
+	for _, ev := range s.Events {
+		fmt.Fprintf(&b, "\n  event %s %q%s", clock(ev.TimeUnixNano), ev.Name, showAll(ev.Attributes, " "))
 	}
-	for _, of := range s.Links {
-		fmt.Fprintf(&b, "\n  link %x %x%s", of.TraceId, of.SpanId, showAll(of.Attributes, " "))
+	for _, link := range s.Links {
+		fmt.Fprintf(&b, "\n  link %x %x%s", link.TraceId, link.SpanId, showAll(link.Attributes, " "))
 	}
-	for _, of := range []struct {
+	for _, lost := range []struct {
 		n    uint32
 		what string
 	}{{s.DroppedAttributesCount, "attributes"}, {s.DroppedEventsCount, "events"}, {s.DroppedLinksCount, "links"}} {
-		if of.n > 0 {
-			fmt.Fprintf(&b, "\n  %d %s dropped", of.n, of.what)
+		if lost.n > 0 {
+			fmt.Fprintf(&b, "\n  %d %s dropped", lost.n, lost.what)
 		}
 	}
 	if s.Status != nil {
@@ -188,8 +188,8 @@ func clock(nanos uint64) string {
 
 func showAll(list []*commonpb.KeyValue, before string) string {
 	var b strings.Builder
-	for _, of := range list {
-		b.WriteString(before + of.Key + "=" + showValue(of.Value))
+	for _, a := range list {
+		b.WriteString(before + a.Key + "=" + showValue(a.Value))
 	}
 	return b.String()
 }
@@ -206,8 +206,8 @@ func showValue(v *commonpb.AnyValue) string {
 		return fmt.Sprint(v.BoolValue)
 	case *commonpb.AnyValue_ArrayValue:
 		var parts []string
-		for _, of := range v.ArrayValue.Values {
-			parts = append(parts, showValue(of))
+		for _, element := range v.ArrayValue.Values {
+			parts = append(parts, showValue(element))
 		}
 		return "[" + strings.Join(parts, " ") + "]"
 	case *commonpb.AnyValue_KvlistValue:

@@ -16,9 +16,9 @@ import (
 
 // times returns the times of a span, in Unix nanoseconds. The client sends null as the end of a
 // span that was not ended, its extension 1970-01-01: such a span lasts at least until it was sent.
-func (e *encoding) times(of *members) (start, end uint64, unfinished bool) {
-	start, hasStart := e.time(of.start)
-	end, hasEnd := e.time(of.end)
+func (e *encoding) times(m *members) (start, end uint64, unfinished bool) {
+	start, hasStart := e.time(m.start)
+	end, hasEnd := e.time(m.end)
 	switch {
 	case !hasStart && hasEnd:
 		start = end
@@ -54,28 +54,28 @@ func unixNanos(seconds int64, nanoseconds int) (nanos uint64, ok bool) {
 type dateTime struct{ date, kind, zone value }
 
 // dateTime reads the next value.
-func (r *reader) dateTime() (of dateTime) {
+func (r *reader) dateTime() (d dateTime) {
 	for name := range r.members {
 		switch string(name) {
 		case "date":
-			of.date = r.value()
+			d.date = r.value()
 		case "timezone_type":
-			of.kind = r.value()
+			d.kind = r.value()
 		case "timezone":
-			of.zone = r.value()
+			d.zone = r.value()
 		default:
 			r.value()
 		}
 	}
-	return of
+	return d
 }
 
 // time returns a time in Unix nanoseconds. ok is false if it is missing.
-func (e *encoding) time(of dateTime) (nanos uint64, ok bool) {
-	if !e.zone.is(of.kind, of.zone) {
-		e.zone = e.zones.find(of.kind, of.zone, e.text(of.zone))
+func (e *encoding) time(d dateTime) (nanos uint64, ok bool) {
+	if !e.zone.is(d.kind, d.zone) {
+		e.zone = e.zones.find(d.kind, d.zone, e.text(d.zone))
 	}
-	at, ok := parseDate(e.text(of.date), e.zone.location)
+	at, ok := parseDate(e.text(d.date), e.zone.location)
 	if !ok {
 		return 0, false
 	}

@@ -29,12 +29,12 @@ func TestZoneNames(t *testing.T) {
 	if got := strings.Split(strings.TrimSuffix(zoneNames, "\n"), "\n"); !slices.Equal(got, want) {
 		t.Errorf("zones.txt should have\n%s", strings.Join(want, "\n"))
 	}
-	var of zones
+	var z zones
 	for _, name := range want {
-		assert.Check(t, of.named([]byte(name)) != nil, "there is no %s", name)
+		assert.Check(t, z.named([]byte(name)) != nil, "there is no %s", name)
 	}
 	// UTC is none that is loaded
-	assert.Check(t, len(of.loaded) == len(want)-1, "%d zones loaded of %d", len(of.loaded), len(want))
-	of.named([]byte("Europe/Nowhere"))
-	assert.Check(t, len(of.loaded) == len(want)-1, "a name that is none takes memory")
+	assert.Check(t, len(z.loaded) == len(want)-1, "%d zones loaded of %d", len(z.loaded), len(want))
+	z.named([]byte("Europe/Nowhere"))
+	assert.Check(t, len(z.loaded) == len(want)-1, "a name that is none takes memory")
 }

@@ -193,11 +193,11 @@ func (u *Update) encodeExemplar(v *view, n value) []byte {
 
 // hasKey reports whether a tag of the view has that key.
 func (v *view) hasKey(key []byte) bool {
-	_, has := slices.BinarySearchFunc(v.keys, key, func(of string, key []byte) int {
+	_, has := slices.BinarySearchFunc(v.keys, key, func(k string, key []byte) int {
 		switch { // without a copy of the key
-		case of < string(key):
+		case k < string(key):
 			return -1
-		case of > string(key):
+		case k > string(key):
 			return 1
 		}
 		return 0

@@ -29,7 +29,7 @@ func (c *choices) below(n int) int {
 	return int(b) % n
 }
 
-func (c *choices) text(of []string) string { return of[c.below(len(of))] }
+func (c *choices) text(all []string) string { return all[c.below(len(all))] }
 
 func (c *choices) float() float64 {
 	all := [...]float64{0, 1, -1, 2.5, 5, 100, 1e308, -1e308, math.Inf(1), math.NaN(), math.Copysign(0, -1),

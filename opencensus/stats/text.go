@@ -11,11 +11,11 @@ import (
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 // text returns a copy of a description or unit as it is kept.
-func (s *State) text(of string) string {
-	if len(of) > maxText {
+func (s *State) text(raw string) string {
+	if len(raw) > maxText {
 		s.counts.Lost[TextCut]++
 	}
-	return strings.Clone(valid(textcut.At(of, maxText)))
+	return strings.Clone(valid(textcut.At(raw, maxText)))
 }
 
 // appendValid appends a text as UTF-8, as valid does, without allocating more than dst needs.

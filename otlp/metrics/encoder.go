@@ -87,10 +87,10 @@ func NewEncoder(o Options) *Encoder {
 }
 
 // request returns a request with metrics.
-func (e *Encoder) request(of []*metrics.Metric) *collector.ExportMetricsServiceRequest {
+func (e *Encoder) request(all []*metrics.Metric) *collector.ExportMetricsServiceRequest {
 	return &collector.ExportMetricsServiceRequest{ResourceMetrics: []*metrics.ResourceMetrics{{
 		Resource: e.resource, SchemaUrl: schemaURL,
-		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: e.scope, Metrics: of}},
+		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: e.scope, Metrics: all}},
 	}}}
 }
 

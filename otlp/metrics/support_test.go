@@ -227,6 +227,6 @@ func gauge(value float64, labels ...*dto.LabelPair) *dto.Metric {
 	return &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}}
 }
 
-func family(name string, kind dto.MetricType, of ...*dto.Metric) *dto.MetricFamily {
-	return &dto.MetricFamily{Name: &name, Type: &kind, Metric: of}
+func family(name string, kind dto.MetricType, all ...*dto.Metric) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: &name, Type: &kind, Metric: all}
 }

@@ -231,23 +231,23 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	start, end := window(s)
 	middle := start + (end-start)/2
 	index, known := b.identities[id]
-	of, before := sample{identity: id, next: none, latest: none}, 0
+	kept, before := sample{identity: id, next: none, latest: none}, 0
 	if known {
-		of = b.samples[index]
-		before = field.Size(b.sampleSize(&of))
+		kept = b.samples[index]
+		before = field.Size(b.sampleSize(&kept))
 	}
-	of.count = addCounts(of.count, s.Count)
+	kept.count = addCounts(kept.count, s.Count)
 	if len(b.points) == maxPoints {
 		return ErrTooLarge
 	}
-	if !b.grow(id.process, field.Size(b.sampleSize(&of))-before, start, end, limit) {
+	if !b.grow(id.process, field.Size(b.sampleSize(&kept))-before, start, end, limit) {
 		return ErrTooLarge
 	}
-	b.addPoint(&of, point{time: middle, count: s.Count})
+	b.addPoint(&kept, point{time: middle, count: s.Count})
 	if known {
-		b.samples[index] = of
+		b.samples[index] = kept
 	} else {
-		b.addSample(of)
+		b.addSample(kept)
 	}
 	b.count = addCounts(b.count, s.Count)
 	return nil

@@ -105,7 +105,7 @@ type naming struct {
 	name    func(*profile.Resource, profile.Frame) profile.Frame
 }
 
-func (n naming) of(f profile.Frame) profile.Frame {
+func (n naming) named(f profile.Frame) profile.Frame {
 	if n.name == nil {
 		return f
 	}
@@ -378,7 +378,7 @@ func (d *dictionary) stack(s *profile.Stack, names naming) int32 {
 	var kind string
 	var key location
 	for _, f := range s.Frames { // consecutive frames are usually in one file
-		if f = names.of(f); !canBeSent(f) {
+		if f = names.named(f); !canBeSent(f) {
 			return 0
 		}
 		switch {

@@ -14,7 +14,7 @@ import (
 // What a thread published is part of what a sample is, with the keys and texts that it has, as far as
 // they can be sent.
 func TestPublishedAttributes(t *testing.T) {
-	of := func(texts ...string) profile.Sample {
+	with := func(texts ...string) profile.Sample {
 		var list []profile.Attribute
 		for i := 0; i < len(texts); i += 2 {
 			list = append(list, profile.Attribute{Key: texts[i], Value: texts[i+1]})
@@ -29,22 +29,23 @@ func TestPublishedAttributes(t *testing.T) {
 		samples []profile.Sample
 		want    []string // of each sample in the request
 	}{
-		{"none", []profile.Sample{of(), of()}, []string{""}},
-		{"a set", []profile.Sample{of("http.route", "/pay/:id", "datadog.local_root_span_id", "00f067aa0ba902b7")},
+		{"none", []profile.Sample{with(), with()}, []string{""}},
+		{"a set", []profile.Sample{with("http.route", "/pay/:id", "datadog.local_root_span_id", "00f067aa0ba902b7")},
 			[]string{`"datadog.local_root_span_id"="00f067aa0ba902b7","http.route"="/pay/:id",`}},
 		{"samples are of sets",
-			[]profile.Sample{of("a", "1"), of("a", "2"), of("a", "1"), of("a", "1", "b", "1"), of()},
+			[]profile.Sample{with("a", "1"), with("a", "2"), with("a", "1"), with("a", "1", "b", "1"), with()},
 			[]string{`"a"="1",`, `"a"="2",`, `"a"="1","b"="1",`, ""}},
-		{"an empty value", []profile.Sample{of("a", "")}, []string{`"a"="",`}},
-		{"no key, or one of ours", []profile.Sample{of("", "x"), of("thread.id", "x", "thread.name", "main",
+		{"an empty value", []profile.Sample{with("a", "")}, []string{`"a"="",`}},
+		{"no key, or one of ours", []profile.Sample{with("", "x"), with("thread.id", "x", "thread.name", "main",
 			"transaction.id", "y", "profile.frame.type", "native", "process.executable.build_id.gnu", "z")},
 			[]string{""}},
-		{"not UTF-8", []profile.Sample{of("a\xff", "1"), of("a\ufffd", "1"), of("b", "\xff"),
-			of("a\xff", "1", "a\ufffd", "2")},
+		{"not UTF-8", []profile.Sample{with("a\xff", "1"), with("a\ufffd", "1"), with("b", "\xff"),
+			with("a\xff", "1", "a\ufffd", "2")},
 			[]string{"\"a\ufffd\"=\"1\",", "\"b\"=\"\ufffd\",", "\"a\ufffd\"=\"2\","}},
-		{"the same in another order", []profile.Sample{of("a\x80", "1", "aµ", "2"), of("a\ufffd", "1", "aµ", "2")},
+		{"the same in another order", []profile.Sample{with("a\x80", "1", "aµ", "2"), with("a\ufffd", "1", "aµ", "2")},
 			[]string{"\"aµ\"=\"2\",\"a\ufffd\"=\"1\","}},
-		{"too long", []profile.Sample{of(long+"x", long+"y"), of(long, long)}, []string{`"` + long + `"="` + long + `",`}},
+		{"too long", []profile.Sample{with(long+"x", long+"y"), with(long, long)},
+			[]string{`"` + long + `"="` + long + `",`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request := one(t, testOptions(&counter{}), c.samples...)

@@ -227,15 +227,15 @@ func counts(t testing.TB, r *Receiver, signal otlp.Signal) string {
 		for _, m := range f.Metric {
 			value := m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			var labels []string // except the signal
-			of := ""
+			labeled := ""
 			for _, l := range m.Label {
 				if l.GetName() == "signal" {
-					of = l.GetValue()
+					labeled = l.GetValue()
 				} else {
 					labels = append(labels, l.GetValue())
 				}
 			}
-			if of == signal.String() && value != 0 {
+			if labeled == signal.String() && value != 0 {
 				name := strings.TrimSuffix(strings.TrimPrefix(f.GetName(), "correlator_otlp_received_"), "_total")
 				all = append(all, fmt.Sprintf("%s=%v", strings.Join(append([]string{name}, labels...), " "), value))
 			}

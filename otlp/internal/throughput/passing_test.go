@@ -42,8 +42,8 @@ func pass(c passerConfig) error {
 	io.Copy(io.Discard, os.Stdin)
 	s := x.Status()[0]
 	result := passerResult{Queued: s.QueuedBatches + s.InFlight}
-	for _, of := range r.Status().Signals {
-		result.Refused += of.Refused
+	for _, signal := range r.Status().Signals {
+		result.Refused += signal.Refused
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
