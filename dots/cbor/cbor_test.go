@@ -256,24 +256,3 @@ func readAny(r *cbor.Reader, which int) {
 		r.Uint(8 << (which - 11))
 	}
 }
-
-func BenchmarkReader(b *testing.B) {
-	data := unhex(b, "a3 01 18c8 02 66666f6f626172 03 fb3ff8000000000000")
-	b.ReportAllocs()
-	for range b.N {
-		r := cbor.NewReader(data)
-		for range r.Map() {
-			switch r.Uint(32) {
-			case 1:
-				r.Uint(32)
-			case 2:
-				r.Text()
-			case 3:
-				r.Float64()
-			}
-		}
-		if r.Err() != nil {
-			b.Fatal(r.Err())
-		}
-	}
-}

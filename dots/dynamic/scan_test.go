@@ -254,49 +254,6 @@ func TestAppendMerged(t *testing.T) {
 	}
 }
 
-var benchSink int
-
-func BenchmarkScan(b *testing.B) {
-	reg := registry(b, demoTypes)
-	for _, test := range []struct {
-		name, typeName, in string
-		properties         int
-	}{
-		{"6 properties", "DemoGadget",
-			"a6 01 01 02 65616c706861 03 02 04 a201f502627031 05 83012119012c 06 fb3ff8000000000000", 6},
-		{"25 properties", "DemoAll", strings.ReplaceAll(allTypes, "\n", ""), 25},
-		{"2 of 6", "DemoGadget", "a2 01 01 06 fb4004000000000000", 2},
-	} {
-		s, in := reg.Struct(test.typeName), unhex(b, test.in)
-		b.Run(test.name, func(b *testing.B) {
-			b.ReportAllocs()
-			var l dynamic.Layout
-			for range b.N {
-				n, err := dynamic.Scan(s, in, &l)
-				if err != nil {
-					b.Fatal(err)
-				}
-				benchSink += n
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(test.properties), "ns/property")
-		})
-	}
-}
-
-func BenchmarkAppendKey(b *testing.B) {
-	s, in := registry(b, demoTypes).Struct("DemoGadget"), unhex(b, "a2 01 1864 02 65616c706861")
-	var l dynamic.Layout
-	if _, err := dynamic.Scan(s, in, &l); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	key := make([]byte, 0, 16)
-	for range b.N {
-		key = dynamic.AppendKey(key[:0], s, in, &l)
-	}
-	benchSink += len(key)
-}
-
 // TestScanAllocates checks that the broker's hot path takes no memory.
 func TestScanAllocates(t *testing.T) {
 	s := registry(t, demoTypes).Struct("DemoAll")

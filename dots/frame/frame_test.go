@@ -12,7 +12,6 @@ import (
 
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
-	"correlator/dots/value"
 )
 
 func unhex(tb testing.TB, text string) []byte {
@@ -214,49 +213,5 @@ func TestNextAllocates(t *testing.T) {
 		}
 	}); n != 0 || failed != nil {
 		t.Errorf("%v allocations, error %v", n, failed)
-	}
-}
-
-var benchSink int
-
-func BenchmarkNext(b *testing.B) {
-	for name, text := range map[string]string{
-		"published": "1a0000002fa4016d526f756e64747269704461746102fb41dac021e68ee9f8030e04f4" +
-			"a301000266666f6f62617203fa40490e56",
-		"forwarded": forwarded,
-	} {
-		data := unhex(b, text)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var h frame.Header
-			for range b.N {
-				_, n, err := frame.Next(frame.V2, data, frame.DefaultLimit, &h)
-				if err != nil {
-					b.Fatal(err)
-				}
-				benchSink += n
-			}
-		})
-	}
-}
-
-func BenchmarkAppend(b *testing.B) {
-	data, dst := unhex(b, forwarded), make([]byte, 0, 256)
-	var h frame.Header
-	instance, _, err := frame.Next(frame.V2, data, frame.DefaultLimit, &h)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, f := range map[string]frame.Format{"v1": frame.V1, "v2": frame.V2} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for range b.N {
-				got, err := frame.Append(dst, f, &h, false, value.Timepoint(0), instance)
-				if err != nil {
-					b.Fatal(err)
-				}
-				benchSink += len(got)
-			}
-		})
 	}
 }

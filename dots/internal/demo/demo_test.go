@@ -189,30 +189,3 @@ func FuzzDecode(f *testing.F) {
 		assert.Check(t, bytes.Equal(encoded, again), "%x, then %x", encoded, again)
 	})
 }
-
-// An object of 40 bytes, of which the text has 23.
-var small = RoundtripData{ID: value.Some[uint32](70000), SomeString: value.Some("a text with 23 letters."),
-	SomeFloat: value.Some[float32](1.5)}
-
-func BenchmarkAppendInstance(b *testing.B) {
-	b.ReportAllocs()
-	var dst []byte
-	for b.Loop() {
-		dst = small.AppendInstance(dst[:0], small.Valid())
-	}
-	b.SetBytes(int64(len(dst)))
-}
-
-func BenchmarkDecodeInstance(b *testing.B) {
-	b.ReportAllocs()
-	data := small.AppendInstance(nil, small.Valid())
-	b.SetBytes(int64(len(data)))
-	var x RoundtripData
-	for b.Loop() {
-		r := cbor.NewReader(data)
-		x.DecodeInstance(&r)
-		if r.Err() != nil {
-			b.Fatal(r.Err())
-		}
-	}
-}

@@ -87,26 +87,3 @@ func TestTreeOfHostileStacks(t *testing.T) {
 	text = wide.text(20)
 	assert.Check(t, text == "… │ │ │ │ leaf", "%q", text)
 }
-
-func BenchmarkTree(b *testing.B) {
-	var stacks [][]string
-	for i := range 4096 { // as many as an agent keeps of a transaction
-		frames := make([]string, 100)
-		for depth := range frames {
-			frames[len(frames)-1-depth] = "com.example.Frame" + string(rune('a'+(i>>(depth/8))%3))
-		}
-		stacks = append(stacks, frames)
-	}
-	var t tree
-	b.ReportAllocs()
-	for b.Loop() {
-		t.update(func(yield func([]string, time.Duration) bool) {
-			for _, frames := range stacks {
-				if !yield(frames, time.Millisecond) {
-					return
-				}
-			}
-		})
-		t.branches()
-	}
-}

@@ -156,21 +156,3 @@ func TestDrawChosen(t *testing.T) {
 		assert.Check(t, marked == -1, "row %d of %d is marked", marked, rows)
 	}
 }
-
-// What a person waits for after a key: a drawing of what a large host publishes.
-func BenchmarkDraw(b *testing.B) {
-	s := example()
-	for i := range uint32(500) {
-		p := process(1000+i, fmt.Sprint("service-", i), float64(i)/100)
-		s.processes[p.Key()] = p
-		for j := range uint32(4) {
-			th := thread(1000+i, 10_000+4*i+j, first)
-			s.threads[th.Key()] = th
-		}
-	}
-	v := view{tab: threadTab}
-	b.ReportAllocs()
-	for b.Loop() {
-		v.draw(s, nil, 200, 60)
-	}
-}

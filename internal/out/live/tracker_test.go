@@ -299,23 +299,3 @@ func TestCleanText(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkSampledUnwanted(b *testing.B) {
-	tracker := NewTracker(20)
-	sample := newSample(1000, 1, 1, 1, noon)
-	b.ReportAllocs()
-	for b.Loop() {
-		tracker.Sampled(sample)
-	}
-}
-
-func BenchmarkSampled(b *testing.B) {
-	tracker := newTracker(wantOfSamples)
-	sample := newSample(1000, 1, 1, 1, noon)
-	sample.Stack = frames("a", "b")
-	b.ReportAllocs()
-	for b.Loop() {
-		tracker.Sampled(sample)
-		tracker.Named(sample)
-	}
-}
