@@ -54,8 +54,8 @@ func (b *Broker) begin() bool {
 	return true
 }
 
-// own registers what Shutdown closes.
-func (b *Broker) own(l io.Closer) bool {
+// track registers what Shutdown closes.
+func (b *Broker) track(l io.Closer) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed {
@@ -64,7 +64,7 @@ func (b *Broker) own(l io.Closer) bool {
 	return !b.closed
 }
 
-func (b *Broker) disown(l io.Closer) {
+func (b *Broker) untrack(l io.Closer) {
 	b.mu.Lock()
 	delete(b.listeners, l)
 	b.mu.Unlock()
@@ -74,10 +74,10 @@ func (b *Broker) disown(l io.Closer) {
 // with ErrClosed, or when the listener was closed.
 func (b *Broker) Serve(l net.Listener, f frame.Format) error {
 	defer l.Close()
-	if !b.own(l) {
+	if !b.track(l) {
 		return ErrClosed
 	}
-	defer b.disown(l)
+	defer b.untrack(l)
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -190,10 +190,10 @@ func (b *Broker) ServeWebSocket(l net.Listener) error {
 		IdleTimeout: b.options.Limits.Handshake, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(&serverLog{b, l.Addr().String()}, "", 0),
 	}
-	if !b.own(server) {
+	if !b.track(server) {
 		return ErrClosed
 	}
-	defer b.disown(server)
+	defer b.untrack(server)
 	if err := server.Serve(handshakeListener{l, b}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving WebSockets: %w", err)
 	}

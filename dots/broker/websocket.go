@@ -14,7 +14,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/schema"
 	"correlator/internal/host/connlimit"
@@ -124,7 +123,6 @@ func (b *Broker) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 }
 
 func (ws *webSocket) read(g *guest) error {
-	var cbor []byte
 	for {
 		kind, data, err := ws.readMessage(g)
 		switch {
@@ -139,11 +137,8 @@ func (ws *webSocket) read(g *guest) error {
 		case kind != websocket.MessageText:
 			return fail(BadFrame, "binary message")
 		}
-		if cbor, err = g.message(data, cbor[:0]); err != nil {
+		if err := g.message(data); err != nil {
 			return err
-		}
-		if cap(cbor) > chunkSize {
-			cbor = nil
 		}
 		if err := ws.trim(g); err != nil {
 			return err
@@ -188,61 +183,6 @@ func (ws *webSocket) trim(g *guest) error {
 	}
 	ws.buf = nil
 	return g.grow(-size)
-}
-
-// message handles a message of a WebSocket, which it converts to CBOR in the buffer.
-func (g *guest) message(data, buf []byte) ([]byte, error) {
-	b := g.b
-	var h frame.Header
-	header, instance, err := splitMessage(data)
-	if err == nil {
-		buf, _, err = dynamic.ParseJSON(buf, headerType, header)
-	}
-	n := 0
-	if err == nil {
-		n, err = h.Decode(buf)
-	}
-	if err == nil && n != len(buf) {
-		err = errors.New("data behind the header")
-	}
-	if err != nil {
-		b.count.undecoded.Add(uint64(len(data)))
-		return buf, fail(BadFrame, "decoding a message: %v", err)
-	}
-	// Nobody waits while JSON is parsed: a type that is known does not change.
-	s := b.structOf(string(h.TypeName))
-	if s != nil {
-		buf, _, err = dynamic.ParseJSON(buf, s, instance)
-	}
-	b.lock()
-	defer func() { g.writers = b.unlock(g.writers) }()
-	switch {
-	case g.dead:
-		b.count.undecoded.Add(uint64(len(data)))
-		return buf, fail(g.reason, "")
-	case err != nil && g.state == connecting:
-		return buf, fail(HandshakeViolation, "unexpected message")
-	case err != nil:
-		return buf, fail(BadInstance, "%v", err)
-	}
-	b.receivedFrames++
-	b.receivedBytes += uint64(len(data))
-	g.traffic.receivedFrames++
-	g.traffic.receivedBytes += uint64(len(data))
-	if s == nil {
-		return buf, b.unknownType(g, &h)
-	}
-	return buf, b.handle(g, &h, buf[n:])
-}
-
-// structOf returns the struct of a name, nil if none is known.
-func (b *Broker) structOf(name string) *schema.Struct {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t := b.topics[name]; t != nil {
-		return t.s
-	}
-	return nil
 }
 
 func (ws *webSocket) begin(d time.Duration) {

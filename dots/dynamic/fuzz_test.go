@@ -2,10 +2,9 @@ package dynamic_test
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
-
-	"gotest.tools/v3/assert"
 
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
@@ -45,8 +44,9 @@ func FuzzScan(f *testing.F) {
 		var l dynamic.Layout
 		n, err := dynamic.Scan(s, in, &l)
 		o, decoded, decodeErr := dynamic.Decode(s, in)
-		assert.Assert(t, (err == nil) == (decodeErr == nil) && n == decoded,
-			"scanned %d, %v; decoded %d, %v", n, err, decoded, decodeErr)
+		if (err == nil) != (decodeErr == nil) || n != decoded {
+			t.Fatalf("scanned %d, %v; decoded %d, %v", n, err, decoded, decodeErr)
+		}
 		if err != nil {
 			return
 		}
@@ -63,8 +63,9 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("canonical form %x: %+v, error %v", canonical, again, err)
 		}
 		key := dynamic.AppendKey(nil, s, in, &l)
-		got := dynamic.AppendKey(nil, s, canonical, &again)
-		assert.Assert(t, bytes.Equal(got, key), "key %x of %x, but %x of %x", key, in, got, canonical)
+		if got := dynamic.AppendKey(nil, s, canonical, &again); !bytes.Equal(got, key) {
+			t.Fatalf("key %x of %x, but %x of %x", key, in, got, canonical)
+		}
 	})
 }
 
@@ -79,11 +80,14 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, in []byte) {
 		var h frame.Header
 		if instance, s, err := dynamic.ParseMessage(in, &h, reg.StructBytes); err == nil {
-			message, err := dynamic.AppendMessage(nil, &h, s, instance)
-			assert.NilError(t, err)
+			message, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
+			if err != nil {
+				t.Fatal(err)
+			}
 			again, _, err := dynamic.ParseMessage(message, &h, reg.StructBytes)
-			assert.Assert(t, err == nil && bytes.Equal(again, instance),
-				"message %s: %x, want %x, error %v", message, again, instance, err)
+			if err != nil || !bytes.Equal(again, instance) {
+				t.Fatalf("message %s: %x, want %x, error %v", message, again, instance, err)
+			}
 		}
 		s := types[int(which)%len(types)]
 		instance, set, err := dynamic.ParseJSON(nil, s, in)
@@ -91,9 +95,12 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		json, err := dynamic.AppendJSON(nil, s, instance)
-		assert.NilError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		again, againSet, err := dynamic.ParseJSON(nil, s, json)
-		assert.Assert(t, err == nil && againSet == set && bytes.Equal(again, instance),
-			"%s: %x, %#x, want %x, %#x, error %v", json, again, againSet, instance, set, err)
+		if err != nil || againSet != set || !bytes.Equal(again, instance) {
+			t.Fatalf("%s: %x, %#x, want %x, %#x, error %v", json, again, againSet, instance, set, err)
+		}
 	})
 }

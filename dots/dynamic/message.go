@@ -38,22 +38,24 @@ var ErrUnknownType = errors.New("unknown type")
 
 // AppendMessage appends a message of dots-json, as it is sent on a WebSocket: an array of the
 // header and the instance. All properties of the instance are in it; those that the header names
-// and the instance lacks are unset.
+// and the instance lacks are unset. An instance that makes the message longer than the limit, or a
+// little less, is an error.
 func AppendMessage(
-	dst []byte, h *frame.Header, s *schema.Struct, instance []byte,
+	dst []byte, h *frame.Header, s *schema.Struct, instance []byte, limit int,
 ) ([]byte, error) {
 	result, err := AppendJSON(append(dst, '['), headers, h.Append(nil))
 	if err != nil {
 		return dst, err
 	}
-	if result, err = AppendJSON(append(result, ','), s, instance); err != nil {
+	if result, err = AppendJSONWithin(append(result, ','), s, instance, limit); err != nil {
 		return dst, err
 	}
 	return append(result, ']'), nil
 }
 
 // ParseMessage parses a message of dots-json: its header into h, and its instance, in canonical
-// form. The type is the one that find returns for its name, nil if there is none.
+// form. The type is the one that find returns for its name; with nil, the error wraps ErrUnknownType.
+// With an error, s is the type if it is the instance that is wrong, and nil otherwise.
 func ParseMessage(
 	message []byte, h *frame.Header, find func(name []byte) *schema.Struct,
 ) (instance []byte, s *schema.Struct, err error) {
@@ -72,14 +74,14 @@ func ParseMessage(
 		return nil, nil, fmt.Errorf("%w: %.255s", ErrUnknownType, h.TypeName)
 	}
 	body, err := p.object(nil, s, maxNesting)
-	if err == nil {
-		err = p.open(']')
+	if err != nil {
+		return nil, s, fmt.Errorf("parsing an instance of %s: %w", s.Name, err)
 	}
-	if err == nil {
+	if err = p.open(']'); err == nil {
 		err = p.end()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("parsing an instance of %s: %w", s.Name, err)
+		return nil, nil, fmt.Errorf("parsing the end of a message: %w", err)
 	}
 	instance, _, err = finishParsed(nil, s, body)
 	return instance, s, err

@@ -2,11 +2,10 @@ package dynamic_test
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"strings"
 	"testing"
-
-	"gotest.tools/v3/assert"
 
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
@@ -15,12 +14,16 @@ import (
 // TestMessages compares frames of all kinds of messages with what is in them, in both directions.
 func TestMessages(t *testing.T) {
 	text, err := os.ReadFile("testdata/messages.txt")
-	assert.NilError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	reg := registry(t, demoTypes,
 		"RoundtripData 1!:uint32:id 2:string:someString 3:float32:someFloat",
 		"DemoThing 1!:uint32:id 2:string:name")
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")[1:]
-	assert.Assert(t, len(lines) == 2*37, "%d lines", len(lines))
+	if len(lines) != 2*37 {
+		t.Fatalf("%d lines", len(lines))
+	}
 	for i := 0; i < len(lines); i += 2 {
 		data, message := unhex(t, lines[i]), lines[i+1]
 		format := frame.V2
@@ -34,8 +37,10 @@ func TestMessages(t *testing.T) {
 			continue
 		}
 		s := reg.StructBytes(h.TypeName)
-		got, err := dynamic.AppendMessage(nil, &h, s, instance)
-		assert.Check(t, err == nil && string(got) == message, "message\n%s, want\n%s, error %v", got, message, err)
+		got, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
+		if err != nil || string(got) != message {
+			t.Errorf("message\n%s, want\n%s, error %v", got, message, err)
+		}
 		h = frame.Header{}
 		instance, s, err = dynamic.ParseMessage([]byte(message), &h, reg.StructBytes)
 		if err != nil {
@@ -43,7 +48,8 @@ func TestMessages(t *testing.T) {
 			continue
 		}
 		back, err := frame.Append(nil, format, &h, s.Flags.Internal, 0, instance)
-		assert.Check(t, err == nil && bytes.Equal(back, data),
-			"%s:\n got %x\nwant %x\nerror %v", message, back, data, err)
+		if err != nil || !bytes.Equal(back, data) {
+			t.Errorf("%s:\n got %x\nwant %x\nerror %v", message, back, data, err)
+		}
 	}
 }

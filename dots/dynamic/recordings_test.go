@@ -2,11 +2,11 @@ package dynamic_test
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"gotest.tools/v3/assert"
 
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
@@ -34,7 +34,9 @@ func testRecording(t *testing.T, r recordings.Recording) {
 		var h frame.Header
 		instance, _, err := frame.Next(r.Format, f.Data, frame.DefaultLimit, &h)
 		if err != nil {
-			assert.Check(t, r.Name[:2] == "34", "line %d: %v", f.Line, err)
+			if r.Name[:2] != "34" {
+				t.Errorf("line %d: %v", f.Line, err)
+			}
 			continue
 		}
 		if r.Name[:2] == "33" && bytes.Contains(instance, []byte("NoType")) {
@@ -84,15 +86,20 @@ func checkInstance(t *testing.T, s *schema.Struct, instance []byte, line int, wa
 		t.Errorf("line %d: selected %x, want %x", line, got, instance)
 	}
 	o, _, err := dynamic.Decode(s, instance)
-	assert.NilError(t, err, "line %d", line)
+	if err != nil {
+		t.Fatalf("line %d: %v", line, err)
+	}
 	if got := o.Append(nil, l.Set); !bytes.Equal(got, instance) || o.Valid() != l.Set {
 		t.Errorf("line %d: object %x, want %x", line, got, instance)
 	}
 	json, err := dynamic.AppendJSON(nil, s, instance)
-	assert.NilError(t, err, "line %d", line)
+	if err != nil {
+		t.Fatalf("line %d: %v", line, err)
+	}
 	got, set, err := dynamic.ParseJSON(nil, s, json)
-	assert.Check(t, err == nil && bytes.Equal(got, instance) && set == l.Set,
-		"line %d: by way of JSON %s: %x, want %x, error %v", line, json, got, instance, err)
+	if err != nil || !bytes.Equal(got, instance) || set != l.Set {
+		t.Errorf("line %d: by way of JSON %s: %x, want %x, error %v", line, json, got, instance, err)
+	}
 }
 
 // TestRecordedMessages parses every message that was recorded on a WebSocket, and writes it again.
@@ -102,16 +109,26 @@ func TestRecordedMessages(t *testing.T) {
 	for _, f := range r.Frames {
 		var h frame.Header
 		instance, s, err := dynamic.ParseMessage(f.Data, &h, reg.StructBytes)
-		assert.NilError(t, err, "line %d", f.Line)
+		if err != nil {
+			t.Fatalf("line %d: %v", f.Line, err)
+		}
 		checkInstance(t, s, instance, f.Line, false)
-		got, err := dynamic.AppendMessage(nil, &h, s, instance)
-		assert.NilError(t, err, "line %d", f.Line)
+		got, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
+		if err != nil {
+			t.Fatalf("line %d: %v", f.Line, err)
+		}
 		want := jsontext.Value(f.Data) // the broker's have spaces
-		assert.NilError(t, want.Compact())
-		assert.Check(t, string(got) == string(want), "line %d:\n got %s\nwant %s", f.Line, got, want)
+		if err := want.Compact(); err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("line %d:\n got %s\nwant %s", f.Line, got, want)
+		}
 		if strings.HasSuffix(s.Name, "DescriptorData") {
 			addDescribed(t, reg, s, instance)
 		}
 	}
-	assert.Check(t, len(r.Frames) == 22, "%d messages", len(r.Frames))
+	if len(r.Frames) != 22 {
+		t.Errorf("%d messages", len(r.Frames))
+	}
 }

@@ -2,6 +2,7 @@ package generate
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	"correlator/dots/schema"
@@ -126,15 +127,9 @@ func (g *generator) descriptor(s *schema.Struct, name string, fields []field) {
 
 func flags(f schema.Flags) string {
 	var set []string
-	for _, flag := range []struct {
-		name string
-		on   bool
-	}{
-		{"Cached", f.Cached}, {"Internal", f.Internal}, {"Persistent", f.Persistent},
-		{"Cleanup", f.Cleanup}, {"Local", f.Local}, {"SubstructOnly", f.SubstructOnly},
-	} {
-		if flag.on {
-			set = append(set, flag.name+": true")
+	for field, flag := range reflect.ValueOf(f).Fields() {
+		if flag.Bool() {
+			set = append(set, field.Name+": true")
 		}
 	}
 	return strings.Join(set, ", ")

@@ -23,11 +23,11 @@ func (b *builder) build(d *declaration, depth int) (*schema.Type, error) {
 	}
 	d.building = true
 	defer func() { d.building = false }()
-	of := b.buildStruct
+	build := b.buildStruct
 	if d.enum {
-		of = b.buildEnum
+		build = b.buildEnum
 	}
-	t, err := of(d, depth)
+	t, err := build(d, depth)
 	if err != nil {
 		return nil, d.at.wrap(err)
 	}
@@ -123,21 +123,8 @@ func (b *builder) named(name string, depth int) (*schema.Type, error) {
 func structFlags(options []option) (schema.Flags, error) {
 	flags := schema.Flags{Cached: true}
 	for _, o := range options {
-		var flag *bool
-		switch o.name {
-		case "cached":
-			flag = &flags.Cached
-		case "internal":
-			flag = &flags.Internal
-		case "persistent":
-			flag = &flags.Persistent
-		case "cleanup":
-			flag = &flags.Cleanup
-		case "local":
-			flag = &flags.Local
-		case "substruct_only":
-			flag = &flags.SubstructOnly
-		default:
+		flag := flags.ByName(o.name)
+		if flag == nil {
 			continue
 		}
 		on, err := o.bool()

@@ -84,20 +84,11 @@ func compareNames(old, changed string) []Change {
 // what is transmitted is the same; only what may not be published at all is incompatible.
 func compareFlags(old, changed Flags) []Change {
 	var changes []Change
-	for _, flag := range []struct {
-		name       string
-		old, new   bool
-		compatible bool
-	}{
-		{"cached", old.Cached, changed.Cached, false}, // objects are kept, and can be removed, or not
-		{"internal", old.Internal, changed.Internal, false},
-		{"persistent", old.Persistent, changed.Persistent, true},
-		{"cleanup", old.Cleanup, changed.Cleanup, true},
-		{"local", old.Local, changed.Local, true},
-		{"substruct_only", old.SubstructOnly, changed.SubstructOnly, false},
-	} {
-		if flag.old != flag.new {
-			changes = append(changes, Change{"", fmt.Sprintf("%s=%t", flag.name, flag.new), flag.compatible})
+	compatible := Flags{Persistent: true, Cleanup: true, Local: true} // objects of uncached types cannot be removed
+	for i, flag := range changed.fields() {
+		if *flag != *old.fields()[i] {
+			text := fmt.Sprintf("%s=%t", flagNames[i], *flag)
+			changes = append(changes, Change{"", text, *compatible.fields()[i]})
 		}
 	}
 	return changes

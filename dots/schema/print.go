@@ -27,17 +27,9 @@ func appendStruct(dst []byte, s *Struct) []byte {
 	if !s.Flags.Cached {
 		options = append(options, "cached=false")
 	}
-	for _, option := range []struct {
-		name string
-		on   bool
-	}{
-		{"persistent", s.Flags.Persistent}, {"cleanup", s.Flags.Cleanup}, {"local", s.Flags.Local},
-		{"substruct_only", s.Flags.SubstructOnly},
-	} {
-		if option.on {
-			options = append(options, option.name)
-		}
-	}
+	rest := s.Flags
+	rest.Cached, rest.Internal = false, false
+	options = append(options, rest.Names()...)
 	if len(options) > 0 {
 		dst = fmt.Appendf(dst, " [%s]", strings.Join(options, ", "))
 	}

@@ -92,6 +92,31 @@ type Flags struct {
 	SubstructOnly bool // only as a property of other structs
 }
 
+// flagNames are the names of flags in the language, in the order of the fields of Flags.
+var flagNames = [...]string{"cached", "internal", "persistent", "cleanup", "local", "substruct_only"}
+
+func (f *Flags) fields() [len(flagNames)]*bool {
+	return [...]*bool{&f.Cached, &f.Internal, &f.Persistent, &f.Cleanup, &f.Local, &f.SubstructOnly}
+}
+
+// ByName returns the flag that has a name in the language, nil if there is none.
+func (f *Flags) ByName(name string) *bool {
+	if i := slices.Index(flagNames[:], name); i >= 0 {
+		return f.fields()[i]
+	}
+	return nil
+}
+
+// Names returns the names of the flags that are set.
+func (f Flags) Names() (names []string) {
+	for i, flag := range f.fields() {
+		if *flag {
+			names = append(names, flagNames[i])
+		}
+	}
+	return names
+}
+
 // Struct describes a struct.
 type Struct struct {
 	Name       string

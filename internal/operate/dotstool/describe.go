@@ -122,27 +122,12 @@ func (d *Description) addOne(t *schema.Type) {
 			of.Elements = append(of.Elements, Element{e.Tag, e.Name, e.Value})
 		}
 	} else {
-		of.Flags = flagNames(t.Struct.Flags)
+		of.Flags = t.Struct.Flags.Names()
 		for _, p := range t.Struct.Properties {
 			of.Properties = append(of.Properties, Property{p.Tag, p.Name, p.Type.Name, p.Key})
 		}
 	}
 	d.Types = append(d.Types, of)
-}
-
-func flagNames(f schema.Flags) (names []string) {
-	for _, flag := range []struct {
-		name string
-		on   bool
-	}{
-		{"cached", f.Cached}, {"internal", f.Internal}, {"persistent", f.Persistent}, {"cleanup", f.Cleanup},
-		{"local", f.Local}, {"substruct_only", f.SubstructOnly},
-	} {
-		if flag.on {
-			names = append(names, flag.name)
-		}
-	}
-	return names
 }
 
 func (d *Description) addClients(clients *client.Subscription[system.DotsClient, system.DotsClientKey]) {
