@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,3 +153,20 @@ func (b blockingBus) Apply([]broker.Change) error {
 func (blockingBus) Wants(*schema.Struct) bool { return true }
 
 func (blockingBus) Selects(broker.Instance) bool { return true }
+
+// age makes what is known of the threads of some transactions so old that they are forgotten, unless there
+// are new samples.
+func (t *Tracker) age(transactions ...byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, th := range t.threads {
+		if slices.Contains(transactions, th.transaction.transaction[7]) {
+			th.lastRun = th.lastRun.Add(-2 * forget)
+		}
+	}
+	for id, tx := range t.transactions {
+		if slices.Contains(transactions, id.transaction[7]) {
+			tx.lastRun = tx.lastRun.Add(-2 * forget)
+		}
+	}
+}

@@ -81,6 +81,7 @@ func TestGuestOfEmbeddedBroker(t *testing.T) {
 	none := newSource(0)
 	source.processes.Store(none.processes.Load())
 	testenv.Poll(t, patience, "the end of processes", func() bool { return g.processes.Len() == 0 })
+	l.tracker.age(1)
 	testenv.Poll(t, patience, "the end of the transaction", func() bool {
 		return g.threads.Len()+g.transactions.Len()+g.shares.Len()+g.stacks.Len() == 0
 	})

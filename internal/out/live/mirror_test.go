@@ -3,12 +3,8 @@ package live
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
-
-	"gotest.tools/v3/assert"
 
 	"correlator/dots/broker"
 	"correlator/dots/schema"
@@ -91,11 +87,14 @@ func TestMirror(t *testing.T) {
 	} {
 		bus.refuse, bus.err = c.refuse, c.err
 		refused, err := o.sync(&snapshot{threads: c.threads}, wantThreads)
-		got := described(bus.take())
-		assert.Check(t, slices.Equal(got, c.want) && refused == c.refused && (err != nil) == (c.refused > 0),
-			"step %d: %q, %d refused, %v; not %q, %d", i, got, refused, err, c.want, c.refused)
+		if got := described(bus.take()); !slices.Equal(got, c.want) ||
+			refused != c.refused || (err != nil) != (c.refused > 0) {
+			t.Errorf("step %d: %q, %d refused, %v; not %q, %d", i, got, refused, err, c.want, c.refused)
+		}
 	}
-	assert.Check(t, len(o.threads.known) == 0, "removed objects are kept")
+	if len(o.threads.known) != 0 {
+		t.Error("removed objects are kept")
+	}
 }
 
 // What is refused again and again is tried in ever fewer rounds.
@@ -111,46 +110,16 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 		_, _ = o.sync(s, wantThreads)
 	}
 	// 6 times with growing pauses, and then after maxPause each.
-	tried := len(bus.take()) / len(s.threads)
-	assert.Check(t, tried >= rounds/maxPause && tried <= rounds/maxPause+8, "tried %d times", tried)
+	if tried := len(bus.take()) / len(s.threads); tried < rounds/maxPause || tried > rounds/maxPause+8 {
+		t.Errorf("tried %d times", tried)
+	}
 	bus.refuse = nil
 	for range maxPause {
 		_, _ = o.sync(s, wantThreads)
 	}
-	got := len(bus.take())
-	assert.Check(t, got == len(s.threads), "%d changes when they are taken", got)
-}
-
-// What is known of an object that is on the bus takes less memory than the object.
-func TestMirrorMemory(t *testing.T) {
-	const objects = 1000
-	o := &output{bus: &recorder{}}
-	frames := make([]string, 100)
-	for i := range frames {
-		frames[i] = strings.Repeat("x", 60)
+	if got := len(bus.take()); got != len(s.threads) {
+		t.Errorf("%d changes when they are taken", got)
 	}
-	before := heapBytes()
-	s := &snapshot{stacks: make([]types.CorrelatorStack, objects)}
-	for i := range s.stacks {
-		s.stacks[i] = types.CorrelatorStack{
-			Host: value.Some("h"), ID: value.Some(fmt.Sprint(i)), Frames: value.Some(frames),
-		}
-	}
-	_, _ = o.sync(s, wantStacks)
-	o.bus = nil
-	s.stacks = nil
-	each := (heapBytes() - before) / objects
-	runtime.KeepAlive(o)
-	assert.Check(t, each <= 500, "%d bytes for a stack", each)
-}
-
-// heapBytes returns how much of the heap is in use.
-func heapBytes() int {
-	runtime.GC()
-	runtime.GC() // also what a pool of package sync has
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
 }
 
 func TestUnwantedIsRemoved(t *testing.T) {
@@ -160,6 +129,7 @@ func TestUnwantedIsRemoved(t *testing.T) {
 	_, _ = o.sync(s, wantThreads)
 	bus.take()
 	_, _ = o.sync(s, wantProcesses)
-	got := described(bus.take())
-	assert.Check(t, slices.Equal(got, []string{"remove 1"}), "%q", got)
+	if got := described(bus.take()); !slices.Equal(got, []string{"remove 1"}) {
+		t.Errorf("%q", got)
+	}
 }

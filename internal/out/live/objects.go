@@ -27,8 +27,8 @@ const stay = 1.25
 // may have some hundred bytes.
 const maxText = 1024
 
-// share rounds a share of the CPU to a thousandth, so that nothing is published of what is idle.
-func share(v float64) value.Opt[float64] { return value.Some(math.Round(v*1000) / 1000) }
+// cpuShare rounds a share of the CPU to a thousandth, so that nothing is published of what is idle.
+func cpuShare(v float64) value.Opt[float64] { return value.Some(math.Round(v*1000) / 1000) }
 
 // at is a property that is unset without a time.
 func at(t time.Time) (o value.Opt[value.Timepoint]) {
@@ -110,7 +110,7 @@ func (o *objectsOf) threads(t *Tracker) []types.CorrelatorThread {
 			Name: text(th.name), TraceID: hexadecimal(th.transaction.trace[:]),
 			TransactionID: hexadecimal(th.transaction.transaction[:]),
 			Context:       value.Some(contextOf(th.context)),
-			Since:         at(th.since), LastRun: at(th.lastRun), CPU: share(th.cpu.average()),
+			Since:         at(th.since), LastRun: at(th.lastRun), CPU: cpuShare(th.cpu.average()),
 		}
 		if th.span != [8]byte{} {
 			x.SpanID = hexadecimal(th.span[:])
@@ -159,7 +159,7 @@ func (o *objectsOf) transactions(shown []shownTransaction) []types.CorrelatorTra
 			Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
 			TransactionID: hexadecimal(tx.id.transaction[:]),
 			Pid:           value.Some(uint32(tx.pid)), Service: text(tx.service), Since: at(tx.since),
-			LastRun: at(tx.lastRun), CPU: share(tx.cpu.average()), CPUTime: value.Some(value.DurationOf(tx.total)),
+			LastRun: at(tx.lastRun), CPU: cpuShare(tx.cpu.average()), CPUTime: value.Some(value.DurationOf(tx.total)),
 			Threads: value.Some(uint32(len(tx.threads))), Context: value.Some(contextOf(tx.context)),
 			StacksSince: at(tx.stacksSince),
 		}

@@ -3,39 +3,114 @@ package live
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"gotest.tools/v3/assert"
 
 	"correlator/dots/broker"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/lab/testenv/browser"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/live/page"
 	"correlator/profile"
 )
 
+// The page of the live view, in one browser. Each part has a broker of its own.
+func TestPage(t *testing.T) {
+	b := browser.Open(t, "about:blank", 1500, 950)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *window)
+	}{
+		{"flame graph", testPageFlameGraph}, {"no processes", testPageWithoutProcesses}, {"keys", testPageTablesByKeys},
+		{"hostile texts", testPageShowsTextsAsTheyAre}, {"secret", testPageAsksForSecret},
+		{"dead connection", testPageWhileConnectionIsDead}, {"quiet broker", testPageOfQuietBroker},
+		{"refused", testPageIsRefused}, {"hostile stacks", testPageOfHostileStacks}, {"names", testPageShortensNames},
+		{"many processes", testPageOfManyProcesses}, // the last one, as it changes the window's size
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, &window{b.For(t), t}) })
+	}
+}
+
+// window shows the page of the live view.
+type window struct {
+	*browser.Page
+	t *testing.T
+}
+
+// poll waits until an expression is true.
+func (w *window) poll(expression string, meanwhile func()) {
+	w.t.Helper()
+	testenv.Poll(w.t, patience, expression, func() bool {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		return w.Eval(expression) == "true"
+	})
+}
+
+// want checks what an expression is as JSON.
+func (w *window) want(expression, want string) {
+	w.t.Helper()
+	if got := w.Eval(expression); got != want {
+		w.t.Errorf("%s: %s, not %s", expression, got, want)
+	}
+}
+
+// pollRows waits until a table has a number of rows.
+func (w *window) pollRows(section string, n int, meanwhile func()) {
+	w.t.Helper()
+	w.poll(fmt.Sprintf(`document.querySelectorAll("#%s tbody tr").length == %d`, section, n), meanwhile)
+}
+
+// column returns the texts of a column of a table.
+func (w *window) column(section string, i int) (texts []string) {
+	w.t.Helper()
+	w.Decode(fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].map(r => r.cells[%d].textContent)`, section, i),
+		&texts)
+	return texts
+}
+
+// shoot keeps a screenshot, with a light and a dark scheme.
+func (w *window) shoot(name string) {
+	w.t.Helper()
+	for _, scheme := range []string{"dark", "light"} {
+		w.Prefer(scheme)
+		w.Screenshot(name + "-" + scheme)
+	}
+}
+
+func (w *window) open(address string) {
+	w.t.Helper()
+	w.Do(chromedp.Navigate("http://" + address + "/"))
+}
+
+// view opens the page of a new Live.
+func (w *window) view(source Source, secret string) (l *Live, address string) {
+	w.t.Helper()
+	address = freeAddress(w.t)
+	l = openLive(w.t, Config{Listen: []string{"ws://" + address}, Secret: secret})
+	l.Start(source)
+	w.open(address)
+	return l, address
+}
+
 // freeAddress returns an address at which nobody listens.
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NilError(tb, err)
+	if err != nil {
+		tb.Fatal(err)
+	}
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// openView returns a Live with the page at the address, and the page.
-func openView(t *testing.T, source Source, secret string) (*Live, *window, string) {
-	t.Helper()
-	testenv.NeedTool(t, "chromium")
-	address := freeAddress(t)
-	l := openLive(t, Config{Listen: []string{"ws://" + address}, Secret: secret})
-	l.Start(source)
-	return l, openPage(t, address), address
 }
 
 // feeder feeds samples of threads, each in a transaction of its own with the same number.
@@ -49,40 +124,43 @@ func feeder(l *Live, stack *profile.Stack, threads ...int) func() {
 	}
 }
 
-func TestPage(t *testing.T) {
+// shownNames is an expression of the names in the flame graph.
+const shownNames = `view.flame.boxes.map(b => b.node.name).join()`
+
+func testPageFlameGraph(t *testing.T, w *window) {
 	source := newSource(2)
-	l, b, _ := openView(t, source, "")
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 2`, nil)
-	got := column(b.rows("processes"), 2)
-	assert.Check(t, got == "shop-0 shop-1", "services %q", got)
-	b.poll(`document.querySelector("#threads .empty").checkVisibility()`, nil)
-	got = b.Eval("getComputedStyle(document.body).backgroundColor")
-	assert.Check(t, got == `"rgb(255, 255, 255)"`, "the background is %s: colors.css is missing", got)
+	l, _ := w.view(source, "")
+	w.pollRows("processes", 2, nil)
+	if got := w.column("processes", 2); !slices.Equal(got, []string{"shop-0", "shop-1"}) {
+		t.Errorf("services %q", got)
+	}
+	w.poll(`document.querySelector("#threads .empty").checkVisibility()`, nil)
+	w.want("getComputedStyle(document.body).backgroundColor", `"rgb(255, 255, 255)"`) // by colors.css
 
 	// Rows appear, change and vanish.
 	stack := frames("com.example.Inner.run", "com.example.Outer.main")
 	feed := feeder(l, stack, 7, 8)
-	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 2 &&
-		document.querySelectorAll("#threads tbody tr").length == 2`, feed)
-	got = column(b.rows("threads"), 1)
-	assert.Check(t, strings.Contains(got, "worker-7") && strings.Contains(got, "worker-8"), "threads %q", got)
-	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, feeder(l, stack, 8))
+	w.pollRows("transactions", 2, feed)
+	w.pollRows("threads", 2, feed)
+	threads := w.column("threads", 1)
+	if slices.Sort(threads); !slices.Equal(threads, []string{"worker-7", "worker-8"}) {
+		t.Errorf("threads %q", threads)
+	}
+	l.tracker.age(7)
+	w.pollRows("transactions", 1, feeder(l, stack, 8))
 
 	// The flame graph of what is clicked grows.
-	b.Click("#transactions tbody tr")
-	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.Outer.main,com.example.Inner.run"`,
-		feeder(l, stack, 8))
-	assert.Check(t, b.Eval(`document.querySelector("#flame small").textContent.includes("lack stacks")`) == "false",
-		"time without stacks is shown, of which there is none")
-	before := b.Eval("view.flame.root.time")
+	w.Click("#transactions tbody tr")
+	w.poll(shownNames+` == "com.example.Outer.main,com.example.Inner.run"`, feeder(l, stack, 8))
+	w.want(`document.querySelector("#flame small").textContent.includes("lack stacks")`, "false")
+	before := w.Eval("view.flame.root.time")
 	other := frames("com.example.Other.run", "com.example.Outer.main")
 	feedOther, feedUnclicked := feeder(l, other, 8), feeder(l, frames("not.clicked"), 9)
-	b.poll(`view.flame.root.time > `+before+` && view.flame.boxes.length == 3 &&
+	w.poll(`view.flame.root.time > `+before+` && view.flame.boxes.length == 3 &&
 		document.querySelectorAll("#transactions tbody tr").length == 2`, func() { feedOther(); feedUnclicked() })
-	b.shoot("page")
-	b.poll(`/samples since \d\d:\d\d:\d\d/.test(document.querySelector("#flame small").textContent)`, nil)
-	got = b.Eval(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`)
-	assert.Check(t, got == "[2,2]", "frames of what was not clicked, too: %s", got)
+	w.shoot("page")
+	w.poll(`/samples since \d\d:\d\d:\d\d/.test(document.querySelector("#flame small").textContent)`, nil)
+	w.want(`[...view.objects("CorrelatorStack").values()].map(o => o.frames.length)`, "[2,2]") // of what was clicked
 
 	// What has no stack, as there was no room for that, is told.
 	l.tracker.mu.Lock()
@@ -90,188 +168,273 @@ func TestPage(t *testing.T) {
 		tx.lost = 1500 * time.Millisecond
 	}
 	l.tracker.mu.Unlock()
-	b.poll(`document.querySelector("#flame small").textContent.includes("1.5 s more lack stacks")`, feeder(l, stack, 8))
-	b.shoot("lost-stacks")
+	w.poll(`document.querySelector("#flame small").textContent.includes("1.5 s more lack stacks")`, feeder(l, stack, 8))
+	w.shoot("lost-stacks")
 
 	// Keys: into the graph, to the callee, in full, and back.
-	b.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
-	if got := b.Eval(`document.querySelector("#flame output").textContent`); !strings.Contains(got, "com.example.Inner.run: ") &&
-		!strings.Contains(got, "com.example.Other.run: ") {
-		t.Errorf("the chosen frame: %s", got)
-	}
-	b.Do(chromedp.KeyEvent(kb.Enter))
-	got = b.Eval("[view.flame.zoom.length, document.querySelector('#flame button').hidden]")
-	assert.Check(t, got == "[2,false]", "zoom: %s", got)
-	b.shoot("zoom")
-	b.Do(chromedp.KeyEvent(kb.Escape))
-	got = b.Eval("[view.flame.zoom.length, view.transaction != null]")
-	assert.Check(t, got == "[0,true]", "zoom: %s", got)
+	w.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
+	w.want(`/com.example.(Inner|Other).run: /.test(document.querySelector("#flame output").textContent)`, "true")
+	w.Do(chromedp.KeyEvent(kb.Enter))
+	w.want("[view.flame.zoom.length, document.querySelector('#flame button').hidden]", "[2,false]")
+	w.shoot("zoom")
+	w.Do(chromedp.KeyEvent(kb.Escape))
+	w.want("[view.flame.zoom.length, view.transaction != null]", "[0,true]")
 
-	// It stays when the transaction has ended.
-	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 0`, nil)
-	got = b.Eval("view.flame.boxes.length")
-	assert.Check(t, got == "3", "%s frames after the end", got)
-
-	// When it begins anew, what is drawn does.
+	// It stays when the transaction has ended. When it begins anew, what is drawn does.
+	l.tracker.age(8, 9)
+	w.pollRows("transactions", 0, nil)
+	w.want("view.flame.boxes.length", "3")
 	anew := feeder(l, frames("com.example.New.run"), 8)
-	b.poll(`view.flame.boxes.map(b => b.node.name).join() == "com.example.New.run"`, anew)
+	w.poll(shownNames+` == "com.example.New.run"`, anew)
 
 	// Once it is closed, by the button or a key, nobody has joined any stacks.
-	b.Click("#close")
-	closed := func(how string) {
+	w.Click("#close")
+	closed := func() {
 		t.Helper()
 		testenv.Poll(t, patience, "no members of groups of stacks", func() bool {
 			return l.broker.Members("CorrelatorTransactionStack")+l.broker.Members("CorrelatorStack") == 0
 		})
-		got := b.Eval(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
-			document.querySelector("main").className, document.querySelector("#flame small").textContent]`)
-		assert.Check(t, got == `[true,true,"",""]`, "after %s: %s", how, got)
+		w.want(`[document.querySelector("#flame .empty").checkVisibility(), document.querySelector("#close").hidden,
+			document.querySelector("main").className, document.querySelector("#flame small").textContent]`, `[true,true,"",""]`)
 	}
-	closed("the button")
-	b.poll(`document.querySelectorAll("#transactions tbody tr").length == 1`, anew)
-	b.Click("#transactions tbody tr")
-	b.poll(`view.flame.boxes.length == 1`, anew)
-	assert.Check(t, l.broker.Members("CorrelatorTransactionStack") == 1, "no member while it is shown")
-	b.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
-	closed("Escape")
+	closed()
+	w.pollRows("transactions", 1, anew)
+	w.Click("#transactions tbody tr")
+	w.poll(`view.flame.boxes.length == 1`, anew)
+	if l.broker.Members("CorrelatorTransactionStack") != 1 {
+		t.Error("no member while it is shown")
+	}
+	w.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
+	closed()
 
-	none := []agent.ProcessStatus{}
-	source.processes.Store(&none)
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 0`, nil)
+	source.processes.Store(&[]agent.ProcessStatus{})
+	w.pollRows("processes", 0, nil)
 }
 
-func TestPageWithoutProcesses(t *testing.T) {
-	_, b, _ := openView(t, newSource(0), "")
-	b.poll(`document.querySelector("#facts").textContent.includes("0 processes")`, nil)
-	got := b.Eval(`document.querySelector("#processes .empty").checkVisibility() && document.body.innerText`)
-	assert.Check(t, strings.
-		Contains(got, "correlator check"), "it does not say what to do: %s", got)
-	b.shoot("empty")
+func testPageWithoutProcesses(_ *testing.T, w *window) {
+	w.view(newSource(0), "")
+	w.poll(`document.querySelector("#facts").textContent.includes("0 processes")`, nil)
+	w.want(`document.querySelector("#processes .empty").checkVisibility() &&
+		document.body.innerText.includes("correlator check")`, "true")
+	w.shoot("empty")
 }
 
-func TestPageTablesByKeys(t *testing.T) {
-	l, b, _ := openView(t, newSource(4), "")
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 4`, nil)
+func testPageTablesByKeys(t *testing.T, w *window) {
+	l, _ := w.view(newSource(4), "")
+	w.pollRows("processes", 4, nil)
 	feed := feeder(l, frames("main"), 7, 8)
-	b.poll(`document.querySelectorAll("#threads tbody tr").length == 2`, feed)
-	b.Do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
-	got := b.Eval("view.process")
-	assert.Check(t, got == `"host-id\n1001"`, "chosen: %s", got)
-	b.poll(`document.querySelectorAll("#threads tbody tr").length == 1`, feed)
-	got = column(b.rows("threads"), 1)
-	assert.Check(t, got == "worker-7", "threads of the process: %q", got)
-	b.Click("#all")
-	b.Do(chromedp.SendKeys("#filter", "SHOP-3"))
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1`, nil)
-	got = column(b.rows("processes"), 2)
-	assert.Check(t, got == "shop-3", "filtered: %q", got)
+	w.pollRows("threads", 2, feed)
+	w.Do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
+	w.want("view.process", `"host-id\n1001"`)
+	w.pollRows("threads", 1, feed)
+	if got := w.column("threads", 1); got[0] != "worker-7" {
+		t.Errorf("threads of the process: %q", got)
+	}
+	w.Click("#all")
+	w.Do(chromedp.SendKeys("#filter", "SHOP-3"))
+	w.pollRows("processes", 1, nil)
+	if got := w.column("processes", 2); got[0] != "shop-3" {
+		t.Errorf("filtered: %q", got)
+	}
 }
 
-func TestPageShowsTextsAsTheyAre(t *testing.T) {
+func testPageShowsTextsAsTheyAre(t *testing.T, w *window) {
 	const evil = `<img src=x onerror="window.evil=1"><script>window.evil=1</script>` + "\u202e"
 	source := newSource(1)
 	(*source.processes.Load())[0].ServiceName = evil
 	(*source.processes.Load())[0].LastError = &agent.ProcessError{Message: evil}
-	l, b, _ := openView(t, source, "")
+	l, _ := w.view(source, "")
 	s := newSample(1000, 7, 7, 1, time.Time{})
 	s.Thread, s.Resource.Name, s.Stack = evil, evil, frames(evil, "constructor", "__proto__")
 	feed := func() {
 		s.At = time.Now()
 		l.Sampled(s)
 	}
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1 &&
-		document.querySelectorAll("#transactions tbody tr").length == 1 &&
-		document.querySelectorAll("#threads tbody tr").length == 1`, feed)
 	for section, i := range map[string]int{"processes": 2, "threads": 1, "transactions": 4} {
-		got := b.rows(section)[0][i]
-		assert.Check(t, got == evil, "%s: %q", section, got)
+		w.pollRows(section, 1, feed)
+		if got := w.column(section, i)[0]; got != evil {
+			t.Errorf("%s: %q", section, got)
+		}
 	}
-	b.Click("#threads tbody tr")
-	b.poll(`view.flame.boxes.length == 3`, feed)
-	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length]`)
-	assert.Check(t, got == `["undefined",0,4]`, "texts are taken for HTML: %s", got)
-	b.shoot("hostile")
+	w.Click("#threads tbody tr")
+	w.poll(`view.flame.boxes.length == 3`, feed)
+	w.want(`[typeof window.evil, document.images.length, document.scripts.length]`, `["undefined",0,4]`)
+	w.shoot("hostile")
 }
 
-func TestPageAsksForSecret(t *testing.T) {
-	l, b, address := openView(t, newSource(1), "s3cret")
-	b.Do(chromedp.WaitVisible("#secret"))
-	b.Do(chromedp.SendKeys("#secret", "wrong\r"))
-	b.poll(`!document.querySelector("#login").hidden && document.querySelector("#state").textContent == "the secret is wrong"`, nil)
-	b.shoot("login")
-	b.Do(chromedp.SendKeys("#secret", strings.Repeat("\b", len("wrong"))+"s3cret\r"))
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 1 && document.querySelector("#login").hidden`, nil)
+func testPageAsksForSecret(t *testing.T, w *window) {
+	l, address := w.view(newSource(1), "s3cret")
+	w.Do(chromedp.WaitVisible("#secret"), chromedp.SendKeys("#secret", "wrong\r"))
+	w.poll(`!document.querySelector("#login").hidden &&
+		document.querySelector("#state").textContent == "the secret is wrong"`, nil)
+	w.shoot("login")
+	w.Do(chromedp.SendKeys("#secret", strings.Repeat("\b", len("wrong"))+"s3cret\r"))
+	w.pollRows("processes", 1, nil)
+	w.want(`document.querySelector("#login").hidden`, "true")
 
 	// It connects again, and needs to be told the secret once only.
 	shutdown(t, l)
-	b.poll(`document.body.classList.contains("lost")`, nil)
-	b.shoot("lost")
-	got := len(b.rows("processes"))
-	assert.Check(t, got == 1, "%d rows while the connection is lost", got)
+	w.poll(`document.body.classList.contains("lost")`, nil)
+	w.shoot("lost")
+	w.pollRows("processes", 1, nil)
 	l = openLive(t, Config{Listen: []string{"ws://" + address}, Secret: "s3cret"})
 	l.Start(newSource(3))
-	b.poll(`document.querySelectorAll("#processes tbody tr").length == 3 && document.querySelector("#state").textContent == "live"`, nil)
+	w.pollRows("processes", 3, nil)
+	w.poll(state+` == "live"`, nil)
 }
 
-// A connection that is dead, but has not ended, is not shown as one that lives, and made anew.
-func TestPageWhileConnectionIsDead(t *testing.T) {
-	testenv.NeedTool(t, "chromium")
+// state is an expression of what the page says of its connection.
+const state = `document.querySelector("#state").textContent`
+
+// A connection that is dead, but has not ended, is not shown as one that lives, and made anew. So that this
+// takes no time, what was heard and asked last becomes older.
+func testPageWhileConnectionIsDead(t *testing.T, w *window) {
 	address := freeAddress(t)
 	l := openLive(t, Config{Listen: []string{"ws://" + address}})
 	l.Start(newSource(1))
 	r := newRelay(t, address)
-	b := openPage(t, r.address)
-	const state = `document.querySelector("#state").textContent`
-	b.poll(state+` == "live" && document.querySelectorAll("#processes tbody tr").length == 1`, nil)
-	b.Eval("[view.first = view.bus].length")
+	w.open(r.address)
+	w.poll(state+` == "live" && document.querySelectorAll("#processes tbody tr").length == 1`, nil)
+	w.Eval("[view.first = view.bus].length")
 	r.gate.Lock()
-	b.poll(state+`.startsWith("no news for ") && document.body.classList.contains("lost")`, nil)
-	b.shoot("dead")
-	b.poll(`view.next !== view.first`, nil)
-	got := len(b.rows("processes"))
-	assert.Check(t, got == 1, "%d rows while the connection is dead", got)
-	r.gate.Unlock()
-	b.poll(state+` == "live" && view.bus !== view.first`, nil)
+	unfreeze := sync.OnceFunc(r.gate.Unlock)
+	defer unfreeze()
+	w.Eval("view.first.heard -= PING_AFTER")
+	w.poll(`view.first.asks !== null`, nil)
+	w.Eval("view.first.asks -= QUIET")
+	w.poll(state+`.startsWith("no news for ") && document.body.classList.contains("lost")`, nil)
+	w.want(`view.next === view.first`, "true")
+	w.shoot("dead")
+	w.Eval("view.first.asks -= GIVE_UP")
+	w.poll(`view.next !== view.first`, nil)
+	w.pollRows("processes", 1, nil)
+	unfreeze()
+	w.poll(state+` == "live" && view.bus !== view.first`, nil)
 }
 
-// One that has nothing to say is asked, and its answer is news.
-func TestPageOfQuietBroker(t *testing.T) {
-	testenv.NeedTool(t, "chromium")
-	address := freeAddress(t)
-	quiet := broker.New(broker.Options{Page: page.Handler()})
-	_, err := quiet.ListenURI("ws://" + address)
-	assert.NilError(t, err)
-	t.Cleanup(func() { _ = quiet.Shutdown(context.Background()) })
-	b := openPage(t, address)
-	b.poll(`view.bus.ready === true`, nil)
-	b.Eval("view.heard = view.bus.heard")
-	b.poll(`view.bus.heard > view.heard + PING_AFTER && document.querySelector("#state").textContent == "live"`, nil)
+// serve has a broker serve the page that is no Live.
+func serve(t *testing.T, options broker.Options) (b *broker.Broker, address string) {
+	t.Helper()
+	address = freeAddress(t)
+	options.Page = page.Handler()
+	b = broker.New(options)
+	t.Cleanup(func() { _ = b.Shutdown(context.Background()) })
+	if _, err := b.ListenURI("ws://" + address); err != nil {
+		t.Fatal(err)
+	}
+	return b, address
+}
+
+// A broker that has nothing to say is asked, and its answer is news.
+func testPageOfQuietBroker(t *testing.T, w *window) {
+	_, address := serve(t, broker.Options{})
+	w.open(address)
+	w.poll(`view.bus.ready === true`, nil)
+	w.Eval("view.heard = view.bus.heard -= PING_AFTER")
+	w.poll(`view.bus.heard > view.heard && view.bus.asks === null && `+state+` == "live"`, nil)
 }
 
 // That a broker refuses the page does not mean that a secret is wrong for which it has not asked; what the
 // broker says about that is shown.
-func TestPageIsRefused(t *testing.T) {
-	for _, c := range []struct {
-		reason  string
-		options broker.Options
-	}{
-		{"the broker refuses this page", broker.Options{Auth: broker.Auth{Rules: []broker.Rule{{Accept: false}}}}},
-		{"this server serves 1 guests at most", broker.Options{Limits: broker.Limits{Guests: 2, Reserve: 1}}},
+func testPageIsRefused(t *testing.T, w *window) {
+	for reason, options := range map[string]broker.Options{
+		"the broker refuses this page":        {Auth: broker.Auth{Rules: []broker.Rule{{Accept: false}}}},
+		"this server serves 1 guests at most": {Limits: broker.Limits{Guests: 2, Reserve: 1}},
 	} {
-		testenv.NeedTool(t, "chromium")
-		address := freeAddress(t)
-		c.options.Page = page.Handler()
-		refusing := broker.New(c.options)
-		t.Cleanup(func() { _ = refusing.Shutdown(context.Background()) })
-		_, err := refusing.ListenURI("ws://" + address)
-		assert.NilError(t, err)
-		if c.options.Limits.Guests > 0 {
+		b, address := serve(t, options)
+		if options.Limits.Guests > 0 {
 			dial(t, "ws://"+address, "")
 		}
-		b := openPage(t, address)
-		b.poll(fmt.Sprintf(`document.querySelector("#state").textContent == "%s; connecting again" &&
-			document.querySelector("#login").hidden`, c.reason), nil)
-		accepted := refusing.Counters().Accepted
-		testenv.Poll(t, patience, "another attempt", func() bool { return refusing.Counters().Accepted > accepted })
+		w.open(address)
+		w.poll(state+fmt.Sprintf(` == "%s; connecting again" && document.querySelector("#login").hidden`, reason), nil)
+		accepted := b.Counters().Accepted
+		testenv.Poll(t, patience, "another attempt", func() bool { return b.Counters().Accepted > accepted })
 	}
+}
+
+// Stacks of any form have bounds in the page, too: of the frames that are drawn, and of what is done for
+// each of them.
+func testPageOfHostileStacks(t *testing.T, w *window) {
+	w.view(newSource(0), "")
+	const show = `view.flame.show([...Array(500).keys()].map(i =>
+		({frames: [...Array(300).keys()].map(depth => "a.".repeat(250) + i + "." + depth), time: 1})))`
+	var drawn struct{ Boxes, Depth int }
+	w.Decode(`[`+show+`, {boxes: view.flame.boxes.length, depth: Math.max(...view.flame.boxes.map(b => b.depth))}][1]`,
+		&drawn)
+	if drawn.Boxes < 5000 || drawn.Boxes > 10000 || drawn.Depth != drawn.Boxes/500-1 {
+		t.Errorf("%+v", drawn)
+	}
+	// Each letter of a name is read three times at most.
+	const reads = `(text => {
+		let reads = 0;
+		fit(new Proxy({}, {get: (_, key) => {
+			if (key === "length") return text.length;
+			if (key === "slice") return (...args) => text.slice(...args);
+			reads++;
+			return text[key];
+		}}), 20);
+		return reads <= 3 * text.length;
+	})`
+	w.want(`["a.".repeat(512), ".".repeat(1024), "a".repeat(1024), "a.".repeat(512) + "b".repeat(99)].every(`+reads+`)`,
+		"true")
+}
+
+// What a name is qualified with goes first when there is no room for it.
+func testPageShortensNames(_ *testing.T, w *window) {
+	w.view(newSource(0), "")
+	for _, c := range []struct {
+		name    string
+		letters int
+		want    string
+	}{
+		{"com.example.Inner.run", 21, "com.example.Inner.run"}, {"com.example.Inner.run", 20, "example.Inner.run"},
+		{"com.example.Inner.run", 9, "Inner.run"}, {"com.example.Inner.run", 4, "run"},
+		{"com.example.Inner.run", 2, "r…"}, {"com.example.Inner.run", 1, ""},
+		{"/usr/lib/libc.so+0x10", 12, "libc.so+0x10"}, {"libc.so.6", 5, "so.6"}, {"_Z1fv.constprop.0", 5, "cons…"},
+		{"std::vector<a::b>::push", 20, "vector<a::b>::push"}, {"std::vector<a::b>::push", 10, "vector<a:…"},
+		{"f(a.b.c)", 5, "f(a.…"}, {"a...b", 2, "b"}, {"ends.", 3, "en…"}, {"", 5, ""},
+	} {
+		w.want(fmt.Sprintf("fit(%q, %d)", c.name, c.letters), fmt.Sprintf("%q", c.want))
+	}
+}
+
+// many feeds samples of 500 processes with 2000 threads, the more of the first ones, which have stacks.
+func many(l *Live) {
+	for tid := range 2000 {
+		s := newSample(1000+tid%500, tid+1, 0, 1, time.Now())
+		s.TraceID[0], s.TransactionID[0], s.TransactionID[1] = 1, byte(tid), byte(tid>>8)
+		if tid < 60 {
+			var path []string
+			for depth := range 10 + rand.IntN(30) {
+				path = append(path, fmt.Sprint("com.example.shop.", depth, rand.IntN(2)))
+			}
+			slices.Reverse(path)
+			s.Stack, s.Count = frames(path...), 5
+		}
+		l.Sampled(s)
+	}
+}
+
+// However much there is to show, and whoever names it, the work of drawing has bounds.
+func testPageOfManyProcesses(_ *testing.T, w *window) {
+	l, _ := w.view(newSource(500), "")
+	feed := func() { many(l) }
+	w.pollRows("processes", 500, nil)
+	w.pollRows("threads", 300, feed)
+	w.pollRows("transactions", 50, feed)
+	w.poll(`view.objects("CorrelatorThread").size > 1500`, feed)
+	w.poll(`view.transaction != null`, func() {
+		w.Click("#transactions tbody tr") // rows move below the mouse
+		many(l)
+	})
+	w.poll(`view.flame.boxes.length > 20`, feed)
+	w.Eval(`view.begun = [view.statistics.draws, performance.now()]`)
+	w.poll(`view.statistics.draws >= view.begun[0] + 5`, feed)
+	w.want(`view.statistics.draws - view.begun[0] <= (performance.now() - view.begun[1]) / MIN_PAUSE + 1`, "true")
+	w.shoot("many")
+	w.want(`[...document.querySelectorAll("tbody")].map(body => body.rows.length)`, "[500,300,50]")
+	w.Do(chromedp.EmulateViewport(390, 1800))
+	w.poll(`innerWidth == 390 && view.flame.canvas.clientWidth <= 390`, nil)
+	w.want("document.documentElement.scrollWidth", "390")
+	w.shoot("phone")
 }

@@ -269,7 +269,7 @@ func (p *processTime) share() (o value.Opt[float64]) {
 	if p == nil || p.rate.weight == 0 {
 		return o
 	}
-	return share(p.rate.average())
+	return cpuShare(p.rate.average())
 }
 
 func (p *publisher) host(key string) types.CorrelatorHost {
@@ -284,7 +284,7 @@ func (p *publisher) host(key string) types.CorrelatorHost {
 		for _, u := range p.used {
 			all += u.rate.average()
 		}
-		x.CPU = share(all)
+		x.CPU = cpuShare(all)
 	}
 	return x
 }
@@ -300,7 +300,7 @@ func (p *publisher) processes(host string, traced map[int]float64) []types.Corre
 			ContainerID: text(s.ContainerID), Contexts: value.Some(s.Contexts), CPU: p.used[s.ID].share(),
 		}
 		if p.about.SamplesPerSecond > 0 {
-			x.TracedCPU = share(traced[s.PID])
+			x.TracedCPU = cpuShare(traced[s.PID])
 		}
 		if s.LastError != nil {
 			x.LastError = text(s.LastError.Message)

@@ -25,8 +25,10 @@ func newRelay(t *testing.T, broker string) *relay {
 	assert.NilError(t, err)
 	r := &relay{address: l.Addr().String()}
 	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(running.Wait)
 	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(cancel)
 	running.Go(func() {
 		for {
 			guest, err := l.Accept()
@@ -38,6 +40,7 @@ func newRelay(t *testing.T, broker string) *relay {
 				_ = guest.Close() // the broker has ended
 				continue
 			}
+			context.AfterFunc(ctx, func() { _ = guest.Close() }) // browsers keep connections
 			running.Go(func() { r.copy(server, guest) })
 			running.Go(func() { r.copy(guest, server) })
 		}

@@ -72,7 +72,7 @@ type stack struct {
 
 // stacks are those of all transactions.
 type stacks struct {
-	of      quota // bytes
+	bytes   *budget
 	byKey   map[stackKey]*stack
 	byNames map[uint64]*stack
 	seed    maphash.Seed
@@ -83,7 +83,7 @@ type stacks struct {
 }
 
 func newStacks() stacks {
-	return stacks{of: newQuota(maxStackBytes), byKey: make(map[stackKey]*stack), byNames: make(map[uint64]*stack),
+	return stacks{bytes: newBudget(maxStackBytes), byKey: make(map[stackKey]*stack), byNames: make(map[uint64]*stack),
 		seed: maphash.MakeSeed(), collecting: make(map[transactionID]*transaction)}
 }
 
@@ -120,7 +120,7 @@ func (c *stacks) get(sample *profile.Sample) *stack {
 		}
 	}
 	s.bytes = s.cost(min(len(s.frames)*expectedName, maxStackText))
-	if !c.of.take(s.owner, s.bytes) {
+	if !c.bytes.Take(s.owner, s.bytes) {
 		return nil
 	}
 	c.byKey[key] = s
@@ -139,7 +139,7 @@ func (c *stacks) use(tx *transaction, s *stack) bool {
 	if _, has := tx.stacks[s]; has {
 		return true
 	}
-	if !c.of.take(tx.owner, shareBytes) {
+	if !c.bytes.Take(tx.owner, shareBytes) {
 		c.drop(s)
 		return false
 	}
@@ -153,7 +153,7 @@ func (c *stacks) drop(s *stack) {
 	if s.users > 0 {
 		return
 	}
-	c.of.give(s.owner, s.bytes)
+	c.bytes.Give(s.owner, s.bytes)
 	for _, key := range s.keys {
 		delete(c.byKey, key)
 	}
@@ -166,7 +166,7 @@ func (c *stacks) drop(s *stack) {
 // forget ends collecting the stacks of a transaction.
 func (c *stacks) forget(id transactionID, tx *transaction) {
 	for s := range tx.stacks {
-		c.of.give(tx.owner, shareBytes)
+		c.bytes.Give(tx.owner, shareBytes)
 		s.users--
 		c.drop(s)
 	}
@@ -252,11 +252,11 @@ func (t *Tracker) named(s *stack, names []string, known bool) {
 		text += len(name)
 	}
 	bytes := s.cost(text)
-	if bytes > s.bytes && !c.of.take(s.owner, bytes-s.bytes) {
+	if bytes > s.bytes && !c.bytes.Take(s.owner, bytes-s.bytes) {
 		bytes = s.bytes
 		cut(names, text-(s.cost(text)-s.bytes+1)/2)
 	} else if bytes < s.bytes {
-		c.of.give(s.owner, s.bytes-bytes)
+		c.bytes.Give(s.owner, s.bytes-bytes)
 	}
 	s.bytes = bytes
 }
@@ -282,7 +282,7 @@ func (t *Tracker) merge(s, into *stack) {
 		}
 		delete(tx.stacks, s)
 		if _, both := tx.stacks[into]; both {
-			c.of.give(tx.owner, shareBytes)
+			c.bytes.Give(tx.owner, shareBytes)
 		} else {
 			into.users++
 		}
@@ -292,7 +292,7 @@ func (t *Tracker) merge(s, into *stack) {
 	keys := s.keys
 	c.drop(s)
 	for _, key := range keys {
-		if c.of.take(into.owner, aliasBytes) { // always: s had more
+		if c.bytes.Take(into.owner, aliasBytes) { // always: s had more
 			into.bytes += aliasBytes
 			into.keys = append(into.keys, key)
 			c.byKey[key] = into

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"correlator/internal/host/share"
 	"correlator/profile"
 )
 
@@ -37,7 +38,7 @@ type tracedProcess struct {
 
 type thread struct {
 	owner       string
-	counted     *quota // that it counts against
+	counted     *budget // that it counts against
 	name        string
 	transaction transactionID
 	span        [8]byte
@@ -66,6 +67,11 @@ type transaction struct {
 	lost        time.Duration            // with stacks that there was no room for
 }
 
+// budget divides something among the owners of processes, users and containers.
+type budget = share.Budget[string]
+
+func newBudget(capacity int) *budget { return share.NewBudget[string](capacity) }
+
 // Tracker keeps what samples tell of processes, threads and transactions, while it is wanted. It is safe
 // for concurrent use.
 type Tracker struct {
@@ -82,7 +88,7 @@ type Tracker struct {
 	unshown      uint64               // readings of threads that wait that there was no room for
 
 	// Whose they are.
-	ofProcesses, ofRunning, ofWaiting, ofTransactions quota
+	ofProcesses, ofRunning, ofWaiting, ofTransactions *budget
 }
 
 // What there is no room for.
@@ -140,15 +146,15 @@ func (t *Tracker) Want(w want) {
 // What forgets all makes new maps: those that were large once stay so.
 
 func (t *Tracker) forgetProcesses() {
-	t.processes, t.ofProcesses = make(map[int]*tracedProcess), newQuota(maxProcesses)
+	t.processes, t.ofProcesses = make(map[int]*tracedProcess), newBudget(maxProcesses)
 }
 
 func (t *Tracker) forgetThreads() {
-	t.threads, t.ofRunning, t.ofWaiting = make(map[threadID]*thread), newQuota(maxRunning), newQuota(maxWaiting)
+	t.threads, t.ofRunning, t.ofWaiting = make(map[threadID]*thread), newBudget(maxRunning), newBudget(maxWaiting)
 }
 
 func (t *Tracker) forgetTransactions() {
-	t.transactions, t.ofTransactions = make(map[transactionID]*transaction), newQuota(maxTransactions)
+	t.transactions, t.ofTransactions = make(map[transactionID]*transaction), newBudget(maxTransactions)
 }
 
 func (t *Tracker) forgetStacks() {
@@ -210,7 +216,7 @@ func (t *Tracker) addProcess(sample *profile.Sample) {
 	pid, owner := sample.Resource.PID, sample.Resource.Owner
 	p := t.processes[pid]
 	if p == nil {
-		if !t.ofProcesses.take(owner, 1) {
+		if !t.ofProcesses.Take(owner, 1) {
 			t.untracked[untrackedProcess] += sample.Count
 			return
 		}
@@ -225,7 +231,7 @@ func (t *Tracker) addThread(id threadID, sample *profile.Sample, at time.Time) {
 	if th == nil {
 		th = &thread{owner: sample.Resource.Owner}
 	}
-	if !th.count(&t.ofRunning) {
+	if !th.count(t.ofRunning) {
 		t.untracked[untrackedThread] += sample.Count
 		return
 	}
@@ -237,23 +243,23 @@ func (t *Tracker) addThread(id threadID, sample *profile.Sample, at time.Time) {
 	th.sampled(sample, at)
 }
 
-// count has a thread count against a quota, in place of another one, and reports whether that is possible.
-func (th *thread) count(q *quota) bool {
-	if th.counted == q {
+// count has a thread count against a budget, in place of another one, and reports whether that is possible.
+func (th *thread) count(b *budget) bool {
+	if th.counted == b {
 		return true
 	}
-	if !q.take(th.owner, 1) {
+	if !b.Take(th.owner, 1) {
 		return false
 	}
 	if th.counted != nil {
-		th.counted.give(th.owner, 1)
+		th.counted.Give(th.owner, 1)
 	}
-	th.counted = q
+	th.counted = b
 	return true
 }
 
 func (t *Tracker) forgetThread(id threadID, th *thread) {
-	th.counted.give(th.owner, 1)
+	th.counted.Give(th.owner, 1)
 	delete(t.threads, id)
 }
 
@@ -266,7 +272,7 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Ti
 		return false
 	}
 	if tx == nil {
-		if !t.ofTransactions.take(owner, 1) {
+		if !t.ofTransactions.Take(owner, 1) {
 			t.untracked[untrackedTransaction] += sample.Count
 			return false
 		}
@@ -280,7 +286,7 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Ti
 	if at.After(tx.lastRun) {
 		tx.lastRun = at
 	}
-	if _, known := tx.threads[id]; !known && (len(tx.threads) == 0 || t.ofTransactions.take(owner, 1)) {
+	if _, known := tx.threads[id]; !known && (len(tx.threads) == 0 || t.ofTransactions.Take(owner, 1)) {
 		tx.threads[id] = struct{}{}
 	}
 	return tx.stacks != nil
@@ -299,12 +305,12 @@ func (t *Tracker) tick(now time.Time) {
 	t.ticked = now
 	for pid, p := range t.processes {
 		if p.tick(passed); p.average() < 0.0005 {
-			t.ofProcesses.give(p.owner, 1)
+			t.ofProcesses.Give(p.owner, 1)
 			delete(t.processes, pid)
 		}
 	}
 	for id, th := range t.threads {
-		if th.cpu.tick(passed); now.Sub(th.lastRun) > forget && (!th.waits || !th.count(&t.ofWaiting)) {
+		if th.cpu.tick(passed); now.Sub(th.lastRun) > forget && (!th.waits || !th.count(t.ofWaiting)) {
 			t.forgetThread(id, th)
 		} else if tx := t.transactions[th.transaction]; th.waits && tx != nil && tx.owner == th.owner {
 			tx.waited = now
@@ -313,7 +319,7 @@ func (t *Tracker) tick(now time.Time) {
 	for id, tx := range t.transactions {
 		if tx.cpu.tick(passed); now.Sub(tx.lastRun) > forget && !tx.waited.Equal(now) {
 			t.stacks.forget(id, tx)
-			t.ofTransactions.give(tx.owner, len(tx.threads))
+			t.ofTransactions.Give(tx.owner, len(tx.threads))
 			delete(t.transactions, id)
 		}
 	}

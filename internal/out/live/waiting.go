@@ -91,7 +91,7 @@ func (t *Tracker) addWaiting(id threadID, p *agent.ProcessWork, work *agent.Thre
 		return
 	case th == nil:
 		th = &thread{owner: p.Owner}
-		if !th.count(&t.ofWaiting) {
+		if !th.count(t.ofWaiting) {
 			t.unshown++
 			return
 		}

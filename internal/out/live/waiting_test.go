@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/share"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/live/types"
 	"correlator/procscan"
@@ -188,13 +189,13 @@ func TestWaitingAfterRunningBound(t *testing.T) {
 		w.sample(1, tid+1, 1)
 	}
 	w.read(2, works(1, 1), works(2, 1))
-	if w.ofRunning.used != 2 || w.ofWaiting.used != 0 {
-		t.Errorf("%d run, %d wait", w.ofRunning.used, w.ofWaiting.used)
+	if w.ofRunning.Used() != 2 || w.ofWaiting.Used() != 0 {
+		t.Errorf("%d run, %d wait", w.ofRunning.Used(), w.ofWaiting.Used())
 	}
-	w.ofWaiting.capacity = 3 // one for an owner alone
+	w.ofWaiting = share.NewBudget[string](3) // one for an owner alone
 	w.tickAt(12)
-	if w.ofRunning.used != 0 || w.ofWaiting.used != 1 || len(w.threads()) != 1 {
-		t.Errorf("%d run, %d wait, %d threads", w.ofRunning.used, w.ofWaiting.used, len(w.threads()))
+	if w.ofRunning.Used() != 0 || w.ofWaiting.Used() != 1 || len(w.threads()) != 1 {
+		t.Errorf("%d run, %d wait, %d threads", w.ofRunning.Used(), w.ofWaiting.Used(), len(w.threads()))
 	}
 }
 

@@ -59,6 +59,13 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 	return p
 }
 
+// For returns the page for a part of the test, which ends by what goes wrong then.
+func (p *Page) For(tb testing.TB) *Page {
+	part := *p
+	part.tb = tb
+	return &part
+}
+
 // Do does what a user would.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.tb.Helper()
