@@ -3,6 +3,8 @@ package broker
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
@@ -40,9 +42,7 @@ func encoded(tb testing.TB, n int, cached bool) (data []byte) {
 		h := frame.Header{TypeName: []byte(x.Descriptor().Name), SentTime: 1.7e9, Attributes: x.Valid(),
 			Set: frame.TypeName | frame.SentTime | frame.Attributes | frame.RemoveObj}
 		data, err = frame.Append(data, frame.V2, &h, false, 0, x.AppendInstance(nil, x.Valid()))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		assert.NilError(tb, err)
 	}
 	return data
 }

@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/system"
 	"correlator/dots/value"
@@ -19,9 +21,7 @@ func accepted(t testing.TB, c *Client) (broker *net.UnixConn) {
 	b.send(&system.DotsMsgConnectResponse{
 		ClientID: value.Some[uint32](2), Accepted: value.Some(true), Preload: value.Some(false),
 	})
-	if err := c.ConnectConn(t.Context(), mine, frame.V2); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.ConnectConn(t.Context(), mine, frame.V2))
 	t.Cleanup(func() { _ = theirs.Close(); <-c.Done() })
 	return theirs
 }
@@ -51,8 +51,6 @@ func encode(t testing.TB, x Instance, h frame.Header) []byte {
 	}
 	h.Set |= frame.TypeName | frame.Attributes
 	data, err := frame.Append(nil, frame.V2, &h, false, 0, x.AppendInstance(nil, x.Valid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return data
 }

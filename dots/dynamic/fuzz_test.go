@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/internal/recordings"
@@ -44,9 +46,8 @@ func FuzzScan(f *testing.F) {
 		var l dynamic.Layout
 		n, err := dynamic.Scan(s, in, &l)
 		o, decoded, decodeErr := dynamic.Decode(s, in)
-		if (err == nil) != (decodeErr == nil) || n != decoded {
-			t.Fatalf("scanned %d, %v; decoded %d, %v", n, err, decoded, decodeErr)
-		}
+		assert.Assert(t, (err == nil) == (decodeErr == nil) && n == decoded,
+			"scanned %d, %v; decoded %d, %v", n, err, decoded, decodeErr)
 		if err != nil {
 			return
 		}
@@ -63,9 +64,8 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("canonical form %x: %+v, error %v", canonical, again, err)
 		}
 		key := dynamic.AppendKey(nil, s, in, &l)
-		if got := dynamic.AppendKey(nil, s, canonical, &again); !bytes.Equal(got, key) {
-			t.Fatalf("key %x of %x, but %x of %x", key, in, got, canonical)
-		}
+		got := dynamic.AppendKey(nil, s, canonical, &again)
+		assert.Assert(t, bytes.Equal(got, key), "key %x of %x, but %x of %x", key, in, got, canonical)
 	})
 }
 
@@ -81,13 +81,10 @@ func FuzzJSON(f *testing.F) {
 		var h frame.Header
 		if instance, s, err := dynamic.ParseMessage(in, &h, reg.StructBytes); err == nil {
 			message, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			again, _, err := dynamic.ParseMessage(message, &h, reg.StructBytes)
-			if err != nil || !bytes.Equal(again, instance) {
-				t.Fatalf("message %s: %x, want %x, error %v", message, again, instance, err)
-			}
+			assert.Assert(t, err == nil && bytes.Equal(again, instance),
+				"message %s: %x, want %x, error %v", message, again, instance, err)
 		}
 		s := types[int(which)%len(types)]
 		instance, set, err := dynamic.ParseJSON(nil, s, in)
@@ -95,12 +92,9 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		json, err := dynamic.AppendJSON(nil, s, instance)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		again, againSet, err := dynamic.ParseJSON(nil, s, json)
-		if err != nil || againSet != set || !bytes.Equal(again, instance) {
-			t.Fatalf("%s: %x, %#x, want %x, %#x, error %v", json, again, againSet, instance, set, err)
-		}
+		assert.Assert(t, err == nil && againSet == set && bytes.Equal(again, instance),
+			"%s: %x, %#x, want %x, %#x, error %v", json, again, againSet, instance, set, err)
 	})
 }

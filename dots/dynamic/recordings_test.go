@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"gotest.tools/v3/assert"
 
 	"correlator/dots/dynamic"
 	"correlator/dots/frame"
@@ -34,9 +35,7 @@ func testRecording(t *testing.T, r recordings.Recording) {
 		var h frame.Header
 		instance, _, err := frame.Next(r.Format, f.Data, frame.DefaultLimit, &h)
 		if err != nil {
-			if r.Name[:2] != "34" {
-				t.Errorf("line %d: %v", f.Line, err)
-			}
+			assert.Check(t, r.Name[:2] == "34", "line %d: %v", f.Line, err)
 			continue
 		}
 		if r.Name[:2] == "33" && bytes.Contains(instance, []byte("NoType")) {
@@ -86,20 +85,15 @@ func checkInstance(t *testing.T, s *schema.Struct, instance []byte, line int, wa
 		t.Errorf("line %d: selected %x, want %x", line, got, instance)
 	}
 	o, _, err := dynamic.Decode(s, instance)
-	if err != nil {
-		t.Fatalf("line %d: %v", line, err)
-	}
+	assert.NilError(t, err, "line %d", line)
 	if got := o.Append(nil, l.Set); !bytes.Equal(got, instance) || o.Valid() != l.Set {
 		t.Errorf("line %d: object %x, want %x", line, got, instance)
 	}
 	json, err := dynamic.AppendJSON(nil, s, instance)
-	if err != nil {
-		t.Fatalf("line %d: %v", line, err)
-	}
+	assert.NilError(t, err, "line %d", line)
 	got, set, err := dynamic.ParseJSON(nil, s, json)
-	if err != nil || !bytes.Equal(got, instance) || set != l.Set {
-		t.Errorf("line %d: by way of JSON %s: %x, want %x, error %v", line, json, got, instance, err)
-	}
+	assert.Check(t, err == nil && bytes.Equal(got, instance) && set == l.Set,
+		"line %d: by way of JSON %s: %x, want %x, error %v", line, json, got, instance, err)
 }
 
 // TestRecordedMessages parses every message that was recorded on a WebSocket, and writes it again.
@@ -109,26 +103,16 @@ func TestRecordedMessages(t *testing.T) {
 	for _, f := range r.Frames {
 		var h frame.Header
 		instance, s, err := dynamic.ParseMessage(f.Data, &h, reg.StructBytes)
-		if err != nil {
-			t.Fatalf("line %d: %v", f.Line, err)
-		}
+		assert.NilError(t, err, "line %d", f.Line)
 		checkInstance(t, s, instance, f.Line, false)
 		got, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
-		if err != nil {
-			t.Fatalf("line %d: %v", f.Line, err)
-		}
+		assert.NilError(t, err, "line %d", f.Line)
 		want := jsontext.Value(f.Data) // the broker's have spaces
-		if err := want.Compact(); err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != string(want) {
-			t.Errorf("line %d:\n got %s\nwant %s", f.Line, got, want)
-		}
+		assert.NilError(t, want.Compact())
+		assert.Check(t, string(got) == string(want), "line %d:\n got %s\nwant %s", f.Line, got, want)
 		if strings.HasSuffix(s.Name, "DescriptorData") {
 			addDescribed(t, reg, s, instance)
 		}
 	}
-	if len(r.Frames) != 22 {
-		t.Errorf("%d messages", len(r.Frames))
-	}
+	assert.Check(t, len(r.Frames) == 22, "%d messages", len(r.Frames))
 }

@@ -37,8 +37,7 @@ func (c *fakeConsumer) selects(x *types.CorrelatorTransactionStack) bool {
 func newPublisher(source Source) (*publisher, *fakeConsumer) {
 	c := &fakeConsumer{}
 	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
-		log:          zap.NewNop(),
-		stacksWanted: func() {}}
+		log: zap.NewNop()}
 	p.add(c)
 	return p, c
 }
