@@ -65,14 +65,16 @@ func (c counters) sum(prefix string) (sum uint64) {
 	return sum
 }
 
-// startAgent starts the agent with a command like env or setpriv, which may be empty.
+// startAgent starts the agent with a command like env or setpriv, which may be empty. It has no
+// unwinding engine, which takes a second or more to start, unless flags say otherwise.
 func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, log: filepath.Join(t.TempDir(), "log")}
 	log, err := os.Create(a.log)
 	assert.NilError(t, err)
 	defer log.Close()
-	argv := slices.Concat(by, []string{installed(t), "run", "--log-format", "json", "--scan-interval", "50ms"}, flags)
+	argv := slices.Concat(by, []string{installed(t), "run", "--log-format", "json", "--scan-interval", "50ms",
+		"--unwinder", "frame-pointers"}, flags)
 	a.command = exec.Command(argv[0], argv[1:]...)
 	a.command.Stderr = log
 	assert.NilError(t, a.command.Start())

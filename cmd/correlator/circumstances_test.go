@@ -19,26 +19,28 @@ import (
 
 // A circumstance is an environment in which `run` works or does not, and `check` must agree.
 type circumstance struct {
-	name    string
-	by      []string                 // command that runs others in them
-	refuse  map[uint32]syscall.Errno // what a seccomp filter answers, by system call
-	flags   []string                 // DIR is a directory of the test's own
-	prepare func(t *testing.T, dir string)
-	works   bool
-	since   [2]int   // of Linux: before, the sampler is missing
-	lacks   []string // names of what is missing, not all
-	limited []string // of what is degraded, not all
+	name      string
+	by        []string                 // command that runs others in them
+	refuse    map[uint32]syscall.Errno // what a seccomp filter answers, by system call
+	flags     []string                 // DIR is a directory of the test's own
+	prepare   func(t *testing.T, dir string)
+	engine    bool // start the unwinding engine, too, which takes long
+	unsampled bool // take no samples, which saves time
+	works     bool
+	since     [2]int   // of Linux: before, the sampler is missing
+	lacks     []string // names of what is missing, not all
+	limited   []string // of what is degraded, not all
 }
 
 // circumstances are those in which kernels may differ.
 var circumstances = []circumstance{
-	{name: "root", works: true},
-	{name: "the capabilities that are needed", by: privileges(needed...), works: true},
+	{name: "root", works: true, engine: true},
+	{name: "the capabilities that are needed", by: privileges(needed...), works: true, engine: true},
 	{name: "another user", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups",
 		"--inh-caps", capabilitySet(needed), "--ambient-caps", capabilitySet(needed)}, works: true},
 	{name: "another user without any", by: []string{"setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"},
 		lacks: []string{"CAP_SYS_PTRACE", "CAP_BPF", "sampler", "live-events"}},
-	{name: "no CAP_SYS_PTRACE", by: privileges(without("sys_ptrace")...), works: true,
+	{name: "no CAP_SYS_PTRACE", by: privileges(without("sys_ptrace")...), works: true, engine: true,
 		lacks: []string{"CAP_SYS_PTRACE"}},
 	{name: "no CAP_BPF", by: privileges(without("bpf")...),
 		lacks: []string{"CAP_BPF", "task-iterator", "ring-buffer", "sampler"}},

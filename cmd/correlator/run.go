@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"runtime"
+
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -9,6 +12,13 @@ import (
 	"correlator/internal/operate/metrics"
 	"correlator/internal/operate/serve"
 )
+
+// init keeps run, and no other command, on the first thread until timerslack.Relax.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "run" {
+		runtime.LockOSThread()
+	}
+}
 
 func (a *app) addRun() {
 	options := newRunOptions()

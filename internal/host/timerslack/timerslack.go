@@ -24,10 +24,6 @@ var (
 	errOtherThread = errors.New("not called by the first goroutine")
 )
 
-// The first goroutine keeps to the first thread until Relax. In commands that do not call that it stays there, which
-// costs them a switch of threads where it waits.
-func init() { runtime.LockOSThread() }
-
 // Relax executes this process anew, with the same id, arguments and environment, so that all its threads, and
 // its children's, have timers that may be 1 ms late (prctl(2), PR_SET_TIMERSLACK); unless it was called before,
 // or somebody has set another slack. Then, and when that is not possible, it returns.
@@ -37,10 +33,11 @@ func init() { runtime.LockOSThread() }
 // second. The thread has the slack of the one that executed the program, and another process's, or thread's,
 // takes CAP_SYS_NICE.
 //
-// Only the first goroutine may call it, once. The process has what the thread had that executes, and only the
+// Only the first goroutine may call it, once, on the first thread: an init function of the caller must have called
+// [runtime.LockOSThread], which Relax undoes. The process has what the thread had that executes, and only the
 // first has the signal that ends it with its parent (prctl(2), PR_SET_PDEATHSIG).
 func Relax() error {
-	defer runtime.UnlockOSThread() // of init
+	defer runtime.UnlockOSThread() // of the init function
 	if unix.Gettid() != unix.Getpid() {
 		return errOtherThread
 	}

@@ -1,3 +1,5 @@
+//go:build soak
+
 package main
 
 import (
@@ -15,7 +17,7 @@ import (
 
 // What processes made the agent take is given back when they have ended: of the binary as it is
 // released, since the race detector has memory of its own.
-func TestMemoryIsGivenBack(t *testing.T) {
+func TestSoakMemoryIsGivenBack(t *testing.T) {
 	needSampler(t)
 	binary := buildAgent(t)
 	stays := demo.Start(t, demo.Options{})
