@@ -19,6 +19,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/operate/check"
@@ -63,19 +64,15 @@ func (c *circumstance) test(t *testing.T) {
 	}
 	if len(c.refuse) > 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		if err := refuseCalls(c.refuse); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, refuseCalls(c.refuse))
 	}
 	before := filesIn(t, dir)
 	results, works := checked(t, by, flags)
-	if after := filesIn(t, dir); !slices.Equal(before, after) && c.by == nil {
-		t.Errorf("check left %q, there was %q", after, before)
-	}
+	after := filesIn(t, dir)
+	assert.Check(t, slices.Equal(before, after) || c.by != nil, "check left %q, there was %q", after, before)
 	started, said := starts(t, by, flags)
-	if works != started || works != c.works {
-		t.Errorf("check says %v, run %v (%s), want %v", works, started, said, c.works)
-	}
+	assert.Check(t, works == started && works == c.works,
+		"check says %v, run %v (%s), want %v", works, started, said, c.works)
 	c.compare(t, results)
 }
 
@@ -103,9 +100,7 @@ func (c *circumstance) compare(t *testing.T, results []check.Result) {
 func filesIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, entry := range list {
 		names = append(names, entry.Name())
 	}
@@ -127,9 +122,7 @@ func checked(t *testing.T, by, flags []string) (results []check.Result, works bo
 	if err == nil {
 		err = json.Unmarshal(out, &results)
 	}
-	if err != nil {
-		t.Fatalf("check: %v\n%s%s", err, out, &stderr)
-	}
+	assert.NilError(t, err, "check: %v\n%s%s", err, out, &stderr)
 	works = exit == nil
 	if works != check.Works(results) || works != (stderr.Len() == 0) || !works &&
 		!strings.HasSuffix(stderr.String(), check.Verdict(results)+"\n") {
@@ -144,12 +137,8 @@ func starts(t *testing.T, by, flags []string) (started bool, said string) {
 	argv := slices.Concat(by, []string{installed(t), "run"}, flags)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	for lines := bufio.NewScanner(stderr); lines.Scan(); { // to the end: then nobody runs any more
 		said = lines.Text()
 		if strings.Contains(said, "correlator runs") {
@@ -157,9 +146,8 @@ func starts(t *testing.T, by, flags []string) (started bool, said string) {
 			cmd.Process.Kill()
 		}
 	}
-	if err := cmd.Wait(); !started && cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("run ends with %v and says %q", err, said)
-	}
+	err = cmd.Wait()
+	assert.Check(t, started || cmd.ProcessState.ExitCode() == 1, "run ends with %v and says %q", err, said)
 	return started, said
 }
 
@@ -169,21 +157,18 @@ func TestCheckOnTerminal(t *testing.T) {
 	for columns, variable := range map[uint16]string{60: "NO_COLOR=", 80: "NO_COLOR=1", 120: "NO_COLOR="} {
 		out := onTerminal(t, columns, variable, "check", "--samples-per-second", "0", "--feed-socket", "feed")
 		plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(out, "")
-		if colored := plain != out; colored != (variable == "NO_COLOR=") {
-			t.Errorf("%s: colored: %v", variable, colored)
-		}
+		colored := plain != out
+		assert.Check(t, colored == (variable == "NO_COLOR="), "%s: colored: %v", variable, colored)
 		longest := ""
 		for line := range strings.Lines(plain) {
 			if line = strings.TrimRight(line, "\r\n"); len(line) > len(longest) {
 				longest = line
 			}
 		}
-		if len(longest) > int(columns) || len(longest) < int(columns)/2 {
-			t.Errorf("of %d columns this takes %d: %s", columns, len(longest), longest)
-		}
-		if !strings.Contains(strings.Join(strings.Fields(plain), " "), " run would work") {
-			t.Errorf("it ends without a verdict:\n%s", plain)
-		}
+		assert.Check(t, len(longest) <= int(columns) && len(longest) >= int(columns)/2,
+			"of %d columns this takes %d: %s", columns, len(longest), longest)
+		assert.Check(t, strings.Contains(strings.Join(strings.Fields(plain), " "), " run would work"),
+			"it ends without a verdict:\n%s", plain)
 	}
 }
 
@@ -197,13 +182,10 @@ func onTerminal(t *testing.T, columns uint16, variable string, args ...string) s
 	cmd.Dir = t.TempDir()
 	err := cmd.Start()
 	terminal.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, _ := io.ReadAll(controller) // ends with EIO when nobody has the terminal open any more
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v ends with %v", args, err)
-	}
+	err = cmd.Wait()
+	assert.Check(t, err, "%v ends with %v", args, err)
 	return string(out)
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
@@ -75,9 +76,7 @@ func borrowWork(t *testing.T, fs *fusefs.FS, p *demo.Process) []byte {
 	testenv.WriteFile(t, path, content)
 	p.Borrow(path, "work")
 	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
-	if err != nil || len(parsed.BuildID) == 0 {
-		t.Fatalf("%v, %+v", err, parsed)
-	}
+	assert.Assert(t, err == nil && len(parsed.BuildID) != 0, "%v, %+v", err, parsed)
 	return parsed.BuildID
 }
 
@@ -93,12 +92,9 @@ func TestRecordHung(t *testing.T) {
 				hint := fmt.Sprintf("files of demo (%d) could not be read in time", hangs.PID) // and of nobody else
 				recorded, services, stderr := recordHung(t, fs, hangs, duration, 0)
 				if services["honest"] > 0 && services["demo"] > 0 || duration > deadline {
-					if !recorded || services["honest"] == 0 || services["demo"] == 0 || honest.Ended() {
-						t.Errorf("samples of %v\n%s", services, stderr)
-					}
-					if !strings.Contains(stderr, hint) {
-						t.Errorf("no %q in\n%s", hint, stderr)
-					}
+					assert.Check(t, recorded && services["honest"] != 0 && services["demo"] != 0 && !honest.Ended(),
+						"samples of %v\n%s", services, stderr)
+					assert.Check(t, strings.Contains(stderr, hint), "no %q in\n%s", hint, stderr)
 					break // on a slow machine, both take part only in a longer one
 				}
 			}
@@ -120,9 +116,7 @@ func recordHung(
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	cmd.WaitDelay = deadline // nobody else may have it open
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			cmd.Process.Kill()
@@ -131,9 +125,7 @@ func recordHung(
 	})
 	taken(t, fs, hangs)
 	if signal != 0 {
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, cmd.Process.Signal(signal))
 	}
 	testenv.Poll(t, deadline, "the end of the recording", func() bool { return reapable(t, cmd.Process.Pid) })
 	err := cmd.Wait()
@@ -141,9 +133,7 @@ func recordHung(
 		return false, nil, said.String()
 	}
 	if err != nil { // it may be too short for a slow machine
-		if !strings.Contains(said.String(), "nothing was sampled") {
-			t.Errorf("%v\n%s", err, &said)
-		}
+		assert.Check(t, strings.Contains(said.String(), "nothing was sampled"), "%v\n%s", err, &said)
 		return false, nil, said.String()
 	}
 	services = make(map[string]int)
@@ -163,18 +153,15 @@ func TestRecordOpensWithRightsOfProcess(t *testing.T) {
 	t.Cleanup(func() { os.Remove(perfMap) })
 	write := func(path, function string, mode os.FileMode, user int) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(path, []byte("1000 7fffffff0000 "+function+"\n"), mode),
-			os.Chmod(path, mode), os.Chown(path, user, user)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(os.WriteFile(path, []byte("1000 7fffffff0000 "+function+"\n"), mode),
+			os.Chmod(path, mode), os.Chown(path, user, user)))
 	}
 	named := func(function string) bool {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "out.pb.gz")
-		if out, err := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "--rate", "997",
-			"--unwinder", "frame-pointers", "-o", path).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out, err := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "--rate", "997",
+			"--unwinder", "frame-pointers", "-o", path).CombinedOutput()
+		assert.NilError(t, err, "\n%s", out)
 		for _, f := range readProfile(t, path).Function {
 			if f.Name == function {
 				return true
@@ -183,24 +170,17 @@ func TestRecordOpensWithRightsOfProcess(t *testing.T) {
 		return false
 	}
 	write(perfMap, "own_function", 0o600, fusefs.UID)
-	if !named("own_function") {
-		t.Fatal("the process's own perf map has no effect")
-	}
+	assert.Assert(t, named("own_function"), "the process's own perf map has no effect")
 
 	secret := filepath.Join(fs.Dir, "secret")
 	write(secret, "secret_of_root", 0o600, 0)
 	fs.Run("mount", "--bind", secret, perfMap)
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(watch)
-	if _, err := unix.InotifyAddWatch(watch, secret, unix.IN_OPEN|unix.IN_ACCESS); err != nil {
-		t.Fatal(err)
-	}
-	if named("secret_of_root") {
-		t.Error("names were read from a file that the process may not open")
-	}
+	_, err = unix.InotifyAddWatch(watch, secret, unix.IN_OPEN|unix.IN_ACCESS)
+	assert.NilError(t, err)
+	assert.Check(t, !named("secret_of_root"), "names were read from a file that the process may not open")
 	if n, err := unix.Read(watch, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("a file that the process may not open was opened (%d bytes of events, %v)", n, err)
 	}

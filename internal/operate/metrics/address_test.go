@@ -1,6 +1,10 @@
 package metrics
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
 
 func TestCheckAddress(t *testing.T) {
 	for address, want := range map[string]string{
@@ -20,8 +24,6 @@ func TestCheckAddress(t *testing.T) {
 		if err := CheckAddress(address); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", address, got, want)
-		}
+		assert.Check(t, got == want, "%q: %q, want %q", address, got, want)
 	}
 }

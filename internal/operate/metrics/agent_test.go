@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
@@ -28,15 +29,11 @@ var exposition = flag.String("exposition", "", "`file` to write the metrics of a
 func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return families
 }
 
@@ -55,9 +52,7 @@ func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 		SamplesPerSecond: 97, ReportInterval: 100 * time.Millisecond,
 	}
 	a, err = agent.New(config, nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
@@ -68,9 +63,8 @@ func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 		}
 		stopped = true
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("agent ended with %v", err)
-		}
+		err := <-ended
+		assert.Check(t, err, "agent ended with %v", err)
 	}
 	t.Cleanup(end)
 	return a, end
@@ -99,28 +93,23 @@ func TestAgent(t *testing.T) {
 			now[`correlator_processes{state="no-storage"}`] == 1
 	})
 	got, want := slices.Sorted(maps.Keys(correlators(during))), slices.Sorted(maps.Keys(correlators(before)))
-	if !slices.Equal(got, want) {
-		t.Errorf("series %q, and without processes %q", got, want)
-	}
+	assert.Check(t, slices.Equal(got, want), "series %q, and without processes %q", got, want)
 	for _, reason := range agent.NotSampledReasons() {
-		if n := values(during)[`correlator_processes_not_sampled{reason="`+reason+`"}`]; n != 0 {
-			t.Errorf("%v processes are not sampled: %s", n, reason)
-		}
+		n := values(during)[`correlator_processes_not_sampled{reason="`+reason+`"}`]
+		assert.Check(t, n == 0, "%v processes are not sampled: %s", n, reason)
 	}
 	if *exposition != "" {
 		write(t, *exposition, during)
 	}
-	if status, body := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
-		t.Errorf("healthz: %d %q", status, body)
-	}
+	status, body := get(t, "http://"+address+"/healthz")
+	assert.Check(t, status == http.StatusOK, "healthz: %d %q", status, body)
 
 	end()
 	silent.Quit()
 	report := busy.Quit()
-	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable ||
-		!strings.Contains(body, "ends") {
-		t.Errorf("readyz after the end: %d %q", status, body)
-	}
+	status, body = get(t, "http://"+address+"/readyz")
+	assert.Check(t, status == http.StatusServiceUnavailable && strings.Contains(body, "ends"),
+		"readyz after the end: %d %q", status, body)
 	after := values(scrape(t, address))
 	sent, queued := after["correlator_samples_sent_total{}"], after["correlator_samples_queued_total{}"]
 	var dropped float64
@@ -129,18 +118,15 @@ func TestAgent(t *testing.T) {
 			dropped += n
 		}
 	}
-	if sent < float64(report.Samples) || queued != sent+dropped ||
-		after["correlator_sample_to_socket_seconds{}"] != sent {
-		t.Errorf("%v samples queued, %v sent, %v dropped, %v timed, %d arrived", queued, sent, dropped,
-			after["correlator_sample_to_socket_seconds{}"], report.Samples)
-	}
-	if after[`correlator_samples_total{outcome="correlated",source="sampled"}`] != queued {
-		t.Errorf("%v samples correlated, %v queued",
-			after[`correlator_samples_total{outcome="correlated",source="sampled"}`], queued)
-	}
-	if after["correlator_sweeps_total{}"] == 0 || after["correlator_sweep_seconds_total{}"] == 0 {
-		t.Errorf("%v sweeps in %v s", after["correlator_sweeps_total{}"], after["correlator_sweep_seconds_total{}"])
-	}
+	assert.Check(t, sent >= float64(report.Samples) && queued == sent+dropped &&
+		after["correlator_sample_to_socket_seconds{}"] == sent,
+		"%v samples queued, %v sent, %v dropped, %v timed, %d arrived", queued, sent, dropped,
+		after["correlator_sample_to_socket_seconds{}"], report.Samples)
+	assert.Check(t, after[`correlator_samples_total{outcome="correlated",source="sampled"}`] == queued,
+		"%v samples correlated, %v queued", after[`correlator_samples_total{outcome="correlated",source="sampled"}`],
+		queued)
+	assert.Check(t, after["correlator_sweeps_total{}"] != 0 && after["correlator_sweep_seconds_total{}"] != 0,
+		"%v sweeps in %v s", after["correlator_sweeps_total{}"], after["correlator_sweep_seconds_total{}"])
 }
 
 // correlators returns the series of the correlator, without those that every Go program has.
@@ -153,13 +139,10 @@ func correlators(families map[string]*dto.MetricFamily) map[string]float64 {
 func write(t *testing.T, path string, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	for _, name := range slices.Sorted(maps.Keys(families)) {
-		if _, err := expfmt.MetricFamilyToText(f, families[name]); err != nil {
-			t.Fatal(err)
-		}
+		_, err := expfmt.MetricFamilyToText(f, families[name])
+		assert.NilError(t, err)
 	}
 }

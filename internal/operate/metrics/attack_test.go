@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // flood keeps a port busy until the test ends, from the same address as everybody else's: 31
@@ -87,9 +89,7 @@ func TestProbesDuringFlood(t *testing.T) {
 						continue
 					}
 					response.Body.Close()
-					if response.StatusCode != http.StatusOK {
-						t.Errorf("%s, time %d: %s", path, i, response.Status)
-					}
+					assert.Check(t, response.StatusCode == http.StatusOK, "%s, time %d: %s", path, i, response.Status)
 					t.Logf("%s took %v", path, time.Since(began))
 				}
 				time.Sleep(50 * time.Millisecond) // while the flood goes on

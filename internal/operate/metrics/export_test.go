@@ -11,6 +11,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out"
@@ -33,9 +34,7 @@ func openExport(t testing.TB, listen string) *export.Export {
 		config.OpenCensus.Receiver.Socket = filepath.Join(t.TempDir(), "opencensus.sock")
 	}
 	e, err := export.Open(config, out.About{SamplesPerSecond: 20}, nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -47,9 +46,7 @@ func exporter(t testing.TB, endpoints ...string) *otlp.Exporter {
 		o.Destinations = append(o.Destinations, otlp.NewDestination(endpoint))
 	}
 	x, err := otlp.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { x.Shutdown(atOnce()) }) // it may lose data
 	return x
 }
@@ -58,9 +55,7 @@ func receiving(t testing.TB, queue receiver.Queue) (r *receiver.Receiver, endpoi
 	t.Helper()
 	endpoint = "unix:" + filepath.Join(t.TempDir(), "otlp.sock")
 	r, err := receiver.Open(receiver.Config{Listen: endpoint}, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { r.Shutdown(atOnce()) })
 	return r, endpoint
 }
@@ -90,13 +85,11 @@ func TestExportFamilies(t *testing.T) {
 	with, without := exported(gather(t, exporting(t))), exported(gather(t, openExport(t, "")))
 	for name := range with {
 		ofReceiver := strings.HasPrefix(name, "correlator_otlp_receive")
-		if _, ok := without[name]; ok == ofReceiver {
-			t.Errorf("%s is there without a receiver: %v", name, ok)
-		}
+		_, ok := without[name]
+		assert.Check(t, ok != ofReceiver, "%s is there without a receiver: %v", name, ok)
 	}
-	if len(with) < 30 || len(without) < 20 {
-		t.Errorf("%d families, %d without a receiver", len(with), len(without))
-	}
+	assert.Check(t, len(with) >= 30 && len(without) >= 20,
+		"%d families, %d without a receiver", len(with), len(without))
 }
 
 // span is a request with an invalid span, whose ids are all zero. The response is a partial
@@ -140,16 +133,12 @@ func TestSeriesDoNotDependOnTraffic(t *testing.T) {
 		`received_refused_items_total{reason="undecodable",signal="metrics"}`:                        1,
 		`received_requests_total{code="INVALID_ARGUMENT",signal="profiles"}`:                         1,
 	} {
-		if got, ok := after["correlator_otlp_"+series]; !ok || got != want {
-			t.Errorf("%s is %v (there: %v), want %v", series, got, ok, want)
-		}
+		got, ok := after["correlator_otlp_"+series]
+		assert.Check(t, ok && got == want, "%s is %v (there: %v), want %v", series, got, ok, want)
 	}
-	if got, want := slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
-		t.Errorf("series %q, and before there was anything to count %q", got, want)
-	}
+	got, want := slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before))
+	assert.Check(t, slices.Equal(got, want), "series %q, and before there was anything to count %q", got, want)
 	one := len(values(exported(gather(t, exporter(t, endpoint)))))
 	two := len(values(exported(gather(t, x))))
-	if two != 2*one || one > 200 {
-		t.Errorf("%d series of one destination, %d of two", one, two)
-	}
+	assert.Check(t, two == 2*one && one <= 200, "%d series of one destination, %d of two", one, two)
 }

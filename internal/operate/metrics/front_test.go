@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // refused returns the counts of what a server refused, by reason.
@@ -30,10 +32,9 @@ func TestOneRequestPerConnection(t *testing.T) {
 		conn := dial(t, address)
 		fmt.Fprint(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 3))
 		text, err := io.ReadAll(conn)
-		if n := strings.Count(string(text), "HTTP/1.1 "); n != 1 || err != nil ||
-			!strings.Contains(string(text), "\r\nConnection: close\r\n") {
-			t.Errorf("%s: %d responses, %v", path, n, err)
-		}
+		n := strings.Count(string(text), "HTTP/1.1 ")
+		assert.Check(t, n == 1 && err == nil && strings.Contains(string(text), "\r\nConnection: close\r\n"),
+			"%s: %d responses, %v", path, n, err)
 	}
 }
 
@@ -54,20 +55,14 @@ func TestSlowClients(t *testing.T) {
 			fmt.Fprint(client, request)
 			synctest.Wait()
 			time.Sleep(timeout - time.Millisecond)
-			if n := server.conns.Counts().Open; n != 1 {
-				t.Errorf("%q: it was disconnected too early", request)
-			}
+			assert.Check(t, server.conns.Counts().Open == 1, "%q: it was disconnected too early", request)
 			time.Sleep(time.Second)
-			if n := server.conns.Counts().Open; n != 0 {
-				t.Errorf("%q: it is still connected", request)
-			}
-			if counts := refused(t, server); counts["slow"] != 1 {
-				t.Errorf("%q: %v", request, counts)
-			}
+			assert.Check(t, server.conns.Counts().Open == 0, "%q: it is still connected", request)
+			counts := refused(t, server)
+			assert.Check(t, counts["slow"] == 1, "%q: %v", request, counts)
 			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			err := <-ended
+			assert.Check(t, err)
 		})
 	}
 }
@@ -94,14 +89,12 @@ func TestTooManyRequests(t *testing.T) {
 		})
 	}
 	for range 3 * requestBurst {
-		if status, _ := get(t, "http://"+address+"/readyz"); status != http.StatusOK {
-			t.Errorf("readyz: %d", status)
-		}
+		status, _ := get(t, "http://"+address+"/readyz")
+		assert.Check(t, status == http.StatusOK, "readyz: %d", status)
 	}
 	clients.Wait()
-	if s, r := served.Load(), tooMany.Load(); s < requestBurst || r == 0 || s+r != 3*requestBurst {
-		t.Errorf("%d were served, %d refused", s, r)
-	}
+	s, r := served.Load(), tooMany.Load()
+	assert.Check(t, s >= requestBurst && r != 0 && s+r == 3*requestBurst, "%d were served, %d refused", s, r)
 	if n := refused(t, server)["rate"]; n != float64(tooMany.Load()) {
 		t.Errorf("%v are counted as refused, %d were", n, tooMany.Load())
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"gotest.tools/v3/assert"
 )
 
 // However many clients scrape in a loop, each gets what was gathered after it asked, within
@@ -51,8 +52,7 @@ func TestScrapesArePaced(t *testing.T) {
 		for i := range loops {
 			want = append(want, time.Duration(i+1)*scrapeInterval)
 		}
-		if want = append(want, last); !slices.Equal(at, want) {
-			t.Errorf("gathered at %v, want %v", at, want)
-		}
+		want = append(want, last)
+		assert.Check(t, slices.Equal(at, want), "gathered at %v, want %v", at, want)
 	})
 }

@@ -7,28 +7,24 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/out/agent"
 )
 
 func TestBuildInfo(t *testing.T) {
 	metric := gather(t)["correlator_build_info"].GetMetric()
-	if len(metric) != 1 || metric[0].GetGauge().GetValue() != 1 {
-		t.Fatalf("build info %v", metric)
-	}
-	if s := series("", metric[0]); !strings.Contains(s, `revision="0123abcd"`) ||
-		!strings.Contains(s, `version="v1.2.3"`) {
-		t.Errorf("build info %s", s)
-	}
+	assert.Assert(t, len(metric) == 1 && metric[0].GetGauge().GetValue() == 1, "build info %v", metric)
+	s := series("", metric[0])
+	assert.Check(t, strings.Contains(s, `revision="0123abcd"`) && strings.Contains(s, `version="v1.2.3"`),
+		"build info %s", s)
 }
 
 // The metrics of the process and of the Go runtime are there, too.
 func TestGoMetrics(t *testing.T) {
 	gathered := gather(t)
 	for _, name := range []string{"process_cpu_seconds_total", "go_goroutines"} {
-		if gathered[name] == nil {
-			t.Errorf("no %s", name)
-		}
+		assert.Check(t, gathered[name] != nil, "no %s", name)
 	}
 }
 

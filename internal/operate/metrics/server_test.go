@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
@@ -40,9 +41,7 @@ func serveOn(
 ) (server *Server, address string, end func()) {
 	t.Helper()
 	server, err := Open("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, gatherer, probes) }()
@@ -55,9 +54,7 @@ func serveOn(
 		cancel()
 		select {
 		case err := <-ended:
-			if err != nil {
-				t.Errorf("server ended with %v", err)
-			}
+			assert.Check(t, err, "server ended with %v", err)
 		case <-time.After(deadline):
 			t.Error("server does not end")
 		}
@@ -70,14 +67,10 @@ func serveOn(
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return response.StatusCode, string(text)
 }
 
@@ -103,13 +96,9 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	response, err := http.Post("http://"+address+"/metrics", "text/plain", strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	response.Body.Close()
-	if response.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("POST: %s", response.Status)
-	}
+	assert.Check(t, response.StatusCode == http.StatusMethodNotAllowed, "POST: %s", response.Status)
 }
 
 // The probes report the present state and its reason.
@@ -144,18 +133,14 @@ func TestProbeThatHangs(t *testing.T) {
 	})
 	p.timeout = 10 * time.Millisecond
 	for range 5 {
-		if err := p.result(); !errors.Is(err, errSlow) {
-			t.Fatalf("%v, want errSlow", err)
-		}
+		err := p.result()
+		assert.Assert(t, errors.Is(err, errSlow), "%v, want errSlow", err)
 	}
-	if len(asked) != 1 {
-		t.Errorf("asked %d times", len(asked))
-	}
+	assert.Check(t, len(asked) == 1, "asked %d times", len(asked))
 	close(hang)
 	p.timeout = deadline
-	if err := p.result(); err != nil {
-		t.Errorf("%v when it does not hang any more", err)
-	}
+	err := p.result()
+	assert.Check(t, err, "%v when it does not hang any more", err)
 }
 
 // gathererFunc is a Gatherer.
@@ -188,26 +173,21 @@ func TestScrapesThatHang(t *testing.T) {
 		}()
 	}
 	<-began
-	if status := <-statuses; status != http.StatusServiceUnavailable {
-		t.Errorf("one scrape more: %d", status)
-	}
-	if status, _ := get(t, server.URL+"/healthz"); status != http.StatusOK {
-		t.Errorf("healthz: %d", status)
-	}
+	status := <-statuses
+	assert.Check(t, status == http.StatusServiceUnavailable, "one scrape more: %d", status)
+	status, _ = get(t, server.URL+"/healthz")
+	assert.Check(t, status == http.StatusOK, "healthz: %d", status)
 	close(hang)
 	for range maxScrapes {
-		if status := <-statuses; status != http.StatusOK {
-			t.Errorf("a scrape that hung: %d", status)
-		}
+		status := <-statuses
+		assert.Check(t, status == http.StatusOK, "a scrape that hung: %d", status)
 	}
 }
 
 // As many scrapes at once as an address may ask for refuse nobody's: those of other addresses have
 // room beside them.
 func TestScrapesAtOnce(t *testing.T) {
-	if requestBurst >= maxScrapes {
-		t.Errorf("one address can take all %d scrapes", maxScrapes)
-	}
+	assert.Check(t, requestBurst < maxScrapes, "one address can take all %d scrapes", maxScrapes)
 	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(&fakeAgent{})), &fakeAgent{})
 	var clients sync.WaitGroup
 	for range requestBurst {
@@ -218,9 +198,7 @@ func TestScrapesAtOnce(t *testing.T) {
 				return
 			}
 			response.Body.Close()
-			if response.StatusCode != http.StatusOK {
-				t.Error(response.Status)
-			}
+			assert.Check(t, response.StatusCode == http.StatusOK, response.Status)
 		})
 	}
 	clients.Wait()
@@ -235,9 +213,8 @@ func TestConnectionsAreLimited(t *testing.T) {
 		conns = append(conns, dial(t, address))
 		fmt.Fprint(conns[len(conns)-1], "GET") // otherwise, the kernel keeps it for a while
 	}
-	if status, _ := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
-		t.Errorf("one connection more: %d", status)
-	}
+	status, _ := get(t, "http://"+address+"/healthz")
+	assert.Check(t, status == http.StatusOK, "one connection more: %d", status)
 	for i, conn := range conns[:8] {
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("connection %d: %v, want it closed", i, err)
@@ -255,9 +232,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(deadline))
 	return conn
@@ -266,18 +241,12 @@ func dial(t *testing.T, address string) net.Conn {
 func TestHeadersAreLimited(t *testing.T) {
 	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	request, err := http.NewRequest("GET", "http://"+address+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	request.Header.Set("X-Long", strings.Repeat("x", maxHeaderBytes+8192)) // net/http adds some slop
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	response.Body.Close()
-	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("%s", response.Status)
-	}
+	assert.Check(t, response.StatusCode == http.StatusRequestHeaderFieldsTooLarge, response.Status)
 }
 
 // Serve ends in spite of open connections, and its port is free again.
@@ -285,15 +254,11 @@ func TestServeEnds(t *testing.T) {
 	address, end := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	get(t, "http://"+address+"/healthz") // leaves an idle connection
 	silent, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer silent.Close()
 	end()
 	again, err := Open(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	again.Close()
 }
 
@@ -351,22 +316,16 @@ func TestServeEndsAtOnce(t *testing.T) {
 
 func TestServeFails(t *testing.T) {
 	server, err := Open("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	server.Close()
-	if err := server.Serve(t.Context(), NewGatherer(testBuild), &fakeAgent{}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("error %v", err)
-	}
+	err = server.Serve(t.Context(), NewGatherer(testBuild), &fakeAgent{})
+	assert.Check(t, errors.Is(err, net.ErrClosed), "error %v", err)
 }
 
 func TestOpenInUse(t *testing.T) {
 	first, err := Open("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer first.Close()
-	if _, err := Open(first.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("error %v", err)
-	}
+	_, err = Open(first.Addr().String())
+	assert.Check(t, errors.Is(err, syscall.EADDRINUSE), "error %v", err)
 }

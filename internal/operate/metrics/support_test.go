@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbolizer"
@@ -56,9 +57,7 @@ func load(err *atomic.Pointer[error]) error {
 func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	families, err := NewGatherer(testBuild, owners...).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	gathered := make(map[string]*dto.MetricFamily)
 	for _, f := range families {
 		gathered[f.GetName()] = f

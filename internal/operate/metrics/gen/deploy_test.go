@@ -11,6 +11,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -60,14 +61,11 @@ func TestExpressionsThatAreWrong(t *testing.T) {
 		`sum by (le) (rate(correlator_sample_to_socket_seconds_bucket[1m])) > 0`: "",
 	} {
 		err := (&expression{promql: promql}).check(gathered)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", promql, err, want)
-		}
+		assert.Check(t, (err == nil) == (want == "") && (err == nil || strings.Contains(err.Error(), want)),
+			"%s: %v, want %q", promql, err, want)
 	}
 	text := expression{promql: "correlator_processes", texts: []string{"{{ $labels.reason }}"}}
-	if err := text.check(gathered); err == nil {
-		t.Error("a text may refer to labels that its expression does not have")
-	}
+	assert.Check(t, text.check(gathered) != nil, "a text may refer to labels that its expression does not have")
 }
 
 func (e *expression) check(gathered families) error {
@@ -147,9 +145,7 @@ func find(gathered families, name string) (*dto.MetricFamily, error) {
 func alerts(t *testing.T) (expressions []expression) {
 	t.Helper()
 	all, err := readAlerts("../../../../deploy/prometheus/alerts.yaml")
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 	for _, a := range all {
 		expressions = append(expressions, expression{where: a.name, promql: a.promql,
 			texts: []string{a.summary, a.description}})
@@ -191,9 +187,7 @@ func dashboard(t *testing.T) *grafanaDashboard {
 	t.Helper()
 	text := testenv.ReadFile(t, "../../../../deploy/grafana/correlator.json")
 	d := &grafanaDashboard{}
-	if err := json.Unmarshal(text, d); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(text, d))
 	return d
 }
 
@@ -223,17 +217,13 @@ func TestDashboard(t *testing.T) {
 	source := grafanaDatasource{Type: "prometheus", UID: "${datasource}"}
 	variables := make(map[string]bool)
 	for _, v := range d.Templating.List {
-		if v.AllValue != "" { // every target has up and process_…: All must select correlators only
-			t.Errorf("variable %s: All is %s", v.Name, v.AllValue)
-		}
+		// every target has up and process_…: All must select correlators only
+		assert.Check(t, v.AllValue == "", "variable %s: All is %s", v.Name, v.AllValue)
 		variables[v.Name] = true
-		if v.Type == "query" && (v.Datasource == nil || *v.Datasource != source) {
-			t.Errorf("variable %s asks %v", v.Name, v.Datasource)
-		}
+		assert.Check(t, v.Type != "query" || v.Datasource != nil && *v.Datasource == source,
+			"variable %s asks %v", v.Name, v.Datasource)
 	}
-	if !variables["datasource"] || !variables["job"] || !variables["instance"] {
-		t.Errorf("variables %v", variables)
-	}
+	assert.Check(t, variables["datasource"] && variables["job"] && variables["instance"], "variables %v", variables)
 	ids := make(map[int]string)
 	taken := make(map[[2]int]string) // by cell
 	for _, p := range d.Panels {
@@ -253,9 +243,8 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 		if p.Type == "row" {
-			if len(p.Panels) > 0 || len(p.Targets) > 0 {
-				t.Errorf("row %q has panels inside, which are not checked", p.Title)
-			}
+			assert.Check(t, len(p.Panels) == 0 && len(p.Targets) == 0,
+				"row %q has panels inside, which are not checked", p.Title)
 			continue
 		}
 		p.check(t, source)
@@ -267,18 +256,14 @@ func TestDashboard(t *testing.T) {
 
 func (p *grafanaPanel) check(t *testing.T, source grafanaDatasource) {
 	t.Helper()
-	if p.Description == "" || len(p.Targets) == 0 || p.Datasource == nil || *p.Datasource != source {
-		t.Errorf("panel %q lacks a description or targets, or asks %v", p.Title, p.Datasource)
-	}
-	if p.Type != "heatmap" && p.FieldConfig.Defaults.Unit == "" {
-		t.Errorf("panel %q has no unit", p.Title)
-	}
+	assert.Check(t, p.Description != "" && len(p.Targets) != 0 && p.Datasource != nil && *p.Datasource == source,
+		"panel %q lacks a description or targets, or asks %v", p.Title, p.Datasource)
+	assert.Check(t, p.Type == "heatmap" || p.FieldConfig.Defaults.Unit != "", "panel %q has no unit", p.Title)
 	refs := make(map[string]bool)
 	for _, target := range p.Targets {
-		if refs[target.RefID] || target.RefID == "" || target.Expr == "" || target.Datasource == nil ||
-			*target.Datasource != source {
-			t.Errorf("panel %q: target %+v", p.Title, target)
-		}
+		assert.Check(t, !refs[target.RefID] && target.RefID != "" && target.Expr != "" && target.Datasource != nil &&
+			*target.Datasource == source,
+			"panel %q: target %+v", p.Title, target)
 		refs[target.RefID] = true
 		for _, found := range selector.FindAllStringSubmatch(target.Expr, -1) {
 			if !strings.HasPrefix(found[2], `job=~"$job", instance=~"$instance"`) {
@@ -305,8 +290,6 @@ func writeRules(t *testing.T, expressions []expression) {
 		}
 	}
 	text, err := yaml.Marshal(map[string][]group{"groups": {all}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	testenv.WriteFile(t, *rules, text)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
@@ -20,9 +21,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 func gather(t *testing.T) families {
 	t.Helper()
 	gathered, err := gatherAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return gathered
 }
 
@@ -30,31 +29,25 @@ func gather(t *testing.T) families {
 func TestMetricsPage(t *testing.T) {
 	gathered := gather(t)
 	text, err := metricsPage(gathered)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for name, f := range gathered {
-		if strings.HasPrefix(name, "correlator_") && !strings.Contains(text, "- `"+name) ||
-			!strings.Contains(text, f.GetHelp()) && strings.HasPrefix(name, "correlator_") {
-			t.Errorf("the page lacks %s", name)
-		}
+		assert.Check(t, (!strings.HasPrefix(name, "correlator_") || strings.Contains(text, "- `"+name)) &&
+			(strings.Contains(text, f.GetHelp()) || !strings.HasPrefix(name, "correlator_")),
+			"the page lacks %s", name)
 	}
 	delete(gathered, "correlator_healthy")
-	if _, err := metricsPage(gathered); err == nil {
-		t.Error("a page with a metric that is not gathered can be made")
-	}
+	_, err = metricsPage(gathered)
+	assert.Check(t, err != nil, "a page with a metric that is not gathered can be made")
 	gathered = gather(t)
 	gathered["correlator_other"] = &dto.MetricFamily{}
-	if _, err := metricsPage(gathered); err == nil {
-		t.Error("a page without a metric can be made")
-	}
+	_, err = metricsPage(gathered)
+	assert.Check(t, err != nil, "a page without a metric can be made")
 	gathered = gather(t)
 	label := gathered["correlator_processes"].Metric[0].Label[0]
 	value := "other"
 	label.Value = &value
-	if _, err := metricsPage(gathered); err == nil {
-		t.Error("a page that does not explain the value of a label can be made")
-	}
+	_, err = metricsPage(gathered)
+	assert.Check(t, err != nil, "a page that does not explain the value of a label can be made")
 }
 
 // metricName matches the names of the correlator's metrics.
@@ -66,9 +59,7 @@ func TestMetricsInDocs(t *testing.T) {
 	gathered := gather(t)
 	name := regexp.MustCompile(metricName.String() + `\(?`)
 	paths, err := filepath.Glob("../../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found := 0
 	for _, path := range append(paths, "../../../../README.md") {
 		text := testenv.ReadFile(t, path)
@@ -77,22 +68,17 @@ func TestMetricsInDocs(t *testing.T) {
 				continue
 			}
 			found++
-			if _, err := find(gathered, word); err != nil &&
-				gathered[word] == nil { // texts name a histogram without a suffix
-				t.Errorf("%s: %v", path, err)
-			}
+			// texts name a histogram without a suffix
+			_, err := find(gathered, word)
+			assert.Check(t, err == nil || gathered[word] != nil, "%s: %v", path, err)
 		}
 	}
-	if found == 0 {
-		t.Error("no metric is documented")
-	}
+	assert.Check(t, found != 0, "no metric is documented")
 }
 
 func TestLint(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(gather(t)))).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -109,9 +95,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s: %q", name, f.GetHelp())
 		}
 		for _, other := range metricName.FindAllString(f.GetHelp(), -1) {
-			if gathered[other] == nil {
-				t.Errorf("%s refers to %s", name, other)
-			}
+			assert.Check(t, gathered[other] != nil, "%s refers to %s", name, other)
 		}
 	}
 }
@@ -122,9 +106,7 @@ func TestAlertLinks(t *testing.T) {
 		for _, link := range links {
 			file, anchor, _ := strings.Cut(link, "#")
 			there := anchors(string(testenv.ReadFile(t, "../../../../docs/"+file)))
-			if anchor != "" && !slices.Contains(there, anchor) {
-				t.Errorf("%s: %s does not exist", prefix, link)
-			}
+			assert.Check(t, anchor == "" || slices.Contains(there, anchor), "%s: %s does not exist", prefix, link)
 		}
 	}
 }
