@@ -168,33 +168,10 @@ func (l *timeline) check(t *testing.T, r *collector.ExportMetricsServiceRequest)
 	}
 }
 
-// fuzzMessage applies a message as a receiver does.
+// fuzzMessage applies a message, which may be undecodable.
 func fuzzMessage(u *Update, kind wire.Type, payload []byte, sent time.Time) {
 	payload = bytes.Clone(payload)
-	switch kind {
-	case wire.MeasureCreate:
-		if m, err := wire.DecodeMeasure(payload); err == nil {
-			u.CreateMeasure(m)
-		}
-	case wire.ReportingPeriod:
-		if p, err := wire.DecodePeriod(payload, false); err == nil {
-			u.SetReportingPeriod(p)
-		}
-	case wire.ViewRegister:
-		if v, more, err := wire.DecodeViews(payload); err == nil {
-			u.RegisterViews(v)
-			u.LeftOut(more, 0)
-		}
-	case wire.ViewUnregister:
-		if n, _, err := wire.DecodeNames(payload); err == nil {
-			u.UnregisterViews(n)
-		}
-	case wire.StatsRecord:
-		var r wire.Record
-		if r.Decode(payload) == nil {
-			u.Record(&r, sent)
-		}
-	}
+	_ = u.apply(kind, payload, false, sent)
 	for i := range payload { // what is kept is a copy
 		payload[i] = 0x55
 	}

@@ -75,41 +75,52 @@ func (unlimited) Take(int) bool { return true }
 func (unlimited) Give(int)      {}
 
 func apply(t testing.TB, s *State, m wire.Message) {
-	s.Update(moment, func(u *Update) {
-		var err error
-		switch m.Type {
-		case wire.MeasureCreate:
-			var measure wire.Measure
-			if measure, err = wire.DecodeMeasure(m.Payload); err == nil {
-				u.CreateMeasure(measure)
-			}
-		case wire.ReportingPeriod:
-			var seconds float64
-			if seconds, err = wire.DecodePeriod(m.Payload, m.Padded); err == nil {
-				u.SetReportingPeriod(seconds)
-			}
-		case wire.ViewRegister:
-			var views []wire.View
-			if views, _, err = wire.DecodeViews(m.Payload); err == nil {
-				u.RegisterViews(views)
-			}
-		case wire.ViewUnregister:
-			var names []string
-			if names, _, err = wire.DecodeNames(m.Payload); err == nil {
-				u.UnregisterViews(names)
-			}
-		case wire.StatsRecord:
-			var r wire.Record
-			if err = r.Decode(m.Payload); err == nil {
-				sent := m.Sent
-				if m.Padded {
-					sent = time.Time{}
-				}
-				u.Record(&r, sent)
-			}
+	t.Helper()
+	sent := m.Sent
+	if m.Padded {
+		sent = time.Time{}
+	}
+	s.Update(moment, func(u *Update) { assert.Check(t, u.apply(m.Type, m.Payload, m.Padded, sent)) })
+}
+
+// apply applies a message as a receiver does.
+func (u *Update) apply(kind wire.Type, payload []byte, padded bool, sent time.Time) error {
+	switch kind {
+	case wire.MeasureCreate:
+		m, err := wire.DecodeMeasure(payload)
+		if err == nil {
+			u.CreateMeasure(m)
 		}
-		assert.Check(t, err)
-	})
+		return err
+	case wire.ReportingPeriod:
+		seconds, err := wire.DecodePeriod(payload, padded)
+		if err == nil {
+			u.SetReportingPeriod(seconds)
+		}
+		return err
+	case wire.ViewRegister:
+		views, more, err := wire.DecodeViews(payload)
+		if err == nil {
+			u.RegisterViews(views)
+			u.LeftOut(more, 0)
+		}
+		return err
+	case wire.ViewUnregister:
+		names, more, err := wire.DecodeNames(payload)
+		if err == nil {
+			u.UnregisterViews(names)
+			u.LeftOut(0, more)
+		}
+		return err
+	case wire.StatsRecord:
+		var r wire.Record
+		err := r.Decode(payload)
+		if err == nil {
+			u.Record(&r, sent)
+		}
+		return err
+	}
+	return nil
 }
 
 // export encodes a state, holds the requests against the rules of OTLP, and returns their metrics.

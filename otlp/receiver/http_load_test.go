@@ -18,7 +18,6 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/connlimit"
-	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 
@@ -140,27 +139,30 @@ func TestHTTPRefusedWithoutBody(t *testing.T) {
 // Clients that announce no length and send as much as possible take the memory that the package
 // documents.
 func TestHTTPAbuse(t *testing.T) {
-	l := openLab(t, Config{})
-	bound := measure(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	c := httpClients(t, l.dialSocket)["HTTP/1.1"]
-	var calls sync.WaitGroup
-	for range maxConnections - 1 {
-		calls.Go(func() {
-			body := newTrickle(0, DefaultMaxRequestBytes-prefixSize)
-			defer context.AfterFunc(ctx, func() { body.Close() })()
-			if a, err := post(ctx, t, c, otlp.Traces.Path(), httpHeaders(), body); err == nil {
-				a.Body.Close()
-			}
-		})
-	}
-	testenv.Poll(t, patience, "everything is taken", func() bool { return l.inWork() == maxInWork && !l.memoryFree(1) })
-	const most = maxInWork*(window+1) + 2*(DefaultMaxRequestBytes+1) + maxConnections*23<<10
-	bound(most + 8<<20) // the clients' share, about
-	cancel()
-	calls.Wait()
-	testenv.Poll(t, patience, "nothing is taken", func() bool {
-		return l.opened() == 0 && l.memoryFree(memoryLimit(l.limit)) && l.Status().Connections == 0
+	synctest.Test(t, func(t *testing.T) {
+		b := openBubble(t)
+		bound := measure(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		c := httpClients(t, b.listener.DialContext)["HTTP/1.1"]
+		var calls sync.WaitGroup
+		for range maxConnections - 1 {
+			calls.Go(func() {
+				body := newTrickle(0, DefaultMaxRequestBytes-prefixSize)
+				defer context.AfterFunc(ctx, func() { body.Close() })()
+				if a, err := post(ctx, t, c, otlp.Traces.Path(), httpHeaders(), body); err == nil {
+					a.Body.Close()
+				}
+			})
+		}
+		synctest.Wait()
+		assert.Check(t, b.inWork() == maxInWork && !b.memoryFree(1), "%d requests are in work", b.inWork())
+		const most = maxInWork*(window+1) + 2*(DefaultMaxRequestBytes+1) + maxConnections*(23<<10+2*bubbleBuffer)
+		bound(most + 8<<20) // the clients' share, about
+		cancel()
+		calls.Wait()
+		c.CloseIdleConnections()
+		synctest.Wait()
+		b.wantNothingTaken()
 	})
 }
