@@ -102,15 +102,13 @@ func removeCgroups(t *testing.T, parent int) {
 	}
 }
 
-// buildAgent builds the agent as for a release and returns its directory.
-func buildAgent(t *testing.T) string {
+// agentOfRelease returns a directory with the agent of the release.
+func agentOfRelease(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "correlator"), "../cmd/correlator")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	assert.NilError(t, err, "building the agent: %v\n%s", err, out)
-	return dir
+	binary := filepath.Join(t.TempDir(), "correlator")
+	testenv.WriteFile(t, binary, testenv.ReadFile(t, filepath.Join(makeRelease(t), "correlator-linux-"+runtime.GOARCH)))
+	assert.NilError(t, os.Chmod(binary, 0o755))
+	return filepath.Dir(binary)
 }
 
 // startProcesses starts a process of each kind that needs a capability of its own to be served.

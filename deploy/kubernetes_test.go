@@ -120,7 +120,7 @@ func TestDaemonSet(t *testing.T) {
 // manifest says.
 func TestDaemonSetConfiguration(t *testing.T) {
 	set := readDaemonSet(t)
-	dir := buildAgent(t)
+	dir := agentOfRelease(t)
 	config := "kubernetes/config.yaml"
 	agent := set.Spec.Template.Spec.Containers[0]
 	i := slices.Index(agent.Args, "--config")

@@ -60,7 +60,7 @@ mount --bind "$1/console" /dev/console
 exec env -i container=test PATH="$PATH" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GENERATOR_PATH="$1/none" \
 	SYSTEMD_ENVIRONMENT_GENERATOR_PATH="$1/none" ` + systemd + ` --system --unit=boot.target --show-status=no \
 	--log-target=console`
-	boot = strings.ReplaceAll(boot, "$2", buildAgent(t))
+	boot = strings.ReplaceAll(boot, "$2", agentOfRelease(t))
 	enterHost(t, boot, "systemd", dir)
 	m := &manager{t, log}
 	t.Cleanup(func() {
