@@ -18,41 +18,45 @@ type capability struct {
 	loss   string // without it
 }
 
-func capabilityChecks(n needs) []check {
-	var list []check
-	add := func(c capability, required bool) {
-		list = append(list, check{c.name, groupCapabilities, required, c.find})
+var (
+	checkpointRestore = capability{name: "CAP_CHECKPOINT_RESTORE", number: unix.CAP_CHECKPOINT_RESTORE, admin: true,
+		use: "opening libraries that were deleted", loss: lossDeleted}
+	dacReadSearch = capability{name: "CAP_DAC_READ_SEARCH", number: unix.CAP_DAC_READ_SEARCH,
+		use: "reading other users' mappings and files", loss: lossOthers}
+	setuid = capability{name: "CAP_SETUID", number: unix.CAP_SETUID, use: connecting, loss: lossOthers}
+	setgid = capability{name: "CAP_SETGID", number: unix.CAP_SETGID, use: connecting, loss: lossOthers}
+)
+
+const connecting = "connecting to a socket with the privileges of its process"
+
+func ptrace(m *machine) finding {
+	c := capability{name: "CAP_SYS_PTRACE", number: unix.CAP_SYS_PTRACE,
+		use: "reading other processes' memory and mappings", loss: lossRights + m.config.notReady()}
+	return c.find(m)
+}
+
+func capBPF(m *machine) finding {
+	c := capability{name: "CAP_BPF", number: unix.CAP_BPF, admin: true, use: "loading eBPF programs",
+		loss: m.config.lossEBPF()}
+	return c.find(m)
+}
+
+// perfmon checks CAP_PERFMON. Where no program is loaded, a low kernel.perf_event_paranoid makes it
+// unnecessary.
+func perfmon(m *machine) finding {
+	c := capability{name: "CAP_PERFMON", number: unix.CAP_PERFMON, admin: true, use: "live events", loss: lossLive}
+	if !m.config.eBPF() {
+		return c.findUnless(m, m.liveEvents)
 	}
-	add(capability{name: "CAP_SYS_PTRACE", number: unix.CAP_SYS_PTRACE,
-		use: "reading other processes' memory and mappings", loss: lossRights + n.notReady}, false)
-	if n.eBPF {
-		add(capability{name: "CAP_BPF", number: unix.CAP_BPF, admin: true,
-			use: "loading eBPF programs", loss: n.lossEBPF()}, n.sampler)
-	}
-	perfmon := capability{name: "CAP_PERFMON", number: unix.CAP_PERFMON, admin: true, use: "live events",
-		loss: lossLive}
-	if n.eBPF {
-		perfmon.use, perfmon.loss = "tracing programs and live events", n.lossEBPF()
-		add(perfmon, n.sampler)
-	} else {
-		list = append(list, check{perfmon.name, groupCapabilities, false, perfmon.findForEvents})
-	}
-	add(capability{name: "CAP_CHECKPOINT_RESTORE", number: unix.CAP_CHECKPOINT_RESTORE, admin: true,
-		use: "opening libraries that were deleted", loss: lossDeleted}, false)
-	add(capability{name: "CAP_DAC_READ_SEARCH", number: unix.CAP_DAC_READ_SEARCH,
-		use: "reading other users' mappings and files", loss: lossOthers}, false)
-	for _, c := range []capability{
-		{name: "CAP_SETUID", number: unix.CAP_SETUID}, {name: "CAP_SETGID", number: unix.CAP_SETGID},
-	} {
-		c.use, c.loss = "connecting to a socket with the privileges of its process", lossOthers
-		add(c, false)
-	}
-	list = append(list, check{"CAP_SYS_ADMIN", groupCapabilities, false, findSender})
-	if n.kernelStacks {
-		syslog := capability{name: "CAP_SYSLOG", number: unix.CAP_SYSLOG, use: "kernel addresses", loss: lossSymbols}
-		list = append(list, check{syslog.name, groupCapabilities, false, syslog.findForSymbols})
-	}
-	return list
+	c.use, c.loss = "tracing programs and live events", m.config.lossEBPF()
+	return c.find(m)
+}
+
+// syslog checks CAP_SYSLOG: where kernel.kptr_restrict is 0 the kernel may show its addresses to all
+// processes.
+func syslog(m *machine) finding {
+	c := capability{name: "CAP_SYSLOG", number: unix.CAP_SYSLOG, use: "kernel addresses", loss: lossSymbols}
+	return c.findUnless(m, m.kernelSymbols)
 }
 
 func (c capability) find(m *machine) finding {
@@ -80,14 +84,7 @@ func findSender(m *machine) finding {
 	return finding{Degraded, err.Error(), lossSender, remedy}
 }
 
-// findForEvents is find for CAP_PERFMON where no program is loaded: a low
-// kernel.perf_event_paranoid then makes it unnecessary.
-func (c capability) findForEvents(m *machine) finding { return c.findUnless(m, m.liveEvents) }
-
-// findForSymbols is find for CAP_SYSLOG: where kernel.kptr_restrict is 0 the kernel may show its
-// addresses to all processes.
-func (c capability) findForSymbols(m *machine) finding { return c.findUnless(m, m.kernelSymbols) }
-
+// findUnless is find for a capability that is not needed if a probe succeeds.
 func (c capability) findUnless(m *machine, probe func() error) finding {
 	f := c.find(m)
 	if f.status != OK && probe() == nil {

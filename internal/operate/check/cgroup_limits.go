@@ -44,15 +44,15 @@ func (m *machine) cgroupLimit(controller string, check func(dirs []string) (find
 	return m.unknown(err, lossUnproved, "see proc-root")
 }
 
-func memory(m *machine, n needs) finding {
+func memory(m *machine) finding {
 	return m.cgroupLimit("memory", func(dirs []string) (finding, error) {
 		limit, err := lowestLimit(dirs, "memory.max", "memory.limit_in_bytes")
 		const mib = 1 << 20
 		needed := int64(restMemory + m.cpus*watch.EventMemoryBytes())
-		if n.unwinder.Unwinds() {
+		if m.config.unwinds() {
 			needed += unwindMemory
 		}
-		if n.receiver || len(n.destinations) > 0 {
+		if m.config.receiver() || len(m.config.Export.Destinations) > 0 {
 			needed += exportMemory + m.config.Export.QueueMemory()
 		}
 		needed += m.config.Export.OpenCensus.MemoryBytes()

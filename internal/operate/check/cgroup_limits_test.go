@@ -69,8 +69,8 @@ func TestLimitsWithExport(t *testing.T) {
 	m.config.Export.Destinations, m.config.Export.QueueBytes = make([]otlp.Destination, 1), 100<<20
 	found(t, m, "memory").verify(t, Degraded, "32 MiB", "allow 173 MiB")
 
-	without := needsOf(m.config).startDescriptors(2)
+	without := m.config.startDescriptors(2)
 	m.config.Export.Receiver.Listen = "127.0.0.1:0"
-	with := needsOf(m.config).startDescriptors(2)
+	with := m.config.startDescriptors(2)
 	assert.Check(t, with == without+1, "listening takes %d descriptors", with-without)
 }

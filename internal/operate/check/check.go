@@ -6,7 +6,8 @@
 // pin nor bind anything; they connect to OTLP destinations only on request. The flags of `run`
 // determine which checks there are, and which of them it cannot start without.
 //
-// The checks have a file for each subject. machine.go has the probes that several of them use.
+// probes.go is the table of checks, which have a file for each subject. machine.go has what several of
+// them use.
 package check
 
 import (
@@ -41,14 +42,7 @@ type Result struct {
 	Remedy   string `json:"remedy,omitempty"` // what to do about it; empty with OK
 }
 
-// check is one requirement.
-type check struct {
-	name, group string
-	required    bool // `run` with these flags does not start without it
-	run         func(*machine) finding
-}
-
-// finding is the outcome of a check's run.
+// finding is the outcome of a probe's run.
 type finding struct {
 	status               Status
 	detail, loss, remedy string
@@ -110,21 +104,14 @@ func (c *Config) notReady() string {
 func Run(config Config) []Result {
 	m := newMachine(config)
 	var results []Result
-	for _, c := range checks(needsOf(config)) {
-		f := c.run(m)
+	for _, p := range probesFor(&config) {
+		f := p.run(m)
 		results = append(results, Result{
-			Name: c.name, Group: c.group, Required: c.required,
+			Name: p.name, Group: p.group, Required: p.required != nil && p.required(&config),
 			Status: f.status, Detail: f.detail, Loss: f.loss, Remedy: f.remedy,
 		})
 	}
 	return results
-}
-
-func checks(n needs) []check {
-	return slices.Concat(
-		namespaceChecks(n), capabilityChecks(n), kernelChecks(n), sysctlChecks(n), securityChecks(n),
-		limitChecks(n), pathChecks(n), otlpChecks(n),
-	)
 }
 
 // Works reports whether `run` would start.

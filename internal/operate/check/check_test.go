@@ -57,8 +57,8 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 // found runs a check by name.
 func found(t *testing.T, m *machine, name string) finding {
 	t.Helper()
-	list := checks(needsOf(m.config))
-	i := slices.IndexFunc(list, func(c check) bool { return c.name == name })
+	list := probesFor(&m.config)
+	i := slices.IndexFunc(list, func(p probe) bool { return p.name == name })
 	assert.Assert(t, i >= 0, "no check %s", name)
 	return list[i].run(m)
 }
@@ -119,10 +119,10 @@ func TestRequired(t *testing.T) {
 			c := config()
 			test.change(&c)
 			var required, all []string
-			for _, check := range checks(needsOf(c)) {
-				assert.Check(t, !slices.Contains(all, check.name), "%s is listed twice", check.name)
-				if all = append(all, check.name); check.required {
-					required = append(required, check.name)
+			for _, p := range probesFor(&c) {
+				assert.Check(t, !slices.Contains(all, p.name), "%s is listed twice", p.name)
+				if all = append(all, p.name); p.required != nil && p.required(&c) {
+					required = append(required, p.name)
 				}
 			}
 			want := slices.Concat(test.required...)

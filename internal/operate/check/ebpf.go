@@ -12,39 +12,6 @@ import (
 	"correlator/internal/stacks/unwind"
 )
 
-func ebpfChecks(n needs) []check {
-	var list []check
-	add := func(name string, required bool, run func(*machine) finding) {
-		list = append(list, check{name, groupKernel, required, run})
-	}
-	if n.eBPF {
-		add("btf", n.sampler, func(*machine) finding {
-			return ebpfFinding(bpf.ProbeTypes(), "the kernel has BTF of its types", n.lossEBPF())
-		})
-		add("task-iterator", n.sampler, func(*machine) finding { return taskIterator(n) })
-	}
-	if n.sampler {
-		add("ring-buffer", true, func(*machine) finding {
-			return ebpfFinding(bpf.ProbeRingBuffer(), "can be created", lossSampler)
-		})
-	}
-	if n.sampling {
-		add("perf-cpu-clock", true, func(*machine) finding {
-			return ebpfFinding(bpf.ProbeClock(), "opens on each online CPU", lossSampler)
-		})
-	}
-	if n.sampler {
-		add("sampler", true, sampler)
-		add("samples-in-kernel", false, func(m *machine) finding {
-			return ebpfFinding(m.readsInKernel(), "the memory of threads in the kernel can be read", lossInKernel)
-		})
-	}
-	if n.unwinder.Unwinds() {
-		add("unwinder", false, unwinder)
-	}
-	return list
-}
-
 // ebpfFinding returns the finding of a probe of package bpf.
 func ebpfFinding(err error, works, loss string) finding {
 	var missing *bpf.MissingError
@@ -60,13 +27,29 @@ func ebpfFinding(err error, works, loss string) finding {
 		"see lockdown and lsm below; else report this line, with uname -r, as a bug"}
 }
 
-func taskIterator(n needs) finding {
+func btf(m *machine) finding {
+	return ebpfFinding(bpf.ProbeTypes(), "the kernel has BTF of its types", m.config.lossEBPF())
+}
+
+func ringBuffer(*machine) finding {
+	return ebpfFinding(bpf.ProbeRingBuffer(), "can be created", lossSampler)
+}
+
+func cpuClock(*machine) finding {
+	return ebpfFinding(bpf.ProbeClock(), "opens on each online CPU", lossSampler)
+}
+
+func samplesInKernel(m *machine) finding {
+	return ebpfFinding(m.readsInKernel(), "the memory of threads in the kernel can be read", lossInKernel)
+}
+
+func taskIterator(m *machine) finding {
 	filters, err := bpf.ProbeIterator()
 	if err == nil && !filters {
 		return finding{Degraded, "iterates over the threads of all processes only",
 			"each probe of a process iterates over all threads of the host", "boot Linux 6.1 or later"}
 	}
-	return ebpfFinding(err, "iterates over the threads of one process", n.lossEBPF())
+	return ebpfFinding(err, "iterates over the threads of one process", m.config.lossEBPF())
 }
 
 func sampler(m *machine) finding {

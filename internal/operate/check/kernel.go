@@ -2,21 +2,12 @@ package check
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"correlator/procscan/watch"
 )
-
-func kernelChecks(n needs) []check {
-	list := append(ebpfChecks(n), check{"live-events", groupKernel, false, liveEvents})
-	if n.kernelStacks {
-		list = append(list, check{"kernel-symbols", groupKernel, false, kernelSymbols})
-	}
-	return slices.Concat(list, syscallChecks(), []check{{"process-memory", groupKernel, false, processMemory}})
-}
 
 func liveEvents(m *machine) finding {
 	err := m.liveEvents()

@@ -27,19 +27,8 @@ const (
 	descriptorsPerProcess = 2
 )
 
-// limitChecks returns checks of the limits of this process, which in a shell are not those of the
-// service.
-func limitChecks(n needs) []check {
-	return []check{
-		{"RLIMIT_NOFILE", groupLimits, true, func(m *machine) finding { return descriptors(m, n) }},
-		{"memory", groupLimits, false, func(m *machine) finding { return memory(m, n) }},
-		{"cpu", groupLimits, false, cpu},
-		{"pids", groupLimits, false, pids},
-	}
-}
-
-// descriptors checks the effective limit: Go raises the soft limit to the hard one when it starts.
-func descriptors(m *machine, n needs) finding {
+// descriptors checks the effective limit of this process, which in a shell is not that of the service: Go raises the soft limit to the hard one when it starts.
+func descriptors(m *machine) finding {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return m.unknown(err, lossUnproved, "allow prlimit64 in the seccomp profile")
@@ -48,17 +37,19 @@ func descriptors(m *machine, n needs) finding {
 	if m.readv() != nil {
 		each *= 2
 	}
-	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(n.destinations) +
-		n.openCensus
-	if len(n.live) > 0 {
-		rest += len(n.live) + live.MaxGuests
+	rest := restDescriptors + descriptorsPerCPU*m.cpus + descriptorsPerDestination*len(m.config.Export.Destinations)
+	if m.config.openCensus() {
+		rest += m.config.Export.OpenCensus.Receiver.MaxConnections
+	}
+	if n := len(m.config.LiveListen); n > 0 {
+		rest += n + live.MaxGuests
 	}
 	needed := rest + each*m.config.MaxProcesses
 	have := int(min(limit.Cur, math.MaxInt32))
 	remedy := fmt.Sprintf("raise it to %d (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container)",
 		needed)
 	switch enough := (have - rest) / each; {
-	case have < n.startDescriptors(m.cpus):
+	case have < m.config.startDescriptors(m.cpus):
 		return finding{Missing, fmt.Sprintf("%d: starting takes more", have), "nothing can be opened", remedy}
 	case enough <= 0:
 		return finding{Degraded, fmt.Sprintf("%d, of which the agent itself takes %d", have, rest),
@@ -72,18 +63,18 @@ func descriptors(m *machine, n needs) finding {
 	return ok(fmt.Sprintf("%d: --max-processes %d takes %d", have, m.config.MaxProcesses, needed))
 }
 
-func (n needs) startDescriptors(cpus int) int {
+func (c *Config) startDescriptors(cpus int) int {
 	start := startDescriptors
-	if n.feed {
+	if c.feed() {
 		start += startDescriptorsFeed
 	}
-	if n.sampler {
+	if c.sampler() {
 		start += startDescriptorsSampler
 	}
-	if n.sampling {
+	if c.sampling() {
 		start += cpus
 	}
-	for _, listens := range []bool{n.admin, n.metrics, n.receiver, n.openCensus > 0} {
+	for _, listens := range []bool{c.admin(), c.metrics(), c.receiver(), c.openCensus()} {
 		if listens {
 			start++
 		}

@@ -7,19 +7,6 @@ import (
 	"correlator/procscan"
 )
 
-func namespaceChecks(n needs) []check {
-	return []check{
-		{"proc-root", groupNamespaces, true, procRoot},
-		{"proc-root-path", groupNamespaces, false, procRootPath},
-		{"hidepid", groupNamespaces, false, hidepid},
-		{"pid-namespace", groupNamespaces, true, pidNamespace},
-		{"user-namespace", groupNamespaces, n.sampler, userNamespace},
-		{"mount-namespace", groupNamespaces, false, mountNamespace},
-		{"cgroup-namespace", groupNamespaces, false, cgroupNamespace},
-		{"machine-id", groupNamespaces, false, machineID},
-	}
-}
-
 func pidNamespace(m *machine) finding {
 	const remedy = "run in the host's pid namespace (hostPID: true of the pod, --pid=host of the container)"
 	err := procscan.ProbeNamespace(m.config.ProcRoot)

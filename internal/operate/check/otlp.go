@@ -13,21 +13,6 @@ import (
 	"correlator/otlp"
 )
 
-// otlpChecks returns checks of what is exported and received by OTLP. Only with Connect they reach
-// beyond this host.
-func otlpChecks(n needs) []check {
-	var list []check
-	if n.receiver {
-		list = append(list, check{"otlp-listen", groupOTLP, true, otlpListen})
-	}
-	for _, d := range n.destinations {
-		// Its configuration must be usable. The destination itself may be down.
-		list = append(list,
-			check{"otlp-destination " + d.Name, groupOTLP, true, func(m *machine) finding { return m.destination(&d) }})
-	}
-	return list
-}
-
 func otlpListen(m *machine) finding {
 	const loss = "no OTLP is received"
 	r := &m.config.Export.Receiver

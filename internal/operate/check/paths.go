@@ -16,35 +16,8 @@ import (
 	"correlator/internal/operate/metrics"
 )
 
-// pathChecks returns checks of the paths and addresses that flags name. An address in use is only
-// Degraded while an agent runs, which probably uses it.
-func pathChecks(n needs) []check {
-	var list []check
-	if n.feed {
-		list = append(list, check{"feed-socket", groupPaths, true, feedSocket})
-	}
-	if n.pins {
-		list = append(list, check{"pin-maps", groupPaths, true, pinMaps})
-	}
-	if n.admin {
-		list = append(list, check{"admin-socket", groupPaths, n.adminAsked, adminSocket})
-	}
-	if n.openCensus > 0 {
-		list = append(list, check{"opencensus-socket", groupPaths, true, openCensusSocket})
-	}
-	for _, uri := range n.live {
-		if e, err := endpoint.Parse(uri); err == nil { // as the configuration is valid
-			list = append(list, check{"live-listen " + e.String(), groupPaths, true,
-				func(m *machine) finding { return liveListen(m, e) }})
-		}
-	}
-	if n.metrics {
-		list = append(list, check{"metrics-address", groupPaths, true, metricsAddress})
-	}
-	return list
-}
-
-// agentRuns reports whether an agent serves the admin socket.
+// agentRuns reports whether an agent serves the admin socket. An address in use is only Degraded then:
+// that agent probably uses it.
 func (m *machine) agentRuns() bool {
 	return m.config.AdminSocket != "" && errors.Is(m.admin(), sockfile.ErrInUse)
 }

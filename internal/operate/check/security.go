@@ -12,18 +12,6 @@ import (
 	"correlator/bpf"
 )
 
-// securityChecks returns checks of the mechanisms that can forbid what capabilities allow.
-func securityChecks(n needs) []check {
-	list := []check{
-		{"lsm", groupSecurity, false, func(m *machine) finding { return securityModules(m, n) }},
-		{"seccomp", groupSecurity, false, func(*machine) finding { return seccomp() }},
-	}
-	if n.sampler {
-		list = append([]check{{"lockdown", groupSecurity, true, lockdown}}, list...)
-	}
-	return list
-}
-
 const securityfsRemedy = "mount -t securityfs securityfs /sys/kernel/security, to see the mode"
 
 func (m *machine) securityfs(name string) (string, error) {
@@ -64,8 +52,8 @@ func lockdown(m *machine) finding {
 
 // securityModules reports the active security modules and the label of this process. What they
 // allow is what the other checks try.
-func securityModules(m *machine, n needs) finding {
-	refused := m.refused() || n.sampler && m.privileged(unix.CAP_SYS_ADMIN) && errors.Is(m.sampler(), unix.EPERM)
+func securityModules(m *machine) finding {
+	refused := m.refused() || m.config.sampler() && m.privileged(unix.CAP_SYS_ADMIN) && errors.Is(m.sampler(), unix.EPERM)
 	names, err := m.securityfs("lsm")
 	detail := names
 	switch {
@@ -84,7 +72,7 @@ func securityModules(m *machine, n needs) finding {
 	return ok(detail)
 }
 
-func seccomp() finding {
+func seccomp(*machine) finding {
 	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
 	switch {
 	case err != nil:

@@ -5,20 +5,14 @@ import (
 	"correlator/procscan"
 )
 
-func syscallChecks() []check {
-	return []check{
-		{"procmap-query", groupKernel, false, procmapQuery},
-		{"openat2", groupKernel, true, func(*machine) finding {
-			return syscallFinding(messaging.Supported(), "resolves paths below a root",
-				"no path of a process can be opened safely",
-				"boot Linux 5.6 or later, and allow openat2 in the seccomp profile")
-		}},
-		{"pidfd", groupKernel, true, func(*machine) finding {
-			return syscallFinding(procscan.ProbePidfd(), "pidfd_open works", "no process can be identified safely",
-				"boot Linux 5.3 or later, and allow pidfd_open in the seccomp profile")
-		}},
-		{"process_vm_readv", groupKernel, false, readv},
-	}
+func openat2(*machine) finding {
+	return syscallFinding(messaging.Supported(), "resolves paths below a root",
+		"no path of a process can be opened safely", "boot Linux 5.6 or later, and allow openat2 in the seccomp profile")
+}
+
+func pidfd(*machine) finding {
+	return syscallFinding(procscan.ProbePidfd(), "pidfd_open works", "no process can be identified safely",
+		"boot Linux 5.3 or later, and allow pidfd_open in the seccomp profile")
 }
 
 // syscallFinding returns the finding of a probe of a system call.

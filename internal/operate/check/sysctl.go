@@ -13,41 +13,24 @@ import (
 	"correlator/procscan/watch"
 )
 
-// sysctlChecks returns checks of what sysctl(8) sets.
-func sysctlChecks(n needs) []check {
-	var list []check
-	add := func(name string, read func(*machine, int) finding) {
-		list = append(list, check{name, groupSettings, false, func(m *machine) finding {
-			value, err := m.sysctl(name)
-			switch {
-			case errors.Is(err, errNoSysctl):
-				return ok("the kernel has none")
-			case errors.Is(err, errSysctlsHidden):
-				return ok(errSysctlsHidden.Error())
-			case err != nil:
-				return m.unknown(err, lossUnproved, "mount a procfs with its sys directory")
-			}
-			return read(m, value)
-		}})
-	}
-	add("kernel.perf_event_paranoid", perfEventParanoid)
-	add("kernel.perf_event_mlock_kb", perfEventMlock)
-	if n.sampling {
-		add("kernel.perf_event_max_sample_rate", maxSampleRate)
-	}
-	if n.eBPF {
-		add("kernel.unprivileged_bpf_disabled", func(_ *machine, value int) finding {
-			return ok(fmt.Sprintf("%d: does not apply to CAP_BPF", value))
-		})
-	}
-	if n.kernelStacks {
-		add("kernel.kptr_restrict", kptrRestrict)
-	}
-	add("kernel.yama.ptrace_scope", ptraceScope)
-	if n.sampling {
-		add("net.unix.max_dgram_qlen", queueLength)
-	}
-	return list
+// setting returns the probe of a number that sysctl(8) sets.
+func setting(name string, need func(*Config) bool, read func(m *machine, value int) finding) probe {
+	return probe{name, groupSettings, need, nil, func(m *machine) finding {
+		value, err := m.sysctl(name)
+		switch {
+		case errors.Is(err, errNoSysctl):
+			return ok("the kernel has none")
+		case errors.Is(err, errSysctlsHidden):
+			return ok(errSysctlsHidden.Error())
+		case err != nil:
+			return m.unknown(err, lossUnproved, "mount a procfs with its sys directory")
+		}
+		return read(m, value)
+	}}
+}
+
+func unprivilegedBPF(_ *machine, value int) finding {
+	return ok(fmt.Sprintf("%d: does not apply to CAP_BPF", value))
 }
 
 // errNoSysctl is of a setting that does not exist, because the kernel was built or runs without
