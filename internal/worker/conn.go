@@ -29,7 +29,7 @@ type Conn struct {
 // closed the channel.
 func (c *Conn) Receive() ([]byte, error) {
 	if c.buffer == nil {
-		c.buffer = make([]byte, MaxMessageBytes)
+		c.buffer = make([]byte, MaxMessageBytes+1)
 	}
 	for {
 		n, err := unix.Read(c.fd, c.buffer)
@@ -39,6 +39,8 @@ func (c *Conn) Receive() ([]byte, error) {
 			return nil, err
 		case n == 0:
 			return nil, io.EOF
+		case n > MaxMessageBytes: // it may have been cut off
+			return nil, unix.EMSGSIZE
 		default:
 			return c.buffer[:n], nil
 		}
@@ -49,7 +51,7 @@ func (c *Conn) Receive() ([]byte, error) {
 // the caller must close. They are close-on-exec.
 func (c *Conn) ReceiveDescriptors() (message []byte, fds []int, err error) {
 	if c.buffer == nil {
-		c.buffer = make([]byte, MaxMessageBytes)
+		c.buffer = make([]byte, MaxMessageBytes+1)
 	}
 	control := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
 	n, controlLen, flags := 0, 0, 0
@@ -63,7 +65,7 @@ func (c *Conn) ReceiveDescriptors() (message []byte, fds []int, err error) {
 		return nil, nil, io.EOF
 	}
 	fds, err = receivedDescriptors(control[:controlLen])
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+	if err == nil && (n > MaxMessageBytes || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0) {
 		err = unix.EMSGSIZE
 	}
 	if err != nil {

@@ -12,6 +12,7 @@
 //	Wait       the time that it has for a request
 //	Conn       the channel, as the worker sees it
 //	Pool       workers that serve one request at a time, with deadlines and bounds by user
+//	Blame      who makes workers hang
 //
 // A worker has no descriptors but the channel and /dev/null, only the capabilities of its Kind, no
 // way to more of them (no_new_privs), bounded memory, and is killed by the kernel when the agent

@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,22 +14,9 @@ import (
 const (
 	// maxBusy is how many requests are served at a time, and maxBusyOfUser how many that concern
 	// processes of one user: the rest of the workers is there for others, however long those take.
-	// Of those who have had a request time out within suspectTime each has one, and together they
-	// have half of all.
+	// Of suspects each has one, and together they have half of all.
 	maxBusy       = 32
 	maxBusyOfUser = 4
-	suspectTime   = 10 * time.Minute
-
-	// A process that has caused a killed worker that has not ended gets no other before. For all
-	// processes of a user nothing is done any more while there are maxHungOfUser such workers. At
-	// maxHung in all, that is so for every user who has caused one; at twice that also for those who
-	// were never served before, and at four times for everybody.
-	maxHungOfUser = 8
-	maxHung       = 32
-
-	// maxServed is how many users are known to have been served, or to be suspect: containers come and
-	// go. When there are more, all are forgotten.
-	maxServed = 8192
 
 	// maxIdle is how many workers wait for requests at most, and keepIdle how many for longer than
 	// idleTime.
@@ -48,8 +34,8 @@ var (
 	// ErrBusy: too many workers hang, or serve requests that take too long, because of processes of
 	// this user.
 	ErrBusy = errors.New("workers hang, or are busy for long, because of processes of the same user")
-	// ErrUnavailable: no worker could be started, or it has ended before it answered, for which the
-	// process need not be the reason.
+	// ErrUnavailable: no worker could be started, or it has ended before it answered, or got no CPU
+	// time, for which the process need not be the reason.
 	ErrUnavailable = errors.New("no worker")
 )
 
@@ -58,27 +44,15 @@ var (
 type Pool struct {
 	spawner  *Spawner
 	counters *Counters
+	blame    *Blame
 
 	mu      sync.Mutex
 	closed  bool
 	idle    []idleProcess // the one used last is the last
 	serving map[*Process]struct{}
-	busy    int           // requests that have a worker, or are about to
-	users   map[User]load // without those that have nothing
-	suspect int           // requests of users who are suspected
-	served  map[User]struct{}
-	waiting []*waiter // in their order
-	hung    int
-	hungOf  map[Owner]int // by what caused them
-}
-
-// User is whose processes share bounds: a container, or a user outside of containers.
-type User string
-
-// Owner is the process that a request concerns, 0 for several, and its user.
-type Owner struct {
-	PID  int
-	User User
+	busy    int          // requests that have a worker, or are about to
+	busyOf  map[User]int // by user, without those that have none: no more than maxBusy
+	waiting []*waiter    // in their order
 }
 
 // idleProcess is a worker that waits for requests.
@@ -86,17 +60,6 @@ type idleProcess struct {
 	*Process
 	since time.Time
 }
-
-// load is what the processes of one user cause.
-type load struct {
-	busy int       // requests
-	hung int       // killed workers that have not ended
-	late time.Time // when a request timed out last; zero: none did within suspectTime
-
-	suspect bool // busy is counted in Pool.suspect
-}
-
-func (l load) isSuspect(now time.Time) bool { return now.Sub(l.late) < suspectTime }
 
 type waiter struct {
 	user  User
@@ -124,8 +87,8 @@ func NewPool(procRoot string, kind Kind, counters *Counters) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pool{spawner: spawner, counters: counters, serving: make(map[*Process]struct{}),
-		users: make(map[User]load), hungOf: make(map[Owner]int), served: make(map[User]struct{})}, nil
+	return &Pool{spawner: spawner, counters: counters, blame: NewBlame(), serving: make(map[*Process]struct{}),
+		busyOf: make(map[User]int)}, nil
 }
 
 // Prepare starts a worker that waits, so that the first request does not. Errors are those of the
@@ -173,7 +136,7 @@ func (p *Pool) Close() {
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Running: len(p.idle) + len(p.serving), Hung: p.hung}
+	return Stats{Running: len(p.idle) + len(p.serving), Hung: p.blame.Hung()}
 }
 
 // EndIdle ends the workers that have waited for requests for longer than idle: for a Pool that is seldom
@@ -239,11 +202,7 @@ func (p *Pool) serve(spent *atomic.Int64, process *Process, owner Owner, timeout
 		spent.Add(max(0, int64(process.cpuTime()-before))) // 0 when it has ended
 	}
 	if err != nil {
-		p.discard(process, owner, err)
-		if errors.Is(err, ErrEnded) {
-			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		return err
+		return p.discard(process, owner, err)
 	}
 	err = use(answer, fd)
 	p.putBack(process, owner.User)
@@ -257,7 +216,7 @@ func (p *Pool) enter(owner Owner) error {
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	if err := p.refusal(owner); err != nil {
+	if err := p.blame.Refusal(owner); err != nil {
 		p.counters.Refused.Add(1)
 		p.mu.Unlock()
 		return err
@@ -291,49 +250,26 @@ func (p *Pool) enter(owner Owner) error {
 	return nil // whoever removed it has called begin
 }
 
-// refusal returns why a request is not served while workers hang.
-func (p *Pool) refusal(owner Owner) error {
-	if owner.PID != 0 && p.hungOf[owner] > 0 {
-		return ErrHung
-	}
-	hung := p.users[owner.User].hung
-	_, served := p.served[owner.User]
-	if hung >= maxHungOfUser || hung > 0 && p.hung >= maxHung || !served && p.hung >= 2*maxHung || p.hung >= 4*maxHung {
-		return ErrBusy
-	}
-	return nil
-}
+// IsSuspect reports whether a request of a user has timed out lately.
+func (p *Pool) IsSuspect(user User) bool { return p.blame.IsSuspect(user) }
 
+// mayServe reports whether one more request of a user may be served. p.mu must be held.
 func (p *Pool) mayServe(user User) bool {
-	l := p.users[user]
-	if l.isSuspect(time.Now()) {
-		return l.busy == 0 && p.suspect < maxBusy/2 && p.busy < maxBusy
+	if !p.blame.IsSuspect(user) {
+		return p.busyOf[user] < maxBusyOfUser && p.busy < maxBusy
 	}
-	return l.busy < maxBusyOfUser && p.busy < maxBusy
+	suspects := 0 // requests of all of them
+	for other, busy := range p.busyOf {
+		if p.blame.IsSuspect(other) {
+			suspects += busy
+		}
+	}
+	return p.busyOf[user] == 0 && suspects < maxBusy/2 && p.busy < maxBusy
 }
 
 func (p *Pool) begin(user User) {
 	p.busy++
-	p.change(user, func(l *load) { l.busy++ })
-}
-
-// change changes the load of a user. Users who cause none, and are not suspected, are forgotten.
-func (p *Pool) change(user User, do func(*load)) {
-	l, now := p.users[user], time.Now()
-	if l.suspect {
-		p.suspect -= l.busy
-	}
-	do(&l)
-	if l.suspect = l.isSuspect(now); l.suspect {
-		p.suspect += l.busy
-	} else if l.late = (time.Time{}); l == (load{}) {
-		delete(p.users, user)
-		return
-	}
-	if _, known := p.users[user]; !known && len(p.users) >= maxServed {
-		maps.DeleteFunc(p.users, func(_ User, l load) bool { return l.busy == 0 && l.hung == 0 })
-	}
-	p.users[user] = l
+	p.busyOf[user]++
 }
 
 // leave undoes enter, and lets the next request be served: of the user with the fewest that are.
@@ -341,13 +277,15 @@ func (p *Pool) leave(user User) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy--
-	p.change(user, func(l *load) { l.busy-- })
+	if p.busyOf[user]--; p.busyOf[user] == 0 {
+		delete(p.busyOf, user)
+	}
 	next := -1
 	for i, w := range p.waiting {
 		if i > 0 && w.user == p.waiting[i-1].user {
 			continue // hundreds of one user may wait; the first of them has been looked at
 		}
-		if p.mayServe(w.user) && (next < 0 || p.users[w.user].busy < p.users[p.waiting[next].user].busy) {
+		if p.mayServe(w.user) && (next < 0 || p.busyOf[w.user] < p.busyOf[p.waiting[next].user]) {
 			next = i
 		}
 	}
@@ -390,10 +328,7 @@ func (p *Pool) putBack(process *Process, user User) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.serving, process)
-	if len(p.served) >= maxServed {
-		clear(p.served)
-	}
-	p.served[user] = struct{}{}
+	p.blame.Served(user)
 	p.endIdle(idleTime, keepIdle-1)
 	if p.closed || len(p.idle) == maxIdle {
 		process.Kill()
@@ -402,40 +337,24 @@ func (p *Pool) putBack(process *Process, user User) {
 	p.idle = append(p.idle, idleProcess{process, time.Now()})
 }
 
-// discard kills a worker that did not answer.
-func (p *Pool) discard(process *Process, owner Owner, err error) {
+// discard kills a worker that did not answer, and returns why as the caller is to see it.
+func (p *Pool) discard(process *Process, owner Owner, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.serving, process)
 	process.Kill()
-	if errors.Is(err, ErrTimeout) {
+	switch {
+	case errors.Is(err, ErrTimeout):
 		p.counters.TimedOut.Add(1)
-		p.change(owner.User, func(l *load) { l.late = time.Now() })
-	} else { // one that closed its channel may hang all the same
+		p.blame.Late(owner.User)
+		p.blame.Watch(process, owner)
+		return err
+	case errors.Is(err, ErrStarved):
+		p.counters.TimedOut.Add(1)
+	default:
 		p.counters.Ended.Add(1)
-		owner.PID = 0
 	}
-	p.addHung(owner)
-	go func() {
-		<-process.Ended()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.removeHung(owner)
-	}()
-}
-
-// addHung counts a killed worker until removeHung; a PID of 0 has no process wait for that. p.mu must
-// be held for both.
-func (p *Pool) addHung(owner Owner) {
-	p.hung++
-	p.hungOf[owner]++
-	p.change(owner.User, func(l *load) { l.hung++ })
-}
-
-func (p *Pool) removeHung(owner Owner) {
-	p.hung--
-	if p.hungOf[owner]--; p.hungOf[owner] == 0 {
-		delete(p.hungOf, owner)
-	}
-	p.change(owner.User, func(l *load) { l.hung-- })
+	owner.PID = 0 // one that closed its channel may hang all the same, whatever is the cause
+	p.blame.Watch(process, owner)
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -20,6 +20,8 @@ import (
 var (
 	// ErrTimeout: the worker did not answer in time.
 	ErrTimeout = errors.New("no answer in time")
+	// ErrStarved: the worker did not answer in time, and got too little CPU time for it. Nobody is to blame.
+	ErrStarved = errors.New("worker got no CPU time")
 	// ErrEnded: the worker has ended before it answered.
 	ErrEnded = errors.New("worker ended")
 	// ErrClosed: the Spawner or the Pool is closed.

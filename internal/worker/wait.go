@@ -10,129 +10,91 @@ import (
 )
 
 const (
-	// A worker that is starved at the end of the time for a request may take as long again, maxPatience
-	// times. One that has answered by then has its answer read within lastChance.
+	// maxPatience is how often a worker that has not answered in time may take as long again, because
+	// it has got too little CPU time.
 	maxPatience = 4
-	lastChance  = time.Millisecond
 
-	// Its threads are watched for the last watchedPart'th of the time. It is starved if they have waited for a CPU
-	// for a starvedPart'th of that: a thread without one also keeps others waiting, by the locks that it holds.
-	watchedPart = 10
-	starvedPart = 4
+	// progressPart is the part of the time of which CPU time shows that a worker goes on. A worker of a
+	// host with ten busy threads for each CPU gets twice as much; one that hangs in a system call, some
+	// hundredths of this.
+	progressPart = 20
+
+	// lastChance is how long an answer that has come by then is waited for.
+	lastChance = 10 * time.Millisecond
 )
 
-// Wait is the time that a worker has for a request. One that is starved at its end, and has used less CPU time than
-// that, gets it again, up to a bound: the machine is busy, or we are throttled, and nobody is to blame. It is not
-// safe for concurrent use.
+// Wait is the time that a worker has for a request. A worker that hangs uses none of it, and one that
+// works for too long uses it up as CPU time. One that did neither got too little CPU time: the machine
+// is busy, or we are throttled. It has the same time again, up to a bound. It is not safe for concurrent
+// use.
 type Wait struct {
-	process  *Process
+	process  waited
 	timeout  time.Duration
-	began    time.Time
 	deadline time.Time
-	limit    time.Time     // which no deadline exceeds, however late we come
-	watched  runDelays     // when watching began for this deadline, else zero
-	maxCPU   time.Duration // of the worker's, at the end of the request
-	patience int           // times that it was prolonged
+	cpu      time.Duration // that the worker had used when this deadline was set
+	maxCPU   time.Duration // that it may have used at the end
+	patience int           // times that the deadline was prolonged
+}
+
+// waited is a [Process] that is waited for.
+type waited interface {
+	Receive(deadline time.Time) (message []byte, fd int, err error)
+	cpuTime() time.Duration
+	isRunnable() bool
 }
 
 // Wait begins a request.
-func (p *Process) Wait(timeout time.Duration) *Wait {
-	now := time.Now()
-	return &Wait{process: p, timeout: timeout, began: now, deadline: now.Add(timeout),
-		limit: now.Add((1 + maxPatience) * timeout), maxCPU: p.cpuTime() + timeout}
+func (p *Process) Wait(timeout time.Duration) *Wait { return newWait(p, timeout) }
+
+func newWait(p waited, timeout time.Duration) *Wait {
+	cpu := p.cpuTime()
+	return &Wait{process: p, timeout: timeout, deadline: time.Now().Add(timeout), cpu: cpu, maxCPU: cpu + timeout}
 }
 
 // Prolong adds time in which the worker waited for the caller.
-func (w *Wait) Prolong(by time.Duration) {
-	w.deadline, w.limit, w.watched = w.deadline.Add(by), w.limit.Add(by), runDelays{}
-}
+func (w *Wait) Prolong(by time.Duration) { w.deadline = w.deadline.Add(by) }
 
-// Receive is [Process.Receive] until the time is over. Where we come late to watch the worker, it is watched no
-// shorter for that, but not beyond the limit.
+// Receive is [Process.Receive] until the time is over. The error is ErrStarved instead of ErrTimeout if
+// the worker got too little CPU time until the end.
 func (w *Wait) Receive() (message []byte, fd int, err error) {
 	for {
-		message, fd, err = w.process.Receive(w.deadline.Add(-w.timeout / watchedPart))
+		message, fd, err = w.process.Receive(w.deadline)
+		if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
+			message, fd, err = w.process.Receive(time.Now().Add(lastChance))
+		}
 		if !errors.Is(err, ErrTimeout) {
 			return message, fd, err
 		}
-		if w.watched.at.IsZero() {
-			w.watched = w.process.runDelays()
-		}
-		end := w.watched.at.Add(w.timeout / watchedPart)
-		if end.Before(w.deadline) {
-			end = w.deadline
-		}
-		message, fd, err = w.process.Receive(w.within(end))
-		if !errors.Is(err, ErrTimeout) || w.patience == maxPatience || !w.isStarved() {
-			break
+		cpu, runnable := w.process.cpuTime(), w.process.isRunnable()
+		goesOn := runnable || cpu-w.cpu >= w.timeout/progressPart
+		switch {
+		case cpu >= w.maxCPU || !goesOn || w.patience == maxPatience && !runnable:
+			used := cpu - w.maxCPU + w.timeout
+			return nil, -1, fmt.Errorf("%w: %v of CPU time", err, used.Round(time.Millisecond))
+		case w.patience == maxPatience:
+			return nil, -1, ErrStarved
 		}
 		w.patience++
-		w.deadline, w.watched = w.within(time.Now().Add(w.timeout)), runDelays{}
+		w.cpu, w.deadline = cpu, time.Now().Add(w.timeout)
 	}
-	if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
-		message, fd, err = w.process.Receive(time.Now().Add(lastChance))
-	}
-	if errors.Is(err, ErrTimeout) {
-		cpu, took := w.process.cpuTime()-w.maxCPU+w.timeout, time.Since(w.began)
-		err = fmt.Errorf("%w: %v of CPU time in %v", err, cpu.Round(time.Millisecond), took.Round(time.Millisecond))
-	}
-	return message, fd, err
 }
 
-// within returns a time, or the limit if that is earlier.
-func (w *Wait) within(t time.Time) time.Time {
-	if t.After(w.limit) {
-		return w.limit
-	}
-	return t
-}
-
-// isStarved reports whether the worker goes on as soon as it gets a CPU, so that it does not hang, and has used
-// less CPU time than it may.
-func (w *Wait) isStarved() bool {
-	return w.process.cpuTime() < w.maxCPU && w.watched.starved(w.process.runDelays())
-}
-
-// runDelays is how long the threads of a worker have waited for a CPU until a time.
-type runDelays struct {
-	at       time.Time
-	of       map[int]time.Duration // by thread, without a wait that goes on; 0 where the kernel does not count it
-	runnable bool                  // one has a CPU or waits for one
-}
-
-// runDelays returns those of now, without threads that cannot be read.
-func (p *Process) runDelays() runDelays {
-	d := runDelays{at: time.Now(), of: make(map[int]time.Duration)}
+// isRunnable reports whether a thread of the worker has a CPU or waits for one.
+func (p *Process) isRunnable() bool {
 	fs, err := procfs.NewFS(p.procRoot)
 	if err != nil {
-		return d
+		return false
 	}
 	threads, err := fs.AllThreads(p.pid)
 	if err != nil {
-		return d
+		return false
 	}
 	for _, thread := range threads {
 		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
-			d.runnable = true
-		}
-		if times, err := thread.Schedstat(); err == nil {
-			d.of[thread.PID] = time.Duration(times.WaitingNanoseconds)
+			return true
 		}
 	}
-	return d
-}
-
-// starved reports whether a thread is runnable now, or threads have waited for a CPU for long enough since before.
-// The kernel adds a wait when it ends: one that began before that counts as all that has passed, at most. A thread
-// that was not there does not count.
-func (before runDelays) starved(now runDelays) bool {
-	passed, waited := now.at.Sub(before.at), time.Duration(0)
-	for tid, delay := range now.of {
-		if earlier, known := before.of[tid]; known {
-			waited += min(delay-earlier, passed)
-		}
-	}
-	return now.runnable || waited >= passed/starvedPart
+	return false
 }
 
 // cpuTime returns the CPU time of all threads of the worker, as clock_getcpuclockid(3) has it. It is not

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,12 +40,17 @@ var testKind = Kind{
 			if err != nil {
 				return
 			}
-			if string(message) == "empty" { // an empty message, with descriptors
+			switch string(message) {
+			case "empty": // an empty message, with descriptors
 				rights := unix.UnixRights(0, 1, 2)
 				header := unix.Msghdr{Control: &rights[0]}
 				header.SetControllen(len(rights))
 				// unix.Sendmsg would send a byte.
 				_, _, _ = unix.Syscall(unix.SYS_SENDMSG, uintptr(conn.fd), uintptr(unsafe.Pointer(&header)), 0)
+				continue
+			case "descriptors of others": // more than are received
+				rights := unix.UnixRights(make([]int, MaxDescriptors)...)
+				_ = unix.Sendmsg(conn.fd, message, rights, nil, unix.MSG_NOSIGNAL)
 				continue
 			}
 			answer, fd := serveTest(procRoot, string(message), fds)
@@ -92,6 +97,8 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 			n, _ := unix.Pread(received, b, 0)
 			answer = append(answer, b[:n]...)
 		}
+	case "long": // longer than a message may be
+		answer = make([]byte, MaxMessageBytes+1)
 	case "open":
 		fd, _ = unix.Open(argument, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		answer = []byte("opened")
@@ -101,7 +108,8 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 	return answer, fd
 }
 
-// holderVariable has the test binary start a worker, print its pid, and wait.
+// holderVariable has the test binary start a worker, print its pid, and wait; or, if it is "trace", try to
+// trace that.
 const holderVariable = "WORKER_TEST_HOLDER"
 
 func TestMain(m *testing.M) {
@@ -121,8 +129,33 @@ func hold() {
 	if err != nil {
 		panic(err)
 	}
+	if os.Getenv(holderVariable) == "trace" {
+		traceBoth(process)
+	}
 	fmt.Println(process.PID())
 	select {}
+}
+
+// traceBoth prints which processes this one may trace, a common one and a worker, and ends.
+func traceBoth(worker *Process) {
+	common := exec.Command("sleep", "1000")
+	if err := common.Start(); err != nil {
+		panic(err)
+	}
+	if err := worker.Send([]byte("hello")); err != nil {
+		panic(err)
+	}
+	if _, _, err := worker.Receive(time.Now().Add(deadline)); err != nil { // it is confined
+		panic(err)
+	}
+	runtime.LockOSThread()
+	for _, pid := range []int{common.Process.Pid, worker.PID()} {
+		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+		fmt.Println(err == nil, unix.PtraceSeize(pid) == nil)
+		_ = memory.Close()
+	}
+	_ = common.Process.Kill()
+	os.Exit(0)
 }
 
 func start(t *testing.T) *Process {
@@ -147,8 +180,7 @@ func (p *Process) ask(t *testing.T, message string) string {
 	return string(answer)
 }
 
-// A worker has the capabilities of its kind and cannot get others, no descriptors but its channel,
-// and is not to be traced.
+// A worker has the capabilities of its kind and cannot get others, and no descriptors but its channel.
 func TestConfined(t *testing.T) {
 	testenv.NeedRoot(t)
 	inherited, err := os.Create(filepath.Join(t.TempDir(), "inherited"))
@@ -171,8 +203,6 @@ func TestConfined(t *testing.T) {
 	}
 	got := strings.Join(fds, ", ")
 	assert.Check(t, got == "0 /dev/null, 1 /dev/null, 2 /dev/null, 3 socket:", "descriptors: %s", got)
-	self, err := os.Stat(fmt.Sprintf("/proc/%d/mem", p.PID()))
-	assert.Check(t, err == nil && self.Sys().(*syscall.Stat_t).Uid == 0, "its memory: %v, %v", self, err)
 }
 
 // A worker that takes more memory than it may ends, and with it nobody else.
@@ -215,18 +245,43 @@ func openDescriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// Descriptors that come with an empty message, which looks like the end of the worker, are closed.
-func TestEmptyMessageWithDescriptors(t *testing.T) {
+// What a worker may not send is no message, and costs no descriptors: an empty message with descriptors, which
+// looks like the end of the worker; one that is longer than may be; one with too many descriptors.
+func TestMalformedMessages(t *testing.T) {
 	p := start(t)
 	p.ask(t, "hello")
 	before := openDescriptors(t)
-	for range 3 {
-		assert.NilError(t, p.Send([]byte("empty")))
-		_, fd, err := p.Receive(time.Now().Add(deadline))
-		assert.Check(t, errors.Is(err, ErrEnded) && fd < 0, "%d, %v", fd, err)
+	for _, message := range slices.Repeat([]string{"empty", "long", "descriptors of others"}, 3) {
+		assert.NilError(t, p.Send([]byte(message)))
+		got, fd, err := p.Receive(time.Now().Add(deadline))
+		assert.Check(t, errors.Is(err, ErrEnded) && errors.Is(err, unix.EMSGSIZE) == (message != "empty") &&
+			got == nil && fd < 0, "%s: %d bytes, %d, %v", message, len(got), fd, err)
 	}
 	after := openDescriptors(t)
 	assert.Check(t, after == before, "%d descriptors before, %d after", before, after)
+}
+
+// Nor does a worker take a message that was cut off. The next one is whole.
+func TestMalformedRequests(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	assert.NilError(t, err)
+	defer closeAll(fds[:])
+	assert.NilError(t, unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, channelBufferBytes))
+	agent, worker := &Conn{fd: fds[0]}, &Conn{fd: fds[1]}
+	for name, receive := range map[string]func() ([]byte, error){
+		"Receive": worker.Receive,
+		"ReceiveDescriptors": func() ([]byte, error) {
+			message, _, err := worker.ReceiveDescriptors()
+			return message, err
+		},
+	} {
+		assert.NilError(t, agent.Send(make([]byte, MaxMessageBytes+1), -1))
+		assert.NilError(t, agent.Send(make([]byte, MaxMessageBytes), -1))
+		message, err := receive()
+		assert.Check(t, message == nil && err == unix.EMSGSIZE, "%s: %d bytes, %v", name, len(message), err)
+		message, err = receive()
+		assert.Check(t, len(message) == MaxMessageBytes && err == nil, "%s: %d bytes, %v", name, len(message), err)
+	}
 }
 
 // Descriptors arrive in their order, and none stays open.
@@ -251,6 +306,20 @@ func TestSendDescriptors(t *testing.T) {
 	assert.Check(t, err == nil && string(answer) == want, "contents %q, %v, want %q", answer, err, want)
 	after := p.ask(t, "descriptors")
 	assert.Check(t, after == before, "descriptors before:\n%s\nafter:\n%s", before, after)
+}
+
+// No other process of a worker's user may read its memory or trace it, not even the one that started it.
+func TestNotTraced(t *testing.T) {
+	testenv.NeedRoot(t)
+	const nobody = 65534
+	holder := exec.Command("/proc/self/exe")
+	holder.Env = append(os.Environ(), holderVariable+"=trace")
+	holder.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	var stderr bytes.Buffer
+	holder.Stderr = &stderr
+	out, err := holder.Output()
+	assert.NilError(t, err, "%s", &stderr)
+	assert.Check(t, string(out) == "true true\nfalse false\n", "a common process and a worker: %s", out)
 }
 
 // Workers end with the process that started them, however that ends.
@@ -329,106 +398,6 @@ func TestNoHugePages(t *testing.T) {
 	assert.Check(t, strings.Contains(status, "\nTHP_enabled:\t0\n"), status)
 }
 
-// A worker that gets no CPU is given up later than one that has used the time of its request, or that hangs.
-func TestPatience(t *testing.T) {
-	testenv.NeedRoot(t)
-	p := start(t)
-	const timeout = 50 * time.Millisecond
-	request := func(what string, timeout time.Duration) (w *Wait, cpu, took time.Duration) {
-		p.ask(t, "hello") // it has begun
-		assert.NilError(t, p.Send([]byte(what)))
-		began := time.Now()
-		w = p.Wait(timeout)
-		_, _, err := w.Receive()
-		assert.Assert(t, errors.Is(err, ErrTimeout), err)
-		return w, p.cpuTime(), time.Since(began)
-	}
-	end := time.Now().Add(deadline)
-	w, cpu, took := request("hang", 10*timeout)
-	for w.patience != 0 { // it may have got no CPU before it hung
-		if time.Now().After(end) {
-			t.Fatalf("one that hangs was given up after %v with %v of CPU time, %d more times", took, cpu, w.patience)
-		}
-		p = start(t)
-		w, cpu, took = request("hang", 10*timeout)
-	}
-	p = start(t)
-	w, cpu, took = request("spin", timeout)
-	early := cpu < w.maxCPU && w.patience < maxPatience
-	if late := cpu >= w.maxCPU+2*timeout && w.patience == maxPatience; early || late {
-		t.Errorf("given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
-	}
-
-	// One CPU, which another process has.
-	var cpus, one unix.CPUSet
-	assert.NilError(t, unix.SchedGetaffinity(0, &cpus))
-	for n := 0; one.Count() == 0; n++ {
-		if cpus.IsSet(n) {
-			one.Set(n)
-		}
-	}
-	rival := exec.Command("sh", "-c", "while :; do :; done")
-	rival.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // with a share of its own, whatever this session has
-	testenv.Start(t, rival)
-	assert.NilError(t, unix.SchedSetaffinity(rival.Process.Pid, &one))
-	p = start(t)
-	starve(t, p, &one)
-	w, cpu, took = request("spin", timeout)
-	_ = rival.Process.Kill() // else it would take long to end the worker
-	assert.Check(t, w.patience == maxPatience && took >= (1+maxPatience)*timeout && cpu < w.maxCPU,
-		"given up after %v with %v of %v, after %d more times", took, cpu, w.maxCPU, w.patience)
-	testenv.Poll(t, deadline, "the wait for a CPU to be counted, when it ends", func() bool {
-		delays := slices.Collect(maps.Values(p.runDelays().of))
-		return len(delays) > 0 && slices.Max(delays) >= timeout
-	})
-}
-
-// A worker is starved by what its threads have waited for a CPU since it is watched, and by nothing else.
-func TestStarved(t *testing.T) {
-	began := time.Now()
-	const passed = 100 * time.Millisecond
-	before := runDelays{at: began, of: map[int]time.Duration{1: time.Hour, 2: time.Second}}
-	type delays map[int]time.Duration
-	for name, c := range map[string]struct {
-		now  delays
-		runs bool
-		want bool
-	}{
-		"nothing":                {delays{1: time.Hour, 2: time.Second}, false, false},
-		"a thread is runnable":   {nil, true, true},
-		"too short":              {delays{1: time.Hour + 24*time.Millisecond, 2: time.Second}, false, false},
-		"long enough":            {delays{1: time.Hour + 25*time.Millisecond, 2: time.Second}, false, true},
-		"together":               {delays{1: time.Hour + 13e6, 2: time.Second + 12e6}, false, true},
-		"another thread ended":   {delays{2: time.Second + 30*time.Millisecond}, false, true},
-		"a thread not seen then": {delays{1: time.Hour, 3: time.Minute}, false, false},
-		"nothing can be read":    {nil, false, false},
-	} {
-		got := before.starved(runDelays{began.Add(passed), c.now, c.runs})
-		assert.Check(t, got == c.want, "%s: %v", name, got)
-	}
-	unread := runDelays{at: began}
-	assert.Check(t, !unread.starved(runDelays{at: began.Add(passed), of: before.of}),
-		"starved by what was waited before")
-}
-
-// starve has a worker share CPUs, of which it gets least.
-func starve(t *testing.T, p *Process, cpus *unix.CPUSet) {
-	t.Helper()
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID()))
-	assert.NilError(t, err)
-	for _, task := range tasks {
-		tid, err := strconv.Atoi(task.Name())
-		if err == nil {
-			err = errors.Join(unix.SchedSetaffinity(tid, cpus), unix.Setpriority(unix.PRIO_PROCESS, tid, 19))
-		}
-		assert.NilError(t, err)
-	}
-	// Where sessions have equal shares, it is the worker's, of its own, that has to be less.
-	ofSession := fmt.Sprintf("/proc/%d/autogroup", p.PID())
-	err = os.WriteFile(ofSession, []byte("19"), 0)
-	assert.Assert(t, err == nil || errors.Is(err, fs.ErrNotExist), err)
-}
-
 // Requests that hang occupy the workers of their user alone, whose other requests wait for their
 // turn, and no others.
 func TestPoolByUser(t *testing.T) {
@@ -462,11 +431,7 @@ func TestPoolByUser(t *testing.T) {
 // both do.
 func TestPoolHung(t *testing.T) {
 	pool := newPool(t)
-	hang := func(owner Owner) { // as in a system call that cannot be interrupted
-		pool.mu.Lock()
-		defer pool.mu.Unlock()
-		pool.addHung(owner)
-	}
+	hang := func(owner Owner) { pool.blame.add(owner, 1) } // as in a system call that cannot be interrupted
 	refused := func(owner Owner) bool {
 		_, err := pool.ask(owner, deadline, "hello")
 		assert.Check(t, err == nil || errors.Is(err, ErrHung) || errors.Is(err, ErrBusy), "%+v: %v", owner, err)
@@ -495,20 +460,12 @@ func TestPoolHung(t *testing.T) {
 		hang(Owner{100 + i, User(strconv.Itoa(2000 + i))})
 	}
 	assert.Check(t, refused(stranger), "there is no bound")
-	pool.mu.Lock()
-	for owner := range pool.hungOf {
-		pool.removeHung(owner)
+	for owner := range maps.Clone(pool.blame.hungOf) {
+		pool.blame.add(owner, -1)
 	}
-	pool.mu.Unlock()
 	assert.Check(t, !refused(first) && !refused(other) && !refused(stranger), "still refused when none hangs any more")
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	for user := range pool.users {
-		pool.change(user, func(l *load) { l.late = l.late.Add(-suspectTime) })
-	}
-	if len(pool.users) > 0 || pool.suspect != 0 || pool.busy != 0 {
-		t.Errorf("%d users are remembered, %d suspect requests, %d in all", len(pool.users), pool.suspect, pool.busy)
-	}
+	b := pool.blame
+	assert.Check(t, b.Hung() == 0 && len(b.hungOf) == 0 && len(b.hungOfUser) == 0 && len(pool.busyOf) == 0, "%+v", b)
 }
 
 // A request that ends its worker ends no more than one other.
@@ -525,25 +482,6 @@ func TestPoolRequestThatEndsWorkers(t *testing.T) {
 	assert.Check(t, n <= 2, "%d workers ended", n)
 }
 
-// A user who is suspect while a request begins, and not any more when it ends, leaves nothing behind.
-func TestPoolSuspicionEnds(t *testing.T) {
-	pool := newPool(t)
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	pool.change("1000", func(l *load) { l.late = time.Now() })
-	pool.begin("1000")
-	assert.Assert(t, pool.suspect == 1, "%d requests of suspects", pool.suspect)
-	l := pool.users["1000"]
-	l.late = l.late.Add(-suspectTime)
-	pool.users["1000"] = l
-	pool.mu.Unlock()
-	pool.leave("1000")
-	pool.mu.Lock()
-	if pool.suspect != 0 || len(pool.users) != 0 {
-		t.Errorf("%d requests of suspects, %d users are left", pool.suspect, len(pool.users))
-	}
-}
-
 // Those who had a request time out have one worker each and half of all together, and of those who
 // wait the one with the fewest is next.
 func TestPoolSuspects(t *testing.T) {
@@ -552,7 +490,7 @@ func TestPoolSuspects(t *testing.T) {
 	defer pool.mu.Unlock()
 	user := func(i int) User { return User(strconv.Itoa(i)) }
 	for i := range maxBusy {
-		pool.change(user(i), func(l *load) { l.late = time.Now() })
+		pool.blame.Late(user(i))
 	}
 	for i := range maxBusy {
 		if may := pool.mayServe(user(i)); may != (i < maxBusy/2) {

@@ -56,6 +56,7 @@ const (
 // A reader reads memory; it is an *access.Client.
 type reader interface {
 	Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error
+	IsSuspect(user worker.User) bool
 }
 
 // Poller reads words in the memory of many processes, those of one user that are due at a time
@@ -70,9 +71,8 @@ type Poller struct {
 	mu      sync.Mutex
 	closed  bool
 	periods [len(pollPeriods)][]*Entry
-	crowd   int                       // candidates that are read often
-	reading map[worker.User]struct{}  // users whose processes are being read
-	single  map[worker.User]time.Time // users whose processes are read one by one, until then
+	crowd   int                      // candidates that are read often
+	reading map[worker.User]struct{} // users whose processes are being read
 
 	reads uint64 // of processes
 }
@@ -108,8 +108,7 @@ func New(memory *access.Client, hangs *atomic.Uint64) (*Poller, error) {
 }
 
 func newPoller(memory reader, hangs *atomic.Uint64) (*Poller, error) {
-	m := &Poller{memory: memory, began: time.Now(), hangs: hangs, reading: make(map[worker.User]struct{}),
-		single: make(map[worker.User]time.Time)}
+	m := &Poller{memory: memory, began: time.Now(), hangs: hangs, reading: make(map[worker.User]struct{})}
 	var err error
 	if m.timer, err = timerfd.New(); err != nil {
 		return nil, err

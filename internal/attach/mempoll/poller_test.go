@@ -107,7 +107,7 @@ type patientMemory struct{ reader }
 func (p patientMemory) Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error {
 	for {
 		err := p.reader.Read(user, timeout, reads)
-		if !errors.Is(err, access.ErrTimeout) && !errors.Is(err, access.ErrHung) {
+		if !errors.Is(err, access.ErrTimeout) && !errors.Is(err, access.ErrHung) && !errors.Is(err, access.ErrUnavailable) {
 			return err
 		}
 		time.Sleep(time.Millisecond)
@@ -119,6 +119,13 @@ type hangingMemory struct {
 	reader
 	mu      sync.Mutex
 	hanging map[int]bool // by pid
+	late    bool         // a read took too long
+}
+
+func (h *hangingMemory) IsSuspect(worker.User) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.late
 }
 
 func (h *hangingMemory) set(pid int, hangs bool) {
@@ -130,6 +137,7 @@ func (h *hangingMemory) set(pid int, hangs bool) {
 func (h *hangingMemory) Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error {
 	h.mu.Lock()
 	hangs := slices.ContainsFunc(reads, func(r access.MemoryRead) bool { return h.hanging[r.PID] })
+	h.late = h.late || hangs
 	h.mu.Unlock()
 	if hangs {
 		return access.ErrTimeout

@@ -2,7 +2,6 @@ package mempoll
 
 import (
 	"errors"
-	"maps"
 	"time"
 
 	"correlator/internal/worker"
@@ -84,8 +83,8 @@ func (m *Poller) collect(last time.Duration) (now time.Duration, due map[worker.
 	}
 }
 
-// read reads processes of one user: together, and if that takes too long, one after the other, from
-// then on for a while.
+// read reads processes of one user: together, and if that takes too long, one after the other, as long
+// as the user is a suspect.
 func (m *Poller) read(user worker.User, readings []reading) {
 	defer func() {
 		m.mu.Lock()
@@ -99,13 +98,12 @@ func (m *Poller) read(user worker.User, readings []reading) {
 		reads = r.words.AppendReads(reads, r.pid)
 		r.to = len(reads)
 	}
-	together := len(readings) == 1 || !m.isSingle(user)
+	together := len(readings) == 1 || !m.memory.IsSuspect(user)
 	var err error
 	if together {
 		err = m.memory.Read(user, readTimeout, reads)
 		if errors.Is(err, access.ErrTimeout) && len(readings) > 1 {
 			together = false
-			m.setSingle(user)
 		}
 	}
 	for i := range readings {
@@ -116,26 +114,6 @@ func (m *Poller) read(user worker.User, readings []reading) {
 			m.finish(r, reads[r.from:r.to], err)
 		}
 	}
-}
-
-// isSingle reports whether a user's processes are read one by one.
-func (m *Poller) isSingle(user worker.User) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	until, single := m.single[user]
-	if single && time.Now().After(until) {
-		delete(m.single, user)
-		return false
-	}
-	return single
-}
-
-func (m *Poller) setSingle(user worker.User) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(m.single, func(_ worker.User, until time.Time) bool { return now.After(until) })
-	m.single[user] = now.Add(hangTime)
 }
 
 // finish does what follows from a read of one process, which ended with err.

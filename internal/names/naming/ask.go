@@ -86,7 +86,8 @@ func (n *Namer) failed(p *process, err error, now time.Time) {
 		n.dropWanted(p)
 		return
 	}
-	if failure != failedRefused { // that is because of earlier ones
+	// A refusal is because of earlier failures, and nobody is to blame for a busy machine.
+	if failure != failedRefused && !errors.Is(err, worker.ErrStarved) {
 		p.owner.turn.failed = now
 	}
 	maps.Copy(p.wanted, p.taken)

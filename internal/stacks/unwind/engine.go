@@ -71,6 +71,7 @@ type Engine struct {
 	spawner  *worker.Spawner
 	counters *Counters
 	queue    *queue
+	blame    *worker.Blame
 
 	// Of the request that is served.
 	worker     *worker.Process // nil: none
@@ -89,8 +90,6 @@ type Engine struct {
 	generation  uint64
 	known       map[uint32]known // by KernelPID
 	quarantined map[any]quarantine
-	unreaped    int                    // killed workers that have not ended
-	hanging     map[worker.User]int    // how many of these served a program of a user
 	failure     error                  // why there is no worker
 	broken      error                  // why there will be none
 	runtimes    map[*runtimeKind]error // why those that processes have cannot be unwound, nil if they can
@@ -160,7 +159,7 @@ func open(ctx context.Context, options Options, counters *Counters, kind worker.
 	}
 	e := &Engine{
 		options: options, chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
-		known: make(map[uint32]known), quarantined: make(map[any]quarantine), hanging: make(map[worker.User]int),
+		blame: worker.NewBlame(), known: make(map[uint32]known), quarantined: make(map[any]quarantine),
 		runtimes: make(map[*runtimeKind]error),
 	}
 	return e, nil
@@ -413,7 +412,11 @@ func (e *Engine) serve(ctx context.Context, user worker.User, t *Target, do func
 	}
 	defer e.queue.leave()
 	if t != nil { // while it waited, a worker may have been killed for it
-		if err := e.leftOut(t); err != nil {
+		err := e.leftOut(t)
+		if err == nil && e.blame.HungOf(user) > 0 {
+			err = fmt.Errorf("%w: a worker hangs because of a process of its user", ErrQuarantined)
+		}
+		if err != nil {
 			e.counters.LeftOut.Add(1)
 			return err
 		}
@@ -425,7 +428,7 @@ func (e *Engine) serve(ctx context.Context, user worker.User, t *Target, do func
 	began := time.Now()
 	err := do()
 	took := time.Since(began)
-	if errors.Is(err, ErrKilled) && !errors.Is(err, errExhausted) {
+	if errors.Is(err, ErrKilled) && !isNobodys(err) {
 		took += killedTime
 	}
 	e.mu.Lock()

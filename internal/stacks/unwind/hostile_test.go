@@ -103,6 +103,14 @@ func TestHostileWorker(t *testing.T) {
 		_, err = e.Synchronize(t.Context(), Target{KernelPID: 1000, Program: "honest"})
 		assert.NilError(t, err, "after %s", c.user)
 	}
+	timedOut, served := counters.TimedOut.Load(), time.Duration(0)
+	e.OnServed(func(_ worker.User, took time.Duration) { served = took })
+	good := Target{KernelPID: 1001, Program: "good", User: "good"}
+	err = e.serve(t.Context(), good.User, &good, func() error { return e.kill(&good, worker.ErrStarved) })
+	assert.Check(t, errors.Is(err, ErrKilled) && counters.TimedOut.Load() == timedOut+1 && served < killedTime,
+		"one that got no CPU: %v, for which %v are charged", err, served)
+	_, err = e.Synchronize(t.Context(), good)
+	assert.Check(t, err, "it is left out since a worker got no CPU")
 	testenv.Poll(t, deadline, "the workers to be reaped", func() bool { return e.Status().Unreaped == 0 })
 }
 

@@ -44,9 +44,6 @@ func (e *Engine) quarantine(t *Target, reason string) {
 func (e *Engine) leftOut(t *Target) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.hanging[t.User] > 0 {
-		return fmt.Errorf("%w: a worker hangs because of a process of its user", ErrQuarantined)
-	}
 	q, ok := e.quarantined[t.Program]
 	if !ok || time.Now().After(q.until) {
 		return nil

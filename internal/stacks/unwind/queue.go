@@ -2,9 +2,9 @@ package unwind
 
 import (
 	"context"
-	"slices"
 	"sync"
 
+	"correlator/internal/host/share"
 	"correlator/internal/worker"
 )
 
@@ -16,15 +16,12 @@ const maxWaiting = 64
 type queue struct {
 	mu      sync.Mutex
 	serving bool
-	places  *quota
-	waiting map[worker.User][]chan struct{} // closed when it is the request's turn; in their order
-	turns   []worker.User                   // those that have requests that wait
-	last    chan struct{}                   // of enterLast; nil: it does not wait
+	room    *share.Budget[worker.User]
+	waiting share.Turns[worker.User, chan struct{}] // closed when it is the request's turn
+	last    chan struct{}                           // of enterLast; nil: it does not wait
 }
 
-func newQueue() *queue {
-	return &queue{places: newQuota("requests that wait", maxWaiting), waiting: make(map[worker.User][]chan struct{})}
-}
+func newQueue() *queue { return &queue{room: share.NewBudget[worker.User](maxWaiting)} }
 
 // enter waits for the turn of a user's request, which must leave then. The error is ErrBusy, or
 // that of the context.
@@ -35,13 +32,11 @@ func (q *queue) enter(ctx context.Context, user worker.User) error {
 	case !q.serving:
 		q.serving = true
 		close(turn)
-	case q.places.take(user, 1) != nil:
+	case !q.room.Take(user, 1):
 		q.mu.Unlock()
 		return ErrBusy
 	default:
-		if q.waiting[user] = append(q.waiting[user], turn); len(q.waiting[user]) == 1 {
-			q.turns = append(q.turns, user)
-		}
+		q.waiting.Push(user, turn)
 	}
 	q.mu.Unlock()
 	select {
@@ -50,12 +45,12 @@ func (q *queue) enter(ctx context.Context, user worker.User) error {
 	case <-ctx.Done():
 	}
 	q.mu.Lock()
-	at := slices.Index(q.waiting[user], turn)
-	if at >= 0 {
-		q.remove(user, at)
+	removed := q.waiting.Remove(user, func(t chan struct{}) bool { return t == turn })
+	if removed {
+		q.room.Give(user, 1)
 	}
 	q.mu.Unlock()
-	if at < 0 { // it was its turn meanwhile
+	if !removed { // it was its turn meanwhile
 		q.leave()
 	}
 	return ctx.Err()
@@ -65,30 +60,18 @@ func (q *queue) enter(ctx context.Context, user worker.User) error {
 func (q *queue) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case q.last != nil:
+	if q.last != nil {
 		close(q.last)
 		q.last = nil
 		return
-	case len(q.turns) == 0:
+	}
+	user, turn, ok := q.waiting.Pop()
+	if !ok {
 		q.serving = false
 		return
 	}
-	user := q.turns[0]
-	turn := q.waiting[user][0]
-	if q.remove(user, 0); len(q.waiting[user]) > 0 {
-		q.turns = append(q.turns[1:], user)
-	}
+	q.room.Give(user, 1)
 	close(turn)
-}
-
-// remove removes a request that waits. q.mu must be held.
-func (q *queue) remove(user worker.User, at int) {
-	q.places.give(user, 1)
-	if q.waiting[user] = slices.Delete(q.waiting[user], at, at+1); len(q.waiting[user]) == 0 {
-		delete(q.waiting, user)
-		q.turns = slices.DeleteFunc(q.turns, func(u worker.User) bool { return u == user })
-	}
 }
 
 // enterLast is enter for Close: it is not refused, and comes before all that wait.

@@ -3,8 +3,6 @@ package unwind
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -13,65 +11,53 @@ import (
 	"correlator/internal/worker"
 )
 
-// used returns how many requests wait.
-func (q *queue) used() uint64 {
+// waits returns how many requests wait.
+func (q *queue) waits() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.places.used
+	return q.waiting.Len()
 }
 
-// Users have turns, however many requests of one wait, and there is always room for another user's.
+// enterLater has a request wait, whose outcome comes by the channel.
+func (q *queue) enterLater(t *testing.T, ctx context.Context, user worker.User) <-chan error {
+	t.Helper()
+	before, served := q.waits(), make(chan error, 1)
+	go func() { served <- q.enter(ctx, user) }()
+	testenv.Poll(t, deadline, "a request to wait", func() bool { return q.waits() == before+1 })
+	return served
+}
+
+// One request is served at a time, users' in turn, and there is always room for another user's. One that does
+// not wait any more has no turn.
 func TestQueue(t *testing.T) {
 	q := newQueue()
 	assert.NilError(t, q.enter(t.Context(), "greedy"))
-	served := make(chan string)
-	enterLater := func(ctx context.Context, user worker.User, number int) {
-		before := q.used()
-		go func() {
-			if err := q.enter(ctx, user); err != nil {
-				served <- err.Error()
-			} else {
-				served <- fmt.Sprint(user, number)
-			}
-		}()
-		testenv.Poll(t, deadline, "a request to wait", func() bool { return q.used() == before+1 })
-	}
-	const most = maxWaiting / 2
-	for i := range most {
-		enterLater(t.Context(), "greedy", i)
+	var greedy []<-chan error
+	for range maxWaiting / 2 {
+		greedy = append(greedy, q.enterLater(t, t.Context(), "greedy"))
 	}
 	err := q.enter(t.Context(), "greedy")
 	assert.Check(t, errors.Is(err, ErrBusy), err)
-	enterLater(t.Context(), "other", 0)
-	enterLater(t.Context(), "other", 1)
 	cancelled, cancel := context.WithCancel(t.Context())
-	enterLater(cancelled, "third", 0)
-	enterLater(t.Context(), "fourth", 0)
+	ended := q.enterLater(t, cancelled, "third")
+	other := q.enterLater(t, t.Context(), "other")
 	cancel()
-	got := <-served
-	assert.Check(t, got == context.Canceled.Error(), got)
-
-	want := []string{"greedy0", "other0", "fourth0", "greedy1", "other1"}
-	for i := 2; i < most; i++ {
-		want = append(want, fmt.Sprint("greedy", i))
-	}
-	var order []string
-	for range want {
+	err = <-ended
+	assert.Check(t, errors.Is(err, context.Canceled), err)
+	for i, want := range append([]<-chan error{greedy[0], other}, greedy[1:]...) {
+		assert.Assert(t, q.waits() == maxWaiting/2+1-i && len(want) == 0, "request %d is served beside another", i)
 		q.leave()
-		order = append(order, <-served)
+		assert.NilError(t, <-want)
 	}
-	assert.Check(t, slices.Equal(order, want), order)
 	q.leave()
-	assert.Check(t, !q.serving && q.places.used == 0 && len(q.waiting) == 0 && len(q.turns) == 0, "%+v is left", q)
+	assert.Check(t, !q.serving && q.room.Used() == 0 && q.waiting.Len() == 0, "%+v is left", q)
 }
 
 // Close waits for the request that is served, and for no other.
 func TestQueueEnds(t *testing.T) {
 	q := newQueue()
 	q.enterLast()
-	later := make(chan error)
-	go func() { later <- q.enter(t.Context(), "user") }()
-	testenv.Poll(t, deadline, "a request to wait", func() bool { return q.used() == 1 })
+	later := q.enterLater(t, t.Context(), "user")
 	last := make(chan struct{})
 	go func() {
 		q.enterLast()
@@ -84,8 +70,7 @@ func TestQueueEnds(t *testing.T) {
 	})
 	q.leave()
 	<-last
-	assert.Check(t, q.used() == 1, "another one was served before")
+	assert.Check(t, q.waits() == 1, "another one was served before")
 	q.leave()
-	err := <-later
-	assert.Check(t, err)
+	assert.NilError(t, <-later)
 }

@@ -3,49 +3,39 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 
+	"correlator/internal/host/share"
 	"correlator/internal/worker"
 )
 
 // errOverQuota: what a process needs is more than is left of its user's quota.
 var errOverQuota = errors.New("the processes of its user may have no more")
 
-// quota divides something among users: each may hold as much of it as is left for the others. So a
-// user alone may hold half, two a third each, and so on; the next one finds less each time, and the
-// twelfth nearly nothing if all hold as much as they may. It is not safe for concurrent use.
+// quota divides something among users: see [share.Budget].
 type quota struct {
-	of       string // what is divided
-	capacity uint64
-	used     uint64
-	held     map[worker.User]uint64
+	of     string // what is divided
+	budget *share.Budget[worker.User]
 }
 
 func newQuota(of string, capacity uint64) *quota {
-	return &quota{of: of, capacity: capacity, held: make(map[worker.User]uint64)}
+	return &quota{of, share.NewBudget[worker.User](int(min(capacity, math.MaxInt)))}
 }
 
 // take adds n to what a user holds, or returns an errOverQuota.
 func (q *quota) take(user worker.User, n uint64) error {
-	free := q.capacity - q.used
-	if n > free || q.held[user]+n > free-n {
-		return fmt.Errorf("%w %s: they have %d, all users %d of %d", errOverQuota, q.of, q.held[user], q.used,
-			q.capacity)
+	if n > uint64(q.budget.Capacity()) || !q.budget.Take(user, int(n)) {
+		return fmt.Errorf("%w %s: they have %d, all users %d of %d", errOverQuota, q.of, q.budget.Held(user),
+			q.budget.Used(), q.budget.Capacity())
 	}
-	q.used += n
-	q.held[user] += n
 	return nil
 }
 
 // give takes back what take has added.
-func (q *quota) give(user worker.User, n uint64) {
-	q.used -= n
-	if q.held[user] -= n; q.held[user] == 0 {
-		delete(q.held, user)
-	}
-}
+func (q *quota) give(user worker.User, n uint64) { q.budget.Give(user, int(n)) }
 
 // ownDescriptors is what a worker needs for itself: its tables, and a file that is read.
 const ownDescriptors = 64

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -19,33 +20,17 @@ import (
 	"correlator/internal/worker"
 )
 
-// Users who take all that they can leave something to the next one.
+// A quota is divided by a share.Budget. Whoever gets no more is told of what.
 func TestQuota(t *testing.T) {
 	q := newQuota("things", 64)
-	takeAll := func(user worker.User) (n int) {
-		for q.take(user, 1) == nil {
-			n++
-		}
-		return n
-	}
-	for i, want := range []int{32, 16, 8, 4, 2, 1} {
-		got := takeAll(worker.User(rune('a' + i)))
-		assert.Check(t, got == want, "user %d has %d, want %d", i, got, want)
-	}
+	assert.NilError(t, q.take("a", 32))
 	err := q.take("a", 1)
-	assert.Check(t, errors.Is(err, errOverQuota), err)
-	q.give("a", 32)
-	if err := q.take("c", 20); !errors.Is(err, errOverQuota) { // 28 of 33
-		t.Error(err)
-	}
-	// 20 of 21
-	assert.Check(t, q.take("c", 12))
+	assert.Check(t, errors.Is(err, errOverQuota) && strings.HasSuffix(err.Error(),
+		"no more things: they have 32, all users 32 of 64"), err)
 	err = q.take("new", 1<<63)
 	assert.Check(t, errors.Is(err, errOverQuota), err)
-	for user, n := range q.held {
-		q.give(user, n)
-	}
-	assert.Check(t, q.used == 0 && len(q.held) == 0, "%+v are left", q)
+	q.give("a", 32)
+	assert.NilError(t, q.take("a", 1))
 }
 
 // madeUpTables takes what it has room for.
@@ -201,7 +186,7 @@ func TestQuotas(t *testing.T) {
 			c.remove(h, i)
 		}
 		for _, q := range h.quotas.all() {
-			assert.Check(t, q.used == 0 && len(q.held) == 0, "%s: %+v is left", name, q)
+			assert.Check(t, q.budget.Used() == 0, "%s: %+v is left", name, q)
 		}
 	}
 }
@@ -228,7 +213,7 @@ func TestTableIsFull(t *testing.T) {
 	assert.NilError(t, h.reserveTable(1, madeUpBucket))
 	err := h.UpdateStackDeltaPages(1, make([]uint16, 4), madeUpBucket, 1<<20)
 	assert.Check(t, errors.Is(err, unix.E2BIG), err)
-	if r := h.result(0); !r.full || r.overQuota != nil || len(own.pages) != 0 || h.quotas.pages.used != 0 {
+	if r := h.result(0); !r.full || r.overQuota != nil || len(own.pages) != 0 || h.quotas.pages.budget.Used() != 0 {
 		t.Errorf("%+v, pages %v, %+v", r, own.pages, h.quotas.pages)
 	}
 
@@ -237,7 +222,7 @@ func TestTableIsFull(t *testing.T) {
 	h.begin("user")
 	err = h.UpdatePidPageMappingInfo(1, lpm.Prefix{Key: 1 << 12, Length: 52}, 1, 0)
 	assert.Check(t, errors.Is(err, unix.ENOSPC), err)
-	if r := h.result(0); !r.full || h.quotas.ranges.used != 0 {
+	if r := h.result(0); !r.full || h.quotas.ranges.budget.Used() != 0 {
 		t.Errorf("%+v, %+v", r, h.quotas.ranges)
 	}
 }

@@ -28,7 +28,7 @@ type Quarantine struct {
 func (e *Engine) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Status{Generation: e.generation, Unreaped: e.unreaped}
+	s := Status{Generation: e.generation, Unreaped: e.blame.Hung()}
 	for _, k := range e.known {
 		if k.ready {
 			s.Synchronized++
@@ -45,7 +45,7 @@ func (e *Engine) Status() Status {
 		s.Failure = e.broken.Error()
 	case e.failure != nil:
 		s.Failure = e.failure.Error()
-	case e.serving == nil && e.unreaped >= maxUnreaped:
+	case e.serving == nil && s.Unreaped >= maxUnreaped:
 		s.Failure = errUnreaped.Error()
 	}
 	now := time.Now()

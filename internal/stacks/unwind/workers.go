@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/share"
 	"correlator/internal/worker"
 )
 
@@ -20,12 +21,10 @@ const (
 	// killTimeout is how long a killed worker is given to end before its tables are cleared. One that
 	// hangs longer is in a system call that reads, after which it ends.
 	killTimeout = 100 * time.Millisecond
-
-	// After a worker that could not be started, the next one is tried after retryTime, and twice as
-	// long each time, at most maxRetryTime.
-	retryTime    = time.Second
-	maxRetryTime = time.Minute
 )
+
+// retry is how soon the next worker is tried after one that could not be started.
+var retry = share.Backoff{Min: time.Second, Max: time.Minute}
 
 // errUnable: a worker says that it cannot serve.
 var errUnable = errors.New("the unwinding worker cannot start")
@@ -40,7 +39,7 @@ func (e *Engine) ensureWorker() error {
 		_ = e.kill(nil, worker.ErrEnded)
 	}
 	e.mu.Lock()
-	closed, broken, unreaped, failure := e.closed, e.broken, e.unreaped, e.failure
+	closed, broken, failure := e.closed, e.broken, e.failure
 	e.mu.Unlock()
 	switch {
 	case closed:
@@ -49,7 +48,7 @@ func (e *Engine) ensureWorker() error {
 		return nil
 	case broken != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, broken)
-	case unreaped >= maxUnreaped:
+	case e.blame.Hung() >= maxUnreaped:
 		return fmt.Errorf("%w: %w", ErrUnavailable, errUnreaped)
 	case time.Now().Before(e.retryAt):
 		return fmt.Errorf("%w: %w", ErrUnavailable, failure)
@@ -58,7 +57,7 @@ func (e *Engine) ensureWorker() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.failure = err; err != nil {
-		e.retryAfter = min(max(2*e.retryAfter, retryTime), maxRetryTime)
+		e.retryAfter = retry.Next(e.retryAfter)
 		e.retryAt = time.Now().Add(e.retryAfter)
 		if e.closed {
 			return ErrClosed
@@ -136,8 +135,8 @@ func (e *Engine) kill(t *Target, err error) error {
 		onReset()
 	}
 	process.Kill()
-	if errors.Is(err, errExhausted) {
-		t = nil // it need not be the cause
+	if isNobodys(err) {
+		t = nil
 	}
 	e.watch(process, t)
 	if closed {
@@ -145,7 +144,7 @@ func (e *Engine) kill(t *Target, err error) error {
 	}
 	reason := "the worker ended"
 	switch {
-	case errors.Is(err, worker.ErrTimeout):
+	case errors.Is(err, worker.ErrTimeout), errors.Is(err, worker.ErrStarved):
 		e.counters.TimedOut.Add(1)
 		reason = "the worker did not answer in time"
 	case errors.Is(err, errExhausted):
@@ -170,45 +169,23 @@ func (e *Engine) kill(t *Target, err error) error {
 	return fmt.Errorf("%w: %w", ErrKilled, err)
 }
 
-// watch counts a killed worker until it has ended, and gives it a moment for that. After that it hangs, because
-// of t if that is not nil, which it served.
+// isNobodys reports whether a worker is killed for a reason of which the process that it served need not be
+// the cause.
+func isNobodys(err error) bool {
+	return errors.Is(err, errExhausted) || errors.Is(err, worker.ErrStarved)
+}
+
+// watch gives a killed worker, which served t if that is not nil, a moment to end. After that it hangs.
 func (e *Engine) watch(process *worker.Process, t *Target) {
-	ended, hangs := make(chan struct{}), false // guarded by e.mu
-	e.mu.Lock()
-	e.unreaped++
-	e.mu.Unlock()
-	go func() {
-		<-process.Ended()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.unreaped--
-		if hangs {
-			e.addHanging(t.User, -1)
-		}
-		close(ended)
-	}()
+	var owner worker.Owner
+	if t != nil {
+		owner = worker.Owner{PID: t.ID.PID, User: t.User}
+	}
 	timer := time.NewTimer(killTimeout)
 	defer timer.Stop()
 	select {
-	case <-ended:
-		return
+	case <-e.blame.Watch(process, owner):
 	case <-timer.C:
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	select {
-	case <-ended:
-	default:
-		if hangs = t != nil; hangs {
-			e.addHanging(t.User, 1)
-		}
-	}
-}
-
-// addHanging counts workers that hang because of a user's processes. e.mu must be held.
-func (e *Engine) addHanging(user worker.User, n int) {
-	if e.hanging[user] += n; e.hanging[user] == 0 {
-		delete(e.hanging, user)
 	}
 }
 

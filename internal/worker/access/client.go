@@ -23,9 +23,10 @@ const timeout = 2 * time.Second
 
 // Errors of all methods of Process, beside their own.
 var (
-	ErrTimeout = worker.ErrTimeout // the process made the worker wait too long
-	ErrHung    = worker.ErrHung
-	ErrBusy    = worker.ErrBusy
+	ErrTimeout     = worker.ErrTimeout // the process made the worker wait too long
+	ErrHung        = worker.ErrHung
+	ErrBusy        = worker.ErrBusy
+	ErrUnavailable = worker.ErrUnavailable
 )
 
 // TellsNothing reports whether an error says nothing of what a process has: it was not asked, since
@@ -33,7 +34,7 @@ var (
 // did not answer in time.
 func TellsNothing(err error) bool {
 	return errors.Is(err, ErrTimeout) || errors.Is(err, ErrHung) || errors.Is(err, ErrBusy) ||
-		errors.Is(err, worker.ErrUnavailable) || errors.Is(err, worker.ErrClosed)
+		errors.Is(err, ErrUnavailable) || errors.Is(err, worker.ErrClosed)
 }
 
 // Client has workers access processes. It is safe for concurrent use.
@@ -55,6 +56,9 @@ func (c *Client) Close() { c.pool.Close() }
 
 // Stats returns how many workers there are.
 func (c *Client) Stats() worker.Stats { return c.pool.Stats() }
+
+// IsSuspect reports whether a request of a user has timed out lately.
+func (c *Client) IsSuspect(user worker.User) bool { return c.pool.IsSuspect(user) }
 
 // Process returns access to one process, which need not be closed. user is the process's, to which
 // workers that it hangs are charged.

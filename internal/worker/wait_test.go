@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// madeUp is a worker of whom it is known when it answers, and what CPU time it gets.
+type madeUp struct {
+	began    time.Time
+	answerAt time.Duration // 0: never
+	late     time.Duration // that its agent comes late, since it gets no CPU
+	cpu      func(age time.Duration) time.Duration
+	runnable bool
+}
+
+func (m *madeUp) Receive(deadline time.Time) ([]byte, int, error) {
+	answer := m.began.Add(m.answerAt)
+	if m.answerAt > 0 && !answer.After(deadline) && (m.late == 0 || !answer.After(time.Now())) {
+		time.Sleep(time.Until(answer))
+		return []byte("answer"), -1, nil
+	}
+	time.Sleep(time.Until(deadline) + m.late)
+	return nil, -1, ErrTimeout
+}
+
+func (m *madeUp) cpuTime() time.Duration {
+	if m.cpu == nil {
+		return time.Hour
+	}
+	return time.Hour + m.cpu(time.Since(m.began))
+}
+
+func (m *madeUp) isRunnable() bool { return m.runnable }
+
+// A worker that hangs, or has used the time of its request, is given up. One that gets too little CPU time has
+// the time again, and is not to blame if that is not enough.
+func TestWait(t *testing.T) {
+	const timeout = time.Second
+	part := func(n time.Duration) func(time.Duration) time.Duration {
+		return func(age time.Duration) time.Duration { return age / n }
+	}
+	const late = timeout * 11 / 2 // when it answers only with patience
+	for name, c := range map[string]struct {
+		worker  madeUp
+		want    error
+		periods int
+	}{
+		"answers":                      {madeUp{answerAt: timeout / 2}, nil, 1},
+		"hangs":                        {madeUp{}, ErrTimeout, 1},
+		"hangs with some CPU time":     {madeUp{cpu: part(30)}, ErrTimeout, 1},
+		"works, then hangs":            {madeUp{cpu: func(time.Duration) time.Duration { return timeout / 2 }}, ErrTimeout, 1},
+		"works":                        {madeUp{cpu: part(1), runnable: true}, ErrTimeout, 1},
+		"works on half a CPU":          {madeUp{cpu: part(2), runnable: true}, ErrTimeout, 2},
+		"gets little CPU, answers":     {madeUp{cpu: part(10), answerAt: late * 4 / 5}, nil, 5},
+		"gets no CPU, answers":         {madeUp{runnable: true, answerAt: late * 4 / 5}, nil, 5},
+		"gets little CPU to the end":   {madeUp{cpu: part(10), runnable: true, answerAt: late}, ErrStarved, 5},
+		"gets no CPU to the end":       {madeUp{runnable: true, answerAt: late}, ErrStarved, 5},
+		"is made wait again and again": {madeUp{cpu: part(10), answerAt: late}, ErrTimeout, 5},
+		"its agent gets no CPU":        {madeUp{answerAt: timeout / 2, late: timeout / 10}, nil, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.worker.began = time.Now()
+				w := newWait(&c.worker, timeout)
+				_, _, err := w.Receive()
+				took := time.Since(c.worker.began)
+				assert.Check(t, errors.Is(err, c.want), err)
+				begun := int((took-time.Nanosecond)/(timeout+lastChance)) + 1
+				assert.Check(t, begun == c.periods, "given up, or answered, after %v", took)
+			})
+		})
+	}
+}
+
+// The time for which a worker waits for the agent is not its own.
+func TestWaitProlonged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := newWait(&madeUp{began: began}, time.Second)
+		w.Prolong(3 * time.Second)
+		_, _, err := w.Receive()
+		took := time.Since(began)
+		assert.Check(t, errors.Is(err, ErrTimeout) && took == 4*time.Second+lastChance, "%v after %v", err, took)
+	})
+}
+
+// It is seen of a worker whether it hangs or works.
+func TestWatched(t *testing.T) {
+	p := start(t)
+	p.ask(t, "hello")
+	testenv.Poll(t, deadline, "a worker that waits", func() bool { return !p.isRunnable() })
+	assert.NilError(t, p.Send([]byte("spin")))
+	before := p.cpuTime()
+	assert.Check(t, before > 0, "it has begun without CPU time")
+	testenv.Poll(t, deadline, "a worker that works", func() bool { return p.isRunnable() && p.cpuTime() > before })
+}
+
+// A worker that has got no CPU is killed, and nobody is to blame. Who made one late is a suspect, for a while.
+func TestBlame(t *testing.T) {
+	pool := newPool(t)
+	owner := Owner{PID: 1, User: "1000"}
+	discard := func(why error) error {
+		process, _, err := pool.take()
+		assert.NilError(t, err)
+		err = pool.discard(process, owner, why)
+		testenv.Poll(t, deadline, "the end of the worker", func() bool { return pool.Stats().Hung == 0 })
+		return err
+	}
+	err := discard(ErrStarved)
+	assert.Check(t, errors.Is(err, ErrUnavailable) && errors.Is(err, ErrStarved), err)
+	assert.Check(t, !pool.IsSuspect(owner.User), "a user whose worker got no CPU is a suspect")
+	err = discard(ErrTimeout)
+	assert.Check(t, errors.Is(err, ErrTimeout) && !errors.Is(err, ErrUnavailable), err)
+	assert.Check(t, pool.IsSuspect(owner.User) && !pool.IsSuspect("1001"), "who is late is not the suspect")
+	assert.Check(t, pool.counters.TimedOut.Load() == 2 && pool.counters.Ended.Load() == 0)
+
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBlame()
+		b.Late("1000")
+		time.Sleep(suspectTime - 1)
+		assert.Check(t, b.IsSuspect("1000"), "no suspect any more")
+		time.Sleep(1)
+		assert.Check(t, !b.IsSuspect("1000") && len(b.late) == 0, "a suspect for ever")
+		for i := range maxServed + 1 {
+			b.Late(User(rune(i)))
+			b.Served(User(rune(i)))
+		}
+		assert.Check(t, len(b.late) <= maxServed && len(b.served) <= maxServed, "there is no bound")
+	})
+}
