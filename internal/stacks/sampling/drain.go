@@ -25,10 +25,12 @@ func (s *Sampling) drain() {
 		s.counted = now.Time
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
-	for program, pending := range s.pending {
-		s.enqueue(program, pending, now.Time)
-		delete(s.pending, program)
+	for _, program := range s.waiting {
+		s.enqueue(program, program.waiting, now.Time)
+		program.waiting = nil
 	}
+	clear(s.waiting)
+	s.waiting = s.waiting[:0]
 	if len(ended) == 0 {
 		return
 	}
@@ -60,7 +62,10 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		return
 	}
 	if !s.deliverResolved(&p, now.Time, &s.frames) {
-		s.pending[program] = append(s.pending[program], p)
+		if len(program.waiting) == 0 {
+			s.waiting = append(s.waiting, program)
+		}
+		program.waiting = append(program.waiting, p)
 	}
 }
 
@@ -116,7 +121,10 @@ func (p *program) newSample(count *bpf.Count, at time.Time) profile.Sample {
 func (s *Sampling) program(number bpf.Target) *program {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.programs[number]
+	if p := s.programs[number]; p != nil && !p.inbox.forgotten {
+		return p
+	}
+	return nil
 }
 
 // deliverResolved delivers a sample if its stack can be named by what is known of the process, or
@@ -138,7 +146,7 @@ func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *[]p
 func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.programs[program.number] != program {
+	if !s.isKnown(program) {
 		for i := range pending {
 			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, pending[i].Samples())
 		}
@@ -146,7 +154,7 @@ func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.T
 	}
 	n, late := program.inbox.add(pending, now)
 	for i := range late {
-		s.conclude(&late[i], process.OutcomeStale)
+		s.finish(&late[i], process.OutcomeStale)
 	}
 	for i := range pending[n:] {
 		p := &pending[n+i]
@@ -159,7 +167,7 @@ func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.T
 func (s *Sampling) deliver(program *program, sample *profile.Sample, now time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.programs[program.number] != program {
+	if !s.isKnown(program) {
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, sample.Count)
 		return
 	}
@@ -178,10 +186,10 @@ func delivered(sample *profile.Sample) process.SampleOutcome {
 	return process.OutcomeCorrelated
 }
 
-// conclude ends a sample that has waited: it is handed on when it is correlated, with its stack, else refused; or was
+// finish ends a sample that has waited: it is handed on when it is correlated, with its stack, else refused; or was
 // abandoned. It is for the goroutine of the process, which knows that the program was not forgotten; refusing
 // is for any.
-func (s *Sampling) conclude(p *pendingSample, outcome process.SampleOutcome) {
+func (s *Sampling) finish(p *pendingSample, outcome process.SampleOutcome) {
 	hasStack := outcome == process.OutcomeCorrelated
 	if hasStack {
 		outcome = delivered(&p.sample)

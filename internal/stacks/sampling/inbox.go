@@ -41,6 +41,8 @@ type inbox struct {
 	limit  int           // of pending
 	held   process.Held  // what was added, and has not ended
 
+	forgotten bool // nothing is added any more; guarded by Sampling.mu
+
 	mu      sync.Mutex
 	pending []pendingSample
 	taken   int // by the goroutine of the process, which may give them back

@@ -148,7 +148,7 @@ func (p *ProcessSampler) Close() error {
 	err := p.Stop()
 	p.sampling.forget(p.inbox)
 	for _, sample := range p.inbox.take() {
-		p.sampling.conclude(&sample, process.OutcomeUnknownProcess)
+		p.sampling.finish(&sample, process.OutcomeUnknownProcess)
 	}
 	return err
 }
@@ -253,7 +253,7 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 				continue
 			}
 		}
-		p.sampling.conclude(sample, outcome)
+		p.sampling.finish(sample, outcome)
 	}
 	p.inbox.giveBack(again)
 }

@@ -29,6 +29,7 @@ type program struct {
 	used     atomic.Bool // samples were handed over since the last probe of the process
 	stale    uint64      // stale samples when the identity was last checked
 	unwound  unwound
+	waiting  []pendingSample // of the drain that Run is at
 }
 
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.
@@ -83,17 +84,16 @@ func (p *program) stop() error {
 	return err
 }
 
-// forget removes the programs of one process. When it returns, their sinks are not called by Run
+// forget forgets the programs of one process. When it returns, their sinks are not called by Run
 // any more. It does not stop their sampling.
 func (s *Sampling) forget(inbox *inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for number, program := range s.programs {
-		if program.inbox == inbox {
-			delete(s.programs, number)
-		}
-	}
+	inbox.forgotten = true
 }
+
+// isKnown reports whether samples of a program are still handed on. s.mu must be held.
+func (s *Sampling) isKnown(p *program) bool { return s.programs[p.number] == p && !p.inbox.forgotten }
 
 // isCurrent reports whether the process still runs the program. It is called again and again, so
 // the kernel is asked only when there were samples, of whichever process, that no program fits; or

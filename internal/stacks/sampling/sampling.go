@@ -98,7 +98,7 @@ type Sampling struct {
 	stopping []*program // before that: what was counted for them is about to be drained
 
 	// Owned by Run.
-	pending   map[*program][]pendingSample
+	waiting   []*program      // that have counts whose samples are to wait for their process
 	frames    []profile.Frame // scratch
 	counted   time.Time       // until when all was drained that was counted
 	refreshed time.Time
@@ -119,7 +119,6 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		attributes:  options.Attributes,
 		log:         log,
 		programs:    make(map[bpf.Target]*program),
-		pending:     make(map[*program][]pendingSample),
 	}
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {

@@ -119,7 +119,7 @@ func TestForget(t *testing.T) {
 	}
 	s.counters.Outcomes[process.OutcomeUnknownProcess].Store(unknown)
 	for _, sample := range r.inbox.take() {
-		s.conclude(&sample, process.OutcomeUnknownProcess)
+		s.finish(&sample, process.OutcomeUnknownProcess)
 	}
 	s.added(0)
 }
@@ -168,7 +168,7 @@ func TestStackWithoutFrames(t *testing.T) {
 	outcome, later := s.resolve(&nowhere, nil)
 	assert.Check(t, !later, "it is to wait again")
 	program.inbox.held.Add(nowhere.Samples())
-	s.conclude(&nowhere, outcome)
+	s.finish(&nowhere, outcome)
 	if n := s.outcome(process.OutcomeNoStack) - before; n != 6 || r.calls != samples {
 		t.Errorf("%d samples without a stack, want 6; %d calls", n, r.calls-samples)
 	}

@@ -245,7 +245,7 @@ func (r *receiver) serve(s *sampled) (stop func()) {
 						pending[i].sample.Stack = s.cutStack(&pending[i])
 					}
 				}
-				s.conclude(&pending[i], outcome)
+				s.finish(&pending[i], outcome)
 			}
 			select {
 			case <-r.inbox.ready:

@@ -28,7 +28,11 @@ func (u *unwinding) next(now time.Time) (first *program, gone *unwind.Target, wa
 	if len(u.gone) > 0 {
 		wait = u.gone[0].at.Sub(now)
 	}
-	for p, at := range u.due {
+	for p := range u.programs {
+		at := p.unwound.due
+		if at.IsZero() {
+			continue
+		}
 		if free := u.time.free(p.unwound.target.User, now); free.After(at) {
 			at = free
 		}
@@ -39,7 +43,7 @@ func (u *unwinding) next(now time.Time) (first *program, gone *unwind.Target, wa
 	if wait > 0 {
 		return nil, nil, wait
 	}
-	delete(u.due, first)
+	first.unwound.due = time.Time{}
 	return first, nil, 0
 }
 
@@ -67,8 +71,8 @@ func (u *unwinding) charge(user worker.User, took time.Duration) {
 		for p := range u.programs {
 			if p.unwound.target.User == user && p.unwound.on {
 				held = append(held, p)
-				u.due[p], p.unwound.failure = now, errHeldBack // next waits until the user is free
-				u.notify()                                     // it may wait for something later
+				p.unwound.due, p.unwound.failure = now, errHeldBack // next waits until the user is free
+				u.notify()                                          // it may wait for something later
 			}
 		}
 	}
@@ -105,19 +109,19 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	switch {
 	case err == nil:
 	case errors.Is(err, errReset):
-		w.failure, u.due[p] = nil, now
+		w.failure, w.due = nil, now
 	case errors.Is(err, errHeldBack):
-		u.due[p] = now // next waits until the user is free
+		w.due = now // next waits until the user is free
 	case errors.Is(err, unwind.ErrBusy):
-		w.failure, u.due[p] = nil, now.Add(minResync)
+		w.failure, w.due = nil, now.Add(minResync)
 	case errors.Is(err, unwind.ErrNotReady): // most are in a moment
 		w.pause = share.Backoff{Min: minResync, Max: maxResync}.Next(w.pause)
-		u.due[p] = now.Add(w.pause)
+		w.due = now.Add(w.pause)
 	case errors.Is(err, unwind.ErrQuarantined):
-		u.due[p] = now.Add(quarantinePoll)
+		w.due = now.Add(quarantinePoll)
 	case !errors.Is(err, unwind.ErrGone) && !errors.Is(err, unwind.ErrClosed):
 		w.pause = share.Backoff{Min: w.least, Max: maxResync}.Next(w.pause)
-		u.due[p] = now.Add(w.pause)
+		w.due = now.Add(w.pause)
 	}
 }
 
@@ -211,7 +215,7 @@ func (u *unwinding) reset() {
 		p.unwound.known = false // the next worker reads all files again
 		if p.unwound.on {
 			p.unwound.on, p.unwound.failure = false, nil
-			u.due[p] = now
+			p.unwound.due = now
 		}
 	}
 	u.notify()

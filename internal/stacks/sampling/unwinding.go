@@ -65,9 +65,8 @@ type unwinding struct {
 	closed bool // nothing is to enter the chain any more
 
 	mu       sync.Mutex
-	failure  error                  // why there is no engine
-	programs map[*program]struct{}  // that are sampled
-	due      map[*program]time.Time // those that are to be synchronized
+	failure  error                 // why there is no engine
+	programs map[*program]struct{} // that are sampled
 	time     *engineTime
 	gone     []goneTarget // in the order of their time
 }
@@ -84,6 +83,7 @@ type unwound struct {
 	target  unwind.Target
 	on      bool          // its samples go to the engine's chain
 	known   bool          // it was synchronized by this worker
+	due     time.Time     // when it is to be synchronized; zero: it is not
 	least   time.Duration // the shortest pause, by what synchronizing it took
 	pause   time.Duration // between the last time that it was synchronized and the next
 	at      time.Time     // when it was last
@@ -100,7 +100,7 @@ func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, options unwin
 		wake: make(chan struct{}, 1), cancel: cancel,
 		need: sync.OnceFunc(func() { close(needed) }), needed: needed, reload: minReload,
 		loaded: make(chan struct{}), ended: make(chan struct{}),
-		programs: make(map[*program]struct{}), due: make(map[*program]time.Time), time: newEngineTime(),
+		programs: make(map[*program]struct{}), time: newEngineTime(),
 	}
 	if eager {
 		u.need()
@@ -252,7 +252,7 @@ func (u *unwinding) add(p *program) {
 	defer u.mu.Unlock()
 	u.programs[p] = struct{}{}
 	u.time.add(p.unwound.target.User)
-	u.due[p] = time.Now()
+	p.unwound.due = time.Now()
 	u.need()
 	u.notify()
 }
@@ -269,7 +269,6 @@ func (u *unwinding) remove(p *program) {
 	}
 	target := p.unwound.target
 	delete(u.programs, p)
-	delete(u.due, p)
 	u.time.remove(target.User)
 	if u.engine.Load() != nil { // else it knows nothing
 		u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
@@ -293,7 +292,7 @@ func (u *unwinding) changed(p *program) {
 func (u *unwinding) endedEarly(p *program) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if _, due := u.due[p]; !due {
+	if p.unwound.due.IsZero() {
 		u.again(p)
 		p.unwound.pause = share.Backoff{Max: maxResync}.Next(p.unwound.pause)
 	}
@@ -305,8 +304,8 @@ func (u *unwinding) again(p *program) {
 		return
 	}
 	at := p.unwound.at.Add(p.unwound.pause)
-	if due, ok := u.due[p]; !ok || at.Before(due) {
-		u.due[p] = at
+	if due := p.unwound.due; due.IsZero() || at.Before(due) {
+		p.unwound.due = at
 		u.notify()
 	}
 }

@@ -68,7 +68,7 @@ func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
 func TestChainFails(t *testing.T) {
 	core, logged := observer.New(zap.WarnLevel)
 	u := &unwinding{
-		log: zap.New(core), programs: make(map[*program]struct{}), due: make(map[*program]time.Time),
+		log: zap.New(core), programs: make(map[*program]struct{}),
 		time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
 	}
 	u.engine.Store(new(unwind.Engine))
@@ -111,7 +111,7 @@ func withoutEngine(t *testing.T) *unwinding {
 	t.Cleanup(func() { sampler.Close() })
 	return &unwinding{
 		sampler: sampler, log: zaptest.NewLogger(t), programs: make(map[*program]struct{}),
-		due: make(map[*program]time.Time), time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
+		time: newEngineTime(), need: func() {}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -156,10 +156,10 @@ func TestHeldBackLeaves(t *testing.T) {
 		u.add(p)
 		p.unwound.on = true
 	}
-	clear(u.due)
+	slow.unwound.due, other.unwound.due = time.Time{}, time.Time{}
 	<-u.wake
 	u.charge("slow", turnTime)
-	assert.Check(t, slow.unwound.on && len(u.due) == 0, "a user is held back for a turn")
+	assert.Check(t, slow.unwound.on && slow.unwound.due.IsZero(), "a user is held back for a turn")
 	u.charge("slow", time.Hour)
 	if slow.unwound.on || !errors.Is(slow.unwound.failure, errHeldBack) || !other.unwound.on {
 		t.Errorf("slow %+v, other %+v", slow.unwound, other.unwound)
