@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -25,26 +26,17 @@ const (
 type probeQueue struct {
 	slots   chan struct{} // has a token for each probe that is under way
 	running sync.WaitGroup
-
-	end chan struct{} // closed by close
+	ctx     context.Context // ends with end
+	end     context.CancelFunc
 
 	mu      sync.Mutex
 	pending map[int]bool // by pid: whether to probe again
-	closed  bool
 }
 
 func newProbeQueue() *probeQueue {
-	return &probeQueue{slots: make(chan struct{}, maxProbes), end: make(chan struct{}), pending: make(map[int]bool)}
-}
-
-// pause waits for a while, or until the end.
-func (q *probeQueue) pause(pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-q.end:
-	}
+	q := &probeQueue{slots: make(chan struct{}, maxProbes), pending: make(map[int]bool)}
+	q.ctx, q.end = context.WithCancel(context.Background())
+	return q
 }
 
 // add has probe called for a process, on a goroutine. It returns false when there are too many.
@@ -53,7 +45,7 @@ func (q *probeQueue) add(pid int, probe func(pid int)) bool {
 	defer q.mu.Unlock()
 	_, pending := q.pending[pid]
 	switch {
-	case q.closed:
+	case q.ctx.Err() != nil:
 		return true
 	case !pending && len(q.pending) >= maxPendingProbes:
 		return false
@@ -62,31 +54,37 @@ func (q *probeQueue) add(pid int, probe func(pid int)) bool {
 	if !pending {
 		q.running.Go(func() {
 			for q.next(pid) {
-				select {
-				case q.slots <- struct{}{}:
-				case <-q.end:
-					continue
-				}
-				if q.ended() {
-					<-q.slots
-					continue
-				}
-				began := time.Now()
-				probe(pid)
-				took := time.Since(began)
-				<-q.slots
-				q.pause(max(probePause, min(probeShare*took, time.Second)))
+				q.run(pid, probe)
 			}
 		})
 	}
 	return true
 }
 
+// run probes a process when there is a slot for it, and waits for the pause after that.
+func (q *probeQueue) run(pid int, probe func(pid int)) {
+	select {
+	case q.slots <- struct{}{}:
+	case <-q.ctx.Done():
+	}
+	if q.ctx.Err() != nil {
+		return
+	}
+	began := time.Now()
+	probe(pid)
+	took := time.Since(began)
+	<-q.slots
+	select {
+	case <-time.After(max(probePause, min(probeShare*took, time.Second))):
+	case <-q.ctx.Done():
+	}
+}
+
 // next reports whether to probe a process again; if not, it is forgotten.
 func (q *probeQueue) next(pid int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	again := q.pending[pid] && !q.closed
+	again := q.pending[pid] && q.ctx.Err() == nil
 	q.pending[pid] = false
 	if !again {
 		delete(q.pending, pid)
@@ -94,17 +92,10 @@ func (q *probeQueue) next(pid int) bool {
 	return again
 }
 
-func (q *probeQueue) ended() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
-}
-
 // close waits for probes that are under way. None begins any more.
 func (q *probeQueue) close() {
 	q.mu.Lock()
-	q.closed = true
-	close(q.end)
+	q.end()
 	q.mu.Unlock()
 	q.running.Wait()
 }

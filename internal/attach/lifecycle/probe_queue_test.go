@@ -51,7 +51,7 @@ func TestProbeQueue(t *testing.T) {
 		l.close()
 		close(ended)
 	}()
-	testenv.Poll(t, deadline, "the end to begin", l.ended)
+	testenv.Poll(t, deadline, "the end to begin", func() bool { return l.ctx.Err() != nil })
 	before := total.Load()
 	close(let)
 	<-ended

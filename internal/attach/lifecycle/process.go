@@ -211,12 +211,9 @@ func (p *Process) notify() {
 // run serves the process until it has ended, maps nothing to serve any more, has to give way to
 // another, or serving ends.
 func (p *Process) run(serving context.Context) {
-	var timer retryTimer
-	defer timer.stop()
 	err := p.probe()
 	for !process.IsGone(err) && !errors.Is(err, errShutdown) && !isEvicted(err) {
-		timer.set(p.nextRetry(err))
-		err = p.await(serving, timer.due)
+		err = p.await(serving, after(p.nextRetry(err)))
 	}
 	if isEvicted(err) {
 		p.giveWay(err)

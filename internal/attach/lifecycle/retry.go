@@ -110,29 +110,10 @@ func shortest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// retryTimer is the timer of a process in trouble: the others need none.
-type retryTimer struct {
-	timer *time.Timer
-	due   <-chan time.Time // nil while nothing is due
-}
-
-// set has it due after a while, or never when that is 0.
-func (t *retryTimer) set(after time.Duration) {
-	t.stop()
-	if after == 0 {
-		t.due = nil
-		return
+// after is time.After, and never for 0: only a process in trouble has a timer.
+func after(pause time.Duration) <-chan time.Time {
+	if pause == 0 {
+		return nil
 	}
-	if t.timer == nil {
-		t.timer = time.NewTimer(after)
-	} else {
-		t.timer.Reset(after)
-	}
-	t.due = t.timer.C
-}
-
-func (t *retryTimer) stop() {
-	if t.timer != nil {
-		t.timer.Stop()
-	}
+	return time.After(pause)
 }

@@ -77,8 +77,8 @@ type Poller struct {
 	reads uint64 // of processes
 }
 
-// words are what is read of a process; *process.Words are such.
-type words interface {
+// watchedWords are what is read of a process; *process.Words are such.
+type watchedWords interface {
 	AppendReads(reads []access.MemoryRead, pid int) []access.MemoryRead
 	Hold(reads []access.MemoryRead) bool
 }
@@ -90,7 +90,7 @@ type Entry struct {
 	active  *atomic.Bool
 	changed func()
 
-	words   words
+	words   watchedWords
 	since   time.Time // candidates: when they became one; else zero
 	starts  uint64    // how often polling was started
 	lastUse time.Time // attached ones: when it was last known to do something
@@ -136,7 +136,7 @@ func NewEntry(pid int, user worker.User, active *atomic.Bool, changed func()) *E
 // returns false when the process has made its readers wait: then its words must be read otherwise.
 func (m *Poller) Start(p *Entry, w *process.Words, since time.Time) bool { return m.start(p, w, since) }
 
-func (m *Poller) start(p *Entry, w words, since time.Time) bool {
+func (m *Poller) start(p *Entry, w watchedWords, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)

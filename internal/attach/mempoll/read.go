@@ -11,7 +11,7 @@ import (
 // reading is one read of one process.
 type reading struct {
 	*Entry
-	words  words
+	words  watchedWords
 	starts uint64
 	from   int // of the reads of its words
 	to     int // behind them

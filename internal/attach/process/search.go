@@ -37,16 +37,18 @@ var errNoVariable = fmt.Errorf("no mapped file has otel_thread_ctx_v1: %w", tlsd
 
 // variableSearch is how far the search for the variable has come.
 type variableSearch struct {
-	without map[imagePlace]struct{} // images without it, or that cannot be searched
-	ended   time.Time               // the last search
-	pause   time.Duration           // after it; 0: there was none, or it has found the variable
-	failure error                   // of the first image that could not be searched
+	without map[imageLocation]struct{} // images without it, or that cannot be searched
+	ended   time.Time                  // the last search
+	pause   time.Duration              // after it; 0: there was none, or it has found the variable
+	failure error                      // of the first image that could not be searched
 }
 
-// imagePlace is a file at a place in a process.
-type imagePlace struct{ dev, ino, base uint64 }
+// imageLocation is a file at an address of a process.
+type imageLocation struct{ dev, ino, base uint64 }
 
-func placeOf(m procscan.Mapping) imagePlace { return imagePlace{m.Dev, m.Ino, m.Start - m.Offset} }
+func locationOf(m procscan.Mapping) imageLocation {
+	return imageLocation{m.Dev, m.Ino, m.Start - m.Offset}
+}
 
 // resolveOTel finds where the threads have their records, if the process says that they publish any.
 func (t *Target) resolveOTel() error {
@@ -92,13 +94,13 @@ func (t *Target) searchVariable() error {
 		return err
 	}
 	if s.without == nil {
-		s.without = make(map[imagePlace]struct{})
+		s.without = make(map[imageLocation]struct{})
 	}
-	seen := make(map[imagePlace]struct{})
+	seen := make(map[imageLocation]struct{})
 	mappings = slices.DeleteFunc(mappings, func(m procscan.Mapping) bool {
-		_, known := s.without[placeOf(m)]
-		_, again := seen[placeOf(m)] // another part of the image
-		seen[placeOf(m)] = struct{}{}
+		_, known := s.without[locationOf(m)]
+		_, again := seen[locationOf(m)] // another part of the image
+		seen[locationOf(m)] = struct{}{}
 		return known || again
 	})
 	for len(mappings) > 0 && time.Since(began) < searchTime {
@@ -125,7 +127,7 @@ func (t *Target) searchIn(mappings []procscan.Mapping) bool {
 				return true
 			}
 		}
-		s.without[placeOf(m)] = struct{}{}
+		s.without[locationOf(m)] = struct{}{}
 		if result.Err == nil || errors.Is(result.Err, elfsym.ErrNoSymbols) ||
 			errors.Is(result.Err, procscan.ErrNotRegular) {
 			continue
