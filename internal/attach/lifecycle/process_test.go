@@ -89,6 +89,53 @@ func TestDown(t *testing.T) {
 	}
 }
 
+// Whatever ends a process, nothing of it is left, and what is told of the end is told once: first who takes samples,
+// then who serves the process, then what waited for its goroutine.
+func TestNothingIsLeft(t *testing.T) {
+	r := run(t, func(o *Options) { o.MaxProcesses = 10 })
+	var handlers []*recorder
+	for name, end := range map[string]func(*demo.Process){
+		"killed":   (*demo.Process).Kill,
+		"unloaded": func(p *demo.Process) { p.Unload() },
+		"exec":     func(p *demo.Process) { p.Exec("sleep", "600") },
+	} {
+		p := demo.Start(t, demo.Options{Hold: true, Manual: true, Idle: 1})
+		p.Load()
+		p.Publish()
+		r.attached(p, 1)
+		h := r.handler(p)
+		handlers = append(handlers, h)
+		within, goOn := make(chan struct{}), make(chan struct{})
+		h.process.Post(func() { close(within); <-goOn })
+		<-within
+		end(p)
+		h.process.entry.OnEnd(func() { // before all others
+			h.called("end")
+			h.process.Post(func() { h.called("posted") })
+		})
+		close(goOn)
+		r.gone(p)
+		if name == "exec" {
+			p.Kill() // sleep does not end with its standard input
+		}
+		assert.Check(t, r.table.Len() == 0, "%s: %d processes are found", name, r.table.Len())
+	}
+	r.table.Wait()
+	for _, h := range handlers {
+		p := h.process
+		want := []string{"end", "sampler closed", "handler closed", "posted"}
+		assert.Check(t, slices.Equal(h.calls, want), "called: %q", h.calls)
+		assert.Check(t, !r.exits.Remove(p.target.Handle()), "the exit of process %d is watched", p.id.PID)
+		assert.Check(t, !p.target.Handle().Alive(), "the handle of process %d is open", p.id.PID)
+	}
+	assert.Check(t, r.originals.Len() == 0, "%d still hold what they published", r.originals.Len())
+	a := &r.admission
+	if n := len(r.table.Entries()) + r.poller.Len() + a.held + a.leaving + len(a.counts); n != 0 {
+		t.Errorf("left are %d entries, %d polled, %d admitted, %d leaving, %v", len(r.table.Entries()), r.poller.Len(),
+			a.held, a.leaving, a.counts)
+	}
+}
+
 // Functions that are posted are called on the process's goroutine, a few may wait, and at the end
 // all were called.
 func TestPost(t *testing.T) {
@@ -125,7 +172,7 @@ func TestHangingHoldsLittle(t *testing.T) {
 		p = startHanging(t, r)
 	}
 	most, stale := 0, &counters.Outcomes[process.OutcomeStale]
-	sampler := r.process(p.PID).sampler.(*sampling.ProcessSampler)
+	sampler := r.process(p.PID).sampler.(*sampler).ProcessSampler
 	enough := uint64(sampling.MaxPending)
 	if testing.Short() {
 		enough /= 8 // emulated CPUs take minutes for all of them

@@ -44,6 +44,7 @@ type recorder struct {
 	attached []memread.ProcessStorage
 	detached int
 	closed   bool
+	calls    []string // at the end, in their order
 	samples  uint64
 	isWork   func([]profile.Frame) bool // nil: stacks are not looked into
 	inWork   uint64                     // samples with such a stack
@@ -132,7 +133,24 @@ func (r *running) NewHandler(p *Process) (Handler, Sampler) {
 	r.handlers[p.Identity().PID] = h
 	s, _ := r.options.Sampling.(*sampling.Sampling) // nil: none are taken
 	sink := func(bpf.ExecID) sampling.Sink { return h }
-	return h, sampling.NewProcessSampler(s, p.Target(), sink, p.Active(), 300*time.Millisecond)
+	return h, &sampler{sampling.NewProcessSampler(s, p.Target(), sink, p.Active(), 300*time.Millisecond), h}
+}
+
+// sampler is a Sampler that records its end.
+type sampler struct {
+	*sampling.ProcessSampler
+	handler *recorder
+}
+
+func (s *sampler) Close() error {
+	s.handler.called("sampler closed")
+	return s.ProcessSampler.Close()
+}
+
+func (h *recorder) called(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, what)
 }
 
 func (r *running) Refused(_ procscan.ProcessID, _ RefusalReason, err error) {
@@ -163,6 +181,7 @@ func (h *recorder) Detach() {
 }
 
 func (h *recorder) Close(bool) {
+	h.called("handler closed")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true

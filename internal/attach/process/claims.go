@@ -71,6 +71,13 @@ func (c *Claims[K]) Release(key K, by Claimant) {
 	}
 }
 
+// Len returns how many are held.
+func (c *Claims[K]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.holders)
+}
+
 // isOlder reports whether one process started before another.
 func isOlder(one, other procscan.ProcessID) bool {
 	if one.StartTime != other.StartTime {
