@@ -371,6 +371,7 @@ func TestAbuse(t *testing.T) {
 				conns <- conn
 				return conn, err
 			})
+			transport.MaxConnsPerHost = 1
 			for range maxStreams {
 				calls.Go(func() {
 					body := newTrickle(DefaultMaxRequestBytes, DefaultMaxRequestBytes)
