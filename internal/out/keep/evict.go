@@ -133,7 +133,7 @@ func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
 }
 
 func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
-	s.gone.bury(tx.id, why, now)
+	s.gone.add(tx.id, why, now)
 	tx.process.transactions.delete(tx.id)
 	s.stats.Transactions--
 	s.grow(tx.process.owner, -transactionBytes-tx.attributes.Bytes())
@@ -166,14 +166,14 @@ var goneNames = map[reason]string{
 	goneExpired: "expired", goneEvicted: "evicted", goneNoStack: "no_stack", goneTooLarge: "too_large",
 }
 
-// graves remember why transactions are not there: of two with the same place, the later one, since the
+// tombstones remember why transactions are not there: of two with the same slot, the later one, since the
 // number is fixed. They are found by the ids in full.
-type graves struct {
+type tombstones struct {
 	seed  maphash.Seed
-	slots []grave
+	slots []tombstone
 }
 
-type grave struct {
+type tombstone struct {
 	check  uint32 // a part of the hash of the id; 0 and why 0: none
 	at     uint32 // when it was forgotten, in seconds since 1970
 	reason reason
@@ -181,48 +181,48 @@ type grave struct {
 }
 
 const (
-	graveBytes   = 12
-	partOfGraves = 64 // of the memory
-	traceGrave   = 1
-	txGrave      = 2
+	tombstoneBytes   = 12
+	partOfTombstones = 64 // of the memory
+	traceTombstone   = 1
+	txTombstone      = 2
 )
 
-func newGraves(limit int) graves {
-	return graves{maphash.MakeSeed(), make([]grave, max(limit/partOfGraves/graveBytes, 1))}
+func newTombstones(limit int) tombstones {
+	return tombstones{maphash.MakeSeed(), make([]tombstone, max(limit/partOfTombstones/tombstoneBytes, 1))}
 }
 
-func (g *graves) bytes() int { return len(g.slots) * graveBytes }
+func (t *tombstones) bytes() int { return len(t.slots) * tombstoneBytes }
 
-func (g *graves) bury(id transactionID, why reason, now time.Time) {
-	g.put(traceGrave, id.trace[:], why, now)
+func (t *tombstones) add(id transactionID, why reason, now time.Time) {
+	t.put(traceTombstone, id.trace[:], why, now)
 	if id.transaction != [8]byte{} {
-		g.put(txGrave, id.transaction[:], why, now)
+		t.put(txTombstone, id.transaction[:], why, now)
 	}
 }
 
-func (g *graves) put(kind uint8, id []byte, why reason, now time.Time) {
-	i, check := g.place(kind, id)
-	old := g.slots[i]
+func (t *tombstones) put(kind uint8, id []byte, why reason, now time.Time) {
+	i, check := t.slot(kind, id)
+	old := t.slots[i]
 	kept := old.reason == goneExpired || old.reason == goneEvicted
 	if kept && old.check == check && old.kind == kind && why != goneExpired && why != goneEvicted {
 		return // that it was kept once is more than that some of its samples could not be
 	}
-	g.slots[i] = grave{check, uint32(now.Unix()), why, kind}
+	t.slots[i] = tombstone{check, uint32(now.Unix()), why, kind}
 }
 
-func (g *graves) place(kind uint8, id []byte) (i int, check uint32) {
-	hash := maphash.Bytes(g.seed, id)
-	return int((hash + uint64(kind)) % uint64(len(g.slots))), uint32(hash >> 32)
+func (t *tombstones) slot(kind uint8, id []byte) (i int, check uint32) {
+	hash := maphash.Bytes(t.seed, id)
+	return int((hash + uint64(kind)) % uint64(len(t.slots))), uint32(hash >> 32)
 }
 
 // find returns why a trace or transaction is not there, and since when; 0: that is not known.
-func (g *graves) find(id []byte) (reason, time.Time) {
-	kind := uint8(txGrave)
+func (t *tombstones) find(id []byte) (reason, time.Time) {
+	kind := uint8(txTombstone)
 	if len(id) == len(transactionID{}.trace) {
-		kind = traceGrave
+		kind = traceTombstone
 	}
-	i, check := g.place(kind, id)
-	if found := g.slots[i]; found.reason != 0 && found.check == check && found.kind == kind {
+	i, check := t.slot(kind, id)
+	if found := t.slots[i]; found.reason != 0 && found.check == check && found.kind == kind {
 		return found.reason, time.Unix(int64(found.at), 0)
 	}
 	return 0, time.Time{}

@@ -50,7 +50,7 @@ type Store struct {
 	bytes   int
 	owners  map[string]*owner
 	unnamed []*stack // whose frames have got the names that there are, and lack some
-	gone    graves
+	gone    tombstones
 	stats   Stats
 
 	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
@@ -160,7 +160,7 @@ type entry struct {
 
 // NewStore returns an empty store that keeps samples for a time, and has so many bytes.
 func NewStore(period time.Duration, limit int) *Store {
-	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newGraves(limit)}
+	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newTombstones(limit)}
 }
 
 // Add keeps samples of transactions. It reports whether their stack has frames without a name, which may
@@ -176,11 +176,11 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	switch {
 	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
 		s.stats.Lost[lostNoStack] += sample.Count
-		s.gone.bury(id, goneNoStack, now)
+		s.gone.add(id, goneNoStack, now)
 		return false
 	case !s.knowsStack(sample) && sizeOf(sample) > s.limit/partOfLimit:
 		s.stats.Lost[lostTooLarge] += sample.Count
-		s.gone.bury(id, goneTooLarge, now)
+		s.gone.add(id, goneTooLarge, now)
 		return false
 	}
 	p := s.process(sample.Resource)

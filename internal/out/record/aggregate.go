@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/share"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -34,18 +35,18 @@ var errTruncated = errors.New("no room for more different stacks and transaction
 
 // aggregate counts samples, from when it is begun until it is closed.
 type aggregate struct {
-	keyLimit, frameLimit int
-	selection            Selection
+	selection Selection
 
 	mu      sync.Mutex
-	samples map[Key]uint64 // without Thread
+	keys    *share.Budget[procscan.ProcessID] // of samples, with all programs that a process executes
+	frames  *share.Budget[procscan.ProcessID] // of stacks
+	samples map[Key]uint64                    // without Thread
 	stacks  map[profile.StackTraceID][]profile.Frame
 	names   map[thread]string
 	known   map[processStack]struct{}
-	held    int // frames of stacks
 	// functions are those of stacks. One text can be several functions, which all count.
 	functions map[*profile.Function]struct{}
-	shares    map[procscan.ProcessID]*share
+	truncated map[procscan.ProcessID]time.Time // when the first sample was lost for want of room
 	lost      map[string]uint64
 	total     uint64 // of samples
 	traced    uint64
@@ -53,12 +54,6 @@ type aggregate struct {
 	others    uint64    // not selected
 	start     time.Time // zero: not begun yet
 	closed    bool
-}
-
-// share is what a process has of the limits, with all programs that it executes.
-type share struct {
-	keys, frames int
-	truncated    time.Time // when the first sample was lost for want of room; zero: none was
 }
 
 // thread is a thread of a process.
@@ -74,14 +69,14 @@ type processStack struct {
 
 func newAggregate() *aggregate {
 	return &aggregate{
-		keyLimit: maxKeys, frameLimit: maxFrames,
-		samples: make(map[Key]uint64),
-		stacks:  make(map[profile.StackTraceID][]profile.Frame),
-		names:   make(map[thread]string),
-		known:   make(map[processStack]struct{}),
-		shares:  make(map[procscan.ProcessID]*share),
-		lost:    make(map[string]uint64),
-
+		keys:      share.NewBudget[procscan.ProcessID](maxKeys),
+		frames:    share.NewBudget[procscan.ProcessID](maxFrames),
+		samples:   make(map[Key]uint64),
+		stacks:    make(map[profile.StackTraceID][]profile.Frame),
+		names:     make(map[thread]string),
+		known:     make(map[processStack]struct{}),
+		truncated: make(map[procscan.ProcessID]time.Time),
+		lost:      make(map[string]uint64),
 		functions: make(map[*profile.Function]struct{}),
 	}
 }
@@ -112,10 +107,10 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 		return false
 	}
 	if _, known := a.samples[key]; !known {
-		own := a.share(process)
-		reason := a.admit(s.Stack, s.Attributes, own)
-		if reason == LostTooMany && own.truncated.IsZero() {
-			own.truncated = s.At
+		id := process.Identity()
+		reason := a.admit(id, s.Stack, s.Attributes)
+		if _, before := a.truncated[id]; reason == LostTooMany && !before {
+			a.truncated[id] = s.At
 		}
 		if reason != "" {
 			a.lost[reason] += s.Count
@@ -136,20 +131,8 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	return !known
 }
 
-func (a *aggregate) share(process *Process) *share {
-	own := a.shares[process.Identity()]
-	if own == nil {
-		own = new(share)
-		a.shares[process.Identity()] = own
-	}
-	return own
-}
-
 // admit makes room for a new key with a stack and attributes, or returns why there is none.
-func (a *aggregate) admit(stack *profile.Stack, attributes profile.Attributes, own *share) (reason string) {
-	if own.keys >= a.keyLimit-len(a.samples) {
-		return LostTooMany
-	}
+func (a *aggregate) admit(id procscan.ProcessID, stack *profile.Stack, attributes profile.Attributes) (reason string) {
 	var functions map[*profile.Function]struct{}
 	size := framesIn(attributes.Bytes())
 	_, known := a.stacks[stack.ID]
@@ -161,16 +144,17 @@ func (a *aggregate) admit(stack *profile.Stack, attributes profile.Attributes, o
 		functions, more = a.size(stack)
 		size += more
 	}
-	if size > 0 && own.frames+size > a.frameLimit-a.held {
+	if !a.keys.Take(id, 1) {
 		return LostTooMany
 	}
-	own.frames += size
-	a.held += size
+	if !a.frames.Take(id, size) {
+		a.keys.Give(id, 1)
+		return LostTooMany
+	}
 	if !known {
 		a.stacks[stack.ID] = stack.Frames
 		maps.Copy(a.functions, functions)
 	}
-	own.keys++
 	return ""
 }
 
@@ -193,14 +177,12 @@ func (a *aggregate) size(stack *profile.Stack) (functions map[*profile.Function]
 	return functions, framesIn(bytes)
 }
 
-// truncated returns the processes that had no room for all of their samples.
-func (a *aggregate) truncated() (failures []Failure) {
+// failures returns the processes that had no room for all of their samples.
+func (a *aggregate) failures() (failures []Failure) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, own := range a.shares {
-		if !own.truncated.IsZero() {
-			failures = append(failures, Failure{PID: id.PID, Err: errTruncated, Since: own.truncated})
-		}
+	for id, since := range a.truncated {
+		failures = append(failures, Failure{PID: id.PID, Err: errTruncated, Since: since})
 	}
 	return failures
 }

@@ -7,12 +7,21 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/share"
+	"correlator/procscan"
 	"correlator/profile"
 )
 
 // stackOf is a stack of so many frames.
 func stackOf(id profile.StackTraceID, frames int) *profile.Stack {
 	return &profile.Stack{ID: id, Frames: make([]profile.Frame, frames)}
+}
+
+// limitFrames bounds the frames of all processes, when one has them all.
+func (a *aggregate) limitFrames(process *Process, limit int) {
+	used := a.frames.Used()
+	a.frames = share.NewBudget[procscan.ProcessID](limit)
+	a.frames.Take(process.Identity(), used)
 }
 
 // Functions take room: each once, whatever stacks it is in.
@@ -29,16 +38,17 @@ func TestAggregateFunctions(t *testing.T) {
 		a.add(process, &profile.Sample{Stack: s, Count: 1, At: time.Now()})
 	}
 	for i, want := range []int{13, 16, 19} { // ten frames' worth, and three frames each
-		add(stack(byte(i+1), function))
-		assert.Check(t, a.held == want, "%d held, want %d", a.held, want)
+		if add(stack(byte(i+1), function)); a.frames.Used() != want {
+			t.Errorf("%d held, want %d", a.frames.Used(), want)
+		}
 	}
 	again := *function
-	a.frameLimit = 44 // half of what is left is this process's: not another such stack
-	if add(stack(4, &again)); a.held != 19 || a.lost[LostTooMany] != 1 || len(a.functions) != 1 {
-		t.Errorf("%d held, %v lost, %d functions", a.held, a.lost, len(a.functions))
+	a.limitFrames(process, 44) // half of what is left is this process's: not another such stack
+	if add(stack(4, &again)); a.frames.Used() != 19 || a.lost[LostTooMany] != 1 || len(a.functions) != 1 {
+		t.Errorf("%d held, %v lost, %d functions", a.frames.Used(), a.lost, len(a.functions))
 	}
-	if add(stack(5, function)); a.held != 22 || a.lost[LostTooMany] != 1 {
-		t.Errorf("%d held, %v lost", a.held, a.lost)
+	if add(stack(5, function)); a.frames.Used() != 22 || a.lost[LostTooMany] != 1 {
+		t.Errorf("%d held, %v lost", a.frames.Used(), a.lost)
 	}
 }
 
@@ -46,7 +56,7 @@ func TestAggregateFunctions(t *testing.T) {
 func TestAggregateLimits(t *testing.T) {
 	process := new(Process)
 	a := newAggregate()
-	a.keyLimit, a.frameLimit = 6, 14 // half of them for each of two
+	a.keys, a.frames = share.NewBudget[procscan.ProcessID](6), share.NewBudget[procscan.ProcessID](20) // half of them for each of two
 	add := func(tid int, stack byte, samples uint64) bool {
 		return a.add(process, &profile.Sample{
 			TID: tid, Stack: stackOf(profile.StackTraceID{stack}, int(stack)), Count: samples,
@@ -90,7 +100,7 @@ func TestAggregateLimits(t *testing.T) {
 // uses up what it has a share of, and leaves room for others.
 func TestAggregateShares(t *testing.T) {
 	a := newAggregate()
-	a.keyLimit, a.frameLimit = 1000, 10_000
+	a.keys, a.frames = share.NewBudget[procscan.ProcessID](1000), share.NewBudget[procscan.ProcessID](10_000)
 	begun := time.Now()
 	a.begin(begun)
 	greedy := []*Process{{PID: 1, StartTime: 5}, {PID: 1, StartTime: 5, Service: "executed"}}
@@ -111,7 +121,7 @@ func TestAggregateShares(t *testing.T) {
 		}
 	}
 	var recording Recording
-	failures := a.truncated()
+	failures := a.failures()
 	a.close(&recording)
 	counted := make(map[int]int)
 	for key := range recording.Samples {
@@ -140,15 +150,15 @@ func TestAggregateAttributes(t *testing.T) {
 		add("a")
 		add(strings.Repeat("b", 2*frameBytes-5)) // as long as two frames
 	}
-	if a.held != 1+1+2 || len(a.samples) != 2 {
-		t.Errorf("%d held, %d keys", a.held, len(a.samples))
+	if a.frames.Used() != 1+1+2 || len(a.samples) != 2 {
+		t.Errorf("%d held, %d keys", a.frames.Used(), len(a.samples))
 	}
-	a.frameLimit = 9 // this process may have 5
-	if add(strings.Repeat("c", 2*frameBytes-5)); a.held != 4 || a.lost[LostTooMany] != 1 {
-		t.Errorf("%d held, %v lost", a.held, a.lost)
+	a.limitFrames(process, 10) // this process may have 5
+	if add(strings.Repeat("c", 2*frameBytes-5)); a.frames.Used() != 4 || a.lost[LostTooMany] != 1 {
+		t.Errorf("%d held, %v lost", a.frames.Used(), a.lost)
 	}
-	if add("c"); a.held != 5 || a.lost[LostTooMany] != 1 {
-		t.Errorf("%d held, %v lost", a.held, a.lost)
+	if add("c"); a.frames.Used() != 5 || a.lost[LostTooMany] != 1 {
+		t.Errorf("%d held, %v lost", a.frames.Used(), a.lost)
 	}
 	var recording Recording
 	a.close(&recording)

@@ -66,7 +66,7 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 		}
 	}
 	recording.Processes = r.sampled()
-	recording.Failed = append(r.failed, r.aggregate.truncated()...)
+	recording.Failed = append(r.failed, r.aggregate.failures()...)
 	for id, err := range r.refused {
 		recording.Failed = append(recording.Failed, Failure{PID: id.PID, Err: err})
 	}

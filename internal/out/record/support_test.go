@@ -16,14 +16,8 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// deadline is how long anything may take that happens at once on an idle machine.
-func deadline() time.Duration {
-	if testing.Short() {
-		// On emulated CPUs, the unwinding engine has taken 30 s to load, and then a second JVM more than 30 s.
-		return 4 * time.Minute
-	}
-	return time.Minute
-}
+// deadline is far more than anything takes that happens at once on an idle machine.
+const deadline = 4 * time.Minute
 
 // running is a Recorder that runs in the test.
 type running struct {
@@ -127,7 +121,7 @@ func (r *running) wait() *Recording {
 // poll waits for something that happens after recording has begun.
 func (r *running) poll(what string, done func(Progress) bool) {
 	r.t.Helper()
-	testenv.Poll(r.t, deadline(), what, func() bool {
+	testenv.Poll(r.t, deadline, what, func() bool {
 		progress := r.Progress()
 		return !progress.Start.IsZero() && done(progress)
 	})
