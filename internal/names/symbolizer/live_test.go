@@ -259,6 +259,45 @@ func TestLiveFailures(t *testing.T) {
 	}
 }
 
+// Names are those of the file that is mapped, and only if that is the file that was asked for: not of what is at
+// its path, nor of what is mapped at the path that was asked for.
+func TestReplacedFile(t *testing.T) {
+	id, program, addr := start(t)
+	later := filepath.Join(t.TempDir(), "later.c")
+	testenv.WriteFile(t, later, `#include <unistd.h>
+		int later(void) { return 1; }
+		static __attribute__((noinline, used)) void replaced(void) { __asm__ volatile(".skip 16384, 0x90"); }
+		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
+	assert.NilError(t, os.Rename(testenv.Compile(t, "cc", later), program.Path))
+	otherID, other := startFile(t, program.Path)
+	assert.Assert(t, other.ID != program.ID && other.Path == program.Path, "%v, %v", program, other)
+	l, _ := openLive(t)
+	for what, c := range map[string]struct {
+		id   procscan.ProcessID
+		file File
+		want string
+	}{
+		"a file that was replaced":              {id, program, "checkout"},
+		"what is at its path":                   {id, other, ""},
+		"what was there before":                 {otherID, program, ""},
+		"what is mapped in another process too": {otherID, File{other.ID, "/elsewhere"}, "replaced"},
+	} {
+		addrs := []uint64{addr, addr + 64, addr + 4096}
+		names, err := l.Name(LiveRequest{ID: c.id, User: "a user", Files: map[File][]uint64{c.file: slices.Clone(addrs)}})
+		assert.NilError(t, err, what)
+		found := names.Files[c.file.ID]
+		is := slices.ContainsFunc(found.Names, func(n LiveName) bool { return n.Name == c.want })
+		assert.Check(t, (c.want != "" || len(found.Names) == 0 && found.Failure == NotMapped) && (c.want == "" || is),
+			"%s: %+v, want %q", what, found, c.want)
+		p := openProcess(t, openClient(t), c.id, 0)
+		p.Learn([]File{c.file}, nil)
+		result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: {Files: map[File][]uint64{c.file: addrs}}})[p]
+		got := result.Names.Native[c.file.ID][addr+4096]
+		assert.Check(t, result.Err == nil && got == c.want && (result.Names.Paths[c.file.ID] != "") == (c.want != ""),
+			"%s: %q at %v, %v", what, got, result.Names.Paths, result.Err)
+	}
+}
+
 // A file whose symbols cannot be found is not one that has none.
 func TestLiveUnreadable(t *testing.T) {
 	_, program, addr := start(t)

@@ -17,7 +17,7 @@ const (
 	answerBytes = 2 << 20
 
 	// answerMemory is the most that is allocated for an answer until it is sent, garbage included: what is
-	// counted, the answer, and its text, in a buffer that doubles (TestMemoryOfAnswer).
+	// counted, the answer, and its text, in a buffer that doubles (TestSoakMemoryOfAnswer).
 	answerMemory = 16 * answerBytes
 
 	// What parts of an answer are as JSON, without their texts.

@@ -22,7 +22,7 @@ const (
 	maxSliceBytes = 2 << 20
 
 	// What things take in memory beside texts, in maps too, with half of a growing map or slice unused.
-	// TestMemory compares them with the heap.
+	// TestSoakMemory compares them with the heap.
 	ownerBytes       = 640
 	processBytes     = 1792 // with four maps, each of which has room for eight, and the profile.Resource
 	transactionBytes = 192
