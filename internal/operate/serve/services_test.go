@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -135,6 +136,46 @@ func TestEveryReceiverIsGivenSamples(t *testing.T) {
 		return nil
 	})
 	assert.Check(t, err)
+}
+
+// taker takes samples, and counts those that it gets.
+type taker struct {
+	samples, untraced bool
+	got               int
+}
+
+func (k *taker) Sampled(*profile.Sample) { k.got++ }
+func (k *taker) TakesSamples() bool      { return k.samples }
+func (k *taker) TakesUntraced() bool     { return k.untraced }
+
+// Several receivers get each sample, and take what one of them takes.
+func TestReceivers(t *testing.T) {
+	for _, c := range []struct{ samples, untraced []bool }{
+		{[]bool{false, false, false}, []bool{false, false, false}},
+		{[]bool{true, false, false}, []bool{false, true, false}},
+		{[]bool{false, false, true}, []bool{false, false, true}},
+	} {
+		var all receivers
+		for i := range c.samples {
+			all = append(all, &taker{samples: c.samples[i], untraced: c.untraced[i]})
+		}
+		assert.Check(t, all.TakesSamples() == slices.Contains(c.samples, true), "%+v", c)
+		assert.Check(t, all.TakesUntraced() == slices.Contains(c.untraced, true), "%+v", c)
+		all.Sampled(new(profile.Sample))
+		for i, one := range all {
+			assert.Check(t, one.(*taker).got == 1, "receiver %d", i)
+		}
+	}
+}
+
+// The exporter of the agent is what takes samples: nobody, one, or all of several.
+func TestExporter(t *testing.T) {
+	s := &services{}
+	assert.Check(t, s.exporter() == nil)
+	s.keep = new(keep.Keep)
+	assert.Check(t, s.exporter() == agent.Exporter(s.keep))
+	s.live = new(live.Live)
+	assert.Check(t, len(s.exporter().(receivers)) == 2)
 }
 
 // meeting is an outlet that ends when all others are asked to.
