@@ -55,7 +55,7 @@ func TestProcRootElsewhere(t *testing.T) {
 	context := p.Begin(1)
 	clean(t, p.ReportWhen("samples", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(context.TraceID)
-		return transaction.Samples >= 50
+		return transaction.Samples >= 10
 	}))
 
 	processes := jsonOf[[]process.View](t, contained, "scan", "--proc-root", procRoot)

@@ -41,7 +41,7 @@ func TestSampled(t *testing.T) {
 			report := p.ReportWhen("samples of both transactions", func(report demo.Report) bool {
 				one, _ := report.Transaction(first.TraceID)
 				two, _ := report.Transaction(second.TraceID)
-				return one.Samples >= 50 && two.Samples >= 50
+				return one.Samples >= 10 && two.Samples >= 10
 			})
 			clean(t, report)
 
