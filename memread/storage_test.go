@@ -194,6 +194,79 @@ func TestHostileLengthsAllocateLittle(t *testing.T) {
 	}
 }
 
+// fakeMemory is memory that changes before certain reads of it, by their number.
+type fakeMemory struct {
+	base   uint64
+	bytes  []byte
+	reads  int
+	before map[int]func(*fakeMemory) error
+}
+
+func (m *fakeMemory) read(reqs []Request) error {
+	m.reads++
+	if change := m.before[m.reads]; change != nil {
+		if err := change(m); err != nil {
+			return err
+		}
+	}
+	for i := range reqs {
+		off := reqs[i].Addr - m.base
+		if reqs[i].N, reqs[i].Err = 0, ErrUnmapped; off+uint64(len(reqs[i].Buf)) <= uint64(len(m.bytes)) {
+			reqs[i].N, reqs[i].Err = copy(reqs[i].Buf, m.bytes[off:]), nil
+		}
+	}
+	return nil
+}
+
+// A storage that changes between the two reads of it, or before, is that of neither.
+func TestProcessStorageChangesWhileItIsRead(t *testing.T) {
+	const base, off, other = 0x10000, 0x100, 0x200
+	write := func(off int, data []byte) func(*fakeMemory) error {
+		return func(m *fakeMemory) error { copy(m.bytes[off:], data); return nil }
+	}
+	rewritten := ProcessStorage{MinorVersion: 1, ServiceName: "orders", ServiceEnvironment: "prod",
+		SocketPath: "/tmp/apm.sick"}
+	const pointerRead, firstRead, secondRead = 1, 2, 3
+	for _, c := range []struct {
+		name   string
+		read   int
+		change func(*fakeMemory) error
+		want   ProcessStorage
+		err    error
+	}{
+		{"nothing", secondRead, write(0x300, []byte{1}), demoStorageDecoded, nil},
+		{"rewritten before it is read", firstRead, write(off, encodeStorage(rewritten)), rewritten, nil},
+		{"first byte", secondRead, write(off, []byte{2}), ProcessStorage{}, ErrChanged},
+		{"last byte", secondRead, write(off+len(demoStorage)-1, []byte{'x'}), ProcessStorage{}, ErrChanged},
+		{"behind its end", secondRead, write(off+len(demoStorage), []byte{'x'}), demoStorageDecoded, nil},
+		{"invalidated", secondRead, write(off, []byte{0, 0}), ProcessStorage{}, ErrChanged},
+		{"replaced by one that is the same", secondRead, write(0, pointer(base+other)), ProcessStorage{}, ErrChanged},
+		{"replaced before it is read", firstRead, write(0, pointer(base+other)), ProcessStorage{}, ErrChanged},
+		{"withdrawn", secondRead, write(0, pointer(0)), ProcessStorage{}, ErrChanged},
+		{"unmapped", secondRead, func(m *fakeMemory) error { m.bytes = m.bytes[:off]; return nil },
+			ProcessStorage{}, ErrChanged},
+		{"unmapped with its pointer", secondRead, func(m *fakeMemory) error { m.bytes = nil; return nil },
+			ProcessStorage{}, ErrUnmapped},
+		{"the process ends", secondRead, func(*fakeMemory) error { return ErrGone }, ProcessStorage{}, ErrGone},
+		{"not readable at any time", firstRead, func(m *fakeMemory) error { m.bytes = m.bytes[:off]; return nil },
+			ProcessStorage{}, ErrUnmapped},
+		{"not published", pointerRead, write(0, pointer(0)), ProcessStorage{}, ErrNotPublished},
+	} {
+		m := &fakeMemory{base: base, bytes: make([]byte, 0x400), before: map[int]func(*fakeMemory) error{c.read: c.change}}
+		copy(m.bytes, pointer(base+off))
+		copy(m.bytes[off:], demoStorage)
+		copy(m.bytes[other:], demoStorage)
+		_, got, err := OpenRemote("/proc", 1, m.read).ReadProcessStorage(base)
+		assert.Check(t, got == c.want && errors.Is(err, c.err), "%s: %+v, %v", c.name, got, err)
+	}
+	// What made no sense at first may be a storage that was being written.
+	m := &fakeMemory{base: base, bytes: make([]byte, 0x400)}
+	copy(m.bytes, pointer(base+off))
+	m.before = map[int]func(*fakeMemory) error{secondRead: write(off, demoStorage)}
+	_, _, err := OpenRemote("/proc", 1, m.read).ReadProcessStorage(base)
+	assert.Check(t, errors.Is(err, ErrChanged), err)
+}
+
 // The process publishes two storages in turn, withdraws them in between, and overwrites the one
 // that is not published.
 func TestProcessStorageReplacedWithoutPause(t *testing.T) {

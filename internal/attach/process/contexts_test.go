@@ -1,0 +1,72 @@
+package process
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/bpf"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+)
+
+// The memory of a thread that has ended is often that of a new one, with the same thread pointer. What is
+// read there by way of the pointer that the kernel returned before is no context of the thread that ended.
+func TestContextOfEndedThread(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	threads, err := bpf.OpenThreads()
+	assert.NilError(t, err)
+	defer threads.Close()
+	target := openDemo(t, p.PID)
+	defer target.Close()
+	ended := p.Begin(1).Thread
+	var reader ContextReader
+	_, err = reader.FindThreads(threads, p.PID)
+	assert.NilError(t, err)
+
+	p.StopThreads()
+	started := p.StartThreads(1, "idle")
+	begun := p.Begin(started[len(started)-1].Index)
+	assert.Assert(t, begun.Thread.TID != ended.TID, "the number of the thread was reused")
+	reader.pointers[ended.TID] = begun.Thread.ThreadPointer // where the C library did not reuse the memory
+	contexts, err := reader.ReadThreads(target, 1, func(int) int { return ended.TID })
+	assert.NilError(t, err)
+	c := contexts[0]
+	assert.Assert(t, c.Outcome == OutcomeCorrelated && c.Slot.TraceID == begun.TraceID, "%+v", c)
+	assert.Equal(t, target.Judge(&c, ended.TID, c.ReadAt, Keep{}), OutcomeNoThread)
+	assert.Equal(t, target.Judge(&c, begun.Thread.TID, c.ReadAt, Keep{}), OutcomeCorrelated)
+
+	_, err = reader.FindThreads(threads, p.PID)
+	assert.NilError(t, err)
+	contexts, err = reader.ReadThreads(target, 1, func(int) int { return ended.TID })
+	assert.Check(t, err == nil && contexts[0].Outcome == OutcomeNoThread, "%+v, %v", contexts, err)
+}
+
+// A context is of use to a sample when it was read soon after it, and is one of those that are kept.
+func TestJudge(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	target := openDemo(t, p.PID)
+	defer target.Close()
+	for _, c := range []struct {
+		outcome SampleOutcome
+		keep    Keep
+		age     time.Duration
+		want    SampleOutcome
+	}{
+		{OutcomeCorrelated, Keep{}, MaxContextAge, OutcomeCorrelated},
+		{OutcomeCorrelated, Keep{}, MaxContextAge + 1, OutcomeStale},
+		{OutcomeUnsampled, Keep{Untraced: true}, 0, OutcomeUnsampled},
+		{OutcomeUnsampled, Keep{Unsampled: true}, 0, OutcomeCorrelated},
+		{OutcomeNoTrace, Keep{Unsampled: true}, 0, OutcomeNoTrace},
+		{OutcomeNoTrace, Keep{Untraced: true}, 0, OutcomeCorrelated},
+		{OutcomeNoSlot, Keep{Untraced: true}, 0, OutcomeCorrelated},
+		{OutcomeTorn, Keep{Unsampled: true, Untraced: true}, 0, OutcomeTorn},
+	} {
+		read := Context{Outcome: c.outcome, ReadAt: time.Now()}
+		got := target.Judge(&read, p.PID, read.ReadAt.Add(-c.age), c.keep)
+		assert.Check(t, got == c.want, "%+v: %v", c, got)
+	}
+}
