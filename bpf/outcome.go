@@ -129,9 +129,8 @@ func (s *Sampler) Counters() (Counters, error) {
 	return Counters(total.Outcomes), err
 }
 
-// Remarks are what is to be said of samples beside their outcomes: numbers of samples since
-// OpenSampler.
-type Remarks struct {
+// SideCounters count samples by other properties than their outcome, since OpenSampler.
+type SideCounters struct {
 	// WalkedInstead are those of which an [Unwinder] has found nothing, so that their stacks were
 	// walked by frame pointers.
 	WalkedInstead uint64
@@ -146,10 +145,10 @@ type Remarks struct {
 	UnknownKeys uint64
 }
 
-// Remarks returns sums, as Counters.
-func (s *Sampler) Remarks() (Remarks, error) {
+// SideCounters returns sums, as Counters.
+func (s *Sampler) SideCounters() (SideCounters, error) {
 	total, err := s.readCounters()
-	return Remarks{
+	return SideCounters{
 		WalkedInstead: total.WalkedInstead, AttributesCut: total.AttributesCut, UnknownKeys: total.UnknownKeys,
 	}, err
 }
@@ -168,38 +167,38 @@ func (s *Sampler) Missed() uint64 {
 
 func (s *Sampler) readCounters() (total samplerCounters, err error) {
 	for cpu := range int(s.objects.Counters.MaxEntries()) {
-		of, err := s.readCPU(cpu)
+		perCPU, err := s.readCPU(cpu)
 		if err != nil {
 			return total, err
 		}
-		for outcome, n := range of.Outcomes {
+		for outcome, n := range perCPU.Outcomes {
 			total.Outcomes[outcome] += n
 		}
-		total.StacksStored += of.StacksStored
-		total.UnwoundStored += of.UnwoundStored
-		total.WalkedInstead += of.WalkedInstead
-		total.AttributesStored += of.AttributesStored
-		total.AttributesCut += of.AttributesCut
-		total.UnknownKeys += of.UnknownKeys
+		total.StacksStored += perCPU.StacksStored
+		total.UnwoundStored += perCPU.UnwoundStored
+		total.WalkedInstead += perCPU.WalkedInstead
+		total.AttributesStored += perCPU.AttributesStored
+		total.AttributesCut += perCPU.AttributesCut
+		total.UnknownKeys += perCPU.UnknownKeys
 	}
 	return total, nil
 }
 
-func (s *Sampler) readCPU(cpu int) (of samplerCounters, err error) {
-	raw := asBytes(unsafe.Slice(&of, 1))
+func (s *Sampler) readCPU(cpu int) (perCPU samplerCounters, err error) {
+	raw := asBytes(unsafe.Slice(&perCPU, 1))
 	if _, err := s.counters.ReadAt(raw, int64(cpu)*int64(len(raw))); err != nil {
-		return of, fmt.Errorf("reading counters: %w", err)
+		return perCPU, fmt.Errorf("reading counters: %w", err)
 	}
 	if s.stopped.Load() { // what an unwinder has lost can be counted now
-		of.Outcomes[UnwindingFailed] += of.Pending
-		of.Pending = 0
+		perCPU.Outcomes[UnwindingFailed] += perCPU.Pending
+		perCPU.Pending = 0
 	}
-	return of, nil
+	return perCPU, nil
 }
 
 // takenOn returns the number of all samples of a CPU, with one in an unwinder.
 func (s *Sampler) takenOn(cpu int) (uint64, error) {
-	of, err := s.readCPU(cpu)
-	counters := Counters(of.Outcomes)
-	return counters.Taken() + of.Pending, err
+	perCPU, err := s.readCPU(cpu)
+	counters := Counters(perCPU.Outcomes)
+	return counters.Taken() + perCPU.Pending, err
 }

@@ -149,15 +149,15 @@ func TestRecords(t *testing.T) {
 			if others := counters.Taken() - counters[NoTarget] - counters[Idle] - samples; others != 0 {
 				t.Errorf("%d samples have another outcome: %v", others, counters)
 			}
-			want := Remarks{}
+			want := SideCounters{}
 			if test.cut {
 				want.AttributesCut = samples
 			}
 			if test.unknown {
 				want.UnknownKeys = samples
 			}
-			remarks, err := s.Remarks()
-			assert.Check(t, err == nil && remarks == want, "%+v, not %+v, %v", remarks, want, err)
+			side, err := s.SideCounters()
+			assert.Check(t, err == nil && side == want, "%+v, not %+v, %v", side, want, err)
 			counted := uint64(0)
 			assert.NilError(t, s.Drain(func(got Count) {
 				counted += uint64(got.Samples)
@@ -211,8 +211,8 @@ func TestNoKeys(t *testing.T) {
 	for _, count := range drainAll(t, s) {
 		assert.Check(t, count.OTel && len(count.Attributes) == 0, "%+v", count)
 	}
-	remarks, err := s.Remarks()
-	assert.Check(t, err == nil && remarks == Remarks{}, "%+v, %v", remarks, err)
+	side, err := s.SideCounters()
+	assert.Check(t, err == nil && side == SideCounters{}, "%+v, %v", side, err)
 }
 
 // SetTarget checks rules and keys. A target needs none.
@@ -297,8 +297,8 @@ func TestRewritingRecords(t *testing.T) {
 				assert.Check(t, drained == counters[Correlated] && (counters[NotValid] != 0 || mode != "rewrite") &&
 					(counters[NotValid] == 0 || mode != "exchange"),
 					"drained %d samples, counters %v", drained, counters)
-				remarks, err := s.Remarks()
-				assert.Check(t, err == nil && remarks == Remarks{}, "%+v, %v", remarks, err)
+				side, err := s.SideCounters()
+				assert.Check(t, err == nil && side == SideCounters{}, "%+v, %v", side, err)
 				t.Logf("%d samples, counters %v", drained, counters)
 			})
 		}

@@ -194,8 +194,8 @@ func TestNothingUnwound(t *testing.T) {
 					}
 				}
 				entered, _ := c.entered()
-				if remarks, err := s.Remarks(); err != nil || remarks.WalkedInstead != entered {
-					t.Errorf("%d walked instead of %d, %v", remarks.WalkedInstead, entered, err)
+				if side, err := s.SideCounters(); err != nil || side.WalkedInstead != entered {
+					t.Errorf("%d walked instead of %d, %v", side.WalkedInstead, entered, err)
 				}
 				counters := readCounters(t, s)
 				assert.Check(t, samples >= entered && samples == counters[Correlated] && counters[UnwindingFailed] == 0,

@@ -24,9 +24,9 @@ type Counters struct {
 
 	Cut           atomic.Uint64 // samples handed over whose stack lacks callers
 	Unnamed       atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
-	AttributesCut atomic.Uint64 // samples of whose attributes some were not read: see bpf.Remarks
+	AttributesCut atomic.Uint64 // samples of whose attributes some were not read: see bpf.SideCounters
 	UnknownKeys   atomic.Uint64 // samples with attributes outside the key map: the same
-	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.Remarks
+	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.SideCounters
 
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed

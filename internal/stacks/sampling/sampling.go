@@ -271,11 +271,11 @@ func (s *Sampling) readCounters() {
 			s.counters.Kernel[outcome].Store(samples)
 		}
 	}
-	remarks, err := s.sampler.Remarks()
+	side, err := s.sampler.SideCounters()
 	s.recordError("reading counters", err)
 	for counter, sum := range map[*atomic.Uint64]uint64{
-		&s.counters.Walked: remarks.WalkedInstead, &s.counters.AttributesCut: remarks.AttributesCut,
-		&s.counters.UnknownKeys: remarks.UnknownKeys,
+		&s.counters.Walked: side.WalkedInstead, &s.counters.AttributesCut: side.AttributesCut,
+		&s.counters.UnknownKeys: side.UnknownKeys,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}
