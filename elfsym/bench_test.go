@@ -1,26 +1,11 @@
 package elfsym
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 )
-
-func BenchmarkParseLibrary(b *testing.B) {
-	for _, name := range []string{"x86_64-glibc-tlsdesc", "x86_64-glibc-tlsdesc-sysvhash", "aarch64-glibc-dtpmod"} {
-		contents := readFixture(b, name)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ParseLibrary(bytes.NewReader(contents), int64(len(contents))); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 // A parse through the kernel, as the correlator does it.
 func BenchmarkParse(b *testing.B) {
@@ -99,20 +84,6 @@ func BenchmarkParseFileLarge(b *testing.B) {
 	for b.Loop() {
 		if _, err := ParseFile(f, info.Size()); err != nil {
 			b.Fatal(err)
-		}
-	}
-}
-
-// What the most hostile of all files costs: see maxPageReads.
-func BenchmarkParseHostile(b *testing.B) {
-	e := newEdit(b, gnuFixture)
-	e.loadZeros()
-	e.manyRelocations()
-	r := sparse(e.b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := ParseLibrary(r, 1<<62); err == nil {
-			b.Fatal("no limit")
 		}
 	}
 }

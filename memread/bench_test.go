@@ -57,41 +57,6 @@ func BenchmarkReadSlots(b *testing.B) {
 	})
 }
 
-// What a batch saves: the same words one by one and together.
-func BenchmarkReadWords(b *testing.B) {
-	benchWays(b, func(b *testing.B, child *puppet, process *Process) {
-		const words = 1000
-		base := child.mapPages(2)
-		reqs := make([]Request, words)
-		for i := range reqs {
-			reqs[i] = Request{Addr: base + uint64(i*pointerBytes), Buf: make([]byte, pointerBytes)}
-		}
-		report := func(b *testing.B) {
-			b.ReportMetric(float64(words*b.N)/b.Elapsed().Seconds(), "words/s")
-		}
-		b.Run("single", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				for _, req := range reqs {
-					if _, err := process.Read(req.Addr, req.Buf); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			report(b)
-		})
-		b.Run("batched", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := process.ReadBatch(reqs); err != nil {
-					b.Fatal(err)
-				}
-			}
-			report(b)
-		})
-	})
-}
-
 func BenchmarkReadProcessStorage(b *testing.B) {
 	benchWays(b, func(b *testing.B, child *puppet, process *Process) {
 		base := child.mapDemo(1)
@@ -112,23 +77,4 @@ func BenchmarkReadProcessStorage(b *testing.B) {
 			}
 		})
 	})
-}
-
-func BenchmarkDecodeSlot(b *testing.B) {
-	b.ReportAllocs()
-	slot := [slotBytes]byte(demoSlot)
-	for b.Loop() {
-		if _, err := decodeSlot(&slot); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkDecodeProcessStorage(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := decodeProcessStorage(demoStorage); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

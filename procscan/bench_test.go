@@ -2,7 +2,6 @@ package procscan
 
 import (
 	"bufio"
-	"bytes"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -231,38 +230,4 @@ func procfsSweep(b *testing.B) int {
 		}
 	}
 	return found
-}
-
-// BenchmarkMapsText is our own share of a sweep: reading the maps of a JVM, of which the kernel
-// returns a page at a time.
-func BenchmarkMapsText(b *testing.B) {
-	text := captured(b, "jvm.txt")
-	text = bytes.ReplaceAll(text, []byte("jvmti"), []byte("other"))
-	r := newMapsReader(mapsBufferBytes)
-	source := &pieceReader{bytes: 4096}
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		source.text = text
-		r.reset(source)
-		lists := [...]mappingList{
-			{what: agentLibrary, limit: maxLibraries}, {what: processContexts, limit: maxContexts},
-		}
-		if err := r.collect(lists[:]); err != nil || len(lists[0].found)+len(lists[1].found) > 0 {
-			b.Fatal(lists, err)
-		}
-	}
-	lines := float64(b.N) * float64(bytes.Count(text, []byte("\n")))
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/lines, "ns/line")
-}
-
-func BenchmarkAlive(b *testing.B) {
-	p := child.StartSleep(b)
-	h := openPID(b, p.PID)
-	b.ReportAllocs()
-	for b.Loop() {
-		if !h.Alive() {
-			b.Fatal("not alive")
-		}
-	}
 }

@@ -272,13 +272,3 @@ func startSleepIn(t *testing.T, cgroup int) *child.Process {
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup}
 	return child.Start(t, cmd)
 }
-
-func BenchmarkCgroup(b *testing.B) {
-	h := openPID(b, os.Getpid())
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := h.Cgroup(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

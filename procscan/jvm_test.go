@@ -193,24 +193,3 @@ func TestNoExec(t *testing.T) {
 	_, err = handle.NoExec("/nonexistent")
 	assert.Check(t, errors.Is(err, os.ErrNotExist), err)
 }
-
-// A look at all processes of a host for those named java, and at a sixteenth for libjvm.so.
-func BenchmarkJVMs(b *testing.B) {
-	scanner, err := NewScanner("/proc")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, of := range []struct {
-		name string
-		turn int
-	}{{"turn", 1}, {"all", -1}} {
-		b.Run(of.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, _, err := scanner.JVMs(of.turn, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

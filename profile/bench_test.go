@@ -147,12 +147,3 @@ func BenchmarkStore(b *testing.B) {
 		}
 	})
 }
-
-func BenchmarkNewKernel(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := NewKernel("/proc", "/sys", pace, time.Now()); err != nil {
-			b.Skip(err)
-		}
-	}
-}

@@ -244,27 +244,3 @@ func TestProcessGone(t *testing.T) {
 	_, err = rule.VariableAddr(target, threads[0].ThreadPointer)
 	assert.Check(t, errors.Is(err, memread.ErrGone), "looking up: %v", err)
 }
-
-// What a sampler pays for the addresses of all threads of a process.
-func BenchmarkProcess(b *testing.B) {
-	for _, flavor := range []demo.Flavor{demo.GlibcDynamic, demo.Musl} {
-		b.Run(flavor.String(), func(b *testing.B) {
-			const threads = 100
-			p := demo.Start(b, demo.Options{Flavor: flavor, Idle: threads, Manual: true})
-			target := inspectDemo(b, p, p.Loaded())
-			rule := target.resolve(b)
-			var threadPointers []uint64
-			for _, thread := range p.Threads()[1:] {
-				threadPointers = append(threadPointers, thread.ThreadPointer)
-			}
-			out, errs := make([]uint64, threads), make([]error, threads)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := rule.VariableAddrs(target, threadPointers, out, errs); err != nil || out[0] == 0 {
-					b.Fatal(err, errs[0])
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/threads, "ns/thread")
-		})
-	}
-}

@@ -2,7 +2,6 @@ package tlsdesc
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -255,21 +254,4 @@ func TestVariableAddrsAllocatesTwice(t *testing.T) {
 		t.Fatalf("%#x, %v", out[n-1], errs[n-1])
 	}
 	assert.Check(t, allocs <= 2, "%v allocations", allocs)
-}
-
-func BenchmarkVariableAddrs(b *testing.B) {
-	for _, rule := range []Rule{{Kind: Static, Offset: -8}, x86Glibc} {
-		for _, n := range []int{1, 100} {
-			b.Run(fmt.Sprintf("%v/threads=%d", rule.Kind, n), func(b *testing.B) {
-				threadPointers := healthyThreads(n)
-				out, errs := make([]uint64, n), make([]error, n)
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := rule.VariableAddrs(constantMemory{}, threadPointers, out, errs); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
 }

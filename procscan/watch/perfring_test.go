@@ -186,28 +186,3 @@ func FuzzRing(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkRing reads the records of starting a program.
-func BenchmarkRing(b *testing.B) {
-	records := [][]byte{
-		mmap2Record(7, "/usr/bin/sleep"),
-		mmap2Record(7, "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
-		mmap2Record(7, "[vdso]"),
-		mmap2Record(7, "/usr/lib/x86_64-linux-gnu/libc.so.6"),
-		mmap2Record(7, "/usr/lib/jvm/java-21-openjdk-amd64/lib/server/libjvm.so"),
-		mmap2Record(7, "//anon"),
-	}
-	r := newFakeRing(ringBytes)
-	for r.head < uint64(len(r.data)/2) {
-		for _, record := range records {
-			r.write(record)
-		}
-	}
-	events := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		r.meta.Data_tail = 0 // reads all of them again
-		r.drain(func(Event) { events++ })
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/record")
-}
