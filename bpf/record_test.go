@@ -128,6 +128,7 @@ var recordTests = []struct {
 // What a record and a slot say, together and each alone, and what is counted of it: every sample once.
 func TestRecords(t *testing.T) {
 	c, all := startRecords(t, "still")
+	s := openSampler(t, SamplerOptions{KeepUntraced: true, KeepUnsampled: true, BySpan: true})
 	for _, test := range recordTests {
 		t.Run(test.name, func(t *testing.T) {
 			rules := TargetRules{Keys: all.Keys, KnownKeys: all.KnownKeys}
@@ -139,25 +140,27 @@ func TestRecords(t *testing.T) {
 				c.ask("slot "+test.slot, "done")
 				rules.Elastic = all.Elastic
 			}
-			s := openSampler(t, SamplerOptions{KeepUntraced: true, KeepUnsampled: true, BySpan: true})
-			addRules(t, s, c.pid, func() TargetRules { return rules })
-			waitForFirst(t, s, test.outcome)
-			stop(t, s)
+			before, sideBefore := readCounters(t, s), readSide(t, s)
+			target := addRules(t, s, c.pid, func() TargetRules { return rules })
+			waitForOutcome(t, s, test.outcome)
+			assert.NilError(t, s.RemoveTarget(target))
+			waitForOutcome(t, s, NoTarget) // none of the target is being taken any more
 
 			counters := readCounters(t, s)
-			samples := counters[test.outcome]
-			if others := counters.Taken() - counters[NoTarget] - counters[Idle] - samples; others != 0 {
-				t.Errorf("%d samples have another outcome: %v", others, counters)
+			for outcome := range counters {
+				counters[outcome] -= before[outcome]
 			}
-			want := SideCounters{}
+			samples := counters[test.outcome]
+			others := counters.Taken() - counters[NoTarget] - counters[Idle] - samples
+			assert.Check(t, others == 0, "%d samples have another outcome: %v", others, counters)
+			want := sideBefore
 			if test.cut {
-				want.AttributesCut = samples
+				want.AttributesCut += samples
 			}
 			if test.unknown {
-				want.UnknownKeys = samples
+				want.UnknownKeys += samples
 			}
-			side, err := s.SideCounters()
-			assert.Check(t, err == nil && side == want, "%+v, not %+v, %v", side, want, err)
+			assert.DeepEqual(t, readSide(t, s), want)
 			counted := uint64(0)
 			assert.NilError(t, s.Drain(func(got Count) {
 				counted += uint64(got.Samples)
@@ -178,24 +181,22 @@ func TestRecords(t *testing.T) {
 					"attributes %x, not %s", got.Attributes, test.attributes)
 				got.Attributes = nil
 				assert.Check(t, fmt.Sprint(got) == fmt.Sprint(want), "counted %+v, not %+v", got, want)
+				assert.Check(t, got.Stack.Target == target)
 				stack(t, s, got.Stack)
 			}))
+			deferred := uint64(0)
 			switch test.outcome {
 			case RecordUnreadable, Updating:
 				samples = 0
 			case Unreadable:
-				verifyDeferred(t, s, samples, func(d deferredSample) {
-					assert.Check(t, d.Outcome == Unreadable && !d.Count.OTel && d.Count.Attributes == nil &&
-						d.Count.TraceID == [16]byte{},
-						"deferred %+v", d)
-				})
-				samples = 0
-			default:
-				verifyDeferred(t, s, 0, nil)
+				samples, deferred = 0, samples
 			}
-			if counted != samples {
-				t.Errorf("drained %d samples, counters %v", counted, counters)
-			}
+			verifyDeferred(t, s, deferred, func(d deferredSample) {
+				assert.Check(t, d.Outcome == Unreadable && !d.Count.OTel && d.Count.Attributes == nil &&
+					d.Count.TraceID == [16]byte{},
+					"deferred %+v", d)
+			})
+			assert.Check(t, counted == samples, "drained %d samples, counters %v", counted, counters)
 		})
 	}
 }
@@ -211,8 +212,7 @@ func TestNoKeys(t *testing.T) {
 	for _, count := range drainAll(t, s) {
 		assert.Check(t, count.OTel && len(count.Attributes) == 0, "%+v", count)
 	}
-	side, err := s.SideCounters()
-	assert.Check(t, err == nil && side == SideCounters{}, "%+v, %v", side, err)
+	assert.DeepEqual(t, readSide(t, s), SideCounters{})
 }
 
 // SetTarget checks rules and keys. A target needs none.
@@ -297,8 +297,7 @@ func TestRewritingRecords(t *testing.T) {
 				assert.Check(t, drained == counters[Correlated] && (counters[NotValid] != 0 || mode != "rewrite") &&
 					(counters[NotValid] == 0 || mode != "exchange"),
 					"drained %d samples, counters %v", drained, counters)
-				side, err := s.SideCounters()
-				assert.Check(t, err == nil && side == SideCounters{}, "%+v, %v", side, err)
+				assert.DeepEqual(t, readSide(t, s), SideCounters{})
 				t.Logf("%d samples, counters %v", drained, counters)
 			})
 		}

@@ -26,6 +26,9 @@ func TestUntraced(t *testing.T) {
 			{"slot-updating", Updating},
 			{"slot-version", Malformed},
 		} {
+			if !keep && !(test.ends == NoTrace || test.ends == NoSlot) {
+				continue // it is not kept even with KeepUntraced
+			}
 			t.Run(fmt.Sprintf("keep=%v,%v", keep, test.ends), func(t *testing.T) {
 				o := demo.Options{Busy: 1, Transaction: 20 * time.Millisecond, Gap: 20 * time.Millisecond}
 				o.Manual = test.spoil != ""

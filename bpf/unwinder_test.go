@@ -113,58 +113,76 @@ func wordsFrom(first, last int) (words []uint64) {
 	return words
 }
 
-// Samples of an unwound target are counted like others, with the stack that the chain has found.
+// Samples of an unwound target are counted like others, with the stack that the chain has found. The same
+// words are two stacks if one is cut, and each has its own key.
 func TestUnwinder(t *testing.T) {
+	type found struct {
+		asked asked
+		want  Stack
+	}
 	for _, test := range []struct {
 		name    string
 		options SamplerOptions
-		asked   asked
-		want    Stack
+		found   []found
 	}{
-		{"one word", SamplerOptions{}, asked{Words: 1}, Stack{Words: wordsFrom(1, 1)}},
-		{"by thread", SamplerOptions{ByThread: true}, asked{Words: 3}, Stack{Words: wordsFrom(1, 3)}},
-		{"by span", SamplerOptions{BySpan: true}, asked{Words: 300}, Stack{Words: wordsFrom(1, 300)}},
-		{"error", SamplerOptions{}, asked{Words: 2, Error: 1003}, Stack{Words: wordsFrom(1, 2), Error: 1003}},
-		{"skipped kernel", SamplerOptions{}, asked{KernelFrames: 3, Words: 10}, Stack{Words: wordsFrom(4, 10)}},
-		{"kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 3, Words: 10},
-			Stack{Kernel: wordsFrom(1, 3), Words: wordsFrom(4, 10)}},
-		{"most words", SamplerOptions{}, asked{KernelFrames: 127, Words: 127 + 768}, Stack{Words: wordsFrom(128, 895)}},
-		{"too many words", SamplerOptions{}, asked{Words: 1024, Error: 1},
-			Stack{Words: wordsFrom(1, 768), Error: TooManyWords}},
-		{"too many words with kernel", SamplerOptions{KernelStacks: true}, asked{KernelFrames: 100, Words: 769},
-			Stack{Kernel: wordsFrom(1, 100), Words: wordsFrom(101, 768), Error: TooManyWords}},
+		{"default", SamplerOptions{}, []found{
+			{asked{Words: 1}, Stack{Words: wordsFrom(1, 1)}},
+			{asked{Words: 5}, Stack{Words: wordsFrom(1, 5)}},
+			{asked{Words: 5, Error: 1}, Stack{Words: wordsFrom(1, 5), Error: 1}},
+			{asked{Words: 5, Error: 1003}, Stack{Words: wordsFrom(1, 5), Error: 1003}},
+			{asked{KernelFrames: 3, Words: 10}, Stack{Words: wordsFrom(4, 10)}},
+			{asked{KernelFrames: 127, Words: 127 + 768}, Stack{Words: wordsFrom(128, 895)}},
+			{asked{Words: 1024, Error: 1}, Stack{Words: wordsFrom(1, 768), Error: TooManyWords}},
+		}},
+		{"by thread", SamplerOptions{ByThread: true}, []found{{asked{Words: 3}, Stack{Words: wordsFrom(1, 3)}}}},
+		{"by span", SamplerOptions{BySpan: true}, []found{{asked{Words: 300}, Stack{Words: wordsFrom(1, 300)}}}},
+		{"kernel", SamplerOptions{KernelStacks: true}, []found{
+			{asked{KernelFrames: 3, Words: 10}, Stack{Kernel: wordsFrom(1, 3), Words: wordsFrom(4, 10)}},
+			{asked{KernelFrames: 100, Words: 769},
+				Stack{Kernel: wordsFrom(1, 100), Words: wordsFrom(101, 768), Error: TooManyWords}},
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s, c, p, target := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, test.options, test.asked)
-			waitForOutcome(t, s, Correlated)
-			begun, _ := c.entered()
-			testenv.Poll(t, waiting, "samples in the chain", func() bool {
-				now, _ := c.entered()
-				return now >= begun+20
-			})
-			stop(t, s)
-			tids := map[int]bool{}
+			s, c, p, target := openUnwinding(t, demo.Options{Busy: 2, Gap: -1}, test.options, test.found[0].asked)
 			unwound, walked := uint64(0), uint64(0)
-			for _, count := range drainAll(t, s) {
-				whole(t, s, count)
-				got := stack(t, s, count.Stack)
-				if !count.Stack.Unwound() { // before Unwind
-					verifyCode(t, p.PID, got)
-					walked += uint64(count.Samples)
-					continue
+			count := func(verify func(Count, Stack)) {
+				for _, count := range drainAll(t, s) {
+					whole(t, s, count)
+					got := stack(t, s, count.Stack)
+					if !count.Stack.Unwound() { // before Unwind
+						verifyCode(t, p.PID, got)
+						walked += uint64(count.Samples)
+						continue
+					}
+					unwound += uint64(count.Samples)
+					assert.Check(t, count.Stack.Target == target && test.options.ByThread == (count.TID != 0), "%+v", count)
+					verify(count, got)
 				}
-				assert.Check(t, count.Stack.Target == target && slices.Equal(got.Kernel, test.want.Kernel) &&
-					slices.Equal(got.Words, test.want.Words) && got.Error == test.want.Error && got.User == nil,
-					"%+v has the stack %+v", count, got)
-				unwound += uint64(count.Samples)
-				tids[count.TID] = true
 			}
+			keys := make(map[StackKey]int)
+			for i, found := range test.found {
+				c.ask(found.asked)
+				waitForOutcome(t, s, Correlated)
+				count(func(Count, Stack) {}) // of what was asked before
+				waitForOutcome(t, s, Correlated)
+				if i == len(test.found)-1 {
+					stop(t, s)
+				}
+				count(func(count Count, got Stack) {
+					assert.Check(t, slices.Equal(got.Kernel, found.want.Kernel) && slices.Equal(got.Words, found.want.Words) &&
+						got.Error == found.want.Error && got.User == nil,
+						"%+v has the stack %+v", count, got)
+					before, known := keys[count.Stack]
+					assert.Check(t, !known || before == i, "%+v and %+v have the same key", found, test.found[before])
+					keys[count.Stack] = i
+				})
+			}
+			assert.Check(t, len(keys) == len(test.found), "%d keys", len(keys))
 			entered, _ := c.entered()
 			counters := readCounters(t, s)
 			assert.Check(t, unwound != 0 && unwound == entered && unwound+walked == counters[Correlated] &&
 				counters[UnwindingFailed] == 0,
 				"%d samples unwound, %d walked, %d in the chain, counters %v", unwound, walked, entered, counters)
-			assert.Check(t, test.options.ByThread == !tids[0], "of threads %v", tids)
 		})
 	}
 }
@@ -194,35 +212,13 @@ func TestNothingUnwound(t *testing.T) {
 					}
 				}
 				entered, _ := c.entered()
-				if side, err := s.SideCounters(); err != nil || side.WalkedInstead != entered {
-					t.Errorf("%d walked instead of %d, %v", side.WalkedInstead, entered, err)
-				}
+				assert.Equal(t, readSide(t, s).WalkedInstead, entered)
 				counters := readCounters(t, s)
 				assert.Check(t, samples >= entered && samples == counters[Correlated] && counters[UnwindingFailed] == 0,
 					"%d samples walked, %d in the chain, counters %v", samples, entered, counters)
 			})
 		}
 	}
-}
-
-// The same words are two stacks if one is cut, and each has its own key.
-func TestUnwoundKeys(t *testing.T) {
-	s, c, _, _ := openUnwinding(t, demo.Options{Busy: 1, Gap: -1}, SamplerOptions{}, asked{Words: 5})
-	keys := make(map[StackKey]asked)
-	for _, what := range []asked{{Words: 5}, {Words: 5, Error: 1}, {Words: 5, Error: 2}, {Words: 4}} {
-		c.ask(what)
-		waitForOutcome(t, s, Correlated)
-		drainAll(t, s) // of what was asked before
-		waitForOutcome(t, s, Correlated)
-		for _, count := range drainAll(t, s) {
-			got := stack(t, s, count.Stack)
-			before, known := keys[count.Stack]
-			assert.Check(t, !known || before == what, "%+v and %+v have the same key", before, what)
-			keys[count.Stack] = what
-			assert.Check(t, len(got.Words) == int(what.Words) && got.Error == what.Error, "%+v: %+v", what, got)
-		}
-	}
-	assert.Check(t, len(keys) == 4, "%d keys", len(keys))
 }
 
 // Samples that a chain loses are counted as that, the last ones of each CPU when sampling has stopped.
