@@ -1,15 +1,11 @@
 package elfsym
 
 import (
-	"bytes"
 	"correlator/internal/lab/testenv"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -234,63 +230,4 @@ func TestCacheConcurrentUse(t *testing.T) {
 	wg.Wait()
 	hits, misses := c.counts()
 	assert.Check(t, hits+misses == workers*rounds, "%d hits, %d misses, want %d together", hits, misses, workers*rounds)
-}
-
-// largestLibrary is a library that makes the cache keep as much as any can.
-func largestLibrary(t testing.TB) []byte {
-	e := newEdit(t, gnuFixture)
-	id := note(3, "GNU\x00", string(make([]byte, maxBuildIDBytes)), 4)
-	header := e.program(elf.PT_NOTE, 0)
-	e.put64(header+pOffset, uint64(len(e.b)))
-	e.put64(header+pFilesz, uint64(len(id)))
-	e.b = append(e.b, id...)
-
-	headers := bytes.Clone(e.b[e.get64(ePhoff):][:programHeaderBytes*len(e.f.Progs)])
-	load := make([]byte, programHeaderBytes)
-	binary.LittleEndian.PutUint32(load, uint32(elf.PT_LOAD))
-	headers = append(bytes.Repeat(load, maxSegments-4), headers...)
-	e.put64(ePhoff, uint64(len(e.b)))
-	e.put16(ePhnum, uint16(len(headers)/programHeaderBytes))
-	e.b = append(e.b, headers...)
-	return e.b
-}
-
-// NewCache documents at most 4 KiB for each entry.
-func TestCacheMemory(t *testing.T) {
-	const entries = 500
-	contents := largestLibrary(t)
-	lib, err := parseLibrary(contents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(lib.Segments) != maxSegments || len(lib.BuildID) != maxBuildIDBytes {
-		t.Fatalf("%d segments, build id of %d bytes", len(lib.Segments), len(lib.BuildID))
-	}
-	path := writeFile(t, contents)
-	f := open(t, path)
-
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC() // what finalizers and pools held
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before := heap()
-	c := newCache(t, entries)
-	for i := range entries {
-		if err := os.Chtimes(path, time.Unix(int64(i), 0), time.Unix(int64(i), 0)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Library(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	used := heap() - before
-	expectCounts(t, c, 0, entries)
-	t.Logf("%d bytes per entry", used/entries)
-	if used > entries*4096 {
-		t.Errorf("%d bytes per entry", used/entries)
-	}
-	runtime.KeepAlive(c)
 }

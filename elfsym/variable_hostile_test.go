@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -217,7 +216,9 @@ func TestHostileThreadContexts(t *testing.T) {
 }
 
 // Files that claim to be enormous, and satisfy every read, cost bounded reads and little memory.
-func TestEnormousThreadContexts(t *testing.T) {
+func TestEnormousThreadContexts(t *testing.T) { testEnormousThreadContexts(t, unmeasured) }
+
+func testEnormousThreadContexts(t *testing.T, measured func(t *testing.T, most uint64, parse func())) {
 	const size, zeros = 1 << 62, 1 << 60
 	for _, test := range []struct {
 		name, fixture string
@@ -249,19 +250,10 @@ func TestEnormousThreadContexts(t *testing.T) {
 			e := newThreadContextEdit(t, test.fixture)
 			test.edit(e)
 			m := &meter{r: sparse(e.b)}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, err := ParseThreadContext(m, size)
-			runtime.ReadMemStats(&after)
-			if !errors.Is(err, test.err) {
-				t.Errorf("%v, want %v", err, test.err)
-			}
-			if m.bytes > test.most || m.most > streamBytes {
-				t.Errorf("%d bytes read, %d at once", m.bytes, m.most)
-			}
-			if used := after.TotalAlloc - before.TotalAlloc; used > maxParseAlloc+3*streamBytes {
-				t.Errorf("%d bytes allocated", used)
-			}
+			var err error
+			measured(t, maxParseAlloc+3*streamBytes, func() { _, err = ParseThreadContext(m, size) })
+			assert.Check(t, errors.Is(err, test.err), "%v, want %v", err, test.err)
+			assert.Check(t, m.bytes <= test.most && m.most <= streamBytes, "%d bytes read, %d at once", m.bytes, m.most)
 		})
 	}
 }

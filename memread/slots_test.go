@@ -215,11 +215,9 @@ func TestProves(t *testing.T) {
 // Slots that are rewritten without pause, with contexts that never come back, with two in turn, and
 // with the variable changing between two slots: whatever is accepted is whole. The log has what
 // fewer copies would have accepted; see slotCopies.
-func TestSlotRewrittenWithoutPause(t *testing.T) {
-	reads := 1_000_000
-	if raceEnabled || testing.Short() {
-		reads = 200_000
-	}
+func TestSlotRewrittenWithoutPause(t *testing.T) { testSlotRewrittenWithoutPause(t, 100_000) }
+
+func testSlotRewrittenWithoutPause(t *testing.T, reads int) {
 	places := []struct {
 		name string
 		off  int

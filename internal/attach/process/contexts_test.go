@@ -2,7 +2,6 @@ package process
 
 import (
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -42,31 +41,4 @@ func TestContextOfEndedThread(t *testing.T) {
 	assert.NilError(t, err)
 	contexts, err = reader.ReadThreads(target, 1, func(int) int { return ended.TID })
 	assert.Check(t, err == nil && contexts[0].Outcome == OutcomeNoThread, "%+v, %v", contexts, err)
-}
-
-// A context is of use to a sample when it was read soon after it, and is one of those that are kept.
-func TestJudge(t *testing.T) {
-	testenv.NeedRoot(t)
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	target := openDemo(t, p.PID)
-	defer target.Close()
-	for _, c := range []struct {
-		outcome SampleOutcome
-		keep    Keep
-		age     time.Duration
-		want    SampleOutcome
-	}{
-		{OutcomeCorrelated, Keep{}, MaxContextAge, OutcomeCorrelated},
-		{OutcomeCorrelated, Keep{}, MaxContextAge + 1, OutcomeStale},
-		{OutcomeUnsampled, Keep{Untraced: true}, 0, OutcomeUnsampled},
-		{OutcomeUnsampled, Keep{Unsampled: true}, 0, OutcomeCorrelated},
-		{OutcomeNoTrace, Keep{Unsampled: true}, 0, OutcomeNoTrace},
-		{OutcomeNoTrace, Keep{Untraced: true}, 0, OutcomeCorrelated},
-		{OutcomeNoSlot, Keep{Untraced: true}, 0, OutcomeCorrelated},
-		{OutcomeTorn, Keep{Unsampled: true, Untraced: true}, 0, OutcomeTorn},
-	} {
-		read := Context{Outcome: c.outcome, ReadAt: time.Now()}
-		got := target.Judge(&read, p.PID, read.ReadAt.Add(-c.age), c.keep)
-		assert.Check(t, got == c.want, "%+v: %v", c, got)
-	}
 }

@@ -28,7 +28,7 @@ const RoleVariable = "PROCSCAN_TEST_ROLE"
 
 const (
 	// Timeout is how long a test waits for a state.
-	Timeout = 20 * time.Second
+	Timeout = time.Minute
 	// Nobody is the user and group without rights.
 	Nobody = 65534
 )

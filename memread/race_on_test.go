@@ -1,5 +1,0 @@
-//go:build race
-
-package memread
-
-const raceEnabled = true

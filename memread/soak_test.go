@@ -1,0 +1,8 @@
+//go:build soak
+
+package memread
+
+import "testing"
+
+// As many reads as slotCopies has figures of.
+func TestSoakSlotRewrittenWithoutPause(t *testing.T) { testSlotRewrittenWithoutPause(t, 1_000_000) }
