@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -54,41 +54,25 @@ func TestHandshakeTimeout(t *testing.T) {
 	r.want(t, HandshakeTimeout)
 }
 
+// TestNoTimeoutAfterHandshake checks that the deadline of a handshake ends when the guest is accepted.
 func TestNoTimeoutAfterHandshake(t *testing.T) {
-	limit := 20 * time.Millisecond
-	p := connectWithin(t, limit)
-	for p == nil && limit < patience {
-		limit *= 4
-		p = connectWithin(t, limit)
-	}
-	assert.Assert(t, p != nil, "too late within %v", limit)
-	_ = p.conn.SetReadDeadline(time.Now().Add(3 * limit))
-	var buf [1]byte
-	_, err := p.conn.Read(buf[:])
-	assert.Check(t, isTimeout(err), "%v, want that nothing happens", err)
-	p.barrier()
-}
+	b := newBroker(t, Options{})
+	h := &hurried{}
+	g := &guest{transport: h}
+	assert.Assert(t, b.accept(g))
+	t.Cleanup(func() { disconnect(b, g) })
+	handleAll(t, g, frameOf(t, &system.DotsMsgConnect{ClientName: value.Some("x"), PreloadCache: value.Some(false)}))
+	assert.DeepEqual(t, h.calls, []string{"begin", "accepted"})
 
-// connectWithin returns a guest of a broker that gives it a limited time to connect, nil if that was too short.
-func connectWithin(t *testing.T, limit time.Duration) *peer {
-	t.Helper()
-	b := newBroker(t, Options{Limits: Limits{Handshake: limit}})
 	p := dial(t, listenUnix(t, b, frame.V2), frame.V2)
-	p.expect("DotsMsgHello")
-	m := &system.DotsMsgConnect{ClientName: value.Some(t.Name()), PreloadCache: value.Some(false)}
-	h := frame.Header{Attributes: m.Valid(), Set: frame.Attributes}
-	_, _ = p.conn.Write(p.encode("DotsMsgConnect", true, h, m.AppendInstance(nil, m.Valid()))) // it may be closed
-	if r, err := p.next(); err == nil && r.name == "DotsMsgConnectResponse" {
-		return p
-	}
-	p.conn.Close()
-	eventually(t, "closed for a timeout", func() bool { return b.Counters().Closed[HandshakeTimeout] == 1 })
-	return nil
-}
-
-func isTimeout(err error) bool {
-	var n net.Error
-	return errors.As(err, &n) && n.Timeout()
+	s, err := newStream(p.conn)
+	assert.NilError(t, err)
+	s.begin(-time.Second)
+	_, err = p.conn.Read(make([]byte, 1))
+	assert.Check(t, errors.Is(err, os.ErrDeadlineExceeded), err)
+	s.accepted(nil)
+	_, err = p.conn.Read(make([]byte, 1)) // of the Hello
+	assert.Check(t, err)
 }
 
 func TestTooManyGuests(t *testing.T) {
@@ -276,19 +260,30 @@ func TestShutdownEndsHandshakes(t *testing.T) {
 	assert.Check(t, errors.Is(err, ErrClosed), err)
 }
 
+// stuck is a connection that does not end until it is aborted.
+type stuck struct {
+	nowhere
+	aborted context.Context
+	cancel  context.CancelFunc
+}
+
+func (s stuck) read(*guest) error { <-s.aborted.Done(); return io.EOF }
+func (s stuck) abort()            { s.cancel() }
+
 func TestShutdownDoesNotWaitForever(t *testing.T) {
 	b := New(Options{})
-	slow := connect(t, listenUnix(t, b, frame.V2), frame.V2)
-	slow.describe(event)
-	slow.join(event.Name)
-	data := encoded(t, 1000, false)
-	for range 20 { // more than the socket takes
-		slow.write(data)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
+	s := stuck{}
+	s.aborted, s.cancel = context.WithCancel(context.Background())
+	assert.Assert(t, b.begin())
+	go func() {
+		defer b.running.Done()
+		b.run(&guest{transport: s})
+	}()
+	eventually(t, "accepted", func() bool { return b.Counters().Guests == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
 	err := b.Shutdown(ctx)
-	assert.Check(t, errors.Is(err, context.DeadlineExceeded), err)
+	assert.Check(t, errors.Is(err, context.Canceled) && s.aborted.Err() != nil, err)
 }
 
 // hurried is a connection to which a broker that shuts down says goodbye as soon as it can: when it
@@ -300,12 +295,13 @@ type hurried struct {
 }
 
 func (h *hurried) begin(time.Duration) { h.calls = append(h.calls, "begin") }
+func (h *hurried) accepted(*guest)     { h.calls = append(h.calls, "accepted") }
 func (h *hurried) stopReading(*guest)  { h.calls = append(h.calls, "stop") }
 func (h *hurried) read(*guest) error   { return io.EOF }
 func (h *hurried) linger()             {}
 func (h *hurried) close()              {}
 func (h *hurried) tryWrite(l *chunkList, w bool) (int, bool, error) {
-	if len(h.calls) < 2 {
+	if len(h.calls) < 2 && h.goodbye != nil {
 		h.goodbye()
 	}
 	return h.sink.tryWrite(l, w)

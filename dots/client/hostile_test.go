@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"gotest.tools/v3/assert"
@@ -126,23 +125,18 @@ func TestSmallObjectsFill(t *testing.T) {
 // TestPingsEnd: pings wait for room as publishers do, and leave nothing when their context ends.
 func TestPingsEnd(t *testing.T) {
 	c := New(Options{OutputBytes: 1 << 10})
-	readyClient(t, c)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := c.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) || len(c.pings) != 0 {
-		t.Errorf("%v, %d are kept", err, len(c.pings))
-	}
-	for blocked := 0; blocked < 2; { // until a write waits, and the buffer behind it is full
-		ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		if err := c.Publish(ctx, &demo.DemoSingle{Text: value.Some(strings.Repeat("x", 1000))}); err != nil {
-			blocked++
-		}
-	}
+	p := readyClient(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- c.Ping(ctx) }()
+	p.read(&system.DotsEcho{})
+	cancel()
+	err := <-result
+	assert.Check(t, errors.Is(err, context.Canceled) && len(c.pings) == 0, "%v, %d are kept", err, len(c.pings))
+	c.block(t, &demo.DemoSingle{Text: value.Some(strings.Repeat("x", 1000))})
 	before := c.pinged
-	if err := c.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) || c.pinged != before {
-		t.Errorf("%v, %d sent", err, c.pinged-before)
-	}
+	err = c.Ping(ctx)
+	assert.Check(t, errors.Is(err, context.Canceled) && c.pinged == before, "%v, %d sent", err, c.pinged-before)
 }
 
 // TestUpdatesDoNotFill: updates of one object do not add up to a full container.

@@ -3,8 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"correlator/dots/schema"
 	"correlator/dots/system"
 	"correlator/dots/value"
+	"correlator/internal/lab/testenv"
 )
 
 // TestProtocolTypesAreNotDescribed: every guest knows them.
@@ -76,22 +79,66 @@ func decodeDynamic(t *testing.T, x Instance) *dynamic.Object {
 	return o
 }
 
+// gate is a writer that waits until it is opened.
+type gate struct {
+	io.Writer
+	waits, open chan struct{}
+}
+
+func (g gate) Write(data []byte) (int, error) {
+	select {
+	case g.waits <- struct{}{}:
+	case <-g.open:
+	}
+	<-g.open
+	return g.Writer.Write(data)
+}
+
+// block has nothing written until the gate is opened, at the latest by the end of the test, and fills the
+// buffer until publications wait. It returns how many are in it.
+func (c *Client) block(t *testing.T, x Instance) (open func(), published int) {
+	t.Helper()
+	g := gate{c.out.w, make(chan struct{}), make(chan struct{})}
+	open = sync.OnceFunc(func() { close(g.open) })
+	t.Cleanup(open)
+	c.out.mu.Lock()
+	c.out.w = g
+	c.out.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // who has to wait does not
+	fill := func() {
+		for c.Publish(ctx, x) == nil {
+			published++
+		}
+	}
+	fill()
+	<-g.waits // what is being written is no longer in the buffer
+	fill()
+	return open, published
+}
+
 // TestBackPressure: a publisher waits for a broker that does not read, as long as its context lets
 // it.
 func TestBackPressure(t *testing.T) {
 	c := New(Options{OutputBytes: 1 << 10})
 	p := readyClient(t, c)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	x := &demo.DemoSingle{Text: value.Some(strings.Repeat("x", 1000))}
-	published := 0
-	var err error
-	for ; err == nil; published++ {
-		err = c.Publish(ctx, x)
-	}
-	assert.Assert(t, errors.Is(err, context.DeadlineExceeded), err)
+	open, published := c.block(t, x)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- c.Publish(ctx, x) }()
+	testenv.Poll(t, 10*time.Second, "a publisher that waits", func() bool {
+		c.out.mu.Lock()
+		defer c.out.mu.Unlock()
+		return c.out.waiters != nil
+	})
+	assert.Check(t, len(result) == 0)
+	cancel()
+	err := <-result
+	assert.Check(t, errors.Is(err, context.Canceled), err)
+	open()
 	p.read(&system.StructDescriptorData{})
-	for range published - 1 {
+	for range published {
 		p.read(&demo.DemoSingle{})
 	}
 	must(t, c.Publish(t.Context(), x))

@@ -1,10 +1,7 @@
 package client
 
 import (
-	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -102,10 +99,7 @@ func TestSubscribeDuringPreload(t *testing.T) {
 	p.send(&system.DotsMsgConnectResponse{PreloadFinished: value.Some(true)})
 	must(t, <-result)
 	s := <-late
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	err = s.Wait(ctx)
-	assert.Check(t, errors.Is(err, context.DeadlineExceeded) && !s.isFilled(), "filled before the replay: %v", err)
+	assert.Check(t, !s.isFilled(), "filled before the replay")
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
 	if s.Len() != 1 {
