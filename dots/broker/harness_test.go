@@ -117,9 +117,7 @@ func (p *peer) next() (r received, err error) {
 func (p *peer) expect(name string) received {
 	p.tb.Helper()
 	r, err := p.next()
-	if err != nil || r.name != name {
-		p.tb.Fatalf("received %s %x (%v), want %s", r.name, r.instance, err, name)
-	}
+	assert.Assert(p.tb, err == nil && r.name == name, "received %s %x (%v), want %s", r.name, r.instance, err, name)
 	return r
 }
 
@@ -150,9 +148,8 @@ func (p *peer) wantError(code int32) string {
 	p.tb.Helper()
 	var m system.DotsMsgError
 	decodeInto(p.tb, p.expect("DotsMsgError").instance, m.DecodeInstance)
-	if m.ErrorCode.Value() != code {
-		p.tb.Errorf("error %d %q, want %d", m.ErrorCode.Value(), m.ErrorText.Value(), code)
-	}
+	assert.Check(p.tb, m.ErrorCode.Value() == code,
+		"error %d %q, want %d", m.ErrorCode.Value(), m.ErrorText.Value(), code)
 	p.end()
 	return m.ErrorText.Value()
 }
@@ -194,9 +191,7 @@ func (p *peer) encode(name string, internal bool, h frame.Header, instance []byt
 	h.TypeName = []byte(name)
 	h.Set |= frame.TypeName
 	data, err := frame.Append(nil, p.format, &h, internal, 1, instance)
-	if err != nil {
-		p.tb.Fatal(err)
-	}
+	assert.Assert(p.tb, err == nil, err)
 	return data
 }
 
@@ -230,9 +225,7 @@ func connect(tb testing.TB, addr net.Addr, f frame.Format) *peer {
 	p.send(&system.DotsMsgConnect{ClientName: value.Some(tb.Name()), PreloadCache: value.Some(false)})
 	var m system.DotsMsgConnectResponse
 	decodeInto(tb, p.expect("DotsMsgConnectResponse").instance, m.DecodeInstance)
-	if !m.Accepted.Value() || m.Preload.Value() {
-		tb.Fatalf("answer %+v", m)
-	}
+	assert.Assert(tb, m.Accepted.Value() && !m.Preload.Value(), "answer %+v", m)
 	p.id = m.ClientID.Value()
 	return p
 }

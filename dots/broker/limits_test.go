@@ -230,9 +230,8 @@ func TestReplayLargerThanQueue(t *testing.T) {
 				r = late.expect("DemoThing")
 			}
 			decodeInto(t, r.instance, x.DecodeInstance)
-			if x.ID.Value() != id || r.FromCache != objects-1-id || r.Sender != p.id {
-				t.Fatalf("object %d: %+v %+v", id, r.Header, x)
-			}
+			assert.Assert(t, x.ID.Value() == id && r.FromCache == objects-1-id && r.Sender == p.id,
+				"object %d: %+v %+v", id, r.Header, x)
 			if id == 100 { // while it is replayed, the objects change
 				p.send(&demo.DemoThing{ID: value.Some[uint32](objects - 1), Name: value.Some("new")})
 				p.barrier()

@@ -82,9 +82,8 @@ func TestSubscribedTypes(t *testing.T) {
 		if x.ConnectionState.Value() != system.DotsConnectionStateClosed {
 			continue
 		}
-		if r.Attributes&system.DotsClientSubscribedTypes == 0 || x.SubscribedTypes.IsSet() {
-			t.Errorf("closed: %#x %+v", r.Attributes, x)
-		}
+		assert.Check(t, r.Attributes&system.DotsClientSubscribedTypes != 0 && !x.SubscribedTypes.IsSet(),
+			"closed: %#x %+v", r.Attributes, x)
 		break
 	}
 	names, listed = groupsOf(b, p.id)

@@ -138,9 +138,7 @@ func (p *player) until(n int) {
 			continue
 		}
 		got, err := p.nextRecorded()
-		if err != nil {
-			p.t.Fatalf("%s line %d: %v, want %x", p.r.Name, f.Line, err, want)
-		}
+		assert.Assert(p.t, err == nil, "%s line %d: %v, want %x", p.r.Name, f.Line, err, want)
 		if got.name == "DotsMsgError" {
 			var m system.DotsMsgError
 			decodeInto(p.t, got.instance, m.DecodeInstance)

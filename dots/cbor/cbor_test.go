@@ -195,16 +195,13 @@ func TestReaderRefuses(t *testing.T) {
 	} {
 		r := cbor.NewReader(unhex(t, test.data))
 		read[test.what](&r)
-		if !errors.Is(r.Err(), test.want) || r.Len() != 0 {
-			t.Errorf("%s %.40s: error %v, want %v", test.what, test.data, r.Err(), test.want)
-		}
+		assert.Check(t, errors.Is(r.Err(), test.want) && r.Len() == 0,
+			"%s %.40s: error %v, want %v", test.what, test.data, r.Err(), test.want)
 		first := r.Err()
 		for _, f := range read { // all return at once, and the first error stays
 			f(&r)
 		}
-		if r.Err() != first {
-			t.Errorf("%s: error %v became %v", test.data, first, r.Err())
-		}
+		assert.Check(t, r.Err() == first, "%s: error %v became %v", test.data, first, r.Err())
 	}
 	n, err := cbor.Skip(unhex(t, strings.Repeat("81", cbor.MaxDepth)+"00"))
 	assert.Check(t, n == cbor.MaxDepth+1 && err == nil, "the deepest value: %d, %v", n, err)

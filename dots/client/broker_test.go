@@ -88,9 +88,7 @@ func TestTransports(t *testing.T) {
 			var events log
 			subscriber, publisher := client.New(client.Options{Name: "s"}), client.New(client.Options{Name: "p"})
 			gadgets, err := client.Subscribe(subscriber, func(e *client.Event[*demo.DemoGadget]) {
-				if e.Own || e.Header.Sender != publisher.ID() {
-					t.Errorf("%+v", e.Header)
-				}
+				assert.Check(t, !e.Own && e.Header.Sender == publisher.ID(), "%+v", e.Header)
 				events.add(e.Operation, " ", e.Updated.Name.Value(), " ", e.Updated.Level.Value(),
 					" ", e.Transmitted.Valid())
 			})
@@ -121,9 +119,7 @@ func TestTransports(t *testing.T) {
 			assert.Check(t, n == 0, "%d objects are left", n)
 			must(t, publisher.Close())
 			must(t, subscriber.Close())
-			if !errors.Is(subscriber.Err(), client.ErrClosed) {
-				t.Error(subscriber.Err())
-			}
+			assert.Check(t, errors.Is(subscriber.Err(), client.ErrClosed), subscriber.Err())
 		})
 	}
 }
@@ -144,18 +140,15 @@ func TestReplay(t *testing.T) {
 		})
 		must(t, err)
 		dial(t, c, uri)
-		if early.Len() != 100 {
-			t.Errorf("%d objects when connected", early.Len())
-		}
+		assert.Check(t, early.Len() == 100, "%d objects when connected", early.Len())
 		late, err := client.Subscribe(c, func(*client.Event[*demo.DemoGadget]) { second++ })
 		must(t, err)
 		must(t, late.Wait(t.Context()))
 		raw, err := c.SubscribeType("DemoGadget", nil)
 		must(t, err)
 		must(t, raw.Wait(t.Context()))
-		if first != 100 || second != 100 || late.Len() != 100 || raw.Len() != 100 {
-			t.Errorf("%d, %d events, %d, %d objects", first, second, late.Len(), raw.Len())
-		}
+		assert.Check(t, first == 100 && second == 100 && late.Len() == 100 && raw.Len() == 100,
+			"%d, %d events, %d, %d objects", first, second, late.Len(), raw.Len())
 		must(t, early.Close())
 		must(t, late.Close())
 		must(t, raw.Close())
@@ -163,9 +156,7 @@ func TestReplay(t *testing.T) {
 		again, err := client.Subscribe[*demo.DemoGadget](c, nil)
 		must(t, err)
 		must(t, again.Wait(t.Context()))
-		if again.Len() != 100 {
-			t.Errorf("%d objects after leaving and joining again", again.Len())
-		}
+		assert.Check(t, again.Len() == 100, "%d objects after leaving and joining again", again.Len())
 		must(t, c.Close())
 	}
 }
@@ -237,14 +228,11 @@ func TestFilter(t *testing.T) {
 		must(t, c.Publish(t.Context(), x))
 	}
 	must(t, c.Ping(t.Context()))
-	if hot.Len() != 0 || all.Len() != 1 {
-		t.Errorf("%d filtered, %d in all", hot.Len(), all.Len())
-	}
+	assert.Check(t, hot.Len() == 0 && all.Len() == 1, "%d filtered, %d in all", hot.Len(), all.Len())
 	events.mu.Lock()
 	n := len(events.lines)
-	if n < 2 || events.lines[0] != "create 7 seven false" || events.lines[n-1] != "remove 7 seven false" {
-		t.Errorf("%q", events.lines)
-	}
+	assert.Check(t, n >= 2 && events.lines[0] == "create 7 seven false" && events.lines[n-1] == "remove 7 seven false",
+		"%q", events.lines)
 	events.mu.Unlock()
 	must(t, hot.Close())
 	must(t, c.Ping(t.Context()))

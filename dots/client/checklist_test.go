@@ -24,18 +24,14 @@ func (p *peer) frame() (h frame.Header, instance []byte) {
 	p.t.Helper()
 	prefix := make([]byte, 5)
 	_, err := io.ReadFull(p.conn, prefix)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	assert.Assert(p.t, err == nil, err)
 	size := int(prefix[1])<<24 | int(prefix[2])<<16 | int(prefix[3])<<8 | int(prefix[4])
 	data := append(prefix, make([]byte, size)...)
 	if _, err := io.ReadFull(p.conn, data[5:]); err != nil {
 		p.t.Fatal(err)
 	}
 	instance, n, err := frame.Next(frame.V2, data, len(data), &h)
-	if err != nil || n != len(data) {
-		p.t.Fatalf("%x: %v", data, err)
-	}
+	assert.Assert(p.t, err == nil && n == len(data), "%x: %v", data, err)
 	return h, instance
 }
 
@@ -105,9 +101,7 @@ func TestWaitsForHello(t *testing.T) {
 		m.AuthChallengeResponse.Value() == auth.Response("me", "s", 7, m.Cnonce.Value()), "%+v", m)
 	p.send(accept(2))
 	p.finish(result)
-	if c.ID() != 2 || c.ServerName() != "broker" {
-		t.Errorf("id %d, server %q", c.ID(), c.ServerName())
-	}
+	assert.Check(t, c.ID() == 2 && c.ServerName() == "broker", "id %d, server %q", c.ID(), c.ServerName())
 	err = c.ConnectConn(t.Context(), p.conn, frame.V2)
 	assert.Check(t, errors.Is(err, ErrUsed), "connecting again: %v", err)
 	<-c.Done()
@@ -206,9 +200,7 @@ func TestDescriptors(t *testing.T) {
 	p.read(&demo.DemoGadget{})
 	p.send(&system.DotsMsgError{ErrorCode: value.Some[int32](0)})
 	<-c.Done()
-	if !errors.Is(c.Err(), ErrGoodbye) {
-		t.Error(c.Err())
-	}
+	assert.Check(t, errors.Is(c.Err(), ErrGoodbye), c.Err())
 	err = c.Publish(t.Context(), gadget(1))
 	assert.Check(t, errors.Is(err, ErrGoodbye), "publishing after the end: %v", err)
 	must(t, c.Close())

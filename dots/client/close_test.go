@@ -36,9 +36,7 @@ func TestGoodbye(t *testing.T) {
 	p.send(&demo.DemoPing{N: value.Some[uint32](1)})
 	_ = p.conn.(*net.UnixConn).Close()
 	must(t, <-closing)
-	if n != 1 || !errors.Is(c.Err(), ErrClosed) {
-		t.Errorf("%d events, %v", n, c.Err())
-	}
+	assert.Check(t, n == 1 && errors.Is(c.Err(), ErrClosed), "%d events, %v", n, c.Err())
 	must(t, c.Close())
 	must(t, New(Options{}).Close())
 }

@@ -56,9 +56,8 @@ func TestConcurrent(t *testing.T) {
 		must(t, publisher.Close())
 		must(t, subscriber.Ping(t.Context())) // the objects have arrived
 		must(t, subscriber.Ping(t.Context())) // and the answers of the handlers
-		if gadgets.Len() != publishers || answers != publishers*each {
-			t.Errorf("%s: %d objects, %d answers", kind, gadgets.Len(), answers)
-		}
+		assert.Check(t, gadgets.Len() == publishers && answers == publishers*each,
+			"%s: %d objects, %d answers", kind, gadgets.Len(), answers)
 		for id := range uint32(publishers) {
 			must(t, subscriber.Remove(t.Context(), gadget(id, ""))) // for the next subscriber
 			assert.Check(t, next[id] == each, "%s: object %d was transmitted %v times", kind, id, next[id])

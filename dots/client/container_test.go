@@ -29,9 +29,7 @@ func TestPresize(t *testing.T) {
 		c.presize(math.MaxUint32, &budget)
 		assert.Check(t, len(c.block) == block, "container %d: %d entries, then %d", i, block, len(c.block))
 	}
-	if total == 0 || total > presizeBytes || budget < 0 {
-		t.Errorf("%d bytes, budget %d", total, budget)
-	}
+	assert.Check(t, total != 0 && total <= presizeBytes && budget >= 0, "%d bytes, budget %d", total, budget)
 	budget = presizeBytes
 	var c, few container[demo.DemoThing, demo.DemoThingKey]
 	c.presize(99, &budget)
@@ -120,7 +118,5 @@ func TestExpect(t *testing.T) {
 	go func() { ping <- c.Ping(t.Context()) }()
 	p.pong() // and no second join before it
 	must(t, <-ping)
-	if s.Len() != 1 {
-		t.Errorf("%d objects", s.Len())
-	}
+	assert.Check(t, s.Len() == 1, "%d objects", s.Len())
 }

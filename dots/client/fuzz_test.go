@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/frame"
 	"correlator/dots/internal/demo"
 	"correlator/dots/internal/recordings"
@@ -41,9 +43,7 @@ func FuzzBroker(f *testing.F) {
 			c.format = frame.V1
 		}
 		gadgets, err := Subscribe(c, func(e *Event[*demo.DemoGadget]) {
-			if !e.Updated.ID.IsSet() {
-				t.Errorf("%s of an object without key", e.Operation)
-			}
+			assert.Check(t, e.Updated.ID.IsSet(), "%s of an object without key", e.Operation)
 		})
 		must(t, err)
 		if len(data)%2 == 1 { // it ends the connection to a broker without filters
@@ -56,9 +56,8 @@ func FuzzBroker(f *testing.F) {
 		must(t, err)
 		_, err = c.SubscribeType("DemoAll", func(e *Event[*Raw]) {
 			o, err := e.Updated.Object()
-			if err != nil || !bytes.Equal(o.Append(nil, ^value.PropertySet(0)), e.Updated.Instance) {
-				t.Errorf("%x: %v", e.Updated.Instance, err)
-			}
+			assert.Check(t, err == nil && bytes.Equal(o.Append(nil, ^value.PropertySet(0)), e.Updated.Instance),
+				"%x: %v", e.Updated.Instance, err)
 		})
 		must(t, err)
 		c.state = waitHello

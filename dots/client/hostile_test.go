@@ -43,9 +43,7 @@ func TestKeyNaN(t *testing.T) {
 		p.send(&odd)
 	}
 	o.wait(t, 1)
-	if s.Len() != 1 || c.Counters().KeysRefused != 2 {
-		t.Errorf("%d objects, %+v", s.Len(), c.Counters())
-	}
+	assert.Check(t, s.Len() == 1 && c.Counters().KeysRefused == 2, "%d objects, %+v", s.Len(), c.Counters())
 }
 
 // TestHostileBroker has brokers that exceed bounds, or send what is no DOTS.
@@ -117,9 +115,7 @@ func TestSmallObjectsFill(t *testing.T) {
 	_, err = p.conn.Write(data)
 	assert.NilError(t, err)
 	<-c.Done()
-	if !errors.Is(c.Err(), ErrTooLarge) || s.Len() >= most {
-		t.Errorf("%d objects: %v", s.Len(), c.Err())
-	}
+	assert.Check(t, errors.Is(c.Err(), ErrTooLarge) && s.Len() < most, "%d objects: %v", s.Len(), c.Err())
 }
 
 // TestPingsEnd: pings wait for room as publishers do, and leave nothing when their context ends.
@@ -151,9 +147,7 @@ func TestUpdatesDoNotFill(t *testing.T) {
 		p.send(x)
 	}
 	o.wait(t, 100)
-	if s.Len() != 1 || c.Err() != nil {
-		t.Errorf("%d objects, %v", s.Len(), c.Err())
-	}
+	assert.Check(t, s.Len() == 1 && c.Err() == nil, "%d objects, %v", s.Len(), c.Err())
 }
 
 // TestDescriptionsOfBroker: types that a broker describes are known then, and not described back;

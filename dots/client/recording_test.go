@@ -173,9 +173,7 @@ func untimed(t *testing.T, f frame.Format, data []byte) []byte {
 	}
 	pattern := append(cbor.AppendText([]byte{1}, h.TypeName), 2, 0xfb)
 	at := bytes.LastIndex(data, pattern)
-	if at < 0 {
-		t.Fatalf("no time in %s", hex.EncodeToString(data))
-	}
+	assert.Assert(t, at >= 0, "no time in %s", hex.EncodeToString(data))
 	data = bytes.Clone(data)
 	clear(data[at+len(pattern) : at+len(pattern)+8])
 	return data

@@ -53,9 +53,8 @@ func TestClosedBeforeReplay(t *testing.T) {
 		p.replay(2, 3)
 		must(t, second.Wait(t.Context()))
 		_, stale := second.Get(demo.DemoThingKey{ID: 1})
-		if stale || second.Len() != 2 || first.Len() != 0 {
-			t.Errorf("%d objects, the stale one %v; %d in the closed one", second.Len(), stale, first.Len())
-		}
+		assert.Check(t, !stale && second.Len() == 2 && first.Len() == 0,
+			"%d objects, the stale one %v; %d in the closed one", second.Len(), stale, first.Len())
 		n := len(c.routes.Load().byName["DemoThing"].subs)
 		assert.Check(t, (!other || n == 2) && (other || n == 1), "%d subscriptions are kept", n)
 	}
@@ -102,9 +101,7 @@ func TestSubscribeDuringPreload(t *testing.T) {
 	assert.Check(t, !s.isFilled(), "filled before the replay")
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
-	if s.Len() != 1 {
-		t.Errorf("%d objects", s.Len())
-	}
+	assert.Check(t, s.Len() == 1, "%d objects", s.Len())
 }
 
 // TestNoPreloadAtBroker: a broker that does not fill containers while a client connects fills them
@@ -122,7 +119,5 @@ func TestNoPreloadAtBroker(t *testing.T) {
 	assert.Check(t, !s.isFilled(), "filled before the replay")
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
-	if s.Len() != 1 {
-		t.Errorf("%d objects", s.Len())
-	}
+	assert.Check(t, s.Len() == 1, "%d objects", s.Len())
 }

@@ -53,9 +53,8 @@ func FuzzScan(f *testing.F) {
 		}
 		in = in[:n]
 		canonical, err := dynamic.Canonicalize(nil, s, in)
-		if err != nil || l.Canonical != bytes.Equal(canonical, in) {
-			t.Fatalf("canonical form %x of %x, canonical %v, error %v", canonical, in, l.Canonical, err)
-		}
+		assert.Assert(t, err == nil && l.Canonical == bytes.Equal(canonical, in),
+			"canonical form %x of %x, canonical %v, error %v", canonical, in, l.Canonical, err)
 		if got := o.Append(nil, o.Valid()); !bytes.Equal(got, canonical) || o.Valid() != l.Set {
 			t.Fatalf("object %x, canonical form %x", got, canonical)
 		}

@@ -43,9 +43,8 @@ func testRecording(t *testing.T, r recordings.Recording) {
 		}
 		s := reg.StructBytes(h.TypeName)
 		if s == nil {
-			if r.Name[:2] != "24" && r.Name[:2] != "25" {
-				t.Errorf("line %d: type %s is not known", f.Line, h.TypeName)
-			}
+			assert.Check(t, r.Name[:2] == "24" || r.Name[:2] == "25",
+				"line %d: type %s is not known", f.Line, h.TypeName)
 			continue
 		}
 		checkInstance(t, s, instance, f.Line, hasBadEnum(r, s, instance))
@@ -72,15 +71,12 @@ func checkInstance(t *testing.T, s *schema.Struct, instance []byte, line int, wa
 	t.Helper()
 	var l dynamic.Layout
 	n, err := dynamic.Scan(s, instance, &l)
-	if (err != nil) != wantErr {
-		t.Errorf("line %d: scanning %s %x: error %v", line, s.Name, instance, err)
-	}
+	assert.Check(t, (err != nil) == wantErr, "line %d: scanning %s %x: error %v", line, s.Name, instance, err)
 	if err != nil {
 		return
 	}
-	if n != len(instance) || !l.Canonical {
-		t.Errorf("line %d: %s %x: %d bytes, canonical %v", line, s.Name, instance, n, l.Canonical)
-	}
+	assert.Check(t, n == len(instance) && l.Canonical,
+		"line %d: %s %x: %d bytes, canonical %v", line, s.Name, instance, n, l.Canonical)
 	if got := dynamic.AppendSelected(nil, s, instance, &l, l.Set); !bytes.Equal(got, instance) {
 		t.Errorf("line %d: selected %x, want %x", line, got, instance)
 	}

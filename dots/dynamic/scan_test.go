@@ -32,9 +32,8 @@ func TestObjectOfAllTypes(t *testing.T) {
 	s := registry(t, demoTypes).Struct("DemoAll")
 	instance := instanceOf(t, allTypes)
 	o, n, err := dynamic.Decode(s, instance)
-	if err != nil || n != len(instance) || o.Valid() != 0x81fffffe {
-		t.Fatalf("%d of %d bytes, properties %#x, error %v", n, len(instance), o.Valid(), err)
-	}
+	assert.Assert(t, err == nil && n == len(instance) && o.Valid() == 0x81fffffe,
+		"%d of %d bytes, properties %#x, error %v", n, len(instance), o.Valid(), err)
 	uid := value.UUID{
 		0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff,
 	}
@@ -71,9 +70,7 @@ func TestObjectRefuses(t *testing.T) {
 	} {
 		assert.Check(t, o.SetByName(name, v) != nil, "%s took %T %v", name, v, v)
 	}
-	if o.Valid() != 0 {
-		t.Errorf("properties %#x", o.Valid())
-	}
+	assert.Check(t, o.Valid() == 0, "properties %#x", o.Valid())
 }
 
 // TestCanonicalize has instances that are accepted though a strict encoder writes others.
@@ -210,9 +207,7 @@ func TestScanLayout(t *testing.T) {
 	in := unhex(t, "a3 01 1864 02 6161 06 fb3ff8000000000000 ffff")
 	var l dynamic.Layout
 	n, err := dynamic.Scan(s, in, &l)
-	if err != nil || n != len(in)-2 || l.Set != 1<<1|1<<2|1<<6 || !l.Canonical {
-		t.Fatalf("%d, %+v, %v", n, l, err)
-	}
+	assert.Assert(t, err == nil && n == len(in)-2 && l.Set == 1<<1|1<<2|1<<6 && l.Canonical, "%d, %+v, %v", n, l, err)
 	for tag, want := range map[uint32]string{1: "1864", 2: "6161", 6: "fb3ff8000000000000"} {
 		got := hex.EncodeToString(l.Value(in, tag))
 		assert.Check(t, got == want, "property %d: %s, want %s", tag, got, want)

@@ -133,9 +133,8 @@ func TestAppendV1(t *testing.T) {
 		assert.Check(t, err == nil && bytes.Equal(got, unhex(t, test.want)),
 			"%s:\n got %x\nwant %s\nerror %v", test.name, got, test.want, err)
 		instance, n, err := frame.Next(frame.V1, got, frame.DefaultLimit, &h)
-		if err != nil || n != len(got) || !bytes.Equal(instance, test.instance) || h.Sender != 1 {
-			t.Errorf("%s: decoded %x, %+v, error %v", test.name, instance, h, err)
-		}
+		assert.Check(t, err == nil && n == len(got) && bytes.Equal(instance, test.instance) && h.Sender == 1,
+			"%s: decoded %x, %+v, error %v", test.name, instance, h, err)
 	}
 	h := frame.Header{TypeName: bytes.Repeat([]byte{'T'}, 40000), Set: frame.TypeName}
 	got, err := frame.Append([]byte{1}, frame.V1, &h, false, 0, nil)

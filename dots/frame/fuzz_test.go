@@ -44,9 +44,7 @@ func FuzzFrame(f *testing.F) {
 		got, n, err := frame.Next(format, append(encoded, data...), 2*limit, &again)
 		assert.Assert(t, err == nil && n == len(encoded) && bytes.Equal(got, instance),
 			"%d of %d bytes, instance %x, want %x, error %v", n, len(encoded), got, instance, err)
-		if !bytes.Equal(again.Append(nil), encodedHeader(&h, v1)) {
-			t.Fatalf("header %+v, want %+v", again, h)
-		}
+		assert.Assert(t, bytes.Equal(again.Append(nil), encodedHeader(&h, v1)), "header %+v, want %+v", again, h)
 	})
 }
 

@@ -37,14 +37,11 @@ func TestRecordings(t *testing.T) {
 				continue // a script wrote the members of this header in an order of its own
 			}
 			got, err := frame.Append(nil, r.Format, &h, internal(h.TypeName), 0, instance)
-			if err != nil || !bytes.Equal(got, f.Data) {
-				t.Errorf("%s:%d: %s: error %v\n got %x\nwant %x", r.Name, f.Line, h.TypeName, err, got, f.Data)
-			}
+			assert.Check(t, err == nil && bytes.Equal(got, f.Data),
+				"%s:%d: %s: error %v\n got %x\nwant %x", r.Name, f.Line, h.TypeName, err, got, f.Data)
 			for cut := range f.Data { // whatever the end of the data is, the rest is waited for
 				_, n, err := frame.Next(r.Format, f.Data[:cut], frame.DefaultLimit, &h)
-				if n != 0 || err != nil {
-					t.Errorf("%s:%d: cut to %d bytes: %d, %v", r.Name, f.Line, cut, n, err)
-				}
+				assert.Check(t, n == 0 && err == nil, "%s:%d: cut to %d bytes: %d, %v", r.Name, f.Line, cut, n, err)
 			}
 		}
 	}

@@ -78,9 +78,7 @@ func TestCut(t *testing.T) {
 	for n := range all {
 		r, err := NewReader(bytes.NewReader(all[:n]), 0)
 		if err != nil {
-			if !errors.Is(err, ErrFormat) || n > 60 {
-				t.Errorf("%d bytes: %v", n, err)
-			}
+			assert.Check(t, errors.Is(err, ErrFormat) && n <= 60, "%d bytes: %v", n, err)
 			continue
 		}
 		var x Record
@@ -88,9 +86,8 @@ func TestCut(t *testing.T) {
 		for err = r.Next(&x); err == nil; err = r.Next(&x) {
 			before++
 		}
-		if err != io.EOF && !errors.Is(err, ErrTruncated) || before < records || before > 1 {
-			t.Errorf("%d bytes: %d records, %v", n, before, err)
-		}
+		assert.Check(t, (err == io.EOF || errors.Is(err, ErrTruncated)) && before >= records && before <= 1,
+			"%d bytes: %d records, %v", n, before, err)
 		records = before
 	}
 }

@@ -81,9 +81,7 @@ func TestInvalidStructs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := NewStruct(test.of, Flags{}, test.properties, "")
 			assert.Assert(t, s == nil && errors.Is(err, ErrInvalid), "%v, error %v", s, err)
-			if len(err.Error()) > 700 {
-				t.Errorf("a message of %d bytes", len(err.Error()))
-			}
+			assert.Check(t, len(err.Error()) <= 700, "a message of %d bytes", len(err.Error()))
 		})
 	}
 	_, err := NewStruct(strings.Repeat("A", 255), Flags{}, []Property{one}, "")
@@ -291,7 +289,5 @@ func checkChanges(t *testing.T, old, changed *Type, want string) {
 	for _, change := range Compare(old, changed) {
 		got.WriteString(change.String() + "\n")
 	}
-	if got.String() != want {
-		t.Errorf("changes:\n%snot\n%s", got.String(), want)
-	}
+	assert.Check(t, got.String() == want, "changes:\n%snot\n%s", got.String(), want)
 }

@@ -37,9 +37,7 @@ func TestDescriptions(t *testing.T) {
 		partHex:  schema.OfStruct((*demo.DemoPart)(nil).Descriptor()),
 	} {
 		got, name, props := AppendDescription(nil, of)
-		if !bytes.Equal(got, unhex(t, want)) {
-			t.Errorf("%s is described as\n%x", of.Name, got)
-		}
+		assert.Check(t, bytes.Equal(got, unhex(t, want)), "%s is described as\n%x", of.Name, got)
 		wantName, wantProps := "StructDescriptorData", value.PropertySet(0x26)
 		if of.Kind == schema.EnumKind {
 			wantName, wantProps = "EnumDescriptorData", 0x06
@@ -55,9 +53,8 @@ func TestRecordedDescriptions(t *testing.T) {
 	for _, s := range []*schema.Struct{(*demo.DemoAll)(nil).Descriptor(), (*demo.DemoSingle)(nil).Descriptor(),
 		(*demo.DemoPing)(nil).Descriptor(), (*demo.DemoPart)(nil).Descriptor()} {
 		instance, _, _ := AppendDescription(nil, schema.OfStruct(s))
-		if !bytes.Contains(recording, []byte(hex.EncodeToString(instance)+"\n")) {
-			t.Errorf("%s is described as %x", s.Name, instance)
-		}
+		assert.Check(t, bytes.Contains(recording, []byte(hex.EncodeToString(instance)+"\n")),
+			"%s is described as %x", s.Name, instance)
 	}
 }
 
@@ -130,9 +127,7 @@ func TestHostileDescriptions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := LearnStruct(NewRegistry(), test.data)
 			assert.Assert(t, errors.Is(err, test.want), "%v, error %v, not %v", s, err, test.want)
-			if len(err.Error()) > 1000 {
-				t.Errorf("a message of %d bytes", len(err.Error()))
-			}
+			assert.Check(t, len(err.Error()) <= 1000, "a message of %d bytes", len(err.Error()))
 		})
 	}
 }

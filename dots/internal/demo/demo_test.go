@@ -75,9 +75,7 @@ func TestDecodesRecordedObject(t *testing.T) {
 	r := cbor.NewReader(unhex(t, all))
 	x := DemoAll{ID: value.Some("what was there before")}
 	x.DecodeInstance(&r)
-	if r.Err() != nil || r.Len() > 0 {
-		t.Fatalf("%v, %d bytes left", r.Err(), r.Len())
-	}
+	assert.Assert(t, r.Err() == nil && r.Len() <= 0, "%v, %d bytes left", r.Err(), r.Len())
 	want := allObject()
 	assert.Check(t, reflect.DeepEqual(&x, want), "decoded as\n%+v, not\n%+v", &x, want)
 }
@@ -118,12 +116,9 @@ func TestDecode(t *testing.T) {
 			r := cbor.NewReader(unhex(t, test.data))
 			var x DemoGadget
 			x.DecodeInstance(&r)
-			if !errors.Is(r.Err(), test.err) {
-				t.Fatalf("error %v, not %v", r.Err(), test.err)
-			}
-			if test.err == nil && !reflect.DeepEqual(x, test.want) {
-				t.Errorf("decoded as %+v, not %+v", x, test.want)
-			}
+			assert.Assert(t, errors.Is(r.Err(), test.err), "error %v, not %v", r.Err(), test.err)
+			assert.Check(t, test.err != nil || reflect.DeepEqual(x, test.want),
+				"decoded as %+v, not %+v", x, test.want)
 		})
 	}
 }
@@ -182,9 +177,7 @@ func FuzzDecode(f *testing.F) {
 		r = cbor.NewReader(encoded)
 		var y DemoAll
 		y.DecodeInstance(&r)
-		if r.Err() != nil || r.Len() > 0 {
-			t.Fatalf("%v, %d bytes left", r.Err(), r.Len())
-		}
+		assert.Assert(t, r.Err() == nil && r.Len() <= 0, "%v, %d bytes left", r.Err(), r.Len())
 		again := y.AppendInstance(nil, y.Valid())
 		assert.Check(t, bytes.Equal(encoded, again), "%x, then %x", encoded, again)
 	})

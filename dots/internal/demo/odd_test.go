@@ -52,9 +52,8 @@ func TestOddTypes(t *testing.T) {
 			decoded := reflect.New(reflect.TypeOf(test.x).Elem()).Interface().(decoder)
 			r := cbor.NewReader(data)
 			decoded.DecodeInstance(&r)
-			if r.Err() != nil || r.Len() > 0 || !reflect.DeepEqual(decoded, test.x) {
-				t.Errorf("decoded as %+v, error %v", decoded, r.Err())
-			}
+			assert.Check(t, r.Err() == nil && r.Len() <= 0 && reflect.DeepEqual(decoded, test.x),
+				"decoded as %+v, error %v", decoded, r.Err())
 		})
 	}
 }
@@ -86,9 +85,7 @@ func TestClaimedElements(t *testing.T) {
 	for _, data := range []string{"a1 06 9b 7fffffffffffffff", "a1 07 9affffffff", "a1 01 9affffffff"} {
 		r := cbor.NewReader(unhex(t, data))
 		new(OddKeys).DecodeInstance(&r)
-		if !errors.Is(r.Err(), cbor.ErrShort) {
-			t.Errorf("%s: error %v", data, r.Err())
-		}
+		assert.Check(t, errors.Is(r.Err(), cbor.ErrShort), "%s: error %v", data, r.Err())
 	}
 	// An error in the first of a million elements ends the decoding: the others are no objects.
 	data := append(unhex(t, "a1 06 9a000f4240"), make([]byte, 1e6)...)
@@ -106,7 +103,6 @@ func TestMemoryOfElements(t *testing.T) {
 	r := cbor.NewReader(data)
 	var x DemoAll
 	x.DecodeInstance(&r)
-	if !errors.Is(r.Err(), cbor.ErrRange) || len(x.Vp.Value()) > 0 {
-		t.Errorf("%d elements, error %v", len(x.Vp.Value()), r.Err())
-	}
+	assert.Check(t, errors.Is(r.Err(), cbor.ErrRange) && len(x.Vp.Value()) <= 0,
+		"%d elements, error %v", len(x.Vp.Value()), r.Err())
 }

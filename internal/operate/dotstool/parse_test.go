@@ -67,7 +67,5 @@ func TestLines(t *testing.T) {
 	}
 	got = nil
 	err := Lines(strings.NewReader("a\n\nbad\nc"))(each)
-	if err == nil || err.Error() != "line 3: no object" || len(got) != 2 {
-		t.Errorf("%q, %v", got, err)
-	}
+	assert.Check(t, err != nil && err.Error() == "line 3: no object" && len(got) == 2, "%q, %v", got, err)
 }

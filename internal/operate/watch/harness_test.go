@@ -202,9 +202,7 @@ func (w *window) ends() {
 	w.t.Helper()
 	select {
 	case err := <-w.done:
-		if err != nil {
-			w.t.Error(err)
-		}
+		assert.Check(w.t, err == nil, err)
 	case <-time.After(deadline):
 		w.t.Fatal("it does not end")
 	}

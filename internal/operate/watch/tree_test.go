@@ -78,9 +78,8 @@ func TestTreeOfHostileStacks(t *testing.T) {
 		_ = yield(frames, time.Second) && yield([]string{"\x1b[2J\n"}, time.Second) && yield(nil, -time.Second)
 	})
 	branches := deep.branches()
-	if len(branches) != maxDepth+1 || deep.root.total != 2*time.Second {
-		t.Errorf("%d lines, %v", len(branches), deep.root.total)
-	}
+	assert.Check(t, len(branches) == maxDepth+1 && deep.root.total == 2*time.Second,
+		"%d lines, %v", len(branches), deep.root.total)
 	text := branches[0].text(80)
 	assert.Check(t, text == `├ \x1b[2J\n`, "%q", text)
 	wide := branch{&node{name: "leaf"}, strings.Repeat("│ ", 100)}

@@ -159,9 +159,8 @@ func TestStacksUnfiltered(t *testing.T) {
 	assert.Check(t, len(b.frames) == 2 && len(b.names) == 1, "frames %v, %d subscriptions", b.frames, len(b.names))
 	var tree tree
 	tree.update(b.stacks())
-	if b.times.Len() != 3 || tree.stacks != 2 || tree.root.total != 4*time.Second {
-		t.Errorf("%d of %d stacks, %v", tree.stacks, b.times.Len(), tree.root.total)
-	}
+	assert.Check(t, b.times.Len() == 3 && tree.stacks == 2 && tree.root.total == 4*time.Second,
+		"%d of %d stacks, %v", tree.stacks, b.times.Len(), tree.root.total)
 }
 
 // After the end of an agent the next one is shown, with the stacks that were.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/schema"
 	"correlator/dots/value"
@@ -92,9 +94,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("step %d: %q, %d refused, %v; not %q, %d", i, got, refused, err, c.want, c.refused)
 		}
 	}
-	if len(o.threads.known) != 0 {
-		t.Error("removed objects are kept")
-	}
+	assert.Check(t, len(o.threads.known) == 0, "removed objects are kept")
 }
 
 // What is refused again and again is tried in ever fewer rounds.

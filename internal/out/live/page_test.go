@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -106,9 +108,7 @@ func (w *window) view(source Source, secret string) (l *Live, address string) {
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	assert.Assert(tb, err == nil, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -201,9 +201,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	w.pollRows("transactions", 1, anew)
 	w.Click("#transactions tbody tr")
 	w.poll(`view.flame.boxes.length == 1`, anew)
-	if l.broker.Members("CorrelatorTransactionStack") != 1 {
-		t.Error("no member while it is shown")
-	}
+	assert.Check(t, l.broker.Members("CorrelatorTransactionStack") == 1, "no member while it is shown")
 	w.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
 	closed()
 
@@ -361,9 +359,7 @@ func testPageOfHostileStacks(t *testing.T, w *window) {
 	var drawn struct{ Boxes, Depth int }
 	w.Decode(`[`+show+`, {boxes: view.flame.boxes.length, depth: Math.max(...view.flame.boxes.map(b => b.depth))}][1]`,
 		&drawn)
-	if drawn.Boxes < 5000 || drawn.Boxes > 10000 || drawn.Depth != drawn.Boxes/500-1 {
-		t.Errorf("%+v", drawn)
-	}
+	assert.Check(t, drawn.Boxes >= 5000 && drawn.Boxes <= 10000 && drawn.Depth == drawn.Boxes/500-1, "%+v", drawn)
 	// Each letter of a name is read three times at most.
 	const reads = `(text => {
 		let reads = 0;

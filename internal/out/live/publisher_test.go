@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"go.uber.org/zap"
 
 	"correlator/internal/attach/process"
@@ -51,14 +53,10 @@ func TestNothingIsReadWhileUnwanted(t *testing.T) {
 			t.Errorf("to be published again in %v", next)
 		}
 	}
-	if source.reads.Load() != 0 || p.tracker.wanted.Load() != 0 {
-		t.Error("something is read")
-	}
+	assert.Check(t, source.reads.Load() == 0 && p.tracker.wanted.Load() == 0, "something is read")
 	c.want = wantThreads | wantTransactions | wantStacks
 	p.publish(now.Add(10 * time.Second))
-	if source.reads.Load() != 0 {
-		t.Error("the status is read for types that need none")
-	}
+	assert.Check(t, source.reads.Load() == 0, "the status is read for types that need none")
 	c.want = wantHosts
 	p.publish(now.Add(20 * time.Second))
 	if source.reads.Load() != 1 || p.tracker.wanted.Load() != 0 || len(c.last.processes) != 0 ||
@@ -96,41 +94,32 @@ func TestJoiningOften(t *testing.T) {
 			if c.published > before {
 				_, _ = o.sync(c.last, p.lastWant[0])
 			}
-			if i == 1 && len(c.last.processes) != 3 && always == 0 {
-				t.Error("one who joins is not answered at once")
-			}
+			assert.Check(t, i != 1 || len(c.last.processes) == 3 || always != 0,
+				"one who joins is not answered at once")
 		}
 		if got := source.reads.Load(); got < 1 || got > 4 {
 			t.Errorf("%d reads in 2 s", got)
 		}
 		created := 0
 		for _, change := range bus.take() {
-			if change.Remove {
-				t.Errorf("removed: %+v", change.Object)
-			}
+			assert.Check(t, !change.Remove, "removed: %+v", change.Object)
 			if _, ok := change.Object.(*types.CorrelatorProcess); ok {
 				created++
 			}
 		}
-		if created != 3 {
-			t.Errorf("%d processes published", created)
-		}
+		assert.Check(t, created == 3, "%d processes published", created)
 		before := c.published
 		for range 10 {
 			p.publish(now.Add(19*pause + time.Millisecond)) // nothing else is wanted
 		}
-		if c.published != before {
-			t.Error("published again at once")
-		}
+		assert.Check(t, c.published == before, "published again at once")
 	}
 }
 
 func TestProcessesAndHost(t *testing.T) {
 	_, stat, _ := strings.Cut(string(testenv.ReadFile(t, "/proc/self/stat")), ") ")
 	started, err := strconv.ParseUint(strings.Fields(stat)[19], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil, err)
 	self := procscan.ProcessID{PID: os.Getpid(), StartTime: started}
 	old, gone := self, procscan.ProcessID{PID: 1 << 22, StartTime: 1}
 	old.StartTime--
@@ -168,13 +157,9 @@ func TestProcessesAndHost(t *testing.T) {
 		if _, ok := x.CPU.Get(); ok != (x.Pid.Value() == uint32(self.PID)) {
 			t.Errorf("%+v", x)
 		}
-		if x.Pid.Value() == 1<<22 && x.LastError.Value() != "bad\ufffd" {
-			t.Errorf("%+v", x)
-		}
+		assert.Check(t, x.Pid.Value() != 1<<22 || x.LastError.Value() == "bad\ufffd", "%+v", x)
 	}
-	if len(byPID) != 2 || byPID[uint32(self.PID)] != "new" {
-		t.Errorf("%v", byPID)
-	}
+	assert.Check(t, len(byPID) == 2 && byPID[uint32(self.PID)] == "new", "%v", byPID)
 	if cpu := c.last.hosts[0].CPU.Value(); cpu <= 0 || c.last.hosts[0].AgentCPU.Value() <= 0 {
 		t.Errorf("%v CPUs", cpu)
 	}

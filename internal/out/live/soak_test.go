@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/value"
 	"correlator/internal/out/live/types"
@@ -34,9 +36,8 @@ func TestSoakStacksMemory(t *testing.T) {
 		s := fillStacks(t, tracker, &output{bus: embedded{b}}, c.count, c.depth, c.nameBytes)
 		used, counted := heapBytes()-before, tracker.stacks.bytes.Used()
 		t.Logf("%d stacks of %d frames: %d bytes, bound %d, counted %d", len(s.stacks), c.depth, used, maxStackBytes, counted)
-		if used > maxStackBytes || min(counted, used) < maxStackBytes/4 {
-			t.Error("the bound is exceeded, or not reached")
-		}
+		assert.Check(t, used <= maxStackBytes && min(counted, used) >= maxStackBytes/4,
+			"the bound is exceeded, or not reached")
 		runtime.KeepAlive(b)
 	}
 }
@@ -62,7 +63,5 @@ func TestSoakMirrorMemory(t *testing.T) {
 	each := (heapBytes() - before) / objects
 	runtime.KeepAlive(o)
 	t.Logf("%d bytes for a stack, bound %d", each, most)
-	if each > most {
-		t.Error("the bound is exceeded")
-	}
+	assert.Check(t, each <= most, "the bound is exceeded")
 }

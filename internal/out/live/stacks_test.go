@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/broker"
 	"correlator/dots/client"
 	"correlator/dots/system"
@@ -74,9 +76,7 @@ func TestStacksOnDemand(t *testing.T) {
 		return taken
 	}
 	p.publish(now)
-	if feed() != 0 {
-		t.Error("stacks are taken before anything is known of the transactions")
-	}
+	assert.Check(t, feed() == 0, "stacks are taken before anything is known of the transactions")
 	p.publish(now.Add(time.Second))
 	if n := feed(); n != 1 {
 		t.Errorf("stacks of %d transactions are taken", n)
@@ -112,13 +112,9 @@ func TestFilterSelectsStacks(t *testing.T) {
 	chosen, err := client.SubscribeFiltered[*types.CorrelatorTransactionStack](c, &system.DotsFilter{
 		Predicate: value.Some(system.DotsPredicate{Nodes: value.Some([]system.DotsPredicateNode{
 			{Kind: value.Some(system.DotsPredicateKindLeaf), Leaf: value.Some(leaf)}})})}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil, err)
 	names, err := client.Subscribe[*types.CorrelatorStack](c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil, err)
 	testenv.Poll(t, patience, "the stack of the transaction", func() bool {
 		for tx := range byte(3) {
 			s := newSample(1000, 1, tx+1, 1, time.Now())
@@ -145,13 +141,10 @@ func TestStacksOfTransactionThatIsNoLongerShown(t *testing.T) {
 	snapshotAt(tracker, wantStacks, time.Second)
 	got := snapshotAt(tracker, wantStacks, 2*time.Second)
 	for _, x := range got.transactions {
-		if x.TransactionID.Value() == "0000000000000001" {
-			t.Fatal("it is shown")
-		}
+		assert.Assert(t, x.TransactionID.Value() != "0000000000000001", "it is shown")
 	}
-	if len(got.transactionStacks) != 1 || len(got.stacks) != 1 {
-		t.Errorf("%d times, %d stacks", len(got.transactionStacks), len(got.stacks))
-	}
+	assert.Check(t, len(got.transactionStacks) == 1 && len(got.stacks) == 1,
+		"%d times, %d stacks", len(got.transactionStacks), len(got.stacks))
 }
 
 // A name that comes later is published; what will not come is not asked for forever.
@@ -192,9 +185,7 @@ func TestNamesThatComeLater(t *testing.T) {
 	for range 2 * maxTries {
 		tracker.nameStacks(name)
 	}
-	if asked != maxTries {
-		t.Errorf("asked %d times", asked)
-	}
+	assert.Check(t, asked == maxTries, "asked %d times", asked)
 }
 
 // collected returns the transactions whose stacks are collected.
@@ -218,14 +209,12 @@ func TestStacksWithTheSameNames(t *testing.T) {
 			}
 		}
 		got := snapshotAt(tracker, wantStacks, 0)
-		if len(got.stacks) != 1 || len(got.transactionStacks) != 2 || len(tracker.stacks.byKey) != 10 {
-			t.Fatalf("%d stacks, %d times", len(got.stacks), len(got.transactionStacks))
-		}
+		assert.Assert(t, len(got.stacks) == 1 && len(got.transactionStacks) == 2 && len(tracker.stacks.byKey) == 10,
+			"%d stacks, %d times", len(got.stacks), len(got.transactionStacks))
 		for _, x := range got.transactionStacks {
 			want := time.Duration(round+1) * 10 * 50 * time.Millisecond
-			if x.CPUTime.Value().Duration() != want || x.StackID.Value() != got.stacks[0].ID.Value() {
-				t.Errorf("%+v, not %v", x, want)
-			}
+			assert.Check(t, x.CPUTime.Value().Duration() == want && x.StackID.Value() == got.stacks[0].ID.Value(),
+				"%+v, not %v", x, want)
 		}
 	}
 	snapshotAt(tracker, wantStacks, 2*forget)
@@ -327,9 +316,7 @@ func TestStacksOfAnotherOwner(t *testing.T) {
 	own := stackSample("", 1, 0, 2, 10)
 	feedStack(tracker, own)
 	other, ended := stackSample("other", 1, 1, 2, 10), stackSample("", 2, 2, 2, 10)
-	if tracker.Sampled(other) {
-		t.Error("the stack of another owner is wanted")
-	}
+	assert.Check(t, !tracker.Sampled(other), "the stack of another owner is wanted")
 	tracker.Named(other)
 	tracker.Named(ended)
 	got := snapshotAt(tracker, wantStacks, time.Second)

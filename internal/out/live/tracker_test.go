@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/out/agent"
 	"correlator/internal/out/live/types"
 	"correlator/procscan"
@@ -48,9 +50,8 @@ func TestShares(t *testing.T) {
 		tracker.Sampled(newSample(1000, 1, 1, 20, at.Add(500*time.Millisecond))) // all the time
 		tracker.Sampled(newSample(1000, 2, 1, 5, at.Add(600*time.Millisecond)))
 		s := snapshotAt(tracker, w, time.Duration(second+1)*time.Second)
-		if len(s.threads) != 2 || len(s.transactions) != 1 {
-			t.Fatalf("%d threads, %d transactions", len(s.threads), len(s.transactions))
-		}
+		assert.Assert(t, len(s.threads) == 2 && len(s.transactions) == 1,
+			"%d threads, %d transactions", len(s.threads), len(s.transactions))
 		for _, th := range s.threads {
 			want := map[uint32]float64{1: 1, 2: 0.25}[th.Tid.Value()]
 			if got := th.CPU.Value(); math.Abs(got-want) > 0.0011 { // from the first second on
@@ -109,9 +110,7 @@ func TestForgetting(t *testing.T) {
 	for i := range 60 {
 		snapshotAt(tracker, w, time.Duration(17+i)*time.Second)
 	}
-	if len(tracker.processes) != 0 {
-		t.Error("the process is not forgotten")
-	}
+	assert.Check(t, len(tracker.processes) == 0, "the process is not forgotten")
 	wantNoStacks(t, tracker)
 }
 
@@ -239,9 +238,7 @@ func TestSharesOfOwners(t *testing.T) {
 			threads[x.Tid.Value()] = true
 		}
 	}
-	if !maps.Equal(threads, map[uint32]bool{1: true, 2: true}) {
-		t.Errorf("threads of another owner: %v", threads)
-	}
+	assert.Check(t, maps.Equal(threads, map[uint32]bool{1: true, 2: true}), "threads of another owner: %v", threads)
 	// Who knows the ids of another's transaction has no part in it.
 	other.Resource = of("hostile", 2, 1).Resource
 	before, _ = tracker.lost()
@@ -260,9 +257,7 @@ func TestSharesOfOwners(t *testing.T) {
 		snapshotAt(tracker, w, forget+time.Duration(i)*time.Second)
 	}
 	for _, b := range []*budget{tracker.ofProcesses, tracker.ofRunning, tracker.ofWaiting, tracker.ofTransactions} {
-		if b.Used() != 0 {
-			t.Errorf("%d of %d are held", b.Used(), b.Capacity())
-		}
+		assert.Check(t, b.Used() == 0, "%d of %d are held", b.Used(), b.Capacity())
 	}
 }
 

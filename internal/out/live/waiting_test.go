@@ -71,9 +71,7 @@ func (w *waitingTest) want(want map[uint32]string) {
 	for tid, x := range w.threads() {
 		got[tid] = x.TransactionID.Value()
 	}
-	if !maps.Equal(got, want) {
-		w.t.Errorf("got %v, want %v", got, want)
-	}
+	assert.Check(w.t, maps.Equal(got, want), "got %v, want %v", got, want)
 }
 
 const tx1, tx2 = "0100000000000000", "0200000000000000"
@@ -189,9 +187,8 @@ func TestWaitingAfterRunningBound(t *testing.T) {
 		w.sample(1, tid+1, 1)
 	}
 	w.read(2, works(1, 1), works(2, 1))
-	if w.ofRunning.Used() != 2 || w.ofWaiting.Used() != 0 {
-		t.Errorf("%d run, %d wait", w.ofRunning.Used(), w.ofWaiting.Used())
-	}
+	assert.Check(t, w.ofRunning.Used() == 2 && w.ofWaiting.Used() == 0,
+		"%d run, %d wait", w.ofRunning.Used(), w.ofWaiting.Used())
 	w.ofWaiting = share.NewBudget[string](3) // one for an owner alone
 	w.tickAt(12)
 	if w.ofRunning.Used() != 0 || w.ofWaiting.Used() != 1 || len(w.threads()) != 1 {
