@@ -198,6 +198,7 @@ func TestTwoDrains(t *testing.T) {
 // TestShutdownOfPausedGuest checks that a guest from which nothing is read, as it asks for more
 // than it takes, ends with the broker.
 func TestShutdownOfPausedGuest(t *testing.T) {
+	t.Parallel()
 	b := New(Options{})
 	p := connect(t, listenUnix(t, b, frame.V2), frame.V2)
 	p.describe((&demo.DemoThing{}).Descriptor())

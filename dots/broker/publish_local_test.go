@@ -180,6 +180,7 @@ func TestGuestsCannotChangeStaticAuthentication(t *testing.T) {
 }
 
 func TestDaemonStatus(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, Options{Name: "n"})
 	p := connect(t, listenUnix(t, b, frame.V2), frame.V2)
 	p.join("DotsDaemonStatus")

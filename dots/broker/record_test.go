@@ -42,6 +42,7 @@ func (p *peer) wantGroups(id uint32, want ...string) {
 // TestSubscribedTypes checks that records list groups for those who join later and, as they change,
 // for those who watch, and that nothing is published when nobody does.
 func TestSubscribedTypes(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, Options{})
 	addr := listenUnix(t, b, frame.V2)
 	p := connect(t, addr, frame.V2)

@@ -256,6 +256,7 @@ func TestRecordingsOfRustBroker(t *testing.T) {
 // TestRecordingOfRustEnum plays a Rust client that sends the value of an enumerator, which a Rust
 // broker forwards, and this one refuses: subscribers in C++ would lose their connection.
 func TestRecordingOfRustEnum(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, Options{})
 	p := play(t, b, listenUnix(t, b, frame.V2), "37")
 	p.until(13)
@@ -306,6 +307,7 @@ func gone(t *testing.T, b *Broker, id uint32) {
 }
 
 func TestRecordingsAuthentication(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, Options{})
 	play(t, b, listenUnix(t, b, frame.V2), "15").finish()
 	tcp := listenAt(t, b, "tcp://127.0.0.1:0")

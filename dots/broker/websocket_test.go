@@ -55,6 +55,7 @@ func nextMessage(t *testing.T, conn *websocket.Conn) message {
 }
 
 func TestRecordingWebSocket(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, Options{})
 	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 	for _, f := range recordings.Load(t, "41").Frames {
@@ -148,6 +149,7 @@ func TestWebSocketPageAndOrigin(t *testing.T) {
 }
 
 func TestWebSocketHandshakeTimeout(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, Options{Limits: Limits{Handshake: time.Second}}) // until the Hello, too
 	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
 	nextMessage(t, conn)
@@ -246,6 +248,7 @@ func (d *deadlines) SetDeadline(t time.Time) error {
 // TestShutdownOfSilentWebSocket checks that a peer that never answers is not waited for as long as the
 // WebSocket library does, which is 5 s.
 func TestShutdownOfSilentWebSocket(t *testing.T) {
+	t.Parallel()
 	b := New(Options{})
 	nextMessage(t, dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0")))
 	b.mu.Lock()

@@ -309,6 +309,7 @@ func TestGroupPlaces(t *testing.T) {
 
 // TestShares checks that a guest leaves room for others, also after it has left.
 func TestShares(t *testing.T) {
+	t.Parallel()
 	b, p, r := limited(t, Options{Limits: Limits{Types: 8, Cache: 64 << 10}})
 	cached := schema.Flags{Cached: true}
 	p.describe(plain(t, "T0", cached))

@@ -52,7 +52,7 @@ func TestAppendKeyOrder(t *testing.T) {
 		"vector<uint8>":  {"80", "8100", "820000", "820001", "8101"},
 		"vector<string>": {"80", "8160", "826060", "816161", "82616160"},
 	} {
-		reg := registry(t, demoTypes, "KeyTest 1!:"+typeName+":key 2:string:rest")
+		reg := registry(t, demoTypes, "struct KeyTest { 1: [key] "+typeName+" key; 2: string rest; }")
 		s := reg.Struct("KeyTest")
 		for i := 1; i < len(ascending); i++ {
 			a, b := keyOf(t, s, "a1 01 "+ascending[i-1]), keyOf(t, s, "a1 01 "+ascending[i])
@@ -64,7 +64,7 @@ func TestAppendKeyOrder(t *testing.T) {
 }
 
 func TestAppendKeyEqual(t *testing.T) {
-	reg := registry(t, demoTypes, "KeyTest 1!:float64:a 2!:int8:b 3:string:rest")
+	reg := registry(t, demoTypes, "struct KeyTest { 1: [key] float64 a; 2: [key] int8 b; 3: string rest; }")
 	s := reg.Struct("KeyTest")
 	want := keyOf(t, s, "a2 01 fb0000000000000000 02 20")
 	for _, text := range []string{

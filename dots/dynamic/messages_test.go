@@ -17,9 +17,7 @@ import (
 func TestMessages(t *testing.T) {
 	text, err := os.ReadFile("testdata/messages.txt")
 	assert.NilError(t, err)
-	reg := registry(t, demoTypes,
-		"RoundtripData 1!:uint32:id 2:string:someString 3:float32:someFloat",
-		"DemoThing 1!:uint32:id 2:string:name")
+	reg := registry(t, demoTypes)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")[1:]
 	assert.Assert(t, len(lines) == 2*37, "%d lines", len(lines))
 	for i := 0; i < len(lines); i += 2 {

@@ -29,7 +29,7 @@ func TestRecordings(t *testing.T) {
 func testRecording(t *testing.T, r recordings.Recording) {
 	reg := registry(t)
 	if r.Name[:2] == "40" { // the type was described to this broker before
-		addTypes(t, reg, "DemoThing 1!:uint32:id 2:string:name")
+		reg = registry(t, "struct DemoThing { 1: [key] uint32 id; 2: string name; }")
 	}
 	for _, f := range r.Frames {
 		var h frame.Header

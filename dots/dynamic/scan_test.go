@@ -172,9 +172,9 @@ func TestScanRefuses(t *testing.T) {
 
 // nestedTypes returns a chain of types that nest as deeply as types may.
 func nestedTypes() string {
-	text := "Nested0 1:bool:leaf"
+	text := "struct Nested0 { 1: bool leaf; }"
 	for i := 1; i < schema.MaxDepth; i++ {
-		text += fmt.Sprintf("\nNested%d 1:vector<Nested%d>:inner", i, i-1)
+		text += fmt.Sprintf("struct Nested%d { 1: vector<Nested%d> inner; }", i, i-1)
 	}
 	return text
 }

@@ -68,6 +68,7 @@ func TestInterruptStuckOutput(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out := &stuckWriter{stuck: sync.OnceFunc(cancel), end: make(chan struct{})}

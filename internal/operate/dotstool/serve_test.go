@@ -21,6 +21,7 @@ import (
 
 // A log that nobody reads holds up neither guests nor the end.
 func TestServeStuckLog(t *testing.T) {
+	t.Parallel()
 	read, write := io.Pipe()
 	defer read.Close() //nolint:errcheck // a test
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),

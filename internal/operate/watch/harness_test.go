@@ -20,6 +20,11 @@ import (
 	"correlator/internal/out/live/types"
 )
 
+func TestMain(m *testing.M) {
+	_ = os.Setenv("TERM", "xterm")
+	os.Exit(m.Run())
+}
+
 const deadline = 10 * time.Second
 
 // serve is a broker with the objects of an agent.
@@ -124,7 +129,6 @@ type window struct {
 
 func open(t *testing.T, uri string, columns, rows uint16) *window {
 	t.Helper()
-	t.Setenv("TERM", "xterm")
 	master, screen := testenv.Terminal(t, columns, rows)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &window{t: t, master: master, done: make(chan error, 1), cancel: cancel}

@@ -55,6 +55,7 @@ func TestViews(t *testing.T) {
 
 // Stacks are subscribed to while they are shown, those of one transaction, and grow.
 func TestStacks(t *testing.T) {
+	t.Parallel()
 	uri := endpoint(t)
 	b := serve(t, uri)
 	publishAll(t, b)
@@ -165,6 +166,7 @@ func TestStacksUnfiltered(t *testing.T) {
 
 // After the end of an agent the next one is shown, with the stacks that were.
 func TestReconnect(t *testing.T) {
+	t.Parallel()
 	uri := endpoint(t)
 	b := serve(t, uri)
 	publishAll(t, b)
@@ -210,6 +212,7 @@ func TestSizes(t *testing.T) {
 
 // Without a terminal everything is written, again and again.
 func TestPlain(t *testing.T) {
+	t.Parallel()
 	uri := endpoint(t)
 	publishAll(t, serve(t, uri))
 	ctx, cancel := context.WithCancel(t.Context())
