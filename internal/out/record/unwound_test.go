@@ -49,6 +49,8 @@ func unwound(t *testing.T, options Options, processes int) *running {
 	recorder := open(t, options, zaptest.NewLogger(t))
 	recorder.grace = deadline
 	r := run(t, recorder)
+	r.poll("the beginning", func(Progress) bool { return true })
+	assert.Check(t, r.sampling.Unwinding().Unwound > 0, "recording has begun before stacks are unwound")
 	r.poll("unwound stacks", func(Progress) bool {
 		status := r.sampling.Unwinding()
 		assert.Assert(t, status.Failure == "", "no stacks are unwound: %+v", *status)
