@@ -2,6 +2,8 @@ package serve
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"go.uber.org/zap"
@@ -28,6 +31,7 @@ import (
 	"correlator/internal/out/live/types"
 	"correlator/otlp"
 	"correlator/otlp/receiver"
+	"correlator/procscan"
 	"correlator/profile"
 )
 
@@ -96,46 +100,75 @@ func (source) Status() agent.Status { return agent.Status{} }
 
 func (source) Work() ([]agent.ProcessWork, error) { return nil, nil }
 
-// Whoever takes samples gets each of them: the exporter, the live view and what keeps them.
+// Whoever takes samples gets each of them: the exporter, the live view and what keeps them. Names that were
+// read for one are there for the others.
 func TestEveryReceiverIsGivenSamples(t *testing.T) {
 	t.Setenv("GOGC", "100") // or the rest of the tests would have less
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	dir := t.TempDir()
-	uri := "uds:" + filepath.Join(dir, "live")
+	uri, address := "uds:"+filepath.Join(dir, "live"), filepath.Join(dir, "otlp")
+	b, err := backend.Open("unix", address)
+	assert.NilError(t, err)
+	defer b.Close()
 	cfg := config.Default()
-	cfg.Monitoring.AdminSocket = ""
-	cfg.Export.Destinations = []otlp.Destination{otlp.NewDestination("unix:" + filepath.Join(dir, "none"))}
-	cfg.Export.ShutdownTimeout = 0
+	cfg.Monitoring.AdminSocket, cfg.Export = "", export.DefaultConfig()
+	cfg.Export.Destinations = []otlp.Destination{otlp.NewDestination("unix:" + address)}
+	cfg.Export.ShutdownTimeout = deadline
 	cfg.LiveView = live.Config{Listen: []string{uri}}
 	cfg.Keep.For = time.Minute
 	s, err := openServices(&cfg, metrics.Build{Version: "test"}, zap.NewNop())
 	assert.NilError(t, err)
-	defer s.close(t.Context())
 	s.live.Start(source{})
 	guest, err := client.Dial(t.Context(), uri, client.Options{})
 	assert.NilError(t, err)
 	defer guest.Close()
 	transactions, err := client.Subscribe[*types.CorrelatorTransaction](guest, nil)
 	assert.NilError(t, err)
-	frames := []profile.Frame{profile.NewJVMFrame(profile.NewFunction("Shop.sell", "Shop.java"), 7)}
-	sample := profile.Sample{Resource: &profile.Resource{PID: 1}, Count: 1, TraceID: [16]byte{1},
-		TransactionID: [8]byte{2}, Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames}}
-	var given uint64
-	testenv.Poll(t, deadline, "the transaction in the live view", func() bool {
+
+	self, err := procfs.Self()
+	assert.NilError(t, err)
+	stat, err := self.Stat()
+	assert.NilError(t, err)
+	perfMap := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
+	testenv.WriteFile(t, perfMap, "1000 20 sell\n")
+	defer os.Remove(perfMap)
+	resource := &profile.Resource{PID: self.PID,
+		Process: procscan.ProcessID{PID: self.PID, StartTime: stat.Starttime}}
+	frames := []profile.Frame{{Address: 0x1010}}
+	sample := profile.Sample{Resource: resource, Count: 1, TraceID: [16]byte{1}, TransactionID: [8]byte{2},
+		Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames}}
+	give := func(to agent.Exporter) {
 		sample.At = time.Now()
 		sample.Start, sample.End = sample.At, sample.At
-		s.exporter().Sampled(&sample)
+		to.Sampled(&sample)
+	}
+	var given, kept uint64
+	ask := func() (name string) {
+		err := s.keep.Answer(t.Context(), keep.Query{}, func(a *keep.Answer) error {
+			name, kept = a.Frames[0].Function, a.Kept
+			return nil
+		})
+		assert.NilError(t, err)
+		return name
+	}
+	before := uint64(0)
+	testenv.Poll(t, deadline, "a name where samples are kept", func() bool {
+		give(s.keep)
+		before++
+		return ask() == "sell"
+	})
+	testenv.Poll(t, deadline, "the transaction in the live view", func() bool {
+		give(s.exporter())
 		given++
 		return transactions.Len() == 1
 	})
+	ask()
 	exported := s.export.Status().Samples
-	assert.Check(t, exported == given, "%d samples of %d were exported", exported, given)
-	err = s.keep.Answer(t.Context(), keep.Query{}, func(a *keep.Answer) error {
-		assert.Check(t, a.Kept == given && len(a.Transactions) == 1,
-			"%d samples of %d are kept, of %d transactions", a.Kept, given, len(a.Transactions))
-		return nil
-	})
-	assert.Check(t, err)
+	assert.Check(t, exported == given && kept == before+given, "of %d samples %d were exported, %d are kept, of %d before",
+		given, exported, kept, before)
+	s.close(t.Context())
+	stack := b.Profiles().Stacks[sample.Stack.ID.String()]
+	assert.Check(t, len(stack) == 1 && stack[0].Function == "sell", "exported as %+v, %v", b.Profiles().Stacks, b.Err())
 }
 
 // taker takes samples, and counts those that it gets.
