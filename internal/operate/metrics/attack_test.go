@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // flood keeps a port busy until the test ends, from the same address as everybody else's: 31
@@ -77,8 +79,9 @@ func TestProbesDuringFlood(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+			server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
 			flood(t, address, connect(t))
+			testenv.Poll(t, deadline, "the flood", func() bool { return server.conns.Counts().Open >= 31 })
 			client := http.Client{Timeout: deadline, Transport: &http.Transport{DisableKeepAlives: true}}
 			for i := range 10 {
 				for _, path := range []string{"/healthz", "/readyz"} {
@@ -92,7 +95,6 @@ func TestProbesDuringFlood(t *testing.T) {
 					assert.Check(t, response.StatusCode == http.StatusOK, "%s, time %d: %s", path, i, response.Status)
 					t.Logf("%s took %v", path, time.Since(began))
 				}
-				time.Sleep(50 * time.Millisecond) // while the flood goes on
 			}
 		})
 	}
