@@ -87,7 +87,7 @@ func TestRecordHung(t *testing.T) {
 	honest := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "honest"})
 	for _, hanging := range hangingNames {
 		t.Run(hanging.name, func(t *testing.T) {
-			for duration := 4 * time.Second; ; duration *= 3 {
+			for duration := time.Second; ; duration *= 4 {
 				fs, hangs := hanging.start(t)
 				hint := fmt.Sprintf("files of demo (%d) could not be read in time", hangs.PID) // and of nobody else
 				recorded, services, stderr := recordHung(t, fs, hangs, duration, 0)
@@ -99,7 +99,7 @@ func TestRecordHung(t *testing.T) {
 				}
 			}
 			fs, hangs := hanging.start(t)
-			recordHung(t, fs, hangs, 2*time.Second, hanging.signal)
+			recordHung(t, fs, hangs, time.Second, hanging.signal)
 		})
 	}
 }

@@ -30,7 +30,7 @@ func TestRecordKernelStacks(t *testing.T) {
 	p.Borrow("libc.so.6", "clock") // of CPU time, which the vDSO leaves to the kernel
 	path := filepath.Join(t.TempDir(), "out.pb.gz")
 	output, err := exec.Command(installed(t), "record", "-d", "1s", "--service", "system-calls", "--kernel-stacks",
-		"--rate", "997", "-o", path).CombinedOutput()
+		"--rate", "997", "--unwinder", "frame-pointers", "-o", path).CombinedOutput()
 	assert.NilError(t, err, "\n%s", output)
 	const function = "clock_gettime"
 	inKernel, inVDSO := 0, 0

@@ -62,7 +62,8 @@ func TestRecord(t *testing.T) {
 	// One recording for each kind of transaction.
 	for range 3 {
 		begun := p.Begin(1)
-		cmd := exec.Command(installed(t), "record", "-d", "1s", "--service", `shop.*`, "-o", path, "--rate", "997")
+		cmd := exec.Command(installed(t), "record", "-d", "1s", "--service", `shop.*`, "-o", path, "--rate", "997",
+			"--unwinder", "frame-pointers")
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		assert.NilError(t, cmd.Run(), "\n%s", &stderr)
@@ -122,7 +123,8 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Busy: 1})
 	p.Begin(1)
 	terminal, stderr := openTerminal(t, 60)
-	cmd := exec.Command(installed(t), "record", "-d", "1h", "--pid", strconv.Itoa(p.PID), "-o", "-")
+	cmd := exec.Command(installed(t), "record", "-d", "1h", "--pid", strconv.Itoa(p.PID), "-o", "-",
+		"--unwinder", "frame-pointers")
 	cmd.Env = append(os.Environ(), "TERM=xterm")
 	var stdout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
