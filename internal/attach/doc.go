@@ -19,8 +19,8 @@
 //     instead of a map of its own. Nothing has to be removed from it.
 //
 // A process is found from Entry.Show to Entry.Hide, which End calls if nobody did before: once Hide has
-// returned, nobody uses what a Column was asked for. Its end may take longer: the process can make what closes its files hang. Table.Wait waits
-// for all.
+// returned, nobody uses what a Column was asked for. Its end may take longer: the process can make what
+// closes its files hang. Table.Wait waits for all.
 //
 // Below this package:
 //

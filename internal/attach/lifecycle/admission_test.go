@@ -168,11 +168,12 @@ func TestAdmissionOfPublishers(t *testing.T) {
 	assert.Check(t, errors.Is(err, errEvicted), "one that has to go publishes: %v", err)
 	err = a.publish(a.come(4, "8"), "8")
 	assert.Check(t, errors.Is(err, errPublishing), "a user got more than a share: %v", err)
-	if before, admitted := a.found(publishers[2].id); admitted || before != classPublisher || a.skips(publishers[2].id.PID) {
+	before, admitted := a.found(publishers[2].id)
+	if admitted || before != classPublisher || a.skips(publishers[2].id.PID) {
 		t.Error("one comes back for which another would have to go that has no more than a share, or is not counted")
 	}
 	a.ends(publishers[0])
-	_, admitted := a.found(publishers[2].id)
+	_, admitted = a.found(publishers[2].id)
 	assert.Check(t, admitted, "one that publishes may not come back when there is room")
 	a.published(publishers[2].id.PID, "7")
 	assert.Check(t, a.publishing == 3, "%d refused, want the others that went", a.publishing)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -134,6 +135,26 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Errorf("left are %d entries, %d polled, %d admitted, %d leaving, %v", len(r.table.Entries()), r.poller.Len(),
 			a.held, a.leaving, a.counts)
 	}
+}
+
+// A Manager that ends waits no longer for a process that hangs than it may: that is abandoned, and told by its pid.
+func TestShutdownAbandons(t *testing.T) {
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := run(t)
+	r.attached(p, 1)
+	h := r.handler(p)
+	within, goOn := make(chan struct{}), make(chan struct{})
+	h.process.Post(func() { close(within); <-goOn })
+	<-within
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	stuck, ok := r.Shutdown(over)
+	assert.Check(t, !ok && slices.Contains(stuck, p.PID), "stuck are %v", stuck)
+	h.mu.Lock()
+	assert.Check(t, slices.Equal(h.calls, []string{"abandoned"}), "called: %q", h.calls)
+	h.mu.Unlock()
+	close(goOn)
+	r.gone(p)
 }
 
 // Functions that are posted are called on the process's goroutine, a few may wait, and at the end

@@ -172,7 +172,7 @@ func (h *recorder) Attach() error {
 func (h *recorder) Valid() bool        { return true }
 func (h *recorder) Down() <-chan error { return h.down }
 func (h *recorder) Probed(error)       {}
-func (h *recorder) Abandon()           {}
+func (h *recorder) Abandon()           { h.called("abandoned") }
 
 func (h *recorder) Detach() {
 	h.mu.Lock()

@@ -95,7 +95,7 @@ type Entry struct {
 	starts  uint64    // how often polling was started
 	lastUse time.Time // attached ones: when it was last known to do something
 	period  int       // index of pollPeriods, -1 when it is not polled
-	place   int       // in its period
+	index   int       // in its period
 	crowded bool      // it is counted in crowd
 
 	hangs int       // the last one less than hangTime after the one before
@@ -203,7 +203,7 @@ func (m *Poller) insert(p *Entry, now time.Time) {
 	for p.period < len(pollPeriods)-1 && pollPeriods[p.period+1] <= interval {
 		p.period++
 	}
-	p.place = len(m.periods[p.period])
+	p.index = len(m.periods[p.period])
 	m.periods[p.period] = append(m.periods[p.period], p)
 }
 
@@ -216,8 +216,8 @@ func (m *Poller) remove(p *Entry) {
 	}
 	list := m.periods[p.period]
 	last := len(list) - 1
-	list[p.place] = list[last]
-	list[p.place].place = p.place
+	list[p.index] = list[last]
+	list[p.index].index = p.index
 	list[last] = nil
 	m.periods[p.period] = list[:last]
 	p.period = -1

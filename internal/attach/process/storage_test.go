@@ -62,7 +62,10 @@ func TestStorageChangesWhileRead(t *testing.T) {
 		"replaced":                       {func(m *memory) { m.store(second, after); m.point(second) }, after},
 		"replaced by the same elsewhere": {func(m *memory) { m.store(second, before); m.point(second) }, before},
 		"withdrawn":                      {func(m *memory) { clear(m.bytes[:8]) }, memread.ProcessStorage{}},
-		"withdrawn and unmapped":         {func(m *memory) { clear(m.bytes[:8]); m.bytes = m.bytes[:8] }, memread.ProcessStorage{}},
+		"withdrawn and unmapped": {func(m *memory) {
+			clear(m.bytes[:8])
+			m.bytes = m.bytes[:8]
+		}, memread.ProcessStorage{}},
 	} {
 		for at := 1; ; at++ { // before each of the reads but the first
 			m := &memory{base: 0x10000, bytes: make([]byte, 4096)}
