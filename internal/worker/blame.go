@@ -30,7 +30,8 @@ type Owner struct {
 	User User
 }
 
-// Blame is the verdict about who makes workers of one kind hang. It is safe for concurrent use.
+// Blame is the verdict about who makes workers of one kind hang. It is safe for concurrent use; the zero value
+// blames nobody.
 type Blame struct {
 	mu         sync.Mutex
 	hung       int           // killed workers that have not ended
@@ -40,18 +41,15 @@ type Blame struct {
 	served     map[User]struct{}
 }
 
-// NewBlame returns a Blame that blames nobody.
-func NewBlame() *Blame {
-	return &Blame{hungOf: make(map[Owner]int), hungOfUser: make(map[User]int), late: make(map[User]time.Time),
-		served: make(map[User]struct{})}
-}
-
 // Late makes a user a suspect for some time: a request timed out.
 func (b *Blame) Late(user User) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.late) >= maxServed {
 		clear(b.late)
+	}
+	if b.late == nil {
+		b.late = make(map[User]time.Time)
 	}
 	b.late[user] = time.Now()
 }
@@ -88,6 +86,9 @@ func (b *Blame) add(owner Owner, n int) {
 	if owner == (Owner{}) {
 		return
 	}
+	if b.hungOf == nil {
+		b.hungOf, b.hungOfUser = make(map[Owner]int), make(map[User]int)
+	}
 	if b.hungOf[owner] += n; b.hungOf[owner] == 0 {
 		delete(b.hungOf, owner)
 	}
@@ -116,6 +117,9 @@ func (b *Blame) Served(user User) {
 	defer b.mu.Unlock()
 	if len(b.served) >= maxServed {
 		clear(b.served)
+	}
+	if b.served == nil {
+		b.served = make(map[User]struct{})
 	}
 	b.served[user] = struct{}{}
 }

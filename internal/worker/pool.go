@@ -44,7 +44,7 @@ var (
 type Pool struct {
 	spawner  *Spawner
 	counters *Counters
-	blame    *Blame
+	blame    Blame
 
 	mu      sync.Mutex
 	closed  bool
@@ -87,7 +87,7 @@ func NewPool(procRoot string, kind Kind, counters *Counters) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pool{spawner: spawner, counters: counters, blame: NewBlame(), serving: make(map[*Process]struct{}),
+	return &Pool{spawner: spawner, counters: counters, serving: make(map[*Process]struct{}),
 		busyOf: make(map[User]int)}, nil
 }
 

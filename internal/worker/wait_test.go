@@ -122,7 +122,7 @@ func TestBlame(t *testing.T) {
 	assert.Check(t, pool.counters.TimedOut.Load() == 2 && pool.counters.Ended.Load() == 0)
 
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBlame()
+		b := new(Blame)
 		b.Late("1000")
 		time.Sleep(suspectTime - 1)
 		assert.Check(t, b.IsSuspect("1000"), "no suspect any more")

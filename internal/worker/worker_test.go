@@ -464,7 +464,7 @@ func TestPoolHung(t *testing.T) {
 		pool.blame.add(owner, -1)
 	}
 	assert.Check(t, !refused(first) && !refused(other) && !refused(stranger), "still refused when none hangs any more")
-	b := pool.blame
+	b := &pool.blame
 	assert.Check(t, b.Hung() == 0 && len(b.hungOf) == 0 && len(b.hungOfUser) == 0 && len(pool.busyOf) == 0, "%+v", b)
 }
 

@@ -71,7 +71,7 @@ type Engine struct {
 	spawner  *worker.Spawner
 	counters *Counters
 	queue    *queue
-	blame    *worker.Blame
+	blame    worker.Blame
 
 	// Of the request that is served.
 	worker     *worker.Process // nil: none
@@ -159,7 +159,7 @@ func open(ctx context.Context, options Options, counters *Counters, kind worker.
 	}
 	e := &Engine{
 		options: options, chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
-		blame: worker.NewBlame(), known: make(map[uint32]known), quarantined: make(map[any]quarantine),
+		known: make(map[uint32]known), quarantined: make(map[any]quarantine),
 		runtimes: make(map[*runtimeKind]error),
 	}
 	return e, nil
