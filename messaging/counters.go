@@ -37,19 +37,20 @@ func (r DropReason) String() string {
 }
 
 // Counters are shared by all senders of an agent. All fields only grow and may be read at any time.
-// While nothing is being added, Added = Sent + the sum of Dropped + what is queued.
+// They have the names of their metrics. While nothing is being added, SamplesQueued = SamplesSent + the
+// sum of SamplesDropped + what waits.
 type Counters struct {
-	Added   atomic.Uint64                 // samples
-	Sent    atomic.Uint64                 // samples
-	Dropped [NumDropReasons]atomic.Uint64 // samples
+	SamplesQueued  atomic.Uint64                 // samples
+	SamplesSent    atomic.Uint64                 // samples
+	SamplesDropped [NumDropReasons]atomic.Uint64 // samples
 
-	Messages      atomic.Uint64 // correlations that the kernel took
-	Registrations atomic.Uint64 // registrations that the kernel took
-	SocketsGone   atomic.Uint64 // connections that the receiver ended
-	Waits         atomic.Uint64 // attempts that found a receiver's queue full
-	Pauses        atomic.Uint64 // see pauseTime
+	MessagesSent    atomic.Uint64 // correlations that the kernel took
+	Registrations   atomic.Uint64 // registrations that the kernel took
+	ConnectionsGone atomic.Uint64 // connections that the receiver ended
+	SendWaits       atomic.Uint64 // attempts that found a receiver's queue full
+	SendPauses      atomic.Uint64 // see pauseTime
 
-	timings timings // of Sent: see Timing
+	timings timings // of SamplesSent: see Timing
 }
 
 // Stats are the counters of one sender at one moment: Added = Sent + the sum of Dropped + Queued.

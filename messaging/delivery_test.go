@@ -110,7 +110,7 @@ func number(key Key) int { return int(key.TraceID[0]) | int(key.TraceID[1])<<8 }
 // expectNoSpinning checks that no more attempts found the queue full than it was read from.
 func (d *drive) expectNoSpinning() {
 	d.Helper()
-	waits := d.counters.Waits.Load()
+	waits := d.counters.SendWaits.Load()
 	assert.Check(d, waits <= uint64(len(d.got)+1), "%d waits, %d messages read", waits, len(d.got))
 }
 

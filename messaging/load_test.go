@@ -69,7 +69,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		t.Errorf("added %d, received %d, %+v", added, received, s.Stats())
 	}
 	// Each failed attempt but the first of a wait follows a read.
-	waits := counters.Waits.Load()
+	waits := counters.SendWaits.Load()
 	assert.Check(t, waits != 0 && waits <= uint64(reads+1), "%d attempts found the queue full, %d reads", waits, reads)
 }
 
@@ -85,13 +85,13 @@ func TestAllSamplesAreAccounted(t *testing.T) {
 	everyone.Wait()
 	var dropped [NumDropReasons]uint64
 	for reason := range dropped {
-		dropped[reason] = counters.Dropped[reason].Load()
+		dropped[reason] = counters.SamplesDropped[reason].Load()
 	}
-	if sent := counters.Sent.Load(); counters.Added.Load() != added.Load() || sent+sum(dropped) != added.Load() {
-		t.Errorf("added %d (counted %d), sent or dropped %d", added.Load(), counters.Added.Load(), sent+sum(dropped))
+	if sent := counters.SamplesSent.Load(); counters.SamplesQueued.Load() != added.Load() || sent+sum(dropped) != added.Load() {
+		t.Errorf("added %d (counted %d), sent or dropped %d", added.Load(), counters.SamplesQueued.Load(), sent+sum(dropped))
 	}
 	t.Logf("added %d, sent %d in %d messages; dropped %v; %d sockets gone", added.Load(),
-		counters.Sent.Load(), counters.Messages.Load(), dropped, counters.SocketsGone.Load())
+		counters.SamplesSent.Load(), counters.MessagesSent.Load(), dropped, counters.ConnectionsGone.Load())
 }
 
 // stress runs one sender whose receiver is replaced and closed all the time, while other goroutines

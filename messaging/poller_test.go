@@ -77,7 +77,7 @@ func noEventWithoutWait(b *fixture) {
 			assert.Check(b, mask == "40000000", "watched after the wait") // EPOLLONESHOT alone: disarmed
 		}
 	}
-	assert.Check(b, b.counters.Waits.Load() == 3)
+	assert.Check(b, b.counters.SendWaits.Load() == 3)
 }
 
 // watched returns the events (in hex) for which the sender's socket is in epoll instances of this
@@ -152,7 +152,7 @@ func descriptorReused(second *fixture) {
 	first.settled()
 	first.expectParked(true)
 	second.expectParked(true)
-	assert.Check(first, first.counters.Waits.Load() == 2 && second.counters.Waits.Load() == 1)
+	assert.Check(first, first.counters.SendWaits.Load() == 2 && second.counters.SendWaits.Load() == 1)
 	first.receiver.expectFillers(fitsNext)
 	first.expectReported(1)
 	first.expectOnly(testRegistration)
@@ -260,7 +260,7 @@ func socketCannotBeArmed(b *fixture) {
 	b.settled()
 	for n := range 3 {
 		b.expectParked(false)
-		got := b.counters.Pauses.Load()
+		got := b.counters.SendPauses.Load()
 		assert.Assert(b, got == uint64(n+1) && len(b.poller.waiting) == 0, "%d pauses, want %d", got, n+1)
 		if n == 2 {
 			b.poller.epoll = epoll

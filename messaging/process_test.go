@@ -83,7 +83,7 @@ func TestReceiverKilledAndRestarted(t *testing.T) {
 		assert.Check(t, errors.Is(err, ErrRefused), "dialing a dead socket: %v", err)
 	}
 	if stats := s.Stats(); stats.Sent != 4 || stats.Queued != 1 || stats.Registrations != 5 ||
-		counters.SocketsGone.Load() != 5 {
+		counters.ConnectionsGone.Load() != 5 {
 		t.Errorf("%+v", stats)
 	}
 }

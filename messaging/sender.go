@@ -106,7 +106,7 @@ func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Added += count
-	s.counters.Added.Add(count)
+	s.counters.SamplesQueued.Add(count)
 	if s.closed {
 		s.drop(DropClosed, count)
 		return
@@ -290,7 +290,7 @@ func (s *Sender) queued() uint64 {
 
 func (s *Sender) drop(reason DropReason, count uint64) {
 	s.stats.Dropped[reason] += count
-	s.counters.Dropped[reason].Add(count)
+	s.counters.SamplesDropped[reason].Add(count)
 }
 
 // expire drops what has become late. It must be called before a connection comes or goes, to

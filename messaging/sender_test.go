@@ -112,12 +112,12 @@ func (b *fixture) expectStats(sent, queued uint64, dropped map[DropReason]uint64
 	stats := b.sender.Stats()
 	for reason := range NumDropReasons {
 		assert.Check(b, stats.Dropped[reason] == dropped[reason], "dropped as %v: %+v", reason, stats)
-		assert.Check(b, b.counters.Dropped[reason].Load() == dropped[reason], "counted as %v: %+v", reason, stats)
+		assert.Check(b, b.counters.SamplesDropped[reason].Load() == dropped[reason], "counted as %v: %+v", reason, stats)
 	}
 	added := sent + queued + sum(stats.Dropped)
 	assert.Check(b, stats.Sent == sent && stats.Queued == queued && stats.Added == added,
 		"%+v, want %d sent, %d queued, %d added", stats, sent, queued, added)
-	assert.Check(b, b.counters.Added.Load() == added && b.counters.Sent.Load() == sent, "not the sender's: %+v", stats)
+	assert.Check(b, b.counters.SamplesQueued.Load() == added && b.counters.SamplesSent.Load() == sent, "not the sender's: %+v", stats)
 }
 
 func sum(counts [NumDropReasons]uint64) (total uint64) {
@@ -175,7 +175,7 @@ func fullQueueAggregatesOldestFirst(b *fixture) {
 	b.add(1, 3, 0)
 	b.add(3, 1, 250*time.Millisecond)
 	b.expectStats(0, 6, nil)
-	assert.Check(b, b.counters.Waits.Load() == 1, "tried more than once with a full queue")
+	assert.Check(b, b.counters.SendWaits.Load() == 1, "tried more than once with a full queue")
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(3, 1), correlationOf(2, 1), correlationOf(1, 4))
 	b.expectStats(6, 0, nil)
@@ -202,7 +202,7 @@ func noPauseWithoutFutileWakeUps(b *fixture) {
 		b.add(1, 1, 0)
 	}
 	b.settled()
-	assert.Check(b, b.counters.Pauses.Load() == 0)
+	assert.Check(b, b.counters.SendPauses.Load() == 0)
 }
 
 func lateWhileWaiting(b *fixture) {

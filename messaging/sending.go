@@ -87,7 +87,7 @@ func (s *Sender) complete(err error) sendResult {
 		s.pause()
 	case gone:
 		s.disconnect() // makes room in s.down
-		s.counters.SocketsGone.Add(1)
+		s.counters.ConnectionsGone.Add(1)
 		s.down <- fmt.Errorf("%w: %w", errSocketGone, err)
 	}
 	return v
@@ -103,8 +103,8 @@ func (s *Sender) delivered() {
 	samples := s.queue.finishTaken()
 	s.stats.Sent += samples
 	s.stats.Messages++
-	s.counters.Sent.Add(samples)
-	s.counters.Messages.Add(1)
+	s.counters.SamplesSent.Add(samples)
+	s.counters.MessagesSent.Add(1)
 	s.signalDrained()
 }
 
@@ -120,7 +120,7 @@ func (s *Sender) registered() {
 // wait returns full when the sender must wait for room, and busy when it was woken too often
 // without finding any.
 func (s *Sender) wait(woken bool) sendResult {
-	s.counters.Waits.Add(1)
+	s.counters.SendWaits.Add(1)
 	if woken {
 		s.futileWakeups++
 	}
@@ -158,7 +158,7 @@ func (s *Sender) wake(token uint64) {
 }
 
 func (s *Sender) pause() {
-	s.counters.Pauses.Add(1)
+	s.counters.SendPauses.Add(1)
 	s.pausedUntilNs = s.nowNs() + int64(pauseTime)
 }
 

@@ -134,7 +134,7 @@ func TestTroubledProcessesBesideHealthy(t *testing.T) {
 	}
 	stats := silent.sender.Stats()
 	assert.Check(t, stats.Sent+stats.Queued == keys && stats.Queued != 0, "a receiver that does not read: %+v", stats)
-	waits := troubles.Waits.Load()
+	waits := troubles.SendWaits.Load()
 	assert.Check(t, waits <= 2, "%d failed attempts for two receivers that do not read, want one each", waits)
 
 	assert.NilError(t, stopped.child.cmd.Process.Signal(unix.SIGCONT))

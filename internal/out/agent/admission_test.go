@@ -96,7 +96,7 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 	}
 	evicted := func() uint64 { return r.Counters().Evicted[lifecycle.EvictedShare].Load() }
 	testenv.Poll(t, deadline, "the end of as many registrations", func() bool {
-		return evicted() == honest && r.Counters().Withdrawn.Load() >= honest
+		return evicted() == honest && r.Counters().ConnectionsWithdrawn.Load() >= honest
 	})
 	r.swept(10) // those that had to go do not come back for others that have to go
 	registered := r.Census().Processes[process.StateRegistered]
@@ -106,7 +106,7 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 		for _, p := range others { // two, where the exec was reported after the library
 			registrations += p.Report().Registrations
 		}
-		return r.Counters().Connected.Load() == registrations
+		return r.Counters().Connections.Load() == registrations
 	})
 	// While these quit, one after the other, places become free, and those that had to go come back.
 	for pid, report := range crowd.Quit() {

@@ -213,8 +213,8 @@ func TestSampledShutdown(t *testing.T) {
 		r.added()
 		report := p.Quit()
 		clean(t, report)
-		sent := r.Counters().Messages.Sent.Load()
-		assert.Check(t, sent == r.Counters().Messages.Added.Load() && sent == report.Samples+report.LateSamples,
+		sent := r.Counters().Messages.SamplesSent.Load()
+		assert.Check(t, sent == r.Counters().Messages.SamplesQueued.Load() && sent == report.Samples+report.LateSamples,
 			"%d samples sent, %d arrived", sent, report.Samples)
 	}
 }

@@ -34,8 +34,6 @@ var (
 		"Processes that map the agent's library or publish a process context, by state.", "state")
 	processesPublishingDesc = newDesc("correlator_processes_publishing",
 		"Publishing processes, by standard. A process can use both.", "context")
-	contextsDesc = newDesc("correlator_process_contexts_total",
-		"OpenTelemetry process contexts read, by threadlocal.schema_version.", "schema")
 	processesInErrorDesc = newDesc("correlator_processes_in_error",
 		"Processes in state error. Each is retried at least every 30 seconds.", "reason")
 	processesSilentDesc = newDesc("correlator_processes_silent",
@@ -51,64 +49,15 @@ var (
 
 // Finding processes.
 var (
-	sweepsDesc = newDesc("correlator_sweeps_total",
-		"Sweeps of /proc, including incomplete ones.")
-	sweepsFailedDesc = newDesc("correlator_sweeps_failed_total",
-		"Sweeps that ended early; the log has the reason.")
 	sweepSecondsDesc = newDesc("correlator_sweep_seconds_total",
 		"Time spent on sweeps of /proc.")
-	liveEventsFailedDesc = newDesc("correlator_live_events_failed_total",
-		"Times that live events could not be started, or stopped.")
-	liveEventsLostDesc = newDesc("correlator_live_events_lost_total",
-		"Live events lost because too many arrived at once. A sweep follows.")
-	liveProbesDesc = newDesc("correlator_live_looks_total",
-		"Probes requested by live events.")
-	contextLooksDesc = newDesc("correlator_context_looks_total",
-		"Probes for a process context after an exec or the load of a library.")
-	contextLooksSkippedDesc = newDesc("correlator_context_looks_skipped_total",
-		"Probes for a process context skipped because 4096 others were pending. Sweeps find these "+
-			"contexts later.")
-	probesDesc = newDesc("correlator_process_looks_total",
-		"Reads of what a process publishes.")
-	jvmLooksDesc = newDesc("correlator_jvm_looks_total",
-		"Checks of JVMs for an Elastic agent that is not loaded.")
-	jvmLooksMissedDesc = newDesc("correlator_jvm_looks_missed_total",
-		"JVMs not checked or not counted, because of an error or because there were too many.")
-	pollerHangsDesc = newDesc("correlator_lookout_hangs_total",
-		"Memory reads that timed out. The process is then read separately.")
 )
 
 // What becomes of the processes found.
 var (
-	processesGoneDesc = newDesc("correlator_processes_gone_total",
-		"Known processes that exited or unloaded the library.")
-	processesFilteredDesc = newDesc("correlator_processes_filtered_total",
-		"Processes excluded by a filter (--include-service and the like).")
-	processesDeniedDesc = newDesc("correlator_processes_denied_total",
-		"Processes that may not be read: a capability is missing, or an LSM forbids it.")
-	processesRefusedDesc = newDesc("correlator_processes_refused_total",
-		"Times that a process was found and not served. Each sweep counts it again.", "reason")
-	processesEvictedDesc = newDesc("correlator_processes_evicted_total",
-		"Times that a process was evicted because of --max-processes.", "reason")
 	processesWithoutPlaceDesc = newDesc("correlator_processes_without_place",
 		"Processes rejected or evicted by --max-processes, by whether they publish. /readyz fails "+
 			"while any of them does.", "publishing")
-	processesTruncatedDesc = newDesc("correlator_processes_truncated_total",
-		"Processes that map more copies of the library than are read.")
-	logDroppedDesc = newDesc("correlator_log_lines_dropped_total",
-		"Log lines about processes that were dropped.", "reason")
-	processErrorsDesc = newDesc("correlator_process_errors_total",
-		"Errors that keep a process from being served fully; each try counts.", "reason")
-	connectionsDesc = newDesc("correlator_connections_total",
-		"Connections to sockets of processes. Each begins with a registration.")
-	connectionsWithdrawnDesc = newDesc("correlator_connections_withdrawn_total",
-		"Connections closed because the process stopped publishing, or published something else.")
-	connectionsGoneDesc = newDesc("correlator_connections_gone_total",
-		"Connections that ended because the process closed its socket.")
-	registrationsDesc = newDesc("correlator_registrations_total",
-		"Registrations delivered.")
-	publicationsThrottledDesc = newDesc("correlator_publications_throttled_total",
-		"Times that a process was skipped for a second because it published too often.")
 )
 
 // The processes of the correlator's own that read files, sockets and memory of others.
@@ -117,14 +66,6 @@ var (
 		"Running worker processes.")
 	workersHungDesc = newDesc("correlator_workers_hung",
 		"Killed workers that have not exited because the kernel blocks. Bounded per user and in all.")
-	workersStartedDesc = newDesc("correlator_workers_started_total",
-		"Workers started.")
-	workersEndedDesc = newDesc("correlator_workers_ended_total",
-		"Workers that exited before they answered.")
-	workerTimeoutsDesc = newDesc("correlator_worker_timeouts_total",
-		"Requests to workers that timed out; the worker is killed.")
-	workerRefusedDesc = newDesc("correlator_worker_requests_refused_total",
-		"Requests to workers refused because of hung or busy ones of the same user.")
 )
 
 // Unwinding of stacks, at the moment.
@@ -139,36 +80,10 @@ var (
 		"Killed unwinding workers that have not exited. With 4, no other is started.")
 )
 
-// Samples that outside samplers feed.
-var (
-	feedDatagramsDesc = newDesc("correlator_feed_datagrams_total",
-		"Valid datagrams at --feed-socket.")
-	feedRefusedDesc = newDesc("correlator_feed_datagrams_refused_total",
-		"Malformed datagrams at --feed-socket.", "reason")
-	feedSamplesDesc = newDesc("correlator_feed_samples_total",
-		"Samples in valid datagrams.")
-	fedSamplesDesc = sampling.NewSamplesDesc("fed")
-)
-
 // Delivery of samples to processes.
 var (
 	sampleToSocketDesc = newDesc("correlator_sample_to_socket_seconds",
 		"Age of samples when sent. Samples that waited together have the age of the oldest.")
-	samplesQueuedDesc = newDesc("correlator_samples_queued_total",
-		"Samples queued for their process: sent, dropped, and correlator_samples_waiting.")
-	samplesSentDesc = newDesc("correlator_samples_sent_total",
-		"Samples sent to the sockets of their processes.")
-	samplesDroppedDesc = newDesc("correlator_samples_dropped_total",
-		"Samples queued and not sent.", "reason")
-	delayMissedDesc = newDesc("correlator_samples_delay_missed_total",
-		"Samples not sent within --samples-delay because of the correlator or its machine. The "+
-			"protocol allows 1 %.", "reason")
-	messagesDesc = newDesc("correlator_messages_sent_total",
-		"Messages with samples sent. A message counts one stack of one transaction.")
-	sendWaitsDesc = newDesc("correlator_send_waits_total",
-		"Sends that had to wait for a full socket.")
-	sendPausesDesc = newDesc("correlator_send_pauses_total",
-		"Pauses of 5 ms for lack of kernel memory or after a socket error.")
 )
 
 // By service, only with --metrics-services.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,9 +22,9 @@ type Counters struct {
 
 	Sampling sampling.Counters // samples that are taken
 
-	Feed       feed.Counters          // datagrams at the feed socket
-	FedSamples atomic.Uint64          // samples in well-formed records: the sum of Fed
-	Fed        process.SampleOutcomes // of them
+	Feed        feed.Counters          // datagrams at the feed socket
+	FeedSamples atomic.Uint64          // samples in well-formed records: the sum of Fed
+	Fed         process.SampleOutcomes // of them
 
 	Messages messaging.Counters // what is sent to processes
 	Workers  worker.Counters    // that access processes
@@ -31,8 +32,8 @@ type Counters struct {
 	JVMLooks       atomic.Uint64 // at JVMs that take no part, for an agent
 	JVMLooksMissed atomic.Uint64 // that were not taken, since there were too many, or failed
 
-	Connected atomic.Uint64 // sockets of processes connected, repeated ones included
-	Withdrawn atomic.Uint64 // connections ended because the process publishes nothing, or something else
+	Connections          atomic.Uint64 // sockets of processes connected, repeated ones included
+	ConnectionsWithdrawn atomic.Uint64 // connections ended because the process publishes nothing, or something else
 }
 
 // Each calls add with every counter by its key in logs and in Status. The keys do not depend on
@@ -42,68 +43,129 @@ func (c *Counters) Each(add func(key string, n uint64)) {
 	c.Sampling.Each(add)
 }
 
+// counter is a family of counters. Its name is that of the metric, correlator_NAME_total; the key in logs
+// and in Status is the same, but for the older keys, which Status keeps. With a label, its value is
+// appended to the key.
+type counter struct {
+	name, olderKey string
+	series         series
+	help           string
+}
+
+type series struct {
+	label  string // empty: there is one series
+	values []value
+}
+
+type value struct {
+	label string
+	n     uint64
+}
+
+func one(n *atomic.Uint64) series { return series{values: []value{{n: n.Load()}}} }
+
+// family returns a series for each value of T that has a name.
+func family[T interface {
+	~int | ~uint8
+	String() string
+}](label string, counts []atomic.Uint64) series {
+	s := series{label: label}
+	for i := range counts {
+		if name := T(i).String(); name != "" {
+			s.values = append(s.values, value{name, counts[i].Load()})
+		}
+	}
+	return s
+}
+
+// table returns what there is now of all counters but those of Sampling.
+func (c *Counters) table() []counter {
+	timing := c.Messages.Timing()
+	return []counter{
+		{"sweeps", "", one(&c.Sweeps), "Sweeps of /proc, including incomplete ones."},
+		{"sweeps_failed", "", one(&c.SweepsFailed), "Sweeps that ended early; the log has the reason."},
+		{"live_looks", "", one(&c.LiveProbes), "Probes requested by live events."},
+		{"live_events_lost", "events_lost", one(&c.EventsLost),
+			"Live events lost because too many arrived at once. A sweep follows."},
+		{"live_events_failed", "events_failed", one(&c.EventsFailed),
+			"Times that live events could not be started, or stopped."},
+		{"context_looks", "", one(&c.ContextLooks),
+			"Probes for a process context after an exec or the load of a library."},
+		{"context_looks_skipped", "", one(&c.ContextLooksSkipped),
+			"Probes for a process context skipped because 4096 others were pending. Sweeps find these contexts later."},
+		{"process_looks", "looks", one(&c.Probes), "Reads of what a process publishes."},
+		{"jvm_looks", "", one(&c.JVMLooks), "Checks of JVMs for an Elastic agent that is not loaded."},
+		{"jvm_looks_missed", "", one(&c.JVMLooksMissed),
+			"JVMs not checked or not counted, because of an error or because there were too many."},
+		{"lookout_hangs", "", one(&c.PollerHangs), "Memory reads that timed out. The process is then read separately."},
+		{"publications_throttled", "published_too_often", one(&c.TooOften),
+			"Times that a process was skipped for a second because it published too often."},
+		{"connections", "connected", one(&c.Connections),
+			"Connections to sockets of processes. Each begins with a registration."},
+		{"connections_withdrawn", "withdrawn", one(&c.ConnectionsWithdrawn),
+			"Connections closed because the process stopped publishing, or published something else."},
+		{"processes_gone", "gone", one(&c.Gone), "Known processes that exited or unloaded the library."},
+		{"processes_denied", "", one(&c.ProcessesDenied),
+			"Processes that may not be read: a capability is missing, or an LSM forbids it."},
+		{"process_contexts", "contexts", family[process.ThreadSchema]("schema", c.Contexts[:]),
+			"OpenTelemetry process contexts read, by threadlocal.schema_version."},
+		{"processes_refused", "", family[lifecycle.RefusalReason]("reason", c.Refused[:]),
+			"Times that a process was found and not served. Each sweep counts it again."},
+		{"processes_evicted", "", family[lifecycle.EvictionReason]("reason", c.Evicted[:]),
+			"Times that a process was evicted because of --max-processes."},
+		{"processes_filtered", "", one(&c.Filtered),
+			"Processes excluded by a filter (--include-service and the like)."},
+		{"processes_truncated", "", one(&c.Truncated), "Processes that map more copies of the library than are read."},
+		{"log_lines_dropped", "log_dropped", series{"reason", []value{{"user_budget", c.LogDropped.Load()}}},
+			"Log lines about processes that were dropped."},
+		{"process_errors", "trouble", family[process.Reason]("reason", c.Errors[:]),
+			"Errors that keep a process from being served fully; each try counts."},
+		{"workers_started", "", one(&c.Workers.Started), "Workers started."},
+		{"workers_ended", "", one(&c.Workers.Ended), "Workers that exited before they answered."},
+		{"worker_timeouts", "", one(&c.Workers.TimedOut), "Requests to workers that timed out; the worker is killed."},
+		{"worker_requests_refused", "", one(&c.Workers.Refused),
+			"Requests to workers refused because of hung or busy ones of the same user."},
+		{"feed_datagrams", "", one(&c.Feed.Datagrams), "Valid datagrams at --feed-socket."},
+		{"feed_datagrams_refused", "feed_refused", family[feed.RefusalReason]("reason", c.Feed.Refused[:]),
+			"Malformed datagrams at --feed-socket."},
+		{"feed_samples", "samples_fed", one(&c.FeedSamples), "Samples in valid datagrams."},
+		{"samples_queued", "samples_added", one(&c.Messages.SamplesQueued),
+			"Samples queued for their process: sent, dropped, and correlator_samples_waiting."},
+		{"samples_sent", "", one(&c.Messages.SamplesSent), "Samples sent to the sockets of their processes."},
+		{"samples_dropped", "", family[messaging.DropReason]("reason", c.Messages.SamplesDropped[:]),
+			"Samples queued and not sent."},
+		{"samples_delay_missed", "", series{"reason", []value{{"overdue", timing.Overdue}, {"lost", timing.Lost}}},
+			"Samples not sent within --samples-delay because of the correlator or its machine. The protocol allows 1 %."},
+		{"messages_sent", "messages", one(&c.Messages.MessagesSent),
+			"Messages with samples sent. A message counts one stack of one transaction."},
+		{"registrations", "", one(&c.Messages.Registrations), "Registrations delivered."},
+		{"connections_gone", "sockets_gone", one(&c.Messages.ConnectionsGone),
+			"Connections that ended because the process closed its socket."},
+		{"send_waits", "waits_for_room", one(&c.Messages.SendWaits), "Sends that had to wait for a full socket."},
+		{"send_pauses", "pauses", one(&c.Messages.SendPauses),
+			"Pauses of 5 ms for lack of kernel memory or after a socket error."},
+	}
+}
+
+var fedSamplesDesc = sampling.NewSamplesDesc("fed")
+
 // each calls add with every counter but those of Sampling: its key, its value, and its metric.
 func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, labels ...string)) {
-	add("sweeps", c.Sweeps.Load(), sweepsDesc)
-	add("sweeps_failed", c.SweepsFailed.Load(), sweepsFailedDesc)
-	add("live_looks", c.LiveProbes.Load(), liveProbesDesc)
-	add("events_lost", c.EventsLost.Load(), liveEventsLostDesc)
-	add("events_failed", c.EventsFailed.Load(), liveEventsFailedDesc)
-	add("context_looks", c.ContextLooks.Load(), contextLooksDesc)
-	add("context_looks_skipped", c.ContextLooksSkipped.Load(), contextLooksSkippedDesc)
-	add("looks", c.Probes.Load(), probesDesc)
-	add("jvm_looks", c.JVMLooks.Load(), jvmLooksDesc)
-	add("jvm_looks_missed", c.JVMLooksMissed.Load(), jvmLooksMissedDesc)
-	add("lookout_hangs", c.PollerHangs.Load(), pollerHangsDesc)
-	add("published_too_often", c.TooOften.Load(), publicationsThrottledDesc)
-	add("connected", c.Connected.Load(), connectionsDesc)
-	add("withdrawn", c.Withdrawn.Load(), connectionsWithdrawnDesc)
-	add("gone", c.Gone.Load(), processesGoneDesc)
-	add("processes_denied", c.ProcessesDenied.Load(), processesDeniedDesc)
-	for s := range process.NumThreadSchemas {
-		add("contexts_"+s.String(), c.Contexts[s].Load(), contextsDesc, s.String())
+	for _, counter := range c.table() {
+		key := cmp.Or(counter.olderKey, counter.name)
+		s, name := counter.series, "correlator_"+counter.name+"_total"
+		if s.label == "" {
+			add(key, s.values[0].n, newDesc(name, counter.help))
+			continue
+		}
+		desc := newDesc(name, counter.help, s.label)
+		for _, v := range s.values {
+			add(key+"_"+v.label, v.n, desc, v.label)
+		}
 	}
-	for r := range lifecycle.NumRefusalReasons {
-		add("processes_refused_"+r.String(), c.Refused[r].Load(), processesRefusedDesc, r.String())
-	}
-	for r := range lifecycle.NumEvictionReasons {
-		add("processes_evicted_"+r.String(), c.Evicted[r].Load(), processesEvictedDesc, r.String())
-	}
-	add("processes_filtered", c.Filtered.Load(), processesFilteredDesc)
-	add("processes_truncated", c.Truncated.Load(), processesTruncatedDesc)
-	add("log_dropped_user_budget", c.LogDropped.Load(), logDroppedDesc, "user_budget")
-	for r := process.ReasonNone + 1; r < process.NumReasons; r++ {
-		add("trouble_"+r.String(), c.Errors[r].Load(), processErrorsDesc, r.String())
-	}
-
-	add("workers_started", c.Workers.Started.Load(), workersStartedDesc)
-	add("workers_ended", c.Workers.Ended.Load(), workersEndedDesc)
-	add("worker_timeouts", c.Workers.TimedOut.Load(), workerTimeoutsDesc)
-	add("worker_requests_refused", c.Workers.Refused.Load(), workerRefusedDesc)
-
-	add("feed_datagrams", c.Feed.Datagrams.Load(), feedDatagramsDesc)
-	for r := range feed.NumRefusalReasons {
-		add("feed_refused_"+r.String(), c.Feed.Refused[r].Load(), feedRefusedDesc, r.String())
-	}
-	add("samples_fed", c.FedSamples.Load(), feedSamplesDesc)
 	for o := range process.NumOutcomes {
 		add("fed_"+o.String(), c.Fed[o].Load(), fedSamplesDesc, o.String())
 	}
-
-	messages := &c.Messages
-	add("samples_added", messages.Added.Load(), samplesQueuedDesc)
-	add("samples_sent", messages.Sent.Load(), samplesSentDesc)
-	for r := range messaging.NumDropReasons {
-		add("samples_dropped_"+r.String(), messages.Dropped[r].Load(), samplesDroppedDesc, r.String())
-	}
-	timing := messages.Timing()
-	add("samples_delay_missed_overdue", timing.Overdue, delayMissedDesc, "overdue")
-	add("samples_delay_missed_lost", timing.Lost, delayMissedDesc, "lost")
-	add("messages", messages.Messages.Load(), messagesDesc)
-	add("registrations", messages.Registrations.Load(), registrationsDesc)
-	add("sockets_gone", messages.SocketsGone.Load(), connectionsGoneDesc)
-	add("waits_for_room", messages.Waits.Load(), sendWaitsDesc)
-	add("pauses", messages.Pauses.Load(), sendPausesDesc)
 }
 
 // because returns the field of a log line that names its counter by the key that Each passes, for

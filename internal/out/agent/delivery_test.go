@@ -147,7 +147,7 @@ func TestBacklog(t *testing.T) {
 	for i := range samples {
 		samples[i] = fedSample{tid: tid, stackTraceID: [16]byte{1}, count: 2, sampledAt: time.Now().Add(time.Hour)}
 	}
-	r.counters.FedSamples.Add(2 * uint64(len(samples)))
+	r.counters.FeedSamples.Add(2 * uint64(len(samples)))
 	registration.wait(samples[:10])
 	registration.wait(samples[10:])
 	backlog := func() uint64 { return r.Counters().Fed[process.OutcomeBacklog].Load() }
@@ -160,7 +160,7 @@ func TestBacklog(t *testing.T) {
 	r.served(other, 1, [16]byte{1})
 	release()
 	testenv.Poll(t, deadline, "the outcome of all", func() bool {
-		return r.Counters().Fed.Sum() == r.Counters().FedSamples.Load()
+		return r.Counters().Fed.Sum() == r.Counters().FeedSamples.Load()
 	})
 
 	// Nor is there room for the message that there are samples.
@@ -187,7 +187,7 @@ func TestAbandoned(t *testing.T) {
 	served := r.registration(p)
 	release := r.block(p)
 	served.wait([]fedSample{{tid: p.PID, count: 1, sampledAt: time.Now()}})
-	r.counters.FedSamples.Add(1)
+	r.counters.FeedSamples.Add(1)
 	for range 2 { // the counter may be a second old: what is new the second time was taken after that
 		before := r.kernel(bpf.Unreadable)
 		testenv.Poll(t, deadline, "samples that wait", func() bool { return r.kernel(bpf.Unreadable) > before+10 })
@@ -225,7 +225,7 @@ func TestDeliveryOthersSocket(t *testing.T) {
 	defer others.Close()
 	r.state(p, process.StateError, process.ReasonSocketDenied.String())
 	r.feedContext(p, context, 20)
-	testenv.Poll(t, deadline, "samples to have an outcome", func() bool { return r.Counters().FedSamples.Load() == 20 })
+	testenv.Poll(t, deadline, "samples to have an outcome", func() bool { return r.Counters().FeedSamples.Load() == 20 })
 	r.swept(3)
 	others.SetReadDeadline(time.Now())
 	n, err := others.Read(make([]byte, 1))
@@ -278,9 +278,9 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 			done = done && r.logged(p, process.ReasonSocketFull) > 0
 		}
 	}
-	waits, most := c.Waits.Load(), c.Messages.Load()+feeds*uint64(len(fed))
-	assert.Check(t, waits <= most && c.Pauses.Load() == 0, "%d waits for room, want %d at most; %d pauses", waits, most,
-		c.Pauses.Load())
+	waits, most := c.SendWaits.Load(), c.MessagesSent.Load()+feeds*uint64(len(fed))
+	assert.Check(t, waits <= most && c.SendPauses.Load() == 0, "%d waits for room, want %d at most; %d pauses", waits, most,
+		c.SendPauses.Load())
 	for _, p := range blocked {
 		testenv.Poll(t, deadline, "all to be late", func() bool { return r.of(p).Queued == 0 })
 		s := r.of(p)
@@ -361,7 +361,7 @@ func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
 	signal(t, p, syscall.SIGSTOP)
 	r.feedContext(p, context, 30)
 	testenv.Poll(t, deadline, "no room", func() bool {
-		return sender.Stats().Added == 30 && r.Counters().Messages.Waits.Load() > 0
+		return sender.Stats().Added == 30 && r.Counters().Messages.SendWaits.Load() > 0
 	})
 	waiting := sender.Stats().Queued
 	assert.NilError(t, os.Remove(p.HostPath(p.Socket)))
@@ -397,7 +397,7 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 			sender, never := r.registration(neighbor).sender, r.registration(unread).sender
 			r.feedContext(unread, unread.Begin(1), 100) // a message each, of which the socket has room for eleven
 			r.feedContext(neighbor, neighbor.Begin(1), 100)
-			testenv.Poll(t, deadline, "all to be queued", func() bool { return r.Counters().FedSamples.Load() == 200 })
+			testenv.Poll(t, deadline, "all to be queued", func() bool { return r.Counters().FeedSamples.Load() == 200 })
 			if c.now {
 				testenv.Poll(t, deadline, "the neighbor's", func() bool { return sender.Stats().Sent == 100 })
 				r.StopNow()
@@ -425,9 +425,9 @@ func TestDeliveryRepublishing(t *testing.T) {
 	c := r.Counters()
 	// What is allowed in a row is over soon.
 	testenv.Poll(t, deadline, "republishing to be too often", func() bool { return c.TooOften.Load() > 0 })
-	began, connected, throttled, probed := time.Now(), c.Connected.Load(), c.TooOften.Load(), c.Probes.Load()
+	began, connected, throttled, probed := time.Now(), c.Connections.Load(), c.TooOften.Load(), c.Probes.Load()
 	testenv.Poll(t, deadline, "it to be too often again", func() bool { return c.TooOften.Load() > throttled+1 })
-	connects, probes := c.Connected.Load()-connected, c.Probes.Load()-probed
+	connects, probes := c.Connections.Load()-connected, c.Probes.Load()-probed
 	seconds := uint64(time.Since(began)/time.Second) + 2
 	assert.Check(t, connects <= seconds, "connected %d times in %d seconds", connects, seconds)
 	assert.Check(t, probes <= 10*seconds, "probed %d times in %d seconds", probes, seconds)

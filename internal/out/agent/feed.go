@@ -44,7 +44,7 @@ func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Ti
 	for i := range records {
 		record := &records[i]
 		count := uint64(record.Count)
-		a.counters.FedSamples.Add(count)
+		a.counters.FeedSamples.Add(count)
 		sampledAt := record.SampledAt(now, nowNs)
 		switch {
 		case r == nil:

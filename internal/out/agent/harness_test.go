@@ -317,7 +317,7 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	context := p.Begin(thread)
 	text := base64.RawURLEncoding.EncodeToString(stack[:])
 	fed := &r.Counters().Fed
-	dropped := &r.Counters().Messages.Dropped
+	dropped := &r.Counters().Messages.SamplesDropped
 	late := func() uint64 { // workers that did not answer in time included
 		return fed[process.OutcomeStale].Load() + fed[process.OutcomeUnreadable].Load() +
 			dropped[messaging.DropLate].Load() + dropped[messaging.DropAddedLate].Load()
@@ -356,7 +356,7 @@ func harmless(t *testing.T, report demo.Report) {
 func (r *running) added() {
 	r.t.Helper()
 	c := r.Counters()
-	fed, outcomes := c.FedSamples.Load(), c.Fed.Sum()
+	fed, outcomes := c.FeedSamples.Load(), c.Fed.Sum()
 	assert.Check(r.t, outcomes == fed, "%d samples fed, %d outcomes", fed, outcomes)
 
 	handed := r.kernel(bpf.Correlated) + r.kernel(bpf.TableFull) + r.kernel(bpf.Unreadable)
@@ -372,15 +372,15 @@ func (r *running) added() {
 	assert.Check(r.t, troubles == 0, "sampling was in trouble %d times", troubles)
 
 	correlated := c.Sampling.Outcomes[process.OutcomeCorrelated].Load() + c.Fed[process.OutcomeCorrelated].Load()
-	queued, sent, dropped := c.Messages.Added.Load(), c.Messages.Sent.Load(), dropped(&c.Messages)
+	queued, sent, dropped := c.Messages.SamplesQueued.Load(), c.Messages.SamplesSent.Load(), dropped(&c.Messages)
 	assert.Check(r.t, correlated == queued && queued == sent+dropped,
 		"%d samples correlated, %d queued, %d sent and %d dropped", correlated, queued, sent, dropped)
 }
 
 // dropped is how many samples were dropped, for whatever reason.
 func dropped(c *messaging.Counters) (sum uint64) {
-	for i := range c.Dropped {
-		sum += c.Dropped[i].Load()
+	for i := range c.SamplesDropped {
+		sum += c.SamplesDropped[i].Load()
 	}
 	return sum
 }

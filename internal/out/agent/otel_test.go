@@ -76,7 +76,7 @@ func TestOTelContexts(t *testing.T) {
 	}
 	r.end()
 	r.added()
-	added := r.Counters().Messages.Added.Load()
+	added := r.Counters().Messages.SamplesQueued.Load()
 	assert.Check(t, added == 0, "%d samples are for a sender", added)
 }
 

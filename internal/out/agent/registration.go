@@ -88,7 +88,7 @@ func (r *registration) Attach() error {
 	}
 	r.socket, r.logged = &identity, false
 	r.connected.Store(true)
-	r.agent.counters.Connected.Add(1)
+	r.agent.counters.Connections.Add(1)
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (r *registration) Detach() {
 	r.agent.sockets.Release(*r.socket, r.process)
 	r.socket = nil
 	r.sender.Disconnect()
-	r.agent.counters.Withdrawn.Add(1)
+	r.agent.counters.ConnectionsWithdrawn.Add(1)
 	r.log.Info("registration ended")
 }
 

@@ -112,13 +112,13 @@ func TestSampledWhileRewritten(t *testing.T) {
 		o.Busy = 4
 		p := demo.Start(t, o)
 		p.Registration(1)
-		correlated, sent := r.kernel(bpf.Correlated), r.Counters().Messages.Sent.Load()
+		correlated, sent := r.kernel(bpf.Correlated), r.Counters().Messages.SamplesSent.Load()
 		p.ReportWhen("samples", func(report demo.Report) bool {
 			clean(t, report)
 			return t.Failed() || r.kernel(bpf.Correlated) >= correlated+4000 && report.Rewrites > 100*4000
 		})
 		clean(t, p.Quit())
-		assert.Check(t, r.Counters().Messages.Sent.Load() > sent)
+		assert.Check(t, r.Counters().Messages.SamplesSent.Load() > sent)
 	}
 	r.end()
 	r.added()
@@ -264,7 +264,7 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	r.state(p, process.StateNoStorage, "")
 	messages := &r.Counters().Messages
 	testenv.Poll(t, deadline, "samples to wait for a socket",
-		func() bool { return messages.Added.Load() > messages.Sent.Load() })
+		func() bool { return messages.SamplesQueued.Load() > messages.SamplesSent.Load() })
 	r.notSampled()
 	before := p.Report()
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "")
@@ -275,9 +275,9 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	report := p.Quit()
 	clean(t, report)
 	r.added()
-	sent := messages.Sent.Load()
-	assert.Check(t, sent == report.Samples+report.LateSamples && sent == messages.Added.Load(),
-		"%d samples correlated, %d sent, %d arrived", messages.Added.Load(), sent, report.Samples)
+	sent := messages.SamplesSent.Load()
+	assert.Check(t, sent == report.Samples+report.LateSamples && sent == messages.SamplesQueued.Load(),
+		"%d samples correlated, %d sent, %d arrived", messages.SamplesQueued.Load(), sent, report.Samples)
 }
 
 // A library that was loaded again needs another rule. It can be another library, whose variable is

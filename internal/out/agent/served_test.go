@@ -114,7 +114,7 @@ func TestFedOutcomes(t *testing.T) {
 		r.send(record)
 	}
 	r.outcome(process.OutcomeStale, stale+8)
-	r.counters.FedSamples.Add(5)
+	r.counters.FeedSamples.Add(5)
 	r.registration(p).wait([]fedSample{{tid: threads[1].TID, count: 5}}) // as if they had waited
 	r.outcome(process.OutcomeStale, stale+13)
 	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{7}, Count: 1, HasContext: true})

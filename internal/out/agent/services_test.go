@@ -103,7 +103,7 @@ func TestServicesOfProcesses(t *testing.T) {
 	p.Kill()
 	testenv.Poll(t, deadline, "its end", func() bool { return len(r.registrations.All()) == 0 })
 	testenv.Poll(t, deadline, "all of its samples", func() bool {
-		return shop().samples[serviceSent] == r.Counters().Messages.Sent.Load() && shop().Processes == 0
+		return shop().samples[serviceSent] == r.Counters().Messages.SamplesSent.Load() && shop().Processes == 0
 	})
 }
 

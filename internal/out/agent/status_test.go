@@ -58,7 +58,7 @@ func TestStatus(t *testing.T) {
 	r.sampleInTime(p.PID, 1<<30, [16]byte{4})
 	testenv.Poll(t, deadline, "the end of all samples", func() bool {
 		s := r.of(p)
-		return s.Samples >= r.Counters().FedSamples.Load() && s.Queued == 0 && s.Sent > 1
+		return s.Samples >= r.Counters().FeedSamples.Load() && s.Queued == 0 && s.Sent > 1
 	})
 	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(sampled).Sent > 100 })
 	s := r.of(p)

@@ -38,7 +38,7 @@ func BenchmarkWork(b *testing.B) {
 	go func() { ended <- a.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 	members.Registered()
-	testenv.Poll(b, deadline, "all processes", func() bool { return a.counters.Connected.Load() >= few+crowd })
+	testenv.Poll(b, deadline, "all processes", func() bool { return a.counters.Connections.Load() >= few+crowd })
 	for _, asks := range []bool{false, true} {
 		b.Run(map[bool]string{false: "nobody asks", true: "asked"}[asks], func(b *testing.B) {
 			const seconds = 20
