@@ -36,7 +36,6 @@ type helper struct {
 	Dial      []Credentials
 	DialPath  string // print the result of Dial for each of Dial
 	Bind      string // bind a socket here, print "bound", then each datagram in hex
-	Silent    bool   // do not read that socket
 	Shown     bool   // print instead what is shown of each datagram's sender
 }
 
@@ -148,9 +147,6 @@ func (h helper) receive() error {
 	fmt.Println("bound")
 	if h.Shown {
 		return receiveShown(fd)
-	}
-	for h.Silent {
-		unix.Pause()
 	}
 	buf := make([]byte, 1024)
 	for {

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 )
@@ -176,21 +175,5 @@ func TestQueueBound(t *testing.T) {
 	assert.Check(t, got == maxQueued+2, "held %d samples, want %d", got, maxQueued+2)
 	if q.waiting() || q.total != 0 || len(q.byKey) != 0 {
 		t.Errorf("not empty: %d keys, %d samples", len(q.byKey), q.total)
-	}
-}
-
-func BenchmarkQueue(b *testing.B) {
-	b.ReportAllocs()
-	q := newQueue()
-	var now int64
-	for b.Loop() {
-		for n := range 20 {
-			now += int64(time.Millisecond)
-			q.add(keyOf(n), 1, now, int64(37*time.Millisecond))
-		}
-		for q.waiting() {
-			q.take(maxCount)
-			q.finishTaken()
-		}
 	}
 }

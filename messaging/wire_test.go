@@ -127,12 +127,3 @@ func TestSamplesDelayIsRoundedUp(t *testing.T) {
 		assert.Check(t, got == millis, "%v is %s on the wire, want %s", delay, got, millis)
 	}
 }
-
-func BenchmarkAppendCorrelation(b *testing.B) {
-	b.ReportAllocs()
-	buf := make([]byte, 0, correlationBytes)
-	c := correlation{Key: testKey, Count: 1}
-	for b.Loop() {
-		buf = appendCorrelation(buf[:0], c)
-	}
-}

@@ -174,24 +174,3 @@ func FuzzDecode(f *testing.F) {
 		assert.Assert(t, bytes.Equal(again, b), "%x\nis encoded as %x", b, again)
 	})
 }
-
-func BenchmarkAppendDatagram(b *testing.B) {
-	records := slices.Repeat([]Record{withContext}, 100)
-	var buf []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		buf, _ = AppendDatagram(buf[:0], records)
-	}
-}
-
-func BenchmarkDecode(b *testing.B) {
-	datagram, err := AppendDatagram(nil, slices.Repeat([]Record{withContext}, 100))
-	if err != nil {
-		b.Fatal(err)
-	}
-	var records []Record
-	b.ReportAllocs()
-	for b.Loop() {
-		records, _ = decode(datagram, records[:0])
-	}
-}

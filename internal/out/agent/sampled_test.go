@@ -25,6 +25,8 @@ import (
 func TestSampledFlavors(t *testing.T) {
 	r := run(t, atRate(997))
 	flavors := append(demo.Flavors(), demo.Glibc)
+	// In a pid namespace of its own a process calls itself and its threads by other numbers than we do.
+	apart := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{PIDNamespace: true}})
 	var processes []*demo.Process
 	for _, flavor := range flavors {
 		processes = append(processes, demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Gap: -1}))
@@ -49,6 +51,8 @@ func TestSampledFlavors(t *testing.T) {
 	first, again := processes[slices.Index(flavors, demo.Glibc)], processes[len(processes)-1]
 	assert.Check(t, first.Loaded().Base != again.Loaded().Base, "two processes have the same layout")
 	sameIDs(t, reports[first], reports[again])
+	r.stacksTrue(apart, r.sampledReport(apart, 20))
+	clean(t, apart.Quit())
 	again.Kill()
 	r.stacks(reports[again]) // outlive their process
 	r.end()
@@ -85,18 +89,6 @@ func sameIDs(t *testing.T, a, b demo.Report) {
 			assert.Check(t, second[mostOfFirst] > 0 && first[mostOfSecond] > 0, "%s: stacks %v and %v", kind, first, second)
 		}
 	}
-}
-
-// A process in a pid namespace of its own calls itself and its threads by other numbers than we do.
-func TestOwnPIDNamespace(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{PIDNamespace: true}})
-	r := run(t, atRate(997))
-	p.Registration(1)
-	r.stacksTrue(p, r.sampledReport(p, 100))
-	clean(t, p.Quit())
-	r.gone(p)
-	r.end()
-	r.added()
 }
 
 // Whatever threads do to their slots, no sample comes to a trace that its thread was not working on
@@ -188,30 +180,37 @@ func TestSampledSlotsNotResident(t *testing.T) {
 		"%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)
 }
 
-// Slots that no agent wrote: samples of such a thread have an outcome, and come to nothing.
+// Slots that no agent wrote: samples of such a thread, taken or fed, have an outcome, and come to nothing.
 func TestSampledHostileSlots(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	r := run(t, atRate(997))
 	p.Registration(1)
-	outcomes := &r.Counters().Sampling.Outcomes
-	for kind, counter := range map[string]*atomic.Uint64{
-		"slot-null":     &r.Counters().Sampling.Kernel[bpf.NoSlot],
-		"slot-updating": &r.Counters().Sampling.Kernel[bpf.Updating],
-		"slot-version":  &r.Counters().Sampling.Kernel[bpf.Malformed],
-		"slot-unmapped": &outcomes[process.OutcomeUnreadable],
-		"slot-edge":     &outcomes[process.OutcomeUnreadable],
-		"slot-wild":     &outcomes[process.OutcomeUnreadable],
+	c := r.Counters()
+	outcomes := &c.Sampling.Outcomes
+	for kind, want := range map[string]struct {
+		fed     process.SampleOutcome
+		sampled *atomic.Uint64
+	}{
+		"slot-null":     {process.OutcomeNoSlot, &c.Sampling.Kernel[bpf.NoSlot]},
+		"slot-updating": {process.OutcomeUpdating, &c.Sampling.Kernel[bpf.Updating]},
+		"slot-version":  {process.OutcomeUnreadable, &c.Sampling.Kernel[bpf.Malformed]},
+		"slot-unmapped": {process.OutcomeUnreadable, &outcomes[process.OutcomeUnreadable]},
+		"slot-edge":     {process.OutcomeUnreadable, &outcomes[process.OutcomeUnreadable]},
+		"slot-wild":     {process.OutcomeUnreadable, &outcomes[process.OutcomeUnreadable]},
 	} {
-		p.Begin(1)
-		before := counter.Load()
+		context := p.Begin(1)
+		before, fed := want.sampled.Load(), c.Fed[want.fed].Load()
 		p.Spoil(1, kind)
-		testenv.Poll(t, deadline, "the outcome of "+kind, func() bool { return counter.Load() > before })
+		testenv.Poll(t, deadline, "the outcome of "+kind, func() bool { return want.sampled.Load() > before })
+		r.sampleInTime(p.PID, context.Thread.TID, [16]byte{1})
+		assert.Check(t, c.Fed[want.fed].Load() == fed+1, "%s is not %v", kind, want.fed)
 	}
 	trace := p.Begin(1).TraceID
 	p.ReportWhen("samples of a slot that is well again", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(trace)
 		return transaction.Samples > 0
 	})
+	r.served(p, 1, [16]byte{2})
 	r.end()
 	clean(t, p.Quit())
 	r.added()

@@ -131,32 +131,6 @@ func TestFedOutcomes(t *testing.T) {
 	r.added()
 }
 
-// Slots that no agent wrote: samples of such a thread have an outcome, and come to nothing.
-func TestHostileSlots(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
-	p.Registration(1)
-	counted := make(map[process.SampleOutcome]uint64)
-	for kind, want := range map[string]process.SampleOutcome{
-		"slot-null":     process.OutcomeNoSlot,
-		"slot-unmapped": process.OutcomeUnreadable,
-		"slot-wild":     process.OutcomeUnreadable,
-		"slot-edge":     process.OutcomeUnreadable,
-		"slot-updating": process.OutcomeUpdating,
-		"slot-version":  process.OutcomeUnreadable,
-	} {
-		context := p.Begin(1)
-		p.Spoil(1, kind)
-		r.sampleInTime(p.PID, context.Thread.TID, [16]byte{1})
-		counted[want]++
-		r.outcome(want, counted[want])
-	}
-	r.served(p, 1, [16]byte{2})
-	clean(t, p.Quit())
-	r.end()
-	r.added()
-}
-
 // Samples of traces that are not sampled are sent when asked for, those that are taken and those that
 // are fed, and not otherwise.
 func TestUnsampled(t *testing.T) {
