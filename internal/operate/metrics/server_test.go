@@ -76,7 +76,7 @@ func get(t *testing.T, url string) (status int, body string) {
 
 func TestPaths(t *testing.T) {
 	source, notReady := &fakeAgent{}, errors.New("ends")
-	source.counters.Messages.Sent.Store(4000)
+	source.counters.Messages.SamplesSent.Store(4000)
 	source.ready.Store(&notReady)
 	address, _ := serve(t, NewGatherer(testBuild, agent.NewCollector(source)), source)
 	for _, c := range []struct {
