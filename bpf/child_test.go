@@ -104,9 +104,7 @@ func (c *child) readThread() (tid int) {
 
 func (c *child) read() string {
 	c.t.Helper()
-	if !c.answers.Scan() {
-		c.t.Fatalf("the child ended: %v", c.answers.Err())
-	}
+	assert.Assert(c.t, c.answers.Scan(), "the child ended: %v", c.answers.Err())
 	return c.answers.Text()
 }
 
@@ -121,15 +119,11 @@ func (c *child) send(command string) {
 func (c *child) readKept() map[int]uint64 {
 	c.t.Helper()
 	numbers, ok := strings.CutPrefix(c.read(), "keeping ")
-	if !ok {
-		c.t.Fatal("the child did not print which threads it keeps")
-	}
+	assert.Assert(c.t, ok, "the child did not print which threads it keeps")
 	kept := make(map[int]uint64)
 	for number := range strings.FieldsSeq(numbers) {
 		tid, err := strconv.Atoi(number)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		assert.NilError(c.t, err)
 		kept[tid] = c.threads[tid]
 	}
 	return kept
@@ -163,9 +157,7 @@ func (c *child) verify(reported []Thread) {
 	c.t.Helper()
 	got := make(map[int]uint64)
 	for _, thread := range reported {
-		if thread.PID != c.pid {
-			c.t.Errorf("thread %d: pid %d, not %d", thread.TID, thread.PID, c.pid)
-		}
+		assert.Check(c.t, thread.PID == c.pid, "thread %d: pid %d, not %d", thread.TID, thread.PID, c.pid)
 		if _, ok := got[thread.TID]; ok {
 			c.t.Errorf("thread %d was reported twice", thread.TID)
 		}
@@ -174,9 +166,7 @@ func (c *child) verify(reported []Thread) {
 			c.t.Errorf("thread %d: started at %d ns, in /proc at %d ticks", thread.TID, thread.StartTime, ticks)
 		}
 	}
-	if !maps.Equal(got, c.threads) {
-		c.t.Errorf("threads and pointers: reported %x, want %x", got, c.threads)
-	}
+	assert.Check(c.t, maps.Equal(got, c.threads), "threads and pointers: reported %x, want %x", got, c.threads)
 }
 
 // nsPerTick is 1 s / USER_HZ, which is 100 on both architectures.

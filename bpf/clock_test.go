@@ -147,9 +147,7 @@ func TestMissedTicks(t *testing.T) {
 		t.Errorf("%d samples and %d missed, of at least %d ticks and at most %d",
 			counters.Taken(), s.Missed(), ticks(stopping-opened), ticks(stopped-opening))
 	}
-	if s.Missed() < before {
-		t.Errorf("%d missed, and before %d", s.Missed(), before)
-	}
+	assert.Check(t, s.Missed() >= before, "%d missed, and before %d", s.Missed(), before)
 }
 
 // Samples of an idle CPU have an outcome of their own. There are none while others keep all CPUs busy.
@@ -193,9 +191,8 @@ func TestMissedOnCPUThatWent(t *testing.T) {
 	missed := c.totalMissed()
 	assert.Check(t, missed >= uint64(time.Hour)-1, "%d missed", missed)
 	assert.NilError(t, c.remove(0, c.events[0]))
-	if c.totalMissed() != missed || len(c.events) != 0 {
-		t.Errorf("%d missed, and without CPU %d", missed, c.totalMissed())
-	}
+	assert.Check(t, c.totalMissed() == missed && len(c.events) == 0,
+		"%d missed, and without CPU %d", missed, c.totalMissed())
 }
 
 func TestSamplerOptions(t *testing.T) {

@@ -77,7 +77,6 @@ func TestCPUHotplug(t *testing.T) {
 	counters := readCounters(t, s)
 	sum := counters.Taken() + s.Missed()
 	least, most := ticks(always+online)-events*each, 2*ticks(Now()-opened+uint64(maxSpread))+events*each
-	if sum < least || sum > most {
-		t.Errorf("%d samples taken and %d missed of %d to %d ticks", counters.Taken(), s.Missed(), least, most)
-	}
+	assert.Check(t, sum >= least && sum <= most,
+		"%d samples taken and %d missed of %d to %d ticks", counters.Taken(), s.Missed(), least, most)
 }

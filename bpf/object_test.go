@@ -76,9 +76,8 @@ func TestSamplerLayouts(t *testing.T) {
 		}
 		var record *btf.Struct
 		assert.NilError(t, loadSpec(t, "identity_"+arch+"_bpfel.o").Types.TypeByName("identity_record", &record))
-		if uintptr(record.Size) != unsafe.Sizeof(identityIdentityRecord{}) {
-			t.Errorf("%s: identity_record has %d bytes", arch, record.Size)
-		}
+		assert.Check(t, uintptr(record.Size) == unsafe.Sizeof(identityIdentityRecord{}),
+			"%s: identity_record has %d bytes", arch, record.Size)
 	}
 	for outcome, name := range outcomeNames {
 		assert.Check(t, name != "" && KernelOutcome(outcome).String() == name, "outcome %d has no name", outcome)

@@ -49,9 +49,7 @@ func enableStats(t testing.TB) {
 func runs(t testing.TB, program *ebpf.Program) *ebpf.ProgramStats {
 	t.Helper()
 	stats, err := program.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return stats
 }
 
@@ -70,9 +68,7 @@ func BenchmarkSample(b *testing.B) {
 		GetStack *ebpf.Program `ebpf:"get_stack"`
 		Nothing  *ebpf.Program `ebpf:"nothing"`
 	}
-	if err := compileProgram(b, "getstack").LoadAndAssign(&programs, nil); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, compileProgram(b, "getstack").LoadAndAssign(&programs, nil))
 	defer programs.GetStack.Close()
 	defer programs.Nothing.Close()
 	measure(b, "nothing", programs.Nothing, tid, 0, nil)
@@ -149,9 +145,7 @@ func BenchmarkDrain(b *testing.B) {
 	for b.Loop() {
 		time.Sleep(100 * time.Millisecond)
 		before, start := cpuTime(b), time.Now()
-		if err := s.Drain(func(c Count) { samples += uint64(c.Samples) }); err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, s.Drain(func(c Count) { samples += uint64(c.Samples) }))
 		waited += time.Since(start)
 		used += cpuTime(b) - before
 	}
@@ -164,8 +158,6 @@ func BenchmarkDrain(b *testing.B) {
 func cpuTime(b *testing.B) int64 {
 	b.Helper()
 	var used unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used))
 	return used.Nano()
 }

@@ -98,9 +98,7 @@ func addRules(t testing.TB, s *Sampler, pid int, rules func() TargetRules) Targe
 
 func drainAll(t testing.TB, s *Sampler) (counts []Count) {
 	t.Helper()
-	if err := s.Drain(func(c Count) { counts = append(counts, c) }); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Drain(func(c Count) { counts = append(counts, c) }))
 	return counts
 }
 

@@ -73,9 +73,8 @@ func TestEviction(t *testing.T) {
 		assert.Check(t, errors.Is(err, errNoStack), "after two drains: %v", err)
 		total, err := s.readCounters()
 		assert.NilError(t, err)
-		if total.StacksStored == 0 || total.StacksStored != s.stacks.deleted {
-			t.Errorf("%d stacks stored, %d evicted", total.StacksStored, s.stacks.deleted)
-		}
+		assert.Check(t, total.StacksStored != 0 && total.StacksStored == s.stacks.deleted,
+			"%d stacks stored, %d evicted", total.StacksStored, s.stacks.deleted)
 	}
 }
 

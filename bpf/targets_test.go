@@ -238,9 +238,8 @@ func TestCheckSum(t *testing.T) {
 	}
 	before := checkSum(&target)
 	target.Check = 1
-	if len(sums) != 1+11+2*8 || checkSum(&target) != before {
-		t.Errorf("%d different sums, %#x and %#x", len(sums), before, checkSum(&target))
-	}
+	assert.Check(t, len(sums) == 1+11+2*8 && checkSum(&target) == before,
+		"%d different sums, %#x and %#x", len(sums), before, checkSum(&target))
 }
 
 // Targets whose pids have the same last bits share a bit of the filter, which is cleared when the

@@ -105,10 +105,8 @@ func TestProcessWithTooManyThreads(t *testing.T) {
 		into := []Thread{{PID: 1, TID: 1}}
 		threads.limit = len(process(t, threads, c.pid)) - 1
 		reported, err := threads.Process(c.pid, into)
-		if !errors.Is(err, ErrTooManyThreads) || len(reported) != len(into) {
-			t.Errorf("%d threads and error %v of a process with one more than %d", len(reported)-len(into), err,
-				threads.limit)
-		}
+		assert.Check(t, errors.Is(err, ErrTooManyThreads) && len(reported) == len(into),
+			"%d threads and error %v of a process with one more than %d", len(reported)-len(into), err, threads.limit)
 		_, err = threads.all(nil)
 		assert.Check(t, err)
 		threads.limit++
@@ -203,9 +201,7 @@ func TestAll(t *testing.T) {
 	}
 	c.verify(byPID[c.pid])
 	other.verify(byPID[other.pid])
-	if len(byPID[os.Getpid()]) < 2 {
-		t.Errorf("we have more threads than %v", byPID[os.Getpid()])
-	}
+	assert.Check(t, len(byPID[os.Getpid()]) >= 2, "we have more threads than %v", byPID[os.Getpid()])
 	kernelThreads := byPID[kernelThread(t)]
 	assert.Check(t, len(kernelThreads) == 0, "a kernel thread was reported: %v", kernelThreads)
 }
@@ -243,9 +239,7 @@ func TestProcessGone(t *testing.T) {
 			into := []Thread{{PID: -1}}
 			reported, err := threads.Process(pid, into)
 			assert.Check(t, errors.Is(err, ErrGone), "%s: error %v, not ErrGone", name, err)
-			if !slices.Equal(reported, into) {
-				t.Errorf("%s: reported %v", name, reported[1:])
-			}
+			assert.Check(t, slices.Equal(reported, into), "%s: reported %v", name, reported[1:])
 		}
 	})
 }

@@ -115,9 +115,8 @@ func TestByThread(t *testing.T) {
 				stack(t, s, c.Stack)
 				samples += uint64(c.Samples)
 				if !slices.Contains(threads, c.TID) {
-					if c.TraceID != [16]byte{} || byThread && !threadOf(p.PID, c.TID) {
-						t.Errorf("thread %d of process %d, not one of %v: %+v", c.TID, p.PID, threads, c)
-					}
+					assert.Check(t, c.TraceID == [16]byte{} && (!byThread || threadOf(p.PID, c.TID)),
+						"thread %d of process %d, not one of %v: %+v", c.TID, p.PID, threads, c)
 					return // a thread that reads our commands, or the socket
 				}
 				if c.TraceID == [16]byte{} {

@@ -61,18 +61,14 @@ func (c *chain) unwinder() *Unwinder {
 
 func (c *chain) ask(what asked) {
 	c.t.Helper()
-	if err := c.Asked.Set(what); err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, c.Asked.Set(what))
 }
 
 // entered returns how many samples each CPU has handed to the chain.
 func (c *chain) entered() (total uint64, byCPU []uint64) {
 	c.t.Helper()
 	var records []chainRecord
-	if err := c.Records.Lookup(uint32(0), &records); err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, c.Records.Lookup(uint32(0), &records))
 	for i := range records {
 		total += records[i].Entered
 		byCPU = append(byCPU, records[i].Entered)

@@ -80,9 +80,8 @@ func compareWithReadelf(t *testing.T, readelf, path string, f *File) {
 		}
 		want = append(want, s)
 	}
-	if len(want) == 0 || fmt.Sprint(f.Segments) != fmt.Sprint(want) {
-		t.Errorf("segments %v, want %v", f.Segments, want)
-	}
+	assert.Check(t, len(want) != 0 && fmt.Sprint(f.Segments) == fmt.Sprint(want),
+		"segments %v, want %v", f.Segments, want)
 	// With section headers readelf finds notes that no program header covers, such as the GNU build
 	// id of Go's own linker. The kernel finds none there either.
 	var id string

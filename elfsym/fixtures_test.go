@@ -134,9 +134,7 @@ func (e *edit) symbol(name string) uint64 {
 func (e *edit) symbolIndex(name string) int {
 	e.t.Helper()
 	symbols, err := e.f.DynamicSymbols()
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	assert.NilError(e.t, err)
 	for i, s := range symbols {
 		if s.Name == name {
 			return i + 1 // debug/elf leaves out symbol 0
@@ -150,9 +148,7 @@ func (e *edit) symbolIndex(name string) int {
 func (e *edit) section(name string) uint64 {
 	e.t.Helper()
 	s := e.f.Section(name)
-	if s == nil {
-		e.t.Fatalf("no section %s", name)
-	}
+	assert.Assert(e.t, s != nil, "no section %s", name)
 	return s.Offset
 }
 

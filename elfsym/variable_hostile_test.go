@@ -26,9 +26,7 @@ func newThreadContextEdit(t testing.TB, name string) *edit {
 func (e *edit) staticSymbol() uint64 {
 	e.t.Helper()
 	symbols, err := e.f.Symbols()
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	assert.NilError(e.t, err)
 	for i, s := range symbols {
 		if s.Name == threadContextName {
 			return e.section(".symtab") + symbolBytes*uint64(i+1)

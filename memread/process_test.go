@@ -26,9 +26,7 @@ func eachWay(t *testing.T, test func(t *testing.T, open func(*puppet) *Process))
 	t.Run("mem", func(t *testing.T) {
 		test(t, func(p *puppet) *Process {
 			process := p.open()
-			if err := process.openMem(); err != nil {
-				p.t.Fatal(err)
-			}
+			assert.NilError(p.t, process.openMem())
 			return process
 		})
 	})
@@ -306,9 +304,8 @@ func TestProcessIsSmall(t *testing.T) {
 		}
 		assert.NilError(t, errors.Join(process.ReadSlots(varAddrs, make([]SlotResult, count)),
 			process.ReadBatch(reqs)))
-		if scratch()+unsafe.Sizeof(splitReads{}) > 44<<10 {
-			t.Fatalf("after %d threads: %d bytes of scratch space", count, scratch())
-		}
+		assert.Assert(t, scratch()+unsafe.Sizeof(splitReads{}) <= 44<<10,
+			"after %d threads: %d bytes of scratch space", count, scratch())
 	}
 }
 

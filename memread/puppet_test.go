@@ -140,9 +140,7 @@ func (p *puppet) do(format string, args ...any) string {
 func (p *puppet) response() string {
 	p.t.Helper()
 	response, err := p.lines.ReadString('\n')
-	if err != nil {
-		p.t.Fatalf("waiting for the puppet: %v", err)
-	}
+	assert.Assert(p.t, err == nil, "waiting for the puppet: %v", err)
 	return strings.TrimSpace(response)
 }
 
@@ -157,9 +155,7 @@ func (p *puppet) mapPages(pages int) uint64 {
 	p.t.Helper()
 	response := p.do("map %d", pages)
 	addr, err := strconv.ParseUint(response, 10, 64)
-	if err != nil {
-		p.t.Fatalf("puppet printed %q to map", response)
-	}
+	assert.Assert(p.t, err == nil, "puppet printed %q to map", response)
 	return addr
 }
 
@@ -188,7 +184,5 @@ func (p *puppet) kill() {
 func (p *puppet) killUnreaped() {
 	p.t.Helper()
 	p.cmd.Process.Kill()
-	if err := unix.Waitid(unix.P_PID, p.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NilError(p.t, unix.Waitid(unix.P_PID, p.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil))
 }

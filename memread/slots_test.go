@@ -205,9 +205,7 @@ func TestProves(t *testing.T) {
 		for cut := 1; cut < contextBytes; cut++ {
 			mix := whole
 			copy(mix[cut:], next[cut:])
-			if proves(decoded(mix)) {
-				t.Fatalf("contexts %d and %d, cut at %d, pass for one", n, n+1, cut)
-			}
+			assert.Assert(t, !proves(decoded(mix)), "contexts %d and %d, cut at %d, pass for one", n, n+1, cut)
 		}
 	}
 }
@@ -280,15 +278,11 @@ func (r *rewriteReader) rewrites() uint64 {
 
 func (r *rewriteReader) read() {
 	var out [1]SlotResult
-	if err := r.process.ReadSlots([]uint64{r.base + rewriteVariable}, out[:]); err != nil {
-		r.t.Fatal(err)
-	}
+	assert.NilError(r.t, r.process.ReadSlots([]uint64{r.base + rewriteVariable}, out[:]))
 	result := out[0]
 	switch result.Err {
 	case nil:
-		if !proves(result.Slot) {
-			r.t.Fatalf("mixed: %+v", result)
-		}
+		assert.Assert(r.t, proves(result.Slot), "mixed: %+v", result)
 	case ErrTorn, ErrUpdating:
 	default:
 		r.t.Fatal(result.Err)

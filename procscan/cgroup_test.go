@@ -188,9 +188,7 @@ func TestCgroupParent(t *testing.T) {
 func FuzzParseCgroup(f *testing.F) {
 	for name := range capturedCgroups {
 		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NilError(f, err)
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

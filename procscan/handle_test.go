@@ -22,9 +22,7 @@ func TestOpenProcess(t *testing.T) {
 	id := identityOf(t, p.PID)
 	h, err := OpenProcess("/proc", id)
 	assert.NilError(t, err)
-	if h.Identity() != id || !h.Alive() {
-		t.Errorf("identity %+v, alive %v", h.Identity(), h.Alive())
-	}
+	assert.Check(t, h.Identity() == id && h.Alive(), "identity %+v, alive %v", h.Identity(), h.Alive())
 	for _, other := range []ProcessID{{p.PID, id.StartTime + 1}, {p.PID, id.StartTime - 1}, {p.PID, 0}} {
 		_, err := OpenProcess("/proc", other)
 		assert.Check(t, errors.Is(err, ErrGone), "%+v, and the process is %+v: %v", other, id, err)
@@ -232,9 +230,7 @@ func TestMaps(t *testing.T) {
 	} {
 		other := m
 		change(&other)
-		if maps(t, h, other) {
-			t.Errorf("%s: %+v is mapped", name, other)
-		}
+		assert.Check(t, !maps(t, h, other), "%s: %+v is mapped", name, other)
 	}
 	assert.NilError(t, os.Remove(path))
 	assert.Check(t, maps(t, h, m), "not mapped, when its file is unlinked")
@@ -250,9 +246,8 @@ func TestExec(t *testing.T) {
 	h, m := openHost(t, p)
 	p.Tell(t, "exec")
 	testenv.Poll(t, child.Timeout, "the other program", func() bool { return !maps(t, h, m) })
-	if !h.Alive() || identityOf(t, p.PID) != h.Identity() {
-		t.Errorf("alive %v, identity %+v, before %+v", h.Alive(), identityOf(t, p.PID), h.Identity())
-	}
+	assert.Check(t, h.Alive() && identityOf(t, p.PID) == h.Identity(),
+		"alive %v, identity %+v, before %+v", h.Alive(), identityOf(t, p.PID), h.Identity())
 	got, err := h.Libraries()
 	assert.Check(t, errors.Is(err, ErrNotFound), "libraries %+v, %v", got, err)
 	m.Path += ".gone"

@@ -158,9 +158,7 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 	}
 	var files []string
 	assert.Check(t, handle.OpenFiles(func(file string) bool { files = append(files, file); return true }))
-	if !slices.Contains(files, held.Name()) {
-		t.Errorf("%q", files)
-	}
+	assert.Check(t, slices.Contains(files, held.Name()), "%q", files)
 	calls := 0
 	if err := handle.OpenFiles(func(string) bool { calls++; return false }); err != nil || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)

@@ -199,12 +199,10 @@ func TestSweepUnprivileged(t *testing.T) {
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: child.Nobody, Gid: child.Nobody}
 	var result scanResult
 	assert.NilError(t, json.Unmarshal([]byte(child.Output(t, cmd)), &result))
-	if !slices.Contains(result.Found, theirs.PID) || slices.Contains(result.Found, ours.PID) {
-		t.Errorf("found %v, want %d and not %d", result.Found, theirs.PID, ours.PID)
-	}
-	if !slices.Contains(result.Denied, identityOf(t, ours.PID)) {
-		t.Errorf("denied %v, want %v among them", result.Denied, identityOf(t, ours.PID))
-	}
+	assert.Check(t, slices.Contains(result.Found, theirs.PID) && !slices.Contains(result.Found, ours.PID),
+		"found %v, want %d and not %d", result.Found, theirs.PID, ours.PID)
+	assert.Check(t, slices.Contains(result.Denied, identityOf(t, ours.PID)),
+		"denied %v, want %v among them", result.Denied, identityOf(t, ours.PID))
 	for _, id := range result.Denied {
 		assert.Check(t, id.PID != zombie && id.PID != thread && id.PID != theirs.PID, "denied: process %d", id.PID)
 	}

@@ -53,9 +53,8 @@ func TestWatchdogAbandons(t *testing.T) {
 		synctest.Wait()
 		r = w.run([]int{7}, returns)
 		assert.Check(t, r.err == nil && r.found.PID == 7, "a probe after the first has returned: %+v", r)
-		if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
-			t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
-		}
+		assert.Check(t, w.abandoned == 0 && len(w.stuck)+len(w.stuckOf) == 0,
+			"%d probes abandoned, %v", w.abandoned, w.stuck)
 	})
 }
 
@@ -115,9 +114,8 @@ func TestWatchdogLastMoment(t *testing.T) {
 			})
 			assert.Check(t, r.found.PID == 7 && (r.err == nil || r.err == ErrStuck), "got %+v", r)
 			synctest.Wait()
-			if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
-				t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
-			}
+			assert.Check(t, w.abandoned == 0 && len(w.stuck)+len(w.stuckOf) == 0,
+				"%d probes abandoned, %v", w.abandoned, w.stuck)
 		})
 	}
 }
@@ -149,9 +147,8 @@ func TestWatchdogBound(t *testing.T) {
 		synctest.Wait()
 		r = w.run([]int{1001}, returns)
 		assert.Check(t, r.err, "after all have returned: %+v", r)
-		if w.abandoned != 0 || len(w.stuck)+len(w.stuckOf) != 0 {
-			t.Errorf("%d probes abandoned, %v", w.abandoned, w.stuck)
-		}
+		assert.Check(t, w.abandoned == 0 && len(w.stuck)+len(w.stuckOf) == 0,
+			"%d probes abandoned, %v", w.abandoned, w.stuck)
 	})
 }
 

@@ -21,9 +21,7 @@ func TestAttributes(t *testing.T) {
 	}
 	want := []Attribute{{"", ""}, {"a", "2"}, {"b", "3"}, {"c\xff\x00", "\x00"}}
 	assert.Check(t, slices.Equal(got, want), "%q", got)
-	if a.Bytes() != 4*4+4+4 {
-		t.Errorf("%d bytes", a.Bytes())
-	}
+	assert.Check(t, a.Bytes() == 4*4+4+4, "%d bytes", a.Bytes())
 	for key := range a.All() { // ends when the loop does
 		if key == "a" {
 			break
@@ -67,9 +65,8 @@ func FuzzAttributes(f *testing.F) {
 		for key := range a.All() {
 			keys = append(keys, key)
 		}
-		if !maps.Equal(maps.Collect(a.All()), want) || len(keys) != len(want) || !slices.IsSorted(keys) {
-			t.Errorf("%q, want %q", maps.Collect(a.All()), want)
-		}
+		assert.Check(t, maps.Equal(maps.Collect(a.All()), want) && len(keys) == len(want) && slices.IsSorted(keys),
+			"%q, want %q", maps.Collect(a.All()), want)
 		reversed := []Attribute{{key3, want[key3]}, {key2, want[key2]}, {key1, want[key1]}}
 		same := NewAttributes(reversed)
 		assert.Check(t, same == a && same.Compare(a) == 0, "%+v and %+v", a, same)

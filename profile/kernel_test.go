@@ -114,9 +114,8 @@ func TestKernel(t *testing.T) {
 		if frames[i].File != nil {
 			got = frames[i].File
 		}
-		if !got.equal(&want.file) || got.Code != nil || frames[i].Address != want.addr {
-			t.Errorf("frame %d: %#x of %+v", i, frames[i].Address, got)
-		}
+		assert.Check(t, got.equal(&want.file) && got.Code == nil && frames[i].Address == want.addr,
+			"frame %d: %#x of %+v", i, frames[i].Address, got)
 	}
 	if len(frames) != 13 || k.Frames.File.Load() != 4 || k.Frames.Anonymous.Load() != 2 ||
 		k.Frames.Unknown.Load() != 7 {
@@ -142,21 +141,16 @@ func TestKernelUpdate(t *testing.T) {
 	soon := time.Now().Add(2 * pace.Shortest)
 	stack := []uint64{0xffffffff81000124, 0xffffffffc0100021}
 	before := k.AppendFrames(nil, stack)
-	if before[1].File != nil || !k.Stale(soon) {
-		t.Fatalf("%+v, stale %v", before, k.Stale(soon))
-	}
+	assert.Assert(t, before[1].File == nil && k.Stale(soon), "%+v, stale %v", before, k.Stale(soon))
 	fake.write("proc/modules", "late 4096 0 - Live 0xffffffffc0100000\n")
 	fake.module("late", "0xffffffffc0100000\n", moduleBuildID)
 	version := k.Version()
 	for range 2 {
 		assert.NilError(t, k.Update(time.Now()))
-		if k.Version() != version+1 {
-			t.Errorf("version %d, before %d", k.Version(), version)
-		}
+		assert.Check(t, k.Version() == version+1, "version %d, before %d", k.Version(), version)
 		after := k.AppendFrames(nil, stack)
-		if after[0] != before[0] || after[1].File == nil || k.Stale(soon) {
-			t.Fatalf("%+v, stale %v", after, k.Stale(soon))
-		}
+		assert.Assert(t, after[0] == before[0] && after[1].File != nil && !k.Stale(soon),
+			"%+v, stale %v", after, k.Stale(soon))
 		before = after
 	}
 	// Another module of this name, where the old one was.

@@ -61,9 +61,7 @@ func TestAppendFrames(t *testing.T) {
 				t.Errorf("counted %d in files, %d anonymous, %d unknown", counters.File.Load(),
 					counters.Anonymous.Load(), counters.Unknown.Load())
 			}
-			if l.missed.Load() != tt.missed {
-				t.Errorf("missed %v", l.missed.Load())
-			}
+			assert.Check(t, l.missed.Load() == tt.missed, "missed %v", l.missed.Load())
 		})
 	}
 }
@@ -74,9 +72,7 @@ func TestAppendFramesWithoutLayout(t *testing.T) {
 	got := new(layout).appendFrames(nil, []uint64{10, 10}, &counters)
 	assert.Check(t, slices.Equal(got,
 		[]Frame{at(nil, 10), at(nil, 9)}), "%+v", got)
-	if counters.Unknown.Load() != 2 {
-		t.Errorf("%d counted", counters.Unknown.Load())
-	}
+	assert.Check(t, counters.Unknown.Load() == 2, "%d counted", counters.Unknown.Load())
 }
 
 func TestSameFrames(t *testing.T) {
@@ -127,9 +123,8 @@ func TestBounds(t *testing.T) {
 		{0xffffffffc0000000, false, true},
 	} {
 		in := func(b bounds) bool { return b.start <= tt.addr && tt.addr < b.end }
-		if in(user) != tt.user || in(kernel) != tt.kernel {
-			t.Errorf("%#x: user %v, kernel %v", tt.addr, in(user), in(kernel))
-		}
+		assert.Check(t, in(user) == tt.user && in(kernel) == tt.kernel,
+			"%#x: user %v, kernel %v", tt.addr, in(user), in(kernel))
 	}
 }
 

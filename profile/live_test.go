@@ -49,9 +49,8 @@ func TestSameIDInEveryProcess(t *testing.T) {
 		p     *stackProgram
 	}{{"another process", files, second}, {"restarted", newFiles(t), first}, {"both", newFiles(t), second}} {
 		got := tt.p.space(t, tt.files).AppendFrames(nil, tt.p.stack)
-		if len(got) != len(first.stack) || TraceID(got) != id {
-			t.Errorf("%s: %v, not %v; frames %v, not %v", tt.name, TraceID(got), id, got, want)
-		}
+		assert.Check(t, len(got) == len(first.stack) && TraceID(got) == id,
+			"%s: %v, not %v; frames %v, not %v", tt.name, TraceID(got), id, got, want)
 	}
 	if files.Frames.File.Load() != uint64(len(first.stack)+len(second.stack)) || files.Frames.Unknown.Load() != 0 {
 		t.Errorf("%d frames in files, %d unknown", files.Frames.File.Load(), files.Frames.Unknown.Load())
@@ -78,9 +77,7 @@ func TestFramesOfProgram(t *testing.T) {
 	assert.NilError(t, err)
 	var chain []string
 	for i, frame := range frames {
-		if frame.File == nil {
-			t.Fatalf("frame %d, %#x: no file", i, p.stack[i])
-		}
+		assert.Assert(t, frame.File != nil, "frame %d, %#x: no file", i, p.stack[i])
 		if frame.File.Path != program {
 			continue
 		}
@@ -118,9 +115,8 @@ func TestDeletedFile(t *testing.T) {
 	want := htlHash(t, program)
 	assert.NilError(t, os.Remove(program))
 	frames := p.space(t, newFiles(t)).AppendFrames(nil, p.stack[:1])
-	if frames[0].FileID() != want || frames[0].File.Path != program {
-		t.Errorf("%+v of %+v", frames[0], frames[0].File)
-	}
+	assert.Check(t, frames[0].FileID() == want && frames[0].File.Path == program,
+		"%+v of %+v", frames[0], frames[0].File)
 }
 
 // A process that has ended is no error that takes anything away.
@@ -182,9 +178,8 @@ func TestCompilerAndLateLibrary(t *testing.T) {
 			t.Fatalf("%+v", frames)
 		}
 	}
-	if files.Frames.Anonymous.Load() != bytes/0x1000 || space.Stale(soon) {
-		t.Fatalf("%d anonymous frames, stale %v", files.Frames.Anonymous.Load(), space.Stale(soon))
-	}
+	assert.Assert(t, files.Frames.Anonymous.Load() == bytes/0x1000 && !space.Stale(soon),
+		"%d anonymous frames, stale %v", files.Frames.Anonymous.Load(), space.Stale(soon))
 
 	f, err := os.Open(library)
 	assert.NilError(t, err)

@@ -200,14 +200,10 @@ func TestVersion(t *testing.T) {
 			t.Errorf("update %d: version %d, before %d", i, got, before)
 		}
 		seen[space.Version()] = true
-		if seen[other.Version()] {
-			t.Errorf("update %d: version %d of two address spaces", i, other.Version())
-		}
+		assert.Check(t, !seen[other.Version()], "update %d: version %d of two address spaces", i, other.Version())
 	}
 	update(t, other, p)
-	if seen[other.Version()] {
-		t.Errorf("version %d of two address spaces", other.Version())
-	}
+	assert.Check(t, !seen[other.Version()], "version %d of two address spaces", other.Version())
 }
 
 func TestFailedUpdate(t *testing.T) {
@@ -240,9 +236,8 @@ func TestNoMappings(t *testing.T) {
 	p.mappings = nil
 	update(t, space, p)
 	frames := space.AppendFrames(nil, []uint64{0x10010})
-	if frames[0].File == nil || space.Version() != version {
-		t.Errorf("%+v, version %d, before %d", frames, space.Version(), version)
-	}
+	assert.Check(t, frames[0].File != nil && space.Version() == version,
+		"%+v, version %d, before %d", frames, space.Version(), version)
 	assert.Check(t, space.Stale(time.Now().Add(2*pace.Shortest)), "not tried again after a wait")
 }
 
@@ -305,9 +300,8 @@ func TestConcurrentUse(t *testing.T) {
 		update(t, space, &fakeProcess{mappings: []procscan.Mapping{m, {Start: 0x100000, End: 0x100001 + i}}})
 	}
 	readers.Wait()
-	if files.Frames.File.Load() != 4*stacks || files.Frames.Unknown.Load() != 4*stacks {
-		t.Errorf("%d and %d frames counted", files.Frames.File.Load(), files.Frames.Unknown.Load())
-	}
+	assert.Check(t, files.Frames.File.Load() == 4*stacks && files.Frames.Unknown.Load() == 4*stacks,
+		"%d and %d frames counted", files.Frames.File.Load(), files.Frames.Unknown.Load())
 }
 
 // The hot path of a sample that comes again. Where no user code can be, the user half of a stack

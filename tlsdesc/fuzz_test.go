@@ -100,9 +100,8 @@ func FuzzResolveOTel(f *testing.F) {
 		}
 		want := map[elfsym.RelocationKind]int64{elfsym.TPOFF64: int64(first) + offset, elfsym.LocalExec: offset,
 			elfsym.TLSDESC: int64(second) + offset}[elfsym.RelocationKind(kind)]
-		if rule != (Rule{Kind: Static, Libc: libcOf(file), Offset: want}) {
-			t.Errorf("%+v, not %+d of %v", rule, want, libcOf(file))
-		}
+		assert.Check(t, rule == (Rule{Kind: Static, Libc: libcOf(file), Offset: want}),
+			"%+v, not %+d of %v", rule, want, libcOf(file))
 		if below := rule.Offset < 0; below == arm || rule.Offset > maxOffset || rule.Offset < -maxOffset {
 			t.Errorf("static offset %#x", rule.Offset)
 		}

@@ -253,9 +253,7 @@ func TestResolveOtherModels(t *testing.T) {
 			rule, err := Resolve(v, bias, test.mem, mapped(test.files...))
 			assert.Check(t, rule == test.want && errors.Is(err, test.err),
 				"%+v, %v, want %+v, %v", rule, err, test.want, test.err)
-			if test.kind == localExec && test.mem.batches != 0 {
-				t.Errorf("%d batches of reads", test.mem.batches)
-			}
+			assert.Check(t, test.kind != localExec || test.mem.batches == 0, "%d batches of reads", test.mem.batches)
 		})
 	}
 }

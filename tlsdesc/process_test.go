@@ -223,13 +223,11 @@ func TestWrongThreadPointers(t *testing.T) {
 			out, errs := make([]uint64, len(threadPointers)), make([]error, len(threadPointers))
 			assert.NilError(t, rule.VariableAddrs(target, threadPointers, out, errs))
 			for i, err := range errs[:6] {
-				if !errors.Is(err, memread.ErrUnmapped) && !errors.Is(err, ErrMalformed) {
-					t.Errorf("thread pointer %#x: %#x, %v", threadPointers[i], out[i], err)
-				}
+				assert.Check(t, errors.Is(err, memread.ErrUnmapped) || errors.Is(err, ErrMalformed),
+					"thread pointer %#x: %#x, %v", threadPointers[i], out[i], err)
 			}
-			if out[8] != threads[0].Variable || errs[8] != nil {
-				t.Errorf("main thread: %#x, not %#x, %v", out[8], threads[0].Variable, errs[8])
-			}
+			assert.Check(t, out[8] == threads[0].Variable && errs[8] == nil,
+				"main thread: %#x, not %#x, %v", out[8], threads[0].Variable, errs[8])
 		})
 	}
 }

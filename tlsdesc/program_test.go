@@ -66,9 +66,7 @@ func (p *program) loadMore(t *testing.T) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if !p.lines.Scan() || p.lines.Text() != "more loaded" {
-			t.Errorf("the program prints %q", p.lines.Text())
-		}
+		assert.Check(t, p.lines.Scan() && p.lines.Text() == "more loaded", "the program prints %q", p.lines.Text())
 	}()
 	return done
 }

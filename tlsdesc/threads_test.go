@@ -246,12 +246,8 @@ func TestVariableAddrsAllocatesTwice(t *testing.T) {
 	threadPointers := healthyThreads(n)
 	out, errs := make([]uint64, n), make([]error, n)
 	allocs := testing.AllocsPerRun(10, func() {
-		if err := x86Glibc.VariableAddrs(constantMemory{}, threadPointers, out, errs); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, x86Glibc.VariableAddrs(constantMemory{}, threadPointers, out, errs))
 	})
-	if out[n-1] != 0x2020202020202020+tlsOffset {
-		t.Fatalf("%#x, %v", out[n-1], errs[n-1])
-	}
+	assert.Assert(t, out[n-1] == 0x2020202020202020+tlsOffset, "%#x, %v", out[n-1], errs[n-1])
 	assert.Check(t, allocs <= 2, "%v allocations", allocs)
 }

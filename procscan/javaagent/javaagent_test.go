@@ -101,9 +101,7 @@ func TestReasons(t *testing.T) {
 		{Classic, "1", []Reason{Unknown}}, {EDOT, "1.0", []Reason{"\x1b[31m"}}, {"", "", []Reason{Unknown}},
 		{EDOT, "", slices.Repeat([]Reason{Musl}, 100)},
 	} {
-		if agent.IsValid() {
-			t.Errorf("%+v is valid", agent)
-		}
+		assert.Check(t, !agent.IsValid(), "%+v is valid", agent)
 	}
 }
 

@@ -105,9 +105,7 @@ func mapOnce(t testing.TB, f *os.File) {
 	if err == nil {
 		err = unix.Munmap(page)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }
 
 // onEachCPU calls do on every CPU that this process may use.
@@ -332,9 +330,8 @@ func TestEventsOverflow(t *testing.T) {
 		defer n.mu.Unlock()
 		return n.events[Event{Kind: EventLibrary, PID: os.Getpid()}]+int(n.lost) >= before
 	})
-	if n.lost == 0 || n.count(EventLibrary, os.Getpid()) == 0 {
-		t.Errorf("%d records lost, %d reported", n.lost, n.count(EventLibrary, os.Getpid()))
-	}
+	assert.Check(t, n.lost != 0 && n.count(EventLibrary, os.Getpid()) != 0,
+		"%d records lost, %d reported", n.lost, n.count(EventLibrary, os.Getpid()))
 	have := n.count(EventLibrary, os.Getpid())
 	mapOnEachCPU(t, f)
 	n.wait(t, "later mappings", EventLibrary, os.Getpid(), have+1)

@@ -152,9 +152,8 @@ func TestExitWatcherRemove(t *testing.T) {
 	p.Kill()
 	testenv.Poll(t, child.Timeout, "the exit", second.reported)
 	waitReported(t, w)
-	if first.reported() || second.calls.Load() != 1 {
-		t.Errorf("reported %d and %d times", first.calls.Load(), second.calls.Load())
-	}
+	assert.Check(t, !first.reported() && second.calls.Load() == 1,
+		"reported %d and %d times", first.calls.Load(), second.calls.Load())
 	assert.Check(t, w.Add(h, first.add), "added after its exit was reported")
 	testenv.Poll(t, child.Timeout, "the exit once more", first.reported)
 }
@@ -199,9 +198,8 @@ func TestExitWatcherClosedHandle(t *testing.T) {
 	p.Kill()
 	assert.Check(t, w.Remove(h), "a closed handle is not removed")
 	waitReported(t, w)
-	if lost.reported() || reported.reported() {
-		t.Errorf("reported: %v of the closed handle, %v of a living process", lost.reported(), reported.reported())
-	}
+	assert.Check(t, !lost.reported() && !reported.reported(),
+		"reported: %v of the closed handle, %v of a living process", lost.reported(), reported.reported())
 	err := w.Add(h, lost.add)
 	assert.Check(t, errors.Is(err, os.ErrClosed), "adding a closed handle: %v", err)
 	n := w.watching()

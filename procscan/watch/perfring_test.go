@@ -135,9 +135,7 @@ func TestRingWrittenMeanwhile(t *testing.T) {
 			r.write(record)
 		}
 	})
-	if reported != 2 || lost {
-		t.Errorf("read %d records, want 2; loss reported: %v", reported, lost)
-	}
+	assert.Check(t, reported == 2 && !lost, "read %d records, want 2; loss reported: %v", reported, lost)
 	r.drain(func(e Event) {
 		lost = isLost(e)
 		for r.lost == 0 {
