@@ -64,8 +64,8 @@ func (d *attributesDrain) add(key samplerAttributesKey, value *samplerCorrelator
 	d.found[key] = d.bytes[start:len(d.bytes):len(d.bytes)]
 }
 
-// of returns the attributes of a count, valid until forget.
-func (d *attributesDrain) of(key *samplerCountKey) []byte {
+// lookup returns the attributes of a count, valid until forget.
+func (d *attributesDrain) lookup(key *samplerCountKey) []byte {
 	if key.Attributes == 0 || len(d.found) == 0 {
 		return nil
 	}

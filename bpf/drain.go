@@ -157,7 +157,7 @@ func (d *drain) empty(attributesStored uint64, yield func(Count)) error {
 		}
 		for i := range n {
 			count := newCount(&d.keys[i], &d.values[i])
-			count.Attributes = d.attributes.of(&d.keys[i])
+			count.Attributes = d.attributes.lookup(&d.keys[i])
 			yield(count)
 		}
 		if last {

@@ -48,7 +48,7 @@ func openIdentities() (*identities, error) {
 
 func (i *identities) close() error { return i.program.Close() }
 
-func (i *identities) of(pid int) (ExecID, error) {
+func (i *identities) identify(pid int) (ExecID, error) {
 	if pid <= 0 || pid > math.MaxInt32 {
 		return ExecID{}, ErrGone
 	}

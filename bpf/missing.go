@@ -42,7 +42,7 @@ const ownMounts = "/proc/self/mountinfo"
 func missingProc(err error) error {
 	return &MissingError{
 		Feature: "ourselves in /proc (" + ownMounts + ")",
-		Remedy:  "mount -t proc proc /proc, whatever procfs is told to be looked at",
+		Remedy:  "mount -t proc proc /proc, also where --proc-root names another procfs",
 		Err:     err,
 	}
 }

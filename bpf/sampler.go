@@ -308,5 +308,5 @@ func (s *Sampler) Refresh() error {
 
 // Identify returns which program a process runs now, or [ErrGone].
 func (s *Sampler) Identify(pid int) (ExecID, error) {
-	return s.identities.of(pid)
+	return s.identities.identify(pid)
 }

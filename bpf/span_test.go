@@ -56,14 +56,14 @@ func TestBySpan(t *testing.T) {
 				ofStack := make(map[StackKey]map[[8]byte]bool)
 				most := 0
 				for _, c := range drain() {
-					of := ofStack[c.Stack]
-					if of == nil {
-						of = make(map[[8]byte]bool)
-						ofStack[c.Stack] = of
+					counted := ofStack[c.Stack]
+					if counted == nil {
+						counted = make(map[[8]byte]bool)
+						ofStack[c.Stack] = counted
 					}
-					assert.Check(t, !of[c.SpanID], "counted twice: %+v", c)
-					of[c.SpanID] = true
-					most = max(most, len(of))
+					assert.Check(t, !counted[c.SpanID], "counted twice: %+v", c)
+					counted[c.SpanID] = true
+					most = max(most, len(counted))
 				}
 				assert.Check(t, most <= want, "%d counts of one stack, want %d", most, want)
 				return most >= want

@@ -38,7 +38,7 @@ type region struct {
 	bias       uint64
 	file       *File
 	offset     uint64
-	of         mappedFile
+	key        mappedFile
 }
 
 // layout is the executable memory as of the last update, the zero time when there was none. Once it

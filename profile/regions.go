@@ -87,12 +87,12 @@ func (b *regionBuilder) withinLimit(regions []region) []region {
 // which a collector computes the same id. Another id (of the path, say) would be one that no
 // backend finds. The price is that the id is unique to this process.
 func (b *regionBuilder) region(m procscan.Mapping) region {
-	r := region{start: m.Start, end: m.End, offset: m.Offset, of: b.mappedFile(m)}
-	if same := b.known(m, r.of); same != nil {
+	r := region{start: m.Start, end: m.End, offset: m.Offset, key: b.mappedFile(m)}
+	if same := b.known(m, r.key); same != nil {
 		r.file, r.bias = same.file, same.bias
 		return r
 	}
-	found, outcome := b.find(m, r.of)
+	found, outcome := b.find(m, r.key)
 	if found != nil {
 		var ok bool
 		if r.bias, ok = found.elf.Bias(m.Start, m.Offset); ok {
@@ -112,7 +112,7 @@ func (b *regionBuilder) region(m procscan.Mapping) region {
 
 // find returns the image of a mapping, and the counter of the result. Both are nil for memory
 // without a file.
-func (b *regionBuilder) find(m procscan.Mapping, of mappedFile) (*image, *atomic.Uint64) {
+func (b *regionBuilder) find(m procscan.Mapping, key mappedFile) (*image, *atomic.Uint64) {
 	counters := &b.files.Mappings
 	if m.Path == vdsoName {
 		if b.files.vdso == nil || b.files.vdso.size != m.End-m.Start {
@@ -123,7 +123,7 @@ func (b *regionBuilder) find(m procscan.Mapping, of mappedFile) (*image, *atomic
 	if !hasFile(m) {
 		return nil, nil
 	}
-	found, ok := b.opened[of]
+	found, ok := b.opened[key]
 	if !ok {
 		return nil, &counters.TooMany
 	}
@@ -140,14 +140,14 @@ func (b *regionBuilder) find(m procscan.Mapping, of mappedFile) (*image, *atomic
 func (b *regionBuilder) open(mappings []procscan.Mapping) {
 	var wanted []procscan.Mapping
 	for _, m := range mappings {
-		of := b.mappedFile(m)
-		if _, again := b.opened[of]; again || !hasFile(m) || b.known(m, of) != nil {
+		key := b.mappedFile(m)
+		if _, again := b.opened[key]; again || !hasFile(m) || b.known(m, key) != nil {
 			continue
 		}
 		if len(wanted) == maxOpens {
 			break
 		}
-		b.opened[of] = opened{outcome: &b.files.Mappings.NotOpened}
+		b.opened[key] = opened{outcome: &b.files.Mappings.NotOpened}
 		wanted = append(wanted, m)
 	}
 	if len(wanted) == 0 {
@@ -155,11 +155,11 @@ func (b *regionBuilder) open(mappings []procscan.Mapping) {
 	}
 	for i, result := range b.process.Files(wanted) {
 		m := wanted[i]
-		switch of := b.mappedFile(m); {
+		switch key := b.mappedFile(m); {
 		case errors.Is(result.Err, ErrNotRead):
-			b.opened[of] = opened{outcome: &b.files.Mappings.NotRead}
+			b.opened[key] = opened{outcome: &b.files.Mappings.NotRead}
 		case result.Err == nil:
-			b.opened[of] = opened{image: b.files.image(result.Key, result.File, m.Path)}
+			b.opened[key] = opened{image: b.files.image(result.Key, result.File, m.Path)}
 		}
 	}
 }
@@ -173,9 +173,9 @@ func (b *regionBuilder) mappedFile(m procscan.Mapping) mappedFile {
 
 // known returns the region of a mapping that is as it was at the last update, or nil. The end may
 // differ: the bias does not depend on it.
-func (b *regionBuilder) known(m procscan.Mapping, of mappedFile) *region {
+func (b *regionBuilder) known(m procscan.Mapping, key mappedFile) *region {
 	same := b.old.find(m.Start)
-	if same != nil && same.file != nil && same.start == m.Start && same.offset == m.Offset && same.of == of {
+	if same != nil && same.file != nil && same.start == m.Start && same.offset == m.Offset && same.key == key {
 		return same
 	}
 	return nil

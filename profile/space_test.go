@@ -63,12 +63,12 @@ func TestInnerMapping(t *testing.T) {
 	inner.Start, inner.Offset = middle, libc.Offset+0x5000
 
 	files := newFiles(t)
-	of := func(m procscan.Mapping) Frame {
+	frameIn := func(m procscan.Mapping) Frame {
 		space := NewAddressSpace(files, pace)
 		update(t, space, &fakeProcess{mappings: []procscan.Mapping{m}})
 		return space.AppendFrames(nil, []uint64{middle + 0x123})[0]
 	}
-	a, b := of(libc), of(inner)
+	a, b := frameIn(libc), frameIn(inner)
 	assert.Check(t, a.File != nil && a == b, "%+v, %+v", a, b)
 }
 

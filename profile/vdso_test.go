@@ -15,16 +15,16 @@ import (
 // A vDSO without a build id is none.
 func TestVDSOWithoutBuildID(t *testing.T) {
 	contents := testenv.ReadFile(t, library)
-	of := func(b []byte) *vdso { return newVDSO(io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))) }
-	v := of(contents)
+	parsed := func(b []byte) *vdso { return newVDSO(io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))) }
+	v := parsed(contents)
 	assert.Check(t, v != nil && v.size == uint64(len(contents)), "%+v", v)
-	id, err := hex.DecodeString(of(contents).image.file.BuildID)
+	id, err := hex.DecodeString(parsed(contents).image.file.BuildID)
 	assert.NilError(t, err)
 	nameless := bytes.Replace(contents, append([]byte("GNU\x00"), id...), append([]byte("XEN\x00"), id...), 1)
-	if v := of(nameless); v != nil {
+	if v := parsed(nameless); v != nil {
 		t.Errorf("%+v", v.image.file)
 	}
-	if v := of(contents[:100]); v != nil {
+	if v := parsed(contents[:100]); v != nil {
 		t.Errorf("%+v", v.image.file)
 	}
 }

@@ -3,9 +3,6 @@ package tlsdesc
 import (
 	"encoding/binary"
 	"fmt"
-	"testing"
-
-	"gotest.tools/v3/assert"
 
 	"correlator/memread"
 )
@@ -70,23 +67,4 @@ func (m *image) ReadBatch(requests []memread.Request) error {
 		}
 	}
 	return nil
-}
-
-// TestImage: the tests below stand on it.
-func TestImage(t *testing.T) {
-	m := new(image).words(0x1000, 0x1122334455667788).bytes(0x1008, 9)
-	whole, part, none := make([]byte, 8), make([]byte, 4), make([]byte, 1)
-	requests := []memread.Request{
-		{Addr: 0x1000, Buf: whole},
-		{Addr: 0x1007, Buf: part},
-		{Addr: 0xfff, Buf: none},
-	}
-	assert.NilError(t, m.ReadBatch(requests))
-	if got := binary.LittleEndian.Uint64(whole); got != 0x1122334455667788 || requests[0].Err != nil {
-		t.Errorf("read %#x, %v", got, requests[0].Err)
-	}
-	assert.Check(t, requests[1].N == 2 && part[0] == 0x11 && part[1] == 9 && requests[1].Err != nil,
-		"partial read: %d bytes % x, %v", requests[1].N, part, requests[1].Err)
-	assert.Check(t, requests[2].N == 0 && requests[2].Err != nil,
-		"unmapped read: %d bytes, %v", requests[2].N, requests[2].Err)
 }
