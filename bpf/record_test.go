@@ -128,7 +128,7 @@ var recordTests = []struct {
 // What a record and a slot say, together and each alone, and what is counted of it: every sample once.
 func TestRecords(t *testing.T) {
 	c, all := startRecords(t, "still")
-	s := openSampler(t, SamplerOptions{KeepUntraced: true, KeepUnsampled: true, BySpan: true})
+	s := openSampler(t, SamplerOptions{KeepUntraced: true, KeepUnsampled: true, BySpan: true, DeferredBytes: 16 << 20})
 	for _, test := range recordTests {
 		t.Run(test.name, func(t *testing.T) {
 			rules := TargetRules{Keys: all.Keys, KnownKeys: all.KnownKeys}
@@ -256,51 +256,49 @@ func wholeRecord(t testing.TB, c Count) {
 // While records are written as fast as a thread can, no count has parts of two. Each sample is drained
 // or deferred once.
 func TestRewritingRecords(t *testing.T) {
-	for _, mode := range []string{"exchange", "rewrite"} {
-		for _, maxCounts := range []int{0, 2} {
-			t.Run(fmt.Sprintf("%s/%d", mode, maxCounts), func(t *testing.T) {
-				c, rules := startRecords(t, mode)
-				rules.Elastic, rules.Keys = tlsdesc.Rule{}, []uint8{0, 1}
-				options := SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: true, MaxCounts: maxCounts}
-				if testing.Short() { // where a sample takes so long that the thread gets no further meanwhile
-					options.SamplesPerSecond = 200
-				}
-				s := openSampler(t, options)
-				addRules(t, s, c.pid, func() TargetRules { return rules })
-				wanted := uint64(5_000)
-				if *long {
-					wanted = 500_000
-				}
-				if maxCounts > 0 || testing.Short() {
-					wanted = 200
-				}
-				var drained uint64
-				drain := func() {
-					assert.NilError(t, s.Drain(func(c Count) {
-						wholeRecord(t, c)
-						drained += uint64(c.Samples)
-					}))
-				}
-				for drained < wanted {
-					drain()
-				}
-				if maxCounts > 0 {
-					waitForFirst(t, s, TableFull)
-				}
-				stop(t, s)
+	for mode, maxCounts := range map[string]int{"exchange": 2, "rewrite": 0} {
+		t.Run(mode, func(t *testing.T) {
+			c, rules := startRecords(t, mode)
+			rules.Elastic, rules.Keys = tlsdesc.Rule{}, []uint8{0, 1}
+			options := SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: true, MaxCounts: maxCounts}
+			if testing.Short() { // where a sample takes so long that the thread gets no further meanwhile
+				options.SamplesPerSecond = 200
+			}
+			s := openSampler(t, options)
+			addRules(t, s, c.pid, func() TargetRules { return rules })
+			wanted := uint64(5_000)
+			if *long {
+				wanted = 500_000
+			}
+			if maxCounts > 0 || testing.Short() {
+				wanted = 200
+			}
+			var drained uint64
+			drain := func() {
+				assert.NilError(t, s.Drain(func(c Count) {
+					wholeRecord(t, c)
+					drained += uint64(c.Samples)
+				}))
+			}
+			for drained < wanted {
 				drain()
-				counters := readCounters(t, s)
-				verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
-					d.Count.First = 0
-					wholeRecord(t, d.Count)
-				})
-				assert.Check(t, drained == counters[Correlated] && (counters[NotValid] != 0 || mode != "rewrite") &&
-					(counters[NotValid] == 0 || mode != "exchange"),
-					"drained %d samples, counters %v", drained, counters)
-				assert.DeepEqual(t, readSide(t, s), SideCounters{})
-				t.Logf("%d samples, counters %v", drained, counters)
+			}
+			if maxCounts > 0 {
+				waitForFirst(t, s, TableFull)
+			}
+			stop(t, s)
+			drain()
+			counters := readCounters(t, s)
+			verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
+				d.Count.First = 0
+				wholeRecord(t, d.Count)
 			})
-		}
+			assert.Check(t, drained == counters[Correlated] && (counters[NotValid] != 0 || mode != "rewrite") &&
+				(counters[NotValid] == 0 || mode != "exchange"),
+				"drained %d samples, counters %v", drained, counters)
+			assert.DeepEqual(t, readSide(t, s), SideCounters{})
+			t.Logf("%d samples, counters %v", drained, counters)
+		})
 	}
 }
 
