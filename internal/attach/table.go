@@ -148,15 +148,15 @@ func (c *Column[T]) Set(e *Entry, value T) {
 	e.values[c.index] = value
 }
 
-// Of returns the value of a process, shown or not, or the zero value if it has none.
-func (c *Column[T]) Of(e *Entry) (value T) {
+// Get returns the value of a process, shown or not, or the zero value if it has none.
+func (c *Column[T]) Get(e *Entry) (value T) {
 	c.table.mu.RLock()
 	defer c.table.mu.RUnlock()
-	value, _ = c.of(e)
+	value, _ = c.get(e)
 	return value
 }
 
-func (c *Column[T]) of(e *Entry) (value T, ok bool) {
+func (c *Column[T]) get(e *Entry) (value T, ok bool) {
 	if e == nil || c.index >= len(e.values) {
 		return value, false
 	}
@@ -168,7 +168,7 @@ func (c *Column[T]) of(e *Entry) (value T, ok bool) {
 func (c *Column[T]) Find(pid int) (value T) {
 	c.table.mu.RLock()
 	defer c.table.mu.RUnlock()
-	value, _ = c.of(c.table.byPID[pid])
+	value, _ = c.get(c.table.byPID[pid])
 	return value
 }
 
@@ -178,7 +178,7 @@ func (c *Column[T]) View(do func(find func(pid int) T)) {
 	c.table.mu.RLock()
 	defer c.table.mu.RUnlock()
 	do(func(pid int) T {
-		value, _ := c.of(c.table.byPID[pid])
+		value, _ := c.get(c.table.byPID[pid])
 		return value
 	})
 }
@@ -189,7 +189,7 @@ func (c *Column[T]) Each(do func(value T)) {
 	c.table.mu.RLock()
 	defer c.table.mu.RUnlock()
 	for _, e := range c.table.byPID {
-		if value, ok := c.of(e); ok {
+		if value, ok := c.get(e); ok {
 			do(value)
 		}
 	}

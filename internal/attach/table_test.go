@@ -92,7 +92,7 @@ func TestTable(t *testing.T) {
 					t.Fatalf("seed %d: values %v, want %v", seed, got, want)
 				}
 				for _, m := range entries { // shown or not
-					if got := column.Of(m.Entry); got != m.values[c] {
+					if got := column.Get(m.Entry); got != m.values[c] {
 						t.Fatalf("seed %d: value %d, want %d", seed, got, m.values[c])
 					}
 				}

@@ -124,7 +124,7 @@ func (a *admission) init(limit int, counters *Counters, processes func() []*Proc
 func (a *admission) enter(p *Process, user worker.User) (before class, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.of(p.id); r != nil {
+	if r := a.refusal(p.id); r != nil {
 		before = r.class
 	}
 	p.claim = claim{user: user, since: time.Now()}

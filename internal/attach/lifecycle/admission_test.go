@@ -136,7 +136,7 @@ func TestAdmissionOfCandidates(t *testing.T) {
 	assert.Check(t, admitted && !a.skips(candidates[9].id.PID), "an excluded one may not come back while there is room")
 	again := newClaimant(candidates[9].id.PID)
 	before, err := a.enter(again, "7")
-	assert.Check(t, err == nil && before == classExcluded && a.of(again.id) == nil, "came back as %v: %v", before, err)
+	assert.Check(t, err == nil && before == classExcluded && a.refusal(again.id) == nil, "came back as %v: %v", before, err)
 
 	// Those that a sweep has not found are forgotten.
 	a.swept()
@@ -256,7 +256,7 @@ func TestAdmissionIsBounded(t *testing.T) {
 	}
 	assert.Check(t, len(a.byPID) <= maxRefused*2/3, "%d remembered of one user", len(a.byPID))
 	a.remember(&Process{id: procscan.ProcessID{PID: 2}, claim: claim{user: "8"}}, classPublisher)
-	assert.Check(t, a.of(procscan.ProcessID{PID: 2}) != nil,
+	assert.Check(t, a.refusal(procscan.ProcessID{PID: 2}) != nil,
 		"a process is not remembered because of those of another user")
 }
 

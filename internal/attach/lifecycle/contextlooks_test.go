@@ -36,7 +36,7 @@ type lookedAt struct {
 func scriptLooks(t *testing.T) *scriptedLooks {
 	start := time.Now()
 	s := &scriptedLooks{t: t, start: start, at: start}
-	of := func(all, pids []int) (some []int) {
+	intersect := func(all, pids []int) (some []int) {
 		for _, pid := range pids {
 			if slices.Contains(all, pid) {
 				some = append(some, pid)
@@ -48,7 +48,7 @@ func scriptLooks(t *testing.T) *scriptedLooks {
 		for _, pid := range slices.Sorted(slices.Values(pids)) {
 			s.looked = append(s.looked, lookedAt{pid, s.at.Sub(s.start)})
 		}
-		return of(s.found, pids), of(s.gone, pids), errors.New("some cannot be read")
+		return intersect(s.found, pids), intersect(s.gone, pids), errors.New("some cannot be read")
 	}, func(pid int) { s.reported = append(s.reported, pid) })
 	s.now = func() time.Time { return s.at }
 	return s

@@ -221,7 +221,7 @@ func (m *Manager) Table() *attach.Table { return m.table }
 // unended returns all processes that have not ended, shown or not.
 func (m *Manager) unended() (processes []*Process) {
 	for _, e := range m.table.Entries() {
-		if p := m.processes.Of(e); p != nil { // else it has ended just now, or is being opened
+		if p := m.processes.Get(e); p != nil { // else it has ended just now, or is being opened
 			processes = append(processes, p)
 		}
 	}

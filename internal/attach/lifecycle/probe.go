@@ -59,7 +59,7 @@ func (p *Process) step() error {
 		return err
 	}
 	if p.target.HasStorage() { // else there is nothing that a fork copies
-		own, err := p.own.Of(p.target, change.Storage)
+		own, err := p.own.IsOwn(p.target, change.Storage)
 		if err == nil && !own {
 			err = process.ErrCopy
 		}

@@ -47,8 +47,8 @@ func (r *refusals) forget(pid int) {
 	}
 }
 
-// of returns what is remembered of a process, or nil.
-func (r *refusals) of(id procscan.ProcessID) *refusal {
+// refusal returns what is remembered of a process, or nil.
+func (r *refusals) refusal(id procscan.ProcessID) *refusal {
 	if known := r.byPID[id.PID]; known != nil && known.id == id {
 		return known
 	}

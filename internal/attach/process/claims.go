@@ -99,10 +99,10 @@ func NewOwnership(claims *Claims[Original], by Claimant) Ownership {
 	return Ownership{claims: claims, by: by}
 }
 
-// Of reports, after a probe that has found something changed or not, whether what is published is
+// IsOwn reports, after a probe that has found something changed or not, whether what is published is
 // the process's own; with an error that is not known. A copy stays one, also when the original has
 // ended: the socket may be another's then.
-func (o *Ownership) Of(t *Target, changed bool) (bool, error) {
+func (o *Ownership) IsOwn(t *Target, changed bool) (bool, error) {
 	if !changed && o.claims.Holds(o.claimed, o.by) {
 		return true, nil
 	}

@@ -122,11 +122,11 @@ var (
 // readStep does a step for the threads that may have a trace.
 func (t *Target) readStep(reads []recordRead, step recordStep) error {
 	requests := make([]memread.Request, len(reads)*step.ranges)
-	of := func(i int) []memread.Request { return requests[i*step.ranges : (i+1)*step.ranges] }
+	requestsOf := func(i int) []memread.Request { return requests[i*step.ranges : (i+1)*step.ranges] }
 	asked := false
 	for i := range reads {
 		if reads[i].outcome == OutcomeCorrelated {
-			step.ask(&reads[i], of(i))
+			step.ask(&reads[i], requestsOf(i))
 			asked = true
 		}
 	}
@@ -140,7 +140,7 @@ func (t *Target) readStep(reads []recordRead, step recordStep) error {
 		failed := func(r memread.Request) bool { return r.Err != nil }
 		switch {
 		case reads[i].outcome != OutcomeCorrelated:
-		case slices.ContainsFunc(of(i), failed):
+		case slices.ContainsFunc(requestsOf(i), failed):
 			reads[i].outcome = OutcomeUnreadable
 		default:
 			reads[i].outcome = step.judge(&reads[i])

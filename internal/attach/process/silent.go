@@ -66,9 +66,9 @@ func SilentAdvice(views []View) (lines []string) {
 		pids[text] = append(pids[text], strconv.Itoa(v.PID))
 	}
 	for _, text := range texts {
-		of := pids[text]
-		list := strings.Join(of[:min(len(of), maxAdvised)], ", ")
-		if more := len(of) - maxAdvised; more > 0 {
+		all := pids[text]
+		list := strings.Join(all[:min(len(all), maxAdvised)], ", ")
+		if more := len(all) - maxAdvised; more > 0 {
 			list += fmt.Sprintf(" and %d more", more)
 		}
 		lines = append(lines, list+": "+text)
