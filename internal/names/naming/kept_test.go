@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -354,4 +355,19 @@ func TestExec(t *testing.T) {
 	if got := e.Name(r, frames[1]).Name(); got != "" || e.failures(failedGone) != 1 {
 		t.Errorf("%q of the next program, %d times gone", got, e.failures(failedGone))
 	}
+}
+
+// What is of processes without samples is forgotten, each time that there were some; then the namer is idle.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t)
+		frame := profile.NewJVMFrame(profile.NewFunction("Shop.sell", ""), 7)
+		for range 3 {
+			e.Sampled(sampleOf(&profile.Resource{Owner: "shop"}, frame))
+			assert.Check(t, !e.isIdle())
+			time.Sleep(2 * idleTime)
+			synctest.Wait()
+			assert.Check(t, e.isIdle(), "%d processes, %d owners", len(e.processes), len(e.owners))
+		}
+	})
 }

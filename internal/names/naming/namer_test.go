@@ -369,8 +369,22 @@ func TestConsumers(t *testing.T) {
 	if emitted != [3]int{0, 0, 1} || consumers[2].unnamed[unnamedShutdown].Load() != 1 || e.held != 2 {
 		t.Errorf("%v when one ends, %d are held", emitted, e.held)
 	}
+	closed := make(chan struct{})
+	go func() {
+		consumers[1].Close(t.Context()) // waits for the names of what it has been given
+		close(closed)
+	}()
+	testenv.Poll(t, deadline, "a consumer that ends", func() bool {
+		e.Namer.mu.Lock()
+		defer e.Namer.mu.Unlock()
+		return consumers[1].closed
+	})
+	e.Namer.mu.Lock()
 	e.answer(e.processes[r], 1, rangeOf(0x1000, 0x1020, "run"))
+	e.Namer.mu.Unlock()
 	e.settleAll(func(*process) bool { return true })
+	<-closed
+	assert.Check(t, consumers[1].unnamed[unnamedShutdown].Load() == 0, "a sample was emitted before its names came")
 	for _, c := range consumers[:2] {
 		c.Sampled(sampleOf(r, frame))
 		c.Close(t.Context()) // holds nothing that it could wait for
