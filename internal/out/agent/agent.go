@@ -45,16 +45,16 @@ type Agent struct {
 	log      *zap.Logger
 	counters Counters
 
-	manager  *lifecycle.Manager
-	access   *access.Client
-	shows    messaging.SenderPID                // to receivers of messages
-	sockets  process.Claims[messaging.SocketID] // that we are connected to
-	poller   *messaging.Poller                  // of all senders
-	threads  *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
-	feed     *feed.Server                       // nil without a feed socket
-	sampling *sampling.Sampling                 // the manager's; nil without a sampler
-	work     workReader
-	silent   atomic.Pointer[[]process.View] // JVMs with a silent agent; replaced, never changed
+	manager        *lifecycle.Manager
+	access         *access.Client
+	shows          messaging.SenderPID                // to receivers of messages
+	sockets        process.Claims[messaging.SocketID] // that we are connected to
+	poller         *messaging.Poller                  // of all senders
+	threads        *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
+	feed           *feed.Server                       // nil without a feed socket
+	sampling       *sampling.Sampling                 // the manager's; nil without a sampler
+	work           workReader
+	agentNotLoaded atomic.Pointer[[]process.View] // JVMs whose agent has not loaded its library; replaced, never changed
 
 	partial  error // why not all processes of the host are seen
 	started  time.Time
@@ -207,7 +207,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { a.ending.Store(true) })
 	fed := a.serveFeed(ctx, stop)
 	go a.watchDelay(ctx)
-	go a.watchSilent(ctx)
+	go a.watchAgentNotLoaded(ctx)
 	a.manager.Run(ctx) // until ctx has ended, or the feed failed
 	err := <-fed       // all samples are with their processes now
 	a.shutDown()

@@ -43,7 +43,7 @@ func (a *Agent) Census() Census {
 		LiveEvents:   a.manager.LiveEvents(),
 		Workers:      a.access.Stats(),
 	}
-	for _, view := range a.silentViews() {
+	for _, view := range a.agentNotLoadedViews() {
 		c.Silent[view.Reason]++
 	}
 	for _, r := range a.registrations.All() {

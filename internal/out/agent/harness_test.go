@@ -296,11 +296,29 @@ func (r *running) sendInTime(record feed.Record) {
 // feedContext feeds samples of a transaction, of n different stacks.
 func (r *running) feedContext(p *demo.Process, context demo.Context, n int) {
 	r.t.Helper()
+	var records []feed.Record
 	for i := range n {
-		r.send(feed.Record{PID: uint32(p.PID), TID: uint32(context.Thread.TID),
+		records = append(records, feed.Record{PID: uint32(p.PID), TID: uint32(context.Thread.TID),
 			StackTraceID: [16]byte{7, byte(i), byte(i >> 8)}, Count: 1,
 			HasContext: true, TraceID: context.TraceID, TransactionID: context.TransactionID})
 	}
+	r.send(records...)
+}
+
+// comesTo feeds samples of a thread until one comes to an outcome. On a busy machine others are too old, or
+// the worker that reads their context does not answer in time.
+func (r *running) comesTo(pid, tid int, want process.SampleOutcome) {
+	r.t.Helper()
+	fed := &r.Counters().Fed
+	others := func() uint64 {
+		return fed.Sum() - fed[want].Load() - fed[process.OutcomeStale].Load() - fed[process.OutcomeUnreadable].Load()
+	}
+	before, otherwise := fed[want].Load(), others()
+	testenv.Poll(r.t, deadline, "outcome "+want.String(), func() bool {
+		r.sampleInTime(pid, tid, [16]byte{9})
+		return fed[want].Load() > before
+	})
+	assert.Check(r.t, want == process.OutcomeUnreadable || others() == otherwise, "another outcome than %v", want)
 }
 
 // outcome waits until n fed samples, of all so far, have come to an outcome.

@@ -95,14 +95,10 @@ func TestFedOutcomes(t *testing.T) {
 	threads := p.Threads()
 	p.Begin(1)
 	p.End(1)
-	r.sampleInTime(p.PID, threads[1].TID, [16]byte{1})
-	r.outcome(process.OutcomeNoTrace, 1)
-	r.sampleInTime(p.PID, threads[2].TID, [16]byte{2})
-	r.outcome(process.OutcomeNoSlot, 1)
-	r.sampleInTime(p.PID, 1, [16]byte{3}) // the init process's thread, not ours
-	r.outcome(process.OutcomeNoThread, 1)
-	r.sampleInTime(unsampled.PID, unsampled.Begin(1).Thread.TID, [16]byte{4})
-	r.outcome(process.OutcomeUnsampled, 1)
+	r.comesTo(p.PID, threads[1].TID, process.OutcomeNoTrace)
+	r.comesTo(p.PID, threads[2].TID, process.OutcomeNoSlot)
+	r.comesTo(p.PID, 1, process.OutcomeNoThread) // the init process's thread, not ours
+	r.comesTo(unsampled.PID, unsampled.Begin(1).Thread.TID, process.OutcomeUnsampled)
 	r.sample(1, 1, [16]byte{5})
 	r.outcome(process.OutcomeUnknownProcess, 1)
 	stale := r.Counters().Fed[process.OutcomeStale].Load()

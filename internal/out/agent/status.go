@@ -111,7 +111,7 @@ func (a *Agent) Status() Status {
 		Unwinder:         a.config.Unwinder,
 		Unwinding:        a.Unwinding(),
 		Processes:        a.processStatuses(),
-		Silent:           a.silentViews(),
+		Silent:           a.agentNotLoadedViews(),
 		WithoutPlace:     a.withoutPlace(),
 		Latency:          newLatency(a.counters.Messages.Timing()),
 		Counters:         make(map[string]uint64),

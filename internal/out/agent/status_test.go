@@ -53,12 +53,12 @@ func TestStatus(t *testing.T) {
 	p.End(1)
 	worked, rests := p.Begin(0).Thread.TID, p.Begin(1).Thread.TID
 	p.End(1)
-	r.sampleInTime(p.PID, worked, [16]byte{2})
-	r.sampleInTime(p.PID, rests, [16]byte{3})
-	r.sampleInTime(p.PID, 1<<30, [16]byte{4})
+	r.comesTo(p.PID, worked, process.OutcomeCorrelated)
+	r.comesTo(p.PID, rests, process.OutcomeNoTrace)
+	r.comesTo(p.PID, 1<<30, process.OutcomeNoThread)
 	testenv.Poll(t, deadline, "the end of all samples", func() bool {
 		s := r.of(p)
-		return s.Samples >= r.Counters().FeedSamples.Load() && s.Queued == 0 && s.Sent > 1
+		return s.Samples >= r.Counters().FeedSamples.Load() && s.Queued == 0
 	})
 	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(sampled).Sent > 100 })
 	s := r.of(p)
@@ -202,7 +202,7 @@ func TestAgentNotLoaded(t *testing.T) {
 	assert.Check(t, r.Counters().JVMLooks.Load() > 0, "no check was counted")
 
 	filtered := run(t, func(c *Config) { c.Filter.ExcludeContainers = patterns(t, ".*") })
-	testenv.Poll(t, deadline, "a check", func() bool { return filtered.silent.Load() != nil })
+	testenv.Poll(t, deadline, "a check", func() bool { return filtered.agentNotLoaded.Load() != nil })
 	silent = filtered.Status().Silent
 	assert.Check(t, len(silent) == 0, "of an excluded container: %+v", silent)
 }
@@ -220,10 +220,10 @@ func TestLogAgentNotLoaded(t *testing.T) {
 		return views
 	}
 	first, second := views("starting", "noexec"), views("musl", "noexec")
-	a.logSilent(nil, first)
-	a.logSilent(&first, first)
-	a.logSilent(&first, second)
-	a.logSilent(&second, second)
+	a.logAgentNotLoaded(nil, first)
+	a.logAgentNotLoaded(&first, first)
+	a.logAgentNotLoaded(&first, second)
+	a.logAgentNotLoaded(&second, second)
 	var pids []string
 	for _, entry := range log.All() {
 		pids = append(pids, fmt.Sprint(entry.ContextMap()["pids"]))

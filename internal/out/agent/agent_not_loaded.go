@@ -13,27 +13,26 @@ import (
 )
 
 const (
-	// silentInterval is the time between two looks for JVMs with a silent agent. Somebody who has
-	// started one waits that long for the reason. A look at a thousand processes takes a few
-	// milliseconds.
-	silentInterval = time.Minute
+	// agentNotLoadedInterval is the time between two checks of all JVMs. Somebody who has started one waits
+	// that long for the reason. A check of a thousand processes takes a few milliseconds.
+	agentNotLoadedInterval = time.Minute
 
-	// maxSilentLogged is how many pids a log line has.
-	maxSilentLogged = 16
+	// maxNotLoadedLogged is how many pids a log line has.
+	maxNotLoadedLogged = 16
 )
 
-// watchSilent looks for JVMs with a silent agent until ctx ends.
-func (a *Agent) watchSilent(ctx context.Context) {
+// watchAgentNotLoaded checks, until ctx ends, which JVMs have an agent that has not loaded its library.
+func (a *Agent) watchAgentNotLoaded(ctx context.Context) {
 	scanner, err := procscan.NewScanner(a.config.ProcRoot)
 	if err != nil { // the manager has one of its own, so this is want of descriptors
 		a.log.Warn("agents that have not loaded their library are not looked for", zap.Error(err))
 		return
 	}
 	search := process.NewSilentSearch(scanner, a.access, a.config.ProcRoot, a.config.Filter)
-	ticker := time.NewTicker(silentInterval)
+	ticker := time.NewTicker(agentNotLoadedInterval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		a.lookForSilent(ctx, search)
+		a.findAgentNotLoaded(ctx, search)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -41,8 +40,8 @@ func (a *Agent) watchSilent(ctx context.Context) {
 	}
 }
 
-// lookForSilent looks once.
-func (a *Agent) lookForSilent(ctx context.Context, search *process.SilentSearch) {
+// findAgentNotLoaded checks all JVMs once.
+func (a *Agent) findAgentNotLoaded(ctx context.Context, search *process.SilentSearch) {
 	look, err := search.Look(ctx)
 	a.counters.JVMLooks.Add(uint64(look.Looks))
 	a.counters.JVMLooksMissed.Add(uint64(look.Missed))
@@ -52,12 +51,12 @@ func (a *Agent) lookForSilent(ctx context.Context, search *process.SilentSearch)
 	if err != nil {
 		a.log.Warn("looking for JVMs ended early", zap.Error(err))
 	}
-	before := a.silent.Swap(&look.Views)
-	a.logSilent(before, look.Views)
+	before := a.agentNotLoaded.Swap(&look.Views)
+	a.logAgentNotLoaded(before, look.Views)
 }
 
-// logSilent logs those that are new, together: there may be many.
-func (a *Agent) logSilent(before *[]process.View, found []process.View) {
+// logAgentNotLoaded logs those that are new, together: there may be many.
+func (a *Agent) logAgentNotLoaded(before *[]process.View, found []process.View) {
 	known := make(map[procscan.ProcessID]bool)
 	if before != nil {
 		for _, view := range *before {
@@ -74,15 +73,15 @@ func (a *Agent) logSilent(before *[]process.View, found []process.View) {
 	}
 	if len(pids) > 0 {
 		a.log.Info("JVMs have an APM agent that has not loaded its native library; \"correlator status\" says what to do",
-			zap.Int("jvms", len(pids)), zap.Ints("pids", pids[:min(len(pids), maxSilentLogged)]),
+			zap.Int("jvms", len(pids)), zap.Ints("pids", pids[:min(len(pids), maxNotLoadedLogged)]),
 			zap.Any("likely_reasons", reasons))
 	}
 }
 
-// silentViews returns the JVMs with a silent agent that take no part by now, by pid.
-func (a *Agent) silentViews() []process.View {
+// agentNotLoadedViews returns the JVMs that were found and still take no part, by pid.
+func (a *Agent) agentNotLoadedViews() []process.View {
 	views := []process.View{}
-	if found := a.silent.Load(); found != nil {
+	if found := a.agentNotLoaded.Load(); found != nil {
 		views = slices.Clone(*found)
 	}
 	return slices.DeleteFunc(views, func(v process.View) bool { return a.registrations.Find(v.PID) != nil })
