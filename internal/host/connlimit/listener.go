@@ -5,13 +5,12 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"correlator/internal/host/share"
 )
 
-// Delays after an error of accept, such as a lack of descriptors or memory, which may pass at any time.
-const (
-	minDelay = 5 * time.Millisecond
-	maxDelay = time.Second
-)
+// backoff delays after an error of accept, such as a lack of descriptors or memory, which may pass at any time.
+var backoff = share.Backoff{Min: 5 * time.Millisecond, Max: time.Second}
 
 // Listener accepts connections into a table. It is safe for concurrent use.
 type Listener struct {
@@ -65,11 +64,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 // closed at once, so that its client need not wait for a timeout. After an error it tries again, at
 // first soon: it fails only after Close, with [net.ErrClosed].
 func (l *Listener) AcceptConn() (*Conn, error) {
-	delay := minDelay
+	delay := time.Duration(0)
 	for {
 		raw, err := l.Listener.Accept()
 		if err == nil {
-			delay = minDelay
+			delay = 0
 			if c := l.table.Add(raw); c != nil {
 				return c, nil
 			}
@@ -85,9 +84,9 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 		if l.OnError != nil {
 			l.OnError(err)
 		}
+		delay = backoff.Next(delay)
 		select {
 		case <-time.After(delay):
-			delay = min(2*delay, maxDelay)
 		case <-l.closing:
 			return nil, net.ErrClosed
 		}

@@ -67,7 +67,7 @@ func TestListener(t *testing.T) {
 		start = time.Now()
 		first.Close()
 		s.next <- &fake{address: few, closed: make(chan struct{})}
-		if <-accepted; time.Since(start) != minDelay {
+		if <-accepted; time.Since(start) != backoff.Min {
 			t.Errorf("a connection after one error is accepted after %v", time.Since(start))
 		}
 		l.Close()

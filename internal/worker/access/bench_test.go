@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(Kind)
+	worker.Main(Kind, hostileKind)
 	os.Exit(m.Run())
 }
 
