@@ -46,6 +46,7 @@ func TestWait(t *testing.T) {
 	part := func(n time.Duration) func(time.Duration) time.Duration {
 		return func(age time.Duration) time.Duration { return age / n }
 	}
+	half := func(age time.Duration) time.Duration { return min(age, timeout/2) }
 	const late = timeout * 11 / 2 // when it answers only with patience
 	for name, c := range map[string]struct {
 		worker  madeUp
@@ -55,7 +56,7 @@ func TestWait(t *testing.T) {
 		"answers":                      {madeUp{answerAt: timeout / 2}, nil, 1},
 		"hangs":                        {madeUp{}, ErrTimeout, 1},
 		"hangs with some CPU time":     {madeUp{cpu: part(30)}, ErrTimeout, 1},
-		"works, then hangs":            {madeUp{cpu: func(time.Duration) time.Duration { return timeout / 2 }}, ErrTimeout, 1},
+		"works, then hangs":            {madeUp{cpu: half}, ErrTimeout, 2},
 		"works":                        {madeUp{cpu: part(1), runnable: true}, ErrTimeout, 1},
 		"works on half a CPU":          {madeUp{cpu: part(2), runnable: true}, ErrTimeout, 2},
 		"gets little CPU, answers":     {madeUp{cpu: part(10), answerAt: late * 4 / 5}, nil, 5},

@@ -1,7 +1,14 @@
 // Package textcut shortens texts.
 package textcut
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Clean returns the beginning of a text as UTF-8 of at most n bytes, with U+FFFD for what is invalid. It reads
+// no more of the text than that.
+func Clean(s string, n int) string { return At(strings.ToValidUTF8(At(s, n), "\uFFFD"), n) }
 
 // At returns the beginning of a text, at most n bytes, without a part of a character at its end. What it
 // returns shares the memory of s. Invalid UTF-8 may be cut anywhere.

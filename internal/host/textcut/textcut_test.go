@@ -24,3 +24,13 @@ func TestAt(t *testing.T) {
 		assert.Check(t, len(got) == n, "%d bytes: %q", n, got)
 	}
 }
+
+func TestClean(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "abc": "abc", "abcdefgh": "abcdef", "abcdé": "abcdé", "abcdeé": "abcde",
+		"a\xffb": "a\uFFFDb", "abcd\xff\xff": "abcd", "\xff\xffa\xff": "\uFFFDa", "abcdef\xff": "abcdef",
+	} {
+		got := Clean(text, 6)
+		assert.Check(t, got == want, "%q is %q, want %q", text, got, want)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/textcut"
 )
 
 // MaxServices is the largest limit of services in metrics: each has six series, here and wherever
@@ -117,8 +118,7 @@ func (s *services) service(name string) *ServiceCounts {
 
 // cleanServiceName makes a label of a name: valid UTF-8, and not too long.
 func cleanServiceName(name string) string {
-	name = strings.ToValidUTF8(name, "\uFFFD")
-	return strings.ToValidUTF8(name[:min(len(name), maxServiceName)], "") // without half a character
+	return textcut.Clean(name, maxServiceName)
 }
 
 // countService counts the samples of a process that ends.

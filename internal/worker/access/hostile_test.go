@@ -18,7 +18,9 @@ import (
 )
 
 // hostileKind is a worker that answers a request that concerns process n as the n'th of hostileAnswers says.
-var hostileKind = worker.Kind{Name: "hostile", MemoryBytes: workerMemoryBytes, Serve: func(_ string, conn *worker.Conn) {
+var hostileKind = worker.Kind{Name: "hostile", MemoryBytes: workerMemoryBytes, Serve: serveHostile}
+
+func serveHostile(_ string, conn *worker.Conn) {
 	for {
 		message, err := conn.Receive()
 		if err != nil {
@@ -38,7 +40,7 @@ var hostileKind = worker.Kind{Name: "hostile", MemoryBytes: workerMemoryBytes, S
 			return
 		}
 	}
-}}
+}
 
 // answers returns what is always answered.
 func answers(text string) func() string { return func() string { return text } }
@@ -96,7 +98,9 @@ var hostileAnswers = []struct {
 		_, err := p.JavaAgent()
 		return err
 	}},
-	{"too few slots", func() string { return fmt.Sprintf("\x00{\"Slots\":[{}],\"ReadAt\":%d}", monotonic()) }, false, ofSlots},
+	{"too few slots", func() string {
+		return fmt.Sprintf("\x00{\"Slots\":[{}],\"ReadAt\":%d}", monotonic())
+	}, false, ofSlots},
 	{"slots of long ago", answers("\x00{\"Slots\":[{},{}],\"ReadAt\":1}"), false, ofSlots},
 	{"slots of the future", answers("\x00{\"Slots\":[{},{}],\"ReadAt\":9000000000000000000}"), false, ofSlots},
 	{"no files", answers("\x00[]"), false, func(p *Process) error {
