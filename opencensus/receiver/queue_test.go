@@ -92,6 +92,18 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// What comes after a batch was taken is in another one.
+func TestTakenBatchIsClosed(t *testing.T) {
+	s, l := &sender{account: newBudget(DefaultBufferBytes).account(1)}, newFairQueue(statsQueue)
+	m := wire.Message{Header: wire.Header{Type: wire.StatsRecord}, Payload: []byte("one")}
+	l.add(s, &m, time.Now())
+	first := l.take()
+	l.add(s, &m, time.Now())
+	second := l.take()
+	assert.Check(t, first != second && len(first.entries) == 1 && len(second.entries) == 1,
+		"%d and %d messages", len(first.entries), len(second.entries))
+}
+
 // What waits is counted with all that it holds: the room of batches, whether it is used or not, and
 // senders once a batch.
 func TestMemoryIsCounted(t *testing.T) {

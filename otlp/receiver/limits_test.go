@@ -105,6 +105,31 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// If too many wait, one of those who have the most is refused; and whoever has the least is next.
+func TestGreedyAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		p := newPool(context.Background(), 2, 2)
+		greedy, modest := &caller{conn: new(connlimit.Conn)}, &caller{conn: new(connlimit.Conn)}
+		holder, kept := p.try(greedy, 1), p.try(greedy, 1)
+		acquire := func(by *caller) chan error {
+			result := make(chan error, 1)
+			go func() {
+				_, err := p.acquire(ctx, by, 1)
+				result <- err
+			}()
+			synctest.Wait()
+			return result
+		}
+		first, second, ours := acquire(greedy), acquire(greedy), acquire(modest)
+		assert.Check(t, len(first) == 0 && len(ours) == 0 && <-second == errTooMany, "the greedy one is not refused")
+		p.release(holder)
+		assert.Check(t, <-ours)
+		cancel()
+		assert.Check(t, <-first == context.Canceled && kept != nil, "the greedy one has it, too")
+	})
+}
+
 // slowSenders opens calls without data, as many as there are slots, from four connections.
 func (b *bubble) slowSenders() []grpc.ClientStream {
 	b.Helper()
