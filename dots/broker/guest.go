@@ -84,7 +84,7 @@ type guest struct {
 	goodbye   bool // what is queued is still to be written
 	reason    Reason
 	known     map[string]struct{} // types exchanged on this connection
-	groups    map[string]place
+	groups    map[string]membership
 	filtered  []*subscription
 	selecting *replay         // that is pending; of the goroutine that reads
 	types     int             // that it has added

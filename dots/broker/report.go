@@ -83,13 +83,13 @@ func (b *Broker) publishReport(g *guest) {
 }
 
 // removeReports removes the statistics of some guests. The broker is locked.
-func (b *Broker) removeReports(of func(id uint32) bool) {
+func (b *Broker) removeReports(gone func(id uint32) bool) {
 	t := b.topics[reportType]
 	for _, o := range slices.Clone(t.container.inOrder()) {
 		var x system.DotsClientStatistics
 		r := cbor.NewReader(o.now.data)
 		x.DecodeInstance(&r)
-		if id := x.ClientID.Value(); o.createdFrom == ownID && of(id) {
+		if id := x.ClientID.Value(); o.createdFrom == ownID && gone(id) {
 			if g := b.guests[id]; g != nil {
 				g.reported = nil
 			}

@@ -45,14 +45,14 @@ func TestReports(t *testing.T) {
 		joinReports(t, watcher, event)
 	}
 	join(system.DotsMemberEventJoin)
-	reports := func(of uint32) (all []system.DotsClientStatistics) {
+	reports := func(id uint32) (all []system.DotsClientStatistics) {
 		t.Helper()
 		for _, r := range s.frames(t) {
 			var x system.DotsClientStatistics
 			if r.name != reportType || r.RemoveObj {
 				continue
 			}
-			if decodeInto(t, r.instance, x.DecodeInstance); x.ClientID.Value() == of {
+			if decodeInto(t, r.instance, x.DecodeInstance); x.ClientID.Value() == id {
 				all = append(all, x)
 			}
 		}

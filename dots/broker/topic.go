@@ -31,8 +31,8 @@ const (
 	typeMemory  = 64  // of a type that was exchanged, or published
 )
 
-// place is where a guest is in a group.
-type place struct {
+// membership is where a guest is in a group.
+type membership struct {
 	*topic
 	at int // in members
 }
@@ -103,9 +103,9 @@ func (b *Broker) join(g *guest, name string) error {
 		t := b.addTopic(name)
 		t.members = append(t.members, member{g: g})
 		if g.groups == nil {
-			g.groups = map[string]place{}
+			g.groups = map[string]membership{}
 		}
-		g.groups[t.name] = place{t, len(t.members) - 1}
+		g.groups[t.name] = membership{t, len(t.members) - 1}
 		g.subs++
 		b.use(g, groupMemory+len(name))
 		b.membersChanged(t, g)

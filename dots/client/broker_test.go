@@ -16,7 +16,6 @@ import (
 	"correlator/dots/client"
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
-	"correlator/dots/system"
 	"correlator/dots/value"
 )
 
@@ -207,14 +206,8 @@ func TestFilter(t *testing.T) {
 	uri := uris["tcp"]
 	var events log
 	c := client.New(client.Options{})
-	filter := &system.DotsFilter{PropertyMask: value.Some(demo.DemoGadgetName)}
-	filter.Predicate.Set(system.DotsPredicate{Nodes: value.Some([]system.DotsPredicateNode{{
-		Kind: value.Some(system.DotsPredicateKindLeaf),
-		Leaf: value.Some(system.DotsPredicateLeaf{
-			PropertyTag: value.Some[uint32](6), Op: value.Some(system.DotsCompareOpGt),
-			Value: value.Some(system.DotsPredicateValue{FloatValue: value.Some(1.0)}),
-		}),
-	}})})
+	filter := levelAbove(1, false)
+	filter.PropertyMask.Set(demo.DemoGadgetName)
 	hot, err := client.SubscribeFiltered(c, filter, func(e *client.Event[*demo.DemoGadget]) {
 		events.add(e.Operation, " ", e.Updated.ID.Value(), " ", e.Updated.Name.Value(), " ", e.Updated.Level.IsSet())
 	})

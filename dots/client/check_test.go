@@ -36,11 +36,11 @@ func TestChecksOfNested(t *testing.T) {
 // TestChecksOf: what is no key may have floats, and vectors have what their elements have.
 func TestChecksOf(t *testing.T) {
 	color := schema.OfEnum(schema.MustEnum("Color", schema.Element{Name: "red", Tag: 1}))
-	part := func(of *schema.Type) *schema.Type {
-		return schema.OfStruct(schema.MustStruct("Part", schema.Flags{}, schema.Property{Name: "a", Tag: 1, Type: of}))
+	part := func(typ *schema.Type) *schema.Type {
+		return schema.OfStruct(schema.MustStruct("Part", schema.Flags{}, schema.Property{Name: "a", Tag: 1, Type: typ}))
 	}
 	for _, c := range []struct {
-		of      *schema.Type
+		typ     *schema.Type
 		asValue checks
 		asKey   checks
 	}{
@@ -52,13 +52,13 @@ func TestChecksOf(t *testing.T) {
 		{part(schema.MustVector(schema.Builtin(schema.Float32))), checks{}, checks{keys: true}},
 	} {
 		for _, key := range []bool{false, true} {
-			s := schema.MustStruct("S", schema.Flags{}, schema.Property{Name: "a", Tag: 1, Type: c.of, Key: key})
+			s := schema.MustStruct("S", schema.Flags{}, schema.Property{Name: "a", Tag: 1, Type: c.typ, Key: key})
 			want := c.asValue
 			if key {
 				want = c.asKey
 			}
 			if got := checksOf(s); got != want {
-				t.Errorf("%s, key %v: %+v", c.of.Name, key, got)
+				t.Errorf("%s, key %v: %+v", c.typ.Name, key, got)
 			}
 		}
 	}

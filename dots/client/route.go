@@ -101,9 +101,9 @@ func (c *Client) deliver(r *route, h *frame.Header, instance []byte) error {
 }
 
 // unfilled returns the oldest of some subscriptions that waits for its replay, nil if none does.
-func (r *route) unfilled(of func(*subscription) bool) *subscription {
+func (r *route) unfilled(matches func(*subscription) bool) *subscription {
 	for _, s := range r.subs {
-		if of(s) && !s.isFilled() {
+		if matches(s) && !s.isFilled() {
 			return s
 		}
 	}

@@ -66,8 +66,8 @@ func (s *Struct) add(i int) error {
 	if p.Key && p.Type.base().Kind == Any {
 		return fmt.Errorf("%w: a key of type %s", ErrInvalid, p.Type.Name)
 	}
-	if of := p.Type.base().Struct; of != nil {
-		s.depth = max(s.depth, of.depth+1)
+	if nested := p.Type.base().Struct; nested != nil {
+		s.depth = max(s.depth, nested.depth+1)
 	}
 	if s.depth > MaxDepth {
 		return fmt.Errorf("%w: structs nested more than %d times", ErrInvalid, MaxDepth)

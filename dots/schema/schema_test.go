@@ -54,8 +54,8 @@ func TestInvalidStructs(t *testing.T) {
 		many[i] = property(fmt.Sprint("p", i), uint32(i), Builtin(Bool))
 	}
 	tests := []struct {
-		name, of   string
-		properties []Property
+		name, typeName string
+		properties     []Property
 	}{
 		{"no property", "A", nil},
 		{"100,000 properties", "A", many},
@@ -79,7 +79,7 @@ func TestInvalidStructs(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s, err := NewStruct(test.of, Flags{}, test.properties, "")
+			s, err := NewStruct(test.typeName, Flags{}, test.properties, "")
 			assert.Assert(t, s == nil && errors.Is(err, ErrInvalid), "%v, error %v", s, err)
 			assert.Check(t, len(err.Error()) <= 700, "a message of %d bytes", len(err.Error()))
 		})
@@ -226,8 +226,8 @@ func TestDependencies(t *testing.T) {
 		property("b", 2, OfStruct(part)),
 		property("c", 3, OfStruct(gadget)))
 	var names []string
-	for _, of := range Dependencies(outer) {
-		names = append(names, of.Name)
+	for _, dependency := range Dependencies(outer) {
+		names = append(names, dependency.Name)
 	}
 	got := strings.Join(names, " ")
 	assert.Check(t, got == "DemoPart DemoColor DemoGadget", "dependencies %s", got)

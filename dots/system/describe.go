@@ -41,9 +41,9 @@ func DescribeStruct(s *schema.Struct) *StructDescriptorData {
 func DescribeEnum(e *schema.Enum) *EnumDescriptorData {
 	d := &EnumDescriptorData{Name: value.Some(e.Name)}
 	elements := make([]EnumElementDescriptor, len(e.Elements))
-	for i, of := range e.Elements {
-		elements[i] = EnumElementDescriptor{EnumValue: value.Some(of.Value), Name: value.Some(of.Name),
-			Tag: value.Some(of.Tag)}
+	for i, element := range e.Elements {
+		elements[i] = EnumElementDescriptor{EnumValue: value.Some(element.Value), Name: value.Some(element.Name),
+			Tag: value.Some(element.Tag)}
 	}
 	d.Elements.Set(elements)
 	return d

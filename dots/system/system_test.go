@@ -32,17 +32,17 @@ func unhex(t testing.TB, s string) []byte {
 }
 
 func TestDescriptions(t *testing.T) {
-	for want, of := range map[string]*schema.Type{
+	for want, typ := range map[string]*schema.Type{
 		colorHex: schema.OfEnum(demo.DemoColor(0).Descriptor()),
 		partHex:  schema.OfStruct((*demo.DemoPart)(nil).Descriptor()),
 	} {
-		got, name, props := AppendDescription(nil, of)
-		assert.Check(t, bytes.Equal(got, unhex(t, want)), "%s is described as\n%x", of.Name, got)
+		got, name, props := AppendDescription(nil, typ)
+		assert.Check(t, bytes.Equal(got, unhex(t, want)), "%s is described as\n%x", typ.Name, got)
 		wantName, wantProps := "StructDescriptorData", value.PropertySet(0x26)
-		if of.Kind == schema.EnumKind {
+		if typ.Kind == schema.EnumKind {
 			wantName, wantProps = "EnumDescriptorData", 0x06
 		}
-		assert.Check(t, name == wantName && props == wantProps, "%s: %s with properties %#x", of.Name, name, props)
+		assert.Check(t, name == wantName && props == wantProps, "%s: %s with properties %#x", typ.Name, name, props)
 	}
 }
 
@@ -188,8 +188,8 @@ func TestRegistryOfProtocol(t *testing.T) {
 		s := known.Struct(name)
 		assert.Check(t, s != nil && s.Flags.Cached == cached && s.Flags.Internal, "%s: %+v", name, s)
 	}
-	for _, of := range known.Types() {
-		assert.Check(t, of.Struct == nil || of.Struct.Flags.Internal, "%s is not internal", of.Name)
+	for _, typ := range known.Types() {
+		assert.Check(t, typ.Struct == nil || typ.Struct.Flags.Internal, "%s is not internal", typ.Name)
 	}
 	assert.Check(t, known.Enum("DotsConnectionState") != nil && known.Enum("DotsStructScope") != nil,
 		"an enum is missing")

@@ -30,7 +30,7 @@ type Type struct {
 	Properties []Property `json:"properties,omitempty"` // of a struct
 	Elements   []Element  `json:"elements,omitempty"`   // of an enum
 
-	of *schema.Type
+	typ *schema.Type
 }
 
 // Property is a property of a struct.
@@ -105,8 +105,8 @@ func (d *Description) addAll(known *schema.Registry) {
 // add adds a type behind those that it consists of, unless it is there.
 func (d *Description) add(t *schema.Type) {
 	if t.Kind == schema.StructKind {
-		for _, of := range schema.Dependencies(t.Struct) {
-			d.addOne(of)
+		for _, dependency := range schema.Dependencies(t.Struct) {
+			d.addOne(dependency)
 		}
 	}
 	d.addOne(t)
@@ -116,30 +116,30 @@ func (d *Description) addOne(t *schema.Type) {
 	if slices.ContainsFunc(d.Types, func(other Type) bool { return other.Name == t.Name }) {
 		return
 	}
-	of := Type{Name: t.Name, of: t}
+	described := Type{Name: t.Name, typ: t}
 	if t.Kind == schema.EnumKind {
 		for _, e := range t.Enum.Elements {
-			of.Elements = append(of.Elements, Element{e.Tag, e.Name, e.Value})
+			described.Elements = append(described.Elements, Element{e.Tag, e.Name, e.Value})
 		}
 	} else {
-		of.Flags = t.Struct.Flags.Names()
+		described.Flags = t.Struct.Flags.Names()
 		for _, p := range t.Struct.Properties {
-			of.Properties = append(of.Properties, Property{p.Tag, p.Name, p.Type.Name, p.Key})
+			described.Properties = append(described.Properties, Property{p.Tag, p.Name, p.Type.Name, p.Key})
 		}
 	}
-	d.Types = append(d.Types, of)
+	d.Types = append(d.Types, described)
 }
 
 func (d *Description) addClients(clients *client.Subscription[system.DotsClient, system.DotsClientKey]) {
 	for _, c := range clients.All() {
-		of := Client{
+		guest := Client{
 			ID: c.ID.Value(), Name: c.Name.Value(), Running: c.Running.Value(),
 			Published: c.PublishedTypes.Value(), Subscribed: c.SubscribedTypes.Value(),
 		}
 		if state, ok := c.ConnectionState.Get(); ok {
-			of.State = state.String()
+			guest.State = state.String()
 		}
-		d.Clients = append(d.Clients, of)
+		d.Clients = append(d.Clients, guest)
 	}
 	slices.SortFunc(d.Clients, func(a, b Client) int { return cmp.Compare(a.ID, b.ID) })
 }
@@ -151,7 +151,7 @@ func (d *Description) Write(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 		// All names are identifiers, and brokers tell no documentation: there is nothing to escape.
-		if _, err := w.Write(schema.AppendDots(nil, t.of)); err != nil {
+		if _, err := w.Write(schema.AppendDots(nil, t.typ)); err != nil {
 			return err
 		}
 	}

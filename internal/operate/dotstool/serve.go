@@ -34,8 +34,8 @@ type ServeOptions struct {
 // endpoints returns where to listen.
 func (o *ServeOptions) endpoints() ([]endpoint.Endpoint, error) {
 	if len(o.Endpoints) == 0 {
-		if of := os.Getenv(endpoint.EnvironmentEndpoint); strings.TrimSpace(of) != "" {
-			return endpoint.ParseList(of)
+		if list := os.Getenv(endpoint.EnvironmentEndpoint); strings.TrimSpace(list) != "" {
+			return endpoint.ParseList(list)
 		}
 		return endpoint.ParseList(endpoint.Default)
 	}
@@ -95,8 +95,8 @@ func Serve(ctx context.Context, o *ServeOptions) error {
 
 // bound returns an endpoint with the port that the kernel has chosen.
 func bound(e endpoint.Endpoint, address net.Addr) endpoint.Endpoint {
-	if of, ok := address.(*net.TCPAddr); ok {
-		e.Port = of.AddrPort().Port()
+	if tcp, ok := address.(*net.TCPAddr); ok {
+		e.Port = tcp.AddrPort().Port()
 	}
 	return e
 }

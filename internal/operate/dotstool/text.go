@@ -143,10 +143,10 @@ func timeText(t value.Timepoint, ok bool) *string {
 	if !ok {
 		return nil
 	}
-	of := t.Time()
-	if of.IsZero() {
+	at := t.Time()
+	if at.IsZero() {
 		return nil
 	}
-	s := of.UTC().Format(time.RFC3339Nano)
+	s := at.UTC().Format(time.RFC3339Nano)
 	return &s
 }

@@ -95,8 +95,8 @@ func notify[O any](b *bus) func(*client.Event[O]) {
 }
 
 // choose subscribes to the stacks of a transaction, in place of another one's; nil: of none.
-func (b *bus) choose(of *transactionKey) error {
-	if b.chosen == of || b.chosen != nil && of != nil && *b.chosen == *of {
+func (b *bus) choose(transaction *transactionKey) error {
+	if b.chosen == transaction || b.chosen != nil && transaction != nil && *b.chosen == *transaction {
 		return nil
 	}
 	if b.chosen != nil {
@@ -109,11 +109,11 @@ func (b *bus) choose(of *transactionKey) error {
 			return err
 		}
 	}
-	if of == nil {
+	if transaction == nil {
 		return nil
 	}
 	handler := notify[*types.CorrelatorTransactionStack](b)
-	times, err := client.SubscribeFiltered(b.client, only(of), handler)
+	times, err := client.SubscribeFiltered(b.client, only(transaction), handler)
 	b.all = errors.Is(err, client.ErrUnsupported)
 	if b.all {
 		times, err = client.Subscribe(b.client, handler)
@@ -121,7 +121,7 @@ func (b *bus) choose(of *transactionKey) error {
 	if err != nil {
 		return err
 	}
-	b.chosen, b.times, b.frames = of, times, make(map[string][]string)
+	b.chosen, b.times, b.frames = transaction, times, make(map[string][]string)
 	if b.all {
 		return b.subscribeNames(nil)
 	}
@@ -129,8 +129,8 @@ func (b *bus) choose(of *transactionKey) error {
 }
 
 // subscribeNames subscribes to the names of stacks; nil: of all.
-func (b *bus) subscribeNames(of *system.DotsFilter) error {
-	names, err := client.SubscribeFiltered(b.client, of, notify[*types.CorrelatorStack](b))
+func (b *bus) subscribeNames(filter *system.DotsFilter) error {
+	names, err := client.SubscribeFiltered(b.client, filter, notify[*types.CorrelatorStack](b))
 	if err != nil {
 		return err
 	}
@@ -180,11 +180,11 @@ func (b *bus) isChosen(key *types.CorrelatorTransactionStackKey) bool {
 }
 
 // only is a filter for the stacks of a transaction.
-func only(of *transactionKey) *system.DotsFilter {
+func only(transaction *transactionKey) *system.DotsFilter {
 	nodes := []system.DotsPredicateNode{
 		{Kind: value.Some(system.DotsPredicateKindAnd), Arity: value.Some[uint32](3)},
 	}
-	for i, text := range []string{of.Host, of.TraceID, of.TransactionID} {
+	for i, text := range []string{transaction.Host, transaction.TraceID, transaction.TransactionID} {
 		nodes = append(nodes, compare(uint32(i+1), system.DotsCompareOpEq,
 			system.DotsPredicateValue{StringValue: value.Some(text)}))
 	}

@@ -9,21 +9,21 @@ import (
 
 // stackView is the stacks of a transaction as a tree, which grows.
 type stackView struct {
-	of     transactionKey
-	tree   tree
-	cursor cursor
-	title  string
-	since  string // when what is shown was begun to be counted
-	seen   bool   // the transaction has been among those that are published
-	fit    int
-	shown  []branch
+	transaction transactionKey
+	tree        tree
+	cursor      cursor
+	title       string
+	since       string // when what is shown was begun to be counted
+	seen        bool   // the transaction has been among those that are published
+	fit         int
+	shown       []branch
 }
 
 // update takes account of what was published since. The stacks of a transaction that is no longer
 // published vanish there, but not here.
 func (v *stackView) update(s *snapshot) {
-	x := s.transactions[v.of]
-	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(v.of.TransactionID), terminal.Escape(v.of.TraceID))
+	x := s.transactions[v.transaction]
+	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(v.transaction.TransactionID), terminal.Escape(v.transaction.TraceID))
 	if x != nil {
 		v.seen = true
 		if name := x.Service.Value(); name != "" {

@@ -111,8 +111,8 @@ func (s *snapshot) threadTable(only *processKey) *table {
 			continue
 		}
 		order := number(th.Pid) + "\x00" + number(th.Tid)
-		of := &transactionKey{Host: key.Host, TraceID: th.TraceID.Value(), TransactionID: th.TransactionID.Value()}
-		t.add(item{key: key, cpu: th.CPU.Value(), order: order, transaction: of, cells: func() []string {
+		transaction := &transactionKey{Host: key.Host, TraceID: th.TraceID.Value(), TransactionID: th.TransactionID.Value()}
+		t.add(item{key: key, cpu: th.CPU.Value(), order: order, transaction: transaction, cells: func() []string {
 			return []string{
 				percentOf(th.CPU), number(th.Tid), th.Name.Value(), number(th.Pid), s.service(process),
 				th.TransactionID.Value(), th.SpanID.Value(), th.TraceID.Value(), since(th.Since, s.at),

@@ -37,7 +37,7 @@ func (v *view) transaction() *transactionKey {
 	if v.stacks == nil {
 		return nil
 	}
-	return &v.stacks.of
+	return &v.stacks.transaction
 }
 
 // draw returns lines for a screen, and the number of the one that is marked.
@@ -133,7 +133,7 @@ func (v *view) pressTable(key terminal.Key) {
 // those of the transaction that it works on.
 func (v *view) open(row *item) {
 	if row.transaction != nil {
-		v.stacks = &stackView{of: *row.transaction}
+		v.stacks = &stackView{transaction: *row.transaction}
 	} else if key, ok := row.key.(processKey); ok {
 		v.process, v.tab = &key, threadTab
 		v.cursors[threadTab] = cursor{}

@@ -185,27 +185,6 @@ func TestPageIsServed(t *testing.T) {
 	assert.Check(t, strings.Contains(policy, "default-src 'none'"), "policy %q", policy)
 }
 
-// A page elsewhere whose host's name resolves to a loopback address is not one of ours.
-func TestOtherNamesOfLoopback(t *testing.T) {
-	l := openLive(t, Config{Listen: []string{newSocket(t)}})
-	addr, err := l.broker.ListenURI("ws://127.0.0.1:0")
-	assert.NilError(t, err)
-	for host, status := range map[string]int{
-		"": http.StatusOK, "localhost:1": http.StatusOK, "[::1]:1": http.StatusOK,
-		"evil.example:1": http.StatusForbidden, "127.0.0.1.evil.example": http.StatusForbidden,
-	} {
-		r, err := http.NewRequest(http.MethodGet, "http://"+addr.String()+"/", nil)
-		assert.NilError(t, err)
-		if host != "" {
-			r.Host = host
-		}
-		response, err := http.DefaultClient.Do(r)
-		assert.NilError(t, err)
-		response.Body.Close()
-		assert.Check(t, response.StatusCode == status, "%q: %s", host, response.Status)
-	}
-}
-
 func TestConnect(t *testing.T) {
 	uri := newSocket(t)
 	l := openLive(t, Config{Connect: uri, Secret: "x"})

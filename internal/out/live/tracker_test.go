@@ -206,7 +206,7 @@ func TestBounds(t *testing.T) {
 func TestSharesOfOwners(t *testing.T) {
 	const w = wantThreads | wantTransactions | wantProcesses
 	tracker := newTracker(w)
-	of := func(owner string, pid int, transaction int) *profile.Sample {
+	sampleOf := func(owner string, pid int, transaction int) *profile.Sample {
 		s := newSample(pid, 1, 1, 1, noon)
 		s.Resource.Owner = owner
 		s.TransactionID = [8]byte{1, byte(transaction >> 16), byte(transaction >> 8), byte(transaction)}
@@ -221,9 +221,9 @@ func TestSharesOfOwners(t *testing.T) {
 			ReadAt: noon, Threads: waiting}})
 	}
 	for i := range maxTransactions {
-		tracker.Sampled(of("hostile", i+1, i))
+		tracker.Sampled(sampleOf("hostile", i+1, i))
 	}
-	own, other := of("hostile", 1, 0), of("other", 1<<20, 1<<20)
+	own, other := sampleOf("hostile", 1, 0), sampleOf("other", 1<<20, 1<<20)
 	before, _ := tracker.lost()
 	tracker.Sampled(own)
 	tracker.Sampled(other)
@@ -240,7 +240,7 @@ func TestSharesOfOwners(t *testing.T) {
 	}
 	assert.Check(t, maps.Equal(threads, map[uint32]bool{1: true, 2: true}), "threads of another owner: %v", threads)
 	// Who knows the ids of another's transaction has no part in it.
-	other.Resource = of("hostile", 2, 1).Resource
+	other.Resource = sampleOf("hostile", 2, 1).Resource
 	before, _ = tracker.lost()
 	tracker.Sampled(other)
 	if tx := tracker.transactions[transactionID{other.TraceID, other.TransactionID}]; tx.total != 50*time.Millisecond ||
