@@ -136,11 +136,13 @@ func TestBackPressure(t *testing.T) {
 	cancel()
 	err := <-result
 	assert.Check(t, errors.Is(err, context.Canceled), err)
+	go func() { result <- c.Publish(t.Context(), x) }()
 	open()
 	p.read(&system.StructDescriptorData{})
-	for range published {
+	for range published + 1 {
 		p.read(&demo.DemoSingle{})
 	}
+	must(t, <-result)
 	must(t, c.Publish(t.Context(), x))
 	p.read(&demo.DemoSingle{})
 }

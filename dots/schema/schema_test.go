@@ -39,6 +39,15 @@ func TestStruct(t *testing.T) {
 	assert.Check(t, p == nil, "property x is %+v", p)
 }
 
+func TestFlags(t *testing.T) {
+	var f Flags
+	for i, name := range flagNames {
+		*f.ByName(name) = true
+		assert.DeepEqual(t, f.Names(), flagNames[:i+1])
+	}
+	assert.Check(t, f == Flags{true, true, true, true, true, true} && f.ByName("key") == nil, "%+v", f)
+}
+
 func TestEnum(t *testing.T) {
 	for tag, name := range map[uint32]string{0: "", 1: "red", 2: "", 5: "blue", 64: "", 1000: "high", 1001: ""} {
 		e := color.ByTag(tag)
