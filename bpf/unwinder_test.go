@@ -151,7 +151,8 @@ func TestUnwinder(t *testing.T) {
 						continue
 					}
 					unwound += uint64(count.Samples)
-					assert.Check(t, count.Stack.Target == target && test.options.ByThread == (count.TID != 0), "%+v", count)
+					assert.Check(t, count.Stack.Target == target && test.options.ByThread == (count.TID != 0),
+						"%+v", count)
 					verify(count, got)
 				}
 			}
@@ -165,8 +166,8 @@ func TestUnwinder(t *testing.T) {
 					stop(t, s)
 				}
 				count(func(count Count, got Stack) {
-					assert.Check(t, slices.Equal(got.Kernel, found.want.Kernel) && slices.Equal(got.Words, found.want.Words) &&
-						got.Error == found.want.Error && got.User == nil,
+					assert.Check(t, slices.Equal(got.Kernel, found.want.Kernel) &&
+						slices.Equal(got.Words, found.want.Words) && got.Error == found.want.Error && got.User == nil,
 						"%+v has the stack %+v", count, got)
 					before, known := keys[count.Stack]
 					assert.Check(t, !known || before == i, "%+v and %+v have the same key", found, test.found[before])

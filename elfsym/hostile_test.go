@@ -21,6 +21,14 @@ const (
 	farAddr = 0x100000
 )
 
+// gnuHashOf has a library have a hash table of these bytes.
+func gnuHashOf(table []byte) func(e *edit) {
+	return func(e *edit) {
+		e.load(farAddr, table)
+		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
+	}
+}
+
 // Libraries with one thing changed, and the error. nil: the same result as before.
 var hostile = []struct {
 	name    string
@@ -81,22 +89,14 @@ var hostile = []struct {
 	{"buckets empty", gnuFixture, func(e *edit) { clear(e.b[e.gnuHash()+24:][:12]) }, ErrNoSymbols},
 	{"bucket of the storage symbol empty", gnuFixture, hashWord(28, 0), errIncomplete},
 	{"bucket begins with symbol 2^32-1", gnuFixture, hashWord(28, ^uint32(0)), errMalformed},
-	{"no bucket has an end", gnuFixture, func(e *edit) { // and no hash is the name's
-		e.load(farAddr, append(gnuTable(1), make([]byte, 8192)...))
-		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
-	}, ErrLimit},
-	{"no bucket has an end before the segment's", gnuFixture, func(e *edit) {
-		e.load(farAddr, append(gnuTable(1), make([]byte, 1000)...))
-		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
-	}, errMalformed},
-	{"symbol index wraps at 2^32", gnuFixture, func(e *edit) {
-		e.load(farAddr, append(gnuTable(^uint32(0)), make([]byte, 8192)...))
-		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
-	}, ErrLimit},
-	{"symbol 2^32-1 has the right hash", gnuFixture, func(e *edit) {
-		e.load(farAddr, binary.LittleEndian.AppendUint32(gnuTable(^uint32(0)), gnuHash(storageName)))
-		e.put64(e.dynamic(elf.DT_GNU_HASH)+8, farAddr)
-	}, errMalformed},
+	// Zeros, which are no hash of the name.
+	{"no bucket has an end", gnuFixture, gnuHashOf(append(gnuTable(1), make([]byte, 8192)...)), ErrLimit},
+	{"no bucket has an end before the segment's", gnuFixture,
+		gnuHashOf(append(gnuTable(1), make([]byte, 1000)...)), errMalformed},
+	{"symbol index wraps at 2^32", gnuFixture,
+		gnuHashOf(append(gnuTable(^uint32(0)), make([]byte, 8192)...)), ErrLimit},
+	{"symbol 2^32-1 has the right hash", gnuFixture,
+		gnuHashOf(binary.LittleEndian.AppendUint32(gnuTable(^uint32(0)), gnuHash(storageName))), errMalformed},
 
 	// DT_HASH: buckets of 5 (4, 3, 2), 7 (6) and 8 (1), as readelf -x .hash shows.
 	{"DT_HASH beside DT_GNU_HASH is not used", gnuFixture, func(e *edit) {

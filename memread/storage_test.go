@@ -242,7 +242,8 @@ func TestProcessStorageChangesWhileItIsRead(t *testing.T) {
 			ProcessStorage{}, ErrUnmapped},
 		{"not published", pointerRead, write(0, pointer(0)), ProcessStorage{}, ErrNotPublished},
 	} {
-		m := &fakeMemory{base: base, bytes: make([]byte, 0x400), before: map[int]func(*fakeMemory) error{c.read: c.change}}
+		m := &fakeMemory{base: base, bytes: make([]byte, 0x400)}
+		m.before = map[int]func(*fakeMemory) error{c.read: c.change}
 		copy(m.bytes, pointer(base+off))
 		copy(m.bytes[off:], demoStorage)
 		copy(m.bytes[other:], demoStorage)

@@ -35,6 +35,12 @@ func (m *image) bytes(addr uint64, b ...byte) *image {
 	return m
 }
 
+// changing has something happen in the process before the nth batch.
+func (m *image) changing(n int, change func(*image)) *image {
+	m.before = map[int]func(*image){n: change}
+	return m
+}
+
 func (m *image) at(addr uint64) (byte, bool) {
 	for i := len(m.areas) - 1; i >= 0; i-- {
 		if off := addr - m.areas[i].addr; off < uint64(len(m.areas[i].bytes)) {

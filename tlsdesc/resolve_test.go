@@ -76,91 +76,65 @@ func signed(v int64) uint64 { return uint64(v) }
 func TestResolve(t *testing.T) {
 	const x86, arm = elf.EM_X86_64, elf.EM_AARCH64
 	const tlsdesc, dtpmod = elfsym.TLSDESC, elfsym.DTPMOD64
+	glibc, musl := []string{libcGlibc, loaderGlibc}, []string{libcMusl}
+	armGlibc, armMusl := []string{"/lib/ld-linux-aarch64.so.1"}, []string{"/lib/ld-musl-aarch64.so.1"}
+	type pair = [2]uint64
+	static := func(libc Libc, offset int64) Rule { return Rule{Kind: Static, Libc: libc, Offset: offset} }
+	glibcDTV := func(kind Kind, module, generation uint64, dtvOffset int64) Rule {
+		return Rule{Kind: kind, Libc: Glibc, Offset: tlsOffset, Module: module, Generation: generation,
+			DTVOffset: dtvOffset, DTVStride: 16, DTVCapacityOffset: -16}
+	}
+	muslDTV := func(kind Kind, module uint64, dtvOffset int64) Rule {
+		return Rule{Kind: kind, Libc: Musl, Offset: tlsOffset, Module: module, DTVOffset: dtvOffset, DTVStride: 8}
+	}
 
 	for _, test := range []struct {
 		name    string
 		machine elf.Machine
 		kind    elfsym.RelocationKind
-		pair    [2]uint64
+		pair    pair
 		code    []byte
 		arg     []uint64
 		files   []string
 		want    Rule
 	}{
-		{"x86-64 glibc static", x86, tlsdesc, [2]uint64{resolver, signed(-0x98)}, code.x86Static, nil,
-			[]string{libcGlibc, loaderGlibc},
-			Rule{Kind: Static, Libc: Glibc, Offset: -0x98}},
-		{"x86-64 glibc static with landing pad", x86, tlsdesc, [2]uint64{resolver, signed(-0x98)}, code.x86StaticPad,
-			nil,
-			[]string{libcGlibc, loaderGlibc},
-			Rule{Kind: Static, Libc: Glibc, Offset: -0x98}},
-		{"x86-64 musl static", x86, tlsdesc, [2]uint64{resolver, signed(-8)}, code.x86Static, nil,
-			[]string{libcMusl},
-			Rule{Kind: Static, Libc: Musl, Offset: -8}},
-		{"x86-64 static of an unknown C library", x86, tlsdesc, [2]uint64{resolver, signed(-1 << 31)}, code.x86Static,
-			nil,
-			[]string{"/opt/other/loader"},
-			Rule{Kind: Static, Offset: -1 << 31}},
-		{"x86-64 glibc dynamic", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86GlibcDynamic,
-			[]uint64{2, tlsOffset, 7},
-			[]string{libcGlibc, loaderGlibc},
-			Rule{Kind: Dynamic, Libc: Glibc, Offset: tlsOffset, Module: 2, Generation: 7,
-				DTVOffset: 8, DTVStride: 16, DTVCapacityOffset: -16}},
-		{"x86-64 musl dynamic, third word not part of it", x86, tlsdesc, [2]uint64{resolver, argument},
-			code.x86MuslDynamic, []uint64{1, tlsOffset, 0x5600_0000_2000},
-			[]string{libcMusl},
-			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: 8, DTVStride: 8}},
-		{"x86-64 musl dynamic, nothing mapped after it", x86, tlsdesc, [2]uint64{resolver, argument},
-			code.x86MuslDynamic, []uint64{1, tlsOffset},
-			[]string{libcMusl},
-			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: 8, DTVStride: 8}},
-		{"x86-64 glibc DTPMOD64", x86, dtpmod, [2]uint64{3, tlsOffset}, nil, nil,
-			[]string{libcGlibc, loaderGlibc},
-			Rule{Kind: DTPMod, Libc: Glibc, Offset: tlsOffset, Module: 3,
-				DTVOffset: 8, DTVStride: 16, DTVCapacityOffset: -16}},
-		{"x86-64 musl DTPMOD64", x86, dtpmod, [2]uint64{maxModule, tlsOffset}, nil, nil,
-			[]string{libcMusl},
-			Rule{Kind: DTPMod, Libc: Musl, Offset: tlsOffset, Module: maxModule, DTVOffset: 8, DTVStride: 8}},
+		{"x86-64 glibc static", x86, tlsdesc, pair{resolver, signed(-0x98)}, code.x86Static, nil, glibc,
+			static(Glibc, -0x98)},
+		{"x86-64 glibc static with landing pad", x86, tlsdesc, pair{resolver, signed(-0x98)}, code.x86StaticPad, nil,
+			glibc, static(Glibc, -0x98)},
+		{"x86-64 musl static", x86, tlsdesc, pair{resolver, signed(-8)}, code.x86Static, nil, musl, static(Musl, -8)},
+		{"x86-64 static of an unknown C library", x86, tlsdesc, pair{resolver, signed(-1 << 31)}, code.x86Static, nil,
+			[]string{"/opt/other/loader"}, Rule{Kind: Static, Offset: -1 << 31}},
+		{"x86-64 glibc dynamic", x86, tlsdesc, pair{resolver, argument}, code.x86GlibcDynamic,
+			[]uint64{2, tlsOffset, 7}, glibc, glibcDTV(Dynamic, 2, 7, 8)},
+		{"x86-64 musl dynamic, third word not part of it", x86, tlsdesc, pair{resolver, argument},
+			code.x86MuslDynamic, []uint64{1, tlsOffset, 0x5600_0000_2000}, musl, muslDTV(Dynamic, 1, 8)},
+		{"x86-64 musl dynamic, nothing mapped after it", x86, tlsdesc, pair{resolver, argument}, code.x86MuslDynamic,
+			[]uint64{1, tlsOffset}, musl, muslDTV(Dynamic, 1, 8)},
+		{"x86-64 glibc DTPMOD64", x86, dtpmod, pair{3, tlsOffset}, nil, nil, glibc, glibcDTV(DTPMod, 3, 0, 8)},
+		{"x86-64 musl DTPMOD64", x86, dtpmod, pair{maxModule, tlsOffset}, nil, nil, musl,
+			muslDTV(DTPMod, maxModule, 8)},
 
-		{"aarch64 glibc static", arm, tlsdesc, [2]uint64{resolver, 0xb8}, code.armStatic, nil,
-			[]string{"/lib/ld-linux-aarch64.so.1"},
-			Rule{Kind: Static, Libc: Glibc, Offset: 0xb8}},
-		{"aarch64 glibc static after a no-op", arm, tlsdesc, [2]uint64{resolver, 0xb8}, code.armStaticNop, nil,
-			[]string{"/lib/ld-linux-aarch64.so.1"},
-			Rule{Kind: Static, Libc: Glibc, Offset: 0xb8}},
-		{"aarch64 glibc static with landing pad", arm, tlsdesc, [2]uint64{resolver, 0xb8}, code.armStaticPad, nil,
-			[]string{"/lib/ld-linux-aarch64.so.1"},
-			Rule{Kind: Static, Libc: Glibc, Offset: 0xb8}},
-		{"aarch64 musl static", arm, tlsdesc, [2]uint64{resolver, tlsOffset}, code.armStatic, nil,
-			[]string{"/lib/ld-musl-aarch64.so.1"},
-			Rule{Kind: Static, Libc: Musl, Offset: tlsOffset}},
-		{"aarch64 glibc dynamic", arm, tlsdesc, [2]uint64{resolver, argument}, code.armGlibcDynamic,
-			[]uint64{2, tlsOffset, 7},
-			[]string{"/lib/ld-linux-aarch64.so.1"},
-			Rule{Kind: Dynamic, Libc: Glibc, Offset: tlsOffset, Module: 2, Generation: 7,
-				DTVOffset: 0, DTVStride: 16, DTVCapacityOffset: -16}},
-		{"aarch64 musl dynamic", arm, tlsdesc, [2]uint64{resolver, argument}, code.armMuslDynamic,
-			[]uint64{1, tlsOffset},
-			[]string{"/lib/ld-musl-aarch64.so.1"},
-			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: -8, DTVStride: 8}},
-		{"aarch64 glibc DTPMOD64", arm, dtpmod, [2]uint64{3, tlsOffset}, nil, nil,
-			[]string{"/lib/ld-linux-aarch64.so.1"},
-			Rule{Kind: DTPMod, Libc: Glibc, Offset: tlsOffset, Module: 3,
-				DTVOffset: 0, DTVStride: 16, DTVCapacityOffset: -16}},
-		{"aarch64 musl DTPMOD64", arm, dtpmod, [2]uint64{3, tlsOffset}, nil, nil,
-			[]string{"/lib/ld-musl-aarch64.so.1"},
-			Rule{Kind: DTPMod, Libc: Musl, Offset: tlsOffset, Module: 3, DTVOffset: -8, DTVStride: 8}},
+		{"aarch64 glibc static", arm, tlsdesc, pair{resolver, 0xb8}, code.armStatic, nil, armGlibc,
+			static(Glibc, 0xb8)},
+		{"aarch64 glibc static after a no-op", arm, tlsdesc, pair{resolver, 0xb8}, code.armStaticNop, nil, armGlibc,
+			static(Glibc, 0xb8)},
+		{"aarch64 glibc static with landing pad", arm, tlsdesc, pair{resolver, 0xb8}, code.armStaticPad, nil,
+			armGlibc, static(Glibc, 0xb8)},
+		{"aarch64 musl static", arm, tlsdesc, pair{resolver, tlsOffset}, code.armStatic, nil, armMusl,
+			static(Musl, tlsOffset)},
+		{"aarch64 glibc dynamic", arm, tlsdesc, pair{resolver, argument}, code.armGlibcDynamic,
+			[]uint64{2, tlsOffset, 7}, armGlibc, glibcDTV(Dynamic, 2, 7, 0)},
+		{"aarch64 musl dynamic", arm, tlsdesc, pair{resolver, argument}, code.armMuslDynamic, []uint64{1, tlsOffset},
+			armMusl, muslDTV(Dynamic, 1, -8)},
+		{"aarch64 glibc DTPMOD64", arm, dtpmod, pair{3, tlsOffset}, nil, nil, armGlibc, glibcDTV(DTPMod, 3, 0, 0)},
+		{"aarch64 musl DTPMOD64", arm, dtpmod, pair{3, tlsOffset}, nil, nil, armMusl, muslDTV(DTPMod, 3, -8)},
 
 		// The file with the resolver counts, not the others.
-		{"musl's resolver where glibc is mapped too", x86, tlsdesc, [2]uint64{resolver, argument}, code.x86MuslDynamic,
-			[]uint64{1, tlsOffset},
-			[]string{libcGlibc, loaderGlibc, libcMusl},
-			Rule{Kind: Dynamic, Libc: Musl, Offset: tlsOffset, Module: 1, DTVOffset: 8, DTVStride: 8}},
-		{"glibc's resolver where musl is mapped too", x86, tlsdesc, [2]uint64{resolver, argument},
-			code.x86GlibcDynamic, []uint64{1, tlsOffset, 0},
-			[]string{libcMusl, libcGlibc},
-			Rule{Kind: Dynamic, Libc: Glibc, Offset: tlsOffset, Module: 1,
-				DTVOffset: 8, DTVStride: 16, DTVCapacityOffset: -16}},
+		{"musl's resolver where glibc is mapped too", x86, tlsdesc, pair{resolver, argument}, code.x86MuslDynamic,
+			[]uint64{1, tlsOffset}, []string{libcGlibc, loaderGlibc, libcMusl}, muslDTV(Dynamic, 1, 8)},
+		{"glibc's resolver where musl is mapped too", x86, tlsdesc, pair{resolver, argument}, code.x86GlibcDynamic,
+			[]uint64{1, tlsOffset, 0}, []string{libcMusl, libcGlibc}, glibcDTV(Dynamic, 1, 0, 8)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := new(image).words(pairAddr, test.pair[:]...).bytes(resolver, test.code...).words(argument, test.arg...)
@@ -199,16 +173,11 @@ func TestResolveRefuses(t *testing.T) {
 			new(image).words(pairAddr, resolver, bias+0x400).bytes(resolver, code.x86GlibcDynamic...).
 				words(bias+0x400, 0x3010, 0x1_0000_0024, 0), glibc,
 			[]error{ErrUnresolved}, "lazily"},
-		{"bound while it was read", tlsdesc, &image{
-			areas: descriptor(argument, code.x86GlibcDynamic, 2, tlsOffset, 1).areas,
-			before: map[int]func(*image){2: func(m *image) {
-				m.words(pairAddr, resolver+0x100, signed(-0x40))
-			}}}, glibc, []error{ErrUnresolved}, "changed"},
-		{"unloaded while it was read", tlsdesc, &image{
-			areas: descriptor(argument, code.x86GlibcDynamic, 2, tlsOffset, 1).areas,
-			before: map[int]func(*image){2: func(m *image) {
-				m.areas = nil
-			}}}, glibc, []error{ErrUnresolved}, "changed"},
+		{"bound while it was read", tlsdesc, descriptor(argument, code.x86GlibcDynamic, 2, tlsOffset, 1).
+			changing(2, func(m *image) { m.words(pairAddr, resolver+0x100, signed(-0x40)) }), glibc,
+			[]error{ErrUnresolved}, "changed"},
+		{"unloaded while it was read", tlsdesc, descriptor(argument, code.x86GlibcDynamic, 2, tlsOffset, 1).
+			changing(2, func(m *image) { m.areas = nil }), glibc, []error{ErrUnresolved}, "changed"},
 		{"DTPMOD64 not filled", dtpmod, new(image).words(pairAddr, 0, tlsOffset), glibc, []error{ErrUnresolved}, ""},
 		{"no module id in the argument yet", tlsdesc, descriptor(argument, code.x86GlibcDynamic, 0, 0, 0), glibc,
 			[]error{ErrUnresolved}, ""},
@@ -258,9 +227,8 @@ func TestResolveRefuses(t *testing.T) {
 		{"another relocation", 99, new(image).words(pairAddr, 1, tlsOffset), glibc, []error{ErrUnsupported}, ""},
 
 		{"process gone before", tlsdesc, &image{gone: true}, glibc, []error{memread.ErrGone}, ""},
-		{"process gone meanwhile", tlsdesc, &image{
-			areas:  descriptor(argument, code.x86GlibcDynamic, 2, tlsOffset, 1).areas,
-			before: map[int]func(*image){2: func(m *image) { m.gone = true }}}, glibc, []error{memread.ErrGone}, ""},
+		{"process gone meanwhile", tlsdesc, descriptor(argument, code.x86GlibcDynamic, 2, tlsOffset, 1).
+			changing(2, func(m *image) { m.gone = true }), glibc, []error{memread.ErrGone}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			rule, err := Resolve(library(elf.EM_X86_64, test.kind), bias, test.mem, mapped(test.files...))

@@ -94,8 +94,8 @@ func TestVariableAddr(t *testing.T) {
 // brings its DTV up to date in between must not make the entry of an unloaded library look like a
 // current one.
 func TestGenerationIsReadFirst(t *testing.T) {
-	m := x86Thread(dtv).glibcDTV(15, 6, tp-0x10, block)
-	m.before = map[int]func(*image){3: func(m *image) { m.glibcDTV(15, 7, tp-0x10, unallocated) }}
+	m := x86Thread(dtv).glibcDTV(15, 6, tp-0x10, block).
+		changing(3, func(m *image) { m.glibcDTV(15, 7, tp-0x10, unallocated) })
 	got, err := x86Glibc.VariableAddr(m, tp)
 	assert.Check(t, got == 0 && err == nil, "%#x, %v", got, err)
 }
@@ -128,25 +128,16 @@ func TestVariableAddrRefuses(t *testing.T) {
 		{"thread pointer at the beginning", armMusl, 7, new(image), ErrMalformed, "pointer to DTV"},
 		{"static before the address space", Rule{Kind: Static, Offset: -0x98}, 0x97, new(image), ErrMalformed, ""},
 		{"static after the address space", Rule{Kind: Static, Offset: 0x98}, end - 0x97, new(image), ErrMalformed, ""},
-		{"DTV replaced", x86Glibc, tp, &image{
-			areas:  x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block).areas,
-			before: map[int]func(*image){4: func(m *image) { m.words(tp+8, 0x5600_0000_9010) }},
-		}, ErrChanged, ""},
-		{"DTV replaced, with the old one's memory reused", x86Glibc, tp, &image{
-			areas: x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block).areas,
-			before: map[int]func(*image){3: func(m *image) {
-				m.words(tp+8, 0x5600_0000_9010).words(dtv+2*16, unallocated)
-			}},
-		}, ErrChanged, ""},
-		{"short DTV replaced", x86Glibc, tp, &image{
-			areas:  x86Thread(dtv).glibcDTV(1, 7, tp-0x10).areas,
-			before: map[int]func(*image){3: func(m *image) { m.words(tp+8, 0x5600_0000_9010) }},
-		}, ErrChanged, ""},
+		{"DTV replaced", x86Glibc, tp, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block).
+			changing(4, func(m *image) { m.words(tp+8, 0x5600_0000_9010) }), ErrChanged, ""},
+		{"DTV replaced, with the old one's memory reused", x86Glibc, tp, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block).
+			changing(3, func(m *image) { m.words(tp+8, 0x5600_0000_9010).words(dtv+2*16, unallocated) }),
+			ErrChanged, ""},
+		{"short DTV replaced", x86Glibc, tp, x86Thread(dtv).glibcDTV(1, 7, tp-0x10).
+			changing(3, func(m *image) { m.words(tp+8, 0x5600_0000_9010) }), ErrChanged, ""},
 		{"nothing mapped at address 0", armMusl, 8, new(image), memread.ErrUnmapped, "pointer to DTV at 0x0"},
-		{"thread ended meanwhile", x86Glibc, tp, &image{
-			areas:  x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block).areas,
-			before: map[int]func(*image){4: func(m *image) { m.areas = nil }},
-		}, memread.ErrUnmapped, "pointer to DTV"},
+		{"thread ended meanwhile", x86Glibc, tp, x86Thread(dtv).glibcDTV(15, 7, tp-0x10, block).
+			changing(4, func(m *image) { m.areas = nil }), memread.ErrUnmapped, "pointer to DTV"},
 		{"process gone", x86Glibc, tp, &image{gone: true}, memread.ErrGone, ""},
 		{"no rule", Rule{}, tp, new(image), ErrUnresolved, ""},
 	} {
@@ -214,7 +205,7 @@ func TestVariableAddrsStatic(t *testing.T) {
 func TestVariableAddrsGone(t *testing.T) {
 	for batch := 1; batch <= 4; batch++ {
 		m, threadPointers, _, _ := manyThreads(6)
-		m.before = map[int]func(*image){batch: func(m *image) { m.gone = true }}
+		m.changing(batch, func(m *image) { m.gone = true })
 		err := x86Glibc.VariableAddrs(m, threadPointers, make([]uint64, 6), make([]error, 6))
 		assert.Check(t, errors.Is(err, memread.ErrGone), "before batch %d: %v", batch, err)
 	}
