@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// contextSweeps is after how many sweeps each process has been looked at for a process context. A
-	// look queries all mappings that can be written: that costs as much as looking for the library,
-	// or twice as much where there are many threads, each with a stack. An eighth leaves room for
-	// processes that are new.
+	// contextSweeps is the number of sweeps in which each process is probed once for a process context.
+	// Such a probe queries all writable mappings: it costs as much as a search for the library, or
+	// twice as much if there are many threads, each with a stack. An eighth leaves room for new
+	// processes.
 	contextSweeps = 8
 
-	// newContextLooks is how many new processes a sweep looks at, also where an eighth is less: they
-	// take a millisecond or two.
-	newContextLooks = 64
+	// newContextProbes is how many new processes a sweep probes, even if an eighth is less. They take
+	// a millisecond or two.
+	newContextProbes = 64
 )
 
-// contextTurns is which processes sweeps look at for a process context, of those that were not found
-// by the sweep before.
+// contextTurns selects the processes that a sweep probes for a process context, among those that the
+// sweep before did not find.
 type contextTurns struct {
 	turn   int
 	listed map[int]struct{} // by pid: those of the last complete sweep that were not left to the next
 }
 
-// contextPlan is that of one sweep. It does not change.
+// contextPlan is the selection of one sweep. It does not change.
 type contextPlan struct {
 	all    bool
 	turn   int
@@ -42,7 +42,7 @@ func (t *contextTurns) plan(source Source, pids []int) contextPlan {
 		all: source == SourceText || t.listed == nil, turn: t.turn,
 		fresh: make(map[int]struct{}), listed: make(map[int]struct{}, len(pids)),
 	}
-	room := max(newContextLooks, len(pids)/contextSweeps)
+	room := max(newContextProbes, len(pids)/contextSweeps)
 	for _, pid := range pids {
 		if _, known := t.listed[pid]; !known && !plan.include(pid) {
 			if len(plan.fresh) == room {
@@ -55,7 +55,7 @@ func (t *contextTurns) plan(source Source, pids []int) contextPlan {
 	return plan
 }
 
-// include reports whether the sweep looks at a process.
+// include reports whether the sweep probes a process.
 func (p *contextPlan) include(pid int) bool {
 	_, fresh := p.fresh[pid]
 	return p.all || fresh || pid%contextSweeps == p.turn
@@ -66,9 +66,9 @@ func (t *contextTurns) end(plan contextPlan) {
 	t.listed, t.turn = plan.listed, (plan.turn+1)%contextSweeps
 }
 
-// LookForContexts looks at processes for process contexts and nothing else: those that may have
-// published theirs just now. It returns the pids of those that have one, which are to be probed by
-// Process, and of those that are gone, both in any order. What cannot be read is skipped.
+// LookForContexts searches processes that may have just published a process context for that alone.
+// It returns the pids of those that have one, which the caller should pass to Process, and of those
+// that are gone, both in any order. What cannot be read is skipped.
 //
 // A process delays the others by a tenth of a second at most, once, see Sweep; it is skipped while it
 // hangs. An error means that it ended early, as that of Sweep. It may be called at any time, by any

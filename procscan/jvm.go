@@ -84,8 +84,7 @@ func (s *Scanner) JVMs(turn int, known []ProcessID) (jvms, unseen []ProcessID, e
 	return slices.Clone(found), unseen, err
 }
 
-// JVM returns the id of one process if it is one of JVMs, and looks at no other. The errors are those
-// of Process.
+// JVM is JVMs for one process: it returns its id, or an error as Process does.
 func (s *Scanner) JVM(pid int) (ProcessID, error) {
 	r := s.watchdog.run([]int{pid}, func(pid int) (Found, error) {
 		id, err := s.silentJVM(pid)

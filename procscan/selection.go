@@ -69,9 +69,9 @@ func (s selection) wantsPermissions(writable, executable bool) bool {
 	return executable
 }
 
-// queryFlags returns the flags with which PROCMAP_QUERY skips most of what is not selected. It tells
-// memory that has a name from other memory without a file only by returning it: a process context
-// without a file is found among all that can be written.
+// queryFlags returns the flags with which PROCMAP_QUERY skips most of what is not selected. There is no
+// flag for memory that has a name and no file: a process context without a file is found among all
+// writable mappings.
 func (s selection) queryFlags() uint64 {
 	switch s {
 	case executableMemory:

@@ -30,7 +30,7 @@ type vdso struct {
 	size  uint64 // of the mapping
 }
 
-// readVDSO returns nil when this process has no vDSO, or one that cannot be read or has no build
+// readVDSO returns nil if this process has no vDSO, or one that cannot be read or has no build
 // id: then its frames are anonymous.
 func readVDSO(procRoot string) *vdso {
 	contents, err := ReadVDSO(procRoot)

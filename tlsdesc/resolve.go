@@ -211,7 +211,7 @@ func (v variable) fromModule(p pair) (Rule, error) {
 	return Rule{}, fmt.Errorf("%w: no known C library is mapped", ErrUnsupported)
 }
 
-// libcs tells which C libraries are mapped.
+// libcs returns which C libraries are mapped.
 func (v variable) libcs() (mapped [Musl + 1]bool) {
 	for _, m := range v.mappings {
 		mapped[libcOf(m.Path)] = true
