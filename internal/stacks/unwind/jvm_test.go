@@ -202,8 +202,8 @@ func (e *testEngine) name(t *testing.T, of Target, s collected) ([]Frame, error)
 	return frames[0], nil
 }
 
-// eachWhole calls a function with the frames of whole stacks of a target until so many were good. Few stacks
-// are cut: no more than are whole.
+// eachWhole calls a function with the frames of whole stacks of a target until so many were good. Of many stacks,
+// no more are cut than are whole.
 func (e *testEngine) eachWhole(t *testing.T, of Target, good int, isGood func([]Frame) bool) {
 	t.Helper()
 	whole, cut := 0, 0
@@ -219,7 +219,8 @@ func (e *testEngine) eachWhole(t *testing.T, of Target, good int, isGood func([]
 			good--
 		}
 	}
-	assert.Assert(t, good == 0 && cut <= whole, "of %d stacks %d are whole, %d good ones are missing", whole+cut, whole,
+	const many = 20
+	assert.Assert(t, good == 0 && (cut <= whole || whole < many), "of %d stacks %d are whole, %d good ones are missing", whole+cut, whole,
 		good)
 }
 
