@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -29,25 +28,9 @@ func otelRule(t testing.TB, p *demo.OTel) tlsdesc.Rule {
 	assert.NilError(t, err)
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
-	rule, err := tlsdesc.Resolve(variable, otelBias(t, p, variable), memory, executableMappings(t, p.PID))
+	rule, err := tlsdesc.Resolve(variable, p.Bias(variable.Bias), memory, executableMappings(t, p.PID))
 	assert.NilError(t, err)
 	return rule
-}
-
-func otelBias(t testing.TB, p *demo.OTel, variable *elfsym.Variable) uint64 {
-	t.Helper()
-	for line := range strings.Lines(string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", p.PID)))) {
-		var start, end, off uint64
-		var skip, path string
-		_, err := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &start, &end, &skip, &off, &skip, &skip, &path)
-		if err == nil && path == p.File && off == 0 {
-			if bias, ok := variable.Bias(start, off); ok {
-				return bias
-			}
-		}
-	}
-	t.Fatalf("%s is not mapped", p.File)
-	return 0
 }
 
 func otelRecord(number byte, attributes []byte) demo.OTelRecord {

@@ -29,24 +29,7 @@ func inspectOTel(t *testing.T, p *demo.OTel) *target {
 	assert.NilError(t, err)
 	mem := memread.Open("/proc", p.PID)
 	t.Cleanup(func() { mem.Close() })
-	return &target{mem, v, biasOf(t, p, v), readMappings(t, p.PID)}
-}
-
-// biasOf goes by the mapping of the file's first bytes.
-func biasOf(t *testing.T, p *demo.OTel, v *elfsym.Variable) uint64 {
-	t.Helper()
-	for line := range strings.Lines(string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/maps", p.PID)))) {
-		var start, end, off uint64
-		var skip, path string
-		_, err := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &start, &end, &skip, &off, &skip, &skip, &path)
-		if err == nil && path == p.File && off == 0 {
-			if bias, ok := v.Bias(start, off); ok {
-				return bias
-			}
-		}
-	}
-	t.Fatalf("%s is not mapped", p.File)
-	return 0
+	return &target{mem, v, p.Bias(v.Bias), readMappings(t, p.PID)}
 }
 
 // checkOTel compares what a rule finds with what the threads report. One that did not touch the

@@ -6,10 +6,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"correlator/internal/lab/testenv"
 )
 
 // HostPath converts a path as the process sees it into one for this process.
 func (w *OTel) HostPath(path string) string { return w.process.HostPath(path) }
+
+// Bias returns at which distance from its addresses the file with the variable is loaded. bias is that
+// method of an elfsym.File.
+func (w *OTel) Bias(bias func(start, off uint64) (uint64, bool)) uint64 {
+	w.process.t.Helper()
+	for line := range strings.Lines(string(testenv.ReadFile(w.process.t, fmt.Sprintf("/proc/%d/maps", w.PID)))) {
+		var start, end, off uint64
+		var skip, path string
+		_, err := fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &start, &end, &skip, &off, &skip, &skip, &path)
+		if err == nil && path == w.File && off == 0 {
+			if loaded, ok := bias(start, off); ok {
+				return loaded
+			}
+		}
+	}
+	w.process.t.Fatalf("%s is not mapped", w.File)
+	return 0
+}
 
 // Command gives a command, see testdata/otel/README.md, and decodes the reply into out, unless that
 // is nil. An error is what the process replied, or that it ended.
