@@ -57,6 +57,10 @@ func TestHangingMemory(t *testing.T) {
 	}
 	_, err = e.Synchronize(t.Context(), hanging)
 	assert.Check(t, errors.Is(err, ErrQuarantined), err)
+	same := other.target // and so is all of its user, while the worker hangs
+	same.User, same.Program = hanging.User, "another"
+	_, err = e.Synchronize(t.Context(), same)
+	assert.Check(t, errors.Is(err, ErrQuarantined), err)
 	e.synchronize(t, other.target)
 	e.awaitWhole(t, other.target, depth)
 	if s := e.Status(); s.Unreaped != 1 || s.Synchronized != 1 || s.Failure != "" {
@@ -64,6 +68,7 @@ func TestHangingMemory(t *testing.T) {
 	}
 	fs.Answer()
 	testenv.Poll(t, deadline, "the end of the worker that hung", func() bool { return e.Status().Unreaped == 0 })
+	e.synchronize(t, same)
 	if c := e.counters; c.Started.Load() != 2 || c.TimedOut.Load() != 1 {
 		t.Errorf("%d workers started, %d timed out", c.Started.Load(), c.TimedOut.Load())
 	}
