@@ -178,3 +178,36 @@ func TestDescriptionsOfBroker(t *testing.T) {
 	got := c.Counters()
 	assert.Check(t, got.TypeConflicts == 1 && got.TypesRefused == 1 && c.Types().Struct("Bad") == nil, "%+v", got)
 }
+
+// TestLongFrame: a frame that is longer than the buffer for reading arrives, and what is behind it.
+func TestLongFrame(t *testing.T) {
+	c := New(Options{})
+	p := &peer{t: t, conn: accepted(t, c)}
+	o := newObserver()
+	_, err := Subscribe(c, func(e *Event[*demo.DemoThing]) { o.add(fmt.Sprint(len(e.Updated.Name.Value()))) })
+	must(t, err)
+	for id, n := range []int{1, 3 * readBytes, 2} {
+		p.send(&demo.DemoThing{ID: value.Some(uint32(id)), Name: value.Some(strings.Repeat("n", n))})
+	}
+	equal(t, o.wait(t, 3), "1", fmt.Sprint(3*readBytes), "2")
+}
+
+// TestUnusualInstance: of a type that is known at run time only, instances are kept in canonical form, and
+// without what is not transmitted.
+func TestUnusualInstance(t *testing.T) {
+	c := New(Options{})
+	_, err := c.registry.AddStruct((*demo.DemoThing)(nil).Descriptor())
+	must(t, err)
+	p := &peer{t: t, conn: accepted(t, c)}
+	o := newObserver()
+	_, err = c.SubscribeType("DemoThing", func(e *Event[*Raw]) { o.add(fmt.Sprintf("%x", e.Transmitted.Instance)) })
+	must(t, err)
+	for _, attributes := range []value.PropertySet{6, 2} {
+		h := frame.Header{TypeName: []byte("DemoThing"), Attributes: attributes, Set: frame.TypeName | frame.Attributes}
+		data, err := frame.Append(nil, frame.V2, &h, false, 0, []byte("\xa2\x02\x61a\x18\x01\x19\x00\x01"))
+		must(t, err)
+		_, err = p.conn.Write(data)
+		must(t, err)
+	}
+	equal(t, o.wait(t, 2), "a20101026161", "a10101")
+}
