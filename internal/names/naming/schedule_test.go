@@ -190,6 +190,7 @@ func TestFailures(t *testing.T) {
 		{worker.ErrHung, failedRefused, unnamedFailed, false},
 		{worker.ErrBusy, failedRefused, unnamedFailed, false},
 		{worker.ErrUnavailable, failedWorker, unnamedFailed, true},
+		{fmt.Errorf("%w: %w", worker.ErrUnavailable, worker.ErrStarved), failedWorker, unnamedFailed, false},
 		{errNothing, failedWorker, unnamedFailed, true},
 		{errors.New("an answer that makes no sense"), failedWorker, unnamedFailed, true},
 	} {
