@@ -51,7 +51,7 @@ func (v *victim) suffer() (lives bool) {
 		v.r.swept(1)
 	case moment == 1:
 		testenv.Poll(v.r.t, deadline, "a sample, or another state", func() bool {
-			s := v.r.of(v.Process)
+			s := v.r.statusOf(v.Process)
 			return s.Sent > 0 || s.State != "registered"
 		})
 	}

@@ -260,8 +260,8 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	assert.Check(t, waits <= most && c.SendPauses.Load() == 0, "%d waits for room, want %d at most; %d pauses", waits, most,
 		c.SendPauses.Load())
 	for _, p := range blocked {
-		testenv.Poll(t, deadline, "all to be late", func() bool { return r.of(p).Queued == 0 })
-		s := r.of(p)
+		testenv.Poll(t, deadline, "all to be late", func() bool { return r.statusOf(p).Queued == 0 })
+		s := r.statusOf(p)
 		assert.Check(t, s.Late > 0 && s.Samples == s.Late+s.Sent && s.sum() == s.Samples, "%+v", s)
 	}
 	neighbor.StopThreads()

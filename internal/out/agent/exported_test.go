@@ -122,7 +122,7 @@ func (x *exporting) awaitFrame(p *demo.Process, what string, is func(backend.Fra
 func (r *running) contexts(p *demo.Process, want process.State, kinds ...string) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, fmt.Sprintf("state %s, contexts %v", want, kinds), func() bool {
-		status := r.of(p)
+		status := r.statusOf(p)
 		return status.State == want && slices.Equal(status.Contexts, kinds)
 	})
 }

@@ -224,7 +224,7 @@ func (r *running) state(p *demo.Process, want process.State, reason string) proc
 	r.t.Helper()
 	var last process.View
 	testenv.Poll(r.t, deadline, fmt.Sprintf("state %s %s", want, reason), func() bool {
-		last = r.of(p).View
+		last = r.statusOf(p).View
 		return last.State == want && last.Reason == reason
 	})
 	return last
@@ -236,8 +236,8 @@ func (r *running) gone(p *demo.Process) {
 	r.state(p, "", "")
 }
 
-// of is the status of one process, nothing if it takes no part.
-func (r *running) of(p *demo.Process) (status ProcessStatus) {
+// statusOf is the status of one process, nothing if it takes no part.
+func (r *running) statusOf(p *demo.Process) (status ProcessStatus) {
 	statuses := r.processStatuses()
 	if i := slices.IndexFunc(statuses, func(s ProcessStatus) bool { return s.PID == p.PID }); i >= 0 {
 		return statuses[i]
@@ -481,7 +481,7 @@ func (r *running) recounted(times int) {
 // notSampled makes sure that no process is sampled, though there is one that burns CPU.
 func (r *running) notSampled() {
 	r.t.Helper()
-	of := func() (sum uint64) { // threads of targets
+	sampled := func() (sum uint64) { // threads of targets
 		for o := range len(bpf.Counters{}) {
 			if outcome := bpf.KernelOutcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
 				sum += r.kernel(outcome)
@@ -490,10 +490,10 @@ func (r *running) notSampled() {
 		return sum
 	}
 	r.recounted(2)
-	before, others := of(), r.kernel(bpf.NoTarget)
+	before, others := sampled(), r.kernel(bpf.NoTarget)
 	testenv.Poll(r.t, deadline, "samples of others", func() bool { return r.kernel(bpf.NoTarget) > others })
 	r.recounted(1)
-	now := of()
+	now := sampled()
 	assert.Check(r.t, now == before, "%d samples of a process that is not to be sampled", now-before)
 }
 

@@ -111,7 +111,7 @@ func (r *running) socketReplaced() {
 	context := p.Begin(1)
 	testenv.Poll(r.t, deadline, "a socket that refuses", func() bool {
 		r.feedContext(p, context, 1) // again, if a busy machine made it late
-		return r.of(p).Reason == process.ReasonSocketRefused.String()
+		return r.statusOf(p).Reason == process.ReasonSocketRefused.String()
 	})
 	p.RebindSocket()
 	p.Registration(3)
@@ -177,7 +177,7 @@ func TestFoundAtStart(t *testing.T) {
 			p.Registration(n + 1)
 			r.served(p, 1, [16]byte{byte(n)})
 		}
-		assert.Check(t, r.of(deleted).Library == deleted.Library)
+		assert.Check(t, r.statusOf(deleted).Library == deleted.Library)
 		r.swept(3)
 		assert.Check(t, r.Counters().Truncated.Load() == 1, "want one process with too many libraries")
 		r.end()

@@ -50,11 +50,11 @@ func TestOTelContexts(t *testing.T) {
 			w.Begin(2, newRecord(8, "/cart"))
 			w.Busy(1, true)
 			w.Busy(2, true)
-			of := func(s keptSample) bool { return s.pid == w.PID }
+			isOwn := func(s keptSample) bool { return s.pid == w.PID }
 			other := r.kept.await(t, "samples", func(s keptSample) bool {
-				return of(s) && s.attributes == otelAttributes(8, "/cart")
+				return isOwn(s) && s.attributes == otelAttributes(8, "/cart")
 			})
-			got := r.kept.await(t, "samples", func(s keptSample) bool { return of(s) && s.tid == thread.TID })
+			got := r.kept.await(t, "samples", func(s keptSample) bool { return isOwn(s) && s.tid == thread.TID })
 			want := keptSample{
 				service: profile.Service{Name: "checkout", Environment: "prod", SDKLanguage: "cpp",
 					InstanceID: "123d8444-2c7e-46e3-89f6-6217880f7123"},
@@ -70,7 +70,7 @@ func TestOTelContexts(t *testing.T) {
 				view.TLSText() == view.OTel.TLS, "%+v, %+v", view, view.OTel)
 			w.Kill()
 			r.gone(p)
-			all := r.kept.find(of)
+			all := r.kept.find(isOwn)
 			assert.Check(t, len(all) == 2, "%+v", all)
 		})
 	}

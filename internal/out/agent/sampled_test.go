@@ -159,13 +159,13 @@ func TestSampledSlotsNotResident(t *testing.T) {
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic, demo.Musl} {
 		p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, PageOut: true, Transaction: phase, Gap: phase})
 		processes = append(processes, p)
-		without := r.of(p).WithoutTrace
+		without := r.statusOf(p).WithoutTrace
 		// What the kernel could not read is all that is handed over without a trace. Some of it has arrived
 		// when there was more of it a second ago than has ended otherwise since: how much is too old before
 		// the agent has read it is up to the machine.
 		testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
 			otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
-			return r.of(p).WithoutTrace > without && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
+			return r.statusOf(p).WithoutTrace > without && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
 		})
 		r.stacksTrue(p, p.Report())
 	}

@@ -24,7 +24,7 @@ func TestSoakSamplesAreCPU(t *testing.T) {
 		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond, Gap: 50 * time.Millisecond})
 		r := run(t, atRate(perSecond), roomy)
 		registered := p.Registration(1).ReadNs
-		testenv.Poll(t, time.Hour, "samples", func() bool { return r.of(p).Sent >= samples })
+		testenv.Poll(t, time.Hour, "samples", func() bool { return r.statusOf(p).Sent >= samples })
 		p.StopThreads() // all that was burnt is sampled
 		r.end()
 		r.added()
@@ -49,7 +49,7 @@ func TestSoakDelivery(t *testing.T) {
 	for _, interval := range []time.Duration{100 * time.Millisecond, MinReportInterval} {
 		p := demo.Start(t, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond})
 		r := run(t, atRate(997), func(c *Config) { c.ReportInterval = interval })
-		testenv.Poll(t, time.Hour, "samples", func() bool { return r.of(p).Sent >= 60_000 })
+		testenv.Poll(t, time.Hour, "samples", func() bool { return r.statusOf(p).Sent >= 60_000 })
 		p.StopThreads() // nothing more is sampled
 		r.end()
 		report := p.Quit()

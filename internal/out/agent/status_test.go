@@ -57,11 +57,11 @@ func TestStatus(t *testing.T) {
 	r.comesTo(p.PID, rests, process.OutcomeNoTrace)
 	r.comesTo(p.PID, 1<<30, process.OutcomeNoThread)
 	testenv.Poll(t, deadline, "the end of all samples", func() bool {
-		s := r.of(p)
+		s := r.statusOf(p)
 		return s.Samples >= r.Counters().FeedSamples.Load() && s.Queued == 0
 	})
-	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.of(sampled).Sent > 100 })
-	s := r.of(p)
+	testenv.Poll(t, deadline, "samples of our own", func() bool { return r.statusOf(sampled).Sent > 100 })
+	s := r.statusOf(p)
 	assert.Check(t, s.ServiceName == "very-special" && s.ServiceEnvironment == "odd" &&
 		s.State == process.StateRegistered && s.LastError == nil, "%+v", s)
 	assert.Check(t, s.WithoutTrace == 1 && s.Dropped[process.OutcomeNoThread.String()] == 1, "%+v", s)
@@ -83,14 +83,14 @@ func TestStatus(t *testing.T) {
 
 	// What goes wrong with a process is in its status, also when it is over.
 	p.Hostile("socket-fifo", "")
-	testenv.Poll(t, deadline, "an error", func() bool { s = r.of(p); return s.State == process.StateError })
+	testenv.Poll(t, deadline, "an error", func() bool { s = r.statusOf(p); return s.State == process.StateError })
 	e := s.LastError
 	assert.Check(t, s.RegisteredSince == nil && e != nil && e.Reason == s.Reason && e.Message != "" && e.Count > 0 &&
 		e.At.After(began), "%+v, last error %+v", s, e)
 	p.Publish()
 	p.Registration(2)
-	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.of(p).State == process.StateRegistered })
-	after := r.of(p)
+	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.statusOf(p).State == process.StateRegistered })
+	after := r.statusOf(p)
 	assert.Check(t, after.LastError != nil && after.LastError.Message == e.Message && after.RegisteredSince != nil,
 		"afterwards: %+v", after)
 	p.Quit()
