@@ -87,7 +87,8 @@ func TestAllSamplesAreAccounted(t *testing.T) {
 	for reason := range dropped {
 		dropped[reason] = counters.SamplesDropped[reason].Load()
 	}
-	if sent := counters.SamplesSent.Load(); counters.SamplesQueued.Load() != added.Load() || sent+sum(dropped) != added.Load() {
+	queued, sent := counters.SamplesQueued.Load(), counters.SamplesSent.Load()
+	if queued != added.Load() || sent+sum(dropped) != added.Load() {
 		t.Errorf("added %d (counted %d), sent or dropped %d", added.Load(), counters.SamplesQueued.Load(), sent+sum(dropped))
 	}
 	t.Logf("added %d, sent %d in %d messages; dropped %v; %d sockets gone", added.Load(),

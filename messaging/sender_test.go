@@ -117,7 +117,8 @@ func (b *fixture) expectStats(sent, queued uint64, dropped map[DropReason]uint64
 	added := sent + queued + sum(stats.Dropped)
 	assert.Check(b, stats.Sent == sent && stats.Queued == queued && stats.Added == added,
 		"%+v, want %d sent, %d queued, %d added", stats, sent, queued, added)
-	assert.Check(b, b.counters.SamplesQueued.Load() == added && b.counters.SamplesSent.Load() == sent, "not the sender's: %+v", stats)
+	assert.Check(b, b.counters.SamplesQueued.Load() == added && b.counters.SamplesSent.Load() == sent,
+		"not the sender's: %+v", stats)
 }
 
 func sum(counts [NumDropReasons]uint64) (total uint64) {

@@ -50,11 +50,11 @@ type Agent struct {
 	shows          messaging.SenderPID                // to receivers of messages
 	sockets        process.Claims[messaging.SocketID] // that we are connected to
 	poller         *messaging.Poller                  // of all senders
-	threads        *bpf.Threads                       // nil without a feed, or when this kernel or our rights do not allow it
+	threads        *bpf.Threads                       // nil without a feed, or if not permitted here
 	feed           *feed.Server                       // nil without a feed socket
 	sampling       *sampling.Sampling                 // the manager's; nil without a sampler
 	work           workReader
-	agentNotLoaded atomic.Pointer[[]process.View] // JVMs whose agent has not loaded its library; replaced, never changed
+	agentNotLoaded atomic.Pointer[[]process.View] // JVMs whose agent has not loaded its library; replaced as a whole
 
 	partial  error // why not all processes of the host are seen
 	started  time.Time

@@ -275,7 +275,8 @@ func TestKeysInMetricsPage(t *testing.T) {
 	assert.NilError(t, err)
 	documented := make(map[string][]string) // keys, by metric
 	for _, line := range metricLine.FindAllStringSubmatch(string(page), -1) {
-		documented[line[1]] = append(documented[line[1]], strings.TrimSuffix(strings.TrimPrefix(line[1], "correlator_"), "_total"))
+		name := strings.TrimSuffix(strings.TrimPrefix(line[1], "correlator_"), "_total")
+		documented[line[1]] = append(documented[line[1]], name)
 		for _, key := range quoted.FindAllStringSubmatch(line[2], -1) {
 			documented[line[1]] = append(documented[line[1]], strings.TrimSuffix(key[1], "_…"))
 		}
@@ -286,7 +287,7 @@ func TestKeysInMetricsPage(t *testing.T) {
 			keys = keys[1:]
 		}
 		ok := slices.ContainsFunc(keys, func(k string) bool { return key == k || strings.HasPrefix(key, k+"_") })
-		assert.Check(t, key == "" || metric == "" || ok, "counter %s is %s, whose key is documented as %q", key, metric, keys)
+		assert.Check(t, key == "" || metric == "" || ok, "counter %s is %s, documented as %q", key, metric, keys)
 	}
 }
 

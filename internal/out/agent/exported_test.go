@@ -50,7 +50,8 @@ func runExporting(t *testing.T, untraced bool, change ...func(*Config)) *exporti
 	namer, err := naming.Open("/proc")
 	assert.NilError(t, err)
 	t.Cleanup(namer.Close)
-	e, err := export.Open(config, out.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997}, namer, zap.NewNop())
+	about := out.About{Version: "test", HostID: testHostID, SamplesPerSecond: 997}
+	e, err := export.Open(config, about, namer, zap.NewNop())
 	assert.NilError(t, err)
 	e.Start(nil)
 	return &exporting{running: runWith(t, e, append(change, atRate(997))...), export: e, backend: b}

@@ -151,7 +151,9 @@ func (r *running) longName() {
 		return r.state(p, process.StateRegistered, "").ServiceName == name
 	})
 	want := name[:192] + "…[7844 characters cut]…" + name[len(name)-64:]
-	testenv.Poll(r.t, deadline, "the log", func() bool { return r.logs.FilterField(zap.String("service", want)).Len() == 1 })
+	testenv.Poll(r.t, deadline, "the log", func() bool {
+		return r.logs.FilterField(zap.String("service", want)).Len() == 1
+	})
 }
 
 // An agent finds what was there before it: a library that was deleted, one that is mapped twice, and a

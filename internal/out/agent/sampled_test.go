@@ -61,7 +61,9 @@ func TestSampledFlavors(t *testing.T) {
 	r = run(t, atRate(997)) // another agent computes the same ids
 	restarted := first.Registration(2).ReadNs
 	later := r.sampledReport(first, first.Report().Samples+300)
-	later.Transactions = slices.DeleteFunc(later.Transactions, func(t demo.Transaction) bool { return t.BeginNs < restarted })
+	later.Transactions = slices.DeleteFunc(later.Transactions, func(t demo.Transaction) bool {
+		return t.BeginNs < restarted
+	})
 	sameIDs(t, reports[first], later)
 }
 

@@ -57,9 +57,9 @@ func TestSoakDelivery(t *testing.T) {
 		clean(t, report)
 		c := &r.Counters().Messages
 		timing := c.Timing()
-		t.Logf("every %v: %d samples in %d messages, p99 %v, oldest %v (bound %v); dropped %d, late %d (bound 0)", interval,
-			c.SamplesSent.Load(), c.MessagesSent.Load(), timing.Quantile(0.99), timing.Quantile(1), r.config.SamplesDelay, dropped(c),
-			report.LateSamples)
+		t.Logf("every %v: %d samples in %d messages, p99 %v, oldest %v (bound %v); dropped %d, late %d (bound 0)",
+			interval, c.SamplesSent.Load(), c.MessagesSent.Load(), timing.Quantile(0.99), timing.Quantile(1),
+			r.config.SamplesDelay, dropped(c), report.LateSamples)
 		assert.Check(t, dropped(c)+timing.Overdue+timing.Lost+report.LateSamples == 0)
 	}
 }

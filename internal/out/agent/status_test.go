@@ -89,7 +89,7 @@ func TestStatus(t *testing.T) {
 		e.At.After(began), "%+v, last error %+v", s, e)
 	p.Publish()
 	p.Registration(2)
-	testenv.Poll(t, deadline, "the end of the error", func() bool { return r.statusOf(p).State == process.StateRegistered })
+	r.state(p, process.StateRegistered, "")
 	after := r.statusOf(p)
 	assert.Check(t, after.LastError != nil && after.LastError.Message == e.Message && after.RegisteredSince != nil,
 		"afterwards: %+v", after)
