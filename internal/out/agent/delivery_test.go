@@ -151,6 +151,17 @@ func TestBacklog(t *testing.T) {
 	release()
 	testenv.Poll(t, deadline, "room", func() bool { return registration.process.Post(func() {}) })
 	r.served(p, 1, [16]byte{2})
+
+	// Those that wait for a process that ends have an outcome, too.
+	release = r.block(p)
+	registration.wait(samples[:1])
+	r.counters.FeedSamples.Add(2)
+	p.Kill()
+	release()
+	r.gone(p)
+	testenv.Poll(t, deadline, "the outcome of all", func() bool {
+		return r.Counters().Fed.Sum() == r.Counters().FeedSamples.Load()
+	})
 	r.end()
 	r.added()
 }
