@@ -95,9 +95,8 @@ func startProgram(t testing.TB, attr *syscall.SysProcAttr, name string, args ...
 func (c *child) readThread() (tid int) {
 	c.t.Helper()
 	var pointer uint64
-	if _, err := fmt.Sscanf(c.read(), "thread %d %x", &tid, &pointer); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(c.read(), "thread %d %x", &tid, &pointer)
+	assert.NilError(c.t, err)
 	c.threads[tid] = pointer
 	return tid
 }
@@ -110,9 +109,8 @@ func (c *child) read() string {
 
 func (c *child) send(command string) {
 	c.t.Helper()
-	if _, err := fmt.Fprintln(c.commands, command); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := fmt.Fprintln(c.commands, command)
+	assert.NilError(c.t, err)
 }
 
 // readKept reads the answer to halve: the threads that do not end.
@@ -132,9 +130,8 @@ func (c *child) readKept() map[int]uint64 {
 func (c *child) ask(command, want string) {
 	c.t.Helper()
 	c.send(command)
-	if got := c.read(); got != want {
-		c.t.Fatalf("the child answered %q to %q, not %q", got, command, want)
-	}
+	got := c.read()
+	assert.Assert(c.t, got == want, "the child answered %q to %q, not %q", got, command, want)
 }
 
 func (c *child) startThread() {
@@ -158,9 +155,8 @@ func (c *child) verify(reported []Thread) {
 	got := make(map[int]uint64)
 	for _, thread := range reported {
 		assert.Check(c.t, thread.PID == c.pid, "thread %d: pid %d, not %d", thread.TID, thread.PID, c.pid)
-		if _, ok := got[thread.TID]; ok {
-			c.t.Errorf("thread %d was reported twice", thread.TID)
-		}
+		_, ok := got[thread.TID]
+		assert.Check(c.t, !ok, "thread %d was reported twice", thread.TID)
 		got[thread.TID] = thread.ThreadPointer
 		if ticks := startTicks(c.t, c.pid, thread.TID); thread.StartTime/nsPerTick != ticks {
 			c.t.Errorf("thread %d: started at %d ns, in /proc at %d ticks", thread.TID, thread.StartTime, ticks)

@@ -112,9 +112,8 @@ func startExecChild(t *testing.T, attr *syscall.SysProcAttr) *child {
 func (c *child) ready() tlsdesc.Rule {
 	c.t.Helper()
 	rule := tlsdesc.Rule{Kind: tlsdesc.Static}
-	if _, err := fmt.Sscanf(c.read(), "ready %d", &rule.Offset); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(c.read(), "ready %d", &rule.Offset)
+	assert.NilError(c.t, err)
 	return rule
 }
 

@@ -45,9 +45,7 @@ func (i *images) run(args ...string) string {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		i.t.Fatalf("buildah %v: %v\n%s", args, err, &stderr)
-	}
+	assert.NilError(i.t, err, "buildah %v: %v\n%s", args, err, &stderr)
 	return strings.TrimSpace(string(out))
 }
 
@@ -137,19 +135,15 @@ func (i *images) verifyConfig(arch string) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(i.run("inspect", "--type", "image", arch)), &image); err != nil {
-		i.t.Fatal(err)
-	}
+	assert.NilError(i.t, json.Unmarshal([]byte(i.run("inspect", "--type", "image", arch)), &image))
 	config := image.OCIv1.Config
-	if image.OCIv1.Architecture != arch || image.OCIv1.OS != "linux" || config.User != "0:0" ||
-		!slices.Equal(config.Entrypoint, []string{"/correlator"}) || !slices.Equal(config.Cmd, []string{"run"}) {
-		i.t.Errorf("the image is %+v", image)
-	}
+	assert.Check(i.t, image.OCIv1.Architecture == arch && image.OCIv1.OS == "linux" && config.User == "0:0" &&
+		slices.Equal(config.Entrypoint, []string{"/correlator"}) && slices.Equal(config.Cmd, []string{"run"}),
+		"the image is %+v", image)
 	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0", "version": "1.2.3",
 		"revision": "c0ffee"} {
-		if got := config.Labels["org.opencontainers.image."+label]; got != want {
-			i.t.Errorf("label %s is %q", label, got)
-		}
+		got := config.Labels["org.opencontainers.image."+label]
+		assert.Check(i.t, got == want, "label %s is %q", label, got)
 	}
 }
 

@@ -76,9 +76,7 @@ exec env -i container=test PATH="$PATH" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GEN
 func (m *manager) systemctl(args ...string) string {
 	m.t.Helper()
 	out, err := exec.Command("systemctl", append(args, "correlator.service")...).CombinedOutput()
-	if err != nil {
-		m.t.Fatalf("systemctl %v: %v\n%s", args, err, out)
-	}
+	assert.NilError(m.t, err, "systemctl %v: %v\n%s", args, err, out)
 	return strings.TrimSpace(string(out))
 }
 
@@ -92,9 +90,7 @@ func (m *manager) property(name string) string {
 func (m *manager) restarts() int {
 	m.t.Helper()
 	n, err := strconv.Atoi(m.property("NRestarts"))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NilError(m.t, err)
 	return n
 }
 

@@ -131,9 +131,8 @@ func (p *puppet) open() *Process {
 // do sends a command and returns the response.
 func (p *puppet) do(format string, args ...any) string {
 	p.t.Helper()
-	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := fmt.Fprintf(p.in, format+"\n", args...)
+	assert.NilError(p.t, err)
 	return p.response()
 }
 

@@ -270,9 +270,8 @@ type rewriteReader struct {
 
 func (r *rewriteReader) rewrites() uint64 {
 	var b [8]byte
-	if _, err := r.process.Read(r.base+rewriteCounter, b[:]); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := r.process.Read(r.base+rewriteCounter, b[:])
+	assert.NilError(r.t, err)
 	return binary.NativeEndian.Uint64(b[:])
 }
 

@@ -245,12 +245,9 @@ func (c *child) expect(want ...Message) {
 	c.t.Helper()
 	for _, w := range want {
 		b, err := hex.DecodeString(c.line())
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if got, err := decode(b); err != nil || got != w {
-			c.t.Fatalf("received %+v (%v), want %+v", got, err, w)
-		}
+		assert.NilError(c.t, err)
+		got, err := decode(b)
+		assert.Assert(c.t, err == nil && got == w, "received %+v (%v), want %+v", got, err, w)
 	}
 }
 
@@ -264,9 +261,7 @@ func (c *child) root() *os.File {
 func (c *child) credentials() (creds Credentials) {
 	c.t.Helper()
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/status")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	return credentialsOf(c.t, string(status))
 }
 

@@ -27,9 +27,7 @@ func newModel(t *testing.T, delayNs int64) *model {
 
 func (m *model) add(key Key, count int, sampledNs int64) {
 	m.t.Helper()
-	if !m.q.add(key, uint64(count), sampledNs, m.window) {
-		m.t.Fatal("no place in a queue that is not full")
-	}
+	assert.Assert(m.t, m.q.add(key, uint64(count), sampledNs, m.window), "no place in a queue that is not full")
 	for range count {
 		at, _ := slices.BinarySearch(m.times[key], sampledNs)
 		m.times[key] = slices.Insert(m.times[key], at, sampledNs)
@@ -71,9 +69,8 @@ func (m *model) take(limit uint64, sent bool) {
 	}
 	m.q.take(limit)
 	key, count := m.q.taken.key, int(m.q.taken.count())
-	if want := min(int(limit), len(m.times[key])); count != want {
-		m.t.Fatalf("took %d, want %d", count, want)
-	}
+	want := min(int(limit), len(m.times[key]))
+	assert.Assert(m.t, count == want, "took %d, want %d", count, want)
 	for other, times := range m.times {
 		if first := m.times[key][0]; times[0]+m.window < first {
 			m.t.Fatalf("took %v with a sample of %d before %v with one of %d", key, first, other, times[0])
@@ -82,9 +79,8 @@ func (m *model) take(limit uint64, sent bool) {
 	if !sent {
 		m.q.requeue(m.window)
 	} else {
-		if got := m.q.finishTaken(); int(got) != count {
-			m.t.Fatalf("finished %d of %d", got, count)
-		}
+		got := m.q.finishTaken()
+		assert.Assert(m.t, int(got) == count, "finished %d of %d", got, count)
 		m.forget(key, count)
 	}
 	m.check()
@@ -111,18 +107,14 @@ func (m *model) check() {
 	}
 	for place, index := range m.q.heap {
 		it := &m.q.items[index]
-		if int(it.place) != place || m.q.byKey[it.key] != index || it.n < 1 {
-			m.t.Fatalf("item %d at %d: %+v", index, place, it)
-		}
-		if place > 0 && m.q.less(int32(place), int32(place-1)/2) {
-			m.t.Fatalf("item %d is older than its parent", place)
-		}
+		assert.Assert(m.t, int(it.place) == place && m.q.byKey[it.key] == index && it.n >= 1,
+			"item %d at %d: %+v", index, place, it)
+		assert.Assert(m.t, place <= 0 || !m.q.less(int32(place), int32(place-1)/2),
+			"item %d is older than its parent", place)
 		if int(it.count()) != len(m.times[it.key]) {
 			m.t.Fatalf("%d samples of %v, want %d", it.count(), it.key, len(m.times[it.key]))
 		}
-		if it.parts[0].sampledNs > m.times[it.key][0] {
-			m.t.Fatalf("%v counts as younger than it is", it.key)
-		}
+		assert.Assert(m.t, it.parts[0].sampledNs <= m.times[it.key][0], "%v counts as younger than it is", it.key)
 		if !slices.IsSortedFunc(it.parts[:it.n], func(a, b part) int { return int(a.sampledNs - b.sampledNs) }) {
 			m.t.Fatalf("parts are not in order: %+v", it.parts[:it.n])
 		}

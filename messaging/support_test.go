@@ -68,9 +68,7 @@ func (r *receiver) read() (Message, bool) {
 	if n == 0 || errors.Is(err, unix.EAGAIN) { // 0: it is shut down
 		return nil, false
 	}
-	if err != nil {
-		r.t.Fatalf("receiving: %v", err)
-	}
+	assert.NilError(r.t, err, "receiving")
 	m, err := decode(buf[:n])
 	assert.NilError(r.t, err)
 	return m, true
@@ -137,9 +135,7 @@ func (r *receiver) fill() int {
 		if errors.Is(err, unix.EAGAIN) {
 			return n
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		assert.NilError(r.t, err)
 	}
 }
 

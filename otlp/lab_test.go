@@ -221,7 +221,5 @@ func (r *receiver) wantTimes(start time.Time, want ...time.Duration) {
 	for _, q := range r.got() {
 		got = append(got, q.at.Sub(start))
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		r.t.Errorf("requests came at %v, want %v", got, want)
-	}
+	assert.Check(r.t, fmt.Sprint(got) == fmt.Sprint(want), "requests came at %v, want %v", got, want)
 }

@@ -94,15 +94,11 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 func (a *agentProcess) entries() (entries []logEntry) {
 	a.t.Helper()
 	text, err := os.ReadFile(a.log)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	lines := bytes.Split(text, []byte("\n"))
 	for _, line := range lines[:len(lines)-1] { // what follows the last newline is still being written
 		var entry logEntry
-		if err := json.Unmarshal(line, &entry); err != nil {
-			a.t.Fatalf("the agent logs %q: %v", line, err)
-		}
+		assert.NilError(a.t, json.Unmarshal(line, &entry), "the agent logs %q", line)
 		entries = append(entries, entry)
 	}
 	return entries
@@ -125,17 +121,12 @@ func (a *agentProcess) registered(pid int) {
 // end terminates the agent, checks that it succeeds, and returns its counters.
 func (a *agentProcess) end() counters {
 	a.t.Helper()
-	if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
-		a.t.Fatal(err)
-	}
-	if err := a.command.Wait(); err != nil {
-		a.t.Errorf("the agent ended with %v", err)
-	}
+	assert.NilError(a.t, a.command.Process.Signal(syscall.SIGTERM))
+	err := a.command.Wait()
+	assert.Check(a.t, err, "the agent ended with %v", err)
 	entries := a.entries()
 	last := entries[len(entries)-1]
-	if last.Msg != "correlator ends" {
-		a.t.Fatalf("the last line of the log is %+v", last)
-	}
+	assert.Assert(a.t, last.Msg == "correlator ends", "the last line of the log is %+v", last)
 	return last.Counters
 }
 

@@ -186,9 +186,7 @@ func (r *clockRun) setClock(by time.Duration) {
 	now := timeOfDay()
 	r.shown[len(r.shown)-1].until = now
 	tv := unix.NsecToTimeval(int64(now) + int64(by))
-	if err := unix.Settimeofday(&tv); err != nil {
-		r.t.Fatal(err)
-	}
+	assert.NilError(r.t, unix.Settimeofday(&tv))
 	r.shown = append(r.shown, span{from: now + uint64(by)})
 }
 

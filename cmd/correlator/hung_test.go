@@ -232,15 +232,11 @@ func (l addresses) works(t *testing.T, a *agentProcess, processes ...*demo.Proce
 // it, and what it had open would stay open.
 func (a *agentProcess) kill(signal syscall.Signal) {
 	a.t.Helper()
-	if err := a.command.Process.Signal(signal); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, a.command.Process.Signal(signal))
 	testenv.Poll(a.t, deadline, "the end of the agent", func() bool { return reapable(a.t, a.command.Process.Pid) })
 	err := a.command.Wait()
 	if status := a.command.ProcessState.Sys().(syscall.WaitStatus); signal == syscall.SIGKILL {
-		if !status.Signaled() || status.Signal() != signal {
-			a.t.Errorf("the agent ended with %v", err)
-		}
+		assert.Check(a.t, status.Signaled() && status.Signal() == signal, "the agent ended with %v", err)
 	} else if err != nil {
 		a.t.Errorf("the agent ended with %v", err)
 	}

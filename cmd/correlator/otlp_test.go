@@ -57,9 +57,7 @@ func startExporting(t *testing.T, otlp string, flags ...string) *agentProcess {
 // terminate is end for an agent that logs something about destinations after it has ended.
 func (a *agentProcess) terminate() counters {
 	a.t.Helper()
-	if err := a.command.Process.Signal(syscall.SIGTERM); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, a.command.Process.Signal(syscall.SIGTERM))
 	return a.wait()
 }
 
@@ -68,9 +66,8 @@ func (a *agentProcess) wait() counters {
 	a.t.Helper()
 	late := time.AfterFunc(deadline, func() { a.command.Process.Kill() })
 	defer late.Stop()
-	if err := a.command.Wait(); err != nil {
-		a.t.Fatalf("the agent ended with %v", err)
-	}
+	err := a.command.Wait()
+	assert.NilError(a.t, err, "the agent ended with %v", err)
 	ended := a.logged("correlator ends")
 	if len(ended) != 1 {
 		a.t.Fatalf("the log is %+v", a.entries())
@@ -83,17 +80,11 @@ func (a *agentProcess) wait() counters {
 func (a *agentProcess) scraped() map[string]float64 {
 	a.t.Helper()
 	text, err := os.ReadFile(a.log)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	address := regexp.MustCompile(`"serving metrics","address":"([^"]*)"`).FindSubmatch(text)
-	if address == nil {
-		a.t.Fatal("no address in the log")
-	}
+	assert.Assert(a.t, address != nil, "no address in the log")
 	answer, err := http.Get("http://" + string(address[1]) + "/metrics")
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	defer answer.Body.Close()
 	found, kinds := make(map[string]float64), make(map[string]string)
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
@@ -115,9 +106,8 @@ func (a *agentProcess) scraped() map[string]float64 {
 		} else if kinds[name] != "counter" {
 			continue
 		}
-		if found[series], err = strconv.ParseFloat(text, 64); err != nil {
-			a.t.Fatal(err)
-		}
+		found[series], err = strconv.ParseFloat(text, 64)
+		assert.NilError(a.t, err)
 	}
 	return found
 }

@@ -166,9 +166,8 @@ func (a *agentProcess) unserved(pid int, why string) {
 			return e.PID == pid && e.Level == "warn" && pattern.MatchString(e.Error)
 		})
 	})
-	if slices.ContainsFunc(a.logged("registered"), func(e logEntry) bool { return e.PID == pid }) {
-		a.t.Errorf("process %d is served", pid)
-	}
+	assert.Check(a.t, !slices.ContainsFunc(a.logged("registered"), func(e logEntry) bool { return e.PID == pid }),
+		"process %d is served", pid)
 }
 
 // needSecretive skips the test unless the kernel shows its addresses only to processes with

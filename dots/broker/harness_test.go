@@ -127,20 +127,18 @@ func (p *peer) want(
 ) received {
 	p.tb.Helper()
 	r := p.expect(name)
-	if r.Attributes != attributes || r.Sender != sender || r.RemoveObj != remove ||
-		hex.EncodeToString(r.instance) != strings.ReplaceAll(instanceHex, " ", "") {
-		p.tb.Fatalf("%s: attributes %#x sender %d remove %v instance %x,\nwant %#x %d %v %s", name,
-			r.Attributes, r.Sender, r.RemoveObj, r.instance, attributes, sender, remove, instanceHex)
-	}
+	assert.Assert(p.tb, r.Attributes == attributes && r.Sender == sender && r.RemoveObj == remove &&
+		hex.EncodeToString(r.instance) == strings.ReplaceAll(instanceHex, " ", ""),
+		"%s: attributes %#x sender %d remove %v instance %x,\nwant %#x %d %v %s", name, r.Attributes, r.Sender,
+		r.RemoveObj, r.instance, attributes, sender, remove, instanceHex)
 	return r
 }
 
 // end demands the end of the stream.
 func (p *peer) end() {
 	p.tb.Helper()
-	if r, err := p.next(); !errors.Is(err, io.EOF) {
-		p.tb.Fatalf("received %s %x (%v), want the end", r.name, r.instance, err)
-	}
+	r, err := p.next()
+	assert.Assert(p.tb, errors.Is(err, io.EOF), "received %s %x (%v), want the end", r.name, r.instance, err)
 }
 
 // wantError demands DotsMsgError with a code, and the end.
@@ -163,9 +161,8 @@ func decodeInto(tb testing.TB, instance []byte, into func(*cbor.Reader)) {
 
 func (p *peer) write(data []byte) {
 	p.tb.Helper()
-	if _, err := p.conn.Write(data); err != nil {
-		p.tb.Fatal(err)
-	}
+	_, err := p.conn.Write(data)
+	assert.NilError(p.tb, err)
 }
 
 // send sends an instance with all its properties.

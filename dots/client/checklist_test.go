@@ -27,9 +27,8 @@ func (p *peer) frame() (h frame.Header, instance []byte) {
 	assert.Assert(p.t, err == nil, err)
 	size := int(prefix[1])<<24 | int(prefix[2])<<16 | int(prefix[3])<<8 | int(prefix[4])
 	data := append(prefix, make([]byte, size)...)
-	if _, err := io.ReadFull(p.conn, data[5:]); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err = io.ReadFull(p.conn, data[5:])
+	assert.NilError(p.t, err)
 	instance, n, err := frame.Next(frame.V2, data, len(data), &h)
 	assert.Assert(p.t, err == nil && n == len(data), "%x: %v", data, err)
 	return h, instance
@@ -42,9 +41,7 @@ func (p *peer) read(x message) frame.Header {
 	if string(h.TypeName) != x.Descriptor().Name {
 		p.t.Fatalf("%s instead of %s", h.TypeName, x.Descriptor().Name)
 	}
-	if err := decodeMessage(x, instance); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NilError(p.t, decodeMessage(x, instance))
 	return h
 }
 
@@ -75,9 +72,8 @@ func (p *peer) finish(result chan error) {
 		p.t.Errorf("%+v", m)
 	}
 	p.send(&system.DotsMsgConnectResponse{PreloadFinished: value.Some(true)})
-	if err := <-result; err != nil {
-		p.t.Fatal(err)
-	}
+	err := <-result
+	assert.NilError(p.t, err)
 	var self system.DotsClient
 	if p.read(&self); self.ID.Value() != 2 || !self.Running.Value() || self.Valid().Len() != 2 {
 		p.t.Errorf("%+v", self)

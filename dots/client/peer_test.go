@@ -37,9 +37,8 @@ func (p *peer) send(x Instance) { p.sendHeader(x, frame.Header{Sender: 1, Set: f
 
 func (p *peer) sendHeader(x Instance, h frame.Header) {
 	p.t.Helper()
-	if _, err := p.conn.Write(encode(p.t, x, h)); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := p.conn.Write(encode(p.t, x, h))
+	assert.NilError(p.t, err)
 }
 
 // encode returns a frame. Members of the header that are missing are those of all properties.

@@ -140,9 +140,7 @@ func openLab(t testing.TB, c Config, o Options) *lab {
 		o.OnPanic = func(v any, stack []byte) { t.Errorf("panic: %v\n%s", v, stack) }
 	}
 	r, err := Open(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	l := &lab{t, r, s}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -27,9 +27,7 @@ func connect(t testing.TB, path string) int {
 	if err == nil {
 		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return fd
 }
 

@@ -169,9 +169,8 @@ func TestAdmissionOfPublishers(t *testing.T) {
 	err = a.publish(a.come(4, "8"), "8")
 	assert.Check(t, errors.Is(err, errPublishing), "a user got more than a share: %v", err)
 	before, admitted := a.found(publishers[2].id)
-	if admitted || before != classPublisher || a.skips(publishers[2].id.PID) {
-		t.Error("one comes back for which another would have to go that has no more than a share, or is not counted")
-	}
+	assert.Check(t, !admitted && before == classPublisher && !a.skips(publishers[2].id.PID),
+		"one comes back for which another would have to go that has no more than a share, or is not counted")
 	a.ends(publishers[0])
 	_, admitted = a.found(publishers[2].id)
 	assert.Check(t, admitted, "one that publishes may not come back when there is room")

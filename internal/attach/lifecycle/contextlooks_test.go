@@ -63,9 +63,7 @@ func (s *scriptedLooks) until(after time.Duration) {
 			s.at = s.start.Add(after)
 			return
 		}
-		if steps == 100000 {
-			s.t.Fatal("no end of looks")
-		}
+		assert.Assert(s.t, steps != 100000, "no end of looks")
 		s.at = next
 		s.step(next)
 	}
@@ -74,9 +72,7 @@ func (s *scriptedLooks) until(after time.Duration) {
 // expect compares how often each process was looked at, and when.
 func (s *scriptedLooks) expect(want ...lookedAt) {
 	s.t.Helper()
-	if !slices.Equal(s.looked, want) {
-		s.t.Errorf("looked at %v, want %v", s.looked, want)
-	}
+	assert.Check(s.t, slices.Equal(s.looked, want), "looked at %v, want %v", s.looked, want)
 	s.looked = nil
 }
 

@@ -224,9 +224,7 @@ func (r *running) attached(p *demo.Process, times int) memread.ProcessStorage {
 	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.attached) != times {
-		r.t.Errorf("attached %d times, want %d", len(h.attached), times)
-	}
+	assert.Check(r.t, len(h.attached) == times, "attached %d times, want %d", len(h.attached), times)
 	return h.attached[times-1]
 }
 

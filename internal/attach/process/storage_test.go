@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -128,30 +130,23 @@ func TestJudge(t *testing.T) {
 		"kept, but no thread":         {1, OutcomeNoSlot, 0, Keep{Untraced: true}, OutcomeNoThread},
 	} {
 		context := Context{Outcome: c.outcome, ReadAt: now}
-		if got := target.Judge(&context, c.tid, now.Add(-c.after), c.keep); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		got := target.Judge(&context, c.tid, now.Add(-c.after), c.keep)
+		assert.Check(t, got == c.want, "%s: %v, want %v", name, got, c.want)
 	}
 	p.StopThreads()
 	testenv.Poll(t, time.Minute, "the end of the thread", func() bool { return !target.HasThread(tid) })
-	if got := target.Judge(&Context{ReadAt: now}, tid, now, Keep{}); got != OutcomeNoThread {
-		t.Errorf("a thread that has ended: %v", got)
-	}
+	got := target.Judge(&Context{ReadAt: now}, tid, now, Keep{})
+	assert.Check(t, got == OutcomeNoThread, "a thread that has ended: %v", got)
 }
 
 // A process that ended, and one that got its pid, are no longer what was opened.
 func TestOpenOther(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found, err := scanner.Process(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found.StartTime++
-	if _, err := Open(accesstest.Open(t), "/proc", found, Filter{}); !errors.Is(err, procscan.ErrGone) || !IsGone(err) {
-		t.Errorf("another process: %v", err)
-	}
+	_, err = Open(accesstest.Open(t), "/proc", found, Filter{})
+	assert.Check(t, errors.Is(err, procscan.ErrGone) && IsGone(err), "another process: %v", err)
 }

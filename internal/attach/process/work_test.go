@@ -140,7 +140,6 @@ func TestMeterCPU(t *testing.T) {
 		}
 	}
 	used, workers := stop(), target.access.Spent()-before
-	if workers <= 0 || used < 5*time.Millisecond+workers {
-		t.Errorf("%v of CPU time, of which %v of workers", used, workers)
-	}
+	assert.Check(t, workers > 0 && used >= 5*time.Millisecond+workers,
+		"%v of CPU time, of which %v of workers", used, workers)
 }

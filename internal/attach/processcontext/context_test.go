@@ -52,9 +52,8 @@ func (p *process) ReadBatch(requests []memread.Request) error {
 			act()
 		}
 		r := &requests[i]
-		if total += len(r.Buf); total > maxPayloadBytes+HeaderBytes {
-			p.t.Errorf("%d bytes are read at once", total)
-		}
+		total += len(r.Buf)
+		assert.Check(p.t, total <= maxPayloadBytes+HeaderBytes, "%d bytes are read at once", total)
 		if _, gone := p.gone[p.reads]; gone {
 			return memread.ErrGone
 		}

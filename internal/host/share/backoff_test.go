@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // The pause begins with the shortest, doubles each time, and stays the longest.
@@ -13,9 +15,8 @@ func TestBackoff(t *testing.T) {
 	for pause := b.Next(0); len(got) < 5; pause = b.Next(pause) {
 		got = append(got, pause/time.Second)
 	}
-	if want := []time.Duration{3, 6, 12, 20, 20}; !slices.Equal(got, want) {
-		t.Errorf("pauses of %v seconds, want %v", got, want)
-	}
+	want := []time.Duration{3, 6, 12, 20, 20}
+	assert.Check(t, slices.Equal(got, want), "pauses of %v seconds, want %v", got, want)
 	if got := b.Next(time.Second); got != b.Min {
 		t.Errorf("%v after a shorter one", got)
 	}

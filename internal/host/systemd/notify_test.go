@@ -94,9 +94,7 @@ func (m *manager) next() []string {
 	buf := make([]byte, 4096)
 	m.socket.SetReadDeadline(time.Now().Add(deadline))
 	n, err := m.socket.Read(buf)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NilError(m.t, err)
 	return strings.Split(string(buf[:n]), "\n")
 }
 

@@ -180,9 +180,7 @@ func (p *Process) decode(e event, out any) {
 	if out == nil {
 		return
 	}
-	if err := json.Unmarshal(e.line, out); err != nil {
-		p.t.Fatalf("decoding event %s: %v", e.line, err)
-	}
+	assert.NilError(p.t, json.Unmarshal(e.line, out), "decoding event %s", e.line)
 }
 
 // Command sends one command line and decodes the reply into out, unless that is nil. An error is
@@ -237,9 +235,7 @@ func (p *Process) Wait() Report {
 // terminate sends SIGTERM and returns the final report.
 func (p *Process) terminate() Report {
 	p.t.Helper()
-	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatalf("terminating the demo process: %v", err)
-	}
+	assert.NilError(p.t, p.command.Process.Signal(syscall.SIGTERM), "terminating the demo process")
 	return p.Wait()
 }
 
@@ -247,8 +243,6 @@ func (p *Process) terminate() Report {
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.killed = true
-	if err := p.command.Process.Kill(); err != nil {
-		p.t.Fatalf("killing the demo process: %v", err)
-	}
+	assert.NilError(p.t, p.command.Process.Kill(), "killing the demo process")
 	<-p.ended
 }

@@ -170,28 +170,20 @@ func newLauncher(t testing.TB, at Placement) *launcher {
 
 func (l *launcher) own(path string, mode os.FileMode) {
 	l.t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		l.t.Fatal(err)
-	}
+	assert.NilError(l.t, os.Chmod(path, mode))
 	if l.at.UID == 0 && l.at.GID == 0 {
 		return
 	}
-	if err := os.Chown(path, l.at.UID, l.at.GID); err != nil {
-		l.t.Fatal(err)
-	}
+	assert.NilError(l.t, os.Chown(path, l.at.UID, l.at.GID))
 }
 
 // add copies a file and returns its path as the process will see it.
 func (l *launcher) add(source, name string, mode os.FileMode) string {
 	l.t.Helper()
 	data, err := os.ReadFile(source)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	assert.NilError(l.t, err)
 	path := filepath.Join(l.hostDir, name)
-	if err := os.WriteFile(path, data, mode); err != nil {
-		l.t.Fatal(err)
-	}
+	assert.NilError(l.t, os.WriteFile(path, data, mode))
 	l.own(path, mode)
 	return filepath.Join(l.dir, name)
 }

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // Authority issues certificates, in files that are removed after the test. Its own is
@@ -64,9 +66,7 @@ func (a *Authority) IssueAs(name string, c *x509.Certificate) {
 func (a *Authority) Pair(name string) tls.Certificate {
 	a.t.Helper()
 	pair, err := tls.LoadX509KeyPair(a.File(name+".pem"), a.File(name+".key"))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	return pair
 }
 
@@ -74,9 +74,7 @@ func (a *Authority) Pair(name string) tls.Certificate {
 func (a *Authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	c.Subject, c.SerialNumber = pkix.Name{CommonName: name}, big.NewInt(time.Now().UnixNano())
 	if c.NotBefore.IsZero() {
 		c.NotBefore = time.Now().Add(-72 * time.Hour)
@@ -90,25 +88,17 @@ func (a *Authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *
 		parent, signer = c, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	a.write(name+".pem", "CERTIFICATE", der)
 	a.write(name+".key", "PRIVATE KEY", pkcs8)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	return cert, key
 }
 
 func (a *Authority) write(file, kind string, der []byte) {
 	a.t.Helper()
-	if err := os.WriteFile(a.File(file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, os.WriteFile(a.File(file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }

@@ -44,18 +44,15 @@ func (e *emitted) counted() {
 				of += f.names[i].bytes()
 			}
 		}
-		if p.bytes != of {
-			e.t.Errorf("%d bytes are counted of %d", p.bytes, of)
-		}
+		assert.Check(e.t, p.bytes == of, "%d bytes are counted of %d", p.bytes, of)
 		sum += of
 	}
 	byOwner := 0
 	for _, o := range e.owners {
 		byOwner += o.bytes
 	}
-	if sum != e.memory.bytes || sum != byOwner {
-		e.t.Errorf("%d bytes are counted, and %d by owner, of %d", e.memory.bytes, byOwner, sum)
-	}
+	assert.Check(e.t, sum == e.memory.bytes && sum == byOwner,
+		"%d bytes are counted, and %d by owner, of %d", e.memory.bytes, byOwner, sum)
 	if n := int64(sum + e.kernel.bytes); n != e.counters.Bytes.Load() {
 		e.t.Errorf("%d bytes are shown of %d", e.counters.Bytes.Load(), n)
 	}

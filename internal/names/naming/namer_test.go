@@ -105,9 +105,7 @@ func (e *emitted) names(r *profile.Resource, frames ...profile.Frame) (names []s
 			e.t.Errorf("a frame of kind %v becomes one of kind %v", f.Kind(), named[i].Kind())
 		}
 	}
-	if profile.TraceID(named) != s.Stack.ID {
-		e.t.Error("the stack-trace-id is another one with names")
-	}
+	assert.Check(e.t, profile.TraceID(named) == s.Stack.ID, "the stack-trace-id is another one with names")
 	return names
 }
 

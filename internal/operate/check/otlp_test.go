@@ -53,9 +53,7 @@ func (a *authority) serve(name string, version uint16, clients *authority) (addr
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NilError(a.t, err)
 	server := grpc.NewServer(options...)
 	go server.Serve(listener)
 	a.t.Cleanup(server.Stop)

@@ -196,9 +196,8 @@ func (w *window) shows(texts ...string) (lines []string) {
 
 func (w *window) press(keys string) {
 	w.t.Helper()
-	if _, err := w.master.WriteString(keys); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := w.master.WriteString(keys)
+	assert.NilError(w.t, err)
 }
 
 // ends waits until Watch has returned without an error.

@@ -34,9 +34,7 @@ func (w *working) step() {
 	w.t.Helper()
 	w.clock = w.clock.Add(time.Second)
 	found, err := w.Work()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	assert.NilError(w.t, err)
 	for _, p := range found {
 		w.last[p.Process.PID] = p
 	}

@@ -89,10 +89,9 @@ func TestMirror(t *testing.T) {
 	} {
 		bus.refuse, bus.err = c.refuse, c.err
 		refused, err := o.sync(&snapshot{threads: c.threads}, wantThreads)
-		if got := described(bus.take()); !slices.Equal(got, c.want) ||
-			refused != c.refused || (err != nil) != (c.refused > 0) {
-			t.Errorf("step %d: %q, %d refused, %v; not %q, %d", i, got, refused, err, c.want, c.refused)
-		}
+		got := described(bus.take())
+		assert.Check(t, slices.Equal(got, c.want) && refused == c.refused && (err != nil) == (c.refused > 0),
+			"step %d: %q, %d refused, %v; not %q, %d", i, got, refused, err, c.want, c.refused)
 	}
 	assert.Check(t, len(o.threads.known) == 0, "removed objects are kept")
 }
@@ -110,16 +109,14 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 		_, _ = o.sync(s, wantThreads)
 	}
 	// 6 times with growing pauses, and then after maxPause each.
-	if tried := len(bus.take()) / len(s.threads); tried < rounds/maxPause || tried > rounds/maxPause+8 {
-		t.Errorf("tried %d times", tried)
-	}
+	tried := len(bus.take()) / len(s.threads)
+	assert.Check(t, tried >= rounds/maxPause && tried <= rounds/maxPause+8, "tried %d times", tried)
 	bus.refuse = nil
 	for range maxPause {
 		_, _ = o.sync(s, wantThreads)
 	}
-	if got := len(bus.take()); got != len(s.threads) {
-		t.Errorf("%d changes when they are taken", got)
-	}
+	got := len(bus.take())
+	assert.Check(t, got == len(s.threads), "%d changes when they are taken", got)
 }
 
 func TestUnwantedIsRemoved(t *testing.T) {
@@ -129,7 +126,6 @@ func TestUnwantedIsRemoved(t *testing.T) {
 	_, _ = o.sync(s, wantThreads)
 	bus.take()
 	_, _ = o.sync(s, wantProcesses)
-	if got := described(bus.take()); !slices.Equal(got, []string{"remove 1"}) {
-		t.Errorf("%q", got)
-	}
+	got := described(bus.take())
+	assert.Check(t, slices.Equal(got, []string{"remove 1"}), "%q", got)
 }

@@ -61,9 +61,8 @@ func (w *window) poll(expression string, meanwhile func()) {
 // want checks what an expression is as JSON.
 func (w *window) want(expression, want string) {
 	w.t.Helper()
-	if got := w.Eval(expression); got != want {
-		w.t.Errorf("%s: %s, not %s", expression, got, want)
-	}
+	got := w.Eval(expression)
+	assert.Check(w.t, got == want, "%s: %s, not %s", expression, got, want)
 }
 
 // pollRows waits until a table has a number of rows.
@@ -131,9 +130,8 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	source := newSource(2)
 	l, _ := w.view(source, "")
 	w.pollRows("processes", 2, nil)
-	if got := w.column("processes", 2); !slices.Equal(got, []string{"shop-0", "shop-1"}) {
-		t.Errorf("services %q", got)
-	}
+	got := w.column("processes", 2)
+	assert.Check(t, slices.Equal(got, []string{"shop-0", "shop-1"}), "services %q", got)
 	w.poll(`document.querySelector("#threads .empty").checkVisibility()`, nil)
 	w.want("getComputedStyle(document.body).backgroundColor", `"rgb(255, 255, 255)"`) // by colors.css
 
@@ -143,9 +141,8 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	w.pollRows("transactions", 2, feed)
 	w.pollRows("threads", 2, feed)
 	threads := w.column("threads", 1)
-	if slices.Sort(threads); !slices.Equal(threads, []string{"worker-7", "worker-8"}) {
-		t.Errorf("threads %q", threads)
-	}
+	slices.Sort(threads)
+	assert.Check(t, slices.Equal(threads, []string{"worker-7", "worker-8"}), "threads %q", threads)
 	l.tracker.age(7)
 	w.pollRows("transactions", 1, feeder(l, stack, 8))
 
@@ -225,15 +222,13 @@ func testPageTablesByKeys(t *testing.T, w *window) {
 	w.Do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
 	w.want("view.process", `"host-id\n1001"`)
 	w.pollRows("threads", 1, feed)
-	if got := w.column("threads", 1); got[0] != "worker-7" {
-		t.Errorf("threads of the process: %q", got)
-	}
+	got := w.column("threads", 1)
+	assert.Check(t, got[0] == "worker-7", "threads of the process: %q", got)
 	w.Click("#all")
 	w.Do(chromedp.SendKeys("#filter", "SHOP-3"))
 	w.pollRows("processes", 1, nil)
-	if got := w.column("processes", 2); got[0] != "shop-3" {
-		t.Errorf("filtered: %q", got)
-	}
+	got = w.column("processes", 2)
+	assert.Check(t, got[0] == "shop-3", "filtered: %q", got)
 }
 
 func testPageShowsTextsAsTheyAre(t *testing.T, w *window) {
@@ -250,9 +245,8 @@ func testPageShowsTextsAsTheyAre(t *testing.T, w *window) {
 	}
 	for section, i := range map[string]int{"processes": 2, "threads": 1, "transactions": 4} {
 		w.pollRows(section, 1, feed)
-		if got := w.column(section, i)[0]; got != evil {
-			t.Errorf("%s: %q", section, got)
-		}
+		got := w.column(section, i)[0]
+		assert.Check(t, got == evil, "%s: %q", section, got)
 	}
 	w.Click("#threads tbody tr")
 	w.poll(`view.flame.boxes.length == 3`, feed)
@@ -317,9 +311,8 @@ func serve(t *testing.T, options broker.Options) (b *broker.Broker, address stri
 	options.Page = page.Handler()
 	b = broker.New(options)
 	t.Cleanup(func() { _ = b.Shutdown(context.Background()) })
-	if _, err := b.ListenURI("ws://" + address); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.ListenURI("ws://" + address)
+	assert.NilError(t, err)
 	return b, address
 }
 

@@ -49,9 +49,8 @@ func TestNothingIsReadWhileUnwanted(t *testing.T) {
 	p, c := newPublisher(source)
 	now := time.Now()
 	for i := range 5 {
-		if next := p.publish(now.Add(time.Duration(i) * time.Second)); next != 0 {
-			t.Errorf("to be published again in %v", next)
-		}
+		next := p.publish(now.Add(time.Duration(i) * time.Second))
+		assert.Check(t, next == 0, "to be published again in %v", next)
 	}
 	assert.Check(t, source.reads.Load() == 0 && p.tracker.wanted.Load() == 0, "something is read")
 	c.want = wantThreads | wantTransactions | wantStacks
@@ -68,14 +67,12 @@ func TestNothingIsReadWhileUnwanted(t *testing.T) {
 		t.Errorf("what was wanted a moment ago: %d reads, %d hosts; again in %v", source.reads.Load(), len(c.last.hosts),
 			next)
 	}
-	if next := p.publish(now.Add(21*time.Second + linger)); next != 0 || p.used != nil || p.status.Processes != nil ||
-		len(c.last.hosts) != 0 {
-		t.Errorf("what was read is kept; to be published again in %v", next)
-	}
+	next := p.publish(now.Add(21*time.Second + linger))
+	assert.Check(t, next == 0 && p.used == nil && p.status.Processes == nil && len(c.last.hosts) == 0,
+		"what was read is kept; to be published again in %v", next)
 	p.consumers = nil
-	if p.publish(now.Add(30 * time.Second)); len(p.demands) != 0 {
-		t.Error("a consumer that is gone is kept")
-	}
+	p.publish(now.Add(30 * time.Second))
+	assert.Check(t, len(p.demands) == 0, "a consumer that is gone is kept")
 }
 
 // However often guests join and leave, also the first and the last one, the status is read twice a second
@@ -97,9 +94,8 @@ func TestJoiningOften(t *testing.T) {
 			assert.Check(t, i != 1 || len(c.last.processes) == 3 || always != 0,
 				"one who joins is not answered at once")
 		}
-		if got := source.reads.Load(); got < 1 || got > 4 {
-			t.Errorf("%d reads in 2 s", got)
-		}
+		got := source.reads.Load()
+		assert.Check(t, got >= 1 && got <= 4, "%d reads in 2 s", got)
 		created := 0
 		for _, change := range bus.take() {
 			assert.Check(t, !change.Remove, "removed: %+v", change.Object)
@@ -140,9 +136,8 @@ func TestProcessesAndHost(t *testing.T) {
 		x.SamplesPerSecond.Value() != 20 || x.AgentVersion.Value() != "1.2" {
 		t.Errorf("%+v", x)
 	}
-	if _, known := c.last.hosts[0].CPU.Get(); known {
-		t.Error("it is known at once how much CPU is used in a second")
-	}
+	_, known := c.last.hosts[0].CPU.Get()
+	assert.Check(t, !known, "it is known at once how much CPU is used in a second")
 	p.own.total, p.used[self].total = -time.Hour, -time.Hour // as if it had used an hour since
 	for range 3 {
 		p.publish(start.Add(time.Second)) // once
@@ -154,15 +149,13 @@ func TestProcessesAndHost(t *testing.T) {
 	for _, change := range bus.take() {
 		x := change.Object.(*types.CorrelatorProcess)
 		byPID[x.Pid.Value()] = x.Service.Value()
-		if _, ok := x.CPU.Get(); ok != (x.Pid.Value() == uint32(self.PID)) {
-			t.Errorf("%+v", x)
-		}
+		_, ok := x.CPU.Get()
+		assert.Check(t, ok == (x.Pid.Value() == uint32(self.PID)), "%+v", x)
 		assert.Check(t, x.Pid.Value() != 1<<22 || x.LastError.Value() == "bad\ufffd", "%+v", x)
 	}
 	assert.Check(t, len(byPID) == 2 && byPID[uint32(self.PID)] == "new", "%v", byPID)
-	if cpu := c.last.hosts[0].CPU.Value(); cpu <= 0 || c.last.hosts[0].AgentCPU.Value() <= 0 {
-		t.Errorf("%v CPUs", cpu)
-	}
+	cpu := c.last.hosts[0].CPU.Value()
+	assert.Check(t, cpu > 0 && c.last.hosts[0].AgentCPU.Value() > 0, "%v CPUs", cpu)
 }
 
 func TestRunAnswersJoinsAtOnce(t *testing.T) {

@@ -78,9 +78,8 @@ func TestStacksOnDemand(t *testing.T) {
 	p.publish(now)
 	assert.Check(t, feed() == 0, "stacks are taken before anything is known of the transactions")
 	p.publish(now.Add(time.Second))
-	if n := feed(); n != 1 {
-		t.Errorf("stacks of %d transactions are taken", n)
-	}
+	n := feed()
+	assert.Check(t, n == 1, "stacks of %d transactions are taken", n)
 	p.publish(now.Add(2 * time.Second))
 	if len(c.last.stacks) != 1 || c.last.stacks[0].Frames.Value()[0] != "in 2" || asked != 2 ||
 		len(c.last.transactionStacks) != 1 || c.last.transactionStacks[0].TransactionID.Value() != c.only {
@@ -124,9 +123,8 @@ func TestFilterSelectsStacks(t *testing.T) {
 		return names.Len() > 0 && chosen.Len() > 0
 	})
 	for _, x := range names.All() {
-		if got := strings.Join(x.Frames.Value(), " "); got != "in 2" {
-			t.Errorf("stack %q of another transaction", got)
-		}
+		got := strings.Join(x.Frames.Value(), " ")
+		assert.Check(t, got == "in 2", "stack %q of another transaction", got)
 	}
 }
 
@@ -170,16 +168,13 @@ func TestNamesThatComeLater(t *testing.T) {
 	}
 	start()
 	tracker.nameStacks(name)
-	if _, stacks, _ := testObjects.stackObjects(tracker.collected()); stacks[0].Frames.Value()[0] != "libc.so+0x10" {
-		t.Errorf("%+v", stacks)
-	}
-	if known = true; next()[0] != "memcpy\ufffd" {
-		t.Error("the name is not published")
-	}
+	_, stacks, _ := testObjects.stackObjects(tracker.collected())
+	assert.Check(t, stacks[0].Frames.Value()[0] == "libc.so+0x10", "%+v", stacks)
+	known = true
+	assert.Check(t, next()[0] == "memcpy\ufffd", "the name is not published")
 	before := asked
-	if next(); asked != before {
-		t.Error("names that are known are asked for")
-	}
+	next()
+	assert.Check(t, asked == before, "names that are known are asked for")
 	start()
 	known, asked = false, 0
 	for range 2 * maxTries {
@@ -256,9 +251,8 @@ func fillStacks(t *testing.T, tracker *Tracker, out *output, count, depth, nameB
 	t.Helper()
 	sync := func(after time.Duration) *snapshot {
 		s := snapshotAt(tracker, wantOfSamples, after)
-		if refused, err := out.sync(s, wantOfSamples); refused > 0 {
-			t.Errorf("%d refused: %v", refused, err)
-		}
+		refused, err := out.sync(s, wantOfSamples)
+		assert.Check(t, refused <= 0, "%d refused: %v", refused, err)
 		return s
 	}
 	for i := range count {
@@ -303,9 +297,8 @@ func TestStacksBound(t *testing.T) {
 			s.threads[i].TraceID = text(strings.Repeat("0", 32))
 			s.threads[i].TransactionID = text(strings.Repeat("0", 16))
 		}
-		if refused, err := out.sync(s, wantOfSamples); refused > 0 {
-			t.Errorf("%d threads refused: %v", refused, err)
-		}
+		refused, err := out.sync(s, wantOfSamples)
+		assert.Check(t, refused <= 0, "%d threads refused: %v", refused, err)
 	}
 }
 
@@ -330,14 +323,12 @@ func TestStacksOfAnotherOwner(t *testing.T) {
 func TestCutNames(t *testing.T) {
 	names := []string{"short", strings.Repeat("日", 100), strings.Repeat("b", 50)}
 	cut(names, 120)
-	if names[0] != "short" || names[2] != strings.Repeat("b", 50) || len(names[1]) > 65 ||
-		!strings.HasSuffix(names[1], "日…") {
-		t.Errorf("%q", names)
-	}
+	assert.Check(t, names[0] == "short" && names[2] == strings.Repeat("b", 50) && len(names[1]) <= 65 &&
+		strings.HasSuffix(names[1], "日…"),
+		"%q", names)
 	before := slices.Clone(names)
-	if cut(names, 1000); !slices.Equal(names, before) {
-		t.Error("names are cut without need")
-	}
+	cut(names, 1000)
+	assert.Check(t, slices.Equal(names, before), "names are cut without need")
 }
 
 // A transaction is there while a thread waits in it, and what is known of it stays.
@@ -359,8 +350,7 @@ func TestTransactionWithThreadThatWaits(t *testing.T) {
 			t.Fatalf("second %d: %+v", second, got.transactions)
 		}
 	}
-	if got := waits(60); len(got.transactions) != 0 {
-		t.Errorf("when it waits no more: %+v", got.transactions)
-	}
+	got := waits(60)
+	assert.Check(t, len(got.transactions) == 0, "when it waits no more: %+v", got.transactions)
 	wantNoStacks(t, tracker)
 }

@@ -62,18 +62,15 @@ func TestShares(t *testing.T) {
 		if got := tx.CPU.Value(); math.Abs(got-1.25) > 0.0011 || tx.Threads.Value() != 2 {
 			t.Errorf("transaction: %v CPUs, %d threads", got, tx.Threads.Value())
 		}
-		if got, want := tx.CPUTime.Value().Duration(), time.Duration(second+1)*1250*time.Millisecond; got != want {
-			t.Errorf("CPU time %v, not %v", got, want)
-		}
+		got, want := tx.CPUTime.Value().Duration(), time.Duration(second+1)*1250*time.Millisecond
+		assert.Check(t, got == want, "CPU time %v, not %v", got, want)
 	}
 	traced, _, _ := tracker.snapshot(&snapshot{}, &testObjects, w, noon.Add(10*time.Second))
-	if got := traced[1000]; math.Abs(got-1.25) > 0.0011 {
-		t.Errorf("the process uses %v CPUs in transactions", got)
-	}
+	got := traced[1000]
+	assert.Check(t, math.Abs(got-1.25) <= 0.0011, "the process uses %v CPUs in transactions", got)
 	s := snapshotAt(tracker, w, 14*time.Second) // twice the time constant later
-	if got := s.transactions[0].CPU.Value(); got < 0.05 || got > 0.25 {
-		t.Errorf("after 4 s without samples: %v CPUs", got)
-	}
+	got = s.transactions[0].CPU.Value()
+	assert.Check(t, got >= 0.05 && got <= 0.25, "after 4 s without samples: %v CPUs", got)
 }
 
 // A snapshot at once after another, as when a guest joins, does not make a sample a whole CPU.
@@ -101,11 +98,10 @@ func TestForgetting(t *testing.T) {
 		left  int
 	}{{9 * time.Second, 2}, {11 * time.Second, 1}, {16 * time.Second, 0}} {
 		s := snapshotAt(tracker, w, c.after)
-		if len(s.threads) != c.left || len(s.transactions) != c.left ||
-			len(s.transactionStacks) != c.left || len(s.stacks) != min(1, c.left) {
-			t.Errorf("after %v: %d threads, %d transactions, %d stacks; not %d", c.after, len(s.threads),
-				len(s.transactions), len(s.transactionStacks), c.left)
-		}
+		assert.Check(t, len(s.threads) == c.left && len(s.transactions) == c.left &&
+			len(s.transactionStacks) == c.left && len(s.stacks) == min(1, c.left),
+			"after %v: %d threads, %d transactions, %d stacks; not %d", c.after, len(s.threads), len(s.transactions),
+			len(s.transactionStacks), c.left)
 	}
 	for i := range 60 {
 		snapshotAt(tracker, w, time.Duration(17+i)*time.Second)
@@ -119,9 +115,8 @@ func TestSampleAhead(t *testing.T) {
 	tracker := newTracker(wantThreads)
 	before := time.Now()
 	tracker.Sampled(newSample(1000, 1, 1, 1, before.Add(24*time.Hour)))
-	if s := snapshotAt(tracker, wantThreads, 0); s.threads[0].LastRun.Value().Time().After(time.Now()) {
-		t.Error("it has run in the future")
-	}
+	assert.Check(t, !snapshotAt(tracker, wantThreads, 0).threads[0].LastRun.Value().Time().After(time.Now()),
+		"it has run in the future")
 }
 
 func TestLateSample(t *testing.T) {
@@ -153,14 +148,12 @@ func TestThreadProperties(t *testing.T) {
 	sample.Context, sample.Thread, sample.SpanID = profile.OTelContext, "", [8]byte{}
 	tracker.Sampled(sample)
 	x := snapshotAt(tracker, wantThreads, time.Second).threads[0]
-	if x.Host.Value() != "h" || x.Pid.Value() != 1000 || x.Name.Value() != "evil\ufffd[2J\ufffd" ||
-		x.TraceID.Value() != "000000000000000000000000000000ab" || x.TransactionID.Value() != "00000000000000ab" ||
-		x.Context.Value() != types.CorrelatorContextOpentelemetry || !x.Since.Value().Time().Equal(noon) {
-		t.Errorf("%+v", x)
-	}
-	if _, ok := x.SpanID.Get(); ok {
-		t.Error("it has a span still")
-	}
+	assert.Check(t, x.Host.Value() == "h" && x.Pid.Value() == 1000 && x.Name.Value() == "evil\ufffd[2J\ufffd" &&
+		x.TraceID.Value() == "000000000000000000000000000000ab" && x.TransactionID.Value() == "00000000000000ab" &&
+		x.Context.Value() == types.CorrelatorContextOpentelemetry && x.Since.Value().Time().Equal(noon),
+		"%+v", x)
+	_, ok := x.SpanID.Get()
+	assert.Check(t, !ok, "it has a span still")
 }
 
 func TestBounds(t *testing.T) {
@@ -177,28 +170,24 @@ func TestBounds(t *testing.T) {
 	want := [numUntracked]uint64{untrackedTransaction: 3,
 		untrackedProcess: 3 * (maxTransactions/2 + 1 - maxProcesses/2),
 		untrackedThread:  3 * (maxTransactions/2 + 1 - maxRunning/2)}
-	if got, _ := tracker.lost(); got != want {
-		t.Errorf("untracked: %v, not %v", got, want)
-	}
+	got, _ := tracker.lost()
+	assert.Check(t, got == want, "untracked: %v, not %v", got, want)
 	for tid := range 5 { // there is room for no more threads of it
 		tracker.addTransaction(threadID{1, tid}, sample(1, tid, 0), noon)
 	}
 	first := sample(1, 1, 0)
-	if n := len(tracker.transactions[transactionID{first.TraceID, first.TransactionID}].threads); n != 1 {
-		t.Errorf("%d threads of a transaction", n)
-	}
+	n := len(tracker.transactions[transactionID{first.TraceID, first.TransactionID}].threads)
+	assert.Check(t, n == 1, "%d threads of a transaction", n)
 	tracker.Sampled(sample(1, 1, 0)) // what is known still counts
 	if s := snapshotAt(tracker, w, time.Second); len(s.transactions) != maxShown || len(s.threads) != maxRunning/2 {
 		t.Errorf("%d transactions, %d threads", len(s.transactions), len(s.threads))
 	}
 	tracker.Want(0)
-	if len(tracker.threads)+len(tracker.transactions)+len(tracker.processes) != 0 ||
-		tracker.ofProcesses.Used()+tracker.ofRunning.Used()+tracker.ofTransactions.Used() != 0 {
-		t.Error("what is not wanted is kept")
-	}
-	if tracker.Sampled(sample(1, 1, 0)); len(tracker.threads) != 0 {
-		t.Error("what is not wanted is taken")
-	}
+	assert.Check(t, len(tracker.threads)+len(tracker.transactions)+len(tracker.processes) == 0 &&
+		tracker.ofProcesses.Used()+tracker.ofRunning.Used()+tracker.ofTransactions.Used() == 0,
+		"what is not wanted is kept")
+	tracker.Sampled(sample(1, 1, 0))
+	assert.Check(t, len(tracker.threads) == 0, "what is not wanted is taken")
 }
 
 // Whatever the processes of one owner do, those of another one are shown, and what has been forgotten
@@ -229,9 +218,8 @@ func TestSharesOfOwners(t *testing.T) {
 	tracker.Sampled(other)
 	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1 << 20}, Owner: "other",
 		ReadAt: noon.Add(-time.Second), Threads: waiting[:1]}})
-	if after, _ := tracker.lost(); after != before {
-		t.Errorf("untracked: %v, then %v", before, after)
-	}
+	after, _ := tracker.lost()
+	assert.Check(t, after == before, "untracked: %v, then %v", before, after)
 	threads := map[uint32]bool{}
 	for _, x := range testObjects.threads(tracker) {
 		if x.Pid.Value() == 1<<20 {
@@ -243,13 +231,10 @@ func TestSharesOfOwners(t *testing.T) {
 	other.Resource = sampleOf("hostile", 2, 1).Resource
 	before, _ = tracker.lost()
 	tracker.Sampled(other)
-	if tx := tracker.transactions[transactionID{other.TraceID, other.TransactionID}]; tx.total != 50*time.Millisecond ||
-		len(tx.threads) != 1 {
-		t.Errorf("%+v", tx)
-	}
-	if after, _ := tracker.lost(); after[untrackedTransaction] != before[untrackedTransaction]+1 {
-		t.Errorf("untracked: %v", after)
-	}
+	tx := tracker.transactions[transactionID{other.TraceID, other.TransactionID}]
+	assert.Check(t, tx.total == 50*time.Millisecond && len(tx.threads) == 1, "%+v", tx)
+	after, _ = tracker.lost()
+	assert.Check(t, after[untrackedTransaction] == before[untrackedTransaction]+1, "untracked: %v", after)
 	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1}, ReadAt: noon.Add(time.Second)},
 		{Process: procscan.ProcessID{PID: 2}, ReadAt: noon.Add(time.Second)},
 		{Process: procscan.ProcessID{PID: 1 << 20}, ReadAt: noon.Add(time.Second)}})
@@ -280,12 +265,10 @@ func TestBusiestStay(t *testing.T) {
 		tracker.Sampled(s)
 		tracker.transactions[transactionID{s.TraceID, s.TransactionID}].cpu = rate{sum: cpu, weight: 1}
 	}
-	if add(100, 1.1); shown()["0000000000000064"] {
-		t.Error("one that is a little busier replaces another")
-	}
-	if add(101, 2); !shown()["0000000000000065"] {
-		t.Error("one that is much busier does not replace another")
-	}
+	add(100, 1.1)
+	assert.Check(t, !shown()["0000000000000064"], "one that is a little busier replaces another")
+	add(101, 2)
+	assert.Check(t, shown()["0000000000000065"], "one that is much busier does not replace another")
 }
 
 func TestCleanText(t *testing.T) {
@@ -300,13 +283,11 @@ func TestCleanText(t *testing.T) {
 		"\xff<b>":               "\ufffd<b>",
 		string(long[:1]) + "日本": "\ufffd日本",
 	} {
-		if got := clean(in); got != want {
-			t.Errorf("%q: %q, not %q", in, got, want)
-		}
+		got := clean(in)
+		assert.Check(t, got == want, "%q: %q, not %q", in, got, want)
 	}
-	if got := clean(string(long)); len(got) > 3*maxText+len("…") {
-		t.Errorf("%d bytes", len(got))
-	}
+	got := clean(string(long))
+	assert.Check(t, len(got) <= 3*maxText+len("…"), "%d bytes", len(got))
 	for shift := range 3 {
 		in := "xx"[:shift] // starts at each offset of a rune
 		for len(in) < 2*maxText {

@@ -87,9 +87,7 @@ func (r *running) end() *Recording {
 func (r *running) wait() *Recording {
 	r.t.Helper()
 	<-r.ended
-	if r.err != nil {
-		r.t.Fatal(r.err)
-	}
+	assert.NilError(r.t, r.err)
 	taken, accounted := uint64(0), r.aggregate.early
 	for o := range r.counters.Sampling.Kernel {
 		if outcome := bpf.KernelOutcome(o); outcome != bpf.NoTarget && outcome != bpf.Idle {
@@ -100,20 +98,16 @@ func (r *running) wait() *Recording {
 		accounted += samples
 	}
 	for reason, samples := range r.recording.Lost {
-		if accounted += samples; samples == 0 {
-			r.t.Errorf("none is lost for the reason %s", reason)
-		}
+		accounted += samples
+		assert.Check(r.t, samples != 0, "none is lost for the reason %s", reason)
 	}
 	if taken != accounted {
 		r.t.Errorf("%d samples were taken, %d are accounted for; lost %v", taken, accounted, r.recording.Lost)
 	}
-	if troubles := r.counters.Sampling.Errors.Load(); troubles != 0 {
-		r.t.Errorf("sampling was in trouble %d times", troubles)
-	}
+	troubles := r.counters.Sampling.Errors.Load()
+	assert.Check(r.t, troubles == 0, "sampling was in trouble %d times", troubles)
 	for key := range r.recording.Samples {
-		if len(r.recording.Stacks[key.Stack]) == 0 {
-			r.t.Fatalf("no frames of stack %v", key.Stack)
-		}
+		assert.Assert(r.t, len(r.recording.Stacks[key.Stack]) != 0, "no frames of stack %v", key.Stack)
 	}
 	return r.recording
 }

@@ -431,18 +431,15 @@ func (s *systemCalls) inside(_ Key, frames []profile.Frame) bool {
 	f := frames[leaf]
 	if s.code[f.File] == nil {
 		file, err := elf.Open(f.File.Path)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		assert.NilError(s.t, err)
 		s.t.Cleanup(func() { file.Close() })
 		s.code[f.File] = file
 	}
 	instruction := make([]byte, 2)
 	for _, segment := range s.code[f.File].Progs {
 		if segment.Type == elf.PT_LOAD && segment.Vaddr+2 <= f.Address && f.Address < segment.Vaddr+segment.Filesz {
-			if _, err := segment.ReadAt(instruction, int64(f.Address-1-segment.Vaddr)); err != nil {
-				s.t.Fatal(err)
-			}
+			_, err := segment.ReadAt(instruction, int64(f.Address-1-segment.Vaddr))
+			assert.NilError(s.t, err)
 		}
 	}
 	return bytes.Equal(instruction, []byte{0x0f, 0x05}) // syscall

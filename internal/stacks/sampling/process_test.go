@@ -216,20 +216,14 @@ func TestProcessSamplerReadContext(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, PageOut: true})
 	begun := p.Begin(1)
 	threads, err := bpf.OpenThreads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer threads.Close()
 	found, err := threads.Process(p.PID, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s := open(t, bpf.SamplerOptions{})
 	r := newReceiver(t, 1<<20)
 	f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool), time.Hour)
-	if err := f.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Start())
 	read := func(change func(*pendingSample)) (pending pendingSample, outcome process.SampleOutcome) {
 		s.poll("a context that was not read too late", func() bool {
 			p.Span(1, 2) // not in memory again
@@ -247,10 +241,9 @@ func TestProcessSamplerReadContext(t *testing.T) {
 		return pending, outcome
 	}
 	got, outcome := read(func(*pendingSample) {})
-	if outcome != process.OutcomeCorrelated || got.needsContext || got.sample.TraceID != begun.TraceID ||
-		got.sample.TransactionID != begun.TransactionID {
-		t.Errorf("%v, %+v", outcome, got.sample)
-	}
+	assert.Check(t, outcome == process.OutcomeCorrelated && !got.needsContext && got.sample.TraceID == begun.TraceID &&
+		got.sample.TransactionID == begun.TransactionID,
+		"%v, %+v", outcome, got.sample)
 	for name, c := range map[string]struct {
 		change func(*pendingSample)
 		want   process.SampleOutcome
@@ -262,7 +255,5 @@ func TestProcessSamplerReadContext(t *testing.T) {
 			t.Errorf("%s: %v, want %v; %+v", name, outcome, c.want, got.sample)
 		}
 	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, f.Close())
 }

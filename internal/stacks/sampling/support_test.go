@@ -74,28 +74,18 @@ func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 func (s *sampled) start(p *demo.Process, r *receiver) *program {
 	s.t.Helper()
 	identity, err := s.sampler.Identify(p.PID)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NilError(s.t, err)
 	scanner, err := procscan.NewScanner("/proc")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NilError(s.t, err)
 	found, err := scanner.Process(p.PID)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NilError(s.t, err)
 	handle, err := procscan.OpenProcess("/proc", found.ProcessID)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NilError(s.t, err)
 	s.t.Cleanup(func() { handle.Close() })
 	memory := executableMemory{handle, accesstest.Open(s.t).Process(found.ProcessID, "0")}
 	rules := bpf.TargetRules{Elastic: rule(s.t, p, handle)}
 	program, err := s.Sampling.start(identity, rules, nil, memory, r, r.inbox)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NilError(s.t, err)
 	return program
 }
 
@@ -132,9 +122,8 @@ func (s *sampled) added(pending uint64) {
 	if outcomes := s.counters.Outcomes.Sum(); outcomes+pending != handed || handed == 0 {
 		s.t.Errorf("the kernel handed over %d samples: %d outcomes, %d pending", handed, outcomes, pending)
 	}
-	if troubles := s.counters.Errors.Load() + s.counters.ProbesFailed.Load(); troubles != 0 {
-		s.t.Errorf("sampling was in trouble %d times", troubles)
-	}
+	troubles := s.counters.Errors.Load() + s.counters.ProbesFailed.Load()
+	assert.Check(s.t, troubles == 0, "sampling was in trouble %d times", troubles)
 }
 
 func (s *sampled) kernel(o bpf.KernelOutcome) uint64      { return s.counters.Kernel[o].Load() }
@@ -180,16 +169,13 @@ func (r *receiver) Sampled(sample profile.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
-	if trace := demo.TraceID(sample.TraceID); !trace.Whole() ||
-		trace.TransactionID() != demo.TransactionID(sample.TransactionID) {
-		r.t.Errorf("ids that do not belong together: %+v", sample)
-	}
-	if profile.TraceID(sample.Stack.Frames) != sample.Stack.ID {
-		r.t.Errorf("a stack with the id of another one: %+v", sample.Stack)
-	}
-	if age := time.Since(sample.At); sample.Count == 0 || age < 0 || age > deadline {
-		r.t.Errorf("%d samples taken %v ago", sample.Count, age)
-	}
+	trace := demo.TraceID(sample.TraceID)
+	assert.Check(r.t, trace.Whole() && trace.TransactionID() == demo.TransactionID(sample.TransactionID),
+		"ids that do not belong together: %+v", sample)
+	assert.Check(r.t, profile.TraceID(sample.Stack.Frames) == sample.Stack.ID,
+		"a stack with the id of another one: %+v", sample.Stack)
+	age := time.Since(sample.At)
+	assert.Check(r.t, sample.Count != 0 && age >= 0 && age <= deadline, "%d samples taken %v ago", sample.Count, age)
 	if sample.Start.Equal(sample.End) {
 		time.Sleep(r.delay)
 		r.alone += sample.Count

@@ -70,9 +70,8 @@ func (p *Page) For(tb testing.TB) *Page {
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.tb.Helper()
 	for _, action := range actions {
-		if _, err := run(p.ctx, action); err != nil {
-			p.tb.Fatal(err)
-		}
+		_, err := run(p.ctx, action)
+		assert.NilError(p.tb, err)
 	}
 }
 
@@ -102,18 +101,14 @@ func (p *Page) Click(selector string) {
 func (p *Page) Eval(expression string) string {
 	p.tb.Helper()
 	text, err := run(p.ctx, chromedp.Evaluate[string]("JSON.stringify("+expression+")"))
-	if err != nil {
-		p.tb.Fatalf("%s: %v", expression, err)
-	}
+	assert.NilError(p.tb, err, expression)
 	return text
 }
 
 // Decode stores the value of an expression, as json.Unmarshal does.
 func (p *Page) Decode(expression string, value any) {
 	p.tb.Helper()
-	if err := json.Unmarshal([]byte(p.Eval(expression)), value); err != nil {
-		p.tb.Fatalf("%s: %v", expression, err)
-	}
+	assert.NilError(p.tb, json.Unmarshal([]byte(p.Eval(expression)), value), expression)
 }
 
 // Prefer sets the color scheme that the user prefers, "light" or "dark".
@@ -131,10 +126,6 @@ func (p *Page) Prefer(scheme string) {
 func (p *Page) Screenshot(name string) {
 	p.tb.Helper()
 	image, err := run(p.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		p.tb.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, name+".png"), image, 0o644); err != nil {
-		p.tb.Fatal(err)
-	}
+	assert.NilError(p.tb, err)
+	assert.NilError(p.tb, os.WriteFile(filepath.Join(p.dir, name+".png"), image, 0o644))
 }

@@ -113,9 +113,7 @@ var asUser = []string{"setpriv", "--reuid", strconv.Itoa(UID), "--regid", strcon
 func (fs *FS) serve(mode Mode, o options) {
 	fs.t.Helper()
 	self, err := os.Open("/proc/self/exe") // whose path the user may not be able to reach
-	if err != nil {
-		fs.t.Fatal(err)
-	}
+	assert.NilError(fs.t, err)
 	defer self.Close()
 	argv := []string{"unshare", "--mount", "--", "/proc/self/fd/3"}
 	if mode == UserNamespace {
@@ -124,9 +122,7 @@ func (fs *FS) serve(mode Mode, o options) {
 		o.DropTo, o.AllowOther = UID, mode == AllowOther
 	}
 	spec, err := json.Marshal(o)
-	if err != nil {
-		fs.t.Fatal(err)
-	}
+	assert.NilError(fs.t, err)
 	fs.server = exec.Command(argv[0], argv[1:]...)
 	fs.server.Dir = "/"
 	fs.server.ExtraFiles = []*os.File{self}
@@ -135,9 +131,7 @@ func (fs *FS) serve(mode Mode, o options) {
 	fs.server.SysProcAttr = &syscall.SysProcAttr{}
 	stdin, err1 := fs.server.StdinPipe()
 	stdout, err2 := fs.server.StdoutPipe()
-	if err := errors.Join(err1, err2, fs.server.Start()); err != nil {
-		fs.t.Fatal(err)
-	}
+	assert.NilError(fs.t, errors.Join(err1, err2, fs.server.Start()))
 	fs.stdin = json.NewEncoder(stdin)
 	fs.t.Cleanup(fs.Kill)
 	mounted := make(chan error, 1)
@@ -185,9 +179,7 @@ func (fs *FS) Write(name string, content []byte) {
 	fs.t.Helper()
 	path := filepath.Join(fs.source, name)
 	testenv.WriteFile(fs.t, path, content)
-	if err := os.Chmod(path, 0o755); err != nil {
-		fs.t.Fatal(err)
-	}
+	assert.NilError(fs.t, os.Chmod(path, 0o755))
 }
 
 // Overlay mounts an overlay at an existing directory, with the file system on top of the directory
@@ -209,9 +201,8 @@ func (fs *FS) Overlay(target, below string) {
 func (fs *FS) Run(argv ...string) {
 	fs.t.Helper()
 	argv = append(slices.Clone(fs.By), argv...)
-	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		fs.t.Fatalf("%v: %v\n%s", argv, err, out)
-	}
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	assert.NilError(fs.t, err, "%v: %v\n%s", argv, err, out)
 }
 
 // Hang makes the server read requests of this kind and not answer them, from now on. The pattern is
@@ -230,9 +221,7 @@ func (fs *FS) Answer() {
 
 func (fs *FS) command(c command) {
 	fs.t.Helper()
-	if err := fs.stdin.Encode(c); err != nil {
-		fs.t.Fatalf("giving a command to the FUSE server: %v", err)
-	}
+	assert.NilError(fs.t, fs.stdin.Encode(c), "giving a command to the FUSE server")
 	select {
 	case <-fs.done:
 	case <-fs.ended:
