@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"gotest.tools/v3/assert"
 
@@ -274,9 +275,14 @@ func TestStacksBound(t *testing.T) {
 		out := &output{bus: embedded{broker.New(broker.Options{
 			Limits: broker.Limits{Frame: maxFrameBytes, Cache: maxCacheBytes}})}}
 		s := fillStacks(t, tracker, out, c.count, c.depth, c.nameBytes)
-		if used := tracker.stacks.bytes.Used(); used < maxStackBytes/4 || used > maxStackBytes {
-			t.Errorf("%d bytes are counted of %d stacks", used, len(s.stacks))
+		used, least := tracker.stacks.bytes.Used(), 0 // names are here, and encoded in the cache
+		for _, x := range s.stacks {
+			for _, name := range x.Frames.Value() {
+				least += int(unsafe.Sizeof(name)) + 2*len(name)
+			}
 		}
+		assert.Check(t, least > maxStackBytes/8 && used >= max(least, maxStackBytes/4) && used <= maxStackBytes,
+			"%d bytes are counted of %d stacks, which have %d", used, len(s.stacks), least)
 		for _, x := range s.transactions {
 			var all time.Duration
 			for _, share := range s.transactionStacks {
