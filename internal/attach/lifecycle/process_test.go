@@ -295,6 +295,20 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
+// A process is attached to a few times in a row, and once a second in the long run.
+func TestAttachLimiter(t *testing.T) {
+	l, now := newAttachLimiter(), time.Now()
+	allowed := func(at time.Time) (n int) {
+		for l.AllowN(at, 1) {
+			n++
+		}
+		return n
+	}
+	got := []int{allowed(now), allowed(now.Add(attachInterval - time.Millisecond)), allowed(now.Add(attachInterval)),
+		allowed(now.Add(100 * attachInterval))}
+	assert.DeepEqual(t, got, []int{attachBurst, 0, 1, attachBurst})
+}
+
 // A process in error is probed again after pauses that double up to the longest, and begin anew once it was well.
 func TestRetryPauses(t *testing.T) {
 	p := unprobed(t)
