@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/dots/frame"
@@ -283,6 +284,15 @@ func TestShutdownDoesNotWaitForever(t *testing.T) {
 	cancel()
 	err := b.Shutdown(ctx)
 	assert.Check(t, errors.Is(err, context.Canceled) && s.aborted.Err() != nil, err)
+
+	p := dial(t, listenUnix(t, newBroker(t, Options{}), frame.V2), frame.V2) // a connection that is aborted has ended at once
+	aborted, err := newStream(p.conn)
+	assert.NilError(t, err)
+	aborted.abort()
+	_, err = p.conn.Write([]byte{0})
+	assert.Check(t, errors.Is(err, unix.EPIPE), err)
+	_, err = io.Copy(io.Discard, p.conn)
+	assert.Check(t, err)
 }
 
 // hurried is a connection to which a broker that shuts down says goodbye as soon as it can: when it
