@@ -135,12 +135,9 @@ func (a *Agent) open() (err error) {
 // elasticOnly reports whether samples in contexts of OpenTelemetry's are of no use.
 func (a *Agent) elasticOnly() bool { return a.exporter == nil && a.config.PinMaps == "" }
 
-// openSampling opens the sampler, if there is a use for it.
-func (a *Agent) openSampling() (*sampling.Sampling, error) {
-	if !a.config.needsSampler() {
-		return nil, nil
-	}
-	s, err := sampling.Open(sampling.Options{
+// samplingOptions say what to sample, and how often to fetch it.
+func (a *Agent) samplingOptions() sampling.Options {
+	return sampling.Options{
 		SamplerOptions: bpf.SamplerOptions{
 			SamplesPerSecond: a.config.SamplesPerSecond,
 			KernelStacks:     a.config.KernelStacks,
@@ -157,7 +154,15 @@ func (a *Agent) openSampling() (*sampling.Sampling, error) {
 
 		ElasticOnly: a.elasticOnly(),
 		Attributes:  a.config.Attributes,
-	}, &a.counters.Sampling, a.log)
+	}
+}
+
+// openSampling opens the sampler, if there is a use for it.
+func (a *Agent) openSampling() (*sampling.Sampling, error) {
+	if !a.config.needsSampler() {
+		return nil, nil
+	}
+	s, err := sampling.Open(a.samplingOptions(), &a.counters.Sampling, a.log)
 	if err != nil && a.config.PinMaps != "" {
 		return nil, fmt.Errorf("opening sampler: %w", err)
 	}

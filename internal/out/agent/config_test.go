@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/attach/lifecycle"
 )
 
 func TestDefaultReportInterval(t *testing.T) {
@@ -15,4 +17,12 @@ func TestDefaultReportInterval(t *testing.T) {
 		got := DefaultReportInterval(delay)
 		assert.Check(t, got == want, "for %v: %v, want %v", delay, got, want)
 	}
+}
+
+// So many samples are taken, and fetched as often, as the configuration says, of all processes that may be known.
+func TestSamplingOptions(t *testing.T) {
+	a := &Agent{config: Config{SamplesPerSecond: 97, ReportInterval: 30 * time.Millisecond, MaxProcesses: 10}}
+	o := a.samplingOptions()
+	assert.Check(t, o.SamplesPerSecond == 97 && o.Interval == 30*time.Millisecond &&
+		o.MaxTargets == 10+lifecycle.ExtraProcesses, "%+v", o)
 }

@@ -118,6 +118,26 @@ type Recorder struct {
 	sweepFailed bool // was logged
 }
 
+// sampling returns what to sample.
+func (o *Options) sampling() sampling.Options {
+	return sampling.Options{
+		SamplerOptions: bpf.SamplerOptions{
+			SamplesPerSecond: o.SamplesPerSecond,
+			KernelStacks:     o.KernelStacks,
+			KeepUnsampled:    true,
+			KeepUntraced:     true,
+			ByThread:         true,
+			BySpan:           true,
+			MaxTargets:       o.MaxProcesses,
+		},
+		Interval:       drainInterval,
+		ProcRoot:       o.ProcRoot,
+		Unwinder:       o.Unwinder,
+		JavaSignatures: o.JavaSignatures,
+		Attributes:     o.Attributes,
+	}
+}
+
 // Open opens what the recorder needs; Run closes it. The error is a *bpf.MissingError when the
 // machine, or the rights of this process, lack something.
 func Open(options Options, log *zap.Logger) (*Recorder, error) {
@@ -141,22 +161,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
 		return nil, err
 	}
-	r.sampling, err = sampling.Open(sampling.Options{
-		SamplerOptions: bpf.SamplerOptions{
-			SamplesPerSecond: options.SamplesPerSecond,
-			KernelStacks:     options.KernelStacks,
-			KeepUnsampled:    true,
-			KeepUntraced:     true,
-			ByThread:         true,
-			BySpan:           true,
-			MaxTargets:       options.MaxProcesses,
-		},
-		Interval:       drainInterval,
-		ProcRoot:       options.ProcRoot,
-		Unwinder:       options.Unwinder,
-		JavaSignatures: options.JavaSignatures,
-		Attributes:     options.Attributes,
-	}, &r.counters.Sampling, log)
+	r.sampling, err = sampling.Open(options.sampling(), &r.counters.Sampling, log)
 	if err != nil {
 		r.access.Close()
 		return nil, fmt.Errorf("opening sampler: %w", err)

@@ -37,6 +37,8 @@ func TestRecording(t *testing.T) {
 	recording := r.end()
 	assert.Check(t, len(recording.Processes) == 2 && len(recording.Failed) == 0 && recording.Duration > 0,
 		"processes %v, failed %v, in %v", recording.Processes, recording.Failed, recording.Duration)
+	rate := r.options.SamplesPerSecond
+	assert.Check(t, recording.SamplesPerSecond == rate && r.options.sampling().SamplesPerSecond == rate && rate > 0)
 	for i, p := range processes {
 		service := []string{"recorded-glibc", "recorded-musl"}[i]
 		t.Run(service, func(t *testing.T) {
