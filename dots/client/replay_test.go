@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -98,7 +100,9 @@ func TestSubscribeDuringPreload(t *testing.T) {
 	p.send(&system.DotsMsgConnectResponse{PreloadFinished: value.Some(true)})
 	must(t, <-result)
 	s := <-late
-	assert.Check(t, !s.isFilled(), "filled before the replay")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.Check(t, errors.Is(s.Wait(ended), context.Canceled) && !s.isFilled(), "filled before the replay")
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
 	assert.Check(t, s.Len() == 1, "%d objects", s.Len())
