@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -48,6 +49,22 @@ func TestMetricsPage(t *testing.T) {
 	label.Value = &value
 	_, err = metricsPage(gathered)
 	assert.Check(t, err != nil, "a page that does not explain the value of a label can be made")
+}
+
+// The pages that are committed are those of the metrics, with their names, labels, types and help, and of
+// the alerts.
+func TestPagesAreUpToDate(t *testing.T) {
+	const root = "../../../.."
+	dir := t.TempDir()
+	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
+	assert.NilError(t, err)
+	assert.NilError(t, os.Symlink(deploy, filepath.Join(dir, "deploy")))
+	assert.NilError(t, os.Mkdir(filepath.Join(dir, "docs"), 0o755))
+	assert.NilError(t, run(dir))
+	for _, page := range []string{"docs/metrics.md", "docs/alerts.md"} {
+		got, want := testenv.ReadFile(t, filepath.Join(root, page)), testenv.ReadFile(t, filepath.Join(dir, page))
+		assert.Check(t, bytes.Equal(got, want), "%s is not up to date: make generate", page)
+	}
 }
 
 // metricName matches the names of the correlator's metrics.
