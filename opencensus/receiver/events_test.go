@@ -65,6 +65,12 @@ func TestEvents(t *testing.T) {
 		}
 		n = len(got) - 1
 		assert.Check(t, n == maxEvents, "%d events in a minute", n)
+		time.Sleep(eventInterval)
+		for uid := range uint32(10) {
+			reports(uid)
+		}
+		n = len(got) - 1 - n
+		assert.Check(t, n == maxEvents, "%d events in the next minute", n)
 		e.close()
 	})
 }

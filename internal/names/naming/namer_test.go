@@ -350,6 +350,18 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// A Namer that ends emits what it still holds, and from then on holds nothing.
+func TestNamerEnds(t *testing.T) {
+	e := silent(t)
+	s := sampleOf(&profile.Resource{}, profile.Frame{Address: 1})
+	e.Sampled(s)
+	assert.Check(t, len(e.samples) == 0 && e.held == 1 && e.consumer.held == 1)
+	e.Close()
+	e.Sampled(s)
+	assert.Check(t, len(e.samples) == 2 && e.held == 0 && e.consumer.held == 0 && e.unnamed(unnamedShutdown) == 2,
+		"%d samples of 2, %d at the end, %d are held", len(e.samples), e.unnamed(unnamedShutdown), e.held)
+}
+
 // Each consumer gets its own samples, each once, whichever of them ends first; what is read for one is known
 // to all.
 func TestConsumers(t *testing.T) {
