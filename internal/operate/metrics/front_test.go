@@ -67,6 +67,30 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
+// A client that is served is not taken for a slow one, nor for one that was refused.
+func TestServedClients(t *testing.T) {
+	for _, path := range []string{"/healthz", "/metrics"} {
+		synctest.Test(t, func(t *testing.T) {
+			listener, client := listenForOne()
+			defer client.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			server, ended := newServer(listener), make(chan error)
+			go func() { ended <- server.Serve(ctx, NewGatherer(testBuild), &fakeAgent{}) }()
+			fmt.Fprint(client, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			text, err := io.ReadAll(client)
+			assert.Check(t, err == nil && strings.HasPrefix(string(text), "HTTP/1.1 200 "), "%v, %s", err, text)
+			time.Sleep(requestTimeout + writeTimeout)
+			synctest.Wait()
+			assert.Check(t, server.conns.Counts().Open == 0, "%s: it is still connected", path)
+			for reason, n := range refused(t, server) {
+				assert.Check(t, n == 0, "%s: %v because of %s", path, n, reason)
+			}
+			cancel()
+			assert.Check(t, <-ended)
+		})
+	}
+}
+
 // Requests of one address are limited, except for probes. Those that are refused are counted.
 func TestTooManyRequests(t *testing.T) {
 	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
