@@ -59,7 +59,8 @@ func TestListener(t *testing.T) {
 			t.Errorf("%+v, %d reported", f, errs)
 		}
 		none := &fake{address: many, closed: make(chan struct{})}
-		s.next <- none
+		s.next <- syscall.EMFILE
+		s.next <- none // delays begin anew with this one, too
 		<-none.closed
 		s.next <- syscall.EMFILE
 		synctest.Wait()
@@ -73,7 +74,7 @@ func TestListener(t *testing.T) {
 		l.Close()
 		err := <-ended
 		assert.Check(t, errors.Is(err, net.ErrClosed), err)
-		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || l.Failures().Count != 11 {
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || l.Failures().Count != 12 {
 			t.Errorf("after Close: %v, %d failures", err, l.Failures().Count)
 		}
 	})
