@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +31,10 @@ func BuildWith(t testing.TB, tools []string, targets ...string) string {
 	t.Helper()
 	testenv.NeedTool(t, "make")
 	testdata := filepath.Join(moduleRoot(t), "testdata")
+	key := strings.Join(targets, " ")
+	if _, done := built.Load(key); done {
+		return filepath.Join(testdata, "out")
+	}
 	unlock := lock(t, filepath.Join(testdata, "Makefile"))
 	defer unlock()
 	run := func(options ...string) ([]byte, error) {
@@ -49,8 +55,12 @@ func BuildWith(t testing.TB, tools []string, targets ...string) string {
 	}
 	output, err := run("--silent")
 	assert.NilError(t, err, "building %v: %v\n%s", targets, err, output)
+	built.Store(key, nil)
 	return filepath.Join(testdata, "out")
 }
+
+// built are the targets that this process has built.
+var built sync.Map
 
 // Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md for the names,
 // which are given without ".so".

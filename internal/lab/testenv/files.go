@@ -2,10 +2,13 @@ package testenv
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -26,16 +29,28 @@ func WriteFile[T string | []byte](t testing.TB, path string, content T) {
 	assert.NilError(t, errors.Join(err, os.WriteFile(path, []byte(content), 0o644)))
 }
 
-// Compile compiles a C source with warnings as errors and returns the program's path. The compiler
-// is a program that NeedTool looks up; options follow the source.
+// Compile compiles a C source with warnings as errors and returns the path of the test's own copy of the
+// program. The compiler is a program that NeedTool looks up; options follow the source. The same text with
+// the same options is compiled once.
 func Compile(t testing.TB, compiler, source string, options ...string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "program")
-	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-o", program, source}, options...)
+	path := filepath.Join(t.TempDir(), "program")
+	key := fmt.Sprintf("%q %q %q", compiler, options, ReadFile(t, source))
+	if program, done := compiled.Load(key); done {
+		syscall.ForkLock.RLock() // a child with the open file could keep it from being executed
+		defer syscall.ForkLock.RUnlock()
+		assert.NilError(t, os.WriteFile(path, program.([]byte), 0o755))
+		return path
+	}
+	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-o", path, source}, options...)
 	output, err := exec.Command(NeedTool(t, compiler), args...).CombinedOutput()
 	assert.NilError(t, err, "compiling %s: %v\n%s", source, err, output)
-	return program
+	compiled.Store(key, ReadFile(t, path))
+	return path
 }
+
+// compiled are the programs that were compiled, by all that they depend on.
+var compiled sync.Map
 
 // Start starts a program that ends with its standard input, at the latest at the end of the test.
 // Its standard error is that of the test unless it is set.
