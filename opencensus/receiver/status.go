@@ -73,7 +73,7 @@ func (r *Receiver) Status() Status {
 	return s
 }
 
-// of returns the counts to which the type with an index belongs.
+// messages returns the counts to which the type with an index belongs.
 func (s *Status) messages(index int) *Messages {
 	switch wire.TypeAt(index) {
 	case wire.TraceExport:

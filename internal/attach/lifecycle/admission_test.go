@@ -284,6 +284,21 @@ func TestAdmissionAfterExec(t *testing.T) {
 	assert.Check(t, publishing+others == 0, "%d publishers and %d others are left out", publishing, others)
 }
 
+// A process that had to give way and hangs is not forgotten by sweeps, which take it for one that is served.
+func TestAdmissionRemembersHanging(t *testing.T) {
+	a := admit(t, 3)
+	evicted := a.fill("7")[0]
+	a.come(1, "8")
+	assert.Assert(t, evicted.gone())
+	for range 3 {
+		a.saw(evicted.id.PID)
+		a.swept()
+	}
+	assert.Check(t, a.refusal(evicted.id) != nil, "it is forgotten, and would come back as a newcomer")
+	a.swept() // which does not find it
+	assert.Check(t, a.refusal(evicted.id) == nil)
+}
+
 // Publishers that are not let in keep their room until they end, and do not count as leaving.
 func TestAdmissionOfRefused(t *testing.T) {
 	const limit = 1

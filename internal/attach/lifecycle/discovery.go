@@ -185,6 +185,7 @@ func (m *Manager) sweep(ctx context.Context) {
 			return false
 		}
 		if p := m.process(pid); p != nil {
+			m.admission.saw(pid)
 			known = append(known, p)
 			return true
 		}
@@ -195,6 +196,7 @@ func (m *Manager) sweep(ctx context.Context) {
 			return
 		}
 		if p := m.take(found); p != nil {
+			m.admission.saw(found.PID)
 			known = append(known, p)
 		}
 	}

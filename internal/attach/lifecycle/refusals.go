@@ -68,6 +68,16 @@ func (a *admission) skips(pid int) bool {
 	return !may
 }
 
+// saw records that a sweep has found what has a pid, which may be a process that had to give way and has not
+// ended yet: as long as it hangs, sweeps take it for one that is served.
+func (a *admission) saw(pid int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.byPID[pid]; r != nil {
+		r.seen = true
+	}
+}
+
 // replaced forgets that what has a pid was refused: it runs another program now, which was not.
 func (a *admission) replaced(pid int) {
 	a.mu.Lock()

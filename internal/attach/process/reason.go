@@ -6,6 +6,7 @@ import (
 	"correlator/bpf"
 	"correlator/elfsym"
 	"correlator/internal/attach/processcontext"
+	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 	"correlator/memread"
 	"correlator/messaging"
@@ -124,6 +125,7 @@ var reasons = []struct {
 	{access.ErrTimeout, ReasonTimeout},
 	{access.ErrHung, ReasonTimeout},
 	{access.ErrBusy, ReasonTimeout},
+	{worker.ErrStarved, ReasonTimeout},
 	{messaging.ErrNoSocket, ReasonSocketMissing},
 	{messaging.ErrPath, ReasonSocketPath},
 	{messaging.ErrNotSocket, ReasonNotSocket},

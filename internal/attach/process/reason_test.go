@@ -8,6 +8,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/elfsym"
+	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 	"correlator/memread"
 	"correlator/messaging"
@@ -26,6 +27,7 @@ func TestReasonOf(t *testing.T) {
 		memread.ErrChanged:       ReasonStorageChanging,
 		access.ErrHung:           ReasonTimeout,
 		access.ErrBusy:           ReasonTimeout,
+		worker.ErrStarved:        ReasonTimeout,
 		messaging.ErrCredentials: ReasonHostUnsupported,
 		messaging.ErrNoOpenat2:   ReasonHostUnsupported,
 	} {

@@ -20,8 +20,8 @@ type Consumer struct {
 	closed bool // no more samples are held
 }
 
-// NewConsumer returns a Consumer; one of a nil Namer emits all samples as they are. emit gets all of its samples, when their names are known or will not be;
-// it is called with nothing locked.
+// NewConsumer returns a Consumer; one of a nil Namer emits all samples as they are. emit gets all of its
+// samples, when their names are known or will not be; it is called with nothing locked.
 func (n *Namer) NewConsumer(emit func(*profile.Sample)) *Consumer {
 	return &Consumer{namer: n, emit: emit, released: make(chan struct{}, 1)}
 }

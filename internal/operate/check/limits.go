@@ -27,7 +27,8 @@ const (
 	descriptorsPerProcess = 2
 )
 
-// descriptors checks the effective limit of this process, which in a shell is not that of the service: Go raises the soft limit to the hard one when it starts.
+// descriptors checks the effective limit of this process, which in a shell is not that of the service: Go
+// raises the soft limit to the hard one when it starts.
 func descriptors(m *machine) finding {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

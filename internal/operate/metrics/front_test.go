@@ -96,9 +96,13 @@ func TestTooManyRequests(t *testing.T) {
 	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
 	var served, tooMany atomic.Int32
 	var clients sync.WaitGroup
-	for range 3 * requestBurst {
+	for i := range 3 * requestBurst {
 		clients.Go(func() {
-			response, err := http.Get("http://" + address + "/")
+			ask, path := http.Get, "/"
+			if i%3 == 0 { // which is no probe
+				ask, path = http.Head, "/readyz"
+			}
+			response, err := ask("http://" + address + path)
 			if err != nil {
 				t.Error(err)
 				return

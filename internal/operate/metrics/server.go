@@ -154,7 +154,8 @@ func (s *Server) limitRate(next http.Handler, probes map[string]*probe) http.Han
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := r.Context().Value(connKey{}).(*conn)
 		conn.received.Store(true)
-		if probes[r.URL.Path] != nil || s.rates.Allow(conn.Peer(), 1, time.Now()) {
+		isProbe := r.Method == http.MethodGet && probes[r.URL.Path] != nil
+		if isProbe || s.rates.Allow(conn.Peer(), 1, time.Now()) {
 			conn.Begin() // until it is closed
 			next.ServeHTTP(w, r)
 			return

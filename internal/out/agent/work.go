@@ -257,6 +257,9 @@ func (w *workReader) read(r *registration) {
 	if p.ended {
 		return
 	}
+	if !ok { // a worker that hangs uses next to no CPU time, and keeps the process's goroutine waiting
+		took = max(took, firstCost)
+	}
 	w.credit += p.cost - took
 	p.posted, p.readAt, p.used, p.cost = false, began, used, took
 	if !ok || slices.ContainsFunc(work.Threads, func(t ThreadWork) bool { return !t.Known }) {
