@@ -40,7 +40,7 @@ func (u *unwinding) next(now time.Time) (first *program, gone *unwind.Target, wa
 			first, wait = p, until
 		}
 	}
-	if wait > 0 {
+	if first == nil || wait > 0 { // without one, a target may be about to go this very moment
 		return nil, nil, wait
 	}
 	first.unwound.due = time.Time{}

@@ -102,6 +102,16 @@ func TestChainFails(t *testing.T) {
 	assert.Check(t, n == 2, "it was logged %d times", n)
 }
 
+// A target that has gone is removed after its time, not at it: until then there is nothing to do.
+func TestNextAtTheTime(t *testing.T) {
+	now := time.Now()
+	u := &unwinding{programs: make(map[*program]struct{}), time: newEngineTime(), gone: []goneTarget{{at: now}}}
+	first, gone, wait := u.next(now)
+	assert.Check(t, first == nil && gone == nil && wait == 0, "%v, %v, %v", first, gone, wait)
+	first, gone, _ = u.next(now.Add(1))
+	assert.Check(t, first == nil && gone != nil, "%v, %v", first, gone)
+}
+
 // withoutEngine returns an unwinding with a sampler, for which nothing is loaded and nothing runs.
 func withoutEngine(t *testing.T) *unwinding {
 	t.Helper()
