@@ -89,7 +89,8 @@ func TestAllSamplesAreAccounted(t *testing.T) {
 	}
 	queued, sent := counters.SamplesQueued.Load(), counters.SamplesSent.Load()
 	if queued != added.Load() || sent+sum(dropped) != added.Load() {
-		t.Errorf("added %d (counted %d), sent or dropped %d", added.Load(), counters.SamplesQueued.Load(), sent+sum(dropped))
+		t.Errorf("added %d (counted %d), sent or dropped %d", added.Load(),
+			counters.SamplesQueued.Load(), sent+sum(dropped))
 	}
 	t.Logf("added %d, sent %d in %d messages; dropped %v; %d sockets gone", added.Load(),
 		counters.SamplesSent.Load(), counters.MessagesSent.Load(), dropped, counters.ConnectionsGone.Load())

@@ -112,7 +112,8 @@ func (b *fixture) expectStats(sent, queued uint64, dropped map[DropReason]uint64
 	stats := b.sender.Stats()
 	for reason := range NumDropReasons {
 		assert.Check(b, stats.Dropped[reason] == dropped[reason], "dropped as %v: %+v", reason, stats)
-		assert.Check(b, b.counters.SamplesDropped[reason].Load() == dropped[reason], "counted as %v: %+v", reason, stats)
+		assert.Check(b, b.counters.SamplesDropped[reason].Load() == dropped[reason],
+			"counted as %v: %+v", reason, stats)
 	}
 	added := sent + queued + sum(stats.Dropped)
 	assert.Check(b, stats.Sent == sent && stats.Queued == queued && stats.Added == added,
@@ -133,10 +134,10 @@ func correlationOf(key int, count uint16) correlation {
 }
 
 // inBubbles runs each test in a bubble.
-func inBubbles[F any](t *testing.T, make func(*testing.T, *Poller) F, tests map[string]func(F)) {
+func inBubbles[F any](t *testing.T, open func(*testing.T, *Poller) F, tests map[string]func(F)) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(make(t, stillPoller(t))) })
+			synctest.Test(t, func(t *testing.T) { test(open(t, stillPoller(t))) })
 		})
 	}
 }

@@ -136,7 +136,8 @@ func TestAdmissionOfCandidates(t *testing.T) {
 	assert.Check(t, admitted && !a.skips(candidates[9].id.PID), "an excluded one may not come back while there is room")
 	again := newClaimant(candidates[9].id.PID)
 	before, err := a.enter(again, "7")
-	assert.Check(t, err == nil && before == classExcluded && a.refusal(again.id) == nil, "came back as %v: %v", before, err)
+	assert.Check(t, err == nil && before == classExcluded && a.refusal(again.id) == nil,
+		"came back as %v: %v", before, err)
 
 	// Those that a sweep has not found are forgotten.
 	a.swept()

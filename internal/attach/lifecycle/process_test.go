@@ -180,8 +180,8 @@ func TestPost(t *testing.T) {
 	assert.Check(t, called == maxPosted, "%d functions called", called)
 }
 
-// What waits for a probe of a process that hangs is refused when it is late: it does not add up. What is late goes as soon as
-// it is more than half of what waits, as TestInbox of package sampling shows.
+// What waits for a probe of a process that hangs is refused when it is late: it does not add up. What is
+// late goes as soon as it is more than half of what waits, as TestInbox of package sampling shows.
 func TestHangingHoldsLittle(t *testing.T) {
 	counters := new(sampling.Counters)
 	r := run(t, sampled(t, 997, counters))

@@ -107,7 +107,8 @@ type patientMemory struct{ reader }
 func (p patientMemory) Read(user worker.User, timeout time.Duration, reads []access.MemoryRead) error {
 	for {
 		err := p.reader.Read(user, timeout, reads)
-		if !errors.Is(err, access.ErrTimeout) && !errors.Is(err, access.ErrHung) && !errors.Is(err, access.ErrUnavailable) {
+		if !errors.Is(err, access.ErrTimeout) && !errors.Is(err, access.ErrHung) &&
+			!errors.Is(err, access.ErrUnavailable) {
 			return err
 		}
 		time.Sleep(time.Millisecond)

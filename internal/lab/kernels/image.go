@@ -191,7 +191,8 @@ func (o *options) fillImage(root, userland, arch string, packages []string, p pl
 		return err
 	}
 	environment := []string{"GOARCH=" + arch, "CGO_ENABLED=0"}
-	build := append(environment, "go", "build", "-ldflags=-w", "-o", filepath.Join(root, "init"), "./internal/lab/kernels")
+	build := append(environment, "go", "build", "-ldflags=-w", "-o", filepath.Join(root, "init"),
+		"./internal/lab/kernels")
 	if _, err := output(o.checkout, "env", build...); err != nil {
 		return err
 	}

@@ -41,7 +41,8 @@ const needsRoot = `(testenv\.(NeedRoot|NeedUnwinding|Cgroup|ExchangeNames)|fusef
 
 // No package whose tests touch the kernel is forgotten.
 func TestSuites(t *testing.T) {
-	out, err := exec.Command("git", "-C", "../../..", "grep", "--untracked", "-lE", needsRoot, "--", "*_test.go").Output()
+	grep := exec.Command("git", "-C", "../../..", "grep", "--untracked", "-lE", needsRoot, "--", "*_test.go")
+	out, err := grep.Output()
 	assert.NilError(t, err)
 	var packages []string
 	for file := range strings.Lines(string(out)) {

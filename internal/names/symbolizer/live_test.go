@@ -293,7 +293,8 @@ func TestReplacedFile(t *testing.T) {
 		"what is mapped in another process too": {otherID, File{other.ID, "/elsewhere"}, "replaced"},
 	} {
 		addrs := []uint64{addr, addr + 64, addr + 4096}
-		names, err := ask(t, l, LiveRequest{ID: c.id, User: "a user", Files: map[File][]uint64{c.file: slices.Clone(addrs)}})
+		files := map[File][]uint64{c.file: slices.Clone(addrs)}
+		names, err := ask(t, l, LiveRequest{ID: c.id, User: "a user", Files: files})
 		assert.NilError(t, err, what)
 		found := names.Files[c.file.ID]
 		is := slices.ContainsFunc(found.Names, func(n LiveName) bool { return n.Name == c.want })

@@ -53,7 +53,8 @@ func lockdown(m *machine) finding {
 // securityModules reports the active security modules and the label of this process. What they
 // allow is what the other checks try.
 func securityModules(m *machine) finding {
-	refused := m.refused() || m.config.sampler() && m.privileged(unix.CAP_SYS_ADMIN) && errors.Is(m.sampler(), unix.EPERM)
+	refused := m.refused() || m.config.sampler() && m.privileged(unix.CAP_SYS_ADMIN) &&
+		errors.Is(m.sampler(), unix.EPERM)
 	names, err := m.securityfs("lsm")
 	detail := names
 	switch {

@@ -111,7 +111,8 @@ func (s *snapshot) threadTable(only *processKey) *table {
 			continue
 		}
 		order := number(th.Pid) + "\x00" + number(th.Tid)
-		transaction := &transactionKey{Host: key.Host, TraceID: th.TraceID.Value(), TransactionID: th.TransactionID.Value()}
+		transaction := &transactionKey{Host: key.Host, TraceID: th.TraceID.Value(),
+			TransactionID: th.TransactionID.Value()}
 		t.add(item{key: key, cpu: th.CPU.Value(), order: order, transaction: transaction, cells: func() []string {
 			return []string{
 				percentOf(th.CPU), number(th.Tid), th.Name.Value(), number(th.Pid), s.service(process),

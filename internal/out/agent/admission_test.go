@@ -44,7 +44,9 @@ func TestIdleProcessesKeepNobodyOut(t *testing.T) {
 	r.state(early, process.StateRegistered, "")
 	assert.Check(t, early.Report().Registrations == 1 && r.Counters().Evicted[lifecycle.EvictedShare].Load() == 0,
 		"a process that was served had to give way to some that publish nothing")
-	testenv.Poll(t, deadline, "all to be known as filtered", func() bool { return r.Counters().Filtered.Load() >= crowd })
+	testenv.Poll(t, deadline, "all to be known as filtered", func() bool {
+		return r.Counters().Filtered.Load() >= crowd
+	})
 	r.swept(1)
 	probes, sweeps := r.Counters().Probes.Load(), r.Counters().Sweeps.Load()
 	r.swept(10) // full ones among them
@@ -84,7 +86,8 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 	})
 	r.swept(10) // those that had to go do not come back for others that have to go
 	registered := r.Census().Processes[process.StateRegistered]
-	assert.Check(t, evicted() == honest && registered == limit, "%d had to go, %d are registered", evicted(), registered)
+	assert.Check(t, evicted() == honest && registered == limit,
+		"%d had to go, %d are registered", evicted(), registered)
 	// While these quit, one after the other, there is room, and those that had to go come back.
 	var read uint64
 	for pid, report := range crowd.Quit() {

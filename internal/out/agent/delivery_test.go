@@ -46,7 +46,8 @@ func (r *running) arrived(sender *messaging.Sender, report demo.Report) {
 	late := stats.Dropped[messaging.DropLate] + stats.Dropped[messaging.DropAddedLate]
 	assert.Check(r.t, stats.Added == stats.Sent+late, "dropped, not for being late: %v", stats.Dropped)
 	assert.Check(r.t, late+report.LateSamples == 0 || r.config.SamplesDelay < time.Hour, "%d late", late)
-	assert.Check(r.t, stats.Registrations == 1 && report.Registrations == 1, "registered %d times", report.Registrations)
+	assert.Check(r.t, stats.Registrations == 1 && report.Registrations == 1,
+		"registered %d times", report.Registrations)
 }
 
 // The worked example of the protocol: three messages for one transaction. Records with their context
@@ -193,7 +194,9 @@ func TestAbandoned(t *testing.T) {
 	assert.Assert(t, served.process.Post(func() { close(over) }))
 	release()
 	<-over
-	testenv.Poll(t, deadline, "the end of the process's goroutine", func() bool { return len(r.registrations.All()) == 0 })
+	testenv.Poll(t, deadline, "the end of the process's goroutine", func() bool {
+		return len(r.registrations.All()) == 0
+	})
 	r.added()
 }
 
@@ -214,7 +217,9 @@ func TestDeliveryOthersSocket(t *testing.T) {
 	defer others.Close()
 	r.state(p, process.StateError, process.ReasonSocketDenied.String())
 	r.feedContext(p, context, 20)
-	testenv.Poll(t, deadline, "samples to have an outcome", func() bool { return r.Counters().FeedSamples.Load() == 20 })
+	testenv.Poll(t, deadline, "samples to have an outcome", func() bool {
+		return r.Counters().FeedSamples.Load() == 20
+	})
 	r.swept(3)
 	others.SetReadDeadline(time.Now())
 	n, err := others.Read(make([]byte, 1))
@@ -326,7 +331,8 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 		r.feedContext(processes[i], contexts[i], 30)
 		testenv.Poll(t, deadline, "samples to wait", func() bool { return sender.Stats().Added == 30 })
 		stats := sender.Stats()
-		assert.Check(t, stats.Queued >= 15, "%s: %d samples wait, %d were sent to nobody", c.name, stats.Queued, stats.Sent)
+		assert.Check(t, stats.Queued >= 15,
+			"%s: %d samples wait, %d were sent to nobody", c.name, stats.Queued, stats.Sent)
 	}
 	for i, c := range cases {
 		p := processes[i]

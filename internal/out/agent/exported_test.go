@@ -180,7 +180,9 @@ func TestExported(t *testing.T) {
 		code := p.Functions()
 		names := []string{"checkout", "search", "browse", "housekeeping"}
 		x.awaitFrame(p, "a name", func(f backend.Frame) bool { return slices.Contains(names, f.Function) })
-		x.awaitFrame(p, "housekeeping", func(f backend.Frame) bool { return in(code["housekeeping"], []backend.Frame{f}) })
+		x.awaitFrame(p, "housekeeping", func(f backend.Frame) bool {
+			return in(code["housekeeping"], []backend.Frame{f})
+		})
 	}
 	exported := x.ended()
 
@@ -246,7 +248,8 @@ func (x *exporting) named(exported backend.Profiles, program string, code map[st
 			for name, f := range code {
 				if frame.FileID == program && in(f, []backend.Frame{frame}) {
 					found[frame.Function] = true
-					assert.Check(x.t, frame.Function == name || frame.Function == "" && late, "in %s: %q", name, frame.Function)
+					assert.Check(x.t, frame.Function == name || frame.Function == "" && late,
+						"in %s: %q", name, frame.Function)
 				}
 			}
 		}

@@ -227,7 +227,9 @@ func TestHostileStorage(t *testing.T) {
 			kind, argument, _ := strings.Cut(kind, " ")
 			hostile.Hostile(kind, argument)
 			r.state(hostile, process.StateError, want.String())
-			testenv.Poll(t, deadline, "the reason to be counted", func() bool { return r.Counters().Errors[want].Load() > 0 })
+			testenv.Poll(t, deadline, "the reason to be counted", func() bool {
+				return r.Counters().Errors[want].Load() > 0
+			})
 			if i%5 == 0 {
 				r.served(neighbor, 1, [16]byte{1, byte(i)})
 			}

@@ -152,7 +152,9 @@ func TestOTelWithoutTrace(t *testing.T) {
 	w.Clear(4)
 	for i := 1; i <= 4; i++ {
 		w.Busy(i, true)
-		r.kept.await(t, fmt.Sprintf("samples of thread %d", i), func(s keptSample) bool { return s.tid == threads[i].TID })
+		r.kept.await(t, fmt.Sprintf("samples of thread %d", i), func(s keptSample) bool {
+			return s.tid == threads[i].TID
+		})
 	}
 	for _, c := range []struct {
 		options demo.OTelOptions
@@ -185,7 +187,9 @@ func TestOTelWithoutTrace(t *testing.T) {
 func TestOTelProbedSeldom(t *testing.T) {
 	for name, exporter := range map[string]Exporter{"exported": new(keeper), "nothing is exported": nil} {
 		t.Run(name, func(t *testing.T) {
-			r := runWith(t, exporter, atRate(97), func(cfg *Config) { cfg.Filter.ExcludeServices = patterns(t, "left-out") })
+			r := runWith(t, exporter, atRate(97), func(cfg *Config) {
+				cfg.Filter.ExcludeServices = patterns(t, "left-out")
+			})
 			served, held, out := demo.StartOTel(t, demo.OTelOptions{}), demo.StartOTel(t, demo.OTelOptions{Hold: true}),
 				demo.StartOTel(t, demo.OTelOptions{})
 			held.Publish() // without the variable

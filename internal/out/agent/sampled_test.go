@@ -88,7 +88,8 @@ func sameIDs(t *testing.T, a, b demo.Report) {
 		first, mostOfFirst := byKind(a, kind)
 		second, mostOfSecond := byKind(b, kind)
 		if len(first) > 0 && len(second) > 0 {
-			assert.Check(t, second[mostOfFirst] > 0 && first[mostOfSecond] > 0, "%s: stacks %v and %v", kind, first, second)
+			assert.Check(t, second[mostOfFirst] > 0 && first[mostOfSecond] > 0,
+				"%s: stacks %v and %v", kind, first, second)
 		}
 	}
 }
@@ -167,7 +168,8 @@ func TestSampledSlotsNotResident(t *testing.T) {
 		// the agent has read it is up to the machine.
 		testenv.Poll(t, deadline, "slots read by the agent, with a trace and without", func() bool {
 			otherwise := outcomes.Sum() - outcomes[process.OutcomeCorrelated].Load()
-			return r.statusOf(p).WithoutTrace > without && r.kernel(bpf.Unreadable) > otherwise && p.Report().Samples > 100
+			return r.statusOf(p).WithoutTrace > without && r.kernel(bpf.Unreadable) > otherwise &&
+				p.Report().Samples > 100
 		})
 		r.stacksTrue(p, p.Report())
 	}

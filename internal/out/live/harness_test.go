@@ -78,7 +78,8 @@ func newSample(pid, tid int, transaction byte, count uint64, at time.Time) *prof
 	return s
 }
 
-var testAbout = out.About{HostID: "host-id", HostName: "host-1", Version: "1.2", SamplesPerSecond: 20, ProcRoot: "/proc"}
+var testAbout = out.About{HostID: "host-id", HostName: "host-1", Version: "1.2", SamplesPerSecond: 20,
+	ProcRoot: "/proc"}
 
 // openLive returns a Live that is shut down at the end of the test.
 func openLive(tb testing.TB, config Config) *Live {

@@ -56,7 +56,8 @@ func TestAggregateFunctions(t *testing.T) {
 func TestAggregateLimits(t *testing.T) {
 	process := new(Process)
 	a := newAggregate()
-	a.keys, a.frames = share.NewBudget[procscan.ProcessID](6), share.NewBudget[procscan.ProcessID](20) // half of them for each of two
+	a.keys = share.NewBudget[procscan.ProcessID](6) // half of them for each of two
+	a.frames = share.NewBudget[procscan.ProcessID](20)
 	add := func(tid int, stack byte, samples uint64) bool {
 		return a.add(process, &profile.Sample{
 			TID: tid, Stack: stackOf(profile.StackTraceID{stack}, int(stack)), Count: samples,

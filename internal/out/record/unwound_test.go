@@ -161,7 +161,8 @@ func disorder(frames []profile.Frame) string {
 	for _, f := range frames {
 		name := strings.Replace(f.Name(), "Work.pong", "Work.ping", 1)
 		rank := slices.IndexFunc(callers, func(caller string) bool {
-			return f.Kind() == profile.JVMFrame && (name == caller || caller == "Work.own" && strings.HasPrefix(name, caller))
+			return f.Kind() == profile.JVMFrame && (name == caller ||
+				caller == "Work.own" && strings.HasPrefix(name, caller))
 		})
 		switch {
 		case rank < 0:

@@ -222,7 +222,8 @@ func TestProcessSamplerReadContext(t *testing.T) {
 	assert.NilError(t, err)
 	s := open(t, bpf.SamplerOptions{})
 	r := newReceiver(t, 1<<20)
-	f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r }, new(atomic.Bool), time.Hour)
+	f := NewProcessSampler(s.Sampling, openTarget(t, p), func(bpf.ExecID) Sink { return r },
+		new(atomic.Bool), time.Hour)
 	assert.NilError(t, f.Start())
 	read := func(change func(*pendingSample)) (pending pendingSample, outcome process.SampleOutcome) {
 		s.poll("a context that was not read too late", func() bool {

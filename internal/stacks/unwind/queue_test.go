@@ -19,7 +19,7 @@ func (q *queue) waits() int {
 }
 
 // enterLater has a request wait, whose outcome comes by the channel.
-func (q *queue) enterLater(t *testing.T, ctx context.Context, user worker.User) <-chan error {
+func (q *queue) enterLater(ctx context.Context, t *testing.T, user worker.User) <-chan error {
 	t.Helper()
 	before, served := q.waits(), make(chan error, 1)
 	go func() { served <- q.enter(ctx, user) }()
@@ -34,13 +34,13 @@ func TestQueue(t *testing.T) {
 	assert.NilError(t, q.enter(t.Context(), "greedy"))
 	var greedy []<-chan error
 	for range maxWaiting / 2 {
-		greedy = append(greedy, q.enterLater(t, t.Context(), "greedy"))
+		greedy = append(greedy, q.enterLater(t.Context(), t, "greedy"))
 	}
 	err := q.enter(t.Context(), "greedy")
 	assert.Check(t, errors.Is(err, ErrBusy), err)
 	cancelled, cancel := context.WithCancel(t.Context())
-	ended := q.enterLater(t, cancelled, "third")
-	other := q.enterLater(t, t.Context(), "other")
+	ended := q.enterLater(cancelled, t, "third")
+	other := q.enterLater(t.Context(), t, "other")
 	cancel()
 	err = <-ended
 	assert.Check(t, errors.Is(err, context.Canceled), err)
@@ -57,7 +57,7 @@ func TestQueue(t *testing.T) {
 func TestQueueEnds(t *testing.T) {
 	q := newQueue()
 	q.enterLast()
-	later := q.enterLater(t, t.Context(), "user")
+	later := q.enterLater(t.Context(), t, "user")
 	last := make(chan struct{})
 	go func() {
 		q.enterLast()
