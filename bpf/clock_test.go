@@ -25,8 +25,8 @@ func sampledCPUs(c *clock) (cpus []int) {
 }
 
 func TestRefresh(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 4, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 4, Gap: -1})
 	online, err := procscan.ReadCPUs(procscan.OnlineCPUs)
 	assert.NilError(t, err)
 	cpus := sampledCPUs(s.clock)

@@ -27,9 +27,9 @@ func TestOverflow(t *testing.T) {
 		{"counts by span", SamplerOptions{MaxCounts: 1, BySpan: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 			test.options.SamplesPerSecond = 2000
 			s := openSampler(t, test.options)
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 			addDemo(t, s, p)
 			waitForFirst(t, s, TableFull)
 			stop(t, s)
@@ -50,8 +50,8 @@ func TestOverflow(t *testing.T) {
 		})
 	}
 	t.Run("ring buffer", func(t *testing.T) {
-		p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 		s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, MaxCounts: 1, DeferredBytes: os.Getpagesize()})
+		p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 		addDemo(t, s, p)
 		waitForOutcome(t, s, Lost)
 		stop(t, s)
@@ -87,8 +87,8 @@ func verifyDeferred(t *testing.T, s *Sampler, n uint64, verify func(deferredSamp
 func TestUnreadable(t *testing.T) {
 	for _, spoil := range []string{"slot-unmapped", "slot-wild"} {
 		t.Run(spoil, func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 			s := openSampler(t, SamplerOptions{KeepUntraced: true, ByThread: true, BySpan: true})
+			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 			target := addDemo(t, s, p)
 			p.Begin(1)
 			p.Spoil(1, spoil)

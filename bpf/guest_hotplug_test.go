@@ -16,8 +16,8 @@ import (
 // again, and each tick that it may have had was taken or is counted as missed.
 func TestCPUHotplug(t *testing.T) {
 	const rate, cpu, unseen = 97, 1, 50 // ticks until Refresh is called
-	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: rate})
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	opened := Now()
 	addDemo(t, s, p)
 	refresh := func() {

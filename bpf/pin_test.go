@@ -43,16 +43,19 @@ func mountBPF(t *testing.T) string {
 // Another program that includes correlator.h and uses the pinned table reads the same context of
 // every thread as the sampler, wherever the thread-local variable is placed.
 func TestConsumer(t *testing.T) {
+	dir := mountBPF(t)
+	s := openSampler(t, SamplerOptions{PinDir: dir, BySpan: true})
+	consumer := openConsumer(t, dir, noChange)
 	for _, flavor := range demo.Flavors() {
-		t.Run(flavor.String(), func(t *testing.T) {
-			testConsumer(t, flavor, noChange)
-		})
+		t.Run(flavor.String(), func(t *testing.T) { testConsumer(t, s, consumer, flavor) })
 	}
 }
 
 // Kernels before 5.11 have no typed pointer to the current task.
 func TestConsumerWithoutTypedTask(t *testing.T) {
-	testConsumer(t, demo.GlibcDynamic, func(spec *ebpf.CollectionSpec) {
+	dir := mountBPF(t)
+	s := openSampler(t, SamplerOptions{PinDir: dir, BySpan: true})
+	consumer := openConsumer(t, dir, func(spec *ebpf.CollectionSpec) {
 		asked := 0
 		instructions := spec.Programs["look"].Instructions
 		for i := range instructions {
@@ -67,14 +70,12 @@ func TestConsumerWithoutTypedTask(t *testing.T) {
 		}
 		assert.Check(t, asked != 0, "the program does not check for it")
 	})
+	testConsumer(t, s, consumer, demo.GlibcDynamic)
 }
 
-func testConsumer(t *testing.T, flavor demo.Flavor, change func(*ebpf.CollectionSpec)) {
-	dir := mountBPF(t)
+func testConsumer(t *testing.T, s *Sampler, consumer *consumer, flavor demo.Flavor) {
 	p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Manual: true})
-	s := openSampler(t, SamplerOptions{PinDir: dir, BySpan: true})
 	target := addDemo(t, s, p)
-	consumer := openConsumer(t, dir, change)
 	for thread := 1; thread <= 2; thread++ {
 		context := p.Begin(thread)
 		sampleThread(t, consumer.Look, context.Thread.TID, time.Millisecond)
@@ -145,8 +146,8 @@ func waitForCount(t *testing.T, s *Sampler, want demo.Context) {
 func TestPinnedTableStays(t *testing.T) {
 	dir := mountBPF(t)
 	path := filepath.Join(dir, "targets")
+	needSampler(t)
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
-	stop(t, openSampler(t, SamplerOptions{})) // skips the test if something is missing
 	open := func(maxTargets int) *Sampler {
 		t.Helper()
 		s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1000, MaxTargets: maxTargets, PinDir: dir})

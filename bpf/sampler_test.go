@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +45,25 @@ func openSampler(t testing.TB, options SamplerOptions) *Sampler {
 	return s
 }
 
+// needSampler ends the test where no sampler can be opened.
+func needSampler(t testing.TB) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	err := trySampler()
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	assert.NilError(t, err)
+}
+
+var trySampler = sync.OnceValue(func() error {
+	s, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+})
+
 // demoRule returns the rule of a demo process.
 func demoRule(t testing.TB, p *demo.Process) tlsdesc.Rule {
 	t.Helper()
@@ -66,12 +86,14 @@ func executableMappings(t testing.TB, pid int) (mappings []procscan.Mapping) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	assert.NilError(t, err)
 	for line := range strings.Lines(string(maps)) {
-		var m procscan.Mapping
-		var rights, skip string
-		_, err := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &m.Start, &m.End, &rights, &skip, &skip, &skip, &m.Path)
-		if err == nil && strings.Contains(rights, "x") {
-			mappings = append(mappings, m)
+		fields := strings.Fields(line)
+		if len(fields) < 6 || !strings.Contains(fields[1], "x") {
+			continue
 		}
+		m := procscan.Mapping{Path: fields[5]}
+		_, err := fmt.Sscanf(fields[0], "%x-%x", &m.Start, &m.End)
+		assert.NilError(t, err)
+		mappings = append(mappings, m)
 	}
 	return mappings
 }
@@ -146,10 +168,10 @@ func TestContexts(t *testing.T) {
 	if os.Getenv(innerVariable) != "" { // there the pids are others, not the memory
 		flavors = flavors[:1]
 	}
+	s := openSampler(t, SamplerOptions{BySpan: true})
 	for _, flavor := range flavors {
 		t.Run(flavor.String(), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 3, Untouched: 1, Manual: true})
-			s := openSampler(t, SamplerOptions{BySpan: true})
 			target := addDemo(t, s, p)
 			begun := make(map[[16]byte]demo.Context)
 			for thread := 1; thread <= 3; thread++ {
@@ -223,8 +245,8 @@ func waitForCounter(t testing.TB, s *Sampler, outcome KernelOutcome, count uint6
 func TestUnsampled(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 1, Unsampled: true, Gap: -1})
 			s := openSampler(t, SamplerOptions{KeepUnsampled: keep})
+			p := demo.Start(t, demo.Options{Busy: 1, Unsampled: true, Gap: -1})
 			addDemo(t, s, p)
 			waitForOutcome(t, s, Unsampled)
 			stop(t, s)
@@ -252,8 +274,8 @@ var long = flag.Bool("long", false, "take 10⁶ samples where a test usually tak
 func TestRewriting(t *testing.T) {
 	for _, swap := range []bool{false, true} {
 		t.Run(fmt.Sprintf("swap=%v", swap), func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteNew, Swap: swap})
 			s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: swap})
+			p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteNew, Swap: swap})
 			addDemo(t, s, p)
 			wanted := uint64(5_000)
 			if *long {
@@ -312,8 +334,8 @@ func TestKernelStacks(t *testing.T) {
 func testKernelStacks(t *testing.T, flavor demo.Flavor, kernel bool) {
 	// Before Linux 5.15, the kernel walks them.
 	walksItself := features.HaveProgramHelper(ebpf.PerfEvent, asm.FnTaskPtRegs) == nil
-	p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, Gap: -1, Transaction: time.Millisecond})
 	s := openSampler(t, SamplerOptions{KernelStacks: kernel, SamplesPerSecond: 5000})
+	p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 1, Gap: -1, Transaction: time.Millisecond})
 	addDemo(t, s, p)
 	const kernelHalf = 1 << 63
 	found := false

@@ -17,8 +17,8 @@ func TestBySpan(t *testing.T) {
 	const spans = 3 // the first is no span
 	for _, bySpan := range []bool{false, true} {
 		t.Run(fmt.Sprint(bySpan), func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 			s := openSampler(t, SamplerOptions{BySpan: bySpan})
+			p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 			addDemo(t, s, p)
 			begun := p.Begin(1)
 			var samples uint64

@@ -21,8 +21,8 @@ import (
 func TestEviction(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		begun := Now()
-		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Transaction: time.Millisecond})
 		s := openSampler(t, SamplerOptions{KernelStacks: kernel, MaxStacks: 1024})
+		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Transaction: time.Millisecond})
 		addDemo(t, s, p)
 		waitForOutcome(t, s, Correlated)
 		known := make(map[StackKey]Stack)
@@ -82,8 +82,8 @@ func TestEviction(t *testing.T) {
 // counts to the next Drain. The stack of every count that Drain yields is available until the next
 // call.
 func TestStackOfLateCount(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	addDemo(t, s, p)
 	waitForOutcome(t, s, Correlated)
 	stop(t, s)
@@ -121,8 +121,8 @@ func TestStackOfLateCount(t *testing.T) {
 
 // Under load with far more stacks than the table holds, every count has its stack.
 func TestEvictionUnderLoad(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Transaction: time.Millisecond})
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxStacks: 64})
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Transaction: time.Millisecond})
 	addDemo(t, s, p)
 	done := make(chan struct{})
 	go func() { // deferred samples do not matter here

@@ -39,8 +39,8 @@ func TestSetTarget(t *testing.T) {
 
 // Removing a target that was replaced does not remove the one that replaced it.
 func TestRemoveReplacedTarget(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	identity, err := s.Identify(p.PID)
 	assert.NilError(t, err)
 	earlier := identity
@@ -55,8 +55,8 @@ func TestRemoveReplacedTarget(t *testing.T) {
 
 // An entry that differs in any part of the identity, or is inconsistent, is not used.
 func TestStale(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	addDemo(t, s, p)
 	identity, err := s.Identify(p.PID)
 	assert.NilError(t, err)
@@ -169,8 +169,8 @@ func TestNoSlotInDTV(t *testing.T) {
 		"no block":  func(rule *tlsdesc.Rule) { rule.Module += 5 }, // among the DTV's spare entries
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Busy: 1, Gap: -1})
 			s := openSampler(t, SamplerOptions{})
+			p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Busy: 1, Gap: -1})
 			rule := demoRule(t, p)
 			change(&rule)
 			addTarget(t, s, p.PID, func() tlsdesc.Rule { return rule })

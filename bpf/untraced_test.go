@@ -32,8 +32,8 @@ func TestUntraced(t *testing.T) {
 			t.Run(fmt.Sprintf("keep=%v,%v", keep, test.ends), func(t *testing.T) {
 				o := demo.Options{Busy: 1, Transaction: 20 * time.Millisecond, Gap: 20 * time.Millisecond}
 				o.Manual = test.spoil != ""
-				p := demo.Start(t, o)
 				s := openSampler(t, SamplerOptions{KeepUntraced: keep, BySpan: keep})
+				p := demo.Start(t, o)
 				addDemo(t, s, p)
 				if o.Manual {
 					p.Begin(1)
@@ -72,8 +72,8 @@ func TestUntraced(t *testing.T) {
 
 // Samples for which the tables are full are deferred even if they have no trace.
 func TestUntracedOverflow(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond})
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, KeepUntraced: true, MaxCounts: 1})
+	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond})
 	addDemo(t, s, p)
 	untraced, deferred := 0, uint64(0)
 	take := func(d deferredSample) {
@@ -101,8 +101,8 @@ func TestUntracedOverflow(t *testing.T) {
 func TestByThread(t *testing.T) {
 	for _, byThread := range []bool{false, true} {
 		t.Run(fmt.Sprint(byThread), func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 2, Transaction: 20 * time.Millisecond})
 			s := openSampler(t, SamplerOptions{ByThread: byThread, KeepUntraced: true})
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: 20 * time.Millisecond})
 			addDemo(t, s, p)
 			threads := []int{0}
 			if byThread {

@@ -307,8 +307,8 @@ func onlyStacks(t testing.TB, s *Sampler, unwound bool) {
 
 // Unwinders come and go. Without one, and for targets that are not unwound, the sampler walks.
 func TestSetUnwinder(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	target := addDemo(t, s, p)
 	setUnwinder(t, s, nil)
 	if maps := mapNames(t, s.objects.Sample); slices.Contains(maps, "unwound_stacks") || len(maps) < 8 {
