@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/host/connlimit"
 )
 
 // refused returns the counts of what a server refused, by reason.
@@ -65,6 +68,39 @@ func TestSlowClients(t *testing.T) {
 			assert.Check(t, err)
 		})
 	}
+}
+
+// An address may make a burst of requests, and so many a second afterwards, whatever others do. Addresses
+// beyond a number share what one may do.
+func TestRates(t *testing.T) {
+	server, now := newServer(nil), time.Now()
+	allowed := func(p connlimit.Peer, requests int) (n int) {
+		for range requests {
+			if server.rates.Allow(p, 1, now) {
+				n++
+			}
+		}
+		return n
+	}
+	const interval = time.Second / requestsPerSecond
+	for _, step := range []struct {
+		peer  connlimit.Peer
+		after time.Duration
+		want  int
+	}{
+		{"a", 0, requestBurst}, {"b", 0, requestBurst}, {"a", interval / 2, 0}, {"a", interval / 2, 1},
+		{"a", 3 * interval, 3}, {"a", time.Hour, requestBurst},
+	} {
+		now = now.Add(step.after)
+		got := allowed(step.peer, 100)
+		assert.Check(t, got == step.want, "%+v: %d were allowed", step, got)
+	}
+	sum := 0
+	server = newServer(nil)
+	for i := range 2 * maxRatedPeers {
+		sum += allowed(connlimit.Peer(strconv.Itoa(i)), 1)
+	}
+	assert.Check(t, sum == maxRatedPeers+requestBurst, "%d requests of %d peers were allowed", sum, 2*maxRatedPeers)
 }
 
 // A client that is served is not taken for a slow one, nor for one that was refused.
