@@ -83,13 +83,19 @@ func TestManyConnects(t *testing.T) {
 	l.wantOnly(map[string]float64{})
 }
 
-// Beyond the limit a connection takes the place of the one that is idle for the longest time.
+// Beyond the limit a connection takes the place of the one that is idle for the longest time. The status
+// says what became of all.
 func TestConnectionLimit(t *testing.T) {
 	l := openLab(t, Config{MaxConnections: 2}, Options{})
 	conns := []net.Conn{l.dial(), l.dial(), l.dial()}
 	l.wait("connections_total", 3)
 	l.want(`closed_connections_total{reason="made_room"}`, 1)
 	l.want("connections", 2)
+	l.listener.accepting.Report(unix.EMFILE)
+	l.want("accept_errors_total", 1)
+	s := l.Status()
+	assert.Check(t, s.Connections == 2 && s.MaxConnections == 2 && s.AcceptedConnections == 3 && s.ClosedConnections == 1 &&
+		s.LastError == unix.EMFILE.Error() && !s.LastErrorAt.IsZero(), "%+v", s)
 	for i, conn := range conns {
 		closed := l.isClosed(conn)
 		assert.Check(t, closed == (i == 0), "connection %d: closed: %v", i, closed)

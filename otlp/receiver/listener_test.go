@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
@@ -74,6 +75,17 @@ func TestAcceptErrors(t *testing.T) {
 		assert.Check(t, err)
 		s := b.Status()
 		assert.Check(t, s.LastError == syscall.EPERM.Error() && !s.LastErrorAt.IsZero() && s.Connections == 1, "%+v", s)
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(b.Receiver)
+		families, err := registry.Gather()
+		assert.NilError(t, err)
+		counted := 0.0
+		for _, f := range families {
+			if f.GetName() == "correlator_otlp_receiver_accept_errors_total" {
+				counted += f.Metric[0].GetCounter().GetValue()
+			}
+		}
+		assert.Check(t, counted == 1, "%v errors are counted", counted)
 	})
 }
 
