@@ -107,6 +107,11 @@ func TestRequired(t *testing.T) {
 		{"--live-listen", func(c *Config) { c.LiveListen = []string{"uds:/s", "ws://127.0.0.1:1"} },
 			[][]string{always, sampler, {"perf-cpu-clock", "live-listen uds:///s", "live-listen ws://127.0.0.1:1"}},
 			nil, []string{"otlp-listen"}},
+		{"--admin-socket --metrics-address", func(c *Config) {
+			c.AdminSocket, c.NeedsAdminSocket, c.MetricsAddress = "/s", true, ":1"
+		}, [][]string{always, sampler, {"perf-cpu-clock", "admin-socket", "metrics-address"}}, nil, nil},
+		{"the default admin socket", func(c *Config) { c.AdminSocket, c.NeedsAdminSocket, c.MetricsAddress = "/s", false, "" },
+			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"admin-socket"}, []string{"metrics-address"}},
 		{"--unwinder auto", func(c *Config) { c.Unwinder = sampling.AutoUnwinder },
 			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder"}, nil},
 		{"--unwinder full --samples-per-second 0 --pin-maps", func(c *Config) {

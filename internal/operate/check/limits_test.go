@@ -1,11 +1,14 @@
 package check
 
 import (
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/out/live"
+	opencensus "correlator/opencensus/receiver"
 	"correlator/otlp"
 )
 
@@ -30,6 +33,12 @@ func TestDescriptors(t *testing.T) {
 	m.config.Export.Destinations = make([]otlp.Destination, 3)
 	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for 97 processes", "raise it to 260")
 	m.config.Export.Destinations = nil
+	m.config.Export.OpenCensus.Receiver = opencensus.Config{Socket: "/s", MaxConnections: 10}
+	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for 95 processes", "raise it to 264")
+	m.config.Export.OpenCensus.Receiver.Socket = ""
+	m.config.LiveListen = []string{"uds:/s", "uds:/t"}
+	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for", fmt.Sprint("raise it to ", 256+live.MaxGuests))
+	m.config.LiveListen = nil
 	m.readv = func() error { return errRefused }
 	found(t, m, "RLIMIT_NOFILE").verify(t, Degraded, "enough for 50 processes", "raise it to 454")
 }

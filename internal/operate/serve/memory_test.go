@@ -76,3 +76,28 @@ func TestLimitMemory(t *testing.T) {
 		}
 	}
 }
+
+// Frames are named if samples are taken, and one of those who get them wants names.
+func TestNamesFrames(t *testing.T) {
+	exported := export.DefaultConfig()
+	exported.Destinations = make([]otlp.Destination, 1)
+	named := exported
+	exported.Symbolize, named.Symbolize = false, true
+	kept := config.Default().Keep
+	kept.For = time.Minute
+	for _, c := range []struct {
+		name   string
+		config config.Config
+		want   bool
+	}{
+		{"nobody", config.Config{}, false},
+		{"an exporter that does not", config.Config{Export: exported}, false},
+		{"an exporter", config.Config{Export: named}, true},
+		{"the live view", config.Config{LiveView: live.Config{Listen: []string{"uds:/x"}}}, true},
+		{"samples that are kept", config.Config{Keep: kept}, true},
+	} {
+		assert.Check(t, !namesFrames(&c.config), "%s, without samples", c.name)
+		c.config.Samples.PerSecond = 20
+		assert.Check(t, namesFrames(&c.config) == c.want, "%s", c.name)
+	}
+}
