@@ -104,6 +104,31 @@ func TestTakenBatchIsClosed(t *testing.T) {
 		"%d and %d messages", len(first.entries), len(second.entries))
 }
 
+// A message keeps its type and its times: when it was sent only if the client's clock is usable.
+func TestEntries(t *testing.T) {
+	s, l := &sender{account: newBudget(DefaultBufferBytes).account(1)}, newFairQueue(statsQueue)
+	sent, received := time.Unix(1, 2).UTC(), time.Unix(3, 4).UTC()
+	for _, size := range []int{1, ownBatchBytes} {
+		for _, padded := range []bool{false, true} {
+			l.add(s, &wire.Message{Header: wire.Header{Type: wire.StatsRecord, Sent: sent, Padded: padded},
+				Payload: make([]byte, size)}, received)
+		}
+	}
+	for l.length() > 0 {
+		b := l.take()
+		for i := range b.entries {
+			e := &b.entries[i]
+			want := sent
+			if e.padded {
+				want = time.Time{}
+			}
+			assert.Check(t, e.sent() == want && e.received() == received && e.kind == wire.StatsRecord && e.from == s,
+				"padded: %v, sent %v, received %v", e.padded, e.sent(), e.received())
+		}
+		l.giveBack(b)
+	}
+}
+
 // What waits is counted with all that it holds: the room of batches, whether it is used or not, and
 // senders once a batch.
 func TestMemoryIsCounted(t *testing.T) {

@@ -337,6 +337,7 @@ func TestHeld(t *testing.T) {
 			taken++
 			e.Sampled(sampleOf(r, profile.Frame{Address: taken}))
 		}
+		assert.Check(t, e.owners[r.Owner].held <= maxHeldOfOwner, "%d samples are held of an owner", e.owners[r.Owner].held)
 	}
 	if n := e.unnamed(unnamedFull); n != taken-maxHeld || e.held != maxHeld {
 		t.Errorf("%d samples were not held, %d are", n, e.held)
@@ -354,12 +355,30 @@ func TestHeld(t *testing.T) {
 func TestNamerEnds(t *testing.T) {
 	e := silent(t)
 	s := sampleOf(&profile.Resource{}, profile.Frame{Address: 1})
+	s.Count = 3 // it stands for so many
 	e.Sampled(s)
 	assert.Check(t, len(e.samples) == 0 && e.held == 1 && e.consumer.held == 1)
 	e.Close()
 	e.Sampled(s)
-	assert.Check(t, len(e.samples) == 2 && e.held == 0 && e.consumer.held == 0 && e.unnamed(unnamedShutdown) == 2,
+	assert.Check(t, len(e.samples) == 2 && e.held == 0 && e.consumer.held == 0 && e.unnamed(unnamedShutdown) == 6,
 		"%d samples of 2, %d at the end, %d are held", len(e.samples), e.unnamed(unnamedShutdown), e.held)
+}
+
+// A sample waits for names so long, and no longer.
+func TestLate(t *testing.T) {
+	e := silent(t)
+	r := &profile.Resource{}
+	began := time.Now()
+	e.Sampled(sampleOf(r, profile.Frame{Address: 1}))
+	e.Namer.mu.Lock()
+	defer e.Namer.mu.Unlock()
+	p := e.processes[r]
+	until := p.held[0].until
+	assert.Check(t, !until.Before(began.Add(maxHold)) && !until.After(time.Now().Add(maxHold)))
+	e.settle(p, until.Add(-1))
+	assert.Check(t, len(p.held) == 1 && e.held == 1, "it does not wait so long")
+	settled := e.settle(p, until)
+	assert.Check(t, len(settled[unnamedLate]) == 1 && len(p.held) == 0 && e.held == 0, "%v, %d are held", settled, e.held)
 }
 
 // Each consumer gets its own samples, each once, whichever of them ends first; what is read for one is known
