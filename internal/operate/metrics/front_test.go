@@ -127,6 +127,28 @@ func TestServedClients(t *testing.T) {
 	}
 }
 
+// A request beyond the rate is refused after a delay, and counted.
+func TestRefusedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, client := listenForOne()
+		defer client.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		server, ended, began := newServer(listener), make(chan error), time.Now()
+		for range requestBurst {
+			server.rates.Allow(connlimit.PeerOf(client), 1, began)
+		}
+		go func() { ended <- server.Serve(ctx, NewGatherer(testBuild), &fakeAgent{}) }()
+		fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		text, err := io.ReadAll(client)
+		assert.Check(t, err == nil && strings.HasPrefix(string(text), "HTTP/1.1 429 "), "%v, %s", err, text)
+		assert.Check(t, time.Since(began) == refusalDelay, "after %v", time.Since(began))
+		counts := refused(t, server)
+		assert.Check(t, counts["rate"] == 1 && counts["slow"] == 0, counts)
+		cancel()
+		assert.Check(t, <-ended)
+	})
+}
+
 // Requests of one address are limited, except for probes. Those that are refused are counted.
 func TestTooManyRequests(t *testing.T) {
 	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})

@@ -207,7 +207,7 @@ func TestScrapesAtOnce(t *testing.T) {
 // The number of connections is limited, and a further one replaces the one that has been silent for
 // the longest time.
 func TestConnectionsAreLimited(t *testing.T) {
-	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
+	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
 	var conns []net.Conn
 	for range maxConnections + 8 {
 		conns = append(conns, dial(t, address))
@@ -220,6 +220,8 @@ func TestConnectionsAreLimited(t *testing.T) {
 			t.Errorf("connection %d: %v, want it closed", i, err)
 		}
 	}
+	counts := refused(t, server)
+	assert.Check(t, counts["made_room"] >= 8 && counts["too_many"] == 0, counts)
 	fmt.Fprint(conns[len(conns)-1], " /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
 	if response, err := http.ReadResponse(bufio.NewReader(conns[len(conns)-1]), nil); err != nil {
 		t.Errorf("the last connection: %v", err)
