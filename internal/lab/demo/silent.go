@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -36,19 +37,12 @@ public class Silent {
 // Start starts the JVM and returns its pid when its main method runs. It ends with the test.
 func (o SilentJVM) Start(t testing.TB) (pid int) {
 	t.Helper()
-	java, javac, jar := testenv.NeedTool(t, "java"), testenv.NeedTool(t, "javac"), testenv.NeedTool(t, "jar")
+	java := testenv.NeedTool(t, "java")
+	built := buildSilent(t)
 	dir := t.TempDir()
-	testenv.WriteFile(t, filepath.Join(dir, "Silent.java"), silentSource)
-	testenv.WriteFile(t, filepath.Join(dir, "manifest"), "Premain-Class: Silent\n")
 	file := filepath.Join(dir, o.Jar)
-	for _, command := range [][]string{
-		{javac, "Silent.java"}, {jar, "cfm", file, "manifest", "Silent.class"},
-	} {
-		build := exec.Command(command[0], command[1:]...)
-		build.Dir = dir
-		output, err := build.CombinedOutput()
-		assert.NilError(t, err, "%v: %v\n%s", command, err, output)
-	}
+	testenv.WriteFile(t, filepath.Join(dir, "Silent.class"), built.class)
+	testenv.WriteFile(t, file, built.jar)
 	argv := []string{java, "-XX:+UseSerialGC", "-Xmx32m", "-XX:-UsePerfData"}
 	if o.Loaded {
 		argv = append(argv, "-cp", file)
@@ -68,4 +62,39 @@ func (o SilentJVM) Start(t testing.TB) (pid int) {
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	assert.Assert(t, err == nil && strings.TrimSpace(line) == "ready", "the JVM wrote %q: %v", line, err)
 	return cmd.Process.Pid
+}
+
+type silentFiles struct{ class, jar []byte }
+
+// builtSilent are the files that buildSilent has made.
+var builtSilent struct {
+	sync.Mutex
+	files *silentFiles
+}
+
+// buildSilent compiles the agent, once per test binary.
+func buildSilent(t testing.TB) *silentFiles {
+	t.Helper()
+	javac, jar := testenv.NeedTool(t, "javac"), testenv.NeedTool(t, "jar")
+	builtSilent.Lock()
+	defer builtSilent.Unlock()
+	if builtSilent.files != nil {
+		return builtSilent.files
+	}
+	dir := t.TempDir()
+	testenv.WriteFile(t, filepath.Join(dir, "Silent.java"), silentSource)
+	testenv.WriteFile(t, filepath.Join(dir, "manifest"), "Premain-Class: Silent\n")
+	for _, command := range [][]string{
+		{javac, "Silent.java"}, {jar, "cfm", "agent.jar", "manifest", "Silent.class"},
+	} {
+		build := exec.Command(command[0], command[1:]...)
+		build.Dir = dir
+		output, err := build.CombinedOutput()
+		assert.NilError(t, err, "%v: %v\n%s", command, err, output)
+	}
+	builtSilent.files = &silentFiles{
+		class: testenv.ReadFile(t, filepath.Join(dir, "Silent.class")),
+		jar:   testenv.ReadFile(t, filepath.Join(dir, "agent.jar")),
+	}
+	return builtSilent.files
 }
