@@ -200,7 +200,7 @@ func TestSpans(t *testing.T) {
 
 // ofGrowingTexts returns a store with many spans of a trace, and with texts that grow in JSON.
 func ofGrowingTexts() (s *Store, trace string, now time.Time) {
-	s, trace, now = ofSpans(300_000, 64<<20)
+	s, trace, now = ofSpans(100_000, 64<<20)
 	for i, text := range []string{"<", "\xff", "x", "\x00"} {
 		for j := range 200 {
 			sample := newSample(resource("b", i), 7, now, stackOf(strings.Repeat(text, 1000+j)))
@@ -221,7 +221,7 @@ func TestSizeOfAnswer(t *testing.T) {
 		a := answer(t, s, q, now)
 		text, err := json.Marshal(a)
 		several := slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several })
-		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several && a.Transactions[0].Samples == 300_000,
+		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several && a.Transactions[0].Samples == 100_000,
 			"%d bytes, threads and spans left out: %v, %v", len(text), several, err)
 	}
 }
@@ -281,7 +281,7 @@ func TestAnswersAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	s := NewStore(24*time.Hour, 64<<20)
 	resources := []*profile.Resource{resource("a", 1), resource("b", 2)}
-	for i := range 300_000 {
+	for i := range 100_000 {
 		now := begin.Add(time.Duration(i) * time.Millisecond)
 		method := fmt.Sprint(random.IntN(1 + random.IntN(60_000)))
 		sample := newSample(resources[i%2], random.IntN(2), now, stackOf(method))
