@@ -57,30 +57,52 @@ func (i *images) build(arch string) (root string) {
 	return i.run("mount", i.run("from", "--pull-never", "--platform", "linux/"+arch, arch))
 }
 
-// The image contains the agent for its architecture and licenses, nothing else, and the agent works
-// in it.
+// machines are those in the headers of the agent's binaries.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// The image contains the agent and licenses, nothing else, is the same when it is built again, and the
+// agent works in it.
 func TestImage(t *testing.T) {
 	images := newImages(t)
-	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
-		root := images.build(arch)
-		verifyFiles(t, root, machine)
-		verifyVersion(t, root, arch)
-		images.verifyConfig(arch)
-		if arch != runtime.GOARCH {
+	const arch = runtime.GOARCH
+	verifyFiles(t, images.build(arch))
+	images.verifyConfig(arch)
+	digest := images.digest(arch)
+	images.run("rmi", "--force", arch)
+	root := images.build(arch)
+	again := images.digest(arch)
+	assert.Check(t, again == digest, "built twice it is %s and %s", digest, again)
+	verifyVersion(t, root)
+	config := testenv.ReadFile(t, "kubernetes/config.yaml")
+	volumes := t.TempDir()
+	testenv.WriteFile(t, filepath.Join(volumes, "config.yaml"), string(config)+"samples-per-second: 97\n")
+	log := filepath.Join(t.TempDir(), "log")
+	// In a goroutine of its own, whose mounts are not visible to the removal of the directories.
+	t.Run("container", func(t *testing.T) { testContainer(t, root, volumes, log) })
+}
+
+// The image for another architecture contains that one's agent. (dist-check checks which one the
+// release has.)
+func TestImageOfOtherArchitecture(t *testing.T) {
+	images := newImages(t)
+	release := t.TempDir()
+	assert.NilError(t, os.CopyFS(release, os.DirFS(images.release)))
+	images.release = release
+	for arch := range machines {
+		if arch == runtime.GOARCH {
 			continue
 		}
-		digest := images.digest(arch)
-		images.run("rmi", "--force", arch)
-		root = images.build(arch)
-		again := images.digest(arch)
-		assert.Check(t, again == digest, "built twice it is %s and %s", digest, again)
-		config := testenv.ReadFile(t, "kubernetes/config.yaml")
-		volumes := t.TempDir()
-		testenv.WriteFile(t, filepath.Join(volumes, "config.yaml"), string(config)+"samples-per-second: 97\n")
-		log := filepath.Join(t.TempDir(), "log")
-		// In a goroutine of its own, whose mounts are not visible to the removal of the
-		// directories.
-		t.Run("container", func(t *testing.T) { testContainer(t, root, volumes, log) })
+		for _, name := range []string{"/correlator", "/correlator.cdx.json"} {
+			file := strings.Replace(name, "/correlator", "correlator-linux-"+arch, 1)
+			testenv.WriteFile(t, filepath.Join(release, file), file)
+		}
+		root := images.build(arch)
+		images.verifyConfig(arch)
+		for _, name := range []string{"/correlator", "/correlator.cdx.json"} {
+			want := strings.Replace(name, "/correlator", "correlator-linux-"+arch, 1)
+			got := string(testenv.ReadFile(t, root+name))
+			assert.Check(t, got == want, "%s of the image for %s is %.40q", name, arch, got)
+		}
 	}
 }
 
@@ -90,7 +112,7 @@ func (i *images) digest(name string) string {
 	return i.run("inspect", "--type", "image", "--format", "{{.FromImageDigest}}", name)
 }
 
-func verifyFiles(t *testing.T, root string, machine elf.Machine) {
+func verifyFiles(t *testing.T, root string) {
 	t.Helper()
 	var found []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -107,19 +129,15 @@ func verifyFiles(t *testing.T, root string, machine elf.Machine) {
 	assert.NilError(t, err)
 	defer binary.Close()
 	dynamic := slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-	assert.Check(t, binary.Machine == machine && !dynamic,
+	assert.Check(t, binary.Machine == machines[runtime.GOARCH] && !dynamic,
 		"the agent is for %v; linked dynamically: %v", binary.Machine, dynamic)
 }
 
 // verifyVersion runs the agent, which prints what it was built from.
-func verifyVersion(t *testing.T, root, arch string) {
+func verifyVersion(t *testing.T, root string) {
 	t.Helper()
-	argv := []string{filepath.Join(root, "correlator"), "version"}
-	if arch == "arm64" && runtime.GOARCH != arch {
-		argv = append([]string{testenv.NeedTool(t, "qemu-aarch64-static")}, argv...)
-	}
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	want := "1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"
+	out, err := exec.Command(filepath.Join(root, "correlator"), "version").CombinedOutput()
+	want := "1.2.3\ncommit c0ffee\n" + runtime.Version() + " linux/" + runtime.GOARCH + "\n"
 	assert.Check(t, err == nil && string(out) == want, "its version is %q: %v", out, err)
 }
 
