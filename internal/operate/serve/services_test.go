@@ -167,7 +167,11 @@ func TestEveryReceiverIsGivenSamples(t *testing.T) {
 	assert.Check(t, exported == given && kept == before+given, "of %d samples %d were exported, %d are kept, of %d before",
 		given, exported, kept, before)
 	s.close(t.Context())
-	stack := b.Profiles().Stacks[sample.Stack.ID.String()]
+	emitted := 0
+	sample.Stack = &profile.Stack{Frames: []profile.Frame{{Address: 0x5010}}}
+	s.namer.NewConsumer(func(*profile.Sample) { emitted++ }).Sampled(&sample)
+	assert.Check(t, emitted == 1, "what names frames has not ended")
+	stack := b.Profiles().Stacks[profile.TraceID(frames).String()]
 	assert.Check(t, len(stack) == 1 && stack[0].Function == "sell", "exported as %+v, %v", b.Profiles().Stacks, b.Err())
 }
 
@@ -204,6 +208,8 @@ func TestReceivers(t *testing.T) {
 // The exporter of the agent is what takes samples: nobody, one, or all of several.
 func TestExporter(t *testing.T) {
 	s := &services{}
+	assert.Check(t, s.exporter() == nil)
+	s.export = new(export.Export) // of what is received
 	assert.Check(t, s.exporter() == nil)
 	s.keep = new(keep.Keep)
 	assert.Check(t, s.exporter() == agent.Exporter(s.keep))
