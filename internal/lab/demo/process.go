@@ -243,6 +243,6 @@ func (p *Process) terminate() Report {
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.killed = true
-	assert.NilError(p.t, p.command.Process.Kill(), "killing the demo process")
+	assert.NilError(p.t, p.command.Process.Kill(), "killing the demo process, which wrote: %s", &p.stderr)
 	<-p.ended
 }
