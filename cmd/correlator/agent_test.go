@@ -69,11 +69,17 @@ func (c counters) sum(prefix string) (sum uint64) {
 // unwinding engine, which takes a second or more to start, unless flags say otherwise.
 func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	t.Helper()
+	return startAgentOf(t, installed(t), by, flags...)
+}
+
+// startAgentOf is startAgent for a binary.
+func startAgentOf(t *testing.T, binary string, by []string, flags ...string) *agentProcess {
+	t.Helper()
 	a := &agentProcess{t: t, log: filepath.Join(t.TempDir(), "log")}
 	log, err := os.Create(a.log)
 	assert.NilError(t, err)
 	defer log.Close()
-	argv := slices.Concat(by, []string{installed(t), "run", "--log-format", "json", "--scan-interval", "50ms",
+	argv := slices.Concat(by, []string{binary, "run", "--log-format", "json", "--scan-interval", "50ms",
 		"--unwinder", "frame-pointers"}, flags)
 	a.command = exec.Command(argv[0], argv[1:]...)
 	a.command.Stderr = log

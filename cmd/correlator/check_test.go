@@ -67,10 +67,14 @@ func (c *circumstance) test(t *testing.T) {
 		assert.NilError(t, refuseCalls(c.refuse))
 	}
 	before := filesIn(t, dir)
-	results, works := checked(t, by, flags)
+	correlator := compiled(t)
+	if c.engine {
+		correlator = installed(t) // with the race detector
+	}
+	results, works := checked(t, correlator, by, flags)
 	after := filesIn(t, dir)
 	assert.Check(t, slices.Equal(before, after) || c.by != nil, "check left %q, there was %q", after, before)
-	started, said := starts(t, by, flags)
+	started, said := starts(t, correlator, by, flags)
 	assert.Check(t, works == started && works == c.works,
 		"check says %v, run %v (%s), want %v", works, started, said, c.works)
 	c.compare(t, results)
@@ -108,9 +112,9 @@ func filesIn(t *testing.T, dir string) (names []string) {
 }
 
 // checked runs check, and reports whether it exits 0.
-func checked(t *testing.T, by, flags []string) (results []check.Result, works bool) {
+func checked(t *testing.T, correlator string, by, flags []string) (results []check.Result, works bool) {
 	t.Helper()
-	argv := slices.Concat(by, []string{installed(t), "check", "-o", "json"}, flags)
+	argv := slices.Concat(by, []string{correlator, "check", "-o", "json"}, flags)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -132,9 +136,9 @@ func checked(t *testing.T, by, flags []string) (results []check.Result, works bo
 }
 
 // starts reports whether run starts, and the last line of its log. run is killed then.
-func starts(t *testing.T, by, flags []string) (started bool, said string) {
+func starts(t *testing.T, correlator string, by, flags []string) (started bool, said string) {
 	t.Helper()
-	argv := slices.Concat(by, []string{installed(t), "run"}, flags)
+	argv := slices.Concat(by, []string{correlator, "run"}, flags)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	stderr, err := cmd.StderrPipe()
 	assert.NilError(t, err)

@@ -120,7 +120,7 @@ func taken(t *testing.T, fs *fusefs.FS, p *demo.Process) {
 
 // While a process makes whoever serves it wait for ever, the others are served; the agent ends at
 // once when it is told to, also if it is killed, and another one takes its place. Every second of the
-// first agents has an unwinding engine.
+// first agents has an unwinding engine. They have the race detector, too; the others do without.
 func TestHungProcess(t *testing.T) {
 	needSampler(t)
 	honest := demo.Start(t, demo.Options{Busy: 1})
@@ -135,7 +135,7 @@ func TestHungProcess(t *testing.T) {
 			at.works(t, first, honest)
 			first.kill(signals[i%2])
 
-			second := startAgent(t, nil, at.flags()...)
+			second := startAgentOf(t, compiled(t), nil, at.flags()...)
 			fs.AnswerFirst()
 			at.works(t, second, honest)
 			second.kill(signals[(i+1)%2])
