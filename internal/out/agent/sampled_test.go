@@ -46,6 +46,9 @@ func TestSampledFlavors(t *testing.T) {
 			reports[p] = report
 			r.stacksTrue(p, report)
 			clean(t, report)
+			if flavors[i] != demo.Glibc {
+				p.StopThreads() // the others have the CPUs
+			}
 		})
 	}
 	first, again := processes[slices.Index(flavors, demo.Glibc)], processes[len(processes)-1]
@@ -239,7 +242,7 @@ func TestSampledNeighborHangs(t *testing.T) {
 	testenv.Poll(t, deadline, "samples that waited too long", func() bool {
 		return outcomes[process.OutcomeStale].Load() > stale
 	})
-	r.sampledReport(neighbor, neighbor.Report().Samples+300)
+	r.sampledReport(neighbor, neighbor.Report().Samples+100)
 	neighbor.StopThreads()
 	for _, p := range []*demo.Process{slot, storage} {
 		p.Kill()
@@ -261,7 +264,7 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	p.Load()
 	r.state(p, process.StateNoStorage, "")
 	p.Publish()
-	r.sampledReport(p, 300)
+	r.sampledReport(p, 100)
 	p.Withdraw()
 	r.state(p, process.StateNoStorage, "")
 	messages := &r.Counters().Messages
@@ -271,7 +274,7 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 	before := p.Report()
 	p.Republish(filepath.Join(p.Dir, "second.socket"), "")
 	p.Registration(2)
-	r.sampledReport(p, before.Samples+300)
+	r.sampledReport(p, before.Samples+100)
 	r.stacksTrue(p, p.Report())
 	r.end()
 	report := p.Quit()
@@ -295,7 +298,7 @@ func TestSampledLibraryReloaded(t *testing.T) {
 		}
 		p.Registration(n + 1)
 		r.state(p, process.StateRegistered, "")
-		r.sampledReport(p, p.Report().Samples+300)
+		r.sampledReport(p, p.Report().Samples+100)
 		r.stacksTrue(p, p.Report())
 	}
 	r.end()
@@ -312,7 +315,7 @@ func TestSampledExec(t *testing.T) {
 	testenv.Poll(t, 4*deadline, "a sample to be found to be of another program", func() bool {
 		p.Restart(false)
 		p.Registration(1)
-		r.stacksTrue(p, r.sampledReport(p, 300))
+		r.stacksTrue(p, r.sampledReport(p, 100))
 		r.recounted(1)
 		return r.kernel(bpf.Stale) > 0
 	})
@@ -333,7 +336,7 @@ func TestSampledExec(t *testing.T) {
 func TestSampledLibraryLoadedLater(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	r := run(t, atRate(997))
-	r.sampledReport(p, 1000) // a look that was made before is no hindrance to another
+	r.sampledReport(p, 300) // a look that was made before is no hindrance to another
 	assert.Assert(t, len(executable(t, p, "libm.so.6")) == 0, "the library is there already")
 	p.Borrow("libm.so.6", "erfc")
 	var named uint64

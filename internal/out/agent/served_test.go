@@ -141,7 +141,7 @@ func TestUnsampled(t *testing.T) {
 	assert.Check(t, p.Report().Messages == 1, "want the registration alone")
 
 	r = run(t, atRate(997), func(c *Config) { c.Unsampled = true })
-	r.stacksTrue(p, r.sampledReport(p, 300))
+	r.stacksTrue(p, r.sampledReport(p, 100))
 	fed.Registration(2)
 	r.served(fed, 1, [16]byte{2})
 	r.end()

@@ -39,8 +39,8 @@ func openTarget(t *testing.T, p *demo.Process) *process.Target {
 // A program that a process executes while it is about to be sampled is not taken for the one
 // before, and its samples are nobody's, even where the rule of the one would fit the other.
 func TestProcessSamplerExec(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
 	s := open(t, bpf.SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
 	before, after := newReceiver(t, 1<<20), newReceiver(t, 1<<20)
 	receivers := []*receiver{before, after}
 	var identities []bpf.ExecID
@@ -168,8 +168,8 @@ func TestProcessSamplerSpan(t *testing.T) {
 
 // What the goroutine of a process is at when its samples are abandoned ends as nothing else.
 func TestProcessSamplerAbandon(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	r := newReceiver(t, 1<<20)
 	sink := func(bpf.ExecID) Sink { return r }
 	f := NewProcessSampler(s.Sampling, openTarget(t, p), sink, new(atomic.Bool), time.Hour)

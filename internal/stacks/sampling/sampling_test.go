@@ -18,8 +18,8 @@ var long = flag.Bool("long", false, "take 10⁶ samples where a test usually tak
 // Every sample of threads that rewrite their slots without pause is one of a trace that was there,
 // and has the frames of its stack.
 func TestRewriting(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 3, Rewrite: demo.RewriteNew, Swap: true})
 	s := open(t, bpf.SamplerOptions{SamplesPerSecond: bpf.MaxSamplesPerSecond})
+	p := demo.Start(t, demo.Options{Busy: 3, Rewrite: demo.RewriteNew, Swap: true})
 	r := newReceiver(t, 1<<20)
 	stop := r.serve(s)
 	s.start(p, r)
@@ -44,9 +44,9 @@ func TestTablesFull(t *testing.T) {
 		"stacks": {MaxStacks: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
-			options.SamplesPerSecond = 5000
+			options.SamplesPerSecond = 2000
 			s := open(t, options)
+			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 			r := newReceiver(t, 1<<20)
 			r.delay = time.Millisecond // more wait than come
 			stop := r.serve(s)
@@ -64,8 +64,8 @@ func TestTablesFull(t *testing.T) {
 // A process whose inbox has no room loses what is to wait there, with a count, and nothing else:
 // what can be named without a probe of the process is handed over.
 func TestBacklog(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	r := newReceiver(t, 0)
 	program := s.start(p, r)
 	s.poll("a backlog", func() bool { return s.outcome(process.OutcomeBacklog) > 100 })
@@ -126,9 +126,9 @@ func TestForget(t *testing.T) {
 
 // What was counted before a program's sampling was stopped is handed over after.
 func TestStop(t *testing.T) {
-	for range 5 {
-		p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
+	for range 3 {
 		s := open(t, bpf.SamplerOptions{SamplesPerSecond: 5000})
+		p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 		r := newReceiver(t, 1<<20)
 		stop := r.serve(s)
 		program := s.start(p, r)
@@ -155,8 +155,8 @@ func TestStop(t *testing.T) {
 
 // A stack that begins where no code can be has no frames, and so no name: no sink gets it.
 func TestStackWithoutFrames(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	s := open(t, bpf.SamplerOptions{})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	r := newReceiver(t, 1<<20)
 	program := s.start(p, r)
 	assert.NilError(t, program.space.Update(time.Now(), program.memory))
