@@ -32,7 +32,7 @@ var hangings = []struct {
 	{"socket path", func(t *testing.T) (*fusefs.FS, *demo.Process) {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
 		fs.Overlay("/mnt", "")
-		p := startIn(t, fs, demo.Options{Busy: 1})
+		p := startIn(t, fs, demo.Options{Idle: 1})
 		fs.Hang(fusefs.Lookup, "/hung")
 		p.Hostile("socket-path", "/mnt/hung/agent.socket")
 		return fs, p
@@ -53,7 +53,7 @@ var hangings = []struct {
 	{"root directory", func(t *testing.T) (*fusefs.FS, *demo.Process) {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
 		fs.Overlay("/mnt", fs.Empty())
-		p := startIn(t, fs, demo.Options{Busy: 1})
+		p := startIn(t, fs, demo.Options{Idle: 1})
 		p.Chroot("/mnt")
 		fs.Hang(fusefs.Getattr, "/")
 		return fs, p
