@@ -94,7 +94,8 @@ func TestConnectionLimit(t *testing.T) {
 	l.listener.accepting.Report(unix.EMFILE)
 	l.want("accept_errors_total", 1)
 	s := l.Status()
-	assert.Check(t, s.Connections == 2 && s.MaxConnections == 2 && s.AcceptedConnections == 3 && s.ClosedConnections == 1 &&
+	assert.Check(t, s.Connections == 2 && s.MaxConnections == 2 && s.AcceptedConnections == 3 &&
+		s.ClosedConnections == 1 &&
 		s.LastError == unix.EMFILE.Error() && !s.LastErrorAt.IsZero(), "%+v", s)
 	for i, conn := range conns {
 		closed := l.isClosed(conn)

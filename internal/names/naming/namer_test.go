@@ -337,7 +337,8 @@ func TestHeld(t *testing.T) {
 			taken++
 			e.Sampled(sampleOf(r, profile.Frame{Address: taken}))
 		}
-		assert.Check(t, e.owners[r.Owner].held <= maxHeldOfOwner, "%d samples are held of an owner", e.owners[r.Owner].held)
+		assert.Check(t, e.owners[r.Owner].held <= maxHeldOfOwner,
+			"%d samples are held of an owner", e.owners[r.Owner].held)
 	}
 	if n := e.unnamed(unnamedFull); n != taken-maxHeld || e.held != maxHeld {
 		t.Errorf("%d samples were not held, %d are", n, e.held)
@@ -378,7 +379,8 @@ func TestLate(t *testing.T) {
 	e.settle(p, until.Add(-1))
 	assert.Check(t, len(p.held) == 1 && e.held == 1, "it does not wait so long")
 	settled := e.settle(p, until)
-	assert.Check(t, len(settled[unnamedLate]) == 1 && len(p.held) == 0 && e.held == 0, "%v, %d are held", settled, e.held)
+	assert.Check(t, len(settled[unnamedLate]) == 1 && len(p.held) == 0 && e.held == 0,
+		"%v, %d are held", settled, e.held)
 }
 
 // Each consumer gets its own samples, each once, whichever of them ends first; what is read for one is known

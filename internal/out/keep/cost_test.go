@@ -20,7 +20,8 @@ func TestCosts(t *testing.T) {
 	one, main := resource("a", 0), stackOf("main")
 	own := func(i int) *profile.Sample { return newSample(one, 0, begin, main) }
 	sizes := struct{ owner, process, transaction, stack, frame, thread, slice, entry uintptr }{
-		unsafe.Sizeof(owner{}), unsafe.Sizeof(process{}) + unsafe.Sizeof(profile.Resource{}), unsafe.Sizeof(transaction{}),
+		unsafe.Sizeof(owner{}), unsafe.Sizeof(process{}) + unsafe.Sizeof(profile.Resource{}),
+		unsafe.Sizeof(transaction{}),
 		unsafe.Sizeof(stack{}), unsafe.Sizeof(frame{}), unsafe.Sizeof(thread{}), unsafe.Sizeof(timeSlice{}),
 		unsafe.Sizeof(entry{})}
 	function := unsafe.Sizeof(profile.Function{})
@@ -59,7 +60,8 @@ func TestCosts(t *testing.T) {
 			return s
 		}, sizes.stack + sizes.frame + function + 600 + sizes.entry},
 		"frames of files": {func(i int) *profile.Sample {
-			f := &profile.File{ID: profile.FileID{byte(i), byte(i >> 8), 1}, Kind: profile.NativeFrame, Path: text(i, 300),
+			f := &profile.File{ID: profile.FileID{byte(i), byte(i >> 8), 1}, Kind: profile.NativeFrame,
+				Path: text(i, 300),
 				BuildID: strings.Repeat("b", 40), Code: make([]profile.CodeRange, 100)}
 			frames := []profile.Frame{{File: f, Address: 1}}
 			s := own(i)
@@ -95,7 +97,8 @@ func TestCosts(t *testing.T) {
 		}
 		addUp(t, s)
 		counted := s.Stats().Bytes - before
-		assert.Check(t, s.Stats().Added == many+1 && counted >= many*int(c.least), "%s: %d bytes are counted for each of %d",
+		assert.Check(t, s.Stats().Added == many+1 && counted >= many*int(c.least),
+			"%s: %d bytes are counted for each of %d",
 			what, counted/many, c.least)
 	}
 }
