@@ -61,7 +61,7 @@ func TestCosts(t *testing.T) {
 		}, sizes.stack + sizes.frame + function + 600 + sizes.entry},
 		"frames of files": {func(i int) *profile.Sample {
 			f := &profile.File{ID: profile.FileID{byte(i), byte(i >> 8), 1}, Kind: profile.NativeFrame,
-				Path: text(i, 300),
+				Path:    text(i, 300),
 				BuildID: strings.Repeat("b", 40), Code: make([]profile.CodeRange, 100)}
 			frames := []profile.Frame{{File: f, Address: 1}}
 			s := own(i)
