@@ -180,14 +180,26 @@ func TestCompiledLibraries(t *testing.T) {
 	source := filepath.Join(dir, "crowded.c")
 	testenv.WriteFile(t, source, crowdedSource)
 	for kind, dialect := range dialects {
+		objects := make(map[string]string) // by optimization
+		for _, optimization := range []string{"-O2", "-O0 -g"} {
+			object := filepath.Join(dir, kind.String()+optimization+".o")
+			args := []string{"-fPIC", "-c", "-o", object, dialect, source}
+			run(t, compiler, append(args, strings.Fields(optimization)...)...)
+			objects[optimization] = object
+		}
 		for _, flags := range []string{
 			"-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv", "-Wl,--hash-style=both",
 			"-Wl,-z,now", "-Wl,-z,norelro", "-Wl,-z,noseparate-code", "-Wl,-Bsymbolic", "-Wl,-s", "-O0 -g",
 		} {
 			t.Run(fmt.Sprint(kind, flags), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "crowded.so")
-				args := []string{"-O2", "-fPIC", "-shared", "-o", path, dialect, source}
-				run(t, compiler, append(args, strings.Fields(flags)...)...)
+				args := []string{"-shared", "-o", path}
+				if object := objects[flags]; object != "" {
+					args = append(args, object)
+				} else {
+					args = append(args, objects["-O2"], flags)
+				}
+				run(t, compiler, args...)
 				b := testenv.ReadFile(t, path)
 				lib, err := parseLibrary(b)
 				assert.NilError(t, err)

@@ -234,7 +234,7 @@ func TestExecUnseen(t *testing.T) {
 		h.mu.Lock()
 		h.samples = 0
 		h.mu.Unlock()
-		testenv.Poll(t, deadline, "samples", func() bool { return samples() > 100 })
+		testenv.Poll(t, deadline, "samples", func() bool { return samples() > 30 })
 		storage, base, before := p.Published().Storage, p.Loaded().Base, stale.Load()
 		p.Restart(true)
 		if again := p.Published().Storage; again != storage || p.Loaded().Base != base {
@@ -260,7 +260,7 @@ func TestExecUnseen(t *testing.T) {
 	testenv.Poll(t, deadline, "samples in the work of the new program", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.inWork > 100
+		return h.inWork > 30
 	})
 }
 
