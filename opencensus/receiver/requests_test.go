@@ -3,6 +3,7 @@ package receiver
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,18 @@ import (
 // first of them have waited for a while. None is larger, but for one that is by itself.
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // a timer of its own sends, too
 		var sent []string
-		r := newRequests(10, func(body []byte, spans int) { sent = append(sent, fmt.Sprintf("%s %d", body, spans)) })
+		r := newRequests(10, func(body []byte, spans int) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, fmt.Sprintf("%s %d", body, spans))
+		})
 		want := func(all ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			assert.Check(t, slices.Equal(sent, all), "sent %q, want %q", sent, all)
 			sent = nil
 		}
