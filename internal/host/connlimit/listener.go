@@ -19,11 +19,6 @@ type Listener struct {
 	closing chan struct{}
 	once    sync.Once // closes it
 
-	// OnError is called for each error of Accept, and OnRefused for a connection that was closed at
-	// once; nil does nothing. They must be set before the first Accept, and must not block.
-	OnError   func(error)
-	OnRefused func(net.Conn)
-
 	mu       sync.Mutex
 	failures Failures
 }
@@ -72,18 +67,12 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 			if c := l.table.Add(raw); c != nil {
 				return c, nil
 			}
-			if l.OnRefused != nil {
-				l.OnRefused(raw)
-			}
 			continue
 		}
 		if l.isClosing() || errors.Is(err, net.ErrClosed) {
 			return nil, net.ErrClosed
 		}
 		l.Report(err)
-		if l.OnError != nil {
-			l.OnError(err)
-		}
 		delay = backoff.Next(delay)
 		select {
 		case <-time.After(delay):

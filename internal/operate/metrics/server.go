@@ -140,7 +140,7 @@ func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes
 	server.SetKeepAlivesEnabled(false) // one request per connection
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	err := server.Serve(&listener{Listener: s.listener, server: s})
+	err := server.Serve(&listener{connlimit.NewListener(s.listener, s.conns), s})
 	server.Close()
 	s.conns.CloseAll()
 	if ctx.Err() != nil {
@@ -169,32 +169,20 @@ func (s *Server) limitRate(next http.Handler, probes map[string]*probe) http.Han
 	})
 }
 
-// listener limits the number of connections.
+// listener accepts connections of requests.
 type listener struct {
-	net.Listener
+	*connlimit.Listener
 	server *Server
 }
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
-	for {
-		raw, err := l.Listener.Accept()
-		if err != nil {
-			return nil, acceptError{err}
-		}
-		if c := l.server.conns.Add(raw); c != nil {
-			return &conn{Conn: c, server: l.server}, nil
-		}
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
 	}
+	return &conn{Conn: c, server: l.server}, nil
 }
-
-// acceptError makes net/http try again after every error, such as a lack of memory, which may pass
-// at any time.
-type acceptError struct{ error }
-
-func (e acceptError) Timeout() bool   { return false }
-func (e acceptError) Temporary() bool { return !errors.Is(e.error, net.ErrClosed) }
-func (e acceptError) Unwrap() error   { return e.error }
 
 // connKey is the key of the connection of a request in its context.
 type connKey struct{}
