@@ -45,7 +45,7 @@ type Blame struct {
 func (b *Blame) Late(user User) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.late) >= maxServed {
+	if _, known := b.late[user]; !known && len(b.late) >= maxServed {
 		clear(b.late)
 	}
 	if b.late == nil {
@@ -115,7 +115,7 @@ func (b *Blame) HungOf(user User) int {
 func (b *Blame) Served(user User) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.served) >= maxServed {
+	if _, known := b.served[user]; !known && len(b.served) >= maxServed {
 		clear(b.served)
 	}
 	if b.served == nil {
