@@ -39,7 +39,7 @@ type Counters struct {
 // Each calls add with every counter by its key in logs and in Status. The keys do not depend on
 // what the processes do.
 func (c *Counters) Each(add func(key string, n uint64)) {
-	c.each(func(key string, n uint64, _ *prometheus.Desc, _ ...string) { add(key, n) })
+	c.each(func(_ int, key string, n uint64, _ ...string) { add(key, n) })
 	c.Sampling.Each(add)
 }
 
@@ -147,24 +147,34 @@ func (c *Counters) table() []counter {
 	}
 }
 
-var fedSamplesDesc = sampling.NewSamplesDesc("fed")
+// counterDescs returns the metrics of all families that each knows, by its index of them.
+func counterDescs() (descs []*prometheus.Desc) {
+	for _, counter := range new(Counters).table() {
+		var labels []string
+		if label := counter.series.label; label != "" {
+			labels = []string{label}
+		}
+		descs = append(descs, newDesc("correlator_"+counter.name+"_total", counter.help, labels...))
+	}
+	return append(descs, sampling.NewSamplesDesc("fed"))
+}
 
-// each calls add with every counter but those of Sampling: its key, its value, and its metric.
-func (c *Counters) each(add func(key string, n uint64, desc *prometheus.Desc, labels ...string)) {
-	for _, counter := range c.table() {
+// each calls add with every counter but those of Sampling: the index of its family, its key, its value, and
+// the value of its label, if it has one.
+func (c *Counters) each(add func(family int, key string, n uint64, label ...string)) {
+	table := c.table()
+	for i, counter := range table {
 		key := cmp.Or(counter.olderKey, counter.name)
-		s, name := counter.series, "correlator_"+counter.name+"_total"
-		if s.label == "" {
-			add(key, s.values[0].n, newDesc(name, counter.help))
+		if counter.series.label == "" {
+			add(i, key, counter.series.values[0].n)
 			continue
 		}
-		desc := newDesc(name, counter.help, s.label)
-		for _, v := range s.values {
-			add(key+"_"+v.label, v.n, desc, v.label)
+		for _, v := range counter.series.values {
+			add(i, key+"_"+v.label, v.n, v.label)
 		}
 	}
 	for o := range process.NumOutcomes {
-		add("fed_"+o.String(), c.Fed[o].Load(), fedSamplesDesc, o.String())
+		add(len(table), "fed_"+o.String(), c.Fed[o].Load(), o.String())
 	}
 }
 
