@@ -129,10 +129,15 @@ func TestBlame(t *testing.T) {
 		assert.Check(t, b.IsSuspect("1000"), "no suspect any more")
 		time.Sleep(time.Nanosecond)
 		assert.Check(t, !b.IsSuspect("1000") && len(b.late) == 0, "a suspect for ever")
-		for i := range maxServed + 1 {
+		for i := range maxServed {
 			b.Late(User(rune(i)))
 			b.Served(User(rune(i)))
 		}
+		b.Late("\x00")
+		b.Served("\x00")
+		assert.Check(t, len(b.late) == maxServed && len(b.served) == maxServed, "all are forgotten for one who is known")
+		b.Late("one more")
+		b.Served("one more")
 		assert.Check(t, len(b.late) <= maxServed && len(b.served) <= maxServed, "there is no bound")
 	})
 }
