@@ -404,6 +404,10 @@ func TestSampledJVM(t *testing.T) {
 			p.End(2)
 			r.javaStacks(p.Report(), o.FramePointers)
 			sender := r.registration(p).sender
+			p.ReportWhen("all that was sent", func(report demo.Report) bool {
+				stats := sender.Stats()
+				return stats.Queued == 0 && report.Samples+report.LateSamples == stats.Sent
+			})
 			report := p.Quit()
 			r.gone(p)
 			clean(t, report)
