@@ -200,11 +200,12 @@ func TestExported(t *testing.T) {
 		assert.NilError(t, err)
 		code, report := p.Functions(), p.Quit()
 		clean(t, report)
-		inWork := uint64(0)
+		var all, inWork uint64
 		for _, transaction := range report.Transactions {
 			trace := transaction.TraceID.String()
 			for stack, n := range transaction.Stacks {
 				frames := exported.Stacks[stack]
+				all += n
 				// A message may have come too late for the demo; what is exported has no such limit.
 				got := samples[key{trace, stack}]
 				assert.Check(t, got >= n && len(frames) > 0 && (got == n || transaction.LateSamples > 0 ||
@@ -230,7 +231,7 @@ func TestExported(t *testing.T) {
 			assert.Check(t, sample == want, "exported\n%+v, want\n%+v", sample, want)
 			assert.Check(t, i == 2 || sample.ContainerID != containerID)
 		}
-		assert.Check(t, inWork > 0, "no sample has a stack of its transaction's work")
+		mostInWork(t, inWork, all)
 		x.named(exported, program, code)
 	}
 }

@@ -444,9 +444,10 @@ func (r *running) stacks(report demo.Report) map[string][]profile.Frame {
 func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 	r.t.Helper()
 	code, stacks := p.Functions(), r.stacks(report)
-	var inWork uint64
+	var all, inWork uint64
 	for _, transaction := range report.Transactions {
 		for text, n := range transaction.Stacks {
+			all += n
 			for _, kind := range []string{"checkout", "search", "browse", "housekeeping"} {
 				worked := code[kind].In(stacks[text])
 				assert.Check(r.t, !worked || kind == transaction.Kind, "a %q has a stack of %q", transaction.Kind, kind)
@@ -456,7 +457,15 @@ func (r *running) stacksTrue(p *demo.Process, report demo.Report) {
 			}
 		}
 	}
-	assert.Check(r.t, inWork > 0, "no sample has a stack of its transaction's work")
+	mostInWork(r.t, inWork, all)
+}
+
+// mostInWork checks that samples have stacks of their transaction's work. Nearly all of the CPU time is spent
+// there, however fast the machine is, so of more than a few samples most must.
+func mostInWork(t testing.TB, inWork, all uint64) {
+	t.Helper()
+	assert.Check(t, inWork > 0 && (all < 20 || inWork > all/2),
+		"%d samples of %d have a stack of their transaction's work", inWork, all)
 }
 
 // kernel is how many samples ended so in the kernel, as of a second ago at most.
