@@ -121,8 +121,9 @@ fixtures-check: ## prove that the committed agent libraries match their sources
 	@$(NEED) $(FIXTURE_TOOLS)
 	$(MAKE) -C testdata check-fixtures
 
-dist-check: ## prove that releases are reproducible
-	@.ci/dist-check
+dist-check: ## prove that releases are reproducible, and test them for all architectures
+	@$(NEED) buildah:buildah rpm:rpm qemu-aarch64-static:qemu-user-static
+	@$(TESTENV) .ci/dist-check
 
 deploy-check: ## prove that Kubernetes and Prometheus accept the files in deploy/
 	@.ci/deploy-check

@@ -6,6 +6,7 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -29,7 +30,24 @@ var release struct {
 	err  error
 }
 
-const releaseVersion = "1.2.3"
+// What .ci/dist-check runs the tests of a release with, for all architectures. By themselves they make one for
+// this machine's architecture only.
+var (
+	givenRelease   = flag.String("release", "", "`directory` of a release for all architectures")
+	releaseVersion = "1.2.3"
+)
+
+func init() {
+	flag.StringVar(&releaseVersion, "release-version", releaseVersion, "`version` of that release")
+}
+
+// architectures are those that the release is for.
+func architectures() []string {
+	if *givenRelease == "" {
+		return []string{runtime.GOARCH}
+	}
+	return []string{"amd64", "arm64"}
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -37,9 +55,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// makeRelease returns the directory of a release with everything, for this machine's architecture only.
+// makeRelease returns the directory of a release with everything.
 func makeRelease(t *testing.T) string {
 	t.Helper()
+	if *givenRelease != "" {
+		return *givenRelease
+	}
 	release.once.Do(func() {
 		if release.dir, release.err = os.MkdirTemp("", "correlator-release-"); release.err != nil {
 			return
@@ -120,28 +141,30 @@ func linksOf(text string) (links []string) {
 // The bill of materials names the modules that the binary contains, and Go.
 func TestBillOfMaterials(t *testing.T) {
 	dir := makeRelease(t)
-	binary := filepath.Join(dir, "correlator-linux-"+runtime.GOARCH)
-	build, err := buildinfo.ReadFile(binary)
-	assert.NilError(t, err)
-	var bill struct {
-		Metadata struct {
-			Component struct{ Name, Version string }
+	for _, arch := range architectures() {
+		binary := filepath.Join(dir, "correlator-linux-"+arch)
+		build, err := buildinfo.ReadFile(binary)
+		assert.NilError(t, err)
+		var bill struct {
+			Metadata struct {
+				Component struct{ Name, Version string }
+			}
+			Components []struct{ Name, Version string }
 		}
-		Components []struct{ Name, Version string }
+		assert.NilError(t, json.Unmarshal(testenv.ReadFile(t, binary+".cdx.json"), &bill))
+		of := bill.Metadata.Component
+		assert.Check(t, of.Name == "correlator" && of.Version == releaseVersion, "it is of %+v", of)
+		versions := map[string]string{}
+		for _, component := range bill.Components {
+			versions[component.Name] = component.Version
+		}
+		assert.Check(t, versions["std"] == build.GoVersion,
+			"built with %s, listed is %s", build.GoVersion, versions["std"])
+		for _, module := range build.Deps {
+			assert.Check(t, versions[module.Path] == module.Version,
+				"%s %s is listed as %q", module.Path, module.Version, versions[module.Path])
+		}
+		assert.Check(t, len(versions) == len(build.Deps)+1,
+			"%d components listed, %d linked", len(versions), len(build.Deps)+1)
 	}
-	assert.NilError(t, json.Unmarshal(testenv.ReadFile(t, binary+".cdx.json"), &bill))
-	of := bill.Metadata.Component
-	assert.Check(t, of.Name == "correlator" && of.Version == releaseVersion, "it is of %+v", of)
-	versions := map[string]string{}
-	for _, component := range bill.Components {
-		versions[component.Name] = component.Version
-	}
-	assert.Check(t, versions["std"] == build.GoVersion,
-		"built with %s, listed is %s", build.GoVersion, versions["std"])
-	for _, module := range build.Deps {
-		assert.Check(t, versions[module.Path] == module.Version,
-			"%s %s is listed as %q", module.Path, module.Version, versions[module.Path])
-	}
-	assert.Check(t, len(versions) == len(build.Deps)+1,
-		"%d components listed, %d linked", len(versions), len(build.Deps)+1)
 }

@@ -13,44 +13,46 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// rpmArchitecture is what rpm calls this machine's.
-var rpmArchitecture = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-
 // The rpm package has the files of the deb package, and a configuration that upgrades keep.
 func TestRPM(t *testing.T) {
 	testenv.NeedRoot(t)
 	rpm := testenv.NeedTool(t, "rpm")
 	dist := makeRelease(t)
-	file := filepath.Join(dist, "correlator-"+releaseVersion+"-1."+rpmArchitecture+".rpm")
-	command(t, rpm, "-K", file)
-	debFiles := regexp.MustCompile(`(?m) \.(/\S*[^/\s])$`).FindAllStringSubmatch(command(t, "dpkg-deb", "-c",
-		filepath.Join(dist, "correlator_"+releaseVersion+"_"+runtime.GOARCH+".deb")), -1)
-	want := []string{"/etc/correlator", "/usr/share/doc/correlator", "/usr/share/zsh/site-functions/_correlator"}
-	for _, found := range debFiles {
-		if !strings.HasSuffix(found[1], "/copyright") && !strings.Contains(found[1], "vendor-completions") {
-			want = append(want, found[1])
+	for _, arch := range architectures() {
+		name := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch] // as rpm calls it
+		file := filepath.Join(dist, "correlator-"+releaseVersion+"-1."+name+".rpm")
+		command(t, rpm, "-K", file)
+		debFiles := regexp.MustCompile(`(?m) \.(/\S*[^/\s])$`).FindAllStringSubmatch(command(t, "dpkg-deb", "-c",
+			filepath.Join(dist, "correlator_"+releaseVersion+"_"+arch+".deb")), -1)
+		want := []string{"/etc/correlator", "/usr/share/doc/correlator", "/usr/share/zsh/site-functions/_correlator"}
+		for _, found := range debFiles {
+			if !strings.HasSuffix(found[1], "/copyright") && !strings.Contains(found[1], "vendor-completions") {
+				want = append(want, found[1])
+			}
+		}
+		got := strings.Fields(command(t, rpm, "-qpl", file))
+		got = slices.DeleteFunc(got, func(path string) bool {
+			return strings.HasPrefix(path, "/usr/share/doc/correlator/") && filepath.Ext(path) == ""
+		})
+		want = slices.DeleteFunc(want, func(path string) bool {
+			return strings.HasPrefix(path, "/usr/share/doc/correlator/") && filepath.Ext(path) == ""
+		})
+		slices.Sort(want)
+		slices.Sort(got)
+		assert.Check(t, slices.Equal(got, want), "%s has the files\n%s\nand not\n%s", file, got, want)
+		flags := command(t, rpm, "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", file)
+		assert.Check(t, regexp.MustCompile(`(?m)^/etc/correlator/config\.yaml cn$`).MatchString(flags),
+			"in %s the configuration is not %%config(noreplace):\n%s", file, flags)
+		if arch == runtime.GOARCH {
+			root := t.TempDir()
+			command(t, rpm, "--root", root, "--nodeps", "--noscripts", "-i", file)
+			for _, file := range packageFiles {
+				testenv.ReadFile(t, root+file)
+			}
+			out := command(t, root+"/usr/bin/correlator", "version")
+			assert.Check(t, strings.HasPrefix(out, releaseVersion+"\n"), "its version is %s", out)
 		}
 	}
-	got := strings.Fields(command(t, rpm, "-qpl", file))
-	got = slices.DeleteFunc(got, func(path string) bool {
-		return strings.HasPrefix(path, "/usr/share/doc/correlator/") && filepath.Ext(path) == ""
-	})
-	want = slices.DeleteFunc(want, func(path string) bool {
-		return strings.HasPrefix(path, "/usr/share/doc/correlator/") && filepath.Ext(path) == ""
-	})
-	slices.Sort(want)
-	slices.Sort(got)
-	assert.Check(t, slices.Equal(got, want), "%s has the files\n%s\nand not\n%s", file, got, want)
-	flags := command(t, rpm, "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", file)
-	assert.Check(t, regexp.MustCompile(`(?m)^/etc/correlator/config\.yaml cn$`).MatchString(flags),
-		"in %s the configuration is not %%config(noreplace):\n%s", file, flags)
-	root := t.TempDir()
-	command(t, rpm, "--root", root, "--nodeps", "--noscripts", "-i", file)
-	for _, file := range packageFiles {
-		testenv.ReadFile(t, root+file)
-	}
-	out := command(t, root+"/usr/bin/correlator", "version")
-	assert.Check(t, strings.HasPrefix(out, releaseVersion+"\n"), "its version is %s", out)
 }
 
 // On a host with systemd, as with TestDeb. rpm keeps a configuration that was changed when the package
@@ -58,10 +60,11 @@ func TestRPM(t *testing.T) {
 func TestRPMOnHost(t *testing.T) {
 	testenv.NeedRoot(t)
 	rpm := testenv.NeedTool(t, "rpm")
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	dir := t.TempDir()
 	file := filepath.Join(dir, "correlator.rpm")
 	testenv.WriteFile(t, file, testenv.ReadFile(t,
-		filepath.Join(makeRelease(t), "correlator-"+releaseVersion+"-1."+rpmArchitecture+".rpm")))
+		filepath.Join(makeRelease(t), "correlator-"+releaseVersion+"-1."+arch+".rpm")))
 
 	t.Run("host", func(t *testing.T) {
 		enterCopy(t, dir)

@@ -62,15 +62,15 @@ func (c *circumstance) test(t *testing.T) {
 			flags = append(flags, "--feed-socket", filepath.Join(dir, "unused"))
 		}
 	}
+	correlator := compiled(t)
+	if c.engine {
+		correlator = installed(t) // with the race detector
+	}
 	if len(c.refuse) > 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
 		assert.NilError(t, refuseCalls(c.refuse))
 	}
 	before := filesIn(t, dir)
-	correlator := compiled(t)
-	if c.engine {
-		correlator = installed(t) // with the race detector
-	}
 	results, works := checked(t, correlator, by, flags)
 	after := filesIn(t, dir)
 	assert.Check(t, slices.Equal(before, after) || c.by != nil, "check left %q, there was %q", after, before)

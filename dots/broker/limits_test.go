@@ -285,6 +285,7 @@ func TestShutdownDoesNotWaitForever(t *testing.T) {
 	err := b.Shutdown(ctx)
 	assert.Check(t, errors.Is(err, context.Canceled) && s.aborted.Err() != nil, err)
 
+	// A connection that is aborted has ended at once.
 	p := dial(t, listenUnix(t, newBroker(t, Options{}), frame.V2), frame.V2)
 	aborted, err := newStream(p.conn)
 	assert.NilError(t, err)

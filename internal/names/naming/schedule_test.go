@@ -131,7 +131,7 @@ func TestTurns(t *testing.T) {
 // However many processes others have, and however long these take, an owner has its share; and all
 // together take no more CPU time than they may.
 func TestShares(t *testing.T) {
-	const long = 3 * time.Minute
+	const long = 10 * time.Minute
 	e := silent(t)
 	spent := make(map[*process]time.Duration)
 	for i := range 300 {

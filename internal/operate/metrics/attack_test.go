@@ -83,7 +83,7 @@ func TestProbesDuringFlood(t *testing.T) {
 			flood(t, address, connect(t))
 			testenv.Poll(t, deadline, "the flood", func() bool { return server.conns.Counts().Open >= 31 })
 			client := http.Client{Timeout: deadline, Transport: &http.Transport{DisableKeepAlives: true}}
-			for i := range 3 {
+			for i := range 10 {
 				for _, path := range []string{"/healthz", "/readyz"} {
 					began := time.Now()
 					response, err := client.Get("http://" + address + path)

@@ -60,7 +60,7 @@ const (
 
 // Server serves metrics and probes by HTTP. It is a prometheus.Collector of its own counters.
 type Server struct {
-	listener net.Listener
+	listener *connlimit.Listener
 	conns    *connlimit.Table
 	rates    *share.Rates[connlimit.Peer]
 
@@ -89,7 +89,8 @@ func Open(address string) (*Server, error) {
 }
 
 func newServer(listener net.Listener) *Server {
-	return &Server{listener: listener, conns: connlimit.New(maxConnections),
+	conns := connlimit.New(maxConnections)
+	return &Server{listener: connlimit.NewListener(listener, conns), conns: conns,
 		rates: share.NewRates[connlimit.Peer](requestsPerSecond, requestBurst, maxRatedPeers)}
 }
 
@@ -98,18 +99,23 @@ var (
 		"Open connections to the metrics port.", nil, nil)
 	descClosed = prometheus.NewDesc("correlator_http_refused_total",
 		"Connections closed without the requested response.", []string{"reason"}, nil)
+	descAcceptErrors = prometheus.NewDesc("correlator_http_accept_errors_total",
+		"Errors of accepting connections to the metrics port; it is tried again.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (s *Server) Describe(descs chan<- *prometheus.Desc) {
 	descs <- descConnections
 	descs <- descClosed
+	descs <- descAcceptErrors
 }
 
 // Collect implements prometheus.Collector.
 func (s *Server) Collect(metrics chan<- prometheus.Metric) {
 	conns := s.conns.Counts()
 	metrics <- prometheus.MustNewConstMetric(descConnections, prometheus.GaugeValue, float64(conns.Open))
+	metrics <- prometheus.MustNewConstMetric(descAcceptErrors, prometheus.CounterValue,
+		float64(s.listener.Failures().Count))
 	for reason, n := range map[string]uint64{
 		"made_room": conns.MadeRoom, "too_many": conns.Refused,
 		"rate": s.tooFast.Load(), "slow": s.tooSlow.Load(),
@@ -140,7 +146,7 @@ func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes
 	server.SetKeepAlivesEnabled(false) // one request per connection
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	err := server.Serve(&listener{connlimit.NewListener(s.listener, s.conns), s})
+	err := server.Serve(&listener{s.listener, s})
 	server.Close()
 	s.conns.CloseAll()
 	if ctx.Err() != nil {

@@ -290,6 +290,38 @@ func (l *oneClient) Accept() (net.Conn, error) {
 	}
 }
 
+// failing fails a number of times before it accepts.
+type failing struct {
+	*oneClient
+	failures int
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.failures > 0 {
+		l.failures--
+		return nil, syscall.EMFILE
+	}
+	return l.oneClient.Accept()
+}
+
+// Whatever keeps connections from being accepted is counted, and they are accepted later.
+func TestAcceptErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, client := listenForOne()
+		defer client.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		server, ended := newServer(&failing{listener, 3}), make(chan error)
+		go func() { ended <- server.Serve(ctx, NewGatherer(testBuild), &fakeAgent{}) }()
+		fmt.Fprint(client, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		response, err := io.ReadAll(client)
+		assert.Check(t, err == nil && strings.HasPrefix(string(response), "HTTP/1.1 200 "), "%q, %v", response, err)
+		got := gather(t, server)["correlator_http_accept_errors_total"].GetMetric()[0].GetCounter().GetValue()
+		assert.Check(t, got == 3, "%v errors", got)
+		cancel()
+		assert.NilError(t, <-ended)
+	})
+}
+
 // Neither half a request nor a slow one delays the end of Serve.
 func TestServeEndsAtOnce(t *testing.T) {
 	for _, request := range []string{"GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {

@@ -193,7 +193,7 @@ func TestThreads(t *testing.T) {
 	s := NewStore(24*time.Hour, MinBytes)
 	r, main := resource("a", 1), stackOf("main")
 	now, least := begin, uint64(0)
-	for i := range 100_000 {
+	for i := range 300_000 {
 		now = now.Add(time.Millisecond)
 		sample := newSample(r, i/10, now, main)
 		sample.TID, sample.Thread = i, "worker"
@@ -203,7 +203,7 @@ func TestThreads(t *testing.T) {
 		}
 	}
 	addUp(t, s)
-	if least < 10_000 || s.stats.Evicted < 20_000 {
+	if least < 10_000 || s.stats.Evicted < 100_000 {
 		t.Errorf("%d samples are kept at least, %d evicted", least, s.stats.Evicted)
 	}
 	s = NewStore(24*time.Hour, MinBytes)
@@ -238,9 +238,6 @@ func TestComplete(t *testing.T) {
 	}
 	for i := range int(stats.Evicted+stats.Samples) - 1 {
 		at := begin.Add(time.Duration(i+1) * time.Second)
-		if i%10 != 0 && at.Sub(stats.Complete).Abs() > time.Minute {
-			continue
-		}
 		found := len(answer(t, s, Query{ID: traceOf(newSample(busy, i, at, nil))}, now).Transactions) == 1
 		assert.Assert(t, found || !at.After(stats.Complete), "the sample of %v is not there", at)
 	}
