@@ -34,7 +34,7 @@ var hangingNames = []struct {
 	{"perf map", syscall.SIGTERM, func(t *testing.T) (*fusefs.FS, *demo.Process) {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
 		p := startJVMIn(t, fs)
-		fs.Overlay("/tmp", "/tmp")
+		fs.Overlay("/tmp", fs.Empty())
 		fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", p.PID))
 		return fs, p
 	}},

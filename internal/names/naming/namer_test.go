@@ -259,7 +259,7 @@ func TestPerfMapChanges(t *testing.T) {
 // have theirs. It is not asked again soon.
 func TestHanging(t *testing.T) {
 	fs := fusefs.Mount(t, fusefs.UserNamespace)
-	fs.Overlay("/tmp", "/tmp")
+	fs.Overlay("/tmp", fs.Empty())
 	hanging := startBy(t, fs.By)
 	fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", hanging.PID))
 	honest, checkout, _ := start(t, build(t), "checkout", "shop")

@@ -62,7 +62,7 @@ func startHanging(t *testing.T) (all []hanging) {
 		h := begin(what)
 		h.process = startIn(t, h.fs)
 		h.frame = profile.Frame{Address: 0x1000010}
-		h.fs.Overlay("/tmp", "/tmp")
+		h.fs.Overlay("/tmp", h.fs.Empty())
 		name := fmt.Sprintf("perf-%d.map", h.process.PID)
 		if op != fusefs.Lookup {
 			h.fs.Write(name, []byte("1000000 20 f\n"))
