@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
-	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/worker"
@@ -46,7 +45,7 @@ type codeRange struct {
 // logs, and keeps where the code of files is.
 type handler struct {
 	ebpfapi.EbpfHandler
-	outer    map[uint16]*ebpf.Map // tables of tables, by the logarithm of their size
+	tables   *ebpf.Map // those of files
 	newTable func(bucket uint16) (*ebpf.Map, error)
 	offsets  *ebpf.Map // where the code of runtimes is in files
 
@@ -76,16 +75,12 @@ type holding struct {
 // newHandler returns a handler around the engine's own. newTable makes a table of 1<<bucket entries.
 func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map, quotas *quotas,
 	newTable func(bucket uint16) (*ebpf.Map, error)) *handler {
-	h := &handler{
-		EbpfHandler: own, outer: make(map[uint16]*ebpf.Map), newTable: newTable, quotas: quotas,
+	return &handler{
+		EbpfHandler: own, tables: tables[filesMap], newTable: newTable, quotas: quotas,
 		ranges: make(map[libpf.PID]map[host.FileID][]codeRange), count: make(map[libpf.PID]holding),
 		data: newProcessData(), files: make(map[host.FileID]storedFile), offsets: tables[offsetsMap],
 		deferred: make(map[mappedFile]deferral),
 	}
-	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
-		h.outer[bucket] = tables[fmt.Sprintf(outerFormat, bucket)]
-	}
-	return h
 }
 
 // begin prepares a synchronization of a user's process.

@@ -24,16 +24,17 @@ const (
 	nativeProgram  = "perf_unwind_native"
 	hotspotProgram = "perf_unwind_hotspot"
 
-	recordsMap    = "per_cpu_records"
-	programsMap   = "perf_progs"
-	pidPageMap    = "pid_page_to_mapping_info"
-	hotspotMap    = "hotspot_procs"
-	goMap         = "go_procs"
-	offsetsMap    = "interpreter_offsets"
-	infosMap      = "unwind_info_array"
-	pagesMap      = "stack_delta_page_to_info"
-	innerTemplate = "exe_id_to_8_stack_deltas"
-	outerFormat   = "exe_id_to_%d_stack_deltas"
+	recordsMap  = "per_cpu_records"
+	programsMap = "perf_progs"
+	pidPageMap  = "pid_page_to_mapping_info"
+	hotspotMap  = "hotspot_procs"
+	goMap       = "go_procs"
+	offsetsMap  = "interpreter_offsets"
+	infosMap    = "unwind_info_array"
+	pagesMap    = "stack_delta_page_to_info"
+	filesMap    = "exe_id_to_8_stack_deltas"
+	filesPrefix = "exe_id_to_"
+	filesFormat = filesPrefix + "%d_stack_deltas"
 )
 
 // hotspotFrames is how many frames of a JVM the program that walks them goes through before it calls
@@ -61,17 +62,19 @@ var mapEntries = map[string]uint32{
 	"pid_events":    1024,
 	goMap:           maxGoPrograms,
 	offsetsMap:      1 << 9, // of files with a runtime
-	"apm_int_procs": 1,      // it is not used
+	filesMap:        maxFiles,
+	"apm_int_procs": 1, // it is not used
 }
 
-// outerEntries is how many files there may be in each of the tables of tables, by size, half of
-// them of one user. Each takes 80 bytes in each of 16 tables.
-const outerEntries = 1024
+// maxFiles is how many files there may be with a table of their own, in filesMap, half of them of one user.
+// Each takes 80 bytes there. In the module there are 16 tables of tables, for tables of as many sizes: then the
+// verifier looks at all that programs do with a table 16 times, which made it take ten times as long.
+const maxFiles = 8192
 
-// writtenMaps are those that the worker fills, besides those by size.
+// writtenMaps are those that the worker fills, without those of runtimes.
 var writtenMaps = []string{
 	offsetsMap, hotspotMap, "apm_int_procs", goMap, pagesMap,
-	pidPageMap, infosMap, "reported_pids",
+	pidPageMap, infosMap, "reported_pids", filesMap,
 }
 
 // recordLayout is where the chain's record of a stack has what a last program needs, in bytes.
@@ -184,7 +187,7 @@ func loadWith(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool, f
 	}
 	c := &chain{
 		programs: collection.Programs, maps: collection.Maps,
-		inner: full.Maps[innerTemplate].InnerMap.Copy(), layout: layout, kernel: kernel,
+		inner: spec.Maps[filesMap].InnerMap, layout: layout, kernel: kernel,
 		findsAreas: findsAreas, runtimes: make(map[*runtimeKind]loadedRuntime),
 	}
 	if size := c.maps[recordsMap].ValueSize(); size < layout.size {
@@ -226,20 +229,10 @@ func (c *chain) setLast(program *ebpf.Program) error {
 	return c.maps[programsMap].Put(uint32(support.ProgUnwindStop), program)
 }
 
-// written returns the names of the tables that the worker fills, sorted, without those of runtimes.
-func (c *chain) written() []string {
-	names := slices.Clone(writtenMaps)
-	for bucket := support.StackDeltaBucketSmallest; bucket <= support.StackDeltaBucketLargest; bucket++ {
-		names = append(names, fmt.Sprintf(outerFormat, bucket))
-	}
-	slices.Sort(names)
-	return names
-}
-
 // selectPrograms returns what is to be loaded of the module, without runtimes. frames is as for loadWith.
 func selectPrograms(full *ebpf.CollectionSpec, findsAreas bool, frames int64) (*ebpf.CollectionSpec, error) {
 	programs := []string{entryProgram, nativeProgram, hotspotProgram}
-	return selectFrom(full, programs, (&chain{}).written(), findsAreas, frames)
+	return selectFrom(full, programs, slices.Clone(writtenMaps), findsAreas, frames)
 }
 
 // selectFrom returns programs of the module, with the tables that they use, and those that are needed besides.
@@ -265,8 +258,12 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 		}
 		spec.Programs[name] = p
 		for i := range p.Instructions {
-			if p.Instructions[i].IsLoadFromMap() {
-				need = append(need, p.Instructions[i].Reference())
+			ins := &p.Instructions[i]
+			if ins.IsLoadFromMap() && strings.HasPrefix(ins.Reference(), filesPrefix) {
+				*ins = ins.WithReference(filesMap)
+			}
+			if ins.IsLoadFromMap() {
+				need = append(need, ins.Reference())
 			}
 		}
 	}
@@ -278,10 +275,11 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 		m = m.Copy()
 		if entries := mapEntries[name]; entries > 0 {
 			m.MaxEntries = entries
-		} else if strings.HasPrefix(name, "exe_id_to_") {
-			m.MaxEntries = outerEntries
 		} else if runtimeBy(func(k *runtimeKind) bool { return k.table == name }) != nil {
 			m.MaxEntries = maxRuntimes
+		}
+		if name == filesMap {
+			m.InnerMap.Flags |= unix.BPF_F_INNER_MAP // of any size
 		}
 		spec.Maps[name] = m
 	}

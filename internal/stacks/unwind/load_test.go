@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
@@ -36,6 +37,27 @@ func TestLoadWithoutAreas(t *testing.T) {
 		assert.NilError(t, err)
 		c.close()
 	}
+}
+
+// Whatever size files' tables have, programs find them in one table: with one for each size, the verifier takes ten
+// times as long.
+func TestOneTableOfFiles(t *testing.T) {
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	programs := []string{nativeProgram}
+	for _, kind := range runtimeKinds {
+		programs = append(programs, kind.program)
+	}
+	for _, name := range programs {
+		spec, err := selectFrom(full, []string{name}, nil, true, 0)
+		assert.NilError(t, err)
+		for table := range spec.Maps {
+			assert.Check(t, !strings.HasPrefix(table, filesPrefix) || table == filesMap, "%s uses %s", name, table)
+		}
+	}
+	spec, err := selectPrograms(full, true, hotspotFrames)
+	assert.NilError(t, err)
+	assert.Check(t, spec.Maps[filesMap].InnerMap.Flags&unix.BPF_F_INNER_MAP != 0, "tables must be of one size")
 }
 
 // On kernels before 5.17 whose verifier refuses long loops, stacks of JVMs are whole if they have no more

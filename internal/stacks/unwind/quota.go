@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"correlator/internal/host/share"
 	"correlator/internal/worker"
@@ -51,8 +50,8 @@ type quotas struct {
 	ranges     *quota // entries of pidPageMap, without those that mark processes
 	infos      *quota // entries of infosMap, which are never removed
 	pages      *quota // entries of pagesMap
-	tableBytes *quota // of files' tables
-	tables     map[uint16]*quota
+	tables     *quota // entries of filesMap
+	tableBytes *quota // of these tables
 
 	processData map[libpf.InterpreterType]*quota // entries of hotspotMap, goMap, and the tables of runtimeKinds
 }
@@ -68,8 +67,8 @@ func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
 		ranges:     newQuota("ranges of mappings", ranges-min(ranges, processes)),
 		infos:      newQuota("ways to unwind a frame", entries(infosMap)),
 		pages:      newQuota("pages of files", entries(pagesMap)),
+		tables:     newQuota("files' tables", entries(filesMap)),
 		tableBytes: newQuota("bytes of files' tables", maxTableBytes),
-		tables:     make(map[uint16]*quota),
 		processData: map[libpf.InterpreterType]*quota{
 			libpf.HotSpot: newQuota("JVMs that are unwound", entries(hotspotMap)),
 			libpf.Go:      newQuota("Go programs that are unwound", entries(goMap)),
@@ -77,10 +76,6 @@ func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
 	}
 	for _, kind := range runtimeKinds {
 		q.processData[kind.of] = newQuota(kind.name+" processes that are unwound", maxRuntimes)
-	}
-	for bucket := uint16(support.StackDeltaBucketSmallest); bucket <= support.StackDeltaBucketLargest; bucket++ {
-		q.tables[bucket] = newQuota(fmt.Sprintf("files' tables of 1<<%d entries", bucket),
-			entries(fmt.Sprintf(outerFormat, bucket)))
 	}
 	return q
 }

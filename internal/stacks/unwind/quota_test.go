@@ -159,7 +159,6 @@ func TestQuotas(t *testing.T) {
 		},
 	} {
 		h, _ := madeUp()
-		h.outer[madeUpBucket], h.outer[largestBucket] = &ebpf.Map{}, &ebpf.Map{}
 		added := 0
 		fill := func(user worker.User) (err error) {
 			for h.begin(user); err == nil; added++ {
@@ -193,12 +192,9 @@ func TestQuotas(t *testing.T) {
 
 // all returns all quotas.
 func (q *quotas) all() []*quota {
-	all := []*quota{q.processes, q.offsets, q.ranges, q.infos, q.pages, q.tableBytes}
+	all := []*quota{q.processes, q.offsets, q.ranges, q.infos, q.pages, q.tables, q.tableBytes}
 	for _, processes := range q.processData {
 		all = append(all, processes)
-	}
-	for _, tables := range q.tables {
-		all = append(all, tables)
 	}
 	return all
 }
@@ -207,7 +203,6 @@ func (q *quotas) all() []*quota {
 // file stays behind.
 func TestTableIsFull(t *testing.T) {
 	h, own := madeUp()
-	h.outer[madeUpBucket] = &ebpf.Map{}
 	own.pageRoom, own.rangeRoom = 3, 0
 	h.begin("user")
 	assert.NilError(t, h.reserveTable(1, madeUpBucket))

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	enginemaps "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
 
@@ -163,7 +164,7 @@ func (s *server) start(r start, fds []int) error {
 		s.normalize = NormalizeSignature
 	}
 	jvms := s.tables[hotspotMap]
-	if jvms == nil || s.tables[infosMap] == nil {
+	if jvms == nil || s.tables[infosMap] == nil || s.tables[filesMap] == nil {
 		return errAnswer
 	}
 	// Before Linux 5.19, kernel.unprivileged_bpf_disabled is about tables that a process has, too.
@@ -171,6 +172,9 @@ func (s *server) start(r start, fds []int) error {
 	if err := jvms.Lookup(uint32(0), value); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("accessing tables without CAP_BPF, for which kernel.unprivileged_bpf_disabled has to be 0 "+
 			"before Linux 5.19: %w", err)
+	}
+	for bucket := support.StackDeltaBucketSmallest; bucket <= support.StackDeltaBucketLargest; bucket++ {
+		s.tables[fmt.Sprintf(filesFormat, bucket)] = s.tables[filesMap] // of any size: see maxFiles
 	}
 	ctx := context.Background() // the worker ends with its process
 	own, err := enginemaps.LoadMaps(ctx, tablesConfig(), s.tables, &ebpf.MapSpec{})

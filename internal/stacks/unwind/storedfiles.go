@@ -127,17 +127,17 @@ func (h *handler) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.St
 
 // reserveTable counts a file's table. h.mu must be held, as for the next ones.
 func (h *handler) reserveTable(file host.FileID, bucket uint16) error {
-	if h.outer[bucket] == nil {
+	if bucket > support.StackDeltaBucketLargest {
 		return fmt.Errorf("there are no tables of 1<<%d entries", bucket)
 	}
 	if _, stored := h.files[file]; stored {
 		return fmt.Errorf("the table of file %x is stored already", file)
 	}
-	if err := h.quotas.tables[bucket].take(h.user, 1); err != nil {
+	if err := h.quotas.tables.take(h.user, 1); err != nil {
 		return err
 	}
 	if err := h.quotas.tableBytes.take(h.user, tableBytes(uint(bucket))); err != nil {
-		h.quotas.tables[bucket].give(h.user, 1)
+		h.quotas.tables.give(h.user, 1)
 		return err
 	}
 	h.files[file] = storedFile{user: h.user, bucket: bucket}
@@ -152,7 +152,7 @@ func (h *handler) releaseTable(file host.FileID) {
 	}
 	delete(h.files, file)
 	h.releaseOffsets(file)
-	h.quotas.tables[stored.bucket].give(stored.user, 1)
+	h.quotas.tables.give(stored.user, 1)
 	h.quotas.tableBytes.give(stored.user, tableBytes(uint(stored.bucket)))
 	h.quotas.pages.give(stored.user, stored.pages)
 }
@@ -173,18 +173,14 @@ func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.S
 			return err
 		}
 	}
-	return h.outer[bucket].Update(uint64(file), table, ebpf.UpdateAny)
+	return h.tables.Update(uint64(file), table, ebpf.UpdateAny)
 }
 
 // DeleteExeIDToStackDeltas deletes a file's table, after its pages. The engine's own would do that
 // at some later time.
-func (h *handler) DeleteExeIDToStackDeltas(file host.FileID, bucket uint16) error {
-	outer := h.outer[bucket]
-	if outer == nil {
-		return fmt.Errorf("there are no tables of 1<<%d entries", bucket)
-	}
+func (h *handler) DeleteExeIDToStackDeltas(file host.FileID, _ uint16) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.releaseTable(file)
-	return outer.Delete(uint64(file))
+	return h.tables.Delete(uint64(file))
 }

@@ -83,7 +83,7 @@ func (e *Engine) startWorker() error {
 		return ErrClosed
 	}
 	e.worker, e.tableBytes, e.asked, e.startedAt = process, 0, make(map[int]bool), time.Now()
-	r := start{Tables: e.chain.written(), Signatures: e.options.Signatures}
+	r := start{Tables: writtenMaps, Signatures: e.options.Signatures}
 	var fds []int
 	for _, name := range r.Tables {
 		fds = append(fds, e.chain.maps[name].FD())
@@ -192,7 +192,7 @@ func (e *Engine) watch(process *worker.Process, t *Target) {
 // wipe deletes all that workers have written. What they write to an array is replaced by the next one.
 func (e *Engine) wipe() error {
 	var all error
-	for _, name := range e.chain.written() {
+	for _, name := range writtenMaps {
 		table := e.chain.maps[name]
 		if table.Type() == ebpf.Array {
 			continue
