@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/log"
-	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	enginemaps "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
@@ -23,6 +22,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/stacks/unwind/deltas"
 	"correlator/internal/worker"
 	"correlator/procscan"
 )
@@ -193,7 +193,7 @@ func (s *server) start(r start, fds []int) error {
 		MonitorInterval:       time.Minute,
 		ExecutableUnloadDelay: unloadDelay,
 		EbpfHandler:           s.handler,
-		StackDeltaProvider:    elfunwindinfo.NewStackDeltaProvider(),
+		StackDeltaProvider:    deltas.Provider(),
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the engine: %w", err)

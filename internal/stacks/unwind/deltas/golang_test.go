@@ -1,0 +1,171 @@
+package deltas
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
+)
+
+// buildLeaves compiles the Go program of testdata.
+func buildLeaves(t testing.TB, toolchain, arch string, flags ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "leaves")
+	source, err := filepath.Abs("testdata/leaves/main.go")
+	assert.NilError(t, err)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", program}, flags...), source)...)
+	cmd.Dir = dir // outside of our module, which needs another toolchain
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "GOARCH="+arch, "GOFLAGS=", "GO111MODULE=off")
+	out, err := cmd.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	return program
+}
+
+// infoAt returns how the code at an address is unwound.
+func infoAt(data *stackdeltatypes.IntervalData, addr uint64) stackdeltatypes.UnwindInfo {
+	info := stackdeltatypes.UnwindInfoInvalid
+	if b := data.Find(addr); b != nil {
+		for _, d := range b.Deltas {
+			if b.Start+uint64(d.Offset) <= addr {
+				info = d.Info
+			}
+		}
+	}
+	return info
+}
+
+// On arm64, the return address is taken from the register where there is no frame, from the stack where there
+// is one, and by frame pointer only between the instruction that sets it and that which restores it: at each
+// instruction of the program's own functions.
+func TestGoARM64(t *testing.T) {
+	ref := pfelf.NewReference(buildLeaves(t, "local", "arm64"), pfelf.SystemOpener)
+	defer ref.Close()
+	data, err := Provider().GetIntervalDataForFile(ref)
+	assert.NilError(t, err)
+	file, err := ref.GetELF()
+	assert.NilError(t, err)
+	table, err := readGoTable(file)
+	assert.NilError(t, err)
+	code := &window{file: file}
+	var f goFunction
+	checked := make(map[string]int)
+	for i := range table.n {
+		assert.NilError(t, table.function(i, &f))
+		own := false
+		for _, name := range []string{"leaf", "small", "large", "huge", "early", "deferred", "work", "closures"} {
+			own = own || table.isNamed(&f, "main."+name)
+		}
+		if !own {
+			continue
+		}
+		size, set, inRegister := int32(0), false, false
+		for at := f.start; at < f.end; at += 4 {
+			for _, s := range f.sizes {
+				if s.from == at {
+					set, inRegister = size == 0 && instructionAt(code, at) != saveX29 && instructionAt(code, at) != setX29 ||
+						size != 0 && set, size != 0 && inRegister
+					size = s.size
+				}
+			}
+			info, want := infoAt(data, at), ""
+			switch {
+			case size == 0:
+				want = "register"
+				assert.Check(t, info == stackdeltatypes.UnwindInfoLR, "%x: %+v", at, info)
+			case set:
+				want = "frame pointer"
+				assert.Check(t, info == stackdeltatypes.UnwindInfoFramePointer, "%x: %+v", at, info)
+			case inRegister:
+				want = "register, frame"
+				assert.Check(t, info.AuxBaseReg == support.UnwindRegLr && info.Param == size, "%x: %+v", at, info)
+			default:
+				want = "stack"
+				assert.Check(t, info == returnOnStack(size), "%x: %+v", at, info)
+			}
+			checked[want]++
+			switch instructionAt(code, at) {
+			case setX29:
+				set = true
+			case restoreX29:
+				set = false
+			case restoreBoth:
+				set, inRegister = false, true
+			}
+		}
+	}
+	for _, what := range []string{"register", "frame pointer", "register, frame", "stack"} {
+		assert.Check(t, checked[what] > 4, checked)
+	}
+}
+
+// A program of a Go without a table that is known is left as it is; one whose table has no function is no error.
+func TestOtherTables(t *testing.T) {
+	program := buildLeaves(t, "local", "amd64", "-ldflags=-s -w")
+	whole, err := os.ReadFile(program)
+	assert.NilError(t, err)
+	read := func(change func(header []byte)) (*goTable, error) {
+		file, err := pfelf.Open(program)
+		assert.NilError(t, err)
+		defer file.Close()
+		section := file.Section(".gopclntab")
+		changed := append([]byte(nil), whole...)
+		change(changed[section.Offset:][:headerBytes])
+		path := filepath.Join(t.TempDir(), "changed")
+		assert.NilError(t, os.WriteFile(path, changed, 0o700))
+		other, err := pfelf.Open(path)
+		assert.NilError(t, err)
+		defer other.Close()
+		return readGoTable(other)
+	}
+	put := func(at int, word uint64) func([]byte) {
+		return func(header []byte) { binary.LittleEndian.PutUint64(header[at:], word) }
+	}
+	table, err := read(func([]byte) {})
+	assert.Check(t, err == nil && table != nil && table.n > 1000, err)
+	for name, change := range map[string]func([]byte){
+		"another magic": func(h []byte) { h[0] = 0xfa }, "32 bits": func(h []byte) { h[7] = 4 },
+	} {
+		table, err := read(change)
+		assert.Check(t, err == nil && table == nil, "%s: %v", name, err)
+	}
+	for name, change := range map[string]func([]byte){
+		"no quantum": func(h []byte) { h[6] = 0 }, "many functions": put(8, 1<<62), "one too many": put(8, 1<<28),
+		"functions beyond the end": put(64, 1<<40), "values after functions": put(56, 1<<63),
+	} {
+		_, err := read(change)
+		assert.ErrorIs(t, err, errTable, name)
+	}
+	_, err = read(put(56, 0))
+	assert.Check(t, err, "values from the start on")
+}
+
+// Whatever bytes a table has, functions are read within their bounds, or refused.
+func FuzzGoFunction(f *testing.F) {
+	f.Add([]byte{0, 2, 11, 16, 3, 48, 100, 95, 1, 0}, uint32(1), uint32(0), uint32(200))
+	f.Add([]byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, uint32(1), uint32(0), uint32(9))
+	f.Fuzz(func(t *testing.T, values []byte, where, start, end uint32) {
+		functions := make([]byte, 2*entryBytes+functionSize)
+		binary.LittleEndian.PutUint32(functions, start)
+		binary.LittleEndian.PutUint32(functions[4:], 2*entryBytes)
+		binary.LittleEndian.PutUint32(functions[entryBytes:], end)
+		binary.LittleEndian.PutUint32(functions[2*entryBytes+pcspAt:], where)
+		table := goTable{text: 1 << 20, quantum: 1, values: values, functions: functions, n: 1}
+		var fn goFunction
+		if table.function(0, &fn) != nil {
+			return
+		}
+		to := block{stackdeltatypes.BasicBlock{Start: fn.start}}
+		for _, s := range fn.sizes {
+			assert.Check(t, fn.start <= s.from && s.from <= fn.end, "%x is not from %x to %x", s.from, fn.start, fn.end)
+		}
+		compiledX86(&to, &fn, &window{file: &pfelf.File{}})
+		compiledARM64(&to, &fn, &window{file: &pfelf.File{}})
+	})
+}
