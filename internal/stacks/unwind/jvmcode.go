@@ -3,6 +3,7 @@ package unwind
 import (
 	"encoding/binary"
 	"errors"
+	"sort"
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -85,11 +86,15 @@ func (c *jvmCode) nextKnown(nmethod libpf.Address, offset int32, returns bool) (
 	if err := c.memory.Read(base+libpf.Address(first), table); err != nil {
 		return nil, err
 	}
+	safepoints, err := c.safepoints(nmethod)
+	if err != nil {
+		return nil, err
+	}
 	begin := c.memory.Ptr(nmethod + libpf.Address(l.codeBegin))
 	if l.codeBegin == 0 {
 		begin = nmethod + libpf.Address(c.memory.Uint32(nmethod+libpf.Address(l.codeOffset)))
 	}
-	known := func(at int32) bool { return l.describes(table, at) }
+	known := func(at int32) bool { return safepoints[at] && l.describes(table, at) }
 	if returns && known(offset) {
 		return []int32{offset}, nil
 	}
@@ -105,4 +110,47 @@ func (c *jvmCode) nextKnown(nmethod libpf.Address, offset int32, returns bool) (
 		return decode(code[:])
 	})
 	return places, nil
+}
+
+// safepoints returns the offsets in the code of a compiled method for which the JVM knows where pointers to objects
+// are. Of other places that it describes (-XX:+DebugNonSafepoints), the frames may be those of other code.
+func (c *jvmCode) safepoints(nmethod libpf.Address) (map[int32]bool, error) {
+	l := &c.debug
+	set := c.memory.Ptr(nmethod + libpf.Address(l.oopMaps))
+	if set == 0 {
+		return nil, nil
+	}
+	immutable := l.mapSetBytes != 0
+	count, table, stride, offset := l.mapCount, set+libpf.Address(l.mapSetBytes), l.pairBytes, l.pairOffset
+	if !immutable {
+		count, table, stride, offset = l.oldMapCount, c.memory.Ptr(set+libpf.Address(l.oldMapData)), 8, 0
+	}
+	n := uint64(c.memory.Uint32(set + libpf.Address(count)))
+	if n*stride > maxDebugBytes {
+		return nil, errCodeGone
+	}
+	maps := make([]byte, n*stride)
+	if err := c.memory.Read(table, maps); err != nil {
+		return nil, err
+	}
+	found := make(map[int32]bool, n)
+	for at := uint64(0); at < uint64(len(maps)); at += stride {
+		if immutable {
+			found[int32(binary.LittleEndian.Uint32(maps[at+offset:]))] = true
+		} else {
+			oopMap := libpf.Address(binary.LittleEndian.Uint64(maps[at:]))
+			found[int32(c.memory.Uint32(oopMap+libpf.Address(l.oldMapOffset)))] = true
+		}
+	}
+	return found, nil
+}
+
+// describes reports whether a table of PcDescs, which are sorted, has one of an offset in the code.
+func (l *debugLayout) describes(table []byte, offset int32) bool {
+	at := func(i int) int32 {
+		return int32(binary.LittleEndian.Uint32(table[uint64(i)*l.pcDescBytes+l.pcOffset:]))
+	}
+	n := int(uint64(len(table)) / l.pcDescBytes)
+	i := sort.Search(n, func(i int) bool { return at(i) >= offset })
+	return i < n && at(i) == offset
 }

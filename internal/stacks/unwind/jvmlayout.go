@@ -1,11 +1,9 @@
 package unwind
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -15,8 +13,8 @@ const (
 	// maxVMEntries bounds the tables in which a JVM describes itself: JDK 25 has 1,500 fields.
 	maxVMEntries = 1 << 14
 
-	// maxEntryBytes is more than an entry of the table of PcDescs has.
-	maxEntryBytes = 1 << 10
+	// maxFieldOffset is more than any of the types has.
+	maxFieldOffset = 1 << 12
 )
 
 // debugLayout is where compiled methods (class nmethod) of a JVM have their table of PcDescs: what the
@@ -26,67 +24,78 @@ const (
 //	JDK 23 on:   from _scopes_pcs_offset to _scopes_data_offset at _immutable_data
 //
 // The code is at _code_begin (JDK 9 to 22) or at _code_offset in the nmethod. All are of 4 bytes, but for the
-// pointers _immutable_data and _code_begin.
+// pointers _immutable_data, _code_begin and _oop_maps. To that, safepoints have an entry each: there, the JVM may
+// look for pointers to objects.
+//
+//	JDK 8:    class OopMapSet, of which _om_data points to pointers to OopMaps
+//	JDK 9 on: class ImmutableOopMapSet, and after it as many ImmutableOopMapPairs
 type debugLayout struct {
 	compileID, scopesPCs, scopesData, dependencies, immutable uint64 // in class nmethod; 0: it has none
-	codeBegin, codeOffset                                     uint64 // in CodeBlob, its base: likewise
-	entryBytes, offset                                        uint64 // of PcDesc; offset of its _pc_offset
+	codeBegin, codeOffset, oopMaps                            uint64 // in CodeBlob, its base: likewise
+	pcDescBytes, pcOffset                                     uint64 // of PcDesc; in it
+	mapSetBytes, mapCount, pairBytes, pairOffset              uint64 // of ImmutableOopMapSet, and of a pair
+	oldMapCount, oldMapData, oldMapOffset                     uint64 // in OopMapSet, OopMap
+}
+
+// vmFields are the fields of a JVM's types, and the sizes of types, by their names.
+func (l *debugLayout) vmFields() map[string]*uint64 {
+	return map[string]*uint64{
+		"nmethod._compile_id":            &l.compileID,
+		"nmethod._scopes_pcs_offset":     &l.scopesPCs,
+		"nmethod._scopes_data_offset":    &l.scopesData,
+		"nmethod._dependencies_offset":   &l.dependencies,
+		"nmethod._immutable_data":        &l.immutable,
+		"CodeBlob._code_begin":           &l.codeBegin,
+		"CodeBlob._code_offset":          &l.codeOffset,
+		"CodeBlob._oop_maps":             &l.oopMaps,
+		"PcDesc":                         &l.pcDescBytes,
+		"PcDesc._pc_offset":              &l.pcOffset,
+		"ImmutableOopMapSet":             &l.mapSetBytes,
+		"ImmutableOopMapSet._count":      &l.mapCount,
+		"ImmutableOopMapPair":            &l.pairBytes,
+		"ImmutableOopMapPair._pc_offset": &l.pairOffset,
+		"OopMapSet._om_count":            &l.oldMapCount,
+		"OopMapSet._om_data":             &l.oldMapData,
+		"OopMap._pc_offset":              &l.oldMapOffset,
+	}
 }
 
 // readDebugLayout reads the tables in which a JVM describes its types and their fields.
 func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 	l := &c.debug
-	err := c.eachVMEntry(elf, "gHotSpotVMStructs", "gHotSpotVMStructEntry", "OffsetOffset",
-		func(typeName, fieldName string, value uint64) {
-			switch typeName + "." + fieldName {
-			case "nmethod._compile_id":
-				l.compileID = value
-			case "nmethod._scopes_pcs_offset":
-				l.scopesPCs = value
-			case "nmethod._scopes_data_offset":
-				l.scopesData = value
-			case "nmethod._dependencies_offset":
-				l.dependencies = value
-			case "nmethod._immutable_data":
-				l.immutable = value
-			case "PcDesc._pc_offset":
-				l.offset = value
-			case "CodeBlob._code_begin":
-				l.codeBegin = value
-			case "CodeBlob._code_offset":
-				l.codeOffset = value
-			}
-		})
-	if err != nil {
+	fields := l.vmFields()
+	set := func(typeName, fieldName string, value uint64) {
+		if fieldName != "" {
+			typeName += "." + fieldName
+		}
+		if field := fields[typeName]; field != nil {
+			*field = value
+		}
+	}
+	if err := c.eachVMEntry(elf, "gHotSpotVMStructs", "gHotSpotVMStructEntry", "OffsetOffset", set); err != nil {
 		return err
 	}
-	err = c.eachVMEntry(elf, "gHotSpotVMTypes", "gHotSpotVMTypeEntry", "SizeOffset",
-		func(typeName, _ string, value uint64) {
-			if typeName == "PcDesc" {
-				l.entryBytes = value
-			}
-		})
-	if err != nil {
+	if err := c.eachVMEntry(elf, "gHotSpotVMTypes", "gHotSpotVMTypeEntry", "SizeOffset", set); err != nil {
 		return err
 	}
+	for _, field := range fields {
+		if *field > maxFieldOffset {
+			return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
+		}
+	}
+	immutableMaps := l.mapSetBytes != 0 && l.pairBytes >= l.pairOffset+4
 	if l.compileID == 0 || l.scopesPCs == 0 || l.immutable == 0 && l.dependencies == 0 ||
 		l.immutable != 0 && l.scopesData == 0 || l.codeBegin == 0 && l.codeOffset == 0 ||
-		l.entryBytes > maxEntryBytes || l.offset > maxEntryBytes || l.entryBytes < l.offset+4 {
+		l.pcDescBytes < l.pcOffset+4 || !immutableMaps && l.oldMapData == 0 {
 		return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
 	}
 	return nil
 }
 
-// describes reports whether a table of PcDescs, which are sorted, has one of an offset in the code.
-func (l *debugLayout) describes(table []byte, offset int32) bool {
-	at := func(i int) int32 { return int32(binary.LittleEndian.Uint32(table[uint64(i)*l.entryBytes+l.offset:])) }
-	n := int(uint64(len(table)) / l.entryBytes)
-	i := sort.Search(n, func(i int) bool { return at(i) >= offset })
-	return i < n && at(i) == offset
-}
-
 // described are the types of which a field or the size is wanted.
-var described = []string{"nmethod", "CodeBlob", "PcDesc"}
+var described = []string{
+	"nmethod", "CodeBlob", "PcDesc", "ImmutableOopMapSet", "ImmutableOopMapPair", "OopMapSet", "OopMap",
+}
 
 // eachVMEntry calls yield with the entries of those types in one of the tables.
 func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string,

@@ -9,24 +9,56 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// A leaf in code that was compiled with the methods of two threads in it is not in that of the other thread.
-// The JVM does not know in which it is.
+// works are what Leaves can do.
+var works = []string{
+	"straight", "branches", "boxes", "loops", "streams", "siblings", "conditions", "copies", "rounds",
+}
+
+// A leaf in code that was compiled with the work of two threads in it is not in that of the other thread, whether the
+// compiler was told to describe more places than safepoints (its descriptions of these are wrong in part) or not.
 func TestInlinedOwner(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
-	flags := []string{
-		"-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Inlined.keep",
-		"-XX:CompileCommand=dontinline,Inlined.run",
-	}
+	always := []string{"-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Leaves$Straight.keep"}
 	for jdk := range javaHomes {
-		for name, flag := range map[string]string{
-			"compiled": "-XX:+TieredCompilation", "C1": "-XX:TieredStopAtLevel=1",
+		for name, flags := range map[string][]string{
+			"C2":            {"-XX:-TieredCompilation"},
+			"C2, described": {"-XX:-TieredCompilation", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"},
+			"C1":            {"-XX:TieredStopAtLevel=1"},
 		} {
 			t.Run(jdk+" "+name, func(t *testing.T) {
-				j := startProgram(t, jdk, []string{"Inlined"}, append(slices.Clone(flags), flag)...)
+				j := startProgram(t, jdk, []string{"Leaves", works[0]}, slices.Concat(always, flags)...)
 				e.synchronize(t, j.target)
-				e.checkOwners(t, j, 200, nil)
+				for i, work := range works {
+					if i > 0 {
+						_, err := io.WriteString(j.stdin, work+"\n")
+						assert.NilError(t, err)
+						j.awaitReady(t)
+					}
+					e.forget(t)
+					e.checkLeaves(t, j, work, 40)
+				}
 			})
+		}
+	}
+}
+
+// checkLeaves checks that so many stacks of work that is compiled have no method of another thread.
+func (e *testEngine) checkLeaves(t *testing.T, j *jvm, work string, stacks int) {
+	t.Helper()
+	for stacks > 0 {
+		s := e.next(t, j.target)
+		frames, err := e.name(t, j.target, s)
+		assert.NilError(t, err)
+		thread := numberAfter(frames, ".thread")
+		if thread == "" || interpretedAt(s.words) == 0 {
+			continue
+		}
+		stacks--
+		for _, f := range frames {
+			_, number, own := strings.Cut(f.Function, ".own")
+			assert.Assert(t, !own || strings.HasPrefix(number, thread), "%s: thread %s is in a method of another: %x\n%+v",
+				work, thread, s.words, frames)
 		}
 	}
 }
