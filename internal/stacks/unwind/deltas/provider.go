@@ -29,5 +29,8 @@ func (p provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes
 	if err := correctGo(file, data); err != nil {
 		return nil, err
 	}
+	if err := completeLibrary(file, data); err != nil {
+		return nil, err
+	}
 	return data, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // mapped is a file in a process.
@@ -111,7 +114,11 @@ func (s *stepped) info(f frame) (stackdeltatypes.UnwindInfo, error) {
 		if pc < m.start || pc >= m.end {
 			continue
 		}
-		return infoAt(m.data, pc-m.bias), nil
+		info := infoAt(m.data, pc-m.bias)
+		if after := infoAt(m.data, f.pc-m.bias); after == stackdeltatypes.UnwindInfoSignal {
+			info = after // nothing has called it; the engine stores it from one byte before
+		}
+		return info, nil
 	}
 	return stackdeltatypes.UnwindInfo{}, errUnknown
 }
@@ -396,6 +403,29 @@ func TestGoCallers(t *testing.T) {
 			for function := range s.checkEach(t, "gogo") {
 				assert.Check(t, function == "runtime.morestack.abi0", function)
 			}
+		})
+	}
+}
+
+// From every instruction of a C program, and of the C library that it calls, the callers are those that have
+// called: from the library's assembly, calls through the PLT, calls at the end of functions, code that moves its stack
+// pointer at will, the vDSO and a signal's handler. Only of what the loader does to find a function at its first call,
+// they are not known, and this is said. musl's library and static programs do not say how they are unwound: their
+// code does.
+func TestCCallers(t *testing.T) {
+	for _, compile := range []string{
+		"gcc -O0", "gcc -O2", "gcc -O3 -static", "musl-gcc -O2", "musl-gcc -Os -static -no-pie",
+	} {
+		t.Run(compile, func(t *testing.T) {
+			args := append(strings.Fields(compile), "-o", filepath.Join(t.TempDir(), "leaves"), "testdata/leaves.c", "-lm")
+			testenv.NeedTool(t, args[0])
+			out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+			assert.NilError(t, err, "%s", out)
+			cuts := startStepped(t, args[len(args)-3], "work", "LD_BIND_NOW=").checkEach(t)
+			if compile == "gcc -O0" || compile == "gcc -O2" {
+				maps.DeleteFunc(cuts, func(function string, _ int) bool { return strings.HasPrefix(function, "_dl_") })
+			}
+			assert.Check(t, len(cuts) == 0, cuts)
 		})
 	}
 }
