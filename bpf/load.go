@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
+	"weak"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -13,7 +15,7 @@ import (
 // load loads the programs and maps that the struct objects points to names in its `ebpf` tags, and
 // stores them there. The options lack only the cache. What the machine lacks is a [MissingError].
 func load(spec *ebpf.CollectionSpec, objects any, options ebpf.CollectionOptions) error {
-	types := btf.NewCache()
+	types := shared.cache()
 	kernel, err := kernelTypes(types)
 	if err != nil {
 		return err
@@ -23,6 +25,27 @@ func load(spec *ebpf.CollectionSpec, objects any, options ebpf.CollectionOptions
 	}
 	options.Cache = types
 	return Permitted(func() error { return spec.LoadAndAssign(objects, &options) })
+}
+
+// typeCache is a cache of the kernel's types that loads share as long as one of them, or a test, uses it,
+// and until the next garbage collection: loads come in rows, and most of their CPU time is that of reading
+// the types, which nobody should pay for with memory afterwards.
+type typeCache struct {
+	mu    sync.Mutex
+	types weak.Pointer[btf.Cache]
+}
+
+var shared typeCache
+
+func (c *typeCache) cache() *btf.Cache {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	types := c.types.Value()
+	if types == nil {
+		types = btf.NewCache()
+		c.types = weak.Make(types)
+	}
+	return types
 }
 
 // kernelTypes reads the BTF of the kernel.

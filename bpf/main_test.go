@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -36,6 +37,8 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	programs.dir = dir
 	programs.compiled = make(map[string]bool)
+	types := shared.cache() // for all tests of this run
+	defer runtime.KeepAlive(types)
 	return m.Run()
 }
 
