@@ -276,11 +276,7 @@ func run(t testing.TB, program string, args ...string) string {
 // A library can be cut off anywhere. What is left is refused for that, or means what the whole
 // library means: never that it has no symbols.
 func TestEveryPrefixOfALibrary(t *testing.T) {
-	step := 1
-	if testing.Short() {
-		step = 37
-	}
-	for _, name := range []string{
+	for i, name := range []string{
 		"x86_64-glibc-tlsdesc", "x86_64-glibc-tlsdesc-sysvhash", "x86_64-glibc-dtpmod-lld-local",
 		"aarch64-glibc-dtpmod-local", "aarch64-glibc-tlsdesc-lld",
 	} {
@@ -288,7 +284,10 @@ func TestEveryPrefixOfALibrary(t *testing.T) {
 			whole := readFixture(t, name)
 			want, err := parseLibrary(whole)
 			assert.NilError(t, err)
-			parsed := 0
+			parsed, step := 0, 7 // which ends in each byte of a word in turn
+			if i == 0 && !testing.Short() {
+				step = 1
+			}
 			for size := 0; size < len(whole); size += step {
 				got, err := parseLibrary(whole[:size])
 				if err != nil {

@@ -5,4 +5,6 @@ package memread
 import "testing"
 
 // As many reads as slotCopies has figures of.
-func TestSoakSlotRewrittenWithoutPause(t *testing.T) { testSlotRewrittenWithoutPause(t, 1_000_000) }
+func TestSoakSlotRewrittenWithoutPause(t *testing.T) {
+	testSlotRewrittenWithoutPause(t, 250_000, 250_000)
+}

@@ -279,7 +279,7 @@ func TestStatusTooLarge(t *testing.T) {
 			" maybe_duplicated_batches=1"},
 	} {
 		inBubble(t, fmt.Sprint(c.size), func(t *testing.T) {
-			r := newReceiver(t, reply{code: codes.InvalidArgument, message: strings.Repeat("x", c.size)}, reply{})
+			r := newReceiver(t, reply{code: codes.InvalidArgument, message: strings.Repeat(incompressible, c.size)}, reply{})
 			l := lab1(t, r.destination("a"))
 			l.send(Metrics, "x", 1)
 			l.after(time.Minute)

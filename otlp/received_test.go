@@ -335,10 +335,10 @@ func TestDown(t *testing.T) {
 			assert.Check(t, refused >= 30, "%d refused in the first minute", refused)
 			l.after(11 * time.Second) // requests that hang have failed once after 10 s
 			before := refused
-			for range 600 {
+			for range 120 {
 				refused += l.enqueueReceived(kilo(2))
 				l.Enqueue(kilo(3))
-				l.after(time.Second)
+				l.after(5 * time.Second)
 				offered += 2
 			}
 			s := l.Status()
@@ -346,7 +346,7 @@ func TestDown(t *testing.T) {
 			if want := offered - refused; s[1].Sent != want || s[1].Accepted != want {
 				t.Errorf("the good one was sent %d and offered %d items of %d", s[1].Sent, s[1].Accepted, want)
 			}
-			assert.Check(t, s[0].Sent == 0 && s[0].Dropped >= 1000, "the bad one: %+v", s[0])
+			assert.Check(t, s[0].Sent == 0 && s[0].Dropped >= 200, "the bad one: %+v", s[0])
 
 			// It recovers: what it holds is sent, and from then on it counts again.
 			bad.answer(reply{})

@@ -333,7 +333,7 @@ func randomResult(a actions) *result {
 }
 
 func TestRandomScripts(t *testing.T) {
-	for i := range 10_000 {
+	for i := range 3_000 {
 		runScript(t, randomActions{rand.New(rand.NewPCG(uint64(i), 7))}, 40)
 		assert.Assert(t, !t.Failed(), "script %d", i)
 	}

@@ -46,7 +46,7 @@ func hostile(size int) map[string][]byte {
 
 // Hostile exports take memory in proportion to their size, and their output is valid.
 func TestHostile(t *testing.T) {
-	for name, payload := range hostile(1 << 18) {
+	for name, payload := range hostile(1 << 16) {
 		e := NewEncoder(testOptions())
 		x := export(string(payload))
 		var before, after runtime.MemStats

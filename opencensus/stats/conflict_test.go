@@ -15,8 +15,8 @@ import (
 // A user has one conflict a minute reported, whatever that user does, and others have theirs.
 func TestConflictsOfUser(t *testing.T) {
 	s := New(Options{})
-	cycles := func(uid uint32, after time.Duration) (n int) {
-		for i := range 100 {
+	cycles := func(uid uint32, after time.Duration, times int) (n int) {
+		for i := range times {
 			all := s.Update(moment.Add(after), func(u *Update) {
 				u.SetUser(uid)
 				u.UnregisterViews([]string{"v"})
@@ -38,12 +38,12 @@ func TestConflictsOfUser(t *testing.T) {
 		if i == 2 || i == 3 {
 			want = 0
 		}
-		n := cycles(1, after)
+		n := cycles(1, after, 100)
 		assert.Check(t, n == want, "%d reports after %v", n, after)
 	}
 	total := 1 // that of user 1
 	for uid := range uint32(3 * maxConflicts) {
-		total += cycles(100+uid, 2*conflictInterval)
+		total += cycles(100+uid, 2*conflictInterval, 3)
 	}
 	assert.Check(t, total == maxConflicts, "%d reports of many users in one interval", total)
 }

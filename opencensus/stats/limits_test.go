@@ -260,7 +260,7 @@ func TestHeap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heap()
-			const limit = 8 << 20
+			const limit = 4 << 20
 			s := New(Options{MaxMemory: limit, MaxSeries: 1 << 20})
 			n := 0
 			for lost := uint64(0); lost == 0 && n < 1_000_000; n++ {

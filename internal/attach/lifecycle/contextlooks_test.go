@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -172,7 +173,9 @@ func TestContextLooksBound(t *testing.T) {
 }
 
 // Looks come by themselves, with none to wait for in between and at the end.
-func TestContextLooksRun(t *testing.T) {
+func TestContextLooksRun(t *testing.T) { synctest.Test(t, testContextLooksRun) }
+
+func testContextLooksRun(t *testing.T) {
 	var looks, found atomic.Int64
 	c := newContextLooks(func(pids []int) (_, _ []int, err error) {
 		if looks.Add(int64(len(pids))) == 3 {

@@ -50,10 +50,11 @@ type discovery struct {
 	sweeps   chan struct{} // has a token when a sweep is wanted early
 	probes   *probeQueue
 	contexts *contextLooks
-	taking   sync.Mutex  // one process at a time
-	live     atomic.Bool // there are live events
-	lost     atomic.Bool // some are missing since the last full sweep
-	round    heartbeat   // of the loop
+	taking   sync.Mutex    // one process at a time
+	live     atomic.Bool   // there are live events
+	lost     atomic.Bool   // some are missing since the last full sweep
+	round    heartbeat     // of the loop
+	blind    time.Duration // blindInterval
 
 	// Owned by discover.
 	eventsDown bool // it was logged that there are no live events
@@ -71,6 +72,7 @@ func (m *Manager) initDiscovery() (err error) {
 		m.counters.ContextLooks.Add(uint64(len(pids)))
 		return d.scanner.LookForContexts(pids)
 	}, m.requestProbe)
+	d.blind = blindInterval
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
 	return err
 }
@@ -151,7 +153,7 @@ func (m *Manager) tick(token chan<- struct{}) (stop func()) {
 // sweepInterval is how long to wait for the next sweep.
 func (m *Manager) sweepInterval(live bool) time.Duration {
 	if !live {
-		return min(m.options.SweepInterval, blindInterval)
+		return min(m.options.SweepInterval, m.discovery.blind)
 	}
 	return m.options.SweepInterval
 }

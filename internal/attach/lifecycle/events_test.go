@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -84,6 +85,7 @@ func TestLiveEventsRefused(t *testing.T) {
 func TestLiveEventsLost(t *testing.T) {
 	var watcher *watch.EventWatcher
 	r := runPrepared(t, func(m *Manager) {
+		m.discovery.blind = 50 * time.Millisecond
 		m.discovery.open = func() (_ *watch.EventWatcher, err error) {
 			watcher, err = watch.OpenEventWatcher()
 			return watcher, err
@@ -107,6 +109,7 @@ func TestLiveEventsAgain(t *testing.T) {
 	var watcher *watch.EventWatcher
 	var meanwhile func()
 	r := runPrepared(t, func(m *Manager) {
+		m.discovery.blind = 50 * time.Millisecond
 		m.discovery.open = func() (_ *watch.EventWatcher, err error) {
 			if meanwhile != nil {
 				meanwhile()

@@ -220,7 +220,7 @@ func startHanging(t *testing.T, r *running) *demo.Process {
 // A program may be executed again and look the same from outside: everything at the same addresses,
 // the same socket. Its samples show it, where no live event does.
 func TestExecUnseen(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{FixedLayout: true}})
 	counters := new(sampling.Counters)
 	r := runPrepared(t, func(m *Manager) {
 		m.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
