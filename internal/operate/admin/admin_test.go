@@ -58,7 +58,9 @@ func example() Status {
 		SamplesPerSecond: 20, LiveEvents: true, MappingsFrom: "procmap_query",
 		Unwinder: sampling.AutoUnwinder,
 		Unwinding: &sampling.UnwindingStatus{
-			Loaded: true, Unwound: 2, Waiting: 1,
+			Loaded: true, Unwound: 2, Native: 1, Waiting: 1,
+			Refused:  map[int]string{813: "V8: the layout\x1b is not known"},
+			Unknown:  map[int]string{814: "Python 3.15 was not tried"},
 			Failures: map[int]string{812: "process is left out until 12:00:30: the worker did not answer\x1b in time"},
 			Engine: &unwind.Status{Generation: 1, Synchronized: 2, Unreaped: 1,
 				Quarantined: []unwind.Quarantine{{PID: 812, Reason: "the worker did not answer in time", Until: now}}},
@@ -213,6 +215,9 @@ func TestUnwinding(t *testing.T) {
 		{sampling.AutoUnwinder,
 			&sampling.UnwindingStatus{Loaded: true, Unwound: 3, Waiting: 1, Engine: &unwind.Status{}},
 			"stacks: unwound in 3 processes, by frame pointers in 1"},
+		{sampling.AutoUnwinder,
+			&sampling.UnwindingStatus{Loaded: true, Unwound: 3, Native: 2, Engine: &unwind.Status{}},
+			"stacks: unwound in 3 processes, by frame pointers in 0, as native code alone in 2"},
 	} {
 		s := Status{Status: agent.Status{SamplesPerSecond: 20, Unwinder: test.unwinder, Unwinding: test.status}}
 		got := totals(&s)
@@ -258,13 +263,13 @@ func TestTroubles(t *testing.T) {
 		status.Processes = append(status.Processes, p)
 	}
 	all := troubles(&status)
-	if len(all) != 22 || all[21] != `stacks of 812 by frame pointers: process is left out until 12:00:30: the worker `+
+	if len(all) != 24 || all[21] != `stacks of 812 by frame pointers: process is left out until 12:00:30: the worker `+
 		`did not answer\x1b in time` || !strings.HasPrefix(all[0], "last error of 4731, 41s ago") ||
 		!strings.HasPrefix(all[20], "last error of 4711, 1m5s ago") {
 		t.Errorf("%d errors: %q", len(all), all)
 	}
 	lines := newPage(nil, &status, 0).lines(0)
-	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 13 more")
+	first, last := slices.Index(lines, all[0]), slices.Index(lines, "and of 15 more")
 	assert.Check(t, first >= 0 && last == first+maxTroubles-1 && lines[first-1] == "" && lines[last+1] == "",
 		"from %d to %d of %q", first, last, lines)
 }

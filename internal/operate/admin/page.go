@@ -103,10 +103,14 @@ func troubles(s *Status) (lines []string) {
 			p.LastError.Reason, terminal.Escape(p.LastError.Message)))
 	}
 	lines = append(lines, process.SilentAdvice(s.Silent)...)
-	if s.Unwinding != nil {
-		for _, pid := range slices.Sorted(maps.Keys(s.Unwinding.Failures)) {
-			lines = append(lines, fmt.Sprintf("stacks of %d by frame pointers: %s", pid,
-				terminal.Escape(s.Unwinding.Failures[pid])))
+	if u := s.Unwinding; u != nil {
+		for _, said := range []struct {
+			what string
+			of   map[int]string
+		}{{"by frame pointers", u.Failures}, {"as native code", u.Refused}, {"with doubts", u.Unknown}} {
+			for _, pid := range slices.Sorted(maps.Keys(said.of)) {
+				lines = append(lines, fmt.Sprintf("stacks of %d %s: %s", pid, said.what, terminal.Escape(said.of[pid])))
+			}
 		}
 	}
 	return lines

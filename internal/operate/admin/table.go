@@ -201,6 +201,9 @@ func unwinding(s *Status) string {
 		return "stacks: walked by frame pointers: " + terminal.Escape(err.Error())
 	}
 	line := fmt.Sprintf("stacks: unwound in %d processes, by frame pointers in %d", u.Unwound, u.Waiting)
+	if u.Native > 0 {
+		line += fmt.Sprintf(", as native code alone in %d", u.Native)
+	}
 	if u.Engine == nil {
 		return line
 	}

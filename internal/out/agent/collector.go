@@ -200,6 +200,7 @@ func collectUnwinding(status *sampling.UnwindingStatus, gauge func(*prometheus.D
 	status = cmp.Or(status, new(sampling.UnwindingStatus))
 	gauge(unwindingUpDesc, boolValue(status.Err() == nil))
 	gauge(unwindingProcessesDesc, float64(status.Unwound), "unwound")
+	gauge(unwindingProcessesDesc, float64(status.Native), "native")
 	gauge(unwindingProcessesDesc, float64(status.Waiting), "frame_pointers")
 	var quarantined, unreaped int
 	if engine := status.Engine; engine != nil {

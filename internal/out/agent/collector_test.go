@@ -203,7 +203,7 @@ func TestCollectorState(t *testing.T) {
 			Waiting:   7, LiveEvents: true,
 		},
 		notSampled: map[string]int{"unresolved": 200},
-		unwinding: &sampling.UnwindingStatus{Loaded: true, Unwound: 99, Waiting: 3,
+		unwinding: &sampling.UnwindingStatus{Loaded: true, Unwound: 99, Native: 4, Waiting: 3,
 			Engine: &unwind.Status{Unreaped: 2, Quarantined: make([]unwind.Quarantine, 1)}},
 	})
 	for series, want := range map[string]float64{
@@ -226,6 +226,7 @@ func TestCollectorState(t *testing.T) {
 		`correlator_config_unwinder{unwinder="auto"}`:             0,
 		`correlator_unwinding_up`:                                 1,
 		`correlator_unwinding_processes{stacks="unwound"}`:        99,
+		`correlator_unwinding_processes{stacks="native"}`:         4,
 		`correlator_unwinding_processes{stacks="frame_pointers"}`: 3,
 		`correlator_unwinding_processes_quarantined`:              1,
 		`correlator_unwinding_workers_hung`:                       2,

@@ -105,6 +105,7 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 	w := &p.unwound
 	w.at, w.failure = now, err
+	w.refused, w.unknown = engine.Runtimes(&w.target)
 	w.took(now.Sub(began))
 	switch {
 	case err == nil:

@@ -88,6 +88,8 @@ type unwound struct {
 	pause   time.Duration // between the last time that it was synchronized and the next
 	at      time.Time     // when it was last
 	failure error         // of that
+	refused string        // why functions of its runtime have no names, "" if they have
+	unknown string        // of a runtime in a version that was not tried
 }
 
 // newUnwinding returns an unwinding whose engine is loaded at the first program, or, eager, at once.

@@ -44,10 +44,15 @@ type UnwindingStatus struct {
 	Needed   bool           `json:"needed"`             // a process was, or is, sampled; before, no engine is loaded
 	Loaded   bool           `json:"loaded"`             // the engine is
 	Failure  string         `json:"failure,omitempty"`  // why by frame pointers alone
-	Unwound  int            `json:"unwound"`            // processes whose stacks the engine walks
+	Unwound  int            `json:"unwound"`            // processes whose stacks the engine walks, but for Native
+	Native   int            `json:"native"`             // the same as native code alone: see Refused
 	Waiting  int            `json:"waiting"`            // processes whose stacks are walked by frame pointers (yet)
 	Failures map[int]string `json:"failures,omitempty"` // why, by pid, of some of these
-	Engine   *unwind.Status `json:"engine,omitempty"`
+	// Refused is why functions of a runtime have no names, by pid, and Unknown what is to be said of runtimes in
+	// versions that were not tried; of some processes.
+	Refused map[int]string `json:"refused,omitempty"`
+	Unknown map[int]string `json:"unknown,omitempty"`
+	Engine  *unwind.Status `json:"engine,omitempty"`
 }
 
 var errLoading = errors.New("the unwinding engine is being loaded")
@@ -63,7 +68,7 @@ func (s *UnwindingStatus) Err() error {
 	return nil
 }
 
-// maxFailures bounds UnwindingStatus.Failures.
+// maxFailures bounds the texts of each kind in UnwindingStatus.
 const maxFailures = 64
 
 func (u *unwinding) status() (s UnwindingStatus) {
@@ -82,17 +87,32 @@ func (u *unwinding) status() (s UnwindingStatus) {
 		s.Failure = err.Error()
 	}
 	for p := range u.programs {
-		if p.unwound.on {
-			s.Unwound++
-			continue
-		}
-		s.Waiting++
-		if p.unwound.failure != nil && len(s.Failures) < maxFailures {
-			if s.Failures == nil {
-				s.Failures = make(map[int]string)
+		w := &p.unwound
+		switch {
+		case !w.on:
+			s.Waiting++
+			if w.failure != nil {
+				say(&s.Failures, p.identity.PID, w.failure.Error())
 			}
-			s.Failures[p.identity.PID] = p.unwound.failure.Error()
+		case w.refused != "":
+			s.Native++
+			say(&s.Refused, p.identity.PID, w.refused)
+		default:
+			s.Unwound++
+		}
+		if w.on && w.unknown != "" {
+			say(&s.Unknown, p.identity.PID, w.unknown)
 		}
 	}
 	return s
+}
+
+// say adds what is to be said of a process, unless that is said of maxFailures.
+func say(of *map[int]string, pid int, text string) {
+	if *of == nil {
+		*of = make(map[int]string)
+	}
+	if len(*of) < maxFailures {
+		(*of)[pid] = text
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/host"
@@ -31,7 +32,12 @@ type runtimeCode struct {
 	pages  *pages                    // of it, each read once in a request
 	memory remotememory.RemoteMemory // through pages
 
-	noLines bool // the engine's lines are wrong
+	noLines  bool // the engine's lines are wrong
+	wasTried bool // the version was, see tried
+	trusted  bool // see isTrusted
+
+	v8      *v8Layout            // nil: the engine reads the code
+	scripts map[uint64]*v8Script // that were read in this request
 
 	request interpreter.Instance // of the request that is served; nil: none yet
 	alone   int                  // words of it that were symbolized alone
@@ -40,8 +46,10 @@ type runtimeCode struct {
 var errNotMapped = errors.New("the runtime is not mapped")
 
 // findCode returns the code of a runtime that a target has mapped: that in the first file which the loader takes
-// for the runtime's, as the engine does.
+// for the runtime's, as the engine does: one that only has the name of a runtime's file (Debian's node, which has
+// it in a library) is passed over.
 func findCode(t *target, loader interpreter.Loader, pages *pages) (*runtimeCode, error) {
+	failure := errNotMapped
 	for i := range t.mapped {
 		m := &t.mapped[i]
 		file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) {
@@ -49,11 +57,14 @@ func findCode(t *target, loader interpreter.Loader, pages *pages) (*runtimeCode,
 		})
 		c, err := openCode(t, m, file, loader, pages)
 		file.Close()
-		if c != nil || err != nil {
-			return c, err
+		if c != nil {
+			return c, nil
+		}
+		if err != nil && failure == errNotMapped {
+			failure = err
 		}
 	}
-	return nil, errNotMapped
+	return nil, failure
 }
 
 // openCode returns the code of a runtime in a file that is mapped, nil if it has none.
@@ -72,16 +83,26 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 	if !ok {
 		return nil, fmt.Errorf("offset %d of %s is not mapped", m.FileOffset, m.Path)
 	}
-	return &runtimeCode{
+	c := &runtimeCode{
 		data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt,
 		batch: t.batch, budget: t.budget, pages: pages, memory: remotememory.RemoteMemory{ReaderAt: pages},
-		noLines: fmt.Sprint(data) == python310,
-	}, nil
+		noLines: fmt.Sprint(data) == python310, wasTried: wasTried(fmt.Sprint(data)), scripts: make(map[uint64]*v8Script),
+	}
+	c.trusted = c.wasTried
+	if strings.HasPrefix(fmt.Sprint(data), v8Name) {
+		if c.v8, err = readV8Layout(elf); err != nil && !errors.Is(err, errOldV8) {
+			return nil, fmt.Errorf("%v: %w", data, err)
+		}
+	}
+	return c, nil
 }
 
 // python310 is the engine's name of the version of which it reads only the first half of each table of lines:
 // what is in the other half gets the function's first line (walkLineTable in interpreter/python).
 const python310 = "Python 3.10"
+
+// v8Name is how the engine's names of versions of V8 begin.
+const v8Name = "V8 "
 
 // begin prepares a request.
 func (c *runtimeCode) begin() { c.pages.begin(c.from) }
@@ -89,6 +110,7 @@ func (c *runtimeCode) begin() { c.pages.begin(c.from) }
 // end forgets what was read.
 func (c *runtimeCode) end() {
 	c.request, c.alone = nil, 0
+	clear(c.scripts)
 	c.pages.forget()
 }
 
@@ -126,6 +148,17 @@ func (c *runtimeCode) symbolizeAlone(word libpf.EbpfFrame) (frames libpf.Frames,
 		return frames, nil, nil
 	}
 	return frames, r.read, nil
+}
+
+// v8Frames returns the frames of a word of V8, and what was read for them; nothing when that was not all.
+func (c *runtimeCode) v8Frames(word libpf.EbpfFrame) ([]Frame, []reading, error) {
+	words := &recorder{from: c.pages}
+	r := v8Reader{v8Layout: c.v8, words: words, pages: c.pages, memory: c.from, scripts: c.scripts}
+	frames, err := r.frames(word)
+	if words.lost {
+		return frames, nil, err
+	}
+	return frames, words.read, err
 }
 
 // areUnchanged reports whether readings would be the same now.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,7 +100,11 @@ type Engine struct {
 type known struct {
 	Target
 	ready bool // it is synchronized
+	runtimes
 }
+
+// runtimes is what is known of the runtimes of a target.
+type runtimes struct{ refused, unknown string }
 
 // Options say how to unwind.
 type Options struct {
@@ -252,7 +257,7 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 				return err
 			}
 		}
-		e.setKnown(&t, found && other.Program == t.Program && other.ready)
+		e.setKnown(&t, found && other.Program == t.Program && other.ready, other.runtimes)
 		answer, err := e.call(&t, synchronizeTimeout, opSynchronize,
 			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: t.User})
 		if err != nil {
@@ -268,17 +273,28 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 			return e.kill(&t, errExhausted)
 		}
 		err = e.outcome(&s)
-		e.setKnown(&t, err == nil)
+		e.setKnown(&t, err == nil, runtimes{text(s.Refused), text(s.Unknown)})
 		generation = e.Generation()
 		return err
 	})
 	return generation, err
 }
 
-func (e *Engine) setKnown(t *Target, ready bool) {
+func (e *Engine) setKnown(t *Target, ready bool, of runtimes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.known[t.KernelPID] = known{*t, ready}
+	e.known[t.KernelPID] = known{*t, ready, of}
+}
+
+// Runtimes returns why the functions of a runtime of a target that is synchronized have no names, and what is to be
+// said of a runtime in a version that was not tried; "" for neither.
+func (e *Engine) Runtimes(t *Target) (refused, unknown string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if k := e.known[t.KernelPID]; k.ready && k.Program == t.Program {
+		return k.refused, k.unknown
+	}
+	return "", ""
 }
 
 // ready reports whether a target is synchronized.
@@ -289,9 +305,12 @@ func (e *Engine) ready(t *Target) bool {
 	return k.ready && k.Program == t.Program
 }
 
+// text bounds a worker's text.
+func text(of string) string { return strings.ToValidUTF8(of[:min(len(of), maxFailureBytes)], "\uFFFD") }
+
 // outcome returns what a synchronization came to, counted unless it succeeded.
 func (e *Engine) outcome(s *synchronized) error {
-	failure := s.Failure[:min(len(s.Failure), maxFailureBytes)]
+	failure := text(s.Failure)
 	switch s.Outcome {
 	case outcomeReady:
 		e.counters.Synchronized.Add(1)

@@ -253,6 +253,13 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 				return nil, err
 			}
 		}
+		if name == v8Program {
+			changed, err := addProgramCounters(p.Instructions, full.Types)
+			if err != nil {
+				return nil, err
+			}
+			p.Instructions = changed
+		}
 		if !findsAreas {
 			p.Instructions = withoutAreas(p.Instructions)
 		}

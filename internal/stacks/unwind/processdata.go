@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/util"
 
 	"correlator/internal/worker"
@@ -193,4 +194,20 @@ func (h *handler) releaseOffsets(file host.FileID) {
 	delete(h.data.files, file)
 	h.quotas.offsets.give(stored.user, 1)
 	_ = h.offsets.Delete(uint64(file)) // it is not there if storing it has failed
+}
+
+// changeV8 changes what the program of V8 knows of a process.
+func (h *handler) changeV8(pid libpf.PID, change func(*support.V8ProcInfo)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	table := h.data.on[runtimeBy(func(k *runtimeKind) bool { return k.of == libpf.V8 })]
+	if table == nil {
+		return errNoRuntime
+	}
+	var info support.V8ProcInfo
+	if err := table.Lookup(uint32(pid), &info); err != nil {
+		return err
+	}
+	change(&info)
+	return table.Update(uint32(pid), &info, ebpf.UpdateExist)
 }

@@ -1,6 +1,8 @@
 package unwind
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -17,9 +19,52 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	if known := s.places.get(at, code.areUnchanged); known != nil {
 		return known
 	}
-	named, read, err := code.symbolizeAlone(word)
-	if err != nil || len(named) == 0 {
+	var (
+		frames []Frame
+		read   []reading
+		err    error
+	)
+	if code.v8 != nil && isV8Function(word) {
+		frames, read, err = code.v8Frames(word)
+	} else {
+		frames, read, err = code.engineFrames(kind, word)
+	}
+	if err != nil || len(frames) == 0 {
 		return []Frame{{Kind: kind.frames}} // its code is gone
+	}
+	if !code.isTrusted(frames) {
+		return []Frame{{Kind: kind.frames}}
+	}
+	if len(read) > 0 {
+		s.places.add(at, frames, read)
+	}
+	return frames
+}
+
+// isTrusted reports whether frames have the right names: always in a version that was tried, and in another one from
+// when a function of the runtime itself was named in the process. The outermost functions of most stacks are such.
+func (c *runtimeCode) isTrusted(frames []Frame) bool {
+	c.trusted = c.trusted || slices.ContainsFunc(frames, ofRuntimeItself)
+	return c.trusted
+}
+
+// ofRuntimeItself reports whether a frame is of a function that CPython or Node.js brings along.
+func ofRuntimeItself(f Frame) bool {
+	switch f.Kind {
+	case V8Frame:
+		return strings.HasPrefix(f.SourceFile, "node:") && f.Function != ""
+	case PythonFrame:
+		return f.Function == "<module>" || strings.HasPrefix(f.SourceFile, "<frozen ") ||
+			filepath.Base(f.SourceFile) == "threading.py"
+	}
+	return false
+}
+
+// engineFrames returns the frames that the engine has of a word, and what was read for them.
+func (c *runtimeCode) engineFrames(kind *runtimeKind, word libpf.EbpfFrame) ([]Frame, []reading, error) {
+	named, read, err := c.symbolizeAlone(word)
+	if err != nil {
+		return nil, nil, err
 	}
 	frames := make([]Frame, len(named))
 	for i, handle := range named {
@@ -28,14 +73,11 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 			Kind: kind.frames, Function: boundName(functionName(f.FunctionName.String())),
 			SourceFile: sourceFile(f.SourceFile.String()), Line: uint32(f.SourceLine),
 		}
-		if code.noLines {
+		if c.noLines || isPlaceless(word) {
 			frames[i].Line = 0
 		}
 	}
-	if len(read) > 0 {
-		s.places.add(at, frames, read)
-	}
-	return frames
+	return frames, read, nil
 }
 
 // functionName returns the name of a function. The module for V8 has a name of its own for what it cannot read,

@@ -41,7 +41,7 @@ var runtimeKinds = []*runtimeKind{
 	},
 	{
 		name: "V8", of: libpf.V8, frames: V8Frame, words: []libpf.FrameType{libpf.V8Frame},
-		program: "perf_unwind_v8", index: support.ProgUnwindV8, table: nodev8.BPFMapName,
+		program: v8Program, index: support.ProgUnwindV8, table: nodev8.BPFMapName,
 		loader: nodev8.GetLoader(nodev8.Config{}),
 	},
 }

@@ -46,7 +46,8 @@ var busies = map[string]busy{
 	"node":    {kind: "V8", script: "busy.js", main: "<anonymous>"},
 }
 
-// check checks all that a whole stack shows of the program, and reports whether it was in inner.
+// check checks all that a whole stack shows of the program, and reports whether it was in inner, and all lines are
+// known. In V8, they are not in code that was called from a function without having a frame.
 func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
 	t.Helper()
 	kind := runtimeBy(func(k *runtimeKind) bool { return k.name == b.kind }).frames
@@ -60,18 +61,23 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
 	}
 	ofScript := func(f Frame) bool { return f.Kind == kind && filepath.Base(f.SourceFile) == b.script }
 	first, n := slices.IndexFunc(frames, ofScript), 0
+	if kind == V8Frame && !slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind != NativeFrame }) {
+		return false // a thread that compiles
+	}
 	assert.Assert(t, first >= 0, "no frame of %s\n%+v", b.script, frames)
 	for n < 4 && first+n < len(frames) && ofScript(frames[first+n]) {
 		n++
 	}
-	called := []string{"inner", "middle", "outer", "main"}
+	called, known := []string{"inner", "middle", "outer", "main"}, true
 	for i, function := range called[4-n:] {
 		f := frames[first+i]
 		name := f.Function[max(strings.LastIndexAny(f.Function, ".:")+1, 0):]
 		if function == "main" {
 			function, name = "main", strings.Replace(f.Function, b.main, "main", 1)
 		}
-		if name != function || f.Line != 0 && b.noLines || !b.noLines && !slices.Contains(lines[function], f.Line) {
+		known = known && (f.Line != 0 || b.noLines)
+		unknown := f.Line == 0 && (b.noLines || kind == V8Frame)
+		if name != function || !unknown && (b.noLines || !slices.Contains(lines[function], f.Line)) {
 			t.Fatalf("%+v is not in %s, at %d\n%+v", f, function, lines[function], frames)
 		}
 	}
@@ -83,7 +89,7 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
 	if last := frames[len(frames)-1]; last.Kind != NativeFrame && !b.noRoot { // _start
 		t.Fatalf("root is %+v", last)
 	}
-	return n == 4
+	return n == 4 && known
 }
 
 // checkStacks checks the next stacks of the program.

@@ -74,14 +74,15 @@ type server struct {
 	normalize func(string) string
 	places    places
 	opened    uint64 // targets
+	log       engineLog
 }
 
 func serve(procRoot string, conn *worker.Conn) {
-	log.SetLevel(slog.LevelError + 1) // there is nobody to read it
 	s := &server{
 		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
 		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(), pages: newPages(),
 	}
+	log.SetLogger(*slog.New(&s.log))
 	for {
 		message, fds, err := conn.ReceiveDescriptors()
 		if err != nil || len(message) == 0 {
@@ -240,6 +241,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 		}
 	}
 	t.begin()
+	s.log.forget()
 	s.handler.begin(t.user)
 	t.readByPages(s.pages, func() { s.manager.SynchronizeProcess(t) })
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
@@ -260,6 +262,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 		result.Outcome, result.Failure = outcomeNotReady, failureText(err)
 		return result
 	}
+	result.Refused, result.Unknown = s.refusals(t, &came)
 	ready := came.jvm
 	if t.hasJVM && ready && t.code == nil {
 		var err error
@@ -292,6 +295,11 @@ func (s *server) openRuntimes(t *target, came *stored) error {
 		code, err := findCode(t, kind.loader, s.pages)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.name, err)
+		}
+		if kind.of == libpf.V8 {
+			if err := s.openV8(t, code.v8); err != nil {
+				return fmt.Errorf("%s: %w", kind.name, err)
+			}
 		}
 		t.codes[kind] = code
 	}

@@ -89,6 +89,8 @@ type target struct {
 
 	code  *jvmCode // nil: no JVM is known
 	codes map[*runtimeKind]*runtimeCode
+
+	refused map[*runtimeKind]refusal
 }
 
 var _ process.Process = (*target)(nil)
@@ -114,7 +116,7 @@ func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*ta
 	return &target{
 		kernelPID: r.KernelPID, user: r.User, handle: handle, opener: symbols.Opener{ProcRoot: procRoot},
 		mem: mem, batch: memread.Open(procRoot, r.ID.PID), budget: b, files: files,
-		codes: make(map[*runtimeKind]*runtimeCode),
+		codes: make(map[*runtimeKind]*runtimeCode), refused: make(map[*runtimeKind]refusal),
 	}, nil
 }
 
@@ -315,7 +317,7 @@ func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser,
 	if err != nil {
 		return nil, err
 	}
-	return &limitedReader{from: file, budget: t.budget}, nil
+	return &limitedReader{from: file, budget: t.budget, long: longNames(file)}, nil
 }
 
 // GetMappingFileLastModified returns the time of the last change, which the owner of a file cannot set.
@@ -368,13 +370,16 @@ func (t *target) Close() error { return nil }
 type limitedReader struct {
 	from   *os.File
 	budget *budget
+	long   []int64 // see longNames
 }
 
 func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
 	if err := r.budget.spend(len(b)); err != nil {
 		return 0, err
 	}
-	return r.from.ReadAt(b, at)
+	n, err := r.from.ReadAt(b, at)
+	shorten(b[:n], at, r.long)
+	return n, err
 }
 
 // Close closes the file.

@@ -63,6 +63,8 @@ const (
 type synchronized struct {
 	Outcome   outcome
 	Failure   string // the first that explains the outcome
+	Refused   string // why the functions of a runtime have no names, "" if they have
+	Unknown   string // of a runtime in a version that was not tried; "" for none
 	Skipped   uint64 // files that could not be read
 	MapErrors uint64
 	Full      bool // a table is that this worker will not clear: it does not have all files

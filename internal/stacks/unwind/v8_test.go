@@ -1,0 +1,520 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// v8Heap is memory with objects of V8, each of a type of v8Layout.
+type v8Heap struct {
+	*v8Layout
+	memory map[uint64][]byte // pages
+	free   uint64
+	maps   map[uint32]uint64 // by type
+}
+
+func newV8Heap() *v8Heap {
+	h := &v8Heap{v8Layout: new(v8Layout), memory: make(map[uint64][]byte), free: 1 << 40, maps: make(map[uint32]uint64)}
+	for i, v := range h.values() { // offsets apart from each other, and types
+		*v.value = uint32(16 + 8*i)
+	}
+	h.kindMask, h.kindShift, h.kindBaseline = 15, 0, 11
+	h.notString, h.encodingMask, h.formMask = 0x80, 8, 7
+	h.oneByte, h.consString, h.thinString = 8, 1, 5
+	h.arrayLength, h.arrayData, h.streamStart, h.scopeLocals, h.scopeVariables, h.byteCodeData = 8, 16, 32, 2, 5, 2048
+	h.opcodes = slices.Concat(slices.Repeat([]byte{2}, 8), slices.Repeat([]byte{3}, 8), slices.Repeat([]byte{5}, 8))
+	return h
+}
+
+// ReadAt implements io.ReaderAt. There are the pages that have something.
+func (h *v8Heap) ReadAt(b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		start := (uint64(at) + uint64(n)) &^ (pageBytes - 1)
+		page := h.memory[start]
+		if page == nil {
+			return n, io.ErrUnexpectedEOF
+		}
+		n += copy(b[n:], page[uint64(at)+uint64(n)-start:])
+	}
+	return n, nil
+}
+
+func (h *v8Heap) put(at uint64, words ...uint64) {
+	for i, w := range words {
+		h.bytes(at+8*uint64(i), binary.LittleEndian.AppendUint64(nil, w))
+	}
+}
+
+func (h *v8Heap) bytes(at uint64, b []byte) {
+	for len(b) > 0 {
+		start := at &^ (pageBytes - 1)
+		if h.memory[start] == nil {
+			h.memory[start] = make([]byte, pageBytes)
+		}
+		n := copy(h.memory[start][at-start:], b)
+		at, b = at+uint64(n), b[n:]
+	}
+}
+
+// object returns the address of a new object of a type.
+func (h *v8Heap) object(kind uint32) uint64 {
+	if h.maps[kind] == 0 {
+		h.maps[kind] = h.take()
+		h.bytes(h.maps[kind]+v8TypeOffset, binary.LittleEndian.AppendUint16(nil, uint16(kind)))
+	}
+	at := h.take()
+	h.put(at, h.maps[kind]|v8Tag)
+	return at
+}
+
+func (h *v8Heap) take() uint64 {
+	h.free += 1 << 14
+	return h.free
+}
+
+// refer has a word of an object refer to another one.
+func (h *v8Heap) refer(at uint64, offset uint32, to uint64) { h.put(at+uint64(offset), to|v8Tag) }
+
+func (h *v8Heap) text(s string) uint64 {
+	kind, chars, b := h.oneByte, h.oneByteChars, []byte(nil)
+	units := utf16.Encode([]rune(s))
+	if slices.ContainsFunc(units, func(u uint16) bool { return u > 255 }) {
+		kind, chars = 0, h.twoByteChars
+	}
+	for _, u := range units {
+		if b = append(b, byte(u)); kind == 0 {
+			b = append(b, byte(u>>8))
+		}
+	}
+	at := h.object(kind)
+	h.put(at+uint64(h.stringLength), uint64(len(units)))
+	h.bytes(at+uint64(chars), b)
+	return at
+}
+
+func (h *v8Heap) cons(first, second uint64, length int) uint64 {
+	at := h.object(h.consString)
+	h.put(at+uint64(h.stringLength), uint64(length))
+	h.refer(at, h.consFirst, first)
+	h.refer(at, h.consSecond, second)
+	return at
+}
+
+// array returns an array of words or bytes.
+func (h *v8Heap) array(kind uint32, n int, b []byte) uint64 {
+	at := h.object(kind)
+	h.put(at+uint64(h.arrayLength), uint64(n)<<32)
+	h.bytes(at+uint64(h.arrayData), b)
+	return at
+}
+
+func (h *v8Heap) words(kind uint32, words ...uint64) uint64 {
+	var b []byte
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return h.array(kind, len(words), b)
+}
+
+func (h *v8Heap) script(name, source uint64) uint64 {
+	at := h.object(h.typeScript)
+	h.refer(at, h.scriptName, name)
+	h.refer(at, h.scriptSource, source)
+	return at
+}
+
+// function returns a function whose name is in its scope, after variables.
+func (h *v8Heap) function(name, script uint64, locals int, byteCode uint64) uint64 {
+	scope, at := h.object(h.typeScope), h.object(h.typeSFI)
+	h.put(scope+8+8*uint64(h.scopeLocals), uint64(locals)<<32)
+	variables := 2 * locals
+	if locals > maxV8Locals {
+		variables = 1 + locals
+	}
+	for i := range variables {
+		h.refer(scope, 8+8*(h.scopeVariables+uint32(i)), h.text("variable"))
+	}
+	h.refer(scope, 8+8*(h.scopeVariables+uint32(variables)+1), name)
+	h.refer(at, h.sfiName, scope)
+	h.refer(at, h.sfiScript, script)
+	h.refer(at, v8SFIData, byteCode)
+	return at
+}
+
+// byteCode returns byte code of two bytes for each instruction.
+func (h *v8Heap) byteCode(instructions int, positions []byte) uint64 {
+	at := h.object(h.typeByteCode)
+	h.put(at+uint64(h.byteCodeLength), uint64(2*instructions)<<32)
+	h.bytes(at+uint64(h.byteCodeData), slices.Repeat([]byte{5, 0}, instructions))
+	h.refer(at, h.byteCodeWrapper+8, h.array(h.typeTrustedBytes, len(positions), positions))
+	return at
+}
+
+// compile returns the address of the first instruction of code.
+func (h *v8Heap) compile(kind uint32, size int, positions, deopt uint64) uint64 {
+	stream, code := h.object(h.typeStream), h.object(h.typeCode)
+	h.put(stream+8, code|v8Tag)
+	first := stream + uint64(h.streamStart)
+	h.put(code+uint64(h.codeStart), first)
+	h.put(code+uint64(h.codeSize), uint64(size))
+	h.put(code+uint64(h.codeFlags), uint64(kind))
+	h.refer(code, h.codeWrapper-8, positions)
+	h.refer(code, h.codeWrapper-16, deopt)
+	return first
+}
+
+// positionTable encodes entries: offset, character (from 1 on), number of the inlined call.
+func positionTable(tables v8Tables, entries ...[3]int64) (b []byte) {
+	offset, position := int64(-1), int64(0)
+	for _, e := range entries {
+		ahead := uint64(e[0] - offset)
+		if tables == v8TablesFlags {
+			b = binary.AppendUvarint(b, ahead<<2|2)
+		} else {
+			b = binary.AppendUvarint(b, ahead<<1|1)
+		}
+		next := e[1]<<1 | e[2]<<31
+		b = binary.AppendVarint(b, next-position)
+		offset, position = e[0], next
+	}
+	return b
+}
+
+func (h *v8Heap) reader() *v8Reader {
+	return &v8Reader{v8Layout: h.v8Layout, words: h, pages: h, memory: h, scripts: make(map[uint64]*v8Script)}
+}
+
+// v8Word is a word as the program of V8 hands it over.
+func v8Word(kind, object, variable uint64, returnAddress bool) libpf.EbpfFrame {
+	header := uint64(libpf.V8Frame)<<60 | 3<<52
+	if returnAddress {
+		header |= support.FrameFlagReturnAddress << 56
+	}
+	return libpf.EbpfFrame{header, object | kind, variable}
+}
+
+// pcVariable is the second variable of a word of the kind "code": see addProgramCounters.
+func pcVariable(pc uint64, kind uint8) uint64 {
+	return (v8SizeMark|pc>>v8LowBits)<<4<<32 | uint64(kind)<<32 | pc&(1<<v8LowBits-1)
+}
+
+// A program counter is handed over whole, with the kind of code.
+func TestV8ProgramCounter(t *testing.T) {
+	for _, pc := range []uint64{0, 1, 1<<24 - 1, 1 << 24, 0x7f665c123456, 1<<47 - 1} {
+		for _, kind := range []uint8{v8Interpreted, v8Compiled, v8Builtin} {
+			got, of := programCounter(pcVariable(pc, kind))
+			assert.Check(t, got == pc && of == kind, "%x of kind %d is %x of kind %d", pc, kind, got, of)
+		}
+	}
+}
+
+// What is added to the program of V8 is called in one place, and leaves all else as it is; a program that does not
+// read code, or does so in two places, is not changed.
+func TestAddProgramCounters(t *testing.T) {
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	program := full.Programs[v8Program].Instructions
+	changed, err := addProgramCounters(program, full.Types)
+	assert.NilError(t, err)
+	different := 0
+	for i := range program {
+		if changed[i].OpCode != program[i].OpCode || changed[i].Constant != program[i].Constant {
+			different++
+		}
+	}
+	assert.Check(t, different == 1 && len(changed) > len(program), "%d instructions of the program differ", different)
+	end := stackEnd(program)
+	assert.Check(t, end < 0 && stackEnd(changed) == end-24-(end&7), "%d, then %d", end, stackEnd(changed))
+	_, err = addProgramCounters(append(program[:len(program):len(program)], program...), full.Types)
+	assert.Check(t, err != nil)
+	_, err = addProgramCounters(full.Programs[hotspotProgram].Instructions, full.Types)
+	assert.Check(t, err != nil)
+}
+
+// Frames of all kinds of code have names, files and lines, with calls that are inlined, in both forms of V8's tables.
+func TestV8Frames(t *testing.T) {
+	for _, tables := range []v8Tables{v8TablesSigned, v8TablesFlags} {
+		h := newV8Heap()
+		//                      0      7      14         25
+		source := h.cons(h.text("first\r\nsecond\nthird\u00e9\rfo"), h.text("urth\u4e2d\nfifth"), 33)
+		script := h.script(h.text("/app/\u00e9.js"), source)
+		entries := [][3]int64{{-1, 1, 0}, {0, 8, 0}, {4, 15, 0}}
+		byteCode := h.byteCode(4, positionTable(tables, entries...))
+		outer := h.function(h.text("outer"), script, 2, byteCode)
+		middle := h.function(h.text("mid\u4e2dle"), script, maxV8Locals+1, byteCode)
+		inner := h.function(h.text("inner"), script, 0, byteCode)
+		thin := h.object(h.thinString)
+		h.put(thin+uint64(h.stringLength), 5)
+		h.refer(thin, h.thinActual, h.text("other"))
+		other := h.function(thin, script, maxV8Locals, byteCode)
+		f := func(name string, line uint32) Frame {
+			return Frame{Kind: V8Frame, Function: name, SourceFile: "/app/\u00e9.js", Line: line}
+		}
+		wrap := func(sfi uint64) uint64 {
+			at := h.object(h.typeWrappedSFI)
+			h.refer(at, h.wrappedSFI, sfi)
+			return at
+		}
+		deopt := h.words(h.typeDeopt, make([]uint64, 128)...)
+		index := func(i uint32) uint32 { return h.arrayData + 8*i }
+		h.deoptFunction, h.deoptLiterals, h.deoptInlined = 7, 3, 8
+		h.refer(deopt, index(7), wrap(outer))
+		h.refer(deopt, index(2), h.words(h.typeDeopt, wrap(middle)|v8Tag))
+		h.refer(deopt, index(3), h.words(h.typeLiterals, 0, inner|v8TagMask)) // weakly
+		var calls []byte
+		for _, call := range [][2]uint64{{15 << 1, 0}, {8<<1 | 1<<31, 1}} { // middle in outer, inner in that
+			calls = binary.LittleEndian.AppendUint64(calls, call[0])
+			calls = binary.LittleEndian.AppendUint64(calls, call[1])
+		}
+		h.refer(deopt, index(8), h.array(h.typeTrustedBytes, len(calls), calls))
+		optimized := h.compile(12, 100, h.array(h.typeTrustedBytes, 99, positionTable(tables, [3]int64{10, 8, 0},
+			[3]int64{20, 1, 2}, [3]int64{30, 26, 1}, [3]int64{40, 32, 0}, [3]int64{50, 0, 0})), deopt)
+		lengths := []byte{4, 6, 6, 6, 6}
+		baseline := h.compile(h.kindBaseline, 40, h.array(h.typeBytes, len(lengths), lengths), byteCode)
+		at := func(offset uint64) uint64 { return offset + uint64(h.byteCodeData) - v8Tag }
+		const (
+			code = support.V8FileTypeNativeCode
+			leaf = false
+			call = true
+		)
+		for i, test := range []struct {
+			word libpf.EbpfFrame
+			want []Frame
+		}{
+			{v8Word(support.V8FileTypeNativeSFI, outer, 0, leaf), []Frame{f("outer", 0)}},
+			{v8Word(support.V8FileTypeByteCode, outer, at(0), leaf), []Frame{f("outer", 2)}},
+			{v8Word(support.V8FileTypeByteCode, other, at(5), call), []Frame{f("other", 3)}},
+			{v8Word(support.V8FileTypeByteCode, inner, at(8), leaf), []Frame{f("inner", 0)}}, // behind its code
+			{v8Word(support.V8FileTypeByteCode, inner, 0, leaf), []Frame{f("inner", 0)}},     // before it
+			{v8Word(code, outer, pcVariable(optimized+15, v8Builtin), leaf), []Frame{f("outer", 0)}},
+			{v8Word(code, outer, pcVariable(optimized+15, v8Compiled), leaf), []Frame{f("outer", 2)}},
+			{v8Word(code, outer, pcVariable(optimized+5, v8Compiled), leaf), []Frame{f("outer", 0)}},
+			{v8Word(code, outer, pcVariable(optimized+20, v8Compiled), call), []Frame{f("outer", 2)}}, // ends at 20
+			{v8Word(code, outer, pcVariable(optimized+20, v8Compiled), leaf),
+				[]Frame{f("inner", 1), f("mid\u4e2dle", 2), f("outer", 3)}},
+			{v8Word(code, outer, pcVariable(optimized+31, v8Compiled), call), []Frame{f("mid\u4e2dle", 4), f("outer", 3)}},
+			{v8Word(code, outer, pcVariable(optimized+49, v8Compiled), leaf), []Frame{f("outer", 5)}},
+			{v8Word(code, outer, pcVariable(optimized+99, v8Compiled), leaf), []Frame{f("outer", 0)}},
+			{v8Word(code, outer, pcVariable(optimized+100, v8Compiled), leaf), []Frame{f("outer", 0)}}, // behind it
+			// Another function has been called, and has no frame yet; its caller's place is not known.
+			{v8Word(code, other, pcVariable(optimized+15, v8Compiled), leaf), []Frame{f("outer", 2), f("other", 0)}},
+			{v8Word(code, other, pcVariable(optimized+15, v8Compiled), call), []Frame{f("other", 0)}},
+			{v8Word(code, inner, pcVariable(baseline+3, v8Compiled), leaf), []Frame{f("inner", 2)}},
+			{v8Word(code, inner, pcVariable(baseline+9, v8Compiled), leaf), []Frame{f("inner", 2)}},
+			{v8Word(code, inner, pcVariable(baseline+10, v8Compiled), leaf), []Frame{f("inner", 3)}},
+			{v8Word(code, inner, pcVariable(baseline+10, v8Compiled), call), []Frame{f("inner", 2)}},
+			{v8Word(code, inner, pcVariable(baseline+39, v8Compiled), leaf), []Frame{f("inner", 0)}}, // more code than byte code
+			{v8Word(code, other, pcVariable(0x1234, v8Compiled), leaf), []Frame{f("other", 0)}},
+		} {
+			got, err := h.reader().frames(test.word)
+			assert.Check(t, err)
+			assert.Check(t, slices.Equal(got, test.want), "%d, tables %d: %+v, want %+v", i, tables, got, test.want)
+		}
+		assert.Check(t, h.tables == tables, "%d", h.tables)
+		// With a table in another form, no line is known any more, nor what is inlined.
+		different := v8TablesSigned + v8TablesFlags - tables
+		odd := h.function(h.text("odd"), script, 0, h.byteCode(4, positionTable(different, entries...)))
+		for _, word := range []libpf.EbpfFrame{
+			v8Word(support.V8FileTypeByteCode, odd, at(0), leaf),
+			v8Word(code, odd, pcVariable(optimized+20, v8Compiled), leaf),
+		} {
+			got, err := h.reader().frames(word)
+			assert.NilError(t, err)
+			for _, frame := range got {
+				assert.Check(t, frame.Line == 0 && frame.Function != "inner", frame)
+			}
+		}
+	}
+}
+
+// Whatever is in the memory of a process, reading it ends, without a panic, and names have a bounded length.
+func TestV8FramesOfAnything(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		h := newV8Heap()
+		var objects []uint64
+		for range 40 {
+			values := h.values()
+			objects = append(objects, h.object(*values[random.IntN(len(values))].value%0x200))
+		}
+		for _, at := range objects {
+			for offset := uint64(8); offset < 600; offset += 8 {
+				word := objects[random.IntN(len(objects))] | v8Tag
+				if random.IntN(3) == 0 {
+					word = random.Uint64() >> random.IntN(64) << random.IntN(33)
+				}
+				h.put(at+offset, word)
+			}
+		}
+		for _, at := range objects {
+			for kind := range uint64(8) {
+				frames, err := h.reader().frames(v8Word(kind, at, pcVariable(at+100, v8Compiled), false))
+				assert.Check(t, err != nil || len(frames) <= maxFrames)
+				for _, f := range frames {
+					assert.Check(t, len(f.Function) <= maxNameBytes && len(f.SourceFile) <= maxNameBytes)
+				}
+			}
+		}
+	}
+	// A string that is made of itself, and one that is said to be endless.
+	h := newV8Heap()
+	endless := h.cons(0, 0, 8)
+	h.refer(endless, h.consFirst, endless)
+	h.refer(endless, h.consSecond, endless)
+	long := h.text("x")
+	h.put(long+uint64(h.stringLength), math.MaxUint32)
+	for _, source := range []uint64{endless, long} {
+		f, err := h.reader().function(h.function(source, h.script(h.text("file"), source), 0, 0) | v8Tag)
+		assert.NilError(t, err)
+		assert.Check(t, f.name == "<anonymous>" && f.script.file == "file" && f.script.ends == nil, f)
+	}
+}
+
+// The layout of a V8 that lacks something is not known, and says what; one that the engine reads is left to it.
+func TestV8LayoutIsWhole(t *testing.T) {
+	symbols := map[string]uint32{"off_fp_bytecode_array": math.MaxUint32 - 31}
+	for name, value := range map[string]uint32{
+		"class_HeapObject__map__Map": 0, "class_Map__instance_type__uint16_t": 12, "HeapObjectTag": 1,
+		"HeapObjectTagMask": 3, "SmiTag": 0, "SmiTagMask": 1, "SeqStringTag": 0,
+	} {
+		symbols[name] = value
+	}
+	for _, v := range new(v8Layout).values() {
+		symbols[v.symbol] = 24
+	}
+	find := func(name string) (uint32, bool) { value, ok := symbols[name]; return value, ok }
+	layout, err := newV8Layout(find)
+	assert.NilError(t, err)
+	for _, v := range layout.values() {
+		assert.Check(t, *v.value == 24, v.symbol)
+	}
+	// One of each is enough.
+	either := []string{"DeoptimizationDataWrapped", "DeoptimizationDataShared", "name_or_scope_info"}
+	optional := []string{"SharedFunctionInfoWrapper__", "type_TrustedWeakFixedArray"}
+	for name, right := range symbols {
+		is := func(part string) bool { return strings.Contains(name, part) }
+		delete(symbols, name)
+		_, err := newV8Layout(find)
+		switch {
+		case name == "class_BytecodeArray__wrapper__Tagged_BytecodeWrapper_":
+			assert.Check(t, errors.Is(err, errOldV8), err)
+		case slices.ContainsFunc(either, is) || slices.ContainsFunc(optional, is):
+			assert.Check(t, err, name)
+		default:
+			assert.Check(t, err != nil && strings.Contains(err.Error(), name), "%s: %v", name, err)
+		}
+		symbols[name] = 1 << 20
+		if _, err := newV8Layout(find); !slices.ContainsFunc(either, is) {
+			assert.Check(t, err != nil && strings.Contains(err.Error(), name), "%s: %v", name, err)
+		}
+		symbols[name] = right
+	}
+}
+
+// All versions of Node.js that there are, besides that of TestRuntimes: node18, node24 and so on in PATH.
+func TestNodeVersions(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	for version := 14; version < 40; version++ {
+		node, err := exec.LookPath(fmt.Sprintf("node%d", version))
+		if err != nil {
+			continue
+		}
+		t.Run(filepath.Base(node), func(t *testing.T) {
+			b := busies["node"]
+			j := startBusy(t, node, "testdata/"+b.script)
+			e.synchronize(t, j.target)
+			refused, unknown := e.Runtimes(&j.target)
+			assert.Check(t, refused == "" && unknown == "", "%s%s", refused, unknown)
+			b.checkStacks(t, e, j)
+			assert.Check(t, e.Remove(t.Context(), j.target))
+			e.checkNothingOf(t, j.target)
+		})
+	}
+}
+
+// A program that has a runtime's name, and is none that the engine can read, is native code, and it is said why.
+func TestRefused(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	program := filepath.Join(t.TempDir(), "node")
+	testenv.WriteFile(t, program, string(testenv.ReadFile(t, testenv.NeedTool(t, "sh"))))
+	assert.NilError(t, exec.Command("chmod", "+x", program).Run())
+	for range 2 { // also when the engine knows the file
+		j := startBusy(t, program, "-c", "echo ready; while :; do :; done")
+		e.synchronize(t, j.target)
+		e.synchronize(t, j.target)
+		refused, unknown := e.Runtimes(&j.target)
+		assert.Check(t, strings.HasPrefix(refused, "V8: ") && strings.Contains(refused, "Version") && unknown == "",
+			"%q, %q", refused, unknown)
+		e.eachWhole(t, j.target, 1, func(frames []Frame) bool { return true })
+		assert.Check(t, e.Remove(t.Context(), j.target))
+		refused, _ = e.Runtimes(&j.target)
+		assert.Check(t, refused == "", refused)
+	}
+}
+
+// Versions are known by all of their numbers, and those of others are not.
+func TestTried(t *testing.T) {
+	for version, want := range map[string]bool{
+		"V8 13.6.233": true, "V8 13.60.1": false, "V8 15.0.1": false, "Python 3.12": true, "Python 3.1": false,
+		"Python 3.15": false, "V8 3.12": false, "": false,
+	} {
+		assert.Check(t, wasTried(version) == want, version)
+	}
+	c := new(runtimeCode)
+	foreign := []Frame{{Kind: V8Frame, Function: "f", SourceFile: "/node:/x.js"}, {Kind: V8Frame, SourceFile: "node:x"}}
+	own := append(foreign[:1:1], Frame{Kind: V8Frame, Function: "f", SourceFile: "node:internal/timers"})
+	assert.Check(t, !c.isTrusted(foreign) && c.isTrusted(own) && c.isTrusted(foreign))
+}
+
+// The size of names is shortened wherever a part of it is read, and nothing else.
+func TestLongNames(t *testing.T) {
+	file := make([]byte, 4096)
+	copy(file, "\x7fELF")
+	put := binary.LittleEndian.PutUint64
+	put(file[0x28:], 1024) // section headers
+	binary.LittleEndian.PutUint16(file[0x3a:], sectionBytes)
+	binary.LittleEndian.PutUint16(file[0x3c:], 3)
+	sizes := []uint64{maxNamesBytes, maxNamesBytes + 1, maxNamesBytes + 1<<33}
+	for i, size := range sizes {
+		section := file[1024+sectionBytes*i:]
+		section[sectionType] = 3
+		put(section[sectionLength:], size)
+	}
+	file[1024+sectionBytes*2+sectionType] = 1 // no names
+	long := longNames(strings.NewReader(string(file)))
+	assert.Assert(t, slices.Equal(long, []int64{1024 + sectionBytes + sectionLength}), "%d", long)
+	want := slices.Clone(file)
+	put(want[long[0]:], maxNamesBytes)
+	for _, size := range []int{1, 3, 8, 100, 4096} {
+		got := make([]byte, 0, len(file))
+		for at := 0; at < len(file); at += size {
+			part := slices.Clone(file[at:min(at+size, len(file))])
+			shorten(part, int64(at), long)
+			got = append(got, part...)
+		}
+		assert.Check(t, slices.Equal(got, want), "in parts of %d", size)
+	}
+	for _, broken := range []string{"", "\x7fELF", string(file[:1100]), "MZ" + string(file[2:])} {
+		assert.Check(t, longNames(strings.NewReader(broken)) == nil, len(broken))
+	}
+}
+
+var _ io.ReaderAt = (*v8Heap)(nil)
