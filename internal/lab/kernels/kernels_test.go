@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 func TestSelect(t *testing.T) {
@@ -16,6 +19,24 @@ func TestSelect(t *testing.T) {
 	assert.Check(t, err == nil && len(all) == len(kernels), "%v, %v", all, err)
 	none, err := selectKernels([]string{"2.6"})
 	assert.Check(t, err != nil, "2.6: %v", none)
+}
+
+// The workflow runs all kernels.
+func TestWorkflow(t *testing.T) {
+	var workflow struct {
+		Jobs struct {
+			Kernels struct {
+				Strategy struct{ Matrix struct{ Kernel []string } }
+			}
+		}
+	}
+	assert.NilError(t, yaml.Unmarshal(testenv.ReadFile(t, "../../../.github/workflows/kernels.yml"), &workflow))
+	var ids []string
+	for _, k := range kernels {
+		ids = append(ids, k.id)
+	}
+	matrix := workflow.Jobs.Kernels.Strategy.Matrix.Kernel
+	assert.Check(t, slices.Equal(matrix, ids), "it has %v, want %v", matrix, ids)
 }
 
 // Of what apt would install, the packages with the kernel's files are taken, if they are of the
