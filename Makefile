@@ -28,9 +28,12 @@ FIXTURE_TOOLS := cc:gcc musl-gcc:musl-tools aarch64-linux-gnu-gcc:gcc-aarch64-li
 EBPF_TOOLS := clang:clang /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
 TEST_TOOLS := $(EBPF_TOOLS) cc:gcc musl-gcc:musl-tools ld.lld:lld javac:openjdk-17-jdk-headless readelf:binutils \
-	unshare:util-linux setpriv:util-linux systemd-analyze:systemd buildah:buildah rpm:rpm git:git node:nodejs npm:npm \
+	unshare:util-linux setpriv:util-linux systemd-analyze:systemd git:git node:nodejs npm:npm \
 	python3:python3 chromium:chromium php:php-cli php-fpm8.2:php-fpm \
 	aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static $(ARM_HEADERS)
+
+# For the tests of a release (deploy, with the build tag release).
+DIST_TOOLS := cc:gcc buildah:buildah rpm:rpm qemu-aarch64-static:qemu-user-static unshare:util-linux systemd-analyze:systemd
 
 # What internal/lab/kernels executes on the host.
 KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz-utils \
@@ -54,7 +57,7 @@ demo: build ## show the main job on four real processes, one a JVM, one in Pytho
 
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
 # tools). Packages may run concurrently: see testenv.Main.
-test: ## run every test as root, with the race detector
+test: ## run every test as root, with the race detector, but those of releases (dist-check)
 	@$(NEED) $(TEST_TOOLS)
 	$(TESTENV) $(GO) test -race -count 1 -timeout 20m ./...
 
@@ -107,7 +110,7 @@ format-check:
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags guest,soak,interop ./...
+	$(GO) vet -tags guest,soak,interop,release ./...
 	GOARCH=arm64 $(GO) vet -tags guest ./...
 
 lint:
@@ -122,7 +125,7 @@ fixtures-check: ## prove that the committed agent libraries match their sources
 	$(MAKE) -C testdata check-fixtures
 
 dist-check: ## prove that releases are reproducible, and test them for all architectures
-	@$(NEED) buildah:buildah rpm:rpm qemu-aarch64-static:qemu-user-static
+	@$(NEED) $(DIST_TOOLS)
 	@$(TESTENV) .ci/dist-check
 
 deploy-check: ## prove that Kubernetes and Prometheus accept the files in deploy/

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -102,13 +101,14 @@ func removeCgroups(t *testing.T, parent int) {
 	}
 }
 
-// agentOfRelease returns a directory with the agent of the release.
-func agentOfRelease(t *testing.T) string {
+// command runs a program and returns what it prints.
+func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "correlator")
-	testenv.WriteFile(t, binary, testenv.ReadFile(t, filepath.Join(makeRelease(t), "correlator-linux-"+runtime.GOARCH)))
-	assert.NilError(t, os.Chmod(binary, 0o755))
-	return filepath.Dir(binary)
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	assert.NilError(t, err, "%s %v: %v\n%s", name, args, err, out)
+	return strings.TrimSpace(string(out))
 }
 
 // startProcesses starts a process of each kind that needs a capability of its own to be served.

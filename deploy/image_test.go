@@ -1,3 +1,5 @@
+//go:build release
+
 package deploy
 
 import (
@@ -30,7 +32,7 @@ type images struct {
 func newImages(t *testing.T) *images {
 	t.Helper()
 	testenv.NeedRoot(t)
-	i := &images{t: t, release: makeRelease(t)}
+	i := &images{t: t, release: *releaseDir}
 	storage := t.TempDir()
 	i.buildah = []string{testenv.NeedTool(t, "buildah"), "--storage-driver", "vfs", "--root", storage + "/root",
 		"--runroot", storage + "/run"}
@@ -59,10 +61,10 @@ func (i *images) build(arch string) (root string) {
 
 // The image contains the agent for its architecture and licenses, nothing else, and the agent works
 // in it.
-func TestImage(t *testing.T) {
+func TestReleaseImage(t *testing.T) {
 	images := newImages(t)
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
-	for _, arch := range architectures() {
+	for _, arch := range architectures {
 		root := images.build(arch)
 		verifyFiles(t, root, machines[arch])
 		verifyVersion(t, root, arch)
@@ -120,7 +122,7 @@ func verifyVersion(t *testing.T, root, arch string) {
 		argv = append([]string{testenv.NeedTool(t, "qemu-aarch64-static")}, argv...)
 	}
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	want := releaseVersion + "\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"
+	want := *releaseVersion + "\ncommit c0ffee\n" + runtime.Version() + " linux/" + arch + "\n"
 	assert.Check(t, err == nil && string(out) == want, "its version is %q: %v", out, err)
 }
 
@@ -142,7 +144,7 @@ func (i *images) verifyConfig(arch string) {
 		slices.Equal(config.Entrypoint, []string{"/correlator"}) && slices.Equal(config.Cmd, []string{"run"}),
 		"the image is %+v", image)
 	for label, want := range map[string]string{"title": "correlator", "licenses": "Apache-2.0",
-		"version": releaseVersion, "revision": "c0ffee"} {
+		"version": *releaseVersion, "revision": "c0ffee"} {
 		got := config.Labels["org.opencontainers.image."+label]
 		assert.Check(i.t, got == want, "label %s is %q", label, got)
 	}

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/export"
 )
@@ -120,13 +121,12 @@ func TestDaemonSet(t *testing.T) {
 // manifest says.
 func TestDaemonSetConfiguration(t *testing.T) {
 	set := readDaemonSet(t)
-	dir := agentOfRelease(t)
 	config := "kubernetes/config.yaml"
 	agent := set.Spec.Template.Spec.Containers[0]
 	i := slices.Index(agent.Args, "--config")
 	assert.Assert(t, i >= 0 && filepath.Base(agent.Args[i+1]) == filepath.Base(config),
 		"the agent is run as %v", agent.Args)
-	out, err := exec.Command(filepath.Join(dir, "correlator"),
+	out, err := exec.Command(demo.Agent(t, t.TempDir()),
 		append(slices.Clone(agent.Args[:i]), "--config", config, "--print-config")...).CombinedOutput()
 	assert.NilError(t, err, "\n%s", out)
 	port := set.Spec.Template.Metadata.Annotations["prometheus.io/port"]

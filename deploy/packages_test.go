@@ -1,3 +1,5 @@
+//go:build release
+
 package deploy
 
 import (
@@ -75,16 +77,6 @@ func enterCopy(t *testing.T, dir string) {
 // policy is asked by deb-systemd-invoke(1p).
 const policy = "/usr/sbin/policy-rc.d"
 
-// command runs a program and returns what it prints.
-func command(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
-	out, err := cmd.CombinedOutput()
-	assert.NilError(t, err, "%s %v: %v\n%s", name, args, err, out)
-	return strings.TrimSpace(string(out))
-}
-
 // serviceState is what systemd says of a property of the service.
 func serviceState(t *testing.T, property string) string {
 	t.Helper()
@@ -93,17 +85,17 @@ func serviceState(t *testing.T, property string) string {
 
 // A service that was installed does nothing before it is enabled; an upgrade restarts it and keeps
 // its configuration, and succeeds if the service does not start; removed and purged, nothing is left.
-func TestDeb(t *testing.T) {
+func TestReleaseDeb(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NeedTool(t, "dpkg-deb")
 	dir := t.TempDir()
 	older, newer := filepath.Join(dir, "older.deb"), filepath.Join(dir, "newer.deb")
-	made := filepath.Join(makeRelease(t), "correlator_"+releaseVersion+"_"+runtime.GOARCH+".deb")
+	made := filepath.Join(*releaseDir, "correlator_"+*releaseVersion+"_"+runtime.GOARCH+".deb")
 	testenv.WriteFile(t, older, testenv.ReadFile(t, made))
 	command(t, "dpkg-deb", "-R", made, filepath.Join(dir, "newer"))
 	control := filepath.Join(dir, "newer/DEBIAN/control")
 	text := string(testenv.ReadFile(t, control))
-	testenv.WriteFile(t, control, strings.Replace(text, "Version: "+releaseVersion, "Version: 1.2.4", 1))
+	testenv.WriteFile(t, control, strings.Replace(text, "Version: "+*releaseVersion, "Version: 1.2.4", 1))
 	command(t, "dpkg-deb", "-Znone", "-b", filepath.Join(dir, "newer"), newer)
 
 	t.Run("host", func(t *testing.T) {
@@ -163,7 +155,7 @@ func verifyIdle(t *testing.T, others ...string) {
 		assert.Check(t, err == nil && info.Mode() == want, "%s is not a file of mode %o: %v", file, want, err)
 	}
 	out := command(t, "correlator", "version")
-	assert.Check(t, strings.HasPrefix(out, releaseVersion+"\n"), "its version is %s", out)
+	assert.Check(t, strings.HasPrefix(out, *releaseVersion+"\n"), "its version is %s", out)
 	out = command(t, "systemd-analyze", "verify", "--man=no", "correlator.service")
 	assert.Check(t, out == "", "systemd-analyze verify: %s", out)
 	for property, want := range map[string]string{"LoadState": "loaded", "ActiveState": "inactive",

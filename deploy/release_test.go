@@ -1,3 +1,5 @@
+//go:build release
+
 package deploy
 
 import (
@@ -9,13 +11,11 @@ import (
 	"flag"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -23,63 +23,18 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// release is made once for all tests, which takes some seconds, and removed when they have ended.
-var release struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// What .ci/dist-check runs the tests of a release with, for all architectures. By themselves they make one for
-// this machine's architecture only.
+// A release for all architectures, which .ci/dist-check makes and tests: TestRelease… with the build tag
+// release, so that `make test` makes none.
 var (
-	givenRelease   = flag.String("release", "", "`directory` of a release for all architectures")
-	releaseVersion = "1.2.3"
+	releaseDir     = flag.String("release", "../dist", "`directory` of a release")
+	releaseVersion = flag.String("release-version", "", "`version` of that release")
+	architectures  = []string{"amd64", "arm64"}
 )
 
-func init() {
-	flag.StringVar(&releaseVersion, "release-version", releaseVersion, "`version` of that release")
-}
-
-// architectures are those that the release is for.
-func architectures() []string {
-	if *givenRelease == "" {
-		return []string{runtime.GOARCH}
-	}
-	return []string{"amd64", "arm64"}
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	os.RemoveAll(release.dir)
-	os.Exit(code)
-}
-
-// makeRelease returns the directory of a release with everything.
-func makeRelease(t *testing.T) string {
-	t.Helper()
-	if *givenRelease != "" {
-		return *givenRelease
-	}
-	release.once.Do(func() {
-		if release.dir, release.err = os.MkdirTemp("", "correlator-release-"); release.err != nil {
-			return
-		}
-		command := exec.Command("../.ci/dist", filepath.Join(release.dir, "dist"))
-		command.Env = append(os.Environ(), "VERSION="+releaseVersion, "COMMIT=c0ffee", "SOURCE_DATE_EPOCH=1700000000",
-			"ARCHITECTURES="+runtime.GOARCH)
-		if out, err := command.CombinedOutput(); err != nil {
-			release.err = errors.New(string(out))
-		}
-	})
-	assert.NilError(t, release.err, "making a release")
-	return filepath.Join(release.dir, "dist")
-}
-
 // What the documents in an archive link to is in the archive, where they say.
-func TestArchive(t *testing.T) {
-	dir := makeRelease(t)
-	name := "correlator-" + releaseVersion + "-linux-" + runtime.GOARCH
+func TestReleaseArchive(t *testing.T) {
+	dir := *releaseDir
+	name := "correlator-" + *releaseVersion + "-linux-" + runtime.GOARCH
 	files := unpack(t, filepath.Join(dir, name+".tar.gz"), name)
 	for _, file := range []string{"correlator", "LICENSE", "README.md", "SECURITY.md", "docs/install.md",
 		"man/correlator-run.1", "completions/bash", "deploy/systemd/correlator.service"} {
@@ -139,9 +94,9 @@ func linksOf(text string) (links []string) {
 }
 
 // The bill of materials names the modules that the binary contains, and Go.
-func TestBillOfMaterials(t *testing.T) {
-	dir := makeRelease(t)
-	for _, arch := range architectures() {
+func TestReleaseBillOfMaterials(t *testing.T) {
+	dir := *releaseDir
+	for _, arch := range architectures {
 		binary := filepath.Join(dir, "correlator-linux-"+arch)
 		build, err := buildinfo.ReadFile(binary)
 		assert.NilError(t, err)
@@ -153,7 +108,7 @@ func TestBillOfMaterials(t *testing.T) {
 		}
 		assert.NilError(t, json.Unmarshal(testenv.ReadFile(t, binary+".cdx.json"), &bill))
 		of := bill.Metadata.Component
-		assert.Check(t, of.Name == "correlator" && of.Version == releaseVersion, "it is of %+v", of)
+		assert.Check(t, of.Name == "correlator" && of.Version == *releaseVersion, "it is of %+v", of)
 		versions := map[string]string{}
 		for _, component := range bill.Components {
 			versions[component.Name] = component.Version

@@ -1,3 +1,5 @@
+//go:build release
+
 package deploy
 
 import (
@@ -14,16 +16,15 @@ import (
 )
 
 // The rpm package has the files of the deb package, and a configuration that upgrades keep.
-func TestRPM(t *testing.T) {
+func TestReleaseRPM(t *testing.T) {
 	testenv.NeedRoot(t)
 	rpm := testenv.NeedTool(t, "rpm")
-	dist := makeRelease(t)
-	for _, arch := range architectures() {
+	for _, arch := range architectures {
 		name := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch] // as rpm calls it
-		file := filepath.Join(dist, "correlator-"+releaseVersion+"-1."+name+".rpm")
+		file := filepath.Join(*releaseDir, "correlator-"+*releaseVersion+"-1."+name+".rpm")
 		command(t, rpm, "-K", file)
 		debFiles := regexp.MustCompile(`(?m) \.(/\S*[^/\s])$`).FindAllStringSubmatch(command(t, "dpkg-deb", "-c",
-			filepath.Join(dist, "correlator_"+releaseVersion+"_"+arch+".deb")), -1)
+			filepath.Join(*releaseDir, "correlator_"+*releaseVersion+"_"+arch+".deb")), -1)
 		want := []string{"/etc/correlator", "/usr/share/doc/correlator", "/usr/share/zsh/site-functions/_correlator"}
 		for _, found := range debFiles {
 			if !strings.HasSuffix(found[1], "/copyright") && !strings.Contains(found[1], "vendor-completions") {
@@ -50,21 +51,21 @@ func TestRPM(t *testing.T) {
 				testenv.ReadFile(t, root+file)
 			}
 			out := command(t, root+"/usr/bin/correlator", "version")
-			assert.Check(t, strings.HasPrefix(out, releaseVersion+"\n"), "its version is %s", out)
+			assert.Check(t, strings.HasPrefix(out, *releaseVersion+"\n"), "its version is %s", out)
 		}
 	}
 }
 
-// On a host with systemd, as with TestDeb. rpm keeps a configuration that was changed when the package
+// On a host with systemd, as with TestReleaseDeb. rpm keeps a configuration that was changed when the package
 // is removed, by another name.
-func TestRPMOnHost(t *testing.T) {
+func TestReleaseRPMOnHost(t *testing.T) {
 	testenv.NeedRoot(t)
 	rpm := testenv.NeedTool(t, "rpm")
 	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	dir := t.TempDir()
 	file := filepath.Join(dir, "correlator.rpm")
 	testenv.WriteFile(t, file, testenv.ReadFile(t,
-		filepath.Join(makeRelease(t), "correlator-"+releaseVersion+"-1."+arch+".rpm")))
+		filepath.Join(*releaseDir, "correlator-"+*releaseVersion+"-1."+arch+".rpm")))
 
 	t.Run("host", func(t *testing.T) {
 		enterCopy(t, dir)

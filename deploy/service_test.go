@@ -60,7 +60,7 @@ mount --bind "$1/console" /dev/console
 exec env -i container=test PATH="$PATH" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GENERATOR_PATH="$1/none" \
 	SYSTEMD_ENVIRONMENT_GENERATOR_PATH="$1/none" ` + systemd + ` --system --unit=boot.target --show-status=no \
 	--log-target=console`
-	boot = strings.ReplaceAll(boot, "$2", agentOfRelease(t))
+	boot = strings.ReplaceAll(boot, "$2", filepath.Dir(demo.Agent(t, t.TempDir())))
 	enterHost(t, boot, "systemd", dir)
 	m := &manager{t, log}
 	t.Cleanup(func() {
@@ -262,7 +262,7 @@ func verifyRestricted(t *testing.T, m *manager, syslog bool) {
 // restart.
 func TestServiceWatchdog(t *testing.T) {
 	m := bootSystemd(t, plain, "[Service]\nWatchdogSec=10s\nRestartSec=100ms\n")
-	p := demo.Start(t, demo.Options{Busy: 1})
+	p := demo.Start(t, demo.Options{Idle: 1})
 	m.started()
 	p.Registration(1)
 	m.systemctl("kill", "--signal", "STOP")

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
+	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
@@ -27,10 +28,7 @@ import (
 // what part of so much a second it loses, its largest resident memory, and its CPU time.
 func BenchmarkRun(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := filepath.Join(b.TempDir(), "correlator")
-	if out, err := exec.Command("../../.ci/compile", binary, "bench", "unknown").CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
+	binary := demo.Agent(b, b.TempDir())
 	c := client.Client{PID: 1}
 	for _, compression := range []string{"gzip", "none"} {
 		b.Run("15000 exports a second, "+compression, func(b *testing.B) {

@@ -62,6 +62,27 @@ func BuildWith(t testing.TB, tools []string, targets ...string) string {
 // built are the targets that this process has built.
 var built sync.Map
 
+// Agent compiles the command as it is released, without the race detector, unless it is up to date, and
+// installs it in a directory, for every user.
+func Agent(t testing.TB, dir string) (binary string) {
+	t.Helper()
+	testenv.NeedTool(t, "go")
+	root := moduleRoot(t)
+	compiled := filepath.Join(root, "testdata", "out", "correlator")
+	unlock := lock(t, filepath.Join(root, "testdata", "Makefile"))
+	defer unlock()
+	binary = filepath.Join(dir, "correlator")
+	for _, argv := range [][]string{
+		{filepath.Join(root, ".ci", "compile"), compiled, "1.2.3", "c0ffee"},
+		{"install", "--mode", "755", compiled, binary},
+		{"chmod", "755", dir},
+	} {
+		output, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		assert.NilError(t, err, "%v: %v\n%s", argv, err, output)
+	}
+	return binary
+}
+
 // Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md for the names,
 // which are given without ".so".
 func Fixture(t testing.TB, name string) string {
