@@ -105,7 +105,7 @@ func readNames(ctx context.Context, stopSampling func(), from *frameNamer, recor
 	reading, stop := untilSignal(ctx)
 	defer stop()
 	stopSampling()
-	reading, cancel := context.WithTimeout(reading, symbolsTimeout)
+	reading, cancel := context.WithTimeout(reading, from.patience)
 	defer cancel()
 	return from.read(reading, recording)
 }

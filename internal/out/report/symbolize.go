@@ -2,6 +2,7 @@ package report
 
 import (
 	"sync"
+	"time"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/names/symbolizer"
@@ -14,6 +15,7 @@ import (
 type frameNamer struct {
 	client          *symbolizer.Client
 	procRoot, sysFS string
+	patience        time.Duration // for all names, at the end
 
 	mu        sync.Mutex
 	processes map[*record.Process]*symbolizer.Process
@@ -27,7 +29,8 @@ func newFrameNamer(procRoot string) (*frameNamer, error) {
 		return nil, err
 	}
 	return &frameNamer{
-		client: client, procRoot: procRoot, sysFS: "/sys", processes: make(map[*record.Process]*symbolizer.Process),
+		client: client, procRoot: procRoot, sysFS: "/sys", patience: symbolsTimeout,
+		processes: make(map[*record.Process]*symbolizer.Process),
 	}, nil
 }
 

@@ -2,9 +2,9 @@ package report
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	iofs "io/fs"
 	"os"
 	"os/exec"
@@ -16,6 +16,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/terminal"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
@@ -118,9 +119,9 @@ func TestLateProcess(t *testing.T) {
 	for _, h := range processes {
 		h.fs.AnswerFirst()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	names := n.read(ctx, recording(frames))
+	assert.Check(t, n.patience > 0 && n.patience <= 15*time.Second, "by default it is patient for %v", n.patience)
+	n.patience = 10 * time.Second
+	names := readNames(t.Context(), func() {}, n, recording(frames), terminal.NewStatusLine(io.Discard))
 	for _, p := range honest {
 		got := names.name(p, frames[p][0])
 		assert.Check(t, got == "checkout" && !slices.Contains(names.late, p), "%q", got)
