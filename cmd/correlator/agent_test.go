@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,16 +24,24 @@ import (
 // deadline bounds every wait: far more than is needed on a machine that is busy with other tests.
 const deadline = 60 * time.Second
 
+// samplerProblem is why this machine does not let us take samples.
+var samplerProblem = sync.OnceValue(func() error {
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{SamplesPerSecond: 1})
+	if err != nil {
+		return err
+	}
+	return sampler.Close()
+})
+
 // needSampler skips the test unless this machine lets us take samples.
 func needSampler(t *testing.T) {
 	t.Helper()
 	testenv.NeedRoot(t)
-	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{SamplesPerSecond: 1})
+	err := samplerProblem()
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
 	assert.NilError(t, err)
-	assert.NilError(t, sampler.Close())
 }
 
 // agentProcess is a running `correlator run`, which is killed at the end of the test.
@@ -72,7 +81,12 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	return startAgentOf(t, installed(t), by, flags...)
 }
 
-// startAgentOf is startAgent for a binary.
+// startRaced starts an agent with the race detector.
+func startRaced(t *testing.T, flags ...string) *agentProcess {
+	t.Helper()
+	return startAgentOf(t, raced(t), nil, flags...)
+}
+
 func startAgentOf(t *testing.T, binary string, by []string, flags ...string) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, log: filepath.Join(t.TempDir(), "log")}

@@ -35,7 +35,7 @@ const (
 // half a second. One round takes four minutes: -benchtime 1x, and -count for others.
 func BenchmarkLiveView(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := buildAgent(b)
+	binary := demo.Agent(b, b.TempDir())
 	for _, what := range []string{"idle", "busy"} {
 		b.Run(what, func(b *testing.B) {
 			h := startHosted(b, what == "busy")

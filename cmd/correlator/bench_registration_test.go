@@ -24,7 +24,7 @@ func BenchmarkRegistration(b *testing.B) {
 	testenv.NeedRoot(b)
 	files := demo.NewFiles(b, demo.Glibc)
 	sentinel := demo.StartMany(b, 1, demo.Options{Files: files})
-	startBinary(b, buildAgent(b), "--samples-per-second", "0")
+	startBinary(b, demo.Agent(b, b.TempDir()), "--samples-per-second", "0")
 	sentinel.Registered() // the agent runs
 	var delays, late []uint64
 	for b.Loop() {

@@ -27,7 +27,7 @@ const running = 30 * time.Second
 // keeps two CPUs busy in transactions. One round takes half a minute: -benchtime 1x.
 func BenchmarkRun(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := buildAgent(b)
+	binary := demo.Agent(b, b.TempDir())
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
 	if err != nil {
 		b.Fatal(err)
@@ -48,15 +48,6 @@ func BenchmarkRun(b *testing.B) {
 			}
 		})
 	}
-}
-
-// buildAgent builds the binary as `make build` does.
-func buildAgent(b testing.TB) (binary string) {
-	b.Helper()
-	binary = filepath.Join(b.TempDir(), "correlator")
-	out, err := exec.Command("../../.ci/compile", binary, "bench", "unknown").CombinedOutput()
-	assert.NilError(b, err, "\n%s", out)
-	return binary
 }
 
 // startBinary starts the agent, with a feed, until the benchmark ends.

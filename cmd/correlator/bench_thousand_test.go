@@ -16,7 +16,7 @@ import (
 // beside no idle process. One round takes a minute: -benchtime 1x.
 func BenchmarkThousand(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := buildAgent(b)
+	binary := demo.Agent(b, b.TempDir())
 	for _, idle := range []int{0, 1000} {
 		for _, perSecond := range []int{20, 0} {
 			b.Run(fmt.Sprintf("%d idle at %d Hz", idle, perSecond),

@@ -31,7 +31,7 @@ const (
 // stacks repeat, or in C with frame pointers. One round takes half a minute: -benchtime 1x.
 func BenchmarkUnwinding(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := buildAgent(b)
+	binary := demo.Agent(b, b.TempDir())
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
 	if err != nil {
 		b.Fatal(err)
@@ -61,7 +61,7 @@ func BenchmarkUnwinding(b *testing.B) {
 // destination, with and without them.
 func BenchmarkNames(b *testing.B) {
 	testenv.NeedRoot(b)
-	binary := buildAgent(b)
+	binary := demo.Agent(b, b.TempDir())
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
 	if err != nil {
 		b.Fatal(err)

@@ -62,10 +62,7 @@ func (c *circumstance) test(t *testing.T) {
 			flags = append(flags, "--feed-socket", filepath.Join(dir, "unused"))
 		}
 	}
-	correlator := compiled(t)
-	if c.engine {
-		correlator = installed(t) // with the race detector
-	}
+	correlator := installed(t)
 	if len(c.refuse) > 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
 		assert.NilError(t, refuseCalls(c.refuse))

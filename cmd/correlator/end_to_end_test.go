@@ -44,7 +44,7 @@ func TestEndToEnd(t *testing.T) {
 func endToEndRun(t *testing.T, processes []*demo.Process) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	a := startAgent(t, nil, "--samples-per-second", "97", "--admin-socket", socket)
+	a := startRaced(t, "--samples-per-second", "97", "--admin-socket", socket)
 	begun := make(map[int]demo.Context)
 	for _, p := range processes {
 		p.Registration(1)
@@ -57,6 +57,7 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 			return transaction.Samples >= several
 		})
 	}
+	tls := make(map[int]string)
 	// On a slow machine a process is in state error for as long as looking at it takes too long.
 	testenv.Poll(t, deadline, "all processes being registered", func() bool {
 		var status struct{ Processes []process.View }
@@ -64,10 +65,11 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 		assert.NilError(t, json.Unmarshal(text, &status))
 		registered := make(map[int]bool)
 		for _, view := range status.Processes {
-			registered[view.PID] = view.State == process.StateRegistered
+			registered[view.PID], tls[view.PID] = view.State == process.StateRegistered, view.TLS
 		}
 		return !slices.ContainsFunc(processes, func(p *demo.Process) bool { return !registered[p.PID] })
 	})
+	assert.Check(t, tls[processes[0].PID] == "static" && tls[processes[1].PID] == "dynamic", "variables are %v", tls)
 	counted := a.end()
 	counted.addUp(t)
 	var arrived uint64

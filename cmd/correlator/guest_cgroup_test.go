@@ -59,7 +59,7 @@ func TestCgroupV1(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Manual: true, Placement: demo.Placement{By: inside}})
 	context := p.Begin(1)
 	served := func(t *testing.T) {
-		results, works := checked(t, compiled(t), inside, nil)
+		results, works := checked(t, installed(t), inside, nil)
 		assert.Check(t, works, "check says that it does not work: %+v", results)
 		for _, h := range hierarchies {
 			if h.row == "" {

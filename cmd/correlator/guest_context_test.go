@@ -35,7 +35,7 @@ func TestContextWithoutNames(t *testing.T) {
 	TestScanOTel(t)
 
 	// check has nothing to say of it, and run samples what the process works on.
-	results, works := checked(t, compiled(t), nil, exporting())
+	results, works := checked(t, installed(t), nil, exporting())
 	assert.Check(t, works, "check: %+v", results)
 	admin := filepath.Join(t.TempDir(), "admin")
 	startAgent(t, nil, exporting("--admin-socket", admin)...)

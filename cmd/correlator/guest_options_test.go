@@ -116,7 +116,7 @@ func TestKernelOptions(t *testing.T) {
 			}
 			dir := t.TempDir()
 			by, flags := below(dir, o.by), below(dir, o.flags)
-			results, works := checked(t, compiled(t), by, flags)
+			results, works := checked(t, installed(t), by, flags)
 			assert.Check(t, works == o.works, "check says that it works: %v", works)
 			o.compare(t, results)
 			for name, want := range o.rows {
@@ -124,7 +124,7 @@ func TestKernelOptions(t *testing.T) {
 				assert.Check(t, regexp.MustCompile(want).MatchString(said), "%s: %q, want %q", name, said, want)
 			}
 			if !o.works {
-				started, said := starts(t, compiled(t), by, flags)
+				started, said := starts(t, installed(t), by, flags)
 				if started || !regexp.MustCompile(o.refusal).MatchString(said) {
 					t.Errorf("run starts: %v, and says %q, want %q", started, said, o.refusal)
 				}

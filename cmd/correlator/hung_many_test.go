@@ -42,7 +42,7 @@ func TestManyHungProcesses(t *testing.T) {
 	fs.AnswerFirst()
 	fs.Taken("of the agent", func(fusefs.Request) bool { return true })
 
-	other := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{UID: 2000, GID: 2000}})
+	other := demo.Start(t, demo.Options{Placement: demo.Placement{UID: 2000, GID: 2000}})
 	at.works(t, a, other)
 	var status agent.Status
 	testenv.Poll(t, deadline, "a reason for each process that hangs", func() bool {
@@ -64,7 +64,7 @@ func TestManyHungProcesses(t *testing.T) {
 	if n := status.Workers.Hung; n >= many {
 		t.Errorf("%d processes hang %d workers, %d requests wait", many, n, len(fs.Requests()))
 	}
-	later := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{UID: 2001, GID: 2001}})
+	later := demo.Start(t, demo.Options{Placement: demo.Placement{UID: 2001, GID: 2001}})
 	at.works(t, a, other, later)
 	testenv.Poll(t, deadline, "as many hung workers in the metric as requests that wait", func() bool {
 		return at.metric(t, "correlator_workers_hung") == strconv.Itoa(len(fs.Requests()))

@@ -108,59 +108,69 @@ func hangingLibrary(op fusefs.Op) func(*testing.T) (*fusefs.FS, *demo.Process) {
 	}
 }
 
-// taken waits until somebody other than the process has made a request that hangs.
-func taken(t *testing.T, fs *fusefs.FS, p *demo.Process) {
-	t.Helper()
-	fs.AnswerFirst()
-	fs.Taken("of somebody else", func(r fusefs.Request) bool {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", p.PID, r.TID))
+// hung is a process that makes whoever reads it wait.
+type hung struct {
+	fs      *fusefs.FS
+	process *demo.Process
+}
+
+// taken reports whether somebody other than the process has made a request that hangs.
+func (h hung) taken() bool {
+	return slices.ContainsFunc(h.fs.Requests(), func(r fusefs.Request) bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", h.process.PID, r.TID))
 		return err != nil
 	})
 }
 
-// While a process makes whoever serves it wait for ever, the others are served; the agent ends at
-// once when it is told to, also if it is killed, and another one takes its place. Every second of the
-// first agents has an unwinding engine. They have the race detector, too; the others do without.
-func TestHungProcess(t *testing.T) {
-	needSampler(t)
-	honest := demo.Start(t, demo.Options{Busy: 1})
-	signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
-	for i, hanging := range hangings {
-		t.Run(hanging.name, func(t *testing.T) {
-			fs, hangs := hanging.start(t)
-			at := newAddresses(t)
-			unwinder := []string{"--unwinder", []string{"frame-pointers", "auto"}[i%2]}
-			first := startAgent(t, nil, append(at.flags(), unwinder...)...)
-			taken(t, fs, hangs)
-			at.works(t, first, honest)
-			first.kill(signals[i%2])
-
-			second := startAgentOf(t, compiled(t), nil, at.flags()...)
-			fs.AnswerFirst()
-			at.works(t, second, honest)
-			second.kill(signals[(i+1)%2])
-		})
+// answerFirst has all that hangs be answered before other cleanups of the test wait for it.
+func answerFirst(all []hung) {
+	for _, h := range all {
+		h.fs.AnswerFirst()
 	}
 }
 
-// The commands that examine processes once end, too.
-func TestCommandsOnHungProcess(t *testing.T) {
+// While processes make whoever serves them wait for ever, the others are served; the agent ends at once
+// when it is told to, also if it is killed, and another one takes its place. The commands that examine
+// processes once end, too. Some at a time, since of one user only so many may hang workers.
+func TestHungProcesses(t *testing.T) {
 	needSampler(t)
-	for _, hanging := range hangings {
-		if hanging.name == "executable file" {
-			continue // of stacks, which nobody asks for
-		}
-		t.Run(hanging.name, func(t *testing.T) {
-			fs, hangs := hanging.start(t)
+	honest := demo.Start(t, demo.Options{})
+	for i, group := range slices.Collect(slices.Chunk(hangings, 3)) {
+		t.Run(group[0].name+" and others", func(t *testing.T) {
+			var all []hung
+			for _, hanging := range group {
+				fs, hangs := hanging.start(t)
+				all = append(all, hung{fs, hangs})
+			}
+			at := newAddresses(t)
+			start, signals := startRaced, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
+			flags := at.flags()
+			if i == 1 {
+				flags = append(flags, "--unwinder", "auto")
+				start = func(t *testing.T, flags ...string) *agentProcess { return startAgent(t, nil, flags...) }
+				slices.Reverse(signals)
+			}
+			first := start(t, flags...)
+			answerFirst(all)
+			examinations := [][]string{{"scan"}}
+			for _, h := range all {
+				testenv.Poll(t, deadline, "somebody else to hang", h.taken)
+				examinations = append(examinations, []string{"inspect", strconv.Itoa(h.process.PID)})
+			}
 			var pids []int
-			for _, argv := range [][]string{{"scan"}, {"inspect", strconv.Itoa(hangs.PID)}} {
+			for _, argv := range examinations {
 				cmd := exec.Command(installed(t), argv...)
 				assert.NilError(t, cmd.Start())
 				t.Cleanup(func() { cmd.Wait() })
 				pids = append(pids, cmd.Process.Pid)
 			}
-			fs.AnswerFirst()
-			testenv.Poll(t, deadline, "the end of both", func() bool {
+			at.works(t, first, honest)
+			first.kill(signals[0])
+			second := startAgent(t, nil, at.flags()...)
+			answerFirst(all)
+			at.works(t, second, honest)
+			second.kill(signals[1])
+			testenv.Poll(t, deadline, "the end of all that examine", func() bool {
 				return !slices.ContainsFunc(pids, func(pid int) bool { return !reapable(t, pid) })
 			})
 		})
@@ -193,8 +203,7 @@ func (l addresses) works(t *testing.T, a *agentProcess, processes ...*demo.Proce
 	t.Helper()
 	for _, p := range processes {
 		a.registered(p.PID)
-		before := p.Report().Samples
-		clean(t, p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before+5 }))
+		getsSamples(t, p)
 	}
 	testenv.Poll(t, deadline, "health", func() bool {
 		answer, err := http.Get("http://" + l.metrics + "/healthz")
@@ -226,6 +235,15 @@ func (l addresses) works(t *testing.T, a *agentProcess, processes ...*demo.Proce
 			t.Errorf("samples of process %d were dropped: %v", p.PID, dropped)
 		}
 	}
+}
+
+// getsSamples has a process whose threads do not burn CPU time do so for a while, and waits for samples.
+func getsSamples(t *testing.T, p *demo.Process) {
+	t.Helper()
+	before := p.Report().Samples
+	p.StartThreads(1, "busy")
+	clean(t, p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before+5 }))
+	p.StopThreads()
 }
 
 // kill sends a signal and waits until the agent is gone: with all its threads, or nobody could reap

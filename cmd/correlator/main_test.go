@@ -47,52 +47,43 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("GORACE", raceOptions)
 	os.Setenv("CORRELATOR_ADMIN_SOCKET", "") // the default one is for the machine's own agent
-	if os.Getenv(nestedVariable) != "" {
-		os.Exit(m.Run()) // the test that runs us has the machine
-	}
 	code := testenv.Main(m)
-	os.RemoveAll(compilation.dir)
+	os.RemoveAll(released.dir)
 	os.Exit(code)
 }
 
-// installed installs the command under test in a directory and returns its path.
+// released is where the command is as it is released: installed once for all tests, and removed when
+// they have ended.
+var released struct {
+	once sync.Once
+	dir  string
+}
+
+// installed returns the path of the command as it is released. Where nothing can be compiled, it is
+// that of raced.
 func installed(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		return raced(t)
+	}
+	released.once.Do(func() {
+		dir, err := os.MkdirTemp("", "correlator-released-")
+		assert.NilError(t, err)
+		released.dir = dir
+		demo.Agent(t, dir)
+	})
+	return filepath.Join(released.dir, "correlator")
+}
+
+// raced installs the command with the race detector, if tests have it, and returns its path. It is for
+// those that have much at the same time: starting it takes a second of CPU time.
+func raced(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
 	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "correlator")
 	assert.NilError(t, os.Symlink(self, path))
 	return path
-}
-
-// compilation is of the command as it is released, once for all tests and removed when they have ended.
-var compilation struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// compiled returns the path of the command without the race detector, which takes three quarters of the
-// CPU time of its starts: for tests that start it very often. Where nothing can be compiled, it is the
-// one under test.
-func compiled(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		return installed(t)
-	}
-	compilation.once.Do(func() {
-		if compilation.dir, compilation.err = os.MkdirTemp("", "correlator-binary-"); compilation.err != nil {
-			return
-		}
-		compile := exec.Command("../../.ci/compile", filepath.Join(compilation.dir, "correlator"), "1.2.3", "c0ffee")
-		if out, err := compile.CombinedOutput(); err != nil {
-			compilation.err = errors.Join(err, errors.New(string(out)))
-			return
-		}
-		compilation.err = os.Chmod(compilation.dir, 0o755) // other users execute it, too
-	})
-	assert.NilError(t, compilation.err, "compiling the command")
-	return filepath.Join(compilation.dir, "correlator")
 }
 
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script/*.txt") }
@@ -181,7 +172,7 @@ func TestRun(t *testing.T) {
 	}
 
 	admin := filepath.Join(t.TempDir(), "admin.sock")
-	run := exec.Command(installed(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json",
+	run := exec.Command(raced(t), "run", "--feed-socket", socket, "--host-id", "", "--log-format", "json",
 		"--admin-socket", admin)
 	var stdout, stderr bytes.Buffer
 	run.Stdout, run.Stderr = &stdout, &stderr

@@ -19,7 +19,7 @@ import (
 // released, since the race detector has memory of its own.
 func TestSoakMemoryIsGivenBack(t *testing.T) {
 	needSampler(t)
-	binary := buildAgent(t)
+	binary := demo.Agent(t, t.TempDir())
 	stays := demo.Start(t, demo.Options{})
 	pid := startBinary(t, binary)
 	stays.Registration(1)

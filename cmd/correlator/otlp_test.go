@@ -336,6 +336,7 @@ func TestDestinationsDown(t *testing.T) {
 `, dir), "--samples-per-second", "997")
 	p.Registration(1)
 	testenv.Poll(t, deadline, "samples", func() bool { return len(b.Profiles().Samples) > 20 })
+	p.StopThreads()
 	counted := a.terminate()
 	counted.addUp(t)
 	var arrived uint64

@@ -8,12 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -26,36 +26,32 @@ import (
 
 // hangingNames are the ways in which a process makes whoever reads the names of its functions wait
 // for a FUSE server that never answers.
-var hangingNames = []struct {
-	name   string
-	signal syscall.Signal // that ends a recording early
-	start  func(t *testing.T) (*fusefs.FS, *demo.Process)
-}{
-	{"perf map", syscall.SIGTERM, func(t *testing.T) (*fusefs.FS, *demo.Process) {
+var hangingNames = map[string]func(t *testing.T) hung{
+	"perf map": func(t *testing.T) hung {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
 		p := startJVMIn(t, fs)
 		fs.Overlay("/tmp", fs.Empty())
 		fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", p.PID))
-		return fs, p
-	}},
-	{"directory of debug files", syscall.SIGKILL, func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		return hung{fs, p}
+	},
+	"directory of debug files": func(t *testing.T) hung {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
 		p := startIn(t, fs, demo.Options{Busy: 1, Gap: -1})
 		borrowWork(t, fs, p)
 		fs.Overlay("/usr/lib", "/usr/lib")
 		fs.Hang(fusefs.Lookup, "/debug")
-		return fs, p
-	}},
-	{"file system of a debug file", syscall.SIGTERM, func(t *testing.T) (*fusefs.FS, *demo.Process) {
+		return hung{fs, p}
+	},
+	"file system of a debug file": func(t *testing.T) hung {
 		fs := fusefs.Mount(t, fusefs.AllowOther)
-		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{UID: fusefs.UID, GID: fusefs.GID,
-			By: append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")}})
+		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{UID: fusefs.UID,
+			GID: fusefs.GID, By: append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")}})
 		id := hex.EncodeToString(borrowWork(t, fs, p))
 		fs.Write("usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug", nil)
 		p.Chroot(fs.Path(""))
 		fs.Hang(fusefs.Statfs, "/usr/lib/debug/.build-id/*/*")
-		return fs, p
-	}},
+		return hung{fs, p}
+	},
 }
 
 // startJVMIn is startIn for a JVM with compiled code.
@@ -80,42 +76,57 @@ func borrowWork(t *testing.T, fs *fusefs.FS, p *demo.Process) []byte {
 	return parsed.BuildID
 }
 
-// A recording of a process that makes whoever reads its names wait for ever ends after its duration,
-// with what there is, and at once by a signal.
+// A recording of processes that make whoever reads their names wait for ever ends at once by a signal,
+// with what there is.
 func TestRecordHung(t *testing.T) {
 	needSampler(t)
 	honest := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "honest"})
-	for _, hanging := range hangingNames {
-		t.Run(hanging.name, func(t *testing.T) {
-			for duration := time.Second; ; duration *= 4 {
-				fs, hangs := hanging.start(t)
-				hint := fmt.Sprintf("files of demo (%d) could not be read in time", hangs.PID) // and of nobody else
-				recorded, services, stderr := recordHung(t, fs, hangs, duration, 0)
-				if services["honest"] > 0 && services["demo"] > 0 || duration > deadline {
-					assert.Check(t, recorded && services["honest"] != 0 && services["demo"] != 0 && !honest.Ended(),
-						"samples of %v\n%s", services, stderr)
-					assert.Check(t, strings.Contains(stderr, hint), "no %q in\n%s", hint, stderr)
-					break // on a slow machine, both take part only in a longer one
-				}
-			}
-			fs, hangs := hanging.start(t)
-			recordHung(t, fs, hangs, time.Second, hanging.signal)
-		})
+	var all []hung
+	var late []string
+	for _, start := range hangingNames {
+		h := start(t)
+		all = append(all, h)
+		late = append(late, fmt.Sprintf("demo (%d)", h.process.PID))
 	}
+	cmd, terminal, path := recordHung(t, 1+len(all), all)
+	assert.NilError(t, cmd.Process.Signal(syscall.SIGTERM))
+	testenv.Poll(t, deadline, "the end of the recording", func() bool { return reapable(t, cmd.Process.Pid) })
+	assert.Check(t, cmd.Wait(), "\n%s", terminal)
+	sampled := make(map[int64]bool)
+	for _, sample := range readProfile(t, path).Sample {
+		sampled[sample.NumLabel["pid"][0]] = true
+	}
+	assert.Check(t, sampled[int64(honest.PID)] && len(sampled) == 1+len(all), "sampled were %v", sampled)
+	var hint []string
+	testenv.Poll(t, deadline, "a hint", func() bool {
+		hint = regexp.MustCompile("files of (.*) could not be read in time").FindStringSubmatch(terminal.String())
+		return hint != nil
+	})
+	named := strings.Split(hint[1], ", ")
+	slices.Sort(named)
+	slices.Sort(late)
+	assert.Check(t, slices.Equal(named, late), "late are %q, want %q", named, late)
 }
 
-// recordHung makes a recording, sends a signal unless it is 0 when the recording waits, and waits for
-// the end. It returns whether there is a profile, and the numbers of samples by service.
-func recordHung(
-	t *testing.T, fs *fusefs.FS, hangs *demo.Process, duration time.Duration, signal syscall.Signal,
-) (recorded bool, services map[string]int, stderr string) {
+// One that is killed leaves nobody behind who has its output open.
+func TestRecordHungKilled(t *testing.T) {
+	needSampler(t)
+	cmd, terminal, _ := recordHung(t, 1, []hung{hangingNames["directory of debug files"](t)})
+	assert.NilError(t, cmd.Process.Kill())
+	testenv.Poll(t, deadline, "the end of the recording", func() bool { return reapable(t, cmd.Process.Pid) })
+	err := cmd.Wait()
+	assert.Check(t, !errors.Is(err, exec.ErrWaitDelay), "%v\n%s", err, terminal)
+}
+
+// recordHung starts a recording of so many processes, ends it when there are samples of all, and waits
+// until it hangs with those that hang.
+func recordHung(t *testing.T, processes int, all []hung) (cmd *exec.Cmd, terminal *shown, path string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "out.pb.gz")
-	cmd := exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "997", "-o", path,
-		"--unwinder", "frame-pointers")
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	cmd.WaitDelay = deadline // nobody else may have it open
+	path = filepath.Join(t.TempDir(), "out.pb.gz")
+	terminal, tty := openTerminal(t, 120)
+	cmd = exec.Command(installed(t), "record", "-d", "1h", "--rate", "997", "--unwinder", "frame-pointers", "-o", path)
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = new(bytes.Buffer), tty, deadline
 	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
@@ -123,24 +134,18 @@ func recordHung(
 			cmd.Wait()
 		}
 	})
-	taken(t, fs, hangs)
-	if signal != 0 {
-		assert.NilError(t, cmd.Process.Signal(signal))
+	for _, h := range all {
+		h.fs.AnswerFirst()
 	}
-	testenv.Poll(t, deadline, "the end of the recording", func() bool { return reapable(t, cmd.Process.Pid) })
-	err := cmd.Wait()
-	if signal == syscall.SIGKILL {
-		return false, nil, said.String()
+	tty.Close()
+	sampled := regexp.MustCompile(fmt.Sprintf(`recording .*: \d{4,} samples, \d+%% in transactions, %d process`,
+		processes))
+	testenv.Poll(t, deadline, "samples of all", func() bool { return sampled.MatchString(terminal.String()) })
+	assert.NilError(t, cmd.Process.Signal(syscall.SIGINT))
+	for _, h := range all {
+		testenv.Poll(t, deadline, "somebody else to hang", h.taken)
 	}
-	if err != nil { // it may be too short for a slow machine
-		assert.Check(t, strings.Contains(said.String(), "nothing was sampled"), "%v\n%s", err, &said)
-		return false, nil, said.String()
-	}
-	services = make(map[string]int)
-	for _, sample := range readProfile(t, path).Sample {
-		services[strings.Join(sample.Label["service"], " ")]++
-	}
-	return true, services, said.String()
+	return cmd, terminal, path
 }
 
 // A recording opens what the process itself may open: not a file of root that the process has

@@ -76,9 +76,9 @@ func TestRights(t *testing.T) {
 	needSampler(t)
 	setpriv := testenv.NeedTool(t, "setpriv")
 	another := demo.Placement{UID: 4711, GID: 4711}
-	root := demo.Start(t, demo.Options{Busy: 1})
-	user := demo.Start(t, demo.Options{Busy: 1, Placement: another})
-	deleted := demo.Start(t, demo.Options{Busy: 1, Placement: another})
+	root := demo.Start(t, demo.Options{})
+	user := demo.Start(t, demo.Options{Placement: another})
+	deleted := demo.Start(t, demo.Options{Placement: another})
 	deleted.UnlinkLibrary()
 	processes := map[string]int{"root": root.PID, "user": user.PID, "deleted": deleted.PID,
 		"namespace": startInUserNamespace(t, "4712")}
@@ -114,8 +114,7 @@ func TestRights(t *testing.T) {
 				}
 			}
 			if c.unserved == nil {
-				before := deleted.Report().Samples
-				deleted.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before })
+				getsSamples(t, deleted)
 			}
 			warned := len(a.logged(c.warns)) > 0
 			assert.Check(t, warned == (c.warns != ""), "warned: %v", warned)

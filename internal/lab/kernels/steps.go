@@ -28,7 +28,7 @@ var leftOut = map[string][]test{
 	},
 }
 
-const readingTime = "reading a slot takes longer than it may (200 µs)"
+const readingTime = "reading a slot takes longer than it may (10 ms)"
 
 // maySkip are the reasons for which tests may be skipped, parts of what they log, by kernel (none:
 // all of them). For any other, a run fails.
