@@ -266,7 +266,7 @@ func TestRewritingRecords(t *testing.T) {
 			}
 			s := openSampler(t, options)
 			addRules(t, s, c.pid, func() TargetRules { return rules })
-			wanted := uint64(5_000)
+			wanted := uint64(2_000)
 			if *long {
 				wanted = 500_000
 			}

@@ -277,7 +277,7 @@ func TestRewriting(t *testing.T) {
 			s := openSampler(t, SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: swap})
 			p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteNew, Swap: swap})
 			addDemo(t, s, p)
-			wanted := uint64(5_000)
+			wanted := uint64(2_000)
 			if *long {
 				wanted = 500_000
 			}

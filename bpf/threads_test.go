@@ -119,7 +119,7 @@ func TestProcessWithTooManyThreads(t *testing.T) {
 // Threads that exit during the walk do not hide those after them.
 func TestProcessWhileThreadsEnd(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
-		for range 20 {
+		for range 10 {
 			c := startChild(t, "cc", 400, nil)
 			c.send("halve")
 			steady := c.readKept()

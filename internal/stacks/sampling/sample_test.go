@@ -29,7 +29,7 @@ func TestSampleOrigin(t *testing.T) {
 			r := newReceiver(t, 1<<20)
 			stop := r.serve(s)
 			s.start(p, r)
-			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 500 })
+			s.poll("samples", func() bool { return s.outcome(process.OutcomeCorrelated) > 200 })
 			s.end()
 			stop()
 			s.added(0)

@@ -23,7 +23,7 @@ func TestRewriting(t *testing.T) {
 	r := newReceiver(t, 1<<20)
 	stop := r.serve(s)
 	s.start(p, r)
-	samples := uint64(10_000)
+	samples := uint64(3_000)
 	if *long {
 		samples = 1_000_000
 	}
@@ -44,7 +44,6 @@ func TestTablesFull(t *testing.T) {
 		"stacks": {MaxStacks: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options.SamplesPerSecond = 2000
 			s := open(t, options)
 			p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: -1})
 			r := newReceiver(t, 1<<20)
