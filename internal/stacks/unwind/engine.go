@@ -128,9 +128,16 @@ func Open(ctx context.Context, options Options, counters *Counters) (*Engine, er
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)
 	}
-	debug.FreeOSMemory() // loading the programs takes several MB, once
+	freeLater()
 	return e, nil
 }
+
+// freeDelay is when what was needed for a moment only is given back to the system, which takes 10 ms or more: what
+// follows, mostly at once, need not wait for that, and may need it.
+const freeDelay = 5 * time.Second
+
+// freeLater gives back memory: loading programs takes several MB.
+func freeLater() { time.AfterFunc(freeDelay, debug.FreeOSMemory) }
 
 // openTested is Open with a kind of worker.
 func openTested(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {

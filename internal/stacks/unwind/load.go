@@ -279,7 +279,7 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 		if m == nil {
 			return nil, fmt.Errorf("the unwinding programs have no table %s", name)
 		}
-		m = m.Copy()
+		m = copyMap(m)
 		if entries := mapEntries[name]; entries > 0 {
 			m.MaxEntries = entries
 		} else if runtimeBy(func(k *runtimeKind) bool { return k.table == name }) != nil {
@@ -296,6 +296,16 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 		}
 	}
 	return spec, nil
+}
+
+// copyMap returns a copy of what is known of a table, with the same types, which nobody changes: copying these takes
+// longer than making the table.
+func copyMap(m *ebpf.MapSpec) *ebpf.MapSpec {
+	c := *m
+	if m.InnerMap != nil {
+		c.InnerMap = copyMap(m.InnerMap)
+	}
+	return &c
 }
 
 // setLoopEnd changes the constant that a loop counts to. The comparison is found by its line of the

@@ -2,7 +2,6 @@ package unwind
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
@@ -25,7 +24,7 @@ func (c *chain) loadRuntime(kind *runtimeKind) (loaded loadedRuntime, err error)
 		loaded, err = c.newRuntime(kind)
 		return err
 	})
-	debug.FreeOSMemory() // as after loading the others
+	freeLater() // as after loading the others
 	if err != nil {
 		return loaded, fmt.Errorf("loading the unwinding program for %s: %w", kind.name, err)
 	}

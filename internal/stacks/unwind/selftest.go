@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -30,6 +31,9 @@ const (
 
 	collectorBytes = 1 << 20 // some 40 records
 )
+
+// selfUser is nobody else: of it is the process of the self-test.
+const selfUser worker.User = "self"
 
 // collector is a last program that hands over whole records.
 type collector struct {
@@ -147,7 +151,7 @@ func ownTarget(procRoot string, kernelPID uint32) (Target, error) {
 		return Target{}, err
 	}
 	id := procscan.ProcessID{PID: proc.PID, StartTime: stat.Starttime}
-	return Target{ID: id, KernelPID: kernelPID, Program: id, User: "self"}, nil
+	return Target{ID: id, KernelPID: kernelPID, Program: id, User: selfUser}, nil
 }
 
 // sampleSelf samples its goroutine until most stacks are of it. Some may be of others: the runtime has

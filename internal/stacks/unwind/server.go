@@ -14,7 +14,11 @@ import (
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/log"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	enginemaps "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
@@ -65,6 +69,7 @@ type server struct {
 	tables   map[string]*ebpf.Map
 	handler  *handler
 	manager  *processmanager.ProcessManager
+	provider provider
 	budget   budget
 	targets  map[libpf.PID]*target
 
@@ -77,12 +82,28 @@ type server struct {
 	log       engineLog
 }
 
+// provider returns how to unwind the code of files, or what the module itself says of that, in a third of the time,
+// which is sufficient for stacks of our own.
+type provider struct {
+	nativeunwind.StackDeltaProvider
+	plain   nativeunwind.StackDeltaProvider
+	isPlain bool
+}
+
+func (p *provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
+	if p.isPlain {
+		return p.plain.GetIntervalDataForFile(ref)
+	}
+	return p.StackDeltaProvider.GetIntervalDataForFile(ref)
+}
+
 func serve(procRoot string, conn *worker.Conn) {
 	s := &server{
 		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
 		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(), pages: newPages(),
 	}
 	log.SetLogger(*slog.New(&s.log))
+	free := time.AfterFunc(freeDelay, debug.FreeOSMemory) // reading a file takes more than all that is kept
 	for {
 		message, fds, err := conn.ReceiveDescriptors()
 		if err != nil || len(message) == 0 {
@@ -93,7 +114,7 @@ func serve(procRoot string, conn *worker.Conn) {
 			return
 		}
 		if s.handler != nil && s.handler.takeFilesRead() {
-			debug.FreeOSMemory() // reading a file takes more than all that is kept
+			free.Reset(freeDelay)
 		}
 	}
 }
@@ -189,12 +210,13 @@ func (s *server) start(r start, fds []int) error {
 	quotas := newQuotas(descriptors.Cur, func(table string) uint64 { return uint64(s.tables[table].MaxEntries()) })
 	s.handler = newHandler(own, s.tables, quotas, s.newTable)
 	s.handler.data.switchOn = s.switchOn
+	s.provider = provider{StackDeltaProvider: deltas.Provider(), plain: elfunwindinfo.NewStackDeltaProvider()}
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    runtimesConfig(),
 		MonitorInterval:       time.Minute,
 		ExecutableUnloadDelay: unloadDelay,
 		EbpfHandler:           s.handler,
-		StackDeltaProvider:    deltas.Provider(),
+		StackDeltaProvider:    &s.provider,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the engine: %w", err)
@@ -243,6 +265,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	t.begin()
 	s.log.forget()
 	s.handler.begin(t.user)
+	s.provider.isPlain = t.user == selfUser
 	t.readByPages(s.pages, func() { s.manager.SynchronizeProcess(t) })
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
 		t.err = procscan.ErrGone
