@@ -411,11 +411,20 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 		case word.Flags().Error():
 			frames = append(frames, Frame{Kind: CutFrame})
 		case word.Type() == libpf.NativeFrame && size >= 2:
-			frames = append(frames, s.nativeFrame(pid, word))
+			is, right := s.isTrampoline(pid, word)
+			if is && !right {
+				return append(frames, Frame{Kind: CutFrame})
+			}
+			if !is {
+				frames = append(frames, s.nativeFrame(pid, word))
+			}
 		case word.Type() == libpf.HotSpotFrame && size >= 3:
 			frames = append(frames, s.jvmFrames(pid, word)...)
 		default:
 			frames = append(frames, s.runtimeFrames(pid, word)...)
+			if last := len(frames) - 1; isShim(frames[last]) {
+				frames = frames[:last]
+			}
 		}
 	}
 	return frames

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/names/symbols"
+	"correlator/internal/stacks/unwind/deltas"
 	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/procscan"
@@ -91,6 +92,8 @@ type target struct {
 	codes map[*runtimeKind]*runtimeCode
 
 	refused map[*runtimeKind]refusal
+
+	hasTrampolines bool // of CPython
 }
 
 var _ process.Process = (*target)(nil)
@@ -192,7 +195,7 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 // to each other.
 func (t *target) addFile(raw *process.RawMapping) {
 	last := len(t.mapped) - 1
-	if !raw.IsFileBacked() || last >= 0 && t.mapped[last].Path == raw.Path {
+	if !raw.IsFileBacked() || raw.Path == deltas.Trampolines || last >= 0 && t.mapped[last].Path == raw.Path {
 		return
 	}
 	t.mapped = append(t.mapped, *raw)
@@ -213,6 +216,11 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 		return raw, raw.Length <= maxVDSOBytes
 	case m.Path == "" || strings.HasPrefix(m.Path, "[anon:") || m.Path == "/dev/zero":
 		raw.Path = ""
+		if t.areTrampolines(m) {
+			t.hasTrampolines, raw.Path, raw.FileOffset = true, deltas.Trampolines, 0
+			raw.Length = min(raw.Length, deltas.MaxTrampolineBytes)
+			t.identify(&raw, []byte(raw.Path))
+		}
 		return raw, true
 	case !strings.HasPrefix(m.Path, "/"):
 		return raw, false
@@ -313,6 +321,12 @@ func (t *target) opened(raw *process.RawMapping) (file *os.File, info os.FileInf
 
 // OpenMappingFile opens the file of a mapping.
 func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser, error) {
+	if raw.Path == deltas.Trampolines {
+		return struct {
+			io.ReaderAt
+			io.Closer
+		}{trampolinesFile(), io.NopCloser(nil)}, nil
+	}
 	file, _, err := t.opened(raw)
 	if err != nil {
 		return nil, err
@@ -322,6 +336,9 @@ func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser,
 
 // GetMappingFileLastModified returns the time of the last change, which the owner of a file cannot set.
 func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {
+	if raw.Path == deltas.Trampolines {
+		return 0
+	}
 	file, _, err := t.opened(raw)
 	if err != nil {
 		return 0
@@ -337,6 +354,9 @@ func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {
 // CalculateMappingFileID returns an id of a file that depends on its start, end and size, and on the
 // user: see rawMapping.
 func (t *target) CalculateMappingFileID(raw *process.RawMapping) (libpf.FileID, error) {
+	if raw.Path == deltas.Trampolines {
+		return t.trampolinesID(), nil
+	}
 	var contents io.ReadSeeker
 	if raw.IsVDSO() {
 		b := make([]byte, raw.Length)

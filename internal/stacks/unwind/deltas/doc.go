@@ -9,4 +9,5 @@
 //     .gopclntab) says where that is so.
 //   - musl's C library has no .eh_frame, nor have the tables of calls (PLT) of static programs. On x86-64 their
 //     code is followed from the entries of functions on: see follower.
+//   - CPython's trampolines are in no file: see Trampolines.
 package deltas

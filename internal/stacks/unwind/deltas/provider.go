@@ -18,6 +18,9 @@ type provider struct {
 
 // GetIntervalDataForFile returns what the engine's own provider does, corrected and completed.
 func (p provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
+	if ref.FileName() == Trampolines {
+		return trampolines(), nil
+	}
 	data, err := p.StackDeltaProvider.GetIntervalDataForFile(ref)
 	if err != nil {
 		return nil, err

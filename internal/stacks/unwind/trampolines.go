@@ -1,0 +1,72 @@
+package unwind
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"runtime"
+
+	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+
+	"correlator/internal/stacks/unwind/deltas"
+	"correlator/procscan"
+)
+
+// areTrampolines reports whether memory of no file has trampolines of CPython.
+func (t *target) areTrampolines(m procscan.Mapping) bool {
+	var start [deltas.TrampolineStart]byte
+	if runtime.GOARCH != "amd64" || m.End-m.Start < deltas.TrampolineStart {
+		return false
+	}
+	_, err := t.memory().ReadAt(start[:], int64(m.Start))
+	return err == nil && deltas.AreTrampolines(start[:])
+}
+
+// trampolinesID returns the id of the file that stands for them.
+func (t *target) trampolinesID() libpf.FileID {
+	id := t.salted([]byte(deltas.Trampolines))
+	return libpf.NewFileID(binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:]))
+}
+
+// trampolinesFile is the file that stands for trampolines: all of it is code.
+func trampolinesFile() *bytes.Reader {
+	header := elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{
+			0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
+		},
+		Type: uint16(elf.ET_DYN), Machine: uint16(pfelf.CurrentMachine), Version: uint32(elf.EV_CURRENT),
+		Phnum: 1,
+	}
+	header.Phoff, header.Phentsize = uint64(binary.Size(header)), uint16(binary.Size(elf.Prog64{}))
+	code := elf.Prog64{
+		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
+		Filesz: deltas.MaxTrampolineBytes, Memsz: deltas.MaxTrampolineBytes, Align: pageBytes,
+	}
+	var b bytes.Buffer
+	_ = binary.Write(&b, binary.LittleEndian, header)
+	_ = binary.Write(&b, binary.LittleEndian, code)
+	return bytes.NewReader(b.Bytes())
+}
+
+// isTrampoline reports whether a native frame is that of a trampoline, and whether it is unwound right.
+func (s *server) isTrampoline(pid libpf.PID, word libpf.EbpfFrame) (is, right bool) {
+	t := s.targets[pid]
+	if t == nil || !t.hasTrampolines || host.FileID(word.Variable(0)) != host.FileIDFromLibpf(t.trampolinesID()) {
+		return false, false
+	}
+	if word.Flags().ReturnAddress() {
+		return true, true
+	}
+	var code [4]byte
+	address, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
+	if !ok {
+		return true, false
+	}
+	_, err := s.pages.ReadAt(code[:], int64(address))
+	return true, err == nil && deltas.InTrampoline(code[:])
+}
+
+// isShim reports whether a frame is of no function: CPython 3.12 has one wherever native code calls its interpreter.
+func isShim(f Frame) bool { return f.Kind == PythonFrame && f.Function == "<interpreter trampoline>" }

@@ -1,0 +1,73 @@
+package unwind
+
+import (
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// Stacks go on behind trampolines of CPython, which are not shown, and the memory that they are in is no file of the
+// process.
+func TestTrampolines(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("trampolines of CPython are known on x86-64")
+	}
+	program := filepath.Join(t.TempDir(), "trampoline")
+	output, err := exec.Command(testenv.NeedTool(t, "cc"), "-O1", "-o", program, "testdata/trampoline.c").CombinedOutput()
+	assert.NilError(t, err, "%s", output)
+	e := openEngine(t)
+	e.sample(t)
+	j := startBusy(t, program)
+	e.synchronize(t, j.target)
+	e.eachWhole(t, j.target, 20, func(frames []Frame) bool {
+		assert.Check(t, len(frames) >= 4, "%+v", frames) // busy, main, what calls that, and _start
+		e.checkMapped(t, j, frames)
+		return true
+	})
+	assert.Check(t, e.Remove(t.Context(), j.target))
+	e.checkNothingOf(t, j.target)
+}
+
+// With -X perf, Python's stacks are whole, and have functions alone: no trampolines, and none of CPython 3.12's frames
+// of no function.
+func TestPythonPerf(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	for _, version := range []string{"3.12", "3.13", "3.14"} {
+		python, err := exec.LookPath("python" + version)
+		if err != nil || exec.Command(python, "-X", "perf", "-c", "").Run() != nil {
+			continue
+		}
+		t.Run(version, func(t *testing.T) {
+			j := startBusy(t, python, "-X", "perf", "testdata/busy.py")
+			e.synchronize(t, j.target)
+			e.eachWhole(t, j.target, 20, func(frames []Frame) bool {
+				var names []string
+				for _, f := range frames {
+					if f.Kind == PythonFrame {
+						names = append(names, f.Function)
+					}
+				}
+				called := []string{"inner", "Work.middle", "outer", "<module>"}
+				assert.Check(t, len(names) > 0 && len(names) <= 4 && slices.Equal(names, called[4-len(names):]), "%q", names)
+				return len(names) == 4
+			})
+			assert.Check(t, e.Remove(t.Context(), j.target))
+			e.checkNothingOf(t, j.target)
+		})
+	}
+}
+
+// The file that stands for trampolines can be read as one.
+func TestTrampolinesFile(t *testing.T) {
+	b := make([]byte, 256)
+	n, _ := trampolinesFile().ReadAt(b, 0)
+	assert.Check(t, n == 64+56 && strings.HasPrefix(string(b), "\x7fELF"), "%d bytes", n)
+}
