@@ -122,6 +122,10 @@ const (
 
 	// CutName is what CutFrames are shown and exported as.
 	CutName = "[stack truncated]"
+
+	// InlinedName is the name of frames of methods that a Java virtual machine has inlined in those of the next
+	// frame, where it is not known which method that is, if it is another at all.
+	InlinedName = "[inlined code]"
 )
 
 // NewFunction returns a Function. Strings are made UTF-8, with U+FFFD for invalid bytes, and

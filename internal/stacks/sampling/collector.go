@@ -64,6 +64,8 @@ var (
 		"Unwound stacks with frames that could not be named; callers are missing.")
 	unwindingFramesDesc = newDesc("correlator_unwinding_frames_total",
 		"Named frames of unwound stacks.")
+	unwindingInlinedDesc = newDesc("correlator_unwinding_inlined_unknown_total",
+		"Named frames of inlined Java code of which the method is not known.", "reason")
 	unwindingFramesLackingDesc = newDesc("correlator_unwinding_frames_lacking_total",
 		"Named frames without what identifies them.", "lacking")
 )

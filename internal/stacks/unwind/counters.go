@@ -31,4 +31,7 @@ type Counters struct {
 	FramesUnnamed  atomic.Uint64 // of these, of a runtime without a name
 	FramesUnmapped atomic.Uint64 // of these, native without an address
 	StacksCut      atomic.Uint64 // of these stacks, those whose callers are missing: an error, or too many frames
+
+	// InlinedUnknown are InlinedFrames, by reason: UnknownInLoop to UnknownBetween.
+	InlinedUnknown [UnknownBetween + 1]atomic.Uint64
 }

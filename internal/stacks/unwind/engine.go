@@ -412,6 +412,8 @@ func (e *Engine) countFrames(frames []Frame) {
 		switch {
 		case f.Kind == CutFrame:
 			cut = true
+		case f.Kind == InlinedFrame:
+			e.counters.InlinedUnknown[min(f.Address, uint64(len(e.counters.InlinedUnknown)-1))].Add(1)
 		case f.Kind.OfRuntime() && f.Function == "":
 			e.counters.FramesUnnamed.Add(1)
 		case f.Kind == NativeFrame && f.Address == 0:

@@ -5,11 +5,12 @@ type FrameKind uint8
 
 // Kinds of frames.
 const (
-	NativeFrame FrameKind = iota // code of a mapped file, or the vDSO
-	JVMFrame                     // a Java method, or code that the JVM has generated for itself
-	PythonFrame                  // a function of CPython
-	V8Frame                      // a function of JavaScript, or code that V8 has generated for itself
-	CutFrame                     // no frame: the stack could not be walked, or named, further
+	NativeFrame  FrameKind = iota // code of a mapped file, or the vDSO
+	JVMFrame                      // a Java method, or code that the JVM has generated for itself
+	PythonFrame                   // a function of CPython
+	V8Frame                       // a function of JavaScript, or code that V8 has generated for itself
+	InlinedFrame                  // code that a JVM has inlined in the next frame's method: it is not known of which
+	CutFrame                      // no frame: the stack could not be walked, or named, further
 	frameKinds
 )
 
@@ -17,7 +18,7 @@ const (
 type Frame struct {
 	Kind FrameKind
 	// Address is that in the process's memory, of a NativeFrame; 0 when its file is not mapped any
-	// more. From a return address 1 is subtracted already.
+	// more. From a return address 1 is subtracted already. Of an InlinedFrame it is its UnknownLeaf.
 	Address uint64
 	// Function is, of frames of runtimes, the name of the function, or of a stub; "" when it could not be
 	// read, for example because the code is gone. That of a JVMFrame is class and method as NormalizeName
@@ -31,3 +32,6 @@ type Frame struct {
 
 // OfRuntime reports whether frames are of functions that a language runtime compiles or interprets.
 func (k FrameKind) OfRuntime() bool { return k != NativeFrame && k != CutFrame }
+
+// inlinedName is the Function of an InlinedFrame.
+const inlinedName = "[inlined code]"

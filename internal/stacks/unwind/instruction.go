@@ -2,7 +2,6 @@ package unwind
 
 import (
 	"runtime"
-	"slices"
 
 	"golang.org/x/arch/arm64/arm64asm"
 	"golang.org/x/arch/x86/x86asm"
@@ -12,29 +11,15 @@ import (
 type instruction struct {
 	size   int32 // 0: it is not understood, or where it goes is not known
 	jumps  bool  // it goes, or may go, to its end plus jump
-	jump   int32
-	goesOn bool // it goes, or may go, to the next one; calls do
+	jump   int32 // also of a call that says where to
+	goesOn bool  // it goes, or may go, to the next one; calls do
 	calls  bool
+	stores bool // it moves something to memory, and does nothing else
+	leaves bool // it returns to the caller
+	stops  bool // it ends the process: compilers put it where code never comes to
 }
 
 const maxInstructionBytes = 16
-
-// maxCallBytes is the length of the longest call: through a pointer, with prefix, SIB byte and displacement.
-const maxCallBytes = 8
-
-// mayEndInCall reports whether code may end in a call. It is wrong only in reporting more.
-func mayEndInCall(code []byte) bool {
-	if runtime.GOARCH == "arm64" {
-		return len(code) >= 4 && decodeARM64(code[len(code)-4:]).calls
-	}
-	for size := 2; size <= min(len(code), maxCallBytes); size++ {
-		padded := append(slices.Clone(code[len(code)-size:]), make([]byte, maxInstructionBytes)...)
-		if i := decodeX86(padded); i.calls && int(i.size) == size {
-			return true
-		}
-	}
-	return false
-}
 
 // decode decodes the first instruction of code.
 func decode(code []byte) instruction {
@@ -58,12 +43,19 @@ func decodeX86(code []byte) instruction {
 	}
 	i := instruction{size: int32(decoded.Len), goesOn: true}
 	switch decoded.Op {
-	case x86asm.RET, x86asm.LRET, x86asm.IRET, x86asm.IRETD, x86asm.IRETQ, x86asm.UD0, x86asm.UD1, x86asm.UD2,
-		x86asm.HLT, x86asm.INT, x86asm.INTO, x86asm.LJMP, x86asm.XBEGIN, x86asm.XABORT:
+	case x86asm.RET:
+		return instruction{leaves: true}
+	case x86asm.UD2, x86asm.HLT, x86asm.INT:
+		return instruction{stops: true}
+	case x86asm.LRET, x86asm.IRET, x86asm.IRETD, x86asm.IRETQ, x86asm.UD0, x86asm.UD1, x86asm.INTO, x86asm.LJMP,
+		x86asm.XBEGIN, x86asm.XABORT:
 		return instruction{}
 	case x86asm.CALL, x86asm.LCALL:
-		i.calls = true
+		to, _ := decoded.Args[0].(x86asm.Rel)
+		i.calls, i.jump = true, int32(to)
 		return i
+	case x86asm.MOV:
+		_, i.stores = decoded.Args[0].(x86asm.Mem)
 	}
 	to, relative := decoded.Args[0].(x86asm.Rel)
 	switch {
@@ -84,7 +76,16 @@ func decodeARM64(code []byte) instruction {
 	switch decoded.Op {
 	case arm64asm.BL, arm64asm.BLR:
 		i.calls = true
-	case arm64asm.BR, arm64asm.RET, arm64asm.ERET, arm64asm.DRPS, arm64asm.BRK, arm64asm.HLT:
+		if to, relative := decoded.Args[0].(arm64asm.PCRel); relative {
+			i.jump = int32(to) - i.size
+		}
+	case arm64asm.STR, arm64asm.STRB, arm64asm.STRH, arm64asm.STUR, arm64asm.STURB, arm64asm.STURH:
+		i.stores = true
+	case arm64asm.RET:
+		return instruction{leaves: true}
+	case arm64asm.BRK, arm64asm.HLT:
+		return instruction{stops: true}
+	case arm64asm.BR, arm64asm.ERET, arm64asm.DRPS:
 		return instruction{}
 	case arm64asm.B, arm64asm.CBZ, arm64asm.CBNZ, arm64asm.TBZ, arm64asm.TBNZ:
 		for _, arg := range decoded.Args {
@@ -147,54 +148,4 @@ func vectorBytes(code []byte) (n int) {
 		n++
 	}
 	return n
-}
-
-const (
-	// maxInstructions bounds the code that is decoded for one leaf.
-	maxInstructions = 256
-
-	// maxPlaces bounds how many places are named for one leaf.
-	maxPlaces = 8
-)
-
-// reachable returns the first ones of the known places on all ways through code from an offset on, that of the
-// way without jumps first; or nothing when there is a way that is not understood, or that leaves the code.
-// Those to which a call may return are known only when one does.
-func reachable(from int32, known, isReturn func(int32) bool, at func(int32) instruction) (places []int32) {
-	type arrival struct {
-		offset int32
-		called bool // by the return of a call
-	}
-	seen := make(map[arrival]bool)
-	for ways := []int32{from}; len(ways) > 0; {
-		offset, called := ways[0], false
-		ways = ways[1:]
-		for !seen[arrival{offset, called}] {
-			if len(seen) == maxInstructions || offset < 0 || offset > maxCodeOffset {
-				return nil
-			}
-			seen[arrival{offset, called}] = true
-			if known(offset) && (called || !isReturn(offset)) {
-				if !slices.Contains(places, offset) {
-					places = append(places, offset)
-				}
-				if len(places) > maxPlaces {
-					return nil
-				}
-				break
-			}
-			i := at(offset)
-			if i.size == 0 {
-				return nil
-			}
-			if i.jumps && i.goesOn {
-				ways = append(ways, offset+i.size+i.jump)
-			}
-			if offset += i.size; !i.goesOn {
-				offset += i.jump
-			}
-			called = i.calls
-		}
-	}
-	return places
 }

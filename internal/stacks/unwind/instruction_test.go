@@ -3,7 +3,6 @@ package unwind
 import (
 	"encoding/hex"
 	"runtime"
-	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -21,14 +20,19 @@ func TestDecode(t *testing.T) {
 			"0f84fcffffff":           {size: 6, jumps: true, jump: -4, goesOn: true}, // je, near
 			"eb10":                   {size: 2, jumps: true, jump: 16},               // jmp
 			"e9f0ffffff":             {size: 5, jumps: true, jump: -16},              // jmp, near
-			"e805000000":             {size: 5, goesOn: true, calls: true},           // call
+			"e805000000":             {size: 5, goesOn: true, calls: true, jump: 5},  // call
+			"894424f0":               {size: 4, goesOn: true, stores: true},          // mov %eax,-0x10(%rsp)
+			"48c7000a000000":         {size: 7, goesOn: true, stores: true},          // movq $0xa,(%rax)
+			"8b4424f0":               {size: 4, goesOn: true},                        // mov -0x10(%rsp),%eax
+			"0f0bcc":                 {stops: true},                                  // ud2
+			"cc":                     {stops: true},                                  // int3
+			"0f05":                   {size: 2, goesOn: true},                        // syscall
 			"ffd0":                   {size: 2, goesOn: true, calls: true},           // call *%rax
 			"e2fe":                   {size: 2, jumps: true, jump: -2, goesOn: true}, // loop
 			"ffe0":                   {},                                             // jmp *%rax
-			"c3":                     {},                                             // ret
-			"0f0b":                   {},                                             // ud2
+			"c3":                     {leaves: true},                                 // ret
 			"f30f1efa":               {},                                             // endbr64
-			"f4":                     {},                                             // hlt
+			"f4":                     {stops: true},                                  // hlt
 			"62f17e486fc8":           {size: 6, goesOn: true},                        // vmovdqu32 %zmm0,%zmm1
 			"62f1fe486f442401":       {size: 8, goesOn: true},                        // vmovdqu64 0x40(%rsp),%zmm0
 			"62f1fe486f842441000000": {size: 11, goesOn: true},                       // vmovdqu64 0x41(%rsp),%zmm0
@@ -61,15 +65,17 @@ func TestDecode(t *testing.T) {
 			"c4e37d19c101":           {size: 6, goesOn: true},                        // vextractf128 $1,%ymm0,%xmm1
 		}},
 		"arm64": {decodeARM64, map[string]instruction{
-			"1f2003d5": {size: 4, goesOn: true},                       // nop
-			"40000054": {size: 4, jumps: true, jump: 4, goesOn: true}, // b.eq .+8
-			"04000014": {size: 4, jumps: true, jump: 12},              // b .+16
-			"400000b4": {size: 4, jumps: true, jump: 4, goesOn: true}, // cbz x0, .+8
-			"ffffff97": {size: 4, goesOn: true, calls: true},          // bl .-4
-			"00003fd6": {size: 4, goesOn: true, calls: true},          // blr x0
-			"00001fd6": {},                                            // br x0
-			"c0035fd6": {},                                            // ret
-			"000020d4": {},                                            // brk
+			"1f2003d5": {size: 4, goesOn: true},                        // nop
+			"40000054": {size: 4, jumps: true, jump: 4, goesOn: true},  // b.eq .+8
+			"04000014": {size: 4, jumps: true, jump: 12},               // b .+16
+			"400000b4": {size: 4, jumps: true, jump: 4, goesOn: true},  // cbz x0, .+8
+			"ffffff97": {size: 4, goesOn: true, calls: true, jump: -8}, // bl .-4
+			"200000b9": {size: 4, goesOn: true, stores: true},          // str w0, [x1]
+			"200040b9": {size: 4, goesOn: true},                        // ldr w0, [x1]
+			"00003fd6": {size: 4, goesOn: true, calls: true},           // blr x0
+			"00001fd6": {},                                             // br x0
+			"c0035fd6": {leaves: true},                                 // ret
+			"000020d4": {stops: true},                                  // brk
 		}},
 	} {
 		for text, want := range m.code {
@@ -94,63 +100,9 @@ func FuzzDecode(f *testing.F) {
 		var code [maxInstructionBytes]byte
 		copy(code[:], b)
 		for _, decode := range []func([]byte) instruction{decodeX86, decodeARM64} {
-			if i := decode(code[:]); i.size < 0 || i.size > maxInstructionBytes || i.size == 0 && i != (instruction{}) {
+			if i := decode(code[:]); i.size < 0 || i.size > maxInstructionBytes || i.size == 0 && i.jumps {
 				t.Errorf("%x is %+v", code, i)
 			}
 		}
 	})
-}
-
-// Code comes next to the known places on all ways, and to none that is certain when a way is not understood.
-func TestReachable(t *testing.T) {
-	next := instruction{size: 1, goesOn: true}
-	branch := func(to int32) instruction { return instruction{size: 1, jumps: true, jump: to, goesOn: true} }
-	jump := func(to int32) instruction { return instruction{size: 1, jumps: true, jump: to} }
-	call := instruction{size: 1, goesOn: true, calls: true}
-	forever := make([]instruction, 2*maxInstructions)
-	for i := range forever {
-		forever[i] = next
-	}
-	var branches []instruction
-	var many []int32
-	for i := range int32(2 * maxPlaces) {
-		branches = append(branches, branch(2*maxPlaces))
-		many = append(many, 2*maxPlaces+i)
-	}
-	for name, c := range map[string]struct {
-		code  []instruction
-		known []int32
-		want  []int32
-	}{
-		"here":                     {[]instruction{next}, []int32{0}, []int32{0}},
-		"straight on":              {[]instruction{next, next, next, next}, []int32{3}, []int32{3}},
-		"branch":                   {[]instruction{branch(2), next, next, next}, []int32{2, 3}, []int32{2, 3}},
-		"jump over what is not":    {[]instruction{next, jump(1), next, next, next}, []int32{2, 4}, []int32{4}},
-		"return of a call":         {[]instruction{call, next}, []int32{-1}, []int32{1}},
-		"jump to a return":         {[]instruction{next, next, next}, []int32{-1, 2}, []int32{2}},
-		"call, or jump to its end": {[]instruction{branch(2), next, call, next, next}, []int32{-3, 4}, []int32{3, 4}},
-		"jump to the end of the next": {[]instruction{branch(3), next, jump(2), {}, call, next, next}, []int32{-5, 6},
-			[]int32{6, 5}},
-		"loop":                 {[]instruction{next, next, branch(-3), next}, []int32{3}, []int32{3}},
-		"endless loop":         {[]instruction{next, jump(-2)}, nil, nil},
-		"end of the code":      {[]instruction{branch(1), next, {}}, []int32{1}, nil},
-		"before the code":      {[]instruction{jump(-5)}, nil, nil},
-		"too much code":        {forever, nil, nil},
-		"too many places":      {append(branches, forever...), many, nil},
-		"nothing that is next": {nil, nil, nil},
-	} {
-		known, returns := make(map[int32]bool), make(map[int32]bool)
-		for _, place := range c.known { // negative: where a call may return to
-			known[max(place, -place)], returns[-place] = true, place < 0
-		}
-		isKnown := func(at int32) bool { return known[at] }
-		isReturn := func(at int32) bool { return returns[at] }
-		got := reachable(0, isKnown, isReturn, func(at int32) instruction {
-			if int(at) >= len(c.code) {
-				return instruction{}
-			}
-			return c.code[at]
-		})
-		assert.Check(t, slices.Equal(got, c.want), "%s: %v, want %v", name, got, c.want)
-	}
 }

@@ -3,7 +3,6 @@ package unwind
 import (
 	"encoding/binary"
 	"errors"
-	"sort"
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -11,14 +10,22 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// maxDebugBytes bounds the table of what is known about places in one compiled method, as the
-// engine does.
-const maxDebugBytes = 1 << 20
-
 // jvmCode reads the code of a JVM.
 type jvmCode struct {
 	*runtimeCode
 	debug debugLayout
+	flows map[libpf.Address]keptFlow // of compiled methods
+
+	// Of the request that is served.
+	decoded   int // instructions
+	byteCodes map[libpf.Address]*byteCode
+}
+
+// end forgets what was read.
+func (c *jvmCode) end() {
+	c.runtimeCode.end()
+	c.decoded = 0
+	clear(c.byteCodes)
 }
 
 // openJVMCode returns the code of the JVM that a target has mapped, which must be ready.
@@ -37,7 +44,7 @@ func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	if code == nil {
 		return nil, errNotMapped
 	}
-	c := &jvmCode{runtimeCode: code}
+	c := &jvmCode{runtimeCode: code, byteCodes: make(map[libpf.Address]*byteCode), flows: make(map[libpf.Address]keptFlow)}
 	c.begin()
 	defer c.end()
 	first, err := c.data.Attach(noTables{}, c.pid, c.bias, c.memory)
@@ -70,48 +77,6 @@ func (c *jvmCode) checkCompileID(word libpf.EbpfFrame) error {
 
 var errCodeGone = errors.New("the code is gone")
 
-// nextKnown returns the places in compiled code of which the JVM knows the frames, and one of which the code
-// comes to next from an offset, perhaps to which a call returns. There are none when that is not certain.
-func (c *jvmCode) nextKnown(nmethod libpf.Address, offset int32, returns bool) (places []int32, err error) {
-	l := &c.debug
-	base, end := nmethod, l.dependencies
-	if l.immutable != 0 {
-		base, end = c.memory.Ptr(nmethod+libpf.Address(l.immutable)), l.scopesData
-	}
-	first, last := c.memory.Uint32(nmethod+libpf.Address(l.scopesPCs)), c.memory.Uint32(nmethod+libpf.Address(end))
-	if first > last || last-first > maxDebugBytes {
-		return nil, errCodeGone
-	}
-	table := make([]byte, last-first)
-	if err := c.memory.Read(base+libpf.Address(first), table); err != nil {
-		return nil, err
-	}
-	safepoints, err := c.safepoints(nmethod)
-	if err != nil {
-		return nil, err
-	}
-	begin := c.memory.Ptr(nmethod + libpf.Address(l.codeBegin))
-	if l.codeBegin == 0 {
-		begin = nmethod + libpf.Address(c.memory.Uint32(nmethod+libpf.Address(l.codeOffset)))
-	}
-	known := func(at int32) bool { return safepoints[at] && l.describes(table, at) }
-	if returns && known(offset) {
-		return []int32{offset}, nil
-	}
-	isReturn := func(at int32) bool { // then code may also jump there, from elsewhere
-		var before [maxCallBytes]byte
-		return c.memory.Read(begin+libpf.Address(at)-maxCallBytes, before[:]) != nil || mayEndInCall(before[:])
-	}
-	places = reachable(offset, known, isReturn, func(at int32) instruction {
-		var code [maxInstructionBytes]byte
-		if c.memory.Read(begin+libpf.Address(at), code[:]) != nil {
-			return instruction{}
-		}
-		return decode(code[:])
-	})
-	return places, nil
-}
-
 // safepoints returns the offsets in the code of a compiled method for which the JVM knows where pointers to objects
 // are. Of other places that it describes (-XX:+DebugNonSafepoints), the frames may be those of other code.
 func (c *jvmCode) safepoints(nmethod libpf.Address) (map[int32]bool, error) {
@@ -143,14 +108,4 @@ func (c *jvmCode) safepoints(nmethod libpf.Address) (map[int32]bool, error) {
 		}
 	}
 	return found, nil
-}
-
-// describes reports whether a table of PcDescs, which are sorted, has one of an offset in the code.
-func (l *debugLayout) describes(table []byte, offset int32) bool {
-	at := func(i int) int32 {
-		return int32(binary.LittleEndian.Uint32(table[uint64(i)*l.pcDescBytes+l.pcOffset:]))
-	}
-	n := int(uint64(len(table)) / l.pcDescBytes)
-	i := sort.Search(n, func(i int) bool { return at(i) >= offset })
-	return i < n && at(i) == offset
 }

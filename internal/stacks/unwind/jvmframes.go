@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter"
@@ -33,41 +34,227 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	if err != nil || len(frames) == 0 {
 		return []Frame{{Kind: JVMFrame}} // its code is gone
 	}
-	if hasCompileID(word) || len(read) > 0 {
+	more := t.code.decoded >= maxInstructions // may be known the next time
+	if hasCompileID(word) && !more || len(read) > 0 {
 		s.places.add(at, frames, read)
 	}
 	return frames
 }
 
-// compiledFrames returns the frames of a place in compiled code, those of which it is certain that it is in
-// them, or enters them next. The JVM knows them at safepoints and at most calls only. For what lies between,
-// the engine has the frames of the one before in memory, which may be in a branch that was not taken. What all
-// have to which the code can go on is certain; of code that is not understood, the method that was compiled.
+// compiledFrames returns the frames of a place in compiled code. The JVM knows them at safepoints, which calls are
+// for the most part. For what lies between, see flow.leaf.
 func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) ([]Frame, error) {
-	next, err := t.code.nextKnown(libpf.Address(word.Variable(0)), codeOffset(word), word.Flags().ReturnAddress())
+	m, err := t.code.methodAt(libpf.Address(word.Variable(0)))
 	if err != nil {
 		return nil, err
 	}
-	if err := t.code.checkCompileID(word); err != nil {
+	at, returns := codeOffset(word), word.Flags().ReturnAddress()
+	if p, found := m.pcDesc(at); returns && found && p.safepoint {
+		return s.describedFrames(t, word, at)
+	}
+	d := &methodFrames{server: s, target: t, word: word, method: m}
+	frames, why, err := s.leafFrames(t, d, at, returns)
+	if err == nil {
+		err = t.code.checkCompileID(word)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if len(next) == 0 {
-		frames, err := s.describedFrames(t, word, codeOffset(word))
+	if why != knownLeaf {
+		unknown := Frame{Kind: InlinedFrame, Function: inlinedName, Address: uint64(why)}
+		frames = slices.Concat([]Frame{unknown}, frames)
+	}
+	return frames, nil
+}
+
+// leafFrames returns the frames of a place that is no safepoint.
+func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) ([]Frame, UnknownLeaf, error) {
+	if !t.code.debug.follows() {
+		frames, err := d.root(nil)
+		return frames, UnknownUnread, err
+	}
+	g, err := s.flowOf(t, d.method, uint32(d.word.Variable(1)))
+	if err != nil {
+		return nil, knownLeaf, err
+	}
+	n := none
+	if g != nil {
+		n = g.find(at, returns)
+	}
+	if g != nil && n == none { // code that was entered before the JVM had barred that
+		if g, _, err = t.code.flowOf(d.method, at); err != nil {
+			return nil, knownLeaf, err
+		}
+		if g != nil {
+			g.whole = false
+			n = g.find(at, false)
+		}
+	}
+	if n == none {
+		frames, err := d.root(nil)
+		return frames, UnknownTooLarge, err
+	}
+	return g.leaf(n, returns, d)
+}
+
+// flowOf returns the flow of a compiled method, nil if there is too much of it. Flows are kept within the user's
+// quota.
+func (s *server) flowOf(t *target, m *compiledMethod, id uint32) (*flow, error) {
+	c, quota := t.code, s.handler.quotas.flowBytes
+	if known, found := c.flows[m.at]; found && known.id == id {
+		return known.flow, nil
+	}
+	g, keep, err := c.flowOf(m)
+	if err != nil || g == nil || !keep {
+		return g, err
+	}
+	if quota.take(t.user, g.bytes()) != nil {
+		s.forgetFlows(t)
+		if quota.take(t.user, g.bytes()) != nil {
+			return g, nil
+		}
+	}
+	quota.give(t.user, c.flows[m.at].flow.bytes())
+	c.flows[m.at] = keptFlow{id, g}
+	return g, nil
+}
+
+// keptFlow is the flow of a compiled method, by whose id another one at the same place is told from it.
+type keptFlow struct {
+	id   uint32
+	flow *flow
+}
+
+// forgetFlows forgets what is known of a target's compiled methods.
+func (s *server) forgetFlows(t *target) {
+	if t.code == nil {
+		return
+	}
+	for _, known := range t.code.flows {
+		s.handler.quotas.flowBytes.give(t.user, known.flow.bytes())
+	}
+	clear(t.code.flows)
+}
+
+// methodFrames are the frames of places in a compiled method.
+type methodFrames struct {
+	*server
+	target *target
+	word   libpf.EbpfFrame // of a place in it
+	method *compiledMethod
+}
+
+func (d *methodFrames) root(places []int32) ([]Frame, error) {
+	if len(places) == 0 {
+		frames, err := d.describedFrames(d.target, d.word, codeOffset(d.word))
 		return frames[max(0, len(frames)-1):], err
 	}
-	frames, err := s.describedFrames(t, word, next[0])
+	frames, err := d.describedFrames(d.target, d.word, places[0])
 	if err != nil {
 		return nil, err
 	}
 	common := len(frames)
-	for _, offset := range next[1:] {
-		others, err := s.describedFrames(t, word, offset)
+	for _, place := range places[1:] {
+		others, err := d.describedFrames(d.target, d.word, place)
 		if err != nil {
 			return nil, err
 		}
 		common = min(common, commonRoot(frames, others))
 	}
 	return frames[len(frames)-max(1, common):], nil
+}
+
+// scopes returns the methods that a PcDesc is in, the root first.
+func (d *methodFrames) scopes(place int32) []scope {
+	p, _ := d.method.pcDesc(place)
+	scopes, err := d.target.code.scopesAt(d.method, p, maxInlined)
+	if err != nil {
+		return nil
+	}
+	slices.Reverse(scopes)
+	return scopes
+}
+
+func (d *methodFrames) lasting(places []int32) (n int) {
+	first := d.scopes(places[0])
+	n = len(first)
+	for _, place := range places[1:] {
+		n = min(n, len(d.scopes(place)))
+		for i, scope := range d.scopes(place)[:n] {
+			if scope.method != first[i].method {
+				n = i
+				break
+			}
+			if scope.bci != first[i].bci {
+				n = i + 1
+				break
+			}
+		}
+	}
+	for i := range n {
+		if d.target.code.byteCodeOf(first[i].method).repeats(first[i].bci) {
+			return i + 1
+		}
+	}
+	return n
+}
+
+func (d *methodFrames) callsBetween(before, on []int32, frames int) bool {
+	if len(before) == 0 {
+		return false
+	}
+	root := d.scopes(before[0])
+	from, to := int32(1<<16), int32(0)
+	if len(on) == 0 {
+		to = 1 << 16
+	}
+	for i, place := range slices.Concat(before, on) {
+		scopes := d.scopes(place)
+		if len(scopes) < frames || len(root) < frames {
+			return false
+		}
+		for level := range frames {
+			if scopes[level].method != root[level].method {
+				return false
+			}
+		}
+		bci, own := scopes[frames-1].bci, len(scopes) == frames // else it is in what is called there
+		switch {
+		case i < len(before) && own:
+			from = min(from, bci+1)
+		case i < len(before):
+			from = min(from, bci)
+		case own:
+			to = max(to, bci-1)
+		default:
+			to = max(to, bci)
+		}
+	}
+	code := d.target.code.byteCodeOf(root[frames-1].method)
+	if from > to+1 { // around a loop
+		from, to = 0, 1<<16
+	}
+	return code.callsIn(from, to)
+}
+
+func (d *methodFrames) callsNone(place int32, frames int, loop bool) bool {
+	if place == none && len(d.method.pcDescs) > 0 {
+		place = d.method.pcDescs[0].offset
+	}
+	scopes := d.scopes(place)
+	if frames > len(scopes) {
+		return false
+	}
+	scope := scopes[frames-1]
+	code := d.target.code.byteCodeOf(scope.method)
+	if loop && frames == len(scopes) {
+		for _, back := range code.back {
+			if back[0] == scope.bci {
+				return !code.callsIn(back[1], back[0])
+			}
+		}
+	}
+	return !code.callsIn(0, 1<<16)
 }
 
 // describedFrames returns the frames that the JVM knows at an offset in the compiled method of a word, or at the

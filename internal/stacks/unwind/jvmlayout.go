@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
 )
 
 const (
@@ -17,59 +18,103 @@ const (
 	maxFieldOffset = 1 << 12
 )
 
-// debugLayout is where compiled methods (class nmethod) of a JVM have their table of PcDescs: what the
-// JVM knows about some places in the code, in the order of these.
+// debugLayout is where a JVM has what describes compiled methods: the offsets of fields in its types, and the sizes
+// of types; 0 of those that it has not. A compiled method (class nmethod) has tables, which follow each other:
 //
-//	JDK 8 to 22: from _scopes_pcs_offset to _dependencies_offset in the nmethod
-//	JDK 23 on:   from _scopes_pcs_offset to _scopes_data_offset at _immutable_data
+//	JDK 8 to 22: metadata, scopes' data, PcDescs, dependencies, exception handlers, implicit exceptions in the nmethod
+//	JDK 23 on:   implicit exceptions, exception handlers, PcDescs, scopes' data at _immutable_data; metadata elsewhere
 //
-// The code is at _code_begin (JDK 9 to 22) or at _code_offset in the nmethod. All are of 4 bytes, but for the
-// pointers _immutable_data, _code_begin and _oop_maps. To that, safepoints have an entry each: there, the JVM may
-// look for pointers to objects.
+// To each safepoint among the PcDescs there is an entry of another table: where pointers to objects are then.
 //
 //	JDK 8:    class OopMapSet, of which _om_data points to pointers to OopMaps
 //	JDK 9 on: class ImmutableOopMapSet, and after it as many ImmutableOopMapPairs
 type debugLayout struct {
-	compileID, scopesPCs, scopesData, dependencies, immutable uint64 // in class nmethod; 0: it has none
-	codeBegin, codeOffset, oopMaps                            uint64 // in CodeBlob, its base: likewise
-	pcDescBytes, pcOffset                                     uint64 // of PcDesc; in it
-	mapSetBytes, mapCount, pairBytes, pairOffset              uint64 // of ImmutableOopMapSet, and of a pair
-	oldMapCount, oldMapData, oldMapOffset                     uint64 // in OopMapSet, OopMap
+	compileID, scopesPCs, scopesData, dependencies, immutable          uint64 // in class nmethod
+	stub, implicit, handlers, end, verified, verifiedAt, osr           uint64 // likewise
+	metadata                                                           uint64 // likewise
+	scopesBegin                                                        uint64 // in class CompiledMethod, a base of it
+	codeBegin, codeOffset, oopMaps, blobName, mutable, relocationBytes uint64 // in class CodeBlob, a base of both
+	pcDescBytes, pcOffset, scopeOffset                                 uint64 // of class PcDesc, and in it
+	mapSetBytes, mapCount, pairBytes, pairOffset                       uint64 // of ImmutableOopMapSet, and of a pair
+	oldMapCount, oldMapData, oldMapOffset                              uint64 // in OopMapSet, OopMap
+	constMethod, constMethodBytes, codeBytes                           uint64 // in Method; of ConstMethod, and in it
+	heapMemory, heapSegments, heapShift, heapBlockBytes                uint64 // in CodeHeap; of HeapBlock
+	lowBoundary, highBoundary, arrayData                               uint64 // in VirtualSpace, GrowableArray
+
+	heap, heaps            libpf.Address // variables of class CodeCache
+	major, minor, security libpf.Address // variables of class Abstract_VM_Version
+
+	notes    bool // PcDescs that are of no safepoints are mostly right
+	excluded byte // see unsigned5
 }
 
-// vmFields are the fields of a JVM's types, and the sizes of types, by their names.
-func (l *debugLayout) vmFields() map[string]*uint64 {
+// fields are the names of all of these.
+func (l *debugLayout) fields() map[string]*uint64 {
 	return map[string]*uint64{
-		"nmethod._compile_id":            &l.compileID,
-		"nmethod._scopes_pcs_offset":     &l.scopesPCs,
-		"nmethod._scopes_data_offset":    &l.scopesData,
-		"nmethod._dependencies_offset":   &l.dependencies,
-		"nmethod._immutable_data":        &l.immutable,
-		"CodeBlob._code_begin":           &l.codeBegin,
-		"CodeBlob._code_offset":          &l.codeOffset,
-		"CodeBlob._oop_maps":             &l.oopMaps,
-		"PcDesc":                         &l.pcDescBytes,
-		"PcDesc._pc_offset":              &l.pcOffset,
-		"ImmutableOopMapSet":             &l.mapSetBytes,
-		"ImmutableOopMapSet._count":      &l.mapCount,
-		"ImmutableOopMapPair":            &l.pairBytes,
-		"ImmutableOopMapPair._pc_offset": &l.pairOffset,
-		"OopMapSet._om_count":            &l.oldMapCount,
-		"OopMapSet._om_data":             &l.oldMapData,
-		"OopMap._pc_offset":              &l.oldMapOffset,
+		"nmethod._compile_id":               &l.compileID,
+		"nmethod._scopes_pcs_offset":        &l.scopesPCs,
+		"nmethod._scopes_data_offset":       &l.scopesData,
+		"nmethod._dependencies_offset":      &l.dependencies,
+		"nmethod._immutable_data":           &l.immutable,
+		"nmethod._stub_offset":              &l.stub,
+		"nmethod._nul_chk_table_offset":     &l.implicit,
+		"nmethod._handler_table_offset":     &l.handlers,
+		"nmethod._nmethod_end_offset":       &l.end,
+		"nmethod._verified_entry_point":     &l.verifiedAt,
+		"nmethod._verified_entry_offset":    &l.verified,
+		"nmethod._osr_entry_point":          &l.osr,
+		"nmethod._metadata_offset":          &l.metadata,
+		"CompiledMethod._scopes_data_begin": &l.scopesBegin,
+		"CodeBlob._code_begin":              &l.codeBegin,
+		"CodeBlob._code_offset":             &l.codeOffset,
+		"CodeBlob._oop_maps":                &l.oopMaps,
+		"CodeBlob._name":                    &l.blobName,
+		"CodeBlob._mutable_data":            &l.mutable,
+		"CodeBlob._relocation_size":         &l.relocationBytes,
+		"PcDesc":                            &l.pcDescBytes,
+		"PcDesc._pc_offset":                 &l.pcOffset,
+		"PcDesc._scope_decode_offset":       &l.scopeOffset,
+		"ImmutableOopMapSet":                &l.mapSetBytes,
+		"ImmutableOopMapSet._count":         &l.mapCount,
+		"ImmutableOopMapPair":               &l.pairBytes,
+		"ImmutableOopMapPair._pc_offset":    &l.pairOffset,
+		"OopMapSet._om_count":               &l.oldMapCount,
+		"OopMapSet._om_data":                &l.oldMapData,
+		"OopMap._pc_offset":                 &l.oldMapOffset,
+		"Method._constMethod":               &l.constMethod,
+		"ConstMethod":                       &l.constMethodBytes,
+		"ConstMethod._code_size":            &l.codeBytes,
+		"CodeHeap._memory":                  &l.heapMemory,
+		"CodeHeap._segmap":                  &l.heapSegments,
+		"CodeHeap._log2_segment_size":       &l.heapShift,
+		"HeapBlock":                         &l.heapBlockBytes,
+		"VirtualSpace._low_boundary":        &l.lowBoundary,
+		"VirtualSpace._high_boundary":       &l.highBoundary,
+		"GrowableArray<int>._data":          &l.arrayData,
+	}
+}
+
+// variables are likewise those of variables.
+func (l *debugLayout) variables() map[string]*libpf.Address {
+	return map[string]*libpf.Address{
+		"CodeCache._heap":                          &l.heap,
+		"CodeCache._heaps":                         &l.heaps,
+		"Abstract_VM_Version._vm_major_version":    &l.major,
+		"Abstract_VM_Version._vm_minor_version":    &l.minor,
+		"Abstract_VM_Version._vm_security_version": &l.security,
 	}
 }
 
 // readDebugLayout reads the tables in which a JVM describes its types and their fields.
 func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 	l := &c.debug
-	fields := l.vmFields()
-	set := func(typeName, fieldName string, value uint64) {
-		if fieldName != "" {
-			typeName += "." + fieldName
+	fields, variables := l.fields(), l.variables()
+	set := func(name string, offset uint64, address libpf.Address) {
+		if field := fields[name]; field != nil {
+			*field = offset
 		}
-		if field := fields[typeName]; field != nil {
-			*field = value
+		if variable := variables[name]; variable != nil {
+			*variable = address
 		}
 	}
 	if err := c.eachVMEntry(elf, "gHotSpotVMStructs", "gHotSpotVMStructEntry", "OffsetOffset", set); err != nil {
@@ -78,28 +123,56 @@ func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 	if err := c.eachVMEntry(elf, "gHotSpotVMTypes", "gHotSpotVMTypeEntry", "SizeOffset", set); err != nil {
 		return err
 	}
-	for _, field := range fields {
-		if *field > maxFieldOffset {
-			return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
-		}
-	}
-	immutableMaps := l.mapSetBytes != 0 && l.pairBytes >= l.pairOffset+4
-	if l.compileID == 0 || l.scopesPCs == 0 || l.immutable == 0 && l.dependencies == 0 ||
+	l.readVersion(c.memory)
+	unknown := l.compileID == 0 || l.scopesPCs == 0 || l.immutable == 0 && l.dependencies == 0 ||
 		l.immutable != 0 && l.scopesData == 0 || l.codeBegin == 0 && l.codeOffset == 0 ||
-		l.pcDescBytes < l.pcOffset+4 || !immutableMaps && l.oldMapData == 0 {
+		l.pcDescBytes < max(l.pcOffset, l.scopeOffset)+4 ||
+		(l.mapSetBytes == 0 || l.pairBytes < l.pairOffset+4) && l.oldMapData == 0
+	for _, field := range fields {
+		unknown = unknown || *field > maxFieldOffset
+	}
+	if unknown {
 		return fmt.Errorf("the JVM's debug information has an unknown layout: %+v", *l)
 	}
 	return nil
 }
 
-// described are the types of which a field or the size is wanted.
-var described = []string{
-	"nmethod", "CodeBlob", "PcDesc", "ImmutableOopMapSet", "ImmutableOopMapPair", "OopMapSet", "OopMap",
+// readVersion reads the version of a JVM, and what depends on it. Before some versions, notes are of any code
+// (JDK-8201516). JDK 8 has none of 25 as its own; it has no ImmutableOopMapSets.
+func (l *debugLayout) readVersion(memory remotememory.RemoteMemory) {
+	if l.mapSetBytes == 0 || l.major == 0 || l.minor == 0 || l.security == 0 {
+		return
+	}
+	major, minor, security := memory.Uint32(l.major), memory.Uint32(l.minor), memory.Uint32(l.security)
+	l.notes = major >= 21 || major == 17 && (minor > 0 || security >= 9) || major == 11 && (minor > 0 || security >= 21)
+	if major >= 20 {
+		l.excluded = 1
+	}
 }
 
-// eachVMEntry calls yield with the entries of those types in one of the tables.
+// follows reports whether all is known that is needed to follow compiled code.
+func (l *debugLayout) follows() bool {
+	for _, field := range []uint64{l.stub, l.implicit, l.handlers, l.osr, l.constMethod, l.constMethodBytes, l.codeBytes,
+		l.blobName, l.heapShift, l.heapBlockBytes, l.highBoundary, l.verified | l.verifiedAt, uint64(l.heap | l.heaps),
+		l.end | l.immutable} {
+		if field == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// described are the types of which a field or the size is wanted.
+var described = []string{
+	"nmethod", "CompiledMethod", "CodeBlob", "PcDesc", "ImmutableOopMapSet", "ImmutableOopMapPair", "OopMapSet", "OopMap",
+	"Method", "ConstMethod", "CodeCache", "CodeHeap", "HeapBlock", "VirtualSpace", "GrowableArray<int>",
+	"Abstract_VM_Version",
+}
+
+// eachVMEntry calls yield with the entries of those types in one of the tables: a type's name, or with a field's, and
+// where that is.
 func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string,
-	yield func(typeName, fieldName string, value uint64)) error {
+	yield func(name string, offset uint64, address libpf.Address)) error {
 	var failure error
 	variable := func(name string) libpf.Address {
 		address, err := elf.LookupSymbolAddress(libpf.SymbolName(name))
@@ -111,24 +184,23 @@ func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string,
 	}
 	entry, stride := variable(table), variable(prefix+"ArrayStride")
 	typeAt, valueAt := variable(prefix+"TypeNameOffset"), variable(prefix+value)
-	var fieldAt libpf.Address
+	var fieldAt, addressAt libpf.Address
 	if table == "gHotSpotVMStructs" {
-		fieldAt = variable(prefix + "FieldNameOffset")
+		fieldAt, addressAt = variable(prefix+"FieldNameOffset"), variable(prefix+"AddressOffset")
 	}
 	if failure != nil {
 		return failure
 	}
 	for range maxVMEntries {
-		name := c.memory.Ptr(entry + typeAt)
-		if name == 0 {
+		typeName := c.memory.Ptr(entry + typeAt)
+		if typeName == 0 {
 			return nil
 		}
-		if typeName := c.memory.String(name); slices.Contains(described, typeName) {
-			fieldName := ""
+		if name := c.memory.String(typeName); slices.Contains(described, name) {
 			if fieldAt != 0 {
-				fieldName = c.memory.StringPtr(entry + fieldAt)
+				name += "." + c.memory.StringPtr(entry+fieldAt)
 			}
-			yield(typeName, fieldName, c.memory.Uint64(entry+valueAt))
+			yield(name, c.memory.Uint64(entry+valueAt), c.memory.Ptr(entry+addressAt))
 		}
 		entry += stride
 	}

@@ -43,6 +43,9 @@ const ownDescriptors = 64
 // process_vm_readv is refused.
 const processDescriptors = 3
 
+// maxFlowBytes is what a worker keeps of compiled methods: of one with 5 kB of code some 50 kB.
+const maxFlowBytes = 32 << 20
+
 // quotas are what a worker divides among the users of its processes.
 type quotas struct {
 	processes  *quota
@@ -52,6 +55,7 @@ type quotas struct {
 	pages      *quota // entries of pagesMap
 	tables     *quota // entries of filesMap
 	tableBytes *quota // of these tables
+	flowBytes  *quota // for compiled methods: beyond, what is known of one is found again for each place
 
 	processData map[libpf.InterpreterType]*quota // entries of hotspotMap, goMap, and the tables of runtimeKinds
 }
@@ -69,6 +73,7 @@ func newQuotas(descriptors uint64, entries func(table string) uint64) *quotas {
 		pages:      newQuota("pages of files", entries(pagesMap)),
 		tables:     newQuota("files' tables", entries(filesMap)),
 		tableBytes: newQuota("bytes of files' tables", maxTableBytes),
+		flowBytes:  newQuota("bytes for compiled methods", maxFlowBytes),
 		processData: map[libpf.InterpreterType]*quota{
 			libpf.HotSpot: newQuota("JVMs that are unwound", entries(hotspotMap)),
 			libpf.Go:      newQuota("Go programs that are unwound", entries(goMap)),

@@ -365,6 +365,7 @@ func (s *server) remove(pid libpf.PID) {
 	s.manager.ProcessedUntil(times.GetKTime())
 	if t := s.targets[pid]; t != nil {
 		delete(s.targets, pid)
+		s.forgetFlows(t)
 		t.close()
 		s.handler.quotas.processes.give(t.user, 1)
 	}

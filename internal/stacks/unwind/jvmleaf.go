@@ -1,0 +1,303 @@
+package unwind
+
+import "slices"
+
+const (
+	// maxWalked bounds the instructions on all ways from a place, maxPlaces the PcDescs to which they come.
+	maxWalked = 4096
+	maxPlaces = 32
+
+	// maxLoops bounds how many loops around a place are told apart.
+	maxLoops = 16
+)
+
+// UnknownLeaf is why it is not known which method runs, of those that are inlined in a compiled one.
+type UnknownLeaf uint8
+
+// Reasons of UnknownLeaf.
+const (
+	knownLeaf       UnknownLeaf = iota
+	UnknownInLoop               // it may be in a loop without safepoints and checks
+	UnknownInCall               // it has called code of the JVM that no safepoint is for
+	UnknownUnread               // some of the code is not understood
+	UnknownTooLarge             // there is more code than is followed
+	UnknownBetween              // it is between two places of a method that calls others between them
+)
+
+// pcFrames are the frames of PcDescs of one compiled method. Frames have the leaf first.
+type pcFrames interface {
+	// root returns the frames that some have in common, from the root on, up to the first that is at different lines;
+	// of none, the method that was compiled.
+	root(places []int32) ([]Frame, error)
+	// lasting returns how many frames of their root are of the same calls, from whichever of them code comes to which
+	// other without passing a third.
+	lasting(places []int32) int
+	// callsNone reports whether a method calls no other: that of the last of so many frames of a PcDesc, counted from
+	// the root on; if the PcDesc is of the poll of a loop there, whether it calls none in the loop.
+	callsNone(place int32, frames int, loop bool) bool
+	// callsBetween reports whether the method of the last of so many frames calls others between some PcDescs that all
+	// have these frames, and some that code comes to next; if there are none, those where the method ends.
+	callsBetween(before, on []int32, frames int) bool
+}
+
+// leaf returns the frames of an instruction: those in which it is certain to be, or, in straight code, that it enters
+// next or has left just now. Certain are calls, polls of loops, and checks that may go to an uncommon trap, for they
+// have frames of their own; of other instructions the JVM's notes are not always true. An instruction is where all
+// ways on from it come to, or all ways to it come from, unless it may take long: in a loop of which nothing is known,
+// or in a call of code of the JVM (called).
+func (g *flow) leaf(n int32, called bool, d pcFrames) (frames []Frame, why UnknownLeaf, err error) {
+	if place := g.nodes[n].certain; place != none {
+		frames, err = d.root([]int32{place})
+		return frames, knownLeaf, err
+	}
+	on, why := g.first(n, false)
+	before, _ := g.first(n, true)
+	place, inLoop := none, false // of the last frame
+	if len(on) > 0 {
+		place = on[0]
+	}
+	long := called || g.turns(n)
+	switch {
+	case !long:
+		if frames, err = d.root(on); err == nil {
+			var longer bool
+			if frames, longer, _, err = extend(frames, before, d); longer {
+				why = knownLeaf
+			} else if why == knownLeaf && err == nil && d.callsBetween(before, on, len(frames)) {
+				why = UnknownBetween
+			}
+		}
+	case len(on) == 0 || len(before) == 0:
+		frames, err = d.root(nil)
+	default:
+		around := slices.Concat(on, before)
+		if frames, err = d.root(around); err == nil {
+			frames = frames[len(frames)-max(1, min(len(frames), d.lasting(around))):]
+		}
+	}
+	switch {
+	case why != knownLeaf || !long:
+	case called:
+		why = UnknownInCall
+	default:
+		why = UnknownInLoop
+	}
+	if err == nil && g.whole {
+		l := g.loopsAround(n)
+		polls := l.polls()
+		var longer, same bool
+		if frames, longer, same, err = extend(frames, polls, d); longer || same {
+			place, inLoop = polls[0], true
+		}
+		if err == nil {
+			if frames, longer, _, err = extend(frames, l.computing(n), d); longer {
+				why = knownLeaf
+			}
+		}
+	}
+	if err != nil {
+		return nil, why, err
+	}
+	if why != knownLeaf && d.callsNone(place, len(frames), inLoop) {
+		why = knownLeaf
+	}
+	return frames, why, nil
+}
+
+// extend returns the frames that places have in common if they are some, and more (longer), or else these (same, if
+// the places have them in common).
+func extend(frames []Frame, places []int32, d pcFrames) (_ []Frame, longer, same bool, err error) {
+	if len(places) == 0 {
+		return frames, false, false, nil
+	}
+	root, err := d.root(places)
+	if err != nil || commonRoot(root, frames) < len(frames) {
+		return frames, false, false, err
+	}
+	if len(root) > len(frames) {
+		return root, true, false, nil
+	}
+	return frames, false, true, nil
+}
+
+// first returns the PcDescs of the first certain instructions on all ways on from one, or back, that of the way
+// without jumps first; none if a way leaves the method or is not understood.
+func (g *flow) first(from int32, back bool) (places []int32, why UnknownLeaf) {
+	if back && !g.whole {
+		return nil, UnknownUnread
+	}
+	seen := make(map[int32]bool)
+	ways := []int32{from}
+	for len(ways) > 0 {
+		n := ways[len(ways)-1]
+		ways = ways[:len(ways)-1]
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		node := &g.nodes[n]
+		if place := node.certain; place != none && n != from {
+			if !slices.Contains(places, place) {
+				places = append(places, place)
+			}
+			if len(places) > maxPlaces {
+				return nil, UnknownTooLarge
+			}
+			continue
+		}
+		next := g.next.of(n)
+		switch {
+		case len(seen) > maxWalked:
+			return nil, UnknownTooLarge
+		case node.unread && !back:
+			return nil, UnknownUnread
+		case node.leaves && !back:
+			return nil, knownLeaf
+		case back:
+			if next = g.prev.of(n); node.entered || len(next) == 0 {
+				return nil, knownLeaf
+			}
+		}
+		for i := len(next) - 1; i >= 0; i-- {
+			ways = append(ways, next[i])
+		}
+	}
+	return places, knownLeaf
+}
+
+// turns reports whether code may come from an instruction to itself without passing one that is certain, or that
+// cannot be ruled out.
+func (g *flow) turns(from int32) bool {
+	comes, whole := g.comes(from, func(n int32) bool { return g.nodes[n].certain == none })
+	return comes || !whole
+}
+
+// comes reports whether code may come from an instruction to itself by way of some; not whole: it is not known.
+func (g *flow) comes(from int32, by func(int32) bool) (comes, whole bool) {
+	seen := make(map[int32]bool)
+	for ways := []int32{from}; len(ways) > 0; {
+		n := ways[len(ways)-1]
+		ways = ways[:len(ways)-1]
+		for _, to := range g.next.of(n) {
+			if to == from {
+				return true, true
+			}
+			if !seen[to] && by(to) {
+				seen[to] = true
+				ways = append(ways, to)
+			}
+		}
+		if len(seen) > maxWalked {
+			return false, false
+		}
+	}
+	return false, true
+}
+
+// loops are the loops around an instruction.
+type loops struct {
+	*flow
+	number uint8
+	depth  []uint8 // of each instruction, in how many of the loops it is
+	header []uint8 // of those at which a loop is entered, the number of the loop from the outermost, 1; else 0
+}
+
+// loopsAround finds the loops around an instruction: the strongly connected code that it is in, and again in that
+// without the jumps to where it is entered.
+func (g *flow) loopsAround(at int32) *loops {
+	l := &loops{flow: g, depth: make([]uint8, len(g.nodes)), header: make([]uint8, len(g.nodes))}
+	for l.number < maxLoops {
+		outer := l.number
+		on := l.reach(at, &g.next, func(_, to int32) bool { return l.depth[to] == outer && l.header[to] == 0 })
+		if !on[at] {
+			break
+		}
+		back := l.reach(at, &g.prev, func(n, to int32) bool { return l.depth[to] == outer && l.header[n] == 0 })
+		l.number++
+		for n := range on {
+			if on[n] && back[n] {
+				l.depth[n] = l.number
+			}
+		}
+		entered := false
+		for n := range g.nodes {
+			if l.depth[n] == l.number && l.header[n] == 0 && l.isEntered(int32(n)) {
+				l.header[n], entered = l.number, true
+			}
+		}
+		if !entered {
+			break
+		}
+	}
+	return l
+}
+
+// isEntered reports whether code comes to an instruction from outside of its loop.
+func (l *loops) isEntered(n int32) bool {
+	return l.nodes[n].entered ||
+		slices.ContainsFunc(l.prev.of(n), func(from int32) bool { return l.depth[from] < l.depth[n] })
+}
+
+// reach returns to which instructions code comes by edges, after one.
+func (l *loops) reach(from int32, by *edges, ok func(from, to int32) bool) []bool {
+	seen := make([]bool, len(l.nodes))
+	for ways := []int32{from}; len(ways) > 0; {
+		n := ways[len(ways)-1]
+		ways = ways[:len(ways)-1]
+		for _, to := range by.of(n) {
+			if !seen[to] && ok(n, to) {
+				seen[to] = true
+				ways = append(ways, to)
+			}
+		}
+	}
+	return seen
+}
+
+// polls returns the polls of the innermost loop that has any. The instruction is in that loop of the method that
+// polls, or in what is inlined there; unless the loop has another in it that polls, of which they may be.
+func (l *loops) polls() (places []int32) {
+	for depth := l.number; depth > 0 && len(places) == 0; depth-- {
+		for n := range l.nodes {
+			if !l.nodes[n].poll || l.depth[n] < depth {
+				continue
+			}
+			inner := l.reach(int32(n), &l.next, func(_, to int32) bool {
+				return l.depth[to] >= depth && (l.header[to] == 0 || l.header[to] > depth)
+			})
+			if inner[n] {
+				return nil
+			}
+			places = append(places, l.nodes[n].certain)
+		}
+	}
+	return places
+}
+
+// computing returns the PcDescs of all that is certain in the innermost loop, and of the notes of arithmetic there;
+// none if a way around from an instruction passes none of them. This is not proven: compilers share arithmetic.
+func (l *loops) computing(at int32) (places []int32) {
+	if l.number == 0 {
+		return nil
+	}
+	in := func(n int32) bool { return l.depth[n] == l.number }
+	says := func(n int32) bool { return l.nodes[n].certain != none || l.nodes[n].computes != none }
+	if !says(at) {
+		comes, whole := l.comes(at, func(n int32) bool { return in(n) && !says(n) })
+		if comes || !whole {
+			return nil
+		}
+	}
+	for n := range l.nodes {
+		node := &l.nodes[n]
+		for _, place := range []int32{node.certain, node.computes} {
+			if place != none && in(int32(n)) && !slices.Contains(places, place) {
+				places = append(places, place)
+			}
+		}
+		if len(places) > maxPlaces {
+			return nil
+		}
+	}
+	return places
+}
