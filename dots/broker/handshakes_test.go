@@ -35,6 +35,9 @@ func TestSilentConnections(t *testing.T) {
 	eventually(t, "closed", func() bool { return b.Counters().EndedHandshakes >= minHandshakes })
 	n := b.Counters().Handshakes
 	assert.Check(t, n <= minHandshakes, "%d connections that are no guests are open", n)
+	eventually(t, "counted", func() bool {
+		return b.Counters().Closed[TooManyHandshakes] == b.handshakes.Counts().Refused
+	})
 	second.barrier()
 }
 

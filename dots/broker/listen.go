@@ -73,31 +73,14 @@ func (b *Broker) untrack(l io.Closer) {
 // Serve accepts connections of a listener, which it closes in the end. It returns after Shutdown,
 // with ErrClosed, or when the listener was closed.
 func (b *Broker) Serve(l net.Listener, f frame.Format) error {
-	defer l.Close()
-	if !b.track(l) {
+	handshakes := b.newHandshakes(l)
+	defer handshakes.Close()
+	if !b.track(handshakes) {
 		return ErrClosed
 	}
-	defer b.untrack(l)
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return ErrClosed
-		}
-		if err != nil {
-			if b.options.Events != nil {
-				b.options.Events.AcceptFailed(l.Addr().String(), err)
-			}
-			// Mostly there are no descriptors left, until some connection ends.
-			const pause = 100 * time.Millisecond
-			select {
-			case <-b.stop:
-				return ErrClosed
-			case <-time.After(pause):
-			}
-			continue
-		}
-		b.serveConn(conn, f)
-	}
+	defer b.untrack(handshakes)
+	_ = handshakes.Serve(func(c *connlimit.Conn) { b.serveConn(c, f) }) // until it is closed
+	return ErrClosed
 }
 
 // Connections that are no guests yet have a limit of their own, which their peers share: so those that
@@ -108,44 +91,41 @@ const (
 	maxHandshakes = 1024
 )
 
-// newHandshake returns the place of a connection among those that are no guests yet, or nil if there
-// is none, and it was closed.
-func (b *Broker) newHandshake(conn net.Conn) *connlimit.Conn {
-	c := b.handshakes.Add(conn)
-	if c != nil {
-		c.Begin() // it may need its place for connlimit.Grace
+// newHandshakes returns a listener whose connections are no guests yet. Those for which there is no place
+// are counted as refused.
+func (b *Broker) newHandshakes(l net.Listener) *connlimit.Listener {
+	handshakes := connlimit.NewListener(l, b.handshakes)
+	handshakes.Failed = func(err error) { b.acceptFailed(l.Addr().String(), err) }
+	handshakes.Refused = func(peer net.Addr) {
+		b.count.accepted.Add(1)
+		b.refuse(peer.String(), TooManyHandshakes)
 	}
-	return c
+	return handshakes
 }
 
-// handshakeListener is a listener for an HTTP server, whose connections are no guests yet.
-type handshakeListener struct {
-	net.Listener
-	b *Broker
+func (b *Broker) acceptFailed(address string, err error) {
+	if b.options.Events != nil {
+		b.options.Events.AcceptFailed(address, err)
+	}
 }
+
+// handshakeListener is a listener for an HTTP server.
+type handshakeListener struct{ *connlimit.Listener }
 
 // Accept implements net.Listener.
 func (l handshakeListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if c := l.b.newHandshake(conn); c != nil {
-			return c, nil
-		}
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
 	}
+	c.Begin() // it may need its place for connlimit.Grace
+	return c, nil
 }
 
 // serveConn begins to serve a connection.
-func (b *Broker) serveConn(conn net.Conn, f frame.Format) {
-	address := conn.RemoteAddr().String()
-	handshake := b.newHandshake(conn)
-	if handshake == nil {
-		b.count.accepted.Add(1)
-		b.refuse(address, TooManyHandshakes)
-		return
-	}
+func (b *Broker) serveConn(handshake *connlimit.Conn, f frame.Format) {
+	handshake.Begin()
+	conn := handshake.Conn
 	s, err := newStream(conn)
 	if err != nil || !b.begin() {
 		_ = handshake.Close()
@@ -155,7 +135,7 @@ func (b *Broker) serveConn(conn net.Conn, f frame.Format) {
 	if isUnix(conn.LocalAddr()) {
 		g.address = conn.LocalAddr().String()
 	} else {
-		g.address = address
+		g.address = conn.RemoteAddr().String()
 		g.ip = netip.IPv6Unspecified() // if there is no address it is still no Unix socket
 		if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			g.ip = a.AddrPort().Addr().Unmap()
@@ -167,7 +147,7 @@ func (b *Broker) serveConn(conn net.Conn, f frame.Format) {
 	}()
 }
 
-// serverLog makes events of what an HTTP server logs: mostly that it cannot accept connections.
+// serverLog makes events of what an HTTP server logs.
 type serverLog struct {
 	b       *Broker
 	address string
@@ -175,9 +155,7 @@ type serverLog struct {
 
 // Write implements io.Writer; it is called with one message.
 func (l *serverLog) Write(text []byte) (int, error) {
-	if l.b.options.Events != nil {
-		l.b.options.Events.AcceptFailed(l.address, errors.New(string(bytes.TrimSpace(text))))
-	}
+	l.b.acceptFailed(l.address, errors.New(string(bytes.TrimSpace(text))))
 	return len(text), nil
 }
 
@@ -194,7 +172,7 @@ func (b *Broker) ServeWebSocket(l net.Listener) error {
 		return ErrClosed
 	}
 	defer b.untrack(server)
-	if err := server.Serve(handshakeListener{l, b}); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(handshakeListener{b.newHandshakes(l)}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving WebSockets: %w", err)
 	}
 	return ErrClosed

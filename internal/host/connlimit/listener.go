@@ -15,6 +15,9 @@ var backoff = share.Backoff{Min: 5 * time.Millisecond, Max: time.Second}
 // Listener accepts connections into a table. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
+	Failed  func(error)    // is called with each error of accept, if not nil
+	Refused func(net.Addr) // is called with the peer of each connection without room, if not nil
+
 	table   *Table
 	closing chan struct{}
 	once    sync.Once // closes it
@@ -64,8 +67,12 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 		raw, err := l.Listener.Accept()
 		if err == nil {
 			delay = 0
+			peer := raw.RemoteAddr()
 			if c := l.table.Add(raw); c != nil {
 				return c, nil
+			}
+			if l.Refused != nil {
+				l.Refused(peer)
 			}
 			continue
 		}
@@ -73,6 +80,9 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 			return nil, net.ErrClosed
 		}
 		l.Report(err)
+		if l.Failed != nil {
+			l.Failed(err)
+		}
 		delay = backoff.Next(delay)
 		select {
 		case <-time.After(delay):

@@ -3,6 +3,7 @@ package connlimit
 import (
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -40,6 +41,9 @@ func TestListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, table := newScript(), New(1)
 		l := NewListener(s, table)
+		failed, refused := 0, []string(nil)
+		l.Failed = func(error) { failed++ }
+		l.Refused = func(peer net.Addr) { refused = append(refused, peer.(*net.TCPAddr).IP.String()) }
 		accepted := make(chan *Conn, 10)
 		ended := make(chan error)
 		go func() { ended <- l.Serve(func(c *Conn) { c.Begin(); accepted <- c }) }()
@@ -71,6 +75,7 @@ func TestListener(t *testing.T) {
 		l.Close()
 		err := <-ended
 		assert.Check(t, errors.Is(err, net.ErrClosed), err)
+		assert.Check(t, failed == 12 && slices.Equal(refused, []string{many}), "%d errors, %q refused", failed, refused)
 		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || l.Failures().Count != 12 {
 			t.Errorf("after Close: %v, %d failures", err, l.Failures().Count)
 		}
