@@ -215,6 +215,9 @@ func (r *Recorder) Run(ctx context.Context) (*Recording, error) {
 	ended := time.Now()
 	<-sampled // all samples are with their processes now
 	recording := &Recording{SamplesPerSecond: r.options.SamplesPerSecond}
+	if status := r.sampling.Unwinding(); status != nil {
+		recording.Refused = status.Refused
+	}
 	r.end(recording, ended)
 	if err == nil {
 		err = r.verify(recording)

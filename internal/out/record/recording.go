@@ -59,6 +59,10 @@ type Recording struct {
 	Lost   map[string]uint64
 	Missed uint64 // ticks of the CPUs' clocks at which no sample was taken, whatever ran
 
+	// Refused is why functions of a runtime have no names that the unwinding engine cannot read, by pid, of processes
+	// that were sampled at the end.
+	Refused map[int]string
+
 	close func() // nil: there is nothing to close
 }
 

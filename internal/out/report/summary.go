@@ -61,6 +61,8 @@ type quality struct {
 	walked  uint64 // with frames outside the kernel only: others may be from within a system call
 	shallow uint64 // of them, those with one or two
 	unnamed uint64 // with compiled code that has no name
+	// interpreter is a runtime of interpreterNames that the process has, "" for none, or others.
+	interpreter string
 }
 
 // nameCount counts frames, each as often as it was sampled.
@@ -126,6 +128,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		if kind != profile.KernelFrame {
 			depth++
 		}
+		q.interpreter = cmp.Or(q.interpreter, s.interpreterOf(p, f))
 		outermost = s.names.name(p, f)
 		hasName := outermost != ""
 		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {

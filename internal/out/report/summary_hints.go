@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +33,32 @@ const (
 var threadStarts = []string{
 	"main", "_start", "start_thread", "clone", "clone3", "__clone", "__clone3", "__libc_start_main",
 	"__libc_start_call_main", "runtime.goexit", "runtime.goexit.abi0",
+}
+
+// Runtimes whose functions are not found by frame pointers, and have no names in a perf map that jcmd writes.
+const nodeName, pythonName = "Node.js", "Python"
+
+// interpreterFiles are the files of such runtimes.
+var interpreterFiles = map[string]*regexp.Regexp{
+	nodeName:   regexp.MustCompile(`^(node|nsolid)[0-9]*$|^libnode\.so`),
+	pythonName: regexp.MustCompile(`^python[0-9.]*$|^libpython[0-9.]+\.so`),
+}
+
+// interpreterOf returns the runtime that a frame is of, or of a file of, "" if it is none of interpreterFiles.
+func (s *summary) interpreterOf(p *record.Process, f profile.Frame) string {
+	switch f.Kind() {
+	case profile.V8Frame:
+		return nodeName
+	case profile.PythonFrame:
+		return pythonName
+	case profile.NativeFrame:
+		for name, files := range interpreterFiles {
+			if files.MatchString(path.Base(s.names.path(p, f))) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // losses returns lines that say what is missing from the recording, and why.
@@ -76,14 +104,24 @@ func (s *summary) hints() (hints []string) {
 			hints = append(hints, fmt.Sprintf(format, listProcesses(processes)))
 		}
 	}
-	var shallow, mapless, outdated, old []*record.Process
+	var shallow, shallowInterpreters, nodes, mapless, outdated, old []*record.Process
 	unusable := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {
 		q := s.processes[p]
 		if q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) {
-			shallow = append(shallow, p)
+			if q.interpreter == "" {
+				shallow = append(shallow, p)
+			} else if s.recording.Refused[p.PID] == "" {
+				shallowInterpreters = append(shallowInterpreters, p)
+			}
 		}
 		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
+			continue
+		}
+		if q.interpreter != "" {
+			if q.interpreter == nodeName && s.recording.Refused[p.PID] == "" {
+				nodes = append(nodes, p)
+			}
 			continue
 		}
 		err, read := s.names.perfMaps[p]
@@ -103,6 +141,22 @@ func (s *summary) hints() (hints []string) {
 		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto needs none "+
 			"where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, and C "+
 			"-fno-omit-frame-pointer")
+	add(shallowInterpreters,
+		"most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder auto alone, "+
+			"where it can run (\"correlator check\", unwinder)")
+	add(nodes,
+		"compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", unwinder); "+
+			"else start Node.js with --perf-basic-prof")
+	refused := make(map[string][]*record.Process)
+	for _, p := range s.recording.Processes {
+		if reason := s.recording.Refused[p.PID]; reason != "" {
+			refused[reason] = append(refused[reason], p)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(refused)) {
+		add(refused[reason], "functions of %s have no names, as the unwinding engine cannot read its runtime: "+
+			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+	}
 	add(mapless,
 		"compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
 			" (JDK 17 and later; in a container with its pid there)")

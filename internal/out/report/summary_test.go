@@ -133,3 +133,40 @@ func TestHints(t *testing.T) {
 	}
 	assert.Check(t, len(hints) == 6, "%q", hints)
 }
+
+// Of Python and Node.js no hint is about frame pointers or jcmd, which do not help them; if the unwinding engine could
+// not read the runtime, that is the hint.
+func TestHintsOfInterpreters(t *testing.T) {
+	for path, want := range map[string][]string{
+		"/usr/bin/node":               {"are found with --unwinder auto alone", "with --perf-basic-prof"},
+		"/usr/lib/libnode.so.108":     {"are found with --unwinder auto alone", "with --perf-basic-prof"},
+		"/usr/bin/python3.12":         {"are found with --unwinder auto alone"},
+		"/usr/lib/libpython3.12.so.1": {"are found with --unwinder auto alone"},
+		"/usr/bin/nodeset":            {"keeps no frame pointers", "jcmd"},
+		"/usr/bin/pythonista":         {"keeps no frame pointers", "jcmd"},
+	} {
+		for _, refused := range []bool{false, true} {
+			r, names := fixture(t)
+			shop := r.Processes[0]
+			r.Stacks[stackID(1)] = r.Stacks[stackID(1)][:2]
+			r.Stacks[stackID(1)][0].File = &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: path}
+			for _, of := range names.names {
+				for addr := range of.Code {
+					of.Code[addr] = ""
+				}
+			}
+			names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist}
+			if refused && !strings.HasSuffix(want[len(want)-1], "jcmd") {
+				r.Refused = map[int]string{shop.PID: "V8: \x1b 100% unknown"}
+				want = []string{"functions of shop (101) have no names, as the unwinding engine cannot read its runtime: " +
+					`V8: \x1b 100% unknown`}
+			}
+			of := func(hint string) bool { return strings.Contains(hint, "shop") }
+			hints := slices.DeleteFunc(summarize(r, names).hints(), func(hint string) bool { return !of(hint) })
+			assert.Assert(t, len(hints) == len(want), "%s: %q", path, hints)
+			for i := range want {
+				assert.Check(t, strings.Contains(hints[i], want[i]), "%s: %q", path, hints)
+			}
+		}
+	}
+}
