@@ -196,6 +196,14 @@ func NewRuntimeFrame(kind Kind, function *Function, line uint32) Frame {
 	return Frame{Function: function, Address: uint64(max(line, 1)), Line: line, kind: kind}
 }
 
+// NewInlinedFrame returns the frame of a Java method of which it is not known which it is: see InlinedName.
+func NewInlinedFrame() Frame { return NewJVMFrame(inlinedFunction, 0) }
+
+var inlinedFunction = NewFunction(InlinedName, "")
+
+// IsInlined reports whether a frame is one that NewInlinedFrame returns.
+func (f Frame) IsInlined() bool { return f.Kind() == JVMFrame && f.Name() == InlinedName }
+
 // NewCutFrame returns the frame that ends a stack whose callers could not be found. It keeps the id
 // from being that of a whole stack.
 func NewCutFrame() Frame { return Frame{Address: 1, kind: CutFrame} }

@@ -259,3 +259,13 @@ func TestNothing(t *testing.T) {
 	err = Run(t.Context(), source{err: refused}, nil, nil, Options{})
 	assert.Check(t, errors.Is(err, refused), err)
 }
+
+// Where it is often not known which inlined method runs, that is said in one line.
+func TestInlined(t *testing.T) {
+	a := example()
+	a.Frames[5] = keep.Frame{Kind: profile.JVMFrame, Function: profile.InlinedName, Address: 1}
+	stdout, _, err := run(t, a, Options{Format: Table})
+	assert.NilError(t, err)
+	const want = "28.6% of the CPU time of shop"
+	assert.Check(t, strings.Contains(stdout, want) && strings.Contains(stdout, "-XX:+DebugNonSafepoints"), stdout)
+}

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ func (e *Explanation) lines(columns int) (lines []string) {
 			lines = append(lines, fmt.Sprintf("... and %d more", e.More))
 		}
 	}
-	for _, note := range e.notes() {
+	for _, note := range slices.Concat(e.notes(), e.inlined) {
 		lines = append(lines, terminal.Escape(note))
 	}
 	lines = append(lines, "")

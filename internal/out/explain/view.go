@@ -36,6 +36,7 @@ type Explanation struct {
 	GoneAt time.Time `json:"gone_at,omitzero"`
 
 	outermost []*Method
+	inlined   []string // see report.InlinedNotes
 }
 
 // Transaction is a transaction of a process. Wall is the time from its first sample to its last one, and
@@ -95,7 +96,7 @@ type spanKey struct {
 // explain computes an explanation. The answer has been checked.
 func explain(a *keep.Answer, r *record.Recording) *Explanation {
 	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, Complete: a.Complete, PerSample: r.Period(),
-		More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r)}
+		More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r), inlined: report.InlinedNotes(r)}
 	e.Methods = flat(nil, e.outermost, -1)
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]

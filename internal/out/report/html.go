@@ -26,6 +26,7 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 	for _, note := range about.Notes {
 		p.Notes = append(p.Notes, terminal.Escape(note))
 	}
+	p.Notes = append(p.Notes, InlinedNotes(r)...)
 	s := summarize(r, names)
 	groups := make(map[transaction]int)
 	for i, tx := range s.topTransactions() {

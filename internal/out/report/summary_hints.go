@@ -169,6 +169,7 @@ func (s *summary) hints() (hints []string) {
 		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%",
 			"%%"))
 	}
+	hints = append(hints, InlinedNotes(s.recording)...)
 	if s.names != nil {
 		unread := make(map[string][]*record.Process)
 		for _, p := range s.recording.Processes {
@@ -194,6 +195,30 @@ func (s *summary) hints() (hints []string) {
 			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less")
 	}
 	return hints
+}
+
+// InlinedNotes returns a line for each service in which it is often not known which inlined Java method runs, the
+// share of its CPU time first.
+func InlinedNotes(r *record.Recording) (lines []string) {
+	all, unknown := make(map[string]uint64), make(map[string]uint64)
+	for key, samples := range r.Samples {
+		service := cmp.Or(key.Process.Service, "process")
+		all[service] += samples
+		if slices.ContainsFunc(r.Stacks[key.Stack], profile.Frame.IsInlined) {
+			unknown[service] += samples
+		}
+	}
+	services := slices.SortedFunc(maps.Keys(unknown), func(x, y string) int {
+		return cmp.Or(cmp.Compare(unknown[y], unknown[x]), cmp.Compare(x, y))
+	})
+	for _, service := range services[:min(len(services), maxListed)] {
+		if exceeds(unknown[service], all[service], hintPercent) {
+			lines = append(lines, fmt.Sprintf("%s of the CPU time of %s is in inlined Java methods that are not known (%s): "+
+				"-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints at its start show more",
+				percent(unknown[service], all[service]), terminal.Escape(service), profile.InlinedName))
+		}
+	}
+	return lines
 }
 
 // unnamedFiles returns the files with most samples without a name.

@@ -70,6 +70,24 @@ func TestSummaryOfUnwoundStacks(t *testing.T) {
 	assert.Check(t, len(hints) == 0, "%q", hints)
 }
 
+// Where it is often not known which inlined method runs, the share of the service's CPU time is told, and what helps.
+func TestInlinedNotes(t *testing.T) {
+	r := unwound(t)
+	of := r.Processes[0]
+	caller := profile.NewJVMFrame(profile.NewFunction("Main.main", ""), 1)
+	r.Stacks[stackID(3)] = []profile.Frame{{Address: 1}, profile.NewInlinedFrame(), caller}
+	for samples, want := range map[uint64]string{1: "", 10: "25.0% of the CPU time of shop is in inlined Java methods"} {
+		r.Samples[record.Key{Process: of, Stack: stackID(3)}] = samples
+		hints := summarize(r, nil).hints()
+		text := strings.Join(hints, "\n")
+		assert.Check(t, strings.HasPrefix(text, want) && strings.Contains(text, "-XX:+DebugNonSafepoints") == (want != ""),
+			text)
+		var page strings.Builder
+		assert.NilError(t, writeHTML(&page, r, nil, About{}))
+		assert.Check(t, strings.Contains(page.String(), "[inlined code]): -XX:+Unlock") == (want != ""))
+	}
+}
+
 // Processes that may not be read are one line, not a warning each.
 func TestUnreadable(t *testing.T) {
 	s := summarize(&record.Recording{Unreadable: 3}, nil)

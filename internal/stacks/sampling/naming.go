@@ -156,7 +156,6 @@ func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []unwind
 // runtimeFrames are the kinds of our frames by those of the engine.
 var runtimeFrames = map[unwind.FrameKind]profile.Kind{
 	unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
-	unwind.InlinedFrame: profile.JVMFrame,
 }
 
 // appendNamed turns frames of the engine into ours. It reports whether there was no cut, at which it
@@ -166,11 +165,10 @@ func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwi
 	for i := range frames {
 		f := &frames[i]
 		switch {
+		case f.Kind == unwind.InlinedFrame:
+			dst = append(dst, profile.NewInlinedFrame())
 		case f.Kind.OfRuntime():
 			function := profile.NewFunction(f.Function, f.SourceFile)
-			if f.Kind == unwind.InlinedFrame {
-				function = profile.NewFunction(profile.InlinedName, "")
-			}
 			dst = append(dst, profile.NewRuntimeFrame(runtimeFrames[f.Kind], function, f.Line))
 		case f.Kind == unwind.NativeFrame && f.Address != 0:
 			addr := f.Address
