@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/priority"
 )
 
 // Errors of a Process and of a Pool.
@@ -104,6 +106,9 @@ func (s *Spawner) run(ready chan<- error) {
 		<-again
 		runtime.UnlockOSThread()
 		return
+	}
+	if s.kind.Raised {
+		priority.Raise()
 	}
 	err := restrictThread(s.kind.Capabilities)
 	ready <- err

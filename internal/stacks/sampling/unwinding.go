@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/bpf"
+	"correlator/internal/host/priority"
 	"correlator/internal/host/share"
 	"correlator/internal/stacks/unwind"
 )
@@ -137,6 +138,7 @@ func (u *unwinding) close() error {
 // run loads the engine, then synchronizes programs when they are due.
 func (u *unwinding) run(ctx context.Context) {
 	defer close(u.ended)
+	priority.Raise() // what is recorded before the first is synchronized has no names
 	select {
 	case <-u.needed:
 	case <-ctx.Done():

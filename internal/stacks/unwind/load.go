@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/host/priority"
 )
 
 // Programs of the chain. Its last one is not the module's: see chain.setLast.
@@ -107,6 +108,7 @@ func loadUntil(ctx context.Context) (*chain, error) {
 	}
 	loaded := make(chan result, 1)
 	go func() {
+		priority.Raise()
 		var r result
 		r.err = bpf.Permitted(func() (err error) {
 			r.chain, err = loadChain()

@@ -58,6 +58,7 @@ func Kind() worker.Kind {
 		Capabilities: []int{unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE},
 		MemoryBytes:  workerMemoryBytes,
 		Descriptors:  workerDescriptors,
+		Raised:       true,
 		Serve:        serve,
 	}
 }
