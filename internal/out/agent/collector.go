@@ -113,13 +113,12 @@ type Source interface {
 // Collector exports the metrics of an agent. The series do not depend on what the processes do,
 // except for those by service, whose number is bounded. It is safe for concurrent use.
 type Collector struct {
-	source   Source
-	counters []*prometheus.Desc // by family
+	source Source
 }
 
 // NewCollector returns a Collector of the metrics of source.
 func NewCollector(source Source) *Collector {
-	return &Collector{source: source, counters: counterDescs()}
+	return &Collector{source: source}
 }
 
 // Describe implements [prometheus.Collector]. It collects: but for those by service the series are
@@ -134,9 +133,12 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	c.collectState(metrics)
 	counters := c.source.Counters()
-	counters.each(func(family int, _ string, n uint64, label ...string) {
-		metrics <- prometheus.MustNewConstMetric(c.counters[family], prometheus.CounterValue, float64(n), label...)
-	})
+	for _, counter := range counters.table() {
+		desc := counter.desc()
+		counter.each(func(_ string, n uint64, label ...string) {
+			metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), label...)
+		})
+	}
 	metrics <- prometheus.MustNewConstMetric(sweepSecondsDesc, prometheus.CounterValue,
 		time.Duration(counters.SweepNs.Load()).Seconds())
 	metrics <- sampleToSocket(counters.Messages.Timing())

@@ -39,7 +39,9 @@ type Counters struct {
 // Each calls add with every counter by its key in logs and in Status. The keys do not depend on
 // what the processes do.
 func (c *Counters) Each(add func(key string, n uint64)) {
-	c.each(func(_ int, key string, n uint64, _ ...string) { add(key, n) })
+	for _, counter := range c.table() {
+		counter.each(func(key string, n uint64, _ ...string) { add(key, n) })
+	}
 	c.Sampling.Each(add)
 }
 
@@ -50,6 +52,37 @@ type counter struct {
 	name, olderKey string
 	series         series
 	help           string
+}
+
+// fedSamplesDesc is the metric of the samples that are fed, which those that are taken have, too.
+var fedSamplesDesc = sampling.NewSamplesDesc("fed")
+
+// fedSamples is the name of their family.
+const fedSamples = "samples"
+
+// desc returns the metric of the family.
+func (c *counter) desc() *prometheus.Desc {
+	if c.name == fedSamples {
+		return fedSamplesDesc
+	}
+	var labels []string
+	if c.series.label != "" {
+		labels = []string{c.series.label}
+	}
+	return newDesc("correlator_"+c.name+"_total", c.help, labels...)
+}
+
+// each calls add with every counter of the family: its key, its value, and the value of its label, if it has
+// one.
+func (c *counter) each(add func(key string, n uint64, label ...string)) {
+	key := cmp.Or(c.olderKey, c.name)
+	for _, v := range c.series.values {
+		if c.series.label == "" {
+			add(key, v.n)
+		} else {
+			add(key+"_"+v.label, v.n, v.label)
+		}
+	}
 }
 
 type series struct {
@@ -144,37 +177,7 @@ func (c *Counters) table() []counter {
 		{"send_waits", "waits_for_room", one(&c.Messages.SendWaits), "Sends that had to wait for a full socket."},
 		{"send_pauses", "pauses", one(&c.Messages.SendPauses),
 			"Pauses of 5 ms for lack of kernel memory or after a socket error."},
-	}
-}
-
-// counterDescs returns the metrics of all families that each knows, by its index of them.
-func counterDescs() (descs []*prometheus.Desc) {
-	for _, counter := range new(Counters).table() {
-		var labels []string
-		if label := counter.series.label; label != "" {
-			labels = []string{label}
-		}
-		descs = append(descs, newDesc("correlator_"+counter.name+"_total", counter.help, labels...))
-	}
-	return append(descs, sampling.NewSamplesDesc("fed"))
-}
-
-// each calls add with every counter but those of Sampling: the index of its family, its key, its value, and
-// the value of its label, if it has one.
-func (c *Counters) each(add func(family int, key string, n uint64, label ...string)) {
-	table := c.table()
-	for i, counter := range table {
-		key := cmp.Or(counter.olderKey, counter.name)
-		if counter.series.label == "" {
-			add(i, key, counter.series.values[0].n)
-			continue
-		}
-		for _, v := range counter.series.values {
-			add(i, key+"_"+v.label, v.n, v.label)
-		}
-	}
-	for o := range process.NumOutcomes {
-		add(len(table), "fed_"+o.String(), c.Fed[o].Load(), o.String())
+		{name: fedSamples, olderKey: "fed", series: family[process.SampleOutcome]("outcome", c.Fed[:])},
 	}
 }
 
