@@ -14,7 +14,7 @@ import (
 
 // Counters is what a Sampling counts. All fields only grow and may be read at any time.
 type Counters struct {
-	// Kernel is the number of samples by their outcome in the kernel, at most a second old.
+	// Kernel is the number of samples by their outcome in the kernel, as of the last drain.
 	// Correlated, TableFull and Unreadable samples (and Unsampled, NoTrace and NoSlot ones, if
 	// those are kept) are handed over: once Run and the processes have ended, or were abandoned,
 	// their number is the sum of Outcomes.

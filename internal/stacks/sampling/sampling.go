@@ -221,6 +221,7 @@ func (s *Sampling) Run(ctx context.Context) {
 	err := s.tick.Wait()
 	for ; err == nil; err = s.tick.Wait() {
 		s.drain()
+		s.readCounters()
 		s.maintain(time.Now())
 	}
 	if ctx.Err() == nil { // it was not us who stopped it
@@ -259,10 +260,9 @@ func (s *Sampling) maintain(now time.Time) {
 	if s.stacks.kernel.Stale(now) {
 		s.recordError("looking at the kernel", s.stacks.kernel.Update(now))
 	}
-	s.readCounters()
 }
 
-// readCounters copies what the kernel has counted.
+// readCounters copies what the kernel has counted, from shared memory.
 func (s *Sampling) readCounters() {
 	counters, err := s.sampler.Counters()
 	s.recordError("reading counters", err)
