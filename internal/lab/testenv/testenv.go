@@ -19,9 +19,13 @@ import (
 // strictVariable is the environment variable that turns skips into failures.
 const strictVariable = "STRICT_TESTS"
 
-// pollInterval is the pause between two checks of Poll: short enough not to delay a test, long
-// enough to cost next to no CPU.
-const pollInterval = 2 * time.Millisecond
+// The pause between two checks of Poll: short enough not to delay a test, and the longer the longer it has
+// waited already, as a check can be work that takes time from what is waited for.
+const (
+	shortestPause = 2 * time.Millisecond
+	longestPause  = 50 * time.Millisecond
+	pauseShare    = 10 // of the time since it began
+)
 
 // Missing ends the test because the machine lacks something: it skips the test with the reason, or
 // fails it where skips are not allowed.
@@ -64,10 +68,10 @@ func NeedTool(t testing.TB, name string) string {
 // deadline. The message names what was waited for.
 func Poll(t testing.TB, deadline time.Duration, what string, done func() bool) {
 	t.Helper()
-	end := time.Now().Add(deadline)
-	for !done() {
-		assert.Assert(t, !time.Now().After(end), "waited %v in vain for %s", deadline, what)
-		time.Sleep(pollInterval)
+	for began := time.Now(); !done(); {
+		waited := time.Since(began)
+		assert.Assert(t, waited <= deadline, "waited %v in vain for %s", deadline, what)
+		time.Sleep(min(max(waited/pauseShare, shortestPause), longestPause))
 	}
 }
 

@@ -29,7 +29,7 @@ const patience = time.Minute
 type Page struct {
 	tb  testing.TB
 	ctx context.Context
-	dir string
+	dir string // of screenshots; empty: none are kept
 }
 
 // Open shows a page, of a file or of a server at 127.0.0.1, in a window of this size, until the test
@@ -37,10 +37,6 @@ type Page struct {
 func Open(tb testing.TB, url string, width, height int) *Page {
 	tb.Helper()
 	path := testenv.NeedTool(tb, "chromium")
-	dir := os.Getenv(screenshots)
-	if dir == "" {
-		dir = tb.TempDir()
-	}
 	// Root cannot have Chromium's sandbox; what is shown is ours.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.WindowSize(width, height), chromedp.Flag("disable-dev-shm-usage", true),
@@ -49,7 +45,7 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 	tb.Cleanup(end)
 	ctx, cancel := chromedp.NewContext(ctx)
 	tb.Cleanup(cancel)
-	p := &Page{tb: tb, ctx: ctx, dir: dir}
+	p := &Page{tb: tb, ctx: ctx, dir: os.Getenv(screenshots)}
 	// The first action starts Chromium, which ends with the context of that: it cannot have a deadline.
 	starting := time.AfterFunc(patience, end)
 	err := chromedp.Do(ctx)
@@ -122,7 +118,10 @@ func (p *Page) Prefer(scheme string) {
 	}))
 }
 
-// Screenshot keeps a picture of the page.
+// KeepsScreenshots reports whether somebody wants to look at screenshots.
+func (p *Page) KeepsScreenshots() bool { return p.dir != "" }
+
+// Screenshot keeps a picture of the page, where KeepsScreenshots.
 func (p *Page) Screenshot(name string) {
 	p.tb.Helper()
 	image, err := run(p.ctx, chromedp.CaptureScreenshot())
