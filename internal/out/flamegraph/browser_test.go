@@ -15,18 +15,29 @@ import (
 	"correlator/internal/lab/testenv/browser"
 )
 
-// window shows the page of a profile.
+// window shows the pages of profiles.
 type window struct {
 	*browser.Page
 	tb testing.TB
 }
 
-// open opens the page as a file.
-func open(tb testing.TB, p *Profile) *window {
-	tb.Helper()
-	file := filepath.Join(tb.TempDir(), "page.html")
-	testenv.WriteFile(tb, file, write(tb, p))
-	return &window{browser.Open(tb, "file://"+file, 1300, 800), tb}
+// open opens the page of a profile as a file.
+func (w *window) open(p *Profile) {
+	w.tb.Helper()
+	file := filepath.Join(w.tb.TempDir(), "page.html")
+	testenv.WriteFile(w.tb, file, write(w.tb, p))
+	w.Do(chromedp.Navigate("file://" + file))
+}
+
+// The page as people see it, in one browser.
+func TestPage(t *testing.T) {
+	b := browser.Open(t, "about:blank", 1300, 800)
+	for name, test := range map[string]func(*testing.T, *window){
+		"used by people": testUsed, "outside of transactions": testOutside, "rest": testRestIsShown,
+		"hostile names": testHostileNames,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, &window{b.For(t), t}) })
+	}
 }
 
 func (w *window) text(selector string) (text string) {
@@ -40,24 +51,30 @@ func (w *window) names() string {
 	return w.Eval(`view.flame.boxes.map(b => b.node.name)`)
 }
 
-// shoot keeps screenshots: light, dark, and as narrow as a phone.
+// show shows the page in a color scheme and a width, which the graph takes on.
+func (w *window) show(scheme string, width int64) {
+	w.tb.Helper()
+	w.Prefer(scheme)
+	w.Do(chromedp.EmulateViewport(width, 800))
+	testenv.Poll(w.tb, time.Minute, "the width", func() bool { // which a ResizeObserver draws for
+		return w.Eval(`Math.abs(view.flame.canvas.clientWidth - view.flame.canvas.parentElement.clientWidth) <= 1`) == "true"
+	})
+}
+
+// shoot keeps screenshots, if somebody wants to look at them: light, dark, and as narrow as a phone.
 func (w *window) shoot(name string) {
 	w.tb.Helper()
-	show := func(scheme string, width int64) {
-		w.Prefer(scheme)
-		w.Do(chromedp.EmulateViewport(width, 800))
+	if !w.KeepsScreenshots() {
+		return
 	}
 	for _, as := range []struct {
 		name, scheme string
 		width        int64
 	}{{"light", "light", 1300}, {"dark", "dark", 1300}, {"narrow", "light", 390}} {
-		show(as.scheme, as.width)
-		testenv.Poll(w.tb, time.Minute, "the width", func() bool { // which a ResizeObserver draws for
-			return w.Eval(`Math.abs(view.flame.canvas.clientWidth - view.flame.canvas.parentElement.clientWidth) <= 1`) == "true"
-		})
+		w.show(as.scheme, as.width)
 		w.Screenshot("flamegraph-" + name + "-" + as.name)
 	}
-	show("light", 1300)
+	w.show("light", 1300)
 }
 
 // shop is a profile of two transactions.
@@ -84,8 +101,8 @@ func shop() *Profile {
 }
 
 // The graph is drawn, searched, zoomed by mouse and keys, and transactions are chosen.
-func TestPage(t *testing.T) {
-	b := open(t, shop())
+func testUsed(t *testing.T, b *window) {
+	b.open(shop())
 	got := b.Eval("view.flame.root.time")
 	assert.Check(t, got == "93", "%s samples", got)
 	got = b.text("#flame h2 span")
@@ -95,6 +112,8 @@ func TestPage(t *testing.T) {
 	got = b.Eval("getComputedStyle(document.body).backgroundColor")
 	assert.Check(t, got == `"rgb(255, 255, 255)"`, "the background is %s: colors.css is missing", got)
 	b.shoot("all")
+	b.show("light", 390)
+	b.show("light", 1300)
 
 	// Search: by text and by regular expression, the share of what is found once.
 	b.Do(chromedp.SendKeys("#query", "shop."))
@@ -142,10 +161,10 @@ func TestPage(t *testing.T) {
 }
 
 // What is in no transaction is not said to be of the only one.
-func TestOutside(t *testing.T) {
+func testOutside(t *testing.T, b *window) {
 	p := &Profile{Title: "record", Period: 50 * time.Millisecond, Groups: []Group{{"cd02", "transaction cd02"}},
 		Stacks: []Stack{{0, []string{"main", "mine"}, 1}, {-1, []string{"main", "other"}, 999}}}
-	b := open(t, p)
+	b.open(p)
 	got := b.text("#flame h2 span")
 	assert.Check(t, got == "50.00 s, 1000 samples, 50 ms in 1 transaction", "title %q", got)
 	b.Do(chromedp.KeyEvent("]"))
@@ -153,7 +172,7 @@ func TestOutside(t *testing.T) {
 	assert.Check(t, got == "transaction cd02: 50 ms, 1 sample" && b.Eval("view.flame.root.time") == "1",
 		"the transaction: %q", got)
 	p.Stacks = p.Stacks[:1]
-	b = open(t, p)
+	b.open(p)
 	got = b.text("#flame h2 span")
 	assert.Check(t, got == "transaction cd02: 50 ms, 1 sample", "alone: %q", got)
 	got = b.Eval(`[...document.querySelectorAll("#choice, #brackets")].map(e => e.checkVisibility())`)
@@ -161,7 +180,7 @@ func TestOutside(t *testing.T) {
 }
 
 // A transaction of which the page has no stacks has its time, and says what is missing.
-func TestRestIsShown(t *testing.T) {
+func testRestIsShown(t *testing.T, b *window) {
 	p := &Profile{Title: "many", Period: time.Millisecond}
 	for group := range 100 {
 		p.Groups = append(p.Groups, Group{Name: fmt.Sprint("tx", group), Detail: fmt.Sprint("transaction ", group)})
@@ -169,7 +188,7 @@ func TestRestIsShown(t *testing.T) {
 			p.Stacks = append(p.Stacks, Stack{group, []string{"main", fmt.Sprint("method", (group*200+i*7)%500)}, 1})
 		}
 	}
-	b := open(t, p)
+	b.open(p)
 	got := b.Eval(`[view.flame.root.time, view.data.totals.every(n => n === 200), view.data.rest[99]]`)
 	assert.Check(t, got == "[20000,true,200]", got)
 	got = b.text("#notes")
@@ -183,15 +202,14 @@ func TestRestIsShown(t *testing.T) {
 }
 
 // Texts are shown as they are, and run nothing.
-func TestHostileNames(t *testing.T) {
+func testHostileNames(t *testing.T, b *window) {
 	const evil = `<img src=x onerror="window.evil=1"></script><script>window.evil=1</script>`
 	p := &Profile{Title: evil, Notes: []string{evil}, Period: time.Millisecond,
 		Groups: []Group{{evil, evil}, {"b", "b"}},
 		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3}, {1, nil, 1}}}
-	b := open(t, p)
+	b.open(p)
 	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`)
-	assert.Check(t, strings.
-		HasPrefix(got, `["undefined",0,2,`), "texts are taken for HTML: %s", got)
+	assert.Check(t, strings.HasPrefix(got, `["undefined",0,2,`), "texts are taken for HTML: %s", got)
 	got = b.text("h1")
 	assert.Check(t, got == evil, "title %q", got)
 	got = b.Eval("view.flame.boxes.length")

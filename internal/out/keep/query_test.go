@@ -84,7 +84,7 @@ func TestQueryInSteps(t *testing.T) {
 		a, err := s.Answer(ctx, test.q, now)
 		assert.Check(t, err == nil && ctx.n >= test.least && !ctx.held && len(a.Transactions) == 1,
 			"%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
-		for stop := 1; stop < ctx.n; stop += 13 {
+		for stop := 1; stop < ctx.n; stop += 29 {
 			ctx := &pauses{Context: t.Context(), store: s, most: stop}
 			_, err := s.Answer(ctx, test.q, now)
 			assert.Assert(t, errors.Is(err, errStopped), "%s does not stop: %v", what, err)
@@ -199,8 +199,8 @@ func TestSpans(t *testing.T) {
 }
 
 // ofGrowingTexts returns a store with many spans of a trace, and with texts that grow in JSON.
-func ofGrowingTexts() (s *Store, trace string, now time.Time) {
-	s, trace, now = ofSpans(100_000, 64<<20)
+func ofGrowingTexts(spans int) (s *Store, trace string, now time.Time) {
+	s, trace, now = ofSpans(spans, 64<<20)
 	for i, text := range []string{"<", "\xff", "x", "\x00"} {
 		for j := range 200 {
 			sample := newSample(resource("b", i), 7, now, stackOf(strings.Repeat(text, 1000+j)))
@@ -215,13 +215,13 @@ func ofGrowingTexts() (s *Store, trace string, now time.Time) {
 
 // An answer's text is bounded, whatever is kept; what is left out is counted for its transaction.
 func TestSizeOfAnswer(t *testing.T) {
-	s, trace, now := ofGrowingTexts()
+	s, trace, now := ofGrowingTexts(2 * maxSums)
 	addUp(t, s)
 	for _, q := range []Query{{ID: trace}, {}} {
 		a := answer(t, s, q, now)
 		text, err := json.Marshal(a)
 		several := slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several })
-		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several && a.Transactions[0].Samples == 100_000,
+		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several && a.Transactions[0].Samples == 2*maxSums,
 			"%d bytes, threads and spans left out: %v, %v", len(text), several, err)
 	}
 }
@@ -247,14 +247,19 @@ func TestWhatIsLeftOut(t *testing.T) {
 				sample.Count = uint64(count)
 				s.Add(sample, now)
 			}
+			var setups []*profile.Stack
+			for i := range 200 {
+				setups = append(setups, stackOf(fmt.Sprint("setup", i)))
+			}
+			hot := stackOf("hot")
 			for i := range test.setup {
-				add(i, stackOf(fmt.Sprint("setup", i%200)), 1)
+				add(i, setups[i%len(setups)], 1)
 			}
 			for i := range test.stacks {
 				add(1, stackOf(fmt.Sprint("rare", i)), 1)
 			}
 			for i := range test.hotSpans {
-				add(1<<40+i, stackOf("hot"), test.hotCount)
+				add(1<<40+i, hot, test.hotCount)
 			}
 			a := answer(t, s, Query{}, now)
 			methods := make(map[string]int)
@@ -281,7 +286,7 @@ func TestAnswersAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	s := NewStore(24*time.Hour, 64<<20)
 	resources := []*profile.Resource{resource("a", 1), resource("b", 2)}
-	for i := range 100_000 {
+	for i := range 70_000 {
 		now := begin.Add(time.Duration(i) * time.Millisecond)
 		method := fmt.Sprint(random.IntN(1 + random.IntN(60_000)))
 		sample := newSample(resources[i%2], random.IntN(2), now, stackOf(method))

@@ -95,7 +95,7 @@ func TestSoakMemory(t *testing.T) {
 
 // An answer takes no more memory until it is sent than is reserved for it, garbage included.
 func TestSoakMemoryOfAnswer(t *testing.T) {
-	s, trace, now := ofGrowingTexts()
+	s, trace, now := ofGrowingTexts(100_000)
 	for _, q := range []Query{{ID: trace}, {}} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
