@@ -27,7 +27,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	worker.Main(symbolizer.LiveKind)
@@ -86,7 +86,7 @@ func openLive(tb testing.TB, config Config) *Live {
 	tb.Helper()
 	l, err := Open(config, testAbout, nil, zap.NewNop())
 	assert.NilError(tb, err)
-	l.retry = 10 * time.Millisecond
+	l.retry, l.interval = 10*time.Millisecond, 2*pause
 	tb.Cleanup(func() { shutdown(tb, l) })
 	return l
 }

@@ -45,6 +45,7 @@ type Live struct {
 	broker   *broker.Broker   // nil: none is embedded
 	events   *asynclog.Logger // of the broker
 	retry    time.Duration    // how long to wait before another attempt to connect
+	interval time.Duration    // interval, shorter in tests
 	goodbye  time.Duration    // how long the other broker may take to let go
 	refusal  sync.Once        // the first one is logged
 	wake     chan struct{}    // has a token when what is wanted may have changed
@@ -58,8 +59,8 @@ type Live struct {
 // must not be closed before.
 func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) (*Live, error) {
 	l := &Live{config: config, about: about, log: log, tracker: NewTracker(about.SamplesPerSecond),
-		descs: newMetricDescs(), retry: 5 * time.Second, goodbye: time.Second, wake: make(chan struct{}, 1),
-		stop: func() {}, namer: namer}
+		descs: newMetricDescs(), retry: 5 * time.Second, interval: interval, goodbye: time.Second,
+		wake: make(chan struct{}, 1), stop: func() {}, namer: namer}
 	l.names = namer.NewConsumer(l.tracker.Named)
 	if len(config.Listen) == 0 {
 		return l, nil
@@ -112,7 +113,8 @@ func (l *Live) Sampled(sample *profile.Sample) {
 func (l *Live) Start(source Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
-	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.nameOf, log: l.log}
+	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.nameOf, log: l.log,
+		interval: l.interval}
 	if l.broker != nil {
 		p.add(&local{live: l, output: output{bus: embedded{l.broker}}})
 	}

@@ -51,6 +51,7 @@ type publisher struct {
 	tracker   *Tracker
 	name      namer
 	log       *zap.Logger
+	interval  time.Duration // interval, shorter in tests
 	mu        sync.Mutex
 	consumers []consumer
 
@@ -145,11 +146,11 @@ func (p *publisher) publish(now time.Time) (next time.Duration) {
 		wanted[i] = p.demand(c).wants(c.wanted(), now)
 		all |= wanted[i]
 	}
-	if passed := now.Sub(p.last); slices.Equal(wanted, p.lastWant) && passed >= 0 && passed < interval-pause/2 {
+	if passed := now.Sub(p.last); slices.Equal(wanted, p.lastWant) && passed >= 0 && passed < p.interval-pause/2 {
 		if all == 0 {
 			return 0
 		}
-		return interval - passed
+		return p.interval - passed
 	}
 	p.last, p.lastWant = now, wanted
 	s := p.snapshot(all, now)
@@ -159,7 +160,7 @@ func (p *publisher) publish(now time.Time) (next time.Duration) {
 	if all == 0 {
 		return 0
 	}
-	return interval
+	return p.interval
 }
 
 // demand returns what a consumer wants or wanted.
@@ -219,7 +220,7 @@ func (p *publisher) observe(w want, now time.Time) {
 		return
 	}
 	passed := now.Sub(p.ticked)
-	if p.used != nil && passed >= 0 && passed < interval/2 {
+	if p.used != nil && passed >= 0 && passed < p.interval/2 {
 		return
 	}
 	p.ticked = now

@@ -39,7 +39,7 @@ func (c *fakeConsumer) selects(x *types.CorrelatorTransactionStack) bool {
 func newPublisher(source Source) (*publisher, *fakeConsumer) {
 	c := &fakeConsumer{}
 	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
-		log: zap.NewNop()}
+		log: zap.NewNop(), interval: interval}
 	p.add(c)
 	return p, c
 }
