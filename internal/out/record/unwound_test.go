@@ -189,42 +189,20 @@ func disorder(frames []profile.Frame) string {
 // Stacks as programs run in production are whole, named, and of the transactions of their threads: of JVMs
 // and of C programs without frame pointers, of all in one recording. What is cut is marked and counted. The
 // same code has the same ids in several processes, and in C programs those that it has by frame pointers.
+// The processes run one after the other, as all of them burn CPU, and then stand still.
 func TestUnwound(t *testing.T) {
-	jvm := func(jdk int, work string, flags ...string) *demo.Process {
-		return startWorking(t, jdk, 1, "unwound", work, flags...)
+	threads := make(map[*demo.Process][]demo.Thread)
+	ran := func(p *demo.Process) {
+		threads[p] = p.Threads()
+		assert.NilError(t, unix.Kill(p.PID, unix.SIGSTOP))
+		t.Cleanup(func() { _ = unix.Kill(p.PID, unix.SIGCONT) })
 	}
-	whole := startWorking(t, 17, 2, "unwound", "mixed")
-	twin := jvm(17, "mixed", "-XX:+UseG1GC", "-XX:-UseSerialGC")
-	deep, recursive := jvm(17, "deep"), jvm(25, "recursive")         // deep: 300 calls
-	tooDeep, virtual := jvm(17, "deep", "-Xint"), jvm(25, "virtual") // threads of virtual wait for each other
-	unframed := demo.Start(t, demo.Options{Flavor: demo.GlibcUnframed, Service: "unwound", Busy: 1, Gap: -1})
+	jvm := func(jdk, threads int, work string, flags ...string) *demo.Process {
+		return startWorking(t, jdk, threads, "unwound", work, flags...)
+	}
 	framed := demo.Start(t, demo.Options{Service: "unwound", Busy: 1, Gap: -1})
-	r := unwound(t, Options{Filter: services(t, "unwound"), KernelStacks: true}, 8)
-
-	jvms := []*demo.Process{whole, twin, deep, recursive}
-	for _, p := range jvms {
-		r.await(30, "whole stacks of a JVM", p.PID, func(key Key, frames []profile.Frame) bool {
-			return key.HasTrace() && !isCut(frames) && threadOf(t, frames) != 0
-		})
-	}
-	r.await(30, "stacks that are too deep", tooDeep.PID, func(key Key, frames []profile.Frame) bool {
-		return key.HasTrace() && isCut(frames)
-	})
-	r.await(30, "whole stacks of virtual threads", virtual.PID, func(_ Key, frames []profile.Frame) bool {
-		return !isCut(frames) && calls(frames, "Work.inVirtualThread") && calls(frames, "Work.ping")
-	})
-	r.await(1, "whole stacks of Java code in the kernel", virtual.PID, func(_ Key, frames []profile.Frame) bool {
-		return frames[0].Kind() == profile.KernelFrame && !isCut(frames) &&
-			slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind() == profile.JVMFrame })
-	})
-	if runtime.GOARCH == "amd64" {
-		r.await(1, "system calls", virtual.PID, newSystemCalls(t).inside)
-	}
-	code := unframed.Functions()
-	r.await(30, "whole stacks without frame pointers", unframed.PID, func(key Key, frames []profile.Frame) bool {
-		return key.HasTrace() && !isCut(frames) && code["worker_main"].In(frames)
-	})
-	r.poll("stacks that two processes have", func(Progress) bool { return r.shared(whole.PID, twin.PID) >= 5 })
+	whole := jvm(17, 2, "mixed")
+	r := unwound(t, Options{Filter: services(t, "unwound"), KernelStacks: true}, 2)
 	byFramePointers := frequent(t, framed.PID)
 	r.poll("stacks that are there by frame pointers, too", func(Progress) bool {
 		r.aggregate.mu.Lock()
@@ -236,14 +214,52 @@ func TestUnwound(t *testing.T) {
 		}
 		return len(byFramePointers) == 0
 	})
-
-	threads := make(map[*demo.Process][]demo.Thread)
-	for _, p := range append(jvms, tooDeep) {
-		threads[p] = p.Threads()
+	ran(framed)
+	isWhole := func(key Key, frames []profile.Frame) bool {
+		return key.HasTrace() && !isCut(frames) && threadOf(t, frames) != 0
 	}
+	r.await(100, "whole stacks of a JVM", whole.PID, isWhole)
+	ran(whole)
+	twin := jvm(17, 1, "mixed", "-XX:+UseG1GC", "-XX:-UseSerialGC")
+	r.await(30, "whole stacks of another one", twin.PID, isWhole)
+	r.poll("stacks that two processes have", func(Progress) bool { return r.shared(whole.PID, twin.PID) >= 5 })
+	ran(twin)
+	deep := jvm(17, 1, "deep") // 300 calls
+	r.await(30, "whole stacks of 300 calls", deep.PID, isWhole)
+	ran(deep)
+	recursive := jvm(25, 1, "recursive")
+	r.await(30, "whole stacks of another JDK", recursive.PID, isWhole)
+	ran(recursive)
+	tooDeep := jvm(17, 1, "deep", "-Xint")
+	r.await(30, "stacks that are too deep", tooDeep.PID, func(key Key, frames []profile.Frame) bool {
+		return key.HasTrace() && isCut(frames) && calls(frames, "Work.ping")
+	})
+	ran(tooDeep)
+	virtual := jvm(25, 1, "virtual") // threads of it wait for each other
+	r.await(30, "whole stacks of virtual threads", virtual.PID, func(_ Key, frames []profile.Frame) bool {
+		return !isCut(frames) && calls(frames, "Work.inVirtualThread") && calls(frames, "Work.ping")
+	})
+	r.await(1, "whole stacks of Java code in the kernel", virtual.PID, func(_ Key, frames []profile.Frame) bool {
+		return frames[0].Kind() == profile.KernelFrame && !isCut(frames) &&
+			slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind() == profile.JVMFrame })
+	})
+	if runtime.GOARCH == "amd64" {
+		r.await(1, "system calls", virtual.PID, newSystemCalls(t).inside)
+	}
+	ran(virtual)
+
+	unframed := demo.Start(t, demo.Options{Flavor: demo.GlibcUnframed, Service: "unwound", Busy: 1, Gap: -1})
+	code := unframed.Functions()
+	r.await(30, "whole stacks without frame pointers", unframed.PID, func(key Key, frames []profile.Frame) bool {
+		return key.HasTrace() && !isCut(frames) && code["worker_main"].In(frames)
+	})
+	ran(unframed)
+	n := r.sampling.Unwinding().Unwound
+	assert.Check(t, n == 8, "%d processes are unwound", n) // a stack of each was
 	recording := r.end()
-	for p, threads := range threads {
-		verifyContexts(t, recording, recording.of(p.PID), p.Quit(), threads)
+	for _, p := range []*demo.Process{whole, twin, deep, recursive, tooDeep} {
+		assert.NilError(t, unix.Kill(p.PID, unix.SIGCONT))
+		verifyContexts(t, recording, recording.of(p.PID), p.Quit(), threads[p])
 	}
 	assert.Check(t, r.counters.Sampling.Unwinding.StacksCut.Load() != 0, "no stack is counted as cut")
 	for id, frames := range recording.Stacks {
@@ -348,7 +364,7 @@ func unwindingWorker(t *testing.T) int {
 // A worker that is killed, or hangs, costs no sample its context, and none is lost without a reason. Then
 // stacks are whole again; those of the program that it hung for are walked by frame pointers meanwhile.
 func TestUnwindingWorkerEnds(t *testing.T) {
-	jvm := startWorking(t, 17, 2, "victim", "mixed")
+	jvm := startWorking(t, 17, 1, "victim", "mixed")
 	processes := []*demo.Process{jvm}
 	for range 2 { // each signal may be noticed while another one is served, which is left out then
 		processes = append(processes, demo.Start(t, demo.Options{Flavor: demo.GlibcUnframed, Service: "victim", Busy: 1,
@@ -385,7 +401,7 @@ func TestUnwindingWorkerEnds(t *testing.T) {
 
 // A JVM that executes another is unwound as that.
 func TestUnwoundExec(t *testing.T) {
-	p := startWorking(t, 17, 2, "exec", "recursive")
+	p := startWorking(t, 17, 1, "exec", "recursive")
 	r := unwound(t, Options{PID: p.PID}, 1)
 	r.more(30)
 	synchronized := r.counters.Sampling.Unwinding.Synchronized.Load()
