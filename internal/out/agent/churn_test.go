@@ -149,7 +149,7 @@ func (r *running) openDescriptors() int {
 func TestDeliveryInChurn(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	churn(t, rand.New(rand.NewPCG(seed, 0)), 80)
+	churn(t, rand.New(rand.NewPCG(seed, 0)), 60)
 }
 
 // churn has so many things happen, and returns how many processes there were.
@@ -208,8 +208,8 @@ func churn(t *testing.T, random *rand.Rand, things int) (processes int) {
 // was in the kernel's tables or on its way through the ring buffer.
 func TestSampledShutdown(t *testing.T) {
 	for _, o := range []demo.Options{
-		{Busy: 2, Transaction: 20 * time.Millisecond},
-		{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true},
+		{Busy: 1, Transaction: 20 * time.Millisecond},
+		{Busy: 1, Rewrite: demo.RewriteCycle, PageOut: true},
 	} {
 		p := demo.Start(t, o)
 		r := run(t, atRate(bpf.MaxSamplesPerSecond), patient)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,6 +108,18 @@ type counted struct{ key, series string }
 // countedFields sets each field of Counters in turn to 1, and returns by its path the key and the
 // series that change.
 func countedFields(t *testing.T) map[string]counted {
+	t.Helper()
+	counting.Do(func() { fields = countFields(t) })
+	assert.Assert(t, fields != nil)
+	return fields
+}
+
+var (
+	counting sync.Once
+	fields   map[string]counted // as all tests see them
+)
+
+func countFields(t *testing.T) map[string]counted {
 	t.Helper()
 	source := new(fixedSource)
 	zero := gatherValues(t, source)

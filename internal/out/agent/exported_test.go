@@ -169,14 +169,14 @@ func TestExported(t *testing.T) {
 		{Flavor: demo.Musl, Placement: demo.Placement{PrivateTmp: true}},
 		{Flavor: demo.GlibcDTPMod, Environment: "other", Hold: true},
 	} {
-		o.Busy, o.Service = 2, services[i]
+		o.Busy, o.Service = 1+o.Untouched, services[i]
 		processes = append(processes, demo.Start(t, o))
 	}
 	enter(t, cgroup, processes[2].PID)
 	processes[2].Load()
 	processes[2].Publish()
 	for _, p := range processes {
-		x.sampledReport(p, 200)
+		x.sampledReport(p, 100)
 		code := p.Functions()
 		names := []string{"checkout", "search", "browse", "housekeeping"}
 		x.awaitFrame(p, "a name", func(f backend.Frame) bool { return slices.Contains(names, f.Function) })
@@ -261,7 +261,7 @@ func (x *exporting) named(exported backend.Profiles, program string, code map[st
 
 // Frames of the kernel are exported with names.
 func TestExportedKernelNames(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true}) // often in the kernel
+	p := demo.Start(t, demo.Options{Busy: 1, Rewrite: demo.RewriteCycle, PageOut: true}) // often in the kernel
 	x := runExporting(t, false, func(c *Config) { c.KernelStacks = true })
 	x.awaitFrame(p, "a frame of madvise", func(f backend.Frame) bool {
 		return f.Type == "kernel" && f.File == "vmlinux" && strings.Contains(f.Function, "madvise")
@@ -271,7 +271,7 @@ func TestExportedKernelNames(t *testing.T) {
 }
 
 // The methods of a JVM whose stacks are walked by frame pointers have the names that its perf map has
-// for them, also after that has changed. The ids are those without names.
+// for them. The ids are those without names.
 func TestExportedPerfMap(t *testing.T) {
 	testenv.NeedTool(t, "jcmd")
 	p := demo.StartJVM(t, demo.JVMOptions{FramePointers: true, Busy: true, Threads: 1})
@@ -285,16 +285,12 @@ func TestExportedPerfMap(t *testing.T) {
 		return bytes.Contains(testenv.ReadFile(t, path), []byte(method))
 	})
 	x := runExporting(t, false)
-	isCompiled := func(f backend.Frame, name string) bool {
-		return f.Type == "native" && f.FileID == anonymousID && strings.Contains(f.Function, name)
-	}
-	x.awaitFrame(p, "the method", func(f backend.Frame) bool { return isCompiled(f, method) })
+	x.awaitFrame(p, "the method", func(f backend.Frame) bool {
+		return f.Type == "native" && f.FileID == anonymousID && strings.Contains(f.Function, method)
+	})
 	x.awaitFrame(p, "a function of the JVM", func(f backend.Frame) bool {
 		return strings.HasSuffix(f.File, "/libjvm.so") && f.Function != ""
 	})
-	content := testenv.ReadFile(t, path)
-	testenv.WriteFile(t, path, bytes.ReplaceAll(content, []byte(method), []byte("Other.method")))
-	x.awaitFrame(p, "its other name", func(f backend.Frame) bool { return isCompiled(f, "Other.method") })
 	p.End(1)
 	x.idsAreSent(x.ended(), p.Quit())
 }
@@ -320,11 +316,11 @@ func TestExportedDatadog(t *testing.T) {
 			p := c.start(t, demo.DatadogContext{Service: "shop", Environment: "prod", Version: "1.2.3",
 				InstanceID: c.instance}, demo.DatadogOptions{Busy: true})
 			is := func(s backend.Sample) bool { return isResource(p, s) }
-			x.awaitSamples(p.PID, 50, "samples", is)
+			x.awaitSamples(p.PID, 20, "samples", is)
 			x.contexts(p.Process, process.StateAttached, "opentelemetry")
 			p.PublishContext(demo.DatadogContext{Service: "basket", Environment: "test", Version: "1.2.4",
 				InstanceID: c.instance})
-			x.awaitSamples(p.PID, 50, "samples of the updated context", is)
+			x.awaitSamples(p.PID, 20, "samples of the updated context", is)
 			pids[fmt.Sprint(p.PID)] = true
 		})
 	}

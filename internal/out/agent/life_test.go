@@ -23,21 +23,24 @@ import (
 
 var idle = demo.Options{Manual: true, Idle: 1}
 
-// What happens to a process in its life is followed by an agent that runs.
+// What happens to processes in their lives, one after the other, is followed by one agent.
 func TestLife(t *testing.T) {
 	r := run(t)
-	for name, life := range map[string]func(*running){
+	r.parts(map[string]func(*running){
+		"served":                 (*running).wherever,
+		"JVM":                    (*running).servedJVM,
+		"outcomes":               (*running).fedOutcomes,
+		"paths of sockets":       (*running).socketPaths,
+		"fork":                   (*running).forkOutlivesItsParent,
+		"hostile storage":        (*running).hostileStorage,
+		"socket of another":      (*running).othersSocket,
 		"storage comes and goes": (*running).storageComesAndGoes,
 		"two libraries":          (*running).twoLibraries,
 		"library mapped twice":   (*running).libraryMappedTwice,
 		"socket replaced":        (*running).socketReplaced,
 		"exec":                   (*running).exec,
 		"long name":              (*running).longName,
-	} {
-		t.Run(name, func(t *testing.T) { life(r.in(t)) })
-	}
-	r.end()
-	r.added()
+	})
 }
 
 func (r *running) storageComesAndGoes() {
@@ -192,18 +195,22 @@ func TestFoundAtStart(t *testing.T) {
 
 // Whatever a process publishes, it has a reason for not being served that is counted, and logged once at most;
 // and a neighbor is served meanwhile.
-func TestHostileStorage(t *testing.T) {
+func (r *running) hostileStorage() {
+	t := r.t
 	outside := filepath.Join(t.TempDir(), "outside.socket")
 	host, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: outside, Net: "unixgram"})
 	assert.NilError(t, err)
 	defer host.Close()
 	assert.NilError(t, os.Chmod(outside, 0o777))
 	neighbor := demo.Start(t, idle)
-	hostile := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true,
-		Placement: demo.Placement{PrivateTmp: true}})
-	r := run(t)
 	neighbor.Registration(1)
-	hostile.Load()
+	// Several take turns: one that publishes too often is looked at once a second.
+	var processes []*demo.Process
+	for range 4 {
+		p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Hold: true, Placement: demo.Placement{PrivateTmp: true}})
+		p.Load()
+		processes = append(processes, p)
+	}
 	reasons := map[string]process.Reason{
 		"storage-unmapped":          process.ReasonStorageUnreadable,
 		"storage-wild":              process.ReasonStorageUnreadable,
@@ -223,12 +230,13 @@ func TestHostileStorage(t *testing.T) {
 	}
 	for i, kind := range slices.Sorted(maps.Keys(reasons)) {
 		t.Run(kind, func(t *testing.T) {
-			r, want := r.in(t), reasons[kind]
+			r, want, hostile := r.in(t), reasons[kind], processes[i%len(processes)]
+			counted := r.Counters().Errors[want].Load()
 			kind, argument, _ := strings.Cut(kind, " ")
 			hostile.Hostile(kind, argument)
 			r.state(hostile, process.StateError, want.String())
 			testenv.Poll(t, deadline, "the reason to be counted", func() bool {
-				return r.Counters().Errors[want].Load() > 0
+				return r.Counters().Errors[want].Load() > counted
 			})
 			if i%5 == 0 {
 				r.served(neighbor, 1, [16]byte{1, byte(i)})
@@ -237,37 +245,19 @@ func TestHostileStorage(t *testing.T) {
 			r.state(hostile, process.StateNoStorage, "")
 		})
 	}
-	hostile.Republish(filepath.Join(hostile.Dir, "good.socket"), "")
-	hostile.Registration(1)
-	r.served(hostile, 1, [16]byte{2})
 	assert.Check(t, neighbor.Quit().Registrations == 1)
 	all := 0
-	for reason := range process.NumReasons { // each once, but a user's processes have a budget
-		logged := r.logged(hostile, reason)
-		assert.Check(t, logged <= 1, "reason %v logged %d times, want once", reason, logged)
-		all += logged
+	for _, hostile := range processes {
+		hostile.Republish(filepath.Join(hostile.Dir, "good.socket"), "")
+		hostile.Registration(1)
+		r.served(hostile, 1, [16]byte{2})
+		for reason := range process.NumReasons { // each once, but a user's processes have a budget
+			logged := r.logged(hostile, reason)
+			assert.Check(t, logged <= 1, "reason %v logged %d times, want once", reason, logged)
+			all += logged
+		}
 	}
 	assert.Check(t, all > 2, "%d reasons logged", all)
-}
-
-// A process that blocks the reader of its memory delays nobody, not even the agent's end.
-func TestHangingProcess(t *testing.T) {
-	neighbor := demo.Start(t, idle)
-	hostile := demo.Start(t, demo.Options{Hold: true})
-	hostile.Load()
-	r := run(t)
-	hostile.Hostile("storage-hangs", "")
-	r.state(hostile, process.StateError, process.ReasonTimeout.String())
-	later := demo.Start(t, idle)
-	for i, p := range []*demo.Process{neighbor, later} {
-		p.Registration(1)
-		r.served(p, 1, [16]byte{1, byte(i)})
-	}
-	testenv.Poll(t, deadline, "the hanging process to be counted", func() bool {
-		return r.Counters().Errors[process.ReasonTimeout].Load() > 0
-	})
-	r.end()
-	r.released()
 }
 
 // released checks, after the end, that no process was left behind.
@@ -314,22 +304,29 @@ func TestFork(t *testing.T) {
 		}
 		children[p] = child
 	}
+	sent, burnt := make(map[*demo.Process]uint64), make(map[*demo.Process]time.Duration)
 	for p, child := range children {
 		r.state(p, process.StateRegistered, "")
 		r.state(child, process.StateError, process.ReasonSocketShared.String())
-		sent, burnt := r.registration(child).sender.Stats().Added, cpuTime(t, child)
-		testenv.Poll(t, deadline, "the child to burn CPU", func() bool { // a hundred samples
-			return cpuTime(t, child) > burnt+100*time.Millisecond
+		sent[p], burnt[p] = r.registration(child).sender.Stats().Added, cpuTime(t, child)
+	}
+	for p, child := range children {
+		testenv.Poll(t, deadline, "the child to burn CPU", func() bool { // for some tens of samples
+			return cpuTime(t, child) > burnt[p]+50*time.Millisecond
 		})
+	}
+	r.recounted()
+	for p, child := range children {
 		r.served(p, 1, [16]byte{1})
 		now := r.registration(child).sender.Stats()
-		assert.Check(t, now.Added == sent, "%d samples of the child are for its parent", now.Added-sent)
+		assert.Check(t, now.Added == sent[p], "%d samples of the child are for its parent", now.Added-sent[p])
 		report, known := p.Report(), p == before || p == republished
 		clean(t, report)
 		// Where both are found in the same moment the child may be the first at the socket, until the
 		// parent comes. To be registered with twice does no harm.
 		assert.Check(t, known || now.Registrations == 0 && now.Added == 0, "%+v", now)
-		assert.Check(t, report.Registrations <= 2, "%d registrations", report.Registrations)
+		assert.Check(t, report.Registrations <= 2, "%d registrations of %+v, errors %v", report.Registrations, r.statusOf(p),
+			r.logs.FilterField(zap.Int("pid", p.PID)).AllUntimed())
 	}
 	for p, child := range children {
 		p.Quit() // the child, too
@@ -349,9 +346,9 @@ func cpuTime(t *testing.T, p *demo.Process) time.Duration {
 
 // A child that lives on alone is in nobody's way: its parent's successor at the same path is
 // served.
-func TestForkOutlivesItsParent(t *testing.T) {
+func (r *running) forkOutlivesItsParent() {
+	t := r.t
 	p := demo.Start(t, idle)
-	r := run(t)
 	p.Registration(1)
 	p.Fork(false)
 	r.swept(2)

@@ -34,15 +34,22 @@ func otelAttributes(n int, route string) string {
 	return fmt.Sprintf("[datadog.local_root_span_id=%q http.route=%q]", fmt.Sprintf("%016x", n), route)
 }
 
-// Whom a sample belongs to comes from the thread's record, who the process is from its context. The
-// process has no socket, and is sent nothing.
+// Processes that publish by OpenTelemetry's standards alone are sampled, and nothing is for a sender.
 func TestOTelContexts(t *testing.T) {
 	r := run(t, atRate(997), contextAttributes)
+	r.parts(map[string]func(*running){"samples": (*running).otelSamples, "life": (*running).otelLife})
+	added := r.Counters().Messages.SamplesQueued.Load()
+	assert.Check(t, added == 0, "%d samples are for a sender", added)
+}
+
+// Whom a sample belongs to comes from the thread's record, who the process is from its context. The
+// process has no socket, and is sent nothing.
+func (r *running) otelSamples() {
 	for _, o := range []demo.OTelOptions{
 		{}, {Dynamic: true, InPlace: true}, {Musl: true}, {Form: demo.OTelGD},
 		{Form: demo.OTelIE, Program: demo.OTelLinked}, {Program: demo.OTelPIE}, {Program: demo.OTelStatic, Musl: true},
 	} {
-		t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
+		r.t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
 			r := r.in(t)
 			o.Threads = 2
 			w := demo.StartOTel(t, o)
@@ -74,16 +81,12 @@ func TestOTelContexts(t *testing.T) {
 			assert.Check(t, len(all) == 2, "%+v", all)
 		})
 	}
-	r.end()
-	r.added()
-	added := r.Counters().Messages.SamplesQueued.Load()
-	assert.Check(t, added == 0, "%d samples are for a sender", added)
 }
 
 // What a process publishes is followed: an update, the end, another one, another program, a child
 // that publishes its own.
-func TestOTelContextLife(t *testing.T) {
-	r := run(t, atRate(997), contextAttributes)
+func (r *running) otelLife() {
+	t := r.t
 	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1})
 	p := &demo.Process{PID: w.PID}
 	work := func(n int, route string) {
@@ -92,7 +95,9 @@ func TestOTelContextLife(t *testing.T) {
 		w.Busy(1, true)
 	}
 	named := func(name string, n int) func(keptSample) bool {
-		return func(s keptSample) bool { return s.service.Name == name && s.trace == newRecord(n, "").TraceID }
+		return func(s keptSample) bool {
+			return s.pid == w.PID && s.service.Name == name && s.trace == newRecord(n, "").TraceID
+		}
 	}
 	work(1, "/a")
 	r.kept.await(t, "samples", named("checkout", 1))
@@ -124,8 +129,7 @@ func TestOTelContextLife(t *testing.T) {
 	w.Exec("/bin/sleep", "1000")
 	r.gone(p)
 	w.Kill()
-	r.end()
-	r.added()
+	r.recounted()
 	mixed := r.kept.find(named("basket", 4))
 	assert.Check(t, len(mixed) == 0, "%+v", mixed)
 }
@@ -219,77 +223,100 @@ func TestOTelProbedSeldom(t *testing.T) {
 // and for the exporter; while it has none, the record, for the exporter alone. Either is of use
 // without the other.
 func TestBothContexts(t *testing.T) {
-	for _, flavor := range []demo.Flavor{demo.Glibc, demo.Musl} {
-		t.Run(flavor.String(), func(t *testing.T) { testBothContexts(t, flavor) })
-	}
-}
-
-func testBothContexts(t *testing.T, flavor demo.Flavor) {
-	p := demo.Start(t, demo.Options{Flavor: flavor, Service: "both", Busy: 1, Transaction: 50 * time.Millisecond,
-		Gap: 50 * time.Millisecond, OTel: true})
-	record := newRecord(1, "/a")
-	p.SetOTelRecord(1, &record)
 	r := run(t, atRate(997), contextAttributes)
-	await := func(what string, more uint64, service string) { // of the record
-		t.Helper()
-		count := func() (sum uint64) {
-			for _, n := range r.kept.find(func(s keptSample) bool {
-				return s.trace == record.TraceID && (service == "" || s.service.Name == service)
-			}) {
-				sum += n
-			}
-			return sum
-		}
-		before := count()
-		testenv.Poll(t, deadline, what, func() bool { return count() >= before+more })
+	var processes []*bothContexts
+	for _, flavor := range []demo.Flavor{demo.Glibc, demo.Musl} {
+		p := &bothContexts{running: r, record: newRecord(1, "/a"), Process: demo.Start(t, demo.Options{Flavor: flavor,
+			Service: "both", Busy: 1, Transaction: 50 * time.Millisecond, Gap: 50 * time.Millisecond, OTel: true})}
+		p.SetOTelRecord(1, &p.record)
+		p.live()
+		p.StopThreads()
+		processes = append(processes, p)
 	}
-	r.sampledReport(p, 100)
-	await("samples between transactions", 50, "")
-	r.contexts(p, process.StateRegistered, "elastic", "opentelemetry")
-
-	p.WithdrawOTel()
-	r.contexts(p, process.StateRegistered, "elastic")
-	r.sampledReport(p, p.Report().Samples+100)
-
-	p.PublishOTel("other")
-	r.contexts(p, process.StateRegistered, "elastic", "opentelemetry")
-	await("samples of the other service", 20, "other")
-	assert.Check(t, p.Report().Registrations == 1)
-
-	p.Withdraw()
-	r.contexts(p, process.StateAttached, "opentelemetry")
-	await("samples without a slot", 50, "")
-
-	p.Publish()
-	r.contexts(p, process.StateRegistered, "elastic", "opentelemetry")
-	p.SetOTelRecord(1, nil)
-	r.sampledReport(p, p.Report().Samples+50)
 	r.end()
 	r.added()
+	var ofRecords, notSent uint64
+	for _, p := range processes {
+		of, not := p.verify()
+		ofRecords, notSent = ofRecords+of, notSent+not
+	}
+	assert.Check(t, r.Counters().Sampling.Outcomes[process.OutcomeOTel].Load() == ofRecords)
+	assert.Check(t, notSent == dropped(&r.Counters().Messages), "%d samples exported and not sent", notSent)
+}
 
-	report := p.Quit()
+// bothContexts is a process with both kinds of contexts, and one record.
+type bothContexts struct {
+	*running
+	*demo.Process
+	record demo.OTelRecord
+}
+
+// await waits for samples of the record.
+func (p *bothContexts) await(what string, more uint64, service string) {
+	p.running.t.Helper()
+	count := func() (sum uint64) {
+		for _, n := range p.kept.find(func(s keptSample) bool {
+			return s.pid == p.PID && s.trace == p.record.TraceID && (service == "" || s.service.Name == service)
+		}) {
+			sum += n
+		}
+		return sum
+	}
+	before := count()
+	testenv.Poll(p.running.t, deadline, what, func() bool { return count() >= before+more })
+}
+
+// live has the process publish by both standards, by either, and by both again.
+func (p *bothContexts) live() {
+	r := p.running
+	r.sampledReport(p.Process, 50)
+	p.await("samples between transactions", 50, "")
+	r.contexts(p.Process, process.StateRegistered, "elastic", "opentelemetry")
+
+	p.WithdrawOTel()
+	r.contexts(p.Process, process.StateRegistered, "elastic")
+	r.sampledReport(p.Process, p.Report().Samples+50)
+
+	p.PublishOTel("other")
+	r.contexts(p.Process, process.StateRegistered, "elastic", "opentelemetry")
+	p.await("samples of the other service", 20, "other")
+	assert.Check(r.t, p.Report().Registrations == 1)
+
+	p.Withdraw()
+	r.contexts(p.Process, process.StateAttached, "opentelemetry")
+	p.await("samples without a slot", 50, "")
+
+	p.Publish()
+	r.contexts(p.Process, process.StateRegistered, "elastic", "opentelemetry")
+	p.SetOTelRecord(1, nil)
+	r.sampledReport(p.Process, p.Report().Samples+50)
+}
+
+// verify checks, after the end, what the exporter has of the process. It returns how many samples are of the
+// record, and how many of transactions were not sent.
+func (p *bothContexts) verify() (ofRecord, notSent uint64) {
+	t, report := p.running.t, p.Quit()
 	clean(t, report)
 	byTrace := make(map[[16]byte]uint64)
-	for sample, n := range r.kept.samples {
+	for sample, n := range p.kept.find(func(s keptSample) bool { return s.pid == p.PID }) {
 		byTrace[sample.trace] += n
-		if sample.trace != record.TraceID {
+		if sample.trace != p.record.TraceID {
 			assert.Check(t, sample.attributes == "[]" && sample.context == profile.ElasticContext, "%+v", sample)
 			continue
 		}
-		assert.Check(t, sample.span == record.SpanID && sample.transaction == [8]byte{7: 1} &&
+		assert.Check(t, sample.span == p.record.SpanID && sample.transaction == [8]byte{7: 1} &&
 			sample.attributes == otelAttributes(1, "/a") && sample.context == profile.OTelContext &&
 			(sample.service.Name == "both" || sample.service.Name == "other"), "%+v", sample)
 	}
-	assert.Check(t, r.Counters().Sampling.Outcomes[process.OutcomeOTel].Load() == byTrace[record.TraceID])
-	delete(byTrace, record.TraceID)
+	ofRecord = byTrace[p.record.TraceID]
+	delete(byTrace, p.record.TraceID)
 	// What was exported of transactions was sent, or dropped when there was no socket.
-	var notSent uint64
 	for _, transaction := range report.Transactions {
 		got, sent := byTrace[transaction.TraceID], transaction.Samples+transaction.LateSamples
 		assert.Check(t, got >= sent, "%d samples of %v exported, %d sent", got, transaction.TraceID, sent)
 		notSent += got - sent
 		delete(byTrace, transaction.TraceID)
 	}
-	assert.Check(t, notSent == dropped(&r.Counters().Messages), "%d samples exported and not sent", notSent)
 	assert.Check(t, len(byTrace) == 0, "samples of traces that are none of the process: %v", byTrace)
+	return ofRecord, notSent
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -24,16 +25,16 @@ import (
 // What runs the same code has the same id, in whatever process and at whatever addresses it runs.
 func TestSampledFlavors(t *testing.T) {
 	r := run(t, atRate(997))
-	flavors := append(demo.Flavors(), demo.Glibc)
 	// In a pid namespace of its own a process calls itself and its threads by other numbers than we do.
 	apart := demo.Start(t, demo.Options{Busy: 1, Placement: demo.Placement{PIDNamespace: true}})
-	var processes []*demo.Process
-	for _, flavor := range flavors {
-		processes = append(processes, demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Gap: -1}))
-	}
+	var first, again *demo.Process // the same program at different addresses
 	reports := make(map[*demo.Process]demo.Report)
-	for i, p := range processes {
-		t.Run(flavors[i].String(), func(t *testing.T) {
+	for _, flavor := range append(demo.Flavors(), demo.Glibc) {
+		p := demo.Start(t, demo.Options{Flavor: flavor, Busy: 2, Gap: -1})
+		if flavor == demo.Glibc {
+			first, again = cmp.Or(first, p), p
+		}
+		t.Run(flavor.String(), func(t *testing.T) {
 			r := r.in(t)
 			threads := make(map[int]uint64)
 			report := p.ReportWhen("samples of both threads", func(report demo.Report) bool {
@@ -41,29 +42,28 @@ func TestSampledFlavors(t *testing.T) {
 				for _, transaction := range report.Transactions {
 					threads[transaction.Thread] += transaction.Samples
 				}
-				return threads[1] > 100 && threads[2] > 100
+				return threads[1] > 50 && threads[2] > 50
 			})
 			reports[p] = report
 			r.stacksTrue(p, report)
 			clean(t, report)
-			if flavors[i] != demo.Glibc {
+			if p != again {
 				p.StopThreads() // the others have the CPUs
 			}
 		})
 	}
-	first, again := processes[slices.Index(flavors, demo.Glibc)], processes[len(processes)-1]
 	assert.Check(t, first.Loaded().Base != again.Loaded().Base, "two processes have the same layout")
 	sameIDs(t, reports[first], reports[again])
 	r.stacksTrue(apart, r.sampledReport(apart, 20))
 	clean(t, apart.Quit())
-	again.Kill()
-	r.stacks(reports[again]) // outlive their process
+	first.Kill()
+	r.stacks(reports[first]) // outlive their process
 	r.end()
 	r.added()
 
 	r = run(t, atRate(997)) // another agent computes the same ids
-	restarted := first.Registration(2).ReadNs
-	later := r.sampledReport(first, first.Report().Samples+300)
+	restarted := again.Registration(2).ReadNs
+	later := r.sampledReport(again, again.Report().Samples+200)
 	later.Transactions = slices.DeleteFunc(later.Transactions, func(t demo.Transaction) bool {
 		return t.BeginNs < restarted
 	})
@@ -113,7 +113,7 @@ func TestSampledWhileRewritten(t *testing.T) {
 		correlated, sent := r.kernel(bpf.Correlated), r.Counters().Messages.SamplesSent.Load()
 		p.ReportWhen("samples", func(report demo.Report) bool {
 			clean(t, report)
-			return t.Failed() || r.kernel(bpf.Correlated) >= correlated+4000 && report.Rewrites > 100*4000
+			return t.Failed() || r.kernel(bpf.Correlated) >= correlated+2500 && report.Rewrites > 100*2500
 		})
 		clean(t, p.Quit())
 		assert.Check(t, r.Counters().Messages.SamplesSent.Load() > sent)
@@ -127,11 +127,11 @@ func TestSampledWhileRewritten(t *testing.T) {
 // The kernel's frames come first, as far as a thread was in it, and only when asked for.
 func TestSampledKernelStacks(t *testing.T) {
 	// Threads that take their slots out of memory all the time are in the kernel most of the time.
-	p := demo.Start(t, demo.Options{Busy: 2, Rewrite: demo.RewriteCycle, PageOut: true})
+	p := demo.Start(t, demo.Options{Busy: 1, Rewrite: demo.RewriteCycle, PageOut: true})
 	for _, kernel := range []bool{false, true} {
 		r := run(t, atRate(997), func(c *Config) { c.KernelStacks = kernel })
 		already := p.Report().Samples
-		r.sampledReport(p, already+200)
+		r.sampledReport(p, already+100)
 		r.end()
 		r.added()
 		found := 0
@@ -187,10 +187,27 @@ func TestSampledSlotsNotResident(t *testing.T) {
 		"%d of %d samples that were unreadable in the kernel arrived", arrived, unreadable)
 }
 
+// What happens to processes that are sampled, one after the other, is followed by one agent.
+func TestSampled(t *testing.T) {
+	r := run(t, atRate(997), func(c *Config) { c.MetricsServices = 10 })
+	r.parts(map[string]func(*running){
+		"hostile slots":        (*running).hostileSlots,
+		"library reloaded":     (*running).libraryReloaded,
+		"library loaded later": (*running).libraryLoadedLater,
+		"services":             (*running).servicesOfProcesses,
+		"JVM, static":          func(r *running) { r.jvm(demo.JVMOptions{FramePointers: true}) },
+		"JVM, dynamic without frame pointers": func(r *running) {
+			r.jvm(demo.JVMOptions{
+				Placement: demo.Placement{Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}},
+			})
+		},
+	})
+}
+
 // Slots that no agent wrote: samples of such a thread, taken or fed, have an outcome, and come to nothing.
-func TestSampledHostileSlots(t *testing.T) {
+func (r *running) hostileSlots() {
+	t := r.t
 	p := demo.Start(t, demo.Options{Busy: 1, Manual: true})
-	r := run(t, atRate(997))
 	p.Registration(1)
 	c := r.Counters()
 	outcomes := &c.Sampling.Outcomes
@@ -217,9 +234,7 @@ func TestSampledHostileSlots(t *testing.T) {
 		return transaction.Samples > 0
 	})
 	r.served(p, 1, [16]byte{2})
-	r.end()
 	clean(t, p.Quit())
-	r.added()
 }
 
 // A process that blocks the reader of its slot, and one that does so with its storage, lose samples
@@ -259,7 +274,7 @@ func TestSampledNeighborHangs(t *testing.T) {
 // Sampling begins when a process has published and ends when it has withdrawn, and of what was
 // taken in between nothing is lost: what waits without a socket goes to the next one.
 func TestSampledStorageComesAndGoes(t *testing.T) {
-	p := demo.Start(t, demo.Options{Hold: true, Busy: 2, Gap: -1})
+	p := demo.Start(t, demo.Options{Hold: true, Busy: 1, Gap: -1})
 	r := run(t, atRate(997), patient)
 	p.Load()
 	r.state(p, process.StateNoStorage, "")
@@ -287,9 +302,9 @@ func TestSampledStorageComesAndGoes(t *testing.T) {
 
 // A library that was loaded again needs another rule. It can be another library, whose variable is
 // placed otherwise, and nobody may have seen the moment at which there was none.
-func TestSampledLibraryReloaded(t *testing.T) {
+func (r *running) libraryReloaded() {
+	t := r.t
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
-	r := run(t, atRate(997))
 	for n, fixture := range []string{"", "glibc-dtpmod-local", "glibc-tlsdesc-local"} {
 		if fixture != "" {
 			p.Unload()
@@ -301,22 +316,20 @@ func TestSampledLibraryReloaded(t *testing.T) {
 		r.sampledReport(p, p.Report().Samples+100)
 		r.stacksTrue(p, p.Report())
 	}
-	r.end()
 	clean(t, p.Quit())
-	r.added()
 }
 
 // What a process is after an exec is not sampled by the rule of what it was before. When it takes
 // part again it is sampled again, by a rule of its own.
 func TestSampledExec(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
+	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	r := run(t, atRate(997), sweepOnce)
 	r.sampledReport(p, 100)
 	testenv.Poll(t, 4*deadline, "a sample to be found to be of another program", func() bool {
 		p.Restart(false)
 		p.Registration(1)
 		r.stacksTrue(p, r.sampledReport(p, 100))
-		r.recounted(1)
+		r.recounted()
 		return r.kernel(bpf.Stale) > 0
 	})
 	harmless(t, p.Report())
@@ -333,9 +346,9 @@ func TestSampledExec(t *testing.T) {
 
 // Code of a library that was loaded after the process was probed has the id of the library's from
 // the first sample on.
-func TestSampledLibraryLoadedLater(t *testing.T) {
+func (r *running) libraryLoadedLater() {
+	t := r.t
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
-	r := run(t, atRate(997))
 	r.sampledReport(p, 300) // a look that was made before is no hindrance to another
 	assert.Assert(t, len(executable(t, p, "libm.so.6")) == 0, "the library is there already")
 	p.Borrow("libm.so.6", "erfc")
@@ -355,8 +368,6 @@ func TestSampledLibraryLoadedLater(t *testing.T) {
 		}
 		return named > 0
 	})
-	r.end()
-	r.added()
 	r.stacksTrue(p, report)
 }
 
@@ -378,64 +389,57 @@ func executable(t *testing.T, p *demo.Process, name string) (found [][2]uint64) 
 
 // The threads of a real JVM: what Java code burns in a transaction comes to that transaction,
 // however the variable was placed, and whether or not the stacks of that code can be walked.
-func TestSampledJVM(t *testing.T) {
-	r := run(t, atRate(997))
-	for name, o := range map[string]demo.JVMOptions{
-		"static": {FramePointers: true},
-		"dynamic without frame pointers": {
-			Placement: demo.Placement{Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			o.Busy, o.Threads = true, 2
-			p := demo.StartJVM(t, o)
-			p.Registration(1)
-			r.state(p, process.StateRegistered, "")
-			for range 2 { // transactions for each thread
-				traces := []demo.TraceID{p.Begin(1).TraceID, p.Begin(2).TraceID}
-				p.ReportWhen("samples of both threads", func(report demo.Report) bool {
-					first, _ := report.Transaction(traces[0])
-					second, _ := report.Transaction(traces[1])
-					return first.Samples >= 100 && second.Samples >= 100
-				})
-			}
-			p.End(1)
-			p.End(2)
-			r.javaStacks(p.Report(), o.FramePointers)
-			sender := r.registration(p).sender
-			p.ReportWhen("all that was sent", func(report demo.Report) bool {
-				stats := sender.Stats()
-				return stats.Queued == 0 && report.Samples+report.LateSamples == stats.Sent
-			})
-			report := p.Quit()
-			r.gone(p)
-			clean(t, report)
-			assert.Check(t, report.Samples+report.LateSamples <= sender.Stats().Sent, "more arrived than was sent")
-		})
+func (r *running) jvm(o demo.JVMOptions) {
+	o.Busy, o.Threads = true, 2
+	p := demo.StartJVM(r.t, o)
+	p.Registration(1)
+	r.state(p, process.StateRegistered, "")
+	r.recounted()
+	wrong := func() uint64 { return r.kernel(bpf.UnwindingFailed) + r.kernel(bpf.Malformed) }
+	before := wrong()
+	// Until the loop that burns CPU is compiled, some of its callers do not show.
+	for transactions, rooted := 0, false; transactions < 2 || !rooted; transactions++ {
+		assert.Assert(r.t, transactions < 1000, "most stacks do not reach the beginning of their thread")
+		traces := []demo.TraceID{p.Begin(1).TraceID, p.Begin(2).TraceID}
+		rooted = r.javaStacks(p.ReportWhen("samples of both threads", func(report demo.Report) bool {
+			first, _ := report.Transaction(traces[0])
+			second, _ := report.Transaction(traces[1])
+			return first.Samples >= 50 && second.Samples >= 50
+		}), traces[0]) || !o.FramePointers
 	}
-	r.end()
-	r.added()
-	wrong := r.kernel(bpf.UnwindingFailed) + r.kernel(bpf.Malformed)
-	assert.Check(t, wrong == 0, "%d samples without stack, or malformed", wrong)
+	p.End(1)
+	p.End(2)
+	sender := r.registration(p).sender
+	p.ReportWhen("all that was sent", func(report demo.Report) bool {
+		stats := sender.Stats()
+		return stats.Queued == 0 && report.Samples+report.LateSamples == stats.Sent
+	})
+	report := p.Quit()
+	r.gone(p)
+	clean(r.t, report)
+	assert.Check(r.t, report.Samples+report.LateSamples <= sender.Stats().Sent, "more arrived than was sent")
+	n := wrong() - before
+	assert.Check(r.t, n == 0, "%d samples without stack, or malformed", n)
 }
 
-// javaStacks checks what the frames of a JVM's stacks are. The code of the loop that burns CPU is
-// made at run time and lies in no file; with frame pointers it leads back to the JVM itself, and
-// from there to where the thread began.
-func (r *running) javaStacks(report demo.Report, framePointers bool) {
+// javaStacks reports whether of the samples of a transaction of a JVM nine tenths have stacks that reach the
+// thread's beginning, by frame pointers. The code of the loop that burns CPU is made at run time and lies in
+// no file; it leads back to the JVM itself, and from there to where the thread began.
+func (r *running) javaStacks(report demo.Report, trace demo.TraceID) bool {
 	r.t.Helper()
-	var compiled, rooted int
-	for _, frames := range r.stacks(report) {
-		if frames[0].Kind() == profile.AnonymousFrame {
-			compiled++
+	var compiled, rooted uint64
+	stacks := r.stacks(report)
+	transaction, _ := report.Transaction(trace)
+	for text, n := range transaction.Stacks {
+		if frames := stacks[text]; frames[0].Kind() == profile.AnonymousFrame {
+			compiled += n
 			if root := frames[len(frames)-1]; len(frames) > 5 && root.Kind() == profile.NativeFrame {
-				rooted++
+				rooted += n
 			}
 		}
 	}
 	assert.Check(r.t, compiled > 0, "no stack is in code without a file")
-	assert.Check(r.t, !framePointers || rooted > 0, "no stack reaches the thread's beginning")
+	return rooted >= compiled*9/10
 }
 
 // Where there is nothing to sample, there is no engine, which takes memory, and nothing is amiss. An

@@ -17,7 +17,8 @@ import (
 
 // Processes are served wherever the variable was placed, however the library was linked, and as whom
 // and where they run: each thread that works on a transaction gets a sample on it.
-func TestServed(t *testing.T) {
+func (r *running) wherever() {
+	t := r.t
 	options := make(map[string]demo.Options)
 	for _, flavor := range demo.Flavors() {
 		options[flavor.String()] = demo.Options{Flavor: flavor}
@@ -34,7 +35,6 @@ func TestServed(t *testing.T) {
 	options["pid namespace"] = demo.Options{Placement: demo.Placement{PIDNamespace: true}}
 	options["another user"] = demo.Options{Placement: demo.Placement{UID: 4711, GID: 4712}}
 	options["auto mode"] = demo.Options{Auto: true}
-	r := run(t)
 	for name, o := range options {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
@@ -58,17 +58,15 @@ func TestServed(t *testing.T) {
 			r.gone(p)
 		})
 	}
-	r.end()
-	r.added()
 }
 
-func TestJVM(t *testing.T) {
-	r := run(t)
+// The threads of a JVM are served, however the variable was placed.
+func (r *running) servedJVM() {
 	for name, placement := range map[string]demo.Placement{
 		"static":  {},
 		"dynamic": {Env: []string{"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0"}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		r.t.Run(name, func(t *testing.T) {
 			r := r.in(t)
 			p := demo.StartJVM(t, demo.JVMOptions{Service: "java-shop", Threads: 3, Placement: placement})
 			p.Registration(1)
@@ -83,12 +81,12 @@ func TestJVM(t *testing.T) {
 }
 
 // Samples that come to no transaction have an outcome each, and are not sent.
-func TestFedOutcomes(t *testing.T) {
+func (r *running) fedOutcomes() {
+	t := r.t
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Untouched: 1})
 	unsampled := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
 	unpublished := demo.Start(t, demo.Options{Hold: true})
 	unpublished.Load()
-	r := run(t)
 	p.Registration(1)
 	unsampled.Registration(1)
 	r.state(unpublished, process.StateNoStorage, "")
@@ -99,9 +97,12 @@ func TestFedOutcomes(t *testing.T) {
 	r.comesTo(p.PID, threads[2].TID, process.OutcomeNoSlot)
 	r.comesTo(p.PID, 1, process.OutcomeNoThread) // the init process's thread, not ours
 	r.comesTo(unsampled.PID, unsampled.Begin(1).Thread.TID, process.OutcomeUnsampled)
+	fed := &r.Counters().Fed
+	unknown := fed[process.OutcomeUnknownProcess].Load()
 	r.sample(1, 1, [16]byte{5})
-	r.outcome(process.OutcomeUnknownProcess, 1)
-	stale := r.Counters().Fed[process.OutcomeStale].Load()
+	r.outcome(process.OutcomeUnknownProcess, unknown+1)
+	stale, withoutTrace := fed[process.OutcomeStale].Load(), fed[process.OutcomeNoTrace].Load()
+	notRegistered := fed[process.OutcomeNotRegistered].Load()
 	for i, record := range []feed.Record{
 		{Count: 7, TimeNs: 1}, // taken just after boot
 		{Count: 1, TimeNs: bpf.Now() - uint64(2*process.MaxContextAge)},
@@ -114,17 +115,15 @@ func TestFedOutcomes(t *testing.T) {
 	r.registration(p).wait([]fedSample{{tid: threads[1].TID, count: 5}}) // as if they had waited
 	r.outcome(process.OutcomeStale, stale+13)
 	r.send(feed.Record{PID: uint32(p.PID), TID: 1, StackTraceID: [16]byte{7}, Count: 1, HasContext: true})
-	r.outcome(process.OutcomeNoTrace, 2) // no trace has the id zero
+	r.outcome(process.OutcomeNoTrace, withoutTrace+1) // no trace has the id zero
 	// Records with context of a process that never published where to send them are not kept.
 	r.send(feed.Record{PID: uint32(unpublished.PID), TID: 1, StackTraceID: [16]byte{1}, Count: 4, HasContext: true,
 		TraceID: [16]byte{1}})
-	r.outcome(process.OutcomeNotRegistered, 4)
+	r.outcome(process.OutcomeNotRegistered, notRegistered+4)
 	for _, p := range []*demo.Process{p, unsampled} {
 		report := p.Quit()
 		assert.Check(t, report.Samples == 0 && report.Messages == 1, "want the registration alone: %+v", report)
 	}
-	r.end()
-	r.added()
 }
 
 // Samples of traces that are not sampled are sent when asked for, those that are taken and those that
@@ -134,10 +133,10 @@ func TestUnsampled(t *testing.T) {
 	fed := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
 	r := run(t, atRate(997))
 	p.Registration(1)
-	r.recounted(2)
+	testenv.Poll(t, deadline, "samples", func() bool { return r.kernel(bpf.Unsampled) > 100 })
 	r.end()
 	r.added()
-	assert.Check(t, r.kernel(bpf.Unsampled) > 0 && r.Counters().Sampling.Outcomes.Sum() == 0)
+	assert.Check(t, r.Counters().Sampling.Outcomes.Sum() == 0)
 	assert.Check(t, p.Report().Messages == 1, "want the registration alone")
 
 	r = run(t, atRate(997), func(c *Config) { c.Unsampled = true })
@@ -151,12 +150,12 @@ func TestUnsampled(t *testing.T) {
 }
 
 // Where a process can bind its socket, and what of its own leads there, is served.
-func TestDeliverySocketPaths(t *testing.T) {
+func (r *running) socketPaths() {
+	t := r.t
 	const longest = 107 // sun_path less its zero byte
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Placement: demo.Placement{PrivateTmp: true}})
 	_, err := os.Stat(p.Socket)
 	assert.Assert(t, err != nil, "%s exists for us, too", p.Socket)
-	r := run(t)
 	p.Registration(1)
 	path := filepath.Join(p.Dir, strings.Repeat("s", longest-len(p.Dir)-1))
 	p.Republish(path, "")

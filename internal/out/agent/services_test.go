@@ -86,9 +86,9 @@ func TestServiceNames(t *testing.T) {
 }
 
 // Samples of a process that has ended are still those of its service.
-func TestServicesOfProcesses(t *testing.T) {
+func (r *running) servicesOfProcesses() {
+	t := r.t
 	p := demo.Start(t, demo.Options{Busy: 1, Service: "shop"})
-	r := run(t, atRate(997), func(c *Config) { c.MetricsServices = 1 })
 	shop := func() (c ServiceCounts) {
 		for _, s := range r.Services() {
 			if s.Name == "shop" {
@@ -100,10 +100,11 @@ func TestServicesOfProcesses(t *testing.T) {
 	testenv.Poll(t, deadline, "samples", func() bool {
 		return shop().samples[serviceSent] > 10 && shop().Processes == 1
 	})
+	sender := r.registration(p).sender
 	p.Kill()
-	testenv.Poll(t, deadline, "its end", func() bool { return len(r.registrations.All()) == 0 })
+	r.gone(p)
 	testenv.Poll(t, deadline, "all of its samples", func() bool {
-		return shop().samples[serviceSent] == r.Counters().Messages.SamplesSent.Load() && shop().Processes == 0
+		return shop().samples[serviceSent] == sender.Stats().Sent && shop().Processes == 0
 	})
 }
 

@@ -20,19 +20,20 @@ import (
 type working struct {
 	*running
 	t     *testing.T
-	clock time.Time
+	clock *time.Time
 	last  map[int]ProcessWork // by pid
 }
 
 func (r *running) working() *working {
-	w := &working{running: r, t: r.t, clock: time.Now(), last: make(map[int]ProcessWork)}
-	r.work.now = func() time.Time { return w.clock }
+	clock := time.Now()
+	w := &working{running: r, t: r.t, clock: &clock, last: make(map[int]ProcessWork)}
+	r.work.now = func() time.Time { return clock }
 	return w
 }
 
 func (w *working) step() {
 	w.t.Helper()
-	w.clock = w.clock.Add(time.Second)
+	*w.clock = w.clock.Add(time.Second)
 	found, err := w.Work()
 	assert.NilError(w.t, err)
 	for _, p := range found {
@@ -68,14 +69,32 @@ func elasticWork(c demo.Context) ThreadWork {
 		TransactionID: c.TransactionID}
 }
 
+// What the threads of processes work on is told by one agent, process after process.
+func TestWork(t *testing.T) {
+	r := runWith(t, new(keeper), atRate(97), contextAttributes)
+	w := r.working()
+	for name, part := range map[string]func(*working){
+		"sleeping threads": (*working).sleeping, "records": (*working).records, "both contexts": (*working).both,
+		"unsampled": (*working).unsampled, "resting": (*working).resting, "ends": (*working).ends,
+		"ended": (*working).ended, "one hangs": (*working).oneHangs,
+	} {
+		t.Run(name, func(t *testing.T) { part(w.in(t)) })
+	}
+	w.in(t).afterPause() // which ends the agent
+}
+
+// in is working for a part of the test.
+func (w *working) in(t *testing.T) *working {
+	return &working{running: w.running.in(t), t: t, clock: w.clock, last: make(map[int]ProcessWork)}
+}
+
 // Threads that sleep work on what their slots say, wherever these are.
-func TestWorkOfSleepingThreads(t *testing.T) {
+func (w *working) sleeping() {
 	for _, flavor := range demo.Flavors() {
-		t.Run(flavor.String(), func(t *testing.T) {
+		w.t.Run(flavor.String(), func(t *testing.T) {
+			w := w.in(t)
 			p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 3, Untouched: 1})
-			r := run(t)
 			p.Registration(1)
-			w := r.working()
 			first := p.Begin(1)
 			w.await(p.PID, "the first thread", only(elasticWork(first)))
 			p.Begin(2)
@@ -103,15 +122,14 @@ func otelWork(tid, n int) ThreadWork {
 
 // Threads that sleep work on what their records say, wherever these are. What is no record, or not
 // valid, is nothing.
-func TestWorkOfOTelThreads(t *testing.T) {
+func (w *working) records() {
 	for _, o := range []demo.OTelOptions{
 		{}, {Dynamic: true, InPlace: true}, {Musl: true}, {Form: demo.OTelGD}, {Program: demo.OTelStatic, Musl: true},
 	} {
-		t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
-			r := runWith(t, new(keeper), atRate(97), contextAttributes)
+		w.t.Run(fmt.Sprintf("%s%s musl=%v", o.Program, o.Form, o.Musl), func(t *testing.T) {
+			w := w.in(t)
 			o.Threads = 2
 			p := demo.StartOTel(t, o)
-			w := r.working()
 			thread := p.Begin(1, newRecord(7, "/pay"))
 			w.await(p.PID, "a record", only(otelWork(thread.TID, 7)))
 			p.Begin(1, newRecord(8, "/pay"))
@@ -140,21 +158,24 @@ func TestWorkOfOTelThreads(t *testing.T) {
 	}
 }
 
-// Without the attribute that says what the transaction is, there is none: as of samples.
-func TestWorkWithoutAttributes(t *testing.T) {
-	r := runWith(t, new(keeper), atRate(97))
+// Without the attribute that says what the transaction is, there is none: as of samples. Traces that are not
+// sampled are told of as samples of them are: if that is configured.
+func TestWorkAsConfigured(t *testing.T) {
+	r := runWith(t, new(keeper), atRate(97), func(c *Config) { c.Unsampled = true })
+	w := r.working()
 	p := demo.StartOTel(t, demo.OTelOptions{Threads: 1})
 	want := otelWork(p.Begin(1, newRecord(7, "/pay")).TID, 7)
 	want.TransactionID = [8]byte{}
-	r.working().await(p.PID, "a record", only(want))
+	w.await(p.PID, "a record", only(want))
+	unsampled := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
+	unsampled.Registration(1)
+	w.await(unsampled.PID, "a trace", only(elasticWork(unsampled.Begin(1))))
 }
 
 // Of a thread with both, its slot counts while that has a trace.
-func TestWorkOfBothContexts(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, OTel: true})
-	r := runWith(t, new(keeper), atRate(97), contextAttributes)
+func (w *working) both() {
+	p := demo.Start(w.t, demo.Options{Manual: true, Idle: 1, OTel: true})
 	p.Registration(1)
-	w := r.working()
 	record := newRecord(3, "/a")
 	p.SetOTelRecord(1, &record)
 	tid := p.Threads()[1].TID
@@ -165,34 +186,25 @@ func TestWorkOfBothContexts(t *testing.T) {
 	w.await(p.PID, "the record", only(otelWork(tid, 3)))
 }
 
-// Traces that are not sampled are told of as samples of them are: if that is configured.
-func TestWorkUnsampled(t *testing.T) {
-	for _, unsampled := range []bool{false, true} {
-		p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
-		r := run(t, func(c *Config) { c.Unsampled = unsampled })
-		p.Registration(1)
-		c := p.Begin(1)
-		w := r.working()
-		if unsampled {
-			w.await(p.PID, "a trace", only(elasticWork(c)))
-			continue
-		}
-		for range 3 {
-			p.Report() // it runs
-			w.read(p.PID)
-		}
-		got := w.last[p.PID]
-		assert.Check(t, len(got.Threads) == 0, "%+v", got)
+// Traces that are not sampled are not told of unless that is configured.
+func (w *working) unsampled() {
+	p := demo.Start(w.t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
+	p.Registration(1)
+	p.Begin(1)
+	for range 3 {
+		p.Report() // it runs
+		w.read(p.PID)
 	}
+	got := w.last[p.PID]
+	assert.Check(w.t, len(got.Threads) == 0, "%+v", got)
 }
 
 // A process that has not run is not read again: its threads cannot have begun anything.
-func TestWorkOfResting(t *testing.T) {
+func (w *working) resting() {
+	t := w.t
 	resting, other := demo.Start(t, demo.Options{Manual: true, Idle: 1, ReadAtOnce: true}),
 		demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
 	resting.Registration(1)
-	w := r.working()
 	w.await(resting.PID, "a transaction", only(elasticWork(resting.Begin(1))))
 	testenv.Poll(t, deadline, "rest", func() bool { w.step(); return w.known(resting.PID).rests })
 	before := w.known(resting.PID).readAt
@@ -224,18 +236,17 @@ func (w *working) known(pid int) (known workedOn) {
 
 // Where a process ends, its threads work on nothing; nor when it executes another program, or withdraws
 // what it has published.
-func TestWorkEnds(t *testing.T) {
+func (w *working) ends() {
 	for name, end := range map[string]func(*demo.Process){
 		"killed":    (*demo.Process).Kill,
 		"exec":      func(p *demo.Process) { p.Exec("/bin/sleep", "1000") },
 		"withdrawn": func(p *demo.Process) { p.Withdraw() },
 		"threads":   (*demo.Process).StopThreads,
 	} {
-		t.Run(name, func(t *testing.T) {
+		w.t.Run(name, func(t *testing.T) {
+			w := w.in(t)
 			p := demo.Start(t, demo.Options{Manual: true, Idle: 2})
-			r := run(t)
 			p.Registration(1)
-			w := r.working()
 			w.await(p.PID, "a transaction", only(elasticWork(p.Begin(1))))
 			end(p)
 			w.await(p.PID, "nothing", nothing)
@@ -247,28 +258,24 @@ func TestWorkEnds(t *testing.T) {
 }
 
 // Nothing of a process is kept that has ended, even if nobody asks any more.
-func TestWorkOfEndedIsForgotten(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
+func (w *working) ended() {
+	p := demo.Start(w.t, demo.Options{Manual: true, Idle: 1})
 	p.Registration(1)
-	w := r.working()
 	w.await(p.PID, "a transaction", only(elasticWork(p.Begin(1))))
 	p.Kill()
-	testenv.Poll(t, deadline, "nothing to be known", func() bool { return w.known(p.PID).registration == nil })
+	testenv.Poll(w.t, deadline, "nothing to be known", func() bool { return w.known(p.PID).registration == nil })
 	w.await(p.PID, "nothing", nothing)
 }
 
 // A process that hangs is not waited for: others are read.
-func TestWorkWhileOneHangs(t *testing.T) {
+func (w *working) oneHangs() {
 	options := demo.Options{Manual: true, Idle: 1}
-	hanging, other := demo.Start(t, options), demo.Start(t, options)
-	r := run(t)
+	hanging, other := demo.Start(w.t, options), demo.Start(w.t, options)
 	hanging.Registration(1)
 	other.Registration(1)
-	w := r.working()
 	w.await(hanging.PID, "a transaction", only(elasticWork(hanging.Begin(1))))
 	hanging.Hostile("storage-hangs", "")
-	r.state(hanging, process.StateError, process.ReasonTimeout.String())
+	w.state(hanging, process.StateError, process.ReasonTimeout.String())
 	w.await(other.PID, "a transaction", only(elasticWork(other.Begin(1))))
 	other.End(1)
 	w.await(other.PID, "nothing", nothing)
@@ -277,25 +284,24 @@ func TestWorkWhileOneHangs(t *testing.T) {
 }
 
 // While nobody asks, nothing is read; after a pause, everything is told again.
-func TestWorkAfterPause(t *testing.T) {
-	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-	r := run(t)
+func (w *working) afterPause() {
+	p := demo.Start(w.t, demo.Options{Manual: true, Idle: 1})
 	p.Registration(1)
-	w := r.working()
 	c := p.Begin(1)
 	w.await(p.PID, "a transaction", only(elasticWork(c)))
 	clear(w.last)
-	w.clock = w.clock.Add(2 * workPause)
+	*w.clock = w.clock.Add(2 * workPause)
 	w.await(p.PID, "the transaction again", only(elasticWork(c)))
-	r.end()
-	work, err := r.Work()
-	assert.Check(t, len(work) == 0 && err == nil, "an agent that has ended: %v, %v", work, err)
+	w.end()
+	work, err := w.Work()
+	assert.Check(w.t, len(work) == 0 && err == nil, "an agent that has ended: %v, %v", work, err)
 }
 
 // All processes have their turn, those that work on something more often; and not more are read than
 // there is time for, whatever they cost.
 func TestWorkTurns(t *testing.T) {
 	const cost = workCredit / 5
+	const rounds = 350 // more than twice as many as between two turns of a process
 	for _, c := range []struct{ active, others, activeEvery, othersEvery int }{
 		{0, 5, 0, 1},
 		{0, 500, 0, 100},
@@ -316,7 +322,6 @@ func TestWorkTurns(t *testing.T) {
 			}
 			now := time.Now()
 			w.earn(now)
-			const rounds = 1000
 			total, longest, last := 0, map[bool]int{}, map[*workedOn]int{}
 			for round := 1; round <= rounds; round++ {
 				now = now.Add(time.Second)
@@ -335,6 +340,9 @@ func TestWorkTurns(t *testing.T) {
 				}
 			}
 			for active, list := range processes {
+				for _, p := range list {
+					longest[active] = max(longest[active], rounds-last[p])
+				}
 				assert.Check(t, longest[active] <= every[active]+1 && (len(list) == 0 || longest[active] != 0),
 					"active %v: read every %d seconds, want %d", active, longest[active], every[active])
 			}
