@@ -40,7 +40,7 @@ func (r *receiver) waitReadable() {
 // A receiver that reads one message at a time makes the kernel wake us for each: after a single
 // lost wake-up the sender would wait forever.
 func TestNoWakeUpIsLost(t *testing.T) {
-	const rounds = 10_000
+	const rounds = 5000
 	counters := &Counters{}
 	s, r := NewSender(counters, newTestPoller(t)), listen(t)
 	defer s.Close()
@@ -101,7 +101,7 @@ func TestAllSamplesAreAccounted(t *testing.T) {
 // the others their next turn, which they take while it reads. It returns how many samples were
 // added.
 func stress(t *testing.T, counters *Counters, poller *Poller) uint64 {
-	const generations, burst = 200, 20
+	const generations, burst = 80, 20
 	s := NewSender(counters, poller)
 	dir := t.TempDir()
 	var added, received atomic.Uint64

@@ -133,7 +133,7 @@ func TestQueueAgainstModel(t *testing.T) {
 			slack = delay + disorder
 		}
 		var now int64 = 10_000
-		for range 20_000 {
+		for range 6000 {
 			now += rng.Int64N(30)
 			switch op := rng.IntN(10); {
 			case op < 6:

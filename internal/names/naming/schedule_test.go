@@ -131,7 +131,7 @@ func TestTurns(t *testing.T) {
 // However many processes others have, and however long these take, an owner has its share; and all
 // together take no more CPU time than they may.
 func TestShares(t *testing.T) {
-	const long = 10 * time.Minute
+	const long = 4 * time.Minute
 	e := silent(t)
 	spent := make(map[*process]time.Duration)
 	for i := range 300 {
@@ -160,7 +160,7 @@ func TestShares(t *testing.T) {
 // Whoever makes workers hang pays for the time that this takes, and half of the workers are left
 // for others.
 func TestWhoHangsPays(t *testing.T) {
-	const long = 10 * time.Minute
+	const long = 4 * time.Minute
 	e := silent(t)
 	spent, hanging := make(map[*process]time.Duration), make(map[*process]bool)
 	for i := range 200 {
