@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -278,7 +279,10 @@ func writeProfile(t *testing.T) string {
 
 func goToolPprof(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(testenv.NeedTool(t, "go"), append([]string{"tool", "pprof"}, args...)...)
+	testenv.NeedTool(t, "go")
+	tool, err := pprofTool()
+	assert.NilError(t, err, "finding go tool pprof")
+	cmd := exec.Command(tool, args...)
 	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -286,6 +290,12 @@ func goToolPprof(t *testing.T, args ...string) string {
 	assert.NilError(t, err, "go tool pprof %v: %v\n%s", args, err, &stderr)
 	return string(out)
 }
+
+// pprofTool returns the program, which the go command may have to build first.
+var pprofTool = sync.OnceValues(func() (string, error) {
+	path, err := exec.Command("go", "tool", "-n", "pprof").Output()
+	return strings.TrimSpace(string(path)), err
+})
 
 // What people do with a profile, done with the tool that they use.
 func TestGoToolPprof(t *testing.T) {
