@@ -53,6 +53,7 @@ func TestAppendNamed(t *testing.T) {
 func TestAppendRuntimeFrames(t *testing.T) {
 	kinds := map[unwind.FrameKind]profile.Kind{
 		unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
+		unwind.InlinedFrame: profile.JVMFrame,
 	}
 	for kind := unwind.FrameKind(0); kind <= unwind.CutFrame; kind++ {
 		want, ofRuntime := kinds[kind]
@@ -61,8 +62,12 @@ func TestAppendRuntimeFrames(t *testing.T) {
 			continue
 		}
 		frames, whole := appendNamed(nil, nil, []unwind.Frame{{Kind: kind, Function: "f", SourceFile: "/f", Line: 3}})
-		assert.Check(t, whole && len(frames) == 1 && frames[0].Kind() == want && frames[0].Name() == "f" &&
-			frames[0].SourceFile() == "/f" && frames[0].Line == 3,
+		name, file, line := "f", "/f", uint32(3)
+		if kind == unwind.InlinedFrame { // it is not known of which function
+			name, file, line = profile.InlinedName, "", 0
+		}
+		assert.Check(t, whole && len(frames) == 1 && frames[0].Kind() == want && frames[0].Name() == name &&
+			frames[0].SourceFile() == file && frames[0].Line == line,
 			"kind %d: %+v", kind, frames)
 	}
 }
