@@ -93,18 +93,18 @@ func TestScriptsOfRoot(t *testing.T) {
 	needSampler(t)
 	testenv.NeedTool(t, "setpriv")
 	testenv.NeedTool(t, "unshare")
-	runScripts(t, "testdata/script/root/*.txt")
+	runScripts(t, "testdata/script/root/*.txt", "CORRELATOR_UNWINDER=frame-pointers")
 }
 
-func runScripts(t *testing.T, pattern string) {
+func runScripts(t *testing.T, pattern string, more ...string) {
 	t.Helper()
 	engine := &script.Engine{Cmds: scripttest.DefaultCmds(), Conds: scripttest.DefaultConds()}
 	engine.Cmds["exits"] = exits()
 	captures, err := filepath.Abs("../../opencensus/testdata/captures")
 	assert.NilError(t, err)
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
-	env := []string{"PATH=" + path, "HOME=/nonexistent", "GORACE=" + raceOptions, "CORRELATOR_ADMIN_SOCKET=",
-		"CAPTURES=" + captures}
+	env := append(more, "PATH="+path, "HOME=/nonexistent", "GORACE="+raceOptions, "CORRELATOR_ADMIN_SOCKET=",
+		"CAPTURES="+captures)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*deadline) // for who does not refuse to run
 	t.Cleanup(cancel)                                            // after the scripts, which run in parallel
 	scripttest.Test(t, ctx, engine, env, pattern)

@@ -77,7 +77,9 @@ func Agent(t testing.TB, dir string) (binary string) {
 		{"install", "--mode", "755", compiled, binary},
 		{"chmod", "755", dir},
 	} {
-		output, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		command := exec.Command(argv[0], argv[1:]...)
+		command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false") // or each commit links anew
+		output, err := command.CombinedOutput()
 		assert.NilError(t, err, "%v: %v\n%s", argv, err, output)
 	}
 	return binary

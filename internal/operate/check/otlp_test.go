@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -199,29 +198,20 @@ func TestConnectPartly(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
-	m := fakeMachine(t, nil)
-	dir := t.TempDir()
+// Ports of the OTLP receiver and of the live view.
+func TestPorts(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
 	defer listener.Close()
-	testenv.WriteFile(t, filepath.Join(dir, "file"), "")
-	m.config.AdminSocket = filepath.Join(dir, "new", "admin.sock")
-	for _, c := range []struct {
-		listen         string
-		status         Status
-		detail, remedy string
-	}{
-		{"unix:" + filepath.Join(dir, "otlp.sock"), OK, "can be bound", ""},
-		{"unix:" + filepath.Join(dir, "new", "otlp.sock"), OK, "can be bound", ""}, // beside the admin socket
-		{"unix:" + filepath.Join(dir, "other", "otlp.sock"), Missing, "no such file", "create its directory"},
-		{"unix:" + filepath.Join(dir, "file"), Missing, "no socket is in the way", "remove that file"},
-		{"127.0.0.1:0", OK, "can be bound", ""},
-		{listener.Addr().String(), Missing, "in use", "a free port"},
-	} {
-		m.config.Export.Receiver.Listen = c.listen
-		found(t, m, "otlp-listen").verify(t, c.status, c.detail, c.remedy)
+	used := listener.Addr().String()
+	m := fakeMachine(t, nil)
+	m.config.Export.Receiver.Listen = "127.0.0.1:0"
+	found(t, m, "otlp-listen").verify(t, OK, "can be bound", "")
+	m.config.Export.Receiver.Listen, m.config.LiveListen, m.config.AdminSocket = used, []string{"ws://" + used}, "admin"
+	for _, name := range []string{"otlp-listen", "live-listen ws://" + used} {
+		m.admin = func() error { return nil }
+		found(t, m, name).verify(t, Missing, "in use", "a free port")
+		m.admin = func() error { return sockfile.ErrInUse } // an agent is running
+		found(t, m, name).verify(t, Degraded, "probably by the agent", "stop that agent")
 	}
-	m.admin = func() error { return sockfile.ErrInUse } // an agent is running
-	found(t, m, "otlp-listen").verify(t, Degraded, "probably by the agent", "stop that agent")
 }
