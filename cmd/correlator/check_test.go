@@ -45,6 +45,7 @@ func checkIn(t *testing.T, circumstances []circumstance) {
 }
 
 func (c *circumstance) test(t *testing.T) {
+	t.Parallel() // no agent is for a process of another
 	if testenv.KernelBefore(t, c.since) {
 		c.works, c.lacks = false, []string{"sampler"}
 	}

@@ -112,7 +112,7 @@ var circumstances = []circumstance{
 
 	{name: "20 descriptors", by: limited("-n 20"), lacks: []string{"RLIMIT_NOFILE", "sampler"}},
 	{name: "100 descriptors", by: limited("-n 100"), works: true, limited: []string{"RLIMIT_NOFILE"}},
-	{name: "fed, 20 descriptors", by: limited("-n 20"), flags: fed, works: true, limited: []string{"RLIMIT_NOFILE"}},
+	{name: "fed, 32 descriptors", by: limited("-n 32"), flags: fed, works: true, limited: []string{"RLIMIT_NOFILE"}},
 	{name: "no locked memory", by: slices.Concat(limited("-l 0"), privileges(needed...)), works: true,
 		since: [2]int{5, 11}}, // when eBPF's memory no longer counts for it
 
@@ -133,7 +133,7 @@ var circumstances = []circumstance{
 var socketCircumstances = []circumstance{
 	{name: "everything, left behind by a killed agent", flags: exporting("--feed-socket", "DIR/feed", "--admin-socket",
 		"DIR/new/admin", "--metrics-address", "127.0.0.1:0", "--otlp-listen", "unix:DIR/otlp", "--opencensus-socket",
-		"DIR/php", "--live-listen", "uds:DIR/live ws://127.77.77.77:11233"),
+		"DIR/php", "--live-listen", "uds:DIR/live ws://127.77.77.78:11233"),
 		prepare: leave("unixgram feed", "unix otlp", "unix php", "unix live"), works: true},
 	{name: "in the admin socket's new directory", flags: exporting("--admin-socket", "DIR/new/admin", "--feed-socket",
 		"DIR/new/feed", "--otlp-listen", "unix:DIR/new/otlp", "--opencensus-socket", "DIR/new/php"), works: true},

@@ -26,26 +26,26 @@ import (
 
 // hangingNames are the ways in which a process makes whoever reads the names of its functions wait
 // for a FUSE server that never answers.
-var hangingNames = map[string]func(t *testing.T) hung{
-	"perf map": func(t *testing.T) hung {
+var hangingNames = map[string]func(t *testing.T, service string) hung{
+	"perf map": func(t *testing.T, service string) hung {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
-		p := startJVMIn(t, fs)
+		p := startJVMIn(t, fs, service)
 		fs.Overlay("/tmp", fs.Empty())
 		fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", p.PID))
 		return hung{fs, p}
 	},
-	"directory of debug files": func(t *testing.T) hung {
+	"directory of debug files": func(t *testing.T, service string) hung {
 		fs := fusefs.Mount(t, fusefs.UserNamespace)
-		p := startIn(t, fs, demo.Options{Busy: 1, Gap: -1})
+		p := startIn(t, fs, demo.Options{Service: service, Busy: 1, Gap: -1})
 		borrowWork(t, fs, p)
 		fs.Overlay("/usr/lib", "/usr/lib")
 		fs.Hang(fusefs.Lookup, "/debug")
 		return hung{fs, p}
 	},
-	"file system of a debug file": func(t *testing.T) hung {
+	"file system of a debug file": func(t *testing.T, service string) hung {
 		fs := fusefs.Mount(t, fusefs.AllowOther)
-		p := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Placement: demo.Placement{UID: fusefs.UID,
-			GID: fusefs.GID, By: append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")}})
+		p := demo.Start(t, demo.Options{Service: service, Busy: 1, Gap: -1, Placement: demo.Placement{
+			UID: fusefs.UID, GID: fusefs.GID, By: append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")}})
 		id := hex.EncodeToString(borrowWork(t, fs, p))
 		fs.Write("usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug", nil)
 		p.Chroot(fs.Path(""))
@@ -55,9 +55,9 @@ var hangingNames = map[string]func(t *testing.T) hung{
 }
 
 // startJVMIn is startIn for a JVM with compiled code.
-func startJVMIn(t *testing.T, fs *fusefs.FS) *demo.Process {
+func startJVMIn(t *testing.T, fs *fusefs.FS, service string) *demo.Process {
 	t.Helper()
-	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, FramePointers: true,
+	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, FramePointers: true, Service: service,
 		Placement: demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}})
 	p.Begin(1)
 	return p
@@ -79,16 +79,17 @@ func borrowWork(t *testing.T, fs *fusefs.FS, p *demo.Process) []byte {
 // A recording of processes that make whoever reads their names wait for ever ends at once by a signal,
 // with what there is.
 func TestRecordHung(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
 	honest := demo.Start(t, demo.Options{Busy: 1, Gap: -1, Service: "honest"})
 	var all []hung
 	var late []string
 	for _, start := range hangingNames {
-		h := start(t)
+		h := start(t, "hangs")
 		all = append(all, h)
-		late = append(late, fmt.Sprintf("demo (%d)", h.process.PID))
+		late = append(late, fmt.Sprintf("hangs (%d)", h.process.PID))
 	}
-	cmd, terminal, path := recordHung(t, 1+len(all), all)
+	cmd, terminal, path := recordHung(t, all, "honest|hangs", 1+len(all))
 	assert.NilError(t, cmd.Process.Signal(syscall.SIGTERM))
 	testenv.Poll(t, deadline, "the end of the recording", func() bool { return reapable(t, cmd.Process.Pid) })
 	assert.Check(t, cmd.Wait(), "\n%s", terminal)
@@ -110,21 +111,25 @@ func TestRecordHung(t *testing.T) {
 
 // One that is killed leaves nobody behind who has its output open.
 func TestRecordHungKilled(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
-	cmd, terminal, _ := recordHung(t, 1, []hung{hangingNames["directory of debug files"](t)})
+	cmd, terminal, _ := recordHung(t, []hung{hangingNames["directory of debug files"](t, "killed")}, "killed", 1)
 	assert.NilError(t, cmd.Process.Kill())
 	testenv.Poll(t, deadline, "the end of the recording", func() bool { return reapable(t, cmd.Process.Pid) })
 	err := cmd.Wait()
 	assert.Check(t, !errors.Is(err, exec.ErrWaitDelay), "%v\n%s", err, terminal)
 }
 
-// recordHung starts a recording of so many processes, ends it when there are samples of all, and waits
-// until it hangs with those that hang.
-func recordHung(t *testing.T, processes int, all []hung) (cmd *exec.Cmd, terminal *shown, path string) {
+// recordHung starts a recording of services with so many processes, ends it when there are samples of
+// all, and waits until it hangs with those that hang.
+func recordHung(
+	t *testing.T, all []hung, services string, processes int,
+) (cmd *exec.Cmd, terminal *shown, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "out.pb.gz")
 	terminal, tty := openTerminal(t, 120)
-	cmd = exec.Command(installed(t), "record", "-d", "1h", "--rate", "997", "--unwinder", "frame-pointers", "-o", path)
+	cmd = exec.Command(installed(t), "record", "-d", "1h", "--service", services, "--rate", "997",
+		"--unwinder", "frame-pointers", "-o", path)
 	cmd.Env = append(os.Environ(), "TERM=xterm")
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = new(bytes.Buffer), tty, deadline
 	assert.NilError(t, cmd.Start())
@@ -151,9 +156,10 @@ func recordHung(t *testing.T, processes int, all []hung) (cmd *exec.Cmd, termina
 // A recording opens what the process itself may open: not a file of root that the process has
 // mounted, in a user namespace of its own, at the path of its perf map.
 func TestRecordOpensWithRightsOfProcess(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
 	fs := fusefs.Mount(t, fusefs.UserNamespace)
-	p := startJVMIn(t, fs)
+	p := startJVMIn(t, fs, "java")
 	perfMap := fmt.Sprintf("/tmp/perf-%d.map", p.PID)
 	t.Cleanup(func() { os.Remove(perfMap) })
 	write := func(path, function string, mode os.FileMode, user int) {

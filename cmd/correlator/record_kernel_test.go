@@ -17,6 +17,7 @@ import (
 // Frames of system calls have the names of kernel functions, and those on the way there that of the
 // vDSO.
 func TestRecordKernelStacks(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
 	file, err := os.Open("/proc/kallsyms")
 	if err != nil {

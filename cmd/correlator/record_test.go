@@ -59,6 +59,7 @@ func parseProfile(t *testing.T, content []byte) *pprof.Profile {
 
 // The functions of a transaction, by name, are under its id, and nothing else is.
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Busy: 3, Service: "shop\x1b[31m"})
 	other := demo.Start(t, demo.Options{Manual: true, Busy: 1, Service: "other"})
@@ -93,6 +94,7 @@ func TestRecord(t *testing.T) {
 
 // Java code has names once the JVM has written a perf map.
 func TestRecordJVM(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
 	jcmd := testenv.NeedTool(t, "jcmd")
 	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, FramePointers: true, Service: "java"})
@@ -122,6 +124,7 @@ func TestRecordJVM(t *testing.T) {
 
 // The first Ctrl-C ends a recording early. The profile may be written to a pipe.
 func TestRecordUntilInterrupted(t *testing.T) {
+	t.Parallel()
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Busy: 1})
 	p.Begin(1)
