@@ -60,6 +60,8 @@ type Sample struct {
 	Context    ContextKind // where the ids are from, if there are any
 	Attributes Attributes  // of the same
 
+	Unwound bool // by an engine; else the stack was walked by frame pointers
+
 	TID    int    // in our own pid namespace; 0: not known
 	Thread string // the thread's name; empty: not known (yet)
 

@@ -52,6 +52,7 @@ type aggregate struct {
 	traced    uint64
 	early     uint64    // before start
 	others    uint64    // not selected
+	walked    uint64    // by frame pointers, of total
 	start     time.Time // zero: not begun yet
 	closed    bool
 }
@@ -119,6 +120,9 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	}
 	a.samples[key] += s.Count
 	a.total += s.Count
+	if !s.Unwound {
+		a.walked += s.Count
+	}
 	if key.HasTrace() {
 		a.traced += s.Count
 	}
@@ -214,7 +218,7 @@ func (a *aggregate) close(into *Recording) {
 		key.Thread = a.names[thread{key.Process, key.TID}]
 		into.Samples[key] = samples
 	}
-	into.Unselected = a.others
+	into.Unselected, into.Walked = a.others, a.walked
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
 	a.samples, a.names, a.known, a.functions = nil, nil, nil, nil
 }

@@ -52,6 +52,26 @@ func TestAggregateFunctions(t *testing.T) {
 	}
 }
 
+// Of what is counted, it is said how much was walked by frame pointers.
+func TestAggregateWalked(t *testing.T) {
+	a := newAggregate()
+	a.selection = Selection{Trace: "01"}
+	start := time.Now()
+	a.begin(start)
+	add := func(count uint64, unwound bool, trace byte, at time.Time) {
+		a.add(new(Process), &profile.Sample{Stack: stackOf(profile.StackTraceID{1}, 1), TraceID: [16]byte{trace},
+			Count: count, At: at, Unwound: unwound})
+	}
+	add(1, false, 1, start)
+	add(2, true, 1, start)
+	add(4, false, 1, start)
+	add(8, false, 1, start.Add(-1)) // before
+	add(16, false, 2, start)        // not selected
+	var r Recording
+	a.close(&r)
+	assert.Check(t, r.Walked == 5, r.Walked)
+}
+
 // What there is no room for is counted as lost, and what is known already needs none.
 func TestAggregateLimits(t *testing.T) {
 	process := new(Process)

@@ -45,8 +45,11 @@ const (
 	remapGrace = 10 * time.Second
 
 	// attachGrace is how long recording waits at most for processes that were found at first to be
-	// sampled: one that hangs does not hold it up. A busy host needs some tenths of a second.
-	attachGrace = 2 * time.Second
+	// sampled: one that hangs does not hold it up. It takes some hundredths of a second of CPU time for each.
+	attachGrace = 10 * time.Second
+
+	// drainGrace is how long it waits then for the drain from which samples count.
+	drainGrace = 2 * time.Second
 
 	// endGrace is how long the processes' goroutines, and Learners, may take to end. One that is
 	// stuck in a system call does not hold up the end.
@@ -298,7 +301,7 @@ func (r *Recorder) begin(ctx context.Context) {
 	defer poll.Stop()
 	for ctx.Err() == nil {
 		start := r.sampling.LastDrain()
-		if late := time.Now(); late.Sub(attached) > attachGrace { // sampling is in trouble, and counts that
+		if late := time.Now(); late.Sub(attached) > drainGrace { // sampling is in trouble, and counts that
 			start = late
 		}
 		if start.After(attached) {

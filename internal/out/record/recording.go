@@ -46,6 +46,10 @@ type Recording struct {
 	Samples map[Key]uint64
 	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples refer to
 
+	// Walked is how many of Samples were walked by frame pointers, before the engine knew their process or since it
+	// cannot unwind it; 0 without an engine.
+	Walked uint64
+
 	Unselected uint64 // samples that are not in Samples as Options.Selection says
 
 	Processes []*Process // all that were sampled, those without samples too

@@ -12,9 +12,9 @@ import (
 
 const (
 	// unwindGrace is how long recording waits at most until the stacks of the processes that were found at first
-	// are unwound: loading the engine takes a second, and the first JVM half of one. unwindNotice is when that
-	// is logged.
-	unwindGrace  = 3 * time.Second
+	// are unwound. That takes half a second of CPU time for the first, and 0.2 s for each further JVM: on a host with
+	// ten busy threads for each CPU, ten times as long. unwindNotice is when that is logged.
+	unwindGrace  = 30 * time.Second
 	unwindNotice = 2 * time.Second
 )
 

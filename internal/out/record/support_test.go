@@ -14,6 +14,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/sampling"
 )
 
 // deadline is far more than anything takes that happens at once on an idle machine.
@@ -103,6 +104,9 @@ func (r *running) wait() *Recording {
 	}
 	if taken != accounted {
 		r.t.Errorf("%d samples were taken, %d are accounted for; lost %v", taken, accounted, r.recording.Lost)
+	}
+	if without := r.options.Unwinder == sampling.FramePointers; without {
+		assert.Check(r.t, r.recording.Walked == 0, "without an engine, frame pointers are no exception")
 	}
 	troubles := r.counters.Sampling.Errors.Load()
 	assert.Check(r.t, troubles == 0, "sampling was in trouble %d times", troubles)

@@ -262,6 +262,10 @@ func TestUnwound(t *testing.T) {
 		verifyContexts(t, recording, recording.of(p.PID), p.Quit(), threads[p])
 	}
 	assert.Check(t, r.counters.Sampling.Unwinding.StacksCut.Load() != 0, "no stack is counted as cut")
+	unwound := sum(recording.Samples, func(key Key) bool { return calls(recording.Stacks[key.Stack], "Work.run") })
+	if all := sum(recording.Samples, func(Key) bool { return true }); unwound == 0 || unwound+recording.Walked > all {
+		t.Errorf("%d samples have Java methods, %d of %d were walked by frame pointers", unwound, recording.Walked, all)
+	}
 	for id, frames := range recording.Stacks {
 		if isCut(frames) && (id != profile.TraceID(frames) || id == profile.TraceID(frames[:len(frames)-1])) {
 			t.Fatalf("a cut stack has the id of a whole one: %v", frames)

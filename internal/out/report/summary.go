@@ -186,6 +186,10 @@ func (s *summary) write(w io.Writer) error {
 		fmt.Fprintf(&b, "truncated stacks: %s of samples, their callers are in %s\n", percent(s.cut, s.samples),
 			profile.CutName)
 	}
+	if walked := s.recording.Walked; walked > 0 {
+		fmt.Fprintf(&b, "walked by frame pointers: %s of samples, taken before their stacks could be unwound, or of "+
+			"processes that cannot be\n", percent(walked, s.samples))
+	}
 	for _, line := range s.losses() {
 		fmt.Fprintln(&b, line)
 	}

@@ -56,6 +56,17 @@ func TestUnknownAddresses(t *testing.T) {
 	assert.Check(t, got == want, "%s, want %s", got, want)
 }
 
+// It is said of how many samples the stacks were not unwound where there is an engine, and nothing if there are none.
+func TestSummaryOfWalkedStacks(t *testing.T) {
+	r := unwound(t)
+	for walked, want := range map[uint64]string{0: "", 60: "\nwalked by frame pointers: 75.0% of samples, taken before "} {
+		r.Walked = walked
+		var b strings.Builder
+		assert.NilError(t, summarize(r, nil).write(&b))
+		assert.Check(t, strings.Contains(b.String(), want) && strings.Contains(b.String(), "walked") == (want != ""), b.String())
+	}
+}
+
 // What an unwinder names is counted by kind, and what it could not walk is told.
 func TestSummaryOfUnwoundStacks(t *testing.T) {
 	s := summarize(unwound(t), nil)

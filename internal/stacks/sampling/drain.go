@@ -109,7 +109,7 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 func (p *program) newSample(count *bpf.Count, at time.Time) profile.Sample {
 	sample := profile.Sample{
 		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
-		Count: uint64(count.Samples), At: at,
+		Count: uint64(count.Samples), At: at, Unwound: count.Stack.Unwound(),
 	}
 	if count.OTel {
 		sample.Context = profile.OTelContext

@@ -105,6 +105,9 @@ func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *p
 	}
 	w := &p.unwound
 	w.at, w.failure = now, err
+	if w.tried.IsZero() {
+		w.tried = now
+	}
 	w.refused, w.unknown = engine.Runtimes(&w.target)
 	w.took(now.Sub(began))
 	switch {

@@ -88,6 +88,7 @@ type unwound struct {
 	least   time.Duration // the shortest pause, by what synchronizing it took
 	pause   time.Duration // between the last time that it was synchronized and the next
 	at      time.Time     // when it was last
+	tried   time.Time     // when it was first
 	failure error         // of that
 	refused string        // why functions of its runtime have no names, "" if they have
 	unknown string        // of a runtime in a version that was not tried

@@ -85,7 +85,7 @@ func TestChainFails(t *testing.T) {
 		fails(first)
 		fails(second)
 		fails(first)
-		if s := u.status(); s.Err() == nil || s.Waiting != 2 || !u.isSettled() {
+		if s := u.status(); s.Err() == nil || s.Waiting != 2 || !u.isSettled(time.Now()) {
 			t.Errorf("%+v", s)
 		}
 		first.unwound.failure = nil
@@ -100,6 +100,33 @@ func TestChainFails(t *testing.T) {
 	}
 	n := logged.Len()
 	assert.Check(t, n == 2, "it was logged %d times", n)
+}
+
+// What waits for unwound stacks waits for programs that the engine was not asked about yet, whatever that takes, for
+// those that it knows soon, and for no others.
+func TestSettled(t *testing.T) {
+	now := time.Now()
+	for what, c := range map[string]struct {
+		unwound
+		settled bool
+	}{
+		"not tried yet":             {unwound{due: now}, false},
+		"unwound":                   {unwound{on: true}, true},
+		"unwound, and tried again":  {unwound{on: true, failure: unwind.ErrNotReady, tried: now}, true},
+		"a runtime that starts":     {unwound{failure: unwind.ErrNotReady, tried: now.Add(1 - startGrace)}, false},
+		"a runtime as it is":        {unwound{failure: unwind.ErrNotReady, tried: now.Add(-startGrace)}, true},
+		"the worker was killed":     {unwound{failure: fmt.Errorf("%w: it got no CPU", unwind.ErrKilled)}, false},
+		"the program is left out":   {unwound{failure: unwind.ErrQuarantined}, true},
+		"another failure":           {unwound{failure: errors.New("a file")}, true},
+		"the program has ended":     {unwound{failure: unwind.ErrGone}, true},
+		"its user has to wait":      {unwound{failure: errHeldBack, due: now}, true},
+		"there is no worker at all": {unwound{failure: unwind.ErrUnavailable}, true},
+	} {
+		p := &program{unwound: c.unwound}
+		u := &unwinding{programs: map[*program]struct{}{p: {}, {unwound: unwound{on: true}}: {}}}
+		u.engine.Store(new(unwind.Engine))
+		assert.Check(t, u.isSettled(now) == c.settled, what)
+	}
 }
 
 // A target that has gone is removed after its time, not at it: until then there is nothing to do.

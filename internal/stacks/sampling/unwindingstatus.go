@@ -8,15 +8,20 @@ import (
 	"correlator/internal/stacks/unwind"
 )
 
-// settlePoll is how often settle looks.
-const settlePoll = 10 * time.Millisecond
+const (
+	// settlePoll is how often settle looks.
+	settlePoll = 10 * time.Millisecond
 
-// settle waits until the stacks of each program that is sampled are walked by the engine, or cannot be,
-// or that was tried and is no JVM that starts; or until the context ends.
+	// startGrace is how long settle waits for a runtime that starts: it is ready in a moment, or never will be.
+	startGrace = 3 * time.Second
+)
+
+// settle waits until the stacks of each program that is sampled are walked by the engine, or cannot be, for which
+// it must have been tried; or until the context ends.
 func (u *unwinding) settle(ctx context.Context) {
 	poll := time.NewTicker(settlePoll)
 	defer poll.Stop()
-	for !u.isSettled() {
+	for !u.isSettled(time.Now()) {
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
@@ -25,14 +30,17 @@ func (u *unwinding) settle(ctx context.Context) {
 	}
 }
 
-func (u *unwinding) isSettled() bool {
+func (u *unwinding) isSettled(now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.failing() != nil {
 		return true
 	}
 	for p := range u.programs {
-		if w := &p.unwound; !w.on && (w.failure == nil || errors.Is(w.failure, unwind.ErrNotReady)) {
+		w := &p.unwound
+		starts := errors.Is(w.failure, unwind.ErrNotReady) && now.Sub(w.tried) < startGrace
+		// A worker that was killed is replaced. Whose fault it was is left out then.
+		if !w.on && (w.failure == nil || starts || errors.Is(w.failure, unwind.ErrKilled)) {
 			return false
 		}
 	}
