@@ -3,6 +3,7 @@ package sampling
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -127,6 +128,29 @@ func TestSettled(t *testing.T) {
 		u.engine.Store(new(unwind.Engine))
 		assert.Check(t, u.isSettled(now) == c.settled, what)
 	}
+}
+
+// A process is unwound, or as native code where a runtime of its was refused, or waits, each with its reason; that a
+// version was not tried makes no difference.
+func TestStatusOfRuntimes(t *testing.T) {
+	u := &unwinding{programs: make(map[*program]struct{}), needed: make(chan struct{})}
+	for pid, w := range map[int]unwound{
+		1: {on: true}, 2: {on: true, unknown: "V8 99"}, 3: {on: true, refused: "V8: no layout", unknown: "Python 9"},
+		4: {refused: "not yet"}, 5: {failure: unix.EPERM, unknown: "not yet"},
+	} {
+		p := &program{unwound: w}
+		p.identity.PID = pid
+		u.programs[p] = struct{}{}
+	}
+	s := u.status()
+	assert.Check(t, s.Unwound == 2 && s.Native == 1 && s.Waiting == 2, "%+v", s)
+	assert.Check(t, maps.Equal(s.Refused, map[int]string{3: "V8: no layout"}), s.Refused)
+	assert.Check(t, maps.Equal(s.Unknown, map[int]string{2: "V8 99", 3: "Python 9"}), s.Unknown)
+	assert.Check(t, maps.Equal(s.Failures, map[int]string{5: unix.EPERM.Error()}), s.Failures)
+	for pid := range 2 * maxFailures {
+		say(&s.Refused, 10+pid, "")
+	}
+	assert.Check(t, len(s.Refused) == maxFailures, len(s.Refused))
 }
 
 // A target that has gone is removed after its time, not at it: until then there is nothing to do.

@@ -14,11 +14,14 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
+	"correlator/procscan"
 )
 
 // v8Heap is memory with objects of V8, each of a type of v8Layout.
@@ -84,7 +87,7 @@ func (h *v8Heap) object(kind uint32) uint64 {
 }
 
 func (h *v8Heap) take() uint64 {
-	h.free += 1 << 14
+	h.free += 1 << 20
 	return h.free
 }
 
@@ -379,7 +382,9 @@ func TestV8FramesOfAnything(t *testing.T) {
 	h.refer(endless, h.consSecond, endless)
 	long := h.text("x")
 	h.put(long+uint64(h.stringLength), math.MaxUint32)
-	for _, source := range []uint64{endless, long} {
+	lines := h.text(strings.Repeat("\n", maxV8Lines+1))
+	h.put(lines+uint64(h.stringLength), maxV8Lines+1)
+	for _, source := range []uint64{endless, long, lines} {
 		f, err := h.reader().function(h.function(source, h.script(h.text("file"), source), 0, 0) | v8Tag)
 		assert.NilError(t, err)
 		assert.Check(t, f.name == "<anonymous>" && f.script.file == "file" && f.script.ends == nil, f)
@@ -518,3 +523,81 @@ func TestLongNames(t *testing.T) {
 }
 
 var _ io.ReaderAt = (*v8Heap)(nil)
+
+// The program of V8 hands over the program counter of code that was compiled, which is in memory of no file; the place
+// in the byte code of functions that are interpreted, and neither of others: as it is told for a process, here one that
+// the engine could read.
+func TestProgramHandsOverPC(t *testing.T) {
+	node := testenv.NeedTool(t, "node")
+	file, err := pfelf.Open(node)
+	assert.NilError(t, err)
+	defer file.Close()
+	byteCode, found := v8Symbol(file, "type_BytecodeArray__BYTECODE_ARRAY_TYPE")
+	assert.Assert(t, found)
+	e := openEngine(t)
+	e.sample(t)
+	j := startBusy(t, node, "testdata/busy.js")
+	e.synchronize(t, j.target)
+	table := e.chain.runtimes[runtimeBy(func(k *runtimeKind) bool { return k.of == libpf.V8 })].table
+	var info support.V8ProcInfo
+	assert.NilError(t, table.Lookup(j.target.KernelPID, &info))
+	handsOverPC(&info, uint16(byteCode))
+	assert.NilError(t, table.Update(j.target.KernelPID, &info, ebpf.UpdateExist))
+	e.forget(t)
+
+	handle, err := procscan.OpenProcess("/proc", j.target.ID)
+	assert.NilError(t, err)
+	defer handle.Close()
+	mappings, err := handle.ExecutableMemory()
+	assert.NilError(t, err)
+	inFile := func(pc uint64) bool {
+		i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool { return m.Start <= pc && pc < m.End })
+		assert.Assert(t, i >= 0, "%x is no code", pc)
+		return mappings[i].Path != ""
+	}
+	compiled, interpreted := 0, 0
+	for compiled < 20 || interpreted < 20 {
+		s := e.next(t, j.target)
+		for words := s.words; len(words) > 0; {
+			word := libpf.EbpfFrame(words)
+			word, words = word[:word.Length()], words[word.Length():]
+			if word.Type() != libpf.V8Frame {
+				continue
+			}
+			switch word.Variable(0) & support.V8FileTypeMask {
+			case support.V8FileTypeNativeCode:
+				pc, kind := programCounter(word.Variable(1))
+				assert.Check(t, kind == v8Builtin && inFile(pc) || kind == v8Compiled && !inFile(pc), "%x: kind %d", pc, kind)
+				compiled++
+			case support.V8FileTypeByteCode:
+				at := word.Variable(1)
+				assert.Check(t, at > 32 && at < 4096, "the place in the byte code is %d", at)
+				interpreted++
+			default:
+				assert.Check(t, !isV8Function(word), "%x", word)
+			}
+		}
+	}
+}
+
+func FuzzV8Tables(f *testing.F) {
+	for _, tables := range []v8Tables{v8TablesSigned, v8TablesFlags} {
+		f.Add(positionTable(tables, [3]int64{-1, 1, 0}, [3]int64{3, 8, 2}, [3]int64{9, 1 << 29, 65535}), uint64(5))
+	}
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 0xff}, uint64(1<<63))
+	f.Fuzz(func(t *testing.T, b []byte, offset uint64) {
+		script := &v8Script{ends: []uint32{3, 9, 1 << 20}}
+		for tables := range v8TablesDifferent + 1 {
+			line := script.line(tables.positionAt(b, offset))
+			assert.Check(t, line <= 4 && (line == 0 || tables == v8TablesSigned || tables == v8TablesFlags), "line %d", line)
+		}
+		r := &v8Reader{v8Layout: newV8Heap().v8Layout}
+		for at := 0; at < len(b); {
+			n := r.opcodeBytes(b[at:])
+			if n == 0 {
+				break
+			}
+			at += n
+		}
+	})
+}

@@ -24,6 +24,9 @@ const (
 	// found these.
 	maxV8SourceBytes = 16 << 20
 
+	// maxV8Lines bounds the lines of a script that are known, and maxV8Scripts the scripts, in a request.
+	maxV8Lines, maxV8Scripts = 1 << 18, 64
+
 	// maxV8Depth bounds how deep a string is made of others.
 	maxV8Depth = 16
 
@@ -52,7 +55,7 @@ type v8Reader struct {
 }
 
 // maxV8Reads bounds what is read for one word, some 100 in practice: strings may be made of others without end.
-const maxV8Reads = 1 << 14
+const maxV8Reads = 1 << 12
 
 // v8Script is a file of JavaScript, or other text.
 type v8Script struct {
@@ -91,7 +94,7 @@ func (r *v8Reader) object(tagged uint64) (at uint64, kind uint32, err error) {
 
 // typeOf returns the type of objects with a map, which is a tagged word.
 func (r *v8Reader) typeOf(class uint64) (uint32, error) {
-	if class&v8TagMask != v8Tag || class>>v8UserBits != 0 {
+	if r.reads++; r.reads > maxV8Reads || class&v8TagMask != v8Tag || class>>v8UserBits != 0 {
 		return 0, errV8Object
 	}
 	var b [2]byte
@@ -710,7 +713,7 @@ func (r *v8Reader) script(at uint64) *v8Script {
 		}
 	}
 	if ends, _, err := r.field(at+uint64(r.scriptLineEnds), r.typeArray); err == nil {
-		if words, err := r.elements(ends, 8, maxV8SourceBytes); err == nil {
+		if words, err := r.elements(ends, 8, 8*maxV8Lines); err == nil {
 			s.ends = make([]uint32, len(words)/8)
 			for i := range s.ends {
 				s.ends[i], _ = smi(binary.LittleEndian.Uint64(words[8*i:]))
@@ -719,6 +722,9 @@ func (r *v8Reader) script(at uint64) *v8Script {
 	}
 	if s.ends == nil {
 		s.ends = r.lineEnds(at + uint64(r.scriptSource))
+	}
+	if len(r.scripts) == maxV8Scripts {
+		clear(r.scripts)
 	}
 	r.scripts[at] = s
 	return s
@@ -740,6 +746,9 @@ func (r *v8Reader) lineEnds(at uint64) []uint32 {
 				ends = append(ends, from+uint32(i))
 			}
 			before = unit
+		}
+		if len(ends) > maxV8Lines {
+			return errV8Object
 		}
 		return nil
 	})
