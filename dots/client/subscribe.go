@@ -181,10 +181,10 @@ func (s *subscription) Wait(ctx context.Context) error {
 // any more. The caller holds mu.
 func (c *Client) setFilled(s *subscription) {
 	s.started.Store(true)
-	s.filledOnce.Do(func() { close(s.filled) })
 	if s.closed.Load() {
 		c.removeRoute(s)
 	}
+	s.filledOnce.Do(func() { close(s.filled) })
 }
 
 func (s *subscription) isFilled() bool {

@@ -16,7 +16,7 @@ import (
 // as by the reference, in whatever reads they arrive.
 func TestSplitterAgainstReference(t *testing.T) {
 	seen := map[wire.Reason]int{}
-	for seed := range uint64(3000) {
+	for seed := range uint64(1000) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		stream := damagedStream(random)
 		least, most := 40, 2000
@@ -45,7 +45,7 @@ func TestSplitterAgainstReference(t *testing.T) {
 	}
 	for reason := range wire.NoHeader + 1 {
 		skipped := reason == wire.Oversize || reason == wire.NoMemory // not among what the reference does
-		assert.Check(t, seen[reason] >= 75 || skipped, "%q: %d times", reason, seen[reason])
+		assert.Check(t, seen[reason] >= 25 || skipped, "%q: %d times", reason, seen[reason])
 	}
 	t.Logf("%v", seen)
 }

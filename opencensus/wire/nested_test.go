@@ -41,7 +41,7 @@ func nested(t *testing.T, size int) []byte {
 // at 8 bytes for each that arrives and 512 for each read, beside 16 MiB that may come at once. This
 // stream has all of it used up.
 func TestNestedMessages(t *testing.T) {
-	stream := bytes.Repeat(nested(t, 1<<20-1000), 3)
+	stream := bytes.Repeat(nested(t, 1<<20-1000), 2)
 	for _, size := range []int{100, readBytes, len(stream)} {
 		var counts wire.Counts
 		s := wire.NewSplitter(&budget{limit: plenty}, wire.MaxTraceBytes, &counts)
