@@ -155,35 +155,6 @@ func verifyWorks(t *testing.T) {
 	drainAll(t, s)
 }
 
-// Only the sampler needs perf events.
-func TestMissingPerf(t *testing.T) {
-	testenv.NeedRoot(t)
-	for _, test := range []struct {
-		errno   syscall.Errno
-		feature string
-		remedy  string
-	}{
-		{unix.EPERM, "permission to use perf_event_open(2)", "allow it in the seccomp profile"},
-		{unix.EACCES, "permission to use perf_event_open(2)", "allow it in the seccomp profile"},
-		{unix.ENOSYS, "the software CPU clock of perf_event_open(2)", "CONFIG_PERF_EVENTS"},
-	} {
-		t.Run(test.errno.Error(), func(t *testing.T) {
-			needSampler(t)
-			failed := make(chan error)
-			go func() {
-				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-				if err := failCall(unix.SYS_PERF_EVENT_OPEN, test.errno); err != nil {
-					failed <- err
-					return
-				}
-				_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1})
-				failed <- err
-			}()
-			verifyMissingError(t, <-failed, "", test.feature, test.remedy)
-		})
-	}
-}
-
 func verifyMissingError(t *testing.T, err error, prefix, feature, remedy string) {
 	t.Helper()
 	assert.Check(t, errors.Is(err, errors.ErrUnsupported), "%v is not ErrUnsupported", err)

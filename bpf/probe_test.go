@@ -56,7 +56,7 @@ func descriptors(t *testing.T) (open []string) {
 	return open
 }
 
-// Probes return the MissingError that the sampler would return.
+// Probes return the MissingError that the sampler returns, which alone needs perf events.
 func TestProbesMissing(t *testing.T) {
 	openSampler(t, SamplerOptions{SamplesPerSecond: 1}).Stop()
 	withoutBPF := map[string]string{"iterator": "CAP_BPF", "ring buffer": "CAP_BPF"}
@@ -67,20 +67,23 @@ func TestProbesMissing(t *testing.T) {
 		name    string
 		prepare func() error
 		feature map[string]string // of the MissingError, by probe; the others work
+		remedy  string            // of the sampler's, where the clock is missing
 	}{
-		{"no CAP_BPF", func() error { return keepCapabilities(unix.CAP_PERFMON) }, withoutBPF},
+		{"no CAP_BPF", func() error { return keepCapabilities(unix.CAP_PERFMON) }, withoutBPF, ""},
 		{"no CAP_PERFMON", func() error { return keepCapabilities(unix.CAP_BPF) },
-			map[string]string{"iterator": "CAP_PERFMON", "clock": "CAP_PERFMON"}},
+			map[string]string{"iterator": "CAP_PERFMON", "clock": "CAP_PERFMON"}, ""},
 		{"bpf refused", func() error { return failBPF(unix.EPERM) },
-			map[string]string{"iterator": "permission to use bpf(2)", "ring buffer": "permission to use bpf(2)"}},
+			map[string]string{"iterator": "permission to use bpf(2)", "ring buffer": "permission to use bpf(2)"}, ""},
 		{"no bpf", func() error { return failBPF(unix.ENOSYS) },
-			map[string]string{"iterator": "the bpf system call", "ring buffer": "the bpf system call"}},
+			map[string]string{"iterator": "the bpf system call", "ring buffer": "the bpf system call"}, ""},
 		{"no ring buffers", func() error { return failBPF(unix.EINVAL) },
-			map[string]string{"ring buffer": "the kernel's eBPF ring buffer"}},
+			map[string]string{"ring buffer": "the kernel's eBPF ring buffer"}, ""},
 		{"perf refused", func() error { return failCall(unix.SYS_PERF_EVENT_OPEN, unix.EACCES) },
-			map[string]string{"clock": "permission to use perf_event_open(2)"}},
+			map[string]string{"clock": "permission to use perf_event_open(2)"}, "allow it in the seccomp profile"},
+		{"perf not permitted", func() error { return failCall(unix.SYS_PERF_EVENT_OPEN, unix.EPERM) },
+			map[string]string{"clock": "permission to use perf_event_open(2)"}, "allow it in the seccomp profile"},
 		{"no perf", func() error { return failCall(unix.SYS_PERF_EVENT_OPEN, unix.ENOSYS) },
-			map[string]string{"clock": "the software CPU clock of perf_event_open(2)"}},
+			map[string]string{"clock": "the software CPU clock of perf_event_open(2)"}, "CONFIG_PERF_EVENTS"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			runtime.LockOSThread() // never unlocked: the thread ends with the test
@@ -97,6 +100,10 @@ func TestProbesMissing(t *testing.T) {
 				case want != "" && (!errors.As(err, &missing) || missing.Feature != want):
 					t.Errorf("%s: %v, want one that is missing %s", name, err, want)
 				}
+			}
+			if test.remedy != "" {
+				_, err := OpenSampler(SamplerOptions{SamplesPerSecond: 1})
+				verifyMissingError(t, err, "", test.feature["clock"], test.remedy)
 			}
 		})
 	}
