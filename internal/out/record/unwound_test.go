@@ -88,11 +88,17 @@ func calls(frames []profile.Frame, function string) bool {
 	})
 }
 
+// plainName returns a frame's name without return type and arguments.
+func plainName(f profile.Frame) string {
+	name, _, _ := strings.Cut(f.Name(), "(")
+	return name[strings.LastIndexByte(name, ' ')+1:]
+}
+
 // threadOf returns of which thread the methods in a stack are, 0 for none.
 func threadOf(t *testing.T, frames []profile.Frame) (index int) {
 	t.Helper()
 	for _, f := range frames {
-		if number, ok := strings.CutPrefix(f.Name(), "Work.own"); ok {
+		if number, ok := strings.CutPrefix(plainName(f), "Work.own"); ok {
 			n, err := strconv.Atoi(number)
 			assert.Assert(t, err == nil && (index == 0 || n == index), "frames of threads %d and %q", index, number)
 			index = n
@@ -159,7 +165,7 @@ func disorder(frames []profile.Frame) string {
 		return "" // by frame pointers, while the engine could not unwind it
 	}
 	for _, f := range frames {
-		name := strings.Replace(f.Name(), "Work.pong", "Work.ping", 1)
+		name := strings.Replace(plainName(f), "Work.pong", "Work.ping", 1)
 		rank := slices.IndexFunc(callers, func(caller string) bool {
 			return f.Kind() == profile.JVMFrame && (name == caller ||
 				caller == "Work.own" && strings.HasPrefix(name, caller))
@@ -167,20 +173,20 @@ func disorder(frames []profile.Frame) string {
 		switch {
 		case rank < 0:
 		case rank < outer:
-			return f.Name() + " calls " + callers[outer]
-		case rank == 1 && f.Name() == before:
+			return plainName(f) + " calls " + callers[outer]
+		case rank == 1 && plainName(f) == before:
 			return before + " calls itself"
 		default:
 			outer = rank
 		}
 		if rank == 1 {
-			calls, before = calls+1, f.Name()
+			calls, before = calls+1, plainName(f)
 		}
 	}
 	switch {
 	case outer < len(callers)-1:
 		return "it begins in no thread"
-	case frames[0].Name() == "Work.spin" && calls != 31 && calls != 301 && calls > 4: // of virtual threads 2 to 4
+	case plainName(frames[0]) == "Work.spin" && calls != 31 && calls != 301 && calls > 4: // of virtual threads 2 to 4
 		return fmt.Sprint(calls, " calls of 31 or 301")
 	}
 	return ""
@@ -318,17 +324,6 @@ func frequent(t *testing.T, pid int) map[profile.StackTraceID]bool {
 	return ids
 }
 
-// Names of Java methods have return type and arguments when that is asked for.
-func TestUnwoundSignatures(t *testing.T) {
-	p := startWorking(t, 17, 1, "work", "mixed")
-	r := unwound(t, Options{PID: p.PID, JavaSignatures: true}, 1)
-	r.await(1, "signatures", p.PID, func(_ Key, frames []profile.Frame) bool {
-		return calls(frames, "void java.lang.Thread.run()")
-	})
-	r.end()
-	p.Quit()
-}
-
 // inProgram returns the frames of a stack that begins in the demo program, as far as they are in that.
 func inProgram(frames []profile.Frame) (own []profile.Frame) {
 	for _, f := range frames {
@@ -403,10 +398,11 @@ func TestUnwindingWorkerEnds(t *testing.T) {
 	}
 }
 
-// A JVM that executes another is unwound as that.
+// A JVM that executes another is unwound as that. Names of Java methods have return type and arguments when
+// that is asked for.
 func TestUnwoundExec(t *testing.T) {
 	p := startWorking(t, 17, 1, "exec", "recursive")
-	r := unwound(t, Options{PID: p.PID}, 1)
+	r := unwound(t, Options{PID: p.PID, JavaSignatures: true}, 1)
 	r.more(30)
 	synchronized := r.counters.Sampling.Unwinding.Synchronized.Load()
 	p.Restart(false)
@@ -416,7 +412,8 @@ func TestUnwoundExec(t *testing.T) {
 	})
 	last := r.handler(p.PID).recorded()[1]
 	r.await(30, "whole stacks of the other program", p.PID, func(key Key, frames []profile.Frame) bool {
-		return key.Process == last && key.HasTrace() && !isCut(frames) && threadOf(t, frames) != 0
+		return key.Process == last && key.HasTrace() && !isCut(frames) && threadOf(t, frames) != 0 &&
+			calls(frames, "void java.lang.Thread.run()")
 	})
 	threads := p.Threads()
 	recording := r.end()
