@@ -259,7 +259,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	before, feeds := sender.Stats().Sent, uint64(0)
 	for done := false; !done; feeds++ {
 		for _, p := range fed {
-			r.feedContext(p, contexts[p], 20)
+			r.feedContext(p, contexts[p], 8)
 		}
 		drains := r.Counters().Sampling.Drains.Load() // load comes at that pace
 		testenv.Poll(t, deadline, "a drain", func() bool { return r.Counters().Sampling.Drains.Load() > drains })

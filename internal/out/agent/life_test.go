@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -276,11 +277,13 @@ func TestFork(t *testing.T) {
 		p.Begin(0) // the slot of the thread that forks
 		return p
 	}
-	before, republished := start(), start()
-	children := map[*demo.Process]*demo.Process{ // by parent
-		before:      {PID: before.Fork(true)},
-		republished: {PID: republished.Fork(true)},
+	fork := func(p *demo.Process) *demo.Process {
+		child := &demo.Process{PID: p.Fork(true)}
+		signal(t, child, syscall.SIGSTOP) // it burns CPU when all are there
+		return child
 	}
+	before, republished := start(), start()
+	children := map[*demo.Process]*demo.Process{before: fork(before), republished: fork(republished)} // by parent
 	republished.Republish(republished.Socket, "renamed") // the child shows what it published before
 	r := run(t, atRate(997))
 	// The child's place stays the parent's, also when that gets another socket at the same path.
@@ -292,7 +295,7 @@ func TestFork(t *testing.T) {
 	for name, change := range changes {
 		p := start()
 		p.Registration(1)
-		child := &demo.Process{PID: p.Fork(true)}
+		child := fork(p)
 		r.state(child, process.StateError, process.ReasonSocketShared.String())
 		probed := r.Counters().Errors[process.ReasonSocketShared].Load()
 		change(p)
@@ -309,6 +312,9 @@ func TestFork(t *testing.T) {
 		r.state(p, process.StateRegistered, "")
 		r.state(child, process.StateError, process.ReasonSocketShared.String())
 		sent[p], burnt[p] = r.registration(child).sender.Stats().Added, cpuTime(t, child)
+	}
+	for _, child := range children {
+		signal(t, child, syscall.SIGCONT)
 	}
 	for p, child := range children {
 		testenv.Poll(t, deadline, "the child to burn CPU", func() bool { // for some tens of samples
