@@ -284,7 +284,7 @@ func TestFork(t *testing.T) {
 	}
 	before, republished := start(), start()
 	children := map[*demo.Process]*demo.Process{before: fork(before), republished: fork(republished)} // by parent
-	republished.Republish(republished.Socket, "renamed") // the child shows what it published before
+	republished.Republish(republished.Socket, "renamed")                                              // the child shows what it published before
 	r := run(t, atRate(997))
 	// The child's place stays the parent's, also when that gets another socket at the same path.
 	changes := map[string]func(*demo.Process){

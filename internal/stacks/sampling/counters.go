@@ -112,14 +112,16 @@ func (c *Counters) eachUnwinding(add addFunc) {
 	add("unwinding_stacks_cut", u.StacksCut.Load(), unwindingStacksCutDesc)
 	add("unwinding_frames", u.Frames.Load(), unwindingFramesDesc)
 	for reason, name := range inlinedUnknown {
-		add("unwinding_inlined_unknown_"+name, u.InlinedUnknown[reason].Load(), unwindingInlinedDesc, name)
+		if name != "" {
+			add("unwinding_inlined_unknown_"+name, u.InlinedUnknown[reason].Load(), unwindingInlinedDesc, name)
+		}
 	}
 	add("unwinding_frames_lacking_name", u.FramesUnnamed.Load(), unwindingFramesLackingDesc, "name")
 	add("unwinding_frames_lacking_address", u.FramesUnmapped.Load(), unwindingFramesLackingDesc, "address")
 }
 
 // inlinedUnknown are the names of reasons why it is not known which inlined method runs.
-var inlinedUnknown = map[unwind.UnknownLeaf]string{
+var inlinedUnknown = [...]string{
 	unwind.UnknownInLoop: "loop", unwind.UnknownInCall: "call", unwind.UnknownUnread: "unread",
 	unwind.UnknownTooLarge: "too_large", unwind.UnknownBetween: "between",
 }
