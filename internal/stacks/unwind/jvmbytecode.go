@@ -67,7 +67,7 @@ type byteCode struct {
 // readByteCode follows byte code.
 func readByteCode(code []byte) byteCode {
 	var b byteCode
-	starts := make(map[int32]bool)
+	starts := make([]bool, len(code))
 	var targets []int32
 	jump := func(from, by int32) {
 		targets = append(targets, from+by)
@@ -77,7 +77,7 @@ func readByteCode(code []byte) byteCode {
 	}
 	at := 0
 	for at < len(code) {
-		starts[int32(at)] = true
+		starts[at] = true
 		var rest [8]byte
 		copy(rest[:], code[at:])
 		op := opcode{number: rest[0]}
@@ -125,7 +125,7 @@ func readByteCode(code []byte) byteCode {
 		at += size
 	}
 	for _, target := range targets {
-		if !starts[target] {
+		if target < 0 || int(target) >= len(code) || !starts[target] {
 			return byteCode{}
 		}
 	}
@@ -155,6 +155,17 @@ func (b *byteCode) repeats(bci int32) bool {
 		}
 	}
 	return !b.known
+}
+
+// loopsAround returns in how many loops some byte code is: with how many beginnings.
+func (b *byteCode) loopsAround(from, to int32) int {
+	begins := make(map[int32]bool)
+	for _, back := range b.back {
+		if back[1] <= from && to <= back[0] {
+			begins[back[1]] = true
+		}
+	}
+	return len(begins)
 }
 
 // callsIn reports whether a method may call others in some of its byte code.

@@ -52,6 +52,9 @@ func TestByteCode(t *testing.T) {
 		assert.Check(t, b.known == c.known && repeats.String() == c.repeats && calls.String() == c.calls,
 			"%s: %+v, %s, %s", name, b, &repeats, &calls)
 	}
+	nested := byteCode{known: true, back: [][2]int32{{30, 0}, {20, 10}, {16, 10}, {9, 4}}}
+	assert.Check(t, nested.loopsAround(12, 15) == 2 && nested.loopsAround(12, 18) == 2 && nested.loopsAround(5, 12) == 1 &&
+		nested.loopsAround(5, 31) == 0)
 	assert.Check(t, len(lengths) == jsrW+1 && lengths[invokedynamic] == '5' && lengths[iinc] == '3' && lengths[ret] == '2')
 }
 

@@ -17,14 +17,15 @@ type jvmCode struct {
 	flows map[libpf.Address]keptFlow // of compiled methods
 
 	// Of the request that is served.
-	decoded   int // instructions
-	byteCodes map[libpf.Address]*byteCode
+	work          int // see maxWork
+	byteCodes     map[libpf.Address]*byteCode
+	byteCodeBytes int
 }
 
 // end forgets what was read.
 func (c *jvmCode) end() {
 	c.runtimeCode.end()
-	c.decoded = 0
+	c.work, c.byteCodeBytes = 0, 0
 	clear(c.byteCodes)
 }
 

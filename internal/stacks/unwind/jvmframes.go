@@ -34,7 +34,7 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	if err != nil || len(frames) == 0 {
 		return []Frame{{Kind: JVMFrame}} // its code is gone
 	}
-	more := t.code.decoded >= maxInstructions // may be known the next time
+	more := t.code.work >= maxWork // may be known the next time
 	if hasCompileID(word) && !more || len(read) > 0 {
 		s.places.add(at, frames, read)
 	}
@@ -73,9 +73,12 @@ func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) 
 		frames, err := d.root(nil)
 		return frames, UnknownUnread, err
 	}
-	g, err := s.flowOf(t, d.method, uint32(d.word.Variable(1)))
-	if err != nil {
-		return nil, knownLeaf, err
+	var g *flow
+	var err error
+	if t.code.work < maxWork {
+		if g, err = s.flowOf(t, d.method, uint32(d.word.Variable(1))); err != nil {
+			return nil, knownLeaf, err
+		}
 	}
 	n := none
 	if g != nil {
@@ -91,9 +94,14 @@ func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) 
 		}
 	}
 	if n == none {
+		why := UnknownUnread
+		if g == nil {
+			why = UnknownTooLarge
+		}
 		frames, err := d.root(nil)
-		return frames, UnknownTooLarge, err
+		return frames, why, err
 	}
+	t.code.work += len(g.nodes)
 	return g.leaf(n, returns, d)
 }
 
@@ -235,6 +243,33 @@ func (d *methodFrames) callsBetween(before, on []int32, frames int) bool {
 		from, to = 0, 1<<16
 	}
 	return code.callsIn(from, to)
+}
+
+func (d *methodFrames) inLoops(places []int32) (frames, loops int) {
+	all := make([][]scope, len(places))
+	for i, place := range places {
+		all[i] = d.scopes(place)
+	}
+	for level, first := range all[0] {
+		code := d.target.code.byteCodeOf(first.method)
+		if !code.known {
+			return 0, 0
+		}
+		low, high := first.bci, first.bci
+		for _, scopes := range all {
+			if len(scopes) <= level || scopes[level].method != first.method {
+				return frames, loops
+			}
+			low, high = min(low, scopes[level].bci), max(high, scopes[level].bci)
+		}
+		if n := code.loopsAround(low, high); n > 0 {
+			frames, loops = level+1, loops+n
+		}
+		if low != high {
+			break
+		}
+	}
+	return frames, loops
 }
 
 func (d *methodFrames) callsNone(place int32, frames int, loop bool) bool {

@@ -38,6 +38,9 @@ type pcFrames interface {
 	// callsBetween reports whether the method of the last of so many frames calls others between some PcDescs that all
 	// have these frames, and some that code comes to next; if there are none, those where the method ends.
 	callsBetween(before, on []int32, frames int) bool
+	// inLoops returns how many frames some have in common up to the last method that has a loop around them, and how
+	// many loops the methods of these frames have around them.
+	inLoops(places []int32) (frames, loops int)
 }
 
 // leaf returns the frames of an instruction: those in which it is certain to be, or, in straight code, that it enters
@@ -90,8 +93,10 @@ func (g *flow) leaf(n int32, called bool, d pcFrames) (frames []Frame, why Unkno
 			place, inLoop = polls[0], true
 		}
 		if err == nil {
-			if frames, longer, _, err = extend(frames, l.computing(n), d); longer {
-				why = knownLeaf
+			var owner []Frame
+			if owner, err = l.owner(n, d); len(owner) > len(frames) && commonRoot(owner, frames) == len(frames) {
+				frames, why = owner, max(why, UnknownInLoop)
+				place, inLoop = l.computing(n)[0], false
 			}
 		}
 	}
@@ -265,7 +270,7 @@ func (l *loops) polls() (places []int32) {
 			inner := l.reach(int32(n), &l.next, func(_, to int32) bool {
 				return l.depth[to] >= depth && (l.header[to] == 0 || l.header[to] > depth)
 			})
-			if inner[n] {
+			if inner[n] || len(places) == maxPlaces {
 				return nil
 			}
 			places = append(places, l.nodes[n].certain)
@@ -274,8 +279,42 @@ func (l *loops) polls() (places []int32) {
 	return places
 }
 
+// owner returns the frames up to the method whose loop the innermost loop is; none if that is not certain. Whatever
+// depends on the round of a loop is first computed in that loop of its method, or in what is inlined there: so notes of
+// arithmetic have that method. They may have others after it, with which arithmetic is shared. Which of the methods it
+// is, is known if all loops that they have are there: compilers make straight code of some, and of others two, with a
+// poll alone in the outer one.
+func (l *loops) owner(at int32, d pcFrames) ([]Frame, error) {
+	places := l.computing(at)
+	if len(places) == 0 {
+		return nil, nil
+	}
+	real := 0
+	for depth := uint8(1); depth <= l.number; depth++ {
+		polls, other := false, depth == l.number
+		for n := range l.nodes {
+			if node := &l.nodes[n]; l.depth[n] == depth {
+				polls = polls || node.poll
+				other = other || node.certain != none && !node.poll || node.computes != none
+			}
+		}
+		if other || !polls {
+			real++
+		}
+	}
+	n, loops := d.inLoops(places)
+	if loops != real {
+		return nil, nil
+	}
+	root, err := d.root(places)
+	if err != nil || n > len(root) {
+		return nil, err
+	}
+	return root[len(root)-n:], nil
+}
+
 // computing returns the PcDescs of all that is certain in the innermost loop, and of the notes of arithmetic there;
-// none if a way around from an instruction passes none of them. This is not proven: compilers share arithmetic.
+// none if a way around from an instruction passes none of them.
 func (l *loops) computing(at int32) (places []int32) {
 	if l.number == 0 {
 		return nil

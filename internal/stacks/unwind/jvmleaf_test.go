@@ -27,6 +27,7 @@ type code struct {
 	repeats  string // frames that are in a loop of their method
 	simple   string // methods that call none
 	between  string // places before and after calls
+	loops    string // methods, each for each loop that its frames are in
 }
 
 var _ pcFrames = code{}
@@ -124,6 +125,16 @@ func (c code) callsNone(place int32, frames int, _ bool) bool {
 
 func (c code) callsBetween(before, on []int32, _ int) bool {
 	return c.between == fmt.Sprint(before, on)
+}
+
+func (c code) inLoops(places []int32) (frames, loops int) {
+	root, _ := c.root(places)
+	for i, f := range slices.Backward(root) {
+		if n := strings.Count(c.loops, f.Function); n > 0 {
+			frames, loops = len(root)-i, loops+n
+		}
+	}
+	return frames, loops
 }
 
 // The frames of an instruction are those of the work that runs, as deep as is certain, and else it is said that they
@@ -237,20 +248,37 @@ func TestLeaf(t *testing.T) {
 		}}, at: 3, want: "main:5"},
 		"in a loop with arithmetic": {code: code{steps: []step{
 			{does: "."}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "."}, {does: "b-4"}, {does: "r"},
-		}}, want: "main:1 f:2"},
+		}, loops: "f", simple: "f"}, want: "main:1 f:2"},
+		"in a loop with arithmetic, and calls": {code: code{steps: []step{
+			{does: "."}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "."}, {does: "b-4"}, {does: "r"},
+		}, loops: "f"}, want: "main:1 f:2", why: UnknownInLoop},
+		"in a loop with arithmetic of what it calls": {code: code{steps: []step{
+			{does: "."}, {does: ".", frames: "main:1 f:2 g:3", note: iadd}, {does: "."}, {does: "b-4"}, {does: "r"},
+		}, loops: "f"}, want: "main:1 f:2", why: UnknownInLoop},
 		"in a loop with arithmetic of two methods": {code: code{steps: []step{
 			{does: "."}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: ".", frames: "main:1 g:2", note: dcmpg},
 			{does: "b-4"}, {does: "r"},
-		}}, want: "main:0", why: UnknownInLoop},
+		}, loops: "f g"}, want: "main:0", why: UnknownInLoop},
 		"in a loop with arithmetic on one of two ways": {code: code{steps: []step{
 			{does: "."}, {does: "b+1"}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "b-4"}, {does: "r"},
-		}}, want: "main:0", why: UnknownInLoop},
+		}, loops: "f"}, want: "main:0", why: UnknownInLoop},
 		"in a loop with a call that is noted": {code: code{steps: []step{
 			{does: "."}, {does: ".", frames: "main:1 f:2", note: invokevirtual}, {does: "b-3"}, {does: "r"},
-		}}, want: "main:0", why: UnknownInLoop},
+		}, loops: "f"}, want: "main:0", why: UnknownInLoop},
+		"in a loop with arithmetic of a loop that is none any more": {code: code{steps: []step{
+			{does: "."}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "."}, {does: "b-4"}, {does: "r"},
+		}, loops: "main f"}, want: "main:0", why: UnknownInLoop},
 		"in a loop around a loop with arithmetic": {code: code{steps: []step{
 			{does: "."}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "b-2"}, {does: "b-4"}, {does: "r"},
-		}}, want: "main:1 f:2"},
+		}, loops: "f", simple: "f"}, want: "main:1 f:2"},
+		"in a loop with arithmetic in one that polls alone": {code: code{steps: []step{
+			{does: "."}, {does: "."}, {does: ".", frames: "main:1 f:2 g:3", note: iadd}, {does: "b-3"},
+			{does: "p", frames: "main:1 f:4"}, {does: "."}, {does: "b-7"}, {does: "r"},
+		}, loops: "f g"}, at: 1, want: "main:1 f:4", why: UnknownInLoop},
+		"in a loop with arithmetic in one that polls, and computes": {code: code{steps: []step{
+			{does: "."}, {does: "."}, {does: ".", frames: "main:1 f:2 g:3", note: iadd}, {does: "b-3"},
+			{does: "p", frames: "main:1 f:4"}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "b-7"}, {does: "r"},
+		}, loops: "f g"}, at: 1, want: "main:1 f:2 g:3", why: UnknownInLoop},
 
 		"in a call of the JVM": {code: code{steps: []step{
 			{does: "c", frames: "main:1 f:2"}, {does: "c"}, {does: "c", frames: "main:1 f:2 g:3"},

@@ -12,13 +12,15 @@ const (
 	// maxDebugBytes bounds the tables of what is known about places in one compiled method, as the engine does.
 	maxDebugBytes = 1 << 20
 
-	// maxInstructions bounds the instructions that are decoded for a request.
-	maxInstructions = 1 << 16
+	// maxInstructions bounds the instructions of a compiled method that are decoded, maxWork how often one is looked at
+	// for a request: for each place, all of its method.
+	maxInstructions = 1 << 15
+	maxWork         = 1 << 18
 
-	// maxInlined bounds how many calls are inlined in each other at a place, maxByteCodes the methods of which byte
-	// code is read for a request.
+	// maxInlined bounds how many calls are inlined in each other at a place, maxByteCodes the bytes of byte code that
+	// are read for a request.
 	maxInlined   = 256
-	maxByteCodes = 256
+	maxByteCodes = 1 << 20
 )
 
 // pcDesc is what the JVM knows of a place in compiled code.
@@ -117,18 +119,17 @@ func (c *jvmCode) flowOf(m *compiledMethod, further ...int32) (g *flow, keep boo
 		keep = keep && !strings.Contains(name, "patching")
 		return isTrap(name)
 	}
-	c.decoded = min(c.decoded, maxInstructions)
 	g = newFlow(t, int32(size), func(at int32) instruction {
 		if at < 0 || int64(at) >= size {
 			return instruction{}
 		}
 		return decode(code[at : at+maxInstructionBytes])
-	}, maxInstructions-c.decoded)
+	}, maxInstructions)
 	if g == nil {
-		c.decoded = maxInstructions
+		c.work += maxInstructions
 		return nil, false, nil
 	}
-	c.decoded += len(g.nodes)
+	c.work += len(g.nodes)
 	return g, keep, nil
 }
 
@@ -245,7 +246,7 @@ func (c *jvmCode) blobName(code libpf.Address) string {
 
 const (
 	maxCodeHeaps    = 8
-	maxSegmentSteps = 4096
+	maxSegmentSteps = 64 // of 254 segments
 )
 
 // scope is a method and a place in its byte code.
@@ -332,13 +333,15 @@ func (c *jvmCode) byteCodeOf(method libpf.Address) *byteCode {
 		return known
 	}
 	b := new(byteCode)
-	if len(c.byteCodes) < maxByteCodes {
-		constMethod := c.memory.Ptr(method + libpf.Address(c.debug.constMethod))
-		code := make([]byte, c.memory.Uint16(constMethod+libpf.Address(c.debug.codeBytes)))
-		if c.memory.Read(c.byteCodeAt(method), code) == nil {
-			*b = readByteCode(code)
-		}
-		c.byteCodes[method] = b
+	constMethod := c.memory.Ptr(method + libpf.Address(c.debug.constMethod))
+	size := int(c.memory.Uint16(constMethod + libpf.Address(c.debug.codeBytes)))
+	if c.byteCodeBytes += size; c.byteCodeBytes > maxByteCodes {
+		return b
 	}
+	code := make([]byte, size)
+	if c.memory.Read(c.byteCodeAt(method), code) == nil {
+		*b = readByteCode(code)
+	}
+	c.byteCodes[method] = b
 	return b
 }

@@ -74,6 +74,31 @@ class Leaves {
         }
     }
 
+    // A choice without a branch, of which one side computes nothing that the other does not.
+    static final class Shared implements Work {
+        final int[][] kinds = {null, filled(1000, 1), filled(1000, 2)};
+
+        public long run(int kind, long x) {
+            int[] steps = kinds[kind];
+            int i = 0;
+            do {
+                number = steps[i] == 1 ? own1(i) : own2(i);
+                i++;
+            } while (i < 900);
+            return x;
+        }
+
+        static volatile int number;
+
+        static int own1(int i) {
+            return i * 31 ^ i + 1;
+        }
+
+        static int own2(int i) {
+            return i * 31;
+        }
+    }
+
     // Boxed numbers, and a call whose target is found by the class.
     static final class Boxes implements Work {
         interface Step {
@@ -338,6 +363,7 @@ class Leaves {
         switch (name) {
             case "straight": return new Straight();
             case "branches": return new Branches();
+            case "shared": return new Shared();
             case "boxes": return new Boxes();
             case "loops": return new Loops();
             case "streams": return new Streams();
