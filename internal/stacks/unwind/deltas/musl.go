@@ -18,6 +18,8 @@ func completeLibrary(file *pfelf.File, data *stackdeltatypes.IntervalData) error
 	if file.Machine != elf.EM_X86_64 || file.IsGolang() {
 		return nil
 	}
+	data.Sort()
+	addStart(file, data)
 	isStatic := file.ProgByType(elf.PT_INTERP) == nil && file.IsExecutable()
 	if !isStatic && !isMusl(file) {
 		return nil
@@ -65,6 +67,32 @@ func completeLibrary(file *pfelf.File, data *stackdeltatypes.IntervalData) error
 
 // returnFromSignal is what handlers of signals return to: mov rax, SYS_rt_sigreturn; syscall.
 var returnFromSignal = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+
+// Where programs for musl start: xor rbp, rbp; mov rdi, rsp; lea rsi, ...; and rsp, -16; call ...
+var (
+	startBegins = []byte{0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35}
+	startEnds   = []byte{0x48, 0x83, 0xe4, 0xf0, 0xe8}
+)
+
+const startBytes = 9 + 4 + 5 + 4 // with the distances of lea and call
+
+// addStart adds where a program for musl starts, which ends stacks. The engine knows it only if what it calls comes
+// next.
+func addStart(file *pfelf.File, data *stackdeltatypes.IntervalData) {
+	if file.Entry == 0 || data.Find(file.Entry) != nil {
+		return
+	}
+	b := make([]byte, startBytes)
+	if n, _ := file.ReadAt(b, int64(file.Entry)); n < len(b) {
+		return // it is no program
+	}
+	if bytes.HasPrefix(b, startBegins) && bytes.HasPrefix(b[len(startBegins)+4:], startEnds) {
+		start := stackdeltatypes.BasicBlock{Start: file.Entry, End: file.Entry + startBytes}
+		start.Deltas.Add(0, stackdeltatypes.UnwindInfoStop)
+		data.Add(start)
+		data.Sort()
+	}
+}
 
 // isMusl reports whether a file is musl's C library. It need not have a name (DT_SONAME), but unlike glibc it
 // has no versions of symbols.

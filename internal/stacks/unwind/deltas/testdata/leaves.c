@@ -16,7 +16,9 @@
 
 volatile long sink;
 
-NOINLINE static long leaf(long n) { return n * 31 + 7; }
+NOINLINE static long leaf(long n) {
+    return n * 31 + 7;
+}
 
 NOINLINE static long loop(long n) {
     long x = n;
@@ -29,7 +31,9 @@ NOINLINE static long many(long a, long b, long c, long d, long e, long f, long g
     return loop(a + b) * leaf(c + d) + loop(e + f) * leaf(g + h);
 }
 
-NOINLINE static long tail(long n) { return loop(n + 1); }
+NOINLINE static long tail(long n) {
+    return loop(n + 1);
+}
 
 NOINLINE static long early(long n) {
     if (n < 3)
@@ -55,9 +59,13 @@ NOINLINE static long aligned(long n) {
     return p->words[0] + loop(p->words[3]);
 }
 
-static int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+static int compare(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
 
-static void handler(int number) { sink += loop(number); }
+static void handler(int number) {
+    sink += loop(number);
+}
 
 NOINLINE static long strings(void) {
     static char from[700], to[700];

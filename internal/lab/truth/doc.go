@@ -1,0 +1,17 @@
+// Truth compares what the agent shows of programs with what they do, and prints a table for each: the share of CPU
+// time in each function, itself and with what it calls, beside the truth.
+//
+//	go run ./internal/lab/truth [-run EXPRESSION] [-d DURATION] [-markdown]
+//
+// A program of known truth (a subject) publishes OpenTelemetry's process context, so that it takes part, prints
+// "ready", works in functions whose CPU time it measures with its thread's clock, until SIGTERM, and then prints JSON:
+//
+//	inclusive   by function, the share of the CPU time in it and in what it calls
+//	self        likewise, in it alone, of functions of which that is known
+//	above       by function, those of which one is among its callers in every stack
+//
+// Every stack has to have one of the functions in inclusive. One that has not, or in which none of those that
+// have to be above a function is above it, is wrong, unless it is marked as cut.
+//
+// Subjects of other runtimes are added in subjects.
+package main

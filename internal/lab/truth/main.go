@@ -1,0 +1,64 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+func main() {
+	only := flag.String("run", "", "only subjects whose names match")
+	duration := flag.Duration("d", 10*time.Second, "how long each is recorded")
+	flag.Parse()
+	if err := tables(regexp.MustCompile(*only), *duration); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// tables prints the table of each subject, and then one of all.
+func tables(only *regexp.Regexp, duration time.Duration) error {
+	if err := os.Chdir("internal/lab/truth"); err != nil {
+		return fmt.Errorf("from the root of the repository: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "truth")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	agent, err := buildAgent(dir)
+	if err != nil {
+		return err
+	}
+	var all []*comparison
+	for _, s := range subjects() {
+		if !only.MatchString(s.name) {
+			continue
+		}
+		unwinders := []string{"full"}
+		if s.pointers {
+			unwinders = append(unwinders, "frame-pointers")
+		}
+		for _, unwinder := range unwinders {
+			c, err := compare(agent, &s, unwinder, duration)
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
+				continue
+			}
+			c.write(os.Stdout)
+			all = append(all, c)
+		}
+	}
+	summarize(os.Stdout, all)
+	return nil
+}
+
+// buildAgent builds the program whose recordings are compared.
+func buildAgent(dir string) (path string, err error) {
+	path = filepath.Join(dir, "correlator")
+	return path, run(exec.Command("go", "build", "-o", path, "correlator/cmd/correlator"))
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// What is counted of folded stacks: each function once in each, cut ones apart, and as wrong those without a function
+// that has to be there.
+func TestLook(t *testing.T) {
+	of := truth{
+		Inclusive: map[string]float64{"price": 0.75, "reserve": 0.25}, Self: map[string]float64{"hash": 1},
+		Above: map[string][]string{"hash": {"price", "reserve"}},
+	}
+	s, err := look(&of, `main;work;price;hash 6
+main;work;reserve;hash;hash 2
+main;work;hash 1
+main;work;[stack truncated];hash 3
+main;work;memcpy 4
+main;work;cpu_time;clock_gettime 5
+main;work 7
+start_thread;idle 8
+`)
+	assert.NilError(t, err)
+	assert.Check(t, s.samples == 36 && s.cut == 3 && s.elsewhere == 8, s)
+	assert.Check(t, s.self["hash"] == 12 && s.inclusive["hash"] == 12 && s.inclusive["price"] == 6, s)
+	assert.DeepEqual(t, s.wrong, map[string]float64{
+		"none of [price reserve] above hash": 1, "no function of known share above memcpy": 4,
+	})
+	_, err = look(&of, "main\n")
+	assert.Check(t, err != nil, "a line without a number")
+}

@@ -1,0 +1,94 @@
+package unwind
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// callers are functions of the programs of internal/lab/truth, by those of which one has to call them.
+var callers = map[string][]string{
+	"hash": {"price", "reserve"}, "tiny": {"count"}, "fib": {"recurse"}, "compare": {"sorting"}, "spin": {"signals"},
+	"main.hash": {"main.price", "main.reserve"}, "main.tiny": {"main.count"}, "main.fib": {"main.recurse"},
+	"main.square.area": {"main.interfaces"},
+}
+
+// Stacks of C and Go that are not cut have each caller of the code that is sampled: of functions without a frame, of
+// those that are making or leaving theirs, of the C library's code and assembly, of a signal's handler.
+func TestCallers(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	const sources = "../../lab/truth/testdata/"
+	for _, build := range []string{
+		"gcc -O0 -no-pie", "gcc -O2 -no-pie", "musl-gcc -O2 -no-pie", "musl-gcc -O2 -static -no-pie", "go build",
+	} {
+		t.Run(build, func(t *testing.T) {
+			source, main := sources+"native.c", "work"
+			if build == "go build" {
+				source, main = sources+"golang/main.go", "main.work"
+			}
+			if strings.HasPrefix(build, "musl") && runtime.GOARCH != "amd64" {
+				t.Skip("cut on " + runtime.GOARCH)
+			}
+			program := filepath.Join(t.TempDir(), "program")
+			args := append(strings.Fields(build), "-o", program, source)
+			cmd := exec.Command(testenv.NeedTool(t, args[0]), args[1:]...)
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+			output, err := cmd.CombinedOutput()
+			assert.NilError(t, err, "\n%s", output)
+			nameOf := functionsOf(t, program)
+			j := startBusy(t, program)
+			e.synchronize(t, j.target)
+			seen := make(map[string]int)
+			for n := 0; n < 100 || len(seen) < 4; n++ {
+				s := e.next(t, j.target)
+				frames, err := e.name(t, j.target, s)
+				assert.NilError(t, err)
+				if s.failure != 0 || slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind == CutFrame }) {
+					continue
+				}
+				names := make([]string, len(frames))
+				for i := range frames {
+					names[i] = nameOf(frames[i].Address)
+				}
+				isOther := build == "go build" && !slices.Contains(names, "main.main") // a thread of the runtime
+				assert.Assert(t, isOther || slices.Contains(names, main), "%v %x", names, frames)
+				for function, above := range callers {
+					if at := slices.Index(names, function); at >= 0 {
+						seen[function]++
+						isAbove := func(name string) bool { return slices.Contains(above, name) }
+						assert.Assert(t, slices.ContainsFunc(names[at:], isAbove), names)
+					}
+				}
+			}
+			assert.Check(t, e.Remove(t.Context(), j.target))
+		})
+	}
+}
+
+// functionsOf returns a function that names the functions of a program that is where it was linked to be.
+func functionsOf(t *testing.T, program string) func(addr uint64) string {
+	t.Helper()
+	file, err := elf.Open(program)
+	assert.NilError(t, err)
+	defer file.Close()
+	symbols, err := file.Symbols()
+	assert.NilError(t, err)
+	return func(addr uint64) string {
+		for _, s := range symbols {
+			if s.Value <= addr && addr < s.Value+s.Size {
+				return s.Name
+			}
+		}
+		return ""
+	}
+}
