@@ -137,16 +137,19 @@ func TestStatusOfRuntimes(t *testing.T) {
 	for pid, w := range map[int]unwound{
 		1: {on: true}, 2: {on: true, unknown: "V8 99"}, 3: {on: true, refused: "V8: no layout", unknown: "Python 9"},
 		4: {refused: "not yet"}, 5: {failure: unix.EPERM, unknown: "not yet"},
+		6: {failure: unwind.ErrNotReady}, 7: {failure: fmt.Errorf("%w: V8: odd", unwind.ErrNotReady)},
 	} {
 		p := &program{unwound: w}
 		p.identity.PID = pid
 		u.programs[p] = struct{}{}
 	}
 	s := u.status()
-	assert.Check(t, s.Unwound == 2 && s.Native == 1 && s.Waiting == 2, "%+v", s)
+	assert.Check(t, s.Unwound == 2 && s.Native == 1 && s.Waiting == 4, "%+v", s)
 	assert.Check(t, maps.Equal(s.Refused, map[int]string{3: "V8: no layout"}), s.Refused)
 	assert.Check(t, maps.Equal(s.Unknown, map[int]string{2: "V8 99", 3: "Python 9"}), s.Unknown)
-	assert.Check(t, maps.Equal(s.Failures, map[int]string{5: unix.EPERM.Error()}), s.Failures)
+	assert.Check(t, len(s.Failures) == 3 && s.Failures[5] == unix.EPERM.Error(), s.Failures)
+	assert.Check(t, maps.Equal(s.Unread(), map[int]string{3: "V8: no layout", 7: "V8: odd"}), s.Unread())
+	assert.Check(t, len(s.Refused) == 1, s.Refused)
 	for pid := range 2 * maxFailures {
 		say(&s.Refused, 10+pid, "")
 	}

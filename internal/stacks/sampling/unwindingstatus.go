@@ -3,6 +3,8 @@ package sampling
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"time"
 
 	"correlator/internal/stacks/unwind"
@@ -113,6 +115,18 @@ func (u *unwinding) status() (s UnwindingStatus) {
 		}
 	}
 	return s
+}
+
+// Unread is why functions of a runtime have no names that the engine cannot read, by pid: those of Refused, and of
+// Failures.
+func (s *UnwindingStatus) Unread() map[int]string {
+	unread := maps.Clone(s.Refused)
+	for pid, failure := range s.Failures {
+		if reason, ok := strings.CutPrefix(failure, unwind.ErrNotReady.Error()+": "); ok {
+			say(&unread, pid, reason)
+		}
+	}
+	return unread
 }
 
 // say adds what is to be said of a process, unless that is said of maxFailures.

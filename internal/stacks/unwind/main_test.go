@@ -12,6 +12,6 @@ import (
 // The tests are in a pid namespace, so that pids here and in the kernel differ.
 func TestMain(m *testing.M) {
 	fusefs.Main()
-	worker.Main(Kind(), hostileKind, unableKind, silentKind)
+	worker.Main(Kind(), hostileKind, unableKind, silentKind, untriedKind)
 	os.Exit(testenv.Main(m))
 }

@@ -10,7 +10,9 @@ import (
 // docs/stacks.md. Of another one, a function is named only if what is read of it is plausible.
 var tried = map[string][]string{
 	"Python": {"3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"},
-	"V8":     {"8.4", "9.4", "10.2", "11.3", "12.4", "12.9", "13.6", "14.1", "14.6"},
+	"V8": {
+		"8.4", "8.6", "9.3", "9.4", "9.6", "10.2", "10.8", "11.3", "11.8", "12.4", "12.9", "13.6", "14.1", "14.6",
+	},
 }
 
 // wasTried reports whether programs of a version were run ("V8 13.6.233").
@@ -31,15 +33,20 @@ type refusal struct {
 }
 
 // refusals returns why functions of runtimes that a process has mapped have no names, and which version of a runtime
-// was not tried: "" for neither. The engine only logs it, and takes the runtime for native code.
-func (s *server) refusals(t *target, came *stored) (refused, unknown string) {
+// was not tried: "" for neither. The engine only logs it, and takes the runtime for native code. An error says that
+// the process is to be walked by frame pointers.
+func (s *server) refusals(t *target, came *stored) (refused, unknown string, err error) {
 	ready := make(map[*runtimeKind]bool)
 	for _, kind := range came.runtimes {
 		ready[kind] = true
 	}
 	for _, kind := range runtimeKinds {
 		if !ready[kind] && kind != came.missing {
-			refused = join(refused, s.refusal(t, kind))
+			reason := s.refusal(t, kind)
+			if reason != "" && kind.framePointers {
+				return "", "", errors.New(reason)
+			}
+			refused = join(refused, reason)
 		}
 	}
 	for _, code := range t.codes {
@@ -48,7 +55,7 @@ func (s *server) refusals(t *target, came *stored) (refused, unknown string) {
 				"them is plausible", code.data))
 		}
 	}
-	return refused, unknown
+	return refused, unknown, nil
 }
 
 func join(a, b string) string {

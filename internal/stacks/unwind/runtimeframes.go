@@ -32,8 +32,10 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	if err != nil || len(frames) == 0 {
 		return []Frame{{Kind: kind.frames}} // its code is gone
 	}
-	if !code.isTrusted(frames) {
+	if trusted := code.trusted; !code.isTrusted(frames) {
 		return []Frame{{Kind: kind.frames}}
+	} else if !trusted {
+		s.trusted++
 	}
 	if len(read) > 0 {
 		s.places.add(at, frames, read)

@@ -23,6 +23,9 @@ type runtimeKind struct {
 	index   uint32 // of the program among those that programs call
 	table   string // of processes
 	loader  interpreter.Loader
+	// framePointers: what it compiles keeps them. Without the engine knowing it, stacks end there; by frame pointers
+	// they do not.
+	framePointers bool
 }
 
 // maxRuntimes is how many processes with a runtime of one kind can be unwound at a time, half of them of one
@@ -42,7 +45,7 @@ var runtimeKinds = []*runtimeKind{
 	{
 		name: "V8", of: libpf.V8, frames: V8Frame, words: []libpf.FrameType{libpf.V8Frame},
 		program: v8Program, index: support.ProgUnwindV8, table: nodev8.BPFMapName,
-		loader: nodev8.GetLoader(nodev8.Config{}),
+		loader: nodev8.GetLoader(nodev8.Config{}), framePointers: true,
 	},
 }
 

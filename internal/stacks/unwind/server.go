@@ -80,6 +80,7 @@ type server struct {
 	normalize func(string) string
 	places    places
 	opened    uint64 // targets
+	trusted   uint64 // how often a runtime was found to be read right, see isTrusted
 	log       engineLog
 }
 
@@ -281,12 +282,15 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	result := synchronized{
 		Skipped: uint64(len(t.skipped)), MapErrors: came.errors, Full: came.full, Failure: failureText(came.failure),
 	}
-	if err := s.openRuntimes(t, &came); err != nil {
+	err := s.openRuntimes(t, &came)
+	if err == nil {
+		result.Refused, result.Unknown, err = s.refusals(t, &came)
+	}
+	if err != nil {
 		s.remove(pid) // the engine tries nothing again of what is mapped
 		result.Outcome, result.Failure = outcomeNotReady, failureText(err)
 		return result
 	}
-	result.Refused, result.Unknown = s.refusals(t, &came)
 	ready := came.jvm
 	if t.hasJVM && ready && t.code == nil {
 		var err error
@@ -381,7 +385,12 @@ func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 	}
 	answer, began := newFramesAnswer(), time.Now()
 	for i, words := range stacks {
-		if !answer.add(s.frames(pid, words)) || i < len(stacks)-1 && time.Since(began) > framesTime {
+		trusted := s.trusted
+		frames := s.frames(pid, words)
+		if s.trusted != trusted { // what came before had no names
+			frames = s.frames(pid, words)
+		}
+		if !answer.add(frames) || i < len(stacks)-1 && time.Since(began) > framesTime {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
+	"correlator/internal/worker"
 	"correlator/procscan"
 )
 
@@ -454,24 +456,62 @@ func TestNodeVersions(t *testing.T) {
 	}
 }
 
-// A program that has a runtime's name, and is none that the engine can read, is native code, and it is said why.
+// A program that has a runtime's name, and is none that the engine can read, is native code, or left to frame pointers
+// if such a runtime keeps them; it is said why.
 func TestRefused(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
-	program := filepath.Join(t.TempDir(), "node")
-	testenv.WriteFile(t, program, string(testenv.ReadFile(t, testenv.NeedTool(t, "sh"))))
-	assert.NilError(t, exec.Command("chmod", "+x", program).Run())
+	start := func(name string) *jvm {
+		program := filepath.Join(t.TempDir(), name)
+		testenv.WriteFile(t, program, testenv.ReadFile(t, testenv.NeedTool(t, "sh")))
+		assert.NilError(t, os.Chmod(program, 0o700))
+		return startBusy(t, program, "-c", "echo ready; while :; do :; done")
+	}
+	node := start("node")
 	for range 2 { // also when the engine knows the file
-		j := startBusy(t, program, "-c", "echo ready; while :; do :; done")
-		e.synchronize(t, j.target)
+		_, err := e.Synchronize(t.Context(), node.target)
+		assert.Check(t, errors.Is(err, ErrNotReady) && strings.Contains(err.Error(), `"V8: unable to read`), err)
+	}
+	python := start("python3.12")
+	for range 2 {
+		e.synchronize(t, python.target)
+		refused, unknown := e.Runtimes(&python.target)
+		assert.Check(t, strings.HasPrefix(refused, "Python: ") && unknown == "", "%q, %q", refused, unknown)
+	}
+	e.eachWhole(t, python.target, 1, func(frames []Frame) bool { return true })
+	assert.Check(t, e.Remove(t.Context(), python.target))
+	refused, _ := e.Runtimes(&python.target)
+	assert.Check(t, refused == "", refused)
+}
+
+// untriedKind is a worker that takes each version for one that was not tried.
+var untriedKind = func() worker.Kind {
+	kind := Kind()
+	kind.Name, kind.Serve = "untried", func(procRoot string, conn *worker.Conn) {
+		clear(tried)
+		serve(procRoot, conn)
+	}
+	return kind
+}()
+
+// Of versions that were not tried, functions have names from the first stack on that has one of the runtime's own, and
+// it is said.
+func TestUntried(t *testing.T) {
+	e := openEngineBy(t, func(c *Counters) (*Engine, error) {
+		return openTested(t.Context(), Options{ProcRoot: "/proc"}, c, untriedKind)
+	})
+	e.sample(t)
+	for program, b := range busies {
+		path := testenv.NeedTool(t, program)
+		if b.kind == "Python" {
+			b = b.ofVersion(t, path)
+		}
+		j := startBusy(t, path, "testdata/"+b.script)
 		e.synchronize(t, j.target)
 		refused, unknown := e.Runtimes(&j.target)
-		assert.Check(t, strings.HasPrefix(refused, "V8: ") && strings.Contains(refused, "Version") && unknown == "",
+		assert.Check(t, refused == "" && strings.HasPrefix(unknown, b.kind) && strings.Contains(unknown, "was not tried"),
 			"%q, %q", refused, unknown)
-		e.eachWhole(t, j.target, 1, func(frames []Frame) bool { return true })
-		assert.Check(t, e.Remove(t.Context(), j.target))
-		refused, _ = e.Runtimes(&j.target)
-		assert.Check(t, refused == "", refused)
+		b.checkStacks(t, e, j)
 	}
 }
 
