@@ -53,7 +53,7 @@ func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jv
 }
 
 // startProgram starts a program with its arguments.
-func startProgram(t *testing.T, jdk string, program []string, flags ...string) *jvm {
+func startProgram(t testing.TB, jdk string, program []string, flags ...string) *jvm {
 	t.Helper()
 	java := filepath.Join(javaHomes[jdk], "bin/java")
 	if _, err := os.Stat(java); err != nil {
@@ -70,14 +70,14 @@ func startProgram(t *testing.T, jdk string, program []string, flags ...string) *
 }
 
 // awaitReady waits until the program says so.
-func (j *jvm) awaitReady(t *testing.T) {
+func (j *jvm) awaitReady(t testing.TB) {
 	t.Helper()
 	line, err := j.stdout.ReadString('\n')
 	assert.Assert(t, err == nil && line == "ready\n", "%q, %v", line, err)
 }
 
 // identify returns a process of this pid namespace as a target.
-func identify(t *testing.T, pid int) Target {
+func identify(t testing.TB, pid int) Target {
 	t.Helper()
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
 	assert.NilError(t, err)
@@ -102,7 +102,7 @@ type testEngine struct {
 	collector *collector
 }
 
-func openEngine(t *testing.T) *testEngine {
+func openEngine(t testing.TB) *testEngine {
 	t.Helper()
 	return openEngineBy(t, func(c *Counters) (*Engine, error) {
 		return Open(t.Context(), Options{ProcRoot: "/proc"}, c)
@@ -117,7 +117,7 @@ func openUntested(t *testing.T) *testEngine {
 	})
 }
 
-func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngine {
+func openEngineBy(t testing.TB, open func(*Counters) (*Engine, error)) *testEngine {
 	t.Helper()
 	testenv.NeedRoot(t)
 	e := &testEngine{counters: new(Counters)}
@@ -138,7 +138,7 @@ func openEngineBy(t *testing.T, open func(*Counters) (*Engine, error)) *testEngi
 }
 
 // sample samples all CPUs until the test ends, at a rate that no other clock is in step with.
-func (e *testEngine) sample(t *testing.T) {
+func (e *testEngine) sample(t testing.TB) {
 	t.Helper()
 	cpus, err := procscan.ReadCPUs("/sys/devices/system/cpu/online")
 	assert.NilError(t, err)
@@ -158,7 +158,7 @@ func (e *testEngine) sample(t *testing.T) {
 }
 
 // forget forgets stacks that were collected before.
-func (e *testEngine) forget(t *testing.T) {
+func (e *testEngine) forget(t testing.TB) {
 	t.Helper()
 	for {
 		if _, err := e.collector.read(time.Unix(1, 0)); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -170,7 +170,7 @@ func (e *testEngine) forget(t *testing.T) {
 }
 
 // next returns the next stack of a target.
-func (e *testEngine) next(t *testing.T, of Target) collected {
+func (e *testEngine) next(t testing.TB, of Target) collected {
 	t.Helper()
 	end := time.Now().Add(deadline)
 	for {
@@ -183,7 +183,7 @@ func (e *testEngine) next(t *testing.T, of Target) collected {
 }
 
 // synchronize synchronizes a JVM as soon as it is ready.
-func (e *testEngine) synchronize(t *testing.T, of Target) {
+func (e *testEngine) synchronize(t testing.TB, of Target) {
 	t.Helper()
 	testenv.Poll(t, deadline, "the JVM to be ready", func() bool {
 		_, err := e.Synchronize(t.Context(), of)
@@ -194,7 +194,7 @@ func (e *testEngine) synchronize(t *testing.T, of Target) {
 }
 
 // name returns the frames of one stack.
-func (e *testEngine) name(t *testing.T, of Target, s collected) ([]Frame, error) {
+func (e *testEngine) name(t testing.TB, of Target, s collected) ([]Frame, error) {
 	frames, err := e.Frames(t.Context(), of, [][]uint64{s.words})
 	if err != nil {
 		return nil, err

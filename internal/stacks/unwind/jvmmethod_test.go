@@ -7,6 +7,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/worker"
 )
 
 // anyMemory has the same bytes again and again, at all addresses, and counts how often it is read.
@@ -57,47 +59,93 @@ func (d *scopeFrames) root(places []int32) ([]Frame, error) {
 	return frames, nil
 }
 
+// someMethod returns memory with a compiled method at 0 of a layout: two instructions and a return.
+func someMethod(l *debugLayout) []byte {
+	memory := make([]byte, 4096)
+	for field, value := range map[uint64]uint32{
+		l.scopesPCs: 512, l.dependencies: 512, l.scopesData: 512, l.stub: 2048, l.codeOffset: 1024, l.implicit: 700,
+		l.handlers: 700, l.end: 700,
+	} {
+		binary.LittleEndian.PutUint32(memory[field:], value)
+	}
+	copy(memory[1024:], "\x90\x90\xc3")
+	return memory
+}
+
+// What was found of a compiled method is kept as long as it has the same id, within its user's quota, and forgotten
+// with the process.
+func TestKeptFlows(t *testing.T) {
+	layout := layouts()[0]
+	s := &server{handler: &handler{quotas: newQuotas(1000, func(string) uint64 { return 1000 })}}
+	quota := s.handler.quotas.flowBytes
+	newTarget := func(user worker.User) *target {
+		return &target{user: user, code: &jvmCode{
+			runtimeCode: &runtimeCode{memory: remotememory.RemoteMemory{ReaderAt: &anyMemory{bytes: someMethod(&layout)}}},
+			debug:       layout, flows: make(map[libpf.Address]keptFlow), byteCodes: make(map[libpf.Address]*byteCode),
+		}}
+	}
+	find := func(of *target, at libpf.Address, id uint32) *flow {
+		m, err := of.code.methodAt(at)
+		assert.NilError(t, err)
+		g, err := s.flowOf(of, m, id)
+		assert.Assert(t, err == nil && g != nil && len(g.nodes) == 3, "%v, %+v", err, g)
+		return g
+	}
+	first, second := newTarget("one"), newTarget("one")
+	g := find(first, 4096, 1)
+	one := quota.budget.Used()
+	assert.Check(t, find(first, 4096, 1) == g && find(second, 4096, 1) != g && quota.budget.Used() == 2*one && one > 0)
+	assert.Check(t, find(first, 4096, 2) != g && find(first, 8192, 2) != g && quota.budget.Used() == 3*one)
+	s.forgetFlows(second)
+	s.forgetFlows(second)
+	assert.Check(t, quota.budget.Used() == 2*one && len(second.code.flows) == 0)
+
+	assert.NilError(t, quota.take("one", uint64(quota.budget.Capacity()/2-2*one))) // one more would be too much
+	find(first, 12288, 3)
+	assert.Check(t, len(first.code.flows) == 1 && first.code.flows[12288].id == 3, "what is found last is kept")
+	assert.NilError(t, quota.take("one", uint64(one)))
+	find(second, 4096, 1)
+	assert.Check(t, len(second.code.flows) == 0, "more than the quota is kept")
+	assert.Check(t, len(first.code.flows) == 1, "what is kept of another process is forgotten")
+}
+
 // Whatever a process has in its memory as compiled methods, with all that belongs to them, their frames are looked
 // for within bounds.
 func FuzzCompiledMethod(f *testing.F) {
-	method := make([]byte, 4096)
 	for _, l := range layouts() {
-		for field, value := range map[uint64]uint32{
-			l.scopesPCs: 512, l.dependencies: 640, l.scopesData: 640, l.stub: 2048, l.codeOffset: 1024, l.implicit: 700,
-			l.handlers: 680, l.end: 720,
-		} {
-			binary.LittleEndian.PutUint32(method[field:], value)
-		}
+		method := someMethod(&l)
 		copy(method[1024:], "\x90\x74\x02\xe8\x00\x00\x00\x00\xeb\xf0\x89\x08\x0f\x84\x00\x00\x00\x00\xc3")
 		f.Add(method, int32(8), true)
 		f.Add(method, int32(0), false)
 	}
-	f.Fuzz(func(t *testing.T, bytes []byte, at int32, returns bool) {
-		if len(bytes) == 0 {
-			return
+	f.Fuzz(checkMethod)
+}
+
+func checkMethod(t *testing.T, bytes []byte, at int32, returns bool) {
+	if len(bytes) == 0 {
+		return
+	}
+	for _, layout := range layouts() {
+		memory := &anyMemory{bytes: bytes}
+		c := &jvmCode{
+			runtimeCode: &runtimeCode{memory: remotememory.RemoteMemory{ReaderAt: memory}}, debug: layout,
+			byteCodes: make(map[libpf.Address]*byteCode),
 		}
-		for _, layout := range layouts() {
-			memory := &anyMemory{bytes: bytes}
-			c := &jvmCode{
-				runtimeCode: &runtimeCode{memory: remotememory.RemoteMemory{ReaderAt: memory}}, debug: layout,
-				byteCodes: make(map[libpf.Address]*byteCode),
-			}
-			assert.Check(t, layout.follows())
-			m, err := c.methodAt(4096)
-			if err != nil {
-				continue
-			}
-			d := &scopeFrames{methodFrames{target: &target{code: c}, method: m}}
-			g, _, err := c.flowOf(m, at)
-			if g == nil || err != nil {
-				continue
-			}
-			assert.Check(t, len(g.nodes) <= maxInstructions && c.work <= maxWork)
-			if n := g.find(at, returns); n != none {
-				frames, why, err := g.leaf(n, returns, d)
-				assert.Check(t, err == nil && len(frames) > 0 && why <= UnknownBetween)
-			}
-			assert.Check(t, memory.reads < maxRequestReads, "%d times, memory was read", memory.reads)
+		assert.Check(t, layout.follows())
+		m, err := c.methodAt(4096)
+		if err != nil {
+			continue
 		}
-	})
+		d := &scopeFrames{methodFrames{target: &target{code: c}, method: m}}
+		g, _, err := c.flowOf(m, at)
+		if g == nil || err != nil {
+			continue
+		}
+		assert.Check(t, len(g.nodes) <= maxInstructions && c.work <= maxWork)
+		if n := g.find(at, returns); n != none {
+			frames, why, err := g.leaf(n, returns, d)
+			assert.Check(t, err == nil && len(frames) > 0 && why <= UnknownBetween)
+		}
+		assert.Check(t, memory.reads < maxRequestReads, "%d times, memory was read", memory.reads)
+	}
 }
