@@ -19,6 +19,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/admin"
 )
 
 // deadline bounds every wait: far more than is needed on a machine that is busy with other tests.
@@ -136,6 +137,14 @@ func (a *agentProcess) registered(pid int) {
 	testenv.Poll(a.t, deadline, fmt.Sprintf("registration with process %d", pid), func() bool {
 		return slices.ContainsFunc(a.logged("registered"), func(e logEntry) bool { return e.PID == pid })
 	})
+}
+
+// statusAt returns what an agent says of itself at its admin socket.
+func statusAt(t *testing.T, socket string) admin.Status {
+	t.Helper()
+	status, err := admin.NewClient(socket).Status(t.Context())
+	assert.NilError(t, err)
+	return status
 }
 
 // end terminates the agent, checks that it succeeds, and returns its counters.

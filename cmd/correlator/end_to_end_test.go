@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"maps"
 	"os/exec"
 	"path/filepath"
@@ -60,11 +59,8 @@ func endToEndRun(t *testing.T, processes []*demo.Process) {
 	tls := make(map[int]string)
 	// On a slow machine a process is in state error for as long as looking at it takes too long.
 	testenv.Poll(t, deadline, "all processes being registered", func() bool {
-		var status struct{ Processes []process.View }
-		text := command(t, "", "status", "-o", "json", "--admin-socket", socket)
-		assert.NilError(t, json.Unmarshal(text, &status))
 		registered := make(map[int]bool)
-		for _, view := range status.Processes {
+		for _, view := range statusAt(t, socket).Processes {
 			registered[view.PID], tls[view.PID] = view.State == process.StateRegistered, view.TLS
 		}
 		return !slices.ContainsFunc(processes, func(p *demo.Process) bool { return !registered[p.PID] })

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,9 @@ import (
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/admin"
 	"correlator/internal/out/explain"
+	"correlator/internal/out/keep"
 )
 
 // keeper is an agent that keeps samples.
@@ -47,16 +50,15 @@ func (k *keeper) explain(code int, args ...string) (stdout, stderr string) {
 // until waits until the explanation of an id is as it should be.
 func (k *keeper) until(what, id string, done func(e *explain.Explanation) bool) (e explain.Explanation) {
 	k.t.Helper()
+	options := explain.Options{Query: keep.Query{ID: id}, Format: explain.JSON}
 	testenv.Poll(k.t, deadline, what, func() bool {
-		cmd := exec.Command(installed(k.t), "explain", "--admin-socket", k.socket, "-o", "json", id)
-		out, err := cmd.Output()
-		if err != nil {
+		var out bytes.Buffer
+		if explain.Run(k.t.Context(), admin.NewClient(k.socket), &out, io.Discard, options) != nil {
 			return false // it is not sampled yet
 		}
 		e = explain.Explanation{}
-		if err := json.Unmarshal(out, &e); err != nil {
-			k.t.Fatalf("%v\n%s", err, out)
-		}
+		err := json.Unmarshal(out.Bytes(), &e)
+		assert.NilError(k.t, err, "\n%s", &out)
 		return done(&e)
 	})
 	return e

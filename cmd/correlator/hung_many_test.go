@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
-	"correlator/internal/out/agent"
 )
 
 // Many processes of a user hang workers. How many is bounded, shown by status and a metric, and no
@@ -44,26 +42,22 @@ func TestManyHungProcesses(t *testing.T) {
 
 	other := demo.Start(t, demo.Options{Placement: demo.Placement{UID: 2000, GID: 2000}})
 	at.works(t, a, other)
-	var status agent.Status
+	socket := filepath.Join(at.dir, "admin")
 	testenv.Poll(t, deadline, "a reason for each process that hangs", func() bool {
-		text := command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(at.dir, "admin"))
-		assert.NilError(t, json.Unmarshal(text, &status))
 		n := 0
-		for _, p := range status.Processes {
+		for _, p := range statusAt(t, socket).Processes {
 			if hung[p.PID] && p.State == process.StateError && p.Reason != "" {
 				n++
 			}
 		}
 		return n == many
 	})
+	var workers int
 	testenv.Poll(t, deadline, "workers that hang", func() bool {
-		text := command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(at.dir, "admin"))
-		assert.NilError(t, json.Unmarshal(text, &status))
-		return status.Workers.Hung > 0
+		workers = int(statusAt(t, socket).Workers.Hung)
+		return workers > 0
 	})
-	if n := status.Workers.Hung; n >= many {
-		t.Errorf("%d processes hang %d workers, %d requests wait", many, n, len(fs.Requests()))
-	}
+	assert.Check(t, workers < many, "%d processes hang %d workers, %d requests wait", many, workers, len(fs.Requests()))
 	later := demo.Start(t, demo.Options{Placement: demo.Placement{UID: 2001, GID: 2001}})
 	at.works(t, a, other, later)
 	testenv.Poll(t, deadline, "as many hung workers in the metric as requests that wait", func() bool {

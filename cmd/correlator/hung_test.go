@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -220,10 +219,7 @@ func (l addresses) works(t *testing.T, a *agentProcess, processes ...*demo.Proce
 	}
 	pid := strconv.Itoa(processes[0].PID)
 	command(t, pid+" "+pid+" 60b420bb3851d9d47acb933dbe70399b\n", "feed", "--socket", filepath.Join(l.dir, "feed"))
-	var status agent.Status
-	err := json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", filepath.Join(l.dir, "admin")),
-		&status)
-	assert.NilError(t, err)
+	status := statusAt(t, filepath.Join(l.dir, "admin"))
 	for _, p := range processes {
 		i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
 		if i < 0 {

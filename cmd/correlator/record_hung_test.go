@@ -103,10 +103,9 @@ func TestRecordHung(t *testing.T) {
 		hint = regexp.MustCompile("files of (.*) could not be read in time").FindStringSubmatch(terminal.String())
 		return hint != nil
 	})
-	named := strings.Split(hint[1], ", ")
-	slices.Sort(named)
-	slices.Sort(late)
-	assert.Check(t, slices.Equal(named, late), "late are %q, want %q", named, late)
+	for _, name := range late { // there is no telling whether the names of others have been read
+		assert.Check(t, strings.Contains(hint[1], name), "no %s among %s", name, hint[1])
+	}
 }
 
 // One that is killed leaves nobody behind who has its output open.

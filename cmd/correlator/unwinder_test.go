@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
-	"correlator/internal/out/agent"
 	"correlator/internal/stacks/sampling"
 )
 
@@ -65,9 +63,7 @@ func TestUnwinderUnavailable(t *testing.T) {
 			before := p.Report().Samples
 			p.ReportWhen("samples", func(report demo.Report) bool { return report.Samples > before })
 			testenv.Poll(t, deadline, "a warning", func() bool { return len(a.logged(byFramePointers)) > 0 })
-			var status agent.Status
-			text := command(t, "", "status", "-o", "json", "--admin-socket", admin)
-			assert.NilError(t, json.Unmarshal(text, &status))
+			status := statusAt(t, admin)
 			u := status.Unwinding
 			assert.Check(t, u != nil && u.Failure == why && !u.Loaded && u.Unwound == 0, "unwinding: %+v", u)
 			notReady := "stacks are walked by frame pointers (--unwinder auto accepts that): " + why
