@@ -22,10 +22,7 @@ var leftOut = map[string][]test{
 	"internal/attach/process":  {{Name: "TestReadPagedOut", Output: readingTime}},
 	"internal/stacks/sampling": {{Name: "TestProcessSamplerSpan", Output: readingTime}},
 	"internal/out/record":      {{Name: "TestRecordingPagedOut", Output: readingTime}},
-	"internal/out/agent": {
-		{Name: "TestSampledSlotsNotResident", Output: readingTime},
-		{Name: "TestSampledLibraryLoadedLater", Output: "a worker answers later than it may (300 ms)"},
-	},
+	"internal/out/agent":       {{Name: "TestSampledSlotsNotResident", Output: readingTime}},
 }
 
 const readingTime = "reading a slot takes longer than it may (10 ms)"
@@ -76,6 +73,7 @@ var suites = []suite{
 	{pkg: "profile"},
 	{pkg: "internal/host/safedir", quick: true},
 	{pkg: "internal/host/timerfd", quick: true},
+	{pkg: "internal/host/priority"},
 	{pkg: "procscan", quick: true},
 	{pkg: "procscan/watch"},
 	{pkg: "messaging"},

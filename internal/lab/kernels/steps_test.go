@@ -18,6 +18,7 @@ import (
 var notRun = map[string]string{
 	"deploy": "installs packages and images and boots systemd, none of which the guests have; what the agent " +
 		"can do with the unit's capabilities on a kernel, cmd/correlator compares in TestKernelOptions",
+	"internal/operate/check": "paths, as sockfile sees them; what kernels show, cmd/correlator compares with run",
 	"internal/lab/demo": "the demo's own records, files and protocol; what kernels show of its processes, all suites see " +
 		"that start them",
 	"internal/out/keep":        "root for the agent's workers alone: its samples are made up, and nothing of a process is read",
