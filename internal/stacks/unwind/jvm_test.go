@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -220,8 +221,8 @@ func (e *testEngine) eachWhole(t *testing.T, of Target, good int, isGood func([]
 		}
 	}
 	const many = 20
-	assert.Assert(t, good == 0 && (cut <= whole || whole < many), "of %d stacks %d are whole, %d good ones are missing", whole+cut, whole,
-		good)
+	assert.Assert(t, good == 0 && (cut <= whole || whole < many),
+		"of %d stacks %d are whole, %d good ones are missing", whole+cut, whole, good)
 }
 
 // awaitWhole waits for a whole stack of a target that has recursed to a depth.
@@ -230,11 +231,14 @@ func (e *testEngine) awaitWhole(t *testing.T, of Target, depth int) {
 	e.eachWhole(t, of, 1, func(frames []Frame) bool { return checkRecursion(t, frames) == depth })
 }
 
-// linesOf returns the lines of the source by the comments at their ends.
-func linesOf(t *testing.T) map[string][]uint32 {
-	t.Helper()
+// linesOf are the lines of the source by the comments at their ends.
+var linesOf = sync.OnceValue(func() map[string][]uint32 {
+	source, err := os.ReadFile("testdata/Recursion.java")
+	if err != nil {
+		panic(err)
+	}
 	lines := make(map[string][]uint32)
-	for i, line := range strings.Split(string(testenv.ReadFile(t, "testdata/Recursion.java")), "\n") {
+	for i, line := range strings.Split(string(source), "\n") {
 		if _, name, ok := strings.Cut(line, "; // "); ok {
 			lines[name] = append(lines[name], uint32(i+1))
 		} else if _, name, ok := strings.Cut(line, "{ // "); ok {
@@ -242,13 +246,13 @@ func linesOf(t *testing.T) map[string][]uint32 {
 		}
 	}
 	return lines
-}
+})
 
 // checkRecursion checks all that a whole stack shows of Recursion, and returns how deep that has
 // recursed. Where compiled code has no safepoint, as in spin's loop, a JVM knows the caller's line only.
 func checkRecursion(t *testing.T, frames []Frame) (depth int) {
 	t.Helper()
-	lines := linesOf(t)
+	lines := linesOf()
 	check := func(f Frame, comment string) {
 		t.Helper()
 		if f.Kind != JVMFrame || f.SourceFile != "Recursion.java" || !slices.Contains(lines[comment], f.Line) {
@@ -290,29 +294,44 @@ func checkRecursion(t *testing.T, frames []Frame) (depth int) {
 	return depth - 1
 }
 
-// Whole stacks of JVMs without flags have each call, with class, method, file and line, whether
-// compiled, inlined or interpreted. Which of the inlined calls is the leaf, a JVM knows at safepoints.
+// Whole stacks of JVMs without flags have each call, with class, method, file and line, whether compiled, inlined or
+// interpreted, also deep ones, to their end. How much of them a sampler keeps is a bound of its own.
 func TestJVM(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
-	const depth = 30
-	for jdk := range javaHomes {
-		for name, flag := range map[string]string{
-			"compiled": "-XX:+TieredCompilation", // the default
-			"C1":       "-XX:TieredStopAtLevel=1", "interpreted": "-Xint",
-		} {
-			t.Run(jdk+" "+name, func(t *testing.T) {
-				j := startJVM(t, jdk, 2, depth, flag)
-				e.synchronize(t, j.target)
-				e.awaitWhole(t, j.target, depth)
-				e.eachWhole(t, j.target, 40, func(frames []Frame) bool {
-					e.checkMapped(t, j, frames)
-					return checkRecursion(t, frames) == depth || name != "interpreted"
-				})
-				assert.Check(t, e.Remove(t.Context(), j.target))
-				e.checkNothingOf(t, j.target)
+	const low, deep = 30, 300
+	compiled, c1 := []string{"-XX:+TieredCompilation"}, []string{"-XX:TieredStopAtLevel=1"} // the default; C1 alone
+	interpreted, notInlined := []string{"-Xint"}, []string{"-XX:-Inline"}
+	for _, c := range []struct {
+		jdk, name string
+		flags     []string
+		depth     int
+		sure      bool // the leaf is known
+	}{
+		{"17", "compiled", compiled, low, false},
+		{"17", "C1", c1, low, false},
+		{"17", "compiled, not inlined", notInlined, deep, false},
+		{"17", "interpreted", interpreted, deep, true},
+		{"25", "compiled", compiled, low, false},
+		{"25", "C1", c1, low, false},
+		{"25", "interpreted", interpreted, low, true},
+	} {
+		t.Run(c.jdk+" "+c.name, func(t *testing.T) {
+			j := startJVM(t, c.jdk, 2, c.depth, c.flags...)
+			e.synchronize(t, j.target)
+			e.awaitWhole(t, j.target, c.depth)
+			e.eachWhole(t, j.target, 20, func(frames []Frame) bool {
+				e.checkMapped(t, j, frames)
+				return checkRecursion(t, frames) == c.depth || !c.sure
 			})
-		}
+			for whole := 0; c.depth == deep && whole < 20; { // none is inlined
+				if s := e.next(t, j.target); s.failure == 0 && len(s.words) >= 3*deep {
+					whole++
+				}
+			}
+			assert.Check(t, e.Remove(t.Context(), j.target))
+			e.checkNothingOf(t, j.target)
+		})
 	}
 	if e.counters.Started.Load() != 1 || e.counters.MapErrors.Load() != 0 || e.counters.FilesSkipped.Load() != 0 {
 		t.Errorf("%d workers, %d errors of tables, %d files skipped", e.counters.Started.Load(),
@@ -463,25 +482,6 @@ func TestJVMEnds(t *testing.T) {
 func (e *testEngine) awaitEntries(t *testing.T, of Target) {
 	t.Helper()
 	testenv.Poll(t, deadline, "an entry of the process", func() bool { return e.entriesOf(t, of) > 0 })
-}
-
-// Deep stacks are walked to their end. How much of them a sampler keeps is a bound of its own.
-func TestDeepStacks(t *testing.T) {
-	e := openEngine(t)
-	e.sample(t)
-	const depth = 300
-	for name, flag := range map[string]string{"compiled": "-XX:-Inline", "interpreted": "-Xint"} {
-		t.Run(name, func(t *testing.T) {
-			j := startJVM(t, "17", 2, depth, flag)
-			e.synchronize(t, j.target)
-			e.awaitWhole(t, j.target, depth)
-			for deep := 0; deep < 20; { // none is inlined
-				if s := e.next(t, j.target); s.failure == 0 && len(s.words) >= 3*depth {
-					deep++
-				}
-			}
-		})
-	}
 }
 
 // A user's JVMs that need more than is left of the user's quota are not unwound, others are. Those
