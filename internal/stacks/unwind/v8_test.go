@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -346,6 +347,79 @@ func TestV8Frames(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The ends of lines that V8 has found are used, not its source, which may be outside of its memory.
+func TestV8LineEnds(t *testing.T) {
+	h := newV8Heap()
+	byteCode := h.byteCode(4, positionTable(v8TablesFlags, [3]int64{-1, 1, 0}, [3]int64{0, 8, 0}, [3]int64{4, 9, 0}))
+	for _, test := range []struct {
+		ends []uint64
+		want [2]uint32 // lines of the first instruction, and of the last
+	}{
+		{[]uint64{2 << 32, 7 << 32, 9 << 32}, [2]uint32{2, 3}},
+		{[]uint64{100 << 32}, [2]uint32{1, 1}},
+		{[]uint64{1 << 32}, [2]uint32{2, 2}},
+	} {
+		script := h.script(h.text("x.js"), h.object(h.notString-2)) // a string of another form
+		h.refer(script, h.scriptLineEnds, h.words(h.typeArray, test.ends...))
+		f := h.function(h.text("f"), script, 0, byteCode)
+		for i, at := range []uint64{0, 6} {
+			word := v8Word(support.V8FileTypeByteCode, f, at+uint64(h.byteCodeData)-v8Tag, false)
+			frames, err := h.reader().frames(word)
+			assert.NilError(t, err)
+			assert.Check(t, frames[0].Line == test.want[i], "%x: %+v", test.ends, frames)
+		}
+	}
+}
+
+// What is recorded for a word changes with what names its function; each request reads anew, but for what is lost.
+func TestV8Readings(t *testing.T) {
+	h := newV8Heap()
+	script := h.script(h.text("x.js"), h.text("source"))
+	f := h.function(h.text("f"), script, 0, 0)
+	c := &runtimeCode{v8: h.v8Layout, from: h, pages: newPages(), scripts: make(map[uint64]*v8Script)}
+	word := v8Word(support.V8FileTypeNativeSFI, f, 0, false)
+	read := func(want string) []reading {
+		c.begin()
+		defer c.end()
+		frames, read, err := c.v8Frames(word)
+		assert.NilError(t, err)
+		assert.Check(t, len(frames) == 1 && frames[0].Function == want && len(read) > 0, "%+v, %d readings", frames, len(read))
+		return read
+	}
+	first := read("f")
+	assert.Check(t, slices.Equal(first, read("f")))
+	scope := h.object(h.typeScope)
+	h.refer(scope, 8+8*h.scopeVariables, h.text("g"))
+	h.refer(f, h.sfiName, scope)
+	assert.Check(t, !slices.Equal(first, read("g")))
+	other := h.script(h.text("y.js"), h.text("source"))
+	h.refer(f, h.sfiScript, other)
+	c.begin()
+	frames, _, err := c.v8Frames(word)
+	assert.Check(t, err == nil && frames[0].SourceFile == "y.js", "%+v, %v", frames, err)
+	h.put(f, 0) // it is no object any more
+	c.begin()
+	frames, _, err = c.v8Frames(word)
+	assert.Check(t, err != nil && frames == nil, "%+v, %v", frames, err)
+}
+
+// Of what the engine logs, warnings and errors are kept, a bounded number, and the last is returned.
+func TestEngineLog(t *testing.T) {
+	var l engineLog
+	log := slog.New(&l).With("a", 1).WithGroup("g")
+	log.Info("info")
+	assert.Check(t, l.last() == "")
+	log.Warn("warning")
+	log.Error("error")
+	assert.Check(t, l.last() == "error", l.last())
+	for range 2 * maxLogLines {
+		log.Error(strings.Repeat("x", 2*maxFailureBytes))
+	}
+	assert.Check(t, len(l.lines) == maxLogLines && len(l.last()) == maxFailureBytes)
+	l.forget()
+	assert.Check(t, l.last() == "")
 }
 
 // Whatever is in the memory of a process, reading it ends, without a panic, and names have a bounded length.
