@@ -76,6 +76,7 @@ func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 		case len(message) != 2 || op != opSynchronize:
 			return nil, errAnswer
 		}
+		began := time.Now()
 		switch message[0] {
 		case opTable:
 			if tables++; tables > maxTables {
@@ -83,15 +84,14 @@ func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 			}
 			err = e.makeTable(uint(message[1]))
 		case opRuntime:
-			began := time.Now()
 			err = e.sendRuntime(int(message[1]))
-			wait.Prolong(time.Since(began))
 		default:
 			err = errAnswer
 		}
 		if err != nil {
 			return nil, err
 		}
+		wait.Prolong(time.Since(began)) // it waited for us
 	}
 	return nil, errAnswer
 }
