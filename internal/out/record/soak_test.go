@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"math"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/sampling"
 )
 
 // Shares of whole and named stacks from the first sample of a recording on, of programs as they run in
@@ -54,6 +57,31 @@ func TestSoakUnwoundShares(t *testing.T) {
 			atLeast(t, "with their thread's method", named, all, 0.9)
 		})
 	}
+}
+
+// Beside 20 busy loops, a recording begins in some seconds, and has unwound stacks from its first sample on.
+func TestSoakBusyHost(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	p := startWorking(t, 17, 2, "busy", "mixed")
+	for range 20 {
+		loop := exec.Command("sh", "-c", "while :; do :; done")
+		assert.NilError(t, loop.Start())
+		t.Cleanup(func() {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		})
+	}
+	opened := time.Now()
+	r := record(t, Options{PID: p.PID, SamplesPerSecond: 97, Unwinder: sampling.AutoUnwinder,
+		Duration: 10 * time.Second})
+	r.poll("the beginning", func(Progress) bool { return true })
+	const bound = 5 * time.Second
+	waited := r.Progress().Start.Sub(opened)
+	t.Logf("it began after %v, bound %v", waited, bound)
+	assert.Check(t, waited <= bound, "out of bounds")
+	recording := r.wait()
+	all := sum(recording.Samples, func(Key) bool { return true })
+	atLeast(t, "unwound", all-recording.Walked, all, 0.98)
 }
 
 // Code without frame pointers is whole, and the work in transactions and in gaps is what is sampled.
