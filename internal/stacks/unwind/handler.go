@@ -46,6 +46,7 @@ type codeRange struct {
 type handler struct {
 	ebpfapi.EbpfHandler
 	tables   *ebpf.Map // those of files
+	pending  []pendingTable
 	newTable func(bucket uint16) (*ebpf.Map, error)
 	offsets  *ebpf.Map // where the code of runtimes is in files
 

@@ -272,6 +272,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
 		t.err = procscan.ErrGone
 	}
+	_ = s.handler.flush() // an error is in the result
 	came := s.handler.result(pid)
 	if err := cmp.Or(t.err, came.overQuota); err != nil {
 		s.remove(pid)

@@ -1,9 +1,11 @@
 package unwind
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -162,7 +164,6 @@ func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.S
 	if err != nil {
 		return err
 	}
-	defer table.Close()
 	keys := make([]uint32, len(deltas))
 	values := make([]support.StackDelta, len(deltas))
 	for i, d := range deltas {
@@ -170,10 +171,57 @@ func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.S
 	}
 	if len(keys) > 0 {
 		if _, err := table.BatchUpdate(keys, values, nil); err != nil {
+			table.Close()
 			return err
 		}
 	}
-	return h.tables.Update(uint64(file), table, ebpf.UpdateAny)
+	h.pending = append(h.pending, pendingTable{file, table})
+	if len(h.pending) == maxPending {
+		return h.flushTables()
+	}
+	return nil
+}
+
+// pendingTable is a file's table that is not among those of files yet.
+type pendingTable struct {
+	file  host.FileID
+	table *ebpf.Map
+}
+
+// maxPending bounds the descriptors of pendingTables.
+const maxPending = 32
+
+// flush stores all tables that are pending. For each change of a table of tables the kernel waits until no program can
+// use the former one, 10 ms and more on a busy host: here once for the files of a process, since Linux 6.8.
+func (h *handler) flush() error {
+	h.mu.Lock()
+	err := h.flushTables()
+	h.mu.Unlock()
+	return h.note("storing files' tables", err)
+}
+
+// flushTables is flush with h.mu held. There is room for what is pending: if it cannot be stored, only another worker
+// tries that again.
+func (h *handler) flushTables() error {
+	pending := h.pending
+	h.pending = nil
+	if len(pending) == 0 {
+		return nil
+	}
+	files, tables := make([]uint64, len(pending)), make([]uint32, len(pending))
+	for i, p := range pending {
+		defer p.table.Close()
+		files[i], tables[i] = uint64(p.file), uint32(p.table.FD())
+	}
+	if _, err := h.tables.BatchUpdate(files, tables, nil); err == nil {
+		return nil
+	}
+	var all error // one by one, as before Linux 5.14
+	for _, p := range pending {
+		all = errors.Join(all, h.tables.Update(uint64(p.file), p.table, ebpf.UpdateAny))
+	}
+	h.full = h.full || all != nil
+	return all
 }
 
 // DeleteExeIDToStackDeltas deletes a file's table, after its pages. The engine's own would do that
@@ -182,5 +230,11 @@ func (h *handler) DeleteExeIDToStackDeltas(file host.FileID, _ uint16) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.releaseTable(file)
+	for i, p := range h.pending {
+		if p.file == file {
+			h.pending = slices.Delete(h.pending, i, i+1)
+			return p.table.Close()
+		}
+	}
 	return h.tables.Delete(uint64(file))
 }
