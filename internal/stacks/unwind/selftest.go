@@ -176,7 +176,7 @@ func (e *Engine) sampleSelf(ctx context.Context, c *collector, self Target) erro
 		return fmt.Errorf("enabling a perf event: %w", err)
 	}
 	last, own, others := errors.New("no stack arrived"), 0, 0
-	for end := threadTime() + selfTestTime; threadTime() < end; {
+	for end := ownTime() + selfTestTime; ownTime() < end; {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -216,8 +216,8 @@ func spin() {
 	}
 }
 
-// threadTime returns the CPU time of the calling thread.
-func threadTime() time.Duration {
+// ownTime returns the CPU time of the calling thread.
+func ownTime() time.Duration {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
 	return time.Duration(now.Nano())
