@@ -11,7 +11,7 @@ import (
 
 // works are what Leaves can do.
 var works = []string{
-	"straight", "branches", "shared", "boxes", "loops", "streams", "siblings", "conditions", "copies", "rounds",
+	"straight", "branches", "shared", "nulls", "boxes", "loops", "streams", "siblings", "conditions", "copies", "rounds",
 }
 
 // A leaf in code that was compiled with the work of two threads in it is not in that of the other thread, whether the

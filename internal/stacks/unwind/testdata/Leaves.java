@@ -99,6 +99,48 @@ class Leaves {
         }
     }
 
+    // A check of null that is done once for three methods.
+    static final class Nulls implements Work {
+        static final class Link {
+            Link next;
+            int value;
+        }
+
+        final int[][] kinds = {null, filled(256, 1), filled(256, 2)};
+        final Link[] links = new Link[256];
+
+        Nulls() {
+            for (int i = 0; i < links.length; i++) {
+                links[i] = new Link();
+                links[i].value = i;
+                links[i].next = i % 4 == 0 ? null : links[i - 1];
+            }
+        }
+
+        public long run(int kind, long x) {
+            int[] steps = kinds[kind];
+            for (int i = 0; i < 200; i++) {
+                Link link = links[i];
+                if (link.next != null) {
+                    x = steps[i] == 1 ? own1(link, x) : own2(link, x);
+                } else {
+                    x += 7;
+                }
+            }
+            return x;
+        }
+
+        static long own1(Link link, long x) {
+            Link next = link.next;
+            return next != null ? x * 31 + next.value : x;
+        }
+
+        static long own2(Link link, long x) {
+            Link next = link.next;
+            return next != null ? x * 33 ^ next.value : x;
+        }
+    }
+
     // Boxed numbers, and a call whose target is found by the class.
     static final class Boxes implements Work {
         interface Step {
@@ -364,6 +406,7 @@ class Leaves {
             case "straight": return new Straight();
             case "branches": return new Branches();
             case "shared": return new Shared();
+            case "nulls": return new Nulls();
             case "boxes": return new Boxes();
             case "loops": return new Loops();
             case "streams": return new Streams();
