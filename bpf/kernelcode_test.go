@@ -82,3 +82,17 @@ func TestKernelThatFreezes(t *testing.T) {
 		assert.Check(t, len(d.Frames.Kernel) == 0, "deferred in the kernel: %#x", d.Frames)
 	})
 }
+
+// A program that the kernel's verifier refuses is loaded without what finds callers that are not in the chain of
+// frame pointers: samples are counted, and no caller is said to be unknown.
+func TestChainOnly(t *testing.T) {
+	p := demo.Start(t, inSystemCalls)
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, chainOnly: true})
+	addDemo(t, s, p)
+	testenv.Poll(t, waiting, "samples", func() bool { return readCounters(t, s)[Correlated] >= 10 })
+	stop(t, s)
+	for _, c := range drainAll(t, s) {
+		stack := stack(t, s, c.Stack)
+		assert.Check(t, len(stack.User) > 0 && !slices.Contains(stack.User, UnknownCaller), "%#x", stack)
+	}
+}

@@ -125,6 +125,7 @@ volatile __u32 active;
 
 const volatile __u64 hash_seed[2]; /* random, for hash_stack and hash_attributes */
 const volatile __u64 address_mask; /* the bits that addresses of code of processes may have */
+const volatile bool finds_callers; /* that are not in the chain of frame pointers */
 const volatile bool keep_unsampled;
 const volatile bool keep_untraced;
 const volatile bool by_thread;
@@ -373,7 +374,7 @@ static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scr
         bpf_tail_call(ctx, &unwinder, 0);
         counters->pending = 0; /* there is no unwinder any more */
     }
-    if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask))
+    if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask, finds_callers))
         return OUTCOME_UNWINDING_FAILED;
     return record(s, counters, false);
 }
@@ -466,7 +467,7 @@ static __always_inline enum sample_outcome take_unwound(void *ctx, struct counte
     is_taken = take_words(unwound, &layout, &s->sample.stack, kernel_stacks);
     if (!is_taken) {
         counters->walked_instead++;
-        if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask))
+        if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask, finds_callers))
             return OUTCOME_UNWINDING_FAILED;
     }
     return record(s, counters, is_taken);

@@ -63,7 +63,8 @@ type SamplerOptions struct {
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
-	freezes bool // as if ReadsInKernel said so
+	freezes   bool // as if ReadsInKernel said so
+	chainOnly bool // stacks that are walked have what is in the chain of frame pointers: see load
 
 	// PinDir, if set, is a directory in a bpf file system, which is created if it does not exist.
 	// The table of targets is pinned there as "targets", for programs that include correlator.h. It
@@ -212,6 +213,7 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 		samplerVarHashSeed:      seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),
+		samplerVarFindsCallers:  !s.options.chainOnly,
 		samplerVarKeepUnsampled: s.options.KeepUnsampled,
 		samplerVarKeepUntraced:  s.options.KeepUntraced,
 		samplerVarByThread:      s.options.ByThread,
@@ -239,22 +241,37 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
+// loadObjects loads the program, where the kernel's verifier refuses it without what finds callers that are not in
+// the chain of frame pointers: that is two thirds of what it goes through.
+func (s *Sampler) loadObjects(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) error {
+	err := load(spec, &s.objects, options)
+	var refused *ebpf.VerifierError
+	if s.options.chainOnly || !errors.As(err, &refused) {
+		return err
+	}
+	s.options.chainOnly = true
+	if err := spec.Variables[samplerVarFindsCallers].Set(false); err != nil {
+		return err
+	}
+	return load(spec, &s.objects, options)
+}
+
 func (s *Sampler) load(spec *ebpf.CollectionSpec) (err error) {
 	if s.options.PinDir == "" {
-		return load(spec, &s.objects, ebpf.CollectionOptions{})
+		return s.loadObjects(spec, ebpf.CollectionOptions{})
 	}
 	if s.pinDir, err = openPinDir(s.options.PinDir); err != nil {
 		return err
 	}
 	options := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: s.pinDir.Path("")}}
 	spec.Maps[samplerMapTargets].Pinning = ebpf.PinByName
-	err = load(spec, &s.objects, options)
+	err = s.loadObjects(spec, options)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Of a sampler with another layout, or another MaxTargets.
 		if err := s.pinDir.unpinTable(); err != nil {
 			return err
 		}
-		err = load(spec, &s.objects, options)
+		err = s.loadObjects(spec, options)
 	}
 	if err != nil {
 		return err

@@ -232,6 +232,7 @@ const (
 	samplerVarAddressMask    = "address_mask"
 	samplerVarBySpan         = "by_span"
 	samplerVarByThread       = "by_thread"
+	samplerVarFindsCallers   = "finds_callers"
 	samplerVarHashSeed       = "hash_seed"
 	samplerVarKeepUnsampled  = "keep_unsampled"
 	samplerVarKeepUntraced   = "keep_untraced"
@@ -314,6 +315,7 @@ type samplerVariableSpecs struct {
 	AddressMask    *ebpf.VariableSpec `ebpf:"address_mask"`
 	BySpan         *ebpf.VariableSpec `ebpf:"by_span"`
 	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
+	FindsCallers   *ebpf.VariableSpec `ebpf:"finds_callers"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	KeepUntraced   *ebpf.VariableSpec `ebpf:"keep_untraced"`
@@ -383,6 +385,7 @@ type samplerVariables struct {
 	AddressMask    *ebpf.Variable `ebpf:"address_mask"`
 	BySpan         *ebpf.Variable `ebpf:"by_span"`
 	ByThread       *ebpf.Variable `ebpf:"by_thread"`
+	FindsCallers   *ebpf.Variable `ebpf:"finds_callers"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`
 	KeepUntraced   *ebpf.Variable `ebpf:"keep_untraced"`

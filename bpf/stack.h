@@ -92,6 +92,15 @@ static __always_inline bool from_user_code(const struct registers *entered) {
     return (*(const __u16 *)&entered->cs & 0xff) == USER_CS;
 }
 
+#define LINK_REGISTER(regs) 0
+
+/* How far below the stack pointer a frame may begin. */
+#define BELOW_STACK 0
+
+/* Whether the address to which a function without a frame returns is in a register, in which each
+ * call leaves one. */
+#define IS_LEFT_IN_REGISTER 0
+
 #elif defined(__TARGET_ARCH_arm64)
 
 struct registers { /* struct user_pt_regs of arch/arm64/include/uapi/asm/ptrace.h */
@@ -110,6 +119,12 @@ static __always_inline bool from_user_code(const struct registers *entered) {
     return in_user_code(entered);
 }
 
+#define LINK_REGISTER(regs) ((regs)->lr)
+
+/* As above: Go's frames do. */
+#define BELOW_STACK 8
+#define IS_LEFT_IN_REGISTER 1
+
 #else
 #error "registers of which architecture?"
 #endif
@@ -121,6 +136,8 @@ static __always_inline bool from_user_code(const struct registers *entered) {
 /* Where a thread is in user code, and its frame there. */
 struct user_registers {
     __u64 ip, sp, bp;
+    __u64
+        lr; /* where it returns to, if it is without a frame and the architecture has a register */
 };
 
 enum bpf_func_id___stack {
@@ -145,6 +162,7 @@ static __always_inline bool get_user_registers(const struct registers *interrupt
         user->ip = interrupted->ip;
         user->sp = interrupted->sp;
         user->bp = interrupted->bp;
+        user->lr = LINK_REGISTER(interrupted);
         return true;
     }
     entered = entered_registers();
@@ -153,8 +171,9 @@ static __always_inline bool get_user_registers(const struct registers *interrupt
     user->ip = entered->ip;
     user->sp = entered->sp;
     user->bp = entered->bp;
+    user->lr = LINK_REGISTER(entered);
     /* The verifier rejects an instruction that loads through either pointer. */
-    __asm__ __volatile__("" ::"r"(user->ip), "r"(user->sp), "r"(user->bp));
+    __asm__ __volatile__("" ::"r"(user->ip), "r"(user->sp), "r"(user->bp), "r"(user->lr));
     return true;
 }
 
@@ -169,33 +188,274 @@ static __always_inline bool has_user_code(const struct registers *interrupted) {
     return !entered || entered->ip;
 }
 
-/* Walks the stack of 64-bit user code as the kernel does, except that it stops at the end of the
- * chain of frame pointers. C libraries start threads in code without frame pointers, or with that
- * of the thread that started them (musl on arm64), so nearly every chain ends with a number that is
- * not the address of a frame of the stack. The kernel follows it, at best into a page fault, which
- * takes longer than the whole walk, at worst to words that it mistakes for frames and that differ
- * from sample to sample. */
-static __always_inline __u32 walk_user(const struct user_registers *user, __u64 *addrs,
-                                       __u64 address_mask) {
-    __u64 frame[2]; /* of the caller: frame pointer, return address */
-    __u64 from = user->sp, next = user->bp;
-    __u32 frames;
+/* What precedes a return address: instead of what a call has called, NO_CALL, or SOME_CALL if it
+ * calls through a register or memory. */
+#define NO_CALL 0
+#define SOME_CALL 1
 
-    addrs[0] = user->ip;
-    for (frames = 1; frames < MAX_FRAMES; frames++) {
-        if (next - from >= MAX_FRAME_BYTES ||
-            bpf_probe_read_user(frame, sizeof(frame), (const void *)next) || !frame[1])
-            break;
-        addrs[frames] = frame[1] & address_mask; /* on arm64 the other bits may be a signature */
-        from = next + 1;                         /* the next one lies above */
-        next = frame[0];
+/* How far apart code of one file is at most. */
+#define MAX_FILE_BYTES (1ULL << 31)
+
+static __always_inline bool is_near(__u64 a, __u64 b) {
+    return a - b + MAX_FILE_BYTES < 2 * MAX_FILE_BYTES;
+}
+
+#if defined(__TARGET_ARCH_x86)
+
+/* 1 if two numbers are equal, else 0, without a branch: the verifier follows each of them. */
+static __always_inline __u64 equal(__u64 a, __u64 b) {
+    return ((a ^ b) - 1) >> 63;
+}
+
+/* Whether bytes may be those of the opcode and the ModRM byte of a call through a register or
+ * memory. */
+static __always_inline __u64 calls_through(__u8 opcode, __u8 modrm) {
+    return equal(opcode, 0xff) & equal(modrm & 0x38, 0x10);
+}
+
+static __always_inline __u64 called_before(__u64 addr) {
+    __u8 code[8] = {0};
+    __s32 distance;
+    __u64 direct;
+
+    bpf_probe_read_user(code, sizeof(code), (const void *)(addr - sizeof(code)));
+    __builtin_memcpy(&distance, &code[4], sizeof(distance));
+    direct = equal(code[3], 0xe8);
+    return direct * (addr + distance) |
+           ((calls_through(code[6], code[7]) | calls_through(code[5], code[6]) |
+             calls_through(code[4], code[5]) | calls_through(code[2], code[3]) |
+             calls_through(code[1], code[2])) &
+            ~direct);
+}
+
+/* The first four bytes of a function, without the instruction that may be the target of a jump. */
+static __always_inline __u32 begins_with(__u64 function) {
+    __u32 code = 0;
+
+    bpf_probe_read_user(&code, sizeof(code), (const void *)function);
+    if (code == 0xfa1e0ff3) /* endbr64 */
+        bpf_probe_read_user(&code, sizeof(code), (const void *)(function + 4));
+    return code;
+}
+
+/* Whether what is called is a jump through memory to another file: (bnd) jmp *... */
+static __always_inline bool is_linkage(__u64 called) {
+    __u32 code = begins_with(called);
+
+    return (code & 0xffff) == 0x25ff || (code & 0xffffff) == 0x25fff2;
+}
+
+/* How far a function's code for making its frame reaches at most. */
+#define MAX_PROLOGUE_BYTES 24
+
+/* Whether a function makes a frame: it begins by pushing the frame pointer, or by comparing the
+ * stack pointer with the end of Go's stack. */
+static __always_inline bool makes_frame(__u64 function) {
+    __u32 code = begins_with(function);
+
+    return (code & 0xff) == 0x55 || code == 0x10663b49 || (code & 0xff3fffff) == 0x24248d4c ||
+           (code & 0xffffff) == 0xe48949 || (code & 0xffffff) == 0x248489;
+}
+
+/* Whether the instruction returns. */
+static __always_inline bool returns(__u64 ip) {
+    __u8 code = 0;
+
+    bpf_probe_read_user(&code, sizeof(code), (const void *)ip);
+    return code == 0xc3;
+}
+
+/* The address to which a function without a frame returns. Where the frame pointer has just been
+ * pushed, known is set. */
+static __always_inline __u64 innermost_return(const struct user_registers *user, bool *known) {
+    __u64 words[2];
+
+    if (bpf_probe_read_user(words, sizeof(words), (const void *)user->sp))
+        return 0;
+    *known = words[0] == user->bp;
+    return *known ? words[1] : words[0];
+}
+
+#else
+
+static __always_inline __u64 called_before(__u64 addr) {
+    __u32 code;
+
+    if (bpf_probe_read_user(&code, sizeof(code), (const void *)(addr - sizeof(code))))
+        return NO_CALL;
+    if (code >> 26 == 0x25) /* bl */
+        return addr - sizeof(code) + ((__s64)((__u64)code << 38) >> 36);
+    return (code & 0xfffffc1f) == 0xd63f0000 ? SOME_CALL : NO_CALL; /* blr */
+}
+
+#define MAX_PROLOGUE_BYTES 32
+
+static __always_inline __u32 begins_with(__u64 function) {
+    __u32 code = 0;
+
+    bpf_probe_read_user(&code, sizeof(code), (const void *)function);
+    if ((code & 0xffffff3f) == 0xd503241f) /* bti */
+        bpf_probe_read_user(&code, sizeof(code), (const void *)(function + 4));
+    return code;
+}
+
+/* adrp x16, ... */
+static __always_inline bool is_linkage(__u64 called) {
+    return (begins_with(called) & 0x9f00001f) == 0x90000010;
+}
+
+/* stp x29, x30, [sp, #-n]! and paciasp; or as Go, ldr x16, [x28, #16]. */
+static __always_inline bool makes_frame(__u64 function) {
+    __u32 code = begins_with(function);
+
+    return (code & 0xffc07fff) == 0xa9807bfd || code == 0xd503233f || code == 0xf9400b90;
+}
+
+static __always_inline bool returns(__u64 ip) {
+    return begins_with(ip) == 0xd65f03c0;
+}
+
+static __always_inline __u64 innermost_return(const struct user_registers *user, bool *known) {
+    *known = false;
+    return user->lr;
+}
+
+#endif
+
+/* In the place of an address: the innermost function may have a caller that is not in the chain. */
+#define UNKNOWN_CALLER (~0ULL)
+
+/* How far a function without a frame reaches at most, where nothing else says that code belongs to
+ * it. */
+#define MAX_LEAF_BYTES 2048
+
+/* Returns the address in the caller of the innermost function if that is not in the chain of frame
+ * pointers, as the function has no frame, not yet, or not any more; 0 if it is in the chain,
+ * UNKNOWN_CALLER if that cannot be told. chained is the first address of the chain, 0 if there is
+ * none.
+ *
+ * The chain begins with the frame of a function that was called at first: either the innermost one,
+ * or its caller. Functions are contiguous. So if caller, to which the innermost would return
+ * without a frame, is in the code from first on, and the code that is executed is not between these
+ * two, it is in another function than the one that was called at first. Else caller is something
+ * that an earlier call has left. */
+static __always_inline __u64 missing_caller(const struct user_registers *user, __u64 chained,
+                                            __u64 address_mask) {
+    bool known = false, is_return;
+    __u64 caller = innermost_return(user, &known) & address_mask;
+    __u64 other, first;
+
+    if (!chained) /* there may be no frame pointers */
+        return 0;
+    if (!is_near(chained, user->ip)) { /* in another file */
+        first = called_before(chained);
+        if (first == NO_CALL || is_near(first, user->ip) || is_linkage(first))
+            return 0;
+        is_return = is_near(caller, chained) && caller != chained && called_before(caller);
+        if (first == SOME_CALL || !makes_frame(first)) /* perhaps of the innermost function */
+            return is_return ? UNKNOWN_CALLER : 0;
+        return is_return && caller > first ? caller : UNKNOWN_CALLER;
     }
+    if (!is_near(caller, user->ip) || caller == chained)
+        return 0;
+    other = called_before(caller);
+    if (other == NO_CALL)
+        return 0;
+    if (known || other == user->ip || returns(user->ip))
+        return caller;
+    first = called_before(chained);
+    if (first > SOME_CALL && is_near(first, user->ip) && makes_frame(first)) {
+        if (user->ip < first)
+            return caller > first ? caller : UNKNOWN_CALLER;
+        if (!IS_LEFT_IN_REGISTER)
+            return first < caller && caller < user->ip ? caller : 0;
+        if (other == SOME_CALL)
+            return UNKNOWN_CALLER;
+        return first < other && other <= user->ip ? caller : 0;
+    }
+    /* Not known where the first function of the chain begins. */
+    if (other == SOME_CALL || other > user->ip)
+        return UNKNOWN_CALLER;
+    if (other < caller && caller <= user->ip)
+        return 0;
+    if (user->ip - other <= MAX_PROLOGUE_BYTES)
+        return caller;
+    return user->ip - other < MAX_LEAF_BYTES && !makes_frame(other) ? caller : 0;
+}
+
+/* A frame of the chain: frame pointer and return address of the caller. */
+static __always_inline bool read_frame(__u64 *frame, __u64 from, __u64 at) {
+    return at - from < MAX_FRAME_BYTES &&
+           !bpf_probe_read_user(frame, 2 * sizeof(*frame), (const void *)at) && frame[1];
+}
+
+/* Reads a frame that is on another stack than what it has called: so Go's runtime calls the vDSO,
+ * and its own code. No other word is likely to be an address after a call. */
+static __always_inline bool read_other_stack(__u64 *frame, __u64 at, __u64 address_mask) {
+    return at % sizeof(*frame) == 0 && at >> 16 && !(at >> 56) && read_frame(frame, at, at) &&
+           called_before(frame[1] & address_mask);
+}
+
+/* Follows a chain of frames, the first of which was read at an address. Returns how many addresses
+ * there are then, and stores where the chain goes on. */
+static __always_inline __u32 walk_chain(__u64 *frame, __u64 *at, __u64 *addrs, __u32 frames,
+                                        __u64 address_mask) {
+    __u64 from;
+
+    for (__u32 i = 0; i < MAX_FRAMES && frames < MAX_FRAMES; i++) {
+        addrs[frames++] = frame[1] & address_mask; /* on arm64 the other bits may be a signature */
+        from = *at + 1;                            /* the next one lies above */
+        *at = frame[0];
+        if (!read_frame(frame, from, *at))
+            break;
+    }
+    return frames;
+}
+
+/* Has the verifier forget which values a number can have: it goes through what follows once for
+ * all. Room is memory of a map. */
+static __always_inline __u64 forget(__u64 number, __u64 *room) {
+    *(volatile __u64 *)room = number;
+    return *(volatile __u64 *)room;
+}
+
+/* Walks the stack of 64-bit user code as the kernel does, except that it stops at the end of the
+ * chain of frame pointers, that it looks for a caller which is not in the chain (missing_caller),
+ * and that it goes on once where the chain goes on on another stack. C libraries start threads in
+ * code without frame pointers, or with that of the thread that started them (musl on arm64), so
+ * nearly every chain ends with a number that is not the address of a frame of the stack. The kernel
+ * follows it, at best into a page fault, which takes longer than the whole walk, at worst to words
+ * that it mistakes for frames and that differ from sample to sample. */
+static __always_inline __u32 walk_user(const struct user_registers *user, __u64 *addrs,
+                                       __u64 address_mask, bool finds_callers) {
+    __u64 frame[2] = {0, 0};
+    __u64 at = user->bp;
+    bool found = read_frame(frame, user->sp - BELOW_STACK, at), is_other = !found;
+    __u32 frames = 1;
+
+    if (!finds_callers) {
+        frames = found ? walk_chain(frame, &at, addrs, frames, address_mask) : frames;
+        addrs[0] = user->ip;
+        return frames;
+    }
+    if (is_other)
+        found = read_other_stack(frame, at, address_mask);
+    addrs[1] = missing_caller(user, found ? frame[1] & address_mask : 0, address_mask);
+    if (forget(addrs[1], &addrs[1]))
+        frames++;
+    if (found)
+        frames = walk_chain(frame, &at, addrs, frames, address_mask);
+    if (!is_other && read_other_stack(frame, at, address_mask)) {
+        frames = forget(frames, &addrs[0]);
+        frames = walk_chain(frame, &at, addrs, frames & MAX_FRAMES, address_mask);
+    }
+    addrs[0] = user->ip;
     return frames;
 }
 
 /* Walks the stack. Returns false when there is not a single frame. */
 static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_stacks,
-                                 __u64 address_mask) {
+                                 __u64 address_mask, bool finds_callers) {
     struct user_registers user;
     __u32 kernel_frames = 0, user_frames;
 
@@ -203,7 +463,7 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
     if (kernel_stacks && !in_user_code(ctx))
         kernel_frames = get_stack(ctx, stack->addrs, 0);
     if (get_user_registers(ctx, &user))
-        user_frames = walk_user(&user, &stack->addrs[kernel_frames], address_mask);
+        user_frames = walk_user(&user, &stack->addrs[kernel_frames], address_mask, finds_callers);
     else
         user_frames = get_stack(ctx, &stack->addrs[kernel_frames], BPF_F_USER_STACK);
     stack->kernel_frames = kernel_frames;

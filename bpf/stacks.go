@@ -35,13 +35,17 @@ func (k StackKey) Unwound() bool { return k.hash[0]&1 == 1 }
 // Of an unwound stack, the user half is in Words instead.
 type Stack struct {
 	Kernel []uint64 // only with KernelStacks, and when the thread was in the kernel
-	User   []uint64 // at most 127, those nearest to the leaf
+	User   []uint64 // at most 127, those nearest to the leaf; the second may be UnknownCaller
 	Words  []uint64 // what the Unwinder's record has; with Kernel at most 768, those nearest to the leaf
 	Error  uint32   // why Words lack frames: a number of the Unwinder's, or TooManyWords; 0: they do not
 }
 
 // addrs returns how many addresses and words the stack has.
 func (s *Stack) addrs() int { return len(s.Kernel) + len(s.User) + len(s.Words) }
+
+// UnknownCaller is not an address: there, in User, a caller of the innermost function may be missing. By
+// frame pointers that cannot always be told.
+const UnknownCaller uint64 = math.MaxUint64
 
 // TooManyWords is the Error of a stack with more than 768 words, whose last frame may be incomplete.
 const TooManyWords uint32 = math.MaxUint32

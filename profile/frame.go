@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -278,7 +279,7 @@ func (f Frame) SourceFile() string {
 
 // isCut reports whether the callers of a stack are missing.
 func isCut(frames []Frame) bool {
-	return len(frames) > 0 && frames[len(frames)-1].Kind() == CutFrame
+	return slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind() == CutFrame })
 }
 
 // StackTraceID identifies a stack: the same code path has the same one in every process, on every

@@ -10,7 +10,7 @@ import (
 type Stack struct {
 	ID     StackTraceID // of Frames
 	Frames []Frame      // leaf first
-	Cut    bool         // the last frame is a CutFrame: callers are missing
+	Cut    bool         // there is a CutFrame: callers are missing
 }
 
 // Resource describes the process that samples are of. It never changes; exporters compare it by its

@@ -1,10 +1,39 @@
 package main
 
 import (
+	"os"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// By frame pointers alone, no caller is missing of what Go has compiled, unless the stack says so: of functions
+// without a frame, and of those that are making or leaving theirs.
+func TestFramePointers(t *testing.T) {
+	testenv.NeedRoot(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the subjects are for x86-64")
+	}
+	agent, err := buildAgent(t.TempDir())
+	assert.NilError(t, err)
+	s := golang("Go", "local")
+	testenv.Poll(t, 2*time.Minute, "samples", func() bool {
+		c, err := compare(agent, &s, "frame-pointers", time.Second)
+		assert.NilError(t, err)
+		for what, n := range c.wrong {
+			// The address at which a signal has interrupted code is in no chain of frame pointers.
+			assert.Check(t, !strings.HasPrefix(what, "none of"), "%s in %v of %v samples", what, n, c.samples)
+		}
+		return c.inclusive["main.hash"] >= 10 && c.inclusive["main.fib"] >= 1
+	})
+}
 
 // What is counted of folded stacks: each function once in each, cut ones apart, and as wrong those without a function
 // that has to be there.

@@ -71,3 +71,18 @@ func TestAppendRuntimeFrames(t *testing.T) {
 			"kind %d: %+v", kind, frames)
 	}
 }
+
+// Where a caller may be missing, a stack that was walked has a frame that says so, and counts as cut. From the
+// addresses after it, 1 is subtracted as from all return addresses.
+func TestUnknownCaller(t *testing.T) {
+	files, err := profile.NewFiles("/proc", 1)
+	assert.NilError(t, err)
+	space := profile.NewAddressSpace(files, probePace())
+	whole := appendWalked(nil, space, []uint64{0x7000, 0x8000})
+	frames := appendWalked(nil, space, []uint64{0x7000, bpf.UnknownCaller, 0x8000, 0x9000})
+	assert.Assert(t, len(whole) == 2 && len(frames) == 4 && frames[1].Kind() == profile.CutFrame, frames)
+	assert.Check(t, frames[0] == whole[0] && frames[2] == whole[1] && frames[3].Address == 0x8fff, frames)
+	store, err := profile.NewStore(8, 1<<16)
+	assert.NilError(t, err)
+	assert.Check(t, store.Put(profile.TraceID(frames), frames).Cut && !store.Put(profile.TraceID(whole), whole).Cut)
+}

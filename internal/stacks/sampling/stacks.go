@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/elastic/go-freelru"
@@ -65,7 +66,7 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	}
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
-	frames = p.space.AppendFrames(frames, raw.User)
+	frames = appendWalked(frames, p.space, raw.User)
 	*scratch = frames
 	switch {
 	case !probed && (name.space == p.blank || p.space.Lacking(now)):
@@ -74,6 +75,15 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 		return nil, true
 	}
 	return s.put(name, frames, true), true
+}
+
+// appendWalked appends the frames of addresses, with a cut one where a caller may be missing.
+func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint64) []profile.Frame {
+	if i := slices.Index(addrs, bpf.UnknownCaller); i >= 0 {
+		dst = append(space.AppendFrames(dst, addrs[:i]), profile.NewCutFrame())
+		addrs = addrs[i+1:]
+	}
+	return space.AppendFrames(dst, addrs)
 }
 
 // put stores a named stack. If what its raw stack means may change, that is asked again in a while.
