@@ -3,6 +3,10 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -79,7 +83,9 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 	}
 }
 
-// isRunnable reports whether a thread of the worker has a CPU or waits for one.
+// isRunnable reports whether a thread of the worker has a CPU or waits for one, or for what no process can make it
+// wait for: when it changes some eBPF tables, the kernel waits for the end of programs, which takes long where the
+// kernel's own threads get no CPU.
 func (p *Process) isRunnable() bool {
 	fs, err := procfs.NewFS(p.procRoot)
 	if err != nil {
@@ -93,8 +99,18 @@ func (p *Process) isRunnable() bool {
 		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
 			return true
 		}
+		task := filepath.Join(p.procRoot, strconv.Itoa(p.pid), "task", strconv.Itoa(thread.PID))
+		if call, err := os.ReadFile(filepath.Join(task, "syscall")); err == nil && isBPF(string(call)) {
+			return true
+		}
 	}
 	return false
+}
+
+// isBPF reports whether proc_pid_syscall(5) shows bpf(2).
+func isBPF(call string) bool {
+	number, _, _ := strings.Cut(call, " ")
+	return number == strconv.Itoa(unix.SYS_BPF)
 }
 
 // cpuTime returns the CPU time of all threads of the worker, as clock_getcpuclockid(3) has it. It is not

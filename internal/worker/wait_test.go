@@ -2,10 +2,12 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -101,6 +103,19 @@ func TestWatched(t *testing.T) {
 	before := p.cpuTime()
 	assert.Check(t, before > 0, "it has begun without CPU time")
 	testenv.Poll(t, deadline, "a worker that works", func() bool { return p.isRunnable() && p.cpuTime() > before })
+}
+
+// A worker is not blamed on a process while it waits for the kernel in bpf(2); in another system call it may be that.
+func TestWaitsForKernel(t *testing.T) {
+	for call, want := range map[string]bool{
+		"running\n": false,
+		fmt.Sprintf("%d 0x2 0xc000 0x20 0x0 0x0 0x0 0x7ffd 0x4a\n", unix.SYS_BPF):     true,
+		fmt.Sprintf("%d 0x2 0xc000 0x20 0x0 0x0 0x0 0x7ffd 0x4a\n", unix.SYS_PREAD64): false,
+		fmt.Sprintf("%d0 0x2 0xc000\n", unix.SYS_BPF):                                 false,
+		"": false,
+	} {
+		assert.Check(t, isBPF(call) == want, call)
+	}
 }
 
 // A worker that has got no CPU is killed, and nobody is to blame. Who made one late is a suspect, for a while.
