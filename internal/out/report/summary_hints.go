@@ -142,11 +142,11 @@ func (s *summary) hints() (hints []string) {
 			"where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, and C "+
 			"-fno-omit-frame-pointer")
 	add(shallowInterpreters,
-		"most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder auto alone, "+
-			"where it can run (\"correlator check\", unwinder)")
+		"most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder auto "+
+			"alone, where it can run (\"correlator check\", unwinder)")
 	add(nodes,
-		"compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", unwinder); "+
-			"else start Node.js with --perf-basic-prof")
+		"compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", "+
+			"unwinder); else start Node.js with --perf-basic-prof")
 	refused := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {
 		if reason := s.recording.Refused[p.PID]; reason != "" {

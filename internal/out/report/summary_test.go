@@ -187,8 +187,8 @@ func TestHintsOfInterpreters(t *testing.T) {
 			names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist}
 			if refused && !strings.HasSuffix(want[len(want)-1], "jcmd") {
 				r.Refused = map[int]string{shop.PID: "V8: \x1b 100% unknown"}
-				want = []string{"functions of shop (101) have no names, as the unwinding engine cannot read its runtime: " +
-					`V8: \x1b 100% unknown`}
+				want = []string{"functions of shop (101) have no names, as the unwinding engine cannot read its " +
+					`runtime: V8: \x1b 100% unknown`}
 			}
 			of := func(hint string) bool { return strings.Contains(hint, "shop") }
 			hints := slices.DeleteFunc(summarize(r, names).hints(), func(hint string) bool { return !of(hint) })

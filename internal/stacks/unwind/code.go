@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ var errNotMapped = errors.New("the runtime is not mapped")
 // for the runtime's, as the engine does: one that only has the name of a runtime's file (Debian's node, which has
 // it in a library) is passed over.
 func findCode(t *target, loader interpreter.Loader, pages *pages) (*runtimeCode, error) {
-	failure := errNotMapped
+	var failure error
 	for i := range t.mapped {
 		m := &t.mapped[i]
 		file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) {
@@ -60,11 +61,9 @@ func findCode(t *target, loader interpreter.Loader, pages *pages) (*runtimeCode,
 		if c != nil {
 			return c, nil
 		}
-		if err != nil && failure == errNotMapped {
-			failure = err
-		}
+		failure = cmp.Or(failure, err)
 	}
-	return nil, failure
+	return nil, cmp.Or(failure, errNotMapped)
 }
 
 // openCode returns the code of a runtime in a file that is mapped, nil if it has none.
@@ -86,7 +85,8 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 	c := &runtimeCode{
 		data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt,
 		batch: t.batch, budget: t.budget, pages: pages, memory: remotememory.RemoteMemory{ReaderAt: pages},
-		noLines: fmt.Sprint(data) == python310, wasTried: wasTried(fmt.Sprint(data)), scripts: make(map[uint64]*v8Script),
+		noLines: fmt.Sprint(data) == python310, wasTried: wasTried(fmt.Sprint(data)),
+		scripts: make(map[uint64]*v8Script),
 	}
 	c.trusted = c.wasTried
 	if strings.HasPrefix(fmt.Sprint(data), v8Name) {

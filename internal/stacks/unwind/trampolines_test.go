@@ -20,7 +20,8 @@ func TestTrampolines(t *testing.T) {
 		t.Skip("trampolines of CPython are known on x86-64")
 	}
 	program := filepath.Join(t.TempDir(), "trampoline")
-	output, err := exec.Command(testenv.NeedTool(t, "cc"), "-O1", "-o", program, "testdata/trampoline.c").CombinedOutput()
+	build := exec.Command(testenv.NeedTool(t, "cc"), "-O1", "-o", program, "testdata/trampoline.c")
+	output, err := build.CombinedOutput()
 	assert.NilError(t, err, "%s", output)
 	e := openEngine(t)
 	e.sample(t)
@@ -56,8 +57,9 @@ func TestPythonPerf(t *testing.T) {
 					}
 				}
 				called := []string{"inner", "Work.middle", "outer", "<module>"}
-				assert.Check(t, len(names) > 0 && len(names) <= 4 && slices.Equal(names, called[4-len(names):]), "%q", names)
-				return len(names) == 4
+				n := len(names)
+				assert.Check(t, n > 0 && n <= 4 && slices.Equal(names, called[4-n:]), "%q", names)
+				return n == 4
 			})
 			assert.Check(t, e.Remove(t.Context(), j.target))
 			e.checkNothingOf(t, j.target)

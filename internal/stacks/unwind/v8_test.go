@@ -314,7 +314,8 @@ func TestV8Frames(t *testing.T) {
 			{v8Word(code, outer, pcVariable(optimized+20, v8Compiled), call), []Frame{f("outer", 2)}}, // ends at 20
 			{v8Word(code, outer, pcVariable(optimized+20, v8Compiled), leaf),
 				[]Frame{f("inner", 1), f("mid\u4e2dle", 2), f("outer", 3)}},
-			{v8Word(code, outer, pcVariable(optimized+31, v8Compiled), call), []Frame{f("mid\u4e2dle", 4), f("outer", 3)}},
+			{v8Word(code, outer, pcVariable(optimized+31, v8Compiled), call),
+				[]Frame{f("mid\u4e2dle", 4), f("outer", 3)}},
 			{v8Word(code, outer, pcVariable(optimized+49, v8Compiled), leaf), []Frame{f("outer", 5)}},
 			{v8Word(code, outer, pcVariable(optimized+99, v8Compiled), leaf), []Frame{f("outer", 0)}},
 			{v8Word(code, outer, pcVariable(optimized+100, v8Compiled), leaf), []Frame{f("outer", 0)}}, // behind it
@@ -325,7 +326,8 @@ func TestV8Frames(t *testing.T) {
 			{v8Word(code, inner, pcVariable(baseline+9, v8Compiled), leaf), []Frame{f("inner", 2)}},
 			{v8Word(code, inner, pcVariable(baseline+10, v8Compiled), leaf), []Frame{f("inner", 3)}},
 			{v8Word(code, inner, pcVariable(baseline+10, v8Compiled), call), []Frame{f("inner", 2)}},
-			{v8Word(code, inner, pcVariable(baseline+39, v8Compiled), leaf), []Frame{f("inner", 0)}}, // more code than byte code
+			// There is more code than byte code.
+			{v8Word(code, inner, pcVariable(baseline+39, v8Compiled), leaf), []Frame{f("inner", 0)}},
 			{v8Word(code, other, pcVariable(0x1234, v8Compiled), leaf), []Frame{f("other", 0)}},
 		} {
 			got, err := h.reader().frames(test.word)
@@ -385,7 +387,7 @@ func TestV8Readings(t *testing.T) {
 		defer c.end()
 		frames, read, err := c.v8Frames(word)
 		assert.NilError(t, err)
-		assert.Check(t, len(frames) == 1 && frames[0].Function == want && len(read) > 0, "%+v, %d readings", frames, len(read))
+		assert.Check(t, len(frames) == 1 && frames[0].Function == want && len(read) > 0, "%+v, %d", frames, len(read))
 		return read
 	}
 	first := read("f")
@@ -583,8 +585,8 @@ func TestUntried(t *testing.T) {
 		j := startBusy(t, path, "testdata/"+b.script)
 		e.synchronize(t, j.target)
 		refused, unknown := e.Runtimes(&j.target)
-		assert.Check(t, refused == "" && strings.HasPrefix(unknown, b.kind) && strings.Contains(unknown, "was not tried"),
-			"%q, %q", refused, unknown)
+		said := strings.HasPrefix(unknown, b.kind) && strings.Contains(unknown, "was not tried")
+		assert.Check(t, refused == "" && said, "%q, %q", refused, unknown)
 		b.checkStacks(t, e, j)
 	}
 }
@@ -681,7 +683,8 @@ func TestProgramHandsOverPC(t *testing.T) {
 			switch word.Variable(0) & support.V8FileTypeMask {
 			case support.V8FileTypeNativeCode:
 				pc, kind := programCounter(word.Variable(1))
-				assert.Check(t, kind == v8Builtin && inFile(pc) || kind == v8Compiled && !inFile(pc), "%x: kind %d", pc, kind)
+				right := kind == v8Builtin && inFile(pc) || kind == v8Compiled && !inFile(pc)
+				assert.Check(t, right, "%x: kind %d", pc, kind)
 				compiled++
 			case support.V8FileTypeByteCode:
 				at := word.Variable(1)
@@ -703,7 +706,8 @@ func FuzzV8Tables(f *testing.F) {
 		script := &v8Script{ends: []uint32{3, 9, 1 << 20}}
 		for tables := range v8TablesDifferent + 1 {
 			line := script.line(tables.positionAt(b, offset))
-			assert.Check(t, line <= 4 && (line == 0 || tables == v8TablesSigned || tables == v8TablesFlags), "line %d", line)
+			known := tables == v8TablesSigned || tables == v8TablesFlags
+			assert.Check(t, line <= 4 && (line == 0 || known), "line %d", line)
 		}
 		r := &v8Reader{v8Layout: newV8Heap().v8Layout}
 		for at := 0; at < len(b); {

@@ -189,7 +189,7 @@ func isPlaceless(word libpf.EbpfFrame) bool {
 
 // frames returns the frames of a word: those of calls that are inlined, and of the function.
 func (r *v8Reader) frames(word libpf.EbpfFrame) ([]Frame, error) {
-	function := uint64(word.Variable(0)) &^ support.V8FileTypeMask
+	function := word.Variable(0) &^ support.V8FileTypeMask
 	variable := word.Variable(1)
 	switch word.Variable(0) & support.V8FileTypeMask {
 	case support.V8FileTypeByteCode:

@@ -223,5 +223,7 @@ func (s *server) openV8(t *target, layout *v8Layout) error {
 	if layout == nil {
 		return nil
 	}
-	return s.handler.changeV8(t.PID(), func(info *support.V8ProcInfo) { handsOverPC(info, uint16(layout.typeByteCode)) })
+	return s.handler.changeV8(t.PID(), func(info *support.V8ProcInfo) {
+		handsOverPC(info, uint16(layout.typeByteCode))
+	})
 }
