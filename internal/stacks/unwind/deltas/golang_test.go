@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // buildLeaves compiles the Go program of testdata.
@@ -168,4 +170,23 @@ func FuzzGoFunction(f *testing.F) {
 		compiledX86(&to, &fn, &window{file: &pfelf.File{}})
 		compiledARM64(&to, &fn, &window{file: &pfelf.File{}})
 	})
+}
+
+// A table without a section of its own is found by symbols, and the same comes of it.
+func TestTableBySymbols(t *testing.T) {
+	program := buildLeaves(t, "local", "amd64")
+	renamed := program + ".renamed"
+	out, err := exec.Command(testenv.NeedTool(t, "objcopy"), "--rename-section", ".gopclntab=.other", program,
+		renamed).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	var all []*stackdeltatypes.IntervalData
+	for _, path := range []string{program, renamed} {
+		ref := pfelf.NewReference(path, pfelf.SystemOpener)
+		data, err := Provider().GetIntervalDataForFile(ref)
+		assert.NilError(t, err)
+		ref.Close()
+		all = append(all, data)
+	}
+	assert.Assert(t, all[0].NumDeltas == all[1].NumDeltas && all[0].NumDeltas > 1000, "%d, %d", all[0].NumDeltas,
+		all[1].NumDeltas)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 )
 
@@ -35,8 +36,8 @@ var (
 
 // goTable are the functions of a Go program.
 type goTable struct {
-	section   *pfelf.Section
-	names     uint64 // where in the section
+	file      *pfelf.File
+	names     uint64 // their address
 	text      uint64 // address that those of functions count from
 	quantum   uint64 // length of the shortest instruction
 	values    []byte // pctab
@@ -59,17 +60,12 @@ type frameSize struct {
 
 // readGoTable returns nil if a file has no table, or one of a Go before 1.18.
 func readGoTable(file *pfelf.File) (*goTable, error) {
-	var section *pfelf.Section
-	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
-		if section = file.Section(name); section != nil {
-			break
-		}
-	}
-	if section == nil || section.FileSize < headerBytes {
+	tableAt, size, textAt := findGoTable(file)
+	if size < headerBytes {
 		return nil, nil
 	}
 	header := make([]byte, headerBytes)
-	if _, err := section.ReadAt(header, 0); err != nil {
+	if _, err := file.ReadAt(header, int64(tableAt)); err != nil {
 		return nil, err
 	}
 	magic := binary.LittleEndian.Uint32(header)
@@ -78,16 +74,18 @@ func readGoTable(file *pfelf.File) (*goTable, error) {
 	}
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(header[8*i:]) }
 	n, text, values, functions := word(1), word(3), word(7), word(8)
-	if header[6] == 0 || values > functions || functions > section.FileSize ||
-		n >= (section.FileSize-functions)/entryBytes {
+	if header[6] == 0 || values > functions || functions > size || n >= (size-functions)/entryBytes {
 		return nil, errTable
 	}
-	if section.FileSize-values > maxTableBytes {
+	if size-values > maxTableBytes {
 		return nil, errTooLarge
 	}
-	b := make([]byte, section.FileSize-values)
-	if _, err := section.ReadAt(b, int64(values)); err != nil {
+	b := make([]byte, size-values)
+	if _, err := file.ReadAt(b, int64(tableAt+values)); err != nil {
 		return nil, err
+	}
+	if text == 0 {
+		text = textAt
 	}
 	if text == 0 {
 		var err error
@@ -96,9 +94,38 @@ func readGoTable(file *pfelf.File) (*goTable, error) {
 		}
 	}
 	return &goTable{
-		section: section, names: word(4), text: text, quantum: uint64(header[6]),
+		file: file, names: tableAt + word(4), text: text, quantum: uint64(header[6]),
 		values: b[:functions-values], functions: b[functions-values:], n: int(n),
 	}, nil
+}
+
+// findGoTable returns where the table is, and, if symbols say so, where the text is. Programs that can be anywhere
+// and that the system's linker has linked have no section of it.
+func findGoTable(file *pfelf.File) (table, size, text uint64) {
+	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
+		if section := file.Section(name); section != nil {
+			return section.Addr, section.FileSize, 0
+		}
+	}
+	if file.Section(".go.buildinfo") == nil {
+		return 0, 0, 0
+	}
+	var end uint64
+	_ = file.VisitSymbols(func(symbol libpf.Symbol) bool {
+		switch symbol.Name {
+		case "runtime.pclntab":
+			table = uint64(symbol.Address)
+		case "runtime.epclntab":
+			end = uint64(symbol.Address)
+		case "runtime.text":
+			text = uint64(symbol.Address)
+		}
+		return table == 0 || end == 0 || text == 0
+	})
+	if table == 0 || end < table {
+		return 0, 0, 0
+	}
+	return table, end - table, text
 }
 
 // moduleText returns the address of the text of a program whose table does not have it.
@@ -157,7 +184,7 @@ func (t *goTable) function(i int, f *goFunction) error {
 // isNamed reports whether a function has a name.
 func (t *goTable) isNamed(f *goFunction, name string) bool {
 	b := make([]byte, len(name)+1)
-	n, _ := t.section.ReadAt(b, int64(t.names)+int64(f.name))
+	n, _ := t.file.ReadAt(b, int64(t.names)+int64(f.name))
 	return n == len(b) && string(b) == name+"\x00"
 }
 
