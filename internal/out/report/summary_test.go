@@ -91,8 +91,8 @@ func TestInlinedNotes(t *testing.T) {
 		r.Samples[record.Key{Process: of, Stack: stackID(3)}] = samples
 		hints := summarize(r, nil).hints()
 		text := strings.Join(hints, "\n")
-		assert.Check(t, strings.HasPrefix(text, want) && strings.Contains(text, "-XX:+DebugNonSafepoints") == (want != ""),
-			text)
+		assert.Check(t, strings.HasPrefix(text, want) &&
+			strings.Contains(text, "-XX:+DebugNonSafepoints") == (want != ""), text)
 		var page strings.Builder
 		assert.NilError(t, writeHTML(&page, r, nil, About{}))
 		assert.Check(t, strings.Contains(page.String(), "[inlined code]): -XX:+Unlock") == (want != ""))

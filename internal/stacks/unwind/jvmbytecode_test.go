@@ -34,9 +34,10 @@ func TestByteCode(t *testing.T) {
 		"subroutine":                {"a80003 b1", false, "xxxx", "xxxx"},
 		"cut off":                   {"00 b800", false, "xxx", "xxx"},
 		"switch, cut off":           {"aa0000 00 00000000", false, "xxxxxxxx", "xxxxxxxx"},
-		"switch of too much":        {"aa0000 00 0000000c 00000000 7fffffff 00", false, repeat("x", 17), repeat("x", 17)},
-		"unknown":                   {"ff b1", false, "xx", "xx"},
-		"nothing":                   {"", true, "", ""},
+		"switch of too much": {"aa0000 00 0000000c 00000000 7fffffff 00", false, repeat("x", 17),
+			repeat("x", 17)},
+		"unknown": {"ff b1", false, "xx", "xx"},
+		"nothing": {"", true, "", ""},
 	} {
 		code, err := hex.DecodeString(strings.ReplaceAll(c.code, " ", ""))
 		assert.NilError(t, err)
@@ -53,9 +54,10 @@ func TestByteCode(t *testing.T) {
 			"%s: %+v, %s, %s", name, b, &repeats, &calls)
 	}
 	nested := byteCode{known: true, back: [][2]int32{{30, 0}, {20, 10}, {16, 10}, {9, 4}}}
-	assert.Check(t, nested.loopsAround(12, 15) == 2 && nested.loopsAround(12, 18) == 2 && nested.loopsAround(5, 12) == 1 &&
-		nested.loopsAround(5, 31) == 0)
-	assert.Check(t, len(lengths) == jsrW+1 && lengths[invokedynamic] == '5' && lengths[iinc] == '3' && lengths[ret] == '2')
+	assert.Check(t, nested.loopsAround(12, 15) == 2 && nested.loopsAround(12, 18) == 2 &&
+		nested.loopsAround(5, 12) == 1 && nested.loopsAround(5, 31) == 0)
+	assert.Check(t, len(lengths) == jsrW+1 && lengths[invokedynamic] == '5' && lengths[iinc] == '3' &&
+		lengths[ret] == '2')
 }
 
 // Whatever is taken for byte code is understood or not.

@@ -45,7 +45,9 @@ func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	if code == nil {
 		return nil, errNotMapped
 	}
-	c := &jvmCode{runtimeCode: code, byteCodes: make(map[libpf.Address]*byteCode), flows: make(map[libpf.Address]keptFlow)}
+	c := &jvmCode{
+		runtimeCode: code, byteCodes: make(map[libpf.Address]*byteCode), flows: make(map[libpf.Address]keptFlow),
+	}
 	c.begin()
 	defer c.end()
 	first, err := c.data.Attach(noTables{}, c.pid, c.bias, c.memory)

@@ -152,9 +152,10 @@ func (l *debugLayout) readVersion(memory remotememory.RemoteMemory) {
 
 // follows reports whether all is known that is needed to follow compiled code.
 func (l *debugLayout) follows() bool {
-	for _, field := range []uint64{l.stub, l.implicit, l.handlers, l.osr, l.constMethod, l.constMethodBytes, l.codeBytes,
-		l.blobName, l.heapShift, l.heapBlockBytes, l.highBoundary, l.verified | l.verifiedAt, uint64(l.heap | l.heaps),
-		l.end | l.immutable} {
+	for _, field := range []uint64{
+		l.stub, l.implicit, l.handlers, l.osr, l.constMethod, l.constMethodBytes, l.codeBytes, l.blobName, l.heapShift,
+		l.heapBlockBytes, l.highBoundary, l.verified | l.verifiedAt, uint64(l.heap | l.heaps), l.end | l.immutable,
+	} {
 		if field == 0 {
 			return false
 		}
@@ -164,8 +165,8 @@ func (l *debugLayout) follows() bool {
 
 // described are the types of which a field or the size is wanted.
 var described = []string{
-	"nmethod", "CompiledMethod", "CodeBlob", "PcDesc", "ImmutableOopMapSet", "ImmutableOopMapPair", "OopMapSet", "OopMap",
-	"Method", "ConstMethod", "CodeCache", "CodeHeap", "HeapBlock", "VirtualSpace", "GrowableArray<int>",
+	"nmethod", "CompiledMethod", "CodeBlob", "PcDesc", "ImmutableOopMapSet", "ImmutableOopMapPair", "OopMapSet",
+	"OopMap", "Method", "ConstMethod", "CodeCache", "CodeHeap", "HeapBlock", "VirtualSpace", "GrowableArray<int>",
 	"Abstract_VM_Version",
 }
 

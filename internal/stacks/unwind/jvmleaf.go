@@ -289,7 +289,7 @@ func (l *loops) owner(at int32, d pcFrames) ([]Frame, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
-	real := 0
+	there := 0
 	for depth := uint8(1); depth <= l.number; depth++ {
 		polls, other := false, depth == l.number
 		for n := range l.nodes {
@@ -299,11 +299,11 @@ func (l *loops) owner(at int32, d pcFrames) ([]Frame, error) {
 			}
 		}
 		if other || !polls {
-			real++
+			there++
 		}
 	}
 	n, loops := d.inLoops(places)
-	if loops != real {
+	if loops != there {
 		return nil, nil
 	}
 	root, err := d.root(places)

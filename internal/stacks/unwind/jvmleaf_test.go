@@ -154,8 +154,9 @@ func TestLeaf(t *testing.T) {
 		want   string
 		why    UnknownLeaf
 	}{
-		"at a call":       {code: code{steps: []step{{does: "c", frames: "main:1 f:2"}}}, want: "main:1 f:2"},
-		"before a call":   {code: code{steps: join(plain, []step{{does: "c", frames: "main:1 f:2"}})}, want: "main:1 f:2"},
+		"at a call": {code: code{steps: []step{{does: "c", frames: "main:1 f:2"}}}, want: "main:1 f:2"},
+		"before a call": {code: code{steps: join(plain, []step{{does: "c", frames: "main:1 f:2"}})},
+			want: "main:1 f:2"},
 		"before a return": {code: code{steps: join(plain, []step{{does: "r"}})}, want: "main:0"},
 		"before a branch to what calls": {code: code{steps: []step{
 			{does: "b+1"}, {does: "c", frames: "main:1 f:2 g:3"}, {does: "c", frames: "main:1 f:4 h:5"},
@@ -189,8 +190,8 @@ func TestLeaf(t *testing.T) {
 			{does: "c", frames: "main:1 f:2"}, {does: "."}, {does: "c", frames: "main:3 g:4"},
 		}}, at: 1, want: "main:3 g:4"},
 		"after calls of two methods": {code: code{steps: []step{
-			{does: "b+2"}, {does: "c", frames: "main:1 f:2"}, {does: "j+1"}, {does: "c", frames: "main:3 g:2"}, {does: "."},
-			{does: "r"},
+			{does: "b+2"}, {does: "c", frames: "main:1 f:2"}, {does: "j+1"}, {does: "c", frames: "main:3 g:2"},
+			{does: "."}, {does: "r"},
 		}}, at: 4, want: "main:0"},
 		"after a call, or an exception": {code: code{steps: []step{
 			{does: "c", frames: "main:1 f:2"}, {does: "."}, {does: "r"},
@@ -228,17 +229,17 @@ func TestLeaf(t *testing.T) {
 			[]step{{does: "c", frames: "main:1 f:2"}}, loop, []step{{does: "c", frames: "main:1 f:4"}}), simple: "f"},
 			at: 2, want: "main:1 f:4"},
 		"in a loop, between calls in a loop of the caller": {code: code{steps: join(
-			[]step{{does: "c", frames: "main:1 f:2"}}, loop, []step{{does: "c", frames: "main:1 f:2"}}), repeats: "main:1"},
-			at: 2, want: "main:1", why: UnknownInLoop},
+			[]step{{does: "c", frames: "main:1 f:2"}}, loop, []step{{does: "c", frames: "main:1 f:2"}}),
+			repeats: "main:1"}, at: 2, want: "main:1", why: UnknownInLoop},
 		"in a loop that polls around a loop": {code: code{steps: join([]step{{does: "c", frames: "main:1"}}, loop,
-			[]step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}}), repeats: "main:3"},
-			at: 2, want: "main:3 f:4", why: UnknownInLoop},
+			[]step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}}),
+			repeats: "main:3"}, at: 2, want: "main:3 f:4", why: UnknownInLoop},
 		"in a loop that polls around a loop, and calls none": {code: code{steps: join([]step{{does: "c", frames: "main:1"}},
-			loop, []step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}}), simple: "f"},
-			at: 2, want: "main:3 f:4"},
-		"in a loop next to one that polls, in another": {code: code{steps: join([]step{{does: "c", frames: "main:1"}}, loop,
-			[]step{{does: "."}, {does: "p", frames: "main:3 f:4"}, {does: "b-3"}, {does: "b-7"}, {does: "c", frames: "main:5"}}),
-			repeats: "main:3"}, at: 2, want: "main:3", why: UnknownInLoop},
+			loop, []step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}}),
+			simple: "f"}, at: 2, want: "main:3 f:4"},
+		"in a loop next to one that polls, in another": {code: code{steps: join([]step{{does: "c", frames: "main:1"}},
+			loop, []step{{does: "."}, {does: "p", frames: "main:3 f:4"}, {does: "b-3"}, {does: "b-7"}},
+			[]step{{does: "c", frames: "main:5"}}), repeats: "main:3"}, at: 2, want: "main:3", why: UnknownInLoop},
 		"in a loop that polls, before its end": {code: code{steps: []step{
 			{does: "c", frames: "main:1"}, {does: "."}, {does: "b+2"}, {does: "p", frames: "main:3 f:4"}, {does: "j-4"},
 			{does: "c", frames: "main:5"},
@@ -277,7 +278,8 @@ func TestLeaf(t *testing.T) {
 		}, loops: "f g"}, at: 1, want: "main:1 f:4", why: UnknownInLoop},
 		"in a loop with arithmetic in one that polls, and computes": {code: code{steps: []step{
 			{does: "."}, {does: "."}, {does: ".", frames: "main:1 f:2 g:3", note: iadd}, {does: "b-3"},
-			{does: "p", frames: "main:1 f:4"}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "b-7"}, {does: "r"},
+			{does: "p", frames: "main:1 f:4"}, {does: ".", frames: "main:1 f:2", note: iadd}, {does: "b-7"},
+			{does: "r"},
 		}, loops: "f g"}, at: 1, want: "main:1 f:2 g:3", why: UnknownInLoop},
 
 		"in a call of the JVM": {code: code{steps: []step{
@@ -301,7 +303,8 @@ func TestLeaf(t *testing.T) {
 		"before the end of the code": {code: code{steps: plain}, want: "main:0"},
 		"before too many places": {code: code{steps: join(branches, []step{{does: "r"}})}, want: "main:0",
 			why: UnknownTooLarge},
-		"in an endless loop": {code: code{steps: []step{{does: "."}, {does: "j-2"}}}, want: "main:0", why: UnknownInLoop},
+		"in an endless loop": {code: code{steps: []step{{does: "."}, {does: "j-2"}}}, want: "main:0",
+			why: UnknownInLoop},
 	} {
 		g := c.flow()
 		frames, why, err := g.leaf(g.find(c.at, c.called), c.called, c.code)

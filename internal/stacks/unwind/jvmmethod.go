@@ -81,7 +81,9 @@ func (c *jvmCode) table(base libpf.Address, begin, end uint32) ([]byte, error) {
 
 // pcDesc returns that of an offset.
 func (m *compiledMethod) pcDesc(offset int32) (pcDesc, bool) {
-	i, found := slices.BinarySearchFunc(m.pcDescs, offset, func(p pcDesc, at int32) int { return int(p.offset) - int(at) })
+	i, found := slices.BinarySearchFunc(m.pcDescs, offset, func(p pcDesc, at int32) int {
+		return int(p.offset) - int(at)
+	})
 	if !found {
 		return pcDesc{}, false
 	}

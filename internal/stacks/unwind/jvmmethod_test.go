@@ -79,9 +79,10 @@ func TestKeptFlows(t *testing.T) {
 	s := &server{handler: &handler{quotas: newQuotas(1000, func(string) uint64 { return 1000 })}}
 	quota := s.handler.quotas.flowBytes
 	newTarget := func(user worker.User) *target {
+		memory := remotememory.RemoteMemory{ReaderAt: &anyMemory{bytes: someMethod(&layout)}}
 		return &target{user: user, code: &jvmCode{
-			runtimeCode: &runtimeCode{memory: remotememory.RemoteMemory{ReaderAt: &anyMemory{bytes: someMethod(&layout)}}},
-			debug:       layout, flows: make(map[libpf.Address]keptFlow), byteCodes: make(map[libpf.Address]*byteCode),
+			runtimeCode: &runtimeCode{memory: memory}, debug: layout,
+			flows: make(map[libpf.Address]keptFlow), byteCodes: make(map[libpf.Address]*byteCode),
 		}}
 	}
 	find := func(of *target, at libpf.Address, id uint32) *flow {

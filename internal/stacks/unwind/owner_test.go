@@ -11,7 +11,8 @@ import (
 
 // works are what Leaves can do.
 var works = []string{
-	"straight", "branches", "shared", "nulls", "boxes", "loops", "streams", "siblings", "conditions", "copies", "rounds",
+	"straight", "branches", "shared", "nulls", "boxes", "loops", "streams", "siblings", "conditions", "copies",
+	"rounds",
 }
 
 // A leaf in code that was compiled with the work of two threads in it is not in that of the other thread, whether the
@@ -57,8 +58,8 @@ func (e *testEngine) checkLeaves(t *testing.T, j *jvm, work string, stacks int) 
 		stacks--
 		for _, f := range frames {
 			_, number, own := strings.Cut(f.Function, ".own")
-			assert.Assert(t, !own || strings.HasPrefix(number, thread), "%s: thread %s is in a method of another: %x\n%+v",
-				work, thread, s.words, frames)
+			assert.Assert(t, !own || strings.HasPrefix(number, thread),
+				"%s: thread %s is in a method of another: %x\n%+v", work, thread, s.words, frames)
 		}
 	}
 }
