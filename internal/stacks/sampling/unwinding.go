@@ -25,7 +25,7 @@ const (
 	maxResync = time.Minute
 
 	// An engine that could not be loaded is tried again after minReload, twice as long each time until
-	// maxReload: memory or descriptors may have been short. A try takes a second of CPU time.
+	// maxReload: memory or descriptors may have been short. A try takes 0.3 s of CPU time.
 	minReload = 10 * time.Second
 	maxReload = time.Hour
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// How long requests may take. A JVM is synchronized in 0.5 s, most of it for libjvm, once; frames
+	// How long requests may take. A JVM is synchronized in 0.2 s, most of it for libjvm, once; frames
 	// of a stack take some milliseconds at most.
 	startTimeout       = 5 * time.Second
 	synchronizeTimeout = 5 * time.Second
@@ -115,7 +115,7 @@ type Options struct {
 }
 
 // Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
-// takes about a second, or until ctx ends. The caller must close the Engine. The error says what
+// takes some tenths of a second, or until ctx ends. The caller must close the Engine. The error says what
 // the machine lacks, or is that of ctx. The program's main function must call worker.Main with
 // Kind.
 func Open(ctx context.Context, options Options, counters *Counters) (*Engine, error) {
