@@ -279,7 +279,8 @@ func TestStatusTooLarge(t *testing.T) {
 			" maybe_duplicated_batches=1"},
 	} {
 		inBubble(t, fmt.Sprint(c.size), func(t *testing.T) {
-			r := newReceiver(t, reply{code: codes.InvalidArgument, message: strings.Repeat(incompressible, c.size)}, reply{})
+			long := strings.Repeat(incompressible, c.size)
+			r := newReceiver(t, reply{code: codes.InvalidArgument, message: long}, reply{})
 			l := lab1(t, r.destination("a"))
 			l.send(Metrics, "x", 1)
 			l.after(time.Minute)

@@ -122,7 +122,8 @@ func TestEndlessStatus(t *testing.T) {
 				w.Header().Set("Content-Type", "application/grpc")
 				w.Header().Set("Grpc-Status", "14")
 				for i := range c.pieces {
-					w.Header().Set(fmt.Sprint("Grpc-Message-", i), strings.Repeat(incompressible, maxHeaders/c.pieces+1))
+					piece := strings.Repeat(incompressible, maxHeaders/c.pieces+1)
+					w.Header().Set(fmt.Sprint("Grpc-Message-", i), piece)
 				}
 			}))
 			l.send(Metrics, "x", 1)

@@ -54,7 +54,7 @@ func TestManyHungProcesses(t *testing.T) {
 	})
 	var workers int
 	testenv.Poll(t, deadline, "workers that hang", func() bool {
-		workers = int(statusAt(t, socket).Workers.Hung)
+		workers = statusAt(t, socket).Workers.Hung
 		return workers > 0
 	})
 	assert.Check(t, workers < many, "%d processes hang %d workers, %d requests wait", many, workers, len(fs.Requests()))

@@ -44,8 +44,9 @@ var hangingNames = map[string]func(t *testing.T, service string) hung{
 	},
 	"file system of a debug file": func(t *testing.T, service string) hung {
 		fs := fusefs.Mount(t, fusefs.AllowOther)
-		p := demo.Start(t, demo.Options{Service: service, Busy: 1, Gap: -1, Placement: demo.Placement{
-			UID: fusefs.UID, GID: fusefs.GID, By: append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")}})
+		by := append(slices.Clone(fs.By), "unshare", "--user", "--map-root-user", "--")
+		p := demo.Start(t, demo.Options{Service: service, Busy: 1, Gap: -1,
+			Placement: demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: by}})
 		id := hex.EncodeToString(borrowWork(t, fs, p))
 		fs.Write("usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug", nil)
 		p.Chroot(fs.Path(""))

@@ -78,7 +78,8 @@ func Agent(t testing.TB, dir string) (binary string) {
 		{"chmod", "755", dir},
 	} {
 		command := exec.Command(argv[0], argv[1:]...)
-		command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false") // or each commit links anew
+		// With the commit in it, it would be linked anew for each.
+		command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
 		output, err := command.CombinedOutput()
 		assert.NilError(t, err, "%v: %v\n%s", argv, err, output)
 	}

@@ -134,7 +134,8 @@ func (s *seen) add(t *truth, frames []string, n float64) {
 	switch {
 	case !has["work"] && !has["main.work"]:
 		s.elsewhere += n
-	case slices.ContainsFunc(frames, isKnown), leaf == "work", leaf == "main.work", has["cpu_time"], has["main.cpuTime"]:
+	case slices.ContainsFunc(frames, isKnown), leaf == "work", leaf == "main.work",
+		has["cpu_time"], has["main.cpuTime"]:
 	default:
 		s.wrong["no function of known share above "+leaf] += n
 	}

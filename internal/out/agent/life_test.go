@@ -284,7 +284,8 @@ func TestFork(t *testing.T) {
 	}
 	before, republished := start(), start()
 	children := map[*demo.Process]*demo.Process{before: fork(before), republished: fork(republished)} // by parent
-	republished.Republish(republished.Socket, "renamed")                                              // the child shows what it published before
+	// The child shows what it published before.
+	republished.Republish(republished.Socket, "renamed")
 	r := run(t, atRate(997))
 	// The child's place stays the parent's, also when that gets another socket at the same path.
 	changes := map[string]func(*demo.Process){
@@ -331,8 +332,8 @@ func TestFork(t *testing.T) {
 		// Where both are found in the same moment the child may be the first at the socket, until the
 		// parent comes. To be registered with twice does no harm.
 		assert.Check(t, known || now.Registrations == 0 && now.Added == 0, "%+v", now)
-		assert.Check(t, report.Registrations <= 2, "%d registrations of %+v, errors %v", report.Registrations, r.statusOf(p),
-			r.logs.FilterField(zap.Int("pid", p.PID)).AllUntimed())
+		assert.Check(t, report.Registrations <= 2, "%d registrations of %+v, errors %v",
+			report.Registrations, r.statusOf(p), r.logs.FilterField(zap.Int("pid", p.PID)).AllUntimed())
 	}
 	for p, child := range children {
 		p.Quit() // the child, too

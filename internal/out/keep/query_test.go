@@ -221,7 +221,8 @@ func TestSizeOfAnswer(t *testing.T) {
 		a := answer(t, s, q, now)
 		text, err := json.Marshal(a)
 		several := slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several })
-		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several && a.Transactions[0].Samples == 2*maxSums,
+		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several &&
+			a.Transactions[0].Samples == 2*maxSums,
 			"%d bytes, threads and spans left out: %v, %v", len(text), several, err)
 	}
 }

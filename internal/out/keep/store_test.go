@@ -184,8 +184,8 @@ func TestHostileOwner(t *testing.T) {
 		}
 	}
 	assert.Check(t, remembered >= 10, "of 300 that were evicted, %d are remembered", remembered)
-	assert.Check(t, len(answer(t, s, Query{ID: traceOf(newSample(evil, samples-1+2, now, nil))}, now).Transactions) == 1,
-		"what came last is not there")
+	last := answer(t, s, Query{ID: traceOf(newSample(evil, samples-1+2, now, nil))}, now)
+	assert.Check(t, len(last.Transactions) == 1, "what came last is not there")
 }
 
 // Threads are forgotten with their samples, not the samples of others for them; and a thread has the name

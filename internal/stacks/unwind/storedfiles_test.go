@@ -60,7 +60,8 @@ func TestPendingTables(t *testing.T) {
 	}
 	assert.Check(t, len(stored()) == 0, "%d are stored", stored())
 	_, err = h.UpdateExeIDToStackDeltas(200, nil)
-	assert.Check(t, err == nil && len(stored()) == maxPending && len(h.pending) == 0, "%d are stored: %v", stored(), err)
+	assert.Check(t, err == nil && len(stored()) == maxPending && len(h.pending) == 0, "%d are stored: %v",
+		len(stored()), err)
 	h.begin("user")
 	_, err = h.UpdateExeIDToStackDeltas(300, nil)
 	assert.NilError(t, err)

@@ -53,7 +53,8 @@ func TestFollow(t *testing.T) {
 			// push rbx; push rbp; sub rsp, 0x28; add rsp, 0x28; pop rbp; pop rbx; ret
 			code: []byte{0x53, 0x55, 0x48, 0x83, 0xec, 0x28, 0x48, 0x83, 0xc4, 0x28, 0x5d, 0x5b, 0xc3},
 			want: map[uint64]stackdeltatypes.UnwindInfo{
-				0: sp(8), 1: sp(16), 2: saved(sp(24), -24), 6: saved(sp(64), -24), 10: saved(sp(24), -24), 11: sp(16), 12: sp(8),
+				0: sp(8), 1: sp(16), 2: saved(sp(24), -24), 6: saved(sp(64), -24),
+				10: saved(sp(24), -24), 11: sp(16), 12: sp(8),
 			},
 		},
 		"a frame pointer": {
@@ -62,7 +63,8 @@ func TestFollow(t *testing.T) {
 				0x55, 0x48, 0x89, 0xe5, 0x48, 0x29, 0xc4, 0x48, 0x83, 0xe4, 0xf0, 0x48, 0x8d, 0x65, 0xf8, 0xc9, 0xc3,
 			},
 			want: map[uint64]stackdeltatypes.UnwindInfo{
-				1: saved(sp(16), -16), 4: saved(sp(16), -16), 7: fp(16, -16), 11: fp(16, -16), 15: saved(sp(24), -16), 16: sp(8),
+				1: saved(sp(16), -16), 4: saved(sp(16), -16), 7: fp(16, -16), 11: fp(16, -16),
+				15: saved(sp(24), -16), 16: sp(8),
 			},
 		},
 		"a stack pointer from elsewhere": {

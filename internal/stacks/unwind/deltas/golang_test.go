@@ -71,8 +71,9 @@ func TestGoARM64(t *testing.T) {
 		for at := f.start; at < f.end; at += 4 {
 			for _, s := range f.sizes {
 				if s.from == at {
-					set, inRegister = size == 0 && instructionAt(code, at) != saveX29 && instructionAt(code, at) != setX29 ||
-						size != 0 && set, size != 0 && inRegister
+					i := instructionAt(code, at)
+					set = size == 0 && i != saveX29 && i != setX29 || size != 0 && set
+					inRegister = size != 0 && inRegister
 					size = s.size
 				}
 			}

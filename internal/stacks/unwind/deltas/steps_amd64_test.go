@@ -380,7 +380,8 @@ func (s *stepped) checkEach(t *testing.T, except ...string) (cuts map[string]int
 				if slices.Contains(except, function) {
 					break
 				}
-				wrong[pc] = fmt.Sprintf("%v: frame %d is %s, not %s", err, len(s.calls)-i, s.place(f.pc), s.place(s.calls[i]))
+				wrong[pc] = fmt.Sprintf("%v: frame %d is %s, not %s",
+					err, len(s.calls)-i, s.place(f.pc), s.place(s.calls[i]))
 				break
 			}
 		}
@@ -417,11 +418,12 @@ func TestCCallers(t *testing.T) {
 		"gcc -O0", "gcc -O2", "gcc -O3 -static", "musl-gcc -O2", "musl-gcc -Os -static -no-pie",
 	} {
 		t.Run(compile, func(t *testing.T) {
-			args := append(strings.Fields(compile), "-o", filepath.Join(t.TempDir(), "leaves"), "testdata/leaves.c", "-lm")
+			program := filepath.Join(t.TempDir(), "leaves")
+			args := append(strings.Fields(compile), "-o", program, "testdata/leaves.c", "-lm")
 			testenv.NeedTool(t, args[0])
 			out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 			assert.NilError(t, err, "%s", out)
-			cuts := startStepped(t, args[len(args)-3], "work", "LD_BIND_NOW=").checkEach(t)
+			cuts := startStepped(t, program, "work", "LD_BIND_NOW=").checkEach(t)
 			if compile == "gcc -O0" || compile == "gcc -O2" {
 				maps.DeleteFunc(cuts, func(function string, _ int) bool { return strings.HasPrefix(function, "_dl_") })
 			}
