@@ -21,6 +21,8 @@ var notRun = map[string]string{
 	"internal/operate/check": "paths, as sockfile sees them; what kernels show, cmd/correlator compares with run",
 	"internal/lab/demo": "the demo's own records, files and protocol; what kernels show of its processes, all suites see " +
 		"that start them",
+	"internal/lab/truth": "which functions are shown of programs beside what they do, which depends on their code; " +
+		"how kernels have it walked, bpf and internal/stacks/unwind check",
 	"internal/out/keep":        "root for the agent's workers alone: its samples are made up, and nothing of a process is read",
 	"internal/operate/metrics": "compares an agent's counters in two forms; that they say what arrived, internal/out/agent checks",
 	"internal/names/naming": "when names are asked for; those of the kernel are read by internal/names/symbols, the files of " +
