@@ -18,14 +18,22 @@ type jvmCode struct {
 
 	// Of the request that is served.
 	work          int // see maxWork
+	entries       int // see maxEntries
+	methods       map[libpf.Address]*compiledMethod
 	byteCodes     map[libpf.Address]*byteCode
 	byteCodeBytes int
+}
+
+// isExhausted reports whether a bound of the request is reached: more may be known in another one.
+func (c *jvmCode) isExhausted() bool {
+	return c.work >= maxWork || c.entries >= maxEntries || c.byteCodeBytes > maxByteCodes
 }
 
 // end forgets what was read.
 func (c *jvmCode) end() {
 	c.runtimeCode.end()
-	c.work, c.byteCodeBytes = 0, 0
+	c.work, c.entries, c.byteCodeBytes = 0, 0, 0
+	clear(c.methods)
 	clear(c.byteCodes)
 }
 
@@ -47,6 +55,7 @@ func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	}
 	c := &jvmCode{
 		runtimeCode: code, byteCodes: make(map[libpf.Address]*byteCode), flows: make(map[libpf.Address]keptFlow),
+		methods: make(map[libpf.Address]*compiledMethod),
 	}
 	c.begin()
 	defer c.end()
@@ -97,6 +106,7 @@ func (c *jvmCode) safepoints(nmethod libpf.Address) (map[int32]bool, error) {
 	if n*stride > maxDebugBytes {
 		return nil, errCodeGone
 	}
+	c.entries += int(n)
 	maps := make([]byte, n*stride)
 	if err := c.memory.Read(table, maps); err != nil {
 		return nil, err

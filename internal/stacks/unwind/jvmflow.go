@@ -9,8 +9,9 @@ const (
 	// maxToTrap bounds the instructions from a check to the call of its uncommon trap.
 	maxToTrap = 24
 
-	// nodeBytes is what an instruction takes in a flow.
+	// nodeBytes is what an instruction takes in a flow, flowBytes what a flow takes besides.
 	nodeBytes = 48
+	flowBytes = 256
 )
 
 // methodTables is what the JVM has of a compiled method besides its instructions. All numbers are offsets in the
@@ -47,6 +48,7 @@ type flow struct {
 	nodes      []node // in the order of their offsets
 	next, prev edges
 	whole      bool // all of the code is understood
+	steps      int  // that were taken in loops, to find a leaf
 }
 
 // edges are lists of nodes, one for each node: those after it, or before.
@@ -242,5 +244,5 @@ func (g *flow) bytes() uint64 {
 	if g == nil {
 		return 0
 	}
-	return uint64(nodeBytes * len(g.nodes))
+	return uint64(flowBytes + nodeBytes*len(g.nodes))
 }

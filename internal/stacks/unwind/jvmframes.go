@@ -34,8 +34,7 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	if err != nil || len(frames) == 0 {
 		return []Frame{{Kind: JVMFrame}} // its code is gone
 	}
-	more := t.code.work >= maxWork // may be known the next time
-	if hasCompileID(word) && !more || len(read) > 0 {
+	if hasCompileID(word) && !t.code.isExhausted() || len(read) > 0 {
 		s.places.add(at, frames, read)
 	}
 	return frames
@@ -48,11 +47,15 @@ func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) ([]Frame, error
 	if err != nil {
 		return nil, err
 	}
+	d := &methodFrames{server: s, target: t, word: word, method: m}
+	if m == nil {
+		frames, err := d.root(nil)
+		return withUnknown(frames, UnknownTooLarge), err
+	}
 	at, returns := codeOffset(word), word.Flags().ReturnAddress()
 	if p, found := m.pcDesc(at); returns && found && p.safepoint {
 		return s.describedFrames(t, word, at)
 	}
-	d := &methodFrames{server: s, target: t, word: word, method: m}
 	frames, why, err := s.leafFrames(t, d, at, returns)
 	if err == nil {
 		err = t.code.checkCompileID(word)
@@ -60,11 +63,15 @@ func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) ([]Frame, error
 	if err != nil {
 		return nil, err
 	}
-	if why != knownLeaf {
-		unknown := Frame{Kind: InlinedFrame, Function: inlinedName, Address: uint64(why)}
-		frames = slices.Concat([]Frame{unknown}, frames)
+	return withUnknown(frames, why), nil
+}
+
+// withUnknown returns frames with one of inlined code that is not known, if there is a reason.
+func withUnknown(frames []Frame, why UnknownLeaf) []Frame {
+	if why == knownLeaf {
+		return frames
 	}
-	return frames, nil
+	return slices.Concat([]Frame{{Kind: InlinedFrame, Function: inlinedName, Address: uint64(why)}}, frames)
 }
 
 // leafFrames returns the frames of a place that is no safepoint.
@@ -101,8 +108,10 @@ func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) 
 		frames, err := d.root(nil)
 		return frames, why, err
 	}
-	t.code.work += len(g.nodes)
-	return g.leaf(n, returns, d)
+	g.steps = 0
+	frames, why, err := g.leaf(n, returns, d)
+	t.code.work += len(g.nodes) + g.steps/stepsAtOnce
+	return frames, why, err
 }
 
 // flowOf returns the flow of a compiled method, nil if there is too much of it. Flows are kept within the user's
@@ -162,8 +171,10 @@ func (d *methodFrames) root(places []int32) ([]Frame, error) {
 		return nil, err
 	}
 	common := len(frames)
+	d.target.code.work += len(frames)
 	for _, place := range places[1:] {
 		others, err := d.describedFrames(d.target, d.word, place)
+		d.target.code.work += len(others)
 		if err != nil {
 			return nil, err
 		}
@@ -176,6 +187,7 @@ func (d *methodFrames) root(places []int32) ([]Frame, error) {
 func (d *methodFrames) scopes(place int32) []scope {
 	p, _ := d.method.pcDesc(place)
 	scopes, err := d.target.code.scopesAt(d.method, p, maxInlined)
+	d.target.code.work += len(scopes)
 	if err != nil {
 		return nil
 	}

@@ -124,11 +124,17 @@ func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 		return err
 	}
 	l.readVersion(c.memory)
+	return l.check()
+}
+
+// check returns an error unless all is known that is needed to read the tables of compiled methods.
+func (l *debugLayout) check() error {
 	unknown := l.compileID == 0 || l.scopesPCs == 0 || l.immutable == 0 && l.dependencies == 0 ||
 		l.immutable != 0 && l.scopesData == 0 || l.codeBegin == 0 && l.codeOffset == 0 ||
 		l.pcDescBytes < max(l.pcOffset, l.scopeOffset)+4 ||
-		(l.mapSetBytes == 0 || l.pairBytes < l.pairOffset+4) && l.oldMapData == 0
-	for _, field := range fields {
+		l.mapSetBytes != 0 && l.pairBytes < l.pairOffset+4 || l.mapSetBytes == 0 && l.oldMapData == 0 ||
+		l.oopMaps == 0 && l.immutable == 0 // later, they are first
+	for _, field := range l.fields() {
 		unknown = unknown || *field > maxFieldOffset
 	}
 	if unknown {

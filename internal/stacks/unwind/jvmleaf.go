@@ -249,6 +249,7 @@ func (l *loops) reach(from int32, by *edges, ok func(from, to int32) bool) []boo
 	for ways := []int32{from}; len(ways) > 0; {
 		n := ways[len(ways)-1]
 		ways = ways[:len(ways)-1]
+		l.steps++
 		for _, to := range by.of(n) {
 			if !seen[to] && ok(n, to) {
 				seen[to] = true

@@ -309,6 +309,7 @@ func TestLeaf(t *testing.T) {
 		g := c.flow()
 		frames, why, err := g.leaf(g.find(c.at, c.called), c.called, c.code)
 		assert.NilError(t, err)
+		assert.Check(t, !g.whole || !g.turns(g.find(c.at, c.called)) || g.steps > 0, "%s: no work", name)
 		var got []string
 		for _, f := range slices.Backward(frames) {
 			got = append(got, fmt.Sprintf("%s:%d", f.Function, f.Line))

@@ -12,10 +12,16 @@ const (
 	// maxDebugBytes bounds the tables of what is known about places in one compiled method, as the engine does.
 	maxDebugBytes = 1 << 20
 
+	// maxEntries bounds the entries of these tables that are read for a request.
+	maxEntries = 1 << 20
+
 	// maxInstructions bounds the instructions of a compiled method that are decoded, maxWork how often one is looked at
-	// for a request: for each place, all of its method.
+	// for a request, or a frame at one: for each place, all of its method. Steps along known instructions are
+	// stepsAtOnce times as fast.
 	maxInstructions = 1 << 15
 	maxWork         = 1 << 18
+	stepsAtOnce     = 8
+	workOfName      = 4 // of code that is called
 
 	// maxInlined bounds how many calls are inlined in each other at a place, maxByteCodes the bytes of byte code that
 	// are read for a request.
@@ -39,8 +45,15 @@ type compiledMethod struct {
 }
 
 // methodAt reads the PcDescs of a compiled method. Those of safepoints have a map each of pointers to objects. Of the
-// others (-XX:+DebugNonSafepoints), the frames may be those of other code.
+// others (-XX:+DebugNonSafepoints), the frames may be those of other code. Each method is read once in a request; it
+// returns nil if there were too many.
 func (c *jvmCode) methodAt(at libpf.Address) (*compiledMethod, error) {
+	if known := c.methods[at]; known != nil {
+		return known, nil
+	}
+	if c.entries >= maxEntries {
+		return nil, nil
+	}
 	l := &c.debug
 	m := &compiledMethod{at: at, immutable: at, code: c.memory.Ptr(at + libpf.Address(l.codeBegin))}
 	end := l.dependencies
@@ -55,6 +68,7 @@ func (c *jvmCode) methodAt(at libpf.Address) (*compiledMethod, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.entries += len(table) / int(l.pcDescBytes)
 	safepoints, err := c.safepoints(at)
 	if err != nil {
 		return nil, err
@@ -67,6 +81,7 @@ func (c *jvmCode) methodAt(at libpf.Address) (*compiledMethod, error) {
 		}
 	}
 	slices.SortStableFunc(m.pcDescs, func(x, y pcDesc) int { return int(x.offset) - int(y.offset) }) // they are
+	c.methods[at] = m
 	return m, nil
 }
 
@@ -131,7 +146,7 @@ func (c *jvmCode) flowOf(m *compiledMethod, further ...int32) (g *flow, keep boo
 		c.work += maxInstructions
 		return nil, false, nil
 	}
-	c.work += len(g.nodes)
+	c.work += len(g.nodes) + workOfName*len(names)
 	return g, keep, nil
 }
 
@@ -242,6 +257,7 @@ func (c *jvmCode) blobName(code libpf.Address) string {
 			}
 			segment -= back
 		}
+		return ""
 	}
 	return ""
 }

@@ -2,6 +2,8 @@ package unwind
 
 import (
 	"encoding/binary"
+	"maps"
+	"slices"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -46,6 +48,93 @@ func layouts() []debugLayout {
 	return []debugLayout{jdk8, jdk17, jdk25}
 }
 
+// newJVMCode returns the code of a JVM whose memory has a layout.
+func newJVMCode(memory remotememory.RemoteMemory, layout debugLayout) *jvmCode {
+	return &jvmCode{
+		runtimeCode: &runtimeCode{memory: memory}, debug: layout, flows: make(map[libpf.Address]keptFlow),
+		methods: make(map[libpf.Address]*compiledMethod), byteCodes: make(map[libpf.Address]*byteCode),
+	}
+}
+
+// A layout in which fields are missing, or are beyond their type, is not read by.
+func TestJVMLayout(t *testing.T) {
+	for i, known := range layouts() {
+		assert.Check(t, known.check() == nil, "%d: %v", i, known.check())
+		for name, spoil := range map[string]func(l *debugLayout){
+			"no id":            func(l *debugLayout) { l.compileID = 0 },
+			"no PcDescs":       func(l *debugLayout) { l.scopesPCs = 0 },
+			"no code":          func(l *debugLayout) { l.codeBegin, l.codeOffset = 0, 0 },
+			"no end":           func(l *debugLayout) { l.dependencies, l.scopesData = 0, 0 },
+			"no maps":          func(l *debugLayout) { l.mapSetBytes, l.oldMapData = 0, 0 },
+			"no pointer to it": func(l *debugLayout) { l.oopMaps, l.immutable = 0, 0 },
+			"small PcDescs":    func(l *debugLayout) { l.pcDescBytes = l.scopeOffset + 3 },
+			"small pairs, in both kinds of maps": func(l *debugLayout) {
+				l.mapSetBytes, l.pairBytes, l.pairOffset, l.oldMapData = 8, 2, 100, 8
+			},
+			"far field": func(l *debugLayout) { l.pcOffset, l.pcDescBytes = maxFieldOffset+1, maxFieldOffset },
+		} {
+			spoiled := known
+			spoil(&spoiled)
+			assert.Check(t, spoiled.check() != nil, "%d, %s: it is read", i, name)
+		}
+	}
+}
+
+// Tables are read once for a request, and no more of them than is bounded; what could be known in another request is
+// told from what is.
+func TestKeptMethods(t *testing.T) {
+	for _, layout := range layouts() {
+		bytes := someMethod(&layout)
+		if layout.mapSetBytes == 0 {
+			binary.LittleEndian.PutUint32(bytes[2000+layout.oldMapCount:], 1<<17)
+		} else {
+			binary.LittleEndian.PutUint32(bytes[2000+layout.mapCount:], 1<<17)
+		}
+		binary.LittleEndian.PutUint64(bytes[layout.oopMaps:], 2000)
+		memory := &anyMemory{bytes: bytes}
+		c := newJVMCode(remotememory.RemoteMemory{ReaderAt: memory}, layout)
+		m, err := c.methodAt(4096)
+		assert.Assert(t, err == nil && m != nil && !c.isExhausted(), "%v", err)
+		reads := memory.reads
+		again, err := c.methodAt(4096)
+		assert.Check(t, err == nil && again == m && memory.reads == reads)
+		n := 1
+		for ; m != nil && n < 100; n++ {
+			m, err = c.methodAt(libpf.Address(4096 * (n + 1)))
+			assert.NilError(t, err)
+		}
+		assert.Check(t, n < 10 && c.isExhausted(), "%d methods of 1<<17 entries", n)
+	}
+	for name, exhaust := range map[string]func(c *jvmCode){
+		"work":       func(c *jvmCode) { c.work = maxWork },
+		"entries":    func(c *jvmCode) { c.entries = maxEntries },
+		"byte codes": func(c *jvmCode) { c.byteCodeBytes = maxByteCodes; c.byteCodeOf(0) },
+	} {
+		bytes := make([]byte, 4096)
+		layout := layouts()[0]
+		bytes[layout.codeBytes] = 1 // at 0, the method and its constMethod
+		c := newJVMCode(remotememory.RemoteMemory{ReaderAt: &anyMemory{bytes: bytes}}, layout)
+		assert.Check(t, !c.isExhausted())
+		exhaust(c)
+		assert.Check(t, c.isExhausted(), name)
+		assert.Check(t, len(c.byteCodes) == 0, "byte code that was not read is kept")
+	}
+}
+
+// The frames of places are counted as work, also those of little code.
+func TestJVMWork(t *testing.T) {
+	layout := layouts()[0]
+	bytes := someMethod(&layout)
+	const depth = 60
+	for i := range depth { // each with the one before as its caller
+		copy(bytes[512+3*i+3:], []byte{byte(3 * i), 1, 1})
+	}
+	c := newJVMCode(remotememory.RemoteMemory{ReaderAt: &anyMemory{bytes: bytes}}, layout)
+	m := &compiledMethod{at: 4096, pcDescs: []pcDesc{{offset: 1, scope: 3 * depth}}}
+	d := &methodFrames{target: &target{code: c}, method: m}
+	assert.Check(t, len(d.scopes(1)) == depth && c.work == depth)
+}
+
 // scopeFrames are the frames of places by their scopes alone.
 type scopeFrames struct{ methodFrames }
 
@@ -80,10 +169,7 @@ func TestKeptFlows(t *testing.T) {
 	quota := s.handler.quotas.flowBytes
 	newTarget := func(user worker.User) *target {
 		memory := remotememory.RemoteMemory{ReaderAt: &anyMemory{bytes: someMethod(&layout)}}
-		return &target{user: user, code: &jvmCode{
-			runtimeCode: &runtimeCode{memory: memory}, debug: layout,
-			flows: make(map[libpf.Address]keptFlow), byteCodes: make(map[libpf.Address]*byteCode),
-		}}
+		return &target{user: user, code: newJVMCode(memory, layout)}
 	}
 	find := func(of *target, at libpf.Address, id uint32) *flow {
 		m, err := of.code.methodAt(at)
@@ -116,23 +202,34 @@ func FuzzCompiledMethod(f *testing.F) {
 	for _, l := range layouts() {
 		method := someMethod(&l)
 		copy(method[1024:], "\x90\x74\x02\xe8\x00\x00\x00\x00\xeb\xf0\x89\x08\x0f\x84\x00\x00\x00\x00\xc3")
-		f.Add(method, int32(8), true)
-		f.Add(method, int32(0), false)
+		f.Add(method, int32(8), true, []byte{})
+		f.Add(method, int32(0), false, []byte{})
 	}
+	f.Add([]byte("\x01\x00"), int32(0), false, []byte("\x0e\x02\x00\x0f\x64\x00\x15\x08\x00"))
 	f.Fuzz(checkMethod)
 }
 
-func checkMethod(t *testing.T, bytes []byte, at int32, returns bool) {
+// mutate sets some fields of a layout, each by three bytes.
+func mutate(l *debugLayout, bytes []byte) {
+	fields := l.fields()
+	names := slices.Sorted(maps.Keys(fields))
+	for ; len(bytes) >= 3; bytes = bytes[3:] {
+		*fields[names[int(bytes[0])%len(names)]] = uint64(binary.LittleEndian.Uint16(bytes[1:]))
+	}
+}
+
+func checkMethod(t *testing.T, bytes []byte, at int32, returns bool, fields []byte) {
 	if len(bytes) == 0 {
 		return
 	}
 	for _, layout := range layouts() {
 		memory := &anyMemory{bytes: bytes}
-		c := &jvmCode{
-			runtimeCode: &runtimeCode{memory: remotememory.RemoteMemory{ReaderAt: memory}}, debug: layout,
-			byteCodes: make(map[libpf.Address]*byteCode),
+		c := newJVMCode(remotememory.RemoteMemory{ReaderAt: memory}, layout)
+		assert.Check(t, layout.follows() && layout.check() == nil)
+		mutate(&c.debug, fields)
+		if c.debug.check() != nil || !c.debug.follows() {
+			continue
 		}
-		assert.Check(t, layout.follows())
 		m, err := c.methodAt(4096)
 		if err != nil {
 			continue
