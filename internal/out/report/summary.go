@@ -183,7 +183,7 @@ func (s *summary) write(w io.Writer) error {
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, "frames with a name:", s.namedFrames())
 	if s.cut > 0 {
-		fmt.Fprintf(&b, "truncated stacks: %s of samples, their callers are in %s\n", percent(s.cut, s.samples),
+		fmt.Fprintf(&b, "truncated stacks: %s of samples, missing callers are in %s\n", percent(s.cut, s.samples),
 			profile.CutName)
 	}
 	if walked := s.recording.Walked; walked > 0 {

@@ -75,7 +75,7 @@ func TestSummaryOfUnwoundStacks(t *testing.T) {
 	assert.Check(t, got == want, "%s, want %s", got, want)
 	var b strings.Builder
 	assert.NilError(t, s.write(&b))
-	want = "\ntruncated stacks: 25.0% of samples, their callers are in [stack truncated]\n"
+	want = "\ntruncated stacks: 25.0% of samples, missing callers are in [stack truncated]\n"
 	assert.Check(t, strings.Contains(
 		b.String(), want), "no %q in\n%s", want, &b)
 	hints := s.hints()
