@@ -24,6 +24,7 @@ import (
 // for ever: also when another function has come to the place of one that is gone. So it begins anew with each
 // request.
 type runtimeCode struct {
+	path   string // of its file
 	data   interpreter.Data
 	pid    libpf.PID
 	bias   libpf.Address
@@ -37,33 +38,41 @@ type runtimeCode struct {
 	wasTried bool // the version was, see tried
 	trusted  bool // see isTrusted
 
-	v8      *v8Layout            // nil: the engine reads the code
-	scripts map[uint64]*v8Script // that were read in this request
+	v8      *v8Layout // nil: the engine reads the code
+	scripts *v8Scripts
 
 	request interpreter.Instance // of the request that is served; nil: none yet
 	alone   int                  // words of it that were symbolized alone
 }
 
-var errNotMapped = errors.New("the runtime is not mapped")
+var (
+	errNotMapped = errors.New("the runtime is not mapped")
+	errOther     = errors.New("the file only has its name")
+)
 
 // findCode returns the code of a runtime that a target has mapped: that in the first file which the loader takes
 // for the runtime's, as the engine does: one that only has the name of a runtime's file (Debian's node, which has
-// it in a library) is passed over.
-func findCode(t *target, loader interpreter.Loader, pages *pages) (*runtimeCode, error) {
-	var failure error
+// it in a library) is passed over. If none can be read, the error is that of the first which is one of the runtime,
+// or else an errOther.
+func findCode(t *target, kind *runtimeKind, pages *pages) (*runtimeCode, error) {
+	var failure, other error
 	for i := range t.mapped {
 		m := &t.mapped[i]
 		file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) {
 			return process.OpenELFMapping(t, m)
 		})
-		c, err := openCode(t, m, file, loader, pages)
+		c, err := openCode(t, m, file, kind.loader, pages)
+		if err != nil && !kind.mayBe(file) {
+			other = cmp.Or(other, fmt.Errorf("%w: %w", errOther, err))
+			err = nil
+		}
 		file.Close()
 		if c != nil {
 			return c, nil
 		}
 		failure = cmp.Or(failure, err)
 	}
-	return nil, cmp.Or(failure, errNotMapped)
+	return nil, cmp.Or(failure, other, errNotMapped)
 }
 
 // openCode returns the code of a runtime in a file that is mapped, nil if it has none.
@@ -83,10 +92,10 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 		return nil, fmt.Errorf("offset %d of %s is not mapped", m.FileOffset, m.Path)
 	}
 	c := &runtimeCode{
-		data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt,
+		path: m.Path, data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt,
 		batch: t.batch, budget: t.budget, pages: pages, memory: remotememory.RemoteMemory{ReaderAt: pages},
 		noLines: fmt.Sprint(data) == python310, wasTried: wasTried(fmt.Sprint(data)),
-		scripts: make(map[uint64]*v8Script),
+		scripts: newV8Scripts(),
 	}
 	c.trusted = c.wasTried
 	if strings.HasPrefix(fmt.Sprint(data), v8Name) {
@@ -110,7 +119,7 @@ func (c *runtimeCode) begin() { c.pages.begin(c.from) }
 // end forgets what was read.
 func (c *runtimeCode) end() {
 	c.request, c.alone = nil, 0
-	clear(c.scripts)
+	c.scripts.end()
 	c.pages.forget()
 }
 
@@ -155,7 +164,7 @@ func (c *runtimeCode) v8Frames(word libpf.EbpfFrame) ([]Frame, []reading, error)
 	words := &recorder{from: c.pages}
 	r := v8Reader{v8Layout: c.v8, words: words, pages: c.pages, memory: c.from, scripts: c.scripts}
 	frames, err := r.frames(word)
-	if words.lost {
+	if words.lost || c.scripts.isShort {
 		return frames, nil, err
 	}
 	return frames, words.read, err

@@ -3,6 +3,7 @@ package unwind
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 )
 
@@ -44,12 +45,18 @@ func (l *engineLog) forget() {
 	l.lines = nil
 }
 
-// last returns the last line that was kept, "" for none.
-func (l *engineLog) last() string {
+// first returns the first line that was kept about a file, or else the first that names none, "" for neither.
+func (l *engineLog) first(path string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.lines) == 0 {
-		return ""
+	ofNone := ""
+	for _, line := range l.lines {
+		if strings.Contains(line, path) {
+			return line
+		}
+		if ofNone == "" && !strings.Contains(line, "/") {
+			ofNone = line
+		}
 	}
-	return l.lines[len(l.lines)-1]
+	return ofNone
 }

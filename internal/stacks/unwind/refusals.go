@@ -3,6 +3,7 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strings"
 )
 
@@ -26,10 +27,13 @@ func wasTried(version string) bool {
 	return false
 }
 
-// refusal is why the functions of a runtime have no names, "" if it was not refused, when so many files were mapped.
+// refusal is why the functions of a runtime have no names, "" if it was not refused, when some files were mapped.
 type refusal struct {
 	reason string
-	mapped int
+	mapped uint64 // a hash of them
+	path   string // of the runtime's file, "" if it could not be read
+	isSaid bool   // the engine has said why
+	other  bool   // only the file's name is of the runtime
 }
 
 // refusals returns why functions of runtimes that a process has mapped have no names, and which version of a runtime
@@ -42,11 +46,11 @@ func (s *server) refusals(t *target, came *stored) (refused, unknown string, err
 	}
 	for _, kind := range runtimeKinds {
 		if !ready[kind] && kind != came.missing {
-			reason := s.refusal(t, kind)
-			if reason != "" && kind.framePointers {
-				return "", "", errors.New(reason)
+			refusal := s.refusal(t, kind)
+			if refusal.reason != "" && kind.framePointers && !refusal.other {
+				return "", "", errors.New(refusal.reason)
 			}
-			refused = join(refused, reason)
+			refused = join(refused, refusal.reason)
 		}
 	}
 	for _, code := range t.codes {
@@ -65,23 +69,39 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// refusal returns why a kind of runtime is not unwound in a process that may have mapped it.
-func (s *server) refusal(t *target, kind *runtimeKind) string {
-	if known, ok := t.refused[kind]; ok && known.mapped == len(t.mapped) {
-		return known.reason
+// refusal returns why a kind of runtime is not unwound in a process that may have mapped it. The engine tries a file
+// once, and only then says why.
+func (s *server) refusal(t *target, kind *runtimeKind) refusal {
+	known, mapped := t.refused[kind], s.hashMapped(t)
+	if known.mapped == mapped {
+		return known
 	}
-	reason := ""
-	_, err := findCode(t, kind.loader, s.pages)
+	now := refusal{mapped: mapped}
+	code, err := findCode(t, kind, s.pages)
 	switch {
 	case errors.Is(err, errNotMapped):
 	case err != nil:
-		reason = kind.name + ": " + failureText(err)
+		now.reason, now.other = kind.name+": "+failureText(err), errors.Is(err, errOther)
 	default:
-		reason = kind.name + ": " + errNotAttached.Error()
-		if line := s.log.last(); line != "" {
-			reason += " (" + line + ")"
+		now.path = code.path
+		if line := s.log.first(code.path); line != "" {
+			now.reason, now.isSaid = kind.name+": "+errNotAttached.Error()+" ("+line+")", true
+		} else if known.isSaid && known.path == code.path {
+			now.reason, now.isSaid = known.reason, true
+		} else {
+			now.reason = kind.name + ": " + errNotAttached.Error()
 		}
 	}
-	t.refused[kind] = refusal{reason, len(t.mapped)}
-	return reason
+	t.refused[kind] = now
+	return now
+}
+
+// hashMapped returns a hash of what a process has mapped, which is not 0.
+func (s *server) hashMapped(t *target) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.pages.seed)
+	for _, m := range t.mapped {
+		maphash.WriteComparable(&h, m)
+	}
+	return h.Sum64() | 1
 }

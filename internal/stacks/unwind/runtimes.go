@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/python"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
@@ -26,6 +27,18 @@ type runtimeKind struct {
 	// framePointers: what it compiles keeps them. Without the engine knowing it, stacks end there; by frame pointers
 	// they do not.
 	framePointers bool
+	// isOf reports whether a file that the loader refuses has something of the runtime, and not just its name. nil: that
+	// does not matter.
+	isOf func(*pfelf.File) bool
+}
+
+// mayBe reports whether a file has something of the runtime, as far as it can be seen.
+func (k *runtimeKind) mayBe(file *pfelf.Reference) bool {
+	if k.isOf == nil {
+		return true
+	}
+	elf, err := file.GetELF()
+	return err != nil || k.isOf(elf)
 }
 
 // maxRuntimes is how many processes with a runtime of one kind can be unwound at a time, half of them of one
@@ -45,7 +58,7 @@ var runtimeKinds = []*runtimeKind{
 	{
 		name: "V8", of: libpf.V8, frames: V8Frame, words: []libpf.FrameType{libpf.V8Frame},
 		program: v8Program, index: support.ProgUnwindV8, table: nodev8.BPFMapName,
-		loader: nodev8.GetLoader(nodev8.Config{}), framePointers: true,
+		loader: nodev8.GetLoader(nodev8.Config{}), framePointers: true, isOf: hasV8,
 	},
 }
 

@@ -321,7 +321,7 @@ func (s *server) openRuntimes(t *target, came *stored) error {
 		if t.codes[kind] != nil {
 			continue
 		}
-		code, err := findCode(t, kind.loader, s.pages)
+		code, err := findCode(t, kind, s.pages)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.name, err)
 		}

@@ -203,7 +203,7 @@ func positionTable(tables v8Tables, entries ...[3]int64) (b []byte) {
 }
 
 func (h *v8Heap) reader() *v8Reader {
-	return &v8Reader{v8Layout: h.v8Layout, words: h, pages: h, memory: h, scripts: make(map[uint64]*v8Script)}
+	return &v8Reader{v8Layout: h.v8Layout, words: h, pages: h, memory: h, scripts: newV8Scripts()}
 }
 
 // v8Word is a word as the program of V8 hands it over.
@@ -380,7 +380,7 @@ func TestV8Readings(t *testing.T) {
 	h := newV8Heap()
 	script := h.script(h.text("x.js"), h.text("source"))
 	f := h.function(h.text("f"), script, 0, 0)
-	c := &runtimeCode{v8: h.v8Layout, from: h, pages: newPages(), scripts: make(map[uint64]*v8Script)}
+	c := &runtimeCode{v8: h.v8Layout, from: h, pages: newPages(), scripts: newV8Scripts()}
 	word := v8Word(support.V8FileTypeNativeSFI, f, 0, false)
 	read := func(want string) []reading {
 		c.begin()
@@ -407,21 +407,28 @@ func TestV8Readings(t *testing.T) {
 	assert.Check(t, err != nil && frames == nil, "%+v, %v", frames, err)
 }
 
-// Of what the engine logs, warnings and errors are kept, a bounded number, and the last is returned.
+// Of what the engine logs, warnings and errors are kept, a bounded number, and the first about a file is returned, or else
+// the first that names none.
 func TestEngineLog(t *testing.T) {
 	var l engineLog
 	log := slog.New(&l).With("a", 1).WithGroup("g")
 	log.Info("info")
-	assert.Check(t, l.last() == "")
+	assert.Check(t, l.first("/a") == "")
+	log.Warn("of /b")
+	assert.Check(t, l.first("/a") == "")
 	log.Warn("warning")
 	log.Error("error")
-	assert.Check(t, l.last() == "error", l.last())
+	assert.Check(t, l.first("/a") == "warning", l.first("/a"))
+	log.Error("of /a")
+	log.Error("of /a again")
+	assert.Check(t, l.first("/a") == "of /a" && l.first("/b") == "of /b")
+	l.forget()
 	for range 2 * maxLogLines {
 		log.Error(strings.Repeat("x", 2*maxFailureBytes))
 	}
-	assert.Check(t, len(l.lines) == maxLogLines && len(l.last()) == maxFailureBytes)
+	assert.Check(t, len(l.lines) == maxLogLines && len(l.first("/a")) == maxFailureBytes)
 	l.forget()
-	assert.Check(t, l.last() == "")
+	assert.Check(t, l.first("/a") == "")
 }
 
 // Whatever is in the memory of a process, reading it ends, without a panic, and names have a bounded length.
@@ -466,6 +473,67 @@ func TestV8FramesOfAnything(t *testing.T) {
 		f, err := h.reader().function(h.function(source, h.script(h.text("file"), source), 0, 0) | v8Tag)
 		assert.NilError(t, err)
 		assert.Check(t, f.name == "<anonymous>" && f.script.file == "file" && f.script.ends == nil, f)
+	}
+}
+
+// endless is memory that has something everywhere, and counts what is read.
+type endless struct {
+	*v8Heap
+	bytes int
+}
+
+func (e *endless) ReadAt(b []byte, at int64) (int, error) {
+	e.bytes += len(b)
+	clear(b)
+	if n, err := e.v8Heap.ReadAt(b, at); err != nil {
+		clear(b[n:])
+	}
+	return len(b), nil
+}
+
+// What is read of texts is bounded by what their parts say together, and in a request, as are the lines that are kept.
+// Where more would be read, lines are not known, and names are; nothing of that is kept for other requests.
+func TestV8ReadsABoundedPart(t *testing.T) {
+	h := newV8Heap()
+	long := h.text("x")
+	h.put(long+uint64(h.stringLength), maxV8SourceBytes)
+	source := long
+	for range maxV8Depth - 2 {
+		source = h.cons(source, source, maxV8SourceBytes)
+	}
+	memory := &endless{v8Heap: h}
+	r := h.reader()
+	r.memory = memory
+	script := r.script(h.script(h.text("x.js"), source))
+	assert.Check(t, script.ends == nil && script.file == "x.js" && memory.bytes == maxV8SourceBytes, memory.bytes)
+	for i := range 2 * maxV8Characters / maxV8SourceBytes {
+		script := r.script(h.script(h.text("y.js"), long))
+		left := i < maxV8Characters/maxV8SourceBytes-1
+		assert.Check(t, script.file == "y.js" && (script.ends != nil) == left && r.scripts.isShort != left, i)
+	}
+	assert.Check(t, memory.bytes == maxV8Characters, memory.bytes)
+	c := &runtimeCode{v8: h.v8Layout, from: memory, pages: newPages(), scripts: r.scripts}
+	word := v8Word(support.V8FileTypeNativeSFI, h.function(h.text("f"), h.script(h.text("x.js"), long), 0, 0), 0, false)
+	for _, isShort := range []bool{true, false} {
+		c.begin()
+		frames, read, err := c.v8Frames(word)
+		assert.Check(t, err == nil && frames[0].Function == "f" && (read == nil) == isShort, "%+v, %v", frames, err)
+		c.end()
+	}
+
+	many := h.object(h.typeArray)
+	h.put(many+uint64(h.arrayLength), maxV8Lines<<32)
+	r = h.reader()
+	r.memory = memory
+	for range 3 * maxV8AllLines / maxV8Lines {
+		at := h.script(h.text("z.js"), long)
+		h.refer(at, h.scriptLineEnds, many)
+		assert.Check(t, len(r.script(at).ends) == maxV8Lines && r.script(at) == r.script(at))
+		lines := 0
+		for _, script := range r.scripts.known {
+			lines += len(script.ends)
+		}
+		assert.Check(t, lines == r.scripts.lines && lines <= maxV8AllLines, "%d, %d", lines, r.scripts.lines)
 	}
 }
 
@@ -533,31 +601,45 @@ func TestNodeVersions(t *testing.T) {
 }
 
 // A program that has a runtime's name, and is none that the engine can read, is native code, or left to frame pointers
-// if such a runtime keeps them; it is said why.
+// if it has something of a runtime that keeps them; it is said why.
 func TestRefused(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
-	start := func(name string) *jvm {
-		program := filepath.Join(t.TempDir(), name)
-		testenv.WriteFile(t, program, testenv.ReadFile(t, testenv.NeedTool(t, "sh")))
-		assert.NilError(t, os.Chmod(program, 0o700))
-		return startBusy(t, program, "-c", "echo ready; while :; do :; done")
+	start := func(name, program string, options ...string) *jvm {
+		named := filepath.Join(t.TempDir(), name)
+		testenv.WriteFile(t, named, testenv.ReadFile(t, program))
+		assert.NilError(t, os.Chmod(named, 0o700))
+		return startBusy(t, append([]string{named}, options...)...)
 	}
-	node := start("node")
-	for range 2 { // also when the engine knows the file
-		_, err := e.Synchronize(t.Context(), node.target)
-		assert.Check(t, errors.Is(err, ErrNotReady) && strings.Contains(err.Error(), `"V8: unable to read`), err)
+	shell := func(name string) *jvm {
+		return start(name, testenv.NeedTool(t, "sh"), "-c", "echo ready; while :; do :; done")
 	}
-	python := start("python3.12")
-	for range 2 {
-		e.synchronize(t, python.target)
-		refused, unknown := e.Runtimes(&python.target)
-		assert.Check(t, strings.HasPrefix(refused, "Python: ") && unknown == "", "%q, %q", refused, unknown)
+	like := func(options ...string) *jvm {
+		return start("node", testenv.Compile(t, "cc", "testdata/likev8.c", options...))
 	}
-	e.eachWhole(t, python.target, 1, func(frames []Frame) bool { return true })
-	assert.Check(t, e.Remove(t.Context(), python.target))
-	refused, _ := e.Runtimes(&python.target)
-	assert.Check(t, refused == "", refused)
+	for _, node := range []*jvm{like(), like("-rdynamic", "-s")} {
+		for range 2 { // also when the engine knows the file
+			_, err := e.Synchronize(t.Context(), node.target)
+			assert.Check(t, errors.Is(err, ErrNotReady) && strings.Contains(err.Error(), `"V8: unable to read`), err)
+		}
+	}
+	for _, test := range []struct {
+		*jvm
+		reason string
+	}{
+		{shell("python3.12"), "Python: "}, {shell("node"), "V8: the file only has its name: unable to read"},
+		{shell("node18"), "V8: the file only has its name: "}, {like("-s"), "V8: the file only has its name: "},
+	} {
+		for range 2 {
+			e.synchronize(t, test.target)
+			refused, unknown := e.Runtimes(&test.target)
+			assert.Check(t, strings.HasPrefix(refused, test.reason) && unknown == "", "%q, %q", refused, unknown)
+		}
+		e.eachWhole(t, test.target, 1, func(frames []Frame) bool { return true })
+		assert.Check(t, e.Remove(t.Context(), test.target))
+		refused, _ := e.Runtimes(&test.target)
+		assert.Check(t, refused == "", refused)
+	}
 }
 
 // untriedKind is a worker that takes each version for one that was not tried.

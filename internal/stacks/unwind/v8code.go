@@ -24,8 +24,12 @@ const (
 	// found these.
 	maxV8SourceBytes = 16 << 20
 
-	// maxV8Lines bounds the lines of a script that are known, and maxV8Scripts the scripts, in a request.
-	maxV8Lines, maxV8Scripts = 1 << 18, 64
+	// maxV8Lines bounds the lines of a script that are known, maxV8AllLines those of all scripts at a time, each of
+	// 4 bytes, and maxV8Scripts the scripts.
+	maxV8Lines, maxV8AllLines, maxV8Scripts = 1 << 18, 1 << 20, 64
+
+	// maxV8Characters bounds what is read of texts in a request. A script is read once.
+	maxV8Characters = 4 * maxV8SourceBytes
 
 	// maxV8Depth bounds how deep a string is made of others.
 	maxV8Depth = 16
@@ -50,7 +54,7 @@ type v8Reader struct {
 	words   io.ReaderAt // by pages, recorded
 	pages   io.ReaderAt // by pages
 	memory  io.ReaderAt // for what is large
-	scripts map[uint64]*v8Script
+	scripts *v8Scripts
 	reads   int
 }
 
@@ -61,6 +65,41 @@ const maxV8Reads = 1 << 12
 type v8Script struct {
 	file string
 	ends []uint32 // of lines; nil: they are not known
+}
+
+// v8Scripts are the scripts that were read in a request.
+type v8Scripts struct {
+	known      map[uint64]*v8Script
+	lines      int  // of them
+	characters int  // that were read of their texts
+	isShort    bool // more would have been
+}
+
+func newV8Scripts() *v8Scripts { return &v8Scripts{known: make(map[uint64]*v8Script)} }
+
+// add adds a script. Where there is no room for it, the others are forgotten, and read again when they are needed.
+func (s *v8Scripts) add(at uint64, script *v8Script) {
+	if len(s.known) == maxV8Scripts || s.lines+len(script.ends) > maxV8AllLines {
+		clear(s.known)
+		s.lines = 0
+	}
+	s.known[at], s.lines = script, s.lines+len(script.ends)
+}
+
+// spend counts characters before they are read; an error says that they may not be.
+func (s *v8Scripts) spend(characters uint32) error {
+	if int(characters) > maxV8Characters-s.characters {
+		s.isShort = true
+		return errV8Object
+	}
+	s.characters += int(characters)
+	return nil
+}
+
+// end forgets what was read in a request.
+func (s *v8Scripts) end() {
+	clear(s.known)
+	s.lines, s.characters, s.isShort = 0, 0, false
 }
 
 // v8Function is a function's name and script.
@@ -609,23 +648,24 @@ func (r *v8Reader) scopeName(scope uint64) string {
 // text returns a string of at most maxNameBytes characters.
 func (r *v8Reader) text(at uint64, kind uint32, depth int) (string, error) {
 	var text []byte
-	err := r.characters(at, kind, 0, maxNameBytes, depth, func(_ uint32, units []uint16) error {
+	left := uint32(maxNameBytes)
+	err := r.characters(at, kind, 0, &left, depth, func(_ uint32, units []uint16) error {
 		text = append(text, string(utf16.Decode(units))...)
 		return nil
 	})
 	return string(text), err
 }
 
-// characters calls a function with the characters of a string, from one on, in parts. Strings that are outside of
-// V8's memory are not read.
-func (r *v8Reader) characters(at uint64, kind, from, limit uint32, depth int,
+// characters calls a function with the characters of a string, from one on, in parts: as many as are left, which the
+// parts of a string that is made of others say themselves. Strings that are outside of V8's memory are not read.
+func (r *v8Reader) characters(at uint64, kind, from uint32, left *uint32, depth int,
 	do func(from uint32, units []uint16) error) error {
 	word, err := r.uint64(at + uint64(r.stringLength))
 	length := uint32(word)
 	if err != nil {
 		return err
 	}
-	if depth == 0 || kind >= r.notString || length > limit {
+	if depth == 0 || kind >= r.notString || length > *left {
 		return errV8Object
 	}
 	part := func(offset uint32, from uint32) error {
@@ -633,10 +673,11 @@ func (r *v8Reader) characters(at uint64, kind, from, limit uint32, depth int,
 		if err != nil {
 			return err
 		}
-		return r.characters(object, kind, from, limit, depth-1, do)
+		return r.characters(object, kind, from, left, depth-1, do)
 	}
 	switch kind & r.formMask {
 	case 0:
+		*left -= length
 		return r.sequential(at, kind&r.encodingMask == r.oneByte, length, from, do)
 	case r.consString:
 		n, count := from, do
@@ -678,6 +719,8 @@ func (r *v8Reader) sequential(at uint64, oneByte bool, length, from uint32,
 	reader := r.memory
 	if length <= maxNameBytes {
 		reader = r.pages
+	} else if err := r.scripts.spend(length); err != nil {
+		return err
 	}
 	b, units := make([]byte, min(length, partUnits)*size), make([]uint16, 0, min(length, partUnits))
 	for done := uint32(0); done < length; {
@@ -703,7 +746,7 @@ func (r *v8Reader) sequential(at uint64, oneByte bool, length, from uint32,
 
 // script returns the file of a script and the ends of its lines, each read once in a request.
 func (r *v8Reader) script(at uint64) *v8Script {
-	if known := r.scripts[at]; known != nil {
+	if known := r.scripts.known[at]; known != nil {
 		return known
 	}
 	s := new(v8Script)
@@ -723,10 +766,7 @@ func (r *v8Reader) script(at uint64) *v8Script {
 	if s.ends == nil {
 		s.ends = r.lineEnds(at + uint64(r.scriptSource))
 	}
-	if len(r.scripts) == maxV8Scripts {
-		clear(r.scripts)
-	}
-	r.scripts[at] = s
+	r.scripts.add(at, s)
 	return s
 }
 
@@ -736,8 +776,8 @@ func (r *v8Reader) lineEnds(at uint64) []uint32 {
 	if err != nil {
 		return nil
 	}
-	ends, before := make([]uint32, 0, 128), uint16(0)
-	err = r.characters(source, kind, 0, maxV8SourceBytes, maxV8Depth, func(from uint32, units []uint16) error {
+	ends, before, left := make([]uint32, 0, 128), uint16(0), uint32(maxV8SourceBytes)
+	err = r.characters(source, kind, 0, &left, maxV8Depth, func(from uint32, units []uint16) error {
 		for i, unit := range units {
 			switch {
 			case unit == '\n' && before == '\r':

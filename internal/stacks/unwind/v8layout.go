@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -172,6 +173,24 @@ func newV8Layout(find func(name string) (uint32, bool)) (*v8Layout, error) {
 		return nil, errors.New("the layout of this V8 is not known: there is no room before the wrapper of code")
 	}
 	return l, nil
+}
+
+// maxV8Symbols bounds the symbols among which V8's are looked for. Node.js has 100,000.
+const maxV8Symbols = 1 << 20
+
+// hasV8 reports whether a file has symbols of V8: a program that is only named like Node.js has none.
+func hasV8(file *pfelf.File) (has bool) {
+	seen := 0
+	isNot := func(s libpf.Symbol) bool {
+		name := string(s.Name)
+		has = strings.HasPrefix(name, "_ZN2v8") || strings.HasPrefix(name, v8SymbolPrefix)
+		seen++
+		return !has && seen < maxV8Symbols
+	}
+	if _ = file.VisitDynamicSymbols(isNot); !has {
+		_ = file.VisitSymbols(isNot)
+	}
+	return has
 }
 
 // v8Symbol returns the number that a symbol of V8's file names. Those that are 0 may be in no part of the file.
