@@ -212,7 +212,7 @@ func (s *server) start(r start, fds []int) error {
 	quotas := newQuotas(descriptors.Cur, func(table string) uint64 { return uint64(s.tables[table].MaxEntries()) })
 	s.handler = newHandler(own, s.tables, quotas, s.newTable)
 	s.handler.data.switchOn = s.switchOn
-	s.provider = provider{StackDeltaProvider: deltas.Provider(), plain: elfunwindinfo.NewStackDeltaProvider()}
+	s.provider = provider{StackDeltaProvider: deltas.NewProvider(), plain: elfunwindinfo.NewStackDeltaProvider()}
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    runtimesConfig(),
 		MonitorInterval:       time.Minute,

@@ -2,6 +2,7 @@ package deltas
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -133,6 +134,32 @@ type follower struct {
 	entries map[uint64]*function
 	known   []uint64 // the entries when this pass began, in order
 	left    int      // entries of tables that may be read
+	kept    int      // bytes of what functions have, and of blocks
+	limit   int      // of bytes that are kept
+	full    bool     // there was no room for all
+}
+
+// maxFollowerBytes bounds what is kept of code, beside 4 bytes for each of its bytes. 4 MB of what compilers make take
+// 30 MB; code can be written to take much more.
+const maxFollowerBytes = 32 << 20
+
+// What each of these takes at least.
+const (
+	followedBytes = 24
+	placeBytes    = 32
+	pointerBytes  = 8
+	functionBytes = 128 // with its entry of the map
+	blockBytes    = 128 // and its copy
+)
+
+var errTooMuchCode = fmt.Errorf("what is to be kept of code has more than %d bytes", maxFollowerBytes)
+
+// hasRoom reports whether more may be kept.
+func (f *follower) hasRoom() bool {
+	size := followedBytes*len(f.done) + placeBytes*len(f.todo) + pointerBytes*len(f.taken) +
+		functionBytes*len(f.entries) + f.kept
+	f.full = f.full || size > f.limit
+	return !f.full
 }
 
 // followed is an instruction that was followed.
@@ -167,7 +194,7 @@ type function struct {
 func newFollower(start uint64, code []byte, read func(b []byte, addr int64) (int, error)) *follower {
 	return &follower{
 		start: start, code: code, read: read, at: make([]uint32, len(code)), done: make([]followed, numReasons),
-		entries: make(map[uint64]*function),
+		entries: make(map[uint64]*function), limit: maxFollowerBytes,
 	}
 }
 
@@ -180,7 +207,7 @@ func (f *follower) exclude(start, end uint64) {
 
 // addCalled adds functions that other code calls.
 func (f *follower) addCalled(start, end uint64) {
-	for addr := start; addr < end && f.contains(addr); {
+	for addr := start; addr < end && f.contains(addr) && f.hasRoom(); {
 		i, err := x86asm.Decode(f.code[addr-f.start:], 64)
 		if err != nil {
 			return // the rest may be data
@@ -202,8 +229,10 @@ func (f *follower) addEntry(addr uint64) *function {
 		return fn
 	}
 	fn := &function{returns: !f.contains(addr) || f.at[addr-f.start] == elsewhere}
-	f.entries[addr] = fn
-	f.todo = append(f.todo, place{addr, atEntry, fn})
+	if f.hasRoom() {
+		f.entries[addr] = fn
+		f.todo = append(f.todo, place{addr, atEntry, fn})
+	}
 	return fn
 }
 
@@ -212,8 +241,9 @@ const passes = 3
 
 // follow follows all functions, also those that they call and those whose addresses they use.
 func (f *follower) follow() {
+	pointers := len(f.taken)
 	for range passes {
-		f.done = f.done[:numReasons]
+		f.done, f.taken, f.kept = f.done[:numReasons], f.taken[:pointers], 0
 		for off, n := range f.at {
 			if n != elsewhere {
 				f.at[off] = notFollowed
@@ -232,12 +262,12 @@ func (f *follower) follow() {
 // followAll follows what is to be followed, and then functions whose addresses it uses.
 func (f *follower) followAll() {
 	for n := 0; ; n++ {
-		for len(f.todo) > 0 {
+		for len(f.todo) > 0 && f.hasRoom() {
 			next := f.todo[len(f.todo)-1]
 			f.todo = f.todo[:len(f.todo)-1]
 			f.followFrom(next)
 		}
-		if n == len(f.taken) {
+		if n == len(f.taken) || f.full {
 			return
 		}
 		if f.at[f.taken[n]-f.start] == notFollowed {
@@ -263,8 +293,9 @@ func (f *follower) endsLike(fn, other *function) {
 	switch {
 	case other == nil || other.returns:
 		f.doesReturn(fn)
-	case other != fn:
+	case other != fn && (len(other.tails) == 0 || other.tails[len(other.tails)-1] != fn):
 		other.tails = append(other.tails, fn)
+		f.kept += pointerBytes
 	}
 }
 
@@ -274,7 +305,7 @@ func (f *follower) followFrom(at place) {
 		table   uint64 // the last address outside of the code that was used
 		highest uint64 // with what was compared last
 	)
-	for first := true; f.contains(at.addr); first = false {
+	for first := true; f.contains(at.addr) && f.hasRoom(); first = false {
 		if fn := f.entries[at.addr]; fn != nil && !(first && fn == at.of) { // what was called last does not return
 			return
 		}
@@ -304,6 +335,7 @@ func (f *follower) followFrom(at place) {
 			}
 			if called := f.addEntry(to); !called.returns {
 				called.after = append(called.after, at)
+				f.kept += placeBytes
 				return
 			}
 			continue
@@ -380,10 +412,10 @@ func (f *follower) followTable(at place, jump *x86asm.Inst, table, highest uint6
 	}
 }
 
-// blocks returns how what was followed is unwound.
+// blocks returns how what was followed is unwound, if there is room for all.
 func (f *follower) blocks() (blocks []*stackdeltatypes.BasicBlock) {
 	var b *block
-	for off := 0; off < len(f.code); {
+	for off := 0; off < len(f.code) && !f.full; {
 		n, addr := f.at[off], f.start+uint64(off)
 		if n < numReasons {
 			if b != nil {
@@ -395,6 +427,8 @@ func (f *follower) blocks() (blocks []*stackdeltatypes.BasicBlock) {
 		if b == nil {
 			b = &block{stackdeltatypes.BasicBlock{Start: addr}}
 			blocks = append(blocks, &b.BasicBlock)
+			f.kept += blockBytes
+			f.hasRoom()
 		}
 		b.add(addr, f.done[n].state.info())
 		off += int(f.done[n].size)

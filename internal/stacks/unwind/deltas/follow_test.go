@@ -1,6 +1,7 @@
 package deltas
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"testing"
@@ -14,7 +15,7 @@ import (
 )
 
 // followCode follows code at 0x1000 from its start on, with a file that has data at 0x9000.
-func followCode(code, data []byte, entries ...uint64) *stackdeltatypes.IntervalData {
+func followCode(code, data []byte, entries ...uint64) (*follower, *stackdeltatypes.IntervalData) {
 	f := newFollower(0x1000, code, func(b []byte, addr int64) (int, error) {
 		if addr < 0x9000 || addr > 0x9000+int64(len(data)) {
 			return 0, nil
@@ -29,7 +30,7 @@ func followCode(code, data []byte, entries ...uint64) *stackdeltatypes.IntervalD
 	for _, b := range f.blocks() {
 		all.Add(*b)
 	}
-	return &all
+	return f, &all
 }
 
 // Where the stack pointer is, and where the caller's frame pointer, follows from the instructions before, on every
@@ -110,7 +111,8 @@ func TestFollow(t *testing.T) {
 			want: map[uint64]stackdeltatypes.UnwindInfo{9: unknown, 10: sp(8), 11: sp(16), 12: sp(8)},
 		},
 	} {
-		data := followCode(c.code, c.data)
+		f, data := followCode(c.code, c.data)
+		assert.Check(t, !f.full, name)
 		for off, want := range c.want {
 			got := infoAt(data, 0x1000+off)
 			assert.Check(t, got == want, "%s: at %d: %+v, not %+v", name, off, got, want)
@@ -131,12 +133,43 @@ func FuzzFollow(f *testing.F) {
 	f.Add([]byte{0x55, 0x48, 0x89, 0xe5, 0xe8, 0, 0, 0, 0, 0xff, 0xe2, 0xc3}, make([]byte, 8), uint64(0x1003))
 	f.Add([]byte{0xff, 0x24, 0xc5, 0, 0x90, 0, 0, 0xc3}, []byte{0, 0x10, 0, 0, 0, 0, 0, 0}, uint64(0))
 	f.Fuzz(func(t *testing.T, code, data []byte, entry uint64) {
-		all := followCode(code, data, entry)
+		follower, all := followCode(code, data, entry)
+		assert.Check(t, len(follower.done) <= numReasons+len(code), "%d instructions", len(follower.done))
+		assert.Check(t, len(follower.taken) <= len(code), "%d addresses", len(follower.taken))
 		for _, b := range all.Blocks {
 			within := b.Start >= 0x1000 && b.Start < b.End && b.End <= 0x1000+uint64(len(code))+16
 			assert.Check(t, within, "from %x to %x", b.Start, b.End)
 		}
 	})
+}
+
+// Of code that would take more memory than there may be, no more is kept, whatever it is made of; and that is said.
+func TestFollowTooMuch(t *testing.T) {
+	const limit = 1 << 18
+	repeat := func(code ...byte) []byte { return bytes.Repeat(code, 1<<15/len(code)) }
+	calls := repeat(0xe8, 0, 0, 0, 0)
+	for off := 0; off+5 <= len(calls); off += 5 { // each of another function
+		binary.LittleEndian.PutUint32(calls[off+1:], uint32(-off+off/5*3))
+	}
+	for name, code := range map[string][]byte{
+		"instructions": repeat(0x90), "blocks": repeat(0xeb, 1, 0x90), "jumps": repeat(0x74, 0), "calls": calls,
+		"addresses": repeat(0x48, 0x8d, 5, 0, 0, 0, 0),
+	} {
+		for limit, full := range map[int]bool{limit: name != "addresses", 1 << 24: false} {
+			f := newFollower(0x1000, code, nil)
+			f.limit = limit
+			if name == "calls" {
+				f.addCalled(0x1000, 0x1000+uint64(len(code)))
+			}
+			f.addEntry(0x1000)
+			f.follow()
+			f.blocks()
+			kept := followedBytes*len(f.done) + placeBytes*len(f.todo) + pointerBytes*len(f.taken) +
+				functionBytes*len(f.entries) + f.kept
+			assert.Check(t, kept <= limit+4*blockBytes, "%s: %d bytes", name, kept)
+			assert.Check(t, f.full == full, "%s: %d", name, limit)
+		}
+	}
 }
 
 // A library of glibc, which says how it is unwound, is not followed, nor is a program that is not static.

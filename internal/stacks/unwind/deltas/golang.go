@@ -12,8 +12,8 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// correctGo corrects how the functions of Go in a file are unwound, if there are any.
-func correctGo(file *pfelf.File, data *stackdeltatypes.IntervalData) error {
+// correctGo corrects how the functions of Go in a file are unwound, if there are any. With an error, nothing changes.
+func correctGo(file *pfelf.File, own *stackdeltatypes.IntervalData) error {
 	arch := architectures[file.Machine]
 	if arch == nil {
 		return nil
@@ -22,19 +22,24 @@ func correctGo(file *pfelf.File, data *stackdeltatypes.IntervalData) error {
 	if err != nil || table == nil {
 		return err
 	}
+	data := clone(own)
 	code := &window{file: file}
 	var (
 		f        goFunction
 		adjacent *block // the last one
 		blocks   []*stackdeltatypes.BasicBlock
 	)
-	for i := range table.n {
+	for i := 0; i < table.n && code.err == nil; i++ {
+		start, _ := table.entry(i)
+		old := data.Find(start)
+		if old == nil {
+			continue
+		}
 		if err := table.function(i, &f); err != nil {
 			return err
 		}
-		old := data.Find(f.start)
 		switch {
-		case old == nil || f.start == f.end:
+		case f.start == f.end:
 			continue
 		case !byFramePointer(old):
 			switch {
@@ -56,12 +61,21 @@ func correctGo(file *pfelf.File, data *stackdeltatypes.IntervalData) error {
 		return code.err
 	}
 	kept := slices.DeleteFunc(data.Blocks, byFramePointer)
-	*data = stackdeltatypes.IntervalData{}
+	*own = stackdeltatypes.IntervalData{}
 	for _, b := range append(blocks, kept...) {
-		data.Add(*b)
+		own.Add(*b)
 	}
-	data.Sort()
+	own.Sort()
 	return nil
+}
+
+// clone returns a copy that shares nothing.
+func clone(data *stackdeltatypes.IntervalData) *stackdeltatypes.IntervalData {
+	c := &stackdeltatypes.IntervalData{NumDeltas: data.NumDeltas, Blocks: slices.Clone(data.Blocks)}
+	for i, b := range c.Blocks {
+		c.Blocks[i] = &stackdeltatypes.BasicBlock{Start: b.Start, End: b.End, Deltas: slices.Clone(b.Deltas)}
+	}
+	return c
 }
 
 // byFramePointer reports whether the engine unwinds all of a block by frame pointers.

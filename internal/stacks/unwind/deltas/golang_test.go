@@ -1,6 +1,7 @@
 package deltas
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"os/exec"
@@ -49,7 +50,7 @@ func infoAt(data *stackdeltatypes.IntervalData, addr uint64) stackdeltatypes.Unw
 func TestGoARM64(t *testing.T) {
 	ref := pfelf.NewReference(buildLeaves(t, "local", "arm64"), pfelf.SystemOpener)
 	defer ref.Close()
-	data, err := Provider().GetIntervalDataForFile(ref)
+	data, err := NewProvider().GetIntervalDataForFile(ref)
 	assert.NilError(t, err)
 	file, err := ref.GetELF()
 	assert.NilError(t, err)
@@ -159,11 +160,12 @@ func FuzzGoFunction(f *testing.F) {
 		binary.LittleEndian.PutUint32(functions[4:], 2*entryBytes)
 		binary.LittleEndian.PutUint32(functions[entryBytes:], end)
 		binary.LittleEndian.PutUint32(functions[2*entryBytes+pcspAt:], where)
-		table := goTable{text: 1 << 20, quantum: 1, values: values, functions: functions, n: 1}
+		table := goTable{text: 1 << 20, quantum: 1, values: values, functions: functions, n: 1, left: 1000}
 		var fn goFunction
 		if table.function(0, &fn) != nil {
 			return
 		}
+		assert.Check(t, len(fn.sizes) < 1000, len(fn.sizes))
 		to := block{stackdeltatypes.BasicBlock{Start: fn.start}}
 		for _, s := range fn.sizes {
 			assert.Check(t, fn.start <= s.from && s.from <= fn.end, "%x is not from %x to %x", s.from, fn.start, fn.end)
@@ -183,11 +185,82 @@ func TestTableBySymbols(t *testing.T) {
 	var all []*stackdeltatypes.IntervalData
 	for _, path := range []string{program, renamed} {
 		ref := pfelf.NewReference(path, pfelf.SystemOpener)
-		data, err := Provider().GetIntervalDataForFile(ref)
+		data, err := NewProvider().GetIntervalDataForFile(ref)
 		assert.NilError(t, err)
 		ref.Close()
 		all = append(all, data)
 	}
 	assert.Assert(t, all[0].NumDeltas == all[1].NumDeltas && all[0].NumDeltas > 1000, "%d, %d", all[0].NumDeltas,
 		all[1].NumDeltas)
+}
+
+// sharing returns a table of Go's functions in which all have the same sizes of their frames.
+func sharing(functions, sizes int) *goTable {
+	t := &goTable{quantum: 1, values: []byte{0}, n: functions, left: maxSizes}
+	for range sizes {
+		t.values = append(t.values, 2, 1)
+	}
+	at := (functions + 1) * entryBytes
+	t.functions = make([]byte, at+functionSize)
+	for i := range functions + 1 {
+		binary.LittleEndian.PutUint32(t.functions[i*entryBytes:], uint32(i*sizes))
+		binary.LittleEndian.PutUint32(t.functions[i*entryBytes+4:], uint32(at))
+	}
+	binary.LittleEndian.PutUint32(t.functions[at+pcspAt:], 1)
+	return t
+}
+
+// A function with more sizes than one has is refused, and so are functions that have more together, though they share
+// the sizes in the table.
+func TestTooManySizes(t *testing.T) {
+	var f goFunction
+	assert.NilError(t, sharing(1, maxFunctionSizes).function(0, &f))
+	assert.Check(t, len(f.sizes) == maxFunctionSizes, len(f.sizes))
+	assert.ErrorIs(t, sharing(1, maxFunctionSizes+1).function(0, &f), errTooManySizes)
+	table, read := sharing(2*maxSizes/maxFunctionSizes, maxFunctionSizes), 0
+	var err error
+	for i := 0; i < table.n && err == nil; i++ {
+		err = table.function(i, &f)
+		read += len(f.sizes)
+	}
+	assert.ErrorIs(t, err, errTooManySizes)
+	assert.Check(t, read <= maxSizes, read)
+}
+
+// Where a table of Go is damaged, what the engine knows of the file is what there is, and the file is counted.
+func TestUncorrected(t *testing.T) {
+	path := buildLeaves(t, "local", "amd64")
+	own, corrected := extract(t, path)
+	assert.Check(t, corrected.Uncorrected == 0)
+	file, err := pfelf.Open(path)
+	assert.NilError(t, err)
+	section := file.Section(".gopclntab")
+	table, err := readGoTable(file)
+	assert.NilError(t, err)
+	_, described := table.entry(table.n - 1)
+	end := int64(section.Offset + section.FileSize)
+	assert.NilError(t, file.Close())
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	assert.NilError(t, err)
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xff}, 4), end-int64(len(table.functions))+int64(described)+pcspAt)
+	assert.NilError(t, err)
+	assert.NilError(t, f.Close())
+	damaged, provider := extract(t, path)
+	assert.Check(t, provider.Uncorrected == 1)
+	assert.Check(t, damaged.NumDeltas < own.NumDeltas, "it was corrected")
+	plain, err := provider.StackDeltaProvider.GetIntervalDataForFile(pfelf.NewReference(path, pfelf.SystemOpener))
+	assert.NilError(t, err)
+	plain.Sort()
+	assert.DeepEqual(t, damaged, plain)
+}
+
+// extract returns how the code of a file is unwound, and who says so.
+func extract(t *testing.T, path string) (*stackdeltatypes.IntervalData, *Provider) {
+	t.Helper()
+	ref := pfelf.NewReference(path, pfelf.SystemOpener)
+	defer ref.Close()
+	provider := NewProvider()
+	data, err := provider.GetIntervalDataForFile(ref)
+	assert.NilError(t, err)
+	return data, provider
 }

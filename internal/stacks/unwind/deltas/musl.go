@@ -13,7 +13,8 @@ import (
 const maxFollowedBytes = 4 << 20
 
 // completeLibrary says how code of musl's C library is unwound, in the library or in a static program, and the
-// table of calls through pointers (PLT) of a static program. None of these has an .eh_frame.
+// table of calls through pointers (PLT) of a static program. None of these has an .eh_frame. With an error, nothing
+// changes but for where a program starts.
 func completeLibrary(file *pfelf.File, data *stackdeltatypes.IntervalData) error {
 	if file.Machine != elf.EM_X86_64 || file.IsGolang() {
 		return nil
@@ -41,11 +42,11 @@ func completeLibrary(file *pfelf.File, data *stackdeltatypes.IntervalData) error
 			end = max(end, b.End)
 		}
 	}
+	var signal *stackdeltatypes.BasicBlock
 	if at := bytes.Index(b, returnFromSignal); at >= 0 && f.at[at] == notFollowed {
-		signal := stackdeltatypes.BasicBlock{Start: f.start + uint64(at)}
+		signal = &stackdeltatypes.BasicBlock{Start: f.start + uint64(at)}
 		signal.End = signal.Start + uint64(len(returnFromSignal))
 		signal.Deltas.Add(0, stackdeltatypes.UnwindInfoSignal)
-		data.Add(signal)
 		f.exclude(signal.Start, signal.End)
 	}
 	for _, table := range []string{".dynsym", ".symtab"} {
@@ -58,7 +59,14 @@ func completeLibrary(file *pfelf.File, data *stackdeltatypes.IntervalData) error
 		return err
 	}
 	f.follow()
-	for _, b := range f.blocks() {
+	blocks := f.blocks()
+	if f.full {
+		return errTooMuchCode
+	}
+	if signal != nil {
+		data.Add(*signal)
+	}
+	for _, b := range blocks {
 		data.Add(*b)
 	}
 	data.Sort()
@@ -153,11 +161,10 @@ func (f *follower) addCalls(plt *pfelf.Section) {
 		return
 	}
 	for addr := plt.Addr; addr < plt.Addr+plt.FileSize; addr += callBytes {
-		off := addr - f.start
-		if off+callBytes > uint64(len(f.code)) {
+		if !f.contains(addr) || !f.contains(addr+callBytes-1) {
 			return
 		}
-		switch binary.LittleEndian.Uint16(f.code[off:]) {
+		switch binary.LittleEndian.Uint16(f.code[addr-f.start:]) {
 		case 0x25ff, 0xfff2, 0x0ff3:
 			f.addEntry(addr)
 		}

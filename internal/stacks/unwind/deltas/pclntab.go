@@ -24,6 +24,16 @@ const (
 	// maxTableBytes bounds what is read. Programs of 200 MB have tables of 60 MB.
 	maxTableBytes = 128 << 20
 
+	// maxFunctionSizes and maxSizes bound the sizes of frames that are read, of a function and of all. Go's compiler
+	// has a function with 7,871; kubectl has 586,000, and 12 MB of tables. Functions can share their sizes, so the
+	// table's length is no bound.
+	maxFunctionSizes = 1 << 16
+	maxSizes         = 1 << 22
+
+	// maxGoBytes bounds the table with what is made of each size.
+	maxGoBytes = 192 << 20
+	sizeBytes  = 32
+
 	// moduleTextAt is where Go's description of a program (.go.module, since Go 1.26) has the address of the
 	// text.
 	moduleTextAt = 22 * 8
@@ -32,6 +42,8 @@ const (
 var (
 	errTable    = errors.New("table of Go's functions is damaged")
 	errTooLarge = fmt.Errorf("table of Go's functions has more than %d bytes", maxTableBytes)
+
+	errTooManySizes = errors.New("table of Go's functions has too many sizes of frames")
 )
 
 // goTable are the functions of a Go program.
@@ -43,6 +55,7 @@ type goTable struct {
 	values    []byte // pctab
 	functions []byte
 	n         int
+	left      int // functions, and sizes of their frames, that may be read
 }
 
 // goFunction is a function, with the size of its frame at each of its addresses.
@@ -96,6 +109,7 @@ func readGoTable(file *pfelf.File) (*goTable, error) {
 	return &goTable{
 		file: file, names: tableAt + word(4), text: text, quantum: uint64(header[6]),
 		values: b[:functions-values], functions: b[functions-values:], n: int(n),
+		left: min(maxSizes, (maxGoBytes-len(b))/sizeBytes),
 	}, nil
 }
 
@@ -153,6 +167,9 @@ func (t *goTable) function(i int, f *goFunction) error {
 	f.start, at = t.entry(i)
 	f.end, _ = t.entry(i + 1)
 	f.sizes = f.sizes[:0]
+	if t.left--; t.left < 0 {
+		return errTooManySizes
+	}
 	if f.end < f.start || uint64(at)+functionSize > uint64(len(t.functions)) {
 		return errTable
 	}
@@ -170,6 +187,9 @@ func (t *goTable) function(i int, f *goFunction) error {
 		length, m := binary.Uvarint(b[max(n, 0):])
 		if n <= 0 || m <= 0 || length == 0 || length > (f.end-f.start)/t.quantum {
 			return errTable
+		}
+		if t.left--; t.left < 0 || len(f.sizes) == maxFunctionSizes {
+			return errTooManySizes
 		}
 		b = b[n+m:]
 		size += int32(change>>1) ^ -int32(change&1)

@@ -7,17 +7,20 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 )
 
-// Provider returns what the engine asks for how to unwind the code of a file.
-func Provider() nativeunwind.StackDeltaProvider {
-	return provider{elfunwindinfo.NewStackDeltaProvider()}
-}
-
-type provider struct {
+// Provider is what the engine asks for how to unwind the code of a file.
+type Provider struct {
 	nativeunwind.StackDeltaProvider
+	Uncorrected uint64 // files of which there is what the engine knows, as reading more of them failed
 }
 
-// GetIntervalDataForFile returns what the engine's own provider does, corrected and completed.
-func (p provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
+// NewProvider returns a provider.
+func NewProvider() *Provider {
+	return &Provider{StackDeltaProvider: elfunwindinfo.NewStackDeltaProvider()}
+}
+
+// GetIntervalDataForFile returns what the engine's own provider does, corrected and completed. Where that fails, it
+// is what the engine's own returns: most of its stacks are right, and without it all end in the file.
+func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
 	if ref.FileName() == Trampolines {
 		return trampolines(), nil
 	}
@@ -29,11 +32,8 @@ func (p provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes
 	if err != nil {
 		return nil, err
 	}
-	if err := correctGo(file, data); err != nil {
-		return nil, err
-	}
-	if err := completeLibrary(file, data); err != nil {
-		return nil, err
+	if correctGo(file, data) != nil || completeLibrary(file, data) != nil {
+		p.Uncorrected++
 	}
 	return data, nil
 }

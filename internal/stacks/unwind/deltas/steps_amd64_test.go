@@ -85,7 +85,7 @@ func (s *stepped) readMaps(t *testing.T) {
 			}
 		}
 		if m.data = known[m.path]; m.data == nil {
-			m.data, err = Provider().GetIntervalDataForFile(ref)
+			m.data, err = NewProvider().GetIntervalDataForFile(ref)
 			assert.NilError(t, err)
 		}
 		ref.Close()

@@ -41,7 +41,7 @@ func TestAreTrampolines(t *testing.T) {
 
 // All of the file that stands for trampolines is unwound as at their call, without looking into it.
 func TestProviderOfTrampolines(t *testing.T) {
-	data, err := Provider().GetIntervalDataForFile(pfelf.NewReferenceWithOpenFunc(Trampolines, nil, nil))
+	data, err := NewProvider().GetIntervalDataForFile(pfelf.NewReferenceWithOpenFunc(Trampolines, nil, nil))
 	assert.NilError(t, err)
 	assert.Assert(t, len(data.Blocks) == 1 && data.NumDeltas == 1, data)
 	block := data.Blocks[0]
