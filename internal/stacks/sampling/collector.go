@@ -56,6 +56,9 @@ var (
 		"Quarantines after an unwinding worker was killed.")
 	unwindingFilesSkippedDesc = newDesc("correlator_unwinding_files_skipped_total",
 		"Mapped files unreadable for unwinding. Stacks end in their code.")
+	unwindingUncorrectedDesc = newDesc("correlator_unwinding_files_uncorrected_total",
+		"Files with a table of Go functions, or musl code, damaged or too large. "+
+			"Some frames are missing from their stacks.")
 	unwindingTableErrorsDesc = newDesc("correlator_unwinding_table_errors_total",
 		"Failed or refused updates of unwinding tables, for instance full ones.")
 	unwindingStacksDesc = newDesc("correlator_unwinding_stacks_named_total",

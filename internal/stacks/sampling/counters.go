@@ -107,6 +107,7 @@ func (c *Counters) eachUnwinding(add addFunc) {
 	add("unwinding_requests_refused_quarantined", u.LeftOut.Load(), unwindingRefusedDesc, "quarantined")
 	add("unwinding_quarantined", u.Quarantined.Load(), unwindingQuarantinedDesc)
 	add("unwinding_files_skipped", u.FilesSkipped.Load(), unwindingFilesSkippedDesc)
+	add("unwinding_files_uncorrected", u.Uncorrected.Load(), unwindingUncorrectedDesc)
 	add("unwinding_table_errors", u.MapErrors.Load(), unwindingTableErrorsDesc)
 	add("unwinding_stacks", u.Stacks.Load(), unwindingStacksDesc)
 	add("unwinding_stacks_cut", u.StacksCut.Load(), unwindingStacksCutDesc)

@@ -24,6 +24,7 @@ type Counters struct {
 	LeftOut      atomic.Uint64 // requests that were not made for such a process
 
 	FilesSkipped atomic.Uint64 // mapped files that could not be read, so stacks end in them
+	Uncorrected  atomic.Uint64 // files whose tables or code could not be read further, so some frames are left out
 	MapErrors    atomic.Uint64 // updates of tables that failed, or were refused, while synchronizing
 
 	Stacks         atomic.Uint64 // whose frames were resolved

@@ -275,6 +275,7 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 			return e.kill(&t, errAnswer)
 		}
 		e.counters.FilesSkipped.Add(min(s.Skipped, maxRanges))
+		e.counters.Uncorrected.Add(min(s.Uncorrected, maxRanges))
 		e.counters.MapErrors.Add(min(s.MapErrors, 1<<20))
 		if s.Full && time.Since(e.startedAt) >= minWorkerLife {
 			return e.kill(&t, errExhausted)

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,6 +74,32 @@ func TestCallers(t *testing.T) {
 			assert.Check(t, e.Remove(t.Context(), j.target))
 		})
 	}
+}
+
+// A program with a table of Go's functions that is damaged is unwound all the same, and counted.
+func TestUncorrected(t *testing.T) {
+	e := openEngine(t)
+	program := filepath.Join(t.TempDir(), "program")
+	output, err := exec.Command(testenv.NeedTool(t, "go"), "build", "-o", program,
+		"../../lab/truth/testdata/golang/main.go").CombinedOutput()
+	assert.NilError(t, err, "\n%s", output)
+	file, err := elf.Open(program)
+	assert.NilError(t, err)
+	defer file.Close()
+	section := file.Section(".gopclntab")
+	table, err := section.Data()
+	assert.NilError(t, err)
+	functions := table[binary.LittleEndian.Uint64(table[64:]):]
+	const which = 5 // it does not run
+	described := len(table) - len(functions) + int(binary.LittleEndian.Uint32(functions[8*which+4:]))
+	f, err := os.OpenFile(program, os.O_RDWR, 0)
+	assert.NilError(t, err)
+	_, err = f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, int64(section.Offset)+int64(described)+16)
+	assert.NilError(t, err)
+	assert.NilError(t, f.Close())
+	e.synchronize(t, startBusy(t, program).target)
+	uncorrected, skipped := e.counters.Uncorrected.Load(), e.counters.FilesSkipped.Load()
+	assert.Check(t, uncorrected == 1 && skipped == 0, "%d, %d", uncorrected, skipped)
 }
 
 // functionsOf returns a function that names the functions of a program that is where it was linked to be.

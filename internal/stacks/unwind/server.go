@@ -71,6 +71,7 @@ type server struct {
 	handler  *handler
 	manager  *processmanager.ProcessManager
 	provider provider
+	deltas   *deltas.Provider // of provider
 	budget   budget
 	targets  map[libpf.PID]*target
 
@@ -212,7 +213,8 @@ func (s *server) start(r start, fds []int) error {
 	quotas := newQuotas(descriptors.Cur, func(table string) uint64 { return uint64(s.tables[table].MaxEntries()) })
 	s.handler = newHandler(own, s.tables, quotas, s.newTable)
 	s.handler.data.switchOn = s.switchOn
-	s.provider = provider{StackDeltaProvider: deltas.NewProvider(), plain: elfunwindinfo.NewStackDeltaProvider()}
+	s.deltas = deltas.NewProvider()
+	s.provider = provider{StackDeltaProvider: s.deltas, plain: elfunwindinfo.NewStackDeltaProvider()}
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    runtimesConfig(),
 		MonitorInterval:       time.Minute,
@@ -282,7 +284,9 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	}
 	result := synchronized{
 		Skipped: uint64(len(t.skipped)), MapErrors: came.errors, Full: came.full, Failure: failureText(came.failure),
+		Uncorrected: s.deltas.Uncorrected,
 	}
+	s.deltas.Uncorrected = 0
 	err := s.openRuntimes(t, &came)
 	if err == nil {
 		result.Refused, result.Unknown, err = s.refusals(t, &came)

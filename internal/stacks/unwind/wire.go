@@ -68,6 +68,8 @@ type synchronized struct {
 	Skipped   uint64 // files that could not be read
 	MapErrors uint64
 	Full      bool // a table is that this worker will not clear: it does not have all files
+
+	Uncorrected uint64 // files since the answer before, see deltas.Provider
 }
 
 const (
