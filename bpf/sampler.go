@@ -101,6 +101,7 @@ type Sampler struct {
 	options    SamplerOptions
 	identities *identities
 	objects    samplingObjects
+	chainOnly  error        // see ChainOnly
 	pinDir     *pinDir      // nil without PinDir
 	counters   *ebpf.Memory // a samplerCounters for each CPU
 	clock      *clock
@@ -241,6 +242,13 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
+// ErrChainOnly: stacks that are walked have only what is in the chain of frame pointers.
+var ErrChainOnly = errors.New("finds no callers outside of the chain of frame pointers")
+
+// ChainOnly returns an [ErrChainOnly], with what the kernel's verifier said, if it has refused the part of the program
+// that finds other callers.
+func (s *Sampler) ChainOnly() error { return s.chainOnly }
+
 // loadObjects loads the program, where the kernel's verifier refuses it without what finds callers that are not in
 // the chain of frame pointers: that is two thirds of what it goes through.
 func (s *Sampler) loadObjects(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) error {
@@ -249,7 +257,7 @@ func (s *Sampler) loadObjects(spec *ebpf.CollectionSpec, options ebpf.Collection
 	if s.options.chainOnly || !errors.As(err, &refused) {
 		return err
 	}
-	s.options.chainOnly = true
+	s.options.chainOnly, s.chainOnly = true, fmt.Errorf("%w: %s", ErrChainOnly, err.Error())
 	if err := spec.Variables[samplerVarFindsCallers].Set(false); err != nil {
 		return err
 	}

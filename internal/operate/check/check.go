@@ -66,6 +66,7 @@ const (
 const (
 	lossSampler  = "no samples: the sampler is not loaded"
 	lossFed      = "samples that are fed without their trace are not used"
+	lossCallers  = "stacks that are walked by frame pointers lack callers"
 	lossInKernel = "threads are not sampled while they are in the kernel, as in system calls"
 	lossUnwound  = "stacks are walked by frame pointers: those of a JVM without -XX:+PreserveFramePointer are cut"
 	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"

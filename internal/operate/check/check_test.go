@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,6 +155,16 @@ func TestSamplesInKernel(t *testing.T) {
 	f := found(t, m, "samples-in-kernel")
 	f.verify(t, Missing, "needs another kernel", "boot it")
 	assert.Check(t, strings.Contains(f.loss, "not sampled while they are in the kernel"), "loss %q", f.loss)
+}
+
+// A sampler of which the kernel has refused a part loads; that part's loss is named.
+func TestSamplerInPart(t *testing.T) {
+	m := fakeMachine(t, nil)
+	found(t, m, "sampler").verify(t, OK, "loads", "")
+	m.sampler = func() error { return fmt.Errorf("%w: too complex", bpf.ErrChainOnly) }
+	f := found(t, m, "sampler")
+	f.verify(t, Degraded, "too complex", "uname -r")
+	assert.Check(t, strings.Contains(f.loss, "lack callers"), "loss %q", f.loss)
 }
 
 // An engine that cannot run does not prevent `run`, which is not ready if it is to run.

@@ -57,7 +57,11 @@ func sampler(m *machine) finding {
 	if m.config.SamplesPerSecond == 0 {
 		works = "loads"
 	}
-	return ebpfFinding(m.sampler(), works, lossSampler)
+	err := m.sampler()
+	if errors.Is(err, bpf.ErrChainOnly) {
+		return finding{Degraded, err.Error(), lossCallers, "report this line, with uname -r, as a bug"}
+	}
+	return ebpfFinding(err, works, lossSampler)
 }
 
 // unwinder is not required: `run` starts without the engine, and is not ready if that is.
@@ -93,5 +97,5 @@ func (m *machine) probeSampler() error {
 	if err != nil {
 		return err
 	}
-	return sampler.Close()
+	return errors.Join(sampler.ChainOnly(), sampler.Close())
 }

@@ -31,7 +31,7 @@ func lockdown(m *machine) finding {
 	modes, err := m.securityfs("lockdown")
 	var missing *bpf.MissingError
 	switch _, after, found := strings.Cut(modes, "["); {
-	case err != nil && m.sampler() == nil:
+	case err != nil && (m.sampler() == nil || errors.Is(m.sampler(), bpf.ErrChainOnly)):
 		return ok("unknown; does not hinder the sampler")
 	case err != nil && errors.Is(m.sampler(), bpf.ErrLockedDown):
 		return lockedDown()

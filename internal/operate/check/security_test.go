@@ -24,6 +24,8 @@ func TestLockdown(t *testing.T) {
 	}
 	m := fakeMachine(t, nil) // without securityfs
 	found(t, m, "lockdown").verify(t, OK, "does not hinder", "")
+	m.sampler = func() error { return bpf.ErrChainOnly }
+	found(t, m, "lockdown").verify(t, OK, "does not hinder", "")
 	m.sampler = func() error { return errRefused }
 	found(t, m, "lockdown").verify(t, Degraded, "unknown", "mount -t securityfs")
 	m.sampler = func() error { return &bpf.MissingError{Feature: "reads", Err: bpf.ErrLockedDown} }

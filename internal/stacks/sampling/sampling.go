@@ -142,6 +142,10 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		s.tick.Close()
 		return nil, err
 	}
+	if err := s.sampler.ChainOnly(); err != nil {
+		log.Warn("stacks that are walked by frame pointers lack callers", zap.String("reason", "sampler_refused"),
+			zap.Error(err))
+	}
 	if options.Unwinder.Unwinds() && s.samples {
 		eager := options.Unwinder == FullUnwinder
 		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding,
