@@ -17,6 +17,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/interpreter"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/support"
@@ -334,10 +335,32 @@ func TestV8Frames(t *testing.T) {
 			assert.Check(t, err)
 			assert.Check(t, slices.Equal(got, test.want), "%d, tables %d: %+v, want %+v", i, tables, got, test.want)
 		}
-		assert.Check(t, h.tables == tables, "%d", h.tables)
-		// With a table in another form, no line is known any more, nor what is inlined.
+		assert.Check(t, h.tables() == tables, "%d", h.seen)
+		// With tables in another form, no line is known any more, nor what is inlined, until nearly all are in one.
 		different := v8TablesSigned + v8TablesFlags - tables
 		odd := h.function(h.text("odd"), script, 0, h.byteCode(4, positionTable(different, entries...)))
+		h.seen = [v8TablesDifferent + 1]uint64{}
+		lineOf := func(function uint64) uint32 {
+			frames, err := h.reader().frames(v8Word(support.V8FileTypeByteCode, function, at(0), leaf))
+			assert.NilError(t, err)
+			return frames[0].Line
+		}
+		assert.Check(t, lineOf(outer) == 2 && lineOf(odd) == 0 && lineOf(outer) == 0, "%d", h.seen)
+		for range maxV8Misread - 4 {
+			assert.Check(t, lineOf(outer) == 0, "%d", h.seen)
+		}
+		for range maxV8Misread {
+			assert.Check(t, lineOf(outer) == 2, "%d", h.seen)
+		}
+		assert.Check(t, lineOf(odd) == 0 && lineOf(outer) == 2, "%d", h.seen) // one that is misread
+		clear(h.seen[:])
+		h.seen[v8TablesDifferent] = 1 // optimized code alone tells how tables are written, too
+		for i := range maxV8Misread + 1 {
+			frames, err := h.reader().frames(v8Word(code, outer, pcVariable(optimized+15, v8Compiled), leaf))
+			assert.NilError(t, err)
+			assert.Check(t, (frames[0].Line == 2) == (i >= maxV8Misread-2), "%d: %+v", i, frames)
+		}
+		h.seen[tables], h.seen[different] = maxV8Misread, 2
 		for _, word := range []libpf.EbpfFrame{
 			v8Word(support.V8FileTypeByteCode, odd, at(0), leaf),
 			v8Word(code, odd, pcVariable(optimized+20, v8Compiled), leaf),
@@ -407,8 +430,8 @@ func TestV8Readings(t *testing.T) {
 	assert.Check(t, err != nil && frames == nil, "%+v, %v", frames, err)
 }
 
-// Of what the engine logs, warnings and errors are kept, a bounded number, and the first about a file is returned, or else
-// the first that names none.
+// Of what the engine logs, warnings and errors are kept, a bounded number, and the first about a file is returned, or
+// else the first that names none.
 func TestEngineLog(t *testing.T) {
 	var l engineLog
 	log := slog.New(&l).With("a", 1).WithGroup("g")
@@ -431,16 +454,21 @@ func TestEngineLog(t *testing.T) {
 	assert.Check(t, l.first("/a") == "")
 }
 
-// Whatever is in the memory of a process, reading it ends, without a panic, and names have a bounded length.
+// Whatever is in the memory of a process, reading it ends, without a panic; names have a bounded length, and so has
+// what is read.
+
 func TestV8FramesOfAnything(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	random, most := rand.New(rand.NewPCG(1, 2)), 0
+	for i := range 300 {
 		h := newV8Heap()
 		var objects []uint64
+		scripts := []uint64{h.object(h.typeScript), h.object(h.typeScript)}
+		texts := []uint64{h.object(0), h.object(h.oneByte), h.object(h.consString), h.object(h.thinString)}
 		for range 40 {
 			values := h.values()
 			objects = append(objects, h.object(*values[random.IntN(len(values))].value%0x200))
 		}
+		objects = append(objects, slices.Concat(scripts, texts, []uint64{h.object(h.typeSFI)})...)
 		for _, at := range objects {
 			for offset := uint64(8); offset < 600; offset += 8 {
 				word := objects[random.IntN(len(objects))] | v8Tag
@@ -449,17 +477,30 @@ func TestV8FramesOfAnything(t *testing.T) {
 				}
 				h.put(at+offset, word)
 			}
+			h.put(at+uint64(h.stringLength), random.Uint64N(1<<random.IntN(27)))
+			h.refer(at, h.sfiScript, scripts[random.IntN(len(scripts))])
+			for _, offset := range []uint32{h.scriptSource, h.consFirst, h.consSecond, h.thinActual} {
+				h.refer(at, offset, texts[random.IntN(len(texts))])
+			}
 		}
 		for _, at := range objects {
 			for kind := range uint64(8) {
-				frames, err := h.reader().frames(v8Word(kind, at, pcVariable(at+100, v8Compiled), false))
+				r, memory := h.reader(), &endless{v8Heap: h}
+				if i%100 == 0 {
+					r.memory = memory
+				}
+				frames, err := r.frames(v8Word(kind, at, pcVariable(at+100, v8Compiled), false))
 				assert.Check(t, err != nil || len(frames) <= maxFrames)
+				bound := len(scripts)*2*maxV8SourceBytes + 16*maxV8TableBytes
+				assert.Check(t, memory.bytes <= bound && r.scripts.characters <= bound, memory.bytes)
+				most = max(most, memory.bytes)
 				for _, f := range frames {
 					assert.Check(t, len(f.Function) <= maxNameBytes && len(f.SourceFile) <= maxNameBytes)
 				}
 			}
 		}
 	}
+	assert.Check(t, most > maxNameBytes, "only %d bytes are read", most)
 	// A string that is made of itself, and one that is said to be endless.
 	h := newV8Heap()
 	endless := h.cons(0, 0, 8)
@@ -639,6 +680,64 @@ func TestRefused(t *testing.T) {
 		assert.Check(t, e.Remove(t.Context(), test.target))
 		refused, _ := e.Runtimes(&test.target)
 		assert.Check(t, refused == "", refused)
+	}
+}
+
+// unattached is what a loader knows of a runtime.
+type unattached struct{ interpreter.Data }
+
+func (unattached) String() string { return "Python 3.12" }
+
+// Why a runtime was not found in a process is what the engine said of its file when it tried it, until it says
+// something else of that; it is looked for again when other files are mapped, also as many.
+func TestRefusalOfAFile(t *testing.T) {
+	self := identify(t, os.Getpid())
+	var b budget
+	b.reset()
+	of, err := openTarget("/proc", &synchronize{KernelPID: self.KernelPID, ID: self.ID}, &b, nil)
+	assert.NilError(t, err)
+	defer of.close()
+	of.begin()
+	mappings, err := of.handle.ExecutableMemory()
+	assert.NilError(t, err)
+	for _, m := range mappings {
+		if raw, ok := of.rawMapping(m); ok {
+			of.mappings[m.Start] = m
+			of.addFile(&raw)
+		}
+	}
+	path, err := os.Executable()
+	assert.NilError(t, err)
+	asked := 0
+	kind := &runtimeKind{name: "Python", loader: func(_ interpreter.EbpfHandler, info *interpreter.LoaderInfo) (
+		interpreter.Data, error) {
+		if info.FileName() != path {
+			return nil, nil
+		}
+		asked++
+		return unattached{}, nil
+	}}
+	s := &server{pages: newPages()}
+	for i, test := range []struct {
+		lines []string
+		want  string
+		asked int
+	}{
+		{[]string{"another of /x", "first of " + path, "second of " + path},
+			"Python: its state was not found (first of " + path + ")", 1},
+		{nil, "Python: its state was not found (first of " + path + ")", 1},
+		{[]string{"another of /x"}, "Python: its state was not found (first of " + path + ")", 2},
+		{[]string{"third of " + path}, "Python: its state was not found (third of " + path + ")", 3},
+	} {
+		s.log.forget()
+		for _, line := range test.lines {
+			slog.New(&s.log).Warn(line)
+		}
+		if i > 0 && test.lines != nil { // as many files
+			of.mapped[len(of.mapped)-1].Inode++
+		}
+		got := s.refusal(of, kind)
+		assert.Check(t, got.reason == test.want && !got.other && asked == test.asked, "%d: %+v, asked %d", i, got, asked)
 	}
 }
 

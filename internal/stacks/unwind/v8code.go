@@ -316,12 +316,12 @@ func (r *v8Reader) optimized(code, offset uint64) (frames []Frame, of uint64, er
 	if err != nil {
 		return []Frame{outer.frame(0)}, of, nil
 	}
-	if r.tables == v8TablesUnknown {
+	if r.seen[r.tables()] < maxV8Misread || r.tables() == v8TablesDifferent {
 		if code, err := r.byteCode(of); err == nil {
 			_, _ = r.byteCodePositions(code)
 		}
 	}
-	position := r.tables.positionAt(positions, offset)
+	position := r.tables().positionAt(positions, offset)
 	if position.inlined() != 0 {
 		inlined, _, err := r.field(index(r.deoptInlined), r.typeTrustedBytes, r.typeBytes)
 		if err != nil {
@@ -427,21 +427,39 @@ func (r *v8Reader) byteCodeLine(function uint64, f *v8Function, at int64) uint32
 	if err != nil {
 		return 0 // V8 makes it when it is needed first
 	}
-	return f.script.line(r.tables.positionAt(table, uint64(at)))
+	return f.script.line(r.tables().positionAt(table, uint64(at)))
 }
 
-// byteCodePositions returns the table of positions of byte code, and learns from it how such are written.
+// byteCodePositions returns the table of positions of byte code, and learns from it how such are written. One that is
+// written otherwise than most is none: it may have been moved while it was read.
 func (r *v8Reader) byteCodePositions(code uint64) ([]byte, error) {
 	table, err := r.positions(code + uint64(r.byteCodeWrapper) + 8)
 	if err != nil {
 		return nil, err
 	}
-	if seen := tablesOf(table); r.tables == v8TablesUnknown {
-		r.tables = seen
-	} else if seen != v8TablesUnknown && seen != r.tables {
-		r.tables = v8TablesDifferent
+	seen := tablesOf(table)
+	r.seen[seen]++
+	if seen != v8TablesUnknown && seen != r.tables() {
+		return nil, errV8Object
 	}
 	return table, nil
+}
+
+// maxV8Misread is in how many tables one may be written otherwise than the others.
+const maxV8Misread = 16
+
+// tables returns how nearly all tables of byte code that were read are written.
+func (l *v8Layout) tables() v8Tables {
+	all := l.seen[v8TablesSigned] + l.seen[v8TablesFlags] + l.seen[v8TablesDifferent]
+	if all == 0 {
+		return v8TablesUnknown
+	}
+	for _, tables := range []v8Tables{v8TablesSigned, v8TablesFlags} {
+		if others := all - l.seen[tables]; others*maxV8Misread <= all {
+			return tables
+		}
+	}
+	return v8TablesDifferent
 }
 
 // baselineLine returns the line of a place in code of V8's first compiler, which has a table of how long the code
@@ -519,7 +537,7 @@ const (
 	v8TablesUnknown   v8Tables = iota
 	v8TablesSigned             // below 0, less 1, for what is no statement (seen in V8 13.6)
 	v8TablesFlags              // two bits for flags (seen in V8 14.6)
-	v8TablesDifferent          // both, or others, were seen
+	v8TablesDifferent          // both, or others, are seen
 )
 
 // tablesOf returns how a table of byte code is written.

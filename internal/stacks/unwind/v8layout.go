@@ -35,8 +35,8 @@ type v8Layout struct {
 	typeLiterals, typeInterpreterData                 uint32
 	typeOldDeopt, typeOldLiterals                     uint32 // V8 12.4
 
-	tables  v8Tables
-	opcodes []byte // sizes of byte codes: three tables, for operands of one, two and four times the size
+	seen    [v8TablesDifferent + 1]uint64 // tables of byte code, by how they are written
+	opcodes []byte                        // sizes of byte codes, for operands of one, two and four times the size
 }
 
 const (
