@@ -214,7 +214,8 @@ func InlinedNotes(r *record.Recording) (lines []string) {
 	for _, service := range services[:min(len(services), maxListed)] {
 		if exceeds(unknown[service], all[service], hintPercent) {
 			lines = append(lines, fmt.Sprintf("%s of the CPU time of %s is in inlined Java methods that are not known (%s): "+
-				"-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints at its start show more",
+				"-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints at its start show more, unless they are set "+
+				"(of use from JDK 11.0.21, 17.0.9 and 21 on, not in 23 and 24)",
 				percent(unknown[service], all[service]), terminal.Escape(service), profile.InlinedName))
 		}
 	}

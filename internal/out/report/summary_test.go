@@ -93,7 +93,8 @@ func TestInlinedNotes(t *testing.T) {
 		hints := summarize(r, nil).hints()
 		text := strings.Join(hints, "\n")
 		assert.Check(t, strings.HasPrefix(text, want) &&
-			strings.Contains(text, "-XX:+DebugNonSafepoints") == (want != ""), text)
+			strings.Contains(text, "-XX:+DebugNonSafepoints") == (want != "") &&
+			strings.Contains(text, "unless they are set (of use from JDK 11.0.21, 17.0.9 and 21") == (want != ""), text)
 		var page strings.Builder
 		assert.NilError(t, writeHTML(&page, r, nil, About{}))
 		assert.Check(t, strings.Contains(page.String(), "[inlined code]): -XX:+Unlock") == (want != ""))

@@ -54,10 +54,10 @@ func (nameless) root(places []int32) ([]Frame, error) {
 	return []Frame{{Line: uint32(places[0])}, {Function: "main"}}, nil
 }
 
-func (nameless) lasting([]int32) int                   { return 1 }
-func (nameless) callsNone(int32, int, bool) bool       { return false }
-func (nameless) callsBetween(_, _ []int32, _ int) bool { return false }
-func (nameless) inLoops([]int32) (frames, loops int)   { return 1, 2 }
+func (nameless) lasting([]int32) int                  { return 1 }
+func (nameless) callsNone(int32, int, bool) bool      { return false }
+func (nameless) callsBetween(_, _ []int32, _ int) int { return 0 }
+func (nameless) inLoops([]int32) (frames, loops int)  { return 1, 2 }
 
 // BenchmarkLeaf measures the CPU time of following a compiled method, once as long as it is kept, and of finding a
 // place in it, once for each that is sampled. That of reading and naming PcDescs comes on top.

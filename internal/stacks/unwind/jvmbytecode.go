@@ -1,6 +1,9 @@
 package unwind
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // opcode is an instruction of byte code: its number, and whether it would jump forward.
 type opcode struct {
@@ -169,11 +172,11 @@ func (b *byteCode) loopsAround(from, to int32) int {
 }
 
 // callsIn reports whether a method may call others in some of its byte code.
-func (b *byteCode) callsIn(from, to int32) bool {
-	for _, at := range b.calls {
-		if from <= at && at <= to {
-			return true
-		}
-	}
-	return !b.known
+func (b *byteCode) callsIn(from, to int32) bool { return b.callsOthers(from, to, nil) }
+
+// callsOthers is callsIn without some calls.
+func (b *byteCode) callsOthers(from, to int32, except []int32) bool {
+	return !b.known || slices.ContainsFunc(b.calls, func(at int32) bool {
+		return from <= at && at <= to && !slices.Contains(except, at)
+	})
 }

@@ -219,42 +219,118 @@ func (d *methodFrames) lasting(places []int32) (n int) {
 	return n
 }
 
-func (d *methodFrames) callsBetween(before, on []int32, frames int) bool {
-	if len(before) == 0 {
-		return false
+func (d *methodFrames) callsBetween(before, on []int32, frames int) int {
+	b, o := make([][]scope, len(before)), make([][]scope, len(on))
+	for i, place := range before {
+		b[i] = d.scopes(place)
 	}
-	root := d.scopes(before[0])
-	from, to := int32(1<<16), int32(0)
-	if len(on) == 0 {
-		to = 1 << 16
+	for i, place := range on {
+		o[i] = d.scopes(place)
 	}
-	for i, place := range slices.Concat(before, on) {
-		scopes := d.scopes(place)
-		if len(scopes) < frames || len(root) < frames {
-			return false
+	if len(b) == 0 && len(o) == 0 {
+		place := none
+		if len(d.method.pcDescs) > 0 {
+			place = d.method.pcDescs[0].offset
 		}
-		for level := range frames {
-			if scopes[level].method != root[level].method {
-				return false
+		root := d.scopes(place)
+		if len(root) > 0 && !d.target.code.byteCodeOf(root[0].method).callsIn(0, lastByteCode) {
+			return 0
+		}
+		return 1
+	}
+	return callsBetween(b, o, frames, d.target.code.byteCodeOf)
+}
+
+// lastByteCode is beyond any.
+const lastByteCode = 1 << 16
+
+// callsBetween is that of pcFrames for scopes, the root first. It asks down to the method in which those before and the
+// others differ.
+func callsBetween(before, on [][]scope, frames int, codeOf func(libpf.Address) *byteCode) int {
+	shown := on
+	if len(on) == 0 || len(commonScopes(on)) < frames {
+		shown = before
+	}
+	common := commonScopes(shown)
+	for level := range min(frames, len(common)) {
+		first := common[level]
+		isThere := func(s []scope) bool { return len(s) > level && s[level].method == first.method }
+		if slices.ContainsFunc(slices.Concat(before, on), func(s []scope) bool { return !isThere(s) }) {
+			return max(1, level) // a call of the method above that has several targets
+		}
+		code := codeOf(first.method)
+		from, latest, to, earliest := int32(lastByteCode), int32(0), int32(0), int32(lastByteCode)
+		var except []int32 // calls in which the places are, if what they call is shown
+		add := func(s scope, own bool) int32 {
+			if !own && frames > level+1 {
+				except = append(except, s.bci)
+			}
+			return s.bci
+		}
+		split := false
+		for _, s := range before {
+			own := len(s) == level+1
+			start := add(s[level], own)
+			if own {
+				start++
+			}
+			from, latest = min(from, start), max(latest, start)
+			split = split || own || s[level].bci != first.bci
+		}
+		for _, s := range on {
+			own := len(s) == level+1
+			end := add(s[level], own)
+			if own {
+				end--
+			}
+			to, earliest = max(to, end), min(earliest, end)
+			split = split || own || s[level].bci != first.bci
+		}
+		if len(before) == 0 {
+			from = 0
+		}
+		if len(on) == 0 {
+			to = lastByteCode
+		}
+		around := earliest+1 < latest // a loop, here or further up
+		for up := 0; around && len(code.back) == 0 && up < level; up++ {
+			caller, at := codeOf(common[up].method), common[up].bci
+			if caller.repeats(at) && caller.callsOthers(0, lastByteCode, []int32{at}) {
+				return up + 1
 			}
 		}
-		bci, own := scopes[frames-1].bci, len(scopes) == frames // else it is in what is called there
-		switch {
-		case i < len(before) && own:
-			from = min(from, bci+1)
-		case i < len(before):
-			from = min(from, bci)
-		case own:
-			to = max(to, bci-1)
-		default:
-			to = max(to, bci)
+		if around || len(before) == 0 && code.repeats(first.bci) {
+			from, to = 0, lastByteCode
+		}
+		if code.callsOthers(from, to, except) {
+			return level + 1
+		}
+		if split && len(before) > 0 && len(on) > 0 { // below, it leaves what was called, or enters it
+			break
 		}
 	}
-	code := d.target.code.byteCodeOf(root[frames-1].method)
-	if from > to+1 { // around a loop
-		from, to = 0, 1<<16
+	return 0
+}
+
+// commonScopes returns the scopes that all have, from the root on, up to the first with different places.
+func commonScopes(all [][]scope) []scope {
+	if len(all) == 0 {
+		return nil
 	}
-	return code.callsIn(from, to)
+	n := len(all[0])
+	for _, scopes := range all[1:] {
+		for i := range n {
+			if i >= len(scopes) || scopes[i].method != all[0][i].method {
+				n = i
+				break
+			}
+			if scopes[i].bci != all[0][i].bci {
+				n = i + 1
+				break
+			}
+		}
+	}
+	return all[0][:n]
 }
 
 func (d *methodFrames) inLoops(places []int32) (frames, loops int) {

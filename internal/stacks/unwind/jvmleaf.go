@@ -1,6 +1,9 @@
 package unwind
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 const (
 	// maxWalked bounds the instructions on all ways from a place, maxPlaces the PcDescs to which they come.
@@ -35,9 +38,10 @@ type pcFrames interface {
 	// callsNone reports whether a method calls no other: that of the last of so many frames of a PcDesc, counted from
 	// the root on; if the PcDesc is of the poll of a loop there, whether it calls none in the loop.
 	callsNone(place int32, frames int, loop bool) bool
-	// callsBetween reports whether the method of the last of so many frames calls others between some PcDescs that all
-	// have these frames, and some that code comes to next; if there are none, those where the method ends.
-	callsBetween(before, on []int32, frames int) bool
+	// callsBetween returns how many frames there are, of so many that some PcDescs have in common or those that code
+	// comes to next, up to the first whose method may call others in between, 0 if none does. Without the former, that
+	// is from where the method begins; without the latter, up to where it ends.
+	callsBetween(before, on []int32, frames int) int
 	// inLoops returns how many frames some have in common up to the last method that has a loop around them, and how
 	// many loops the methods of these frames have around them.
 	inLoops(places []int32) (frames, loops int)
@@ -54,7 +58,7 @@ func (g *flow) leaf(n int32, called bool, d pcFrames) (frames []Frame, why Unkno
 		return frames, knownLeaf, err
 	}
 	on, why := g.first(n, false)
-	before, _ := g.first(n, true)
+	before, whyBefore := g.first(n, true)
 	place, inLoop := none, false // of the last frame
 	if len(on) > 0 {
 		place = on[0]
@@ -64,10 +68,13 @@ func (g *flow) leaf(n int32, called bool, d pcFrames) (frames []Frame, why Unkno
 	case !long:
 		if frames, err = d.root(on); err == nil {
 			var longer bool
-			if frames, longer, _, err = extend(frames, before, d); longer {
-				why = knownLeaf
-			} else if why == knownLeaf && err == nil && d.callsBetween(before, on, len(frames)) {
-				why = UnknownBetween
+			if frames, longer, _, err = extend(frames, before, d); longer && len(on) == 0 {
+				place = before[0]
+			}
+			if err == nil {
+				if n := d.callsBetween(before, on, len(frames)); n > 0 {
+					frames, why = frames[max(0, len(frames)-n):], cmp.Or(why, whyBefore, UnknownBetween)
+				}
 			}
 		}
 	case len(on) == 0 || len(before) == 0:

@@ -26,7 +26,7 @@ type code struct {
 	implicit map[int32]int32
 	repeats  string // frames that are in a loop of their method
 	simple   string // methods that call none
-	between  string // places before and after calls
+	between  string // places before and after calls, and up to which frame
 	loops    string // methods, each for each loop that its frames are in
 }
 
@@ -123,8 +123,11 @@ func (c code) callsNone(place int32, frames int, _ bool) bool {
 	return strings.Contains(c.simple, method)
 }
 
-func (c code) callsBetween(before, on []int32, _ int) bool {
-	return c.between == fmt.Sprint(before, on)
+func (c code) callsBetween(before, on []int32, _ int) (frames int) {
+	if rest, is := strings.CutPrefix(c.between, fmt.Sprint(before, on)); is {
+		frames, _ = strconv.Atoi(strings.TrimSpace(rest))
+	}
+	return frames
 }
 
 func (c code) inLoops(places []int32) (frames, loops int) {
@@ -216,10 +219,24 @@ func TestLeaf(t *testing.T) {
 		}}, want: "main:0"},
 		"between places of a method that calls others between": {code: code{steps: []step{
 			{does: "c", frames: "main:1 f:2"}, {does: "."}, {does: "c", frames: "main:1 f:4"},
-		}, between: "[1] [3]"}, at: 1, want: "main:1 f:4", why: UnknownBetween},
+		}, between: "[1] [3] 2"}, at: 1, want: "main:1 f:4", why: UnknownBetween},
 		"after a call in what was called before": {code: code{steps: []step{
 			{does: "c", frames: "main:1 f:2 g:1"}, {does: "."}, {does: "c", frames: "main:1 f:4"},
-		}, between: "[1] [3]"}, at: 1, want: "main:1 f:2 g:1"},
+		}}, at: 1, want: "main:1 f:2 g:1"},
+		"after a call in what was called before, of a method that calls others then": {code: code{steps: []step{
+			{does: "c", frames: "main:1 f:2 g:1"}, {does: "."}, {does: "c", frames: "main:1 f:4"},
+		}, between: "[1] [3] 2"}, at: 1, want: "main:1 f:2", why: UnknownBetween},
+		"before a return, of a method that calls others": {code: code{steps: []step{
+			{does: "c", frames: "main:1 f:2"}, {does: "."}, {does: "r"},
+		}, between: "[1] [] 1"}, at: 1, want: "main:1", why: UnknownBetween},
+		"where a method begins that calls others": {code: code{steps: []step{
+			{does: "."}, {does: "c", frames: "main:1 f:2"},
+		}, between: "[] [2] 1"}, want: "main:1", why: UnknownBetween},
+		"before a call of others, after what is not understood": {code: code{steps: []step{
+			{does: "b+2"}, {does: "c", frames: "main:1 f:2"}, {does: "r"}, {does: "?"},
+		}, between: "[] [2] 1"}, at: 1, want: "main:1 f:2"},
+		"after a call, before too many places": {code: code{steps: join([]step{{does: "c", frames: "main:1 f:2"}},
+			branches, []step{{does: "r"}})}, at: 1, want: "main:1 f:2", why: UnknownTooLarge},
 
 		"in a loop, before a call": {code: code{steps: join(loop, []step{{does: "c", frames: "main:1 f:2"}})},
 			want: "main:0", why: UnknownInLoop},

@@ -247,3 +247,71 @@ func checkMethod(t *testing.T, bytes []byte, at int32, returns bool, fields []by
 		assert.Check(t, memory.reads < maxRequestReads, "%d times, memory was read", memory.reads)
 	}
 }
+
+// Whether inlined calls may run between two places is asked of the methods down to that in which they differ; around a
+// loop, of all of it.
+func TestCallsBetween(t *testing.T) {
+	calls := func(at ...int32) *byteCode { return &byteCode{known: true, calls: at} }
+	loop := func(from, to int32, at ...int32) *byteCode {
+		return &byteCode{known: true, calls: at, back: [][2]int32{{from, to}}}
+	}
+	const m, a, b = 1, 2, 3
+	in := func(numbers ...int32) (s []scope) { // methods and places
+		for ; len(numbers) > 0; numbers = numbers[2:] {
+			s = append(s, scope{libpf.Address(numbers[0]), numbers[1]})
+		}
+		return s
+	}
+	type places = [][]scope
+	simple := calls()
+	for name, c := range map[string]struct {
+		before, on places
+		frames     int
+		m, a       *byteCode
+		want       int
+	}{
+		"nothing between":                   {places{in(m, 5)}, places{in(m, 9)}, 1, calls(5, 9), simple, 0},
+		"a call between":                    {places{in(m, 5)}, places{in(m, 9)}, 1, calls(5, 7, 9), simple, 1},
+		"not understood":                    {places{in(m, 5)}, places{in(m, 9)}, 1, new(byteCode), simple, 1},
+		"from the beginning on":             {nil, places{in(m, 9)}, 1, calls(3, 9), simple, 1},
+		"from the beginning on, the first":  {nil, places{in(m, 9)}, 1, calls(9, 12), simple, 0},
+		"from the beginning on, in a loop":  {nil, places{in(m, 9)}, 1, loop(20, 8, 9, 12), simple, 1},
+		"from the beginning of a callee on": {nil, places{in(m, 9, a, 4)}, 2, calls(9), calls(2), 2},
+		"to the end":                        {places{in(m, 9)}, nil, 1, calls(9, 12), simple, 1},
+		"to the end, the last":              {places{in(m, 9)}, nil, 1, calls(3, 9), simple, 0},
+		"after a callee, to the end":        {places{in(m, 5, b, 1)}, nil, 2, calls(5, 9), simple, 1},
+		"after a callee that is the last":   {places{in(m, 5, a, 1)}, nil, 2, calls(5), calls(0), 0},
+		"after a callee's calls, others":    {places{in(m, 5, a, 1)}, nil, 2, calls(5), calls(3), 2},
+		"inlined twice": {places{in(m, 5, a, 1)}, places{in(m, 9, a, 1)}, 2, calls(5, 9),
+			simple, 0},
+		"inlined twice, another between": {places{in(m, 5, a, 1)}, places{in(m, 9, a, 1)}, 2, calls(5, 7, 9),
+			simple, 1},
+		"on is deeper":                      {places{in(m, 5)}, places{in(m, 9, a, 0)}, 2, calls(7, 9), simple, 1},
+		"on is deeper, nothing between":     {places{in(m, 5)}, places{in(m, 9, a, 0)}, 2, calls(9), calls(3), 0},
+		"on is deeper, others before it":    {places{in(m, 5)}, places{in(m, 9, a, 4)}, 2, calls(9), calls(2), 0},
+		"before is deeper":                  {places{in(m, 5, a, 3)}, places{in(m, 9)}, 2, calls(5, 7, 9), simple, 1},
+		"before is deeper, nothing between": {places{in(m, 5, a, 3)}, places{in(m, 9)}, 2, calls(5, 9), calls(3), 0},
+		"in the same callee": {places{in(m, 5, a, 3)}, places{in(m, 5, a, 9)}, 2, calls(5),
+			calls(5), 2},
+		"in the same callee, others after": {places{in(m, 5, a, 3)}, places{in(m, 5, a, 9)}, 2, calls(5, 7),
+			simple, 0},
+		"around a loop": {places{in(m, 30)}, places{in(m, 10)}, 1, loop(40, 4, 7), simple, 1},
+		"around a loop, and on": {places{in(m, 30)}, places{in(m, 40), in(m, 10)}, 1, loop(50, 4, 7),
+			simple, 1},
+		"around a loop, from two": {places{in(m, 4), in(m, 30)}, places{in(m, 10)}, 1, loop(50, 2, 3),
+			simple, 1},
+		"around a caller's loop": {places{in(m, 5, a, 9)}, places{in(m, 5, a, 3)}, 2, loop(40, 4, 5, 7),
+			simple, 1},
+		"around a caller's loop of one call": {places{in(m, 5, a, 9)}, places{in(m, 5, a, 3)}, 2, loop(40, 4, 5),
+			simple, 0},
+		"on, in a loop": {places{in(m, 10)}, places{in(m, 30)}, 1, loop(40, 4, 7), simple, 0},
+		"what two have called": {places{in(m, 5, a, 1), in(m, 5, b, 1)}, places{in(m, 9)}, 1, calls(5, 9),
+			simple, 1},
+		"several targets": {places{in(m, 5, a, 1)}, places{in(m, 5, b, 1)}, 2, calls(5), simple, 1},
+	} {
+		got := callsBetween(c.before, c.on, c.frames, func(method libpf.Address) *byteCode {
+			return map[libpf.Address]*byteCode{m: c.m, a: c.a, b: simple}[method]
+		})
+		assert.Check(t, got == c.want, "%s: %d, want %d", name, got, c.want)
+	}
+}
