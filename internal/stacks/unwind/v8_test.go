@@ -3,13 +3,11 @@ package unwind
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -616,28 +614,6 @@ func TestV8LayoutIsWhole(t *testing.T) {
 			assert.Check(t, err != nil && strings.Contains(err.Error(), name), "%s: %v", name, err)
 		}
 		symbols[name] = right
-	}
-}
-
-// All versions of Node.js that there are, besides that of TestRuntimes: node18, node24 and so on in PATH.
-func TestNodeVersions(t *testing.T) {
-	e := openEngine(t)
-	e.sample(t)
-	for version := 14; version < 40; version++ {
-		node, err := exec.LookPath(fmt.Sprintf("node%d", version))
-		if err != nil {
-			continue
-		}
-		t.Run(filepath.Base(node), func(t *testing.T) {
-			b := busies["node"]
-			j := startBusy(t, node, "testdata/"+b.script)
-			e.synchronize(t, j.target)
-			refused, unknown := e.Runtimes(&j.target)
-			assert.Check(t, refused == "" && unknown == "", "%s%s", refused, unknown)
-			b.checkStacks(t, e, j)
-			assert.Check(t, e.Remove(t.Context(), j.target))
-			e.checkNothingOf(t, j.target)
-		})
 	}
 }
 
