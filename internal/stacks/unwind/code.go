@@ -92,7 +92,8 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 		return nil, fmt.Errorf("offset %d of %s is not mapped", m.FileOffset, m.Path)
 	}
 	c := &runtimeCode{
-		path: m.Path, data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile), from: t.GetRemoteMemory().ReaderAt,
+		path: m.Path, data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile),
+		from:  t.GetRemoteMemory().ReaderAt,
 		batch: t.batch, budget: t.budget, pages: pages, memory: remotememory.RemoteMemory{ReaderAt: pages},
 		noLines: fmt.Sprint(data) == python310, wasTried: wasTried(fmt.Sprint(data)),
 		scripts: newV8Scripts(),

@@ -27,8 +27,8 @@ type runtimeKind struct {
 	// framePointers: what it compiles keeps them. Without the engine knowing it, stacks end there; by frame pointers
 	// they do not.
 	framePointers bool
-	// isOf reports whether a file that the loader refuses has something of the runtime, and not just its name. nil: that
-	// does not matter.
+	// isOf reports whether a file that the loader refuses has something of the runtime, and not just its
+	// name. nil: that does not matter.
 	isOf func(*pfelf.File) bool
 }
 

@@ -567,7 +567,8 @@ func TestV8ReadsABoundedPart(t *testing.T) {
 	for range 3 * maxV8AllLines / maxV8Lines {
 		at := h.script(h.text("z.js"), long)
 		h.refer(at, h.scriptLineEnds, many)
-		assert.Check(t, len(r.script(at).ends) == maxV8Lines && r.script(at) == r.script(at))
+		script := r.script(at)
+		assert.Check(t, len(script.ends) == maxV8Lines && r.script(at) == script)
 		lines := 0
 		for _, script := range r.scripts.known {
 			lines += len(script.ends)
@@ -713,7 +714,8 @@ func TestRefusalOfAFile(t *testing.T) {
 			of.mapped[len(of.mapped)-1].Inode++
 		}
 		got := s.refusal(of, kind)
-		assert.Check(t, got.reason == test.want && !got.other && asked == test.asked, "%d: %+v, asked %d", i, got, asked)
+		assert.Check(t, got.reason == test.want && !got.other && asked == test.asked,
+			"%d: %+v, asked %d", i, got, asked)
 	}
 }
 
