@@ -6,28 +6,30 @@
 static volatile unsigned long count;
 
 static long busy(long a, long b, long c) {
-  for (;;) {
-    count += a + b + c;
-  }
+    for (;;) {
+        count += a + b + c;
+    }
 }
 
 typedef long trampoline(long, long, long, long (*)(long, long, long));
 
 int main(void) {
-  static const unsigned char code[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3};
-  const size_t size = 1 << 16;
-  unsigned char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return 1;
-  }
-  for (size_t at = 0; at + sizeof(code) <= size; at += sizeof(code)) {
-    memcpy(memory + at, code, sizeof(code));
-  }
-  if (mprotect(memory, size, PROT_READ | PROT_EXEC) != 0) {
-    return 1;
-  }
-  puts("ready");
-  fflush(stdout);
-  trampoline *last = (trampoline *)(memory + 100 * sizeof(code));
-  return (int)last(1, 2, 3, busy);
+    static const unsigned char code[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd1,
+                                         0x48, 0x83, 0xc4, 8, 0xc3};
+    const size_t size = 1 << 16;
+    unsigned char *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return 1;
+    }
+    for (size_t at = 0; at + sizeof(code) <= size; at += sizeof(code)) {
+        memcpy(memory + at, code, sizeof(code));
+    }
+    if (mprotect(memory, size, PROT_READ | PROT_EXEC) != 0) {
+        return 1;
+    }
+    puts("ready");
+    fflush(stdout);
+    trampoline *last = (trampoline *)(memory + 100 * sizeof(code));
+    return (int)last(1, 2, 3, busy);
 }
