@@ -89,6 +89,9 @@ func (r *result) handle(e event, outputs map[string]*bytes.Buffer) error {
 	return nil
 }
 
+// tooSlow is how the reason begins for which a test is left out.
+const tooSlow = "left out, emulated CPUs are slow: "
+
 // leaveOut adds the tests of packages that were left out, as skipped.
 func (r *result) leaveOut(suites []suite) {
 	for i := range r.Steps {
@@ -101,7 +104,7 @@ func (r *result) leaveOut(suites []suite) {
 			if !runs.MatchString(t.Name) {
 				continue
 			}
-			t.Outcome, t.Output = "skip", "left out, emulated CPUs are slow: "+t.Output
+			t.Outcome, t.Output = "skip", tooSlow+t.Output
 			r.Steps[i].add(t)
 		}
 	}

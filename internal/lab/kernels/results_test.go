@@ -127,14 +127,19 @@ func TestTable(t *testing.T) {
 	} {
 		assert.NilError(t, one.handle(e, outputs))
 	}
-	const want = `|  | one | two |
-|---|---|---|
-| kernel | 5.10 | did not boot |
-| commit | 1234 |  |
-| ` + "`bpf`" + ` | 2 passed, 1 skipped, 1 failed, 1 did not end | not run |
-| ` + "`memread`" + ` | 0 passed, exit status 2 | not run |
+	const want = `|  | kernel | commit | tests |
+|---|---|---|---|
+| one | 5.10 | 1234 | 2 passed, 1 skipped, 1 failed, 1 did not end |
+| two | did not boot |  | 0 passed |
+
+Steps: ` + "`bpf`, `memread`" + `
 
 two failed: no such kernel
+
+| failed step | kernel | tests |
+|---|---|---|
+| ` + "`bpf`" + ` | one | 2 passed, 1 skipped, 1 failed, 1 did not end |
+| ` + "`memread`" + ` | one | 0 passed, exit status 2 |
 
 | failed | tests | kernels |
 |---|---|---|
@@ -146,7 +151,7 @@ two failed: no such kernel
 
 | skipped because | tests | kernels |
 |---|---|---|
-| needs a\|b | ` + "`bpf`: TestParts in part" + ` | one |
+| needs a\|b | 1 | one |
 `
 	got := table([]result{one, two})
 	assert.Check(t, got == want, "got:\n%s\nwant:\n%s", got, want)

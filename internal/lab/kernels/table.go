@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"correlator/internal/host/textcut"
@@ -12,51 +13,62 @@ import (
 // maxReason is how many bytes of a reason the table shows. The log has all.
 const maxReason = 300
 
-// table returns what ran, in Markdown: for each package and kernel the number of tests, and for each
-// test that did not run or failed, why.
+// table returns what ran, in Markdown: for each kernel the number of tests, for each step that failed what
+// is wrong with it, for each test that failed its name, and for each reason the number of tests skipped.
 func table(results []result) string {
 	var out strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
-	head, releases, commits := []string{""}, []string{"kernel"}, []string{"commit"}
+	head := func(cells ...string) {
+		row(cells...)
+		fmt.Fprintln(&out, "|"+strings.Repeat("---|", len(cells)))
+	}
 	var names []string
 	for _, r := range results {
-		head, releases = append(head, r.ID), append(releases, valueOr(r.Release, "did not boot"))
-		commits = append(commits, r.Commit)
 		for _, s := range r.Steps {
 			if !slices.Contains(names, s.Name) {
 				names = append(names, s.Name)
 			}
 		}
 	}
-	row(head...)
-	fmt.Fprintln(&out, "|"+strings.Repeat("---|", len(head)))
-	row(releases...)
-	row(commits...)
-	for _, name := range names {
-		cells := []string{"`" + name + "`"}
-		for _, r := range results {
-			cells = append(cells, r.cell(name))
-		}
-		row(cells...)
+	head("", "kernel", "commit", "tests")
+	for _, r := range results {
+		row(r.ID, valueOr(r.Release, "did not boot"), r.Commit, r.sum().cell())
 	}
+	fmt.Fprintf(&out, "\nSteps: `%s`\n", strings.Join(names, "`, `"))
 	for _, r := range results {
 		if r.Error != "" {
 			fmt.Fprintf(&out, "\n%s failed: %s\n", r.ID, r.Error)
 		}
 	}
-	list := func(title, outcome string) {
+	begun := false
+	for _, name := range names {
+		for _, r := range results {
+			s := r.step(name)
+			if !s.failed() || r.Release == "" {
+				continue
+			}
+			if !begun {
+				fmt.Fprintln(&out)
+				head("failed step", "kernel", "tests")
+				begun = true
+			}
+			row("`"+name+"`", r.ID, s.cell())
+		}
+	}
+	list := func(title, outcome string, tests func(*notPassedLine) string) {
 		lines := notPassed(results, outcome)
 		if len(lines) == 0 {
 			return
 		}
-		fmt.Fprintf(&out, "\n| %s | tests | kernels |\n|---|---|---|\n", title)
+		fmt.Fprintln(&out)
+		head(title, "tests", "kernels")
 		for _, line := range lines {
-			row(line.reason, line.tests(), line.where(results))
+			row(line.reason, tests(line), line.where(results))
 		}
 	}
-	list("failed", "fail")
-	list("did not end", "")
-	list("skipped because", "skip")
+	list("failed", "fail", (*notPassedLine).tests)
+	list("did not end", "", (*notPassedLine).tests)
+	list("skipped because", "skip", (*notPassedLine).count)
 	return out.String()
 }
 
@@ -67,13 +79,36 @@ func valueOr(value, otherwise string) string {
 	return value
 }
 
-// cell is what a kernel did with the tests of a package.
-func (r *result) cell(name string) string {
+// step returns the result of a step, nil if it was not run.
+func (r *result) step(name string) *stepResult {
 	i := slices.IndexFunc(r.Steps, func(s stepResult) bool { return s.Name == name })
 	if i < 0 {
+		return nil
+	}
+	return &r.Steps[i]
+}
+
+// sum returns the number of tests of all steps, by outcome.
+func (r *result) sum() *stepResult {
+	all := stepResult{Count: make(map[string]int)}
+	for _, s := range r.Steps {
+		for outcome, n := range s.Count {
+			all.Count[outcome] += n
+		}
+	}
+	return &all
+}
+
+// failed reports whether the step was not run, or not all that was run passed or was skipped as it may be.
+func (s *stepResult) failed() bool {
+	return s == nil || s.Error != "" || s.Count["fail"]+s.Count[""] > 0
+}
+
+// cell is the number of tests by outcome, and what is wrong with the step.
+func (s *stepResult) cell() string {
+	if s == nil {
 		return "not run"
 	}
-	s := r.Steps[i]
 	cell := fmt.Sprintf("%d passed", s.Count["pass"])
 	for _, c := range []struct{ outcome, name string }{
 		{"skip", "skipped"}, {"fail", "failed"}, {"", "did not end"},
@@ -107,6 +142,9 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 				if cut := textcut.At(text, maxReason); cut != text {
 					text = cut + "…"
 				}
+				if outcome == "skip" {
+					text = shortReason(text)
+				}
 				reason := strings.ReplaceAll(text, "|", "\\|")
 				i := slices.IndexFunc(lines, func(l *notPassedLine) bool { return l.reason == reason })
 				if i < 0 {
@@ -120,6 +158,19 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 	return lines
 }
 
+// shortReason returns what reasons for which tests are skipped have in common.
+func shortReason(reason string) string {
+	if strings.HasPrefix(reason, tooSlow) {
+		return strings.TrimSuffix(tooSlow, ": ")
+	}
+	for _, s := range maySkip {
+		if strings.Contains(reason, s.reason) {
+			return strings.TrimRight(s.reason, " -")
+		}
+	}
+	return reason
+}
+
 func (l *notPassedLine) add(name, kernel string) {
 	if !slices.Contains(l.names, name) {
 		l.names = append(l.names, name)
@@ -130,6 +181,15 @@ func (l *notPassedLine) add(name, kernel string) {
 }
 
 func (l *notPassedLine) tests() string { return strings.Join(l.names, ", ") }
+
+// count returns the number of tests; one that did not pass in part, and elsewhere as a whole, is one.
+func (l *notPassedLine) count() string {
+	distinct := make(map[string]bool)
+	for _, name := range l.names {
+		distinct[strings.TrimSuffix(name, " in part")] = true
+	}
+	return strconv.Itoa(len(distinct))
+}
 
 func (l *notPassedLine) where(results []result) string {
 	if len(l.kernels) == len(results) {
