@@ -136,8 +136,8 @@ static __always_inline bool from_user_code(const struct registers *entered) {
 /* Where a thread is in user code, and its frame there. */
 struct user_registers {
     __u64 ip, sp, bp;
-    __u64
-        lr; /* where it returns to, if it is without a frame and the architecture has a register */
+    /* Where a function without a frame returns to, if a register has that, else 0. */
+    __u64 lr;
 };
 
 enum bpf_func_id___stack {

@@ -119,6 +119,7 @@ func (c *Counters) eachUnwinding(add addFunc) {
 	}
 	add("unwinding_frames_lacking_name", u.FramesUnnamed.Load(), unwindingFramesLackingDesc, "name")
 	add("unwinding_frames_lacking_address", u.FramesUnmapped.Load(), unwindingFramesLackingDesc, "address")
+	add("unwinding_frames_lacking_line", u.FramesUnplaced.Load(), unwindingFramesLackingDesc, "line")
 }
 
 // inlinedUnknown are the names of reasons why it is not known which inlined method runs.

@@ -31,6 +31,7 @@ type Counters struct {
 	Frames         atomic.Uint64 // of these
 	FramesUnnamed  atomic.Uint64 // of these, of a runtime without a name
 	FramesUnmapped atomic.Uint64 // of these, native without an address
+	FramesUnplaced atomic.Uint64 // of these, of a runtime with a file, but without a line
 	StacksCut      atomic.Uint64 // of these stacks, those whose callers are missing: an error, or too many frames
 
 	// InlinedUnknown are InlinedFrames, by reason: UnknownInLoop to UnknownBetween.

@@ -417,6 +417,8 @@ func (e *Engine) countFrames(frames []Frame) {
 			e.counters.InlinedUnknown[min(f.Address, uint64(len(e.counters.InlinedUnknown)-1))].Add(1)
 		case f.Kind.OfRuntime() && f.Function == "":
 			e.counters.FramesUnnamed.Add(1)
+		case f.Kind.OfRuntime() && f.SourceFile != "" && f.Line == 0:
+			e.counters.FramesUnplaced.Add(1)
 		case f.Kind == NativeFrame && f.Address == 0:
 			e.counters.FramesUnmapped.Add(1)
 		}

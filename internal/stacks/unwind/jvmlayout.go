@@ -3,7 +3,9 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -109,6 +111,11 @@ func (l *debugLayout) variables() map[string]*libpf.Address {
 func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 	l := &c.debug
 	fields, variables := l.fields(), l.variables()
+	types := make(map[string]bool) // others are not looked at
+	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(fields)), maps.Keys(variables)) {
+		typeName, _, _ := strings.Cut(name, ".")
+		types[typeName] = true
+	}
 	set := func(name string, offset uint64, address libpf.Address) {
 		if field := fields[name]; field != nil {
 			*field = offset
@@ -117,10 +124,11 @@ func (c *jvmCode) readDebugLayout(elf *pfelf.File) error {
 			*variable = address
 		}
 	}
-	if err := c.eachVMEntry(elf, "gHotSpotVMStructs", "gHotSpotVMStructEntry", "OffsetOffset", set); err != nil {
-		return err
+	err := c.eachVMEntry(elf, "gHotSpotVMStructs", "gHotSpotVMStructEntry", "OffsetOffset", types, set)
+	if err == nil {
+		err = c.eachVMEntry(elf, "gHotSpotVMTypes", "gHotSpotVMTypeEntry", "SizeOffset", types, set)
 	}
-	if err := c.eachVMEntry(elf, "gHotSpotVMTypes", "gHotSpotVMTypeEntry", "SizeOffset", set); err != nil {
+	if err != nil {
 		return err
 	}
 	l.readVersion(c.memory)
@@ -169,16 +177,9 @@ func (l *debugLayout) follows() bool {
 	return true
 }
 
-// described are the types of which a field or the size is wanted.
-var described = []string{
-	"nmethod", "CompiledMethod", "CodeBlob", "PcDesc", "ImmutableOopMapSet", "ImmutableOopMapPair", "OopMapSet",
-	"OopMap", "Method", "ConstMethod", "CodeCache", "CodeHeap", "HeapBlock", "VirtualSpace", "GrowableArray<int>",
-	"Abstract_VM_Version",
-}
-
-// eachVMEntry calls yield with the entries of those types in one of the tables: a type's name, or with a field's, and
+// eachVMEntry calls yield with the entries of some types in one of the tables: a type's name, or with a field's, and
 // where that is.
-func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string,
+func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string, types map[string]bool,
 	yield func(name string, offset uint64, address libpf.Address)) error {
 	var failure error
 	variable := func(name string) libpf.Address {
@@ -203,7 +204,7 @@ func (c *jvmCode) eachVMEntry(elf *pfelf.File, table, prefix, value string,
 		if typeName == 0 {
 			return nil
 		}
-		if name := c.memory.String(typeName); slices.Contains(described, name) {
+		if name := c.memory.String(typeName); types[name] {
 			if fieldAt != 0 {
 				name += "." + c.memory.StringPtr(entry+fieldAt)
 			}

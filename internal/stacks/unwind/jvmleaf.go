@@ -47,73 +47,107 @@ type pcFrames interface {
 	inLoops(places []int32) (frames, loops int)
 }
 
+// leafFrames are the frames of an instruction, as far as they are certain.
+type leafFrames struct {
+	frames []Frame
+	why    UnknownLeaf // there may be more
+	place  int32       // a PcDesc in which the last of the frames is, none if there is none
+	polls  bool        // it is of the poll of a loop of that frame
+}
+
 // leaf returns the frames of an instruction: those in which it is certain to be, or, in straight code, that it enters
 // next or has left just now. Certain are calls, polls of loops, and checks that may go to an uncommon trap, for they
 // have frames of their own; of other instructions the JVM's notes are not always true. An instruction is where all
 // ways on from it come to, or all ways to it come from, unless it may take long: in a loop of which nothing is known,
 // or in a call of code of the JVM (called).
-func (g *flow) leaf(n int32, called bool, d pcFrames) (frames []Frame, why UnknownLeaf, err error) {
+func (g *flow) leaf(n int32, called bool, d pcFrames) ([]Frame, UnknownLeaf, error) {
 	if place := g.nodes[n].certain; place != none {
-		frames, err = d.root([]int32{place})
+		frames, err := d.root([]int32{place})
 		return frames, knownLeaf, err
 	}
-	on, why := g.first(n, false)
-	before, whyBefore := g.first(n, true)
-	place, inLoop := none, false // of the last frame
-	if len(on) > 0 {
-		place = on[0]
-	}
-	long := called || g.turns(n)
-	switch {
-	case !long:
-		if frames, err = d.root(on); err == nil {
-			var longer bool
-			if frames, longer, _, err = extend(frames, before, d); longer && len(on) == 0 {
-				place = before[0]
-			}
-			if err == nil {
-				if n := d.callsBetween(before, on, len(frames)); n > 0 {
-					frames, why = frames[max(0, len(frames)-n):], cmp.Or(why, whyBefore, UnknownBetween)
-				}
-			}
-		}
-	case len(on) == 0 || len(before) == 0:
-		frames, err = d.root(nil)
-	default:
-		around := slices.Concat(on, before)
-		if frames, err = d.root(around); err == nil {
-			frames = frames[len(frames)-max(1, min(len(frames), d.lasting(around))):]
-		}
-	}
-	switch {
-	case why != knownLeaf || !long:
-	case called:
-		why = UnknownInCall
-	default:
-		why = UnknownInLoop
+	var l leafFrames
+	var err error
+	if called || g.turns(n) {
+		l, err = g.long(n, called, d)
+	} else {
+		l, err = g.straight(n, d)
 	}
 	if err == nil && g.whole {
-		l := g.loopsAround(n)
-		polls := l.polls()
-		var longer, same bool
-		if frames, longer, same, err = extend(frames, polls, d); longer || same {
-			place, inLoop = polls[0], true
-		}
-		if err == nil {
-			var owner []Frame
-			if owner, err = l.owner(n, d); len(owner) > len(frames) && commonRoot(owner, frames) == len(frames) {
-				frames, why = owner, max(why, UnknownInLoop)
-				place, inLoop = l.computing(n)[0], false
-			}
-		}
+		err = g.inLoops(n, &l, d)
 	}
 	if err != nil {
-		return nil, why, err
+		return nil, l.why, err
 	}
-	if why != knownLeaf && d.callsNone(place, len(frames), inLoop) {
-		why = knownLeaf
+	if l.why != knownLeaf && d.callsNone(l.place, len(l.frames), l.polls) {
+		l.why = knownLeaf
 	}
-	return frames, why, nil
+	return l.frames, l.why, nil
+}
+
+// straight returns the frames of an instruction in straight code.
+func (g *flow) straight(n int32, d pcFrames) (l leafFrames, err error) {
+	on, why := g.first(n, false)
+	before, whyBefore := g.first(n, true)
+	l = leafFrames{why: why, place: firstOf(on)}
+	if l.frames, err = d.root(on); err != nil {
+		return l, err
+	}
+	frames, longer, _, err := extend(l.frames, before, d)
+	if err != nil {
+		return l, err
+	}
+	if l.frames = frames; longer && len(on) == 0 {
+		l.place = before[0]
+	}
+	if n := d.callsBetween(before, on, len(frames)); n > 0 {
+		l.frames, l.why = frames[max(0, len(frames)-n):], cmp.Or(why, whyBefore, UnknownBetween)
+	}
+	return l, nil
+}
+
+// long returns the frames of an instruction that may take long.
+func (g *flow) long(n int32, called bool, d pcFrames) (l leafFrames, err error) {
+	on, why := g.first(n, false)
+	before, _ := g.first(n, true)
+	l = leafFrames{why: cmp.Or(why, UnknownInLoop), place: firstOf(on)}
+	if why == knownLeaf && called {
+		l.why = UnknownInCall
+	}
+	if len(on) == 0 || len(before) == 0 {
+		l.frames, err = d.root(nil)
+		return l, err
+	}
+	around := slices.Concat(on, before)
+	if l.frames, err = d.root(around); err == nil {
+		l.frames = l.frames[len(l.frames)-max(1, min(len(l.frames), d.lasting(around))):]
+	}
+	return l, err
+}
+
+func firstOf(places []int32) int32 {
+	if len(places) == 0 {
+		return none
+	}
+	return places[0]
+}
+
+// inLoops adds the frames that an instruction has by the loops that it is in.
+func (g *flow) inLoops(n int32, to *leafFrames, d pcFrames) error {
+	l := g.loopsAround(n)
+	polls := l.polls()
+	frames, longer, same, err := extend(to.frames, polls, d)
+	if err != nil {
+		return err
+	}
+	if to.frames = frames; longer || same {
+		to.place, to.polls = polls[0], true
+	}
+	owner, err := l.owner(n, d)
+	if err == nil && len(owner) > len(frames) && commonRoot(owner, frames) == len(frames) {
+		to.frames, to.why = owner, cmp.Or(to.why, UnknownInLoop)
+		to.place, to.polls = l.computing(n)[0], false
+	}
+	return err
 }
 
 // extend returns the frames that places have in common if they are some, and more (longer), or else these (same, if

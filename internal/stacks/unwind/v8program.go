@@ -136,30 +136,24 @@ func stackEnd(instructions asm.Instructions) (end int16) {
 
 // programCounterCode returns the instructions that are added: the call, and what comes after it.
 func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (asm.Instructions, error) {
-	var perCPU *btf.Struct
-	if err := types.TypeByName("PerCPURecord", &perCPU); err != nil {
-		return nil, fmt.Errorf("reading the unwinding programs' BTF: %w", err)
-	}
 	offsets := make(map[string]int16)
-	for _, path := range []string{
-		"trace.pid", "state.pc", "state.text_section_id", "v8UnwindScratch.fp_ctx", "v8UnwindScratch.code",
+	for typeName, paths := range map[string][]string{
+		"PerCPURecord": {
+			"trace.pid", "state.pc", "state.text_section_id", "v8UnwindScratch.fp_ctx", "v8UnwindScratch.code",
+		},
+		"V8ProcInfo": {"off_JSFunction_code", "off_JSFunction_shared"},
 	} {
-		offset, ok := offsetOf(perCPU, path)
-		if !ok || offset > math.MaxInt16 {
-			return nil, fmt.Errorf("the unwinding programs' record has no %s", path)
+		var of *btf.Struct
+		if err := types.TypeByName(typeName, &of); err != nil {
+			return nil, fmt.Errorf("reading the unwinding programs' BTF: %w", err)
 		}
-		offsets[path] = int16(offset)
-	}
-	var info *btf.Struct
-	if err := types.TypeByName("V8ProcInfo", &info); err != nil {
-		return nil, fmt.Errorf("reading the unwinding programs' BTF: %w", err)
-	}
-	for _, name := range []string{"off_JSFunction_code", "off_JSFunction_shared"} {
-		offset, ok := offsetOf(info, name)
-		if !ok {
-			return nil, fmt.Errorf("the unwinding program for V8 has no %s", name)
+		for _, path := range paths {
+			offset, ok := offsetOf(of, path)
+			if !ok || offset > math.MaxInt16 {
+				return nil, fmt.Errorf("the unwinding programs' %s has no %s", typeName, path)
+			}
+			offsets[path] = int16(offset)
 		}
-		offsets[name] = int16(offset)
 	}
 	key, record, process := stackEnd&^7-8, stackEnd&^7-16, stackEnd&^7-24
 	if process < -maxStackOffset {

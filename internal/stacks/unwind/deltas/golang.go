@@ -55,6 +55,9 @@ func correctGo(file *pfelf.File, own *stackdeltatypes.IntervalData) error {
 			blocks = append(blocks, &adjacent.BasicBlock)
 		}
 		adjacent.End = f.end
+		if len(f.sizes) == 0 {
+			adjacent.add(f.start, stackdeltatypes.UnwindInfoFramePointer)
+		}
 		arch.compiled(adjacent, &f, code)
 	}
 	if code.err != nil {
@@ -126,9 +129,6 @@ func pushesRBP(code *window, addr uint64) bool {
 }
 
 func compiledX86(to *block, f *goFunction, code *window) {
-	if len(f.sizes) == 0 {
-		to.add(f.start, stackdeltatypes.UnwindInfoFramePointer)
-	}
 	before := int32(0)
 	for _, s := range f.sizes {
 		at := s.from
@@ -202,9 +202,6 @@ const (
 // compiledARM64: the instruction that makes room stores the return address there; then the frame pointer is
 // saved and set. At the end both are loaded, and the room is given back with the latter or after it.
 func compiledARM64(to *block, f *goFunction, code *window) {
-	if len(f.sizes) == 0 {
-		to.add(f.start, stackdeltatypes.UnwindInfoFramePointer)
-	}
 	before := int32(0)
 	for _, s := range f.sizes {
 		at := s.from

@@ -1,0 +1,33 @@
+package unwind
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// What frames lack is counted, once for each of them, whatever numbers a worker answers with.
+func TestCountFrames(t *testing.T) {
+	c := new(Counters)
+	e := &Engine{counters: c}
+	e.countFrames([]Frame{
+		{Kind: NativeFrame, Address: 1}, {Kind: NativeFrame},
+		{Kind: V8Frame, Function: "f", SourceFile: "a.js", Line: 3}, {Kind: V8Frame, Function: "f", SourceFile: "a.js"},
+		{Kind: V8Frame, Function: "V8::EntryFrame"}, {Kind: JVMFrame, SourceFile: "A.java"},
+		{Kind: InlinedFrame, Address: uint64(UnknownInCall)}, {Kind: InlinedFrame, Address: 1 << 40},
+		{Kind: CutFrame}, {Kind: CutFrame},
+	})
+	e.countFrames([]Frame{{Kind: JVMFrame, Function: "A.a"}})
+	for what, counted := range map[string][2]uint64{
+		"stacks":   {c.Stacks.Load(), 2},
+		"cut":      {c.StacksCut.Load(), 1},
+		"frames":   {c.Frames.Load(), 11},
+		"unmapped": {c.FramesUnmapped.Load(), 1},
+		"unnamed":  {c.FramesUnnamed.Load(), 1},
+		"unplaced": {c.FramesUnplaced.Load(), 1},
+		"in calls": {c.InlinedUnknown[UnknownInCall].Load(), 1},
+		"between":  {c.InlinedUnknown[UnknownBetween].Load(), 1},
+	} {
+		assert.Check(t, counted[0] == counted[1], "%s: %d, not %d", what, counted[0], counted[1])
+	}
+}
