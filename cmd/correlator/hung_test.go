@@ -142,14 +142,13 @@ func TestHungProcesses(t *testing.T) {
 				all = append(all, hung{fs, hangs})
 			}
 			at := newAddresses(t)
-			start, signals := startRaced, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
+			signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
 			flags := at.flags()
 			if i == 1 {
 				flags = append(flags, "--unwinder", "auto")
-				start = func(t *testing.T, flags ...string) *agentProcess { return startAgent(t, nil, flags...) }
 				slices.Reverse(signals)
 			}
-			first := start(t, flags...)
+			first := startRaced(t, flags...)
 			answerFirst(all)
 			examinations := [][]string{{"scan"}}
 			for _, h := range all {

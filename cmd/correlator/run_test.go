@@ -22,6 +22,26 @@ func clean(t *testing.T, report demo.Report) {
 		report.Malformed, report.Unregistered)
 }
 
+// Samples that are taken have their thread's trace.
+func TestSampled(t *testing.T) {
+	needSampler(t)
+	p := demo.Start(t, demo.Options{Busy: 2, Manual: true})
+	a := startAgent(t, nil, "--samples-per-second", "997", "--kernel-stacks")
+	p.Registration(1)
+	first, second := p.Begin(1), p.Begin(2)
+	report := p.ReportWhen("samples of both transactions", func(report demo.Report) bool {
+		one, _ := report.Transaction(first.TraceID)
+		two, _ := report.Transaction(second.TraceID)
+		return one.Samples >= 10 && two.Samples >= 10
+	})
+	clean(t, report)
+	counted := a.end()
+	counted.addUp(t)
+	if report := p.Quit(); counted["samples_sent"] < report.Samples {
+		t.Errorf("%d samples arrived of %d sent", report.Samples, counted["samples_sent"])
+	}
+}
+
 // nestedVariable is set for a test binary that runs in a pid namespace of its own.
 const nestedVariable = "CORRELATOR_TEST_NESTED"
 
@@ -35,10 +55,12 @@ func TestInNestedNamespace(t *testing.T) {
 	self, err := os.Executable()
 	assert.NilError(t, err)
 	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--pid", "--fork", "--kill-child", "--mount-proc",
-		self, "-test.v", "-test.run", "^TestRun$")
+		self, "-test.v", "-test.run", "^Test(Run|Sampled)$")
 	cmd.Env = append(os.Environ(), nestedVariable+"=1")
 	output, err := cmd.CombinedOutput()
-	assert.Check(t, err == nil && strings.Contains(string(output), "--- PASS: TestRun "), "%v\n%s", err, output)
+	for _, test := range []string{"TestRun", "TestSampled"} {
+		assert.Check(t, err == nil && strings.Contains(string(output), "--- PASS: "+test+" "), "%v\n%s", err, output)
+	}
 }
 
 // Without any capability that eBPF needs, samples that are fed with their trace arrive.

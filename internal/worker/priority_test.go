@@ -11,7 +11,7 @@ import (
 
 // Workers of a raised kind have a higher priority than the agent, and others have the same.
 func TestRaised(t *testing.T) {
-	testenv.NeedRoot(t)
+	testenv.NeedPriority(t)
 	own, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Getpid())
 	assert.NilError(t, err)
 	for _, raised := range []bool{true, false} {

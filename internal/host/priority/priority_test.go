@@ -12,7 +12,7 @@ import (
 
 // The thread of one goroutine has a higher priority, and no other has.
 func TestRaise(t *testing.T) {
-	testenv.NeedRoot(t)
+	testenv.NeedPriority(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)

@@ -40,7 +40,7 @@ var notRun = map[string]string{
 }
 
 // needsRoot matches calls that end a test without root.
-const needsRoot = `(testenv\.(NeedRoot|NeedUnwinding|Cgroup|ExchangeNames)|fusefs\.Mount)\(`
+const needsRoot = `(testenv\.(NeedRoot|NeedPriority|NeedUnwinding|Cgroup|ExchangeNames)|fusefs\.Mount)\(`
 
 // No package whose tests touch the kernel is forgotten.
 func TestSuites(t *testing.T) {

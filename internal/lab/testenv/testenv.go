@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -33,6 +35,24 @@ func Missing(t testing.TB, reason string) {
 	t.Helper()
 	assert.Assert(t, os.Getenv(strictVariable) != "1", "%s (a skip is a failure with %s=1)", reason, strictVariable)
 	t.Skip(reason)
+}
+
+// NeedPriority ends the test unless the priority of threads may be raised.
+func NeedPriority(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const base = 20 // what the system call returns is this less the nice value
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, 0, base-own-1)
+	}
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, 0, base-own)
+	}
+	if err != nil {
+		Missing(t, "raising a priority: "+err.Error())
+	}
 }
 
 // NeedHugePages ends the test unless processes may have transparent huge pages, as far as the kernel says it of

@@ -30,6 +30,7 @@ type seen struct {
 	samples         float64
 	inclusive, self map[string]float64
 	cut             float64
+	cutWith         map[string]float64 // by function, those that are cut
 	elsewhere       float64            // without the function in which all others are: in other threads
 	wrong           map[string]float64 // by what is wrong
 }
@@ -92,7 +93,10 @@ func compare(agent string, s *subject, unwinder string, duration time.Duration) 
 
 // look reads folded stacks: frames from the root on, with semicolons between them, and the number of samples.
 func look(t *truth, folded string) (s seen, err error) {
-	s = seen{inclusive: make(map[string]float64), self: make(map[string]float64), wrong: make(map[string]float64)}
+	s = seen{
+		inclusive: make(map[string]float64), self: make(map[string]float64), wrong: make(map[string]float64),
+		cutWith: make(map[string]float64),
+	}
 	for line := range strings.Lines(folded) {
 		at := strings.LastIndexByte(strings.TrimSuffix(line, "\n"), ' ')
 		if at < 0 {
@@ -122,6 +126,9 @@ func (s *seen) add(t *truth, frames []string, n float64) {
 	}
 	if has[profile.CutName] {
 		s.cut += n
+		for f := range has {
+			s.cutWith[f] += n
+		}
 		return
 	}
 	for function, above := range t.Above {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -35,6 +36,7 @@ func tables(only *regexp.Regexp, duration time.Duration) error {
 		return err
 	}
 	var all []*comparison
+	var failed error
 	for _, s := range subjects() {
 		if !only.MatchString(s.name) {
 			continue
@@ -46,7 +48,7 @@ func tables(only *regexp.Regexp, duration time.Duration) error {
 		for _, unwinder := range unwinders {
 			c, err := compare(agent, &s, unwinder, duration)
 			if err != nil {
-				fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
 				continue
 			}
 			c.write(os.Stdout)
@@ -54,7 +56,10 @@ func tables(only *regexp.Regexp, duration time.Duration) error {
 		}
 	}
 	summarize(os.Stdout, all)
-	return nil
+	if len(all) == 0 && failed == nil {
+		return fmt.Errorf("no subject matches %v", only)
+	}
+	return failed
 }
 
 // buildAgent builds the program whose recordings are compared.

@@ -31,7 +31,11 @@ func TestFramePointers(t *testing.T) {
 			// The address at which a signal has interrupted code is in no chain of frame pointers.
 			assert.Check(t, !strings.HasPrefix(what, "none of"), "%s in %v of %v samples", what, n, c.samples)
 		}
-		return c.inclusive["main.hash"] >= 10 && c.inclusive["main.fib"] >= 1
+		// That is what the program does, not how fast: where an instruction's caller cannot be told.
+		cut := c.cutWith["main.hash"]
+		assert.Check(t, c.inclusive["main.hash"] < 20 || cut <= c.inclusive["main.hash"]/2,
+			"of %v samples of main.hash, %v are cut", c.inclusive["main.hash"], cut)
+		return c.inclusive["main.hash"]-cut >= 10 && c.inclusive["main.fib"] >= 1
 	})
 }
 
@@ -52,7 +56,7 @@ main;work 7
 start_thread;idle 8
 `)
 	assert.NilError(t, err)
-	assert.Check(t, s.samples == 36 && s.cut == 3 && s.elsewhere == 8, s)
+	assert.Check(t, s.samples == 36 && s.cut == 3 && s.cutWith["hash"] == 3 && s.elsewhere == 8, s)
 	assert.Check(t, s.self["hash"] == 12 && s.inclusive["hash"] == 12 && s.inclusive["price"] == 6, s)
 	assert.DeepEqual(t, s.wrong, map[string]float64{
 		"none of [price reserve] above hash": 1, "no function of known share above memcpy": 4,

@@ -421,7 +421,7 @@ func TestDeliveryRepublishing(t *testing.T) {
 	p := demo.Start(t, idle)
 	r := run(t)
 	p.Registration(1)
-	p.RepublishEvery(time.Millisecond)
+	p.RepublishEvery(100 * time.Microsecond)
 	c := r.Counters()
 	// What is allowed in a row is over soon.
 	testenv.Poll(t, deadline, "republishing to be too often", func() bool { return c.TooOften.Load() > 0 })

@@ -50,11 +50,14 @@ func TestCallers(t *testing.T) {
 			j := startBusy(t, program)
 			e.synchronize(t, j.target)
 			seen := make(map[string]int)
-			for n := 0; n < 100 || len(seen) < 4; n++ {
+			n, cut := 0, 0
+			for ; n < 100 || len(seen) < 4; n++ {
+				assert.Assert(t, n < 20 || cut <= n/2, "of %d stacks, %d are cut", n, cut)
 				s := e.next(t, j.target)
 				frames, err := e.name(t, j.target, s)
 				assert.NilError(t, err)
 				if s.failure != 0 || slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind == CutFrame }) {
+					cut++
 					continue
 				}
 				names := make([]string, len(frames))

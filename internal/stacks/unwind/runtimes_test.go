@@ -3,7 +3,6 @@ package unwind
 import (
 	"bufio"
 	"debug/elf"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -46,9 +45,9 @@ var busies = map[string]busy{
 	"node":    {kind: "V8", script: "busy.js", main: "<anonymous>"},
 }
 
-// check checks all that a whole stack shows of the program, and reports whether it was in inner, and all lines are
+// check checks all that a whole stack shows of the program, and reports whether it was in inner, and whether all lines are
 // known. In V8, they are not in code that was called from a function without having a frame.
-func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
+func (b *busy) check(t *testing.T, frames []Frame) (inInner, known bool) {
 	t.Helper()
 	kind := runtimeBy(func(k *runtimeKind) bool { return k.name == b.kind }).frames
 	lines := make(map[string][]uint32)
@@ -62,13 +61,14 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
 	ofScript := func(f Frame) bool { return f.Kind == kind && filepath.Base(f.SourceFile) == b.script }
 	first, n := slices.IndexFunc(frames, ofScript), 0
 	if kind == V8Frame && !slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind != NativeFrame }) {
-		return false // a thread that compiles
+		return false, false // a thread that compiles
 	}
 	assert.Assert(t, first >= 0, "no frame of %s\n%+v", b.script, frames)
 	for n < 4 && first+n < len(frames) && ofScript(frames[first+n]) {
 		n++
 	}
-	called, known := []string{"inner", "middle", "outer", "main"}, true
+	called := []string{"inner", "middle", "outer", "main"}
+	known = true
 	for i, function := range called[4-n:] {
 		f := frames[first+i]
 		name := f.Function[max(strings.LastIndexAny(f.Function, ".:")+1, 0):]
@@ -89,13 +89,24 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner bool) {
 	if last := frames[len(frames)-1]; last.Kind != NativeFrame && !b.noRoot { // _start
 		t.Fatalf("root is %+v", last)
 	}
-	return n == 4 && known
+	return n == 4, known
 }
 
 // checkStacks checks the next stacks of the program.
 func (b *busy) checkStacks(t *testing.T, e *testEngine, j *jvm) {
 	t.Helper()
-	e.eachWhole(t, j.target, 30, func(frames []Frame) bool { return b.check(t, frames) })
+	all, unknown := 0, 0 // those with all calls, and of them those without a line
+	e.eachWhole(t, j.target, 30, func(frames []Frame) bool {
+		whole, known := b.check(t, frames)
+		if whole {
+			all++
+		}
+		if whole && !known {
+			unknown++
+		}
+		return whole && known
+	})
+	assert.Check(t, unknown <= all/2, "of %d stacks, %d have a function without a line", all, unknown)
 }
 
 // Whole stacks of language runtimes without options have each call, with function, file and line. What a kind
@@ -157,27 +168,6 @@ func versionOf(t *testing.T, python string) (minor int) {
 	minor, err = strconv.Atoi(strings.TrimSpace(string(text)))
 	assert.NilError(t, err)
 	return minor
-}
-
-// All versions of Python that there are, besides that of TestRuntimes.
-func TestPythonVersions(t *testing.T) {
-	usual := versionOf(t, testenv.NeedTool(t, "python3"))
-	e := openEngine(t)
-	e.sample(t)
-	for _, version := range []string{"3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
-		python, err := exec.LookPath("python" + version)
-		if err != nil || version == fmt.Sprintf("3.%d", usual) || exec.Command(python, "-c", "").Run() != nil {
-			continue
-		}
-		t.Run(version, func(t *testing.T) {
-			b := busies["python3"].ofVersion(t, python)
-			j := startBusy(t, python, "testdata/"+b.script)
-			e.synchronize(t, j.target)
-			b.checkStacks(t, e, j)
-			assert.Check(t, e.Remove(t.Context(), j.target))
-			e.checkNothingOf(t, j.target)
-		})
-	}
 }
 
 // programs returns how many programs can be called, besides the last.

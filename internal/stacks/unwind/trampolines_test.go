@@ -4,7 +4,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -34,37 +33,6 @@ func TestTrampolines(t *testing.T) {
 	})
 	assert.Check(t, e.Remove(t.Context(), j.target))
 	e.checkNothingOf(t, j.target)
-}
-
-// With -X perf, Python's stacks are whole, and have functions alone: no trampolines, and none of CPython 3.12's frames
-// of no function.
-func TestPythonPerf(t *testing.T) {
-	e := openEngine(t)
-	e.sample(t)
-	for _, version := range []string{"3.12", "3.13", "3.14"} {
-		python, err := exec.LookPath("python" + version)
-		if err != nil || exec.Command(python, "-X", "perf", "-c", "").Run() != nil {
-			continue
-		}
-		t.Run(version, func(t *testing.T) {
-			j := startBusy(t, python, "-X", "perf", "testdata/busy.py")
-			e.synchronize(t, j.target)
-			e.eachWhole(t, j.target, 20, func(frames []Frame) bool {
-				var names []string
-				for _, f := range frames {
-					if f.Kind == PythonFrame {
-						names = append(names, f.Function)
-					}
-				}
-				called := []string{"inner", "Work.middle", "outer", "<module>"}
-				n := len(names)
-				assert.Check(t, n > 0 && n <= 4 && slices.Equal(names, called[4-n:]), "%q", names)
-				return n == 4
-			})
-			assert.Check(t, e.Remove(t.Context(), j.target))
-			e.checkNothingOf(t, j.target)
-		})
-	}
 }
 
 // The file that stands for trampolines can be read as one.

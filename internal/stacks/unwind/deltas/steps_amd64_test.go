@@ -391,6 +391,7 @@ func (s *stepped) checkEach(t *testing.T, except ...string) (cuts map[string]int
 		t.Logf("%s: %s", s.place(pc), what)
 	}
 	assert.Check(t, len(wrong) == 0, "%d of %d places are wrong", len(wrong), len(seen))
+	assert.Check(t, len(seen) > 1000, "it was at %d places", len(seen))
 	return cuts
 }
 
