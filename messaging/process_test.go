@@ -22,10 +22,8 @@ func TestDialSetuidProgram(t *testing.T) {
 	const user, owner = 1000, 2000
 	dir := openTempDir(t)
 	program := filepath.Join(dir, "program")
-	text, err := os.ReadFile("/proc/self/exe")
-	assert.NilError(t, err)
-	assert.NilError(t, errors.Join(os.WriteFile(program, text, 0o700), os.Chown(program, owner, owner),
-		os.Chmod(program, 0o755|os.ModeSetuid)))
+	testenv.WriteProgram(t, program, testenv.ReadFile(t, "/proc/self/exe"), 0o700)
+	assert.NilError(t, errors.Join(os.Chown(program, owner, owner), os.Chmod(program, 0o755|os.ModeSetuid)))
 	var paths []string
 	for _, uid := range []int{owner, user, 0} {
 		r := listenAt(t, filepath.Join(dir, strconv.Itoa(uid)))

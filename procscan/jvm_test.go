@@ -32,8 +32,7 @@ func fakeJVM(t *testing.T, name, library string) int {
 		environment = append(environment, "LD_PRELOAD="+object)
 	}
 	program := filepath.Join(dir, name)
-	testenv.WriteFile(t, program, testenv.ReadFile(t, testenv.NeedTool(t, "cat")))
-	assert.NilError(t, os.Chmod(program, 0o755))
+	testenv.WriteProgram(t, program, testenv.ReadFile(t, testenv.NeedTool(t, "cat")), 0o700)
 	cmd := exec.Command(program)
 	cmd.Env = environment
 	stdin, stdout := testenv.Start(t, cmd)

@@ -21,11 +21,7 @@ import (
 // startCopy starts a sleep whose program is a copy at path.
 func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 	t.Helper()
-	text, err := os.ReadFile(testenv.NeedTool(t, "sleep"))
-	if err == nil {
-		err = os.WriteFile(path, text, 0o700)
-	}
-	assert.NilError(t, err)
+	testenv.WriteProgram(t, path, testenv.ReadFile(t, testenv.NeedTool(t, "sleep")), 0o700)
 	p := child.Start(t, exec.Command(path, "infinity"))
 	h := openPID(t, p.PID)
 	// Under emulation, it was seen to be the starting program still.

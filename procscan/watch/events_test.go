@@ -226,11 +226,7 @@ func TestEventLongPath(t *testing.T) {
 // Hundreds of programs with the library's name start, and each is reported.
 func TestEventsAllReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), eventLibrary)
-	program, err := os.ReadFile(testenv.NeedTool(t, "true"))
-	if err == nil {
-		err = os.WriteFile(path, program, 0o700)
-	}
-	assert.NilError(t, err)
+	testenv.WriteProgram(t, path, testenv.ReadFile(t, testenv.NeedTool(t, "true")), 0o700)
 	untilNoOverrun(t, func() *counts {
 		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 		pids := runOften(t, path)

@@ -180,10 +180,8 @@ func (l *launcher) own(path string, mode os.FileMode) {
 // add copies a file and returns its path as the process will see it.
 func (l *launcher) add(source, name string, mode os.FileMode) string {
 	l.t.Helper()
-	data, err := os.ReadFile(source)
-	assert.NilError(l.t, err)
 	path := filepath.Join(l.hostDir, name)
-	assert.NilError(l.t, os.WriteFile(path, data, mode))
+	testenv.WriteProgram(l.t, path, testenv.ReadFile(l.t, source), mode)
 	l.own(path, mode)
 	return filepath.Join(l.dir, name)
 }

@@ -29,6 +29,15 @@ func WriteFile[T string | []byte](t testing.TB, path string, content T) {
 	assert.NilError(t, errors.Join(err, os.WriteFile(path, []byte(content), 0o644)))
 }
 
+// WriteProgram writes a file that may be executed at once: no child that another goroutine starts
+// meanwhile has it open for writing, which would keep the kernel from executing it (ETXTBSY).
+func WriteProgram(t testing.TB, path string, content []byte, mode os.FileMode) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	assert.NilError(t, os.WriteFile(path, content, mode))
+}
+
 // Compile compiles a C source with warnings as errors and returns the path of the test's own copy of the
 // program. The compiler is a program that NeedTool looks up; options follow the source. The same text with
 // the same options is compiled once.
@@ -37,9 +46,7 @@ func Compile(t testing.TB, compiler, source string, options ...string) string {
 	path := filepath.Join(t.TempDir(), "program")
 	key := fmt.Sprintf("%q %q %q", compiler, options, ReadFile(t, source))
 	if program, done := compiled.Load(key); done {
-		syscall.ForkLock.RLock() // a child with the open file could keep it from being executed
-		defer syscall.ForkLock.RUnlock()
-		assert.NilError(t, os.WriteFile(path, program.([]byte), 0o755))
+		WriteProgram(t, path, program.([]byte), 0o755)
 		return path
 	}
 	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-o", path, source}, options...)

@@ -625,8 +625,7 @@ func TestRefused(t *testing.T) {
 	e.sample(t)
 	start := func(name, program string, options ...string) *jvm {
 		named := filepath.Join(t.TempDir(), name)
-		testenv.WriteFile(t, named, testenv.ReadFile(t, program))
-		assert.NilError(t, os.Chmod(named, 0o700))
+		testenv.WriteProgram(t, named, testenv.ReadFile(t, program), 0o700)
 		return startBusy(t, append([]string{named}, options...)...)
 	}
 	shell := func(name string) *jvm {
