@@ -45,8 +45,9 @@ var busies = map[string]busy{
 	"node":    {kind: "V8", script: "busy.js", main: "<anonymous>"},
 }
 
-// check checks all that a whole stack shows of the program, and reports whether it was in inner, and whether all lines are
-// known. In V8, they are not in code that was called from a function without having a frame.
+// check checks all that a whole stack shows of the program, and reports whether it was in inner, and
+// whether all lines are known. In V8, they are not in code that was called from a function without
+// having a frame.
 func (b *busy) check(t *testing.T, frames []Frame) (inInner, known bool) {
 	t.Helper()
 	kind := runtimeBy(func(k *runtimeKind) bool { return k.name == b.kind }).frames
