@@ -87,7 +87,7 @@ func TestKernelThatFreezes(t *testing.T) {
 // frame pointers: samples are counted, and no caller is said to be unknown.
 func TestChainOnly(t *testing.T) {
 	p := demo.Start(t, inSystemCalls)
-	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, chainOnly: true})
+	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, ChainOnly: true})
 	addDemo(t, s, p)
 	testenv.Poll(t, waiting, "samples", func() bool { return readCounters(t, s)[Correlated] >= 10 })
 	stop(t, s)

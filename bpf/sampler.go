@@ -63,8 +63,11 @@ type SamplerOptions struct {
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
-	freezes   bool // as if ReadsInKernel said so
-	chainOnly bool // stacks that are walked have what is in the chain of frame pointers: see load
+	freezes bool // as if ReadsInKernel said so
+
+	// ChainOnly has stacks that are walked have what is in the chain of frame pointers alone, as where the
+	// kernel's verifier refuses the rest.
+	ChainOnly bool
 
 	// PinDir, if set, is a directory in a bpf file system, which is created if it does not exist.
 	// The table of targets is pinned there as "targets", for programs that include correlator.h. It
@@ -214,7 +217,7 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 		samplerVarHashSeed:      seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),
-		samplerVarFindsCallers:  !s.options.chainOnly,
+		samplerVarFindsCallers:  !s.options.ChainOnly,
 		samplerVarKeepUnsampled: s.options.KeepUnsampled,
 		samplerVarKeepUntraced:  s.options.KeepUntraced,
 		samplerVarByThread:      s.options.ByThread,
@@ -246,18 +249,21 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 var ErrChainOnly = errors.New("finds no callers outside of the chain of frame pointers")
 
 // ChainOnly returns an [ErrChainOnly], with what the kernel's verifier said, if it has refused the part of the program
-// that finds other callers.
+// that finds other callers, or the options say so.
 func (s *Sampler) ChainOnly() error { return s.chainOnly }
 
 // loadObjects loads the program, where the kernel's verifier refuses it without what finds callers that are not in
 // the chain of frame pointers: that is two thirds of what it goes through.
 func (s *Sampler) loadObjects(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) error {
+	if s.options.ChainOnly {
+		s.chainOnly = ErrChainOnly
+	}
 	err := load(spec, &s.objects, options)
 	var refused *ebpf.VerifierError
-	if s.options.chainOnly || !errors.As(err, &refused) {
+	if s.options.ChainOnly || !errors.As(err, &refused) {
 		return err
 	}
-	s.options.chainOnly, s.chainOnly = true, fmt.Errorf("%w: %s", ErrChainOnly, err.Error())
+	s.options.ChainOnly, s.chainOnly = true, fmt.Errorf("%w: %s", ErrChainOnly, err.Error())
 	if err := spec.Variables[samplerVarFindsCallers].Set(false); err != nil {
 		return err
 	}

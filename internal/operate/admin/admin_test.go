@@ -101,6 +101,7 @@ func example() Status {
 func TestStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made/admin.sock") // the directory is made
 	want := exporting()
+	want.ChainOnly = "the verifier says so"
 	assert.Check(t, Probe(path))
 	serve(t, path, &source{status: want})
 	info, err := os.Lstat(path)
@@ -197,6 +198,15 @@ func TestWriteStatusOfNothing(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got.String())
 		}
 	}
+}
+
+// Why stacks that are walked by frame pointers lack callers is said, and nothing where they do not.
+func TestChainOnly(t *testing.T) {
+	lacking := Status{Status: agent.Status{ChainOnly: "the verifier\x1b says so"}}
+	got := troubles(&lacking)
+	want := `stacks that are walked by frame pointers lack callers: the verifier\x1b says so`
+	assert.Check(t, len(got) == 1 && got[0] == want, "%q", got)
+	assert.Check(t, len(troubles(new(Status))) == 0)
 }
 
 // How stacks are walked is told for every state that unwinding can be in.

@@ -88,7 +88,7 @@ func some(lines []string, rows int, more string) []string {
 const recent = 10 * time.Minute
 
 // troubles returns the last errors of processes that are in error or were recently, the newest
-// first, then what to do about silent agents, then why stacks of processes are not unwound.
+// first, then what to do about silent agents, then why stacks of processes are not unwound, or lack callers.
 func troubles(s *Status) (lines []string) {
 	var of []*agent.ProcessStatus
 	for i := range s.Processes {
@@ -112,6 +112,9 @@ func troubles(s *Status) (lines []string) {
 				lines = append(lines, fmt.Sprintf("stacks of %d %s: %s", pid, said.what, terminal.Escape(said.of[pid])))
 			}
 		}
+	}
+	if s.ChainOnly != "" {
+		lines = append(lines, "stacks that are walked by frame pointers lack callers: "+terminal.Escape(s.ChainOnly))
 	}
 	return lines
 }

@@ -147,6 +147,7 @@ func (a *Agent) samplingOptions() sampling.Options {
 			BySpan:           a.exporter != nil,
 			MaxTargets:       a.config.MaxProcesses + lifecycle.ExtraProcesses,
 			PinDir:           a.config.PinMaps,
+			ChainOnly:        a.config.chainOnly,
 		},
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,

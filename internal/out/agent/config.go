@@ -41,6 +41,8 @@ type Config struct {
 	Attributes       []string // of OpenTelemetry's thread contexts that are exported, see sampling.Options
 	MetricsServices  int      // services that are in metrics by name, at most MaxServices; 0: no metric is by service
 	PinMaps          string   // directory in bpffs for the table of targets; empty: none
+
+	chainOnly bool // see bpf.SamplerOptions
 }
 
 // needsSampler reports whether there is a use for the sampler: it also keeps the table of targets.

@@ -153,6 +153,7 @@ func (r *running) reasoned() {
 var uncounted = map[string]bool{
 	"samples are taken here and fed, too: the same CPU time is counted twice, unless --samples-per-second is 0": true,
 	"stacks have no kernel frames":                             true,
+	"stacks that are walked by frame pointers lack callers":    true,
 	"not ready: only a part of the host's processes is served": true,
 }
 

@@ -476,6 +476,14 @@ func TestSampledUnwound(t *testing.T) {
 	assert.Check(t, counters.Started.Load() == 1 && counters.Synchronized.Load() > 0 && counters.Stacks.Load() > 0)
 }
 
+// A sampler that finds no callers outside of the chain of frame pointers is said in the status, with the reason.
+func TestStatusOfChainOnly(t *testing.T) {
+	r := run(t, atRate(20), func(c *Config) { c.chainOnly = true })
+	said := r.Status().ChainOnly
+	assert.Check(t, said == bpf.ErrChainOnly.Error(), "%q", said)
+	r.end()
+}
+
 // whole returns how many samples a report has, and how many of these have a whole stack with Java frames
 // of the demo.
 func (r *running) whole(report demo.Report) (samples, whole uint64) {

@@ -33,6 +33,8 @@ type Status struct {
 	// Unwinder, or because no samples are taken.
 	Unwinder  sampling.Unwinder         `json:"unwinder"`
 	Unwinding *sampling.UnwindingStatus `json:"unwinding,omitempty"`
+	// ChainOnly is why stacks that are walked by frame pointers lack callers, empty when they do not.
+	ChainOnly string `json:"chain_only,omitempty"`
 
 	Processes    []ProcessStatus   `json:"processes"` // by pid
 	Silent       []process.View    `json:"silent"`    // JVMs whose agent has not loaded its library, by pid
@@ -121,6 +123,9 @@ func (a *Agent) Status() Status {
 	}
 	if err := a.Health(); err != nil {
 		s.Unhealthy = err.Error()
+	}
+	if a.sampling != nil && a.sampling.ChainOnly() != nil {
+		s.ChainOnly = a.sampling.ChainOnly().Error()
 	}
 	a.counters.Each(func(name string, n uint64) { s.Counters[name] = n })
 	return s

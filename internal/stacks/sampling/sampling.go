@@ -142,7 +142,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		s.tick.Close()
 		return nil, err
 	}
-	if err := s.sampler.ChainOnly(); err != nil {
+	if err := s.ChainOnly(); err != nil {
 		log.Warn("stacks that are walked by frame pointers lack callers", zap.String("reason", "sampler_refused"),
 			zap.Error(err))
 	}
@@ -153,6 +153,9 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	}
 	return s, nil
 }
+
+// ChainOnly returns why stacks that are walked by frame pointers lack callers: see [bpf.Sampler.ChainOnly].
+func (s *Sampling) ChainOnly() error { return s.sampler.ChainOnly() }
 
 // AwaitUnwinder waits until the engine is loaded that must work: FullUnwinder. The error is why there is
 // none, or that of ctx.
