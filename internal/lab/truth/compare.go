@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	pprof "github.com/google/pprof/profile"
 
 	"correlator/profile"
 )
@@ -23,6 +24,22 @@ import (
 type truth struct {
 	Inclusive, Self map[string]float64
 	Above           map[string][]string
+	Below           map[string]string
+	Work, Clock     string
+	Thread          int64 // 0: any
+}
+
+// stack is what of a recording has the same frames, from the root on.
+type stack struct {
+	frames  []frame
+	thread  int64
+	samples float64
+}
+
+// frame is a function, native or one of a language runtime.
+type frame struct {
+	function  string
+	ofRuntime bool
 }
 
 // seen is what a recording has of a subject, in samples.
@@ -32,7 +49,12 @@ type seen struct {
 	cut             float64
 	cutWith         map[string]float64 // by function, those that are cut
 	elsewhere       float64            // without the function in which all others are: in other threads
+	others          float64            // in other threads, where it is known which; not among samples
 	wrong           map[string]float64 // by what is wrong
+	// marked are samples that say that they do not know what was inlined, hidden those of them without a function
+	// that may be it, and hiddenSelf those in which it may be the last.
+	marked             float64
+	hidden, hiddenSelf map[string]float64
 }
 
 // comparison is a subject with both.
@@ -40,6 +62,7 @@ type comparison struct {
 	name string
 	truth
 	seen
+	notRun string // why, if it was not
 }
 
 // compare runs a subject, records it, and compares.
@@ -70,7 +93,7 @@ func compare(agent string, s *subject, unwinder string, duration time.Duration) 
 	if line, err := lines.ReadString('\n'); err != nil || line != "ready\n" {
 		return nil, fmt.Errorf("it has said %q: %w", line, err)
 	}
-	recorded := filepath.Join(dir, "recorded.folded")
+	recorded := filepath.Join(dir, "recorded.pb.gz")
 	err = run(exec.Command(agent, "record", "--pid", strconv.Itoa(cmd.Process.Pid), "-d", duration.String(),
 		"-o", recorded, "--rate", "997", "--unwinder", unwinder))
 	if err != nil {
@@ -83,46 +106,75 @@ func compare(agent string, s *subject, unwinder string, duration time.Duration) 
 	if err := json.NewDecoder(lines).Decode(&c.truth); err != nil {
 		return nil, fmt.Errorf("its truth: %w", err)
 	}
-	folded, err := os.ReadFile(recorded)
+	stacks, err := readStacks(recorded)
 	if err != nil {
 		return nil, err
 	}
-	c.seen, err = look(&c.truth, string(folded))
+	c.seen, err = look(&c.truth, stacks)
 	return c, err
 }
 
-// look reads folded stacks: frames from the root on, with semicolons between them, and the number of samples.
-func look(t *truth, folded string) (s seen, err error) {
+// readStacks reads a recording.
+func readStacks(path string) (stacks []stack, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	recorded, err := pprof.Parse(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, sample := range recorded.Sample {
+		s := stack{samples: float64(sample.Value[0]), thread: sample.NumLabel["tid"][0]}
+		for _, location := range slices.Backward(sample.Location) {
+			f := frame{function: location.Mapping.File, ofRuntime: location.Mapping.File == "[jvm]"}
+			if len(location.Line) > 0 {
+				f.function = location.Line[0].Function.Name
+			}
+			s.frames = append(s.frames, f)
+		}
+		stacks = append(stacks, s)
+	}
+	return stacks, nil
+}
+
+// look compares stacks with what is known of them.
+func look(t *truth, stacks []stack) (s seen, err error) {
 	s = seen{
 		inclusive: make(map[string]float64), self: make(map[string]float64), wrong: make(map[string]float64),
-		cutWith: make(map[string]float64),
+		cutWith: make(map[string]float64), hidden: make(map[string]float64), hiddenSelf: make(map[string]float64),
 	}
-	for line := range strings.Lines(folded) {
-		at := strings.LastIndexByte(strings.TrimSuffix(line, "\n"), ' ')
-		if at < 0 {
-			return s, fmt.Errorf("line %q", line)
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
-		if err != nil {
+	below := make(map[string]*regexp.Regexp)
+	for function, expression := range t.Below {
+		if below[function], err = regexp.Compile("^(?:" + expression + ")$"); err != nil {
 			return s, err
 		}
-		frames := strings.Split(line[:at], ";")
-		s.add(t, frames, n)
+	}
+	for _, of := range stacks {
+		if t.Thread != 0 && of.thread != t.Thread {
+			s.others += of.samples
+		} else if len(of.frames) > 0 {
+			s.add(t, below, of.frames, of.samples)
+		}
 	}
 	return s, nil
 }
 
 // add adds samples of a stack, of which each function counts once.
-func (s *seen) add(t *truth, frames []string, n float64) {
+func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n float64) {
 	s.samples += n
-	leaf := frames[len(frames)-1]
+	leaf := frames[len(frames)-1].function
 	s.self[leaf] += n
 	has := make(map[string]bool)
 	for _, f := range frames {
-		if !has[f] {
-			s.inclusive[f] += n
+		if !has[f.function] {
+			s.inclusive[f.function] += n
 		}
-		has[f] = true
+		has[f.function] = true
+	}
+	hasAny := func(functions []string) bool {
+		return slices.ContainsFunc(functions, func(f string) bool { return has[f] })
 	}
 	if has[profile.CutName] {
 		s.cut += n
@@ -131,28 +183,51 @@ func (s *seen) add(t *truth, frames []string, n float64) {
 		}
 		return
 	}
+	if has[profile.InlinedName] {
+		s.marked += n
+		for function, above := range t.Above {
+			if hasAny(above) && !has[function] {
+				s.hidden[function] += n
+			}
+			if hasAny(above) && leaf == profile.InlinedName {
+				s.hiddenSelf[function] += n
+			}
+		}
+	}
 	for function, above := range t.Above {
-		if has[function] && !slices.ContainsFunc(above, func(f string) bool { return has[f] }) {
+		if has[function] && !hasAny(above) {
 			s.wrong[fmt.Sprintf("none of %v above %s", above, function)] += n
 			return
 		}
 	}
-	isKnown := func(f string) bool { _, known := t.Inclusive[f]; return known }
+	for i, f := range frames {
+		for _, called := range frames[i+1:] {
+			if of := below[f.function]; of != nil && called.ofRuntime && called.function != profile.InlinedName &&
+				!of.MatchString(called.function) {
+				s.wrong[called.function+" below "+f.function] += n
+				return
+			}
+		}
+	}
+	isKnown := func(f frame) bool { _, known := t.Inclusive[f.function]; return known }
 	switch {
-	case !has["work"] && !has["main.work"]:
+	case !has[t.Work]:
 		s.elsewhere += n
-	case slices.ContainsFunc(frames, isKnown), leaf == "work", leaf == "main.work",
-		has["cpu_time"], has["main.cpuTime"]:
+	case slices.ContainsFunc(frames, isKnown), leaf == t.Work, has[t.Clock]:
 	default:
 		s.wrong["no function of known share above "+leaf] += n
 	}
 }
 
-// worst returns the largest difference of a share, in points, and of which function.
+// worst returns the largest difference of a share, in points, and of which function. Where stacks say that they do not
+// know it, a share is between that of those that have the function and that with those that may have it.
 func (c *comparison) worst() (points float64, function string) {
-	for _, of := range []struct{ truth, seen map[string]float64 }{{c.Inclusive, c.inclusive}, {c.Self, c.self}} {
+	for _, of := range []struct{ truth, seen, hidden map[string]float64 }{
+		{c.Inclusive, c.inclusive, c.hidden}, {c.Self, c.self, c.hiddenSelf},
+	} {
 		for f, share := range of.truth {
-			if d := math.Abs(100 * (of.seen[f]/c.samples - share)); d > points {
+			least, most := of.seen[f]/c.samples, (of.seen[f]+of.hidden[f])/c.samples
+			if d := 100 * max(least-share, share-most); d > points {
 				points, function = d, f
 			}
 		}
@@ -170,7 +245,8 @@ func (c *comparison) allWrong() (share float64) {
 
 // write writes the table of a subject in Markdown.
 func (c *comparison) write(w io.Writer) {
-	fmt.Fprintf(w, "\n### %s\n\n%.0f samples, %.1f %% cut\n\n", c.name, c.samples, 100*c.cut/c.samples)
+	fmt.Fprintf(w, "\n### %s\n\n%.0f samples, %.1f %% cut, %.1f %% with inlined code that is not known\n\n", c.name,
+		c.samples, 100*c.cut/c.samples, 100*c.marked/c.samples)
 	fmt.Fprintf(w, "| function | self | shown | with what it calls | shown |\n|---|---|---|---|---|\n")
 	functions := slices.Sorted(maps.Keys(c.Inclusive))
 	for _, f := range slices.Sorted(maps.Keys(c.Self)) {
@@ -195,12 +271,17 @@ func (c *comparison) write(w io.Writer) {
 
 // summarize writes a line for each subject.
 func summarize(w io.Writer, all []*comparison) {
-	fmt.Fprintf(w, "\n| | samples | largest difference, points | of | wrong, %% | cut, %% | elsewhere, %% |\n")
-	fmt.Fprintf(w, "|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "\n| | samples | largest difference, points | of | wrong, %% | unknown, %% | cut, %% |"+
+		" elsewhere, %% |\n")
+	fmt.Fprintf(w, "|---|---|---|---|---|---|---|---|\n")
 	for _, c := range all {
+		if c.notRun != "" {
+			fmt.Fprintf(w, "| %s | not run: %s | | | | | | |\n", c.name, c.notRun)
+			continue
+		}
 		points, function := c.worst()
-		fmt.Fprintf(w, "| %s | %.0f | %.1f | %s | %.2f | %.2f | %.2f |\n", c.name, c.samples, points, function,
-			100*c.allWrong(),
-			100*c.cut/c.samples, 100*c.elsewhere/c.samples)
+		fmt.Fprintf(w, "| %s | %.0f | %.1f | %s | %.2f | %.2f | %.2f | %.2f |\n", c.name, c.samples, points, function,
+			100*c.allWrong(), 100*c.marked/c.samples, 100*c.cut/c.samples,
+			100*(c.elsewhere+c.others)/(c.samples+c.others))
 	}
 }

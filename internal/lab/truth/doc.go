@@ -9,9 +9,15 @@
 //	inclusive   by function, the share of the CPU time in it and in what it calls
 //	self        likewise, in it alone, of functions of which that is known
 //	above       by function, those of which one is among its callers in every stack
+//	below       by function, an expression that all functions of a language runtime match that it calls
+//	work        the function that calls those in inclusive
+//	clock       the function by which it measures
+//	thread      the id of its thread, if others are not to be compared
 //
-// Every stack has to have one of the functions in inclusive. One that has not, or in which none of those that
-// have to be above a function is above it, is wrong, unless it is marked as cut.
+// Every stack has to have one of the functions in inclusive. One that has not, in which none of those that have to be
+// above a function is above it, or in which one is below another that does not call it, is wrong, unless it is marked
+// as cut. Stacks that say that they do not know which inlined code runs are counted, and may have any function that is
+// known to be called by one of theirs.
 //
 // Subjects of other runtimes are added in subjects.
 package main

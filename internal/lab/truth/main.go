@@ -47,6 +47,11 @@ func tables(only *regexp.Regexp, duration time.Duration) error {
 		}
 		for _, unwinder := range unwinders {
 			c, err := compare(agent, &s, unwinder, duration)
+			var missing notRunError
+			if errors.As(err, &missing) {
+				all = append(all, &comparison{name: s.name, notRun: missing.reason})
+				break
+			}
 			if err != nil {
 				failed = errors.Join(failed, fmt.Errorf("%s: %w", s.name, err))
 				continue

@@ -16,6 +16,11 @@ type subject struct {
 	pointers bool
 }
 
+// notRunError is why a subject cannot be run on this machine.
+type notRunError struct{ reason string }
+
+func (e notRunError) Error() string { return "not run: " + e.reason }
+
 // goVersions are the versions of Go whose toolchains are downloaded.
 var goVersions = []string{"1.21.13", "1.22.12", "1.23.12", "1.24.9", "1.25.3", "1.26.0"}
 
@@ -57,6 +62,13 @@ func golang(name, toolchain string, flags ...string) subject {
 		return []string{program}, run(cmd)
 	}
 	return subject{name, build, true}
+}
+
+// taking returns a command that takes part: with a library that publishes for it, which is built in dir.
+func taking(dir string, command ...string) ([]string, error) {
+	library := filepath.Join(dir, "publish.so")
+	preloaded := append([]string{"env", "LD_PRELOAD=" + library}, command...)
+	return preloaded, run(exec.Command("gcc", "-O2", "-shared", "-fPIC", "-o", library, "testdata/publish.c"))
 }
 
 // run runs a command, whose output is only of interest when it fails.

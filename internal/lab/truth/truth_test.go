@@ -1,8 +1,10 @@
 package main
 
 import (
+	"math"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,14 +41,16 @@ func TestFramePointers(t *testing.T) {
 	})
 }
 
-// What is counted of folded stacks: each function once in each, cut ones apart, and as wrong those without a function
-// that has to be there.
+// What is counted of stacks: each function once in each, cut ones apart, and as wrong those without a function that has
+// to be there, or with one that cannot be.
 func TestLook(t *testing.T) {
 	of := truth{
 		Inclusive: map[string]float64{"price": 0.75, "reserve": 0.25}, Self: map[string]float64{"hash": 1},
-		Above: map[string][]string{"hash": {"price", "reserve"}},
+		Above: map[string][]string{"hash": {"price", "reserve"}}, Below: map[string]string{"price": "hash|add"},
+		Work: "work", Clock: "cpu_time", Thread: 7,
 	}
-	s, err := look(&of, `main;work;price;hash 6
+	var stacks []stack
+	for line := range strings.Lines(`main;work;price;hash 6
 main;work;reserve;hash;hash 2
 main;work;hash 1
 main;work;[stack truncated];hash 3
@@ -54,13 +58,58 @@ main;work;memcpy 4
 main;work;cpu_time;clock_gettime 5
 main;work 7
 start_thread;idle 8
-`)
+main;work;price;[inlined code] 10
+main;work;price;hash;[inlined code] 20
+main;work;price;[inlined code];@add 30
+main;work;price;hash;@subtract 40
+`) {
+		at := strings.LastIndexByte(line, ' ')
+		n, err := strconv.Atoi(strings.TrimSpace(line[at:]))
+		assert.NilError(t, err)
+		s := stack{thread: 7, samples: float64(n)}
+		for f := range strings.SplitSeq(line[:at], ";") {
+			name, ofRuntime := strings.CutPrefix(f, "@")
+			s.frames = append(s.frames, frame{name, ofRuntime})
+		}
+		stacks = append(stacks, s)
+	}
+	s, err := look(&of, append(stacks, stack{thread: 8, samples: 100, frames: stacks[0].frames}, stack{thread: 7}))
 	assert.NilError(t, err)
-	assert.Check(t, s.samples == 36 && s.cut == 3 && s.cutWith["hash"] == 3 && s.elsewhere == 8, s)
-	assert.Check(t, s.self["hash"] == 12 && s.inclusive["hash"] == 12 && s.inclusive["price"] == 6, s)
+	assert.Check(t, s.samples == 136 && s.others == 100 && s.cut == 3 && s.cutWith["hash"] == 3 && s.elsewhere == 8, s)
+	assert.Check(t, s.self["hash"] == 12 && s.inclusive["hash"] == 72 && s.inclusive["price"] == 106, s)
+	assert.Check(t, s.marked == 60 && s.hidden["hash"] == 40 && s.hiddenSelf["hash"] == 30, s)
 	assert.DeepEqual(t, s.wrong, map[string]float64{
-		"none of [price reserve] above hash": 1, "no function of known share above memcpy": 4,
+		"none of [price reserve] above hash": 1, "no function of known share above memcpy": 4, "subtract below price": 40,
 	})
-	_, err = look(&of, "main\n")
-	assert.Check(t, err != nil, "a line without a number")
+
+	of.Below["price"] = "("
+	_, err = look(&of, nil)
+	assert.Check(t, err != nil, "an expression that is none")
+}
+
+// A difference counts as far as stacks do not say that they do not know it.
+func TestWorst(t *testing.T) {
+	c := comparison{truth: truth{
+		Inclusive: map[string]float64{"sure": 0.5}, Self: map[string]float64{"inlined": 0.4},
+	}, seen: seen{
+		samples: 100, inclusive: map[string]float64{"sure": 49}, self: map[string]float64{"inlined": 10},
+		hiddenSelf: map[string]float64{"inlined": 30},
+	}}
+	check := func(inlined, want float64, of string) {
+		t.Helper()
+		c.Self["inlined"] = inlined
+		points, function := c.worst()
+		assert.Check(t, math.Abs(points-want) < 1e-9 && function == of, "%v points of %s", points, function)
+	}
+	check(0.1, 1, "sure")
+	check(0.4, 1, "sure")
+	check(0.43, 3, "inlined")
+	check(0.08, 2, "inlined")
+}
+
+// A subject whose runtime is not there is said to be not run.
+func TestNotRun(t *testing.T) {
+	var table strings.Builder
+	summarize(&table, []*comparison{{name: "JDK 8", notRun: "not found"}})
+	assert.Check(t, strings.Contains(table.String(), "| JDK 8 | not run: not found |"), table.String())
 }

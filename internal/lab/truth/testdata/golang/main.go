@@ -217,6 +217,7 @@ func main() {
 	}
 	truth["inclusive"] = inclusive
 	truth["self"] = map[string]float64{"main.hash": took["price"] + took["reserve"]}
+	truth["work"], truth["clock"] = "main.work", "main.cpuTime"
 	truth["above"] = map[string][]string{
 		"main.hash": {"main.price", "main.reserve"}, "main.tiny": {"main.count"}, "main.fib": {"main.recurse"},
 		"main.square.area": {"main.interfaces"}, "main.byValue.Less": {"main.sorting"},
