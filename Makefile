@@ -41,7 +41,7 @@ KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: build dist demo test soak bench truth interop fuzz kernels kernels-quick generate check format-check vet lint \
+.PHONY: build dist demo test soak bench truth pair interop fuzz kernels kernels-quick generate check format-check vet lint \
 	generated-check fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
@@ -76,6 +76,11 @@ bench: ## run the benchmarks; docs/benchmarks.md quotes them
 truth: ## compare what is shown of programs with what they do; docs/truth.md quotes it (root, 10 min); ONLY=EXPRESSION: some
 	@$(NEED) cc:gcc clang:clang musl-gcc:musl-tools
 	$(GO) run ./internal/lab/truth -run '$(ONLY)'
+
+# PAIR are flags: see internal/lab/pair.
+pair: ## measure what the correlator costs on ten loads (root, quiet machine); PAIR='-loads ab -rounds 1': less
+	@$(NEED) cc:gcc javac:openjdk-17-jdk-headless python3:python3
+	@$(GO) run ./internal/lab/pair $(PAIR)
 
 # The receiver is in a separate module (testdata/interop), which downloads nearly 70 others.
 interop: ## send everything to the OpenTelemetry Collector's own receiver and compare what arrives

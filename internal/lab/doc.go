@@ -4,4 +4,6 @@
 //	demo     programs with a known truth: APM processes in C, JVMs, writers of OpenTelemetry's contexts
 //	backend  a small OTLP server that decodes requests with the official messages
 //	kernels  boots Debian's kernels under QEMU and runs the tests in them (make kernels)
+//	truth    compares what is shown of programs with what they do (make truth)
+//	pair     measures what the agent costs, beside the OpenTelemetry eBPF profiler (make pair)
 package lab

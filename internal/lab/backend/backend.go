@@ -26,8 +26,9 @@ import (
 
 // Backend keeps what it receives. It is safe for concurrent use.
 type Backend struct {
-	server *grpc.Server
-	served sync.WaitGroup
+	server   *grpc.Server
+	listener net.Listener
+	served   sync.WaitGroup
 
 	mu       sync.Mutex
 	profiles Profiles
@@ -38,20 +39,27 @@ type Backend struct {
 
 // Open listens on a network address and serves until Close.
 func Open(network, address string) (*Backend, error) {
-	listener, err := net.Listen(network, address)
-	if err != nil {
-		return nil, fmt.Errorf("listening for OTLP: %w", err)
-	}
-	b := &Backend{
-		server: grpc.NewServer(), profiles: newProfiles(), metrics: make(map[string]Metric), spans: make(map[Span]int),
-	}
-	register(b, otlp.Profiles, &collectorprofiles.ExportProfilesServiceResponse{}, b.profiles.add)
-	register(b, otlp.Metrics, &collectormetrics.ExportMetricsServiceResponse{},
-		func(r *collectormetrics.ExportMetricsServiceRequest) error { return addMetrics(b.metrics, r) })
-	register(b, otlp.Traces, &collectortrace.ExportTraceServiceResponse{},
+	b := &Backend{profiles: newProfiles(), metrics: make(map[string]Metric), spans: make(map[Span]int)}
+	err := b.serve(network, address, b.profiles.add,
+		func(r *collectormetrics.ExportMetricsServiceRequest) error { return addMetrics(b.metrics, r) },
 		func(r *collectortrace.ExportTraceServiceRequest) error { addSpans(b.spans, r); return nil })
-	b.served.Go(func() { _ = b.server.Serve(listener) }) // until Close
-	return b, nil
+	return b, err
+}
+
+// serve begins to serve, with functions that are called one at a time.
+func (b *Backend) serve(network, address string, profiles func(*collectorprofiles.ExportProfilesServiceRequest) error,
+	metrics func(*collectormetrics.ExportMetricsServiceRequest) error,
+	traces func(*collectortrace.ExportTraceServiceRequest) error) (err error) {
+	b.listener, err = net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("listening for OTLP: %w", err)
+	}
+	b.server = grpc.NewServer()
+	register(b, otlp.Profiles, &collectorprofiles.ExportProfilesServiceResponse{}, profiles)
+	register(b, otlp.Metrics, &collectormetrics.ExportMetricsServiceResponse{}, metrics)
+	register(b, otlp.Traces, &collectortrace.ExportTraceServiceResponse{}, traces)
+	b.served.Go(func() { _ = b.server.Serve(b.listener) }) // until Close
+	return nil
 }
 
 // Close ends the server. What it has received stays readable.

@@ -3,6 +3,7 @@ package demo
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -22,6 +23,7 @@ type JVMOptions struct {
 	// method Work.own1 of the thread with index 1, and so on.
 	Work string
 
+	NeverRead     bool     // never read the socket
 	FramePointers bool     // stacks of Java code can be walked without an engine
 	Home          string   // of the JDK; "": java is in PATH
 	Flags         []string // more options
@@ -42,6 +44,9 @@ func StartJVM(t testing.TB, o JVMOptions) *Process {
 		testenv.Missing(t, "needs a JDK in "+o.Home)
 	}
 	built := BuildWith(t, []string{"javac", "cc"}, "demo-jvm")
+	if o.NeverRead {
+		o.Env = append(slices.Clone(o.Env), "NEVER_READ=1")
+	}
 	l := newLauncher(t, o.Placement)
 	jar := l.add(filepath.Join(built, "demo-jvm.jar"), "demo.jar", 0o644)
 	library := l.add(filepath.Join(built, "demo-jvm.so"), LibraryName(false), 0o600)

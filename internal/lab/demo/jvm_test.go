@@ -61,3 +61,11 @@ func TestBusyJVMInItsOwnPlace(t *testing.T) {
 	report := p.Quit()
 	assert.Check(t, len(report.Transactions) == 2 && report.CPUInTransactions != 0, "report %+v", report)
 }
+
+// With NeverRead nothing is read, not even for a report.
+func TestJVMNeverReads(t *testing.T) {
+	needLittleEndian(t)
+	p := StartJVM(t, JVMOptions{NeverRead: true})
+	send(t, connect(t, p), unhex(t, registration))
+	assert.Check(t, p.Report().Messages == 0)
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/backend"
+	"correlator/internal/lab/demo"
+)
+
+// profiler is what is measured.
+type profiler struct {
+	name    string
+	command func(hz int, endpoint string) *exec.Cmd
+}
+
+// correlator returns how a binary of ours is started, with an admin socket at a path of its own.
+func correlator(binary, admin string) func(int, string) *exec.Cmd {
+	return func(hz int, endpoint string) *exec.Cmd {
+		return exec.Command(binary, "run", "--log-level", "error", "--admin-socket", admin,
+			"--samples-per-second", strconv.Itoa(hz), "--otlp-endpoint", "http://"+endpoint)
+	}
+}
+
+// figures are those of a round, or of several. CPU is in % of a core.
+type figures struct {
+	cpu, ebpf               float64 // ebpf is a part of cpu
+	voluntary, involuntary  float64 // context switches a second
+	pss                     float64 // MB
+	expected, samples, told float64 // told: samples in messages
+	foreign                 float64
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("CPU %.2f %%, of which eBPF %.2f %%, %.0f + %.0f switches a second, PSS %.1f MB, "+
+		"%.0f of %.0f samples, %.0f told, foreign load %.1f %%", f.cpu, f.ebpf, f.voluntary, f.involuntary, f.pss,
+		f.samples, f.expected, f.told, f.foreign)
+}
+
+// measure runs a profiler beside a load and measures it.
+func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process, hz int, sink *backend.Counting, o options) (
+	f figures, err error) {
+	runtime.LockOSThread() // the profiler gets a signal when the thread ends that has started it
+	defer runtime.UnlockOSThread()
+	command := p.command(hz, sink.Address())
+	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	if command.SysProcAttr == nil {
+		command.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	command.SysProcAttr.Setpgid, command.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	if err := command.Start(); err != nil {
+		return f, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	wait := func(d time.Duration) error {
+		select {
+		case <-ctx.Done():
+			return errInterrupted
+		case err := <-ended:
+			ended <- err
+			return fmt.Errorf("%s ended by itself: %w", p.name, err)
+		case <-time.After(d):
+			return nil
+		}
+	}
+	defer func() {
+		_ = command.Process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			_ = command.Process.Kill()
+			<-ended
+		}
+	}()
+	if err := wait(o.settle); err != nil {
+		return f, err
+	}
+	pid, switches := command.Process.Pid, newSwitches()
+	switches.look(family(pid))
+	before := look(t, pid, told, sink)
+	for end := before.at.Add(o.measure); time.Now().Before(end); {
+		if err := wait(min(time.Second, time.Until(end))); err != nil {
+			return f, err
+		}
+		switches.look(family(pid))
+	}
+	after := look(t, pid, told, sink)
+	f = between(before, after, hz, runtime.NumCPU())
+	seconds := after.at.Sub(before.at).Seconds()
+	f.voluntary, f.involuntary = float64(switches.voluntary)/seconds, float64(switches.involuntary)/seconds
+	f.pss = proportionalMB(family(pid))
+	return f, nil
+}
+
+// snapshot is what was counted until a time.
+type snapshot struct {
+	at                  time.Time
+	profiler, load, all time.Duration // run times; all: with our own
+	idle                time.Duration
+	programs            map[ebpf.ProgramID]time.Duration
+	samples, told       uint64
+}
+
+// look takes a snapshot of a profiler, and of the load: all of our other descendants.
+func look(t testing.TB, pid int, told []*demo.Process, sink *backend.Counting) (s snapshot) {
+	for _, p := range told {
+		s.told += p.Report().Samples
+	}
+	self := os.Getpid()
+	ofProfiler, ofLoad := family(pid), family(self)[1:]
+	ofLoad = slices.DeleteFunc(ofLoad, func(p int) bool { return slices.Contains(ofProfiler, p) })
+	samples := sink.Samples()
+	for _, p := range ofLoad {
+		s.samples += samples[strconv.Itoa(p)]
+	}
+	s.programs = programsOf(ofProfiler)
+	stat, err := os.ReadFile("/proc/stat")
+	assert.NilError(t, err)
+	s.at = time.Now()
+	s.idle, err = parseIdle(string(stat))
+	assert.NilError(t, err)
+	s.profiler, s.load = runTime(ofProfiler), runTime(ofLoad)
+	s.all = s.profiler + s.load + runTime([]int{self})
+	return s
+}
+
+// between returns the figures of the time between two snapshots, on this many CPUs.
+func between(before, after snapshot, hz, cpus int) (f figures) {
+	elapsed := after.at.Sub(before.at)
+	share := func(d time.Duration) float64 { return 100 * d.Seconds() / elapsed.Seconds() }
+	var programs time.Duration
+	for id, ran := range after.programs {
+		programs += ran - before.programs[id]
+	}
+	load := after.load - before.load
+	f.ebpf = share(programs)
+	f.cpu = f.ebpf + share(after.profiler-before.profiler)
+	f.expected = load.Seconds() * float64(hz)
+	f.samples, f.told = float64(after.samples-before.samples), float64(after.told-before.told)
+	f.foreign = share(time.Duration(cpus)*elapsed - (after.idle - before.idle) - (after.all - before.all))
+	return f
+}
+
+// programsOf returns the run time of the eBPF programs that processes hold, or hold attached to something. A
+// program that is called by another one has no time of its own.
+func programsOf(pids []int) map[ebpf.ProgramID]time.Duration {
+	programs := make(map[ebpf.ProgramID]time.Duration)
+	for _, pid := range pids {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)) // none if it has ended
+		for _, file := range files {
+			text, _ := os.ReadFile(file) // nothing if it was closed
+			n, found := value(string(text), "prog_id")
+			id := ebpf.ProgramID(n)
+			if _, known := programs[id]; known || !found {
+				continue
+			}
+			program, err := ebpf.NewProgramFromID(id)
+			if err != nil {
+				continue // unloaded since
+			}
+			if stats, err := program.Stats(); err == nil {
+				programs[id] = stats.Runtime
+			}
+			program.Close()
+		}
+	}
+	return programs
+}
+
+// switches counts context switches of the threads of processes since it was first told of any. Those of a thread
+// that ends are counted until the last look at it.
+type switches struct {
+	voluntary, involuntary uint64
+	seen                   map[string][2]uint64 // by /proc/PID/task/TID
+	started                bool
+}
+
+func newSwitches() *switches { return &switches{seen: make(map[string][2]uint64)} }
+
+func (s *switches) look(pids []int) {
+	for _, pid := range pids {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // none if it has ended
+		for _, thread := range threads {
+			if text, err := os.ReadFile(thread + "/status"); err == nil {
+				s.add(thread, string(text))
+			}
+		}
+	}
+	s.started = true
+}
+
+// add adds what a thread has done since it was last seen. One that is new has begun since.
+func (s *switches) add(thread, status string) {
+	voluntary, _ := value(status, "voluntary_ctxt_switches")
+	involuntary, _ := value(status, "nonvoluntary_ctxt_switches")
+	if s.started {
+		s.voluntary += voluntary - s.seen[thread][0]
+		s.involuntary += involuntary - s.seen[thread][1]
+	}
+	s.seen[thread] = [2]uint64{voluntary, involuntary}
+}
