@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"correlator/internal/host/label"
+	"correlator/internal/host/metric"
 )
 
 // Reason is why items were dropped.
@@ -44,7 +45,7 @@ type counters struct {
 	duplicated  uint64           // batches sent again after an attempt without a response
 	badResponse uint64           // responses with something malformed or impossible
 
-	seconds, bytes histogram // of requests
+	seconds, bytes metric.Histogram // of requests
 
 	queued, inFlight holding
 }
@@ -76,28 +77,10 @@ func (c *counters) refuse(b *Batch, code codes.Code) {
 	c.refused[code] += uint64(b.items)
 }
 
-// buckets is the number of finite buckets of a histogram.
-const buckets = 12
-
 var (
 	// secondsBounds reach from a receiver on this host to the default timeout.
-	secondsBounds = [buckets]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10}
+	secondsBounds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10}
 	// bytesBounds reach to the default of max-request-bytes.
-	bytesBounds = [buckets]float64{256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10,
+	bytesBounds = []float64{256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10,
 		1 << 20, 2 << 20, 4 << 20}
 )
-
-// histogram counts values by bounds that the caller knows; the last bucket has no bound.
-type histogram struct {
-	counts [buckets + 1]uint64
-	sum    float64
-}
-
-func (h *histogram) observe(bounds *[buckets]float64, v float64) {
-	i := 0
-	for i < buckets && v > bounds[i] {
-		i++
-	}
-	h.counts[i]++
-	h.sum += v
-}

@@ -283,8 +283,8 @@ func (d *destinationState) finish(e *entry, r *result, now time.Time) {
 	c.inFlight.sub(b)
 	d.unevictable -= b.size()
 	c.attempts[r.code]++
-	c.seconds.observe(&secondsBounds, r.took.Seconds())
-	c.bytes.observe(&bytesBounds, float64(len(b.request)))
+	c.seconds.Observe(secondsBounds, r.took.Seconds())
+	c.bytes.Observe(bytesBounds, float64(len(b.request)))
 	if r.code != codes.OK {
 		d.lastError, d.lastErrorAt = statusCodes[r.code].name+": "+r.message, now
 	}

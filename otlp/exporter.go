@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"correlator/internal/host/metric"
 )
 
 // Options configures an Exporter.
@@ -31,10 +33,11 @@ type Options struct {
 
 // Exporter sends batches to destinations. It is safe for concurrent use.
 type Exporter struct {
+	metric.Unchecked
+
 	observe func(Event)
 	senders []*senders         // one for each destination
 	cancel  context.CancelFunc // of everything in flight
-	metrics *metrics
 
 	mu        sync.Mutex
 	scheduler *scheduler
@@ -83,7 +86,7 @@ func Open(o Options) (*Exporter, error) {
 		random = rand.Float64
 	}
 	x := &Exporter{
-		observe: o.Observe, metrics: newMetrics(), scheduler: newScheduler(o.QueueBytes, destinations, random),
+		observe: o.Observe, scheduler: newScheduler(o.QueueBytes, destinations, random),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel

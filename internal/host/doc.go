@@ -6,6 +6,7 @@
 //	connlimit  accepts the connections of a server, and shares them among its peers
 //	share      budgets, turns and rates by key: who may have how much
 //	label      names of enumerated values
+//	metric     what packages count, sent to Prometheus
 //	asynclog   a log that never blocks its caller and that no peer can fill
 //	kallsyms   the kernel's symbols, the bounds of its text and of its modules
 //	terminal   tables, widths, a status line, escaping of hostile text

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"correlator/internal/host/label"
+	"correlator/internal/host/metric"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/wire"
 	"correlator/otlp"
@@ -73,7 +73,7 @@ type counts struct {
 	messages [wire.Types]messageCounts // by wire.Type.Index
 	skipped  uint64                    // bytes in search of a header
 	gaps     uint64                    // messages that clients could not send
-	latency  histogram
+	latency  metric.Histogram
 
 	empty                    uint64 // trace exports that clients could not encode
 	spansDropped             [spans.NumDropReasons]uint64
@@ -135,7 +135,7 @@ func (c *counters) addRead(r *readCounts, lost *wire.Counts) {
 	c.messages[wire.TraceExport.Index()].dropped[Unsupported] += r.unsupported
 	c.skipped += lost.Skipped
 	c.gaps += r.gaps
-	c.latency.add(&r.latency)
+	c.latency.Add(&r.latency)
 }
 
 // drop counts a message that was not processed.
@@ -209,26 +209,4 @@ func refusal(err error) Refusal {
 
 // latencyBounds are those of the buckets, in seconds: from a message that is read at once to one
 // that has waited in the socket of a client that was stopped.
-var latencyBounds = [...]float64{0.0001, 0.00025, 0.001, 0.0025, 0.01, 0.025, 0.1, 0.25, 1, 10, 100}
-
-// histogram is a distribution of durations.
-type histogram struct {
-	buckets [len(latencyBounds) + 1]uint64 // the last one is beyond the bounds
-	sum     time.Duration
-}
-
-func (h *histogram) observe(d time.Duration) {
-	i, seconds := 0, d.Seconds()
-	for i < len(latencyBounds) && seconds > latencyBounds[i] {
-		i++
-	}
-	h.buckets[i]++
-	h.sum += d
-}
-
-func (h *histogram) add(o *histogram) {
-	for i, n := range o.buckets {
-		h.buckets[i] += n
-	}
-	h.sum += o.sum
-}
+var latencyBounds = []float64{0.0001, 0.00025, 0.001, 0.0025, 0.01, 0.025, 0.1, 0.25, 1, 10, 100}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/metric"
 	"correlator/opencensus/wire"
 )
 
@@ -34,7 +35,7 @@ type reader struct {
 type readCounts struct {
 	received, bytes, processed, queueFull, panicked [wire.Types]uint64
 	unsupported, gaps                               uint64
-	latency                                         histogram
+	latency                                         metric.Histogram
 }
 
 func newReaders() chan *reader {
@@ -132,7 +133,7 @@ func (s *stream) pass(r *reader, kind int, m *wire.Message) {
 	r.counts.bytes[kind] += uint64(len(m.Payload))
 	client := s.see(&m.Header)
 	if latency := r.now.Sub(m.Sent); !m.Padded && latency >= 0 && latency < maxLatency {
-		r.counts.latency.observe(latency)
+		r.counts.latency.Observe(latencyBounds, latency.Seconds())
 	}
 	queue := statsQueue
 	switch m.Type {

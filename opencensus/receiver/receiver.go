@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"correlator/internal/host/connlimit"
+	"correlator/internal/host/metric"
 	"correlator/opencensus/spans"
 	"correlator/opencensus/stats"
 	"correlator/otlp"
@@ -46,6 +47,8 @@ type Options struct {
 // Receiver serves OpenCensus clients. It is a prometheus.Collector of its own counters. It is safe
 // for concurrent use.
 type Receiver struct {
+	metric.Unchecked
+
 	config          Config
 	queue           Queue
 	procRoot        string

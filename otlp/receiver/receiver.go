@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"correlator/internal/host/metric"
 	"correlator/internal/host/sockfile"
 	"correlator/otlp"
 )
@@ -26,6 +27,8 @@ type Queue interface {
 // Receiver serves OTLP. It is a prometheus.Collector of its own counters. It is safe for concurrent
 // use.
 type Receiver struct {
+	metric.Unchecked
+
 	queue    Queue
 	limit    int // of a request, in bytes
 	since    time.Time

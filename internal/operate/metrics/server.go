@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/connlimit"
+	"correlator/internal/host/metric"
 	"correlator/internal/host/share"
 )
 
@@ -60,6 +61,8 @@ const (
 
 // Server serves metrics and probes by HTTP. It is a prometheus.Collector of its own counters.
 type Server struct {
+	metric.Unchecked
+
 	listener *connlimit.Listener
 	conns    *connlimit.Table
 	rates    *share.Rates[connlimit.Peer]
@@ -94,33 +97,17 @@ func newServer(listener net.Listener) *Server {
 		rates: share.NewRates[connlimit.Peer](requestsPerSecond, requestBurst, maxRatedPeers)}
 }
 
-var (
-	descConnections = prometheus.NewDesc("correlator_http_connections",
-		"Open connections to the metrics port.", nil, nil)
-	descClosed = prometheus.NewDesc("correlator_http_refused_total",
-		"Connections closed without the requested response.", []string{"reason"}, nil)
-	descAcceptErrors = prometheus.NewDesc("correlator_http_accept_errors_total",
-		"Errors of accepting connections to the metrics port; it is tried again.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (s *Server) Describe(descs chan<- *prometheus.Desc) {
-	descs <- descConnections
-	descs <- descClosed
-	descs <- descAcceptErrors
-}
-
 // Collect implements prometheus.Collector.
 func (s *Server) Collect(metrics chan<- prometheus.Metric) {
-	conns := s.conns.Counts()
-	metrics <- prometheus.MustNewConstMetric(descConnections, prometheus.GaugeValue, float64(conns.Open))
-	metrics <- prometheus.MustNewConstMetric(descAcceptErrors, prometheus.CounterValue,
-		float64(s.listener.Failures().Count))
+	m, conns := metric.Sender{To: metrics, Prefix: "correlator_http_"}, s.conns.Counts()
+	m.Gauge("connections", "Open connections to the metrics port.", conns.Open)
+	m.Counter("accept_errors_total", "Errors of accepting connections to the metrics port; it is tried again.",
+		s.listener.Failures().Count)
 	for reason, n := range map[string]uint64{
 		"made_room": conns.MadeRoom, "too_many": conns.Refused,
 		"rate": s.tooFast.Load(), "slow": s.tooSlow.Load(),
 	} {
-		metrics <- prometheus.MustNewConstMetric(descClosed, prometheus.CounterValue, float64(n), reason)
+		m.Counter("refused_total", "Connections closed without the requested response.", n, "reason", reason)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"correlator/internal/host/metric"
 	"correlator/internal/names/naming"
 	opencensus "correlator/opencensus/receiver"
 	"correlator/otlp"
@@ -43,82 +44,33 @@ type counters struct {
 	gatherErrors atomic.Uint64
 }
 
-// metricDescs describes what an Export counts itself.
-type metricDescs struct {
-	samples, samplesLost, metricsLost, gatherErrors *prometheus.Desc
-
-	// Of names; there are samples without them only if names are wanted.
-	unnamed, nameRequests, nameFailures, namesEvicted, nameBytes *prometheus.Desc
-}
-
-func newMetricDescs() metricDescs {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("correlator_otlp_"+name, help, labels, nil)
-	}
-	return metricDescs{
-		samples: desc("profile_samples_total", "CPU samples put into profiles."),
-		samplesLost: desc("profile_samples_lost_total",
-			"CPU samples not put into profiles.", "reason"),
-		metricsLost: desc("metrics_lost_total",
-			"Metrics that could not be exported; counted per export.", "reason"),
-		gatherErrors: desc("metrics_errors_total",
-			"Exports for which metrics could not all be gathered or encoded."),
-		unnamed: desc("profile_samples_unnamed_total",
-			"CPU samples exported without some function names.",
-			"reason"),
-		nameRequests: desc("symbolizer_requests_total", "Requests to workers for function names."),
-		namesEvicted: desc("symbolizer_evicted_total",
-			"Function names evicted; read again when needed."),
-		nameFailures: desc("symbolizer_failures_total",
-			"Failures to read or keep function names. Retried with increasing delay.", "reason"),
-		nameBytes: desc("symbolizer_bytes", "Memory of function names."),
-	}
-}
-
-// Describe implements prometheus.Collector. The metrics of a receiver are only there if it is.
-func (e *Export) Describe(descs chan<- *prometheus.Desc) {
-	descs <- e.descs.samples
-	descs <- e.descs.samplesLost
-	descs <- e.descs.metricsLost
-	descs <- e.descs.gatherErrors
-	descs <- e.descs.unnamed
-	descs <- e.descs.nameRequests
-	descs <- e.descs.namesEvicted
-	descs <- e.descs.nameBytes
-	descs <- e.descs.nameFailures
-	e.exporter.Describe(descs)
-	if e.receiver != nil {
-		e.receiver.Describe(descs)
-	}
-	if e.openCensus != nil {
-		e.openCensus.Describe(descs)
-	}
-}
-
-// Collect implements prometheus.Collector. The metrics are the same ones each time.
+// Collect implements prometheus.Collector. The metrics are the same ones each time; those of a receiver are
+// only there if it is.
 func (e *Export) Collect(metrics chan<- prometheus.Metric) {
-	counter := func(desc *prometheus.Desc, n *atomic.Uint64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), labels...)
-	}
-	c := &e.counters
-	counter(e.descs.samples, &c.samples)
+	m, c := metric.Sender{To: metrics, Prefix: "correlator_otlp_"}, &e.counters
+	m.Counter("profile_samples_total", "CPU samples put into profiles.", c.samples.Load())
 	for reason := range c.lost {
-		counter(e.descs.samplesLost, &c.lost[reason], lostNames[reason])
+		m.Counter("profile_samples_lost_total", "CPU samples not put into profiles.", c.lost[reason].Load(),
+			"reason", lostNames[reason])
 	}
 	for reason := range c.metrics {
-		counter(e.descs.metricsLost, &c.metrics[reason], metricLossNames[reason])
+		m.Counter("metrics_lost_total", "Metrics that could not be exported; counted per export.",
+			c.metrics[reason].Load(), "reason", metricLossNames[reason])
 	}
-	counter(e.descs.gatherErrors, &c.gatherErrors)
+	m.Counter("metrics_errors_total", "Exports for which metrics could not all be gathered or encoded.",
+		c.gatherErrors.Load())
 	for reason, samples := range e.Unnamed {
-		metrics <- prometheus.MustNewConstMetric(e.descs.unnamed, prometheus.CounterValue, float64(samples), reason)
+		m.Counter("profile_samples_unnamed_total", "CPU samples exported without some function names.", samples,
+			"reason", reason)
 	}
 	names := e.namer.Counters()
-	counter(e.descs.nameRequests, &names.Requests)
-	counter(e.descs.namesEvicted, &names.Evicted)
+	m.Counter("symbolizer_requests_total", "Requests to workers for function names.", names.Requests.Load())
+	m.Counter("symbolizer_evicted_total", "Function names evicted; read again when needed.", names.Evicted.Load())
 	for reason, times := range names.Failures {
-		metrics <- prometheus.MustNewConstMetric(e.descs.nameFailures, prometheus.CounterValue, float64(times), reason)
+		m.Counter("symbolizer_failures_total",
+			"Failures to read or keep function names. Retried with increasing delay.", times, "reason", reason)
 	}
-	metrics <- prometheus.MustNewConstMetric(e.descs.nameBytes, prometheus.GaugeValue, float64(names.Bytes.Load()))
+	m.Gauge("symbolizer_bytes", "Memory of function names.", int(names.Bytes.Load()))
 	e.exporter.Collect(metrics)
 	if e.receiver != nil {
 		e.receiver.Collect(metrics)

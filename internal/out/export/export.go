@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"correlator/internal/host/metric"
 	"correlator/internal/names/naming"
 	"correlator/internal/out"
 	opencensus "correlator/opencensus/receiver"
@@ -22,6 +23,8 @@ import (
 // Export exports what an agent samples and counts, and what its receivers accept. It is a
 // prometheus.Collector of its own counters. Methods are safe for concurrent use unless noted.
 type Export struct {
+	metric.Unchecked
+
 	config     Config
 	log        *zap.Logger
 	exporter   *otlp.Exporter
@@ -32,7 +35,6 @@ type Export struct {
 	metrics    *metrics.Encoder     // nil: no destination takes metrics
 	namer      *naming.Namer        // nil: frames have the names that they come with
 	counters   counters
-	descs      metricDescs
 
 	stop    context.CancelFunc // of what Start began
 	running sync.WaitGroup
@@ -41,7 +43,7 @@ type Export struct {
 // Open opens the exporter and the receiver, which begins to serve; the caller must call Shutdown or
 // Close. The configuration must be valid and enabled. The namer may be nil, and must not be closed before.
 func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) (*Export, error) {
-	e := &Export{config: config, log: log, descs: newMetricDescs(), stop: func() {}}
+	e := &Export{config: config, log: log, stop: func() {}}
 	var err error
 	e.exporter, err = otlp.Open(otlp.Options{
 		Destinations: config.Destinations, QueueBytes: config.QueueBytes, Version: about.Version, Observe: e.observe,

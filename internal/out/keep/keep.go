@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"correlator/internal/host/metric"
 	"correlator/internal/names/naming"
 	"correlator/internal/out"
 	"correlator/profile"
@@ -44,11 +45,12 @@ func (c *Config) MemoryBytes() int64 {
 // Keep keeps what an agent samples. It is a prometheus.Collector. Its methods may be called at the same
 // time.
 type Keep struct {
+	metric.Unchecked
+
 	about out.About
 	store *Store
 	namer *naming.Namer
 	names *naming.Consumer // of which the store asks for the frames of a stack once, not with each sample
-	descs metricDescs
 
 	answering sync.Mutex
 
@@ -59,7 +61,7 @@ type Keep struct {
 // Open begins to keep samples; the caller must call Shutdown. A nil namer knows no names; it must not be
 // closed before.
 func Open(config Config, about out.About, namer *naming.Namer) *Keep {
-	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), namer: namer, descs: newMetricDescs()}
+	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), namer: namer}
 	k.names = namer.NewConsumer(k.store.Named)
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"correlator/dots/broker"
+	"correlator/internal/host/metric"
 )
 
 // counters counts what is published, and what is not.
@@ -16,93 +17,37 @@ type counters struct {
 	connectionFailures atomic.Uint64
 }
 
-// metricDescs describes what a Live counts.
-type metricDescs struct {
-	untracked, unshown, refused, unnamed *prometheus.Desc
-
-	// Of the embedded broker.
-	guests, connections, closed, objects, bytes, sent *prometheus.Desc
-
-	// Of the connection to another one.
-	connected, connectionFailures *prometheus.Desc
-}
-
-func newMetricDescs() metricDescs {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("correlator_live_"+name, help, labels, nil)
-	}
-	return metricDescs{
-		untracked: desc("samples_untracked_total",
-			"CPU samples not shown because a table was full, by table.", "of"),
-		unshown: desc("threads_untracked_total",
-			"Threads waiting in a transaction that are not shown; each reading counts."),
-		refused: desc("changes_refused_total",
-			"Object changes not accepted by the broker; each try counts."),
-		unnamed: desc("samples_unnamed_total",
-			"CPU samples shown without some function names.", "reason"),
-		guests:      desc("guests", "Connected guests of the embedded broker."),
-		connections: desc("connections_total", "Connections accepted by the embedded broker."),
-		closed:      desc("connections_closed_total", "Guests' connections closed.", "reason"),
-		objects:     desc("objects", "Objects in the embedded broker."),
-		bytes:       desc("bytes", "Memory of objects and pending output."),
-		sent:        desc("sent_bytes_total", "Bytes sent to guests."),
-		connected:   desc("connected", "1 while connected to the broker of --live-connect."),
-		connectionFailures: desc("connection_failures_total",
-			"Failed or ended connections to the broker of --live-connect."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (l *Live) Describe(descs chan<- *prometheus.Desc) {
-	descs <- l.descs.untracked
-	descs <- l.descs.unshown
-	descs <- l.descs.refused
-	descs <- l.descs.unnamed
-	if l.broker != nil {
-		descs <- l.descs.guests
-		descs <- l.descs.connections
-		descs <- l.descs.closed
-		descs <- l.descs.objects
-		descs <- l.descs.bytes
-		descs <- l.descs.sent
-	}
-	if l.config.Connect != "" {
-		descs <- l.descs.connected
-		descs <- l.descs.connectionFailures
-	}
-}
-
 // Collect implements prometheus.Collector. The metrics are the same ones each time.
 func (l *Live) Collect(metrics chan<- prometheus.Metric) {
-	counter := func(desc *prometheus.Desc, n uint64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
-	}
-	gauge := func(desc *prometheus.Desc, n int) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
-	}
+	m := metric.Sender{To: metrics, Prefix: "correlator_live_"}
 	untracked, unshown := l.tracker.lost()
 	for what, n := range untracked {
-		counter(l.descs.untracked, n, untrackedNames[what])
+		m.Counter("samples_untracked_total", "CPU samples not shown because a table was full, by table.", n,
+			"of", untrackedNames[what])
 	}
-	counter(l.descs.unshown, unshown)
-	counter(l.descs.refused, l.counters.refused.Load())
+	m.Counter("threads_untracked_total",
+		"Threads waiting in a transaction that are not shown; each reading counts.", unshown)
+	m.Counter("changes_refused_total", "Object changes not accepted by the broker; each try counts.",
+		l.counters.refused.Load())
 	for reason, n := range l.names.Unnamed {
-		counter(l.descs.unnamed, n, reason)
+		m.Counter("samples_unnamed_total", "CPU samples shown without some function names.", n, "reason", reason)
 	}
 	if l.broker != nil {
 		c := l.broker.Counters()
-		gauge(l.descs.guests, c.Guests)
-		counter(l.descs.connections, c.Accepted)
+		m.Gauge("guests", "Connected guests of the embedded broker.", c.Guests)
+		m.Counter("connections_total", "Connections accepted by the embedded broker.", c.Accepted)
 		for _, reason := range broker.Reasons() {
-			counter(l.descs.closed, c.Closed[reason], label(reason))
+			m.Counter("connections_closed_total", "Guests' connections closed.", c.Closed[reason],
+				"reason", label(reason))
 		}
-		gauge(l.descs.objects, c.Objects)
-		gauge(l.descs.bytes, c.CacheBytes+c.QueuedBytes)
-		counter(l.descs.sent, c.SentBytes)
+		m.Gauge("objects", "Objects in the embedded broker.", c.Objects)
+		m.Gauge("bytes", "Memory of objects and pending output.", c.CacheBytes+c.QueuedBytes)
+		m.Counter("sent_bytes_total", "Bytes sent to guests.", c.SentBytes)
 	}
 	if l.config.Connect != "" {
-		gauge(l.descs.connected, int(l.counters.connected.Load()))
-		counter(l.descs.connectionFailures, l.counters.connectionFailures.Load())
+		m.Gauge("connected", "1 while connected to the broker of --live-connect.", int(l.counters.connected.Load()))
+		m.Counter("connection_failures_total", "Failed or ended connections to the broker of --live-connect.",
+			l.counters.connectionFailures.Load())
 	}
 }
 

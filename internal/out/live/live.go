@@ -10,6 +10,7 @@ import (
 	"correlator/dots/broker"
 	"correlator/dots/schema"
 	"correlator/internal/host/asynclog"
+	"correlator/internal/host/metric"
 	"correlator/internal/names/naming"
 	"correlator/internal/out"
 	"correlator/internal/out/live/page"
@@ -36,12 +37,13 @@ const (
 
 // Live publishes what the agent knows. Sampled and Start may be called at the same time.
 type Live struct {
+	metric.Unchecked
+
 	config   Config
 	about    out.About
 	log      *zap.Logger
 	tracker  *Tracker
 	counters counters
-	descs    metricDescs
 	broker   *broker.Broker   // nil: none is embedded
 	events   *asynclog.Logger // of the broker
 	retry    time.Duration    // how long to wait before another attempt to connect
@@ -59,7 +61,7 @@ type Live struct {
 // must not be closed before.
 func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) (*Live, error) {
 	l := &Live{config: config, about: about, log: log, tracker: NewTracker(about.SamplesPerSecond),
-		descs: newMetricDescs(), retry: 5 * time.Second, interval: interval, goodbye: time.Second,
+		retry: 5 * time.Second, interval: interval, goodbye: time.Second,
 		wake: make(chan struct{}, 1), stop: func() {}, namer: namer}
 	l.names = namer.NewConsumer(l.tracker.Named)
 	if len(config.Listen) == 0 {

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/metric"
 	"correlator/internal/stacks/unwind"
 	"correlator/profile"
 )
@@ -38,88 +37,95 @@ type Counters struct {
 	store  atomic.Pointer[profile.Store]
 }
 
-// addFunc receives a counter: its key in logs and in the agent's status, its value, and its metric.
-type addFunc func(key string, n uint64, desc *prometheus.Desc, labels ...string)
+// SamplesHelp describes the metric of the samples from one source, by outcome. The source is "sampled" for
+// what a Sampling takes, and "fed" for what outside samplers send to the agent.
+const SamplesHelp = "Samples of known processes and all fed samples, by outcome. Only correlated ones are queued."
 
-// Each calls add with every counter by its key in logs. The keys do not depend on what is sampled.
-func (c *Counters) Each(add func(key string, n uint64)) {
-	c.each(func(key string, n uint64, _ *prometheus.Desc, _ ...string) { add(key, n) })
-}
-
-func (c *Counters) each(add addFunc) {
-	for o := range c.Kernel {
-		outcome := bpf.KernelOutcome(o).String()
-		add("kernel_"+outcome, c.Kernel[o].Load(), kernelSamplesDesc, outcome)
-	}
-	for o := range process.NumOutcomes {
-		add("sampled_"+o.String(), c.Outcomes[o].Load(), samplesDesc, o.String())
-	}
-	add("samples_missed", c.Missed.Load(), ticksMissedDesc)
-	add("samples_cut", c.Cut.Load(), samplesCutDesc)
-	add("samples_unnamed", c.Unnamed.Load(), samplesUnnamedDesc)
-	add("samples_walked", c.Walked.Load(), samplesWalkedDesc)
-	add("attributes_cut", c.AttributesCut.Load(), attributesCutDesc)
-	add("attributes_unknown_key", c.UnknownKeys.Load(), unknownKeysDesc)
-	add("drains", c.Drains.Load(), drainsDesc)
-	add("sampling_troubles", c.Errors.Load(), errorsDesc)
-	add("looks_failed", c.ProbesFailed.Load(), mappingProbesFailedDesc)
+// Families returns every counter. They do not depend on what is sampled.
+func (c *Counters) Families() (f metric.Families) {
+	f.Add("kernel_samples", "kernel", metric.By[bpf.KernelOutcome]("outcome", c.Kernel[:]),
+		"Ticks of the sampling clock on all CPUs, by outcome in the kernel program.")
+	f.Add("samples", "sampled", metric.By[process.SampleOutcome]("outcome", c.Outcomes[:]), SamplesHelp,
+		"source", "sampled")
+	f.One("sampling_ticks_missed", "samples_missed", &c.Missed,
+		"Ticks without a sample: throttled, CPU taken by the hypervisor, or just online.")
+	f.One("samples_cut", "", &c.Cut, "Samples with an incomplete stack.")
+	f.One("samples_unnamed", "", &c.Unnamed,
+		"Samples whose unwound stack was not named in time and is cut there. Part of correlator_samples_cut_total.")
+	f.One("samples_walked", "", &c.Walked,
+		"Samples of unwound processes walked by frame pointers, since the engine does not know the leaf.")
+	f.One("sample_attributes_cut", "attributes_cut", &c.AttributesCut,
+		"OpenTelemetry samples with attributes that were too many, too long, malformed or unreadable.")
+	f.One("sample_attributes_unknown_key", "attributes_unknown_key", &c.UnknownKeys,
+		"OpenTelemetry samples with an attribute whose key is not in the key map.")
+	f.One("sampling_drains", "drains", &c.Drains, "Reads of the kernel's tables of samples.")
+	f.One("sampling_errors", "sampling_troubles", &c.Errors,
+		"Failed system calls of sampling; the log has the first of each kind.")
+	f.One("mapping_looks_failed", "looks_failed", &c.ProbesFailed, "Failed reads of a process's mappings.")
 
 	files := cmp.Or(c.files.Load(), &profile.Files{})
-	mappings := &files.Mappings
-	add("mappings_resolved", mappings.Resolved.Load(), mappingsDesc, "resolved")
-	add("mappings_not_opened", mappings.NotOpened.Load(), mappingsDesc, "not_opened")
-	add("mappings_not_read", mappings.NotRead.Load(), mappingsDesc, "not_read")
-	add("mappings_not_elf", mappings.NotELF.Load(), mappingsDesc, "not_elf")
-	add("mappings_not_loaded", mappings.NotLoaded.Load(), mappingsDesc, "not_loaded")
-	add("mappings_too_many", mappings.TooMany.Load(), mappingsDesc, "too_many")
-
+	m := &files.Mappings
+	f.Add("mappings", "", metric.Label("result").With("resolved", m.Resolved.Load()).
+		With("not_opened", m.NotOpened.Load()).With("not_read", m.NotRead.Load()).With("not_elf", m.NotELF.Load()).
+		With("not_loaded", m.NotLoaded.Load()).With("too_many", m.TooMany.Load()),
+		"Executable file mappings, by whether the file was identified.")
 	user, kernel := &files.Frames, &cmp.Or(c.kernel.Load(), &profile.Kernel{}).Frames
-	add("frames_file", user.File.Load(), framesDesc, "user", "file")
-	add("frames_anonymous", user.Anonymous.Load(), framesDesc, "user", "anonymous")
-	add("frames_unknown", user.Unknown.Load(), framesDesc, "user", "unknown")
-	add("kernel_frames_file", kernel.File.Load(), framesDesc, "kernel", "file")
-	add("kernel_frames_anonymous", kernel.Anonymous.Load(), framesDesc, "kernel", "anonymous")
-	add("kernel_frames_unknown", kernel.Unknown.Load(), framesDesc, "kernel", "unknown")
+	f.Add("frames", "", metric.Label("kind").With("file", user.File.Load()).
+		With("anonymous", user.Anonymous.Load()).With("unknown", user.Unknown.Load()), framesHelp, "space", "user")
+	f.Add("frames", "kernel_frames", metric.Label("kind").With("file", kernel.File.Load()).
+		With("anonymous", kernel.Anonymous.Load()).With("unknown", kernel.Unknown.Load()), framesHelp, "space", "kernel")
 
 	stacks := c.Stacks()
-	add("stacks_added", stacks.Added, stacksAddedDesc)
-	add("stacks_refused", stacks.Refused, stacksRefusedDesc)
-	add("stacks_evicted", stacks.EvictedFull+stacks.EvictedBytes, stacksEvictedDesc)
-	c.eachUnwinding(add)
+	f.Add("stacks_added", "", metric.Just(stacks.Added), "Stacks added to the cache.")
+	f.Add("stacks_refused", "", metric.Just(stacks.Refused), "Stacks not cached: without frames, or too large.")
+	f.Add("stacks_evicted", "", metric.Just(stacks.EvictedFull+stacks.EvictedBytes), "Stacks evicted from the cache.")
+	return append(f, c.unwinding()...)
 }
 
-// eachUnwinding calls add with the counters of the unwinding engine.
-func (c *Counters) eachUnwinding(add addFunc) {
+const framesHelp = "Frames of named stacks, by location."
+
+// unwinding returns the counters of the unwinding engine and its worker.
+func (c *Counters) unwinding() (f metric.Families) {
 	u := &c.Unwinding
-	add("unwinding_workers_started", u.Started.Load(), unwindingWorkersDesc)
-	add("unwinding_workers_killed_timeout", u.TimedOut.Load(), unwindingKilledDesc, "timeout")
-	add("unwinding_workers_killed_ended", u.Ended.Load(), unwindingKilledDesc, "ended")
-	add("unwinding_workers_killed_unable", u.Unable.Load(), unwindingKilledDesc, "unable")
-	add("unwinding_workers_killed_nonsense", u.Nonsense.Load(), unwindingKilledDesc, "nonsense")
-	add("unwinding_workers_killed_exhausted", u.Exhausted.Load(), unwindingKilledDesc, "exhausted")
-	add("unwinding_synchronized_ready", u.Synchronized.Load(), unwindingSynchronizedDesc, "ready")
-	add("unwinding_synchronized_not_ready", u.NotReady.Load(), unwindingSynchronizedDesc, "not_ready")
-	add("unwinding_synchronized_over_quota", u.OverQuota.Load(), unwindingSynchronizedDesc, "over_quota")
-	add("unwinding_synchronized_gone", u.Gone.Load(), unwindingSynchronizedDesc, "gone")
-	add("unwinding_synchronized_failed", u.Failed.Load(), unwindingSynchronizedDesc, "failed")
-	add("unwinding_requests_refused_unavailable", u.Unavailable.Load(), unwindingRefusedDesc, "unavailable")
-	add("unwinding_requests_refused_busy", u.Busy.Load(), unwindingRefusedDesc, "busy")
-	add("unwinding_requests_refused_quarantined", u.LeftOut.Load(), unwindingRefusedDesc, "quarantined")
-	add("unwinding_quarantined", u.Quarantined.Load(), unwindingQuarantinedDesc)
-	add("unwinding_files_skipped", u.FilesSkipped.Load(), unwindingFilesSkippedDesc)
-	add("unwinding_files_uncorrected", u.Uncorrected.Load(), unwindingUncorrectedDesc)
-	add("unwinding_table_errors", u.MapErrors.Load(), unwindingTableErrorsDesc)
-	add("unwinding_stacks", u.Stacks.Load(), unwindingStacksDesc)
-	add("unwinding_stacks_cut", u.StacksCut.Load(), unwindingStacksCutDesc)
-	add("unwinding_frames", u.Frames.Load(), unwindingFramesDesc)
+	f.One("unwinding_workers_started", "", &u.Started, "Unwinding workers started.")
+	f.Add("unwinding_workers_killed", "", metric.Label("reason").With("timeout", u.TimedOut.Load()).
+		With("ended", u.Ended.Load()).With("unable", u.Unable.Load()).With("nonsense", u.Nonsense.Load()).
+		With("exhausted", u.Exhausted.Load()),
+		"Unwinding workers killed or exited. Until processes are synchronized again, stacks are "+
+			"walked by frame pointers.")
+	f.Add("unwinding_synchronizations", "unwinding_synchronized", metric.Label("result").
+		With("ready", u.Synchronized.Load()).With("not_ready", u.NotReady.Load()).
+		With("over_quota", u.OverQuota.Load()).With("gone", u.Gone.Load()).With("failed", u.Failed.Load()),
+		"Reads of a process's code for unwinding, by result.")
+	f.Add("unwinding_requests_refused", "", metric.Label("reason").With("unavailable", u.Unavailable.Load()).
+		With("busy", u.Busy.Load()).With("quarantined", u.LeftOut.Load()),
+		"Requests to the unwinding worker refused.")
+	f.One("unwinding_quarantines", "unwinding_quarantined", &u.Quarantined,
+		"Quarantines after an unwinding worker was killed.")
+	f.One("unwinding_files_skipped", "", &u.FilesSkipped,
+		"Mapped files unreadable for unwinding. Stacks end in their code.")
+	f.One("unwinding_files_uncorrected", "", &u.Uncorrected,
+		"Files with a table of Go functions, or musl code, damaged or too large. "+
+			"Some frames are missing from their stacks.")
+	f.One("unwinding_table_errors", "", &u.MapErrors,
+		"Failed or refused updates of unwinding tables, for instance full ones.")
+	f.One("unwinding_stacks_named", "unwinding_stacks", &u.Stacks,
+		"Unwound stacks named. A repeated stack is not named again.")
+	f.One("unwinding_stacks_cut", "", &u.StacksCut,
+		"Unwound stacks with frames that could not be named; callers are missing.")
+	f.One("unwinding_frames", "", &u.Frames, "Named frames of unwound stacks.")
+	inlined := metric.Label("reason")
 	for reason, name := range inlinedUnknown {
 		if name != "" {
-			add("unwinding_inlined_unknown_"+name, u.InlinedUnknown[reason].Load(), unwindingInlinedDesc, name)
+			inlined = inlined.With(name, u.InlinedUnknown[reason].Load())
 		}
 	}
-	add("unwinding_frames_lacking_name", u.FramesUnnamed.Load(), unwindingFramesLackingDesc, "name")
-	add("unwinding_frames_lacking_address", u.FramesUnmapped.Load(), unwindingFramesLackingDesc, "address")
-	add("unwinding_frames_lacking_line", u.FramesUnplaced.Load(), unwindingFramesLackingDesc, "line")
+	f.Add("unwinding_inlined_unknown", "", inlined,
+		"Named frames of inlined Java code of which the method is not known.")
+	f.Add("unwinding_frames_lacking", "", metric.Label("lacking").With("name", u.FramesUnnamed.Load()).
+		With("address", u.FramesUnmapped.Load()).With("line", u.FramesUnplaced.Load()),
+		"Named frames without what identifies them.")
+	return f
 }
 
 // inlinedUnknown are the names of reasons why it is not known which inlined method runs.

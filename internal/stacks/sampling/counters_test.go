@@ -6,8 +6,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/metric"
 	"correlator/profile"
 )
+
+// collector collects counters.
+type collector struct {
+	metric.Unchecked
+	c *Counters
+}
+
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	c.c.Families().Send(metric.Sender{To: to, Prefix: "correlator_"})
+}
 
 // The counters of mapped files and frames, which belong to package profile, are collected.
 func TestCollectProfileCounters(t *testing.T) {
@@ -29,9 +40,9 @@ func TestCollectProfileCounters(t *testing.T) {
 	c.kernel.Store(kernel)
 
 	logged := make(map[string]uint64)
-	c.Each(func(key string, n uint64) { logged[key] = n })
+	c.Families().Each(func(key string, n uint64) { logged[key] = n })
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(&c)
+	registry.MustRegister(collector{c: &c})
 	families, err := registry.Gather()
 	assert.NilError(t, err)
 	collected := make(map[string]float64)
