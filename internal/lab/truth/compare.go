@@ -23,7 +23,8 @@ import (
 // truth is what a subject says of itself, see doc.go.
 type truth struct {
 	Inclusive, Self map[string]float64
-	Above           map[string][]string
+	Above, Callers  map[string][]string
+	File            string
 	Below           map[string]string
 	Work, Clock     string
 	Thread          int64 // 0: any
@@ -38,8 +39,8 @@ type stack struct {
 
 // frame is a function, native or one of a language runtime.
 type frame struct {
-	function  string
-	ofRuntime bool
+	function, file string
+	ofRuntime      bool
 }
 
 // seen is what a recording has of a subject, in samples.
@@ -114,6 +115,9 @@ func compare(agent string, s *subject, unwinder string, duration time.Duration) 
 	return c, err
 }
 
+// runtimeMappings are those of frames that are not native.
+var runtimeMappings = []string{"[jvm]", "[cpython]", "[v8js]"}
+
 // readStacks reads a recording.
 func readStacks(path string) (stacks []stack, err error) {
 	file, err := os.Open(path)
@@ -128,9 +132,10 @@ func readStacks(path string) (stacks []stack, err error) {
 	for _, sample := range recorded.Sample {
 		s := stack{samples: float64(sample.Value[0]), thread: sample.NumLabel["tid"][0]}
 		for _, location := range slices.Backward(sample.Location) {
-			f := frame{function: location.Mapping.File, ofRuntime: location.Mapping.File == "[jvm]"}
+			f := frame{function: location.Mapping.File, ofRuntime: slices.Contains(runtimeMappings, location.Mapping.File)}
 			if len(location.Line) > 0 {
 				f.function = location.Line[0].Function.Name
+				f.file = filepath.Base(location.Line[0].Function.Filename)
 			}
 			s.frames = append(s.frames, f)
 		}
@@ -154,11 +159,39 @@ func look(t *truth, stacks []stack) (s seen, err error) {
 	for _, of := range stacks {
 		if t.Thread != 0 && of.thread != t.Thread {
 			s.others += of.samples
-		} else if len(of.frames) > 0 {
-			s.add(t, below, of.frames, of.samples)
+		} else if frames := t.compared(of.frames); len(frames) > 0 {
+			s.add(t, below, frames, of.samples)
+		} else {
+			s.samples += of.samples
+			s.elsewhere += of.samples
 		}
 	}
 	return s, nil
+}
+
+// compared returns the frames that are compared.
+func (t *truth) compared(frames []frame) (compared []frame) {
+	for _, f := range frames {
+		_, isKnown := t.Self[f.function]
+		if t.File == "" || f.file == t.File || f.function == profile.CutName || isKnown && !f.ofRuntime {
+			compared = append(compared, f)
+		}
+	}
+	return compared
+}
+
+// wrongCall returns a call that the program does not make, "" if there is none. What calls the first function of a
+// stack that is cut is not known.
+func (t *truth) wrongCall(frames []frame) string {
+	caller := ""
+	for _, f := range frames {
+		isCalled := caller == profile.CutName || f.function == profile.CutName
+		if t.Callers != nil && !isCalled && !slices.Contains(t.Callers[f.function], caller) {
+			return fmt.Sprintf("%s called by %q", f.function, caller)
+		}
+		caller = f.function
+	}
+	return ""
 }
 
 // add adds samples of a stack, of which each function counts once.
@@ -175,6 +208,10 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 	}
 	hasAny := func(functions []string) bool {
 		return slices.ContainsFunc(functions, func(f string) bool { return has[f] })
+	}
+	if what := t.wrongCall(frames); what != "" {
+		s.wrong[what] += n
+		return
 	}
 	if has[profile.CutName] {
 		s.cut += n
@@ -211,9 +248,9 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 	}
 	isKnown := func(f frame) bool { _, known := t.Inclusive[f.function]; return known }
 	switch {
-	case !has[t.Work]:
+	case !has[t.Work] && t.Callers == nil:
 		s.elsewhere += n
-	case slices.ContainsFunc(frames, isKnown), leaf == t.Work, has[t.Clock]:
+	case slices.ContainsFunc(frames, isKnown), leaf == t.Work, has[t.Clock], t.Callers != nil:
 	default:
 		s.wrong["no function of known share above "+leaf] += n
 	}

@@ -35,7 +35,8 @@ func subjects() (all []subject) {
 	for _, version := range goVersions {
 		all = append(all, golang("Go "+version, "go"+version))
 	}
-	return append(all, golang("Go 1.26.0 -buildmode=pie", "go1.26.0", "-buildmode=pie"))
+	all = append(all, golang("Go 1.26.0 -buildmode=pie", "go1.26.0", "-buildmode=pie"))
+	return append(all, scripts()...)
 }
 
 // native returns the program in C as a command compiles it.
@@ -64,11 +65,12 @@ func golang(name, toolchain string, flags ...string) subject {
 	return subject{name, build, true}
 }
 
-// taking returns a command that takes part: with a library that publishes for it, which is built in dir.
+// taking returns a command that takes part: with a library that publishes for it, which is built in dir, and has some
+// functions for it.
 func taking(dir string, command ...string) ([]string, error) {
-	library := filepath.Join(dir, "publish.so")
+	library := filepath.Join(dir, "library.so")
 	preloaded := append([]string{"env", "LD_PRELOAD=" + library}, command...)
-	return preloaded, run(exec.Command("gcc", "-O2", "-shared", "-fPIC", "-o", library, "testdata/publish.c"))
+	return preloaded, run(exec.Command("gcc", "-O2", "-shared", "-fPIC", "-o", library, "testdata/library.c"))
 }
 
 // run runs a command, whose output is only of interest when it fails.

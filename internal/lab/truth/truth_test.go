@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,78 @@ func TestFramePointers(t *testing.T) {
 	})
 }
 
+// No stack of a program in Python or JavaScript has a call that the program does not make, and all say where the
+// program's first function is.
+func TestScripts(t *testing.T) {
+	testenv.NeedRoot(t)
+	t.Setenv("PROFILING", "1")
+	agent, err := buildAgent(t.TempDir())
+	assert.NilError(t, err)
+	for command, s := range map[string]script{
+		"node":    {file: "truth.js", versionFlags: []string{"--version"}},
+		"python3": {file: "truth.py", versionFlags: []string{"--version"}},
+	} {
+		t.Run(command, func(t *testing.T) {
+			s.commands = []string{testenv.NeedTool(t, command)}
+			subject := s.subject()
+			testenv.Poll(t, 2*time.Minute, "samples", func() bool {
+				c, err := compare(agent, &subject, "full", time.Second)
+				assert.NilError(t, err)
+				assert.Check(t, len(c.wrong) == 0 && c.marked == 0, "%v", c.wrong)
+				assert.Check(t, c.cut+c.elsewhere <= c.samples/2+5, "of %v samples, %v are cut, and %v elsewhere", c.samples,
+					c.cut, c.elsewhere)
+				sum := 0.0
+				for f, callers := range c.Callers {
+					if slices.Contains(callers, c.Work) {
+						sum += c.inclusive[f]
+					}
+				}
+				assert.Check(t, sum <= c.samples, "%v of %v samples are in phases", sum, c.samples)
+				return sum > 50 && c.inclusive["fib"] > 0 && c.inclusive["sorting"] > 0 && c.self["spin"] > 0
+			})
+		})
+	}
+}
+
+// A program whose runtime is not in PATH, or of another version, is not run.
+func TestScriptNotFound(t *testing.T) {
+	s := script{language: "L", commands: []string{"no-such-program", "echo"}, version: "3.", versionFlags: []string{"2.9"}}
+	_, err := s.subject().build(t.TempDir())
+	assert.Error(t, err, "not run: no no-such-program or echo in PATH is of L 3")
+	s.version = "2."
+	command, version, err := s.find()
+	assert.Check(t, err == nil && command == "echo" && version == "2.9", "%s, %s, %v", command, version, err)
+}
+
+// A program whose functions are all known is wrong where one is called by one that does not call it, also in a stack
+// that is cut, but for what is behind the cut; functions of other files are not compared.
+func TestCallers(t *testing.T) {
+	of := truth{
+		File: "a.py", Self: map[string]float64{"spin": 1},
+		Callers: map[string][]string{"main": {""}, "price": {"main"}, "hash": {"price"}, "spin": {"price"}},
+	}
+	var stacks []stack
+	for _, functions := range []string{
+		"_start;main@a.py;price@a.py;hash@a.py;memcpy", "main@a.py;price@a.py;library@b.py;spin;libc",
+		"[stack truncated];price@a.py;hash@a.py", "_start;other@b.py", // right
+		"main@a.py;hash@a.py", "price@a.py", "[stack truncated];hash@a.py;hash@a.py", "main@a.py;price@a.py;odd@a.py",
+	} {
+		s := stack{samples: 1}
+		for f := range strings.SplitSeq(functions, ";") {
+			function, file, ofRuntime := strings.Cut(f, "@")
+			s.frames = append(s.frames, frame{function, file, ofRuntime})
+		}
+		stacks = append(stacks, s)
+	}
+	s, err := look(&of, stacks)
+	assert.NilError(t, err)
+	assert.Check(t, s.samples == 8 && s.cut == 1 && s.elsewhere == 1, "%+v", s)
+	assert.Check(t, s.self["hash"] == 4 && s.self["spin"] == 1 && s.self["memcpy"] == 0, s.self)
+	assert.DeepEqual(t, s.wrong, map[string]float64{
+		`hash called by "main"`: 1, `price called by ""`: 1, `hash called by "hash"`: 1, `odd called by "price"`: 1,
+	})
+}
+
 // What is counted of stacks: each function once in each, cut ones apart, and as wrong those without a function that has
 // to be there, or with one that cannot be.
 func TestLook(t *testing.T) {
@@ -69,7 +142,7 @@ main;work;price;hash;@subtract 40
 		s := stack{thread: 7, samples: float64(n)}
 		for f := range strings.SplitSeq(line[:at], ";") {
 			name, ofRuntime := strings.CutPrefix(f, "@")
-			s.frames = append(s.frames, frame{name, ofRuntime})
+			s.frames = append(s.frames, frame{function: name, ofRuntime: ofRuntime})
 		}
 		stacks = append(stacks, s)
 	}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// script is a program in a language whose runtime is looked for in PATH.
+type script struct {
+	language string
+	// commands are those that run it, the first that is in PATH and prints the version when it is given versionFlags.
+	commands     []string
+	version      string // how the version that is wanted begins
+	versionFlags []string
+	flags        []string // of the runtime
+	file         string   // of testdata
+}
+
+// nativeOnly says what is compared of programs whose functions have no names.
+const nativeOnly = " (native frames only)"
+
+// scripts returns the programs of all runtimes with an interpreter, in each version.
+func scripts() (all []subject) {
+	for _, version := range []string{"18", "20", "22", "24", "26"} {
+		node := script{
+			language: "Node.js", commands: []string{"node" + version, "node"}, version: version + ".",
+			versionFlags: []string{"-p", "process.versions.node"}, file: "truth.js",
+		}
+		for _, flags := range [][]string{{}, {"--no-opt"}, {"--no-opt", "--always-sparkplug"}} {
+			node.flags = flags
+			all = append(all, node.subject())
+		}
+	}
+	for minor := 9; minor <= 14; minor++ {
+		version := fmt.Sprint("3.", minor)
+		python := script{
+			language: "CPython", commands: []string{"python" + version, "python3"}, version: version + ".",
+			versionFlags: []string{"-c", "import platform; print(platform.python_version())"}, file: "truth.py",
+		}
+		all = append(all, python.subject())
+		if minor >= 12 {
+			python.flags = []string{"-X", "perf"}
+			all = append(all, python.subject())
+		}
+	}
+	return all
+}
+
+// subject returns the program: it is not run where its runtime is missing.
+func (s script) subject() subject {
+	command, version, err := s.find()
+	name := strings.Join(append([]string{s.language, version}, s.flags...), " ")
+	return subject{name: name, build: func(dir string) ([]string, error) {
+		if err != nil {
+			return nil, err
+		}
+		return taking(dir, append(append([]string{command}, s.flags...), "testdata/"+s.file)...)
+	}}
+}
+
+// find returns the command that runs it, and its version.
+func (s *script) find() (command, version string, err error) {
+	for _, command := range s.commands {
+		output, err := exec.Command(command, s.versionFlags...).Output()
+		if version := strings.TrimSpace(string(output)); err == nil && strings.HasPrefix(version, s.version) {
+			return command, version, nil
+		}
+	}
+	reason := fmt.Sprintf("no %s in PATH is of %s %s", strings.Join(s.commands, " or "), s.language,
+		strings.TrimSuffix(s.version, "."))
+	return "", strings.TrimSuffix(s.version, "."), notRunError{strings.TrimSpace(reason)}
+}
