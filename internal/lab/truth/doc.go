@@ -18,8 +18,8 @@
 //
 // Every stack has to have one of the functions in inclusive. One that has not, in which none of those that have to be
 // above a function is above it, or in which one is called by another that does not call it, is wrong, unless it is
-// marked as cut. Stacks that say that they do not know which inlined code runs are counted, and may have any function that is
-// known to be called by one of theirs.
+// marked as cut. Stacks that say that they do not know which inlined code runs are counted, and may have any function
+// that is known to be called by one of theirs.
 //
 // Runtimes of several versions are those in PATH: node18 or node, python3.9 or python3, and so on. What is not there is
 // said to be not run.

@@ -1,5 +1,5 @@
-/* What programs in other languages have of C. It is preloaded: a process with it takes part. Node.js
- * also has it as an addon, and Python by ctypes. */
+/* What programs in other languages have of C. It is preloaded: a process with it takes part.
+ * Node.js also has it as an addon, and Python by ctypes. */
 #include "publish.c"
 
 /* spin is native code that a program calls. */
@@ -17,7 +17,8 @@ double cpu_time(void) {
     return now.tv_sec * 1e9 + now.tv_nsec;
 }
 
-/* --- the addon: what Node.js exports for it ---------------------------------------------------- */
+/* --- the addon: what Node.js exports for it ----------------------------------------------------
+ */
 
 typedef void *value;
 typedef value (*function)(void *, void *);
