@@ -78,8 +78,8 @@ truth: ## compare what is shown of programs with what they do; docs/truth.md quo
 	$(GO) run ./internal/lab/truth -run '$(ONLY)'
 
 # PAIR are flags: see internal/lab/pair.
-pair: ## measure what the correlator costs on ten loads (root, quiet machine); PAIR='-loads ab -rounds 1': less
-	@$(NEED) cc:gcc javac:openjdk-17-jdk-headless python3:python3
+pair: ## measure the correlator beside the OpenTelemetry eBPF profiler on ten loads (root, quiet machine, an hour); PAIR='-loads ab': some
+	@$(NEED) cc:gcc javac:openjdk-17-jdk-headless python3:python3 git:git
 	@$(GO) run ./internal/lab/pair $(PAIR)
 
 # The receiver is in a separate module (testdata/interop), which downloads nearly 70 others.

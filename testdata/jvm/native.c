@@ -19,7 +19,8 @@ static void *address_of(JNIEnv *env, jobject buffer) {
     return buffer ? (*env)->GetDirectBufferAddress(env, buffer) : NULL;
 }
 
-/* Binds the socket and starts to read it, unless NEVER_READ is set. Null, or why it did not work. */
+/* Binds the socket and starts to read it, unless NEVER_READ is set. Null, or why it did not work.
+ */
 JNIEXPORT jstring JNICALL Java_Demo_bind(JNIEnv *env, jclass class, jstring path) {
     const char *text = (*env)->GetStringUTFChars(env, path, NULL);
     (void)class;

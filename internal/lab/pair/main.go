@@ -5,8 +5,9 @@
 //	go run ./internal/lab/pair -self                the correlator alone
 //	go run ./internal/lab/pair -against BINARY      the correlator, beside an older binary of it
 //
-// A load runs while rounds of one and of the other alternate: start it, let it settle, measure, end it.
-// Both export to one receiver, which counts. Of a round:
+// The peer is built from its module, with testdata/peer/memlock.patch. A load runs while rounds of one and of
+// the other alternate: start it, let it settle, measure, end it. Both export to one receiver, which counts. Of
+// a round:
 //
 //   - CPU: the run time of all of its processes, those that have ended included, and of its eBPF programs,
 //     which the kernel counts for this (BPF_ENABLE_STATS), together in % of one core
@@ -115,7 +116,9 @@ func pair(t testing.TB, o options, loads []load) {
 	if o.against != "" {
 		profilers = append(profilers, profiler{"older", correlator(o.against, filepath.Join(dir, "admin"))})
 	} else if !o.self {
-		assert.Assert(t, false, "the peer: not yet")
+		binary, err := buildPeer(dir)
+		assert.NilError(t, err)
+		profilers = append(profilers, profiler{"peer", peer(binary)})
 	}
 	var all table
 	defer func() { all.write(os.Stdout, o.foreign) }()

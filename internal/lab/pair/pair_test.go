@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -140,4 +141,14 @@ func TestSelect(t *testing.T) {
 	for _, wrong := range []string{"", "x", "0", "-1", "20,"} {
 		assert.Check(t, r.Set(wrong) != nil, "%q", wrong)
 	}
+}
+
+// The patch is one for the version of the peer that go.mod has: then, a refused limit is no error.
+func TestPeerPatch(t *testing.T) {
+	testenv.NeedTool(t, "go")
+	testenv.NeedTool(t, "git")
+	source := filepath.Join(t.TempDir(), "source")
+	assert.NilError(t, copyPeer(source, "../../../testdata/peer/memlock.patch"))
+	patched := string(testenv.ReadFile(t, filepath.Join(source, "rlimit", "rlimit.go")))
+	assert.Check(t, strings.Contains(patched, "return func() {}, nil") && !strings.Contains(patched, "fmt"), patched)
 }

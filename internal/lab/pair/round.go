@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -49,13 +50,17 @@ func (f figures) String() string {
 		f.samples, f.expected, f.told, f.foreign)
 }
 
+// loading is how long a profiler has for loading its programs.
+const loading = 5 * time.Minute
+
 // measure runs a profiler beside a load and measures it.
 func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process, hz int, sink *backend.Counting, o options) (
 	f figures, err error) {
 	runtime.LockOSThread() // the profiler gets a signal when the thread ends that has started it
 	defer runtime.UnlockOSThread()
 	command := p.command(hz, sink.Address())
-	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -71,7 +76,7 @@ func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process
 			return errInterrupted
 		case err := <-ended:
 			ended <- err
-			return fmt.Errorf("%s ended by itself: %w", p.name, err)
+			return fmt.Errorf("%s ended by itself: %w\n%s", p.name, err, &output)
 		case <-time.After(d):
 			return nil
 		}
@@ -85,10 +90,18 @@ func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process
 			<-ended
 		}
 	}()
+	pid, switches := command.Process.Pid, newSwitches()
+	for began := time.Now(); !anyRan(programsOf(family(pid))); {
+		if time.Since(began) > loading {
+			return f, fmt.Errorf("%s has no eBPF program that runs", p.name)
+		}
+		if err := wait(100 * time.Millisecond); err != nil {
+			return f, err
+		}
+	}
 	if err := wait(o.settle); err != nil {
 		return f, err
 	}
-	pid, switches := command.Process.Pid, newSwitches()
 	switches.look(family(pid))
 	before := look(t, pid, told, sink)
 	for end := before.at.Add(o.measure); time.Now().Before(end); {
@@ -152,6 +165,16 @@ func between(before, after snapshot, hz, cpus int) (f figures) {
 	f.samples, f.told = float64(after.samples-before.samples), float64(after.told-before.told)
 	f.foreign = share(time.Duration(cpus)*elapsed - (after.idle - before.idle) - (after.all - before.all))
 	return f
+}
+
+// anyRan reports whether one of the programs has run.
+func anyRan(programs map[ebpf.ProgramID]time.Duration) bool {
+	for _, ran := range programs {
+		if ran > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // programsOf returns the run time of the eBPF programs that processes hold, or hold attached to something. A
