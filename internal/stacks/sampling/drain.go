@@ -130,7 +130,14 @@ func (s *Sampling) program(number bpf.Target) *program {
 // deliverResolved delivers a sample if its stack can be named by what is known of the process, or
 // is known to be empty. It reports false when the process must be probed first.
 func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *[]profile.Frame) bool {
-	stack, final := s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
+	var stack *profile.Stack
+	var final bool
+	if p.key.Unwound() {
+		stack = s.resolveKnown(p, now)
+		final = stack != nil
+	} else {
+		stack, final = s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
+	}
 	switch {
 	case stack != nil:
 		p.sample.Stack = stack

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"correlator/bpf"
@@ -22,21 +21,16 @@ var (
 	errLater = errors.New("the unwinding engine is busy")
 )
 
-// frames names the words of stacks of a program that were unwound, as many of the first as the error
-// lets it. It blocks until the deadline, or as long as the engine takes for one stack; then the error is
-// errLater.
-func (u *unwinding) frames(p *program, raw []*bpf.Stack, deadline time.Time) (named [][]unwind.Frame, err error) {
+// frames names words of a program, as many of the first as the error lets it. It blocks until the deadline, or as
+// long as the engine takes for one word; then the error is errLater.
+func (u *unwinding) frames(p *program, words [][]uint64, deadline time.Time) (named []unwind.Named, err error) {
 	engine := u.engine.Load()
 	if engine == nil {
 		return nil, errNoEngine
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	words := make([][]uint64, len(raw))
-	for i := range raw {
-		words[i] = raw[i].Words
-	}
-	for len(named) < len(raw) {
+	for len(named) < len(words) {
 		if ctx.Err() != nil {
 			return named, errLater
 		}
@@ -65,19 +59,11 @@ func (u *unwinding) isHeldBack(p *program) bool {
 	return u.time.free(p.unwound.target.User, now).After(now)
 }
 
-// namedStacks are the stacks of samples that were named together.
-type namedStacks map[namedKey]namedStack
-
-// namedKey is a stack, whole or with the words that last: see nameable.
-type namedKey struct {
-	key   bpf.StackKey
-	whole bool
-}
-
-// namedStack is what the engine says of a stack: its frames, or why it has none.
-type namedStack struct {
-	frames []unwind.Frame
-	err    error
+// namedWords are the frames of words that stacks of samples have, as far as they had to be asked for or may expire,
+// and why some are missing.
+type namedWords struct {
+	frames   map[wordKey][]unwind.Frame
+	failures map[*program]error
 }
 
 // nameable returns what of a sample's stack can be named: all, or, once there may be another method at the
@@ -89,47 +75,81 @@ func nameable(p *pendingSample, now time.Time) (raw *bpf.Stack, whole bool) {
 	return &bpf.Stack{Kernel: p.raw.Kernel, Words: unwind.Compiled(p.raw.Words), Error: bpf.TooManyWords}, false
 }
 
-// nameUnwound has the engine name the unwound stacks of samples, those that are not known yet, with as
-// few requests as possible: each takes two processes. It blocks like frames.
-func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) namedStacks {
+// nameUnwound has the engine name the words that are not known of the unwound stacks of samples, with one request for
+// each program if possible: each takes two processes. It blocks like frames.
+func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) namedWords {
 	var (
-		named = make(namedStacks)
-		keys  = make(map[*program][]namedKey)
-		words = make(map[*program][]*bpf.Stack)
-		now   = time.Now()
+		named  = namedWords{make(map[wordKey][]unwind.Frame), make(map[*program]error)}
+		wanted = make(map[*program][]wordKey)
+		words  = make(map[*program][][]uint64)
+		codes  = make(map[*program]codeVersion)
+		now    = time.Now()
 	)
 	for _, p := range pending {
 		if !p.key.Unwound() {
 			continue
 		}
 		raw, whole := nameable(p, now)
-		key := namedKey{p.key, whole}
-		if _, asked := named[key]; asked || whole && s.stacks.known(p.program, p.key, now) != nil {
+		if whole && s.stacks.known(p.program, p.key, now) != nil {
 			continue
 		}
-		named[key] = namedStack{err: errLater}
-		keys[p.program], words[p.program] = append(keys[p.program], key), append(words[p.program], raw)
+		if _, set := codes[p.program]; !set {
+			codes[p.program] = p.program.codeVersion()
+		}
+		for word, rest := unwind.NextWord(raw.Words); word != nil; word, rest = unwind.NextWord(rest) {
+			key := newWordKey(p.key.Target, word)
+			if _, found := named.frames[key]; found {
+				continue
+			}
+			known := s.words.get(key, codes[p.program], now)
+			switch {
+			case known == nil:
+				wanted[p.program], words[p.program] = append(wanted[p.program], key), append(words[p.program], word)
+				named.frames[key] = nil
+			case known.life != unwind.OfMappings: // which may change before the stack is resolved
+				named.frames[key] = known.frames
+			}
+		}
 	}
-	for program, raw := range words {
-		frames, err := s.unwinding.frames(program, raw, deadline)
-		for i, key := range keys[program] {
-			if i < len(frames) {
-				s.unwinding.countCut(frames[i], raw[i].Error)
-				named[key] = namedStack{frames: frames[i]}
-			} else {
-				named[key] = namedStack{err: err}
+	for program, keys := range wanted {
+		found, err := s.unwinding.frames(program, words[program], deadline)
+		named.failures[program] = err
+		for i, key := range keys {
+			if i >= len(found) {
+				delete(named.frames, key)
+				continue
+			}
+			named.frames[key] = found[i].Frames
+			if found[i].Keep {
+				s.words.add(key, found[i].Frames, unwind.LifeOf(words[program][i]), codes[program], now)
 			}
 		}
 	}
 	return named
 }
 
-// countCut counts a stack that was cut while it was walked, unless the engine has counted it by its frames.
-func (u *unwinding) countCut(frames []unwind.Frame, failure uint32) {
-	isCut := func(f unwind.Frame) bool { return f.Kind == unwind.CutFrame }
-	if failure != 0 && !slices.ContainsFunc(frames, isCut) {
-		u.counters.StacksCut.Add(1)
+// join returns the frames of a stack's words. The error is why some are missing.
+func (s *Sampling) join(p *program, target bpf.Target, words []uint64, named namedWords, now time.Time) ([]unwind.Frame,
+	error) {
+	code := p.codeVersion()
+	frames, ok := joinWords(words, func(word []uint64) ([]unwind.Frame, bool) {
+		key := newWordKey(target, word)
+		if frames, found := named.frames[key]; found {
+			return frames, true
+		}
+		known := s.words.get(key, code, now)
+		if known == nil {
+			return nil, false
+		}
+		return known.frames, true
+	})
+	if ok {
+		return frames, nil
 	}
+	if err := named.failures[p]; err != nil {
+		return nil, err
+	}
+	return nil, errLater // it was known, or whole, and is not any more
 }
 
 // knows reports whether a program is sampled.

@@ -23,7 +23,7 @@ func TestHeldBack(t *testing.T) {
 	u.time.add("other")
 	u.time.charge("slow", time.Hour, time.Now())
 	deadline := time.Now().Add(50 * time.Millisecond)
-	named, err := u.frames(p, []*bpf.Stack{{Words: []uint64{1}}}, deadline)
+	named, err := u.frames(p, [][]uint64{{1}}, deadline)
 	if len(named) > 0 || !errors.Is(err, errLater) || time.Now().Before(deadline) {
 		t.Errorf("%v, %v, %v before the deadline", named, err, time.Until(deadline))
 	}

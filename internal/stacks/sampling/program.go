@@ -29,6 +29,7 @@ type program struct {
 	used     atomic.Bool // samples were handed over since the last probe of the process
 	stale    uint64      // stale samples when the identity was last checked
 	unwound  unwound
+	synced   atomic.Uint64   // how often the engine may have learnt anew what the process maps
 	waiting  []pendingSample // of the drain that Run is at
 }
 
@@ -142,7 +143,7 @@ func (p *program) probe(now time.Time) bool {
 // may explain more of it. It blocks like probe. named has what nameUnwound has returned for the sample.
 // OutcomeCorrelated: the sample has its stack, and may be handed on; unless later is set, since the engine could
 // not be asked yet.
-func (s *Sampling) resolve(pending *pendingSample, named namedStacks) (_ process.SampleOutcome, later bool) {
+func (s *Sampling) resolve(pending *pendingSample, named namedWords) (_ process.SampleOutcome, later bool) {
 	p, now := pending.program, time.Now()
 	if p.space.Lacking(now) || p.space.Version() == p.blank && p.space.Stale(now) {
 		if !p.probe(now) {
@@ -172,31 +173,50 @@ func (s *Sampling) resolve(pending *pendingSample, named namedStacks) (_ process
 	return process.OutcomeCorrelated, false
 }
 
+// resolveKnown resolves a stack that was unwound if all that it takes is known; else it returns nil.
+func (s *Sampling) resolveKnown(pending *pendingSample, now time.Time) *profile.Stack {
+	p := pending.program
+	raw, whole := nameable(pending, now)
+	if !whole || s.unwinding == nil || p.space.Version() == p.blank || p.space.Lacking(now) {
+		return nil
+	}
+	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
+	named, err := s.join(p, pending.key.Target, raw.Words, namedWords{}, now)
+	if err != nil {
+		return nil
+	}
+	frames := s.stacks.kernel.AppendFrames(nil, raw.Kernel)
+	frames = s.unwinding.appendFrames(frames, p, named, raw.Error)
+	if len(frames) == 0 || p.space.Lacking(now) || p.space.Version() != name.space {
+		return nil
+	}
+	s.counters.Unwinding.Count(named, raw.Error != 0)
+	return s.stacks.put(name, frames, unwind.Lasting(raw.Words))
+}
+
 // resolveUnwound resolves a stack that was unwound, and perhaps named, after a probe if that may explain more
 // of it.
-func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, named namedStacks) (*profile.Stack, error) {
+func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, words namedWords) (*profile.Stack, error) {
 	p := pending.program
 	raw, whole := nameable(pending, now)
 	if stack := s.stacks.known(p, pending.key, now); stack != nil && whole { // several waited
 		return stack, nil
 	}
-	stack, asked := named[namedKey{pending.key, whole}]
-	switch {
-	case !asked: // it was known, or whole, and is not any more
-		return nil, errLater
-	case stack.err != nil:
-		return nil, stack.err
+	named, err := s.join(p, pending.key.Target, raw.Words, words, now)
+	if err != nil {
+		return nil, err
 	}
 	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
 	kernel := s.stacks.kernel.AppendFrames(nil, raw.Kernel)
-	frames := s.unwinding.appendFrames(kernel, p, stack.frames, raw.Error)
+	frames := s.unwinding.appendFrames(kernel, p, named, raw.Error)
 	if p.space.Lacking(now) && p.probe(now) {
 		name = s.stacks.rawStack(p, pending.key)
-		frames = s.unwinding.appendFrames(kernel, p, stack.frames, raw.Error)
+		frames = s.unwinding.appendFrames(kernel, p, named, raw.Error)
 	}
 	if len(frames) == 0 {
 		return nil, nil
 	}
+	s.counters.Unwinding.Count(named, raw.Error != 0)
 	if !whole { // it was named too late, and may be named whole the next time
 		pending.unnamed = true
 		return s.stacks.store.Put(profile.TraceID(frames), frames), nil

@@ -84,6 +84,7 @@ type Sampling struct {
 	sampler     *bpf.Sampler
 	files       *profile.Files
 	stacks      stacks
+	words       *wordCache
 	unwinding   *unwinding // nil: all stacks are walked by frame pointers
 	hidden      error      // why stacks have no kernel frames, if they were asked for
 
@@ -119,6 +120,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		attributes:  options.Attributes,
 		log:         log,
 		programs:    make(map[bpf.Target]*program),
+		words:       newWordCache(),
 	}
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {

@@ -61,9 +61,6 @@ func (s *stacks) known(p *program, key bpf.StackKey, now time.Time) *profile.Sta
 // process.
 func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
-	if key.Unwound() {
-		return nil, false // the engine is to be asked
-	}
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
 	frames = appendWalked(frames, p.space, raw.User)

@@ -89,6 +89,7 @@ var errReset = errors.New("the unwinding worker was killed")
 func (u *unwinding) synchronize(ctx context.Context, engine *unwind.Engine, p *program) {
 	began := time.Now()
 	_, err := engine.Synchronize(ctx, p.unwound.target)
+	p.synced.Add(1)
 	now := time.Now()
 	if err == nil {
 		err = u.enter(engine, p, began)

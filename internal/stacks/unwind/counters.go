@@ -37,3 +37,26 @@ type Counters struct {
 	// InlinedUnknown are InlinedFrames, by reason: UnknownInLoop to UnknownBetween.
 	InlinedUnknown [UnknownBetween + 1]atomic.Uint64
 }
+
+// Count counts the frames of a stack. isCut: it lacks callers, although no frame of it may say so.
+func (c *Counters) Count(frames []Frame, isCut bool) {
+	c.Stacks.Add(1)
+	c.Frames.Add(uint64(len(frames)))
+	for _, f := range frames {
+		switch {
+		case f.Kind == CutFrame:
+			isCut = true
+		case f.Kind == InlinedFrame:
+			c.InlinedUnknown[min(f.Address, uint64(len(c.InlinedUnknown)-1))].Add(1)
+		case f.Kind.OfRuntime() && f.Function == "":
+			c.FramesUnnamed.Add(1)
+		case f.Kind.OfRuntime() && f.SourceFile != "" && f.Line == 0:
+			c.FramesUnplaced.Add(1)
+		case f.Kind == NativeFrame && f.Address == 0:
+			c.FramesUnmapped.Add(1)
+		}
+	}
+	if isCut {
+		c.StacksCut.Add(1)
+	}
+}

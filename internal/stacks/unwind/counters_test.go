@@ -9,19 +9,19 @@ import (
 // What frames lack is counted, once for each of them, whatever numbers a worker answers with.
 func TestCountFrames(t *testing.T) {
 	c := new(Counters)
-	e := &Engine{counters: c}
-	e.countFrames([]Frame{
+	c.Count([]Frame{
 		{Kind: NativeFrame, Address: 1}, {Kind: NativeFrame},
 		{Kind: V8Frame, Function: "f", SourceFile: "a.js", Line: 3}, {Kind: V8Frame, Function: "f", SourceFile: "a.js"},
 		{Kind: V8Frame, Function: "V8::EntryFrame"}, {Kind: JVMFrame, SourceFile: "A.java"},
 		{Kind: InlinedFrame, Address: uint64(UnknownInCall)}, {Kind: InlinedFrame, Address: 1 << 40},
 		{Kind: CutFrame}, {Kind: CutFrame},
-	})
-	e.countFrames([]Frame{{Kind: JVMFrame, Function: "A.a"}})
+	}, true)
+	c.Count([]Frame{{Kind: JVMFrame, Function: "A.a"}}, false)
+	c.Count([]Frame{{Kind: JVMFrame, Function: "A.a"}}, true)
 	for what, counted := range map[string][2]uint64{
-		"stacks":   {c.Stacks.Load(), 2},
-		"cut":      {c.StacksCut.Load(), 1},
-		"frames":   {c.Frames.Load(), 11},
+		"stacks":   {c.Stacks.Load(), 3},
+		"cut":      {c.StacksCut.Load(), 2},
+		"frames":   {c.Frames.Load(), 12},
 		"unmapped": {c.FramesUnmapped.Load(), 1},
 		"unnamed":  {c.FramesUnnamed.Load(), 1},
 		"unplaced": {c.FramesUnplaced.Load(), 1},

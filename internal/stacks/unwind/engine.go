@@ -376,8 +376,9 @@ func (e *Engine) remove(t *Target) error {
 
 // Frames returns the frames of stacks, given by their words, leaf first: of the first at least, and of
 // as many more as it takes little time and room for. A CutFrame says where a stack could not be named.
-// The error is ErrNotSynchronized, or one of those of Synchronize.
-func (e *Engine) Frames(ctx context.Context, t Target, stacks [][]uint64) (frames [][]Frame, err error) {
+// A part of a stack may be given, too: the frames of a stack are those of its words (see NextWord), one after the
+// other, up to a CutFrame. The error is ErrNotSynchronized, or one of those of Synchronize.
+func (e *Engine) Frames(ctx context.Context, t Target, stacks [][]uint64) (named []Named, err error) {
 	for _, words := range stacks {
 		if len(words) > maxWords {
 			return nil, fmt.Errorf("naming a stack of %d words: %w", len(words), unix.EMSGSIZE)
@@ -391,7 +392,7 @@ func (e *Engine) Frames(ctx context.Context, t Target, stacks [][]uint64) (frame
 		if err != nil {
 			return err
 		}
-		if frames, err = decodeFrames(answer, len(stacks)); err != nil {
+		if named, err = decodeFrames(answer, len(stacks)); err != nil {
 			return e.kill(&t, err)
 		}
 		return nil
@@ -399,33 +400,7 @@ func (e *Engine) Frames(ctx context.Context, t Target, stacks [][]uint64) (frame
 	if err != nil {
 		return nil, err
 	}
-	for _, stack := range frames {
-		e.countFrames(stack)
-	}
-	return frames, nil
-}
-
-func (e *Engine) countFrames(frames []Frame) {
-	e.counters.Stacks.Add(1)
-	e.counters.Frames.Add(uint64(len(frames)))
-	cut := false
-	for _, f := range frames {
-		switch {
-		case f.Kind == CutFrame:
-			cut = true
-		case f.Kind == InlinedFrame:
-			e.counters.InlinedUnknown[min(f.Address, uint64(len(e.counters.InlinedUnknown)-1))].Add(1)
-		case f.Kind.OfRuntime() && f.Function == "":
-			e.counters.FramesUnnamed.Add(1)
-		case f.Kind.OfRuntime() && f.SourceFile != "" && f.Line == 0:
-			e.counters.FramesUnplaced.Add(1)
-		case f.Kind == NativeFrame && f.Address == 0:
-			e.counters.FramesUnmapped.Add(1)
-		}
-	}
-	if cut {
-		e.counters.StacksCut.Add(1)
-	}
+	return named, nil
 }
 
 // serve calls a function for a user while no other request is served, with a worker. t is the

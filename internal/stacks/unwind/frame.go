@@ -30,6 +30,13 @@ type Frame struct {
 	Line       uint32 // in SourceFile; 0 when it is unknown
 }
 
+// Named is what the worker says of a stack, or of a part of it.
+type Named struct {
+	Frames []Frame
+	// Keep: its words have these frames for as long as their LifeOf says. Else asking again may tell more.
+	Keep bool
+}
+
 // OfRuntime reports whether frames are of functions that a language runtime compiles or interprets.
 func (k FrameKind) OfRuntime() bool { return k != NativeFrame && k != CutFrame }
 

@@ -195,7 +195,7 @@ func TestFramesAnswer(t *testing.T) {
 		"many frames":    {[][]Frame{make([]Frame, maxFrames+1)}, 1, maxFrames},
 	} {
 		answer, added := newFramesAnswer(), 0
-		for added < len(c.stacks) && answer.add(c.stacks[added]) {
+		for added < len(c.stacks) && answer.add(Named{c.stacks[added], added%2 == 0}) {
 			added++
 		}
 		b := answer.message()
@@ -204,12 +204,12 @@ func TestFramesAnswer(t *testing.T) {
 			t.Fatalf("%s: %d of %d stacks arrive, in %d bytes, %v", what, len(got), added, len(b), err)
 		}
 		for i, stack := range got {
-			whole := c.stacks[i]
-			if i == 0 && len(whole) > c.first {
-				whole = append(slices.Clone(whole[:c.first-1]), Frame{Kind: CutFrame})
+			whole, keep := c.stacks[i], i%2 == 0
+			if i == 0 && len(whole) > c.first { // asking for a part of it tells more
+				whole, keep = append(slices.Clone(whole[:c.first-1]), Frame{Kind: CutFrame}), false
 			}
-			assert.Check(t, slices.Equal(stack, whole),
-				"%s: stack %d has %d frames, want %d", what, i, len(stack), len(whole))
+			assert.Check(t, slices.Equal(stack.Frames, whole) && stack.Keep == keep,
+				"%s: stack %d has %d frames, want %d, and is kept: %v", what, i, len(stack.Frames), len(whole), stack.Keep)
 		}
 	}
 }
@@ -238,10 +238,10 @@ func TestFramesRequest(t *testing.T) {
 func FuzzDecodeFrames(f *testing.F) {
 	seed := newFramesAnswer()
 	f.Add(seed.message())
-	seed.add([]Frame{
+	seed.add(Named{[]Frame{
 		{Kind: NativeFrame, Address: 1 << 40}, {Kind: JVMFrame, Function: "a.b", SourceFile: "c", Line: 3},
 		{Kind: CutFrame},
-	})
+	}, true})
 	f.Add(seed.message())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		stacks, err := decodeFrames(b, 3)

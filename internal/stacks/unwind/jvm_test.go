@@ -194,13 +194,26 @@ func (e *testEngine) synchronize(t testing.TB, of Target) {
 	e.forget(t) // what was collected meanwhile may be cut
 }
 
-// name returns the frames of one stack.
+// name returns the frames of one stack, which are those of its words.
 func (e *testEngine) name(t testing.TB, of Target, s collected) ([]Frame, error) {
-	frames, err := e.Frames(t.Context(), of, [][]uint64{s.words})
+	all := [][]uint64{s.words}
+	for word, rest := NextWord(s.words); word != nil; word, rest = NextWord(rest) {
+		all = append(all, word)
+	}
+	named, err := e.Frames(t.Context(), of, all)
 	if err != nil {
 		return nil, err
 	}
-	return frames[0], nil
+	var parts []Frame
+	isKept := true
+	for _, part := range named[1:] {
+		parts, isKept = append(parts, part.Frames...), isKept && part.Keep
+	}
+	if len(named) == len(all) { // else there was no time for more
+		assert.Check(t, slices.Equal(parts, named[0].Frames) && isKept == named[0].Keep,
+			"%d frames, %v, of words %d, %v", len(named[0].Frames), named[0].Keep, len(parts), isKept)
+	}
+	return named[0].Frames, nil
 }
 
 // eachWhole calls a function with the frames of whole stacks of a target until so many were good. Of many stacks,

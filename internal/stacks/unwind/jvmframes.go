@@ -13,6 +13,7 @@ import (
 func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	t := s.targets[pid]
 	if t == nil || t.code == nil {
+		s.keep = false
 		return []Frame{{Kind: CutFrame}}
 	}
 	at := place{t.number, [3]uint64(word)}
@@ -32,11 +33,15 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		frames = s.newFrames(named)
 	}
 	if err != nil || len(frames) == 0 {
+		s.keep = false
 		return []Frame{{Kind: JVMFrame}} // its code is gone
 	}
 	if hasCompileID(word) && !t.code.isExhausted() || len(read) > 0 {
-		s.places.add(at, frames, read)
+		if s.places.add(at, frames, read) {
+			return frames
+		}
 	}
+	s.keep = false
 	return frames
 }
 

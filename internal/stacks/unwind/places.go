@@ -60,14 +60,15 @@ func (p *places) get(at place, areUnchanged func([]reading) bool) []Frame {
 }
 
 // add keeps the frames of a place, which must not be changed any more; unless one has no name: reading that has
-// failed, and may not the next time.
-func (p *places) add(at place, frames []Frame, read []reading) {
+// failed, and may not the next time. It reports whether it keeps them.
+func (p *places) add(at place, frames []Frame, read []reading) bool {
 	for _, f := range frames {
 		if f.Function == "" {
-			return
+			return false
 		}
 	}
 	p.keep(at, &placeFrames{frames, read, p.request})
+	return true
 }
 
 func (p *places) keep(at place, found *placeFrames) {

@@ -13,6 +13,7 @@ import (
 func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	t, kind := s.targets[pid], runtimeOfWord(word)
 	if t == nil || kind == nil || len(word) != runtimeWords || t.codes[kind] == nil {
+		s.keep = false
 		return []Frame{{Kind: CutFrame}}
 	}
 	code, at := t.codes[kind], place{t.number, [3]uint64(word)}
@@ -30,16 +31,19 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		frames, read, err = code.engineFrames(kind, word)
 	}
 	if err != nil || len(frames) == 0 {
+		s.keep = false
 		return []Frame{{Kind: kind.frames}} // its code is gone
 	}
 	if trusted := code.trusted; !code.isTrusted(frames) {
+		s.keep = false
 		return []Frame{{Kind: kind.frames}}
 	} else if !trusted {
 		s.trusted++
 	}
-	if len(read) > 0 {
-		s.places.add(at, frames, read)
+	if len(read) > 0 && s.places.add(at, frames, read) {
+		return frames
 	}
+	s.keep = false
 	return frames
 }
 

@@ -195,7 +195,7 @@ func (e *Engine) sampleSelf(ctx context.Context, c *collector, self Target) erro
 		switch {
 		case err != nil:
 			return err
-		case hasSampleSelf(named[0]):
+		case hasSampleSelf(named[0].Frames):
 			own++
 		default:
 			others++

@@ -80,6 +80,7 @@ type server struct {
 	// normalize is NormalizeName or NormalizeSignature.
 	normalize func(string) string
 	places    places
+	keep      bool   // see Named, of the words that are named
 	opened    uint64 // targets
 	trusted   uint64 // how often a runtime was found to be read right, see isTrusted
 	log       engineLog
@@ -388,14 +389,20 @@ func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 		s.pages.begin(t.GetRemoteMemory().ReaderAt)
 		defer s.endNaming(t)
 	}
+	trusted := s.trusted
+	answer := s.namedStacks(pid, stacks)
+	if s.trusted != trusted { // what came before had no names
+		answer = s.namedStacks(pid, stacks)
+	}
+	return answer
+}
+
+func (s *server) namedStacks(pid libpf.PID, stacks [][]uint64) []byte {
 	answer, began := newFramesAnswer(), time.Now()
 	for i, words := range stacks {
-		trusted := s.trusted
+		s.keep = true
 		frames := s.frames(pid, words)
-		if s.trusted != trusted { // what came before had no names
-			frames = s.frames(pid, words)
-		}
-		if !answer.add(frames) || i < len(stacks)-1 && time.Since(began) > framesTime {
+		if !answer.add(Named{frames, s.keep}) || i < len(stacks)-1 && time.Since(began) > framesTime {
 			break
 		}
 	}
@@ -420,6 +427,7 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 		word := libpf.EbpfFrame(words)
 		size := int(word.Length())
 		if size == 0 || size > len(words) {
+			s.keep = false
 			return append(frames, Frame{Kind: CutFrame})
 		}
 		word, words = word[:size], words[size:]
@@ -428,6 +436,7 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 			frames = append(frames, Frame{Kind: CutFrame})
 		case word.Type() == libpf.NativeFrame && size >= 2:
 			is, right := s.isTrampoline(pid, word)
+			s.keep = s.keep && (!is || word.Flags().ReturnAddress())
 			if is && !right {
 				return append(frames, Frame{Kind: CutFrame})
 			}
@@ -449,6 +458,7 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 // nativeFrame undoes what the programs do: they look up the file and the bias of an address.
 func (s *server) nativeFrame(pid libpf.PID, word libpf.EbpfFrame) Frame {
 	addr, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
+	s.keep = s.keep && ok
 	if ok && word.Flags().ReturnAddress() {
 		addr--
 	}

@@ -146,7 +146,7 @@ func decodeFramesRequest(b []byte) (pid uint32, stacks [][]uint64, err error) {
 //	0  u8   opFrames
 //	1  u16  number of strings
 //	3  each string: u16 length, bytes of UTF-8
-//	   each stack: u16 number of frames
+//	   each stack: u8 1 if it is Named.Keep, u16 number of frames
 //	     each frame: u8 kind, u16 function, u16 source file (indexes of strings), u32 line, u64 address
 //
 // The first string is "".
@@ -157,16 +157,20 @@ type framesAnswer struct {
 	body    []byte // the stacks
 }
 
-const frameBytes = 17
+const stackHead, frameBytes = 3, 17
 
 func newFramesAnswer() *framesAnswer {
 	return &framesAnswer{index: map[string]uint16{"": 0}, strings: []string{""}, size: 5}
 }
 
 // add adds the frames of a stack, and reports false if there is no room for them. The first stack has
-// room: where its frames have none, there is one CutFrame, as after maxFrames.
-func (a *framesAnswer) add(frames []Frame) bool {
-	size := a.size + 2 + frameBytes // with a CutFrame
+// room: where its frames have none, there is one CutFrame, as after maxFrames, and it is not to be kept.
+func (a *framesAnswer) add(stack Named) bool {
+	frames, keep := stack.Frames, byte(0)
+	if stack.Keep {
+		keep = 1
+	}
+	size := a.size + stackHead + frameBytes // with a CutFrame
 	fit := 0
 	for ; fit < len(frames) && size <= maxStacksBytes; fit++ {
 		size += frameBytes + a.stringSize(frames[fit].Function) + a.stringSize(frames[fit].SourceFile)
@@ -178,9 +182,10 @@ func (a *framesAnswer) add(frames []Frame) bool {
 		fit--
 	}
 	if fit = min(fit, maxFrames); fit < len(frames) {
-		frames = append(slices.Clone(frames[:min(fit, maxFrames-1)]), Frame{Kind: CutFrame})
+		frames, keep = append(slices.Clone(frames[:min(fit, maxFrames-1)]), Frame{Kind: CutFrame}), 0
 	}
-	a.size += 2 + len(frames)*frameBytes
+	a.size += stackHead + len(frames)*frameBytes
+	a.body = append(a.body, keep)
 	a.body = binary.LittleEndian.AppendUint16(a.body, uint16(len(frames)))
 	for _, f := range frames {
 		function, file := a.string(f.Function), a.string(f.SourceFile)
@@ -225,7 +230,7 @@ func (a *framesAnswer) message() []byte {
 
 // decodeFrames decodes the answer to a request for the frames of a number of stacks, which may be bytes
 // of any kind. It has those of the first at least.
-func decodeFrames(b []byte, asked int) (stacks [][]Frame, err error) {
+func decodeFrames(b []byte, asked int) (stacks []Named, err error) {
 	if len(b) < 3 || b[0] != opFrames {
 		return nil, errAnswer
 	}
@@ -234,11 +239,11 @@ func decodeFrames(b []byte, asked int) (stacks [][]Frame, err error) {
 		return nil, err
 	}
 	for len(b) > 0 {
-		if len(b) < 2 || len(stacks) == asked {
+		if len(b) < stackHead || b[0] > 1 || len(stacks) == asked {
 			return nil, errAnswer
 		}
-		n := int(binary.LittleEndian.Uint16(b))
-		if b = b[2:]; n > maxFrames || n*frameBytes > len(b) {
+		keep, n := b[0] == 1, int(binary.LittleEndian.Uint16(b[1:]))
+		if b = b[stackHead:]; n > maxFrames || n*frameBytes > len(b) {
 			return nil, errAnswer
 		}
 		frames := make([]Frame, n)
@@ -254,7 +259,7 @@ func decodeFrames(b []byte, asked int) (stacks [][]Frame, err error) {
 			}
 			b = b[frameBytes:]
 		}
-		stacks = append(stacks, frames)
+		stacks = append(stacks, Named{frames, keep})
 	}
 	if len(stacks) == 0 {
 		return nil, errAnswer

@@ -26,6 +26,44 @@ func hasCompileID(word libpf.EbpfFrame) bool {
 	return inCompiled(word) && uint32(word.Variable(1)) != 0
 }
 
+// MaxWord is the length of the longest word.
+const MaxWord = 3
+
+// NextWord returns the first word of a stack's, and the rest; nil if there is none, or it is malformed: the stack
+// cannot be named from there on.
+func NextWord(words []uint64) (word, rest []uint64) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	size := int(libpf.EbpfFrame(words).Length())
+	if size == 0 || size > min(len(words), MaxWord) {
+		return nil, nil
+	}
+	return words[:size], words[size:]
+}
+
+// Life is how long a word has the same frames.
+type Life uint8
+
+const (
+	OfMoment   Life = iota // it is an address at which there may be something else, see Lasting
+	OfMappings             // while the same files are mapped at the same places
+	OfProgram              // while the process runs its program
+)
+
+// LifeOf returns the Life of a word of NextWord's.
+func LifeOf(word []uint64) Life {
+	w := libpf.EbpfFrame(word)
+	switch {
+	case w.Flags().Error():
+	case w.Type() == libpf.NativeFrame:
+		return OfMappings
+	case w.Type() == libpf.HotSpotFrame && len(w) == MaxWord && hasCompileID(w):
+		return OfProgram
+	}
+	return OfMoment
+}
+
 // Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
 // JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
 // is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.) Of other
