@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sort"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -33,15 +34,15 @@ func buildLeaves(t testing.TB, toolchain, arch string, flags ...string) string {
 
 // infoAt returns how the code at an address is unwound.
 func infoAt(data *stackdeltatypes.IntervalData, addr uint64) stackdeltatypes.UnwindInfo {
-	info := stackdeltatypes.UnwindInfoInvalid
-	if b := data.Find(addr); b != nil {
-		for _, d := range b.Deltas {
-			if b.Start+uint64(d.Offset) <= addr {
-				info = d.Info
-			}
-		}
+	b := data.Find(addr)
+	if b == nil {
+		return stackdeltatypes.UnwindInfoInvalid
 	}
-	return info
+	after := sort.Search(len(b.Deltas), func(i int) bool { return b.Start+uint64(b.Deltas[i].Offset) > addr })
+	if after == 0 {
+		return stackdeltatypes.UnwindInfoInvalid
+	}
+	return b.Deltas[after-1].Info
 }
 
 // On arm64, the return address is taken from the register where there is no frame, from the stack where there

@@ -71,7 +71,7 @@ NOINLINE static long strings(void) {
     static char from[700], to[700];
     long n = 0;
     memset(from, 'x', sizeof(from) - 1);
-    for (size_t size = 1; size < sizeof(from); size = size * 3 + 1) {
+    for (size_t size = 1; size < sizeof(from); size = size * 6 + 1) {
         memcpy(to, from, size);
         memmove(to + 1, to, size - 1);
         n += memcmp(from, to, size) + (memchr(from, 'y', size) != NULL);
@@ -86,16 +86,16 @@ NOINLINE static long strings(void) {
 }
 
 NOINLINE static long library(void) {
-    int numbers[64];
+    int numbers[16];
     char text[200];
     struct timespec now;
     struct timeval tv;
     struct tm tm;
     long n = 0;
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < 16; i++)
         numbers[i] = rand() % 1000;
-    qsort(numbers, 64, sizeof(*numbers), compare);
-    n += bsearch(&numbers[5], numbers, 64, sizeof(*numbers), compare) != NULL;
+    qsort(numbers, 16, sizeof(*numbers), compare);
+    n += bsearch(&numbers[5], numbers, 16, sizeof(*numbers), compare) != NULL;
     n += snprintf(text, sizeof(text), "%d %s %5.2f %lx", numbers[3], "text", 3.14, n);
     n += sscanf("12 words", "%d %s", numbers, text);
     void *blocks[20];
