@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
@@ -11,6 +12,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	demo.ReleasedWorker(unwind.Kind().Name)
 	worker.Main(access.Kind, unwind.Kind())
-	os.Exit(testenv.Main(m))
+	code := testenv.Main(m)
+	demo.RemoveReleased()
+	os.Exit(code)
 }

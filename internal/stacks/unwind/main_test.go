@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
 	"correlator/internal/worker"
@@ -12,6 +13,9 @@ import (
 // The tests are in a pid namespace, so that pids here and in the kernel differ.
 func TestMain(m *testing.M) {
 	fusefs.Main()
+	demo.ReleasedWorker(Kind().Name)
 	worker.Main(Kind(), hostileKind, unableKind, silentKind, untriedKind)
-	os.Exit(testenv.Main(m))
+	code := testenv.Main(m)
+	demo.RemoveReleased()
+	os.Exit(code)
 }
