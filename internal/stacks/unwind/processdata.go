@@ -99,6 +99,9 @@ func (h *handler) storeData(of libpf.InterpreterType, pid libpf.PID, data unsafe
 		return errNoRuntime
 	}
 	update := func() error { return h.EbpfHandler.UpdateProcData(of, pid, data) }
+	if of == libpf.Python {
+		correctPython((*support.PyProcInfo)(data))
+	}
 	if kind := runtimeBy(func(k *runtimeKind) bool { return k.of == of }); kind != nil {
 		table, err := h.data.table(kind)
 		if err != nil {
@@ -121,6 +124,19 @@ func (h *handler) storeData(of libpf.InterpreterType, pid libpf.PID, data unsafe
 	}
 	h.data.of[of][pid] = h.user
 	return nil
+}
+
+// correctPython corrects what the engine has found of a process.
+func correctPython(info *support.PyProcInfo) {
+	const version313, version314, tag = 0x30d, 0x30e, 1
+	if info.Version >= version313 && info.TsdInfo.Multiplier != 0 {
+		// The variable with the thread's state is cleared while native code runs without the interpreter's lock. What
+		// pthread_getspecific returns, as before 3.13, is not.
+		info.Tls_offset = 0
+	}
+	if info.Version == version314 && info.NoneStructAddr != 0 {
+		info.NoneStructAddr |= tag // as references in frames have it
+	}
 }
 
 // DeleteProcData deletes what UpdateProcData has stored.

@@ -216,8 +216,8 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 		return raw, raw.Length <= maxVDSOBytes
 	case m.Path == "" || strings.HasPrefix(m.Path, "[anon:") || m.Path == "/dev/zero":
 		raw.Path = ""
-		if t.areTrampolines(m) {
-			t.hasTrampolines, raw.Path, raw.FileOffset = true, deltas.Trampolines, 0
+		if offset, are := t.trampolines(m); are {
+			t.hasTrampolines, raw.Path, raw.FileOffset = true, deltas.Trampolines, offset
 			raw.Length = min(raw.Length, deltas.MaxTrampolineBytes)
 			t.identify(&raw, []byte(raw.Path))
 		}

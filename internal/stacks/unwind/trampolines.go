@@ -14,14 +14,17 @@ import (
 	"correlator/procscan"
 )
 
-// areTrampolines reports whether memory of no file has trampolines of CPython.
-func (t *target) areTrampolines(m procscan.Mapping) bool {
+// trampolines reports whether memory of no file has trampolines of CPython, and which place in the file that stands for
+// them it has.
+func (t *target) trampolines(m procscan.Mapping) (offset uint64, are bool) {
 	var start [deltas.TrampolineStart]byte
 	if runtime.GOARCH != "amd64" || m.End-m.Start < deltas.TrampolineStart {
-		return false
+		return 0, false
 	}
-	_, err := t.memory().ReadAt(start[:], int64(m.Start))
-	return err == nil && deltas.AreTrampolines(start[:])
+	if _, err := t.memory().ReadAt(start[:], int64(m.Start)); err != nil {
+		return 0, false
+	}
+	return deltas.FindTrampolines(start[:])
 }
 
 // trampolinesID returns the id of the file that stands for them.
@@ -42,7 +45,7 @@ func trampolinesFile() *bytes.Reader {
 	header.Phoff, header.Phentsize = uint64(binary.Size(header)), uint16(binary.Size(elf.Prog64{}))
 	code := elf.Prog64{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
-		Filesz: deltas.MaxTrampolineBytes, Memsz: deltas.MaxTrampolineBytes, Align: pageBytes,
+		Filesz: deltas.TrampolineBytes, Memsz: deltas.TrampolineBytes, Align: pageBytes,
 	}
 	var b bytes.Buffer
 	_ = binary.Write(&b, binary.LittleEndian, header)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -24,15 +25,37 @@ func TestTrampolines(t *testing.T) {
 	assert.NilError(t, err, "%s", output)
 	e := openEngine(t)
 	e.sample(t)
-	j := startBusy(t, program)
-	e.synchronize(t, j.target)
-	e.eachWhole(t, j.target, 20, func(frames []Frame) bool {
-		assert.Check(t, len(frames) >= 4, "%+v", frames) // busy, main, what calls that, and _start
-		e.checkMapped(t, j, frames)
-		return true
-	})
-	assert.Check(t, e.Remove(t.Context(), j.target))
-	e.checkNothingOf(t, j.target)
+	for _, form := range []string{"0", "1"} {
+		t.Run(form, func(t *testing.T) {
+			j := startBusy(t, program, form)
+			e.synchronize(t, j.target)
+			e.eachWhole(t, j.target, 20, func(frames []Frame) bool {
+				assert.Check(t, len(frames) >= 4, "%+v", frames) // busy, main, what calls that, and _start
+				e.checkMapped(t, j, frames)
+				return true
+			})
+			assert.Check(t, e.Remove(t.Context(), j.target))
+			e.checkNothingOf(t, j.target)
+		})
+	}
+}
+
+// Of CPython from 3.13 on, the thread's state is that which native code without the interpreter's lock keeps, where the
+// C library says how to find it; in 3.14, None has the tag that references in frames have. Others are not changed.
+func TestCorrectPython(t *testing.T) {
+	known := support.TSDInfo{Multiplier: 16}
+	for i, test := range []struct{ info, want support.PyProcInfo }{
+		{support.PyProcInfo{Version: 0x30c, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16},
+			support.PyProcInfo{Version: 0x30c, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16}},
+		{support.PyProcInfo{Version: 0x30d, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16},
+			support.PyProcInfo{Version: 0x30d, TsdInfo: known, NoneStructAddr: 16}},
+		{support.PyProcInfo{Version: 0x30e, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16},
+			support.PyProcInfo{Version: 0x30e, TsdInfo: known, NoneStructAddr: 17}},
+		{support.PyProcInfo{Version: 0x30e, Tls_offset: -8}, support.PyProcInfo{Version: 0x30e, Tls_offset: -8}},
+	} {
+		correctPython(&test.info)
+		assert.Check(t, test.info == test.want, "%d: %+v", i, test.info)
+	}
 }
 
 // The file that stands for trampolines can be read as one.

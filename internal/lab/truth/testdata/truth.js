@@ -61,7 +61,7 @@ const phases = {
 const calls = { // by function, those that call it
   '<anonymous>': [''], main: ['<anonymous>', ''], work: ['main', ''], rate: ['price'], tiny: ['reserve'], hash: ['hashes'], fib: ['fib', 'recurse'],
   counter: ['closures'], counts: ['closures'], compare: ['sorting'], twice: ['mapped'], sum: ['mapped'], upper: ['regex'],
-  Box: ['boxes'], add: ['boxes'], value: ['boxes'], items: ['generators'], fails: ['tries'], tries: ['exceptions'],
+  Box: ['boxes'], add: ['boxes'], value: ['boxes'], 'get value': ['boxes'], items: ['generators'], fails: ['tries'], tries: ['exceptions'],
   step: ['steps'], spin: ['native'],
 };
 
