@@ -96,11 +96,9 @@ func (n *Namer) failed(p *process, err error, now time.Time) {
 	if failure == failedTimeout {
 		p.reason = unnamedTimeout
 	}
-	p.pause = nextPause(p.pause)
+	p.pause = pauses.Next(p.pause)
 	p.next = now.Add(p.pause)
 }
-
-func nextPause(pause time.Duration) time.Duration { return min(max(2*pause, firstPause), maxPause) }
 
 func failureOf(err error) failure {
 	switch {
@@ -178,7 +176,7 @@ func (n *Namer) store(p *process, id profile.FileID, addrs []address, found []sy
 		return
 	}
 	n.counters.failures[failure].Add(1)
-	f.pause = nextPause(f.pause)
+	f.pause = pauses.Next(f.pause)
 	f.retry = now.Add(f.pause)
 }
 

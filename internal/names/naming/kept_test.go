@@ -178,7 +178,7 @@ func TestLittleThingsTakeMemory(t *testing.T) {
 	e.Namer.mu.Unlock()
 	e.forget(now)
 	assert.Check(t, len(p.files) == 1000, "%d files are left: that they failed is forgotten", len(p.files))
-	e.forget(now.Add(firstPause + 1))
+	e.forget(now.Add(pauses.Min + 1))
 	assert.Check(t, len(p.files) == 0, "%d files are left", len(p.files))
 	e.Namer.mu.Lock()
 	for i := 0; e.memory.bytes < maxBytes; i++ { // short-lived ones

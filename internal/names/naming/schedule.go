@@ -2,6 +2,8 @@ package naming
 
 import (
 	"time"
+
+	"correlator/internal/host/share"
 )
 
 // This file is about which process is asked next.
@@ -28,17 +30,16 @@ const (
 	// together; scheduleInterval between two searches for what is due.
 	shortest         = 200 * time.Millisecond
 	scheduleInterval = 20 * time.Millisecond
+)
 
+var (
 	// Reading names of the kernel takes some 100 ms of CPU time, however many. The first time is
-	// there for most of the functions that are sampled at all, so the next one is after
-	// firstKernel, and each further one after twice the time, up to mostKernel.
-	firstKernel = 2 * time.Second
-	mostKernel  = time.Minute
+	// there for most of the functions that are sampled at all.
+	kernelPauses = share.Backoff{Min: 2 * time.Second, Max: time.Minute}
 
 	// A process for which a request failed is not asked for some time, longer each time; and so is
 	// a file.
-	firstPause = 10 * time.Second
-	maxPause   = 10 * time.Minute
+	pauses = share.Backoff{Min: 10 * time.Second, Max: 10 * time.Minute}
 )
 
 // shares is what all owners share.
@@ -207,7 +208,7 @@ func (n *Namer) end(p *process, now time.Time, spent, failed time.Duration) {
 	}
 	if p == n.kernel {
 		p.owner.turn.asking = false
-		p.pause = min(max(2*p.pause, firstKernel), mostKernel)
+		p.pause = kernelPauses.Next(p.pause)
 		p.next, p.reason = now.Add(max(pace*spent, p.pause)), unnamedLate
 		n.notify()
 		return

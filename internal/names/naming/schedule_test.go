@@ -213,11 +213,11 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%v: the next request of its owner may begin in %v", test.err, charged)
 			}
 			next := p.next.Sub(now)
-			assert.Check(t, next >= pause && next <= maxPause,
+			assert.Check(t, next >= pause && next <= pauses.Max,
 				"%v: it is asked again in %v, after %v", test.err, next, pause)
 			pause = next
 		}
-		if pause != maxPause || e.failures(test.why) != 10 || p.owner.turn.isSuspect(now) != test.suspect {
+		if pause != pauses.Max || e.failures(test.why) != 10 || p.owner.turn.isSuspect(now) != test.suspect {
 			t.Errorf("%v: pause %v, %d failures, suspect: %v", test.err, pause, e.failures(test.why),
 				p.owner.turn.isSuspect(now))
 		}
@@ -230,8 +230,8 @@ func TestFailures(t *testing.T) {
 		p.used = now.Add(-2 * idleTime)
 		e.processes[r].held = nil
 		e.forget(now)
-		assert.Check(t, e.processes[r] != nil && p.pause == maxPause, "%v: that it failed was forgotten", test.err)
-		e.forget(now.Add(2 * maxPause))
+		assert.Check(t, e.processes[r] != nil && p.pause == pauses.Max, "%v: that it failed was forgotten", test.err)
+		e.forget(now.Add(2 * pauses.Max))
 		assert.Check(t, e.processes[r] == nil, "%v: it was not forgotten", test.err)
 	}
 }
@@ -261,7 +261,7 @@ func TestFailuresOfFiles(t *testing.T) {
 			e.answered(p, answer, now)
 			e.end(p, now, 0, 0)
 			next := p.files[bad.ID].retry.Sub(now)
-			if next < pause || next > maxPause || e.failures(why) != uint64(i+1) {
+			if next < pause || next > pauses.Max || e.failures(why) != uint64(i+1) {
 				t.Errorf("%v: it is tried again in %v, after %v; %d failures", why, next, pause, e.failures(why))
 			}
 			pause = next
@@ -276,7 +276,7 @@ func TestFailuresOfFiles(t *testing.T) {
 			_, mayCome = e.want(p, stack.Stack, now)
 			assert.Check(t, mayCome, "%v: it is not tried again", why)
 		}
-		assert.Check(t, pause == maxPause, "%v: pause %v", why, pause)
+		assert.Check(t, pause == pauses.Max, "%v: pause %v", why, pause)
 	}
 }
 
