@@ -1,7 +1,6 @@
 package fusefs
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +11,27 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
+
+// Op is the kind of a request: opcodes of linux/fuse.h.
+type Op uint32
+
+// Those that can hang.
+const (
+	Lookup  Op = 1
+	Getattr Op = 3
+	Open    Op = 14
+	Read    Op = 15
+	Statfs  Op = 17
+	Flush   Op = 25 // of close
+)
+
+// entrySeconds is how long the kernel knows a name that exists without asking again. Overlayfs
+// would ask as whoever accesses it, not as its mounter, and fail with ESTALE for users that have
+// no id in the user namespace.
+const entrySeconds = 1 << 20
 
 // optionsVariable is set in the environment of a process that is the server.
 const optionsVariable = "FUSEFS_SERVER"
@@ -47,7 +65,8 @@ func Main() {
 		return
 	}
 	os.Unsetenv(optionsVariable)
-	s := &server{events: json.NewEncoder(os.Stdout), paths: []string{"/"}}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), events: json.NewEncoder(os.Stdout),
+		paths: []string{"/"}, answered: make(chan struct{})}
 	if err := s.main(text); err != nil {
 		fmt.Fprintln(os.Stderr, "FUSE server:", err)
 		os.Exit(1)
@@ -55,16 +74,17 @@ func Main() {
 	os.Exit(0)
 }
 
+// server is the file system. What it does not implement is not supported.
 type server struct {
+	fuse.RawFileSystem
 	source *os.Root // held open: something may be mounted over its path
-	device int
-	uid    uint32 // of all files
+	uid    uint32   // of all files
 
-	mu     sync.Mutex // all below
-	events *json.Encoder
-	paths  []string // of nodes, by number, from rootNode on; never removed
-	rules  []command
-	held   [][]byte // requests that are not answered
+	mu       sync.Mutex // all below
+	events   *json.Encoder
+	paths    []string // of nodes, by number, from the root's on; never removed
+	rules    []command
+	answered chan struct{} // closed when the requests that hang may go on
 }
 
 func (s *server) main(text string) error {
@@ -77,46 +97,39 @@ func (s *server) main(text string) error {
 		return err
 	}
 	s.uid = uint32(o.DropTo)
-	if err := s.mount(o); err != nil {
+	device, err := mount(o)
+	if err != nil {
 		return s.events.Encode(event{Missing: err.Error()})
+	}
+	// It is mounted already. Who reads waits for the answer itself, not for a page, and cannot be killed.
+	served, err := fuse.NewServer(s, fmt.Sprintf("/dev/fd/%d", device), &fuse.MountOptions{SyncRead: true})
+	if err != nil {
+		return fmt.Errorf("beginning to serve: %w", err)
 	}
 	if err := s.events.Encode(event{Mounted: true}); err != nil {
 		return err
 	}
 	go s.obey()
-	for buffer := make([]byte, maxRequestBytes); ; {
-		n, err := unix.Read(s.device, buffer)
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAGAIN):
-			continue // ENOENT: the request was aborted before it was read
-		case errors.Is(err, unix.ENODEV):
-			return nil // unmounted
-		case err != nil:
-			return fmt.Errorf("reading a request: %w", err)
-		}
-		if err := s.serve(buffer[:n]); err != nil {
-			return err
-		}
-	}
+	served.Serve()
+	return nil
 }
 
 // mount mounts the file system: nothing is asked of the server before it serves.
-func (s *server) mount(o options) error {
-	var err error
-	if s.device, err = unix.Open(o.Device, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
-		return fmt.Errorf("opening /dev/fuse: %w", err)
+func mount(o options) (device int, err error) {
+	if device, err = unix.Open(o.Device, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return 0, fmt.Errorf("opening /dev/fuse: %w", err)
 	}
-	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%[2]d,group_id=%[2]d,default_permissions", s.device, o.DropTo)
+	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%[2]d,group_id=%[2]d,default_permissions", device, o.DropTo)
 	if o.AllowOther {
 		data += ",allow_other"
 	}
 	if err := unix.Mount("fusefs", o.Target, "fuse", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		return fmt.Errorf("mounting: %w", err)
+		return 0, fmt.Errorf("mounting: %w", err)
 	}
 	if o.DropTo == 0 {
-		return nil
+		return device, nil
 	}
-	return errors.Join(syscall.Setgroups(nil), syscall.Setgid(o.DropTo), syscall.Setuid(o.DropTo))
+	return device, errors.Join(syscall.Setgroups(nil), syscall.Setgid(o.DropTo), syscall.Setuid(o.DropTo))
 }
 
 // obey carries out commands, and ends the process with its standard input.
@@ -128,10 +141,8 @@ func (s *server) obey() {
 		}
 		s.mu.Lock()
 		if c.Answer {
-			for _, request := range s.held {
-				s.answer(request)
-			}
-			s.rules, s.held = nil, nil
+			close(s.answered)
+			s.rules, s.answered = nil, make(chan struct{})
 		} else {
 			s.rules = append(s.rules, c)
 		}
@@ -140,122 +151,88 @@ func (s *server) obey() {
 	}
 }
 
-// serve answers a request, or takes it.
-func (s *server) serve(request []byte) error {
+// request returns the path that a request is about, relative to the source, when it may be answered.
+func (s *server) request(op Op, header *fuse.InHeader, child string) string {
+	s.mu.Lock()
+	var name string
+	if i := header.NodeId - fuse.FUSE_ROOT_ID; i < uint64(len(s.paths)) {
+		name = path.Join(s.paths[i], child)
+	}
+	hangs := slices.ContainsFunc(s.rules, func(c command) bool {
+		matches, err := path.Match(c.Pattern, name)
+		return c.Hang == op && err == nil && matches
+	})
+	if hangs {
+		_ = s.events.Encode(event{Taken: &Request{Op: op, Path: name, TID: int(header.Pid)}})
+	}
+	answered := s.answered
+	s.mu.Unlock()
+	if hangs {
+		<-answered
+	}
+	return path.Join(".", name)
+}
+
+func (s *server) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	status := s.attributes(s.request(Lookup, header, name), &out.Attr)
+	out.NodeId, out.EntryValid = out.Ino, entrySeconds
+	return status
+}
+
+func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return s.attributes(s.request(Getattr, &in.InHeader, ""), &out.Attr)
+}
+
+func (s *server) attributes(relative string, out *fuse.Attr) fuse.Status {
+	info, err := s.source.Stat(relative)
+	if err != nil {
+		return fuse.ToStatus(err)
+	}
+	out.FromStat(info.Sys().(*syscall.Stat_t))
+	out.Nlink, out.Owner = 1, fuse.Owner{Uid: s.uid, Gid: s.uid}
+	name := path.Join("/", relative)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	header, name, err := s.decode(request)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(s.rules, func(c command) bool {
-		matches, err := path.Match(c.Pattern, name)
-		return c.Hang == header.Op && err == nil && matches
-	}) {
-		s.held = append(s.held, bytes.Clone(request))
-		return s.events.Encode(event{Taken: &Request{Op: header.Op, Path: name, TID: int(header.TID)}})
-	}
-	s.answer(request)
-	return nil
-}
-
-// decode returns the header of a request, and the path that it is about.
-func (s *server) decode(request []byte) (header inHeader, name string, err error) {
-	if err := decode(request, &header); err != nil {
-		return header, "", fmt.Errorf("decoding a request: %w", err)
-	}
-	if i := header.Node - rootNode; i < uint64(len(s.paths)) { // some requests have no node
-		name = s.paths[i]
-	}
-	if header.Op == Lookup {
-		name = path.Join(name, string(bytes.TrimRight(request[headerBytes:], "\x00")))
-	}
-	return header, name, nil
-}
-
-// headerBytes is the length of inHeader.
-const headerBytes = 40
-
-// answer answers a request, if it is of a kind that has an answer.
-func (s *server) answer(request []byte) {
-	header, name, err := s.decode(request)
-	var body []byte
-	if err == nil {
-		switch header.Op {
-		case forget, batchForget, interrupt:
-			return
-		}
-		body, err = s.result(header.Op, name, request[headerBytes:])
-	}
-	out := outHeader{Length: uint32(16 + len(body)), Unique: header.Unique}
-	if err != nil {
-		var errno syscall.Errno
-		if !errors.As(err, &errno) {
-			errno = unix.EIO
-		}
-		out.Length, out.Error, body = 16, -int32(errno), nil
-	}
-	_, _ = unix.Write(s.device, append(encode(out), body...)) // ENOENT: nobody waits any more
-}
-
-func (s *server) result(op Op, name string, arguments []byte) ([]byte, error) {
-	switch op {
-	case initialize:
-		return encode(initOut{Major: protocolMajor, Minor: protocolMinor, Flags: parallelDirOps, MaxWrite: 4096}), nil
-	case Lookup:
-		a, err := s.attributes(name)
-		return encode(entryOut{Node: a.Ino, EntryValid: entrySeconds, Attr: a}), err
-	case Getattr:
-		a, err := s.attributes(name)
-		return encode(attrOut{Attr: a}), err
-	case Open, opendir:
-		return encode(openOut{}), nil
-	case Read:
-		return s.read(name, arguments)
-	case Statfs:
-		return encode(statfsOut{BlockBytes: 4096, NameBytes: 255, FragmentBytes: 4096}), nil
-	case Flush, release, readdir, releasedir:
-		return nil, nil
-	default:
-		return nil, unix.ENOSYS
-	}
-}
-
-func (s *server) attributes(name string) (attr, error) {
-	info, err := s.source.Stat(relative(name))
-	if err != nil {
-		return attr{}, err
-	}
-	stat := info.Sys().(*syscall.Stat_t)
 	node := slices.Index(s.paths, name)
 	if node < 0 {
 		node = len(s.paths)
 		s.paths = append(s.paths, name)
 	}
-	return attr{
-		Ino: uint64(node + rootNode), Size: uint64(stat.Size), Blocks: uint64(stat.Blocks),
-		Atime: uint64(stat.Atim.Sec), Mtime: uint64(stat.Mtim.Sec), Ctime: uint64(stat.Ctim.Sec),
-		Mode: stat.Mode, Links: 1, UID: s.uid, GID: s.uid, Block: 4096,
-	}, nil
+	out.Ino = uint64(node + fuse.FUSE_ROOT_ID)
+	return fuse.OK
 }
 
-func (s *server) read(name string, arguments []byte) ([]byte, error) {
-	var in readIn
-	if err := decode(arguments, &in); err != nil {
-		return nil, err
-	}
-	f, err := s.source.Open(relative(name))
+func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
+	s.request(Open, &in.InHeader, "")
+	return fuse.OK // without flags: no contents from earlier stay cached
+}
+
+func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, content []byte) (fuse.ReadResult, fuse.Status) {
+	f, err := s.source.Open(s.request(Read, &in.InHeader, ""))
 	if err != nil {
-		return nil, err
+		return nil, fuse.ToStatus(err)
 	}
 	defer f.Close()
-	content := make([]byte, min(in.Size, 1<<20)) // the kernel asks for 128 KiB at most
 	n, err := f.ReadAt(content, int64(in.Offset))
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, fuse.ToStatus(err)
 	}
-	return content[:n], nil
+	return fuse.ReadResultData(content[:n]), fuse.OK
 }
 
-// relative returns the path of a file below the source.
-func relative(name string) string { return path.Join(".", name) }
+func (s *server) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	s.request(Flush, &in.InHeader, "")
+	return fuse.OK
+}
+
+func (s *server) StatFs(_ <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	s.request(Statfs, header, "")
+	*out = fuse.StatfsOut{Bsize: 4096, NameLen: 255, Frsize: 4096}
+	return fuse.OK
+}
+
+func (s *server) OpenDir(<-chan struct{}, *fuse.OpenIn, *fuse.OpenOut) fuse.Status { return fuse.OK }
+
+func (s *server) ReadDir(<-chan struct{}, *fuse.ReadIn, *fuse.DirEntryList) fuse.Status {
+	return fuse.OK
+}
