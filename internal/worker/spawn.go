@@ -193,6 +193,7 @@ func (s *Spawner) start() (*Process, error) {
 		conn.Close()
 		return nil, err
 	}
+	started(pid)
 	return &Process{conn: conn, pid: pid, ended: make(chan struct{}), procRoot: s.procRoot}, nil
 }
 
@@ -349,9 +350,5 @@ func (p *Process) reap() {
 		}
 	}
 	p.conn.Close()
-	for {
-		if _, err := unix.Wait4(p.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
+	wait(p.pid)
 }

@@ -54,8 +54,8 @@ func (f figures) String() string {
 const loading = 5 * time.Minute
 
 // measure runs a profiler beside a load and measures it.
-func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process, hz int, sink *backend.Counting, o options) (
-	f figures, err error) {
+func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process, hz int, sink *backend.Counting,
+	o options) (f figures, err error) {
 	runtime.LockOSThread() // the profiler gets a signal when the thread ends that has started it
 	defer runtime.UnlockOSThread()
 	command := p.command(hz, sink.Address())

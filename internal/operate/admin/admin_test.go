@@ -22,6 +22,7 @@ import (
 	"correlator/internal/out/agent"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/stacks/unwind"
+	"correlator/internal/worker/cost"
 	"correlator/procscan/javaagent"
 )
 
@@ -56,6 +57,7 @@ func example() Status {
 		At: now, StartedAt: now.Add(-50 * time.Hour), HostID: "3a6f",
 		SamplesDelay:     agent.Seconds(300 * time.Millisecond),
 		SamplesPerSecond: 20, LiveEvents: true, MappingsFrom: "procmap_query",
+		Cost:     cost.Cost{Processes: 4, PSSBytes: 45<<20 + 1<<19, CPUSeconds: 936},
 		Unwinder: sampling.AutoUnwinder,
 		Unwinding: &sampling.UnwindingStatus{
 			Loaded: true, Unwound: 2, Native: 1, Waiting: 1,
@@ -198,6 +200,27 @@ func TestWriteStatusOfNothing(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got.String())
 		}
 	}
+}
+
+// The agent's cost is shown where there is room for everything.
+func TestCostLeftOut(t *testing.T) {
+	status := example()
+	page := newPage(nil, &status, 80)
+	all := page.lines(0)
+	cost := costLine(&status)[0]
+	assert.Check(t, slices.Contains(all, cost) && slices.Contains(page.lines(len(all)), cost))
+	less := page.lines(len(all) - 1)
+	assert.Check(t, len(less) == len(all)-1 && !slices.Contains(less, cost), "%q", less)
+}
+
+// What is not known of the agent's cost is left out: all of one that does not tell, its memory, its share of CPU just
+// after its start.
+func TestCostUnknown(t *testing.T) {
+	now := time.Now()
+	status := Status{Status: agent.Status{At: now, StartedAt: now}}
+	assert.Check(t, len(costLine(&status)) == 0)
+	status.Cost = cost.Cost{Processes: 1, CPUSeconds: 1}
+	assert.DeepEqual(t, costLine(&status), []string{"the agent with its workers: 1 processes"})
 }
 
 // Why stacks that are walked by frame pointers lack callers is said, and nothing where they do not.

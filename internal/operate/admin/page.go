@@ -17,6 +17,7 @@ type page struct {
 	processes []string // one line each
 	troubles  []string // the newest first
 	totals    []string
+	cost      []string // at most one line
 	otlp      []string
 }
 
@@ -33,6 +34,7 @@ func newPage(above []string, s *Status, columns int) *page {
 		processes: table[1:],
 		troubles:  troubles(s),
 		totals:    totals(s),
+		cost:      costLine(s),
 		otlp:      otlpLines(s, columns),
 	}
 }
@@ -40,12 +42,13 @@ func newPage(above []string, s *Status, columns int) *page {
 // maxTroubles limits the lines with errors: when there are more, they are usually all the same.
 const maxTroubles = 10
 
-// lines returns at most so many rows; 0 is no limit. Processes are left out first, then errors,
+// lines returns at most so many rows; 0 is no limit. The cost is left out first, then processes, then errors,
 // then the lines about OTLP, and the totals last.
 func (p *page) lines(rows int) []string {
 	below := append([]string{""}, p.totals...)
-	if rows == 0 {
-		return slices.Concat(p.head, p.processes, p.someTroubles(1+maxTroubles), below, p.someOTLP(1+len(p.otlp)))
+	all := slices.Concat(p.head, p.processes, p.someTroubles(1+maxTroubles), below, p.cost, p.someOTLP(1+len(p.otlp)))
+	if rows == 0 || len(all) <= rows {
+		return all
 	}
 	free := max(rows-len(p.head)-len(below), 0)
 	otlp := p.someOTLP(free - min(len(p.processes), 1))

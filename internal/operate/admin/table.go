@@ -191,6 +191,21 @@ func totals(s *Status) []string {
 	return lines
 }
 
+// costLine says what the agent takes with its workers: memory now, and CPU on average.
+func costLine(s *Status) []string {
+	if s.Cost.Processes == 0 {
+		return nil // an older agent
+	}
+	line := fmt.Sprintf("the agent with its workers: %d processes", s.Cost.Processes)
+	if s.Cost.PSSBytes > 0 {
+		line += fmt.Sprintf(", %.1f MB (PSS)", float64(s.Cost.PSSBytes)/(1<<20))
+	}
+	if ran := s.At.Sub(s.StartedAt); ran > 0 {
+		line += fmt.Sprintf(", %.2f %% of a CPU since its start", 100*s.Cost.CPUSeconds/ran.Seconds())
+	}
+	return []string{line}
+}
+
 // unwinding says how stacks are walked.
 func unwinding(s *Status) string {
 	u := s.Unwinding

@@ -18,6 +18,7 @@ import (
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
+	"correlator/internal/worker/cost"
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +45,7 @@ func (f *fakeAgent) Services() []agent.ServiceCounts {
 func (f *fakeAgent) Health() error { return load(&f.health) }
 func (f *fakeAgent) Ready() error  { return load(&f.ready) }
 
+func (f *fakeAgent) Cost() cost.Cost                      { return cost.Cost{} }
 func (f *fakeAgent) Unwinding() *sampling.UnwindingStatus { return nil }
 
 func load(err *atomic.Pointer[error]) error {

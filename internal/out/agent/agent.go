@@ -16,6 +16,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/worker/access"
+	"correlator/internal/worker/cost"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 	"correlator/procscan"
@@ -58,6 +59,7 @@ type Agent struct {
 
 	partial  error // why not all processes of the host are seen
 	started  time.Time
+	meter    *cost.Meter
 	refused  [lifecycle.NumRefusalReasons]atomic.Bool // was logged
 	ending   atomic.Bool
 	drainCtx context.Context // ends when the end is not to wait for what is queued
@@ -75,7 +77,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(), meter: cost.NewMeter(cfg.ProcRoot),
 		services: services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)

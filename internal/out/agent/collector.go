@@ -10,6 +10,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/host/metric"
 	"correlator/internal/stacks/sampling"
+	"correlator/internal/worker/cost"
 	"correlator/messaging"
 	"correlator/procscan/javaagent"
 	"correlator/profile"
@@ -25,6 +26,7 @@ type Source interface {
 	Health() error
 	Ready() error
 	Unwinding() *sampling.UnwindingStatus
+	Cost() cost.Cost
 }
 
 // Collector exports the metrics of an agent. The series do not depend on what the processes do,
@@ -117,6 +119,12 @@ func (c *Collector) collectState(m metric.Sender) {
 	m.Gauge("workers_hung",
 		"Killed workers that have not exited because the kernel blocks. Bounded per user and in all.",
 		census.Workers.Hung)
+	taken := c.source.Cost()
+	m.Seconds("cpu_seconds_total", "CPU time of the correlator and its workers, without eBPF programs.", taken.CPU())
+	if taken.PSSBytes > 0 {
+		m.Gauge("memory_pss_bytes", "Memory (PSS) of the correlator and its workers. Absent where it cannot be read.",
+			int(taken.PSSBytes))
+	}
 	m.State("live_events_up",
 		"1 if the kernel reports new processes. Otherwise sweeps find them, at most 5 seconds apart.",
 		census.LiveEvents)

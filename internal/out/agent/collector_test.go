@@ -21,6 +21,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/stacks/unwind"
+	"correlator/internal/worker/cost"
 	"correlator/messaging"
 	"correlator/messaging/feed"
 )
@@ -33,6 +34,7 @@ type fixedSource struct {
 	notSampled map[string]int
 	services   []ServiceCounts
 	unwinding  *sampling.UnwindingStatus
+	cost       cost.Cost
 }
 
 func (s *fixedSource) Config() Config             { return s.config }
@@ -42,6 +44,7 @@ func (s *fixedSource) NotSampled() map[string]int { return s.notSampled }
 func (s *fixedSource) Services() []ServiceCounts  { return s.services }
 func (s *fixedSource) Health() error              { return nil }
 func (s *fixedSource) Ready() error               { return errStarting }
+func (s *fixedSource) Cost() cost.Cost            { return s.cost }
 
 func (s *fixedSource) Unwinding() *sampling.UnwindingStatus { return s.unwinding }
 
@@ -219,6 +222,7 @@ func TestCollectorState(t *testing.T) {
 		notSampled: map[string]int{"unresolved": 200},
 		unwinding: &sampling.UnwindingStatus{Loaded: true, Unwound: 99, Native: 4, Waiting: 3,
 			Engine: &unwind.Status{Unreaped: 2, Quarantined: make([]unwind.Quarantine, 1)}},
+		cost: cost.Cost{Processes: 3, PSSBytes: 45 << 20, CPUSeconds: 12.5},
 	})
 	for series, want := range map[string]float64{
 		`correlator_config_samples_per_second`:                    20,
@@ -244,10 +248,14 @@ func TestCollectorState(t *testing.T) {
 		`correlator_unwinding_processes{stacks="frame_pointers"}`: 3,
 		`correlator_unwinding_processes_quarantined`:              1,
 		`correlator_unwinding_workers_hung`:                       2,
+		`correlator_cpu_seconds_total`:                            12.5,
+		`correlator_memory_pss_bytes`:                             45 << 20,
 	} {
 		value, ok := got[series]
 		assert.Check(t, ok && value == want, "%s is %v (collected: %v), want %v", series, value, ok, want)
 	}
+	_, ok := gatherValues(t, new(fixedSource))[`correlator_memory_pss_bytes`]
+	assert.Check(t, !ok, "memory that is not known")
 }
 
 // The series do not depend on what the processes do.

@@ -10,6 +10,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/worker"
+	"correlator/internal/worker/cost"
 	"correlator/messaging"
 )
 
@@ -28,6 +29,7 @@ type Status struct {
 	MappingsFrom string `json:"mappings_from"`       // a procscan.Source's name
 
 	Workers worker.Stats `json:"workers"` // that access processes
+	Cost    cost.Cost    `json:"cost"`    // of the agent with all its workers
 
 	// Unwinding is how stacks are unwound, nil when all are walked by frame pointers because of
 	// Unwinder, or because no samples are taken.
@@ -99,6 +101,9 @@ type ProcessStatus struct {
 // ProcessError is what went wrong with a process.
 type ProcessError = lifecycle.ProcessError
 
+// Cost is what the agent and its workers take of the machine.
+func (a *Agent) Cost() cost.Cost { return a.meter.Read() }
+
 // Status is what is known now.
 func (a *Agent) Status() Status {
 	s := Status{
@@ -110,6 +115,7 @@ func (a *Agent) Status() Status {
 		LiveEvents:       a.manager.LiveEvents(),
 		MappingsFrom:     a.manager.MappingsFrom().String(),
 		Workers:          a.access.Stats(),
+		Cost:             a.Cost(),
 		Unwinder:         a.config.Unwinder,
 		Unwinding:        a.Unwinding(),
 		Processes:        a.processStatuses(),

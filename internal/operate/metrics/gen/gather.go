@@ -18,6 +18,7 @@ import (
 	"correlator/internal/out/keep"
 	"correlator/internal/out/live"
 	"correlator/internal/stacks/sampling"
+	"correlator/internal/worker/cost"
 	"correlator/otlp"
 )
 
@@ -86,6 +87,7 @@ func (idleAgent) Services() []agent.ServiceCounts      { return []agent.ServiceC
 func (idleAgent) Health() error                        { return nil }
 func (idleAgent) Ready() error                         { return nil }
 func (idleAgent) Unwinding() *sampling.UnwindingStatus { return nil }
+func (idleAgent) Cost() cost.Cost                      { return cost.Cost{PSSBytes: 1} }
 
 // labelNames returns the names of the labels of a family, sorted.
 func labelNames(f *dto.MetricFamily) []string {

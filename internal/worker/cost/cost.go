@@ -1,0 +1,140 @@
+// Package cost tells what this process and its workers take of the machine, in sum: their memory and their
+// CPU time. What the kernel uses for eBPF programs is in neither.
+package cost
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"correlator/internal/worker"
+)
+
+// Cost is what all processes take.
+type Cost struct {
+	Processes int `json:"processes"`
+	// PSSBytes has what processes share with others by shares. It is 0 where that is not known of all: without
+	// CAP_SYS_PTRACE, and while a worker hangs.
+	PSSBytes uint64 `json:"pss_bytes,omitempty"`
+	// CPUSeconds is since the start, also of workers that have ended.
+	CPUSeconds float64 `json:"cpu_seconds"`
+}
+
+// CPU returns the CPU time.
+func (c Cost) CPU() time.Duration { return time.Duration(c.CPUSeconds * float64(time.Second)) }
+
+// patience is how long memory is measured at most: the kernel may wait for what a worker that hangs waits for.
+const patience = 2 * time.Second
+
+// Meter measures. It is safe for concurrent use.
+type Meter struct {
+	procRoot  string
+	patience  time.Duration
+	measuring chan struct{} // has room for one, so that no more than one waits for the kernel
+}
+
+// NewMeter returns a Meter. procRoot is a procfs of our own pid namespace.
+func NewMeter(procRoot string) *Meter {
+	return &Meter{procRoot: procRoot, patience: patience, measuring: make(chan struct{}, 1)}
+}
+
+// Read measures.
+func (m *Meter) Read() (c Cost) {
+	var files []*os.File // of which each stays that of its process; nil: not readable
+	worker.WithPIDs(func(pids []int) {
+		c.Processes = 1 + len(pids)
+		cpu := usedBy(unix.RUSAGE_SELF) + usedBy(unix.RUSAGE_CHILDREN)
+		files = append(files, m.open("self"))
+		for _, pid := range pids {
+			cpu += used(pid)
+			files = append(files, m.open(strconv.Itoa(pid)))
+		}
+		c.CPUSeconds = cpu.Seconds()
+	})
+	c.PSSBytes = m.memory(files)
+	return c
+}
+
+func (m *Meter) open(pid string) *os.File {
+	file, err := os.Open(filepath.Join(m.procRoot, pid, "smaps_rollup"))
+	if err != nil {
+		return nil
+	}
+	return file
+}
+
+// memory returns the sum of what files tell, 0 if one does not tell within patience, and closes them.
+func (m *Meter) memory(files []*os.File) uint64 {
+	late := time.NewTimer(m.patience)
+	defer late.Stop()
+	select {
+	case m.measuring <- struct{}{}:
+	case <-late.C:
+		closeAll(files)
+		return 0
+	}
+	result := make(chan uint64, 1)
+	go func() {
+		defer func() { <-m.measuring }()
+		defer closeAll(files)
+		result <- sum(files)
+	}()
+	select {
+	case bytes := <-result:
+		return bytes
+	case <-late.C:
+		return 0
+	}
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		file.Close()
+	}
+}
+
+func sum(files []*os.File) (all uint64) {
+	for _, file := range files {
+		bytes, known := proportional(file)
+		if !known {
+			return 0
+		}
+		all += bytes
+	}
+	return all
+}
+
+// proportional reads a smaps_rollup.
+func proportional(file *os.File) (bytes uint64, known bool) {
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if after, is := strings.CutPrefix(lines.Text(), "Pss:"); is {
+			kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(after), " kB"), 10, 54)
+			return kilobytes << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// usedBy returns the CPU time of this process, or of its children that it has waited for.
+func usedBy(who int) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(who, &usage); err != nil {
+		return 0 // who is wrong
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// used returns the CPU time of a child, by the scheduler's clock.
+func used(pid int) time.Duration {
+	const scheduler = 2
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduler), &now); err != nil {
+		return 0 // it is no process
+	}
+	return time.Duration(now.Nano())
+}
