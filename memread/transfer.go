@@ -5,7 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"unsafe"
 
@@ -161,7 +161,7 @@ func (p *Process) openMem() error {
 
 // openFile opens a file of the process's directory in procfs.
 func (p *Process) openFile(name string) (*os.File, error) {
-	file, err := os.Open(filepath.Join(p.procRoot, strconv.Itoa(p.pid), name))
+	file, err := os.Open(path.Join(p.procRoot, strconv.Itoa(p.pid), name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return nil, ErrGone

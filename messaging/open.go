@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -110,7 +109,7 @@ func connectBelow(fd int, procRoot string, root *os.File, path string) (SocketID
 	}
 	defer unix.Close(target)
 	err = retryInterrupted(func() error {
-		return unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(procRoot, "self/fd", strconv.Itoa(target))})
+		return unix.Connect(fd, &unix.SockaddrUnix{Name: procRoot + "/self/fd/" + strconv.Itoa(target)})
 	})
 	switch {
 	case err == nil:

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"strconv"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 // SenderPID is the pid that a receiver is shown with a message: as a number (SO_PASSCRED), and as a
@@ -40,19 +43,11 @@ func FindSenderPID(procRoot string) (SenderPID, error) {
 // it is another one.
 func checkKernelThread(procRoot string, pid SenderPID) error {
 	const kernelThread = 0x00200000 // PF_KTHREAD (include/linux/sched.h)
-	fs, err := procfs.NewFS(procRoot)
-	if err != nil {
-		return err
-	}
-	process, err := fs.Proc(int(pid))
+	text, err := procdir.Stat(path.Join(procRoot, strconv.Itoa(int(pid))), 9)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoKernelThread, err)
 	}
-	stat, err := process.Stat()
-	if err != nil {
-		return fmt.Errorf("%w: %w", errNoKernelThread, err)
-	}
-	if stat.Flags&kernelThread == 0 {
+	if flags, err := strconv.ParseUint(text, 10, 32); err != nil || flags&kernelThread == 0 {
 		return errNoKernelThread
 	}
 	return nil

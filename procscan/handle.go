@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 // Handle holds one process: its methods return facts about that process or ErrGone, never about a
@@ -42,7 +43,7 @@ func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
 
 // verify takes the last two steps of pidfd.go.
 func (h *Handle) verify() error {
-	if _, err := procfs.NewFS(h.procRoot); err != nil { // is there a proc root at all?
+	if err := procdir.Check(h.procRoot); err != nil { // is there a proc root at all?
 		return err
 	}
 	started, err := startTime(h.procRoot, h.id.PID)
@@ -98,7 +99,7 @@ func (h *Handle) open(name string, flags int) (int, error) {
 }
 
 func (h *Handle) path(name string) string {
-	return filepath.Join(h.procRoot, strconv.Itoa(h.id.PID), name)
+	return path.Join(h.procRoot, strconv.Itoa(h.id.PID), name)
 }
 
 // OpenRoot opens the process's root directory with O_PATH, from which its paths can be resolved.
@@ -189,7 +190,7 @@ func (h *Handle) mappings(what selection) ([]Mapping, error) {
 // same path. It costs a fraction of reading maps. For another user's process it needs
 // CAP_DAC_READ_SEARCH.
 func (h *Handle) Maps(m Mapping) (bool, error) {
-	path, err := os.Readlink(h.path(filepath.Join("map_files", mapBounds(m))))
+	path, err := os.Readlink(h.path(path.Join("map_files", mapBounds(m))))
 	if !h.Alive() {
 		return false, ErrGone
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,16 +22,16 @@ const (
 // in the procfs at procRoot, which must be of its own pid namespace, and what to do about it. It is
 // nil when it sees all.
 func ProbeHostView(procRoot string) error {
-	pid, err := os.Readlink(filepath.Join(procRoot, "self/ns/pid"))
+	pid, err := os.Readlink(path.Join(procRoot, "self/ns/pid"))
 	if err != nil {
 		return fmt.Errorf("reading our own pid namespace: %w", err)
 	}
-	user, err := os.Readlink(filepath.Join(procRoot, "self/ns/user"))
+	user, err := os.Readlink(path.Join(procRoot, "self/ns/user"))
 	if err != nil {
 		return fmt.Errorf("reading our own user namespace: %w", err)
 	}
 	// Not every kernel has Yama, and not every procfs its settings.
-	scope, err := os.ReadFile(filepath.Join(procRoot, "sys/kernel/yama/ptrace_scope"))
+	scope, err := os.ReadFile(path.Join(procRoot, "sys/kernel/yama/ptrace_scope"))
 	noAttach := err == nil && strings.TrimSpace(string(scope)) == yamaNoAttach
 	return hostView(pid, user, mayTrace(), noAttach)
 }

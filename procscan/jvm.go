@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 const (
@@ -42,7 +44,7 @@ const (
 // out: sweeps report it. An error means that it ended early, as that of Sweep. It may be called at any
 // time, by any goroutine.
 func (s *Scanner) JVMs(turn int, known []ProcessID) (jvms, unseen []ProcessID, err error) {
-	procs, err := s.fs.AllProcs()
+	all, err := procdir.IDs(s.procRoot)
 	if err != nil {
 		return nil, slices.Clone(known), fmt.Errorf("listing processes: %w", err)
 	}
@@ -50,10 +52,10 @@ func (s *Scanner) JVMs(turn int, known []ProcessID) (jvms, unseen []ProcessID, e
 	for _, id := range known {
 		knownPIDs[id.PID] = true
 	}
-	pids := make([]int, 0, len(procs))
-	for _, proc := range procs {
-		if turn < 0 || proc.PID%jvmTurns == turn%jvmTurns || knownPIDs[proc.PID] || s.isJava(proc.PID) {
-			pids = append(pids, proc.PID)
+	pids := make([]int, 0, len(all))
+	for _, pid := range all {
+		if turn < 0 || pid%jvmTurns == turn%jvmTurns || knownPIDs[pid] || s.isJava(pid) {
+			pids = append(pids, pid)
 		}
 	}
 	var mu sync.Mutex // a look that hangs may end at any time

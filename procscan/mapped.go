@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -59,7 +59,7 @@ func (h *Handle) openLocated(path int, m Mapping) (*os.File, error) {
 // locateMapped opens, with O_PATH, the file that is mapped at exactly the addresses of m.
 func (h *Handle) locateMapped(m Mapping) (int, error) {
 	bounds := mapBounds(m)
-	fd, err := h.open(filepath.Join("map_files", bounds), unix.O_PATH)
+	fd, err := h.open(path.Join("map_files", bounds), unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) { // the process is alive
 		err = errReplaced
 	}
@@ -172,7 +172,7 @@ func Reopen(procRoot string, path int) (int, unix.Stat_t, error) {
 	if err != nil {
 		return -1, want, err
 	}
-	own := filepath.Join(procRoot, "self/fd", strconv.Itoa(path))
+	own := procRoot + "/self/fd/" + strconv.Itoa(path)
 	fd, err := openFD(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return -1, want, fmt.Errorf("opening for reading: %w", classifyDenied(err))
@@ -233,7 +233,7 @@ func (h *Handle) mapHere(fd int) (Mapping, error) {
 	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page))))
 
 	// In a procfs of our own pid namespace, which NewScanner has checked, "self" is our process.
-	maps, err := openFD(filepath.Join(h.procRoot, "self/maps"), unix.O_RDONLY)
+	maps, err := openFD(path.Join(h.procRoot, "self/maps"), unix.O_RDONLY)
 	if err != nil {
 		return Mapping{}, fmt.Errorf("opening our own maps: %w", err)
 	}

@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 // Peer opens the process that connected a Unix socket, given the descriptor of the accepted one:
@@ -69,7 +70,7 @@ func peerPidfd(socket int) (int, error) {
 
 // identify reads the start time of the process of the pidfd, which has this pid.
 func (h *Handle) identify(pid int) error {
-	if _, err := procfs.NewFS(h.procRoot); err != nil { // is there a proc root at all?
+	if err := procdir.Check(h.procRoot); err != nil { // is there a proc root at all?
 		return err
 	}
 	started, err := startTime(h.procRoot, pid)

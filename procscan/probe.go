@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 // The probes of this file are what NewScanner requires, one by one. They leave nothing open.
@@ -26,11 +27,7 @@ func ProbeProcRoot(procRoot string) error {
 
 // ProbeNamespace checks that the procfs at procRoot is one of our own pid namespace.
 func ProbeNamespace(procRoot string) error {
-	fs, err := procfs.NewFS(procRoot)
-	if err == nil {
-		err = ownNamespace(fs)
-	}
-	if err != nil {
+	if err := ownNamespace(procRoot); err != nil {
 		return fmt.Errorf("opening proc root %s: %w", procRoot, err)
 	}
 	return nil
@@ -38,16 +35,12 @@ func ProbeNamespace(procRoot string) error {
 
 // ownNamespace checks that a procfs is one of our own pid namespace. In that of a parent namespace,
 // we have a pid there and one in each namespace down to our own; in any other we have none.
-func ownNamespace(fs procfs.FS) error {
-	self, err := fs.Self()
+func ownNamespace(procRoot string) error {
+	pids, err := procdir.Status(path.Join(procRoot, "self"), "NSpid")
 	if err != nil {
 		return fmt.Errorf("looking for ourselves (is it of another pid namespace?): %w", err)
 	}
-	status, err := self.NewStatus()
-	if err != nil {
-		return fmt.Errorf("looking for ourselves: %w", err)
-	}
-	if len(status.NSpids) > 1 {
+	if len(pids) > 1 {
 		return errors.New("it shows another pid namespace than ours (a container needs the host's: hostPID)")
 	}
 	return nil
@@ -64,7 +57,7 @@ func ProbePidfd() error {
 
 // ProbeSource returns how the mappings of processes are read, by querying one of our own.
 func ProbeSource(procRoot string) (Source, error) {
-	fd, err := openFD(filepath.Join(procRoot, "self", "maps"), unix.O_RDONLY)
+	fd, err := openFD(path.Join(procRoot, "self", "maps"), unix.O_RDONLY)
 	if err != nil {
 		return SourceText, fmt.Errorf("opening proc root %s: opening our own maps: %w", procRoot, err)
 	}

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 // Found is a process that maps the library, or a process context.
@@ -36,7 +37,6 @@ type Report struct {
 // sweep; one goroutine at a time may sweep. A Scanner holds no descriptors, only buffers.
 type Scanner struct {
 	procRoot string
-	fs       procfs.FS
 	source   Source
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
@@ -61,12 +61,8 @@ func NewScanner(procRoot string) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	fs, err := procfs.NewFS(procRoot)
-	if err != nil {
-		return nil, fmt.Errorf("opening proc root %s: %w", procRoot, err)
-	}
 	return &Scanner{
-		procRoot: procRoot, fs: fs, source: source,
+		procRoot: procRoot, source: source,
 		watchdog: newWatchdog(probeTimeout, func(pid int) uint32 { return userOf(procRoot, pid) }),
 		readers:  sync.Pool{New: func() any { return new(mappingReader) }},
 	}, nil
@@ -94,11 +90,11 @@ func (s *Scanner) Source() Source { return s.source }
 // a FUSE file, or an exec that closes one) delays one sweep by two seconds, by a tenth of a second
 // after a few others; then it is unreadable, ErrStuck, until it releases the lock.
 func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, error) {
-	procs, err := s.fs.AllProcs()
+	all, err := procdir.IDs(s.procRoot)
 	if err != nil {
 		return Report{}, fmt.Errorf("listing processes: %w", err)
 	}
-	report := Report{Processes: len(procs)}
+	report := Report{Processes: len(all)}
 	unreadable := make(map[ProcessID]struct{})
 	before, matched := s.matched, make(map[int]struct{})
 	s.matched = matched
@@ -111,10 +107,10 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		}
 		return true
 	}
-	pids := make([]int, 0, len(procs))
-	for _, proc := range procs {
-		if !skips(proc.PID) {
-			pids = append(pids, proc.PID)
+	pids := make([]int, 0, len(all))
+	for _, pid := range all {
+		if !skips(pid) {
+			pids = append(pids, pid)
 		}
 	}
 	contexts := s.contexts.plan(s.source, pids)

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +63,7 @@ const unknownUser = math.MaxUint32
 // userOf returns the user of what has a pid now. Other than reading mappings, it does not wait for the
 // process.
 func userOf(procRoot string, pid int) uint32 {
-	text, err := os.ReadFile(filepath.Join(procRoot, strconv.Itoa(pid), "status"))
+	text, err := os.ReadFile(path.Join(procRoot, strconv.Itoa(pid), "status"))
 	if err != nil {
 		return unknownUser
 	}

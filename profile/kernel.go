@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,10 +59,10 @@ func NewKernel(procRoot, sysRoot string, pace Pace, now time.Time) (*Kernel, err
 	k := &Kernel{procRoot: procRoot, sysRoot: sysRoot, pace: pace}
 	k.layout.Store(&layout{space: kernelSpace()})
 	var err error
-	if k.text, err = readKernelText(filepath.Join(procRoot, "kallsyms")); err != nil {
+	if k.text, err = readKernelText(path.Join(procRoot, "kallsyms")); err != nil {
 		return nil, fmt.Errorf("reading kernel symbols: %w", err)
 	}
-	k.text.file, err = readNotes(filepath.Join(sysRoot, "kernel", "notes"), kernelPath)
+	k.text.file, err = readNotes(path.Join(sysRoot, "kernel", "notes"), kernelPath)
 	if err != nil {
 		return nil, fmt.Errorf("reading kernel notes: %w", err)
 	}
@@ -144,7 +144,7 @@ func readKernelText(path string) (region, error) {
 // readModules returns the regions of the loaded modules. A kernel built without modules has no list
 // of them. A module whose text address is not shown is skipped.
 func (k *Kernel) readModules() ([]region, error) {
-	list, err := readFile(filepath.Join(k.procRoot, "modules"), maxModulesBytes)
+	list, err := readFile(path.Join(k.procRoot, "modules"), maxModulesBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -170,7 +170,7 @@ func (k *Kernel) readModule(m module) (region, bool) {
 		return region{}, false
 	}
 	r := region{start: start, end: m.end}
-	if file, err := readNotes(filepath.Join(k.sysRoot, "module", m.name, "notes", ".note.gnu.build-id"),
+	if file, err := readNotes(path.Join(k.sysRoot, "module", m.name, "notes", ".note.gnu.build-id"),
 		m.name); err == nil {
 		r.file, r.bias = file, start
 	}

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-
-	"github.com/prometheus/procfs"
+	"path"
+	"strings"
 
 	"correlator/elfsym"
 )
@@ -51,30 +50,29 @@ func ReadVDSO(procRoot string) ([]byte, error) {
 }
 
 func readOwnVDSO(procRoot string) ([]byte, error) {
-	fs, err := procfs.NewFS(procRoot)
+	maps, err := os.ReadFile(path.Join(procRoot, "self", "maps"))
 	if err != nil {
 		return nil, err
 	}
-	self, err := fs.Self()
-	if err != nil {
-		return nil, err
-	}
-	maps, err := self.ProcMaps()
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range maps {
-		size := int64(m.EndAddr - m.StartAddr)
-		if m.Pathname != vdsoName || size > maxVDSOBytes {
+	for line := range strings.Lines(string(maps)) {
+		if !strings.HasSuffix(line, " "+vdsoName+"\n") {
 			continue
 		}
-		mem, err := os.Open(filepath.Join(procRoot, "self", "mem"))
+		var start, end int64
+		if _, err := fmt.Sscanf(line, "%x-%x ", &start, &end); err != nil {
+			return nil, err
+		}
+		size := end - start
+		if size > maxVDSOBytes {
+			continue
+		}
+		mem, err := os.Open(path.Join(procRoot, "self", "mem"))
 		if err != nil {
 			return nil, err
 		}
 		defer mem.Close()
 		contents := make([]byte, size)
-		if _, err := mem.ReadAt(contents, int64(m.StartAddr)); err != nil {
+		if _, err := mem.ReadAt(contents, start); err != nil {
 			return nil, err
 		}
 		return contents, nil

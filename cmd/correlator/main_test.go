@@ -25,12 +25,9 @@ import (
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/lab/testenv/fusefs"
-	"correlator/internal/names/symbolizer"
 	"correlator/internal/operate/inspect"
 	"correlator/internal/out/agent"
-	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
-	"correlator/internal/worker/access"
 )
 
 // raceOptions, in the variable GORACE, disables the second that the race detector waits before each
@@ -39,7 +36,7 @@ const raceOptions = "atexit_sleep_ms=0"
 
 // TestMain makes the test binary the command itself if it is called by that name.
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
+	worker.Main()
 	fusefs.Main()
 	if filepath.Base(os.Args[0]) == "correlator" {
 		main()

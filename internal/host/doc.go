@@ -12,5 +12,6 @@
 //	terminal   tables, widths, a status line, escaping of hostile text
 //	textcut    texts cut at a character's edge
 //	systemd    readiness and watchdog messages to the service manager
+//	procdir    fields and lists of a procfs, also for workers
 //	timerfd    timers that do not keep the Go runtime's monitor thread awake
 package host

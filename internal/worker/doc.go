@@ -16,5 +16,5 @@
 //
 // A worker has no descriptors but the channel and /dev/null, only the capabilities of its Kind, no
 // way to more of them (no_new_privs), bounded memory, and is killed by the kernel when the agent
-// ends. Another kind is a Kind given to Main and to NewSpawner.
+// ends. Another kind is a Kind given to Early, or to Main, and to NewSpawner.
 package worker

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
-	"path/filepath"
+	"path"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -171,9 +171,9 @@ func (s *Spawner) start() (*Process, error) {
 			return nil, fmt.Errorf("setting the channel's buffer: %w", err)
 		}
 	}
-	conn, err := packetConn(fds[0])
+	conn, err := newSocket(fds[0])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("watching its channel: %w", err)
 	}
 	null, err := openNull()
 	if err != nil {
@@ -181,11 +181,14 @@ func (s *Spawner) start() (*Process, error) {
 		return nil, err
 	}
 	defer unix.Close(null)
-	program := filepath.Join(s.procRoot, "self/exe")
+	program := path.Join(s.procRoot, "self/exe")
 	pid, err := syscall.ForkExec(program, []string{processName, s.kind.Name, s.procRoot}, &syscall.ProcAttr{
 		Dir: "/",
-		// The runtime is not to watch the limits of its cgroup, by descriptors of its own.
-		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"},
+		Env: []string{
+			"GOMAXPROCS=1", "GOGC=50", "GOMEMLIMIT=" + strconv.FormatUint(s.kind.MemoryBytes/2, 10), // before the bound is met
+			// The runtime is not to watch the limits of its cgroup, by descriptors of its own.
+			"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
+		},
 		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(fds[1])}, // channel is the last
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true},
 	})
@@ -206,26 +209,10 @@ func openNull() (int, error) {
 	return fd, err
 }
 
-// packetConn makes a socket a connection that goroutines wait for without a thread.
-func packetConn(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "worker")
-	defer file.Close() // FileConn duplicates it
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("watching its channel: %w", err)
-	}
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		conn.Close()
-		return nil, fmt.Errorf("watching its channel: %w", errors.ErrUnsupported)
-	}
-	return unixConn, nil
-}
-
 // Process is a worker. One goroutine at a time may receive, and one may send; Kill may be called by
 // any, and must be called once.
 type Process struct {
-	conn   *net.UnixConn
+	conn   *socket
 	pid    int
 	buffer []byte
 	rights [64]byte
@@ -259,7 +246,7 @@ func (p *Process) SendDescriptors(message []byte, fds []int) error {
 	if err := p.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	_, _, err := p.conn.WriteMsgUnix(message, rights, nil)
+	err := p.conn.send(message, rights)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrTimeout
 	}
@@ -282,7 +269,7 @@ func (p *Process) Receive(deadline time.Time) (message []byte, fd int, err error
 	if p.interrupted.Load() { // perhaps before the deadline was set
 		return nil, -1, ErrTimeout
 	}
-	n, rights, flags, _, err := p.conn.ReadMsgUnix(p.buffer, p.rights[:])
+	n, rights, flags, err := p.conn.receive(p.buffer, p.rights[:])
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, -1, ErrTimeout
 	}
@@ -317,7 +304,7 @@ func (p *Process) Interrupt() {
 }
 
 // receivedDescriptor returns the one descriptor of ancillary data, -1 when there is none. It is
-// close-on-exec: ReadMsgUnix asks for that.
+// close-on-exec: socket asks for that.
 func receivedDescriptor(control []byte) (int, error) {
 	fds, err := receivedDescriptors(control)
 	if err != nil || len(fds) == 0 {
@@ -345,7 +332,7 @@ func (p *Process) reap() {
 	_ = p.conn.SetReadDeadline(time.Time{})
 	var rest [1]byte
 	for {
-		if _, _, _, _, err := p.conn.ReadMsgUnix(rest[:], nil); err != nil {
+		if n, _, _, err := p.conn.receive(rest[:], nil); n == 0 || err != nil {
 			break
 		}
 	}

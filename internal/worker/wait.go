@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 const (
@@ -87,20 +88,17 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 // wait for: when it changes some eBPF tables, the kernel waits for the end of programs, which takes long where the
 // kernel's own threads get no CPU.
 func (p *Process) isRunnable() bool {
-	fs, err := procfs.NewFS(p.procRoot)
-	if err != nil {
-		return false
-	}
-	threads, err := fs.AllThreads(p.pid)
+	tasks := path.Join(p.procRoot, strconv.Itoa(p.pid), "task")
+	threads, err := procdir.IDs(tasks)
 	if err != nil {
 		return false
 	}
 	for _, thread := range threads {
-		if stat, err := thread.Stat(); err == nil && stat.State == "R" {
+		task := path.Join(tasks, strconv.Itoa(thread))
+		if state, err := procdir.Stat(task, 3); err == nil && state == "R" {
 			return true
 		}
-		task := filepath.Join(p.procRoot, strconv.Itoa(p.pid), "task", strconv.Itoa(thread.PID))
-		if call, err := os.ReadFile(filepath.Join(task, "syscall")); err == nil && isBPF(string(call)) {
+		if call, err := os.ReadFile(path.Join(task, "syscall")); err == nil && isBPF(string(call)) {
 			return true
 		}
 	}

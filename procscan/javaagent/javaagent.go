@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,16 +158,38 @@ func asked(arguments []string) *Agent {
 	return nil
 }
 
-// jarName has the version that releases carry at the end of their name.
-var jarName = regexp.MustCompile(`^(elastic-apm-agent|elastic-otel-javaagent)(?:-[\w.-]*?)??(?:-(\d{1,4}(?:\.\d{1,4}){1,3}))?\.jar$`)
-
-// parseJar returns the agent in a file of that path, nil if its name is that of none.
+// parseJar returns the agent in a file of that path, nil if its name is that of none. Releases have their version at
+// the end of their name.
 func parseJar(file string) *Agent {
-	match := jarName.FindStringSubmatch(path.Base(file))
-	if match == nil {
-		return nil
+	name, isJar := strings.CutSuffix(path.Base(file), ".jar")
+	for _, kind := range []Kind{Classic, EDOT} {
+		rest, found := strings.CutPrefix(name, string(kind))
+		if !isJar || !found || rest != "" && rest[0] != '-' || strings.ContainsFunc(rest, isUnusual) {
+			continue
+		}
+		agent := &Agent{Kind: kind}
+		if version := rest[strings.LastIndexByte(rest, '-')+1:]; isVersion(version) {
+			agent.Version = version
+		}
+		return agent
 	}
-	return &Agent{Kind: Kind(match[1]), Version: match[2]}
+	return nil
+}
+
+// isUnusual reports whether a character is in no name of a release, or of what is made of one.
+func isUnusual(c rune) bool {
+	return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("_.-", c)
+}
+
+// isVersion reports whether a text is two to four numbers of up to four digits.
+func isVersion(text string) bool {
+	numbers := strings.Split(text, ".")
+	for _, number := range numbers {
+		if number == "" || len(number) > 4 || strings.Trim(number, "0123456789") != "" {
+			return false
+		}
+	}
+	return len(numbers) >= 2 && len(numbers) <= 4
 }
 
 // explain adds the reasons that the configuration tells.

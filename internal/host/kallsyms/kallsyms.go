@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 )
 
@@ -129,7 +129,7 @@ func Text(r io.Reader) (start, end uint64, err error) {
 
 // ModuleText returns the address of a loaded module's .text section. sysRoot is /sys.
 func ModuleText(sysRoot, module string) (uint64, error) {
-	file, err := os.Open(filepath.Join(sysRoot, "module", module, "sections", ".text"))
+	file, err := os.Open(path.Join(sysRoot, "module", module, "sections", ".text"))
 	if err != nil {
 		return 0, err
 	}

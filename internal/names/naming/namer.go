@@ -124,8 +124,7 @@ type heldSample struct {
 var codeID = profile.Frame{}.FileID()
 
 // Open returns a Namer, which the caller must close. procRoot is a procfs of our own pid namespace. It
-// reads nothing before a consumer has samples. The program's main function must call worker.Main with
-// symbolizer.LiveKind.
+// reads nothing before a consumer has samples. The program's main function must call worker.Main.
 func Open(procRoot string) (*Namer, error) {
 	n := &Namer{
 		symbols: symbolizer.NewKernel(procRoot, "/sys"), procRoot: procRoot, opened: time.Now(),

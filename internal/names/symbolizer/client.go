@@ -50,7 +50,7 @@ type Client struct {
 }
 
 // Open returns a Client, which the caller must close. procRoot is a procfs of our own pid namespace.
-// The program's main function must call worker.Main with Kind.
+// The program's main function must call worker.Main.
 func Open(procRoot string) (*Client, error) {
 	spawner, err := worker.NewSpawner(procRoot, Kind)
 	if err != nil {

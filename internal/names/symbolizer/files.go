@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"os"
+	"path"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
-	"github.com/prometheus/procfs"
-
 	"correlator/elfsym"
+	"correlator/internal/host/procdir"
 	"correlator/internal/names/symbols"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -100,15 +101,7 @@ func (s *server) identify(p *process, handle *procscan.Handle) error {
 	if err != nil {
 		return err
 	}
-	fs, err := procfs.NewFS(s.opener.ProcRoot)
-	if err != nil {
-		return err
-	}
-	proc, err := fs.Proc(p.id.PID)
-	if err != nil {
-		return err
-	}
-	status, err := proc.NewStatus()
+	pids, err := procdir.Status(path.Join(s.opener.ProcRoot, strconv.Itoa(p.id.PID)), "NSpid")
 	if err != nil {
 		return err
 	}
@@ -123,8 +116,10 @@ func (s *server) identify(p *process, handle *procscan.Handle) error {
 		return procscan.ErrGone
 	}
 	p.root, p.pid, p.rights = root, p.id.PID, messaging.Credentials(credentials)
-	if n := len(status.NSpids); n > 0 {
-		p.pid = int(status.NSpids[n-1])
+	if n := len(pids); n > 0 {
+		if p.pid, err = strconv.Atoi(pids[n-1]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
+	"path"
 
 	"correlator/elfsym"
 	"correlator/internal/host/kallsyms"
@@ -157,7 +157,7 @@ func (r *Kernel) textOf(ctx context.Context, path string) (uint64, error) {
 }
 
 func readKallsyms(ctx context.Context, procRoot string, read func(io.Reader) error) error {
-	file, err := os.Open(filepath.Join(procRoot, "kallsyms"))
+	file, err := os.Open(path.Join(procRoot, "kallsyms"))
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ const (
 type Live struct{ pool *worker.Pool }
 
 // OpenLive returns a Live, which the caller must close. procRoot is a procfs of our own pid namespace.
-// The program's main function must call worker.Main with LiveKind.
+// The program's main function must call worker.Main.
 func OpenLive(procRoot string, counters *worker.Counters) (*Live, error) {
 	pool, err := worker.NewPool(procRoot, LiveKind, counters)
 	if err != nil {

@@ -3,7 +3,7 @@ package symbolizer
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
+	"path"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +52,11 @@ var Kind = worker.Kind{
 // LiveKind is the kind of worker that serves a Live: the same, with less of everything.
 var LiveKind = worker.Kind{
 	Name: "names", Capabilities: Kind.Capabilities, MemoryBytes: liveMemoryBytes, Serve: Kind.Serve,
+}
+
+func init() {
+	worker.Early(Kind)
+	worker.Early(LiveKind)
 }
 
 // server is the worker's side.
@@ -135,7 +140,7 @@ func (s *server) serve() {
 }
 
 func (s *server) openHost() {
-	s.host, _ = os.OpenFile(filepath.Join(s.opener.ProcRoot, "1/root"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	s.host, _ = os.OpenFile(path.Join(s.opener.ProcRoot, "1/root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
 // process returns the process that a request is about.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 
@@ -31,7 +31,7 @@ func (o Opener) FileSystems(pid int) FileSystems {
 	known := make(FileSystems)
 	for _, whose := range []string{"self", "1", strconv.Itoa(pid)} {
 		// What cannot be read stays unknown.
-		if file, err := os.Open(filepath.Join(o.ProcRoot, whose, "mountinfo")); err == nil {
+		if file, err := os.Open(path.Join(o.ProcRoot, whose, "mountinfo")); err == nil {
 			known.read(file)
 			file.Close()
 		}

@@ -38,7 +38,7 @@ type Config struct {
 	Untraced bool
 
 	// Symbolize has frames exported with the names of their functions, where their symbols are on the
-	// host. The program's main function must call worker.Main with symbolizer.LiveKind.
+	// host. The program's main function must call worker.Main.
 	Symbolize bool
 }
 

@@ -46,7 +46,7 @@ type Options struct {
 
 	// Unwinder says whether an engine walks stacks, of programs that it can serve. It is loaded when
 	// the first one is started; at once when it must work. The program's main function must call
-	// worker.Main with unwind.Kind.
+	// worker.Main.
 	Unwinder Unwinder
 	// ElasticOnly: samples in contexts of OpenTelemetry's are of no use.
 	ElasticOnly bool

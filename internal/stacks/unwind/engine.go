@@ -116,8 +116,7 @@ type Options struct {
 
 // Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
 // takes some tenths of a second, or until ctx ends. The caller must close the Engine. The error says what
-// the machine lacks, or is that of ctx. The program's main function must call worker.Main with
-// Kind.
+// the machine lacks, or is that of ctx. The program's main function must call worker.Main.
 func Open(ctx context.Context, options Options, counters *Counters) (*Engine, error) {
 	// Without it the worker cannot read other processes, although it can read our own.
 	err := checkCapability("CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE)

@@ -63,6 +63,8 @@ func Kind() worker.Kind {
 	}
 }
 
+func init() { worker.Early(Kind()) }
+
 // server is the worker's side. All runs on one goroutine, but for what the engine cleans up.
 type server struct {
 	procRoot string

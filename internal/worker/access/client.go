@@ -41,7 +41,7 @@ func TellsNothing(err error) bool {
 type Client struct{ pool *worker.Pool }
 
 // Open returns a Client, which the caller must close. procRoot is a procfs of our own pid
-// namespace. The program's main function must call worker.Main with Kind.
+// namespace. The program's main function must call worker.Main.
 func Open(procRoot string, counters *worker.Counters) (*Client, error) {
 	pool, err := worker.NewPool(procRoot, Kind, counters)
 	if err != nil {

@@ -34,6 +34,8 @@ var Kind = worker.Kind{
 	Serve:       serve,
 }
 
+func init() { worker.Early(Kind) }
+
 // server is the worker's side.
 type server struct {
 	procRoot string

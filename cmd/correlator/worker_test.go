@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/names/symbolizer"
+	"correlator/internal/worker/access"
+)
+
+// Workers that are started often begin before the packages that they do not use are initialized.
+func TestWorkersStartEarly(t *testing.T) {
+	for _, name := range []string{access.Kind.Name, symbolizer.Kind.Name, symbolizer.LiveKind.Name} {
+		command := exec.Command("/proc/self/exe")
+		command.Args = []string{"correlator-worker", name, "/proc"}
+		command.Env = []string{"GODEBUG=inittrace=1"}
+		output, err := command.CombinedOutput() // it has no channel
+		assert.NilError(t, err, "%s: %s", name, output)
+		initialized := make(map[string]bool)
+		for line := range strings.Lines(string(output)) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "init" {
+				initialized[fields[1]] = true
+			}
+		}
+		assert.Check(t, initialized["correlator/elfsym"], "%s: %s", name, output)
+		for _, unused := range []string{"net", "regexp", "google.golang.org/grpc", "github.com/prometheus/procfs"} {
+			assert.Check(t, !initialized[unused], "%s waits for what is initialized late: %s", name, unused)
+		}
+	}
+}
