@@ -46,6 +46,8 @@ type Pool struct {
 	counters *Counters
 	blame    Blame
 
+	maxBusy, maxBusyOfUser int
+
 	mu      sync.Mutex
 	closed  bool
 	idle    []idleProcess // the one used last is the last
@@ -87,8 +89,14 @@ func NewPool(procRoot string, kind Kind, counters *Counters) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pool{spawner: spawner, counters: counters, serving: make(map[*Process]struct{}),
-		busyOf: make(map[User]int)}, nil
+	p := &Pool{
+		spawner: spawner, counters: counters, serving: make(map[*Process]struct{}), busyOf: make(map[User]int),
+		maxBusy: maxBusy, maxBusyOfUser: maxBusyOfUser,
+	}
+	if kind.Busy > 0 {
+		p.maxBusy, p.maxBusyOfUser = kind.Busy, kind.Busy/2
+	}
+	return p, nil
 }
 
 // Prepare starts a worker that waits, so that the first request does not. Errors are those of the
@@ -256,7 +264,7 @@ func (p *Pool) IsSuspect(user User) bool { return p.blame.IsSuspect(user) }
 // mayServe reports whether one more request of a user may be served. p.mu must be held.
 func (p *Pool) mayServe(user User) bool {
 	if !p.blame.IsSuspect(user) {
-		return p.busyOf[user] < maxBusyOfUser && p.busy < maxBusy
+		return p.busyOf[user] < p.maxBusyOfUser && p.busy < p.maxBusy
 	}
 	suspects := 0 // requests of all of them
 	for other, busy := range p.busyOf {
@@ -264,7 +272,7 @@ func (p *Pool) mayServe(user User) bool {
 			suspects += busy
 		}
 	}
-	return p.busyOf[user] == 0 && suspects < maxBusy/2 && p.busy < maxBusy
+	return p.busyOf[user] == 0 && suspects < p.maxBusy/2 && p.busy < p.maxBusy
 }
 
 func (p *Pool) begin(user User) {

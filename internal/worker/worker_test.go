@@ -427,6 +427,25 @@ func TestPoolByUser(t *testing.T) {
 	assert.Check(t, errors.Is(err, ErrClosed), "a request that waits at the end: %v", err)
 }
 
+// A kind may say how many requests are served at a time, half of them of one user.
+func TestPoolOfAFew(t *testing.T) {
+	kind := testKind
+	kind.Busy = 4
+	pool, err := NewPool("/proc", kind, new(Counters))
+	assert.NilError(t, err)
+	t.Cleanup(pool.Close)
+	for range 2 {
+		for _, user := range []User{"1000", "1001"} {
+			assert.Check(t, pool.mayServe(user))
+			pool.begin(user)
+		}
+		assert.Check(t, pool.mayServe("1000") == (pool.busy < 4))
+	}
+	assert.Check(t, !pool.mayServe("1001") && !pool.mayServe("1002"), "more than four")
+	pool.leave("1000")
+	assert.Check(t, pool.mayServe("1000") && pool.mayServe("1002") && !pool.mayServe("1001"))
+}
+
 // A process whose worker hangs gets no other, nor does a user of too many; when they have ended,
 // both do.
 func TestPoolHung(t *testing.T) {

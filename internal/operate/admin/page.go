@@ -9,6 +9,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/agent"
+	"correlator/internal/stacks/unwind"
 )
 
 // page is the output of `status` in parts that can be left out where there is no room.
@@ -108,11 +109,11 @@ func troubles(s *Status) (lines []string) {
 	lines = append(lines, process.SilentAdvice(s.Silent)...)
 	if u := s.Unwinding; u != nil {
 		for _, said := range []struct {
-			what string
-			of   map[int]string
-		}{{"by frame pointers", u.Failures}, {"as native code", u.Refused}, {"with doubts", u.Unknown}} {
+			how string
+			of  map[int]string
+		}{{unwind.ByFramePointers, u.Failures}, {unwind.AsNativeCode, u.Refused}, {unwind.WithDoubts, u.Unknown}} {
 			for _, pid := range slices.Sorted(maps.Keys(said.of)) {
-				lines = append(lines, fmt.Sprintf("stacks of %d %s: %s", pid, said.what, terminal.Escape(said.of[pid])))
+				lines = append(lines, terminal.Escape(unwind.Remark{How: said.how, Reason: said.of[pid]}.Line(pid)))
 			}
 		}
 	}

@@ -58,6 +58,7 @@ const (
 	groupSettings     = "settings"
 	groupSecurity     = "security"
 	groupLimits       = "limits"
+	groupProcesses    = "processes"
 	groupPaths        = "paths"
 	groupOTLP         = "otlp"
 )
@@ -69,6 +70,7 @@ const (
 	lossCallers  = "stacks that are walked by frame pointers lack callers"
 	lossInKernel = "threads are not sampled while they are in the kernel, as in system calls"
 	lossUnwound  = "stacks are walked by frame pointers: those of a JVM without -XX:+PreserveFramePointer are cut"
+	lossNames    = "functions of some runtimes may have no names"
 	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"
 	lossOthers   = "processes of other users are not served"
 	lossRights   = "processes of other users, or with more privileges, are not served"
@@ -100,8 +102,9 @@ func (c *Config) notReady() string {
 }
 
 // Run checks everything that `run` with this configuration, which must be valid, needs. It takes a
-// fraction of a second, and takes samples for part of that time if `run` would. With Connect it
-// takes at most the timeout of the slowest destination in addition.
+// fraction of a second, some seconds where a thousand processes take part, and takes samples for part
+// of that time if `run` would. With Connect it takes at most the timeout of the slowest destination in
+// addition.
 func Run(config Config) []Result {
 	m := newMachine(config)
 	var results []Result

@@ -13,10 +13,13 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
+	"correlator/internal/attach/process"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/inspect"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/export"
 	"correlator/internal/stacks/sampling"
+	"correlator/internal/stacks/unwind"
 	"correlator/otlp"
 )
 
@@ -43,6 +46,7 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 		readsInKernel: works,
 		memory:        func() (access, error) { return access{allowed: 10}, nil },
 		admin:         works,
+		runtimes:      func() ([]inspect.Process, error) { return nil, nil },
 	}
 	m.config.ProcRoot = filepath.Join(dir, "proc")
 	for _, dir := range []string{m.proc("sys/kernel"), m.proc("7"), m.sysRoot} {
@@ -114,10 +118,10 @@ func TestRequired(t *testing.T) {
 		{"the default admin socket", func(c *Config) { c.AdminSocket, c.NeedsAdminSocket, c.MetricsAddress = "/s", false, "" },
 			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"admin-socket"}, []string{"metrics-address"}},
 		{"--unwinder auto", func(c *Config) { c.Unwinder = sampling.AutoUnwinder },
-			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder"}, nil},
+			[][]string{always, sampler, {"perf-cpu-clock"}}, []string{"unwinder", "runtimes"}, nil},
 		{"--unwinder full --samples-per-second 0 --pin-maps", func(c *Config) {
 			c.SamplesPerSecond, c.PinMaps, c.Unwinder = 0, "/d", sampling.FullUnwinder
-		}, [][]string{always, sampler, {"pin-maps"}}, nil, []string{"unwinder"}},
+		}, [][]string{always, sampler, {"pin-maps"}}, nil, []string{"unwinder", "runtimes"}},
 		{"--kernel-stacks", func(c *Config) { c.KernelStacks = true }, [][]string{always, sampler, {"perf-cpu-clock"}},
 			[]string{"CAP_SYSLOG", "kernel.kptr_restrict", "kernel-symbols"}, nil},
 	} {
@@ -181,6 +185,33 @@ func TestUnwinder(t *testing.T) {
 	assert.Check(t, strings.Contains(f.loss, "not ready (/readyz) without --unwinder auto"), "loss %q", f.loss)
 }
 
+// Runtimes that the engine cannot read, or not for certain, are named with the first of the reasons; a host without
+// any lacks nothing.
+func TestRuntimes(t *testing.T) {
+	m := fakeMachine(t, nil)
+	m.config.Unwinder = sampling.AutoUnwinder
+	found(t, m, "runtimes").verify(t, OK, "read in all of 0 processes", "")
+	var processes []inspect.Process
+	m.runtimes = func() ([]inspect.Process, error) { return processes, nil }
+	add := func(pid int, r *unwind.Readability) {
+		processes = append(processes, inspect.Process{View: process.View{PID: pid}, Unwinding: r})
+	}
+	add(1, nil)
+	add(2, &unwind.Readability{Runtimes: []string{"JVM 17"}})
+	found(t, m, "runtimes").verify(t, OK, "read in all of 1 processes", "")
+	add(3, &unwind.Readability{Unknown: "doubt"})
+	found(t, m, "runtimes").verify(t, Degraded, "in 1 of 2 processes that take part now: stacks of 3 with doubts: doubt",
+		"correlator scan")
+	for i := range maxRemarks {
+		add(10+i, &unwind.Readability{Refused: fmt.Sprint("reason ", i), Failure: "failure"})
+	}
+	found(t, m, "runtimes").verify(t, Degraded, "in 5 of 6 processes that take part now: stacks of 3 with doubts: doubt; "+
+		"stacks of 10, 11, 12, 13 by frame pointers: failure; stacks of 10 as native code: reason 0; "+
+		"stacks of 11 as native code: reason 1; and 2 more", "correlator scan")
+	m.runtimes = func() ([]inspect.Process, error) { return nil, errRefused }
+	found(t, m, "runtimes").verify(t, Degraded, "unknown: refused", "process-memory")
+}
+
 // Every result of the machine that the test runs on is complete.
 func TestRun(t *testing.T) {
 	c := config()
@@ -195,7 +226,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	slices.Sort(groups)
-	assert.Check(t, len(slices.Compact(groups)) == 9, "groups are not contiguous: %q", groups)
+	assert.Check(t, len(slices.Compact(groups)) == 10, "groups are not contiguous: %q", groups)
 	_, err := os.Stat(c.PinMaps)
 	assert.Check(t, errors.Is(err, os.ErrNotExist), "%s: %v", c.PinMaps, err)
 }

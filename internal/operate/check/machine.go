@@ -10,6 +10,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/operate/admin"
+	"correlator/internal/operate/inspect"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/procscan/watch"
@@ -28,6 +29,7 @@ type machine struct {
 	memory                                                      func() (access, error)
 	admin, readsInKernel                                        func() error
 	connect                                                     func() map[string]error // by name of the destination
+	runtimes                                                    func() ([]inspect.Process, error)
 }
 
 func newMachine(config Config) *machine {
@@ -47,6 +49,7 @@ func newMachine(config Config) *machine {
 	m.readv = sync.OnceValue(memread.ProbeReadv)
 	m.memory = sync.OnceValues(func() (access, error) { return probeMemory(config.ProcRoot) })
 	m.admin = sync.OnceValue(func() error { return admin.Probe(config.AdminSocket) })
+	m.runtimes = m.probeRuntimes
 	m.connect = sync.OnceValue(m.connectAll)
 	return m
 }

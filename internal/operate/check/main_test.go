@@ -6,9 +6,10 @@ import (
 
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
+	processes "correlator/internal/worker/access"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(unwind.Kind())
+	worker.Main(processes.Kind, unwind.Kind())
 	os.Exit(m.Run())
 }

@@ -68,6 +68,8 @@ var probes = []probe{
 	{"cpu", groupLimits, nil, nil, cpu},
 	{"pids", groupLimits, nil, nil, pids},
 
+	{"runtimes", groupProcesses, (*Config).unwinds, nil, runtimes},
+
 	{"feed-socket", groupPaths, (*Config).feed, always, feedSocket},
 	{"pin-maps", groupPaths, (*Config).pins, always, pinMaps},
 	{"admin-socket", groupPaths, (*Config).admin, func(c *Config) bool { return c.NeedsAdminSocket }, adminSocket},

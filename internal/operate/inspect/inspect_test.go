@@ -14,7 +14,9 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/unwind"
 	"correlator/procscan"
+	"correlator/procscan/javaagent"
 )
 
 func TestScan(t *testing.T) {
@@ -30,7 +32,7 @@ func TestScan(t *testing.T) {
 
 	processes, _, err := Scan(t.Context(), "/proc", process.Filter{})
 	assert.NilError(t, err)
-	views := make(map[int]process.View)
+	views := make(map[int]Process)
 	for _, p := range processes {
 		views[p.PID] = p
 	}
@@ -46,6 +48,9 @@ func TestScan(t *testing.T) {
 		view := views[c.process.PID]
 		assert.Check(t, view.State == c.state && view.Reason == c.reason && view.Libc == c.libc && view.TLS == c.tls,
 			"view %+v, want %+v", view, c)
+		examined := c.state != process.StateError
+		assert.Check(t, (view.Unwinding != nil) == examined, "runtimes %+v of %+v", view.Unwinding, view)
+		assert.Check(t, !examined || len(view.Unwinding.Remarks())+len(view.Unwinding.Runtimes) == 0, view.Unwinding)
 	}
 	view := views[ready.PID]
 	assert.Check(t, view.ServiceName == "scanned" && view.Library == ready.Library && view.SocketPath == ready.Socket,
@@ -106,14 +111,37 @@ func TestWriteProcesses(t *testing.T) {
 		Contexts:    []string{"elastic"},
 		ContainerID: "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101", CgroupPath: "/docker/\x1b[31m"}
 	var table strings.Builder
-	assert.NilError(t, WriteProcesses(&table, []process.View{view}))
+	processes := []Process{{View: view, Unwinding: &unwind.Readability{Runtimes: []string{"JVM 17", "V8 1\t2"}}}}
+	assert.NilError(t, WriteProcesses(&table, processes))
 	lines := strings.Split(table.String(), "\n")
-	if want := "PID STARTED STATE SERVICE ENVIRONMENT CONTEXT CONTAINER LIBC TLS SOCKET"; strings.Join(strings.Fields(lines[0]),
-		" ") != want {
-		t.Errorf("%q", lines[0])
-	}
+	titles := strings.Fields("PID STARTED STATE SERVICE ENVIRONMENT CONTEXT RUNTIME CONTAINER LIBC TLS SOCKET")
+	assert.DeepEqual(t, strings.Fields(lines[0]), titles)
 	want := []string{"7", view.StartTime.Local().Format(time.DateOnly), view.StartTime.Local().Format(time.TimeOnly),
-		"filtered", `a\tb`, "-", "elastic", "5ebf11e02dbd", "-", "static", "-"}
+		"filtered", `a\tb`, "-", "elastic", "JVM", "17,", "V8", `1\t2`, "5ebf11e02dbd", "-", "static", "-"}
 	got := strings.Fields(lines[1])
 	assert.Check(t, slices.Equal(got, want), "got %q", got)
+}
+
+// What is to be said of stacks is said once of all processes of which it is the same, below what to do about silent
+// agents, and is nothing that a terminal obeys.
+func TestWriteRemarks(t *testing.T) {
+	refused := &unwind.Readability{Refused: "V8: why\x1b"}
+	both := &unwind.Readability{Refused: "V8: why\x1b", Unknown: "Python 9 was not tried", Runtimes: []string{"Python 9"}}
+	silent := process.View{PID: 4, State: process.StateSilent, Agent: &javaagent.Agent{Reasons: []javaagent.Reason{"x"}}}
+	var text strings.Builder
+	assert.NilError(t, WriteProcesses(&text, []Process{
+		{View: process.View{PID: 1}, Unwinding: refused}, {View: process.View{PID: 2}, Unwinding: both}, {View: silent},
+		{View: process.View{PID: 5}, Unwinding: &unwind.Readability{Failure: "not ready"}},
+		{View: process.View{PID: 6}, Unwinding: new(unwind.Readability)},
+	}))
+	table, below, _ := strings.Cut(text.String(), "\n\n")
+	rows := strings.Split(table, "\n")
+	for i, runtime := range []string{" as native code ", " Python 9 ", "", " by frame pointers ", ""} {
+		assert.Check(t, strings.Contains(rows[i+1], runtime), "%q", rows[i+1])
+	}
+	_, remarks, _ := strings.Cut(below, "\n")
+	assert.Equal(t, remarks, `stacks of 1, 2 as native code: V8: why\x1b
+stacks of 2 with doubts: Python 9 was not tried
+stacks of 5 by frame pointers: not ready
+`)
 }

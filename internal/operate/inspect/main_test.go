@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(access.Kind)
+	worker.Main(access.Kind, unwind.Kind())
 	os.Exit(testenv.Main(m))
 }

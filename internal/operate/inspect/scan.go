@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 	"correlator/procscan"
@@ -21,11 +22,18 @@ import (
 // us on purpose, or whose files are on a dead file system, takes more than milliseconds.
 const scanTimeout = 2 * time.Second
 
+// Process is a process as `scan` prints it.
+type Process struct {
+	process.View
+	// Unwinding is how far its runtimes can be read for unwinding. nil: it was not examined, as it is not served.
+	Unwinding *unwind.Readability `json:"unwinding,omitempty"`
+}
+
 // Scan probes every process once and returns those that take part, or would but for the filter, by
 // pid, and how many could not be examined. It sends nothing: it connects to the sockets, to see
 // whether one could. When there are processes that we have no rights to read, the error wraps a
 // bpf.MissingError, and the others are returned with it.
-func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []process.View, unreadable int,
+func Scan(ctx context.Context, procRoot string, filter process.Filter) (processes []Process, unreadable int,
 	err error) {
 	scanner, err := procscan.NewScanner(procRoot)
 	if err != nil {
@@ -36,18 +44,29 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 		return nil, 0, err
 	}
 	defer client.Close()
-	views := []process.View{}
+	prober, err := unwind.OpenProber(procRoot)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer prober.Close()
+	views := []Process{}
 	var mu sync.Mutex
 	var probing sync.WaitGroup
 	report, err := scanner.Sweep(nil, func(found procscan.Found) {
 		probing.Go(func() {
-			view := within(ctx, timedOut(found), func() process.View {
-				view, t := examine(client, procRoot, found, filter)
-				if t != nil {
+			type result struct {
+				process.View
+				owner worker.User
+			}
+			r := within(ctx, result{View: timedOut(found)}, func() (r result) {
+				var t *process.Target
+				if r.View, t = examine(client, procRoot, found, filter); t != nil {
+					r.owner = t.Owner()
 					t.Close()
 				}
-				return view
+				return r
 			})
+			view := probeRuntimes(ctx, prober, r.View, r.owner)
 			if view.State != "" && view.State != process.StateGone {
 				mu.Lock()
 				defer mu.Unlock()
@@ -61,8 +80,10 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 		missed++
 	}
 	probing.Wait()
-	views = append(views, silent.Views...)
-	slices.SortFunc(views, func(a, b process.View) int { return cmp.Compare(a.PID, b.PID) })
+	for _, view := range silent.Views {
+		views = append(views, Process{View: view})
+	}
+	slices.SortFunc(views, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -78,7 +99,7 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 	}
 	unreadable = len(report.Unreadable) + missed - denied
 	for _, view := range views {
-		if lacksRights(view) {
+		if lacksRights(view.View) {
 			denied++
 		}
 	}
@@ -86,6 +107,21 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 		return views, unreadable, fmt.Errorf("not permitted to read %d processes: %w", denied, missing)
 	}
 	return views, unreadable, checkHidden(procRoot, 1)
+}
+
+// probeRuntimes returns a process with what is known of its runtimes, if it is served, or is to be when it publishes
+// something. That waits for those of other processes.
+func probeRuntimes(ctx context.Context, prober *unwind.Prober, view process.View, owner worker.User) Process {
+	p := Process{View: view}
+	if view.State != process.StateReady && view.State != process.StateNoStorage || ctx.Err() != nil {
+		return p
+	}
+	readability, err := prober.Probe(view.ID, owner)
+	if err != nil {
+		p.State, p.Reason = process.StateGone, ""
+	}
+	p.Unwinding = &readability
+	return p
 }
 
 // within returns what probe does, or late when that takes too long. probe then goes on by itself.

@@ -43,13 +43,14 @@ func TestScanSilent(t *testing.T) {
 	assert.NilError(t, err)
 	for i, c := range cases {
 		got := ""
-		at := slices.IndexFunc(views, func(v process.View) bool { return v.PID == pids[i] })
+		at := slices.IndexFunc(views, func(p Process) bool { return p.PID == pids[i] })
 		if at >= 0 && views[at].State == process.StateSilent && views[at].Agent != nil {
 			got = views[at].Agent.String()
 			for _, reason := range views[at].Agent.Reasons {
 				got += " " + string(reason)
 			}
-			assert.Check(t, views[at].Reason == string(views[at].Agent.Reasons[0]), "%+v", views[at])
+			assert.Check(t, views[at].Reason == string(views[at].Agent.Reasons[0]) && views[at].Unwinding == nil,
+				"%+v", views[at])
 		} else if at >= 0 {
 			got = views[at].StateText()
 		}
@@ -64,7 +65,7 @@ func TestScanSilent(t *testing.T) {
 	}
 }
 
-// A JVM that takes part is no silent one.
+// A JVM that takes part is no silent one, and its runtime is examined.
 func TestScanJVM(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := demo.StartJVM(t, demo.JVMOptions{})
@@ -74,6 +75,9 @@ func TestScanJVM(t *testing.T) {
 	for _, v := range views {
 		if v.PID == p.PID {
 			states = append(states, v.State)
+			examined := v.Unwinding
+			assert.Check(t, examined != nil && len(examined.Runtimes) == 1 && len(examined.Remarks()) == 0 &&
+				strings.HasPrefix(examined.Runtimes[0], "JVM "), "%+v", examined)
 		}
 	}
 	assert.Check(t, slices.Equal(states, []process.State{process.StateReady}), "states %q", states)
@@ -81,12 +85,13 @@ func TestScanJVM(t *testing.T) {
 
 func TestWriteSilent(t *testing.T) {
 	agent := &javaagent.Agent{Kind: javaagent.Classic, Version: "1.55.0", Reasons: []javaagent.Reason{javaagent.NoExec}}
-	var views []process.View
+	var processes []Process
 	for pid := range 10 {
-		views = append(views, process.View{PID: pid, State: process.StateSilent, Reason: "noexec", Agent: agent})
+		view := process.View{PID: pid, State: process.StateSilent, Reason: "noexec", Agent: agent}
+		processes = append(processes, Process{View: view})
 	}
 	var table strings.Builder
-	assert.NilError(t, WriteProcesses(&table, views))
+	assert.NilError(t, WriteProcesses(&table, processes))
 	lines := strings.Split(table.String(), "\n")
 	if !strings.Contains(lines[1], "silent (noexec)") || !strings.Contains(lines[1], "(elastic-apm-agent 1.55.0)") {
 		t.Errorf("%q", lines[1])

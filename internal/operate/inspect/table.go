@@ -9,25 +9,64 @@ import (
 
 	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
+	"correlator/internal/stacks/unwind"
 )
 
 // WriteProcesses writes the table that `scan` shows.
-func WriteProcesses(w io.Writer, processes []process.View) error {
+func WriteProcesses(w io.Writer, processes []Process) error {
 	table := terminal.NewTable(terminal.Column{Title: "PID", Right: true}, terminal.Column{Title: "STARTED", Spare: 3},
 		terminal.Column{Title: "STATE"}, terminal.Column{Title: "SERVICE", Shrink: true},
 		terminal.Column{Title: "ENVIRONMENT", Shrink: true}, terminal.Column{Title: "CONTEXT", Spare: 5},
-		terminal.Column{Title: "CONTAINER", Spare: 4},
+		terminal.Column{Title: "RUNTIME", Spare: 1}, terminal.Column{Title: "CONTAINER", Spare: 4},
 		terminal.Column{Title: "LIBC", Spare: 2}, terminal.Column{Title: "TLS", Spare: 1},
 		terminal.Column{Title: "SOCKET", Shrink: true})
-	for _, p := range processes {
+	views := make([]process.View, len(processes))
+	for i, p := range processes {
+		views[i] = p.View
 		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceText(),
-			p.ServiceEnvironment, p.ContextsText(), p.ShortContainerID(), p.Libc, p.TLSText(), p.SocketPath)
+			p.ServiceEnvironment, p.ContextsText(), p.runtimeText(), p.ShortContainerID(), p.Libc, p.TLSText(), p.SocketPath)
 	}
 	err := table.Write(w)
-	if advice := process.SilentAdvice(processes); err == nil && len(advice) > 0 {
-		_, err = io.WriteString(w, "\n"+strings.Join(advice, "\n")+"\n")
+	if below := append(process.SilentAdvice(views), Remarks(processes)...); err == nil && len(below) > 0 {
+		_, err = io.WriteString(w, "\n"+strings.Join(below, "\n")+"\n")
 	}
 	return err
+}
+
+// runtimeText returns the runtimes that can be read, or else how stacks are walked.
+func (p *Process) runtimeText() string {
+	switch u := p.Unwinding; {
+	case u == nil:
+		return ""
+	case len(u.Runtimes) > 0:
+		return strings.Join(u.Runtimes, ", ")
+	default:
+		for _, r := range u.Remarks() {
+			return r.How
+		}
+		return ""
+	}
+}
+
+// Remarks returns lines about the stacks of processes, one for all of which the same is to be said.
+func Remarks(processes []Process) (lines []string) {
+	pids := make(map[unwind.Remark][]int)
+	var all []unwind.Remark
+	for _, p := range processes {
+		if p.Unwinding == nil {
+			continue
+		}
+		for _, r := range p.Unwinding.Remarks() {
+			if pids[r] == nil {
+				all = append(all, r)
+			}
+			pids[r] = append(pids[r], p.PID)
+		}
+	}
+	for _, r := range all {
+		lines = append(lines, terminal.Escape(r.Line(pids[r]...)))
+	}
+	return lines
 }
 
 // Write writes the tables that `inspect` shows.

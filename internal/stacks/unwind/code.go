@@ -57,20 +57,11 @@ var (
 func findCode(t *target, kind *runtimeKind, pages *pages) (*runtimeCode, error) {
 	var failure, other error
 	for i := range t.mapped {
-		m := &t.mapped[i]
-		file := pfelf.NewReferenceWithOpenFunc(m.Path, t, func() (*pfelf.File, error) {
-			return process.OpenELFMapping(t, m)
-		})
-		c, err := openCode(t, m, file, kind.loader, pages)
-		if err != nil && !kind.mayBe(file) {
-			other = cmp.Or(other, fmt.Errorf("%w: %w", errOther, err))
-			err = nil
+		opened := t.openCode(kind, &t.mapped[i], pages)
+		if opened.code != nil {
+			return opened.code, nil
 		}
-		file.Close()
-		if c != nil {
-			return c, nil
-		}
-		failure = cmp.Or(failure, err)
+		failure, other = cmp.Or(failure, opened.failure), cmp.Or(other, opened.other)
 	}
 	return nil, cmp.Or(failure, other, errNotMapped)
 }

@@ -327,15 +327,23 @@ func (e *Engine) outcome(s *synchronized) error {
 		return ErrGone
 	case outcomeNotReady:
 		e.counters.NotReady.Add(1)
-		if failure != "" {
-			return fmt.Errorf("%w: %q", ErrNotReady, failure)
-		}
-		return ErrNotReady
+		return notReady(failure)
 	case outcomeOverQuota:
 		e.counters.OverQuota.Add(1)
 		return fmt.Errorf("%w: %q", ErrOverQuota, failure)
 	}
 	e.counters.Failed.Add(1)
+	return unreadable(failure)
+}
+
+func notReady(failure string) error {
+	if failure == "" {
+		return ErrNotReady
+	}
+	return fmt.Errorf("%w: %q", ErrNotReady, failure)
+}
+
+func unreadable(failure string) error {
 	return fmt.Errorf("reading a process's code for unwinding: %q", failure)
 }
 

@@ -6,8 +6,6 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
-	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
 // jvmCode reads the code of a JVM.
@@ -42,9 +40,7 @@ func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	if t.jvm == nil {
 		return nil, errNotMapped
 	}
-	file := pfelf.NewReferenceWithOpenFunc(t.jvm.Path, t, func() (*pfelf.File, error) {
-		return process.OpenELFMapping(t, t.jvm)
-	})
+	file := t.reference(t.jvm)
 	defer file.Close()
 	code, err := openCode(t, t.jvm, file, hotspot.GetLoader(hotspot.Config{}), pages)
 	if err != nil {

@@ -33,7 +33,8 @@ type refusal struct {
 	mapped uint64 // a hash of them
 	path   string // of the runtime's file, "" if it could not be read
 	isSaid bool   // the engine has said why
-	other  bool   // only the file's name is of the runtime
+	// framePointers: the process is to be walked by them.
+	framePointers bool
 }
 
 // refusals returns why functions of runtimes that a process has mapped have no names, and which version of a runtime
@@ -47,19 +48,33 @@ func (s *server) refusals(t *target, came *stored) (refused, unknown string, err
 	for _, kind := range runtimeKinds {
 		if !ready[kind] && kind != came.missing {
 			refusal := s.refusal(t, kind)
-			if refusal.reason != "" && kind.framePointers && !refusal.other {
+			if refusal.reason != "" && refusal.framePointers {
 				return "", "", errors.New(refusal.reason)
 			}
 			refused = join(refused, refusal.reason)
 		}
 	}
 	for _, code := range t.codes {
-		if !code.wasTried {
-			unknown = join(unknown, fmt.Sprintf("%v was not tried: its functions are named as far as what is read of "+
-				"them is plausible", code.data))
-		}
+		unknown = join(unknown, code.doubts())
 	}
 	return refused, unknown, nil
+}
+
+// doubts returns what is to be said of a version that was not tried, "" of others.
+func (c *runtimeCode) doubts() string {
+	if c.wasTried {
+		return ""
+	}
+	return fmt.Sprintf("%v was not tried: its functions are named as far as what is read of them is plausible", c.data)
+}
+
+// refusalText returns why a kind of runtime is not unwound.
+func refusalText(kind *runtimeKind, err error) string { return kind.name + ": " + failureText(err) }
+
+// framePointersAfter reports whether a process in which a kind of runtime cannot be read is to be walked by frame
+// pointers.
+func (k *runtimeKind) framePointersAfter(err error) bool {
+	return k.framePointers && !errors.Is(err, errOther)
 }
 
 func join(a, b string) string {
@@ -81,15 +96,16 @@ func (s *server) refusal(t *target, kind *runtimeKind) refusal {
 	switch {
 	case errors.Is(err, errNotMapped):
 	case err != nil:
-		now.reason, now.other = kind.name+": "+failureText(err), errors.Is(err, errOther)
+		now.reason, now.framePointers = refusalText(kind, err), kind.framePointersAfter(err)
 	default:
+		now.framePointers = kind.framePointers
 		now.path = code.path
 		if line := s.log.first(code.path); line != "" {
 			now.reason, now.isSaid = kind.name+": "+errNotAttached.Error()+" ("+line+")", true
 		} else if known.isSaid && known.path == code.path {
 			now.reason, now.isSaid = known.reason, true
 		} else {
-			now.reason = kind.name + ": " + errNotAttached.Error()
+			now.reason = refusalText(kind, errNotAttached)
 		}
 	}
 	t.refused[kind] = now

@@ -27,6 +27,8 @@ type runtimeKind struct {
 	// framePointers: what it compiles keeps them. Without the engine knowing it, stacks end there; by frame pointers
 	// they do not.
 	framePointers bool
+	// needsLibc: the programs need what the C library of a process tells, unless the runtime does.
+	needsLibc bool
 	// isOf reports whether a file that the loader refuses has something of the runtime, and not just its
 	// name. nil: that does not matter.
 	isOf func(*pfelf.File) bool
@@ -53,7 +55,7 @@ var runtimeKinds = []*runtimeKind{
 	{
 		name: "Python", of: libpf.Python, frames: PythonFrame, words: []libpf.FrameType{libpf.PythonFrame},
 		program: "perf_unwind_python", index: support.ProgUnwindPython, table: python.BPFMapName,
-		loader: python.GetLoader(python.Config{}),
+		loader: python.GetLoader(python.Config{}), needsLibc: true,
 	},
 	{
 		name: "V8", of: libpf.V8, frames: V8Frame, words: []libpf.FrameType{libpf.V8Frame},

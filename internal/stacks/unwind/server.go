@@ -82,9 +82,10 @@ type server struct {
 	// normalize is NormalizeName or NormalizeSignature.
 	normalize func(string) string
 	places    places
-	keep      bool   // see Named, of the words that are named
-	opened    uint64 // targets
-	trusted   uint64 // how often a runtime was found to be read right, see isTrusted
+	keep      bool       // see Named, of the words that are named
+	opened    uint64     // targets
+	trusted   uint64     // how often a runtime was found to be read right, see isTrusted
+	cache     *fileCache // of a worker that probes processes
 	log       engineLog
 }
 
@@ -107,6 +108,7 @@ func serve(procRoot string, conn *worker.Conn) {
 	s := &server{
 		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
 		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(), pages: newPages(),
+		cache: newFileCache(),
 	}
 	log.SetLogger(*slog.New(&s.log))
 	free := time.AfterFunc(freeDelay, debug.FreeOSMemory) // reading a file takes more than all that is kept
@@ -129,7 +131,7 @@ func serve(procRoot string, conn *worker.Conn) {
 func (s *server) answer(message []byte, fds []int) ([]byte, error) {
 	s.budget.reset()
 	op, body := message[0], message[1:]
-	if op != opStart && s.manager == nil {
+	if op != opStart && op != opProbe && s.manager == nil {
 		return nil, errAnswer
 	}
 	switch op {
@@ -145,6 +147,12 @@ func (s *server) answer(message []byte, fds []int) ([]byte, error) {
 			return nil, err
 		}
 		return jsonMessage(op, s.synchronize(&r))
+	case opProbe:
+		var r synchronize
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		return jsonMessage(op, s.probe(&r))
 	case opRemove:
 		var r remove
 		if err := json.Unmarshal(body, &r); err != nil {

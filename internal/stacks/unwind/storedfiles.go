@@ -39,9 +39,9 @@ type deferral struct {
 const deferralTime = 90*time.Second + synchronizeTimeout
 
 // store calls a function that has the engine store a file, unless that failed so recently that the
-// engine would not try it. Then it has failed again.
+// engine would not try it. Then it has failed again. Without a handler, nothing is stored.
 func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
-	if file == (mappedFile{}) { // it is none
+	if h == nil || file == (mappedFile{}) { // it is none
 		return do()
 	}
 	h.mu.Lock()

@@ -93,6 +93,8 @@ type target struct {
 
 	refused map[*runtimeKind]refusal
 
+	cache *fileCache // nil: none
+
 	hasTrampolines bool // of CPython
 }
 
@@ -131,7 +133,7 @@ func (t *target) close() {
 
 // begin prepares a synchronization.
 func (t *target) begin() {
-	t.systems = t.opener.FileSystems(t.handle.Identity().PID)
+	t.systems = nil
 	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[uint64]struct{})
 	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
 }
@@ -288,6 +290,9 @@ func (t *target) open(raw *process.RawMapping) (*os.File, error) {
 	m, ok := t.mappings[raw.Vaddr]
 	if !ok {
 		return nil, fs.ErrNotExist
+	}
+	if t.systems == nil { // few processes have a file that is not known
+		t.systems = t.opener.FileSystems(t.handle.Identity().PID)
 	}
 	if err := t.systems.Check(m.Dev); err != nil {
 		return nil, err

@@ -619,9 +619,9 @@ func TestV8LayoutIsWhole(t *testing.T) {
 }
 
 // A program that has a runtime's name, and is none that the engine can read, is native code, or left to frame pointers
-// if it has something of a runtime that keeps them; it is said why.
+// if it has something of a runtime that keeps them; it is said why, also where it is only probed.
 func TestRefused(t *testing.T) {
-	e := openEngine(t)
+	e, prober := openEngine(t), newProber(t, Kind())
 	e.sample(t)
 	start := func(name, program string, options ...string) *jvm {
 		named := filepath.Join(t.TempDir(), name)
@@ -638,6 +638,7 @@ func TestRefused(t *testing.T) {
 		for range 2 { // also when the engine knows the file
 			_, err := e.Synchronize(t.Context(), node.target)
 			assert.Check(t, errors.Is(err, ErrNotReady) && strings.Contains(err.Error(), `"V8: unable to read`), err)
+			checkProbed(t, prober, node.target, Readability{Failure: err.Error()})
 		}
 	}
 	for _, test := range []struct {
@@ -651,6 +652,7 @@ func TestRefused(t *testing.T) {
 			e.synchronize(t, test.target)
 			refused, unknown := e.Runtimes(&test.target)
 			assert.Check(t, strings.HasPrefix(refused, test.reason) && unknown == "", "%q, %q", refused, unknown)
+			checkProbed(t, prober, test.target, Readability{Refused: refused})
 		}
 		e.eachWhole(t, test.target, 1, func(frames []Frame) bool { return true })
 		assert.Check(t, e.Remove(t.Context(), test.target))
@@ -713,7 +715,7 @@ func TestRefusalOfAFile(t *testing.T) {
 			of.mapped[len(of.mapped)-1].Inode++
 		}
 		got := s.refusal(of, kind)
-		assert.Check(t, got.reason == test.want && !got.other && asked == test.asked,
+		assert.Check(t, got.reason == test.want && !got.framePointers && asked == test.asked,
 			"%d: %+v, asked %d", i, got, asked)
 	}
 }
@@ -735,6 +737,7 @@ func TestUntried(t *testing.T) {
 		return openTested(t.Context(), Options{ProcRoot: "/proc"}, c, untriedKind)
 	})
 	e.sample(t)
+	prober := newProber(t, untriedKind)
 	for program, b := range busies {
 		path := testenv.NeedTool(t, program)
 		if b.kind == "Python" {
@@ -745,6 +748,7 @@ func TestUntried(t *testing.T) {
 		refused, unknown := e.Runtimes(&j.target)
 		said := strings.HasPrefix(unknown, b.kind) && strings.Contains(unknown, "was not tried")
 		assert.Check(t, refused == "" && said, "%q, %q", refused, unknown)
+		checkProbed(t, prober, j.target, Readability{Unknown: unknown})
 		b.checkStacks(t, e, j)
 	}
 }

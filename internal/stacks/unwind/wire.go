@@ -16,6 +16,7 @@ import (
 const (
 	opStart       = 'H' // start, with the descriptors of the tables in their order; answered by itself and started
 	opSynchronize = 'S' // synchronize; answered by itself and synchronized
+	opProbe       = 'P' // synchronize, of a process that is not to be unwound; answered by itself and probed
 	opRemove      = 'R' // remove; answered by itself
 	opFrames      = 'F' // see appendFramesRequest; answered by a framesAnswer
 
