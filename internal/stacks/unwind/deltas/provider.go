@@ -32,7 +32,7 @@ func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 	if err != nil {
 		return nil, err
 	}
-	if correctGo(file, data) != nil || completeLibrary(file, data) != nil {
+	if correctGo(file, data) != nil || completeLibrary(file, data) != nil || completeV8(file, data) != nil {
 		p.Uncorrected++
 	}
 	return data, nil

@@ -1,0 +1,12 @@
+/* A library with the function by which V8 calls its garbage collector, and one that describes
+ * itself behind it. */
+int MARK = 1;
+
+__asm__(".pushsection .text\n"
+        ".type PushAllRegistersAndIterateStack, @function\n"
+        "PushAllRegistersAndIterateStack:\n"
+        "push %rbp; mov %rsp, %rbp; push $0xcdcdcd; push %rbx; push %r12; push %r13; push %r14; "
+        "push %r15\n"
+        "mov %rdx, %r8; mov %rsp, %rdx; call *%r8; add $48, %rsp; pop %rbp; ret\n"
+        ".cfi_startproc; nop; ret; .cfi_endproc\n"
+        ".popsection");
