@@ -15,10 +15,9 @@ type script struct {
 	versionFlags []string
 	flags        []string // of the runtime
 	file         string   // of testdata
+	// nativeOnly: its functions have no names. It is compared whether the native stacks are whole.
+	nativeOnly bool
 }
-
-// nativeOnly says what is compared of programs whose functions have no names.
-const nativeOnly = " (native frames only)"
 
 // scripts returns the programs of all runtimes with an interpreter, in each version.
 func scripts() (all []subject) {
@@ -44,13 +43,32 @@ func scripts() (all []subject) {
 			all = append(all, python.subject())
 		}
 	}
+	for _, s := range []script{
+		{
+			language: "PHP", commands: []string{"php8.2", "php"}, version: "8.2.",
+			versionFlags: []string{"-r", "echo PHP_VERSION;"}, file: "truth.php", nativeOnly: true,
+		},
+		{
+			language: "Ruby", commands: []string{"ruby"}, versionFlags: []string{"-e", "print RUBY_VERSION"},
+			file: "truth.rb", nativeOnly: true,
+		},
+		{
+			language: "Perl", commands: []string{"perl"}, versionFlags: []string{"-e", `printf "%vd", $^V`},
+			file: "truth.pl", nativeOnly: true,
+		},
+	} {
+		all = append(all, s.subject())
+	}
 	return all
 }
 
 // subject returns the program: it is not run where its runtime is missing.
 func (s script) subject() subject {
 	command, version, err := s.find()
-	name := strings.Join(append([]string{s.language, version}, s.flags...), " ")
+	name := strings.TrimSpace(strings.Join(append([]string{s.language, version}, s.flags...), " "))
+	if s.nativeOnly {
+		name += " (native frames only)"
+	}
 	return subject{name: name, build: func(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
@@ -67,7 +85,7 @@ func (s *script) find() (command, version string, err error) {
 			return command, version, nil
 		}
 	}
-	reason := fmt.Sprintf("no %s in PATH is of %s %s", strings.Join(s.commands, " or "), s.language,
-		strings.TrimSuffix(s.version, "."))
-	return "", strings.TrimSuffix(s.version, "."), notRunError{strings.TrimSpace(reason)}
+	version = strings.TrimSuffix(s.version, ".")
+	reason := fmt.Sprintf("no %s in PATH is of %s %s", strings.Join(s.commands, " or "), s.language, version)
+	return "", version, notRunError{strings.TrimSpace(reason)}
 }

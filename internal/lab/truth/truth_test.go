@@ -80,7 +80,12 @@ func TestScriptNotFound(t *testing.T) {
 	s := script{language: "L", commands: []string{"no-such-program", "echo"}, version: "3.", versionFlags: []string{"2.9"}}
 	_, err := s.subject().build(t.TempDir())
 	assert.Error(t, err, "not run: no no-such-program or echo in PATH is of L 3")
-	s.version = "2."
+	s.language, s.commands, s.version = "Ruby", s.commands[:1], ""
+	_, err = s.subject().build(t.TempDir())
+	assert.Error(t, err, "not run: no no-such-program in PATH is of Ruby")
+	s.commands, s.version = append(s.commands, "echo"), "2."
+	s.nativeOnly = true
+	assert.Check(t, s.subject().name == "Ruby 2.9 (native frames only)", s.subject().name)
 	command, version, err := s.find()
 	assert.Check(t, err == nil && command == "echo" && version == "2.9", "%s, %s, %v", command, version, err)
 }
