@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/host/seconds"
 )
 
 // The metrics are the same ones whatever happened, and valid for a registry.
@@ -85,7 +87,7 @@ func TestStateMetric(t *testing.T) {
 		l.send(Traces, "x", 1)
 		want("waiting waiting unsupported")
 		s := l.Status()[0]
-		if time.Until(s.Until) != time.Second/2 || s.Concurrency != 0 || s.LastError != "UNAVAILABLE: later" {
+		if time.Until(s.Until) != time.Second/2 || s.Concurrency != 0 || s.LastError.Message != "UNAVAILABLE: later" {
 			t.Errorf("status %+v", s)
 		}
 		r.answer(reply{delay: time.Second})
@@ -116,6 +118,6 @@ func TestOldest(t *testing.T) {
 				"%s: %v, want %v", r.signal, r.value, want)
 		}
 		s := l.Status()[0]
-		assert.Check(t, s.Oldest == 7*time.Second, "oldest %v", s.Oldest)
+		assert.Check(t, s.Oldest == seconds.Seconds(7*time.Second), "oldest %v", s.Oldest)
 	})
 }

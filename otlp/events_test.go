@@ -28,7 +28,7 @@ func TestObserverBlocks(t *testing.T) {
 	<-blocked // one sender waits, and that of the other destination will have an event as well
 	testenv.Poll(t, time.Minute, "both answers", func() bool {
 		s := x.Status()
-		return s[0].Dropped+s[1].Dropped == 2
+		return s[0].Dropped.Sum()+s[1].Dropped.Sum() == 2
 	})
 	done := make(chan error)
 	go func() {
@@ -90,7 +90,7 @@ func TestLatency(t *testing.T) {
 			l.send(Metrics, "x", 1)
 			l.after(time.Minute)
 		}
-		if s := l.Status()[0]; s.Sent != 2 || s.Latency != time.Second || len(r.got()) != 4 {
+		if s := l.Status()[0]; s.Sent != 2 || time.Duration(s.Latency) != time.Second || len(r.got()) != 4 {
 			t.Errorf("%d requests, status %+v", len(r.got()), s)
 		}
 	})

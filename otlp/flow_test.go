@@ -61,7 +61,7 @@ func TestHeadersAreNotEchoed(t *testing.T) {
 			d.Headers = Headers{"authorization": "Bearer s3cret-t0ken", "x-tenant": "1"}
 			l := lab1(t, d)
 			l.send(Metrics, "x", 1)
-			texts := l.Status()[0].LastError
+			texts := l.Status()[0].LastError.String()
 			for _, e := range l.newEvents() {
 				texts += e.Message
 			}
@@ -89,7 +89,7 @@ func TestConcurrency(t *testing.T) {
 			}
 			l.after(2 * maxConcurrency * time.Second)
 			got := l.Status()[0]
-			assert.Check(t, got.Latency == time.Second && got.Sent == 2*maxConcurrency, "status %+v", got)
+			assert.Check(t, time.Duration(got.Latency) == time.Second && got.Sent == 2*maxConcurrency, "status %+v", got)
 		})
 	}
 }
@@ -286,7 +286,7 @@ func TestStatusTooLarge(t *testing.T) {
 			l.after(time.Minute)
 			l.wantCounts("a", Metrics, c.want)
 			s := l.Status()[0]
-			assert.Check(t, len(s.LastError) <= maxMessage+40, "%d bytes of error", len(s.LastError))
+			assert.Check(t, len(s.LastError.Message) <= maxMessage+40, "%d bytes of error", len(s.LastError.Message))
 		})
 	}
 }

@@ -164,7 +164,7 @@ func TestHTTPResponses(t *testing.T) {
 			l := lab1(t, d)
 			l.send(Metrics, "x", 3)
 			l.wantCounts("a", Metrics, "accepted_items=3 "+c.want)
-			_, message, _ := strings.Cut(l.Status()[0].LastError, ": ")
+			_, message, _ := strings.Cut(l.Status()[0].LastError.String(), ": ")
 			if !strings.HasSuffix(message, c.text) || (message == "") != (c.text == "") {
 				t.Errorf("last error %q, want %q", l.Status()[0].LastError, c.text)
 			}
@@ -184,7 +184,7 @@ func TestHTTPRedirect(t *testing.T) {
 			l.send(Metrics, "x", 1)
 			l.after(time.Minute)
 			l.wantCounts("a", Metrics, "accepted_items=1 dropped_items{refused,UNKNOWN}=1 attempts{UNKNOWN}=1")
-			got := l.Status()[0].LastError
+			got := l.Status()[0].LastError.String()
 			if s.requests() != 1 || !strings.Contains(got, "redirects are not followed") {
 				t.Errorf("%d requests, %q", s.requests(), got)
 			}

@@ -181,7 +181,7 @@ func (l *lab) wantCounts(destination string, signal Signal, want string) {
 func (l *lab) wantState(destination string, want State) {
 	l.Helper()
 	for _, s := range l.Status() {
-		if s.Name == destination && s.State != want {
+		if s.Name == destination && s.State != want.String() {
 			l.Errorf("state of %s is %v, want %v (last error %q)", destination, s.State, want, s.LastError)
 		}
 	}

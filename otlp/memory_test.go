@@ -33,7 +33,7 @@ func TestHangingDestination(t *testing.T) {
 		}
 		l.wantCounts("good", Metrics, "accepted_items=300 sent_items=300 attempts{OK}=300")
 		for _, s := range l.Status() {
-			assert.Check(t, s.Name != "bad" || s.Dropped != 0 && s.QueuedBytes <= 100_000, "the bad one: %+v", s)
+			assert.Check(t, s.Name != "bad" || s.Dropped.Sum() != 0 && s.QueuedBytes <= 100_000, "the bad one: %+v", s)
 		}
 	})
 }
@@ -55,9 +55,9 @@ func TestQuotas(t *testing.T) {
 		}
 		l.after(0)
 		for i, s := range l.Status() {
-			if want := []int{4, 10, 10}[i]; s.QueuedBatches+s.InFlight != want || s.Dropped != uint64(20-want) {
+			if want := []int{4, 10, 10}[i]; s.QueuedBatches+s.InFlight != want || s.Dropped.Sum() != uint64(20-want) {
 				t.Errorf("%s: %d queued, %d in flight, %d dropped, want %d held", s.Name, s.QueuedBatches, s.InFlight,
-					s.Dropped, want)
+					s.Dropped.Sum(), want)
 			}
 		}
 	})
@@ -102,8 +102,8 @@ func TestQueueFull(t *testing.T) {
 		r.answer(unavailable)
 		l.send(Metrics, "x", 1)
 		l.send(Metrics, string(make([]byte, 5001-overhead)), 2)
-		if s := l.Status()[0]; s.QueuedItems != 1 || s.Dropped != 5 || s.DroppedBy[QueueFull] != 3 ||
-			s.DroppedBy[TooLarge] != 2 {
+		if s := l.Status()[0]; s.QueuedItems != 1 || s.Dropped.Sum() != 5 || s.Dropped["queue_full"] != 3 ||
+			s.Dropped["too_large"] != 2 {
 			t.Errorf("%+v", s)
 		}
 	})

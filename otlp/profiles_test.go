@@ -37,8 +37,8 @@ func TestProfilesRejected(t *testing.T) {
 			for _, e := range l.newEvents() {
 				lost += e.Items
 			}
-			if s := l.Status()[0]; lost != s.Dropped || len(r.got()) != 1 {
-				t.Errorf("events have %d items, %d are dropped; %d requests", lost, s.Dropped, len(r.got()))
+			if s := l.Status()[0]; lost != s.Dropped.Sum() || len(r.got()) != 1 {
+				t.Errorf("events have %d items, %d are dropped; %d requests", lost, s.Dropped.Sum(), len(r.got()))
 			}
 		})
 	}

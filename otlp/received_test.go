@@ -51,7 +51,7 @@ func TestReceivedData(t *testing.T) {
 		}
 		l.after(0)
 		s := l.Status()[0]
-		assert.Check(t, s.Dropped == 15 && s.QueuedBatches+s.InFlight == 20, "%+v", s)
+		assert.Check(t, s.Dropped.Sum() == 15 && s.QueuedBatches+s.InFlight == 20, "%+v", s)
 		err = l.EnqueueReceived(impatient(t), NewBatch(Metrics, make([]byte, 20_001-overhead), 1,
 			time.Now()))
 		assert.Check(t, errors.Is(err, ErrTooLarge), "larger than the quota: %v", err)
@@ -346,7 +346,7 @@ func TestDown(t *testing.T) {
 			if want := offered - refused; s[1].Sent != want || s[1].Accepted != want {
 				t.Errorf("the good one was sent %d and offered %d items of %d", s[1].Sent, s[1].Accepted, want)
 			}
-			assert.Check(t, s[0].Sent == 0 && s[0].Dropped >= 200, "the bad one: %+v", s[0])
+			assert.Check(t, s[0].Sent == 0 && s[0].Dropped.Sum() >= 200, "the bad one: %+v", s[0])
 
 			// It recovers: what it holds is sent, and from then on it counts again.
 			bad.answer(reply{})
@@ -354,7 +354,7 @@ func TestDown(t *testing.T) {
 			for range 2 {
 				l.send(Metrics, "x", 1)
 			}
-			if s := l.Status()[0]; s.State != StateOpen || s.Sent == 0 || s.QueuedBatches != 0 {
+			if s := l.Status()[0]; s.State != StateOpen.String() || s.Sent == 0 || s.QueuedBatches != 0 {
 				t.Errorf("the bad one, recovered: %+v", s)
 			}
 			bad.answer(c.script)

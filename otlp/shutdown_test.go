@@ -104,7 +104,7 @@ func TestShutdown(t *testing.T) {
 					lost = e
 				}
 			}
-			if want := l.Status()[0].Dropped; c.lost && (lost.Items != want || lost.Batches != want) {
+			if want := l.Status()[0].Dropped.Sum(); c.lost && (lost.Items != want || lost.Batches != want) {
 				t.Errorf("EventLost has %d items in %d batches, want %d", lost.Items, lost.Batches, want)
 			}
 

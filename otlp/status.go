@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"correlator/internal/host/label"
+	"correlator/internal/host/seconds"
 )
 
 // State is the state of a destination, or of one signal there.
@@ -25,33 +26,71 @@ var stateNames = [numStates]string{
 
 func (s State) String() string { return label.Of(stateNames[:], s) }
 
-// Status is the state of a destination.
+// Status is the state of a destination. Its JSON is an interface. Items are spans, data points and samples,
+// counted since the start.
+//
+//	Accepted = Sent + the sum of Dropped + QueuedItems + those in flight
 type Status struct {
-	Name, Endpoint string
-	State          State
-	Unsupported    []Signal  // switched off here
-	Until          time.Time // StateWaiting: the next attempt
-	LastError      string    // code and text of the last response that was no success, about 1 KiB at most
-	LastErrorAt    time.Time
+	Name        string    `json:"name"`
+	Endpoint    string    `json:"endpoint"`
+	State       string    `json:"state"`                 // name of a State
+	Until       time.Time `json:"until,omitzero"`        // in StateWaiting: the next attempt
+	Unsupported []string  `json:"unsupported,omitempty"` // signals that it does not know
+	// LastError is the last response that was no success: its code, and its text of about 1 KiB at most.
+	LastError *Failure `json:"last_error,omitempty"`
 	// NoAnswerSince is since when no request was answered, not even with a refusal. It is zero
 	// unless that is longer than requests usually take.
-	NoAnswerSince time.Time
+	NoAnswerSince time.Time `json:"no_answer_since,omitzero"`
 
-	QueuedBatches int
-	QueuedItems   uint64
-	QueuedBytes   int64         // memory
-	Oldest        time.Duration // age of the oldest batch that is queued
-	InFlight      int
+	QueuedBatches int             `json:"queued_batches"`
+	QueuedItems   uint64          `json:"queued_items"`
+	QueuedBytes   int64           `json:"queued_bytes"`   // memory
+	Oldest        seconds.Seconds `json:"oldest_seconds"` // age of the oldest batch that is queued
 
 	// The throughput is at most Concurrency × size of a request / Latency.
-	Concurrency    int           // requests that may be in flight now
-	MaxConcurrency int           // the limit that Concurrency climbs to
-	Latency        time.Duration // of a request, smoothed
-	ItemsPerSecond float64       // sent, over half a minute
-	BytesPerSecond float64
+	InFlight       int             `json:"in_flight"`        // requests
+	Concurrency    int             `json:"concurrency"`      // requests that may be in flight now
+	MaxConcurrency int             `json:"max_concurrency"`  // the limit that Concurrency climbs to
+	Latency        seconds.Seconds `json:"latency_seconds"`  // of a request, smoothed
+	ItemsPerSecond float64         `json:"items_per_second"` // sent, over half a minute
+	BytesPerSecond float64         `json:"bytes_per_second"`
 
-	Accepted, Sent, Dropped uint64 // items of all signals since the start
-	DroppedBy               [NumReasons]uint64
+	Accepted uint64 `json:"accepted"`
+	Sent     uint64 `json:"sent"`
+	Dropped  Drops  `json:"dropped"`
+}
+
+// Drops are numbers of items by name of a Reason, without those that are 0.
+type Drops map[string]uint64
+
+// Sum returns the number of all.
+func (d Drops) Sum() (items uint64) {
+	for _, n := range d {
+		items += n
+	}
+	return items
+}
+
+// Failure is an error that is over, perhaps.
+type Failure struct {
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`
+}
+
+// String returns the message; nil has none.
+func (f *Failure) String() string {
+	if f == nil {
+		return ""
+	}
+	return f.Message
+}
+
+// NewFailure returns nil if there was none.
+func NewFailure(message string, at time.Time) *Failure {
+	if message == "" {
+		return nil
+	}
+	return &Failure{Message: message, At: at}
 }
 
 // Status returns the state of each destination, in the order of Options.Destinations.
@@ -68,13 +107,13 @@ func (x *Exporter) Status() []Status {
 
 func (d *destinationState) status(now time.Time) Status {
 	s := Status{
-		Name: d.config.Name, Endpoint: d.config.Endpoint, State: d.state(),
-		LastError: d.lastError, LastErrorAt: d.lastErrorAt, NoAnswerSince: d.noAnswerSince(now),
+		Name: d.config.Name, Endpoint: d.config.Endpoint, State: d.state().String(),
+		LastError: NewFailure(d.lastError, d.lastErrorAt), NoAnswerSince: d.noAnswerSince(now),
 		InFlight: d.circuit.inFlight, Concurrency: d.circuit.allowed, MaxConcurrency: d.config.Concurrency,
-		Latency:        time.Duration(d.latency * float64(time.Second)),
-		ItemsPerSecond: d.items.get(now), BytesPerSecond: d.requestBytes.get(now),
+		Latency:        seconds.Seconds(d.latency * float64(time.Second)),
+		ItemsPerSecond: d.items.get(now), BytesPerSecond: d.requestBytes.get(now), Dropped: make(Drops),
 	}
-	switch s.State {
+	switch d.state() {
 	case StateWaiting:
 		s.Until, s.Concurrency = d.circuit.end(), 0
 	case StateProbing:
@@ -88,12 +127,13 @@ func (d *destinationState) status(now time.Time) Status {
 		s.Accepted += c.accepted
 		s.Sent += c.sent
 		for reason, n := range c.dropped {
-			s.Dropped += n
-			s.DroppedBy[reason] += n
+			if n > 0 {
+				s.Dropped[Reason(reason).String()] += n
+			}
 		}
-		s.Oldest = max(s.Oldest, d.oldest(signal, now))
+		s.Oldest = max(s.Oldest, seconds.Seconds(d.oldest(signal, now)))
 		if d.support[signal].off {
-			s.Unsupported = append(s.Unsupported, signal)
+			s.Unsupported = append(s.Unsupported, signal.String())
 		}
 	}
 	return s

@@ -106,12 +106,12 @@ func TestEndpoints(t *testing.T) {
 			x.Enqueue(NewBatch(Metrics, []byte("x"), 2, time.Now()))
 			testenv.Poll(t, time.Minute, "an answer, or an error", func() bool {
 				s := x.Status()[0]
-				return s.Sent == 2 || s.LastError != ""
+				return s.Sent == 2 || s.LastError != nil
 			})
 			s := x.Status()[0]
 			if c.receiver == nil {
-				assert.Check(t, strings.HasPrefix(s.LastError, "UNAVAILABLE: ") && strings.Contains(s.LastError, c.err),
-					"last error %q", s.LastError)
+				got := s.LastError.String()
+				assert.Check(t, strings.HasPrefix(got, "UNAVAILABLE: ") && strings.Contains(got, c.err), "last error %q", got)
 			} else if got := c.receiver.got(); s.Sent != 2 || len(got) != before+1 {
 				t.Errorf("%d requests, status %+v", len(got)-before, s)
 			}

@@ -4,6 +4,7 @@
 //	safedir    directories in which nobody else can exchange a name
 //	sockfile   Unix sockets bound at a path, one server each
 //	connlimit  accepts the connections of a server, and shares them among its peers
+//	seconds    durations as numbers of seconds in JSON
 //	share      budgets, turns and rates by key: who may have how much
 //	label      names of enumerated values
 //	metric     what packages count, sent to Prometheus

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"runtime"
 	"strings"
@@ -96,7 +97,7 @@ func TestConnectionLimit(t *testing.T) {
 	s := l.Status()
 	assert.Check(t, s.Connections == 2 && s.MaxConnections == 2 && s.AcceptedConnections == 3 &&
 		s.ClosedConnections == 1 &&
-		s.LastError == unix.EMFILE.Error() && !s.LastErrorAt.IsZero(), "%+v", s)
+		s.LastError.Message == unix.EMFILE.Error() && !s.LastError.At.IsZero(), "%+v", s)
 	for i, conn := range conns {
 		closed := l.isClosed(conn)
 		assert.Check(t, closed == (i == 0), "connection %d: closed: %v", i, closed)
@@ -305,8 +306,17 @@ func TestUnsupported(t *testing.T) {
 	l.finish()
 	l.want(`refused_points_total{reason="unsupported"}`, 1)
 	l.wantOnly(map[string]float64{`dropped_messages_total{reason="unsupported",type="trace_export"}`: 1})
-	s := l.Status().Traces
-	assert.Check(t, s.Dropped == 1 && s.DroppedBy == [NumDrops]uint64{Unsupported: 1}, "status: %+v", s)
+	s := l.Status()
+	assert.Check(t, maps.Equal(s.Messages["traces"].Dropped, map[string]uint64{"unsupported": 1}) &&
+		s.Messages["stats"].Processed > 0 && s.SpansDropped == 7 && s.PointsDropped == 1, "%+v", s)
+	for _, name := range []string{"traces", "stats", "other"} {
+		m := s.Messages[name]
+		sum := m.Processed + m.Waiting
+		for _, n := range m.Dropped {
+			sum += n
+		}
+		assert.Check(t, m.Dropped != nil && m.Received > 0 && m.Received == sum, "%s: %+v", name, m)
+	}
 	l.tracesRefused.Store(0)
 	assert.Check(t, l.takesTraces(time.Now()), "refused for good")
 }

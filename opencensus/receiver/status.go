@@ -1,51 +1,49 @@
 package receiver
 
 import (
-	"time"
-
 	"correlator/opencensus/stats"
 	"correlator/opencensus/wire"
+	"correlator/otlp"
 )
 
-// Status is the state of a receiver.
+// Status is the state of a receiver. Its JSON is an interface. Counts are since the start.
 type Status struct {
-	Path  string    // of the socket
-	Since time.Time // when it began to listen
+	Path                string `json:"socket"`
+	Connections         int    `json:"connections"` // open
+	MaxConnections      int    `json:"max_connections"`
+	AcceptedConnections uint64 `json:"accepted_connections"`
+	ClosedConnections   uint64 `json:"closed_connections"` // there were too many, or it was not the protocol
 
-	Connections         int    // open
-	MaxConnections      int    // the limit
-	AcceptedConnections uint64 // since it began to listen
-	ClosedConnections   uint64 // because there were too many
-	NotProtocol         uint64 // closed because of what they sent
+	// LastError is the last error because of which a client could not connect.
+	LastError *otlp.Failure `json:"last_error,omitempty"`
 
-	// The last error because of which a client could not connect. Empty, with the zero time, if
-	// there was none.
-	LastError   string
-	LastErrorAt time.Time
+	// Messages are traces, with spans, stats, about measures and views, and other: of requests and
+	// processes, and what is no message.
+	Messages      map[string]Messages `json:"messages"`
+	ClientLost    uint64              `json:"client_lost_messages"` // and spans that clients could not encode
+	BufferedBytes int64               `json:"buffered_bytes"`       // of what waits, or is not received whole yet
 
-	Stats, Traces Messages // messages about measures and views, and with spans
-	Other         Messages // of requests and processes, and what is no message
-	ClientLost    uint64   // messages that clients could not send, and spans that they could not encode
-	BufferedBytes int64    // of what waits, or is not received whole yet
+	// Spans and points are encoded: those that the queues of destinations accepted, and those that these did
+	// not, or that are invalid.
+	Spans         uint64 `json:"spans"`
+	SpansDropped  uint64 `json:"spans_dropped"`
+	Points        uint64 `json:"points"`
+	PointsDropped uint64 `json:"points_dropped"`
 
-	Spans, Points          Items
-	Measures, Views        int
-	Series                 int
-	Measurements, NoView   uint64 // received, and those for which no view was registered
-	ConflictingDefinitions uint64 // of views and measures: not taken
+	Measures               int    `json:"measures"`
+	Views                  int    `json:"views"`
+	Series                 int    `json:"series"`
+	Measurements           uint64 `json:"measurements"`
+	NoView                 uint64 `json:"measurements_without_view"` // of these: no view was registered
+	ConflictingDefinitions uint64 `json:"conflicting_definitions"`   // of views and measures, not taken
 }
 
-// Messages counts messages: Received = Processed + Dropped + Waiting.
+// Messages counts messages: Received = Processed + the sum of Dropped + Waiting.
 type Messages struct {
-	Received, Processed, Dropped uint64
-	Waiting                      uint64
-	DroppedBy                    [NumDrops]uint64 // why: their sum is Dropped
-}
-
-// Items counts what was encoded.
-type Items struct {
-	Exported uint64 // accepted by the queues of destinations
-	Dropped  uint64 // not accepted, or invalid
+	Received  uint64            `json:"received"`
+	Processed uint64            `json:"processed"`
+	Dropped   map[string]uint64 `json:"dropped"` // by name of a Drop, if not 0
+	Waiting   uint64            `json:"waiting"`
 }
 
 // Status returns the current state.
@@ -54,51 +52,59 @@ func (r *Receiver) Status() Status {
 	failed := r.listener.accepting.Failures()
 	c, definitions, measured := r.counters.snapshot(), r.stats.Status(), r.stats.Counts()
 	s := Status{
-		Path: r.Path(), Since: r.since,
-		Connections: conns.Open, MaxConnections: r.config.MaxConnections, AcceptedConnections: conns.Added,
-		ClosedConnections: conns.MadeRoom + conns.Refused, NotProtocol: r.counters.notProtocol.Load(),
-		LastError: failed.Last, LastErrorAt: failed.At,
+		Path: r.Path(), Connections: conns.Open, MaxConnections: r.config.MaxConnections,
+		AcceptedConnections: conns.Added,
+		ClosedConnections:   conns.MadeRoom + conns.Refused + r.counters.notProtocol.Load(),
+		LastError:           otlp.NewFailure(failed.Last, failed.At), Messages: make(map[string]Messages),
 		ClientLost: c.gaps + c.empty, BufferedBytes: int64(r.budget.used()),
-		Spans: items(&c.spans), Points: items(&c.points),
+		Spans: c.spans.exported, SpansDropped: c.spans.dropped(),
+		Points: c.points.exported, PointsDropped: c.points.dropped(),
 		Measures: definitions.Measures, Views: definitions.Views, Series: definitions.Series,
 		Measurements: measured.Measurements, NoView: measured.Lost[stats.NoView],
 		ConflictingDefinitions: measured.Lost[stats.ViewConflict] + measured.Lost[stats.CreateConflict],
 	}
 	for _, n := range c.spansDropped {
-		s.Spans.Dropped += n
+		s.SpansDropped += n
 	}
 	for i := range c.messages {
-		s.messages(i).add(&c.messages[i])
+		name := kindOf(i)
+		m, known := s.Messages[name]
+		if !known {
+			m.Dropped = make(map[string]uint64)
+		}
+		m.add(&c.messages[i])
+		s.Messages[name] = m
 	}
 	return s
 }
 
-// messages returns the counts to which the type with an index belongs.
-func (s *Status) messages(index int) *Messages {
+// kindOf returns the key of Status.Messages for the type with an index.
+func kindOf(index int) string {
 	switch wire.TypeAt(index) {
 	case wire.TraceExport:
-		return &s.Traces
+		return "traces"
 	case wire.MeasureCreate, wire.ReportingPeriod, wire.ViewRegister, wire.ViewUnregister, wire.StatsRecord:
-		return &s.Stats
+		return "stats"
 	default:
-		return &s.Other
+		return "other"
 	}
 }
 
 func (m *Messages) add(c *messageCounts) {
 	m.Received += c.received
 	m.Processed += c.processed
-	m.Dropped += c.done() - c.processed
 	m.Waiting += c.received - c.done()
 	for why, n := range c.dropped {
-		m.DroppedBy[why] += n
+		if n > 0 {
+			m.Dropped[Drop(why).String()] += n
+		}
 	}
 }
 
-func items(c *itemCounts) Items {
-	i := Items{Exported: c.exported}
-	for _, n := range c.refused {
-		i.Dropped += n
+// dropped returns how many were not accepted.
+func (c *itemCounts) dropped() (n uint64) {
+	for _, refused := range c.refused {
+		n += refused
 	}
-	return i
+	return n
 }

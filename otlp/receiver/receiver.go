@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"correlator/internal/host/metric"
 	"correlator/internal/host/sockfile"
@@ -31,7 +30,6 @@ type Receiver struct {
 
 	queue    Queue
 	limit    int // of a request, in bytes
-	since    time.Time
 	server   *http.Server
 	listener *listener
 	file     *sockfile.File // of a Unix socket
@@ -73,7 +71,7 @@ func Open(c Config, queue Queue) (*Receiver, error) {
 func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receiver {
 	limit := cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
 	r := &Receiver{
-		queue: queue, limit: limit, since: time.Now(), listener: newListener(l), file: file,
+		queue: queue, limit: limit, listener: newListener(l), file: file,
 		onPanic: c.OnPanic,
 	}
 	r.running, r.stop = context.WithCancel(context.Background())

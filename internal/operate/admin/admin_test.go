@@ -20,6 +20,7 @@ import (
 	"correlator/internal/host/sockfile"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker/cost"
@@ -33,7 +34,7 @@ type source struct {
 }
 
 func (s *source) Status() agent.Status { return s.status.Status }
-func (s *source) otlp() *OTLP          { return s.status.OTLP }
+func (s *source) otlp() *export.Status { return s.status.OTLP }
 func (s *source) keeper() Keeper       { return s.keep }
 
 func serve(t *testing.T, path string, s *source) {

@@ -9,6 +9,7 @@ import (
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/agent"
 	"correlator/otlp"
+	"correlator/otlp/receiver"
 )
 
 // otlpLines returns a table of the destinations, their errors and what is received, or nothing when
@@ -24,32 +25,32 @@ func otlpLines(s *Status, columns int) []string {
 	for i := range s.OTLP.Destinations {
 		d := &s.OTLP.Destinations[i]
 		if e := d.LastError; e != nil && (d.State != otlp.StateOpen.String() || s.At.Sub(e.At) <= recent) {
-			lines = append(lines, e.line(s.At, d.Name))
+			lines = append(lines, errorLine(e, s.At, d.Name))
 		}
 	}
 	for i := range s.OTLP.Destinations {
-		if d := &s.OTLP.Destinations[i]; d.limited() {
+		if d := &s.OTLP.Destinations[i]; limited(d) {
 			lines = append(lines, fmt.Sprintf("%s gets no more than %s/s by %d requests at a time of %v each, while "+
 				"%d batches wait: a higher concurrency sends more",
 				terminal.Escape(d.Name), size(d.BytesPerSecond), d.InFlight, latencyOf(d), d.QueuedBatches))
 		}
 	}
-	if s.OTLP.Samples+s.OTLP.SamplesLost > 0 {
-		lines = append(lines, fmt.Sprintf("samples in profiles: %d, lost: %d", s.OTLP.Samples, s.OTLP.SamplesLost))
+	if s.OTLP.Samples+s.OTLP.Lost > 0 {
+		lines = append(lines, fmt.Sprintf("samples in profiles: %d, lost: %d", s.OTLP.Samples, s.OTLP.Lost))
 	}
 	if r := s.OTLP.Receiver; r != nil {
-		lines = append(lines, r.line())
+		lines = append(lines, receiverLine(r))
 		if r.LastError != nil && s.At.Sub(r.LastError.At) <= recent {
-			lines = append(lines, r.LastError.line(s.At, r.Address))
+			lines = append(lines, errorLine(r.LastError, s.At, r.Address))
 		}
 	}
 	if o := s.OTLP.OpenCensus; o != nil {
-		lines = append(lines, o.lines(s)...)
+		lines = append(lines, openCensusLines(s, o)...)
 	}
 	return lines
 }
 
-func (e *otlpError) line(now time.Time, of string) string {
+func errorLine(e *otlp.Failure, now time.Time, of string) string {
 	return fmt.Sprintf("last error of %s, %s ago: %s", terminal.Escape(of), age(now.Sub(e.At)),
 		terminal.Cut(terminal.Escape(e.Message), maxMessage))
 }
@@ -80,7 +81,7 @@ func destinationTable(s *Status) *terminal.Table {
 		if d.Latency > 0 {
 			latency = latencyOf(d).String()
 		}
-		table.Row(d.Name, d.stateText(s.At), size(float64(d.QueuedBytes)), strconv.Itoa(d.QueuedBatches), oldest,
+		table.Row(d.Name, stateText(d, s.At), size(float64(d.QueuedBytes)), strconv.Itoa(d.QueuedBatches), oldest,
 			fmt.Sprintf("%d/%d", d.InFlight, d.Concurrency), latency, fmt.Sprintf("%.1f", d.ItemsPerSecond),
 			number(d.Sent), dropped(d.Dropped))
 	}
@@ -89,13 +90,13 @@ func destinationTable(s *Status) *terminal.Table {
 
 // stateText returns the state and until when it lasts, since when nothing is answered, and the
 // signals that the destination does not know.
-func (d *Destination) stateText(now time.Time) string {
+func stateText(d *otlp.Status, now time.Time) string {
 	text := d.State
-	if d.Until != nil {
+	if !d.Until.IsZero() {
 		text += " " + age(d.Until.Sub(now))
 	}
-	if d.NoAnswerSince != nil {
-		silence := "no answer for " + age(now.Sub(*d.NoAnswerSince))
+	if !d.NoAnswerSince.IsZero() {
+		silence := "no answer for " + age(now.Sub(d.NoAnswerSince))
 		if text += ", " + silence; d.State == otlp.StateOpen.String() {
 			text = silence
 		}
@@ -109,15 +110,15 @@ func (d *Destination) stateText(now time.Time) string {
 // limited reports whether concurrency limits the throughput: all requests are in flight, they are
 // answered, and batches have waited for longer than two responses take. (Throughput is concurrency
 // × size of a request / latency.)
-func (d *Destination) limited() bool {
-	return d.State == otlp.StateOpen.String() && d.NoAnswerSince == nil && d.QueuedBatches > 0 &&
+func limited(d *otlp.Status) bool {
+	return d.State == otlp.StateOpen.String() && d.NoAnswerSince.IsZero() && d.QueuedBatches > 0 &&
 		d.InFlight >= d.MaxConcurrency && d.Oldest > max(2*d.Latency, minWaited)
 }
 
 // minWaited is longer than a burst of a few requests takes, for instance one with metrics.
 const minWaited = agent.Seconds(2 * time.Second)
 
-func latencyOf(d *Destination) time.Duration {
+func latencyOf(d *otlp.Status) time.Duration {
 	latency := time.Duration(d.Latency)
 	if latency >= time.Millisecond {
 		return latency.Round(time.Millisecond)
@@ -125,8 +126,8 @@ func latencyOf(d *Destination) time.Duration {
 	return latency.Round(10 * time.Microsecond)
 }
 
-// line describes the receiver with the items of each signal.
-func (r *Receiver) line() string {
+// receiverLine describes the receiver with the items of each signal.
+func receiverLine(r *receiver.Status) string {
 	var signals []string
 	for _, s := range r.Signals {
 		if s.Received == 0 {

@@ -12,53 +12,56 @@ import (
 
 	"correlator/internal/host/terminal"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
 	"correlator/otlp"
+	"correlator/otlp/receiver"
 )
+
+func seconds(s float64) agent.Seconds { return agent.Seconds(s * float64(time.Second)) }
 
 // exporting is a status with four destinations: one that works, one that is at its limit, one that
 // is down with hostile texts, and one that does not respond.
 func exporting() Status {
 	s := example()
 	until := s.At.Add(12 * time.Second)
-	s.OTLP = &OTLP{
-		Destinations: newDestinations([]otlp.Status{
+	s.OTLP = &export.Status{
+		Destinations: []otlp.Status{
 			{
-				Name: "https://otlp.example.com:4317", Endpoint: "https://otlp.example.com:4317", State: otlp.StateOpen,
-				LastError: "UNAVAILABLE: is long over", LastErrorAt: s.At.Add(-11 * time.Minute),
-				Concurrency: 4, MaxConcurrency: 4, Latency: 21400 * time.Microsecond, ItemsPerSecond: 812.25,
+				Name: "https://otlp.example.com:4317", Endpoint: "https://otlp.example.com:4317", State: "open",
+				LastError:   &otlp.Failure{Message: "UNAVAILABLE: is long over", At: s.At.Add(-11 * time.Minute)},
+				Concurrency: 4, MaxConcurrency: 4, Latency: seconds(0.0214), ItemsPerSecond: 812.25,
 				BytesPerSecond: 34000,
-				Accepted:       1300007, Sent: 1300000, Dropped: 7,
-				DroppedBy: [otlp.NumReasons]uint64{otlp.Rejected: 7},
+				Accepted:       1300007, Sent: 1300000, Dropped: otlp.Drops{"rejected": 7},
 			},
 			{
-				Name: "far", Endpoint: "http://far:4317", State: otlp.StateOpen,
-				Unsupported:   []otlp.Signal{otlp.Profiles},
-				QueuedBatches: 37, QueuedItems: 20100, QueuedBytes: 3_141_592, Oldest: 95 * time.Second,
-				InFlight: 2, Concurrency: 2, MaxConcurrency: 2, Latency: 231 * time.Millisecond,
+				Name: "far", Endpoint: "http://far:4317", State: "open",
+				Unsupported:   []string{"profiles"},
+				QueuedBatches: 37, QueuedItems: 20100, QueuedBytes: 3_141_592, Oldest: seconds(95),
+				InFlight: 2, Concurrency: 2, MaxConcurrency: 2, Latency: seconds(0.231),
 				ItemsPerSecond: 4400, BytesPerSecond: 735_000,
-				Accepted: 90100, Sent: 60000, Dropped: 9000,
-				DroppedBy: [otlp.NumReasons]uint64{otlp.QueueFull: 8000, otlp.Unsupported: 1000},
+				Accepted: 90100, Sent: 60000, Dropped: otlp.Drops{"queue_full": 8000, "unsupported": 1000},
 			},
 			{
-				Name: "evil\x1b[2J", Endpoint: "unix:/run/evil.sock", State: otlp.StateWaiting, Until: until,
-				LastError: "UNAVAILABLE: \x1b]0;title\a" +
-					strings.Repeat("long ", 100), LastErrorAt: s.At.Add(-3 * time.Second),
-				QueuedBatches: 1, QueuedItems: 5, QueuedBytes: 999, Oldest: 3 * time.Second, MaxConcurrency: 4,
-				Latency:  40 * time.Microsecond,
+				Name: "evil\x1b[2J", Endpoint: "unix:/run/evil.sock", State: "waiting", Until: until,
+				LastError: &otlp.Failure{Message: "UNAVAILABLE: \x1b]0;title\a" + strings.Repeat("long ", 100),
+					At: s.At.Add(-3 * time.Second)},
+				QueuedBatches: 1, QueuedItems: 5, QueuedBytes: 999, Oldest: seconds(3), MaxConcurrency: 4,
+				Latency:  seconds(0.00004),
 				Accepted: 5,
 			},
 			{
-				Name: "mute", Endpoint: "http://mute:4317", State: otlp.StateOpen,
+				Name: "mute", Endpoint: "http://mute:4317", State: "open",
 				NoAnswerSince: s.At.Add(-7 * time.Second),
-				QueuedBatches: 3, QueuedItems: 3, QueuedBytes: 800, Oldest: 7 * time.Second,
+				QueuedBatches: 3, QueuedItems: 3, QueuedBytes: 800, Oldest: seconds(7),
 				InFlight: 4, Concurrency: 4, MaxConcurrency: 4, Accepted: 7,
 			},
-		}),
-		Samples: 1299000, SamplesLost: 12,
-		Receiver: &Receiver{
+		},
+		Samples: 1299000, Lost: 12,
+		Receiver: &receiver.Status{
 			Address: "/run/correlator/otlp.sock", Connections: 3, RefusedConnections: 2, InWork: 1,
-			LastError: &otlpError{Message: "reading certificate: permission denied", At: s.At.Add(-time.Minute)},
-			Signals: []Received{
+			LastError: &otlp.Failure{Message: "reading certificate: permission denied", At: s.At.Add(-time.Minute)},
+			Signals: []receiver.Signal{
 				{Signal: "traces", Received: 5000, PassedOn: 4977, Rejected: 3, Refused: 20},
 				{Signal: "metrics", Received: 1, PassedOn: 1}, {Signal: "profiles"},
 			},
@@ -74,7 +77,7 @@ func TestWriteOTLP(t *testing.T) {
 	if err := WriteStatus(&got, &status); err != nil || got.String() != table+otlp {
 		t.Errorf("%v, got\n%s\nwant\n%s", err, got.String(), table+otlp)
 	}
-	status.OTLP = &OTLP{Receiver: &Receiver{Address: "127.0.0.1:4317"}}
+	status.OTLP = &export.Status{Receiver: &receiver.Status{Address: "127.0.0.1:4317"}}
 	got.Reset()
 	WriteStatus(&got, &status)
 	const idle = "\nreceiving at 127.0.0.1:4317: 0 connections, 0 requests in work, items: nothing yet\n"
@@ -111,24 +114,24 @@ func TestOTLPAsJSON(t *testing.T) {
 
 // A limit is reported only where more concurrency helps.
 func TestLimited(t *testing.T) {
-	limited := Destination{State: "open", QueuedBatches: 1, InFlight: 4, Concurrency: 4, MaxConcurrency: 4,
+	a := otlp.Status{State: "open", QueuedBatches: 1, InFlight: 4, Concurrency: 4, MaxConcurrency: 4,
 		Oldest: 4e9, Latency: 1e9}
 	for what, c := range map[string]struct {
-		change func(d *Destination)
+		change func(d *otlp.Status)
 		want   bool
 	}{
-		"all that may be in flight are":     {func(*Destination) {}, true},
-		"nothing waits":                     {func(d *Destination) { d.QueuedBatches = 0 }, false},
-		"a request more could be in flight": {func(d *Destination) { d.InFlight = 3 }, false},
-		"it was waited for, of late":        {func(d *Destination) { d.InFlight, d.Concurrency = 2, 2 }, false},
-		"it is waited for":                  {func(d *Destination) { d.State = "waiting" }, false},
-		"there is no response":              {func(d *Destination) { d.NoAnswerSince = new(time.Time) }, false},
-		"a burst":                           {func(d *Destination) { d.Oldest, d.Latency = 1e9, 1e8 }, false},
-		"a burst of large requests":         {func(d *Destination) { d.Latency = 3e9 }, false},
+		"all that may be in flight are":     {func(*otlp.Status) {}, true},
+		"nothing waits":                     {func(d *otlp.Status) { d.QueuedBatches = 0 }, false},
+		"a request more could be in flight": {func(d *otlp.Status) { d.InFlight = 3 }, false},
+		"it was waited for, of late":        {func(d *otlp.Status) { d.InFlight, d.Concurrency = 2, 2 }, false},
+		"it is waited for":                  {func(d *otlp.Status) { d.State = "waiting" }, false},
+		"there is no response":              {func(d *otlp.Status) { d.NoAnswerSince = time.Unix(1, 0) }, false},
+		"a burst":                           {func(d *otlp.Status) { d.Oldest, d.Latency = 1e9, 1e8 }, false},
+		"a burst of large requests":         {func(d *otlp.Status) { d.Latency = 3e9 }, false},
 	} {
-		d := limited
+		d := a
 		c.change(&d)
-		assert.Check(t, d.limited() == c.want, "%s: limited is %v", what, !c.want)
+		assert.Check(t, limited(&d) == c.want, "%s: limited is %v", what, !c.want)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"correlator/internal/host/safedir"
 	"correlator/internal/host/sockfile"
 	"correlator/internal/out/agent"
+	"correlator/internal/out/export"
 )
 
 // DefaultSocket is the default path of the socket.
@@ -44,7 +45,7 @@ type Source interface {
 
 // Export reports what is sent and received by OTLP; nil: nothing is. It must be safe for concurrent
 // use.
-type Export func() *OTLP
+type Export func() *export.Status
 
 // Server serves an admin socket.
 type Server struct {

@@ -104,12 +104,12 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 }
 
 // otlp returns the status of what is exported, nil when nothing is.
-func (s *services) otlp() *admin.OTLP {
+func (s *services) otlp() *export.Status {
 	if s.export == nil {
 		return nil
 	}
 	status := s.export.Status()
-	return admin.NewOTLP(&status)
+	return &status
 }
 
 // keeper returns what answers queries for samples, nil if none are kept.

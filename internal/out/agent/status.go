@@ -3,11 +3,11 @@ package agent
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
 
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/seconds"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/worker"
 	"correlator/internal/worker/cost"
@@ -46,21 +46,7 @@ type Status struct {
 }
 
 // Seconds is a duration that JSON shows as a number of seconds.
-type Seconds time.Duration
-
-// MarshalJSON writes a decimal number, exact to a microsecond.
-func (s Seconds) MarshalJSON() ([]byte, error) { return appendSeconds(nil, time.Duration(s)), nil }
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (s *Seconds) UnmarshalJSON(text []byte) error {
-	d, err := time.ParseDuration(string(text) + "s")
-	*s = Seconds(d)
-	return err
-}
-
-func appendSeconds(dst []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(dst, d.Round(time.Microsecond).Seconds(), 'f', -1, 64)
-}
+type Seconds = seconds.Seconds
 
 // Latency is how old samples were when the kernel took their message.
 type Latency struct {

@@ -80,13 +80,13 @@ func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Status is the state of what is exported and received.
+// Status is the state of what is exported and received. Its JSON is an interface.
 type Status struct {
-	Destinations []otlp.Status
-	Samples      uint64             // put into profiles
-	Lost         uint64             // samples that could not be put into profiles
-	Receiver     *receiver.Status   // nil without one
-	OpenCensus   *opencensus.Status // nil without one
+	Destinations []otlp.Status      `json:"destinations"` // in the order in which they are configured
+	Samples      uint64             `json:"samples"`      // of our own in profiles, since the start
+	Lost         uint64             `json:"samples_lost"` // of our own that could not be put into profiles
+	Receiver     *receiver.Status   `json:"receiver,omitempty"`
+	OpenCensus   *opencensus.Status `json:"opencensus,omitempty"` // what is received to be sent by OTLP
 }
 
 // Status returns the current state.

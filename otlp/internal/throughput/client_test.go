@@ -126,7 +126,7 @@ func (c clientConfig) export() (r clientResult, err error) {
 	}
 	done := x.Status()[0]
 	items := (done.Accepted - begun.Accepted) / uint64(c.Batches)
-	r.Batches, r.Lost = int((done.Sent-begun.Sent)/items), int(done.Dropped/items)
+	r.Batches, r.Lost = int((done.Sent-begun.Sent)/items), int(done.Dropped.Sum()/items)
 	return r, nil
 }
 

@@ -53,7 +53,7 @@ func pass(c passerConfig) error {
 	if err := x.Shutdown(ctx); err != nil {
 		return err
 	}
-	result.Dropped = x.Status()[0].Dropped
+	result.Dropped = x.Status()[0].Dropped.Sum()
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
