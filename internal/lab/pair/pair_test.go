@@ -33,14 +33,16 @@ func TestBetween(t *testing.T) {
 	got := between(before, after, 20, 2)
 	near := func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 }
 	assert.Check(t, near(got.cpu, want.cpu) && near(got.ebpf, want.ebpf) && near(got.expected, want.expected) &&
-		got.samples == want.samples && got.told == want.told && near(got.foreign, want.foreign), "%v, not %v", got, want)
+		got.samples == want.samples && got.told == want.told && near(got.foreign, want.foreign), "%v, not %v", got,
+		want)
 }
 
 // Switches count from the first look on, of a thread that is new from its beginning; one that has ended keeps what it
 // has done.
 func TestSwitches(t *testing.T) {
 	status := func(voluntary, involuntary string) string {
-		return "Name:\tx\nvoluntary_ctxt_switches:\t" + voluntary + "\nnonvoluntary_ctxt_switches:\t" + involuntary + "\n"
+		return "Name:\tx\nvoluntary_ctxt_switches:\t" + voluntary + "\nnonvoluntary_ctxt_switches:\t" + involuntary +
+			"\n"
 	}
 	s := newSwitches()
 	s.add("/proc/1/task/1", status("100", "10"))

@@ -68,15 +68,17 @@ func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process
 	if err := command.Start(); err != nil {
 		return f, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait() // ProcessState has how it ended
+		close(ended)
+	}()
 	wait := func(d time.Duration) error {
 		select {
 		case <-ctx.Done():
 			return errInterrupted
-		case err := <-ended:
-			ended <- err
-			return fmt.Errorf("%s ended by itself: %w\n%s", p.name, err, &output)
+		case <-ended:
+			return fmt.Errorf("%s ended by itself: %v\n%s", p.name, command.ProcessState, &output)
 		case <-time.After(d):
 			return nil
 		}

@@ -106,7 +106,8 @@ func (c *Counters) families() (f metric.Families) {
 	f.One("send_waits", "waits_for_room", &c.Messages.SendWaits, "Sends that had to wait for a full socket.")
 	f.One("send_pauses", "pauses", &c.Messages.SendPauses,
 		"Pauses of 5 ms for lack of kernel memory or after a socket error.")
-	f.Add("samples", "fed", metric.By[process.SampleOutcome]("outcome", c.Fed[:]), sampling.SamplesHelp, "source", "fed")
+	f.Add("samples", "fed", metric.By[process.SampleOutcome]("outcome", c.Fed[:]), sampling.SamplesHelp,
+		"source", "fed")
 	return append(f, c.Sampling.Families()...)
 }
 
