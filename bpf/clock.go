@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,11 +165,10 @@ func (c *clock) remove(cpu int, event *clockEvent) error {
 
 // counts reports whether the event has counted time since the last call.
 func (e *clockEvent) counts() (bool, error) {
-	var raw [8]byte
-	if _, err := unix.Read(e.fd, raw[:]); err != nil {
+	counted, err := readEvent(e.fd)
+	if err != nil {
 		return false, err
 	}
-	counted := binary.NativeEndian.Uint64(raw[:])
 	advanced := counted != e.counted
 	e.counted = counted
 	return advanced, nil

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"io"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,44 @@ func (b *batch) lookupAndDelete(mapFD int, keys, values unsafe.Pointer, room int
 		err = errno
 	}
 	return int(b.attr.count), err
+}
+
+// elemAttr is the part of union bpf_attr for operations on one element.
+//
+//	offset size field
+//	     0    4 mapFD
+//	     8    8 key
+//	    16    8 value
+//	    24    8 flags
+type elemAttr struct {
+	mapFD      uint32
+	_          uint32
+	key, value unsafe.Pointer
+	flags      uint64
+}
+
+// lookupElem copies a value out of the table mapFD. The error is ENOENT when the key has none.
+func lookupElem(mapFD int, key, value unsafe.Pointer) error {
+	attr := elemAttr{mapFD: uint32(mapFD), key: key, value: value}
+	_, _, errno := unix.RawSyscall(unix.SYS_BPF, unix.BPF_MAP_LOOKUP_ELEM, uintptr(unsafe.Pointer(&attr)),
+		unsafe.Sizeof(attr))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// readEvent reads a perf event that counts one thing.
+func readEvent(fd int) (uint64, error) {
+	var value uint64
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value))
+	switch {
+	case errno != 0:
+		return 0, errno
+	case n != unsafe.Sizeof(value):
+		return 0, io.ErrUnexpectedEOF
+	}
+	return value, nil
 }
 
 // Now returns CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // errNoStack reports that a stack was evicted.
@@ -185,8 +186,9 @@ func (t *stackTable) stack(key StackKey) (Stack, error) {
 	value := make([]byte, t.stacks.ValueSize())
 	t.retained.mu.Lock()
 	defer t.retained.mu.Unlock()
-	err := t.stacks.Lookup(&samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}, value)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
+	raw := samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}
+	err := lookupElem(t.stacks.FD(), unsafe.Pointer(&raw), unsafe.Pointer(unsafe.SliceData(value)))
+	if errors.Is(err, unix.ENOENT) {
 		return t.retained.stack(key)
 	}
 	if err != nil {

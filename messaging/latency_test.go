@@ -89,7 +89,7 @@ func agesOfWhatMissed(b *fixture) {
 	b.sender.Disconnect() // so that no goroutine is needed
 	b.sender.mu.Lock()
 	b.sender.running = false
-	b.sender.schedule(b.sender.nowNs())
+	b.sender.schedule()
 	b.sender.mu.Unlock()
 	b.advance(testDelay)
 	b.sender.Close()

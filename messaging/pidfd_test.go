@@ -149,7 +149,7 @@ func BenchmarkSenderShown(b *testing.B) {
 			defer s.Close()
 			buf := make([]byte, 64)
 			for b.Loop() {
-				if err := s.send(message); err != nil {
+				if err := s.send(message, false); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()

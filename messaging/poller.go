@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,9 +30,14 @@ type Poller struct {
 	raw    syscall.RawConn
 	events [pollBatch]unix.EpollEvent // of the goroutine
 
+	epoch     time.Time    // what the ns below count from
+	quickFrom atomic.Int64 // when messages may be sent on goroutines that others wait for, ns
+
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]*Sender // by token, one for each wait: descriptors are reused
+	ticking map[*Sender]struct{}
+	timer   *time.Timer // set while there are some; nil before
 }
 
 // NewPoller starts the goroutine; Close ends it.
@@ -56,7 +62,8 @@ func openPoller() (*Poller, error) {
 		return nil, fmt.Errorf("creating epoll: %w", err)
 	}
 	err = unix.SetNonblock(epoll, true) // else the runtime does not watch it
-	p := &Poller{epoll: epoll, file: os.NewFile(uintptr(epoll), "epoll"), waiting: make(map[uint64]*Sender)}
+	p := &Poller{epoll: epoll, file: os.NewFile(uintptr(epoll), "epoll"), epoch: time.Now(),
+		waiting: make(map[uint64]*Sender), ticking: make(map[*Sender]struct{})}
 	if err == nil {
 		err = p.file.SetReadDeadline(time.Time{}) // only what the runtime watches has deadlines
 	}
@@ -71,7 +78,59 @@ func openPoller() (*Poller, error) {
 }
 
 // Close ends the goroutine and closes the descriptor. The senders must have been closed before.
-func (p *Poller) Close() error { return p.file.Close() }
+func (p *Poller) Close() error {
+	p.mu.Lock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.mu.Unlock()
+	return p.file.Close()
+}
+
+const (
+	// slowTime is how long the kernel takes for a message at most that is not slow: mostly some microseconds.
+	slowTime = time.Millisecond
+
+	// quickShare is which part of the time may be lost to slow messages by goroutines that others wait for,
+	// whichever processes make them slow.
+	quickShare = 100
+)
+
+// isQuick reports whether messages may be sent by goroutines that others wait for.
+func (p *Poller) isQuick() bool { return int64(time.Since(p.epoch)) >= p.quickFrom.Load() }
+
+// isSlow reports whether a message that has taken so long was slow; then isQuick is false for a while.
+func (p *Poller) isSlow(took time.Duration) bool {
+	if took <= slowTime {
+		return false
+	}
+	p.quickFrom.Store(int64(time.Since(p.epoch) + quickShare*took))
+	return true
+}
+
+// later has the next tick call onTick of a sender, once, within idleTime. s.mu is held.
+func (p *Poller) later(s *Sender) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ticking[s] = struct{}{}
+	switch {
+	case len(p.ticking) > 1: // the timer is set
+	case p.timer == nil:
+		p.timer = time.AfterFunc(idleTime, p.tick)
+	default:
+		p.timer.Reset(idleTime)
+	}
+}
+
+func (p *Poller) tick() {
+	p.mu.Lock()
+	senders := p.ticking
+	p.ticking = make(map[*Sender]struct{}, len(senders))
+	p.mu.Unlock()
+	for s := range senders {
+		s.onTick()
+	}
+}
 
 // poll wakes the senders whose sockets have room, and returns how many sockets epoll reported. The
 // runtime sees an edge for each that follows, so that poll is called again.

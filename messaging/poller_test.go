@@ -113,7 +113,7 @@ func roomBeforeArming(b *fixture) {
 		b.take()
 		fits := b.receiver.fill()
 		b.add(2, 1, 0)
-		err := b.sender.current.send(b.sender.next())
+		err := b.sender.current.send(b.sender.next(), false)
 		assert.Assert(b, b.sender.complete(err) == full, "%v, want a full queue", err)
 		b.receiver.expectFillers(fits)
 		b.sender.await()
@@ -185,7 +185,7 @@ func (b *fixture) endsWaitWithoutRoom(end func()) {
 // have shut down, which epoll does not report.
 func lateEndsWait(b *fixture) {
 	fits := b.block(1)
-	b.advance(testDelay)
+	b.advance(testDelay + idleTime) // with a tick
 	b.expectParked(false)
 	assert.Check(b, len(b.poller.waiting) == 0)
 	b.add(2, 1, 0) // still no room

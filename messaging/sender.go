@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,8 @@ const (
 	// quarter of the time between two polls of an agent.
 	pauseTime = 5 * time.Millisecond
 
-	// idleTime is how long an empty queue keeps its memory, so that a process with samples in every
-	// drain does not allocate it each time.
+	// idleTime is how long an empty queue keeps its memory at least, so that a process with samples in every
+	// drain does not allocate it each time; and the time between two ticks of a poller.
 	idleTime = time.Second
 
 	never = math.MaxInt64
@@ -61,7 +62,8 @@ type Sender struct {
 	drained      chan struct{} // closed when nothing is queued; nil when nobody waits
 	exited       chan struct{} // closed when running becomes false; nil when nobody waits
 
-	timer         *time.Timer // nil before the first use
+	ticking       bool        // the poller's next tick is also for this sender
+	timer         *time.Timer // for what cannot wait for that; nil before the first use
 	timerNs       int64       // when it fires, else never
 	pausedUntilNs int64       // 0 when not paused
 
@@ -100,37 +102,33 @@ func NewSender(counters *Counters, poller *Poller) *Sender {
 // room of the receiver; it loses part of a burst. Of 165 keys at once, which the receiver can take
 // within 300 ms, it gets 110 when the first samples are 100 ms old.
 func (s *Sender) Add(key Key, count uint64, sampledAt time.Time) {
-	if count == 0 {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.Added += count
-	s.counters.SamplesQueued.Add(count)
-	if s.closed {
-		s.drop(DropClosed, count)
-		return
-	}
-	nowNs := s.nowNs()
-	sampledNs := min(int64(sampledAt.Sub(s.epoch)), nowNs)
-	if sampledNs <= s.limitNs(nowNs) {
-		if s.socket != nil {
-			s.counters.timings.lost.Add(count)
-		}
-		s.drop(DropAddedLate, count)
-		return
-	}
-	if s.queue == nil {
-		s.queue = newQueue()
-	}
-	s.idle = false
-	if !s.queue.add(key, count, sampledNs, s.windowNs()) {
-		s.drop(DropQueueFull, count)
-		return
-	}
+	s.add(key, count, sampledAt)
 	s.start()
-	if !s.running {
-		s.schedule(nowNs)
+}
+
+// Queue is Add for samples of which more may follow at once: Flush sends them.
+func (s *Sender) Queue(key Key, count uint64, sampledAt time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(key, count, sampledAt)
+}
+
+// Flush sends what can be sent now: on the caller's goroutine, unless the kernel has lately taken long to keep some
+// sender's message.
+func (s *Sender) Flush() {
+	s.mu.Lock()
+	if s.running || !s.canSend() {
+		s.mu.Unlock()
+		return
+	}
+	s.running = true
+	s.mu.Unlock()
+	if s.poller.isQuick() {
+		s.send(true)
+	} else {
+		go s.work()
 	}
 }
 
@@ -204,6 +202,9 @@ func (s *Sender) Drain(ctx context.Context) error {
 		s.drained = make(chan struct{})
 	}
 	drained := s.drained
+	if !s.running {
+		s.schedule()
+	}
 	s.mu.Unlock()
 	select {
 	case <-drained:
@@ -254,12 +255,47 @@ func (s *Sender) Close() {
 func (s *Sender) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expireWaiting(s.nowNs())
 	stats := s.stats
 	stats.Queued = s.queued()
 	return stats
 }
 
 // The methods below are called with s.mu held.
+
+// add queues samples.
+func (s *Sender) add(key Key, count uint64, sampledAt time.Time) {
+	if count == 0 {
+		return
+	}
+	s.stats.Added += count
+	s.counters.SamplesQueued.Add(count)
+	if s.closed {
+		s.drop(DropClosed, count)
+		return
+	}
+	nowNs := s.nowNs()
+	s.expireWaiting(nowNs)
+	sampledNs := min(int64(sampledAt.Sub(s.epoch)), nowNs)
+	if sampledNs <= s.limitNs(nowNs) {
+		if s.socket != nil {
+			s.counters.timings.lost.Add(count)
+		}
+		s.drop(DropAddedLate, count)
+		return
+	}
+	if s.queue == nil {
+		s.queue = newQueue()
+	}
+	s.idle = false
+	if !s.queue.add(key, count, sampledNs, s.windowNs()) {
+		s.drop(DropQueueFull, count)
+		return
+	}
+	if !s.running {
+		s.schedule()
+	}
+}
 
 func (s *Sender) nowNs() int64 { return int64(time.Since(s.epoch)) }
 
@@ -310,6 +346,15 @@ func (s *Sender) expire(nowNs int64) {
 		}
 		s.drop(reason, late)
 		s.signalDrained()
+	}
+}
+
+// expireWaiting is expire while nothing is being sent, or about to be. Nothing calls it just when a sample becomes
+// late: what is added next does, whoever reads counts, and the poller's tick.
+func (s *Sender) expireWaiting(nowNs int64) {
+	s.expire(nowNs)
+	if !s.waiting() {
+		s.unpark() // the next message tries again
 	}
 }
 
@@ -378,15 +423,15 @@ func (s *Sender) arm(atNs int64) {
 	}
 }
 
-// schedule arms the timer for the next event while nothing is being sent: the end of a pause, a
-// deadline, or idleTime.
-func (s *Sender) schedule(nowNs int64) {
-	switch {
-	case s.pausedUntilNs != 0:
-		s.arm(min(s.pausedUntilNs, s.deadlineNs()))
-	case s.queue != nil && !s.queue.waiting():
-		s.arm(nowNs + int64(idleTime))
-	default:
-		s.arm(s.deadlineNs())
+// schedule has the next event not be missed while nothing is being sent. The end of a pause, and a deadline that
+// somebody waits for, have a timer. All else is done within two ticks that the senders of a poller share: waking up for
+// each of them costs more than what is to be done.
+func (s *Sender) schedule() {
+	if s.pausedUntilNs != 0 || s.drained != nil {
+		s.arm(min(cmp.Or(s.pausedUntilNs, never), s.deadlineNs()))
+	}
+	if s.queue != nil && !s.ticking {
+		s.ticking = true
+		s.poller.later(s)
 	}
 }

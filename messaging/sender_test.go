@@ -163,6 +163,9 @@ func TestSender(t *testing.T) {
 		"stats while sending":  statsWhileSending,
 		"futile wake-ups":      futileWakeUpsPause,
 		"connect ends a pause": connectEndsPause,
+		"flushed":              flushed,
+		"flushed while slow":   flushedWhileSlow,
+		"late at a tick":       lateAtTick,
 	})
 }
 
@@ -360,6 +363,64 @@ func idleSenderFreesItsQueue(b *fixture) {
 	}
 	b.advance(3 * idleTime)
 	assert.Check(b, !held(), "an idle sender keeps its queue")
+}
+
+// What is queued is sent when it is flushed, by the caller and in the order of its age, as far as there is room.
+func flushed(b *fixture) {
+	queue := func(key int, count uint64, age time.Duration) {
+		b.sender.Queue(keyOf(key), count, time.Now().Add(-age))
+	}
+	b.sender.Flush()
+	queue(1, 2, 0)
+	queue(2, 1, 10*time.Millisecond)
+	queue(1, 3, 0)
+	b.settled()
+	b.receiver.expectNothing()
+	b.expectStats(0, 6, nil)
+	b.sender.Flush()
+	b.expectStats(6, 0, nil) // without a goroutine, for which it would have to be waited
+	b.receiver.expect(correlationOf(2, 1), correlationOf(1, 5))
+	fits := b.receiver.fill()
+	queue(3, 1, 0)
+	b.sender.Flush()
+	b.expectParked(true)
+	queue(4, 1, 0)
+	b.sender.Flush()
+	assert.Check(b, b.counters.SendWaits.Load() == 1, "tried more than once with a full queue")
+	b.receiver.expectFillers(fits)
+	b.receiver.expect(correlationOf(3, 1), correlationOf(4, 1))
+	b.sender.Close()
+	queue(5, 1, 0)
+	b.sender.Flush()
+	b.expectStats(8, 0, map[DropReason]uint64{DropClosed: 1})
+}
+
+// After a message that took the kernel long, of whichever sender, nobody who flushes waits for the kernel: for a
+// hundred times as long.
+func flushedWhileSlow(b *fixture) {
+	assert.Check(b, !b.poller.isSlow(slowTime) && b.poller.isQuick())
+	assert.Check(b, b.poller.isSlow(2*slowTime))
+	b.advance(200*slowTime - 1)
+	assert.Check(b, !b.poller.isQuick())
+	socket := b.sender.socket
+	socket.mu.Lock() // as sendmsg has it
+	b.sender.Queue(keyOf(1), 1, time.Now())
+	b.sender.Flush()
+	assert.Check(b, b.sender.Stats().Sent == 0)
+	socket.mu.Unlock()
+	b.receiver.expect(correlationOf(1, 1))
+	b.advance(1)
+	assert.Check(b, b.poller.isQuick())
+}
+
+// What becomes late while nothing is added, and nobody asks, is dropped at the second tick at the latest.
+func lateAtTick(b *fixture) {
+	b.receiver.fill()
+	b.add(1, 5, 0)
+	b.settled()
+	b.advance(2 * idleTime)
+	assert.Check(b, b.counters.SamplesDropped[DropLate].Load() == 5)
+	b.expectParked(false)
 }
 
 // At most maxQueued keys wait; more samples of one that waits are no more keys.

@@ -2,25 +2,36 @@ package messaging
 
 import (
 	"fmt"
+	"time"
 )
 
-// This file is the sending half of a Sender, on a goroutine of its own, and what starts it: the
-// poller and a timer.
+// This file is the sending half of a Sender, and what starts it: the poller and a timer.
 
-// run sends until nothing is left to be sent, or nothing can be sent. Every sender has a goroutine
-// for that: sendmsg runs what the receiver attached to its socket, a filter and the callbacks of
-// all epoll instances that watch it, which can take many milliseconds.
-func (s *Sender) run() {
+// run is send on a goroutine of its own.
+func (s *Sender) run() { s.send(false) }
+
+// send sends until nothing is left to be sent, or nothing can be sent. sendmsg runs what the receiver attached to its
+// socket, a filter and the callbacks of all epoll instances that watch it, which can take many milliseconds. So every
+// sender can have a goroutine for that. Quick is without: a goroutine that others wait for sends, which is less work by
+// far, as long as no message takes long.
+func (s *Sender) send(quick bool) {
 	for {
 		message := s.next()
 		if message == nil {
 			return
 		}
-		switch s.complete(s.current.send(message)) {
+		began := time.Now()
+		result := s.complete(s.current.send(message, quick))
+		slow := quick && s.poller.isSlow(time.Since(began))
+		switch result {
 		case full:
 			s.await()
 		case gone:
 			s.current.Close()
+		}
+		if slow {
+			go s.work()
+			return
 		}
 	}
 }
@@ -38,7 +49,7 @@ func (s *Sender) next() []byte {
 		if s.exited != nil {
 			close(s.exited)
 		} else {
-			s.schedule(nowNs)
+			s.schedule()
 		}
 		return nil
 	}
@@ -162,11 +173,22 @@ func (s *Sender) pause() {
 	s.pausedUntilNs = s.nowNs() + int64(pauseTime)
 }
 
-// onTimer drops late samples, ends a pause, and frees the memory of an idle queue.
 func (s *Sender) onTimer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timerNs = never
+	s.maintain()
+}
+
+func (s *Sender) onTick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ticking = false
+	s.maintain()
+}
+
+// maintain drops late samples, ends a pause, and frees the memory of an idle queue. It is called with s.mu held.
+func (s *Sender) maintain() {
 	if s.closed {
 		return
 	}
@@ -174,13 +196,10 @@ func (s *Sender) onTimer() {
 	if nowNs >= s.pausedUntilNs {
 		s.pausedUntilNs = 0
 	}
-	s.expire(nowNs)
-	if !s.waiting() {
-		s.unpark() // the next message tries again
-	}
+	s.expireWaiting(nowNs)
 	s.start()
 	if s.running {
-		return // arms the timer when it stops
+		return // it schedules what is next when it stops
 	}
 	if s.queue != nil && s.queue.total == 0 {
 		if s.idle {
@@ -188,5 +207,5 @@ func (s *Sender) onTimer() {
 		}
 		s.idle = true
 	}
-	s.schedule(nowNs)
+	s.schedule()
 }

@@ -21,7 +21,7 @@ func (p *program) Sampled(sample profile.Sample) {
 	} else if sample.HasTrace() && !isOTel {
 		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
 			StackTraceID: sample.Stack.ID}
-		p.sender.Add(key, sample.Count, sample.At)
+		p.sender.Queue(key, sample.Count, sample.At)
 	}
 	if p.resource != nil && p.agent.exporter.TakesSamples() {
 		p.export(sample)
@@ -39,6 +39,9 @@ func (p *program) export(sample profile.Sample) {
 func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
 	p.refused.Add(outcome, samples)
 }
+
+// Flush sends what Sampled has queued.
+func (p *program) Flush() { p.sender.Flush() }
 
 // ThreadNamed does nothing: the exporter gets names with samples.
 func (p *program) ThreadNamed(int, string) {}

@@ -70,6 +70,9 @@ func (p *program) Sampled(sample profile.Sample) {
 // Refused does nothing: the sampler counts them, of all processes together.
 func (p *program) Refused(process.SampleOutcome, uint64) {}
 
+// Flush does nothing: samples are aggregated.
+func (p *program) Flush() {}
+
 // ThreadNamed stores the name of a thread.
 func (p *program) ThreadNamed(tid int, name string) {
 	p.handler.recorder.aggregate.name(thread{p.process, tid}, name)

@@ -31,6 +31,12 @@ func (s *Sampling) drain() {
 	}
 	clear(s.waiting)
 	s.waiting = s.waiting[:0]
+	for _, program := range s.flushing {
+		program.flushing = false
+		program.sink.Flush()
+	}
+	clear(s.flushing)
+	s.flushing = s.flushing[:0]
 	if len(ended) == 0 {
 		return
 	}
@@ -53,6 +59,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
 		p.sample.Stack = stack
 		s.deliver(program, &p.sample, now.Time)
+		s.flushLater(program)
 		return
 	}
 	var err error
@@ -61,11 +68,21 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
 		return
 	}
-	if !s.deliverResolved(&p, now.Time, &s.frames) {
+	if s.deliverResolved(&p, now.Time, &s.frames) {
+		s.flushLater(program)
+	} else {
 		if len(program.waiting) == 0 {
 			s.waiting = append(s.waiting, program)
 		}
 		program.waiting = append(program.waiting, p)
+	}
+}
+
+// flushLater has the sink of a program flushed at the end of the drain.
+func (s *Sampling) flushLater(program *program) {
+	if !program.flushing {
+		program.flushing = true
+		s.flushing = append(s.flushing, program)
 	}
 }
 
@@ -102,6 +119,7 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 		if p.needsContext || !s.deliverResolved(&p, now.Time, &frames) {
 			s.enqueue(program, []pendingSample{p}, now.Time)
 		}
+		program.sink.Flush()
 	}
 }
 

@@ -255,6 +255,11 @@ func (p *ProcessSampler) report(pending []pendingSample) {
 		}
 		p.sampling.finish(sample, outcome)
 	}
+	for i := range pending { // mostly of one program
+		if i == 0 || pending[i].program != pending[i-1].program {
+			pending[i].program.sink.Flush()
+		}
+	}
 	p.inbox.giveBack(again)
 }
 

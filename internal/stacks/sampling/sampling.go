@@ -62,6 +62,9 @@ type Options struct {
 type Sink interface {
 	// Sampled is called with complete samples.
 	Sampled(sample profile.Sample)
+	// Flush is called when Sampled was, and will not be at once again: what was handed over is to be handed on. Nothing
+	// is locked, and the program may have been forgotten.
+	Flush()
 	// Refused is called with the number of samples that were to wait for the process's goroutine,
 	// or did, and ended otherwise; not with those that ProcessSampler.Abandon returns.
 	Refused(outcome process.SampleOutcome, samples uint64)
@@ -100,6 +103,7 @@ type Sampling struct {
 
 	// Owned by Run.
 	waiting   []*program      // that have counts whose samples are to wait for their process
+	flushing  []*program      // whose sinks have samples of the drain
 	frames    []profile.Frame // scratch
 	counted   time.Time       // until when all was drained that was counted
 	refreshed time.Time

@@ -196,6 +196,8 @@ func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {
 	r.refused.Add(outcome, samples)
 }
 
+func (r *receiver) Flush() {}
+
 func (r *receiver) ThreadNamed(int, string) {}
 
 // sum is how many samples were handed over, and how many are pending.

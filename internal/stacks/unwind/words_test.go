@@ -24,8 +24,8 @@ func TestNextWord(t *testing.T) {
 	}
 }
 
-// Compiled Java code has a number for as long as the process runs its program, and native code an address for as long as
-// its file is mapped; else there may soon be something else at an address.
+// Compiled Java code has a number for as long as the process runs its program, and native code an address for as
+// long as its file is mapped; else there may soon be something else at an address.
 func TestLifeOf(t *testing.T) {
 	jvm := func(kind uint64, id uint32) []uint64 {
 		return []uint64{libpf.NewEbpfFrameHeader(libpf.HotSpotFrame, 0, 3, 0), 1 << 40, kind<<60 | uint64(id)}
