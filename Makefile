@@ -73,10 +73,11 @@ bench: ## run the benchmarks; docs/benchmarks.md quotes them
 	@$(NEED) cc:gcc
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-# Downloads toolchains of Go.
-truth: ## compare what is shown of programs with what they do; docs/truth.md quotes it (root, 10 min); ONLY=EXPRESSION: some
-	@$(NEED) cc:gcc clang:clang musl-gcc:musl-tools
-	$(GO) run ./internal/lab/truth -run '$(ONLY)'
+# Downloads toolchains of Go. JDKS are directories in which JDKs are, with colons between them.
+JDKS = /usr/lib/jvm
+truth: ## compare what is shown of programs with what they do; docs/truth.md quotes it (root, 30 min); ONLY=EXPRESSION: some
+	@$(NEED) cc:gcc clang:clang musl-gcc:musl-tools javac:openjdk-17-jdk-headless
+	$(GO) run ./internal/lab/truth -run '$(ONLY)' -jdks '$(JDKS)'
 
 # PAIR are flags: see internal/lab/pair.
 pair: ## measure the correlator beside the OpenTelemetry eBPF profiler on ten loads (root, quiet machine, an hour); PAIR='-loads ab': some

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -52,9 +53,11 @@ type seen struct {
 	elsewhere       float64            // without the function in which all others are: in other threads
 	others          float64            // in other threads, where it is known which; not among samples
 	wrong           map[string]float64 // by what is wrong
+	example         map[string]string  // likewise, a stack
 	// marked are samples that say that they do not know what was inlined, hidden those of them without a function
 	// that may be it, and hiddenSelf those in which it may be the last.
 	marked             float64
+	markedWith         map[string]float64 // by function
 	hidden, hiddenSelf map[string]float64
 }
 
@@ -137,6 +140,9 @@ func readStacks(path string) (stacks []stack, err error) {
 				f.function = location.Line[0].Function.Name
 				f.file = filepath.Base(location.Line[0].Function.Filename)
 			}
+			if location.Mapping.File == "[jvm]" { // also of its own code, whose names have no dot
+				f.ofRuntime = strings.Contains(f.function, ".") || f.function == profile.InlinedName
+			}
 			s.frames = append(s.frames, f)
 		}
 		stacks = append(stacks, s)
@@ -148,7 +154,9 @@ func readStacks(path string) (stacks []stack, err error) {
 func look(t *truth, stacks []stack) (s seen, err error) {
 	s = seen{
 		inclusive: make(map[string]float64), self: make(map[string]float64), wrong: make(map[string]float64),
+		example: make(map[string]string),
 		cutWith: make(map[string]float64), hidden: make(map[string]float64), hiddenSelf: make(map[string]float64),
+		markedWith: make(map[string]float64),
 	}
 	below := make(map[string]*regexp.Regexp)
 	for function, expression := range t.Below {
@@ -210,7 +218,7 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 		return slices.ContainsFunc(functions, func(f string) bool { return has[f] })
 	}
 	if what := t.wrongCall(frames); what != "" {
-		s.wrong[what] += n
+		s.addWrong(what, frames, n)
 		return
 	}
 	if has[profile.CutName] {
@@ -222,6 +230,9 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 	}
 	if has[profile.InlinedName] {
 		s.marked += n
+		for f := range has {
+			s.markedWith[f] += n
+		}
 		for function, above := range t.Above {
 			if hasAny(above) && !has[function] {
 				s.hidden[function] += n
@@ -233,7 +244,7 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 	}
 	for function, above := range t.Above {
 		if has[function] && !hasAny(above) {
-			s.wrong[fmt.Sprintf("none of %v above %s", above, function)] += n
+			s.addWrong(fmt.Sprintf("none of %v above %s", above, function), frames, n)
 			return
 		}
 	}
@@ -241,7 +252,7 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 		for _, called := range frames[i+1:] {
 			if of := below[f.function]; of != nil && called.ofRuntime && called.function != profile.InlinedName &&
 				!of.MatchString(called.function) {
-				s.wrong[called.function+" below "+f.function] += n
+				s.addWrong(called.function+" below "+f.function, frames, n)
 				return
 			}
 		}
@@ -251,9 +262,30 @@ func (s *seen) add(t *truth, below map[string]*regexp.Regexp, frames []frame, n 
 	case !has[t.Work] && t.Callers == nil:
 		s.elsewhere += n
 	case slices.ContainsFunc(frames, isKnown), leaf == t.Work, has[t.Clock], t.Callers != nil:
+	case lastOfRuntime(frames) == t.Work: // in the runtime's own code, or in inlined code that is not known
 	default:
-		s.wrong["no function of known share above "+leaf] += n
+		s.addWrong("no function of known share above "+leaf, frames, n)
 	}
+}
+
+// addWrong adds samples of a stack that is wrong.
+func (s *seen) addWrong(what string, frames []frame, n float64) {
+	s.wrong[what] += n
+	var names []string
+	for _, f := range frames {
+		names = append(names, f.function)
+	}
+	s.example[what] = strings.Join(names, " < ")
+}
+
+// lastOfRuntime returns the last function that is known to be one of a language runtime, if any.
+func lastOfRuntime(frames []frame) (function string) {
+	for _, f := range frames {
+		if f.ofRuntime && f.function != profile.InlinedName {
+			function = f.function
+		}
+	}
+	return function
 }
 
 // worst returns the largest difference of a share, in points, and of which function. Where stacks say that they do not
@@ -284,7 +316,7 @@ func (c *comparison) allWrong() (share float64) {
 func (c *comparison) write(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n\n%.0f samples, %.1f %% cut, %.1f %% with inlined code that is not known\n\n", c.name,
 		c.samples, 100*c.cut/c.samples, 100*c.marked/c.samples)
-	fmt.Fprintf(w, "| function | self | shown | with what it calls | shown |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "| function | self | shown | with what it calls | shown | unknown |\n|---|---|---|---|---|---|\n")
 	functions := slices.Sorted(maps.Keys(c.Inclusive))
 	for _, f := range slices.Sorted(maps.Keys(c.Self)) {
 		if _, known := c.Inclusive[f]; !known {
@@ -298,11 +330,11 @@ func (c *comparison) write(w io.Writer) {
 		return ""
 	}
 	for _, f := range functions {
-		fmt.Fprintf(w, "| %s | %s | %.1f | %s | %.1f |\n", f, share(c.Self, f), 100*c.self[f]/c.samples,
-			share(c.Inclusive, f), 100*c.inclusive[f]/c.samples)
+		fmt.Fprintf(w, "| %s | %s | %.1f | %s | %.1f | %.1f |\n", f, share(c.Self, f), 100*c.self[f]/c.samples,
+			share(c.Inclusive, f), 100*c.inclusive[f]/c.samples, 100*c.markedWith[f]/c.samples)
 	}
 	for _, what := range slices.Sorted(maps.Keys(c.wrong)) {
-		fmt.Fprintf(w, "\nwrong: %s in %.2f %%\n", what, 100*c.wrong[what]/c.samples)
+		fmt.Fprintf(w, "\nwrong: %s in %.2f %%: %s\n", what, 100*c.wrong[what]/c.samples, c.example[what])
 	}
 }
 

@@ -1,7 +1,7 @@
 // Truth compares what the agent shows of programs with what they do, and prints a table for each: the share of CPU
 // time in each function, itself and with what it calls, beside the truth.
 //
-//	go run ./internal/lab/truth [-run EXPRESSION] [-d DURATION]
+//	go run ./internal/lab/truth [-run EXPRESSION] [-d DURATION] [-jdks DIRECTORIES]
 //
 // A program of known truth (a subject) publishes OpenTelemetry's process context, so that it takes part, prints
 // "ready", works in functions whose CPU time it measures with its thread's clock, until SIGTERM, and then prints JSON:

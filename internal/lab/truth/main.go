@@ -14,15 +14,16 @@ import (
 func main() {
 	only := flag.String("run", "", "only subjects whose names match")
 	duration := flag.Duration("d", 10*time.Second, "how long each is recorded")
+	jdks := flag.String("jdks", "/usr/lib/jvm", "directories in which JDKs are, with colons between them")
 	flag.Parse()
-	if err := tables(regexp.MustCompile(*only), *duration); err != nil {
+	if err := tables(regexp.MustCompile(*only), *duration, filepath.SplitList(*jdks)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 // tables prints the table of each subject, and then one of all.
-func tables(only *regexp.Regexp, duration time.Duration) error {
+func tables(only *regexp.Regexp, duration time.Duration, jdks []string) error {
 	if err := os.Chdir("internal/lab/truth"); err != nil {
 		return fmt.Errorf("from the root of the repository: %w", err)
 	}
@@ -37,7 +38,7 @@ func tables(only *regexp.Regexp, duration time.Duration) error {
 	}
 	var all []*comparison
 	var failed error
-	for _, s := range subjects() {
+	for _, s := range subjects(jdks) {
 		if !only.MatchString(s.name) {
 			continue
 		}

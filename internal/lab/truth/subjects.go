@@ -24,8 +24,8 @@ func (e notRunError) Error() string { return "not run: " + e.reason }
 // goVersions are the versions of Go whose toolchains are downloaded.
 var goVersions = []string{"1.21.13", "1.22.12", "1.23.12", "1.24.9", "1.25.3", "1.26.0"}
 
-// subjects returns all programs.
-func subjects() (all []subject) {
+// subjects returns all programs, those in Java with the JDKs below directories.
+func subjects(jdks []string) (all []subject) {
 	for _, compile := range []string{
 		"gcc -O0", "gcc -O1", "gcc -O2", "gcc -O3", "gcc -O2 -static", "gcc -O2 -fno-omit-frame-pointer", "clang -O2",
 		"musl-gcc -O0", "musl-gcc -O2", "musl-gcc -O3", "musl-gcc -O2 -static",
@@ -36,7 +36,7 @@ func subjects() (all []subject) {
 		all = append(all, golang("Go "+version, "go"+version))
 	}
 	all = append(all, golang("Go 1.26.0 -buildmode=pie", "go1.26.0", "-buildmode=pie"))
-	return append(all, scripts()...)
+	return append(append(all, java(jdks)...), scripts()...)
 }
 
 // native returns the program in C as a command compiles it.

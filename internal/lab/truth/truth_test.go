@@ -191,3 +191,36 @@ func TestNotRun(t *testing.T) {
 	summarize(&table, []*comparison{{name: "JDK 8", notRun: "not found"}})
 	assert.Check(t, strings.Contains(table.String(), "| JDK 8 | not run: not found |"), table.String())
 }
+
+// In a JVM no function is below one that does not call it, and none lacks its caller, in more than a few
+// samples. Each method is called, so that many of these are where frames are made and left.
+func TestJava(t *testing.T) {
+	testenv.NeedRoot(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the frames of methods are only found so on x86-64")
+	}
+	testenv.NeedTool(t, "javac")
+	agent, err := buildAgent(t.TempDir())
+	assert.NilError(t, err)
+	for _, release := range []string{"17", "25"} {
+		t.Run("JDK "+release, func(t *testing.T) {
+			path := findJDKs([]string{"/usr/lib/jvm"})[release].java
+			if path == "" {
+				testenv.Missing(t, "needs JDK "+release+" below /usr/lib/jvm")
+			}
+			s := subject{name: release, build: func(dir string) ([]string, error) {
+				return javaCommand(dir, path, []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-Inline"})
+			}}
+			testenv.Poll(t, 4*time.Minute, "samples", func() bool {
+				c, err := compare(agent, &s, "full", 3*time.Second)
+				assert.NilError(t, err)
+				if c.samples < 200 {
+					return false
+				}
+				assert.Check(t, c.allWrong() <= 0.005, "wrong of %v samples: %v, such as %v", c.samples, c.wrong, c.example)
+				assert.Check(t, c.cut <= c.samples/10, "%v of %v samples are cut", c.cut, c.samples)
+				return true
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -253,6 +254,13 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 		if name == hotspotProgram && frames > 0 {
 			if err := setLoopEnd(p.Instructions, "HOTSPOT_FRAMES_PER_PROGRAM", frames); err != nil {
 				return nil, err
+			}
+			if runtime.GOARCH == "amd64" {
+				changed, err := addReturnAddresses(p.Instructions, full.Types)
+				if err != nil {
+					return nil, err
+				}
+				p.Instructions = changed
 			}
 		}
 		if name == v8Program {

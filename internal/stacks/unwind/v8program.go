@@ -80,6 +80,15 @@ func programCounter(variable uint64) (pc uint64, kind uint8) {
 // addProgramCounters adds the instructions to the program of V8: where it reads a function's code.
 func addProgramCounters(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
 	const source = "bpf_probe_read_user(scratch->code,"
+	return replaceCall(instructions, source, v8Back, func(call asm.Instruction, stackEnd int16) (asm.Instructions, error) {
+		return programCounterCode(call, stackEnd, types)
+	})
+}
+
+// replaceCall replaces the call by which a program reads a process's memory at a line of its source: by instructions,
+// which begin with a symbol and go on at another, back. They may have more of the stack, below stackEnd.
+func replaceCall(instructions asm.Instructions, source, back string,
+	by func(call asm.Instruction, stackEnd int16) (asm.Instructions, error)) (asm.Instructions, error) {
 	at := -1
 	for i := range instructions {
 		line := instructions[i].Source()
@@ -89,15 +98,15 @@ func addProgramCounters(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 		isRead := instructions[i].IsBuiltinCall() && instructions[i].Constant == int64(asm.FnProbeReadUser)
 		if isRead && line != nil && strings.Contains(line.String(), source) {
 			if at >= 0 {
-				return nil, fmt.Errorf("the unwinding program for V8 reads code in several places")
+				return nil, fmt.Errorf("the unwinding program has %q in several places", source)
 			}
 			at = i
 		}
 	}
 	if at < 0 || at+1 == len(instructions) {
-		return nil, fmt.Errorf("the unwinding program for V8 does not read code")
+		return nil, fmt.Errorf("the unwinding program has no %q", source)
 	}
-	added, err := programCounterCode(instructions[at], stackEnd(instructions), types)
+	added, err := by(instructions[at], stackEnd(instructions))
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +114,7 @@ func addProgramCounters(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	changed[at] = asm.Ja.Label(added[0].Symbol())
 	changed[at].Metadata = instructions[at].Metadata
 	changed[at] = changed[at].WithReference(added[0].Symbol())
-	changed[at+1] = changed[at+1].WithSymbol(v8Back)
+	changed[at+1] = changed[at+1].WithSymbol(back)
 	return append(changed, added...), nil
 }
 
@@ -134,15 +143,10 @@ func stackEnd(instructions asm.Instructions) (end int16) {
 	return end
 }
 
-// programCounterCode returns the instructions that are added: the call, and what comes after it.
-func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (asm.Instructions, error) {
+// readOffsets returns the offsets of members of types, by their paths.
+func readOffsets(types *btf.Spec, of map[string][]string) (map[string]int16, error) {
 	offsets := make(map[string]int16)
-	for typeName, paths := range map[string][]string{
-		"PerCPURecord": {
-			"trace.pid", "state.pc", "state.text_section_id", "v8UnwindScratch.fp_ctx", "v8UnwindScratch.code",
-		},
-		"V8ProcInfo": {"off_JSFunction_code", "off_JSFunction_shared"},
-	} {
+	for typeName, paths := range of {
 		var of *btf.Struct
 		if err := types.TypeByName(typeName, &of); err != nil {
 			return nil, fmt.Errorf("reading the unwinding programs' BTF: %w", err)
@@ -154,6 +158,20 @@ func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (
 			}
 			offsets[path] = int16(offset)
 		}
+	}
+	return offsets, nil
+}
+
+// programCounterCode returns the instructions that are added: the call, and what comes after it.
+func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (asm.Instructions, error) {
+	offsets, err := readOffsets(types, map[string][]string{
+		"PerCPURecord": {
+			"trace.pid", "state.pc", "state.text_section_id", "v8UnwindScratch.fp_ctx", "v8UnwindScratch.code",
+		},
+		"V8ProcInfo": {"off_JSFunction_code", "off_JSFunction_shared"},
+	})
+	if err != nil {
+		return nil, err
 	}
 	key, record, process := stackEnd&^7-8, stackEnd&^7-16, stackEnd&^7-24
 	if process < -maxStackOffset {

@@ -1,0 +1,246 @@
+package unwind
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// While a compiled method makes its frame, or has removed it before it returns, the return address is not
+// where the frame's size says. The module's program knows that of some instructions only: not of the poll
+// between the end of the frame and the return (in JDK 17, not in 8), nor of the check that comes when the frame
+// has been made, but counts as its making (in 17 with ZGC, in 21 with all collectors). It then
+// takes for the caller what it finds in the frame, or above it. So on x86-64 it is told where the return
+// address is, by instructions that are added to it where it reads
+//
+//   - what the JVM knows of a method: of the innermost frame, the frame is said to be complete from the
+//     beginning on, after it was noted whether it is not, so that the program looks at the code;
+//   - the code around the program counter: of instructions that are known, what it reads is replaced by
+//     others, of which it knows what they mean.
+//
+// A method that has other words on its stack, as some of those do that search in texts, is not known.
+
+// What the program reads of the code begins a byte before the program counter.
+const (
+	jvmCodeBefore = 1
+	jvmCodeBytes  = 14
+)
+
+// Instructions that the program looks for in the code.
+const (
+	x86Return = 0xc3
+	x86PopRBP = 0x5d
+)
+
+// Labels of what is added.
+const (
+	jvmMethod     = "jvm_method"
+	jvmMethodBack = "jvm_method_back"
+	jvmCompared   = "jvm_method_code_start"
+	jvmMethodDone = "jvm_method_done"
+	jvmMethodKeep = "jvm_method_keep"
+	jvmNoMethod   = "jvm_no_method"
+
+	jvmRead     = "jvm_code"
+	jvmReadBack = "jvm_code_back"
+	jvmEnds     = "jvm_code_ends"
+	jvmComplete = "jvm_code_complete"
+	jvmFrame    = "jvm_code_frame"
+	jvmNoFrame  = "jvm_code_no_frame"
+	jvmReadDone = "jvm_code_done"
+	jvmReadKeep = "jvm_code_keep"
+)
+
+// jvmStack is where the added instructions have what they need, from below the program's own stack on.
+type jvmStack struct {
+	key, record, address, incomplete, code, window int16
+}
+
+// jvmWindow is how many bytes of code are read before the program counter, and from it on.
+const jvmWindow = 16
+
+func newJVMStack(end int16) (s jvmStack, err error) {
+	end &^= 7
+	s = jvmStack{end - 8, end - 16, end - 24, end - 32, end - 40, end - 40 - 2*jvmWindow}
+	if s.window < -maxStackOffset {
+		return s, errors.New("the unwinding program for JVMs has no room on its stack")
+	}
+	return s, nil
+}
+
+// addReturnAddresses adds the instructions to the program of JVMs.
+func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
+	offsets, err := readOffsets(types, map[string][]string{
+		"PerCPURecord":    {"trace.pid", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob"},
+		"HotspotProcInfo": {"codeblob_codestart", "codeblob_framecomplete", "nmethod_uses_offsets"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	stack, err := newJVMStack(stackEnd(instructions))
+	if err != nil {
+		return nil, err
+	}
+	changed, err := replaceCall(instructions, "bpf_probe_read_user(scratch->codeblob,", jvmMethodBack,
+		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
+			return methodCode(call, stack, offsets), nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	return replaceCall(changed, "bpf_probe_read_user(code,", jvmReadBack,
+		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
+			return returnAddressCode(call, stack), nil
+		})
+}
+
+// methodCode returns the instructions at the reading of a method.
+func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) asm.Instructions {
+	method := offsets["hotspotUnwindScratch.codeblob"]
+	return asm.Instructions{
+		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord).WithSymbol(jvmMethod),
+		call.WithMetadata(asm.Metadata{}),
+		asm.JNE.Imm(asm.R0, 0, jvmMethodKeep),
+		// r0 = the record
+		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
+		asm.StoreImm(asm.RFP, stack.incomplete, 0, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, int32(stack.key)),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
+		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+		asm.JNE.Imm(asm.R1, 0, jvmMethodDone),
+		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
+		// r0 = what is known of the process
+		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
+		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, int32(stack.key)),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(hotspotMap),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		// r3 = the offset at which the frame is complete: from here on, the beginning
+		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framecomplete"], asm.Byte),
+		asm.Add.Reg(asm.R2, asm.R5),
+		asm.LoadMem(asm.R3, asm.R2, method, asm.Half),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.R2, method, asm.R1, asm.Half),
+		// r4 = the start of the code
+		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_codestart"], asm.Byte),
+		asm.Add.Reg(asm.R2, asm.R5),
+		asm.LoadMem(asm.R4, asm.R2, method, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R0, offsets["nmethod_uses_offsets"], asm.Byte),
+		asm.JEq.Imm(asm.R1, 0, jvmCompared),
+		asm.LSh.Imm(asm.R4, 32),
+		asm.RSh.Imm(asm.R4, 32),
+		asm.LoadMem(asm.R1, asm.RFP, stack.address, asm.DWord),
+		asm.Add.Reg(asm.R4, asm.R1),
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.pc"], asm.DWord).WithSymbol(jvmCompared),
+		asm.Sub.Reg(asm.R1, asm.R4),
+		asm.JGE.Reg(asm.R1, asm.R3, jvmMethodDone),
+		asm.StoreImm(asm.RFP, stack.incomplete, 1, asm.Word),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmMethodDone),
+		asm.Ja.Label(jvmMethodBack).WithSymbol(jvmMethodKeep),
+		asm.Mov.Imm(asm.R0, 1).WithSymbol(jvmNoMethod),
+		asm.Ja.Label(jvmMethodBack),
+	}
+}
+
+// returnAddressCode returns the instructions at the reading of the code.
+func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
+	code := asm.Instructions{
+		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmRead),
+		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
+		call.WithMetadata(asm.Metadata{}),
+		asm.JNE.Imm(asm.R0, 0, jvmReadKeep),
+		asm.LoadMem(asm.R3, asm.RFP, stack.address, asm.DWord),
+		asm.Add.Imm(asm.R3, jvmCodeBefore-jvmWindow),
+		asm.Mov.Imm(asm.R2, 2*jvmWindow),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, int32(stack.window)),
+		asm.FnProbeReadUser.Call(),
+		asm.JNE.Imm(asm.R0, 0, jvmReadDone),
+		// r1 = what the program has read, r2 = the 8 bytes before the program counter, r3 = those from it on
+		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, stack.window+jvmWindow-8, asm.DWord),
+		asm.LoadMem(asm.R3, asm.RFP, stack.window+jvmWindow, asm.DWord),
+		asm.LoadMem(asm.R4, asm.RFP, stack.incomplete, asm.Word),
+		asm.JEq.Imm(asm.R4, 0, jvmEnds),
+	}
+	// bytesAre goes to a label if 3 bytes of a register are some, in the order of addresses.
+	bytesAre := func(of asm.Register, from int32, a, b, c byte, label string) {
+		code = append(code,
+			asm.Mov.Reg(asm.R4, of),
+			asm.RSh.Imm(asm.R4, 8*from),
+			asm.And.Imm(asm.R4, 0xffffff),
+			asm.JEq.Imm(asm.R4, int32(a)|int32(b)<<8|int32(c)<<16, label))
+	}
+	// before goes to a label if 3 bytes are some so far before the program counter.
+	before := func(distance int32, a, b, c byte, label string) { bytesAre(asm.R2, 8-distance, a, b, c, label) }
+	at := func(a, b, c byte, label string) { bytesAre(asm.R3, 0, a, b, c, label) }
+
+	// The frame is being made: push rbp; (mov rbp, rsp;) sub rsp, N; or sub rsp, N; mov [rsp+N], rbp. Then comes
+	// cmp dword [r15+x], N; jne; or a call.
+	at(0x41, 0x81, 0x7f, jvmComplete)
+	at(0x41, 0x83, 0x7f, jvmComplete)
+	at(0x41, 0x81, 0xbf, jvmComplete)
+	at(0x41, 0x83, 0xbf, jvmComplete)
+	before(8, 0x41, 0x81, 0x7f, jvmComplete)
+	before(5, 0x41, 0x83, 0x7f, jvmComplete)
+	before(8, 0x41, 0x83, 0xbf, jvmComplete)
+	at(0x48, 0x89, 0x6c, jvmComplete)
+	at(0x48, 0x89, 0xac, jvmComplete)
+	at(0x48, 0x8b, 0xec, jvmFrame)
+	at(0x48, 0x89, 0xe5, jvmFrame)
+	before(3, 0x48, 0x8b, 0xec, jvmFrame)
+	before(3, 0x48, 0x89, 0xe5, jvmFrame)
+	code = append(code,
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.And.Imm(asm.R4, 0xff),
+		asm.JEq.Imm(asm.R4, 0xe8, jvmComplete),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.RSh.Imm(asm.R4, 56),
+		asm.JEq.Imm(asm.R4, 0x55, jvmFrame),
+		asm.LoadMem(asm.R4, asm.RFP, stack.window+jvmWindow-12, asm.Word),
+		asm.RSh.Imm(asm.R4, 8),
+		asm.JEq.Imm(asm.R4, 0xbf8141, jvmComplete),
+		asm.Ja.Label(jvmNoFrame))
+	// It is removed: pop rbp; cmp rsp, [r15+x]; ja; ret.
+	ends := len(code)
+	at(0x49, 0x3b, 0xa7, jvmNoFrame)
+	at(0x49, 0x3b, 0x67, jvmNoFrame)
+	at(x86PopRBP, 0x49, 0x3b, jvmFrame)
+	code = append(code,
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.And.Imm(asm.R4, 0xffff),
+		asm.JNE.Imm(asm.R4, 0x870f, jvmReadDone))
+	before(7, 0x49, 0x3b, 0xa7, jvmNoFrame)
+	before(4, 0x49, 0x3b, 0x67, jvmNoFrame)
+	code[ends] = code[ends].WithSymbol(jvmEnds)
+	code = append(code, asm.Ja.Label(jvmReadDone))
+
+	// What the program is to take the code for: nothing that it knows, pop rbp; ret, or ret.
+	store := func(offset int16, instruction byte) {
+		code = append(code, asm.StoreImm(asm.R1, offset, int64(instruction), asm.Byte))
+	}
+	complete := len(code)
+	for i := int16(jvmCodeBefore); i < jvmCodeBytes; i++ {
+		store(i, 0)
+	}
+	code[complete] = code[complete].WithSymbol(jvmComplete)
+	code = append(code, asm.Ja.Label(jvmReadDone))
+	frame := len(code)
+	store(jvmCodeBefore, x86PopRBP)
+	store(jvmCodeBefore+1, x86Return)
+	code[frame] = code[frame].WithSymbol(jvmFrame)
+	code = append(code, asm.Ja.Label(jvmReadDone))
+	noFrame := len(code)
+	store(jvmCodeBefore, x86Return)
+	code[noFrame] = code[noFrame].WithSymbol(jvmNoFrame)
+	return append(code,
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmReadDone),
+		asm.Ja.Label(jvmReadBack).WithSymbol(jvmReadKeep))
+}

@@ -1,0 +1,141 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// What is added to the program of JVMs is called in two places, and leaves all else as it is; a program without these
+// places, or with one of them twice, is not changed.
+func TestAddReturnAddresses(t *testing.T) {
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	program := full.Programs[hotspotProgram].Instructions
+	changed, err := addReturnAddresses(program, full.Types)
+	assert.NilError(t, err)
+	different := 0
+	for i := range program {
+		if changed[i].OpCode != program[i].OpCode || changed[i].Constant != program[i].Constant {
+			different++
+		}
+	}
+	assert.Check(t, different == 2 && len(changed) > len(program), "%d instructions of the program differ", different)
+	_, err = addReturnAddresses(append(program[:len(program):len(program)], program...), full.Types)
+	assert.Check(t, err != nil)
+	_, err = addReturnAddresses(full.Programs[v8Program].Instructions, full.Types)
+	assert.Check(t, err != nil)
+}
+
+// At each instruction that makes a method's frame, or comes between its end and the return, the program is told where
+// the return address is. Other instructions are left to it.
+func TestReturnAddressCode(t *testing.T) {
+	testenv.NeedRoot(t)
+	program := returnAddressProgram(t)
+	for _, c := range []struct {
+		name, code string // instructions, each with what is said at it: n no frame, f rbp and return address, c complete
+		makes      bool
+	}{
+		{"C2, with a check of the stack", "n:89842400c0feff n:55 f:4883ec10 c:90", true},
+		{"a large frame", "n:89842400c0feff n:55 f:4881ec00010000 c:41817f2001000000 c:0f8500010000", true},
+		{"with a barrier", "n:55 f:4883ec20 c:41837f2001 c:0f8500010000", true},
+		{"with a barrier far away", "n:55 f:4883ec20 c:4181bf0002000000000000 c:740c 6690 c:e800000000", true},
+		{"likewise, short", "n:55 f:4883ec20 c:4183bf0002000000 c:0f8500010000", true},
+		{"C2, without a check of the stack", "n:4883ec18 c:48896c2410 c:90", true},
+		{"likewise, large", "n:4881ec18010000 c:4889ac2410010000 c:90", true},
+		{"with a frame pointer", "n:55 f:488bec f:4883ec10 c:41817f2001000000", true},
+		{"with another encoding of it", "n:55 f:4889e5 f:4883ec10 c:41817f2001000000", true},
+		{"a check of the class", "n:448b5608 n:493bc2 n:0f8500010000 n:666690", true},
+		{"a return", "-:4883c410 f:5d n:493ba750030000 n:0f8700010000 -:c3", false},
+		{"with a near poll", "-:4883c410 f:5d n:493b6728 n:0f8700010000 -:c3", false},
+		{"other code", "-:493bc2 -:0f8700010000 -:5d -:90 -:e800000000 -:41817f2001000000", false},
+	} {
+		code, places := make([]byte, 64), map[int]byte{}
+		at := jvmWindow
+		for instruction := range strings.FieldsSeq(c.code) {
+			said, digits, found := strings.Cut(instruction, ":")
+			if !found {
+				digits = said
+			} else {
+				places[at] = said[0]
+			}
+			bytes, err := hex.DecodeString(digits)
+			assert.NilError(t, err)
+			at += copy(code[at:], bytes)
+		}
+		for at, want := range places {
+			if c.makes && want == 'c' && code[at] == 0x90 {
+				continue // the frame has been made
+			}
+			assert.Check(t, program(code, at, c.makes) == want, "%s: at %x", c.name, code[at:at+8])
+		}
+	}
+}
+
+// returnAddressProgram returns what the added instructions say of a place in code: '-' for nothing.
+func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) byte {
+	const buffer = -16
+	stack, err := newJVMStack(buffer)
+	assert.NilError(t, err)
+	instructions := asm.Instructions{
+		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
+		asm.StoreMem(asm.RFP, stack.incomplete, asm.R2, asm.Word),
+		asm.StoreImm(asm.RFP, buffer+12, 0, asm.Word),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, buffer),
+		asm.Mov.Imm(asm.R2, jvmCodeBytes),
+		asm.Add.Imm(asm.R3, -jvmCodeBefore),
+		asm.Ja.Label(jvmRead),
+		asm.LoadMem(asm.R2, asm.RFP, buffer, asm.DWord).WithSymbol(jvmReadBack),
+		asm.LoadMem(asm.R3, asm.RFP, buffer+8, asm.DWord),
+		asm.JNE.Imm(asm.R0, 0, "failed"),
+		// The result: two bytes from the program counter on, and whether there are others.
+		asm.Mov.Reg(asm.R0, asm.R2),
+		asm.RSh.Imm(asm.R0, 8),
+		asm.And.Imm(asm.R0, 0xffff),
+		asm.RSh.Imm(asm.R2, 24),
+		asm.Or.Reg(asm.R2, asm.R3),
+		asm.JEq.Imm(asm.R2, 0, "end"),
+		asm.Or.Imm(asm.R0, 1<<16),
+		asm.Return().WithSymbol("end"),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("failed"),
+		asm.Return(),
+	}
+	instructions = append(instructions, returnAddressCode(asm.FnProbeReadUser.Call(), stack)...)
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { program.Close() })
+	return func(code []byte, at int, makes bool) byte {
+		arguments := make([]byte, 16)
+		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&code[at]))))
+		if makes {
+			arguments[8] = 1
+		}
+		result, err := program.Run(&ebpf.RunOptions{Context: arguments})
+		assert.NilError(t, err)
+		switch {
+		case result == 0:
+			return 'c'
+		case result&0xffff == x86PopRBP|x86Return<<8:
+			return 'f'
+		case result&0xff == x86Return && code[at] != x86Return:
+			return 'n'
+		case result&0xffff == uint32(binary.LittleEndian.Uint16(code[at:])):
+			return '-'
+		}
+		return fmt.Sprintf("%x", result)[0]
+	}
+}
