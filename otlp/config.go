@@ -65,38 +65,38 @@ const (
 // Destination is the configuration of one receiver. Begin with NewDestination: the zero values of
 // most fields are not their defaults, and are invalid.
 type Destination struct {
-	Name string // in metrics, events and Status; unique
 	// Endpoint of GRPC is http://HOST[:PORT] (plain text), https://HOST[:PORT] (TLS), HOST[:PORT]
 	// (TLS unless Insecure) or unix:PATH (plain text). The default port is 4317. That of
 	// HTTPProtobuf is a URL, to whose path those of the signals are appended, or unix:PATH.
-	Endpoint string
-	Protocol Protocol
+	Endpoint string   `key:"endpoint"`
+	Name     string   `key:"name"` // in metrics, events and Status; unique
+	Protocol Protocol `key:"protocol"`
 	// ExactURL sends requests by HTTP to the Endpoint as it is. It is for one signal, because
 	// nothing but the path says which one a request has.
-	ExactURL bool
-	Insecure bool     // only for an Endpoint of GRPC without a scheme
-	Signals  []Signal // that it gets; none: all
+	ExactURL bool     `key:"exact-url"`
+	Insecure bool     `key:"insecure"` // only for an Endpoint of GRPC without a scheme
+	Signals  []Signal `key:"signals"`  // that it gets; none: all
+	Headers  Headers  `key:"headers" secret:"true"`
 
 	// Names of PEM files. Those of the client are read for each connection, so they may be
 	// replaced.
-	Certificate       string // of the authorities that sign the receiver's; none: those of the system
-	ClientCertificate string
-	ClientKey         string
+	Certificate       string `key:"certificate"` // of the authorities that sign the receiver's; none: those of the system
+	ClientCertificate string `key:"client-certificate"`
+	ClientKey         string `key:"client-key"`
 
-	Headers     Headers
-	Compression Compression
-	Timeout     time.Duration // of one attempt, at most MaxTimeout
+	Compression Compression   `key:"compression"`
+	Timeout     time.Duration `key:"timeout"` // of one attempt, at most MaxTimeout
 
-	Concurrency int // requests in flight, at most
+	Concurrency int `key:"concurrency"` // requests in flight, at most
 	// QueueBytes is the limit of batches that are queued or in flight; 0: a share of
 	// Options.QueueBytes.
-	QueueBytes      int64
-	MaxRequestBytes int           // of one batch, before compression
-	MaxAge          time.Duration // of a batch; what is older is dropped. 0: any
+	QueueBytes      int64         `key:"queue-bytes" unit:"bytes"`
+	MaxRequestBytes int           `key:"max-request-bytes" unit:"bytes"` // of one batch, before compression
+	MaxAge          time.Duration `key:"max-age"`                        // of a batch; what is older is dropped. 0: any
 
 	// RetryResourceExhausted sends a batch again after RESOURCE_EXHAUSTED without RetryInfo, for
 	// receivers that return it when they are short of memory. OTLP wants the batch dropped.
-	RetryResourceExhausted bool
+	RetryResourceExhausted bool `key:"retry-resource-exhausted"`
 
 	dial dialer // of tests
 }

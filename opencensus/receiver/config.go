@@ -42,18 +42,18 @@ type Config struct {
 	// Socket is the path of the socket.
 	Socket string
 	// SocketMode is the mode of the socket; clients need the right to write.
-	SocketMode fs.FileMode
+	SocketMode fs.FileMode `key:"socket-mode"`
 	// Group is the name or number of the group that owns the socket; if it is empty, the group of
 	// this process does.
-	Group string
+	Group string `key:"socket-group"`
 
 	// MaxConnections limits the open connections. A further one takes the place of another, of the
 	// user that has the most.
-	MaxConnections int
+	MaxConnections int `key:"max-connections"`
 	// BufferBytes limits the memory for messages that are not complete, or wait.
-	BufferBytes int64
+	BufferBytes int64 `key:"buffer-bytes" unit:"bytes"`
 	// MaxTraceBytes limits the size of a message with spans.
-	MaxTraceBytes int
+	MaxTraceBytes int `key:"max-trace-bytes" unit:"bytes"`
 }
 
 // Validate checks what can be checked without listening.

@@ -32,18 +32,18 @@ type Config struct {
 	Listen string
 	// SocketMode is the mode of a Unix socket; 0 is DefaultSocketMode. With 0666 every user of this
 	// host may connect, as with a loopback address.
-	SocketMode fs.FileMode
+	SocketMode fs.FileMode `key:"socket-mode"`
 
 	// Paths of PEM files, which are read again for each connection. With Certificate and Key the
 	// receiver requires TLS.
-	Certificate string
-	Key         string
+	Certificate string `key:"certificate"`
+	Key         string `key:"key"`
 	// ClientAuthorities contains the CAs of client certificates. If it is empty, clients need none.
-	ClientAuthorities string
+	ClientAuthorities string `key:"client-authorities"`
 
 	// MaxRequestBytes limits the size of a request, before and after decompression; 0 is
 	// DefaultMaxRequestBytes.
-	MaxRequestBytes int
+	MaxRequestBytes int `key:"max-request-bytes" unit:"bytes"`
 
 	// OnPanic is called for the first panic of a call, which is a defect; nil ignores it. All are
 	// counted.

@@ -10,7 +10,6 @@
 package config
 
 import (
-	"io/fs"
 	"time"
 
 	"correlator/internal/attach/process"
@@ -33,7 +32,7 @@ type File struct {
 }
 
 // Config is the configuration of `run`. Begin with Default. Each group of flags, and each section
-// of the file, is a struct.
+// of the file, is a struct, that of the package which is configured where the file has all of it.
 type Config struct {
 	Samples    samplesSection    `group:"Samples"`
 	Agents     agentsSection     `group:"What agents are told"`
@@ -112,45 +111,20 @@ type otlpSection struct {
 
 // otlpKeys is the key otlp of the file.
 type otlpKeys struct {
-	Destinations     []destination `key:"destinations"`
-	QueueBytes       int64         `key:"queue-bytes" unit:"bytes"`
-	ProfilesInterval time.Duration `key:"profiles-interval"`
-	MetricsInterval  time.Duration `key:"metrics-interval"`
-	ShutdownTimeout  time.Duration `key:"shutdown-timeout"`
-	Listener         listener      `key:"listener"`
+	Destinations     []destination   `key:"destinations"`
+	QueueBytes       int64           `key:"queue-bytes" unit:"bytes"`
+	ProfilesInterval time.Duration   `key:"profiles-interval"`
+	MetricsInterval  time.Duration   `key:"metrics-interval"`
+	ShutdownTimeout  time.Duration   `key:"shutdown-timeout"`
+	Listener         receiver.Config `key:"listener"` // without its address
 }
 
 // destination is an OTLP receiver to send to.
 type destination struct {
-	Endpoint               string            `key:"endpoint"`
-	Name                   string            `key:"name"`
-	Protocol               otlp.Protocol     `key:"protocol"`
-	ExactURL               bool              `key:"exact-url"`
-	Insecure               bool              `key:"insecure"`
-	Signals                signals           `key:"signals"`
-	Headers                otlp.Headers      `key:"headers" secret:"true"`
-	HeadersFrom            map[string]string `key:"headers-from"` // files with the values, by name
-	Certificate            string            `key:"certificate"`
-	ClientCertificate      string            `key:"client-certificate"`
-	ClientKey              string            `key:"client-key"`
-	Compression            otlp.Compression  `key:"compression"`
-	Timeout                time.Duration     `key:"timeout"`
-	Concurrency            int               `key:"concurrency"`
-	QueueBytes             int64             `key:"queue-bytes" unit:"bytes"`
-	MaxRequestBytes        int               `key:"max-request-bytes" unit:"bytes"`
-	MaxAge                 time.Duration     `key:"max-age"`
-	RetryResourceExhausted bool              `key:"retry-resource-exhausted"`
+	otlp.Destination
+	HeadersFrom map[string]string `key:"headers-from"` // files with the values, by name
 
 	place string // how errors about the whole of it begin
-}
-
-// listener is the receiver of OTLP, without its address.
-type listener struct {
-	SocketMode        fileMode `key:"socket-mode"`
-	Certificate       string   `key:"certificate"`
-	Key               string   `key:"key"`
-	ClientAuthorities string   `key:"client-authorities"`
-	MaxRequestBytes   int      `key:"max-request-bytes" unit:"bytes"`
 }
 
 // keepSection says what is kept of samples for "correlator explain".
@@ -183,12 +157,11 @@ func Default() Config {
 			ProfilesInterval: export.DefaultProfilesInterval,
 			MetricsInterval:  export.DefaultMetricsInterval,
 			ShutdownTimeout:  export.DefaultShutdownTimeout,
-			Listener: listener{
-				SocketMode:      fileMode(receiver.DefaultSocketMode),
-				MaxRequestBytes: receiver.DefaultMaxRequestBytes,
+			Listener: receiver.Config{
+				SocketMode: receiver.DefaultSocketMode, MaxRequestBytes: receiver.DefaultMaxRequestBytes,
 			},
 		}},
-		OpenCensus: openCensusSection{Section: defaultOpenCensusKeys()},
+		OpenCensus: openCensusSection{Section: export.DefaultOpenCensus()},
 		Keep:       keepSection{Bytes: keep.DefaultBytes},
 		Monitoring: monitoringSection{AdminSocket: admin.DefaultSocket, LogLevel: "info", LogFormat: "console"},
 	}
@@ -225,33 +198,18 @@ func (c *Config) Agent() agent.Config {
 	}
 }
 
-func (d *destination) setDefaults() { d.from(otlp.NewDestination("")) }
+func (d *destination) setDefaults() { d.Destination = otlp.NewDestination("") }
 
-// from sets everything that an exporter is told of a destination.
-func (d *destination) from(o otlp.Destination) {
-	*d = destination{
-		Endpoint: o.Endpoint, Name: o.Name, Protocol: o.Protocol, ExactURL: o.ExactURL, Insecure: o.Insecure,
-		Signals: o.Signals, Headers: o.Headers,
-		Certificate: o.Certificate, ClientCertificate: o.ClientCertificate, ClientKey: o.ClientKey,
-		Compression: o.Compression, Timeout: o.Timeout, Concurrency: o.Concurrency, QueueBytes: o.QueueBytes,
-		MaxRequestBytes: o.MaxRequestBytes, MaxAge: o.MaxAge, RetryResourceExhausted: o.RetryResourceExhausted,
-	}
+// with returns what an exporter is told of a destination, with other headers.
+func (d *destination) with(headers otlp.Headers) otlp.Destination {
+	o := d.Destination
+	o.Headers = headers
+	return o
 }
 
-// otlp is the reverse, with other headers.
-func (d *destination) otlp(headers otlp.Headers) otlp.Destination {
-	return otlp.Destination{
-		Endpoint: d.Endpoint, Name: d.Name, Protocol: d.Protocol, ExactURL: d.ExactURL, Insecure: d.Insecure,
-		Signals: d.Signals, Headers: headers,
-		Certificate: d.Certificate, ClientCertificate: d.ClientCertificate, ClientKey: d.ClientKey,
-		Compression: d.Compression, Timeout: d.Timeout, Concurrency: d.Concurrency, QueueBytes: d.QueueBytes,
-		MaxRequestBytes: d.MaxRequestBytes, MaxAge: d.MaxAge, RetryResourceExhausted: d.RetryResourceExhausted,
-	}
-}
-
-func (l *listener) receiver(listen string) receiver.Config {
-	return receiver.Config{
-		Listen: listen, SocketMode: fs.FileMode(l.SocketMode), Certificate: l.Certificate, Key: l.Key,
-		ClientAuthorities: l.ClientAuthorities, MaxRequestBytes: l.MaxRequestBytes,
-	}
+// receiver returns the configuration of a receiver that listens at an address.
+func (o *otlpSection) receiver(listen string) receiver.Config {
+	c := o.Section.Listener
+	c.Listen = listen
+	return c
 }

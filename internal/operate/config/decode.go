@@ -204,7 +204,7 @@ func checkName(name string) error {
 // value decodes the value of a key into its field.
 func (d *decoder) value(key, node *yaml.Node, f *field, path string) {
 	d.settings.sources[path] = source{kind: fromFile, detail: d.place(key.Line)}
-	l, isList := f.value.Addr().Interface().(list)
+	l, isList := settable(f.value).(list)
 	switch kind := f.value.Kind(); {
 	case isList:
 		d.list(node, f, l, path)

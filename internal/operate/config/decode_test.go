@@ -44,7 +44,7 @@ func values(s *Settings) (all []string) {
 	for i := range s.fields {
 		if f := &s.fields[i]; s.given(f.key) {
 			value := text(f.value)
-			if l, ok := f.value.Addr().Interface().(list); ok {
+			if l, ok := settable(f.value).(list); ok {
 				value = fmt.Sprintf("%q", l.texts())
 			}
 			all = append(all, f.key+"="+value+" "+s.sources[f.key].String())

@@ -53,7 +53,7 @@ func (v *flagValue) Set(text string) error {
 	}
 	again := v.settings.sources[v.key].kind == fromFlag
 	v.settings.sources[v.key] = source{kind: fromFlag}
-	if l, ok := v.value.Addr().Interface().(list); ok && again {
+	if l, ok := settable(v.value).(list); ok && again {
 		return addTexts(l, l.split(text))
 	}
 	return setText(v.field, text)

@@ -3,59 +3,23 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"correlator/internal/out/export"
-	"correlator/opencensus/receiver"
 )
 
 // openCensusSection is what is received of PHP's OpenCensus clients.
 type openCensusSection struct {
-	Socket  string         `key:"opencensus-socket"` // path; empty: none
-	Section openCensusKeys `key:"opencensus"`
-}
-
-// openCensusKeys is the key opencensus of the file.
-type openCensusKeys struct {
-	SocketMode          fileMode `key:"socket-mode"`
-	SocketGroup         string   `key:"socket-group"` // name or number; empty: that of the process
-	ServiceName         string   `key:"service-name"`
-	Prometheus          bool     `key:"prometheus"` // views are also at /metrics
-	CutQueries          bool     `key:"cut-queries"`
-	TranslateAttributes bool     `key:"translate-attributes"`
-	NonMonotonicSums    bool     `key:"non-monotonic-sums"`
-	MaxConnections      int      `key:"max-connections"`
-	BufferBytes         int64    `key:"buffer-bytes" unit:"bytes"`
-	MaxTraceBytes       int      `key:"max-trace-bytes" unit:"bytes"`
-	MaxStackTraceBytes  int      `key:"max-stack-trace-bytes" unit:"bytes"`
-	MaxViews            int      `key:"max-views"`
-	MaxSeriesPerView    int      `key:"max-series-per-view"`
+	Socket  string            `key:"opencensus-socket"` // path; empty: none
+	Section export.OpenCensus `key:"opencensus"`
 }
 
 const openCensusPath = "opencensus"
 
-func defaultOpenCensusKeys() openCensusKeys {
-	d := export.DefaultOpenCensus()
-	return openCensusKeys{
-		SocketMode: fileMode(d.Receiver.SocketMode), ServiceName: d.ServiceName,
-		MaxConnections: d.Receiver.MaxConnections, BufferBytes: d.Receiver.BufferBytes,
-		MaxTraceBytes: d.Receiver.MaxTraceBytes, MaxStackTraceBytes: d.MaxStackTraceBytes,
-		MaxViews: d.MaxViews, MaxSeriesPerView: d.MaxSeriesPerView,
-	}
-}
-
 func (o *openCensusSection) export() export.OpenCensus {
-	k := &o.Section
-	return export.OpenCensus{
-		Receiver: receiver.Config{
-			Socket: o.Socket, SocketMode: fs.FileMode(k.SocketMode), Group: k.SocketGroup,
-			MaxConnections: k.MaxConnections, BufferBytes: k.BufferBytes, MaxTraceBytes: k.MaxTraceBytes,
-		},
-		ServiceName: k.ServiceName, Prometheus: k.Prometheus, CutQueries: k.CutQueries,
-		TranslateAttributes: k.TranslateAttributes, NonMonotonicSums: k.NonMonotonicSums,
-		MaxStackTraceBytes: k.MaxStackTraceBytes, MaxViews: k.MaxViews, MaxSeriesPerView: k.MaxSeriesPerView,
-	}
+	c := o.Section
+	c.Receiver.Socket = o.Socket
+	return c
 }
 
 // validateOpenCensus comes after the destinations are known.

@@ -187,7 +187,7 @@ func (o *otlpSection) replace(s *Settings, all []otlp.Destination) {
 		if len(d.Signals) == int(otlp.NumSignals) {
 			d.Signals = nil // all
 		}
-		o.Section.Destinations[i].from(d)
+		o.Section.Destinations[i].Destination = d
 	}
 }
 
@@ -255,7 +255,7 @@ func (d *destination) check(s *Settings, path string) error {
 		names[name] = ""
 	}
 	for _, headers := range []otlp.Headers{d.Headers, names} {
-		if o := d.otlp(headers); o.Validate() != nil {
+		if o := d.with(headers); o.Validate() != nil {
 			return o.Validate()
 		}
 	}
@@ -266,7 +266,7 @@ func (d *destination) check(s *Settings, path string) error {
 // be read, and opens nothing else.
 func (o *otlpSection) export(s *Settings) (export.Config, error) {
 	c := export.Config{
-		QueueBytes: o.Section.QueueBytes, Receiver: o.Section.Listener.receiver(o.Listen),
+		QueueBytes: o.Section.QueueBytes, Receiver: o.receiver(o.Listen),
 		ProfilesInterval: o.Section.ProfilesInterval, MetricsInterval: o.Section.MetricsInterval,
 		ShutdownTimeout: o.Section.ShutdownTimeout, Untraced: o.Untraced, Symbolize: o.Symbolize,
 	}
@@ -282,7 +282,7 @@ func (o *otlpSection) export(s *Settings) (export.Config, error) {
 
 // complete returns a destination with the headers that are in files.
 func (d *destination) complete(s *Settings, path string) (otlp.Destination, error) {
-	out := d.otlp(d.Headers)
+	out := d.Destination
 	if out.Secure() {
 		for _, f := range []struct{ key, path string }{
 			{"certificate", d.Certificate}, {"client-certificate", d.ClientCertificate}, {"client-key", d.ClientKey},

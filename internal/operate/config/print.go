@@ -60,7 +60,7 @@ func (p *printer) field(f *field, path, indent string) error {
 		indent += "# "
 	}
 	head, from := indent+f.key+":", p.settings.sources[path].String()
-	_, isList := f.value.Addr().Interface().(list)
+	_, isList := settable(f.value).(list)
 	switch kind := f.value.Kind(); {
 	case kind == reflect.Struct:
 		p.add(f, head, "")
@@ -154,7 +154,7 @@ func printable(s string) string {
 
 // nodeOf returns a single value, or a list of values, as YAML.
 func nodeOf(f *field) *yaml.Node {
-	if l, ok := f.value.Addr().Interface().(list); ok {
+	if l, ok := settable(f.value).(list); ok {
 		node := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 		for _, text := range l.texts() {
 			node.Content = append(node.Content, textNode(text))

@@ -50,7 +50,7 @@ func fieldsOf(v reflect.Value, group string) (fields []field) {
 // section reports whether a field is a key of the file alone: what has keys of its own is too much
 // for a flag.
 func (f *field) section() bool {
-	_, isList := f.value.Addr().Interface().(list)
+	_, isList := settable(f.value).(list)
 	kind := f.value.Kind()
 	return kind == reflect.Struct || kind == reflect.Map || kind == reflect.Slice && !isList
 }

@@ -218,7 +218,7 @@ func (o *otlpSection) validate(s *Settings) error {
 }
 
 func (o *otlpSection) validateListener(s *Settings) error {
-	listener := o.Section.Listener.receiver("unix:somewhere") // the address is next
+	listener := o.receiver("unix:somewhere") // the address is next
 	if err := listener.Validate(); err != nil {
 		return s.at(listenerPath, fmt.Errorf("%s: %w", listenerPath, err))
 	}
@@ -255,7 +255,7 @@ func (o *otlpSection) validateListener(s *Settings) error {
 func (o *otlpSection) validateTogether(s *Settings) error {
 	for i := range o.Section.Destinations {
 		d, path := &o.Section.Destinations[i], destinationPath(i)
-		if o.Listen != "" && sameAddress(o.Listen, d.address()) {
+		if o.Listen != "" && sameAddress(o.Listen, d.Address()) {
 			return d.at(s, path, "endpoint", errors.New("this is what --otlp-listen listens on: what it takes would "+
 				"come back to it for ever"))
 		}
@@ -273,21 +273,15 @@ func (o *otlpSection) validateTogether(s *Settings) error {
 	return nil
 }
 
-// address returns where connections to a destination go.
-func (d *destination) address() string {
-	o := d.otlp(nil)
-	return o.Address()
-}
-
 // sentTwice returns the signals that one receiver gets by both destinations, for which by HTTP the
 // paths of their requests must be the same, too.
 func sentTwice(d, other *destination) (names []string) {
-	if !sameAddress(d.address(), other.address()) {
+	if !sameAddress(d.Address(), other.Address()) {
 		return nil
 	}
-	a, b := d.otlp(nil), other.otlp(nil)
 	for signal := range otlp.NumSignals {
-		if a.Takes(signal) && b.Takes(signal) && (a.Protocol != b.Protocol || a.Path(signal) == b.Path(signal)) {
+		if d.Takes(signal) && other.Takes(signal) &&
+			(d.Protocol != other.Protocol || d.Path(signal) == other.Path(signal)) {
 			names = append(names, signal.String())
 		}
 	}

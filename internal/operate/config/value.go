@@ -27,6 +27,18 @@ type list interface {
 	texts() []string
 }
 
+// settable returns a pointer to a setting, with the methods that types of other packages have here.
+func settable(v reflect.Value) any {
+	switch p := v.Addr().Interface().(type) {
+	case *[]otlp.Signal:
+		return (*signals)(p)
+	case *fs.FileMode:
+		return (*fileMode)(p)
+	default:
+		return p
+	}
+}
+
 // Patterns are regular expressions that match a whole text. In a flag or variable each line is one.
 type Patterns []string
 
@@ -167,7 +179,7 @@ const durations = ", as in 300ms, 30s or 1m"
 // setText sets a setting to the value of a flag or variable. A list gets all of the values in the
 // text.
 func setText(f *field, text string) error {
-	if l, ok := f.value.Addr().Interface().(list); ok {
+	if l, ok := settable(f.value).(list); ok {
 		f.value.SetZero()
 		return addTexts(l, l.split(text))
 	}
@@ -184,7 +196,7 @@ func addTexts(l list, texts []string) error {
 }
 
 func setScalar(f *field, text string) error {
-	switch target := f.value.Addr().Interface().(type) {
+	switch target := settable(f.value).(type) {
 	case encoding.TextUnmarshaler:
 		return target.UnmarshalText([]byte(text))
 	case *time.Duration:
@@ -237,4 +249,9 @@ func (f *field) intMismatch(err error) mismatch {
 }
 
 // text returns a single value in the form in which it is read.
-func text(v reflect.Value) string { return fmt.Sprint(v.Interface()) }
+func text(v reflect.Value) string {
+	if mode, ok := v.Interface().(fs.FileMode); ok {
+		return fileMode(mode).String()
+	}
+	return fmt.Sprint(v.Interface())
+}

@@ -18,13 +18,15 @@ import (
 // DefaultOpenCensus.
 type OpenCensus struct {
 	Receiver    receiver.Config // without a Socket there is none
-	ServiceName string
-	Prometheus  bool // views are also served to Prometheus: see Views
+	ServiceName string          `key:"service-name"`
+	Prometheus  bool            `key:"prometheus"` // views are also served to Prometheus: see Views
 
-	CutQueries, TranslateAttributes bool // see spans.Options
-	MaxStackTraceBytes              int
-	NonMonotonicSums                bool // see stats.Options
-	MaxViews, MaxSeriesPerView      int
+	CutQueries          bool `key:"cut-queries"` // see spans.Options
+	TranslateAttributes bool `key:"translate-attributes"`
+	MaxStackTraceBytes  int  `key:"max-stack-trace-bytes" unit:"bytes"`
+	NonMonotonicSums    bool `key:"non-monotonic-sums"` // see stats.Options
+	MaxViews            int  `key:"max-views"`
+	MaxSeriesPerView    int  `key:"max-series-per-view"`
 }
 
 // DefaultOpenCensus receives nothing.
