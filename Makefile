@@ -56,11 +56,11 @@ demo: build ## show the main job on four real processes, one a JVM, one in Pytho
 	@OTLP='$(OTLP)' testdata/demo.sh
 
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
-# tools). Packages may run concurrently: see testenv.Main. The race detector would wait for a second at
-# each exit of a test binary.
+# tools). Packages may run concurrently (see testenv.Main), one more than there are CPUs, as tests also wait.
+# The race detector would wait for a second at each exit of a test binary.
 test: ## run every test as root, with the race detector, but those of releases (dist-check)
 	@$(NEED) $(TEST_TOOLS)
-	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -count 1 -timeout 20m ./...
+	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -count 1 -p $$(($$(nproc) + 1)) -timeout 20m ./...
 
 # What can only be said of a machine that does nothing else: shares of whole stacks, samples against CPU
 # time, memory after churn, delays. Prints figures beside their bounds.

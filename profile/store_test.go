@@ -200,7 +200,7 @@ func TestStoreAddsUp(t *testing.T) {
 		functions = append(functions, NewFunction(fmt.Sprintf("%0*d", 1+i/2*20, i/2), ""))
 	}
 	var ids []StackTraceID
-	for range 20000 {
+	for range 6000 {
 		if len(ids) > 0 && random.IntN(3) == 0 {
 			id := ids[random.IntN(len(ids))]
 			if stack := s.Get(id); stack != nil && (stack.ID != id || TraceID(stack.Frames) != id) {

@@ -83,9 +83,9 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 }
 
 // startRaced starts an agent with the race detector.
-func startRaced(t *testing.T, flags ...string) *agentProcess {
+func startRaced(t *testing.T, by []string, flags ...string) *agentProcess {
 	t.Helper()
-	return startAgentOf(t, raced(t), nil, flags...)
+	return startAgentOf(t, raced(t), by, flags...)
 }
 
 func startAgentOf(t *testing.T, binary string, by []string, flags ...string) *agentProcess {

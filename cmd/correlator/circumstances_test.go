@@ -24,7 +24,7 @@ type circumstance struct {
 	flags     []string                 // DIR is a directory of the test's own
 	prepare   func(t *testing.T, dir string)
 	engine    bool // start the unwinding engine, too, which takes long
-	unsampled bool // take no samples, which saves time
+	unsampled bool // take no samples, which take time, where nothing depends on them
 	works     bool
 	since     [2]int   // of Linux: before, the sampler is missing
 	lacks     []string // names of what is missing, not all
@@ -71,7 +71,7 @@ var circumstances = []circumstance{
 		lacks: []string{"user-namespace"}},
 	{name: "mount and cgroup namespace", by: []string{"unshare", "--mount", "--cgroup"}, works: true},
 	{name: "cgroup namespace, filtered", by: []string{"unshare", "--cgroup"},
-		flags: []string{"--exclude-container", "/a"},
+		flags: []string{"--exclude-container", "/a"}, unsampled: true,
 		works: true, limited: []string{"cgroup-namespace"}},
 
 	{name: "no BTF", by: mounting("mount -t tmpfs none /sys/kernel/btf"),
@@ -86,10 +86,10 @@ var circumstances = []circumstance{
 	{name: "procfs elsewhere and here", by: mounting("mkdir -p DIR/proc && mount --bind /proc DIR/proc"),
 		flags: []string{"--proc-root", "DIR/proc"}, works: true, lacks: []string{"proc-root-path"}},
 	{name: "procfs elsewhere, far below", by: mounting("mkdir -p DIR/" + far + " && mount --bind /proc DIR/" + far),
-		flags: []string{"--proc-root", "DIR/" + far}, works: true, lacks: []string{"proc-root-path"}},
+		flags: []string{"--proc-root", "DIR/" + far}, works: true, unsampled: true, lacks: []string{"proc-root-path"}},
 	{name: "proc root that does not exist", flags: []string{"--proc-root", "/nonexistent"},
-		lacks: []string{"proc-root"}},
-	{name: "proc root without procfs", flags: []string{"--proc-root", "."}, lacks: []string{"proc-root"}},
+		unsampled: true, lacks: []string{"proc-root"}},
+	{name: "proc root without procfs", flags: []string{"--proc-root", "."}, unsampled: true, lacks: []string{"proc-root"}},
 	{name: "settings hidden", by: mounting("mkdir -p DIR/proc && mount -t proc -o subset=pid proc DIR/proc"),
 		flags: []string{"--proc-root", "DIR/proc"}, works: true, limited: nil},
 
@@ -103,12 +103,12 @@ var circumstances = []circumstance{
 		lacks: []string{"perf-cpu-clock", "sampler", "live-events"}},
 	{name: "fed, no perf", refuse: map[uint32]syscall.Errno{unix.SYS_PERF_EVENT_OPEN: unix.ENOSYS}, flags: fed,
 		works: true, lacks: []string{"live-events"}},
-	{name: "openat2 refused", refuse: map[uint32]syscall.Errno{unix.SYS_OPENAT2: unix.EPERM},
+	{name: "openat2 refused", refuse: map[uint32]syscall.Errno{unix.SYS_OPENAT2: unix.EPERM}, unsampled: true,
 		lacks: []string{"openat2"}},
-	{name: "no pidfd_open", refuse: map[uint32]syscall.Errno{unix.SYS_PIDFD_OPEN: unix.ENOSYS},
+	{name: "no pidfd_open", refuse: map[uint32]syscall.Errno{unix.SYS_PIDFD_OPEN: unix.ENOSYS}, unsampled: true,
 		lacks: []string{"pidfd"}},
 	{name: "process_vm_readv refused", refuse: map[uint32]syscall.Errno{unix.SYS_PROCESS_VM_READV: unix.EPERM},
-		works: true, limited: []string{"process_vm_readv"}},
+		works: true, unsampled: true, limited: []string{"process_vm_readv"}},
 
 	{name: "20 descriptors", by: limited("-n 20"), lacks: []string{"RLIMIT_NOFILE", "sampler"}},
 	{name: "100 descriptors", by: limited("-n 100"), works: true, limited: []string{"RLIMIT_NOFILE"}},
@@ -116,16 +116,16 @@ var circumstances = []circumstance{
 	{name: "no locked memory", by: slices.Concat(limited("-l 0"), privileges(needed...)), works: true,
 		since: [2]int{5, 11}}, // when eBPF's memory no longer counts for it
 
-	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, lacks: []string{"pin-maps"}},
+	{name: "pins elsewhere", flags: []string{"--pin-maps", "DIR/pins"}, unsampled: true, lacks: []string{"pin-maps"}},
 	{name: "pins", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, works: true},
 	{name: "pins alone", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf"),
 		flags: []string{"--pin-maps", "DIR/bpf/correlator", "--samples-per-second", "0"}, works: true},
 	{name: "pins read-only", by: mounting("mkdir -p DIR/bpf && mount -t bpf -o ro bpf DIR/bpf"),
-		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, lacks: []string{"pin-maps"}},
+		flags: []string{"--pin-maps", "DIR/bpf/correlator"}, unsampled: true, lacks: []string{"pin-maps"}},
 	{name: "pins in use", by: mounting("mkdir -p DIR/bpf && mount -t bpf bpf DIR/bpf && mkdir -m 0700 DIR/bpf/c && exec " +
 		"9<DIR/bpf/c && flock 9"),
-		flags: []string{"--pin-maps", "DIR/bpf/c"}, lacks: []string{"pin-maps"}},
+		flags: []string{"--pin-maps", "DIR/bpf/c"}, unsampled: true, lacks: []string{"pin-maps"}},
 }
 
 // socketCircumstances are those in which no kernel differs from others, one of each kind: see TestSockets

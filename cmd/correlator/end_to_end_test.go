@@ -43,7 +43,7 @@ func TestEndToEnd(t *testing.T) {
 func endToEndRun(t *testing.T, processes []*demo.Process) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	a := startRaced(t, "--samples-per-second", "97", "--admin-socket", socket)
+	a := startRaced(t, nil, "--samples-per-second", "97", "--admin-socket", socket)
 	begun := make(map[int]demo.Context)
 	for _, p := range processes {
 		p.Registration(1)

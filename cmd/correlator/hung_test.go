@@ -148,7 +148,11 @@ func TestHungProcesses(t *testing.T) {
 				flags = append(flags, "--unwinder", "auto")
 				slices.Reverse(signals)
 			}
-			first := startRaced(t, flags...)
+			start := startAgent
+			if i == 0 {
+				start = startRaced
+			}
+			first := start(t, nil, flags...)
 			answerFirst(all)
 			examinations := [][]string{{"scan"}}
 			for _, h := range all {

@@ -97,7 +97,7 @@ func TestLiveView(t *testing.T) {
 	_, err := b.ListenURI(other)
 	assert.NilError(t, err)
 	p := demo.Start(t, demo.Options{Busy: 1, Idle: 1, Manual: true, Service: "checkout"})
-	a := startRaced(t, "--samples-per-second", "97", "--live-listen", own, "--live-connect", other)
+	a := startRaced(t, nil, "--samples-per-second", "97", "--live-listen", own, "--live-connect", other)
 	a.registered(p.PID)
 	v, w := view(t, own), view(t, other)
 	busy, idle := p.Begin(1), p.Begin(2)

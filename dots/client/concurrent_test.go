@@ -15,7 +15,7 @@ import (
 // TestConcurrent has several goroutines publish on one connection, and then close it: everything
 // arrives, and what each goroutine published in its order, also when handlers publish meanwhile.
 func TestConcurrent(t *testing.T) {
-	const publishers, each = 4, 1000
+	const publishers, each = 4, 300
 	_, uris := startBroker(t, broker.Options{})
 	for _, kind := range []string{"tcp", "uds-v1", "ws"} {
 		subscriber, publisher := client.New(client.Options{}), client.New(client.Options{OutputBytes: 4 << 10})

@@ -108,7 +108,7 @@ func TestExactLimit(t *testing.T) {
 		return requests, err
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
+	for range 60 {
 		var samples []profile.Sample
 		processes := []*profile.Resource{shop, {PID: 1 << 30},
 			{Service: profile.Service{Name: strings.Repeat("s", 200)}}}
