@@ -5,15 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // A parse through the kernel, as the correlator does it.
 func BenchmarkParse(b *testing.B) {
 	f := open(b, filepath.Join(prebuilt, "x86_64-glibc-tlsdesc.so"))
 	info, err := f.Stat()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	b.Run("file", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -77,9 +77,7 @@ func BenchmarkParseFileLarge(b *testing.B) {
 	}
 	f := open(b, matches[0])
 	info, err := os.Stat(matches[0])
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := ParseFile(f, info.Size()); err != nil {

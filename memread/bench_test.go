@@ -3,6 +3,8 @@ package memread
 import (
 	"fmt"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // benchWays runs a benchmark with either way of reading.
@@ -12,9 +14,7 @@ func benchWays(b *testing.B, run func(b *testing.B, child *puppet, process *Proc
 			child := newPuppet(b)
 			process := child.open()
 			if way == "mem" {
-				if err := process.openMem(); err != nil {
-					b.Fatal(err)
-				}
+				assert.NilError(b, process.openMem())
 			}
 			run(b, child, process)
 		})

@@ -196,9 +196,7 @@ func openTempDir(t testing.TB) string {
 func BenchmarkDial(b *testing.B) {
 	testenv.NeedRoot(b)
 	r := listenAt(b, filepath.Join(openTempDir(b), "socket"))
-	if err := os.Chmod(r.path, 0o666); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, os.Chmod(r.path, 0o666))
 	root := openRoot(b, "/")
 	b.Run("dial", func(b *testing.B) {
 		b.ReportAllocs()

@@ -248,9 +248,7 @@ func benchmarkDelivery(b *testing.B, interval time.Duration, report func(*Sender
 	defer s.Close()
 	fits := r.fill()
 	r.readAll()
-	if err := s.Connect(r.dial(), testRegistration); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, s.Connect(r.dial(), testRegistration))
 	r.expect(testRegistration)
 	stop, ended := make(chan struct{}), make(chan arrivals)
 	go func() {
@@ -264,9 +262,7 @@ func benchmarkDelivery(b *testing.B, interval time.Duration, report func(*Sender
 			report(s, <-ticker.C)
 		}
 	}
-	if err := s.Drain(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, s.Drain(b.Context()))
 	close(stop)
 	all := <-ended
 	all.samples += int(r.readAll()) // sent after the last poll

@@ -224,9 +224,7 @@ func BenchmarkAdd(b *testing.B) {
 	b.Run("waiting", func(b *testing.B) {
 		s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 		defer s.Close()
-		if err := s.Connect(r.dial(), longRegistration); err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, s.Connect(r.dial(), longRegistration))
 		r.fill()
 		now := time.Now()
 		b.ReportAllocs()
@@ -238,9 +236,7 @@ func BenchmarkAdd(b *testing.B) {
 	b.Run("sent", func(b *testing.B) {
 		s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 		defer s.Close()
-		if err := s.Connect(r.dial(), longRegistration); err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, s.Connect(r.dial(), longRegistration))
 		r.expect(longRegistration)
 		var buf [64]byte
 		b.ReportAllocs()
@@ -256,9 +252,7 @@ func BenchmarkAdd(b *testing.B) {
 func BenchmarkSend(b *testing.B) {
 	s, r := NewSender(&Counters{}, newTestPoller(b)), listen(b)
 	defer s.Close()
-	if err := s.Connect(r.dial(), longRegistration); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, s.Connect(r.dial(), longRegistration))
 	r.expect(longRegistration)
 	running := func() (before bool) {
 		s.mu.Lock()

@@ -140,9 +140,7 @@ func BenchmarkSenderShown(b *testing.B) {
 	}{{"kthreadd", sender}, {"own", ownPID()}} {
 		b.Run(c.name, func(b *testing.B) {
 			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, err)
 			defer unix.Close(fds[1])
 			// As to a process of another user, whose ids are shown in either case.
 			s := NewSocket(fds[0], SocketID{}, Credentials{UID: 4711, GID: 4711}, c.sender)

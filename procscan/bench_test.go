@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
@@ -129,19 +130,13 @@ func BenchmarkLargeProcess(b *testing.B) {
 			}})
 			compareWithProcfs(b, target.PID, func(b *testing.B, s *Scanner) int {
 				found, err := s.Process(target.PID)
-				if err != nil {
-					b.Fatal(err)
-				}
+				assert.NilError(b, err)
 				return len(found.Libraries)
 			}, func(b *testing.B) int {
 				proc, err := child.ProcFS(b).Proc(target.PID)
-				if err != nil {
-					b.Fatal(err)
-				}
+				assert.NilError(b, err)
 				maps, err := proc.ProcMaps()
-				if err != nil {
-					b.Fatal(err)
-				}
+				assert.NilError(b, err)
 				found := 0
 				for _, m := range maps {
 					if m.Perms.Execute && MatchLibrary(m.Pathname) {
@@ -213,9 +208,7 @@ func cpuTime(b *testing.B) time.Duration {
 
 func procfsSweep(b *testing.B) int {
 	procs, err := child.ProcFS(b).AllProcs()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	found := 0
 	for _, proc := range procs {
 		maps, err := proc.ProcMaps()

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/procscan"
 )
 
@@ -39,9 +41,7 @@ func BenchmarkAppendFrames(b *testing.B) {
 		process.mappings = append(process.mappings, libraryMapping(b, library, start))
 	}
 	space := NewAddressSpace(files, pace)
-	if err := space.Update(time.Now(), process); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, space.Update(time.Now(), process))
 	for _, bb := range []struct {
 		name string
 		run  uint64
@@ -110,9 +110,7 @@ func BenchmarkUpdate(b *testing.B) {
 func BenchmarkStore(b *testing.B) {
 	newStore := func(b *testing.B) *Store {
 		store, err := NewStore(StoreStacks, StoreBytes)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		return store
 	}
 	frames := deepStack()

@@ -29,9 +29,7 @@ func BenchmarkRun(b *testing.B) {
 	testenv.NeedRoot(b)
 	binary := demo.Agent(b, b.TempDir())
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer stats.Close()
 	for _, perSecond := range []int{0, 20, 97, 997} {
 		b.Run(fmt.Sprintf("%d Hz", perSecond), func(b *testing.B) {

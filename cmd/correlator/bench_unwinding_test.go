@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/demo"
@@ -33,9 +34,7 @@ func BenchmarkUnwinding(b *testing.B) {
 	testenv.NeedRoot(b)
 	binary := demo.Agent(b, b.TempDir())
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer stats.Close()
 	for _, what := range []string{"C", "JVM loop", "JVM"} {
 		for _, perSecond := range []int{20, 97} {
@@ -63,18 +62,14 @@ func BenchmarkNames(b *testing.B) {
 	testenv.NeedRoot(b)
 	binary := demo.Agent(b, b.TempDir())
 	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer stats.Close()
 	for _, programs := range [][]string{{"C"}, {"JVM"}, {"C", "JVM"}} {
 		for _, names := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/names %v", strings.Join(programs, " and "), names), func(b *testing.B) {
 				dir := b.TempDir()
 				receiver, err := backend.Open("unix", filepath.Join(dir, "otlp"))
-				if err != nil {
-					b.Fatal(err)
-				}
+				assert.NilError(b, err)
 				b.Cleanup(receiver.Close)
 				var busy []*demo.Process
 				for _, what := range programs {
@@ -136,9 +131,7 @@ func serveBusy(b *testing.B, busy *demo.Process, what string) {
 		case "JVM loop":
 			busy.Begin(thread)
 		case "JVM":
-			if err := busy.Command(nil, "serve", strconv.Itoa(thread)); err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, busy.Command(nil, "serve", strconv.Itoa(thread)))
 		}
 	}
 }

@@ -195,14 +195,3 @@ func TestExplainJVM(t *testing.T) {
 	t.Log("\n" + out)
 	k.end()
 }
-
-// An agent that keeps nothing says so.
-func TestExplainNothingKept(t *testing.T) {
-	needSampler(t)
-	socket := filepath.Join(t.TempDir(), "admin")
-	k := &keeper{startAgent(t, nil, "--admin-socket", socket), socket}
-	testenv.Poll(t, deadline, "the agent", func() bool { return len(k.logged("correlator runs")) > 0 })
-	_, stderr := k.explain(1, "abcd")
-	assert.Check(t, strings.Contains(stderr, "start it with --keep 10m"), stderr)
-	k.end()
-}

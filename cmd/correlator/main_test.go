@@ -148,7 +148,7 @@ func command(t *testing.T, stdin string, args ...string) []byte {
 	return out
 }
 
-// The commands as an operator uses them: scan, run, feed, inspect, SIGTERM.
+// The commands as an operator uses them: scan, run, feed, inspect, explain, SIGTERM.
 func TestRun(t *testing.T) {
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1, Service: "a\x1b[31m\tservice"})
@@ -227,6 +227,10 @@ func TestRun(t *testing.T) {
 	assert.Check(t, row.Match(table), "no row like %s in\n%s", row, table)
 	info, err := os.Lstat(admin)
 	assert.Check(t, err == nil && info.Mode() == os.ModeSocket|0o600, "the admin socket: %v, %v", info, err)
+	keepsNothing := exec.Command(installed(t), "explain", "--admin-socket", admin, "abcd")
+	if out, err := keepsNothing.CombinedOutput(); err == nil || !strings.Contains(string(out), "start it with --keep 10m") {
+		t.Errorf("an agent that keeps nothing: %v\n%s", err, out)
+	}
 	second := exec.Command(installed(t), "run", "--admin-socket", admin)
 	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "another agent runs") {
 		t.Errorf("a second agent: %v\n%s", err, out)

@@ -250,9 +250,7 @@ func FuzzGuest(f *testing.F) {
 	f.Add([]byte("\x1a\x00\x00\x00\x00"), true)
 	f.Add([]byte("\x36\x00\xa4\x01\x63SYS"), true)
 	b := New(Options{Limits: Limits{Cache: 1 << 20, Types: 100}})
-	if err := b.RegisterType((&demo.DemoThing{}).Descriptor()); err != nil {
-		f.Fatal(err)
-	}
+	assert.NilError(f, b.RegisterType((&demo.DemoThing{}).Descriptor()))
 	f.Fuzz(func(t *testing.T, data []byte, v1 bool) {
 		g := &guest{b: b, id: 2, state: connected, transport: nowhere{}}
 		g.changed.L = &g.queueMu

@@ -144,9 +144,7 @@ func TestWithoutTypes(t *testing.T) {
 func FuzzGo(f *testing.F) {
 	for _, name := range []string{"../internal/demo/demo.dots", "../internal/demo/odd.dots"} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NilError(f, err)
 		f.Add(string(text))
 	}
 	f.Add("/// a\x00\ufeff\r*/ b\nstruct A { 1: bool a; ///< \x01\n}")

@@ -232,9 +232,7 @@ func TestSeveralFiles(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"../system/system.dots", "../internal/demo/demo.dots"} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NilError(f, err)
 		f.Add(string(text))
 	}
 	f.Add("/** a */ package a.b import C struct A [x=\"\\\"\", cached=False] { 1: [key] uuid a; ///< a\n} enum B { 1: a = -1, }")

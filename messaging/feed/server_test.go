@@ -244,8 +244,6 @@ func BenchmarkFeed(b *testing.B) {
 		}
 		sent++
 	}
-	if err := c.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, c.Flush())
 	testenv.Poll(b, patience, "all records", func() bool { return received.Load() == sent })
 }

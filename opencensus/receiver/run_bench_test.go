@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -78,9 +79,7 @@ func startAgent(b *testing.B, binary, compression string) *runningAgent {
 	cmd := exec.Command(binary, "run", "--config", config, "--opencensus-socket", a.socket, "--metrics-address",
 		a.metrics, "--admin-socket", filepath.Join(dir, "admin"), "--log-level", "error")
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, cmd.Start())
 	b.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		if err := cmd.Wait(); err != nil {
@@ -133,9 +132,7 @@ func (a *runningAgent) wait(b *testing.B, series string, want int) {
 	for line := range strings.Lines(string(testenv.ReadFile(b, fmt.Sprintf("/proc/%d/status", a.pid)))) {
 		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kb, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, err)
 			b.ReportMetric(float64(kb)/1000, "MB-max")
 		}
 	}
@@ -149,20 +146,14 @@ func (a *runningAgent) wait(b *testing.B, series string, want int) {
 func (a *runningAgent) metric(b *testing.B, series string) int {
 	b.Helper()
 	answer, err := http.Get("http://" + a.metrics + "/metrics")
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
 			f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, err)
 			return int(f)
 		}
 	}
@@ -173,9 +164,7 @@ func (a *runningAgent) metric(b *testing.B, series string) int {
 func startSink(b *testing.B, socket string) string {
 	b.Helper()
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(unread{}), grpc.MaxRecvMsgSize(16<<20),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 			if err := stream.RecvMsg(nil); err != nil {

@@ -225,9 +225,7 @@ func FuzzStream(f *testing.F) {
 	}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NilError(f, err)
 		if len(content) < 10_000 {
 			f.Add(content)
 		}

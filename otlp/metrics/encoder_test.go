@@ -262,9 +262,7 @@ func TestSplit(t *testing.T) {
 
 func BenchmarkEncode(b *testing.B) {
 	families, err := registry().Gather()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	encoder := NewEncoder(testOptions())
 	b.ReportAllocs()
 	var last Result

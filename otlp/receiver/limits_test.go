@@ -138,9 +138,7 @@ func (b *bubble) slowSenders() []grpc.ClientStream {
 		conn := b.dial()
 		for range maxStreams {
 			stream, err := begin(b, conn, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, err)
 			streams = append(streams, stream)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"correlator/procscan"
 )
@@ -50,9 +51,7 @@ func BenchmarkDataMapping(b *testing.B) {
 func openDataRings(b *testing.B) (rings []*perfRing) {
 	b.Helper()
 	cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	for _, cpu := range cpus {
 		fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
 			Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
@@ -60,13 +59,9 @@ func openDataRings(b *testing.B) (rings []*perfRing) {
 			Bits:   unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitMmapData | unix.PerfBitWatermark,
 			Wakeup: math.MaxInt32,
 		}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		memory, err := mapRing(fd, 8*ringBytes, unix.PROT_READ|unix.PROT_WRITE)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		r := &perfRing{fd: fd, waker: -1}
 		r.use(memory)
 		rings = append(rings, r)

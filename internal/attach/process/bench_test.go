@@ -20,9 +20,7 @@ func BenchmarkContext(b *testing.B) {
 	for _, flavor := range []demo.Flavor{demo.Glibc, demo.GlibcDynamic} {
 		p := demo.Start(b, demo.Options{Flavor: flavor, Manual: true, Idle: 6})
 		threads, err := bpf.OpenThreads()
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		defer threads.Close()
 		t := openDemo(b, p.PID)
 		defer t.Close()
@@ -76,9 +74,7 @@ func BenchmarkRecheck(b *testing.B) {
 	t := openDemo(b, p.PID)
 	defer t.Close()
 	socket, err := t.Dial(0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer socket.Close()
 	for _, check := range []struct {
 		name  string

@@ -90,9 +90,7 @@ func TestReadWorkOfManyThreads(t *testing.T) {
 func BenchmarkReadWork(b *testing.B) {
 	testenv.NeedRoot(b)
 	threads, err := bpf.OpenThreads()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer threads.Close()
 	for _, otel := range []bool{false, true} {
 		for _, n := range []int{1, 10, 50} {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 )
@@ -16,14 +18,10 @@ func BenchmarkName(b *testing.B) {
 		testenv.Missing(b, "needs a JDK")
 	}
 	file, err := os.Open(paths[0])
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer file.Close()
 	info, err := file.Stat()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	var addrs []uint64
 	for i := range uint64(1000) {
 		addrs = append(addrs, 0x500000+i*0x1000)

@@ -19,10 +19,14 @@ func TestDefaultReportInterval(t *testing.T) {
 	}
 }
 
-// So many samples are taken, and fetched as often, as the configuration says, of all processes that may be known.
+// So many samples are taken, and fetched as often, as the configuration says, of all processes that may be known,
+// with frames of the kernel or not.
 func TestSamplingOptions(t *testing.T) {
-	a := &Agent{config: Config{SamplesPerSecond: 97, ReportInterval: 30 * time.Millisecond, MaxProcesses: 10}}
-	o := a.samplingOptions()
-	assert.Check(t, o.SamplesPerSecond == 97 && o.Interval == 30*time.Millisecond &&
-		o.MaxTargets == 10+lifecycle.ExtraProcesses, "%+v", o)
+	for _, kernel := range []bool{false, true} {
+		a := &Agent{config: Config{SamplesPerSecond: 97, ReportInterval: 30 * time.Millisecond, MaxProcesses: 10,
+			KernelStacks: kernel}}
+		o := a.samplingOptions()
+		assert.Check(t, o.SamplesPerSecond == 97 && o.Interval == 30*time.Millisecond &&
+			o.MaxTargets == 10+lifecycle.ExtraProcesses && o.KernelStacks == kernel, "%+v", o)
+	}
 }

@@ -259,7 +259,7 @@ func (x *exporting) named(exported backend.Profiles, program string, code map[st
 	assert.Check(x.t, len(found) > 0, "no function of the program has a name")
 }
 
-// Frames of the kernel are exported with names.
+// Frames of the kernel are exported with names, and come before all those of the process.
 func TestExportedKernelNames(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 1, Rewrite: demo.RewriteCycle, PageOut: true}) // often in the kernel
 	x := runExporting(t, false, func(c *Config) { c.KernelStacks = true })
@@ -267,7 +267,20 @@ func TestExportedKernelNames(t *testing.T) {
 		return f.Type == "kernel" && f.File == "vmlinux" && strings.Contains(f.Function, "madvise")
 	})
 	x.awaitFrame(p, "a frame of the program", func(f backend.Frame) bool { return f.Function == "tracer_rewrite" })
-	x.idsAreSent(x.ended(), p.Quit())
+	exported, fromProcess := x.ended(), 0
+	for _, frames := range exported.Stacks {
+		user := slices.IndexFunc(frames, func(f backend.Frame) bool { return f.Type != "kernel" })
+		if user > 0 && in(p.Functions()["tracer_rewrite"], frames[user:]) {
+			fromProcess++
+		}
+		assert.Check(t, user < 0 || !slices.ContainsFunc(frames[user:], func(f backend.Frame) bool {
+			return f.Type == "kernel"
+		}), "%+v", frames)
+	}
+	assert.Check(t, fromProcess > 0, "no stack goes on from the kernel to what has called it")
+	without := x.Counters().Sampling.Outcomes[process.OutcomeNoStack].Load()
+	assert.Check(t, without == 0, "%d samples without stack", without)
+	x.idsAreSent(exported, p.Quit())
 }
 
 // The methods of a JVM whose stacks are walked by frame pointers have the names that its perf map has

@@ -124,36 +124,6 @@ func TestSampledWhileRewritten(t *testing.T) {
 	assert.Check(t, wrong == 0, "%d samples malformed or of another program", wrong)
 }
 
-// The kernel's frames come first, as far as a thread was in it, and only when asked for.
-func TestSampledKernelStacks(t *testing.T) {
-	// Threads that take their slots out of memory all the time are in the kernel most of the time.
-	p := demo.Start(t, demo.Options{Busy: 1, Rewrite: demo.RewriteCycle, PageOut: true})
-	for _, kernel := range []bool{false, true} {
-		r := run(t, atRate(997), func(c *Config) { c.KernelStacks = kernel })
-		already := p.Report().Samples
-		r.sampledReport(p, already+100)
-		r.end()
-		r.added()
-		found := 0
-		for _, stack := range r.kept.stacks {
-			user := 0 // the first user frame
-			for user < len(stack.Frames) && stack.Frames[user].Kind() == profile.KernelFrame {
-				user++
-			}
-			for _, frame := range stack.Frames[user:] {
-				assert.Check(t, frame.Kind() != profile.KernelFrame, "after those of the process: %v", stack.Frames)
-			}
-			if user > 0 && p.Functions()["tracer_rewrite"].In(stack.Frames[user:]) {
-				found++
-			}
-		}
-		assert.Check(t, kernel == (found > 0), "kernel stacks %v: %d stacks begin in the kernel", kernel, found)
-		without := r.Counters().Sampling.Outcomes[process.OutcomeNoStack].Load()
-		assert.Check(t, without == 0, "%d samples without stack", without)
-	}
-	clean(t, p.Quit())
-}
-
 // A slot that is not resident when a sample is taken is read by the agent: then the sample comes to
 // its transaction like the others, or it has an outcome of its own. A sample of a gap comes to
 // none, also when the slot is read in the transaction after.

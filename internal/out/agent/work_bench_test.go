@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -30,9 +31,7 @@ func BenchmarkWork(b *testing.B) {
 	a, err := New(Config{ProcRoot: "/proc", SamplesDelay: time.Second, ScanInterval: time.Minute,
 		MaxProcesses: DefaultMaxProcesses, AcceptPartialView: true, FeedSocket: b.TempDir() + "/feed",
 	}, nil, zap.NewNop())
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- a.Run(ctx) }()

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/procscan"
@@ -29,9 +31,7 @@ func BenchmarkReadBatch(b *testing.B) {
 		}
 	}
 	client, err := Open("/proc", new(worker.Counters))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer client.Close()
 	remote := client.Process(procscan.ProcessID{PID: os.Getpid()}, "0")
 	b.Run("worker", func(b *testing.B) { read(b, memread.OpenRemote("/proc", os.Getpid(), remote.ReadBatch)) })
