@@ -20,8 +20,9 @@ import (
 	"correlator/profile"
 )
 
-// However the variable was placed (TestSampledWhileRewritten has the other flavors), samples come to the
-// transactions that they were taken in, with the stacks of what these did. The processes run beside each other, and each knows its own traces.
+// However the variable was placed (TestSampledWhileRewritten has the other flavors), samples come to
+// the transactions that they were taken in, with the stacks of what these did. The processes run
+// beside each other, and each knows its own traces.
 // What runs the same code has the same id, in whatever process and at whatever addresses it runs.
 func TestSampledFlavors(t *testing.T) {
 	r := run(t, atRate(997))
