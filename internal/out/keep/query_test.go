@@ -236,7 +236,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 		"spans":      {2 * maxSums, 1000, 100, 0, true},
 		"one span":   {2 * maxSums, 1, 100_000, 0, true},
 		"some spans": {20_000, 12_700, 1, 0, true},
-		"stacks":     {2 * maxSums, 10_000, 1, 40_000, false},
+		"stacks":     {2 * maxSums, 10_000, 1, 20_000, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewStore(24*time.Hour, 64<<20)
