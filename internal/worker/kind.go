@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/procdir"
+	"correlator/internal/host/resident"
 )
 
 const (
@@ -74,6 +75,7 @@ func run(kind Kind) {
 	if confine(kind, os.Args[2]) != nil {
 		os.Exit(exitWrongKind)
 	}
+	_ = resident.Trim(os.Args[2]) // its start has used more than it will
 	kind.Serve(os.Args[2], &Conn{fd: channel})
 	os.Exit(0)
 }

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a Pool. A worker takes some 3 MB of memory of its own.
+// Bounds of a Pool. A worker takes some 2 MB of memory of its own.
 const (
 	// maxBusy is how many requests are served at a time, and maxBusyOfUser how many that concern
 	// processes of one user: the rest of the workers is there for others, however long those take.
@@ -19,10 +20,14 @@ const (
 	maxBusyOfUser = 4
 
 	// maxIdle is how many workers wait for requests at most, and keepIdle how many for longer than
-	// idleTime.
+	// idleTime: to start one takes some 5 ms.
 	maxIdle  = 8
-	keepIdle = 2
-	idleTime = 30 * time.Second
+	keepIdle = 1
+	idleTime = 10 * time.Second
+
+	// patience is how long a request waits for a worker that serves another one before one more is started, which
+	// would take longer: most requests take less than a millisecond.
+	patience = 5 * time.Millisecond
 
 	// maxWait is how long a request waits for others of its user.
 	maxWait = 10 * time.Second
@@ -45,6 +50,7 @@ type Pool struct {
 	spawner  *Spawner
 	counters *Counters
 	blame    Blame
+	patience time.Duration
 
 	maxBusy, maxBusyOfUser int
 
@@ -52,9 +58,10 @@ type Pool struct {
 	closed  bool
 	idle    []idleProcess // the one used last is the last
 	serving map[*Process]struct{}
-	busy    int          // requests that have a worker, or are about to
-	busyOf  map[User]int // by user, without those that have none: no more than maxBusy
-	waiting []*waiter    // in their order
+	busy    int             // requests that have a worker, or are about to
+	busyOf  map[User]int    // by user, without those that have none: no more than maxBusy
+	waiting []*waiter       // in their order
+	wanted  []chan *Process // by requests that wait for a worker, in their order
 }
 
 // idleProcess is a worker that waits for requests.
@@ -91,7 +98,7 @@ func NewPool(procRoot string, kind Kind, counters *Counters) (*Pool, error) {
 	}
 	p := &Pool{
 		spawner: spawner, counters: counters, serving: make(map[*Process]struct{}), busyOf: make(map[User]int),
-		maxBusy: maxBusy, maxBusyOfUser: maxBusyOfUser,
+		maxBusy: maxBusy, maxBusyOfUser: maxBusyOfUser, patience: patience,
 	}
 	if kind.Busy > 0 {
 		p.maxBusy, p.maxBusyOfUser = kind.Busy, kind.Busy/2
@@ -319,7 +326,15 @@ func (p *Pool) take() (process *Process, wasIdle bool, err error) {
 		p.mu.Unlock()
 		return process, true, nil
 	}
+	var given chan *Process
+	if len(p.serving) > 0 {
+		given = make(chan *Process, 1)
+		p.wanted = append(p.wanted, given)
+	}
 	p.mu.Unlock()
+	if process := p.await(given); process != nil {
+		return process, true, nil
+	}
 	if process, err = p.spawner.Start(); err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -330,13 +345,39 @@ func (p *Pool) take() (process *Process, wasIdle bool, err error) {
 	return process, false, nil
 }
 
+// await waits for a worker that another request has used, and returns nil if none comes soon.
+func (p *Pool) await(given chan *Process) *Process {
+	if given == nil {
+		return nil
+	}
+	timer := time.NewTimer(p.patience)
+	defer timer.Stop()
+	select {
+	case process := <-given:
+		return process
+	case <-timer.C:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.wanted, given); i >= 0 {
+		p.wanted = slices.Delete(p.wanted, i, i+1)
+		return nil
+	}
+	return <-given // just now
+}
+
 // putBack has a worker that has served a user wait for the next request, unless enough others do, and
 // ends those that have waited for too long.
 func (p *Pool) putBack(process *Process, user User) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.serving, process)
 	p.blame.Served(user)
+	if len(p.wanted) > 0 && !p.closed {
+		p.wanted[0] <- process // which goes on serving
+		p.wanted = slices.Delete(p.wanted, 0, 1)
+		return
+	}
+	delete(p.serving, process)
 	p.endIdle(idleTime, keepIdle-1)
 	if p.closed || len(p.idle) == maxIdle {
 		process.Kill()

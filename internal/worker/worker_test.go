@@ -391,6 +391,44 @@ func TestPoolReplaces(t *testing.T) {
 	assert.Check(t, err == io.EOF, "an error of the caller: %v", err)
 }
 
+// A request waits for the worker that serves another one, for a while. Workers that nobody needs any more end, but
+// for one.
+func TestPoolShares(t *testing.T) {
+	pool := newPool(t)
+	pool.patience = time.Hour
+	owner := Owner{PID: 1, User: "1000"}
+	wanted := func() int { pool.mu.Lock(); defer pool.mu.Unlock(); return len(pool.wanted) }
+	var others sync.WaitGroup
+	err := pool.Call(owner, deadline, []byte("first"), func([]byte, int) error {
+		for range maxBusyOfUser - 1 {
+			others.Go(func() {
+				answer, err := pool.ask(owner, deadline, "other")
+				assert.Check(t, err == nil && answer == "other", "%q, %v", answer, err)
+			})
+		}
+		testenv.Poll(t, deadline, "requests that wait", func() bool { return wanted() == maxBusyOfUser-1 })
+		return nil
+	})
+	assert.NilError(t, err)
+	others.Wait()
+	assert.Check(t, pool.counters.Started.Load() == 1 && wanted() == 0, "%d workers", pool.counters.Started.Load())
+
+	pool.patience = 0
+	err = pool.Call(owner, deadline, []byte("first"), func([]byte, int) error {
+		_, err := pool.ask(owner, deadline, "other")
+		return err
+	})
+	assert.NilError(t, err)
+	assert.Check(t, pool.Stats().Running == 2 && pool.counters.Started.Load() == 2 && wanted() == 0, "%+v", pool.Stats())
+	pool.mu.Lock()
+	for i := range pool.idle {
+		pool.idle[i].since = time.Now().Add(-2 * idleTime)
+	}
+	pool.mu.Unlock()
+	_, err = pool.ask(owner, deadline, "last")
+	assert.Check(t, err == nil && pool.Stats().Running == keepIdle, "%v, %+v", err, pool.Stats())
+}
+
 // A worker gets no huge pages.
 func TestNoHugePages(t *testing.T) {
 	testenv.NeedHugePages(t)

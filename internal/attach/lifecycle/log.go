@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,8 +38,8 @@ const (
 
 // logBudget is how much may still be logged of processes, by the user that they run as.
 type logBudget struct {
-	counter *atomic.Uint64 // of lines that were dropped, of all users
-	encoder zapcore.Encoder
+	counter *atomic.Uint64  // of lines that were dropped, of all users
+	encoder zapcore.Encoder // measures lines
 	bytes   *share.Rates[uint32]
 
 	mu       sync.Mutex
@@ -58,7 +59,7 @@ func newLogBudget(burst int, counter *atomic.Uint64) *logBudget {
 // logger returns a logger that spends a user's budget.
 func (b *logBudget) logger(log *zap.Logger, uid uint32) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return &processLog{Core: core, budget: b, uid: uid, encoder: b.encoder}
+		return &processLog{Core: core, budget: b, uid: uid}
 	}))
 }
 
@@ -99,22 +100,18 @@ func (b *logBudget) report(log *zap.Logger, now time.Time) {
 }
 
 // processLog is the core of the loggers of processes. It replaces sampling, by which zap would drop
-// lines about all processes alike, uncounted.
+// lines about all processes alike, uncounted. What With adds is encoded with each line: an encoder, of
+// which zap keeps one for each logger, takes 1 KB.
 type processLog struct {
 	zapcore.Core
 	budget  *logBudget
 	uid     uint32
-	encoder zapcore.Encoder // with the fields of With: measures lines
+	context []zapcore.Field
 }
 
 // With implements [zapcore.Core].
 func (l *processLog) With(fields []zapcore.Field) zapcore.Core {
-	fields = shorten(fields)
-	encoder := l.encoder.Clone()
-	for i := range fields {
-		fields[i].AddTo(encoder)
-	}
-	return &processLog{Core: l.Core.With(fields), budget: l.budget, uid: l.uid, encoder: encoder}
+	return &processLog{Core: l.Core, budget: l.budget, uid: l.uid, context: slices.Concat(l.context, shorten(fields))}
 }
 
 // Check implements [zapcore.Core].
@@ -127,8 +124,8 @@ func (l *processLog) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *
 
 // Write implements [zapcore.Core].
 func (l *processLog) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	fields = shorten(fields)
-	line, err := l.encoder.EncodeEntry(entry, fields)
+	fields = slices.Concat(l.context, shorten(fields))
+	line, err := l.budget.encoder.EncodeEntry(entry, fields)
 	if err != nil {
 		return err
 	}

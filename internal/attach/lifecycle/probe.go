@@ -120,6 +120,13 @@ func (p *Process) verifyInterval() time.Duration {
 	return recheckInterval
 }
 
+// isTrusted reports whether a process is attached to as what it was when its libraries were last checked, not long
+// ago: live events and the memory poller would have reported a change.
+func (p *Process) isTrusted() bool {
+	return p.attached && p.manager.discovery.live.Load() && time.Since(p.verified) < trustInterval &&
+		p.sampler.IsCurrent() && p.manager.poller.IsPolled(p.poll)
+}
+
 // verify checks that the libraries are still mapped where they were, or finds where they are.
 func (p *Process) verify() error {
 	began := time.Now()

@@ -247,7 +247,10 @@ func (p *Process) await(serving context.Context, due <-chan time.Time) error {
 		case <-p.sampler.Ready():
 			var stale bool
 			p.work(func() { stale = p.sampler.Serve() })
-			if stale {
+			switch {
+			case stale && p.isTrusted():
+				p.work(p.sampler.Probe)
+			case stale:
 				p.suspect = true
 				return p.probe()
 			}

@@ -217,6 +217,41 @@ func startHanging(t *testing.T, r *running) *demo.Process {
 	return p
 }
 
+// Samples of a process that live events and the memory poller watch are no reason to probe what it publishes; where
+// one of these is missing, or the last look at its libraries is long ago, they are.
+func TestTrusted(t *testing.T) {
+	p := demo.Start(t, demo.Options{})
+	r := run(t, sampled(t, 20, new(sampling.Counters)))
+	r.attached(p, 1)
+	known := r.process(p.PID)
+	trusted := func(distrust func()) (is bool) {
+		done := make(chan struct{})
+		posted := known.Post(func() {
+			defer close(done)
+			distrust()
+			is = known.isTrusted()
+		})
+		assert.Assert(t, posted)
+		<-done
+		return is
+	}
+	testenv.Poll(t, deadline, "the process to be trusted", func() bool { return trusted(func() {}) })
+	for what, distrust := range map[string]func(){
+		"no live events":   func() { r.discovery.live.Store(false) },
+		"checked long ago": func() { known.verified = known.verified.Add(-trustInterval) },
+		"not polled":       func() { r.poller.Stop(known.poll) },
+		"not attached":     func() { known.attached = false },
+	} {
+		live, verified := r.discovery.live.Load(), known.verified
+		assert.Check(t, !trusted(distrust), what)
+		trusted(func() {
+			r.discovery.live.Store(live)
+			known.verified, known.attached = verified, true
+			known.startPolling()
+		})
+	}
+}
+
 // A program may be executed again and look the same from outside: everything at the same addresses,
 // the same socket. Its samples show it, where no live event does.
 func TestExecUnseen(t *testing.T) {

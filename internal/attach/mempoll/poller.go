@@ -73,6 +73,7 @@ type Poller struct {
 	periods [len(pollPeriods)][]*Entry
 	crowd   int                      // candidates that are read often
 	reading map[worker.User]struct{} // users whose processes are being read
+	spare   []access.MemoryRead      // with buffers, for the next read
 
 	reads uint64 // of processes
 }
@@ -164,6 +165,13 @@ func (m *Poller) Stop(p *Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(p)
+}
+
+// IsPolled reports whether a process's words are read.
+func (m *Poller) IsPolled(p *Entry) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return p.period >= 0
 }
 
 // Len returns how many processes are polled.

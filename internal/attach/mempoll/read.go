@@ -86,12 +86,18 @@ func (m *Poller) collect(last time.Duration) (now time.Duration, due map[worker.
 // read reads processes of one user: together, and if that takes too long, one after the other, as long
 // as the user is a suspect.
 func (m *Poller) read(user worker.User, readings []reading) {
+	m.mu.Lock()
+	reads := m.spare[:0]
+	m.spare = nil
+	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.reading, user)
+		if cap(reads) > cap(m.spare) {
+			m.spare = reads
+		}
 	}()
-	var reads []access.MemoryRead
 	for i := range readings {
 		r := &readings[i]
 		r.from = len(reads)

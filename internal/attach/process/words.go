@@ -73,12 +73,19 @@ func (w *Words) add(want []byte, addr uint64, held []byte) []byte {
 	return append(want, held...)
 }
 
-// AppendReads appends the reads of the words in a process, with buffers of their own.
+// AppendReads appends the reads of the words in a process, with buffers of their own. They use those of reads behind
+// the end of the slice again, if it was cut.
 func (w *Words) AppendReads(reads []access.MemoryRead, pid int) []access.MemoryRead {
 	for _, words := range w.ranges {
-		reads = append(reads, access.MemoryRead{
-			PID: pid, Request: memread.Request{Addr: words.addr, Buf: make([]byte, words.bytes)},
-		})
+		var buf []byte
+		if n := len(reads); n < cap(reads) {
+			buf = reads[:n+1][n].Buf
+		}
+		if cap(buf) < words.bytes {
+			buf = make([]byte, words.bytes)
+		}
+		request := memread.Request{Addr: words.addr, Buf: buf[:words.bytes]}
+		reads = append(reads, access.MemoryRead{PID: pid, Request: request})
 	}
 	return reads
 }

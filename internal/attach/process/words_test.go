@@ -13,6 +13,7 @@ import (
 	"correlator/elfsym"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/worker/access"
 	"correlator/internal/worker/access/accesstest"
 	"correlator/memread"
 	"correlator/procscan"
@@ -41,8 +42,9 @@ func TestWords(t *testing.T) {
 	second := &image{bias: base + 512, library: library}
 	target := &Target{images: []*image{first, second}}
 	client := accesstest.Open(t)
+	var reads []access.MemoryRead // whose buffers are used again
 	holds := func(words *Words) bool {
-		reads := words.AppendReads(nil, os.Getpid())
+		reads = words.AppendReads(reads[:0], os.Getpid())
 		assert.NilError(t, client.Read("0", time.Minute, reads))
 		return words.Hold(reads)
 	}

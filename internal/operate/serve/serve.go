@@ -7,13 +7,19 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 
+	"correlator/internal/host/resident"
 	"correlator/internal/operate/config"
 	"correlator/internal/operate/metrics"
 	"correlator/internal/out/agent"
 )
+
+// settling is how long an agent has before what its start has used of the program is unmapped: then it has loaded
+// the unwinding engine, too, if there are processes.
+const settling = 10 * time.Second
 
 // Run runs an agent until SIGTERM or SIGINT, and a second one of them ends it without delay. The
 // configuration must be complete.
@@ -32,6 +38,12 @@ func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.
 		return err
 	}
 	debug.FreeOSMemory() // loading eBPF takes several MB of the kernel's types, once
+	trim := time.AfterFunc(settling, func() {
+		if err := resident.Trim(cfg.Agent().ProcRoot); err != nil {
+			log.Debug("pages of the program stay mapped", zap.Error(err))
+		}
+	})
+	defer trim.Stop()
 	shutdown := s.serve(ctx, a)
 	second, stop := untilSecondSignal(ctx)
 	defer stop()

@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/resident"
 	"correlator/internal/stacks/unwind/deltas"
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -111,7 +112,10 @@ func serve(procRoot string, conn *worker.Conn) {
 		cache: newFileCache(),
 	}
 	log.SetLogger(*slog.New(&s.log))
-	free := time.AfterFunc(freeDelay, debug.FreeOSMemory) // reading a file takes more than all that is kept
+	free := time.AfterFunc(freeDelay, func() { // reading a file takes more than all that is kept
+		debug.FreeOSMemory()
+		_ = resident.Trim(procRoot)
+	})
 	for {
 		message, fds, err := conn.ReceiveDescriptors()
 		if err != nil || len(message) == 0 {
