@@ -3,6 +3,8 @@ package bpf
 import (
 	"fmt"
 	"unsafe"
+
+	"correlator/internal/host/label"
 )
 
 // KernelOutcome is the result of a sample in the kernel. Each sample has exactly one.
@@ -103,12 +105,7 @@ var outcomeNames = [outcomes]string{
 }
 
 // String returns the outcome as the value of a metric's label.
-func (o KernelOutcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
-}
+func (o KernelOutcome) String() string { return label.Of(outcomeNames[:], o) }
 
 // Counters are the numbers of samples by KernelOutcome, since OpenSampler.
 type Counters [outcomes]uint64

@@ -4,6 +4,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+
+	"correlator/internal/host/label"
 )
 
 // RelocationKind is what the loader stores into the words by which code finds a thread-local
@@ -21,19 +23,10 @@ const (
 	LocalExec
 )
 
-func (k RelocationKind) String() string {
-	switch k {
-	case TLSDESC:
-		return "TLSDESC"
-	case DTPMOD64:
-		return "DTPMOD64"
-	case TPOFF64:
-		return "TPOFF64"
-	case LocalExec:
-		return "local-exec"
-	}
-	return fmt.Sprintf("RelocationKind(%d)", uint8(k))
-}
+var relocationKinds = []string{TLSDESC: "TLSDESC", DTPMOD64: "DTPMOD64", TPOFF64: "TPOFF64", LocalExec: "local-exec"}
+
+// String returns the name.
+func (k RelocationKind) String() string { return label.Of(relocationKinds, k) }
 
 // TLSRelocation is the relocation that serves the thread-local symbol, or leads near it. Addr is
 // the ELF address of the words that it fills, 0 of LocalExec.

@@ -1,8 +1,9 @@
 package messaging
 
 import (
-	"strconv"
 	"sync/atomic"
+
+	"correlator/internal/host/label"
 )
 
 // DropReason is why samples were dropped. The list is fixed. The reason of late samples is what
@@ -29,12 +30,7 @@ var dropReasonNames = [NumDropReasons]string{
 }
 
 // String returns the reason's label in logs and metrics.
-func (r DropReason) String() string {
-	if r >= NumDropReasons {
-		return "reason " + strconv.Itoa(int(r))
-	}
-	return dropReasonNames[r]
-}
+func (r DropReason) String() string { return label.Of(dropReasonNames[:], r) }
 
 // Counters are shared by all senders of an agent. All fields only grow and may be read at any time.
 // They have the names of their metrics. While nothing is being added, SamplesQueued = SamplesSent + the

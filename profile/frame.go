@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"correlator/internal/host/label"
 	"correlator/internal/host/textcut"
 )
 
@@ -52,25 +53,13 @@ func (k Kind) OfRuntime() bool {
 	return false
 }
 
-func (k Kind) String() string {
-	switch k {
-	case AnonymousFrame:
-		return "anonymous"
-	case NativeFrame:
-		return "native"
-	case KernelFrame:
-		return "kernel"
-	case JVMFrame:
-		return "jvm"
-	case PythonFrame:
-		return "cpython"
-	case V8Frame:
-		return "v8js"
-	case CutFrame:
-		return "cut"
-	}
-	return "kind " + strconv.Itoa(int(k))
+var kinds = []string{
+	AnonymousFrame: "anonymous", NativeFrame: "native", KernelFrame: "kernel", JVMFrame: "jvm", PythonFrame: "cpython",
+	V8Frame: "v8js", CutFrame: "cut",
 }
+
+// String returns the name.
+func (k Kind) String() string { return label.Of(kinds, k) }
 
 // File describes the file of a frame for exporters. It is shared by all its frames and immutable.
 type File struct {

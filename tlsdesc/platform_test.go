@@ -42,9 +42,9 @@ func TestLibcOf(t *testing.T) {
 
 // The words are shown to users and are part of the JSON of the commands.
 func TestNames(t *testing.T) {
-	for name, value := range map[string]interface{ String() string }{
-		"static": Static, "dynamic": Dynamic, "dtpmod": DTPMod, "unresolved": Kind(0), "Kind(9)": Kind(9),
-		"glibc": Glibc, "musl": Musl, "unknown": LibcUnknown, "Libc(9)": Libc(9),
+	for value, name := range map[interface{ String() string }]string{
+		Static: "static", Dynamic: "dynamic", DTPMod: "dtpmod", Kind(0): "unresolved", Kind(9): "unknown",
+		Glibc: "glibc", Musl: "musl", LibcUnknown: "unknown", Libc(9): "unknown",
 	} {
 		assert.Check(t, value.String() == name, "%q instead of %q", value, name)
 	}

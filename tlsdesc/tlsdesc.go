@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 
+	"correlator/internal/host/label"
 	"correlator/memread"
 )
 
@@ -50,17 +51,10 @@ const (
 	Musl
 )
 
-func (l Libc) String() string {
-	switch l {
-	case LibcUnknown:
-		return "unknown"
-	case Glibc:
-		return "glibc"
-	case Musl:
-		return "musl"
-	}
-	return fmt.Sprintf("Libc(%d)", uint8(l))
-}
+var libcs = []string{LibcUnknown: "unknown", Glibc: "glibc", Musl: "musl"}
+
+// String returns the name.
+func (l Libc) String() string { return label.Of(libcs, l) }
 
 // Kind is the form of a rule. The zero Kind is that of the zero Rule, which resolves nothing.
 type Kind uint8
@@ -71,19 +65,10 @@ const (
 	DTPMod                  // through the DTV, found in a DTPMOD64 pair
 )
 
-func (k Kind) String() string {
-	switch k {
-	case 0:
-		return "unresolved"
-	case Static:
-		return "static"
-	case Dynamic:
-		return "dynamic"
-	case DTPMod:
-		return "dtpmod"
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
+var kinds = []string{"unresolved", Static: "static", Dynamic: "dynamic", DTPMod: "dtpmod"}
+
+// String returns the name.
+func (k Kind) String() string { return label.Of(kinds, k) }
 
 // Rule says how to get from a thread pointer TP to the variable; Resolve makes it. It consists of
 // numbers only, so that it can be compared, and passed to an eBPF program that does the same:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"correlator/dots/frame"
+	"correlator/internal/host/label"
 )
 
 // Options configure a Broker. The zero value of each field stands for its default.
@@ -139,12 +140,7 @@ var reasonNames = [numReasons]string{
 }
 
 // String returns the reason in words.
-func (r Reason) String() string {
-	if r < numReasons {
-		return reasonNames[r]
-	}
-	return "unknown"
-}
+func (r Reason) String() string { return label.Of(reasonNames[:], r) }
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
