@@ -18,7 +18,7 @@
 //   - foreign: the run time of everything else on the machine. With more than -foreign a round is thrown
 //     out; where none is left, the table has all of them, and says so.
 //
-// Figures are medians, with the range in brackets.
+// Figures are medians; CPU and switches have their range in brackets.
 package main
 
 import (
@@ -121,6 +121,9 @@ func pair(t testing.TB, o options, loads []load) {
 		profilers = append(profilers, profiler{"peer", peer(binary)})
 	}
 	var all table
+	for _, p := range profilers {
+		all.profilers = append(all.profilers, p.name)
+	}
 	defer func() { all.write(os.Stdout, o.foreign) }()
 	for _, load := range loads {
 		err := demo.Run(func(t testing.TB) {

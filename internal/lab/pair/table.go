@@ -4,67 +4,101 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
-// row is what was measured of a profiler beside a load.
+// row is what was measured beside a load, by profiler.
 type row struct {
 	letter, what string
 	hz           int
-	profiler     string
-	rounds       []figures
+	rounds       map[string][]figures
 }
 
-// table has a row for each profiler, load and rate.
-type table []*row
+// table has a row for each load and rate, with a figure of each profiler in a cell.
+type table struct {
+	profilers []string
+	rows      []*row
+}
 
 // add adds a round.
 func (t *table) add(l load, hz int, profiler string, f figures) {
-	for _, r := range *t {
-		if r.letter == l.letter && r.hz == hz && r.profiler == profiler {
-			r.rounds = append(r.rounds, f)
-			return
-		}
+	last := len(t.rows) - 1
+	if last < 0 || t.rows[last].letter != l.letter || t.rows[last].hz != hz {
+		t.rows = append(t.rows, &row{l.letter, l.what, hz, make(map[string][]figures)})
+		last++
 	}
-	*t = append(*t, &row{l.letter, l.what, hz, profiler, []figures{f}})
+	rounds := t.rows[last].rounds
+	rounds[profiler] = append(rounds[profiler], f)
 }
 
-// write writes the table in Markdown, of the rounds with at most so much foreign load, in % of a core. Rows with none
-// have all, and a mark.
-func (t table) write(w io.Writer, foreign float64) {
-	fmt.Fprintf(w, "| load | Hz | profiler | CPU, %% of a core | eBPF | switches/s | of which involuntary | PSS, MB | "+
-		"samples | expected | told | rounds |\n|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
-	for _, r := range t {
-		used, note := quiet(r.rounds, foreign), ""
-		if len(used) == 0 {
-			used, note = r.rounds, ", none quiet"
+// columns are the figures of the table.
+var columns = []struct {
+	title    string
+	decimals int
+	ranges   bool
+	of       func(figures) float64
+}{
+	{"CPU, % of a core", 2, true, func(f figures) float64 { return f.cpu }},
+	{"of which eBPF", 2, false, func(f figures) float64 { return f.ebpf }},
+	{"switches/s", 0, true, func(f figures) float64 { return f.voluntary + f.involuntary }},
+	{"of which involuntary", 0, false, func(f figures) float64 { return f.involuntary }},
+	{"PSS, MB", 1, false, func(f figures) float64 { return f.pss }},
+	{"samples", 0, false, func(f figures) float64 { return f.samples }},
+	{"expected", 0, false, func(f figures) float64 { return f.expected }},
+	{"told", 0, false, func(f figures) float64 { return f.told }},
+}
+
+// write writes the table in Markdown, of the rounds with at most so much foreign load, in % of a core. Where there is
+// none, it has those of all, and a mark.
+func (t *table) write(w io.Writer, foreign float64) {
+	fmt.Fprintf(w, "%s:\n\n| load | Hz |", strings.Join(t.profilers, " / "))
+	for _, c := range columns {
+		fmt.Fprintf(w, " %s |", c.title)
+	}
+	fmt.Fprintf(w, " rounds |\n|---|---:|%s---|\n", strings.Repeat("---:|", len(columns)))
+	for _, r := range t.rows {
+		fmt.Fprintf(w, "| %s. %s | %d |", r.letter, r.what, r.hz)
+		for _, c := range columns {
+			fmt.Fprintf(w, " %s |", t.cell(func(profiler string) string {
+				used, _ := r.quiet(profiler, foreign)
+				return summary(used, c.decimals, c.ranges, c.of)
+			}))
 		}
-		cell := func(decimals int, of func(figures) float64) string { return summary(used, decimals, of) }
-		fmt.Fprintf(w, "| %s. %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d%s |\n", r.letter, r.what, r.hz,
-			r.profiler,
-			cell(2, func(f figures) float64 { return f.cpu }),
-			cell(2, func(f figures) float64 { return f.ebpf }),
-			cell(0, func(f figures) float64 { return f.voluntary + f.involuntary }),
-			cell(0, func(f figures) float64 { return f.involuntary }),
-			cell(1, func(f figures) float64 { return f.pss }),
-			cell(0, func(f figures) float64 { return f.samples }),
-			cell(0, func(f figures) float64 { return f.expected }),
-			cell(0, func(f figures) float64 { return f.told }),
-			len(used), len(r.rounds), note)
+		fmt.Fprintf(w, " %s |\n", t.cell(func(profiler string) string {
+			_, note := r.quiet(profiler, foreign)
+			return note
+		}))
 	}
 }
 
-// quiet returns the rounds with at most so much foreign load.
-func quiet(rounds []figures, foreign float64) (quiet []figures) {
-	for _, f := range rounds {
+// cell returns what there is to say of each profiler.
+func (t *table) cell(of func(profiler string) string) string {
+	var texts []string
+	for _, p := range t.profilers {
+		texts = append(texts, of(p))
+	}
+	return strings.Join(texts, " / ")
+}
+
+// quiet returns the rounds of a profiler that are used, and how many of them that are.
+func (r *row) quiet(profiler string, foreign float64) (used []figures, note string) {
+	all := r.rounds[profiler]
+	for _, f := range all {
 		if f.foreign <= foreign {
-			quiet = append(quiet, f)
+			used = append(used, f)
 		}
 	}
-	return quiet
+	if len(used) == 0 && len(all) > 0 {
+		return all, fmt.Sprintf("%d, none quiet", len(all))
+	}
+	return used, fmt.Sprintf("%d of %d", len(used), len(all))
 }
 
-// summary returns the median of a figure of rounds, with the range if it has one.
-func summary(rounds []figures, decimals int, of func(figures) float64) string {
+// summary returns the median of a figure of rounds, and the range if it has one.
+func summary(rounds []figures, decimals int, ranges bool, of func(figures) float64) string {
+	if len(rounds) == 0 {
+		return "–"
+	}
 	var values []float64
 	for _, f := range rounds {
 		values = append(values, of(f))
@@ -73,7 +107,7 @@ func summary(rounds []figures, decimals int, of func(figures) float64) string {
 	n := len(values)
 	text := func(v float64) string { return fmt.Sprintf("%.*f", decimals, v) }
 	median, least, most := text((values[(n-1)/2]+values[n/2])/2), text(values[0]), text(values[n-1])
-	if least == most {
+	if !ranges || least == most {
 		return median
 	}
 	return fmt.Sprintf("%s (%s–%s)", median, least, most)
