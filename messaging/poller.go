@@ -88,7 +88,7 @@ func (p *Poller) Close() error {
 }
 
 const (
-	// slowTime is how long the kernel takes for a message at most that is not slow: mostly some microseconds.
+	// slowTime is how long the kernel takes for messages at most that are not slow: mostly some microseconds for each.
 	slowTime = time.Millisecond
 
 	// quickShare is which part of the time may be lost to slow messages by goroutines that others wait for,

@@ -2,7 +2,6 @@ package messaging
 
 import (
 	"fmt"
-	"time"
 )
 
 // This file is the sending half of a Sender, and what starts it: the poller and a timer.
@@ -15,14 +14,17 @@ func (s *Sender) run() { s.send(false) }
 // sender can have a goroutine for that. Quick is without: a goroutine that others wait for sends, which is less work by
 // far, as long as no message takes long.
 func (s *Sender) send(quick bool) {
+	var spent stopwatch
+	if quick {
+		spent = newStopwatch()
+	}
 	for {
 		message := s.next()
 		if message == nil {
 			return
 		}
-		began := time.Now()
 		result := s.complete(s.current.send(message, quick))
-		slow := quick && s.poller.isSlow(time.Since(began))
+		slow := quick && s.poller.isSlow(spent.time())
 		switch result {
 		case full:
 			s.await()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,15 +35,26 @@ func newSocket(fd int) (*socket, error) {
 	return s, nil
 }
 
-// send sends a message, waiting for room.
-func (s *socket) send(message, rights []byte) error {
+// The system calls of this file do not block, and are raw: an ordinary one wakes the monitor thread of the Go runtime,
+// which then looks for a while whether the process is idle again. So does a timer, even one that is stopped.
+
+// send sends a message, waiting for room until the time is over.
+func (s *socket) send(message, rights []byte, timeout time.Duration) error {
 	var err error
-	waitErr := s.raw.Write(func(fd uintptr) bool {
-		err = uninterrupted(func() error {
-			return unix.Sendmsg(int(fd), message, rights, nil, unix.MSG_NOSIGNAL)
-		})
+	try := func(fd uintptr) bool {
+		_, err = call(unix.SYS_SENDMSG, fd, newHeader(message, rights), unix.MSG_NOSIGNAL)
 		return !errors.Is(err, unix.EAGAIN)
+	}
+	sent := false
+	waitErr := s.raw.Write(func(fd uintptr) bool {
+		sent = try(fd)
+		return true
 	})
+	if waitErr == nil && !sent { // it has to wait
+		if waitErr = s.SetWriteDeadline(time.Now().Add(timeout)); waitErr == nil {
+			waitErr = errors.Join(s.raw.Write(try), s.SetWriteDeadline(time.Time{}))
+		}
+	}
 	if waitErr != nil {
 		return waitErr
 	}
@@ -51,17 +63,43 @@ func (s *socket) send(message, rights []byte) error {
 
 // receive waits for a message, whose size is 0 at the end. Descriptors that come with it are close-on-exec.
 func (s *socket) receive(buffer, control []byte) (n, controlBytes, flags int, err error) {
+	header := newHeader(buffer, control)
 	waitErr := s.raw.Read(func(fd uintptr) bool {
-		err = uninterrupted(func() error {
-			n, controlBytes, flags, _, err = unix.Recvmsg(int(fd), buffer, control, unix.MSG_CMSG_CLOEXEC)
-			return err
-		})
+		n, err = call(unix.SYS_RECVMSG, fd, header, unix.MSG_CMSG_CLOEXEC)
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if waitErr != nil {
-		return 0, 0, 0, waitErr
+		err = waitErr
 	}
-	return n, controlBytes, flags, err
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return n, int(header.Controllen), int(header.Flags), nil
+}
+
+// newHeader returns what sendmsg and recvmsg take. There may be no control.
+func newHeader(message, control []byte) *unix.Msghdr {
+	iov := &unix.Iovec{Base: unsafe.SliceData(message)}
+	iov.SetLen(len(message))
+	header := &unix.Msghdr{Iov: iov}
+	header.SetIovlen(1)
+	if len(control) > 0 {
+		header.Control = unsafe.SliceData(control)
+		header.SetControllen(len(control))
+	}
+	return header
+}
+
+// call makes a raw system call for a message.
+func call(number, fd uintptr, header *unix.Msghdr, flags uintptr) (n int, err error) {
+	err = uninterrupted(func() error {
+		size, _, errno := unix.RawSyscall(number, fd, uintptr(unsafe.Pointer(header)), flags)
+		if n = int(size); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	return n, err
 }
 
 // uninterrupted repeats a system call that a signal has interrupted.

@@ -243,10 +243,7 @@ func (p *Process) SendDescriptors(message []byte, fds []int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if err := p.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
-	err := p.conn.send(message, rights)
+	err := p.conn.send(message, rights, sendTimeout)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrTimeout
 	}

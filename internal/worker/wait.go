@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -116,7 +117,8 @@ func isBPF(call string) bool {
 func (p *Process) cpuTime() time.Duration {
 	const sched = 2 // CPUCLOCK_SCHED of the kernel's posix-timers.h
 	var now unix.Timespec
-	if unix.ClockGettime(int32(^p.pid<<3|sched), &now) != nil {
+	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(^p.pid<<3|sched), uintptr(unsafe.Pointer(&now)), 0)
+	if errno != 0 {
 		return 0 // it has ended
 	}
 	return time.Duration(now.Nano())

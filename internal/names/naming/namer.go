@@ -36,7 +36,9 @@ const (
 	crowdedIdleTime = 10 * time.Second
 	idleWorker      = 10 * time.Second
 
-	tick = 500 * time.Millisecond
+	// tick is how often it is looked what waits in vain; calmTick, while nothing waits, what was not used for long.
+	tick     = 500 * time.Millisecond
+	calmTick = 5 * time.Second
 )
 
 // Namer names frames for all consumers of an agent's samples. It is safe for concurrent use.
@@ -228,6 +230,9 @@ func (n *Namer) hold(c *Consumer, s *profile.Sample) (reason, bool) {
 		return unnamedShutdown, false
 	case n.held >= maxHeld || p.owner.held >= maxHeldOfOwner:
 		return unnamedFull, false
+	}
+	if n.held == 0 {
+		n.notify() // there may be none before calmTick
 	}
 	n.held++
 	c.held++

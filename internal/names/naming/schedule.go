@@ -117,6 +117,9 @@ func (n *Namer) isIdle() bool {
 	return len(n.processes)+len(n.owners)+len(n.kernel.wanted)+n.live.Stats().Running == 0 && !n.kernel.asking
 }
 
+// isCalm reports whether nothing waits for a name. n.mu must be held.
+func (n *Namer) isCalm() bool { return n.held == 0 && n.waiting() == 0 && n.shares.asking == 0 }
+
 // schedule begins the requests that are due. It returns when there may be another one.
 func (n *Namer) schedule(now time.Time) (wait time.Duration) {
 	n.mu.Lock()
@@ -124,6 +127,9 @@ func (n *Namer) schedule(now time.Time) (wait time.Duration) {
 	wait = tick
 	if n.closed {
 		return wait
+	}
+	if n.isCalm() {
+		wait = calmTick
 	}
 	if k := n.kernel; len(k.wanted) > 0 && !k.asking {
 		if k.next.After(now) {
@@ -162,7 +168,7 @@ func (n *Namer) begin(p *process, now time.Time) {
 // due returns the process whose turn it is: of the owner who was not served for the longest time,
 // that which was not. Without one it returns in which time there may be one.
 func (n *Namer) due(now time.Time) (first *process, soonest time.Duration) {
-	soonest = tick
+	soonest = calmTick
 	for _, o := range n.owners {
 		if o.turn.asking || n.shares.suspects >= maxSuspects && o.turn.isSuspect(now) {
 			continue

@@ -28,8 +28,8 @@ func (u *unwinding) frames(p *program, words [][]uint64, deadline time.Time) (na
 	if engine == nil {
 		return nil, errNoEngine
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
+	ctx := &lateContext{at: deadline}
+	defer ctx.end()
 	for len(named) < len(words) {
 		if ctx.Err() != nil {
 			return named, errLater
@@ -49,6 +49,47 @@ func (u *unwinding) frames(p *program, words [][]uint64, deadline time.Time) (na
 		}
 	}
 	return named, nil
+}
+
+// lateContext is a context with a deadline that has a timer only once somebody waits for it. It is for one goroutine.
+type lateContext struct {
+	at     time.Time
+	timed  context.Context // nil: nobody waits
+	cancel context.CancelFunc
+}
+
+var _ context.Context = (*lateContext)(nil)
+
+// Deadline returns the deadline.
+func (c *lateContext) Deadline() (time.Time, bool) { return c.at, true }
+
+// Done returns a channel that is closed at the deadline.
+func (c *lateContext) Done() <-chan struct{} {
+	if c.timed == nil {
+		c.timed, c.cancel = context.WithDeadline(context.Background(), c.at)
+	}
+	return c.timed.Done()
+}
+
+// Err returns context.DeadlineExceeded after the deadline.
+func (c *lateContext) Err() error {
+	switch {
+	case c.timed != nil:
+		return c.timed.Err()
+	case time.Now().Before(c.at):
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+// Value returns nil.
+func (c *lateContext) Value(any) any { return nil }
+
+// end frees the timer, if there is one.
+func (c *lateContext) end() {
+	if c.cancel != nil {
+		c.cancel()
+	}
 }
 
 // isHeldBack reports whether the user of a program has had the engine serve nobody else for too long.
@@ -103,7 +144,7 @@ func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) nam
 			}
 			known := s.words.get(key, codes[p.program], now)
 			switch {
-			case known == nil:
+			case known == nil, known.isAging(now): // there may be a request anyway
 				wanted[p.program], words[p.program] = append(wanted[p.program], key), append(words[p.program], word)
 				named.frames[key] = nil
 			case known.life != unwind.OfMappings: // which may change before the stack is resolved

@@ -56,6 +56,12 @@ func (k *knownWord) isValid(code codeVersion, now time.Time) bool {
 	return now.Before(k.until)
 }
 
+// isAging reports whether it is known for a moment, and half of that is over. Who asks for another word asks for this
+// one, too, so that there are not as many requests as words expire.
+func (k *knownWord) isAging(now time.Time) bool {
+	return k.life == unwind.OfMoment && k.until.Sub(now) < placeTime/2
+}
+
 // bytes is what it takes at most: frames share names.
 func (k *knownWord) bytes() int {
 	bytes := wordBytes

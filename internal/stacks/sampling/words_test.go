@@ -33,6 +33,9 @@ func TestWordLives(t *testing.T) {
 			known(codeVersion{4, 7}, now) && known(codeVersion{3, 8}, now),
 			known(code, later) && known(code, now.Add(time.Hour)),
 		}
+		kept := c.get(key, code, now)
+		assert.Check(t, !kept.isAging(now) && kept.isAging(later.Add(-1)) == (life == unwind.OfMoment),
+			"life %d: it is to be asked for early", life)
 		assert.Check(t, got == valid, "life %d: %v", life, got)
 		for _, other := range []wordKey{newWordKey(2, []uint64{1, 2, 3}), newWordKey(1, []uint64{1, 2})} {
 			assert.Check(t, c.get(other, code, now) == nil, "%v is taken for %v", other, key)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -115,8 +116,10 @@ func (e *Engine) startWorker() error {
 // hasEnded reports whether a child has ended. It was not waited for.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return err == nil && info.Signo != 0
+	// Raw, since it does not block: see worker.Process.Send.
+	_, _, errno := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)),
+		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
+	return errno == 0 && info.Signo != 0
 }
 
 // kill kills the worker because of an error, without waiting for its end, and deletes what it has
