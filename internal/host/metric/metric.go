@@ -4,6 +4,7 @@ package metric
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,8 @@ type Unchecked struct{}
 // Describe implements [prometheus.Collector].
 func (Unchecked) Describe(chan<- *prometheus.Desc) {}
 
-// Sender sends metrics whose names begin with a prefix. Labels are names and values in turn.
+// Sender sends metrics whose names begin with a prefix. Labels are names and values in turn. A metric has
+// the same help and names of labels wherever it is sent.
 type Sender struct {
 	To     chan<- prometheus.Metric
 	Prefix string
@@ -68,14 +70,29 @@ func (s Sender) constant(name, help string, kind prometheus.ValueType, value flo
 	s.To <- prometheus.MustNewConstMetric(desc, kind, value, values...)
 }
 
+// descs has the description of each metric by its name, with which it always has the same labels.
+var descs sync.Map
+
 func (s Sender) desc(name, help string, labels []string) (desc *prometheus.Desc, values []string) {
+	values = make([]string, 0, (len(s.Labels)+len(labels))/2)
+	for _, pairs := range [][]string{s.Labels, labels} {
+		for i := 1; i < len(pairs); i += 2 {
+			values = append(values, pairs[i])
+		}
+	}
+	name = s.Prefix + name
+	if known, ok := descs.Load(name); ok {
+		return known.(*prometheus.Desc), values
+	}
 	var names []string
 	for _, pairs := range [][]string{s.Labels, labels} {
 		for i := 0; i < len(pairs); i += 2 {
-			names, values = append(names, pairs[i]), append(values, pairs[i+1])
+			names = append(names, pairs[i])
 		}
 	}
-	return prometheus.NewDesc(s.Prefix+name, help, names, nil), values
+	desc = prometheus.NewDesc(name, help, names, nil)
+	descs.Store(name, desc)
+	return desc, values
 }
 
 // MaxBuckets is how many bounds a Histogram may have.
