@@ -337,16 +337,20 @@ func (p *Process) reportTruncated(found procscan.Found) {
 
 // reportStuck counts the processes that make their goroutines hang, and logs each once. It returns
 // how many processes there are.
-func (m *Manager) reportStuck() int {
-	processes := m.processes.All()
-	for _, p := range processes {
+func (m *Manager) reportStuck() (processes int) {
+	var stuck []*Process
+	m.processes.Each(func(p *Process) {
+		processes++
 		if p.IsStuck() && !p.stuckLogged {
-			p.stuckLogged = true
-			p.countError(process.ReasonTimeout, fmt.Sprintf("looking at it takes more than %v", hangTimeout))
-			p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
+			stuck = append(stuck, p)
 		}
+	})
+	for _, p := range stuck {
+		p.stuckLogged = true
+		p.countError(process.ReasonTimeout, fmt.Sprintf("looking at it takes more than %v", hangTimeout))
+		p.log.Warn(troubleMessage, zap.Stringer("reason", process.ReasonTimeout))
 	}
-	return len(processes)
+	return processes
 }
 
 // reason is the field of a log line that names the counter that counts what it reports.

@@ -16,18 +16,18 @@ import (
 // collector would run all the time. (15 KB of each process are resident.)
 const agentMemory, processMemory = 24 << 20, 30 << 10
 
-// limitMemory configures the Go runtime of an agent that exports, keeps samples or is watched, unless the
-// environment does (GOGC, GOMEMLIMIT). GOGC is 50, since batches and snapshots are large and short-lived:
-// garbage may be half as large as what is in use. A soft limit makes the garbage collector work more when
-// destinations are down and their queues fill up. It returns by how much the environment's limit is less
-// than what the configuration can take.
+// limitMemory configures the Go runtime, unless the environment does (GOGC, GOMEMLIMIT). GOGC is 50, since
+// batches and snapshots are large and short-lived, and an agent with many processes that do little makes little
+// garbage: it may be half as large as what is in use. If the agent exports, keeps samples or is watched, a soft
+// limit makes the garbage collector work more when destinations are down and their queues fill up. It returns by
+// how much the environment's limit is less than what the configuration can take.
 func limitMemory(cfg *config.Config) (lacking int64) {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(50)
+	}
 	kept := cfg.Keep.Config()
 	if !cfg.Export.Enabled() && !cfg.LiveView.Enabled() && !kept.Enabled() {
 		return 0
-	}
-	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(50)
 	}
 	needed := agentMemory + int64(cfg.Discovery.MaxProcesses)*processMemory + cfg.Export.MemoryBytes() +
 		cfg.LiveView.MemoryBytes() + kept.MemoryBytes()

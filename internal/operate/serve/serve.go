@@ -39,6 +39,7 @@ func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.
 	}
 	debug.FreeOSMemory() // loading eBPF takes several MB of the kernel's types, once
 	trim := time.AfterFunc(settling, func() {
+		debug.FreeOSMemory() // so does to get to know many processes
 		if err := resident.Trim(cfg.Agent().ProcRoot); err != nil {
 			log.Debug("pages of the program stay mapped", zap.Error(err))
 		}

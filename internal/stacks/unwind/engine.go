@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/host/resident"
 	"correlator/internal/worker"
 	"correlator/procscan"
 )
@@ -127,7 +128,7 @@ func Open(ctx context.Context, options Options, counters *Counters) (*Engine, er
 	if err != nil {
 		return nil, fmt.Errorf("unwinding: %w", err)
 	}
-	freeLater()
+	freeLater(options.ProcRoot)
 	return e, nil
 }
 
@@ -135,8 +136,13 @@ func Open(ctx context.Context, options Options, counters *Counters) (*Engine, er
 // follows, mostly at once, need not wait for that, and may need it.
 const freeDelay = 5 * time.Second
 
-// freeLater gives back memory: loading programs takes several MB.
-func freeLater() { time.AfterFunc(freeDelay, debug.FreeOSMemory) }
+// freeLater gives back memory: loading programs takes several MB, and most of our program.
+func freeLater(procRoot string) {
+	time.AfterFunc(freeDelay, func() {
+		debug.FreeOSMemory()
+		_ = resident.Trim(procRoot)
+	})
+}
 
 // openTested is Open with a kind of worker.
 func openTested(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {

@@ -2,6 +2,8 @@ package unwind
 
 import (
 	"fmt"
+	"runtime/debug"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
@@ -24,7 +26,7 @@ func (c *chain) loadRuntime(kind *runtimeKind) (loaded loadedRuntime, err error)
 		loaded, err = c.newRuntime(kind)
 		return err
 	})
-	freeLater() // as after loading the others
+	time.AfterFunc(freeDelay, debug.FreeOSMemory) // as after loading the others
 	if err != nil {
 		return loaded, fmt.Errorf("loading the unwinding program for %s: %w", kind.name, err)
 	}
