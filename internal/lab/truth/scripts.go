@@ -26,7 +26,11 @@ func scripts() (all []subject) {
 			language: "Node.js", commands: []string{"node" + version, "node"}, version: version + ".",
 			versionFlags: []string{"-p", "process.versions.node"}, file: "truth.js",
 		}
-		for _, flags := range [][]string{{}, {"--no-opt"}, {"--no-opt", "--always-sparkplug"}} {
+		compilers := [][]string{{}, {"--no-opt"}, {"--no-opt", "--always-sparkplug"}}
+		if version != "18" {
+			compilers = append(compilers, []string{"--maglev", "--no-turbofan"})
+		}
+		for _, flags := range compilers {
 			node.flags = flags
 			all = append(all, node.subject())
 		}

@@ -29,10 +29,17 @@ function mapped() { for (let i = 0; i < 40; i++) sink += numbers.map(twice).redu
 // Functions of V8 without a callback, and with one.
 const text = JSON.stringify({ words: numbers.slice(0, 300).map(String), more: { a: [1.5, 2, null, true] } });
 function parses() { for (let i = 0; i < 60; i++) sink += JSON.parse(text).words.length; }
-function formats() { const o = JSON.parse(text); for (let i = 0; i < 150; i++) sink += JSON.stringify(o).length; }
+function formats() {
+  const o = JSON.parse(text);
+  for (let i = 0; i < 150; i++) sink += JSON.stringify(o).length;
+}
 function upper(found) { return found.toUpperCase(); }
 function regex() { for (let i = 0; i < 70; i++) sink += text.replace(/[0-9]+7/g, upper).length; }
-function strings() { let s = ''; for (let i = 0; i < 70000; i++) s += String.fromCharCode(97 + i % 26); sink += s.indexOf('zb'); }
+function strings() {
+  let s = '';
+  for (let i = 0; i < 70000; i++) s += String.fromCharCode(97 + i % 26);
+  sink += s.indexOf('zb');
+}
 const map = new Map();
 function lookups() { for (let i = 0; i < 30000; i++) { map.set(i % 1000, i); sink += map.get(i % 777); } }
 
@@ -59,11 +66,15 @@ const phases = {
   generators, exceptions, native, steps,
 };
 const calls = { // by function, those that call it
-  '<anonymous>': [''], main: ['<anonymous>', ''], work: ['main', ''], rate: ['price'], tiny: ['reserve'], hash: ['hashes'], fib: ['fib', 'recurse'],
-  counter: ['closures'], counts: ['closures'], compare: ['sorting'], twice: ['mapped'], sum: ['mapped'], upper: ['regex'],
-  Box: ['boxes'], add: ['boxes'], value: ['boxes'], 'get value': ['boxes'], items: ['generators'], fails: ['tries'], tries: ['exceptions'],
-  step: ['steps'], spin: ['native'],
+  '<anonymous>': ['', 'work'], main: ['<anonymous>', ''], work: ['main', ''], rate: ['price'], tiny: ['reserve'],
+  hash: ['hashes'], fib: ['fib', 'recurse'], counter: ['closures'], counts: ['closures'], compare: ['sorting'],
+  twice: ['mapped'], sum: ['mapped'], upper: ['regex'], Box: ['boxes'], add: ['boxes'], value: ['boxes'],
+  'get value': ['boxes'], items: ['generators'], fails: ['tries'], tries: ['exceptions'], step: ['steps'],
+  spin: ['native'],
 };
+
+const all = { hash: 'hashes', fib: 'recurse', fails: 'exceptions', spin: 'native', step: 'steps' }; // of a phase
+const unclear = ['tiny', 'reserve', 'work', 'main', 'profile']; // one instruction in a loop, and what is no work
 
 const took = {};
 
@@ -130,26 +141,28 @@ const write = (line) => require('fs').writeSync(1, line + '\n');
   await work(() => Date.now() > start + warming);
   write('ready');
   await work(() => ended);
-  const shares = {}, all = Object.values(took).reduce(sum, 0);
-  for (const name in phases) shares[name] = took[name] / all;
-  const profiler = [...process.execArgv, __filename, 'profile'];
-  const found = JSON.parse(require('child_process').execFileSync(process.execPath, profiler));
+  const shares = {}, total = Object.values(took).reduce(sum, 0);
+  for (const name in phases) shares[name] = took[name] / total;
   const truth = { file: 'truth.js', inclusive: {}, self: {}, callers: {}, work: 'work', thread: process.pid };
-  for (const phase in found) {
-    for (const kind of ['self', 'inclusive'])
-      for (const f in found[phase][kind])
-        if (f !== 'work' && f !== 'main')
-          truth[kind][f] = (truth[kind][f] || 0) + shares[phase] * found[phase][kind][f] / found[phase].all;
+  // V8's profiler has loops of functions that are not optimized as their caller's.
+  if (!process.execArgv.includes('--no-opt')) {
+    const profiler = [...process.execArgv, __filename, 'profile'];
+    const found = JSON.parse(require('child_process').execFileSync(process.execPath, profiler));
+    for (const phase in found)
+      for (const kind of ['self', 'inclusive'])
+        for (const f in found[phase][kind])
+          if (!unclear.includes(f))
+            truth[kind][f] = (truth[kind][f] || 0) + shares[phase] * found[phase][kind][f] / found[phase].all;
   }
   for (const phase in phases) {
     truth.inclusive[phase] = shares[phase]; // by its own clock
     truth.callers[phase] = phase === 'steps' ? ['work', ''] : ['work'];
+    if (!Object.values(calls).some((by) => by.includes(phase))) truth.self[phase] = shares[phase];
+  }
+  for (const f in all) {
+    truth.self[f] = truth.inclusive[f] = shares[all[f]];
+    delete truth.self[all[f]];
   }
   for (const f in calls) truth.callers[f] = calls[f];
-  // V8's profiler has the loop of an inlined function without calls as its caller's: known by its size.
-  truth.self.step = truth.inclusive.step = truth.inclusive.steps;
-  truth.self.spin = truth.inclusive.native;
-  delete truth.self.steps;
-  delete truth.self.native;
   write(JSON.stringify(truth));
 })();
