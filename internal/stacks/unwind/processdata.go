@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
-	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/util"
 
 	"correlator/internal/worker"
@@ -99,9 +98,6 @@ func (h *handler) storeData(of libpf.InterpreterType, pid libpf.PID, data unsafe
 		return errNoRuntime
 	}
 	update := func() error { return h.EbpfHandler.UpdateProcData(of, pid, data) }
-	if of == libpf.Python {
-		correctPython((*support.PyProcInfo)(data))
-	}
 	if kind := runtimeBy(func(k *runtimeKind) bool { return k.of == of }); kind != nil {
 		table, err := h.data.table(kind)
 		if err != nil {
@@ -124,19 +120,6 @@ func (h *handler) storeData(of libpf.InterpreterType, pid libpf.PID, data unsafe
 	}
 	h.data.of[of][pid] = h.user
 	return nil
-}
-
-// correctPython corrects what the engine has found of a process.
-func correctPython(info *support.PyProcInfo) {
-	const version313, version314, tag = 0x30d, 0x30e, 1
-	if info.Version >= version313 && info.TsdInfo.Multiplier != 0 {
-		// The variable with the thread's state is cleared while native code runs without the interpreter's lock. What
-		// pthread_getspecific returns, as before 3.13, is not.
-		info.Tls_offset = 0
-	}
-	if info.Version == version314 && info.NoneStructAddr != 0 {
-		info.NoneStructAddr |= tag // as references in frames have it
-	}
 }
 
 // DeleteProcData deletes what UpdateProcData has stored.
@@ -212,18 +195,18 @@ func (h *handler) releaseOffsets(file host.FileID) {
 	_ = h.offsets.Delete(uint64(file)) // it is not there if storing it has failed
 }
 
-// changeV8 changes what the program of V8 knows of a process.
-func (h *handler) changeV8(pid libpf.PID, change func(*support.V8ProcInfo)) error {
+// changeData changes what the program of a kind knows of a process.
+func changeData[Data any](h *handler, of libpf.InterpreterType, pid libpf.PID, change func(*Data)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	table := h.data.on[runtimeBy(func(k *runtimeKind) bool { return k.of == libpf.V8 })]
+	table := h.data.on[runtimeBy(func(k *runtimeKind) bool { return k.of == of })]
 	if table == nil {
 		return errNoRuntime
 	}
-	var info support.V8ProcInfo
-	if err := table.Lookup(uint32(pid), &info); err != nil {
+	var data Data
+	if err := table.Lookup(uint32(pid), &data); err != nil {
 		return err
 	}
-	change(&info)
-	return table.Update(uint32(pid), &info, ebpf.UpdateExist)
+	change(&data)
+	return table.Update(uint32(pid), &data, ebpf.UpdateExist)
 }

@@ -344,10 +344,14 @@ func (s *server) openRuntimes(t *target, came *stored) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.name, err)
 		}
-		if kind.of == libpf.V8 {
-			if err := s.openV8(t, code.v8); err != nil {
-				return fmt.Errorf("%s: %w", kind.name, err)
-			}
+		switch kind.of {
+		case libpf.V8:
+			err = s.openV8(t, code.v8)
+		case libpf.Python:
+			err = s.openPython(t)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.name, err)
 		}
 		t.codes[kind] = code
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -37,24 +36,6 @@ func TestTrampolines(t *testing.T) {
 			assert.Check(t, e.Remove(t.Context(), j.target))
 			e.checkNothingOf(t, j.target)
 		})
-	}
-}
-
-// Of CPython from 3.13 on, the thread's state is that which native code without the interpreter's lock keeps, where the
-// C library says how to find it; in 3.14, None has the tag that references in frames have. Others are not changed.
-func TestCorrectPython(t *testing.T) {
-	known := support.TSDInfo{Multiplier: 16}
-	for i, test := range []struct{ info, want support.PyProcInfo }{
-		{support.PyProcInfo{Version: 0x30c, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16},
-			support.PyProcInfo{Version: 0x30c, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16}},
-		{support.PyProcInfo{Version: 0x30d, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16},
-			support.PyProcInfo{Version: 0x30d, TsdInfo: known, NoneStructAddr: 16}},
-		{support.PyProcInfo{Version: 0x30e, Tls_offset: -8, TsdInfo: known, NoneStructAddr: 16},
-			support.PyProcInfo{Version: 0x30e, TsdInfo: known, NoneStructAddr: 17}},
-		{support.PyProcInfo{Version: 0x30e, Tls_offset: -8}, support.PyProcInfo{Version: 0x30e, Tls_offset: -8}},
-	} {
-		correctPython(&test.info)
-		assert.Check(t, test.info == test.want, "%d: %+v", i, test.info)
 	}
 }
 

@@ -757,7 +757,7 @@ func TestUntried(t *testing.T) {
 func TestTried(t *testing.T) {
 	for version, want := range map[string]bool{
 		"V8 13.6.233": true, "V8 13.60.1": false, "V8 15.0.1": false, "Python 3.12": true, "Python 3.1": false,
-		"Python 3.15": false, "V8 3.12": false, "": false,
+		"Python 3.14": true, "Python 3.15": false, "V8 3.12": false, "": false,
 	} {
 		assert.Check(t, wasTried(version) == want, version)
 	}

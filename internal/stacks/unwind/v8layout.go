@@ -242,7 +242,7 @@ func (s *server) openV8(t *target, layout *v8Layout) error {
 	if layout == nil {
 		return nil
 	}
-	return s.handler.changeV8(t.PID(), func(info *support.V8ProcInfo) {
+	return changeData(s.handler, libpf.V8, t.PID(), func(info *support.V8ProcInfo) {
 		handsOverPC(info, uint16(layout.typeByteCode))
 	})
 }
