@@ -190,10 +190,10 @@ func TestStoreFunctions(t *testing.T) {
 // Any order of calls leaves the counts right.
 func TestStoreAddsUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	s := newStore(t, 40, 10500)
+	s := newStore(t, 14, 10500)
 	files := []*File{nil, nil}
-	for i := range 12 { // two of each id
-		files = append(files, &File{ID: FileID{byte(i / 2)}, Path: fmt.Sprintf("/%0*d", i*20, i)})
+	for i := range 60 { // two of each id, and more than have stacks at a time
+		files = append(files, &File{ID: FileID{byte(i / 2)}, Path: fmt.Sprintf("/%0*d", i*4, i)})
 	}
 	functions := []*Function{nil, nil, nil}
 	for i := range 12 { // two of each text
