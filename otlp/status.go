@@ -26,8 +26,8 @@ var stateNames = [numStates]string{
 
 func (s State) String() string { return label.Of(stateNames[:], s) }
 
-// Status is the state of a destination. Its JSON is an interface. Items are spans, data points and samples,
-// counted since the start.
+// Status is the state of a destination. Its JSON is an interface. Items are spans, data points and
+// samples, counted since the start.
 //
 //	Accepted = Sent + the sum of Dropped + QueuedItems + those in flight
 type Status struct {
@@ -36,7 +36,8 @@ type Status struct {
 	State       string    `json:"state"`                 // name of a State
 	Until       time.Time `json:"until,omitzero"`        // in StateWaiting: the next attempt
 	Unsupported []string  `json:"unsupported,omitempty"` // signals that it does not know
-	// LastError is the last response that was no success: its code, and its text of about 1 KiB at most.
+	// LastError is the last response that was no success: its code, and its text of about 1 KiB at
+	// most.
 	LastError *Failure `json:"last_error,omitempty"`
 	// NoAnswerSince is since when no request was answered, not even with a refusal. It is zero
 	// unless that is longer than requests usually take.

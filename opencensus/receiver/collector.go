@@ -9,8 +9,8 @@ import (
 	"correlator/opencensus/wire"
 )
 
-// Collect implements prometheus.Collector: the same series each time, whether their values are 0 or not. The
-// values of messages are of one moment, and so are those of measures and views.
+// Collect implements prometheus.Collector: the same series each time, whether their values are 0 or
+// not. The values of messages are of one moment, and so are those of measures and views.
 func (r *Receiver) Collect(to chan<- prometheus.Metric) {
 	m := metric.Sender{To: to, Prefix: "correlator_opencensus_"}
 	c := r.counters.snapshot()

@@ -23,8 +23,8 @@ type Status struct {
 	ClientLost    uint64              `json:"client_lost_messages"` // and spans that clients could not encode
 	BufferedBytes int64               `json:"buffered_bytes"`       // of what waits, or is not received whole yet
 
-	// Spans and points are encoded: those that the queues of destinations accepted, and those that these did
-	// not, or that are invalid.
+	// Spans and points are encoded: those that the queues of destinations accepted, and those that
+	// these did not, or that are invalid.
 	Spans         uint64 `json:"spans"`
 	SpansDropped  uint64 `json:"spans_dropped"`
 	Points        uint64 `json:"points"`

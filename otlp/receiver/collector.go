@@ -8,8 +8,8 @@ import (
 	"correlator/otlp/validate"
 )
 
-// Collect implements prometheus.Collector: the same series each time, whether their values are 0 or not. All
-// values of a signal are of one moment.
+// Collect implements prometheus.Collector: the same series each time, whether their values are 0 or
+// not. All values of a signal are of one moment.
 func (r *Receiver) Collect(to chan<- prometheus.Metric) {
 	m := metric.Sender{To: to, Prefix: "correlator_otlp_"}
 	conns := r.listener.conns.Counts()

@@ -9,8 +9,8 @@ type Status struct {
 	RefusedConnections uint64 `json:"refused_connections"` // closed because there were too many, since the start
 	InWork             int    `json:"in_work"`             // requests that are being received or checked, at most 64
 
-	// LastError is the last error because of which a client could not connect: of accept, or of reading
-	// certificates.
+	// LastError is the last error because of which a client could not connect: of accept, or of
+	// reading certificates.
 	LastError *otlp.Failure `json:"last_error,omitempty"`
 	Signals   []Signal      `json:"signals"`
 }

@@ -17,8 +17,8 @@ type Unchecked struct{}
 // Describe implements [prometheus.Collector].
 func (Unchecked) Describe(chan<- *prometheus.Desc) {}
 
-// Sender sends metrics whose names begin with a prefix. Labels are names and values in turn. A metric has
-// the same help and names of labels wherever it is sent.
+// Sender sends metrics whose names begin with a prefix. Labels are names and values in turn. A
+// metric has the same help and names of labels wherever it is sent.
 type Sender struct {
 	To     chan<- prometheus.Metric
 	Prefix string
@@ -169,8 +169,9 @@ func (s Series) With(of string, n uint64) Series {
 	return s
 }
 
-// Add adds the counters of a metric, which is called name_total. Their keys in logs and in the agent's
-// status are the older key if there is one, else the name, followed by the value of the label.
+// Add adds the counters of a metric, which is called name_total. Their keys in logs and in the
+// agent's status are the older key if there is one, else the name, followed by the value of the
+// label.
 func (f *Families) Add(name, olderKey string, series Series, help string, fixed ...string) {
 	*f = append(*f, family{name, cmp.Or(olderKey, name), help, series, fixed})
 }

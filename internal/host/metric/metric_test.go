@@ -20,7 +20,8 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	c.send(Sender{To: to, Prefix: "x_", Labels: []string{"who", "me"}})
 }
 
-// gather returns what is sent: the metrics by name, and by the values of labels in the order of their names.
+// gather returns what is sent: the metrics by name, and by the values of labels in the order of
+// their names.
 func gather(t *testing.T, send func(Sender)) map[string]*dto.Metric {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -75,8 +76,8 @@ type color int
 
 func (c color) String() string { return [...]string{"", "red", "blue"}[c] }
 
-// Counters have a key, the older one if there is one, and a metric; the one for a value without a name has
-// neither.
+// Counters have a key, the older one if there is one, and a metric; the one for a value without a
+// name has neither.
 func TestFamilies(t *testing.T) {
 	var n atomic.Uint64
 	n.Store(3)

@@ -44,8 +44,8 @@ type counters struct {
 	gatherErrors atomic.Uint64
 }
 
-// Collect implements prometheus.Collector. The metrics are the same ones each time; those of a receiver are
-// only there if it is.
+// Collect implements prometheus.Collector. The metrics are the same ones each time; those of a
+// receiver are only there if it is.
 func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 	m, c := metric.Sender{To: metrics, Prefix: "correlator_otlp_"}, &e.counters
 	m.Counter("profile_samples_total", "CPU samples put into profiles.", c.samples.Load())

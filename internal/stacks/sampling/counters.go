@@ -37,8 +37,8 @@ type Counters struct {
 	store  atomic.Pointer[profile.Store]
 }
 
-// SamplesHelp describes the metric of the samples from one source, by outcome. The source is "sampled" for
-// what a Sampling takes, and "fed" for what outside samplers send to the agent.
+// SamplesHelp describes the metric of the samples from one source, by outcome. The source is
+// "sampled" for what a Sampling takes, and "fed" for what outside samplers send to the agent.
 const SamplesHelp = "Samples of known processes and all fed samples, by outcome. Only correlated ones are queued."
 
 // Families returns every counter. They do not depend on what is sampled.

@@ -101,7 +101,8 @@ func (s *server) main(text string) error {
 	if err != nil {
 		return s.events.Encode(event{Missing: err.Error()})
 	}
-	// It is mounted already. Who reads waits for the answer itself, not for a page, and cannot be killed.
+	// It is mounted already. Who reads waits for the answer itself, not for a page, and cannot be
+	// killed.
 	served, err := fuse.NewServer(s, fmt.Sprintf("/dev/fd/%d", device), &fuse.MountOptions{SyncRead: true})
 	if err != nil {
 		return fmt.Errorf("beginning to serve: %w", err)
@@ -151,7 +152,8 @@ func (s *server) obey() {
 	}
 }
 
-// request returns the path that a request is about, relative to the source, when it may be answered.
+// request returns the path that a request is about, relative to the source, when it may be
+// answered.
 func (s *server) request(op Op, header *fuse.InHeader, child string) string {
 	s.mu.Lock()
 	var name string
