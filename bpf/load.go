@@ -48,6 +48,10 @@ func (c *typeCache) cache() *btf.Cache {
 	return types
 }
 
+// KernelTypes returns the types of the kernel, which loads share: see typeCache. The caller must not keep it. The error
+// is a [MissingError] if there are none.
+func KernelTypes() (*btf.Spec, error) { return kernelTypes(shared.cache()) }
+
 // kernelTypes reads the BTF of the kernel.
 func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 	kernel, err := types.Kernel()

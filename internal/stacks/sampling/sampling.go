@@ -154,8 +154,9 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	}
 	if options.Unwinder.Unwinds() && s.samples {
 		eager := options.Unwinder == FullUnwinder
+		types, _ := unwind.ReadKernelTypes() // at hand since the sampler is; else loading the engine says what is wrong
 		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding,
-			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures}, eager, log)
+			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures, Types: types}, eager, log)
 	}
 	return s, nil
 }

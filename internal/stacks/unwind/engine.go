@@ -113,6 +113,7 @@ type Options struct {
 	// Signatures has the names of Java methods include return type and arguments. Ids made of names are
 	// others then.
 	Signatures bool
+	Types      *KernelTypes // nil: they are read when the engine is loaded
 }
 
 // Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
@@ -165,7 +166,7 @@ func openTested(ctx context.Context, options Options, counters *Counters, kind w
 
 // open is openTested without the test.
 func open(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {
-	chain, err := loadUntil(ctx)
+	chain, err := loadUntil(ctx, options.Types)
 	if err != nil {
 		return nil, err
 	}

@@ -14,31 +14,49 @@ import (
 	"correlator/bpf"
 )
 
+// KernelTypes are offsets of fields in types of the kernel.
+type KernelTypes struct {
+	taskStack  uint32 // of task_struct.stack
+	threadBase uint64 // of the thread pointer in task_struct
+	vmFile     uint32 // of vm_area_struct.vm_file
+	vmFlags    uint32 // of vm_area_struct.vm_flags
+}
+
 // kernelLayout is what the programs have to know of the running kernel.
 type kernelLayout struct {
-	taskStack    uint32 // offset of task_struct.stack
-	threadBase   uint64 // offset of the thread pointer in task_struct
-	vmFile       uint32 // offset of vm_area_struct.vm_file
-	vmFlags      uint32 // offset of vm_area_struct.vm_flags
+	KernelTypes
 	stackPtRegs  uint32 // offset of the registers of user mode from the base of a kernel stack
 	ownKernelPID uint32 // of this process, in the initial pid namespace
 }
 
-// readKernelLayout reads the kernel's BTF, and runs a program once for what BTF does not have.
-func readKernelLayout() (l kernelLayout, err error) {
-	kernel, err := btf.LoadKernelSpec()
+// readKernelLayout runs a program once for what BTF does not have. Without types, it reads them.
+func readKernelLayout(types *KernelTypes) (l kernelLayout, err error) {
+	if types == nil {
+		if types, err = ReadKernelTypes(); err != nil {
+			return l, err
+		}
+	}
+	l.KernelTypes = *types
+	return l, l.run()
+}
+
+// ReadKernelTypes reads the kernel's BTF. That takes 30 ms of CPU time, unless a sampler has just been opened, which
+// needs it, too.
+func ReadKernelTypes() (*KernelTypes, error) {
+	kernel, err := bpf.KernelTypes()
 	if err != nil {
-		return l, fmt.Errorf("reading the kernel's BTF: %w", err)
+		return nil, err
 	}
 	var task, area *btf.Struct
 	err = errors.Join(kernel.TypeByName("task_struct", &task), kernel.TypeByName("vm_area_struct", &area))
 	if err != nil {
-		return l, fmt.Errorf("reading the kernel's BTF: %w", err)
+		return nil, fmt.Errorf("reading the kernel's BTF: %w", err)
 	}
 	threadBase := "thread.fsbase"
 	if runtime.GOARCH == "arm64" {
 		threadBase = "thread.uw.tp_value"
 	}
+	l := new(KernelTypes)
 	var base uint32
 	for _, want := range []struct {
 		of     btf.Type
@@ -58,11 +76,11 @@ func readKernelLayout() (l kernelLayout, err error) {
 			}
 		}
 		if !found {
-			return l, fmt.Errorf("the kernel's BTF has no %s.%s", want.of.TypeName(), want.paths[0])
+			return nil, fmt.Errorf("the kernel's BTF has no %s.%s", want.of.TypeName(), want.paths[0])
 		}
 	}
 	l.threadBase = uint64(base)
-	return l, l.run()
+	return l, nil
 }
 
 // offsetOf returns the offset of a member in bytes; the parts of its path may be in anonymous members.

@@ -102,7 +102,7 @@ type chain struct {
 
 // loadUntil loads programs and tables until the context ends. What the kernel is verifying then is
 // not waited for.
-func loadUntil(ctx context.Context) (*chain, error) {
+func loadUntil(ctx context.Context, types *KernelTypes) (*chain, error) {
 	type result struct {
 		chain *chain
 		err   error
@@ -112,7 +112,7 @@ func loadUntil(ctx context.Context) (*chain, error) {
 		priority.Raise()
 		var r result
 		r.err = bpf.Permitted(func() (err error) {
-			r.chain, err = loadChain()
+			r.chain, err = loadChain(types)
 			return err
 		})
 		loaded <- r
@@ -131,7 +131,7 @@ func loadUntil(ctx context.Context) (*chain, error) {
 }
 
 // loadChain loads programs and tables. It raises no resource limits.
-func loadChain() (*chain, error) {
+func loadChain(types *KernelTypes) (*chain, error) {
 	// The programs read user memory whatever was interrupted.
 	if err := bpf.ReadsInKernel(); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func loadChain() (*chain, error) {
 	if err := checkDescriptors(); err != nil {
 		return nil, err
 	}
-	kernel, err := readKernelLayout()
+	kernel, err := readKernelLayout(types)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 // the module has them where a kernel's verifier refuses long loops.
 func TestLoadWithoutAreas(t *testing.T) {
 	openUntested(t) // skips the test if something is missing
-	kernel, err := readKernelLayout()
+	kernel, err := readKernelLayout(nil)
 	assert.NilError(t, err)
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)

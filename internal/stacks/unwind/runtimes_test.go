@@ -237,7 +237,7 @@ func TestGoProgram(t *testing.T) {
 // The programs of runtimes load as they are on kernels before 5.17, too.
 func TestLoadRuntimeWithoutAreas(t *testing.T) {
 	openUntested(t) // skips the test if something is missing
-	kernel, err := readKernelLayout()
+	kernel, err := readKernelLayout(nil)
 	assert.NilError(t, err)
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)

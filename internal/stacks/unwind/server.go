@@ -96,10 +96,14 @@ type provider struct {
 	nativeunwind.StackDeltaProvider
 	plain   nativeunwind.StackDeltaProvider
 	isPlain bool
+	own     ownFile // which is known without reading it
 }
 
 func (p *provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
 	if p.isPlain {
+		if own := p.own.intervals(ref); own != nil {
+			return own, nil
+		}
 		return p.plain.GetIntervalDataForFile(ref)
 	}
 	return p.StackDeltaProvider.GetIntervalDataForFile(ref)
@@ -229,7 +233,9 @@ func (s *server) start(r start, fds []int) error {
 	s.handler = newHandler(own, s.tables, quotas, s.newTable)
 	s.handler.data.switchOn = s.switchOn
 	s.deltas = deltas.NewProvider()
-	s.provider = provider{StackDeltaProvider: s.deltas, plain: elfunwindinfo.NewStackDeltaProvider()}
+	s.provider = provider{
+		StackDeltaProvider: s.deltas, plain: elfunwindinfo.NewStackDeltaProvider(), own: newOwnFile(s.procRoot),
+	}
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    runtimesConfig(),
 		MonitorInterval:       time.Minute,
