@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -67,20 +66,24 @@ var errStackFrames = errors.New("more frames than addresses")
 
 // decodeStack decodes a struct stack, whole or cut off after its last address.
 func decodeStack(value []byte, unwound bool) (lastUsed uint64, stack Stack, err error) {
-	var whole samplerStack
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&whole)), unsafe.Sizeof(whole)), value)
-	kernel, user := int(whole.KernelFrames), int(whole.UserFrames)
-	if room := (len(value) - int(unsafe.Offsetof(whole.Addrs))) / 8; kernel+user > min(room, len(whole.Addrs)) {
+	const headBytes = int(unsafe.Offsetof(samplerStack{}.Addrs))
+	var head samplerStack // all but its addresses
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&head)), headBytes), value)
+	kernel, user := int(head.KernelFrames), int(head.UserFrames)
+	if room := (len(value) - headBytes) / 8; kernel+user > min(room, len(head.Addrs)) {
 		return 0, Stack{}, fmt.Errorf("%w: %d + %d, %d", errStackFrames, kernel, user, room)
 	}
-	addrs := slices.Clone(whole.Addrs[:kernel+user])
+	addrs := make([]uint64, kernel+user)
+	if len(addrs) > 0 {
+		copy(asBytes(addrs), value[headBytes:])
+	}
 	stack.Kernel = addrs[:kernel:kernel]
 	if unwound {
-		stack.Words, stack.Error = addrs[kernel:], whole.Error
+		stack.Words, stack.Error = addrs[kernel:], head.Error
 	} else {
 		stack.User = addrs[kernel:]
 	}
-	return whole.LastUsed, stack, nil
+	return head.LastUsed, stack, nil
 }
 
 const (
@@ -100,6 +103,7 @@ const (
 type stackTable struct {
 	stacks   *ebpf.Map
 	retained *retained
+	value    []byte // scratch, under retained.mu
 
 	// The state of evict.
 	deleted uint64        // stacks, since the table was made
@@ -183,9 +187,12 @@ func (r *retained) stack(key StackKey) (Stack, error) {
 }
 
 func (t *stackTable) stack(key StackKey) (Stack, error) {
-	value := make([]byte, t.stacks.ValueSize())
 	t.retained.mu.Lock()
 	defer t.retained.mu.Unlock()
+	if t.value == nil {
+		t.value = make([]byte, t.stacks.ValueSize())
+	}
+	value := t.value
 	raw := samplerStackKey{Hash: key.hash, Target: uint32(key.Target)}
 	err := lookupElem(t.stacks.FD(), unsafe.Pointer(&raw), unsafe.Pointer(unsafe.SliceData(value)))
 	if errors.Is(err, unix.ENOENT) {

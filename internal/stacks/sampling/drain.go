@@ -68,7 +68,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
 		return
 	}
-	if s.deliverResolved(&p, now.Time, &s.frames) {
+	if s.deliverResolved(&p, now.Time, &s.scratch) {
 		s.flushLater(program)
 	} else {
 		if len(program.waiting) == 0 {
@@ -89,7 +89,7 @@ func (s *Sampling) flushLater(program *program) {
 // readDeferred hands on the samples that found no place in the kernel's tables, or whose context
 // could not be read there, until the ring buffer was flushed.
 func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
-	var frames []profile.Frame // scratch
+	var scratch scratch
 	for {
 		d, err := reader.Read()
 		if errors.Is(err, bpf.ErrFlushed) || errors.Is(err, os.ErrClosed) {
@@ -116,7 +116,7 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
 		}
 		p.sample.Start, p.sample.End = at, at
-		if p.needsContext || !s.deliverResolved(&p, now.Time, &frames) {
+		if p.needsContext || !s.deliverResolved(&p, now.Time, &scratch) {
 			s.enqueue(program, []pendingSample{p}, now.Time)
 		}
 		program.sink.Flush()
@@ -147,14 +147,14 @@ func (s *Sampling) program(number bpf.Target) *program {
 
 // deliverResolved delivers a sample if its stack can be named by what is known of the process, or
 // is known to be empty. It reports false when the process must be probed first.
-func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *[]profile.Frame) bool {
+func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *scratch) bool {
 	var stack *profile.Stack
 	var final bool
 	if p.key.Unwound() {
-		stack = s.resolveKnown(p, now)
+		stack = s.resolveKnown(p, now, scratch)
 		final = stack != nil
 	} else {
-		stack, final = s.stacks.resolve(p.program, p.key, p.raw, now, false, scratch)
+		stack, final = s.stacks.resolve(p.program, p.key, p.raw, now, false, &scratch.frames)
 	}
 	switch {
 	case stack != nil:

@@ -103,7 +103,7 @@ func (u *unwinding) isHeldBack(p *program) bool {
 // namedWords are the frames of words that stacks of samples have, as far as they had to be asked for or may expire,
 // and why some are missing.
 type namedWords struct {
-	frames   map[wordKey][]unwind.Frame
+	frames   map[wordKey][]namedFrame
 	failures map[*program]error
 }
 
@@ -120,7 +120,7 @@ func nameable(p *pendingSample, now time.Time) (raw *bpf.Stack, whole bool) {
 // each program if possible: each takes two processes. It blocks like frames.
 func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) namedWords {
 	var (
-		named  = namedWords{make(map[wordKey][]unwind.Frame), make(map[*program]error)}
+		named  = namedWords{make(map[wordKey][]namedFrame), make(map[*program]error)}
 		wanted = make(map[*program][]wordKey)
 		words  = make(map[*program][][]uint64)
 		codes  = make(map[*program]codeVersion)
@@ -160,20 +160,21 @@ func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) nam
 				delete(named.frames, key)
 				continue
 			}
-			named.frames[key] = found[i].Frames
+			frames := newNamedFrames(found[i].Frames)
+			named.frames[key] = frames
 			if found[i].Keep {
-				s.words.add(key, found[i].Frames, unwind.LifeOf(words[program][i]), codes[program], now)
+				s.words.add(key, frames, unwind.LifeOf(words[program][i]), codes[program], now)
 			}
 		}
 	}
 	return named
 }
 
-// join returns the frames of a stack's words. The error is why some are missing.
-func (s *Sampling) join(p *program, target bpf.Target, words []uint64, named namedWords, now time.Time) ([]unwind.Frame,
-	error) {
+// join appends the frames of a stack's words. The error is why some are missing.
+func (s *Sampling) join(dst []namedFrame, p *program, target bpf.Target, words []uint64, named namedWords,
+	now time.Time) ([]namedFrame, error) {
 	code := p.codeVersion()
-	frames, ok := joinWords(words, func(word []uint64) ([]unwind.Frame, bool) {
+	frames, ok := joinWords(dst, words, func(word []uint64) ([]namedFrame, bool) {
 		key := newWordKey(target, word)
 		if frames, found := named.frames[key]; found {
 			return frames, true
@@ -188,9 +189,9 @@ func (s *Sampling) join(p *program, target bpf.Target, words []uint64, named nam
 		return frames, nil
 	}
 	if err := named.failures[p]; err != nil {
-		return nil, err
+		return frames, err
 	}
-	return nil, errLater // it was known, or whole, and is not any more
+	return frames, errLater // it was known, or whole, and is not any more
 }
 
 // knows reports whether a program is sampled.
@@ -202,7 +203,7 @@ func (u *unwinding) knows(p *program) bool {
 }
 
 // appendFrames turns what the engine has named into frames of ours.
-func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []unwind.Frame,
+func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []namedFrame,
 	failure uint32) []profile.Frame {
 	dst, whole := appendNamed(dst, p.space, named)
 	if failure != bpf.TooManyWords && (!whole || failure != 0) {
@@ -221,7 +222,7 @@ var runtimeFrames = map[unwind.FrameKind]profile.Kind{
 
 // appendNamed turns frames of the engine into ours. It reports whether there was no cut, at which it
 // ends.
-func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwind.Frame) (_ []profile.Frame,
+func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []namedFrame) (_ []profile.Frame,
 	whole bool) {
 	for i := range frames {
 		f := &frames[i]
@@ -229,8 +230,7 @@ func appendNamed(dst []profile.Frame, space *profile.AddressSpace, frames []unwi
 		case f.Kind == unwind.InlinedFrame:
 			dst = append(dst, profile.NewInlinedFrame())
 		case f.Kind.OfRuntime():
-			function := profile.NewFunction(f.Function, f.SourceFile)
-			dst = append(dst, profile.NewRuntimeFrame(runtimeFrames[f.Kind], function, f.Line))
+			dst = append(dst, profile.NewRuntimeFrame(runtimeFrames[f.Kind], f.function, f.Line))
 		case f.Kind == unwind.NativeFrame && f.Address != 0:
 			addr := f.Address
 			if len(dst) > 0 { // also after frames of the kernel

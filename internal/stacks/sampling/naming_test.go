@@ -36,10 +36,10 @@ func TestAppendNamed(t *testing.T) {
 	assert.NilError(t, err)
 	space := profile.NewAddressSpace(files, probePace())
 	for _, kernel := range [][]profile.Frame{nil, {{Address: 1}, {Address: 2}}} {
-		frames, whole := appendNamed(kernel, space, []unwind.Frame{
+		frames, whole := appendNamed(kernel, space, newNamedFrames([]unwind.Frame{
 			{Kind: unwind.NativeFrame, Address: 0x7000}, {Kind: unwind.JVMFrame, Function: "A.b", Line: 3},
 			{Kind: unwind.NativeFrame, Address: 0x8000},
-		})
+		}))
 		assert.Assert(t, len(frames) == len(kernel)+3 && whole, "%+v", frames)
 		for i, want := range []uint64{0x7000, 3, 0x8000} {
 			if got := frames[len(kernel)+i].Address; got != want {
@@ -61,7 +61,8 @@ func TestAppendRuntimeFrames(t *testing.T) {
 		if !ofRuntime {
 			continue
 		}
-		frames, whole := appendNamed(nil, nil, []unwind.Frame{{Kind: kind, Function: "f", SourceFile: "/f", Line: 3}})
+		frames, whole := appendNamed(nil, nil,
+			newNamedFrames([]unwind.Frame{{Kind: kind, Function: "f", SourceFile: "/f", Line: 3}}))
 		name, file, line := "f", "/f", uint32(3)
 		if kind == unwind.InlinedFrame { // it is not known of which function
 			name, file, line = profile.InlinedName, "", 0

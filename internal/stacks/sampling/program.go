@@ -175,23 +175,25 @@ func (s *Sampling) resolve(pending *pendingSample, named namedWords) (_ process.
 }
 
 // resolveKnown resolves a stack that was unwound if all that it takes is known; else it returns nil.
-func (s *Sampling) resolveKnown(pending *pendingSample, now time.Time) *profile.Stack {
+func (s *Sampling) resolveKnown(pending *pendingSample, now time.Time, scratch *scratch) *profile.Stack {
 	p := pending.program
 	raw, whole := nameable(pending, now)
 	if !whole || s.unwinding == nil || p.space.Version() == p.blank || p.space.Lacking(now) {
 		return nil
 	}
 	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
-	named, err := s.join(p, pending.key.Target, raw.Words, namedWords{}, now)
+	named, err := s.join(scratch.named[:0], p, pending.key.Target, raw.Words, namedWords{}, now)
+	scratch.named = named
 	if err != nil {
 		return nil
 	}
-	frames := s.stacks.kernel.AppendFrames(nil, raw.Kernel)
+	frames := s.stacks.kernel.AppendFrames(scratch.frames[:0], raw.Kernel)
 	frames = s.unwinding.appendFrames(frames, p, named, raw.Error)
+	scratch.frames = frames
 	if len(frames) == 0 || p.space.Lacking(now) || p.space.Version() != name.space {
 		return nil
 	}
-	s.counters.Unwinding.Count(named, raw.Error != 0)
+	s.unwinding.count(named, raw.Error != 0)
 	return s.stacks.put(name, frames, unwind.Lasting(raw.Words))
 }
 
@@ -203,7 +205,7 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, words n
 	if stack := s.stacks.known(p, pending.key, now); stack != nil && whole { // several waited
 		return stack, nil
 	}
-	named, err := s.join(p, pending.key.Target, raw.Words, words, now)
+	named, err := s.join(nil, p, pending.key.Target, raw.Words, words, now)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +219,7 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, words n
 	if len(frames) == 0 {
 		return nil, nil
 	}
-	s.counters.Unwinding.Count(named, raw.Error != 0)
+	s.unwinding.count(named, raw.Error != 0)
 	if !whole { // it was named too late, and may be named whole the next time
 		pending.unnamed = true
 		return s.stacks.store.Put(profile.TraceID(frames), frames), nil

@@ -102,10 +102,10 @@ type Sampling struct {
 	stopping []*program // before that: what was counted for them is about to be drained
 
 	// Owned by Run.
-	waiting   []*program      // that have counts whose samples are to wait for their process
-	flushing  []*program      // whose sinks have samples of the drain
-	frames    []profile.Frame // scratch
-	counted   time.Time       // until when all was drained that was counted
+	waiting   []*program // that have counts whose samples are to wait for their process
+	flushing  []*program // whose sinks have samples of the drain
+	scratch   scratch
+	counted   time.Time // until when all was drained that was counted
 	refreshed time.Time
 }
 

@@ -163,7 +163,7 @@ func TestStackWithoutFrames(t *testing.T) {
 	before, samples := s.outcome(process.OutcomeNoStack), r.calls
 	nowhere := pendingSample{program: program, sample: profile.Sample{Count: 3, At: time.Now()},
 		raw: bpf.Stack{User: []uint64{1 << 63}}}
-	assert.Check(t, s.deliverResolved(&nowhere, time.Now(), new([]profile.Frame)), "it is to wait for a probe")
+	assert.Check(t, s.deliverResolved(&nowhere, time.Now(), new(scratch)), "it is to wait for a probe")
 	outcome, later := s.resolve(&nowhere, namedWords{})
 	assert.Check(t, !later, "it is to wait again")
 	program.inbox.held.Add(nowhere.Samples())

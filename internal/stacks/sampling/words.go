@@ -6,6 +6,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/stacks/unwind"
+	"correlator/profile"
 )
 
 const (
@@ -13,7 +14,7 @@ const (
 	maxWordBytes = 1 << 20
 
 	// What a word takes besides the names of its frames, and a frame.
-	wordBytes, wordFrameBytes = 160, 64
+	wordBytes, wordFrameBytes = 160, 128
 
 	// maxFrames bounds the frames of a stack: a word may stand for several, as calls are inlined.
 	maxFrames = 1024
@@ -38,9 +39,32 @@ func (p *program) codeVersion() codeVersion {
 	return codeVersion{p.space.Version(), p.synced.Load()}
 }
 
+// namedFrame is a frame as the engine has it.
+type namedFrame struct {
+	unwind.Frame
+	function *profile.Function // as we have it; nil without one
+}
+
+func newNamedFrames(frames []unwind.Frame) []namedFrame {
+	named := make([]namedFrame, len(frames))
+	for i, f := range frames {
+		named[i].Frame = f
+		if f.Kind.OfRuntime() {
+			named[i].function = profile.NewFunction(f.Function, f.SourceFile)
+		}
+	}
+	return named
+}
+
+// scratch is what resolving a stack takes, for the next one.
+type scratch struct {
+	frames []profile.Frame
+	named  []namedFrame
+}
+
 // knownWord is the frames of a word.
 type knownWord struct {
-	frames []unwind.Frame
+	frames []namedFrame
 	life   unwind.Life
 	until  time.Time   // with OfMoment
 	code   codeVersion // with OfMappings
@@ -101,7 +125,7 @@ func (c *wordCache) get(key wordKey, code codeVersion, now time.Time) *knownWord
 
 // add keeps the frames of a word, which must not be changed any more. asked is when the engine was, and code what the
 // codeVersion was before that.
-func (c *wordCache) add(key wordKey, frames []unwind.Frame, life unwind.Life, code codeVersion, asked time.Time) {
+func (c *wordCache) add(key wordKey, frames []namedFrame, life unwind.Life, code codeVersion, asked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.put(key, &knownWord{frames: frames, life: life, until: asked.Add(placeTime), code: code})
@@ -118,25 +142,39 @@ func (c *wordCache) put(key wordKey, known *knownWord) {
 	c.recent[key] = known
 }
 
-// joinWords returns the frames of a stack's words, given those of each, up to the first CutFrame. ok is false if those
-// of some word are not known.
-func joinWords(words []uint64, of func(word []uint64) ([]unwind.Frame, bool)) (frames []unwind.Frame, ok bool) {
+// joinWords appends the frames of a stack's words to dst, which is empty, given those of each, up to the first
+// CutFrame. ok is false if those of some word are not known.
+func joinWords(dst []namedFrame, words []uint64, of func(word []uint64) ([]namedFrame, bool)) (frames []namedFrame,
+	ok bool) {
+	cut := namedFrame{Frame: unwind.Frame{Kind: unwind.CutFrame}}
+	frames = dst
 	for len(words) > 0 {
 		word, rest := unwind.NextWord(words)
 		if word == nil {
-			return append(frames, unwind.Frame{Kind: unwind.CutFrame}), true
+			return append(frames, cut), true
 		}
 		more, known := of(word)
 		if !known {
-			return nil, false
+			return frames, false
 		}
 		frames, words = append(frames, more...), rest
 		if len(frames) > maxFrames {
-			frames = append(frames[:maxFrames-1], unwind.Frame{Kind: unwind.CutFrame})
+			frames = append(frames[:maxFrames-1], cut)
 		}
 		if last := len(frames) - 1; last >= 0 && frames[last].Kind == unwind.CutFrame {
 			break
 		}
 	}
 	return frames, true
+}
+
+// count counts a stack that was named.
+func (u *unwinding) count(named []namedFrame, isCut bool) {
+	u.counters.Count(func(yield func(unwind.Frame) bool) {
+		for i := range named {
+			if !yield(named[i].Frame) {
+				return
+			}
+		}
+	}, isCut)
 }

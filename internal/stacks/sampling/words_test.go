@@ -18,7 +18,7 @@ import (
 // until something else is mapped, or the engine may have learnt that, in other code for a moment.
 func TestWordLives(t *testing.T) {
 	now := time.Now()
-	frames := []unwind.Frame{{Kind: unwind.JVMFrame, Function: "A.a"}}
+	frames := newNamedFrames([]unwind.Frame{{Kind: unwind.JVMFrame, Function: "A.a"}})
 	code := codeVersion{space: 3, synced: 7}
 	later := now.Add(placeTime)
 	for life, valid := range map[unwind.Life][3]bool{ // a moment later; with other mappings; in an hour
@@ -48,10 +48,11 @@ func TestWordCacheIsBounded(t *testing.T) {
 	c, now := newWordCache(), time.Now()
 	name := strings.Repeat("n", 500)
 	used := newWordKey(1, []uint64{1})
-	c.add(used, []unwind.Frame{{Function: "used"}}, unwind.OfProgram, codeVersion{}, now)
-	const many = 20 * maxWordBytes / 700
+	c.add(used, newNamedFrames([]unwind.Frame{{Function: "used"}}), unwind.OfProgram, codeVersion{}, now)
+	const many = 20 * maxWordBytes / 800
 	for i := range uint64(many) {
-		c.add(newWordKey(2, []uint64{i}), []unwind.Frame{{Function: name}}, unwind.OfProgram, codeVersion{}, now)
+		c.add(newWordKey(2, []uint64{i}), newNamedFrames([]unwind.Frame{{Function: name}}), unwind.OfProgram,
+			codeVersion{}, now)
 		known := c.get(used, codeVersion{}, now)
 		assert.Assert(t, known != nil && known.frames[0].Function == "used", "after %d others", i)
 		c.add(newWordKey(3, nil), nil, unwind.OfProgram, codeVersion{}, now) // again and again, which takes no room
@@ -69,34 +70,36 @@ func TestWordCacheIsBounded(t *testing.T) {
 // maxFrames.
 func TestJoinWords(t *testing.T) {
 	word := func(n uint64) []uint64 { return []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, 0), n} }
-	frame := func(address uint64) unwind.Frame { return unwind.Frame{Kind: unwind.NativeFrame, Address: address} }
-	cut := unwind.Frame{Kind: unwind.CutFrame}
-	known := map[uint64][]unwind.Frame{
-		1: {frame(10)}, 2: {frame(20), frame(21)}, 3: {cut}, 4: nil, 5: slices.Repeat([]unwind.Frame{frame(5)}, maxFrames),
+	frame := func(address uint64) namedFrame {
+		return namedFrame{Frame: unwind.Frame{Kind: unwind.NativeFrame, Address: address}}
 	}
-	of := func(word []uint64) ([]unwind.Frame, bool) {
+	cut := namedFrame{Frame: unwind.Frame{Kind: unwind.CutFrame}}
+	known := map[uint64][]namedFrame{
+		1: {frame(10)}, 2: {frame(20), frame(21)}, 3: {cut}, 4: nil, 5: slices.Repeat([]namedFrame{frame(5)}, maxFrames),
+	}
+	of := func(word []uint64) ([]namedFrame, bool) {
 		frames, found := known[word[1]]
 		return frames, found
 	}
 	for what, c := range map[string]struct {
 		words  []uint64
-		frames []unwind.Frame
+		frames []namedFrame
 		ok     bool
 	}{
 		"nothing": {nil, nil, true},
 		"words": {
 			slices.Concat(word(1), word(4), word(2), word(1)),
-			[]unwind.Frame{frame(10), frame(20), frame(21), frame(10)}, true,
+			[]namedFrame{frame(10), frame(20), frame(21), frame(10)}, true,
 		},
-		"a cut":         {slices.Concat(word(1), word(3), word(2)), []unwind.Frame{frame(10), cut}, true},
+		"a cut":         {slices.Concat(word(1), word(3), word(2)), []namedFrame{frame(10), cut}, true},
 		"an unknown":    {slices.Concat(word(1), word(6)), nil, false},
-		"one cut short": {slices.Concat(word(2), word(1)[:1]), []unwind.Frame{frame(20), frame(21), cut}, true},
-		"no header":     {[]uint64{0, 0}, []unwind.Frame{cut}, true},
+		"one cut short": {slices.Concat(word(2), word(1)[:1]), []namedFrame{frame(20), frame(21), cut}, true},
+		"no header":     {[]uint64{0, 0}, []namedFrame{cut}, true},
 		"as many":       {word(5), known[5], true},
 		"too many":      {slices.Concat(word(5), word(1)), append(slices.Clone(known[5][1:]), cut), true},
 	} {
-		frames, ok := joinWords(c.words, of)
-		assert.Check(t, ok == c.ok && slices.Equal(frames, c.frames), "%s: %v, %d frames", what, ok, len(frames))
+		frames, ok := joinWords(nil, c.words, of)
+		assert.Check(t, ok == c.ok && (!ok || slices.Equal(frames, c.frames)), "%s: %v, %d frames", what, ok, len(frames))
 	}
 	assert.Check(t, len(known[5]) == maxFrames && known[5][maxFrames-1] == frame(5), "what is known was changed")
 }
@@ -106,28 +109,30 @@ func TestJoinWords(t *testing.T) {
 func TestResolveKnown(t *testing.T) {
 	files, err := profile.NewFiles("/proc", 8)
 	assert.NilError(t, err)
-	s := &Sampling{words: newWordCache(), counters: new(Counters), unwinding: new(unwinding)} // which has no engine
+	s := &Sampling{words: newWordCache(), counters: new(Counters)}
+	s.unwinding = &unwinding{counters: &s.counters.Unwinding} // which has no engine
 	s.stacks, err = newStacks()
 	assert.NilError(t, err)
-	now := time.Now()
+	now, scratch := time.Now(), new(scratch)
 	p := &program{sampling: s, number: 3, space: profile.NewAddressSpace(files, probePace())}
 	words := []uint64{libpf.NewEbpfFrameHeader(libpf.PythonFrame, 0, 3, 0), 1, 2}
 	sample := func(at time.Time) *pendingSample {
 		return &pendingSample{program: p, raw: bpf.Stack{Words: slices.Concat(words, words)},
 			sample: profile.Sample{Count: 1, At: at}, key: bpf.StackKey{Target: p.number}}
 	}
-	assert.Check(t, s.resolveKnown(sample(now), now) == nil, "no word is known")
-	s.words.add(newWordKey(p.number, words), []unwind.Frame{{Kind: unwind.PythonFrame, Function: "f", SourceFile: "f.py"}},
-		unwind.LifeOf(words), p.codeVersion(), now)
-	stack := s.resolveKnown(sample(now), now)
+	assert.Check(t, s.resolveKnown(sample(now), now, scratch) == nil, "no word is known")
+	frames := newNamedFrames([]unwind.Frame{{Kind: unwind.PythonFrame, Function: "f", SourceFile: "f.py"}})
+	s.words.add(newWordKey(p.number, words), frames, unwind.LifeOf(words), p.codeVersion(), now)
+	stack := s.resolveKnown(sample(now), now, scratch)
 	assert.Assert(t, stack != nil && len(stack.Frames) == 2 && stack.Frames[1].Name() == "f", "%+v", stack)
 	assert.Check(t, s.counters.Unwinding.Stacks.Load() == 1 && s.counters.Unwinding.Frames.Load() == 2)
 	later := now.Add(placeTime)
-	assert.Check(t, s.resolveKnown(sample(later), later) == nil, "a word has expired")
-	assert.Check(t, s.resolveKnown(sample(now.Add(-placeTime-1)), now) == nil, "a sample is older than its words last")
+	assert.Check(t, s.resolveKnown(sample(later), later, scratch) == nil, "a word has expired")
+	old := sample(now.Add(-placeTime - 1))
+	assert.Check(t, s.resolveKnown(old, now, scratch) == nil, "a sample is older than its words last")
 	p.blank = p.space.Version()
-	assert.Check(t, s.resolveKnown(sample(now), now) == nil, "no mapping is known")
+	assert.Check(t, s.resolveKnown(sample(now), now, scratch) == nil, "no mapping is known")
 	p.blank = 0
 	p.space.Invalidate()
-	assert.Check(t, s.resolveKnown(sample(now), now) == nil, "something else is mapped")
+	assert.Check(t, s.resolveKnown(sample(now), now, scratch) == nil, "something else is mapped")
 }

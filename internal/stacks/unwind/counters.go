@@ -1,6 +1,9 @@
 package unwind
 
-import "sync/atomic"
+import (
+	"iter"
+	"sync/atomic"
+)
 
 // Counters is what an Engine counts. The fields only grow and may be read at any time.
 type Counters struct {
@@ -39,10 +42,11 @@ type Counters struct {
 }
 
 // Count counts the frames of a stack. isCut: it lacks callers, although no frame of it may say so.
-func (c *Counters) Count(frames []Frame, isCut bool) {
+func (c *Counters) Count(frames iter.Seq[Frame], isCut bool) {
 	c.Stacks.Add(1)
-	c.Frames.Add(uint64(len(frames)))
-	for _, f := range frames {
+	n := uint64(0)
+	for f := range frames {
+		n++
 		switch {
 		case f.Kind == CutFrame:
 			isCut = true
@@ -56,6 +60,7 @@ func (c *Counters) Count(frames []Frame, isCut bool) {
 			c.FramesUnmapped.Add(1)
 		}
 	}
+	c.Frames.Add(n)
 	if isCut {
 		c.StacksCut.Add(1)
 	}
