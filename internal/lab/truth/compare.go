@@ -318,8 +318,8 @@ func (c *comparison) write(w io.Writer) {
 		c.samples, 100*c.cut/c.samples, 100*c.marked/c.samples)
 	fmt.Fprintf(w, "| function | self | shown | with what it calls | shown | unknown |\n|---|---|---|---|---|---|\n")
 	functions := slices.Sorted(maps.Keys(c.Inclusive))
-	for _, f := range slices.Sorted(maps.Keys(c.Self)) {
-		if _, known := c.Inclusive[f]; !known {
+	for _, f := range slices.Concat(slices.Sorted(maps.Keys(c.Self)), slices.Sorted(maps.Keys(c.Above))) {
+		if !slices.Contains(functions, f) {
 			functions = append(functions, f)
 		}
 	}

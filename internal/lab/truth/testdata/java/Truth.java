@@ -23,6 +23,7 @@ class Truth {
     abstract static class Phase {
         final String libraries;
         final String[] functions; // those of its own that take nearly all of its time
+        String called; // another of its own
         long took;
 
         Phase(String libraries, String... functions) {
@@ -79,6 +80,7 @@ class Truth {
     static final class Count extends Phase {
         Count() {
             super("");
+            called = "Truth$Count.tiny";
         }
 
         void run() {
@@ -410,6 +412,7 @@ class Truth {
 
         Branches(String own, boolean kind) {
             super("Truth$" + own + ".step");
+            called = "Truth$" + own + ".step";
             Arrays.fill(kinds, kind);
         }
 
@@ -641,6 +644,9 @@ class Truth {
         for (Phase phase : phases) {
             inclusive.put(phase.name(), phase.took / all);
             below.put(phase.name(), '"' + phase.below() + '"');
+            if (phase.called != null) {
+                above.put(phase.called, "[\"" + phase.name() + "\"]");
+            }
             for (String function : phase.functions) {
                 inclusive.merge(function, phase.took / all, Double::sum);
                 above.merge(function, "[\"" + phase.name() + "\"]", (a, b) -> a.replace("]", ", ") + b.substring(1));
