@@ -641,6 +641,7 @@ class Truth {
         Map<String, Double> inclusive = new HashMap<>();
         Map<String, String> above = new HashMap<>();
         Map<String, String> below = new HashMap<>();
+        below.put("Truth.cpuTime", "\"(sun\\\\.management|java\\\\.lang\\\\.Thread)\\\\..*\"");
         for (Phase phase : phases) {
             inclusive.put(phase.name(), phase.took / all);
             below.put(phase.name(), '"' + phase.below() + '"');
