@@ -12,9 +12,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	demo.ReleasedWorker(unwind.Kind().Name)
 	worker.Main(access.Kind, unwind.Kind())
 	code := testenv.Main(m)
-	demo.RemoveReleased()
+	demo.RemoveReleased(unwind.Kind().Name)
 	os.Exit(code)
 }

@@ -121,7 +121,7 @@ func openUntested(t *testing.T) *testEngine {
 func openEngineBy(t testing.TB, open func(*Counters) (*Engine, error)) *testEngine {
 	t.Helper()
 	testenv.NeedRoot(t)
-	demo.Release(t)
+	demo.Release(t, Kind().Name)
 	e := &testEngine{counters: new(Counters)}
 	var err error
 	e.Engine, err = open(e.counters)

@@ -13,9 +13,8 @@ import (
 // The tests are in a pid namespace, so that pids here and in the kernel differ.
 func TestMain(m *testing.M) {
 	fusefs.Main()
-	demo.ReleasedWorker(Kind().Name)
 	worker.Main(Kind(), hostileKind, unableKind, silentKind, untriedKind)
 	code := testenv.Main(m)
-	demo.RemoveReleased()
+	demo.RemoveReleased(Kind().Name)
 	os.Exit(code)
 }
