@@ -10,7 +10,7 @@ import (
 
 // Run lets a program that is no test use this package: f gets a testing.TB whose failures and skips
 // end f and become the error of Run, and whose cleanups run before Run returns. Of testing.TB it
-// has Helper, Cleanup, Log, Error, Fatal and Skip with their variants; everything else panics.
+// has Helper, Cleanup, Log, Error, Fail, Fatal and Skip with their variants; everything else panics.
 func Run(f func(t testing.TB)) error {
 	p := &program{}
 	done := make(chan struct{})
@@ -37,6 +37,9 @@ func (p *program) cleanup() {
 	}
 }
 
+// failedAbove is the error of a failure without a message: assertions have logged theirs.
+const failedAbove = "it has failed: see above"
+
 func (p *program) fail(message string) { p.err = errors.Join(p.err, errors.New(message)) }
 
 func (p *program) end(message string) {
@@ -48,6 +51,8 @@ func (p *program) Helper()                           {}
 func (p *program) Cleanup(f func())                  { p.cleanups = append(p.cleanups, f) }
 func (p *program) Logf(format string, args ...any)   { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 func (p *program) Log(args ...any)                   { fmt.Fprintln(os.Stderr, args...) }
+func (p *program) Fail()                             { p.fail(failedAbove) }
+func (p *program) FailNow()                          { p.end(failedAbove) }
 func (p *program) Errorf(format string, args ...any) { p.fail(fmt.Sprintf(format, args...)) }
 func (p *program) Error(args ...any)                 { p.fail(fmt.Sprint(args...)) }
 func (p *program) Fatalf(format string, args ...any) { p.end(fmt.Sprintf(format, args...)) }

@@ -275,4 +275,10 @@ func TestRun(t *testing.T) {
 	})
 	assert.Check(t, err != nil && !reached && strings.Contains(err.Error(), "no such thread"),
 		"a program with an error: %v", err)
+	err = Run(func(t testing.TB) {
+		assert.Check(t, false)
+		assert.NilError(t, os.ErrExist)
+		reached = true
+	})
+	assert.Check(t, err != nil && !reached, "a program with an assertion that fails: %v", err)
 }

@@ -133,14 +133,18 @@ func pair(t testing.TB, o options, loads []load) {
 					for i := range profilers {
 						p := profilers[(i+round)%len(profilers)]
 						f, err := measure(ctx, t, p, running, hz, sink, o)
-						assert.NilError(t, err)
+						if err != nil {
+							t.Fatal(err)
+						}
 						all.add(load, hz, p.name, f)
 						fmt.Fprintf(os.Stderr, "%s, %d Hz, %s: %v\n", load.letter, hz, p.name, f)
 					}
 				}
 			}
 		})
-		assert.NilError(t, err, "load %s: %v", load.letter, err)
+		if err != nil {
+			t.Fatalf("load %s: %v", load.letter, err)
+		}
 	}
 }
 
