@@ -112,6 +112,7 @@ var circumstances = []circumstance{
 
 	{name: "20 descriptors", by: limited("-n 20"), lacks: []string{"RLIMIT_NOFILE", "sampler"}},
 	{name: "100 descriptors", by: limited("-n 100"), works: true, limited: []string{"RLIMIT_NOFILE"}},
+	{name: "fed, 15 descriptors", by: limited("-n 15"), flags: fed, lacks: []string{"RLIMIT_NOFILE"}},
 	{name: "fed, 32 descriptors", by: limited("-n 32"), flags: fed, works: true, limited: []string{"RLIMIT_NOFILE"}},
 	{name: "no locked memory", by: slices.Concat(limited("-l 0"), privileges(needed...)), works: true,
 		since: [2]int{5, 11}}, // when eBPF's memory no longer counts for it

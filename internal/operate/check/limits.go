@@ -11,12 +11,12 @@ import (
 
 const (
 	// Descriptors that `run` cannot start without: its standard streams, epoll and eventfd of the
-	// Go runtime, and one to read /proc; socket and iterator of the feed; programs and tables of
-	// the sampler, what loading them takes, and a clock for each CPU; one for each other socket
-	// that it listens on.
-	startDescriptors        = 11
+	// Go runtime, timers, one to read /proc, and what starting a worker takes meanwhile; socket and
+	// iterator of the feed; programs and tables of the sampler, what loading them takes, and a clock
+	// for each CPU; one for each other socket that it listens on.
+	startDescriptors        = 16
 	startDescriptorsFeed    = 3
-	startDescriptorsSampler = 15
+	startDescriptorsSampler = 19
 	// restDescriptors are those of the whole agent without any process, including some for probes.
 	restDescriptors = 48
 	// descriptorsPerCPU: the sampler's clock, and two for live events.
