@@ -39,6 +39,7 @@ type runtimeCode struct {
 	trusted  bool // see isTrusted
 
 	v8      *v8Layout // nil: the engine reads the code
+	v8Last  uint16    // the last type of functions, 0: the engine knows it
 	scripts *v8Scripts
 
 	request interpreter.Instance // of the request that is served; nil: none yet
@@ -94,6 +95,7 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 		if c.v8, err = readV8Layout(elf); err != nil && !errors.Is(err, errOldV8) {
 			return nil, fmt.Errorf("%v: %w", data, err)
 		}
+		c.v8Last = lastV8Function(elf)
 	}
 	return c, nil
 }

@@ -352,7 +352,7 @@ func (s *server) openRuntimes(t *target, came *stored) error {
 		}
 		switch kind.of {
 		case libpf.V8:
-			err = s.openV8(t, code.v8)
+			err = s.openV8(t, code)
 		case libpf.Python:
 			err = s.openPython(t)
 		}

@@ -753,6 +753,26 @@ func TestUntried(t *testing.T) {
 	}
 }
 
+// Functions that are constructors of classes are in whole stacks, also before they are optimized.
+func TestClassConstructor(t *testing.T) {
+	node := testenv.NeedTool(t, "node")
+	file, err := pfelf.Open(node)
+	assert.NilError(t, err)
+	defer file.Close()
+	first, _ := v8Symbol(file, "type_JSFunction__JS_FUNCTION_TYPE")
+	_, said := v8Symbol(file, "LastJSFunctionType")
+	last := uint32(lastV8Function(file))
+	assert.Check(t, said == (last == 0) && (said || last > first && last < first+maxV8Functions), "%d to %d", first, last)
+	e := openEngine(t)
+	e.sample(t)
+	j := startBusy(t, node, "--no-opt", "testdata/construct.js")
+	e.synchronize(t, j.target)
+	e.eachWhole(t, j.target, 10, func(frames []Frame) bool {
+		return slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind == V8Frame && f.Function == "Busy" })
+	})
+	assert.Check(t, e.Remove(t.Context(), j.target))
+}
+
 // Versions are known by all of their numbers, and those of others are not.
 func TestTried(t *testing.T) {
 	for version, want := range map[string]bool{

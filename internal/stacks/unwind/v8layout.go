@@ -237,12 +237,44 @@ func readOpcodes(file *pfelf.File) []byte {
 	return sizes
 }
 
-// openV8 has a process of V8 that the engine cannot read, read here.
-func (s *server) openV8(t *target, layout *v8Layout) error {
-	if layout == nil {
+// maxV8Functions bounds the types of functions: constructors of V8's own, and of classes, have types of their own.
+const maxV8Functions = 64
+
+// lastV8Function returns the last type of functions in a V8 that does not say it: the one before the next that has a
+// symbol. The engine takes fewer, without constructors of classes. 0: it is said, or not found.
+func lastV8Function(file *pfelf.File) uint16 {
+	if _, said := v8Symbol(file, "LastJSFunctionType"); said {
+		return 0
+	}
+	first, found := v8Symbol(file, "type_JSFunction__JS_FUNCTION_TYPE")
+	if !found || first >= maxV8Type-maxV8Functions {
+		return 0
+	}
+	next, seen := first+maxV8Functions, 0
+	_ = file.VisitDynamicSymbols(func(s libpf.Symbol) bool {
+		if name, is := strings.CutPrefix(string(s.Name), v8SymbolPrefix); is && strings.HasPrefix(name, "type_") {
+			if kind, _ := v8Symbol(file, name); kind > first {
+				next = min(next, kind)
+			}
+		}
+		seen++
+		return seen < maxV8Symbols
+	})
+	if next == first+maxV8Functions {
+		return 0
+	}
+	return uint16(next - 1)
+}
+
+// openV8 has a process of V8 that the engine cannot read, read here, and corrects what it has found of another one.
+func (s *server) openV8(t *target, code *runtimeCode) error {
+	if code.v8 == nil && code.v8Last == 0 {
 		return nil
 	}
 	return changeData(s.handler, libpf.V8, t.PID(), func(info *support.V8ProcInfo) {
-		handsOverPC(info, uint16(layout.typeByteCode))
+		info.Type_JSFunction_last = max(info.Type_JSFunction_last, code.v8Last)
+		if code.v8 != nil {
+			handsOverPC(info, uint16(code.v8.typeByteCode))
+		}
 	})
 }
