@@ -125,13 +125,22 @@ func (s *Sampler) swap() error {
 		return fmt.Errorf("swapping tables: %w", err)
 	}
 	s.drain.active, s.drain.unfinished = next, true // whatever fails below, the former must be emptied
+	return awaitCounting(int(s.objects.Counters.MaxEntries()), func(cpu int) (uint64, error) {
+		perCPU, err := s.readCPU(cpu)
+		return perCPU.Counting, err
+	})
+}
+
+// awaitCounting waits, after a swap of tables, until no CPU counts in the former one. counting returns
+// a number that is odd while the CPU counts.
+func awaitCounting(cpus int, counting func(cpu int) (uint64, error)) error {
 	for swapped := time.Now(); time.Since(swapped) < visibleAfter; {
 	}
-	for cpu := range int(s.objects.Counters.MaxEntries()) {
-		first, err := s.readCPU(cpu)
-		for now := first; err == nil && now.Counting%2 == 1 && now.Counting == first.Counting; {
+	for cpu := range cpus {
+		first, err := counting(cpu)
+		for now := first; err == nil && now%2 == 1 && now == first; {
 			time.Sleep(countingPause)
-			now, err = s.readCPU(cpu)
+			now, err = counting(cpu)
 		}
 		if err != nil {
 			return err

@@ -59,7 +59,8 @@ type targetTable struct {
 	mu          sync.Mutex
 	table       *ebpf.Map
 	filter      *ebpf.Variable // target_filter of sampler.bpf.c
-	bits        filterBits     // its contents, except for bits of targets that could not be added
+	waits       *Waits         // has such a filter, too; nil: there are no accounts
+	bits        filterBits     // their contents, except for bits of targets that could not be added
 	unwound     *ebpf.Variable // unwound_targets of sampler.bpf.c
 	unwoundBits filterBits     // its contents
 	unwinds     bool           // there is an unwinder
@@ -139,8 +140,13 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	value.Id = uint32(entry.target)
 	value.Check = checkSum(&value)
 	t.bits.set(identity.tgid)
-	if err := t.filter.Set(&t.bits); err != nil {
+	if err := t.setBits(); err != nil {
 		return 0, err
+	}
+	if t.waits != nil && entry != t.byTGID[identity.tgid] {
+		if err := t.waits.prepare(uint32(identity.PID)); err != nil {
+			return 0, err
+		}
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
@@ -224,7 +230,27 @@ func (t *targetTable) setFilter() error {
 	for tgid := range t.byTGID {
 		t.bits.set(tgid)
 	}
-	return t.filter.Set(&t.bits)
+	return t.setBits()
+}
+
+// setBits gives the filter to all programs that have one.
+func (t *targetTable) setBits() error {
+	err := t.filter.Set(&t.bits)
+	if t.waits != nil {
+		err = errors.Join(err, t.waits.objects.Filter.Set(&t.bits))
+	}
+	return err
+}
+
+// follow has the threads of all targets accounted, now and later; nil: of none.
+func (t *targetTable) follow(w *Waits) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waits = w
+	if w == nil {
+		return nil
+	}
+	return errors.Join(t.setBits(), w.prepare(everyProcess))
 }
 
 // MaxKeys is how many attributes of a target can be wanted.

@@ -274,6 +274,15 @@ static const char *report(struct agent *agent, char **arguments) {
     return NULL;
 }
 
+/* KIND:MILLISECONDS */
+static const char *wait_in(struct agent *agent, char **arguments) {
+    (void)agent;
+    char *rest = arguments[1];
+    const char *kind = strsep(&rest, ":");
+    return worker_wait((unsigned)atoi(arguments[0]), kind,
+                       rest ? strtoul(rest, NULL, 10) * 1000000 : 0);
+}
+
 static const char *otel_publish(struct agent *agent, char **arguments) {
     (void)agent;
     const char *error = otelctx_publish(arguments[0]);
@@ -382,6 +391,7 @@ static const struct command {
     {"begin", 1, 1, begin},     /* THREAD */
     {"span", 2, 2, span},       /* THREAD NUMBER: another span of its transaction, 0: none */
     {"end", 1, 1, end},         /* THREAD */
+    {"wait", 2, 2, wait_in},    /* THREAD KIND:MILLISECONDS: once, in a transaction of its own */
     {"hostile", 1, 2, hostile}, /* KIND [ARGUMENT]; slot-... THREAD */
     {"otel-publish", 1, 1, otel_publish}, /* SERVICE: the process context, or an update */
     {"otel-withdraw", 0, 0, otel_withdraw},

@@ -3,6 +3,7 @@
 #include "otelctx.h"
 #include "self.h"
 #include "truth.h"
+#include "waiting.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -389,6 +390,46 @@ const char *worker_record(unsigned index, const void *bytes, size_t size) {
         run(w, set_record, &recording);
     }
     return recording.error;
+}
+
+struct wait {
+    const char *kind, *error;
+    uint64_t least_ns;
+};
+
+static void wait_once(struct worker *w, void *argument) {
+    struct wait *wait = argument;
+    uint64_t waited_ns = 0;
+    w->manual = true;
+    tracer_begin(&w->tracer);
+    if (!w->tracer.traced) {
+        wait->error = "no library, or not registered yet";
+        return;
+    }
+    struct context context = w->tracer.context;
+    wait->error = waiting_once(wait->kind, wait->least_ns, &waited_ns);
+    tracer_end(&w->tracer);
+    if (wait->error) {
+        return;
+    }
+    struct event event;
+    event_open(&event, "waited", true);
+    event_hex(&event, "trace_id", context.trace_id, 16);
+    event_hex(&event, "span_id", context.span_id, 8);
+    event_hex(&event, "transaction_id", context.transaction_id, 8);
+    event_number(&event, "waited_ns", waited_ns);
+    event_number(&event, "tid", w->tid);
+    event_close(&event);
+}
+
+const char *worker_wait(unsigned index, const char *kind, uint64_t least_ns) {
+    struct worker *w;
+    struct wait wait = {.kind = kind, .least_ns = least_ns};
+    wait.error = find(index, &w);
+    if (!wait.error) {
+        run(w, wait_once, &wait);
+    }
+    return wait.error;
 }
 
 void workers_list(struct event *event) {

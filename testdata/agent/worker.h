@@ -49,6 +49,10 @@ const char *worker_record(unsigned index, const void *bytes, size_t size);
 /* See tracer_spoil. */
 const char *worker_spoil(unsigned index, const char *kind);
 
+/* Has the thread wait once (see waiting_once) in a transaction of its own, and replies with its ids
+ * and how long the wait was. */
+const char *worker_wait(unsigned index, const char *kind, uint64_t least_ns);
+
 /* Adds the array of all threads that run. */
 void workers_list(struct event *event);
 /* Slots written by rewriting threads. */

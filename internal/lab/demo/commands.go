@@ -134,6 +134,14 @@ func (p *Process) Begin(thread int) (out Context) {
 	return out
 }
 
+// WaitIn has a thread wait once, in a transaction of its own: for a sleep, futex, pipe, unix or net socket, or in
+// a poll.
+func (p *Process) WaitIn(thread int, kind string, least time.Duration) (out Wait) {
+	p.t.Helper()
+	p.must(&out, "wait", strconv.Itoa(thread), fmt.Sprintf("%s:%d", kind, least.Milliseconds()))
+	return out
+}
+
 // Span makes a thread continue in the span of its transaction with that number, see [TraceID.Span]:
 // Begin uses number 1. It returns when the slot shows the span.
 func (p *Process) Span(thread, number int) SpanID {

@@ -51,6 +51,15 @@ type Context struct {
 	Thread        Thread
 }
 
+// Wait is a transaction in which a thread waited once, and how long by its own clock.
+type Wait struct {
+	TraceID       TraceID       `json:"trace_id"`
+	SpanID        SpanID        `json:"span_id"`
+	TransactionID TransactionID `json:"transaction_id"`
+	Waited        time.Duration `json:"waited_ns"`
+	TID           int
+}
+
 // Report is what the process knows about itself and about what it was sent. Every message is
 // counted once: Messages = Registrations + InTime + Late + Torn + Foreign + Malformed.
 type Report struct {

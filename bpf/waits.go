@@ -1,0 +1,325 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// A ThreadState is what a thread did in a part of its time.
+type ThreadState uint8
+
+// The states. Those from Futex on are waits that block.
+const (
+	OnCPU     = ThreadState(waitsThreadStateSTATE_ON_CPU)    // in one context
+	Changed   = ThreadState(waitsThreadStateSTATE_CHANGED)   // on a CPU, which it left in another context than it came in
+	Runnable  = ThreadState(waitsThreadStateSTATE_RUNNABLE)  // waited for a CPU
+	Throttled = ThreadState(waitsThreadStateSTATE_THROTTLED) // the same, for a quota; Runnable before Linux 6.18
+	Futex     = ThreadState(waitsThreadStateSTATE_FUTEX)     // locks and queues in user space; sleeps of a JVM, too
+	Sleep     = ThreadState(waitsThreadStateSTATE_SLEEP)
+	Net       = ThreadState(waitsThreadStateSTATE_NET) // a socket that is none of Unix
+	Unix      = ThreadState(waitsThreadStateSTATE_UNIX)
+	Pipe      = ThreadState(waitsThreadStateSTATE_PIPE)
+	Poll      = ThreadState(waitsThreadStateSTATE_POLL)
+	Disk      = ThreadState(waitsThreadStateSTATE_DISK)
+	Fault     = ThreadState(waitsThreadStateSTATE_FAULT) // for memory, outside of system calls
+	Other     = ThreadState(waitsThreadStateSTATE_OTHER)
+
+	// ThreadStates is how many there are.
+	ThreadStates = int(waitsThreadStateSTATES)
+)
+
+// An Account is what a thread did in one context since the drain before. The times of its states do not
+// overlap, and each is whole: between two switches, a thread is in one state. Only Changed may be of
+// another context, in part.
+type Account struct {
+	Target        Target
+	TID           int // in our own pid namespace
+	TraceID       [16]byte
+	TransactionID [8]byte // 0 if OTel
+	SpanID        [8]byte
+	OTel          bool // the ids are from a record of OpenTelemetry's
+
+	// First is when the thread was first seen in the context, since the drain before, and Last until when it
+	// was at the least: CLOCK_MONOTONIC, ns.
+	First, Last uint64
+	States      [ThreadStates]StateTimes
+}
+
+// StateTimes are the times in one state.
+type StateTimes struct {
+	NS, Longest uint64 // the sum, and the longest one
+	Count       uint32
+}
+
+// WaitCounters count what is not in accounts as it should be, since OpenWaits.
+type WaitCounters struct {
+	Accounts  uint64 // those that were put into a table, or added to one
+	Lost      uint64 // those for which there was no room
+	Unknown   uint64 // switches of threads whose context could not be read then
+	Stateless uint64 // switches of threads of targets that there is no state of
+	Ambiguous uint64 // threads that were woken while they went to sleep: all of that wait is Runnable
+}
+
+const (
+	// defaultMaxAccounts is the contexts that all threads may have between two drains: 40,000 a second
+	// at ten drains. An entry takes 380 bytes: 3 MB in both tables.
+	defaultMaxAccounts = 4096
+
+	// partOfAccounts is which part of them one target may have.
+	partOfAccounts = 4
+)
+
+// Waits keeps the accounts of the threads of a sampler's targets. Its methods are for one goroutine at a
+// time.
+type Waits struct {
+	sampler  *Sampler
+	objects  waitObjects
+	links    []link.Link
+	counters *ebpf.Memory
+	cpus     int
+	filters  bool // the kernel can walk a single process
+
+	epoch      uint32
+	stored     uint64 // as of the last Drain
+	unfinished bool   // the table that is not active is not empty, because of an error
+	keys       [drainBatch / 8]waitsAccountKey
+	values     [drainBatch / 8]waitsAccount
+	batch      batch
+}
+
+type waitObjects struct {
+	Switch   *ebpf.Program  `ebpf:"account_switch"`
+	Waking   *ebpf.Program  `ebpf:"account_waking"`
+	New      *ebpf.Program  `ebpf:"prepare_new"`
+	Prepare  *ebpf.Program  `ebpf:"prepare"`
+	Targets  *ebpf.Map      `ebpf:"targets"`
+	A        *ebpf.Map      `ebpf:"accounts_a"`
+	B        *ebpf.Map      `ebpf:"accounts_b"`
+	Counters *ebpf.Map      `ebpf:"counters"`
+	Filter   *ebpf.Variable `ebpf:"target_filter"`
+	Epoch    *ebpf.Variable `ebpf:"epoch"`
+}
+
+func (o *waitObjects) Close() error {
+	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.A, o.B, o.Counters)
+}
+
+// OpenWaits begins to keep accounts of the threads of the sampler's targets; the caller must Close it before the
+// sampler. maxAccounts is the size of each of two tables, 0: 4096.
+// The error is a [MissingError] when the machine or the process lacks something.
+func (s *Sampler) OpenWaits(maxAccounts int) (*Waits, error) {
+	setDefault(&maxAccounts, defaultMaxAccounts)
+	w := &Waits{sampler: s}
+	if err := w.open(maxAccounts); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("opening accounts of waits: %w", err)
+	}
+	return w, nil
+}
+
+func (w *Waits) open(maxAccounts int) (err error) {
+	if err := supportsWaits(); err != nil {
+		return err
+	}
+	if w.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return fmt.Errorf("counting CPUs: %w", err)
+	}
+	spec, err := loadWaits()
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]any{
+		waitsVarMaxUsed:       uint32(max(maxAccounts/partOfAccounts, 1)),
+		waitsVarKeepUnsampled: w.sampler.options.KeepUnsampled,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	spec.Maps[waitsMapAccountsA].MaxEntries = uint32(maxAccounts)
+	spec.Maps[waitsMapAccountsB].MaxEntries = uint32(maxAccounts)
+	spec.Maps[waitsMapCounters].MaxEntries = uint32(w.cpus)
+	spec.Maps[waitsMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
+	targets := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets}
+	if err := load(spec, &w.objects, ebpf.CollectionOptions{MapReplacements: targets}); err != nil {
+		return err
+	}
+	if w.counters, err = w.objects.Counters.Memory(); err != nil {
+		return fmt.Errorf("mapping counters: %w", err)
+	}
+	if w.filters, err = canFilter(w.objects.Prepare); err != nil {
+		return err
+	}
+	for _, program := range []*ebpf.Program{w.objects.New, w.objects.Waking, w.objects.Switch} {
+		attached, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			return fmt.Errorf("attaching: %w", err)
+		}
+		w.links = append(w.links, attached)
+	}
+	return w.sampler.table.follow(w)
+}
+
+// supportsWaits returns what the kernel lacks for accounts.
+func supportsWaits() error {
+	if err := ReadsInKernel(); err != nil {
+		return err
+	}
+	types := shared.cache()
+	kernel, err := kernelTypes(types)
+	if err != nil {
+		return err
+	}
+	missing := func(err error) error {
+		return &MissingError{
+			Feature: "a sched_switch tracepoint that tells the state of the thread that leaves a CPU",
+			Remedy:  "boot Linux 5.19 or later", Err: err,
+		}
+	}
+	var tracepoint *btf.Typedef
+	if err := kernel.TypeByName("btf_trace_sched_switch", &tracepoint); err != nil {
+		return missing(err)
+	}
+	pointer, _ := tracepoint.Type.(*btf.Pointer)
+	if pointer == nil {
+		return missing(errors.ErrUnsupported)
+	}
+	// The first parameter is the tracepoint's data. In the first releases of 5.18 the state came second.
+	function, _ := pointer.Target.(*btf.FuncProto)
+	if function == nil || len(function.Params) != 5 || !isPointer(function.Params[2].Type) {
+		return missing(errors.ErrUnsupported)
+	}
+	return nil
+}
+
+func isPointer(t btf.Type) bool {
+	_, is := btf.UnderlyingType(t).(*btf.Pointer)
+	return is
+}
+
+// Close ends the accounts, and frees what OpenWaits allocated. What was not drained is lost.
+func (w *Waits) Close() error {
+	errs := []error{w.sampler.table.follow(nil)}
+	for _, l := range w.links {
+		errs = append(errs, l.Close())
+	}
+	if w.objects.Switch != nil {
+		errs = append(errs, w.objects.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// prepare makes the states of the threads that a process has. That of a thread that begins later is made
+// then.
+func (w *Waits) prepare(pid uint32) error {
+	if !w.filters {
+		pid = everyProcess
+	}
+	fd, err := openTaskIterator(w.objects.Prepare, pid)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Read(fd, make([]byte, 8)); err != nil && err != io.EOF {
+		return fmt.Errorf("reading task iterator: %w", err)
+	}
+	return nil
+}
+
+// Counters returns the sums of all CPUs. It reads shared memory.
+func (w *Waits) Counters() (total WaitCounters, err error) {
+	for cpu := range w.cpus {
+		c, err := w.readCPU(cpu)
+		if err != nil {
+			return total, err
+		}
+		total.Accounts += c.Stored
+		total.Lost += c.Lost
+		total.Unknown += c.Unknown
+		total.Stateless += c.Stateless
+		total.Ambiguous += c.Ambiguous
+	}
+	return total, nil
+}
+
+func (w *Waits) readCPU(cpu int) (perCPU waitsWaitCounters, err error) {
+	raw := asBytes(unsafe.Slice(&perCPU, 1))
+	if _, err := w.counters.ReadAt(raw, int64(cpu)*int64(len(raw))); err != nil {
+		return perCPU, fmt.Errorf("reading counters: %w", err)
+	}
+	return perCPU, nil
+}
+
+// Drain calls yield with each account since the last call, and resets them, as [Sampler.Drain] does with
+// counts: what is accounted meanwhile comes with the next call, and so does, after an error, what yield was
+// not called with. The account of a thread comes a tenth of a second after the time that it is of, or later
+// while the thread does not leave its CPU, or waits.
+func (w *Waits) Drain(yield func(*Account)) error {
+	if w.unfinished {
+		if err := w.empty(yield); err != nil {
+			return err
+		}
+	}
+	counters, err := w.Counters()
+	if err != nil || counters.Accounts == w.stored {
+		return err
+	}
+	if err := w.objects.Epoch.Set(w.epoch + 1); err != nil {
+		return fmt.Errorf("swapping tables: %w", err)
+	}
+	w.epoch, w.unfinished = w.epoch+1, true
+	w.stored = counters.Accounts // at least: what came since then may be in either table
+	if err := awaitCounting(w.cpus, func(cpu int) (uint64, error) {
+		perCPU, err := w.readCPU(cpu)
+		return perCPU.Counting, err
+	}); err != nil {
+		return err
+	}
+	return w.empty(yield)
+}
+
+// empty calls yield with the accounts of the table that is not active.
+func (w *Waits) empty(yield func(*Account)) error {
+	former := w.objects.A
+	if w.epoch%2 == 0 {
+		former = w.objects.B
+	}
+	for first := true; ; first = false {
+		n, err := w.batch.lookupAndDelete(former.FD(), unsafe.Pointer(&w.keys), unsafe.Pointer(&w.values),
+			len(w.keys), first)
+		last := errors.Is(err, unix.ENOENT)
+		if err != nil && !last {
+			return fmt.Errorf("draining accounts: %w", err)
+		}
+		for i := range n {
+			account := newAccount(&w.keys[i], &w.values[i])
+			yield(&account)
+		}
+		if last {
+			w.unfinished = false
+			return nil
+		}
+	}
+}
+
+func newAccount(key *waitsAccountKey, value *waitsAccount) Account {
+	account := Account{
+		Target: Target(key.Target), TID: int(key.Tid), First: value.First, Last: value.Last,
+		OTel: waitsCorrelatorContextKind(key.Kind) == waitsCorrelatorContextKindCORRELATOR_OTEL,
+	}
+	putTraceID(&account.TraceID, key.TraceId)
+	binary.NativeEndian.PutUint64(account.TransactionID[:], key.TransactionId)
+	binary.NativeEndian.PutUint64(account.SpanID[:], key.SpanId)
+	for i := range account.States {
+		account.States[i] = StateTimes{NS: value.Ns[i], Longest: value.Longest[i], Count: value.Times[i]}
+	}
+	return account
+}

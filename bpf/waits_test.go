@@ -1,0 +1,181 @@
+package bpf
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+)
+
+func openWaits(t testing.TB, s *Sampler, maxAccounts int) *Waits {
+	t.Helper()
+	w, err := s.OpenWaits(maxAccounts)
+	if errors.Is(err, errors.ErrUnsupported) {
+		testenv.Missing(t, err.Error())
+	}
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, w.Close()) })
+	return w
+}
+
+// traces are accounts by their trace, each the sum of several.
+type traces map[demo.TraceID]*Account
+
+func (a traces) add(got *Account) {
+	sum := a[demo.TraceID(got.TraceID)]
+	if sum == nil {
+		sum = &Account{Target: got.Target, TID: got.TID, TraceID: got.TraceID, TransactionID: got.TransactionID,
+			SpanID: got.SpanID, OTel: got.OTel, First: got.First}
+		a[demo.TraceID(got.TraceID)] = sum
+	}
+	sum.First, sum.Last = min(sum.First, got.First), max(sum.Last, got.Last)
+	for i, state := range got.States {
+		of := &sum.States[i]
+		of.NS += state.NS
+		of.Count += state.Count
+		of.Longest = max(of.Longest, state.Longest)
+	}
+}
+
+// await drains until there is an account of the trace.
+func (a traces) await(t *testing.T, w *Waits, trace demo.TraceID) *Account {
+	t.Helper()
+	testenv.Poll(t, waiting, "an account", func() bool {
+		assert.NilError(t, w.Drain(a.add))
+		return a[trace] != nil
+	})
+	return a[trace]
+}
+
+func (a *Account) sum(without ThreadState) (ns uint64) {
+	for state, of := range a.States {
+		if ThreadState(state) != without {
+			ns += of.NS
+		}
+	}
+	return ns
+}
+
+// A wait is of its kind, thread and transaction, and not longer than by the program's clock. All of the
+// transaction's time is not shorter; and but for the runs that begin and end it, it is the time from the first
+// switch to the last, to the nanosecond. That holds for threads that were there before, and for later ones.
+func TestWaits(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, 0)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	target := addDemo(t, s, p)
+	p.StartThreads(1, "idle")
+	all := make(traces)
+	for kind, state := range map[string]ThreadState{
+		"sleep": Sleep, "futex": Futex, "pipe": Pipe, "unix": Unix, "net": Net, "poll": Poll,
+	} {
+		for thread := 1; thread <= 2; thread++ {
+			waited := p.WaitIn(thread, kind, 20*time.Millisecond)
+			got := all.await(t, w, waited.TraceID)
+			of := got.States[state]
+			assert.Check(t, got.Target == target && got.TID == waited.TID && !got.OTel &&
+				got.TransactionID == waited.TransactionID && got.SpanID == waited.SpanID, "%s: %+v", kind, got)
+			assert.Check(t, of.Count > 0 && of.Longest > 0 && of.Longest <= uint64(waited.Waited) &&
+				got.sum(ThreadState(ThreadStates)) >= uint64(waited.Waited), "%s of %v: %+v", kind, waited.Waited, got)
+			assert.Check(t, got.sum(Changed) == got.Last-got.First, "%s: %+v", kind, got)
+			for other, of := range got.States[Futex:] {
+				if other := Futex + ThreadState(other); other != state && other != Futex { // it joins a thread
+					assert.Check(t, of.Count == 0 || other == Fault || other == Other, "%s: %+v", kind, got)
+				}
+			}
+		}
+	}
+	counters, err := w.Counters()
+	assert.NilError(t, err)
+	assert.Check(t, counters.Lost == 0 && counters.Stateless == 0, "%+v", counters)
+}
+
+// What a thread did until it ended is accounted, also if its process was killed in a wait.
+func TestWaitsKilled(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, 0)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	addDemo(t, s, p)
+	begun := p.Begin(1)
+	p.Kill()
+	got := make(traces).await(t, w, begun.TraceID)
+	assert.Check(t, got.TID == begun.Thread.TID && got.States[Futex].Count > 0, "%+v", got)
+}
+
+// Only traces that are sampled are accounted, unless others are wanted, too.
+func TestWaitsUnsampled(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		s := openSampler(t, SamplerOptions{KeepUnsampled: keep})
+		w := openWaits(t, s, 0)
+		unsampled := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
+		sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+		addDemo(t, s, unsampled)
+		addDemo(t, s, sampled)
+		all := make(traces)
+		first := unsampled.WaitIn(1, "sleep", time.Millisecond)
+		if keep {
+			all.await(t, w, first.TraceID)
+		}
+		all.await(t, w, sampled.WaitIn(1, "sleep", time.Millisecond).TraceID)
+		assert.Check(t, (all[first.TraceID] != nil) == keep, "%v: %+v", keep, all)
+	}
+}
+
+// A record of OpenTelemetry's is a context, whose transaction is not known.
+func TestWaitsOTel(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, 0)
+	p := demo.StartOTel(t, demo.OTelOptions{Form: demo.OTelTLSDESC, Threads: 1})
+	rule := otelRule(t, p)
+	target := addRules(t, s, p.PID, func() TargetRules { return TargetRules{OTel: rule} })
+	record := otelRecord(7, nil)
+	p.Begin(1, record)
+	p.Clear(1)
+	got := make(traces).await(t, w, record.TraceID)
+	assert.Check(t, got.Target == target && got.OTel && got.SpanID == record.SpanID &&
+		got.TransactionID == [8]byte{}, "%+v", got)
+}
+
+// A target with more contexts than its share of a table loses them, which is counted, and no other target
+// does.
+func TestWaitsShare(t *testing.T) {
+	const room = 8
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, room)
+	greedy := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	other := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	addDemo(t, s, greedy)
+	target := addDemo(t, s, other)
+	for range 2 * room {
+		greedy.WaitIn(1, "sleep", time.Millisecond)
+	}
+	waited := other.WaitIn(1, "sleep", time.Millisecond)
+	all := make(traces)
+	testenv.Poll(t, waiting, "losses", func() bool {
+		counters, err := w.Counters()
+		assert.NilError(t, err)
+		return counters.Lost > 0
+	})
+	assert.Check(t, all.await(t, w, waited.TraceID).Target == target)
+	assert.Check(t, len(all) == 1+room/partOfAccounts, "%d accounts", len(all))
+	again := greedy.WaitIn(1, "sleep", time.Millisecond) // after a drain there is room again
+	all.await(t, w, again.TraceID)
+}
+
+// After the end of a target its threads are not accounted any more, and a target that comes later is.
+func TestWaitsRemoved(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, 0)
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	removed := addDemo(t, s, p)
+	assert.NilError(t, s.RemoveTarget(removed))
+	before := p.WaitIn(1, "sleep", time.Millisecond)
+	target := addDemo(t, s, p)
+	all := make(traces)
+	got := all.await(t, w, p.WaitIn(1, "sleep", time.Millisecond).TraceID)
+	assert.Check(t, got.Target == target && all[before.TraceID] == nil, "%+v", all)
+}
