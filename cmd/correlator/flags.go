@@ -51,7 +51,7 @@ func (o *checkOptions) validate(s *config.Settings) error {
 // checkFlags are the flags of run that decide what is needed. check accepts the others, so that the
 // same command line fits both, and does not show them.
 var checkFlags = []string{
-	"samples-per-second", "kernel-stacks", "unwinder", "pin-maps", "feed-socket", "max-processes",
+	"samples-per-second", "kernel-stacks", "unwinder", "waits", "pin-maps", "feed-socket", "max-processes",
 	"samples-delay", "report-interval", "include-container", "exclude-container", "proc-root",
 	"admin-socket", "metrics-address", "otlp-endpoint", "otlp-protocol", "otlp-listen",
 	"opencensus-socket", "live-listen", "config", "connect", "output",
@@ -205,6 +205,8 @@ var usage = map[string]string{
 	"unwinder": "`how` stacks are walked: auto (without frame pointers, named Java frames included, in every process " +
 		"where that is possible), full (likewise; where it is not possible at all, run is not ready and record " +
 		"fails), or frame-pointers",
+	"waits": "whether it is accounted what transactions wait for, that are kept (--keep): auto (where the kernel can) or " +
+		"off",
 	"java-signatures": "names of Java methods include return type and arguments, where stacks are unwound",
 	"context-attributes": fmt.Sprintf("which attributes of OpenTelemetry's thread contexts are exported, at most %d, "+
 		"separated by commas (default: %s)", sampling.MaxAttributes, strings.Join(config.DefaultAttributeKeys(), ",")),

@@ -187,6 +187,8 @@ func (h *recorder) Close(bool) {
 	h.closed = true
 }
 
+func (h *recorder) Accounted(*profile.Account) {}
+
 func (h *recorder) Sampled(sample profile.Sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

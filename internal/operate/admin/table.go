@@ -184,6 +184,9 @@ func totals(s *Status) []string {
 	if s.SamplesPerSecond > 0 {
 		lines = append(lines, unwinding(s))
 	}
+	if s.Waits != nil && !s.Waits.Kept {
+		lines = append(lines, "waits of transactions are not known: "+terminal.Escape(s.Waits.Error))
+	}
 	if s.Workers.Hung > 0 {
 		lines = append(lines, fmt.Sprintf("%d worker processes hang: processes make the kernel wait (state error, timeout)",
 			s.Workers.Hung))

@@ -69,6 +69,7 @@ const (
 	lossFed      = "samples that are fed without their trace are not used"
 	lossCallers  = "stacks that are walked by frame pointers lack callers"
 	lossInKernel = "threads are not sampled while they are in the kernel, as in system calls"
+	lossWaits    = "explain does not say what transactions waited for"
 	lossUnwound  = "stacks are walked by frame pointers: those of a JVM without -XX:+PreserveFramePointer are cut"
 	lossNames    = "functions of some runtimes may have no names"
 	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"

@@ -77,6 +77,24 @@ func unwinder(m *machine) finding {
 	return f
 }
 
+// waits is not required: `run` starts without accounts.
+func waits(m *machine) finding {
+	return ebpfFinding(m.waits(), "the time of threads off a CPU can be accounted", lossWaits)
+}
+
+// probeWaits loads what accounts the time of threads, of which there are none.
+func (m *machine) probeWaits() error {
+	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{MaxTargets: m.config.MaxProcesses})
+	if err != nil {
+		return err
+	}
+	waits, err := sampler.OpenWaits(0)
+	if err == nil {
+		err = waits.Close()
+	}
+	return errors.Join(err, sampler.Close())
+}
+
 // probeUnwinder loads the unwinding engine, which tests itself.
 func (m *machine) probeUnwinder() error {
 	engine, err := unwind.Open(context.Background(), unwind.Options{ProcRoot: m.config.ProcRoot}, new(unwind.Counters))

@@ -25,11 +25,11 @@ type machine struct {
 	caps    capabilities
 
 	// Probes that several checks use. Each runs once, when the first check calls it.
-	procfs, sampler, unwinder, liveEvents, kernelSymbols, readv func() error
-	memory                                                      func() (access, error)
-	admin, readsInKernel                                        func() error
-	connect                                                     func() map[string]error // by name of the destination
-	runtimes                                                    func() ([]inspect.Process, error)
+	procfs, sampler, unwinder, waits, liveEvents, kernelSymbols, readv func() error
+	memory                                                             func() (access, error)
+	admin, readsInKernel                                               func() error
+	connect                                                            func() map[string]error // by name of the destination
+	runtimes                                                           func() ([]inspect.Process, error)
 }
 
 func newMachine(config Config) *machine {
@@ -41,6 +41,7 @@ func newMachine(config Config) *machine {
 	m.sampler = sync.OnceValue(m.probeSampler)
 	m.readsInKernel = bpf.ReadsInKernel
 	m.unwinder = sync.OnceValue(m.probeUnwinder)
+	m.waits = sync.OnceValue(m.probeWaits)
 	m.liveEvents = sync.OnceValue(func() error { return watch.ProbeEvents(config.ProcRoot) })
 	m.kernelSymbols = sync.OnceValue(func() error {
 		_, err := profile.NewKernel(config.ProcRoot, m.sysRoot, profile.Pace{}, time.Time{})

@@ -43,6 +43,7 @@ var probes = []probe{
 	{"sampler", groupKernel, (*Config).sampler, always, sampler},
 	{"samples-in-kernel", groupKernel, (*Config).sampler, nil, samplesInKernel},
 	{"unwinder", groupKernel, (*Config).unwinds, nil, unwinder},
+	{"waits", groupKernel, (*Config).waits, nil, waits},
 	{"live-events", groupKernel, nil, nil, liveEvents},
 	{"kernel-symbols", groupKernel, (*Config).kernelStacks, nil, kernelSymbols},
 	{"procmap-query", groupKernel, nil, nil, procmapQuery},
@@ -113,6 +114,7 @@ func (c *Config) feed() bool         { return c.FeedSocket != "" }
 func (c *Config) eBPF() bool         { return c.sampler() || c.feed() }
 func (c *Config) kernelStacks() bool { return c.sampling() && c.KernelStacks }
 func (c *Config) unwinds() bool      { return c.sampling() && c.Unwinder.Unwinds() }
+func (c *Config) waits() bool        { return c.sampling() && c.Waits }
 func (c *Config) pins() bool         { return c.PinMaps != "" }
 func (c *Config) admin() bool        { return c.AdminSocket != "" }
 func (c *Config) metrics() bool      { return c.MetricsAddress != "" }

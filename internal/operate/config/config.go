@@ -58,6 +58,7 @@ type samplesSection struct {
 	ReportInterval time.Duration     `key:"report-interval"`    // between two drains
 	KernelStacks   bool              `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder `key:"unwinder"`
+	Waits          sampling.Waits    `key:"waits"`
 	Attributes     AttributeKeys     `key:"context-attributes" type:"keys"`
 	Unsampled      bool              `key:"unsampled"`
 }
@@ -192,6 +193,7 @@ func (c *Config) Agent() agent.Config {
 		ReportInterval:    c.Samples.ReportInterval,
 		KernelStacks:      c.Samples.KernelStacks,
 		Unwinder:          c.Samples.Unwinder,
+		Waits:             c.Samples.Waits == sampling.AutoWaits && c.Keep.For > 0,
 		Attributes:        c.Samples.Attributes,
 		MetricsServices:   c.Monitoring.Services,
 		PinMaps:           c.Samplers.PinMaps,

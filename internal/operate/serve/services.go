@@ -171,6 +171,14 @@ func (r receivers) Sampled(sample *profile.Sample) {
 	}
 }
 
+func (r receivers) TakesAccounts() bool { return slices.ContainsFunc(r, agent.Exporter.TakesAccounts) }
+
+func (r receivers) Accounted(account *profile.Account) {
+	for _, one := range r {
+		one.Accounted(account)
+	}
+}
+
 func (r receivers) TakesUntraced() bool { return slices.ContainsFunc(r, agent.Exporter.TakesUntraced) }
 
 // serve serves an agent until the returned function is called, which blocks until everything is

@@ -178,8 +178,12 @@ func TestEveryReceiverIsGivenSamples(t *testing.T) {
 // taker takes samples, and counts those that it gets.
 type taker struct {
 	samples, untraced bool
-	got               int
+	got, accounted    int
 }
+
+func (k *taker) TakesAccounts() bool { return true }
+
+func (k *taker) Accounted(*profile.Account) { k.accounted++ }
 
 func (k *taker) Sampled(*profile.Sample) { k.got++ }
 func (k *taker) TakesSamples() bool      { return k.samples }

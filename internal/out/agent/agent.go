@@ -37,6 +37,10 @@ type Exporter interface {
 	Sampled(sample *profile.Sample)
 	// TakesUntraced reports whether samples of threads that worked on no trace are wanted, too.
 	TakesUntraced() bool
+	// TakesAccounts reports whether Accounted has a use for accounts, which does not change.
+	TakesAccounts() bool
+	// Accounted is called with accounts, which stay the caller's.
+	Accounted(account *profile.Account)
 }
 
 // Agent registers with processes, and sends them what is sampled of them and fed to it.
@@ -154,6 +158,7 @@ func (a *Agent) samplingOptions() sampling.Options {
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,
 		Unwinder: a.config.Unwinder,
+		Waits:    a.config.Waits && a.exporter != nil && a.exporter.TakesAccounts(),
 
 		ElasticOnly: a.elasticOnly(),
 		Attributes:  a.config.Attributes,
@@ -349,6 +354,14 @@ func (a *Agent) Unwinding() *sampling.UnwindingStatus {
 		return nil
 	}
 	return a.sampling.Unwinding()
+}
+
+// waits returns whether it is accounted what transactions wait for; nil: nobody asked for that.
+func (a *Agent) waits() *sampling.WaitsStatus {
+	if a.sampling == nil {
+		return nil
+	}
+	return a.sampling.Waits()
 }
 
 // Started returns why the agent does not work: it has not seen all processes that were there when it

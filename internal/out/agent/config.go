@@ -38,6 +38,7 @@ type Config struct {
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel
 	KernelStacks     bool          // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
+	Waits            bool     // accounts are kept, if somebody takes them
 	Attributes       []string // of OpenTelemetry's thread contexts that are exported, see sampling.Options
 	MetricsServices  int      // services that are in metrics by name, at most MaxServices; 0: no metric is by service
 	PinMaps          string   // directory in bpffs for the table of targets; empty: none

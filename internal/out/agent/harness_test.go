@@ -176,6 +176,10 @@ type keptSample struct {
 	executable, container string
 }
 
+func (k *keeper) TakesAccounts() bool { return false }
+
+func (k *keeper) Accounted(*profile.Account) {}
+
 func (k *keeper) Sampled(s *profile.Sample) {
 	var attributes []string
 	for key, value := range s.Attributes.All() {

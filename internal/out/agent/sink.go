@@ -35,6 +35,14 @@ func (p *program) export(sample profile.Sample) {
 	p.agent.exporter.Sampled(&sample)
 }
 
+// Accounted hands an account to the exporter.
+func (p *program) Accounted(account *profile.Account) {
+	if p.resource != nil && p.agent.exporter.TakesAccounts() {
+		account.Resource = p.resource
+		p.agent.exporter.Accounted(account)
+	}
+}
+
 // Refused counts samples that the sender is not given.
 func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
 	p.refused.Add(outcome, samples)

@@ -16,6 +16,10 @@ type moodyExporter struct {
 
 func (e *moodyExporter) TakesSamples() bool { return e.takes }
 
+func (e *moodyExporter) TakesAccounts() bool { return e.takes }
+
+func (e *moodyExporter) Accounted(*profile.Account) { e.got++ }
+
 func (e *moodyExporter) Sampled(*profile.Sample) { e.got++ }
 
 func (e *moodyExporter) TakesUntraced() bool { return true }

@@ -38,6 +38,9 @@ type Status struct {
 	// ChainOnly is why stacks that are walked by frame pointers lack callers, empty when they do not.
 	ChainOnly string `json:"chain_only,omitempty"`
 
+	// Waits is whether it is accounted what transactions wait for, nil if nobody asked for that.
+	Waits *sampling.WaitsStatus `json:"waits,omitempty"`
+
 	Processes    []ProcessStatus   `json:"processes"` // by pid
 	Silent       []process.View    `json:"silent"`    // JVMs whose agent has not loaded its library, by pid
 	WithoutPlace WithoutPlace      `json:"without_place"`
@@ -104,6 +107,7 @@ func (a *Agent) Status() Status {
 		Cost:             a.Cost(),
 		Unwinder:         a.config.Unwinder,
 		Unwinding:        a.Unwinding(),
+		Waits:            a.waits(),
 		Processes:        a.processStatuses(),
 		Silent:           a.agentNotLoadedViews(),
 		WithoutPlace:     a.withoutPlace(),

@@ -30,6 +30,10 @@ func (e *Explanation) lines(columns int) (lines []string) {
 	for _, note := range slices.Concat(e.notes(), e.inlined) {
 		lines = append(lines, terminal.Escape(note))
 	}
+	lines = append(lines, e.accountLines(columns)...)
+	if e.Samples == 0 {
+		return append(lines, fmt.Sprintf("no CPU sample was taken: one is for every %v of CPU time", e.PerSample))
+	}
 	lines = append(lines, "")
 	lines = append(lines, e.threadTable().Lines(columns)...)
 	lines = more(lines, len(e.Threads)-maxThreadRows)
@@ -78,8 +82,8 @@ func (e *Explanation) transactionTable() *terminal.Table {
 		terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
-		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.KeptFrom.Local().Format("15:04:05.0"),
-			lasted(tx.Wall), lasted(tx.CPU), ofWall(tx.Share), strconv.FormatUint(tx.Samples, 10),
+		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.first.Local().Format("15:04:05.0"),
+			lasted(tx.Wall), lasted(tx.onCPU()), ofWall(share(tx.onCPU(), tx.Wall)), strconv.FormatUint(tx.Samples, 10),
 			strings.Join(tx.attributeTexts(), " "))
 	}
 	return t

@@ -60,6 +60,10 @@ type Transaction struct {
 	Earlier     uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
 	KeptFrom    time.Time         `json:"kept_from"`                 // First, or since when all are kept
 	Gone        string            `json:"gone,omitempty"`
+	Account     *Account          `json:"account,omitempty"` // nil: it is not known what it waited for
+	Waits       []Wait            `json:"waits,omitempty"`   // the blocked part of Account
+
+	first time.Time // when Wall begins
 }
 
 // Thread is what a thread used of the CPU.
@@ -104,8 +108,8 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
 			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
 			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
-			KeptFrom: keptFrom(tx), Gone: tx.Gone}
-		made.Wall = max(made.Last.Sub(made.KeptFrom), 0) + e.PerSample
+			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account), Waits: newWaits(tx.Account)}
+		made.first, made.Wall = wall(tx, e.PerSample)
 		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples
 		e.Transactions = append(e.Transactions, made)
@@ -177,21 +181,38 @@ func (e *Explanation) sort() {
 	})
 }
 
+// wall returns when a transaction was first seen, and how long it was.
+func wall(tx *keep.Transaction, period time.Duration) (first time.Time, wall time.Duration) {
+	if tx.Account == nil {
+		return keptFrom(tx), max(tx.Last.Sub(keptFrom(tx)), 0) + period
+	}
+	first, last := tx.Account.First, tx.Account.Last
+	if tx.Samples > 0 && keptFrom(tx).Before(first) {
+		first = keptFrom(tx)
+	}
+	if tx.Last.After(last) {
+		last = tx.Last
+	}
+	return first, last.Sub(first)
+}
+
 // cpu returns the CPU time that samples stand for.
 func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(samples) * e.PerSample }
 
-// wall returns the time from the first sample of all transactions to the last one.
+// wall returns the time from when the first transaction was seen to the end of the last one.
 func (e *Explanation) wall() time.Duration {
-	first, last := e.Transactions[0].KeptFrom, e.Transactions[0].Last
+	first := e.Transactions[0].first
+	last := first
 	for i := range e.Transactions {
-		if tx := &e.Transactions[i]; tx.KeptFrom.Before(first) {
-			first = tx.KeptFrom
+		tx := &e.Transactions[i]
+		if tx.first.Before(first) {
+			first = tx.first
 		}
-		if tx := &e.Transactions[i]; tx.Last.After(last) {
-			last = tx.Last
+		if end := tx.first.Add(tx.Wall); end.After(last) {
+			last = end
 		}
 	}
-	return last.Sub(first) + e.PerSample
+	return last.Sub(first)
 }
 
 func share(part, all time.Duration) float64 {
@@ -272,6 +293,14 @@ func (tx *Transaction) name() string {
 	return "of trace " + tx.Trace
 }
 
+// onCPU returns how long a transaction was on a CPU: exactly, if that is known, else by samples.
+func (tx *Transaction) onCPU() time.Duration {
+	if tx.Account != nil {
+		return tx.Account.OnCPU
+	}
+	return tx.CPU
+}
+
 func (tx *Transaction) attributeTexts() (texts []string) {
 	for _, key := range slices.Sorted(maps.Keys(tx.Attributes)) {
 		texts = append(texts, key+"="+tx.Attributes[key])
@@ -279,14 +308,25 @@ func (tx *Transaction) attributeTexts() (texts []string) {
 	return texts
 }
 
-// times says when a transaction was sampled, and how much of that time it was on a CPU.
+// times says when a transaction was seen, and how much of that time it was on a CPU.
 func (tx *Transaction) times() string {
-	text := fmt.Sprintf("%s of CPU time in %s from the first sample to the last, %s to %s: %s", lasted(tx.CPU),
-		lasted(tx.Wall), tx.KeptFrom.Local().Format("15:04:05.000"), tx.Last.Local().Format("15:04:05.000"),
-		ofWall(tx.Share))
+	const clock = "15:04:05.000"
+	from := tx.first.Local().Format(clock)
+	var text string
+	if a := tx.Account; a != nil {
+		of := func(d time.Duration) string { return ofWall(share(d, tx.Wall)) }
+		text = fmt.Sprintf("%s from %s to %s: on a CPU %s, waiting for one %s, blocked %s", exactly(tx.Wall), from,
+			tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU), of(a.Runnable+a.Throttled), of(a.Blocked))
+		if a.WholeTrace {
+			text += " (all of the trace in this process)"
+		}
+	} else {
+		text = fmt.Sprintf("%s of CPU time in %s from the first sample to the last, %s to %s: %s", lasted(tx.CPU),
+			lasted(tx.Wall), from, tx.Last.Local().Format(clock), ofWall(tx.Share))
+	}
 	if tx.Earlier > 0 {
 		text += fmt.Sprintf("; before that, %d samples since %s, which are no longer kept", tx.Earlier,
-			tx.First.Local().Format("15:04:05.000"))
+			tx.First.Local().Format(clock))
 	}
 	return text
 }

@@ -82,6 +82,12 @@ func (e *Export) TakesSamples() bool { return e.samples != nil }
 // TakesUntraced reports whether samples without a trace are exported.
 func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untraced }
 
+// TakesAccounts returns false.
+func (e *Export) TakesAccounts() bool { return false }
+
+// Accounted does nothing.
+func (e *Export) Accounted(*profile.Account) {}
+
 // Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait
 // for a destination. It must only be called if TakesSamples.
 func (e *Export) Sampled(sample *profile.Sample) { e.samples.names.Sampled(sample) }

@@ -84,6 +84,17 @@ type Transaction struct {
 	Earlier    uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
 	KeptFrom   time.Time         `json:"kept_from"`                 // First, or since when all of them are kept
 	Gone       string            `json:"gone,omitempty"`            // as in Answer
+	Account    *Account          `json:"account,omitempty"`         // nil: there is none
+}
+
+// Account is what the threads of a transaction did: see profile.Account.
+type Account struct {
+	First time.Time     `json:"first"`
+	Last  time.Time     `json:"last"`
+	Times profile.Times `json:"times"` // by profile.ThreadState
+	// WholeTrace: it is of all that the process did in the trace, since its threads did not say in which
+	// transaction.
+	WholeTrace bool `json:"whole_trace,omitempty"`
 }
 
 // Process is a process of samples.

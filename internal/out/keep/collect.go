@@ -27,7 +27,8 @@ const (
 	stackFrameText  = 8
 	fileText        = 120
 	processText     = 160
-	transactionText = 424 // with a Sample of what is left out of it
+	transactionText = 424  // with a Sample of what is left out of it
+	accountText     = 1400 // with large numbers for each state
 	attributeText   = 6
 	escapedBytes    = 6 // of a character: \u0000
 
@@ -93,6 +94,7 @@ func (c *collector) collect(selected []candidate) error {
 type changing struct {
 	attributes profile.Attributes
 	earlier    uint64
+	account    *Account // nil: there is none
 }
 
 // snapshot copies what may change of transactions, at most MaxTransactions, without those that have been
@@ -102,9 +104,10 @@ func (c *collector) snapshot(found []candidate) (selected []candidate, copied []
 	copied = make([]changing, 0, len(found))
 	c.store.mu.Lock()
 	selected = slices.DeleteFunc(found, func(tx candidate) bool { return tx.entries == 0 })
+	selected = withoutTraces(selected)
 	for i := range selected {
 		tx := selected[i].transaction
-		copied = append(copied, changing{tx.attributes, tx.earlier})
+		copied = append(copied, changing{tx.attributes, tx.earlier, tx.copyAccount()})
 	}
 	all = slicesOf(selected)
 	c.store.mu.Unlock()
@@ -147,6 +150,9 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 	for i := range selected {
 		tx := selected[i].transaction
 		size := transactionText
+		if copied[i].account != nil {
+			size += accountText
+		}
 		for key, value := range copied[i].attributes.All() {
 			size += attributeText + textBytes(key) + textBytes(value)
 		}
@@ -158,7 +164,7 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 		c.bytes += size
 		c.number[tx] = i
 		made := Transaction{Trace: tx.traceText(), ID: tx.text(), Process: c.process(tx.process),
-			Context: tx.context.String(), Earlier: copied[i].earlier}
+			Context: tx.context.String(), Earlier: copied[i].earlier, Account: copied[i].account}
 		for key, value := range copied[i].attributes.All() {
 			if made.Attributes == nil {
 				made.Attributes = make(map[string]string)
@@ -262,7 +268,11 @@ func (c *collector) finish(selected []candidate) {
 	defer c.store.mu.Unlock()
 	for i, found := range selected {
 		tx := &c.answer.Transactions[i]
-		tx.First, tx.Last = time.Unix(0, found.transaction.first), time.Unix(0, found.transaction.last)
+		first, last := found.transaction.first, found.transaction.last
+		if first > last {
+			first, last = found.first, found.last
+		}
+		tx.First, tx.Last = time.Unix(0, first), time.Unix(0, last)
 		if tx.Earlier == 0 || tx.KeptFrom.Before(tx.First) {
 			tx.KeptFrom = tx.First
 		}

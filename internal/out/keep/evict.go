@@ -22,12 +22,16 @@ func (s *Store) evict(now time.Time) {
 	for s.bytes > s.limit-s.gone.bytes() {
 		var most *owner
 		for _, o := range s.owners {
-			if len(o.slices) > 0 && (most == nil || o.bytes > most.bytes) {
+			if (len(o.slices) > 0 || o.accounts.Len() > 0) && (most == nil || o.bytes > most.bytes) {
 				most = o
 			}
 		}
 		if most == nil {
 			return // nothing is left
+		}
+		if most.accounted > most.bytes/2 || len(most.slices) == 0 {
+			s.forgetAccount(most, goneEvicted, now)
+			continue
 		}
 		s.stats.Evicted += s.forgetOldest(most, goneEvicted, now)
 	}
@@ -51,6 +55,7 @@ func (s *Store) Expire(now time.Time) {
 			s.stats.Expired += s.forgetOldest(o, goneExpired, now)
 			s.pause()
 		}
+		s.expireAccounts(o, oldest, now)
 		if n++; n%step == 0 {
 			s.pause()
 		}
@@ -100,7 +105,7 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 	}
 	s.grow(o, -cost*len(slice.entries)-sliceBytes)
 	s.stats.Samples -= samples
-	if len(o.processes) == 0 {
+	if len(o.processes) == 0 && s.owners[o.name] == o {
 		s.grow(o, -ownerBytes)
 		delete(s.owners, o.name)
 	}
@@ -123,9 +128,18 @@ func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
 		p.threads.delete(th.threadID)
 		s.grow(p.owner, -threadBytes-len(th.name))
 	}
+	s.tidy(p)
+}
+
+// tidy forgets a process, and its owner, that have nothing any more.
+func (s *Store) tidy(p *process) {
 	if p.transactions.len() == 0 { // it has no entries, so nothing else either
 		s.grow(p.owner, -sizeOfProcess(p.resource))
 		delete(p.owner.processes, p.resource)
+		if o := p.owner; len(o.processes) == 0 && len(o.slices) == 0 {
+			s.grow(o, -ownerBytes)
+			delete(s.owners, o.name)
+		}
 	} else if !p.shrunk {
 		p.shrunk = true
 		s.shrunk = append(s.shrunk, p)

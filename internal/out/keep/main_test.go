@@ -48,6 +48,14 @@ func newSample(r *profile.Resource, transaction int, at time.Time, stack *profil
 	return s
 }
 
+// newAccount returns an account of a sample's thread in the same transaction, until now.
+func newAccount(s *profile.Sample, state profile.ThreadState, now time.Time, took time.Duration) *profile.Account {
+	a := &profile.Account{Resource: s.Resource, TraceID: s.TraceID, TransactionID: s.TransactionID, Context: s.Context,
+		TID: s.TID, First: now.Add(-took), Last: now}
+	a.Times[state] = profile.StateTimes{Sum: took, Longest: took, Count: 1}
+	return a
+}
+
 func traceOf(s *profile.Sample) string { return hex.EncodeToString(s.TraceID[:]) }
 
 // answer answers a query, and checks that the answer fits together.
@@ -87,8 +95,11 @@ func addUp(tb testing.TB, s *Store) {
 	bytes, samples, transactions := 0, uint64(0), 0
 	for name, o := range s.owners {
 		bytes += o.bytes
-		if want := measure(o); o.bytes != want || o.name != name || len(o.slices) == 0 {
+		if want := measure(o); o.bytes != want || o.name != name || len(o.slices)+o.accounts.Len() == 0 {
 			tb.Fatalf("owner %s has %d bytes, its parts %d, and %d slices", name, o.bytes, want, len(o.slices))
+		}
+		if o.accounted != o.accounts.Len()*accountBytes || o.accounted > s.limit/partOfAccounts {
+			tb.Fatalf("owner %s has %d accounts of %d bytes", name, o.accounts.Len(), o.accounted)
 		}
 		for _, p := range o.processes {
 			transactions += p.transactions.len()
@@ -108,7 +119,7 @@ func addUp(tb testing.TB, s *Store) {
 }
 
 func measure(o *owner) int {
-	bytes := ownerBytes
+	bytes := ownerBytes + o.accounted
 	for _, slice := range o.slices {
 		cost := entryBytes
 		if slice.ended == 0 {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"correlator/profile"
 )
 
 // step is how many transactions or samples a query looks at, and copies, before it releases the lock that
@@ -117,12 +119,18 @@ type candidate struct {
 	*transaction // of which only what never changes is read
 	first, last  int64
 	samples      uint64
-	span         [8]byte // by which it was found; zero: by its own id, or that of its trace
+	onCPU        time.Duration // by its account, if there is one
+	span         [8]byte       // by which it was found; zero: by its own id, or that of its trace
 }
 
 // newCandidate copies a transaction. The caller holds the lock.
 func newCandidate(tx *transaction, span [8]byte) candidate {
-	return candidate{tx, tx.first, tx.last, tx.samples, span}
+	first, last := tx.seen()
+	c := candidate{transaction: tx, first: first, last: last, samples: tx.samples, span: span}
+	if tx.account != nil {
+		c.onCPU = tx.account.times[profile.OnCPU].Sum
+	}
+	return c
 }
 
 // find finds transactions by their ids, or else by those of their spans.
@@ -237,7 +245,7 @@ func (f *finder) compare(a, b candidate) int {
 	if f.query.Order == Slowest {
 		first = cmp.Compare(b.last-b.first, a.last-a.first)
 	}
-	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(a.first, b.first),
+	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(b.onCPU, a.onCPU), cmp.Compare(a.first, b.first),
 		bytes.Compare(a.id.trace[:], b.id.trace[:]), bytes.Compare(a.id.transaction[:], b.id.transaction[:]),
 		cmp.Compare(a.process.resource.PID, b.process.resource.PID))
 }

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"container/list"
 	"math"
 	"sync"
 	"time"
@@ -66,6 +67,7 @@ type Store struct {
 type Stats struct {
 	Samples, Added, Evicted, Expired uint64
 	Lost                             [numLost]uint64 // not added
+	Short, AccountsForgotten         uint64          // accounts that were too short to be kept; that are kept no more
 	Bytes, Transactions              int             // now
 	Oldest                           time.Time       // since when any are kept; zero: there are none
 	Complete                         time.Time       // since when all are kept; zero: nothing was forgotten
@@ -77,6 +79,8 @@ type owner struct {
 	bytes     int
 	processes map[*profile.Resource]*process
 	slices    []*timeSlice // the oldest first; the last one is being filled
+	accounts  list.List    // of *account, the oldest first
+	accounted int          // bytes of accounts, with those of transactions that have nothing else
 }
 
 // process is a process as long as it publishes the same.
@@ -100,11 +104,12 @@ type transaction struct {
 	id          transactionID
 	context     profile.ContextKind
 	attributes  profile.Attributes // the first that there were
-	first, last int64              // of the first and the last sample, in ns since 1970
+	first, last int64              // of the first and the last sample, in ns since 1970; without any, last < first
 	samples     uint64             // that are kept
 	earlier     uint64             // that are not any more
-	entries     int32
-	found       uint32 // number of the query that has found it by a span last
+	account     *account           // nil: there is none
+	entries     int32              // and one for the account
+	found       uint32             // number of the query that has found it by a span last
 }
 
 // stack is a stack of a process: what its frames are called, the files of the process say.
@@ -282,19 +287,24 @@ func (s *Store) end(o *owner, slice *timeSlice, at int64) {
 }
 
 func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
-	first, last := seen(sample)
 	tx := p.transactions.get(id)
 	if tx == nil {
-		tx = &transaction{process: p, id: id, context: sample.Context, first: first, last: last}
-		p.transactions.put(id, tx)
-		s.stats.Transactions++
-		s.grow(p.owner, transactionBytes)
+		tx = s.newTransaction(p, id, sample.Context)
 	}
+	first, last := seen(sample)
 	tx.first, tx.last = min(tx.first, first), max(tx.last, last)
 	if tx.attributes == (profile.Attributes{}) && sample.Attributes != tx.attributes {
 		tx.attributes = sample.Attributes
 		s.grow(p.owner, sample.Attributes.Bytes())
 	}
+	return tx
+}
+
+func (s *Store) newTransaction(p *process, id transactionID, context profile.ContextKind) *transaction {
+	tx := &transaction{process: p, id: id, context: context, first: math.MaxInt64, last: math.MinInt64}
+	p.transactions.put(id, tx)
+	s.stats.Transactions++
+	s.grow(p.owner, transactionBytes)
 	return tx
 }
 

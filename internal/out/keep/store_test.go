@@ -332,6 +332,7 @@ func TestRandom(t *testing.T) {
 			stackOf(methods(random.IntN(50), 1+random.IntN(30))...))
 		sample.TID, sample.Count = random.IntN(20), uint64(random.IntN(4))
 		s.Add(sample, now)
+		s.AddAccount(newAccount(sample, profile.Net, now, time.Duration(random.IntN(5))*time.Millisecond), now)
 		switch random.IntN(200) {
 		case 0:
 			s.Expire(now)

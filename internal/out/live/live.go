@@ -101,6 +101,12 @@ func (l *Live) listen() error {
 // TakesUntraced returns false: how much CPU is used in no transaction is known by the process.
 func (l *Live) TakesUntraced() bool { return false }
 
+// TakesAccounts returns false.
+func (l *Live) TakesAccounts() bool { return false }
+
+// Accounted does nothing.
+func (l *Live) Accounted(*profile.Account) {}
+
 // TakesSamples reports whether somebody has joined a type that is made of samples.
 func (l *Live) TakesSamples() bool { return l.tracker.wanted.Load() != 0 }
 

@@ -27,6 +27,13 @@ type Counters struct {
 	UnknownKeys   atomic.Uint64 // samples with attributes outside the key map: the same
 	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.SideCounters
 
+	Accounts           atomic.Uint64 // handed over
+	AccountsUnknown    atomic.Uint64 // not handed over: their process has ended, or is not known any more
+	AccountsLost       atomic.Uint64 // the kernel's table was full, or their process had its share of it
+	AccountsUnread     atomic.Uint64 // switches of threads whose context could not be read: see bpf.WaitCounters
+	AccountsUnprepared atomic.Uint64 // switches of threads without a state: the same
+	AccountsAmbiguous  atomic.Uint64 // the same
+
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed
 	ProbesFailed atomic.Uint64 // failed probes of a process's executable memory
@@ -58,6 +65,12 @@ func (c *Counters) Families() (f metric.Families) {
 		"OpenTelemetry samples with attributes that were too many, too long, malformed or unreadable.")
 	f.One("sample_attributes_unknown_key", "attributes_unknown_key", &c.UnknownKeys,
 		"OpenTelemetry samples with an attribute whose key is not in the key map.")
+	f.Add("accounts", "", metric.Label("outcome").With("handed_over", c.Accounts.Load()).
+		With("unknown_process", c.AccountsUnknown.Load()).With("no_room", c.AccountsLost.Load()),
+		"Accounts of what a thread did in one context, each of about a tenth of a second at most, by outcome.")
+	f.Add("accounts_inexact", "", metric.Label("reason").With("unread", c.AccountsUnread.Load()).
+		With("unprepared", c.AccountsUnprepared.Load()).With("ambiguous", c.AccountsAmbiguous.Load()),
+		"Switches of threads that are not accounted exactly, by reason.")
 	f.One("sampling_drains", "drains", &c.Drains, "Reads of the kernel's tables of samples.")
 	f.One("sampling_errors", "sampling_troubles", &c.Errors,
 		"Failed system calls of sampling; the log has the first of each kind.")

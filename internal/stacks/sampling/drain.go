@@ -25,6 +25,7 @@ func (s *Sampling) drain() {
 		s.counted = now.Time
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
+	s.drainAccounts(now)
 	for _, program := range s.waiting {
 		s.enqueue(program, program.waiting, now.Time)
 		program.waiting = nil

@@ -44,6 +44,9 @@ type Options struct {
 	Interval time.Duration // between two drains
 	ProcRoot string        // where the host's procfs is mounted
 
+	// Waits says whether accounts are kept of what threads do that have a context. It is no error of Open
+	// where they cannot be: see Waits.
+	Waits bool
 	// Unwinder says whether an engine walks stacks, of programs that it can serve. It is loaded when
 	// the first one is started; at once when it must work. The program's main function must call
 	// worker.Main.
@@ -65,6 +68,8 @@ type Sink interface {
 	// Flush is called when Sampled was, and will not be at once again: what was handed over is to be handed on. Nothing
 	// is locked, and the program may have been forgotten.
 	Flush()
+	// Accounted is called with accounts; the account stays the caller's.
+	Accounted(account *profile.Account)
 	// Refused is called with the number of samples that were to wait for the process's goroutine,
 	// or did, and ended otherwise; not with those that ProcessSampler.Abandon returns.
 	Refused(outcome process.SampleOutcome, samples uint64)
@@ -90,6 +95,8 @@ type Sampling struct {
 	words       *wordCache
 	unwinding   *unwinding // nil: all stacks are walked by frame pointers
 	hidden      error      // why stacks have no kernel frames, if they were asked for
+	waits       *bpf.Waits // nil: no accounts are kept
+	unaccounted error      // why not, if they were asked for
 
 	troubles sync.Map                  // what was logged that went wrong
 	opened   time.Time                 // what drained counts from
@@ -151,6 +158,12 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	if err := s.ChainOnly(); err != nil {
 		log.Warn("stacks that are walked by frame pointers lack callers", zap.String("reason", "sampler_refused"),
 			zap.Error(err))
+	}
+	if options.Waits && s.samples {
+		if s.waits, s.unaccounted = s.sampler.OpenWaits(0); s.unaccounted != nil {
+			log.Warn("what transactions wait for is not known", zap.String("reason", "waits_unavailable"),
+				zap.Error(s.unaccounted))
+		}
 	}
 	if options.Unwinder.Unwinds() && s.samples {
 		eager := options.Unwinder == FullUnwinder
@@ -218,7 +231,11 @@ func (s *Sampling) KernelUnsampled() error {
 
 // Close frees what Open opened. Run must have returned, and no other method may be called any more.
 func (s *Sampling) Close() error {
-	return errors.Join(s.unwinding.close(), s.tick.Close(), s.sampler.Close())
+	errs := []error{s.unwinding.close(), s.tick.Close()}
+	if s.waits != nil {
+		errs = append(errs, s.waits.Close())
+	}
+	return errors.Join(append(errs, s.sampler.Close())...)
 }
 
 // Run hands samples to their sinks until ctx ends, then stops sampling and hands over the rest. It
@@ -294,6 +311,18 @@ func (s *Sampling) readCounters() {
 		counter.Store(max(sum, counter.Load()))
 	}
 	s.counters.Missed.Store(s.sampler.Missed())
+	if s.waits == nil {
+		return
+	}
+	waits, err := s.waits.Counters()
+	s.recordError("reading counters", err)
+	for counter, sum := range map[*atomic.Uint64]uint64{
+		&s.counters.AccountsLost:   waits.Lost,
+		&s.counters.AccountsUnread: waits.Unknown, &s.counters.AccountsUnprepared: waits.Stateless,
+		&s.counters.AccountsAmbiguous: waits.Ambiguous,
+	} {
+		counter.Store(max(sum, counter.Load()))
+	}
 }
 
 // recordError counts an error, if it is one. The first while doing the same thing is logged.

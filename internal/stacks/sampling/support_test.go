@@ -45,13 +45,17 @@ type sampled struct {
 // open begins to sample until the test ends, at the latest.
 func open(t *testing.T, options bpf.SamplerOptions) *sampled {
 	t.Helper()
+	return openWith(t, Options{SamplerOptions: options})
+}
+
+func openWith(t *testing.T, options Options) *sampled {
+	t.Helper()
 	testenv.NeedRoot(t)
 	if options.SamplesPerSecond == 0 {
 		options.SamplesPerSecond = 1000
 	}
-	sampling, err := Open(Options{SamplerOptions: options, Interval: 20 * time.Millisecond, ProcRoot: "/proc"},
-		new(Counters),
-		zaptest.NewLogger(t))
+	options.Interval, options.ProcRoot = 20*time.Millisecond, "/proc"
+	sampling, err := Open(options, new(Counters), zaptest.NewLogger(t))
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
@@ -154,6 +158,8 @@ type receiver struct {
 	alone   uint64 // samples with an interval of their own
 	outside uint64 // samples that are not in their interval
 	calls   int    // of Sampled
+
+	accounts []profile.Account
 }
 
 // newReceiver returns a receiver with an inbox for so many samples.
@@ -190,6 +196,12 @@ func (r *receiver) Sampled(sample profile.Sample) {
 	key := sample
 	key.Count, key.Thread, key.At, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{}
 	r.samples[key] += sample.Count
+}
+
+func (r *receiver) Accounted(account *profile.Account) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.accounts = append(r.accounts, *account)
 }
 
 func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {

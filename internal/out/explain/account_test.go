@@ -1,0 +1,88 @@
+package explain
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/out/keep"
+	"correlator/profile"
+)
+
+// accounted is an example whose first transaction waited.
+func accounted() *keep.Answer {
+	a := example()
+	a.Transactions, a.Samples = a.Transactions[:1], a.Samples[:2]
+	account := &keep.Account{First: at.Add(-10 * time.Millisecond), Last: at.Add(990 * time.Millisecond)}
+	set := func(state profile.ThreadState, count uint64, sum, longest time.Duration) {
+		account.Times[state] = profile.StateTimes{Sum: sum, Longest: longest, Count: count}
+	}
+	set(profile.OnCPU, 12, 340*time.Millisecond, 80*time.Millisecond)
+	set(profile.Unknown, 2, 1500*time.Microsecond, time.Millisecond)
+	set(profile.Runnable, 14, 60*time.Millisecond, 20*time.Millisecond)
+	set(profile.Throttled, 1, 50*time.Millisecond, 50*time.Millisecond)
+	set(profile.Net, 9, 400*time.Millisecond, 300*time.Millisecond)
+	set(profile.Futex, 3, 150*time.Millisecond, 90*time.Millisecond)
+	a.Transactions[0].Account = account
+	return a
+}
+
+// The table says what the threads did: what took longest first, what is not certain last.
+func TestAccountTable(t *testing.T) {
+	defer func(local *time.Location) { time.Local = local }(time.Local)
+	time.Local = time.UTC
+	out, _, err := run(t, accounted(), Options{Format: Table})
+	assert.NilError(t, err)
+	const want = `1.00 s from 11:59:59.990 to 12:00:00.990: on a CPU 34 %, waiting for one 11 %, blocked 55 %
+
+STATE OF THREADS                  TIME  OF WALL  TIMES   LONGEST
+network                       400.0 ms     40 %      9  300.0 ms
+on a CPU                      340.0 ms     34 %     12   80.0 ms
+lock, queue or sleep (futex)  150.0 ms     15 %      3   90.0 ms
+waiting for a CPU              60.0 ms      6 %     14   20.0 ms
+throttled (cgroup quota)       50.0 ms      5 %      1   50.0 ms
+on a CPU, in this or another    1.5 ms      0 %      2    1.0 ms
+
+THREAD `
+	assert.Check(t, strings.Contains(out, want), "%s\nwant\n%s", out, want)
+	a := accounted()
+	a.Transactions = append(a.Transactions, example().Transactions[1])
+	a.Samples = append(a.Samples, example().Samples[2])
+	out, _, err = run(t, a, Options{Format: Table})
+	assert.Check(t, err == nil && strings.Contains(out, "of 1 of the 2 transactions; what"), "%s, %v", out, err)
+}
+
+// The sums of JSON prove each other: of one thread, its states are the time from the first switch to the last.
+func TestAccountJSON(t *testing.T) {
+	a := accounted()
+	a.Transactions[0].Account.WholeTrace = true
+	out, _, err := run(t, a, Options{Format: JSON})
+	assert.NilError(t, err)
+	var got struct{ Transactions []map[string]any }
+	assert.NilError(t, json.Unmarshal([]byte(out), &got))
+	tx := got.Transactions[0]
+	assert.DeepEqual(t, tx["account"], map[string]any{"wall_ns": 1e9, "on_cpu_ns": 340e6, "runnable_ns": 60e6,
+		"throttled_ns": 50e6, "blocked_ns": 550e6, "unaccounted_ns": 1.5e6, "whole_trace": true})
+	assert.DeepEqual(t, tx["waits"], []any{
+		map[string]any{"kind": "net", "ns": 400e6, "count": 9.0, "longest_ns": 300e6},
+		map[string]any{"kind": "futex", "ns": 150e6, "count": 3.0, "longest_ns": 90e6},
+	})
+	assert.Check(t, tx["wall_ns"] == 1e9 && tx["cpu_ns"] == 350e6, "%v", tx)
+}
+
+// A transaction without samples is explained by what its threads did.
+func TestOnlyWaits(t *testing.T) {
+	a := accounted()
+	a.Samples, a.Transactions[0].Samples = nil, 0
+	a.Transactions[0].First, a.Transactions[0].Last = a.Transactions[0].Account.First, a.Transactions[0].Account.Last
+	for _, format := range Formats() {
+		_, _, err := run(t, a, Options{Format: format})
+		assert.NilError(t, err, string(format))
+	}
+	out, _, err := run(t, a, Options{Format: Table})
+	assert.Check(t, err == nil && strings.Contains(out, "network ") &&
+		strings.HasSuffix(out, "no CPU sample was taken: one is for every 50ms of CPU time\n"), "%s, %v", out, err)
+}

@@ -1,0 +1,125 @@
+package keep
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/profile"
+)
+
+// Accounts of a transaction are added up, whether it has samples or not.
+func TestAccounts(t *testing.T) {
+	const took = 20 * time.Millisecond
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin.Add(-time.Second), stackOf("main"))
+	s.AddAccount(newAccount(sample, profile.Net, begin, took), begin)
+	s.AddAccount(newAccount(sample, profile.OnCPU, begin.Add(took), took), begin)
+	s.AddAccount(newAccount(sample, profile.Net, begin.Add(4*took), 3*took), begin)
+	for _, samples := range []uint64{0, 1} {
+		addUp(t, s)
+		a := answer(t, s, Query{ID: traceOf(sample)}, begin)
+		assert.Assert(t, len(a.Transactions) == 1, "%+v", a)
+		tx := a.Transactions[0]
+		assert.Assert(t, tx.Account != nil && tx.Samples == samples && !tx.Account.WholeTrace, "%+v", tx)
+		of := tx.Account.Times
+		assert.Check(t, of[profile.Net] == profile.StateTimes{Sum: 4 * took, Longest: 3 * took, Count: 2} &&
+			of[profile.OnCPU].Sum == took && tx.Account.First.Equal(begin.Add(-took)) &&
+			tx.Account.Last.Equal(begin.Add(4*took)), "%+v", tx.Account)
+		if samples == 0 {
+			assert.Check(t, tx.First.Equal(tx.Account.First) && tx.Last.Equal(tx.Account.Last), "%+v", tx)
+		} else {
+			assert.Check(t, tx.First.Equal(sample.At) && tx.Last.Equal(sample.At), "%+v", tx)
+		}
+		s.Add(sample, begin)
+	}
+}
+
+// A transaction that is short, and has no samples, is not kept; of one that is, all is.
+func TestShortAccounts(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	short := newAccount(sample, profile.Net, begin, shortAccount-1)
+	s.AddAccount(short, begin)
+	assert.Check(t, s.Stats().Short == 1 && s.Stats().Transactions == 0, "%+v", s.Stats())
+	assert.Check(t, len(s.owners) == 0)
+	s.Add(sample, begin)
+	s.AddAccount(short, begin)
+	a := answer(t, s, Query{}, begin)
+	assert.Check(t, a.Transactions[0].Account.Times[profile.Net].Sum == shortAccount-1, "%+v", a.Transactions)
+	addUp(t, s)
+}
+
+// The slowest transaction is that from the first to the last of what is known of it.
+func TestSlowestAccount(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r := resource("a", 1)
+	fast, slow := newSample(r, 1, begin, stackOf("main")), newSample(r, 2, begin, nil)
+	s.Add(fast, begin)
+	s.AddAccount(newAccount(slow, profile.Disk, begin.Add(time.Second), time.Second), begin)
+	a := answer(t, s, Query{Order: Slowest, Most: 1}, begin)
+	assert.Check(t, a.Transactions[0].Trace == traceOf(slow) && a.More == 1, "%+v", a)
+}
+
+// Accounts expire, and make room for others, each with its transaction if that has no samples: nothing is
+// left.
+func TestForgottenAccounts(t *testing.T) {
+	const period = 10 * time.Minute
+	s := NewStore(period, MinBytes)
+	r := resource("a", 1)
+	first := newSample(r, 0, begin, stackOf("main"))
+	s.Add(first, begin)
+	for i := range 2 * MinBytes / partOfAccounts / accountBytes {
+		s.AddAccount(newAccount(newSample(r, i, begin, nil), profile.Net, begin, time.Second), begin)
+	}
+	addUp(t, s)
+	a := answer(t, s, Query{ID: traceOf(first)}, begin)
+	assert.Check(t, len(a.Transactions) == 1 && a.Transactions[0].Account == nil, "%+v", a.Transactions)
+	kept := s.Stats()
+	assert.Check(t, kept.AccountsForgotten > 1 && kept.Transactions > 1, "%+v", kept)
+	last := newSample(r, int(kept.AccountsForgotten)-1, begin, nil)
+	gone := answer(t, s, Query{ID: traceOf(last)}, begin)
+	assert.Check(t, len(gone.Transactions) == 0 && gone.Gone == "evicted", "%+v", gone)
+	s.Expire(begin.Add(period / 2)) // which ends the slice of samples
+	s.Expire(begin.Add(2 * period))
+	s.Expire(begin.Add(4 * period))
+	assert.Check(t, len(s.owners) == 0 && s.Stats().Bytes == s.gone.bytes(), "%+v", s.Stats())
+}
+
+// A thread in OpenTelemetry's context does not tell its transaction: its account is shown with the one that its
+// samples tell, and not beside it.
+func TestAccountOfTrace(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	sample.Context = profile.OTelContext
+	account := newAccount(sample, profile.Net, begin, time.Second)
+	account.TransactionID = [8]byte{}
+	s.AddAccount(account, begin)
+	a := answer(t, s, Query{}, begin)
+	assert.Check(t, len(a.Transactions) == 1 && a.Transactions[0].ID == "" && !a.Transactions[0].Account.WholeTrace, a)
+	s.Add(sample, begin)
+	for _, id := range []string{"", traceOf(sample), hexadecimal(sample.TransactionID[:])} {
+		a := answer(t, s, Query{ID: id}, begin)
+		assert.Assert(t, len(a.Transactions) == 1, "%q: %+v", id, a.Transactions)
+		tx := a.Transactions[0]
+		assert.Check(t, tx.ID != "" && tx.Account.WholeTrace && tx.Account.Times[profile.Net].Sum == time.Second, tx)
+	}
+}
+
+// Accounts count in the size of an answer's text.
+func TestSizeOfAccounts(t *testing.T) {
+	s := NewStore(10*time.Minute, 16<<20)
+	for i := range MaxTransactions {
+		account := newAccount(newSample(resource("a", 1), i, begin, nil), profile.Net, begin, time.Second)
+		for state := range account.Times {
+			account.Times[state] = profile.StateTimes{Sum: 1 << 62, Longest: 1 << 62, Count: 1 << 63}
+		}
+		s.AddAccount(account, begin)
+	}
+	a := answer(t, s, Query{}, begin)
+	text, err := json.Marshal(a)
+	assert.Check(t, err == nil && len(text) <= answerBytes/2+4096 && a.More > 0 && len(a.Transactions) > 1,
+		"%d bytes, %d transactions, %d more, %v", len(text), len(a.Transactions), a.More, err)
+}
