@@ -144,9 +144,8 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 		return 0, err
 	}
 	if t.waits != nil && entry != t.byTGID[identity.tgid] {
-		if err := t.waits.prepare(uint32(identity.PID)); err != nil {
-			return 0, err
-		}
+		// Switches of threads that are not prepared are counted: see WaitCounters.
+		_ = t.waits.prepare(uint32(identity.PID))
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
@@ -242,15 +241,23 @@ func (t *targetTable) setBits() error {
 	return err
 }
 
-// follow has the threads of all targets accounted, now and later; nil: of none.
+// follow has the threads of all targets accounted, now and later.
 func (t *targetTable) follow(w *Waits) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waits = w
-	if w == nil {
-		return nil
+	if t.waits != nil {
+		return errors.New("there are accounts already")
 	}
+	t.waits = w
 	return errors.Join(t.setBits(), w.prepare(everyProcess))
+}
+
+func (t *targetTable) unfollow(w *Waits) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits == w {
+		t.waits = nil
+	}
 }
 
 // MaxKeys is how many attributes of a target can be wanted.

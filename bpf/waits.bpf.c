@@ -160,7 +160,7 @@ static __always_inline bool filtered(__u32 process) {
     return !(target_filter[process % FILTER_BITS / 64] & 1ULL << process % 64);
 }
 
-static __always_inline enum thread_state state_of_descriptor(struct task_struct *task, __u64 fd) {
+static __always_inline enum thread_state state_of_descriptor(struct task_struct *task, __u32 fd) {
     struct files_struct *files = BPF_CORE_READ((struct task_struct___waits *)task, files);
     struct fdtable *table = BPF_CORE_READ(files, fdt);
     struct file **files_open = BPF_CORE_READ(table, fd), *file = NULL;
@@ -311,13 +311,23 @@ static __always_inline enum call call_of(long number) {
 
 #endif
 
-/* What a thread waits for that blocks, by the system call that it is in. */
-static __always_inline enum thread_state state_of_block(struct task_struct *task) {
-    const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
+/* Of include/linux/sched.h: __TASK_STOPPED, __TASK_TRACED, and TASK_FROZEN since Linux 6.1. */
+#define STOPPED_STATES 0x800c
 
+/* What a thread waits for that blocks, by the system call that it is in. One that waits for events
+ * of io_uring is said to wait for a device, whatever the events are of. */
+static __always_inline enum thread_state state_of_block(struct task_struct *task,
+                                                        __u32 task_state) {
+    const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
+    enum call call = call_of(CALL_NUMBER(regs));
+
+    if (task_state & STOPPED_STATES)
+        return STATE_OTHER;
+    if (call == CALL_POLL)
+        return STATE_POLL;
     if (BPF_CORE_READ_BITFIELD((struct task_struct___waits *)task, in_iowait))
         return STATE_DISK;
-    switch (call_of(CALL_NUMBER(regs))) {
+    switch (call) {
     case CALL_NONE:
         return STATE_FAULT;
     case CALL_FUTEX:
@@ -326,20 +336,22 @@ static __always_inline enum thread_state state_of_block(struct task_struct *task
         return STATE_SLEEP;
     case CALL_DESCRIPTOR:
         return state_of_descriptor(task, CALL_ARGUMENT(regs));
-    case CALL_POLL:
-        return STATE_POLL;
     case CALL_DISK:
         return STATE_DISK;
-    case CALL_OTHER:
-        break;
+    default:
+        return STATE_OTHER;
     }
-    return STATE_OTHER;
 }
 
 static __always_inline bool is_throttled(struct task_struct *task) {
     struct task_struct___waits *fields = (void *)task;
 
     return bpf_core_field_exists(fields->throttled) && fields->throttled;
+}
+
+/* The clock may differ by some nanoseconds between CPUs. */
+static __always_inline __u64 between(__u64 from, __u64 to) {
+    return to > from ? to - from : 0;
 }
 
 static __always_inline void add(struct account *account, __u32 state, __u64 ns) {
@@ -362,7 +374,8 @@ static __always_inline void merge(struct account *into, const struct account *fr
     }
 }
 
-/* Whether a target may have another account in the table of an epoch. Two CPUs may count one. */
+/* Whether a target may have another account in the table of an epoch. CPUs that ask at the same time
+ * may count as one. */
 static __always_inline bool may_use(__u32 target, __u32 now) {
     __u32 i = target % USAGES;
     struct usage *usage = bpf_map_lookup_elem(&usages, &i);
@@ -428,7 +441,6 @@ static __always_inline bool is_same(const struct thread *thread,
 
     return key->target == context->target && key->kind == context->kind &&
            key->trace_id[0] == trace_id[0] && key->trace_id[1] == trace_id[1] &&
-           key->span_id == correlator_span_id(context) &&
            (context->kind == CORRELATOR_OTEL ||
             key->transaction_id == context->slot.transaction_id);
 }
@@ -443,7 +455,6 @@ static __always_inline void enter(struct task_struct *task, struct thread *threa
     key->kind = context->kind;
     key->trace_id[0] = trace_id[0];
     key->trace_id[1] = trace_id[1];
-    key->span_id = correlator_span_id(context);
     key->transaction_id = context->kind == CORRELATOR_OTEL ? 0 : context->slot.transaction_id;
 }
 
@@ -453,14 +464,21 @@ static __always_inline void enter(struct task_struct *task, struct thread *threa
 static __always_inline void end_run(struct task_struct *task, struct thread *thread,
                                     struct wait_counters *counters, __u64 now) {
     struct correlator_context *context = bpf_map_lookup_elem(&contexts, &only);
-    __u64 ran = thread->in ? now - thread->in : 0;
+    __u64 ran = thread->in ? between(thread->in, now) : 0;
     enum correlator_outcome outcome;
 
     if (!context) /* never */
         return;
+    context->target = 0;
     outcome = correlator_current(&targets, context);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
+    if (context->target != thread->target) { /* its switches since then are not known */
+        __builtin_memset(&thread->key, 0, sizeof(thread->key));
+        __builtin_memset(&thread->account, 0, sizeof(thread->account));
+        thread->target = context->target;
+        ran = 0;
+    }
     if (outcome == CORRELATOR_UNREADABLE || outcome == CORRELATOR_RECORD_UNREADABLE ||
         outcome == CORRELATOR_UPDATING)
         counters->unknown++;
@@ -471,7 +489,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     if (has_context(thread) && is_same(thread, context)) {
         add(&thread->account, STATE_ON_CPU, ran);
         thread->account.last = now;
-        if (now - thread->flushed >= FLUSH_INTERVAL) {
+        if (between(thread->flushed, now) >= FLUSH_INTERVAL) {
             flush(thread, counters, now);
             thread->account.first = now;
         }
@@ -484,30 +502,35 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     thread->flushed = now;
 }
 
-static __always_inline void switch_out(struct task_struct *task, bool blocks,
-                                       struct wait_counters *counters, __u64 now) {
+static __always_inline struct thread *thread_of(struct task_struct *task,
+                                                struct wait_counters *counters) {
     struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
+    __u32 process = task->tgid;
 
-    if (!thread) {
-        __u32 process = task->tgid;
+    if (!thread && bpf_map_lookup_elem(&targets, &process))
+        counters->stateless++;
+    return thread;
+}
 
-        if (bpf_map_lookup_elem(&targets, &process))
-            counters->stateless++;
+static __always_inline void switch_out(struct task_struct *task, bool blocks, __u32 task_state,
+                                       struct wait_counters *counters, __u64 now) {
+    struct thread *thread = thread_of(task, counters);
+
+    if (!thread)
         return;
-    }
     end_run(task, thread, counters, now);
-    thread->out = now;
-    if (!has_context(thread))
-        return;
-    if (blocks)
-        thread->state = state_of_block(task);
+    if (has_context(thread) && blocks)
+        thread->state = state_of_block(task, task_state);
     else
         thread->state = is_throttled(task) ? STATE_THROTTLED : STATE_RUNNABLE;
+    thread->was_in = thread->in;
+    thread->in = 0;
+    thread->out = now;
 }
 
 static __always_inline void switch_in(struct task_struct *task, struct wait_counters *counters,
                                       __u64 now) {
-    struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
+    struct thread *thread = thread_of(task, counters);
     __u64 out, woken;
 
     if (!thread)
@@ -519,20 +542,24 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
         return;
     thread->account.last = now;
     if (thread->state == STATE_RUNNABLE || thread->state == STATE_THROTTLED) {
-        add(&thread->account, thread->state, now - out);
+        add(&thread->account, thread->state, between(out, now));
         return;
     }
     woken = thread->waking;
     if (woken < out) {
-        counters->ambiguous++;
-        woken = out;
+        if (!thread->was_in || woken < thread->was_in) {
+            counters->unwoken++;
+            woken = now;
+        } else { /* while it went to sleep */
+            woken = out;
+        }
     }
-    add(&thread->account, thread->state, woken - out);
-    add(&thread->account, STATE_RUNNABLE, now - woken);
+    add(&thread->account, thread->state, between(out, woken));
+    add(&thread->account, STATE_RUNNABLE, between(woken, now));
 }
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next,
-                                     bool blocks) {
+                                     bool blocks, __u32 prev_state) {
     __u32 cpu = bpf_get_smp_processor_id();
     bool out = prev->tgid && !filtered(prev->tgid), in = next->tgid && !filtered(next->tgid);
     struct wait_counters *counts;
@@ -545,7 +572,7 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
         return 0;
     now = bpf_ktime_get_ns();
     if (out)
-        switch_out(prev, blocks, counts, now);
+        switch_out(prev, blocks, prev_state, counts, now);
     if (in)
         switch_in(next, counts, now);
     return 0;
@@ -557,11 +584,11 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
 SEC("tp_btf/sched_switch")
 int account_switch(__u64 *ctx) {
     return on_switch((struct task_struct *)ctx[1], (struct task_struct *)ctx[2],
-                     !ctx[0] && (__u32)ctx[3]);
+                     !ctx[0] && (__u32)ctx[3], (__u32)ctx[3]);
 }
 
 /* A thread that sleeps is made runnable. Its first waking counts: others may come until it runs. It
- * may be woken while it goes to sleep, before account_switch: see ambiguous. */
+ * may be woken while it goes to sleep, before account_switch. */
 SEC("tp_btf/sched_waking")
 int account_waking(__u64 *ctx) {
     struct task_struct *task = (struct task_struct *)ctx[0];
@@ -570,7 +597,7 @@ int account_waking(__u64 *ctx) {
     if (filtered(task->tgid))
         return 0;
     thread = bpf_task_storage_get(&threads, task, 0, 0);
-    if (thread && thread->out && thread->waking < thread->out)
+    if (thread && (!thread->out || thread->waking < thread->out))
         thread->waking = bpf_ktime_get_ns();
     return 0;
 }

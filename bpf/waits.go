@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -44,8 +43,7 @@ type Account struct {
 	TID           int // in our own pid namespace
 	TraceID       [16]byte
 	TransactionID [8]byte // 0 if OTel
-	SpanID        [8]byte
-	OTel          bool // the ids are from a record of OpenTelemetry's
+	OTel          bool    // the ids are from a record of OpenTelemetry's
 
 	// First is when the thread was first seen in the context, since the drain before, and Last until when it
 	// was at the least: CLOCK_MONOTONIC, ns.
@@ -65,7 +63,7 @@ type WaitCounters struct {
 	Lost      uint64 // those for which there was no room
 	Unknown   uint64 // switches of threads whose context could not be read then
 	Stateless uint64 // switches of threads of targets that there is no state of
-	Ambiguous uint64 // threads that were woken while they went to sleep: all of that wait is Runnable
+	Unwoken   uint64 // waits whose end was not seen: they last until the thread ran
 }
 
 const (
@@ -112,8 +110,8 @@ func (o *waitObjects) Close() error {
 	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.A, o.B, o.Counters)
 }
 
-// OpenWaits begins to keep accounts of the threads of the sampler's targets; the caller must Close it before the
-// sampler. maxAccounts is the size of each of two tables, 0: 4096.
+// OpenWaits begins to keep accounts of the threads of the sampler's targets, which only one Waits at a time can; the
+// caller must Close it before the sampler. maxAccounts is the size of each of two tables, 0: 4096.
 // The error is a [MissingError] when the machine or the process lacks something.
 func (s *Sampler) OpenWaits(maxAccounts int) (*Waits, error) {
 	setDefault(&maxAccounts, defaultMaxAccounts)
@@ -181,7 +179,7 @@ func supportsWaits() error {
 	missing := func(err error) error {
 		return &MissingError{
 			Feature: "a sched_switch tracepoint that tells the state of the thread that leaves a CPU",
-			Remedy:  "boot Linux 5.19 or later", Err: err,
+			Remedy:  "boot Linux 6.1.36 or later", Err: err,
 		}
 	}
 	var tracepoint *btf.Typedef
@@ -205,9 +203,11 @@ func isPointer(t btf.Type) bool {
 	return is
 }
 
-// Close ends the accounts, and frees what OpenWaits allocated. What was not drained is lost.
+// Close ends the accounts, and frees what OpenWaits allocated. What was not drained is lost, and what threads did
+// in the last tenth of a second, or since they left their CPU.
 func (w *Waits) Close() error {
-	errs := []error{w.sampler.table.follow(nil)}
+	w.sampler.table.unfollow(w)
+	var errs []error
 	for _, l := range w.links {
 		errs = append(errs, l.Close())
 	}
@@ -228,7 +228,7 @@ func (w *Waits) prepare(pid uint32) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if _, err := unix.Read(fd, make([]byte, 8)); err != nil && err != io.EOF {
+	if _, err := unix.Read(fd, make([]byte, 8)); err != nil {
 		return fmt.Errorf("reading task iterator: %w", err)
 	}
 	return nil
@@ -245,7 +245,7 @@ func (w *Waits) Counters() (total WaitCounters, err error) {
 		total.Lost += c.Lost
 		total.Unknown += c.Unknown
 		total.Stateless += c.Stateless
-		total.Ambiguous += c.Ambiguous
+		total.Unwoken += c.Unwoken
 	}
 	return total, nil
 }
@@ -317,7 +317,6 @@ func newAccount(key *waitsAccountKey, value *waitsAccount) Account {
 	}
 	putTraceID(&account.TraceID, key.TraceId)
 	binary.NativeEndian.PutUint64(account.TransactionID[:], key.TransactionId)
-	binary.NativeEndian.PutUint64(account.SpanID[:], key.SpanId)
 	for i := range account.States {
 		account.States[i] = StateTimes{NS: value.Ns[i], Longest: value.Longest[i], Count: value.Times[i]}
 	}

@@ -44,46 +44,46 @@ struct account {
     __u32 reserved;
 };
 
-/* Whose account it is. Ids are bytes in the order of the wire.
+/* Whose account it is. Ids are bytes in the order of the wire. Spans of a transaction share one.
  *
  *   offset size field
  *        0    4 target          id of the target
  *        4    4 tid             of the thread, in the correlator's pid namespace
- *        8   16 trace_id        0: of no context
+ *        8   16 trace_id
  *       24    8 transaction_id  0 with the ids of a record
- *       32    8 span_id
- *       40    4 kind            enum correlator_context_kind
- *       44    4 reserved        0
+ *       32    4 kind            enum correlator_context_kind, 0: of no context
+ *       36    4 reserved        0
  */
 struct account_key {
     __u32 target;
     __u32 tid;
     __u64 trace_id[2];
     __u64 transaction_id;
-    __u64 span_id;
     __u32 kind;
     __u32 reserved;
 };
 
-/* What is known of a thread, in its task storage.
+/* What is known of a thread, in its task storage. Times are CLOCK_MONOTONIC, ns.
  *
  *   offset size field
- *        0    8 in         CLOCK_MONOTONIC, ns: when it was last switched in; 0: it was not
- *        8    8 out        the same, switched out; 0: it runs
- *       16    8 waking     when it was first woken after that; before it: not yet
- *       24    8 flushed    when its account was last put into a table
- *       32    4 state      enum thread_state: what it does since out
- *       36    4 reserved   0
- *       40   48 key        of account
- *       88  280 account    since flushed
+ *        0    8 in       when it was switched in; 0: it does not run, or that is not known
+ *        8    8 was_in   the former in
+ *       16    8 out      when it was switched out; 0: it runs
+ *       24    8 waking   when it was first woken since out, or last before
+ *       32    8 flushed  when its account was last put into a table
+ *       40    4 state    enum thread_state: what it does since out
+ *       44    4 target   id of the target that it was of at out
+ *       48   40 key      of account
+ *       88  280 account  since flushed
  */
 struct thread {
     __u64 in;
+    __u64 was_in;
     __u64 out;
     __u64 waking;
     __u64 flushed;
     __u32 state;
-    __u32 reserved;
+    __u32 target;
     struct account_key key;
     struct account account;
 };
@@ -96,7 +96,7 @@ struct thread {
  *       16    8 lost        accounts for which there was no room
  *       24    8 unknown     switches of threads whose context could not be read then
  *       32    8 stateless   switches of threads that there is no state of
- *       40    8 ambiguous   threads that were woken while they went to sleep: all is STATE_RUNNABLE
+ *       40    8 unwoken     waits whose end was not seen: they have the time until the thread ran
  *       48   16 reserved    0
  */
 struct wait_counters {
@@ -105,7 +105,7 @@ struct wait_counters {
     __u64 lost;
     __u64 unknown;
     __u64 stateless;
-    __u64 ambiguous;
+    __u64 unwoken;
     __u64 reserved[2];
 };
 
@@ -126,9 +126,9 @@ _Static_assert(__builtin_offsetof(struct account, longest) == 120, "longest");
 _Static_assert(__builtin_offsetof(struct account, times) == 224, "times");
 _Static_assert(sizeof(struct account) == 280, "account");
 _Static_assert(__builtin_offsetof(struct account_key, trace_id) == 8, "trace_id");
-_Static_assert(__builtin_offsetof(struct account_key, kind) == 40, "kind");
-_Static_assert(sizeof(struct account_key) == 48, "account_key");
-_Static_assert(__builtin_offsetof(struct thread, key) == 40, "key");
+_Static_assert(__builtin_offsetof(struct account_key, kind) == 32, "kind");
+_Static_assert(sizeof(struct account_key) == 40, "account_key");
+_Static_assert(__builtin_offsetof(struct thread, key) == 48, "key");
 _Static_assert(__builtin_offsetof(struct thread, account) == 88, "account");
 _Static_assert(sizeof(struct thread) == 368, "thread");
 _Static_assert(sizeof(struct wait_counters) == 64, "cache lines");

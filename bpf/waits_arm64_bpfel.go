@@ -29,7 +29,6 @@ type waitsAccountKey struct {
 	Tid           uint32
 	TraceId       [2]uint64
 	TransactionId uint64
-	SpanId        uint64
 	Kind          uint32
 	Reserved      uint32
 }
@@ -114,15 +113,16 @@ type waitsCorrelatorTarget struct {
 }
 
 type waitsThread struct {
-	_        structs.HostLayout
-	In       uint64
-	Out      uint64
-	Waking   uint64
-	Flushed  uint64
-	State    uint32
-	Reserved uint32
-	Key      waitsAccountKey
-	Account  waitsAccount
+	_       structs.HostLayout
+	In      uint64
+	WasIn   uint64
+	Out     uint64
+	Waking  uint64
+	Flushed uint64
+	State   uint32
+	Target  uint32
+	Key     waitsAccountKey
+	Account waitsAccount
 }
 
 type waitsThreadState uint32
@@ -157,7 +157,7 @@ type waitsWaitCounters struct {
 	Lost      uint64
 	Unknown   uint64
 	Stateless uint64
-	Ambiguous uint64
+	Unwoken   uint64
 	Reserved  [2]uint64
 }
 

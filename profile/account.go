@@ -1,6 +1,12 @@
 package profile
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"correlator/internal/host/label"
+)
 
 // A ThreadState is what a thread did in a part of its time.
 type ThreadState uint8
@@ -23,17 +29,25 @@ const (
 	ThreadStates
 )
 
-var threadStateNames = [ThreadStates]string{
+var threadStateNames = []string{
 	OnCPU: "on_cpu", Unknown: "unaccounted", Runnable: "runnable", Throttled: "throttled", Futex: "futex",
 	Sleep: "sleep", Net: "net", Unix: "unix", Pipe: "pipe", Poll: "poll", Disk: "disk", Fault: "fault", Other: "other",
 }
 
 // String returns the state as JSON and metrics have it.
-func (s ThreadState) String() string {
-	if s < ThreadStates {
-		return threadStateNames[s]
+func (s ThreadState) String() string { return label.Of(threadStateNames, s) }
+
+// MarshalText returns the name of the state.
+func (s ThreadState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText parses the name of a state.
+func (s *ThreadState) UnmarshalText(text []byte) error {
+	i := slices.Index(threadStateNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no state of a thread", text)
 	}
-	return "invalid"
+	*s = ThreadState(i)
+	return nil
 }
 
 // Blocks reports whether the thread waits for something else than a CPU.
@@ -41,8 +55,9 @@ func (s ThreadState) Blocks() bool { return s >= Futex }
 
 // StateTimes are the times of threads in one state.
 type StateTimes struct {
-	Sum, Longest time.Duration // of all of them, and of the longest one
-	Count        uint64
+	Sum     time.Duration `json:"ns"`
+	Longest time.Duration `json:"longest_ns"`
+	Count   uint64        `json:"count"`
 }
 
 // Add adds the times of others.
@@ -67,9 +82,9 @@ func (t *Times) Add(o *Times) {
 type Account struct {
 	Resource *Resource // nil for receivers that know it
 
-	TraceID               [16]byte
-	SpanID, TransactionID [8]byte
-	Context               ContextKind // where the ids are from
+	TraceID       [16]byte
+	TransactionID [8]byte     // zero: the context does not say
+	Context       ContextKind // where the ids are from
 
 	TID int // in our own pid namespace
 

@@ -1,6 +1,7 @@
 #include "waiting.h"
 
 #include "events.h"
+#include "self.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,8 +16,9 @@
 
 /* What ends a wait, and when. */
 struct end {
-    int fd; /* is written to; -1: a mutex is unlocked, which the thread has locked */
-    uint64_t after_ns;
+    int fd;            /* is written to; -1: a mutex is unlocked, which the thread has locked */
+    uint64_t waiter;   /* the thread that waits */
+    uint64_t after_ns; /* that it does */
     pthread_mutex_t mutex;
     atomic_bool locked;
 };
@@ -28,12 +30,27 @@ static void sleep_ns(uint64_t ns) {
     }
 }
 
+/* Returns when a thread of this process sleeps. */
+static void await_sleep(uint64_t tid) {
+    char path[64], state = 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%llu/stat", (unsigned long long)tid);
+    while (state != 'S') {
+        FILE *stat = fopen(path, "r");
+        if (!stat || fscanf(stat, "%*d (%*[^)]) %c", &state) != 1) {
+            perror(path);
+        }
+        fclose(stat);
+        sleep_ns(1000000);
+    }
+}
+
 static void *end_wait(void *argument) {
     struct end *end = argument;
     if (end->fd < 0) {
         pthread_mutex_lock(&end->mutex);
         atomic_store(&end->locked, true);
     }
+    await_sleep(end->waiter);
     sleep_ns(end->after_ns);
     if (end->fd < 0) {
         pthread_mutex_unlock(&end->mutex);
@@ -60,7 +77,8 @@ static int connect_pair(int fds[2]) {
 }
 
 const char *waiting_once(const char *kind, uint64_t least_ns, uint64_t *waited_ns) {
-    struct end end = {.fd = -1, .after_ns = least_ns, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct end end = {
+        .fd = -1, .waiter = self_tid(), .after_ns = least_ns, .mutex = PTHREAD_MUTEX_INITIALIZER};
     int fds[2] = {-1, -1}, failed = 0;
     bool sleeps = !strcmp(kind, "sleep"), locks = !strcmp(kind, "futex"),
          polls = !strcmp(kind, "poll");

@@ -203,8 +203,10 @@ func TestReceivers(t *testing.T) {
 		assert.Check(t, all.TakesSamples() == slices.Contains(c.samples, true), "%+v", c)
 		assert.Check(t, all.TakesUntraced() == slices.Contains(c.untraced, true), "%+v", c)
 		all.Sampled(new(profile.Sample))
+		assert.Check(t, all.TakesAccounts())
+		all.Accounted(new(profile.Account))
 		for i, one := range all {
-			assert.Check(t, one.(*taker).got == 1, "receiver %d", i)
+			assert.Check(t, one.(*taker).got == 1 && one.(*taker).accounted == 1, "receiver %d", i)
 		}
 	}
 }

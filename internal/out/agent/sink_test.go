@@ -30,8 +30,10 @@ func TestSamplesNobodyTakes(t *testing.T) {
 	p := program{registration: &registration{agent: &Agent{exporter: e}}, resource: &profile.Resource{}}
 	sample := profile.Sample{Count: 1}
 	n := testing.AllocsPerRun(100, func() { p.Sampled(sample) })
+	p.Accounted(new(profile.Account))
 	assert.Check(t, n == 0 && e.got == 0, "%v allocations, %d samples exported", n, e.got)
 	e.takes = true
 	p.Sampled(sample)
-	assert.Check(t, e.got == 1, "%d samples exported of one", e.got)
+	p.Accounted(new(profile.Account))
+	assert.Check(t, e.got == 2, "%d exported of a sample and an account", e.got)
 }

@@ -26,7 +26,10 @@ type Account struct {
 	// WholeTrace: it is of all transactions of the trace in the process.
 	WholeTrace bool `json:"whole_trace,omitempty"`
 
-	times profile.Times
+	// Partial: what was accounted earlier is not kept any more.
+	Partial bool `json:"partial,omitempty"`
+
+	times map[profile.ThreadState]profile.StateTimes
 }
 
 // Wait is what threads of a transaction waited for.
@@ -41,9 +44,10 @@ func newAccount(kept *keep.Account) *Account {
 	if kept == nil {
 		return nil
 	}
-	t := &kept.Times
+	t := kept.Times
 	a := &Account{Wall: kept.Last.Sub(kept.First), OnCPU: t[profile.OnCPU].Sum, Runnable: t[profile.Runnable].Sum,
-		Throttled: t[profile.Throttled].Sum, Unaccounted: t[profile.Unknown].Sum, WholeTrace: kept.WholeTrace, times: *t}
+		Throttled: t[profile.Throttled].Sum, Unaccounted: t[profile.Unknown].Sum, WholeTrace: kept.WholeTrace,
+		Partial: kept.Partial, times: t}
 	for state := range profile.ThreadStates {
 		if state.Blocks() {
 			a.Blocked += t[state].Sum
@@ -79,13 +83,27 @@ var stateTexts = [profile.ThreadStates]string{
 func (e *Explanation) accountLines(columns int) []string {
 	var times profile.Times
 	var wall time.Duration
-	known := 0
+	known, partial := 0, 0
+	traces := make(map[string]bool)
 	for i := range e.Transactions {
-		if a := e.Transactions[i].Account; a != nil {
-			times.Add(&a.times)
-			wall += a.Wall
-			known++
+		tx := &e.Transactions[i]
+		a := tx.Account
+		if a == nil {
+			continue
 		}
+		known++
+		if a.Partial {
+			partial++
+		}
+		if trace := fmt.Sprint(tx.Trace, tx.PID); a.WholeTrace && traces[trace] {
+			continue
+		} else if a.WholeTrace {
+			traces[trace] = true
+		}
+		for state, of := range a.times {
+			times[state].Add(of)
+		}
+		wall += a.Wall
 	}
 	if known == 0 {
 		return nil
@@ -112,6 +130,9 @@ func (e *Explanation) accountLines(columns int) []string {
 	if n := len(e.Transactions); known < n {
 		lines = append(lines, fmt.Sprintf("of %d of the %d transactions; what the threads of the others did is not kept",
 			known, n))
+	}
+	if partial > 0 {
+		lines = append(lines, fmt.Sprintf("of %d of them, what their threads did earlier is not kept any more", partial))
 	}
 	return lines
 }

@@ -16,7 +16,8 @@ import (
 func accounted() *keep.Answer {
 	a := example()
 	a.Transactions, a.Samples = a.Transactions[:1], a.Samples[:2]
-	account := &keep.Account{First: at.Add(-10 * time.Millisecond), Last: at.Add(990 * time.Millisecond)}
+	account := &keep.Account{First: at.Add(-10 * time.Millisecond), Last: at.Add(990 * time.Millisecond),
+		Times: make(map[profile.ThreadState]profile.StateTimes)}
 	set := func(state profile.ThreadState, count uint64, sum, longest time.Duration) {
 		account.Times[state] = profile.StateTimes{Sum: sum, Longest: longest, Count: count}
 	}
@@ -53,6 +54,12 @@ THREAD `
 	a.Samples = append(a.Samples, example().Samples[2])
 	out, _, err = run(t, a, Options{Format: Table})
 	assert.Check(t, err == nil && strings.Contains(out, "of 1 of the 2 transactions; what"), "%s, %v", out, err)
+	// Two transactions of a trace have one account; what is no longer kept of it is said.
+	a.Transactions[0].Account.WholeTrace, a.Transactions[0].Account.Partial = true, true
+	a.Transactions[1].Account, a.Transactions[1].Process = a.Transactions[0].Account, a.Transactions[0].Process
+	out, _, err = run(t, a, Options{Format: Table})
+	assert.Check(t, err == nil && strings.Contains(out, "network                       400.0 ms     40 %      9") &&
+		strings.Contains(out, "of 2 of them, what their threads did earlier"), "%s, %v", out, err)
 }
 
 // The sums of JSON prove each other: of one thread, its states are the time from the first switch to the last.

@@ -132,8 +132,8 @@ func nothing(q keep.Query, a *keep.Answer) string {
 	}
 	period := time.Second / time.Duration(max(a.SamplesPerSecond, 1))
 	lines := []string{"no sample of " + q.ID + " is kept here; " + kept + ". It can be that it",
-		fmt.Sprintf("- was short: a sample is taken every %v of CPU time, and what its threads waited for is not kept below "+
-			"a millisecond (docs/waits.md)", period),
+		fmt.Sprintf("- was short: a sample is taken every %v of CPU time, and what its threads did is known if one of "+
+			"them left its CPU (docs/waits.md)", period),
 		"- is not sampled by its tracer: such traces are left out (run --unsampled keeps them)",
 		"- ran on another host, or in a process that takes no part here: see \"correlator status\""}
 	if a.Complete.IsZero() {

@@ -2,7 +2,6 @@ package keep
 
 import (
 	"container/list"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -10,23 +9,48 @@ import (
 )
 
 const (
-	// partOfAccounts is which part of the memory the accounts of an owner may take: most transactions are
-	// short, and have no samples, which are to stay.
+	// partOfAccounts is which part of the memory the accounts of an owner may take, of which slow transactions
+	// have one half and the others one half: most transactions are short, and neither slow ones nor samples are
+	// to make room for them.
 	partOfAccounts = 4
 
-	// shortAccount is how long a transaction without samples must be to have an account.
-	shortAccount = time.Millisecond
+	// slow is how long a slow transaction is.
+	slow = 100 * time.Millisecond
 
-	// accountBytes is an account with its place in the list.
+	// accountBytes is an account with its place in a list.
 	accountBytes = int(unsafe.Sizeof(account{})+unsafe.Sizeof(list.Element{})) + pointerBytes
+
+	// accountedBytes is one with its transaction, which may have nothing else.
+	accountedBytes = accountBytes + transactionBytes
 )
+
+// accounts are those of an owner, in each list the one that was added to longest ago first: of transactions that
+// are slow, and of others.
+type accounts struct {
+	slow, fast list.List
+}
+
+func (a *accounts) len() int { return a.slow.Len() + a.fast.Len() }
+
+func (a *accounts) bytes() int { return a.len() * accountedBytes }
+
+// oldest returns the account that was added to longest ago, of those that there must be.
+func (a *accounts) oldest() *account {
+	slow, fast := a.slow.Front(), a.fast.Front()
+	if slow == nil || fast != nil && fast.Value.(*account).at < slow.Value.(*account).at {
+		return fast.Value.(*account)
+	}
+	return slow.Value.(*account)
+}
 
 // account is what the threads of a transaction did.
 type account struct {
 	transaction *transaction
-	place       *list.Element // in owner.accounts
+	list        *list.List
+	place       *list.Element // in list
 	at          int64         // when it was added to last, in ns since 1970
 	first, last int64         // of the accounts, in ns since 1970
+	partial     bool          // there was one before, which was forgotten
 	times       profile.Times
 }
 
@@ -37,41 +61,34 @@ func (s *Store) AddAccount(a *profile.Account, now time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := transactionID{a.TraceID, a.TransactionID}
-	tx := s.knownTransaction(a.Resource, id)
-	if tx == nil && a.Last.Sub(a.First) < shortAccount {
-		s.stats.Short++
-		return
-	}
 	p := s.process(a.Resource)
+	id := transactionID{a.TraceID, a.TransactionID}
+	tx := p.transactions.get(id)
 	if tx == nil {
 		tx = s.newTransaction(p, id, a.Context)
 	}
+	first, last := a.First.UnixNano(), a.Last.UnixNano()
+	of := &p.owner.accounts
 	if tx.account == nil {
-		tx.account = &account{transaction: tx, first: a.First.UnixNano(), last: a.Last.UnixNano()}
-		tx.account.place = p.owner.accounts.PushBack(tx.account)
+		tx.account = &account{transaction: tx, first: first, last: last, list: &of.fast, partial: tx.forgotten}
+		tx.account.place = of.fast.PushBack(tx.account)
 		tx.entries++
-		p.owner.accounted += accountBytes
+		s.stats.Accounts++
 		s.grow(p.owner, accountBytes)
 	}
 	kept := tx.account
 	kept.at = now.UnixNano()
 	kept.times.Add(&a.Times)
-	kept.first, kept.last = min(kept.first, a.First.UnixNano()), max(kept.last, a.Last.UnixNano())
-	p.owner.accounts.MoveToBack(kept.place)
-	for o := p.owner; o.accounted > s.limit/partOfAccounts; {
-		s.forgetAccount(o, goneEvicted, now)
+	kept.first, kept.last = min(kept.first, first), max(kept.last, last)
+	if kept.list == &of.fast && kept.last-kept.first >= int64(slow) {
+		of.fast.Remove(kept.place)
+		kept.list, kept.place = &of.slow, of.slow.PushBack(kept)
+	}
+	kept.list.MoveToBack(kept.place)
+	for kept.list.Len()*accountedBytes > s.limit/partOfAccounts/2 {
+		s.forgetAccount(kept.list.Front().Value.(*account), goneEvicted, now)
 	}
 	s.evict(now)
-}
-
-// seen returns when a transaction was sampled, or accounted, in ns since 1970.
-func (tx *transaction) seen() (first, last int64) {
-	first, last = tx.first, tx.last
-	if tx.account != nil {
-		first, last = min(first, tx.account.first), max(last, tx.account.last)
-	}
-	return first, last
 }
 
 // ofTrace returns what the account of a transaction without one may be in: that of its trace. The context of
@@ -84,55 +101,62 @@ func (tx *transaction) ofTrace() *transaction {
 	return tx.process.transactions.get(transactionID{trace: tx.id.trace})
 }
 
-// withoutTraces leaves out what is nothing but the account of a trace, and is shown with another transaction.
-func withoutTraces(found []candidate) []candidate {
-	traces := make(map[*transaction]bool)
-	for i := range found {
-		if trace := found[i].ofTrace(); trace != nil && trace.account != nil && trace.entries == 1 {
-			traces[trace] = found[i].account == nil
-		}
+// isOfOthers reports whether all that there is of a transaction is the account of a trace, which is shown with
+// transactions of the trace.
+func (tx *transaction) isOfOthers() bool {
+	return tx.samples == 0 && tx.id.transaction == [8]byte{} && tx.process.traces.get(tx.id.trace) > 0
+}
+
+// accounted returns the account that a transaction has, or is in; nil: none.
+func (tx *transaction) accounted() (a *account, wholeTrace bool) {
+	if tx.account != nil {
+		return tx.account, false
 	}
-	return slices.DeleteFunc(found, func(tx candidate) bool { return traces[tx.transaction] })
+	if trace := tx.ofTrace(); trace != nil && trace.account != nil {
+		return trace.account, true
+	}
+	return nil, false
 }
 
 // copyAccount returns what is known of the transaction's threads. The caller holds the lock.
 func (tx *transaction) copyAccount() *Account {
-	of, whole := tx, false
-	if other := tx.ofTrace(); tx.account == nil && other != nil {
-		of, whole = other, true
-	}
-	if of.account == nil {
+	a, wholeTrace := tx.accounted()
+	if a == nil {
 		return nil
 	}
-	a := of.account
-	return &Account{First: time.Unix(0, a.first), Last: time.Unix(0, a.last), Times: a.times, WholeTrace: whole}
-}
-
-func (s *Store) knownTransaction(r *profile.Resource, id transactionID) *transaction {
-	if o := s.owners[r.Owner]; o != nil && o.processes[r] != nil {
-		return o.processes[r].transactions.get(id)
+	made := &Account{First: time.Unix(0, a.first), Last: time.Unix(0, a.last), WholeTrace: wholeTrace, Partial: a.partial,
+		Times: make(map[profile.ThreadState]profile.StateTimes)}
+	for state, of := range a.times {
+		if of.Count > 0 {
+			made.Times[profile.ThreadState(state)] = of
+		}
 	}
-	return nil
+	return made
 }
 
-// forgetAccount forgets the account of an owner that was added to longest ago, of which there must be one.
-func (s *Store) forgetAccount(o *owner, why reason, now time.Time) {
-	a := o.accounts.Remove(o.accounts.Front()).(*account)
-	o.accounted -= accountBytes
-	s.grow(o, -accountBytes)
+// forgetAccount forgets an account, and its transaction if that has nothing else. No tombstone is left of one that
+// was short: there may be very many.
+func (s *Store) forgetAccount(a *account, why reason, now time.Time) {
 	tx := a.transaction
-	tx.account = nil
-	s.stats.AccountsForgotten++
+	a.list.Remove(a.place)
+	s.grow(tx.process.owner, -accountBytes)
+	s.stats.Accounts--
+	s.stats.AccountsForgotten[why]++
+	s.forgotten = max(s.forgotten, a.at)
+	tx.account, tx.forgotten = nil, true
 	if tx.entries--; tx.entries == 0 {
-		s.forgetTransaction(tx, why, now)
+		s.dropTransaction(tx)
+		if a.last-a.first >= int64(slow) {
+			s.gone.add(tx.id, why, now)
+		}
 	}
 	s.tidy(tx.process)
 }
 
 // expireAccounts forgets accounts of an owner that are too old.
 func (s *Store) expireAccounts(o *owner, oldest int64, now time.Time) {
-	for n := 1; o.accounts.Len() > 0 && o.accounts.Front().Value.(*account).at <= oldest; n++ {
-		s.forgetAccount(o, goneExpired, now)
+	for n := 1; o.accounts.len() > 0 && o.accounts.oldest().at <= oldest; n++ {
+		s.forgetAccount(o.accounts.oldest(), goneExpired, now)
 		if n%step == 0 {
 			s.pause()
 		}

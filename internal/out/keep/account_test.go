@@ -37,19 +37,26 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// A transaction that is short, and has no samples, is not kept; of one that is, all is.
+// Many short transactions make no room among slow ones, and of a slow one that comes in short pieces all is kept.
 func TestShortAccounts(t *testing.T) {
 	s := NewStore(10*time.Minute, MinBytes)
-	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
-	short := newAccount(sample, profile.Net, begin, shortAccount-1)
-	s.AddAccount(short, begin)
-	assert.Check(t, s.Stats().Short == 1 && s.Stats().Transactions == 0, "%+v", s.Stats())
-	assert.Check(t, len(s.owners) == 0)
-	s.Add(sample, begin)
-	s.AddAccount(short, begin)
-	a := answer(t, s, Query{}, begin)
-	assert.Check(t, a.Transactions[0].Account.Times[profile.Net].Sum == shortAccount-1, "%+v", a.Transactions)
+	r := resource("a", 1)
+	first := newSample(r, 0, begin, nil)
+	for i := range 2 * MinBytes / partOfAccounts / accountedBytes {
+		at := begin.Add(time.Duration(i) * time.Millisecond)
+		s.AddAccount(newAccount(newSample(r, i+1, begin, nil), profile.Net, at, time.Millisecond), at)
+		if i < 500 {
+			s.AddAccount(newAccount(first, profile.Disk, at, time.Microsecond), at)
+		}
+	}
 	addUp(t, s)
+	a := answer(t, s, Query{ID: traceOf(first)}, begin)
+	assert.Assert(t, len(a.Transactions) == 1, "%+v", a)
+	of := a.Transactions[0].Account
+	assert.Check(t, of.Times[profile.Disk].Count == 500 && !of.Partial, "%+v", of)
+	if forgotten := s.Stats().AccountsForgotten; forgotten[goneEvicted] == 0 || s.Stats().Complete.IsZero() {
+		t.Errorf("%+v", s.Stats())
+	}
 }
 
 // The slowest transaction is that from the first to the last of what is known of it.
@@ -71,21 +78,25 @@ func TestForgottenAccounts(t *testing.T) {
 	r := resource("a", 1)
 	first := newSample(r, 0, begin, stackOf("main"))
 	s.Add(first, begin)
-	for i := range 2 * MinBytes / partOfAccounts / accountBytes {
+	for i := range 2 * MinBytes / partOfAccounts / accountedBytes {
 		s.AddAccount(newAccount(newSample(r, i, begin, nil), profile.Net, begin, time.Second), begin)
 	}
 	addUp(t, s)
 	a := answer(t, s, Query{ID: traceOf(first)}, begin)
 	assert.Check(t, len(a.Transactions) == 1 && a.Transactions[0].Account == nil, "%+v", a.Transactions)
 	kept := s.Stats()
-	assert.Check(t, kept.AccountsForgotten > 1 && kept.Transactions > 1, "%+v", kept)
-	last := newSample(r, int(kept.AccountsForgotten)-1, begin, nil)
+	evicted := int(kept.AccountsForgotten[goneEvicted])
+	assert.Check(t, evicted > 1 && kept.Transactions > 1, "%+v", kept)
+	last := newSample(r, evicted-1, begin, nil)
+	s.AddAccount(newAccount(first, profile.Net, begin, time.Second), begin)
+	a = answer(t, s, Query{ID: traceOf(first)}, begin)
+	assert.Check(t, a.Transactions[0].Account.Partial, "%+v", a.Transactions)
 	gone := answer(t, s, Query{ID: traceOf(last)}, begin)
 	assert.Check(t, len(gone.Transactions) == 0 && gone.Gone == "evicted", "%+v", gone)
 	s.Expire(begin.Add(period / 2)) // which ends the slice of samples
 	s.Expire(begin.Add(2 * period))
 	s.Expire(begin.Add(4 * period))
-	assert.Check(t, len(s.owners) == 0 && s.Stats().Bytes == s.gone.bytes(), "%+v", s.Stats())
+	assert.Check(t, len(s.owners) == 0 && s.Stats().Bytes == s.gone.bytes() && s.Stats().Accounts == 0, "%+v", s.Stats())
 }
 
 // A thread in OpenTelemetry's context does not tell its transaction: its account is shown with the one that its
@@ -106,6 +117,13 @@ func TestAccountOfTrace(t *testing.T) {
 		tx := a.Transactions[0]
 		assert.Check(t, tx.ID != "" && tx.Account.WholeTrace && tx.Account.Times[profile.Net].Sum == time.Second, tx)
 	}
+	fast := newSample(resource("a", 1), 2, begin, stackOf("main"))
+	s.Add(fast, begin)
+	slowest := answer(t, s, Query{Order: Slowest, Most: 1}, begin)
+	assert.Check(t, slowest.Transactions[0].Trace == traceOf(sample) && slowest.More == 1, "%+v", slowest)
+	s.Expire(begin.Add(time.Hour))
+	s.Expire(begin.Add(2 * time.Hour))
+	assert.Check(t, len(s.owners) == 0, "%+v", s.Stats())
 }
 
 // Accounts count in the size of an answer's text.

@@ -89,12 +89,14 @@ type Transaction struct {
 
 // Account is what the threads of a transaction did: see profile.Account.
 type Account struct {
-	First time.Time     `json:"first"`
-	Last  time.Time     `json:"last"`
-	Times profile.Times `json:"times"` // by profile.ThreadState
+	First time.Time                                  `json:"first"`
+	Last  time.Time                                  `json:"last"`
+	Times map[profile.ThreadState]profile.StateTimes `json:"times"` // those that there are
 	// WholeTrace: it is of all that the process did in the trace, since its threads did not say in which
 	// transaction.
 	WholeTrace bool `json:"whole_trace,omitempty"`
+	// Partial: an earlier part was forgotten.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // Process is a process of samples.

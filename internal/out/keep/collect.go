@@ -104,7 +104,6 @@ func (c *collector) snapshot(found []candidate) (selected []candidate, copied []
 	copied = make([]changing, 0, len(found))
 	c.store.mu.Lock()
 	selected = slices.DeleteFunc(found, func(tx candidate) bool { return tx.entries == 0 })
-	selected = withoutTraces(selected)
 	for i := range selected {
 		tx := selected[i].transaction
 		copied = append(copied, changing{tx.attributes, tx.earlier, tx.copyAccount()})

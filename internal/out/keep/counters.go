@@ -20,6 +20,11 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 	for reason, n := range k.names.Unnamed {
 		m.Counter("samples_unnamed_total", "CPU samples kept without some function names.", n, "reason", reason)
 	}
+	m.Gauge("accounts", "Transactions of which it is kept what their threads did.", stats.Accounts)
+	for _, reason := range []reason{goneExpired, goneEvicted} {
+		m.Counter("accounts_forgotten_total", "Transactions of which that is kept no more.",
+			stats.AccountsForgotten[reason], "reason", goneNames[reason])
+	}
 	m.Gauge("bytes", "Memory of kept samples.", stats.Bytes)
 	m.Gauge("transactions", "Transactions with kept samples.", stats.Transactions)
 }

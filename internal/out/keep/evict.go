@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"hash/maphash"
 	"time"
+
+	"correlator/profile"
 )
 
 // This file is about what is forgotten, when, and what is known of it then.
@@ -22,18 +24,29 @@ func (s *Store) evict(now time.Time) {
 	for s.bytes > s.limit-s.gone.bytes() {
 		var most *owner
 		for _, o := range s.owners {
-			if (len(o.slices) > 0 || o.accounts.Len() > 0) && (most == nil || o.bytes > most.bytes) {
+			if (len(o.slices) > 0 || o.accounts.len() > 0) && (most == nil || o.bytes > most.bytes) {
 				most = o
 			}
 		}
 		if most == nil {
 			return // nothing is left
 		}
-		if most.accounted > most.bytes/2 || len(most.slices) == 0 {
-			s.forgetAccount(most, goneEvicted, now)
+		if most.accounts.bytes() > most.bytes/2 || len(most.slices) == 0 {
+			s.evictAccounts(most, now)
 			continue
 		}
 		s.stats.Evicted += s.forgetOldest(most, goneEvicted, now)
+	}
+}
+
+// evictAccounts makes room by accounts of an owner: some at a time, since whoever adds one waits for that.
+func (s *Store) evictAccounts(o *owner, now time.Time) {
+	for n := 0; n < step && o.accounts.len() > 0 && s.bytes > s.limit-s.gone.bytes()-s.limit/64; n++ {
+		from := &o.accounts.fast
+		if from.Len() == 0 {
+			from = &o.accounts.slow
+		}
+		s.forgetAccount(from.Front().Value.(*account), goneEvicted, now)
 	}
 }
 
@@ -78,6 +91,7 @@ func (s *Store) shrink() {
 		p.stacks.shrink(s.pause)
 		p.frames.shrink(s.pause)
 		p.threads.shrink(s.pause)
+		p.traces.shrink(s.pause)
 		s.pause()
 	}
 	s.shrunk = nil
@@ -148,7 +162,19 @@ func (s *Store) tidy(p *process) {
 
 func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
 	s.gone.add(tx.id, why, now)
-	tx.process.transactions.delete(tx.id)
+	s.dropTransaction(tx)
+}
+
+func (s *Store) dropTransaction(tx *transaction) {
+	p := tx.process
+	p.transactions.delete(tx.id)
+	if tx.context == profile.OTelContext && tx.id.transaction != [8]byte{} {
+		if n := p.traces.get(tx.id.trace); n > 1 {
+			p.traces.put(tx.id.trace, n-1)
+		} else {
+			p.traces.delete(tx.id.trace)
+		}
+	}
 	s.stats.Transactions--
 	s.grow(tx.process.owner, -transactionBytes-tx.attributes.Bytes())
 }
@@ -174,6 +200,7 @@ const (
 	goneEvicted                    // there was no room for it
 	goneNoStack                    // its samples had no stack
 	goneTooLarge                   // its stack was too large
+	numReasons
 )
 
 var goneNames = map[reason]string{

@@ -95,11 +95,11 @@ func addUp(tb testing.TB, s *Store) {
 	bytes, samples, transactions := 0, uint64(0), 0
 	for name, o := range s.owners {
 		bytes += o.bytes
-		if want := measure(o); o.bytes != want || o.name != name || len(o.slices)+o.accounts.Len() == 0 {
+		if want := measure(o); o.bytes != want || o.name != name || len(o.slices)+o.accounts.len() == 0 {
 			tb.Fatalf("owner %s has %d bytes, its parts %d, and %d slices", name, o.bytes, want, len(o.slices))
 		}
-		if o.accounted != o.accounts.Len()*accountBytes || o.accounted > s.limit/partOfAccounts {
-			tb.Fatalf("owner %s has %d accounts of %d bytes", name, o.accounts.Len(), o.accounted)
+		if bytes := o.accounts.bytes(); bytes > s.limit/partOfAccounts {
+			tb.Fatalf("owner %s has accounts of %d bytes", name, bytes)
 		}
 		for _, p := range o.processes {
 			transactions += p.transactions.len()
@@ -119,7 +119,7 @@ func addUp(tb testing.TB, s *Store) {
 }
 
 func measure(o *owner) int {
-	bytes := ownerBytes + o.accounted
+	bytes := ownerBytes + o.accounts.len()*accountBytes
 	for _, slice := range o.slices {
 		cost := entryBytes
 		if slice.ended == 0 {

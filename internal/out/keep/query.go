@@ -125,10 +125,9 @@ type candidate struct {
 
 // newCandidate copies a transaction. The caller holds the lock.
 func newCandidate(tx *transaction, span [8]byte) candidate {
-	first, last := tx.seen()
-	c := candidate{transaction: tx, first: first, last: last, samples: tx.samples, span: span}
-	if tx.account != nil {
-		c.onCPU = tx.account.times[profile.OnCPU].Sum
+	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span}
+	if a, _ := tx.accounted(); a != nil {
+		c.first, c.last, c.onCPU = min(c.first, a.first), max(c.last, a.last), a.times[profile.OnCPU].Sum
 	}
 	return c
 }
@@ -154,7 +153,7 @@ func (f *finder) findTransactions() error {
 	for _, o := range s.owners {
 		for _, p := range o.processes {
 			for tx := range p.transactions.values() {
-				if tx.entries > 0 && f.hasID(tx) {
+				if tx.entries > 0 && f.hasID(tx) && !tx.isOfOthers() {
 					some = append(some, newCandidate(tx, [8]byte{}))
 				}
 				if n++; n%step > 0 {

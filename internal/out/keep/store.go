@@ -1,7 +1,6 @@
 package keep
 
 import (
-	"container/list"
 	"math"
 	"sync"
 	"time"
@@ -26,8 +25,8 @@ const (
 	// TestSoakMemory compares them with the heap.
 	ownerBytes       = 640
 	processBytes     = 1792 // with four maps, each of which has room for eight, and the profile.Resource
-	transactionBytes = 192
-	stackBytes       = 160 // and a pointer for each frame
+	transactionBytes = 240  // with that of its trace
+	stackBytes       = 160  // and a pointer for each frame
 	pointerBytes     = 8
 	frameBytes       = 160
 	functionBytes    = 48
@@ -67,10 +66,11 @@ type Store struct {
 type Stats struct {
 	Samples, Added, Evicted, Expired uint64
 	Lost                             [numLost]uint64 // not added
-	Short, AccountsForgotten         uint64          // accounts that were too short to be kept; that are kept no more
-	Bytes, Transactions              int             // now
-	Oldest                           time.Time       // since when any are kept; zero: there are none
-	Complete                         time.Time       // since when all are kept; zero: nothing was forgotten
+	Accounts                         int             // now
+	AccountsForgotten                [numReasons]uint64
+	Bytes, Transactions              int       // now
+	Oldest                           time.Time // since when any are kept; zero: there are none
+	Complete                         time.Time // since when all are kept; zero: nothing was forgotten
 }
 
 // owner is a user or a container, and what is kept of its processes.
@@ -79,8 +79,7 @@ type owner struct {
 	bytes     int
 	processes map[*profile.Resource]*process
 	slices    []*timeSlice // the oldest first; the last one is being filled
-	accounts  list.List    // of *account, the oldest first
-	accounted int          // bytes of accounts, with those of transactions that have nothing else
+	accounts  accounts
 }
 
 // process is a process as long as it publishes the same.
@@ -91,7 +90,8 @@ type process struct {
 	stacks       table[profile.StackTraceID, *stack]
 	frames       table[profile.Frame, *frame]
 	threads      table[threadID, *thread]
-	shrunk       bool // it is in Store.shrunk
+	traces       table[[16]byte, int] // transactions in OpenTelemetry's contexts by their trace, but for those without an id
+	shrunk       bool                 // it is in Store.shrunk
 }
 
 type transactionID struct {
@@ -108,6 +108,7 @@ type transaction struct {
 	samples     uint64             // that are kept
 	earlier     uint64             // that are not any more
 	account     *account           // nil: there is none
+	forgotten   bool               // there was an account before
 	entries     int32              // and one for the account
 	found       uint32             // number of the query that has found it by a span last
 }
@@ -303,6 +304,9 @@ func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample
 func (s *Store) newTransaction(p *process, id transactionID, context profile.ContextKind) *transaction {
 	tx := &transaction{process: p, id: id, context: context, first: math.MaxInt64, last: math.MinInt64}
 	p.transactions.put(id, tx)
+	if context == profile.OTelContext && id.transaction != [8]byte{} {
+		p.traces.put(id.trace, p.traces.get(id.trace)+1)
+	}
 	s.stats.Transactions++
 	s.grow(p.owner, transactionBytes)
 	return tx

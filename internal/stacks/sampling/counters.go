@@ -32,7 +32,7 @@ type Counters struct {
 	AccountsLost       atomic.Uint64 // the kernel's table was full, or their process had its share of it
 	AccountsUnread     atomic.Uint64 // switches of threads whose context could not be read: see bpf.WaitCounters
 	AccountsUnprepared atomic.Uint64 // switches of threads without a state: the same
-	AccountsAmbiguous  atomic.Uint64 // the same
+	AccountsUnwoken    atomic.Uint64 // the same
 
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed
@@ -67,9 +67,9 @@ func (c *Counters) Families() (f metric.Families) {
 		"OpenTelemetry samples with an attribute whose key is not in the key map.")
 	f.Add("accounts", "", metric.Label("outcome").With("handed_over", c.Accounts.Load()).
 		With("unknown_process", c.AccountsUnknown.Load()).With("no_room", c.AccountsLost.Load()),
-		"Accounts of what a thread did in one context, each of about a tenth of a second at most, by outcome.")
+		"Accounts of what a thread did in one context since its last one, by outcome.")
 	f.Add("accounts_inexact", "", metric.Label("reason").With("unread", c.AccountsUnread.Load()).
-		With("unprepared", c.AccountsUnprepared.Load()).With("ambiguous", c.AccountsAmbiguous.Load()),
+		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()),
 		"Switches of threads that are not accounted exactly, by reason.")
 	f.One("sampling_drains", "drains", &c.Drains, "Reads of the kernel's tables of samples.")
 	f.One("sampling_errors", "sampling_troubles", &c.Errors,

@@ -319,7 +319,7 @@ func (s *Sampling) readCounters() {
 	for counter, sum := range map[*atomic.Uint64]uint64{
 		&s.counters.AccountsLost:   waits.Lost,
 		&s.counters.AccountsUnread: waits.Unknown, &s.counters.AccountsUnprepared: waits.Stateless,
-		&s.counters.AccountsAmbiguous: waits.Ambiguous,
+		&s.counters.AccountsUnwoken: waits.Unwoken,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}

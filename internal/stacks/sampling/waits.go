@@ -61,10 +61,10 @@ func (s *Sampling) drainAccounts(now instant) {
 		return
 	}
 	s.recordError("draining accounts", s.waits.Drain(func(a *bpf.Account) {
-		program := s.program(a.Target)
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		if program == nil || !s.isKnown(program) {
+		program := s.programs[a.Target]
+		if program == nil || program.inbox.forgotten {
 			s.counters.AccountsUnknown.Add(1)
 			return
 		}
@@ -83,7 +83,7 @@ var states = [bpf.ThreadStates]profile.ThreadState{
 }
 
 func newAccount(a *bpf.Account, now instant) profile.Account {
-	account := profile.Account{TraceID: a.TraceID, SpanID: a.SpanID, TransactionID: a.TransactionID, TID: a.TID,
+	account := profile.Account{TraceID: a.TraceID, TransactionID: a.TransactionID, TID: a.TID,
 		First: now.at(a.First), Last: now.at(a.Last)}
 	if a.OTel {
 		account.Context = profile.OTelContext
