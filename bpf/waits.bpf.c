@@ -374,8 +374,8 @@ static __always_inline void merge(struct account *into, const struct account *fr
     }
 }
 
-/* Whether a target may have another account in the table of an epoch. CPUs that ask at the same time
- * may count as one. */
+/* Whether a target may have another account in the table of an epoch. CPUs that ask at the same
+ * time may count as one. */
 static __always_inline bool may_use(__u32 target, __u32 now) {
     __u32 i = target % USAGES;
     struct usage *usage = bpf_map_lookup_elem(&usages, &i);

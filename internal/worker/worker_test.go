@@ -367,7 +367,7 @@ func TestPoolReplaces(t *testing.T) {
 		assert.Check(t, err == nil && answer == "hello", "%q, %v", answer, err)
 	}
 	echo()
-	_, err := pool.ask(owner, time.Millisecond, "hang")
+	_, err := pool.ask(owner, time.Second, "hang") // in which it gets to that
 	assert.Check(t, errors.Is(err, ErrTimeout), "one that hangs: %v", err)
 	testenv.Poll(t, deadline, "the end of the worker", func() bool { return pool.Stats().Hung == 0 })
 	echo()

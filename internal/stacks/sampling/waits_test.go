@@ -1,7 +1,6 @@
 package sampling
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -29,11 +28,18 @@ func TestAccounts(t *testing.T) {
 	s.poll("an account", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		i := slices.IndexFunc(r.accounts, func(a profile.Account) bool { return a.TraceID == waited.TraceID })
-		if i >= 0 {
-			got = r.accounts[i]
+		got = profile.Account{}
+		for _, a := range r.accounts {
+			if a.TraceID == waited.TraceID {
+				first := got.First
+				times := got.Times
+				if got = a; !first.IsZero() {
+					got.First = first
+				}
+				got.Times.Add(&times)
+			}
 		}
-		return i >= 0
+		return got.Times[profile.Unknown].Count >= 2 // the thread has come to the transaction, and has left it
 	})
 	of := got.Times[profile.Pipe]
 	assert.Check(t, got.TID == waited.TID && got.TransactionID == waited.TransactionID && of.Count == 1 &&
