@@ -18,7 +18,7 @@ type ThreadState uint8
 // The states. Those from Futex on are waits that block.
 const (
 	OnCPU     = ThreadState(waitsThreadStateSTATE_ON_CPU)    // in one context
-	Changed   = ThreadState(waitsThreadStateSTATE_CHANGED)   // on a CPU, which it left in another context than it came in
+	Changed   = ThreadState(waitsThreadStateSTATE_CHANGED)   // on a CPU, until the context was another
 	Runnable  = ThreadState(waitsThreadStateSTATE_RUNNABLE)  // waited for a CPU
 	Throttled = ThreadState(waitsThreadStateSTATE_THROTTLED) // the same, for a quota; Runnable before Linux 6.18
 	Futex     = ThreadState(waitsThreadStateSTATE_FUTEX)     // locks and queues in user space; sleeps of a JVM, too

@@ -38,7 +38,8 @@ func (s *stopwatch) time() time.Duration {
 func threadTime() (tid uintptr, cpu time.Duration) {
 	tid, _, _ = unix.RawSyscall(unix.SYS_GETTID, 0, 0, 0)
 	var now unix.Timespec
-	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&now)), 0)
+	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID,
+		uintptr(unsafe.Pointer(&now)), 0)
 	if errno != 0 {
 		return tid, math.MaxInt64 // then all that has passed counts
 	}

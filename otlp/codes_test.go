@@ -173,7 +173,8 @@ func TestUnimplemented(t *testing.T) {
 		l.after(5*time.Minute - time.Second)
 		l.send(Profiles, "x", 1)
 		l.wantCounts("a", Profiles, "accepted_items=7 dropped_items{unsupported}=7 attempts{UNIMPLEMENTED}=1")
-		if got := l.Status()[0]; !slices.Equal(got.Unsupported, []string{"profiles"}) || got.State != StateOpen.String() {
+		if got := l.Status()[0]; !slices.Equal(got.Unsupported, []string{"profiles"}) ||
+			got.State != StateOpen.String() {
 			t.Errorf("status %+v", got)
 		}
 		err := l.EnqueueReceived(context.Background(),

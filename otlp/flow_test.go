@@ -89,7 +89,8 @@ func TestConcurrency(t *testing.T) {
 			}
 			l.after(2 * maxConcurrency * time.Second)
 			got := l.Status()[0]
-			assert.Check(t, time.Duration(got.Latency) == time.Second && got.Sent == 2*maxConcurrency, "status %+v", got)
+			assert.Check(t, time.Duration(got.Latency) == time.Second && got.Sent == 2*maxConcurrency, "status %+v",
+				got)
 		})
 	}
 }

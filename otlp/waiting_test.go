@@ -159,7 +159,8 @@ func TestMaxAge(t *testing.T) {
 		l.send(Metrics, "new", 1)
 		want := func(held int, dropped uint64) {
 			t.Helper()
-			if s := l.Status()[0]; s.QueuedBatches != held || s.Dropped.Sum() != dropped || s.Dropped["expired"] != dropped {
+			if s := l.Status()[0]; s.QueuedBatches != held || s.Dropped.Sum() != dropped ||
+				s.Dropped["expired"] != dropped {
 				t.Errorf("%d queued, %d dropped, want %d, %d", s.QueuedBatches, s.Dropped.Sum(), held, dropped)
 			}
 		}

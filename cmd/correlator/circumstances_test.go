@@ -89,7 +89,8 @@ var circumstances = []circumstance{
 		flags: []string{"--proc-root", "DIR/" + far}, works: true, unsampled: true, lacks: []string{"proc-root-path"}},
 	{name: "proc root that does not exist", flags: []string{"--proc-root", "/nonexistent"},
 		unsampled: true, lacks: []string{"proc-root"}},
-	{name: "proc root without procfs", flags: []string{"--proc-root", "."}, unsampled: true, lacks: []string{"proc-root"}},
+	{name: "proc root without procfs", flags: []string{"--proc-root", "."}, unsampled: true,
+		lacks: []string{"proc-root"}},
 	{name: "settings hidden", by: mounting("mkdir -p DIR/proc && mount -t proc -o subset=pid proc DIR/proc"),
 		flags: []string{"--proc-root", "DIR/proc"}, works: true, limited: nil},
 

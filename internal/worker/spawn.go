@@ -185,7 +185,8 @@ func (s *Spawner) start() (*Process, error) {
 	pid, err := syscall.ForkExec(program, []string{processName, s.kind.Name, s.procRoot}, &syscall.ProcAttr{
 		Dir: "/",
 		Env: []string{
-			"GOMAXPROCS=1", "GOGC=50", "GOMEMLIMIT=" + strconv.FormatUint(s.kind.MemoryBytes/2, 10), // before the bound is met
+			// before the bound is met
+			"GOMAXPROCS=1", "GOGC=50", "GOMEMLIMIT=" + strconv.FormatUint(s.kind.MemoryBytes/2, 10),
 			// The runtime is not to watch the limits of its cgroup, by descriptors of its own.
 			"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
 		},

@@ -419,7 +419,8 @@ func TestPoolShares(t *testing.T) {
 		return err
 	})
 	assert.NilError(t, err)
-	assert.Check(t, pool.Stats().Running == 2 && pool.counters.Started.Load() == 2 && wanted() == 0, "%+v", pool.Stats())
+	assert.Check(t, pool.Stats().Running == 2 && pool.counters.Started.Load() == 2 && wanted() == 0, "%+v",
+		pool.Stats())
 	pool.mu.Lock()
 	for i := range pool.idle {
 		pool.idle[i].since = time.Now().Add(-2 * idleTime)

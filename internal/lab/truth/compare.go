@@ -135,7 +135,8 @@ func readStacks(path string) (stacks []stack, err error) {
 	for _, sample := range recorded.Sample {
 		s := stack{samples: float64(sample.Value[0]), thread: sample.NumLabel["tid"][0]}
 		for _, location := range slices.Backward(sample.Location) {
-			f := frame{function: location.Mapping.File, ofRuntime: slices.Contains(runtimeMappings, location.Mapping.File)}
+			f := frame{function: location.Mapping.File,
+				ofRuntime: slices.Contains(runtimeMappings, location.Mapping.File)}
 			if len(location.Line) > 0 {
 				f.function = location.Line[0].Function.Name
 				f.file = filepath.Base(location.Line[0].Function.Filename)

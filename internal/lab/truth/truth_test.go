@@ -60,7 +60,8 @@ func TestScripts(t *testing.T) {
 				c, err := compare(agent, &subject, "full", time.Second)
 				assert.NilError(t, err)
 				assert.Check(t, len(c.wrong) == 0 && c.marked == 0, "%v", c.wrong)
-				assert.Check(t, c.cut+c.elsewhere <= c.samples/2+5, "of %v samples, %v are cut, and %v elsewhere", c.samples,
+				assert.Check(t, c.cut+c.elsewhere <= c.samples/2+5, "of %v samples, %v are cut, and %v elsewhere",
+					c.samples,
 					c.cut, c.elsewhere)
 				sum := 0.0
 				for f, callers := range c.Callers {
@@ -77,7 +78,8 @@ func TestScripts(t *testing.T) {
 
 // A program whose runtime is not in PATH, or of another version, is not run.
 func TestScriptNotFound(t *testing.T) {
-	s := script{language: "L", commands: []string{"no-such-program", "echo"}, version: "3.", versionFlags: []string{"2.9"}}
+	s := script{language: "L", commands: []string{"no-such-program", "echo"}, version: "3.",
+		versionFlags: []string{"2.9"}}
 	_, err := s.subject().build(t.TempDir())
 	assert.Error(t, err, "not run: no no-such-program or echo in PATH is of L 3")
 	s.language, s.commands, s.version = "Ruby", s.commands[:1], ""
@@ -157,7 +159,8 @@ main;work;price;hash;@subtract 40
 	assert.Check(t, s.self["hash"] == 12 && s.inclusive["hash"] == 72 && s.inclusive["price"] == 106, s)
 	assert.Check(t, s.marked == 60 && s.hidden["hash"] == 40 && s.hiddenSelf["hash"] == 30, s)
 	assert.DeepEqual(t, s.wrong, map[string]float64{
-		"none of [price reserve] above hash": 1, "no function of known share above memcpy": 4, "subtract below price": 40,
+		"none of [price reserve] above hash": 1, "no function of known share above memcpy": 4,
+		"subtract below price": 40,
 	})
 
 	of.Below["price"] = "("
@@ -218,7 +221,8 @@ func TestJava(t *testing.T) {
 					return false
 				}
 				wrong := c.allWrong() * c.samples
-				assert.Check(t, wrong <= 1+c.samples/200, "wrong of %v samples: %v, such as %v", c.samples, c.wrong, c.example)
+				assert.Check(t, wrong <= 1+c.samples/200, "wrong of %v samples: %v, such as %v", c.samples, c.wrong,
+					c.example)
 				assert.Check(t, c.cut <= 5+c.samples/25, "of %v samples %v are cut: %v", c.samples, c.cut, c.cutWith)
 				return true
 			})

@@ -28,8 +28,9 @@ type machine struct {
 	procfs, sampler, unwinder, waits, liveEvents, kernelSymbols, readv func() error
 	memory                                                             func() (access, error)
 	admin, readsInKernel                                               func() error
-	connect                                                            func() map[string]error // by name of the destination
-	runtimes                                                           func() ([]inspect.Process, error)
+	// by name of the destination
+	connect  func() map[string]error
+	runtimes func() ([]inspect.Process, error)
 }
 
 func newMachine(config Config) *machine {

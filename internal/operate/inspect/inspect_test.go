@@ -126,8 +126,10 @@ func TestWriteProcesses(t *testing.T) {
 // agents, and is nothing that a terminal obeys.
 func TestWriteRemarks(t *testing.T) {
 	refused := &unwind.Readability{Refused: "V8: why\x1b"}
-	both := &unwind.Readability{Refused: "V8: why\x1b", Unknown: "Python 9 was not tried", Runtimes: []string{"Python 9"}}
-	silent := process.View{PID: 4, State: process.StateSilent, Agent: &javaagent.Agent{Reasons: []javaagent.Reason{"x"}}}
+	both := &unwind.Readability{Refused: "V8: why\x1b", Unknown: "Python 9 was not tried",
+		Runtimes: []string{"Python 9"}}
+	silent := process.View{PID: 4, State: process.StateSilent,
+		Agent: &javaagent.Agent{Reasons: []javaagent.Reason{"x"}}}
 	var text strings.Builder
 	assert.NilError(t, WriteProcesses(&text, []Process{
 		{View: process.View{PID: 1}, Unwinding: refused}, {View: process.View{PID: 2}, Unwinding: both}, {View: silent},

@@ -24,7 +24,8 @@ func WriteProcesses(w io.Writer, processes []Process) error {
 	for i, p := range processes {
 		views[i] = p.View
 		table.Row(strconv.Itoa(p.PID), p.StartTime.Local().Format(time.DateTime), p.StateText(), p.ServiceText(),
-			p.ServiceEnvironment, p.ContextsText(), p.runtimeText(), p.ShortContainerID(), p.Libc, p.TLSText(), p.SocketPath)
+			p.ServiceEnvironment, p.ContextsText(), p.runtimeText(), p.ShortContainerID(), p.Libc, p.TLSText(),
+			p.SocketPath)
 	}
 	err := table.Write(w)
 	if below := append(process.SilentAdvice(views), Remarks(processes)...); err == nil && len(below) > 0 {

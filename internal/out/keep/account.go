@@ -124,8 +124,8 @@ func (tx *transaction) copyAccount() *Account {
 	if a == nil {
 		return nil
 	}
-	made := &Account{First: time.Unix(0, a.first), Last: time.Unix(0, a.last), WholeTrace: wholeTrace, Partial: a.partial,
-		Times: make(map[profile.ThreadState]profile.StateTimes)}
+	made := &Account{First: time.Unix(0, a.first), Last: time.Unix(0, a.last), WholeTrace: wholeTrace,
+		Partial: a.partial, Times: make(map[profile.ThreadState]profile.StateTimes)}
 	for state, of := range a.times {
 		if of.Count > 0 {
 			made.Times[profile.ThreadState(state)] = of

@@ -96,7 +96,8 @@ func TestForgottenAccounts(t *testing.T) {
 	s.Expire(begin.Add(period / 2)) // which ends the slice of samples
 	s.Expire(begin.Add(2 * period))
 	s.Expire(begin.Add(4 * period))
-	assert.Check(t, len(s.owners) == 0 && s.Stats().Bytes == s.gone.bytes() && s.Stats().Accounts == 0, "%+v", s.Stats())
+	assert.Check(t, len(s.owners) == 0 && s.Stats().Bytes == s.gone.bytes() && s.Stats().Accounts == 0, "%+v",
+		s.Stats())
 }
 
 // A thread in OpenTelemetry's context does not tell its transaction: its account is shown with the one that its

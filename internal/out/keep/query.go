@@ -244,7 +244,8 @@ func (f *finder) compare(a, b candidate) int {
 	if f.query.Order == Slowest {
 		first = cmp.Compare(b.last-b.first, a.last-a.first)
 	}
-	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(b.onCPU, a.onCPU), cmp.Compare(a.first, b.first),
+	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(b.onCPU, a.onCPU),
+		cmp.Compare(a.first, b.first),
 		bytes.Compare(a.id.trace[:], b.id.trace[:]), bytes.Compare(a.id.transaction[:], b.id.transaction[:]),
 		cmp.Compare(a.process.resource.PID, b.process.resource.PID))
 }

@@ -90,8 +90,9 @@ type process struct {
 	stacks       table[profile.StackTraceID, *stack]
 	frames       table[profile.Frame, *frame]
 	threads      table[threadID, *thread]
-	traces       table[[16]byte, int] // transactions in OpenTelemetry's contexts by their trace, but for those without an id
-	shrunk       bool                 // it is in Store.shrunk
+	// transactions in OpenTelemetry's contexts by their trace, but for those without an id
+	traces table[[16]byte, int]
+	shrunk bool // it is in Store.shrunk
 }
 
 type transactionID struct {

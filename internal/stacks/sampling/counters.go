@@ -86,7 +86,8 @@ func (c *Counters) Families() (f metric.Families) {
 	f.Add("frames", "", metric.Label("kind").With("file", user.File.Load()).
 		With("anonymous", user.Anonymous.Load()).With("unknown", user.Unknown.Load()), framesHelp, "space", "user")
 	f.Add("frames", "kernel_frames", metric.Label("kind").With("file", kernel.File.Load()).
-		With("anonymous", kernel.Anonymous.Load()).With("unknown", kernel.Unknown.Load()), framesHelp, "space", "kernel")
+		With("anonymous", kernel.Anonymous.Load()).With("unknown", kernel.Unknown.Load()), framesHelp, "space",
+		"kernel")
 
 	stacks := c.Stacks()
 	f.Add("stacks_added", "", metric.Just(stacks.Added), "Stacks added to the cache.")

@@ -22,7 +22,8 @@ func TestWordLives(t *testing.T) {
 	code := codeVersion{space: 3, synced: 7}
 	later := now.Add(placeTime)
 	for life, valid := range map[unwind.Life][3]bool{ // a moment later; with other mappings; in an hour
-		unwind.OfProgram: {true, true, true}, unwind.OfMappings: {true, false, true}, unwind.OfMoment: {true, true, false},
+		unwind.OfProgram: {true, true, true}, unwind.OfMappings: {true, false, true},
+		unwind.OfMoment: {true, true, false},
 	} {
 		c := newWordCache()
 		key := newWordKey(1, []uint64{1, 2, 3})
@@ -75,7 +76,8 @@ func TestJoinWords(t *testing.T) {
 	}
 	cut := namedFrame{Frame: unwind.Frame{Kind: unwind.CutFrame}}
 	known := map[uint64][]namedFrame{
-		1: {frame(10)}, 2: {frame(20), frame(21)}, 3: {cut}, 4: nil, 5: slices.Repeat([]namedFrame{frame(5)}, maxFrames),
+		1: {frame(10)}, 2: {frame(20), frame(21)}, 3: {cut}, 4: nil,
+		5: slices.Repeat([]namedFrame{frame(5)}, maxFrames),
 	}
 	of := func(word []uint64) ([]namedFrame, bool) {
 		frames, found := known[word[1]]
@@ -99,7 +101,8 @@ func TestJoinWords(t *testing.T) {
 		"too many":      {slices.Concat(word(5), word(1)), append(slices.Clone(known[5][1:]), cut), true},
 	} {
 		frames, ok := joinWords(nil, c.words, of)
-		assert.Check(t, ok == c.ok && (!ok || slices.Equal(frames, c.frames)), "%s: %v, %d frames", what, ok, len(frames))
+		assert.Check(t, ok == c.ok && (!ok || slices.Equal(frames, c.frames)), "%s: %v, %d frames", what, ok,
+			len(frames))
 	}
 	assert.Check(t, len(known[5]) == maxFrames && known[5][maxFrames-1] == frame(5), "what is known was changed")
 }

@@ -43,7 +43,8 @@ func TestReturnAddressCode(t *testing.T) {
 	testenv.NeedRoot(t)
 	program := returnAddressProgram(t)
 	for _, c := range []struct {
-		name, code string // instructions, each with what is said at it: n no frame, f rbp and return address, c complete
+		// instructions, each with what is said at it: n no frame, f rbp and return address, c complete
+		name, code string
 		makes      bool
 	}{
 		{"C2, with a check of the stack", "n:89842400c0feff n:55 f:4883ec10 c:90", true},

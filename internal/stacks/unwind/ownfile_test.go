@@ -18,7 +18,8 @@ func TestOwnFile(t *testing.T) {
 	own := newOwnFile("/proc")
 	path, err := os.Executable()
 	assert.NilError(t, err)
-	assert.Check(t, own.path == path && own.root != 0 && runtime.FuncForPC(uintptr(own.root)).Name() == "runtime.goexit")
+	assert.Check(t, own.path == path && own.root != 0 &&
+		runtime.FuncForPC(uintptr(own.root)).Name() == "runtime.goexit")
 	file := pfelf.NewReference(path, pfelf.SystemOpener)
 	defer file.Close()
 	data := own.intervals(file)

@@ -157,8 +157,9 @@ func TestProbeAnswers(t *testing.T) {
 // A JVM's name is short.
 func TestJVMName(t *testing.T) {
 	for of, want := range map[string]string{
-		"Java HotSpot VM 17.0.15+6 (17.0.15+6-Debian-1)": "JVM 17.0.15+6", "Java HotSpot VM 8.0.0+1 (25.392-b08)": "JVM 8",
-		"Java HotSpot VM 25.0.3+9": "JVM 25.0.3+9",
+		"Java HotSpot VM 17.0.15+6 (17.0.15+6-Debian-1)": "JVM 17.0.15+6",
+		"Java HotSpot VM 8.0.0+1 (25.392-b08)":           "JVM 8",
+		"Java HotSpot VM 25.0.3+9":                       "JVM 25.0.3+9",
 	} {
 		assert.Equal(t, jvmName(of), want)
 	}

@@ -762,7 +762,8 @@ func TestClassConstructor(t *testing.T) {
 	first, _ := v8Symbol(file, "type_JSFunction__JS_FUNCTION_TYPE")
 	_, said := v8Symbol(file, "LastJSFunctionType")
 	last := uint32(lastV8Function(file))
-	assert.Check(t, said == (last == 0) && (said || last > first && last < first+maxV8Functions), "%d to %d", first, last)
+	assert.Check(t, said == (last == 0) && (said || last > first && last < first+maxV8Functions), "%d to %d",
+		first, last)
 	e := openEngine(t)
 	e.sample(t)
 	j := startBusy(t, node, "--no-opt", "testdata/construct.js")

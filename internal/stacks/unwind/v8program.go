@@ -80,9 +80,10 @@ func programCounter(variable uint64) (pc uint64, kind uint8) {
 // addProgramCounters adds the instructions to the program of V8: where it reads a function's code.
 func addProgramCounters(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
 	const source = "bpf_probe_read_user(scratch->code,"
-	return replaceCall(instructions, source, v8Back, func(call asm.Instruction, stackEnd int16) (asm.Instructions, error) {
+	code := func(call asm.Instruction, stackEnd int16) (asm.Instructions, error) {
 		return programCounterCode(call, stackEnd, types)
-	})
+	}
+	return replaceCall(instructions, source, v8Back, code)
 }
 
 // replaceCall replaces the call by which a program reads a process's memory at a line of its source: by instructions,

@@ -38,7 +38,8 @@ func TestFindTrampolines(t *testing.T) {
 			{make([]byte, TrampolineStart), false},
 		} {
 			offset, are := FindTrampolines(test.code)
-			assert.Check(t, are == test.want && (!are || offset == uint64(i)*MaxTrampolineBytes), "%d, %d: %d", i, n, offset)
+			assert.Check(t, are == test.want && (!are || offset == uint64(i)*MaxTrampolineBytes), "%d, %d: %d", i, n,
+				offset)
 		}
 	}
 }

@@ -59,7 +59,8 @@ func TestCompleteV8(t *testing.T) {
 			if mark != v8Mark {
 				want = stackdeltatypes.UnwindInfo{}
 			}
-			assert.Check(t, infoAt(start+offset) == want, "%s, %d: %+v, want %+v", mark, offset, infoAt(start+offset), want)
+			assert.Check(t, infoAt(start+offset) == want, "%s, %d: %+v, want %+v", mark, offset, infoAt(start+offset),
+				want)
 		}
 		behind := infoAt(start + end)
 		assert.Check(t, behind == atEntry.info(), "%s: %+v", mark, behind)
