@@ -111,8 +111,8 @@ func TestEndpoints(t *testing.T) {
 			s := x.Status()[0]
 			if c.receiver == nil {
 				got := s.LastError.String()
-				assert.Check(t, strings.HasPrefix(got, "UNAVAILABLE: ") && strings.Contains(got, c.err), "last error %q",
-					got)
+				assert.Check(t, strings.HasPrefix(got, "UNAVAILABLE: ") && strings.Contains(got, c.err),
+					"last error %q", got)
 			} else if got := c.receiver.got(); s.Sent != 2 || len(got) != before+1 {
 				t.Errorf("%d requests, status %+v", len(got)-before, s)
 			}
