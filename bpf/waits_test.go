@@ -1,7 +1,9 @@
 package bpf
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,6 +103,10 @@ func TestWaitsKilled(t *testing.T) {
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	addDemo(t, s, p)
 	begun := p.Begin(1)
+	testenv.Poll(t, waiting, "the thread to sleep", func() bool {
+		stat := testenv.ReadFile(t, fmt.Sprintf("/proc/%d/task/%d/stat", p.PID, begun.Thread.TID))
+		return bytes.Contains(stat, []byte(") S "))
+	})
 	p.Kill()
 	got := make(traces).await(t, w, begun.TraceID)
 	assert.Check(t, got.TID == begun.Thread.TID && got.States[Futex].Count > 0, "%+v", got)

@@ -65,6 +65,7 @@ type Process struct {
 	probed     bool      // the last step found out what is published, or that nothing is
 	retry      time.Duration
 	attaches   *rate.Limiter
+	failures   *rate.Limiter
 	binds      *rate.Limiter // probes of an attached process whose variable is not bound
 	logged     [process.NumReasons]bool
 	filtered   bool // was logged
@@ -96,6 +97,7 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 		exited:   make(chan struct{}),
 		evicted:  make(chan struct{}),
 		attaches: newAttachLimiter(),
+		failures: newFailureLimiter(),
 		binds:    newAttachLimiter(),
 		status:   Status{View: process.NewView(found.ProcessID)},
 	}

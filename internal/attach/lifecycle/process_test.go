@@ -307,7 +307,7 @@ func unprobed(t *testing.T) *Process {
 	m := &Manager{poller: poller, counters: new(Counters), started: time.Now()}
 	m.admission.init(1, m.counters, nil)
 	p := &Process{manager: m, log: zap.NewNop(), target: &process.Target{}, born: time.Now(), probed: true,
-		attaches: newAttachLimiter(), binds: newAttachLimiter()}
+		attaches: newAttachLimiter(), binds: newAttachLimiter(), failures: newFailureLimiter()}
 	p.poll = mempoll.NewEntry(os.Getpid(), "0", &p.active, func() {})
 	return p
 }
@@ -328,6 +328,16 @@ func TestLeftAlone(t *testing.T) {
 		}
 		assert.Check(t, m.poller.Len() == 0, "it is polled")
 	}
+}
+
+// One whose probes fail at once after each change is left alone after some of them.
+func TestFailingLeftAlone(t *testing.T) {
+	p := unprobed(t)
+	n := 0
+	for ; p.nextRetry(memread.ErrNotPublished) < attachInterval; n++ {
+		assert.Assert(t, n < 100*failureBurst, "it is probed on and on")
+	}
+	assert.Check(t, n >= failureBurst && p.manager.counters.TooOften.Load() == 1 && p.manager.poller.Len() == 0, n)
 }
 
 // A process is attached to a few times in a row, and once a second in the long run.

@@ -33,6 +33,18 @@ const (
 	attachInterval = time.Second
 )
 
+// A process whose probes fail again and again, at once after each change that the memory poller sees, is probed no
+// more often than that in the long run.
+const (
+	failureBurst    = 20
+	failureInterval = 200 * time.Millisecond
+)
+
+// newFailureLimiter returns what limits how often a failed probe is followed by another at once.
+func newFailureLimiter() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(failureInterval), failureBurst)
+}
+
 // newAttachLimiter returns what limits how often something is done with a process.
 func newAttachLimiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(attachInterval), attachBurst)
@@ -68,6 +80,9 @@ func (p *Process) nextRetry(err error) time.Duration {
 		retry = attachInterval
 	case errors.Is(err, process.ErrNotTarget), errors.Is(err, process.ErrContainerFiltered):
 		retry = retryMax
+	case err != nil && retry < attachInterval && !p.failures.Allow():
+		p.manager.counters.TooOften.Add(1)
+		retry = attachInterval
 	case p.probed && p.startPolling():
 		if p.couldBeSampled() {
 			return recheckInterval

@@ -59,7 +59,7 @@ func TestMissing(t *testing.T) {
 
 // What the kernel shows of ourselves is found.
 func TestSelf(t *testing.T) {
-	state, err := Stat("/proc/self", 3)
+	state, err := Stat("/proc/thread-self", 3)
 	assert.Check(t, err == nil && state == "R", "%q, %v", state, err)
 	pids, err := Status("/proc/self", "NSpid")
 	assert.Check(t, err == nil && pids[len(pids)-1] == strconv.Itoa(os.Getpid()), "%v, %v", pids, err)
