@@ -95,9 +95,11 @@ func (e *Explanation) accountLines(columns int) []string {
 		if a.Partial {
 			partial++
 		}
-		if trace := fmt.Sprint(tx.Trace, tx.PID); a.WholeTrace && traces[trace] {
-			continue
-		} else if a.WholeTrace {
+		if a.WholeTrace || tx.ID == "" { // that of the trace in the process
+			trace := fmt.Sprint(tx.Trace, tx.PID)
+			if traces[trace] {
+				continue
+			}
 			traces[trace] = true
 		}
 		for state, of := range a.times {

@@ -56,7 +56,9 @@ THREAD `
 	assert.Check(t, err == nil && strings.Contains(out, "of 1 of the 2 transactions; what"), "%s, %v", out, err)
 	// Two transactions of a trace have one account; what is no longer kept of it is said.
 	a.Transactions[0].Account.WholeTrace, a.Transactions[0].Account.Partial = true, true
-	a.Transactions[1].Account, a.Transactions[1].Process = a.Transactions[0].Account, a.Transactions[0].Process
+	own := *a.Transactions[0].Account // of the one without an id, it is its own
+	own.WholeTrace = false
+	a.Transactions[1].Account, a.Transactions[1].Process = &own, a.Transactions[0].Process
 	out, _, err = run(t, a, Options{Format: Table})
 	assert.Check(t, err == nil && strings.Contains(out, "network                       400.0 ms     40 %      9") &&
 		strings.Contains(out, "of 2 of them, what their threads did earlier"), "%s, %v", out, err)

@@ -26,5 +26,5 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 			stats.AccountsForgotten[reason], "reason", goneNames[reason])
 	}
 	m.Gauge("bytes", "Memory of kept samples.", stats.Bytes)
-	m.Gauge("transactions", "Transactions with kept samples.", stats.Transactions)
+	m.Gauge("transactions", "Transactions with kept samples or accounts.", stats.Transactions)
 }
