@@ -92,6 +92,7 @@ type Sampler interface {
 	Close() error
 	IsRunning() bool
 	IsCurrent() bool
+	RunsSampled() bool
 	Ready() <-chan struct{}
 	Serve() (probe bool)
 	Probe()

@@ -25,7 +25,8 @@ func (p *Process) probe() (err error) {
 
 func (p *Process) step() error {
 	p.probed = false
-	if p.executed.Swap(false) {
+	// Each CPU has events of its own, so that of an exec may come when its program is sampled already.
+	if p.executed.Swap(false) && !p.sampler.RunsSampled() {
 		p.detach() // its agent, if it has one, is another
 		p.own.Forget()
 		p.manager.admission.executed(p)

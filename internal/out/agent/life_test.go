@@ -332,13 +332,7 @@ func TestFork(t *testing.T) {
 		// Where both are found in the same moment the child may be the first at the socket, until the
 		// parent comes. To be registered with twice does no harm.
 		assert.Check(t, known || now.Registrations == 0 && now.Added == 0, "%+v", now)
-		most := uint64(2)
-		if !known {
-			// The kernel has a ring of live events for each CPU, so that of the exec that has started the process
-			// may be read after it was registered with: then that is done again, as with another program.
-			most++
-		}
-		assert.Check(t, report.Registrations <= most, "%d registrations of %+v, errors %v",
+		assert.Check(t, report.Registrations <= 2, "%d registrations of %+v, errors %v",
 			report.Registrations, r.statusOf(p), r.logs.FilterField(zap.Int("pid", p.PID)).AllUntimed())
 	}
 	for p, child := range children {

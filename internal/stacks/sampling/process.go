@@ -163,6 +163,17 @@ func (p *ProcessSampler) Abandon() (samples uint64) {
 	return p.inbox.held.Abandon(&p.sampling.counters.Outcomes)
 }
 
+// RunsSampled reports whether the process still runs the program that is sampled, as the kernel says now; false if
+// none is, or that is not known.
+func (p *ProcessSampler) RunsSampled() bool {
+	program := p.program.Load()
+	if program == nil {
+		return false
+	}
+	now, err := p.sampling.sampler.Identify(program.identity.PID)
+	return err == nil && now == program.identity
+}
+
 // IsCurrent reports whether the process still runs the program that is sampled, so far as its
 // samples show.
 func (p *ProcessSampler) IsCurrent() bool {
