@@ -65,7 +65,9 @@ type Sample struct {
 	TID    int    // in our own pid namespace; 0: not known
 	Thread string // the thread's name; empty: not known (yet)
 
-	Count uint64
+	Wait *Wait // nil: the thread ran, when the sample was taken
+
+	Count uint64    // with a Wait: how many waits had their stack walked
 	At    time.Time // when the first was taken; all count as taken then
 
 	// Start and End are the interval in which they were counted: from the drain before to the one

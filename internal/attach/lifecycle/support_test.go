@@ -189,6 +189,8 @@ func (h *recorder) Close(bool) {
 
 func (h *recorder) Accounted(*profile.Account) {}
 
+func (h *recorder) Waited(profile.Sample) {}
+
 func (h *recorder) Sampled(sample profile.Sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -175,7 +175,17 @@ func (r receivers) TakesAccounts() bool { return slices.ContainsFunc(r, agent.Ex
 
 func (r receivers) Accounted(account *profile.Account) {
 	for _, one := range r {
-		one.Accounted(account)
+		if one.TakesAccounts() {
+			one.Accounted(account)
+		}
+	}
+}
+
+func (r receivers) Waited(sample *profile.Sample) {
+	for _, one := range r {
+		if one.TakesAccounts() {
+			one.Waited(sample)
+		}
 	}
 }
 

@@ -178,12 +178,16 @@ func TestEveryReceiverIsGivenSamples(t *testing.T) {
 // taker takes samples, and counts those that it gets.
 type taker struct {
 	samples, untraced bool
+	noWaits           bool
 	got, accounted    int
+	waited            int
 }
 
-func (k *taker) TakesAccounts() bool { return true }
+func (k *taker) TakesAccounts() bool { return !k.noWaits }
 
 func (k *taker) Accounted(*profile.Account) { k.accounted++ }
+
+func (k *taker) Waited(*profile.Sample) { k.waited++ }
 
 func (k *taker) Sampled(*profile.Sample) { k.got++ }
 func (k *taker) TakesSamples() bool      { return k.samples }
@@ -204,9 +208,16 @@ func TestReceivers(t *testing.T) {
 		assert.Check(t, all.TakesUntraced() == slices.Contains(c.untraced, true), "%+v", c)
 		all.Sampled(new(profile.Sample))
 		assert.Check(t, all.TakesAccounts())
+		all = append(all, &taker{noWaits: true})
 		all.Accounted(new(profile.Account))
+		all.Waited(new(profile.Sample))
 		for i, one := range all {
-			assert.Check(t, one.(*taker).got == 1 && one.(*taker).accounted == 1, "receiver %d", i)
+			one := one.(*taker)
+			waits := 1
+			if one.noWaits {
+				waits = 0
+			}
+			assert.Check(t, one.got == waits && one.accounted == waits && one.waited == waits, "receiver %d: %+v", i, one)
 		}
 	}
 }

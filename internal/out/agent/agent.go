@@ -37,10 +37,12 @@ type Exporter interface {
 	Sampled(sample *profile.Sample)
 	// TakesUntraced reports whether samples of threads that worked on no trace are wanted, too.
 	TakesUntraced() bool
-	// TakesAccounts reports whether Accounted has a use for accounts, which does not change.
+	// TakesAccounts reports whether Accounted or Waited has a use for what it gets, which does not change.
 	TakesAccounts() bool
 	// Accounted is called with accounts, which stay the caller's.
 	Accounted(account *profile.Account)
+	// Waited is called with samples that have a Wait, if TakesAccounts. They are the caller's as for Sampled.
+	Waited(sample *profile.Sample)
 }
 
 // Agent registers with processes, and sends them what is sampled of them and fed to it.

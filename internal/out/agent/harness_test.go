@@ -180,6 +180,8 @@ func (k *keeper) TakesAccounts() bool { return false }
 
 func (k *keeper) Accounted(*profile.Account) {}
 
+func (k *keeper) Waited(*profile.Sample) {}
+
 func (k *keeper) Sampled(s *profile.Sample) {
 	var attributes []string
 	for key, value := range s.Attributes.All() {

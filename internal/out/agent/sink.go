@@ -43,6 +43,19 @@ func (p *program) Accounted(account *profile.Account) {
 	}
 }
 
+// Waited hands a wait to the exporter. The agent in the process takes samples of threads that run.
+func (p *program) Waited(sample profile.Sample) {
+	if p.resource != nil && p.agent.exporter.TakesAccounts() {
+		p.waited(sample)
+	}
+}
+
+// waited is apart from Waited for the reason that export is from Sampled.
+func (p *program) waited(sample profile.Sample) {
+	sample.Resource = p.resource
+	p.agent.exporter.Waited(&sample)
+}
+
 // Refused counts samples that the sender is not given.
 func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
 	p.refused.Add(outcome, samples)

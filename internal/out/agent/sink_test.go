@@ -20,6 +20,8 @@ func (e *moodyExporter) TakesAccounts() bool { return e.takes }
 
 func (e *moodyExporter) Accounted(*profile.Account) { e.got++ }
 
+func (e *moodyExporter) Waited(*profile.Sample) { e.got++ }
+
 func (e *moodyExporter) Sampled(*profile.Sample) { e.got++ }
 
 func (e *moodyExporter) TakesUntraced() bool { return true }
@@ -31,9 +33,11 @@ func TestSamplesNobodyTakes(t *testing.T) {
 	sample := profile.Sample{Count: 1}
 	n := testing.AllocsPerRun(100, func() { p.Sampled(sample) })
 	p.Accounted(new(profile.Account))
+	p.Waited(sample)
 	assert.Check(t, n == 0 && e.got == 0, "%v allocations, %d samples exported", n, e.got)
 	e.takes = true
 	p.Sampled(sample)
 	p.Accounted(new(profile.Account))
-	assert.Check(t, e.got == 2, "%d exported of a sample and an account", e.got)
+	p.Waited(sample)
+	assert.Check(t, e.got == 3, "%d exported of a sample, an account and a wait", e.got)
 }

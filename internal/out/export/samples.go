@@ -88,6 +88,9 @@ func (e *Export) TakesAccounts() bool { return false }
 // Accounted does nothing.
 func (e *Export) Accounted(*profile.Account) {}
 
+// Waited does nothing.
+func (e *Export) Waited(*profile.Sample) {}
+
 // Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait
 // for a destination. It must only be called if TakesSamples.
 func (e *Export) Sampled(sample *profile.Sample) { e.samples.names.Sampled(sample) }

@@ -107,6 +107,9 @@ func (l *Live) TakesAccounts() bool { return false }
 // Accounted does nothing.
 func (l *Live) Accounted(*profile.Account) {}
 
+// Waited does nothing.
+func (l *Live) Waited(*profile.Sample) {}
+
 // TakesSamples reports whether somebody has joined a type that is made of samples.
 func (l *Live) TakesSamples() bool { return l.tracker.wanted.Load() != 0 }
 

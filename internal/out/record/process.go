@@ -70,6 +70,9 @@ func (p *program) Sampled(sample profile.Sample) {
 // Accounted does nothing: no accounts are asked for.
 func (p *program) Accounted(*profile.Account) {}
 
+// Waited does nothing, for the same reason.
+func (p *program) Waited(profile.Sample) {}
+
 // Refused does nothing: the sampler counts them, of all processes together.
 func (p *program) Refused(process.SampleOutcome, uint64) {}
 

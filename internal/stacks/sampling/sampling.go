@@ -65,6 +65,8 @@ type Options struct {
 type Sink interface {
 	// Sampled is called with complete samples.
 	Sampled(sample profile.Sample)
+	// Waited is called with complete samples that have a Wait.
+	Waited(sample profile.Sample)
 	// Flush is called when Sampled was, and will not be at once again: what was handed over is to be handed on. Nothing
 	// is locked, and the program may have been forgotten.
 	Flush()

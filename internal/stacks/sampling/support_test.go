@@ -198,6 +198,8 @@ func (r *receiver) Sampled(sample profile.Sample) {
 	r.samples[key] += sample.Count
 }
 
+func (r *receiver) Waited(profile.Sample) {}
+
 func (r *receiver) Accounted(account *profile.Account) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

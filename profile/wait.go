@@ -1,0 +1,61 @@
+package profile
+
+import (
+	"net/netip"
+	"time"
+
+	"correlator/internal/host/label"
+)
+
+// A Wait is what the thread of a sample waited for, where it did not run. The stack of the sample is the one that it
+// waited with.
+type Wait struct {
+	State ThreadState // Runnable, Throttled, or one that blocks
+
+	// Sum is the time that the sample stands for: that of its Count waits, and of shorter ones of the thread
+	// of which no stack was walked. Longest is the longest of those that were walked.
+	Sum, Longest time.Duration
+
+	Peer  netip.AddrPort // of a socket of IP; zero: none, or not known
+	Path  string         // of a file, as the process sees it: any bytes; empty: none, or not known
+	Futex uint64         // the address that was waited at; zero: at none
+
+	Waker Waker // of the last of the waits
+}
+
+// A WakerKind is what ended a wait.
+type WakerKind uint8
+
+// The kinds of wakers.
+const (
+	UnknownWaker WakerKind = iota // or none: the thread waited for a CPU
+	ThreadWaker
+	TimerWaker
+	DeviceWaker  // an interrupt of a disk, for instance
+	NetworkWaker // a packet came
+	numWakerKinds
+)
+
+var wakerKindNames = [numWakerKinds]string{"unknown", "thread", "timer", "device", "network"}
+
+// String returns the kind as JSON has it.
+func (k WakerKind) String() string { return label.Of(wakerKindNames[:], k) }
+
+// MarshalText returns the name of the kind.
+func (k WakerKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// A Waker is who ended a wait. Only a ThreadWaker has more than its kind.
+type Waker struct {
+	Kind     WakerKind
+	PID, TID int    // in our own pid namespace; 0: not known
+	Thread   string // its name; empty: not known
+	Service  string // of its process, if that takes part; empty: not known
+
+	// What the thread worked on when it ended the wait; all zero: on nothing that is known.
+	TraceID       [16]byte
+	TransactionID [8]byte
+	Context       ContextKind
+}
+
+// HasTrace reports whether the waker worked on a trace.
+func (w *Waker) HasTrace() bool { return w.TraceID != [16]byte{} }
