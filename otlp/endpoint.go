@@ -132,7 +132,11 @@ func (e endpoint) credentials(d *Destination) (credentials.TransportCredentials,
 // tlsConfig returns a configuration with the receiver's authorities and our certificate.
 func tlsConfig(d *Destination) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if d.Certificate != "" {
+	if d.Certificate == "" {
+		if err := checkAuthorities(); err != nil {
+			return nil, err
+		}
+	} else {
 		pem, err := os.ReadFile(d.Certificate)
 		if err != nil {
 			return nil, fmt.Errorf("reading certificate: %w", err)

@@ -31,7 +31,13 @@ var settings = []setting{
 		_, err := d.parseEndpoint() // insecure or not, what is wrong is the same
 		return err
 	}},
-	{"INSECURE", func(d *Destination, v string) error { d.Insecure = strings.EqualFold(v, "true"); return nil }},
+	{"INSECURE", func(d *Destination, v string) error {
+		d.Insecure = strings.EqualFold(v, "true")
+		if !d.Insecure && !strings.EqualFold(v, "false") {
+			return fmt.Errorf("%q is neither true nor false", v)
+		}
+		return nil
+	}},
 	{"CERTIFICATE", func(d *Destination, v string) error { d.Certificate = v; return nil }},
 	{"CLIENT_KEY", func(d *Destination, v string) error { d.ClientKey = v; return nil }},
 	{"CLIENT_CERTIFICATE", func(d *Destination, v string) error { d.ClientCertificate = v; return nil }},

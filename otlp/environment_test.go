@@ -107,6 +107,8 @@ func TestFromEnvironmentRefuses(t *testing.T) {
 		{"TIMEOUT", "3600001", `TIMEOUT: "3600001" is not`},
 		{"COMPRESSION", "zstd", `COMPRESSION: compression "zstd": neither gzip nor none`},
 		{"PROFILES_COMPRESSION", "zstd", `PROFILES_COMPRESSION: compression "zstd"`},
+		{"INSECURE", "yes", `INSECURE: "yes" is neither true nor false`},
+		{"TRACES_INSECURE", "1", `TRACES_INSECURE: "1" is neither`},
 		{"HEADERS", "s3cret", "HEADERS: pair 1 is not KEY=VALUE"},
 		{"TRACES_HEADERS", "a=%zzs3cret", "TRACES_HEADERS: pair 1 is not KEY=VALUE"},
 		{"METRICS_HEADERS", "te=s3cret", `METRICS_HEADERS: header "te": reserved`},

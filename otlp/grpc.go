@@ -36,11 +36,14 @@ type grpcTransport struct {
 	headers  metadata.MD
 	secrets  *strings.Replacer // redacts the values of headers
 	timeout  time.Duration
+	via      proxySetting
 	gzip     *compressor // nil: none
 }
 
 // openGRPC is openTransport for gRPC.
-func openGRPC(d *Destination, where endpoint, version string, gzip *compressor) (*grpcTransport, error) {
+func openGRPC(
+	d *Destination, where endpoint, via proxySetting, version string, gzip *compressor,
+) (*grpcTransport, error) {
 	creds, err := where.credentials(d)
 	if err != nil {
 		return nil, err
@@ -71,6 +74,7 @@ func openGRPC(d *Destination, where endpoint, version string, gzip *compressor) 
 	}
 	t := &grpcTransport{
 		endpoint: d.Endpoint, timeout: d.Timeout, headers: d.Headers.metadata(), secrets: d.Headers.secrets(),
+		via: via,
 	}
 	if d.Compression == Gzip {
 		t.gzip = gzip
@@ -121,6 +125,9 @@ func (c *grpcCall) export(b *Batch, probe bool) *result {
 	if err != nil {
 		r.readError(err, c.remote.Addr != nil, len(c.header) > 0, len(c.trailer) > 0)
 		r.message = clip(t.secrets.Replace(r.message))
+		if r.unanswered {
+			r.message += t.via.through()
+		}
 	}
 	if r.partial.message != "" {
 		r.partial.message = clip(t.secrets.Replace(r.partial.message))
@@ -179,7 +186,7 @@ func (t *grpcTransport) tryConnect(ctx context.Context) error {
 			return t.connectError(ctx)
 		}
 		if !t.conn.WaitForStateChange(ctx, state) {
-			return fmt.Errorf("connecting to %s: %w", t.endpoint, ctx.Err())
+			return fmt.Errorf("connecting to %s: %w%s", t.endpoint, ctx.Err(), t.via.through())
 		}
 	}
 	return nil
@@ -189,7 +196,7 @@ func (t *grpcTransport) tryConnect(ctx context.Context) error {
 // has nothing that could be sent.
 func (t *grpcTransport) connectError(ctx context.Context) error {
 	err := t.conn.Invoke(ctx, Metrics.Method(), nothing{}, &wireResponse{})
-	return fmt.Errorf("connecting to %s: %s", t.endpoint, clip(status.Convert(err).Message()))
+	return fmt.Errorf("connecting to %s: %s%s", t.endpoint, clip(status.Convert(err).Message()), t.via.through())
 }
 
 // nothing is a message that the codec cannot marshal.

@@ -44,12 +44,15 @@ type httpTransport struct {
 	timeout time.Duration
 	gzip    *compressor // nil: none
 
+	via       proxySetting
 	anonymous bool // TLS without a client's certificate
 }
 
 // openHTTP is openTransport for OTLP/HTTP.
-func openHTTP(d *Destination, where endpoint, version string, gzip *compressor) (*httpTransport, error) {
-	t := &httpTransport{header: make(http.Header), secrets: d.Headers.secrets(), timeout: d.Timeout}
+func openHTTP(
+	d *Destination, where endpoint, via proxySetting, version string, gzip *compressor,
+) (*httpTransport, error) {
+	t := &httpTransport{header: make(http.Header), secrets: d.Headers.secrets(), timeout: d.Timeout, via: via}
 	for k, v := range d.Headers {
 		t.header.Set(k, v)
 	}
@@ -78,7 +81,7 @@ func openHTTP(d *Destination, where endpoint, version string, gzip *compressor) 
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true) // where TLS negotiates it
 	t.http = &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
+		Proxy:                  http.ProxyURL(via.url),
 		DialContext:            where.dialHTTP(d),
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    d.Timeout,
@@ -90,9 +93,6 @@ func openHTTP(d *Destination, where endpoint, version string, gzip *compressor) 
 		Protocols:              &protocols,
 		// A connection to nowhere: HTTP/1.1 closes it when a request times out, HTTP/2 does not.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: d.Timeout, PingTimeout: d.Timeout},
-	}
-	if where.unix {
-		t.http.Proxy = nil
 	}
 	return t, nil
 }
@@ -194,6 +194,9 @@ func (c *httpCall) export(b *Batch, probe bool) *result {
 	}
 	r.took = time.Since(start)
 	r.message = clip(t.secrets.Replace(r.message))
+	if r.code != codes.OK {
+		r.message += t.via.through()
+	}
 	r.partial.message = clip(t.secrets.Replace(r.partial.message))
 	return r
 }

@@ -28,17 +28,37 @@ type call interface {
 // dialer makes connections; nil is the protocol's own.
 type dialer func(ctx context.Context, target string) (net.Conn, error)
 
-// openTransport prepares a connection, which is made when the first request needs it. Certificates
-// are read now. d must be valid.
+// openTransport prepares a connection, which is made when the first request needs it. Certificates,
+// and the variables that the protocols' implementations read, are read now. d must be valid.
 func openTransport(d *Destination, version string, gzip *compressor) (transport, error) {
 	where, err := d.parseEndpoint()
 	if err != nil {
 		return nil, err
 	}
-	if d.Protocol == HTTPProtobuf {
-		return openHTTP(d, where, version, gzip)
+	via, err := where.proxy(d.Protocol)
+	if err != nil {
+		return nil, err
 	}
-	return openGRPC(d, where, version, gzip)
+	if err := checkResolver(); err != nil {
+		return nil, err
+	}
+	if d.Protocol == HTTPProtobuf {
+		return openHTTP(d, where, via, version, gzip)
+	}
+	return openGRPC(d, where, via, version, gzip)
+}
+
+// TryOpen returns why an exporter could not be opened for a destination: files, or variables that
+// the protocol's implementation reads. It makes no connection.
+func TryOpen(d Destination, version string) error {
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	t, err := openTransport(&d, version, &compressor{})
+	if err == nil {
+		t.close()
+	}
+	return err
 }
 
 func userAgent(version string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -62,6 +63,10 @@ func (m *machine) destination(d *otlp.Destination) finding {
 	if err := checkPEM(certificate, d.ClientKey, authorities); err != nil {
 		return finding{Missing, err.Error(), "nothing is exported",
 			"name PEM files that belong together, for destination " + d.Name}
+	}
+	if err := otlp.TryOpen(*d, m.config.Version); err != nil { // the files are fine
+		return finding{Missing, err.Error(), "the agent does not start", "correct the variable that destination " +
+			d.Name + " needs"}
 	}
 	detail := d.Endpoint + "; not tried without --connect"
 	var err error
@@ -162,8 +167,27 @@ const noHTTPRemedy = "check that it is a port of OTLP over HTTP, or set the prot
 const endedRemedy = "see the log of the receiver, which closed the connection: it may require TLS (https://) or " +
 	"another client certificate (client-certificate, client-key)"
 
+// proxyRemedies are those of what a proxy answers, or of a connection to it.
+var proxyRemedies = []struct{ text, remedy string }{
+	{"407", proxyLogin}, {"Proxy Authentication Required", proxyLogin},
+	{"proxyconnect", proxyReach}, {"connect handshake", proxyReach}, {"socks connect", proxyReach},
+	{"no such host", proxyReach}, {"produced zero addresses", proxyReach}, {"lookup ", proxyReach},
+	{"connection refused", proxyReach}, {"is unreachable", proxyReach}, {"no route to host", proxyReach},
+	{"HTTP 403", proxyReach}, {"HTTP 502", proxyReach}, {"HTTP 503", proxyReach}, {"HTTP 504", proxyReach},
+	{context.DeadlineExceeded.Error(), proxyReach},
+}
+
+const (
+	proxyLogin = "correct the user and the password in that variable"
+	proxyReach = "correct that variable, let the proxy connect to the receiver, or name the receiver in NO_PROXY"
+)
+
 func connectRemedy(err error) string {
-	for _, r := range connectRemedies {
+	remedies := connectRemedies
+	if strings.Contains(err.Error(), " (through the proxy ") {
+		remedies = slices.Concat(proxyRemedies, connectRemedies)
+	}
+	for _, r := range remedies {
 		if strings.Contains(err.Error(), r.text) {
 			return r.remedy
 		}

@@ -176,6 +176,36 @@ func TestConnectHTTP(t *testing.T) {
 	}
 }
 
+// Where requests go through a proxy, what it refuses names it, and the remedy is the proxy's.
+func TestConnectProxy(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		code, _ := strconv.Atoi(q.Header.Get("X"))
+		w.WriteHeader(code)
+	}))
+	defer proxy.Close()
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	name := strings.TrimPrefix(proxy.URL, "http://")
+	connect := func(code string) finding {
+		d := otlp.NewDestination("http://receiver.invalid")
+		d.Name, d.Protocol, d.Timeout, d.Headers = "x", otlp.HTTPProtobuf, time.Minute, otlp.Headers{"x": code}
+		m := fakeMachine(t, nil)
+		m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
+		m.connect = m.connectAll
+		return found(t, m, "otlp-destination x")
+	}
+	for code, remedy := range map[string]string{
+		"407": "the password in that variable", "502": "let the proxy connect to the receiver", "401": "headers",
+	} {
+		connect(code).verify(t, Degraded, "HTTP "+code, remedy)
+		connect(code).verify(t, Degraded, "(through the proxy "+name+" of HTTP_PROXY)", remedy)
+	}
+	proxy.Close()
+	t.Setenv("HTTP_PROXY", "http://user:s3%cret@proxy")
+	connect("200").verify(t, Missing, "environment variable HTTP_PROXY: not of the form", "correct the variable")
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	connect("200").verify(t, Degraded, "refused (through the proxy "+name+" of HTTP_PROXY)", "let the proxy connect")
+}
+
 // A receiver that does not support one signal takes the others, whichever comes first.
 func TestConnectPartly(t *testing.T) {
 	for path, loss := range map[string]string{
