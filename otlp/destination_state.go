@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -321,6 +322,10 @@ func (d *destinationState) delivered(e *entry, r *result, now time.Time) {
 	r.malformed = r.malformed || !ok
 	c.sent += uint64(b.items) - rejected
 	c.dropped[Rejected] += rejected
+	if rejected > 0 {
+		d.lastError = fmt.Sprintf("OK: %d of %d items rejected: %s", rejected, b.items, r.partial.message)
+		d.lastErrorAt = now
+	}
 	if rejected > 0 || r.partial.message != "" {
 		d.emitPartial(b, r, rejected, now)
 	}

@@ -16,14 +16,21 @@ import (
 	"strings"
 	"time"
 
+	colmetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
+	colprofiles "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
+	coltrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"correlator/internal/host/textcut"
 )
 
 const (
 	// protobufType is the media type of requests and responses.
 	protobufType = "application/x-protobuf"
+	jsonType     = "application/json"
 	// maxErrorBody is how much of the body of a failure is read: a Status, or a page of a proxy.
 	maxErrorBody = 64 << 10
 	// maxHTTPHeaders is the largest header of a response that is read.
@@ -122,9 +129,12 @@ func (t *httpTransport) tryConnect(ctx context.Context) error {
 		b := NewBatch(s, nil, 0, time.Now())
 		b.retain()
 		r := c.export(b, false)
-		if r.code == codes.OK {
+		if r.code == codes.OK && r.partial.rejected == 0 {
 			failed.Partly = true
 			continue
+		}
+		if r.code == codes.OK {
+			r.message = fmt.Sprintf("%d items rejected, of none: %s", r.partial.rejected, r.partial.message)
 		}
 		failed.Signals = append(failed.Signals, s)
 		text := fmt.Sprintf("sending a request without %v to %s: %s", s, t.urls[s], r.message)
@@ -189,7 +199,7 @@ func (c *httpCall) export(b *Batch, probe bool) *result {
 		r.unanswered = true
 		r.failed(ctx, err, c.connected)
 	} else {
-		r.readHTTP(ctx, response)
+		r.readHTTP(ctx, response, b.signal, t.secrets)
 		response.Body.Close()
 	}
 	r.took = time.Since(start)
@@ -213,8 +223,14 @@ func (r *result) failed(ctx context.Context, err error, connected bool) {
 	}
 }
 
-// readHTTP makes a result of a response.
-func (r *result) readHTTP(ctx context.Context, response *http.Response) {
+// maxExcerpt is how much of an answer that is no response of OTLP is shown: enough to tell whose it
+// is.
+const maxExcerpt = 200
+
+// readHTTP makes a result of a response. Delivered is what a receiver says that it has: a success
+// whose body decodes as the response of the signal. That of a sign-in page or of another service
+// does not. It is not sent again: whoever gives such answers may have it.
+func (r *result) readHTTP(ctx context.Context, response *http.Response, s Signal, secrets *strings.Replacer) {
 	contentType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if response.StatusCode/100 != 2 {
 		r.readFailure(response, contentType)
@@ -227,14 +243,45 @@ func (r *result) readHTTP(ctx context.Context, response *http.Response) {
 	case len(body) > maxResponse:
 		r.code, r.final, r.malformed = codes.ResourceExhausted, true, true
 		r.message = fmt.Sprintf("the response is larger than %d bytes", maxResponse)
-	case len(body) == 0:
-	case contentType == protobufType:
-		var ok bool
-		r.partial, ok = decodeResponse(body)
-		r.malformed = !ok
 	default:
-		r.malformed = true
+		var ok bool
+		r.partial, ok = decodeHTTP(body, contentType, s)
+		// JSON is no answer to a request with protobuf, but some receivers give it.
+		r.malformed = !ok || contentType == jsonType
+		excerpt := func() string {
+			text := textcut.At(secrets.Replace(string(body[:min(len(body), maxErrorBody)])), maxExcerpt)
+			return fmt.Sprintf("HTTP %d %s: %+q", response.StatusCode, http.StatusText(response.StatusCode), text)
+		}
+		switch {
+		case !ok:
+			r.code, r.message, r.partial = codes.Unknown, "no response of OTLP: "+excerpt(), partialSuccess{}
+		case r.malformed && r.partial.rejected != 0:
+			r.partial.message = excerpt()
+		}
 	}
+}
+
+// decodeHTTP reads the body of a success. One that is empty is a response without fields.
+func decodeHTTP(body []byte, contentType string, s Signal) (p partialSuccess, ok bool) {
+	switch contentType {
+	case protobufType, "application/protobuf", "application/octet-stream", "":
+	case jsonType:
+		response := [NumSignals]proto.Message{
+			Traces:   (*coltrace.ExportTraceServiceResponse)(nil),
+			Metrics:  (*colmetrics.ExportMetricsServiceResponse)(nil),
+			Profiles: (*colprofiles.ExportProfilesServiceResponse)(nil),
+		}[s].ProtoReflect().New().Interface()
+		if len(body) > 0 && protojson.Unmarshal(body, response) != nil {
+			return p, false
+		}
+		var err error
+		if body, err = proto.Marshal(response); err != nil {
+			return p, false
+		}
+	default:
+		return p, len(body) == 0
+	}
+	return decodeResponse(body)
 }
 
 // readFailure makes a result of a response that is not 2xx. What it means is in its status code
@@ -274,7 +321,7 @@ func (r *result) failureText(from io.Reader, contentType string) string {
 		var s status.Status
 		r.malformed = proto.Unmarshal(body, &s) != nil
 		return s.GetMessage()
-	case "text/plain", "application/json":
+	case "text/plain", jsonType:
 		return strings.TrimSpace(string(body))
 	default: // a page
 		return ""

@@ -113,6 +113,7 @@ func TestHTTPResponses(t *testing.T) {
 	text, err := proto.Marshal(&status.Status{Code: 14, Message: "busy \x1b with s3cret-s3cret"})
 	assert.NilError(t, err)
 	const ok, queued = "sent_items=3 attempts{OK}=1", " queue_batches=1 queue_items=3"
+	strange := "dropped_items{refused,UNKNOWN}=3 attempts{UNKNOWN}=1 bad_response=1"
 	refused := func(code string) string { return fmt.Sprintf("dropped_items{refused,%s}=3 attempts{%s}=1", code, code) }
 	for _, c := range []struct {
 		name       string
@@ -123,11 +124,32 @@ func TestHTTPResponses(t *testing.T) {
 		{"empty partial success", respondWith(200, protobufType, "\x0a\x00"), ok, ""},
 		{"no content", respondWith(204, "", ""), ok, ""},
 		{"partial success", respondWith(200, protobufType, string(partialResponse(2, "no"))),
-			"sent_items=1 dropped_items{rejected}=2 attempts{OK}=1", ""},
+			"sent_items=1 dropped_items{rejected}=2 attempts{OK}=1", "2 of 3 items rejected: no"},
 		{"too many rejected", respondWith(200, protobufType, string(partialResponse(4, "no"))),
-			"dropped_items{rejected}=3 attempts{OK}=1 bad_response=1", ""},
-		{"garbage", respondWith(200, protobufType, "\xff"), ok + " bad_response=1", ""},
-		{"another type", respondWith(200, "application/json", "{}"), ok + " bad_response=1", ""},
+			"dropped_items{rejected}=3 attempts{OK}=1 bad_response=1", "3 of 3 items rejected: no"},
+		{"no type", respondWith(200, "", "\x0a\x00"), ok, ""},
+		{"nothing of another type", respondWith(200, "text/plain", ""), ok, ""},
+		{"accepted", respondWith(202, "", ""), ok, ""},
+		{"garbage", respondWith(200, protobufType, "\xff"), strange, `no response of OTLP: HTTP 200 OK: "\xff"`},
+		{"a page as protobuf", respondWith(200, protobufType, "<html>"), strange,
+			`no response of OTLP: HTTP 200 OK: "<html>"`},
+		{"a sign-in page", respondWith(200, "text/html; charset=utf-8", "<p>\x1b s3cret-s3cret ä"+strings.Repeat("x", 300)),
+			strange, `no response of OTLP: HTTP 200 OK: "<p>\x1b REDACTED \u00e4` + strings.Repeat("x", 184) + `"`},
+		{"a text", respondWith(202, "text/plain", "OK"), strange, `no response of OTLP: HTTP 202 Accepted: "OK"`},
+		{"JSON", respondWith(200, jsonType, "{}"), ok + " bad_response=1", ""},
+		{"JSON of success", respondWith(200, jsonType, `{"partialSuccess":{"errorMessage":"","rejectedDataPoints":"0"}}`),
+			ok + " bad_response=1", ""},
+		{"JSON that rejects", respondWith(200, jsonType, `{"partialSuccess":{"rejectedDataPoints":"2"}}`),
+			"sent_items=1 dropped_items{rejected}=2 attempts{OK}=1 bad_response=1",
+			`2 of 3 items rejected: HTTP 200 OK: "{\"partialSuccess\":{\"rejectedDataPoints\":\"2\"}}"`},
+		{"JSON with numbers", respondWith(200, jsonType, `{"partial_success":{"rejected_data_points":3}}`),
+			"dropped_items{rejected}=3 attempts{OK}=1 bad_response=1",
+			`3 of 3 items rejected: HTTP 200 OK: "{\"partial_success\":{\"rejected_data_points\":3}}"`},
+		{"JSON of another signal", respondWith(200, jsonType, `{"partialSuccess":{"rejectedSpans":"2"}}`), strange,
+			`no response of OTLP: HTTP 200 OK: "{\"partialSuccess\":{\"rejectedSpans\":\"2\"}}"`},
+		{"JSON of another service", respondWith(200, jsonType, `{"status":"ok"}`), strange,
+			`no response of OTLP: HTTP 200 OK: "{\"status\":\"ok\"}"`},
+		{"no object of JSON", respondWith(200, jsonType, `[]`), strange, `no response of OTLP: HTTP 200 OK: "[]"`},
 		{"endless", respondWith(200, protobufType, strings.Repeat("\x12\x00", maxResponse/2+1)),
 			refused("RESOURCE_EXHAUSTED") + " bad_response=1", "the response is larger than 4194304 bytes"},
 		{"400", respondWith(400, protobufType, string(text)), refused("INVALID_ARGUMENT"),

@@ -36,8 +36,8 @@ type Status struct {
 	State       string    `json:"state"`                 // name of a State
 	Until       time.Time `json:"until,omitzero"`        // in StateWaiting: the next attempt
 	Unsupported []string  `json:"unsupported,omitempty"` // signals that it does not know
-	// LastError is the last response that was no success: its code, and its text of about 1 KiB at
-	// most.
+	// LastError is the last response that was no success for all items: its code, and its text of about
+	// 1 KiB at most.
 	LastError *Failure `json:"last_error,omitempty"`
 	// NoAnswerSince is since when no request was answered, not even with a refusal. It is zero
 	// unless that is longer than requests usually take.

@@ -122,6 +122,8 @@ func (m *machine) connectAll() map[string]error {
 // connectRemedies are the remedies by the text of the error, which is all that gRPC returns. The
 // first match counts.
 var connectRemedies = []struct{ text, remedy string }{
+	{"no response of OTLP", "correct the endpoint: a proxy, a sign-in page or another service has answered"},
+	{"items rejected", "see what the receiver says, and its log: it takes requests, but not what is in them"},
 	{"no such host", "correct the host's name, or make it resolvable here (/etc/resolv.conf, DNS)"},
 	{"produced zero addresses", "correct the host's name, or make it resolvable here (/etc/resolv.conf, DNS)"},
 	{"lookup ", "make names resolvable here: /etc/resolv.conf, and a route to the DNS server"},

@@ -3,6 +3,7 @@ package check
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -173,6 +174,34 @@ func TestConnectHTTP(t *testing.T) {
 				f.verify(t, Degraded, endpoint, c.remedy)
 			}
 		})
+	}
+}
+
+// An answer that no receiver gives is no success, whatever its status.
+func TestConnectStrangeAnswers(t *testing.T) {
+	for _, c := range []struct{ contentType, body, detail, remedy string }{
+		{"text/html", "<title>Sign in", `no response of OTLP: HTTP 200 OK: "<title>Sign in"`, "correct the endpoint"},
+		{"application/json", `{"partialSuccess":{"errorMessage":"no"}}`, "accepts requests", ""},
+		{"application/json", `{"login":"no such host"}`, "no response of OTLP", "correct the endpoint"},
+		{"application/x-protobuf", "\x0a\x02\x08\x03", "3 items rejected, of none", "what the receiver says"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.contentType)
+			io.WriteString(w, c.body)
+		}))
+		d := otlp.NewDestination(server.URL)
+		d.Name, d.Protocol, d.Timeout = "x", otlp.HTTPProtobuf, time.Minute
+		m := fakeMachine(t, nil)
+		m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
+		m.connect = m.connectAll
+		f := found(t, m, "otlp-destination x")
+		if c.remedy == "" {
+			f.verify(t, OK, c.detail, "")
+		} else {
+			f.verify(t, Degraded, c.detail, c.remedy)
+			f.verify(t, Degraded, server.URL, c.remedy)
+		}
+		server.Close()
 	}
 }
 
