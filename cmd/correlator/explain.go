@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	"correlator/internal/out/explain"
 	"correlator/internal/out/keep"
 	"correlator/internal/out/report"
+	"correlator/profile"
 )
 
 type explainOptions struct {
@@ -33,9 +33,6 @@ type explainOptions struct {
 }
 
 const defaultBusiest = 10
-
-// leastDigits is the shortest beginning of an id: what is shorter begins too many.
-const leastDigits = 4
 
 func (o *explainOptions) validate(s *config.Settings) error {
 	for key, n := range map[string]int{"busiest": o.Busiest, "slowest": o.Slowest} {
@@ -78,21 +75,9 @@ func (o *explainOptions) query(args []string) (keep.Query, error) {
 		}
 		return q, nil
 	}
-	id, err := parseID(args[0], keep.TraceDigits)
+	id, err := profile.ParseID(args[0], profile.TraceDigits)
 	q.ID = id
 	return q, err
-}
-
-// parseID returns an id, or how one begins, in lower case. Ids may have the form of a UUID.
-func parseID(text string, most int) (string, error) {
-	id := strings.ToLower(strings.ReplaceAll(text, "-", ""))
-	if strings.Trim(id, "0123456789abcdef") != "" {
-		return "", fmt.Errorf("%q is not an id: hexadecimal digits", text)
-	}
-	if len(id) < leastDigits || len(id) > most {
-		return "", fmt.Errorf("%q is not an id: it has %d digits, not %d to %d", text, len(id), leastDigits, most)
-	}
-	return id, nil
 }
 
 // checkID checks the value of a flag that is an id, and brings it into its form; empty: there is none.
@@ -100,7 +85,7 @@ func checkID(s *config.Settings, key string, value *string, most int) (err error
 	if *value == "" {
 		return nil
 	}
-	if *value, err = parseID(*value, most); err != nil {
+	if *value, err = profile.ParseID(*value, most); err != nil {
 		return fmt.Errorf("%s: %w", s.Name(key), err)
 	}
 	return nil

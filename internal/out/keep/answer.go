@@ -6,16 +6,11 @@ import (
 	"correlator/profile"
 )
 
-// How many digits ids have in full: those of traces; those of transactions and spans.
-const (
-	TraceDigits = 32
-	SpanDigits  = 16
-)
-
 // Query says what of the samples is wanted.
 type Query struct {
-	// ID is the id of a trace or a transaction, or else of a span, in lower-case hexadecimal digits, or
-	// how one begins; empty: those of any. Of a span the answer is the transactions that it is in.
+	// ID is the id of a trace or a transaction, or else of a span, or how one begins, as
+	// profile.ParseID returns it; empty: those of any. Of a span the answer is the transactions that it
+	// is in.
 	ID string
 	// Service is a regular expression that a service's name matches as a whole; empty: any.
 	Service string

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"correlator/profile"
@@ -24,7 +23,7 @@ const step = 1024
 // Answer answers a query; queries wait for each other. The error is one of its regular expression, or that
 // of the context. Samples that come meanwhile may be in the answer or not.
 func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
-	f := finder{store: s, ctx: ctx, query: q, begins: newPrefix(q.ID), ids: make(map[string]struct{}),
+	f := finder{store: s, ctx: ctx, query: q, begins: profile.NewIDPattern(q.ID), ids: make(map[string]struct{}),
 		most: MaxTransactions}
 	if q.Service != "" {
 		var err error
@@ -60,12 +59,12 @@ func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, er
 	if err := c.collect(f.best); err != nil {
 		return nil, fmt.Errorf("collecting samples: %w", err)
 	}
-	s.setGone(a, q.ID)
+	s.setGone(a, &f)
 	return a, nil
 }
 
 // setGone says what is known of samples that are not there: of the transactions, and of what the id is of.
-func (s *Store) setGone(a *Answer, id string) {
+func (s *Store) setGone(a *Answer, f *finder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range a.Transactions {
@@ -73,16 +72,19 @@ func (s *Store) setGone(a *Answer, id string) {
 		tx.Gone, _ = s.goneOf(cmp.Or(tx.ID, tx.Trace))
 	}
 	if len(a.Transactions) > 0 { // an id of which there are others is ambiguous
-		switch tx := &a.Transactions[0]; {
-		case id == "":
-		case strings.HasPrefix(tx.Trace, id):
-			a.Gone, a.GoneAt = s.goneOf(tx.Trace)
-		case strings.HasPrefix(tx.ID, id):
-			a.Gone, a.GoneAt = s.goneOf(tx.ID)
+		for _, text := range []string{a.Transactions[0].Trace, a.Transactions[0].ID} {
+			if id, err := hex.DecodeString(text); f.query.ID != "" && err == nil && f.begins.Matches(id) {
+				a.Gone, a.GoneAt = s.goneOf(text)
+				return
+			}
 		}
 		return
 	}
-	a.Gone, a.GoneAt = s.goneOf(id)
+	for _, id := range f.begins.InFull() {
+		if a.Gone == "" {
+			a.Gone, a.GoneAt = s.goneOf(hexadecimal(id))
+		}
+	}
 }
 
 // goneOf returns what is known of samples of an id in full that are not there.
@@ -100,7 +102,7 @@ type finder struct {
 	store   *Store
 	ctx     context.Context
 	query   Query
-	begins  prefix
+	begins  profile.IDPattern
 	service *regexp.Regexp // nil: any
 	since   int64
 	most    int
@@ -170,8 +172,8 @@ func (f *finder) findTransactions() error {
 }
 
 func (f *finder) hasID(tx *transaction) bool {
-	return f.query.ID == "" || f.begins.has(tx.id.trace[:]) ||
-		tx.id.transaction != [8]byte{} && f.begins.has(tx.id.transaction[:])
+	return f.query.ID == "" || f.begins.Matches(tx.id.trace[:]) ||
+		tx.id.transaction != [8]byte{} && f.begins.Matches(tx.id.transaction[:])
 }
 
 // addUnlocked adds candidates without the lock, which the caller holds.
@@ -225,9 +227,9 @@ func (f *finder) enterIDs(c candidate, wanted bool) bool {
 // enter takes note of an id, and reports whether it is one of those that are asked for.
 func (f *finder) enter(id []byte, wanted bool) bool {
 	switch {
-	case !f.begins.has(id):
+	case !f.begins.Matches(id):
 		return false
-	case len(f.query.ID) == hex.EncodedLen(len(id)):
+	case f.begins.Is(id):
 		if !f.exact {
 			f.exact, f.best, f.found, f.filtered = true, nil, 0, 0
 		}
@@ -283,7 +285,7 @@ func (f *finder) findSpans() error {
 
 // isNew reports whether an entry is the first of its transaction with a span that begins so.
 func (f *finder) isNew(e *entry) bool {
-	if e.span == [8]byte{} || e.transaction.found == f.store.query || !f.begins.has(e.span[:]) {
+	if e.span == [8]byte{} || e.transaction.found == f.store.query || !f.begins.Matches(e.span[:]) {
 		return false
 	}
 	e.transaction.found = f.store.query
@@ -325,37 +327,6 @@ func (s *Store) entries(ctx context.Context, slice *timeSlice) iter.Seq2[[]entry
 			}
 		}
 	}
-}
-
-// prefix is how an id begins.
-type prefix struct {
-	bytes []byte
-	half  bool // there is a digit more
-	digit byte // in the upper half
-}
-
-// newPrefix returns the prefix in hexadecimal digits; of anything else it is one that no id has.
-func newPrefix(digits string) (p prefix) {
-	even := digits
-	if p.half = len(digits)%2 == 1; p.half {
-		even = digits + "0"
-	}
-	all, err := hex.DecodeString(even)
-	if err != nil {
-		return prefix{bytes: make([]byte, len(transactionID{}.trace)+1)}
-	}
-	if p.half {
-		p.digit, all = all[len(all)-1], all[:len(all)-1]
-	}
-	p.bytes = all
-	return p
-}
-
-func (p *prefix) has(id []byte) bool {
-	if !bytes.HasPrefix(id, p.bytes) {
-		return false
-	}
-	return !p.half || len(id) > len(p.bytes) && id[len(p.bytes)]&0xf0 == p.digit
 }
 
 func hexadecimal(id []byte) string { return hex.EncodeToString(id) }

@@ -175,6 +175,32 @@ func TestAtTheSameTime(t *testing.T) {
 	addUp(t, s)
 }
 
+// Ids of 64 bits, without leading zeros and decimal ones find what they are of, also what is gone.
+func TestNumbers(t *testing.T) {
+	s := NewStore(10*time.Minute, 4*MinBytes)
+	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+	sample.TraceID = [16]byte{8: 0x53, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x35}
+	sample.TransactionID = [8]byte{1: 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7}
+	s.Add(sample, begin)
+	other := newSample(resource("a", 1), 2, begin, stackOf("main"))
+	other.TraceID = [16]byte{0x53, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x35, 1} // begins so
+	s.Add(other, begin)
+	for _, later := range []bool{false, true} {
+		if later {
+			s.Expire(begin.Add(time.Hour)) // ends the slice
+			s.Expire(begin.Add(2 * time.Hour))
+		}
+		for _, id := range []string{"53ce929d0e0e4735", "6038925353593751349", "f067aa0ba902b7", "67667974448284343"} {
+			a := answer(t, s, Query{ID: id}, begin)
+			if later {
+				assert.Check(t, len(a.Transactions) == 0 && a.Gone == "expired", "%s: %+v", id, a)
+			} else if assert.Check(t, len(a.Transactions) == 1, "%s: %+v", id, a) {
+				assert.Check(t, a.Transactions[0].ID == "00f067aa0ba902b7", "%s: %+v", id, a.Transactions)
+			}
+		}
+	}
+}
+
 // A span that many transactions have is an answer with the most important ones, and found by how it begins.
 func TestSpans(t *testing.T) {
 	s := NewStore(10*time.Minute, 4*MinBytes)

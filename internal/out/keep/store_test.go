@@ -347,16 +347,6 @@ func TestRandom(t *testing.T) {
 	assert.Check(t, s.stats.Evicted != 0 && s.stats.Added != 0, "%+v", s.stats)
 }
 
-// How an id begins may end within a byte; what is no id begins none.
-func TestPrefix(t *testing.T) {
-	id := []byte{0xab, 0xcd}
-	for text, want := range map[string]bool{"": true, "a": true, "ab": true, "abc": true, "abcd": true, "abd": false,
-		"b": false, "abcd0": false, "abcde": false, "xyz": false} {
-		p := newPrefix(text)
-		assert.Check(t, p.has(id) == want, "%q: %v", text, !want)
-	}
-}
-
 // What a Keep samples is answered with names of its own process, also at the end.
 func TestKeep(t *testing.T) {
 	testenv.NeedRoot(t)

@@ -1,21 +1,23 @@
 package record
 
-import (
-	"encoding/hex"
-	"strings"
+import "correlator/profile"
 
-	"correlator/profile"
-)
+// Selection chooses samples: the ids of their trace and of their transaction, or how they begin, as
+// profile.ParseID returns them; empty: any, or none.
+type Selection struct {
+	Trace, Transaction string
 
-// Selection chooses samples: how the ids of their trace and of their transaction begin, in lower-case
-// hexadecimal digits; empty: any, or none.
-type Selection struct{ Trace, Transaction string }
+	patterns *[2]profile.IDPattern // when they are needed
+}
 
 // has reports whether samples are chosen.
 func (s *Selection) has(sample *profile.Sample) bool {
-	if *s == (Selection{}) {
+	if s.Trace == "" && s.Transaction == "" {
 		return true
 	}
-	return sample.HasTrace() && strings.HasPrefix(hex.EncodeToString(sample.TraceID[:]), s.Trace) &&
-		strings.HasPrefix(hex.EncodeToString(sample.TransactionID[:]), s.Transaction)
+	if s.patterns == nil {
+		s.patterns = &[2]profile.IDPattern{profile.NewIDPattern(s.Trace), profile.NewIDPattern(s.Transaction)}
+	}
+	return sample.HasTrace() && s.patterns[0].Matches(sample.TraceID[:]) &&
+		s.patterns[1].Matches(sample.TransactionID[:])
 }

@@ -1,0 +1,136 @@
+package profile
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"regexp"
+	"strings"
+)
+
+// How many digits ids have in full: those of traces; those of transactions and spans.
+const (
+	TraceDigits = 32
+	SpanDigits  = 16
+)
+
+// minIDDigits is the shortest beginning of an id: what is shorter begins too many.
+const minIDDigits = 4
+
+// idForms are texts with the id of a trace in them, in lower case.
+var idForms = []*regexp.Regexp{
+	regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$`),         // traceparent
+	regexp.MustCompile(`^(?:.*;)?(?:root=)?[0-9a-f]-([0-9a-f]{8})-([0-9a-f]{24})(?:;.*)?$`),     // AWS X-Ray
+	regexp.MustCompile(`^([0-9a-f]{32})-[0-9a-f]{16}(?:-[01d](?:-[0-9a-f]{16})?)?$`),            // B3
+	regexp.MustCompile(`^([0-9a-f]{16})-[0-9a-f]{16}-[01d](?:-[0-9a-f]{16})?$`),                 // B3, 64 bits
+	regexp.MustCompile(`^([0-9a-f]{1,32}):[0-9a-f]{1,16}:[0-9a-f]{1,16}:(?:0x)?[0-9a-f]{1,2}$`), // Jaeger
+}
+
+// ParseID reads an id as people and other tools have it: hexadecimal digits, with dashes, in upper
+// case, with 0x, without leading zeros, or how one begins; a decimal number; and of a trace also a
+// traceparent, an id of AWS X-Ray, or a header of B3 or Jaeger. most is the number of digits that it
+// has in full. The result is what NewIDPattern takes.
+func ParseID(text string, most int) (string, error) {
+	id := strings.ToLower(strings.TrimSpace(text))
+	for _, form := range idForms {
+		if found := form.FindStringSubmatch(id); found != nil {
+			id = strings.Join(found[1:], "")
+			break
+		}
+	}
+	id = strings.ReplaceAll(strings.TrimPrefix(id, "0x"), "-", "")
+	if strings.Trim(id, "0123456789abcdef") != "" {
+		return "", fmt.Errorf("%q is not an id: hexadecimal digits, a decimal number, a traceparent or an X-Ray id", text)
+	}
+	if _, err := decimalID(id, most/2); len(id) < minIDDigits || len(id) > most && err != nil {
+		return "", fmt.Errorf("%q is not an id: it has %d digits, not %d to %d", text, len(id), minIDDigits, most)
+	}
+	return id, nil
+}
+
+// decimalID returns a decimal number of at most so many bytes, without leading zeros.
+func decimalID(digits string, most int) ([]byte, error) {
+	if len(digits) > 39 { // 2¹²⁸ has as many
+		return nil, errors.New("too many digits")
+	}
+	n, ok := new(big.Int).SetString(digits, 10)
+	if !ok || n.BitLen() > 8*most {
+		return nil, errors.New("not a decimal number, or too large")
+	}
+	return n.Bytes(), nil
+}
+
+// IDPattern is the digits of an id, or of how one begins.
+type IDPattern struct {
+	digits string
+	bytes  []byte
+	half   bool // there is a digit more
+	digit  byte // in the upper half
+
+	// numbers are what the digits mean as a number, hexadecimal and decimal, without leading zeros:
+	// ids of 64 bits are those of traces whose upper half is zero or not known to who has the id.
+	numbers [][]byte
+}
+
+// NewIDPattern returns the pattern of digits that ParseID has returned; of anything else it is one
+// that no id matches.
+func NewIDPattern(digits string) IDPattern {
+	p := IDPattern{digits: digits}
+	even, padded := digits, digits
+	if p.half = len(digits)%2 == 1; p.half {
+		even, padded = digits+"0", "0"+digits
+	}
+	if hexadecimal, err := hex.DecodeString(padded); err == nil {
+		p.numbers = append(p.numbers, bytes.TrimLeft(hexadecimal, "\x00"))
+	}
+	if decimal, err := decimalID(digits, TraceDigits/2); err == nil {
+		p.numbers = append(p.numbers, decimal)
+	}
+	all, err := hex.DecodeString(even)
+	if err != nil {
+		p.bytes = make([]byte, TraceDigits/2+1)
+		return p
+	}
+	if p.half {
+		p.digit, all = all[len(all)-1], all[:len(all)-1]
+	}
+	p.bytes = all
+	return p
+}
+
+// Matches reports whether an id begins so, or is the one that is meant.
+func (p *IDPattern) Matches(id []byte) bool {
+	begins := bytes.HasPrefix(id, p.bytes) && (!p.half || len(id) > len(p.bytes) && id[len(p.bytes)]&0xf0 == p.digit)
+	return begins || p.Is(id)
+}
+
+// Is reports whether an id is the one that is meant, and not only begins so.
+func (p *IDPattern) Is(id []byte) bool {
+	if len(p.bytes) == len(id) && !p.half && bytes.Equal(id, p.bytes) {
+		return true
+	}
+	for _, n := range p.numbers {
+		low := id
+		if len(id) == TraceDigits/2 && len(n) <= SpanDigits/2 {
+			low = id[SpanDigits/2:]
+		}
+		if len(n) > 0 && bytes.Equal(bytes.TrimLeft(low, "\x00"), n) {
+			return true
+		}
+	}
+	return false
+}
+
+// InFull returns the ids that can be meant, of 64 and of 128 bits.
+func (p *IDPattern) InFull() (all [][]byte) {
+	for _, n := range p.numbers {
+		for _, size := range []int{SpanDigits / 2, TraceDigits / 2} {
+			if len(n) > 0 && len(n) <= size {
+				all = append(all, append(make([]byte, size-len(n)), n...))
+			}
+		}
+	}
+	return all
+}
