@@ -1,7 +1,9 @@
 package profile
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"correlator/internal/host/label"
@@ -43,6 +45,16 @@ func (k WakerKind) String() string { return label.Of(wakerKindNames[:], k) }
 
 // MarshalText returns the name of the kind.
 func (k WakerKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText parses the name of a kind.
+func (k *WakerKind) UnmarshalText(text []byte) error {
+	i := slices.Index(wakerKindNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no kind of a waker", text)
+	}
+	*k = WakerKind(i)
+	return nil
+}
 
 // A Waker is who ended a wait. Only a ThreadWaker has more than its kind.
 type Waker struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"correlator/internal/host/terminal"
@@ -15,11 +16,13 @@ import (
 // Account is how the threads of a transaction spent their time in it. All but Wall are sums over the threads;
 // they do not overlap. Of one thread, Wall is the sum of all but Unaccounted.
 type Account struct {
-	Wall      time.Duration `json:"wall_ns"` // from the first switch of a thread to the last
-	OnCPU     time.Duration `json:"on_cpu_ns"`
-	Runnable  time.Duration `json:"runnable_ns"`  // waiting for a CPU
-	Throttled time.Duration `json:"throttled_ns"` // the same, for the quota of a cgroup; in Runnable before Linux 6.18
-	Blocked   time.Duration `json:"blocked_ns"`
+	Wall time.Duration `json:"wall_ns"`
+	// WallSource is what Wall is: "switches", from the first one of a thread to the last.
+	WallSource string        `json:"wall_source"`
+	OnCPU      time.Duration `json:"on_cpu_ns"`
+	Runnable   time.Duration `json:"runnable_ns"`  // waiting for a CPU
+	Throttled  time.Duration `json:"throttled_ns"` // the same, for the quota of a cgroup; in Runnable before Linux 6.18
+	Blocked    time.Duration `json:"blocked_ns"`
 	// Unaccounted is on a CPU, at begin and end of the transaction on a thread: from none to all of it is of
 	// the transaction.
 	Unaccounted time.Duration `json:"unaccounted_ns"`
@@ -32,20 +35,13 @@ type Account struct {
 	times map[profile.ThreadState]profile.StateTimes
 }
 
-// Wait is what threads of a transaction waited for.
-type Wait struct {
-	Kind    string        `json:"kind"` // profile.ThreadState
-	Sum     time.Duration `json:"ns"`
-	Count   uint64        `json:"count"`
-	Longest time.Duration `json:"longest_ns"`
-}
-
 func newAccount(kept *keep.Account) *Account {
 	if kept == nil {
 		return nil
 	}
 	t := kept.Times
-	a := &Account{Wall: kept.Last.Sub(kept.First), OnCPU: t[profile.OnCPU].Sum, Runnable: t[profile.Runnable].Sum,
+	a := &Account{Wall: kept.Last.Sub(kept.First), WallSource: "switches", OnCPU: t[profile.OnCPU].Sum,
+		Runnable:  t[profile.Runnable].Sum,
 		Throttled: t[profile.Throttled].Sum, Unaccounted: t[profile.Unknown].Sum, WholeTrace: kept.WholeTrace,
 		Partial: kept.Partial, times: t}
 	for state := range profile.ThreadStates {
@@ -54,20 +50,6 @@ func newAccount(kept *keep.Account) *Account {
 		}
 	}
 	return a
-}
-
-// newWaits returns the waits of an account, the longest ones first.
-func newWaits(kept *keep.Account) (waits []Wait) {
-	if kept == nil {
-		return nil
-	}
-	for state := range profile.ThreadStates {
-		if t := kept.Times[state]; state.Blocks() && t.Count > 0 {
-			waits = append(waits, Wait{state.String(), t.Sum, t.Count, t.Longest})
-		}
-	}
-	slices.SortStableFunc(waits, func(a, b Wait) int { return cmp.Compare(b.Sum, a.Sum) })
-	return waits
 }
 
 // stateTexts are what a thread did, in words.
@@ -80,7 +62,7 @@ var stateTexts = [profile.ThreadStates]string{
 }
 
 // accountLines returns how the threads of all transactions spent their time, as far as that is known.
-func (e *Explanation) accountLines(columns int) []string {
+func (e *Explanation) accountLines(terminalColumns int) []string {
 	var times profile.Times
 	var wall time.Duration
 	known, partial := 0, 0
@@ -120,15 +102,26 @@ func (e *Explanation) accountLines(columns int) []string {
 	if times[profile.Unknown].Count > 0 {
 		states = append(states, profile.Unknown)
 	}
-	t := terminal.NewTable(terminal.Column{Title: "STATE OF THREADS"}, terminal.Column{Title: "TIME", Right: true},
-		terminal.Column{Title: "OF WALL", Right: true}, terminal.Column{Title: "TIMES", Right: true},
-		terminal.Column{Title: "LONGEST", Right: true})
+	places := e.waitPlaces()
+	columns := []terminal.Column{{Title: "STATE OF THREADS", Shrink: true}, {Title: "TIME", Right: true},
+		{Title: "OF WALL", Right: true, Spare: 1}, {Title: "TIMES", Right: true, Spare: 3},
+		{Title: "LONGEST", Right: true, Spare: 2}}
+	if len(places) > 0 {
+		columns = append(columns, terminal.Column{Title: "ENDED BY", Shrink: true})
+	}
+	t := terminal.NewTable(columns...)
 	for _, state := range states {
 		of := times[state]
 		t.Row(stateTexts[state], exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10),
-			exactly(of.Longest))
+			exactly(of.Longest), " ")
+		if len(places) > 0 && (state.Blocks() || len(places[state]) > 0) {
+			addPlaces(t, places[state], of, wall)
+		}
 	}
-	lines := append([]string{""}, t.Lines(columns)...)
+	lines := []string{""}
+	for _, line := range t.Lines(terminalColumns) {
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
 	if n := len(e.Transactions); known < n {
 		lines = append(lines, fmt.Sprintf("of %d of the %d transactions; what the threads of the others did is not kept",
 			known, n))
@@ -137,6 +130,33 @@ func (e *Explanation) accountLines(columns int) []string {
 		lines = append(lines, fmt.Sprintf("of %d of them, what their threads did earlier is not kept any more", partial))
 	}
 	return lines
+}
+
+// How many places a state has in the table; JSON has all.
+const maxPlaces = 5
+
+// addPlaces adds rows of where threads were in a state, and of the rest of its time.
+func addPlaces(t *terminal.Table, places []*waitPlace, state profile.StateTimes, wall time.Duration) {
+	row := func(text string, of profile.StateTimes, longest, waker string) {
+		t.Row("  "+text, exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10), longest,
+			cmp.Or(waker, " "))
+	}
+	var more profile.StateTimes
+	for i, p := range places {
+		state.Sum -= p.Sum
+		state.Count -= min(state.Count, p.Count)
+		if i < maxPlaces {
+			row(p.text, p.StateTimes, exactly(p.Longest), p.waker())
+		} else {
+			more.Add(p.StateTimes)
+		}
+	}
+	if n := len(places) - maxPlaces; n > 0 {
+		row(fmt.Sprintf("... %d more", n), more, exactly(more.Longest), "")
+	}
+	if state.Sum >= time.Microsecond {
+		row("no stack", state, " ", "")
+	}
 }
 
 // exactly returns a duration that was measured.

@@ -37,7 +37,8 @@ func TestAccountTable(t *testing.T) {
 	time.Local = time.UTC
 	out, _, err := run(t, accounted(), Options{Format: Table})
 	assert.NilError(t, err)
-	const want = `1.00 s from 11:59:59.990 to 12:00:00.990: on a CPU 34 %, waiting for one 11 %, blocked 55 %
+	const want = `1.00 s from the first switch to the last, 11:59:59.990 to 12:00:00.990: ` +
+		`on a CPU 34 %, waiting for one 11 %, blocked 55 %
 
 STATE OF THREADS                  TIME  OF WALL  TIMES   LONGEST
 network                       400.0 ms     40 %      9  300.0 ms
@@ -74,10 +75,11 @@ func TestAccountJSON(t *testing.T) {
 	assert.NilError(t, json.Unmarshal([]byte(out), &got))
 	tx := got.Transactions[0]
 	assert.DeepEqual(t, tx["account"], map[string]any{"wall_ns": 1e9, "on_cpu_ns": 340e6, "runnable_ns": 60e6,
-		"throttled_ns": 50e6, "blocked_ns": 550e6, "unaccounted_ns": 1.5e6, "whole_trace": true})
+		"throttled_ns": 50e6, "blocked_ns": 550e6, "unaccounted_ns": 1.5e6, "whole_trace": true,
+		"wall_source": "switches"})
 	assert.DeepEqual(t, tx["waits"], []any{
 		map[string]any{"kind": "net", "ns": 400e6, "count": 9.0, "longest_ns": 300e6},
-		map[string]any{"kind": "futex", "ns": 150e6, "count": 3.0, "longest_ns": 90e6},
+		map[string]any{"kind": "lock", "ns": 150e6, "count": 3.0, "longest_ns": 90e6},
 	})
 	assert.Check(t, tx["wall_ns"] == 1e9 && tx["cpu_ns"] == 350e6, "%v", tx)
 }

@@ -50,7 +50,7 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 		}
 		r.Samples[key] += a.Samples[i].Count
 	}
-	return r, nil
+	return r, addWaits(r, a)
 }
 
 // keptFrom returns since when all samples of a transaction are there, at the earliest its first one.

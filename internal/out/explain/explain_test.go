@@ -110,7 +110,7 @@ func TestJSONAndFiles(t *testing.T) {
 	var e Explanation
 	assert.NilError(t, json.Unmarshal([]byte(out), &e))
 	assert.Check(t, len(e.Methods) == 7 && e.Methods[5].Caller == 4 && e.Methods[4].Caller == -1 &&
-		e.Methods[5].Lines[0] == Line{24, 5} && e.Samples == 15 && len(e.Spans) == 3,
+		e.Methods[5].Lines[0] == Line{24, 5, 0} && e.Samples == 15 && len(e.Spans) == 3,
 		out)
 	path := filepath.Join(t.TempDir(), "x.html")
 	out, stderr, err := run(t, example(), Options{Format: report.HTML, File: path})
@@ -223,13 +223,18 @@ func TestAnswerOfAnotherVersion(t *testing.T) {
 		"file":        func(a *keep.Answer) { a.Frames[2].File = place(1) },
 		"no file":     func(a *keep.Answer) { a.Frames[2].File = place(-1) },
 		"frame":       func(a *keep.Answer) { a.Stacks[0][0] = 99 },
-		"stack":       func(a *keep.Answer) { a.Samples[0].Stack = 3 },
+		"stack":       func(a *keep.Answer) { a.Samples[0].Stack = 99 },
 		"transaction": func(a *keep.Answer) { a.Samples[0].Transaction = -1 },
 		"process":     func(a *keep.Answer) { a.Transactions[0].Process = 2 },
 		"id":          func(a *keep.Answer) { a.Transactions[0].ID = "abcd" },
 		"span":        func(a *keep.Answer) { a.Samples[0].Span = "xyz" },
+		"wait":        func(a *keep.Answer) { a.Waits[0].Transaction = 1 },
+		"its stack":   func(a *keep.Answer) { a.Waits[0].Stack = keep.LeftOutStack },
+		"its time":    func(a *keep.Answer) { a.Waits[0].Sum = -1 },
+		"its peer":    func(a *keep.Answer) { a.Waits[0].Peer = "x" },
+		"its waker":   func(a *keep.Answer) { a.Waits[0].Waker.Trace = "12" },
 	} {
-		a := example()
+		a := waited()
 		spoil(a)
 		_, _, err := run(t, a, Options{Format: Table})
 		assert.Check(t, err != nil, "%s: no error", what)

@@ -32,18 +32,22 @@ func (e *Explanation) lines(columns int) (lines []string) {
 	}
 	lines = append(lines, e.accountLines(columns)...)
 	if e.Samples == 0 {
-		return append(lines, fmt.Sprintf("no CPU sample was taken: one is for every %v of CPU time", e.PerSample))
+		lines = append(lines, fmt.Sprintf("no CPU sample was taken: one is for every %v of CPU time", e.PerSample))
+	} else {
+		lines = append(lines, "")
+		lines = append(lines, e.threadTable().Lines(columns)...)
+		lines = more(lines, len(e.Threads)-maxThreadRows)
 	}
-	lines = append(lines, "")
-	lines = append(lines, e.threadTable().Lines(columns)...)
-	lines = more(lines, len(e.Threads)-maxThreadRows)
 	if len(e.Spans) > len(e.Transactions) || len(e.Spans) == 1 && e.Spans[0].ID != "" {
 		lines = append(lines, "")
 		lines = append(lines, e.spanTable().Lines(columns)...)
 		lines = more(lines, len(e.Spans)-maxSpanRows)
 	}
-	lines = append(lines, "")
-	return append(lines, e.treeTable().Lines(columns)...)
+	if len(e.outermost) > 0 {
+		lines = append(lines, "")
+		lines = append(lines, e.treeTable().Lines(columns)...)
+	}
+	return lines
 }
 
 func more(lines []string, n int) []string {
@@ -114,22 +118,40 @@ func (e *Explanation) spanTable() *terminal.Table {
 }
 
 func (e *Explanation) treeTable() *terminal.Table {
-	t := terminal.NewTable(terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "SHARE", Right: true},
-		terminal.Column{Title: "SELF", Right: true, Spare: 1}, terminal.Column{Title: "METHOD", Shrink: true})
-	for _, row := range rows(e.outermost, e.Samples) {
-		indent := strings.Repeat(" ", row.depth)
+	columns := []terminal.Column{{Title: "CPU", Right: true}, {Title: "SHARE", Right: true},
+		{Title: "SELF", Right: true, Spare: 1}, {Title: "METHOD", Shrink: true}}
+	waits := slices.ContainsFunc(e.outermost, func(m *Method) bool { return m.Wait > 0 })
+	if waits {
+		columns = slices.Insert(columns, 3, terminal.Column{Title: "WAIT", Right: true})
+	}
+	t := terminal.NewTable(columns...)
+	row := func(m *Method, self, text string) {
+		cells := []string{"", "", self, text}
+		if m.Samples > 0 {
+			cells[0], cells[1] = lasted(e.cpu(m.Samples)), e.percent(m.Samples)
+		}
+		if waits {
+			wait := ""
+			if m.Wait > 0 {
+				wait = exactly(m.Wait)
+			}
+			cells = slices.Insert(cells, 3, wait)
+		}
+		t.Row(cells...)
+	}
+	for _, of := range rows(e.outermost) {
+		indent := strings.Repeat(" ", of.depth)
 		switch {
-		case row.more > 0:
-			t.Row(lasted(e.cpu(row.within)), e.percent(row.within), "", fmt.Sprintf("%s... %d more", indent, row.more))
-		case row.hidden > 0:
-			t.Row("", "", "", fmt.Sprintf("%s... %d methods, each of which calls the next one only", indent, row.hidden))
+		case of.more > 0:
+			row(&of.within, "", fmt.Sprintf("%s... %d more", indent, of.more))
+		case of.hidden > 0:
+			row(new(Method), "", fmt.Sprintf("%s... %d methods, each of which calls the next one only", indent, of.hidden))
 		default:
-			m, self := row.method, ""
+			m, self := of.method, ""
 			if m.Self > 0 {
 				self = lasted(e.cpu(m.Self))
 			}
-			t.Row(lasted(e.cpu(m.Samples)), e.percent(m.Samples), self,
-				strings.TrimRight(indent+m.Name+"  "+m.place(), " "))
+			row(m, self, strings.TrimRight(indent+m.Name+"  "+m.place(), " "))
 		}
 	}
 	return t

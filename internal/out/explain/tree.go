@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
@@ -16,40 +17,52 @@ import (
 
 // Method is a function below its callers, and how often it was seen.
 type Method struct {
-	Name    string    `json:"name"`
-	File    string    `json:"file,omitempty"`  // source file
-	Lines   []Line    `json:"lines,omitempty"` // the most frequent first
-	Samples uint64    `json:"samples"`
-	Self    uint64    `json:"self_samples"` // in no other method
-	Caller  int       `json:"caller"`       // its place in Explanation.Methods; -1: it is an outermost one
-	Calls   []*Method `json:"-"`            // jq stops at a depth of 256
+	Name    string `json:"name"`
+	File    string `json:"file,omitempty"`  // source file
+	Lines   []Line `json:"lines,omitempty"` // the most frequent first
+	Samples uint64 `json:"samples"`
+	Self    uint64 `json:"self_samples"` // in no other method
+	// Wait and SelfWait are the time of threads that waited, of which the stack is known.
+	Wait     time.Duration `json:"wait_ns,omitempty"`
+	SelfWait time.Duration `json:"self_wait_ns,omitempty"`
+	Caller   int           `json:"caller"` // its place in Explanation.Methods; -1: it is an outermost one
+	Calls    []*Method     `json:"-"`      // jq stops at a depth of 256
 
+	time     time.Duration // CPU and waits
 	children map[methodKey]*Method
-	lines    map[uint32]uint64
+	lines    map[uint32]Line
 }
 
 // Line is a line of a method's source file, and how often it was seen.
 type Line struct {
-	Line    uint32 `json:"line"`
-	Samples uint64 `json:"samples"`
+	Line    uint32        `json:"line"`
+	Samples uint64        `json:"samples"`
+	Wait    time.Duration `json:"wait_ns,omitempty"`
 }
 
 type methodKey struct{ name, file string }
 
-// newTree returns the outermost methods, those with most samples first. Where there are several
+// newTree returns the outermost methods, those with most time first. Where there are several
 // processes, these are above their methods.
 func newTree(r *record.Recording) []*Method {
 	root := &Method{}
-	several := len(r.Processes) > 1
-	for key, samples := range r.Samples {
+	add := func(key *record.Key, samples uint64, wait time.Duration) {
 		at := root
-		if several {
-			at = at.call(methodKey{name: processText(key.Process)}, 0, samples)
+		more := Method{Samples: samples, Wait: wait, time: time.Duration(samples)*r.Period() + wait}
+		if len(r.Processes) > 1 {
+			at = at.call(methodKey{name: processText(key.Process)}, 0, &more)
 		}
 		for _, f := range slices.Backward(r.Stacks[key.Stack]) {
-			at = at.call(methodKey{nameOf(f), f.SourceFile()}, f.Line, samples)
+			at = at.call(methodKey{nameOf(f), f.SourceFile()}, f.Line, &more)
 		}
 		at.Self += samples
+		at.SelfWait += wait
+	}
+	for key, samples := range r.Samples {
+		add(&key, samples, 0)
+	}
+	for key, of := range r.Waits {
+		add(&key.Key, 0, of.Sum)
 	}
 	root.sort()
 	return root.Calls
@@ -70,7 +83,7 @@ func nameOf(f profile.Frame) string {
 	return "[unknown]" // addresses of compiled code say nothing
 }
 
-func (m *Method) call(key methodKey, line uint32, samples uint64) *Method {
+func (m *Method) call(key methodKey, line uint32, more *Method) *Method {
 	called := m.children[key]
 	if called == nil {
 		called = &Method{Name: key.name, File: key.file}
@@ -79,25 +92,25 @@ func (m *Method) call(key methodKey, line uint32, samples uint64) *Method {
 		}
 		m.children[key] = called
 	}
-	called.Samples += samples
+	called.Samples += more.Samples
+	called.Wait += more.Wait
+	called.time += more.time
 	if line > 0 {
 		if called.lines == nil {
-			called.lines = make(map[uint32]uint64)
+			called.lines = make(map[uint32]Line)
 		}
-		called.lines[line] += samples
+		of := called.lines[line]
+		called.lines[line] = Line{line, of.Samples + more.Samples, of.Wait + more.Wait}
 	}
 	return called
 }
 
 func (m *Method) sort() {
 	m.Calls = slices.SortedFunc(maps.Values(m.children), func(a, b *Method) int {
-		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
+		return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
 	})
-	for line, samples := range m.lines {
-		m.Lines = append(m.Lines, Line{line, samples})
-	}
-	slices.SortFunc(m.Lines, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Line, b.Line))
+	m.Lines = slices.SortedFunc(maps.Values(m.lines), func(a, b Line) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Wait, a.Wait), cmp.Compare(a.Line, b.Line))
 	})
 	for _, called := range m.Calls {
 		called.sort()
@@ -140,12 +153,12 @@ func (m *Method) place() string {
 type treeRow struct {
 	depth  int // how far it is indented
 	method *Method
-	more   int    // not 0: so many methods that are left out, of which samples is the sum
-	within uint64 // samples of more
+	more   int    // not 0: so many methods that are left out, of which within is the sum
+	within Method // of more
 	hidden int    // not 0: so many callers that call nothing else
 }
 
-// How trees are cut for people: what has less than a part of the samples or one only, and the middle of chains of
+// How trees are cut for people: what has less than a part of the time or one sample only, and the middle of chains of
 // methods each of which calls the next one only.
 const (
 	leastPart = 200 // half a percent
@@ -155,18 +168,26 @@ const (
 )
 
 // rows lays a tree out.
-func rows(methods []*Method, total uint64) (all []treeRow) {
+func rows(methods []*Method) (all []treeRow) {
+	var total Method
+	for _, m := range methods {
+		total.Samples += m.Samples
+		total.Wait += m.Wait
+		total.time += m.time
+	}
 	var add func(methods []*Method, depth int)
 	add = func(methods []*Method, depth int) {
 		var left treeRow
 		for _, m := range methods {
-			if m.Samples*leastPart < total || m.Samples == 1 && total >= fewOf {
+			if m.time < total.time/leastPart || m.Samples == 1 && total.Samples >= fewOf && m.Wait <= total.Wait/leastPart {
 				left.more++
-				left.within += m.Samples
+				left.within.Samples += m.Samples
+				left.within.Wait += m.Wait
 				continue
 			}
 			chain := []*Method{m}
-			for last := m; len(last.Calls) == 1 && last.Calls[0].Samples == m.Samples; last = chain[len(chain)-1] {
+			for last := m; len(last.Calls) == 1 && last.Calls[0].Samples == m.Samples &&
+				last.Calls[0].Wait == m.Wait; last = chain[len(chain)-1] {
 				chain = append(chain, last.Calls[0])
 			}
 			hidden := len(chain) - keptAbove - keptBelow

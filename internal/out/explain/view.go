@@ -30,6 +30,8 @@ type Explanation struct {
 	// LeftOut is how many samples are in no Thread and Span, since there was no room, and some of them in one
 	// Method together.
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
+	// LeftOutWaits is how many waits there was no room for: their time is among what has no stack.
+	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
 	// Gone is why other samples of the trace or the transaction are not there, and GoneAt when the last ones
 	// were lost.
 	Gone   string    `json:"gone,omitempty"`
@@ -61,7 +63,7 @@ type Transaction struct {
 	KeptFrom    time.Time         `json:"kept_from"`                 // First, or since when all are kept
 	Gone        string            `json:"gone,omitempty"`
 	Account     *Account          `json:"account,omitempty"` // nil: it is not known what it waited for
-	Waits       []Wait            `json:"waits,omitempty"`   // the blocked part of Account
+	Waits       []Wait            `json:"waits,omitempty"`   // the longest first
 
 	first time.Time // when Wall begins
 }
@@ -108,12 +110,14 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
 			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
 			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
-			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account), Waits: newWaits(tx.Account)}
+			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account)}
 		made.first, made.Wall = wall(tx, e.PerSample)
 		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples
 		e.Transactions = append(e.Transactions, made)
 	}
+	e.addWaits(a, r)
+	e.LeftOutWaits = a.LeftOutWaits
 	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
 	for i := range a.Samples {
 		s := &a.Samples[i]
@@ -259,6 +263,10 @@ func (e *Explanation) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("%d samples are counted without thread and span, or without stack: the answer "+
 			"would be too large (ask for fewer transactions)", e.LeftOut))
 	}
+	if e.LeftOutWaits > 0 {
+		notes = append(notes, fmt.Sprintf("the stacks of %d waits are left out: the answer would be too large "+
+			"(ask for fewer transactions)", e.LeftOutWaits))
+	}
 	return notes
 }
 
@@ -315,7 +323,8 @@ func (tx *Transaction) times() string {
 	var text string
 	if a := tx.Account; a != nil {
 		of := func(d time.Duration) string { return ofWall(share(d, tx.Wall)) }
-		text = fmt.Sprintf("%s from %s to %s: on a CPU %s, waiting for one %s, blocked %s", exactly(tx.Wall), from,
+		text = fmt.Sprintf("%s from the first switch to the last, %s to %s: on a CPU %s, waiting for one %s, "+
+			"blocked %s", exactly(tx.Wall), from,
 			tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU), of(a.Runnable+a.Throttled), of(a.Blocked))
 		if a.WholeTrace {
 			text += " (all of the trace in this process)"

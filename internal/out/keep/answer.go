@@ -56,6 +56,10 @@ type Answer struct {
 	// would be too large: those of which there are fewest.
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
 
+	Waits []Wait `json:"waits,omitempty"`
+	// LeftOutWaits is how many waits are in no Wait, since the answer would be too large.
+	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
+
 	// Ambiguous are the ids that begin so; then there is nothing else.
 	Ambiguous []string `json:"ambiguous,omitempty"`
 	// Filtered is how many transactions have the id, and are left out by Service or Since.
@@ -134,4 +138,30 @@ type Sample struct {
 	TID         int    `json:"i"`
 	Thread      string `json:"n,omitempty"`
 	Count       uint64 `json:"c"`
+}
+
+// Wait is waits of a thread with one stack and one cause, in one span of a transaction: see profile.Wait.
+type Wait struct {
+	Transaction int                 `json:"t"`
+	Stack       int                 `json:"s"`
+	Span        string              `json:"p,omitempty"`
+	TID         int                 `json:"i"`
+	Thread      string              `json:"n,omitempty"`
+	State       profile.ThreadState `json:"k"`
+	profile.StateTimes
+	Peer  string `json:"peer,omitempty"`
+	Path  string `json:"path,omitempty"`
+	Futex uint64 `json:"futex,omitempty"`
+	Waker *Waker `json:"waker,omitempty"` // nil: not known
+}
+
+// Waker is who ended waits. Only a thread has more than Source.
+type Waker struct {
+	Source  profile.WakerKind `json:"source"`
+	PID     int               `json:"pid,omitempty"`
+	TID     int               `json:"tid,omitempty"`
+	Thread  string            `json:"thread,omitempty"`
+	Service string            `json:"service,omitempty"`
+	Trace   string            `json:"trace_id,omitempty"` // empty: it worked on none that is known
+	ID      string            `json:"transaction_id,omitempty"`
 }

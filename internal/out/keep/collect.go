@@ -30,6 +30,8 @@ const (
 	transactionText = 424  // with a Sample of what is left out of it
 	accountText     = 1400 // with large numbers for each state
 	attributeText   = 6
+	waitText        = 184 // with large numbers
+	wakerText       = 180
 	escapedBytes    = 6 // of a character: \u0000
 
 	// maxStackBytes is how full an answer may be of transactions and stacks: the rest is for threads and
@@ -51,6 +53,8 @@ type collector struct {
 	ofStack sums[stackKey] // all samples but those of leftOut
 	ofSpan  sums[entryKey] // those of ofStack again, as far as there is room
 	leftOut []uint64       // samples of each transaction
+	ofWait  sums[waitKey]  // ns
+	waits   map[waitKey]profile.StateTimes
 
 	processes map[*process]int
 	files     map[*profile.File]int
@@ -64,8 +68,10 @@ type stackKey struct {
 }
 
 func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
-	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int), ofStack: newSums[stackKey](),
-		ofSpan: newSums[entryKey](), processes: make(map[*process]int), files: make(map[*profile.File]int),
+	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
+		ofStack: newSums[stackKey](maxSums), ofSpan: newSums[entryKey](maxSums),
+		ofWait: newSums[waitKey](maxWaitSums), waits: make(map[waitKey]profile.StateTimes),
+		processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
 }
 
@@ -73,11 +79,17 @@ func (c *collector) collect(selected []candidate) error {
 	selected, copied, all := c.snapshot(selected)
 	selected = c.addTransactions(selected, copied)
 	for _, slice := range all {
-		for some, err := range c.store.entries(c.ctx, slice.timeSlice) {
+		for some, err := range steps(c.ctx, c.store, func() []entry { return slice.entries }) {
 			if err != nil {
 				return err
 			}
 			c.count(slice.first, some)
+		}
+		for some, err := range steps(c.ctx, c.store, func() []waitEntry { return slice.waits }) {
+			if err != nil {
+				return err
+			}
+			c.countWaits(some)
 		}
 	}
 	if err := c.addStacks(); err != nil {
@@ -94,7 +106,8 @@ func (c *collector) collect(selected []candidate) error {
 type changing struct {
 	attributes profile.Attributes
 	earlier    uint64
-	account    *Account // nil: there is none
+	account    *Account     // nil: there is none
+	trace      *transaction // that has waits of it, too, as ofTrace; nil: none
 }
 
 // snapshot copies what may change of transactions, at most MaxTransactions, without those that have been
@@ -106,7 +119,11 @@ func (c *collector) snapshot(found []candidate) (selected []candidate, copied []
 	selected = slices.DeleteFunc(found, func(tx candidate) bool { return tx.entries == 0 })
 	for i := range selected {
 		tx := selected[i].transaction
-		copied = append(copied, changing{tx.attributes, tx.earlier, tx.copyAccount()})
+		made := changing{tx.attributes, tx.earlier, tx.copyAccount(), tx.ofTrace()}
+		if made.trace != nil && !made.trace.isOfOthers() {
+			made.trace = nil
+		}
+		copied = append(copied, made)
 	}
 	all = slicesOf(selected)
 	c.store.mu.Unlock()
@@ -134,7 +151,7 @@ func slicesOf(selected []candidate) (all []sliceOfTime) {
 		owners[tx.process.owner] = interval{min(in.first, tx.first), max(in.last, tx.last)}
 	}
 	for o, in := range owners {
-		for _, slice := range o.slices {
+		for _, slice := range slices.Concat(o.slices, o.waits.slices) {
 			tooEarly := slice.ended != 0 && slice.ended < in.first-int64(maxDelay)
 			if !tooEarly && slice.began <= in.last+int64(maxDelay) {
 				all = append(all, sliceOfTime{slice, slice.first})
@@ -162,6 +179,11 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 		}
 		c.bytes += size
 		c.number[tx] = i
+		if trace := copied[i].trace; trace != nil {
+			if _, known := c.number[trace]; !known { // those of a trace are with its first transaction
+				c.number[trace] = i
+			}
+		}
 		made := Transaction{Trace: tx.traceText(), ID: tx.text(), Process: c.process(tx.process),
 			Context: tx.context.String(), Earlier: copied[i].earlier, Account: copied[i].account}
 		for key, value := range copied[i].attributes.All() {
@@ -196,21 +218,66 @@ func (c *collector) count(first int64, some []entry) {
 	}
 }
 
-// addStacks adds the stacks that there is room for, with room for a Sample of each; samples of others are left
-// out.
-func (c *collector) addStacks() error {
-	for some := range slices.Chunk(c.ofStack.sort(), step) {
-		if err := c.ctx.Err(); err != nil {
-			return err
+// countWaits counts what is of the transactions.
+func (c *collector) countWaits(some []waitEntry) {
+	for i := range some {
+		e := &some[i]
+		if _, selected := c.number[e.transaction]; !selected {
+			continue
 		}
-		for _, one := range some {
+		of := c.waits[e.waitKey]
+		of.Add(e.StateTimes)
+		c.waits[e.waitKey] = of
+		c.ofWait.add(e.waitKey, uint64(max(e.Sum, 0)), func(key waitKey, _ uint64) {
+			c.answer.LeftOutWaits += c.waits[key].Count
+			delete(c.waits, key)
+		})
+	}
+}
+
+// addStacks adds the stacks that there is room for, of samples and of waits in turn, with room for a Sample or a Wait
+// of each; samples and waits of others are left out.
+func (c *collector) addStacks() error {
+	samples, waits := c.ofStack.sort(), c.ofWait.sort()
+	for i := range max(len(samples), len(waits)) {
+		if i%step == 0 {
+			if err := c.ctx.Err(); err != nil {
+				return err
+			}
+		}
+		if i < len(samples) {
+			one := &samples[i]
 			if !c.addStack(one.key.stack, sampleText) {
 				c.leftOut[c.number[one.key.transaction]] += one.samples
 				delete(c.ofStack.all, one.key)
 			}
 		}
+		if i < len(waits) {
+			c.addWait(waits[i].key)
+		}
 	}
 	return nil
+}
+
+// addWait adds waits, if there is room for them.
+func (c *collector) addWait(key waitKey) {
+	made := key.cause.wait()
+	made.Transaction, made.StateTimes = c.number[key.transaction], c.waits[key]
+	made.TID, made.Thread = int(key.thread.tid), key.thread.name
+	size := waitText + textBytes(made.Thread) + textBytes(made.Path)
+	if key.span != [8]byte{} {
+		made.Span = hexadecimal(key.span[:])
+		size += spanText
+	}
+	if w := made.Waker; w != nil {
+		size += wakerText + textBytes(w.Thread) + textBytes(w.Service)
+	}
+	if !c.addStack(key.stack, size) {
+		c.answer.LeftOutWaits += made.Count
+		return
+	}
+	made.Stack = c.stacks[key.stack]
+	c.answer.Waits = append(c.answer.Waits, made)
 }
 
 // addSpans adds samples with thread and span as long as there is room. The rest of each stack is one Sample.

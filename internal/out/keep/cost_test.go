@@ -2,6 +2,7 @@ package keep
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,16 @@ func TestCosts(t *testing.T) {
 			return newSample(resource(text(i, 64), 0), 0, begin, main)
 		}, sizes.owner + sizes.process + sizes.transaction + sizes.stack + sizes.frame + sizes.thread + sizes.slice +
 			sizes.entry + 64},
+		"waits": {func(i int) *profile.Sample {
+			w := newWait(one, 0, begin, main, byHolder(1))
+			w.SpanID = [8]byte{byte(i), byte(i >> 8), 1}
+			return w
+		}, unsafe.Sizeof(waitEntry{})},
+		"causes": {func(i int) *profile.Sample {
+			w := byHolder(1)
+			w.Path, w.Waker.Thread, w.Waker.Service = text(i, 200), text(i, 15), text(i, 100)
+			return newWait(one, 0, begin, main, w)
+		}, unsafe.Sizeof(waitEntry{}) + unsafe.Sizeof(cause{}) + unsafe.Sizeof(causeID{}) + 315},
 		"slices": {func(i int) *profile.Sample {
 			return newSample(one, 0, begin.Add(time.Duration(i+1)*time.Second), main)
 		}, sizes.slice + sizes.entry},
@@ -93,11 +104,13 @@ func TestCosts(t *testing.T) {
 			s.Add(sample, sample.At)
 		}
 		for _, o := range s.owners { // which then takes less
-			s.end(o, o.slices[len(o.slices)-1], begin.UnixNano())
+			for _, slice := range slices.Concat(o.slices, o.waits.slices) {
+				s.end(o, slice, begin.UnixNano())
+			}
 		}
 		addUp(t, s)
 		counted := s.Stats().Bytes - before
-		assert.Check(t, s.Stats().Added == many+1 && counted >= many*int(c.least),
+		assert.Check(t, s.Stats().Added+s.Stats().Waits.Kept == many+1 && counted >= many*int(c.least),
 			"%s: %d bytes are counted for each of %d",
 			what, counted/many, c.least)
 	}

@@ -25,6 +25,14 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 		m.Counter("accounts_forgotten_total", "Transactions of which that is kept no more.",
 			stats.AccountsForgotten[reason], "reason", goneNames[reason])
 	}
+	waits := &stats.Waits
+	m.Counter("waits_total", "Waits kept with their stack, for correlator explain.", waits.Added)
+	m.Gauge("waits", "Waits kept now with their stack.", int(waits.Kept))
+	m.Counter("waits_evicted_total", "Waits evicted early for lack of room.", waits.Evicted)
+	m.Counter("waits_expired_total", "Waits that reached their age limit.", waits.Expired)
+	for reason, n := range waits.Lost {
+		m.Counter("waits_lost_total", "Waits in transactions that were not kept.", n, "reason", lostNames[reason])
+	}
 	m.Gauge("bytes", "Memory of kept samples.", stats.Bytes)
 	m.Gauge("transactions", "Transactions with kept samples or accounts.", stats.Transactions)
 }

@@ -19,24 +19,42 @@ const (
 
 var lostNames = [numLost]string{lostNoStack: "no_stack", lostTooLarge: "too_large"}
 
+// lose counts samples, or waits, that are not kept.
+func (s *Store) lose(sample *profile.Sample, id transactionID, lost int, now time.Time) {
+	if sample.Wait != nil { // the account has their time
+		s.stats.Waits.Lost[lost] += sample.Count
+		return
+	}
+	s.stats.Lost[lost] += sample.Count
+	s.gone.add(id, []reason{lostNoStack: goneNoStack, lostTooLarge: goneTooLarge}[lost], now)
+}
+
 // evict makes room: of the owner that has most, the oldest slice is forgotten.
 func (s *Store) evict(now time.Time) {
 	for s.bytes > s.limit-s.gone.bytes() {
 		var most *owner
 		for _, o := range s.owners {
-			if (len(o.slices) > 0 || o.accounts.len() > 0) && (most == nil || o.bytes > most.bytes) {
+			if !o.isEmpty() && (most == nil || o.bytes > most.bytes) {
 				most = o
 			}
 		}
 		if most == nil {
 			return // nothing is left
 		}
-		if most.accounts.bytes() > most.bytes/2 || len(most.slices) == 0 {
+		switch {
+		case len(most.waits.slices) > 0 && (most.waits.bytes > most.bytes/2 || len(most.slices) == 0):
+			s.stats.Waits.Evicted += s.forgetOldest(most, &most.waits.slices, goneEvicted, now)
+		case most.accounts.bytes() > most.bytes/2 || len(most.slices) == 0:
 			s.evictAccounts(most, now)
-			continue
+		default:
+			s.stats.Evicted += s.forgetOldest(most, &most.slices, goneEvicted, now)
 		}
-		s.stats.Evicted += s.forgetOldest(most, goneEvicted, now)
 	}
+}
+
+// isEmpty reports whether the owner has nothing that could be forgotten.
+func (o *owner) isEmpty() bool {
+	return len(o.slices) == 0 && len(o.waits.slices) == 0 && o.accounts.len() == 0
 }
 
 // evictAccounts makes room by accounts of an owner: some at a time, since whoever adds one waits for that.
@@ -57,23 +75,30 @@ func (s *Store) Expire(now time.Time) {
 	defer s.mu.Unlock()
 	oldest, n := now.Add(-s.period).UnixNano(), 0
 	for _, o := range s.owners { // which may come and go meanwhile, as slices may be evicted
-		for len(o.slices) > 0 {
-			slice := o.slices[0]
-			if slice.ended == 0 && now.UnixNano()-slice.began >= int64(s.period/slicesOfPeriod) {
-				s.end(o, slice, now.UnixNano())
-			}
-			if slice.ended == 0 || slice.ended > oldest {
-				break
-			}
-			s.stats.Expired += s.forgetOldest(o, goneExpired, now)
-			s.pause()
-		}
+		s.stats.Expired += s.expireSlices(o, &o.slices, oldest, now)
+		s.stats.Waits.Expired += s.expireSlices(o, &o.waits.slices, oldest, now)
 		s.expireAccounts(o, oldest, now)
 		if n++; n%step == 0 {
 			s.pause()
 		}
 	}
 	s.shrink()
+}
+
+// expireSlices forgets slices of samples, or of waits, that are too old, and returns how many these were.
+func (s *Store) expireSlices(o *owner, of *[]*timeSlice, oldest int64, now time.Time) (forgotten uint64) {
+	for len(*of) > 0 {
+		slice := (*of)[0]
+		if slice.ended == 0 && now.UnixNano()-slice.began >= int64(s.period/slicesOfPeriod) {
+			s.end(o, slice, now.UnixNano())
+		}
+		if slice.ended == 0 || slice.ended > oldest {
+			break
+		}
+		forgotten += s.forgetOldest(o, of, goneExpired, now)
+		s.pause()
+	}
+	return forgotten
 }
 
 // shrink makes tables small again, unless there is a query, which looks at them in pauses of its own: then
@@ -91,6 +116,7 @@ func (s *Store) shrink() {
 		p.stacks.shrink(s.pause)
 		p.frames.shrink(s.pause)
 		p.threads.shrink(s.pause)
+		p.causes.shrink(s.pause)
 		p.traces.shrink(s.pause)
 		s.pause()
 	}
@@ -103,22 +129,23 @@ func (s *Store) pause() {
 	s.mu.Lock()
 }
 
-// forgetOldest forgets the oldest slice of an owner, and returns how many samples it had.
-func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint64) {
-	slice := o.slices[0]
-	o.slices[0] = nil
-	o.slices = o.slices[1:]
-	cost := entryBytes
-	if slice.ended == 0 {
-		cost = openEntryBytes
-	}
+// forgetOldest forgets the oldest slice of an owner, of samples or of waits, and returns how many of these it had.
+func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Time) (samples uint64) {
+	slice := (*of)[0]
+	(*of)[0] = nil
+	*of = (*of)[1:]
+	size := slice.size()
 	s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
 	for i := range slice.entries {
-		samples += slice.entries[i].count
-		s.forgetEntry(&slice.entries[i], why, now)
+		e := &slice.entries[i]
+		samples += e.count
+		e.transaction.samples -= e.count
+		e.transaction.earlier += e.count
+		s.forgetEntry(&e.entryKey, why, now)
 	}
-	s.grow(o, -cost*len(slice.entries)-sliceBytes)
 	s.stats.Samples -= samples
+	samples += s.forgetWaits(o, slice, why, now)
+	s.grow(o, -size)
 	if len(o.processes) == 0 && s.owners[o.name] == o {
 		s.grow(o, -ownerBytes)
 		delete(s.owners, o.name)
@@ -127,11 +154,9 @@ func (s *Store) forgetOldest(o *owner, why reason, now time.Time) (samples uint6
 }
 
 // forgetEntry forgets all that no other entry has.
-func (s *Store) forgetEntry(e *entry, why reason, now time.Time) {
+func (s *Store) forgetEntry(e *entryKey, why reason, now time.Time) {
 	tx, st, th := e.transaction, e.stack, e.thread
 	p := tx.process
-	tx.samples -= e.count
-	tx.earlier += e.count
 	if tx.entries--; tx.entries == 0 {
 		s.forgetTransaction(tx, why, now)
 	}
@@ -150,7 +175,7 @@ func (s *Store) tidy(p *process) {
 	if p.transactions.len() == 0 { // it has no entries, so nothing else either
 		s.grow(p.owner, -sizeOfProcess(p.resource))
 		delete(p.owner.processes, p.resource)
-		if o := p.owner; len(o.processes) == 0 && len(o.slices) == 0 {
+		if o := p.owner; len(o.processes) == 0 && len(o.slices) == 0 && len(o.waits.slices) == 0 {
 			s.grow(o, -ownerBytes)
 			delete(s.owners, o.name)
 		}

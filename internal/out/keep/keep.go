@@ -103,8 +103,8 @@ func (k *Keep) TakesAccounts() bool { return true }
 // Accounted keeps an account. It waits as Sampled does.
 func (k *Keep) Accounted(account *profile.Account) { k.store.AddAccount(account, time.Now()) }
 
-// Waited does nothing.
-func (k *Keep) Waited(*profile.Sample) {}
+// Waited keeps waits, as Sampled does samples.
+func (k *Keep) Waited(sample *profile.Sample) { k.Sampled(sample) }
 
 // ErrBusy: another query is being answered. Answers take memory, so there is one at a time.
 var ErrBusy = errors.New("another query for samples is being answered: ask again")

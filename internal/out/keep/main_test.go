@@ -56,6 +56,13 @@ func newAccount(s *profile.Sample, state profile.ThreadState, now time.Time, too
 	return a
 }
 
+// newWait returns a sample of the transaction with a number that waited.
+func newWait(r *profile.Resource, transaction int, at time.Time, stack *profile.Stack, w profile.Wait) *profile.Sample {
+	s := newSample(r, transaction, at, stack)
+	s.Wait = &w
+	return s
+}
+
 func traceOf(s *profile.Sample) string { return hex.EncodeToString(s.TraceID[:]) }
 
 // answer answers a query, and checks that the answer fits together.
@@ -91,15 +98,19 @@ func addUp(tb testing.TB, s *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	assert.Assert(tb, st.Added == st.Samples+st.Evicted+st.Expired, "%+v do not add up", st)
-	bytes, samples, transactions := 0, uint64(0), 0
+	assert.Assert(tb, st.Added == st.Samples+st.Evicted+st.Expired &&
+		st.Waits.Added == st.Waits.Kept+st.Waits.Evicted+st.Waits.Expired, "%+v do not add up", st)
+	bytes, samples, transactions, waits := 0, uint64(0), 0, uint64(0)
 	for name, o := range s.owners {
 		bytes += o.bytes
-		if want := measure(o); o.bytes != want || o.name != name || len(o.slices)+o.accounts.len() == 0 {
+		if want := measure(o); o.bytes != want || o.name != name || o.isEmpty() {
 			tb.Fatalf("owner %s has %d bytes, its parts %d, and %d slices", name, o.bytes, want, len(o.slices))
 		}
 		if bytes := o.accounts.bytes(); bytes > s.limit/partOfAccounts {
 			tb.Fatalf("owner %s has accounts of %d bytes", name, bytes)
+		}
+		if o.waits.bytes > s.limit/partOfWaits || len(o.waits.slices) == 0 && o.waits.bytes != 0 {
+			tb.Fatalf("owner %s has waits of %d bytes in %d slices", name, o.waits.bytes, len(o.waits.slices))
 		}
 		for _, p := range o.processes {
 			transactions += p.transactions.len()
@@ -111,8 +122,14 @@ func addUp(tb testing.TB, s *Store) {
 				samples += slice.entries[i].count
 			}
 		}
+		for _, slice := range o.waits.slices {
+			for i := range slice.waits {
+				waits += slice.waits[i].Count
+			}
+		}
 	}
-	if bytes != s.bytes || samples != s.stats.Samples || transactions != s.stats.Transactions || bytes > s.limit {
+	if bytes != s.bytes || waits != s.stats.Waits.Kept ||
+		samples != s.stats.Samples || transactions != s.stats.Transactions || bytes > s.limit {
 		tb.Fatalf("%d bytes of %d, limit %d; %d samples of %d; %d transactions of %d", s.bytes, bytes, s.limit,
 			s.stats.Samples, samples, s.stats.Transactions, transactions)
 	}
@@ -127,6 +144,13 @@ func measure(o *owner) int {
 		}
 		bytes += sliceBytes + cost*len(slice.entries)
 	}
+	for _, slice := range o.waits.slices {
+		cost := waitBytes
+		if slice.ended == 0 {
+			cost = openWaitBytes
+		}
+		bytes += sliceBytes + cost*len(slice.waits)
+	}
 	for _, p := range o.processes {
 		bytes += sizeOfProcess(p.resource)
 		for tx := range p.transactions.values() {
@@ -140,6 +164,9 @@ func measure(o *owner) int {
 		}
 		for th := range p.threads.values() {
 			bytes += threadBytes + len(th.name)
+		}
+		for of := range p.causes.values() {
+			bytes += causeBytes + of.textBytes()
 		}
 	}
 	return bytes

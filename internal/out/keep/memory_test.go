@@ -19,6 +19,7 @@ func TestMemoryOfForgotten(t *testing.T) {
 			sample := newSample(resources[pid], i, now, stackOf(fmt.Sprintf("method%d", i)))
 			sample.TID, sample.Thread = i, "worker"
 			s.Add(sample, now)
+			s.Add(newWait(resources[pid], i, now, main, profile.Wait{State: profile.Futex, Futex: uint64(i)}), now)
 		}
 		now = now.Add(10 * time.Second)
 		for _, r := range resources { // which has samples all the time
@@ -29,7 +30,7 @@ func TestMemoryOfForgotten(t *testing.T) {
 	addUp(t, s)
 	big := 0
 	for _, p := range s.owners["a"].processes {
-		most := max(p.transactions.most, p.stacks.most, p.frames.most, p.threads.most)
+		most := max(p.transactions.most, p.stacks.most, p.frames.most, p.threads.most, p.causes.most)
 		if most >= 1000 {
 			big++
 		} else if most > 2*leastShrunk {

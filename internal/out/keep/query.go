@@ -259,32 +259,42 @@ func (f *finder) findSpans() error {
 	if err != nil {
 		return err
 	}
-	s := f.store
-	candidates := make([]candidate, 0, step)
 	for _, slice := range all {
-		for some, err := range s.entries(f.ctx, slice) {
-			if err != nil {
-				return err
+		if err := addSpans(f, func() []entry { return slice.entries }); err != nil {
+			return err
+		}
+		if err := addSpans(f, func() []waitEntry { return slice.waits }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSpans adds the transactions of entries whose spans begin so.
+func addSpans[E keyed](f *finder, entries func() []E) error {
+	candidates := make([]candidate, 0, step)
+	for some, err := range steps(f.ctx, f.store, entries) {
+		if err != nil {
+			return err
+		}
+		some = slices.DeleteFunc(some, func(e E) bool { return !f.isNew(e.of()) })
+		candidates = candidates[:0]
+		f.store.mu.Lock()
+		for i := range some {
+			if e := some[i].of(); e.transaction.entries > 0 { // it is not forgotten
+				candidates = append(candidates, newCandidate(e.transaction, e.span))
 			}
-			some = slices.DeleteFunc(some, func(e entry) bool { return !f.isNew(&e) })
-			candidates = candidates[:0]
-			s.mu.Lock()
-			for i := range some {
-				if tx := some[i].transaction; tx.entries > 0 { // it is not forgotten
-					candidates = append(candidates, newCandidate(tx, some[i].span))
-				}
-			}
-			s.mu.Unlock()
-			for i := range candidates {
-				f.add(candidates[i])
-			}
+		}
+		f.store.mu.Unlock()
+		for i := range candidates {
+			f.add(candidates[i])
 		}
 	}
 	return nil
 }
 
 // isNew reports whether an entry is the first of its transaction with a span that begins so.
-func (f *finder) isNew(e *entry) bool {
+func (f *finder) isNew(e entryKey) bool {
 	if e.span == [8]byte{} || e.transaction.found == f.store.query || !f.begins.Matches(e.span[:]) {
 		return false
 	}
@@ -298,7 +308,7 @@ func (f *finder) slices() (all []*timeSlice, err error) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	for _, o := range f.store.owners {
-		all = append(all, o.slices...)
+		all = append(append(all, o.slices...), o.waits.slices...)
 		if n++; n%step > 0 {
 			continue
 		}
@@ -309,17 +319,18 @@ func (f *finder) slices() (all []*timeSlice, err error) {
 	return all, nil
 }
 
-// entries yields copies of what is counted in a slice, some at a time, which is valid until the next.
-func (s *Store) entries(ctx context.Context, slice *timeSlice) iter.Seq2[[]entry, error] {
-	return func(yield func([]entry, error) bool) {
-		buffer := make([]entry, step)
+// steps yields copies of what is counted in a slice, some at a time, which is valid until the next. A slice that
+// ends or is forgotten meanwhile keeps its entries, and their order.
+func steps[E any](ctx context.Context, s *Store, entries func() []E) iter.Seq2[[]E, error] {
+	return func(yield func([]E, error) bool) {
+		buffer := make([]E, step)
 		for at := 0; ; {
 			if err := ctx.Err(); err != nil {
 				yield(nil, err)
 				return
 			}
-			s.mu.Lock() // a slice that ends or is forgotten meanwhile keeps its entries, and their order
-			n := copy(buffer, slice.entries[at:])
+			s.mu.Lock()
+			n := copy(buffer, entries()[at:])
 			s.mu.Unlock()
 			at += n
 			if n == 0 || !yield(buffer[:n], nil) {

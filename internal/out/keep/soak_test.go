@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,11 @@ func TestSoakMemory(t *testing.T) {
 		"owners": func(i int) *profile.Sample {
 			return newSample(resource(fmt.Sprintf("container-%d", i), i), i, begin, main)
 		},
+		"waits": func(i int) *profile.Sample {
+			w := byHolder(1)
+			w.Waker.TID = i
+			return newWait(one, i, begin, main, w)
+		},
 		"slices": func(i int) *profile.Sample {
 			return newSample(one, i, begin.Add(time.Duration(i)*time.Millisecond), main)
 		},
@@ -70,7 +76,7 @@ func TestSoakMemory(t *testing.T) {
 			const limit = 2 * MinBytes
 			before := heap()
 			s := NewStore(10*time.Millisecond*slicesOfPeriod, limit)
-			for i := 0; s.stats.Evicted == 0 && s.stats.Expired == 0 && i < 1_000_000; i++ {
+			for i := 0; s.stats.Evicted == 0 && s.stats.Expired == 0 && s.stats.Waits.Evicted == 0 && i < 1_000_000; i++ {
 				if i%1000 == 0 && s.bytes > limit*3/4 {
 					break
 				}
@@ -80,7 +86,9 @@ func TestSoakMemory(t *testing.T) {
 			for _, ended := range []bool{false, true} {
 				if ended {
 					for _, o := range s.owners {
-						s.end(o, o.slices[len(o.slices)-1], begin.UnixNano())
+						for _, slice := range slices.Concat(o.slices, o.waits.slices) {
+							s.end(o, slice, begin.UnixNano())
+						}
 					}
 				}
 				took, counted := int(heap())-int(before), s.Stats().Bytes

@@ -35,9 +35,12 @@ const (
 	threadBytes      = 160
 	sliceBytes       = 640 // with an index that has room for eight
 	openEntryBytes   = 176 // with the index of a slice that is being filled
+	causeBytes       = 512
+	openWaitBytes    = 288
 
-	// entryBytes is an entry of a slice that has ended, with what is unused of the slice's last page.
+	// entryBytes and waitBytes are an entry of a slice that has ended, with what is unused of the slice's last page.
 	entryBytes = int(unsafe.Sizeof(entry{})) * 17 / 16
+	waitBytes  = int(unsafe.Sizeof(waitEntry{})) * 17 / 16
 )
 
 // Store keeps samples. It is safe for concurrent use. A query holds the lock that Add waits for only for
@@ -60,13 +63,15 @@ type Store struct {
 	query    uint32     // its number; guarded by querying, as is transaction.found
 }
 
-// Stats is what became of samples.
+// Stats is what became of samples, and of waits.
 //
 //	Added = Samples + Evicted + Expired
+//	Waits.Added = Waits.Kept + Waits.Evicted + Waits.Expired
 type Stats struct {
 	Samples, Added, Evicted, Expired uint64
 	Lost                             [numLost]uint64 // not added
-	Accounts                         int             // now
+	Waits                            WaitStats
+	Accounts                         int // now
 	AccountsForgotten                [numReasons]uint64
 	Bytes, Transactions              int       // now
 	Oldest                           time.Time // since when any are kept; zero: there are none
@@ -79,6 +84,7 @@ type owner struct {
 	bytes     int
 	processes map[*profile.Resource]*process
 	slices    []*timeSlice // the oldest first; the last one is being filled
+	waits     waits
 	accounts  accounts
 }
 
@@ -90,6 +96,7 @@ type process struct {
 	stacks       table[profile.StackTraceID, *stack]
 	frames       table[profile.Frame, *frame]
 	threads      table[threadID, *thread]
+	causes       table[causeID, *cause]
 	// transactions in OpenTelemetry's contexts by their trace, but for those without an id
 	traces table[[16]byte, int]
 	shrunk bool // it is in Store.shrunk
@@ -110,7 +117,7 @@ type transaction struct {
 	earlier     uint64             // that are not any more
 	account     *account           // nil: there is none
 	forgotten   bool               // there was an account before
-	entries     int32              // and one for the account
+	entries     int32              // of samples and waits, and one for the account
 	found       uint32             // number of the query that has found it by a span last
 }
 
@@ -144,13 +151,17 @@ type thread struct {
 	entries int32
 }
 
-// timeSlice is the samples of an owner in some time.
+// timeSlice is the samples of an owner in some time, or the waits.
 type timeSlice struct {
 	began, ended int64 // in ns since 1970; ended: 0 while it is being filled
 	first        int64 // when its first sample was taken
 	bytes        int   // by which the owner grew
 	entries      []entry
 	index        map[entryKey]uint32 // of entries; nil when it has ended
+
+	// Of one of waits, instead of both.
+	waits     []waitEntry
+	waitIndex map[waitKey]uint32
 }
 
 type entryKey struct {
@@ -165,13 +176,18 @@ type entry struct {
 	count uint64
 }
 
+// keyed is an entry of samples or of waits.
+type keyed interface{ of() entryKey }
+
+func (k entryKey) of() entryKey { return k }
+
 // NewStore returns an empty store that keeps samples for a time, and has so many bytes.
 func NewStore(period time.Duration, limit int) *Store {
 	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newTombstones(limit)}
 }
 
-// Add keeps samples of transactions. It reports whether their stack has frames without a name, which may
-// have one: then Named is to be called with the sample when they can be read. The sample stays the
+// Add keeps samples of transactions, those with a Wait too. It reports whether their stack has frames without a
+// name, which may have one: then Named is to be called with the sample when they can be read. The sample stays the
 // caller's.
 func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	if sample.Resource == nil || !sample.HasTrace() || sample.Count == 0 {
@@ -182,22 +198,31 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	id := transactionID{sample.TraceID, sample.TransactionID}
 	switch {
 	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
-		s.stats.Lost[lostNoStack] += sample.Count
-		s.gone.add(id, goneNoStack, now)
+		s.lose(sample, id, lostNoStack, now)
 		return false
 	case !s.knowsStack(sample) && sizeOf(sample) > s.limit/partOfLimit:
-		s.stats.Lost[lostTooLarge] += sample.Count
-		s.gone.add(id, goneTooLarge, now)
+		s.lose(sample, id, lostTooLarge, now)
 		return false
 	}
 	p := s.process(sample.Resource)
-	slice := s.slice(p.owner, now)
+	of := &p.owner.slices
+	if sample.Wait != nil {
+		of = &p.owner.waits.slices
+	}
+	slice := s.slice(p.owner, of, now, sample.Wait != nil)
 	before := p.owner.bytes
 	tx, stack := s.transaction(p, id, sample), s.stack(p, sample.Stack)
-	s.count(p.owner, slice, entryKey{tx, stack, s.thread(p, sample), sample.SpanID}, sample.Count)
+	key := entryKey{tx, stack, s.thread(p, sample), sample.SpanID}
+	if sample.Wait == nil {
+		s.count(p.owner, slice, key, sample.Count)
+	} else {
+		s.countWait(p, slice, key, sample)
+		p.owner.waits.bytes += p.owner.bytes - before
+	}
 	slice.bytes += p.owner.bytes - before
 	slice.first = min(slice.first, sample.At.UnixNano())
 	unnamed = !stack.named && !stack.queued && now.UnixNano() >= stack.tryAt
+	s.evictWaits(p.owner, now)
 	s.evict(now)
 	return unnamed
 }
@@ -214,6 +239,10 @@ func (s *Store) knowsStack(sample *profile.Sample) bool {
 func sizeOf(sample *profile.Sample) int {
 	size := ownerBytes + sizeOfProcess(sample.Resource) + sliceBytes + transactionBytes + stackBytes + threadBytes +
 		openEntryBytes + sample.Attributes.Bytes() + len(sample.Thread)
+	if sample.Wait != nil {
+		of := newCauseID(sample.Wait)
+		size += openWaitBytes + causeBytes + of.textBytes()
+	}
 	for _, f := range sample.Stack.Frames {
 		size += pointerBytes + sizeOfFrame(f)
 	}
@@ -260,19 +289,24 @@ func (s *Store) process(resource *profile.Resource) *process {
 	return p
 }
 
-// slice returns the slice of an owner that samples are put in now.
-func (s *Store) slice(o *owner, now time.Time) *timeSlice {
+// slice returns the slice of an owner that samples are put in now, or waits.
+func (s *Store) slice(o *owner, of *[]*timeSlice, now time.Time, ofWaits bool) *timeSlice {
 	at := now.UnixNano()
-	if n := len(o.slices); n > 0 {
-		last := o.slices[n-1]
+	if n := len(*of); n > 0 {
+		last := (*of)[n-1]
 		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began &&
 			last.bytes <= min(s.limit/partOfLimit, maxSliceBytes) && last.ended == 0 {
 			return last
 		}
 		s.end(o, last, at)
 	}
-	slice := &timeSlice{began: at, first: math.MaxInt64, index: make(map[entryKey]uint32)}
-	o.slices = append(o.slices, slice)
+	slice := &timeSlice{began: at, first: math.MaxInt64}
+	if ofWaits {
+		slice.waitIndex = make(map[waitKey]uint32)
+	} else {
+		slice.index = make(map[entryKey]uint32)
+	}
+	*of = append(*of, slice)
 	s.grow(o, sliceBytes)
 	return slice
 }
@@ -282,10 +316,20 @@ func (s *Store) end(o *owner, slice *timeSlice, at int64) {
 	if slice.ended != 0 {
 		return
 	}
+	before := slice.size()
 	slice.ended = max(at, slice.began, 1)
-	slice.index = nil
+	slice.index, slice.waitIndex = nil, nil
 	slice.entries = append(make([]entry, 0, len(slice.entries)), slice.entries...)
-	s.grow(o, -len(slice.entries)*(openEntryBytes-entryBytes))
+	slice.waits = append(make([]waitEntry, 0, len(slice.waits)), slice.waits...)
+	s.grow(o, slice.size()-before)
+}
+
+// size returns what the slice takes without what its entries refer to.
+func (t *timeSlice) size() int {
+	if t.ended == 0 {
+		return sliceBytes + len(t.entries)*openEntryBytes + len(t.waits)*openWaitBytes
+	}
+	return sliceBytes + len(t.entries)*entryBytes + len(t.waits)*waitBytes
 }
 
 func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
@@ -368,15 +412,20 @@ func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) 
 		i = uint32(len(slice.entries))
 		slice.index[key] = i
 		slice.entries = append(slice.entries, entry{entryKey: key})
-		key.transaction.entries++
-		key.stack.entries++
-		key.thread.entries++
+		key.take()
 		s.grow(o, openEntryBytes)
 	}
 	slice.entries[i].count += samples
 	key.transaction.samples += samples
 	s.stats.Added += samples
 	s.stats.Samples += samples
+}
+
+// take counts an entry with the key.
+func (k *entryKey) take() {
+	k.transaction.entries++
+	k.stack.entries++
+	k.thread.entries++
 }
 
 // Stats returns what became of samples until now.

@@ -331,6 +331,9 @@ func TestRandom(t *testing.T) {
 		sample := newSample(resources[random.IntN(len(resources))], random.IntN(1+i/3), at,
 			stackOf(methods(random.IntN(50), 1+random.IntN(30))...))
 		sample.TID, sample.Count = random.IntN(20), uint64(random.IntN(4))
+		if random.IntN(3) == 0 {
+			sample.Wait = &profile.Wait{State: profile.Net, Sum: time.Duration(random.IntN(100)), Futex: uint64(random.IntN(9))}
+		}
 		s.Add(sample, now)
 		s.AddAccount(newAccount(sample, profile.Net, now, time.Duration(random.IntN(5))*time.Millisecond), now)
 		switch random.IntN(200) {
@@ -344,7 +347,7 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	addUp(t, s)
-	assert.Check(t, s.stats.Evicted != 0 && s.stats.Added != 0, "%+v", s.stats)
+	assert.Check(t, s.stats.Evicted != 0 && s.stats.Added != 0 && s.stats.Waits.Evicted != 0, "%+v", s.stats)
 }
 
 // What a Keep samples is answered with names of its own process, also at the end.

@@ -5,11 +5,15 @@ import (
 	"slices"
 )
 
-// maxSums is how many sums there are at most: more would not have room in an answer.
-const maxSums = answerBytes / sampleText
+// How many sums there are at most: more would not have room in an answer.
+const (
+	maxSums     = answerBytes / sampleText
+	maxWaitSums = answerBytes / waitText
+)
 
 // sums counts samples by something, of which it keeps what has most.
 type sums[K comparable] struct {
+	most   int
 	all    map[K]sum
 	sorted []counted[K] // of sort
 	added  int
@@ -25,7 +29,7 @@ type counted[K comparable] struct {
 	sum
 }
 
-func newSums[K comparable]() sums[K] { return sums[K]{all: make(map[K]sum)} }
+func newSums[K comparable](most int) sums[K] { return sums[K]{most: most, all: make(map[K]sum)} }
 
 // add adds samples. When there is no more room, the half with fewest samples is given to dropped.
 func (s *sums[K]) add(key K, samples uint64, dropped func(key K, samples uint64)) {
@@ -36,10 +40,10 @@ func (s *sums[K]) add(key K, samples uint64, dropped func(key K, samples uint64)
 	}
 	of.samples += samples
 	s.all[key] = of
-	if len(s.all) < maxSums {
+	if len(s.all) < s.most {
 		return
 	}
-	for _, least := range s.sort()[maxSums/2:] {
+	for _, least := range s.sort()[s.most/2:] {
 		delete(s.all, least.key)
 		dropped(least.key, least.samples)
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"net/netip"
 	"time"
 
 	"correlator/procscan"
@@ -32,6 +33,15 @@ type Key struct {
 	Stack         profile.StackTraceID
 }
 
+// WaitKey is what waits are added up under.
+type WaitKey struct {
+	Key
+	State profile.ThreadState
+	Peer  netip.AddrPort
+	Path  string
+	Waker profile.Waker
+}
+
 // HasTrace reports whether the samples were taken within a transaction.
 func (k *Key) HasTrace() bool { return k.TraceID != [16]byte{} }
 
@@ -44,7 +54,8 @@ type Recording struct {
 	SamplesPerSecond int           // of every CPU
 
 	Samples map[Key]uint64
-	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples refer to
+	Waits   map[WaitKey]profile.StateTimes           // nil: nobody asked for them
+	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples and Waits refer to
 
 	// Walked is how many of Samples were walked by frame pointers, before the engine knew their process or since it
 	// cannot unwind it; 0 without an engine.
