@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,4 +48,25 @@ func TestScanOTel(t *testing.T) {
 	} {
 		assert.Check(t, strings.Contains(string(out), want), "%q is not in %s", want, out)
 	}
+}
+
+// Contexts of threads whose schema is not read are said to be so, wherever no trace is seen for that reason.
+func TestUnreadSchema(t *testing.T) {
+	testenv.NeedRoot(t)
+	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1, Schema: "nodejs_v1_dev"})
+	bare := demo.StartOTel(t, demo.OTelOptions{NoThreads: true})
+	w.Busy(1, true)
+	pid := strconv.Itoa(w.PID)
+	out := string(command(t, "", "scan"))
+	line := pid + ": contexts of threads are not read: their schema is nodejs_v1_dev"
+	assert.Check(t, strings.Contains(out, "\n"+line) && !strings.Contains(out, strconv.Itoa(bare.PID)+": "), out)
+	out = string(command(t, "", "inspect", pid))
+	assert.Check(t, strings.Contains(out, "(schema_not_read)") && strings.Contains(out, "nodejs_v1_dev (not read)"), out)
+	out = string(command(t, "", "inspect", strconv.Itoa(bare.PID)))
+	assert.Check(t, strings.Contains(out, "(no_thread_contexts)"), out)
+	summary, err := exec.Command(installed(t), "record", "--pid", pid, "--duration", "1s", "--unwinder", "frame-pointers",
+		"-o", filepath.Join(t.TempDir(), "profile")).CombinedOutput()
+	assert.NilError(t, err)
+	hint := "hint: samples of checkout (" + pid + ") have no trace, as contexts of threads by the schema nodejs_v1_dev"
+	assert.Check(t, strings.Contains(string(summary), hint), "%s", summary)
 }

@@ -1,6 +1,11 @@
 package process
 
-import "correlator/internal/attach/processcontext"
+import (
+	"slices"
+
+	"correlator/internal/attach/processcontext"
+	"correlator/profile"
+)
 
 // ThreadSchema is how a process says that its threads publish what they work on: the value of
 // threadlocal.schema_version in its process context, as a word of a fixed list.
@@ -39,6 +44,20 @@ func schemaOf(text string) ThreadSchema {
 		}
 	}
 	return SchemaOther
+}
+
+// UnreadSchema returns the schema by which threads of the process publish what they work on, if it is one
+// that is not read and they publish it in no other way.
+func (v *View) UnreadSchema() string {
+	if v.OTel == nil || v.OTel.TLS != "" || slices.Contains(v.Contexts, profile.ElasticContext.String()) {
+		return ""
+	}
+	return v.OTel.Schema
+}
+
+// unreadText says what it means that a schema is not read.
+func unreadText(schema string) string {
+	return "contexts of threads are not read: their schema is " + schema + " (docs/contexts.md)"
 }
 
 // ThreadSchema returns the schema of the process context, which there must be.

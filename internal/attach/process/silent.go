@@ -47,19 +47,24 @@ func Silent(client *access.Client, procRoot string, id procscan.ProcessID, filte
 	return view, true, nil
 }
 
-// maxAdvised is how many pids a line of SilentAdvice has.
+// maxAdvised is how many pids a line of Advice has.
 const maxAdvised = 8
 
-// SilentAdvice returns lines of what to do about JVMs with an agent that is silent: one for all of
-// which the same is known.
-func SilentAdvice(views []View) (lines []string) {
+// Advice returns lines of what to do about JVMs with an agent that is silent, and of thread contexts that
+// are not read: one for all of which the same is known.
+func Advice(views []View) (lines []string) {
 	pids := make(map[string][]string)
 	var texts []string
 	for _, v := range views {
-		if v.Agent == nil {
+		text := ""
+		switch {
+		case v.Agent != nil:
+			text = v.Agent.Advice()
+		case v.UnreadSchema() != "":
+			text = unreadText(v.UnreadSchema())
+		default:
 			continue
 		}
-		text := v.Agent.Advice()
 		if pids[text] == nil {
 			texts = append(texts, text)
 		}

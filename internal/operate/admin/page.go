@@ -106,7 +106,11 @@ func troubles(s *Status) (lines []string) {
 		lines = append(lines, fmt.Sprintf("last error of %d, %s ago: %s: %s", p.PID, age(s.At.Sub(p.LastError.At)),
 			p.LastError.Reason, terminal.Escape(p.LastError.Message)))
 	}
-	lines = append(lines, process.SilentAdvice(s.Silent)...)
+	views := slices.Clone(s.Silent)
+	for i := range s.Processes {
+		views = append(views, s.Processes[i].View)
+	}
+	lines = append(lines, process.Advice(views)...)
 	if u := s.Unwinding; u != nil {
 		for _, said := range []struct {
 			how string

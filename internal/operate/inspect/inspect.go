@@ -30,9 +30,13 @@ type Thread struct {
 	Reason        string `json:"reason,omitempty"` // why there is no trace: a process.SampleOutcome's name
 }
 
-// reasonWhileRunning is why there is no trace of a thread that publishes by OpenTelemetry's standard alone:
-// that forbids reading what it works on unless it is interrupted, so only samples have it.
-const reasonWhileRunning = "read_while_sampled"
+// Why there is no trace of a thread that publishes by OpenTelemetry's standard alone.
+const (
+	// The standard forbids reading what it works on unless it is interrupted, so only samples have it.
+	reasonWhileRunning = "read_while_sampled"
+	reasonSchema       = "schema_not_read" // nor have samples
+	reasonNoSchema     = "no_thread_contexts"
+)
 
 // Inspection is a process and its threads, as `inspect` prints them.
 type Inspection struct {
@@ -79,7 +83,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 		r.Threads = []Thread{}
 		if r.View, t = examine(client, procRoot, found, process.Filter{}); t != nil {
 			defer t.Close()
-			r.Threads, r.err = inspectThreads(t)
+			r.Threads, r.err = inspectThreads(t, &r.View)
 		}
 		return r
 	})
@@ -99,7 +103,7 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 }
 
 // inspectThreads reads the contexts of all threads of a process at once.
-func inspectThreads(t *process.Target) ([]Thread, error) {
+func inspectThreads(t *process.Target, view *process.View) ([]Thread, error) {
 	iterator, err := bpf.OpenThreads()
 	if err != nil {
 		return nil, err
@@ -134,7 +138,13 @@ func inspectThreads(t *process.Target) ([]Thread, error) {
 		}
 		name, _ := t.Handle().ThreadName(thread.TID) // "" when it has ended
 		views[i] = newThread(thread.TID, name, contexts[i])
-		if t.HasContext() && !t.HasStorage() {
+		switch {
+		case !t.HasContext() || t.HasStorage():
+		case view.UnreadSchema() != "":
+			views[i].Reason = reasonSchema
+		case view.OTel.Schema == "":
+			views[i].Reason = reasonNoSchema
+		default:
 			views[i].Reason = reasonWhileRunning
 		}
 	}
@@ -151,7 +161,9 @@ func newThread(tid int, name string, c process.Context) Thread {
 	if c.Slot.TracePresent {
 		view.TraceID = hex.EncodeToString(c.Slot.TraceID[:])
 		view.SpanID = hex.EncodeToString(c.Slot.SpanID[:])
-		view.TransactionID = hex.EncodeToString(c.Slot.TransactionID[:])
+		if c.Slot.TransactionID != [8]byte{} {
+			view.TransactionID = hex.EncodeToString(c.Slot.TransactionID[:])
+		}
 	} else {
 		view.Reason = c.Outcome.String()
 	}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -28,7 +29,7 @@ func WriteProcesses(w io.Writer, processes []Process) error {
 			p.SocketPath)
 	}
 	err := table.Write(w)
-	if below := append(process.SilentAdvice(views), Remarks(processes)...); err == nil && len(below) > 0 {
+	if below := append(process.Advice(views), Remarks(processes)...); err == nil && len(below) > 0 {
 		_, err = io.WriteString(w, "\n"+strings.Join(below, "\n")+"\n")
 	}
 	return err
@@ -99,7 +100,7 @@ func (i Inspection) Write(w io.Writer) error {
 			table.Row(strconv.Itoa(t.TID), t.Name, "("+t.Reason+")")
 			continue
 		}
-		table.Row(strconv.Itoa(t.TID), t.Name, t.TraceID, t.TransactionID, t.SpanID,
+		table.Row(strconv.Itoa(t.TID), t.Name, t.TraceID, cmp.Or(t.TransactionID, "-"), t.SpanID,
 			strconv.FormatBool(t.TraceFlags&1 != 0))
 	}
 	return table.Write(w)
@@ -107,12 +108,16 @@ func (i Inspection) Write(w io.Writer) error {
 
 // writeOTel adds what a process publishes by OpenTelemetry's standards.
 func writeOTel(head *terminal.Table, view *process.OTelView) {
+	threads := view.Schema
+	if threads != "" && view.TLS == "" {
+		threads += " (not read)"
+	}
 	for _, row := range []struct{ title, text string }{
 		{"namespace", view.ServiceNamespace},
 		{"version", view.ServiceVersion},
 		{"instance", view.ServiceInstanceID},
 		{"sdk", view.SDK},
-		{"thread contexts", view.Schema},
+		{"thread contexts", threads},
 		{"attribute keys", strings.Join(view.Keys, ", ")},
 		{"otel_thread_ctx_v1", view.TLS},
 	} {

@@ -31,3 +31,10 @@ func TestUnknown(t *testing.T) {
 	got := since(value.Some(value.TimepointOf(now.Add(-90*time.Second))), now)
 	assert.Check(t, got == "1 min", "%q", got)
 }
+
+// An id of zeros is none, and is not shown as one that many share.
+func TestKnown(t *testing.T) {
+	for id, want := range map[string]string{"": "-", "0000000000000000": "-", "0000000000000001": "0000000000000001"} {
+		assert.Check(t, known(id) == want, "%q", id)
+	}
+}

@@ -23,7 +23,7 @@ type stackView struct {
 // published vanish there, but not here.
 func (v *stackView) update(s *snapshot) {
 	x := s.transactions[v.transaction]
-	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(v.transaction.TransactionID),
+	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(known(v.transaction.TransactionID)),
 		terminal.Escape(v.transaction.TraceID))
 	if x != nil {
 		v.seen = true

@@ -116,7 +116,7 @@ func (s *snapshot) threadTable(only *processKey) *table {
 		t.add(item{key: key, cpu: th.CPU.Value(), order: order, transaction: transaction, cells: func() []string {
 			return []string{
 				percentOf(th.CPU), number(th.Tid), th.Name.Value(), number(th.Pid), s.service(process),
-				th.TransactionID.Value(), th.SpanID.Value(), th.TraceID.Value(), since(th.Since, s.at),
+				known(th.TransactionID.Value()), th.SpanID.Value(), th.TraceID.Value(), since(th.Since, s.at),
 				since(th.LastRun, s.at),
 			}
 		}})
@@ -142,13 +142,21 @@ func (s *snapshot) transactionTable() *table {
 		order := x.TransactionID.Value() + x.TraceID.Value()
 		t.add(item{key: key, cpu: x.CPU.Value(), order: order, transaction: &key, cells: func() []string {
 			return []string{
-				cpus(x.CPU), timeOf(x.CPUTime), x.Service.Value(), x.TransactionID.Value(), x.TraceID.Value(),
+				cpus(x.CPU), timeOf(x.CPUTime), x.Service.Value(), known(x.TransactionID.Value()), x.TraceID.Value(),
 				number(x.Threads), number(x.Pid), since(x.Since, s.at), since(x.LastRun, s.at),
 			}
 		}})
 	}
 	s.withHost(t, func(key any) string { return key.(transactionKey).Host })
 	return t.sort()
+}
+
+// known returns an id as it is shown: one of zeros is none.
+func known(id string) string {
+	if strings.Trim(id, "0") == "" {
+		return "-"
+	}
+	return id
 }
 
 func timeOf(d value.Opt[value.Duration]) string {

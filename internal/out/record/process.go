@@ -146,10 +146,12 @@ func (h *handler) setProbed() {
 func (h *handler) sink(identity bpf.ExecID) sampling.Sink {
 	target := h.process.Target()
 	service := target.Service()
+	var view process.View
+	target.Describe(&view)
 	process := Process{
 		PID: h.id.PID, StartTime: h.id.StartTime,
 		Service: service.Name, Environment: service.Environment,
-		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(),
+		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(), UnreadSchema: view.UnreadSchema(),
 	}
 	for _, p := range h.sampled() {
 		if p.identity == identity && *p.process == process {

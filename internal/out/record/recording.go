@@ -16,6 +16,8 @@ type Process struct {
 	Service     string // as the process published it, with Environment
 	Environment string
 	ContainerID string // empty without a container
+	// UnreadSchema is that of thread contexts which the process publishes, and which are not read; else empty.
+	UnreadSchema string
 
 	// Handle is the process itself, until it ends: then it is closed.
 	Handle *procscan.Handle

@@ -19,5 +19,5 @@ func (s *Selection) has(sample *profile.Sample) bool {
 		s.patterns = &[2]profile.IDPattern{profile.NewIDPattern(s.Trace), profile.NewIDPattern(s.Transaction)}
 	}
 	return sample.HasTrace() && s.patterns[0].Matches(sample.TraceID[:]) &&
-		s.patterns[1].Matches(sample.TransactionID[:])
+		(s.Transaction == "" || sample.TransactionID != [8]byte{} && s.patterns[1].Matches(sample.TransactionID[:]))
 }

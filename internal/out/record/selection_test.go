@@ -43,9 +43,13 @@ func TestSelection(t *testing.T) {
 func TestSelectionByNumber(t *testing.T) {
 	sample := profile.Sample{TraceID: [16]byte{0x4b, 14: 0x12, 15: 0x34}, TransactionID: [8]byte{7: 0xff}}
 	for selection, want := range map[Selection]bool{
-		{Trace: "1234"}: true, {Trace: "0000000000001234"}: true, {Trace: "4660"}: true, {Trace: "2345"}: false,
-		{Trace: "4660", Transaction: "00ff"}: true, {Transaction: "0255"}: true, {Transaction: "0256"}: false,
+		{Trace: "1234"}: true, {Trace: "0000000000001234"}: true, {Trace: "4660"}: true,
+		{Trace: "2345"}:                      false,
+		{Trace: "4660", Transaction: "00ff"}: true, {Transaction: "0000"}: true,
+		{Transaction: "0255"}: true, {Transaction: "0256"}: false,
 	} {
+		bare := profile.Sample{TraceID: sample.TraceID}
+		assert.Check(t, selection.has(&bare) == (want && selection.Transaction == ""), "%+v: no transaction", selection)
 		assert.Check(t, selection.has(&sample) == want && selection.has(&sample) == want, "%+v: %t", selection, !want)
 	}
 }

@@ -54,13 +54,12 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 }
 
 func (tx *transaction) group() flamegraph.Group {
-	trace, id, service := hex.EncodeToString(tx.traceID[:]), "", terminal.Escape(tx.service.name)
+	trace, id, service := hex.EncodeToString(tx.traceID[:]), tx.idText(), terminal.Escape(tx.service.name)
 	if service == "" {
 		service = "a process"
 	}
 	name := service + " trace " + trace[:8] + "…"
-	if tx.transactionID != [8]byte{} {
-		id = hex.EncodeToString(tx.transactionID[:])
+	if id != "" {
 		name = service + " " + id
 		id = "transaction " + id + " of "
 	}

@@ -181,7 +181,9 @@ func labels(key *record.Key) map[string][]string {
 	}
 	if key.HasTrace() {
 		add(labelTrace, hex.EncodeToString(key.TraceID[:]))
-		add(labelTransaction, hex.EncodeToString(key.TransactionID[:]))
+		if key.TransactionID != [8]byte{} { // else all that do not say it would seem to be one
+			add(labelTransaction, hex.EncodeToString(key.TransactionID[:]))
+		}
 		if key.SpanID != [8]byte{} {
 			add(labelSpan, hex.EncodeToString(key.SpanID[:]))
 		}

@@ -150,6 +150,29 @@ func TestAttributeLabels(t *testing.T) {
 	assert.Check(t, reflect.DeepEqual(got, want), got)
 }
 
+// Transactions whose id is not known are those of their traces: no id of zeros is shown, which all would share.
+func TestTransactionsWithoutID(t *testing.T) {
+	r := unwound(t)
+	r.Samples = map[record.Key]uint64{
+		{Process: r.Processes[0], TraceID: [16]byte{1}, Stack: stackID(1)}:                               3,
+		{Process: r.Processes[0], TraceID: [16]byte{2}, Stack: stackID(1)}:                               2,
+		{Process: r.Processes[1], TraceID: [16]byte{3}, TransactionID: [8]byte{0xCD}, Stack: stackID(1)}: 1,
+	}
+	for _, s := range buildProfile(r, &symbolNames{}).Sample {
+		known := s.Value[0] == 1
+		assert.Check(t, len(s.Label["trace_id"]) == 1 && (s.Label["transaction_id"] != nil) == known, "%v", s.Label)
+	}
+	s := summarize(r, nil)
+	var text, page strings.Builder
+	assert.NilError(t, s.write(&text))
+	assert.NilError(t, writeHTML(&page, r, nil, About{}))
+	row := regexp.MustCompile(`(?m)^-  +01000000000000000000000000000000 +shop +3 `)
+	assert.Check(t, row.MatchString(text.String()) && strings.Contains(text.String(), "in 3 transactions"), "%s", &text)
+	assert.Check(t, !strings.Contains(text.String()+page.String(), strings.Repeat("0", 32)) &&
+		!strings.Contains(text.String()+page.String(), " 0000000000000000"), "%s", &text)
+	assert.Check(t, s.topTransaction() == "cd00000000000000", "%s", s.topTransaction())
+}
+
 // unwound is a recording of a truncated stack of a JVM, with a function in a file and a compiled one,
 // in two spans.
 func unwound(*testing.T) *record.Recording {

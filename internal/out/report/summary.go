@@ -232,7 +232,7 @@ func (s *summary) writeTransactions(b *strings.Builder, columns int) {
 		terminal.Column{Title: "SHARE", Right: true}, terminal.Column{Title: "CPU", Right: true})
 	for _, one := range of[:min(len(of), maxTransactionRows)] {
 		samples := s.transactions[one]
-		table.Row(hex.EncodeToString(one.transactionID[:]), hex.EncodeToString(one.traceID[:]), one.service.name,
+		table.Row(cmp.Or(one.idText(), "-"), hex.EncodeToString(one.traceID[:]), one.service.name,
 			strconv.FormatUint(samples, 10), percent(samples, s.samples), s.cpuTime(samples).String())
 	}
 	writeTable(b, table, columns)
@@ -246,12 +246,22 @@ func (s *summary) topTransactions() []transaction {
 	})
 }
 
-// topTransaction returns the id of the transaction with most samples, empty when there was none.
+// topTransaction returns the id of the transaction with most samples, of those that have one, else "".
 func (s *summary) topTransaction() string {
 	for _, one := range s.topTransactions() {
-		return hex.EncodeToString(one.transactionID[:])
+		if id := one.idText(); id != "" {
+			return id
+		}
 	}
 	return ""
+}
+
+// idText returns the transaction's id, empty if the context does not say it.
+func (tx *transaction) idText() string {
+	if tx.transactionID == [8]byte{} {
+		return ""
+	}
+	return hex.EncodeToString(tx.transactionID[:])
 }
 
 func (s *summary) namedFrames() string {

@@ -147,6 +147,16 @@ func (s *summary) hints() (hints []string) {
 	add(nodes,
 		"compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", "+
 			"unwinder); else start Node.js with --perf-basic-prof")
+	unread := make(map[string][]*record.Process)
+	for _, p := range s.recording.Processes {
+		if p.UnreadSchema != "" {
+			unread[p.UnreadSchema] = append(unread[p.UnreadSchema], p)
+		}
+	}
+	for _, schema := range slices.Sorted(maps.Keys(unread)) {
+		add(unread[schema], "samples of %s have no trace, as contexts of threads by the schema "+
+			strings.ReplaceAll(terminal.Escape(schema), "%", "%%")+" are not read (docs/contexts.md)")
+	}
 	refused := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {
 		if reason := s.recording.Refused[p.PID]; reason != "" {
@@ -171,7 +181,7 @@ func (s *summary) hints() (hints []string) {
 	}
 	hints = append(hints, InlinedNotes(s.recording)...)
 	if s.names != nil {
-		unread := make(map[string][]*record.Process)
+		unread = make(map[string][]*record.Process)
 		for _, p := range s.recording.Processes {
 			if err := s.names.unread[p]; err != nil {
 				unread[err.Error()] = append(unread[err.Error()], p)

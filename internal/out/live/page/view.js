@@ -17,6 +17,7 @@ const element = id => document.getElementById(id);
 const percent = share => share === undefined ? "" : (100 * share).toFixed(share < 0.0995 ? 1 : 0) + " %";
 const cpus = n => n === undefined ? "" : n.toFixed(2);
 const short = id => id ? id.slice(0, 8) : "";
+const known = id => /^0*$/.test(id ?? "") ? "-" : id; // one of zeros is none
 
 function lasted(seconds) {
   if (!(seconds >= 0)) return "";
@@ -60,7 +61,7 @@ class View {
       {text: o => o.lastError ? `${o.state}: ${o.lastError}` : o.state},
     ], o => o.cpu, key => this.chooseProcess(key));
     this.threads = new Table(element("threads"), [
-      {text: o => percent(o.cpu), numeric: true}, {text: o => o.name}, {text: o => o.transactionId, code: true},
+      {text: o => percent(o.cpu), numeric: true}, {text: o => o.name}, {text: o => known(o.transactionId), code: true},
       {text: o => short(o.traceId), code: true}, {text: o => since(o.since), numeric: true},
       {text: o => ran(o.lastRun), numeric: true}, {text: o => o.pid, numeric: true}, {text: o => o.tid, numeric: true},
     ], o => o.cpu, key => {
@@ -69,7 +70,7 @@ class View {
     });
     this.transactions = new Table(element("transactions"), [
       {text: o => cpus(o.cpu), numeric: true}, {text: o => lasted(o.cpuTime), numeric: true},
-      {text: o => o.transactionId, code: true}, {text: o => short(o.traceId), code: true}, {text: o => o.service},
+      {text: o => known(o.transactionId), code: true}, {text: o => short(o.traceId), code: true}, {text: o => o.service},
       {text: o => o.threads, numeric: true}, {text: o => since(o.since), numeric: true},
     ], o => o.cpu, key => this.chooseTransaction(key));
     this.flame = new Flame(element("flame"), (time, share) => `${lasted(time)}, ${percent(share)}`);
@@ -271,7 +272,7 @@ class View {
       lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time",
       this.lost > 0 && lasted(this.lost) + " more lack stacks: there was no room",
       this.since && "samples since " + clock(this.since), o ? "growing" : "no longer among the busiest",
-      this.service, `transaction ${transactionId}`, `trace ${traceId}`,
+      this.service, `transaction ${known(transactionId)}`, `trace ${traceId}`,
     ]);
     this.flame.show(stacks);
   }
