@@ -177,6 +177,39 @@ func (h *Handle) OpenFiles(yield func(path string) bool) error {
 	return nil
 }
 
+// maxOptionFile is how much a file of options may have: as many bytes as arguments are read.
+const maxOptionFile = maxArgumentBytes
+
+// OptionFile returns the contents of a file that the process was given by its path, from its working
+// directory if that is relative. The file system of the file is checked as by OpenBelow.
+func (h *Handle) OptionFile(name string) (string, error) {
+	if !path.IsAbs(name) {
+		directory, err := os.Readlink(h.path("cwd"))
+		if err != nil {
+			return "", fmt.Errorf("reading cwd: %w", classifyDenied(err))
+		}
+		if directory, err = h.belowRoot(directory); err != nil {
+			return "", err
+		}
+		name = path.Join(directory, name)
+	}
+	root, err := h.OpenRoot()
+	if err != nil {
+		return "", fmt.Errorf("opening root: %w", err)
+	}
+	defer root.Close()
+	file, _, err := OpenBelow(h.procRoot, root, name, 0)
+	if err != nil {
+		return "", fmt.Errorf("opening %q below the process's root: %w", name, classifyDenied(err))
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxOptionFile+1))
+	if err == nil && len(text) > maxOptionFile {
+		err = fmt.Errorf("more than %d bytes", maxOptionFile)
+	}
+	return string(text), err
+}
+
 // NoExec reports whether the file system at a path of the process, whose symbolic links are confined
 // to its root, is mounted so that no library can be mapped from it. It may block as that file system
 // likes.

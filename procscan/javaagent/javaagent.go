@@ -126,7 +126,8 @@ func Find(h *procscan.Handle) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	arguments = jvmOptions(arguments, environment)
+	options := optionReader{file: h.OptionFile}
+	arguments = options.jvmOptions(arguments, environment)
 	agent := asked(arguments)
 	if agent == nil {
 		err := h.OpenFiles(func(file string) bool {
@@ -137,7 +138,7 @@ func Find(h *procscan.Handle) (*Agent, error) {
 			return nil, err
 		}
 	}
-	agent.explain(arguments, environment)
+	agent.explain(arguments, environment, options.unread)
 	agent.look(h, arguments)
 	if len(agent.Reasons) == 0 {
 		agent.Reasons = []Reason{Unknown}
@@ -192,8 +193,9 @@ func isVersion(text string) bool {
 	return len(numbers) >= 2 && len(numbers) <= 4
 }
 
-// explain adds the reasons that the configuration tells.
-func (a *Agent) explain(arguments []string, environment map[string]string) {
+// explain adds the reasons that the configuration tells. What is not set is not known if options are
+// unread.
+func (a *Agent) explain(arguments []string, environment map[string]string, unread bool) {
 	if a.tooOld() {
 		a.Reasons = append(a.Reasons, TooOld)
 		return
@@ -206,10 +208,10 @@ func (a *Agent) explain(arguments []string, environment map[string]string) {
 	switch {
 	case set && strings.EqualFold(value, "false"):
 		a.Reasons = append(a.Reasons, OptionOff)
-	case !set && a.Kind == Classic:
+	case !set && a.Kind == Classic && !unread:
 		a.Reasons = append(a.Reasons, OptionNotSet)
 	}
-	if a.Kind == EDOT && !namesService(arguments, environment) {
+	if a.Kind == EDOT && !namesService(arguments, environment) && !unread {
 		a.Reasons = append(a.Reasons, NoServiceName)
 	}
 }
@@ -249,7 +251,7 @@ func (a *Agent) tooOld() bool {
 func namesService(arguments []string, environment map[string]string) bool {
 	name, _ := property(arguments, "otel.service.name")
 	attributes, _ := property(arguments, "otel.resource.attributes")
-	return name != "" || environment["OTEL_SERVICE_NAME"] != "" ||
+	return strings.TrimSpace(name+environment["OTEL_SERVICE_NAME"]) != "" ||
 		strings.Contains(attributes+","+environment["OTEL_RESOURCE_ATTRIBUTES"], "service.name=")
 }
 

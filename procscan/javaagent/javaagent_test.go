@@ -71,6 +71,7 @@ func TestExplain(t *testing.T) {
 			map[string]string{"ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED": "false"}, nil},
 		{"elastic-otel-javaagent-1.0.0.jar", "", nil, []Reason{NoServiceName}},
 		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.service.name=a", nil, nil},
+		{"elastic-otel-javaagent-1.0.0.jar", "", map[string]string{"OTEL_SERVICE_NAME": " "}, []Reason{NoServiceName}},
 		{"elastic-otel-javaagent-1.0.0.jar", "", map[string]string{"OTEL_SERVICE_NAME": "a"}, nil},
 		{"elastic-otel-javaagent-1.0.0.jar", "",
 			map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "a=b,service.name=c"}, nil},
@@ -78,9 +79,13 @@ func TestExplain(t *testing.T) {
 			map[string]string{"OTEL_SERVICE_NAME": "a"}, []Reason{OptionOff}},
 	} {
 		agent := parseJar(c.jar)
-		agent.explain(strings.Fields(c.line), c.environment)
+		agent.explain(strings.Fields(c.line), c.environment, false)
 		assert.Check(t, slices.Equal(agent.Reasons, c.want),
 			"%s %s %v: %q", c.jar, c.line, c.environment, agent.Reasons)
+		agent.Reasons = nil
+		agent.explain(strings.Fields(c.line), c.environment, true)
+		assert.Check(t, !slices.Contains(agent.Reasons, OptionNotSet) && !slices.Contains(agent.Reasons, NoServiceName),
+			"%s %s: %q, though options are unread", c.jar, c.line, agent.Reasons)
 	}
 }
 
@@ -110,14 +115,15 @@ func FuzzExplain(f *testing.F) {
 	f.Add("-javaagent:/x/elastic-apm-agent-1.49.0.jar=a\x00-Delastic.apm.universal_profiling_integration_enabled=false", "true")
 	f.Add("-javaagent:elastic-otel-javaagent-java8-1.4.jar\x00-Dotel.resource.attributes=service.name=", "false")
 	f.Fuzz(func(t *testing.T, line, value string) {
-		arguments := jvmOptions(strings.Split(line, "\x00"), map[string]string{"JDK_JAVA_OPTIONS": value})
+		r := optionReader{file: func(string) (string, error) { return value, nil }}
+		arguments := r.jvmOptions(strings.Split(line, "\x00"), map[string]string{"JDK_JAVA_OPTIONS": value})
 		agent := asked(arguments)
 		if agent == nil {
 			return
 		}
 		agent.explain(arguments, map[string]string{
 			"ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED": value, "OTEL_RESOURCE_ATTRIBUTES": value,
-		})
+		}, r.unread)
 		assert.Check(t, len(agent.Reasons) == 0 || agent.IsValid(), "%q: %+v", line, agent)
 	})
 }

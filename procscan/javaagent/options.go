@@ -10,23 +10,88 @@ import (
 // HotSpot, JDK_JAVA_OPTIONS by the launcher java of JDK 9 and later.
 var optionVariables = []string{"JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"}
 
-// jvmOptions returns the options of a JVM in the order in which they take effect, that of
-// Arguments::parse in HotSpot's arguments.cpp: of a property that is set twice, the last value holds.
-func jvmOptions(arguments []string, environment map[string]string) []string {
-	all := variableOptions(environment["JAVA_TOOL_OPTIONS"])
-	if len(arguments) > 0 && path.Base(arguments[0]) == "java" {
-		all = append(all, variableOptions(environment["JDK_JAVA_OPTIONS"])...)
-		arguments = launcherOptions(arguments[1:])
-	} // else another launcher, as jsvc: which of its arguments are for the JVM is not known
-	all = append(all, arguments...)
-	return append(all, variableOptions(environment["_JAVA_OPTIONS"])...)
+// maxOptionFiles bounds how many files of options are read of a JVM, the same one included. Launchers
+// write one.
+const maxOptionFiles = 16
+
+// optionReader reads the options of a JVM, also those that are in files.
+type optionReader struct {
+	file   func(name string) (string, error) // contents of a file of the process
+	files  int
+	unread bool // one was not read: there may be more options
 }
 
-func variableOptions(value string) []string {
-	options := strings.Fields(value)
-	for i := range options {
-		options[i] = strings.Trim(options[i], `"'`)
+// jvmOptions returns the options of a JVM in the order in which they take effect, that of
+// Arguments::parse in HotSpot's arguments.cpp: of a property that is set twice, the last value holds.
+func (r *optionReader) jvmOptions(arguments []string, environment map[string]string) []string {
+	all := splitOptions(environment["JAVA_TOOL_OPTIONS"], false)
+	if len(arguments) > 0 && path.Base(arguments[0]) == "java" {
+		inVariable := splitOptions(environment["JDK_JAVA_OPTIONS"], false)
+		all = append(all, r.launcherOptions(inVariable)...)
+		arguments = r.launcherOptions(arguments[1:])
+	} // else another launcher, as jsvc: which of its arguments are for the JVM is not known
+	all = append(all, arguments...)
+	all = append(all, splitOptions(environment["_JAVA_OPTIONS"], false)...)
+	for i := 0; i < len(all); i++ {
+		if name, is := strings.CutPrefix(all[i], "-XX:VMOptionsFile="); is { // which has no such option again
+			more := r.read(name, false)
+			all = slices.Concat(all[:i], more, all[i+1:])
+			i += len(more) - 1
+		}
 	}
+	return all
+}
+
+// read returns the options in a file; none if it cannot be read.
+func (r *optionReader) read(name string, escapes bool) []string {
+	if r.files++; r.files > maxOptionFiles {
+		r.unread = true
+		return nil
+	}
+	text, err := r.file(name)
+	r.unread = r.unread || err != nil
+	return splitOptions(text, escapes)
+}
+
+// splitOptions returns the options in a text, between spaces that are not within quotes. With escapes
+// it has those of the launcher's files: comments, and backslashes within quotes (args.c of the JDK).
+func splitOptions(text string, escapes bool) (options []string) {
+	var option strings.Builder
+	begun, quote := false, byte(0)
+	end := func() {
+		if begun {
+			options = append(options, option.String())
+		}
+		option.Reset()
+		begun = false
+	}
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0 && escapes && c == '\\' && i+1 < len(text):
+			i++
+			if text[i] != '\n' { // else the line goes on
+				option.WriteByte(text[i])
+			}
+		case quote != 0:
+			option.WriteByte(c)
+		case c == '"' || c == '\'':
+			begun, quote = true, c
+		case strings.IndexByte(" \t\r\n\f\v", c) >= 0:
+			end()
+		case escapes && c == '#':
+			end()
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		default:
+			begun = true
+			option.WriteByte(c)
+		}
+	}
+	end()
 	return options
 }
 
@@ -40,13 +105,24 @@ var valueFollows = []string{
 
 // launcherOptions returns the arguments of the launcher java that are options, without values that
 // are arguments of their own: those before the main class, the module (-m), or the file of -jar,
-// which need not follow it at once. An argument "@file" has options in a file, which is not read.
-func launcherOptions(arguments []string) (options []string) {
+// which need not follow it at once. An argument "@file" has options in a file, none of which is such
+// an argument again; "@@" is an argument that begins with "@".
+func (r *optionReader) launcherOptions(arguments []string) (options []string) {
+	expand := 0 // of arguments before this one none is a file
 	for i := 0; i < len(arguments); i++ {
 		argument := arguments[i]
+		name, isFile := strings.CutPrefix(argument, "@")
 		switch {
+		case isFile && i >= expand && !strings.HasPrefix(name, "@"):
+			more := r.read(name, true)
+			arguments = slices.Concat(arguments[:i], more, arguments[i+1:])
+			expand = i + len(more)
+			i--
+			continue
+		case argument == "--disable-@files":
+			expand = len(arguments)
 		case argument == "-m", argument == "--module", strings.HasPrefix(argument, "--module="),
-			!strings.HasPrefix(argument, "-") && !strings.HasPrefix(argument, "@"):
+			!strings.HasPrefix(argument, "-"):
 			return options
 		case slices.Contains(valueFollows, argument):
 			i++

@@ -2,6 +2,7 @@ package process
 
 import (
 	"cmp"
+	"strings"
 
 	"correlator/internal/attach/processcontext"
 	"correlator/internal/worker/access"
@@ -48,7 +49,8 @@ func ServiceOf(context *processcontext.Context, env access.Environment, storage 
 		return cmp.Or(processcontext.Value(sources[0], key), processcontext.Value(sources[1], key))
 	}
 	s := profile.Service{
-		Name:       cmp.Or(processcontext.Value(sources[0], serviceName), env.ServiceName, find(serviceName)),
+		Name: firstText(processcontext.Value(sources[0], serviceName), env.ServiceName,
+			processcontext.Value(sources[1], serviceName), storage.ServiceName, executable),
 		Namespace:  find(serviceNamespace),
 		Version:    find(serviceVersion),
 		InstanceID: find(serviceInstanceID),
@@ -61,6 +63,15 @@ func ServiceOf(context *processcontext.Context, env access.Environment, storage 
 	if storage.ServiceEnvironment != s.Namespace {
 		s.Environment = cmp.Or(s.Environment, storage.ServiceEnvironment)
 	}
-	s.Name = cmp.Or(s.Name, storage.ServiceName, executable)
 	return s
+}
+
+// firstText returns the first text that is not blank: a blank name of a service is none.
+func firstText(texts ...string) string {
+	for _, text := range texts {
+		if strings.TrimSpace(text) != "" {
+			return text
+		}
+	}
+	return ""
 }

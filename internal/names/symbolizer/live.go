@@ -92,7 +92,7 @@ type Failure uint8
 const (
 	NoFailure      Failure = iota
 	NotMapped              // the process maps no file with the id (any more)
-	FileSystem             // it maps files that may never be read: symbols.ErrFileSystem
+	FileSystem             // it maps files that may never be read: procscan.ErrFileSystem
 	Unreadable             // the file, its format, or its size
 	PerfMapRefused         // it is another user's, an earlier program's, or cannot be read
 	numFailures

@@ -95,7 +95,7 @@ type failure struct {
 
 // sentinels are the errors that callers tell apart.
 var sentinels = []error{
-	fs.ErrNotExist, fs.ErrPermission, symbols.ErrOwner, symbols.ErrOld, symbols.ErrFileSystem, symbols.ErrPseudoFile,
+	fs.ErrNotExist, fs.ErrPermission, symbols.ErrOwner, symbols.ErrOld, procscan.ErrFileSystem, procscan.ErrPseudoFile,
 	procscan.ErrGone,
 }
 

@@ -13,6 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
+	"correlator/procscan"
 )
 
 // All addresses in one symbol share its name, without the version.
@@ -88,7 +89,7 @@ nonsense
 	for dev, foreign := range map[uint64]bool{21: false, 42: true, 8<<8 | 1: false, 8<<8 | 2: true, 43: true,
 		44: false, 45: true, 8<<8 | 3: false} {
 		err := known.Check(dev)
-		assert.Check(t, errors.Is(err, ErrFileSystem) == foreign, "%d: %v", dev, err)
+		assert.Check(t, errors.Is(err, procscan.ErrFileSystem) == foreign, "%d: %v", dev, err)
 	}
 	assert.Check(t, len(known) == 6, known)
 	// What this very program is mapped from is known.

@@ -3,7 +3,6 @@ package symbols
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,11 +11,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// ErrFileSystem: the file is on a file system that is served by a process or another machine.
-// Opening, reading or closing it can block forever, even at our exit.
-var ErrFileSystem = errors.New("file system that may never answer")
+	"correlator/procscan"
+)
 
 // maxMountBytes bounds the size of one mountinfo: the kernel allows 100,000 mounts (fs.mount-max),
 // of some 200 bytes each.
@@ -71,15 +68,15 @@ func (f FileSystems) read(mountInfo io.Reader) {
 	}
 }
 
-// Check returns ErrFileSystem for a device of such a file system. An anonymous device (major 0)
+// Check returns procscan.ErrFileSystem for a device of such a file system. An anonymous device (major 0)
 // that is not mounted counts as one: a process can unmount what it has mapped.
 func (f FileSystems) Check(dev uint64) error {
 	kind, known := f[dev]
 	if !known && unix.Major(dev) == 0 {
-		return fmt.Errorf("%w (not mounted)", ErrFileSystem)
+		return fmt.Errorf("%w (not mounted)", procscan.ErrFileSystem)
 	}
 	if isForeign(kind) {
-		return fmt.Errorf("%w (%s)", ErrFileSystem, kind)
+		return fmt.Errorf("%w (%s)", procscan.ErrFileSystem, kind)
 	}
 	return nil
 }
@@ -94,26 +91,3 @@ func isForeign(kind string) bool {
 	}
 	return false
 }
-
-// checkMagic compares the type that statfs returns (linux/magic.h). Virtiofs has that of FUSE.
-func checkMagic(magic uint32) error {
-	switch magic {
-	case unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.NFS_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,
-		unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC, unix.AFS_FS_MAGIC, unix.CODA_SUPER_MAGIC,
-		unix.AUTOFS_SUPER_MAGIC:
-		return ErrFileSystem
-	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
-		unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.PSTOREFS_MAGIC,
-		unix.EFIVARFS_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC, unix.AAFS_MAGIC, unix.BINFMTFS_MAGIC,
-		unix.RDTGROUP_SUPER_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.NSFS_MAGIC, unix.XENFS_SUPER_MAGIC,
-		unix.OPENPROM_SUPER_MAGIC, configFSMagic, mqueueMagic:
-		return ErrPseudoFile
-	}
-	return nil
-}
-
-// Magic numbers that package unix lacks: CONFIGFS_MAGIC of fs/configfs, MQUEUE_MAGIC of ipc/mqueue.c.
-const (
-	configFSMagic = 0x62656570
-	mqueueMagic   = 0x19800202
-)

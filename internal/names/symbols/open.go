@@ -23,9 +23,6 @@ var (
 	// ErrOld: a perf map was last written before the program started: it is of an earlier process
 	// with this pid, or of an earlier program of the process.
 	ErrOld = errors.New("is older than the program")
-	// ErrPseudoFile: the path leads to a file of a file system that shows objects of the kernel. Opening
-	// or reading one can have effects, and its contents are not the process's.
-	ErrPseudoFile = errors.New("is no file on a disk or in memory")
 	// errBuildID: a debug file is that of another file.
 	errBuildID = errors.New("debug file has another build id")
 )
@@ -59,7 +56,7 @@ func (o Opener) OpenPerfMapDir(root *os.File) (*os.File, error) {
 // fs.ErrNotExist is the normal result. The caller must close the file.
 func (o Opener) OpenPerfMap(dir *os.File, pid int, uid uint32, since time.Time) (*os.File, error) {
 	// The last component must not be a symbolic link: any user can create one in /tmp.
-	file, stat, err := o.open(dir, "perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
+	file, stat, err := procscan.OpenBelow(o.ProcRoot, dir, "perf-"+strconv.Itoa(pid)+".map", unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("opening perf map: %w", err)
 	}
@@ -81,7 +78,7 @@ func (o Opener) OpenDebugFile(root *os.File, buildID []byte) (*os.File, *elfsym.
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
 	}
 	name := hex.EncodeToString(buildID)
-	file, stat, err := o.open(root, path.Join("/usr/lib/debug/.build-id", name[:2], name[2:]+".debug"), 0)
+	file, stat, err := procscan.OpenBelow(o.ProcRoot, root, path.Join("/usr/lib/debug/.build-id", name[:2], name[2:]+".debug"), 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening debug file: %w", err)
 	}
@@ -94,25 +91,4 @@ func (o Opener) OpenDebugFile(root *os.File, buildID []byte) (*os.File, *elfsym.
 		return nil, nil, fmt.Errorf("reading debug file: %w", err)
 	}
 	return file, tables, nil
-}
-
-// open checks the file system of what a path leads to before it opens it.
-func (o Opener) open(root *os.File, name string, flags uint64) (*os.File, unix.Stat_t, error) {
-	located, err := procscan.LookupBelow(root, name, flags)
-	if err != nil {
-		return nil, unix.Stat_t{}, err
-	}
-	defer unix.Close(located)
-	var system unix.Statfs_t // this may access the same file system that the lookup has accessed already
-	if err := unix.Fstatfs(located, &system); err != nil {
-		return nil, unix.Stat_t{}, err
-	}
-	if err := checkMagic(uint32(system.Type)); err != nil {
-		return nil, unix.Stat_t{}, err
-	}
-	fd, stat, err := procscan.Reopen(o.ProcRoot, located)
-	if err != nil {
-		return nil, stat, err
-	}
-	return os.NewFile(uintptr(fd), name), stat, nil
 }

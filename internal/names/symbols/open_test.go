@@ -148,6 +148,6 @@ func TestOpenPseudoFile(t *testing.T) {
 		}
 		defer unix.Unmount(target, unix.MNT_DETACH)
 		_, err := openPerfMap(root, 0)
-		assert.Check(t, errors.Is(err, ErrPseudoFile), "%s: %v", path, err)
+		assert.Check(t, errors.Is(err, procscan.ErrPseudoFile), "%s: %v", path, err)
 	}
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,8 @@ import (
 func TestScanSilent(t *testing.T) {
 	testenv.NeedRoot(t)
 	const on = "ELASTIC_APM_UNIVERSAL_PROFILING_INTEGRATION_ENABLED=true"
+	file := filepath.Join(t.TempDir(), "options")
+	testenv.WriteFile(t, file, []byte("# options\n\"-Delastic.apm.universal_profiling_integration_enabled=true\"\n"))
 	cases := []struct {
 		jvm  demo.SilentJVM
 		want string
@@ -33,6 +36,8 @@ func TestScanSilent(t *testing.T) {
 		{demo.SilentJVM{Jar: "elastic-otel-javaagent-1.4.0.jar", Environment: []string{
 			"ELASTIC_OTEL_UNIVERSAL_PROFILING_INTEGRATION_ENABLED=false"}},
 			"elastic-otel-javaagent 1.4.0 option_off no_service_name"},
+		{demo.SilentJVM{Jar: "elastic-apm-agent-1.55.0.jar", NoExec: true, Flags: []string{"@" + file}},
+			"elastic-apm-agent 1.55.0 noexec"},
 		{demo.SilentJVM{Jar: "other-agent-1.0.0.jar"}, ""},
 	}
 	pids := make([]int, len(cases))

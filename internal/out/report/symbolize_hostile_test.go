@@ -22,6 +22,7 @@ import (
 	"correlator/internal/lab/testenv/fusefs"
 	"correlator/internal/names/symbols"
 	"correlator/internal/out/record"
+	"correlator/procscan"
 	"correlator/profile"
 )
 
@@ -234,7 +235,7 @@ func TestForeignFileSystem(t *testing.T) {
 	r := recording(map[*record.Process][]profile.Frame{p: {served, own}})
 	names := newNamer(t).read(t.Context(), r)
 	if names.name(p, served) != "" || names.name(p, own) != "checkout" ||
-		!errors.Is(names.unread[p], symbols.ErrFileSystem) {
+		!errors.Is(names.unread[p], procscan.ErrFileSystem) {
 		t.Errorf("%q, %q, %v", names.name(p, served), names.name(p, own), names.unread[p])
 	}
 	requests := fs.Requests()
@@ -268,9 +269,9 @@ func TestPerfMapWithForeignRights(t *testing.T) {
 		err  error
 	}{
 		filepath.Join(dir, "secret"): {"", iofs.ErrPermission},
-		"/proc/1/environ":            {"", symbols.ErrPseudoFile},
-		"/proc/kallsyms":             {"", symbols.ErrPseudoFile},
-		"/sys/kernel/notes":          {"", symbols.ErrPseudoFile},
+		"/proc/1/environ":            {"", procscan.ErrPseudoFile},
+		"/proc/kallsyms":             {"", procscan.ErrPseudoFile},
+		"/sys/kernel/notes":          {"", procscan.ErrPseudoFile},
 		filepath.Join(dir, "public"): {"public", nil},
 	} {
 		t.Run(source, func(t *testing.T) {
