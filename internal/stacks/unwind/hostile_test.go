@@ -80,9 +80,9 @@ func beHostile(conn *worker.Conn, message []byte) []byte {
 
 // What a worker does that was taken over by a target costs that worker and that target.
 func TestHostileWorker(t *testing.T) {
-	openUntested(t) // skips the test if something is missing
+	shareEngine(t) // skips the test if something is missing
 	var counters Counters
-	e, err := open(t.Context(), Options{ProcRoot: "/proc"}, &counters, hostileKind)
+	e, err := open(t.Context(), testOptions(), &counters, hostileKind)
 	assert.NilError(t, err)
 	defer e.Close()
 	_, err = e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"})
@@ -126,9 +126,9 @@ var unableKind = worker.Kind{Name: "unable", MemoryBytes: workerMemoryBytes, Ser
 
 // A worker that refuses to start is for nobody's sake, and said to be what it is.
 func TestUnableWorker(t *testing.T) {
-	openUntested(t) // skips the test if something is missing
+	shareEngine(t) // skips the test if something is missing
 	var counters Counters
-	e, err := open(t.Context(), Options{ProcRoot: "/proc"}, &counters, unableKind)
+	e, err := open(t.Context(), testOptions(), &counters, unableKind)
 	assert.NilError(t, err)
 	defer e.Close()
 	_, err = e.Synchronize(t.Context(), Target{KernelPID: 1, Program: "honest"})
@@ -153,16 +153,16 @@ var silentKind = worker.Kind{Name: "silent", MemoryBytes: workerMemoryBytes, Ser
 
 // Opening an engine ends with its context, wherever it is.
 func TestOpenEnds(t *testing.T) {
-	openUntested(t) // skips the test if something is missing
+	shareEngine(t) // skips the test if something is missing
 	var counters Counters
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := openTested(ended, Options{ProcRoot: "/proc"}, &counters, silentKind)
+	_, err := openTested(ended, testOptions(), &counters, silentKind)
 	assert.Check(t, errors.Is(err, context.Canceled), err)
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error)
 	go func() {
-		_, err := openTested(ctx, Options{ProcRoot: "/proc"}, &counters, silentKind)
+		_, err := openTested(ctx, testOptions(), &counters, silentKind)
 		result <- err
 	}()
 	testenv.Poll(t, deadline, "a worker", func() bool { return counters.Started.Load() == 1 })

@@ -53,6 +53,12 @@ func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jv
 	return startProgram(t, jdk, []string{"Recursion", strconv.Itoa(threads), strconv.Itoa(depth)}, flags...)
 }
 
+// startResting starts a thread of Recursion that uses a part of a CPU, enough for a few stacks.
+func startResting(t *testing.T, jdk string, depth int, flags ...string) *jvm {
+	t.Helper()
+	return startProgram(t, jdk, []string{"Recursion", "1", strconv.Itoa(depth), "rests"}, flags...)
+}
+
 // startProgram starts a program with its arguments.
 func startProgram(t testing.TB, jdk string, program []string, flags ...string) *jvm {
 	t.Helper()
@@ -77,12 +83,14 @@ func (j *jvm) awaitReady(t testing.TB) {
 	assert.Assert(t, err == nil && line == "ready\n", "%q, %v", line, err)
 }
 
+// openIdentifier opens a sampler that tells which processes there are.
+var openIdentifier = sync.OnceValues(func() (*bpf.Sampler, error) { return bpf.OpenSampler(bpf.SamplerOptions{}) })
+
 // identify returns a process of this pid namespace as a target.
 func identify(t testing.TB, pid int) Target {
 	t.Helper()
-	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
+	sampler, err := openIdentifier()
 	assert.NilError(t, err)
-	defer sampler.Close()
 	identity, err := sampler.Identify(pid)
 	assert.NilError(t, err)
 	started, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -106,19 +114,48 @@ type testEngine struct {
 func openEngine(t testing.TB) *testEngine {
 	t.Helper()
 	return openEngineBy(t, func(c *Counters) (*Engine, error) {
-		return Open(t.Context(), Options{ProcRoot: "/proc"}, c)
+		return Open(t.Context(), testOptions(), c)
 	})
 }
+
+// shareEngine returns the engine of all tests that leave its worker alone, which is open until all have ended.
+func shareEngine(t testing.TB) *testEngine {
+	t.Helper()
+	if shared == nil {
+		shared = newEngine(t, func(c *Counters) (*Engine, error) {
+			return Open(context.Background(), testOptions(), c)
+		})
+	}
+	return shared
+}
+
+var shared *testEngine
+
+// testOptions are those of engines, with what is the same of each.
+func testOptions() Options {
+	types, _ := kernelTypesOnce() // else opening an engine fails
+	return Options{ProcRoot: "/proc", Types: types}
+}
+
+var kernelTypesOnce = sync.OnceValues(ReadKernelTypes)
 
 // openUntested opens an engine whose tables have nothing of this process.
 func openUntested(t *testing.T) *testEngine {
 	t.Helper()
 	return openEngineBy(t, func(c *Counters) (*Engine, error) {
-		return open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind())
+		return open(t.Context(), testOptions(), c, Kind())
 	})
 }
 
 func openEngineBy(t testing.TB, open func(*Counters) (*Engine, error)) *testEngine {
+	t.Helper()
+	e := newEngine(t, open)
+	t.Cleanup(func() { assert.Check(t, e.close()) })
+	return e
+}
+
+// newEngine is openEngineBy without the end.
+func newEngine(t testing.TB, open func(*Counters) (*Engine, error)) *testEngine {
 	t.Helper()
 	testenv.NeedRoot(t)
 	demo.Release(t, Kind().Name)
@@ -129,14 +166,15 @@ func openEngineBy(t testing.TB, open func(*Counters) (*Engine, error)) *testEngi
 		testenv.Missing(t, err.Error())
 	}
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		assert.Check(t, e.Close())
-	})
 	e.collector, err = newCollector(e.chain)
 	assert.NilError(t, err)
-	t.Cleanup(e.collector.close)
 	assert.NilError(t, e.chain.setLast(e.collector.program))
 	return e
+}
+
+func (e *testEngine) close() error {
+	e.collector.close()
+	return e.Close()
 }
 
 // sample samples all CPUs until the test ends, at a rate that no other clock is in step with.
@@ -184,9 +222,12 @@ func (e *testEngine) next(t testing.TB, of Target) collected {
 	}
 }
 
-// synchronize synchronizes a JVM as soon as it is ready.
+// synchronize synchronizes a JVM as soon as it is ready, until the test ends.
 func (e *testEngine) synchronize(t testing.TB, of Target) {
 	t.Helper()
+	if e == shared {
+		t.Cleanup(func() { assert.Check(t, e.Remove(context.Background(), of)) })
+	}
 	testenv.Poll(t, deadline, "the JVM to be ready", func() bool {
 		_, err := e.Synchronize(t.Context(), of)
 		assert.Assert(t, err == nil || errors.Is(err, ErrNotReady), err)
@@ -407,7 +448,7 @@ func TestWorkerEnds(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
 	const depth = 10
-	j := startJVM(t, "17", 2, depth)
+	j := startResting(t, "17", depth)
 	var resets int
 	e.OnReset(func() { resets++ })
 	e.synchronize(t, j.target)
@@ -467,7 +508,7 @@ func TestJVMEnds(t *testing.T) {
 			}
 		},
 	} {
-		j := startJVM(t, "17", 1, 10)
+		j := startResting(t, "17", 10)
 		kill := func() {
 			assert.NilError(t, j.cmd.Process.Kill())
 			_ = j.cmd.Wait()
@@ -509,7 +550,7 @@ func TestQuotaOfJVMs(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
 	const depth = 10
-	first, second := startJVM(t, "17", 1, depth), startJVM(t, "17", 1, depth)
+	first, second := startResting(t, "17", depth), startResting(t, "17", depth)
 	first.target.User, second.target.User = "greedy", "greedy"
 	e.synchronize(t, first.target)
 	_, err := e.Synchronize(t.Context(), second.target)
@@ -542,7 +583,7 @@ func setEntries(t *testing.T, table string, entries uint32) {
 // another one takes its place, unless it has just been started.
 func TestQuotaOfInfos(t *testing.T) {
 	const depth = 10
-	first, second := startJVM(t, "17", 1, depth, "-Xint"), startJVM(t, "25", 1, depth, "-Xint")
+	first, second := startResting(t, "17", depth, "-Xint"), startResting(t, "25", depth, "-Xint")
 	needed := uint32(0) // by one of them
 	for _, j := range []*jvm{first, second} {
 		e := openUntested(t)

@@ -17,7 +17,7 @@ import (
 // The programs load as they are on kernels before 5.17, without calls that these do not have, and as
 // the module has them where a kernel's verifier refuses long loops.
 func TestLoadWithoutAreas(t *testing.T) {
-	openUntested(t) // skips the test if something is missing
+	shareEngine(t) // skips the test if something is missing
 	kernel, err := readKernelLayout(nil)
 	assert.NilError(t, err)
 	full, err := support.LoadCollectionSpec()
@@ -64,7 +64,7 @@ func TestOneTableOfFiles(t *testing.T) {
 // than 116 frames, and else are cut, with those next to the leaf.
 func TestJVMWithoutAreas(t *testing.T) {
 	e := openEngineBy(t, func(c *Counters) (*Engine, error) {
-		e, err := open(t.Context(), Options{ProcRoot: "/proc"}, c, Kind())
+		e, err := open(t.Context(), testOptions(), c, Kind())
 		if err != nil {
 			return nil, err
 		}
@@ -77,11 +77,11 @@ func TestJVMWithoutAreas(t *testing.T) {
 		return e, nil
 	})
 	e.sample(t)
-	shallow := startJVM(t, "17", 1, 30, "-Xint")
+	shallow := startResting(t, "17", 30, "-Xint")
 	e.synchronize(t, shallow.target)
 	e.awaitWhole(t, shallow.target, 30)
 
-	deep := startJVM(t, "17", 1, 300, "-Xint")
+	deep := startResting(t, "17", 300, "-Xint")
 	e.synchronize(t, deep.target)
 	testenv.Poll(t, deadline, "a cut stack", func() bool {
 		s := e.next(t, deep.target)

@@ -15,6 +15,9 @@ func TestMain(m *testing.M) {
 	fusefs.Main()
 	worker.Main(Kind(), hostileKind, unableKind, silentKind, untriedKind)
 	code := testenv.Main(m)
+	if shared != nil && shared.close() != nil {
+		code = 1
+	}
 	demo.RemoveReleased(Kind().Name)
 	os.Exit(code)
 }

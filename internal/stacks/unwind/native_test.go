@@ -26,7 +26,7 @@ var callers = map[string][]string{
 // Stacks of C and Go that are not cut have each caller of the code that is sampled: of functions without a frame, of
 // those that are making or leaving theirs, of the C library's code and assembly, of a signal's handler.
 func TestCallers(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	const sources = "../../lab/truth/testdata/"
 	for _, build := range []string{
@@ -81,7 +81,7 @@ func TestCallers(t *testing.T) {
 
 // A program with a table of Go's functions that is damaged is unwound all the same, and counted.
 func TestUncorrected(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	program := filepath.Join(t.TempDir(), "program")
 	output, err := exec.Command(testenv.NeedTool(t, "go"), "build", "-o", program,
 		"../../lab/truth/testdata/golang/main.go").CombinedOutput()
@@ -100,8 +100,9 @@ func TestUncorrected(t *testing.T) {
 	_, err = f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, int64(section.Offset)+int64(described)+16)
 	assert.NilError(t, err)
 	assert.NilError(t, f.Close())
-	e.synchronize(t, startBusy(t, program).target)
 	uncorrected, skipped := e.counters.Uncorrected.Load(), e.counters.FilesSkipped.Load()
+	e.synchronize(t, startBusy(t, program).target)
+	uncorrected, skipped = e.counters.Uncorrected.Load()-uncorrected, e.counters.FilesSkipped.Load()-skipped
 	assert.Check(t, uncorrected == 1 && skipped == 0, "%d, %d", uncorrected, skipped)
 }
 

@@ -18,15 +18,15 @@ var works = []string{
 // A leaf in code that was compiled with the work of two threads in it is not in that of the other thread, whether the
 // compiler was told to describe more places than safepoints (its descriptions of these are wrong in part) or not.
 func TestInlinedOwner(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	always := []string{"-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Leaves$Straight.keep"}
 	for jdk := range javaHomes {
-		for name, flags := range map[string][]string{
-			"C2":            {"-XX:-TieredCompilation"},
-			"C2, described": {"-XX:-TieredCompilation", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"},
-			"C1":            {"-XX:TieredStopAtLevel=1"},
-		} {
+		other := map[string][]string{
+			"17": {"-XX:-TieredCompilation", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"},
+			"25": {"-XX:TieredStopAtLevel=1"}, // C1
+		}[jdk]
+		for name, flags := range map[string][]string{"C2": {"-XX:-TieredCompilation"}, "other": other} {
 			t.Run(jdk+" "+name, func(t *testing.T) {
 				j := startProgram(t, jdk, []string{"Leaves", works[0]}, slices.Concat(always, flags)...)
 				e.synchronize(t, j.target)
@@ -86,7 +86,7 @@ func (e *testEngine) checkLeaves(t *testing.T, j *jvm, work string, stacks int) 
 
 // A class that has come to the place of an unloaded one is not taken for that, compiled or not.
 func TestUnloadedOwner(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	for jdk := range javaHomes {
 		for name, flag := range map[string]string{"compiled": "-XX:+TieredCompilation", "interpreted": "-Xint"} {

@@ -16,7 +16,7 @@ import (
 
 // All versions of Node.js that there are, besides that of TestRuntimes: node18, node24 and so on in PATH.
 func TestSoakNodeVersions(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	tried := 0
 	for version := 14; version < 40; version++ {
@@ -42,7 +42,7 @@ func TestSoakNodeVersions(t *testing.T) {
 // All versions of Python that there are, besides that of TestRuntimes.
 func TestSoakPythonVersions(t *testing.T) {
 	usual := versionOf(t, testenv.NeedTool(t, "python3"))
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	tried := 0
 	for _, version := range []string{"3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
@@ -66,7 +66,7 @@ func TestSoakPythonVersions(t *testing.T) {
 // With -X perf, Python's stacks are whole, and have functions alone: no trampolines, and none of CPython 3.12's frames
 // of no function.
 func TestSoakPythonPerf(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	tried := 0
 	for _, version := range []string{"3.12", "3.13", "3.14"} {

@@ -22,7 +22,7 @@ func TestTrampolines(t *testing.T) {
 	build := exec.Command(testenv.NeedTool(t, "cc"), "-O1", "-o", program, "testdata/trampoline.c")
 	output, err := build.CombinedOutput()
 	assert.NilError(t, err, "%s", output)
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	for _, form := range []string{"0", "1"} {
 		t.Run(form, func(t *testing.T) {

@@ -457,7 +457,7 @@ func TestEngineLog(t *testing.T) {
 
 func TestV8FramesOfAnything(t *testing.T) {
 	random, most := rand.New(rand.NewPCG(1, 2)), 0
-	for i := range 300 {
+	for i := range 100 {
 		h := newV8Heap()
 		var objects []uint64
 		scripts := []uint64{h.object(h.typeScript), h.object(h.typeScript)}
@@ -484,7 +484,7 @@ func TestV8FramesOfAnything(t *testing.T) {
 		for _, at := range objects {
 			for kind := range uint64(8) {
 				r, memory := h.reader(), &endless{v8Heap: h}
-				if i%100 == 0 {
+				if i%50 == 0 {
 					r.memory = memory
 				}
 				frames, err := r.frames(v8Word(kind, at, pcVariable(at+100, v8Compiled), false))
@@ -621,43 +621,47 @@ func TestV8LayoutIsWhole(t *testing.T) {
 // A program that has a runtime's name, and is none that the engine can read, is native code, or left to frame pointers
 // if it has something of a runtime that keeps them; it is said why, also where it is only probed.
 func TestRefused(t *testing.T) {
-	e, prober := openEngine(t), newProber(t, Kind())
+	e, prober := shareEngine(t), newProber(t, Kind())
 	e.sample(t)
 	start := func(name, program string, options ...string) *jvm {
 		named := filepath.Join(t.TempDir(), name)
 		testenv.WriteProgram(t, named, testenv.ReadFile(t, program), 0o700)
 		return startBusy(t, append([]string{named}, options...)...)
 	}
-	shell := func(name string) *jvm {
-		return start(name, testenv.NeedTool(t, "sh"), "-c", "echo ready; while :; do :; done")
+	shell := func(name string) func() *jvm {
+		return func() *jvm { return start(name, testenv.NeedTool(t, "sh"), "-c", "echo ready; while :; do :; done") }
 	}
-	like := func(options ...string) *jvm {
-		return start("node", testenv.Compile(t, "cc", "testdata/likev8.c", options...))
+	like := func(options ...string) func() *jvm {
+		return func() *jvm { return start("node", testenv.Compile(t, "cc", "testdata/likev8.c", options...)) }
 	}
-	for _, node := range []*jvm{like(), like("-rdynamic", "-s")} {
+	for _, start := range []func() *jvm{like(), like("-rdynamic", "-s")} {
+		node := start()
 		for range 2 { // also when the engine knows the file
 			_, err := e.Synchronize(t.Context(), node.target)
 			assert.Check(t, errors.Is(err, ErrNotReady) && strings.Contains(err.Error(), `"V8: unable to read`), err)
 			checkProbed(t, prober, node.target, Readability{Failure: err.Error()})
 		}
+		assert.NilError(t, node.cmd.Process.Kill())
 	}
 	for _, test := range []struct {
-		*jvm
+		start  func() *jvm
 		reason string
 	}{
 		{shell("python3.12"), "Python: "}, {shell("node"), "V8: the file only has its name: unable to read"},
 		{shell("node18"), "V8: the file only has its name: "}, {like("-s"), "V8: the file only has its name: "},
 	} {
+		j := test.start()
 		for range 2 {
-			e.synchronize(t, test.target)
-			refused, unknown := e.Runtimes(&test.target)
+			e.synchronize(t, j.target)
+			refused, unknown := e.Runtimes(&j.target)
 			assert.Check(t, strings.HasPrefix(refused, test.reason) && unknown == "", "%q, %q", refused, unknown)
-			checkProbed(t, prober, test.target, Readability{Refused: refused})
+			checkProbed(t, prober, j.target, Readability{Refused: refused})
 		}
-		e.eachWhole(t, test.target, 1, func(frames []Frame) bool { return true })
-		assert.Check(t, e.Remove(t.Context(), test.target))
-		refused, _ := e.Runtimes(&test.target)
+		e.eachWhole(t, j.target, 1, func(frames []Frame) bool { return true })
+		assert.Check(t, e.Remove(t.Context(), j.target))
+		refused, _ := e.Runtimes(&j.target)
 		assert.Check(t, refused == "", refused)
+		assert.NilError(t, j.cmd.Process.Kill())
 	}
 }
 
@@ -734,7 +738,7 @@ var untriedKind = func() worker.Kind {
 // it is said.
 func TestUntried(t *testing.T) {
 	e := openEngineBy(t, func(c *Counters) (*Engine, error) {
-		return openTested(t.Context(), Options{ProcRoot: "/proc"}, c, untriedKind)
+		return openTested(t.Context(), testOptions(), c, untriedKind)
 	})
 	e.sample(t)
 	prober := newProber(t, untriedKind)
@@ -764,7 +768,7 @@ func TestClassConstructor(t *testing.T) {
 	last := uint32(lastV8Function(file))
 	assert.Check(t, said == (last == 0) && (said || last > first && last < first+maxV8Functions), "%d to %d",
 		first, last)
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	j := startBusy(t, node, "--no-opt", "testdata/construct.js")
 	e.synchronize(t, j.target)
@@ -833,7 +837,7 @@ func TestProgramHandsOverPC(t *testing.T) {
 	defer file.Close()
 	byteCode, found := v8Symbol(file, "type_BytecodeArray__BYTECODE_ARRAY_TYPE")
 	assert.Assert(t, found)
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	j := startBusy(t, node, "testdata/busy.js")
 	e.synchronize(t, j.target)
