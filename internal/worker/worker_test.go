@@ -437,6 +437,67 @@ func TestNoHugePages(t *testing.T) {
 	assert.Check(t, strings.Contains(status, "\nTHP_enabled:\t0\n"), status)
 }
 
+// Timers of a worker may be late, and those of whoever starts it are not.
+func TestTimersLate(t *testing.T) {
+	slack := func(pid int) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", pid))
+		assert.NilError(t, err)
+		return strings.TrimSpace(string(text))
+	}
+	late := fmt.Sprint(timersLate.Nanoseconds())
+	worker := start(t)
+	worker.ask(t, "hello")
+	assert.Check(t, slack(worker.PID()) == late && slack(os.Getpid()) != late, slack(worker.PID()))
+}
+
+// What the runtime polls for a worker is ready when a message has come, or the worker has ended, and not when
+// the worker has taken one.
+func TestPolledForMessages(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	assert.NilError(t, err)
+	s, err := newSocket(fds[0])
+	assert.NilError(t, err)
+	defer s.Close()
+	ready := func() bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.epoll.Fd()), Events: unix.POLLIN}}, 0)
+		assert.NilError(t, err)
+		return n == 1
+	}
+	var taken [8]byte
+	assert.NilError(t, s.send([]byte("request"), nil, time.Minute))
+	n, err := unix.Read(fds[1], taken[:])
+	assert.Check(t, err == nil && n == len("request") && !ready(), "%v", err)
+	_, err = unix.Write(fds[1], []byte("answer"))
+	assert.Check(t, err == nil && ready(), "%v", err)
+	n, _, _, err = s.receive(taken[:], nil)
+	assert.Check(t, err == nil && string(taken[:n]) == "answer" && !ready(), "%v", err)
+	assert.NilError(t, unix.Close(fds[1]))
+	assert.Check(t, ready())
+	n, _, _, err = s.receive(taken[:], nil)
+	assert.Check(t, err == nil && n == 0, "%d, %v", n, err)
+}
+
+// A message waits for room until its time is over.
+func TestSendWaits(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	assert.NilError(t, err)
+	defer unix.Close(fds[1])
+	s, err := newSocket(fds[0])
+	assert.NilError(t, err)
+	defer s.Close()
+	message := make([]byte, 4096)
+	for err == nil {
+		err = s.send(message, nil, time.Millisecond)
+	}
+	assert.Check(t, errors.Is(err, os.ErrDeadlineExceeded), err)
+	go func() {
+		for n := len(message); n == len(message); { // up to the last
+			n, _ = unix.Read(fds[1], message)
+		}
+	}()
+	assert.NilError(t, s.send([]byte{1}, nil, time.Hour))
+}
+
 // Requests that hang occupy the workers of their user alone, whose other requests wait for their
 // turn, and no others.
 func TestPoolByUser(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 
 const (
 	// Descriptors that `run` cannot start without: its standard streams, epoll and eventfd of the
-	// Go runtime, timers, one to read /proc, and what starting a worker takes meanwhile; socket and
-	// iterator of the feed; programs and tables of the sampler, what loading them takes, and a clock
-	// for each CPU; one for each other socket that it listens on.
-	startDescriptors        = 16
+	// Go runtime, timers, one to read /proc, two of a worker and what starting it takes meanwhile;
+	// socket and iterator of the feed; programs and tables of the sampler, what loading them takes,
+	// and a clock for each CPU; one for each other socket that it listens on.
+	startDescriptors        = 17
 	startDescriptorsFeed    = 3
 	startDescriptorsSampler = 19
 	// restDescriptors are those of the whole agent without any process, including some for probes.

@@ -17,8 +17,8 @@ import (
 	"correlator/internal/out/agent"
 )
 
-// settling is how long an agent has before what its start has used of the program is unmapped: then it has loaded
-// the unwinding engine, too, if there are processes.
+// settling is how long an agent has before what its start has used of the program is unmapped, and goroutines have
+// one CPU: then it has loaded the unwinding engine, too, if there are processes.
 const settling = 10 * time.Second
 
 // Run runs an agent until SIGTERM or SIGINT, and a second one of them ends it without delay. The
@@ -43,6 +43,7 @@ func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.
 		if err := resident.Trim(cfg.Agent().ProcRoot); err != nil {
 			log.Debug("pages of the program stay mapped", zap.Error(err))
 		}
+		limitProcessors(cfg)
 	})
 	defer trim.Stop()
 	shutdown := s.serve(ctx, a)
