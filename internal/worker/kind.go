@@ -32,11 +32,12 @@ const (
 // Kind is a kind of worker.
 type Kind struct {
 	Name         string
-	Capabilities []int  // CAP_…, which a worker keeps if the agent has them
-	MemoryBytes  uint64 // that a worker may take beyond what it has at its start
-	Descriptors  uint64 // that a worker may have open; 0: 256. Less where the agent may have less
-	Busy         int    // requests that a Pool serves at a time, at least 2, half of them of one user; 0: see maxBusy
-	Raised       bool   // workers have a higher priority than the agent, where that is permitted
+	Capabilities []int    // CAP_…, which a worker keeps if the agent has them
+	Calls        []uint32 // system calls that it makes, besides those that each worker does
+	MemoryBytes  uint64   // that a worker may take beyond what it has at its start
+	Descriptors  uint64   // that a worker may have open; 0: 256. Less where the agent may have less
+	Busy         int      // requests that a Pool serves at a time, at least 2, half of them of one user; 0: see maxBusy
+	Raised       bool     // workers have a higher priority than the agent, where that is permitted
 	// Serve is called in the worker, with the proc root that NewSpawner was given. The worker ends
 	// when Serve returns, or the agent ends.
 	Serve func(procRoot string, conn *Conn)
@@ -76,6 +77,9 @@ func run(kind Kind) {
 		os.Exit(exitWrongKind)
 	}
 	_ = resident.Trim(os.Args[2]) // its start has used more than it will
+	if restrictCalls(os.Args[2], kind.Calls) != nil {
+		os.Exit(exitWrongKind)
+	}
 	kind.Serve(os.Args[2], &Conn{fd: channel})
 	os.Exit(0)
 }

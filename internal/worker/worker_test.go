@@ -34,6 +34,7 @@ const testMemoryBytes = 64 << 20
 // testKind is a worker that does what a message asks for.
 var testKind = Kind{
 	Name: "test", Capabilities: []int{unix.CAP_SYS_PTRACE, unix.CAP_SETUID}, MemoryBytes: testMemoryBytes,
+	Calls: append([]uint32{unix.SYS_BPF, unix.SYS_SOCKET}, CredentialCalls...), // all that any kind makes
 	Serve: func(procRoot string, conn *Conn) {
 		for {
 			message, fds, err := conn.ReceiveDescriptors()
@@ -99,6 +100,12 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 		}
 	case "long": // longer than a message may be
 		answer = make([]byte, MaxMessageBytes+1)
+	case "attempt":
+		err := attempts[argument]()
+		if err == nil {
+			err = errors.New("permitted")
+		}
+		answer = []byte(err.Error())
 	case "open":
 		fd, _ = unix.Open(argument, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		answer = []byte("opened")
@@ -203,6 +210,79 @@ func TestConfined(t *testing.T) {
 	}
 	got := strings.Join(fds, ", ")
 	assert.Check(t, got == "0 /dev/null, 1 /dev/null, 2 /dev/null, 3 socket:", "descriptors: %s", got)
+}
+
+// attempts are what a worker may not do, by the rights that it has.
+var attempts = map[string]func() error{
+	"execute":           func() error { return unix.Exec("/bin/true", []string{"true"}, nil) },
+	"fork":              func() error { return call6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)) },
+	"fork by clone3":    func() error { return call6(unix.SYS_CLONE3) },
+	"trace":             func() error { return unix.PtraceAttach(os.Getppid()) },
+	"write to memory":   func() error { return call6(unix.SYS_PROCESS_VM_WRITEV, uintptr(os.Getppid())) },
+	"take descriptors":  func() error { return call6(unix.SYS_PIDFD_GETFD) },
+	"signal":            func() error { return unix.Kill(os.Getppid(), 0) },
+	"signal a thread":   func() error { return unix.Tgkill(os.Getppid(), os.Getppid(), 0) },
+	"be another user":   func() error { return call6(unix.SYS_SETRESUID) },
+	"change a mode":     func() error { return unix.Fchmodat(unix.AT_FDCWD, "/", 0o755, 0) },
+	"remove":            func() error { return unix.Unlink("/nothing") },
+	"mount":             func() error { return unix.Mount("", "/", "", unix.MS_PRIVATE, "") },
+	"limit another":     func() error { return unix.Prlimit(os.Getppid(), unix.RLIMIT_CORE, nil, &unix.Rlimit{}) },
+	"be traced":         func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) },
+	"load a program":    func() error { return call6(unix.SYS_BPF, unix.BPF_PROG_LOAD) },
+	"connect to hosts":  func() error { return newCall(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)) },
+	"open for writing":  func() error { return newCall(unix.Open(os.DevNull, unix.O_WRONLY, 0)) },
+	"create":            func() error { return newCall(unix.Open("/new", unix.O_RDONLY|unix.O_CREAT, 0o600)) },
+	"close a written":   func() error { return unix.Close(1) },
+	"close its channel": func() error { return unix.Close(channel) },
+	"duplicate":         func() error { return unix.Dup3(channel, 100, 0) },
+	"write": func() error { // to what is opened otherwise
+		fd, err := unix.Openat2(unix.AT_FDCWD, os.DevNull, &unix.OpenHow{Flags: unix.O_RDWR})
+		if err != nil {
+			return err
+		}
+		_, err = unix.Write(fd, make([]byte, 8))
+		return err
+	},
+	"write at an offset": func() error { return call6(unix.SYS_PWRITE64) },
+	"write from several": func() error { return call6(unix.SYS_WRITEV) },
+	"send":               func() error { return unix.Sendto(channel, nil, 0, &unix.SockaddrUnix{Name: "/nothing"}) },
+	"map for all": func() error {
+		_, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+		return err
+	},
+	"map code": func() error {
+		_, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		return err
+	},
+	"make memory code": func() error { return call6(unix.SYS_MPROTECT, 0, 0, unix.PROT_READ|unix.PROT_EXEC) },
+	"control a device": func() error { return unix.IoctlSetInt(1, unix.TIOCSTI, 0) },
+}
+
+func newCall(_ int, err error) error { return err }
+
+// call6 makes a system call, which has no effect if it is permitted.
+func call6(number uintptr, arguments ...uintptr) error {
+	a := append(arguments, make([]uintptr, 6)...)
+	if _, _, errno := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]); errno != 0 {
+		return errno
+	}
+	return errors.New("permitted")
+}
+
+// A worker that is taken over has no use for the rights that it has: it cannot do more than serve requests.
+func TestForbiddenCalls(t *testing.T) {
+	testenv.NeedRoot(t)
+	assert.NilError(t, ProbeFilters())
+	p := start(t)
+	for name := range attempts {
+		want := unix.EPERM
+		if name == "fork by clone3" {
+			want = unix.ENOSYS
+		}
+		answer := p.ask(t, "attempt "+name)
+		assert.Check(t, answer == want.Error(), "%s: %s", name, answer)
+	}
+	assert.Check(t, strings.Contains(p.ask(t, "status"), "\nSeccomp:\t2\n"), "another thread may do so")
 }
 
 // A worker that takes more memory than it may ends, and with it nobody else.

@@ -44,6 +44,7 @@ var Kind = worker.Kind{
 	Capabilities: []int{
 		unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SETUID, unix.CAP_SETGID,
 	},
+	Calls:       worker.CredentialCalls,
 	MemoryBytes: workerMemoryBytes,
 	Descriptors: workerDescriptors,
 	Serve:       func(procRoot string, conn *worker.Conn) { newServer(procRoot, conn).serve() },
@@ -51,7 +52,8 @@ var Kind = worker.Kind{
 
 // LiveKind is the kind of worker that serves a Live: the same, with less of everything.
 var LiveKind = worker.Kind{
-	Name: "names", Capabilities: Kind.Capabilities, MemoryBytes: liveMemoryBytes, Serve: Kind.Serve,
+	Name: "names", Capabilities: Kind.Capabilities, Calls: Kind.Calls, MemoryBytes: liveMemoryBytes,
+	Serve: Kind.Serve,
 }
 
 func init() {

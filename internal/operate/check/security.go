@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/worker"
 )
 
 const securityfsRemedy = "mount -t securityfs securityfs /sys/kernel/security, to see the mode"
@@ -74,12 +75,12 @@ func securityModules(m *machine) finding {
 }
 
 func seccomp(*machine) finding {
-	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
-	switch {
-	case err != nil:
-		return ok("the kernel has none")
-	case mode == 0:
-		return ok("no filter is installed")
+	if err := worker.ProbeFilters(); err != nil {
+		return finding{Degraded, err.Error(), "who takes over a worker can use all of its rights",
+			"allow seccomp in the seccomp profile, or boot a kernel built with CONFIG_SECCOMP_FILTER"}
 	}
-	return ok("a filter is installed; what it refuses shows above")
+	if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err == nil && mode != 0 {
+		return ok("each worker has a filter; another one is installed, and what it refuses shows above")
+	}
+	return ok("each worker has a filter; no other is installed")
 }

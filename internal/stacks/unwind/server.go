@@ -57,6 +57,7 @@ func Kind() worker.Kind {
 	return worker.Kind{
 		Name:         "unwind",
 		Capabilities: []int{unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE},
+		Calls:        []uint32{unix.SYS_BPF},
 		MemoryBytes:  workerMemoryBytes,
 		Descriptors:  workerDescriptors,
 		Raised:       true,

@@ -30,6 +30,8 @@ var Kind = worker.Kind{
 	Capabilities: []int{
 		unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SETUID, unix.CAP_SETGID,
 	},
+	Calls: append([]uint32{unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT},
+		worker.CredentialCalls...),
 	MemoryBytes: workerMemoryBytes,
 	Serve:       serve,
 }
