@@ -3,6 +3,8 @@ package unwind
 import (
 	"fmt"
 	"time"
+
+	"correlator/internal/worker"
 )
 
 const (
@@ -11,11 +13,16 @@ const (
 	quarantineTime    = 30 * time.Second
 	maxQuarantineTime = 2 * time.Hour
 	maxQuarantined    = 1024
+
+	// maxQuarantinedOfUser is how many programs of a user are left out before all of the user's are: each new
+	// one costs all processes the worker, and with it their tables.
+	maxQuarantinedOfUser = 8
 )
 
 // quarantine is a program that is left out.
 type quarantine struct {
 	pid    int
+	user   worker.User
 	reason string
 	until  time.Time
 	length time.Duration
@@ -37,16 +44,26 @@ func (e *Engine) quarantine(t *Target, reason string) {
 		}
 		delete(e.quarantined, first)
 	}
-	e.quarantined[t.Program] = quarantine{pid: t.ID.PID, reason: reason, until: now.Add(length), length: length}
+	e.quarantined[t.Program] = quarantine{pid: t.ID.PID, user: t.User, reason: reason, until: now.Add(length),
+		length: length}
 }
 
-// leftOut returns an error when a target is in quarantine.
+// leftOut returns an error when a target is in quarantine, or too many of its user's programs are.
 func (e *Engine) leftOut(t *Target) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	q, ok := e.quarantined[t.Program]
-	if !ok || time.Now().After(q.until) {
-		return nil
+	now := time.Now()
+	if q, ok := e.quarantined[t.Program]; ok && now.Before(q.until) {
+		return fmt.Errorf("%w until %s: %s", ErrQuarantined, q.until.Format(time.TimeOnly), q.reason)
 	}
-	return fmt.Errorf("%w until %s: %s", ErrQuarantined, q.until.Format(time.TimeOnly), q.reason)
+	ofUser := 0
+	for _, q := range e.quarantined {
+		if q.user == t.User && now.Before(q.until) {
+			ofUser++
+		}
+	}
+	if ofUser >= maxQuarantinedOfUser {
+		return fmt.Errorf("%w, as all of its user: %d of them are", ErrQuarantined, ofUser)
+	}
+	return nil
 }
