@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"correlator/internal/host/label"
@@ -23,6 +24,52 @@ type Wait struct {
 	Futex uint64         // the address that was waited at; zero: at none
 
 	Waker Waker // of the last of the waits
+}
+
+// WaitKind is what a thread waited for, in words.
+type WaitKind string
+
+// Kinds of waits beside those that are names of states.
+const (
+	LockWait  WaitKind = "lock"  // Futex: a lock, a condition or a queue
+	SleepWait WaitKind = "sleep" // Sleep, and threads of a JVM that sleep
+	GCWait    WaitKind = "gc"    // until a JVM's collector or another safepoint has ended
+)
+
+// KindOf returns the kind of waits of which no more than the state is known.
+func KindOf(state ThreadState) WaitKind {
+	if state == Futex {
+		return LockWait
+	}
+	return WaitKind(state.String())
+}
+
+// ofCollectors is how the names of HotSpot's threads begin that end safepoints and collect garbage.
+var ofCollectors = []string{"VM Thread", "GC Thread", "G1 ", "ZDriver", "ZWorker", "ZDirector", "Shenandoah"}
+
+// Kind returns the kind of a wait with a stack in a process. A JVM's threads wait in one way for all that is in user
+// space: what for, the method that they called says, and who woke them.
+func (w *Wait) Kind(pid int, frames []Frame) WaitKind {
+	at := slices.IndexFunc(frames, func(f Frame) bool { return f.Kind() == JVMFrame })
+	if w.State != Futex || at < 0 {
+		return KindOf(w.State)
+	}
+	ofCollector := func(prefix string) bool { return strings.HasPrefix(w.Waker.Thread, prefix) }
+	switch {
+	case strings.HasPrefix(frames[at].Name(), "java.lang.Thread.sleep"):
+		return SleepWait
+	case w.Waker.Kind == ThreadWaker && w.Waker.PID == pid && slices.ContainsFunc(ofCollectors, ofCollector):
+		return GCWait
+	}
+	return LockWait
+}
+
+// Cause returns the peer or the file that a thread waited for, as far as that is known.
+func (w *Wait) Cause() string {
+	if w.Peer.IsValid() {
+		return w.Peer.String()
+	}
+	return w.Path
 }
 
 // A WakerKind is what ended a wait.

@@ -120,6 +120,7 @@ type recordOptions struct {
 	Rate           int                  `key:"rate"`
 	KernelStacks   bool                 `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder    `key:"unwinder"`
+	Waits          bool                 `key:"waits" env:"-"` // not that of run
 	JavaSignatures bool                 `key:"java-signatures"`
 	Attributes     config.AttributeKeys `key:"context-attributes" type:"keys"`
 	ProcRoot       string               `key:"proc-root"`
@@ -162,6 +163,7 @@ func (o *recordOptions) format() report.Format {
 // the environment and the file.
 func adaptRecordFlags(flags *pflag.FlagSet) {
 	flags.Lookup("output").Usage = "`path` of the profile, - for standard output (default: correlator-DATE-TIME.pb.gz)"
+	flags.Lookup("waits").Usage = "record also what threads with a trace wait for, with their stacks"
 	flags.Lookup("include-service").Usage = "only services with such a name; --service for short (default: all)"
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "service" {

@@ -21,6 +21,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				SamplesPerSecond: options.Rate,
 				KernelStacks:     options.KernelStacks,
 				Unwinder:         options.Unwinder,
+				Waits:            options.Waits,
 				JavaSignatures:   options.JavaSignatures,
 				Attributes:       options.Attributes,
 				ProcRoot:         options.ProcRoot,

@@ -181,7 +181,8 @@ func (s *Settings) takeFrom(other *Settings) {
 	taken := make(map[string]bool)
 	for _, f := range s.fields {
 		for _, from := range other.fields {
-			if from.key == f.key && !s.given(f.key) && other.given(f.key) {
+			// Of two settings with one key, each is of its own command, as waits of record and of run.
+			if from.key == f.key && from.value.Type() == f.value.Type() && !s.given(f.key) && other.given(f.key) {
 				f.value.Set(from.value)
 				taken[f.key] = true
 			}

@@ -249,7 +249,7 @@ func TestNothing(t *testing.T) {
 		"its samples had no stack":    {Gone: "no_stack"},
 		"too large to be kept":        {Gone: "too_large"},
 		"every 50ms of CPU time":      {SamplesPerSecond: 20, At: at},
-		"Of an id in full it may be":  {SamplesPerSecond: 20, At: at},
+		"Of an id in full, 32 or":     {SamplesPerSecond: 20, At: at},
 		"ran before the agent began":  {SamplesPerSecond: 20, At: at},
 		"ran before " + clock(at):     {SamplesPerSecond: 20, Oldest: at.Add(-time.Hour), Complete: at},
 		"several ids begin with abcd": {Ambiguous: []string{"abcd1", "abcd2"}},

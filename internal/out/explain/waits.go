@@ -18,13 +18,6 @@ import (
 	"correlator/profile"
 )
 
-// Kinds of waits beside those that are names of states.
-const (
-	kindLock  = "lock"  // profile.Futex
-	kindSleep = "sleep" // profile.Sleep, and threads of a JVM that sleep
-	kindGC    = "gc"    // until a JVM's collector or another safepoint has ended
-)
-
 // maxFrameRows is how many waits have their frames in JSON, those that took longest: the answer shares stacks, and
 // JSON does not.
 const maxFrameRows = 1000
@@ -32,15 +25,15 @@ const maxFrameRows = 1000
 // Wait is what threads of a transaction waited for: with the same stack, or where none is known. The sums of those that
 // block, by transaction, are Account.Blocked; those of kinds runnable and throttled are a part of what is.
 type Wait struct {
-	Kind    string        `json:"kind"`
-	Sum     time.Duration `json:"ns"`
-	Count   uint64        `json:"count"`
-	Longest time.Duration `json:"longest_ns"` // 0: not known
-	Peer    string        `json:"peer,omitempty"`
-	Path    string        `json:"path,omitempty"`
-	Futex   string        `json:"futex,omitempty"` // an address
-	Waker   *keep.Waker   `json:"waker,omitempty"`
-	Frames  []Frame       `json:"frames,omitempty"` // leaf first; nil: no stack is known, or see maxFrameRows
+	Kind    profile.WaitKind `json:"kind"`
+	Sum     time.Duration    `json:"ns"`
+	Count   uint64           `json:"count"`
+	Longest time.Duration    `json:"longest_ns"` // 0: not known
+	Peer    string           `json:"peer,omitempty"`
+	Path    string           `json:"path,omitempty"`
+	Futex   string           `json:"futex,omitempty"` // an address
+	Waker   *keep.Waker      `json:"waker,omitempty"`
+	Frames  []Frame          `json:"frames,omitempty"` // leaf first; nil: no stack is known, or see maxFrameRows
 
 	state profile.ThreadState
 	where string
@@ -179,9 +172,10 @@ func (s *shares) scale(a *keep.Answer, all []int, account *profile.StateTimes) {
 func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 	s := newShares(a)
 	type waitID struct {
-		transaction, stack      int
-		kind, peer, path, futex string
-		waker                   keep.Waker
+		transaction, stack int
+		kind               profile.WaitKind
+		peer, path, futex  string
+		waker              keep.Waker
 	}
 	rows := make(map[waitID]*Wait)
 	stackOf := make(map[*Wait][]profile.Frame)
@@ -192,7 +186,9 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		if _, known := places[w.Stack]; !known {
 			places[w.Stack] = placeOf(frames)
 		}
-		id := waitID{transaction: w.Transaction, stack: w.Stack, kind: kindOf(w, frames, e.Transactions[w.Transaction].PID),
+		of := profile.Wait{State: w.State}
+		of.Waker, _ = wakerOf(w.Waker) // it was checked
+		id := waitID{transaction: w.Transaction, stack: w.Stack, kind: of.Kind(e.Transactions[w.Transaction].PID, frames),
 			peer: w.Peer, path: w.Path}
 		if w.Futex != 0 {
 			id.futex = fmt.Sprintf("%#x", w.Futex)
@@ -241,44 +237,12 @@ func (e *Explanation) addRest(tx *Transaction, rest *profile.Times, s *shares) {
 	for state, of := range rest {
 		state := profile.ThreadState(state)
 		if state.Blocks() && of.Sum > 0 {
-			tx.Waits = append(tx.Waits, Wait{Kind: kindOfState(state), Sum: of.Sum, Count: of.Count, Longest: of.Longest,
+			tx.Waits = append(tx.Waits, Wait{Kind: profile.KindOf(state), Sum: of.Sum, Count: of.Count, Longest: of.Longest,
 				state: state})
 		}
 	}
 	slices.SortStableFunc(tx.Waits, func(a, b Wait) int { return cmp.Compare(b.Sum, a.Sum) })
 }
-
-func kindOfState(state profile.ThreadState) string {
-	if state == profile.Futex {
-		return kindLock
-	}
-	return state.String()
-}
-
-// kindOf returns the kind of a wait. A JVM's threads wait in one way for all that is in user space: what for, the
-// method that they called says, and who woke them.
-func kindOf(w *keep.Wait, frames []profile.Frame, pid int) string {
-	if w.State != profile.Futex {
-		return kindOfState(w.State)
-	}
-	for _, f := range frames {
-		if f.Kind() != profile.JVMFrame {
-			continue
-		}
-		if name, isThread := strings.CutPrefix(f.Name(), "java.lang.Thread."); isThread && strings.HasPrefix(name, "sleep") {
-			return kindSleep
-		}
-		if of := w.Waker; of != nil && of.Source == profile.ThreadWaker && of.PID == pid && slices.ContainsFunc(ofCollectors,
-			func(prefix string) bool { return strings.HasPrefix(of.Thread, prefix) }) {
-			return kindGC
-		}
-		break
-	}
-	return kindLock
-}
-
-// ofCollectors is how the names of HotSpot's threads begin that end safepoints and collect garbage.
-var ofCollectors = []string{"VM Thread", "GC Thread", "G1 ", "ZDriver", "ZWorker", "ZDirector", "Shenandoah"}
 
 // placeOf returns where in a program a thread waited: the innermost function that is no library's, and what it called.
 func placeOf(frames []profile.Frame) string {
@@ -351,7 +315,7 @@ func ofLibrary(f profile.Frame) bool {
 func (w *Wait) cause() string { return cmp.Or(w.Peer, w.Path) }
 
 // kindTexts are kinds that do not follow from the state.
-var kindTexts = map[string]string{kindGC: "GC or safepoint: ", kindSleep: "sleep: "}
+var kindTexts = map[profile.WaitKind]string{profile.GCWait: "GC or safepoint: ", profile.SleepWait: "sleep: "}
 
 // wakerText returns who ended waits; empty: that is not known.
 func wakerText(w *keep.Waker) string {
@@ -399,7 +363,7 @@ func (e *Explanation) waitPlaces() map[profile.ThreadState][]*waitPlace {
 				continue
 			}
 			text := w.where
-			if w.Kind != kindOfState(w.state) {
+			if w.Kind != profile.KindOf(w.state) {
 				text = kindTexts[w.Kind] + text
 			}
 			if cause := w.cause(); cause != "" {

@@ -99,14 +99,14 @@ func TestWaitsJSON(t *testing.T) {
 	}
 	assert.NilError(t, json.Unmarshal([]byte(out), &got))
 	tx := got.Transactions[0]
-	sums, counts := make(map[string]time.Duration), uint64(0)
+	sums, counts := make(map[profile.WaitKind]time.Duration), uint64(0)
 	for _, w := range tx.Waits {
 		sums[w.Kind] += w.Sum
 		if w.Kind != "runnable" {
 			counts += w.Count
 		}
 	}
-	assert.DeepEqual(t, sums, map[string]time.Duration{"net": 400 * ms, "lock": 105 * ms, "sleep": 45 * ms,
+	assert.DeepEqual(t, sums, map[profile.WaitKind]time.Duration{"net": 400 * ms, "lock": 105 * ms, "sleep": 45 * ms,
 		"runnable": 20 * ms})
 	assert.Check(t, sums["net"]+sums["lock"]+sums["sleep"] == tx.Account.Blocked && counts == 9+3, "%+v", tx)
 	rest, network, lock := tx.Waits[0], tx.Waits[1], tx.Waits[2]
@@ -125,37 +125,6 @@ func TestWaitsJSON(t *testing.T) {
 		}
 	}
 	assert.Check(t, waits == 270*ms, "methods have %v of waits", waits) // all with a stack
-}
-
-// What a JVM's thread waited for is told by what it called, and by who woke it; a thread of another process is no
-// collector of its own.
-func TestKindOfWait(t *testing.T) {
-	frames := func(name string) []profile.Frame {
-		return []profile.Frame{{Address: 1}, profile.NewJVMFrame(profile.NewFunction(name, ""), 1)}
-	}
-	by := func(pid int, thread string) *keep.Waker {
-		return &keep.Waker{Source: profile.ThreadWaker, PID: pid, Thread: thread}
-	}
-	for _, test := range []struct {
-		state  profile.ThreadState
-		frames []profile.Frame
-		waker  *keep.Waker
-		want   string
-	}{
-		{profile.Futex, frames("java.lang.Thread.sleep"), nil, "sleep"},
-		{profile.Futex, frames("java.lang.Thread.sleepNanos0"), by(7, "VM Thread"), "sleep"},
-		{profile.Futex, frames("java.lang.Thread.join"), nil, "lock"},
-		{profile.Futex, frames("Shop.sort"), by(7, "VM Thread"), "gc"},
-		{profile.Futex, frames("Shop.sort"), by(7, "G1 Main Marker"), "gc"},
-		{profile.Futex, frames("Shop.sort"), by(8, "VM Thread"), "lock"},
-		{profile.Futex, frames("Shop.sort"), by(7, "my VM Thread"), "lock"},
-		{profile.Futex, []profile.Frame{{Address: 1}}, by(7, "VM Thread"), "lock"},
-		{profile.Net, frames("Shop.sort"), by(7, "VM Thread"), "net"},
-		{profile.Sleep, nil, nil, "sleep"}, {profile.Throttled, nil, nil, "throttled"}, {profile.Other, nil, nil, "other"},
-	} {
-		got := kindOf(&keep.Wait{State: test.state, Waker: test.waker}, test.frames, 7)
-		assert.Check(t, got == test.want, "%+v is %s", test, got)
-	}
 }
 
 // The place of a wait is in the program's own code, if there is any.
@@ -201,15 +170,15 @@ func TestWaitsOfTrace(t *testing.T) {
 		var e Explanation
 		assert.NilError(t, err)
 		assert.NilError(t, json.Unmarshal([]byte(out), &e))
-		sums := make(map[string]time.Duration)
+		sums := make(map[profile.WaitKind]time.Duration)
 		for _, tx := range e.Transactions {
 			for _, w := range tx.Waits {
 				sums[w.Kind] += w.Sum
 			}
 		}
-		want := map[string]time.Duration{"net": 400 * ms, "lock": 105 * ms, "sleep": 45 * ms, "runnable": 20 * ms}
+		want := map[profile.WaitKind]time.Duration{"net": 400 * ms, "lock": 105 * ms, "sleep": 45 * ms, "runnable": 20 * ms}
 		if !accounts {
-			want = map[string]time.Duration{"net": 100 * ms, "lock": 210 * ms, "sleep": 90 * ms, "runnable": 20 * ms}
+			want = map[profile.WaitKind]time.Duration{"net": 100 * ms, "lock": 210 * ms, "sleep": 90 * ms, "runnable": 20 * ms}
 		}
 		assert.DeepEqual(t, sums, want)
 		a.Transactions[0].Account, a.Transactions[1].Account = nil, nil

@@ -34,7 +34,7 @@ func TestPage(t *testing.T) {
 	b := browser.Open(t, "about:blank", 1300, 800)
 	for name, test := range map[string]func(*testing.T, *window){
 		"used by people": testUsed, "outside of transactions": testOutside, "rest": testRestIsShown,
-		"hostile names": testHostileNames,
+		"hostile names": testHostileNames, "waits": testWaits,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &window{b.For(t), t}) })
 	}
@@ -89,13 +89,13 @@ func shop() *Profile {
 		Groups: []Group{{"checkout 7ad51cbe3a4f0c12", "checkout: transaction 7ad51cbe3a4f0c12 of trace 4bf92f3577b34da6a3ce929d0e0e4736"},
 			{"payment 0c1b2a39485766f5", "payment: transaction 0c1b2a39485766f5 of trace 4bf92f3577b34da6a3ce929d0e0e4736"}},
 		Stacks: []Stack{
-			{0, stack("Shop.checkout", "Shop.price", "java.util.HashMap.get"), 31},
-			{0, stack("Shop.checkout", "Shop.price"), 12},
+			{0, stack("Shop.checkout", "Shop.price", "java.util.HashMap.get"), 31, 0},
+			{0, stack("Shop.checkout", "Shop.price"), 12, 0},
 			{0, stack("Shop.checkout", "Shop.reserve", "java.util.Arrays.sort",
-				"java.util.DualPivotQuicksort.sort"), 22},
-			{0, stack("Shop.checkout", "Shop.receipt"), 14},
-			{1, stack("Payment.charge", "javax.crypto.Cipher.doFinal"), 9},
-			{1, stack("Payment.charge", "com.fasterxml.jackson.databind.ObjectMapper.writeValueAsString"), 5},
+				"java.util.DualPivotQuicksort.sort"), 22, 0},
+			{0, stack("Shop.checkout", "Shop.receipt"), 14, 0},
+			{1, stack("Payment.charge", "javax.crypto.Cipher.doFinal"), 9, 0},
+			{1, stack("Payment.charge", "com.fasterxml.jackson.databind.ObjectMapper.writeValueAsString"), 5, 0},
 		},
 	}
 }
@@ -163,7 +163,7 @@ func testUsed(t *testing.T, b *window) {
 // What is in no transaction is not said to be of the only one.
 func testOutside(t *testing.T, b *window) {
 	p := &Profile{Title: "record", Period: 50 * time.Millisecond, Groups: []Group{{"cd02", "transaction cd02"}},
-		Stacks: []Stack{{0, []string{"main", "mine"}, 1}, {-1, []string{"main", "other"}, 999}}}
+		Stacks: []Stack{{0, []string{"main", "mine"}, 1, 0}, {-1, []string{"main", "other"}, 999, 0}}}
 	b.open(p)
 	got := b.text("#flame h2 span")
 	assert.Check(t, got == "50.00 s, 1000 samples, 50 ms in 1 transaction", "title %q", got)
@@ -179,13 +179,50 @@ func testOutside(t *testing.T, b *window) {
 	assert.Check(t, got == "[false,false]", "a choice is shown: %s", got)
 }
 
+// Waits are told from CPU time by their colour, in all and in one transaction, and either can be left out.
+func testWaits(t *testing.T, b *window) {
+	p := shop()
+	p.Stacks = append(p.Stacks,
+		Stack{0, []string{"Shop.reserve", "[lock]"}, 0, 1500 * time.Millisecond},
+		Stack{1, append(p.Stacks[4].Frames[:5:5], "[net 10.0.0.7:443]"), 0, 20 * time.Millisecond},
+		Stack{-1, []string{"other"}, 0, time.Second})
+	b.open(p)
+	title := func(want string) {
+		t.Helper()
+		got := b.text("#flame h2 span")
+		assert.Check(t, got == want, "title %q, want %q", got, want)
+	}
+	toggle := func(id string) { b.Eval(`document.querySelector("#` + id + `").click() || 0`) }
+	title("7.17 s, 2.52 s of it waits, 93 samples, 6.17 s in 2 transactions")
+	b.shoot("waits")
+	const colours = `["[lock]", "Payment.charge", "other"].map(name => {
+		const {node} = view.flame.boxes.find(b => b.node.name === name);
+		return [node.time, node.wait].join("/") + " " + colour(name, node.wait >= node.time).slice(0, 5); })`
+	got := b.Eval(colours)
+	assert.Check(t, strings.Contains(got, `"30/30 hsl(1`) || strings.Contains(got, `"30/30 hsl(2`), got)
+	assert.Check(t, strings.Contains(got, `"14.4/0.4 hsl(`) && strings.Contains(got, `"20/20 hsl(`), got)
+	toggle("waits")
+	title("4.65 s, 93 samples, all in 2 transactions")
+	assert.Check(t, !strings.Contains(b.names(), "[lock]") && !strings.Contains(b.names(), "other"), b.names())
+	toggle("waits")
+	toggle("cpu")
+	title("2.52 s, 2.52 s of it waits, 0 samples, 1.52 s in 2 transactions")
+	assert.Check(t, strings.Contains(b.names(), "[lock]") && !strings.Contains(b.names(), "Shop.checkout"), b.names())
+	b.Do(chromedp.Focus("canvas"), chromedp.KeyEvent("]"))
+	title(p.Groups[0].Detail + ": 1.50 s, 1.50 s of it waits, 0 samples")
+	toggle("cpu")
+	title(p.Groups[0].Detail + ": 5.45 s, 1.50 s of it waits, 79 samples")
+	b.open(shop())
+	assert.Check(t, b.Eval(`document.querySelector("#states").checkVisibility()`) == "false")
+}
+
 // A transaction of which the page has no stacks has its time, and says what is missing.
 func testRestIsShown(t *testing.T, b *window) {
 	p := &Profile{Title: "many", Period: time.Millisecond}
 	for group := range 100 {
 		p.Groups = append(p.Groups, Group{Name: fmt.Sprint("tx", group), Detail: fmt.Sprint("transaction ", group)})
 		for i := range 200 {
-			p.Stacks = append(p.Stacks, Stack{group, []string{"main", fmt.Sprint("method", (group*200+i*7)%500)}, 1})
+			p.Stacks = append(p.Stacks, Stack{group, []string{"main", fmt.Sprint("method", (group*200+i*7)%500)}, 1, 0})
 		}
 	}
 	b.open(p)
@@ -206,7 +243,8 @@ func testHostileNames(t *testing.T, b *window) {
 	const evil = `<img src=x onerror="window.evil=1"></script><script>window.evil=1</script>`
 	p := &Profile{Title: evil, Notes: []string{evil}, Period: time.Millisecond,
 		Groups: []Group{{evil, evil}, {"b", "b"}},
-		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3}, {1, nil, 1}}}
+		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3, 0},
+			{1, nil, 1, 0}}}
 	b.open(p)
 	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`)
 	assert.Check(t, strings.HasPrefix(got, `["undefined",0,2,`), "texts are taken for HTML: %s", got)

@@ -10,7 +10,7 @@ class Flame {
     this.tip = section.querySelector(".tip");
     this.back = section.querySelector("button");
     this.detail = section.querySelector("output");
-    this.describe = describe; // (time, share of all) => text
+    this.describe = describe; // (time, share of all, wait) => text
     this.matches = null;      // name => whether it is searched for; null: nothing is
     this.clear();
     this.canvas.addEventListener("mousemove", event => this.hover(event));
@@ -41,16 +41,19 @@ class Flame {
     this.draw();
   }
 
-  // show draws stacks: [{frames, time}], innermost frame first.
+  // show draws stacks: [{frames, time, wait}], innermost frame first. wait is the part of time, if any, that threads
+  // waited.
   show(stacks) {
     this.root = newNode("");
-    for (const {frames, time} of stacks) {
+    for (const {frames, time, wait = 0} of stacks) {
       let node = this.root;
       node.time += time;
+      node.wait += wait;
       for (let i = frames.length - 1; i >= 0; i--) {
         let child = node.children.get(frames[i]);
         if (!child) node.children.set(frames[i], child = newNode(frames[i], node));
         child.time += time;
+        child.wait += wait;
         node = child;
       }
     }
@@ -110,7 +113,7 @@ class Flame {
     box.top = box.depth * FRAME_HEIGHT;
     context.globalAlpha = box.above ? 0.55 : 1;
     const plain = this.matches && !this.matches(box.node.name);
-    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : colour(box.node.name);
+    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : colour(box.node.name, box.node.time > 0 && box.node.wait >= box.node.time);
     context.fillRect(box.left, box.top, Math.max(box.width - 1, 0.5), FRAME_HEIGHT - 1);
     context.globalAlpha = 1;
     const text = fit(box.node.name, Math.floor((box.width - 8) / letter));
@@ -130,7 +133,7 @@ class Flame {
     context.strokeRect(selected.left + 1, selected.top + 1, Math.max(selected.width - 3, 1), FRAME_HEIGHT - 3);
   }
 
-  text(node) { return `${node.name}: ${this.describe(node.time, node.time / this.root.time)}`; }
+  text(node) { return `${node.name}: ${this.describe(node.time, node.time / this.root.time, node.wait)}`; }
 
   // place makes the boxes of a node, which has a depth, and of what is in it, level by level.
   place(node, depth, width) {
@@ -196,7 +199,7 @@ class Flame {
   }
 }
 
-function newNode(name, parent) { return {name, parent, time: 0, children: new Map()}; }
+function newNode(name, parent) { return {name, parent, time: 0, wait: 0, children: new Map()}; }
 
 // pathOf returns the names from the outermost frame to a node.
 function pathOf(node) {
@@ -224,9 +227,9 @@ function fit(name, letters) {
   return name.slice(start, start + letters - 1) + "…";
 }
 
-// colour gives each name a warm colour, always the same.
-function colour(name) {
+// colour gives each name a warm colour, always the same; a cool one where threads only waited.
+function colour(name, waits) {
   let hash = 0;
   for (let i = 0; i < name.length; i++) hash = hash * 31 + name.charCodeAt(i) | 0;
-  return `hsl(${18 + (hash >>> 8 & 31)} ${72 + (hash & 15)}% ${64 + (hash >>> 4 & 7)}%)`;
+  return `hsl(${(waits ? 190 : 18) + (hash >>> 8 & 31)} ${72 + (hash & 15)}% ${64 + (hash >>> 4 & 7)}%)`;
 }

@@ -52,35 +52,42 @@ type Group struct {
 	Detail string // shown when it is chosen
 }
 
-// Stack is how often a stack was seen, in a group.
+// Stack is how often a stack was seen in a group, or for how long threads waited with it.
 type Stack struct {
 	Group  int      // -1: in none
 	Frames []string // the outermost first
 	Count  uint64
+	Wait   time.Duration
 }
 
 // data is what the page's script reads.
 type data struct {
-	Notes   []string    `json:"notes"`
-	Period  int64       `json:"period"`  // ns
-	All     uint64      `json:"all"`     // samples
-	Outside uint64      `json:"outside"` // samples of no group
-	Groups  []Group     `json:"groups"`
-	Totals  []uint64    `json:"totals"` // samples of each group
-	Names   []string    `json:"names"`
-	Nodes   [][2]int    `json:"nodes"`   // frames: the node of the caller, -1 for none, and the name
-	Self    []uint64    `json:"self"`    // samples of each node that are in no other one
-	Samples [][3]uint64 `json:"samples"` // group, node + 1 (0: none), count
-	Rest    []uint64    `json:"rest"`    // samples of each group that there was no room for in Samples
-	Short   uint64      `json:"short"`   // samples whose innermost frames are left out
-	Others  int         `json:"others"`  // groups that cannot be chosen
+	Notes  []string `json:"notes"`
+	Period int64    `json:"period"` // ns
+	Groups []Group  `json:"groups"`
+	Names  []string `json:"names"`
+	Nodes  [][2]int `json:"nodes"`  // frames: the node of the caller, -1 for none, and the name
+	Short  uint64   `json:"short"`  // samples whose innermost frames are left out
+	Others int      `json:"others"` // groups that cannot be chosen
+	sums            // samples
+	Waits  *sums    `json:"waits,omitempty"` // µs; nil: there are none
+}
+
+// sums are samples, or the time of waits.
+type sums struct {
+	All     uint64      `json:"all"`
+	Outside uint64      `json:"outside"` // of no group
+	Totals  []uint64    `json:"totals"`  // of each group
+	Self    []uint64    `json:"self"`    // of each node, in no other one
+	Samples [][3]uint64 `json:"samples"` // group, node + 1 (0: none), sum
+	Rest    []uint64    `json:"rest"`    // of each group, what there was no room for in Samples
 }
 
 // The size of a page is bounded: some 500 kB in all, as it is written. All of a stack is in it but what
 // few samples have.
 const (
 	maxTreeBytes   = 320 << 10
-	maxSampleBytes = 96 << 10
+	maxSampleBytes = 96 << 10 // half of it, if there are waits, and half of it for these
 	maxGroupBytes  = 32 << 10
 	maxNoteBytes   = 8 << 10
 	maxGroups      = 300

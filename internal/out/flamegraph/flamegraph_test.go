@@ -22,11 +22,11 @@ func write(tb testing.TB, p *Profile) string {
 // The tree has each frame once below its callers, and the samples of each group.
 func TestData(t *testing.T) {
 	d := newData(&Profile{Groups: []Group{{"a", "A"}, {"b", "B"}}, Stacks: []Stack{
-		{0, []string{"main", "run", "work"}, 5},
-		{1, []string{"main", "run"}, 2},
-		{0, []string{"main", "run", "work"}, 1},
-		{-1, []string{"main", "main"}, 3},
-		{7, nil, 1}, // of no group, without a stack
+		{0, []string{"main", "run", "work"}, 5, 0},
+		{1, []string{"main", "run"}, 2, 0},
+		{0, []string{"main", "run", "work"}, 1, 0},
+		{-1, []string{"main", "main"}, 3, 0},
+		{7, nil, 1, 0}, // of no group, without a stack
 	}})
 	got, want := fmt.Sprint(d.Names, d.Nodes), "[main run work] [[-1 0] [0 1] [1 2] [0 0]]"
 	assert.Check(t, got == want, "%s, want %s", got, want)
@@ -36,6 +36,19 @@ func TestData(t *testing.T) {
 	assert.Check(t, d.Short == 0 && d.Others == 0, "%+v", d)
 }
 
+// Waits are beside the samples, in µs: of a node, of a group, and of none.
+func TestWaitData(t *testing.T) {
+	d := newData(&Profile{Period: 10 * time.Millisecond, Groups: []Group{{"a", "A"}}, Stacks: []Stack{
+		{0, []string{"main", "work"}, 5, 0}, {0, []string{"main", "lock"}, 0, 3 * time.Millisecond},
+		{0, []string{"main", "lock"}, 0, 4 * time.Millisecond}, {-1, []string{"main"}, 0, time.Millisecond},
+	}})
+	got := fmt.Sprint(d.Names, d.Self, d.All, d.Totals, d.Outside)
+	assert.Check(t, got == "[main work lock] [0 5 0] 5 [5] 0", "%+v", d)
+	w := d.Waits
+	got = fmt.Sprint(w.Self, w.All, w.Totals, w.Outside, w.Samples)
+	assert.Check(t, got == "[1000 0 7000] 8000 [7000] 1000 [[0 3 7000]]", "%+v", w)
+}
+
 // However much there is, whatever the texts, the page is small, no sample is missing in it, and each group
 // has all that are its own.
 func TestSizeIsBounded(t *testing.T) {
@@ -43,9 +56,11 @@ func TestSizeIsBounded(t *testing.T) {
 		text           string // of which all texts are
 		groups, stacks int
 		rest           bool // not all stacks of a group have room
+		waits          bool
 	}{
-		{"a", 20, 12_000, true}, {"a", 600, 2400, false}, {"<", 600, 2400, false}, {"\xff", 600, 2400, false},
-		{"&\u2028", 600, 2400, false}, {"\x00", 600, 2400, false},
+		{"a", 20, 12_000, true, true},
+		{"a", 20, 12_000, true, false}, {"a", 600, 2400, false, false}, {"<", 600, 2400, false, false},
+		{"\xff", 600, 2400, false, false}, {"&\u2028", 600, 2400, false, false}, {"\x00", 600, 2400, false, false},
 	} {
 		p := &Profile{Title: strings.Repeat(c.text, 1000), Period: 50 * time.Millisecond}
 		name, long := strings.Repeat(c.text, 30), strings.Repeat(c.text, 10000)
@@ -67,7 +82,10 @@ func TestSizeIsBounded(t *testing.T) {
 			if i%8 == 0 {
 				frames = append(frames, long)
 			}
-			p.Stacks = append(p.Stacks, Stack{group, frames, uint64(1 + i%3)})
+			p.Stacks = append(p.Stacks, Stack{group, frames, uint64(1 + i%3), 0})
+			if c.waits {
+				p.Stacks = append(p.Stacks, Stack{group, append(frames[:5:5], fmt.Sprint("wait", n)), 0, 1<<40 + time.Duration(i)})
+			}
 		}
 		page := write(t, p)
 		assert.Check(t, len(page) <= 500_000, "%q: %d bytes", c.text, len(page))
@@ -104,6 +122,16 @@ func checkSums(t *testing.T, p *Profile) *data {
 			t.Fatalf("group %d has %d samples, and %d of %d are shown", i, d.Totals[i], sums[i], groups[i])
 		}
 	}
+	if d.Waits != nil {
+		sum := uint64(0)
+		for i := range d.Waits.Rest {
+			sum += d.Waits.Rest[i]
+		}
+		for _, s := range d.Waits.Samples {
+			sum += s[2]
+		}
+		assert.Check(t, sum == d.Waits.All && d.Waits.Rest[0] > 0, "%d µs of %d are shown", sum, d.Waits.All)
+	}
 	for i, n := range d.Nodes {
 		assert.Assert(t, n[0] < i && n[1] < len(d.Names), "node %d is %v", i, n)
 	}
@@ -114,7 +142,7 @@ func checkSums(t *testing.T, p *Profile) *data {
 func TestPageIsWhole(t *testing.T) {
 	const evil = `</script><script>alert(1)</script><!--"'&` + "\u2028"
 	page := write(t, &Profile{Title: evil, Notes: []string{evil}, Groups: []Group{{evil, evil}},
-		Stacks: []Stack{{0, []string{evil}, 1}}})
+		Stacks: []Stack{{0, []string{evil}, 1, 0}}})
 	n := strings.Count(page, "<script")
 	assert.Check(t, n == 2, "%d scripts", n)
 	found := regexp.MustCompile(`(?i)https?:|@import|url\(|\b(?:src|href)="[^d]`).FindString(page)

@@ -4,7 +4,11 @@
   const data = JSON.parse(document.querySelector("#data").textContent);
   const one = selector => document.querySelector(selector);
   const select = one("#choice select"), search = document.getElementById("query"), found = one("#found");
-  const {all, totals} = data;
+  const {waits} = data;
+  // Of CPU and waits, those that are shown, in samples: 1 is the time of one, which may be a part of it for waits.
+  const shown = id => !waits || one(id).checked;
+  const both = (samples, us) => (shown("#cpu") ? samples : 0) + waitOf(us);
+  const waitOf = us => waits && shown("#waits") ? us * 1e3 / data.period : 0;
 
   // cpu returns the CPU time that samples stand for.
   const cpu = count => {
@@ -18,14 +22,15 @@
   // REST stands for the stacks of a transaction that there is no room for in the page: those with fewest samples.
   const REST = "[rest: stacks of few samples]";
 
-  const flame = new Flame(one("#flame"), (count, share) => `${cpu(count)}, ${percent(share)}, ${samples(count)}`);
+  const flame = new Flame(one("#flame"), (time, share, wait) => `${cpu(time)}, ${percent(share)}, ` +
+    (wait ? `${cpu(wait)} of it waits, ` : "") + samples(Math.round(time - wait)));
 
   for (const note of data.notes || []) one("#notes").append(Object.assign(document.createElement("li"), {textContent: note}));
   if (data.short) {
     one("#notes").append(Object.assign(document.createElement("li"),
-      {textContent: `innermost frames of ${percent(data.short / all)} of the samples are left out, which few have`}));
+      {textContent: `innermost frames of ${percent(data.short / data.all)} of the samples are left out, which few have`}));
   }
-  if (data.rest.some(count => count)) {
+  if ([...data.rest, ...waits ? waits.rest : []].some(count => count)) {
     one("#notes").append(Object.assign(document.createElement("li"),
       {textContent: `stacks of few samples are summed up in single transactions as ${REST}`}));
   }
@@ -34,12 +39,19 @@
       {textContent: `${data.others} transactions more are in the whole, and cannot be chosen`}));
   }
   // alone: there is one transaction, and no sample that is in none.
-  const inGroups = all - data.outside, count = data.groups.length + data.others;
-  const alone = count === 1 && !data.outside;
+  const count = data.groups.length + data.others;
+  const alone = count === 1 && !data.outside && !(waits && waits.outside);
   const transactions = `${count} ${count === 1 ? "transaction" : "transactions"}`;
   const option = (value, text) => select.append(Object.assign(document.createElement("option"), {value, textContent: text}));
-  option("", `all: ${cpu(all)}`);
-  data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals[i])}`));
+  const all = () => both(data.all, waits && waits.all);
+  const totals = i => both(data.totals[i], waits && waits.totals[i]);
+  option("", `all: ${cpu(all())}`);
+  data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals(i))}`));
+  if (waits) {
+    one("#states").hidden = false;
+    one("#width").textContent = "time";
+    for (const id of ["#cpu", "#waits"]) one(id).addEventListener("change", () => show());
+  }
   one("#choice").hidden = one("#brackets").hidden = alone || !data.groups.length;
 
   // frames returns the names of a node's frames, the innermost first.
@@ -58,21 +70,33 @@
   const show = () => {
     const group = select.value === "" ? -1 : Number(select.value);
     const stacks = [];
-    let shown = 0;
-    const add = (names, count) => { if (count) { stacks.push({frames: names, time: count}); shown += count; } };
-    if (group < 0) {
-      data.self.forEach((count, node) => add(frames(node), count));
-    } else {
-      for (const [of, node, count] of data.samples) if (of === group) add(frames(node - 1), count);
-      add([REST], data.rest[group]);
-    }
-    const total = group < 0 ? all : totals[group];
-    add([], total - shown); // without a stack
+    // add adds stacks of samples, or of waits in µs. What no stack has is added without one.
+    const add = (from, value, isWait) => {
+      let rest = value(group < 0 ? from.all : from.totals[group]);
+      const put = (names, sum) => {
+        const time = value(sum);
+        if (time) stacks.push({frames: names, time, wait: isWait ? time : 0});
+        rest -= time;
+      };
+      if (group < 0) {
+        from.self.forEach((sum, node) => put(frames(node), sum));
+      } else {
+        for (const [of, node, sum] of from.samples) if (of === group) put(frames(node - 1), sum);
+        put([REST], from.rest[group]);
+      }
+      if (rest > 1e-6) stacks.push({frames: [], time: rest, wait: isWait ? rest : 0});
+    };
+    add(data, count => shown("#cpu") ? count : 0, false);
+    if (waits) add(waits, waitOf, true);
+    const inGroups = both(data.all - data.outside, waits && waits.all - waits.outside);
+    const total = group < 0 ? all() : totals(group);
+    const wait = waits ? waitOf(group < 0 ? waits.all : waits.totals[group]) : 0;
+    const sum = cpu(total) + (wait ? `, ${cpu(wait)} of it waits` : "") + `, ${samples(Math.round(total - wait))}`;
     flame.zoom = [];
     flame.show(stacks);
     one("#flame h2 span").textContent = group < 0 && !alone
-      ? `${cpu(total)}, ${samples(total)}` + (inGroups ? `, ${inGroups === all ? "all" : cpu(inGroups)} in ${transactions}` : "")
-      : `${data.groups[Math.max(group, 0)].Detail}: ${cpu(total)}, ${samples(total)}`;
+      ? sum + (inGroups ? `, ${inGroups === total ? "all" : cpu(inGroups)} in ${transactions}` : "")
+      : `${data.groups[Math.max(group, 0)].Detail}: ${sum}`;
     one("#flame .empty").hidden = total > 0;
     find();
   };

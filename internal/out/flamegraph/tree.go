@@ -15,12 +15,15 @@ type node struct {
 	parent *node
 	name   string
 	count  uint64 // of it and what is in it
+	wait   uint64 // µs, likewise
+	time   uint64 // ns of both
 	depth  int
 	place  int // in data.Nodes; -1: it is left out
 	order  int // in which it was made
 }
 
 type tree struct {
+	period   uint64 // ns
 	nodes    []*node
 	children map[childKey]*node
 }
@@ -41,6 +44,8 @@ func (t *tree) add(s *Stack) (innermost *node) {
 			t.nodes = append(t.nodes, child)
 		}
 		child.count += s.Count
+		child.wait += s.waitMicros()
+		child.time += s.Count*t.period + uint64(max(s.Wait, 0))
 		innermost = child
 	}
 	return innermost
@@ -59,46 +64,67 @@ func size(part any) int {
 	return len(text) + len(",")
 }
 
-// newData makes what the page shows. What there is no room for are the frames that fewest samples have:
-// these count for the caller then. The samples of a group that there is no room for are its rest.
+// newData makes what the page shows. What there is no room for are the frames that took least time: these count for
+// the caller then. The samples of a group that there is no room for are its rest.
 func newData(p *Profile) *data {
-	d := &data{Notes: []string{}, Period: int64(p.Period), Groups: []Group{}, Names: []string{}, Nodes: [][2]int{},
-		Samples: [][3]uint64{}}
+	d := &data{Notes: []string{}, Period: int64(p.Period), Groups: []Group{}, Names: []string{}, Nodes: [][2]int{}}
 	d.addTexts(p)
-	d.Totals, d.Rest = make([]uint64, len(d.Groups)), make([]uint64, len(d.Groups))
-	t := tree{children: make(map[childKey]*node)}
+	t := tree{children: make(map[childKey]*node), period: uint64(max(p.Period, 1))}
 	innermost := make([]*node, len(p.Stacks))
+	room := maxSampleBytes
 	for i := range p.Stacks {
 		innermost[i] = t.add(&p.Stacks[i])
+		if p.Stacks[i].Wait > 0 && d.Waits == nil {
+			d.Waits = new(sums)
+			room /= 2
+		}
 	}
 	d.addNodes(t.nodes)
-	d.Self = make([]uint64, len(d.Nodes))
+	count := func(s *Stack) uint64 { return s.Count }
+	d.sums = d.sum(p.Stacks, innermost, room, count)
+	for i, n := range innermost {
+		if n != nil && n.place < 0 {
+			d.Short += p.Stacks[i].Count
+		}
+	}
+	if d.Waits != nil {
+		*d.Waits = d.sum(p.Stacks, innermost, room, (*Stack).waitMicros)
+	}
+	return d
+}
+
+func (s *Stack) waitMicros() uint64 { return uint64(max(s.Wait.Microseconds(), 0)) }
+
+// sum adds up what stacks have.
+func (d *data) sum(stacks []Stack, innermost []*node, room int, value func(*Stack) uint64) sums {
+	v := sums{Totals: make([]uint64, len(d.Groups)), Rest: make([]uint64, len(d.Groups)),
+		Self: make([]uint64, len(d.Nodes)), Samples: [][3]uint64{}}
 	counts := make(map[sampleKey]uint64)
 	var keys []sampleKey
-	for i := range p.Stacks {
-		count, n := p.Stacks[i].Count, innermost[i]
-		if n != nil && n.place < 0 {
-			d.Short += count
+	for i := range stacks {
+		count := value(&stacks[i])
+		if count == 0 {
+			continue
 		}
-		d.All += count
-		key := sampleKey{p.Stacks[i].Group, n.shown()}
+		v.All += count
+		key := sampleKey{stacks[i].Group, innermost[i].shown()}
 		if key.node != nil {
-			d.Self[key.node.place] += count
+			v.Self[key.node.place] += count
 		}
 		if key.group < 0 {
-			d.Outside += count
+			v.Outside += count
 		}
 		if key.group >= len(d.Groups) || key.group < 0 {
 			continue
 		}
-		d.Totals[key.group] += count
+		v.Totals[key.group] += count
 		if _, known := counts[key]; !known {
 			keys = append(keys, key)
 		}
 		counts[key] += count
 	}
-	d.addSamples(keys, counts)
-	return d
+	v.addSamples(keys, counts, room)
+	return v
 }
 
 type sampleKey struct {
@@ -106,17 +132,17 @@ type sampleKey struct {
 	node  *node
 }
 
-// addSamples adds what groups have, those with most samples first.
-func (d *data) addSamples(keys []sampleKey, counts map[sampleKey]uint64) {
+// addSamples adds what groups have, those with most first.
+func (v *sums) addSamples(keys []sampleKey, counts map[sampleKey]uint64, room int) {
 	slices.SortStableFunc(keys, func(a, b sampleKey) int { return cmp.Compare(counts[b], counts[a]) })
 	bytes := 0
 	for _, key := range keys {
 		sample := [3]uint64{uint64(key.group), uint64(key.node.number() + 1), counts[key]}
-		if bytes += size(sample); bytes > maxSampleBytes {
-			d.Rest[key.group] += counts[key]
+		if bytes += size(sample); bytes > room {
+			v.Rest[key.group] += counts[key]
 			continue
 		}
-		d.Samples = append(d.Samples, sample)
+		v.Samples = append(v.Samples, sample)
 	}
 }
 
@@ -141,12 +167,12 @@ func (d *data) addTexts(p *Profile) {
 	d.Others = len(p.Groups) - len(d.Groups)
 }
 
-// addNodes puts nodes into the page as long as there is room, those with most samples first: callers have
-// as many as what they call at least.
+// addNodes puts nodes into the page as long as there is room, those with most time first: callers have
+// as much as what they call at least.
 func (d *data) addNodes(nodes []*node) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.depth, b.depth), cmp.Compare(a.order, b.order))
+		return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.depth, b.depth), cmp.Compare(a.order, b.order))
 	})
 	names := make(map[string]int)
 	bytes := 0
@@ -157,7 +183,10 @@ func (d *data) addNodes(nodes []*node) {
 			bytes += size(n.name)
 		}
 		made := [2]int{n.parent.number(), name}
-		if bytes += size(made) + size(n.count); bytes > maxTreeBytes {
+		if bytes += size(made) + size(n.count); d.Waits != nil {
+			bytes += size(n.wait)
+		}
+		if bytes > maxTreeBytes {
 			return
 		}
 		if !known {

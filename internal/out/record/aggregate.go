@@ -3,12 +3,14 @@ package record
 import (
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/host/share"
+	"correlator/internal/host/textcut"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -29,6 +31,9 @@ const (
 	// the aggregate.
 	functionBytes = 64
 	frameBytes    = int(unsafe.Sizeof(profile.Frame{}))
+
+	// waitBytes is what the key of a wait takes beyond that of a sample.
+	waitBytes = int(unsafe.Sizeof(WaitKey{})-unsafe.Sizeof(Key{})) * 2
 )
 
 var errTruncated = errors.New("no room for more different stacks and transactions of it")
@@ -41,6 +46,7 @@ type aggregate struct {
 	keys    *share.Budget[procscan.ProcessID] // of samples, with all programs that a process executes
 	frames  *share.Budget[procscan.ProcessID] // of stacks
 	samples map[Key]uint64                    // without Thread
+	waits   map[WaitKey]profile.StateTimes    // without Thread; nil: nobody asked for them
 	stacks  map[profile.StackTraceID][]profile.Frame
 	names   map[thread]string
 	known   map[processStack]struct{}
@@ -53,6 +59,7 @@ type aggregate struct {
 	early     uint64    // before start
 	others    uint64    // not selected
 	walked    uint64    // by frame pointers, of total
+	lostWaits uint64    // not in waits
 	start     time.Time // zero: not begun yet
 	closed    bool
 }
@@ -94,27 +101,28 @@ func (a *aggregate) begin(start time.Time) {
 func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	key := Key{Process: process, TID: s.TID, TraceID: s.TraceID, TransactionID: s.TransactionID, SpanID: s.SpanID,
 		Attributes: s.Attributes, Stack: s.Stack.ID}
+	samples := s.Count
+	if s.Wait != nil {
+		samples = 0
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
 		return false
 	}
 	if a.start.IsZero() || s.At.Before(a.start) {
-		a.early += s.Count
+		a.early += samples
 		return false
 	}
 	if !a.selection.has(s) {
-		a.others += s.Count
+		a.others += samples
 		return false
 	}
+	if s.Wait != nil {
+		return a.addWait(key, s)
+	}
 	if _, known := a.samples[key]; !known {
-		id := process.Identity()
-		reason := a.admit(id, s.Stack, s.Attributes)
-		if _, before := a.truncated[id]; reason == LostTooMany && !before {
-			a.truncated[id] = s.At
-		}
-		if reason != "" {
-			a.lost[reason] += s.Count
+		if !a.enter(process, s, 0) {
 			return false
 		}
 	}
@@ -126,6 +134,56 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	if key.HasTrace() {
 		a.traced += s.Count
 	}
+	return a.seen(process, s)
+}
+
+// maxTextBytes is the most that is recorded of a path, and of the name of a thread or a service.
+const maxTextBytes = 256
+
+// addWait counts waits with a key.
+func (a *aggregate) addWait(of Key, s *profile.Sample) (isNew bool) {
+	if a.waits == nil {
+		return false
+	}
+	w := s.Wait
+	key := WaitKey{Key: of, State: w.State, Peer: w.Peer, Path: shorten(w.Path), Waker: w.Waker}
+	key.Waker.Thread, key.Waker.Service = shorten(w.Waker.Thread), shorten(w.Waker.Service)
+	sum, known := a.waits[key]
+	if !known && !a.enter(of.Process, s, waitBytes+len(key.Path)+len(key.Waker.Thread)+len(key.Waker.Service)) {
+		return false
+	}
+	sum.Add(profile.StateTimes{Sum: w.Sum, Longest: w.Longest, Count: s.Count})
+	a.waits[key] = sum
+	return a.seen(of.Process, s)
+}
+
+func shorten(text string) string {
+	if len(text) <= maxTextBytes {
+		return text
+	}
+	return strings.Clone(textcut.At(text, maxTextBytes))
+}
+
+// enter makes room for a new key of a process, with texts of its own. If there is none, the samples or waits are lost.
+func (a *aggregate) enter(process *Process, s *profile.Sample, texts int) bool {
+	id := process.Identity()
+	reason := a.admit(id, s.Stack, s.Attributes.Bytes()+texts)
+	if _, before := a.truncated[id]; reason == LostTooMany && !before {
+		a.truncated[id] = s.At
+	}
+	switch {
+	case reason == "":
+		return true
+	case s.Wait != nil:
+		a.lostWaits += s.Count
+	default:
+		a.lost[reason] += s.Count
+	}
+	return false
+}
+
+// seen takes note of the thread and the stack of samples. It reports whether the stack is new for the process.
+func (a *aggregate) seen(process *Process, s *profile.Sample) (isNew bool) {
 	if one := (thread{process, s.TID}); a.names[one] == "" {
 		a.names[one] = s.Thread
 	}
@@ -135,10 +193,10 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	return !known
 }
 
-// admit makes room for a new key with a stack and attributes, or returns why there is none.
-func (a *aggregate) admit(id procscan.ProcessID, stack *profile.Stack, attributes profile.Attributes) (reason string) {
+// admit makes room for a new key with a stack and texts, or returns why there is none.
+func (a *aggregate) admit(id procscan.ProcessID, stack *profile.Stack, texts int) (reason string) {
 	var functions map[*profile.Function]struct{}
-	size := framesIn(attributes.Bytes())
+	size := framesIn(texts)
 	_, known := a.stacks[stack.ID]
 	if !known {
 		if len(stack.Frames) == 0 {
@@ -218,7 +276,15 @@ func (a *aggregate) close(into *Recording) {
 		key.Thread = a.names[thread{key.Process, key.TID}]
 		into.Samples[key] = samples
 	}
+	if a.waits != nil {
+		into.Waits = make(map[WaitKey]profile.StateTimes, len(a.waits))
+	}
+	for key, of := range a.waits {
+		key.Thread = a.names[thread{key.Process, key.TID}]
+		into.Waits[key] = of
+	}
+	into.LostWaits = a.lostWaits
 	into.Unselected, into.Walked = a.others, a.walked
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
-	a.samples, a.names, a.known, a.functions = nil, nil, nil, nil
+	a.samples, a.waits, a.names, a.known, a.functions = nil, nil, nil, nil, nil
 }

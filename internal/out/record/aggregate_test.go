@@ -72,6 +72,49 @@ func TestAggregateWalked(t *testing.T) {
 	assert.Check(t, r.Walked == 5, r.Walked)
 }
 
+// Waits are added up by what was waited for and who ended it, if somebody asked for them; they are no samples, and
+// those that there is no room for are counted apart.
+func TestAggregateWaits(t *testing.T) {
+	process := new(Process)
+	add := func(a *aggregate, tid int, w profile.Wait) bool {
+		return a.add(process, &profile.Sample{Stack: stackOf(profile.StackTraceID{1}, 1), TraceID: [16]byte{1}, TID: tid,
+			Thread: "worker", Count: 2, At: time.Now(), Wait: &w})
+	}
+	a := newAggregate()
+	a.begin(time.Now())
+	var r Recording
+	assert.Check(t, !add(a, 1, profile.Wait{}))
+	a.close(&r)
+	assert.Check(t, r.Waits == nil && len(r.Samples) == 0 && r.LostWaits == 0, "%+v", r)
+
+	a = newAggregate()
+	a.waits = make(map[WaitKey]profile.StateTimes)
+	add(a, 1, profile.Wait{}) // before
+	a.begin(time.Now())
+	wait := profile.Wait{State: profile.Disk, Sum: 5, Longest: 3, Path: strings.Repeat("p", 1000),
+		Waker: profile.Waker{Kind: profile.ThreadWaker, Thread: strings.Repeat("t", 1000),
+			Service: strings.Repeat("s", 1000)}}
+	assert.Check(t, add(a, 1, wait), "a stack is not new")
+	assert.Check(t, !add(a, 1, wait), "a stack is new again")
+	wait.State = profile.Net
+	add(a, 1, wait)
+	used := a.frames.Used()
+	assert.Check(t, used > 2*framesIn(waitBytes+3*maxTextBytes), "%d frames", used)
+	a.limitFrames(process, 2*used+2) // half of what is left is this process's
+	add(a, 2, wait)
+	add(a, 1, wait)
+	a.selection = Selection{Trace: "ff"}
+	add(a, 1, wait)
+	a.close(&r)
+	assert.Check(t, r.LostWaits == 2 && len(r.Lost) == 0 && len(r.Waits) == 2 && len(r.Samples) == 0 &&
+		r.Unselected == 0 && len(a.truncated) == 1, "%+v", r)
+	for key, of := range r.Waits {
+		assert.Check(t, of == profile.StateTimes{Sum: 10, Longest: 3, Count: 4} && key.Thread == "worker" &&
+			len(key.Path) == maxTextBytes && len(key.Waker.Thread) == maxTextBytes && len(key.Waker.Service) == maxTextBytes,
+			"%+v, %+v", key, of)
+	}
+}
+
 // What there is no room for is counted as lost, and what is known already needs none.
 func TestAggregateLimits(t *testing.T) {
 	process := new(Process)

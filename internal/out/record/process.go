@@ -51,7 +51,7 @@ type symbolRequest struct {
 	frames  []profile.Frame
 }
 
-// Sampled counts samples, and has the Learner learn a stack that is new.
+// Sampled counts samples, or waits, and has the Learner learn a stack that is new.
 func (p *program) Sampled(sample profile.Sample) {
 	h := p.handler
 	isNew := h.recorder.aggregate.add(p.process, &sample)
@@ -67,11 +67,11 @@ func (p *program) Sampled(sample profile.Sample) {
 	}
 }
 
-// Accounted does nothing: no accounts are asked for.
+// Accounted does nothing: what is recorded has a stack.
 func (p *program) Accounted(*profile.Account) {}
 
-// Waited does nothing, for the same reason.
-func (p *program) Waited(profile.Sample) {}
+// Waited counts waits, as Sampled does samples.
+func (p *program) Waited(sample profile.Sample) { p.Sampled(sample) }
 
 // Refused does nothing: the sampler counts them, of all processes together.
 func (p *program) Refused(process.SampleOutcome, uint64) {}

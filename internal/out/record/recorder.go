@@ -62,6 +62,7 @@ type Options struct {
 	SamplesPerSecond int    // of every CPU, from 1 to bpf.MaxSamplesPerSecond
 	KernelStacks     bool   // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
+	Waits            bool     // of threads with a trace are recorded, too
 	JavaSignatures   bool     // names of Java methods have return type and arguments
 	Attributes       []string // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
 	PID              int      // the only process; 0: all
@@ -136,6 +137,7 @@ func (o *Options) sampling() sampling.Options {
 		Interval:       drainInterval,
 		ProcRoot:       o.ProcRoot,
 		Unwinder:       o.Unwinder,
+		Waits:          o.Waits,
 		JavaSignatures: o.JavaSignatures,
 		Attributes:     o.Attributes,
 	}
@@ -159,6 +161,9 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		refused:   make(map[procscan.ProcessID]error),
 	}
 	r.aggregate.selection = options.Selection
+	if options.Waits {
+		r.aggregate.waits = make(map[WaitKey]profile.StateTimes)
+	}
 
 	var err error
 	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
@@ -168,6 +173,11 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if err != nil {
 		r.access.Close()
 		return nil, fmt.Errorf("opening sampler: %w", err)
+	}
+	if waits := r.sampling.Waits(); waits != nil && !waits.Kept {
+		r.sampling.Close()
+		r.access.Close()
+		return nil, fmt.Errorf("recording waits: %s", waits.Error)
 	}
 	if err := r.sampling.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))

@@ -44,6 +44,11 @@ type WaitKey struct {
 	Waker profile.Waker
 }
 
+// Wait returns what the key says of waits.
+func (k *WaitKey) Wait() *profile.Wait {
+	return &profile.Wait{State: k.State, Peer: k.Peer, Path: k.Path, Waker: k.Waker}
+}
+
 // HasTrace reports whether the samples were taken within a transaction.
 func (k *Key) HasTrace() bool { return k.TraceID != [16]byte{} }
 
@@ -73,8 +78,9 @@ type Recording struct {
 	// Lost is samples of Processes that are not in Samples, by reason: "kernel_" and the name of a
 	// bpf.KernelOutcome, the name of a process.SampleOutcome, or one of the Lost constants. No
 	// reason has 0.
-	Lost   map[string]uint64
-	Missed uint64 // ticks of the CPUs' clocks at which no sample was taken, whatever ran
+	Lost      map[string]uint64
+	LostWaits uint64 // waits that are not in Waits: their process had no room for another key or stack
+	Missed    uint64 // ticks of the CPUs' clocks at which no sample was taken, whatever ran
 
 	// Refused is why functions of a runtime have no names that the unwinding engine cannot read, by pid, of processes
 	// that were sampled at the end.

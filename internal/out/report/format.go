@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"correlator/internal/host/terminal"
 	"correlator/internal/out/record"
+	"correlator/profile"
 )
 
 // Format is the form of a profile.
@@ -70,16 +72,28 @@ func encode(f Format, r *record.Recording, names *symbolNames, about About) ([]b
 }
 
 // writeFolded writes a line for each stack of a service: frames from the outermost on, separated by
-// semicolons, and how often it was seen.
+// semicolons, and how often it was seen. If there are waits, these are stacks, too, which end with waitText, and all
+// numbers are microseconds.
 func writeFolded(w io.Writer, r *record.Recording, names *symbolNames) error {
 	counts := make(map[string]uint64)
 	separator := strings.NewReplacer(";", ":")
-	for key, samples := range r.Samples {
-		line := []string{separator.Replace(serviceText(key.Process))}
-		for _, frame := range names.frameTexts(key.Process, r.Stacks[key.Stack]) {
-			line = append(line, separator.Replace(frame))
+	add := func(key *record.Key, count uint64, innermost ...string) {
+		line := []string{serviceText(key.Process)}
+		line = append(append(line, names.frameTexts(key.Process, r.Stacks[key.Stack])...), innermost...)
+		for i := range line {
+			line[i] = separator.Replace(line[i])
 		}
-		counts[strings.Join(line, ";")] += samples
+		counts[strings.Join(line, ";")] += count
+	}
+	each := uint64(1)
+	if r.Waits != nil {
+		each = uint64(r.Period().Microseconds())
+	}
+	for key, samples := range r.Samples {
+		add(&key, samples*each)
+	}
+	for key, of := range r.Waits {
+		add(&key.Key, uint64(of.Sum.Microseconds()), waitText(&key, r.Stacks[key.Stack]))
 	}
 	var b strings.Builder
 	for _, line := range slices.Sorted(maps.Keys(counts)) {
@@ -87,4 +101,14 @@ func writeFolded(w io.Writer, r *record.Recording, names *symbolNames) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// waitText is the innermost frame of threads that waited: what for.
+func waitText(key *record.WaitKey, frames []profile.Frame) string {
+	wait := key.Wait()
+	text := "[" + string(wait.Kind(key.Process.PID, frames))
+	if cause := wait.Cause(); cause != "" {
+		text += " " + terminal.Escape(cause)
+	}
+	return text + "]"
 }

@@ -34,7 +34,7 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 		p.Groups = append(p.Groups, tx.group())
 	}
 	texts := make(map[processStack][]string)
-	for _, key := range sortedKeys(r) {
+	add := func(key *record.Key) *flamegraph.Stack {
 		group := -1
 		if key.HasTrace() {
 			group = groups[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}]
@@ -48,7 +48,16 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 			}
 			texts[of] = frames
 		}
-		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames, Count: r.Samples[key]})
+		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames})
+		return &p.Stacks[len(p.Stacks)-1]
+	}
+	for _, key := range sortedKeys(r) {
+		add(&key).Count = r.Samples[key]
+	}
+	for _, key := range sortedWaits(r) {
+		of := add(&key.Key)
+		of.Frames = append(slices.Clone(of.Frames), waitText(&key, r.Stacks[key.Stack]))
+		of.Wait = r.Waits[key].Sum
 	}
 	return flamegraph.Write(w, p)
 }

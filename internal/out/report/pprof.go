@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,10 +32,19 @@ const (
 	labelThread      = "thread"
 	labelPID         = "pid"
 	labelTID         = "tid"
+
+	// Of waits only.
+	labelWait        = "wait" // profile.WaitKind
+	labelPeer        = "peer"
+	labelPath        = "path"
+	labelWaker       = "waker"          // profile.WakerKind
+	labelWakerThread = "waker_thread"   // and of a thread, its name,
+	labelWakerTrace  = "waker_trace_id" // and what it worked on
+	labelWakerTx     = "waker_transaction_id"
 )
 
 // buildProfile converts the recording to a pprof profile: a sample for each Key, with its count and
-// the CPU time that it stands for. The result is deterministic, order included.
+// the CPU time that it stands for, and one for each WaitKey. The result is deterministic, order included.
 //
 // Addresses are those of the frames: ELF addresses of a file, whose mapping covers all addresses
 // from 0, so that pprof can find missing names in a file of the same build id; offsets from the
@@ -65,27 +75,88 @@ func buildProfile(r *record.Recording, names *symbolNames) *pprof.Profile {
 	for _, key := range sortedKeys(r) {
 		b.add(&key, r.Samples[key], b.stack(key.Process, key.Stack, r.Stacks[key.Stack]))
 	}
+	if r.Waits != nil {
+		b.addWaits(r)
+	}
 	return b.finish()
+}
+
+// addWaits adds a sample for each WaitKey, with its time, and a type of it.
+func (b *builder) addWaits(r *record.Recording) {
+	b.profile.SampleType = append(b.profile.SampleType, &pprof.ValueType{Type: "off_cpu", Unit: "nanoseconds"})
+	for _, s := range b.profile.Sample {
+		s.Value = append(s.Value, 0)
+		for _, name := range waitLabels {
+			delete(s.Label, name) // of attributes
+		}
+	}
+	for _, key := range sortedWaits(r) {
+		frames := r.Stacks[key.Stack]
+		labels := labels(&key.Key)
+		for _, name := range waitLabels {
+			delete(labels, name)
+		}
+		add := func(name, text string) {
+			if text != "" {
+				labels[name] = []string{terminal.Escape(text)}
+			}
+		}
+		add(labelWait, string(key.Wait().Kind(key.Process.PID, frames)))
+		if key.Peer.IsValid() {
+			add(labelPeer, key.Peer.String())
+		}
+		add(labelPath, key.Path)
+		if of := &key.Waker; of.Kind != profile.UnknownWaker {
+			add(labelWaker, of.Kind.String())
+			add(labelWakerThread, of.Thread)
+			if of.HasTrace() {
+				add(labelWakerTrace, hex.EncodeToString(of.TraceID[:]))
+				if of.TransactionID != [8]byte{} {
+					add(labelWakerTx, hex.EncodeToString(of.TransactionID[:]))
+				}
+			}
+		}
+		b.profile.Sample = append(b.profile.Sample, &pprof.Sample{
+			Location: b.stack(key.Process, key.Stack, frames).locations,
+			Value:    []int64{0, 0, int64(r.Waits[key].Sum)},
+			Label:    labels,
+			NumLabel: numbers(&key.Key),
+		})
+	}
+}
+
+// sortedWaits returns the keys of Waits in an order that does not depend on pointers.
+func sortedWaits(r *record.Recording) []record.WaitKey {
+	order := orderOf(r)
+	return slices.SortedFunc(maps.Keys(r.Waits), func(a, b record.WaitKey) int {
+		x, y := &a.Waker, &b.Waker
+		return cmp.Or(order(&a.Key, &b.Key), cmp.Compare(a.State, b.State), a.Peer.Compare(b.Peer),
+			cmp.Compare(a.Path, b.Path), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.PID, y.PID),
+			cmp.Compare(x.TID, y.TID), cmp.Compare(x.Thread, y.Thread), cmp.Compare(x.Service, y.Service),
+			bytes.Compare(x.TraceID[:], y.TraceID[:]), bytes.Compare(x.TransactionID[:], y.TransactionID[:]),
+			cmp.Compare(x.Context, y.Context))
+	})
 }
 
 // sortedKeys returns the keys of Samples in an order that does not depend on pointers.
 func sortedKeys(r *record.Recording) []record.Key {
+	order := orderOf(r)
+	return slices.SortedFunc(maps.Keys(r.Samples), func(a, b record.Key) int { return order(&a, &b) })
+}
+
+// orderOf returns the order of keys of a recording.
+func orderOf(r *record.Recording) func(a, b *record.Key) int {
 	place := make(map[*record.Process]int, len(r.Processes))
 	for i, p := range r.Processes {
 		place[p] = i
 	}
-	keys := make([]record.Key, 0, len(r.Samples))
-	for key := range r.Samples {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b record.Key) int {
+	return func(a, b *record.Key) int {
 		return cmp.Or(
 			cmp.Compare(place[a.Process], place[b.Process]), cmp.Compare(a.TID, b.TID), cmp.Compare(a.Thread, b.Thread),
 			bytes.Compare(a.TraceID[:], b.TraceID[:]), bytes.Compare(a.TransactionID[:], b.TransactionID[:]),
 			bytes.Compare(a.SpanID[:], b.SpanID[:]), a.Attributes.Compare(b.Attributes),
 			bytes.Compare(a.Stack[:], b.Stack[:]))
-	})
-	return keys
+	}
 }
 
 // processStack is a stack of one process: names of frames depend on the process.
@@ -148,11 +219,12 @@ func (b *builder) add(key *record.Key, samples uint64, s stack) {
 		Location: s.locations,
 		Value:    []int64{value, value * b.profile.Period},
 		Label:    labels(key),
-		NumLabel: map[string][]int64{
-			labelPID: {int64(key.Process.PID)},
-			labelTID: {int64(key.TID)},
-		},
+		NumLabel: numbers(key),
 	})
+}
+
+func numbers(key *record.Key) map[string][]int64 {
+	return map[string][]int64{labelPID: {int64(key.Process.PID)}, labelTID: {int64(key.TID)}}
 }
 
 func (b *builder) stack(p *record.Process, id profile.StackTraceID, frames []profile.Frame) stack {
@@ -204,6 +276,9 @@ func labels(key *record.Key) map[string][]string {
 // ownLabels are the names of labels that are no attributes.
 var ownLabels = []string{labelTrace, labelTransaction, labelSpan, labelService, labelEnvironment, labelContainer,
 	labelThread, labelPID, labelTID}
+
+// waitLabels are those of labels of waits. Attributes have none of them where there are waits.
+var waitLabels = []string{labelWait, labelPeer, labelPath, labelWaker, labelWakerThread, labelWakerTrace, labelWakerTx}
 
 // mapping returns the mapping that a frame is in.
 func (b *builder) mapping(p *record.Process, f profile.Frame) *mapping {

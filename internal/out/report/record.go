@@ -63,7 +63,7 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, format
 	namer.close()
 	summary := summarize(recording, names)
 	status.Clear()
-	if summary.samples == 0 {
+	if summary.samples == 0 && len(recording.Waits) == 0 {
 		return nothingSampled(summary, recording, stderr)
 	}
 	written, err := writeOutput(stdout, output, format, recording, names)

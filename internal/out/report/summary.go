@@ -28,6 +28,7 @@ type summary struct {
 	names        *symbolNames
 	services     map[service]*share
 	transactions map[transaction]uint64
+	waits        map[transaction]time.Duration
 	processes    map[*record.Process]*quality
 	frames       map[profile.Kind]*nameCount
 	unknown      uint64            // frames, each as often as it was sampled, at addresses in no known memory
@@ -73,6 +74,7 @@ func summarize(r *record.Recording, names *symbolNames) *summary {
 	s := &summary{
 		recording: r, names: names,
 		services: make(map[service]*share), transactions: make(map[transaction]uint64),
+		waits:     make(map[transaction]time.Duration),
 		processes: make(map[*record.Process]*quality), frames: make(map[profile.Kind]*nameCount),
 		files: make(map[string]uint64),
 		cpus:  uint64(runtime.NumCPU()),
@@ -92,6 +94,11 @@ func summarize(r *record.Recording, names *symbolNames) *summary {
 			s.transactions[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}] += samples
 		}
 		stacks[processStack{key.Process, key.Stack}] += samples
+	}
+	for key, of := range r.Waits {
+		one := transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}
+		s.transactions[one] += 0
+		s.waits[one] += of.Sum
 	}
 	for one, samples := range stacks {
 		s.addStack(one.process, r.Stacks[one.stack], samples)
@@ -174,6 +181,14 @@ func (s *summary) write(w io.Writer) error {
 	fmt.Fprintf(&b, "%d samples in %v, %d a second of every CPU: %v of CPU time, %s in %s\n", s.samples,
 		r.Duration.Round(100*time.Millisecond), r.SamplesPerSecond, s.cpuTime(s.samples),
 		percent(s.withTrace, s.samples), count(len(s.transactions), "transaction", "transactions"))
+	if r.Waits != nil {
+		waits, off := uint64(0), time.Duration(0)
+		for _, of := range r.Waits {
+			waits += of.Count
+			off += of.Sum
+		}
+		fmt.Fprintf(&b, "off a CPU in transactions: %v, %d waits with a stack\n", off.Round(time.Millisecond), waits)
+	}
 	fmt.Fprintln(&b)
 	s.writeServices(&b, columns)
 	if len(s.transactions) > 0 {
@@ -227,13 +242,17 @@ func (s *summary) writeServices(b *strings.Builder, columns int) {
 
 func (s *summary) writeTransactions(b *strings.Builder, columns int) {
 	of := s.topTransactions()
-	table := terminal.NewTable(terminal.Column{Title: "TRANSACTION"}, terminal.Column{Title: "TRACE", Spare: 1},
-		terminal.Column{Title: "SERVICE", Shrink: true}, terminal.Column{Title: "SAMPLES", Right: true},
-		terminal.Column{Title: "SHARE", Right: true}, terminal.Column{Title: "CPU", Right: true})
+	columnsOf := []terminal.Column{{Title: "TRANSACTION"}, {Title: "TRACE", Spare: 1}, {Title: "SERVICE", Shrink: true},
+		{Title: "SAMPLES", Right: true}, {Title: "SHARE", Right: true}, {Title: "CPU", Right: true}}
+	if s.recording.Waits != nil {
+		columnsOf = append(columnsOf, terminal.Column{Title: "OFF CPU", Right: true})
+	}
+	table := terminal.NewTable(columnsOf...)
 	for _, one := range of[:min(len(of), maxTransactionRows)] {
 		samples := s.transactions[one]
 		table.Row(cmp.Or(one.idText(), "-"), hex.EncodeToString(one.traceID[:]), one.service.name,
-			strconv.FormatUint(samples, 10), percent(samples, s.samples), s.cpuTime(samples).String())
+			strconv.FormatUint(samples, 10), percent(samples, s.samples), s.cpuTime(samples).String(),
+			s.waits[one].Round(time.Millisecond/10).String())
 	}
 	writeTable(b, table, columns)
 	writeMore(b, len(of)-maxTransactionRows)
@@ -241,9 +260,14 @@ func (s *summary) writeTransactions(b *strings.Builder, columns int) {
 
 func (s *summary) topTransactions() []transaction {
 	return slices.SortedFunc(maps.Keys(s.transactions), func(x, y transaction) int {
-		return cmp.Or(cmp.Compare(s.transactions[y], s.transactions[x]), slices.Compare(x.traceID[:], y.traceID[:]),
+		return cmp.Or(cmp.Compare(s.time(y), s.time(x)), slices.Compare(x.traceID[:], y.traceID[:]),
 			slices.Compare(x.transactionID[:], y.transactionID[:]), cmp.Compare(x.service.name, y.service.name))
 	})
+}
+
+// time returns how long a transaction was on a CPU, and waited, as far as there are stacks.
+func (s *summary) time(one transaction) time.Duration {
+	return time.Duration(s.transactions[one])*s.recording.Period() + s.waits[one]
 }
 
 // topTransaction returns the id of the transaction with most samples, of those that have one, else "".

@@ -73,6 +73,9 @@ func (s *summary) losses() (lines []string) {
 	if total > 0 {
 		lines = append(lines, fmt.Sprintf("lost: %d samples (%s)", total, strings.Join(reasons, ", ")))
 	}
+	if r.LostWaits > 0 {
+		lines = append(lines, fmt.Sprintf("lost: %d waits: their process had no room for more", r.LostWaits))
+	}
 	if r.Missed > 0 {
 		lines = append(lines, fmt.Sprintf("missed: %d ticks of the sampling clock, on all CPUs together", r.Missed))
 	}

@@ -111,9 +111,9 @@ type wanted struct {
 func want(r *record.Recording) wanted {
 	stacks := make(map[processStack]struct{})
 	frames := make(map[*record.Process]map[profile.Frame]struct{})
-	for key := range r.Samples {
+	add := func(key *record.Key) {
 		if _, known := stacks[processStack{key.Process, key.Stack}]; known {
-			continue
+			return
 		}
 		stacks[processStack{key.Process, key.Stack}] = struct{}{}
 		if frames[key.Process] == nil {
@@ -122,6 +122,12 @@ func want(r *record.Recording) wanted {
 		for _, f := range r.Stacks[key.Stack] {
 			frames[key.Process][f] = struct{}{}
 		}
+	}
+	for key := range r.Samples {
+		add(&key)
+	}
+	for key := range r.Waits {
+		add(&key.Key)
 	}
 	w := wanted{processes: make(map[*record.Process]symbolizer.Wanted)}
 	for process, set := range frames {
