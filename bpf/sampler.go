@@ -102,6 +102,7 @@ func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 // Each tick of a CPU's clock is a sample with a KernelOutcome, or is Missed.
 type Sampler struct {
 	options    SamplerOptions
+	seed       [2]uint64 // of the hashes of stacks
 	identities *identities
 	objects    samplingObjects
 	chainOnly  error        // see ChainOnly
@@ -180,6 +181,9 @@ func (s *Sampler) open() (err error) {
 		return fmt.Errorf("counting CPUs: %w", err)
 	}
 	s.options = s.options.withDefaults(cpus)
+	if err := binary.Read(rand.Reader, binary.NativeEndian, &s.seed); err != nil {
+		return err
+	}
 	spec, err := s.newSpec(cpus)
 	if err == nil {
 		err = s.load(spec)
@@ -209,12 +213,8 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seed [2]uint64
-	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {
-		return nil, err
-	}
 	for name, value := range map[string]any{
-		samplerVarHashSeed:      seed,
+		samplerVarHashSeed:      s.seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),
 		samplerVarFindsCallers:  !s.options.ChainOnly,

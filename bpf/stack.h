@@ -152,20 +152,11 @@ static __always_inline const struct registers *entered_registers(void) {
     return (const struct registers *)bpf_task_pt_regs(bpf_get_current_task_btf());
 }
 
-/* The registers of 64-bit user code: those that were interrupted, or else those with which the
- * thread has entered the kernel. Returns false if they are not known. */
-static __always_inline bool get_user_registers(const struct registers *interrupted,
-                                               struct user_registers *user) {
-    const struct registers *entered;
+/* The registers of 64-bit user code with which the thread has entered the kernel. Returns false if
+ * they are not known. */
+static __always_inline bool get_entered_registers(struct user_registers *user) {
+    const struct registers *entered = entered_registers();
 
-    if (in_user_code(interrupted)) {
-        user->ip = interrupted->ip;
-        user->sp = interrupted->sp;
-        user->bp = interrupted->bp;
-        user->lr = LINK_REGISTER(interrupted);
-        return true;
-    }
-    entered = entered_registers();
     if (!entered || !from_user_code(entered))
         return false;
     user->ip = entered->ip;
@@ -175,6 +166,20 @@ static __always_inline bool get_user_registers(const struct registers *interrupt
     /* The verifier rejects an instruction that loads through either pointer. */
     __asm__ __volatile__("" ::"r"(user->ip), "r"(user->sp), "r"(user->bp), "r"(user->lr));
     return true;
+}
+
+/* The registers of 64-bit user code: those that were interrupted, or else those with which the
+ * thread has entered the kernel. Returns false if they are not known. */
+static __always_inline bool get_user_registers(const struct registers *interrupted,
+                                               struct user_registers *user) {
+    if (in_user_code(interrupted)) {
+        user->ip = interrupted->ip;
+        user->sp = interrupted->sp;
+        user->bp = interrupted->bp;
+        user->lr = LINK_REGISTER(interrupted);
+        return true;
+    }
+    return get_entered_registers(user);
 }
 
 /* Whether the current thread ever runs user code. Workers of the kernel that belong to a process
@@ -472,6 +477,22 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
      * for each number that there can be. */
     __asm__ __volatile__("" ::: "memory");
     return user_frames + kernel_frames;
+}
+
+/* Walks the stack of a thread in the kernel, without the kernel's frames. ctx need not be that of
+ * an interrupt. Returns false when there is not a single frame. */
+static __always_inline bool walk_entered(void *ctx, struct stack *stack, __u64 address_mask,
+                                         bool finds_callers) {
+    struct user_registers user;
+
+    stack->error = 0;
+    stack->kernel_frames = 0;
+    if (get_entered_registers(&user))
+        stack->user_frames = walk_user(&user, stack->addrs, address_mask, finds_callers);
+    else
+        stack->user_frames = get_stack(ctx, stack->addrs, BPF_F_USER_STACK);
+    __asm__ __volatile__("" ::: "memory"); /* as in walk */
+    return stack->user_frames;
 }
 
 /* Takes over the stack that an unwinder has put into its record. Returns false when it has no frame

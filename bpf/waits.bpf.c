@@ -11,82 +11,28 @@
  * The account of a thread is in its task storage, and only its own switches change it. It is added
  * to a table when the context changes, ten times a second, and when the thread ends.
  *
+ * Of some waits the stack is walked (walks.bpf.c), which is decided once their length is known: of
+ * each that is as long as the CPU's period, for itself, and of shorter ones each time that they add
+ * up to it, for that. So what stacks stand for is the time of all waits, within one period for each
+ * thread.
+ *
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
-
-#include <stdbool.h>
+#include "calls.h"
 
 /* Of include/uapi/linux/bpf.h, which cannot be included: see kernel.h. */
 enum {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+    BPF_MAP_TYPE_RINGBUF = 27,
     BPF_MAP_TYPE_TASK_STORAGE = 29,
     BPF_F_NO_PREALLOC = 1 << 0, /* of a map */
     BPF_F_MMAPABLE = 1 << 10,
     BPF_NOEXIST = 1, /* of bpf_map_update_elem */
     BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-/* The further fields of a task that are read. Names are those of include/linux/sched.h. */
-struct task_struct___waits {
-    unsigned int in_iowait : 1;
-    bool throttled; /* since Linux 6.18 */
-    struct files_struct *files;
-};
-
-struct files_struct {
-    struct fdtable *fdt;
-};
-
-struct fdtable {
-    unsigned int max_fds;
-    struct file **fd;
-};
-
-struct file {
-    struct inode *f_inode;
-    void *private_data; /* a struct socket, if the inode is one */
-};
-
-struct inode {
-    unsigned short i_mode;
-};
-
-struct socket {
-    struct sock *sk;
-};
-
-struct sock_common {
-    unsigned short skc_family;
-};
-
-struct sock {
-    struct sock_common __sk_common;
-};
-
-struct pt_regs {
-#if defined(__TARGET_ARCH_x86)
-    unsigned long di;
-    unsigned long orig_ax;
-#else
-    __u64 orig_x0;
-    __s32 syscallno;
-#endif
-};
-
-#pragma clang attribute pop
-
-/* The type of a file, of include/uapi/linux/stat.h. */
-#define S_IFMT 0170000
-#define S_IFSOCK 0140000
-#define S_IFREG 0100000
-#define S_IFBLK 0060000
-#define S_IFIFO 0010000
-
-#define AF_UNIX 1
 
 /* Sizes of 1 are replaced when a program is loaded. */
 
@@ -138,6 +84,25 @@ struct {
     __type(value, struct correlator_context);
 } contexts SEC(".maps");
 
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct job);
+} jobs SEC(".maps");
+
+struct bell {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, BELLS);
+    __type(key, __u32);
+    __array(values, struct bell);
+} bells SEC(".maps");
+
 /* That of sampler.bpf.c. */
 #define FILTER_BITS (1 << 16)
 
@@ -150,6 +115,11 @@ volatile __u32 epoch;
 const volatile __u32 max_used; /* accounts of one target in a table */
 const volatile bool keep_unsampled;
 
+volatile bool walks;                /* stacks can be walked */
+const volatile __u64 least_period;  /* ns, of all CPUs */
+const volatile __u32 max_asked;     /* walks of a CPU in a window */
+const volatile __u32 interrupts_at; /* see in_interrupt */
+
 static const __u32 only = 0; /* the key of maps with one entry */
 
 /* These put the types into the object, from which bpf2go makes constants. */
@@ -161,15 +131,10 @@ static __always_inline bool filtered(__u32 process) {
 }
 
 static __always_inline enum thread_state state_of_descriptor(struct task_struct *task, __u32 fd) {
-    struct files_struct *files = BPF_CORE_READ((struct task_struct___waits *)task, files);
-    struct fdtable *table = BPF_CORE_READ(files, fdt);
-    struct file **files_open = BPF_CORE_READ(table, fd), *file = NULL;
+    struct file *file = open_file(task, fd);
     struct socket *socket;
 
-    if (fd >= BPF_CORE_READ(table, max_fds) ||
-        bpf_probe_read_kernel(&file, sizeof(file), files_open + fd))
-        return STATE_OTHER;
-    switch (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) {
+    switch (file_type(file)) {
     case S_IFSOCK:
         socket = BPF_CORE_READ(file, private_data);
         return BPF_CORE_READ(socket, sk, __sk_common.skc_family) == AF_UNIX ? STATE_UNIX
@@ -182,134 +147,6 @@ static __always_inline enum thread_state state_of_descriptor(struct task_struct 
     }
     return STATE_OTHER; /* for instance a terminal, an eventfd */
 }
-
-/* The kinds of system calls that a thread waits in, by their numbers. */
-enum call {
-    CALL_OTHER,
-    CALL_NONE, /* a fault, or an interrupt */
-    CALL_FUTEX,
-    CALL_SLEEP,
-    CALL_DESCRIPTOR, /* the first argument is the one that it waits for */
-    CALL_POLL,
-    CALL_DISK,
-};
-
-#if defined(__TARGET_ARCH_x86)
-
-/* Numbers of arch/x86/entry/syscalls/syscall_64.tbl. */
-static __always_inline enum call call_of(long number) {
-    switch (number) {
-    case 202: /* futex */
-    case 449: /* futex_waitv */
-    case 455: /* futex_wait */
-        return CALL_FUTEX;
-    case 35:  /* nanosleep */
-    case 230: /* clock_nanosleep */
-        return CALL_SLEEP;
-    case 0:   /* read */
-    case 1:   /* write */
-    case 17:  /* pread64 */
-    case 18:  /* pwrite64 */
-    case 19:  /* readv */
-    case 20:  /* writev */
-    case 40:  /* sendfile */
-    case 42:  /* connect */
-    case 43:  /* accept */
-    case 44:  /* sendto */
-    case 45:  /* recvfrom */
-    case 46:  /* sendmsg */
-    case 47:  /* recvmsg */
-    case 288: /* accept4 */
-    case 295: /* preadv */
-    case 296: /* pwritev */
-    case 299: /* recvmmsg */
-    case 307: /* sendmmsg */
-    case 327: /* preadv2 */
-    case 328: /* pwritev2 */
-        return CALL_DESCRIPTOR;
-    case 7:   /* poll */
-    case 23:  /* select */
-    case 208: /* io_getevents */
-    case 232: /* epoll_wait */
-    case 270: /* pselect6 */
-    case 271: /* ppoll */
-    case 281: /* epoll_pwait */
-    case 426: /* io_uring_enter */
-    case 441: /* epoll_pwait2 */
-        return CALL_POLL;
-    case 26:  /* msync */
-    case 74:  /* fsync */
-    case 75:  /* fdatasync */
-    case 162: /* sync */
-    case 277: /* sync_file_range */
-    case 306: /* syncfs */
-        return CALL_DISK;
-    case -1:
-        return CALL_NONE;
-    }
-    return CALL_OTHER;
-}
-
-#define CALL_NUMBER(regs) ((long)(regs)->orig_ax)
-#define CALL_ARGUMENT(regs) ((regs)->di)
-
-#elif defined(__TARGET_ARCH_arm64)
-
-/* Numbers of include/uapi/asm-generic/unistd.h. */
-static __always_inline enum call call_of(long number) {
-    switch (number) {
-    case 98:  /* futex */
-    case 449: /* futex_waitv */
-    case 455: /* futex_wait */
-        return CALL_FUTEX;
-    case 101: /* nanosleep */
-    case 115: /* clock_nanosleep */
-        return CALL_SLEEP;
-    case 63:  /* read */
-    case 64:  /* write */
-    case 65:  /* readv */
-    case 66:  /* writev */
-    case 67:  /* pread64 */
-    case 68:  /* pwrite64 */
-    case 69:  /* preadv */
-    case 70:  /* pwritev */
-    case 71:  /* sendfile */
-    case 202: /* accept */
-    case 203: /* connect */
-    case 206: /* sendto */
-    case 207: /* recvfrom */
-    case 211: /* sendmsg */
-    case 212: /* recvmsg */
-    case 242: /* accept4 */
-    case 243: /* recvmmsg */
-    case 269: /* sendmmsg */
-    case 286: /* preadv2 */
-    case 287: /* pwritev2 */
-        return CALL_DESCRIPTOR;
-    case 4:   /* io_getevents */
-    case 22:  /* epoll_pwait */
-    case 72:  /* pselect6 */
-    case 73:  /* ppoll */
-    case 426: /* io_uring_enter */
-    case 441: /* epoll_pwait2 */
-        return CALL_POLL;
-    case 81:  /* sync */
-    case 82:  /* fsync */
-    case 83:  /* fdatasync */
-    case 84:  /* sync_file_range */
-    case 227: /* msync */
-    case 267: /* syncfs */
-        return CALL_DISK;
-    case -1:
-        return CALL_NONE;
-    }
-    return CALL_OTHER;
-}
-
-#define CALL_NUMBER(regs) ((long)(regs)->syscallno)
-#define CALL_ARGUMENT(regs) ((regs)->orig_x0)
-
-#endif
 
 /* Of include/linux/sched.h: __TASK_STOPPED, __TASK_TRACED, and TASK_FROZEN since Linux 6.1. */
 #define STOPPED_STATES 0x800c
@@ -331,11 +168,13 @@ static __always_inline enum thread_state state_of_block(struct task_struct *task
     case CALL_NONE:
         return STATE_FAULT;
     case CALL_FUTEX:
+    case CALL_FUTEXES:
         return STATE_FUTEX;
     case CALL_SLEEP:
         return STATE_SLEEP;
     case CALL_DESCRIPTOR:
         return state_of_descriptor(task, CALL_ARGUMENT(regs));
+    case CALL_FILE:
     case CALL_DISK:
         return STATE_DISK;
     default:
@@ -477,6 +316,8 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
         __builtin_memset(&thread->key, 0, sizeof(thread->key));
         __builtin_memset(&thread->account, 0, sizeof(thread->account));
         thread->target = context->target;
+        thread->rest = bpf_get_prandom_u32() % (__u32)(least_period | 1);
+        thread->weight = 0;
         ran = 0;
     }
     if (outcome == CORRELATOR_UNREADABLE || outcome == CORRELATOR_RECORD_UNREADABLE ||
@@ -523,39 +364,115 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
         thread->state = state_of_block(task, task_state);
     else
         thread->state = is_throttled(task) ? STATE_THROTTLED : STATE_RUNNABLE;
-    thread->was_in = thread->in;
+    thread->cpu = bpf_get_smp_processor_id();
     thread->in = 0;
     thread->out = now;
+}
+
+/* What a stack of a wait is to stand for, in addition to what it does anyway; 0: nothing. */
+static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns) {
+    if (ns >= period)
+        return ns;
+    thread->rest += ns;
+    if (thread->rest < period)
+        return 0;
+    thread->rest -= period;
+    return period;
+}
+
+static __always_inline __u64 period_of(const struct wait_counters *counters) {
+    return counters->period < least_period ? least_period : counters->period;
+}
+
+#define WINDOW 100000000ULL /* ns */
+#define MAX_PERIOD 1000000000000ULL
+#define MAX_WANTED 10000000 /* the product does not overflow */
+
+/* Begins another window of a CPU when the former is over, with the period that would have made
+ * three quarters of the walks there that are allowed at most. */
+static __always_inline void begin_window(struct wait_counters *counters, __u64 now) {
+    __u64 windows = between(counters->window, now) / WINDOW, period;
+    __u64 wanted = counters->wanted;
+
+    if (!windows)
+        return;
+    if (wanted > MAX_WANTED)
+        wanted = MAX_WANTED;
+    period = period_of(counters) / (max_asked * 3 / 4 + 1) * wanted / windows;
+    counters->period = period > MAX_PERIOD ? MAX_PERIOD : period;
+    counters->window = now;
+    counters->wanted = 0;
+    counters->asked = 0;
+}
+
+/* Has the stack of the thread that is about to run walked, if that is to be. It was blocked for a
+ * time, and then waited for its CPU. What it was blocked for is in its weight already. */
+static __always_inline void ask(struct task_struct *task, struct thread *thread,
+                                struct wait_counters *counters, __u64 blocked, __u64 queue) {
+    __u64 queued = weigh(thread, period_of(counters), queue);
+    struct job *job = bpf_map_lookup_elem(&jobs, &only);
+
+    counters->wanted += queued && !thread->weight;
+    thread->weight += queued;
+    if (!thread->weight || !job)
+        return;
+    if (counters->asked >= max_asked) {
+        counters->unasked++;
+        counters->unasked_ns += thread->weight;
+        thread->weight = 0;
+        return;
+    }
+    counters->asked++;
+    counters->missed += job->tid != 0;
+    job->tid = 0;
+    if (!ring(&bells)) {
+        counters->unrung++;
+        return;
+    }
+    job->longest = blocked;
+    job->queued = queued;
+    job->queue = queue;
+    job->test = 0;
+    job->tid = ((struct task_struct___waits *)task)->pid;
 }
 
 static __always_inline void switch_in(struct task_struct *task, struct wait_counters *counters,
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
-    __u64 out, woken;
+    __u64 out, woken, blocked = 0, weight;
 
     if (!thread)
         return;
     thread->in = now;
     out = thread->out;
-    thread->out = 0;
+    woken = thread->waking;
+    thread->out = thread->waking = 0;
     if (!out || !has_context(thread))
         return;
     thread->account.last = now;
+    begin_window(counters, now);
     if (thread->state == STATE_RUNNABLE || thread->state == STATE_THROTTLED) {
         add(&thread->account, thread->state, between(out, now));
-        return;
-    }
-    woken = thread->waking;
-    if (woken < out) {
-        if (!thread->was_in || woken < thread->was_in) {
+        woken = out;
+    } else {
+        if (!woken) {
             counters->unwoken++;
             woken = now;
-        } else { /* while it went to sleep */
+            if (walks) {
+                weight = weigh(thread, period_of(counters), between(out, now));
+                counters->wanted += weight != 0;
+                thread->weight += weight;
+                __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
+            }
+        } else if (woken < out) { /* while it went to sleep */
             woken = out;
         }
+        blocked = between(out, woken);
+        add(&thread->account, thread->state, blocked);
+        add(&thread->account, STATE_RUNNABLE, between(woken, now));
     }
-    add(&thread->account, thread->state, between(out, woken));
-    add(&thread->account, STATE_RUNNABLE, between(woken, now));
+    if (walks)
+        ask(task, thread, counters, blocked, between(woken, now));
 }
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next,
@@ -587,18 +504,115 @@ int account_switch(__u64 *ctx) {
                      !ctx[0] && (__u32)ctx[3], (__u32)ctx[3]);
 }
 
+/* Whether the current task was interrupted by what runs now: the bits of include/linux/preempt.h.
+ * Where the kernel has them is known where interrupts_at is not 0: on x86 so far behind the run
+ * queue of the CPU. */
+#define IN_HARD_INTERRUPT 0xff0000
+#define IN_SOFT_INTERRUPT 0x000100
+
+static __always_inline __u32 interrupts(struct task_struct *current) {
+    struct task_struct___waits *task = (void *)current;
+#if defined(__TARGET_ARCH_x86)
+    struct rq *queue = BPF_CORE_READ(task, se.cfs_rq, rq);
+    __u32 count = 0;
+
+    bpf_probe_read_kernel(&count, sizeof(count), (void *)queue + (__s32)interrupts_at);
+    return count;
+#else
+    return task->thread_info.preempt_count;
+#endif
+}
+
+/* What an interrupt was of that ended a wait, by what the wait was for. A futex ends in one only
+ * when its time is over. */
+static __always_inline enum waker_kind waker_of_interrupt(__u32 state, bool hard) {
+    switch (state) {
+    case STATE_FUTEX:
+    case STATE_SLEEP:
+        return WAKER_TIMER;
+    case STATE_POLL:
+        return hard ? WAKER_TIMER : WAKER_NETWORK;
+    case STATE_NET:
+        return hard ? WAKER_UNKNOWN : WAKER_NETWORK;
+    case STATE_DISK:
+        return WAKER_DEVICE;
+    }
+    return WAKER_UNKNOWN;
+}
+
+/* Notes who ends a wait: who runs now, unless that is an interrupt, of which the thread that it
+ * interrupts knows nothing. */
+static __always_inline void note_waker(struct task_struct *task, struct thread *thread) {
+    struct task_struct *current = bpf_get_current_task_btf();
+    struct waker *waker = &thread->waker;
+    __u32 process = task->tgid, by;
+    const struct correlator_target *target;
+    struct correlator_context *context;
+
+    __builtin_memset(waker, 0, sizeof(*waker));
+    if (!interrupts_at)
+        return;
+    by = interrupts(current);
+    if (by & (IN_HARD_INTERRUPT | IN_SOFT_INTERRUPT)) {
+        waker->kind = waker_of_interrupt(thread->state, by & IN_HARD_INTERRUPT);
+        return;
+    }
+    target = bpf_map_lookup_elem(&targets, &process);
+    if (!target || !current->tgid) /* the CPU is idle */
+        return;
+    if (current->flags & PF_KTHREAD && thread->state == STATE_DISK) {
+        waker->kind = WAKER_DEVICE;
+        return;
+    }
+    waker->kind = WAKER_THREAD;
+    waker->pid = number_at(current->group_leader, target->level);
+    waker->tid = number_at(current, target->level);
+    bpf_get_current_comm(waker->name, sizeof(waker->name));
+    context = bpf_map_lookup_elem(&contexts, &only);
+    if (!context || filtered(current->tgid) ||
+        correlator_current(&targets, context) < CORRELATOR_UNSAMPLED)
+        return;
+    waker->context = context->kind;
+    waker->trace_id[0] = correlator_trace_id(context)[0];
+    waker->trace_id[1] = correlator_trace_id(context)[1];
+    if (context->kind != CORRELATOR_OTEL)
+        waker->transaction_id = context->slot.transaction_id;
+}
+
+/* Decides whether the stack of a thread that was blocked is to be walked. The period is that of the
+ * CPU that it will most likely run on. */
+static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked) {
+    __u32 cpu = thread->cpu;
+    struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    __u64 weight;
+
+    if (!counts) /* of more than 2^16 CPUs */
+        return;
+    weight = weigh(thread, period_of(counts), blocked);
+    if (weight)
+        __sync_fetch_and_add(&counts->wanted, 1);
+    thread->weight += weight;
+    if (thread->weight)
+        note_waker(task, thread);
+}
+
 /* A thread that sleeps is made runnable. Its first waking counts: others may come until it runs. It
  * may be woken while it goes to sleep, before account_switch. */
 SEC("tp_btf/sched_waking")
 int account_waking(__u64 *ctx) {
     struct task_struct *task = (struct task_struct *)ctx[0];
     struct thread *thread;
+    __u64 now;
 
     if (filtered(task->tgid))
         return 0;
     thread = bpf_task_storage_get(&threads, task, 0, 0);
-    if (thread && (!thread->out || thread->waking < thread->out))
-        thread->waking = bpf_ktime_get_ns();
+    if (!thread || (thread->out && thread->waking >= thread->out))
+        return 0;
+    now = bpf_ktime_get_ns();
+    thread->waking = now;
+    if (walks && thread->out && has_context(thread) && thread->state >= STATE_FUTEX)
+        select(task, thread, between(thread->out, now));
     return 0;
 }
 

@@ -1,9 +1,11 @@
 package bpf
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -64,6 +66,15 @@ type WaitCounters struct {
 	Unknown   uint64 // switches of threads whose context could not be read then
 	Stateless uint64 // switches of threads of targets that there is no state of
 	Unwoken   uint64 // waits whose end was not seen: they last until the thread ran
+
+	Walked    uint64 // stacks that were walked
+	Unasked   uint64 // those that would have been too many
+	UnaskedNS uint64 // the time that these stood for
+	// Stacks that were to be walked, and were not: what they stood for is that of the thread's next wait, too.
+	Unrung     uint64 // the CPU could not be interrupted: Drain was not called for long
+	Missed     uint64 // another thread ran in the interrupt, or it did not come
+	Unfinished uint64 // the unwinder has lost them
+	Unsent     uint64 // there was no room for them, or they had no frame
 }
 
 const (
@@ -79,7 +90,10 @@ const (
 // time.
 type Waits struct {
 	sampler  *Sampler
+	options  WaitOptions
 	objects  waitObjects
+	walks    *walks // nil: no stacks are walked
+	walkless error  // why not
 	links    []link.Link
 	counters *ebpf.Memory
 	cpus     int
@@ -99,31 +113,55 @@ type waitObjects struct {
 	New      *ebpf.Program  `ebpf:"prepare_new"`
 	Prepare  *ebpf.Program  `ebpf:"prepare"`
 	Targets  *ebpf.Map      `ebpf:"targets"`
+	Threads  *ebpf.Map      `ebpf:"threads"`
+	Jobs     *ebpf.Map      `ebpf:"jobs"`
+	Bells    *ebpf.Map      `ebpf:"bells"`
 	A        *ebpf.Map      `ebpf:"accounts_a"`
 	B        *ebpf.Map      `ebpf:"accounts_b"`
 	Counters *ebpf.Map      `ebpf:"counters"`
 	Filter   *ebpf.Variable `ebpf:"target_filter"`
 	Epoch    *ebpf.Variable `ebpf:"epoch"`
+	Walks    *ebpf.Variable `ebpf:"walks"`
 }
 
 func (o *waitObjects) Close() error {
-	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.A, o.B, o.Counters)
+	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.Threads, o.Jobs, o.Bells, o.A,
+		o.B, o.Counters)
 }
 
-// OpenWaits begins to keep accounts of the threads of the sampler's targets, which only one Waits at a time can; the
-// caller must Close it before the sampler. maxAccounts is the size of each of two tables, 0: 4096.
+// WaitOptions are bounds of accounts and stacks.
+type WaitOptions struct {
+	MaxAccounts int // the size of each of two tables, 0: 4096
+
+	Period   time.Duration // the time of a thread's waits for which one stack is walked at least, 0: 10 ms
+	MaxWalks int           // of a CPU in a tenth of a second, 0: 10
+	NoWalks  bool          // no stacks are walked
+
+	hook string // the tracepoint, in place of walkHook
+}
+
+// OpenWaits begins to keep accounts of the threads of the sampler's targets, and to walk stacks of their waits where
+// that is possible, which only one Waits at a time can; the caller must Close it before the sampler.
 // The error is a [MissingError] when the machine or the process lacks something.
-func (s *Sampler) OpenWaits(maxAccounts int) (*Waits, error) {
-	setDefault(&maxAccounts, defaultMaxAccounts)
-	w := &Waits{sampler: s}
-	if err := w.open(maxAccounts); err != nil {
+func (s *Sampler) OpenWaits(options WaitOptions) (*Waits, error) {
+	setDefault(&options.MaxAccounts, defaultMaxAccounts)
+	setDefault(&options.MaxWalks, windowWalks)
+	if options.Period == 0 {
+		options.Period = walkPeriod
+	}
+	options.hook = cmp.Or(options.hook, walkHook())
+	w := &Waits{sampler: s, options: options}
+	if err := w.open(); err != nil {
 		w.Close()
 		return nil, fmt.Errorf("opening accounts of waits: %w", err)
 	}
 	return w, nil
 }
 
-func (w *Waits) open(maxAccounts int) (err error) {
+// Walkless returns why no stacks of waits are walked, nil if they are, or were not asked for.
+func (w *Waits) Walkless() error { return w.walkless }
+
+func (w *Waits) open() (err error) {
 	if err := supportsWaits(); err != nil {
 		return err
 	}
@@ -134,9 +172,17 @@ func (w *Waits) open(maxAccounts int) (err error) {
 	if err != nil {
 		return err
 	}
+	kernel, err := KernelTypes()
+	if err != nil {
+		return err
+	}
+	maxAccounts := w.options.MaxAccounts
 	for name, value := range map[string]any{
 		waitsVarMaxUsed:       uint32(max(maxAccounts/partOfAccounts, 1)),
 		waitsVarKeepUnsampled: w.sampler.options.KeepUnsampled,
+		waitsVarLeastPeriod:   uint64(w.options.Period),
+		waitsVarMaxAsked:      uint32(w.options.MaxWalks),
+		waitsVarInterruptsAt:  uint32(interruptsAt(kernel)),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -145,6 +191,7 @@ func (w *Waits) open(maxAccounts int) (err error) {
 	spec.Maps[waitsMapAccountsA].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapAccountsB].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapCounters].MaxEntries = uint32(w.cpus)
+	spec.Maps[waitsMapBells] = setBells(spec.Maps[waitsMapBells])
 	spec.Maps[waitsMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
 	targets := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets}
 	if err := load(spec, &w.objects, ebpf.CollectionOptions{MapReplacements: targets}); err != nil {
@@ -155,6 +202,13 @@ func (w *Waits) open(maxAccounts int) (err error) {
 	}
 	if w.filters, err = canFilter(w.objects.Prepare); err != nil {
 		return err
+	}
+	if !w.options.NoWalks {
+		if w.walkless = w.openWalks(); w.walkless == nil { // what asks for walks comes after what makes them
+			if err := w.objects.Walks.Set(true); err != nil {
+				return fmt.Errorf("setting %s: %w", waitsVarWalks, err)
+			}
+		}
 	}
 	for _, program := range []*ebpf.Program{w.objects.New, w.objects.Waking, w.objects.Switch} {
 		attached, err := link.AttachTracing(link.TracingOptions{Program: program})
@@ -211,6 +265,9 @@ func (w *Waits) Close() error {
 	for _, l := range w.links {
 		errs = append(errs, l.Close())
 	}
+	if w.walks != nil { // nobody asks for walks any more
+		errs = append(errs, w.walks.close())
+	}
 	if w.objects.Switch != nil {
 		errs = append(errs, w.objects.Close())
 	}
@@ -246,6 +303,13 @@ func (w *Waits) Counters() (total WaitCounters, err error) {
 		total.Unknown += c.Unknown
 		total.Stateless += c.Stateless
 		total.Unwoken += c.Unwoken
+		total.Walked += c.Walked
+		total.Unasked += c.Unasked
+		total.UnaskedNS += c.UnaskedNs
+		total.Unrung += c.Unrung
+		total.Missed += c.Missed
+		total.Unfinished += c.Unfinished
+		total.Unsent += c.Unsent
 	}
 	return total, nil
 }
@@ -286,6 +350,14 @@ func (w *Waits) Drain(yield func(*Account)) error {
 	return w.empty(yield)
 }
 
+// DrainWalks calls yield with each wait whose stack was walked since the last call.
+func (w *Waits) DrainWalks(yield func(*Walk)) error {
+	if w.walks == nil {
+		return nil
+	}
+	return w.walks.drain(yield)
+}
+
 // empty calls yield with the accounts of the table that is not active.
 func (w *Waits) empty(yield func(*Account)) error {
 	former := w.objects.A
@@ -313,7 +385,7 @@ func (w *Waits) empty(yield func(*Account)) error {
 func newAccount(key *waitsAccountKey, value *waitsAccount) Account {
 	account := Account{
 		Target: Target(key.Target), TID: int(key.Tid), First: value.First, Last: value.Last,
-		OTel: waitsCorrelatorContextKind(key.Kind) == waitsCorrelatorContextKindCORRELATOR_OTEL,
+		OTel: isOTel(key.Kind),
 	}
 	putTraceID(&account.TraceID, key.TraceId)
 	binary.NativeEndian.PutUint64(account.TransactionID[:], key.TransactionId)

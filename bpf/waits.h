@@ -63,30 +63,121 @@ struct account_key {
     __u32 reserved;
 };
 
-/* What is known of a thread, in its task storage. Times are CLOCK_MONOTONIC, ns.
+/* Who ended a wait. All but kind is 0 unless that is WAKER_THREAD. */
+enum waker_kind {
+    WAKER_UNKNOWN,
+    WAKER_THREAD,
+    WAKER_TIMER,
+    WAKER_DEVICE,
+    WAKER_NETWORK,
+};
+
+/* Ids are bytes in the order of the wire.
+ *
+ *   offset size field
+ *        0   16 trace_id
+ *       16    8 transaction_id  0 with the ids of a record
+ *       24    4 pid             in the correlator's pid namespace; 0: it is not there
+ *       28    4 tid             the same
+ *       32   16 name            of the thread, with NULs at its end
+ *       48    1 kind            enum waker_kind
+ *       49    1 context         enum correlator_context_kind, 0: it had no context
+ *       50    6 reserved        0
+ */
+struct waker {
+    __u64 trace_id[2];
+    __u64 transaction_id;
+    __u32 pid;
+    __u32 tid;
+    char name[16];
+    __u8 kind;
+    __u8 context;
+    __u8 reserved[6];
+};
+
+/* What is known of a thread, in its task storage: with what the kernel adds, up to 80 bytes, it is
+ * not to have more than 512. Times are CLOCK_MONOTONIC, ns.
  *
  *   offset size field
  *        0    8 in       when it was switched in; 0: it does not run, or that is not known
- *        8    8 was_in   the former in
- *       16    8 out      when it was switched out; 0: it runs
- *       24    8 waking   when it was first woken since out, or last before
- *       32    8 flushed  when its account was last put into a table
- *       40    4 state    enum thread_state: what it does since out
- *       44    4 target   id of the target that it was of at out
- *       48   40 key      of account
- *       88  280 account  since flushed
+ *        8    8 out      when it was switched out; 0: it runs
+ *       16    8 waking   when it was first woken since out, or last since in; 0: it was not
+ *       24    8 flushed  when its account was last put into a table
+ *       32    2 state    enum thread_state: what it does since out
+ *       34    2 cpu      from which it was switched out last, modulo 2^16
+ *       36    4 target   id of the target that it was of at out
+ *       40   40 key      of account
+ *       80  280 account  since flushed
+ *      360    8 rest     what waits have added up to, without stack, since they last had one: ns
+ *      368    8 weight   what the next stack stands for, and is not known to have been walked: ns
+ *      376   56 waker    of the wait that weight is of
  */
 struct thread {
     __u64 in;
-    __u64 was_in;
     __u64 out;
     __u64 waking;
     __u64 flushed;
-    __u32 state;
+    __u16 state;
+    __u16 cpu;
     __u32 target;
     struct account_key key;
     struct account account;
+    __u64 rest;
+    __u64 weight;
+    struct waker waker;
 };
+
+/* The walk that is asked for on a CPU.
+ *
+ *   offset size field
+ *        0    4 tid       of the thread whose stack is to be walked, in the initial pid namespace;
+ *                         0: none
+ *        4    4 unwinding 1 while a stack is in the unwinder's chain, and after that until the next
+ *                         walk if the chain has lost it
+ *        8    8 longest   how long the thread was blocked, ns
+ *       16    8 queued    the part of the thread's weight that is of its waiting for a CPU, ns
+ *       24    8 queue     how long it did that, ns
+ *       32    4 test      1: the stack is all that is asked for
+ *       36    4 reserved  0
+ */
+struct job {
+    __u32 tid;
+    __u32 unwinding;
+    __u64 longest;
+    __u64 queued;
+    __u64 queue;
+    __u32 test;
+    __u32 reserved;
+};
+
+/* The task's number at a level of pid namespaces, 0 if it has none there. */
+static __always_inline __u32 number_at(struct task_struct *task, __u32 level) {
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+
+    return pid && BPF_CORE_READ(pid, level) >= level ? task_number(task, level) : 0;
+}
+
+/* Ring buffers of a page, to interrupt a CPU as soon as it allows that: in the thread that is about
+ * to run. Nobody reads them; user space frees their room. Each is of some CPUs, since the kernel
+ * asks for the interrupt of one only once while it is pending. */
+#define BELLS 16
+
+#define BELL_WAKES (1ULL << 1) /* BPF_RB_FORCE_WAKEUP */
+
+/* Has the kernel interrupt this CPU: at the end of the switch, or of what else has interrupts off.
+ */
+static __always_inline bool ring(void *bells) {
+    __u32 bell = bpf_get_smp_processor_id() % BELLS;
+    void *ring = bpf_map_lookup_elem(bells, &bell), *record;
+
+    if (!ring) /* never */
+        return false;
+    record = bpf_ringbuf_reserve(ring, 8, 0);
+    if (!record)
+        return false;
+    bpf_ringbuf_discard(record, BELL_WAKES);
+    return true;
+}
 
 /* Of one CPU. No two share a cache line.
  *
@@ -97,7 +188,18 @@ struct thread {
  *       24    8 unknown     switches of threads whose context could not be read then
  *       32    8 stateless   switches of threads that there is no state of
  *       40    8 unwoken     waits whose end was not seen: they have the time until the thread ran
- *       48   16 reserved    0
+ *       48    8 period      the time for which a stack is walked, ns; least_period at the least
+ *       56    8 window      since when wanted and asked count, CLOCK_MONOTONIC, ns
+ *       64    4 wanted      stacks that were to be walked by the period
+ *       68    4 asked       stacks that a walk was asked for
+ *       72    8 walked      stacks that were handed over
+ *       80    8 unasked     stacks that were to be walked and were too many
+ *       88    8 unasked_ns  what they stood for
+ *       96    8 unrung      walks that could not be asked for. The weight of this and of all that
+ *                           follow is that of the thread's next wait, too
+ *      104    8 missed      walks at which another thread ran, or that did not come
+ *      112    8 unfinished  stacks that the unwinder has lost
+ *      120    8 unsent      stacks for which there was no room
  */
 struct wait_counters {
     volatile __u64 counting;
@@ -106,7 +208,17 @@ struct wait_counters {
     __u64 unknown;
     __u64 stateless;
     __u64 unwoken;
-    __u64 reserved[2];
+    __u64 period;
+    __u64 window;
+    __u32 wanted;
+    __u32 asked;
+    __u64 walked;
+    __u64 unasked;
+    __u64 unasked_ns;
+    __u64 unrung;
+    __u64 missed;
+    __u64 unfinished;
+    __u64 unsent;
 };
 
 /* How many accounts of a target are in a table.
@@ -128,9 +240,18 @@ _Static_assert(sizeof(struct account) == 280, "account");
 _Static_assert(__builtin_offsetof(struct account_key, trace_id) == 8, "trace_id");
 _Static_assert(__builtin_offsetof(struct account_key, kind) == 32, "kind");
 _Static_assert(sizeof(struct account_key) == 40, "account_key");
-_Static_assert(__builtin_offsetof(struct thread, key) == 48, "key");
-_Static_assert(__builtin_offsetof(struct thread, account) == 88, "account");
-_Static_assert(sizeof(struct thread) == 368, "thread");
-_Static_assert(sizeof(struct wait_counters) == 64, "cache lines");
+_Static_assert(__builtin_offsetof(struct waker, pid) == 24, "pid");
+_Static_assert(__builtin_offsetof(struct waker, kind) == 48, "kind");
+_Static_assert(sizeof(struct waker) == 56, "waker");
+_Static_assert(__builtin_offsetof(struct thread, key) == 40, "key");
+_Static_assert(__builtin_offsetof(struct thread, account) == 80, "account");
+_Static_assert(__builtin_offsetof(struct thread, rest) == 360, "rest");
+_Static_assert(__builtin_offsetof(struct thread, waker) == 376, "waker");
+_Static_assert(sizeof(struct thread) == 432, "thread");
+_Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
+_Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
+_Static_assert(sizeof(struct job) == 40, "job");
+_Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
+_Static_assert(sizeof(struct wait_counters) == 128, "cache lines");
 
 #endif

@@ -56,7 +56,7 @@ func BenchmarkWaits(b *testing.B) {
 		for range rounds {
 			before := other.measure(handovers)
 			plain = append(plain, before)
-			w, err := s.OpenWaits(0)
+			w, err := s.OpenWaits(WaitOptions{})
 			assert.NilError(b, err)
 			for name, p := range map[string]*switches{"other": other, "bare": bare, "traced": traced} {
 				if p != other {

@@ -13,9 +13,9 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-func openWaits(t testing.TB, s *Sampler, maxAccounts int) *Waits {
+func openWaits(t testing.TB, s *Sampler, options WaitOptions) *Waits {
 	t.Helper()
-	w, err := s.OpenWaits(maxAccounts)
+	w, err := s.OpenWaits(options)
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
 	}
@@ -67,7 +67,7 @@ func (a *Account) sum(without ThreadState) (ns uint64) {
 // switch to the last, to the nanosecond. That holds for threads that were there before, and for later ones.
 func TestWaits(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	w := openWaits(t, s, 0)
+	w := openWaits(t, s, WaitOptions{})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	target := addDemo(t, s, p)
 	p.StartThreads(1, "idle")
@@ -99,7 +99,7 @@ func TestWaits(t *testing.T) {
 // What a thread did until it ended is accounted, also if its process was killed in a wait.
 func TestWaitsKilled(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	w := openWaits(t, s, 0)
+	w := openWaits(t, s, WaitOptions{})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	addDemo(t, s, p)
 	begun := p.Begin(1)
@@ -116,7 +116,7 @@ func TestWaitsKilled(t *testing.T) {
 func TestWaitsUnsampled(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		s := openSampler(t, SamplerOptions{KeepUnsampled: keep})
-		w := openWaits(t, s, 0)
+		w := openWaits(t, s, WaitOptions{})
 		unsampled := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
 		sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 		addDemo(t, s, unsampled)
@@ -134,7 +134,7 @@ func TestWaitsUnsampled(t *testing.T) {
 // A record of OpenTelemetry's is a context, whose transaction is not known.
 func TestWaitsOTel(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	w := openWaits(t, s, 0)
+	w := openWaits(t, s, WaitOptions{})
 	p := demo.StartOTel(t, demo.OTelOptions{Form: demo.OTelTLSDESC, Threads: 1})
 	rule := otelRule(t, p)
 	target := addRules(t, s, p.PID, func() TargetRules { return TargetRules{OTel: rule} })
@@ -151,7 +151,7 @@ func TestWaitsOTel(t *testing.T) {
 func TestWaitsShare(t *testing.T) {
 	const room = 8
 	s := openSampler(t, SamplerOptions{})
-	w := openWaits(t, s, room)
+	w := openWaits(t, s, WaitOptions{MaxAccounts: room})
 	greedy := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	other := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	addDemo(t, s, greedy)
@@ -175,7 +175,7 @@ func TestWaitsShare(t *testing.T) {
 // Spans are not told apart: a thread that changes from one to the next is in the same account.
 func TestWaitsSpans(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	w := openWaits(t, s, 0)
+	w := openWaits(t, s, WaitOptions{})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	addDemo(t, s, p)
 	begun := p.Begin(1)
@@ -191,7 +191,7 @@ func TestWaitsSpans(t *testing.T) {
 // time is longer than since then.
 func TestWaitsRemoved(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	w := openWaits(t, s, 0)
+	w := openWaits(t, s, WaitOptions{})
 	p := demo.Start(t, demo.Options{Busy: 2, Idle: 1, Transaction: 20 * time.Millisecond, Gap: -1})
 	removed := addDemo(t, s, p)
 	all := make(traces)

@@ -112,17 +112,41 @@ type waitsCorrelatorTarget struct {
 	Check          uint64
 }
 
+type waitsJob struct {
+	_         structs.HostLayout
+	Tid       uint32
+	Unwinding uint32
+	Longest   uint64
+	Queued    uint64
+	Queue     uint64
+	Test      uint32
+	Reserved  uint32
+}
+
 type waitsThread struct {
 	_       structs.HostLayout
 	In      uint64
-	WasIn   uint64
 	Out     uint64
 	Waking  uint64
 	Flushed uint64
-	State   uint32
+	State   uint16
+	Cpu     uint16
 	Target  uint32
 	Key     waitsAccountKey
 	Account waitsAccount
+	Rest    uint64
+	Weight  uint64
+	Waker   struct {
+		_             structs.HostLayout
+		TraceId       [2]uint64
+		TransactionId uint64
+		Pid           uint32
+		Tid           uint32
+		Name          [16]int8
+		Kind          uint8
+		Context       uint8
+		Reserved      [6]uint8
+	}
 }
 
 type waitsThreadState uint32
@@ -151,14 +175,24 @@ type waitsUsage struct {
 }
 
 type waitsWaitCounters struct {
-	_         structs.HostLayout
-	Counting  uint64
-	Stored    uint64
-	Lost      uint64
-	Unknown   uint64
-	Stateless uint64
-	Unwoken   uint64
-	Reserved  [2]uint64
+	_          structs.HostLayout
+	Counting   uint64
+	Stored     uint64
+	Lost       uint64
+	Unknown    uint64
+	Stateless  uint64
+	Unwoken    uint64
+	Period     uint64
+	Window     uint64
+	Wanted     uint32
+	Asked      uint32
+	Walked     uint64
+	Unasked    uint64
+	UnaskedNs  uint64
+	Unrung     uint64
+	Missed     uint64
+	Unfinished uint64
+	Unsent     uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -167,8 +201,10 @@ type waitsWaitCounters struct {
 const (
 	waitsMapAccountsA      = "accounts_a"
 	waitsMapAccountsB      = "accounts_b"
+	waitsMapBells          = "bells"
 	waitsMapContexts       = "contexts"
 	waitsMapCounters       = "counters"
+	waitsMapJobs           = "jobs"
 	waitsMapTargets        = "targets"
 	waitsMapThreads        = "threads"
 	waitsMapUsages         = "usages"
@@ -177,9 +213,13 @@ const (
 	waitsProgPrepare       = "prepare"
 	waitsProgPrepareNew    = "prepare_new"
 	waitsVarEpoch          = "epoch"
+	waitsVarInterruptsAt   = "interrupts_at"
 	waitsVarKeepUnsampled  = "keep_unsampled"
+	waitsVarLeastPeriod    = "least_period"
+	waitsVarMaxAsked       = "max_asked"
 	waitsVarMaxUsed        = "max_used"
 	waitsVarTargetFilter   = "target_filter"
+	waitsVarWalks          = "walks"
 )
 
 // loadWaits returns the embedded CollectionSpec for waits.
@@ -236,8 +276,10 @@ type waitsProgramSpecs struct {
 type waitsMapSpecs struct {
 	AccountsA *ebpf.MapSpec `ebpf:"accounts_a"`
 	AccountsB *ebpf.MapSpec `ebpf:"accounts_b"`
+	Bells     *ebpf.MapSpec `ebpf:"bells"`
 	Contexts  *ebpf.MapSpec `ebpf:"contexts"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Jobs      *ebpf.MapSpec `ebpf:"jobs"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
 	Threads   *ebpf.MapSpec `ebpf:"threads"`
 	Usages    *ebpf.MapSpec `ebpf:"usages"`
@@ -248,9 +290,13 @@ type waitsMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitsVariableSpecs struct {
 	Epoch         *ebpf.VariableSpec `ebpf:"epoch"`
+	InterruptsAt  *ebpf.VariableSpec `ebpf:"interrupts_at"`
 	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
+	LeastPeriod   *ebpf.VariableSpec `ebpf:"least_period"`
+	MaxAsked      *ebpf.VariableSpec `ebpf:"max_asked"`
 	MaxUsed       *ebpf.VariableSpec `ebpf:"max_used"`
 	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
+	Walks         *ebpf.VariableSpec `ebpf:"walks"`
 }
 
 // waitsObjects contains all objects after they have been loaded into the kernel.
@@ -275,8 +321,10 @@ func (o *waitsObjects) Close() error {
 type waitsMaps struct {
 	AccountsA *ebpf.Map `ebpf:"accounts_a"`
 	AccountsB *ebpf.Map `ebpf:"accounts_b"`
+	Bells     *ebpf.Map `ebpf:"bells"`
 	Contexts  *ebpf.Map `ebpf:"contexts"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Jobs      *ebpf.Map `ebpf:"jobs"`
 	Targets   *ebpf.Map `ebpf:"targets"`
 	Threads   *ebpf.Map `ebpf:"threads"`
 	Usages    *ebpf.Map `ebpf:"usages"`
@@ -286,8 +334,10 @@ func (m *waitsMaps) Close() error {
 	return _WaitsClose(
 		m.AccountsA,
 		m.AccountsB,
+		m.Bells,
 		m.Contexts,
 		m.Counters,
+		m.Jobs,
 		m.Targets,
 		m.Threads,
 		m.Usages,
@@ -299,9 +349,13 @@ func (m *waitsMaps) Close() error {
 // It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitsVariables struct {
 	Epoch         *ebpf.Variable `ebpf:"epoch"`
+	InterruptsAt  *ebpf.Variable `ebpf:"interrupts_at"`
 	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
+	LeastPeriod   *ebpf.Variable `ebpf:"least_period"`
+	MaxAsked      *ebpf.Variable `ebpf:"max_asked"`
 	MaxUsed       *ebpf.Variable `ebpf:"max_used"`
 	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
+	Walks         *ebpf.Variable `ebpf:"walks"`
 }
 
 // waitsPrograms contains all programs after they have been loaded into the kernel.

@@ -65,21 +65,22 @@ const (
 
 // Losses that several requirements have in common.
 const (
-	lossSampler  = "no samples: the sampler is not loaded"
-	lossFed      = "samples that are fed without their trace are not used"
-	lossCallers  = "stacks that are walked by frame pointers lack callers"
-	lossInKernel = "threads are not sampled while they are in the kernel, as in system calls"
-	lossWaits    = "explain does not say what transactions waited for"
-	lossUnwound  = "stacks are walked by frame pointers: those of a JVM without -XX:+PreserveFramePointer are cut"
-	lossNames    = "functions of some runtimes may have no names"
-	lossLive     = "no live events: new processes are found by sweeps alone, at most 5 s apart"
-	lossOthers   = "processes of other users are not served"
-	lossRights   = "processes of other users, or with more privileges, are not served"
-	lossDeleted  = "processes whose library was deleted are not served"
-	lossSender   = "a receiver with CAP_SYS_PTRACE in the initial user namespace can take the agent's descriptors"
-	lossSymbols  = "stacks have no kernel frames"
-	lossOutside  = "processes outside of this namespace are not served"
-	lossUnproved = "it is unknown whether all processes can be served"
+	lossSampler    = "no samples: the sampler is not loaded"
+	lossFed        = "samples that are fed without their trace are not used"
+	lossCallers    = "stacks that are walked by frame pointers lack callers"
+	lossInKernel   = "threads are not sampled while they are in the kernel, as in system calls"
+	lossWaits      = "explain does not say what transactions waited for"
+	lossWaitStacks = "explain does not say where transactions waited"
+	lossUnwound    = "stacks are walked by frame pointers: those of a JVM without -XX:+PreserveFramePointer are cut"
+	lossNames      = "functions of some runtimes may have no names"
+	lossLive       = "no live events: new processes are found by sweeps alone, at most 5 s apart"
+	lossOthers     = "processes of other users are not served"
+	lossRights     = "processes of other users, or with more privileges, are not served"
+	lossDeleted    = "processes whose library was deleted are not served"
+	lossSender     = "a receiver with CAP_SYS_PTRACE in the initial user namespace can take the agent's descriptors"
+	lossSymbols    = "stacks have no kernel frames"
+	lossOutside    = "processes outside of this namespace are not served"
+	lossUnproved   = "it is unknown whether all processes can be served"
 )
 
 // Config is the configuration of `run`.

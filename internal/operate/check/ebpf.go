@@ -79,8 +79,16 @@ func unwinder(m *machine) finding {
 
 // waits is not required: `run` starts without accounts.
 func waits(m *machine) finding {
-	return ebpfFinding(m.waits(), "the time of threads off a CPU can be accounted", lossWaits)
+	const works = "the time of threads off a CPU can be accounted"
+	err := m.waits()
+	if stackless := new(stacklessError); errors.As(err, &stackless) {
+		return finding{Degraded, works + "; not where it was spent: " + stackless.Error(), lossWaitStacks, ""}
+	}
+	return ebpfFinding(err, works+", with stacks", lossWaits)
 }
+
+// stacklessError is why accounts of waits have no stacks.
+type stacklessError struct{ error }
 
 // probeWaits loads what accounts the time of threads, of which there are none.
 func (m *machine) probeWaits() error {
@@ -88,9 +96,12 @@ func (m *machine) probeWaits() error {
 	if err != nil {
 		return err
 	}
-	waits, err := sampler.OpenWaits(0)
+	waits, err := sampler.OpenWaits(bpf.WaitOptions{})
 	if err == nil {
-		err = waits.Close()
+		if walkless := waits.Walkless(); walkless != nil {
+			err = &stacklessError{walkless}
+		}
+		err = errors.Join(err, waits.Close())
 	}
 	return errors.Join(err, sampler.Close())
 }

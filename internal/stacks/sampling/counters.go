@@ -3,6 +3,7 @@ package sampling
 import (
 	"cmp"
 	"sync/atomic"
+	"time"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -33,6 +34,11 @@ type Counters struct {
 	AccountsUnread     atomic.Uint64 // switches of threads whose context could not be read: see bpf.WaitCounters
 	AccountsUnprepared atomic.Uint64 // switches of threads without a state: the same
 	AccountsUnwoken    atomic.Uint64 // the same
+
+	Waits process.SampleOutcomes // waits whose stacks the kernel handed over, as Outcomes
+	Walks atomic.Uint64          // those waits; as Kernel, their number is the sum of Waits
+	// Stacks of waits that the kernel did not hand over: see bpf.WaitCounters.
+	WalksUnasked, WalksUnaskedNS, WalksUnrung, WalksMissed, WalksUnfinished, WalksUnsent atomic.Uint64
 
 	Drains       atomic.Uint64
 	Errors       atomic.Uint64 // calls that failed
@@ -71,6 +77,19 @@ func (c *Counters) Families() (f metric.Families) {
 	f.Add("accounts_inexact", "", metric.Label("reason").With("unread", c.AccountsUnread.Load()).
 		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()),
 		"Switches of threads that are not accounted exactly, by reason.")
+	lost := uint64(0)
+	for outcome := range c.Waits {
+		if process.SampleOutcome(outcome).IsLoss() {
+			lost += c.Waits[outcome].Load()
+		}
+	}
+	f.Add("wait_stacks", "", metric.Label("outcome").With("handed_over", c.Waits.Sum()-lost).With("not_named", lost).
+		With("too_many", c.WalksUnasked.Load()).With("not_interrupted", c.WalksUnrung.Load()).
+		With("missed", c.WalksMissed.Load()).With("unfinished", c.WalksUnfinished.Load()).
+		With("no_room", c.WalksUnsent.Load()),
+		"Stacks of waits, by outcome.")
+	f.Add("waits_without_stack_seconds", "", metric.Just(c.WalksUnaskedNS.Load()/uint64(time.Second)),
+		"Time of waits that had no stack, as there were too many.")
 	f.One("sampling_drains", "drains", &c.Drains, "Reads of the kernel's tables of samples.")
 	f.One("sampling_errors", "sampling_troubles", &c.Errors,
 		"Failed system calls of sampling; the log has the first of each kind.")

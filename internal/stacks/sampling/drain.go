@@ -26,6 +26,7 @@ func (s *Sampling) drain() {
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
 	s.drainAccounts(now)
+	s.drainWalks(now)
 	for _, program := range s.waiting {
 		s.enqueue(program, program.waiting, now.Time)
 		program.waiting = nil
@@ -69,14 +70,19 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
 		return
 	}
-	if s.deliverResolved(&p, now.Time, &s.scratch) {
-		s.flushLater(program)
-	} else {
-		if len(program.waiting) == 0 {
-			s.waiting = append(s.waiting, program)
-		}
-		program.waiting = append(program.waiting, p)
+	s.deliverOrWait(&p, now)
+}
+
+// deliverOrWait delivers a sample of the drain, or has it wait for its process after the drain.
+func (s *Sampling) deliverOrWait(p *pendingSample, now instant) {
+	if s.deliverResolved(p, now.Time, &s.scratch) {
+		s.flushLater(p.program)
+		return
 	}
+	if len(p.program.waiting) == 0 {
+		s.waiting = append(s.waiting, p.program)
+	}
+	p.program.waiting = append(p.program.waiting, *p)
 }
 
 // flushLater has the sink of a program flushed at the end of the drain.
@@ -162,7 +168,7 @@ func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *scr
 		p.sample.Stack = stack
 		s.deliver(p.program, &p.sample, now)
 	case final:
-		s.counters.Outcomes.Add(process.OutcomeNoStack, p.Samples())
+		s.outcomes(&p.sample).Add(process.OutcomeNoStack, p.Samples())
 	}
 	return final
 }
@@ -174,7 +180,7 @@ func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.T
 	defer s.mu.RUnlock()
 	if !s.isKnown(program) {
 		for i := range pending {
-			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, pending[i].Samples())
+			s.outcomes(&pending[i].sample).Add(process.OutcomeUnknownProcess, pending[i].Samples())
 		}
 		return
 	}
@@ -184,8 +190,8 @@ func (s *Sampling) enqueue(program *program, pending []pendingSample, now time.T
 	}
 	for i := range pending[n:] {
 		p := &pending[n+i]
-		s.counters.Outcomes.Add(process.OutcomeBacklog, p.Samples())
-		p.program.sink.Refused(process.OutcomeBacklog, p.Samples())
+		s.outcomes(&p.sample).Add(process.OutcomeBacklog, p.Samples())
+		p.refuse(process.OutcomeBacklog)
 	}
 }
 
@@ -194,10 +200,10 @@ func (s *Sampling) deliver(program *program, sample *profile.Sample, now time.Ti
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if !s.isKnown(program) {
-		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, sample.Count)
+		s.outcomes(sample).Add(process.OutcomeUnknownProcess, sample.Count)
 		return
 	}
-	s.counters.Outcomes.Add(delivered(sample), sample.Count)
+	s.outcomes(sample).Add(delivered(sample), sample.Count)
 	s.handOver(program, sample, now)
 }
 
@@ -221,20 +227,35 @@ func (s *Sampling) finish(p *pendingSample, outcome process.SampleOutcome) {
 		outcome = delivered(&p.sample)
 	}
 	switch {
-	case !p.program.inbox.held.End(&s.counters.Outcomes, outcome, p.Samples()):
+	case !p.program.inbox.heldOf(p).End(s.outcomes(&p.sample), outcome, p.Samples()):
 	case hasStack:
-		if p.unnamed {
+		if p.unnamed && p.sample.Wait == nil {
 			s.counters.Unnamed.Add(p.Samples())
 		}
 		s.handOver(p.program, &p.sample, time.Now())
 	default:
+		p.refuse(outcome)
+	}
+}
+
+// refuse tells the sink that samples of its program end; waits are none.
+func (p *pendingSample) refuse(outcome process.SampleOutcome) {
+	if p.sample.Wait == nil {
 		p.program.sink.Refused(outcome, p.Samples())
 	}
 }
 
+// outcomes are those of what a sample is: a wait, or not.
+func (s *Sampling) outcomes(sample *profile.Sample) *process.SampleOutcomes {
+	if sample.Wait != nil {
+		return &s.counters.Waits
+	}
+	return &s.counters.Outcomes
+}
+
 // handOver hands a sample that was counted to its sink.
 func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
-	if sample.Stack != nil && sample.Stack.Cut {
+	if sample.Wait == nil && sample.Stack != nil && sample.Stack.Cut {
 		s.counters.Cut.Add(sample.Count)
 	}
 	program.used.Store(true)
@@ -244,7 +265,11 @@ func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.T
 		sample.Thread = name
 		notify = notify || read
 	}
-	program.sink.Sampled(*sample)
+	if sample.Wait != nil {
+		program.sink.Waited(*sample)
+	} else {
+		program.sink.Sampled(*sample)
+	}
 	program.inbox.active.Store(true)
 	if notify {
 		program.inbox.notify()

@@ -39,7 +39,8 @@ type inbox struct {
 	active *atomic.Bool  // is set when samples were taken
 	maxAge time.Duration // of samples that are of use; 0: any
 	limit  int           // of pending
-	held   process.Held  // what was added, and has not ended
+	held   process.Held  // the samples that were added, and have not ended
+	waits  process.Held  // the same of waits
 
 	forgotten bool // nothing is added any more; guarded by Sampling.mu
 
@@ -75,13 +76,18 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	}
 	n = max(0, min(len(pending), i.limit-len(i.pending)-i.taken))
 	i.pending = append(i.pending, pending[:n]...)
-	samples := uint64(0)
 	for j := range n {
-		samples += pending[j].Samples()
+		i.heldOf(&pending[j]).Add(pending[j].Samples())
 	}
-	i.held.Add(samples)
 	i.notify()
 	return n, late
+}
+
+func (i *inbox) heldOf(p *pendingSample) *process.Held {
+	if p.sample.Wait != nil {
+		return &i.waits
+	}
+	return &i.held
 }
 
 // isLate reports whether a sample has waited too long.

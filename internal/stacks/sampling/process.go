@@ -160,6 +160,7 @@ func (p *ProcessSampler) Abandon() (samples uint64) {
 	if p.sampling == nil {
 		return 0
 	}
+	p.inbox.waits.Abandon(&p.sampling.counters.Waits)
 	return p.inbox.held.Abandon(&p.sampling.counters.Outcomes)
 }
 

@@ -162,9 +162,11 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 			zap.Error(err))
 	}
 	if options.Waits && s.samples {
-		if s.waits, s.unaccounted = s.sampler.OpenWaits(0); s.unaccounted != nil {
+		if s.waits, s.unaccounted = s.sampler.OpenWaits(bpf.WaitOptions{}); s.unaccounted != nil {
 			log.Warn("what transactions wait for is not known", zap.String("reason", "waits_unavailable"),
 				zap.Error(s.unaccounted))
+		} else if err := s.waits.Walkless(); err != nil {
+			log.Warn("where transactions wait is not known", zap.String("reason", "waits_unavailable"), zap.Error(err))
 		}
 	}
 	if options.Unwinder.Unwinds() && s.samples {
@@ -322,6 +324,10 @@ func (s *Sampling) readCounters() {
 		&s.counters.AccountsLost:   waits.Lost,
 		&s.counters.AccountsUnread: waits.Unknown, &s.counters.AccountsUnprepared: waits.Stateless,
 		&s.counters.AccountsUnwoken: waits.Unwoken,
+		&s.counters.WalksUnasked:    waits.Unasked,
+		&s.counters.WalksUnaskedNS:  waits.UnaskedNS, &s.counters.WalksUnrung: waits.Unrung,
+		&s.counters.WalksMissed: waits.Missed, &s.counters.WalksUnfinished: waits.Unfinished,
+		&s.counters.WalksUnsent: waits.Unsent,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}

@@ -159,6 +159,7 @@ type receiver struct {
 	outside uint64 // samples that are not in their interval
 	calls   int    // of Sampled
 
+	waits    []profile.Sample
 	accounts []profile.Account
 }
 
@@ -198,7 +199,13 @@ func (r *receiver) Sampled(sample profile.Sample) {
 	r.samples[key] += sample.Count
 }
 
-func (r *receiver) Waited(profile.Sample) {}
+func (r *receiver) Waited(sample profile.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	assert.Check(r.t, profile.TraceID(sample.Stack.Frames) == sample.Stack.ID && sample.Count == 1 &&
+		!sample.At.Before(r.begun) && !sample.At.After(time.Now()) && sample.Wait.Sum > 0, "%+v", sample)
+	r.waits = append(r.waits, sample)
+}
 
 func (r *receiver) Accounted(account *profile.Account) {
 	r.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/attach/process"
 	"correlator/profile"
 )
 
@@ -42,13 +43,20 @@ func (w *Waits) UnmarshalText(text []byte) error {
 type WaitsStatus struct {
 	Kept  bool   `json:"kept"`
 	Error string `json:"error,omitempty"` // why not
+
+	Stacks      bool   `json:"stacks"`                 // those of waits are walked
+	StacksError string `json:"stacks_error,omitempty"` // why not, though accounts are kept
 }
 
 // Waits returns whether accounts are kept, nil if they were not asked for.
 func (s *Sampling) Waits() *WaitsStatus {
 	switch {
 	case s.waits != nil:
-		return &WaitsStatus{Kept: true}
+		status := &WaitsStatus{Kept: true, Stacks: true}
+		if err := s.waits.Walkless(); err != nil {
+			status.Stacks, status.StacksError = false, err.Error()
+		}
+		return status
 	case s.unaccounted != nil:
 		return &WaitsStatus{Error: s.unaccounted.Error()}
 	}
@@ -72,6 +80,68 @@ func (s *Sampling) drainAccounts(now instant) {
 		program.sink.Accounted(&account)
 		s.counters.Accounts.Add(1)
 	}))
+}
+
+// drainWalks hands on the waits whose stacks were walked since the last call.
+func (s *Sampling) drainWalks(now instant) {
+	if s.waits == nil {
+		return
+	}
+	s.recordError("draining stacks of waits", s.waits.DrainWalks(func(w *bpf.Walk) {
+		waits := newWaits(w)
+		if w.Stack.Target == 0 { // of the test
+			return
+		}
+		s.counters.Walks.Add(uint64(len(waits)))
+		program := s.program(w.Stack.Target)
+		if program == nil {
+			s.counters.Waits.Add(process.OutcomeUnknownProcess, uint64(len(waits)))
+			return
+		}
+		p := pendingSample{program: program, sample: program.newWait(w, now.at(w.Time)), key: w.Stack, raw: w.Frames}
+		p.sample.Start, p.sample.End = p.sample.At, p.sample.At
+		for _, wait := range waits {
+			p.sample.Wait = &wait
+			s.deliverOrWait(&p, now)
+		}
+	}))
+}
+
+// newWait is a wait without what it is, and its stack.
+func (p *program) newWait(w *bpf.Walk, at time.Time) profile.Sample {
+	return p.newSample(&bpf.Count{Stack: w.Stack, TID: w.TID, TraceID: w.TraceID, TransactionID: w.TransactionID,
+		SpanID: w.SpanID, Samples: 1, OTel: w.OTel, Attributes: w.Attributes}, at)
+}
+
+// newWaits returns the waits of which a stack was walked: what blocked, and the wait for a CPU after that.
+func newWaits(w *bpf.Walk) (waits []profile.Wait) {
+	state := states[w.State]
+	queue := profile.Wait{State: profile.Runnable, Sum: time.Duration(w.Queued), Longest: time.Duration(w.Queue)}
+	if state == profile.Runnable || state == profile.Throttled {
+		queue.State, queue.Sum = state, queue.Sum+time.Duration(w.NS)
+		return []profile.Wait{queue}
+	}
+	if w.NS > 0 {
+		wait := profile.Wait{State: state, Sum: time.Duration(w.NS), Longest: time.Duration(w.Longest),
+			Peer: w.Peer, Path: w.Path, Futex: w.Futex,
+			Waker: profile.Waker{Kind: wakers[w.Waker.Kind], PID: w.Waker.PID, TID: w.Waker.TID, Thread: w.Waker.Name,
+				TraceID: w.Waker.TraceID, TransactionID: w.Waker.TransactionID},
+		}
+		if w.Waker.OTel {
+			wait.Waker.Context = profile.OTelContext
+		}
+		waits = append(waits, wait)
+	}
+	if w.Queued > 0 {
+		waits = append(waits, queue)
+	}
+	return waits
+}
+
+// wakers are those of the kernel.
+var wakers = map[bpf.WakerKind]profile.WakerKind{
+	bpf.ThreadWaker: profile.ThreadWaker, bpf.TimerWaker: profile.TimerWaker, bpf.DeviceWaker: profile.DeviceWaker,
+	bpf.NetworkWaker: profile.NetworkWaker,
 }
 
 // states are those of the kernel's accounts.

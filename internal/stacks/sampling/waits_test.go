@@ -1,11 +1,14 @@
 package sampling
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
 
+	"correlator/bpf"
+	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/profile"
@@ -49,6 +52,70 @@ func TestAccounts(t *testing.T) {
 	s.forget(r.inbox)
 	p.WaitIn(1, "pipe", time.Millisecond)
 	s.poll("an account of nobody", func() bool { return s.counters.AccountsUnknown.Load() > 0 })
+}
+
+// A wait comes to the sink of its program with the stack that it was spent in, what it was for, and who ended it; waits
+// are counted apart from samples.
+func TestWaited(t *testing.T) {
+	s := openWith(t, Options{Waits: true})
+	if status := s.Waits(); !status.Stacks {
+		testenv.Missing(t, status.Error+status.StacksError)
+	}
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := newReceiver(t, 1<<20)
+	s.start(p, r)
+	stop := r.serve(s)
+	var got profile.Sample
+	var waited demo.Wait
+	s.poll("a wait", func() bool {
+		waited = p.WaitIn(1, "futex", 20*time.Millisecond)
+		s.drains(2)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, sample := range r.waits {
+			if sample.TraceID == waited.TraceID && sample.Wait.State == profile.Futex {
+				got = sample
+			}
+		}
+		return got.Wait != nil
+	})
+	assert.Check(t, got.TID == waited.TID && got.TransactionID == waited.TransactionID && !got.Unwound &&
+		got.Wait.Longest <= waited.Waited && got.Wait.Sum >= got.Wait.Longest && got.Wait.Futex != 0, "%+v", got.Wait)
+	assert.Check(t, got.Wait.Waker.Kind == profile.ThreadWaker && got.Wait.Waker.PID == p.PID &&
+		got.Wait.Waker.TID != waited.TID && got.Wait.Waker.Thread != "", "%+v", got.Wait.Waker)
+	assert.Check(t, len(got.Stack.Frames) > 2 && got.Stack.Frames[0].Kind() == profile.NativeFrame, "%+v", got.Stack)
+	s.forget(r.inbox)
+	s.poll("a wait of nobody", func() bool {
+		p.WaitIn(1, "pipe", 20*time.Millisecond)
+		return s.counters.Waits[process.OutcomeUnknownProcess].Load() > 0
+	})
+	s.end()
+	stop()
+	assert.Check(t, s.counters.Waits.Sum() == s.counters.Walks.Load(), "%d of %d", s.counters.Waits.Sum(),
+		s.counters.Walks.Load())
+}
+
+// A walk is one wait, or two: that which blocked, and that for a CPU afterwards. Together they are what its stack
+// stands for.
+func TestWaitsOfWalk(t *testing.T) {
+	for _, c := range []struct {
+		walk bpf.Walk
+		want []profile.Wait
+	}{
+		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queue: 1}, []profile.Wait{{State: profile.Sleep, Sum: 5, Longest: 4}}},
+		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queued: 3, Queue: 2, Futex: 1}, []profile.Wait{
+			{State: profile.Sleep, Sum: 5, Longest: 4, Futex: 1}, {State: profile.Runnable, Sum: 3, Longest: 2}}},
+		{bpf.Walk{State: bpf.Sleep, Longest: 4, Queued: 3, Queue: 2}, []profile.Wait{
+			{State: profile.Runnable, Sum: 3, Longest: 2}}},
+		{bpf.Walk{State: bpf.Throttled, NS: 1, Queued: 3, Queue: 2}, []profile.Wait{
+			{State: profile.Throttled, Sum: 4, Longest: 2}}},
+		{bpf.Walk{State: bpf.Net, NS: 1, Waker: bpf.Waker{Kind: bpf.ThreadWaker, OTel: true, Name: "w", PID: 2, TID: 3,
+			TraceID: [16]byte{4}}}, []profile.Wait{{State: profile.Net, Sum: 1, Waker: profile.Waker{
+			Kind: profile.ThreadWaker, Context: profile.OTelContext, Thread: "w", PID: 2, TID: 3, TraceID: [16]byte{4}}}}},
+	} {
+		got := newWaits(&c.walk)
+		assert.Check(t, slices.Equal(got, c.want), "%+v: %+v", c.walk, got)
+	}
 }
 
 // A setting that is none is an error, and those that there are can be read again.

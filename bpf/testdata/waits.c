@@ -1,0 +1,119 @@
+/* Waits of known truth. First it prints the distance of its thread-local variable from the thread
+ * pointer, and its tid. Then it does what standard input says, and prints the tid of the thread
+ * that did it, which had its context until then:
+ *
+ *   lock        a thread takes a lock that another holds, until it waits there. The trace of the
+ * one that holds it begins with 0xaa, that of the other with 0xbb. sync PATH   the first thread
+ * writes to a file, and waits until that is on the disk, in a trace that begins with 0xcc naps N
+ * the first thread sleeps N times for a millisecond, in a trace of 0xcc */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Minor version 1, valid, trace present, sampled; then the trace, and ids of no meaning. */
+struct slot {
+    uint8_t bytes[37];
+};
+
+static __thread const struct slot *slot __attribute__((tls_model("local-exec")));
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static volatile pid_t waiter;
+
+static struct slot traced(uint8_t trace) {
+    struct slot s = {{1, 0, 1, 1, 1}};
+    memset(&s.bytes[5], 7, 32);
+    s.bytes[5] = trace;
+    return s;
+}
+
+static void nap(void) {
+    struct timespec millisecond = {0, 1000000};
+    nanosleep(&millisecond, NULL);
+}
+
+static void *take(void *unused) {
+    struct slot own = traced(0xbb);
+    slot = &own;
+    waiter = gettid();
+    pthread_mutex_lock(&held);
+    pthread_mutex_unlock(&held);
+    slot = NULL;
+    nap(); /* its account is told when it leaves its CPU */
+    return unused;
+}
+
+/* Whether a thread sleeps. */
+static int sleeps(pid_t tid) {
+    char path[64], stat[512] = "";
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return 0;
+    size_t n = fread(stat, 1, sizeof(stat) - 1, f);
+    fclose(f);
+    stat[n] = 0;
+    char *end = strrchr(stat, ')');
+    return end && end[1] == ' ' && end[2] == 'S';
+}
+
+static void lock(void) {
+    pthread_t thread;
+    waiter = 0;
+    pthread_mutex_lock(&held);
+    pthread_create(&thread, NULL, take, NULL);
+    while (!waiter || !sleeps(waiter))
+        nap();
+    for (int i = 0; i < 20; i++) /* longer than a period */
+        nap();
+    struct slot own = traced(0xaa);
+    slot = &own;
+    pthread_mutex_unlock(&held);
+    slot = NULL;
+    pthread_join(thread, NULL);
+}
+
+static void sync_file(const char *path) {
+    static char content[1 << 20];
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    struct slot own = traced(0xcc);
+    nap();
+    slot = &own;
+    memset(content, rand(), sizeof(content));
+    if (fd < 0 || pwrite(fd, content, sizeof(content), 0) != sizeof(content) || fdatasync(fd))
+        exit(1);
+    nap();
+    slot = NULL;
+    nap();
+    close(fd);
+}
+
+int main(void) {
+    char command[16], argument[4096], line[4200];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("%ld %d\n", (long)((intptr_t)&slot - (intptr_t)__builtin_thread_pointer()), gettid());
+    while (fgets(line, sizeof(line), stdin) &&
+           sscanf(line, "%15s %4095s", command, argument) >= 1) {
+        pid_t did = gettid();
+        if (!strcmp(command, "lock")) {
+            lock();
+            did = waiter;
+        } else if (!strcmp(command, "sync")) {
+            sync_file(argument);
+        } else {
+            struct slot own = traced(0xcc);
+            slot = &own;
+            for (int i = atoi(argument); i > 0; i--)
+                nap();
+            slot = NULL;
+            nap();
+        }
+        printf("%d\n", did);
+    }
+    return 0;
+}

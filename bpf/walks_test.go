@@ -1,0 +1,331 @@
+package bpf
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+	"correlator/tlsdesc"
+)
+
+// openWalks is openWaits where stacks can be walked.
+func openWalks(t testing.TB, s *Sampler, options WaitOptions) *Waits {
+	t.Helper()
+	w := openWaits(t, s, options)
+	if err := w.Walkless(); err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	return w
+}
+
+// spent is the time of threads that was accounted, and that stacks stand for.
+type spent struct {
+	t          *testing.T
+	w          *Waits
+	traces     traces
+	accounted  map[int]uint64 // not on a CPU, by thread
+	stackTimes map[int]uint64
+	walks      []Walk
+}
+
+func newSpent(t *testing.T, w *Waits) *spent {
+	return &spent{t: t, w: w, traces: make(traces), accounted: make(map[int]uint64), stackTimes: make(map[int]uint64)}
+}
+
+func (s *spent) drainAccounts() {
+	s.t.Helper()
+	assert.NilError(s.t, s.w.Drain(func(a *Account) {
+		s.traces.add(a)
+		for state, of := range a.States {
+			if ThreadState(state) >= Runnable {
+				s.accounted[a.TID] += of.NS
+			}
+		}
+	}))
+}
+
+// await drains accounts until that of a trace is whole.
+func (s *spent) await(is func(demo.TraceID) bool) {
+	s.t.Helper()
+	testenv.Poll(s.t, waiting, "an account", func() bool {
+		s.drainAccounts()
+		for trace, a := range s.traces {
+			if is(trace) && a.States[Changed].Count >= 2 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// wait has a demo wait, and returns when that is accounted.
+func (s *spent) wait(p *demo.Process, kind string, least time.Duration) demo.Wait {
+	s.t.Helper()
+	waited := p.WaitIn(1, kind, least)
+	s.await(func(trace demo.TraceID) bool { return trace == waited.TraceID })
+	return waited
+}
+
+// begins reports whether a trace is of testdata/waits.c.
+func begins(first byte) func(demo.TraceID) bool {
+	return func(trace demo.TraceID) bool { return trace[0] == first }
+}
+
+func (s *spent) drain() {
+	s.t.Helper()
+	s.drainAccounts()
+	assert.NilError(s.t, s.w.DrainWalks(func(w *Walk) {
+		if w.Stack.Target == 0 {
+			return
+		}
+		s.stackTimes[w.TID] += w.NS + w.Queued
+		s.walks = append(s.walks, *w)
+	}))
+}
+
+// addsUp reports whether what stacks of a thread stand for is its time off a CPU, within a period.
+func (s *spent) addsUp(tid int, period time.Duration) bool {
+	s.drain()
+	off := int64(s.accounted[tid]) - int64(s.stackTimes[tid])
+	return off > -int64(period) && off < int64(period)
+}
+
+func (s *spent) counters() WaitCounters {
+	s.t.Helper()
+	c, err := s.w.Counters()
+	assert.NilError(s.t, err)
+	return c
+}
+
+// of returns the walk of a trace in a state.
+func (s *spent) of(trace demo.TraceID, state ThreadState) *Walk {
+	i := slices.IndexFunc(s.walks, func(w Walk) bool { return w.TraceID == trace && w.State == state })
+	if i < 0 {
+		return nil
+	}
+	return &s.walks[i]
+}
+
+// A wait that is longer than the period has its stack, and that stands for all of it; who ended it is known, also when
+// that was no thread, and the peer or address that it was for.
+func TestWalks(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{}))
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	target := addDemo(t, s, p)
+	loopback := netip.MustParseAddr("127.0.0.1")
+	for kind, want := range map[string]struct {
+		state ThreadState
+		waker WakerKind
+	}{
+		"sleep": {Sleep, TimerWaker}, "futex": {Futex, ThreadWaker}, "pipe": {Pipe, ThreadWaker},
+		"unix": {Unix, ThreadWaker}, "net": {Net, NetworkWaker}, "poll": {Poll, ThreadWaker},
+	} {
+		var w *Walk
+		var waited demo.Wait
+		testenv.Poll(t, waiting, kind, func() bool { // a walk may be missed
+			waited = got.wait(p, kind, 20*time.Millisecond)
+			got.drain()
+			w = got.of(waited.TraceID, want.state)
+			return w != nil
+		})
+		a := got.traces[waited.TraceID].States[want.state]
+		assert.Check(t, w.Stack.Target == target && w.TID == waited.TID && w.TransactionID == waited.TransactionID &&
+			!w.OTel && w.SpanID == [8]byte{}, "%s: %+v", kind, w)
+		assert.Check(t, w.Longest <= a.Longest && w.NS >= w.Longest && len(w.Frames.User) > 1 && len(w.Frames.Kernel) == 0,
+			"%s: %+v of %+v", kind, w, a)
+		assert.Check(t, w.Waker.Kind == want.waker, "%s: %+v", kind, w.Waker)
+		if of := w.Waker; want.waker == ThreadWaker {
+			assert.Check(t, of.PID == p.PID && of.TID != 0 && of.TID != w.TID && of.Name != "" &&
+				of.TraceID == [16]byte{}, "%s: %+v", kind, of)
+		} else {
+			assert.Check(t, of == Waker{Kind: want.waker}, "%s: %+v", kind, of)
+		}
+		assert.Check(t, (w.Futex != 0) == (want.state == Futex), "%s: %+v", kind, w)
+		if want.state == Net {
+			assert.Check(t, w.Peer.Addr() == loopback && w.Peer.Port() != 0, "%+v", w)
+		} else {
+			assert.Check(t, w.Peer == netip.AddrPort{} && w.Path == "", "%s: %+v", kind, w)
+		}
+	}
+}
+
+// What the stacks of a thread stand for is its time off a CPU, within a period, also of waits that are much shorter
+// than that.
+func TestWalksAddUp(t *testing.T) {
+	const period = 5 * time.Millisecond
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1 << 20}))
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	addDemo(t, s, p)
+	for i := range 40 {
+		got.wait(p, []string{"sleep", "pipe", "futex"}[i%3], time.Duration(1+i%8)*time.Millisecond)
+	}
+	testenv.Poll(t, waiting, "all to be told", func() bool { // what was missed is told with the next wait
+		return got.addsUp(got.wait(p, "sleep", period).TID, period)
+	})
+	c := got.counters()
+	assert.Check(t, c.Unasked == 0 && c.Walked == uint64(len(got.walks)) && len(got.walks) > 5, "%+v", c)
+}
+
+// Above the bound nothing is walked, which is counted; stacks never stand for more time than there was, and the period
+// follows.
+func TestWalksTooMany(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1, MaxWalks: 1}))
+	c := startWaits(t, s)
+	var tid int
+	testenv.Poll(t, waiting, "a longer period", func() bool {
+		tid = c.do("naps 200")
+		got.drain()
+		period := uint64(0)
+		for cpu := range got.w.cpus {
+			perCPU, err := got.w.readCPU(cpu)
+			assert.NilError(t, err)
+			period = max(period, perCPU.Period)
+		}
+		return period > uint64(10*time.Millisecond) && got.counters().Unasked > 0
+	})
+	got.drain()
+	counters := got.counters()
+	assert.Check(t, counters.UnaskedNS > 0 && got.stackTimes[tid]+counters.UnaskedNS <= got.accounted[tid]+1,
+		"%d and %+v of %d", got.stackTimes[tid], counters, got.accounted[tid])
+}
+
+// What was to be walked and was not is what the thread's next stack stands for: when nobody drains, and when there is
+// no interrupt.
+func TestWalksLost(t *testing.T) {
+	const period = time.Millisecond // as long as a nap at the most
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1 << 20}))
+	c := startWaits(t, s)
+	c.do("naps 10")
+	assert.NilError(t, got.w.walks.hook.Close())
+	tid := c.do("naps 10")
+	testenv.Poll(t, waiting, "accounts", func() bool { return !got.addsUp(tid, period) })
+	assert.Check(t, got.counters().Missed > 0)
+	var err error
+	got.w.walks.hook, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: walkHook(),
+		Program: got.w.walks.objects.Walk})
+	assert.NilError(t, err)
+	told := func() bool { return got.addsUp(c.do("naps 1"), period) }
+	testenv.Poll(t, waiting, "what was missed", told)
+	testenv.Poll(t, waiting, "no room", func() bool {
+		c.do("naps 300")
+		counters := got.counters()
+		return counters.Unrung+counters.Unsent > 0
+	})
+	testenv.Poll(t, waiting, "what had no room", told)
+}
+
+// Without an interrupt in which stacks can be walked there are accounts all the same, and a reason.
+func TestWalkless(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	for hook, want := range map[string]string{
+		"sched_process_hang": "missing a tracepoint in the interrupt",
+		"no_such_tracepoint": "missing a tracepoint in the interrupt",
+	} {
+		w, err := s.OpenWaits(WaitOptions{hook: hook})
+		assert.NilError(t, err)
+		assert.Check(t, errors.Is(w.Walkless(), errors.ErrUnsupported))
+		assert.ErrorContains(t, w.Walkless(), want)
+		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+		addDemo(t, s, p)
+		got := newSpent(t, w)
+		got.wait(p, "sleep", time.Millisecond)
+		got.drain()
+		assert.Check(t, len(got.walks) == 0)
+		assert.Check(t, w.Close())
+	}
+}
+
+// waits is a process of testdata/waits.c.
+type waits struct {
+	t      *testing.T
+	stdin  io.Writer
+	stdout *bufio.Reader
+	target Target
+}
+
+func startWaits(t *testing.T, s *Sampler) *waits {
+	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/waits.c", "-pthread", "-fno-omit-frame-pointer"))
+	stdin, stdout := testenv.Start(t, cmd)
+	c := &waits{t: t, stdin: stdin, stdout: bufio.NewReader(stdout)}
+	var offset int64
+	var tid int
+	_, err := fmt.Fscanln(c.stdout, &offset, &tid)
+	assert.NilError(t, err)
+	c.target = addRules(t, s, cmd.Process.Pid, func() TargetRules {
+		return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: offset}}
+	})
+	return c
+}
+
+// do has it do something, and returns the tid of the thread that did.
+func (c *waits) do(command string) (tid int) {
+	c.t.Helper()
+	fmt.Fprintln(c.stdin, command)
+	_, err := fmt.Fscanln(c.stdout, &tid)
+	assert.NilError(c.t, err)
+	return tid
+}
+
+// Who waits for a lock is woken by the thread that held it, in that one's trace.
+func TestWalksHolder(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{}))
+	c := startWaits(t, s)
+	var w *Walk
+	testenv.Poll(t, waiting, "a wait for a lock", func() bool {
+		tid := c.do("lock")
+		got.await(begins(0xbb))
+		got.drain()
+		for i := range got.walks {
+			if of := &got.walks[i]; of.TID == tid && of.State == Futex {
+				w = of
+			}
+		}
+		return w != nil
+	})
+	assert.Check(t, w.TraceID[0] == 0xbb && w.Futex != 0 && w.Waker.Kind == ThreadWaker && w.Waker.TraceID[0] == 0xaa &&
+		w.Waker.TransactionID == [8]byte{7, 7, 7, 7, 7, 7, 7, 7} && !w.Waker.OTel, "%+v", w)
+}
+
+// A wait for the disk has the end of the file's path.
+func TestWalksPath(t *testing.T) {
+	dir := t.TempDir()
+	var fs unix.Statfs_t
+	assert.NilError(t, unix.Statfs(dir, &fs))
+	if fs.Type == unix.TMPFS_MAGIC {
+		testenv.Missing(t, "a directory on a disk")
+	}
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1, MaxWalks: 1 << 20}))
+	c := startWaits(t, s)
+	path := filepath.Join(dir, "a file")
+	path = strings.ReplaceAll(path, " ", "_")
+	testenv.Poll(t, waiting, "a wait for a disk", func() bool {
+		c.do("sync " + path)
+		got.drain()
+		return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.State == Disk && w.Path != "" })
+	})
+	names := strings.Split(path, "/")
+	want := "…/" + strings.Join(names[max(len(names)-4, 1):], "/")
+	for _, w := range got.walks {
+		assert.Check(t, w.Path == "" || w.Path == want, "%q, not %q", w.Path, want)
+	}
+}
