@@ -3,12 +3,18 @@ package unwind
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
 )
 
 // loopsWithChecks returns x86-64 code with so many checks, ten in each loop, all in one more loop, and what a JVM
@@ -98,4 +104,77 @@ func threadTime(b *testing.B) time.Duration {
 	var usage unix.Rusage
 	assert.NilError(b, unix.Getrusage(unix.RUSAGE_THREAD, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkStartup measures the CPU time, of agent and worker, from the first process of a host to the first names of
+// its stacks, by what it is for.
+func BenchmarkStartup(b *testing.B) {
+	testenv.NeedRoot(b)
+	demo.Release(b, Kind().Name)
+	j := startProgram(b, "17", []string{"Recursion", "1", "10"})
+	ctx := b.Context()
+	var phases []string
+	sums := make(map[string]time.Duration)
+	for b.Loop() {
+		var e *Engine
+		var last, lastOfWorker time.Duration
+		phase := func(name string, do func() error) {
+			b.Helper()
+			assert.NilError(b, do(), name)
+			now, ofWorker := cpuTime(b, os.Getpid()), time.Duration(0)
+			if e != nil && e.worker != nil {
+				ofWorker = cpuTime(b, e.worker.PID())
+			}
+			if name != "" {
+				sums[name] += now - last + ofWorker - lastOfWorker
+				if !slices.Contains(phases, name) {
+					phases = append(phases, name)
+				}
+			}
+			last, lastOfWorker = now, ofWorker
+		}
+		var types *KernelTypes
+		phase("", func() error { return nil })
+		phase("kernel's types", func() (err error) {
+			types, err = ReadKernelTypes()
+			return err
+		})
+		phase("programs", func() (err error) {
+			e, err = open(ctx, Options{ProcRoot: "/proc", Types: types}, new(Counters), Kind())
+			return err
+		})
+		phase("worker", func() error { return e.serve(ctx, selfUser, nil, func() error { return nil }) })
+		phase("test", func() error { return e.selfTest(ctx, "/proc") })
+		phase("JVM", func() error {
+			_, err := e.Synchronize(ctx, j.target)
+			return err
+		})
+		var stack collected
+		phase("", func() error {
+			c, err := newCollector(e.chain)
+			assert.NilError(b, err)
+			defer c.close()
+			assert.NilError(b, e.chain.setLast(c.program))
+			of := &testEngine{Engine: e, collector: c}
+			of.sample(b)
+			for stack = of.next(b, j.target); stack.failure != 0; stack = of.next(b, j.target) {
+			}
+			return nil
+		})
+		phase("names", func() error {
+			_, err := e.Frames(ctx, j.target, [][]uint64{stack.words})
+			return err
+		})
+		assert.NilError(b, e.Close())
+	}
+	for _, name := range phases {
+		b.ReportMetric(float64(sums[name].Microseconds())/1000/float64(b.N), strings.ReplaceAll(name, " ", "-")+"-cpu-ms")
+	}
+}
+
+// cpuTime returns the CPU time of a process.
+func cpuTime(b *testing.B, pid int) time.Duration {
+	var now unix.Timespec
+	assert.NilError(b, unix.ClockGettime(int32(^pid<<3|2), &now))
+	return time.Duration(now.Nano())
 }

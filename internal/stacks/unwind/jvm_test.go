@@ -398,6 +398,30 @@ func TestJVM(t *testing.T) {
 	}
 }
 
+// No stack has a method that does not call the next one where code that searches in a text has moved the stack pointer,
+// though return addresses of earlier calls are there.
+func TestJVMSearches(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	for _, jdk := range []string{"17", "25"} {
+		t.Run(jdk, func(t *testing.T) {
+			j := startProgram(t, jdk, []string{"Searches"}, "-XX:-Inline")
+			e.synchronize(t, j.target)
+			e.eachWhole(t, j.target, 200, func(frames []Frame) bool {
+				isSearch := func(f Frame) bool { return f.Function == "java.lang.String.indexOf" }
+				at := slices.IndexFunc(frames, isSearch)
+				for i, f := range frames[:len(frames)-1] {
+					caller := frames[i+1].Function
+					right := isSearch(f) && (isSearch(frames[i+1]) || caller == "Searches.search") ||
+						f.Function == "Searches.search" && caller == "Searches.work"
+					assert.Assert(t, right || !isSearch(f) && f.Function != "Searches.search", "%+v", frames)
+				}
+				return at >= 0
+			})
+		})
+	}
+}
+
 // checkMapped checks that native frames are in executable mappings of files.
 func (e *testEngine) checkMapped(t *testing.T, j *jvm, frames []Frame) {
 	t.Helper()

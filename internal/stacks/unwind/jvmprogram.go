@@ -19,7 +19,7 @@ import (
 //   - the code around the program counter: of instructions that are known, what it reads is replaced by
 //     others, of which it knows what they mean.
 //
-// A method that has other words on its stack, as some of those do that search in texts, is not known.
+// A method that has other words on its stack is known if it searches in texts: see jvmmoved.go.
 
 // What the program reads of the code begins a byte before the program counter.
 const (
@@ -72,9 +72,15 @@ func newJVMStack(end int16) (s jvmStack, err error) {
 // addReturnAddresses adds the instructions to the program of JVMs.
 func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
 	offsets, err := readOffsets(types, map[string][]string{
-		"PerCPURecord":    {"trace.pid", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob"},
-		"HotspotProcInfo": {"codeblob_codestart", "codeblob_framecomplete", "nmethod_uses_offsets"},
+		"PerCPURecord": {"trace.pid", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob"},
+		"HotspotProcInfo": {
+			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "nmethod_uses_offsets",
+		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	scratch, err := movedScratch(types)
 	if err != nil {
 		return nil, err
 	}
@@ -84,19 +90,23 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	}
 	changed, err := replaceCall(instructions, "bpf_probe_read_user(scratch->codeblob,", jvmMethodBack,
 		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return methodCode(call, stack, offsets), nil
+			return methodCode(call, stack, offsets, scratch+movedWords), nil
 		})
 	if err != nil {
 		return nil, err
 	}
-	return replaceCall(changed, "bpf_probe_read_user(code,", jvmReadBack,
+	changed, err = replaceCall(changed, "bpf_probe_read_user(code,", jvmReadBack,
 		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
 			return returnAddressCode(call, stack), nil
 		})
+	if err != nil {
+		return nil, err
+	}
+	return addMovedStack(changed, stack, types)
 }
 
 // methodCode returns the instructions at the reading of a method.
-func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) asm.Instructions {
+func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, moved int16) asm.Instructions {
 	method := offsets["hotspotUnwindScratch.codeblob"]
 	return asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord).WithSymbol(jvmMethod),
@@ -122,6 +132,14 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) 
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		// the frame's size, with the words by which rsp was moved
+		asm.LoadMem(asm.R3, asm.R5, moved, asm.Word),
+		asm.JGT.Imm(asm.R3, movedBytes/8, jvmNoMethod),
+		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framesize"], asm.Byte),
+		asm.Add.Reg(asm.R2, asm.R5),
+		asm.LoadMem(asm.R1, asm.R2, method, asm.Word),
+		asm.Add.Reg(asm.R1, asm.R3),
+		asm.StoreMem(asm.R2, method, asm.R1, asm.Word),
 		// r3 = the offset at which the frame is complete: from here on, the beginning
 		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framecomplete"], asm.Byte),
 		asm.Add.Reg(asm.R2, asm.R5),

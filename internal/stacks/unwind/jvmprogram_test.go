@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -16,21 +17,25 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// What is added to the program of JVMs is called in two places, and leaves all else as it is; a program without these
-// places, or with one of them twice, is not changed.
+// What is added to the program of JVMs comes before it and is called in two places, and leaves all else as it is; a
+// program without these places, or with one of them twice, is not changed.
 func TestAddReturnAddresses(t *testing.T) {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
 	program := full.Programs[hotspotProgram].Instructions
 	changed, err := addReturnAddresses(program, full.Types)
 	assert.NilError(t, err)
-	different := 0
+	different, before := 0, slices.IndexFunc(changed, func(ins asm.Instruction) bool {
+		return ins.Symbol() == jvmMovedDone
+	})+1
+	assert.Check(t, changed[0].Symbol() == hotspotProgram && changed[before].Symbol() == "")
 	for i := range program {
-		if changed[i].OpCode != program[i].OpCode || changed[i].Constant != program[i].Constant {
+		if ins := changed[before+i]; ins.OpCode != program[i].OpCode || ins.Constant != program[i].Constant {
 			different++
 		}
 	}
-	assert.Check(t, different == 2 && len(changed) > len(program), "%d instructions of the program differ", different)
+	assert.Check(t, different == 2 && before > 1 && len(changed) > before+len(program),
+		"%d instructions of the program differ", different)
 	_, err = addReturnAddresses(append(program[:len(program):len(program)], program...), full.Types)
 	assert.Check(t, err != nil)
 	_, err = addReturnAddresses(full.Programs[v8Program].Instructions, full.Types)
