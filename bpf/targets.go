@@ -180,7 +180,7 @@ func (t *targetTable) forget(target Target) error {
 		return nil
 	}
 	t.unwoundBits.clear(uint32(target))
-	return t.unwound.Set(&t.unwoundBits)
+	return t.setUnwound()
 }
 
 func (t *targetTable) remove(target Target) error {
@@ -203,7 +203,26 @@ func (t *targetTable) setUnwinder(there bool) error {
 	defer t.mu.Unlock()
 	t.unwinds = there
 	t.unwoundBits = filterBits{}
-	return t.unwound.Set(&t.unwoundBits)
+	return t.setUnwound()
+}
+
+// setUnwound gives the bits of unwound targets to all programs that have some.
+func (t *targetTable) setUnwound() error {
+	err := t.unwound.Set(&t.unwoundBits)
+	if t.waits != nil {
+		err = errors.Join(err, t.waits.setUnwound(&t.unwoundBits))
+	}
+	return err
+}
+
+// setWaitUnwinder has stacks of waits walked by an unwinder, or, with nil, not any more.
+func (t *targetTable) setWaitUnwinder(u *Unwinder) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits == nil {
+		return nil
+	}
+	return t.waits.setUnwinder(u)
 }
 
 func (t *targetTable) unwind(target Target, on bool) error {
@@ -220,7 +239,7 @@ func (t *targetTable) unwind(target Target, on bool) error {
 	} else {
 		t.unwoundBits.clear(uint32(target))
 	}
-	return t.unwound.Set(&t.unwoundBits)
+	return t.setUnwound()
 }
 
 // setFilter computes the filter from the present targets.

@@ -18,6 +18,12 @@ type Unwinder struct {
 	Records *ebpf.Map                 // per-CPU array of one entry: the record of the stack being walked
 	Layout  RecordLayout              // of a record
 	SetLast func(*ebpf.Program) error // makes the chain end in that program, which it must not close
+
+	// The same chain of type raw_tracepoint, with the same records, for stacks of waits; nil: those are walked
+	// by frame pointers.
+	WaitEntry   *ebpf.Program
+	SetWaitLast func(*ebpf.Program) error
+	WaitError   error // why WaitEntry is nil
 }
 
 // RecordLayout are offsets in a record, in bytes, in the machine's byte order.
@@ -65,7 +71,8 @@ func (s *Sampler) SetUnwinder(u *Unwinder) error {
 const firstOfChain = uint32(0)
 
 func (s *Sampler) removeUnwinder() error {
-	return errors.Join(s.table.setUnwinder(false), ignoreMissing(s.objects.Unwinder.Delete(firstOfChain)))
+	return errors.Join(s.table.setUnwinder(false), ignoreMissing(s.objects.Unwinder.Delete(firstOfChain)),
+		s.table.setWaitUnwinder(nil))
 }
 
 func (s *Sampler) setUnwinder(u *Unwinder) error {
@@ -83,6 +90,7 @@ func (s *Sampler) setUnwinder(u *Unwinder) error {
 	if err := s.objects.Unwinder.Put(firstOfChain, u.Entry); err != nil {
 		return err
 	}
+	_ = s.table.setWaitUnwinder(u) // samples are unwound all the same: see Waits.Chainless
 	return s.table.setUnwinder(true)
 }
 

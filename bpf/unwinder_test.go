@@ -27,6 +27,8 @@ type chainObjects struct {
 	Records  *ebpf.Map      `ebpf:"records"`
 	Programs *ebpf.Map      `ebpf:"programs"`
 	Asked    *ebpf.Variable `ebpf:"asked"`
+
+	Variables *ebpf.Map `ebpf:".bss"`
 }
 
 // asked is what a chain finds.
@@ -46,7 +48,7 @@ func openChain(t testing.TB) *chain {
 	c := &chain{t: t}
 	assert.NilError(t, compileProgram(t, "chain").LoadAndAssign(&c.chainObjects, nil))
 	t.Cleanup(func() {
-		_SamplerClose(c.Enter, c.Walk, c.Records, c.Programs)
+		_SamplerClose(c.Enter, c.Walk, c.Records, c.Programs, c.Variables)
 	})
 	assert.NilError(t, c.Programs.Put(uint32(0), c.Walk))
 	return c

@@ -94,10 +94,12 @@ type Waits struct {
 	objects  waitObjects
 	walks    *walks // nil: no stacks are walked
 	walkless error  // why not
-	links    []link.Link
-	counters *ebpf.Memory
-	cpus     int
-	filters  bool // the kernel can walk a single process
+
+	chainless error // guarded by the mutex of the sampler's table, see Chainless
+	links     []link.Link
+	counters  *ebpf.Memory
+	cpus      int
+	filters   bool // the kernel can walk a single process
 
 	epoch      uint32
 	stored     uint64 // as of the last Drain
@@ -141,7 +143,8 @@ type WaitOptions struct {
 }
 
 // OpenWaits begins to keep accounts of the threads of the sampler's targets, and to walk stacks of their waits where
-// that is possible, which only one Waits at a time can; the caller must Close it before the sampler.
+// that is possible, which only one Waits at a time can; the caller must Close it before the sampler. An unwinder that
+// was set before walks no stacks of waits.
 // The error is a [MissingError] when the machine or the process lacks something.
 func (s *Sampler) OpenWaits(options WaitOptions) (*Waits, error) {
 	setDefault(&options.MaxAccounts, defaultMaxAccounts)

@@ -86,19 +86,21 @@ type walks struct {
 	ring    *ringbuf.Reader
 	record  ringbuf.Record
 	bells   []*bell
+	unwinds bool // there is an unwinder, with a chain for waits
 }
 
 type walkObjects struct {
-	Walk     *ebpf.Program  `ebpf:"walk_wait"`
-	Test     *ebpf.Program  `ebpf:"ask_test"`
-	Walks    *ebpf.Map      `ebpf:"walks"`
-	Walking  *ebpf.Map      `ebpf:"walking"`
-	Unwinder *ebpf.Map      `ebpf:"walk_unwinder"`
-	Unwound  *ebpf.Variable `ebpf:"unwound_targets"`
+	Walk      *ebpf.Program  `ebpf:"walk_wait"`
+	Test      *ebpf.Program  `ebpf:"ask_test"`
+	Walks     *ebpf.Map      `ebpf:"walks"`
+	Walking   *ebpf.Map      `ebpf:"walking"`
+	Unwinder  *ebpf.Map      `ebpf:"walk_unwinder"`
+	Constants *ebpf.Map      `ebpf:".rodata"`
+	Unwound   *ebpf.Variable `ebpf:"unwound_targets"`
 }
 
 func (o *walkObjects) Close() error {
-	return _WalksClose(o.Walk, o.Test, o.Walks, o.Walking, o.Unwinder)
+	return _WalksClose(o.Walk, o.Test, o.Walks, o.Walking, o.Unwinder, o.Constants)
 }
 
 // walkHook is the tracepoint of the interrupt that a CPU asks for itself.
@@ -185,6 +187,79 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 	spec.Maps[walksMapBells] = setBells(spec.Maps[walksMapBells])
 	spec.Maps[walksMapWalks].MaxEntries = uint32(roundUp(w.cpus * walkBytes))
 	return spec, nil
+}
+
+// Chainless returns why the unwinder walks no stacks of waits though it walks others, nil if there is none, or it
+// does. They are walked by frame pointers then. It may be called by any goroutine.
+func (w *Waits) Chainless() error {
+	t := &w.sampler.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return w.chainless
+}
+
+// setUnwound says which targets' stacks the unwinder walks.
+func (w *Waits) setUnwound(bits *filterBits) error {
+	if w.walks == nil || !w.walks.unwinds {
+		return nil
+	}
+	return w.walks.objects.Unwound.Set(bits)
+}
+
+// setUnwinder has stacks walked by an unwinder: no target's yet. nil, or one without a chain for waits: by frame
+// pointers.
+func (w *Waits) setUnwinder(u *Unwinder) error {
+	if w.walks == nil {
+		return nil
+	}
+	k := w.walks
+	k.unwinds, w.chainless = false, nil
+	err := errors.Join(k.objects.Unwound.Set(&filterBits{}), ignoreMissing(k.objects.Unwinder.Delete(firstOfChain)))
+	if err != nil || u == nil {
+		return err
+	}
+	if u.WaitEntry == nil {
+		w.chainless = u.WaitError
+		return nil
+	}
+	if err := k.setChain(w, u); err != nil {
+		w.chainless = err
+		return err
+	}
+	k.unwinds = true
+	return nil
+}
+
+func (k *walks) setChain(w *Waits, u *Unwinder) error {
+	last, err := w.loadLast(u)
+	if err != nil {
+		return fmt.Errorf("loading last program for waits: %w", err)
+	}
+	defer last.Close() // the chain keeps it
+	if err := u.SetWaitLast(last); err != nil {
+		return err
+	}
+	return k.objects.Unwinder.Put(firstOfChain, u.WaitEntry)
+}
+
+// loadLast loads the last program of a chain, as Sampler.loadLast does.
+func (w *Waits) loadLast(u *Unwinder) (*ebpf.Program, error) {
+	spec, err := w.newWalksSpec(0)
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[walksVarLayout].Set(u.Layout); err != nil {
+		return nil, fmt.Errorf("setting %s: %w", walksVarLayout, err)
+	}
+	spec.Maps[walksMapRecords].ValueSize, spec.Maps[walksMapRecords].Value = u.Records.ValueSize(), nil
+	shared := w.sharedWithWalks()
+	shared[walksMapWalks], shared[walksMapWalking] = w.walks.objects.Walks, w.walks.objects.Walking
+	shared[walksMapRecords], shared[".rodata"] = u.Records, w.walks.objects.Constants
+	var programs struct {
+		SendUnwound *ebpf.Program `ebpf:"send_unwound"`
+	}
+	err = load(spec, &programs, ebpf.CollectionOptions{MapReplacements: shared})
+	return programs.SendUnwound, err
 }
 
 var errNotWalked = errors.New("no stack came")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -328,4 +329,77 @@ func TestWalksPath(t *testing.T) {
 	for _, w := range got.walks {
 		assert.Check(t, w.Path == "" || w.Path == want, "%q, not %q", w.Path, want)
 	}
+}
+
+// forWaits has a chain walk the stacks of waits, too, with the same records.
+func (c *chain) forWaits(u *Unwinder) *Unwinder {
+	c.t.Helper()
+	spec := compileProgram(c.t, "chain")
+	for _, p := range spec.Programs {
+		p.Type = ebpf.RawTracepoint
+	}
+	var objects chainObjects
+	assert.NilError(c.t, spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{"records": c.Records, ".bss": c.Variables},
+	}))
+	c.t.Cleanup(func() {
+		_SamplerClose(objects.Enter, objects.Walk, objects.Records, objects.Programs, objects.Variables)
+	})
+	assert.NilError(c.t, objects.Programs.Put(uint32(0), objects.Walk))
+	u.WaitEntry = objects.Enter
+	u.SetWaitLast = func(last *ebpf.Program) error { return objects.Programs.Put(uint32(1), last) }
+	return u
+}
+
+// The stacks of waits are what the unwinder finds, where it walks those of the target. What it loses is counted, and
+// is what the next stack stands for; one without a chain for waits has them walked by frame pointers.
+func TestWalksUnwound(t *testing.T) {
+	const period = time.Millisecond
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1 << 20}))
+	chain := openChain(t)
+	c := startWaits(t, s)
+	await := func(what string, is func(Stack) bool) {
+		t.Helper()
+		testenv.Poll(t, waiting, what, func() bool {
+			got.walks = nil
+			c.do("naps 3")
+			got.drain()
+			return slices.ContainsFunc(got.walks, func(w Walk) bool { return is(w.Frames) })
+		})
+	}
+	hasWords := func(want Stack) func(Stack) bool {
+		return func(got Stack) bool { return slices.Equal(got.Words, want.Words) && got.Error == want.Error }
+	}
+	isWalked := func(got Stack) bool { return len(got.Words) == 0 && len(got.User) > 1 }
+
+	setUnwinder(t, s, chain.forWaits(chain.unwinder()))
+	chain.ask(asked{KernelFrames: 2, Words: 10, Error: 5})
+	await("a stack that is walked before Unwind", isWalked)
+	unwind(t, s, c.target)
+	await("an unwound stack", hasWords(Stack{Words: wordsFrom(3, 10), Error: 5}))
+	chain.ask(asked{Words: 1000})
+	await("a deep stack", hasWords(Stack{Words: wordsFrom(1, 768), Error: TooManyWords}))
+	chain.ask(asked{Words: 0})
+	await("a stack that is walked instead", isWalked)
+
+	chain.ask(asked{Words: 3, Loses: 2})
+	testenv.Poll(t, waiting, "a lost stack", func() bool { c.do("naps 3"); return got.counters().Unfinished > 0 })
+	chain.ask(asked{Words: 3})
+	testenv.Poll(t, waiting, "what was lost", func() bool { return got.addsUp(c.do("naps 1"), period) })
+
+	broken := errors.New("broken")
+	without := chain.unwinder()
+	without.WaitError = broken
+	setUnwinder(t, s, without)
+	unwind(t, s, c.target)
+	assert.Check(t, errors.Is(got.w.Chainless(), broken))
+	await("a stack that is walked", isWalked)
+	failing := chain.forWaits(chain.unwinder())
+	failing.SetWaitLast = func(*ebpf.Program) error { return broken }
+	setUnwinder(t, s, failing)
+	assert.Check(t, errors.Is(got.w.Chainless(), broken))
+	setUnwinder(t, s, nil)
+	assert.Check(t, got.w.Chainless() == nil)
+	await("a stack that is walked", isWalked)
 }

@@ -186,7 +186,7 @@ func totals(s *Status) []string {
 	}
 	if s.Waits != nil && !s.Waits.Kept {
 		lines = append(lines, "waits of transactions are not known: "+terminal.Escape(s.Waits.Error))
-	} else if s.Waits != nil && !s.Waits.Stacks {
+	} else if s.Waits != nil && s.Waits.StacksError != "" {
 		lines = append(lines, "where transactions wait is not known: "+terminal.Escape(s.Waits.StacksError))
 	}
 	if s.Workers.Hung > 0 {

@@ -173,7 +173,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		eager := options.Unwinder == FullUnwinder
 		types, _ := unwind.ReadKernelTypes() // at hand since the sampler is; else loading the engine says what is wrong
 		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding,
-			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures, Types: types}, eager, log)
+			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures, Types: types,
+				Waits: s.waits != nil && s.waits.Walkless() == nil}, eager, log)
 	}
 	return s, nil
 }

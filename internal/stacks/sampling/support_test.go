@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,7 +116,14 @@ func rule(t *testing.T, p *demo.Process, handle *procscan.Handle) tlsdesc.Rule {
 	assert.NilError(t, err)
 	memory := memread.Open("/proc", p.PID)
 	defer memory.Close()
-	rule, err := tlsdesc.Resolve(&parsed.Variable, p.Loaded().Base, memory, mappings)
+	base := p.Loaded().Base
+	if base == 0 { // of a JVM; its library's addresses are those of the file
+		i := slices.IndexFunc(mappings, func(m procscan.Mapping) bool {
+			return strings.HasSuffix(m.Path, filepath.Base(p.Library))
+		})
+		base = mappings[i].Start - mappings[i].Offset
+	}
+	rule, err := tlsdesc.Resolve(&parsed.Variable, base, memory, mappings)
 	assert.NilError(t, err)
 	return rule
 }

@@ -45,7 +45,7 @@ type WaitsStatus struct {
 	Error string `json:"error,omitempty"` // why not
 
 	Stacks      bool   `json:"stacks"`                 // those of waits are walked
-	StacksError string `json:"stacks_error,omitempty"` // why not, though accounts are kept
+	StacksError string `json:"stacks_error,omitempty"` // why not, though accounts are kept; or only by frame pointers
 }
 
 // Waits returns whether accounts are kept, nil if they were not asked for.
@@ -55,6 +55,8 @@ func (s *Sampling) Waits() *WaitsStatus {
 		status := &WaitsStatus{Kept: true, Stacks: true}
 		if err := s.waits.Walkless(); err != nil {
 			status.Stacks, status.StacksError = false, err.Error()
+		} else if err := s.waits.Chainless(); err != nil {
+			status.StacksError = "by frame pointers: " + err.Error()
 		}
 		return status
 	case s.unaccounted != nil:

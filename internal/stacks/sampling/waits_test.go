@@ -1,7 +1,10 @@
 package sampling
 
 import (
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,6 +118,57 @@ func TestWaitsOfWalk(t *testing.T) {
 	} {
 		got := newWaits(&c.walk)
 		assert.Check(t, slices.Equal(got, c.want), "%+v: %+v", c.walk, got)
+	}
+}
+
+// The stacks of a JVM's waits are walked by the engine's chain: they have the methods.
+func TestWaitedInJVM(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	for _, home := range []string{"/usr/lib/jvm/java-17-openjdk-", "/usr/lib/jvm/temurin-25-jdk-"} {
+		t.Run(filepath.Base(home), func(t *testing.T) {
+			s := openWith(t, Options{Waits: true, Unwinder: AutoUnwinder})
+			if status := s.Waits(); !status.Stacks {
+				testenv.Missing(t, status.Error+status.StacksError)
+			}
+			p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Home: home + runtime.GOARCH})
+			p.Begin(1) // else the thread has no slot
+			p.End(1)
+			r := newReceiver(t, 1<<20)
+			s.start(p, r)
+			stop := r.serve(s)
+			s.Settle(t.Context())
+			status := s.Unwinding()
+			assert.Assert(t, status.Err() == nil && status.Unwound == 1, "%+v", status)
+			assert.Check(t, s.Waits().StacksError == "", "%+v", s.Waits())
+			runtime.GC() // what the chain needs is not closed
+			var names []string
+			s.poll("a wait in Java", func() bool {
+				began := p.Begin(1)
+				s.drains(3) // a wait of more than a period, by the interval
+				p.End(1)
+				s.drains(2)
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				for _, sample := range r.waits {
+					if sample.TraceID != began.TraceID || !sample.Unwound || sample.Wait.State != profile.Futex {
+						continue
+					}
+					names = nil
+					for _, f := range sample.Stack.Frames {
+						if f.Kind() == profile.JVMFrame {
+							names = append(names, f.Name())
+						}
+					}
+					return sample.TID == began.Thread.TID && !sample.Stack.Cut
+				}
+				return false
+			})
+			text := strings.Join(names, "<")
+			assert.Check(t, strings.Contains(text, "LockSupport.park<") && strings.Contains(text, "LinkedBlockingQueue.take<") &&
+				strings.Contains(text, "<java.lang.Thread.run"), "%s", text)
+			s.end()
+			stop()
+		})
 	}
 }
 

@@ -114,6 +114,7 @@ type Options struct {
 	// others then.
 	Signatures bool
 	Types      *KernelTypes // nil: they are read when the engine is loaded
+	Waits      bool         // also of threads that have waited: see [bpf.Unwinder]
 }
 
 // Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
@@ -166,7 +167,7 @@ func openTested(ctx context.Context, options Options, counters *Counters, kind w
 
 // open is openTested without the test.
 func open(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {
-	chain, err := loadUntil(ctx, options.Types)
+	chain, err := loadUntil(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +188,7 @@ func open(ctx context.Context, options Options, counters *Counters, kind worker.
 // sampler must have no unwinder then.
 func (e *Engine) Unwinder() *bpf.Unwinder {
 	l := e.chain.layout
-	return &bpf.Unwinder{
+	u := &bpf.Unwinder{
 		Entry:   e.chain.programs[entryProgram],
 		Records: e.chain.maps[recordsMap],
 		Layout: bpf.RecordLayout{
@@ -195,6 +196,12 @@ func (e *Engine) Unwinder() *bpf.Unwinder {
 		},
 		SetLast: e.chain.setLast,
 	}
+	if w := e.chain.waits; w != nil {
+		u.WaitEntry, u.SetWaitLast = w.programs[entryProgram], w.setLast
+	} else {
+		u.WaitError = e.chain.noWaits
+	}
+	return u
 }
 
 // Close ends the worker, without waiting for that, and unloads the programs. Requests under way

@@ -97,12 +97,16 @@ type chain struct {
 	kernel   kernelLayout
 
 	findsAreas bool
+	frames     int64                          // see loadWith
 	runtimes   map[*runtimeKind]loadedRuntime // those that are switched on, by the request that is served
+
+	waits   *waitChain // nil: the stacks of waits are walked by frame pointers
+	noWaits error      // why, if they should not be
 }
 
 // loadUntil loads programs and tables until the context ends. What the kernel is verifying then is
 // not waited for.
-func loadUntil(ctx context.Context, types *KernelTypes) (*chain, error) {
+func loadUntil(ctx context.Context, options Options) (*chain, error) {
 	type result struct {
 		chain *chain
 		err   error
@@ -112,9 +116,12 @@ func loadUntil(ctx context.Context, types *KernelTypes) (*chain, error) {
 		priority.Raise()
 		var r result
 		r.err = bpf.Permitted(func() (err error) {
-			r.chain, err = loadChain(types)
+			r.chain, err = loadChain(options.Types)
 			return err
 		})
+		if r.err == nil && options.Waits {
+			r.chain.noWaits = r.chain.openWaits()
+		}
 		loaded <- r
 	}()
 	select {
@@ -191,7 +198,7 @@ func loadWith(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool, f
 	c := &chain{
 		programs: collection.Programs, maps: collection.Maps,
 		inner: spec.Maps[filesMap].InnerMap, layout: layout, kernel: kernel,
-		findsAreas: findsAreas, runtimes: make(map[*runtimeKind]loadedRuntime),
+		findsAreas: findsAreas, frames: frames, runtimes: make(map[*runtimeKind]loadedRuntime),
 	}
 	if size := c.maps[recordsMap].ValueSize(); size < layout.size {
 		c.close()
@@ -218,18 +225,12 @@ func (c *chain) close() {
 	for _, r := range c.runtimes {
 		r.close()
 	}
+	c.waits.close()
 }
 
 // setLast has the chain end in a program, or end silently with nil.
 func (c *chain) setLast(program *ebpf.Program) error {
-	if program == nil {
-		err := c.maps[programsMap].Delete(uint32(support.ProgUnwindStop))
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		return err
-	}
-	return c.maps[programsMap].Put(uint32(support.ProgUnwindStop), program)
+	return setLast(c.maps[programsMap], program)
 }
 
 // selectPrograms returns what is to be loaded of the module, without runtimes. frames is as for loadWith.

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -35,6 +36,11 @@ func (c *chain) loadRuntime(kind *runtimeKind) (loaded loadedRuntime, err error)
 		return loaded, fmt.Errorf("chaining the unwinding program for %s: %w", kind.name, err)
 	}
 	c.runtimes[kind] = loaded
+	if c.waits != nil {
+		if err := c.waits.loadRuntime(c, kind); err != nil { // the chain ends there
+			c.noWaits = errors.Join(c.noWaits, err)
+		}
+	}
 	return loaded, nil
 }
 

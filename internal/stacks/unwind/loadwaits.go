@@ -1,0 +1,174 @@
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"correlator/bpf"
+)
+
+// waitChain is the chain once more, for programs in tracepoints: of another type, and with a table of its own of what
+// they call, which may be of one type only. All other tables are those of the chain, also the records: interrupts are
+// off while either walks.
+//
+// The kernel empties a table of programs when its last descriptor is closed, whoever uses it: programs would end in
+// the middle, without a word. So all is kept here until close.
+type waitChain struct {
+	programs map[string]*ebpf.Program
+	next     *ebpf.Map
+	runtimes map[*runtimeKind]*ebpf.Program
+}
+
+// openWaits loads the chain for waits, too. The error says why their stacks are walked by frame pointers.
+func (c *chain) openWaits() error {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return fmt.Errorf("reading the unwinding programs: %w", err)
+	}
+	collection, err := c.loadForWaits(full, entryProgram, nativeProgram, hotspotProgram)
+	if err != nil {
+		return fmt.Errorf("loading the unwinding programs for waits: %w", err)
+	}
+	w := &waitChain{
+		programs: make(map[string]*ebpf.Program), next: collection.DetachMap(programsMap),
+		runtimes: make(map[*runtimeKind]*ebpf.Program),
+	}
+	for name := range collection.Programs {
+		w.programs[name] = collection.DetachProgram(name)
+	}
+	collection.Close() // its tables are those of the chain
+	for index, name := range map[uint32]string{
+		support.ProgUnwindNative: nativeProgram, support.ProgUnwindHotspot: hotspotProgram,
+	} {
+		if err := w.next.Put(index, w.programs[name]); err != nil {
+			w.close()
+			return fmt.Errorf("chaining the unwinding programs for waits: %w", err)
+		}
+	}
+	c.waits = w
+	return nil
+}
+
+// loadForWaits loads programs for waits, with the tables of the chain, and that of what they call once there is one.
+func (c *chain) loadForWaits(full *ebpf.CollectionSpec, programs ...string) (*ebpf.Collection, error) {
+	if err := checkDescriptors(); err != nil {
+		return nil, err
+	}
+	spec, err := selectFrom(full, programs, nil, c.findsAreas, c.frames)
+	if err != nil {
+		return nil, err
+	}
+	for name, p := range spec.Programs {
+		p.Type = ebpf.RawTracepoint
+		if name != entryProgram {
+			continue
+		}
+		if err := withoutRegisters(p.Instructions); err != nil {
+			return nil, err
+		}
+	}
+	if err := setVariables(spec, c.kernel, c.findsAreas); err != nil {
+		return nil, err
+	}
+	shared := make(map[string]*ebpf.Map)
+	for name := range spec.Maps {
+		if m := c.maps[name]; m != nil && name != programsMap {
+			shared[name] = m
+		}
+	}
+	if c.waits != nil {
+		shared[programsMap] = c.waits.next
+	}
+	for kind, loaded := range c.runtimes {
+		if spec.Maps[kind.table] != nil {
+			shared[kind.table] = loaded.table
+		}
+	}
+	var collection *ebpf.Collection
+	err = bpf.Permitted(func() (err error) {
+		collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+		return err
+	})
+	return collection, err
+}
+
+// withoutRegisters changes the one instruction that reads what was interrupted, whether that is user code: the context
+// of a tracepoint has no registers. What follows takes those with which the thread has entered the kernel.
+func withoutRegisters(instructions asm.Instructions) error {
+	line, offset := "regs->ss != __USER_DS", int16(160)
+	if runtime.GOARCH == "arm64" {
+		line, offset = "regs->pstate & PSR_MODE_MASK) != PSR_MODE_EL0t", 264
+	}
+	const kernelMode = 1 // neither architecture has user code with that
+	changed := 0
+	for i := range instructions {
+		ins := &instructions[i]
+		source := ins.Source()
+		if source == nil || ins.OpCode.Class() != asm.LdXClass || ins.Offset != offset ||
+			!strings.Contains(source.String(), line) {
+			continue
+		}
+		constant := asm.Mov.Imm(ins.Dst, kernelMode)
+		constant.Metadata = ins.Metadata
+		*ins = constant
+		changed++
+	}
+	if changed != 1 {
+		return fmt.Errorf("the unwinding programs look at what was interrupted %d times", changed)
+	}
+	return nil
+}
+
+// loadRuntime loads a kind's program, which the others can call then. The chain has it.
+func (w *waitChain) loadRuntime(c *chain, kind *runtimeKind) error {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return err
+	}
+	collection, err := c.loadForWaits(full, kind.program)
+	if err != nil {
+		return fmt.Errorf("loading the unwinding program for %s, for waits: %w", kind.name, err)
+	}
+	defer collection.Close()
+	program := collection.DetachProgram(kind.program)
+	if err := w.next.Put(kind.index, program); err != nil {
+		program.Close()
+		return err
+	}
+	w.runtimes[kind] = program
+	return nil
+}
+
+// setLast has the chain end in a program, or end silently with nil.
+func (w *waitChain) setLast(program *ebpf.Program) error { return setLast(w.next, program) }
+
+func (w *waitChain) close() {
+	if w == nil {
+		return
+	}
+	for _, p := range w.programs {
+		p.Close()
+	}
+	for _, p := range w.runtimes {
+		p.Close()
+	}
+	w.next.Close()
+}
+
+// setLast puts the last program of a chain into its table.
+func setLast(table *ebpf.Map, program *ebpf.Program) error {
+	if program == nil {
+		err := table.Delete(uint32(support.ProgUnwindStop))
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		return err
+	}
+	return table.Put(uint32(support.ProgUnwindStop), program)
+}

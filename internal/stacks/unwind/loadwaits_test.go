@@ -1,0 +1,59 @@
+package unwind
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// All programs of the chain load for waits, too, in a table of their own, which stays as long as the chain: also those
+// of runtimes, that are switched on later.
+func TestLoadForWaits(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	c, err := loadUntil(t.Context(), Options{Waits: true})
+	assert.NilError(t, err)
+	defer c.close()
+	assert.NilError(t, c.noWaits)
+	for _, kind := range runtimeKinds {
+		_, err := c.loadRuntime(kind)
+		assert.NilError(t, err)
+	}
+	assert.NilError(t, c.noWaits)
+	runtime.GC()
+	for _, index := range append(kindIndexes(), support.ProgUnwindNative, support.ProgUnwindHotspot) {
+		ids := make(map[uint32]bool)
+		for _, table := range []*ebpf.Map{c.maps[programsMap], c.waits.next} {
+			var id uint32
+			assert.NilError(t, table.Lookup(index, &id))
+			ids[id] = true
+		}
+		assert.Check(t, len(ids) == 2, "program %d: %v", index, ids)
+	}
+	for _, p := range c.waits.programs {
+		assert.Check(t, p.Type() == ebpf.RawTracepoint)
+	}
+}
+
+func kindIndexes() (all []uint32) {
+	for _, kind := range runtimeKinds {
+		all = append(all, kind.index)
+	}
+	return all
+}
+
+// Programs that do not look at what was interrupted, or do so twice, are not changed but refused.
+func TestWithoutRegisters(t *testing.T) {
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	entry := full.Programs[entryProgram].Copy().Instructions
+	twice := append(append(asm.Instructions{}, entry...), entry...)
+	assert.ErrorContains(t, withoutRegisters(twice), "2 times")
+	assert.NilError(t, withoutRegisters(entry))
+	assert.ErrorContains(t, withoutRegisters(entry), "0 times")
+}
