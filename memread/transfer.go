@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/procdir"
 )
 
 // maxElements is the kernel's UIO_MAXIOV (include/uapi/linux/uio.h): with more elements
@@ -107,6 +109,11 @@ func (p *Process) transferRemote(v vector) error {
 func (p *Process) readSome(v vector) (int, error) {
 	if p.mem == nil {
 		n, err := readVM(p.pid, v)
+		if errors.Is(err, ErrGone) {
+			if tid := procdir.LivingThread(p.procRoot, p.pid); tid != p.pid {
+				n, err = readVM(tid, v)
+			}
+		}
 		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
 			return n, err
 		}
@@ -161,7 +168,7 @@ func (p *Process) openMem() error {
 
 // openFile opens a file of the process's directory in procfs.
 func (p *Process) openFile(name string) (*os.File, error) {
-	file, err := os.Open(path.Join(p.procRoot, strconv.Itoa(p.pid), name))
+	file, err := os.Open(path.Join(p.procRoot, strconv.Itoa(procdir.LivingThread(p.procRoot, p.pid)), name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return nil, ErrGone

@@ -98,8 +98,14 @@ func (h *Handle) open(name string, flags int) (int, error) {
 	return fd, classify(err)
 }
 
+// path returns the path of a file of the process's directory in procfs. What threads share is found
+// by one that lives: the first one may have ended.
 func (h *Handle) path(name string) string {
-	return path.Join(h.procRoot, strconv.Itoa(h.id.PID), name)
+	pid := h.id.PID
+	if name != "status" && !strings.HasPrefix(name, "task/") { // those of the first one, and of any
+		pid = procdir.LivingThread(h.procRoot, pid)
+	}
+	return path.Join(h.procRoot, strconv.Itoa(pid), name)
 }
 
 // OpenRoot opens the process's root directory with O_PATH, from which its paths can be resolved.

@@ -3,17 +3,22 @@ package procscan
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/procdir"
 	"correlator/internal/lab/testenv"
+	"correlator/memread"
 	"correlator/procscan/internal/child"
 )
 
@@ -293,4 +298,70 @@ func TestOpenRoot(t *testing.T) {
 // private is a file system of the process's own.
 func private(target string) []child.MountSpec {
 	return []child.MountSpec{{Source: "private", Target: target, Type: "tmpfs"}}
+}
+
+// A process whose first thread has ended is like any other: all that threads share is read by one that
+// lives. The id of a thread is said to be one.
+func TestEndedMainThread(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := startHost(t, published())
+	h, err := OpenProcess("/proc", identityOf(t, p.PID))
+	assert.NilError(t, err)
+	defer h.Close()
+	type facts struct {
+		contexts, all    []Mapping
+		program          string
+		arguments        []string
+		environment      map[string]string
+		place            Place
+		cgroup           Cgroup
+		mapped           bool
+		creds            Credentials
+		found            Found
+		quick            Found
+		start            [4]byte
+		sweeps, contents int
+	}
+	read := func() (f facts) {
+		var errs [11]error
+		f.contexts, errs[0] = h.ProcessContexts()
+		f.all, errs[1] = h.ExecutableMappings()
+		f.program, errs[2] = h.Executable()
+		f.arguments, errs[3] = h.CommandLine()
+		f.environment, errs[4] = h.Environment(child.RoleVariable)
+		f.place, errs[5] = h.Place()
+		f.cgroup, errs[6] = h.Cgroup()
+		f.mapped, errs[7] = h.Maps(f.all[0])
+		f.creds, errs[8] = h.Credentials()
+		file, err := h.OpenMapped(f.all[0])
+		if err == nil {
+			f.contents, _ = file.Read(f.start[:])
+			file.Close()
+		}
+		errs[9] = err
+		scanner, err := NewScanner("/proc")
+		assert.NilError(t, err)
+		f.found, errs[10] = scanner.Process(p.PID)
+		f.found.At = time.Time{}
+		_, err = scanner.Sweep(func(pid int) bool { return pid != p.PID }, func(Found) { f.sweeps++ })
+		assert.NilError(t, errors.Join(append(errs[:], err)...))
+		memory := memread.Open("/proc", p.PID)
+		defer memory.Close()
+		assert.NilError(t, memory.ReadBatch([]memread.Request{{Addr: f.all[0].Start, Buf: f.start[:]}}))
+		return f
+	}
+	before := read()
+	assert.Check(t, before.sweeps == 1 && len(before.contexts) == 1 && string(before.start[1:]) == "ELF", "%+v", before)
+	p.Tell(t, "leave")
+	testenv.Poll(t, child.Timeout, "the end of the first thread", func() bool { return child.State(t, p.PID) == "Z" })
+	after := read()
+	assert.Check(t, h.Alive() && reflect.DeepEqual(before, after), "%+v, then %+v", before, after)
+	tid := procdir.LivingThread("/proc", p.PID)
+	scanner, err := NewScanner("/proc")
+	assert.NilError(t, err)
+	_, err = scanner.Process(tid)
+	assert.Check(t, tid != p.PID && errors.Is(err, ErrGone), "thread %d of %d: %v", tid, p.PID, err)
+	assert.ErrorContains(t, err, fmt.Sprintf("it is a thread of process %d", p.PID))
+	p.Kill()
+	assert.Check(t, !h.Alive() && procdir.LivingThread("/proc", p.PID) == p.PID)
 }

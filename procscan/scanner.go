@@ -3,6 +3,7 @@ package procscan
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"sync"
 	"time"
@@ -154,14 +155,28 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 
 // Process probes one process for both. ErrNotFound, ErrGone and ErrDenied say why nothing is returned: a
 // kernel thread maps no library (ErrNotFound), the id of a thread is not that of a process
-// (ErrGone). ErrStuck is returned after two seconds, or at once while an earlier probe still hangs.
+// (ErrGone, as ThreadError). ErrStuck is returned after two seconds, or at once while an earlier probe still hangs.
 func (s *Scanner) Process(pid int) (Found, error) {
 	r := s.watchdog.run([]int{pid}, s.probe)
+	if errors.Is(r.err, ErrGone) {
+		process, err := procdir.Status(path.Join(s.procRoot, strconv.Itoa(pid)), "Tgid")
+		if err == nil && len(process) == 1 && process[0] != strconv.Itoa(pid) {
+			r.err = ThreadError{process[0]}
+		}
+	}
 	if r.err != nil {
 		return Found{}, fmt.Errorf("probing process %d: %w", pid, r.err)
 	}
 	return r.found, nil
 }
+
+// ThreadError is ErrGone for the id of a thread.
+type ThreadError struct{ Process string }
+
+func (e ThreadError) Error() string { return "it is a thread of process " + e.Process }
+
+// Is reports whether target is ErrGone.
+func (e ThreadError) Is(target error) bool { return target == ErrGone }
 
 // quickProbe probes a process that most likely maps neither the library nor, if that is looked for, a
 // process context. That it does not can be said of whichever process has the pid now, without
@@ -175,6 +190,8 @@ func (s *Scanner) quickProbe(pid int, contexts bool) (Found, error) {
 	}
 	found, err := s.any(pid, wanted...)
 	switch {
+	case contexts && !found && procdir.LivingThread(s.procRoot, pid) != pid: // its first thread has ended
+		return s.probe(pid)
 	case err == nil && !found:
 		err = ErrNotFound
 	case !errors.Is(err, ErrGone):
@@ -203,7 +220,7 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	}
 	defer unix.Close(pidfd)
 
-	err = s.read(pid, func(reader *mappingReader, fd int) (err error) {
+	err = s.read(procdir.LivingThread(s.procRoot, pid), func(reader *mappingReader, fd int) (err error) {
 		found.Libraries, found.Contexts, found.Truncated, err = reader.readAll(fd, s.source)
 		return err
 	})
@@ -221,9 +238,9 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	return found, err
 }
 
-// read calls use with the maps file of a process, and a reader for it.
-func (s *Scanner) read(pid int, use func(reader *mappingReader, fd int) error) error {
-	fd, err := openFD(s.procRoot+"/"+strconv.Itoa(pid)+"/maps", unix.O_RDONLY)
+// read calls use with the maps file of a process, by a thread of it, and a reader for it.
+func (s *Scanner) read(tid int, use func(reader *mappingReader, fd int) error) error {
+	fd, err := openFD(s.procRoot+"/"+strconv.Itoa(tid)+"/maps", unix.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("opening maps: %w", classify(err))
 	}

@@ -44,6 +44,35 @@ func IDs(dir string) (ids []int, err error) {
 	return ids, nil
 }
 
+// maxThreadsTried bounds how many threads LivingThread looks at: all but the first are gone from the
+// directory as soon as they have ended.
+const maxThreadsTried = 16
+
+// LivingThread returns the id by which the memory, the files and the paths of a process are found in
+// procRoot: its own, or that of another thread where the first one has ended (pthread_exit in main).
+// Of a process that has ended, and of what is none, it is the given one. It is valid for this moment:
+// the id may be that of another process when the thread has ended.
+func LivingThread(procRoot string, pid int) int {
+	dir := path.Join(procRoot, strconv.Itoa(pid))
+	lives := func(dir string) bool {
+		_, err := os.Readlink(path.Join(dir, "exe")) // a thread that has ended, or one of the kernel, has none
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	if lives(dir) {
+		return pid
+	}
+	tids, err := IDs(path.Join(dir, "task"))
+	if err != nil {
+		return pid
+	}
+	for _, tid := range tids[:min(len(tids), maxThreadsTried)] {
+		if tid != pid && lives(path.Join(dir, "task", strconv.Itoa(tid))) {
+			return tid
+		}
+	}
+	return pid
+}
+
 // Status returns the values of a field of a process's status; its directory may be that of self.
 func Status(dir, field string) ([]string, error) {
 	text, err := os.ReadFile(path.Join(dir, "status"))

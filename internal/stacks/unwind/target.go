@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/procdir"
 	"correlator/internal/names/symbols"
 	"correlator/internal/stacks/unwind/deltas"
 	"correlator/internal/worker"
@@ -107,7 +108,7 @@ func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*ta
 		return nil, err
 	}
 	// The descriptor refers to the memory, not to the pid: after an exec it reads nothing.
-	mem, err := os.Open(filepath.Join(procRoot, strconv.Itoa(r.ID.PID), "mem"))
+	mem, err := os.Open(filepath.Join(procRoot, strconv.Itoa(procdir.LivingThread(procRoot, r.ID.PID)), "mem"))
 	if !handle.Alive() || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		err = procscan.ErrGone
 	}

@@ -61,6 +61,12 @@ func NameMemory(pages []byte, name string) error {
 	return err
 }
 
+func init() {
+	if os.Getenv(RoleVariable) != "" {
+		runtime.LockOSThread() // of main to the first thread, which a command ends
+	}
+}
+
 func runHost() error {
 	runtime.LockOSThread() // mounts and root may be this thread's alone
 	var spec HostSpec
@@ -106,6 +112,11 @@ func runHost() error {
 		}
 	}
 	fmt.Println("ready")
+	return obey(stdin, mapped)
+}
+
+// obey obeys commands.
+func obey(stdin *bufio.Reader, mapped [][]byte) error {
 	for {
 		command, err := stdin.ReadString('\n')
 		switch {
@@ -119,6 +130,16 @@ func runHost() error {
 			}
 			mapped = nil
 			fmt.Println("done")
+		case command == "leave\n": // the first thread ends, the process lives
+			go func() {
+				if obey(stdin, mapped) != nil {
+					os.Exit(1)
+				}
+				os.Exit(0)
+			}()
+			fmt.Println("done")
+			_, _, err := syscall.Syscall(unix.SYS_EXIT, 0, 0, 0)
+			return err
 		case command == "exec\n":
 			fmt.Println("done")
 			return syscall.Exec("/proc/self/exe", os.Args[:1], os.Environ()) // waits for a spec again
