@@ -17,9 +17,9 @@ const maxCgroupBytes = 32 * (unix.PathMax + 64)
 // Cgroup is the control group of a process. The kernel reports it, not the process; but any process
 // that may write to a cgroup can choose the names of those below it.
 type Cgroup struct {
-	// Path begins with a slash, as seen from our own cgroup namespace: in one that is not the
-	// host's, a path outside begins with "/..", and the part that it shares with our own cgroup is
-	// left out. The bytes are any but zero and newline.
+	// Path begins with a slash, as process 1 sees it if the CgroupRoots are known, else as seen from
+	// our own cgroup namespace: in one that is not the host's, a path outside begins with "/..", and
+	// the part that it shares with our own cgroup is left out. The bytes are any but zero and newline.
 	Path string
 	// ContainerID is the last container id in Path, empty when there is none.
 	ContainerID string
@@ -40,8 +40,8 @@ func (c Cgroup) Parent() (Cgroup, bool) {
 }
 
 // Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or the
-// kernel has no cgroups.
-func (h *Handle) Cgroup() (Cgroup, error) {
+// kernel has no cgroups. roots may be nil.
+func (h *Handle) Cgroup(roots CgroupRoots) (Cgroup, error) {
 	fd, err := h.open("cgroup", unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) && h.Alive() {
 		return Cgroup{}, nil
@@ -54,7 +54,7 @@ func (h *Handle) Cgroup() (Cgroup, error) {
 	if err != nil {
 		return Cgroup{}, fmt.Errorf("reading cgroup: %w", classify(err))
 	}
-	cgroup, err := parseCgroup(text)
+	cgroup, err := parseCgroup(text, roots)
 	if err != nil {
 		return Cgroup{}, fmt.Errorf("reading cgroup: %w", err)
 	}
@@ -76,7 +76,7 @@ var errCgroup = errors.New("unexpected text")
 // runtime leaves the processes of a container in its own cgroup, or in the root, of a hierarchy
 // that it does not use. A path with a container id is preferred, then the longest, which is the
 // most specific, then the first that the kernel lists.
-func parseCgroup(text []byte) (Cgroup, error) {
+func parseCgroup(text []byte, roots CgroupRoots) (Cgroup, error) {
 	if len(text) > maxCgroupBytes {
 		return Cgroup{}, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
 	}
@@ -87,7 +87,11 @@ func parseCgroup(text []byte) (Cgroup, error) {
 		if len(fields) != 3 || !whole || len(path) == 0 || path[0] != '/' {
 			return Cgroup{}, fmt.Errorf("%w: %.100q", errCgroup, line)
 		}
-		cgroup := Cgroup{Path: string(path), ContainerID: containerID(string(path))}
+		absolute, err := roots.absolute(string(fields[0]), string(path))
+		if err != nil {
+			return Cgroup{}, err
+		}
+		cgroup := Cgroup{Path: absolute, ContainerID: containerID(absolute)}
 		if cgroup.moreSpecific(best) {
 			best = cgroup
 		}

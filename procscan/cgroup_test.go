@@ -125,7 +125,7 @@ func TestParseCgroup(t *testing.T) {
 	for name, want := range capturedCgroups {
 		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
 		assert.NilError(t, err)
-		got, err := parseCgroup(text)
+		got, err := parseCgroup(text, nil)
 		assert.Check(t, err == nil && got == want, "%s: got %+v, %v", name, got, err)
 	}
 	longest := "/" + strings.Repeat("d", unix.PathMax-2)
@@ -141,7 +141,7 @@ func TestParseCgroup(t *testing.T) {
 			"/much/longer/than/" + someID + "/is-if-no-container", someID},
 		strings.Repeat("7:name=x:"+longest+"\n", 31) + "0::/docker/" + someID + "\n": {"/docker/" + someID, someID},
 	} {
-		got, err := parseCgroup([]byte(text))
+		got, err := parseCgroup([]byte(text), nil)
 		assert.Check(t, err == nil && got == want, "%.100q: got %+v, %v", text, got, err)
 	}
 }
@@ -158,7 +158,7 @@ func TestParseCgroupErrors(t *testing.T) {
 		"too much":    strings.Repeat("0::/\n", maxCgroupBytes/5+1),
 		"second line": "1:cpu:/\n0:",
 	} {
-		got, err := parseCgroup([]byte(text))
+		got, err := parseCgroup([]byte(text), nil)
 		assert.Check(t, errors.Is(err, errCgroup), "%s: got %+v, %v", name, got, err)
 	}
 }
@@ -192,7 +192,7 @@ func FuzzParseCgroup(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := parseCgroup(text)
+		got, err := parseCgroup(text, nil)
 		if err != nil {
 			assert.Check(t, got == Cgroup{}, "%+v with %v", got, err)
 			return
@@ -227,7 +227,7 @@ func TestCgroupOfProcess(t *testing.T) {
 	} {
 		p := startSleepIn(t, fd)
 		h := openPID(t, p.PID)
-		got, err := h.Cgroup()
+		got, err := h.Cgroup(nil)
 		assert.Check(t, err == nil && got.ContainerID == want.ContainerID && strings.HasPrefix(got.Path, "/") &&
 			strings.HasSuffix(got.Path, want.Path),
 			"got %+v, %v, want %+v", got, err, want)
@@ -239,12 +239,17 @@ func TestCgroupOfProcess(t *testing.T) {
 		assert.NilError(t, err)
 		// Only the cgroup v2 hierarchy.
 		text = text[strings.Index(string(text), "0::"):]
-		if got, err := parseCgroup(text); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
+		if got, err := parseCgroup(text, nil); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
 			t.Errorf("from a namespace: got %+v, %v, want %+v", got, err, want)
+		}
+		roots := CgroupRoots{"0": ourCgroup() + "/sibling"}
+		whole := Cgroup{ourCgroup() + want.Path, want.ContainerID}
+		if got, err := parseCgroup(text, roots); err != nil || got != whole {
+			t.Errorf("from a namespace, resolved: got %+v, %v, want %+v", got, err, whole)
 		}
 
 		p.Kill()
-		if got, err := h.Cgroup(); !errors.Is(err, ErrGone) {
+		if got, err := h.Cgroup(nil); !errors.Is(err, ErrGone) {
 			t.Errorf("after the exit: %+v, %v", got, err)
 		}
 	}
@@ -256,7 +261,7 @@ func TestCgroupTooDeep(t *testing.T) {
 	fd := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope"+deep)
 	p := startSleepIn(t, fd)
 	h := openPID(t, p.PID)
-	got, err := h.Cgroup()
+	got, err := h.Cgroup(nil)
 	if err == nil && len(got.Path) == unix.PathMax-1 && got.ContainerID == someID {
 		return
 	}
@@ -269,4 +274,22 @@ func startSleepIn(t *testing.T, cgroup int) *child.Process {
 	cmd := exec.Command(testenv.NeedTool(t, "sleep"), "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: cgroup}
 	return child.Start(t, cmd)
+}
+
+// What is relative to the root of a namespace is as process 1 sees it, and what cannot be is an error.
+func TestCgroupRoots(t *testing.T) {
+	roots := CgroupRoots{"0": "/a/b/c", "1": ""}
+	for _, c := range []struct{ hierarchy, relative, want string }{
+		{"0", "/", "/a/b/c"}, {"0", "/d", "/a/b/c/d"}, {"0", "/..", "/a/b"}, {"0", "/../x/y", "/a/b/x/y"},
+		{"0", "/../..", "/a"}, {"0", "/../../..", "/"}, {"0", "/../../../x", "/x"}, {"0", "/..x", "/a/b/c/..x"},
+		{"0", "/../../../..", ""}, {"0", "/../../../../x", ""}, {"1", "/", "/"}, {"1", "/x", "/x"}, {"1", "/../x", ""},
+		{"2", "/../x", "/../x"},
+	} {
+		got, err := roots.absolute(c.hierarchy, c.relative)
+		assert.Check(t, got == c.want && (err != nil) == (c.want == ""), "%s: %q, %v", c.relative, got, err)
+	}
+	roots, err := ReadCgroupRoots("/proc")
+	assert.Check(t, err == nil && roots == nil, "in the namespace of process 1: %v, %v", roots, err)
+	_, err = ReadCgroupRoots(t.TempDir())
+	assert.NilError(t, err) // a kernel without
 }

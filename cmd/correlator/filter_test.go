@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -90,4 +93,45 @@ func TestRecordService(t *testing.T) {
 			t.Errorf("%v, environment %q: %q, want %q", c.args, c.environment, got, c.want)
 		}
 	}
+}
+
+// In a cgroup namespace of the agent's own, as pods have it, paths of cgroups are those of the host, and filters by
+// them hold. Where they cannot, nothing starts.
+func TestFilterInCgroupNamespace(t *testing.T) {
+	testenv.NeedRoot(t)
+	unshare := testenv.NeedTool(t, "unshare")
+	p := demo.Start(t, demo.Options{Service: "shop", Idle: 1})
+	all := jsonOf[[]process.View](t, nil, "scan")
+	at := slices.IndexFunc(all, func(v process.View) bool { return v.PID == p.PID })
+	assert.Assert(t, at >= 0)
+	path := all[at].CgroupPath
+	if path == "/" {
+		testenv.Missing(t, "the tests run in the root of all cgroups")
+	}
+	scan := func(by []string, pattern string) (views []process.View, text string, err error) {
+		args := append(slices.Clone(by[1:]), installed(t), "scan", "-o", "json", "--exclude-container", pattern)
+		var stderr strings.Builder
+		cmd := exec.Command(by[0], args...)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err == nil {
+			assert.NilError(t, json.Unmarshal(out, &views))
+		}
+		return views, stderr.String(), err
+	}
+	inside := []string{unshare, "--cgroup"}
+	for pattern, want := range map[string]process.State{
+		regexp.QuoteMeta(path): process.StateFiltered, "/other": process.StateReady,
+	} {
+		views, text, err := scan(inside, pattern)
+		assert.NilError(t, err, text)
+		i := slices.IndexFunc(views, func(v process.View) bool { return v.PID == p.PID })
+		assert.Check(t, i >= 0 && views[i].State == want && views[i].CgroupPath == path, "%s: %+v", pattern, views)
+	}
+	_, text, err := scan(inside, `/\.\./a`)
+	assert.Check(t, err != nil && strings.Contains(text, "without /.."), "%v: %s", err, text)
+	_, text, err = scan(append(inside, privileges(needed...)...), "/a")
+	assert.Check(t, err != nil && strings.Contains(text, "finding the paths of cgroups for"), "%v: %s", err, text)
+	_, text, err = scan(append(inside, privileges(needed...)...), "[^/]+")
+	assert.NilError(t, err, text)
 }

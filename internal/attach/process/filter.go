@@ -26,6 +26,24 @@ var (
 type Filter struct {
 	IncludeServices, ExcludeServices     Patterns
 	IncludeContainers, ExcludeContainers Patterns
+
+	roots procscan.CgroupRoots // see Resolve
+}
+
+// Resolve returns the filter for the cgroup namespace that we are in. The error says why paths of
+// cgroups are not known, if the filter depends on them: it would leave out nothing, or all.
+func (f Filter) Resolve(procRoot string) (Filter, error) {
+	for _, r := range slices.Concat(f.IncludeContainers, f.ExcludeContainers) {
+		if strings.Contains(r.String(), `/\.\.`) {
+			return f, fmt.Errorf("%s matches no path of a cgroup: they are as process 1 sees them, without /..", r)
+		}
+	}
+	roots, err := procscan.ReadCgroupRoots(procRoot)
+	if err != nil && (f.IncludeContainers.ofPaths() || f.ExcludeContainers.ofPaths()) {
+		return f, fmt.Errorf("finding the paths of cgroups for --include-container and --exclude-container: %w", err)
+	}
+	f.roots = roots
+	return f, nil
 }
 
 // ByContainer reports whether the result of Container depends on its argument.
@@ -64,6 +82,13 @@ func (p Patterns) match(text string) bool {
 	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool { return r.MatchString(text) })
 }
 
+// ofPaths reports whether some are meant for paths of cgroups: ids of containers have no slash.
+func (p Patterns) ofPaths() bool {
+	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool {
+		return strings.Contains(strings.ReplaceAll(r.String(), "[^/]", ""), "/")
+	})
+}
+
 func (p Patterns) matchCgroup(c procscan.Cgroup) bool {
 	return p.match(c.Path) || c.ContainerID != "" && p.match(c.ContainerID)
 }
@@ -93,7 +118,7 @@ func ParsePatterns(lines string) (Patterns, error) {
 // admit reads the cgroup of the process, and applies the filter to its container. Without a filter
 // an unknown cgroup is no reason not to serve the process.
 func (t *Target) admit() (err error) {
-	t.cgroup, err = t.handle.Cgroup()
+	t.cgroup, err = t.handle.Cgroup(t.filter.roots)
 	if err != nil && (t.filter.ByContainer() || errors.Is(err, procscan.ErrGone)) {
 		return err
 	}

@@ -51,7 +51,7 @@ type View struct {
 	Agent *javaagent.Agent `json:"agent,omitempty"`         // of StateSilent alone
 
 	ContainerID string `json:"container_id"` // empty without a container; see procscan.Cgroup
-	CgroupPath  string `json:"cgroup_path"`  // as seen from our own cgroup namespace
+	CgroupPath  string `json:"cgroup_path"`  // see procscan.Cgroup
 }
 
 // OTelView is what a process publishes by OpenTelemetry's standards.

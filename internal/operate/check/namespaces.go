@@ -66,12 +66,12 @@ func cgroupNamespace(m *machine) finding {
 		return m.unknown(err, lossUnproved, "see proc-root")
 	case name == procscan.InitialCgroupNamespace:
 		return ok("the host's")
-	case m.config.Filter.ByContainer():
-		return finding{Degraded, "not the host's: paths of cgroups are relative to it",
-			"filters by the path of a cgroup may not match",
-			"run in the host's cgroup namespace (--cgroupns=host), or filter by container ids only"}
 	}
-	return ok("not the host's, and no filter depends on the path of a cgroup")
+	if _, err := m.config.Filter.Resolve(m.config.ProcRoot); err != nil {
+		return finding{Missing, "not the host's: " + err.Error(), "the agent does not start: filters would not hold",
+			"grant CAP_SYS_ADMIN, run in the host's cgroup namespace (--cgroupns=host), or filter by container ids only"}
+	}
+	return ok("not the host's; paths of cgroups are as process 1 sees them, or no filter depends on them")
 }
 
 // machineID does not show the id, which machine-id(5) calls confidential.

@@ -19,7 +19,7 @@ func TestNamespaces(t *testing.T) {
 		{"user-namespace", "user", "user:[4026531837]", OK, "the host's", ""},
 		{"user-namespace", "user", "user:[4026532000]", Missing, "not the host's", "outside of user namespaces"},
 		{"cgroup-namespace", "cgroup", "cgroup:[4026531835]", OK, "the host's", ""},
-		{"cgroup-namespace", "cgroup", "cgroup:[4026532000]", OK, "no filter depends", ""},
+		{"cgroup-namespace", "cgroup", "cgroup:[4026532000]", OK, "or no filter depends", ""},
 		{"mount-namespace", "mnt", "mnt:[4026531841]", OK, "their own roots", ""},
 		{"mount-namespace", "", "", Degraded, "unknown", "proc-root"},
 	} {
@@ -29,8 +29,10 @@ func TestNamespaces(t *testing.T) {
 		}
 		found(t, m, test.name).verify(t, test.status, test.detail, test.remedy)
 		if test.link == "cgroup" && !strings.HasSuffix(test.to, "35]") {
-			m.config.Filter.ExcludeContainers = make(process.Patterns, 1)
-			found(t, m, test.name).verify(t, Degraded, "not the host's", "--cgroupns=host")
+			m.config.Filter.ExcludeContainers, _ = process.ParsePatterns("8d3f.*\n[^/]+")
+			found(t, m, test.name).verify(t, OK, "no filter depends", "")
+			m.config.Filter.IncludeContainers, _ = process.ParsePatterns("/a")
+			found(t, m, test.name).verify(t, Missing, "not the host's", "--cgroupns=host")
 		}
 	}
 }

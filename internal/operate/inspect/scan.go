@@ -39,6 +39,9 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 	if err != nil {
 		return nil, 0, err
 	}
+	if filter, err = filter.Resolve(procRoot); err != nil {
+		return nil, 0, err
+	}
 	client, err := access.Open(procRoot, new(worker.Counters))
 	if err != nil {
 		return nil, 0, err

@@ -89,6 +89,9 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())
 	var err error
+	if a.config.Filter, err = cfg.Filter.Resolve(cfg.ProcRoot); err != nil {
+		return nil, err
+	}
 	if a.access, err = access.Open(cfg.ProcRoot, &a.counters.Workers); err != nil {
 		return nil, err
 	}

@@ -153,6 +153,10 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if options.MaxProcesses == 0 {
 		options.MaxProcesses = defaultMaxProcesses
 	}
+	var err error
+	if options.Filter, err = options.Filter.Resolve(options.ProcRoot); err != nil {
+		return nil, err
+	}
 	r := &Recorder{
 		options: options, log: log, aggregate: newAggregate(), swept: make(chan error, 1),
 		grace:     unwindGrace,
@@ -165,7 +169,6 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		r.aggregate.waits = make(map[WaitKey]profile.StateTimes)
 	}
 
-	var err error
 	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
 		return nil, err
 	}
