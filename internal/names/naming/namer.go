@@ -91,6 +91,7 @@ type process struct {
 	next     time.Time            // when it may be asked again
 	reason   reason               // why it is not asked before that
 	pause    time.Duration        // how long that was
+	rest     time.Duration        // between its last request, after which all was known, and the next
 	gone     bool
 
 	perfMap     symbolizer.PerfMap // when it was looked at last

@@ -37,6 +37,10 @@ var (
 	// there for most of the functions that are sampled at all.
 	kernelPauses = share.Backoff{Min: 2 * time.Second, Max: time.Minute}
 
+	// A process whose names were all read rests, longer each time: names of functions that are seldom sampled come one by
+	// one, and each request reads whole tables. Samples wait for twice as long.
+	rests = share.Backoff{Min: shortest, Max: maxHold / 2}
+
 	// A process for which a request failed is not asked for some time, longer each time; and so is
 	// a file.
 	pauses = share.Backoff{Min: 10 * time.Second, Max: 10 * time.Minute}
@@ -227,7 +231,10 @@ func (n *Namer) end(p *process, now time.Time, spent, failed time.Duration) {
 	}
 	t.next = now.Add(max(ownerPace, totalPace*n.waiting())*spent + hangPace*failed)
 	if failed == 0 {
-		p.next, p.reason = now.Add(max(pace*spent, shortest)), unnamedLate
+		if p.rest = rests.Next(p.rest); len(p.wanted) > 0 {
+			p.rest = shortest
+		}
+		p.next, p.reason = now.Add(max(pace*spent, p.rest)), unnamedLate
 	}
 	n.notify()
 }

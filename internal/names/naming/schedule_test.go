@@ -152,7 +152,7 @@ func TestShares(t *testing.T) {
 	// Alone, it has as much as one process may.
 	e = silent(t)
 	alone := e.process(&profile.Resource{Owner: "shop"})
-	had, _, _ = e.simulate(map[*process]time.Duration{alone: 50 * time.Millisecond}, nil, long)
+	had, _, _ = e.simulate(map[*process]time.Duration{alone: 100 * time.Millisecond}, nil, long)
 	cpu := had["shop"]
 	assert.Check(t, cpu <= long/pace && cpu >= long/pace/2, "one process has had %v", cpu)
 }
@@ -278,6 +278,38 @@ func TestFailuresOfFiles(t *testing.T) {
 		}
 		assert.Check(t, pause == pauses.Max, "%v: pause %v", why, pause)
 	}
+}
+
+// A process whose names were all read is asked later and later, and for what is left of them soon; samples wait for
+// longer.
+func TestRests(t *testing.T) {
+	e := silent(t)
+	r := &profile.Resource{}
+	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/file"}
+	now := time.Now()
+	ask := func(left bool) (rest time.Duration) {
+		t.Helper()
+		reason, mayCome := e.want(e.process(r), sampleOf(r, profile.Frame{File: file, Address: 1}).Stack, now)
+		assert.Check(t, mayCome, "%v", reason)
+		p := e.processes[r]
+		e.begin(p, now)
+		e.take(p)
+		if left {
+			e.want(p, sampleOf(r, profile.Frame{File: file, Address: 2}).Stack, now)
+		}
+		e.end(p, now, 0, 0)
+		e.dropWanted(p)
+		rest = p.next.Sub(now)
+		now = p.next
+		return rest
+	}
+	last := time.Duration(0)
+	for range 10 {
+		rest := ask(false)
+		assert.Check(t, rest >= max(last, shortest) && rest < maxHold, "%v, after %v", rest, last)
+		last = rest
+	}
+	assert.Check(t, last > 2*shortest && ask(true) == shortest && ask(false) > shortest, "%v", last)
 }
 
 // A worker that answers less than it was asked for is asked again for the rest; one that answers
