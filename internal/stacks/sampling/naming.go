@@ -163,7 +163,7 @@ func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) nam
 			frames := newNamedFrames(found[i].Frames)
 			named.frames[key] = frames
 			if found[i].Keep {
-				s.words.add(key, frames, unwind.LifeOf(words[program][i]), codes[program], now)
+				s.words.add(key, frames, found[i].Span, unwind.LifeOf(words[program][i]), codes[program], now)
 			}
 		}
 	}

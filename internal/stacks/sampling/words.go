@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,12 +64,25 @@ type scratch struct {
 	named  []namedFrame
 }
 
-// knownWord is the frames of a word.
+// knownWord is the frames of a word, or of those of some places.
 type knownWord struct {
 	frames []namedFrame
 	life   unwind.Life
 	until  time.Time   // with OfMoment
 	code   codeVersion // with OfMappings
+
+	at, first, last uint64 // unwind.Place of the word, and of the first and the last with such frames; 0 for no others
+}
+
+// of returns what is known of native code at another place.
+func (k *knownWord) of(at uint64) *knownWord {
+	other := &knownWord{frames: slices.Clone(k.frames), life: k.life, code: k.code}
+	for i := range other.frames {
+		if f := &other.frames[i]; f.Kind == unwind.NativeFrame && f.Address != 0 {
+			f.Address += at - k.at
+		}
+	}
+	return other
 }
 
 func (k *knownWord) isValid(code codeVersion, now time.Time) bool {
@@ -100,46 +115,104 @@ func (k *knownWord) bytes() int {
 // is safe for concurrent use.
 type wordCache struct {
 	mu            sync.Mutex
-	recent, older map[wordKey]*knownWord
+	recent, older knownWords
 	bytes         int // of recent
 }
 
-func newWordCache() *wordCache { return &wordCache{recent: make(map[wordKey]*knownWord)} }
+// knownWords are words by themselves, and those of some places by what they are without these, in the order of their
+// places.
+type knownWords struct {
+	single map[wordKey]*knownWord
+	spans  map[wordKey][]*knownWord
+}
+
+func newKnownWords() knownWords {
+	return knownWords{make(map[wordKey]*knownWord), make(map[wordKey][]*knownWord)}
+}
+
+// find returns what is known of a word that may have a place, and is certain still.
+func (k *knownWords) find(key, base wordKey, at uint64, code codeVersion, now time.Time) *knownWord {
+	if known := k.single[key]; known != nil && known.isValid(code, now) {
+		return known
+	}
+	spans := k.spans[base]
+	if i := behind(spans, at); i < len(spans) && spans[i].first <= at && spans[i].isValid(code, now) {
+		return spans[i]
+	}
+	return nil
+}
+
+// behind returns which is the first that does not end before a place.
+func behind(spans []*knownWord, at uint64) int {
+	i, _ := slices.BinarySearchFunc(spans, at, func(k *knownWord, at uint64) int { return cmp.Compare(k.last, at) })
+	return i
+}
+
+func newWordCache() *wordCache { return &wordCache{recent: newKnownWords()} }
+
+// place returns what a word is without its place, and that.
+func (k wordKey) place() (base wordKey, at uint64, is bool) {
+	word, _ := unwind.NextWord(k.word[:])
+	if word == nil {
+		return base, 0, false
+	}
+	base.target = k.target
+	base.word, at, is = unwind.Place(word)
+	return base, at, is
+}
 
 // get returns what is known of a word, nil if that is nothing, or not certain any more.
 func (c *wordCache) get(key wordKey, code codeVersion, now time.Time) *knownWord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, recent := c.recent[key]
-	if !recent {
-		known = c.older[key]
+	base, at, _ := key.place()
+	known := c.recent.find(key, base, at, code, now)
+	if known == nil {
+		if known = c.older.find(key, base, at, code, now); known == nil {
+			return nil
+		}
+		c.put(key, known)
 	}
-	if known == nil || !known.isValid(code, now) {
-		return nil
-	}
-	if !recent {
+	if known.last != 0 && known.life == unwind.OfMappings {
+		known = known.of(at)
 		c.put(key, known)
 	}
 	return known
 }
 
 // add keeps the frames of a word, which must not be changed any more. asked is when the engine was, and code what the
-// codeVersion was before that.
-func (c *wordCache) add(key wordKey, frames []namedFrame, life unwind.Life, code codeVersion, asked time.Time) {
+// codeVersion was before that. Words of places around, in a span, have the same.
+func (c *wordCache) add(key wordKey, frames []namedFrame, span unwind.Span, life unwind.Life, code codeVersion,
+	asked time.Time) {
+	known := &knownWord{frames: frames, life: life, until: asked.Add(placeTime), code: code}
+	if _, at, is := key.place(); is && span != (unwind.Span{}) {
+		known.at, known.first, known.last = at, at-min(at, uint64(span.Down)), at+uint64(span.Up)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.put(key, &knownWord{frames: frames, life: life, until: asked.Add(placeTime), code: code})
+	c.put(key, known)
 }
 
 // put is called with mu held.
 func (c *wordCache) put(key wordKey, known *knownWord) {
-	if former := c.recent[key]; former != nil {
-		c.bytes -= former.bytes()
-	}
 	if c.bytes += known.bytes(); c.bytes > maxWordBytes {
-		c.recent, c.older, c.bytes = make(map[wordKey]*knownWord), c.recent, known.bytes()
+		c.recent, c.older, c.bytes = newKnownWords(), c.recent, known.bytes()
 	}
-	c.recent[key] = known
+	if known.last == 0 {
+		if former := c.recent.single[key]; former != nil {
+			c.bytes -= former.bytes()
+		}
+		c.recent.single[key] = known
+		return
+	}
+	base, _, _ := key.place()
+	spans := c.recent.spans[base]
+	first := behind(spans, known.first)
+	end := first
+	for ; end < len(spans) && spans[end].first <= known.last; end++ { // those of other mappings, mostly
+		c.bytes -= spans[end].bytes()
+	}
+	c.recent.spans[base] = slices.Replace(spans, first, end, known)
 }
 
 // joinWords appends the frames of a stack's words to dst, which is empty, given those of each, up to the first

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
@@ -27,7 +28,7 @@ func TestWordLives(t *testing.T) {
 	} {
 		c := newWordCache()
 		key := newWordKey(1, []uint64{1, 2, 3})
-		c.add(key, frames, life, code, now)
+		c.add(key, frames, unwind.Span{}, life, code, now)
 		known := func(code codeVersion, at time.Time) bool { return c.get(key, code, at) != nil }
 		got := [3]bool{
 			known(code, later.Add(-1)),
@@ -44,25 +45,75 @@ func TestWordLives(t *testing.T) {
 	}
 }
 
+// Words of places around one have its frames, in native code at as much higher addresses, where its own are certain; and
+// no other words.
+func TestWordSpans(t *testing.T) {
+	now, code := time.Now(), codeVersion{space: 3, synced: 7}
+	native := func(at, file uint64) wordKey {
+		return newWordKey(1, []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, at), file})
+	}
+	compiled := func(offset, id uint64) wordKey {
+		header := libpf.NewEbpfFrameHeader(libpf.HotSpotFrame, 0, 3, 0)
+		return newWordKey(1, []uint64{header, 1 << 40, support.FrameHotspotNative<<60 | offset<<32 | id})
+	}
+	addressOf := func(address uint64) []namedFrame {
+		return newNamedFrames([]unwind.Frame{{Kind: unwind.NativeFrame, Address: address}})
+	}
+	method := newNamedFrames([]unwind.Frame{{Kind: unwind.JVMFrame, Function: "A.a"}})
+	c := newWordCache()
+	c.add(native(0x100, 5), addressOf(0x5100), unwind.Span{Down: 0x10, Up: 0x20}, unwind.OfMappings, code, now)
+	c.add(native(0x200, 5), addressOf(0x9200), unwind.Span{Down: 1 << 31, Up: 1}, unwind.OfMappings, codeVersion{}, now)
+	c.add(native(0x300, 5), addressOf(0x5300), unwind.Span{Up: 2}, unwind.OfMappings, code, now)
+	c.add(compiled(8, 9), method, unwind.Span{Down: 4, Up: 4}, unwind.OfProgram, code, now)
+	c.add(compiled(20, 9), method, unwind.Span{Down: 2}, unwind.OfProgram, code, now)
+	c.add(compiled(30, 9), method, unwind.Span{}, unwind.OfProgram, code, now)
+	for range 2 { // also when they were moved
+		for key, want := range map[wordKey][]namedFrame{
+			native(0x300, 5): addressOf(0x5300), native(0x302, 5): addressOf(0x5302), native(0x303, 5): nil,
+			native(0x2ff, 5): nil, native(0x300, 6): nil, native(0x200, 5): nil, native(0x100, 5): nil,
+			compiled(4, 9): method, compiled(12, 9): method, compiled(13, 9): nil, compiled(3, 9): nil,
+			compiled(17, 9): nil, compiled(18, 9): method, compiled(21, 9): nil, compiled(8, 7): nil,
+			compiled(30, 9): method, compiled(31, 9): nil,
+		} {
+			known := c.get(key, code, now)
+			assert.Check(t, (known == nil) == (want == nil) && (known == nil || slices.Equal(known.frames, want)),
+				"%x: %+v, want %+v", key.word, known, want)
+		}
+		c.older, c.recent = c.recent, newKnownWords()
+	}
+	assert.Check(t, c.get(native(0x302, 5), codeVersion{4, 7}, now) == nil, "something else is mapped")
+	c.add(native(0x300, 5), addressOf(0x6300), unwind.Span{Up: 2}, unwind.OfMappings, codeVersion{4, 7}, now)
+	known := c.get(native(0x302, 5), codeVersion{4, 7}, now)
+	assert.Check(t, known != nil && known.frames[0].Address == 0x6302, "%+v", known)
+}
+
 // Words that are used stay known, however many others come, and there are no more than there is room for.
 func TestWordCacheIsBounded(t *testing.T) {
 	c, now := newWordCache(), time.Now()
 	name := strings.Repeat("n", 500)
 	used := newWordKey(1, []uint64{1})
-	c.add(used, newNamedFrames([]unwind.Frame{{Function: "used"}}), unwind.OfProgram, codeVersion{}, now)
+	c.add(used, newNamedFrames([]unwind.Frame{{Function: "used"}}), unwind.Span{}, unwind.OfProgram, codeVersion{}, now)
 	const many = 20 * maxWordBytes / 800
 	for i := range uint64(many) {
-		c.add(newWordKey(2, []uint64{i}), newNamedFrames([]unwind.Frame{{Function: name}}), unwind.OfProgram,
+		c.add(newWordKey(2, []uint64{i}), newNamedFrames([]unwind.Frame{{Function: name}}), unwind.Span{}, unwind.OfProgram,
 			codeVersion{}, now)
 		known := c.get(used, codeVersion{}, now)
 		assert.Assert(t, known != nil && known.frames[0].Function == "used", "after %d others", i)
-		c.add(newWordKey(3, nil), nil, unwind.OfProgram, codeVersion{}, now) // again and again, which takes no room
+		// Again and again, which takes no room.
+		c.add(newWordKey(3, nil), nil, unwind.Span{}, unwind.OfProgram, codeVersion{}, now)
+		c.add(newWordKey(4, []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, 7), 0}), nil, unwind.Span{Up: 1},
+			unwind.OfMappings, codeVersion{}, now)
 	}
 	assert.Check(t, c.get(newWordKey(2, []uint64{many - 1}), codeVersion{}, now) != nil)
 	assert.Check(t, c.get(newWordKey(2, []uint64{0}), codeVersion{}, now) == nil)
 	kept := 0
-	for _, known := range c.recent {
+	for _, known := range c.recent.single {
 		kept += known.bytes()
+	}
+	for _, spans := range c.recent.spans {
+		for _, known := range spans {
+			kept += known.bytes()
+		}
 	}
 	assert.Check(t, kept == c.bytes && kept <= maxWordBytes, "%d bytes, counted as %d", kept, c.bytes)
 }
@@ -125,7 +176,7 @@ func TestResolveKnown(t *testing.T) {
 	}
 	assert.Check(t, s.resolveKnown(sample(now), now, scratch) == nil, "no word is known")
 	frames := newNamedFrames([]unwind.Frame{{Kind: unwind.PythonFrame, Function: "f", SourceFile: "f.py"}})
-	s.words.add(newWordKey(p.number, words), frames, unwind.LifeOf(words), p.codeVersion(), now)
+	s.words.add(newWordKey(p.number, words), frames, unwind.Span{}, unwind.LifeOf(words), p.codeVersion(), now)
 	stack := s.resolveKnown(sample(now), now, scratch)
 	assert.Assert(t, stack != nil && len(stack.Frames) == 2 && stack.Frames[1].Name() == "f", "%+v", stack)
 	assert.Check(t, s.counters.Unwinding.Stacks.Load() == 1 && s.counters.Unwinding.Frames.Load() == 2)

@@ -35,7 +35,12 @@ type Named struct {
 	Frames []Frame
 	// Keep: its words have these frames for as long as their LifeOf says. Else asking again may tell more.
 	Keep bool
+	// Span is, of a word alone that has a Place, at which others its frames are the same, as long as these are.
+	Span Span
 }
+
+// Span is how far down and up from a place others are.
+type Span struct{ Down, Up uint32 }
 
 // OfRuntime reports whether frames are of functions that a language runtime compiles or interprets.
 func (k FrameKind) OfRuntime() bool { return k != NativeFrame && k != CutFrame }

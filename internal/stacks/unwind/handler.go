@@ -3,6 +3,8 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -139,17 +141,25 @@ func (h *handler) note(what string, err error) error {
 	return err
 }
 
-// address returns where an address of a file's code is in a process.
-func (h *handler) address(pid libpf.PID, file host.FileID, inFile uint64) (uint64, bool) {
+// address returns where an address of a file's code is in a process, and with it those around.
+func (h *handler) address(pid libpf.PID, file host.FileID, inFile uint64) (addr uint64, around Span, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, r := range h.ranges[pid][file] {
+	ranges := h.ranges[pid][file]
+	for _, r := range ranges {
 		addr := inFile + r.bias
-		if (addr^r.prefix.Key)>>(64-r.prefix.Length) == 0 {
-			return addr, true
+		if (addr^r.prefix.Key)>>(64-r.prefix.Length) != 0 {
+			continue
 		}
+		isElsewhere := func(other codeRange) bool { return other.bias != r.bias }
+		if !slices.ContainsFunc(ranges, isElsewhere) { // else others may be there instead
+			last := r.prefix.Key | (1<<(64-r.prefix.Length) - 1)
+			around.Down = uint32(min(addr-r.prefix.Key, inFile, math.MaxUint32))
+			around.Up = uint32(min(last-addr, math.MaxUint32))
+		}
+		return addr, around, true
 	}
-	return 0, false
+	return 0, Span{}, false
 }
 
 // storeRange calls a function that stores an entry of a process in the table of mappings.

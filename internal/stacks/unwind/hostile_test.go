@@ -191,11 +191,12 @@ func TestFramesAnswer(t *testing.T) {
 		"small":          {[][]Frame{deep(3), {{Kind: NativeFrame, Address: 1 << 40}}, {{Kind: CutFrame}}}, 3, 3},
 		"the same names": {[][]Frame{deep(100), deep(100), deep(100), deep(100)}, 4, 100},
 		"one too many":   {[][]Frame{deep(100), deep(300)}, 1, 100},
-		"one too large":  {[][]Frame{deep(maxFrames), deep(1)}, 2, 186},
+		"one too large":  {[][]Frame{deep(maxFrames), deep(1)}, 1, 186},
 		"many frames":    {[][]Frame{make([]Frame, maxFrames+1)}, 1, maxFrames},
 	} {
 		answer, added := newFramesAnswer(), 0
-		for added < len(c.stacks) && answer.add(Named{c.stacks[added], added%2 == 0}) {
+		span := func(i int) Span { return Span{uint32(i) + 1, 1<<32 - 1} }
+		for added < len(c.stacks) && answer.add(Named{c.stacks[added], added%2 == 0, span(added)}) {
 			added++
 		}
 		b := answer.message()
@@ -204,11 +205,12 @@ func TestFramesAnswer(t *testing.T) {
 			t.Fatalf("%s: %d of %d stacks arrive, in %d bytes, %v", what, len(got), added, len(b), err)
 		}
 		for i, stack := range got {
-			whole, keep := c.stacks[i], i%2 == 0
+			whole, keep, around := c.stacks[i], i%2 == 0, span(i)
 			if i == 0 && len(whole) > c.first { // asking for a part of it tells more
 				whole, keep = append(slices.Clone(whole[:c.first-1]), Frame{Kind: CutFrame}), false
+				around = Span{}
 			}
-			assert.Check(t, slices.Equal(stack.Frames, whole) && stack.Keep == keep,
+			assert.Check(t, slices.Equal(stack.Frames, whole) && stack.Keep == keep && stack.Span == around,
 				"%s: stack %d has %d frames, want %d, and is kept: %v", what, i, len(stack.Frames), len(whole), stack.Keep)
 		}
 	}
@@ -241,7 +243,7 @@ func FuzzDecodeFrames(f *testing.F) {
 	seed.add(Named{[]Frame{
 		{Kind: NativeFrame, Address: 1 << 40}, {Kind: JVMFrame, Function: "a.b", SourceFile: "c", Line: 3},
 		{Kind: CutFrame},
-	}, true})
+	}, true, Span{1, 2}})
 	f.Add(seed.message())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		stacks, err := decodeFrames(b, 3)
@@ -255,7 +257,7 @@ func FuzzDecodeFrames(f *testing.F) {
 			}
 		}
 		again, err := decodeFrames(answer.message(), len(stacks))
-		assert.Assert(t, err == nil && len(again) == len(stacks),
+		assert.Assert(t, err == nil && slices.EqualFunc(again, stacks, func(x, y Named) bool { return x.Span == y.Span }),
 			"%d stacks, then %d: %v", len(stacks), len(again), err)
 	})
 }

@@ -17,16 +17,18 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		return []Frame{{Kind: CutFrame}}
 	}
 	at := place{t.number, [3]uint64(word)}
-	if known := s.places.get(at, t.code.areUnchanged); known != nil {
+	if known, span := s.places.get(at, t.code.areUnchanged); known != nil {
+		s.span = span
 		return known
 	}
 	var (
 		frames []Frame
+		span   Span
 		read   []reading
 		err    error
 	)
 	if inCompiled(word) {
-		frames, err = s.compiledFrames(t, word)
+		frames, span, err = s.compiledFrames(t, word)
 	} else {
 		var named libpf.Frames
 		named, read, err = t.code.symbolizeAlone(word)
@@ -37,7 +39,8 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		return []Frame{{Kind: JVMFrame}} // its code is gone
 	}
 	if hasCompileID(word) && !t.code.isExhausted() || len(read) > 0 {
-		if s.places.add(at, frames, read) {
+		if s.places.add(at, frames, span, read) {
+			s.span = span
 			return frames
 		}
 	}
@@ -45,30 +48,31 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	return frames
 }
 
-// compiledFrames returns the frames of a place in compiled code. The JVM knows them at safepoints, which calls are
+// compiledFrames returns the frames of a place in compiled code, and around which others have the same. The JVM knows them at safepoints, which calls are
 // for the most part. For what lies between, see flow.leaf.
-func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) ([]Frame, error) {
+func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) (_ []Frame, around Span, _ error) {
 	m, err := t.code.methodAt(libpf.Address(word.Variable(0)))
 	if err != nil {
-		return nil, err
+		return nil, around, err
 	}
 	d := &methodFrames{server: s, target: t, word: word, method: m}
 	if m == nil {
 		frames, err := d.root(nil)
-		return withUnknown(frames, UnknownTooLarge), err
+		return withUnknown(frames, UnknownTooLarge), around, err
 	}
 	at, returns := codeOffset(word), word.Flags().ReturnAddress()
 	if p, found := m.pcDesc(at); returns && found && p.safepoint {
-		return s.describedFrames(t, word, at)
+		frames, err := s.describedFrames(t, word, at)
+		return frames, around, err
 	}
-	frames, why, err := s.leafFrames(t, d, at, returns)
+	frames, around, why, err := s.leafFrames(t, d, at, returns)
 	if err == nil {
 		err = t.code.checkCompileID(word)
 	}
 	if err != nil {
-		return nil, err
+		return nil, Span{}, err
 	}
-	return withUnknown(frames, why), nil
+	return withUnknown(frames, why), around, nil
 }
 
 // withUnknown returns frames with one of inlined code that is not known, if there is a reason.
@@ -80,25 +84,28 @@ func withUnknown(frames []Frame, why UnknownLeaf) []Frame {
 }
 
 // leafFrames returns the frames of a place that is no safepoint.
-func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) ([]Frame, UnknownLeaf, error) {
+func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) (_ []Frame, around Span,
+	_ UnknownLeaf, _ error) {
 	if !t.code.debug.follows() {
 		frames, err := d.root(nil)
-		return frames, UnknownUnread, err
+		return frames, around, UnknownUnread, err
 	}
 	var g *flow
 	var err error
 	if t.code.work < maxWork {
 		if g, err = s.flowOf(t, d.method, uint32(d.word.Variable(1))); err != nil {
-			return nil, knownLeaf, err
+			return nil, around, knownLeaf, err
 		}
 	}
 	n := none
 	if g != nil {
-		n = g.find(at, returns)
+		if n = g.find(at, returns); n != none && !returns {
+			around = g.span(n, d.method)
+		}
 	}
 	if g != nil && n == none { // code that was entered before the JVM had barred that
 		if g, _, err = t.code.flowOf(d.method, at); err != nil {
-			return nil, knownLeaf, err
+			return nil, around, knownLeaf, err
 		}
 		if g != nil {
 			g.whole = false
@@ -111,12 +118,12 @@ func (s *server) leafFrames(t *target, d *methodFrames, at int32, returns bool) 
 			why = UnknownTooLarge
 		}
 		frames, err := d.root(nil)
-		return frames, why, err
+		return frames, around, why, err
 	}
 	g.steps = 0
 	frames, why, err := g.leaf(n, returns, d)
 	t.code.work += len(g.nodes) + g.steps/stepsAtOnce
-	return frames, why, err
+	return frames, around, why, err
 }
 
 // flowOf returns the flow of a compiled method, nil if there is too much of it. Flows are kept within the user's
@@ -163,7 +170,7 @@ func (s *server) forgetFlows(t *target) {
 func (s *server) describedFrames(t *target, word libpf.EbpfFrame, offset int32) ([]Frame, error) {
 	word = withOffset(word, uint32(offset))
 	at := place{t.number, [3]uint64{describedHeader, word[1], word[2]}}
-	if known := s.places.get(at, nil); known != nil {
+	if known, _ := s.places.get(at, nil); known != nil {
 		return known, nil
 	}
 	named, err := t.code.symbolize(word)
@@ -178,7 +185,7 @@ func (s *server) describedFrames(t *target, word libpf.EbpfFrame, offset int32) 
 	}
 	frames := s.newFrames(named)
 	if hasCompileID(word) {
-		s.places.add(at, frames, nil)
+		s.places.add(at, frames, Span{}, nil)
 	}
 	return frames, nil
 }

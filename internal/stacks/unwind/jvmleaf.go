@@ -84,6 +84,35 @@ func (g *flow) leaf(n int32, called bool, d pcFrames) ([]Frame, UnknownLeaf, err
 	return l.frames, l.why, nil
 }
 
+// span returns around which of a method's instructions others have the same leaf: those that are executed one after the
+// other, always, and of which nothing else is known.
+func (g *flow) span(n int32, m *compiledMethod) (s Span) {
+	first, last := n, n
+	for first > 0 && g.isSame(first-1, m) {
+		first--
+	}
+	for int(last)+1 < len(g.nodes) && g.isSame(last, m) {
+		last++
+	}
+	at := g.nodes[n].offset
+	return Span{Down: uint32(at - g.nodes[first].offset), Up: uint32(g.nodes[last].offset - at)}
+}
+
+// isSame reports whether an instruction and the one behind it have the same leaf.
+func (g *flow) isSame(n int32, m *compiledMethod) bool {
+	this, next := &g.nodes[n], &g.nodes[n+1]
+	if this.certain != none || next.certain != none || (this.computes == none) != (next.computes == none) ||
+		this.leaves || this.unread || next.entered || this.offset+int32(this.size) != next.offset {
+		return false
+	}
+	if to, from := g.next.of(n), g.prev.of(n+1); len(to) != 1 || to[0] != n+1 || len(from) != 1 || from[0] != n {
+		return false
+	}
+	// What is known of the nearest place is for all up to the next.
+	i, _ := slices.BinarySearchFunc(m.pcDescs, this.offset, func(p pcDesc, at int32) int { return int(p.offset) - int(at) })
+	return i == len(m.pcDescs) || m.pcDescs[i].offset > next.offset
+}
+
 // straight returns the frames of an instruction in straight code.
 func (g *flow) straight(n int32, d pcFrames) (l leafFrames, err error) {
 	on, why := g.first(n, false)

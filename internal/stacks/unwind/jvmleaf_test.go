@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -333,5 +334,68 @@ func TestLeaf(t *testing.T) {
 		}
 		assert.Check(t, strings.Join(got, " ") == c.want && why == c.why, "%s: %q, %d, want %q, %d", name, got, why,
 			c.want, c.why)
+		checkSpans(t, g, c.code)
 	}
+}
+
+// checkSpans checks that instructions in a span have the same leaf, and returns how many have others in theirs.
+func checkSpans(t *testing.T, g *flow, c code) (some int) {
+	t.Helper()
+	m := new(compiledMethod)
+	for offset, s := range c.steps {
+		if s.frames != "" {
+			m.pcDescs = append(m.pcDescs, pcDesc{offset: c.place(int32(offset))})
+		}
+	}
+	slices.SortFunc(m.pcDescs, func(x, y pcDesc) int { return int(x.offset - y.offset) })
+	for n := range int32(len(g.nodes)) {
+		around := g.span(n, m)
+		if around != (Span{}) {
+			some++
+		}
+		frames, why, err := g.leaf(n, false, c)
+		assert.NilError(t, err)
+		for at := g.nodes[n].offset - int32(around.Down); at <= g.nodes[n].offset+int32(around.Up); at++ {
+			other := g.find(at, false)
+			assert.Assert(t, other != none, "%+v: %d is no instruction", c, at)
+			others, whyOther, err := g.leaf(other, false, c)
+			assert.Assert(t, err == nil && slices.Equal(others, frames) && whyOther == why && g.span(other, m) == Span{
+				around.Down + uint32(at-g.nodes[n].offset), around.Up - uint32(at-g.nodes[n].offset),
+			}, "%+v: %d has %v, and %d has %v", c, g.nodes[n].offset, frames, at, others)
+		}
+	}
+	return some
+}
+
+// Instructions that are executed one after the other have the same leaf, in code of any kind.
+func TestLeafSpans(t *testing.T) {
+	random, some := rand.New(rand.NewPCG(1, 2)), 0
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	for range 3000 {
+		c := code{
+			repeats: pick("", "main:1", "f:2"), simple: pick("", "f", "main g"), loops: pick("", "f", "main f", "f g"),
+			between: pick("", "[] [] 1"),
+		}
+		size := 2 + random.IntN(20)
+		for range size {
+			s := step{does: pick(".", ".", ".", ".", ".", "b", "b", "j", "c", "t", "p", "m", "r", "s", "?")}
+			if s.does == "b" || s.does == "j" {
+				s.does += fmt.Sprintf("%+d", random.IntN(2*size)-size)
+			}
+			if strings.Contains("ctp", s.does) && random.IntN(4) > 0 {
+				s.frames = pick("main:1", "main:1 f:2", "main:1 f:2 g:3", "main:3 g:4")
+			} else if random.IntN(8) == 0 {
+				s.frames, s.note = pick("main:1", "main:1 f:2"), iadd
+			}
+			c.steps = append(c.steps, s)
+		}
+		if random.IntN(2) == 0 {
+			c.entries = []int32{random.Int32N(int32(size))}
+			c.implicit = map[int32]int32{random.Int32N(int32(size)): random.Int32N(int32(size))}
+		}
+		if g := c.flow(); g != nil {
+			some += checkSpans(t, g, c)
+		}
+	}
+	assert.Check(t, some > 1000, "%d instructions have others around", some)
 }

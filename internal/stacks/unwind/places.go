@@ -22,6 +22,7 @@ type place struct {
 // that is nothing: its number, in the word, is never given again by that JVM.
 type placeFrames struct {
 	frames []Frame
+	span   Span
 	read   []reading
 	// checked is the last request in which what was read was the same.
 	checked uint64
@@ -39,35 +40,36 @@ func newPlaces() places { return places{recent: make(map[place]*placeFrames)} }
 // begin begins a request: readings are made again.
 func (p *places) begin() { p.request++ }
 
-// get returns the frames of a place, nil when they are not known. They must not be changed.
-func (p *places) get(at place, areUnchanged func([]reading) bool) []Frame {
+// get returns the frames of a place, nil when they are not known, and around which others have the same. They must not
+// be changed.
+func (p *places) get(at place, areUnchanged func([]reading) bool) ([]Frame, Span) {
 	found, recent := p.recent[at]
 	if !recent {
 		if found = p.older[at]; found == nil {
-			return nil
+			return nil, Span{}
 		}
 	}
 	if len(found.read) > 0 && found.checked != p.request {
 		if !areUnchanged(found.read) {
-			return nil
+			return nil, Span{}
 		}
 		found.checked = p.request
 	}
 	if !recent {
 		p.keep(at, found)
 	}
-	return found.frames
+	return found.frames, found.span
 }
 
 // add keeps the frames of a place, which must not be changed any more; unless one has no name: reading that has
 // failed, and may not the next time. It reports whether it keeps them.
-func (p *places) add(at place, frames []Frame, read []reading) bool {
+func (p *places) add(at place, frames []Frame, span Span, read []reading) bool {
 	for _, f := range frames {
 		if f.Function == "" {
 			return false
 		}
 	}
-	p.keep(at, &placeFrames{frames, read, p.request})
+	p.keep(at, &placeFrames{frames, span, read, p.request})
 	return true
 }
 

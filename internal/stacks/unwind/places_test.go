@@ -24,15 +24,15 @@ func TestPlaces(t *testing.T) {
 	want := func(when string, n uint64, function string) {
 		t.Helper()
 		got := ""
-		if frames := p.get(at(n), areUnchanged); frames != nil {
+		if frames, _ := p.get(at(n), areUnchanged); frames != nil {
 			got = frames[0].Function
 		}
 		assert.Check(t, got == function, "%s: place %d has %q, want %q", when, n, got, function)
 	}
 	p.begin()
-	p.add(at(1), []Frame{{Function: "compiled"}}, nil)
-	p.add(at(2), []Frame{{Function: "interpreted"}}, []reading{{size: 1}})
-	p.add(at(3), []Frame{{Function: "known"}, {}}, nil)
+	p.add(at(1), []Frame{{Function: "compiled"}}, Span{}, nil)
+	p.add(at(2), []Frame{{Function: "interpreted"}}, Span{}, []reading{{size: 1}})
+	p.add(at(3), []Frame{{Function: "known"}, {}}, Span{}, nil)
 	want("at once", 1, "compiled")
 	want("at once", 2, "interpreted")
 	want("without a name", 3, "")
@@ -45,12 +45,12 @@ func TestPlaces(t *testing.T) {
 	same = false
 	want("changed", 2, "")
 	want("changed", 1, "compiled")
-	p.add(at(2), []Frame{{Function: "another"}}, []reading{{size: 1}})
+	p.add(at(2), []Frame{{Function: "another"}}, Span{}, []reading{{size: 1}})
 	want("read again", 2, "another")
 
 	before := p.bytes
 	for range 1000 {
-		p.add(at(2), []Frame{{Function: "another"}}, []reading{{size: 1}})
+		p.add(at(2), []Frame{{Function: "another"}}, Span{}, []reading{{size: 1}})
 	}
 	assert.Check(t, p.bytes == before, "%d bytes for what took %d", p.bytes, before)
 	p.begin()
@@ -58,7 +58,7 @@ func TestPlaces(t *testing.T) {
 	for n := uint64(10); p.older == nil || p.older[at(1)] != nil; n++ { // until all of the first was forgotten
 		want("while it is wanted", 1, "compiled")
 		assert.Assert(t, n != 100_000, "there is no bound")
-		p.add(at(n), []Frame{{Function: long}}, nil)
+		p.add(at(n), []Frame{{Function: long}}, Span{}, nil)
 		assert.Assert(t, p.bytes <= maxKeptBytes, "%d bytes are kept", p.bytes)
 		if added++; added > 3*maxKeptBytes/maxNameBytes {
 			break

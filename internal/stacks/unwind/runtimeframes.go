@@ -17,7 +17,7 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		return []Frame{{Kind: CutFrame}}
 	}
 	code, at := t.codes[kind], place{t.number, [3]uint64(word)}
-	if known := s.places.get(at, code.areUnchanged); known != nil {
+	if known, _ := s.places.get(at, code.areUnchanged); known != nil {
 		return known
 	}
 	var (
@@ -40,7 +40,7 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	} else if !trusted {
 		s.trusted++
 	}
-	if len(read) > 0 && s.places.add(at, frames, read) {
+	if len(read) > 0 && s.places.add(at, frames, Span{}, read) {
 		return frames
 	}
 	s.keep = false

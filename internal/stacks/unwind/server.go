@@ -85,6 +85,7 @@ type server struct {
 	normalize func(string) string
 	places    places
 	keep      bool       // see Named, of the words that are named
+	span      Span       // see Named, of the last of them
 	opened    uint64     // targets
 	trusted   uint64     // how often a runtime was found to be read right, see isTrusted
 	cache     *fileCache // of a worker that probes processes
@@ -425,9 +426,12 @@ func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 func (s *server) namedStacks(pid libpf.PID, stacks [][]uint64) []byte {
 	answer, began := newFramesAnswer(), time.Now()
 	for i, words := range stacks {
-		s.keep = true
-		frames := s.frames(pid, words)
-		if !answer.add(Named{frames, s.keep}) || i < len(stacks)-1 && time.Since(began) > framesTime {
+		s.keep, s.span = true, Span{}
+		named := Named{Frames: s.frames(pid, words), Keep: s.keep}
+		if word, rest := NextWord(words); word != nil && len(rest) == 0 {
+			named.Span = s.span
+		}
+		if !answer.add(named) || i < len(stacks)-1 && time.Since(began) > framesTime {
 			break
 		}
 	}
@@ -482,8 +486,8 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 
 // nativeFrame undoes what the programs do: they look up the file and the bias of an address.
 func (s *server) nativeFrame(pid libpf.PID, word libpf.EbpfFrame) Frame {
-	addr, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
-	s.keep = s.keep && ok
+	addr, around, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
+	s.keep, s.span = s.keep && ok, around
 	if ok && word.Flags().ReturnAddress() {
 		addr--
 	}

@@ -63,7 +63,7 @@ func (s *server) isTrampoline(pid libpf.PID, word libpf.EbpfFrame) (is, right bo
 		return true, true
 	}
 	var code [4]byte
-	address, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
+	address, _, ok := s.handler.address(pid, host.FileID(word.Variable(0)), word.Data())
 	if !ok {
 		return true, false
 	}

@@ -147,7 +147,7 @@ func decodeFramesRequest(b []byte) (pid uint32, stacks [][]uint64, err error) {
 //	0  u8   opFrames
 //	1  u16  number of strings
 //	3  each string: u16 length, bytes of UTF-8
-//	   each stack: u8 1 if it is Named.Keep, u16 number of frames
+//	   each stack: u8 1 if it is Named.Keep, u16 number of frames, u32 Span.Down, u32 Span.Up
 //	     each frame: u8 kind, u16 function, u16 source file (indexes of strings), u32 line, u64 address
 //
 // The first string is "".
@@ -158,7 +158,7 @@ type framesAnswer struct {
 	body    []byte // the stacks
 }
 
-const stackHead, frameBytes = 3, 17
+const stackHead, frameBytes = 11, 17
 
 func newFramesAnswer() *framesAnswer {
 	return &framesAnswer{index: map[string]uint16{"": 0}, strings: []string{""}, size: 5}
@@ -167,7 +167,7 @@ func newFramesAnswer() *framesAnswer {
 // add adds the frames of a stack, and reports false if there is no room for them. The first stack has
 // room: where its frames have none, there is one CutFrame, as after maxFrames, and it is not to be kept.
 func (a *framesAnswer) add(stack Named) bool {
-	frames, keep := stack.Frames, byte(0)
+	frames, keep, span := stack.Frames, byte(0), stack.Span
 	if stack.Keep {
 		keep = 1
 	}
@@ -184,10 +184,13 @@ func (a *framesAnswer) add(stack Named) bool {
 	}
 	if fit = min(fit, maxFrames); fit < len(frames) {
 		frames, keep = append(slices.Clone(frames[:min(fit, maxFrames-1)]), Frame{Kind: CutFrame}), 0
+		span = Span{}
 	}
 	a.size += stackHead + len(frames)*frameBytes
 	a.body = append(a.body, keep)
 	a.body = binary.LittleEndian.AppendUint16(a.body, uint16(len(frames)))
+	a.body = binary.LittleEndian.AppendUint32(a.body, span.Down)
+	a.body = binary.LittleEndian.AppendUint32(a.body, span.Up)
 	for _, f := range frames {
 		function, file := a.string(f.Function), a.string(f.SourceFile)
 		a.body = append(a.body, byte(f.Kind))
@@ -244,6 +247,7 @@ func decodeFrames(b []byte, asked int) (stacks []Named, err error) {
 			return nil, errAnswer
 		}
 		keep, n := b[0] == 1, int(binary.LittleEndian.Uint16(b[1:]))
+		span := Span{Down: binary.LittleEndian.Uint32(b[3:]), Up: binary.LittleEndian.Uint32(b[7:])}
 		if b = b[stackHead:]; n > maxFrames || n*frameBytes > len(b) {
 			return nil, errAnswer
 		}
@@ -260,7 +264,7 @@ func decodeFrames(b []byte, asked int) (stacks []Named, err error) {
 			}
 			b = b[frameBytes:]
 		}
-		stacks = append(stacks, Named{frames, keep})
+		stacks = append(stacks, Named{frames, keep, span})
 	}
 	if len(stacks) == 0 {
 		return nil, errAnswer

@@ -42,6 +42,23 @@ func NextWord(words []uint64) (word, rest []uint64) {
 	return words[:size], words[size:]
 }
 
+// Place returns where in its code a word is, and the word without that: of a place in native code, of which the address
+// is as much greater as the place, or in compiled code of a JVM. Other words have none.
+func Place(word []uint64) (of [MaxWord]uint64, at uint64, is bool) {
+	w := libpf.EbpfFrame(word)
+	copy(of[:], w)
+	switch {
+	case w.Flags().Error():
+	case w.Type() == libpf.NativeFrame && len(w) >= 2:
+		of[0] -= w.Data()
+		return of, w.Data(), true
+	case w.Type() == libpf.HotSpotFrame && len(w) == MaxWord && hasCompileID(w) && !w.Flags().ReturnAddress():
+		copy(of[:], withOffset(w, 0))
+		return of, uint64(codeOffset(w)), true
+	}
+	return of, 0, false
+}
+
 // Life is how long a word has the same frames.
 type Life uint8
 

@@ -4,7 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
 )
@@ -45,5 +47,60 @@ func TestLifeOf(t *testing.T) {
 		"Python":              {[]uint64{libpf.NewEbpfFrameHeader(libpf.PythonFrame, 0, 3, 0), 1, 2}, OfMoment},
 	} {
 		assert.Check(t, LifeOf(c.word) == c.life, "%s: %d", what, LifeOf(c.word))
+	}
+}
+
+// Words of native code, and of a leaf in compiled Java code, have a place in it, and are the same without.
+func TestPlace(t *testing.T) {
+	jvm := func(flags libpf.FrameFlags, kind, offset uint64) []uint64 {
+		return []uint64{libpf.NewEbpfFrameHeader(libpf.HotSpotFrame, flags, 3, 0), 1 << 40, kind<<60 | offset<<32 | 9}
+	}
+	native := func(flags libpf.FrameFlags, at uint64) []uint64 {
+		return []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, flags, 2, at), 1}
+	}
+	returns := libpf.FrameFlags(support.FrameFlagReturnAddress)
+	for what, c := range map[string]struct {
+		word, other []uint64
+		at          uint64
+		is          bool
+	}{
+		"native":              {native(0, 1<<51+7), native(0, 0), 1<<51 + 7, true},
+		"native, returned to": {native(returns, 7), native(returns, 0), 7, true},
+		"an error":            {native(libpf.FrameFlags(support.FrameFlagError), 7), nil, 0, false},
+		"compiled": {jvm(0, support.FrameHotspotNative, 1<<28-1), jvm(0, support.FrameHotspotNative, 0), 1<<28 - 1,
+			true},
+		"compiled, returned to": {jvm(returns, support.FrameHotspotNative, 5), nil, 0, false},
+		"interpreted":           {jvm(0, support.FrameHotspotInterpreter, 5), nil, 0, false},
+	} {
+		base, at, is := Place(c.word)
+		assert.Check(t, is == c.is && at == c.at && (!is || slices.Equal(base[:len(c.other)], c.other)), "%s: %x, %d, %v",
+			what, base, at, is)
+	}
+}
+
+// Native code around an address is where that is, up to the end of its range; unless the file is mapped elsewhere, too.
+func TestAddressesAround(t *testing.T) {
+	prefix := func(key uint64) lpm.Prefix { return lpm.Prefix{Key: key, Length: 64 - 12} }
+	h := &handler{ranges: map[libpf.PID]map[host.FileID][]codeRange{1: {
+		2: {{prefix(0x7000), 0x6000}, {prefix(0x8000), 0x6000}},
+		3: {{prefix(0x7000), 0x6000}, {prefix(0x9000), 0x1000}},
+		4: {{prefix(0x7000), 0x7000 - 0x10}},
+	}}}
+	for _, c := range []struct {
+		file   host.FileID
+		inFile uint64
+		addr   uint64
+		around Span
+		ok     bool
+	}{
+		{2, 0x1001, 0x7001, Span{1, 0xffe}, true},
+		{2, 0x2fff, 0x8fff, Span{0xfff, 0}, true},
+		{2, 0x3000, 0, Span{}, false},
+		{3, 0x1001, 0x7001, Span{}, true},
+		{4, 0x12, 0x7002, Span{2, 0xffd}, true},
+		{5, 0x12, 0, Span{}, false},
+	} {
+		addr, around, ok := h.address(1, c.file, c.inFile)
+		assert.Check(t, addr == c.addr && around == c.around && ok == c.ok, "file %d: %x, %+v, %v", c.file, addr, around, ok)
 	}
 }
