@@ -58,7 +58,7 @@ type Builder struct {
 	options Options
 	target  int    // size at which a request is emitted
 	scope   []byte // the field of ScopeProfiles
-	types   []byte // fields of Profile
+	types   string // fields of Profile, but of waits
 	emit    func(Request)
 
 	maxTimestamps uint64 // of a sample
@@ -72,8 +72,10 @@ type Builder struct {
 // none is the index of nothing in the lists below.
 const none = -1
 
-// process becomes a ResourceProfiles with one profile.
+// process becomes a ResourceProfiles with one profile, of samples or of waits.
 type process struct {
+	waits       bool
+	types       string
 	resource    piece // of resources: the field of ResourceProfiles
 	first, last int32 // of its samples
 	bytes       int   // of its samples
@@ -87,14 +89,21 @@ type identity struct {
 	process, stack, link      int32
 	thread, name, transaction int32
 	set                       int32 // of attributes that the thread published
+	wait                      int32 // of attributes of its waits
+}
+
+// owner tells processes of a request apart.
+type owner struct {
+	resource *profile.Resource
+	waits    bool
 }
 
 // sample has all samples of one identity.
 type sample struct {
 	identity
-	next   int32 // of the process
-	latest int32 // of its points
-	count  uint64
+	next   int32  // of the process
+	latest int32  // of its points
+	count  uint64 // of waits, ns
 }
 
 // maxTimestamps is how many a sample has at most, which are 32 KiB of a request. One that was seen more
@@ -106,7 +115,9 @@ const maxTimestamps = 4096
 const maxPoints = requestBytes / 8
 
 // timestampsOnly reports whether a sample has a timestamp for each time that it was seen, and no value.
-func (b *Builder) timestampsOnly(s *sample) bool { return s.count <= b.maxTimestamps }
+func (b *Builder) timestampsOnly(s *sample) bool {
+	return s.count <= b.maxTimestamps && !b.processes[s.process].waits
+}
 
 // point is the count of a sample in an interval, whose middle is its timestamp.
 type point struct {
@@ -172,7 +183,7 @@ func (b *Builder) add(s *profile.Sample, limit int) error {
 	if err != nil {
 		b.dictionary.rollBack()
 		if len(b.processes) > processes {
-			delete(b.byResource, s.Resource)
+			delete(b.byResource, owner{s.Resource, s.Wait != nil})
 		}
 		b.processes, b.resources, b.bytes = b.processes[:processes], b.resources[:resources], bytes
 	}
@@ -183,7 +194,8 @@ func (b *Builder) add(s *profile.Sample, limit int) error {
 func (b *Builder) identify(s *profile.Sample) identity {
 	d := &b.dictionary
 	link := linkOf(s)
-	id := identity{process: b.process(s.Resource), stack: d.stack(s.Stack, b.naming(s.Resource)), link: d.link(link)}
+	id := identity{process: b.process(owner{s.Resource, s.Wait != nil}),
+		stack: d.stack(s.Stack, b.naming(s.Resource)), link: d.link(link)}
 	if s.TID > 0 {
 		id.thread = d.attribute(attribute{key: threadID, number: uint64(s.TID)})
 	}
@@ -194,7 +206,10 @@ func (b *Builder) identify(s *profile.Sample) identity {
 	if transaction != 0 && id.link != 0 && s.TransactionID != link.span {
 		id.transaction = d.attribute(attribute{key: transactionID, number: transaction})
 	}
-	id.set = d.set(s.Attributes)
+	id.set = d.set(s.Attributes, s.Wait != nil)
+	if s.Wait != nil {
+		id.wait = d.wait(s)
+	}
 	return id
 }
 
@@ -207,18 +222,21 @@ func (b *Builder) naming(r *profile.Resource) naming {
 }
 
 // process returns the index of a process.
-func (b *Builder) process(r *profile.Resource) int32 {
-	index, known := b.byResource[r]
+func (b *Builder) process(of owner) int32 {
+	index, known := b.byResource[of]
 	if known {
 		return index
 	}
 	index = int32(len(b.processes))
-	p := process{resource: b.addResource(r), first: none, last: none}
+	p := process{waits: of.waits, types: b.types, resource: b.addResource(of.resource), first: none, last: none}
+	if of.waits {
+		p.types = b.dictionary.waitTypes()
+	}
 	if _, err := io.ReadFull(b.options.Random, p.id[:]); err != nil {
 		p.id = [16]byte{}
 	}
 	b.processes = append(b.processes, p)
-	b.byResource[r] = index
+	b.byResource[of] = index
 	b.bytes += b.mostProcessBytes(&p)
 	return index
 }
@@ -236,14 +254,14 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 		kept = b.samples[index]
 		before = field.Size(b.sampleSize(&kept))
 	}
-	kept.count = addCounts(kept.count, s.Count)
+	kept.count = addCounts(kept.count, amountOf(s))
 	if len(b.points) == maxPoints {
 		return ErrTooLarge
 	}
 	if !b.grow(id.process, field.Size(b.sampleSize(&kept))-before, start, end, limit) {
 		return ErrTooLarge
 	}
-	b.addPoint(&kept, point{time: middle, count: s.Count})
+	b.addPoint(&kept, point{time: middle, count: amountOf(s)})
 	if known {
 		b.samples[index] = kept
 	} else {

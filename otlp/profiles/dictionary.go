@@ -131,7 +131,7 @@ type link struct {
 // attribute is a key and a value: text, or without it a number.
 type attribute struct {
 	key    attributeKey
-	name   string // the key of a published attribute, whose value is always text
+	name   string // the key of a published or named attribute
 	text   string
 	number uint64
 }
@@ -146,7 +146,8 @@ const (
 	threadID
 	threadName
 	transactionID // the number is the id
-	published     // by a thread; its key is the name
+	published     // by a thread; its key is the name, and it has a text
+	named         // the same, with a number
 )
 
 // String returns the key, from OpenTelemetry's conventions if they have one. They have none for the
@@ -265,7 +266,7 @@ func (d *dictionary) attribute(a attribute) int32 {
 		return d.attributes.alias(a, d.attribute(sent))
 	}
 	name := a.name
-	if a.key != published {
+	if a.key < published {
 		name = a.key.String()
 	}
 	key := d.string(name)
@@ -301,7 +302,7 @@ func (d *dictionary) mapping(f *profile.File, code profile.CodeRange) int32 {
 	d.entry = field.AppendVarint(d.entry, 2, code.Limit)
 	d.entry = field.AppendVarint(d.entry, 3, code.Offset)
 	d.entry = field.AppendVarint(d.entry, 4, uint64(name))
-	d.entry = appendIndices(d.entry, 5, attributes[:n], "")
+	d.entry = appendIndices(d.entry, 5, attributes[:n])
 	return d.mappings.add(key, d.entry)
 }
 
@@ -337,7 +338,7 @@ func (d *dictionary) location(key location) int32 {
 		d.entry = field.AppendVarint(d.entry, 1, uint64(key.function))
 		d.entry = field.AppendVarint(d.entry, 2, uint64(key.line))
 	}
-	d.entry = appendIndices(d.entry, 4, attributes[:], "")
+	d.entry = appendIndices(d.entry, 4, attributes[:])
 	return d.locations.add(key, d.entry)
 }
 

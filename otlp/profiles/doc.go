@@ -23,6 +23,9 @@
 // with the keys that it published and values that are text. Those with a key of our attributes are
 // left out.
 //
+// Waits of a process are a profile of their own, with its resource: of type off_cpu, in nanoseconds. A sample has one
+// value, their time, and the latest of their timestamps; attributes say what was waited for, and who ended it.
+//
 // # Frames
 //
 //	frame          mapping                                       location

@@ -38,7 +38,7 @@ const scopeName = "correlator"
 //	Sample                            1  varint    stack
 //	                                  2  varints   attributes
 //	                                  3  varint    link
-//	                                  4  varint    value, if it was seen more than maxTimestamps
+//	                                  4  varint    value, if it was seen more than maxTimestamps, or of waits
 //	                                  5  fixed64s  timestamps_unix_nano; one beside a value
 
 // Encoded fields that are the same in all requests.
@@ -46,6 +46,21 @@ const (
 	sampleType = "\x0a\x04\x08\x01\x10\x02" // samplesString, countString
 	periodType = "\x2a\x04\x08\x03\x10\x04" // cpuString, nanosecondsString
 )
+
+// waitTypes returns the fields of a profile of waits before the samples, except its time: off_cpu in nanoseconds, and
+// a period of one context switch. Their strings are in a dictionary only if there are waits.
+func (d *dictionary) waitTypes() string {
+	valueType := func(number protowire.Number, kind, unit int32) {
+		d.entry = field.AppendHeader(d.entry, number, field.VarintSize(uint64(kind))+field.VarintSize(uint64(unit)))
+		d.entry = field.AppendVarint(d.entry, 1, uint64(kind))
+		d.entry = field.AppendVarint(d.entry, 2, uint64(unit))
+	}
+	offCPU, contextSwitch := d.string("off_cpu"), d.string("context_switch")
+	d.entry = d.entry[:0]
+	valueType(1, offCPU, nanosecondsString)
+	valueType(5, contextSwitch, countString)
+	return string(field.AppendVarint(d.entry, 6, 1))
+}
 
 // Upper bounds of sizes in a request of less than 256 MiB, where a length has four bytes.
 const (
@@ -58,7 +73,7 @@ const (
 
 // mostProcessBytes is the upper bound of a process without samples.
 func (b *Builder) mostProcessBytes(p *process) int {
-	return 3*mostHeaderBytes + p.resource.bytes + len(b.scope) + 2*schemaURLBytes + len(b.types) + mostTimeBytes +
+	return 3*mostHeaderBytes + p.resource.bytes + len(b.scope) + 2*schemaURLBytes + len(p.types) + mostTimeBytes +
 		profileIDBytes
 }
 
@@ -106,19 +121,19 @@ func (b *Builder) addResource(r *profile.Resource) piece {
 }
 
 // newTypes returns the fields of a profile before the samples, except its time.
-func newTypes(samplesPerSecond int) []byte {
+func newTypes(samplesPerSecond int) string {
 	types := []byte(sampleType + periodType)
 	if samplesPerSecond > 0 {
 		types = field.AppendVarint(types, 6, uint64(1e9/samplesPerSecond))
 	}
-	return types
+	return string(types)
 }
 
 // sizes has the lengths of nested messages, without tag and length.
 type sizes struct{ resource, scope, profile int }
 
 func (b *Builder) sizes(p *process) (n sizes) {
-	n.profile = len(b.types) + field.Fixed64Size + field.VarintSize(b.end-b.start) + p.bytes
+	n.profile = len(p.types) + field.Fixed64Size + field.VarintSize(b.end-b.start) + p.bytes
 	if p.id != [16]byte{} {
 		n.profile += profileIDBytes
 	}
@@ -153,7 +168,7 @@ func (b *Builder) appendProcess(to []byte, p *process) []byte {
 	to = field.AppendHeader(to, 2, n.scope)
 	to = append(to, b.scope...)
 	to = field.AppendHeader(to, 2, n.profile)
-	to = append(to, b.types...)
+	to = append(to, p.types...)
 	to = field.AppendFixed64(to, 3, b.start)
 	to = field.AppendVarint(to, 4, b.end-b.start)
 	for i := p.first; i != none; i = b.samples[i].next {
@@ -181,7 +196,8 @@ func (s *sample) attributes(room *[3]int32) []int32 {
 func (b *Builder) sampleSize(s *sample) int {
 	var room [3]int32
 	n := field.VarintSize(uint64(s.stack)) + field.VarintSize(uint64(s.link))
-	if attributes := packedSize(s.attributes(&room)) + len(b.dictionary.lists[s.set]); attributes > 0 {
+	if attributes := packedSize(s.attributes(&room)) + len(b.dictionary.lists[s.set]) +
+		len(b.dictionary.lists[s.wait]); attributes > 0 {
 		n += field.Size(attributes)
 	}
 	if b.timestampsOnly(s) {
@@ -194,7 +210,7 @@ func (b *Builder) appendSample(to []byte, s *sample) []byte {
 	var room [3]int32
 	to = field.AppendHeader(to, 2, b.sampleSize(s))
 	to = field.AppendVarint(to, 1, uint64(s.stack))
-	to = appendIndices(to, 2, s.attributes(&room), b.dictionary.lists[s.set])
+	to = appendIndices(to, 2, s.attributes(&room), b.dictionary.lists[s.set], b.dictionary.lists[s.wait])
 	to = field.AppendVarint(to, 3, uint64(s.link))
 
 	if !b.timestampsOnly(s) {

@@ -1,14 +1,12 @@
 package profiles
 
-import "correlator/profile"
-
 // memory has the tables of a request. They are reused for the next one, so that samples cost no
 // allocation; none is larger than the largest request needed.
 type memory struct {
 	dictionary dictionary
 	processes  []process
 	resources  []byte
-	byResource map[*profile.Resource]int32
+	byResource map[owner]int32
 	samples    []sample
 	points     []point
 	identities map[identity]int32 // of samples
@@ -39,7 +37,7 @@ func (m *memory) reset(bytes int) {
 		*m = memory{}
 	}
 	if m.byResource == nil {
-		m.byResource, m.identities = make(map[*profile.Resource]int32), make(map[identity]int32)
+		m.byResource, m.identities = make(map[owner]int32), make(map[identity]int32)
 	}
 	m.dictionary.reset()
 	m.processes, m.resources, m.samples, m.points = m.processes[:0], m.resources[:0], m.samples[:0], m.points[:0]

@@ -9,14 +9,23 @@ import (
 var (
 	// ErrTooLarge: the sample does not fit into a request by itself.
 	ErrTooLarge = errors.New("sample too large")
-	// ErrInvalid: the sample counts nothing, has no resource, no frames or one at the address 0, or
+	// ErrInvalid: the sample counts nothing, or no time, has no resource, no frames or one at the address 0, or
 	// no time after 1970 began.
 	ErrInvalid = errors.New("invalid sample")
 )
 
 // hasContents reports whether there is something to send; the dictionary checks the frames.
 func hasContents(s *profile.Sample) bool {
-	return s.Count > 0 && s.Resource != nil && s.Stack != nil && len(s.Stack.Frames) > 0 && s.Start.UnixNano() > 0
+	return s.Count > 0 && amountOf(s) > 0 && s.Resource != nil && s.Stack != nil && len(s.Stack.Frames) > 0 &&
+		s.Start.UnixNano() > 0
+}
+
+// amountOf is how often a sample was taken, or how long it waited in ns.
+func amountOf(s *profile.Sample) uint64 {
+	if s.Wait != nil {
+		return uint64(max(s.Wait.Sum, 0))
+	}
+	return s.Count
 }
 
 // window is the interval in ns since 1970, 1 ns long at least: the clock may have been set back in

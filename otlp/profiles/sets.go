@@ -19,6 +19,7 @@ type sets struct {
 // set is a set as it was published, or by its encoded indices.
 type set struct {
 	published profile.Attributes
+	ofWait    bool
 	indices   string
 }
 
@@ -38,12 +39,13 @@ func (s *sets) rollBack() {
 	s.lists = s.lists[:s.marked]
 }
 
-// set returns the index of a set. Attributes without a key, and those with a key of ours, are left out.
-func (d *dictionary) set(a profile.Attributes) int32 {
+// set returns the index of a set. Attributes without a key, and those with a key of ours, are left out; of waits, also
+// those with a key of theirs.
+func (d *dictionary) set(a profile.Attributes, ofWait bool) int32 {
 	if a == (profile.Attributes{}) {
 		return 0
 	}
-	key := set{published: a}
+	key := set{published: a, ofWait: ofWait}
 	if index, known := d.sets.find(key); known {
 		return index
 	}
@@ -51,7 +53,8 @@ func (d *dictionary) set(a profile.Attributes) int32 {
 	var indices []int32
 	for name, value := range a.All() {
 		name = valid(name)
-		if name == "" || slices.Contains(attributeKeys[:], name) || slices.Contains(keys, name) {
+		if name == "" || slices.Contains(attributeKeys[:], name) || slices.Contains(keys, name) ||
+			ofWait && slices.Contains(waitKeys, name) {
 			continue
 		}
 		keys = append(keys, name)
@@ -61,6 +64,11 @@ func (d *dictionary) set(a profile.Attributes) int32 {
 		return d.sets.alias(key, 0)
 	}
 	slices.Sort(indices) // names that were made UTF-8 can have another order
+	return d.sets.alias(key, d.list(indices))
+}
+
+// list returns the index of a set of attributes.
+func (d *dictionary) list(indices []int32) int32 {
 	d.indices = d.indices[:0]
 	for _, index := range indices {
 		d.indices = protowire.AppendVarint(d.indices, uint64(index))
@@ -71,5 +79,5 @@ func (d *dictionary) set(a profile.Attributes) int32 {
 		index = d.sets.alias(sent, int32(len(d.lists)))
 		d.lists = append(d.lists, sent.indices)
 	}
-	return d.sets.alias(key, index)
+	return index
 }

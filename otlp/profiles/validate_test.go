@@ -192,7 +192,8 @@ func (v *validator) profile(p *profiles.Profile) {
 		v.text("type", p.SampleType.GetTypeStrindex()), v.text("unit", p.SampleType.GetUnitStrindex()),
 		v.text("type", p.PeriodType.GetTypeStrindex()), v.text("unit", p.PeriodType.GetUnitStrindex()),
 	}
-	v.check(slices.Equal(types, []string{"samples", "count", "cpu", "nanoseconds"}), "types %q", types)
+	offCPU := slices.Equal(types, []string{"off_cpu", "nanoseconds", "context_switch", "count"})
+	v.check(offCPU || slices.Equal(types, []string{"samples", "count", "cpu", "nanoseconds"}), "types %q", types)
 	v.check(p.Period >= 0 && p.DurationNano > 0, "period %d, duration %d", p.Period, p.DurationNano)
 	v.check(len(p.ProfileId) == 0 || len(p.ProfileId) == 16 && !zeros(p.ProfileId), "profile id %x", p.ProfileId)
 	v.check(len(p.OriginalPayload) == 0 && p.OriginalPayloadFormat == "", "a payload")
@@ -201,6 +202,7 @@ func (v *validator) profile(p *profiles.Profile) {
 	identities := make(map[string]bool)
 	for _, s := range p.Samples {
 		v.sample(p, s)
+		v.check(!offCPU || len(s.Values) == 1 && len(s.TimestampsUnixNano) == 1, "a wait with %v", s)
 		set := slices.Sorted(slices.Values(s.AttributeIndices))
 		identity := fmt.Sprint(s.StackIndex, set, s.LinkIndex)
 		v.check(!identities[identity], "samples with the same identity %s", identity)

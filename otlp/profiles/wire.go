@@ -12,15 +12,22 @@ import (
 // The numbers of all fields are below 16, as package field requires of those whose size it returns.
 
 // appendIndices appends a packed list, which ends with encoded ones.
-func appendIndices(b []byte, number protowire.Number, indices []int32, encoded string) []byte {
-	if len(indices) == 0 && encoded == "" {
+func appendIndices(b []byte, number protowire.Number, indices []int32, encoded ...string) []byte {
+	size := packedSize(indices)
+	for _, list := range encoded {
+		size += len(list)
+	}
+	if size == 0 {
 		return b
 	}
-	b = field.AppendHeader(b, number, packedSize(indices)+len(encoded))
+	b = field.AppendHeader(b, number, size)
 	for _, i := range indices {
 		b = protowire.AppendVarint(b, uint64(i))
 	}
-	return append(b, encoded...)
+	for _, list := range encoded {
+		b = append(b, list...)
+	}
+	return b
 }
 
 func packedSize(indices []int32) (n int) {

@@ -22,8 +22,10 @@ import (
 // stacks.
 type Profiles struct {
 	Samples   map[Sample]uint64
+	Waits     map[Wait]uint64    // ns
 	Stacks    map[string][]Frame // leaf first, by stack-trace-id
 	Intervals []Interval         // of the profiles, as they came
+	Mixed     bool               // a request had both samples and waits
 }
 
 // Interval is what a profile is of, ns since 1970.
@@ -41,6 +43,12 @@ type Sample struct {
 	Stack                          string // stack-trace-id, as backends print it
 }
 
+// Wait identifies waits: a sample of them, and what for.
+type Wait struct {
+	Sample
+	Kind, Peer, Path, Waker, WakerThread, WakerTraceID, WakerTransactionID string
+}
+
 // Frame is a frame as it was sent.
 type Frame struct {
 	Type    string // profile.frame.type
@@ -54,15 +62,16 @@ type Frame struct {
 }
 
 func newProfiles() Profiles {
-	return Profiles{Samples: make(map[Sample]uint64), Stacks: make(map[string][]Frame)}
+	return Profiles{Samples: make(map[Sample]uint64), Waits: make(map[Wait]uint64), Stacks: make(map[string][]Frame)}
 }
 
 // Profiles returns what was received so far.
 func (b *Backend) Profiles() Profiles {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Profiles{Samples: maps.Clone(b.profiles.Samples), Stacks: maps.Clone(b.profiles.Stacks),
-		Intervals: slices.Clone(b.profiles.Intervals)}
+	return Profiles{Samples: maps.Clone(b.profiles.Samples), Waits: maps.Clone(b.profiles.Waits),
+		Stacks: maps.Clone(b.profiles.Stacks),
+		Mixed:  b.profiles.Mixed, Intervals: slices.Clone(b.profiles.Intervals)}
 }
 
 // add adds a request. With an error, a part of the request may have been added.
@@ -73,17 +82,21 @@ func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err err
 		}
 	}()
 	d := dictionary{request.Dictionary}
+	kinds := make(map[bool]bool)
 	for _, ofResource := range request.ResourceProfiles {
 		about := resourceAttributes(ofResource.Resource)
 		for _, ofScope := range ofResource.ScopeProfiles {
 			for _, profile := range ofScope.Profiles {
-				if err := d.checkType(profile); err != nil {
+				waits, err := d.waits(profile)
+				if err != nil {
 					return err
 				}
+				kinds[waits] = true
+				p.Mixed = p.Mixed || len(kinds) > 1
 				at := profile.TimeUnixNano
 				p.Intervals = append(p.Intervals, Interval{Start: at, End: at + profile.DurationNano})
 				for _, sample := range profile.Samples {
-					if err := p.addSample(d, about, profile, sample); err != nil {
+					if err := p.addSample(d, about, profile, sample, waits); err != nil {
 						return err
 					}
 				}
@@ -94,7 +107,7 @@ func (p *Profiles) add(request *collector.ExportProfilesServiceRequest) (err err
 }
 
 func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otlpprofiles.Profile,
-	s *otlpprofiles.Sample) error {
+	s *otlpprofiles.Sample, waits bool) error {
 	if len(s.TimestampsUnixNano) == 0 || len(s.Values) != 0 && len(s.Values) != len(s.TimestampsUnixNano) {
 		return fmt.Errorf("sample with %d values and %d timestamps", len(s.Values), len(s.TimestampsUnixNano))
 	}
@@ -121,7 +134,12 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 		if at < profile.TimeUnixNano || at >= profile.TimeUnixNano+profile.DurationNano {
 			return fmt.Errorf("sample at %d outside of its profile", at)
 		}
-		if len(s.Values) > 0 {
+		if waits {
+			text := func(key string) string { return attributes[key].GetStringValue() }
+			p.Waits[Wait{sample, text("wait.kind"), text("network.peer.address"), text("file.path"), text("wait.waker"),
+				text("wait.waker.thread.name"), text("wait.waker.trace_id"), text("wait.waker.transaction.id"),
+			}] += uint64(s.Values[i])
+		} else if len(s.Values) > 0 {
 			p.Samples[sample] += uint64(s.Values[i])
 		} else {
 			p.Samples[sample]++ // a timestamp alone stands for one
@@ -135,17 +153,25 @@ type dictionary struct {
 	*otlpprofiles.ProfilesDictionary
 }
 
-// checkType returns an error unless p is a profile of CPU samples, as backends that store stacks by
-// id do.
-func (d dictionary) checkType(p *otlpprofiles.Profile) error {
+// waits reports whether p is a profile of waits. It returns an error unless it is that, or of CPU samples, which alone
+// backends take that store stacks by id.
+func (d dictionary) waits(p *otlpprofiles.Profile) (bool, error) {
 	name := func(t *otlpprofiles.ValueType) string {
 		return d.StringTable[t.GetTypeStrindex()] + " in " + d.StringTable[t.GetUnitStrindex()]
 	}
-	if samples, period := name(p.SampleType), name(p.PeriodType); samples != "samples in count" ||
-		period != "cpu in nanoseconds" {
-		return fmt.Errorf("profile of %s, every %s", samples, period)
+	switch samples, period := name(p.SampleType), name(p.PeriodType); samples + ", " + period {
+	case "samples in count, cpu in nanoseconds":
+		return false, nil
+	case "off_cpu in nanoseconds, context_switch in count":
+		for _, s := range p.Samples {
+			if len(s.Values) != 1 {
+				return true, fmt.Errorf("a wait with %d values", len(s.Values))
+			}
+		}
+		return true, nil
+	default:
+		return false, fmt.Errorf("profile of %s, every %s", samples, period)
 	}
-	return nil
 }
 
 func (d dictionary) attributes(indices []int32) map[string]*common.AnyValue {

@@ -193,7 +193,7 @@ func (c *Config) Agent() agent.Config {
 		ReportInterval:    c.Samples.ReportInterval,
 		KernelStacks:      c.Samples.KernelStacks,
 		Unwinder:          c.Samples.Unwinder,
-		Waits:             c.Samples.Waits == sampling.AutoWaits && c.Keep.For > 0,
+		Waits:             c.Samples.Waits == sampling.AutoWaits && (c.Keep.For > 0 || c.Export.TakesProfiles()),
 		Attributes:        c.Samples.Attributes,
 		MetricsServices:   c.Monitoring.Services,
 		PinMaps:           c.Samplers.PinMaps,

@@ -89,6 +89,14 @@ func TestComplete(t *testing.T) {
 		got, _, err := said{args: c.args}.config(t, t.TempDir())
 		assert.Check(t, err == nil && got.Agent().ReportInterval == c.interval, "%q: %+v, %v", c.args, got, err)
 	}
+	for _, c := range []struct {
+		args  []string
+		waits bool
+	}{{nil, false}, {[]string{"--keep", "1m"}, true}, {[]string{"--otlp-endpoint", "unix:/x"}, true},
+		{[]string{"--keep", "1m", "--otlp-endpoint", "unix:/x", "--waits", "off"}, false}} {
+		got, _, err := said{args: c.args}.config(t, t.TempDir())
+		assert.Check(t, err == nil && got.Agent().Waits == c.waits, "%q: %v", c.args, err)
+	}
 	if got, _, err := (said{args: []string{"--host-id", ""}}).config(t, t.TempDir()); err != nil ||
 		got.Agents.HostID != "" {
 		t.Errorf("%q, %v", got.Agents.HostID, err)

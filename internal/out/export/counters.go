@@ -38,20 +38,29 @@ var metricLossNames = [numMetricLosses]string{metricNoValue: "no_value", metricT
 
 // counters counts what is put into requests, and what is not.
 type counters struct {
-	samples      atomic.Uint64
-	lost         [numLost]atomic.Uint64
+	samples      taken
+	waits        taken
 	metrics      [numMetricLosses]atomic.Uint64 // lost
 	gatherErrors atomic.Uint64
+}
+
+// taken is how many samples, or waits, were put into requests, and how many were not.
+type taken struct {
+	put  atomic.Uint64
+	lost [numLost]atomic.Uint64
 }
 
 // Collect implements prometheus.Collector. The metrics are the same ones each time; those of a
 // receiver are only there if it is.
 func (e *Export) Collect(metrics chan<- prometheus.Metric) {
 	m, c := metric.Sender{To: metrics, Prefix: "correlator_otlp_"}, &e.counters
-	m.Counter("profile_samples_total", "CPU samples put into profiles.", c.samples.Load())
-	for reason := range c.lost {
-		m.Counter("profile_samples_lost_total", "CPU samples not put into profiles.", c.lost[reason].Load(),
-			"reason", lostNames[reason])
+	m.Counter("profile_samples_total", "CPU samples put into profiles.", c.samples.put.Load())
+	m.Counter("profile_waits_total", "Stacks of waits put into profiles.", c.waits.put.Load())
+	for reason, name := range lostNames {
+		m.Counter("profile_samples_lost_total", "CPU samples not put into profiles.", c.samples.lost[reason].Load(),
+			"reason", name)
+		m.Counter("profile_waits_lost_total", "Stacks of waits not put into profiles.", c.waits.lost[reason].Load(),
+			"reason", name)
 	}
 	for reason := range c.metrics {
 		m.Counter("metrics_lost_total", "Metrics that could not be exported; counted per export.",
@@ -91,9 +100,9 @@ type Status struct {
 
 // Status returns the current state.
 func (e *Export) Status() Status {
-	s := Status{Destinations: e.exporter.Status(), Samples: e.counters.samples.Load()}
-	for reason := range e.counters.lost {
-		s.Lost += e.counters.lost[reason].Load()
+	s := Status{Destinations: e.exporter.Status(), Samples: e.counters.samples.put.Load()}
+	for reason := range e.counters.samples.lost {
+		s.Lost += e.counters.samples.lost[reason].Load()
 	}
 	if e.receiver != nil {
 		status := e.receiver.Status()

@@ -101,6 +101,9 @@ func (c *Config) maxRequestBytes(signal otlp.Signal) int {
 	return limit
 }
 
+// TakesProfiles reports whether a destination takes them.
+func (c *Config) TakesProfiles() bool { return c.takes(otlp.Profiles) }
+
 // NamesFrames reports whether a namer is of use.
 func (c *Config) NamesFrames() bool { return c.Symbolize && c.takes(otlp.Profiles) }
 

@@ -111,6 +111,37 @@ func TestSamplesCounted(t *testing.T) {
 	}
 }
 
+// Waits are in requests of their own, which end as the others do, and are counted apart from samples.
+func TestWaitsExported(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "otlp")
+	b, err := backend.Open("unix", socket)
+	assert.NilError(t, err)
+	defer b.Close()
+	e := opened(t, socket, nil)
+	assert.Check(t, e.TakesAccounts())
+	e.Start(prometheus.NewRegistry())
+	wait := sampleOf(profile.Frame{Address: 1})
+	wait.TraceID, wait.TransactionID = [16]byte{1}, [8]byte{2}
+	wait.Wait = &profile.Wait{State: profile.Futex, Sum: time.Second, Waker: profile.Waker{Kind: profile.ThreadWaker,
+		Thread: "java-7", TraceID: [16]byte{3}, TransactionID: [8]byte{4}}}
+	e.Waited(wait)
+	none := sampleOf()
+	none.Wait = wait.Wait
+	e.Waited(none)
+	e.Sampled(sampleOf(profile.Frame{Address: 1}))
+	e.Shutdown(t.Context())
+	assert.Check(t, b.Err())
+	got := b.Profiles()
+	assert.Check(t, len(got.Samples) == 1 && len(got.Waits) == 1 && len(got.Intervals) == 2 && !got.Mixed, "%+v", got)
+	for of, ns := range got.Waits {
+		assert.Check(t, ns == 1e9 && of.Kind == "lock" && of.WakerThread == "java-7" && of.SpanID == "0200000000000000" &&
+			of.WakerTraceID == "03"+strings.Repeat("0", 30) && of.WakerTransactionID == "04"+strings.Repeat("0", 14), "%+v", of)
+	}
+	counted := gathered(t, e)
+	assert.Check(t, counted["profile_waits_total"] == 3 && counted["profile_waits_lost_total no_stack"] == 3 &&
+		counted["profile_samples_total"] == 3 && counted["profile_samples_lost_total no_stack"] == 0, counted)
+}
+
 // There is room for all queues, and for what is received.
 func TestMemoryBytes(t *testing.T) {
 	for _, c := range []struct {

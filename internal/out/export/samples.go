@@ -19,32 +19,42 @@ type samples struct {
 
 	mu      sync.Mutex
 	builder *profiles.Builder
-	ended   bool // the last request has been made
+	waits   *profiles.Builder // nil: there were none yet
+	ended   bool              // the last request has been made
+
+	newBuilder func() *profiles.Builder
 }
 
 // newSamples returns samples, on which end must be called.
 func newSamples(options profiles.Options, namer *naming.Namer, exporter *otlp.Exporter, counters *counters) *samples {
 	s := &samples{counters: counters}
 	s.names, options.Name = namer.NewConsumer(s.put), namer.Name
-	s.builder = profiles.NewBuilder(options, func(r profiles.Request) {
-		exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
-	})
+	s.newBuilder = func() *profiles.Builder {
+		return profiles.NewBuilder(options, func(r profiles.Request) {
+			exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
+		})
+	}
+	s.builder = s.newBuilder()
 	return s
 }
 
 func (s *samples) put(sample *profile.Sample) {
+	c := &s.counters.samples
+	if sample.Wait != nil {
+		c = &s.counters.waits
+	}
 	err := s.build(sample)
 	switch {
 	case errors.Is(err, errEnded):
-		s.counters.lost[lostShutdown].Add(sample.Count)
+		c.lost[lostShutdown].Add(sample.Count)
 	case err == nil:
-		s.counters.samples.Add(sample.Count)
+		c.put.Add(sample.Count)
 	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
-		s.counters.lost[lostNoStack].Add(sample.Count)
+		c.lost[lostNoStack].Add(sample.Count)
 	case errors.Is(err, profiles.ErrTooLarge):
-		s.counters.lost[lostTooLarge].Add(sample.Count)
+		c.lost[lostTooLarge].Add(sample.Count)
 	default:
-		s.counters.lost[lostInvalid].Add(sample.Count)
+		c.lost[lostInvalid].Add(sample.Count)
 	}
 }
 
@@ -58,7 +68,14 @@ func (s *samples) build(sample *profile.Sample) error {
 	if s.ended {
 		return errEnded
 	}
-	return s.builder.Add(sample)
+	if sample.Wait == nil {
+		return s.builder.Add(sample)
+	}
+	// A backend that takes CPU samples only may refuse the whole request: so waits have their own.
+	if s.waits == nil {
+		s.waits = s.newBuilder()
+	}
+	return s.waits.Add(sample)
 }
 
 // end makes the last request, which waits for names until ctx ends; samples added later are lost.
@@ -66,14 +83,21 @@ func (s *samples) end(ctx context.Context) {
 	s.names.Close(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.builder.Flush()
+	s.flushLocked()
 	s.ended = true
 }
 
 func (s *samples) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.flushLocked()
+}
+
+func (s *samples) flushLocked() {
 	s.builder.Flush()
+	if s.waits != nil {
+		s.waits.Flush()
+	}
 }
 
 // TakesSamples reports whether samples are exported.
@@ -82,15 +106,15 @@ func (e *Export) TakesSamples() bool { return e.samples != nil }
 // TakesUntraced reports whether samples without a trace are exported.
 func (e *Export) TakesUntraced() bool { return e.TakesSamples() && e.config.Untraced }
 
-// TakesAccounts returns false.
-func (e *Export) TakesAccounts() bool { return false }
+// TakesAccounts reports whether waits are exported; accounts are not.
+func (e *Export) TakesAccounts() bool { return e.TakesSamples() }
 
 // Accounted does nothing.
 func (e *Export) Accounted(*profile.Account) {}
 
-// Waited does nothing.
-func (e *Export) Waited(*profile.Sample) {}
-
 // Sampled adds samples to the next request. The caller keeps ownership of sample. It does not wait
 // for a destination. It must only be called if TakesSamples.
 func (e *Export) Sampled(sample *profile.Sample) { e.samples.names.Sampled(sample) }
+
+// Waited adds waits to the next request, as Sampled does.
+func (e *Export) Waited(sample *profile.Sample) { e.samples.names.Sampled(sample) }

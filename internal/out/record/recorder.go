@@ -177,10 +177,10 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		r.access.Close()
 		return nil, fmt.Errorf("opening sampler: %w", err)
 	}
-	if waits := r.sampling.Waits(); waits != nil && !waits.Kept {
+	if waits := r.sampling.Waits(); waits != nil && !waits.Stacks {
 		r.sampling.Close()
 		r.access.Close()
-		return nil, fmt.Errorf("recording waits: %s", waits.Error)
+		return nil, fmt.Errorf("recording waits: %s", cmp.Or(waits.Error, waits.StacksError))
 	}
 	if err := r.sampling.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))
