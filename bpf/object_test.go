@@ -37,6 +37,8 @@ func TestSamplerObjects(t *testing.T) {
 	for _, arch := range []string{"x86", "arm64"} {
 		verifyELF(t, "sampler_"+arch+"_bpfel.o")
 		verifyELF(t, "identity_"+arch+"_bpfel.o")
+		verifyELF(t, "waits_"+arch+"_bpfel.o")
+		verifyELF(t, "walks_"+arch+"_bpfel.o")
 		var record *btf.Struct
 		assert.NilError(t, loadSpec(t, "sampler_"+arch+"_bpfel.o").Types.TypeByName("record_layout", &record))
 		assert.Check(t, uintptr(record.Size) == unsafe.Sizeof(RecordLayout{}), "%s: %d bytes", arch, record.Size)

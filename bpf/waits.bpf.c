@@ -12,9 +12,9 @@
  * to a table when the context changes, ten times a second, and when the thread ends.
  *
  * Of some waits the stack is walked (walks.bpf.c), which is decided once their length is known: of
- * each that is as long as the CPU's period, for itself, and of shorter ones each time that they add
- * up to it, for that. So what stacks stand for is the time of all waits, within one period for each
- * thread.
+ * each that is as long as the target's period, for itself, and of shorter ones each time that they
+ * add up to it, for that. So what stacks stand for is the time of all waits, within one period for
+ * each thread.
  *
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
@@ -83,6 +83,14 @@ struct {
     __type(key, __u32);
     __type(value, struct correlator_context);
 } contexts SEC(".maps");
+
+/* By CPU, and the target's id modulo PACES. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct pace);
+} paces SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -380,49 +388,67 @@ static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns
     return period;
 }
 
-static __always_inline __u64 period_of(const struct wait_counters *counters) {
-    return counters->period < least_period ? least_period : counters->period;
+static __always_inline struct pace *pace_of(const struct thread *thread, __u32 cpu) {
+    __u32 i = cpu * PACES + thread->key.target % PACES;
+
+    return bpf_map_lookup_elem(&paces, &i);
+}
+
+static __always_inline __u64 period_of(const struct pace *pace) {
+    return pace->period < least_period ? least_period : pace->period;
 }
 
 #define WINDOW 100000000ULL /* ns */
 #define MAX_PERIOD 1000000000000ULL
-#define MAX_WANTED 10000000 /* the product does not overflow */
+#define MAX_WANTED 10000000 /* the product of both does not overflow */
 
-/* Begins another window of a CPU when the former is over, with the period that would have made
- * three quarters of the walks there that are allowed at most. */
-static __always_inline void begin_window(struct wait_counters *counters, __u64 now) {
-    __u64 windows = between(counters->window, now) / WINDOW, period;
-    __u64 wanted = counters->wanted;
+/* Three quarters of what there is: of the walks of a CPU those that a target may have, so that one
+ * that wants all of them leaves some to others, and of these those that its period is for. */
+static __always_inline __u32 most_of(__u32 all) {
+    return all * 3 / 4 + 1;
+}
 
+/* Begins other windows of a CPU and a target when the former are over, the latter with the period
+ * that would have been right there. */
+static __always_inline void begin_windows(struct wait_counters *counters, struct pace *pace,
+                                          __u64 now) {
+    __u64 windows = between(pace->window, now) / WINDOW, wanted = pace->wanted, period;
+
+    if (between(counters->window, now) >= WINDOW) {
+        counters->window = now;
+        counters->asked = 0;
+    }
     if (!windows)
         return;
     if (wanted > MAX_WANTED)
         wanted = MAX_WANTED;
-    period = period_of(counters) / (max_asked * 3 / 4 + 1) * wanted / windows;
-    counters->period = period > MAX_PERIOD ? MAX_PERIOD : period;
-    counters->window = now;
-    counters->wanted = 0;
-    counters->asked = 0;
+    period = period_of(pace) * wanted / most_of(most_of(max_asked)) / windows;
+    pace->period = period > MAX_PERIOD ? MAX_PERIOD : period;
+    pace->window = now;
+    pace->wanted = 0;
+    pace->asked = 0;
 }
 
 /* Has the stack of the thread that is about to run walked, if that is to be. It was blocked for a
  * time, and then waited for its CPU. What it was blocked for is in its weight already. */
 static __always_inline void ask(struct task_struct *task, struct thread *thread,
-                                struct wait_counters *counters, __u64 blocked, __u64 queue) {
-    __u64 queued = weigh(thread, period_of(counters), queue);
+                                struct wait_counters *counters, struct pace *pace, __u64 blocked,
+                                __u64 queue) {
+    __u64 queued = weigh(thread, period_of(pace), queue);
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
 
-    counters->wanted += queued && !thread->weight;
+    pace->wanted += queued && !thread->weight;
     thread->weight += queued;
     if (!thread->weight || !job)
         return;
-    if (counters->asked >= max_asked) {
+    if (counters->asked >= max_asked || pace->asked >= most_of(max_asked)) {
         counters->unasked++;
         counters->unasked_ns += thread->weight;
         thread->weight = 0;
         return;
     }
     counters->asked++;
+    pace->asked++;
     counters->missed += job->tid != 0;
     job->tid = 0;
     if (!ring(&bells)) {
@@ -440,6 +466,7 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
     __u64 out, woken, blocked = 0, weight;
+    struct pace *pace = NULL;
 
     if (!thread)
         return;
@@ -450,7 +477,11 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
     if (!out || !has_context(thread))
         return;
     thread->account.last = now;
-    begin_window(counters, now);
+    if (walks) {
+        pace = pace_of(thread, bpf_get_smp_processor_id());
+        if (pace)
+            begin_windows(counters, pace, now);
+    }
     if (thread->state == STATE_RUNNABLE || thread->state == STATE_THROTTLED) {
         add(&thread->account, thread->state, between(out, now));
         woken = out;
@@ -458,9 +489,9 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
         if (!woken) {
             counters->unwoken++;
             woken = now;
-            if (walks) {
-                weight = weigh(thread, period_of(counters), between(out, now));
-                counters->wanted += weight != 0;
+            if (pace) {
+                weight = weigh(thread, period_of(pace), between(out, now));
+                pace->wanted += weight != 0;
                 thread->weight += weight;
                 __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
             }
@@ -471,8 +502,8 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
         add(&thread->account, thread->state, blocked);
         add(&thread->account, STATE_RUNNABLE, between(woken, now));
     }
-    if (walks)
-        ask(task, thread, counters, blocked, between(woken, now));
+    if (pace)
+        ask(task, thread, counters, pace, blocked, between(woken, now));
 }
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next,
@@ -582,15 +613,14 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
 /* Decides whether the stack of a thread that was blocked is to be walked. The period is that of the
  * CPU that it will most likely run on. */
 static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked) {
-    __u32 cpu = thread->cpu;
-    struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    struct pace *pace = pace_of(thread, thread->cpu);
     __u64 weight;
 
-    if (!counts) /* of more than 2^16 CPUs */
+    if (!pace) /* of more than 2^16 CPUs */
         return;
-    weight = weigh(thread, period_of(counts), blocked);
+    weight = weigh(thread, period_of(pace), blocked);
     if (weight)
-        __sync_fetch_and_add(&counts->wanted, 1);
+        __sync_fetch_and_add(&pace->wanted, 1);
     thread->weight += weight;
     if (thread->weight)
         note_waker(task, thread);

@@ -117,6 +117,7 @@ type waitObjects struct {
 	Targets  *ebpf.Map      `ebpf:"targets"`
 	Threads  *ebpf.Map      `ebpf:"threads"`
 	Jobs     *ebpf.Map      `ebpf:"jobs"`
+	Paces    *ebpf.Map      `ebpf:"paces"`
 	Bells    *ebpf.Map      `ebpf:"bells"`
 	A        *ebpf.Map      `ebpf:"accounts_a"`
 	B        *ebpf.Map      `ebpf:"accounts_b"`
@@ -127,8 +128,8 @@ type waitObjects struct {
 }
 
 func (o *waitObjects) Close() error {
-	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.Threads, o.Jobs, o.Bells, o.A,
-		o.B, o.Counters)
+	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.Threads, o.Jobs, o.Paces,
+		o.Bells, o.A, o.B, o.Counters)
 }
 
 // WaitOptions are bounds of accounts and stacks.
@@ -136,7 +137,7 @@ type WaitOptions struct {
 	MaxAccounts int // the size of each of two tables, 0: 4096
 
 	Period   time.Duration // the time of a thread's waits for which one stack is walked at least, 0: 10 ms
-	MaxWalks int           // of a CPU in a tenth of a second, 0: 10
+	MaxWalks int           // of a CPU in a tenth of a second, 0: 10; of one target three quarters
 	NoWalks  bool          // no stacks are walked
 
 	hook string // the tracepoint, in place of walkHook
@@ -194,6 +195,7 @@ func (w *Waits) open() (err error) {
 	spec.Maps[waitsMapAccountsA].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapAccountsB].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapCounters].MaxEntries = uint32(w.cpus)
+	spec.Maps[waitsMapPaces].MaxEntries = uint32(w.cpus * paces)
 	spec.Maps[waitsMapBells] = setBells(spec.Maps[waitsMapBells])
 	spec.Maps[waitsMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
 	targets := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets}

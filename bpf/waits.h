@@ -188,10 +188,9 @@ static __always_inline bool ring(void *bells) {
  *       24    8 unknown     switches of threads whose context could not be read then
  *       32    8 stateless   switches of threads that there is no state of
  *       40    8 unwoken     waits whose end was not seen: they have the time until the thread ran
- *       48    8 period      the time for which a stack is walked, ns; least_period at the least
- *       56    8 window      since when wanted and asked count, CLOCK_MONOTONIC, ns
- *       64    4 wanted      stacks that were to be walked by the period
- *       68    4 asked       stacks that a walk was asked for
+ *       48    8 window      since when asked counts, CLOCK_MONOTONIC, ns
+ *       56    8 asked       stacks that a walk was asked for
+ *       64    8 reserved    0
  *       72    8 walked      stacks that were handed over
  *       80    8 unasked     stacks that were to be walked and were too many
  *       88    8 unasked_ns  what they stood for
@@ -208,10 +207,9 @@ struct wait_counters {
     __u64 unknown;
     __u64 stateless;
     __u64 unwoken;
-    __u64 period;
     __u64 window;
-    __u32 wanted;
-    __u32 asked;
+    __u64 asked;
+    __u64 reserved;
     __u64 walked;
     __u64 unasked;
     __u64 unasked_ns;
@@ -220,6 +218,24 @@ struct wait_counters {
     __u64 unfinished;
     __u64 unsent;
 };
+
+/* How often stacks of a target are walked on a CPU.
+ *
+ *   offset size field
+ *        0    8 period  the time for which one is, ns; less than least_period is that
+ *        8    8 window  since when wanted and asked count, CLOCK_MONOTONIC, ns
+ *       16    4 wanted  stacks that were to be walked by the period
+ *       20    4 asked   stacks that a walk was asked for
+ */
+struct pace {
+    __u64 period;
+    __u64 window;
+    __u32 wanted;
+    __u32 asked;
+};
+
+/* How many paces there are for a CPU: targets whose ids differ by that share one. */
+#define PACES 64
 
 /* How many accounts of a target are in a table.
  *
@@ -251,6 +267,7 @@ _Static_assert(sizeof(struct thread) == 432, "thread");
 _Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
 _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
 _Static_assert(sizeof(struct job) == 40, "job");
+_Static_assert(sizeof(struct pace) == 24, "pace");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
 _Static_assert(sizeof(struct wait_counters) == 128, "cache lines");
 

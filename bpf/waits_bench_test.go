@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -45,36 +46,64 @@ func (s *switches) measure(handovers int) float64 {
 
 // BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and
 // with them, and reports the median of what accounts add: of a process that is no target, of one without a
-// context, and of one with one.
+// context, and of one with one; of that also where stacks of its waits are walked, and how many that are in a
+// second of its CPU time at most; and what a stack takes, if each wait has one.
 func BenchmarkWaits(b *testing.B) {
-	const rounds, handovers = 10, 30000
+	const rounds, handovers, period = 10, 30000, 100 * time.Microsecond
 	added := make(map[string][]float64)
-	var plain []float64
+	var plain, walks []float64
 	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
 	other, bare, traced := startSwitches(b), startSwitches(b), startSwitches(b, "context")
+	for _, p := range []*switches{bare, traced} {
+		addRules(b, s, p.pid, func() TargetRules {
+			return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: p.offset}}
+		})
+	}
+	measure := func(options WaitOptions, handovers int, of map[string]*switches) WaitCounters {
+		before := other.measure(handovers)
+		plain = append(plain, before)
+		w, err := s.OpenWaits(options)
+		assert.NilError(b, err)
+		ended, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for pause := time.NewTicker(10 * time.Millisecond); ; {
+				assert.Check(b, w.DrainWalks(func(*Walk) {}))
+				select {
+				case <-pause.C:
+				case <-ended:
+					return
+				}
+			}
+		}()
+		for name, p := range of {
+			added[name] = append(added[name], p.measure(handovers)-before)
+		}
+		close(ended)
+		<-done
+		counters, err := w.Counters()
+		assert.NilError(b, err)
+		assert.Check(b, counters.Accounts+counters.Walked > 0 && counters.Stateless == 0, "%+v", counters)
+		assert.NilError(b, w.Close())
+		return counters
+	}
 	for b.Loop() {
 		for range rounds {
-			before := other.measure(handovers)
-			plain = append(plain, before)
-			w, err := s.OpenWaits(WaitOptions{})
-			assert.NilError(b, err)
-			for name, p := range map[string]*switches{"other": other, "bare": bare, "traced": traced} {
-				if p != other {
-					target := addRules(b, s, p.pid, func() TargetRules {
-						return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: p.offset}}
-					})
-					defer s.RemoveTarget(target)
-				}
-				added[name] = append(added[name], p.measure(handovers)-before)
-			}
-			counters, err := w.Counters()
-			assert.NilError(b, err)
-			assert.Check(b, counters.Accounts > 0 && counters.Stateless == 0, "%+v", counters)
-			assert.NilError(b, w.Close())
+			measure(WaitOptions{NoWalks: true}, handovers,
+				map[string]*switches{"other": other, "bare": bare, "traced": traced})
+			began := time.Now()
+			c := measure(WaitOptions{Period: period}, handovers, map[string]*switches{"stacks": traced})
+			walks = append(walks, float64(c.Walked)/time.Since(began).Seconds())
+			const each = 100 // there is room for what comes until a drain
+			c = measure(WaitOptions{Period: 1, MaxWalks: 1 << 20}, each, map[string]*switches{"each": traced})
+			last := len(added["each"]) - 1
+			added["stack"] = append(added["stack"], added["each"][last]*2*each/float64(c.Walked))
 		}
 	}
+	delete(added, "each")
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(plain), "ns/switch")
+	b.ReportMetric(slices.Max(walks), "stacks/s")
 	for name, all := range added {
 		b.ReportMetric(median(all), "ns/"+name)
 	}

@@ -123,6 +123,14 @@ type waitsJob struct {
 	Reserved  uint32
 }
 
+type waitsPace struct {
+	_      structs.HostLayout
+	Period uint64
+	Window uint64
+	Wanted uint32
+	Asked  uint32
+}
+
 type waitsThread struct {
 	_       structs.HostLayout
 	In      uint64
@@ -182,10 +190,9 @@ type waitsWaitCounters struct {
 	Unknown    uint64
 	Stateless  uint64
 	Unwoken    uint64
-	Period     uint64
 	Window     uint64
-	Wanted     uint32
-	Asked      uint32
+	Asked      uint64
+	Reserved   uint64
 	Walked     uint64
 	Unasked    uint64
 	UnaskedNs  uint64
@@ -205,6 +212,7 @@ const (
 	waitsMapContexts       = "contexts"
 	waitsMapCounters       = "counters"
 	waitsMapJobs           = "jobs"
+	waitsMapPaces          = "paces"
 	waitsMapTargets        = "targets"
 	waitsMapThreads        = "threads"
 	waitsMapUsages         = "usages"
@@ -280,6 +288,7 @@ type waitsMapSpecs struct {
 	Contexts  *ebpf.MapSpec `ebpf:"contexts"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Jobs      *ebpf.MapSpec `ebpf:"jobs"`
+	Paces     *ebpf.MapSpec `ebpf:"paces"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
 	Threads   *ebpf.MapSpec `ebpf:"threads"`
 	Usages    *ebpf.MapSpec `ebpf:"usages"`
@@ -325,6 +334,7 @@ type waitsMaps struct {
 	Contexts  *ebpf.Map `ebpf:"contexts"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Jobs      *ebpf.Map `ebpf:"jobs"`
+	Paces     *ebpf.Map `ebpf:"paces"`
 	Targets   *ebpf.Map `ebpf:"targets"`
 	Threads   *ebpf.Map `ebpf:"threads"`
 	Usages    *ebpf.Map `ebpf:"usages"`
@@ -338,6 +348,7 @@ func (m *waitsMaps) Close() error {
 		m.Contexts,
 		m.Counters,
 		m.Jobs,
+		m.Paces,
 		m.Targets,
 		m.Threads,
 		m.Usages,

@@ -79,6 +79,9 @@ const (
 	walkBytes = 128 << 10
 )
 
+// paces is PACES of waits.h.
+const paces = 64
+
 // walks are the stacks of a Waits.
 type walks struct {
 	objects walkObjects

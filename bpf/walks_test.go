@@ -183,6 +183,17 @@ func TestWalksAddUp(t *testing.T) {
 	assert.Check(t, c.Unasked == 0 && c.Walked == uint64(len(got.walks)) && len(got.walks) > 5, "%+v", c)
 }
 
+// period returns the longest of a target on a CPU, 0: none longer than the least.
+func (s *spent) period(target Target) (period time.Duration) {
+	s.t.Helper()
+	for cpu := range s.w.cpus {
+		var pace waitsPace
+		assert.NilError(s.t, s.w.objects.Paces.Lookup(uint32(cpu*paces+int(target)%paces), &pace))
+		period = max(period, time.Duration(pace.Period))
+	}
+	return period
+}
+
 // Above the bound nothing is walked, which is counted; stacks never stand for more time than there was, and the period
 // follows.
 func TestWalksTooMany(t *testing.T) {
@@ -193,18 +204,34 @@ func TestWalksTooMany(t *testing.T) {
 	testenv.Poll(t, waiting, "a longer period", func() bool {
 		tid = c.do("naps 200")
 		got.drain()
-		period := uint64(0)
-		for cpu := range got.w.cpus {
-			perCPU, err := got.w.readCPU(cpu)
-			assert.NilError(t, err)
-			period = max(period, perCPU.Period)
-		}
-		return period > uint64(10*time.Millisecond) && got.counters().Unasked > 0
+		period := got.period(c.target)
+		return period > 10*time.Millisecond && got.counters().Unasked > 0
 	})
 	got.drain()
 	counters := got.counters()
 	assert.Check(t, counters.UnaskedNS > 0 && got.stackTimes[tid]+counters.UnaskedNS <= got.accounted[tid]+1,
 		"%d and %+v of %d", got.stackTimes[tid], counters, got.accounted[tid])
+}
+
+// A target that wants all walks of its CPUs changes nothing for another one.
+func TestWalksShare(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1, MaxWalks: 8}))
+	greedy, other := startWaits(t, s), startWaits(t, s)
+	testenv.Poll(t, waiting, "a long period", func() bool {
+		greedy.do("naps 200")
+		got.drain()
+		return got.period(greedy.target) > time.Millisecond && got.counters().Unasked > 0
+	})
+	assert.Check(t, got.period(other.target) == 0, "%v", got.period(other.target))
+	testenv.Poll(t, waiting, "a stack of the other", func() bool {
+		fmt.Fprintln(greedy.stdin, "naps 50")
+		tid := other.do("naps 1")
+		_, err := fmt.Fscanln(greedy.stdout, new(int))
+		assert.NilError(t, err)
+		got.drain()
+		return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.TID == tid && w.NS >= uint64(time.Millisecond) })
+	})
 }
 
 // What was to be walked and was not is what the thread's next stack stands for: when nobody drains, and when there is

@@ -120,10 +120,9 @@ type walksWaitCounters struct {
 	Unknown    uint64
 	Stateless  uint64
 	Unwoken    uint64
-	Period     uint64
 	Window     uint64
-	Wanted     uint32
-	Asked      uint32
+	Asked      uint64
+	Reserved   uint64
 	Walked     uint64
 	Unasked    uint64
 	UnaskedNs  uint64

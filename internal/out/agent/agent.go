@@ -73,6 +73,7 @@ type Agent struct {
 	dropping sync.WaitGroup // what is queued for processes that were abandoned
 
 	registrations *attach.Column[*registration]
+	resources     sync.Map // *profile.Resource by pid, of processes whose samples are exported
 
 	services services
 }

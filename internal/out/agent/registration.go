@@ -45,9 +45,10 @@ type registration struct {
 	logged   bool                // that it is
 	closed   bool
 	contexts process.ContextReader
-	program  bpf.ExecID // whose samples are taken, or were last
-	since    time.Time  // before which that has written no file
-	late     uint64     // samples that its socket had no room for in time, when last checked
+	program  bpf.ExecID        // whose samples are taken, or were last
+	since    time.Time         // before which that has written no file
+	resource *profile.Resource // nil: no program was exported
+	late     uint64            // samples that its socket had no room for in time, when last checked
 }
 
 func newRegistration(a *Agent, p *lifecycle.Process) *registration {
@@ -176,6 +177,8 @@ func (r *registration) sink(identity bpf.ExecID) sampling.Sink {
 	if executable := target.Executable(); executable != "" {
 		resource.ExecutablePath, resource.ExecutableName = executable, path.Base(executable)
 	}
+	r.resource = &resource
+	r.agent.resources.Store(r.pid, r.resource)
 	return &program{registration: r, resource: &resource}
 }
 
@@ -204,6 +207,7 @@ func (r *registration) Close(shutdown bool) {
 	r.process.Entry().Hide() // from here on nothing is fed to it
 	r.agent.work.ended(r)
 	r.closed = true
+	r.agent.resources.CompareAndDelete(r.pid, r.resource) // unless it is another process's already
 	if r.socket != nil {
 		r.agent.sockets.Release(*r.socket, r.process)
 	}

@@ -53,6 +53,11 @@ func (p *program) Waited(sample profile.Sample) {
 // waited is apart from Waited for the reason that export is from Sampled.
 func (p *program) waited(sample profile.Sample) {
 	sample.Resource = p.resource
+	if waker := &sample.Wait.Waker; waker.PID != 0 {
+		if of, known := p.agent.resources.Load(waker.PID); known {
+			waker.Service = of.(*profile.Resource).Name
+		}
+	}
 	p.agent.exporter.Waited(&sample)
 }
 
