@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"correlator/dots/frame"
 	"correlator/dots/schema"
 	"correlator/internal/host/connlimit"
+	"correlator/internal/host/loopback"
 )
 
 // subprotocol is the one of WebSockets that carry DOTS: each message is a JSON array of a header
@@ -55,7 +55,7 @@ func (h *hijacker) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
 func (b *Broker) WebSocket() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case b.options.Auth.Secret == "" && foreignHost(r):
+		case b.options.Auth.Secret == "" && loopback.IsForeign(r):
 			b.count.foreignHosts.Add(1)
 			http.Error(w, "this server is localhost", http.StatusForbidden)
 		case r.Header.Get("Upgrade") == "" && b.options.Page != nil:
@@ -64,24 +64,6 @@ func (b *Broker) WebSocket() http.Handler {
 			b.serveWebSocket(w, r)
 		}
 	})
-}
-
-// foreignHost reports whether a request that came to a loopback address names another host. Then
-// its page is of a site whose name was made to mean this host: to a browser that is the same
-// origin, and without this check the page could read everything.
-func foreignHost(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok || !local.IP.IsLoopback() {
-		return false
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	} else if inner, ok := strings.CutPrefix(host, "["); ok {
-		host = strings.TrimSuffix(inner, "]")
-	}
-	addr, err := netip.ParseAddr(host)
-	return !strings.EqualFold(host, "localhost") && (err != nil || !addr.Unmap().IsLoopback())
 }
 
 // serveWebSocket upgrades a request and serves the guest until its end.

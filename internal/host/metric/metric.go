@@ -4,11 +4,14 @@ package metric
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"correlator/internal/host/terminal"
 )
 
 // Unchecked is embedded by collectors whose metrics are described where they are collected.
@@ -70,6 +73,15 @@ func (s Sender) constant(name, help string, kind prometheus.ValueType, value flo
 	s.To <- prometheus.MustNewConstMetric(desc, kind, value, values...)
 }
 
+// escape makes a text that somebody else chose printable: what scrapes is not what reads it. Texts
+// that differ still do, or the same series would be there twice, and no scrape would succeed.
+func escape(text string) string {
+	if printable := terminal.Escape(text); printable == text && !strings.Contains(text, `\`) {
+		return text
+	}
+	return terminal.Escape(strings.ReplaceAll(text, `\`, `\\`))
+}
+
 // descs has the description of each metric by its name, with which it always has the same labels.
 var descs sync.Map
 
@@ -77,7 +89,7 @@ func (s Sender) desc(name, help string, labels []string) (desc *prometheus.Desc,
 	values = make([]string, 0, (len(s.Labels)+len(labels))/2)
 	for _, pairs := range [][]string{s.Labels, labels} {
 		for i := 1; i < len(pairs); i += 2 {
-			values = append(values, pairs[i])
+			values = append(values, escape(pairs[i]))
 		}
 	}
 	name = s.Prefix + name

@@ -105,3 +105,17 @@ func TestFamilies(t *testing.T) {
 		"x_sides_total Help. end=up side=left who=me": 1, "x_sides_total Help. end=down side=left who=me": 2,
 		"x_sides_total Help. end=up side=right who=me": 4})
 }
+
+// Values of labels are printable, and those that differ still do: else no scrape would succeed.
+func TestLabelsArePrintable(t *testing.T) {
+	values := map[string]string{"a\x1b[2J": `a\x1b[2J`, `a\x1b[2J`: `a\\x1b[2J`, "\xff": `\xff`, `\xff`: `\\xff`, "ä b": "ä b", "": "",
+		"\u202e": `\u202e`, "a\nb": `a\nb`}
+	got := gather(t, func(s Sender) {
+		for value := range values {
+			s.Gauge("a", "Help.", 1, "label", value)
+		}
+	})
+	for value, want := range values {
+		assert.Check(t, got["x_a Help. label="+want+" who=me"] != nil, "%q: %v", value, got)
+	}
+}

@@ -33,7 +33,7 @@ func TestOneRequestPerConnection(t *testing.T) {
 	address, _ := serve(t, NewGatherer(testBuild), &fakeAgent{})
 	for _, path := range []string{"/healthz", "/", "/metrics", "/nothing"} {
 		conn := dial(t, address)
-		fmt.Fprint(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 3))
+		fmt.Fprint(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n", 3))
 		text, err := io.ReadAll(conn)
 		n := strings.Count(string(text), "HTTP/1.1 ")
 		assert.Check(t, n == 1 && err == nil && strings.Contains(string(text), "\r\nConnection: close\r\n"),
@@ -45,9 +45,9 @@ func TestOneRequestPerConnection(t *testing.T) {
 // send its request.
 func TestSlowClients(t *testing.T) {
 	for request, timeout := range map[string]time.Duration{
-		"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n": writeTimeout,
-		"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n": writeTimeout,
-		"GET /healthz HTTP/1.1\r\nHost: x\r\n":     requestTimeout,
+		"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n":         writeTimeout,
+		"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n": writeTimeout,
+		"GET /healthz HTTP/1.1\r\nHost: x\r\n":             requestTimeout,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			listener, client := listenForOne()
@@ -112,7 +112,7 @@ func TestServedClients(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			server, ended := newServer(listener), make(chan error)
 			go func() { ended <- server.Serve(ctx, NewGatherer(testBuild), &fakeAgent{}) }()
-			fmt.Fprint(client, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			fmt.Fprint(client, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			text, err := io.ReadAll(client)
 			assert.Check(t, err == nil && strings.HasPrefix(string(text), "HTTP/1.1 200 "), "%v, %s", err, text)
 			time.Sleep(requestTimeout + writeTimeout)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/connlimit"
+	"correlator/internal/host/loopback"
 	"correlator/internal/host/metric"
 	"correlator/internal/host/share"
 )
@@ -69,6 +70,7 @@ type Server struct {
 
 	tooFast atomic.Uint64 // requests refused because of the rate
 	tooSlow atomic.Uint64 // connections closed because the request or the response took too long
+	foreign atomic.Uint64 // requests for metrics of a page of another site
 }
 
 // Open listens at an address, HOST:PORT or :PORT. The error is EADDRINUSE if the address is in use.
@@ -105,7 +107,7 @@ func (s *Server) Collect(metrics chan<- prometheus.Metric) {
 		s.listener.Failures().Count)
 	for reason, n := range map[string]uint64{
 		"made_room": conns.MadeRoom, "too_many": conns.Refused,
-		"rate": s.tooFast.Load(), "slow": s.tooSlow.Load(),
+		"rate": s.tooFast.Load(), "slow": s.tooSlow.Load(), "foreign_host": s.foreign.Load(),
 	} {
 		m.Counter("refused_total", "Connections closed without the requested response.", n, "reason", reason)
 	}
@@ -122,7 +124,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 func (s *Server) Serve(ctx context.Context, gatherer prometheus.Gatherer, probes Probes) error {
 	byPath := map[string]*probe{"/healthz": newProbe(probes.Health), "/readyz": newProbe(probes.Ready)}
 	server := &http.Server{
-		Handler:        s.limitRate(newHandler(gatherer, byPath), byPath),
+		Handler:        s.limitRate(s.refuseForeign(newHandler(gatherer, byPath)), byPath),
 		ReadTimeout:    requestTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       log.New(io.Discard, "", 0), // errors of clients
@@ -159,6 +161,21 @@ func (s *Server) limitRate(next http.Handler, probes map[string]*probe) http.Han
 		case <-conn.Done(): // replaced by another connection
 		}
 		writeText(w, http.StatusTooManyRequests, "too many requests from this address\n")
+	})
+}
+
+// refuseForeign refuses requests for metrics of pages of other sites. One whose name was made to mean
+// an address of this host could read them; on other addresses than loopback, by which names scrapers
+// come is not known, but browsers say that a script asks.
+func (s *Server) refuseForeign(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		script := r.Header.Get("Sec-Fetch-Site") != "" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+		if r.URL.Path == "/metrics" && (script || loopback.IsForeign(r)) {
+			s.foreign.Add(1)
+			writeText(w, http.StatusForbidden, "this server is localhost\n")
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -324,7 +324,7 @@ func TestAcceptErrors(t *testing.T) {
 
 // Neither half a request nor a slow one delays the end of Serve.
 func TestServeEndsAtOnce(t *testing.T) {
-	for _, request := range []string{"GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for _, request := range []string{"GET /met", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
 			listener, client := listenForOne()
 			defer client.Close()
@@ -362,4 +362,37 @@ func TestOpenInUse(t *testing.T) {
 	defer first.Close()
 	_, err = Open(first.Addr().String())
 	assert.Check(t, errors.Is(err, syscall.EADDRINUSE), "error %v", err)
+}
+
+// A page of another site gets no metrics, also where its name was made to mean this host.
+func TestForeignHosts(t *testing.T) {
+	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
+	for _, c := range []struct {
+		host, path, site, mode string
+		want                   int
+	}{
+		{"localhost:9464", "/metrics", "", "", http.StatusOK},
+		{"127.0.0.1", "/metrics", "", "", http.StatusOK},
+		{"rebound.example", "/metrics", "", "", http.StatusForbidden},
+		{"rebound.example:9464", "/metrics", "same-origin", "cors", http.StatusForbidden},
+		{"localhost", "/metrics", "cross-site", "no-cors", http.StatusForbidden},
+		{"localhost", "/metrics", "cross-site", "navigate", http.StatusOK},
+		{"localhost", "/metrics", "none", "navigate", http.StatusOK},
+		{"node.example", "/healthz", "", "", http.StatusOK},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+c.path, nil)
+		assert.NilError(t, err)
+		request.Host = c.host
+		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Sec-Fetch-Mode": c.mode} {
+			if value != "" {
+				request.Header.Set(name, value)
+			}
+		}
+		response, err := http.DefaultClient.Do(request)
+		assert.NilError(t, err)
+		response.Body.Close()
+		assert.Check(t, response.StatusCode == c.want, "%+v: %s", c, response.Status)
+	}
+	counts := refused(t, server)
+	assert.Check(t, counts["foreign_host"] == 3, counts)
 }
