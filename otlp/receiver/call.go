@@ -104,6 +104,9 @@ func (r *Receiver) callSafely(
 func (r *Receiver) call(
 	p *protocol, signal otlp.Signal, conn *connlimit.Conn, w http.ResponseWriter, q *http.Request,
 ) ([]byte, error) {
+	if size(q.Header) > maxHeaders {
+		return nil, r.unread(signal, errHeaders)
+	}
 	ctx, cancel, err := withDeadline(w, q)
 	if err != nil {
 		return nil, r.unread(signal, err)
@@ -143,6 +146,19 @@ func (r *Receiver) call(
 		return nil, r.unreadBy(signal, by, err)
 	}
 	return r.pass(ctx, signal, by, body, m.gzipped())
+}
+
+// errHeaders is the status of a request with too many headers, which is final.
+var errHeaders = status.Errorf(codes.ResourceExhausted, "headers have more than %d bytes", maxHeaders)
+
+// size returns what headers have of names and values.
+func size(headers http.Header) (n int) {
+	for name, values := range headers {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
 }
 
 // late refuses a request for which there was no slot or memory in time. If its client has given it

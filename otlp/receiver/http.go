@@ -193,6 +193,8 @@ func httpStatus(err error) int {
 	switch {
 	case errors.Is(err, errFormat):
 		return http.StatusUnsupportedMediaType
+	case errors.Is(err, errHeaders):
+		return http.StatusRequestHeaderFieldsTooLarge
 	case errors.Is(err, errDefect):
 		return http.StatusInternalServerError
 	}

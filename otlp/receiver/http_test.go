@@ -143,6 +143,7 @@ func TestHTTPBadInput(t *testing.T) {
 		{"zstd", "", httpHeaders("Content-Encoding", "zstd"), bytes.NewReader(good), 415, format},
 		{"gzip twice", "", httpHeaders("Content-Encoding", "gzip, gzip"), bytes.NewReader(zip(t, zip(t, good))), 415,
 			format},
+		{"many headers", "", httpHeaders("X", strings.Repeat("x", maxHeaders)), bytes.NewReader(good), 431, large},
 		{"a page", "", httpHeaders("Origin", "http://127.0.0.1:4318"), bytes.NewReader(good), 403, "browser"},
 		{"logs", "/v1/logs", httpHeaders(), bytes.NewReader(good), 404, "path"},
 		{"below", "/v1/traces/", httpHeaders(), bytes.NewReader(good), 404, "path"},

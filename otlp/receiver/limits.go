@@ -27,7 +27,10 @@ const (
 	frameSize = 16 << 10
 	// maxHeaders limits the headers of a request. Most HTTP servers accept that much; a bearer
 	// token takes one to four KiB.
-	maxHeaders = 8 << 10
+	maxHeaders = 8<<10 + 320 // with what HTTP/2 adds of its own
+	// headerRoom is how much is read, so that a request with more has an answer, and is counted: beyond
+	// it net/http answers, or closes the connection with all requests on it.
+	headerRoom = 64 << 10
 
 	// callTimeout limits a request from its headers to its response. It is the timeout of most
 	// exporters.

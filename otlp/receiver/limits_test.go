@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"gotest.tools/v3/assert"
 
@@ -601,4 +603,23 @@ func TestResponsesThatAreNotRead(t *testing.T) {
 		took := time.Since(start)
 		assert.Check(t, took <= 2*callTimeout, "connections were closed after %v", took)
 	})
+}
+
+// A call with more metadata than is taken has an answer that is final, and is counted; other calls of its
+// connection go on.
+func TestLargeMetadata(t *testing.T) {
+	l := openLab(t, Config{})
+	body, items := sound(t, otlp.Traces)
+	for _, c := range []struct {
+		size int
+		code codes.Code
+	}{{100, codes.OK}, {8000, codes.OK}, {9000, codes.ResourceExhausted}, {15_000, codes.ResourceExhausted},
+		{60_000, codes.ResourceExhausted}, {100, codes.OK}} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("v", c.size))
+		var answer []byte
+		err := l.conn.Invoke(ctx, otlp.Traces.Method(), body, &answer)
+		wantError(t, err, c.code, false)
+	}
+	l.wantCounts(otlp.Traces, fmt.Sprintf("items=%d, refused_items too_large=3, requests OK=3, requests "+
+		"RESOURCE_EXHAUSTED=3", 3*items+3))
 }

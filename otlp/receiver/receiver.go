@@ -87,7 +87,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 		ReadHeaderTimeout: handshakeTimeout,
 		ConnContext:       withConn,
 		ConnState:         r.listener.setState, // instead of IdleTimeout
-		MaxHeaderBytes:    maxHeaders,
+		MaxHeaderBytes:    headerRoom,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReadFrameSize:              frameSize,

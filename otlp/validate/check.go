@@ -30,12 +30,13 @@ const (
 	BadShape                          // lists of different lengths that belong together
 	BadIndex                          // into the dictionary: outside a table, or a table without zero entry
 	BadAttributes                     // nested too deep, or too many
+	UnknownField                      // data in a field that is not of the schema, of what is not passed on
 	NumRejectReasons
 )
 
 var rejectReasonNames = [NumRejectReasons]string{
 	BadID: "bad_id", BadTime: "bad_time", BadValue: "bad_value", BadShape: "bad_shape", BadIndex: "bad_index",
-	BadAttributes: "bad_attributes",
+	BadAttributes: "bad_attributes", UnknownField: "unknown_field",
 }
 
 // String is the value of the label reason.
@@ -173,7 +174,25 @@ func check(signal Signal, r request) *checker {
 			c.resource(f, bad)
 		}
 	}
+	if c.Items == 0 {
+		c.lose(requests[signal], r.all())
+	}
 	return c
+}
+
+// lose counts the data in unknown fields of a message that is not passed on, each field as an item:
+// what they are is not known, and their sender would take them for delivered.
+func (c *checker) lose(m *messageType, p part) {
+	for f := range c.fields(p) {
+		if describe(m, f.tag).kind != unknown || f.body.size() == 0 {
+			continue
+		}
+		if c.RejectedUnits == 0 {
+			c.first = found(UnknownField, f.whole.from, "unknown field")
+		}
+		c.RejectedUnits++
+		c.Rejected[UnknownField]++
+	}
 }
 
 // resource checks one resource and its items. A problem with what contains it rejects all of them.
@@ -226,6 +245,12 @@ func (c *checker) save() saved { return saved{c.Items, len(c.removed), c.Repaire
 // leave removes an envelope without items, or without any that were kept.
 func (c *checker) leave(envelope field, on level, before saved) {
 	if c.Items == before.items {
+		switch m := requests[c.signal].fields[1].message; on { // Resource{Spans,Metrics,Profiles}
+		case onResource:
+			c.lose(m, envelope.body)
+		case onScope:
+			c.lose(m.fields[2].message, envelope.body)
+		}
 		c.drop(envelope, on, before)
 	}
 }

@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"gotest.tools/v3/assert"
 )
@@ -341,5 +343,35 @@ func wantKept(t testing.TB, signal Signal, v *Verdict, want proto.Message) {
 	}
 	if w := mustCheck(t, signal, encode(t, want)); w.Items != v.Items || w.Units != v.Units {
 		t.Errorf("%d items in %d units, want %d in %d", v.Items, v.Units, w.Items, w.Units)
+	}
+}
+
+// Data in unknown fields of what is not passed on is counted, and its sender is told; what is passed on has them.
+func TestUnknownFields(t *testing.T) {
+	field := func(number protowire.Number, body []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), body)
+	}
+	span := encode(t, aSpan("a"))
+	old := field(1, field(1000, field(2, span))) // as SDKs of 2021 sent spans
+	for _, c := range []struct {
+		name, counts, message string
+		request               []byte
+	}{
+		{"in a resource", "items=1, unknown_field=1",
+			"1 of 1 spans rejected, the first because of resource_spans[0]: unknown field", old},
+		{"in a scope", "items=2, unknown_field=2", "because of resource_spans[0].scope_spans[0]: unknown field",
+			field(1, field(2, slices.Concat(field(9, span), field(9, span))))},
+		{"in the request", "items=1, unknown_field=1", "unknown field", field(7, span)},
+		{"empty", "items=0", "", field(1, field(1000, nil))},
+		{"a number", "items=0", "", field(1, []byte{0x50, 1})},
+		{"nothing", "items=0", "", nil},
+		{"beside a span", "items=1", "", field(1, slices.Concat(field(1000, span), field(2, field(2, span))))},
+		{"beside another resource", "items=2, unknown_field=1", "1 of 2 spans",
+			slices.Concat(old, field(1, field(2, field(2, span))))},
+	} {
+		v, err := Check(Traces, c.request)
+		assert.NilError(t, err)
+		assert.Check(t, counts(v) == c.counts && strings.Contains(v.Message, c.message) &&
+			(v.Message == "") == (c.message == ""), "%s: %s, %q", c.name, counts(v), v.Message)
 	}
 }
