@@ -37,6 +37,8 @@ type Counters struct {
 
 	Waits process.SampleOutcomes // waits whose stacks the kernel handed over, as Outcomes
 	Walks atomic.Uint64          // those waits; as Kernel, their number is the sum of Waits
+	// Those that were handed on but for their stack, which is that of an idle thread.
+	WaitsIdle atomic.Uint64
 	// Stacks of waits that the kernel did not hand over: see bpf.WaitCounters.
 	WalksUnasked, WalksUnaskedNS, WalksUnrung, WalksMissed, WalksUnfinished, WalksUnsent atomic.Uint64
 
@@ -77,13 +79,13 @@ func (c *Counters) Families() (f metric.Families) {
 	f.Add("accounts_inexact", "", metric.Label("reason").With("unread", c.AccountsUnread.Load()).
 		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()),
 		"Switches of threads that are not accounted exactly, by reason.")
-	lost := uint64(0)
+	idle, lost := c.WaitsIdle.Load(), uint64(0) // before what they are part of
 	for outcome := range c.Waits {
 		if process.SampleOutcome(outcome).IsLoss() {
 			lost += c.Waits[outcome].Load()
 		}
 	}
-	f.Add("wait_stacks", "", metric.Label("outcome").With("handed_over", c.Waits.Sum()-lost).With("not_named", lost).
+	f.Add("wait_stacks", "", metric.Label("outcome").With("handed_over", c.Waits.Sum()-lost-idle).With("idle", idle).With("not_named", lost).
 		With("too_many", c.WalksUnasked.Load()).With("not_interrupted", c.WalksUnrung.Load()).
 		With("missed", c.WalksMissed.Load()).With("unfinished", c.WalksUnfinished.Load()).
 		With("no_room", c.WalksUnsent.Load()),

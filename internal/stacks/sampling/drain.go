@@ -25,8 +25,8 @@ func (s *Sampling) drain() {
 		s.counted = now.Time
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
+	s.drainWalks(now) // which say what accounts have too much
 	s.drainAccounts(now)
-	s.drainWalks(now)
 	for _, program := range s.waiting {
 		s.enqueue(program, program.waiting, now.Time)
 		program.waiting = nil
@@ -255,6 +255,11 @@ func (s *Sampling) outcomes(sample *profile.Sample) *process.SampleOutcomes {
 
 // handOver hands a sample that was counted to its sink.
 func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
+	if sample.Wait != nil && isIdle(sample.Stack.Frames) {
+		s.idle.add(program, sample)
+		s.counters.WaitsIdle.Add(sample.Count)
+		return
+	}
 	if sample.Wait == nil && sample.Stack != nil && sample.Stack.Cut {
 		s.counters.Cut.Add(sample.Count)
 	}
