@@ -57,7 +57,7 @@ const streamBytes = 64 << 10
 
 // stream returns a piece that is read once, from its beginning to its end, past the cache and its
 // limit. An error of it may be io.EOF: see truncated.
-func (f source) stream(off, size uint64) (io.Reader, error) {
+func (f source) stream(off, size uint64) (*bufio.Reader, error) {
 	if err := f.check(off, size); err != nil {
 		return nil, err
 	}

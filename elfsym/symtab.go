@@ -153,14 +153,15 @@ func (t *SymbolTable) each(limit uint64, visit func(elf.Sym64) error) error {
 	if err != nil {
 		return err
 	}
-	var b [symbolBytes]byte
 	for range count {
-		if _, err := io.ReadFull(r, b[:]); err != nil {
+		b, err := r.Peek(symbolBytes)
+		if err != nil {
 			return truncated(err)
 		}
-		if err := visit(decodeSymbol(&b)); err != nil {
+		if err := visit(decodeSymbol((*[symbolBytes]byte)(b))); err != nil {
 			return err
 		}
+		_, _ = r.Discard(symbolBytes) // it is there
 	}
 	return nil
 }
@@ -171,14 +172,13 @@ func (t *SymbolTable) each(limit uint64, visit func(elf.Sym64) error) error {
 // functions alone, the next can be far behind those between, so there it names nothing.
 func (t *SymbolTable) function(sym elf.Sym64) (Function, bool) {
 	binding := elf.ST_BIND(sym.Info)
-	code, inCode := t.codeSection(sym.Shndx)
 	switch elf.ST_TYPE(sym.Info) {
 	case elf.STT_FUNC, elf.STT_GNU_IFUNC:
 		if elf.SectionIndex(sym.Shndx) == elf.SHN_UNDEF {
 			return Function{}, false
 		}
 	case elf.STT_NOTYPE:
-		if !inCode || binding == elf.STB_LOCAL {
+		if _, inCode := t.codeSection(sym.Shndx); !inCode || binding == elf.STB_LOCAL {
 			return Function{}, false
 		}
 	default:
@@ -198,6 +198,7 @@ func (t *SymbolTable) function(sym elf.Sym64) (Function, bool) {
 		f.Rank += 3
 		return f, true
 	}
+	code, inCode := t.codeSection(sym.Shndx)
 	f.Sized, f.End = false, code.end
 	return f, inCode && !t.partial
 }

@@ -3,6 +3,7 @@ package symbols
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -22,20 +23,25 @@ func BenchmarkName(b *testing.B) {
 	defer file.Close()
 	info, err := file.Stat()
 	assert.NilError(b, err)
-	var addrs []uint64
-	for i := range uint64(1000) {
-		addrs = append(addrs, 0x500000+i*0x1000)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		e, err := elfsym.ReadSymbolTables(file, info.Size())
-		if err != nil {
-			b.Fatal(err)
-		}
-		q := NewQuery(addrs)
-		if err := q.ReadTable(e.Static); err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64(len(addrs)-q.countUnnamed()), "named")
+	for _, n := range []uint64{1000, 3} { // as record, and as an agent that runs
+		b.Run(strconv.FormatUint(n, 10), func(b *testing.B) {
+			var addrs []uint64
+			for i := range n {
+				addrs = append(addrs, 0x500000+i*0x400000/n)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				e, err := elfsym.ReadSymbolTables(file, info.Size())
+				if err != nil {
+					b.Fatal(err)
+				}
+				q := NewQuery(addrs)
+				q.FindRanges()
+				if err := q.ReadTable(e.Static); err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(len(addrs)-q.countUnnamed()), "named")
+			}
+		})
 	}
 }

@@ -53,9 +53,8 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 		if !ok || skip {
 			continue
 		}
-		edges.add(start)
-		edges.add(end)
 		i, _ := slices.BinarySearch(q.addrs, start)
+		edges.add(start, end, i)
 		if i == len(q.addrs) || q.addrs[i] >= end {
 			continue
 		}

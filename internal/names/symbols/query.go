@@ -170,12 +170,20 @@ func newEdges(addrs []uint64) *edges {
 	return &edges{addrs: addrs, first: make([]uint64, n), last: make([]uint64, n), known: make([]bool, n)}
 }
 
-// add adds an edge. What begins at an address includes it.
-func (e *edges) add(addr uint64) {
+// add adds those of a symbol, which begins before an address, or there: what begins at an address includes it.
+func (e *edges) add(start, end uint64, before int) {
 	if e == nil {
 		return
 	}
-	i, _ := slices.BinarySearch(e.addrs, addr)
+	e.addIn(before, start)
+	if end < start || before < len(e.addrs) && end > e.addrs[before] {
+		before, _ = slices.BinarySearch(e.addrs, end)
+	}
+	e.addIn(before, end)
+}
+
+// addIn adds an edge in a gap.
+func (e *edges) addIn(i int, addr uint64) {
 	if !e.known[i] {
 		e.first[i], e.last[i], e.known[i] = addr, addr, true
 		return
@@ -234,9 +242,8 @@ func (q *Query) narrowRanges(m *matcher, places []int, err error) {
 // elfsym.ErrLimit.
 func (m *matcher) add(s symbol) (taken bool, err error) {
 	s.known = true
-	m.edges.add(s.start)
-	m.edges.add(s.end)
 	i, _ := slices.BinarySearch(m.addrs, s.start)
+	m.edges.add(s.start, s.end, i)
 	if i == len(m.addrs) {
 		return false, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -132,4 +133,25 @@ func TestRanges(t *testing.T) {
 	failed.narrowRanges(m, places, errors.New("not all was read"))
 	r = failed.Range(5)
 	assert.Check(t, r == Range{5, 6}, "%v: what was not read could be anywhere", r)
+}
+
+// What is added with where it begins is what is added by itself, also where it ends before that.
+func TestEdges(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	addrs := []uint64{3, 4, 9, 15}
+	got, want := newEdges(addrs), newEdges(addrs)
+	for range 1000 {
+		if random.IntN(10) == 0 {
+			got, want = newEdges(addrs), newEdges(addrs)
+		}
+		start, end := random.Uint64N(20), random.Uint64N(20)
+		for _, addr := range []uint64{start, end} {
+			i, _ := slices.BinarySearch(addrs, addr)
+			want.addIn(i, addr)
+		}
+		before, _ := slices.BinarySearch(addrs, start)
+		got.add(start, end, before)
+		assert.Assert(t, slices.Equal(got.ranges(), want.ranges()), "%d, %d: %v, want %v", start, end, got.ranges(),
+			want.ranges())
+	}
 }

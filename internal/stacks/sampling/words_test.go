@@ -45,8 +45,8 @@ func TestWordLives(t *testing.T) {
 	}
 }
 
-// Words of places around one have its frames, in native code at as much higher addresses, where its own are certain; and
-// no other words.
+// Words of places around one have its frames, in native code at as much higher addresses, where its own are certain;
+// and no other words.
 func TestWordSpans(t *testing.T) {
 	now, code := time.Now(), codeVersion{space: 3, synced: 7}
 	native := func(at, file uint64) wordKey {

@@ -48,8 +48,8 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	return frames
 }
 
-// compiledFrames returns the frames of a place in compiled code, and around which others have the same. The JVM knows them at safepoints, which calls are
-// for the most part. For what lies between, see flow.leaf.
+// compiledFrames returns the frames of a place in compiled code, and around which others have the same. The JVM knows
+// them at safepoints, which calls are for the most part. For what lies between, see flow.leaf.
 func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) (_ []Frame, around Span, _ error) {
 	m, err := t.code.methodAt(libpf.Address(word.Variable(0)))
 	if err != nil {

@@ -109,7 +109,8 @@ func (g *flow) isSame(n int32, m *compiledMethod) bool {
 		return false
 	}
 	// What is known of the nearest place is for all up to the next.
-	i, _ := slices.BinarySearchFunc(m.pcDescs, this.offset, func(p pcDesc, at int32) int { return int(p.offset) - int(at) })
+	byOffset := func(p pcDesc, at int32) int { return int(p.offset) - int(at) }
+	i, _ := slices.BinarySearchFunc(m.pcDescs, this.offset, byOffset)
 	return i == len(m.pcDescs) || m.pcDescs[i].offset > next.offset
 }
 
