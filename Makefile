@@ -51,7 +51,7 @@ build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm6
 dist: ## build a reproducible release in dist/: binaries for both architectures, packages, archives, chart, checksums
 	@.ci/dist dist
 
-demo: build ## show the main job on four real processes, one a JVM, one in Python (root, under 25 s); OTLP=1: also the export
+demo: build ## show the main job on five real processes, one a JVM, one in Python (root, under 25 s); OTLP=1: also the export
 	@$(NEED) cc:gcc unshare:util-linux python3:python3
 	@OTLP='$(OTLP)' testdata/demo.sh
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# make demo: the main job on four real processes, in about fifteen seconds.
+# make demo: the main job on five real processes, in about fifteen seconds.
 #
-# Three of them are demo APM processes, one in a mount namespace of its own with its own /tmp, as in a
+# Four of them are demo APM processes, one in a mount namespace of its own with its own /tmp, as in a
 # container, and one a JVM without any flags. Each is an agent with a known truth: it knows how much
-# CPU time it burnt in which transaction, the JVM also in which method, and checks every message that
-# it gets. The fourth is a program in Python with such a truth, that publishes by OpenTelemetry's
-# standards, by which a process is told nothing. The correlator finds them, registers, and samples
+# CPU time it burnt in which transaction, the JVM also in which method, one what it waited for, and
+# checks every message that it gets. The fifth is a program in Python with such a truth, that publishes
+# by OpenTelemetry's standards, by which a process is told nothing. The correlator finds them, registers, and samples
 # them; at the end stands, beside what each process did, what it was told, or was recorded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -104,22 +104,26 @@ start shop "$JAVA_HOME/bin/java" -cp "$built/demo-jvm.jar" Demo "$work/jvm/$libr
 python=$(python3 -c 'import sys; print(sys.executable)')
 start orders "$python" testdata/python/shop.py "$built/otel-publisher-glibc.so" orders demo
 
+# billing will have one transaction: CPU time, a lock, a socket and a sleep.
+start billing "$work/demo" --library "$work/$library" --socket "$work/billing.socket" \
+	--service billing --environment demo --idle 1 --manual
+
 heading "correlator scan: who takes part (payment has its own /tmp, shop is a JVM, orders is in Python)"
 $correlator scan
 
 $correlator record -d 60s --rate $rate --service 'shop|orders' -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
 recording=$!
 
-heading "correlator run --samples-per-second $rate: it finds them and registers with the agents of the first three"
+heading "correlator run --samples-per-second $rate --keep 1m: it finds them and registers with all agents but that of orders"
 shown="-tree ${pid[shop]}:$work/shop.out -contexts ${pid[orders]}:$work/orders.out -rate $rate"
 if [ -n "$otlp" ]; then
 	"$work/show" -socket "$work/otlp.sock" -stacks checkout $shown "$work/demo" >"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
-$correlator run --samples-per-second $rate --host-id demo-host --admin-socket "$work/admin.sock" \
+$correlator run --samples-per-second $rate --keep 1m --host-id demo-host --admin-socket "$work/admin.sock" \
 	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} 2>"$work/log" &
 agent=$!
-for name in checkout payment shop; do
+for name in checkout payment shop billing; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
 	await "its line in the log" "registered.*\"pid\": ${pid[$name]}," "$work/log" $agent
 done
@@ -149,6 +153,14 @@ kill -TERM $recording # it keeps what was sampled
 wait $recording || { cat "$work/shop.recorded" >&2; exit 1; }
 obey shop "end 1" ended
 for name in checkout payment; do obey $name stop-threads threads; done
+obey billing "account 1" accounted
+explained=$(sed -n 's/.*"accounted".*"transaction_id":"\([0-9a-f]*\)".*/\1/p' "$work/billing.out")
+for _ in $(seq 100); do # until it is fetched from the kernel, and names are read
+	$correlator explain --admin-socket "$work/admin.sock" "$explained" >"$work/explained" 2>>"$work/log.explain" || true
+	! grep -q 'account .*in transaction' "$work/explained" || break
+	sleep 0.1
+done
+obey billing quit report
 about="what it serves, and how that goes"
 [ -n "$otlp" ] || about="$about (samples of orders are for a backend alone: OTLP=1)"
 heading "correlator status: $about"
@@ -215,6 +227,15 @@ for name in checkout payment shop; do
 done
 
 obey orders quit bye
+
+heading "correlator explain: one transaction of billing, beside its own clocks"
+grep '"event":"accounted"' "$work/billing.out" | tr -d '"{}' | tr ',' '\n' | awk -F: '
+	/^(cpu|lock|net|sleep|wall)_ns/ { ms[substr($1, 1, length($1) - 3)] = $2 / 1e6 }
+	END {
+		printf "its clocks: %.1f ms, of it %.1f ms on a CPU, lock (of another transaction) %.1f ms, network %.1f ms, " \
+			"sleep %.1f ms\n\n", ms["wall"], ms["cpu"], ms["lock"], ms["net"], ms["sleep"]
+	}'
+sed '/^THREAD /,$d' "$work/explained"
 
 heading "correlator record --service 'shop|orders': the methods of shop, and the transactions of orders"
 "$work/show" -recording "$work/shop.pb.gz" $shown

@@ -19,6 +19,7 @@ import (
 	"correlator/internal/operate/admin"
 	"correlator/internal/out/explain"
 	"correlator/internal/out/keep"
+	"correlator/profile"
 )
 
 // keeper is an agent that keeps samples.
@@ -146,6 +147,42 @@ func TestExplain(t *testing.T) {
 	assert.Check(t, counts.sum("error_") == 0, counts)
 }
 
+// explainsAccount checks that each part of a transaction has its time, its stack, and who ended it: the lock's holder
+// with its own transaction.
+func (k *keeper) explainsAccount(truth demo.Accounted) {
+	t := k.t
+	status, err := admin.NewClient(k.socket).Status(t.Context())
+	assert.NilError(t, err)
+	if !status.Waits.Stacks {
+		t.Logf("no stacks of waits: %s", status.Waits.StacksError)
+		return
+	}
+	var sums map[profile.WaitKind]time.Duration
+	var ended map[profile.WaitKind]keep.Waker
+	e := k.until("stacks of waits", truth.TransactionID.String(), func(e *explain.Explanation) bool {
+		sums, ended = make(map[profile.WaitKind]time.Duration), make(map[profile.WaitKind]keep.Waker)
+		for _, w := range e.Transactions[0].Waits {
+			sums[w.Kind] += w.Sum
+			if len(w.Frames) > 0 && w.Waker != nil {
+				ended[w.Kind] = *w.Waker
+			}
+		}
+		return len(ended) >= 3 && sums["sleep"] > 0
+	})
+	a := e.Transactions[0].Account
+	notBlocked := a.OnCPU + a.Unaccounted + a.Runnable + a.Throttled
+	for kind, took := range map[profile.WaitKind]time.Duration{"lock": truth.Lock, "net": truth.Net, "sleep": truth.Sleep} {
+		assert.Check(t, sums[kind] > 0 && sums[kind]+notBlocked >= took && sums[kind] <= truth.Wall, "%s: %v, %+v of %+v",
+			kind, sums[kind], a, truth)
+	}
+	assert.Check(t, sums["net"] <= truth.Net && sums["sleep"] <= truth.Sleep && a.OnCPU+a.Unaccounted >= truth.CPU,
+		"%v, %+v of %+v", sums, a, truth)
+	holder := ended["lock"]
+	assert.Check(t, holder.Source == profile.ThreadWaker && holder.Thread == "holder" && holder.ID != "" &&
+		holder.ID != truth.TransactionID.String() && holder.Trace != truth.TraceID.String(), "%+v", holder)
+	assert.Check(t, ended["sleep"].Source == profile.TimerWaker && ended["sleep"].Thread == "", "%+v", ended["sleep"])
+}
+
 // What a transaction waited for is explained, without a single sample; with --waits off, it is not.
 func TestExplainWaits(t *testing.T) {
 	needSampler(t)
@@ -167,6 +204,8 @@ func TestExplainWaits(t *testing.T) {
 		"%v: %+v", waited, a)
 	out, _ := k.explain(0, id)
 	assert.Check(t, strings.Contains(out, "\nnetwork "), out)
+
+	k.explainsAccount(p.Account(1))
 
 	without := startKeeper(t, "--waits", "off")
 	without.registered(p.PID)

@@ -283,6 +283,11 @@ static const char *wait_in(struct agent *agent, char **arguments) {
                        rest ? strtoul(rest, NULL, 10) * 1000000 : 0);
 }
 
+static const char *account(struct agent *agent, char **arguments) {
+    (void)agent;
+    return worker_account((unsigned)atoi(arguments[0]));
+}
+
 static const char *otel_publish(struct agent *agent, char **arguments) {
     (void)agent;
     const char *error = otelctx_publish(arguments[0]);
@@ -391,6 +396,7 @@ static const struct command {
     {"begin", 1, 1, begin},     /* THREAD */
     {"span", 2, 2, span},       /* THREAD NUMBER: another span of its transaction, 0: none */
     {"end", 1, 1, end},         /* THREAD */
+    {"account", 1, 1, account}, /* THREAD: CPU, a lock, a socket and a sleep in one transaction */
     {"wait", 2, 2, wait_in},    /* THREAD KIND:MILLISECONDS: once, in a transaction of its own */
     {"hostile", 1, 2, hostile}, /* KIND [ARGUMENT]; slot-... THREAD */
     {"otel-publish", 1, 1, otel_publish}, /* SERVICE: the process context, or an update */

@@ -2,6 +2,7 @@
 
 #include "events.h"
 #include "self.h"
+#include "truth.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@ struct end {
     uint64_t after_ns; /* that it does */
     pthread_mutex_t mutex;
     atomic_bool locked;
+    const struct tracer_options *holder; /* of a transaction of its own; or null */
 };
 
 static void sleep_ns(uint64_t ns) {
@@ -46,6 +49,12 @@ static void await_sleep(uint64_t tid) {
 
 static void *end_wait(void *argument) {
     struct end *end = argument;
+    struct tracer tracer = {0};
+    if (end->holder) {
+        prctl(PR_SET_NAME, "holder");
+        tracer_init(&tracer, TRUTH_THREADS - 1, end->holder);
+        tracer_begin(&tracer);
+    }
     if (end->fd < 0) {
         pthread_mutex_lock(&end->mutex);
         atomic_store(&end->locked, true);
@@ -56,6 +65,9 @@ static void *end_wait(void *argument) {
         pthread_mutex_unlock(&end->mutex);
     } else if (write(end->fd, "", 1) != 1) {
         perror("write");
+    }
+    if (end->holder) {
+        tracer_leave(&tracer);
     }
     return NULL;
 }
@@ -76,9 +88,13 @@ static int connect_pair(int fds[2]) {
     return failed;
 }
 
-const char *waiting_once(const char *kind, uint64_t least_ns, uint64_t *waited_ns) {
-    struct end end = {
-        .fd = -1, .waiter = self_tid(), .after_ns = least_ns, .mutex = PTHREAD_MUTEX_INITIALIZER};
+const char *waiting_once(const char *kind, uint64_t least_ns, uint64_t *waited_ns,
+                         const struct tracer_options *holder) {
+    struct end end = {.fd = -1,
+                      .waiter = self_tid(),
+                      .after_ns = least_ns,
+                      .mutex = PTHREAD_MUTEX_INITIALIZER,
+                      .holder = holder};
     int fds[2] = {-1, -1}, failed = 0;
     bool sleeps = !strcmp(kind, "sleep"), locks = !strcmp(kind, "futex"),
          polls = !strcmp(kind, "poll");

@@ -407,7 +407,7 @@ static void wait_once(struct worker *w, void *argument) {
         return;
     }
     struct context context = w->tracer.context;
-    wait->error = waiting_once(wait->kind, wait->least_ns, &waited_ns);
+    wait->error = waiting_once(wait->kind, wait->least_ns, &waited_ns, NULL);
     tracer_end(&w->tracer);
     if (wait->error) {
         return;
@@ -430,6 +430,64 @@ const char *worker_wait(unsigned index, const char *kind, uint64_t least_ns) {
         run(w, wait_once, &wait);
     }
     return wait.error;
+}
+
+/* What a transaction with an account is made of, in this order. */
+static const struct {
+    const char *kind, *name;
+    uint64_t ns;
+} account_parts[] = {{"cpu", "cpu_ns", 60000000},
+                     {"futex", "lock_ns", 80000000},
+                     {"net", "net_ns", 50000000},
+                     {"sleep", "sleep_ns", 30000000}};
+enum { ACCOUNT_PARTS = sizeof(account_parts) / sizeof(account_parts[0]) };
+
+static void account(struct worker *w, void *argument) {
+    const char **error = argument;
+    uint64_t took[ACCOUNT_PARTS] = {0};
+    w->manual = true;
+    uint64_t began = now_ns();
+    tracer_begin(&w->tracer);
+    if (!w->tracer.traced) {
+        *error = "no library, or not registered yet";
+        return;
+    }
+    struct context context = w->tracer.context;
+    for (unsigned i = 0; i < ACCOUNT_PARTS && !*error; i++) {
+        if (i == 0) {
+            uint64_t cpu = self_cpu_ns();
+            while (took[i] < account_parts[i].ns) {
+                w->tracer.work->run();
+                took[i] = self_cpu_ns() - cpu;
+            }
+        } else { /* a lock is held by another transaction */
+            *error = waiting_once(account_parts[i].kind, account_parts[i].ns, &took[i],
+                                  i == 1 ? w->tracer.options : NULL);
+        }
+    }
+    tracer_end(&w->tracer);
+    uint64_t ended = now_ns();
+    if (*error) {
+        return;
+    }
+    struct event event;
+    event_open(&event, "accounted", true);
+    event_hex(&event, "trace_id", context.trace_id, 16);
+    event_hex(&event, "transaction_id", context.transaction_id, 8);
+    for (unsigned i = 0; i < ACCOUNT_PARTS; i++) {
+        event_number(&event, account_parts[i].name, took[i]);
+    }
+    event_number(&event, "wall_ns", ended - began);
+    event_close(&event);
+}
+
+const char *worker_account(unsigned index) {
+    struct worker *w;
+    const char *error = find(index, &w);
+    if (!error) {
+        run(w, account, &error);
+    }
+    return error;
 }
 
 void workers_list(struct event *event) {

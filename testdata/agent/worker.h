@@ -53,6 +53,10 @@ const char *worker_spoil(unsigned index, const char *kind);
  * and how long the wait was. */
 const char *worker_wait(unsigned index, const char *kind, uint64_t least_ns);
 
+/* Has the thread burn CPU time, wait for a lock that another transaction holds, for a socket, and
+ * sleep, in one transaction; replies with its ids and how long each took by its own clocks. */
+const char *worker_account(unsigned index);
+
 /* Adds the array of all threads that run. */
 void workers_list(struct event *event);
 /* Slots written by rewriting threads. */

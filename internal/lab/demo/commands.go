@@ -142,6 +142,13 @@ func (p *Process) WaitIn(thread int, kind string, least time.Duration) (out Wait
 	return out
 }
 
+// Account has a thread burn CPU time, wait for a lock and for a socket, and sleep, in a transaction of its own.
+func (p *Process) Account(thread int) (out Accounted) {
+	p.t.Helper()
+	p.must(&out, "account", strconv.Itoa(thread))
+	return out
+}
+
 // Span makes a thread continue in the span of its transaction with that number, see [TraceID.Span]:
 // Begin uses number 1. It returns when the slot shows the span.
 func (p *Process) Span(thread, number int) SpanID {

@@ -60,6 +60,18 @@ type Wait struct {
 	TID           int
 }
 
+// Accounted is a transaction in which a thread burnt CPU time, waited for a lock that another transaction held, and
+// for a socket, and slept, and how long each took by its own clocks.
+type Accounted struct {
+	TraceID       TraceID       `json:"trace_id"`
+	TransactionID TransactionID `json:"transaction_id"`
+	CPU           time.Duration `json:"cpu_ns"`   // at least 60 ms
+	Lock          time.Duration `json:"lock_ns"`  // 80 ms
+	Net           time.Duration `json:"net_ns"`   // 50 ms
+	Sleep         time.Duration `json:"sleep_ns"` // 30 ms
+	Wall          time.Duration `json:"wall_ns"`
+}
+
 // Report is what the process knows about itself and about what it was sent. Every message is
 // counted once: Messages = Registrations + InTime + Late + Torn + Foreign + Malformed.
 type Report struct {

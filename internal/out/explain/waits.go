@@ -247,10 +247,13 @@ func (e *Explanation) addRest(tx *Transaction, rest *profile.Times, s *shares) {
 // placeOf returns where in a program a thread waited: the innermost function that is no library's, and what it called.
 func placeOf(frames []profile.Frame) string {
 	ofRuntime := slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind().OfRuntime() })
+	skipped := func(f profile.Frame) bool {
+		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
+			ofRuntime && !f.Kind().OfRuntime()
+	}
 	first, at := -1, -1
 	for i, f := range frames {
-		if f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
-			ofRuntime && !f.Kind().OfRuntime() {
+		if skipped(f) {
 			continue
 		}
 		if first < 0 {
@@ -271,9 +274,10 @@ func placeOf(frames []profile.Frame) string {
 		return nameOf(frames[0])
 	}
 	text := nameOf(frames[at])
-	if at > first {
-		if called := nameOf(frames[at-1]); called != "[unknown]" {
-			text = shortName(called) + " < " + text
+	for i := at - 1; i >= first; i-- { // what it called, or what that called: of libraries, some have no names
+		if called := frames[i]; !skipped(called) {
+			text = shortName(nameOf(called)) + " < " + text
+			break
 		}
 	}
 	if file := frames[at].SourceFile(); file != "" {

@@ -141,7 +141,9 @@ func TestPlaceOfWait(t *testing.T) {
 	for want, frames := range map[string][]profile.Frame{
 		"pthread_mutex_lock < reserve": {named(vmlinux, "futex_wait"), named(libc, "futex"),
 			named(libc, "pthread_mutex_lock"), named(shop, "reserve"), named(shop, "main")},
-		"reserve": {named(shop, "reserve")},
+		"lock < reserve": {named(libc, "futex"), named(libc, "lock"), {File: libc, Address: 16}, profile.NewCutFrame(),
+			named(shop, "reserve")},
+		"reserve": {{File: libc, Address: 16}, named(shop, "reserve")},
 		"get < work  work.py:7": {named(libc, "futex"), of(profile.PythonFrame, "get", "/usr/lib/python3.11/queue.py"),
 			of(profile.PythonFrame, "work", "/srv/work.py")},
 		"futex":                  {named(libc, "futex"), named(libc, "start_thread")},
