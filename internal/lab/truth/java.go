@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -76,11 +77,13 @@ func java(directories []string) (all []subject) {
 	return all
 }
 
-// javaCommand builds the program in Java, and returns the command that runs it.
+// javaCommand builds the program in Java, unless it is in the directory already, and returns the command that runs it.
 func javaCommand(dir, java string, flags []string) ([]string, error) {
-	if err := run(exec.Command("javac", "-source", "8", "-target", "8", "-nowarn", "-Xlint:-options", "-d", dir,
-		"testdata/java/Truth.java")); err != nil {
-		return nil, err
+	if _, err := os.Stat(filepath.Join(dir, "Truth.class")); err != nil {
+		if err := run(exec.Command("javac", "-source", "8", "-target", "8", "-nowarn", "-Xlint:-options", "-d", dir,
+			"testdata/java/Truth.java")); err != nil {
+			return nil, err
+		}
 	}
 	command := append([]string{java, "-Xmx256m", "-XX:-UsePerfData"}, flags...)
 	return taking(dir, append(command, "-cp", dir, "Truth")...)

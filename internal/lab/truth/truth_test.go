@@ -12,10 +12,20 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// once returns a subject that is built once, in a directory of the test's.
+func once(t *testing.T, s subject) *subject {
+	t.Helper()
+	command, err := s.build(t.TempDir())
+	assert.NilError(t, err)
+	s.build = func(string) ([]string, error) { return command, nil }
+	return &s
+}
 
 // By frame pointers alone, no caller is missing of what Go has compiled, unless the stack says so: of functions
 // without a frame, and of those that are making or leaving theirs.
@@ -24,11 +34,10 @@ func TestFramePointers(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the subjects are for x86-64")
 	}
-	agent, err := buildAgent(t.TempDir())
-	assert.NilError(t, err)
-	s := golang("Go", "local")
+	agent := demo.Agent(t, t.TempDir())
+	s := once(t, golang("Go", "local"))
 	testenv.Poll(t, 2*time.Minute, "samples", func() bool {
-		c, err := compare(agent, &s, "frame-pointers", time.Second)
+		c, err := compare(agent, s, "frame-pointers", time.Second)
 		assert.NilError(t, err)
 		for what, n := range c.wrong {
 			// The address at which a signal has interrupted code is in no chain of frame pointers.
@@ -47,17 +56,16 @@ func TestFramePointers(t *testing.T) {
 func TestScripts(t *testing.T) {
 	testenv.NeedRoot(t)
 	t.Setenv("PROFILING", "1")
-	agent, err := buildAgent(t.TempDir())
-	assert.NilError(t, err)
+	agent := demo.Agent(t, t.TempDir())
 	for command, s := range map[string]script{
 		"node":    {file: "truth.js", versionFlags: []string{"--version"}},
 		"python3": {file: "truth.py", versionFlags: []string{"--version"}},
 	} {
 		t.Run(command, func(t *testing.T) {
 			s.commands = []string{testenv.NeedTool(t, command)}
-			subject := s.subject()
+			subject := once(t, s.subject())
 			testenv.Poll(t, 2*time.Minute, "samples", func() bool {
-				c, err := compare(agent, &subject, "full", time.Second)
+				c, err := compare(agent, subject, "full", time.Second)
 				assert.NilError(t, err)
 				assert.Check(t, len(c.wrong) == 0 && c.marked == 0, "%v", c.wrong)
 				assert.Check(t, c.cut+c.elsewhere <= c.samples/2+5, "of %v samples, %v are cut, and %v elsewhere",
@@ -203,19 +211,19 @@ func TestJava(t *testing.T) {
 		t.Skip("the frames of methods are only found so on x86-64")
 	}
 	testenv.NeedTool(t, "javac")
-	agent, err := buildAgent(t.TempDir())
-	assert.NilError(t, err)
+	agent, classes := demo.Agent(t, t.TempDir()), t.TempDir()
 	for _, release := range []string{"17", "25"} {
 		t.Run("JDK "+release, func(t *testing.T) {
 			path := findJDKs([]string{"/usr/lib/jvm"})[release].java
 			if path == "" {
 				testenv.Missing(t, "needs JDK "+release+" below /usr/lib/jvm")
 			}
-			s := subject{name: release, build: func(dir string) ([]string, error) {
-				return javaCommand(dir, path, []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-Inline"})
+			s := subject{name: release, build: func(string) ([]string, error) {
+				return javaCommand(classes, path,
+					[]string{"-Dpause=200", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-Inline"})
 			}}
 			testenv.Poll(t, 4*time.Minute, "samples", func() bool {
-				c, err := compare(agent, &s, "full", 3*time.Second)
+				c, err := compare(agent, &s, "full", 2*time.Second)
 				assert.NilError(t, err)
 				if c.samples < 200 {
 					return false

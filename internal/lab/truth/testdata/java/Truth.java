@@ -662,17 +662,18 @@ class Truth {
             + "\"thread\": " + thread + "}");
     }
 
-    // awaitCompiled waits until nothing was compiled for a while, but not for long.
+    // awaitCompiled waits until nothing was compiled for a while, a second unless it is said otherwise, but not for
+    // long.
     static void awaitCompiled() throws InterruptedException {
         CompilationMXBean compiler = ManagementFactory.getCompilationMXBean(); // null: there is none
         long before = -1;
-        for (int seconds = 0; compiler != null && seconds < 30; seconds++) {
+        for (int pauses = 0; compiler != null && pauses < 30; pauses++) {
             long now = compiler.getTotalCompilationTime();
             if (now == before) {
                 return;
             }
             before = now;
-            Thread.sleep(1000);
+            Thread.sleep(Integer.getInteger("pause", 1000));
         }
     }
 
