@@ -213,7 +213,7 @@ func TestProves(t *testing.T) {
 // Slots that are rewritten without pause, with contexts that never come back, with two in turn, and
 // with the variable changing between two slots: whatever is accepted is whole. The log has what
 // fewer copies would have accepted; see slotCopies.
-func TestSlotRewrittenWithoutPause(t *testing.T) { testSlotRewrittenWithoutPause(t, 25_000, 5_000) }
+func TestSlotRewrittenWithoutPause(t *testing.T) { testSlotRewrittenWithoutPause(t, 8_000, 2_000) }
 
 // testSlotRewrittenWithoutPause reads so often a slot across two pages, of which most copies are torn, and
 // each one within a page, of which few are.

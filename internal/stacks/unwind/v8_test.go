@@ -456,7 +456,7 @@ func TestEngineLog(t *testing.T) {
 // what is read.
 
 func TestV8FramesOfAnything(t *testing.T) {
-	random, most := rand.New(rand.NewPCG(1, 2)), 0
+	random, most := rand.New(rand.NewPCG(1, 5)), 0
 	for i := range 100 {
 		h := newV8Heap()
 		var objects []uint64
