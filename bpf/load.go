@@ -52,6 +52,10 @@ func (c *typeCache) cache() *btf.Cache {
 // is a [MissingError] if there are none.
 func KernelTypes() (*btf.Spec, error) { return kernelTypes(shared.cache()) }
 
+// KeepTypes returns a reference that keeps the types that loads share: for processes that load again and again, such as
+// tests.
+func KeepTypes() any { return shared.cache() }
+
 // kernelTypes reads the BTF of the kernel.
 func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 	kernel, err := types.Kernel()

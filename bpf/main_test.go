@@ -37,7 +37,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	programs.dir = dir
 	programs.compiled = make(map[string]bool)
-	types := shared.cache() // for all tests of this run
+	types := KeepTypes() // for all tests of this run
 	defer runtime.KeepAlive(types)
 	return m.Run()
 }

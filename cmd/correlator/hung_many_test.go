@@ -23,7 +23,7 @@ import (
 // the end.
 func TestManyHungProcesses(t *testing.T) {
 	needSampler(t)
-	const many = 40
+	const many = 16 // twice what one user may have hang
 	fs := fusefs.Mount(t, fusefs.UserNamespace)
 	fs.Overlay("/mnt", "")
 	placement := demo.Placement{UID: fusefs.UID, GID: fusefs.GID, By: fs.By}

@@ -149,7 +149,7 @@ func (r *running) openDescriptors() int {
 func TestDeliveryInChurn(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	churn(t, rand.New(rand.NewPCG(seed, 0)), 60)
+	churn(t, rand.New(rand.NewPCG(seed, 0)), 40)
 }
 
 // churn has so many things happen, and returns how many processes there were.

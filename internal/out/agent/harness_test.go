@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,11 @@ const testHostID = "3a6f1c0e5d7b42c8"
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
-	os.Exit(testenv.Main(m))
+	types := bpf.KeepTypes()
+	code := testenv.Main(m)
+	runtime.KeepAlive(types)
+	demo.RemoveReleased(unwind.Kind().Name)
+	os.Exit(code)
 }
 
 // running is an agent that runs in the test, and a client at its feed socket.

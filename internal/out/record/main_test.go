@@ -2,8 +2,10 @@ package record
 
 import (
 	"os"
+	"runtime"
 	"testing"
 
+	"correlator/bpf"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/stacks/unwind"
@@ -13,7 +15,9 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind, unwind.Kind())
+	types := bpf.KeepTypes()
 	code := testenv.Main(m)
+	runtime.KeepAlive(types)
 	demo.RemoveReleased(unwind.Kind().Name)
 	os.Exit(code)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,10 @@ const deadline = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind, unwind.Kind())
-	os.Exit(testenv.Main(m))
+	types := bpf.KeepTypes()
+	code := testenv.Main(m)
+	runtime.KeepAlive(types)
+	os.Exit(code)
 }
 
 // sampled is a Sampling that runs in the test.
