@@ -63,6 +63,7 @@ enum option_key {
     NEVER_READ,
     READ_AT_ONCE,
     PROCESSES,
+    REST,
     HELP,
 };
 
@@ -93,6 +94,7 @@ static const struct {
     [READ_AT_ONCE] = {"read-at-once", NULL, "do not poll the socket, wait for it"},
     [PROCESSES] = {"processes", "N",
                    "as so many processes, at sockets PATH.0, PATH.1, ... (this one)"},
+    [REST] = {"rest", NULL, "threads that burn CPU sleep half of the time"},
     [HELP] = {"help", NULL, "this text"},
 };
 
@@ -198,6 +200,9 @@ static void set_option(struct demo *demo, enum option_key key, const char *value
         break;
     case PROCESSES:
         demo->processes = (unsigned)number(name, value);
+        break;
+    case REST:
+        demo->workers.rests = true;
         break;
     case HELP:
         usage(stdout);

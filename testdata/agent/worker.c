@@ -22,6 +22,7 @@ struct worker {
     char name[16];     /* the kernel's limit */
     uint64_t until_ns; /* of the present transaction or gap */
     uint64_t stays_ns; /* in memory: its slots, until then at least */
+    uint64_t rests_ns; /* from then on */
 
     pthread_mutex_t lock;                  /* task */
     pthread_cond_t changed;                /* task was set, or was done */
@@ -62,6 +63,9 @@ static void rest(struct worker *w, uint64_t until_ns) {
 
 /* What was written is paged out some time later, as a kernel short of memory would do it. */
 #define STAYS_NS 20000000
+
+/* How long a busy thread that rests works, and sleeps. */
+#define SPELL_NS 2000000
 
 /* How often a thread works between two readings of the clock. Samples are to be of the work, and
  * where a C library does not find the kernel's vDSO, a reading is a system call, which on emulated
@@ -112,7 +116,19 @@ static void switch_and_work(struct worker *w) {
     }
 }
 
+/* Has a busy thread sleep when it has worked, if it is to. */
+static void rest_from_work(struct worker *w) {
+    uint64_t now = options->rests ? now_ns() : 0;
+    if (now > w->rests_ns) {
+        rest(w, now + SPELL_NS);
+        w->rests_ns = now_ns() + SPELL_NS;
+    }
+}
+
 static void step(struct worker *w) {
+    if (w->kind == WORKER_BUSY && !options->tracer.rewrite) {
+        rest_from_work(w);
+    }
     if (w->kind == WORKER_UNTOUCHED) {
         rest(w, UINT64_MAX);
     } else if (w->manual) {

@@ -20,6 +20,7 @@ struct worker_options {
     struct tracer_options tracer;
     uint64_t transaction_ns, gap_ns;
     bool manual; /* no transaction but by worker_begin */
+    bool rests;  /* busy threads sleep half of the time, unless they rewrite slots */
 };
 
 /* Makes the calling thread thread 0. Options must stay. */

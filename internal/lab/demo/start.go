@@ -70,6 +70,13 @@ type Placement struct {
 	FixedLayout  bool     // everything at the same addresses whenever the program is executed
 }
 
+// Rest has the busy threads of all demo processes that tests start from now on sleep half of the time, unless they
+// rewrite their slots: for packages whose tests wait for other things than CPU time. Those on a quiet machine, and
+// benchmarks, have threads that burn all that they get.
+func Rest() { rests = !soaking }
+
+var rests bool
+
 // Start builds and starts a demo process that ends with the test, and waits until it has done what
 // the options require.
 func Start(t testing.TB, o Options) *Process {
@@ -86,6 +93,9 @@ func Start(t testing.TB, o Options) *Process {
 		files.library = o.LoadFrom
 	}
 	arguments := o.arguments()
+	if _, isTest := t.(*testing.T); isTest && rests {
+		arguments = append(arguments, "--rest")
+	}
 	if o.OTel {
 		arguments = append(arguments, "--otel-library", files.addPublisher(t, o.Flavor))
 	}

@@ -40,6 +40,7 @@ const testHostID = "3a6f1c0e5d7b42c8"
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
+	demo.Rest()
 	types := bpf.KeepTypes()
 	code := testenv.Main(m)
 	runtime.KeepAlive(types)

@@ -15,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind, unwind.Kind())
+	demo.Rest()
 	types := bpf.KeepTypes()
 	code := testenv.Main(m)
 	runtime.KeepAlive(types)

@@ -36,6 +36,7 @@ const deadline = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind, unwind.Kind())
+	demo.Rest()
 	types := bpf.KeepTypes()
 	code := testenv.Main(m)
 	runtime.KeepAlive(types)

@@ -1,0 +1,5 @@
+//go:build !soak
+
+package demo
+
+const soaking = false
