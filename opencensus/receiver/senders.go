@@ -46,9 +46,12 @@ func (s *senders) see(h *wire.Header) (c *process, gap uint64) {
 		s.processes[0] = found
 	}
 	c = &s.processes[0]
-	// Without the extension each request begins with 1.
-	if h.Sequence > c.sequence && h.Sequence-c.sequence-1 <= maxGap {
-		gap = h.Sequence - c.sequence - 1
+	before := c.sequence
+	if h.Sequence <= before { // without the extension each request begins with 1
+		before = 0
+	}
+	if h.Sequence > before && h.Sequence-before-1 <= maxGap {
+		gap = h.Sequence - before - 1
 	}
 	c.sequence = h.Sequence
 	return c, gap

@@ -40,10 +40,11 @@ func (z *zones) find(kind, name value, text []byte) zone {
 	case "1":
 		found.location = offset(text)
 	case "2":
-		// Others are ambiguous: PHP's list has up to dozens of zones for one.
-		switch string(text) {
-		case "UTC", "GMT", "Z":
+		switch minutes, known := abbreviations[string(text)]; {
+		case known && minutes == 0:
 			found.location = time.UTC
+		case known:
+			found.location = time.FixedZone("", 60*minutes)
 		}
 	case "3":
 		found.location = z.named(text)
@@ -52,6 +53,38 @@ func (z *zones) find(kind, name value, text []byte) zone {
 		found.location = time.UTC
 	}
 	return found
+}
+
+// abbreviations are what PHP takes abbreviations for, in minutes: of the zones that have one, in its
+// list of up to dozens, the first. Those that nobody has used for decades are left out.
+var abbreviations = map[string]int{
+	"UTC": 0, "GMT": 0, "Z": 0,
+	"SST":  -11 * 60,
+	"HST":  -10 * 60,
+	"HDT":  -570,
+	"AKST": -9 * 60,
+	"AKDT": -8 * 60, "PST": -8 * 60,
+	"MST": -7 * 60, "PDT": -7 * 60,
+	"CST": -6 * 60, "MDT": -6 * 60,
+	"CDT": -5 * 60, "EST": -5 * 60,
+	"AST": -4 * 60, "EDT": -4 * 60,
+	"NST": -210,
+	"ADT": -3 * 60,
+	"UCT": 0 * 60, "WET": 0 * 60,
+	"BST": 1 * 60, "CET": 1 * 60, "MET": 1 * 60, "WAT": 1 * 60, "WEST": 1 * 60,
+	"CAT": 2 * 60, "CEST": 2 * 60, "EET": 2 * 60, "IST": 2 * 60, "MEST": 2 * 60, "SAST": 2 * 60,
+	"EAT": 3 * 60, "EEST": 3 * 60, "IDT": 3 * 60, "MSK": 3 * 60,
+	"PKT":  5 * 60,
+	"WIB":  7 * 60,
+	"AWST": 8 * 60, "HKT": 8 * 60, "WITA": 8 * 60,
+	"KST": 510,
+	"JST": 9 * 60, "WIT": 9 * 60,
+	"ACST": 570,
+	"AEST": 10 * 60, "CHST": 10 * 60,
+	"ACDT": 630,
+	"AEDT": 11 * 60,
+	"NZST": 12 * 60,
+	"NZDT": 13 * 60,
 }
 
 // offset returns the zone of an offset: a sign, HH:MM, and maybe :SS. It returns nil for other

@@ -179,6 +179,10 @@ func (c *Config) NeedsAdminSocket() bool {
 
 // Agent returns the configuration of the agent itself.
 func (c *Config) Agent() agent.Config {
+	filter := c.Filter.Process()
+	if c.ReceivesOnly() {
+		filter.ExcludeContainers, _ = process.ParsePatterns(".*") // which nothing is opened for
+	}
 	return agent.Config{
 		ProcRoot:          c.Discovery.ProcRoot,
 		HostID:            c.Agents.HostID,
@@ -187,7 +191,7 @@ func (c *Config) Agent() agent.Config {
 		MaxProcesses:      c.Discovery.MaxProcesses,
 		FeedSocket:        c.Samplers.FeedSocket,
 		Unsampled:         c.Samples.Unsampled,
-		Filter:            c.Filter.Process(),
+		Filter:            filter,
 		AcceptPartialView: c.Discovery.AcceptPartialView,
 		SamplesPerSecond:  c.Samples.PerSecond,
 		ReportInterval:    c.Samples.ReportInterval,

@@ -118,12 +118,19 @@ func checkBetween(s *Settings, key string, value, least, most int) error {
 	return nil
 }
 
+// ReceivesOnly reports whether the agent has no samples, and is for what others send: no process is
+// served, or agents would wait for samples.
+func (c *Config) ReceivesOnly() bool {
+	return c.Samples.PerSecond == 0 && c.Samplers.PinMaps == "" && c.Samplers.FeedSocket == "" &&
+		(c.OpenCensus.Socket != "" || c.OTLP.Listen != "")
+}
+
 func (c *Config) validateSamples(s *Settings) error {
 	if err := checkBetween(s, "samples-per-second", c.Samples.PerSecond, 0, bpf.MaxSamplesPerSecond); err != nil {
 		return err
 	}
 	if c.Samples.PerSecond == 0 && c.Samplers.PinMaps == "" { // no sampler, which also keeps the table of targets
-		if c.Samplers.FeedSocket == "" {
+		if c.Samplers.FeedSocket == "" && !c.ReceivesOnly() {
 			return fmt.Errorf("%s without --feed-socket or --pin-maps: there would be no samples, and agents would "+
 				"wait for them",
 				s.Label("samples-per-second"))

@@ -102,3 +102,21 @@ func TestComplete(t *testing.T) {
 		t.Errorf("%q, %v", got.Agents.HostID, err)
 	}
 }
+
+// An agent without samples that receives what others send serves no process: agents would wait for samples.
+func TestReceivesOnly(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		only bool
+	}{
+		{[]string{"--samples-per-second=0", "--opencensus-socket=/php", "--otlp-endpoint=http://c"}, true},
+		{[]string{"--samples-per-second=0", "--otlp-listen=unix:/in", "--otlp-endpoint=http://c"}, true},
+		{[]string{"--samples-per-second=0", "--opencensus-socket=/php", "--otlp-endpoint=http://c", "--feed-socket=/f"}, false},
+		{[]string{"--opencensus-socket=/php", "--otlp-endpoint=http://c"}, false},
+	} {
+		got, _, err := said{args: c.args}.config(t, t.TempDir())
+		assert.NilError(t, err)
+		filter := got.Agent().Filter
+		assert.Check(t, got.ReceivesOnly() == c.only && filter.ByContainer() == c.only, "%q: %+v", c.args, filter)
+	}
+}
