@@ -362,3 +362,26 @@ func TestBytes(t *testing.T) {
 	}
 	decode(t, (*requests)[0].Body)
 }
+
+// Locations of frames that were undone are added again with the next stack that has them, and those that were not stay.
+func TestFramesAreUndone(t *testing.T) {
+	var d dictionary
+	d.reset()
+	first := stackOf(profile.Frame{File: library, Address: 7}, profile.NewJVMFrame(profile.NewFunction("a.b", "c"), 1))
+	second := stackOf(append(first.Frames, profile.Frame{File: library, Address: 8})...)
+	d.mark()
+	for _, kept := range []bool{false, false, true} {
+		index := d.stack(first, naming{})
+		assert.Check(t, index == 1 && d.locations.count == 2 && d.functions.count == 1, "%d locations", d.locations.count)
+		if !kept {
+			d.rollBack()
+			assert.Check(t, d.locations.count == 0 && d.functions.count == 0, "%d locations", d.locations.count)
+		}
+	}
+	d.mark()
+	d.stack(second, naming{})
+	d.rollBack()
+	d.stack(second, naming{})
+	assert.Check(t, d.locations.count == 3 && d.functions.count == 1 && d.stacks.count == 2, "%d locations",
+		d.locations.count)
+}

@@ -85,7 +85,8 @@ type dictionary struct {
 	attributes table[attribute]
 	stacks     table[stack]
 
-	sets // no table of ProfilesDictionary
+	sets   // no table of ProfilesDictionary
+	frames // the same
 
 	entry   []byte // being made
 	indices []byte // of a stack or set being made
@@ -98,6 +99,9 @@ type stack struct {
 	names     *profile.Resource
 	locations string
 }
+
+// frames are the locations of frames: most that a stack has are known, and their texts need not be looked at.
+type frames struct{ known table[profile.Frame] }
 
 // naming names frames as they are named in a process. Its zero value does not.
 type naming struct {
@@ -176,6 +180,7 @@ func (d *dictionary) reset() {
 	d.attributes.reset(6)
 	d.stacks.reset(7)
 	d.sets.reset()
+	d.frames.known.reset(1) // without entries
 	for _, s := range [...]string{
 		samplesString: "samples", countString: "count", cpuString: "cpu", nanosecondsString: "nanoseconds",
 	} {
@@ -201,6 +206,7 @@ func (d *dictionary) mark() {
 	d.attributes.mark()
 	d.stacks.mark()
 	d.sets.mark()
+	d.frames.known.mark()
 }
 
 func (d *dictionary) rollBack() {
@@ -212,6 +218,7 @@ func (d *dictionary) rollBack() {
 	d.attributes.rollBack()
 	d.stacks.rollBack()
 	d.sets.rollBack()
+	d.frames.known.rollBack()
 }
 
 // append appends the encoded dictionary.
@@ -379,7 +386,12 @@ func (d *dictionary) stack(s *profile.Stack, names naming) int32 {
 	var kind string
 	var key location
 	for _, f := range s.Frames { // consecutive frames are usually in one file
-		if f = names.named(f); !canBeSent(f) {
+		f = names.named(f)
+		if index, known := d.frames.known.find(f); known {
+			d.indices = protowire.AppendVarint(d.indices, uint64(index))
+			continue
+		}
+		if !canBeSent(f) {
 			return 0
 		}
 		switch {
@@ -401,7 +413,8 @@ func (d *dictionary) stack(s *profile.Stack, names naming) int32 {
 			key.function, key.line = d.function(function), f.Line
 		}
 		key.address = f.Address
-		d.indices = protowire.AppendVarint(d.indices, uint64(d.location(key)))
+		index := d.frames.known.alias(f, d.location(key))
+		d.indices = protowire.AppendVarint(d.indices, uint64(index))
 		last = f
 	}
 	d.entry = field.Append(d.entry[:0], 1, d.indices)
