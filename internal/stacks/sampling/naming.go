@@ -147,7 +147,7 @@ func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) nam
 			case known == nil, known.isAging(now): // there may be a request anyway
 				wanted[p.program], words[p.program] = append(wanted[p.program], key), append(words[p.program], word)
 				named.frames[key] = nil
-			case known.life != unwind.OfMappings: // which may change before the stack is resolved
+			case known.life == unwind.OfMoment: // which may be over before the stack is resolved
 				named.frames[key] = known.frames
 			}
 		}
