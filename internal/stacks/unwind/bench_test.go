@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
-	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
 
@@ -110,7 +109,6 @@ func threadTime(b *testing.B) time.Duration {
 // its stacks, by what it is for.
 func BenchmarkStartup(b *testing.B) {
 	testenv.NeedRoot(b)
-	demo.Release(b, Kind().Name)
 	j := startProgram(b, "17", []string{"Recursion", "1", "10"})
 	ctx := b.Context()
 	var phases []string

@@ -60,7 +60,9 @@ func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]b
 // receive waits for the answer to a request, and makes the tables that the worker asks for before.
 func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 	tables := 0
-	for range maxTables + len(runtimeKinds) + 1 {
+	var filled filledTable
+	defer filled.close()
+	for {
 		message, fd, err := wait.Receive()
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -73,7 +75,7 @@ func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 			return nil, errAnswer
 		case message[0] == op:
 			return message, nil
-		case len(message) != 2 || op != opSynchronize:
+		case op != opSynchronize, len(message) != 2 && message[0] != opEntries:
 			return nil, errAnswer
 		}
 		began := time.Now()
@@ -82,7 +84,11 @@ func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 			if tables++; tables > maxTables {
 				return nil, errAnswer
 			}
-			err = e.makeTable(uint(message[1]))
+			err = e.makeTable(uint(message[1]), &filled)
+		case opEntries:
+			if err = filled.add(message[1:]); err == nil {
+				err = e.worker.Send([]byte{opEntries})
+			}
 		case opRuntime:
 			err = e.sendRuntime(int(message[1]))
 		default:
@@ -93,11 +99,11 @@ func (e *Engine) receive(wait *worker.Wait, op byte) ([]byte, error) {
 		}
 		wait.Prolong(time.Since(began)) // it waited for us
 	}
-	return nil, errAnswer
 }
 
-// makeTable sends the worker a table of 1<<bucket entries, or refuses to.
-func (e *Engine) makeTable(bucket uint) error {
+// makeTable sends the worker a table of 1<<bucket entries, which it may fill next, or refuses to.
+func (e *Engine) makeTable(bucket uint, filled *filledTable) error {
+	filled.close()
 	if bucket < support.StackDeltaBucketSmallest || bucket > support.StackDeltaBucketLargest {
 		return errAnswer
 	}
@@ -112,7 +118,38 @@ func (e *Engine) makeTable(bucket uint) error {
 		return e.worker.Send([]byte{opTableRefused}) // the machine has no memory for it
 	}
 	defer table.Close()
+	filled.mapped, err = unix.Mmap(table.FD(), 0, entryBytes<<bucket, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return e.worker.Send([]byte{opTableRefused})
+	}
 	return e.worker.SendDescriptors([]byte{opTable}, []int{table.FD()})
+}
+
+// filledTable is the table that a worker has got last.
+type filledTable struct {
+	mapped  []byte // nil: there is none
+	entries int    // that it has got
+}
+
+// add adds entries.
+func (f *filledTable) add(entries []byte) error {
+	n := len(entries) / sentBytes
+	if n == 0 || n > maxEntriesSent || len(entries)%sentBytes != 0 || f.entries%maxEntriesSent != 0 ||
+		entryBytes*(f.entries+n) > len(f.mapped) {
+		return errAnswer
+	}
+	for i := range n {
+		copy(f.mapped[entryBytes*(f.entries+i):], entries[sentBytes*i:sentBytes*(i+1)])
+	}
+	f.entries += n
+	return nil
+}
+
+func (f *filledTable) close() {
+	if f.mapped != nil {
+		_ = unix.Munmap(f.mapped)
+	}
+	*f = filledTable{}
 }
 
 // sendRuntime switches a kind of runtime on, if it is not yet, and sends the worker its table, or refuses to. A
@@ -133,5 +170,8 @@ func (e *Engine) sendRuntime(number int) error {
 	return e.worker.SendDescriptors([]byte{opRuntime}, []int{loaded.table.FD()})
 }
 
-// tableBytes is the size of a table: the kernel rounds entries up to 8 bytes.
-func tableBytes(bucket uint) uint64 { return 8 << bucket }
+// entryBytes is the size of an entry of a table of files: the kernel rounds it up.
+const entryBytes = 8
+
+// tableBytes is the size of a table: whole pages, so that it can be mapped.
+func tableBytes(bucket uint) uint64 { return max(uint64(entryBytes)<<bucket, pageBytes) }

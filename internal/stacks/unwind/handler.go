@@ -49,7 +49,7 @@ type handler struct {
 	ebpfapi.EbpfHandler
 	tables   *ebpf.Map // those of files
 	pending  []pendingTable
-	newTable func(bucket uint16) (*ebpf.Map, error)
+	newTable func(bucket uint16, deltas []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error)
 	offsets  *ebpf.Map // where the code of runtimes is in files
 
 	mu        sync.Mutex // the engine cleans up on a goroutine of its own
@@ -75,9 +75,10 @@ type holding struct {
 	n    int
 }
 
-// newHandler returns a handler around the engine's own. newTable makes a table of 1<<bucket entries.
+// newHandler returns a handler around the engine's own. newTable makes a table of 1<<bucket entries, the first of which
+// are given.
 func newHandler(own ebpfapi.EbpfHandler, tables map[string]*ebpf.Map, quotas *quotas,
-	newTable func(bucket uint16) (*ebpf.Map, error)) *handler {
+	newTable func(uint16, []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error)) *handler {
 	return &handler{
 		EbpfHandler: own, tables: tables[filesMap], newTable: newTable, quotas: quotas,
 		ranges: make(map[libpf.PID]map[host.FileID][]codeRange), count: make(map[libpf.PID]holding),

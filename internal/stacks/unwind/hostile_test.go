@@ -70,6 +70,20 @@ func beHostile(conn *worker.Conn, message []byte) []byte {
 		tables(99, 1)
 	case "memory":
 		tables(support.StackDeltaBucketLargest, int(maxWorkerBytes/tableBytes(support.StackDeltaBucketLargest))+1)
+	case "entries of no table":
+		_ = conn.Send([]byte{opEntries, 0, 0, 0, 0}, -1)
+	case "more entries than a table has", "half an entry", "no entries", "entries after the last":
+		tables(support.StackDeltaBucketSmallest, 1)
+		entries := map[worker.User][]int{
+			"more entries than a table has": {sentBytes<<support.StackDeltaBucketSmallest + sentBytes},
+			"half an entry":                 {sentBytes + sentBytes/2}, "no entries": {0},
+			"entries after the last": {sentBytes, sentBytes},
+		}[r.User]
+		for _, n := range entries {
+			if conn.Send(append([]byte{opEntries}, make([]byte, n)...), -1) == nil {
+				_, _ = conn.Receive()
+			}
+		}
 	case "descriptor":
 		_ = conn.Send([]byte(`S{}`), 0)
 	case "silent":
@@ -93,7 +107,10 @@ func TestHostileWorker(t *testing.T) {
 	}{
 		{"outcome", &counters.Nonsense}, {"text", &counters.Nonsense}, {"other", &counters.Nonsense},
 		{"long", &counters.Nonsense}, {"tables", &counters.Nonsense}, {"large table", &counters.Nonsense},
-		{"memory", &counters.Exhausted}, {"descriptor", &counters.Nonsense}, {"silent", &counters.TimedOut},
+		{"memory", &counters.Exhausted}, {"descriptor", &counters.Nonsense},
+		{"entries of no table", &counters.Nonsense}, {"more entries than a table has", &counters.Nonsense},
+		{"half an entry", &counters.Nonsense}, {"no entries", &counters.Nonsense},
+		{"entries after the last", &counters.Nonsense}, {"silent", &counters.TimedOut},
 	} {
 		before := c.counter.Load()
 		bad := Target{ID: procscan.ProcessID{PID: i}, KernelPID: uint32(i), Program: i, User: c.user}

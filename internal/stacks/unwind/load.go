@@ -297,7 +297,7 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 			m.MaxEntries = maxRuntimes
 		}
 		if name == filesMap {
-			m.InnerMap.Flags |= unix.BPF_F_INNER_MAP // of any size
+			m.InnerMap.Flags |= unix.BPF_F_INNER_MAP | unix.BPF_F_MMAPABLE // of any size
 		}
 		spec.Maps[name] = m
 	}

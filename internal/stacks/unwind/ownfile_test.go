@@ -1,8 +1,10 @@
 package unwind
 
 import (
+	"debug/elf"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -46,4 +48,35 @@ func TestOwnFile(t *testing.T) {
 	for _, other := range []ownFile{{path: path + "2", root: own.root}, {path: path}, {path: path, root: block.End}} {
 		assert.Check(t, other.intervals(file) == nil, other)
 	}
+}
+
+// What stands for our own executable has its segments that are loaded, and nothing in which a runtime is looked for.
+func TestSegmentsOf(t *testing.T) {
+	path, err := os.Executable()
+	assert.NilError(t, err)
+	whole, err := elf.Open(path)
+	assert.NilError(t, err)
+	defer whole.Close()
+	file, err := os.Open(path)
+	assert.NilError(t, err)
+	defer file.Close()
+	segments, err := segmentsOf(file)
+	assert.NilError(t, err)
+	own, err := elf.NewFile(segments)
+	assert.NilError(t, err)
+	assert.Check(t, len(own.Sections) == 0 && own.Type == whole.Type && own.Machine == whole.Machine)
+	var loaded, want []elf.ProgHeader
+	for _, p := range own.Progs {
+		loaded = append(loaded, p.ProgHeader)
+	}
+	for _, p := range whole.Progs {
+		if p.Type == elf.PT_LOAD {
+			want = append(want, p.ProgHeader)
+		}
+	}
+	assert.DeepEqual(t, loaded, want)
+	asked, err := pfelf.NewFile(segments, 0, false)
+	assert.Check(t, err == nil && !asked.IsGolang())
+	_, err = segmentsOf(strings.NewReader("#!/bin/sh"))
+	assert.Check(t, err != nil)
 }

@@ -3,10 +3,12 @@ package unwind
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	enginemaps "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
@@ -36,6 +39,11 @@ const (
 	// workerMemoryBytes is what a worker may take. With one JVM it has 20 MB, while libjvm is read 45;
 	// the largest executables have ten times as many functions.
 	workerMemoryBytes = 256 << 20
+
+	// As long as it has begun, a worker collects garbage when its heap has grown by startGCPercent, but as soon as it
+	// takes startMemoryBytes.
+	startGCPercent   = 400
+	startMemoryBytes = 64 << 20
 
 	// workerDescriptors: processDescriptors for each process, and ownDescriptors. The limit may be lower.
 	workerDescriptors = 12288
@@ -118,7 +126,12 @@ func serve(procRoot string, conn *worker.Conn) {
 		cache: newFileCache(),
 	}
 	log.SetLogger(*slog.New(&s.log))
+	// While the first files are read, a fifth of the time would be for collecting garbage.
+	debug.SetGCPercent(startGCPercent)
+	debug.SetMemoryLimit(startMemoryBytes)
 	free := time.AfterFunc(freeDelay, func() { // reading a file takes more than all that is kept
+		debug.SetGCPercent(100)
+		debug.SetMemoryLimit(math.MaxInt64)
 		debug.FreeOSMemory()
 		_ = resident.Trim(procRoot)
 	})
@@ -251,9 +264,29 @@ func (s *server) start(r start, fds []int) error {
 	return nil
 }
 
-// newTable asks the agent for a table of 1<<bucket entries.
-func (s *server) newTable(bucket uint16) (*ebpf.Map, error) {
-	return s.askTable(opTable, byte(bucket))
+// newTable asks the agent for a table of 1<<bucket entries, and to fill it: the kernel would take a third of the time
+// that reading libjvm takes to copy what it has, entry by entry, and a worker may map nothing that others read.
+func (s *server) newTable(bucket uint16, deltas []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error) {
+	table, err := s.askTable(opTable, byte(bucket))
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(deltas, maxEntriesSent) {
+		message := []byte{opEntries}
+		for _, d := range some {
+			message = binary.NativeEndian.AppendUint16(message, d.AddressLow)
+			message = binary.NativeEndian.AppendUint16(message, d.UnwindInfo)
+		}
+		err := s.conn.Send(message, -1)
+		if err == nil {
+			_, err = s.conn.Receive()
+		}
+		if err != nil {
+			table.Close()
+			return nil, err
+		}
+	}
+	return table, nil
 }
 
 // switchOn asks the agent for the table of a kind of runtime.
@@ -293,6 +326,9 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	s.log.forget()
 	s.handler.begin(t.user)
 	s.provider.isPlain = t.user == selfUser
+	if s.provider.isPlain && s.provider.own.root != 0 {
+		t.own = s.provider.own.path
+	}
 	t.readByPages(s.pages, func() { s.manager.SynchronizeProcess(t) })
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
 		t.err = procscan.ErrGone

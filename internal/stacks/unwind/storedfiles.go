@@ -160,20 +160,9 @@ func (h *handler) releaseTable(file host.FileID) {
 }
 
 func (h *handler) storeTable(file host.FileID, bucket uint16, deltas []ebpfapi.StackDeltaEBPF) error {
-	table, err := h.newTable(bucket)
+	table, err := h.newTable(bucket, deltas)
 	if err != nil {
 		return err
-	}
-	keys := make([]uint32, len(deltas))
-	values := make([]support.StackDelta, len(deltas))
-	for i, d := range deltas {
-		keys[i], values[i] = uint32(i), support.StackDelta{AddrLow: d.AddressLow, UnwindInfo: d.UnwindInfo}
-	}
-	if len(keys) > 0 {
-		if _, err := table.BatchUpdate(keys, values, nil); err != nil {
-			table.Close()
-			return err
-		}
 	}
 	h.pending = append(h.pending, pendingTable{file, table})
 	if len(h.pending) == maxPending {

@@ -25,7 +25,7 @@ func TestPendingTables(t *testing.T) {
 	defer outer.Close()
 	h, _ := madeUp()
 	h.tables = outer
-	h.newTable = func(bucket uint16) (*ebpf.Map, error) {
+	h.newTable = func(bucket uint16, _ []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error) {
 		spec := inner.Copy()
 		spec.MaxEntries = 1 << bucket
 		return ebpf.NewMap(spec)

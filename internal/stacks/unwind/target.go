@@ -95,6 +95,7 @@ type target struct {
 	refused map[*runtimeKind]refusal
 
 	cache *fileCache // nil: none
+	own   string     // our executable, of the target that is this process; "" for others
 
 	hasTrampolines bool // of CPython
 }
@@ -328,17 +329,24 @@ func (t *target) opened(raw *process.RawMapping) (file *os.File, info os.FileInf
 // OpenMappingFile opens the file of a mapping.
 func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser, error) {
 	if raw.Path == deltas.Trampolines {
-		return struct {
-			io.ReaderAt
-			io.Closer
-		}{trampolinesFile(), io.NopCloser(nil)}, nil
+		return notClosed{trampolinesFile()}, nil
 	}
 	file, _, err := t.opened(raw)
 	if err != nil {
 		return nil, err
 	}
+	if t.own != "" && raw.Path == t.own {
+		defer file.Close()
+		segments, err := segmentsOf(file)
+		return notClosed{segments}, err
+	}
 	return &limitedReader{from: file, budget: t.budget, long: longNames(file)}, nil
 }
+
+// notClosed is a file in memory.
+type notClosed struct{ *bytes.Reader }
+
+func (notClosed) Close() error { return nil }
 
 // GetMappingFileLastModified returns the time of the last change, which the owner of a file cannot set.
 func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {

@@ -35,21 +35,25 @@ func (t *target) trampolinesID() libpf.FileID {
 
 // trampolinesFile is the file that stands for trampolines: all of it is code.
 func trampolinesFile() *bytes.Reader {
+	return fileOf(elf.ET_DYN, elf.Prog64{
+		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
+		Filesz: deltas.TrampolineBytes, Memsz: deltas.TrampolineBytes, Align: pageBytes,
+	})
+}
+
+// fileOf returns an ELF file of a type that has segments, and nothing else.
+func fileOf(kind elf.Type, segments ...elf.Prog64) *bytes.Reader {
 	header := elf.Header64{
 		Ident: [elf.EI_NIDENT]byte{
 			0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
 		},
-		Type: uint16(elf.ET_DYN), Machine: uint16(pfelf.CurrentMachine), Version: uint32(elf.EV_CURRENT),
-		Phnum: 1,
+		Type: uint16(kind), Machine: uint16(pfelf.CurrentMachine), Version: uint32(elf.EV_CURRENT),
+		Phnum: uint16(len(segments)),
 	}
 	header.Phoff, header.Phentsize = uint64(binary.Size(header)), uint16(binary.Size(elf.Prog64{}))
-	code := elf.Prog64{
-		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
-		Filesz: deltas.TrampolineBytes, Memsz: deltas.TrampolineBytes, Align: pageBytes,
-	}
 	var b bytes.Buffer
 	_ = binary.Write(&b, binary.LittleEndian, header)
-	_ = binary.Write(&b, binary.LittleEndian, code)
+	_ = binary.Write(&b, binary.LittleEndian, segments)
 	return bytes.NewReader(b.Bytes())
 }
 

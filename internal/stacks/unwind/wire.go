@@ -23,6 +23,13 @@ const (
 	opTable        = 'M' // the worker asks for a table of 1<<n entries, n the second byte; answered by itself
 	opRuntime      = 'K' // the worker asks for the table of a runtimeKind, its number is the second byte; likewise
 	opTableRefused = 'N' // and a descriptor, or by this
+	opEntries      = 'E' // the next entries of the table that the worker got last; answered by itself
+)
+
+// An entry of a table takes sentBytes in a message, which has up to maxEntriesSent; only the last has fewer.
+const (
+	sentBytes      = 4
+	maxEntriesSent = 30000
 )
 
 // start are the names of the tables, and the shape of those that the worker may ask for.
