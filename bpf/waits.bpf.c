@@ -486,6 +486,8 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
         add(&thread->account, thread->state, between(out, now));
         woken = out;
     } else {
+        if (woken < out) /* by nobody that is known, or while it went to sleep */
+            __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
         if (!woken) {
             counters->unwoken++;
             woken = now;
@@ -493,7 +495,6 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
                 weight = weigh(thread, period_of(pace), between(out, now));
                 pace->wanted += weight != 0;
                 thread->weight += weight;
-                __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
             }
         } else if (woken < out) { /* while it went to sleep */
             woken = out;

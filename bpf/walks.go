@@ -75,8 +75,9 @@ const (
 	// windowWalks are the walks that a CPU makes at most in a tenth of a second. Each takes 25 to 75 µs.
 	windowWalks = 10
 
-	// walkBytes is the room for walks of one CPU: of the windowWalks of a second, with 40 frames.
-	walkBytes = 128 << 10
+	// walkBytes is the room for walks of one CPU: for those of some tenths of a second, with 40 frames. In all there
+	// is minWalkBytes at least, where few CPUs may have deep stacks, and maxWalkBytes at most, as not all are busy.
+	walkBytes, minWalkBytes, maxWalkBytes = 32 << 10, 256 << 10, 4 << 20
 )
 
 // paces is PACES of waits.h.
@@ -122,7 +123,7 @@ func (w *Waits) openWalks() (err error) {
 			_ = k.close()
 		}
 	}()
-	if k.bells, err = openBells(w.objects.Bells); err != nil {
+	if k.bells, err = openBells(w.objects.Bells, uint32(w.cpus)); err != nil {
 		return err
 	}
 	runtime.LockOSThread() // the one that is tested
@@ -188,7 +189,7 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 	spec.Maps[walksMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
 	spec.Maps[walksMapCounters].MaxEntries = uint32(w.cpus)
 	spec.Maps[walksMapBells] = setBells(spec.Maps[walksMapBells])
-	spec.Maps[walksMapWalks].MaxEntries = uint32(roundUp(w.cpus * walkBytes))
+	spec.Maps[walksMapWalks].MaxEntries = uint32(min(max(roundUp(w.cpus*walkBytes), minWalkBytes), maxWalkBytes))
 	return spec, nil
 }
 
@@ -349,8 +350,9 @@ type bell struct {
 	consumer, producer []byte // a page each, which begins with a position
 }
 
-func openBells(bells *ebpf.Map) (all []*bell, err error) {
-	for i := range bells.MaxEntries() {
+// openBells makes the bells of so many CPUs.
+func openBells(bells *ebpf.Map, cpus uint32) (all []*bell, err error) {
+	for i := range min(bells.MaxEntries(), cpus) {
 		b := &bell{}
 		all = append(all, b)
 		if b.ring, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}); err != nil {

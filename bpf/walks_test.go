@@ -2,6 +2,8 @@ package bpf
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -429,4 +432,93 @@ func TestWalksUnwound(t *testing.T) {
 	setUnwinder(t, s, nil)
 	assert.Check(t, got.w.Chainless() == nil)
 	await("a stack that is walked", isWalked)
+}
+
+// A wait in a record of OpenTelemetry's has that one's span and wanted attributes, and no transaction.
+func TestWalksOTel(t *testing.T) {
+	s := openSampler(t, SamplerOptions{BySpan: true})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1}))
+	p := demo.StartOTel(t, demo.OTelOptions{Form: demo.OTelTLSDESC, Threads: 1})
+	rule := otelRule(t, p)
+	addRules(t, s, p.PID, func() TargetRules { return TargetRules{OTel: rule, Keys: []uint8{1}, KnownKeys: 2} })
+	attributes := demo.OTelAttribute(demo.OTelAttribute(nil, 0, "00f067aa0ba902b7"), 1, "/pay/:id")
+	record := otelRecord(7, attributes)
+	found := false
+	testenv.Poll(t, waiting, "a wait in a record", func() bool {
+		p.Begin(1, record)
+		p.Clear(1)
+		assert.NilError(t, got.w.DrainWalks(func(w *Walk) {
+			if w.Stack.Target == 0 {
+				return
+			}
+			found = true
+			assert.Check(t, w.OTel && w.TraceID == record.TraceID && w.SpanID == record.SpanID &&
+				w.TransactionID == [8]byte{} && bytes.Equal(w.Attributes, demo.OTelAttribute(nil, 1, "/pay/:id")), "%+v", w)
+		}))
+		return found
+	})
+}
+
+// Only waits in traces that are sampled have stacks, unless others are wanted, too. Those of spans are told apart only
+// if that is wanted.
+func TestWalksUnsampled(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		s := openSampler(t, SamplerOptions{KeepUnsampled: keep, BySpan: keep})
+		got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1}))
+		unsampled := demo.Start(t, demo.Options{Manual: true, Idle: 1, Unsampled: true})
+		sampled := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+		not := addDemo(t, s, unsampled)
+		is := addDemo(t, s, sampled)
+		wait := func(p *demo.Process, target Target) (walked bool) {
+			p.WaitIn(1, "sleep", time.Millisecond)
+			got.drain()
+			for _, w := range got.walks {
+				walked = walked || w.Stack.Target == target
+				assert.Check(t, (w.SpanID != [8]byte{}) == keep, "%+v", w)
+			}
+			return walked
+		}
+		testenv.Poll(t, waiting, "a stack", func() bool {
+			walked := wait(unsampled, not)
+			assert.Check(t, keep || !walked)
+			return wait(sampled, is) && walked == keep
+		})
+	}
+}
+
+// What is in the kernel's ring buffer is checked: sizes, and states.
+func TestDecodeWalk(t *testing.T) {
+	var d walksWalked
+	head := int(unsafe.Offsetof(d.Stack) + unsafe.Offsetof(d.Stack.Addrs))
+	encode := func() []byte { return slices.Clone(asBytes(unsafe.Slice(&d, 1))[:head+2*8+3]) }
+	d.Target, d.Tid, d.State, d.Stack.UserFrames, d.AttributesSize = 1, 2, uint32(Disk), 2, 3
+	d.Family, d.Port = unix.AF_INET6, binary.NativeEndian.Uint16([]byte{0x15, 0x38})
+	d.Address = netip.MustParseAddr("::ffff:10.0.0.7").As16()
+	for i, name := range []string{"log", "shop", "var"} {
+		copy(asBytes(d.Path[i][:]), name)
+	}
+	copy(asBytes(d.Waker.Name[:]), "a name of 16 byt")
+	w, err := decodeWalk(encode())
+	assert.NilError(t, err)
+	assert.Check(t, w.Stack.Target == 1 && w.TID == 2 && w.State == Disk && len(w.Frames.User) == 2 &&
+		len(w.Attributes) == 3 && w.Peer == netip.MustParseAddrPort("10.0.0.7:5432") && w.Path == "…/var/shop/log" &&
+		w.Waker.Name == "a name of 16 byt", "%+v", w)
+	d.Port = 0
+	w, err = decodeWalk(encode())
+	assert.Check(t, err == nil && w.Peer == netip.AddrPort{}, "%v, %v", w.Peer, err)
+	d.Port, d.Family = 1, unix.AF_INET
+	w, err = decodeWalk(encode())
+	assert.Check(t, err == nil && w.Peer == netip.MustParseAddrPort("0.0.0.0:256"), "%v, %v", w.Peer, err)
+
+	_, err = decodeWalk(encode()[:head-1])
+	assert.Check(t, errors.Is(err, errDeferredShort), "%v", err)
+	d.AttributesSize = 4
+	_, err = decodeWalk(encode())
+	assert.Check(t, errors.Is(err, errDeferredAttributes), "%v", err)
+	d.AttributesSize, d.Stack.UserFrames = 3, 3
+	_, err = decodeWalk(encode())
+	assert.Check(t, errors.Is(err, errStackFrames), "%v", err)
+	d.Stack.UserFrames, d.State = 2, uint32(ThreadStates)
+	_, err = decodeWalk(encode())
+	assert.Check(t, errors.Is(err, ErrMalformed), "%v", err)
 }
