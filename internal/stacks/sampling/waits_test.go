@@ -76,8 +76,8 @@ func TestWaited(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, sample := range r.waits {
-			if sample.TraceID == waited.TraceID && sample.Wait.State == profile.Futex {
-				got = sample
+			if sample.TraceID == waited.TraceID && sample.Wait.State == profile.Futex && len(sample.Stack.Frames) > 2 {
+				got = sample // and no short wait in a function of the C library that has no frame
 			}
 		}
 		return got.Wait != nil
@@ -86,7 +86,7 @@ func TestWaited(t *testing.T) {
 		got.Wait.Longest <= waited.Waited && got.Wait.Sum >= got.Wait.Longest && got.Wait.Futex != 0, "%+v", got.Wait)
 	assert.Check(t, got.Wait.Waker.Kind == profile.ThreadWaker && got.Wait.Waker.PID == p.PID &&
 		got.Wait.Waker.TID != waited.TID && got.Wait.Waker.Thread != "", "%+v", got.Wait.Waker)
-	assert.Check(t, len(got.Stack.Frames) > 2 && got.Stack.Frames[0].Kind() == profile.NativeFrame, "%+v", got.Stack)
+	assert.Check(t, got.Stack.Frames[0].Kind() == profile.NativeFrame, "%+v", got.Stack)
 	s.forget(r.inbox)
 	s.poll("a wait of nobody", func() bool {
 		p.WaitIn(1, "pipe", 20*time.Millisecond)

@@ -66,10 +66,13 @@ func (c *chain) loadForWaits(full *ebpf.CollectionSpec, programs ...string) (*eb
 	}
 	for name, p := range spec.Programs {
 		p.Type = ebpf.RawTracepoint
-		if name != entryProgram {
-			continue
+		switch {
+		case name == entryProgram:
+			err = withoutRegisters(p.Instructions)
+		case name == hotspotProgram && runtime.GOARCH == "amd64":
+			err = withoutMovedRegisters(p.Instructions)
 		}
-		if err := withoutRegisters(p.Instructions); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -121,6 +124,28 @@ func withoutRegisters(instructions asm.Instructions) error {
 	}
 	if changed != 1 {
 		return fmt.Errorf("the unwinding programs look at what was interrupted %d times", changed)
+	}
+	return nil
+}
+
+// withoutMovedRegisters has what addMovedStack adds know none of the registers that were interrupted: a thread that
+// waits is in the kernel, where these are not its own.
+func withoutMovedRegisters(instructions asm.Instructions) error {
+	changed := 0
+	for i := range instructions {
+		ins := &instructions[i]
+		if ins.Symbol() == jvmMovedCount {
+			break
+		}
+		offset := ins.Offset
+		if ins.OpCode.Class() == asm.LdXClass && ins.Src == asm.R6 &&
+			(offset == regsIP || offset == regsSP || offset == regsCX) {
+			*ins = asm.Mov.Imm(ins.Dst, movedUnknown).WithMetadata(ins.Metadata) // no address
+			changed++
+		}
+	}
+	if changed != 3 {
+		return fmt.Errorf("the unwinding program for JVMs reads %d registers", changed)
 	}
 	return nil
 }
