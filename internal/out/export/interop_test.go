@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -259,10 +260,13 @@ func metricBatches(t *testing.T) ([]*otlp.Batch, []item) {
 // drained every 100 ms.
 func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 	var batches []*otlp.Batch
-	builder := profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "host", Version: "test"},
-		func(r profiles.Request) {
-			batches = append(batches, otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
-		})
+	newBuilder := func() *profiles.Builder {
+		return profiles.NewBuilder(profiles.Options{SamplesPerSecond: 20, HostID: "host", Version: "test"},
+			func(r profiles.Request) {
+				batches = append(batches, otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
+			})
+	}
+	builder, waits := newBuilder(), newBuilder() // which are in requests of their own
 	files := []*profile.File{
 		nil,
 		{ID: profile.FileID{1}, Kind: profile.NativeFrame, BuildID: "0a0b", Path: "/usr/lib/libjvm.so",
@@ -338,8 +342,29 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 			assert.NilError(t, builder.Add(&s))
 		}
 		want = append(want, w)
+		if i%4 == 0 {
+			want = append(want, addWait(t, waits, s, w))
+		}
 	}
 	builder.Flush()
 	assert.Assert(t, len(batches) >= 2, "no request is full")
+	waits.Flush()
 	return batches, want
+}
+
+// addWait adds a wait of the thread of a sample, with its stack, and returns what of it arrives.
+func addWait(t *testing.T, builder *profiles.Builder, s profile.Sample, w item) item {
+	s.Count, s.Wait = 1, &profile.Wait{State: profile.Unix, Sum: time.Duration(s.TID) * time.Millisecond,
+		Peer: netip.MustParseAddrPort("10.0.0.7:5432"), Path: "/läuft\xff", Waker: profile.Waker{Kind: profile.ThreadWaker,
+			PID: 7, TID: 70, Thread: "java-7", Service: "cart", TraceID: [16]byte{0xab}, TransactionID: [8]byte{0xcd}}}
+	w.Attributes = maps.Clone(w.Attributes)
+	maps.Copy(w.Attributes, map[string]any{
+		"wait.kind": "unix", "network.peer.address": "10.0.0.7", "network.peer.port": 5432., "file.path": "/läuft\ufffd",
+		"wait.waker": "thread", "wait.waker.thread.name": "java-7", "wait.waker.thread.id": 70.,
+		"wait.waker.process.pid": 7., "wait.waker.service.name": "cart",
+		"wait.waker.trace_id": "ab" + strings.Repeat("0", 30), "wait.waker.transaction.id": "cd" + strings.Repeat("0", 14),
+	})
+	w.Values, w.Timestamps = []int64{int64(s.Wait.Sum)}, []uint64{uint64(s.Start.UnixNano() + 50e6)}
+	assert.NilError(t, builder.Add(&s))
+	return w
 }
