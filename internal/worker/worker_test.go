@@ -250,6 +250,13 @@ var attempts = map[string]func() error{
 		_, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 		return err
 	},
+	"map for all, and write then": func() error {
+		memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return err
+		}
+		return unix.Mprotect(memory, unix.PROT_READ|unix.PROT_WRITE)
+	},
 	"map code": func() error {
 		_, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		return err

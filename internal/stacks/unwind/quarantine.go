@@ -48,13 +48,16 @@ func (e *Engine) quarantine(t *Target, reason string) {
 		length: length}
 }
 
-// leftOut returns an error when a target is in quarantine, or too many of its user's programs are.
+// leftOut returns an error when a target is in quarantine, or is new and too many of its user's programs are.
 func (e *Engine) leftOut(t *Target) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	if q, ok := e.quarantined[t.Program]; ok && now.Before(q.until) {
 		return fmt.Errorf("%w until %s: %s", ErrQuarantined, q.until.Format(time.TimeOnly), q.reason)
+	}
+	if k := e.known[t.KernelPID]; k.ready && k.Program == t.Program {
+		return nil // what is there is used
 	}
 	ofUser := 0
 	for _, q := range e.quarantined {

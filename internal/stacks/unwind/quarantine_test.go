@@ -35,7 +35,9 @@ func TestQuarantine(t *testing.T) {
 		assert.Check(t, !out(1, "two"))
 		e.quarantine(target(9, "two"), "it ended")
 		assert.Check(t, out(1, "two") && !out(1, "one"))
+		e.known = map[uint32]known{0: {Target: *target(1, "two"), ready: true}}
+		assert.Check(t, !out(1, "two") && out(2, "two"), "what is synchronized is used, and only that")
 		time.Sleep(quarantineTime)
-		assert.Check(t, !out(1, "two"))
+		assert.Check(t, !out(2, "two"))
 	})
 }

@@ -83,6 +83,16 @@ func (p *Process) Spent() time.Duration { return time.Duration(p.spent.Load()) }
 // Owner returns the user that the process was given.
 func (p *Process) Owner() worker.User { return p.owner.User }
 
+// isDatagramSocket reports whether a descriptor is what Dial returns: a worker that was taken over may send another.
+func isDatagramSocket(fd int) bool {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || domain != unix.AF_UNIX {
+		return false
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && kind == unix.SOCK_DGRAM
+}
+
 // Connect is messaging.Dial to a path of the process, with the rights of creds. sender is the pid
 // that messages show.
 func (p *Process) Connect(path string, creds messaging.Credentials, sender messaging.SenderPID) (*messaging.Socket,
@@ -92,7 +102,10 @@ func (p *Process) Connect(path string, creds messaging.Credentials, sender messa
 	if err != nil {
 		return nil, err
 	}
-	if fd < 0 {
+	if !isDatagramSocket(fd) {
+		if fd >= 0 {
+			go unix.Close(fd) // which a file system may not let return
+		}
 		return nil, fmt.Errorf("connecting to %q: %w", path, errAnswer)
 	}
 	return messaging.NewSocket(fd, answer.Socket, creds, sender), nil
