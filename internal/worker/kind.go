@@ -38,6 +38,7 @@ type Kind struct {
 	Descriptors  uint64   // that a worker may have open; 0: 256. Less where the agent may have less
 	Busy         int      // requests that a Pool serves at a time, at least 2, half of them of one user; 0: see maxBusy
 	Raised       bool     // workers have a higher priority than the agent, where that is permitted
+	Single       bool     // a worker serves one request at a time, on one goroutine
 	// Serve is called in the worker, with the proc root that NewSpawner was given. The worker ends
 	// when Serve returns, or the agent ends.
 	Serve func(procRoot string, conn *Conn)

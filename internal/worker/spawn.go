@@ -30,8 +30,9 @@ var (
 	ErrClosed = errors.New("no more workers are started")
 )
 
-// timersLate is how late timers of workers may be: the monitor thread of their Go runtime wakes up each 20 µs while a
-// request is served, for which this is much longer than most take.
+// timersLate is how late timers of workers may be that serve one request at a time: the monitor thread of their Go
+// runtime wakes up each 20 µs while it is served, for which this is much longer than most take. That thread has nothing
+// to do there: a system call that blocks keeps no other goroutine waiting.
 const timersLate = 50 * time.Millisecond
 
 // Spawner starts workers of one kind. It is safe for concurrent use.
@@ -111,8 +112,9 @@ func (s *Spawner) run(ready chan<- error) {
 		runtime.UnlockOSThread()
 		return
 	}
-	// Without, they have the agent's.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timersLate.Nanoseconds()), 0, 0, 0)
+	if s.kind.Single { // else they have the agent's
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timersLate.Nanoseconds()), 0, 0, 0)
+	}
 	if s.kind.Raised {
 		priority.Raise()
 	}

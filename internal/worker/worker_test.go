@@ -524,7 +524,8 @@ func TestNoHugePages(t *testing.T) {
 	assert.Check(t, strings.Contains(status, "\nTHP_enabled:\t0\n"), status)
 }
 
-// Timers of a worker may be late, and those of whoever starts it are not.
+// Timers of a worker that serves one request at a time may be late, and those of others, and of whoever starts it, are
+// not.
 func TestTimersLate(t *testing.T) {
 	slack := func(pid int) string {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", pid))
@@ -532,9 +533,18 @@ func TestTimersLate(t *testing.T) {
 		return strings.TrimSpace(string(text))
 	}
 	late := fmt.Sprint(timersLate.Nanoseconds())
-	worker := start(t)
-	worker.ask(t, "hello")
-	assert.Check(t, slack(worker.PID()) == late && slack(os.Getpid()) != late, slack(worker.PID()))
+	for _, single := range []bool{true, false} {
+		kind := testKind
+		kind.Single = single
+		spawner, err := NewSpawner("/proc", kind)
+		assert.NilError(t, err)
+		worker, err := spawner.Start()
+		assert.NilError(t, err)
+		assert.Check(t, (slack(worker.PID()) == late) == single && slack(os.Getpid()) != late, slack(worker.PID()))
+		worker.Kill()
+		<-worker.Ended()
+		spawner.Close()
+	}
 }
 
 // What the runtime polls for a worker is ready when a message has come, or the worker has ended, and not when

@@ -53,7 +53,7 @@ var Kind = worker.Kind{
 // LiveKind is the kind of worker that serves a Live: the same, with less of everything.
 var LiveKind = worker.Kind{
 	Name: "names", Capabilities: Kind.Capabilities, Calls: Kind.Calls, MemoryBytes: liveMemoryBytes,
-	Serve: Kind.Serve,
+	Single: true, Serve: Kind.Serve,
 }
 
 func init() {

@@ -69,6 +69,7 @@ func Kind() worker.Kind {
 		MemoryBytes:  workerMemoryBytes,
 		Descriptors:  workerDescriptors,
 		Raised:       true,
+		Single:       true,
 		Serve:        serve,
 	}
 }

@@ -33,6 +33,7 @@ var Kind = worker.Kind{
 	Calls: append([]uint32{unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT},
 		worker.CredentialCalls...),
 	MemoryBytes: workerMemoryBytes,
+	Single:      true,
 	Serve:       serve,
 }
 
