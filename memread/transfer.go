@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -111,7 +110,9 @@ func (p *Process) readSome(v vector) (int, error) {
 		n, err := readVM(p.pid, v)
 		if errors.Is(err, ErrGone) {
 			if tid := procdir.LivingThread(p.procRoot, p.pid); tid != p.pid {
-				n, err = readVM(tid, v)
+				if n, err = readVM(tid, v); !procdir.HasThread(p.procRoot, p.pid, tid) {
+					n, err = 0, ErrGone // the id may be that of another process meanwhile
+				}
 			}
 		}
 		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
@@ -168,7 +169,7 @@ func (p *Process) openMem() error {
 
 // openFile opens a file of the process's directory in procfs.
 func (p *Process) openFile(name string) (*os.File, error) {
-	file, err := os.Open(path.Join(p.procRoot, strconv.Itoa(procdir.LivingThread(p.procRoot, p.pid)), name))
+	file, err := os.Open(path.Join(procdir.Dir(p.procRoot, p.pid), name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return nil, ErrGone

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -266,22 +267,59 @@ func decodeHTTP(body []byte, contentType string, s Signal) (p partialSuccess, ok
 	switch contentType {
 	case protobufType, "application/protobuf", "application/octet-stream", "":
 	case jsonType:
-		response := [NumSignals]proto.Message{
-			Traces:   (*coltrace.ExportTraceServiceResponse)(nil),
-			Metrics:  (*colmetrics.ExportMetricsServiceResponse)(nil),
-			Profiles: (*colprofiles.ExportProfilesServiceResponse)(nil),
-		}[s].ProtoReflect().New().Interface()
-		if len(body) > 0 && protojson.Unmarshal(body, response) != nil {
-			return p, false
-		}
 		var err error
-		if body, err = proto.Marshal(response); err != nil {
+		if body, err = fromJSON(body, s); err != nil {
 			return p, false
 		}
 	default:
-		return p, len(body) == 0
+		return p, false
 	}
 	return decodeResponse(body)
+}
+
+var errNoResponse = errors.New("none of the fields of a response")
+
+// fromJSON returns a response in the encoding of protobuf. Fields of later versions are skipped, but an
+// object that has others alone is not a response.
+func fromJSON(body []byte, s Signal) ([]byte, error) {
+	response := [NumSignals]proto.Message{
+		Traces:   (*coltrace.ExportTraceServiceResponse)(nil),
+		Metrics:  (*colmetrics.ExportMetricsServiceResponse)(nil),
+		Profiles: (*colprofiles.ExportProfilesServiceResponse)(nil),
+	}[s].ProtoReflect().New().Interface()
+	if len(body) == 0 {
+		return nil, nil
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, response); err != nil {
+		return nil, err
+	}
+	rejected := [NumSignals][]string{
+		Traces:   {"rejectedSpans", "rejected_spans"},
+		Metrics:  {"rejectedDataPoints", "rejected_data_points"},
+		Profiles: {"rejectedProfiles", "rejected_profiles"},
+	}[s]
+	partial, err := knownOf(body, "partialSuccess", "partial_success")
+	if err == nil && partial != nil {
+		_, err = knownOf(partial, append(rejected, "errorMessage", "error_message")...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(response)
+}
+
+// knownOf returns the value of one of these keys of an object, nil of an empty one, or of null.
+func knownOf(object []byte, keys ...string) (json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
+		return nil, err
+	}
+	for _, key := range keys {
+		if value, is := fields[key]; is {
+			return value, nil
+		}
+	}
+	return nil, errNoResponse
 }
 
 // readFailure makes a result of a response that is not 2xx. What it means is in its status code

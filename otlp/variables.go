@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/http/httpproxy"
 )
@@ -63,7 +64,7 @@ func (e endpoint) proxy(p Protocol) (proxySetting, error) {
 	case wrong != nil:
 		return proxySetting{}, fmt.Errorf("environment variable %s: %w", name, wrong)
 	}
-	if err := checkNoProxy(config.NoProxy, e.host); err != nil {
+	if err := checkNoProxy(config, target); err != nil {
 		return proxySetting{}, fmt.Errorf("environment variable NO_PROXY: %w", err)
 	}
 	return proxySetting{name, u}, nil
@@ -96,18 +97,34 @@ func isPort(s string) bool {
 	return s == "" || err == nil && n > 0
 }
 
-// checkNoProxy returns an error for an entry of NO_PROXY that matches nothing although it was meant
-// to: of a request to address, HOST:PORT, that goes through a proxy.
-func checkNoProxy(list, address string) error {
-	host, _, _ := net.SplitHostPort(address)
-	for i, entry := range strings.Split(list, ",") {
+// checkNoProxy returns an error for an entry of NO_PROXY that matches nothing, although it was meant to
+// match a request, which goes through a proxy. What was meant for others is nobody's concern.
+func checkNoProxy(config *httpproxy.Config, target *url.URL) error {
+	host := target.Hostname()
+	for i, entry := range strings.Split(config.NoProxy, ",") {
 		entry = strings.TrimSpace(entry)
 		_, notPrefix := netip.ParsePrefix(entry)
-		_, port, notPort := net.SplitHostPort(entry)
-		pattern, _ := path.Match(entry, host)
-		if strings.Contains(entry, "/") && notPrefix != nil || strings.ContainsAny(entry, " \t;") ||
-			notPort == nil && !isPort(port) || pattern && strings.Contains(entry, "*") {
-			return fmt.Errorf("entry %d is none of HOST, .DOMAIN, ADDRESS, CIDR and *, with commas between them", i+1)
+		if strings.Contains(entry, "/") && notPrefix == nil {
+			continue
+		}
+		for _, part := range strings.FieldsFunc(entry, func(r rune) bool { return unicode.IsSpace(r) || r == ';' }) {
+			meant := part
+			if _, after, found := strings.Cut(meant, "://"); found {
+				meant = after
+			}
+			meant, _, _ = strings.Cut(meant, "/")
+			if name, port, err := net.SplitHostPort(meant); err == nil && !isPort(port) {
+				meant = name
+			}
+			network := strings.TrimRight(meant, ".0") // of an address whose mask is wrong
+			like := *config
+			like.NoProxy = meant
+			direct, _ := like.ProxyFunc()(target)
+			pattern, _ := path.Match(meant, host)
+			inNetwork := meant != part && network != "" && strings.HasPrefix(host, network+".")
+			if direct == nil || pattern || inNetwork {
+				return fmt.Errorf("entry %d is none of HOST, .DOMAIN, ADDRESS, CIDR and *, with commas between them", i+1)
+			}
 		}
 	}
 	return nil
@@ -145,7 +162,7 @@ func checkResolver() error {
 	for setting := range strings.SplitSeq(os.Getenv("GODEBUG"), ",") {
 		value, ours := strings.CutPrefix(strings.TrimSpace(setting), "netdns=")
 		for part := range strings.SplitSeq(value, "+") {
-			if ours && part != "go" && part != "cgo" && (part == "" || strings.Trim(part, "0123456789") != "") {
+			if ours && part != "go" && part != "cgo" && strings.Trim(part, "0123456789") != "" {
 				return fmt.Errorf("environment variable GODEBUG: netdns: %q is none of go, cgo and a number", part)
 			}
 		}

@@ -71,6 +71,7 @@ func TestProxyVariables(t *testing.T) {
 		{g, []string{"HTTPS_PROXY=p:1", "no_proxy=10.77.0.3:4317"}, ""},
 		{g, []string{"HTTPS_PROXY=s3cret%zz", "NO_PROXY=*"}, ""},
 		{g, []string{"HTTPS_PROXY=p:1", "NO_PROXY=10.78.0.0/16,.b,*.c,10.1.*,[::1]:9,::2,"}, "p:1 HTTPS_PROXY"},
+		{g, []string{"HTTPS_PROXY=p:1", "NO_PROXY=10.78.0.0/33,http://a/,x y;z,a.b:x,10.7.*"}, "p:1 HTTPS_PROXY"},
 		{g, []string{"HTTPS_PROXY=p:1", "NO_PROXY=a,10.77.0.0/33"}, "NO_PROXY: entry 2 is none of"},
 		{g, []string{"HTTPS_PROXY=p:1", "NO_PROXY=http://10.77.0.3"}, "NO_PROXY: entry 1 is none of"},
 		{g, []string{"HTTPS_PROXY=p:1", "NO_PROXY=a 10.77.0.3"}, "NO_PROXY: entry 1 is none of"},
@@ -159,7 +160,7 @@ func TestAuthorityVariables(t *testing.T) {
 func TestResolverVariable(t *testing.T) {
 	for value, good := range map[string]bool{
 		"": true, "netdns=go": true, "http2debug=1,netdns=go+2": true, "netdns=cgo": true, "netdns=1": true,
-		"netdns=dns": false, "a=1,netdns=": false, "netdns=go+x": false,
+		"netdns=dns": false, "a=1,netdns=": true, "netdns=go+x": false,
 	} {
 		t.Setenv("GODEBUG", value)
 		d := NewDestination("http://host")

@@ -101,11 +101,21 @@ func (h *Handle) open(name string, flags int) (int, error) {
 // path returns the path of a file of the process's directory in procfs. What threads share is found
 // by one that lives: the first one may have ended.
 func (h *Handle) path(name string) string {
-	pid := h.id.PID
-	if name != "status" && !strings.HasPrefix(name, "task/") { // those of the first one, and of any
-		pid = procdir.LivingThread(h.procRoot, pid)
+	if name == "status" || strings.HasPrefix(name, "task/") { // of the first one, and of any
+		return path.Join(h.procRoot, strconv.Itoa(h.id.PID), name)
 	}
-	return path.Join(h.procRoot, strconv.Itoa(pid), name)
+	return path.Join(procdir.Dir(h.procRoot, h.id.PID), name)
+}
+
+// withMapFile calls use with the path in map_files of a mapping, which only directories of processes
+// and those of the ids of threads have. If that thread has ended meanwhile, the error is errReplaced.
+func (h *Handle) withMapFile(m Mapping, use func(path string) error) error {
+	tid := procdir.LivingThread(h.procRoot, h.id.PID)
+	err := use(path.Join(h.procRoot, strconv.Itoa(tid), "map_files", mapBounds(m)))
+	if tid != h.id.PID && !procdir.HasThread(h.procRoot, h.id.PID, tid) {
+		return errReplaced
+	}
+	return err
 }
 
 // OpenRoot opens the process's root directory with O_PATH, from which its paths can be resolved.
@@ -196,7 +206,11 @@ func (h *Handle) mappings(what selection) ([]Mapping, error) {
 // same path. It costs a fraction of reading maps. For another user's process it needs
 // CAP_DAC_READ_SEARCH.
 func (h *Handle) Maps(m Mapping) (bool, error) {
-	path, err := os.Readlink(h.path(path.Join("map_files", mapBounds(m))))
+	var path string
+	err := h.withMapFile(m, func(link string) (err error) {
+		path, err = os.Readlink(link)
+		return err
+	})
 	if !h.Alive() {
 		return false, ErrGone
 	}

@@ -198,11 +198,18 @@ func (h *Handle) OptionFile(name string) (string, error) {
 		return "", fmt.Errorf("opening root: %w", err)
 	}
 	defer root.Close()
-	file, _, err := OpenBelow(h.procRoot, root, name, 0)
+	creds, err := h.Credentials()
+	if err != nil {
+		return "", err
+	}
+	file, stat, err := OpenBelow(h.procRoot, root, name, 0)
 	if err != nil {
 		return "", fmt.Errorf("opening %q below the process's root: %w", name, classifyDenied(err))
 	}
 	defer file.Close()
+	if !creds.mayRead(&stat) { // we could, but it is not for those who chose the path
+		return "", fmt.Errorf("opening %q below the process's root: %w", name, ErrDenied)
+	}
 	text, err := io.ReadAll(io.LimitReader(file, maxOptionFile+1))
 	if err == nil && len(text) > maxOptionFile {
 		err = fmt.Errorf("more than %d bytes", maxOptionFile)

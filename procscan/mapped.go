@@ -58,13 +58,24 @@ func (h *Handle) openLocated(path int, m Mapping) (*os.File, error) {
 
 // locateMapped opens, with O_PATH, the file that is mapped at exactly the addresses of m.
 func (h *Handle) locateMapped(m Mapping) (int, error) {
-	bounds := mapBounds(m)
-	fd, err := h.open(path.Join("map_files", bounds), unix.O_PATH)
-	if errors.Is(err, unix.ENOENT) { // the process is alive
+	fd := -1
+	err := h.withMapFile(m, func(path string) (err error) {
+		fd, err = openFD(path, unix.O_PATH)
+		return err
+	})
+	switch {
+	case !h.Alive():
+		err = ErrGone
+	case errors.Is(err, unix.ENOENT):
 		err = errReplaced
+	default:
+		err = classify(err)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("opening map_files/%s: %w", bounds, err)
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return -1, fmt.Errorf("opening map_files/%s: %w", mapBounds(m), err)
 	}
 	return fd, nil
 }

@@ -145,6 +145,7 @@ type mapsReader struct {
 	start, end int   // buf[start:end] was read and not returned yet
 	err        error // of source, to be returned after what is in buf
 	overlong   bool  // buf[start:] belongs to a line that did not fit
+	filled     bool  // something was read
 }
 
 func newMapsReader(bufferBytes int) *mapsReader {
@@ -199,6 +200,7 @@ func (r *mapsReader) fill() {
 	}
 	r.end += n
 	r.err = err
+	r.filled = r.filled || n > 0
 }
 
 // fdReader reads a descriptor without an os.File, which would be allocated, registered and

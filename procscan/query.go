@@ -75,6 +75,7 @@ var (
 
 // mapsQuery calls PROCMAP_QUERY. It must be on the heap, and is used by one goroutine at a time.
 type mapsQuery struct {
+	gone bool // there was no memory, or is no more
 	arg  procmapQuery
 	name [maxNameBytes]byte
 }
@@ -94,7 +95,7 @@ func (q *mapsQuery) collect(fd int, list *mappingList) error {
 		case errors.Is(err, unix.ENOENT): // no mapping at addr or above
 			return nil
 		case errors.Is(err, unix.ESRCH): // the memory is gone: the process has exited or called exec
-			list.found = nil
+			list.found, q.gone = nil, true
 			return nil
 		case err != nil:
 			return err

@@ -190,8 +190,6 @@ func (s *Scanner) quickProbe(pid int, contexts bool) (Found, error) {
 	}
 	found, err := s.any(pid, wanted...)
 	switch {
-	case contexts && !found && procdir.LivingThread(s.procRoot, pid) != pid: // its first thread has ended
-		return s.probe(pid)
 	case err == nil && !found:
 		err = ErrNotFound
 	case !errors.Is(err, ErrGone):
@@ -220,7 +218,7 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	}
 	defer unix.Close(pidfd)
 
-	err = s.read(procdir.LivingThread(s.procRoot, pid), func(reader *mappingReader, fd int) (err error) {
+	err = s.read(pid, func(reader *mappingReader, fd int) (err error) {
 		found.Libraries, found.Contexts, found.Truncated, err = reader.readAll(fd, s.source)
 		return err
 	})
@@ -238,15 +236,36 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	return found, err
 }
 
-// read calls use with the maps file of a process, by a thread of it, and a reader for it.
-func (s *Scanner) read(tid int, use func(reader *mappingReader, fd int) error) error {
-	fd, err := openFD(s.procRoot+"/"+strconv.Itoa(tid)+"/maps", unix.O_RDONLY)
+// singleThread is the number of links of the directory task of a process with one thread.
+const singleThread = 3
+
+// read calls use with the maps file of a process, and a reader for it, and once more with that of
+// another thread if the process has no memory, since its first thread has ended.
+func (s *Scanner) read(pid int, use func(reader *mappingReader, fd int) error) error {
+	reader := s.readers.Get().(*mappingReader)
+	defer s.readers.Put(reader)
+	dir := s.procRoot + "/" + strconv.Itoa(pid)
+	err := readMaps(dir, reader, use)
+	if !reader.empty && !errors.Is(err, ErrGone) {
+		return err
+	}
+	var threads unix.Stat_t // threads of the kernel have no memory, either
+	if unix.Stat(dir+"/task", &threads) != nil || threads.Nlink <= singleThread {
+		return err
+	}
+	if other := procdir.Dir(s.procRoot, pid); other != dir {
+		return readMaps(other, reader, use)
+	}
+	return err
+}
+
+func readMaps(dir string, reader *mappingReader, use func(reader *mappingReader, fd int) error) error {
+	reader.empty = false
+	fd, err := openFD(dir+"/maps", unix.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("opening maps: %w", classify(err))
 	}
 	defer unix.Close(fd)
-	reader := s.readers.Get().(*mappingReader)
-	defer s.readers.Put(reader)
 	if err := use(reader, fd); err != nil {
 		return fmt.Errorf("reading maps: %w", err)
 	}

@@ -31,6 +31,7 @@ type mappingReader struct {
 	query mapsQuery
 	text  *mapsReader // made on first use
 	lists [2]mappingList
+	empty bool // what was read last has no memory: of a thread that has ended, or of the kernel
 }
 
 // read collects the selected mappings, at most limit of them, from a descriptor of a process's maps
@@ -80,7 +81,9 @@ func (r *mappingReader) any(fd int, source Source, what ...selection) (bool, err
 // The ioctl is known to work for our own process. It is tried on every descriptor, since that costs
 // less than a microsecond: a proc root may be more than one file system.
 func (r *mappingReader) collect(fd int, source Source, lists []mappingList) error {
+	r.query.gone = false
 	if source == SourceQuery && r.queryAll(fd, lists) == nil {
+		r.empty = r.query.gone
 		return nil
 	}
 	for i := range lists {
@@ -90,7 +93,9 @@ func (r *mappingReader) collect(fd int, source Source, lists []mappingList) erro
 		r.text = newMapsReader(mapsBufferBytes)
 	}
 	r.text.reset(fdReader(fd))
-	return classify(r.text.collect(lists))
+	err := r.text.collect(lists)
+	r.empty = err == nil && !r.text.filled
+	return classify(err)
 }
 
 // queryAll queries what is selected for one list after the other, until they are complete.

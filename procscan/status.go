@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,20 @@ func (h *Handle) Credentials() (Credentials, error) {
 		return Credentials{}, fmt.Errorf("reading status: %w", err)
 	}
 	return creds, nil
+}
+
+// mayRead reports whether the mode of a file lets a process with these credentials read it. Access
+// control lists and capabilities do not count.
+func (c *Credentials) mayRead(file *unix.Stat_t) bool {
+	switch {
+	case c.UID == 0:
+		return true
+	case c.UID == file.Uid:
+		return file.Mode&0o400 != 0
+	case c.GID == file.Gid || slices.Contains(c.Groups, file.Gid):
+		return file.Mode&0o040 != 0
+	}
+	return file.Mode&0o004 != 0
 }
 
 // status reads /proc/PID/status.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -82,5 +83,22 @@ func TestCredentials(t *testing.T) {
 		h := openPID(t, p.PID)
 		got, err := h.Credentials()
 		assert.Check(t, err == nil && reflect.DeepEqual(got, want), "got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// A file is read for a process if its mode lets the process read it.
+func TestMayRead(t *testing.T) {
+	creds := Credentials{UID: 1, GID: 2, Groups: []uint32{3}}
+	for _, c := range []struct {
+		uid, gid, mode uint32
+		want           bool
+	}{
+		{1, 9, 0o400, true}, {1, 2, 0o044, false}, {9, 2, 0o040, true}, {9, 3, 0o040, true}, {9, 3, 0o404, false},
+		{9, 9, 0o004, true}, {9, 9, 0o640, false}, {0, 0, 0o600, false},
+	} {
+		file := unix.Stat_t{Uid: c.uid, Gid: c.gid, Mode: unix.S_IFREG | c.mode}
+		assert.Check(t, creds.mayRead(&file) == c.want, "%+v", c)
+		root := Credentials{}
+		assert.Check(t, root.mayRead(&file), "root: %+v", c)
 	}
 }

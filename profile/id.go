@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -111,12 +112,20 @@ func (p *IDPattern) Is(id []byte) bool {
 	if len(p.bytes) == len(id) && !p.half && bytes.Equal(id, p.bytes) {
 		return true
 	}
+	const half = SpanDigits / 2
+	stored := bytes.TrimLeft(id, "\x00")
 	for _, n := range p.numbers {
-		low := id
-		if len(id) == TraceDigits/2 && len(n) <= SpanDigits/2 {
-			low = id[SpanDigits/2:]
+		if len(n) == 0 {
+			continue
 		}
-		if len(n) > 0 && bytes.Equal(bytes.TrimLeft(low, "\x00"), n) {
+		// What has the id may not know the upper half, in digits that are fewer, nor may what wrote the
+		// context, which has zeros there.
+		short := len(p.digits) != TraceDigits && len(n) <= half
+		switch {
+		case bytes.Equal(stored, n),
+			len(id) == TraceDigits/2 && short && bytes.Equal(bytes.TrimLeft(id[half:], "\x00"), n),
+			len(id) == TraceDigits/2 && len(stored) <= half && len(n) > half &&
+				bytes.Equal(id[half:], n[len(n)-half:]):
 			return true
 		}
 	}
@@ -125,7 +134,13 @@ func (p *IDPattern) Is(id []byte) bool {
 
 // InFull returns the ids that can be meant, of 64 and of 128 bits.
 func (p *IDPattern) InFull() (all [][]byte) {
+	numbers := p.numbers
 	for _, n := range p.numbers {
+		if len(n) > SpanDigits/2 { // of which a context may have the lower half
+			numbers = append(slices.Clip(numbers), bytes.TrimLeft(n[len(n)-SpanDigits/2:], "\x00"))
+		}
+	}
+	for _, n := range numbers {
 		for _, size := range []int{SpanDigits / 2, TraceDigits / 2} {
 			if len(n) > 0 && len(n) <= size {
 				all = append(all, append(make([]byte, size-len(n)), n...))

@@ -71,6 +71,25 @@ func TestIDs(t *testing.T) {
 	assert.ErrorContains(t, err, "it has 20 digits, not 4 to 16")
 }
 
+// The upper half of a trace's id is not known to everybody: to who asks, or to who wrote the context.
+func TestHalfIDs(t *testing.T) {
+	const whole, lower = "4bf92f3577b34da6a3ce929d0e0e4736", "0000000000000000a3ce929d0e0e4736"
+	for _, c := range []struct {
+		asked, stored string
+		is            bool
+	}{
+		{whole, lower, true}, {"100985939111033328018442752961257817910", lower, true}, {lower, lower, true},
+		{lower, whole, false}, {"a3ce929d0e0e4736", whole, true}, {"a3ce929d0e0e4736", lower, true},
+		{whole, "0000000000000000a3ce929d0e0e4737", false}, {whole, "4bf92f3577b34da7a3ce929d0e0e4736", false},
+		{whole, "a3ce929d0e0e4736", false}, // a span
+	} {
+		id, err := hex.DecodeString(c.stored)
+		assert.NilError(t, err)
+		p := NewIDPattern(c.asked)
+		assert.Check(t, p.Is(id) == c.is && p.Matches(id) == c.is, "%s asked, %s stored", c.asked, c.stored)
+	}
+}
+
 // How an id begins may end within a byte; what is no id begins none.
 func TestIDBeginnings(t *testing.T) {
 	id := []byte{0xab, 0xcd, 0xef}

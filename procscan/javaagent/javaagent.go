@@ -4,6 +4,7 @@ package javaagent
 
 import (
 	"errors"
+	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -251,8 +252,22 @@ func (a *Agent) tooOld() bool {
 func namesService(arguments []string, environment map[string]string) bool {
 	name, _ := property(arguments, "otel.service.name")
 	attributes, _ := property(arguments, "otel.resource.attributes")
-	return strings.TrimSpace(name+environment["OTEL_SERVICE_NAME"]) != "" ||
-		strings.Contains(attributes+","+environment["OTEL_RESOURCE_ATTRIBUTES"], "service.name=")
+	return strings.TrimSpace(name+environment["OTEL_SERVICE_NAME"]) != "" || hasServiceName(attributes) ||
+		hasServiceName(environment["OTEL_RESOURCE_ATTRIBUTES"])
+}
+
+// hasServiceName reports whether resource attributes, KEY=VALUE,KEY=VALUE with percent-encoding, have a
+// name that is not blank.
+func hasServiceName(attributes string) bool {
+	for pair := range strings.SplitSeq(attributes, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		key, keyErr := url.PathUnescape(strings.TrimSpace(key))
+		value, valueErr := url.PathUnescape(value)
+		if keyErr == nil && valueErr == nil && key == "service.name" && strings.TrimSpace(value) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // property returns the system property that the last of the options of a JVM sets.

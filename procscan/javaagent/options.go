@@ -32,14 +32,14 @@ func (r *optionReader) jvmOptions(arguments []string, environment map[string]str
 	} // else another launcher, as jsvc: which of its arguments are for the JVM is not known
 	all = append(all, arguments...)
 	all = append(all, splitOptions(environment["_JAVA_OPTIONS"], false)...)
-	for i := 0; i < len(all); i++ {
-		if name, is := strings.CutPrefix(all[i], "-XX:VMOptionsFile="); is { // which has no such option again
-			more := r.read(name, false)
-			all = slices.Concat(all[:i], more, all[i+1:])
-			i += len(more) - 1
+	var options []string
+	for _, option := range all {
+		options = append(options, option)
+		if name, is := strings.CutPrefix(option, "-XX:VMOptionsFile="); is { // which has no such option again
+			options = append(options, r.read(name, false)...)
 		}
 	}
-	return all
+	return options
 }
 
 // read returns the options in a file; none if it cannot be read.
@@ -108,26 +108,31 @@ var valueFollows = []string{
 // which need not follow it at once. An argument "@file" has options in a file, none of which is such
 // an argument again; "@@" is an argument that begins with "@".
 func (r *optionReader) launcherOptions(arguments []string) (options []string) {
-	expand := 0 // of arguments before this one none is a file
-	for i := 0; i < len(arguments); i++ {
-		argument := arguments[i]
-		name, isFile := strings.CutPrefix(argument, "@")
+	files, value := true, false // "@" names a file; the value of an option follows
+	take := func(argument string) bool {
 		switch {
-		case isFile && i >= expand && !strings.HasPrefix(name, "@"):
-			more := r.read(name, true)
-			arguments = slices.Concat(arguments[:i], more, arguments[i+1:])
-			expand = i + len(more)
-			i--
-			continue
-		case argument == "--disable-@files":
-			expand = len(arguments)
+		case value:
+			value = false
+			return true
 		case argument == "-m", argument == "--module", strings.HasPrefix(argument, "--module="),
 			!strings.HasPrefix(argument, "-"):
-			return options
-		case slices.Contains(valueFollows, argument):
-			i++
+			return false
 		}
+		files = files && argument != "--disable-@files"
+		value = slices.Contains(valueFollows, argument)
 		options = append(options, argument)
+		return true
+	}
+	for _, argument := range arguments {
+		some := []string{argument}
+		if name, isFile := strings.CutPrefix(argument, "@"); isFile && files && !value && !strings.HasPrefix(name, "@") {
+			some = r.read(name, true)
+		}
+		for _, one := range some {
+			if !take(one) {
+				return options
+			}
+		}
 	}
 	return options
 }

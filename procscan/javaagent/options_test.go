@@ -13,7 +13,8 @@ func noFile(string) (string, error) { return "", os.ErrNotExist }
 // Options in files count as if they were where the file is named.
 func TestOptionFiles(t *testing.T) {
 	files := map[string]string{
-		"args": "# a comment -Dq=no\n-Dp=1 \"-Dq=a \\\"b\\\" \\\n# c\" -cp 'x y'\t@nested\r\n", "main": "-Dq=main Main -Dq=after",
+		"args": "# a comment -Dq=no\n-Dp=1 " +
+			"\"-Dq=a \\\"b\\\" \\\n# c\" -cp 'x y'\t@nested\r\n", "main": "-Dq=main Main -Dq=after",
 		"vm": "-Dq=vm '-Dr=a b'\n-XX:VMOptionsFile=vm", "cp": "-cp",
 	}
 	for _, c := range []struct {
@@ -28,8 +29,8 @@ func TestOptionFiles(t *testing.T) {
 		{"java --disable-@files @args Main", "--disable-@files|", false},
 		{"java -cp @args -Dq=1 Main", "-cp|-Dq=1|", false},
 		{"java @@args -Dq=1", "", false},
-		{"java -XX:VMOptionsFile=vm -Dq=2 Main", "-Dq=vm|-Dr=a b|-XX:VMOptionsFile=vm|-Dq=2|", false},
-		{"java -XX:VMOptionsFile=none Main", "", true},
+		{"java -XX:VMOptionsFile=vm -Dq=2 Main", "-XX:VMOptionsFile=vm|-Dq=vm|-Dr=a b|-XX:VMOptionsFile=vm|-Dq=2|", false},
+		{"java -XX:VMOptionsFile=none Main", "-XX:VMOptionsFile=none|", true},
 		{"jsvc @args", "jsvc|@args|", false},
 	} {
 		r := optionReader{file: func(name string) (string, error) {
@@ -45,7 +46,7 @@ func TestOptionFiles(t *testing.T) {
 		assert.Check(t, got == c.want && r.unread == c.unread, "%s: %q, unread %t", c.line, got, r.unread)
 	}
 	many := optionReader{file: func(string) (string, error) { return "-Dq=1", nil }}
-	options := many.jvmOptions(strings.Fields("java "+strings.Repeat("@x ", 100)), nil)
+	options := many.jvmOptions(strings.Fields("java "+strings.Repeat("@a ", 256<<10/3)), nil)
 	assert.Check(t, len(options) == maxOptionFiles && many.unread, "%q", options)
 	r := optionReader{file: many.file}
 	options = r.jvmOptions([]string{"java", "Main"}, map[string]string{"JDK_JAVA_OPTIONS": `'-Dp=a b' @file`})

@@ -34,12 +34,12 @@ type Filter struct {
 // cgroups are not known, if the filter depends on them: it would leave out nothing, or all.
 func (f Filter) Resolve(procRoot string) (Filter, error) {
 	for _, r := range slices.Concat(f.IncludeContainers, f.ExcludeContainers) {
-		if strings.Contains(r.String(), `/\.\.`) {
+		if isRelative(r) {
 			return f, fmt.Errorf("%s matches no path of a cgroup: they are as process 1 sees them, without /..", r)
 		}
 	}
 	roots, err := procscan.ReadCgroupRoots(procRoot)
-	if err != nil && (f.IncludeContainers.ofPaths() || f.ExcludeContainers.ofPaths()) {
+	if err != nil && (f.IncludeContainers.mayMatchPaths() || f.ExcludeContainers.mayMatchPaths()) {
 		return f, fmt.Errorf("finding the paths of cgroups for --include-container and --exclude-container: %w", err)
 	}
 	f.roots = roots
@@ -82,11 +82,78 @@ func (p Patterns) match(text string) bool {
 	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool { return r.MatchString(text) })
 }
 
-// ofPaths reports whether some are meant for paths of cgroups: ids of containers have no slash.
-func (p Patterns) ofPaths() bool {
+// mayMatchPaths reports whether any can match a path of a cgroup, which begins with a slash, as ids of
+// containers do not.
+func (p Patterns) mayMatchPaths() bool {
 	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool {
-		return strings.Contains(strings.ReplaceAll(r.String(), "[^/]", ""), "/")
+		parsed, err := syntax.Parse(r.String(), syntax.Perl)
+		if err != nil {
+			return true
+		}
+		slash, _ := beginsWithSlash(parsed)
+		return slash
 	})
+}
+
+// beginsWithSlash reports whether what an expression matches can begin with a slash, and whether it can
+// be empty, so that what follows the expression comes first.
+func beginsWithSlash(r *syntax.Regexp) (slash, empty bool) {
+	switch r.Op {
+	case syntax.OpNoMatch:
+		return false, false
+	case syntax.OpLiteral:
+		return len(r.Rune) > 0 && r.Rune[0] == '/', len(r.Rune) == 0
+	case syntax.OpCharClass:
+		for i := 0; i < len(r.Rune); i += 2 {
+			slash = slash || r.Rune[i] <= '/' && '/' <= r.Rune[i+1]
+		}
+		return slash, false
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return true, false
+	case syntax.OpConcat:
+		for _, part := range r.Sub {
+			begins, skipped := beginsWithSlash(part)
+			if slash = slash || begins; !skipped {
+				return slash, false
+			}
+		}
+		return slash, true
+	case syntax.OpAlternate, syntax.OpCapture, syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		empty = r.Op == syntax.OpStar || r.Op == syntax.OpQuest || r.Op == syntax.OpRepeat && r.Min == 0
+		for _, part := range r.Sub {
+			begins, skipped := beginsWithSlash(part)
+			slash, empty = slash || begins, empty || skipped
+		}
+		return slash, empty
+	default: // matches no character
+		return false, true
+	}
+}
+
+// isRelative reports whether an expression is one for paths as they are seen in a cgroup namespace: all
+// that it matches, or its text, begins with "/..".
+func isRelative(r *regexp.Regexp) bool {
+	parsed, err := syntax.Parse(r.String(), syntax.Perl|syntax.DotNL)
+	if err != nil {
+		return false
+	}
+	text := strings.TrimSuffix(strings.TrimPrefix(r.String(), "^(?:"), ")$")
+	program, err := syntax.Compile(withoutEdges(parsed).Simplify())
+	if err != nil {
+		return false
+	}
+	prefix, _ := program.Prefix()
+	return strings.HasPrefix(prefix, "/..") || strings.Contains(text, "/../")
+}
+
+// withoutEdges returns an expression without ^ at its beginning and $ at its end.
+func withoutEdges(r *syntax.Regexp) *syntax.Regexp {
+	if n := len(r.Sub); r.Op == syntax.OpConcat && n > 2 {
+		inner := *r
+		inner.Sub = r.Sub[1 : n-1]
+		return &inner
+	}
+	return r
 }
 
 func (p Patterns) matchCgroup(c procscan.Cgroup) bool {

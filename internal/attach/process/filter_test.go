@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,5 +178,22 @@ func TestStateOfFiltered(t *testing.T) {
 	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered} {
 		state, reason := StateOf(fmt.Errorf("looking: %w", err))
 		assert.Check(t, state == StateFiltered && reason == "", "%v: %s (%s)", err, state, reason)
+	}
+}
+
+// Patterns that can match the path of a cgroup are told from those of ids alone; those that can match none are, too.
+func TestPatternsOfPaths(t *testing.T) {
+	for expression, want := range map[string][2]bool{ // paths, relative
+		"8d3f.*": {}, "[^/]+": {}, "[0-9a-f]{64}": {}, "a|b": {}, "(?i)ABC": {}, "a.*/b": {}, `\bx`: {}, "": {},
+		"/a": {true, false}, ".*kubepods.*": {true, false}, ".+besteffort.+": {true, false}, `\W.*x`: {true, false},
+		"a*/b": {true, false}, "a?(x|/y)": {true, false}, "[^a]b": {true, false}, "(x{0,2})/": {true, false},
+		"/..*": {true, false}, `^/a$`: {true, false}, "x|.": {true, false},
+		"/../kubepods.*": {true, true}, `/\.\./a`: {true, true}, `/\.{2}/x`: {true, true}, `/\.\.`: {true, true},
+		`(/\.\.)+/a`: {true, true},
+	} {
+		p, err := ParsePatterns(expression)
+		assert.NilError(t, err)
+		paths, relative := p.mayMatchPaths(), slices.ContainsFunc(p, isRelative)
+		assert.Check(t, paths == want[0] && relative == want[1], "%q: %t, %t", expression, paths, relative)
 	}
 }

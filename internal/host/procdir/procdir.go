@@ -73,6 +73,23 @@ func LivingThread(procRoot string, pid int) int {
 	return pid
 }
 
+// Dir returns the directory of what the threads of a process share, by a thread that lives: that of the
+// process, or of one of its threads. All that a process has in procfs is in both, but map_files.
+func Dir(procRoot string, pid int) string {
+	dir := path.Join(procRoot, strconv.Itoa(pid))
+	if tid := LivingThread(procRoot, pid); tid != pid {
+		return path.Join(dir, "task", strconv.Itoa(tid))
+	}
+	return dir
+}
+
+// HasThread reports whether a process has a thread. What was read by the id of the thread alone, just
+// before, is of that thread then: ids are not given out again so soon.
+func HasThread(procRoot string, pid, tid int) bool {
+	_, err := os.Lstat(path.Join(procRoot, strconv.Itoa(pid), "task", strconv.Itoa(tid)))
+	return err == nil
+}
+
 // Status returns the values of a field of a process's status; its directory may be that of self.
 func Status(dir, field string) ([]string, error) {
 	text, err := os.ReadFile(path.Join(dir, "status"))

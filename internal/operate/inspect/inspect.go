@@ -81,7 +81,8 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	r := within(ctx, result{Inspection: Inspection{View: timedOut(found), Threads: []Thread{}}}, func() (r result) {
 		var t *process.Target
 		r.Threads = []Thread{}
-		if r.View, t = examine(client, procRoot, found, process.Filter{}); t != nil {
+		filter, _ := process.Filter{}.Resolve(procRoot) // for the path of the cgroup, as scan shows it
+		if r.View, t = examine(client, procRoot, found, filter); t != nil {
 			defer t.Close()
 			r.Threads, r.err = inspectThreads(t, &r.View)
 		}

@@ -8,7 +8,9 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -169,14 +171,31 @@ func (s *Server) limitRate(next http.Handler, probes map[string]*probe) http.Han
 // come is not known, but browsers say that a script asks.
 func (s *Server) refuseForeign(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		script := r.Header.Get("Sec-Fetch-Site") != "" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
-		if r.URL.Path == "/metrics" && (script || loopback.IsForeign(r)) {
+		if r.URL.Path == "/metrics" && isForeign(r) {
 			s.foreign.Add(1)
 			writeText(w, http.StatusForbidden, "this server is localhost\n")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isForeign reports whether a request is one of a page of another site: of a script, or by loopback for
+// a name that is none of this host. Scrapers may use any name; what browsers send, they do not.
+func isForeign(r *http.Request) bool {
+	header := r.Header.Get
+	if header("Sec-Fetch-Site") != "" && header("Sec-Fetch-Mode") != "navigate" {
+		return true
+	}
+	browser := header("Sec-Fetch-Site") != "" || header("Origin") != "" || header("Accept-Language") != "" ||
+		strings.HasPrefix(header("User-Agent"), "Mozilla/")
+	name := r.Host
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		name = host
+	}
+	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	own, _ := os.Hostname()
+	return browser && name != "" && err != nil && !strings.EqualFold(name, own) && loopback.IsForeign(r)
 }
 
 // listener accepts connections of requests.

@@ -367,32 +367,39 @@ func TestOpenInUse(t *testing.T) {
 // A page of another site gets no metrics, also where its name was made to mean this host.
 func TestForeignHosts(t *testing.T) {
 	server, address, _ := serveOn(t, NewGatherer(testBuild), &fakeAgent{})
+	own, err := os.Hostname()
+	assert.NilError(t, err)
+	const browser = "Accept-Language=de"
 	for _, c := range []struct {
-		host, path, site, mode string
-		want                   int
+		host, path, header string
+		want               int
 	}{
-		{"localhost:9464", "/metrics", "", "", http.StatusOK},
-		{"127.0.0.1", "/metrics", "", "", http.StatusOK},
-		{"rebound.example", "/metrics", "", "", http.StatusForbidden},
-		{"rebound.example:9464", "/metrics", "same-origin", "cors", http.StatusForbidden},
-		{"localhost", "/metrics", "cross-site", "no-cors", http.StatusForbidden},
-		{"localhost", "/metrics", "cross-site", "navigate", http.StatusOK},
-		{"localhost", "/metrics", "none", "navigate", http.StatusOK},
-		{"node.example", "/healthz", "", "", http.StatusOK},
+		{"localhost:9464", "/metrics", browser, http.StatusOK},
+		{"127.0.0.1", "/metrics", browser, http.StatusOK},
+		{"10.0.0.1:9464", "/metrics", browser, http.StatusOK}, // by an address nobody is misled
+		{own, "/metrics", browser, http.StatusOK},
+		{"node.example", "/metrics", "", http.StatusOK}, // a scraper, by a proxy or a name in /etc/hosts
+		{"rebound.example", "/metrics", browser, http.StatusForbidden},
+		{"rebound.example:9464", "/metrics", "Origin=http://rebound.example", http.StatusForbidden},
+		{"rebound.example", "/metrics", "User-Agent=Mozilla/5.0", http.StatusForbidden},
+		{"localhost", "/metrics", "Sec-Fetch-Site=cross-site", http.StatusForbidden},
+		{"node.example", "/healthz", browser, http.StatusOK},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+c.path, nil)
 		assert.NilError(t, err)
 		request.Host = c.host
-		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Sec-Fetch-Mode": c.mode} {
-			if value != "" {
-				request.Header.Set(name, value)
-			}
+		if name, value, found := strings.Cut(c.header, "="); found {
+			request.Header.Set(name, value)
 		}
 		response, err := http.DefaultClient.Do(request)
 		assert.NilError(t, err)
 		response.Body.Close()
 		assert.Check(t, response.StatusCode == c.want, "%+v: %s", c, response.Status)
 	}
+	conn := dial(t, address)
+	fmt.Fprint(conn, "GET /metrics HTTP/1.0\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	assert.Check(t, err == nil && strings.Contains(line, " 200 "), "without a host: %q, %v", line, err)
 	counts := refused(t, server)
-	assert.Check(t, counts["foreign_host"] == 3, counts)
+	assert.Check(t, counts["foreign_host"] == 4, counts)
 }

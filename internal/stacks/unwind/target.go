@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -109,7 +108,7 @@ func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*ta
 		return nil, err
 	}
 	// The descriptor refers to the memory, not to the pid: after an exec it reads nothing.
-	mem, err := os.Open(filepath.Join(procRoot, strconv.Itoa(procdir.LivingThread(procRoot, r.ID.PID)), "mem"))
+	mem, err := os.Open(filepath.Join(procdir.Dir(procRoot, r.ID.PID), "mem"))
 	if !handle.Alive() || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		err = procscan.ErrGone
 	}
