@@ -469,6 +469,9 @@ func newPath(names *[4][64]int8) string {
 		if name == "" {
 			break
 		}
+		if len(name) == len(names[i])-1 {
+			name += "…" // there may be more of it
+		}
 		path = "/" + name + path
 	}
 	if path == "" {

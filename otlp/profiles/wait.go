@@ -6,12 +6,13 @@ import (
 	"correlator/profile"
 )
 
-// Keys of attributes of waits: OpenTelemetry's conventions have those of peers and files, and none of the others.
+// Keys of attributes of waits: OpenTelemetry's conventions have those of peers, and none of the others. (file.path is
+// a whole path.)
 const (
 	waitKind         = "wait.kind" // profile.WaitKind
 	waitPeer         = "network.peer.address"
 	waitPort         = "network.peer.port"
-	waitPath         = "file.path"
+	waitPath         = "wait.file.name"
 	waitWaker        = "wait.waker" // profile.WakerKind
 	wakerThread      = "wait.waker.thread.name"
 	wakerThreadID    = "wait.waker.thread.id"

@@ -29,7 +29,7 @@ func TestWaits(t *testing.T) {
 	network := profile.Wait{State: profile.Net, Sum: 5, Peer: netip.MustParseAddrPort("[2001:db8::1]:443"),
 		Waker: profile.Waker{Kind: profile.NetworkWaker, PID: 9, Thread: "swapper"}}
 	sample, first, second := sampleOf(shop, profile.Frame{Address: 1}), waitOf(shop, byHolder), waitOf(shop, network)
-	published := []profile.Attribute{{Key: "file.path", Value: "forged"}, {Key: "http.route", Value: "/"}}
+	published := []profile.Attribute{{Key: "wait.file.name", Value: "forged"}, {Key: "http.route", Value: "/"}}
 	sample.Attributes = profile.NewAttributes(published)
 	first.Attributes = sample.Attributes
 	again := first
@@ -51,7 +51,7 @@ func TestWaits(t *testing.T) {
 		texts  map[string]string
 	}{
 		{2e9, map[string]int64{"wait.waker.thread.id": 70, "wait.waker.process.pid": 7}, map[string]string{
-			"wait.kind": "lock", "file.path": "/data/\ufffd", "wait.waker": "thread", "wait.waker.thread.name": "java-7",
+			"wait.kind": "lock", "wait.file.name": "/data/\ufffd", "wait.waker": "thread", "wait.waker.thread.name": "java-7",
 			"wait.waker.service.name": "cart", "wait.waker.trace_id": "ab" + strings.Repeat("0", 30),
 			"wait.waker.transaction.id": "cd00000000000000", "http.route": "/"}},
 		{5, map[string]int64{"network.peer.port": 443}, map[string]string{"wait.kind": "net", "wait.waker": "network",
@@ -78,7 +78,7 @@ func TestWaits(t *testing.T) {
 	assert.Check(t, len(alone.Dictionary.StringTable) < len(d.StringTable) &&
 		!slices.Contains(alone.Dictionary.StringTable, "off_cpu"), alone.Dictionary.StringTable)
 	got := attributes(alone.Dictionary, alone.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0].AttributeIndices)
-	assert.Check(t, got["file.path"].GetStringValue() == "forged", "%v", got) // a sample's own has no other meaning
+	assert.Check(t, got["wait.file.name"].GetStringValue() == "forged", "%v", got) // a sample's own has no other meaning
 }
 
 // A wait that does not fit into a request, or lasts no time, leaves nothing of it there.

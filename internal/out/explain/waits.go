@@ -105,7 +105,9 @@ func accountOf(tx *keep.Transaction) accountID {
 }
 
 // shares is which part of accounts waits have. A wait stands for shorter ones of its thread, too, of which some may
-// have been in other transactions: so the waits of a state may have more than its account, and are scaled down.
+// have been in other transactions: so the waits of a state may have more than its account, and are scaled down. They
+// are not where the account is known to lack some: it comes later than the waits of a thread that goes on, and an
+// earlier part may be forgotten.
 type shares struct {
 	sums []time.Duration              // of each of Answer.Waits
 	rest map[accountID]*profile.Times // what is of no wait, of transactions with an account
@@ -142,6 +144,20 @@ func newShares(a *keep.Answer) *shares {
 	return s
 }
 
+// lateness is how much later than the last switch that is accounted the stack of the wait before is walked at most.
+const lateness = 5 * time.Millisecond
+
+// lacks reports whether an account lacks some of the waits.
+func lacks(a *keep.Answer, all []int) bool {
+	for _, i := range all {
+		of := a.Transactions[a.Waits[i].Transaction].Account
+		if of.Partial || a.Waits[i].Last.Sub(of.Last) > lateness {
+			return true
+		}
+	}
+	return false
+}
+
 // scale makes the sums of some waits no more than what is in their account, from which they are taken.
 func (s *shares) scale(a *keep.Answer, all []int, account *profile.StateTimes) {
 	sum, longest := time.Duration(0), time.Duration(0)
@@ -155,6 +171,10 @@ func (s *shares) scale(a *keep.Answer, all []int, account *profile.StateTimes) {
 	}
 	if sum <= account.Sum {
 		account.Sum -= sum
+		return
+	}
+	if lacks(a, all) {
+		account.Sum, account.Count, account.Longest = 0, 0, 0
 		return
 	}
 	left := account.Sum

@@ -187,6 +187,28 @@ func TestWaitsOfTrace(t *testing.T) {
 	}
 }
 
+// Waits are not scaled down to an account that lacks some: one that comes later, or of which a part was forgotten.
+func TestScaleOfLateAccounts(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(of *keep.Account, w *keep.Wait)
+		want   time.Duration
+	}{
+		"whole":   {func(of *keep.Account, w *keep.Wait) { w.Last = of.Last.Add(lateness) }, 90 * ms},
+		"late":    {func(of *keep.Account, w *keep.Wait) { w.Last = of.Last.Add(lateness + 1) }, 180 * ms},
+		"partial": {func(of *keep.Account, _ *keep.Wait) { of.Partial = true }, 180 * ms},
+		"another state": {func(of *keep.Account, w *keep.Wait) {
+			w.State, w.Last = profile.Net, of.Last.Add(time.Hour)
+		}, 180 * ms},
+	} {
+		a := waited()
+		c.change(a.Transactions[0].Account, &a.Waits[0])
+		s := newShares(a)
+		rest := s.rest[accountOf(&a.Transactions[0])]
+		assert.Check(t, s.sums[0] == c.want && rest[profile.Futex].Sum >= 0 && rest[profile.Net].Sum >= 0,
+			"%s: %v, rest %v", what, s.sums[0], rest)
+	}
+}
+
 // Times of any size are shared out without an overflow, to the nanosecond.
 func TestScale(t *testing.T) {
 	a := waited()

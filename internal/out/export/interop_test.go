@@ -359,8 +359,9 @@ func addWait(t *testing.T, builder *profiles.Builder, s profile.Sample, w item) 
 			PID: 7, TID: 70, Thread: "java-7", Service: "cart", TraceID: [16]byte{0xab}, TransactionID: [8]byte{0xcd}}}
 	w.Attributes = maps.Clone(w.Attributes)
 	maps.Copy(w.Attributes, map[string]any{
-		"wait.kind": "unix", "network.peer.address": "10.0.0.7", "network.peer.port": 5432., "file.path": "/läuft\ufffd",
-		"wait.waker": "thread", "wait.waker.thread.name": "java-7", "wait.waker.thread.id": 70.,
+		"wait.kind": "unix", "network.peer.address": "10.0.0.7", "network.peer.port": 5432.,
+		"wait.file.name": "/läuft\ufffd",
+		"wait.waker":     "thread", "wait.waker.thread.name": "java-7", "wait.waker.thread.id": 70.,
 		"wait.waker.process.pid": 7., "wait.waker.service.name": "cart",
 		"wait.waker.trace_id": "ab" + strings.Repeat("0", 30), "wait.waker.transaction.id": "cd" + strings.Repeat("0", 14),
 	})

@@ -149,10 +149,11 @@ type Wait struct {
 	Thread      string              `json:"n,omitempty"`
 	State       profile.ThreadState `json:"k"`
 	profile.StateTimes
-	Peer  string `json:"peer,omitempty"`
-	Path  string `json:"path,omitempty"`
-	Futex uint64 `json:"futex,omitempty"`
-	Waker *Waker `json:"waker,omitempty"` // nil: not known
+	Last  time.Time `json:"last"` // when the last one ended
+	Peer  string    `json:"peer,omitempty"`
+	Path  string    `json:"path,omitempty"`
+	Futex uint64    `json:"futex,omitempty"`
+	Waker *Waker    `json:"waker,omitempty"` // nil: not known
 }
 
 // Waker is who ended waits. Only a thread has more than Source.

@@ -30,7 +30,7 @@ const (
 	transactionText = 424  // with a Sample of what is left out of it
 	accountText     = 1400 // with large numbers for each state
 	attributeText   = 6
-	waitText        = 184 // with large numbers
+	waitText        = 232 // with large numbers
 	wakerText       = 180
 	escapedBytes    = 6 // of a character: \u0000
 
@@ -54,12 +54,18 @@ type collector struct {
 	ofSpan  sums[entryKey] // those of ofStack again, as far as there is room
 	leftOut []uint64       // samples of each transaction
 	ofWait  sums[waitKey]  // ns
-	waits   map[waitKey]profile.StateTimes
+	waits   map[waitKey]lastTimes
 
 	processes map[*process]int
 	files     map[*profile.File]int
 	frames    map[*frame]uint32
 	stacks    map[*stack]int
+}
+
+// lastTimes are times of waits, and when the last one ended.
+type lastTimes struct {
+	profile.StateTimes
+	last int64
 }
 
 type stackKey struct {
@@ -70,7 +76,7 @@ type stackKey struct {
 func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
 	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
 		ofStack: newSums[stackKey](maxSums), ofSpan: newSums[entryKey](maxSums),
-		ofWait: newSums[waitKey](maxWaitSums), waits: make(map[waitKey]profile.StateTimes),
+		ofWait: newSums[waitKey](maxWaitSums), waits: make(map[waitKey]lastTimes),
 		processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
 }
@@ -227,6 +233,7 @@ func (c *collector) countWaits(some []waitEntry) {
 		}
 		of := c.waits[e.waitKey]
 		of.Add(e.StateTimes)
+		of.last = max(of.last, e.last)
 		c.waits[e.waitKey] = of
 		c.ofWait.add(e.waitKey, uint64(max(e.Sum, 0)), func(key waitKey, _ uint64) {
 			c.answer.LeftOutWaits += c.waits[key].Count
@@ -262,7 +269,8 @@ func (c *collector) addStacks() error {
 // addWait adds waits, if there is room for them.
 func (c *collector) addWait(key waitKey) {
 	made := key.cause.wait()
-	made.Transaction, made.StateTimes = c.number[key.transaction], c.waits[key]
+	of := c.waits[key]
+	made.Transaction, made.StateTimes, made.Last = c.number[key.transaction], of.StateTimes, time.Unix(0, of.last)
 	made.TID, made.Thread = int(key.thread.tid), key.thread.name
 	size := waitText + textBytes(made.Thread) + textBytes(made.Path)
 	if key.span != [8]byte{} {

@@ -135,7 +135,9 @@ func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Ti
 	(*of)[0] = nil
 	*of = (*of)[1:]
 	size := slice.size()
-	s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
+	if len(slice.waits) == 0 { // else the samples are all there
+		s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
+	}
 	for i := range slice.entries {
 		e := &slice.entries[i]
 		samples += e.count
@@ -185,8 +187,11 @@ func (s *Store) tidy(p *process) {
 	}
 }
 
+// forgetTransaction forgets a transaction. No tombstone is left of one that had no samples: there may be very many.
 func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
-	s.gone.add(tx.id, why, now)
+	if tx.earlier > 0 {
+		s.gone.add(tx.id, why, now)
+	}
 	s.dropTransaction(tx)
 }
 

@@ -32,6 +32,9 @@ const (
 	functionBytes = 64
 	frameBytes    = int(unsafe.Sizeof(profile.Frame{}))
 
+	// partOfWaits is which part of either there may be of waits, beside those.
+	partOfWaits = 4
+
 	// waitBytes is what the key of a wait takes beyond that of a sample.
 	waitBytes = int(unsafe.Sizeof(WaitKey{})-unsafe.Sizeof(Key{})) * 2
 )
@@ -42,11 +45,15 @@ var errTruncated = errors.New("no room for more different stacks and transaction
 type aggregate struct {
 	selection Selection
 
-	mu      sync.Mutex
-	keys    *share.Budget[procscan.ProcessID] // of samples, with all programs that a process executes
-	frames  *share.Budget[procscan.ProcessID] // of stacks
-	samples map[Key]uint64                    // without Thread
-	waits   map[WaitKey]profile.StateTimes    // without Thread; nil: nobody asked for them
+	mu     sync.Mutex
+	keys   *share.Budget[procscan.ProcessID] // of samples, with all programs that a process executes
+	frames *share.Budget[procscan.ProcessID] // of stacks
+
+	// Of waits, and of stacks that they had first: samples have room, however many there are.
+	waitKeys, waitFrames *share.Budget[procscan.ProcessID]
+
+	samples map[Key]uint64                 // without Thread
+	waits   map[WaitKey]profile.StateTimes // without Thread; nil: nobody asked for them
 	stacks  map[profile.StackTraceID][]profile.Frame
 	names   map[thread]string
 	known   map[processStack]struct{}
@@ -77,8 +84,12 @@ type processStack struct {
 
 func newAggregate() *aggregate {
 	return &aggregate{
-		keys:      share.NewBudget[procscan.ProcessID](maxKeys),
-		frames:    share.NewBudget[procscan.ProcessID](maxFrames),
+		keys:   share.NewBudget[procscan.ProcessID](maxKeys),
+		frames: share.NewBudget[procscan.ProcessID](maxFrames),
+
+		waitKeys:   share.NewBudget[procscan.ProcessID](maxKeys / partOfWaits),
+		waitFrames: share.NewBudget[procscan.ProcessID](maxFrames / partOfWaits),
+
 		samples:   make(map[Key]uint64),
 		stacks:    make(map[profile.StackTraceID][]profile.Frame),
 		names:     make(map[thread]string),
@@ -167,7 +178,11 @@ func shorten(text string) string {
 // enter makes room for a new key of a process, with texts of its own. If there is none, the samples or waits are lost.
 func (a *aggregate) enter(process *Process, s *profile.Sample, texts int) bool {
 	id := process.Identity()
-	reason := a.admit(id, s.Stack, s.Attributes.Bytes()+texts)
+	keys, frames := a.keys, a.frames
+	if s.Wait != nil {
+		keys, frames = a.waitKeys, a.waitFrames
+	}
+	reason := a.admit(id, s.Stack, s.Attributes.Bytes()+texts, keys, frames)
 	if _, before := a.truncated[id]; reason == LostTooMany && !before {
 		a.truncated[id] = s.At
 	}
@@ -194,7 +209,8 @@ func (a *aggregate) seen(process *Process, s *profile.Sample) (isNew bool) {
 }
 
 // admit makes room for a new key with a stack and texts, or returns why there is none.
-func (a *aggregate) admit(id procscan.ProcessID, stack *profile.Stack, texts int) (reason string) {
+func (a *aggregate) admit(id procscan.ProcessID, stack *profile.Stack, texts int,
+	keys, frames *share.Budget[procscan.ProcessID]) (reason string) {
 	var functions map[*profile.Function]struct{}
 	size := framesIn(texts)
 	_, known := a.stacks[stack.ID]
@@ -206,11 +222,11 @@ func (a *aggregate) admit(id procscan.ProcessID, stack *profile.Stack, texts int
 		functions, more = a.size(stack)
 		size += more
 	}
-	if !a.keys.Take(id, 1) {
+	if !keys.Take(id, 1) {
 		return LostTooMany
 	}
-	if !a.frames.Take(id, size) {
-		a.keys.Give(id, 1)
+	if !frames.Take(id, size) {
+		keys.Give(id, 1)
 		return LostTooMany
 	}
 	if !known {

@@ -98,9 +98,10 @@ func TestAggregateWaits(t *testing.T) {
 	assert.Check(t, !add(a, 1, wait), "a stack is new again")
 	wait.State = profile.Net
 	add(a, 1, wait)
-	used := a.frames.Used()
-	assert.Check(t, used > 2*framesIn(waitBytes+3*maxTextBytes), "%d frames", used)
-	a.limitFrames(process, 2*used+2) // half of what is left is this process's
+	used := a.waitFrames.Used()
+	assert.Check(t, used > 2*framesIn(waitBytes+3*maxTextBytes) && a.frames.Used()+a.keys.Used() == 0, "%d frames", used)
+	a.waitFrames = share.NewBudget[procscan.ProcessID](2*used + 2) // half of what is left is this process's
+	a.waitFrames.Take(process.Identity(), used)
 	add(a, 2, wait)
 	add(a, 1, wait)
 	a.selection = Selection{Trace: "ff"}

@@ -15,6 +15,9 @@ import (
 // each they take 3 MB.
 const MaxPending = 4096
 
+// partOfWaits is which part of the limit waits may have. If there is no room for all, they are refused first.
+const partOfWaits = 4
+
 // pendingSample is samples that cannot be handed on before the process was probed.
 type pendingSample struct {
 	program *program
@@ -47,6 +50,7 @@ type inbox struct {
 	mu      sync.Mutex
 	pending []pendingSample
 	taken   int // by the goroutine of the process, which may give them back
+	waiting int // waits, of both
 }
 
 func newInbox(active *atomic.Bool, maxAge time.Duration) *inbox {
@@ -73,14 +77,43 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	}
 	if first > len(i.pending)/2 {
 		late, i.pending = i.pending[:first], slices.Clone(i.pending[first:])
+		i.waiting -= waitsIn(late)
 	}
-	n = max(0, min(len(pending), i.limit-len(i.pending)-i.taken))
+	n = i.room(pending)
 	i.pending = append(i.pending, pending[:n]...)
 	for j := range n {
 		i.heldOf(&pending[j]).Add(pending[j].Samples())
 	}
 	i.notify()
 	return n, late
+}
+
+// room sorts waits last, and returns how many there is room for.
+func (i *inbox) room(pending []pendingSample) int {
+	waits := waitsIn(pending)
+	if waits > 0 {
+		slices.SortStableFunc(pending, func(a, b pendingSample) int { return a.wait() - b.wait() })
+	}
+	all := i.limit - len(i.pending) - i.taken
+	samples := len(pending) - waits
+	waits = max(0, min(waits, all-samples, i.limit/partOfWaits-i.waiting))
+	i.waiting += waits
+	return max(0, min(samples, all)) + waits
+}
+
+// wait is 1 for a wait, else 0.
+func (p *pendingSample) wait() int {
+	if p.sample.Wait != nil {
+		return 1
+	}
+	return 0
+}
+
+func waitsIn(pending []pendingSample) (n int) {
+	for j := range pending {
+		n += pending[j].wait()
+	}
+	return n
 }
 
 func (i *inbox) heldOf(p *pendingSample) *process.Held {
@@ -136,6 +169,7 @@ func (i *inbox) giveBack(pending []pendingSample) {
 		i.pending = append(pending, i.pending...)
 		i.notify()
 	}
+	i.waiting = waitsIn(i.pending)
 }
 
 // take empties the inbox. Until giveBack is called, there is no room for as many more.

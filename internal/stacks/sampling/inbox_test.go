@@ -58,3 +58,38 @@ func TestInbox(t *testing.T) {
 	n, late = q.add(samples(1), now.Add(time.Hour))
 	assert.Check(t, n == 1 && len(late) == 0, "%d added when %d were late without a limit", n, len(late))
 }
+
+// Waits have a part of the room, and are refused first, whatever order they come in.
+func TestWaitsInInbox(t *testing.T) {
+	now := time.Now()
+	mixed := func(samples, waits int) (all []pendingSample) {
+		for range waits {
+			all = append(all, pendingSample{sample: profile.Sample{At: now, Count: 1, Wait: new(profile.Wait)}})
+		}
+		for range samples {
+			all = append(all, pendingSample{sample: profile.Sample{At: now, Count: 1}})
+		}
+		return all
+	}
+	const most = MaxPending / partOfWaits
+	q := newInbox(new(atomic.Bool), time.Minute)
+	for _, c := range []struct{ samples, waits, added int }{
+		{2, most - 1, most + 1}, {3, 3, 4}, {MaxPending - most - 5 - 1, 1, MaxPending - most - 5 - 1}, {3, 0, 1}, {0, 1, 0},
+	} {
+		pending := mixed(c.samples, c.waits)
+		n, _ := q.add(pending, now)
+		assert.Check(t, n == c.added, "%d of %+v added", n, c)
+		for _, refused := range pending[n:] {
+			assert.Check(t, c.samples >= n-most || refused.sample.Wait != nil, "a sample is refused, and a wait is not")
+		}
+	}
+	taken := q.take()
+	assert.Check(t, len(taken) == MaxPending && waitsIn(taken) == most, "%d, %d waits", len(taken), waitsIn(taken))
+	n, _ := q.add(mixed(0, 1), now)
+	assert.Check(t, n == 0, "%d waits added that may be given back", n)
+	q.giveBack(nil)
+	n, _ = q.add(mixed(0, 2*most), now)
+	assert.Check(t, n == most, "%d waits added to an empty inbox", n)
+	_, late := q.add(mixed(1, most), now.Add(2*time.Minute))
+	assert.Check(t, len(late) == most && q.waiting == most, "%d are late, %d waits", len(late), q.waiting)
+}
