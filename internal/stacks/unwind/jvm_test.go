@@ -399,13 +399,17 @@ func TestJVM(t *testing.T) {
 }
 
 // No stack has a method that does not call the next one where code that searches in a text has moved the stack pointer,
-// though return addresses of earlier calls are there.
+// though return addresses of earlier calls are there; and hardly any ends there.
 func TestJVMSearches(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
 	for _, jdk := range []string{"17", "25"} {
 		t.Run(jdk, func(t *testing.T) {
-			j := startProgram(t, jdk, []string{"Searches"}, "-XX:-Inline")
+			flags := []string{"-XX:-Inline"}
+			if jdk == "25" && runtime.GOARCH == "amd64" {
+				flags = append(flags, "-XX:UseAVX=0")
+			}
+			j := startProgram(t, jdk, []string{"Searches"}, flags...)
 			e.synchronize(t, j.target)
 			e.eachWhole(t, j.target, 200, func(frames []Frame) bool {
 				isSearch := func(f Frame) bool { return f.Function == "java.lang.String.indexOf" }
@@ -418,6 +422,14 @@ func TestJVMSearches(t *testing.T) {
 				}
 				return at >= 0
 			})
+			const invalid, stacks, most = 1003, 500, 10 // ERR_HOTSPOT_INVALID_CODEBLOB, where rcx is not known
+			ended := 0
+			for range stacks {
+				if e.next(t, j.target).failure == invalid {
+					ended++
+				}
+			}
+			assert.Check(t, ended <= most, "%d of %d stacks end in a method", ended, stacks)
 		})
 	}
 }
