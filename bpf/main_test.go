@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/demo"
 )
 
 // innerVariable is set for a test binary that a test runs again in other circumstances. Its value
@@ -37,6 +39,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	programs.dir = dir
 	programs.compiled = make(map[string]bool)
+	demo.Rest()
 	types := KeepTypes() // for all tests of this run
 	defer runtime.KeepAlive(types)
 	return m.Run()

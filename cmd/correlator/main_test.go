@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("GORACE", raceOptions)
 	os.Setenv("CORRELATOR_ADMIN_SOCKET", "") // the default one is for the machine's own agent
+	demo.Rest()
 	code := testenv.Main(m)
 	os.RemoveAll(released.dir)
 	os.Exit(code)
