@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -95,4 +96,11 @@ func TestSoakPythonPerf(t *testing.T) {
 		})
 	}
 	assert.Check(t, tried > 0, "there is no python3.12 to python3.14 in PATH")
+}
+
+// More heaps than in TestV8FramesOfAnything, others each time.
+func TestSoakV8FramesOfAnything(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	testV8FramesOfAnything(t, seed, 3000)
 }

@@ -454,10 +454,13 @@ func TestEngineLog(t *testing.T) {
 
 // Whatever is in the memory of a process, reading it ends, without a panic; names have a bounded length, and so has
 // what is read.
+func TestV8FramesOfAnything(t *testing.T) { testV8FramesOfAnything(t, 5, 100) }
 
-func TestV8FramesOfAnything(t *testing.T) {
-	random, most := rand.New(rand.NewPCG(1, 5)), 0
-	for i := range 100 {
+// testV8FramesOfAnything has so many heaps.
+func testV8FramesOfAnything(t *testing.T, seed uint64, heaps int) {
+	t.Helper()
+	random, most := rand.New(rand.NewPCG(1, seed)), 0
+	for i := range heaps {
 		h := newV8Heap()
 		var objects []uint64
 		scripts := []uint64{h.object(h.typeScript), h.object(h.typeScript)}
