@@ -30,7 +30,7 @@ func (c *Counting) Address() string { return c.backend.listener.Addr().String() 
 // Close ends the server.
 func (c *Counting) Close() { c.backend.Close() }
 
-// Samples returns how many samples have come so far, by process.pid.
+// Samples returns how many samples of CPU time have come so far, by process.pid.
 func (c *Counting) Samples() map[string]uint64 {
 	c.backend.mu.Lock()
 	defer c.backend.mu.Unlock()
@@ -42,6 +42,9 @@ func (c *Counting) count(request *collectorprofiles.ExportProfilesServiceRequest
 		pid := resourceAttributes(ofResource.Resource)["process.pid"]
 		for _, ofScope := range ofResource.ScopeProfiles {
 			for _, profile := range ofScope.Profiles {
+				if isOfWaits(profile, request.Dictionary) {
+					continue
+				}
 				for _, sample := range profile.Samples {
 					c.samples[pid] += countOf(sample)
 				}
@@ -49,6 +52,12 @@ func (c *Counting) count(request *collectorprofiles.ExportProfilesServiceRequest
 		}
 	}
 	return nil
+}
+
+// isOfWaits reports whether values of a profile are times, not numbers of samples.
+func isOfWaits(p *otlpprofiles.Profile, d *otlpprofiles.ProfilesDictionary) bool {
+	unit := int(p.GetSampleType().GetUnitStrindex())
+	return unit < len(d.GetStringTable()) && d.GetStringTable()[unit] == "nanoseconds"
 }
 
 // countOf returns how many samples s stands for: a timestamp alone is one.

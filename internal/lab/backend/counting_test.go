@@ -11,7 +11,8 @@ import (
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 )
 
-// Samples are counted by process: those with values by these, those without by their timestamps.
+// Samples are counted by process: those with values by these, those without by their timestamps; waits are not, whose
+// values are times.
 func TestCounting(t *testing.T) {
 	c, err := OpenCounting("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
@@ -28,6 +29,10 @@ func TestCounting(t *testing.T) {
 		of(7, &otlpprofiles.Sample{Values: []int64{3, 4}}, &otlpprofiles.Sample{TimestampsUnixNano: []uint64{1, 2}}),
 		of(8, &otlpprofiles.Sample{Values: []int64{1}, TimestampsUnixNano: []uint64{9}}),
 	}}
+	waits := of(8, &otlpprofiles.Sample{Values: []int64{1e9}})
+	waits.ScopeProfiles[0].Profiles[0].SampleType = &otlpprofiles.ValueType{TypeStrindex: 2, UnitStrindex: 1}
+	request.ResourceProfiles = append(request.ResourceProfiles, waits)
+	request.Dictionary = &otlpprofiles.ProfilesDictionary{StringTable: []string{"", "nanoseconds", "off_cpu"}}
 	for range 2 {
 		assert.NilError(t, c.count(request))
 	}
