@@ -19,7 +19,13 @@ type SymbolTables struct {
 	Static  *SymbolTable // .symtab, nil when it was stripped
 	Dynamic *SymbolTable // .dynsym, nil in a static executable and in a debug file
 	BuildID []byte       // the GNU build id; nil when no section of notes has one
+	// DebugData is the section .gnu_debugdata, compressed: an ELF file with a .symtab of the functions
+	// that Dynamic lacks. nil: there is none.
+	DebugData *io.SectionReader
 }
+
+// debugDataName is the name of that section, which has no type of its own.
+const debugDataName = ".gnu_debugdata\x00"
 
 // ReadSymbolTables reads the section headers of a file for any machine. More of them than fit in
 // maxPageReads pages (some 65,000) are ErrLimit: linked files have forty. Errors about its contents
@@ -43,6 +49,10 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 	notes := notesReader{pages: p, left: maxNotes}
 	for _, section := range sections {
 		switch elf.SectionType(section.Type) {
+		case elf.SHT_PROGBITS:
+			if section.Flags&uint64(elf.SHF_ALLOC) == 0 && p.isNamed(section, sections, debugDataName) {
+				s.DebugData = io.NewSectionReader(p.r, int64(section.Off), int64(section.Size))
+			}
 		case elf.SHT_SYMTAB:
 			s.Static = p.symbolTable(section, sections, code)
 		case elf.SHT_DYNSYM:
@@ -80,6 +90,20 @@ func (p *pages) sections() ([]elf.Section64, error) {
 		sections = append(sections, s)
 	}
 	return sections, nil
+}
+
+// isNamed reports whether a section has a name, whose final NUL is given, too, and is within the file.
+func (p *pages) isNamed(section elf.Section64, sections []elf.Section64, name string) bool {
+	header, err := p.header()
+	if err != nil || int(header.Shstrndx) >= len(sections) || p.check(section.Off, section.Size) != nil {
+		return false
+	}
+	names := sections[header.Shstrndx]
+	if uint64(section.Name) >= names.Size || names.Off > math.MaxUint64-uint64(section.Name) {
+		return false
+	}
+	found := make([]byte, len(name))
+	return p.source.read(names.Off+uint64(section.Name), found) == nil && string(found) == name
 }
 
 // SymbolTable is a symbol table of a file. A nil one has no symbols.

@@ -124,6 +124,11 @@ func (r reading) source(source *source) fileNames {
 		names.debug = r.debugFile(r.host, names.buildID)
 		names.full = names.debug != nil
 	}
+	if !names.full && tables.DebugData != nil {
+		if mini, err := symbols.ReadDebugData(tables.DebugData); err == nil { // else Dynamic is all that it has
+			names.full = mini.Static != nil && names.own.ReadTable(mini.Static) == nil
+		}
+	}
 	names.err = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
 	if !names.full {
 		names.err = errors.Join(names.err, staticErr)
