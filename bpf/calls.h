@@ -27,11 +27,12 @@ struct task_struct___waits {
     bool throttled; /* since Linux 6.18 */
     struct files_struct *files;
     struct sched_entity se;
-#if defined(__TARGET_ARCH_arm64)
     struct {
+        unsigned long flags;
+#if defined(__TARGET_ARCH_arm64)
         __u64 preempt_count;
-    } thread_info;
 #endif
+    } thread_info;
 };
 
 struct files_struct {
@@ -85,7 +86,11 @@ struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
     unsigned long di;
     unsigned long orig_ax;
+    unsigned long ip;
+    unsigned long sp;
 #else
+    __u64 sp;
+    __u64 pc;
     __u64 orig_x0;
     __s32 syscallno;
 #endif
@@ -176,6 +181,7 @@ static __always_inline enum call call_of(long number) {
     return CALL_OTHER;
 }
 
+#define CALL_ADDRESS(regs) ((regs)->ip)
 #define CALL_NUMBER(regs) ((long)(regs)->orig_ax)
 #define CALL_ARGUMENT(regs) ((regs)->di)
 
@@ -234,6 +240,7 @@ static __always_inline enum call call_of(long number) {
     return CALL_OTHER;
 }
 
+#define CALL_ADDRESS(regs) ((regs)->pc)
 #define CALL_NUMBER(regs) ((long)(regs)->syscallno)
 #define CALL_ARGUMENT(regs) ((regs)->orig_x0)
 

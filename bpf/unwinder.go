@@ -94,6 +94,14 @@ func (s *Sampler) setUnwinder(u *Unwinder) error {
 	return s.table.setUnwinder(true)
 }
 
+// WalkWaits has the stacks of waits walked by frame pointers until the next SetUnwinder, for a reason: see
+// [Waits.Chainless].
+func (s *Sampler) WalkWaits(reason error) error {
+	s.unwinding.Lock()
+	defer s.unwinding.Unlock()
+	return s.table.setWaitUnwinder(&Unwinder{WaitError: reason})
+}
+
 // loadLast loads the last program of a chain.
 func (s *Sampler) loadLast(u *Unwinder) (*ebpf.Program, error) {
 	spec, err := s.newSpec(int(s.objects.Counters.MaxEntries()))

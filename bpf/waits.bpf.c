@@ -126,7 +126,8 @@ const volatile bool keep_unsampled;
 volatile bool walks;                /* stacks can be walked */
 const volatile __u64 least_period;  /* ns, of all CPUs */
 const volatile __u32 max_asked;     /* walks of a CPU in a window */
-const volatile __u32 interrupts_at; /* see in_interrupt */
+const volatile __u32 interrupts_at; /* see interrupts */
+const volatile __u32 pid_namespace; /* the inode of the correlator's; 0: not known */
 
 static const __u32 only = 0; /* the key of maps with one entry */
 
@@ -270,6 +271,66 @@ static __always_inline bool has_context(const struct thread *thread) {
     return thread->key.kind;
 }
 
+/* Three quarters of what there is: of the walks of a CPU those that a target may have, so that one
+ * that wants all of them leaves some to others, and of these those that its period is for. */
+static __always_inline __u32 most_of(__u32 all) {
+    return all * 3 / 4 + 1;
+}
+
+static __always_inline struct pace *pace_of(__u32 target, __u32 cpu) {
+    __u32 i = cpu * PACES + target % PACES;
+
+    return bpf_map_lookup_elem(&paces, &i);
+}
+
+static __always_inline __u64 period_of(const struct pace *pace) {
+    return pace->period < least_period ? least_period : pace->period;
+}
+
+/* A part of a period of the target at random, with which its thread begins. */
+static __always_inline __u64 random_part(__u32 target) {
+    const struct pace *pace = pace_of(target, bpf_get_smp_processor_id());
+
+    return pace ? (period_of(pace) >> 16) * (bpf_get_prandom_u32() >> 16) : 0;
+}
+
+/* No stack stands for a time any more that one of the thread was to stand for. */
+static __always_inline void drop(struct thread *thread, struct wait_counters *counters) {
+    counters->unasked_ns += thread->weight;
+    thread->weight = 0;
+}
+
+/* What a stack of a wait is to stand for; 0: it is not to be walked. */
+static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns) {
+    __u64 weight;
+
+    if (ns >= period)
+        return ns;
+    thread->rest += ns;
+    if (thread->rest < period)
+        return 0;
+    weight = thread->rest;
+    thread->rest %= period;
+    return weight - thread->rest;
+}
+
+/* The same, as a weight of the thread, which has what of former waits of that state no stack stood
+ * for. */
+static __always_inline void owe(struct thread *thread, struct wait_counters *counters,
+                                struct pace *pace, __u8 state, __u64 ns) {
+    __u64 weight = weigh(thread, period_of(pace), ns);
+
+    if (weight) {
+        __sync_fetch_and_add(&pace->wanted, 1);
+        if (pace->wanted <= most_of(max_asked))
+            __sync_fetch_and_add(&counters->wanted, 1);
+    }
+    if (thread->owed != state)
+        drop(thread, counters);
+    thread->owed = state;
+    thread->weight += weight;
+}
+
 /* Ends the run of a thread whose context is not that of before, or not known. */
 static __always_inline void leave(struct thread *thread, struct wait_counters *counters, __u64 ran,
                                   __u64 now) {
@@ -278,6 +339,7 @@ static __always_inline void leave(struct thread *thread, struct wait_counters *c
         add(&thread->account, STATE_CHANGED, ran);
         flush(thread, counters, now);
     }
+    drop(thread, counters);
     __builtin_memset(&thread->key, 0, sizeof(thread->key));
 }
 
@@ -321,11 +383,12 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
     if (context->target != thread->target) { /* its switches since then are not known */
+        counters->lost += thread->account.first != 0;
+        drop(thread, counters);
         __builtin_memset(&thread->key, 0, sizeof(thread->key));
         __builtin_memset(&thread->account, 0, sizeof(thread->account));
         thread->target = context->target;
-        thread->rest = bpf_get_prandom_u32() % (__u32)(least_period | 1);
-        thread->weight = 0;
+        thread->rest = random_part(context->target);
         ran = 0;
     }
     if (outcome == CORRELATOR_UNREADABLE || outcome == CORRELATOR_RECORD_UNREADABLE ||
@@ -377,52 +440,30 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->out = now;
 }
 
-/* What a stack of a wait is to stand for, in addition to what it does anyway; 0: nothing. */
-static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns) {
-    if (ns >= period)
-        return ns;
-    thread->rest += ns;
-    if (thread->rest < period)
-        return 0;
-    thread->rest -= period;
-    return period;
-}
-
-static __always_inline struct pace *pace_of(const struct thread *thread, __u32 cpu) {
-    __u32 i = cpu * PACES + thread->key.target % PACES;
-
-    return bpf_map_lookup_elem(&paces, &i);
-}
-
-static __always_inline __u64 period_of(const struct pace *pace) {
-    return pace->period < least_period ? least_period : pace->period;
-}
-
 #define WINDOW 100000000ULL /* ns */
 #define MAX_PERIOD 1000000000000ULL
-#define MAX_WANTED 10000000 /* the product of both does not overflow */
-
-/* Three quarters of what there is: of the walks of a CPU those that a target may have, so that one
- * that wants all of them leaves some to others, and of these those that its period is for. */
-static __always_inline __u32 most_of(__u32 all) {
-    return all * 3 / 4 + 1;
-}
+#define MAX_WANTED 1000000 /* the products do not overflow */
 
 /* Begins other windows of a CPU and a target when the former are over, the latter with the period
- * that would have been right there. */
+ * that would have been right there: for the walks that the target may have, and for those that the
+ * CPU makes, if all that want some have the same part of them. */
 static __always_inline void begin_windows(struct wait_counters *counters, struct pace *pace,
                                           __u64 now) {
-    __u64 windows = between(pace->window, now) / WINDOW, wanted = pace->wanted, period;
+    __u64 windows = between(counters->window, now) / WINDOW, wanted = pace->wanted, period;
+    __u64 most = most_of(max_asked), right = most_of(most), of_cpu;
 
-    if (between(counters->window, now) >= WINDOW) {
+    if (windows) {
+        counters->demand = counters->wanted / windows;
         counters->window = now;
+        counters->wanted = 0;
         counters->asked = 0;
     }
+    windows = between(pace->window, now) / WINDOW;
     if (!windows)
         return;
-    if (wanted > MAX_WANTED)
-        wanted = MAX_WANTED;
-    period = period_of(pace) * wanted / most_of(most_of(max_asked)) / windows;
+    wanted = (wanted < MAX_WANTED ? wanted : MAX_WANTED) * most / windows;
+    of_cpu = (counters->demand < MAX_WANTED ? counters->demand : MAX_WANTED) * right;
+    period = period_of(pace) * (wanted > of_cpu ? wanted : of_cpu) / (most * right);
     pace->period = period > MAX_PERIOD ? MAX_PERIOD : period;
     pace->window = now;
     pace->wanted = 0;
@@ -430,34 +471,42 @@ static __always_inline void begin_windows(struct wait_counters *counters, struct
 }
 
 /* Has the stack of the thread that is about to run walked, if that is to be. It was blocked for a
- * time, and then waited for its CPU. What it was blocked for is in its weight already. */
+ * time, and then waited for its CPU, which the stack is to stand for, too. */
 static __always_inline void ask(struct task_struct *task, struct thread *thread,
                                 struct wait_counters *counters, struct pace *pace, __u64 blocked,
-                                __u64 queue) {
-    __u64 queued = weigh(thread, period_of(pace), queue);
+                                __u64 queued, __u64 queue) {
+    const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
 
-    pace->wanted += queued && !thread->weight;
-    thread->weight += queued;
-    if (!thread->weight || !job)
+    if (!job) /* never */
+        return;
+    if (job->tid || job->unwinding) { /* there was no interrupt, or the chain has lost it */
+        counters->missed += job->tid != 0;
+        counters->unfinished += job->unwinding;
+        counters->unasked_ns += job->queued;
+        job->tid = job->unwinding = 0;
+    }
+    if (!thread->weight && !queued)
         return;
     if (counters->asked >= max_asked || pace->asked >= most_of(max_asked)) {
         counters->unasked++;
-        counters->unasked_ns += thread->weight;
-        thread->weight = 0;
+        counters->unasked_ns += queued;
+        drop(thread, counters);
         return;
     }
     counters->asked++;
     pace->asked++;
-    counters->missed += job->tid != 0;
-    job->tid = 0;
     if (!ring(&bells)) {
         counters->unrung++;
+        counters->unasked_ns += queued;
         return;
     }
     job->longest = blocked;
     job->queued = queued;
     job->queue = queue;
+    job->in = thread->in;
+    job->ip = CALL_ADDRESS(regs);
+    job->sp = regs->sp;
     job->test = 0;
     job->tid = ((struct task_struct___waits *)task)->pid;
 }
@@ -465,7 +514,7 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
 static __always_inline void switch_in(struct task_struct *task, struct wait_counters *counters,
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
-    __u64 out, woken, blocked = 0, weight;
+    __u64 out, woken, blocked = 0, queued = 0;
     struct pace *pace = NULL;
 
     if (!thread)
@@ -477,34 +526,36 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
     if (!out || !has_context(thread))
         return;
     thread->account.last = now;
-    if (walks) {
-        pace = pace_of(thread, bpf_get_smp_processor_id());
-        if (pace)
-            begin_windows(counters, pace, now);
-    }
+    if (walks)
+        pace = pace_of(thread->key.target, bpf_get_smp_processor_id());
+    if (pace)
+        begin_windows(counters, pace, now);
     if (thread->state == STATE_RUNNABLE || thread->state == STATE_THROTTLED) {
         add(&thread->account, thread->state, between(out, now));
         woken = out;
+        if (pace)
+            owe(thread, counters, pace, thread->state, between(out, now));
     } else {
         if (woken < out) /* by nobody that is known, or while it went to sleep */
             __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
         if (!woken) {
             counters->unwoken++;
             woken = now;
-            if (pace) {
-                weight = weigh(thread, period_of(pace), between(out, now));
-                pace->wanted += weight != 0;
-                thread->weight += weight;
-            }
-        } else if (woken < out) { /* while it went to sleep */
+            if (pace)
+                owe(thread, counters, pace, thread->state, between(out, now));
+        } else if (woken < out) {
             woken = out;
         }
         blocked = between(out, woken);
         add(&thread->account, thread->state, blocked);
         add(&thread->account, STATE_RUNNABLE, between(woken, now));
+        if (pace) {
+            queued = weigh(thread, period_of(pace), between(woken, now));
+            pace->wanted += queued && !thread->weight;
+        }
     }
     if (pace)
-        ask(task, thread, counters, pace, blocked, between(woken, now));
+        ask(task, thread, counters, pace, blocked, queued, between(woken, now));
 }
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next,
@@ -555,9 +606,19 @@ static __always_inline __u32 interrupts(struct task_struct *current) {
 #endif
 }
 
+/* Of thread_info: _TIF_SIGPENDING. */
+#if defined(__TARGET_ARCH_x86)
+#define SIGNAL_PENDING (1 << 2)
+#else
+#define SIGNAL_PENDING (1 << 0)
+#endif
+
 /* What an interrupt was of that ended a wait, by what the wait was for. A futex ends in one only
- * when its time is over. */
-static __always_inline enum waker_kind waker_of_interrupt(__u32 state, bool hard) {
+ * when its time is over, or by a signal. */
+static __always_inline enum waker_kind waker_of_interrupt(struct task_struct *task, __u32 state,
+                                                          bool hard) {
+    if (((struct task_struct___waits *)task)->thread_info.flags & SIGNAL_PENDING)
+        return WAKER_UNKNOWN;
     switch (state) {
     case STATE_FUTEX:
     case STATE_SLEEP:
@@ -586,7 +647,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
         return;
     by = interrupts(current);
     if (by & (IN_HARD_INTERRUPT | IN_SOFT_INTERRUPT)) {
-        waker->kind = waker_of_interrupt(thread->state, by & IN_HARD_INTERRUPT);
+        waker->kind = waker_of_interrupt(task, thread->state, by & IN_HARD_INTERRUPT);
         return;
     }
     target = bpf_map_lookup_elem(&targets, &process);
@@ -597,8 +658,8 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
         return;
     }
     waker->kind = WAKER_THREAD;
-    waker->pid = number_at(current->group_leader, target->level);
-    waker->tid = number_at(current, target->level);
+    waker->pid = number_in(current->group_leader, target->level, pid_namespace);
+    waker->tid = number_in(current, target->level, pid_namespace);
     bpf_get_current_comm(waker->name, sizeof(waker->name));
     context = bpf_map_lookup_elem(&contexts, &only);
     if (!context || filtered(current->tgid) ||
@@ -614,15 +675,13 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
 /* Decides whether the stack of a thread that was blocked is to be walked. The period is that of the
  * CPU that it will most likely run on. */
 static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked) {
-    struct pace *pace = pace_of(thread, thread->cpu);
-    __u64 weight;
+    struct pace *pace = pace_of(thread->key.target, thread->cpu);
+    __u32 cpu = thread->cpu;
+    struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
 
-    if (!pace) /* of more than 2^16 CPUs */
+    if (!pace || !counts) /* of more than 2^16 CPUs */
         return;
-    weight = weigh(thread, period_of(pace), blocked);
-    if (weight)
-        __sync_fetch_and_add(&pace->wanted, 1);
-    thread->weight += weight;
+    owe(thread, counts, pace, thread->state, blocked);
     if (thread->weight)
         note_waker(task, thread);
 }

@@ -69,8 +69,9 @@ type WaitCounters struct {
 
 	Walked    uint64 // stacks that were walked
 	Unasked   uint64 // those that would have been too many
-	UnaskedNS uint64 // the time that these stood for
-	// Stacks that were to be walked, and were not: what they stood for is that of the thread's next wait, too.
+	UnaskedNS uint64 // the time that these stood for, and what others did that follow and nothing stands for any more
+	// Stacks that were to be walked, and were not: what they stood for is that of the thread's next wait, too, if that
+	// is of the same state and context; what it waited for a CPU afterwards is not.
 	Unrung     uint64 // the CPU could not be interrupted: Drain was not called for long
 	Missed     uint64 // another thread ran in the interrupt, or it did not come
 	Unfinished uint64 // the unwinder has lost them
@@ -187,6 +188,7 @@ func (w *Waits) open() (err error) {
 		waitsVarLeastPeriod:   uint64(w.options.Period),
 		waitsVarMaxAsked:      uint32(w.options.MaxWalks),
 		waitsVarInterruptsAt:  uint32(interruptsAt(kernel)),
+		waitsVarPidNamespace:  ownPIDNamespace(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)

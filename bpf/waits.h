@@ -103,7 +103,8 @@ struct waker {
  *        8    8 out      when it was switched out; 0: it runs
  *       16    8 waking   when it was first woken since out, or last since in; 0: it was not
  *       24    8 flushed  when its account was last put into a table
- *       32    2 state    enum thread_state: what it does since out
+ *       32    1 state    enum thread_state: what it does since out
+ *       33    1 owed     the same of the waits that weight is of
  *       34    2 cpu      from which it was switched out last, modulo 2^16
  *       36    4 target   id of the target that it was of at out
  *       40   40 key      of account
@@ -117,7 +118,8 @@ struct thread {
     __u64 out;
     __u64 waking;
     __u64 flushed;
-    __u16 state;
+    __u8 state;
+    __u8 owed;
     __u16 cpu;
     __u32 target;
     struct account_key key;
@@ -135,10 +137,14 @@ struct thread {
  *        4    4 unwinding 1 while a stack is in the unwinder's chain, and after that until the next
  *                         walk if the chain has lost it
  *        8    8 longest   how long the thread was blocked, ns
- *       16    8 queued    the part of the thread's weight that is of its waiting for a CPU, ns
+ *       16    8 queued    what the stack stands for, beside the thread's weight, as waiting for a
+ *                         CPU after it was blocked, ns
  *       24    8 queue     how long it did that, ns
- *       32    4 test      1: the stack is all that is asked for
- *       36    4 reserved  0
+ *       32    8 in        that of the thread
+ *       40    8 ip        where the thread has entered the kernel
+ *       48    8 sp        the same
+ *       56    4 test      1: the stack is all that is asked for
+ *       60    4 reserved  0
  */
 struct job {
     __u32 tid;
@@ -146,21 +152,40 @@ struct job {
     __u64 longest;
     __u64 queued;
     __u64 queue;
+    __u64 in;
+    __u64 ip;
+    __u64 sp;
     __u32 test;
     __u32 reserved;
 };
 
-/* The task's number at a level of pid namespaces, 0 if it has none there. */
-static __always_inline __u32 number_at(struct task_struct *task, __u32 level) {
-    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-    return pid && BPF_CORE_READ(pid, level) >= level ? task_number(task, level) : 0;
+struct ns_common {
+    unsigned int inum;
+};
+
+struct pid_namespace {
+    struct ns_common ns;
+};
+
+#pragma clang attribute pop
+
+/* The task's number in the pid namespace of that level and inode, 0 if it has none there. */
+static __always_inline __u32 number_in(struct task_struct *task, __u32 level, __u32 inode) {
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+    struct pid_namespace *namespace = NULL;
+
+    if (!pid || BPF_CORE_READ(pid, level) < level)
+        return 0;
+    bpf_core_read(&namespace, sizeof(namespace), &pid->numbers[level].ns);
+    return BPF_CORE_READ(namespace, ns.inum) == inode ? task_number(task, level) : 0;
 }
 
 /* Ring buffers of a page, to interrupt a CPU as soon as it allows that: in the thread that is about
  * to run. Nobody reads them; user space frees their room. Each is of some CPUs, since the kernel
  * asks for the interrupt of one only once while it is pending. */
-#define BELLS 16
+#define BELLS 128
 
 #define BELL_WAKES (1ULL << 1) /* BPF_RB_FORCE_WAKEUP */
 
@@ -188,14 +213,15 @@ static __always_inline bool ring(void *bells) {
  *       24    8 unknown     switches of threads whose context could not be read then
  *       32    8 stateless   switches of threads that there is no state of
  *       40    8 unwoken     waits whose end was not seen: they have the time until the thread ran
- *       48    8 window      since when asked counts, CLOCK_MONOTONIC, ns
- *       56    8 asked       stacks that a walk was asked for
- *       64    8 reserved    0
+ *       48    8 window      since when asked and wanted count, CLOCK_MONOTONIC, ns
+ *       56    4 asked       stacks that a walk was asked for
+ *       60    4 wanted      those of struct pace, of each target no more than it may have
+ *       64    8 demand      wanted of the former window
  *       72    8 walked      stacks that were handed over
  *       80    8 unasked     stacks that were to be walked and were too many
- *       88    8 unasked_ns  what they stood for
- *       96    8 unrung      walks that could not be asked for. The weight of this and of all that
- *                           follow is that of the thread's next wait, too
+ *       88    8 unasked_ns  what they stood for, and other time that no stack stands for
+ *       96    8 unrung      walks that could not be asked for. What this and all that follow stood
+ *                           for is what the thread's next wait of that state and context does
  *      104    8 missed      walks at which another thread ran, or that did not come
  *      112    8 unfinished  stacks that the unwinder has lost
  *      120    8 unsent      stacks for which there was no room
@@ -208,8 +234,9 @@ struct wait_counters {
     __u64 stateless;
     __u64 unwoken;
     __u64 window;
-    __u64 asked;
-    __u64 reserved;
+    __u32 asked;
+    __u32 wanted;
+    __u64 demand;
     __u64 walked;
     __u64 unasked;
     __u64 unasked_ns;
@@ -235,7 +262,7 @@ struct pace {
 };
 
 /* How many paces there are for a CPU: targets whose ids differ by that share one. */
-#define PACES 64
+#define PACES 256
 
 /* How many accounts of a target are in a table.
  *
@@ -266,7 +293,7 @@ _Static_assert(__builtin_offsetof(struct thread, waker) == 376, "waker");
 _Static_assert(sizeof(struct thread) == 432, "thread");
 _Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
 _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
-_Static_assert(sizeof(struct job) == 40, "job");
+_Static_assert(sizeof(struct job) == 64, "job");
 _Static_assert(sizeof(struct pace) == 24, "pace");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
 _Static_assert(sizeof(struct wait_counters) == 128, "cache lines");

@@ -119,6 +119,9 @@ type waitsJob struct {
 	Longest   uint64
 	Queued    uint64
 	Queue     uint64
+	In        uint64
+	Ip        uint64
+	Sp        uint64
 	Test      uint32
 	Reserved  uint32
 }
@@ -137,7 +140,8 @@ type waitsThread struct {
 	Out     uint64
 	Waking  uint64
 	Flushed uint64
-	State   uint16
+	State   uint8
+	Owed    uint8
 	Cpu     uint16
 	Target  uint32
 	Key     waitsAccountKey
@@ -191,8 +195,9 @@ type waitsWaitCounters struct {
 	Stateless  uint64
 	Unwoken    uint64
 	Window     uint64
-	Asked      uint64
-	Reserved   uint64
+	Asked      uint32
+	Wanted     uint32
+	Demand     uint64
 	Walked     uint64
 	Unasked    uint64
 	UnaskedNs  uint64
@@ -226,6 +231,7 @@ const (
 	waitsVarLeastPeriod    = "least_period"
 	waitsVarMaxAsked       = "max_asked"
 	waitsVarMaxUsed        = "max_used"
+	waitsVarPidNamespace   = "pid_namespace"
 	waitsVarTargetFilter   = "target_filter"
 	waitsVarWalks          = "walks"
 )
@@ -304,6 +310,7 @@ type waitsVariableSpecs struct {
 	LeastPeriod   *ebpf.VariableSpec `ebpf:"least_period"`
 	MaxAsked      *ebpf.VariableSpec `ebpf:"max_asked"`
 	MaxUsed       *ebpf.VariableSpec `ebpf:"max_used"`
+	PidNamespace  *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
 	Walks         *ebpf.VariableSpec `ebpf:"walks"`
 }
@@ -365,6 +372,7 @@ type waitsVariables struct {
 	LeastPeriod   *ebpf.Variable `ebpf:"least_period"`
 	MaxAsked      *ebpf.Variable `ebpf:"max_asked"`
 	MaxUsed       *ebpf.Variable `ebpf:"max_used"`
+	PidNamespace  *ebpf.Variable `ebpf:"pid_namespace"`
 	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
 	Walks         *ebpf.Variable `ebpf:"walks"`
 }

@@ -113,6 +113,7 @@ const volatile bool by_span;
 
 const volatile __u32 tested; /* a thread of the correlator's, and the level of its pid namespace */
 const volatile __u32 level;
+const volatile __u32 pid_namespace; /* its inode */
 
 /* This puts the type into the object, from which bpf2go makes constants. */
 const enum waker_kind *waker_type SEC("types");
@@ -147,7 +148,8 @@ static __always_inline void find_cause(struct walked *walked, const struct threa
         walked->port = BPF_CORE_READ(sock, __sk_common.skc_dport);
         if (walked->family == AF_INET)
             BPF_CORE_READ_INTO((__be32 *)walked->address, sock, __sk_common.skc_daddr);
-        else if (walked->family == AF_INET6)
+        else if (walked->family == AF_INET6 &&
+                 bpf_core_field_exists(sock->__sk_common.skc_v6_daddr))
             BPF_CORE_READ_INTO((struct in6_addr *)walked->address, sock, __sk_common.skc_v6_daddr);
         else
             walked->family = 0;
@@ -179,6 +181,15 @@ static __always_inline struct thread *current_thread(void) {
     return bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 }
 
+/* Whether a thread has not run since a walk was asked for: another interrupt may come much later.
+ * It has entered the kernel where it has waited. */
+static __always_inline bool is_there(const struct thread *thread, const struct job *job) {
+    const struct pt_regs *regs =
+        (const struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+    return thread->in == job->in && CALL_ADDRESS(regs) == job->ip && regs->sp == job->sp;
+}
+
 /* Fills in what is known of a wait without its stack. Returns false if it is not known any more
  * whose it is. */
 static __always_inline bool describe(struct walk_scratch *s, const struct job *job) {
@@ -186,12 +197,12 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     struct correlator_context *context = &s->context;
     const struct thread *thread = current_thread();
 
-    walked->time = bpf_ktime_get_ns();
+    walked->time = job->in;
     walked->attributes_size = 0;
     walked->target = 0;
     if (job->test)
         return true;
-    if (!thread || !thread->key.kind)
+    if (!thread || !thread->key.kind || !is_there(thread, job))
         return false;
     if (correlator_current(&targets, context) <
         (keep_unsampled ? CORRELATOR_UNSAMPLED : CORRELATOR_SAMPLED))
@@ -217,8 +228,16 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     return true;
 }
 
+/* Counts a stack that is not walked, or not sent: what the thread's weight is it keeps. */
+static __always_inline void lose(struct job *job, __u64 *counter, struct wait_counters *counts) {
+    ++*counter;
+    counts->unasked_ns += job->queued;
+    job->queued = 0;
+    job->tid = 0;
+}
+
 /* Sends what was found, as defer_sample of sampler.bpf.c. The thread stands for it no more then. */
-static __always_inline void send(struct walk_scratch *s, const struct job *job,
+static __always_inline void send(struct walk_scratch *s, struct job *job,
                                  struct wait_counters *counts, bool unwound) {
     struct walked *walked = &s->walked;
     __u64 frames = walked->stack.kernel_frames + walked->stack.user_frames, bytes;
@@ -229,10 +248,10 @@ static __always_inline void send(struct walk_scratch *s, const struct job *job,
         return;
     if (!job->test) {
         if (!thread) {
-            counts->missed++;
+            lose(job, &counts->missed, counts);
             return;
         }
-        walked->ns = thread->weight - walked->queued;
+        walked->ns = thread->weight;
     }
     if (walked->attributes_size)
         bpf_probe_read_kernel(&walked->stack.addrs[frames],
@@ -244,7 +263,7 @@ static __always_inline void send(struct walk_scratch *s, const struct job *job,
     if (bytes > sizeof(*walked)) /* never, as above */
         return;
     if (bpf_ringbuf_output(&walks, walked, bytes, BPF_RB_NO_WAKEUP)) {
-        counts->unsent++;
+        lose(job, &counts->unsent, counts);
         return;
     }
     if (job->test)
@@ -271,13 +290,8 @@ int walk_wait(void *ctx) {
     s = bpf_map_lookup_elem(&walking, &only);
     if (!counts || !s) /* never */
         return 0;
-    if (job->unwinding) { /* the chain did not get to send_unwound */
-        counts->unfinished++;
-        job->unwinding = 0;
-    }
     if (job->tid != (__u32)bpf_get_current_pid_tgid() || !describe(s, job)) {
-        counts->missed++;
-        job->tid = 0;
+        lose(job, &counts->missed, counts);
         return 0;
     }
     job->tid = 0;
@@ -289,7 +303,7 @@ int walk_wait(void *ctx) {
     if (walk_entered(ctx, &s->walked.stack, address_mask, finds_callers))
         send(s, job, counts, false);
     else
-        counts->unsent++;
+        lose(job, &counts->unsent, counts);
     return 0;
 }
 
@@ -310,7 +324,7 @@ int send_unwound(void *ctx) {
     if (is_taken || walk_entered(ctx, &s->walked.stack, address_mask, finds_callers))
         send(s, job, counts, is_taken);
     else
-        counts->unsent++;
+        lose(job, &counts->unsent, counts);
     return 0;
 }
 
@@ -320,9 +334,11 @@ int ask_test(__u64 *ctx) {
     struct task_struct *next = (void *)ctx[2];
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
 
-    if (number_at(next, level) != tested || !job || !ring(&bells))
+    if (number_in(next, level, pid_namespace) != tested || !job || !ring(&bells))
         return 0;
-    job->queued = 0;
+    if (job->tid || job->unwinding)
+        return 0;
+    job->queued = job->in = 0;
     job->test = 1;
     job->tid = ((struct task_struct___waits *)next)->pid;
     return 0;

@@ -81,7 +81,7 @@ const (
 )
 
 // paces is PACES of waits.h.
-const paces = 64
+const paces = 256
 
 // walks are the stacks of a Waits.
 type walks struct {
@@ -117,6 +117,10 @@ func walkHook() string {
 
 // openWalks has stacks of waits walked, if that works.
 func (w *Waits) openWalks() (err error) {
+	if isRealTime() {
+		return &MissingError{Feature: "a kernel whose eBPF ring buffers do not sleep",
+			Remedy: "boot a kernel without PREEMPT_RT", Err: errors.ErrUnsupported}
+	}
 	k := &walks{}
 	defer func() {
 		if err != nil {
@@ -154,6 +158,25 @@ func (w *Waits) openWalks() (err error) {
 	return nil
 }
 
+// isRealTime reports whether the kernel is one with PREEMPT_RT, where locks may sleep, also when a switch of threads
+// asks for an interrupt, and interrupts are threads.
+func isRealTime() bool {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return false
+	}
+	return strings.Contains(unix.ByteSliceToString(name.Version[:]), "PREEMPT_RT")
+}
+
+// ownPIDNamespace returns the inode of our own pid namespace, 0 if it is not known.
+func ownPIDNamespace() uint32 {
+	var stat unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil {
+		return 0
+	}
+	return uint32(stat.Ino)
+}
+
 func missingWalks(err error) error {
 	return &MissingError{
 		Feature: "a tracepoint in the interrupt that a CPU asks for itself (" + walkHook() + ")",
@@ -180,6 +203,7 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 		walksVarKeepUnsampled: w.sampler.options.KeepUnsampled,
 		walksVarBySpan:        w.sampler.options.BySpan,
 		walksVarLevel:         level,
+		walksVarPidNamespace:  ownPIDNamespace(),
 		walksVarTested:        uint32(unix.Gettid()),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

@@ -101,10 +101,11 @@ func (s *spent) drain() {
 	}))
 }
 
-// addsUp reports whether what stacks of a thread stand for is its time off a CPU, within a period.
+// addsUp reports whether what stacks of a thread stand for, which is the only one, and what is counted that none does,
+// is its time off a CPU, within a period.
 func (s *spent) addsUp(tid int, period time.Duration) bool {
 	s.drain()
-	off := int64(s.accounted[tid]) - int64(s.stackTimes[tid])
+	off := int64(s.accounted[tid]) - int64(s.stackTimes[tid]) - int64(s.counters().UnaskedNS)
 	return off > -int64(period) && off < int64(period)
 }
 
@@ -226,41 +227,56 @@ func TestWalksShare(t *testing.T) {
 		got.drain()
 		return got.period(greedy.target) > time.Millisecond && got.counters().Unasked > 0
 	})
-	assert.Check(t, got.period(other.target) == 0, "%v", got.period(other.target))
 	testenv.Poll(t, waiting, "a stack of the other", func() bool {
 		fmt.Fprintln(greedy.stdin, "naps 50")
 		tid := other.do("naps 1")
 		_, err := fmt.Fscanln(greedy.stdout, new(int))
 		assert.NilError(t, err)
 		got.drain()
-		return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.TID == tid && w.NS >= uint64(time.Millisecond) })
+		return slices.ContainsFunc(got.walks, func(w Walk) bool {
+			return w.TID == tid && w.NS >= uint64(time.Millisecond)
+		})
 	})
+	of, greedys := got.period(other.target), got.period(greedy.target)
+	assert.Check(t, of < greedys, "%v, %v", of, greedys)
 }
 
-// What was to be walked and was not is what the thread's next stack stands for: when nobody drains, and when there is
-// no interrupt.
+// What was to be walked and was not is what the thread's next stack stands for, of the same trace and state: when
+// nobody drains, and when there is no interrupt. What no stack stands for any more is counted.
 func TestWalksLost(t *testing.T) {
 	const period = time.Millisecond // as long as a nap at the most
 	s := openSampler(t, SamplerOptions{})
 	got := newSpent(t, openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1 << 20}))
 	c := startWaits(t, s)
-	c.do("naps 10")
 	assert.NilError(t, got.w.walks.hook.Close())
 	tid := c.do("naps 10")
-	testenv.Poll(t, waiting, "accounts", func() bool { return !got.addsUp(tid, period) })
-	assert.Check(t, got.counters().Missed > 0)
+	testenv.Poll(t, waiting, "what no stack stands for", func() bool {
+		return got.addsUp(tid, period) && got.counters().UnaskedNS > uint64(period)
+	})
+	assert.Check(t, got.counters().Missed > 0 && len(got.walks) == 0)
+
+	tid = c.do("sleeper")
+	missed := got.counters().Missed
+	testenv.Poll(t, waiting, "walks that are missed", func() bool { return got.counters().Missed >= missed+4 })
 	var err error
 	got.w.walks.hook, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: walkHook(),
 		Program: got.w.walks.objects.Walk})
 	assert.NilError(t, err)
-	told := func() bool { return got.addsUp(c.do("naps 1"), period) }
-	testenv.Poll(t, waiting, "what was missed", told)
-	testenv.Poll(t, waiting, "no room", func() bool {
-		c.do("naps 300")
+	testenv.Poll(t, waiting, "a stack that stands for what was missed", func() bool {
+		got.drain()
+		return slices.ContainsFunc(got.walks, func(w Walk) bool {
+			return w.TID == tid && w.State == Sleep && w.NS >= w.Longest+uint64(period)
+		})
+	})
+	testenv.Poll(t, waiting, "no room", func() bool { // nobody drains
 		counters := got.counters()
 		return counters.Unrung+counters.Unsent > 0
 	})
-	testenv.Poll(t, waiting, "what had no room", told)
+	got.walks = nil
+	testenv.Poll(t, waiting, "a stack that stands for what had no room", func() bool {
+		got.drain()
+		return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.NS >= w.Longest+uint64(period) })
+	})
 }
 
 // Without an interrupt in which stacks can be walked there are accounts all the same, and a reason.
@@ -419,6 +435,9 @@ func TestWalksUnwound(t *testing.T) {
 	testenv.Poll(t, waiting, "what was lost", func() bool { return got.addsUp(c.do("naps 1"), period) })
 
 	broken := errors.New("broken")
+	assert.NilError(t, s.WalkWaits(broken))
+	assert.Check(t, errors.Is(got.w.Chainless(), broken))
+	await("a stack that is walked", isWalked)
 	without := chain.unwinder()
 	without.WaitError = broken
 	setUnwinder(t, s, without)
@@ -442,7 +461,7 @@ func TestWalksOTel(t *testing.T) {
 	rule := otelRule(t, p)
 	addRules(t, s, p.PID, func() TargetRules { return TargetRules{OTel: rule, Keys: []uint8{1}, KnownKeys: 2} })
 	attributes := demo.OTelAttribute(demo.OTelAttribute(nil, 0, "00f067aa0ba902b7"), 1, "/pay/:id")
-	record := otelRecord(7, attributes)
+	record, wanted := otelRecord(7, attributes), demo.OTelAttribute(nil, 1, "/pay/:id")
 	found := false
 	testenv.Poll(t, waiting, "a wait in a record", func() bool {
 		p.Begin(1, record)
@@ -453,7 +472,7 @@ func TestWalksOTel(t *testing.T) {
 			}
 			found = true
 			assert.Check(t, w.OTel && w.TraceID == record.TraceID && w.SpanID == record.SpanID &&
-				w.TransactionID == [8]byte{} && bytes.Equal(w.Attributes, demo.OTelAttribute(nil, 1, "/pay/:id")), "%+v", w)
+				w.TransactionID == [8]byte{} && bytes.Equal(w.Attributes, wanted), "%+v", w)
 		}))
 		return found
 	})

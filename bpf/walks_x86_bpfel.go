@@ -57,6 +57,9 @@ type walksJob struct {
 	Longest   uint64
 	Queued    uint64
 	Queue     uint64
+	In        uint64
+	Ip        uint64
+	Sp        uint64
 	Test      uint32
 	Reserved  uint32
 }
@@ -76,7 +79,8 @@ type walksThread struct {
 	Out     uint64
 	Waking  uint64
 	Flushed uint64
-	State   uint16
+	State   uint8
+	Owed    uint8
 	Cpu     uint16
 	Target  uint32
 	Key     struct {
@@ -121,8 +125,9 @@ type walksWaitCounters struct {
 	Stateless  uint64
 	Unwoken    uint64
 	Window     uint64
-	Asked      uint64
-	Reserved   uint64
+	Asked      uint32
+	Wanted     uint32
+	Demand     uint64
 	Walked     uint64
 	Unasked    uint64
 	UnaskedNs  uint64
@@ -263,6 +268,7 @@ const (
 	walksVarKeepUnsampled  = "keep_unsampled"
 	walksVarLayout         = "layout"
 	walksVarLevel          = "level"
+	walksVarPidNamespace   = "pid_namespace"
 	walksVarTested         = "tested"
 	walksVarUnwoundTargets = "unwound_targets"
 )
@@ -340,6 +346,7 @@ type walksVariableSpecs struct {
 	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	Layout         *ebpf.VariableSpec `ebpf:"layout"`
 	Level          *ebpf.VariableSpec `ebpf:"level"`
+	PidNamespace   *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	Tested         *ebpf.VariableSpec `ebpf:"tested"`
 	UnwoundTargets *ebpf.VariableSpec `ebpf:"unwound_targets"`
 }
@@ -400,6 +407,7 @@ type walksVariables struct {
 	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`
 	Layout         *ebpf.Variable `ebpf:"layout"`
 	Level          *ebpf.Variable `ebpf:"level"`
+	PidNamespace   *ebpf.Variable `ebpf:"pid_namespace"`
 	Tested         *ebpf.Variable `ebpf:"tested"`
 	UnwoundTargets *ebpf.Variable `ebpf:"unwound_targets"`
 }

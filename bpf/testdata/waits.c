@@ -2,10 +2,15 @@
  * pointer, and its tid. Then it does what standard input says, and prints the tid of the thread
  * that did it, which had its context until then:
  *
- *   lock        a thread takes a lock that another holds, until it waits there. The trace of the
- * one that holds it begins with 0xaa, that of the other with 0xbb. sync PATH   the first thread
- * writes to a file, and waits until that is on the disk, in a trace that begins with 0xcc naps N
- * the first thread sleeps N times for a millisecond, in a trace of 0xcc */
+ * "lock": a thread takes a lock that another holds, until it waits there. The trace of the one that
+ * holds it begins with 0xaa, that of the other with 0xbb.
+ *
+ * "sync PATH": the first thread writes to a file, and waits until that is on the disk, in a trace
+ * that begins with 0xcc.
+ *
+ * "naps N": the first thread sleeps N times for a millisecond, in a trace of 0xcc.
+ *
+ * "sleeper": a thread begins to sleep for a millisecond again and again, in one trace of 0xdd. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -45,6 +50,15 @@ static void *take(void *unused) {
     pthread_mutex_unlock(&held);
     slot = NULL;
     nap(); /* its account is told when it leaves its CPU */
+    return unused;
+}
+
+static void *sleep_on(void *unused) {
+    struct slot own = traced(0xdd);
+    slot = &own;
+    waiter = gettid();
+    for (;;)
+        nap();
     return unused;
 }
 
@@ -105,6 +119,13 @@ int main(void) {
             did = waiter;
         } else if (!strcmp(command, "sync")) {
             sync_file(argument);
+        } else if (!strcmp(command, "sleeper")) {
+            pthread_t thread;
+            waiter = 0;
+            pthread_create(&thread, NULL, sleep_on, NULL);
+            while (!waiter)
+                nap();
+            did = waiter;
         } else {
             struct slot own = traced(0xcc);
             slot = &own;

@@ -38,7 +38,8 @@ type Counters struct {
 	Waits process.SampleOutcomes // waits whose stacks the kernel handed over, as Outcomes
 	Walks atomic.Uint64          // those waits; as Kernel, their number is the sum of Waits
 	// Those that were handed on but for their stack, which is that of an idle thread.
-	WaitsIdle atomic.Uint64
+	WaitsIdle     atomic.Uint64
+	WaitsIdleLate atomic.Uint64 // those of them that are in their account all the same: it came before
 	// Stacks of waits that the kernel did not hand over: see bpf.WaitCounters.
 	WalksUnasked, WalksUnaskedNS, WalksUnrung, WalksMissed, WalksUnfinished, WalksUnsent atomic.Uint64
 
@@ -77,7 +78,8 @@ func (c *Counters) Families() (f metric.Families) {
 		With("unknown_process", c.AccountsUnknown.Load()).With("no_room", c.AccountsLost.Load()),
 		"Accounts of what a thread did in one context since its last one, by outcome.")
 	f.Add("accounts_inexact", "", metric.Label("reason").With("unread", c.AccountsUnread.Load()).
-		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()),
+		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()).
+		With("idle", c.WaitsIdleLate.Load()),
 		"Switches of threads that are not accounted exactly, by reason.")
 	idle, lost := c.WaitsIdle.Load(), uint64(0) // before what they are part of
 	for outcome := range c.Waits {
@@ -85,13 +87,14 @@ func (c *Counters) Families() (f metric.Families) {
 			lost += c.Waits[outcome].Load()
 		}
 	}
-	f.Add("wait_stacks", "", metric.Label("outcome").With("handed_over", c.Waits.Sum()-lost-idle).With("idle", idle).With("not_named", lost).
+	f.Add("wait_stacks", "", metric.Label("outcome").With("handed_over", c.Waits.Sum()-lost-idle).
+		With("idle", idle).With("not_named", lost).
 		With("too_many", c.WalksUnasked.Load()).With("not_interrupted", c.WalksUnrung.Load()).
 		With("missed", c.WalksMissed.Load()).With("unfinished", c.WalksUnfinished.Load()).
 		With("no_room", c.WalksUnsent.Load()),
 		"Stacks of waits, by outcome.")
 	f.Add("waits_without_stack_seconds", "", metric.Just(c.WalksUnaskedNS.Load()/uint64(time.Second)),
-		"Time of waits that had no stack, as there were too many.")
+		"Time of waits that had no stack as there were too many, or it was lost.")
 	f.One("sampling_drains", "drains", &c.Drains, "Reads of the kernel's tables of samples.")
 	f.One("sampling_errors", "sampling_troubles", &c.Errors,
 		"Failed system calls of sampling; the log has the first of each kind.")

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,62 +35,64 @@ func methodOf(name string) string {
 	return name
 }
 
-// idleKey is whose account has time in which a thread was idle.
-type idleKey struct {
-	program     *program
+// maxIdle bounds the waits of idle threads of a program that are kept until their account comes, which is within some
+// tenths of a second.
+const maxIdle = 1024
+
+// idleWait is a wait of an idle thread: in the account of its context, and no other.
+type idleWait struct {
 	tid         int
 	trace       [16]byte
 	transaction [8]byte // 0 of OpenTelemetry's contexts
+	state       profile.ThreadState
+	length      time.Duration
+	ended       time.Time
 }
 
-// maxIdle bounds the accounts of which it is known that threads were idle.
-const maxIdle = 4096
-
-// idleTimes is what accounts that come have too much. It is safe for concurrent use.
-type idleTimes struct {
+// idleWaits are those of a program. It is safe for concurrent use.
+type idleWaits struct {
 	mu    sync.Mutex
-	times map[idleKey]*[profile.ThreadStates]time.Duration
+	waits []idleWait
 }
 
-// add adds a wait of an idle thread.
-func (i *idleTimes) add(p *program, sample *profile.Sample) {
-	key := idleKey{p, sample.TID, sample.TraceID, sample.TransactionID}
+// add adds the wait of which a sample has the stack, not the shorter ones that it stands for. It returns how many are
+// not kept any more.
+func (i *idleWaits) add(sample *profile.Sample) (lost int) {
+	wait := idleWait{sample.TID, sample.TraceID, sample.TransactionID, sample.Wait.State, sample.Wait.Longest, sample.At}
 	if sample.Context == profile.OTelContext {
-		key.transaction = [8]byte{}
+		wait.transaction = [8]byte{}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.times) >= maxIdle || i.times == nil { // those of threads that have ended stay until then
-		i.times = make(map[idleKey]*[profile.ThreadStates]time.Duration)
+	if lost = max(0, len(i.waits)+1-maxIdle); lost > 0 {
+		i.waits = slices.Delete(i.waits, 0, lost)
 	}
-	if i.times[key] == nil {
-		i.times[key] = new([profile.ThreadStates]time.Duration)
-	}
-	i.times[key][sample.Wait.State] += sample.Wait.Sum
+	i.waits = append(i.waits, wait)
+	return lost
 }
 
-// takeFrom takes the time of idle threads out of an account, as far as that has it; the rest is taken from the next
-// one: stacks stand for shorter waits, too, and may be named late.
-func (i *idleTimes) takeFrom(p *program, account *profile.Account) {
+// clockDrift is by how much the times of accounts and waits may differ that were drained at different times.
+const clockDrift = time.Millisecond
+
+// takeFrom takes the waits of idle threads out of the account that has them, and returns how many came too late for
+// theirs.
+func (i *idleWaits) takeFrom(account *profile.Account) (late int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	key := idleKey{p, account.TID, account.TraceID, account.TransactionID}
-	idle := i.times[key]
-	if idle == nil {
-		return
-	}
-	left := time.Duration(0)
-	for state := range idle {
-		of := &account.Times[state]
-		taken := min(of.Sum, idle[state])
-		idle[state] -= taken
-		left += idle[state]
-		if of.Sum -= taken; of.Sum == 0 {
-			*of = profile.StateTimes{}
+	i.waits = slices.DeleteFunc(i.waits, func(w idleWait) bool {
+		if w.tid != account.TID || w.trace != account.TraceID || w.transaction != account.TransactionID ||
+			w.ended.After(account.Last.Add(clockDrift)) {
+			return false
 		}
+		of := &account.Times[w.state]
+		if w.ended.Before(account.First) || of.Sum < w.length || of.Count == 0 {
+			late++
+			return true
+		}
+		of.Sum -= w.length
+		of.Count--
 		of.Longest = min(of.Longest, of.Sum)
-	}
-	if left == 0 {
-		delete(i.times, key)
-	}
+		return true
+	})
+	return late
 }

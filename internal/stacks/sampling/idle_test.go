@@ -28,7 +28,8 @@ func TestIsIdle(t *testing.T) {
 		want  bool
 	}{
 		{javaStack(park, pool+"awaitWork", pool+"runWorker", "java.util.concurrent.ForkJoinWorkerThread.run"), true},
-		{javaStack("native", park, "java.util.concurrent.locks.LockSupport.park", pool+"awaitWork", pool+"runWorker"), true},
+		{javaStack("native", park, "java.util.concurrent.locks.LockSupport.park", pool+"awaitWork",
+			pool+"runWorker"), true},
 		{javaStack("void jdk.internal.misc.Unsafe.park(boolean, long)", "long "+pool+"awaitWork(java.lang.Object, int)",
 			"void "+pool+"runWorker(java.lang.Object)"), true},
 		{javaStack(park, "Shop.run", pool+"runWorker"), false},
@@ -47,54 +48,54 @@ func TestIsIdle(t *testing.T) {
 func TestIdleIsNotHandedOn(t *testing.T) {
 	s, p := &Sampling{counters: new(Counters)}, &program{sink: nil} // which would panic
 	const pool = "java.util.concurrent.ForkJoinPool."
-	sample := profile.Sample{TID: 7, TraceID: [16]byte{1}, Count: 1, Wait: &profile.Wait{State: profile.Futex, Sum: 3},
+	sample := profile.Sample{TID: 7, TraceID: [16]byte{1}, Count: 1,
+		Wait:  &profile.Wait{State: profile.Futex, Sum: 30, Longest: 3},
 		Stack: &profile.Stack{Frames: javaStack(pool+"awaitWork", pool+"runWorker")}}
-	s.handOver(p, &sample, time.Now())
-	account := profile.Account{TID: 7, TraceID: [16]byte{1}}
-	account.Times[profile.Futex].Sum = 5
-	s.idle.takeFrom(p, &account)
-	assert.Check(t, s.counters.WaitsIdle.Load() == 1 && account.Times[profile.Futex].Sum == 2, "%+v", account)
+	for range maxIdle + 2 {
+		s.handOver(p, &sample, time.Now())
+	}
+	idle := s.counters.WaitsIdle.Load()
+	assert.Check(t, idle == maxIdle+2 && len(p.idle.waits) == maxIdle && s.counters.WaitsIdleLate.Load() == 2)
 }
 
-// What idle threads waited is taken out of the accounts of their contexts, as far as these have it, and out of no
-// others; the rest is taken from the next one.
-func TestIdleTimes(t *testing.T) {
-	var idle idleTimes
-	one, other := new(program), new(program)
-	trace, transaction := [16]byte{1}, [8]byte{2}
-	sample := func(context profile.ContextKind, state profile.ThreadState, sum time.Duration) *profile.Sample {
-		return &profile.Sample{TID: 7, TraceID: trace, TransactionID: transaction, Context: context,
-			Wait: &profile.Wait{State: state, Sum: sum}}
-	}
-	account := func(transaction [8]byte) (a profile.Account) {
-		a = profile.Account{TID: 7, TraceID: trace, TransactionID: transaction}
+// The walked waits of idle threads are taken out of the account that has them, and out of no other: not of another
+// thread, transaction or time. Those of which the account came before are told.
+func TestIdleWaits(t *testing.T) {
+	trace, transaction, began := [16]byte{1}, [8]byte{2}, time.Now()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	account := func() (a profile.Account) {
+		a = profile.Account{TID: 7, TraceID: trace, TransactionID: transaction, First: at(10), Last: at(20)}
 		a.Times[profile.Futex] = profile.StateTimes{Sum: 10, Longest: 8, Count: 3}
-		a.Times[profile.Runnable] = profile.StateTimes{Sum: 5, Longest: 5, Count: 1}
 		return a
 	}
-	taken := func(p *program, a profile.Account) profile.Account {
-		idle.takeFrom(p, &a)
-		return a
+	wait := func(ended int) *profile.Sample {
+		return &profile.Sample{TID: 7, TraceID: trace, TransactionID: transaction, At: at(ended),
+			Wait: &profile.Wait{State: profile.Futex, Sum: 100, Longest: 4}}
 	}
-	idle.add(one, sample(0, profile.Futex, 4))
-	idle.add(one, sample(0, profile.Futex, 9))
-	idle.add(one, sample(0, profile.Runnable, 5))
-	assert.Check(t, taken(other, account(transaction)) == account(transaction))
-	assert.Check(t, taken(one, account([8]byte{})) == account([8]byte{}))
-	want := account(transaction)
-	want.Times = profile.Times{}
-	assert.Check(t, taken(one, account(transaction)) == want)
-	want = account(transaction)
-	want.Times[profile.Futex] = profile.StateTimes{Sum: 7, Longest: 7, Count: 3}
-	assert.Check(t, taken(one, account(transaction)) == want)
-	assert.Check(t, taken(one, account(transaction)) == account(transaction) && len(idle.times) == 0)
-
-	idle.add(one, sample(profile.OTelContext, profile.Futex, 10))
-	assert.Check(t, taken(one, account([8]byte{})).Times[profile.Futex] == profile.StateTimes{})
-	for i := range 3 * maxIdle {
-		s := sample(0, profile.Futex, 1)
-		s.TID = i
-		idle.add(one, s)
-		assert.Assert(t, len(idle.times) <= maxIdle)
+	for what, c := range map[string]struct {
+		change     func(*profile.Sample, *profile.Account)
+		left, late int
+		sum        time.Duration
+	}{
+		"in it":               {func(*profile.Sample, *profile.Account) {}, 0, 0, 6},
+		"at its end":          {func(s *profile.Sample, _ *profile.Account) { s.At = at(20) }, 0, 0, 6},
+		"after it":            {func(s *profile.Sample, _ *profile.Account) { s.At = at(21) }, 1, 0, 10},
+		"before it":           {func(s *profile.Sample, _ *profile.Account) { s.At = at(9) }, 0, 1, 10},
+		"another thread":      {func(s *profile.Sample, _ *profile.Account) { s.TID = 8 }, 1, 0, 10},
+		"another trace":       {func(s *profile.Sample, _ *profile.Account) { s.TraceID[1] = 1 }, 1, 0, 10},
+		"another transaction": {func(s *profile.Sample, _ *profile.Account) { s.TransactionID[1] = 1 }, 1, 0, 10},
+		"longer than all":     {func(s *profile.Sample, _ *profile.Account) { s.Wait.Longest = 11 }, 0, 1, 10},
+		"a whole trace": {func(s *profile.Sample, a *profile.Account) {
+			s.Context, a.TransactionID = profile.OTelContext, [8]byte{}
+		}, 0, 0, 6},
+	} {
+		var idle idleWaits
+		s, a := wait(15), account()
+		c.change(s, &a)
+		idle.add(s)
+		late := idle.takeFrom(&a)
+		of := a.Times[profile.Futex]
+		assert.Check(t, late == c.late && len(idle.waits) == c.left && of.Sum == c.sum, "%s: %d, %+v", what, late, of)
+		assert.Check(t, (of == profile.StateTimes{Sum: 6, Longest: 6, Count: 2}) == (c.sum == 6), "%s: %+v", what, of)
 	}
 }

@@ -31,7 +31,8 @@ type program struct {
 	unwound  unwound
 	synced   atomic.Uint64   // how often the engine may have learnt anew what the process maps
 	waiting  []pendingSample // of the drain that Run is at
-	flushing bool            // it is in Sampling.flushing
+	idle     idleWaits
+	flushing bool // it is in Sampling.flushing
 }
 
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.

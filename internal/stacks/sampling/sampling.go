@@ -99,7 +99,6 @@ type Sampling struct {
 	hidden      error      // why stacks have no kernel frames, if they were asked for
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
-	idle        idleTimes
 
 	troubles sync.Map                  // what was logged that went wrong
 	opened   time.Time                 // what drained counts from

@@ -174,6 +174,10 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 			return err
 		}
 		u.armed = true
+	} else if err := engine.NoWaits(); err != nil { // a runtime of the program's may be the first for which that is so
+		if err := u.sampler.WalkWaits(err); err != nil {
+			return err
+		}
 	}
 	if err := u.sampler.Unwind(p.number, true); err != nil {
 		return err

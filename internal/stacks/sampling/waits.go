@@ -79,7 +79,7 @@ func (s *Sampling) drainAccounts(now instant) {
 			return
 		}
 		account := newAccount(a, now)
-		s.idle.takeFrom(program, &account)
+		s.counters.WaitsIdleLate.Add(uint64(program.idle.takeFrom(&account)))
 		program.sink.Accounted(&account)
 		s.counters.Accounts.Add(1)
 	}))

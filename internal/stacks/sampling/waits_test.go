@@ -105,7 +105,8 @@ func TestWaitsOfWalk(t *testing.T) {
 		walk bpf.Walk
 		want []profile.Wait
 	}{
-		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queue: 1}, []profile.Wait{{State: profile.Sleep, Sum: 5, Longest: 4}}},
+		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queue: 1}, []profile.Wait{
+			{State: profile.Sleep, Sum: 5, Longest: 4}}},
 		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queued: 3, Queue: 2, Futex: 1}, []profile.Wait{
 			{State: profile.Sleep, Sum: 5, Longest: 4, Futex: 1}, {State: profile.Runnable, Sum: 3, Longest: 2}}},
 		{bpf.Walk{State: bpf.Sleep, Longest: 4, Queued: 3, Queue: 2}, []profile.Wait{
@@ -114,7 +115,8 @@ func TestWaitsOfWalk(t *testing.T) {
 			{State: profile.Throttled, Sum: 4, Longest: 2}}},
 		{bpf.Walk{State: bpf.Net, NS: 1, Waker: bpf.Waker{Kind: bpf.ThreadWaker, OTel: true, Name: "w", PID: 2, TID: 3,
 			TraceID: [16]byte{4}}}, []profile.Wait{{State: profile.Net, Sum: 1, Waker: profile.Waker{
-			Kind: profile.ThreadWaker, Context: profile.OTelContext, Thread: "w", PID: 2, TID: 3, TraceID: [16]byte{4}}}}},
+			Kind: profile.ThreadWaker, Context: profile.OTelContext, Thread: "w", PID: 2, TID: 3,
+			TraceID: [16]byte{4}}}}},
 	} {
 		got := newWaits(&c.walk)
 		assert.Check(t, slices.Equal(got, c.want), "%+v: %+v", c.walk, got)
@@ -164,8 +166,9 @@ func TestWaitedInJVM(t *testing.T) {
 				return false
 			})
 			text := strings.Join(names, "<")
-			assert.Check(t, strings.Contains(text, "LockSupport.park<") && strings.Contains(text, "LinkedBlockingQueue.take<") &&
-				strings.Contains(text, "<java.lang.Thread.run"), "%s", text)
+			for _, part := range []string{"LockSupport.park<", "LinkedBlockingQueue.take<", "<java.lang.Thread.run"} {
+				assert.Check(t, strings.Contains(text, part), "%s", text)
+			}
 			s.end()
 			stop()
 		})

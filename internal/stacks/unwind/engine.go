@@ -95,6 +95,7 @@ type Engine struct {
 	failure     error                  // why there is no worker
 	broken      error                  // why there will be none
 	runtimes    map[*runtimeKind]error // why those that processes have cannot be unwound, nil if they can
+	noWaits     error                  // see NoWaits
 }
 
 // known is a target of which the worker may have stored something.
@@ -179,7 +180,7 @@ func open(ctx context.Context, options Options, counters *Counters, kind worker.
 	e := &Engine{
 		options: options, chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
 		known: make(map[uint32]known), quarantined: make(map[any]quarantine),
-		runtimes: make(map[*runtimeKind]error),
+		runtimes: make(map[*runtimeKind]error), noWaits: chain.noWaits,
 	}
 	return e, nil
 }
@@ -196,12 +197,18 @@ func (e *Engine) Unwinder() *bpf.Unwinder {
 		},
 		SetLast: e.chain.setLast,
 	}
-	if w := e.chain.waits; w != nil {
-		u.WaitEntry, u.SetWaitLast = w.programs[entryProgram], w.setLast
-	} else {
-		u.WaitError = e.chain.noWaits
+	if u.WaitError = e.NoWaits(); u.WaitError == nil && e.chain.waits != nil {
+		u.WaitEntry, u.SetWaitLast = e.chain.waits.programs[entryProgram], e.chain.waits.setLast
 	}
 	return u
+}
+
+// NoWaits returns why stacks of waits are to be walked by frame pointers although Options.Waits says otherwise, or nil.
+// A process of a runtime for which that is so is not synchronized before.
+func (e *Engine) NoWaits() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.noWaits
 }
 
 // Close ends the worker, without waiting for that, and unloads the programs. Requests under way

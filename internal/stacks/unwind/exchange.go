@@ -163,6 +163,7 @@ func (e *Engine) sendRuntime(number int) error {
 	loaded, err := e.chain.loadRuntime(kind)
 	e.mu.Lock()
 	e.runtimes[kind] = err
+	e.noWaits = e.chain.noWaits
 	e.mu.Unlock()
 	if err != nil {
 		return e.worker.Send([]byte{opTableRefused})

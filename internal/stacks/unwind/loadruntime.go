@@ -1,7 +1,6 @@
 package unwind
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -31,15 +30,14 @@ func (c *chain) loadRuntime(kind *runtimeKind) (loaded loadedRuntime, err error)
 	if err != nil {
 		return loaded, fmt.Errorf("loading the unwinding program for %s: %w", kind.name, err)
 	}
+	c.runtimes[kind] = loaded
+	if c.waits != nil && c.noWaits == nil {
+		c.noWaits = c.waits.loadRuntime(c, kind) // else that chain would end there: see Engine.NoWaits
+	}
 	if err := c.maps[programsMap].Put(kind.index, loaded.program); err != nil {
+		delete(c.runtimes, kind)
 		loaded.close()
 		return loaded, fmt.Errorf("chaining the unwinding program for %s: %w", kind.name, err)
-	}
-	c.runtimes[kind] = loaded
-	if c.waits != nil {
-		if err := c.waits.loadRuntime(c, kind); err != nil { // the chain ends there
-			c.noWaits = errors.Join(c.noWaits, err)
-		}
 	}
 	return loaded, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -45,6 +46,18 @@ func kindIndexes() (all []uint32) {
 		all = append(all, kind.index)
 	}
 	return all
+}
+
+// That a runtime's program cannot be called for waits is said, and no failure of the runtime.
+func TestLoadForWaitsFails(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	c, err := loadUntil(t.Context(), Options{Waits: true})
+	assert.NilError(t, err)
+	defer c.close()
+	assert.NilError(t, c.waits.next.Freeze())
+	_, err = c.loadRuntime(runtimeKinds[0])
+	assert.NilError(t, err)
+	assert.ErrorIs(t, c.noWaits, unix.EPERM)
 }
 
 // Programs that do not look at what was interrupted, or do so twice, are not changed but refused.
