@@ -115,12 +115,13 @@ func loadUntil(ctx context.Context, options Options) (*chain, error) {
 	go func() {
 		priority.Raise()
 		var r result
+		var full *ebpf.CollectionSpec // read once: that takes a tenth of the time
 		r.err = bpf.Permitted(func() (err error) {
-			r.chain, err = loadChain(options.Types)
+			r.chain, full, err = loadChain(options.Types)
 			return err
 		})
 		if r.err == nil && options.Waits {
-			r.chain.noWaits = r.chain.openWaits()
+			r.chain.noWaits = r.chain.openWaits(full)
 		}
 		loaded <- r
 	}()
@@ -137,24 +138,24 @@ func loadUntil(ctx context.Context, options Options) (*chain, error) {
 	return nil, ctx.Err()
 }
 
-// loadChain loads programs and tables. It raises no resource limits.
-func loadChain(types *KernelTypes) (*chain, error) {
+// loadChain loads programs and tables, and returns the module's, too. It raises no resource limits.
+func loadChain(types *KernelTypes) (c *chain, full *ebpf.CollectionSpec, err error) {
 	// The programs read user memory whatever was interrupted.
 	if err := bpf.ReadsInKernel(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := checkDescriptors(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	kernel, err := readKernelLayout(types)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return nil, fmt.Errorf("reading the unwinding programs: %w", err)
+	if full, err = support.LoadCollectionSpec(); err != nil {
+		return nil, nil, fmt.Errorf("reading the unwinding programs: %w", err)
 	}
-	return load(full, kernel, findsAreas())
+	c, err = load(full, kernel, findsAreas())
+	return c, full, err
 }
 
 // findsAreas reports whether programs may look for the memory area of an address: since Linux 5.17.

@@ -26,11 +26,7 @@ type waitChain struct {
 }
 
 // openWaits loads the chain for waits, too. The error says why their stacks are walked by frame pointers.
-func (c *chain) openWaits() error {
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return fmt.Errorf("reading the unwinding programs: %w", err)
-	}
+func (c *chain) openWaits(full *ebpf.CollectionSpec) error {
 	collection, err := c.loadForWaits(full, entryProgram, nativeProgram, hotspotProgram)
 	if err != nil {
 		return fmt.Errorf("loading the unwinding programs for waits: %w", err)
