@@ -139,9 +139,12 @@ static __always_inline bool filtered(__u32 process) {
     return !(target_filter[process % FILTER_BITS / 64] & 1ULL << process % 64);
 }
 
-static __always_inline enum thread_state state_of_descriptor(struct task_struct *task, __u32 fd) {
+static __always_inline enum thread_state state_of_descriptor(struct task_struct *task, __u32 fd,
+                                                             __u32 *mark) {
     struct file *file = open_file(task, fd);
     struct socket *socket;
+
+    *mark = mark_of(file);
 
     switch (file_type(file)) {
     case S_IFSOCK:
@@ -162,8 +165,8 @@ static __always_inline enum thread_state state_of_descriptor(struct task_struct 
 
 /* What a thread waits for that blocks, by the system call that it is in. One that waits for events
  * of io_uring is said to wait for a device, whatever the events are of. */
-static __always_inline enum thread_state state_of_block(struct task_struct *task,
-                                                        __u32 task_state) {
+static __always_inline enum thread_state state_of_block(struct task_struct *task, __u32 task_state,
+                                                        __u32 *mark) {
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
     enum call call = call_of(CALL_NUMBER(regs));
 
@@ -182,7 +185,7 @@ static __always_inline enum thread_state state_of_block(struct task_struct *task
     case CALL_SLEEP:
         return STATE_SLEEP;
     case CALL_DESCRIPTOR:
-        return state_of_descriptor(task, CALL_ARGUMENT(regs));
+        return state_of_descriptor(task, CALL_ARGUMENT(regs), mark);
     case CALL_FILE:
     case CALL_DISK:
         return STATE_DISK;
@@ -431,8 +434,9 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     if (!thread)
         return;
     end_run(task, thread, counters, now);
+    __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
     if (has_context(thread) && blocks)
-        thread->state = state_of_block(task, task_state);
+        thread->state = state_of_block(task, task_state, &thread->waker.file);
     else
         thread->state = is_throttled(task) ? STATE_THROTTLED : STATE_RUNNABLE;
     thread->cpu = bpf_get_smp_processor_id();
@@ -536,8 +540,6 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
         if (pace)
             owe(thread, counters, pace, thread->state, between(out, now));
     } else {
-        if (woken < out) /* by nobody that is known, or while it went to sleep */
-            __builtin_memset(&thread->waker, 0, sizeof(thread->waker));
         if (!woken) {
             counters->unwoken++;
             woken = now;
@@ -642,7 +644,6 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
     const struct correlator_target *target;
     struct correlator_context *context;
 
-    __builtin_memset(waker, 0, sizeof(*waker));
     if (!interrupts_at)
         return;
     by = interrupts(current);

@@ -82,7 +82,8 @@ enum waker_kind {
  *       32   16 name            of the thread, with NULs at its end
  *       48    1 kind            enum waker_kind
  *       49    1 context         enum correlator_context_kind, 0: it had no context
- *       50    6 reserved        0
+ *       50    2 reserved        0
+ *       52    4 file            not of the waker: see mark_of; 0: the wait was for no file
  */
 struct waker {
     __u64 trace_id[2];
@@ -92,7 +93,8 @@ struct waker {
     char name[16];
     __u8 kind;
     __u8 context;
-    __u8 reserved[6];
+    __u16 reserved;
+    __u32 file;
 };
 
 /* What is known of a thread, in its task storage: with what the kernel adds, up to 80 bytes, it is

@@ -157,7 +157,8 @@ type waitsThread struct {
 		Name          [16]int8
 		Kind          uint8
 		Context       uint8
-		Reserved      [6]uint8
+		Reserved      uint16
+		File          uint32
 	}
 }
 

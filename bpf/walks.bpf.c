@@ -138,6 +138,8 @@ static __always_inline void find_cause(struct walked *walked, const struct threa
     if (call != CALL_DESCRIPTOR && call != CALL_FILE)
         return;
     file = open_file(task, argument);
+    if (thread->waker.file && thread->waker.file != mark_of(file)) /* it was closed meanwhile */
+        return;
     switch (file_type(file)) {
     case S_IFSOCK:
         if (thread->state != STATE_NET)

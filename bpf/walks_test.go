@@ -352,6 +352,21 @@ func TestWalksHolder(t *testing.T) {
 		w.Waker.TransactionID == [8]byte{7, 7, 7, 7, 7, 7, 7, 7} && !w.Waker.OTel, "%+v", w)
 }
 
+// A wait for a connection whose descriptor is another's when it ends has the peer of neither.
+func TestWalksReplaced(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{}))
+	c := startWaits(t, s)
+	testenv.Poll(t, waiting, "a wait for a connection", func() bool {
+		c.do("replace")
+		got.drain()
+		return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.TraceID[0] == 0xee && w.State == Net })
+	})
+	for _, w := range got.walks {
+		assert.Check(t, w.Peer == netip.AddrPort{}, "%+v", w)
+	}
+}
+
 // A wait for the disk has the end of the file's path.
 func TestWalksPath(t *testing.T) {
 	dir := t.TempDir()

@@ -112,7 +112,8 @@ type walksThread struct {
 		Name          [16]int8
 		Kind          uint8
 		Context       uint8
-		Reserved      [6]uint8
+		Reserved      uint16
+		File          uint32
 	}
 }
 
@@ -231,7 +232,8 @@ type walksWalked struct {
 		Name          [16]int8
 		Kind          uint8
 		Context       uint8
-		Reserved      [6]uint8
+		Reserved      uint16
+		File          uint32
 	}
 	Path  [4][64]int8
 	Stack struct {

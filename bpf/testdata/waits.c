@@ -10,8 +10,12 @@
  *
  * "naps N": the first thread sleeps N times for a millisecond, in a trace of 0xcc.
  *
+ * "replace": a thread waits for a connection, and its descriptor is made another connection's
+ * meanwhile, in a trace that begins with 0xee.
+ *
  * "sleeper": a thread begins to sleep for a millisecond again and again, in one trace of 0xdd. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -92,6 +96,50 @@ static void lock(void) {
     pthread_join(thread, NULL);
 }
 
+static int connection[2]; /* both ends */
+
+static void *receive(void *unused) {
+    struct slot own = traced(0xee);
+    char byte;
+    slot = &own;
+    waiter = gettid();
+    if (read(connection[0], &byte, 1) != 1)
+        exit(1);
+    slot = NULL;
+    nap();
+    return unused;
+}
+
+static void connect_to(int listener, int ends[2]) {
+    struct sockaddr_in address;
+    socklen_t size = sizeof(address);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    if (getsockname(listener, (struct sockaddr *)&address, &size) ||
+        connect(ends[0], (struct sockaddr *)&address, size) ||
+        (ends[1] = accept(listener, NULL, NULL)) < 0)
+        exit(1);
+}
+
+static void replace(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), other[2];
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    pthread_t thread;
+    if (bind(listener, (struct sockaddr *)&any, sizeof(any)) || listen(listener, 2))
+        exit(1);
+    connect_to(listener, connection);
+    connect_to(listener, other);
+    waiter = 0;
+    pthread_create(&thread, NULL, receive, NULL);
+    while (!waiter || !sleeps(waiter))
+        nap();
+    dup2(other[0], connection[0]);
+    for (int i = 0; i < 20; i++)
+        nap();
+    if (write(connection[1], "x", 1) != 1)
+        exit(1);
+    pthread_join(thread, NULL);
+}
+
 static void sync_file(const char *path) {
     static char content[1 << 20];
     int fd = open(path, O_WRONLY | O_CREAT, 0600);
@@ -119,6 +167,9 @@ int main(void) {
             did = waiter;
         } else if (!strcmp(command, "sync")) {
             sync_file(argument);
+        } else if (!strcmp(command, "replace")) {
+            replace();
+            did = waiter;
         } else if (!strcmp(command, "sleeper")) {
             pthread_t thread;
             waiter = 0;
