@@ -53,6 +53,7 @@ func TestScanOTel(t *testing.T) {
 // Contexts of threads whose schema is not read are said to be so, wherever no trace is seen for that reason.
 func TestUnreadSchema(t *testing.T) {
 	testenv.NeedRoot(t)
+	installed(t)
 	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1, Schema: "nodejs_v1_dev"})
 	bare := demo.StartOTel(t, demo.OTelOptions{NoThreads: true})
 	w.Busy(1, true)
