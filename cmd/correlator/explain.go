@@ -18,7 +18,7 @@ import (
 	"correlator/internal/out/explain"
 	"correlator/internal/out/keep"
 	"correlator/internal/out/report"
-	"correlator/profile"
+	"correlator/profile/ids"
 )
 
 type explainOptions struct {
@@ -75,7 +75,7 @@ func (o *explainOptions) query(args []string) (keep.Query, error) {
 		}
 		return q, nil
 	}
-	id, err := profile.ParseID(args[0], profile.TraceDigits)
+	id, err := ids.Parse(args[0], ids.TraceDigits)
 	q.ID = id
 	return q, err
 }
@@ -85,7 +85,7 @@ func checkID(s *config.Settings, key string, value *string, most int) (err error
 	if *value == "" {
 		return nil
 	}
-	if *value, err = profile.ParseID(*value, most); err != nil {
+	if *value, err = ids.Parse(*value, most); err != nil {
 		return fmt.Errorf("%s: %w", s.Name(key), err)
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"correlator/internal/out/keep"
 	"correlator/internal/out/report"
 	"correlator/internal/stacks/sampling"
-	"correlator/profile"
+	"correlator/profile/ids"
 )
 
 // This file declares the flags of all commands. Those of run are the fields of config.Config.
@@ -147,8 +147,8 @@ func (o *recordOptions) validate(s *config.Settings) error {
 	case o.Output == "-" && o.format() == report.PProf && terminal.Is(os.Stdout):
 		return errors.New("--output -: a profile is not for a terminal")
 	}
-	return firstError(checkID(s, "trace", &o.Trace, profile.TraceDigits),
-		checkID(s, "transaction", &o.Transaction, profile.SpanDigits))
+	return firstError(checkID(s, "trace", &o.Trace, ids.TraceDigits),
+		checkID(s, "transaction", &o.Transaction, ids.SpanDigits))
 }
 
 // format returns the form of the profile, which the name of the file says if nothing else does.

@@ -4,7 +4,6 @@ package javaagent
 
 import (
 	"errors"
-	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -261,13 +260,29 @@ func namesService(arguments []string, environment map[string]string) bool {
 func hasServiceName(attributes string) bool {
 	for pair := range strings.SplitSeq(attributes, ",") {
 		key, value, _ := strings.Cut(pair, "=")
-		key, keyErr := url.PathUnescape(strings.TrimSpace(key))
-		value, valueErr := url.PathUnescape(value)
+		key, keyErr := unescape(strings.TrimSpace(key))
+		value, valueErr := unescape(value)
 		if keyErr == nil && valueErr == nil && key == "service.name" && strings.TrimSpace(value) != "" {
 			return true
 		}
 	}
 	return false
+}
+
+// unescape decodes percent-encoding. Workers that need this package would wait for net/url.
+func unescape(text string) (string, error) {
+	parts := strings.Split(text, "%")
+	for i, part := range parts[1:] {
+		if len(part) < 2 {
+			return "", strconv.ErrSyntax
+		}
+		char, err := strconv.ParseUint(part[:2], 16, 8)
+		if err != nil {
+			return "", err
+		}
+		parts[i+1] = string([]byte{byte(char)}) + part[2:]
+	}
+	return strings.Join(parts, ""), nil
 }
 
 // property returns the system property that the last of the options of a JVM sets.

@@ -13,7 +13,7 @@ import (
 	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
-	"correlator/profile"
+	"correlator/profile/ids"
 )
 
 // Table and JSON are formats beside those of report.
@@ -143,7 +143,7 @@ func nothing(q keep.Query, a *keep.Answer) string {
 		lines = append(lines, fmt.Sprintf("- ran before %s, and was forgotten: all is kept since then (--keep, --keep-bytes)",
 			clock(a.Complete)))
 	}
-	if n := len(q.ID); n != profile.TraceDigits && n != profile.SpanDigits {
+	if n := len(q.ID); n != ids.TraceDigits && n != ids.SpanDigits {
 		lines = append(lines, "Of an id in full, 32 or 16 hexadecimal digits, it may be known that its samples were forgotten.")
 	}
 	return strings.Join(lines, "\n  ")

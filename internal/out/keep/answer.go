@@ -9,7 +9,7 @@ import (
 // Query says what of the samples is wanted.
 type Query struct {
 	// ID is the id of a trace or a transaction, or else of a span, or how one begins, as
-	// profile.ParseID returns it; empty: those of any. Of a span the answer is the transactions that it
+	// ids.Parse returns it; empty: those of any. Of a span the answer is the transactions that it
 	// is in.
 	ID string
 	// Service is a regular expression that a service's name matches as a whole; empty: any.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"correlator/profile"
+	"correlator/profile/ids"
 )
 
 // step is how many transactions or samples a query looks at, and copies, before it releases the lock that
@@ -23,7 +24,7 @@ const step = 1024
 // Answer answers a query; queries wait for each other. The error is one of its regular expression, or that
 // of the context. Samples that come meanwhile may be in the answer or not.
 func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
-	f := finder{store: s, ctx: ctx, query: q, begins: profile.NewIDPattern(q.ID), ids: make(map[string]struct{}),
+	f := finder{store: s, ctx: ctx, query: q, begins: ids.NewPattern(q.ID), ids: make(map[string]struct{}),
 		most: MaxTransactions}
 	if q.Service != "" {
 		var err error
@@ -102,7 +103,7 @@ type finder struct {
 	store   *Store
 	ctx     context.Context
 	query   Query
-	begins  profile.IDPattern
+	begins  ids.Pattern
 	service *regexp.Regexp // nil: any
 	since   int64
 	most    int

@@ -1,13 +1,16 @@
 package record
 
-import "correlator/profile"
+import (
+	"correlator/profile"
+	"correlator/profile/ids"
+)
 
 // Selection chooses samples: the ids of their trace and of their transaction, or how they begin, as
-// profile.ParseID returns them; empty: any, or none.
+// ids.Parse returns them; empty: any, or none.
 type Selection struct {
 	Trace, Transaction string
 
-	patterns *[2]profile.IDPattern // when they are needed
+	patterns *[2]ids.Pattern // when they are needed
 }
 
 // has reports whether samples are chosen.
@@ -16,7 +19,7 @@ func (s *Selection) has(sample *profile.Sample) bool {
 		return true
 	}
 	if s.patterns == nil {
-		s.patterns = &[2]profile.IDPattern{profile.NewIDPattern(s.Trace), profile.NewIDPattern(s.Transaction)}
+		s.patterns = &[2]ids.Pattern{ids.NewPattern(s.Trace), ids.NewPattern(s.Transaction)}
 	}
 	return sample.HasTrace() && s.patterns[0].Matches(sample.TraceID[:]) &&
 		(s.Transaction == "" || sample.TransactionID != [8]byte{} && s.patterns[1].Matches(sample.TransactionID[:]))

@@ -1,4 +1,4 @@
-package profile
+package ids
 
 import (
 	"encoding/hex"
@@ -32,11 +32,11 @@ func TestIDs(t *testing.T) {
 		{"f067aa0ba902b7", zeros}, {"67667974448284343", zeros}, {"0000f067aa0ba902b7", zeros},
 		{"4bf9", trace}, {"4bf92", trace}, {"00f0", span},
 	} {
-		digits, err := ParseID(c.text, TraceDigits)
+		digits, err := Parse(c.text, TraceDigits)
 		assert.NilError(t, err, c.text)
 		id, err := hex.DecodeString(c.id)
 		assert.NilError(t, err)
-		p := NewIDPattern(digits)
+		p := NewPattern(digits)
 		assert.Check(t, p.Matches(id) && p.Is(id) == (len(c.text) > 5), "%q is %q, %s: %v, %v", c.text, digits, c.id,
 			p.Matches(id), p.Is(id))
 		for _, other := range []string{trace, short, zeros, span} {
@@ -62,12 +62,12 @@ func TestIDs(t *testing.T) {
 		"-1":                                      "it has 1 digits",
 		"00-" + trace + "-" + span + "-x":         "hexadecimal digits",
 	} {
-		_, err := ParseID(text, TraceDigits)
+		_, err := Parse(text, TraceDigits)
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := ParseID("18446744073709551615", SpanDigits)
+	_, err := Parse("18446744073709551615", SpanDigits)
 	assert.NilError(t, err)
-	_, err = ParseID("18446744073709551616", SpanDigits)
+	_, err = Parse("18446744073709551616", SpanDigits)
 	assert.ErrorContains(t, err, "it has 20 digits, not 4 to 16")
 }
 
@@ -85,7 +85,7 @@ func TestHalfIDs(t *testing.T) {
 	} {
 		id, err := hex.DecodeString(c.stored)
 		assert.NilError(t, err)
-		p := NewIDPattern(c.asked)
+		p := NewPattern(c.asked)
 		assert.Check(t, p.Is(id) == c.is && p.Matches(id) == c.is, "%s asked, %s stored", c.asked, c.stored)
 	}
 }
@@ -95,7 +95,7 @@ func TestIDBeginnings(t *testing.T) {
 	id := []byte{0xab, 0xcd, 0xef}
 	for text, want := range map[string]bool{"": true, "a": true, "ab": true, "abc": true, "abcd": true, "abd": false,
 		"b": false, "abcdef": true, "abcdef0": false, "xyz": false, "0": false, "0000": false} {
-		p := NewIDPattern(text)
+		p := NewPattern(text)
 		assert.Check(t, p.Matches(id) == want, "%q: %v", text, !want)
 		assert.Check(t, p.Is(id) == (text == "abcdef"), text)
 		assert.Check(t, !p.Is(make([]byte, 8)), "%q is nothing", text)

@@ -1,4 +1,6 @@
-package profile
+// Package ids reads ids of traces, transactions and spans as people and other tools have them, and finds
+// them among those of samples. It is no part of profile: workers would wait for what it needs.
+package ids
 
 import (
 	"bytes"
@@ -29,11 +31,11 @@ var idForms = []*regexp.Regexp{
 	regexp.MustCompile(`^([0-9a-f]{1,32}):[0-9a-f]{1,16}:[0-9a-f]{1,16}:(?:0x)?[0-9a-f]{1,2}$`), // Jaeger
 }
 
-// ParseID reads an id as people and other tools have it: hexadecimal digits, with dashes, in upper
+// Parse reads an id as people and other tools have it: hexadecimal digits, with dashes, in upper
 // case, with 0x, without leading zeros, or how one begins; a decimal number; and of a trace also a
 // traceparent, an id of AWS X-Ray, or a header of B3 or Jaeger. most is the number of digits that it
-// has in full. The result is what NewIDPattern takes.
-func ParseID(text string, most int) (string, error) {
+// has in full. The result is what NewPattern takes.
+func Parse(text string, most int) (string, error) {
 	id := strings.ToLower(strings.TrimSpace(text))
 	for _, form := range idForms {
 		if found := form.FindStringSubmatch(id); found != nil {
@@ -63,8 +65,8 @@ func decimalID(digits string, most int) ([]byte, error) {
 	return n.Bytes(), nil
 }
 
-// IDPattern is the digits of an id, or of how one begins.
-type IDPattern struct {
+// Pattern is the digits of an id, or of how one begins.
+type Pattern struct {
 	digits string
 	bytes  []byte
 	half   bool // there is a digit more
@@ -75,10 +77,10 @@ type IDPattern struct {
 	numbers [][]byte
 }
 
-// NewIDPattern returns the pattern of digits that ParseID has returned; of anything else it is one
+// NewPattern returns the pattern of digits that Parse has returned; of anything else it is one
 // that no id matches.
-func NewIDPattern(digits string) IDPattern {
-	p := IDPattern{digits: digits}
+func NewPattern(digits string) Pattern {
+	p := Pattern{digits: digits}
 	even, padded := digits, digits
 	if p.half = len(digits)%2 == 1; p.half {
 		even, padded = digits+"0", "0"+digits
@@ -102,13 +104,13 @@ func NewIDPattern(digits string) IDPattern {
 }
 
 // Matches reports whether an id begins so, or is the one that is meant.
-func (p *IDPattern) Matches(id []byte) bool {
+func (p *Pattern) Matches(id []byte) bool {
 	begins := bytes.HasPrefix(id, p.bytes) && (!p.half || len(id) > len(p.bytes) && id[len(p.bytes)]&0xf0 == p.digit)
 	return begins || p.Is(id)
 }
 
 // Is reports whether an id is the one that is meant, and not only begins so.
-func (p *IDPattern) Is(id []byte) bool {
+func (p *Pattern) Is(id []byte) bool {
 	if len(p.bytes) == len(id) && !p.half && bytes.Equal(id, p.bytes) {
 		return true
 	}
@@ -133,7 +135,7 @@ func (p *IDPattern) Is(id []byte) bool {
 }
 
 // InFull returns the ids that can be meant, of 64 and of 128 bits.
-func (p *IDPattern) InFull() (all [][]byte) {
+func (p *Pattern) InFull() (all [][]byte) {
 	numbers := p.numbers
 	for _, n := range p.numbers {
 		if len(n) > SpanDigits/2 { // of which a context may have the lower half
