@@ -23,7 +23,7 @@ var probes = []probe{
 	{"pid-namespace", groupNamespaces, nil, always, pidNamespace},
 	{"user-namespace", groupNamespaces, nil, (*Config).sampler, userNamespace},
 	{"mount-namespace", groupNamespaces, nil, nil, mountNamespace},
-	{"cgroup-namespace", groupNamespaces, nil, nil, cgroupNamespace},
+	{"cgroup-namespace", groupNamespaces, nil, func(c *Config) bool { return c.Filter.ByContainer() }, cgroupNamespace},
 	{"machine-id", groupNamespaces, nil, nil, machineID},
 
 	{"CAP_SYS_PTRACE", groupCapabilities, nil, nil, ptrace},
