@@ -379,7 +379,8 @@ func openBells(bells *ebpf.Map, cpus uint32) (all []*bell, err error) {
 	for i := range min(bells.MaxEntries(), cpus) {
 		b := &bell{}
 		all = append(all, b)
-		if b.ring, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}); err != nil {
+		spec := ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}
+		if b.ring, err = ebpf.NewMap(&spec); err != nil {
 			return all, fmt.Errorf("making bells: %w", err)
 		}
 		if err := bells.Put(i, b.ring); err != nil {

@@ -471,3 +471,19 @@ func TestStatusTimeoutWithinAnswer(t *testing.T) {
 		t.Errorf("no end of the answer in time: %v", err)
 	}
 }
+
+// Why waits of transactions, or their stacks, are not known is said, and how stacks are walked if not as others; nothing
+// where all is as it should be.
+func TestWaits(t *testing.T) {
+	for want, waits := range map[string]*sampling.WaitsStatus{
+		"": {Kept: true, Stacks: true},
+		"waits of transactions are not known: why":  {Error: "why"},
+		"where transactions wait is not known: why": {Kept: true, StacksError: "why"},
+		"stacks of waits are walked by frame pointers: why": {Kept: true, Stacks: true,
+			StacksError: "by frame pointers: why"},
+	} {
+		all := strings.Join(totals(&Status{Status: agent.Status{Waits: waits}}), "\n")
+		said := strings.Contains(all, "transactions") || strings.Contains(all, "stacks of")
+		assert.Check(t, strings.Contains(all, want) && said == (want != ""), "%q: %s", want, all)
+	}
+}

@@ -186,8 +186,10 @@ func totals(s *Status) []string {
 	}
 	if s.Waits != nil && !s.Waits.Kept {
 		lines = append(lines, "waits of transactions are not known: "+terminal.Escape(s.Waits.Error))
-	} else if s.Waits != nil && s.Waits.StacksError != "" {
+	} else if s.Waits != nil && !s.Waits.Stacks {
 		lines = append(lines, "where transactions wait is not known: "+terminal.Escape(s.Waits.StacksError))
+	} else if s.Waits != nil && s.Waits.StacksError != "" {
+		lines = append(lines, "stacks of waits are walked "+terminal.Escape(s.Waits.StacksError))
 	}
 	if s.Workers.Hung > 0 {
 		lines = append(lines, fmt.Sprintf("%d worker processes hang: processes make the kernel wait (state error, timeout)",

@@ -58,7 +58,8 @@ type idleWaits struct {
 // add adds the wait of which a sample has the stack, not the shorter ones that it stands for. It returns how many are
 // not kept any more.
 func (i *idleWaits) add(sample *profile.Sample) (lost int) {
-	wait := idleWait{sample.TID, sample.TraceID, sample.TransactionID, sample.Wait.State, sample.Wait.Longest, sample.At}
+	wait := idleWait{tid: sample.TID, trace: sample.TraceID, transaction: sample.TransactionID,
+		state: sample.Wait.State, length: sample.Wait.Longest, ended: sample.At}
 	if sample.Context == profile.OTelContext {
 		wait.transaction = [8]byte{}
 	}
