@@ -61,6 +61,8 @@ demo: build ## show the main job on five real processes, one a JVM, one in Pytho
 test: ## run every test as root, with the race detector, but those of releases (dist-check)
 	@$(NEED) $(TEST_TOOLS)
 	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -count 1 -p $$(($$(nproc) + 1)) -timeout 20m ./...
+	@# What workers may not do differs in builds without libc, as releases are.
+	$(TESTENV) CGO_ENABLED=0 $(GO) test -count 1 -run '^TestForbiddenCalls$$' ./internal/worker
 
 # What can only be said of a machine that does nothing else: shares of whole stacks, samples against CPU
 # time, memory after churn, delays. Prints figures beside their bounds.
