@@ -1,8 +1,8 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +19,9 @@ type Wait struct {
 	// of which no stack was walked. Longest is the longest of those that were walked.
 	Sum, Longest time.Duration
 
-	Peer  netip.AddrPort // of a socket of IP; zero: none, or not known
-	Path  string         // of a file, as the process sees it: any bytes; empty: none, or not known
-	Futex uint64         // the address that was waited at; zero: at none
+	Peer  string // address and port of the other end of a socket of IP; empty: none, or not known
+	Path  string // of a file, as the process sees it: any bytes; empty: none, or not known
+	Futex uint64 // the address that was waited at; zero: at none
 
 	Waker Waker // of the last of the waits
 }
@@ -66,10 +66,7 @@ func (w *Wait) Kind(pid int, frames []Frame) WaitKind {
 
 // Cause returns the peer or the file that a thread waited for, as far as that is known.
 func (w *Wait) Cause() string {
-	if w.Peer.IsValid() {
-		return w.Peer.String()
-	}
-	return w.Path
+	return cmp.Or(w.Peer, w.Path)
 }
 
 // A WakerKind is what ended a wait.

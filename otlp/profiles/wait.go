@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"encoding/hex"
+	"net/netip"
 
 	"correlator/profile"
 )
@@ -40,9 +41,9 @@ func (d *dictionary) wait(s *profile.Sample) int32 {
 	}
 	w := s.Wait
 	text(waitKind, string(w.Kind(s.Resource.PID, s.Stack.Frames)))
-	if w.Peer.IsValid() {
-		text(waitPeer, w.Peer.Addr().String())
-		number(waitPort, int(w.Peer.Port()))
+	if peer, err := netip.ParseAddrPort(w.Peer); err == nil {
+		text(waitPeer, peer.Addr().String())
+		number(waitPort, int(peer.Port()))
 	}
 	text(waitPath, w.Path)
 	by := &w.Waker

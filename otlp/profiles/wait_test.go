@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ func TestWaits(t *testing.T) {
 	byHolder := profile.Wait{State: profile.Futex, Sum: time.Second, Path: "/data/\xff", Waker: profile.Waker{
 		Kind: profile.ThreadWaker, PID: 7, TID: 70, Thread: "java-7", Service: "cart", TraceID: [16]byte{0xab},
 		TransactionID: [8]byte{0xcd}}}
-	network := profile.Wait{State: profile.Net, Sum: 5, Peer: netip.MustParseAddrPort("[2001:db8::1]:443"),
+	network := profile.Wait{State: profile.Net, Sum: 5, Peer: "[2001:db8::1]:443",
 		Waker: profile.Waker{Kind: profile.NetworkWaker, PID: 9, Thread: "swapper"}}
 	sample, first, second := sampleOf(shop, profile.Frame{Address: 1}), waitOf(shop, byHolder), waitOf(shop, network)
 	published := []profile.Attribute{{Key: "wait.file.name", Value: "forged"}, {Key: "http.route", Value: "/"}}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
-	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -56,15 +55,14 @@ func addWaits(r *record.Recording, a *keep.Answer) error {
 		w := &a.Waits[i]
 		of := keep.Sample{Transaction: w.Transaction, Stack: w.Stack, Span: w.Span, TID: w.TID, Thread: w.Thread}
 		key, err := keyOf(r, a, &of)
-		peer, errPeer := peerOf(w.Peer)
 		waker, errWaker := wakerOf(w.Waker)
-		if err := errors.Join(err, errPeer, errWaker); err != nil {
+		if err := errors.Join(err, errWaker); err != nil {
 			return err
 		}
 		if w.Stack == keep.LeftOutStack || w.State == profile.OnCPU || w.Sum < 0 || w.Longest < 0 {
 			return errAnswer
 		}
-		keys[i] = record.WaitKey{Key: key, State: w.State, Peer: peer, Path: w.Path, Waker: waker}
+		keys[i] = record.WaitKey{Key: key, State: w.State, Peer: w.Peer, Path: w.Path, Waker: waker}
 	}
 	r.Waits = make(map[record.WaitKey]profile.StateTimes)
 	for i, sum := range newShares(a).sums {
@@ -73,13 +71,6 @@ func addWaits(r *record.Recording, a *keep.Answer) error {
 		r.Waits[keys[i]] = of
 	}
 	return nil
-}
-
-func peerOf(text string) (netip.AddrPort, error) {
-	if text == "" {
-		return netip.AddrPort{}, nil
-	}
-	return netip.ParseAddrPort(text)
 }
 
 func wakerOf(w *keep.Waker) (made profile.Waker, err error) {

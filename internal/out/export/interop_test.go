@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -355,7 +354,7 @@ func profileBatches(t *testing.T) ([]*otlp.Batch, []item) {
 // addWait adds a wait of the thread of a sample, with its stack, and returns what of it arrives.
 func addWait(t *testing.T, builder *profiles.Builder, s profile.Sample, w item) item {
 	s.Count, s.Wait = 1, &profile.Wait{State: profile.Unix, Sum: time.Duration(s.TID) * time.Millisecond,
-		Peer: netip.MustParseAddrPort("10.0.0.7:5432"), Path: "/läuft\xff", Waker: profile.Waker{Kind: profile.ThreadWaker,
+		Peer: "10.0.0.7:5432", Path: "/läuft\xff", Waker: profile.Waker{Kind: profile.ThreadWaker,
 			PID: 7, TID: 70, Thread: "java-7", Service: "cart", TraceID: [16]byte{0xab}, TransactionID: [8]byte{0xcd}}}
 	w.Attributes = maps.Clone(w.Attributes)
 	maps.Copy(w.Attributes, map[string]any{

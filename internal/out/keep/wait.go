@@ -1,7 +1,6 @@
 package keep
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -36,7 +35,7 @@ type causeID struct {
 	waker         profile.WakerKind
 	context       profile.ContextKind // of the waker
 	pid, tid      int32               // of the waker
-	peer          netip.AddrPort
+	peer          string
 	futex         uint64
 	path          string
 	thread        string // of the waker
@@ -63,7 +62,7 @@ type waitEntry struct {
 }
 
 func newCauseID(w *profile.Wait) causeID {
-	id := causeID{state: w.State, peer: w.Peer, futex: w.Futex, path: shorten(w.Path), waker: w.Waker.Kind}
+	id := causeID{state: w.State, peer: shorten(w.Peer), futex: w.Futex, path: shorten(w.Path), waker: w.Waker.Kind}
 	if w.Waker.Kind == profile.ThreadWaker {
 		of := &w.Waker
 		id.pid, id.tid, id.context = int32(of.PID), int32(of.TID), of.Context
@@ -80,14 +79,13 @@ func shorten(text string) string {
 	return strings.Clone(textcut.At(text, maxCauseBytes)) // of a long one, no more is kept
 }
 
-func (c *causeID) textBytes() int { return len(c.path) + len(c.thread) + len(c.service) }
+func (c *causeID) textBytes() int {
+	return len(c.peer) + len(c.path) + len(c.thread) + len(c.service)
+}
 
 // wait returns the cause as an answer has it.
 func (c *causeID) wait() Wait {
-	w := Wait{State: c.state, Path: c.path, Futex: c.futex}
-	if c.peer.IsValid() {
-		w.Peer = c.peer.String()
-	}
+	w := Wait{State: c.state, Peer: c.peer, Path: c.path, Futex: c.futex}
 	if c.waker == profile.UnknownWaker {
 		return w
 	}

@@ -3,7 +3,6 @@ package keep
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ func byHolder(took time.Duration) profile.Wait {
 func TestWaits(t *testing.T) {
 	s := NewStore(10*time.Minute, MinBytes)
 	r, stack := resource("a", 1), stackOf("ReentrantLock.lock", "main")
-	peer := netip.MustParseAddrPort("10.0.0.7:5432")
+	peer := "10.0.0.7:5432"
 	network := profile.Wait{State: profile.Net, Sum: 3, Longest: 3, Peer: peer,
 		Waker: profile.Waker{Kind: profile.NetworkWaker, PID: 77, Thread: "swapper", Service: "nobody"}}
 	s.Add(newSample(r, 1, begin, stackOf("main")), begin)

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"net/netip"
 	"time"
 
 	"correlator/procscan"
@@ -39,7 +38,7 @@ type Key struct {
 type WaitKey struct {
 	Key
 	State profile.ThreadState
-	Peer  netip.AddrPort
+	Peer  string
 	Path  string
 	Waker profile.Waker
 }

@@ -102,9 +102,7 @@ func (b *builder) addWaits(r *record.Recording) {
 			}
 		}
 		add(labelWait, string(key.Wait().Kind(key.Process.PID, frames)))
-		if key.Peer.IsValid() {
-			add(labelPeer, key.Peer.String())
-		}
+		add(labelPeer, key.Peer)
 		add(labelPath, key.Path)
 		if of := &key.Waker; of.Kind != profile.UnknownWaker {
 			add(labelWaker, of.Kind.String())
@@ -130,7 +128,7 @@ func sortedWaits(r *record.Recording) []record.WaitKey {
 	order := orderOf(r)
 	return slices.SortedFunc(maps.Keys(r.Waits), func(a, b record.WaitKey) int {
 		x, y := &a.Waker, &b.Waker
-		return cmp.Or(order(&a.Key, &b.Key), cmp.Compare(a.State, b.State), a.Peer.Compare(b.Peer),
+		return cmp.Or(order(&a.Key, &b.Key), cmp.Compare(a.State, b.State), cmp.Compare(a.Peer, b.Peer),
 			cmp.Compare(a.Path, b.Path), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.PID, y.PID),
 			cmp.Compare(x.TID, y.TID), cmp.Compare(x.Thread, y.Thread), cmp.Compare(x.Service, y.Service),
 			bytes.Compare(x.TraceID[:], y.TraceID[:]), bytes.Compare(x.TransactionID[:], y.TransactionID[:]),

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ func waited(t testing.TB) (*record.Recording, *symbolNames) {
 	r.Waits = map[record.WaitKey]profile.StateTimes{
 		{Key: key, State: profile.Futex, Waker: profile.Waker{Kind: profile.ThreadWaker, PID: 9, TID: 90,
 			Thread: "java-7\x1b[2J", TraceID: [16]byte{0x11}, TransactionID: [8]byte{0x22}}}: {Sum: 1500 * time.Millisecond, Longest: 1, Count: 3},
-		{Key: key, State: profile.Net, Peer: netip.MustParseAddrPort("[::1]:443"),
+		{Key: key, State: profile.Net, Peer: "[::1]:443",
 			Waker: profile.Waker{Kind: profile.NetworkWaker}}: {Sum: 7 * time.Microsecond, Count: 1},
 		{Key: alone, State: profile.Disk, Path: "/data;a\x1b[2J"}: {Sum: time.Millisecond, Count: 1},
 	}

@@ -126,9 +126,12 @@ func newWaits(w *bpf.Walk) (waits []profile.Wait) {
 	}
 	if w.NS > 0 {
 		wait := profile.Wait{State: state, Sum: time.Duration(w.NS), Longest: time.Duration(w.Longest),
-			Peer: w.Peer, Path: w.Path, Futex: w.Futex,
+			Path: w.Path, Futex: w.Futex,
 			Waker: profile.Waker{Kind: wakers[w.Waker.Kind], PID: w.Waker.PID, TID: w.Waker.TID, Thread: w.Waker.Name,
 				TraceID: w.Waker.TraceID, TransactionID: w.Waker.TransactionID},
+		}
+		if w.Peer.IsValid() {
+			wait.Peer = w.Peer.String()
 		}
 		if w.Waker.OTel {
 			wait.Waker.Context = profile.OTelContext
