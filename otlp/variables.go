@@ -87,7 +87,8 @@ func parseProxy(value string, p Protocol) (*url.URL, error) {
 		schemes = schemes[:1] // grpc would speak plain text to the others
 	}
 	if !slices.Contains(schemes, u.Scheme) {
-		return nil, fmt.Errorf("scheme %q: proxies of the protocol %s are of %s", u.Scheme, p, strings.Join(schemes, ", "))
+		return nil, fmt.Errorf("scheme %q: proxies of the protocol %s are of %s", u.Scheme, p, strings.Join(schemes,
+			", "))
 	}
 	return u, nil
 }

@@ -86,7 +86,8 @@ func TestProxyVariables(t *testing.T) {
 		found, err := where.proxy(d.Protocol)
 		if strings.Contains(c.want, ": ") {
 			if assert.Check(t, err != nil, "%v: %v", c.variables, found) {
-				assert.Check(t, strings.HasPrefix(err.Error(), "environment variable "+c.want), "%v: %v", c.variables, err)
+				assert.Check(t, strings.HasPrefix(err.Error(), "environment variable "+c.want), "%v: %v", c.variables,
+					err)
 				assert.Check(t, !strings.Contains(err.Error(), "s3"), "%v", err)
 			}
 			_, opened := openTransport(&d, "1", &compressor{})
@@ -114,7 +115,8 @@ func TestHTTPProxy(t *testing.T) {
 	q := s.got[0]
 	q.Header["Authorization"] = q.Header["Proxy-Authorization"]
 	user, password, _ := (&http.Request{Header: q.Header}).BasicAuth()
-	assert.Check(t, q.URL.Host == "receiver" && user == "user" && password == "s3%ret", "%v, %s:%s", q.URL, user, password)
+	assert.Check(t, q.URL.Host == "receiver" && user == "user" && password == "s3%ret", "%v, %s:%s", q.URL, user,
+		password)
 }
 
 // The variables that take the place of the system's authorities name some, where they count.
@@ -149,7 +151,8 @@ func TestAuthorityVariables(t *testing.T) {
 				if c.want == "" || plain != "" {
 					assert.Check(t, err == nil, "%s: %v", c.variable, err)
 				} else {
-					assert.Check(t, err != nil && strings.HasPrefix(err.Error(), "environment variable "+c.want), "%v", err)
+					assert.Check(t, err != nil && strings.HasPrefix(err.Error(), "environment variable "+c.want), "%v",
+						err)
 				}
 			}
 		}

@@ -47,7 +47,8 @@ func ReadCgroupRoots(procRoot string) (CgroupRoots, error) {
 	for hierarchy, below := range relative {
 		root, isBelow := strings.CutSuffix(absolute[hierarchy], strings.TrimSuffix(below, "/"))
 		if !isBelow {
-			return nil, fmt.Errorf("reading our own cgroup: %w: %.100q, and %.100q", errCgroup, below, absolute[hierarchy])
+			return nil, fmt.Errorf("reading our own cgroup: %w: %.100q, and %.100q", errCgroup, below,
+				absolute[hierarchy])
 		}
 		roots[hierarchy] = strings.TrimSuffix(root, "/")
 	}

@@ -318,7 +318,6 @@ func TestEndedMainThread(t *testing.T) {
 		mapped           bool
 		creds            Credentials
 		found            Found
-		quick            Found
 		start            [4]byte
 		sweeps, contents int
 	}

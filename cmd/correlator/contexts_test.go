@@ -62,14 +62,15 @@ func TestUnreadSchema(t *testing.T) {
 	line := pid + ": contexts of threads are not read: their schema is nodejs_v1_dev"
 	assert.Check(t, strings.Contains(out, "\n"+line) && !strings.Contains(out, strconv.Itoa(bare.PID)+": "), out)
 	out = string(command(t, "", "inspect", pid))
-	assert.Check(t, strings.Contains(out, "(schema_not_read)") && strings.Contains(out, "nodejs_v1_dev (not read)"), out)
+	assert.Check(t, strings.Contains(out, "(schema_not_read)") &&
+		strings.Contains(out, "nodejs_v1_dev (not read)"), out)
 	out = string(command(t, "", "inspect", strconv.Itoa(bare.PID)))
 	assert.Check(t, strings.Contains(out, "(no_thread_contexts)"), out)
 	var summary []byte
 	testenv.Poll(t, deadline, "a recording with a sample", func() (done bool) {
 		var err error
-		summary, err = exec.Command(installed(t), "record", "--pid", pid, "--duration", "1s", "--unwinder", "frame-pointers",
-			"-o", filepath.Join(t.TempDir(), "profile")).CombinedOutput()
+		summary, err = exec.Command(installed(t), "record", "--pid", pid, "--duration", "1s",
+			"--unwinder", "frame-pointers", "-o", filepath.Join(t.TempDir(), "profile")).CombinedOutput()
 		return err == nil
 	})
 	hint := "hint: samples of checkout (" + pid + ") have no trace, as contexts of threads by the schema nodejs_v1_dev"

@@ -171,8 +171,10 @@ func (k *keeper) explainsAccount(truth demo.Accounted) {
 	})
 	a := e.Transactions[0].Account
 	notBlocked := a.OnCPU + a.Unaccounted + a.Runnable + a.Throttled
-	for kind, took := range map[profile.WaitKind]time.Duration{"lock": truth.Lock, "net": truth.Net, "sleep": truth.Sleep} {
-		assert.Check(t, sums[kind] > 0 && sums[kind]+notBlocked >= took && sums[kind] <= truth.Wall, "%s: %v, %+v of %+v",
+	for kind, took := range map[profile.WaitKind]time.Duration{"lock": truth.Lock, "net": truth.Net,
+		"sleep": truth.Sleep} {
+		assert.Check(t, sums[kind] > 0 && sums[kind]+notBlocked >= took && sums[kind] <= truth.Wall,
+			"%s: %v, %+v of %+v",
 			kind, sums[kind], a, truth)
 	}
 	assert.Check(t, sums["net"] <= truth.Net && sums["sleep"] <= truth.Sleep && a.OnCPU+a.Unaccounted >= truth.CPU,

@@ -86,7 +86,7 @@ func rulesOf(wake uint32) map[uint32][][]rule {
 		unix.SYS_TGKILL:    {{oneOf(0, uint32(os.Getpid()))}},
 		unix.SYS_WRITE:     {{oneOf(0, written...)}},
 	}
-	if usesLibc { // it reserves the stacks of threads, and has them writable then; so no mapping of a file may be shared
+	if usesLibc { // it has stacks that it reserved writable; so no mapping of a file may be shared
 		rules[unix.SYS_MPROTECT] = [][]rule{{unset(2, unix.PROT_EXEC)}}
 		rules[unix.SYS_MMAP] = rules[unix.SYS_MMAP][1:]
 	}

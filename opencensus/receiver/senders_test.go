@@ -32,12 +32,15 @@ func TestGaps(t *testing.T) {
 		"losses on both sides of a new request": {{3, a, 1, 0}, {4, a, 5, 3}, {4, a, 3, 2}},
 		"the same number again":                 {{3, a, 1, 0}, {4, a, 5, 3}, {4, a, 5, 4}},
 		"below 1":                               {{3, a, 1, 0}, {4, a, 0, 0}, {4, a, 1, 0}},
-		"forked":                                {{3, a, 1, 0}, {44, a, 2, 0}, {44, b, 3, 0}, {44, a, 3, 0}, {44, b, 5, 1}, {44, a, 5, 1}},
-		"the extension":                         {{1, a, 1, 0}, {3, a, 2, 0}, {3, a, 10, 7}, {3, a, 11, 0}},
-		"after the last int":                    {{44, a, math.MaxInt32, 0}, {44, a, 1<<64 - 1<<31, 0}, {44, a, 1<<64 - 1<<31 + 2, 1}},
-		"the largest gap":                       {{44, a, 1, 0}, {44, a, 2 + maxGap, maxGap}, {44, a, 4 + maxGap, 1}},
-		"no gap but a start":                    {{44, a, 1, 0}, {44, a, 3 + maxGap, 0}, {44, a, 5 + maxGap, 1}, {44, a, 1 << 31, 0}},
-		"the last number":                       {{44, a, math.MaxUint64, 0}, {44, a, 1, 0}, {44, a, 3, 1}},
+		"forked": {
+			{3, a, 1, 0}, {44, a, 2, 0}, {44, b, 3, 0}, {44, a, 3, 0}, {44, b, 5, 1}, {44, a, 5, 1}},
+		"the extension": {{1, a, 1, 0}, {3, a, 2, 0}, {3, a, 10, 7}, {3, a, 11, 0}},
+		"after the last int": {
+			{44, a, math.MaxInt32, 0}, {44, a, 1<<64 - 1<<31, 0}, {44, a, 1<<64 - 1<<31 + 2, 1}},
+		"the largest gap": {{44, a, 1, 0}, {44, a, 2 + maxGap, maxGap}, {44, a, 4 + maxGap, 1}},
+		"no gap but a start": {
+			{44, a, 1, 0}, {44, a, 3 + maxGap, 0}, {44, a, 5 + maxGap, 1}, {44, a, 1 << 31, 0}},
+		"the last number": {{44, a, math.MaxUint64, 0}, {44, a, 1, 0}, {44, a, 3, 1}},
 	} {
 		var s senders
 		for i, h := range headers {

@@ -372,7 +372,8 @@ func TestFramesAreUndone(t *testing.T) {
 	d.mark()
 	for _, kept := range []bool{false, false, true} {
 		index := d.stack(first, naming{})
-		assert.Check(t, index == 1 && d.locations.count == 2 && d.functions.count == 1, "%d locations", d.locations.count)
+		assert.Check(t, index == 1 && d.locations.count == 2 && d.functions.count == 1, "%d locations",
+			d.locations.count)
 		if !kept {
 			d.rollBack()
 			assert.Check(t, d.locations.count == 0 && d.functions.count == 0, "%d locations", d.locations.count)

@@ -41,7 +41,8 @@ func TestWaits(t *testing.T) {
 	p := off.ScopeProfiles[0].Profiles[0]
 	text := func(i int32) string { return d.StringTable[i] }
 	assert.Check(t, text(p.SampleType.TypeStrindex) == "off_cpu" && text(p.SampleType.UnitStrindex) == "nanoseconds" &&
-		text(p.PeriodType.TypeStrindex) == "context_switch" && text(p.PeriodType.UnitStrindex) == "count" && p.Period == 1, p)
+		text(p.PeriodType.TypeStrindex) == "context_switch" && text(p.PeriodType.UnitStrindex) == "count" &&
+		p.Period == 1, p)
 	assert.Assert(t, len(p.Samples) == 2, p.Samples)
 	latest := uint64(again.Start.UnixNano()) + 5e8
 	for i, want := range []struct {
@@ -50,7 +51,8 @@ func TestWaits(t *testing.T) {
 		texts  map[string]string
 	}{
 		{2e9, map[string]int64{"wait.waker.thread.id": 70, "wait.waker.process.pid": 7}, map[string]string{
-			"wait.kind": "lock", "wait.file.name": "/data/\ufffd", "wait.waker": "thread", "wait.waker.thread.name": "java-7",
+			"wait.kind": "lock", "wait.file.name": "/data/\ufffd", "wait.waker": "thread",
+			"wait.waker.thread.name":  "java-7",
 			"wait.waker.service.name": "cart", "wait.waker.trace_id": "ab" + strings.Repeat("0", 30),
 			"wait.waker.transaction.id": "cd00000000000000", "http.route": "/"}},
 		{5, map[string]int64{"network.peer.port": 443}, map[string]string{"wait.kind": "net", "wait.waker": "network",
@@ -76,8 +78,10 @@ func TestWaits(t *testing.T) {
 	alone := one(t, testOptions(&counter{}), sample)
 	assert.Check(t, len(alone.Dictionary.StringTable) < len(d.StringTable) &&
 		!slices.Contains(alone.Dictionary.StringTable, "off_cpu"), alone.Dictionary.StringTable)
-	got := attributes(alone.Dictionary, alone.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0].AttributeIndices)
-	assert.Check(t, got["wait.file.name"].GetStringValue() == "forged", "%v", got) // a sample's own has no other meaning
+	got := attributes(alone.Dictionary,
+		alone.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0].AttributeIndices)
+	// A sample's own attribute of that name has no other meaning.
+	assert.Check(t, got["wait.file.name"].GetStringValue() == "forged", "%v", got)
 }
 
 // A wait that does not fit into a request, or lasts no time, leaves nothing of it there.
@@ -101,7 +105,8 @@ func TestWaitsUndone(t *testing.T) {
 	b.Flush()
 	for _, r := range *requests {
 		decoded := decode(t, r.Body)
-		assert.Check(t, len(decoded.ResourceProfiles) == 1 && !slices.Contains(decoded.Dictionary.StringTable, "off_cpu"),
+		assert.Check(t, len(decoded.ResourceProfiles) == 1 && !slices.Contains(decoded.Dictionary.StringTable,
+			"off_cpu"),
 			decoded.Dictionary.StringTable)
 	}
 	assert.Check(t, len(*requests) == 2, "%d requests", len(*requests))

@@ -82,8 +82,10 @@ func TestExplain(t *testing.T) {
 		{"elastic-otel-javaagent-1.0.0.jar", "", map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "my.service.name=a"},
 			[]Reason{NoServiceName}},
 		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.resource.attributes=service%2Ename=%61", nil, nil},
-		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.resource.attributes=service.name=a%6", nil, []Reason{NoServiceName}},
-		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.resource.attributes=service.name=%zz", nil, []Reason{NoServiceName}},
+		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.resource.attributes=service.name=a%6", nil,
+			[]Reason{NoServiceName}},
+		{"elastic-otel-javaagent-1.0.0.jar", "-Dotel.resource.attributes=service.name=%zz", nil,
+			[]Reason{NoServiceName}},
 		{"elastic-otel-javaagent-1.0.0.jar", "-Delastic.otel.universal.profiling.integration.enabled=false",
 			map[string]string{"OTEL_SERVICE_NAME": "a"}, []Reason{OptionOff}},
 	} {

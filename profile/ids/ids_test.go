@@ -23,7 +23,8 @@ func TestIDs(t *testing.T) {
 		{"1-4bf92f35-77b34da6a3ce929d0e0e4736", trace},
 		{"Root=1-4bf92f35-77b34da6a3ce929d0e0e4736;Parent=" + span + ";Sampled=1", trace},
 		{"Self=1-12345678-123456789012345678901234;Root=1-4bf92f35-77b34da6a3ce929d0e0e4736", trace},
-		{trace + "-" + span + "-1", trace}, {trace + "-" + span, trace}, {"53ce929d0e0e4735-" + span + "-d-" + span, short},
+		{trace + "-" + span + "-1", trace}, {trace + "-" + span, trace}, {"53ce929d0e0e4735-" + span + "-d-" + span,
+			short},
 		{trace + ":" + span + ":0:1", trace}, {"53ce929d0e0e4735:f067aa0ba902b7:0:1", short},
 		{"100985939111033328018442752961257817910", trace},           // decimal
 		{"a3ce929d0e0e4736", trace}, {"11803532876627986230", trace}, // the lower half

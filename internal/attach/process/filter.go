@@ -35,7 +35,7 @@ type Filter struct {
 func (f Filter) Resolve(procRoot string) (Filter, error) {
 	for _, r := range slices.Concat(f.IncludeContainers, f.ExcludeContainers) {
 		if isRelative(r) {
-			return f, fmt.Errorf("%s matches no path of a cgroup: they are as process 1 sees them, without /..", r)
+			return f, fmt.Errorf("%s matches no path of a cgroup: as process 1 sees them, none has /.. in it", r)
 		}
 	}
 	roots, err := procscan.ReadCgroupRoots(procRoot)

@@ -136,7 +136,8 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 		}
 		if waits {
 			text := func(key string) string { return attributes[key].GetStringValue() }
-			p.Waits[Wait{sample, text("wait.kind"), text("network.peer.address"), text("wait.file.name"), text("wait.waker"),
+			p.Waits[Wait{sample, text("wait.kind"), text("network.peer.address"), text("wait.file.name"),
+				text("wait.waker"),
 				text("wait.waker.thread.name"), text("wait.waker.trace_id"), text("wait.waker.transaction.id"),
 			}] += uint64(s.Values[i])
 		} else if len(s.Values) > 0 {

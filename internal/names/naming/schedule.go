@@ -37,8 +37,8 @@ var (
 	// there for most of the functions that are sampled at all.
 	kernelPauses = share.Backoff{Min: 2 * time.Second, Max: time.Minute}
 
-	// A process whose names were all read rests, longer each time: names of functions that are seldom sampled come one by
-	// one, and each request reads whole tables. But somebody may watch.
+	// A process whose names were all read rests, longer each time: names of functions that are seldom
+	// sampled come one by one, and each request reads whole tables. But somebody may watch.
 	rests = share.Backoff{Min: shortest, Max: 500 * time.Millisecond}
 
 	// A process for which a request failed is not asked for some time, longer each time; and so is

@@ -62,7 +62,8 @@ func decompress(r *bufio.Reader, most int) ([]byte, error) {
 		return nil, errDebugData
 	}
 	dictionary := uint64(2|filter[2]&1) << (filter[2]/2 + 11)
-	config := lzma.Reader2Config{DictCap: int(max(min(dictionary, uint64(most)), lzma.MinDictCap))} // nothing is farther back
+	// Nothing is farther back than its end.
+	config := lzma.Reader2Config{DictCap: int(max(min(dictionary, uint64(most)), lzma.MinDictCap))}
 	reader, err := config.NewReader2(r)
 	if err != nil {
 		return nil, err

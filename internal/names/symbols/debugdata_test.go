@@ -51,7 +51,8 @@ func TestDebugData(t *testing.T) {
 	}
 	plain, _ := open(t, stripped)
 	tables, _ := open(t, mini)
-	assert.Assert(t, plain.DebugData == nil && tables.DebugData != nil && tables.Static == nil, "%+v, %+v", plain, tables)
+	assert.Assert(t, plain.DebugData == nil && tables.DebugData != nil && tables.Static == nil, "%+v, %+v", plain,
+		tables)
 	inside, err := ReadDebugData(tables.DebugData)
 	assert.NilError(t, err)
 	for name, want := range map[string]string{"hidden": "hidden", "exported": "exported", "data": ""} {
@@ -82,7 +83,8 @@ func TestDecompress(t *testing.T) {
 		"no dictionary":  {bytes.Replace(packed, []byte{0x21, 1}, []byte{0x21, 0}, 1), len(contents), false},
 	} {
 		got, err := decompress(bufio.NewReader(bytes.NewReader(c.packed)), c.most)
-		assert.Check(t, (err == nil) == c.good && (!c.good || bytes.Equal(got, contents)), "%s: %d bytes, %v", name, len(got), err)
+		assert.Check(t, (err == nil) == c.good && (!c.good || bytes.Equal(got, contents)), "%s: %d bytes, %v", name,
+			len(got), err)
 	}
 	_, err := decompress(bufio.NewReader(bytes.NewReader(packed)), 10)
 	assert.Check(t, errors.Is(err, elfsym.ErrLimit), "%v", err)

@@ -78,7 +78,8 @@ func (o Opener) OpenDebugFile(root *os.File, buildID []byte) (*os.File, *elfsym.
 		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
 	}
 	name := hex.EncodeToString(buildID)
-	file, stat, err := procscan.OpenBelow(o.ProcRoot, root, path.Join("/usr/lib/debug/.build-id", name[:2], name[2:]+".debug"), 0)
+	file, stat, err := procscan.OpenBelow(o.ProcRoot, root, path.Join("/usr/lib/debug/.build-id", name[:2],
+		name[2:]+".debug"), 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening debug file: %w", err)
 	}

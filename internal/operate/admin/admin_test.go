@@ -472,8 +472,8 @@ func TestStatusTimeoutWithinAnswer(t *testing.T) {
 	}
 }
 
-// Why waits of transactions, or their stacks, are not known is said, and how stacks are walked if not as others; nothing
-// where all is as it should be.
+// Why waits of transactions, or their stacks, are not known is said, and how stacks are walked if not as
+// others; nothing where all is as it should be.
 func TestWaits(t *testing.T) {
 	for want, waits := range map[string]*sampling.WaitsStatus{
 		"": {Kept: true, Stacks: true},

@@ -111,7 +111,8 @@ func TestReceivesOnly(t *testing.T) {
 	}{
 		{[]string{"--samples-per-second=0", "--opencensus-socket=/php", "--otlp-endpoint=http://c"}, true},
 		{[]string{"--samples-per-second=0", "--otlp-listen=unix:/in", "--otlp-endpoint=http://c"}, true},
-		{[]string{"--samples-per-second=0", "--opencensus-socket=/php", "--otlp-endpoint=http://c", "--feed-socket=/f"}, false},
+		{[]string{"--samples-per-second=0", "--opencensus-socket=/php", "--otlp-endpoint=http://c",
+			"--feed-socket=/f"}, false},
 		{[]string{"--opencensus-socket=/php", "--otlp-endpoint=http://c"}, false},
 	} {
 		got, _, err := said{args: c.args}.config(t, t.TempDir())

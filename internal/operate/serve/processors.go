@@ -14,9 +14,9 @@ const samplesOfProcessor = 10_000
 
 // limitProcessors has as many goroutines run at a time as samples take, unless the environment says how many do
 // (GOMAXPROCS), or others send more than is known. On most hosts, that is one: what an agent does for samples takes a
-// part of a CPU, some times a second, in goroutines that hand work to each other. With more CPUs, the Go runtime wakes a
-// thread for each of them, and looks on all for something to do, which takes as long as the work. A system call that
-// blocks leaves the CPU to other goroutines.
+// part of a CPU, some times a second, in goroutines that hand work to each other. With more CPUs, the Go runtime
+// wakes a thread for each of them, and looks on all for something to do, which takes as long as the work. A system
+// call that blocks leaves the CPU to other goroutines.
 func limitProcessors(cfg *config.Config) {
 	if _, set := os.LookupEnv("GOMAXPROCS"); set || isSentMuch(cfg) {
 		return

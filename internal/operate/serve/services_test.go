@@ -217,7 +217,8 @@ func TestReceivers(t *testing.T) {
 			if one.noWaits {
 				waits = 0
 			}
-			assert.Check(t, one.got == waits && one.accounted == waits && one.waited == waits, "receiver %d: %+v", i, one)
+			assert.Check(t, one.got == waits && one.accounted == waits && one.waited == waits, "receiver %d: %+v", i,
+				one)
 		}
 	}
 }

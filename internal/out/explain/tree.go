@@ -179,7 +179,8 @@ func rows(methods []*Method) (all []treeRow) {
 	add = func(methods []*Method, depth int) {
 		var left treeRow
 		for _, m := range methods {
-			if m.time < total.time/leastPart || m.Samples == 1 && total.Samples >= fewOf && m.Wait <= total.Wait/leastPart {
+			if m.time < total.time/leastPart || m.Samples == 1 && total.Samples >= fewOf &&
+				m.Wait <= total.Wait/leastPart {
 				left.more++
 				left.within.Samples += m.Samples
 				left.within.Wait += m.Wait

@@ -199,7 +199,8 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		}
 		of := profile.Wait{State: w.State}
 		of.Waker, _ = wakerOf(w.Waker) // it was checked
-		id := waitID{transaction: w.Transaction, stack: w.Stack, kind: of.Kind(e.Transactions[w.Transaction].PID, frames),
+		id := waitID{transaction: w.Transaction, stack: w.Stack, kind: of.Kind(e.Transactions[w.Transaction].PID,
+			frames),
 			peer: w.Peer, path: w.Path}
 		if w.Futex != 0 {
 			id.futex = fmt.Sprintf("%#x", w.Futex)
@@ -248,8 +249,9 @@ func (e *Explanation) addRest(tx *Transaction, rest *profile.Times, s *shares) {
 	for state, of := range rest {
 		state := profile.ThreadState(state)
 		if state.Blocks() && of.Sum > 0 {
-			tx.Waits = append(tx.Waits, Wait{Kind: profile.KindOf(state), Sum: of.Sum, Count: of.Count, Longest: of.Longest,
-				state: state})
+			tx.Waits = append(tx.Waits, Wait{Kind: profile.KindOf(state), Sum: of.Sum, Count: of.Count,
+				Longest: of.Longest,
+				state:   state})
 		}
 	}
 	slices.SortStableFunc(tx.Waits, func(a, b Wait) int { return cmp.Compare(b.Sum, a.Sum) })

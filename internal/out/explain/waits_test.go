@@ -19,7 +19,8 @@ const ms = time.Millisecond
 func waited() *keep.Answer {
 	a := accounted()
 	frame := func(kind profile.Kind, name, file string, line uint32) uint32 {
-		a.Frames = append(a.Frames, keep.Frame{Kind: kind, Function: name, Source: file, Line: line, Address: uint64(line)})
+		a.Frames = append(a.Frames, keep.Frame{Kind: kind, Function: name, Source: file, Line: line,
+			Address: uint64(line)})
 		return uint32(len(a.Frames) - 1)
 	}
 	a.Frames[2].Function = "futex_wait" // of libc
@@ -178,9 +179,11 @@ func TestWaitsOfTrace(t *testing.T) {
 				sums[w.Kind] += w.Sum
 			}
 		}
-		want := map[profile.WaitKind]time.Duration{"net": 400 * ms, "lock": 105 * ms, "sleep": 45 * ms, "runnable": 20 * ms}
+		want := map[profile.WaitKind]time.Duration{"net": 400 * ms, "lock": 105 * ms, "sleep": 45 * ms,
+			"runnable": 20 * ms}
 		if !accounts {
-			want = map[profile.WaitKind]time.Duration{"net": 100 * ms, "lock": 210 * ms, "sleep": 90 * ms, "runnable": 20 * ms}
+			want = map[profile.WaitKind]time.Duration{"net": 100 * ms, "lock": 210 * ms, "sleep": 90 * ms,
+				"runnable": 20 * ms}
 		}
 		assert.DeepEqual(t, sums, want)
 		a.Transactions[0].Account, a.Transactions[1].Account = nil, nil

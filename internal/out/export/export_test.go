@@ -134,8 +134,10 @@ func TestWaitsExported(t *testing.T) {
 	got := b.Profiles()
 	assert.Check(t, len(got.Samples) == 1 && len(got.Waits) == 1 && len(got.Intervals) == 2 && !got.Mixed, "%+v", got)
 	for of, ns := range got.Waits {
-		assert.Check(t, ns == 1e9 && of.Kind == "lock" && of.WakerThread == "java-7" && of.SpanID == "0200000000000000" &&
-			of.WakerTraceID == "03"+strings.Repeat("0", 30) && of.WakerTransactionID == "04"+strings.Repeat("0", 14), "%+v", of)
+		assert.Check(t, ns == 1e9 && of.Kind == "lock" && of.WakerThread == "java-7" &&
+			of.SpanID == "0200000000000000" &&
+			of.WakerTraceID == "03"+strings.Repeat("0", 30) && of.WakerTransactionID == "04"+strings.Repeat("0", 14),
+			"%+v", of)
 	}
 	counted := gathered(t, e)
 	assert.Check(t, counted["profile_waits_total"] == 3 && counted["profile_waits_lost_total no_stack"] == 3 &&

@@ -362,7 +362,8 @@ func addWait(t *testing.T, builder *profiles.Builder, s profile.Sample, w item) 
 		"wait.file.name": "/läuft\ufffd",
 		"wait.waker":     "thread", "wait.waker.thread.name": "java-7", "wait.waker.thread.id": 70.,
 		"wait.waker.process.pid": 7., "wait.waker.service.name": "cart",
-		"wait.waker.trace_id": "ab" + strings.Repeat("0", 30), "wait.waker.transaction.id": "cd" + strings.Repeat("0", 14),
+		"wait.waker.trace_id":       "ab" + strings.Repeat("0", 30),
+		"wait.waker.transaction.id": "cd" + strings.Repeat("0", 14),
 	})
 	w.Values, w.Timestamps = []int64{int64(s.Wait.Sum)}, []uint64{uint64(s.Start.UnixNano() + 50e6)}
 	assert.NilError(t, builder.Add(&s))

@@ -179,7 +179,7 @@ func testOutside(t *testing.T, b *window) {
 	assert.Check(t, got == "[false,false]", "a choice is shown: %s", got)
 }
 
-// Waits are told from CPU time by their colour, in all and in one transaction, and either can be left out.
+// Waits are told from CPU time by their color, in all and in one transaction, and either can be left out.
 func testWaits(t *testing.T, b *window) {
 	p := shop()
 	p.Stacks = append(p.Stacks,
@@ -195,10 +195,10 @@ func testWaits(t *testing.T, b *window) {
 	toggle := func(id string) { b.Eval(`document.querySelector("#` + id + `").click() || 0`) }
 	title("7.17 s, 2.52 s of it waits, 93 samples, 6.17 s in 2 transactions")
 	b.shoot("waits")
-	const colours = `["[lock]", "Payment.charge", "other"].map(name => {
+	const colors = `["[lock]", "Payment.charge", "other"].map(name => {
 		const {node} = view.flame.boxes.find(b => b.node.name === name);
-		return [node.time, node.wait].join("/") + " " + colour(name, node.wait >= node.time).slice(0, 5); })`
-	got := b.Eval(colours)
+		return [node.time, node.wait].join("/") + " " + color(name, node.wait >= node.time).slice(0, 5); })`
+	got := b.Eval(colors)
 	assert.Check(t, strings.Contains(got, `"30/30 hsl(1`) || strings.Contains(got, `"30/30 hsl(2`), got)
 	assert.Check(t, strings.Contains(got, `"14.4/0.4 hsl(`) && strings.Contains(got, `"20/20 hsl(`), got)
 	toggle("waits")

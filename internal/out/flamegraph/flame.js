@@ -113,7 +113,7 @@ class Flame {
     box.top = box.depth * FRAME_HEIGHT;
     context.globalAlpha = box.above ? 0.55 : 1;
     const plain = this.matches && !this.matches(box.node.name);
-    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : colour(box.node.name, box.node.time > 0 && box.node.wait >= box.node.time);
+    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : color(box.node.name, box.node.time > 0 && box.node.wait >= box.node.time);
     context.fillRect(box.left, box.top, Math.max(box.width - 1, 0.5), FRAME_HEIGHT - 1);
     context.globalAlpha = 1;
     const text = fit(box.node.name, Math.floor((box.width - 8) / letter));
@@ -227,8 +227,8 @@ function fit(name, letters) {
   return name.slice(start, start + letters - 1) + "…";
 }
 
-// colour gives each name a warm colour, always the same; a cool one where threads only waited.
-function colour(name, waits) {
+// color gives each name a warm color, always the same; a cool one where threads only waited.
+function color(name, waits) {
   let hash = 0;
   for (let i = 0; i < name.length; i++) hash = hash * 31 + name.charCodeAt(i) | 0;
   return `hsl(${(waits ? 190 : 18) + (hash >>> 8 & 31)} ${72 + (hash & 15)}% ${64 + (hash >>> 4 & 7)}%)`;

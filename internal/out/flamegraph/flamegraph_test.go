@@ -84,7 +84,8 @@ func TestSizeIsBounded(t *testing.T) {
 			}
 			p.Stacks = append(p.Stacks, Stack{group, frames, uint64(1 + i%3), 0})
 			if c.waits {
-				p.Stacks = append(p.Stacks, Stack{group, append(frames[:5:5], fmt.Sprint("wait", n)), 0, 1<<40 + time.Duration(i)})
+				p.Stacks = append(p.Stacks, Stack{group, append(frames[:5:5], fmt.Sprint("wait", n)), 0,
+					1<<40 + time.Duration(i)})
 			}
 		}
 		page := write(t, p)

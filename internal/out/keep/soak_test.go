@@ -76,7 +76,8 @@ func TestSoakMemory(t *testing.T) {
 			const limit = 2 * MinBytes
 			before := heap()
 			s := NewStore(10*time.Millisecond*slicesOfPeriod, limit)
-			for i := 0; s.stats.Evicted == 0 && s.stats.Expired == 0 && s.stats.Waits.Evicted == 0 && i < 1_000_000; i++ {
+			for i := 0; s.stats.Evicted == 0 && s.stats.Expired == 0 && s.stats.Waits.Evicted == 0 &&
+				i < 1_000_000; i++ {
 				if i%1000 == 0 && s.bytes > limit*3/4 {
 					break
 				}

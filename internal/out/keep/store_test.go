@@ -332,7 +332,8 @@ func TestRandom(t *testing.T) {
 			stackOf(methods(random.IntN(50), 1+random.IntN(30))...))
 		sample.TID, sample.Count = random.IntN(20), uint64(random.IntN(4))
 		if random.IntN(3) == 0 {
-			sample.Wait = &profile.Wait{State: profile.Net, Sum: time.Duration(random.IntN(100)), Futex: uint64(random.IntN(9))}
+			sample.Wait = &profile.Wait{State: profile.Net, Sum: time.Duration(random.IntN(100)),
+				Futex: uint64(random.IntN(9))}
 		}
 		s.Add(sample, now)
 		s.AddAccount(newAccount(sample, profile.Net, now, time.Duration(random.IntN(5))*time.Millisecond), now)

@@ -55,7 +55,8 @@ func TestWaits(t *testing.T) {
 				StateTimes: profile.StateTimes{Sum: 25, Longest: 20, Count: 2}, Waker: holder},
 			// Whoever an interrupt interrupted is not named.
 			{Stack: 1, TID: 7, Thread: "worker", State: profile.Net, Peer: "10.0.0.7:5432",
-				StateTimes: profile.StateTimes{Sum: 3, Longest: 3, Count: 1}, Waker: &Waker{Source: profile.NetworkWaker}},
+				StateTimes: profile.StateTimes{Sum: 3, Longest: 3, Count: 1},
+				Waker:      &Waker{Source: profile.NetworkWaker}},
 			{Stack: 1, TID: 7, Thread: "worker", State: profile.Disk, Path: "/data/\xff",
 				StateTimes: profile.StateTimes{Sum: 1, Longest: 1, Count: 1}},
 		})
@@ -135,7 +136,8 @@ func TestLostWaits(t *testing.T) {
 func TestWaitsOfTrace(t *testing.T) {
 	s := NewStore(10*time.Minute, MinBytes)
 	r := resource("a", 1)
-	sample, wait := newSample(r, 1, begin, stackOf("main")), newWait(r, 1, begin, stackOf("main"), byHolder(time.Second))
+	sample, wait := newSample(r, 1, begin, stackOf("main")), newWait(r, 1, begin, stackOf("main"),
+		byHolder(time.Second))
 	sample.Context, wait.Context, wait.TransactionID = profile.OTelContext, profile.OTelContext, [8]byte{}
 	s.Add(wait, begin)
 	for samples := range uint64(2) {

@@ -77,7 +77,8 @@ func TestAggregateWalked(t *testing.T) {
 func TestAggregateWaits(t *testing.T) {
 	process := new(Process)
 	add := func(a *aggregate, tid int, w profile.Wait) bool {
-		return a.add(process, &profile.Sample{Stack: stackOf(profile.StackTraceID{1}, 1), TraceID: [16]byte{1}, TID: tid,
+		return a.add(process, &profile.Sample{Stack: stackOf(profile.StackTraceID{1}, 1), TraceID: [16]byte{1},
+			TID:    tid,
 			Thread: "worker", Count: 2, At: time.Now(), Wait: &w})
 	}
 	a := newAggregate()
@@ -99,7 +100,8 @@ func TestAggregateWaits(t *testing.T) {
 	wait.State = profile.Net
 	add(a, 1, wait)
 	used := a.waitFrames.Used()
-	assert.Check(t, used > 2*framesIn(waitBytes+3*maxTextBytes) && a.frames.Used()+a.keys.Used() == 0, "%d frames", used)
+	assert.Check(t, used > 2*framesIn(waitBytes+3*maxTextBytes) && a.frames.Used()+a.keys.Used() == 0, "%d frames",
+		used)
 	a.waitFrames = share.NewBudget[procscan.ProcessID](2*used + 2) // half of what is left is this process's
 	a.waitFrames.Take(process.Identity(), used)
 	add(a, 2, wait)
@@ -111,7 +113,8 @@ func TestAggregateWaits(t *testing.T) {
 		r.Unselected == 0 && len(a.truncated) == 1, "%+v", r)
 	for key, of := range r.Waits {
 		assert.Check(t, of == profile.StateTimes{Sum: 10, Longest: 3, Count: 4} && key.Thread == "worker" &&
-			len(key.Path) == maxTextBytes && len(key.Waker.Thread) == maxTextBytes && len(key.Waker.Service) == maxTextBytes,
+			len(key.Path) == maxTextBytes && len(key.Waker.Thread) == maxTextBytes &&
+			len(key.Waker.Service) == maxTextBytes,
 			"%+v, %+v", key, of)
 	}
 }

@@ -30,7 +30,8 @@ func waited(t testing.TB) (*record.Recording, *symbolNames) {
 		{Key: "route", Value: "/"}})
 	r.Waits = map[record.WaitKey]profile.StateTimes{
 		{Key: key, State: profile.Futex, Waker: profile.Waker{Kind: profile.ThreadWaker, PID: 9, TID: 90,
-			Thread: "java-7\x1b[2J", TraceID: [16]byte{0x11}, TransactionID: [8]byte{0x22}}}: {Sum: 1500 * time.Millisecond, Longest: 1, Count: 3},
+			Thread: "java-7\x1b[2J", TraceID: [16]byte{0x11},
+			TransactionID: [8]byte{0x22}}}: {Sum: 1500 * time.Millisecond, Longest: 1, Count: 3},
 		{Key: key, State: profile.Net, Peer: "[::1]:443",
 			Waker: profile.Waker{Kind: profile.NetworkWaker}}: {Sum: 7 * time.Microsecond, Count: 1},
 		{Key: alone, State: profile.Disk, Path: "/data;a\x1b[2J"}: {Sum: time.Millisecond, Count: 1},
@@ -70,7 +71,8 @@ func TestWaitsInPProf(t *testing.T) {
 		assert.Check(t, slices.Equal(got.Value, []int64{0, 0, want.ns}) && len(got.Location) == 4, got.Value)
 		want.labels["trace_id"], want.labels["service"] = "ab010000000000000000000000000000", "shop"
 		for name, text := range want.labels {
-			assert.Check(t, slices.Equal(got.Label[name], []string{text}), "%s is %q, want %q", name, got.Label[name], text)
+			assert.Check(t, slices.Equal(got.Label[name], []string{text}), "%s is %q, want %q", name, got.Label[name],
+				text)
 		}
 		for _, name := range waitLabels {
 			assert.Check(t, want.labels[name] != "" || got.Label[name] == nil, "%s is %q", name, got.Label[name])

@@ -74,7 +74,8 @@ func TestWaitsInInbox(t *testing.T) {
 	const most = MaxPending / partOfWaits
 	q := newInbox(new(atomic.Bool), time.Minute)
 	for _, c := range []struct{ samples, waits, added int }{
-		{2, most - 1, most + 1}, {3, 3, 4}, {MaxPending - most - 5 - 1, 1, MaxPending - most - 5 - 1}, {3, 0, 1}, {0, 1, 0},
+		{2, most - 1, most + 1}, {3, 3, 4}, {MaxPending - most - 5 - 1, 1, MaxPending - most - 5 - 1},
+		{3, 0, 1}, {0, 1, 0},
 	} {
 		pending := mixed(c.samples, c.waits)
 		n, _ := q.add(pending, now)

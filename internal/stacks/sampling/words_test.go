@@ -95,7 +95,8 @@ func TestWordCacheIsBounded(t *testing.T) {
 	c.add(used, newNamedFrames([]unwind.Frame{{Function: "used"}}), unwind.Span{}, unwind.OfProgram, codeVersion{}, now)
 	const many = 20 * maxWordBytes / 800
 	for i := range uint64(many) {
-		c.add(newWordKey(2, []uint64{i}), newNamedFrames([]unwind.Frame{{Function: name}}), unwind.Span{}, unwind.OfProgram,
+		c.add(newWordKey(2, []uint64{i}), newNamedFrames([]unwind.Frame{{Function: name}}), unwind.Span{},
+			unwind.OfProgram,
 			codeVersion{}, now)
 		known := c.get(used, codeVersion{}, now)
 		assert.Assert(t, known != nil && known.frames[0].Function == "used", "after %d others", i)

@@ -166,7 +166,8 @@ func BenchmarkStartup(b *testing.B) {
 		assert.NilError(b, e.Close())
 	}
 	for _, name := range phases {
-		b.ReportMetric(float64(sums[name].Microseconds())/1000/float64(b.N), strings.ReplaceAll(name, " ", "-")+"-cpu-ms")
+		b.ReportMetric(float64(sums[name].Microseconds())/1000/float64(b.N), strings.ReplaceAll(name, " ",
+			"-")+"-cpu-ms")
 	}
 }
 

@@ -274,7 +274,8 @@ func FuzzDecodeFrames(f *testing.F) {
 			}
 		}
 		again, err := decodeFrames(answer.message(), len(stacks))
-		assert.Assert(t, err == nil && slices.EqualFunc(again, stacks, func(x, y Named) bool { return x.Span == y.Span }),
-			"%d stacks, then %d: %v", len(stacks), len(again), err)
+		same := func(x, y Named) bool { return x.Span == y.Span }
+		assert.Assert(t, err == nil && slices.EqualFunc(again, stacks, same), "%d stacks, then %d: %v", len(stacks),
+			len(again), err)
 	})
 }

@@ -73,7 +73,8 @@ func TestPlace(t *testing.T) {
 		"interpreted":           {jvm(0, support.FrameHotspotInterpreter, 5), nil, 0, false},
 	} {
 		base, at, is := Place(c.word)
-		assert.Check(t, is == c.is && at == c.at && (!is || slices.Equal(base[:len(c.other)], c.other)), "%s: %x, %d, %v",
+		assert.Check(t, is == c.is && at == c.at && (!is || slices.Equal(base[:len(c.other)], c.other)),
+			"%s: %x, %d, %v",
 			what, base, at, is)
 	}
 }
@@ -101,6 +102,7 @@ func TestAddressesAround(t *testing.T) {
 		{5, 0x12, 0, Span{}, false},
 	} {
 		addr, around, ok := h.address(1, c.file, c.inFile)
-		assert.Check(t, addr == c.addr && around == c.around && ok == c.ok, "file %d: %x, %+v, %v", c.file, addr, around, ok)
+		assert.Check(t, addr == c.addr && around == c.around && ok == c.ok, "file %d: %x, %+v, %v", c.file, addr,
+			around, ok)
 	}
 }
