@@ -141,7 +141,7 @@ func (r *running) openDescriptors() int {
 	r.t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	assert.NilError(r.t, err)
-	return len(entries) - r.Census().Workers.Running
+	return len(entries) - 2*r.Census().Workers.Running // the channel of each, and what waits for it
 }
 
 // Whatever happens to processes under load, at any moment: those to which nothing happens lose not

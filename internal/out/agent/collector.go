@@ -48,6 +48,8 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	counters := c.source.Counters()
 	counters.families().Send(m)
 	m.Seconds("sweep_seconds_total", "Time spent on sweeps of /proc.", time.Duration(counters.SweepNs.Load()))
+	m.Seconds("waits_without_stack_seconds_total", "Time of waits without a stack: there were too many, or it was lost.",
+		time.Duration(counters.Sampling.WalksUnaskedNS.Load()))
 	metrics <- sampleToSocket(counters.Messages.Timing())
 	stacks := counters.Sampling.Stacks()
 	m.Gauge("stacks_held", "Cached stacks.", stacks.Stacks)

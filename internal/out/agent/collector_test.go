@@ -153,6 +153,8 @@ func TestCountersAreCollected(t *testing.T) {
 		"Errors[0]":                            {}, // ReasonNone
 		"Sampling.Unwinding.InlinedUnknown[0]": {}, // of no reason
 		"SweepNs":                              {series: "correlator_sweep_seconds_total"},
+		"Sampling.WalksUnaskedNS":              {series: "correlator_waits_without_stack_seconds_total"},
+		"Sampling.Walks":                       {}, // the sum of Sampling.Waits
 	}
 	keys, series := make(map[string]string), make(map[string]string)
 	for path, c := range countedFields(t) {

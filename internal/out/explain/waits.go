@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -56,7 +57,8 @@ func addWaits(r *record.Recording, a *keep.Answer) error {
 		of := keep.Sample{Transaction: w.Transaction, Stack: w.Stack, Span: w.Span, TID: w.TID, Thread: w.Thread}
 		key, err := keyOf(r, a, &of)
 		waker, errWaker := wakerOf(w.Waker)
-		if err := errors.Join(err, errWaker); err != nil {
+		errPeer := checkPeer(w.Peer)
+		if err := errors.Join(err, errPeer, errWaker); err != nil {
 			return err
 		}
 		if w.Stack == keep.LeftOutStack || w.State == profile.OnCPU || w.Sum < 0 || w.Longest < 0 {
@@ -71,6 +73,14 @@ func addWaits(r *record.Recording, a *keep.Answer) error {
 		r.Waits[keys[i]] = of
 	}
 	return nil
+}
+
+func checkPeer(text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := netip.ParseAddrPort(text)
+	return err
 }
 
 func wakerOf(w *keep.Waker) (made profile.Waker, err error) {

@@ -3,7 +3,6 @@ package sampling
 import (
 	"cmp"
 	"sync/atomic"
-	"time"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
@@ -81,20 +80,14 @@ func (c *Counters) Families() (f metric.Families) {
 		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()).
 		With("idle", c.WaitsIdleLate.Load()),
 		"Switches of threads that are not accounted exactly, by reason.")
-	idle, lost := c.WaitsIdle.Load(), uint64(0) // before what they are part of
-	for outcome := range c.Waits {
-		if process.SampleOutcome(outcome).IsLoss() {
-			lost += c.Waits[outcome].Load()
-		}
-	}
-	f.Add("wait_stacks", "", metric.Label("outcome").With("handed_over", c.Waits.Sum()-lost-idle).
-		With("idle", idle).With("not_named", lost).
-		With("too_many", c.WalksUnasked.Load()).With("not_interrupted", c.WalksUnrung.Load()).
-		With("missed", c.WalksMissed.Load()).With("unfinished", c.WalksUnfinished.Load()).
-		With("no_room", c.WalksUnsent.Load()),
-		"Stacks of waits, by outcome.")
-	f.Add("waits_without_stack_seconds", "", metric.Just(c.WalksUnaskedNS.Load()/uint64(time.Second)),
-		"Time of waits that had no stack as there were too many, or it was lost.")
+	f.Add("wait_stacks", "", metric.By[process.SampleOutcome]("outcome", c.Waits[:]),
+		"Stacks of waits that the kernel handed over, by outcome.")
+	f.One("wait_stacks_idle", "", &c.WaitsIdle,
+		"Stacks of waits that were handed on without frames: an idle thread's. Part of correlator_wait_stacks_total.")
+	f.Add("wait_stacks_lost", "", metric.Label("reason").With("too_many", c.WalksUnasked.Load()).
+		With("not_interrupted", c.WalksUnrung.Load()).With("missed", c.WalksMissed.Load()).
+		With("unfinished", c.WalksUnfinished.Load()).With("no_room", c.WalksUnsent.Load()),
+		"Stacks of waits that the kernel did not hand over, by reason.")
 	f.One("sampling_drains", "drains", &c.Drains, "Reads of the kernel's tables of samples.")
 	f.One("sampling_errors", "sampling_troubles", &c.Errors,
 		"Failed system calls of sampling; the log has the first of each kind.")
