@@ -2,6 +2,7 @@ package procscan
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/procdir"
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
@@ -39,7 +41,10 @@ func TestSweepVanishing(t *testing.T) {
 				v.Kill()
 			default: // leaves a zombie
 				v.Cmd.Process.Kill()
-				testenv.Poll(t, child.Timeout, "a zombie", func() bool { return child.State(t, v.PID) == "Z" })
+				testenv.Poll(t, child.Timeout, "a zombie", func() bool {
+					threads, err := procdir.IDs(fmt.Sprintf("/proc/%d/task", v.PID))
+					return child.State(t, v.PID) == "Z" && err == nil && len(threads) == 1 // else some are still ending
+				})
 			}
 		}
 		victims = nil
