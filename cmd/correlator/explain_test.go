@@ -149,7 +149,7 @@ func TestExplain(t *testing.T) {
 
 // explainsAccount checks that each part of a transaction has its time, its stack, and who ended it: the lock's holder
 // with its own transaction.
-func (k *keeper) explainsAccount(truth demo.Accounted) {
+func (k *keeper) explainsAccount(p *demo.Process) {
 	t := k.t
 	status, err := admin.NewClient(k.socket).Status(t.Context())
 	assert.NilError(t, err)
@@ -157,18 +157,26 @@ func (k *keeper) explainsAccount(truth demo.Accounted) {
 		t.Logf("no stacks of waits: %s", status.Waits.StacksError)
 		return
 	}
+	var truth demo.Accounted
+	var e explain.Explanation
 	var sums map[profile.WaitKind]time.Duration
 	var ended map[profile.WaitKind]keep.Waker
-	e := k.until("stacks of waits", truth.TransactionID.String(), func(e *explain.Explanation) bool {
-		sums, ended = make(map[profile.WaitKind]time.Duration), make(map[profile.WaitKind]keep.Waker)
-		for _, w := range e.Transactions[0].Waits {
-			sums[w.Kind] += w.Sum
-			if len(w.Frames) > 0 && w.Waker != nil {
-				ended[w.Kind] = *w.Waker
+	for try := 0; len(ended) < 3; try++ { // on a busy machine, a stack can be lost, for good in its transaction
+		assert.Assert(t, try < 20, "stacks of waits are lost again and again: %+v", e.Transactions)
+		truth = p.Account(1)
+		asked := 0
+		e = k.until("stacks of waits", truth.TransactionID.String(), func(e *explain.Explanation) bool {
+			sums, ended = make(map[profile.WaitKind]time.Duration), make(map[profile.WaitKind]keep.Waker)
+			for _, w := range e.Transactions[0].Waits {
+				sums[w.Kind] += w.Sum
+				if len(w.Frames) > 0 && w.Waker != nil {
+					ended[w.Kind] = *w.Waker
+				}
 			}
-		}
-		return len(ended) >= 3 && sums["sleep"] > 0
-	})
+			asked++
+			return sums["sleep"] > 0 && (len(ended) >= 3 || asked >= 100)
+		})
+	}
 	a := e.Transactions[0].Account
 	notBlocked := a.OnCPU + a.Unaccounted + a.Runnable + a.Throttled
 	for kind, took := range map[profile.WaitKind]time.Duration{"lock": truth.Lock, "net": truth.Net,
@@ -207,7 +215,7 @@ func TestExplainWaits(t *testing.T) {
 	out, _ := k.explain(0, id)
 	assert.Check(t, strings.Contains(out, "\nnetwork "), out)
 
-	k.explainsAccount(p.Account(1))
+	k.explainsAccount(p)
 
 	without := startKeeper(t, "--waits", "off")
 	without.registered(p.PID)
