@@ -73,7 +73,7 @@ const (
 	walkPeriod = 10 * time.Millisecond
 
 	// windowWalks are the walks that a CPU makes at most in a tenth of a second. Each takes 25 to 75 µs.
-	windowWalks = 10
+	windowWalks = 5
 
 	// walkBytes is the room for walks of one CPU: for those of some tenths of a second, with 40 frames. In all there
 	// is minWalkBytes at least, where few CPUs may have deep stacks, and maxWalkBytes at most, as not all are busy.
