@@ -20,7 +20,7 @@ type Wait struct {
 	Sum, Longest time.Duration
 
 	Peer  string // address and port of the other end of a socket of IP; empty: none, or not known
-	Path  string // of a file, as the process sees it: any bytes; empty: none, or not known
+	Path  string // the last names of a file's: any bytes; empty: none, or not known
 	Futex uint64 // the address that was waited at; zero: at none
 
 	Waker Waker // of the last of the waits

@@ -91,10 +91,10 @@ func (s *Sampling) drainWalks(now instant) {
 		return
 	}
 	s.recordError("draining stacks of waits", s.waits.DrainWalks(func(w *bpf.Walk) {
-		waits := newWaits(w)
 		if w.Stack.Target == 0 { // of the test
 			return
 		}
+		waits := newWaits(w)
 		s.counters.Walks.Add(uint64(len(waits)))
 		program := s.program(w.Stack.Target)
 		if program == nil {
