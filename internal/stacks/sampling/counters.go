@@ -36,6 +36,9 @@ type Counters struct {
 
 	Waits process.SampleOutcomes // waits whose stacks the kernel handed over, as Outcomes
 	Walks atomic.Uint64          // those waits; as Kernel, their number is the sum of Waits
+
+	WaitsCut atomic.Uint64 // those that were handed on with an incomplete stack
+
 	// Those that were handed on but for their stack, which is that of an idle thread.
 	WaitsIdle     atomic.Uint64
 	WaitsIdleLate atomic.Uint64 // those of them that are in their account all the same: it came before
@@ -84,6 +87,8 @@ func (c *Counters) Families() (f metric.Families) {
 		"Stacks of waits that the kernel handed over, by outcome.")
 	f.One("wait_stacks_idle", "", &c.WaitsIdle,
 		"Stacks of waits that were handed on without frames: an idle thread's. Part of correlator_wait_stacks_total.")
+	f.One("wait_stacks_cut", "", &c.WaitsCut,
+		"Stacks of waits that are incomplete. Part of correlator_wait_stacks_total.")
 	f.Add("wait_stacks_lost", "", metric.Label("reason").With("too_many", c.WalksUnasked.Load()).
 		With("not_interrupted", c.WalksUnrung.Load()).With("missed", c.WalksMissed.Load()).
 		With("unfinished", c.WalksUnfinished.Load()).With("no_room", c.WalksUnsent.Load()),

@@ -260,8 +260,12 @@ func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.T
 		s.counters.WaitsIdle.Add(sample.Count)
 		return
 	}
-	if sample.Wait == nil && sample.Stack != nil && sample.Stack.Cut {
-		s.counters.Cut.Add(sample.Count)
+	if sample.Stack != nil && sample.Stack.Cut {
+		cut := &s.counters.Cut
+		if sample.Wait != nil {
+			cut = &s.counters.WaitsCut
+		}
+		cut.Add(sample.Count)
 	}
 	program.used.Store(true)
 	notify := program.space.Stale(now)

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,29 @@ func TestIdleIsNotHandedOn(t *testing.T) {
 	}
 	idle := s.counters.WaitsIdle.Load()
 	assert.Check(t, idle == maxIdle+2 && len(p.idle.waits) == maxIdle && s.counters.WaitsIdleLate.Load() == 2)
+}
+
+// blind is a sink that only takes.
+type blind struct{ Sink }
+
+func (blind) Sampled(profile.Sample) {}
+func (blind) Waited(profile.Sample)  {}
+
+// A stack that is cut is counted, of a wait apart from samples.
+func TestWaitsCut(t *testing.T) {
+	files, err := profile.NewFiles("/proc", 8)
+	assert.NilError(t, err)
+	s := &Sampling{counters: new(Counters)}
+	p := &program{sink: blind{}, inbox: newInbox(new(atomic.Bool), 0),
+		space: profile.NewAddressSpace(files, probePace())}
+	wait := &profile.Wait{State: profile.Futex, Sum: 30, Longest: 3}
+	for _, sample := range []profile.Sample{
+		{Count: 1, Stack: &profile.Stack{Cut: true}}, {Count: 1, Stack: &profile.Stack{}},
+		{Count: 2, Stack: &profile.Stack{Cut: true}, Wait: wait}, {Count: 4, Stack: &profile.Stack{}, Wait: wait},
+	} {
+		s.handOver(p, &sample, time.Now())
+	}
+	assert.Check(t, s.counters.Cut.Load() == 1 && s.counters.WaitsCut.Load() == 2)
 }
 
 // The walked waits of idle threads are taken out of the account that has them, and out of no other: not of another
