@@ -83,7 +83,8 @@ func decodeWalk(raw []byte) (Walk, error) {
 		NS: d.Ns, Longest: d.Longest, Queued: d.Queued, Queue: d.Queue,
 		Peer: newPeer(d.Family, d.Port, &d.Address), Path: newPath(&d.Path), Futex: d.Futex,
 		Waker: Waker{
-			Kind: WakerKind(d.Waker.Kind), PID: int(d.Waker.Pid), TID: int(d.Waker.Tid), Name: unix.ByteSliceToString(asBytes(d.Waker.Name[:])),
+			Kind: WakerKind(d.Waker.Kind), PID: int(d.Waker.Pid), TID: int(d.Waker.Tid),
+			Name: unix.ByteSliceToString(asBytes(d.Waker.Name[:])),
 			OTel: isOTel(uint32(d.Waker.Context)),
 		},
 	}
