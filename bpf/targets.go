@@ -260,7 +260,7 @@ func (t *targetTable) setBits() error {
 	return err
 }
 
-// follow has the threads of all targets accounted, now and later.
+// follow has an account know the targets that there are, and later ones, with their threads.
 func (t *targetTable) follow(w *Waits) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +268,7 @@ func (t *targetTable) follow(w *Waits) error {
 		return errors.New("there are accounts already")
 	}
 	t.waits = w
-	return errors.Join(t.setBits(), w.prepare(everyProcess))
+	return t.setBits()
 }
 
 func (t *targetTable) unfollow(w *Waits) {

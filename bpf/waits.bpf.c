@@ -124,6 +124,7 @@ const volatile __u32 max_used; /* accounts of one target in a table */
 const volatile bool keep_unsampled;
 
 volatile bool walks;                /* stacks can be walked */
+volatile __u64 since;               /* when these programs were attached, CLOCK_MONOTONIC, ns */
 const volatile __u64 least_period;  /* ns, of all CPUs */
 const volatile __u32 max_asked;     /* walks of a CPU in a window */
 const volatile __u32 interrupts_at; /* see interrupts */
@@ -370,6 +371,14 @@ static __always_inline void enter(struct task_struct *task, struct thread *threa
     key->transaction_id = context->kind == CORRELATOR_OTEL ? 0 : context->slot.transaction_id;
 }
 
+/* Not all switches are known of a thread since its account was begun. */
+static __always_inline void forget(struct thread *thread, struct wait_counters *counters) {
+    counters->lost += thread->account.first != 0;
+    drop(thread, counters);
+    __builtin_memset(&thread->key, 0, sizeof(thread->key));
+    __builtin_memset(&thread->account, 0, sizeof(thread->account));
+}
+
 #define FLUSH_INTERVAL 100000000 /* ns */
 
 /* Ends the run of the current thread, in the context that it has now. */
@@ -385,11 +394,8 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     outcome = correlator_current(&targets, context);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
-    if (context->target != thread->target) { /* its switches since then are not known */
-        counters->lost += thread->account.first != 0;
-        drop(thread, counters);
-        __builtin_memset(&thread->key, 0, sizeof(thread->key));
-        __builtin_memset(&thread->account, 0, sizeof(thread->account));
+    if (context->target != thread->target || thread->in < since) {
+        forget(thread, counters);
         thread->target = context->target;
         thread->rest = random_part(context->target);
         ran = 0;
@@ -527,6 +533,8 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
     out = thread->out;
     woken = thread->waking;
     thread->out = thread->waking = 0;
+    if (out < since)
+        forget(thread, counters);
     if (!out || !has_context(thread))
         return;
     thread->account.last = now;
@@ -702,7 +710,8 @@ int account_waking(__u64 *ctx) {
         return 0;
     now = bpf_ktime_get_ns();
     thread->waking = now;
-    if (walks && thread->out && has_context(thread) && thread->state >= STATE_FUTEX)
+    if (walks && thread->out && thread->out >= since && has_context(thread) &&
+        thread->state >= STATE_FUTEX)
         select(task, thread, between(thread->out, now));
     return 0;
 }

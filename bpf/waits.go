@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -98,6 +99,7 @@ type Waits struct {
 
 	chainless error // guarded by the mutex of the sampler's table, see Chainless
 	links     []link.Link
+	paused    atomic.Bool
 	counters  *ebpf.Memory
 	cpus      int
 	filters   bool // the kernel can walk a single process
@@ -126,6 +128,7 @@ type waitObjects struct {
 	Filter   *ebpf.Variable `ebpf:"target_filter"`
 	Epoch    *ebpf.Variable `ebpf:"epoch"`
 	Walks    *ebpf.Variable `ebpf:"walks"`
+	Since    *ebpf.Variable `ebpf:"since"`
 }
 
 func (o *waitObjects) Close() error {
@@ -140,6 +143,7 @@ type WaitOptions struct {
 	Period   time.Duration // the time of a thread's waits for which one stack is walked at least, 0: 10 ms
 	MaxWalks int           // of a CPU in a tenth of a second, 0: 10; of one target three quarters
 	NoWalks  bool          // no stacks are walked
+	Paused   bool          // until Resume
 
 	hook string // the tracepoint, in place of walkHook
 }
@@ -217,6 +221,48 @@ func (w *Waits) open() (err error) {
 			}
 		}
 	}
+	if err := w.sampler.table.follow(w); err != nil {
+		return err
+	}
+	if w.options.Paused {
+		return w.Pause()
+	}
+	return w.Resume()
+}
+
+// Pause has the kernel do nothing for accounts until Resume. What was not drained can still be; what Close would
+// lose is lost.
+func (w *Waits) Pause() error {
+	var errs []error
+	for _, l := range w.links {
+		errs = append(errs, l.Close())
+	}
+	w.links = nil
+	w.paused.Store(true)
+	if w.walks != nil { // nobody asks for walks any more
+		errs = append(errs, w.walks.detach())
+	}
+	return errors.Join(errs...)
+}
+
+// Resume has accounts kept of what threads do from now on, and the stacks of their waits walked.
+func (w *Waits) Resume() (err error) {
+	if len(w.links) > 0 {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Pause())
+		}
+	}()
+	if err := w.objects.Since.Set(Now()); err != nil {
+		return fmt.Errorf("setting %s: %w", waitsVarSince, err)
+	}
+	if w.walks != nil {
+		if err := w.walks.attach(w.options.hook); err != nil { // before what asks for walks
+			return err
+		}
+	}
 	for _, program := range []*ebpf.Program{w.objects.New, w.objects.Waking, w.objects.Switch} {
 		attached, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
@@ -224,7 +270,8 @@ func (w *Waits) open() (err error) {
 		}
 		w.links = append(w.links, attached)
 	}
-	return w.sampler.table.follow(w)
+	w.paused.Store(false) // those that are new from now on are prepared by who adds them
+	return w.prepare(everyProcess)
 }
 
 // supportsWaits returns what the kernel lacks for accounts.
@@ -268,11 +315,8 @@ func isPointer(t btf.Type) bool {
 // in the last tenth of a second, or since they left their CPU.
 func (w *Waits) Close() error {
 	w.sampler.table.unfollow(w)
-	var errs []error
-	for _, l := range w.links {
-		errs = append(errs, l.Close())
-	}
-	if w.walks != nil { // nobody asks for walks any more
+	errs := []error{w.Pause()}
+	if w.walks != nil {
 		errs = append(errs, w.walks.close())
 	}
 	if w.objects.Switch != nil {
@@ -281,9 +325,12 @@ func (w *Waits) Close() error {
 	return errors.Join(errs...)
 }
 
-// prepare makes the states of the threads that a process has. That of a thread that begins later is made
-// then.
+// prepare makes the states of the threads that a process has, unless it is to be done later. That of a thread that
+// begins later is made then.
 func (w *Waits) prepare(pid uint32) error {
+	if w.paused.Load() {
+		return nil
+	}
 	if !w.filters {
 		pid = everyProcess
 	}

@@ -233,6 +233,7 @@ const (
 	waitsVarMaxAsked       = "max_asked"
 	waitsVarMaxUsed        = "max_used"
 	waitsVarPidNamespace   = "pid_namespace"
+	waitsVarSince          = "since"
 	waitsVarTargetFilter   = "target_filter"
 	waitsVarWalks          = "walks"
 )
@@ -312,6 +313,7 @@ type waitsVariableSpecs struct {
 	MaxAsked      *ebpf.VariableSpec `ebpf:"max_asked"`
 	MaxUsed       *ebpf.VariableSpec `ebpf:"max_used"`
 	PidNamespace  *ebpf.VariableSpec `ebpf:"pid_namespace"`
+	Since         *ebpf.VariableSpec `ebpf:"since"`
 	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
 	Walks         *ebpf.VariableSpec `ebpf:"walks"`
 }
@@ -374,6 +376,7 @@ type waitsVariables struct {
 	MaxAsked      *ebpf.Variable `ebpf:"max_asked"`
 	MaxUsed       *ebpf.Variable `ebpf:"max_used"`
 	PidNamespace  *ebpf.Variable `ebpf:"pid_namespace"`
+	Since         *ebpf.Variable `ebpf:"since"`
 	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
 	Walks         *ebpf.Variable `ebpf:"walks"`
 }

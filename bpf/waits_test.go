@@ -224,3 +224,41 @@ func TestWaitsRemoved(t *testing.T) {
 		clear(all)
 	}
 }
+
+// While accounts are paused the kernel does nothing for them, and afterwards none has anything of that time, nor of
+// the time before: also not of a thread that waits in one transaction all the while.
+func TestWaitsPaused(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, WaitOptions{Paused: true})
+	p := demo.Start(t, demo.Options{Busy: 2, Idle: 1, Transaction: 20 * time.Millisecond, Gap: -1})
+	addDemo(t, s, p)
+	for round := range 3 {
+		p.Begin(3) // of the idle threads
+		before, err := w.Counters()
+		assert.NilError(t, err)
+		p.StartThreads(1, "idle") // which takes all threads some switches
+		after, err := w.Counters()
+		assert.Check(t, err == nil && before == after, "%+v, %+v, %v", before, after, err)
+		assert.NilError(t, w.Drain(func(*Account) {}))
+		since := Now()
+		assert.NilError(t, w.Resume())
+		assert.NilError(t, w.Resume()) // which changes nothing
+		all := make(traces)
+		p.End(3)
+		second := p.Begin(3)
+		p.End(3)
+		testenv.Poll(t, waiting, "accounts", func() bool {
+			assert.NilError(t, w.Drain(all.add))
+			return len(all) > 10 && all[second.TraceID] != nil
+		})
+		longest := Now() - since
+		for trace, a := range all {
+			assert.Check(t, a.First >= since, "%d: %v begins %d ns too early: %+v", round, trace, since-a.First, a)
+			for state, of := range a.States {
+				assert.Check(t, of.Longest <= longest, "%d: state %d: %+v", round, state, a)
+			}
+		}
+		assert.NilError(t, w.Pause())
+		assert.NilError(t, w.Drain(all.add))
+	}
+}

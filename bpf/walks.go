@@ -94,15 +94,35 @@ func (w *Waits) openWalks() (err error) {
 		return fmt.Errorf("opening ring buffer: %w", err)
 	}
 	k.ring.SetDeadline(time.Unix(1, 0)) // it never waits
-	k.hook, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: w.options.hook, Program: k.objects.Walk})
-	if err != nil {
-		return missingWalks(err)
+	if err := k.attach(w.options.hook); err != nil {
+		return err
 	}
 	if err := k.test(); err != nil {
 		return err
 	}
 	w.walks = k
 	return nil
+}
+
+// attach has stacks walked at a tracepoint.
+func (k *walks) attach(hook string) (err error) {
+	if k.hook != nil {
+		return nil
+	}
+	k.hook, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: hook, Program: k.objects.Walk})
+	if err != nil {
+		k.hook = nil // and no link of that type
+		return missingWalks(err)
+	}
+	return nil
+}
+
+func (k *walks) detach() (err error) {
+	if k.hook != nil {
+		err = k.hook.Close()
+	}
+	k.hook = nil
+	return err
 }
 
 // isRealTime reports whether the kernel is one with PREEMPT_RT, where locks may sleep, also when a switch of threads
@@ -299,10 +319,7 @@ func (k *walks) drain(yield func(*Walk)) error {
 }
 
 func (k *walks) close() error {
-	var errs []error
-	if k.hook != nil {
-		errs = append(errs, k.hook.Close())
-	}
+	errs := []error{k.detach()}
 	if k.ring != nil {
 		errs = append(errs, k.ring.Close())
 	}

@@ -197,11 +197,16 @@ func (c *Config) Agent() agent.Config {
 		ReportInterval:    c.Samples.ReportInterval,
 		KernelStacks:      c.Samples.KernelStacks,
 		Unwinder:          c.Samples.Unwinder,
-		Waits:             c.Samples.Waits == sampling.AutoWaits && (c.Keep.For > 0 || c.Export.TakesProfiles()),
+		Waits:             c.Samples.Waits == sampling.AutoWaits && c.takesWaits(),
 		Attributes:        c.Samples.Attributes,
 		MetricsServices:   c.Monitoring.Services,
 		PinMaps:           c.Samplers.PinMaps,
 	}
+}
+
+// takesWaits reports whether there is somebody who takes waits, if only sometimes.
+func (c *Config) takesWaits() bool {
+	return c.Keep.For > 0 || c.Export.TakesProfiles() || c.LiveView.Enabled()
 }
 
 func (d *destination) setDefaults() { d.Destination = otlp.NewDestination("") }

@@ -93,6 +93,7 @@ func TestComplete(t *testing.T) {
 		args  []string
 		waits bool
 	}{{nil, false}, {[]string{"--keep", "1m"}, true}, {[]string{"--otlp-endpoint", "unix:/x"}, true},
+		{[]string{"--live-listen", "uds:/x"}, true},
 		{[]string{"--keep", "1m", "--otlp-endpoint", "unix:/x", "--waits", "off"}, false}} {
 		got, _, err := said{args: c.args}.config(t, t.TempDir())
 		assert.Check(t, err == nil && got.Agent().Waits == c.waits, "%q: %v", c.args, err)

@@ -37,7 +37,7 @@ type Exporter interface {
 	Sampled(sample *profile.Sample)
 	// TakesUntraced reports whether samples of threads that worked on no trace are wanted, too.
 	TakesUntraced() bool
-	// TakesAccounts reports whether Accounted or Waited has a use for what it gets, which does not change.
+	// TakesAccounts reports whether Accounted or Waited has a use for what it gets now. It does not wait.
 	TakesAccounts() bool
 	// Accounted is called with accounts, which stay the caller's.
 	Accounted(account *profile.Account)
@@ -164,8 +164,9 @@ func (a *Agent) samplingOptions() sampling.Options {
 		Interval: a.config.ReportInterval,
 		ProcRoot: a.config.ProcRoot,
 		Unwinder: a.config.Unwinder,
-		Waits:    a.config.Waits && a.exporter != nil && a.exporter.TakesAccounts(),
+		Waits:    a.config.Waits && a.exporter != nil,
 
+		WaitsWanted: func() bool { return a.exporter.TakesAccounts() },
 		ElasticOnly: a.elasticOnly(),
 		Attributes:  a.config.Attributes,
 	}

@@ -27,6 +27,7 @@ func (s *Sampling) drain() {
 	}
 	s.drainWalks(now) // which say what accounts have too much
 	s.drainAccounts(now)
+	s.switchWaits()
 	for _, program := range s.waiting {
 		s.enqueue(program, program.waiting, now.Time)
 		program.waiting = nil

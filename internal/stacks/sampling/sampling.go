@@ -47,6 +47,9 @@ type Options struct {
 	// Waits says whether accounts are kept of what threads do that have a context. It is no error of Open
 	// where they cannot be: see Waits.
 	Waits bool
+	// WaitsWanted reports whether somebody takes accounts and waits now. It is called before each drain, and does not
+	// wait; nil: always.
+	WaitsWanted func() bool
 	// Unwinder says whether an engine walks stacks, of programs that it can serve. It is loaded when
 	// the first one is started; at once when it must work. The program's main function must call
 	// worker.Main.
@@ -99,6 +102,8 @@ type Sampling struct {
 	hidden      error      // why stacks have no kernel frames, if they were asked for
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
+	waitsWanted func() bool
+	waitsIdle   atomic.Bool // nobody wants them now
 
 	troubles sync.Map                  // what was logged that went wrong
 	opened   time.Time                 // what drained counts from
@@ -162,7 +167,12 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 			zap.Error(err))
 	}
 	if options.Waits && s.samples {
-		if s.waits, s.unaccounted = s.sampler.OpenWaits(bpf.WaitOptions{}); s.unaccounted != nil {
+		if s.waitsWanted = options.WaitsWanted; s.waitsWanted == nil {
+			s.waitsWanted = func() bool { return true }
+		}
+		s.waitsIdle.Store(!s.waitsWanted())
+		waits := bpf.WaitOptions{Paused: s.waitsIdle.Load()}
+		if s.waits, s.unaccounted = s.sampler.OpenWaits(waits); s.unaccounted != nil {
 			log.Warn("what transactions wait for is not known", zap.String("reason", "waits_unavailable"),
 				zap.Error(s.unaccounted))
 		} else if err := s.waits.Walkless(); err != nil {

@@ -41,7 +41,8 @@ func (w *Waits) UnmarshalText(text []byte) error {
 
 // WaitsStatus says whether accounts are kept.
 type WaitsStatus struct {
-	Kept  bool   `json:"kept"`
+	Kept  bool   `json:"kept"`            // if somebody wants them
+	Idle  bool   `json:"idle,omitempty"`  // nobody does now
 	Error string `json:"error,omitempty"` // why not
 
 	Stacks      bool   `json:"stacks"`                 // those of waits are walked
@@ -52,7 +53,7 @@ type WaitsStatus struct {
 func (s *Sampling) Waits() *WaitsStatus {
 	switch {
 	case s.waits != nil:
-		status := &WaitsStatus{Kept: true, Stacks: true}
+		status := &WaitsStatus{Kept: true, Idle: s.waitsIdle.Load(), Stacks: true}
 		if err := s.waits.Walkless(); err != nil {
 			status.Stacks, status.StacksError = false, err.Error()
 		} else if err := s.waits.Chainless(); err != nil {
@@ -63,6 +64,21 @@ func (s *Sampling) Waits() *WaitsStatus {
 		return &WaitsStatus{Error: s.unaccounted.Error()}
 	}
 	return nil
+}
+
+// switchWaits has the kernel keep accounts while somebody wants them, and do nothing for that else.
+func (s *Sampling) switchWaits() {
+	if s.waits == nil || s.waitsWanted() != s.waitsIdle.Load() {
+		return
+	}
+	if idle := !s.waitsIdle.Load(); idle {
+		s.recordError("pausing accounts", s.waits.Pause())
+		s.waitsIdle.Store(true)
+	} else if err := s.waits.Resume(); err != nil {
+		s.recordError("resuming accounts", err)
+	} else {
+		s.waitsIdle.Store(false)
+	}
 }
 
 // drainAccounts hands on what was accounted since the last call.

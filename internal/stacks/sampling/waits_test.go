@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,35 @@ func TestAccounts(t *testing.T) {
 	s.forget(r.inbox)
 	p.WaitIn(1, "pipe", time.Millisecond)
 	s.poll("an account of nobody", func() bool { return s.counters.AccountsUnknown.Load() > 0 })
+}
+
+// Accounts are kept while somebody wants them: the kernel does nothing for them before, and afterwards.
+func TestAccountsWanted(t *testing.T) {
+	var wanted atomic.Bool
+	s := openWith(t, Options{Waits: true, WaitsWanted: wanted.Load})
+	if status := s.Waits(); !status.Kept {
+		testenv.Missing(t, status.Error)
+	}
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := newReceiver(t, 1<<20)
+	s.start(p, r)
+	for range 2 {
+		s.poll("idleness", func() bool { return s.Waits().Idle })
+		before := s.counters.Accounts.Load()
+		unwanted := p.WaitIn(1, "pipe", time.Millisecond)
+		s.drains(2)
+		assert.Check(t, s.counters.Accounts.Load() == before, "accounts that nobody wants")
+		wanted.Store(true)
+		s.poll("accounts", func() bool { return !s.Waits().Idle })
+		p.WaitIn(1, "pipe", time.Millisecond)
+		s.poll("an account", func() bool { return s.counters.Accounts.Load() > before })
+		r.mu.Lock()
+		assert.Check(t, !slices.ContainsFunc(r.accounts, func(a profile.Account) bool {
+			return a.TraceID == unwanted.TraceID
+		}))
+		r.mu.Unlock()
+		wanted.Store(false)
+	}
 }
 
 // A wait comes to the sink of its program with the stack that it was spent in, what it was for, and who ended it; waits
