@@ -13,12 +13,12 @@ import (
 	"correlator/internal/host/procdir"
 )
 
-// Found is a process that maps the library, or a process context.
+// Found is a process that maps the library, or a process context; or any, with Scanner.All.
 type Found struct {
 	ProcessID
 	At        time.Time // when the probe began: the later of two results counts
 	Libraries []Mapping // the executable mappings of the library, by address
-	Contexts  []Mapping // of a process context (OTEL_CTX), the first 4 by address; one at least of both
+	Contexts  []Mapping // of a process context (OTEL_CTX), the first 4 by address
 	Truncated bool      // there are more libraries than are kept (16)
 }
 
@@ -37,6 +37,8 @@ type Report struct {
 // Scanner finds processes that map the library, or a process context. Process is safe for concurrent use, also during a
 // sweep; one goroutine at a time may sweep. A Scanner holds no descriptors, only buffers.
 type Scanner struct {
+	All bool // processes that map neither are found, too, but no threads of the kernel; set before the first call
+
 	procRoot string
 	source   Source
 	readers  sync.Pool // of *mappingReader
@@ -123,7 +125,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		}
 		began := time.Now()
 		r := s.watchdog.runWithin(timeout, pids, func(pid int) (Found, error) {
-			if _, known := before[pid]; known {
+			if _, known := before[pid]; known || s.All {
 				return s.probe(pid)
 			}
 			return s.quickProbe(pid, contexts.include(pid))
@@ -178,6 +180,14 @@ func (e ThreadError) Error() string { return "it is a thread of process " + e.Pr
 // Is reports whether target is ErrGone.
 func (e ThreadError) Is(target error) bool { return target == ErrGone }
 
+// noMemoryError is the ErrNotFound of a Scanner that finds all.
+type noMemoryError struct{}
+
+func (noMemoryError) Error() string { return "it has no memory, as a thread of the kernel" }
+
+// Is reports whether target is ErrNotFound.
+func (noMemoryError) Is(target error) bool { return target == ErrNotFound }
+
 // quickProbe probes a process that most likely maps neither the library nor, if that is looked for, a
 // process context. That it does not can be said of whichever process has the pid now, without
 // identifying it. So the common case is one file, opened and read up to the first of them; all else
@@ -218,13 +228,18 @@ func (s *Scanner) probe(pid int) (Found, error) {
 	}
 	defer unix.Close(pidfd)
 
+	memory := true
 	err = s.read(pid, func(reader *mappingReader, fd int) (err error) {
 		found.Libraries, found.Contexts, found.Truncated, err = reader.readAll(fd, s.source)
+		memory = !reader.empty
 		return err
 	})
-	if errors.Is(err, ErrGone) || err == nil && len(found.Libraries) == 0 && len(found.Contexts) == 0 {
+	switch {
+	case s.All && !memory:
+		err = noMemoryError{}
+	case errors.Is(err, ErrGone), !s.All && err == nil && len(found.Libraries) == 0 && len(found.Contexts) == 0:
 		err = ErrNotFound // it may have no memory at all: a kernel thread, or one that has exited
-	} else {
+	default:
 		var startErr error
 		if found.StartTime, startErr = startTime(s.procRoot, pid); err == nil {
 			err = startErr

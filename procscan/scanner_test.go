@@ -183,6 +183,19 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 		found, ok := all[pid]
 		assert.Check(t, !ok, "the sweep found %+v", found)
 	}
+	plain := child.StartSleep(t)
+	assert.Check(t, all[plain.PID].PID == 0, "found without being asked for")
+	s.All = true
+	_, err = s.Process(thread)
+	assert.Check(t, errors.Is(err, ErrNotFound) && strings.Contains(err.Error(), "kernel"), err)
+	all = sweep(t, s)
+	for _, pid := range []int{zombie, reaped.PID, thread} {
+		assert.Check(t, all[pid].PID == 0, "the sweep found %+v", all[pid])
+	}
+	found, err := s.Process(plain.PID)
+	swept := all[plain.PID]
+	assert.Check(t, err == nil && found.ProcessID == identityOf(t, plain.PID) && swept.ProcessID == found.ProcessID,
+		"%+v, %v; the sweep found %+v", found, err, swept)
 }
 
 // An unprivileged reader finds its own processes; the others are reported, once each.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"correlator/bpf"
+	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
 	"correlator/internal/operate/admin"
 	"correlator/internal/operate/config"
@@ -117,6 +119,9 @@ type recordOptions struct {
 	Trace          string               `key:"trace"`
 	Transaction    string               `key:"transaction"`
 	PID            int                  `key:"pid"`
+	All            bool                 `key:"all" env:"-"`
+	Commands       config.Patterns      `key:"comm" type:"regexp" env:"-"`
+	Containers     config.Patterns      `key:"container" type:"regexp" env:"-"`
 	Rate           int                  `key:"rate"`
 	KernelStacks   bool                 `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder    `key:"unwinder"`
@@ -149,6 +154,25 @@ func (o *recordOptions) validate(s *config.Settings) error {
 	}
 	return firstError(checkID(s, "trace", &o.Trace, ids.TraceDigits),
 		checkID(s, "transaction", &o.Transaction, ids.SpanDigits))
+}
+
+// beginningOfID is the form in which container engines print ids.
+var beginningOfID = regexp.MustCompile("^[0-9a-f]{8,63}$")
+
+// filter returns which processes are recorded: those that publish contexts or, where some are named, these.
+func (o *recordOptions) filter() process.Filter {
+	filter := o.Filter.Process()
+	filter.All = o.All || len(o.Commands) > 0 || len(o.Containers) > 0
+	filter.IncludeCommands = o.Commands.Compile()
+	var containers config.Patterns
+	for _, pattern := range o.Containers {
+		if beginningOfID.MatchString(pattern) {
+			pattern += "[0-9a-f]*"
+		}
+		containers = append(containers, pattern)
+	}
+	filter.IncludeContainers = append(filter.IncludeContainers, containers.Compile()...)
+	return filter
 }
 
 // format returns the form of the profile, which the name of the file says if nothing else does.
@@ -295,7 +319,11 @@ var usage = map[string]string{
 		".folded, else pprof)",
 	"trace":       "only samples of the trace with this `id`, or whose id begins so (default: all samples)",
 	"transaction": "only samples of the transaction with this `id`, or whose id begins so (default: all samples)",
-	"pid":         "only the process with this `number`; its end ends the recording (default: all)",
+	"pid": "only the process with this `number`, of any kind; its end ends the recording (default: all processes that " +
+		"publish contexts)",
+	"all":       "processes of any kind, also those that publish no contexts",
+	"comm":      "only processes, of any kind, with such a `name` of their first thread or program (a regexp)",
+	"container": "only processes, of any kind, in such a container, by its id or the beginning of it, or cgroup",
 	"rate": fmt.Sprintf("CPU stack samples of every CPU per second, at most %d; a prime, so as not to keep step with "+
 		"what happens at round times", bpf.MaxSamplesPerSecond),
 

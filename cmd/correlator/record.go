@@ -25,7 +25,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				JavaSignatures:   options.JavaSignatures,
 				Attributes:       options.Attributes,
 				ProcRoot:         options.ProcRoot,
-				Filter:           options.Filter.Process(),
+				Filter:           options.filter(),
 				Selection:        record.Selection{Trace: options.Trace, Transaction: options.Transaction},
 			})
 		},

@@ -22,6 +22,7 @@ import (
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/config"
 )
 
 // functionsOf returns the names of the functions in the stacks of a transaction.
@@ -90,6 +91,44 @@ func TestRecord(t *testing.T) {
 		begun[0].TransactionID.String(), begun[0].TraceID.String(), "go tool pprof -http=: " + path} {
 		assert.Check(t, strings.Contains(stderr.String(), want), "no %q in\n%s", want, &stderr)
 	}
+}
+
+// Processes that publish nothing are recorded when they are named, and no others.
+func TestRecordAny(t *testing.T) {
+	t.Parallel()
+	needSampler(t)
+	start := func(service string) *demo.Process {
+		return demo.Start(t, demo.Options{Hold: true, Busy: 1,
+			Placement: demo.Placement{Env: []string{"OTEL_SERVICE_NAME=" + service}}})
+	}
+	p := start("recorded")
+	start("other")
+	for _, flags := range [][]string{
+		{"--pid", strconv.Itoa(p.PID)}, {"--all", "--service", "recorded"}, {"--comm", "de.o", "--service", "recorded"},
+	} {
+		cmd := exec.Command(installed(t), append(flags, "-d", "1s", "-o", "-", "--format", "folded")...)
+		cmd.Args = slices.Insert(cmd.Args, 1, "record")
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		assert.NilError(t, cmd.Run(), "%v\n%s", flags, &stderr)
+		for line := range strings.Lines(stdout.String()) {
+			assert.Check(t, strings.HasPrefix(line, "recorded;"), "%v: %s", flags, line)
+		}
+		assert.Check(t, stdout.Len() > 0 && strings.Contains(stderr.String(), "0.0% in 0 transactions"), "%v\n%s", flags,
+			&stderr)
+	}
+}
+
+// The ids of containers may be cut off, as container engines print them.
+func TestRecordContainers(t *testing.T) {
+	full := strings.Repeat("0123456789abcdef", 4)
+	for container, want := range map[string]bool{full: true, full[:12]: true, full[:8] + ".*": true, full[1:13]: false,
+		full[:7]: false, "/docker/.*": false} {
+		options := recordOptions{Containers: config.Patterns{container}}
+		filter := options.filter()
+		assert.Check(t, filter.All && filter.IncludeContainers[0].MatchString(full) == want, container)
+	}
+	assert.Check(t, !newRecordOptions().filter().All)
 }
 
 // Java code has names once the JVM has written a perf map.

@@ -65,7 +65,10 @@ type discovery struct {
 
 func (m *Manager) initDiscovery() (err error) {
 	d := &m.discovery
-	d.scanner, err = procscan.NewScanner(m.options.ProcRoot)
+	if d.scanner, err = procscan.NewScanner(m.options.ProcRoot); err != nil {
+		return err
+	}
+	d.scanner.All = m.options.Filter.All
 	d.open = watch.OpenEventWatcher
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
 	d.contexts = newContextLooks(func(pids []int) (found, gone []int, err error) {
@@ -74,7 +77,7 @@ func (m *Manager) initDiscovery() (err error) {
 	}, m.requestProbe)
 	d.blind = blindInterval
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
-	return err
+	return nil
 }
 
 // discover finds processes until ctx ends.

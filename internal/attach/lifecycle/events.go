@@ -89,9 +89,12 @@ func (m *Manager) handleEvent(e watch.Event) {
 	case watch.EventExec:
 		m.lookForContext(e.PID)
 		m.admission.replaced(e.PID)
-		if p != nil {
+		switch {
+		case p != nil:
 			p.executed.Store(true)
 			p.MarkDirty()
+		case m.options.Filter.All:
+			m.requestProbe(e.PID)
 		}
 	case watch.EventFile, watch.EventMapping:
 		if e.Kind == watch.EventFile {

@@ -78,7 +78,7 @@ func (p *Process) nextRetry(err error) time.Duration {
 	case err != nil && p.attaches.Tokens() < 2 && retry < attachInterval:
 		p.manager.counters.TooOften.Add(1)
 		retry = attachInterval
-	case errors.Is(err, process.ErrNotTarget), errors.Is(err, process.ErrContainerFiltered):
+	case errors.Is(err, process.ErrNotTarget), process.IsFiltered(err) && !errors.Is(err, process.ErrServiceFiltered):
 		retry = retryMax
 	case err != nil && retry < attachInterval && !p.failures.Allow():
 		p.manager.counters.TooOften.Add(1)

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -16,7 +17,15 @@ var (
 	ErrContainerFiltered = errors.New("left out by its container")
 	// ErrServiceFiltered: the filter leaves out the service that the process publishes.
 	ErrServiceFiltered = errors.New("left out by its service name")
+	// ErrCommandFiltered: the filter leaves out the name of the process's first thread, and of its program.
+	ErrCommandFiltered = errors.New("left out by its command's name")
 )
+
+// IsFiltered reports whether an error says that the filter leaves out a process.
+func IsFiltered(err error) bool {
+	return errors.Is(err, ErrContainerFiltered) || errors.Is(err, ErrCommandFiltered) ||
+		errors.Is(err, ErrServiceFiltered)
+}
 
 // Filter selects the processes that take part. The zero value leaves out none. What is excluded
 // stays out even if it is included as well; when nothing is included everything is.
@@ -26,6 +35,12 @@ var (
 type Filter struct {
 	IncludeServices, ExcludeServices     Patterns
 	IncludeContainers, ExcludeContainers Patterns
+
+	// All: processes that publish nothing take part, too. Of them, the name of the service is that of their program,
+	// unless their environment has one.
+	All bool
+	// IncludeCommands is for names of the first thread, which the process chooses, and of the program's file.
+	IncludeCommands Patterns
 
 	roots procscan.CgroupRoots // see Resolve
 }
@@ -192,5 +207,25 @@ func (t *Target) admit() (err error) {
 	if !t.filter.matchesContainer(t.cgroup) {
 		return ErrContainerFiltered
 	}
-	return nil
+	return t.admitCommand()
+}
+
+// admitCommand applies the filter to the names of the process.
+func (t *Target) admitCommand() error {
+	include := t.filter.IncludeCommands
+	if len(include) == 0 {
+		return nil
+	}
+	name, err := t.handle.ThreadName(t.handle.Identity().PID)
+	if errors.Is(err, procscan.ErrGone) && !t.handle.Alive() {
+		return err
+	}
+	if err == nil && include.match(name) {
+		return nil
+	}
+	executable, err := t.handle.Executable()
+	if err == nil && include.match(path.Base(executable)) {
+		return nil
+	}
+	return ErrCommandFiltered
 }

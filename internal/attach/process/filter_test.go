@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/testenv"
 	"correlator/internal/worker/access/accesstest"
 	"correlator/procscan"
 )
@@ -161,6 +163,59 @@ func TestLoadUnknownCgroup(t *testing.T) {
 	}
 }
 
+// ownProcess returns the test's process, which publishes nothing.
+func ownProcess(t *testing.T) procscan.Found {
+	t.Helper()
+	scanner, err := procscan.NewScanner("/proc")
+	assert.NilError(t, err)
+	scanner.All = true
+	self, err := scanner.Process(os.Getpid())
+	assert.NilError(t, err)
+	return self
+}
+
+// A process is left out by the names of its first thread and of its program, unless either matches.
+func TestFilterCommand(t *testing.T) {
+	self := ownProcess(t)
+	client := accesstest.Open(t)
+	executable, err := os.Executable()
+	assert.NilError(t, err)
+	name := testenv.ReadFile(t, "/proc/self/comm")
+	for expression, want := range map[string]error{
+		regexp.QuoteMeta(strings.TrimSuffix(string(name), "\n")): nil, regexp.QuoteMeta(filepath.Base(executable)): nil,
+		"other|.*/.*": ErrCommandFiltered, filepath.Base(executable) + ".": ErrCommandFiltered,
+	} {
+		target, err := Open(client, "/proc", self,
+			Filter{All: true, IncludeCommands: patterns(t, expression)})
+		assert.NilError(t, err)
+		err = target.Load()
+		assert.Check(t, errors.Is(err, want) && target.IsUsable() == (want == nil), "%q: %v", expression, err)
+		target.Close()
+	}
+}
+
+// A process that publishes nothing takes part where all do, under the name of its program.
+func TestFilterAll(t *testing.T) {
+	self := ownProcess(t)
+	executable, err := os.Executable()
+	assert.NilError(t, err)
+	for all, want := range map[bool]error{true: nil, false: ErrUnmapped} {
+		target, err := Open(accesstest.Open(t), "/proc", self, Filter{All: all})
+		assert.NilError(t, err)
+		err = target.Load()
+		assert.Check(t, (err == nil) == all && target.IsUsable() == all && target.NeedsNothing() == all, err)
+		_, err = target.Probe()
+		assert.Check(t, (err == nil) == all && (target.Service().Name == filepath.Base(executable)) == all, "%+v, %v",
+			target.Service(), err)
+		still, err := target.StillPublishing()
+		assert.Check(t, err == nil && still == all, err)
+		target.Replace()
+		remapped, err := target.Remap()
+		assert.Check(t, errors.Is(err, want) && !remapped, "%v, %v", remapped, err)
+		target.Close()
+	}
+}
+
 func TestParsePatterns(t *testing.T) {
 	for lines, want := range map[string]int{"": 0, "\n\r\n": 0, "a": 1, "a\nb\n": 2, "\na\r\n\nb,c": 2, " ": 1} {
 		p, err := ParsePatterns(lines)
@@ -175,7 +230,7 @@ func TestParsePatterns(t *testing.T) {
 
 // What is filtered is no trouble.
 func TestStateOfFiltered(t *testing.T) {
-	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered} {
+	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered, ErrCommandFiltered} {
 		state, reason := StateOf(fmt.Errorf("looking: %w", err))
 		assert.Check(t, state == StateFiltered && reason == "", "%v: %s (%s)", err, state, reason)
 	}

@@ -69,7 +69,7 @@ func (t *Target) Remap() (remapped bool, err error) {
 	if err != nil && !errors.Is(err, procscan.ErrNotFound) {
 		return false, err
 	}
-	if len(libraries)+len(contexts) == 0 {
+	if len(libraries)+len(contexts) == 0 && !t.filter.All {
 		return false, ErrUnmapped
 	}
 	if slices.Equal(libraries, t.mappings) && slices.Equal(contexts, t.otel.mappings) {
@@ -81,9 +81,9 @@ func (t *Target) Remap() (remapped bool, err error) {
 }
 
 // IsUsable reports whether there is a copy of the library that can be used, or what may be a process
-// context.
+// context, or none is needed.
 func (t *Target) IsUsable() bool {
-	return t.admitted && (len(t.images) > 0 || len(t.otel.mappings) > 0)
+	return t.admitted && (t.filter.All || len(t.images) > 0 || len(t.otel.mappings) > 0)
 }
 
 // LoadDue reports whether there are libraries to load: new ones, or some that could not be used a
@@ -94,7 +94,7 @@ func (t *Target) LoadDue() bool {
 
 // Load opens and parses the libraries that the process maps and that were not loaded yet. When some
 // cannot be used the error is that of the first, and the others serve all the same. ErrNotTarget
-// means that there is nothing to serve, nor anything wrong. With ErrContainerFiltered none was
+// means that there is nothing to serve, nor anything wrong. With ErrContainerFiltered, or ErrCommandFiltered, none was
 // opened, and none can be used; each Load checks that again.
 func (t *Target) Load() error {
 	t.loaded = time.Now()

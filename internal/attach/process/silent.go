@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ func Silent(client *access.Client, procRoot string, id procscan.ProcessID, filte
 	}
 	defer t.Close()
 	if err := t.admit(); err != nil {
-		if errors.Is(err, ErrContainerFiltered) {
+		if IsFiltered(err) {
 			err = nil
 		}
 		return view, false, err

@@ -21,6 +21,9 @@ import (
 // Publishes reports whether the last Probe found something that the filter does not leave out.
 func (t *Target) Publishes() bool { return (t.HasStorage() || t.HasContext()) && !t.filtered }
 
+// NeedsNothing reports whether the process takes part whether it publishes anything or not.
+func (t *Target) NeedsNothing() bool { return t.filter.All }
+
 // Filtered reports whether the filter leaves out what the last Probe found.
 func (t *Target) Filtered() bool { return t.filtered }
 
@@ -43,7 +46,7 @@ type Change struct {
 func (c Change) Any() bool { return c.Storage || c.Context }
 
 // Probe reads what the process publishes now, and reports what of that is new. Nothing published is
-// memread.ErrNotPublished, and what the filter leaves out ErrServiceFiltered. Of several images that
+// memread.ErrNotPublished, unless Filter.All, and what the filter leaves out ErrServiceFiltered. Of several images that
 // publish, the one that did so before is preferred. Where only one of a storage and a context can be
 // read, that one counts: see Trouble.
 func (t *Target) Probe() (Change, error) {
@@ -70,7 +73,7 @@ func (t *Target) Probe() (Change, error) {
 			t.trouble = err
 		}
 	}
-	if !t.HasStorage() && !t.HasContext() {
+	if !t.HasStorage() && !t.HasContext() && !t.filter.All {
 		t.service, t.filtered = profile.Service{}, false
 		return change, cmp.Or(t.trouble, memread.ErrNotPublished)
 	}
@@ -152,7 +155,7 @@ func (t *Target) CheckPublishing() error {
 // is not known.
 func (t *Target) StillPublishing() (bool, error) {
 	if !t.HasStorage() && !t.HasContext() {
-		return false, nil
+		return t.filter.All, nil
 	}
 	var requests []memread.Request
 	var holds []func(memread.Request) bool

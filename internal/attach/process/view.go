@@ -182,7 +182,7 @@ func StateOf(err error) (State, string) {
 	switch {
 	case errors.Is(err, memread.ErrNotPublished):
 		return StateNoStorage, ""
-	case errors.Is(err, ErrContainerFiltered), errors.Is(err, ErrServiceFiltered):
+	case IsFiltered(err):
 		return StateFiltered, ""
 	case errors.Is(err, ErrNotTarget):
 		return "", ""

@@ -80,8 +80,8 @@ type Filter struct {
 // Process returns the filter of processes.
 func (f *Filter) Process() process.Filter {
 	return process.Filter{
-		IncludeServices: f.IncludeServices.compile(), ExcludeServices: f.ExcludeServices.compile(),
-		IncludeContainers: f.IncludeContainers.compile(), ExcludeContainers: f.ExcludeContainers.compile(),
+		IncludeServices: f.IncludeServices.Compile(), ExcludeServices: f.ExcludeServices.Compile(),
+		IncludeContainers: f.IncludeContainers.Compile(), ExcludeContainers: f.ExcludeContainers.Compile(),
 	}
 }
 

@@ -59,8 +59,8 @@ func (p *Patterns) add(text string) error {
 
 func (p *Patterns) texts() []string { return *p }
 
-// compile cannot fail: add has parsed every pattern.
-func (p Patterns) compile() process.Patterns {
+// Compile cannot fail: add has parsed every pattern.
+func (p Patterns) Compile() process.Patterns {
 	patterns, err := process.ParsePatterns(strings.Join(p, "\n"))
 	if err != nil {
 		panic(err)

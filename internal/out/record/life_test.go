@@ -59,20 +59,54 @@ func TestRecordingOneProcess(t *testing.T) {
 	silent(t, other.Quit())
 }
 
+// The only process need not publish anything. When it begins to, its samples have traces.
+func TestRecordingProcessWithoutLibrary(t *testing.T) {
+	p := demo.Start(t, demo.Options{Hold: true, Manual: true, Busy: 1})
+	r := record(t, Options{PID: p.PID})
+	r.poll("samples", func(p Progress) bool { return p.Samples > 0 })
+	p.Load()
+	p.Publish()
+	p.Begin(1)
+	r.poll("samples with a trace", func(p Progress) bool { return p.WithTrace > 0 })
+	recording := r.end()
+	assert.Check(t, recording.NumProcesses() == 1 && len(recording.Failed) == 0, "%v, failed %v", recording.Processes,
+		recording.Failed)
+}
+
+// Processes of any kind are recorded where that is wanted, those that begin later, too.
+func TestRecordingAll(t *testing.T) {
+	start := func(name string) *demo.Process {
+		return demo.Start(t, demo.Options{Hold: true, Busy: 1,
+			Placement: demo.Placement{Env: []string{"OTEL_SERVICE_NAME=" + name}}})
+	}
+	first, other := start("first"), start("other")
+	filter := services(t, "first|second")
+	filter.All = true
+	r := record(t, Options{Filter: filter})
+	r.poll("samples", func(p Progress) bool { return p.Samples > 0 })
+	second := start("second")
+	r.poll("both processes", func(p Progress) bool { return p.Processes == 2 })
+	recording := r.end()
+	var found []string
+	for _, p := range recording.Processes {
+		assert.Check(t, p.PID == first.PID || p.PID == second.PID, "%+v, not %d", p, other.PID)
+		found = append(found, p.Service)
+	}
+	slices.Sort(found)
+	assert.Check(t, slices.Equal(found, []string{"first", "second"}) && len(recording.Failed) == 0, "%v, failed %v",
+		found, recording.Failed)
+}
+
 // A process that is asked for and cannot be recorded is an error that says why.
 func TestRecordingNoProcess(t *testing.T) {
-	without := demo.Start(t, demo.Options{Hold: true})
-	older := demo.Start(t, demo.Options{Library: demo.Fixture(t, demo.Machine+"-glibc-older"), Hold: true})
-	older.Load()
 	other := demo.Start(t, demo.Options{Service: "other"})
 	for name, test := range map[string]struct {
 		options Options
 		want    error
 	}{
-		"without library": {Options{PID: without.PID}, procscan.ErrNotFound},
-		"older agent":     {Options{PID: older.PID}, process.ErrNotTarget},
-		"other service":   {Options{PID: other.PID, Filter: services(t, "this")}, process.ErrServiceFiltered},
-		"none":            {Options{PID: 1 << 30}, procscan.ErrGone},
+		"other service": {Options{PID: other.PID, Filter: services(t, "this")}, process.ErrServiceFiltered},
+		"other command": {Options{PID: other.PID, Filter: commands(t, "this")}, process.ErrCommandFiltered},
+		"none":          {Options{PID: 1 << 30}, procscan.ErrGone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := record(t, test.options)
@@ -83,11 +117,6 @@ func TestRecordingNoProcess(t *testing.T) {
 	t.Run("nothing published", func(t *testing.T) {
 		silentAgent := demo.Start(t, demo.Options{Hold: true})
 		silentAgent.Load()
-		r := record(t, Options{PID: silentAgent.PID})
-		r.probedInVain(silentAgent.PID)
-		r.stop()
-		<-r.ended
-		assert.Check(t, errors.Is(r.err, memread.ErrNotPublished), r.err)
 		all := record(t, Options{Filter: services(t, "none-is-called-so")})
 		all.probedInVain(silentAgent.PID)
 		recording := all.end()

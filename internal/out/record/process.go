@@ -220,6 +220,5 @@ func (h *handler) release() {
 
 // takesNoPart reports whether an error is no reason to report the process.
 func takesNoPart(err error) bool {
-	return err == nil || process.IsGone(err) || errors.Is(err, process.ErrNotTarget) ||
-		errors.Is(err, process.ErrContainerFiltered) || errors.Is(err, process.ErrServiceFiltered)
+	return err == nil || process.IsGone(err) || errors.Is(err, process.ErrNotTarget) || process.IsFiltered(err)
 }

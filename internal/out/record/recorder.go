@@ -65,7 +65,7 @@ type Options struct {
 	Waits            bool     // of threads with a trace are recorded, too
 	JavaSignatures   bool     // names of Java methods have return type and arguments
 	Attributes       []string // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
-	PID              int      // the only process; 0: all
+	PID              int      // the only process, whatever it publishes; 0: all that Filter selects
 	Filter           process.Filter
 	Selection        Selection     // other samples are not in the Recording, but for how many they are
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
@@ -157,6 +157,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if options.Filter, err = options.Filter.Resolve(options.ProcRoot); err != nil {
 		return nil, err
 	}
+	options.Filter.All = options.Filter.All || options.PID != 0
 	r := &Recorder{
 		options: options, log: log, aggregate: newAggregate(), swept: make(chan error, 1),
 		grace:     unwindGrace,

@@ -39,6 +39,11 @@ func services(t *testing.T, expression string) process.Filter {
 	return process.Filter{IncludeServices: patterns}
 }
 
+// commands are the same, of first threads and programs.
+func commands(t *testing.T, expression string) process.Filter {
+	return process.Filter{IncludeCommands: services(t, expression).IncludeServices}
+}
+
 // record begins to record, until the test ends at the latest.
 func record(t *testing.T, options Options) *running {
 	t.Helper()

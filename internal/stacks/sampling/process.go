@@ -49,7 +49,7 @@ func (p *ProcessSampler) Start() error {
 	if program := p.program.Load(); program != nil {
 		return p.refine(program)
 	}
-	if err := p.target.Unsupported(); err != nil {
+	if err := p.target.Unsupported(); err != nil && !p.target.NeedsNothing() {
 		return err
 	}
 	if s.elasticOnly && !p.target.HasStorage() {
@@ -62,7 +62,7 @@ func (p *ProcessSampler) Start() error {
 	rules := p.rules()
 	traced := rules.Elastic.Kind != 0 || rules.OTel.Kind != 0
 	switch {
-	case process.IsGone(err), !traced && !(s.keep.Untraced && p.target.HasContext()):
+	case process.IsGone(err), !traced && !(s.keep.Untraced && (p.target.HasContext() || p.target.NeedsNothing())):
 		return err
 	case identityErr != nil:
 		return process.WithReason(process.ReasonSampling, identityErr)
