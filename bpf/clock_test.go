@@ -209,3 +209,31 @@ func TestSamplerOptions(t *testing.T) {
 		assert.Check(t, o.MaxCounts == test.counts, "%+v: %+v", test, o)
 	}
 }
+
+// Clocks that were read while we got no CPU in between are read again, and the best are taken.
+func TestReadInstant(t *testing.T) {
+	for name, test := range map[string]struct {
+		took []time.Duration
+		want uint64
+	}{
+		"at once":         {[]time.Duration{time.Microsecond, 0}, 1},
+		"interrupted":     {[]time.Duration{5 * time.Second, time.Millisecond, time.Microsecond, 0}, 3},
+		"again and again": {[]time.Duration{3, 9, 8, 2, 7, 7, 7, 7, 7, 3, 1}, 4},
+	} {
+		calls := uint64(0)
+		got := readInstant(func() (Instant, time.Duration) {
+			calls++
+			took := test.took[calls-1]
+			if name == "again and again" {
+				took *= time.Second
+			}
+			return Instant{MonotonicNs: calls}, took
+		})
+		assert.Check(t, got.MonotonicNs == test.want && calls <= 10, "%s: that of attempt %d of %d, not %d", name,
+			got.MonotonicNs, calls, test.want)
+	}
+	before, wall := Now(), time.Now()
+	now := ReadInstant()
+	assert.Check(t, now.MonotonicNs >= before && now.MonotonicNs <= Now() && now.BoottimeNs >= now.MonotonicNs &&
+		!now.Before(wall) && !now.After(time.Now()), "%+v", now)
+}

@@ -90,6 +90,7 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 			Stack:      key,
 			TID:        int(d.Key.Stack.Tid),
 			First:      d.Time,
+			Last:       d.Time,
 			TraceFlags: uint8(d.TraceFlags),
 			Samples:    1,
 			OTel:       d.Key.Attributes != 0,

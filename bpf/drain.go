@@ -20,14 +20,14 @@ type Count struct {
 	TransactionID [8]byte
 	SpanID        [8]byte // with BySpan, the span id in the slot at each of the samples; else 0
 	TraceFlags    uint8   // of the last sample
-	First         uint64  // CLOCK_MONOTONIC of the first sample since the drain before, ns
+	First, Last   uint64  // CLOCK_MONOTONIC of the first and last sample since the drain before, ns
 	Samples       uint32
 
 	OTel       bool   // the ids are from a record of OpenTelemetry's; TransactionID is 0 then
 	Attributes []byte // of such a record, those that are wanted: {index, length, value}…; valid until yield returns
 }
 
-// drainBatch is how many counts one system call returns: 40 KiB of buffers.
+// drainBatch is how many counts one system call returns: 44 KiB of buffers.
 const drainBatch = 512
 
 // drain is the state of Drain.
@@ -182,6 +182,7 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 		Stack:      newStackKey(key.Stack),
 		TID:        int(key.Stack.Tid),
 		First:      value.First,
+		Last:       value.Last,
 		TraceFlags: uint8(value.TraceFlags),
 		Samples:    value.Samples,
 		OTel:       key.Attributes != 0,

@@ -2,6 +2,8 @@ package bpf
 
 import (
 	"io"
+	"math"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -98,8 +100,41 @@ func readEvent(fd int) (uint64, error) {
 
 // Now returns CLOCK_MONOTONIC in ns, the clock of samples. There is no Linux on which reading it
 // can fail.
-func Now() uint64 {
+func Now() uint64 { return clockGettime(unix.CLOCK_MONOTONIC) }
+
+// clockGettime returns the time of a clock in ns.
+func clockGettime(clock uintptr) uint64 {
 	var now unix.Timespec
-	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&now)), 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&now)), 0)
 	return uint64(now.Nano())
+}
+
+// An Instant is one moment by several clocks.
+type Instant struct {
+	time.Time
+	MonotonicNs uint64 // CLOCK_MONOTONIC, that of samples
+	BoottimeNs  uint64 // CLOCK_BOOTTIME, which goes on while the machine is suspended
+}
+
+// ReadInstant returns the instant at which it is called. It cannot fail.
+func ReadInstant() Instant {
+	return readInstant(func() (Instant, time.Duration) {
+		i := Instant{MonotonicNs: Now()}
+		i.Time = time.Now()
+		i.BoottimeNs = clockGettime(unix.CLOCK_BOOTTIME)
+		return i, time.Duration(Now() - i.MonotonicNs)
+	})
+}
+
+// readInstant has clocks read one after the other until that took no time: whoever reads them may get no CPU in
+// between, for seconds. It returns the best of some attempts.
+func readInstant(read func() (i Instant, took time.Duration)) (best Instant) {
+	const attempts, quick = 10, 20 * time.Microsecond
+	shortest := time.Duration(math.MaxInt64)
+	for n := 0; n < attempts && shortest > quick; n++ {
+		if i, took := read(); took < shortest {
+			best, shortest = i, took
+		}
+	}
+	return best
 }

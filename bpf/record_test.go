@@ -164,7 +164,7 @@ func TestRecords(t *testing.T) {
 			counted := uint64(0)
 			assert.NilError(t, s.Drain(func(got Count) {
 				counted += uint64(got.Samples)
-				want := Count{Stack: got.Stack, First: got.First, Samples: got.Samples}
+				want := Count{Stack: got.Stack, First: got.First, Last: got.Last, Samples: got.Samples}
 				switch {
 				case test.elastic:
 					copy(want.TraceID[:], unhex(t, slotIDs[:32]))
@@ -243,7 +243,8 @@ func TestRules(t *testing.T) {
 func wholeRecord(t testing.TB, c Count) {
 	t.Helper()
 	key := binary.NativeEndian.Uint64(c.TraceID[:])
-	want := Count{Stack: c.Stack, First: c.First, Samples: c.Samples, OTel: true, TraceFlags: uint8(key & 1)}
+	want := Count{Stack: c.Stack, First: c.First, Last: c.Last, Samples: c.Samples, OTel: true,
+		TraceFlags: uint8(key & 1)}
 	binary.NativeEndian.PutUint64(want.TraceID[:], key)
 	binary.NativeEndian.PutUint64(want.TraceID[8:], key*3)
 	binary.NativeEndian.PutUint64(want.SpanID[:], key^0x5555555555555555)
@@ -290,7 +291,7 @@ func TestRewritingRecords(t *testing.T) {
 			drain()
 			counters := readCounters(t, s)
 			verifyDeferred(t, s, counters[TableFull], func(d deferredSample) {
-				d.Count.First = 0
+				d.Count.First, d.Count.Last = 0, 0
 				wholeRecord(t, d.Count)
 			})
 			assert.Check(t, drained == counters[Correlated] && (counters[NotValid] != 0 || mode != "rewrite") &&

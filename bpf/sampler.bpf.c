@@ -214,6 +214,8 @@ static __always_inline bool increment(const struct deferred *sample, struct coun
     if (!count)
         return false;
     __sync_fetch_and_add(&count->samples, 1);
+    if (count->last < sample->time)
+        count->last = sample->time;
     count->trace_flags = sample->trace_flags;
     return true;
 }
@@ -244,6 +246,7 @@ static __always_inline bool count_in(void *counts, void *attributes, const struc
     const struct deferred *sample = &s->sample;
     struct count first = {
         .first = sample->time,
+        .last = sample->time,
         .samples = 1,
         .trace_flags = sample->trace_flags,
     };

@@ -111,11 +111,13 @@ struct attributes_key {
  *
  *   offset size field
  *        0    8 first        CLOCK_MONOTONIC of the first sample, ns
- *        8    4 samples
- *       12    4 trace_flags  of the last one
+ *        8    8 last         the same of the last one
+ *       16    4 samples
+ *       20    4 trace_flags  of the last one
  */
 struct count {
     __u64 first;
+    __u64 last;
     __u32 samples;
     __u32 trace_flags;
 };
@@ -169,9 +171,10 @@ _Static_assert(__builtin_offsetof(struct count_key, attributes) == 56, "attribut
 _Static_assert(sizeof(struct count_key) == 64, "count_key");
 _Static_assert(__builtin_offsetof(struct attributes_key, target) == 8, "target");
 _Static_assert(sizeof(struct attributes_key) == 16, "attributes_key");
-_Static_assert(__builtin_offsetof(struct count, samples) == 8, "samples");
-_Static_assert(__builtin_offsetof(struct count, trace_flags) == 12, "trace_flags");
-_Static_assert(sizeof(struct count) == 16, "count");
+_Static_assert(__builtin_offsetof(struct count, last) == 8, "last");
+_Static_assert(__builtin_offsetof(struct count, samples) == 16, "samples");
+_Static_assert(__builtin_offsetof(struct count, trace_flags) == 20, "trace_flags");
+_Static_assert(sizeof(struct count) == 24, "count");
 _Static_assert(__builtin_offsetof(struct deferred, tid) == 16, "tid");
 _Static_assert(__builtin_offsetof(struct deferred, outcome) == 20, "outcome");
 _Static_assert(__builtin_offsetof(struct deferred, key) == 24, "key");

@@ -159,6 +159,9 @@ func whole(t testing.TB, s *Sampler, c Count) {
 	}
 	assert.Check(t, trace.Whole() && trace.TransactionID() == c.TransactionID && trace.Span(span) == c.SpanID,
 		"ids that do not belong together: %+v", c)
+	// Another CPU may count between the time of a sample and its count, so that two may have the time of one.
+	assert.Check(t, c.First > 0 && (c.First == c.Last || c.First < c.Last && c.Samples > 1) && c.Last <= Now(),
+		"taken from %d to %d: %+v", c.First, c.Last, c)
 }
 
 // The counts of every thread have the ids that the thread has begun, wherever the thread-local

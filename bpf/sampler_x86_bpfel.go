@@ -68,6 +68,7 @@ type samplerCorrelatorTarget struct {
 type samplerCount struct {
 	_          structs.HostLayout
 	First      uint64
+	Last       uint64
 	Samples    uint32
 	TraceFlags uint32
 }

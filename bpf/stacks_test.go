@@ -226,7 +226,7 @@ func TestDecodeDeferred(t *testing.T) {
 			"01000000"+"09000000"+test.size+"00000000"+test.stack+test.attributes)
 		d, err := decodeDeferred(raw)
 		want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
-			Stack: test.want, TID: 4, First: 2, Samples: 1, TraceFlags: 1,
+			Stack: test.want, TID: 4, First: 2, Last: 2, Samples: 1, TraceFlags: 1,
 			OTel: test.kind[1] != '0', Attributes: slices.Concat(unhex(t, test.attributes)),
 		}, Frames: test.frames}
 		copy(want.Count.TraceID[:], raw[48:])

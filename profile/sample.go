@@ -67,13 +67,13 @@ type Sample struct {
 
 	Wait *Wait // nil: the thread ran, when the sample was taken
 
-	Count uint64    // with a Wait: how many waits had their stack walked
-	At    time.Time // when the first was taken; all count as taken then
+	Count    uint64    // with a Wait: how many waits had their stack walked
+	At, Last time.Time // when the first and the last one were taken
 
 	// Start and End are the interval in which they were counted: from the drain before to the one
-	// that fetched them, which all that it fetched share. What is counted while a drain begins can
-	// be either's, so At may lie some microseconds outside. A sample that was not counted in the
-	// kernel has its own time for all three.
+	// that fetched them, which all that it fetched share, unless the machine was suspended in it. What is
+	// counted while a drain begins can be either's, so At and Last may lie outside: for some microseconds, or
+	// as long as the drain got no CPU. A sample that was not counted in the kernel has its own time for all.
 	Start, End time.Time
 }
 

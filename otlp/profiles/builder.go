@@ -61,7 +61,8 @@ type Builder struct {
 	types   string // fields of Profile, but of waits
 	emit    func(Request)
 
-	maxTimestamps uint64 // of a sample
+	maxTimestamps uint64   // of a sample
+	times         []uint64 // for those of one
 
 	memory
 	start, end uint64 // of all intervals, ns since 1970
@@ -119,10 +120,19 @@ func (b *Builder) timestampsOnly(s *sample) bool {
 	return s.count <= b.maxTimestamps && !b.processes[s.process].waits
 }
 
-// point is the count of a sample in an interval, whose middle is its timestamp.
+// point is the count of a sample in an interval, and when the first and the last were taken. Those between are taken to
+// be evenly spread.
 type point struct {
-	time, count uint64
-	earlier     int32
+	time, last, count uint64
+	earlier           int32
+}
+
+// at returns the timestamp of the one with an index.
+func (p *point) at(i uint64) uint64 {
+	if i == 0 {
+		return p.time
+	}
+	return p.last - (p.last-p.time)/(p.count-1)*(p.count-1-i)
 }
 
 // NewBuilder returns an empty builder. Add and Flush pass its requests to emit.
@@ -142,8 +152,8 @@ func NewBuilder(options Options, emit func(Request)) *Builder {
 	return b
 }
 
-// Add takes the samples of one interval; s stays the caller's. Those that differ in their interval
-// alone share an item, and are added up where it is the same. When they do not fit into the
+// Add takes the samples of one interval; s stays the caller's. Those that differ in their times
+// alone share an item, and are added up where they are the same. When they do not fit into the
 // request, or are of another time by more than a minute, it is emitted, and they are the first of
 // the next. ErrInvalid and ErrTooLarge say that they were not taken.
 func (b *Builder) Add(s *profile.Sample) error {
@@ -247,7 +257,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 		return ErrInvalid
 	}
 	start, end := window(s)
-	middle := start + (end-start)/2
+	first, last := times(s)
 	index, known := b.identities[id]
 	kept, before := sample{identity: id, next: none, latest: none}, 0
 	if known {
@@ -261,7 +271,7 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 	if !b.grow(id.process, field.Size(b.sampleSize(&kept))-before, start, end, limit) {
 		return ErrTooLarge
 	}
-	b.addPoint(&kept, point{time: middle, count: amountOf(s)})
+	b.addPoint(&kept, point{time: first, last: last, count: amountOf(s)})
 	if known {
 		b.samples[index] = kept
 	} else {
@@ -275,11 +285,11 @@ func (b *Builder) place(s *profile.Sample, id identity, limit int) error {
 // latest is kept.
 func (b *Builder) addPoint(s *sample, p point) {
 	if s.latest != none && !b.timestampsOnly(s) {
-		b.points[s.latest].time = max(b.points[s.latest].time, p.time)
+		b.points[s.latest].last = max(b.points[s.latest].last, p.last)
 		return
 	}
 	at, later := b.find(s, p.time)
-	if at != none && b.points[at].time == p.time {
+	if at != none && b.points[at].time == p.time && b.points[at].last == p.last {
 		b.points[at].count = addCounts(b.points[at].count, p.count)
 		return
 	}

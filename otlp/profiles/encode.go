@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -217,16 +218,20 @@ func (b *Builder) appendSample(to []byte, s *sample) []byte {
 		to = field.AppendHeader(to, 4, protowire.SizeVarint(s.count))
 		to = protowire.AppendVarint(to, s.count)
 		to = field.AppendHeader(to, 5, 8)
-		return binary.LittleEndian.AppendUint64(to, b.points[s.latest].time)
+		return binary.LittleEndian.AppendUint64(to, b.points[s.latest].last)
 	}
 	to = field.AppendHeader(to, 5, 8*int(s.count))
-	to = append(to, make([]byte, 8*s.count)...)
-	at := len(to)
-	for i := s.latest; i != none; i = b.points[i].earlier { // so from the end
-		for range b.points[i].count {
-			at -= 8
-			binary.LittleEndian.PutUint64(to[at:], b.points[i].time)
+	times := b.times[:0]
+	for i := s.latest; i != none; i = b.points[i].earlier {
+		p := &b.points[i]
+		for n := range p.count {
+			times = append(times, p.at(n))
 		}
 	}
+	slices.Sort(times)
+	for _, at := range times {
+		to = binary.LittleEndian.AppendUint64(to, at)
+	}
+	b.times = times
 	return to
 }

@@ -195,6 +195,40 @@ func TestExactTime(t *testing.T) {
 	}
 }
 
+// Samples have the times at which they were taken, also where they were fetched much later, or before the interval that
+// they were counted in has ended, or began: those between the first and the last evenly spread.
+func TestTimesAreThoseOfSamples(t *testing.T) {
+	taken := func(at, last time.Duration, count uint64) profile.Sample {
+		s := sampleOf(shop, profile.Frame{Address: 1})
+		s.End = moment.Add(5 * time.Second) // when a CPU was to be had
+		s.At, s.Last, s.Count = moment.Add(at), moment.Add(last), count
+		return s
+	}
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		samples      []profile.Sample
+		times        []time.Duration
+		begin, lasts time.Duration
+	}{
+		{[]profile.Sample{taken(10*ms, 10*ms, 1)}, []time.Duration{10 * ms}, 0, 5000 * ms},
+		{[]profile.Sample{taken(10*ms, 50*ms, 3), taken(20*ms, 40*ms, 2), taken(10*ms, 10*ms, 1)},
+			[]time.Duration{10 * ms, 10 * ms, 20 * ms, 30 * ms, 40 * ms, 50 * ms}, 0, 5000 * ms},
+		{[]profile.Sample{taken(-10*ms, 6000*ms, 2)}, []time.Duration{-10 * ms, 6000 * ms}, -10 * ms, 6010*ms + 1},
+		{[]profile.Sample{taken(10*ms, 0, 2)}, []time.Duration{10 * ms, 10 * ms}, 0, 5000 * ms},
+		{[]profile.Sample{taken(0, 100*ms, maxTimestamps), taken(0, 50*ms, 1)}, []time.Duration{100 * ms}, 0,
+			5000 * ms}, // too many for each to have its own
+	} {
+		p := one(t, testOptions(&counter{}), test.samples...).ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+		var times []time.Duration
+		for _, at := range p.Samples[0].TimestampsUnixNano {
+			times = append(times, time.Unix(0, int64(at)).Sub(moment))
+		}
+		begin := time.Unix(0, int64(p.TimeUnixNano)).Sub(moment)
+		assert.Check(t, slices.Equal(times, test.times) && begin == test.begin &&
+			time.Duration(p.DurationNano) == test.lasts, "%v, want %+v", p, test)
+	}
+}
+
 // Drained intervals of several CPUs, processes and goroutines overlap and come in any order; those
 // of one sample are told in that of time, each once.
 func TestAnyOrder(t *testing.T) {

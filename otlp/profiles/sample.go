@@ -28,11 +28,22 @@ func amountOf(s *profile.Sample) uint64 {
 	return s.Count
 }
 
-// window is the interval in ns since 1970, 1 ns long at least: the clock may have been set back in
-// it.
+// window is the interval in ns since 1970, with the times of the sample in it: 1 ns long at least, since the clock may
+// have been set back in it.
 func window(s *profile.Sample) (start, end uint64) {
-	start = uint64(s.Start.UnixNano())
-	return start, max(uint64(max(s.End.UnixNano(), 0)), start+1)
+	first, last := times(s)
+	return min(uint64(s.Start.UnixNano()), first), max(uint64(max(s.End.UnixNano(), 0)), last+1)
+}
+
+// times returns when a sample was taken for the first and the last time, in ns since 1970. Where that is not known, it
+// was in the middle of its interval.
+func times(s *profile.Sample) (first, last uint64) {
+	if at := s.At.UnixNano(); at > 0 {
+		return uint64(at), uint64(max(at, s.Last.UnixNano()))
+	}
+	start := uint64(s.Start.UnixNano())
+	middle := start + (max(uint64(max(s.End.UnixNano(), 0)), start+1)-start)/2
+	return middle, middle
 }
 
 // linkOf is the entry of the link table, zero for none: an id of zeros is none. A span is in a

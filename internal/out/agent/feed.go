@@ -22,7 +22,7 @@ type fedSample struct {
 // route takes the records of one datagram: those with context go to their sender, the others to the
 // goroutine of their process, which reads the context. It never blocks.
 func (a *Agent) route(records []feed.Record) {
-	now, nowNs := time.Now(), bpf.Now()
+	now := bpf.ReadInstant()
 	a.registrations.View(func(find func(pid int) *registration) {
 		for len(records) > 0 {
 			pid := records[0].PID
@@ -30,13 +30,13 @@ func (a *Agent) route(records []feed.Record) {
 			for n < len(records) && records[n].PID == pid {
 				n++
 			}
-			a.routeProcess(find(int(pid)), records[:n], now, nowNs)
+			a.routeProcess(find(int(pid)), records[:n], now)
 			records = records[n:]
 		}
 	})
 }
 
-func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Time, nowNs uint64) {
+func (a *Agent) routeProcess(r *registration, records []feed.Record, now bpf.Instant) {
 	if r != nil {
 		r.process.MarkActive()
 	}
@@ -45,7 +45,7 @@ func (a *Agent) routeProcess(r *registration, records []feed.Record, now time.Ti
 		record := &records[i]
 		count := uint64(record.Count)
 		a.counters.FeedSamples.Add(count)
-		sampledAt := record.SampledAt(now, nowNs)
+		sampledAt := record.SampledAt(now.Time, now.MonotonicNs)
 		switch {
 		case r == nil:
 			a.counters.Fed.Add(process.OutcomeUnknownProcess, count)

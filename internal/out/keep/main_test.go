@@ -42,7 +42,8 @@ func stackOf(names ...string) *profile.Stack {
 
 // newSample returns a sample of the transaction with a number.
 func newSample(r *profile.Resource, transaction int, at time.Time, stack *profile.Stack) *profile.Sample {
-	s := &profile.Sample{Resource: r, Stack: stack, TID: 7, Thread: "worker", Count: 1, At: at, Start: at, End: at}
+	s := &profile.Sample{Resource: r, Stack: stack, TID: 7, Thread: "worker", Count: 1, At: at, Last: at,
+		Start: at, End: at}
 	binary.BigEndian.PutUint64(s.TraceID[:], uint64(transaction)*0x9e3779b97f4a7c15+1)
 	binary.BigEndian.PutUint64(s.TransactionID[:], uint64(transaction)*0xbf58476d1ce4e5b9+1)
 	return s

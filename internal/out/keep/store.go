@@ -357,14 +357,10 @@ func (s *Store) newTransaction(p *process, id transactionID, context profile.Con
 	return tx
 }
 
-// seen returns when samples were taken: the first one then, the others until the end of the interval.
+// seen returns when samples were taken.
 func seen(sample *profile.Sample) (first, last int64) {
 	first = sample.At.UnixNano()
-	last = first
-	if sample.Count > 1 && sample.End.After(sample.At) {
-		last = sample.End.UnixNano()
-	}
-	return first, last
+	return first, max(first, sample.Last.UnixNano())
 }
 
 func (s *Store) stack(p *process, sampled *profile.Stack) *stack {

@@ -27,7 +27,8 @@ func TestAnswer(t *testing.T) {
 	first.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "http.route", Value: "/orders"}})
 	s.Add(first, begin)
 	again := newSample(r, 1, begin.Add(time.Second), inner)
-	again.Count, again.End = 2, begin.Add(1100*time.Millisecond)
+	again.Count, again.Last = 2, begin.Add(1100*time.Millisecond)
+	again.End = begin.Add(5 * time.Second) // when it was fetched
 	s.Add(again, begin.Add(time.Second))
 	other := newSample(r, 1, begin.Add(1050*time.Millisecond), outer)
 	other.SpanID, other.TID, other.Thread = [8]byte{0xab, 0xcd, 1}, 8, "other"
@@ -42,7 +43,7 @@ func TestAnswer(t *testing.T) {
 		assert.Assert(t, len(a.Transactions) == 1, "%s: %+v", id, a.Transactions)
 		tx := a.Transactions[0]
 		if tx.Trace != trace || tx.ID != "bf58476d1ce4e5ba" || tx.Context != "elastic" || tx.Samples != 4 ||
-			tx.Attributes["http.route"] != "/orders" || !tx.First.Equal(begin) || !tx.Last.Equal(again.End) {
+			tx.Attributes["http.route"] != "/orders" || !tx.First.Equal(begin) || !tx.Last.Equal(again.Last) {
 			t.Errorf("%+v", tx)
 		}
 		assert.Check(t, len(a.Samples) == 2 && a.Samples[0].Count == 3 && a.Samples[0].Thread == "worker" &&

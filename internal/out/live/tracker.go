@@ -175,22 +175,30 @@ func (t *Tracker) Sampled(sample *profile.Sample) (stacks bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := want(t.wanted.Load())
-	at := earlier(sample.At, time.Now()) // what is ahead of the clock would never be forgotten
+	now := time.Now() // what is ahead of the clock would never be forgotten
+	first, last := earlier(sample.At, now), earlier(later(sample.At, sample.Last), now)
 	id := threadID{sample.Resource.PID, sample.TID}
 	if w&wantProcesses != 0 {
 		t.addProcess(sample)
 	}
 	if w&wantThreads != 0 && id.tid != 0 {
-		t.addThread(id, sample, at)
+		t.addThread(id, sample, last)
 	}
 	if w&wantTransactions != 0 {
-		stacks = t.addTransaction(id, sample, at)
+		stacks = t.addTransaction(id, sample, first, last)
 	}
 	return stacks
 }
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
 		return b
 	}
 	return a
@@ -264,7 +272,7 @@ func (t *Tracker) forgetThread(id threadID, th *thread) {
 }
 
 // addTransaction takes account of samples, and reports whether the transaction's stacks are collected.
-func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Time) (stacks bool) {
+func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, first, last time.Time) (stacks bool) {
 	key, owner := transactionID{sample.TraceID, sample.TransactionID}, sample.Resource.Owner
 	tx := t.transactions[key]
 	if tx != nil && tx.owner != owner {
@@ -276,16 +284,13 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, at time.Ti
 			t.untracked[untrackedTransaction] += sample.Count
 			return false
 		}
-		tx = &transaction{owner: owner, pid: id.pid, service: sample.Resource.Name, context: sample.Context, since: at,
+		tx = &transaction{owner: owner, pid: id.pid, service: sample.Resource.Name, context: sample.Context, since: first,
 			threads: make(map[threadID]struct{})}
 		t.transactions[key] = tx
 	}
 	tx.cpu.used += t.used(sample)
 	tx.total += t.used(sample)
-	tx.since = earlier(tx.since, at)
-	if at.After(tx.lastRun) {
-		tx.lastRun = at
-	}
+	tx.since, tx.lastRun = earlier(tx.since, first), later(tx.lastRun, last)
 	if _, known := tx.threads[id]; !known && (len(tx.threads) == 0 || t.ofTransactions.Take(owner, 1)) {
 		tx.threads[id] = struct{}{}
 	}

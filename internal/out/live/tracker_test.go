@@ -173,7 +173,7 @@ func TestBounds(t *testing.T) {
 	got, _ := tracker.lost()
 	assert.Check(t, got == want, "untracked: %v, not %v", got, want)
 	for tid := range 5 { // there is room for no more threads of it
-		tracker.addTransaction(threadID{1, tid}, sample(1, tid, 0), noon)
+		tracker.addTransaction(threadID{1, tid}, sample(1, tid, 0), noon, noon)
 	}
 	first := sample(1, 1, 0)
 	n := len(tracker.transactions[transactionID{first.TraceID, first.TransactionID}].threads)

@@ -17,12 +17,11 @@ func (s *Sampling) drain() {
 	s.stopping, s.stopped = s.stopped, nil
 	s.mu.Unlock()
 	s.counters.Drains.Add(1)
-	now := newInstant()
-	s.counted = now.Add(s.counted.Sub(now.Time)) // the same, by the clock as it is set now
+	now := s.clock.now()
 	err := s.sampler.Drain(func(count bpf.Count) { s.handleCount(&count, now) })
 	s.recordError("draining counts", err)
 	if err == nil { // else the next drain hands over what this one has left
-		s.counted = now.Time
+		s.counted = now.Instant
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
 	s.drainWalks(now) // which say what accounts have too much
@@ -57,8 +56,8 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		s.counters.Outcomes.Add(process.OutcomeUnknownProcess, uint64(count.Samples))
 		return
 	}
-	p := pendingSample{program: program, sample: program.newSample(count, now.at(count.First)), key: count.Stack}
-	p.sample.Start, p.sample.End = s.counted, now.Time
+	p := pendingSample{program: program, sample: program.newSample(count, now), key: count.Stack}
+	p.sample.Start, p.sample.End = now.interval(s.counted, count.Last)
 	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
 		p.sample.Stack = stack
 		s.deliver(program, &p.sample, now.Time)
@@ -117,13 +116,12 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 			s.counters.Outcomes.Add(process.OutcomeUnknownProcess, 1)
 			continue
 		}
-		now := newInstant()
-		at := now.at(d.Time)
+		now := s.clock.now()
 		p := pendingSample{
-			program: program, sample: program.newSample(&d.Count, at), key: d.Count.Stack, raw: d.Frames,
+			program: program, sample: program.newSample(&d.Count, now), key: d.Count.Stack, raw: d.Frames,
 			needsContext: d.Outcome == bpf.Unreadable, tid: d.TID, threadPointer: d.ThreadPointer,
 		}
-		p.sample.Start, p.sample.End = at, at
+		p.sample.Start, p.sample.End = p.sample.At, p.sample.At
 		if p.needsContext || !s.deliverResolved(&p, now.Time, &scratch) {
 			s.enqueue(program, []pendingSample{p}, now.Time)
 		}
@@ -132,10 +130,10 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 }
 
 // newSample is a count without its interval and stack.
-func (p *program) newSample(count *bpf.Count, at time.Time) profile.Sample {
+func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 	sample := profile.Sample{
 		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
-		Count: uint64(count.Samples), At: at, Unwound: count.Stack.Unwound(),
+		Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last), Unwound: count.Stack.Unwound(),
 	}
 	if count.OTel {
 		sample.Context = profile.OTelContext

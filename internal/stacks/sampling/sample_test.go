@@ -105,7 +105,7 @@ func TestThreadsShareNames(t *testing.T) {
 			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: bpf.Now(),
 			Samples: 1,
 		}
-		s.handleCount(&count, newInstant())
+		s.handleCount(&count, s.clock.now())
 	}
 	after := s.stacks.names.Metrics()
 	named, known := after.Inserts-before.Inserts, after.Hits-before.Hits

@@ -89,7 +89,8 @@ type Sampling struct {
 	counters    *Counters
 	log         *zap.Logger
 	tick        *timerfd.Timer // when to drain
-	samples     bool           // are taken; else there is only the table of targets
+	clock       *clock
+	samples     bool // are taken; else there is only the table of targets
 	keep        process.Keep
 	elasticOnly bool     // see Options
 	attributes  []string // the same
@@ -119,7 +120,7 @@ type Sampling struct {
 	waiting   []*program // that have counts whose samples are to wait for their process
 	flushing  []*program // whose sinks have samples of the drain
 	scratch   scratch
-	counted   time.Time // until when all was drained that was counted
+	counted   bpf.Instant // until which all was drained that was counted
 	refreshed time.Time
 }
 
@@ -131,7 +132,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		counters:    counters,
 		samples:     options.SamplesPerSecond > 0,
 		opened:      now,
-		counted:     now,
+		clock:       newClock(options.Interval),
 		keep:        process.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
 		bySpan:      options.BySpan,
 		elasticOnly: options.ElasticOnly,
@@ -140,6 +141,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		programs:    make(map[bpf.Target]*program),
 		words:       newWordCache(),
 	}
+	s.counted = s.clock.last
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {
 		return nil, err

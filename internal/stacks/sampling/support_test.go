@@ -62,7 +62,10 @@ func openWith(t *testing.T, options Options) *sampled {
 	if options.SamplesPerSecond == 0 {
 		options.SamplesPerSecond = 1000
 	}
-	options.Interval, options.ProcRoot = 20*time.Millisecond, "/proc"
+	options.ProcRoot = "/proc"
+	if options.Interval == 0 {
+		options.Interval = 20 * time.Millisecond
+	}
 	sampling, err := Open(options, new(Counters), zaptest.NewLogger(t))
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
@@ -174,6 +177,8 @@ type receiver struct {
 	outside uint64 // samples that are not in their interval
 	calls   int    // of Sampled
 
+	first, last time.Time // when a sample was taken
+
 	waits    []profile.Sample
 	accounts []profile.Account
 }
@@ -198,8 +203,15 @@ func (r *receiver) Sampled(sample profile.Sample) {
 		"ids that do not belong together: %+v", sample)
 	assert.Check(r.t, profile.TraceID(sample.Stack.Frames) == sample.Stack.ID,
 		"a stack with the id of another one: %+v", sample.Stack)
-	assert.Check(r.t, sample.Count != 0 && !sample.At.Before(r.begun) && !sample.At.After(time.Now()),
-		"%d samples taken at %v", sample.Count, sample.At)
+	assert.Check(r.t, sample.Count != 0 && !sample.At.Before(r.begun) && !sample.Last.Before(sample.At) &&
+		!sample.Last.After(time.Now()), "%d samples taken from %v to %v", sample.Count, sample.At, sample.Last)
+	assert.Check(r.t, sample.Count > 1 || sample.Last.Equal(sample.At), "one, from %v to %v", sample.At, sample.Last)
+	if r.calls == 1 || sample.At.Before(r.first) {
+		r.first = sample.At
+	}
+	if sample.Last.After(r.last) {
+		r.last = sample.Last
+	}
 	if sample.Start.Equal(sample.End) {
 		time.Sleep(r.delay)
 		r.alone += sample.Count
@@ -210,7 +222,7 @@ func (r *receiver) Sampled(sample profile.Sample) {
 		r.outside += sample.Count
 	}
 	key := sample
-	key.Count, key.Thread, key.At, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{}
+	key.Count, key.Thread, key.At, key.Last, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	r.samples[key] += sample.Count
 }
 

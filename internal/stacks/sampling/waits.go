@@ -117,7 +117,7 @@ func (s *Sampling) drainWalks(now instant) {
 			s.counters.Waits.Add(process.OutcomeUnknownProcess, uint64(len(waits)))
 			return
 		}
-		p := pendingSample{program: program, sample: program.newWait(w, now.at(w.Time)), key: w.Stack, raw: w.Frames}
+		p := pendingSample{program: program, sample: program.newWait(w, now), key: w.Stack, raw: w.Frames}
 		p.sample.Start, p.sample.End = p.sample.At, p.sample.At
 		for _, wait := range waits {
 			p.sample.Wait = &wait
@@ -127,9 +127,9 @@ func (s *Sampling) drainWalks(now instant) {
 }
 
 // newWait is a wait without what it is, and its stack.
-func (p *program) newWait(w *bpf.Walk, at time.Time) profile.Sample {
+func (p *program) newWait(w *bpf.Walk, now instant) profile.Sample {
 	return p.newSample(&bpf.Count{Stack: w.Stack, TID: w.TID, TraceID: w.TraceID, TransactionID: w.TransactionID,
-		SpanID: w.SpanID, Samples: 1, OTel: w.OTel, Attributes: w.Attributes}, at)
+		SpanID: w.SpanID, Samples: 1, OTel: w.OTel, Attributes: w.Attributes, First: w.Time, Last: w.Time}, now)
 }
 
 // newWaits returns the waits of which a stack was walked: what blocked, and the wait for a CPU after that.
