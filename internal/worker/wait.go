@@ -46,6 +46,7 @@ type Wait struct {
 type waited interface {
 	Receive(deadline time.Time) (message []byte, fd int, err error)
 	cpuTime() time.Duration
+	reads() uint64
 	isRunnable() bool
 }
 
@@ -83,6 +84,42 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 		w.patience++
 		w.cpu, w.deadline = cpu, time.Now().Add(w.timeout)
 	}
+}
+
+// A Pulse tells whether a worker goes on that was asked for much at once. It is not safe for concurrent use.
+type Pulse struct {
+	process waited
+	cpu     time.Duration
+	reads   uint64
+}
+
+// minBeat is the CPU time that is no sign of life: that of Go's runtime where all threads hang.
+const minBeat = 10 * time.Millisecond
+
+// Pulse begins now.
+func (p *Process) Pulse() *Pulse { return newPulse(p) }
+
+func newPulse(p waited) *Pulse { return &Pulse{process: p, cpu: p.cpuTime(), reads: p.reads()} }
+
+// Beats reports whether the worker has used CPU time since the last call, or got an answer from a file system; or
+// would go on if there were a CPU for it.
+func (p *Pulse) Beats() bool {
+	cpu, reads := p.process.cpuTime(), p.process.reads()
+	beats := cpu-p.cpu >= minBeat || reads != p.reads || p.process.isRunnable()
+	p.cpu, p.reads = cpu, reads
+	return beats
+}
+
+// reads returns how many reads the worker has finished, of whatever files; zero where that is not known.
+func (p *Process) reads() uint64 {
+	text, err := os.ReadFile(path.Join(p.procRoot, strconv.Itoa(p.pid), "io"))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text), "syscr: ")
+	count, _, _ := strings.Cut(after, "\n")
+	n, _ := strconv.ParseUint(count, 10, 64)
+	return n
 }
 
 // isRunnable reports whether a thread of the worker has a CPU or waits for one, or for what no process can make it

@@ -20,6 +20,7 @@ type madeUp struct {
 	late     time.Duration // that its agent comes late, since it gets no CPU
 	cpu      func(age time.Duration) time.Duration
 	runnable bool
+	read     uint64
 }
 
 func (m *madeUp) Receive(deadline time.Time) ([]byte, int, error) {
@@ -39,7 +40,29 @@ func (m *madeUp) cpuTime() time.Duration {
 	return time.Hour + m.cpu(time.Since(m.began))
 }
 
+func (m *madeUp) reads() uint64    { return m.read }
 func (m *madeUp) isRunnable() bool { return m.runnable }
+
+// A worker goes on that uses CPU time, gets answers of file systems, or would if there were a CPU; not one that uses
+// no more than Go's runtime does.
+func TestPulse(t *testing.T) {
+	used := time.Duration(0)
+	m := madeUp{cpu: func(time.Duration) time.Duration { return used }}
+	pulse := newPulse(&m)
+	for _, step := range []struct {
+		used     time.Duration
+		read     uint64
+		runnable bool
+		want     bool
+	}{
+		{0, 0, false, false}, {minBeat, 0, false, true}, {minBeat, 0, false, false},
+		{2*minBeat - 1, 0, false, false}, {2*minBeat - 1, 1, false, true}, {2*minBeat - 1, 1, false, false},
+		{2*minBeat - 1, 1, true, true}, {2*minBeat - 1, 1, false, false},
+	} {
+		used, m.read, m.runnable = step.used, step.read, step.runnable
+		assert.Check(t, pulse.Beats() == step.want, "%+v", step)
+	}
+}
 
 // A worker that hangs, or has used the time of its request, is given up. One that gets too little CPU time has
 // the time again, and is not to blame if that is not enough.
@@ -101,7 +124,7 @@ func TestWatched(t *testing.T) {
 	testenv.Poll(t, deadline, "a worker that waits", func() bool { return !p.isRunnable() })
 	assert.NilError(t, p.Send([]byte("spin")))
 	before := p.cpuTime()
-	assert.Check(t, before > 0, "it has begun without CPU time")
+	assert.Check(t, before > 0 && p.reads() > 0, "it has begun without CPU time, or reading")
 	testenv.Poll(t, deadline, "a worker that works", func() bool { return p.isRunnable() && p.cpuTime() > before })
 }
 

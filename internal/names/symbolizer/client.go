@@ -325,10 +325,17 @@ type Wanted struct {
 // Result has the names of a process.
 type Result struct {
 	Names Names
-	Err   error // context.DeadlineExceeded: the process, or what is read for it, took too long
+	Err   error // context.DeadlineExceeded: the process, or what is read for it, took too long, or hangs
 }
 
-// Read reads names until ctx ends. It is called once; Learn may still run then.
+// beat is how often it is looked whether a worker goes on, and hangsAfter after how many times that it did not it is
+// said to hang: a file system has not answered a read for two seconds.
+const (
+	beat       = 500 * time.Millisecond
+	hangsAfter = 4
+)
+
+// Read reads names until ctx ends, or all that are missing hang. It is called once; Learn may still run then.
 func (c *Client) Read(ctx context.Context, wanted map[*Process]Wanted) map[*Process]Result {
 	byUser := make(map[*user][]*Process)
 	results := make(map[*Process]Result)
@@ -340,16 +347,48 @@ func (c *Client) Read(ctx context.Context, wanted map[*Process]Wanted) map[*Proc
 		byUser[p.user] = append(byUser[p.user], p)
 	}
 	var all sync.WaitGroup
+	var mu sync.Mutex
 	for u, processes := range byUser {
-		all.Go(func() { u.ask(ctx, processes, wanted) })
-	}
-	for _, processes := range byUser {
-		for _, p := range processes {
-			results[p] = p.result(ctx)
-		}
+		reading, stop := context.WithCancel(ctx)
+		all.Go(func() { u.ask(reading, processes, wanted) })
+		all.Go(func() { u.watch(reading, stop) })
+		all.Go(func() {
+			defer stop()
+			for _, p := range processes {
+				result := p.result(reading)
+				mu.Lock()
+				results[p] = result
+				mu.Unlock()
+			}
+		})
 	}
 	all.Wait()
 	return results
+}
+
+// watch gives up when the worker hangs, until ctx ends.
+func (u *user) watch(ctx context.Context, giveUp func()) {
+	u.mu.Lock()
+	process := u.worker
+	u.mu.Unlock()
+	if process == nil {
+		return
+	}
+	pulse, missed := process.Pulse(), 0
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for missed < hangsAfter {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		missed++
+		if pulse.Beats() {
+			missed = 0
+		}
+	}
+	giveUp()
 }
 
 // ask has the worker read names.

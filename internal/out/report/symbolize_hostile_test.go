@@ -121,7 +121,7 @@ func TestLateProcess(t *testing.T) {
 		h.fs.AnswerFirst()
 	}
 	assert.Check(t, n.patience > 0 && n.patience <= 15*time.Second, "by default it is patient for %v", n.patience)
-	n.patience = 10 * time.Second
+	n.patience = time.Hour // for those that go on
 	names := readNames(t.Context(), func() {}, n, recording(frames), terminal.NewStatusLine(io.Discard))
 	for _, p := range honest {
 		got := names.name(p, frames[p][0])
