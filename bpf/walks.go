@@ -299,10 +299,8 @@ func (k *walks) drain(yield func(*Walk)) error {
 	for _, b := range k.bells {
 		b.silence()
 	}
-	if k.ring.AvailableBytes() == 0 {
-		return nil
-	}
-	for {
+	// Not up to the end, of which the reader would tell after a system call that wakes the Go runtime's monitor thread.
+	for k.ring.AvailableBytes() > 0 {
 		err := k.ring.ReadInto(&k.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
@@ -316,6 +314,7 @@ func (k *walks) drain(yield func(*Walk)) error {
 		}
 		yield(&walk)
 	}
+	return nil
 }
 
 func (k *walks) close() error {

@@ -20,44 +20,44 @@ const MaxDescriptors = 64
 
 // Conn is a worker's channel to the agent: a SOCK_SEQPACKET socket, on which each side sends whole
 // messages. One goroutine at a time may receive, and one may send.
+//
+// A worker that waits for a message does so without a system call that blocks: that would wake three
+// threads of the Go runtime for each message.
 type Conn struct {
 	fd     int
+	socket *socket
 	buffer []byte
+}
+
+// newConn takes over a descriptor, which must be one that blocks.
+func newConn(fd int) (*Conn, error) {
+	socket, err := newSocket(fd)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{fd: fd, socket: socket, buffer: make([]byte, MaxMessageBytes+1)}, nil
 }
 
 // Receive waits for a message, which is valid until the next call. io.EOF means that the agent has
 // closed the channel.
 func (c *Conn) Receive() ([]byte, error) {
-	if c.buffer == nil {
-		c.buffer = make([]byte, MaxMessageBytes+1)
+	n, _, _, err := c.socket.receive(c.buffer, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case n == 0:
+		return nil, io.EOF
+	case n > MaxMessageBytes: // it may have been cut off
+		return nil, unix.EMSGSIZE
 	}
-	for {
-		n, err := unix.Read(c.fd, c.buffer)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, err
-		case n == 0:
-			return nil, io.EOF
-		case n > MaxMessageBytes: // it may have been cut off
-			return nil, unix.EMSGSIZE
-		default:
-			return c.buffer[:n], nil
-		}
-	}
+	return c.buffer[:n], nil
 }
 
 // ReceiveDescriptors is Receive for a message that comes with up to MaxDescriptors descriptors, which
 // the caller must close. They are close-on-exec.
 func (c *Conn) ReceiveDescriptors() (message []byte, fds []int, err error) {
-	if c.buffer == nil {
-		c.buffer = make([]byte, MaxMessageBytes+1)
-	}
 	control := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
-	n, controlLen, flags := 0, 0, 0
-	for again := true; again; again = errors.Is(err, unix.EINTR) {
-		n, controlLen, flags, _, err = unix.Recvmsg(c.fd, c.buffer, control, unix.MSG_CMSG_CLOEXEC)
-	}
+	n, controlLen, flags, err := c.socket.receive(c.buffer, control)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -97,10 +97,9 @@ func (c *Conn) Send(message []byte, fd int) error {
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
-	for {
-		err := unix.Sendmsg(c.fd, message, rights, nil, unix.MSG_NOSIGNAL)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
+	_, err := call(unix.SYS_SENDMSG, uintptr(c.fd), newHeader(message, rights), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	if !errors.Is(err, unix.EAGAIN) {
+		return err
 	}
+	return uninterrupted(func() error { return unix.Sendmsg(c.fd, message, rights, nil, unix.MSG_NOSIGNAL) })
 }

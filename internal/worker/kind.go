@@ -78,10 +78,11 @@ func run(kind Kind) {
 		os.Exit(exitWrongKind)
 	}
 	_ = resident.Trim(os.Args[2]) // its start has used more than it will
-	if restrictCalls(os.Args[2], kind.Calls) != nil {
+	conn, err := newConn(channel)
+	if err != nil || restrictCalls(os.Args[2], kind.Calls) != nil {
 		os.Exit(exitWrongKind)
 	}
-	kind.Serve(os.Args[2], &Conn{fd: channel})
+	kind.Serve(os.Args[2], conn)
 	os.Exit(0)
 }
 

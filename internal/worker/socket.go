@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is the agent's end of a channel, on which goroutines wait without a thread. It is not package net's, which
+// socket is an end of a channel, on which goroutines wait without a thread. It is not package net's, which
 // takes longer to initialize than a worker to start, see Early.
 //
 // The runtime does not poll it, but an epoll that has messages alone: it would be woken, too, whenever a worker has

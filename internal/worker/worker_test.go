@@ -352,9 +352,12 @@ func TestMalformedMessages(t *testing.T) {
 func TestMalformedRequests(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	assert.NilError(t, err)
-	defer closeAll(fds[:])
+	defer unix.Close(fds[0])
 	assert.NilError(t, unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, channelBufferBytes))
-	agent, worker := &Conn{fd: fds[0]}, &Conn{fd: fds[1]}
+	agent := &Conn{fd: fds[0]}
+	worker, err := newConn(fds[1])
+	assert.NilError(t, err)
+	defer worker.socket.Close()
 	for name, receive := range map[string]func() ([]byte, error){
 		"Receive": worker.Receive,
 		"ReceiveDescriptors": func() ([]byte, error) {

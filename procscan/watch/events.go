@@ -7,10 +7,13 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/timerfd"
 	"correlator/procscan"
 )
 
@@ -49,7 +52,7 @@ const (
 	// costs 500 wake-ups a second.
 	pollInterval = 2 * time.Millisecond
 
-	// wakeBatch is how many descriptors one call of epoll_wait reports. All rings are read in any
+	// wakeBatch is how many descriptors one call of epoll_pwait reports. All rings are read in any
 	// case; descriptors left over cause one more call.
 	wakeBatch = 64
 )
@@ -62,6 +65,9 @@ const (
 // a process inherits its parent's mappings, nor exits, for which see ExitWatcher.
 type EventWatcher struct {
 	epoll, wake int
+	polled      *os.File        // epoll
+	ready       syscall.RawConn // the same
+	pause       *timerfd.Timer
 	list        string // file with the list of CPUs
 	size        int    // of a ring's data, bytes
 	running     sync.Mutex
@@ -90,11 +96,7 @@ func openEventWatcher(list string, size int) (*EventWatcher, error) {
 		return nil, fmt.Errorf("creating eventfd: %w", err)
 	}
 	w := &EventWatcher{epoll: epoll, wake: wake, list: list, size: size, rings: make(map[int]*perfRing)}
-	if err := w.watch(wake); err != nil {
-		w.Close()
-		return nil, fmt.Errorf("adding eventfd to epoll: %w", err)
-	}
-	if err := w.Refresh(); err != nil {
+	if err := w.open(); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -102,15 +104,38 @@ func openEventWatcher(list string, size int) (*EventWatcher, error) {
 	return w, nil
 }
 
-// Run calls handle for every event until Close is called; then it returns nil. It blocks in
-// epoll_wait and so takes one thread. handle is called on the caller's goroutine, must not block,
-// since the kernel keeps writing, and must not call the watcher's methods. On a busy host it is
-// called for tens of thousands of mappings a second.
+// open opens what Run waits for.
+func (w *EventWatcher) open() error {
+	err := unix.SetNonblock(w.epoll, true)
+	w.polled = os.NewFile(uintptr(w.epoll), "epoll")
+	if err == nil {
+		err = w.polled.SetDeadline(time.Time{}) // which fails if the runtime does not poll it
+	}
+	if err == nil {
+		w.ready, err = w.polled.SyscallConn()
+	}
+	if err != nil {
+		return fmt.Errorf("watching epoll: %w", err)
+	}
+	if w.pause, err = timerfd.New(); err != nil {
+		return err
+	}
+	if err := w.watch(w.wake); err != nil {
+		return fmt.Errorf("adding eventfd to epoll: %w", err)
+	}
+	return w.Refresh()
+}
+
+// Run calls handle for every event until Close is called; then it returns nil. handle is called on
+// the caller's goroutine, must not block, since the kernel keeps writing, and must not call the
+// watcher's methods. On a busy host it is called for tens of thousands of mappings a second.
+//
+// It is the Go runtime that waits: a thread that blocks in a system call wakes two or three others
+// each time that it comes back.
 func (w *EventWatcher) Run(handle func(Event)) error {
 	w.running.Lock()
 	defer w.running.Unlock()
 	ready := make([]unix.EpollEvent, wakeBatch)
-	interval := unix.NsecToTimespec(pollInterval.Nanoseconds())
 	for {
 		again, err := w.poll(handle)
 		switch {
@@ -119,15 +144,31 @@ func (w *EventWatcher) Run(handle func(Event)) error {
 		case err != nil:
 			return err
 		case again:
-			// On this thread: with time.Sleep the runtime would look for other work each time, at
-			// twice the cost. An error means a signal, and an early poll.
-			_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &interval, nil)
+			w.pause.Set(pollInterval)
+			if err := w.pause.Wait(); err != nil {
+				return fmt.Errorf("waiting to poll perf records again: %w", err)
+			}
 			continue
 		}
-		if _, err := unix.EpollWait(w.epoll, ready, -1); err != nil && err != unix.EINTR {
+		if err := w.await(ready); err != nil {
 			return fmt.Errorf("waiting for perf records: %w", err)
 		}
 	}
+}
+
+// await waits until a waker has fired, or interrupt was called.
+func (w *EventWatcher) await(ready []unix.EpollEvent) error {
+	var errno syscall.Errno
+	err := w.ready.Read(func(fd uintptr) (done bool) {
+		var n uintptr
+		n, _, errno = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(unsafe.SliceData(ready))),
+			uintptr(len(ready)), 0, 0, 0)
+		return n > 0 || errno != 0
+	})
+	if err == nil && errno != 0 && errno != unix.EINTR {
+		err = errno
+	}
+	return err
 }
 
 // poll reads all rings, and reports whether to do so again after pollInterval.
@@ -237,7 +278,10 @@ func (w *EventWatcher) Close() error {
 	w.running.Lock()
 	defer w.running.Unlock()
 	if rings != nil {
-		errs = append(errs, unix.Close(w.wake), unix.Close(w.epoll))
+		errs = append(errs, unix.Close(w.wake), w.polled.Close())
+		if w.pause != nil {
+			errs = append(errs, w.pause.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -148,12 +148,14 @@ func (r *perfRing) poll(handle func(Event)) (again bool, err error) {
 	if held == r.wakerPaused {
 		return held, nil
 	}
-	var off int
+	var off uintptr
 	if held {
 		off = 1
 	}
-	if err := unix.IoctlSetInt(r.waker, unix.PERF_EVENT_IOC_PAUSE_OUTPUT, off); err != nil {
-		return false, fmt.Errorf("switching waker of perf ring: %w", err)
+	// Raw, because it cannot block: an ordinary system call wakes the runtime's monitor thread.
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(r.waker), unix.PERF_EVENT_IOC_PAUSE_OUTPUT, off)
+	if errno != 0 {
+		return false, fmt.Errorf("switching waker of perf ring: %w", errno)
 	}
 	r.wakerPaused = held
 	return true, nil
