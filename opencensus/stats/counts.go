@@ -36,6 +36,10 @@ const (
 
 	UnregisterTooMany // names of views in one message: those views were not unregistered
 
+	// Registered views, and created measures, of a user with many, that were not used for long. They are forgotten.
+	ViewUnused
+	MeasureUnused
+
 	// Reporting periods.
 	PeriodInvalid // not set: not a positive, finite number
 	PeriodClamped // set to the closest that is permitted
@@ -75,6 +79,7 @@ var lossNames = [NumLosses][2]string{
 	ViewInvalid: {"view", "invalid"}, ViewConflict: {"view", "conflict"}, ViewName: {"view", "name_too_long"},
 	ViewTagKeys: {"view", "tag_keys"}, ViewBoundaries: {"view", "boundaries"}, ViewTooMany: {"view", "too_many"},
 	ViewNoRoom: {"view", "no_room"}, UnregisterTooMany: {"unregistration", "too_many"},
+	ViewUnused: {"registered_view", "unused"}, MeasureUnused: {"created_measure", "unused"},
 	PeriodInvalid: {"period", "invalid"}, PeriodClamped: {"period", "clamped"},
 	TextCut: {"text", "cut"}, ValueCut: {"value", "cut"},
 	TagName: {"tag", "name_too_long"}, TagsTooMany: {"tag", "too_many"},

@@ -50,6 +50,7 @@ func (s *State) Encode(now time.Time) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now = s.time(now)
+	s.forgetUnused(now)
 	b := builder{encoder: &s.encoder, state: s}
 	for _, v := range s.ended {
 		b.addView(v, v.ended)

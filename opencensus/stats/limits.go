@@ -39,6 +39,15 @@ const (
 // with old code are gone by then: each would register it with its next request.
 const conflictAge = 5 * time.Minute
 
+// What a user has neither registered nor recorded for unusedAge is forgotten while the user has more than
+// modestBytes: 2,000 series or so, more than most applications. Otherwise it would be kept for good whatever
+// a client sends once. Looking for it takes a millisecond.
+const (
+	modestBytes = 1 << 20
+	unusedAge   = 24 * time.Hour
+	unusedLook  = time.Hour
+)
+
 // exemplarAge is how much the sender's clock may differ from ours for its time to be used.
 const exemplarAge = 5 * time.Minute
 

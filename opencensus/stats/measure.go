@@ -2,6 +2,7 @@ package stats
 
 import (
 	"strings"
+	"time"
 
 	"correlator/opencensus/wire"
 )
@@ -15,8 +16,9 @@ type measure struct {
 	unit    string
 	views   []*view // in the order of registration
 	user    *user
-	bytes   int   // charged to the user
-	unitOf  *user // is charged the unit, which is kept for good
+	bytes   int       // charged to the user
+	unitOf  *user     // is charged the unit, which is kept as long as the measure
+	used    time.Time // when it was last created, recorded, or named by a view
 }
 
 // CreateMeasure creates a measure. If it exists, the first unit stays.
@@ -42,6 +44,7 @@ func (u *Update) createMeasure(m *wire.Measure) (Loss, bool) {
 	case known.kind != 0 && known.kind != m.Type:
 		return CreateConflict, false
 	}
+	known.used = u.now
 	known.kind = m.Type
 	if known.created {
 		return 0, true
@@ -58,7 +61,8 @@ func (u *Update) createMeasure(m *wire.Measure) (Loss, bool) {
 // room.
 func (u *Update) addMeasure(name string) *measure {
 	s := u.s
-	m := &measure{name: strings.Clone(name), user: u.owner(), bytes: measureBytes + len(name)}
+	m := &measure{name: strings.Clone(name), user: u.owner(), bytes: measureBytes + len(name),
+		used: u.now}
 	if m.user.measures >= s.options.MaxMeasures || !s.memory.take(m.user, m.bytes) {
 		return nil
 	}
@@ -69,10 +73,39 @@ func (u *Update) addMeasure(name string) *measure {
 
 // forget removes a measure that nothing is known of, unless a view has it.
 func (s *State) forget(m *measure) {
-	if m.kind != 0 || len(m.views) > 0 {
-		return
+	if m.kind == 0 && len(m.views) == 0 {
+		s.remove(m)
 	}
+}
+
+// remove removes a measure without views.
+func (s *State) remove(m *measure) {
 	delete(s.measures, m.name)
 	m.user.measures--
 	s.memory.give(m.user, m.bytes)
+	if m.unit != "" {
+		s.memory.give(m.unitOf, len(m.unit))
+	}
+}
+
+// forgetUnused forgets views and measures that are not used any more, of users that have many. The views are
+// encoded once more.
+func (s *State) forgetUnused(now time.Time) {
+	if now.Sub(s.looked) < unusedLook {
+		return
+	}
+	s.looked = now
+	unused := func(m *measure) bool { return now.Sub(m.used) >= unusedAge }
+	for _, v := range s.inOrder() {
+		if v.user.bytes > modestBytes && unused(v.measure) && now.Sub(v.registered) >= unusedAge {
+			s.counts.Lost[ViewUnused]++
+			s.drop(v, now)
+		}
+	}
+	for _, m := range s.measures {
+		if m.user.bytes > modestBytes && unused(m) && len(m.views) == 0 {
+			s.counts.Lost[MeasureUnused]++
+			s.remove(m)
+		}
+	}
 }

@@ -64,6 +64,7 @@ func (u *Update) measurement(x *wire.Measurement) (Loss, bool) {
 			return MeasureNoRoom, false
 		}
 	}
+	m.used = u.now
 	if m.kind == 0 {
 		m.kind = x.Type
 	}

@@ -57,6 +57,7 @@ type State struct {
 	conflicts conflicts
 	counts    Counts
 	update    Update
+	looked    time.Time // for what is unused
 }
 
 // New returns a State without measures and views.
