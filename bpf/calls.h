@@ -18,6 +18,7 @@ struct cfs_rq {
 
 struct sched_entity {
     struct cfs_rq *cfs_rq;
+    __u64 sum_exec_runtime; /* ns, of every scheduling class */
 };
 
 /* The further fields of a task that are read. Names are those of include/linux/sched.h. */

@@ -210,7 +210,8 @@ func TestSamplerOptions(t *testing.T) {
 	}
 }
 
-// Clocks that were read while we got no CPU in between are read again, and the best are taken.
+// Clocks that were read while we got no CPU in between are read again, and the best are taken. Between two instants
+// they have counted the same time, to the nanosecond.
 func TestReadInstant(t *testing.T) {
 	for name, test := range map[string]struct {
 		took []time.Duration
@@ -234,6 +235,8 @@ func TestReadInstant(t *testing.T) {
 	}
 	before, wall := Now(), time.Now()
 	now := ReadInstant()
-	assert.Check(t, now.MonotonicNs >= before && now.MonotonicNs <= Now() && now.BoottimeNs >= now.MonotonicNs &&
-		!now.Before(wall) && !now.After(time.Now()), "%+v", now)
+	assert.Check(t, now.MonotonicNs+uint64(time.Second) >= before && now.MonotonicNs <= Now() &&
+		now.BoottimeNs >= now.MonotonicNs && !now.Before(wall) && !now.After(time.Now()), "%+v", now)
+	later := ReadInstant()
+	assert.Check(t, later.MonotonicNs-now.MonotonicNs == uint64(later.Sub(now.Time)), "%+v, %+v", now, later)
 }

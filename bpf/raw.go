@@ -3,6 +3,7 @@ package bpf
 import (
 	"io"
 	"math"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -116,8 +117,17 @@ type Instant struct {
 	BoottimeNs  uint64 // CLOCK_BOOTTIME, which goes on while the machine is suspended
 }
 
-// ReadInstant returns the instant at which it is called. It cannot fail.
+var firstInstant = sync.OnceValue(readClocks)
+
+// ReadInstant returns the instant at which it is called. It cannot fail. Go's clock is CLOCK_MONOTONIC, too: between
+// two instants both have counted the same time.
 func ReadInstant() Instant {
+	first, now := firstInstant(), readClocks()
+	now.MonotonicNs = first.MonotonicNs + uint64(now.Sub(first.Time))
+	return now
+}
+
+func readClocks() Instant {
 	return readInstant(func() (Instant, time.Duration) {
 		i := Instant{MonotonicNs: Now()}
 		i.Time = time.Now()

@@ -253,8 +253,7 @@ static __always_inline bool store_in(void *table, const struct thread *thread, _
 }
 
 /* Adds the account of the current thread to a table, and begins it anew. */
-static __always_inline void flush(struct thread *thread, struct wait_counters *counters,
-                                  __u64 now) {
+static __always_inline void flush(struct thread *thread, struct wait_counters *counters) {
     __u32 current;
     bool stored;
 
@@ -268,7 +267,6 @@ static __always_inline void flush(struct thread *thread, struct wait_counters *c
     else
         counters->lost++;
     __builtin_memset(&thread->account, 0, sizeof(thread->account));
-    thread->flushed = now;
 }
 
 static __always_inline bool has_context(const struct thread *thread) {
@@ -341,7 +339,7 @@ static __always_inline void leave(struct thread *thread, struct wait_counters *c
     if (has_context(thread)) {
         thread->account.last = now - ran;
         add(&thread->account, STATE_CHANGED, ran);
-        flush(thread, counters, now);
+        flush(thread, counters);
     }
     drop(thread, counters);
     __builtin_memset(&thread->key, 0, sizeof(thread->key));
@@ -371,6 +369,11 @@ static __always_inline void enter(struct task_struct *task, struct thread *threa
     key->transaction_id = context->kind == CORRELATOR_OTEL ? 0 : context->slot.transaction_id;
 }
 
+/* The last one that was seen. */
+static __always_inline __u64 last_switch(const struct thread *thread) {
+    return thread->out ? thread->out : thread->in;
+}
+
 /* Not all switches are known of a thread since its account was begun. */
 static __always_inline void forget(struct thread *thread, struct wait_counters *counters) {
     counters->lost += thread->account.first != 0;
@@ -379,14 +382,59 @@ static __always_inline void forget(struct thread *thread, struct wait_counters *
     __builtin_memset(&thread->account, 0, sizeof(thread->account));
 }
 
+static __always_inline bool is_queued(const struct thread *thread) {
+    return thread->state == STATE_RUNNABLE || thread->state == STATE_THROTTLED;
+}
+
+/* Adds the wait of a thread to its account, which began to run at that time. Returns for how long
+ * it was blocked; for the rest it waited for a CPU. */
+static __always_inline __u64 end_wait(struct thread *thread, struct wait_counters *counters,
+                                      __u64 in) {
+    __u64 out = thread->out, woken = thread->waking;
+
+    thread->account.last = in;
+    if (is_queued(thread)) {
+        add(&thread->account, thread->state, between(out, in));
+        return 0;
+    }
+    if (!woken) {
+        counters->unwoken++;
+        woken = in;
+    }
+    woken = woken < out ? out : woken;
+    woken = woken > in ? in : woken;
+    add(&thread->account, thread->state, between(out, woken));
+    add(&thread->account, STATE_RUNNABLE, between(woken, in));
+    return between(out, woken);
+}
+
+static __always_inline __u64 ran_in_all(struct task_struct *task) {
+    return ((struct task_struct___waits *)task)->se.sum_exec_runtime;
+}
+
+/* How long a thread has run since a switch of it, by the scheduler, which leaves out some of what
+ * interrupts take. */
+static __always_inline __u64 ran_since(struct task_struct *task, const struct thread *thread,
+                                       __u64 from, __u64 now) {
+    __u64 ran = ran_in_all(task) - thread->ran, time = between(from, now);
+
+    return ran < time ? ran : time;
+}
+
+/* For what a thread waited after a switch that was not seen: if it was woken, it was blocked. */
+static __always_inline void guess_state(struct thread *thread) {
+    if (is_queued(thread) && thread->waking > thread->out)
+        thread->state = STATE_OTHER;
+}
+
 #define FLUSH_INTERVAL 100000000 /* ns */
 
 /* Ends the run of the current thread, in the context that it has now. */
 static __always_inline void end_run(struct task_struct *task, struct thread *thread,
                                     struct wait_counters *counters, __u64 now) {
     struct correlator_context *context = bpf_map_lookup_elem(&contexts, &only);
-    __u64 ran = thread->in ? between(thread->in, now) : 0;
     enum correlator_outcome outcome;
+    __u64 ran = 0;
 
     if (!context) /* never */
         return;
@@ -394,11 +442,19 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     outcome = correlator_current(&targets, context);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
-    if (context->target != thread->target || thread->in < since) {
+    if (context->target != thread->target || last_switch(thread) < since) {
         forget(thread, counters);
         thread->target = context->target;
         thread->rest = random_part(context->target);
-        ran = 0;
+    } else if (thread->out) { /* it was not seen to be switched in */
+        counters->unseen++;
+        ran = ran_since(task, thread, thread->out, now);
+        guess_state(thread);
+        if (has_context(thread))
+            end_wait(thread, counters, now - ran);
+        thread->waking = 0;
+    } else if (thread->in) {
+        ran = between(thread->in, now);
     }
     if (outcome == CORRELATOR_UNREADABLE || outcome == CORRELATOR_RECORD_UNREADABLE ||
         outcome == CORRELATOR_UPDATING)
@@ -410,8 +466,8 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     if (has_context(thread) && is_same(thread, context)) {
         add(&thread->account, STATE_ON_CPU, ran);
         thread->account.last = now;
-        if (between(thread->flushed, now) >= FLUSH_INTERVAL) {
-            flush(thread, counters, now);
+        if (between(thread->account.first, now) >= FLUSH_INTERVAL) {
+            flush(thread, counters);
             thread->account.first = now;
         }
         return;
@@ -420,7 +476,6 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     enter(task, thread, context);
     thread->account.first = thread->account.last = now;
     add(&thread->account, STATE_CHANGED, ran);
-    thread->flushed = now;
 }
 
 static __always_inline struct thread *thread_of(struct task_struct *task,
@@ -448,6 +503,7 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->cpu = bpf_get_smp_processor_id();
     thread->in = 0;
     thread->out = now;
+    thread->ran = ran_in_all(task);
 }
 
 #define WINDOW 100000000ULL /* ns */
@@ -521,51 +577,63 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
     job->tid = ((struct task_struct___waits *)task)->pid;
 }
 
+/* Accounts for what a thread did between two switches of it that were not seen, the latter of which
+ * was out of a CPU. Returns false if nothing is left to be accounted for. */
+static __always_inline bool mend(struct task_struct *task, struct thread *thread,
+                                 struct wait_counters *counters, __u64 now) {
+    __u64 last = last_switch(thread), ran = ran_since(task, thread, last, now);
+
+    if (thread->out && !ran) /* there were none */
+        return true;
+    if (!has_context(thread))
+        return false;
+    counters->unseen++;
+    add(&thread->account, STATE_ON_CPU, ran);
+    if (thread->out) {
+        guess_state(thread);
+        end_wait(thread, counters, now - ran);
+        thread->account.last = now;
+        return false;
+    }
+    thread->out = last + ran;
+    thread->state = STATE_RUNNABLE;
+    guess_state(thread);
+    return true;
+}
+
 static __always_inline void switch_in(struct task_struct *task, struct wait_counters *counters,
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
-    __u64 out, woken, blocked = 0, queued = 0;
+    __u64 out, woken, blocked, queue, queued = 0;
     struct pace *pace = NULL;
+    bool is_known;
 
     if (!thread)
         return;
-    thread->in = now;
+    if (last_switch(thread) < since)
+        forget(thread, counters);
+    is_known = mend(task, thread, counters, now) && has_context(thread);
     out = thread->out;
     woken = thread->waking;
+    if (is_known)
+        blocked = end_wait(thread, counters, now);
+    thread->in = now;
     thread->out = thread->waking = 0;
-    if (out < since)
-        forget(thread, counters);
-    if (!out || !has_context(thread))
+    thread->ran = ran_in_all(task);
+    if (!is_known || !walks)
         return;
-    thread->account.last = now;
-    if (walks)
-        pace = pace_of(thread->key.target, bpf_get_smp_processor_id());
-    if (pace)
-        begin_windows(counters, pace, now);
-    if (thread->state == STATE_RUNNABLE || thread->state == STATE_THROTTLED) {
-        add(&thread->account, thread->state, between(out, now));
-        woken = out;
-        if (pace)
-            owe(thread, counters, pace, thread->state, between(out, now));
+    pace = pace_of(thread->key.target, bpf_get_smp_processor_id());
+    if (!pace) /* of more than 2^16 CPUs */
+        return;
+    begin_windows(counters, pace, now);
+    queue = between(out, now) - blocked;
+    if (is_queued(thread) || !woken) {
+        owe(thread, counters, pace, thread->state, between(out, now));
     } else {
-        if (!woken) {
-            counters->unwoken++;
-            woken = now;
-            if (pace)
-                owe(thread, counters, pace, thread->state, between(out, now));
-        } else if (woken < out) {
-            woken = out;
-        }
-        blocked = between(out, woken);
-        add(&thread->account, thread->state, blocked);
-        add(&thread->account, STATE_RUNNABLE, between(woken, now));
-        if (pace) {
-            queued = weigh(thread, period_of(pace), between(woken, now));
-            pace->wanted += queued && !thread->weight;
-        }
+        queued = weigh(thread, period_of(pace), queue);
+        pace->wanted += queued && !thread->weight;
     }
-    if (pace)
-        ask(task, thread, counters, pace, blocked, queued, between(woken, now));
+    ask(task, thread, counters, pace, blocked, queued, queue);
 }
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next,

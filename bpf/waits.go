@@ -67,6 +67,7 @@ type WaitCounters struct {
 	Unknown   uint64 // switches of threads whose context could not be read then
 	Stateless uint64 // switches of threads of targets that there is no state of
 	Unwoken   uint64 // waits whose end was not seen: they last until the thread ran
+	Unseen    uint64 // switches of threads that were not seen: how long they ran is what the scheduler says
 
 	Walked    uint64 // stacks that were walked
 	Unasked   uint64 // those that would have been too many
@@ -357,6 +358,7 @@ func (w *Waits) Counters() (total WaitCounters, err error) {
 		total.Unknown += c.Unknown
 		total.Stateless += c.Stateless
 		total.Unwoken += c.Unwoken
+		total.Unseen += c.Unseen
 		total.Walked += c.Walked
 		total.Unasked += c.Unasked
 		total.UnaskedNS += c.UnaskedNs

@@ -104,13 +104,14 @@ struct waker {
  *        0    8 in       when it was switched in; 0: it does not run, or that is not known
  *        8    8 out      when it was switched out; 0: it runs
  *       16    8 waking   when it was first woken since out, or last since in; 0: it was not
- *       24    8 flushed  when its account was last put into a table
+ *       24    8 ran      how long it had run in all when it was last switched in or out, by the
+ *                        scheduler
  *       32    1 state    enum thread_state: what it does since out
  *       33    1 owed     the same of the waits that weight is of
  *       34    2 cpu      from which it was switched out last, modulo 2^16
  *       36    4 target   id of the target that it was of at out
  *       40   40 key      of account
- *       80  280 account  since flushed
+ *       80  280 account  since it was last put into a table
  *      360    8 rest     what waits have added up to, without stack, since they last had one: ns
  *      368    8 weight   what the next stack stands for, and is not known to have been walked: ns
  *      376   56 waker    of the wait that weight is of
@@ -119,7 +120,7 @@ struct thread {
     __u64 in;
     __u64 out;
     __u64 waking;
-    __u64 flushed;
+    __u64 ran;
     __u8 state;
     __u8 owed;
     __u16 cpu;
@@ -227,6 +228,8 @@ static __always_inline bool ring(void *bells) {
  *      104    8 missed      walks at which another thread ran, or that did not come
  *      112    8 unfinished  stacks that the unwinder has lost
  *      120    8 unsent      stacks for which there was no room
+ *      128    8 unseen      switches of threads that the program was not run for
+ *      136   56 reserved    0
  */
 struct wait_counters {
     volatile __u64 counting;
@@ -246,6 +249,8 @@ struct wait_counters {
     __u64 missed;
     __u64 unfinished;
     __u64 unsent;
+    __u64 unseen;
+    __u64 reserved[7];
 };
 
 /* How often stacks of a target are walked on a CPU.
@@ -298,6 +303,7 @@ _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
 _Static_assert(sizeof(struct job) == 64, "job");
 _Static_assert(sizeof(struct pace) == 24, "pace");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
-_Static_assert(sizeof(struct wait_counters) == 128, "cache lines");
+_Static_assert(__builtin_offsetof(struct wait_counters, unseen) == 128, "unseen");
+_Static_assert(sizeof(struct wait_counters) == 192, "cache lines");
 
 #endif

@@ -139,7 +139,7 @@ type waitsThread struct {
 	In      uint64
 	Out     uint64
 	Waking  uint64
-	Flushed uint64
+	Ran     uint64
 	State   uint8
 	Owed    uint8
 	Cpu     uint16
@@ -206,6 +206,8 @@ type waitsWaitCounters struct {
 	Missed     uint64
 	Unfinished uint64
 	Unsent     uint64
+	Unseen     uint64
+	Reserved   [7]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
@@ -94,6 +95,64 @@ func TestWaits(t *testing.T) {
 	counters, err := w.Counters()
 	assert.NilError(t, err)
 	assert.Check(t, counters.Lost == 0 && counters.Stateless == 0, "%+v", counters)
+}
+
+// Whether a thread leaves its CPU unseen, or comes to one, or both: its account is as long as if that were seen. The
+// CPU time is what the scheduler says, the rest is a wait, of a kind that is not known if it began unseen.
+func TestWaitsUnseen(t *testing.T) {
+	const spent = 5e6
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, WaitOptions{})
+	p := demo.StartOTel(t, demo.OTelOptions{Form: demo.OTelTLSDESC, Threads: 1})
+	rule := otelRule(t, p)
+	addRules(t, s, p.PID, func() TargetRules { return TargetRules{OTel: rule} })
+	task := fmt.Sprintf("/proc/%d/task/%d/", p.PID, p.Threads()[1].TID)
+	ran := func() (ns uint64) {
+		_, err := fmt.Sscan(string(testenv.ReadFile(t, task+"schedstat")), &ns)
+		assert.NilError(t, err)
+		return ns
+	}
+	become := func(busy bool) {
+		p.Busy(1, busy)
+		from := ran()
+		testenv.Poll(t, waiting, "the thread to run or sleep", func() bool {
+			return busy && ran() > from+spent || !busy && bytes.Contains(testenv.ReadFile(t, task+"stat"), []byte(") S "))
+		})
+	}
+	unseen := func() uint64 {
+		counters, err := w.Counters()
+		assert.NilError(t, err)
+		return counters.Unseen
+	}
+	for name, of := range map[string]struct {
+		before bool   // whether the thread is on a CPU
+		unseen []bool // the same, as it changes
+	}{"out": {true, []bool{false}}, "in": {false, []bool{true}}, "in and out": {false, []bool{true, false}}} {
+		t.Run(name, func(t *testing.T) {
+			for number := byte(1); ; number++ { // it may be switched before and after what is not seen
+				record := otelRecord(number, nil)
+				p.Begin(1, record)
+				before := unseen()
+				become(of.before)
+				assert.NilError(t, w.links[len(w.links)-1].Close())
+				for _, busy := range of.unseen {
+					become(busy)
+				}
+				var err error
+				w.links[len(w.links)-1], err = link.AttachTracing(link.TracingOptions{Program: w.objects.Switch})
+				assert.NilError(t, err)
+				p.Busy(1, false)
+				p.Clear(1)
+				got := make(traces).await(t, w, record.TraceID)
+				assert.Check(t, got.sum(Changed) == got.Last-got.First, "%+v", got)
+				assert.Assert(t, number < 50, "%d: %+v", unseen()-before, got)
+				if unseen() > before && (of.before && got.States[Other].NS > 0 ||
+					!of.before && got.States[OnCPU].NS >= spent && got.States[Futex].NS > 0) {
+					return
+				}
+			}
+		})
+	}
 }
 
 // What a thread did until it ended is accounted, also if its process was killed in a wait.
@@ -254,6 +313,7 @@ func TestWaitsPaused(t *testing.T) {
 		longest := Now() - since
 		for trace, a := range all {
 			assert.Check(t, a.First >= since, "%d: %v begins %d ns too early: %+v", round, trace, since-a.First, a)
+			assert.Check(t, a.sum(Changed) == a.Last-a.First, "%d: %+v", round, a)
 			for state, of := range a.States {
 				assert.Check(t, of.Longest <= longest, "%d: state %d: %+v", round, state, a)
 			}

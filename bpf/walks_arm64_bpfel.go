@@ -74,16 +74,16 @@ type walksRecordLayout struct {
 }
 
 type walksThread struct {
-	_       structs.HostLayout
-	In      uint64
-	Out     uint64
-	Waking  uint64
-	Flushed uint64
-	State   uint8
-	Owed    uint8
-	Cpu     uint16
-	Target  uint32
-	Key     struct {
+	_      structs.HostLayout
+	In     uint64
+	Out    uint64
+	Waking uint64
+	Ran    uint64
+	State  uint8
+	Owed   uint8
+	Cpu    uint16
+	Target uint32
+	Key    struct {
 		_             structs.HostLayout
 		Target        uint32
 		Tid           uint32
@@ -136,6 +136,8 @@ type walksWaitCounters struct {
 	Missed     uint64
 	Unfinished uint64
 	Unsent     uint64
+	Unseen     uint64
+	Reserved   [7]uint64
 }
 
 type walksWakerKind uint32

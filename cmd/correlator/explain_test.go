@@ -192,6 +192,7 @@ func (k *keeper) explainsAccount(p *demo.Process) {
 			"%s: %v, %+v of %+v",
 			kind, sums[kind], a, truth)
 	}
+	assert.Check(t, a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked, "%+v", a)
 	assert.Check(t, sums["net"] <= truth.Net && sums["sleep"] <= truth.Sleep && a.OnCPU+a.Unaccounted >= truth.CPU,
 		"%v, %+v of %+v", sums, a, truth)
 	holder := ended["lock"]

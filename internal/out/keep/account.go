@@ -49,10 +49,13 @@ type account struct {
 	list        *list.List
 	place       *list.Element // in list
 	at          int64         // when it was added to last, in ns since 1970
-	first, last int64         // of the accounts, in ns since 1970
+	first, last time.Time     // of the accounts
 	partial     bool          // there was one before, which was forgotten
 	times       profile.Times
 }
+
+// isSlow reports whether the transaction is slow. The times are also right where the clock was set meanwhile.
+func (a *account) isSlow() bool { return a.last.Sub(a.first) >= slow }
 
 // AddAccount keeps what a thread did in a transaction. The account stays the caller's.
 func (s *Store) AddAccount(a *profile.Account, now time.Time) {
@@ -67,10 +70,9 @@ func (s *Store) AddAccount(a *profile.Account, now time.Time) {
 	if tx == nil {
 		tx = s.newTransaction(p, id, a.Context)
 	}
-	first, last := a.First.UnixNano(), a.Last.UnixNano()
 	of := &p.owner.accounts
 	if tx.account == nil {
-		tx.account = &account{transaction: tx, first: first, last: last, list: &of.fast, partial: tx.forgotten}
+		tx.account = &account{transaction: tx, first: a.First, last: a.Last, list: &of.fast, partial: tx.forgotten}
 		tx.account.place = of.fast.PushBack(tx.account)
 		tx.entries++
 		s.stats.Accounts++
@@ -79,8 +81,13 @@ func (s *Store) AddAccount(a *profile.Account, now time.Time) {
 	kept := tx.account
 	kept.at = now.UnixNano()
 	kept.times.Add(&a.Times)
-	kept.first, kept.last = min(kept.first, first), max(kept.last, last)
-	if kept.list == &of.fast && kept.last-kept.first >= int64(slow) {
+	if a.First.Before(kept.first) {
+		kept.first = a.First
+	}
+	if a.Last.After(kept.last) {
+		kept.last = a.Last
+	}
+	if kept.list == &of.fast && kept.isSlow() {
 		of.fast.Remove(kept.place)
 		kept.list, kept.place = &of.slow, of.slow.PushBack(kept)
 	}
@@ -124,7 +131,8 @@ func (tx *transaction) copyAccount() *Account {
 	if a == nil {
 		return nil
 	}
-	made := &Account{First: time.Unix(0, a.first), Last: time.Unix(0, a.last), WholeTrace: wholeTrace,
+	last := a.first.Add(a.last.Sub(a.first)) // what is between is exact, also once Go's clock is not in them any more
+	made := &Account{First: a.first, Last: last, WholeTrace: wholeTrace,
 		Partial: a.partial, Times: make(map[profile.ThreadState]profile.StateTimes)}
 	for state, of := range a.times {
 		if of.Count > 0 {
@@ -146,7 +154,7 @@ func (s *Store) forgetAccount(a *account, why reason, now time.Time) {
 	tx.account, tx.forgotten = nil, true
 	if tx.entries--; tx.entries == 0 {
 		s.dropTransaction(tx)
-		if a.last-a.first >= int64(slow) {
+		if a.isSlow() {
 			s.gone.add(tx.id, why, now)
 		}
 	}

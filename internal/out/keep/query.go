@@ -130,7 +130,8 @@ type candidate struct {
 func newCandidate(tx *transaction, span [8]byte) candidate {
 	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span}
 	if a, _ := tx.accounted(); a != nil {
-		c.first, c.last, c.onCPU = min(c.first, a.first), max(c.last, a.last), a.times[profile.OnCPU].Sum
+		c.first, c.last = min(c.first, a.first.UnixNano()), max(c.last, a.last.UnixNano())
+		c.onCPU = a.times[profile.OnCPU].Sum
 	}
 	return c
 }

@@ -33,6 +33,7 @@ type Counters struct {
 	AccountsUnread     atomic.Uint64 // switches of threads whose context could not be read: see bpf.WaitCounters
 	AccountsUnprepared atomic.Uint64 // switches of threads without a state: the same
 	AccountsUnwoken    atomic.Uint64 // the same
+	AccountsUnseen     atomic.Uint64 // the same
 
 	Waits process.SampleOutcomes // waits whose stacks the kernel handed over, as Outcomes
 	Walks atomic.Uint64          // those waits; as Kernel, their number is the sum of Waits
@@ -81,7 +82,7 @@ func (c *Counters) Families() (f metric.Families) {
 		"Accounts of what a thread did in one context since its last one, by outcome.")
 	f.Add("accounts_inexact", "", metric.Label("reason").With("unread", c.AccountsUnread.Load()).
 		With("unprepared", c.AccountsUnprepared.Load()).With("unwoken", c.AccountsUnwoken.Load()).
-		With("idle", c.WaitsIdleLate.Load()),
+		With("unseen", c.AccountsUnseen.Load()).With("idle", c.WaitsIdleLate.Load()),
 		"Switches of threads that are not accounted exactly, by reason.")
 	f.Add("wait_stacks", "", metric.By[process.SampleOutcome]("outcome", c.Waits[:]),
 		"Stacks of waits that the kernel handed over, by outcome.")

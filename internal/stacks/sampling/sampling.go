@@ -336,9 +336,9 @@ func (s *Sampling) readCounters() {
 	for counter, sum := range map[*atomic.Uint64]uint64{
 		&s.counters.AccountsLost:   waits.Lost,
 		&s.counters.AccountsUnread: waits.Unknown, &s.counters.AccountsUnprepared: waits.Stateless,
-		&s.counters.AccountsUnwoken: waits.Unwoken,
-		&s.counters.WalksUnasked:    waits.Unasked,
-		&s.counters.WalksUnaskedNS:  waits.UnaskedNS, &s.counters.WalksUnrung: waits.Unrung,
+		&s.counters.AccountsUnwoken: waits.Unwoken, &s.counters.AccountsUnseen: waits.Unseen,
+		&s.counters.WalksUnasked:   waits.Unasked,
+		&s.counters.WalksUnaskedNS: waits.UnaskedNS, &s.counters.WalksUnrung: waits.Unrung,
 		&s.counters.WalksMissed: waits.Missed, &s.counters.WalksUnfinished: waits.Unfinished,
 		&s.counters.WalksUnsent: waits.Unsent,
 	} {
