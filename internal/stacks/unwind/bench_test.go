@@ -60,9 +60,10 @@ func (nameless) root(places []int32) ([]Frame, error) {
 }
 
 func (nameless) lasting([]int32) int                  { return 1 }
-func (nameless) callsNone(int32, int, bool) bool      { return false }
+func (nameless) callsNone(int32, int) bool            { return false }
 func (nameless) callsBetween(_, _ []int32, _ int) int { return 0 }
-func (nameless) inLoops([]int32) (frames, loops int)  { return 1, 2 }
+func (nameless) inLoop([]int32, int) (int, bool)      { return 1, false }
+func (nameless) areSame(_, _ []int32) bool            { return false }
 
 // BenchmarkLeaf measures the CPU time of following a compiled method, once as long as it is kept, and of finding a
 // place in it, once for each that is sampled. That of reading and naming PcDescs comes on top.

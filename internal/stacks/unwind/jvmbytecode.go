@@ -160,15 +160,25 @@ func (b *byteCode) repeats(bci int32) bool {
 	return !b.known
 }
 
-// loopsAround returns in how many loops some byte code is: with how many beginnings.
-func (b *byteCode) loopsAround(from, to int32) int {
-	begins := make(map[int32]bool)
+// byteCodeLoop is a loop of a method: from where it begins to the last of so many jumps back to there.
+type byteCodeLoop struct {
+	begin, end int32
+	jumps      int
+}
+
+// loopsAround returns the loops in which some byte code is, the outermost first.
+func (b *byteCode) loopsAround(from, to int32) (loops []byteCodeLoop) {
 	for _, back := range b.back {
-		if back[1] <= from && to <= back[0] {
-			begins[back[1]] = true
+		i, found := slices.BinarySearchFunc(loops, back[1], func(l byteCodeLoop, begin int32) int {
+			return int(l.begin - begin)
+		})
+		if !found {
+			loops = slices.Insert(loops, i, byteCodeLoop{begin: back[1]})
 		}
+		loops[i].end = max(loops[i].end, back[0])
+		loops[i].jumps++
 	}
-	return len(begins)
+	return slices.DeleteFunc(loops, func(l byteCodeLoop) bool { return l.begin > from || l.end < to })
 }
 
 // callsIn reports whether a method may call others in some of its byte code.

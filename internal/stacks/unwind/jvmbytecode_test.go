@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,8 +55,17 @@ func TestByteCode(t *testing.T) {
 			"%s: %+v, %s, %s", name, b, &repeats, &calls)
 	}
 	nested := byteCode{known: true, back: [][2]int32{{30, 0}, {20, 10}, {16, 10}, {9, 4}}}
-	assert.Check(t, nested.loopsAround(12, 15) == 2 && nested.loopsAround(12, 18) == 2 &&
-		nested.loopsAround(5, 12) == 1 && nested.loopsAround(5, 31) == 0)
+	outer, inner := byteCodeLoop{0, 30, 1}, byteCodeLoop{10, 20, 2}
+	for _, c := range []struct {
+		from, to int32
+		want     []byteCodeLoop
+	}{
+		{12, 15, []byteCodeLoop{outer, inner}}, {12, 18, []byteCodeLoop{outer, inner}},
+		{10, 20, []byteCodeLoop{outer, inner}}, {5, 12, []byteCodeLoop{outer}}, {5, 31, nil},
+	} {
+		loops := nested.loopsAround(c.from, c.to)
+		assert.Check(t, slices.Equal(loops, c.want), "%d to %d: %v", c.from, c.to, loops)
+	}
 	assert.Check(t, len(lengths) == jsrW+1 && lengths[invokedynamic] == '5' && lengths[iinc] == '3' &&
 		lengths[ret] == '2')
 }

@@ -36,23 +36,28 @@ type pcFrames interface {
 	// other without passing a third.
 	lasting(places []int32) int
 	// callsNone reports whether a method calls no other: that of the last of so many frames of a PcDesc, counted from
-	// the root on; if the PcDesc is of the poll of a loop there, whether it calls none in the loop.
-	callsNone(place int32, frames int, loop bool) bool
+	// the root on.
+	callsNone(place int32, frames int) bool
 	// callsBetween returns how many frames there are, of so many that some PcDescs have in common or those that code
 	// comes to next, up to the first whose method may call others in between, 0 if none does. Without the former, that
 	// is from where the method begins; without the latter, up to where it ends.
 	callsBetween(before, on []int32, frames int) int
-	// inLoops returns how many frames some have in common up to the last method that has a loop around them, and how
-	// many loops the methods of these frames have around them.
-	inLoops(places []int32) (frames, loops int)
+	// inLoop returns in which loop of the methods all of some are for certain, if so many loops are around them in the
+	// code: how many frames they have in common up to the method that has it, and whether that calls none in the loop.
+	// It is the loop so many from the outermost on, or one that is in it: compilers make straight code of some loops.
+	// Of one that begins again from several places they may make as many. There are no frames if the methods have
+	// fewer loops.
+	inLoop(places []int32, loops int) (frames int, callsNone bool)
+	// areSame reports whether all of some are of the same calls and byte code as all of others.
+	areSame(places, others []int32) bool
 }
 
 // leafFrames are the frames of an instruction, as far as they are certain.
 type leafFrames struct {
-	frames []Frame
-	why    UnknownLeaf // there may be more
-	place  int32       // a PcDesc in which the last of the frames is, none if there is none
-	polls  bool        // it is of the poll of a loop of that frame
+	frames    []Frame
+	why       UnknownLeaf // there may be more
+	place     int32       // a PcDesc in which the last of the frames is, none if there is none
+	callsNone bool        // in the loop in which it is
 }
 
 // leaf returns the frames of an instruction: those in which it is certain to be, or, in straight code, that it enters
@@ -78,7 +83,7 @@ func (g *flow) leaf(n int32, called bool, d pcFrames) ([]Frame, UnknownLeaf, err
 	if err != nil {
 		return nil, l.why, err
 	}
-	if l.why != knownLeaf && d.callsNone(l.place, len(l.frames), l.polls) {
+	if l.why != knownLeaf && (l.callsNone || d.callsNone(l.place, len(l.frames))) {
 		l.why = knownLeaf
 	}
 	return l.frames, l.why, nil
@@ -122,15 +127,19 @@ func (g *flow) straight(n int32, d pcFrames) (l leafFrames, err error) {
 	if l.frames, err = d.root(on); err != nil {
 		return l, err
 	}
-	frames, longer, _, err := extend(l.frames, before, d)
-	if err != nil {
-		return l, err
+	if len(before) > 0 {
+		root, err := d.root(before)
+		if err != nil {
+			return l, err
+		}
+		if len(root) > len(l.frames) && commonRoot(root, l.frames) == len(l.frames) {
+			if l.frames = root; len(on) == 0 {
+				l.place = before[0]
+			}
+		}
 	}
-	if l.frames = frames; longer && len(on) == 0 {
-		l.place = before[0]
-	}
-	if n := d.callsBetween(before, on, len(frames)); n > 0 {
-		l.frames, l.why = frames[max(0, len(frames)-n):], cmp.Or(why, whyBefore, UnknownBetween)
+	if n := d.callsBetween(before, on, len(l.frames)); n > 0 {
+		l.frames, l.why = l.frames[max(0, len(l.frames)-n):], cmp.Or(why, whyBefore, UnknownBetween)
 	}
 	return l, nil
 }
@@ -164,36 +173,38 @@ func firstOf(places []int32) int32 {
 // inLoops adds the frames that an instruction has by the loops that it is in.
 func (g *flow) inLoops(n int32, to *leafFrames, d pcFrames) error {
 	l := g.loopsAround(n)
-	polls := l.polls()
-	frames, longer, same, err := extend(to.frames, polls, d)
+	places, depth := l.polling()
+	frames, callsNone, err := l.loopOf(places, l.count(depth, false, d), d)
 	if err != nil {
 		return err
 	}
-	if to.frames = frames; longer || same {
-		to.place, to.polls = polls[0], true
+	if len(frames) >= max(1, len(to.frames)) && commonRoot(frames, to.frames) == len(to.frames) {
+		if len(frames) > len(to.frames) {
+			to.frames = frames
+		}
+		to.place, to.callsNone = places[0], callsNone
 	}
-	owner, err := l.owner(n, d)
-	if err == nil && len(owner) > len(frames) && commonRoot(owner, frames) == len(frames) {
+	places = l.computing(n)
+	owner, _, err := l.loopOf(places, l.count(l.number, true, d), d)
+	if err == nil && len(owner) > len(to.frames) && commonRoot(owner, to.frames) == len(to.frames) {
 		to.frames, to.why = owner, cmp.Or(to.why, UnknownInLoop)
-		to.place, to.polls = l.computing(n)[0], false
+		to.place, to.callsNone = places[0], false
 	}
 	return err
 }
 
-// extend returns the frames that places have in common if they are some, and more (longer), or else these (same, if
-// the places have them in common).
-func extend(frames []Frame, places []int32, d pcFrames) (_ []Frame, longer, same bool, err error) {
+// loopOf returns the frames up to the method whose loop, of so many around them, all of some PcDescs are in, and
+// whether it calls none in that; none if that is not certain.
+func (l *loops) loopOf(places []int32, loops int, d pcFrames) (frames []Frame, callsNone bool, err error) {
 	if len(places) == 0 {
-		return frames, false, false, nil
+		return nil, false, nil
 	}
+	n, callsNone := d.inLoop(places, loops)
 	root, err := d.root(places)
-	if err != nil || commonRoot(root, frames) < len(frames) {
-		return frames, false, false, err
+	if err != nil || n > len(root) {
+		return nil, false, err
 	}
-	if len(root) > len(frames) {
-		return root, true, false, nil
-	}
-	return frames, false, true, nil
+	return root[len(root)-n:], callsNone, nil
 }
 
 // first returns the PcDescs of the first certain instructions on all ways on from one, or back, that of the way
@@ -331,10 +342,12 @@ func (l *loops) reach(from int32, by *edges, ok func(from, to int32) bool) []boo
 	return seen
 }
 
-// polls returns the polls of the innermost loop that has any. The instruction is in that loop of the method that
-// polls, or in what is inlined there; unless the loop has another in it that polls, of which they may be.
-func (l *loops) polls() (places []int32) {
-	for depth := l.number; depth > 0 && len(places) == 0; depth-- {
+// polling returns the PcDescs of what is certain in the innermost loop that has any polls, these first, and how many
+// loops are around these. The instruction is in that loop of a method that polls, or of one that calls that, or in what
+// is inlined there: whose it is, is not certain, for a loop that is none any more may have left its poll. There are no
+// PcDescs if the loop has another in it that polls, of which they may be.
+func (l *loops) polling() (places []int32, depth uint8) {
+	for depth = l.number; depth > 0; depth-- {
 		for n := range l.nodes {
 			if !l.nodes[n].poll || l.depth[n] < depth {
 				continue
@@ -343,46 +356,50 @@ func (l *loops) polls() (places []int32) {
 				return l.depth[to] >= depth && (l.header[to] == 0 || l.header[to] > depth)
 			})
 			if inner[n] || len(places) == maxPlaces {
-				return nil
+				return nil, 0
 			}
 			places = append(places, l.nodes[n].certain)
 		}
+		if len(places) > 0 {
+			break
+		}
 	}
-	return places
+	for n := range l.nodes {
+		node := &l.nodes[n]
+		if depth > 0 && l.depth[n] >= depth && node.certain != none && !node.poll && len(places) < maxPlaces &&
+			!slices.Contains(places, node.certain) {
+			places = append(places, node.certain)
+		}
+	}
+	return places, depth
 }
 
-// owner returns the frames up to the method whose loop the innermost loop is; none if that is not certain. Whatever
-// depends on the round of a loop is first computed in that loop of its method, or in what is inlined there: so notes of
-// arithmetic have that method. They may have others after it, with which arithmetic is shared. Which of the methods it
-// is, is known if all loops that they have are there: compilers make straight code of some, and of others two, with a
-// poll alone in the outer one.
-func (l *loops) owner(at int32, d pcFrames) ([]Frame, error) {
-	places := l.computing(at)
-	if len(places) == 0 {
-		return nil, nil
-	}
-	there := 0
-	for depth := uint8(1); depth <= l.number; depth++ {
-		polls, other := false, depth == l.number
+// count returns how many of the loops around an instruction, down to a depth, are loops of methods, each another one.
+// Compilers make two of some, with the same polls in both; or, but the latter is only said of notes, with nothing but
+// polls in the outer one.
+func (l *loops) count(depth uint8, noted bool, d pcFrames) (count int) {
+	var inner []int32 // polls
+	for ; depth > 0; depth-- {
+		var polls []int32
+		other := false
 		for n := range l.nodes {
-			if node := &l.nodes[n]; l.depth[n] == depth {
-				polls = polls || node.poll
-				other = other || node.certain != none && !node.poll || node.computes != none
+			switch node := &l.nodes[n]; {
+			case l.depth[n] != depth:
+			case node.poll:
+				polls = append(polls, node.certain)
+			case node.certain != none, node.computes != none:
+				other = true
 			}
 		}
-		if other || !polls {
-			there++
+		alone := noted && len(polls) > 0 && !other && depth < l.number
+		if same := len(polls) > 0 && len(inner) > 0 && d.areSame(polls, inner); !alone && !same {
+			count++
+		}
+		if len(polls) > 0 {
+			inner = polls
 		}
 	}
-	n, loops := d.inLoops(places)
-	if loops != there {
-		return nil, nil
-	}
-	root, err := d.root(places)
-	if err != nil || n > len(root) {
-		return nil, err
-	}
-	return root[len(root)-n:], nil
+	return count
 }
 
 // computing returns the PcDescs of all that is certain in the innermost loop, and of the notes of arithmetic there;

@@ -28,7 +28,8 @@ type code struct {
 	repeats  string // frames that are in a loop of their method
 	simple   string // methods that call none
 	between  string // places before and after calls, and up to which frame
-	loops    string // methods, each for each loop that its frames are in
+	loops    string // methods, each for each jump back of a loop that its frames are in, from the root on
+	quiet    string // methods whose loops call none
 }
 
 var _ pcFrames = code{}
@@ -119,7 +120,7 @@ func (c code) lasting(places []int32) (n int) {
 	return n
 }
 
-func (c code) callsNone(place int32, frames int, _ bool) bool {
+func (c code) callsNone(place int32, frames int) bool {
 	method, _, _ := strings.Cut(c.framesOf(place)[frames-1], ":")
 	return strings.Contains(c.simple, method)
 }
@@ -131,14 +132,21 @@ func (c code) callsBetween(before, on []int32, _ int) (frames int) {
 	return frames
 }
 
-func (c code) inLoops(places []int32) (frames, loops int) {
+func (c code) inLoop(places []int32, loops int) (frames int, callsNone bool) {
 	root, _ := c.root(places)
 	for i, f := range slices.Backward(root) {
-		if n := strings.Count(c.loops, f.Function); n > 0 {
-			frames, loops = len(root)-i, loops+n
+		jumps := strings.Count(c.loops, f.Function)
+		if loops -= jumps; jumps > 0 && loops <= 0 {
+			return len(root) - i, strings.Contains(c.quiet, f.Function)
 		}
 	}
-	return frames, loops
+	return 0, false
+}
+
+func (c code) areSame(places, others []int32) bool {
+	return !slices.ContainsFunc(slices.Concat(places, others), func(place int32) bool {
+		return !slices.Equal(c.framesOf(place), c.framesOf(places[0]))
+	})
 }
 
 // The frames of an instruction are those of the work that runs, as deep as is certain, and else it is said that they
@@ -147,6 +155,8 @@ func TestLeaf(t *testing.T) {
 	plain := slices.Repeat([]step{{does: "."}}, 3)
 	join := func(parts ...[]step) []step { return slices.Concat(parts...) }
 	loop := []step{{does: "."}, {does: "."}, {does: "b-3"}} // of which nothing is known
+	polled := join([]step{{does: "c", frames: "main:3"}}, loop,
+		[]step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}})
 	branches := make([]step, 0, 3*maxPlaces)
 	for range maxPlaces + 1 {
 		branches = append(branches, step{does: "b+1"}, step{does: "c", frames: fmt.Sprintf("main:%d", len(branches))})
@@ -249,19 +259,39 @@ func TestLeaf(t *testing.T) {
 		"in a loop, between calls in a loop of the caller": {code: code{steps: join(
 			[]step{{does: "c", frames: "main:1 f:2"}}, loop, []step{{does: "c", frames: "main:1 f:2"}}),
 			repeats: "main:1"}, at: 2, want: "main:1", why: UnknownInLoop},
-		"in a loop that polls around a loop": {code: code{steps: join([]step{{does: "c", frames: "main:1"}}, loop,
-			[]step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}}),
-			repeats: "main:3"}, at: 2, want: "main:3 f:4", why: UnknownInLoop},
-		"in a loop that polls around a loop, and calls none": {code: code{steps: join([]step{{does: "c", frames: "main:1"}},
-			loop, []step{{does: "p", frames: "main:3 f:4"}, {does: "b-5"}, {does: "c", frames: "main:5"}}),
+		"in a loop that polls around a loop": {code: code{steps: polled, repeats: "main:3", loops: "f"}, at: 2,
+			want: "main:3 f:4", why: UnknownInLoop},
+		"in a loop that polls around a loop, and calls none": {code: code{steps: polled, loops: "f", quiet: "f"}, at: 2,
+			want: "main:3 f:4"},
+		"in a loop that polls around a loop, of a method that calls none": {code: code{steps: polled, loops: "f",
 			simple: "f"}, at: 2, want: "main:3 f:4"},
+		"in a loop with the poll of one that may be none any more": {code: code{steps: polled, loops: "main f",
+			simple: "f", quiet: "f"}, at: 2, want: "main:3", why: UnknownInLoop},
+		"in a loop with the poll of one that may be none any more, in the same method": {code: code{steps: polled,
+			loops: "f f", quiet: "f"}, at: 2, want: "main:3 f:4"},
+		"in a loop with the poll of no loop": {code: code{steps: polled, simple: "f", quiet: "f"}, at: 2, want: "main:3",
+			why: UnknownInLoop},
+		"in two loops with the poll of the inner one": {code: code{steps: join(polled[:6],
+			[]step{{does: "b-7"}}, polled[6:]), loops: "main f", quiet: "f"}, at: 2, want: "main:3 f:4"},
+		"in two loops with the poll of one that begins again twice": {code: code{steps: join(polled[:6],
+			[]step{{does: "b-7"}}, polled[6:]), loops: "main main f", quiet: "f"}, at: 2, want: "main:3",
+			why: UnknownInLoop},
+		"in two loops made of one, with its poll in both": {code: code{steps: join(polled[:6],
+			[]step{{does: "p", frames: "main:3 f:4"}, {does: "b-8"}}, polled[6:]), loops: "main f", quiet: "f"}, at: 2,
+			want: "main:3", why: UnknownInLoop},
+		"in two loops with a poll each": {code: code{steps: join(polled[:6],
+			[]step{{does: "p", frames: "main:3"}, {does: "b-8"}}, polled[6:]), loops: "main f", quiet: "f"}, at: 2,
+			want: "main:3 f:4"},
+		"in a loop that polls, and is certain to be in another method, too": {code: code{steps: join(polled[:4],
+			[]step{{does: "c", frames: "main:2 g:1"}, {does: "p", frames: "main:3 f:4"}, {does: "b-6"}}, polled[6:]),
+			loops: "f", quiet: "f"}, at: 2, want: "main:2", why: UnknownInLoop},
 		"in a loop next to one that polls, in another": {code: code{steps: join([]step{{does: "c", frames: "main:1"}},
 			loop, []step{{does: "."}, {does: "p", frames: "main:3 f:4"}, {does: "b-3"}, {does: "b-7"}},
 			[]step{{does: "c", frames: "main:5"}}), repeats: "main:3"}, at: 2, want: "main:3", why: UnknownInLoop},
 		"in a loop that polls, before its end": {code: code{steps: []step{
 			{does: "c", frames: "main:1"}, {does: "."}, {does: "b+2"}, {does: "p", frames: "main:3 f:4"}, {does: "j-4"},
 			{does: "c", frames: "main:5"},
-		}}, at: 1, want: "main:3 f:4"},
+		}, loops: "f"}, at: 1, want: "main:3 f:4"},
 		"in a loop that polls, after its end": {code: code{steps: []step{
 			{does: "b+2"}, {does: "p", frames: "main:3 f:4"}, {does: "j-3"}, {does: "."}, {does: "c", frames: "main:5"},
 		}}, at: 3, want: "main:5"},

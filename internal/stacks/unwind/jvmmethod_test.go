@@ -248,21 +248,72 @@ func checkMethod(t *testing.T, bytes []byte, at int32, returns bool, fields []by
 	}
 }
 
+// codeWithCalls is byte code with calls, and codeWithLoop with a jump back, too.
+func codeWithCalls(at ...int32) *byteCode { return &byteCode{known: true, calls: at} }
+
+func codeWithLoop(from, to int32, at ...int32) *byteCode {
+	return &byteCode{known: true, calls: at, back: [][2]int32{{from, to}}}
+}
+
+// scopesIn returns scopes of methods, each with a place.
+func scopesIn(numbers ...int32) (s []scope) {
+	for ; len(numbers) > 0; numbers = numbers[2:] {
+		s = append(s, scope{libpf.Address(numbers[0]), numbers[1]})
+	}
+	return s
+}
+
+// A loop in which there are so many others in the code is that of the methods which has as many around it, or one in
+// it. One that begins again from several places may be as many in the code.
+func TestInLoop(t *testing.T) {
+	const m, a, b = 1, 2, 3
+	type places = [][]scope
+	in, calls, loop := scopesIn, codeWithCalls, codeWithLoop
+	twice := &byteCode{known: true, calls: []int32{5}, back: [][2]int32{{9, 0}, {4, 0}}}
+	nested := &byteCode{known: true, calls: []int32{5, 30}, back: [][2]int32{{40, 0}, {9, 2}}}
+	for name, c := range map[string]struct {
+		all       places
+		loops     int
+		m, a      *byteCode
+		want      int
+		callsNone bool
+	}{
+		"the only one":                        {places{in(m, 5)}, 1, loop(9, 0), calls(), 1, true},
+		"the only one, with a call":           {places{in(m, 5)}, 1, loop(9, 0, 7), calls(), 1, false},
+		"the only one, after a call":          {places{in(m, 5)}, 1, loop(9, 2, 1), calls(), 1, true},
+		"that of a caller":                    {places{in(m, 5, a, 3)}, 1, loop(9, 0, 5), calls(), 1, false},
+		"that of a callee":                    {places{in(m, 15, a, 3)}, 1, loop(9, 0, 5), loop(4, 1), 2, true},
+		"the outer one of two":                {places{in(m, 5, a, 3)}, 1, loop(9, 0, 5), loop(4, 1), 1, false},
+		"the inner one of two":                {places{in(m, 5, a, 3)}, 2, loop(9, 0, 5), loop(4, 1), 2, true},
+		"the outer one of a method's two":     {places{in(m, 5)}, 1, nested, calls(), 1, false},
+		"the inner one of a method's two":     {places{in(m, 3)}, 2, nested, loop(4, 1), 1, false},
+		"the third of three":                  {places{in(m, 5, a, 3)}, 3, nested, loop(4, 1), 2, true},
+		"more than there are":                 {places{in(m, 5, a, 3)}, 3, loop(9, 0, 5), loop(4, 1), 0, false},
+		"perhaps two of one":                  {places{in(m, 4, a, 3)}, 2, twice, loop(4, 1), 1, false},
+		"one in perhaps two of one":           {places{in(m, 4, a, 3)}, 3, twice, loop(4, 1), 2, true},
+		"of two places":                       {places{in(m, 5, a, 3), in(m, 5, a, 2)}, 2, loop(9, 0), loop(4, 1), 2, true},
+		"of two places, one of them in it":    {places{in(m, 5, a, 3), in(m, 5, a, 9)}, 2, loop(9, 0), loop(4, 1), 0, false},
+		"of places of two methods":            {places{in(m, 5, a, 3), in(m, 5, b, 3)}, 2, loop(9, 0), loop(4, 1), 0, false},
+		"of places of two methods, the outer": {places{in(m, 5, a, 3), in(m, 5, b, 3)}, 1, loop(9, 0), loop(4, 1), 1, true},
+		"of a callee and its caller":          {places{in(m, 5, a, 3), in(m, 5)}, 2, loop(9, 0), loop(4, 1), 0, false},
+		"of a callee called twice":            {places{in(m, 5, a, 3), in(m, 6, a, 3)}, 2, loop(9, 0), loop(4, 1), 0, false},
+		"not understood":                      {places{in(m, 5, a, 3)}, 1, new(byteCode), loop(4, 1), 0, false},
+		"of none":                             {places{nil}, 1, loop(9, 0), loop(4, 1), 0, false},
+	} {
+		got, callsNone := inLoop(c.all, c.loops, func(method libpf.Address) *byteCode {
+			return map[libpf.Address]*byteCode{m: c.m, a: c.a, b: calls()}[method]
+		})
+		assert.Check(t, got == c.want && callsNone == c.callsNone, "%s: %d, %v, want %d, %v", name, got, callsNone, c.want,
+			c.callsNone)
+	}
+}
+
 // Whether inlined calls may run between two places is asked of the methods down to that in which they differ; around a
 // loop, of all of it.
 func TestCallsBetween(t *testing.T) {
-	calls := func(at ...int32) *byteCode { return &byteCode{known: true, calls: at} }
-	loop := func(from, to int32, at ...int32) *byteCode {
-		return &byteCode{known: true, calls: at, back: [][2]int32{{from, to}}}
-	}
 	const m, a, b = 1, 2, 3
-	in := func(numbers ...int32) (s []scope) { // methods and places
-		for ; len(numbers) > 0; numbers = numbers[2:] {
-			s = append(s, scope{libpf.Address(numbers[0]), numbers[1]})
-		}
-		return s
-	}
 	type places = [][]scope
+	in, calls, loop := scopesIn, codeWithCalls, codeWithLoop
 	simple := calls()
 	for name, c := range map[string]struct {
 		before, on places

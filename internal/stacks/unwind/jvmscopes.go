@@ -174,46 +174,45 @@ func commonScopes(all [][]scope) []scope {
 	return all[0][:n]
 }
 
-func (d *methodFrames) inLoops(places []int32) (frames, loops int) {
-	all := d.allScopes(places)
+func (d *methodFrames) inLoop(places []int32, loops int) (frames int, callsNone bool) {
+	return inLoop(d.allScopes(places), loops, d.target.code.byteCodeOf)
+}
+
+// inLoop is that of pcFrames for scopes, the root first.
+func inLoop(all [][]scope, loops int, codeOf func(libpf.Address) *byteCode) (frames int, callsNone bool) {
 	for level, first := range all[0] {
-		code := d.target.code.byteCodeOf(first.method)
-		if !code.known {
-			return 0, 0
-		}
 		low, high := first.bci, first.bci
 		for _, scopes := range all {
 			if len(scopes) <= level || scopes[level].method != first.method {
-				return frames, loops
+				return 0, false
 			}
 			low, high = min(low, scopes[level].bci), max(high, scopes[level].bci)
 		}
-		if n := code.loopsAround(low, high); n > 0 {
-			frames, loops = level+1, loops+n
+		code := codeOf(first.method)
+		if !code.known {
+			break
+		}
+		for _, loop := range code.loopsAround(low, high) {
+			if loops -= loop.jumps; loops <= 0 {
+				return level + 1, !code.callsIn(loop.begin, loop.end)
+			}
 		}
 		if low != high {
 			break
 		}
 	}
-	return frames, loops
+	return 0, false
 }
 
-func (d *methodFrames) callsNone(place int32, frames int, loop bool) bool {
+func (d *methodFrames) areSame(places, others []int32) bool {
+	all := d.allScopes(slices.Concat(places, others))
+	return !slices.ContainsFunc(all, func(s []scope) bool { return !slices.Equal(s, all[0]) })
+}
+
+func (d *methodFrames) callsNone(place int32, frames int) bool {
 	if place == none && len(d.method.pcDescs) > 0 {
 		place = d.method.pcDescs[0].offset
 	}
 	scopes := d.scopes(place)
-	if frames > len(scopes) {
-		return false
-	}
-	scope := scopes[frames-1]
-	code := d.target.code.byteCodeOf(scope.method)
-	if loop && frames == len(scopes) {
-		for _, back := range code.back {
-			if back[0] == scope.bci {
-				return !code.callsIn(back[1], back[0])
-			}
-		}
-	}
-	return !code.callsIn(0, lastByteCode)
+	return frames <= len(scopes) && !d.target.code.byteCodeOf(scopes[frames-1].method).callsIn(0, lastByteCode)
 }

@@ -28,15 +28,17 @@ func TestInlinedOwner(t *testing.T) {
 			"C1":            {"-XX:TieredStopAtLevel=1"},
 		} {
 			t.Run(jdk+" "+name, func(t *testing.T) {
-				first, step := 0, 1
-				if of := jdk + " " + name; of == "17 C1" || of == "25 C2, described" {
-					first, step = 1, 2 // the other JDK has all works in code of this kind
+				works := works
+				switch jdk + " " + name {
+				case "17 C1", "25 C2, described": // the other JDK has all works in code of this kind
+					works = []string{"branches", "nulls", "loops", "siblings", "copies"}
+				case "25 C2": // before others have run, it may be compiled in another way
+					works = slices.Concat(works[len(works)-1:], works[:len(works)-1])
 				}
-				j := startProgram(t, jdk, []string{"Leaves", works[first]}, slices.Concat(always, flags)...)
+				j := startProgram(t, jdk, []string{"Leaves", works[0]}, slices.Concat(always, flags)...)
 				e.synchronize(t, j.target)
-				for i := first; i < len(works); i += step {
-					work := works[i]
-					if i > first {
+				for i, work := range works {
+					if i > 0 {
 						_, err := io.WriteString(j.stdin, work+"\n")
 						assert.NilError(t, err)
 						j.awaitReady(t)

@@ -2,12 +2,13 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.function.ToDoubleFunction;
 
 // Leaves has two threads that do a kind of work each, own1 and own2, in a method that both run: when that is compiled,
 // code of both is in it. Methods whose names begin with rare take next to no time, though they are called in turn with
 // others that take much, of which compiled code tells nothing. Each line of the standard input names the work to do
-// from then on.
+// from then on; both threads have begun it when the program is ready.
 class Leaves {
     static volatile long sink;
 
@@ -296,7 +297,7 @@ class Leaves {
     // A loop with a poll, next to a loop without any in the same loop.
     static final class Siblings implements Work {
         public long run(int kind, long x) {
-            for (long n = 0; n != 2000 + (x & 1); n = n + 1 + (x & 0)) {
+            for (long n = 0; n < 2000 + (x & 1); n = n + 1 + (x & 0)) {
                 x = rare(x);
                 x = most(x);
             }
@@ -358,7 +359,7 @@ class Leaves {
     // A loop of two rounds, of which the compiler makes straight code.
     static final class Rounds implements Work {
         public long run(int kind, long x) {
-            for (long n = 0; n != 2000 + (x & 1); n = n + 1 + (x & 0)) {
+            for (long n = 0; n < 2000 + (x & 1); n = n + 1 + (x & 0)) {
                 x = rare(x);
                 for (int i = 0; i < 900; i++) {
                     x = x * 31 + (x >>> 3);
@@ -386,10 +387,13 @@ class Leaves {
     }
 
     static volatile Work work;
+    static final AtomicReferenceArray<Work> begun = new AtomicReferenceArray<>(3); // of each kind, what was begun last
 
     static void work(int kind) {
         for (long x = kind; ; sink = x) {
-            x = work.run(kind, x);
+            Work next = work;
+            begun.set(kind, next);
+            x = next.run(kind, x);
         }
     }
 
@@ -429,6 +433,9 @@ class Leaves {
         for (String line = ""; line != null; line = in.readLine()) {
             if (!line.isEmpty()) {
                 work = named(line);
+            }
+            while (begun.get(1) != work || begun.get(2) != work) {
+                Thread.sleep(1);
             }
             System.out.println("ready");
         }
