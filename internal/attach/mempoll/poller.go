@@ -109,7 +109,9 @@ func New(memory *access.Client, hangs *atomic.Uint64) (*Poller, error) {
 }
 
 func newPoller(memory reader, hangs *atomic.Uint64) (*Poller, error) {
-	m := &Poller{memory: memory, began: time.Now(), hangs: hangs, reading: make(map[worker.User]struct{})}
+	// So that what is read once a second is read when the sampler's timer fires, too.
+	began := timerfd.LastTick(pollPeriods[len(pollPeriods)-1])
+	m := &Poller{memory: memory, began: began, hangs: hangs, reading: make(map[worker.User]struct{})}
 	var err error
 	if m.timer, err = timerfd.New(); err != nil {
 		return nil, err

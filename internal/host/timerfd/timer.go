@@ -34,31 +34,44 @@ func New() (*Timer, error) {
 	return &Timer{file: file, raw: raw}, nil
 }
 
-// NewTicker returns a Timer that fires at a steady interval.
+// NewTicker returns a Timer that fires at a steady interval: whenever the monotonic clock is a multiple of that. So
+// tickers whose intervals are multiples of each other fire together, and wake the process once.
 func NewTicker(interval time.Duration) (*Timer, error) {
 	t, err := New()
 	if err == nil {
-		t.set(interval, interval)
+		t.set(unix.TFD_TIMER_ABSTIME, sinceBoot().Truncate(interval)+interval, interval)
 	}
 	return t, err
 }
 
+// LastTick returns when a ticker of an interval has fired last, or would have.
+func LastTick(interval time.Duration) time.Time {
+	return time.Now().Add(-(sinceBoot() % interval))
+}
+
+// sinceBoot returns the time of the monotonic clock.
+func sinceBoot() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail
+	return time.Duration(now.Nano())
+}
+
 // Set has the timer fire once after a while, at once if that is not positive. What it was set to
 // before does not matter any more.
-func (t *Timer) Set(after time.Duration) { t.set(max(after, 1), 0) }
+func (t *Timer) Set(after time.Duration) { t.set(0, max(after, 1), 0) }
 
 // Unset has the timer not fire.
-func (t *Timer) Unset() { t.set(0, 0) }
+func (t *Timer) Unset() { t.set(0, 0, 0) }
 
 // set cannot fail but on a Timer that is closed.
-func (t *Timer) set(after, interval time.Duration) {
+func (t *Timer) set(flags uintptr, value, interval time.Duration) {
 	spec := unix.ItimerSpec{
 		Interval: unix.NsecToTimespec(interval.Nanoseconds()),
-		Value:    unix.NsecToTimespec(after.Nanoseconds()),
+		Value:    unix.NsecToTimespec(value.Nanoseconds()),
 	}
 	_ = t.raw.Control(func(fd uintptr) {
 		// Raw, because it cannot block: an ordinary system call wakes the runtime's monitor thread.
-		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, fd, 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, fd, flags, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
 	})
 }
 

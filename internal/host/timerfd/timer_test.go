@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -45,4 +46,32 @@ func TestTicker(t *testing.T) {
 	ticker.Set(0)
 	err = <-fired
 	assert.Check(t, err)
+}
+
+// Tickers fire when the clock is a multiple of their interval, so those of multiples of an interval fire together.
+func TestTickersTogether(t *testing.T) {
+	const interval = time.Hour // in which it does not fire
+	ticker, err := NewTicker(interval)
+	assert.NilError(t, err)
+	defer ticker.Close()
+	var left unix.ItimerSpec
+	before := sinceBoot()
+	assert.NilError(t, ticker.raw.Control(func(fd uintptr) { err = unix.TimerfdGettime(int(fd), &left) }))
+	assert.NilError(t, err)
+	first, last := before+time.Duration(left.Value.Nano()), sinceBoot()+time.Duration(left.Value.Nano())
+	assert.Check(t, last.Truncate(interval) >= first || last-first > interval, "between %v and %v", first, last)
+	assert.Check(t, time.Duration(left.Interval.Nano()) == interval)
+}
+
+// The last tick is that of such a ticker, and not in the future.
+func TestLastTick(t *testing.T) {
+	const interval = time.Hour
+	before, boot := time.Now(), sinceBoot()
+	tick := LastTick(interval)
+	passed, after := time.Since(before), sinceBoot()
+	assert.Check(t, !tick.After(time.Now()))
+	if boot/interval == after/interval { // else it may be either of two
+		off := before.Sub(tick) - boot%interval
+		assert.Check(t, -passed-(after-boot) <= off && off <= passed+(after-boot), "off by %v", off)
+	}
 }
