@@ -43,6 +43,7 @@ type Process struct {
 	procRoot string
 	mem      *os.File // /proc/PID/mem, once process_vm_readv was refused
 	remote   Remote   // nil: it is read here
+	alone    bool     // see OpenAlone
 
 	// Scratch space, so that repeated reads allocate nothing.
 	word     [pointerBytes]byte
@@ -57,6 +58,13 @@ type Process struct {
 // namespace, and procRoot must be a procfs of that namespace. The caller must Close.
 func Open(procRoot string, pid int) *Process {
 	return &Process{pid: pid, procRoot: procRoot}
+}
+
+// OpenAlone is Open for a program that does nothing else while it reads: the Go runtime is not told of system calls,
+// so that none of its other threads wakes up. While the process lets one wait (see the package), no goroutine
+// may run that shares a CPU with it, nor the garbage collector.
+func OpenAlone(procRoot string, pid int) *Process {
+	return &Process{pid: pid, procRoot: procRoot, alone: true}
 }
 
 // Remote reads memory elsewhere, as Process.ReadBatch: up to 1024 requests in one go.

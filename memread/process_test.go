@@ -18,10 +18,13 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// eachWay runs a test with either way of reading. Nothing outside the tests can choose it.
+// eachWay runs a test with each way of reading.
 func eachWay(t *testing.T, test func(t *testing.T, open func(*puppet) *Process)) {
 	t.Run("process_vm_readv", func(t *testing.T) {
 		test(t, (*puppet).open)
+	})
+	t.Run("alone", func(t *testing.T) {
+		test(t, func(p *puppet) *Process { return OpenAlone("/proc", p.pid()) })
 	})
 	t.Run("mem", func(t *testing.T) {
 		test(t, func(p *puppet) *Process {

@@ -107,10 +107,10 @@ func (p *Process) transferRemote(v vector) error {
 // ErrUnmapped means that the first byte cannot be read.
 func (p *Process) readSome(v vector) (int, error) {
 	if p.mem == nil {
-		n, err := readVM(p.pid, v)
+		n, err := p.readVM(p.pid, v)
 		if errors.Is(err, ErrGone) {
 			if tid := procdir.LivingThread(p.procRoot, p.pid); tid != p.pid {
-				if n, err = readVM(tid, v); !procdir.HasThread(p.procRoot, p.pid, tid) {
+				if n, err = p.readVM(tid, v); !procdir.HasThread(p.procRoot, p.pid, tid) {
 					n, err = 0, ErrGone // the id may be that of another process meanwhile
 				}
 			}
@@ -125,14 +125,20 @@ func (p *Process) readSome(v vector) (int, error) {
 	return p.readMem(unsafe.Slice(v.local[0].Base, v.local[0].Len), uint64(v.remote[0].Base))
 }
 
-// readVM is one call of process_vm_readv. The kernel copies element after element and, contrary to
+// readVM is one call of process_vm_readv, with the id of a thread. The kernel copies element after element and, contrary to
 // process_vm_readv(2), page after page within an element: "partial transfers apply at the
 // granularity of iovec elements" does not hold (mm/process_vm_access.c). EPERM and ENOSYS are
 // returned unwrapped.
-func readVM(pid int, v vector) (int, error) {
+func (p *Process) readVM(pid int, v vector) (int, error) {
 	count := min(len(v.remote), maxElements)
 	for {
-		n, err := unix.ProcessVMReadv(pid, v.local[:count], v.remote[:count], 0)
+		var n int
+		var err error
+		if p.alone {
+			n, err = rawReadv(pid, v.local[:count], v.remote[:count])
+		} else {
+			n, err = unix.ProcessVMReadv(pid, v.local[:count], v.remote[:count], 0)
+		}
 		switch err {
 		case nil:
 			if n == 0 {
@@ -150,6 +156,16 @@ func readVM(pid int, v vector) (int, error) {
 		}
 		return 0, os.NewSyscallError("process_vm_readv", err)
 	}
+}
+
+// rawReadv is unix.ProcessVMReadv of which the Go runtime is not told. There must be elements.
+func rawReadv(pid int, local []unix.Iovec, remote []unix.RemoteIovec) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local[0])),
+		uintptr(len(local)), uintptr(unsafe.Pointer(&remote[0])), uintptr(len(remote)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 // openMem opens /proc/PID/mem, through which p is read from then on. It is used where

@@ -11,9 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -121,7 +123,7 @@ func openTarget(procRoot string, r *synchronize, b *budget, files *handler) (*ta
 	}
 	return &target{
 		kernelPID: r.KernelPID, user: r.User, handle: handle, opener: symbols.Opener{ProcRoot: procRoot},
-		mem: mem, batch: memread.Open(procRoot, r.ID.PID), budget: b, files: files,
+		mem: mem, batch: memread.OpenAlone(procRoot, r.ID.PID), budget: b, files: files,
 		codes: make(map[*runtimeKind]*runtimeCode), refused: make(map[*runtimeKind]refusal),
 	}, nil
 }
@@ -410,9 +412,30 @@ func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
 	if err := r.budget.spend(len(b)); err != nil {
 		return 0, err
 	}
-	n, err := r.from.ReadAt(b, at)
+	n, err := pread(r.from, b, at)
 	shorten(b[:n], at, r.long)
 	return n, err
+}
+
+// pread is file.ReadAt of which the Go runtime is not told: its monitor thread would wake up, though nothing else is to
+// be done in a worker meanwhile.
+func pread(file *os.File, b []byte, at int64) (n int, err error) {
+	defer runtime.KeepAlive(file)
+	fd := file.Fd()
+	for n < len(b) {
+		got, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, fd, uintptr(unsafe.Pointer(&b[n])), uintptr(len(b)-n),
+			uintptr(at)+uintptr(n), 0, 0)
+		switch {
+		case errors.Is(errno, unix.EINTR):
+		case errno != 0:
+			return n, os.NewSyscallError("pread", errno)
+		case got == 0:
+			return n, io.EOF
+		default:
+			n += int(got)
+		}
+	}
+	return n, nil
 }
 
 // Close closes the file.

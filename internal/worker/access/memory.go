@@ -201,7 +201,7 @@ func (s *server) readMemory(message []byte) []byte {
 
 // readProcess serves reads of one process.
 func (s *server) readProcess(reads []MemoryRead) {
-	process := memread.Open(s.procRoot, reads[0].PID)
+	process := memread.OpenAlone(s.procRoot, reads[0].PID)
 	defer process.Close()
 	s.requests = s.requests[:0]
 	for i := range reads {

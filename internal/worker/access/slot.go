@@ -114,7 +114,7 @@ func (s *server) readSlots(r *request, pagedOut bool) (any, error) {
 	if n == 0 || n > maxSlots {
 		return nil, errNoThreads
 	}
-	memory := memread.Open(s.procRoot, r.Process.PID)
+	memory := memread.OpenAlone(s.procRoot, r.Process.PID)
 	defer memory.Close()
 	began := time.Now()
 	var answer slots
