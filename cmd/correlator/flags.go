@@ -249,6 +249,8 @@ var usage = map[string]string{
 	"exclude-container": "no processes in such a container or cgroup: their memory is not read, no file or socket " +
 		"opened (default: none)",
 
+	"processes": "`which` processes are sampled: contexts (those that publish any) or all (whole-host profiles by OTLP; " +
+		"includes --otlp-untraced)",
 	"scan-interval": "time between two sweeps of all processes, which find what live events do not report; at most " +
 		"5s where there are none",
 	"max-processes": "how many processes are served at once, at most 9000",

@@ -31,6 +31,9 @@ const (
 	// that are known already.
 	fullSweep = 10
 
+	// allInterval is the longest one where processes are taken that map nothing of which events tell.
+	allInterval = time.Second
+
 	// maintainInterval is how often hanging processes are logged.
 	maintainInterval = time.Second
 
@@ -155,10 +158,14 @@ func (m *Manager) tick(token chan<- struct{}) (stop func()) {
 
 // sweepInterval is how long to wait for the next sweep.
 func (m *Manager) sweepInterval(live bool) time.Duration {
-	if !live {
-		return min(m.options.SweepInterval, m.discovery.blind)
+	interval := m.options.SweepInterval
+	if m.options.Filter.All {
+		interval = min(interval, allInterval)
 	}
-	return m.options.SweepInterval
+	if !live {
+		interval = min(interval, m.discovery.blind)
+	}
+	return interval
 }
 
 // requestFullSweep requests a sweep of all processes: something has happened that was not probed.

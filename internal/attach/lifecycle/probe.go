@@ -180,7 +180,7 @@ func (p *Process) attach() error {
 	if err != nil {
 		return err
 	}
-	if !p.isUnused() {
+	if p.target.Publishes() && !p.isUnused() {
 		if err := p.manager.admission.publish(p, user); err != nil {
 			return err
 		}

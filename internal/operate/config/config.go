@@ -87,12 +87,19 @@ func (f *Filter) Process() process.Filter {
 
 // discoverySection says how processes are found.
 type discoverySection struct {
+	Processes    string        `key:"processes"` // contextProcesses or allProcesses
 	ScanInterval time.Duration `key:"scan-interval"`
 	MaxProcesses int           `key:"max-processes"`
 	ProcRoot     string        `key:"proc-root"`
 
 	AcceptPartialView bool `key:"accept-partial-view"`
 }
+
+// Which processes are sampled.
+const (
+	contextProcesses = "contexts" // those that publish any
+	allProcesses     = "all"
+)
 
 // samplersSection has what other samplers use.
 type samplersSection struct {
@@ -151,8 +158,8 @@ func Default() Config {
 	return Config{
 		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder, Attributes: DefaultAttributeKeys()},
 		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
-		Discovery: discoverySection{ScanInterval: 30 * time.Second, MaxProcesses: agent.DefaultMaxProcesses,
-			ProcRoot: DefaultProcRoot},
+		Discovery: discoverySection{Processes: contextProcesses, ScanInterval: 30 * time.Second,
+			MaxProcesses: agent.DefaultMaxProcesses, ProcRoot: DefaultProcRoot},
 		OTLP: otlpSection{Symbolize: true, Section: otlpKeys{
 			QueueBytes:       otlp.DefaultQueueBytes,
 			ProfilesInterval: export.DefaultProfilesInterval,
@@ -180,6 +187,7 @@ func (c *Config) NeedsAdminSocket() bool {
 // Agent returns the configuration of the agent itself.
 func (c *Config) Agent() agent.Config {
 	filter := c.Filter.Process()
+	filter.All = c.Discovery.Processes == allProcesses
 	if c.ReceivesOnly() {
 		filter.ExcludeContainers, _ = process.ParsePatterns(".*") // which nothing is opened for
 	}

@@ -265,6 +265,24 @@ func verifyPrinted(t *testing.T, dir string, want *Config, s *Settings) {
 	assert.Check(t, (err == nil) != hidden, "without the secrets: %v", err)
 }
 
+// All processes are sampled only where their samples are exported, and then those without a trace are, too.
+func TestProcesses(t *testing.T) {
+	dir := someFiles(t)
+	for arguments, want := range map[string]string{
+		"--processes all --otlp-endpoint https://a": "", "--processes all": "are for OTLP",
+		"--processes all --samples-per-second 0 --otlp-listen unix:/x --otlp-endpoint https://a": "are for OTLP",
+	} {
+		got, _, err := said{args: strings.Fields(arguments)}.config(t, dir)
+		if want != "" {
+			assert.ErrorContains(t, err, want)
+			continue
+		}
+		assert.Check(t, err == nil && got.Export.Untraced && got.Agent().Filter.All, err)
+	}
+	got, _, err := said{args: []string{"--otlp-endpoint", "https://a"}}.config(t, dir)
+	assert.Check(t, err == nil && !got.Export.Untraced && !got.Agent().Filter.All, err)
+}
+
 // What is not about a destination.
 func TestOthers(t *testing.T) {
 	dir := someFiles(t)

@@ -44,6 +44,9 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 	if err := c.OTLP.validate(s); err != nil {
 		return err
 	}
+	if err := c.takeAll(s); err != nil {
+		return err
+	}
 	if err := c.validateListen(s); err != nil {
 		return err
 	}
@@ -53,6 +56,19 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 	}
 	c.LiveView, err = c.Live.complete(s, getenv)
 	return err
+}
+
+// takeAll has what is sampled of processes of any kind exported, if they are to be sampled.
+func (c *Config) takeAll(s *Settings) error {
+	if c.Discovery.Processes != allProcesses {
+		return nil
+	}
+	if c.Samples.PerSecond == 0 || !c.Export.TakesProfiles() {
+		return fmt.Errorf("%s: samples of processes that publish no contexts are for OTLP (--otlp-endpoint, "+
+			"--samples-per-second)", s.Label("processes"))
+	}
+	c.Export.Untraced = true
+	return nil
 }
 
 // validate checks everything but OTLP, OpenCensus and the live view.
@@ -105,6 +121,9 @@ func checkSocket(s *Settings, key, path string) error {
 }
 
 func (d *discoverySection) validate(s *Settings) error {
+	if d.Processes != contextProcesses && d.Processes != allProcesses {
+		return fmt.Errorf("%s: %q is neither %s nor %s", s.Name("processes"), d.Processes, contextProcesses, allProcesses)
+	}
 	if d.ScanInterval < 10*time.Millisecond {
 		return fmt.Errorf("%s is below 10ms", s.Label("scan-interval"))
 	}

@@ -38,6 +38,7 @@ func TestValidate(t *testing.T) {
 			func(c *Config) { c.Agents.SamplesDelay = time.Minute + time.Millisecond }},
 		{"--samples-delay 1.5ms is not between", func(c *Config) { c.Agents.SamplesDelay = 1500 * time.Microsecond }},
 		{"--scan-interval 9ms is below", func(c *Config) { c.Discovery.ScanInterval = 9 * time.Millisecond }},
+		{"--processes: \"none\" is neither contexts nor all", func(c *Config) { c.Discovery.Processes = "none" }},
 		{"--max-processes 0 is not between 1 and 9000", func(c *Config) { c.Discovery.MaxProcesses = 0 }},
 		{"--max-processes 9001 is not between", func(c *Config) { c.Discovery.MaxProcesses = 9001 }},
 		{"--samples-per-second -1 is not between 0 and 10000", func(c *Config) { c.Samples.PerSecond = -1 }},

@@ -186,6 +186,38 @@ func TestOTelWithoutTrace(t *testing.T) {
 	}
 }
 
+// Where all processes are sampled, those that publish nothing are, too, those that begin later among them; one that
+// begins to publish is registered with, and its samples have traces.
+func TestAllProcesses(t *testing.T) {
+	r := runWith(t, &keeper{untraced: true}, atRate(997), sweepOnce, func(c *Config) {
+		c.Filter.All = true
+		c.Filter.IncludeServices, _ = process.ParsePatterns("first|second|demo")
+	})
+	start := func(name string) *demo.Process {
+		return demo.Start(t, demo.Options{Hold: true, Manual: true, Busy: 1,
+			Placement: demo.Placement{Env: []string{"OTEL_SERVICE_NAME=" + name}}})
+	}
+	first := start("first")
+	of := func(p *demo.Process, traced bool) func(keptSample) bool {
+		return func(s keptSample) bool { return s.pid == p.PID && (s.trace != [16]byte{}) == traced }
+	}
+	sample := r.kept.await(t, "samples", of(first, false))
+	assert.Check(t, sample.service.Name == "first" && sample.executable == "demo", "%+v", sample)
+	assert.Check(t, len(r.state(first, process.StateAttached, "").Contexts) == 0)
+	second := start("second")
+	r.kept.await(t, "samples", of(second, false))
+	testenv.Poll(t, deadline, "samples that are for the exporter alone", func() bool {
+		return r.statusOf(second).Exported > 0
+	})
+	first.Load()
+	first.Publish()
+	first.Begin(1)
+	r.kept.await(t, "samples with a trace", of(first, true))
+	r.state(first, process.StateRegistered, "")
+	r.end()
+	r.added()
+}
+
 // A process that nothing is wanted of, or whose context cannot be read, is not probed again and again:
 // only as often as sweeps ask for it, and a few times more.
 func TestOTelProbedSeldom(t *testing.T) {

@@ -13,12 +13,12 @@ type program struct {
 	resource *profile.Resource // nil: its samples are not exported
 }
 
-// Sampled queues complete samples. Those in a context of OpenTelemetry's are for the exporter alone:
+// Sampled queues complete samples. Those in a context of OpenTelemetry's, or in none, are for the exporter alone:
 // the agent in the process does not know their ids.
 func (p *program) Sampled(sample profile.Sample) {
-	if isOTel := sample.Context == profile.OTelContext; isOTel && p.resource != nil {
+	if ours := sample.HasTrace() && sample.Context != profile.OTelContext; !ours && p.resource != nil {
 		p.exported.Add(sample.Count)
-	} else if sample.HasTrace() && !isOTel {
+	} else if ours {
 		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
 			StackTraceID: sample.Stack.ID}
 		p.sender.Queue(key, sample.Count, sample.At)

@@ -78,7 +78,7 @@ type ProcessStatus struct {
 	Queued       uint64 `json:"queued"`
 	WithoutTrace uint64 `json:"without_trace"` // read later, there was no trace, or one that is not sampled
 	Late         uint64 `json:"late"`          // could not be sent within the samples-delay
-	// Exported counts samples in contexts of OpenTelemetry's, which are not sent to the process.
+	// Exported counts samples in contexts of OpenTelemetry's, or in none, which are not sent to the process.
 	Exported uint64 `json:"exported"`
 	// Dropped has the other reasons: those of messaging, and the process.Outcomes of samples that
 	// were not queued.

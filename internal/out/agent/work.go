@@ -200,7 +200,7 @@ func (p *workedOn) look() {
 		p.rests = err == nil && used == p.used
 	}
 	state, _ := r.process.State()
-	p.attached = state == process.StateRegistered || state == process.StateAttached
+	p.attached = state == process.StateRegistered || state == process.StateAttached && len(r.process.Contexts()) > 0
 	if samples := r.sender.Stats().Added + r.exported.Load(); samples != p.samples {
 		p.samples, p.active = samples, true
 	}
