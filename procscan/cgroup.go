@@ -170,4 +170,26 @@ func isFargateID(s string) bool {
 		number != "" && len(number) <= 10 && strings.Trim(number, "0123456789") == ""
 }
 
+// PodUID returns the uid of the Kubernetes pod that the cgroup belongs to, as the API has it; empty: none is known.
+// Below one that is named kubepods, the kubelet names the cgroup of a pod "podUID", with the systemd driver
+// "kubepods-CLASS-podUID.slice", in which the uid has underscores. A static pod's uid is 32 digits.
+func (c Cgroup) PodUID() string {
+	_, below, found := strings.Cut(c.Path, "kubepods")
+	if !found {
+		return ""
+	}
+	for part := range strings.FieldsFuncSeq(below, func(r rune) bool { return r == '/' || r == ':' }) {
+		part = strings.TrimSuffix(part, ".slice")
+		uid, found := strings.CutPrefix(part[strings.LastIndexByte(part, '-')+1:], "pod")
+		if !found {
+			uid, found = strings.CutPrefix(part, "pod")
+		}
+		uid = strings.ReplaceAll(uid, "_", "-")
+		if found && (len(uid) == 36 && isGardenID(uid) || len(uid) == 32 && isHex(uid)) {
+			return uid
+		}
+	}
+	return ""
+}
+
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

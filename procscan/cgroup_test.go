@@ -293,3 +293,23 @@ func TestCgroupRoots(t *testing.T) {
 	_, err = ReadCgroupRoots(t.TempDir())
 	assert.NilError(t, err) // a kernel without
 }
+
+func TestPodUID(t *testing.T) {
+	const uid = "90d81341-92de-11e7-8cf2-507b9d4141fa"
+	underscores := strings.ReplaceAll(uid, "-", "_")
+	static := strings.ReplaceAll(uid, "-", "")
+	for path, want := range map[string]string{
+		"/kubepods/burstable/pod" + uid + "/" + someID: uid,
+		"/kubepods/pod" + uid:                          uid,
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + underscores + ".slice/x":      uid,
+		"/kubepods.slice/kubepods-pod" + underscores + ".slice/cri-containerd-" + someID + ".scope":       uid,
+		"/system.slice/containerd.service/kubepods-pod" + underscores + ".slice:cri-containerd:" + someID: uid,
+		"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + static + ".slice":                  static,
+		"/kubepods/besteffort/poda7/" + someID:                                                            "", "/docker/" + someID: "",
+		"/a/pod" + uid: "", "": "",
+		"/kubepods/pod" + uid + "0/x": "", "/kubepods/xpod" + uid: "",
+	} {
+		got := Cgroup{Path: path}.PodUID()
+		assert.Check(t, got == want, "%s: %q, want %q", path, got, want)
+	}
+}

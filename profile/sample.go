@@ -18,6 +18,7 @@ type Stack struct {
 type Resource struct {
 	Service
 	ContainerID    string // empty without a container
+	PodUID         string // of Kubernetes; empty without a pod
 	PID            int
 	ExecutableName string
 	ExecutablePath string
@@ -32,7 +33,7 @@ type Resource struct {
 // TextBytes returns how long all texts of the resource are together.
 func (r *Resource) TextBytes() (n int) {
 	for _, text := range []string{r.Name, r.Namespace, r.Version, r.InstanceID, r.Environment, r.SDKName, r.SDKLanguage,
-		r.SDKVersion, r.ContainerID, r.ExecutableName, r.ExecutablePath, r.Owner} {
+		r.SDKVersion, r.ContainerID, r.PodUID, r.ExecutableName, r.ExecutablePath, r.Owner} {
 		n += len(text)
 	}
 	return n

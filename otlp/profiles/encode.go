@@ -103,6 +103,7 @@ func (b *Builder) addResource(r *profile.Resource) piece {
 		{"telemetry.sdk.language", r.Service.SDKLanguage},
 		{"telemetry.sdk.version", r.Service.SDKVersion},
 		{"container.id", r.ContainerID},
+		{"k8s.pod.uid", r.PodUID},
 		{"process.executable.name", r.ExecutableName},
 		{"process.executable.path", r.ExecutablePath},
 		{"host.id", b.options.HostID},

@@ -96,13 +96,13 @@ func TestResource(t *testing.T) {
 	r := &profile.Resource{
 		Service: profile.Service{Name: "shop", Namespace: "store", Version: "1.2", InstanceID: "i-1",
 			Environment: "prod", SDKName: "opentelemetry", SDKLanguage: "java", SDKVersion: "1.50\xff"},
-		ContainerID: "c0ffee", PID: 42, ExecutableName: "java", ExecutablePath: "/usr/bin/java",
+		ContainerID: "c0ffee", PodUID: "p0d", PID: 42, ExecutableName: "java", ExecutablePath: "/usr/bin/java",
 	}
 	got := resourceOf(one(t, options, sampleOf(r, profile.Frame{Address: 1})).ResourceProfiles[0])
 	want := map[string]string{
 		"service.name": "shop", "service.namespace": "store", "service.version": "1.2", "service.instance.id": "i-1",
 		"deployment.environment.name": "prod", "telemetry.sdk.name": "opentelemetry", "telemetry.sdk.language": "java",
-		"telemetry.sdk.version": "1.50\ufffd", "container.id": "c0ffee", "process.pid": "42",
+		"telemetry.sdk.version": "1.50\ufffd", "container.id": "c0ffee", "k8s.pod.uid": "p0d", "process.pid": "42",
 		"process.executable.name": "java", "process.executable.path": "/usr/bin/java", "host.id": "host",
 		"host.name": "node-1",
 	}

@@ -125,7 +125,7 @@ func (p *Process) verifyInterval() time.Duration {
 // ago: live events and the memory poller would have reported a change.
 func (p *Process) isTrusted() bool {
 	return p.attached && p.manager.discovery.live.Load() && time.Since(p.verified) < trustInterval &&
-		p.sampler.IsCurrent() && p.manager.poller.IsPolled(p.poll)
+		p.sampler.IsCurrent() && (p.unpolled || p.manager.poller.IsPolled(p.poll))
 }
 
 // verify checks that the libraries are still mapped where they were, or finds where they are.

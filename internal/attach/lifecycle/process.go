@@ -62,6 +62,7 @@ type Process struct {
 	unmapped   time.Time // since when it is known to map none; zero: it maps some
 	born       time.Time // when it became a candidate: the origin of its poll intervals
 	suspect    bool      // something has changed in its memory
+	unpolled   bool      // it maps nothing that could publish, and takes part all the same
 	probed     bool      // the last step found out what is published, or that nothing is
 	retry      time.Duration
 	attaches   *rate.Limiter

@@ -101,12 +101,17 @@ func (p *Process) nextRetry(err error) time.Duration {
 // startPolling has the memory poller watch what the process publishes, or whether it does. One
 // whose loader has still to bind the variable is polled like a candidate.
 func (p *Process) startPolling() bool {
+	words := p.target.Words()
+	if p.unpolled = words.Empty() && p.target.NeedsNothing(); p.unpolled { // events tell what it maps
+		p.manager.poller.Stop(p.poll)
+		return true
+	}
 	candidate := p.born
 	if p.target.Filtered() || p.target.Publishes() && (!p.target.IsPending() || p.attached &&
 		!p.binds.Allow()) {
 		candidate = time.Time{}
 	}
-	return p.manager.poller.Start(p.poll, p.target.Words(), candidate)
+	return p.manager.poller.Start(p.poll, words, candidate)
 }
 
 // couldBeSampled reports whether the process is attached and is not sampled for a reason that may

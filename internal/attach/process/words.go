@@ -42,6 +42,9 @@ func (t *Target) Words() *Words {
 	return w
 }
 
+// Empty reports whether there is nothing to poll.
+func (w *Words) Empty() bool { return len(w.ranges) == 0 }
+
 // storageWords adds the words that belong to a process storage.
 func (t *Target) storageWords(w *Words, want []byte) []byte {
 	if t.publishing == nil {

@@ -168,6 +168,7 @@ func (a *Agent) samplingOptions() sampling.Options {
 
 		WaitsWanted: func() bool { return a.exporter.TakesAccounts() },
 		ElasticOnly: a.elasticOnly(),
+		Lazy:        a.config.Filter.All,
 		Attributes:  a.config.Attributes,
 	}
 }

@@ -168,7 +168,7 @@ func (r *registration) sink(identity bpf.ExecID) sampling.Sink {
 	target := r.process.Target()
 	resource := profile.Resource{
 		Service:     target.Service(),
-		ContainerID: target.Cgroup().ContainerID, PID: r.pid,
+		ContainerID: target.Cgroup().ContainerID, PodUID: target.Cgroup().PodUID(), PID: r.pid,
 		Process: r.process.Identity(), Since: r.writtenSince(identity), Owner: string(target.Access().Owner()),
 	}
 	if image, err := target.Handle().Image(); err == nil {

@@ -48,6 +48,9 @@ const (
 	// sampled: one that hangs does not hold it up. It takes some hundredths of a second of CPU time for each.
 	attachGrace = 10 * time.Second
 
+	// lookAround is how long to find out, where processes of any kind are recorded, which of them run.
+	lookAround = 3 * drainInterval
+
 	// drainGrace is how long it waits then for the drain from which samples count.
 	drainGrace = 2 * time.Second
 
@@ -140,6 +143,7 @@ func (o *Options) sampling() sampling.Options {
 		Waits:          o.Waits,
 		JavaSignatures: o.JavaSignatures,
 		Attributes:     o.Attributes,
+		Lazy:           o.Filter.All && o.PID == 0,
 	}
 }
 
@@ -309,22 +313,30 @@ func (r *Recorder) begin(ctx context.Context) {
 		case <-waiting.Done():
 		}
 	}
+	if r.options.Filter.All && r.options.PID == 0 { // only those are unwound that had samples
+		r.awaitDrain(ctx, time.Now().Add(lookAround))
+	}
 	settle(ctx, r.sampling, r.grace, r.log)
-	attached := time.Now()
+	if start := r.awaitDrain(ctx, time.Now()); ctx.Err() == nil {
+		r.aggregate.begin(start)
+	}
+}
+
+// awaitDrain waits for a drain that begins after a time, and returns when it began.
+func (r *Recorder) awaitDrain(ctx context.Context, after time.Time) time.Time {
 	poll := time.NewTicker(drainInterval / 10)
 	defer poll.Stop()
-	for ctx.Err() == nil {
-		start := r.sampling.LastDrain()
-		if late := time.Now(); late.Sub(attached) > drainGrace { // sampling is in trouble, and counts that
-			start = late
+	for {
+		if start := r.sampling.LastDrain(); start.After(after) {
+			return start
 		}
-		if start.After(attached) {
-			r.aggregate.begin(start)
-			return
+		if late := time.Now(); late.Sub(after) > drainGrace { // sampling is in trouble, and counts that
+			return late
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
+			return time.Time{}
 		}
 	}
 }

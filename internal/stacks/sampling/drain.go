@@ -131,6 +131,9 @@ func (s *Sampling) readDeferred(reader *bpf.DeferredReader) {
 
 // newSample is a count without its interval and stack.
 func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
+	if p.unseen.Load() && p.unseen.Swap(false) {
+		p.sampling.unwinding.want(p)
+	}
 	sample := profile.Sample{
 		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
 		Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last), Unwound: count.Stack.Unwound(),

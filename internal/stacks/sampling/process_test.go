@@ -188,6 +188,7 @@ func TestProcessSamplerAbandon(t *testing.T) {
 	enqueue := func(samples uint64) {
 		sample := profile.Sample{TraceID: last.TraceID, TransactionID: last.TransactionID}
 		sample.Count, sample.At = samples, time.Now()
+		sample.Last = sample.At
 		raw := bpf.Stack{User: []uint64{code[0].Start}}
 		s.enqueue(program, []pendingSample{{program: program, sample: sample, raw: raw}}, time.Now())
 	}

@@ -31,6 +31,7 @@ type program struct {
 	unwound  unwound
 	synced   atomic.Uint64   // how often the engine may have learnt anew what the process maps
 	waiting  []pendingSample // of the drain that Run is at
+	unseen   atomic.Bool     // its stacks are to be unwound from its first samples on, and there were none
 	idle     idleWaits
 	flushing bool // it is in Sampling.flushing
 }
@@ -55,6 +56,7 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 	p.unwound.target = unwind.Target{
 		ID: memory.handle.Identity(), KernelPID: identity.KernelPID(), Program: identity, User: memory.access.Owner(),
 	}
+	p.unseen.Store(s.lazy && rules.Elastic.Kind == 0 && rules.OTel.Kind == 0)
 	if err := s.setTarget(p, rules); err != nil {
 		return nil, err
 	}

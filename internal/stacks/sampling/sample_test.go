@@ -101,8 +101,9 @@ func TestThreadsShareNames(t *testing.T) {
 	before := s.stacks.names.Metrics()
 	for tid := range 3 {
 		h.sample.TID = tid
+		taken := bpf.Now()
 		count := bpf.Count{
-			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: bpf.Now(),
+			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: taken, Last: taken,
 			Samples: 1,
 		}
 		s.handleCount(&count, s.clock.now())

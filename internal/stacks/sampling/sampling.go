@@ -59,6 +59,9 @@ type Options struct {
 	// Attributes are the keys of the attributes that are wanted of OpenTelemetry's thread contexts, at
 	// most MaxAttributes.
 	Attributes []string
+	// Lazy has the stacks of a program without a rule unwound from its first samples on: most processes of a host run
+	// rarely.
+	Lazy bool
 	// JavaSignatures has the names of Java methods include return type and arguments.
 	JavaSignatures bool
 }
@@ -95,6 +98,7 @@ type Sampling struct {
 	elasticOnly bool     // see Options
 	attributes  []string // the same
 	bySpan      bool
+	lazy        bool // the same
 	sampler     *bpf.Sampler
 	files       *profile.Files
 	stacks      stacks
@@ -133,6 +137,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		samples:     options.SamplesPerSecond > 0,
 		opened:      now,
 		clock:       newClock(options.Interval),
+		lazy:        options.Lazy,
 		keep:        process.Keep{Unsampled: options.KeepUnsampled, Untraced: options.KeepUntraced},
 		bySpan:      options.BySpan,
 		elasticOnly: options.ElasticOnly,

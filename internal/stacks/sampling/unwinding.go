@@ -82,6 +82,7 @@ type goneTarget struct {
 // target, which does not change.
 type unwound struct {
 	target  unwind.Target
+	unseen  bool          // it is not to be synchronized, as it had no samples yet
 	on      bool          // its samples go to the engine's chain
 	known   bool          // it was synchronized by this worker
 	due     time.Time     // when it is to be synchronized; zero: it is not
@@ -248,7 +249,7 @@ func (u *unwinding) notify() {
 	}
 }
 
-// add has the stacks of a program unwound as soon as that is possible.
+// add has the stacks of a program unwound as soon as that is possible, or when want is called.
 func (u *unwinding) add(p *program) {
 	if u == nil {
 		return
@@ -257,9 +258,28 @@ func (u *unwinding) add(p *program) {
 	defer u.mu.Unlock()
 	u.programs[p] = struct{}{}
 	u.time.add(p.unwound.target.User)
-	p.unwound.due = time.Now()
 	u.need()
-	u.notify()
+	p.unwound.unseen = true
+	if !p.unseen.Load() { // its first sample may have come already
+		u.wantLocked(p)
+	}
+}
+
+// want has the stacks of a program unwound that was added.
+func (u *unwinding) want(p *program) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.wantLocked(p)
+}
+
+func (u *unwinding) wantLocked(p *program) {
+	if _, added := u.programs[p]; added && p.unwound.unseen {
+		p.unwound.unseen, p.unwound.due = false, time.Now()
+		u.notify()
+	}
 }
 
 // remove is called when a program is not sampled any more.
@@ -275,7 +295,7 @@ func (u *unwinding) remove(p *program) {
 	target := p.unwound.target
 	delete(u.programs, p)
 	u.time.remove(target.User)
-	if u.engine.Load() != nil { // else it knows nothing
+	if !p.unwound.unseen && u.engine.Load() != nil { // else it knows nothing
 		u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
 	}
 	u.notify()
@@ -305,7 +325,7 @@ func (u *unwinding) endedEarly(p *program) {
 
 // again has a program synchronized again, after its pause. u.mu must be held.
 func (u *unwinding) again(p *program) {
-	if _, sampled := u.programs[p]; !sampled {
+	if _, sampled := u.programs[p]; !sampled || p.unwound.unseen {
 		return
 	}
 	at := p.unwound.at.Add(p.unwound.pause)

@@ -179,6 +179,32 @@ func withoutEngine(t *testing.T) *unwinding {
 	}
 }
 
+// A program whose stacks are unwound from its first samples on is not synchronized before, nor waited for.
+func TestUnwoundOnceSampled(t *testing.T) {
+	u := withoutEngine(t)
+	p := &program{sampling: &Sampling{unwinding: u}}
+	p.unseen.Store(true)
+	u.add(p)
+	u.changed(p)
+	u.endedEarly(p)
+	first, _, _ := u.next(time.Now())
+	status := u.status()
+	assert.Check(t, first == nil && u.isSettled(time.Now()) && status.Waiting+status.Unwound == 0, "%+v", status)
+	p.newSample(new(bpf.Count), instant{})
+	p.newSample(new(bpf.Count), instant{})
+	status = u.status()
+	assert.Check(t, !u.isSettled(time.Now()) && status.Waiting == 1, "%+v", status)
+	first, _, _ = u.next(time.Now())
+	assert.Check(t, first == p && p.unwound.due.IsZero())
+
+	early := &program{sampling: &Sampling{unwinding: u}} // its first sample comes before it was added
+	early.unseen.Store(true)
+	early.newSample(new(bpf.Count), instant{})
+	u.add(early)
+	first, _, _ = u.next(time.Now())
+	assert.Check(t, first == early)
+}
+
 // The pause after a program was synchronized is as long as that took when files were read for it, which is the first
 // time of each worker, and ten times as long later, and after failures.
 func TestPause(t *testing.T) {

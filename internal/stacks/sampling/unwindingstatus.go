@@ -42,7 +42,7 @@ func (u *unwinding) isSettled(now time.Time) bool {
 		w := &p.unwound
 		starts := errors.Is(w.failure, unwind.ErrNotReady) && now.Sub(w.tried) < startGrace
 		// A worker that was killed is replaced. Whose fault it was is left out then.
-		if !w.on && (w.failure == nil || starts || errors.Is(w.failure, unwind.ErrKilled)) {
+		if !w.unseen && !w.on && (w.failure == nil || starts || errors.Is(w.failure, unwind.ErrKilled)) {
 			return false
 		}
 	}
@@ -99,6 +99,7 @@ func (u *unwinding) status() (s UnwindingStatus) {
 	for p := range u.programs {
 		w := &p.unwound
 		switch {
+		case w.unseen:
 		case !w.on:
 			s.Waiting++
 			if w.failure != nil {
