@@ -14,7 +14,9 @@ import (
 	"correlator/dots/client"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/admin"
 	"correlator/internal/out/live/types"
+	"correlator/internal/stacks/sampling"
 )
 
 // viewer is a guest that has joined all types of the live view.
@@ -85,6 +87,53 @@ func (v *viewer) names(c demo.Context) (names []string) {
 		}
 	}
 	return names
+}
+
+// A guest alone turns on that it is accounted what threads do, and off: a thread that waits is shown with its waits,
+// and a stack, as soon as they are over.
+func TestLiveWaits(t *testing.T) {
+	needSampler(t)
+	socket, uri := filepath.Join(t.TempDir(), "admin"), "uds:"+filepath.Join(t.TempDir(), "live")
+	p := demo.Start(t, demo.Options{Idle: 1, Manual: true})
+	a := startRaced(t, nil, "--live-listen", uri, "--admin-socket", socket)
+	a.registered(p.PID)
+	waits := func() *sampling.WaitsStatus {
+		status, err := admin.NewClient(socket).Status(t.Context())
+		assert.NilError(t, err)
+		return status.Waits
+	}
+	if status := waits(); !status.Stacks {
+		testenv.Missing(t, status.Error+status.StacksError)
+	}
+	assert.Check(t, waits().Idle, "accounts are kept for nobody")
+	c := client.New(client.Options{Name: "test"})
+	threads := join[types.CorrelatorThread, types.CorrelatorThreadKey, *types.CorrelatorThread](t, c)
+	did := join[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey,
+		*types.CorrelatorTransactionWait](t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	assert.NilError(t, c.Connect(ctx, uri))
+	t.Cleanup(func() { c.Close() })
+	begun, span := p.Begin(1), 0
+	testenv.Poll(t, deadline, "a thread that waits, with a stack", func() bool {
+		span++
+		p.Span(1, span) // which it has waited for
+		states, places := 0, 0
+		for key := range did.All() {
+			if key.TransactionID != hex.EncodeToString(begun.TransactionID[:]) || key.State != "futex" {
+				continue
+			}
+			if key.Place == "" {
+				states++
+			} else if key.Place != "[no stack]" {
+				places++
+			}
+		}
+		return threads.Len() > 0 && states == 1 && places > 0
+	})
+	assert.Check(t, !waits().Idle)
+	assert.NilError(t, did.Close())
+	testenv.Poll(t, deadline, "the end of accounts", func() bool { return waits().Idle })
 }
 
 // What the agent knows of real processes is on the bus: by its own broker, and by another one, which

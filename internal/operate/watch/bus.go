@@ -55,6 +55,7 @@ type bus struct {
 	chosen *transactionKey
 	times  *client.Subscription[types.CorrelatorTransactionStack, types.CorrelatorTransactionStackKey]
 	names  []*nameSubscription // of those stacks, as they come
+	waits  *client.Subscription[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey]
 	all    bool                // the broker knows no filters: that is everybody's
 	frames map[string][]string // by id of a stack that names were subscribed to; nil: they have not arrived
 }
@@ -100,11 +101,11 @@ func (b *bus) choose(transaction *transactionKey) error {
 		return nil
 	}
 	if b.chosen != nil {
-		err := b.times.Close()
+		err := errors.Join(b.times.Close(), b.waits.Close())
 		for _, names := range b.names {
 			err = errors.Join(err, names.Close())
 		}
-		b.chosen, b.times, b.names = nil, nil, nil
+		b.chosen, b.times, b.waits, b.names = nil, nil, nil, nil
 		if err != nil {
 			return err
 		}
@@ -112,20 +113,30 @@ func (b *bus) choose(transaction *transactionKey) error {
 	if transaction == nil {
 		return nil
 	}
-	handler := notify[*types.CorrelatorTransactionStack](b)
-	times, err := client.SubscribeFiltered(b.client, only(transaction), handler)
-	b.all = errors.Is(err, client.ErrUnsupported)
-	if b.all {
-		times, err = client.Subscribe(b.client, handler)
-	}
+	times, err := subscribe(b, transaction, notify[*types.CorrelatorTransactionStack](b))
 	if err != nil {
 		return err
 	}
-	b.chosen, b.times, b.frames = transaction, times, make(map[string][]string)
+	waits, err := subscribe(b, transaction, notify[*types.CorrelatorTransactionWait](b))
+	if err != nil {
+		return errors.Join(err, times.Close())
+	}
+	b.chosen, b.times, b.waits, b.frames = transaction, times, waits, make(map[string][]string)
 	if b.all {
 		return b.subscribeNames(nil)
 	}
 	return nil
+}
+
+// subscribe subscribes to what is published of a transaction, or of all where the broker knows no filters.
+func subscribe[O client.Object[T, K], T any, K comparable](b *bus, transaction *transactionKey,
+	handler func(*client.Event[O]),
+) (*client.Subscription[T, K], error) {
+	s, err := client.SubscribeFiltered(b.client, only(transaction), handler)
+	if b.all = errors.Is(err, client.ErrUnsupported); b.all {
+		return client.Subscribe(b.client, handler)
+	}
+	return s, err
 }
 
 // subscribeNames subscribes to the names of stacks; nil: of all.
@@ -228,10 +239,23 @@ func (b *bus) stacks() iter.Seq2[[]string, time.Duration] {
 	}
 }
 
+// doings returns what the threads of the chosen transaction did.
+func (b *bus) doings() (all []types.CorrelatorTransactionWait) {
+	if b.chosen == nil {
+		return nil
+	}
+	for key, x := range b.waits.All() {
+		if (transactionKey{Host: key.Host, TraceID: key.TraceID, TransactionID: key.TransactionID}) == *b.chosen {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
 // snapshot returns what is published now.
 func (b *bus) snapshot() *snapshot {
 	return &snapshot{
-		at: time.Now(), stacks: b.stacks(),
+		at: time.Now(), stacks: b.stacks(), waits: b.doings(),
 		hosts: collect(b.hosts), processes: collect(b.processes), threads: collect(b.threads),
 		transactions: collect(b.transactions),
 	}
@@ -254,4 +278,5 @@ type snapshot struct {
 	threads      map[threadKey]*types.CorrelatorThread
 	transactions map[transactionKey]*types.CorrelatorTransaction
 	stacks       iter.Seq2[[]string, time.Duration] // of the chosen transaction
+	waits        []types.CorrelatorTransactionWait  // the same
 }

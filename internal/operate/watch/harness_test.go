@@ -101,6 +101,14 @@ func stackOf(transaction, id string, seconds float64, frames ...string) []broker
 	}
 }
 
+// waitOf is what threads of a transaction did.
+func waitOf(transaction, state, place, text string, seconds float64) *types.CorrelatorTransactionWait {
+	return &types.CorrelatorTransactionWait{Host: some("h1"), TraceID: some(traceOf(transaction)),
+		TransactionID: some(transaction), State: some(state), Place: some(place), Text: some(text),
+		Time: value.Some(value.Duration(seconds)), Times: value.Some[uint32](3), Longest: value.Some(value.Duration(seconds)),
+		EndedBy: some("holder\x1b[2J")}
+}
+
 const (
 	first  = "1111111111111111"
 	second = "2222222222222222"

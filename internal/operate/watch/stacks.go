@@ -1,10 +1,15 @@
 package watch
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
+	"correlator/dots/value"
 	"correlator/internal/host/terminal"
+	"correlator/internal/out/live/types"
+	"correlator/internal/out/waits"
 )
 
 // stackView is the stacks of a transaction as a tree, which grows.
@@ -17,12 +22,16 @@ type stackView struct {
 	seen        bool   // the transaction has been among those that are published
 	fit         int
 	shown       []branch
+	waits       []types.CorrelatorTransactionWait // what its threads did, the longest first
 }
 
 // update takes account of what was published since. The stacks of a transaction that is no longer
 // published vanish there, but not here.
 func (v *stackView) update(s *snapshot) {
 	x := s.transactions[v.transaction]
+	if len(s.waits) > 0 && (x != nil || !v.seen) {
+		v.waits = sortWaits(s.waits)
+	}
 	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(known(v.transaction.TransactionID)),
 		terminal.Escape(v.transaction.TraceID))
 	if x != nil {
@@ -52,7 +61,8 @@ func (v *stackView) update(s *snapshot) {
 
 func (v *stackView) draw(head string, columns, rows int) (lines []string, marked int) {
 	v.shown = v.tree.branches()
-	v.fit = max(rows-4, 0) // the head, the title, the table's head, the help
+	above := v.waitLines(columns, (rows-4)/2)
+	v.fit = max(rows-4-len(above), 0) // the head, the title, the table's head, the help
 	v.cursor.place(v.keys(), v.fit)
 	frames := terminal.NewTable(terminal.Column{Title: "SHARE", Right: true},
 		terminal.Column{Title: "SELF", Right: true}, terminal.Column{Title: "FRAME"})
@@ -64,14 +74,55 @@ func (v *stackView) draw(head string, columns, rows int) (lines []string, marked
 		}
 		frames.Row(percent(b.total.Seconds()/v.tree.root.total.Seconds()), self, b.text(columns))
 	}
-	lines, marked = append([]string{head, v.title}, frames.Lines(0)...), -1
-	if len(v.shown) == 0 {
-		lines = []string{head, v.title, "no stacks yet: they are collected while they are shown"}
-	}
+	lines, marked = append([]string{head, v.title}, above...), -1
 	if len(v.shown) > 0 && v.fit > 0 {
-		marked = 3 + v.cursor.index - from
+		marked = len(lines) + 1 + v.cursor.index - from
+	}
+	if len(v.shown) > 0 {
+		lines = append(lines, frames.Lines(0)...)
+	} else {
+		lines = append(lines, "no stacks yet: they are collected while they are shown")
 	}
 	return withHelp(lines, stackHelp, rows), marked
+}
+
+// sortWaits sorts what threads did: the state that took longest first, and its places behind it.
+func sortWaits(all []types.CorrelatorTransactionWait) []types.CorrelatorTransactionWait {
+	sums := make(map[string]value.Duration)
+	for i := range all {
+		if x := &all[i]; x.Place.Value() == "" {
+			sums[x.State.Value()] = x.Time.Value()
+		}
+	}
+	slices.SortFunc(all, func(a, b types.CorrelatorTransactionWait) int {
+		return cmp.Or(cmp.Compare(sums[b.State.Value()], sums[a.State.Value()]),
+			cmp.Compare(a.State.Value(), b.State.Value()), cmp.Compare(min(len(a.Place.Value()), 1),
+				min(len(b.Place.Value()), 1)), cmp.Compare(b.Time.Value(), a.Time.Value()),
+			cmp.Compare(a.Place.Value(), b.Place.Value()))
+	})
+	return all
+}
+
+// waitLines returns a table of what the threads did, with that many lines at most.
+func (v *stackView) waitLines(columns, most int) []string {
+	if len(v.waits) == 0 || most < 2 {
+		return nil
+	}
+	t := terminal.NewTable(terminal.Column{Title: "STATE OF THREADS", Shrink: true},
+		terminal.Column{Title: "TIME", Right: true}, terminal.Column{Title: "TIMES", Right: true, Spare: 2},
+		terminal.Column{Title: "LONGEST", Right: true, Spare: 1}, terminal.Column{Title: "ENDED BY", Shrink: true})
+	for i := range v.waits[:min(len(v.waits), most-1)] {
+		x, indent, longest := &v.waits[i], "", ""
+		if d, known := x.Longest.Get(); known {
+			longest = waits.Exactly(d.Duration())
+		}
+		if x.Place.Value() != "" {
+			indent = "  "
+		}
+		t.Row(indent+x.Text.Value(), waits.Exactly(x.Time.Value().Duration()), number(x.Times), longest,
+			cmp.Or(x.EndedBy.Value(), " "))
+	}
+	return t.Lines(columns)
 }
 
 func (v *stackView) keys() []any {

@@ -102,6 +102,49 @@ web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
 ↑ ↓: choose   Enter: fold   Esc: back   1 2 3: view   q: quit`)
 }
 
+// Above its stacks there is what the threads of a transaction did, the longest state first and its places behind it,
+// in half of the screen at most; it stays when the transaction is no longer published.
+func TestDrawWaits(t *testing.T) {
+	s := example()
+	for _, x := range []*types.CorrelatorTransactionWait{waitOf(second, "net", "", "network", 0.4),
+		waitOf(second, "futex", "b < B.b", "b < B.b", 0.1), waitOf(second, "futex", "a < A.a", "a < A.a", 0.25),
+		waitOf(second, "on_cpu", "", "on a CPU", 0.000012), waitOf(second, "futex", "", "lock", 0.5)} {
+		s.waits = append(s.waits, *x)
+	}
+	s.waits[2].Longest.Unset()
+	s.waits[3].EndedBy.Unset()
+	v := view{stacks: &stackView{transaction: transactionKey{Host: "h1", TraceID: traceOf(second), TransactionID: second}}}
+	const head = `
+web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
+2.0 s of CPU time in 2 stacks since 12:03:05: shop, 2222222222222222 in trace 2222222222222222` +
+		`2222222222222222, since 3.0 s
+`
+	const tree = `
+ SHARE   SELF  FRAME
+100.0%      -  main
+ 75.0%      -  ├ handle
+ 75.0%  75.0%  │ compute
+ 25.0%  25.0%  └ report
+↑ ↓: choose   Enter: fold   Esc: back   1 2 3: view   q: quit`
+	lines, marked := v.draw(s, nil, 130, 24)
+	expect(t, lines, head+`STATE OF THREADS      TIME  TIMES   LONGEST  ENDED BY
+lock              500.0 ms      3  500.0 ms  holder\x1b[2J
+  a < A.a         250.0 ms      3         -  holder\x1b[2J
+  b < B.b         100.0 ms      3  100.0 ms  holder\x1b[2J
+network           400.0 ms      3  400.0 ms  holder\x1b[2J
+on a CPU             12 µs      3     12 µs`+tree)
+	assert.Check(t, marked == 9 && len(lines) == 24, "%d of %d", marked, len(lines))
+	delete(s.transactions, transactionKey{Host: "h1", TraceID: traceOf(second), TransactionID: second})
+	s.waits = s.waits[:1]
+	for _, rows := range []int{24, 10, 8, 7, 6, 5, 4, 2} {
+		lines, marked = v.draw(s, nil, 130, rows)
+		assert.Check(t, len(lines) >= rows && marked < len(lines) &&
+			(rows >= 8) == strings.Contains(strings.Join(lines, "\n"), "STATE OF THREADS"), "%d: %q", rows, lines)
+	}
+	lines, _ = v.draw(s, nil, 130, 24)
+	assert.Check(t, strings.Contains(strings.Join(lines, "\n"), "b < B.b"), "%q", lines)
+}
+
 // With several agents, each row says of whose host it is.
 func TestDrawHosts(t *testing.T) {
 	s := example()

@@ -10,6 +10,7 @@ import (
 
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/keep"
+	"correlator/internal/out/waits"
 	"correlator/profile"
 )
 
@@ -50,15 +51,6 @@ func newAccount(kept *keep.Account) *Account {
 		}
 	}
 	return a
-}
-
-// stateTexts are what a thread did, in words.
-var stateTexts = [profile.ThreadStates]string{
-	profile.OnCPU: "on a CPU", profile.Runnable: "waiting for a CPU", profile.Throttled: "throttled (cgroup quota)",
-	profile.Futex: "lock, queue or sleep (futex)", profile.Sleep: "sleep", profile.Net: "network",
-	profile.Unix: "Unix socket", profile.Pipe: "pipe", profile.Poll: "poll", profile.Disk: "disk",
-	profile.Fault: "page fault", profile.Other: "other",
-	profile.Unknown: "on a CPU, in this or another",
 }
 
 // accountLines returns how the threads of all transactions spent their time, as far as that is known.
@@ -112,8 +104,8 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 	t := terminal.NewTable(columns...)
 	for _, state := range states {
 		of := times[state]
-		t.Row(stateTexts[state], exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10),
-			exactly(of.Longest), " ")
+		t.Row(waits.State(state), waits.Exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10),
+			waits.Exactly(of.Longest), " ")
 		if len(places) > 0 && (state.Blocks() || len(places[state]) > 0) {
 			addPlaces(t, places[state], of, wall)
 		}
@@ -138,7 +130,7 @@ const maxPlaces = 5
 // addPlaces adds rows of where threads were in a state, and of the rest of its time.
 func addPlaces(t *terminal.Table, places []*waitPlace, state profile.StateTimes, wall time.Duration) {
 	row := func(text string, of profile.StateTimes, longest, waker string) {
-		t.Row("  "+text, exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10), longest,
+		t.Row("  "+text, waits.Exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10), longest,
 			cmp.Or(waker, " "))
 	}
 	var more profile.StateTimes
@@ -146,26 +138,15 @@ func addPlaces(t *terminal.Table, places []*waitPlace, state profile.StateTimes,
 		state.Sum -= p.Sum
 		state.Count -= min(state.Count, p.Count)
 		if i < maxPlaces {
-			row(p.text, p.StateTimes, exactly(p.Longest), p.waker())
+			row(p.text, p.StateTimes, waits.Exactly(p.Longest), p.EndedBy())
 		} else {
 			more.Add(p.StateTimes)
 		}
 	}
 	if n := len(places) - maxPlaces; n > 0 {
-		row(fmt.Sprintf("... %d more", n), more, exactly(more.Longest), "")
+		row(fmt.Sprintf("... %d more", n), more, waits.Exactly(more.Longest), "")
 	}
 	if state.Sum >= time.Microsecond {
 		row("no stack", state, " ", "")
 	}
-}
-
-// exactly returns a duration that was measured.
-func exactly(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", d.Microseconds())
-	case d < time.Second:
-		return fmt.Sprintf("%.1f ms", d.Seconds()*1e3)
-	}
-	return lasted(d)
 }

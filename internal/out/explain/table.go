@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"correlator/internal/host/terminal"
+	"correlator/internal/out/waits"
 )
 
 // How many rows tables have; JSON has all.
@@ -120,8 +121,8 @@ func (e *Explanation) spanTable() *terminal.Table {
 func (e *Explanation) treeTable() *terminal.Table {
 	columns := []terminal.Column{{Title: "CPU", Right: true}, {Title: "SHARE", Right: true},
 		{Title: "SELF", Right: true, Spare: 1}, {Title: "METHOD", Shrink: true}}
-	waits := slices.ContainsFunc(e.outermost, func(m *Method) bool { return m.Wait > 0 })
-	if waits {
+	waited := slices.ContainsFunc(e.outermost, func(m *Method) bool { return m.Wait > 0 })
+	if waited {
 		columns = slices.Insert(columns, 3, terminal.Column{Title: "WAIT", Right: true})
 	}
 	t := terminal.NewTable(columns...)
@@ -130,10 +131,10 @@ func (e *Explanation) treeTable() *terminal.Table {
 		if m.Samples > 0 {
 			cells[0], cells[1] = lasted(e.cpu(m.Samples)), e.percent(m.Samples)
 		}
-		if waits {
+		if waited {
 			wait := ""
 			if m.Wait > 0 {
-				wait = exactly(m.Wait)
+				wait = waits.Exactly(m.Wait)
 			}
 			cells = slices.Insert(cells, 3, wait)
 		}

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"correlator/internal/out/record"
-	"correlator/internal/out/report"
-	"correlator/profile"
+	"correlator/internal/out/waits"
 )
 
 // Method is a function below its callers, and how often it was seen.
@@ -53,7 +52,7 @@ func newTree(r *record.Recording) []*Method {
 			at = at.call(methodKey{name: processText(key.Process)}, 0, &more)
 		}
 		for _, f := range slices.Backward(r.Stacks[key.Stack]) {
-			at = at.call(methodKey{nameOf(f), f.SourceFile()}, f.Line, &more)
+			at = at.call(methodKey{waits.Name(f), f.SourceFile()}, f.Line, &more)
 		}
 		at.Self += samples
 		at.SelfWait += wait
@@ -70,17 +69,6 @@ func newTree(r *record.Recording) []*Method {
 
 func processText(p *record.Process) string {
 	return fmt.Sprintf("%s (%d)", cmp.Or(p.Service, "process"), p.PID)
-}
-
-// nameOf returns what a frame is shown as.
-func nameOf(f profile.Frame) string {
-	switch {
-	case f.Name() != "":
-		return report.Display(f, f.Name())
-	case f.File != nil:
-		return fmt.Sprintf("%s+%#x", path.Base(f.File.Path), f.Address)
-	}
-	return "[unknown]" // addresses of compiled code say nothing
 }
 
 func (m *Method) call(key methodKey, line uint32, more *Method) *Method {

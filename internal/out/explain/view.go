@@ -11,6 +11,7 @@ import (
 	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
+	"correlator/internal/out/waits"
 )
 
 // Explanation is where the CPU time of transactions went.
@@ -324,7 +325,7 @@ func (tx *Transaction) times() string {
 	if a := tx.Account; a != nil {
 		of := func(d time.Duration) string { return ofWall(share(d, tx.Wall)) }
 		text = fmt.Sprintf("%s from the first switch to the last, %s to %s: on a CPU %s, waiting for one %s, "+
-			"blocked %s", exactly(tx.Wall), from,
+			"blocked %s", waits.Exactly(tx.Wall), from,
 			tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU), of(a.Runnable+a.Throttled), of(a.Blocked))
 		if a.WholeTrace {
 			text += " (all of the trace in this process)"

@@ -7,14 +7,12 @@ import (
 	"maps"
 	"math/bits"
 	"net/netip"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
+	"correlator/internal/out/waits"
 	"correlator/profile"
 )
 
@@ -35,8 +33,9 @@ type Wait struct {
 	Waker   *keep.Waker      `json:"waker,omitempty"`
 	Frames  []Frame          `json:"frames,omitempty"` // leaf first; nil: no stack is known, or see maxFrameRows
 
-	state profile.ThreadState
-	where string
+	state   profile.ThreadState
+	text    string // of those with a stack
+	endedBy string
 }
 
 // Frame is a frame of a wait's stack.
@@ -131,15 +130,15 @@ func newShares(a *keep.Answer) *shares {
 		accountID
 		state profile.ThreadState
 	}
-	waits := make(map[ofState][]int)
+	byState := make(map[ofState][]int)
 	for i := range a.Waits {
 		w := &a.Waits[i]
 		s.sums[i] = w.Sum
 		if id := accountOf(&a.Transactions[w.Transaction]); s.rest[id] != nil {
-			waits[ofState{id, w.State}] = append(waits[ofState{id, w.State}], i)
+			byState[ofState{id, w.State}] = append(byState[ofState{id, w.State}], i)
 		}
 	}
-	for of, all := range waits {
+	for of, all := range byState {
 		s.scale(a, all, &s.rest[of.accountID][of.state])
 	}
 	return s
@@ -205,9 +204,9 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		w := &a.Waits[i]
 		frames := r.Stacks[stackID(w.Stack)]
 		if _, known := places[w.Stack]; !known {
-			places[w.Stack] = placeOf(frames)
+			places[w.Stack] = waits.Place(frames)
 		}
-		of := profile.Wait{State: w.State}
+		of := profile.Wait{State: w.State, Peer: w.Peer, Path: w.Path}
 		of.Waker, _ = wakerOf(w.Waker) // it was checked
 		id := waitID{transaction: w.Transaction, stack: w.Stack, kind: of.Kind(e.Transactions[w.Transaction].PID,
 			frames),
@@ -221,7 +220,7 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		row := rows[id]
 		if row == nil {
 			row = &Wait{Kind: id.kind, Peer: w.Peer, Path: w.Path, Futex: id.futex, Waker: w.Waker, state: w.State,
-				where: places[w.Stack]}
+				text: waits.Text(&of, id.kind, places[w.Stack]), endedBy: waits.Waker(&of.Waker)}
 			rows[id] = row
 			stackOf[row] = frames
 		}
@@ -239,7 +238,7 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		row := rows[id]
 		if i < maxFrameRows {
 			for _, f := range stackOf[row] {
-				row.Frames = append(row.Frames, Frame{nameOf(f), f.SourceFile(), f.Line})
+				row.Frames = append(row.Frames, Frame{waits.Name(f), f.SourceFile(), f.Line})
 			}
 		}
 		tx := &e.Transactions[id.transaction]
@@ -267,112 +266,10 @@ func (e *Explanation) addRest(tx *Transaction, rest *profile.Times, s *shares) {
 	slices.SortStableFunc(tx.Waits, func(a, b Wait) int { return cmp.Compare(b.Sum, a.Sum) })
 }
 
-// placeOf returns where in a program a thread waited: the innermost function that is no library's, and what it called.
-func placeOf(frames []profile.Frame) string {
-	ofRuntime := slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind().OfRuntime() })
-	skipped := func(f profile.Frame) bool {
-		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
-			ofRuntime && !f.Kind().OfRuntime()
-	}
-	first, at := -1, -1
-	for i, f := range frames {
-		if skipped(f) {
-			continue
-		}
-		if first < 0 {
-			first = i
-		}
-		if !ofLibrary(f) {
-			at = i
-			break
-		}
-	}
-	if at < 0 {
-		at = first
-	}
-	if at < 0 {
-		if len(frames) == 0 {
-			return "[unknown]"
-		}
-		return nameOf(frames[0])
-	}
-	text := nameOf(frames[at])
-	for i := at - 1; i >= first; i-- { // what it called, or what that called: of libraries, some have no names
-		if called := frames[i]; !skipped(called) {
-			text = shortName(nameOf(called)) + " < " + text
-			break
-		}
-	}
-	if file := frames[at].SourceFile(); file != "" {
-		text += "  " + path.Base(file)
-		if line := frames[at].Line; line > 0 {
-			text += ":" + strconv.FormatUint(uint64(line), 10)
-		}
-	}
-	return text
-}
-
-// shortName returns the name of a Java method without its package.
-func shortName(name string) string {
-	if parts := strings.Split(name, "."); len(parts) > 2 && !strings.ContainsAny(name, "(<: ") {
-		return strings.Join(parts[len(parts)-2:], ".")
-	}
-	return name
-}
-
-// ofLibrary reports whether a frame is of what comes with the language, as far as its name tells.
-func ofLibrary(f profile.Frame) bool {
-	begins := func(text string, prefixes ...string) bool {
-		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
-	}
-	switch {
-	case f.Kind() == profile.JVMFrame:
-		return begins(f.Name(), "java.", "javax.", "jdk.", "sun.", "com.sun.")
-	case f.Kind() == profile.PythonFrame:
-		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ")
-	case f.Kind() == profile.V8Frame:
-		return begins(f.SourceFile(), "node:")
-	case f.File != nil:
-		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso", "[vdso]")
-	}
-	return false
-}
-
-// cause returns what was waited for, as far as that is known.
-func (w *Wait) cause() string { return cmp.Or(w.Peer, w.Path) }
-
-// kindTexts are kinds that do not follow from the state.
-var kindTexts = map[profile.WaitKind]string{profile.GCWait: "GC or safepoint: ", profile.SleepWait: "sleep: "}
-
-// wakerText returns who ended waits; empty: that is not known.
-func wakerText(w *keep.Waker) string {
-	switch {
-	case w == nil:
-		return ""
-	case w.Source != profile.ThreadWaker:
-		return w.Source.String()
-	}
-	text := cmp.Or(w.Thread, "thread "+strconv.Itoa(w.TID))
-	switch {
-	case w.ID != "":
-		text += " in transaction " + w.ID[:min(len(w.ID), shownDigits)]
-	case w.Trace != "":
-		text += " in trace " + w.Trace[:min(len(w.Trace), shownDigits)]
-	}
-	if w.Service != "" {
-		text += " of " + w.Service
-	}
-	return text
-}
-
-// shownDigits of an id are enough for explain to find it.
-const shownDigits = 8
-
 // waitPlace is waits of one place and cause.
 type waitPlace struct {
-	profile.StateTimes
-	text   string
-	wakers map[string]time.Duration
+	waits.Total
+	text string
 }
 
 // waitPlaces are those of all transactions, by state.
@@ -386,43 +283,19 @@ func (e *Explanation) waitPlaces() map[profile.ThreadState][]*waitPlace {
 	for i := range e.Transactions {
 		for j := range e.Transactions[i].Waits {
 			w := &e.Transactions[i].Waits[j]
-			if w.where == "" {
+			if w.text == "" {
 				continue
 			}
-			text := w.where
-			if w.Kind != profile.KindOf(w.state) {
-				text = kindTexts[w.Kind] + text
-			}
-			if cause := w.cause(); cause != "" {
-				text += "  " + cause
-			}
-			id := placeID{w.state, text}
+			id := placeID{w.state, w.text}
 			if all[id] == nil {
-				all[id] = &waitPlace{text: text, wakers: make(map[string]time.Duration)}
+				all[id] = &waitPlace{text: w.text}
 				places[w.state] = append(places[w.state], all[id])
 			}
-			all[id].Add(profile.StateTimes{Sum: w.Sum, Longest: w.Longest, Count: w.Count})
-			if waker := wakerText(w.Waker); waker != "" {
-				all[id].wakers[waker] += w.Sum
-			}
+			all[id].Add(profile.StateTimes{Sum: w.Sum, Longest: w.Longest, Count: w.Count}, w.endedBy)
 		}
 	}
 	for _, of := range places {
 		slices.SortStableFunc(of, func(a, b *waitPlace) int { return cmp.Compare(b.Sum, a.Sum) })
 	}
 	return places
-}
-
-// waker returns what ended most of the waits, and of how much of them if not of all.
-func (p *waitPlace) waker() string {
-	if len(p.wakers) == 0 {
-		return ""
-	}
-	most := slices.SortedFunc(maps.Keys(p.wakers), func(a, b string) int {
-		return cmp.Or(cmp.Compare(p.wakers[b], p.wakers[a]), cmp.Compare(a, b))
-	})[0]
-	if p.wakers[most] < p.Sum {
-		return fmt.Sprintf("%s (%s)", most, exactly(p.wakers[most]))
-	}
-	return most
 }

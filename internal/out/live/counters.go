@@ -20,17 +20,21 @@ type counters struct {
 // Collect implements prometheus.Collector. The metrics are the same ones each time.
 func (l *Live) Collect(metrics chan<- prometheus.Metric) {
 	m := metric.Sender{To: metrics, Prefix: "correlator_live_"}
-	untracked, unshown := l.tracker.lost()
-	for what, n := range untracked {
+	lost := l.tracker.lost()
+	for what, n := range lost.samples {
 		m.Counter("samples_untracked_total", "CPU samples not shown because a table was full, by table.", n,
 			"of", untrackedNames[what])
 	}
 	m.Counter("threads_untracked_total",
-		"Threads waiting in a transaction that are not shown; each reading counts.", unshown)
+		"Threads waiting in a transaction that are not shown; each reading counts.", lost.readings)
+	for of, n := range map[string]uint64{"account": lost.accounts, "stack": lost.waits} {
+		m.Counter("waits_untracked_total", "Accounts of threads, and stacks of waits, not shown for lack of room.", n,
+			"of", of)
+	}
 	m.Counter("changes_refused_total", "Object changes not accepted by the broker; each try counts.",
 		l.counters.refused.Load())
 	for reason, n := range l.names.Unnamed {
-		m.Counter("samples_unnamed_total", "CPU samples shown without some function names.", n, "reason", reason)
+		m.Counter("samples_unnamed_total", "CPU samples and waits shown without some function names.", n, "reason", reason)
 	}
 	if l.broker != nil {
 		c := l.broker.Counters()
@@ -56,10 +60,14 @@ func label(r broker.Reason) string {
 	return strings.NewReplacer(" ", "_", "-", "_").Replace(r.String())
 }
 
-// lost returns how many samples there was no room for, by what there were too many of, and how many
-// readings of threads that wait.
-func (t *Tracker) lost() (samples [numUntracked]uint64, readings uint64) {
+// lost is what there was no room for: samples by what there were too many of, readings of threads that wait.
+type lost struct {
+	samples                   [numUntracked]uint64
+	readings, accounts, waits uint64
+}
+
+func (t *Tracker) lost() lost {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.untracked, t.unshown
+	return lost{t.untracked, t.unshown, t.unaccounted, t.unwaited}
 }

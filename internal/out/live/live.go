@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,7 +64,7 @@ func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) 
 	l := &Live{config: config, about: about, log: log, tracker: NewTracker(about.SamplesPerSecond),
 		retry: 5 * time.Second, interval: interval, goodbye: time.Second,
 		wake: make(chan struct{}, 1), stop: func() {}, namer: namer}
-	l.names = namer.NewConsumer(l.tracker.Named)
+	l.names = namer.NewConsumer(l.named)
 	if len(config.Listen) == 0 {
 		return l, nil
 	}
@@ -101,14 +102,33 @@ func (l *Live) listen() error {
 // TakesUntraced returns false: how much CPU is used in no transaction is known by the process.
 func (l *Live) TakesUntraced() bool { return false }
 
-// TakesAccounts returns false.
-func (l *Live) TakesAccounts() bool { return false }
+// TakesAccounts reports whether somebody has joined waits.
+func (l *Live) TakesAccounts() bool { return want(l.tracker.wanted.Load())&wantWaits != 0 }
 
-// Accounted does nothing.
-func (l *Live) Accounted(*profile.Account) {}
+// Accounted takes account of what a thread did. It waits for nothing. The account stays the caller's.
+func (l *Live) Accounted(account *profile.Account) { l.tracker.Accounted(account) }
 
-// Waited does nothing.
-func (l *Live) Waited(*profile.Sample) {}
+// Waited takes account of waits, as Sampled does of samples.
+func (l *Live) Waited(sample *profile.Sample) {
+	if l.tracker.Waited(sample) {
+		l.names.Sampled(sample)
+	}
+}
+
+// named has the tracker know samples and waits with names.
+func (l *Live) named(sample *profile.Sample) {
+	if sample.Wait == nil {
+		l.tracker.Named(sample)
+		return
+	}
+	frames := slices.Clone(sample.Stack.Frames)
+	for i, f := range frames {
+		if f.Name() == "" {
+			frames[i] = l.namer.Name(sample.Resource, f)
+		}
+	}
+	l.tracker.NamedWait(sample, frames)
+}
 
 // TakesSamples reports whether somebody has joined a type that is made of samples.
 func (l *Live) TakesSamples() bool { return l.tracker.wanted.Load() != 0 }

@@ -240,20 +240,24 @@ func TestCollector(t *testing.T) {
 	l := openLive(t, Config{Listen: []string{newSocket(t)}, Connect: newSocket(t)})
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(l)
-	l.tracker.untracked[untrackedStack] = 3
+	l.tracker.untracked[untrackedStack], l.tracker.unaccounted, l.tracker.unwaited = 3, 4, 5
 	families, err := registry.Gather()
-	assert.Check(t, err == nil && len(families) == 12, "%d metrics, %v", len(families), err)
+	assert.Check(t, err == nil && len(families) == 13, "%d metrics, %v", len(families), err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	assert.Check(t, err == nil && len(problems) == 0, "%v, %v", problems, err)
 	untracked := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "correlator_live_samples_untracked_total" {
+			switch f.GetName() {
+			case "correlator_live_samples_untracked_total":
 				untracked[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			case "correlator_live_waits_untracked_total":
+				untracked["waits: "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 			}
 		}
 	}
-	want := map[string]float64{"process": 0, "thread": 0, "transaction": 0, "stack": 3}
+	want := map[string]float64{"process": 0, "thread": 0, "transaction": 0, "stack": 3,
+		"waits: account": 4, "waits: stack": 5}
 	assert.Check(t, maps.Equal(untracked, want), untracked)
 }
 

@@ -24,7 +24,8 @@ func (r *recorder) Wants(s *schema.Struct) bool {
 }
 
 func (r *recorder) Selects(x broker.Instance) bool {
-	return r.only == "" || x.(*types.CorrelatorTransactionStack).TransactionID.Value() == r.only
+	stack, isStack := x.(*types.CorrelatorTransactionStack)
+	return r.only == "" || isStack && stack.TransactionID.Value() == r.only
 }
 
 func newThread(tid uint32, name string, cpu float64) types.CorrelatorThread {

@@ -133,8 +133,8 @@ func (s shownTransaction) rank() float64 {
 	return s.cpu.average()
 }
 
-// busiest returns the transactions that use the CPU most. Others of which stacks are collected follow behind
-// them among those of which they may still be.
+// busiest returns the transactions that use the CPU most. Others of which stacks are collected, or in which a thread
+// waits, follow behind them among those of which they may be.
 func (t *Tracker) busiest() (shown, collecting []shownTransaction) {
 	all := make([]shownTransaction, 0, len(t.transactions))
 	for id, tx := range t.transactions {
@@ -145,7 +145,8 @@ func (t *Tracker) busiest() (shown, collecting []shownTransaction) {
 			slices.Compare(a.id.transaction[:], b.id.transaction[:]), slices.Compare(a.id.trace[:], b.id.trace[:]))
 	})
 	for i, tx := range all {
-		if tx.shown = i < maxShown; tx.shown || tx.stacks != nil && len(collecting) < maxCollecting {
+		others := tx.stacks != nil || !tx.waited.IsZero() && tx.waited.Equal(t.ticked)
+		if tx.shown = i < maxShown; tx.shown || others && len(collecting) < maxCollecting {
 			collecting = append(collecting, tx)
 		}
 	}

@@ -21,9 +21,9 @@ func (e embedded) Selects(x broker.Instance) bool { return e.broker.Selects(x) }
 // Selects is not known of a broker that runs elsewhere.
 func (c connection) Selects(x broker.Instance) bool { return c.Wants(x.Descriptor()) }
 
-func (c *local) selects(x *types.CorrelatorTransactionStack) bool { return c.output.bus.Selects(x) }
+func (c *local) selects(x broker.Instance) bool { return c.output.bus.Selects(x) }
 
-func (r *remote) selects(x *types.CorrelatorTransactionStack) bool { return r.output.bus.Selects(x) }
+func (r *remote) selects(x broker.Instance) bool { return r.output.bus.Selects(x) }
 
 // want says what is wanted.
 type want uint32
@@ -34,14 +34,17 @@ const (
 	wantThreads
 	wantTransactions
 	wantStacks // of transactions, which are needed for them
+	wantWaits  // the same
 
-	numWants = 5
+	numWants = 6
 
-	wantOfSamples = wantProcesses | wantThreads | wantTransactions | wantStacks
+	wantCollected = wantStacks | wantWaits
+	wantOfSamples = wantProcesses | wantThreads | wantTransactions | wantCollected
 )
 
 // wants are what types are made of, in the order of types.Published.
-var wants = [...]want{wantHosts, wantProcesses, wantThreads, wantTransactions, wantStacks, wantStacks}
+var wants = [...]want{wantHosts, wantProcesses, wantThreads, wantTransactions, wantStacks, wantStacks,
+	wantWaits}
 
 // wantedOn returns what is wanted on a bus.
 func wantedOn(b bus) (w want) {
@@ -62,6 +65,7 @@ type snapshot struct {
 	transactionStacks []types.CorrelatorTransactionStack
 	stacks            []types.CorrelatorStack
 	stackVersions     []uint64 // nil: not known
+	waits             []types.CorrelatorTransactionWait
 }
 
 // output is a bus, and what is there. It belongs to one goroutine.
@@ -76,6 +80,7 @@ type output struct {
 	stacks       mirror[types.CorrelatorStack, types.CorrelatorStackKey, *types.CorrelatorStack]
 	shares       mirror[types.CorrelatorTransactionStack, types.CorrelatorTransactionStackKey,
 		*types.CorrelatorTransactionStack]
+	waits mirror[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey, *types.CorrelatorTransactionWait]
 }
 
 // sync makes the objects on the bus those of a snapshot that are wanted, and returns how many changes
@@ -89,6 +94,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	o.stacks.versions = s.stackVersions
 	c = o.stacks.diff(c, only(w&wantStacks, s.stacks)) // before their ids occur
 	c = o.shares.diff(c, only(w&wantStacks, s.transactionStacks))
+	c = o.waits.diff(c, only(w&wantWaits, s.waits))
 	if len(c) > 0 {
 		if err := o.bus.Apply(c); err != nil {
 			for i := range c {
@@ -102,6 +108,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	o.transactions.settle(c)
 	o.stacks.settle(c)
 	o.shares.settle(c)
+	o.waits.settle(c)
 	for i := range c {
 		if c[i].Err != nil {
 			refused, err = refused+1, c[i].Err

@@ -34,7 +34,8 @@ func TestPage(t *testing.T) {
 		{"flame graph", testPageFlameGraph}, {"no processes", testPageWithoutProcesses}, {"keys", testPageTablesByKeys},
 		{"hostile texts", testPageShowsTextsAsTheyAre}, {"secret", testPageAsksForSecret},
 		{"dead connection", testPageWhileConnectionIsDead}, {"quiet broker", testPageOfQuietBroker},
-		{"refused", testPageIsRefused}, {"hostile stacks", testPageOfHostileStacks}, {"names", testPageShortensNames},
+		{"refused", testPageIsRefused}, {"waits", testPageWaits}, {"hostile stacks", testPageOfHostileStacks},
+		{"names", testPageShortensNames},
 		{"many processes", testPageOfManyProcesses}, // the last one, as it changes the window's size
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, &window{b.For(t), t}) })
@@ -257,6 +258,43 @@ func testPageShowsTextsAsTheyAre(t *testing.T, w *window) {
 	w.shoot("hostile")
 }
 
+// What the threads of the chosen transaction did is shown as it happens, the longest state first with its places, as
+// texts; it stays when the transaction has ended, and goes when none is chosen, which ends the accounts.
+func testPageWaits(t *testing.T, w *window) {
+	const evil = `<img src=x onerror="window.evil=1">` + "\u202e"
+	l, _ := w.view(newSource(1), "")
+	feed := feeder(l, frames("main"), 7)
+	w.pollRows("transactions", 1, feed)
+	w.want(`document.querySelector("#waits table").checkVisibility()`, "false")
+	w.Click("#transactions tbody tr")
+	testenv.Poll(t, patience, "accounts are wanted", func() bool { feed(); return l.TakesAccounts() })
+	w.pollRows("waits", 5, func() {
+		s := newSample(1001, 7, 7, 1, time.Now())
+		l.Sampled(s)
+		l.Accounted(newAccount(s, map[profile.ThreadState]time.Duration{profile.OnCPU: 50 * ms, profile.Futex: 90 * ms,
+			profile.Net: 400 * time.Microsecond}))
+		wait := newWait(s, profile.Futex, 60*ms, evil)
+		wait.Wait.Waker = profile.Waker{Kind: profile.ThreadWaker, Thread: evil}
+		l.Waited(wait)
+	})
+	got := w.column("waits", 1)
+	assert.DeepEqual(t, got,
+		[]string{"lock, queue or sleep (futex)", "\u2003" + evil, "\u2003[no stack]", "on a CPU", "network"})
+	assert.Check(t, w.column("waits", 4)[1] == evil && strings.HasSuffix(w.column("waits", 0)[4], "s"), "%q %q",
+		w.column("waits", 4), w.column("waits", 0))
+	w.want(`[typeof window.evil, document.images.length,
+		document.querySelector("#waits table").checkVisibility()]`, `["undefined",0,true]`)
+	w.shoot("waits")
+	l.tracker.age(7)
+	w.pollRows("transactions", 0, nil)
+	w.poll(`!view.objects("CorrelatorTransactionWait").size`, nil)
+	w.want(`document.querySelectorAll("#waits tbody tr").length`, "5")
+	w.Click("#close")
+	w.pollRows("waits", 0, nil)
+	w.want(`document.querySelector("#waits table").checkVisibility()`, "false")
+	testenv.Poll(t, patience, "no accounts are wanted", func() bool { return !l.TakesAccounts() })
+}
+
 func testPageAsksForSecret(t *testing.T, w *window) {
 	l, address := w.view(newSource(1), "s3cret")
 	w.Do(chromedp.WaitVisible("#secret"), chromedp.SendKeys("#secret", "wrong\r"))
@@ -437,7 +475,7 @@ func testPageOfManyProcesses(_ *testing.T, w *window) {
 	w.poll(`view.statistics.draws >= view.begun[0] + 3`, feed)
 	w.want(`view.statistics.draws - view.begun[0] <= (performance.now() - view.begun[1]) / MIN_PAUSE + 1`, "true")
 	w.shoot("many")
-	w.want(`[...document.querySelectorAll("tbody")].map(body => body.rows.length)`, "[100,300,50]")
+	w.want(`[...document.querySelectorAll("tbody")].map(body => body.rows.length)`, "[100,300,50,0]")
 	w.Do(chromedp.EmulateViewport(390, 1800))
 	w.poll(`innerWidth == 390 && view.flame.canvas.clientWidth <= 390`, nil)
 	w.want("document.documentElement.scrollWidth", "390")

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/dots/broker"
 	"correlator/dots/value"
 	"correlator/internal/out"
 	"correlator/internal/out/agent"
@@ -72,7 +73,7 @@ type publisher struct {
 // A consumer publishes snapshots. Its methods do not wait for others.
 type consumer interface {
 	wanted() want
-	selects(x *types.CorrelatorTransactionStack) bool // whose stack and time are not known
+	selects(x broker.Instance) bool // of a type for transactions, of which no more is known
 	publish(s *snapshot, w want)
 }
 
@@ -184,7 +185,7 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	p.observe(w, now)
 	p.readWork(w, now)
 	traced, shown, collecting := p.tracker.snapshot(s, &o, w, now)
-	if w&wantStacks != 0 {
+	if w&wantCollected != 0 {
 		collecting = p.selected(&o, collecting)
 		p.tracker.collect(collecting, now)
 		p.tracker.nameStacks(p.name)
@@ -199,15 +200,16 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	return s
 }
 
-// selected returns the transactions whose stacks somebody wants.
+// selected returns the transactions whose stacks or waits somebody wants.
 func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []shownTransaction {
 	p.mu.Lock()
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
 	return slices.DeleteFunc(transactions, func(tx shownTransaction) bool {
-		x := &types.CorrelatorTransactionStack{Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
-			TransactionID: hexadecimal(tx.id.transaction[:])}
-		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(x) })
+		host, trace, transaction := value.Some(o.host), hexadecimal(tx.id.trace[:]), hexadecimal(tx.id.transaction[:])
+		stack := &types.CorrelatorTransactionStack{Host: host, TraceID: trace, TransactionID: transaction}
+		wait := &types.CorrelatorTransactionWait{Host: host, TraceID: trace, TransactionID: transaction}
+		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(stack) || c.selects(wait) })
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/dots/broker"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
@@ -32,8 +33,9 @@ func (c *fakeConsumer) wanted() want { return c.want }
 
 func (c *fakeConsumer) publish(s *snapshot, _ want) { c.published, c.last = c.published+1, s }
 
-func (c *fakeConsumer) selects(x *types.CorrelatorTransactionStack) bool {
-	return c.only == "" || x.TransactionID.Value() == c.only
+func (c *fakeConsumer) selects(x broker.Instance) bool {
+	stack, isStack := x.(*types.CorrelatorTransactionStack)
+	return c.only == "" || isStack && stack.TransactionID.Value() == c.only
 }
 
 func newPublisher(source Source) (*publisher, *fakeConsumer) {
@@ -186,7 +188,7 @@ type lockedConsumer struct {
 
 func (c *lockedConsumer) wanted() want { return want(c.want.Load()) }
 
-func (c *lockedConsumer) selects(*types.CorrelatorTransactionStack) bool { return true }
+func (c *lockedConsumer) selects(broker.Instance) bool { return true }
 
 func (c *lockedConsumer) publish(s *snapshot, _ want) {
 	select {

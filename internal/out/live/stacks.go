@@ -170,7 +170,10 @@ func (c *stacks) forget(id transactionID, tx *transaction) {
 		s.users--
 		c.drop(s)
 	}
-	tx.stacks, tx.stacksSince, tx.lost = nil, time.Time{}, 0
+	if tx.did != nil {
+		c.bytes.Give(tx.owner, len(tx.did.places)*placeBytes)
+	}
+	tx.stacks, tx.stacksSince, tx.lost, tx.did = nil, time.Time{}, 0, nil
 	delete(c.collecting, id)
 }
 
@@ -182,7 +185,7 @@ func (t *Tracker) collect(selected []shownTransaction, now time.Time) {
 	for _, tx := range selected {
 		wanted[tx.id] = true
 		if t.transactions[tx.id] == tx.transaction && tx.stacks == nil {
-			tx.stacks, tx.stacksSince = make(map[*stack]time.Duration), now
+			tx.stacks, tx.stacksSince, tx.did = make(map[*stack]time.Duration), now, new(activity)
 			t.stacks.collecting[tx.id] = tx.transaction
 		}
 	}

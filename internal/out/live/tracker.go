@@ -63,7 +63,8 @@ type transaction struct {
 	waited  time.Time // the tick when a thread waited in it
 
 	stacks      map[*stack]time.Duration // nil: they are not collected
-	stacksSince time.Time                // since when they are
+	stacksSince time.Time                // since when they are, and waits
+	did         *activity                // of its threads, since then; nil: it is not collected
 	lost        time.Duration            // with stacks that there was no room for
 }
 
@@ -85,6 +86,8 @@ type Tracker struct {
 	stacks       stacks
 	ticked       time.Time
 	untracked    [numUntracked]uint64 // samples
+	unaccounted  uint64               // accounts that there was no room for
+	unwaited     uint64               // waits that there was no room for
 	unshown      uint64               // readings of threads that wait that there was no room for
 
 	// Whose they are.
@@ -121,7 +124,7 @@ func NewTracker(samplesPerSecond int) *Tracker {
 func (t *Tracker) Want(w want) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if w&wantStacks != 0 {
+	if w&wantCollected != 0 {
 		w |= wantTransactions
 	}
 	w &= wantOfSamples
@@ -135,7 +138,7 @@ func (t *Tracker) Want(w want) {
 	if w&wantThreads == 0 {
 		t.forgetThreads()
 	}
-	if w&wantStacks == 0 {
+	if w&wantCollected == 0 {
 		t.forgetStacks()
 	}
 	if w&wantTransactions == 0 {
@@ -273,28 +276,41 @@ func (t *Tracker) forgetThread(id threadID, th *thread) {
 
 // addTransaction takes account of samples, and reports whether the transaction's stacks are collected.
 func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, first, last time.Time) (stacks bool) {
-	key, owner := transactionID{sample.TraceID, sample.TransactionID}, sample.Resource.Owner
-	tx := t.transactions[key]
-	if tx != nil && tx.owner != owner {
-		t.untracked[untrackedTransaction] += sample.Count // it is another's, who has it in a process
-		return false
-	}
+	tx := t.transaction(transactionID{sample.TraceID, sample.TransactionID}, sample.Resource, sample.Context, first)
 	if tx == nil {
-		if !t.ofTransactions.Take(owner, 1) {
-			t.untracked[untrackedTransaction] += sample.Count
-			return false
-		}
-		tx = &transaction{owner: owner, pid: id.pid, service: sample.Resource.Name, context: sample.Context, since: first,
-			threads: make(map[threadID]struct{})}
-		t.transactions[key] = tx
+		t.untracked[untrackedTransaction] += sample.Count
+		return false
 	}
 	tx.cpu.used += t.used(sample)
 	tx.total += t.used(sample)
+	t.ran(tx, id, first, last)
+	return tx.stacks != nil
+}
+
+// transaction returns the one with an id, of a process; nil if there is no room for it, or it is another's, who has
+// it in a process.
+func (t *Tracker) transaction(id transactionID, of *profile.Resource, context profile.ContextKind, at time.Time,
+) *transaction {
+	tx := t.transactions[id]
+	if tx == nil && t.ofTransactions.Take(of.Owner, 1) {
+		tx = &transaction{owner: of.Owner, pid: of.PID, context: context, since: at, threads: make(map[threadID]struct{})}
+		t.transactions[id] = tx
+	}
+	if tx == nil || tx.owner != of.Owner {
+		return nil
+	}
+	if tx.service == "" {
+		tx.service = of.Name
+	}
+	return tx
+}
+
+// ran takes account of a thread that has run in a transaction.
+func (t *Tracker) ran(tx *transaction, id threadID, first, last time.Time) {
 	tx.since, tx.lastRun = earlier(tx.since, first), later(tx.lastRun, last)
-	if _, known := tx.threads[id]; !known && (len(tx.threads) == 0 || t.ofTransactions.Take(owner, 1)) {
+	if _, known := tx.threads[id]; !known && (len(tx.threads) == 0 || t.ofTransactions.Take(tx.owner, 1)) {
 		tx.threads[id] = struct{}{}
 	}
-	return tx.stacks != nil
 }
 
 // tick ends an interval: what was used in it enters the averages, and what has not run for long is
@@ -317,16 +333,27 @@ func (t *Tracker) tick(now time.Time) {
 	for id, th := range t.threads {
 		if th.cpu.tick(passed); now.Sub(th.lastRun) > forget && (!th.waits || !th.count(t.ofWaiting)) {
 			t.forgetThread(id, th)
-		} else if tx := t.transactions[th.transaction]; th.waits && tx != nil && tx.owner == th.owner {
-			tx.waited = now
+		} else if th.waits {
+			t.waits(id, th, now)
 		}
 	}
 	for id, tx := range t.transactions {
 		if tx.cpu.tick(passed); now.Sub(tx.lastRun) > forget && !tx.waited.Equal(now) {
 			t.stacks.forget(id, tx)
-			t.ofTransactions.Give(tx.owner, len(tx.threads))
+			t.ofTransactions.Give(tx.owner, max(1, len(tx.threads)))
 			delete(t.transactions, id)
 		}
+	}
+}
+
+// waits takes account of a thread that waits in its transaction, which has not run, perhaps, since somebody looks.
+func (t *Tracker) waits(id threadID, th *thread, now time.Time) {
+	tx := t.transactions[th.transaction]
+	if tx == nil && want(t.wanted.Load())&wantWaits != 0 {
+		tx = t.transaction(th.transaction, &profile.Resource{PID: id.pid, Owner: th.owner}, th.context, th.since)
+	}
+	if tx != nil && tx.owner == th.owner {
+		tx.waited = now
 	}
 }
 
@@ -345,7 +372,7 @@ func (t *Tracker) snapshot(s *snapshot, o *objectsOf, w want, now time.Time) (
 	if w&wantThreads != 0 {
 		s.threads = o.threads(t)
 	}
-	if w&(wantTransactions|wantStacks) != 0 {
+	if w&(wantTransactions|wantCollected) != 0 {
 		shown, collecting = t.busiest()
 	}
 	return traced, shown, collecting
@@ -358,5 +385,8 @@ func (t *Tracker) addTransactions(s *snapshot, o *objectsOf, w want, shown, coll
 	s.transactions = o.transactions(shown)
 	if w&wantStacks != 0 {
 		s.transactionStacks, s.stacks, s.stackVersions = o.stackObjects(collecting)
+	}
+	if w&wantWaits != 0 {
+		s.waits = o.waitObjects(collecting)
 	}
 }

@@ -170,7 +170,7 @@ func TestBounds(t *testing.T) {
 	want := [numUntracked]uint64{untrackedTransaction: 3,
 		untrackedProcess: 3 * (maxTransactions/2 + 1 - maxProcesses/2),
 		untrackedThread:  3 * (maxTransactions/2 + 1 - maxRunning/2)}
-	got, _ := tracker.lost()
+	got := tracker.lost().samples
 	assert.Check(t, got == want, "untracked: %v, not %v", got, want)
 	for tid := range 5 { // there is room for no more threads of it
 		tracker.addTransaction(threadID{1, tid}, sample(1, tid, 0), noon, noon)
@@ -213,12 +213,12 @@ func TestSharesOfOwners(t *testing.T) {
 		tracker.Sampled(sampleOf("hostile", i+1, i))
 	}
 	own, other := sampleOf("hostile", 1, 0), sampleOf("other", 1<<20, 1<<20)
-	before, _ := tracker.lost()
+	before := tracker.lost().samples
 	tracker.Sampled(own)
 	tracker.Sampled(other)
 	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1 << 20}, Owner: "other",
 		ReadAt: noon.Add(-time.Second), Threads: waiting[:1]}})
-	after, _ := tracker.lost()
+	after := tracker.lost().samples
 	assert.Check(t, after == before, "untracked: %v, then %v", before, after)
 	threads := map[uint32]bool{}
 	for _, x := range testObjects.threads(tracker) {
@@ -229,11 +229,11 @@ func TestSharesOfOwners(t *testing.T) {
 	assert.Check(t, maps.Equal(threads, map[uint32]bool{1: true, 2: true}), "threads of another owner: %v", threads)
 	// Who knows the ids of another's transaction has no part in it.
 	other.Resource = sampleOf("hostile", 2, 1).Resource
-	before, _ = tracker.lost()
+	before = tracker.lost().samples
 	tracker.Sampled(other)
 	tx := tracker.transactions[transactionID{other.TraceID, other.TransactionID}]
 	assert.Check(t, tx.total == 50*time.Millisecond && len(tx.threads) == 1, "%+v", tx)
-	after, _ = tracker.lost()
+	after = tracker.lost().samples
 	assert.Check(t, after[untrackedTransaction] == before[untrackedTransaction]+1, "untracked: %v", after)
 	tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1}, ReadAt: noon.Add(time.Second)},
 		{Process: procscan.ProcessID{PID: 2}, ReadAt: noon.Add(time.Second)},

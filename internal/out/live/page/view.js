@@ -27,6 +27,9 @@ function lasted(seconds) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60 % 60)} min`;
 }
 
+// exactly is a time that was measured.
+const exactly = seconds => seconds < 0.001 ? Math.round(1e6 * seconds) + " µs" : lasted(seconds);
+
 // clock is the time of day of a time, as this browser shows it, with seconds.
 const clock = time => new Date(1000 * time).toLocaleTimeString([], {hourCycle: "h23"});
 
@@ -73,6 +76,10 @@ class View {
       {text: o => known(o.transactionId), code: true}, {text: o => short(o.traceId), code: true}, {text: o => o.service},
       {text: o => o.threads, numeric: true}, {text: o => since(o.since), numeric: true},
     ], o => o.cpu, key => this.chooseTransaction(key));
+    this.waits = new Table(element("waits"), [
+      {text: o => exactly(o.time), numeric: true}, {text: o => (o.place && "\u2003") + o.text}, {text: o => o.times, numeric: true},
+      {text: o => exactly(o.longest), numeric: true}, {text: o => o.endedBy},
+    ], o => o.time / this.accounted, () => {});
     this.flame = new Flame(element("flame"), (time, share) => `${lasted(time)}, ${percent(share)}`);
     element("all").addEventListener("click", () => this.chooseProcess(null));
     element("filter").addEventListener("input", () => this.draw());
@@ -158,10 +165,12 @@ class View {
   // chooseTransaction shows the flame graph of a transaction, or of none: then nobody wants its stacks.
   chooseTransaction(key) {
     if (key === this.transaction) return;
-    for (const subscription of [this.subscription, ...this.frames]) if (subscription) this.bus.deselect(subscription);
+    for (const subscription of [this.subscription, this.waitsOf, ...this.frames]) if (subscription) this.bus.deselect(subscription);
     this.transaction = key;
     this.service = null;
     this.since = this.lost = 0;
+    this.seen = false; // among the busiest transactions
+    this.waits.show([], null);
     this.stacks.clear();
     const focused = element("flame").contains(document.activeElement);
     this.flame.clear();
@@ -177,11 +186,13 @@ class View {
   subscribe() {
     this.frames = [];
     this.asked.clear();
-    for (const type of ["CorrelatorTransactionStack", "CorrelatorStack"]) this.bus.forget(type);
-    this.subscription = null;
+    for (const type of ["CorrelatorTransactionStack", "CorrelatorStack", "CorrelatorTransactionWait"]) this.bus.forget(type);
+    this.subscription = this.waitsOf = null;
     if (!this.transaction || !this.bus.ready) return; // connected does
     const [host, traceId, transactionId] = this.transaction.split("\n");
-    this.subscription = this.bus.select("CorrelatorTransactionStack", {1: [host], 2: [traceId], 3: [transactionId]});
+    const only = {1: [host], 2: [traceId], 3: [transactionId]};
+    this.subscription = this.bus.select("CorrelatorTransactionStack", only);
+    this.waitsOf = this.bus.select("CorrelatorTransactionWait", only);
   }
 
   // askFrames has the frames of stacks told, which were not asked for before.
@@ -275,6 +286,20 @@ class View {
       this.service, `transaction ${known(transactionId)}`, `trace ${traceId}`,
     ]);
     this.flame.show(stacks);
+    this.drawWaits(!!o);
+  }
+
+  // drawWaits shows what the threads of the chosen transaction did: the longest state first, with its places.
+  drawWaits(published) {
+    const sums = new Map(), all = this.objects("CorrelatorTransactionWait");
+    const rows = [...all].filter(([key]) => key.startsWith(this.transaction + "\n"));
+    if (!rows.length || !published && this.seen) return; // they go with the transaction, and stay here
+    this.seen = published;
+    for (const [, o] of rows) if (!o.place) sums.set(o.state, o.time);
+    this.accounted = [...sums.values()].reduce((sum, time) => sum + time, 0);
+    rows.sort(([a, x], [b, y]) => sums.get(y.state) - sums.get(x.state) || x.state.localeCompare(y.state) ||
+      !y.place - !x.place || y.time - x.time || (a < b ? -1 : 1));
+    this.waits.show(rows, null);
   }
 }
 

@@ -1044,6 +1044,218 @@ func (x *CorrelatorTransactionStack) Merge(from *CorrelatorTransactionStack, pro
 	}
 }
 
+// CorrelatorTransactionWait is a struct; any property may be unset.
+//
+// What the threads of a transaction did, in one state of threads (docs/waits.md) or at one place in it, since its
+// stacksSince. States are collected and published as stacks are, of the transactions that guests have joined here.
+type CorrelatorTransactionWait struct {
+	Host          value.Opt[string]         // key
+	TraceID       value.Opt[string]         // key
+	TransactionID value.Opt[string]         // key
+	State         value.Opt[string]         // key: on_cpu, runnable, throttled, futex, sleep, net, and so on
+	Place         value.Opt[string]         // key: of waits with a stack, and for what; empty: all of the state
+	Text          value.Opt[string]         // the same in words, for people
+	Time          value.Opt[value.Duration] // of a state exactly; of places shares of it, of those with most
+	Times         value.Opt[uint32]
+	Longest       value.Opt[value.Duration] // unset: not known
+	EndedBy       value.Opt[string]         // who ended most of the waits, in words
+	WholeTrace    value.Opt[bool]           // of the whole trace in the process: the context does not tell the transaction
+}
+
+// Properties of CorrelatorTransactionWait.
+const (
+	CorrelatorTransactionWaitHost          value.PropertySet = 1 << 1
+	CorrelatorTransactionWaitTraceID       value.PropertySet = 1 << 2
+	CorrelatorTransactionWaitTransactionID value.PropertySet = 1 << 3
+	CorrelatorTransactionWaitState         value.PropertySet = 1 << 4
+	CorrelatorTransactionWaitPlace         value.PropertySet = 1 << 5
+	CorrelatorTransactionWaitText          value.PropertySet = 1 << 6
+	CorrelatorTransactionWaitTime          value.PropertySet = 1 << 7
+	CorrelatorTransactionWaitTimes         value.PropertySet = 1 << 8
+	CorrelatorTransactionWaitLongest       value.PropertySet = 1 << 9
+	CorrelatorTransactionWaitEndedBy       value.PropertySet = 1 << 10
+	CorrelatorTransactionWaitWholeTrace    value.PropertySet = 1 << 11
+)
+
+// CorrelatorTransactionWaitKey is the key of objects of type CorrelatorTransactionWait.
+type CorrelatorTransactionWaitKey struct {
+	Host          string
+	TraceID       string
+	TransactionID string
+	State         string
+	Place         string
+}
+
+// Key returns the key; properties that are unset count as zero.
+func (x *CorrelatorTransactionWait) Key() CorrelatorTransactionWaitKey {
+	return CorrelatorTransactionWaitKey{Host: x.Host.Value(), TraceID: x.TraceID.Value(), TransactionID: x.TransactionID.Value(), State: x.State.Value(), Place: x.Place.Value()}
+}
+
+// Descriptor returns the description of the type.
+func (*CorrelatorTransactionWait) Descriptor() *schema.Struct {
+	return descriptorCorrelatorTransactionWait
+}
+
+var descriptorCorrelatorTransactionWait = schema.MustStruct("CorrelatorTransactionWait", schema.Flags{Cached: true, Cleanup: true},
+	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "traceId", Tag: 2, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "transactionId", Tag: 3, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "state", Tag: 4, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "place", Tag: 5, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "text", Tag: 6, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "time", Tag: 7, Type: schema.Builtin(schema.Duration)},
+	schema.Property{Name: "times", Tag: 8, Type: schema.Builtin(schema.Uint32)},
+	schema.Property{Name: "longest", Tag: 9, Type: schema.Builtin(schema.Duration)},
+	schema.Property{Name: "endedBy", Tag: 10, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "wholeTrace", Tag: 11, Type: schema.Builtin(schema.Bool)},
+)
+
+// Valid returns the properties that are set.
+func (x *CorrelatorTransactionWait) Valid() (set value.PropertySet) {
+	if x.Host.IsSet() {
+		set |= CorrelatorTransactionWaitHost
+	}
+	if x.TraceID.IsSet() {
+		set |= CorrelatorTransactionWaitTraceID
+	}
+	if x.TransactionID.IsSet() {
+		set |= CorrelatorTransactionWaitTransactionID
+	}
+	if x.State.IsSet() {
+		set |= CorrelatorTransactionWaitState
+	}
+	if x.Place.IsSet() {
+		set |= CorrelatorTransactionWaitPlace
+	}
+	if x.Text.IsSet() {
+		set |= CorrelatorTransactionWaitText
+	}
+	if x.Time.IsSet() {
+		set |= CorrelatorTransactionWaitTime
+	}
+	if x.Times.IsSet() {
+		set |= CorrelatorTransactionWaitTimes
+	}
+	if x.Longest.IsSet() {
+		set |= CorrelatorTransactionWaitLongest
+	}
+	if x.EndedBy.IsSet() {
+		set |= CorrelatorTransactionWaitEndedBy
+	}
+	if x.WholeTrace.IsSet() {
+		set |= CorrelatorTransactionWaitWholeTrace
+	}
+	return set
+}
+
+// AppendInstance appends those of the properties that are set, as a CBOR map.
+func (x *CorrelatorTransactionWait) AppendInstance(dst []byte, props value.PropertySet) []byte {
+	props &= x.Valid()
+	dst = cbor.AppendMap(dst, bits.OnesCount32(uint32(props)))
+	if props&CorrelatorTransactionWaitHost != 0 {
+		dst = append(dst, 1)
+		dst = cbor.AppendString(dst, x.Host.Value())
+	}
+	if props&CorrelatorTransactionWaitTraceID != 0 {
+		dst = append(dst, 2)
+		dst = cbor.AppendString(dst, x.TraceID.Value())
+	}
+	if props&CorrelatorTransactionWaitTransactionID != 0 {
+		dst = append(dst, 3)
+		dst = cbor.AppendString(dst, x.TransactionID.Value())
+	}
+	if props&CorrelatorTransactionWaitState != 0 {
+		dst = append(dst, 4)
+		dst = cbor.AppendString(dst, x.State.Value())
+	}
+	if props&CorrelatorTransactionWaitPlace != 0 {
+		dst = append(dst, 5)
+		dst = cbor.AppendString(dst, x.Place.Value())
+	}
+	if props&CorrelatorTransactionWaitText != 0 {
+		dst = append(dst, 6)
+		dst = cbor.AppendString(dst, x.Text.Value())
+	}
+	if props&CorrelatorTransactionWaitTime != 0 {
+		dst = append(dst, 7)
+		dst = cbor.AppendFloat64(dst, float64(x.Time.Value()))
+	}
+	if props&CorrelatorTransactionWaitTimes != 0 {
+		dst = append(dst, 8)
+		dst = cbor.AppendUint(dst, uint64(x.Times.Value()))
+	}
+	if props&CorrelatorTransactionWaitLongest != 0 {
+		dst = append(dst, 9)
+		dst = cbor.AppendFloat64(dst, float64(x.Longest.Value()))
+	}
+	if props&CorrelatorTransactionWaitEndedBy != 0 {
+		dst = append(dst, 10)
+		dst = cbor.AppendString(dst, x.EndedBy.Value())
+	}
+	if props&CorrelatorTransactionWaitWholeTrace != 0 {
+		dst = append(dst, 11)
+		dst = cbor.AppendBool(dst, x.WholeTrace.Value())
+	}
+	return dst
+}
+
+// DecodeInstance replaces the content by an instance that is read. What is unknown is skipped, and
+// of a property that occurs twice the last value counts. Errors are those of the reader; after one,
+// the content is meaningless.
+func (x *CorrelatorTransactionWait) DecodeInstance(r *cbor.Reader) {
+	*x = CorrelatorTransactionWait{}
+	for range r.Map() {
+		switch r.Uint(64) {
+		case 1:
+			x.Host.Set(r.String())
+		case 2:
+			x.TraceID.Set(r.String())
+		case 3:
+			x.TransactionID.Set(r.String())
+		case 4:
+			x.State.Set(r.String())
+		case 5:
+			x.Place.Set(r.String())
+		case 6:
+			x.Text.Set(r.String())
+		case 7:
+			x.Time.Set(value.Duration(r.Float64()))
+		case 8:
+			x.Times.Set(uint32(r.Uint(32)))
+		case 9:
+			x.Longest.Set(value.Duration(r.Float64()))
+		case 10:
+			x.EndedBy.Set(r.String())
+		case 11:
+			x.WholeTrace.Set(r.Bool())
+		default:
+			r.Skip()
+		}
+	}
+}
+
+// Merge takes properties over from another instance, also those that are unset there. Keys stay.
+func (x *CorrelatorTransactionWait) Merge(from *CorrelatorTransactionWait, props value.PropertySet) {
+	if props&CorrelatorTransactionWaitText != 0 {
+		x.Text = from.Text
+	}
+	if props&CorrelatorTransactionWaitTime != 0 {
+		x.Time = from.Time
+	}
+	if props&CorrelatorTransactionWaitTimes != 0 {
+		x.Times = from.Times
+	}
+	if props&CorrelatorTransactionWaitLongest != 0 {
+		x.Longest = from.Longest
+	}
+	if props&CorrelatorTransactionWaitEndedBy != 0 {
+		x.EndedBy = from.EndedBy
+	}
+	if props&CorrelatorTransactionWaitWholeTrace != 0 {
+		x.WholeTrace = from.WholeTrace
+	}
+}
+
 // CorrelatorStack is a struct; any property may be unset.
 //
 // A stack of a CorrelatorTransactionStack, or several of the same functions: there while that is.

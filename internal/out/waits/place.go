@@ -1,0 +1,94 @@
+package waits
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"correlator/internal/out/report"
+	"correlator/profile"
+)
+
+// Name returns what a frame is shown as.
+func Name(f profile.Frame) string {
+	switch {
+	case f.Name() != "":
+		return report.Display(f, f.Name())
+	case f.File != nil:
+		return fmt.Sprintf("%s+%#x", path.Base(f.File.Path), f.Address)
+	}
+	return "[unknown]" // addresses of compiled code say nothing
+}
+
+// Place returns where in a program a thread waited: the innermost function that is no library's, and what it called.
+func Place(frames []profile.Frame) string {
+	ofRuntime := slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind().OfRuntime() })
+	skipped := func(f profile.Frame) bool {
+		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
+			ofRuntime && !f.Kind().OfRuntime()
+	}
+	first, at := -1, -1
+	for i, f := range frames {
+		if skipped(f) {
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		if !ofLibrary(f) {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		at = first
+	}
+	if at < 0 {
+		if len(frames) == 0 {
+			return "[unknown]"
+		}
+		return Name(frames[0])
+	}
+	text := Name(frames[at])
+	for i := at - 1; i >= first; i-- { // what it called, or what that called: of libraries, some have no names
+		if called := frames[i]; !skipped(called) {
+			text = shortName(Name(called)) + " < " + text
+			break
+		}
+	}
+	if file := frames[at].SourceFile(); file != "" {
+		text += "  " + path.Base(file)
+		if line := frames[at].Line; line > 0 {
+			text += ":" + strconv.FormatUint(uint64(line), 10)
+		}
+	}
+	return text
+}
+
+// shortName returns the name of a Java method without its package.
+func shortName(name string) string {
+	if parts := strings.Split(name, "."); len(parts) > 2 && !strings.ContainsAny(name, "(<: ") {
+		return strings.Join(parts[len(parts)-2:], ".")
+	}
+	return name
+}
+
+// ofLibrary reports whether a frame is of what comes with the language, as far as its name tells.
+func ofLibrary(f profile.Frame) bool {
+	begins := func(text string, prefixes ...string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+	}
+	switch {
+	case f.Kind() == profile.JVMFrame:
+		return begins(f.Name(), "java.", "javax.", "jdk.", "sun.", "com.sun.")
+	case f.Kind() == profile.PythonFrame:
+		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ")
+	case f.Kind() == profile.V8Frame:
+		return begins(f.SourceFile(), "node:")
+	case f.File != nil:
+		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso", "[vdso]")
+	}
+	return false
+}

@@ -1,0 +1,66 @@
+package waits
+
+import (
+	"fmt"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/profile"
+)
+
+// The place of a wait is in the program's own code, if there is any.
+func TestPlaceOfWait(t *testing.T) {
+	libc := &profile.File{Kind: profile.NativeFrame, Path: "/lib/libc.so.6"}
+	shop := &profile.File{Kind: profile.NativeFrame, Path: "/bin/shop"}
+	vmlinux := &profile.File{Kind: profile.KernelFrame, Path: "vmlinux"}
+	named := func(file *profile.File, name string) profile.Frame {
+		return profile.Frame{File: file, Address: 16, Function: profile.NewFunction(name, "")}
+	}
+	of := func(kind profile.Kind, name, file string) profile.Frame {
+		return profile.NewRuntimeFrame(kind, profile.NewFunction(name, file), 7)
+	}
+	for want, frames := range map[string][]profile.Frame{
+		"pthread_mutex_lock < reserve": {named(vmlinux, "futex_wait"), named(libc, "futex"),
+			named(libc, "pthread_mutex_lock"), named(shop, "reserve"), named(shop, "main")},
+		"lock < reserve": {named(libc, "futex"), named(libc, "lock"), {File: libc, Address: 16}, profile.NewCutFrame(),
+			named(shop, "reserve")},
+		"reserve": {{File: libc, Address: 16}, named(shop, "reserve")},
+		"get < work  work.py:7": {named(libc, "futex"), of(profile.PythonFrame, "get", "/usr/lib/python3.11/queue.py"),
+			of(profile.PythonFrame, "work", "/srv/work.py")},
+		"futex":                  {named(libc, "futex"), named(libc, "start_thread")},
+		"read < main  main.js:7": {of(profile.V8Frame, "read", "node:fs"), of(profile.V8Frame, "main", "/srv/main.js")},
+		"libc.so.6+0x10":         {{File: libc, Address: 16}},
+		"[unknown]":              nil,
+		"FutureTask.get < Shop.await": {of(profile.JVMFrame, "java.util.concurrent.FutureTask.get", ""),
+			of(profile.JVMFrame, "Shop.await", "")},
+	} {
+		got := Place(frames)
+		assert.Check(t, got == want, "%q, want %q", got, want)
+	}
+}
+
+// What ended most of the waits is said, and of how much if not of all; of many, those who came first are known.
+func TestEndedBy(t *testing.T) {
+	var sum Total
+	says := func(want string) {
+		t.Helper()
+		got := sum.EndedBy()
+		assert.Check(t, got == want, "%q, want %q", got, want)
+	}
+	says("")
+	sum.Add(profile.StateTimes{Sum: 1, Count: 1}, "")
+	says("")
+	sum.Add(profile.StateTimes{Sum: 3e6, Longest: 3e6, Count: 1}, "b")
+	says("b (3.0 ms)")
+	sum = Total{}
+	sum.Add(profile.StateTimes{Sum: 3e6}, "b")
+	says("b")
+	sum.Add(profile.StateTimes{Sum: 3e6}, "a")
+	says("a (3.0 ms)")
+	for i := range 2 * maxWakers {
+		sum.Add(profile.StateTimes{Sum: 5e6}, fmt.Sprint(i))
+	}
+	assert.Check(t, len(sum.wakers) == maxWakers && sum.Sum == 6e6+10e6*maxWakers, "%d, %+v", len(sum.wakers),
+		sum.StateTimes)
+}
