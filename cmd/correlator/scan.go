@@ -36,7 +36,12 @@ func (a *app) addScan() {
 			if options.json() {
 				return errors.Join(printJSON(cmd.OutOrStdout(), processes), err)
 			}
-			return errors.Join(inspect.WriteProcesses(cmd.OutOrStdout(), processes), err)
+			err = errors.Join(inspect.WriteProcesses(cmd.OutOrStdout(), processes), err)
+			others, othersErr := inspect.Others(options.ProcRoot, processes)
+			for _, line := range others {
+				fmt.Fprintln(cmd.ErrOrStderr(), "correlator:", line)
+			}
+			return errors.Join(err, othersErr)
 		},
 	}, options)
 }

@@ -46,13 +46,26 @@ func Silent(client *access.Client, procRoot string, id procscan.ProcessID, filte
 	return view, true, nil
 }
 
-// maxAdvised is how many pids a line of Advice has.
-const maxAdvised = 8
+// maxListed is how many pids a line has.
+const maxListed = 8
+
+// ListPIDs lists pids, the first ones if they are many.
+func ListPIDs(pids []int) string {
+	var texts []string
+	for _, pid := range pids[:min(len(pids), maxListed)] {
+		texts = append(texts, strconv.Itoa(pid))
+	}
+	list := strings.Join(texts, ", ")
+	if more := len(pids) - maxListed; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return list
+}
 
 // Advice returns lines of what to do about JVMs with an agent that is silent, and of thread contexts that
 // are not read: one for all of which the same is known.
 func Advice(views []View) (lines []string) {
-	pids := make(map[string][]string)
+	pids := make(map[string][]int)
 	var texts []string
 	for _, v := range views {
 		text := ""
@@ -67,15 +80,10 @@ func Advice(views []View) (lines []string) {
 		if pids[text] == nil {
 			texts = append(texts, text)
 		}
-		pids[text] = append(pids[text], strconv.Itoa(v.PID))
+		pids[text] = append(pids[text], v.PID)
 	}
 	for _, text := range texts {
-		all := pids[text]
-		list := strings.Join(all[:min(len(all), maxAdvised)], ", ")
-		if more := len(all) - maxAdvised; more > 0 {
-			list += fmt.Sprintf(" and %d more", more)
-		}
-		lines = append(lines, list+": "+text)
+		lines = append(lines, ListPIDs(pids[text])+": "+text)
 	}
 	return lines
 }
