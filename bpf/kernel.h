@@ -42,6 +42,7 @@ struct list_head {
 };
 
 struct signal_struct {
+    int nr_threads;
     struct list_head thread_head; /* of the task_struct.thread_node of all threads */
 };
 

@@ -12,29 +12,11 @@
  * the last is count_unwound, which does what sample does with the stacks that it walks itself. All
  * of that is one interrupt of one CPU, in which the kernel runs no other program of this type. */
 #include "sampler.h"
+#include "maps.h"
 
-/* Of include/uapi/linux/bpf.h, which cannot be included: see kernel.h. */
-enum {
-    BPF_MAP_TYPE_HASH = 1,
-    BPF_MAP_TYPE_ARRAY = 2,
-    BPF_MAP_TYPE_PROG_ARRAY = 3,
-    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
-    BPF_MAP_TYPE_RINGBUF = 27,
-    BPF_F_MMAPABLE = 1 << 10, /* of a map */
-    BPF_NOEXIST = 1,          /* of bpf_map_update_elem */
-};
-
-/* Sizes of 1 are replaced when a program is loaded, except for scratch and unwinder. All memory is
- * allocated then: kernels before 6.1 require that of programs that run in interrupts, and an
- * allocation in an interrupt could fail. */
-
-struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct correlator_target);
-} targets SEC(".maps");
+/* Scratch and unwinder have one entry. All memory is allocated when a program is loaded: kernels
+ * before 6.1 require that of programs that run in interrupts, and an allocation in an interrupt
+ * could fail. */
 
 /* By CPU. User space maps them. */
 struct {
@@ -107,12 +89,10 @@ struct {
 
 const volatile struct record_layout layout SEC(".rodata.layout");
 
-/* A bit by the lowest 16 bits of a process's number: clear when no such process is a target. Nearly
- * all samples are of other processes, and little of what they need is in the CPU's caches. This is
- * a single cache line; a lookup in targets takes five times as much, and some code. User space sets
- * a bit before it adds a target, and clears it after it has removed the last one. */
-#define FILTER_BITS (1 << 16)
-
+/* By a process's number: clear when no such process is a target. Nearly all samples are of other
+ * processes, and little of what they need is in the CPU's caches. This is a single cache line; a
+ * lookup in targets takes five times as much, and some code. User space sets a bit before it adds a
+ * target, and clears it after it has removed the last one. */
 __u64 target_filter[FILTER_BITS / 64];
 
 /* A bit by the lowest 16 bits of a target's id: set when its stacks are the unwinder's to walk.
@@ -359,7 +339,7 @@ static __always_inline void take_attributes(struct scratch *s, struct counters *
 }
 
 static __always_inline bool is_unwound(__u32 target) {
-    return unwound_targets[target % FILTER_BITS / 64] & 1ULL << target % 64;
+    return in_filter(unwound_targets, target);
 }
 
 /* Walks the stack of a sample, and counts or defers it; or has the unwinder do so, and does not
@@ -383,7 +363,7 @@ static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scr
 }
 
 static __always_inline bool filtered(__u32 process) {
-    return !(target_filter[process % FILTER_BITS / 64] & 1ULL << process % 64);
+    return !in_filter(target_filter, process);
 }
 
 /* Whether a sample with this outcome is to be counted or deferred. Only samples of threads that are

@@ -43,6 +43,9 @@ type TargetRules struct {
 	// map of the process; KnownKeys is how many that has, those above 256 without meaning.
 	Keys      []uint8
 	KnownKeys int
+
+	// Owner is a user or a container, whose targets share bounds of accounts of waits. Targets without share one, too.
+	Owner string
 }
 
 // RemoveTarget removes a target. Its earlier samples can still be drained. A target that was
@@ -67,12 +70,22 @@ type targetTable struct {
 	byTGID      map[uint32]*targetEntry
 	tgids       map[Target]uint32
 	ids         filterBits // of the targets in tgids
+	owners      map[string]*targetOwner
+	ownerOf     map[Target]*targetOwner
+	numbers     filterBits // of owners
 	last        Target
 }
 
 type targetEntry struct {
 	identity ExecID
 	target   Target
+}
+
+// targetOwner is an owner of targets.
+type targetOwner struct {
+	name    string
+	number  uint32
+	targets int
 }
 
 // filterBits has a bit by the lowest 16 bits of a number, as target_filter and unwound_targets.
@@ -88,6 +101,7 @@ func (t *targetTable) open(objects *samplingObjects) error {
 	t.table, t.filter, t.unwound = objects.Targets, objects.TargetFilter, objects.UnwoundTargets
 	t.byTGID = make(map[uint32]*targetEntry)
 	t.tgids = make(map[Target]uint32)
+	t.owners, t.ownerOf = make(map[string]*targetOwner), make(map[Target]*targetOwner)
 	return t.clear()
 }
 
@@ -96,7 +110,9 @@ func (t *targetTable) clear() error {
 	defer t.mu.Unlock()
 	clear(t.byTGID)
 	clear(t.tgids)
-	t.ids = filterBits{}
+	clear(t.owners)
+	clear(t.ownerOf)
+	t.ids, t.numbers = filterBits{}, filterBits{}
 	if err := emptyTable(t.table); err != nil {
 		return err
 	}
@@ -158,10 +174,41 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	t.byTGID[identity.tgid] = entry
 	t.tgids[entry.target] = identity.tgid
 	t.ids.set(uint32(entry.target))
+	if former != entry {
+		err = t.setOwner(entry.target, rules.Owner)
+	}
 	if former != nil && former != entry {
-		err = t.forget(former.target)
+		err = errors.Join(err, t.forget(former.target))
 	}
 	return entry.target, err
+}
+
+// setOwner says whose a new target is.
+func (t *targetTable) setOwner(target Target, name string) error {
+	owner := t.owners[name]
+	if owner == nil {
+		owner = &targetOwner{name: name}
+		for t.numbers.has(owner.number) { // there are no more owners than targets
+			owner.number++
+		}
+		t.numbers.set(owner.number)
+		t.owners[name] = owner
+	}
+	owner.targets++
+	t.ownerOf[target] = owner
+	if t.waits == nil {
+		return nil
+	}
+	return t.waits.setOwner(target, uint16(owner.number))
+}
+
+func (t *targetTable) forgetOwner(target Target) {
+	owner := t.ownerOf[target]
+	delete(t.ownerOf, target)
+	if owner.targets--; owner.targets == 0 {
+		delete(t.owners, owner.name)
+		t.numbers.clear(owner.number)
+	}
 }
 
 // nextID returns an id that was never given, and has another bit than those of the present targets,
@@ -176,6 +223,7 @@ func (t *targetTable) nextID() Target {
 func (t *targetTable) forget(target Target) error {
 	delete(t.tgids, target)
 	t.ids.clear(uint32(target))
+	t.forgetOwner(target)
 	if !t.unwoundBits.has(uint32(target)) {
 		return nil
 	}
@@ -268,7 +316,11 @@ func (t *targetTable) follow(w *Waits) error {
 		return errors.New("there are accounts already")
 	}
 	t.waits = w
-	return t.setBits()
+	err := t.setBits()
+	for target, owner := range t.ownerOf {
+		err = errors.Join(err, w.setOwner(target, uint16(owner.number)))
+	}
+	return err
 }
 
 func (t *targetTable) unfollow(w *Waits) {

@@ -20,37 +20,6 @@
 #include "waits.h"
 #include "calls.h"
 
-/* Of include/uapi/linux/bpf.h, which cannot be included: see kernel.h. */
-enum {
-    BPF_MAP_TYPE_HASH = 1,
-    BPF_MAP_TYPE_ARRAY = 2,
-    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
-    BPF_MAP_TYPE_RINGBUF = 27,
-    BPF_MAP_TYPE_TASK_STORAGE = 29,
-    BPF_F_NO_PREALLOC = 1 << 0, /* of a map */
-    BPF_F_MMAPABLE = 1 << 10,
-    BPF_NOEXIST = 1, /* of bpf_map_update_elem */
-    BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
-};
-
-/* Sizes of 1 are replaced when a program is loaded. */
-
-/* That of sampler.bpf.c. */
-struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct correlator_target);
-} targets SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, int);
-    __type(value, struct thread);
-} threads SEC(".maps");
-
 struct accounts {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1);
@@ -58,24 +27,26 @@ struct accounts {
     __type(value, struct account);
 } accounts_a SEC(".maps"), accounts_b SEC(".maps");
 
-/* By CPU. User space maps them. */
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __uint(map_flags, BPF_F_MMAPABLE);
-    __type(key, __u32);
-    __type(value, struct wait_counters);
-} counters SEC(".maps");
-
-/* By the lowest 16 bits of a target's id, which differ. */
+/* By the lowest 16 bits of a target's id, which differ. User space maps them. */
 #define USAGES (1 << 16)
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, USAGES);
+    __uint(map_flags, BPF_F_MMAPABLE);
     __type(key, __u32);
     __type(value, struct usage);
 } usages SEC(".maps");
+
+/* By the number of an owner. Those whose numbers differ by that share one. */
+#define OWNERS (1 << 12)
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, OWNERS);
+    __type(key, __u32);
+    __type(value, struct usage);
+} owners SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -92,35 +63,16 @@ struct {
     __type(value, struct pace);
 } paces SEC(".maps");
 
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct job);
-} jobs SEC(".maps");
-
-struct bell {
-    __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4096);
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, BELLS);
-    __type(key, __u32);
-    __array(values, struct bell);
-} bells SEC(".maps");
-
 /* That of sampler.bpf.c. */
-#define FILTER_BITS (1 << 16)
-
 __u64 target_filter[FILTER_BITS / 64];
 
 /* Even: accounts are put into accounts_a, odd: accounts_b. User space adds 1 to it, and reads the
  * other table once no CPU stores there any more. */
 volatile __u32 epoch;
 
-const volatile __u32 max_used; /* accounts of one target in a table */
+const volatile __u16 max_used;    /* accounts of one target in a table */
+const volatile __u16 max_owned;   /* of all targets of an owner */
+const volatile __u32 max_threads; /* of a process, which more have no state of */
 const volatile bool keep_unsampled;
 
 volatile bool walks;                /* stacks can be walked */
@@ -137,7 +89,7 @@ const enum thread_state *state_type SEC("types");
 const enum correlator_context_kind *context_kind_type SEC("types");
 
 static __always_inline bool filtered(__u32 process) {
-    return !(target_filter[process % FILTER_BITS / 64] & 1ULL << process % 64);
+    return !in_filter(target_filter, process);
 }
 
 static __always_inline enum thread_state state_of_descriptor(struct task_struct *task, __u32 fd,
@@ -226,19 +178,28 @@ static __always_inline void merge(struct account *into, const struct account *fr
     }
 }
 
-/* Whether a target may have another account in the table of an epoch. CPUs that ask at the same
- * time may count as one. */
-static __always_inline bool may_use(__u32 target, __u32 now) {
-    __u32 i = target % USAGES;
-    struct usage *usage = bpf_map_lookup_elem(&usages, &i);
-
-    if (!usage) /* never */
-        return false;
+/* CPUs that ask at the same time may count as one. */
+static __always_inline bool is_below(struct usage *usage, __u32 now, __u16 most) {
     if (usage->epoch != now) {
         usage->epoch = now;
         usage->used = 0;
     }
-    return usage->used++ < max_used;
+    if (usage->used >= most)
+        return false;
+    usage->used++;
+    return true;
+}
+
+/* Whether a target, and its owner, may have another account in the table of an epoch. */
+static __always_inline bool may_use(__u32 target, __u32 now) {
+    __u32 i = target % USAGES, number;
+    struct usage *usage = bpf_map_lookup_elem(&usages, &i), *owner;
+
+    if (!usage) /* never */
+        return false;
+    number = usage->owner % OWNERS;
+    owner = bpf_map_lookup_elem(&owners, &number);
+    return owner && is_below(usage, now, max_used) && is_below(owner, now, max_owned);
 }
 
 static __always_inline bool store_in(void *table, const struct thread *thread, __u32 now) {
@@ -562,7 +523,7 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
     }
     counters->asked++;
     pace->asked++;
-    if (!ring(&bells)) {
+    if (!ring()) {
         counters->unrung++;
         counters->unasked_ns += queued;
         return;
@@ -784,13 +745,16 @@ int account_waking(__u64 *ctx) {
     return 0;
 }
 
-/* struct task_struct *task, unsigned long clone_flags. Here memory may be allocated. */
+/* Makes the state of a thread, where memory may be allocated. */
+static __always_inline void make(struct task_struct *task) {
+    if (!filtered(task->tgid) && (__u32)task->signal->nr_threads <= max_threads)
+        bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+/* struct task_struct *task, unsigned long clone_flags */
 SEC("tp_btf/task_newtask")
 int prepare_new(__u64 *ctx) {
-    struct task_struct *task = (struct task_struct *)ctx[0];
-
-    if (!filtered(task->tgid))
-        bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    make((struct task_struct *)ctx[0]);
     return 0;
 }
 
@@ -799,8 +763,8 @@ SEC("iter/task")
 int prepare(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
 
-    if (task && !filtered(task->tgid))
-        bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    if (task)
+        make(task);
     return 0;
 }
 

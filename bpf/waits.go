@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -85,8 +86,11 @@ const (
 	// at ten drains. An entry takes 380 bytes: 3 MB in both tables.
 	defaultMaxAccounts = 4096
 
-	// partOfAccounts is which part of them one target may have.
-	partOfAccounts = 4
+	// partOfAccounts is which part of them one target may have, and partOfOwned all of an owner.
+	partOfAccounts, partOfOwned = 4, 2
+
+	// defaultMaxThreads is the threads of a process that has an account: each takes 512 bytes of the kernel's memory.
+	defaultMaxThreads = 10_000
 )
 
 // Waits keeps the accounts of the threads of a sampler's targets. Its methods are for one goroutine at a
@@ -102,6 +106,7 @@ type Waits struct {
 	links     []link.Link
 	paused    atomic.Bool
 	counters  *ebpf.Memory
+	usages    *ebpf.Memory
 	cpus      int
 	filters   bool // the kernel can walk a single process
 
@@ -126,6 +131,7 @@ type waitObjects struct {
 	A        *ebpf.Map      `ebpf:"accounts_a"`
 	B        *ebpf.Map      `ebpf:"accounts_b"`
 	Counters *ebpf.Map      `ebpf:"counters"`
+	Usages   *ebpf.Map      `ebpf:"usages"`
 	Filter   *ebpf.Variable `ebpf:"target_filter"`
 	Epoch    *ebpf.Variable `ebpf:"epoch"`
 	Walks    *ebpf.Variable `ebpf:"walks"`
@@ -134,12 +140,13 @@ type waitObjects struct {
 
 func (o *waitObjects) Close() error {
 	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.Threads, o.Jobs, o.Paces,
-		o.Bells, o.A, o.B, o.Counters)
+		o.Bells, o.A, o.B, o.Counters, o.Usages)
 }
 
 // WaitOptions are bounds of accounts and stacks.
 type WaitOptions struct {
 	MaxAccounts int // the size of each of two tables, 0: 4096
+	MaxThreads  int // threads of a process that begin while it has more, or are found then, have no account; 0: 10,000
 
 	Period   time.Duration // the time of a thread's waits for which one stack is walked at least, 0: 10 ms
 	MaxWalks int           // of a CPU in a tenth of a second, 0: 10; of one target three quarters
@@ -155,6 +162,7 @@ type WaitOptions struct {
 // The error is a [MissingError] when the machine or the process lacks something.
 func (s *Sampler) OpenWaits(options WaitOptions) (*Waits, error) {
 	setDefault(&options.MaxAccounts, defaultMaxAccounts)
+	setDefault(&options.MaxThreads, defaultMaxThreads)
 	setDefault(&options.MaxWalks, windowWalks)
 	if options.Period == 0 {
 		options.Period = walkPeriod
@@ -188,7 +196,9 @@ func (w *Waits) open() (err error) {
 	}
 	maxAccounts := w.options.MaxAccounts
 	for name, value := range map[string]any{
-		waitsVarMaxUsed:       uint32(max(maxAccounts/partOfAccounts, 1)),
+		waitsVarMaxUsed:       uint16(min(max(maxAccounts/partOfAccounts, 1), math.MaxUint16)),
+		waitsVarMaxOwned:      uint16(min(max(maxAccounts/partOfOwned, 1), math.MaxUint16)),
+		waitsVarMaxThreads:    uint32(w.options.MaxThreads),
 		waitsVarKeepUnsampled: w.sampler.options.KeepUnsampled,
 		waitsVarLeastPeriod:   uint64(w.options.Period),
 		waitsVarMaxAsked:      uint32(w.options.MaxWalks),
@@ -211,6 +221,9 @@ func (w *Waits) open() (err error) {
 	}
 	if w.counters, err = w.objects.Counters.Memory(); err != nil {
 		return fmt.Errorf("mapping counters: %w", err)
+	}
+	if w.usages, err = w.objects.Usages.Memory(); err != nil {
+		return fmt.Errorf("mapping usages: %w", err)
 	}
 	if w.filters, err = canFilter(w.objects.Prepare); err != nil {
 		return err
@@ -324,6 +337,13 @@ func (w *Waits) Close() error {
 		errs = append(errs, w.objects.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// setOwner says whose share of the tables a target takes part in.
+func (w *Waits) setOwner(target Target, owner uint16) error {
+	at := int64(uint16(target)) * int64(unsafe.Sizeof(waitsUsage{}))
+	_, err := w.usages.WriteAt(asBytes([]uint16{owner}), at+int64(unsafe.Offsetof(waitsUsage{}.Owner)))
+	return err
 }
 
 // prepare makes the states of the threads that a process has, unless it is to be done later. That of a thread that

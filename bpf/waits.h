@@ -2,9 +2,7 @@
 #ifndef WAITS_H
 #define WAITS_H
 
-#include "correlator.h"
-
-#include <stdbool.h>
+#include "maps.h"
 
 /* What a thread did. Its time between two switches is in exactly one of these. */
 enum thread_state {
@@ -185,28 +183,6 @@ static __always_inline __u32 number_in(struct task_struct *task, __u32 level, __
     return BPF_CORE_READ(namespace, ns.inum) == inode ? task_number(task, level) : 0;
 }
 
-/* Ring buffers of a page, to interrupt a CPU as soon as it allows that: in the thread that is about
- * to run. Nobody reads them; user space frees their room. Each is of some CPUs, since the kernel
- * asks for the interrupt of one only once while it is pending. */
-#define BELLS 128
-
-#define BELL_WAKES (1ULL << 1) /* BPF_RB_FORCE_WAKEUP */
-
-/* Has the kernel interrupt this CPU: at the end of the switch, or of what else has interrupts off.
- */
-static __always_inline bool ring(void *bells) {
-    __u32 bell = bpf_get_smp_processor_id() % BELLS;
-    void *ring = bpf_map_lookup_elem(bells, &bell), *record;
-
-    if (!ring) /* never */
-        return false;
-    record = bpf_ringbuf_reserve(ring, 8, 0);
-    if (!record)
-        return false;
-    bpf_ringbuf_discard(record, BELL_WAKES);
-    return true;
-}
-
 /* Of one CPU. No two share a cache line.
  *
  *   offset size field
@@ -271,15 +247,17 @@ struct pace {
 /* How many paces there are for a CPU: targets whose ids differ by that share one. */
 #define PACES 256
 
-/* How many accounts of a target are in a table.
+/* How many accounts of a target, or an owner of targets, are in a table.
  *
  *   offset size field
  *        0    4 epoch  the value of that variable when they were counted
- *        4    4 used
+ *        4    2 used
+ *        6    2 owner  of a target: the number of its owner. User space sets it
  */
 struct usage {
     __u32 epoch;
-    __u32 used;
+    __u16 used;
+    __u16 owner;
 };
 
 _Static_assert(STATES == 13, "the sizes in the tables above");
@@ -302,8 +280,69 @@ _Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
 _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
 _Static_assert(sizeof(struct job) == 64, "job");
 _Static_assert(sizeof(struct pace) == 24, "pace");
+_Static_assert(__builtin_offsetof(struct usage, owner) == 6, "owner");
+_Static_assert(sizeof(struct usage) == 8, "usage");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
 _Static_assert(__builtin_offsetof(struct wait_counters, unseen) == 128, "unseen");
 _Static_assert(sizeof(struct wait_counters) == 192, "cache lines");
+
+/* The maps that the programs of waits.bpf.c and walks.bpf.c share. */
+
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct thread);
+} threads SEC(".maps");
+
+/* By CPU. User space maps them. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct wait_counters);
+} counters SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct job);
+} jobs SEC(".maps");
+
+/* Ring buffers of a page, to interrupt a CPU as soon as it allows that: in the thread that is about
+ * to run. Nobody reads them; user space frees their room. Each is of some CPUs, since the kernel
+ * asks for the interrupt of one only once while it is pending. */
+#define BELLS 128
+
+struct bell {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, BELLS);
+    __type(key, __u32);
+    __array(values, struct bell);
+} bells SEC(".maps");
+
+#define BELL_WAKES (1ULL << 1) /* BPF_RB_FORCE_WAKEUP */
+
+/* Has the kernel interrupt this CPU: at the end of the switch, or of what else has interrupts off.
+ */
+static __always_inline bool ring(void) {
+    __u32 bell = bpf_get_smp_processor_id() % BELLS;
+    void *ring = bpf_map_lookup_elem(&bells, &bell), *record;
+
+    if (!ring) /* never */
+        return false;
+    record = bpf_ringbuf_reserve(ring, 8, 0);
+    if (!record)
+        return false;
+    bpf_ringbuf_discard(record, BELL_WAKES);
+    return true;
+}
 
 #endif

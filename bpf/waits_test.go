@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -229,6 +230,80 @@ func TestWaitsShare(t *testing.T) {
 	assert.Check(t, len(all) == 1+room/partOfAccounts, "%d accounts", len(all))
 	again := greedy.WaitIn(1, "sleep", time.Millisecond) // after a drain there is room again
 	all.await(t, w, again.TraceID)
+}
+
+// Targets of one owner share what it may have of a table, whether they were there before or came later, and take none
+// of another's; nor does who comes after an owner whose targets are gone.
+func TestWaitsOwner(t *testing.T) {
+	const room = 8
+	s := openSampler(t, SamplerOptions{})
+	var all []*demo.Process
+	var targets []Target
+	add := func(owner string) {
+		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+		all = append(all, p)
+		targets = append(targets, addRules(t, s, p.PID, func() TargetRules {
+			return TargetRules{Elastic: demoRule(t, p), Owner: owner}
+		}))
+	}
+	add("greedy")
+	add("other")
+	w := openWaits(t, s, WaitOptions{MaxAccounts: room})
+	for range 3 {
+		add("greedy")
+	}
+	for range 2 {
+		var last demo.Wait
+		for _, i := range []int{0, 2, 3, 4, 1} {
+			for range room / partOfAccounts {
+				last = all[i].WaitIn(1, "sleep", time.Millisecond)
+			}
+		}
+		got := make(traces)
+		got.await(t, w, last.TraceID)
+		of := make(map[Target]int)
+		for _, a := range got {
+			of[a.Target]++
+		}
+		assert.Check(t, of[targets[1]] == room/partOfAccounts && len(got)-of[targets[1]] == room/partOfOwned, "%v", of)
+		counters, err := w.Counters()
+		assert.Check(t, err == nil && counters.Lost > 0, "%+v, %v", counters, err)
+		for _, i := range []int{0, 2, 3, 4} {
+			assert.NilError(t, s.RemoveTarget(targets[i]))
+		}
+		targets, all = targets[:0:0], all[:0:0]
+		add("new")
+		add("other")
+		for range 3 {
+			add("new")
+		}
+	}
+}
+
+// Threads that a process begins while it has more than it may have have no account, which is counted; those that it
+// has keep theirs. Of a process that has more when it is found none has one.
+func TestWaitsThreads(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	crowded := demo.Start(t, demo.Options{Manual: true, Idle: 5})
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
+	assert.NilError(t, err)
+	w := openWaits(t, s, WaitOptions{MaxThreads: len(threads) + 1})
+	addDemo(t, s, p)
+	addDemo(t, s, crowded)
+	p.StartThreads(1, "idle")
+	p.StartThreads(1, "idle")
+	all := make(traces)
+	for _, without := range []demo.Wait{
+		p.WaitIn(3, "sleep", time.Millisecond), crowded.WaitIn(1, "sleep", time.Millisecond),
+	} {
+		for thread := 1; thread <= 2; thread++ {
+			all.await(t, w, p.WaitIn(thread, "sleep", time.Millisecond).TraceID)
+		}
+		assert.Check(t, all[without.TraceID] == nil, "%+v", all[without.TraceID])
+	}
+	counters, err := w.Counters()
+	assert.Check(t, err == nil && counters.Stateless > 0, "%+v, %v", counters, err)
 }
 
 // Spans are not told apart: a thread that changes from one to the next is in the same account.

@@ -184,7 +184,8 @@ const (
 type waitsUsage struct {
 	_     structs.HostLayout
 	Epoch uint32
-	Used  uint32
+	Used  uint16
+	Owner uint16
 }
 
 type waitsWaitCounters struct {
@@ -220,6 +221,7 @@ const (
 	waitsMapContexts       = "contexts"
 	waitsMapCounters       = "counters"
 	waitsMapJobs           = "jobs"
+	waitsMapOwners         = "owners"
 	waitsMapPaces          = "paces"
 	waitsMapTargets        = "targets"
 	waitsMapThreads        = "threads"
@@ -233,6 +235,8 @@ const (
 	waitsVarKeepUnsampled  = "keep_unsampled"
 	waitsVarLeastPeriod    = "least_period"
 	waitsVarMaxAsked       = "max_asked"
+	waitsVarMaxOwned       = "max_owned"
+	waitsVarMaxThreads     = "max_threads"
 	waitsVarMaxUsed        = "max_used"
 	waitsVarPidNamespace   = "pid_namespace"
 	waitsVarSince          = "since"
@@ -298,6 +302,7 @@ type waitsMapSpecs struct {
 	Contexts  *ebpf.MapSpec `ebpf:"contexts"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Jobs      *ebpf.MapSpec `ebpf:"jobs"`
+	Owners    *ebpf.MapSpec `ebpf:"owners"`
 	Paces     *ebpf.MapSpec `ebpf:"paces"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
 	Threads   *ebpf.MapSpec `ebpf:"threads"`
@@ -313,6 +318,8 @@ type waitsVariableSpecs struct {
 	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	LeastPeriod   *ebpf.VariableSpec `ebpf:"least_period"`
 	MaxAsked      *ebpf.VariableSpec `ebpf:"max_asked"`
+	MaxOwned      *ebpf.VariableSpec `ebpf:"max_owned"`
+	MaxThreads    *ebpf.VariableSpec `ebpf:"max_threads"`
 	MaxUsed       *ebpf.VariableSpec `ebpf:"max_used"`
 	PidNamespace  *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	Since         *ebpf.VariableSpec `ebpf:"since"`
@@ -346,6 +353,7 @@ type waitsMaps struct {
 	Contexts  *ebpf.Map `ebpf:"contexts"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Jobs      *ebpf.Map `ebpf:"jobs"`
+	Owners    *ebpf.Map `ebpf:"owners"`
 	Paces     *ebpf.Map `ebpf:"paces"`
 	Targets   *ebpf.Map `ebpf:"targets"`
 	Threads   *ebpf.Map `ebpf:"threads"`
@@ -360,6 +368,7 @@ func (m *waitsMaps) Close() error {
 		m.Contexts,
 		m.Counters,
 		m.Jobs,
+		m.Owners,
 		m.Paces,
 		m.Targets,
 		m.Threads,
@@ -376,6 +385,8 @@ type waitsVariables struct {
 	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
 	LeastPeriod   *ebpf.Variable `ebpf:"least_period"`
 	MaxAsked      *ebpf.Variable `ebpf:"max_asked"`
+	MaxOwned      *ebpf.Variable `ebpf:"max_owned"`
+	MaxThreads    *ebpf.Variable `ebpf:"max_threads"`
 	MaxUsed       *ebpf.Variable `ebpf:"max_used"`
 	PidNamespace  *ebpf.Variable `ebpf:"pid_namespace"`
 	Since         *ebpf.Variable `ebpf:"since"`

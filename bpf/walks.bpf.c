@@ -14,63 +14,6 @@
 #include "walks.h"
 #include "calls.h"
 
-/* Of include/uapi/linux/bpf.h, which cannot be included: see kernel.h. */
-enum {
-    BPF_MAP_TYPE_HASH = 1,
-    BPF_MAP_TYPE_ARRAY = 2,
-    BPF_MAP_TYPE_PROG_ARRAY = 3,
-    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
-    BPF_MAP_TYPE_RINGBUF = 27,
-    BPF_MAP_TYPE_TASK_STORAGE = 29,
-    BPF_F_NO_PREALLOC = 1 << 0, /* of a map */
-    BPF_F_MMAPABLE = 1 << 10,
-    BPF_RB_NO_WAKEUP = 1, /* of bpf_ringbuf_output */
-};
-
-/* Those of waits.bpf.c. */
-struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct correlator_target);
-} targets SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, int);
-    __type(value, struct thread);
-} threads SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
-    __uint(map_flags, BPF_F_MMAPABLE);
-    __type(key, __u32);
-    __type(value, struct wait_counters);
-} counters SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct job);
-} jobs SEC(".maps");
-
-struct bell {
-    __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4096);
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, BELLS);
-    __type(key, __u32);
-    __array(values, struct bell);
-} bells SEC(".maps");
-
-/* Its own. Sizes of 1 are replaced when a program is loaded. */
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 1);
@@ -101,8 +44,6 @@ struct {
 const volatile struct record_layout layout SEC(".rodata.layout");
 
 /* Those of sampler.bpf.c. */
-#define FILTER_BITS (1 << 16)
-
 __u64 unwound_targets[FILTER_BITS / 64];
 
 const volatile __u64 hash_seed[2];
@@ -276,7 +217,7 @@ static __always_inline void send(struct walk_scratch *s, struct job *job,
 }
 
 static __always_inline bool is_unwound(__u32 target) {
-    return unwound_targets[target % FILTER_BITS / 64] & 1ULL << target % 64;
+    return in_filter(unwound_targets, target);
 }
 
 /* Runs in an interrupt: at irq_work_entry, or ipi_entry on arm64. */
@@ -336,7 +277,7 @@ int ask_test(__u64 *ctx) {
     struct task_struct *next = (void *)ctx[2];
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
 
-    if (number_in(next, level, pid_namespace) != tested || !job || !ring(&bells))
+    if (number_in(next, level, pid_namespace) != tested || !job || !ring())
         return 0;
     if (job->tid || job->unwinding)
         return 0;

@@ -137,6 +137,7 @@ func TestContextRule(t *testing.T) {
 				t.Fatalf("%v, pause %v, pending %v", err, target.SearchPause(), target.IsPending())
 			}
 			rules := target.Rules([]string{"http.route"})
+			assert.Check(t, rules.Owner == string(target.Owner()) && rules.Owner != "", "%q", rules.Owner)
 			if !slices.Equal(rules.Keys, []uint8{1}) || rules.KnownKeys != 2 || rules.Elastic != (tlsdesc.Rule{}) {
 				t.Errorf("%+v", rules)
 			}

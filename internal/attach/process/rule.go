@@ -138,7 +138,7 @@ func (t *Target) IsPending() bool {
 // Rules returns all rules that are known, and the attributes that are wanted of OpenTelemetry's
 // records: those with given keys.
 func (t *Target) Rules(keys []string) bpf.TargetRules {
-	var rules bpf.TargetRules
+	rules := bpf.TargetRules{Owner: string(t.Owner())}
 	if t.HasStorage() && t.elastic.err == nil {
 		rules.Elastic = t.elastic.rule
 	}

@@ -97,7 +97,7 @@ func (p *ProcessSampler) resolve() error {
 func (p *ProcessSampler) rules() bpf.TargetRules {
 	rules := p.target.Rules(p.sampling.attributes)
 	if p.sampling.elasticOnly {
-		return bpf.TargetRules{Elastic: rules.Elastic}
+		return bpf.TargetRules{Elastic: rules.Elastic, Owner: rules.Owner}
 	}
 	return rules
 }
