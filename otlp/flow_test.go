@@ -43,7 +43,11 @@ func TestRequestHeaders(t *testing.T) {
 		got := h.Get("user-agent")[0]
 		assert.Check(t, strings.HasPrefix(got,
 			"correlator/1.2.3 OTel-OTLP-Exporter-Go/1.2.3 grpc-go/"), "user agent %q", got)
-		assert.Check(t, fmt.Sprint(h.Get("authorization"), h.Get("x-bin")) == "[Bearer 1234] [\x00\xff]",
+		assert.Check(t, fmt.Sprint(h.Get("authorization"), h.Get("x-bin")) == "[Bearer 1234] [\x00\xff]" &&
+			len(h.Get(ProfilesVersionKey)) == 0, "headers %v", h)
+		l.send(Profiles, "x", 1)
+		h = r.got()[1].headers
+		assert.Check(t, fmt.Sprint(h.Get("authorization"), h.Get(ProfilesVersionKey)) == "[Bearer 1234] [1]",
 			"headers %v", h)
 	})
 }

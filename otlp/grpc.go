@@ -92,6 +92,7 @@ func (t *grpcTransport) close() { t.conn.Close() }
 type grpcCall struct {
 	transport *grpcTransport
 	ctx       context.Context // with our headers
+	profiles  context.Context // the same, and the version of profiles
 	options   []grpc.CallOption
 
 	// Of the last request. Only an error is examined for more than the response.
@@ -103,13 +104,20 @@ type grpcCall struct {
 
 func (t *grpcTransport) newCall(ctx context.Context) call {
 	c := &grpcCall{transport: t, ctx: metadata.NewOutgoingContext(ctx, t.headers)}
+	profiles := t.headers.Copy()
+	profiles.Set(ProfilesVersionKey, ProfilesVersion)
+	c.profiles = metadata.NewOutgoingContext(ctx, profiles)
 	c.options = []grpc.CallOption{grpc.Header(&c.header), grpc.Trailer(&c.trailer), grpc.Peer(&c.remote)}
 	return c
 }
 
 func (c *grpcCall) export(b *Batch, probe bool) *result {
 	t, start := c.transport, time.Now()
-	ctx, cancel := context.WithTimeout(c.ctx, t.timeout)
+	of := c.ctx
+	if b.signal == Profiles {
+		of = c.profiles
+	}
+	ctx, cancel := context.WithTimeout(of, t.timeout)
 	defer cancel()
 	if probe {
 		t.redial(ctx)

@@ -47,7 +47,7 @@ type httpTransport struct {
 	http    *http.Transport
 	urls    [NumSignals]*url.URL
 	signals []Signal
-	header  http.Header // of every request; nobody modifies it
+	headers [NumSignals]http.Header // of every request; nobody modifies them
 	secrets *strings.Replacer
 	timeout time.Duration
 	gzip    *compressor // nil: none
@@ -60,17 +60,23 @@ type httpTransport struct {
 func openHTTP(
 	d *Destination, where endpoint, via proxySetting, version string, gzip *compressor,
 ) (*httpTransport, error) {
-	t := &httpTransport{header: make(http.Header), secrets: d.Headers.secrets(), timeout: d.Timeout, via: via}
+	t := &httpTransport{secrets: d.Headers.secrets(), timeout: d.Timeout, via: via}
+	header := make(http.Header)
 	for k, v := range d.Headers {
-		t.header.Set(k, v)
+		header.Set(k, v)
 	}
-	t.header.Set("Content-Type", protobufType)
-	t.header.Set("User-Agent", userAgent(version))
+	header.Set("Content-Type", protobufType)
+	header.Set("User-Agent", userAgent(version))
 	if d.Compression == Gzip {
 		t.gzip = gzip
-		t.header.Set("Content-Encoding", gzipName)
+		header.Set("Content-Encoding", gzipName)
 	}
 	for s := range NumSignals {
+		t.headers[s] = header
+		if s == Profiles {
+			t.headers[s] = header.Clone()
+			t.headers[s].Set(ProfilesVersionKey, ProfilesVersion)
+		}
 		t.urls[s] = where.url(s, d.ExactURL)
 		if d.Takes(s) {
 			t.signals = append(t.signals, s)
@@ -184,7 +190,7 @@ func (c *httpCall) export(b *Batch, probe bool) *result {
 		body = b.compressed(t.gzip)
 	}
 	request := &http.Request{
-		Method: http.MethodPost, URL: t.urls[b.signal], Header: t.header,
+		Method: http.MethodPost, URL: t.urls[b.signal], Header: t.headers[b.signal],
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 		// For a connection that turns out to be closed before anything is written.
 		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },

@@ -96,6 +96,7 @@ func TestHTTPRequest(t *testing.T) {
 				if body != "\x0a\x00" || q.ContentLength != int64(len(s.bodies[i])) || q.Host != "receiver" ||
 					q.Header.Get("Content-Encoding") != encoding || q.Header.Get("Content-Type") != protobufType ||
 					q.Header.Get("Api-Key") != "s3cret-s3cret" || q.Header.Get("Accept-Encoding") != "" ||
+					(q.Header.Get(ProfilesVersionKey) == "1") != strings.HasSuffix(q.URL.Path, "/profiles") ||
 					q.UserAgent() != "correlator/1.2.3 OTel-OTLP-Exporter-Go/1.2.3" {
 					t.Errorf("request %q to %s with %v", body, q.Host, q.Header)
 				}

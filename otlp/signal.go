@@ -1,5 +1,13 @@
 package otlp
 
+// Requests with profiles have metadata (gRPC) or a header (HTTP) with the development version of their schema, which
+// goes up with each change that a receiver of another version could misunderstand. Without it, the version is 1:
+// opentelemetry-proto, pull request 857.
+const (
+	ProfilesVersionKey = "otlp-profiles-development-version"
+	ProfilesVersion    = "1" // of what is sent here, and passed on
+)
+
 // Signal is a kind of telemetry. Each has its own service, and a receiver may lack one.
 type Signal uint8
 

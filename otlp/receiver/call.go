@@ -107,6 +107,9 @@ func (r *Receiver) call(
 	if size(q.Header) > maxHeaders {
 		return nil, r.unread(signal, errHeaders)
 	}
+	if signal == otlp.Profiles && !hasKnownVersion(q.Header) {
+		return nil, r.unread(signal, errVersion)
+	}
 	ctx, cancel, err := withDeadline(w, q)
 	if err != nil {
 		return nil, r.unread(signal, err)
@@ -150,6 +153,15 @@ func (r *Receiver) call(
 
 // errHeaders is the status of a request with too many headers, which is final.
 var errHeaders = status.Errorf(codes.ResourceExhausted, "headers have more than %d bytes", maxHeaders)
+
+// errVersion is the status of a request with profiles of another version, which is final.
+var errVersion = status.Errorf(codes.InvalidArgument, "%s must be %s, once, or missing", otlp.ProfilesVersionKey,
+	otlp.ProfilesVersion)
+
+func hasKnownVersion(headers http.Header) bool {
+	versions := headers.Values(otlp.ProfilesVersionKey)
+	return len(versions) == 0 || len(versions) == 1 && versions[0] == otlp.ProfilesVersion
+}
 
 // size returns what headers have of names and values.
 func size(headers http.Header) (n int) {

@@ -112,6 +112,33 @@ func TestHTTPPartialSuccess(t *testing.T) {
 	l.wantCounts(otlp.Traces, "items=2, rejected_items bad_id=1, requests OK=1")
 }
 
+// Profiles are taken in the version that is known, which is that of requests without one, and passed on as that.
+func TestProfilesVersion(t *testing.T) {
+	body, _ := sound(t, otlp.Profiles)
+	for _, c := range []struct {
+		signal   otlp.Signal
+		versions string
+		code     int
+	}{
+		{otlp.Profiles, "1", 200}, {otlp.Profiles, "", 400}, {otlp.Profiles, "2", 400}, {otlp.Profiles, "01", 400},
+		{otlp.Profiles, "1, 1", 400}, {otlp.Profiles, "x", 400}, {otlp.Traces, "2", 200},
+	} {
+		for version := range httpClients(t, nil) {
+			l := openLab(t, Config{})
+			client := httpClients(t, l.dialSocket)[version]
+			if c.signal == otlp.Traces {
+				body, _ = sound(t, otlp.Traces)
+			}
+			headers := httpHeaders(otlp.ProfilesVersionKey, c.versions)
+			a, got := answer(t, client, c.signal.Path(), headers, bytes.NewReader(body))
+			assert.Check(t, a.StatusCode == c.code, "%s with %q: %s, %x", c.signal, c.versions, a.Status, got)
+			if c.code != 200 {
+				l.wantCounts(otlp.Profiles, "items=1, refused_items undecodable=1, requests INVALID_ARGUMENT=1")
+			}
+		}
+	}
+}
+
 // Every invalid request gets the documented status code and a Status, is counted, and the next
 // request is accepted.
 func TestHTTPBadInput(t *testing.T) {
