@@ -64,6 +64,7 @@ type quality struct {
 	unnamed uint64 // with compiled code that has no name
 	// interpreter is a runtime of interpreterNames that the process has, "" for none, or others.
 	interpreter string
+	unread      string // the same of unreadFiles
 }
 
 // nameCount counts frames, each as often as it was sampled.
@@ -136,6 +137,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 			depth++
 		}
 		q.interpreter = cmp.Or(q.interpreter, s.interpreterOf(p, f))
+		q.unread = cmp.Or(q.unread, s.unreadOf(p, f))
 		outermost = s.names.name(p, f)
 		hasName := outermost != ""
 		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {

@@ -44,6 +44,28 @@ var interpreterFiles = map[string]*regexp.Regexp{
 	pythonName: regexp.MustCompile(`^python[0-9.]*$|^libpython[0-9.]+\.so`),
 }
 
+// unreadFiles are the files of runtimes whose functions are not read: frames are of the runtime itself.
+var unreadFiles = map[string]*regexp.Regexp{
+	"Perl":   regexp.MustCompile(`^perl[0-9.]*$|^libperl\.so`),
+	"PHP":    regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$|^libphp[0-9.]*\.so`),
+	"Ruby":   regexp.MustCompile(`^ruby[0-9.]*$|^libruby[0-9.-]*\.so`),
+	".NET":   regexp.MustCompile(`^libcoreclr\.so`),
+	"Erlang": regexp.MustCompile(`^beam(\.smp)?$`),
+	"LuaJIT": regexp.MustCompile(`^luajit[0-9.-]*$|^libluajit[0-9.-]*\.so`),
+}
+
+// unreadOf returns the runtime of unreadFiles that a frame is of, "" if it is of none.
+func (s *summary) unreadOf(p *record.Process, f profile.Frame) string {
+	if f.Kind() == profile.NativeFrame {
+		for name, files := range unreadFiles {
+			if files.MatchString(path.Base(s.names.path(p, f))) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
 // interpreterOf returns the runtime that a frame is of, or of a file of, "" if it is none of interpreterFiles.
 func (s *summary) interpreterOf(p *record.Process, f profile.Frame) string {
 	switch f.Kind() {
@@ -159,6 +181,15 @@ func (s *summary) hints() (hints []string) {
 	for _, schema := range slices.Sorted(maps.Keys(unread)) {
 		add(unread[schema], "samples of %s have no trace, as contexts of threads by the schema "+
 			strings.ReplaceAll(terminal.Escape(schema), "%", "%%")+" are not read (docs/contexts.md)")
+	}
+	scripts := make(map[string][]*record.Process)
+	for _, p := range s.recording.Processes {
+		if of := s.processes[p].unread; of != "" {
+			scripts[of] = append(scripts[of], p)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(scripts)) {
+		add(scripts[name], "functions that %s runs by "+name+" are not shown, but those of "+name+" itself (docs/stacks.md)")
 	}
 	refused := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {

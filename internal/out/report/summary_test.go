@@ -165,6 +165,22 @@ func TestHints(t *testing.T) {
 	assert.Check(t, len(hints) == 6, "%q", hints)
 }
 
+// That functions of a runtime are not read is a hint; of others there is none.
+func TestHintsOfScripts(t *testing.T) {
+	for path, want := range map[string]string{
+		"/usr/bin/perl": "Perl", "/usr/lib/libperl.so.5.36": "Perl", "/usr/bin/php8.2": "PHP", "/usr/sbin/php-fpm8.2": "PHP",
+		"/usr/bin/ruby3.1": "Ruby", "/usr/lib/libruby-3.1.so.3.1": "Ruby", "/usr/lib/dotnet/libcoreclr.so": ".NET",
+		"/usr/lib/erlang/bin/beam.smp": "Erlang", "/usr/bin/luajit-2.1.0": "LuaJIT", "/usr/bin/perlite": "",
+		"/usr/bin/phpx": "",
+	} {
+		r, names := fixture(t)
+		r.Stacks[stackID(1)][0].File = &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: path}
+		hints := strings.Join(summarize(r, names).hints(), "\n")
+		assert.Check(t, strings.Contains(hints, " runs by "+want+" are not shown") == (want != "") &&
+			strings.Count(hints, "are not shown") <= 1, "%s: %s", path, hints)
+	}
+}
+
 // Of Python and Node.js no hint is about frame pointers or jcmd, which do not help them; if the unwinding engine could
 // not read the runtime, that is the hint.
 func TestHintsOfInterpreters(t *testing.T) {
