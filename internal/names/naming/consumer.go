@@ -12,6 +12,7 @@ import (
 type Consumer struct {
 	namer    *Namer
 	emit     func(*profile.Sample)
+	patient  bool // see NewPatientConsumer
 	unnamed  [numReasons]atomic.Uint64
 	released chan struct{} // has a token when no sample is held any more
 
@@ -24,6 +25,14 @@ type Consumer struct {
 // samples, when their names are known or will not be; it is called with nothing locked.
 func (n *Namer) NewConsumer(emit func(*profile.Sample)) *Consumer {
 	return &Consumer{namer: n, emit: emit, released: make(chan struct{}, 1)}
+}
+
+// NewPatientConsumer is NewConsumer for who looks at samples every few seconds only: while nobody else waits for the
+// names of a process, they are asked for less often.
+func (n *Namer) NewPatientConsumer(emit func(*profile.Sample)) *Consumer {
+	c := n.NewConsumer(emit)
+	c.patient = true
+	return c
 }
 
 // Sampled emits a sample, at once or when its names are known. It waits for nothing. The sample stays

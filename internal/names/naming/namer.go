@@ -92,6 +92,7 @@ type process struct {
 	reason   reason               // why it is not asked before that
 	pause    time.Duration        // how long that was
 	rest     time.Duration        // between its last request, after which all was known, and the next
+	watched  time.Time            // when the last sample came that waits for names, of a consumer that is not patient
 	gone     bool
 
 	perfMap     symbolizer.PerfMap // when it was looked at last
@@ -224,6 +225,9 @@ func (n *Namer) hold(c *Consumer, s *profile.Sample) (reason, bool) {
 	p := n.process(s.Resource)
 	p.used = now
 	reason, mayCome := n.want(p, s.Stack, now)
+	if mayCome && !c.patient {
+		p.watched = now
+	}
 	switch {
 	case !mayCome:
 		return reason, false

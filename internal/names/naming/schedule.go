@@ -38,8 +38,10 @@ var (
 	kernelPauses = share.Backoff{Min: 2 * time.Second, Max: time.Minute}
 
 	// A process whose names were all read rests, longer each time: names of functions that are seldom
-	// sampled come one by one, and each request reads whole tables. But somebody may watch.
-	rests = share.Backoff{Min: shortest, Max: 500 * time.Millisecond}
+	// sampled come one by one, and each request reads whole tables. But somebody may watch, else it may rest longer
+	// (half of maxHold).
+	rests        = share.Backoff{Min: shortest, Max: 500 * time.Millisecond}
+	patientRests = share.Backoff{Min: shortest, Max: 2 * time.Second}
 
 	// A process for which a request failed is not asked for some time, longer each time; and so is
 	// a file.
@@ -231,6 +233,10 @@ func (n *Namer) end(p *process, now time.Time, spent, failed time.Duration) {
 	}
 	t.next = now.Add(max(ownerPace, totalPace*n.waiting())*spent + hangPace*failed)
 	if failed == 0 {
+		rests := rests
+		if now.Sub(p.watched) > idleTime {
+			rests = patientRests
+		}
 		if p.rest = rests.Next(p.rest); len(p.wanted) > 0 {
 			p.rest = shortest
 		}

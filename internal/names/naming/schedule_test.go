@@ -280,17 +280,26 @@ func TestFailuresOfFiles(t *testing.T) {
 	}
 }
 
-// A process whose names were all read is asked later and later, half a second after the last time at most, and for what
-// is left of them soon.
+// A process whose names were all read is asked later and later, half a second after the last time at most, two seconds
+// if only patient consumers wait for them, and for what is left of them soon.
 func TestRests(t *testing.T) {
+	t.Run("patient", func(t *testing.T) { testRests(t, (*Namer).NewPatientConsumer, 2*time.Second) })
+	t.Run("not patient", func(t *testing.T) { testRests(t, (*Namer).NewConsumer, time.Second/2) })
+}
+
+func testRests(t *testing.T, consumer func(*Namer, func(*profile.Sample)) *Consumer, longest time.Duration) {
 	e := silent(t)
 	r := &profile.Resource{}
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/file"}
 	now := time.Now()
+	c := consumer(e.Namer, func(*profile.Sample) {})
 	ask := func(left bool) (rest time.Duration) {
 		t.Helper()
-		reason, mayCome := e.want(e.process(r), sampleOf(r, profile.Frame{File: file, Address: 1}).Stack, now)
-		assert.Check(t, mayCome, "%v", reason)
+		sample := sampleOf(r, profile.Frame{File: file, Address: 1})
+		of := e.process(r)
+		of.next, of.owner.turn.next = time.Time{}, time.Time{} // which are later than the clock
+		reason, held := e.hold(c, sample)
+		assert.Check(t, held, "%v", reason)
 		p := e.processes[r]
 		e.begin(p, now)
 		e.take(p)
@@ -306,10 +315,10 @@ func TestRests(t *testing.T) {
 	last := time.Duration(0)
 	for range 10 {
 		rest := ask(false)
-		assert.Check(t, rest >= max(last, shortest) && rest <= time.Second/2, "%v, after %v", rest, last)
+		assert.Check(t, rest >= max(last, shortest) && rest <= longest, "%v, after %v", rest, last)
 		last = rest
 	}
-	assert.Check(t, last > shortest && ask(true) == shortest && ask(false) > shortest, "%v", last)
+	assert.Check(t, last > longest/2 && ask(true) == shortest && ask(false) > shortest, "%v", last)
 }
 
 // A worker that answers less than it was asked for is asked again for the rest; one that answers

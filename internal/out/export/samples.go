@@ -28,7 +28,7 @@ type samples struct {
 // newSamples returns samples, on which end must be called.
 func newSamples(options profiles.Options, namer *naming.Namer, exporter *otlp.Exporter, counters *counters) *samples {
 	s := &samples{counters: counters}
-	s.names, options.Name = namer.NewConsumer(s.put), namer.Name
+	s.names, options.Name = namer.NewPatientConsumer(s.put), namer.Name
 	s.newBuilder = func() *profiles.Builder {
 		return profiles.NewBuilder(options, func(r profiles.Request) {
 			exporter.Enqueue(otlp.NewProfilesBatch(r.Body, r.Samples, r.Profiles, time.Now()))
