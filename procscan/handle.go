@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,6 +167,15 @@ func (h *Handle) ExecutableMappings() ([]Mapping, error) {
 // and ErrTooMany.
 func (h *Handle) ExecutableMemory() ([]Mapping, error) {
 	return h.mappings(executableMemory)
+}
+
+// FileMemory returns all mappings of the file of a mapping, executable or not, by address.
+func (h *Handle) FileMemory(m Mapping) ([]Mapping, error) {
+	all, err := h.mappings(fileMemory)
+	if err != nil && !errors.Is(err, ErrTooMany) {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(other Mapping) bool { return other.Dev != m.Dev || other.Ino != m.Ino }), nil
 }
 
 // Libraries reads the process's mappings of the agent's library, as a sweep does: ErrNotFound when

@@ -37,6 +37,7 @@ const (
 	executableMemory                  // all executable ones
 	processContexts                   // those of a process context, which can be written and not executed
 	javaMachine                       // executable ones of a Java virtual machine
+	fileMemory                        // those of files, whatever their permissions
 )
 
 // wants reports whether a mapping with this name is selected, if its permissions are. The name may
@@ -46,7 +47,7 @@ func (s selection) wants(name []byte) bool {
 	switch s {
 	case agentLibrary:
 		return MatchLibrary(name)
-	case executableFiles:
+	case executableFiles, fileMemory:
 		// What is not a file has no path, or a name in brackets that may hold a slash: [anon:a/b].
 		i := bytes.IndexAny(name, "/[")
 		return i >= 0 && name[i] == '/'
@@ -66,7 +67,7 @@ func (s selection) wantsPermissions(writable, executable bool) bool {
 	if s == processContexts {
 		return writable && !executable
 	}
-	return executable
+	return executable || s == fileMemory
 }
 
 // queryFlags returns the flags with which PROCMAP_QUERY skips most of what is not selected. There is no
@@ -78,6 +79,8 @@ func (s selection) queryFlags() uint64 {
 		return queryCoveringOrNext | queryExecutable
 	case processContexts:
 		return queryCoveringOrNext | queryWritable
+	case fileMemory:
+		return queryCoveringOrNext | queryFileBacked
 	}
 	return queryCoveringOrNext | queryExecutable | queryFileBacked
 }

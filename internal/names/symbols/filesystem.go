@@ -22,10 +22,41 @@ const maxMountBytes = 32 << 20
 // FileSystems maps device numbers, as in /proc/PID/maps, to types of file systems.
 type FileSystems map[uint64]string
 
+// ErrNotMounted: what a process has mapped is on a file system in no table of mounts. Of what kind
+// it is cannot be known without asking it, and a process can unmount what it serves itself.
+var ErrNotMounted = fmt.Errorf("%w (not mounted)", procscan.ErrFileSystem)
+
+// memoryDevice is the device of memory that is mapped as a file: that of a memfd, and of shared
+// memory. It is mounted where nobody sees it. 0: not known. It takes some µs, before a worker's
+// filter of system calls is in force.
+var memoryDevice = func() uint64 {
+	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if unix.Fstat(fd, &stat) != nil {
+		return 0
+	}
+	return stat.Dev
+}()
+
+// deviceOf parses a device number, major:minor.
+func deviceOf(text string) (uint64, bool) {
+	major, minor, _ := strings.Cut(text, ":")
+	x, errMajor := strconv.ParseUint(major, 10, 32)
+	y, errMinor := strconv.ParseUint(minor, 10, 32)
+	return unix.Mkdev(uint32(x), uint32(y)), errMajor == nil && errMinor == nil
+}
+
 // FileSystems reads the mounts of a process, of the host and of our own process. It accesses no
 // file system.
 func (o Opener) FileSystems(pid int) FileSystems {
 	known := make(FileSystems)
+	if memoryDevice != 0 {
+		known[memoryDevice] = "tmpfs"
+	}
 	for _, whose := range []string{"self", "1", strconv.Itoa(pid)} {
 		// What cannot be read stays unknown.
 		if file, err := os.Open(path.Join(o.ProcRoot, whose, "mountinfo")); err == nil {
@@ -59,21 +90,18 @@ func (f FileSystems) read(mountInfo io.Reader) {
 		if len(fields) < 3 || len(kind) == 0 {
 			continue
 		}
-		major, minor, _ := strings.Cut(string(fields[2]), ":")
-		x, errMajor := strconv.ParseUint(major, 10, 32)
-		y, errMinor := strconv.ParseUint(minor, 10, 32)
-		if errMajor == nil && errMinor == nil {
-			f[unix.Mkdev(uint32(x), uint32(y))] = string(kind)
+		if dev, ok := deviceOf(string(fields[2])); ok {
+			f[dev] = string(kind)
 		}
 	}
 }
 
 // Check returns procscan.ErrFileSystem for a device of such a file system. An anonymous device (major 0)
-// that is not mounted counts as one: a process can unmount what it has mapped.
+// that is not mounted counts as one, ErrNotMounted: a process can unmount what it has mapped.
 func (f FileSystems) Check(dev uint64) error {
 	kind, known := f[dev]
 	if !known && unix.Major(dev) == 0 {
-		return fmt.Errorf("%w (not mounted)", procscan.ErrFileSystem)
+		return ErrNotMounted
 	}
 	if isForeign(kind) {
 		return fmt.Errorf("%w (%s)", procscan.ErrFileSystem, kind)

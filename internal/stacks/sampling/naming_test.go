@@ -79,9 +79,20 @@ func TestUnknownCaller(t *testing.T) {
 	files, err := profile.NewFiles("/proc", 1)
 	assert.NilError(t, err)
 	space := profile.NewAddressSpace(files, probePace())
-	whole := appendWalked(nil, space, []uint64{0x7000, 0x8000})
-	frames := appendWalked(nil, space, []uint64{0x7000, bpf.UnknownCaller, 0x8000, 0x9000})
+	whole := appendWalked(nil, space, []uint64{0x7000, 0x8000}, false)
+	frames := appendWalked(nil, space, []uint64{0x7000, bpf.UnknownCaller, 0x8000, 0x9000}, false)
 	assert.Assert(t, len(whole) == 2 && len(frames) == 4 && frames[1].Kind() == profile.CutFrame, frames)
+	// The end of a chain is that of the stack in a C library only.
+	cut := appendWalked(nil, space, []uint64{0x7000, 0x8000}, true)
+	assert.Check(t, len(cut) == 3 && cut[2].Kind() == profile.CutFrame, cut)
+	assert.Check(t, len(appendWalked(nil, space, nil, true)) == 0, "a stack without frames")
+	for path, want := range map[string]bool{
+		"/lib/libc.so.6": true, "/lib/libc-2.31.so": true, "/lib/libpthread-2.31.so": true, "/lib/ld-musl-x86_64.so.1": true,
+		"/lib/libc.musl-x86_64.so.1": true, "/lib/libcrypto.so": false, "/libc.so.6/work": false, "/lib/ld-linux.so.2": false,
+	} {
+		f := profile.Frame{File: &profile.File{Path: path}}
+		assert.Check(t, inCLibrary(&f) == want, path)
+	}
 	assert.Check(t, frames[0] == whole[0] && frames[2] == whole[1] && frames[3].Address == 0x8fff, frames)
 	store, err := profile.NewStore(8, 1<<16)
 	assert.NilError(t, err)

@@ -2,7 +2,9 @@ package sampling
 
 import (
 	"hash/maphash"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/elastic/go-freelru"
@@ -21,6 +23,8 @@ type stacks struct {
 	kernel *profile.Kernel // nil: stacks have no kernel frames
 	store  *profile.Store
 	names  *freelru.SyncedLRU[rawStack, profile.StackTraceID]
+
+	marksEnds bool // where an engine unwinds, stacks that were walked instead are cut where they end too early
 }
 
 // placeTime is how long an address of interpreted Java code is taken for the same method. To put another one in
@@ -63,7 +67,7 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
-	frames = appendWalked(frames, p.space, raw.User)
+	frames = appendWalked(frames, p.space, raw.User, s.marksEnds)
 	*scratch = frames
 	switch {
 	case !probed && (name.space == p.blank || p.space.Lacking(now)):
@@ -74,13 +78,31 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	return s.put(name, frames, true), true
 }
 
-// appendWalked appends the frames of addresses, with a cut one where a caller may be missing.
-func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint64) []profile.Frame {
+// appendWalked appends the frames of addresses, with a cut one where a caller may be missing. ends
+// says that there is one, too, where the chain does not end in a C library, which has begun each
+// thread and all programs but static ones.
+func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint64, ends bool) []profile.Frame {
 	if i := slices.Index(addrs, bpf.UnknownCaller); i >= 0 {
 		dst = append(space.AppendFrames(dst, addrs[:i]), profile.NewCutFrame())
 		addrs = addrs[i+1:]
 	}
-	return space.AppendFrames(dst, addrs)
+	before := len(dst)
+	dst = space.AppendFrames(dst, addrs)
+	if ends && len(dst) > before && !inCLibrary(&dst[len(dst)-1]) {
+		dst = append(dst, profile.NewCutFrame())
+	}
+	return dst
+}
+
+// inCLibrary reports whether a frame is in a C library, or in the loader that is one (musl).
+func inCLibrary(f *profile.Frame) bool {
+	if f.File == nil {
+		return false
+	}
+	name := path.Base(f.File.Path)
+	return slices.ContainsFunc([]string{"libc.", "libc-", "libpthread", "ld-musl-"}, func(prefix string) bool {
+		return strings.HasPrefix(name, prefix)
+	})
 }
 
 // put stores a named stack. If what its raw stack means may change, that is asked again in a while.

@@ -79,6 +79,41 @@ func TestCallers(t *testing.T) {
 	}
 }
 
+// Stacks are whole in a library that was deleted, or is in a memfd; or that was on a file system
+// which is in no table of mounts, as that of a container that has gone: there, what is mapped of it
+// is read from memory.
+func TestFilesThatAreGone(t *testing.T) {
+	e := shareEngine(t)
+	e.sample(t)
+	source := "testdata/mapped.c"
+	library := testenv.Compile(t, "cc", source, "-DLIBRARY", "-O1", "-fomit-frame-pointer", "-shared", "-fPIC")
+	program := testenv.Compile(t, "cc", source, "-O1", "-ldl")
+	nameOf := functionsOf(t, library)
+	for _, kind := range []string{"deleted", "memfd", "unmounted", "overlay"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			j := startBusy(t, program, kind, library)
+			skipped := e.counters.FilesSkipped.Load()
+			e.synchronize(t, j.target)
+			skipped = e.counters.FilesSkipped.Load() - skipped
+			assert.Check(t, skipped == 0, "%d files were not read", skipped)
+			for range 20 {
+				s := e.next(t, j.target)
+				frames, err := e.name(t, j.target, s)
+				assert.NilError(t, err)
+				var names []string
+				for _, f := range frames[:min(4, len(frames))] {
+					names = append(names, nameOf(0x1000+f.Address%0x1000)) // all are in the one page of its code
+				}
+				at := slices.Index(names, "work")
+				assert.Assert(t, s.failure == 0 && at >= 0 && len(frames) >= at+3, "%d: %v %+v", s.failure, names,
+					frames)
+				assert.Check(t, slices.Equal(names[:at], []string{"innermost", "inner", "outer"}[3-at:]), names)
+			}
+		})
+	}
+}
+
 // A program with a table of Go's functions that is damaged is unwound all the same, and counted.
 func TestUncorrected(t *testing.T) {
 	e := shareEngine(t)

@@ -88,7 +88,9 @@ type target struct {
 	mapped   []process.RawMapping        // the first of each file
 	skipped  map[uint64]struct{}         // inodes of files that could not be read
 	failure  error                       // of the first of these
-	pages    *pages                      // see readByPages; nil otherwise
+
+	memoryFiles map[uint64]bool // inodes of memfds, and whether they are ELF files
+	pages       *pages          // see readByPages; nil otherwise
 
 	code  *jvmCode // nil: no JVM is known
 	codes map[*runtimeKind]*runtimeCode
@@ -136,7 +138,7 @@ func (t *target) close() {
 
 // begin prepares a synchronization.
 func (t *target) begin() {
-	t.systems = nil
+	t.systems, t.memoryFiles = nil, make(map[uint64]bool)
 	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[uint64]struct{})
 	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
 }
@@ -229,12 +231,34 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 		return raw, true
 	case !strings.HasPrefix(m.Path, "/"):
 		return raw, false
+	case strings.HasPrefix(m.Path, "/memfd:") && t.isELF(m):
+		raw.Path = "/." + m.Path[1:] // of which the engine does not think that it is code that a compiler writes
 	}
 	var numbers [16]byte
 	binary.LittleEndian.PutUint64(numbers[:], m.Dev)
 	binary.LittleEndian.PutUint64(numbers[8:], m.Ino)
 	t.identify(&raw, numbers[:])
 	return raw, true
+}
+
+// maxMemoryFiles is how many memfds of a process are looked into in a synchronization. Compilers have
+// one, with many mappings, or thousands, none of which is a library.
+const maxMemoryFiles = 64
+
+// isELF reports whether a memfd is a file as of a linker, and not code alone.
+func (t *target) isELF(m procscan.Mapping) bool {
+	known, looked := t.memoryFiles[m.Ino]
+	if looked || len(t.memoryFiles) == maxMemoryFiles {
+		return known
+	}
+	if file, err := t.handle.OpenMapped(m); err == nil {
+		magic := make([]byte, len(elf.ELFMAG))
+		_, err = file.ReadAt(magic, 0)
+		known = err == nil && string(magic) == elf.ELFMAG
+		file.Close()
+	}
+	t.memoryFiles[m.Ino] = known
+	return known
 }
 
 // identify gives a mapping the numbers of what is mapped, for the user.
@@ -272,7 +296,7 @@ func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
 	return m.target.memory().ReadAt(b, at)
 }
 
-func (t *target) memory() *limitedReader { return &limitedReader{from: t.mem, budget: t.budget} }
+func (t *target) memory() *limitedReader { return &limitedReader{from: rawFile{t.mem}, budget: t.budget} }
 
 // readByPages calls a function during which each page of the memory is read once: the engine reads some 10,000
 // descriptions of a JVM's types and fields, which lie side by side. What is read last may be older than what was
@@ -288,8 +312,9 @@ func (t *target) readByPages(p *pages, do func()) {
 	do()
 }
 
-// open opens the file of a mapping, unless its file system waits for a process.
-func (t *target) open(raw *process.RawMapping) (*os.File, error) {
+// open opens the file of a mapping, unless its file system waits for a process. What cannot be opened is read from
+// the memory of the process, where that does not wait either.
+func (t *target) open(raw *process.RawMapping) (*openFile, error) {
 	m, ok := t.mappings[raw.Vaddr]
 	if !ok {
 		return nil, fs.ErrNotExist
@@ -297,34 +322,49 @@ func (t *target) open(raw *process.RawMapping) (*os.File, error) {
 	if t.systems == nil { // few processes have a file that is not known
 		t.systems = t.opener.FileSystems(t.handle.Identity().PID)
 	}
-	if err := t.systems.Check(m.Dev); err != nil {
+	err := t.systems.Check(m.Dev)
+	if err == nil {
+		var file *os.File
+		if file, err = t.handle.OpenMapped(m); err == nil {
+			return sized(file)
+		}
+	}
+	if !readFromMemory(err) {
 		return nil, err
 	}
-	return t.handle.OpenMapped(m)
+	file, errMemory := t.openInMemory(m)
+	if errMemory != nil {
+		return nil, fmt.Errorf("%w; in memory: %w", err, errMemory)
+	}
+	return file, nil
 }
 
-// opened is open, with a bound of the size, and what comes of it counted.
-func (t *target) opened(raw *process.RawMapping) (file *os.File, info os.FileInfo, err error) {
+// sized bounds the size of a file.
+func sized(file *os.File) (*openFile, error) {
+	info, err := file.Stat()
+	if err == nil && info.Size() > maxFileBytes {
+		err = errFileSize
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &openFile{rawFile{file}, info.Size(), file}, nil
+}
+
+// opened is open, with what comes of it counted.
+func (t *target) opened(raw *process.RawMapping) (*openFile, error) {
 	if !raw.IsFileBacked() {
-		return nil, nil, fs.ErrInvalid
+		return nil, fs.ErrInvalid
 	}
-	file, err = t.open(raw)
-	if err == nil {
-		if info, err = file.Stat(); err == nil && info.Size() > maxFileBytes {
-			err = errFileSize
-		}
-		if err != nil {
-			file.Close()
-		}
-	}
+	file, err := t.open(raw)
 	if err != nil {
 		t.skipped[raw.Inode] = struct{}{}
 		if t.failure == nil {
 			t.failure = fmt.Errorf("reading %s: %w", raw.Path, err)
 		}
-		return nil, nil, err
 	}
-	return file, info, nil
+	return file, err
 }
 
 // OpenMappingFile opens the file of a mapping.
@@ -332,7 +372,7 @@ func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser,
 	if raw.Path == deltas.Trampolines {
 		return notClosed{trampolinesFile()}, nil
 	}
-	file, _, err := t.opened(raw)
+	file, err := t.opened(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -354,13 +394,16 @@ func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {
 	if raw.Path == deltas.Trampolines {
 		return 0
 	}
-	file, _, err := t.opened(raw)
+	file, err := t.opened(raw)
 	if err != nil {
 		return 0
 	}
 	defer file.Close()
+	if file.file == nil {
+		return -1 - int64(t.number) // nothing says that what another process has mapped is the same
+	}
 	var stat unix.Stat_t
-	if unix.Fstat(int(file.Fd()), &stat) != nil {
+	if unix.Fstat(int(file.file.Fd()), &stat) != nil {
 		return 0
 	}
 	return stat.Ctim.Nano()
@@ -380,12 +423,12 @@ func (t *target) CalculateMappingFileID(raw *process.RawMapping) (libpf.FileID, 
 		}
 		contents = bytes.NewReader(b)
 	} else {
-		file, _, err := t.opened(raw)
+		file, err := t.opened(raw)
 		if err != nil {
 			return libpf.FileID{}, err
 		}
 		defer file.Close()
-		contents = file
+		contents = io.NewSectionReader(file, 0, file.size)
 	}
 	id, err := libpf.FileIDFromExecutableReader(contents)
 	if err != nil {
@@ -403,7 +446,7 @@ func (t *target) Close() error { return nil }
 
 // limitedReader reads as far as the budget allows.
 type limitedReader struct {
-	from   *os.File
+	from   process.ReadAtCloser
 	budget *budget
 	long   []int64 // see longNames
 }
@@ -412,16 +455,18 @@ func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
 	if err := r.budget.spend(len(b)); err != nil {
 		return 0, err
 	}
-	n, err := pread(r.from, b, at)
+	n, err := r.from.ReadAt(b, at)
 	shorten(b[:n], at, r.long)
 	return n, err
 }
 
-// pread is file.ReadAt of which the Go runtime is not told: its monitor thread would wake up, though nothing else is to
-// be done in a worker meanwhile.
-func pread(file *os.File, b []byte, at int64) (n int, err error) {
-	defer runtime.KeepAlive(file)
-	fd := file.Fd()
+// rawFile is a file that is read without telling the Go runtime: its monitor thread would wake up, though nothing else
+// is to be done in a worker meanwhile.
+type rawFile struct{ *os.File }
+
+func (f rawFile) ReadAt(b []byte, at int64) (n int, err error) {
+	defer runtime.KeepAlive(f.File)
+	fd := f.Fd()
 	for n < len(b) {
 		got, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, fd, uintptr(unsafe.Pointer(&b[n])), uintptr(len(b)-n),
 			uintptr(at)+uintptr(n), 0, 0)

@@ -1,0 +1,94 @@
+package unwind
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"correlator/internal/names/symbols"
+	"correlator/procscan"
+)
+
+// openFile is a file of a process, or what of it is in the memory of the process.
+type openFile struct {
+	io.ReaderAt
+	size int64
+	file *os.File // nil: memory
+}
+
+// Close closes the file, if there is one.
+func (f *openFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+// inMemory is what a process has mapped of a file. What it has not is zero. That suffices for code,
+// and for what describes how it is unwound, but not for a table of symbols.
+type inMemory struct {
+	parts  []procscan.Mapping // by offset
+	memory io.ReaderAt
+	size   int64
+}
+
+// errNotInMemory: what is mapped of a file does not begin with its start.
+var errNotInMemory = errors.New("its start is not mapped")
+
+// readFromMemory reports whether a file that could not be opened is read from the memory of its
+// process instead. Not where it is on a file system that may never answer, which would be asked for
+// what is not in memory. One that is not mounted any more may be such a file system, too, but hardly
+// is; a process that has a worker hang by that is left out, as by any other memory.
+func readFromMemory(why error) bool {
+	return !errors.Is(why, procscan.ErrGone) &&
+		(errors.Is(why, symbols.ErrNotMounted) || !errors.Is(why, procscan.ErrFileSystem))
+}
+
+// openInMemory returns what is mapped of the file of a mapping.
+func (t *target) openInMemory(m procscan.Mapping) (*openFile, error) {
+	parts, err := t.handle.FileMemory(m)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(parts, func(a, b procscan.Mapping) int { return cmp.Compare(a.Offset, b.Offset) })
+	if len(parts) == 0 || parts[0].Offset != 0 {
+		return nil, errNotInMemory
+	}
+	f := &inMemory{parts: parts, memory: rawFile{t.mem}}
+	for _, p := range parts {
+		if end := p.Offset + (p.End - p.Start); end <= maxFileBytes {
+			f.size = max(f.size, int64(end))
+		}
+	}
+	if magic := make([]byte, 4); f.size == 0 {
+		return nil, errFileSize
+	} else if _, err := f.ReadAt(magic, 0); err != nil || string(magic) != "\x7fELF" {
+		return nil, cmp.Or(err, errNotInMemory)
+	}
+	return &openFile{ReaderAt: f, size: f.size}, nil
+}
+
+// ReadAt reads what is mapped.
+func (f *inMemory) ReadAt(b []byte, at int64) (n int, err error) {
+	if at < 0 || at >= f.size {
+		return 0, io.EOF
+	}
+	short := int64(len(b)) > f.size-at
+	b = b[:min(int64(len(b)), f.size-at)]
+	clear(b)
+	for _, p := range f.parts {
+		from, to := max(at, int64(p.Offset)), min(at+int64(len(b)), int64(p.Offset+(p.End-p.Start)), f.size)
+		if from >= to {
+			continue
+		}
+		if _, err := f.memory.ReadAt(b[from-at:to-at], int64(p.Start)+from-int64(p.Offset)); err != nil {
+			return 0, err
+		}
+	}
+	if short {
+		return len(b), io.EOF
+	}
+	return len(b), nil
+}

@@ -1,0 +1,59 @@
+package unwind
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/names/symbols"
+	"correlator/procscan"
+)
+
+// What is mapped of a file is read where it is in memory, in parts, also across several mappings;
+// what is not mapped in between is zero, and there is nothing after the last.
+func TestInMemory(t *testing.T) {
+	memory := make([]byte, 64)
+	for i := range memory {
+		memory[i] = byte(i)
+	}
+	f := inMemory{memory: bytes.NewReader(memory), size: 28, parts: []procscan.Mapping{
+		{Start: 32, End: 40}, {Start: 16, End: 24, Offset: 8}, {Start: 48, End: 56, Offset: 20}}}
+	whole := make([]byte, 28)
+	copy(whole, memory[32:40])
+	copy(whole[8:], memory[16:24])
+	copy(whole[20:], memory[48:56])
+	for from := range int64(28) {
+		for length := range 30 {
+			b := bytes.Repeat([]byte{0xff}, length)
+			n, err := f.ReadAt(b, from)
+			want := whole[from:min(28, int(from)+length)]
+			assert.Assert(t, bytes.Equal(b[:n], want) && (n < length) == errors.Is(err, io.EOF), "%d from %d: %v, %v",
+				length, from, b[:n], err)
+		}
+	}
+	for _, at := range []int64{-1, 28, 1 << 62} {
+		n, err := f.ReadAt(make([]byte, 1), at)
+		assert.Check(t, n == 0 && errors.Is(err, io.EOF), "%d at %d: %v", n, at, err)
+	}
+	f.parts[0].Start, f.parts[0].End = 1<<40, 1<<40+8 // gone meanwhile
+	_, err := f.ReadAt(make([]byte, 4), 0)
+	assert.Check(t, err != nil, "what cannot be read is no error")
+}
+
+// A file is read from memory where it cannot be opened, but not where the memory may have to be asked
+// for at a process or another machine, or when the process is gone.
+func TestReadFromMemory(t *testing.T) {
+	for want, all := range map[bool][]error{
+		true:  {fs.ErrNotExist, fs.ErrPermission, symbols.ErrNotMounted, procscan.ErrNotRegular},
+		false: {procscan.ErrGone, procscan.ErrFileSystem, fmt.Errorf("%w (fuse)", procscan.ErrFileSystem)},
+	} {
+		for _, err := range all {
+			assert.Check(t, readFromMemory(err) == want, err)
+		}
+	}
+}
