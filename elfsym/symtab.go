@@ -3,6 +3,7 @@ package elfsym
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -22,10 +23,20 @@ type SymbolTables struct {
 	// DebugData is the section .gnu_debugdata, compressed: an ELF file with a .symtab of the functions
 	// that Dynamic lacks. nil: there is none.
 	DebugData *io.SectionReader
+	DebugLink DebugLink
 }
 
-// debugDataName is the name of that section, which has no type of its own.
-const debugDataName = ".gnu_debugdata\x00"
+// DebugLink is the section .gnu_debuglink: the name of a file with the symbols that this one lacks.
+type DebugLink struct {
+	Name string // without a directory; empty: there is none
+	CRC  uint32 // CRC-32 (IEEE) of that file
+}
+
+// Names of these sections, which have no type of their own.
+const (
+	debugDataName = ".gnu_debugdata\x00"
+	debugLinkName = ".gnu_debuglink\x00"
+)
 
 // ReadSymbolTables reads the section headers of a file for any machine. More of them than fit in
 // maxPageReads pages (some 65,000) are ErrLimit: linked files have forty. Errors about its contents
@@ -50,8 +61,12 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 	for _, section := range sections {
 		switch elf.SectionType(section.Type) {
 		case elf.SHT_PROGBITS:
-			if section.Flags&uint64(elf.SHF_ALLOC) == 0 && p.isNamed(section, sections, debugDataName) {
+			switch {
+			case section.Flags&uint64(elf.SHF_ALLOC) != 0:
+			case p.isNamed(section, sections, debugDataName):
 				s.DebugData = io.NewSectionReader(p.r, int64(section.Off), int64(section.Size))
+			case section.Size <= maxDebugLink && p.isNamed(section, sections, debugLinkName):
+				s.DebugLink = p.debugLink(section)
 			}
 		case elf.SHT_SYMTAB:
 			s.Static = p.symbolTable(section, sections, code)
@@ -104,6 +119,25 @@ func (p *pages) isNamed(section elf.Section64, sections []elf.Section64, name st
 	}
 	found := make([]byte, len(name))
 	return p.source.read(names.Off+uint64(section.Name), found) == nil && string(found) == name
+}
+
+// maxDebugLink is the size of a .gnu_debuglink with the longest name that a file can have.
+const maxDebugLink = 256 + 4
+
+// debugLink reads the section: a name with its NUL, padded to 4 bytes, and a checksum. It returns none where it is
+// anything else.
+func (p *pages) debugLink(section elf.Section64) (link DebugLink) {
+	b := make([]byte, section.Size)
+	if p.source.read(section.Off, b) != nil {
+		return link
+	}
+	name, _, terminated := bytes.Cut(b, []byte{0})
+	at := (len(name) + 4) &^ 3
+	if !terminated || len(b) < at+4 || len(name) == 0 || bytes.IndexByte(name, '/') >= 0 || string(name) == "." ||
+		string(name) == ".." {
+		return link
+	}
+	return DebugLink{string(name), binary.LittleEndian.Uint32(b[at:])}
 }
 
 // SymbolTable is a symbol table of a file. A nil one has no symbols.

@@ -33,6 +33,7 @@ type source struct {
 	file    *os.File
 	size    int64
 	buildID []byte
+	path    string // where a process has mapped it
 	reading sync.Once
 	names   fileNames // after reading
 }
@@ -215,7 +216,8 @@ func (s *server) openWanted(handle *procscan.Handle, m procscan.Mapping,
 		file.Close()
 		return id, nil, nil
 	}
-	found, isNew := s.source(identity, &source{file: file, size: identity.Size, buildID: parsed.BuildID})
+	found, isNew := s.source(identity, &source{file: file, size: identity.Size, buildID: parsed.BuildID,
+		path: m.Path})
 	if !isNew {
 		file.Close()
 	}

@@ -17,9 +17,11 @@ import (
 type fileNames struct {
 	own, debug *symbols.Query // nil: nothing
 	buildID    []byte
-	err        error           // names may be missing because of it
-	full       bool            // one of them has a .symtab
-	budget     *symbols.Budget // of the process for which they were read
+	path       string           // of the file
+	link       elfsym.DebugLink // of the same
+	err        error            // names may be missing because of it
+	full       bool             // one of them has a .symtab
+	budget     *symbols.Budget  // of the process for which they were read
 }
 
 // otherBudgetExceeded reports whether names may be missing because the budget of another process
@@ -69,7 +71,7 @@ func (s *server) readProcess(p *process) *named {
 		queries := []*symbols.Query{got.debug, got.own}
 		if !got.full && p.root != nil {
 			_ = p.rights.Do(func() error {
-				queries = append(queries, r.debugFile(p.root, got.buildID))
+				queries = append(queries, r.debugFile(p.root, &got, true))
 				return nil
 			})
 		}
@@ -108,20 +110,20 @@ func (s *server) query(addrs []uint64, budget *symbols.Budget) *symbols.Query {
 // source reads names from a file itself and from its debug file on the host, which is preferred: it
 // has the functions that are not exported. Errors leave addresses without names.
 func (r reading) source(source *source) fileNames {
-	names := fileNames{buildID: source.buildID, budget: r.budget}
+	names := fileNames{buildID: source.buildID, path: source.path, budget: r.budget}
 	tables, err := elfsym.ReadSymbolTables(source.file, source.size)
 	if err != nil {
 		names.err = err
 		return names
 	}
-	names.own = r.query()
+	names.own, names.link = r.query(), tables.DebugLink
 	staticErr := names.own.ReadTable(tables.Static)
 	names.full = tables.Static != nil && staticErr == nil
 	if names.buildID == nil { // Go's linker places it outside the notes that are mapped
 		names.buildID = tables.BuildID
 	}
 	if !names.full && r.host != nil {
-		names.debug = r.debugFile(r.host, names.buildID)
+		names.debug = r.debugFile(r.host, &names, false)
 		names.full = names.debug != nil
 	}
 	if !names.full && tables.DebugData != nil {
@@ -139,9 +141,15 @@ func (r reading) source(source *source) fileNames {
 	return names
 }
 
-// debugFile returns nil when there is none. Each is read once: containers of one image share it.
-func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
-	file, tables, err := r.opener.OpenDebugFile(root, buildID)
+// debugFile returns nil when there is none. Each is read once: containers of one image share it. What
+// a file links to may be next to it if that is below the process's own root.
+func (r reading) debugFile(root *os.File, of *fileNames, own bool) *symbols.Query {
+	var link elfsym.DebugLink
+	file, tables, err := r.opener.OpenDebugFile(root, of.buildID)
+	if err != nil {
+		link = of.link
+		file, tables, err = r.opener.OpenLinked(root, of.path, link, of.buildID, own)
+	}
 	if err != nil {
 		return nil
 	}
@@ -152,10 +160,13 @@ func (r reading) debugFile(root *os.File, buildID []byte) *symbols.Query {
 	}
 	read := func() fileNames {
 		names := fileNames{debug: r.query(), budget: r.budget}
+		if link.Name != "" && symbols.CheckLinked(file, link) != nil {
+			return names
+		}
 		names.full = tables.Static != nil && names.debug.ReadTable(tables.Static) == nil
 		return names
 	}
-	found := r.debugNames(debugKey{identity, r.id})
+	found := r.debugNames(debugKey{identity, r.id, link})
 	found.reading.Do(func() { found.names = read() })
 	got := found.names
 	if got.otherBudgetExceeded(r.budget) {

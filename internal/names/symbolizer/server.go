@@ -84,6 +84,7 @@ type server struct {
 type debugKey struct {
 	file elfsym.FileKey
 	of   profile.FileID
+	link elfsym.DebugLink // by which it was found; none: by its build id
 }
 
 // debugFile are the names from a debug file, shared by all processes.

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"os"
 	"path"
 	"strconv"
@@ -92,4 +94,58 @@ func (o Opener) OpenDebugFile(root *os.File, buildID []byte) (*os.File, *elfsym.
 		return nil, nil, fmt.Errorf("reading debug file: %w", err)
 	}
 	return file, tables, nil
+}
+
+// maxLinkedBytes bounds what is read of a file for its checksum: half a second of work. The debug
+// file of libjvm.so has 150 MB.
+const maxLinkedBytes = 512 << 20
+
+var errLinked = errors.New("debug file has another checksum, or is too large")
+
+// OpenLinked opens the debug file that a file at a path names by .gnu_debuglink, as OpenDebugFile
+// does: below /usr/lib/debug, and with beside also next to the file, as gdb does. A build id, if both
+// files have one, must be the same. The checksum is not looked at: see CheckLinked.
+func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buildID []byte, beside bool) (*os.File,
+	*elfsym.SymbolTables, error) {
+	if link.Name == "" || !path.IsAbs(of) {
+		return nil, nil, fmt.Errorf("opening debug file: %w", unix.ENOENT)
+	}
+	dir := path.Dir(path.Clean(of))
+	places := []string{path.Join("/usr/lib/debug", dir, link.Name)}
+	if beside {
+		places = append(places, path.Join(dir, ".debug", link.Name), path.Join(dir, link.Name))
+	}
+	var errs []error
+	for _, place := range places {
+		file, stat, err := procscan.OpenBelow(o.ProcRoot, root, place, 0)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		tables, err := elfsym.ReadSymbolTables(file, stat.Size)
+		switch {
+		case err != nil:
+		case stat.Size > maxLinkedBytes:
+			err = errLinked
+		case len(buildID) > 0 && len(tables.BuildID) > 0 && !bytes.Equal(tables.BuildID, buildID):
+			err = errBuildID
+		case tables.Static == nil: // the file itself, without the name of another
+			err = unix.ENOENT
+		default:
+			return file, tables, nil
+		}
+		file.Close()
+		errs = append(errs, err)
+	}
+	return nil, nil, fmt.Errorf("opening debug file: %w", errors.Join(errs...))
+}
+
+// CheckLinked reads a debug file, and returns an error unless it is the one that a link names.
+func CheckLinked(file *os.File, link elfsym.DebugLink) error {
+	sum := crc32.NewIEEE()
+	n, err := io.Copy(sum, io.NewSectionReader(file, 0, maxLinkedBytes+1))
+	if err == nil && (n > maxLinkedBytes || sum.Sum32() != link.CRC) {
+		err = errLinked
+	}
+	return err
 }

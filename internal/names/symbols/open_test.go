@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"errors"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
@@ -133,6 +135,45 @@ func TestOpenDebugFile(t *testing.T) {
 	} {
 		_, _, err := opener.OpenDebugFile(root, []byte(test.id))
 		assert.Check(t, errors.Is(err, test.want), "%x: %v, want %v", test.id, err, test.want)
+	}
+}
+
+// A debug file is found by the link to it: next to the file, or in /usr/lib/debug at its directory. It must have the
+// checksum of the link, and no other build id.
+func TestOpenLinked(t *testing.T) {
+	_, _, debug := build(t)
+	content := testenv.ReadFile(t, debug)
+	link := elfsym.DebugLink{Name: "p.debug", CRC: crc32.ChecksumIEEE(content)}
+	opener, id := Opener{ProcRoot: "/proc"}, []byte("\x01\x23\x45\x67\x89\xab\xcd\xef")
+	for place, beside := range map[string]bool{"opt/p.debug": true, "opt/.debug/p.debug": true,
+		"usr/lib/debug/opt/p.debug": false} {
+		dir, root := root(t)
+		assert.NilError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(place)), 0o700))
+		testenv.WriteFile(t, filepath.Join(dir, place), content)
+		file, tables, err := opener.OpenLinked(root, "/opt/bin/../p", link, id, true)
+		assert.Assert(t, err == nil && tables.Static != nil, "%s: %v", place, err)
+		assert.Check(t, CheckLinked(file, link))
+		err = CheckLinked(file, elfsym.DebugLink{Name: link.Name, CRC: link.CRC + 1})
+		assert.Check(t, errors.Is(err, errLinked), err)
+		file.Close()
+		for _, test := range []struct {
+			of, name string
+			id       []byte
+			beside   bool
+			want     error
+		}{
+			{"/opt/p", "p.debug", id, false, fs.ErrNotExist}, {"/opt/p", "other.debug", id, true, fs.ErrNotExist},
+			{"/opt/p", "p.debug", id[:4], true, errBuildID}, {"/bin/p", "p.debug", id, true, fs.ErrNotExist},
+			{"opt/p", "p.debug", id, true, fs.ErrNotExist}, {"/opt/p", "", id, true, fs.ErrNotExist},
+		} {
+			file, _, err := opener.OpenLinked(root, test.of, elfsym.DebugLink{Name: test.name}, test.id, test.beside)
+			if !beside && !test.beside {
+				assert.Check(t, err)
+				file.Close()
+				continue
+			}
+			assert.Check(t, errors.Is(err, test.want), "%+v: %v", test, err)
+		}
 	}
 }
 

@@ -296,7 +296,9 @@ func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
 	return m.target.memory().ReadAt(b, at)
 }
 
-func (t *target) memory() *limitedReader { return &limitedReader{from: rawFile{t.mem}, budget: t.budget} }
+func (t *target) memory() *limitedReader {
+	return &limitedReader{from: rawFile{t.mem}, budget: t.budget}
+}
 
 // readByPages calls a function during which each page of the memory is read once: the engine reads some 10,000
 // descriptions of a JVM's types and fields, which lie side by side. What is read last may be older than what was
