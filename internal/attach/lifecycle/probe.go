@@ -7,6 +7,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/worker/access"
 	"correlator/memread"
+	"correlator/procscan"
 	"correlator/tlsdesc"
 )
 
@@ -25,8 +26,8 @@ func (p *Process) probe() (err error) {
 
 func (p *Process) step() error {
 	p.probed = false
-	// Each CPU has events of its own, so that of an exec may come when its program is sampled already.
-	if p.executed.Swap(false) && !p.sampler.RunsSampled() {
+	// Each CPU has events of its own, so that of an exec may come when its program is attached to already.
+	if p.executed.Swap(false) && !p.runsAttached() {
 		p.detach() // its agent, if it has one, is another
 		p.own.Forget()
 		p.manager.admission.executed(p)
@@ -78,6 +79,16 @@ func (p *Process) step() error {
 		return errTooOften
 	}
 	return p.attach()
+}
+
+// runsAttached reports whether the process runs the program that is attached to: where that is sampled, the kernel
+// says so.
+func (p *Process) runsAttached() bool {
+	if p.sampler.IsRunning() || !p.attached {
+		return p.sampler.RunsSampled()
+	}
+	image, err := p.target.Handle().Image()
+	return err == nil && image == p.image && image != procscan.Image{}
 }
 
 // follow has an attached process sampled as what it is now. Its samples are of another sink when its
@@ -190,6 +201,7 @@ func (p *Process) attach() error {
 		return err
 	}
 	p.attached, p.attachedAt = true, time.Now()
+	p.image, _ = p.target.Handle().Image() // zero: not known
 	p.MarkActive()
 	p.startSampling()
 	return nil

@@ -252,6 +252,33 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
+// That a program was executed may be told after it was attached to, whether it is sampled or not: it stays attached to.
+// Another program is another agent.
+func TestExecToldLate(t *testing.T) {
+	for name, options := range map[string][]func(*Options){
+		"sampled": {sampled(t, 97, new(sampling.Counters)), sweepOnce}, "fed": {sweepOnce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := runPrepared(t, func(m *Manager) {
+				m.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
+			}, options...)
+			p := demo.Start(t, demo.Options{Idle: 1})
+			r.requestProbe(p.PID)
+			r.attached(p, 1)
+			probes := r.counters.Probes.Load()
+			r.handleEvent(watch.Event{Kind: watch.EventExec, PID: p.PID})
+			testenv.Poll(t, deadline, "a probe", func() bool { return r.counters.Probes.Load() > probes })
+			h := r.handler(p)
+			h.mu.Lock()
+			assert.Check(t, h.detached == 0) // which a probe does first
+			h.mu.Unlock()
+			p.Restart(true)
+			r.handleEvent(watch.Event{Kind: watch.EventExec, PID: p.PID})
+			r.attached(p, 2)
+		})
+	}
+}
+
 // A program may be executed again and look the same from outside: everything at the same addresses,
 // the same socket. Its samples show it, where no live event does.
 func TestExecUnseen(t *testing.T) {

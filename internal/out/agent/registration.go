@@ -104,7 +104,9 @@ func (r *registration) Valid() bool {
 // Detach ends the registration. What is queued waits for the next one, while it is in time.
 func (r *registration) Detach() {
 	if r.socket == nil {
-		r.log.Info("no longer attached")
+		if r.logged {
+			r.log.Info("no longer attached")
+		}
 		return
 	}
 	r.agent.sockets.Release(*r.socket, r.process)
