@@ -88,6 +88,17 @@ func TestPartialSuccess(t *testing.T) {
 	}
 }
 
+// A text that is not UTF-8 costs none of the spans beside it, nor its own.
+func TestBadText(t *testing.T) {
+	sent := bytes.Replace(encode(t, traceRequest(aSpan("a"), aSpan("NAME"))), []byte("NAME"), []byte("N\xffME"), 1)
+	l := openLab(t, Config{})
+	rejected, message := l.send(otlp.Traces, sent)
+	assert.Check(t, rejected == 0 && message == "1 fields changed: bad_utf8", "%d, %s", rejected, message)
+	l.wantCounts(otlp.Traces, "ignored_fields bad_utf8=1, items=2, requests OK=1")
+	b := l.only(t)
+	assert.Check(t, bytes.Equal(b.Request(), encode(t, traceRequest(aSpan("a"), aSpan("N?ME")))), "%q", b.Request())
+}
+
 // A batch of profiles knows their number, which is what a backend's partial success counts.
 func TestBatch(t *testing.T) {
 	v, now := &validate.Verdict{Request: []byte("request"), Items: 5, Units: 2}, time.Now()

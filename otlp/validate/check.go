@@ -42,16 +42,17 @@ var rejectReasonNames = [NumRejectReasons]string{
 // String is the value of the label reason.
 func (r RejectReason) String() string { return label.Of(rejectReasonNames[:], r) }
 
-// Repair is why a field was removed from an item that was kept.
+// Repair is why a field was removed from an item that was kept, or changed.
 type Repair uint8
 
 const (
 	BadField     Repair = iota // belongs to profiles, but is in another signal
 	DuplicateKey               // the list has the key again: the last one wins
+	BadText                    // not UTF-8: it has question marks instead, also in what is rejected
 	NumRepairs
 )
 
-var repairNames = [NumRepairs]string{BadField: "bad_field", DuplicateKey: "duplicate_key"}
+var repairNames = [NumRepairs]string{BadField: "bad_field", DuplicateKey: "duplicate_key", BadText: "bad_utf8"}
 
 // String is the value of the label reason.
 func (f Repair) String() string { return label.Of(repairNames[:], f) }
@@ -69,7 +70,7 @@ type Verdict struct {
 
 	Rejected      [NumRejectReasons]uint64 // items that are not in Request
 	RejectedUnits int
-	Repaired      [NumRepairs]uint64 // fields that are not in Request, of items that are
+	Repaired      [NumRepairs]uint64 // fields that are not in Request, of items that are; or not as they were
 	// Message reports both to the sender: how many, why, and where the first was. It is printable
 	// ASCII, a few kilobytes at most, and empty if there is nothing to report.
 	Message string
@@ -101,17 +102,22 @@ const tooManyRemoved = "too many parts would have to be left out"
 
 // Check checks an encoded request of less than 4 GiB. It returns an *Error if the request cannot be
 // decoded. It does not write to the bytes, and the Verdict may share them. Beyond them it takes up
-// to one and a half times as much memory.
+// to one and a half times as much memory, and as much again where texts are not UTF-8.
 func Check(signal Signal, encoded []byte) (*Verdict, error) {
 	r, root := request(encoded), requests[signal]
-	if t := r.decode(root, r.all(), 0); t != nil {
+	var bad []part
+	if t := r.decode(root, r.all(), 0, &bad); t != nil {
 		field := r.path(root, t.at)
 		if field == "" {
 			field = "request"
 		}
 		return nil, &Error{Field: field, Text: t.text}
 	}
+	if len(bad) > 0 {
+		r = r.repaired(bad)
+	}
 	c := check(signal, r)
+	c.Repaired[BadText] = uint64(len(bad))
 	if c.full {
 		return nil, &Error{Field: "request", Text: tooManyRemoved}
 	}
@@ -302,9 +308,14 @@ func (c *checker) message() string {
 			c.Units+c.RejectedUnits, units[c.signal], c.path(requests[c.signal], c.first.at), c.first.text))
 	}
 	for why, n := range c.Repaired {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d fields ignored: %s", n, Repair(why)))
+		if n == 0 {
+			continue
 		}
+		done := "ignored"
+		if Repair(why) == BadText {
+			done = "changed"
+		}
+		parts = append(parts, fmt.Sprintf("%d fields %s: %s", n, done, Repair(why)))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -12,9 +12,10 @@ import (
 // backends have no stack; real data has a few.
 const maxDepth = 100
 
-// decode returns a violation for what no protobuf decoder accepts as a message of the schema. It
-// skips values nested deeper than maxDepth, whose items are rejected later.
-func (r request) decode(m *messageType, p part, depth int) *violation {
+// decode returns a violation for what no protobuf decoder accepts as a message of the schema, but for
+// texts that are not UTF-8, which it adds to bad. It skips values nested deeper than maxDepth, whose
+// items are rejected later.
+func (r request) decode(m *messageType, p part, depth int, bad *[]part) *violation {
 	for p.from < p.to {
 		f, err := r.next(p)
 		if err != nil {
@@ -23,15 +24,19 @@ func (r request) decode(m *messageType, p part, depth int) *violation {
 		e := describe(m, f.tag)
 		switch {
 		case e.kind == text || e.kind == texts:
-			if !utf8.Valid(r.bytes(f.body)) {
-				return &violation{p.from, "invalid UTF-8"}
+			if utf8.Valid(r.bytes(f.body)) {
+				break
 			}
+			if len(*bad) == maxRemoved(len(r)) {
+				return &violation{p.from, "invalid UTF-8, as too many texts before"}
+			}
+			*bad = append(*bad, f.body)
 		case e.kind.nested():
 			inner := deeper(depth, e)
 			if inner > maxDepth {
 				break
 			}
-			if t := r.decode(e.message, f.body, inner); t != nil {
+			if t := r.decode(e.message, f.body, inner, bad); t != nil {
 				return t
 			}
 		case f.tag.wire() == wireBytes && !r.packed(e.kind, f.body):
@@ -40,6 +45,23 @@ func (r request) decode(m *messageType, p part, depth int) *violation {
 		p.from = f.whole.to
 	}
 	return nil
+}
+
+// repaired returns a copy of a request with a question mark for each byte of some texts that is not of
+// UTF-8. So nothing else changes its place.
+func (r request) repaired(bad []part) request {
+	out := make(request, len(r))
+	copy(out, r)
+	for _, p := range bad {
+		for text := out.bytes(p); len(text) > 0; {
+			_, n := utf8.DecodeRune(text)
+			if n == 1 && text[0] >= utf8.RuneSelf {
+				text[0] = '?'
+			}
+			text = text[n:]
+		}
+	}
+	return out
 }
 
 // plainText returns the text of an error of the protobuf library without its prefix, which ends in

@@ -96,6 +96,48 @@ func TestRepaired(t *testing.T) {
 	}
 }
 
+// What is not UTF-8 has question marks in its place, wherever it is: in an attribute, also of the
+// resource or within another value, in a name, in the dictionary of profiles. Nothing else is lost,
+// and keys that are the same then are one.
+func TestBadTexts(t *testing.T) {
+	span, want := aSpan("n~"), aSpan("n?")
+	span.Attributes = []*common.KeyValue{attribute("k~", "1"), attribute("k~", "é~~\ufffd"),
+		{Key: "list", Value: listOf(attribute("x", "~"))}}
+	want.Attributes = []*common.KeyValue{attribute("k?", "é??\ufffd"), {Key: "list", Value: listOf(attribute("x", "?"))}}
+	sent, passed := traceRequest(span, aSpan("b")), traceRequest(want, aSpan("b"))
+	sent.ResourceSpans[0].Resource.Attributes[0] = attribute("service.name", "caf~")
+	passed.ResourceSpans[0].Resource.Attributes[0] = attribute("service.name", "caf?")
+	profile, wantProfile := profileRequest(aProfile()), profileRequest(aProfile())
+	last := len(profile.Dictionary.StringTable) - 1
+	profile.Dictionary.StringTable[last], wantProfile.Dictionary.StringTable[last] = "~s", "?s"
+	badly := func(m proto.Message) request { // protobuf does not encode what is not UTF-8
+		return bytes.ReplaceAll(encode(t, m), []byte("~"), []byte("\xff"))
+	}
+	for _, c := range []struct {
+		signal  Signal
+		sent    request
+		passed  proto.Message
+		message string
+		counts  string
+	}{
+		{Traces, badly(sent), passed, "1 fields ignored: duplicate_key; 6 fields changed: bad_utf8",
+			"items=2, duplicate_key=1, bad_utf8=6"},
+		{Profiles, badly(profile), wantProfile, "1 fields changed: bad_utf8", "items=2, bad_utf8=1"},
+	} {
+		v := mustCheck(t, c.signal, c.sent)
+		assert.Check(t, v.Message == c.message, v.Message)
+		wantKept(t, c.signal, v, c.passed)
+		got := counts(v)
+		assert.Check(t, got == c.counts, "got %s, want %s", got, c.counts)
+	}
+	for text, want := range map[string]string{
+		"\xed\xa0\x80": "???", "a\xc3": "a?", "\xe9a": "?a", "\x80\xf0\x9f\x98\x80\xff": "?😀?", "\xf5\x80": "??",
+	} {
+		got := string(request(text).repaired([]part{{0, uint32(len(text))}}))
+		assert.Check(t, got == want, "%q is %q", text, got)
+	}
+}
+
 func listOf(list ...*common.KeyValue) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: &common.KeyValueList{Values: list}}}
 }
