@@ -71,10 +71,13 @@ struct {
     __type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* The first program of the unwinder's chain, if there is an unwinder. */
+/* Programs that are called last: the first of the unwinder's chain, if there is an unwinder, and
+ * walk_sample. */
+enum callee { FIRST_OF_CHAIN, WALKER, CALLEES };
+
 struct {
     __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-    __uint(max_entries, 1);
+    __uint(max_entries, CALLEES);
     __type(key, __u32);
     __type(value, __u32);
 } unwinder SEC(".maps");
@@ -342,8 +345,8 @@ static __always_inline bool is_unwound(__u32 target) {
     return in_filter(unwound_targets, target);
 }
 
-/* Walks the stack of a sample, and counts or defers it; or has the unwinder do so, and does not
- * return. */
+/* Has the stack of a sample walked, and counted or deferred, by another program. It does not return
+ * unless that is missing. */
 static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scratch *s,
                                                            struct counters *counters) {
     if (counters->pending) { /* the former sample's chain did not get to count_unwound */
@@ -354,12 +357,11 @@ static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scr
     take_attributes(s, counters);
     if (is_unwound(s->context.target)) {
         counters->pending = 1;
-        bpf_tail_call(ctx, &unwinder, 0);
+        bpf_tail_call(ctx, &unwinder, FIRST_OF_CHAIN);
         counters->pending = 0; /* there is no unwinder any more */
     }
-    if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask, finds_callers))
-        return OUTCOME_UNWINDING_FAILED;
-    return record(s, counters, false);
+    bpf_tail_call(ctx, &unwinder, WALKER);
+    return OUTCOME_UNWINDING_FAILED; /* never */
 }
 
 static __always_inline bool filtered(__u32 process) {
@@ -438,22 +440,38 @@ int sample(void *ctx) {
     return 0; /* no record of perf's own */
 }
 
+/* Walks the stack of a sample by frame pointers, and counts or defers it. It is a program of its
+ * own for the verifier to go through it once: that takes more time than all the others. */
+SEC("perf_event")
+int walk_sample(void *ctx) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
+    enum sample_outcome outcome = OUTCOME_UNWINDING_FAILED;
+
+    if (!counts || !s) /* never */
+        return 0;
+    if (walk(ctx, &s->sample.stack, kernel_stacks, address_mask, finds_callers))
+        outcome = record(s, counts, false);
+    counts->pending = 0;
+    if (outcome < OUTCOMES) /* always; for the verifier */
+        counts->outcomes[outcome]++;
+    return 0;
+}
+
 /* Without frames of the process, it is in code of which the unwinder knows nothing, for example in
  * memory of no file: the stack is walked. */
 static __always_inline enum sample_outcome take_unwound(void *ctx, struct counters *counters) {
     struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
     const char *unwound = bpf_map_lookup_elem(&records, &only);
-    bool is_taken;
 
     if (!s || !unwound) /* never */
         return OUTCOME_LOST;
-    is_taken = take_words(unwound, &layout, &s->sample.stack, kernel_stacks);
-    if (!is_taken) {
-        counters->walked_instead++;
-        if (!walk(ctx, &s->sample.stack, kernel_stacks, address_mask, finds_callers))
-            return OUTCOME_UNWINDING_FAILED;
-    }
-    return record(s, counters, is_taken);
+    if (take_words(unwound, &layout, &s->sample.stack, kernel_stacks))
+        return record(s, counters, true);
+    counters->walked_instead++;
+    bpf_tail_call(ctx, &unwinder, WALKER);
+    return OUTCOME_UNWINDING_FAILED; /* never, unless the chain has made too many calls */
 }
 
 /* Runs at the end of the unwinder's chain. */

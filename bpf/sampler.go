@@ -125,9 +125,10 @@ type Sampler struct {
 // samplingObjects are the programs, maps and variables of sampler.bpf.c without those that are only
 // for an unwinder.
 type samplingObjects struct {
-	Sample   *ebpf.Program `ebpf:"sample"`
-	Unwinder *ebpf.Map     `ebpf:"unwinder"`
-	Targets  *ebpf.Map     `ebpf:"targets"`
+	Sample     *ebpf.Program `ebpf:"sample"`
+	WalkSample *ebpf.Program `ebpf:"walk_sample"`
+	Unwinder   *ebpf.Map     `ebpf:"unwinder"`
+	Targets    *ebpf.Map     `ebpf:"targets"`
 	sharedMaps
 
 	Active         *ebpf.Variable `ebpf:"active"`
@@ -150,7 +151,7 @@ type sharedMaps struct {
 }
 
 func (o *samplingObjects) Close() error {
-	return _SamplerClose(o.Sample, o.Unwinder, o.Targets, o.Stacks, o.Counters, o.CountsA, o.CountsB,
+	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.Stacks, o.Counters, o.CountsA, o.CountsB,
 		o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
 }
 
@@ -190,6 +191,9 @@ func (s *Sampler) open() (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("loading sampler: %w", err)
+	}
+	if err := s.objects.Unwinder.Put(walker, s.objects.WalkSample); err != nil {
+		return fmt.Errorf("chaining sampler: %w", err)
 	}
 	if err := s.table.open(&s.objects); err != nil {
 		return err

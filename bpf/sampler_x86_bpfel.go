@@ -229,6 +229,7 @@ const (
 	samplerMapUnwoundStacks  = "unwound_stacks"
 	samplerProgCountUnwound  = "count_unwound"
 	samplerProgSample        = "sample"
+	samplerProgWalkSample    = "walk_sample"
 	samplerVarActive         = "active"
 	samplerVarAddressMask    = "address_mask"
 	samplerVarBySpan         = "by_span"
@@ -288,6 +289,7 @@ type samplerSpecs struct {
 type samplerProgramSpecs struct {
 	CountUnwound *ebpf.ProgramSpec `ebpf:"count_unwound"`
 	Sample       *ebpf.ProgramSpec `ebpf:"sample"`
+	WalkSample   *ebpf.ProgramSpec `ebpf:"walk_sample"`
 }
 
 // samplerMapSpecs contains maps before they are loaded into the kernel.
@@ -403,12 +405,14 @@ type samplerVariables struct {
 type samplerPrograms struct {
 	CountUnwound *ebpf.Program `ebpf:"count_unwound"`
 	Sample       *ebpf.Program `ebpf:"sample"`
+	WalkSample   *ebpf.Program `ebpf:"walk_sample"`
 }
 
 func (p *samplerPrograms) Close() error {
 	return _SamplerClose(
 		p.CountUnwound,
 		p.Sample,
+		p.WalkSample,
 	)
 }
 

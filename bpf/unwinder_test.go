@@ -313,7 +313,8 @@ func TestSetUnwinder(t *testing.T) {
 	p := demo.Start(t, demo.Options{Busy: 2, Gap: -1})
 	target := addDemo(t, s, p)
 	setUnwinder(t, s, nil)
-	if maps := mapNames(t, s.objects.Sample); slices.Contains(maps, "unwound_stacks") || len(maps) < 8 {
+	maps := append(mapNames(t, s.objects.Sample), mapNames(t, s.objects.WalkSample)...)
+	if slices.Contains(maps, "unwound_stacks") || len(maps) < 8 {
 		t.Errorf("without an unwinder there are the maps %v", maps)
 	}
 	err := s.Unwind(target, true)
