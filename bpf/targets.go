@@ -270,7 +270,7 @@ func (t *targetTable) setWaitUnwinder(u *Unwinder) error {
 	if t.waits == nil {
 		return nil
 	}
-	return t.waits.setUnwinder(u)
+	return errors.Join(t.waits.setUnwinder(u), t.waits.setUnwound(&t.unwoundBits))
 }
 
 func (t *targetTable) unwind(target Target, on bool) error {

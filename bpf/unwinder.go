@@ -97,12 +97,13 @@ func (s *Sampler) setUnwinder(u *Unwinder) error {
 	return s.table.setUnwinder(true)
 }
 
-// WalkWaits has the stacks of waits walked by frame pointers until the next SetUnwinder, for a reason: see
+// SetWaitUnwinder has the stacks of waits walked as an unwinder says, until the next SetUnwinder: of the targets that
+// are unwound, by its chain for them; without one, by frame pointers. So they are after an error: see
 // [Waits.Chainless].
-func (s *Sampler) WalkWaits(reason error) error {
+func (s *Sampler) SetWaitUnwinder(u *Unwinder) error {
 	s.unwinding.Lock()
 	defer s.unwinding.Unlock()
-	return s.table.setWaitUnwinder(&Unwinder{WaitError: reason})
+	return s.table.setWaitUnwinder(u)
 }
 
 // loadLast loads the last program of a chain.

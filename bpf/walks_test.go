@@ -450,11 +450,14 @@ func TestWalksUnwound(t *testing.T) {
 	testenv.Poll(t, waiting, "what was lost", func() bool { return got.addsUp(c.do("naps 1"), period) })
 
 	broken := errors.New("broken")
-	assert.NilError(t, s.WalkWaits(broken))
-	assert.Check(t, errors.Is(got.w.Chainless(), broken))
-	await("a stack that is walked", isWalked)
 	without := chain.unwinder()
 	without.WaitError = broken
+	assert.NilError(t, s.SetWaitUnwinder(without))
+	assert.Check(t, errors.Is(got.w.Chainless(), broken))
+	await("a stack that is walked", isWalked)
+	assert.NilError(t, s.SetWaitUnwinder(chain.forWaits(chain.unwinder())))
+	assert.Check(t, got.w.Chainless() == nil)
+	await("an unwound stack, of a target that was unwound before", hasWords(Stack{Words: wordsFrom(1, 3)}))
 	setUnwinder(t, s, without)
 	unwind(t, s, c.target)
 	assert.Check(t, errors.Is(got.w.Chainless(), broken))

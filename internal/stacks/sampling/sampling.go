@@ -191,8 +191,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		types, _ := unwind.ReadKernelTypes() // at hand since the sampler is; else loading the engine says what is wrong
 		s.stacks.marksEnds = true
 		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding,
-			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures, Types: types,
-				Waits: s.waits != nil && s.waits.Walkless() == nil}, eager, log)
+			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures, Types: types}, eager,
+			s.waits != nil && s.waits.Walkless() == nil, log)
 	}
 	return s, nil
 }

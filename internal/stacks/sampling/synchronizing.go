@@ -175,7 +175,7 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 		}
 		u.armed = true
 	} else if err := engine.NoWaits(); err != nil { // a runtime of the program's may be the first for which that is so
-		if err := u.sampler.WalkWaits(err); err != nil {
+		if err := u.sampler.SetWaitUnwinder(engine.Unwinder()); err != nil {
 			return err
 		}
 	}

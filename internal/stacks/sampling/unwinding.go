@@ -59,17 +59,18 @@ type unwinding struct {
 	reload  time.Duration // minReload, shorter in tests
 	ended   chan struct{} // closed by run
 
-	// chain is held while the sampler's unwinder is changed, which takes some 100 ms, and programs are
+	// chain is held while the sampler's unwinder is changed, which takes some 40 ms, and programs are
 	// sent there. mu is taken with it held, not the other way round.
 	chain  sync.Mutex
 	armed  bool // the sampler has the engine's chain
 	closed bool // nothing is to enter the chain any more
 
-	mu       sync.Mutex
-	failure  error                 // why there is no engine
-	programs map[*program]struct{} // that are sampled
-	time     *engineTime
-	gone     []goneTarget // in the order of their time
+	mu         sync.Mutex
+	noWaitsYet bool                  // the engine is to walk the stacks of waits, too, and was not asked to
+	failure    error                 // why there is no engine
+	programs   map[*program]struct{} // that are sampled
+	time       *engineTime
+	gone       []goneTarget // in the order of their time
 }
 
 // goneTarget is a target of which the engine is to forget everything.
@@ -95,8 +96,9 @@ type unwound struct {
 	unknown string        // of a runtime in a version that was not tried
 }
 
-// newUnwinding returns an unwinding whose engine is loaded at the first program, or, eager, at once.
-func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, options unwind.Options, eager bool,
+// newUnwinding returns an unwinding whose engine is loaded at the first program, or, eager, at once. With waits it is
+// to walk their stacks, too.
+func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, options unwind.Options, eager, waits bool,
 	log *zap.Logger) *unwinding {
 	ctx, cancel := context.WithCancel(context.Background())
 	needed := make(chan struct{})
@@ -104,7 +106,7 @@ func newUnwinding(sampler *bpf.Sampler, counters *unwind.Counters, options unwin
 		sampler: sampler, counters: counters, options: options, log: log,
 		wake: make(chan struct{}, 1), cancel: cancel,
 		need: sync.OnceFunc(func() { close(needed) }), needed: needed, reload: minReload,
-		loaded: make(chan struct{}), ended: make(chan struct{}),
+		loaded: make(chan struct{}), ended: make(chan struct{}), noWaitsYet: waits,
 		programs: make(map[*program]struct{}), time: newEngineTime(),
 	}
 	if eager {
@@ -157,9 +159,38 @@ func (u *unwinding) run(ctx context.Context) {
 		case p != nil:
 			u.synchronize(ctx, engine, p)
 		default:
+			if !u.loadWaits(ctx, engine) {
+				wait = min(wait, minResync)
+			}
 			u.wait(ctx, wait)
 		}
 	}
+}
+
+// loadWaits has the engine walk the stacks of waits, too, once it walks some program's: on a busy host that
+// comes first. It reports whether that is so, or there is nothing to do.
+func (u *unwinding) loadWaits(ctx context.Context, engine *unwind.Engine) (loaded bool) {
+	u.chain.Lock()
+	armed := u.armed
+	u.chain.Unlock()
+	u.mu.Lock()
+	missing := u.noWaitsYet
+	u.mu.Unlock()
+	if !missing || !armed {
+		return true
+	}
+	if engine.LoadWaits(ctx) != nil {
+		return false
+	}
+	u.chain.Lock()
+	defer u.chain.Unlock()
+	if u.armed { // else they are set with the others
+		_ = u.sampler.SetWaitUnwinder(engine.Unwinder()) // an error is that of Waits.Chainless
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.noWaitsYet = false
+	return true
 }
 
 // load returns the engine as soon as it can be loaded, or nil when the context has ended.

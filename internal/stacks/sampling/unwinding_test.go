@@ -25,7 +25,7 @@ func TestEngineIsLoadedLater(t *testing.T) {
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
 	assert.NilError(t, err)
 	defer sampler.Close()
-	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, zaptest.NewLogger(t))
+	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, false, zaptest.NewLogger(t))
 	defer u.close()
 	u.reload = time.Millisecond
 
@@ -57,7 +57,7 @@ func (u *unwinding) failed() error {
 // One that is waited for to be tried again ends at once.
 func TestEngineEndsBeforeItIsLoaded(t *testing.T) {
 	noProcfs := unwind.Options{ProcRoot: t.TempDir()}
-	u := newUnwinding(nil, new(unwind.Counters), noProcfs, true, zaptest.NewLogger(t))
+	u := newUnwinding(nil, new(unwind.Counters), noProcfs, true, false, zaptest.NewLogger(t))
 	<-u.loaded
 	if err := u.close(); err != nil || u.failed() == nil {
 		t.Errorf("%v, %v", err, u.failed())

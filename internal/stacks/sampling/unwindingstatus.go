@@ -40,6 +40,9 @@ func (u *unwinding) isSettled(now time.Time) bool {
 	}
 	for p := range u.programs {
 		w := &p.unwound
+		if w.on && u.noWaitsYet {
+			return false
+		}
 		starts := errors.Is(w.failure, unwind.ErrNotReady) && now.Sub(w.tried) < startGrace
 		// A worker that was killed is replaced. Whose fault it was is left out then.
 		if !w.unseen && !w.on && (w.failure == nil || starts || errors.Is(w.failure, unwind.ErrKilled)) {

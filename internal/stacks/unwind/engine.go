@@ -115,7 +115,6 @@ type Options struct {
 	// others then.
 	Signatures bool
 	Types      *KernelTypes // nil: they are read when the engine is loaded
-	Waits      bool         // also of threads that have waited: see [bpf.Unwinder]
 }
 
 // Open loads the programs and tables, starts a worker and unwinds a stack of this process, which
@@ -168,7 +167,7 @@ func openTested(ctx context.Context, options Options, counters *Counters, kind w
 
 // open is openTested without the test.
 func open(ctx context.Context, options Options, counters *Counters, kind worker.Kind) (*Engine, error) {
-	chain, err := loadUntil(ctx, options)
+	chain, err := loadUntil(ctx, options.Types)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +179,7 @@ func open(ctx context.Context, options Options, counters *Counters, kind worker.
 	e := &Engine{
 		options: options, chain: chain, spawner: spawner, counters: counters, queue: newQueue(),
 		known: make(map[uint32]known), quarantined: make(map[any]quarantine),
-		runtimes: make(map[*runtimeKind]error), noWaits: chain.noWaits,
+		runtimes: make(map[*runtimeKind]error),
 	}
 	return e, nil
 }
@@ -203,8 +202,30 @@ func (e *Engine) Unwinder() *bpf.Unwinder {
 	return u
 }
 
-// NoWaits returns why stacks of waits are to be walked by frame pointers although Options.Waits says otherwise, or nil.
-// A process of a runtime for which that is so is not synchronized before.
+// LoadWaits loads the programs for threads that have waited, too, unless that was tried: what Unwinder returns has them
+// from then on, or NoWaits says why not. It takes as long as loading the others, which are of use before. The
+// error is ErrBusy, ErrClosed, or that of ctx.
+func (e *Engine) LoadWaits(ctx context.Context) error {
+	if err := e.queue.enter(ctx, selfUser); err != nil {
+		return err
+	}
+	defer e.queue.leave()
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	e.chain.loadWaits()
+	time.AfterFunc(freeDelay, debug.FreeOSMemory)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.noWaits = e.chain.noWaits
+	return nil
+}
+
+// NoWaits returns why stacks of waits are to be walked by frame pointers after LoadWaits, or nil. A process of a runtime
+// for which that is so is not synchronized before.
 func (e *Engine) NoWaits() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -100,13 +100,13 @@ type chain struct {
 	frames     int64                          // see loadWith
 	runtimes   map[*runtimeKind]loadedRuntime // those that are switched on, by the request that is served
 
-	waits   *waitChain // nil: the stacks of waits are walked by frame pointers
-	noWaits error      // why, if they should not be
+	waits   *waitChain // nil: the stacks of waits are walked by frame pointers (yet)
+	noWaits error      // why, if that is for ever
 }
 
 // loadUntil loads programs and tables until the context ends. What the kernel is verifying then is
 // not waited for.
-func loadUntil(ctx context.Context, options Options) (*chain, error) {
+func loadUntil(ctx context.Context, types *KernelTypes) (*chain, error) {
 	type result struct {
 		chain *chain
 		err   error
@@ -115,14 +115,10 @@ func loadUntil(ctx context.Context, options Options) (*chain, error) {
 	go func() {
 		priority.Raise()
 		var r result
-		var full *ebpf.CollectionSpec // read once: that takes a tenth of the time
 		r.err = bpf.Permitted(func() (err error) {
-			r.chain, full, err = loadChain(options.Types)
+			r.chain, err = loadChain(types)
 			return err
 		})
-		if r.err == nil && options.Waits {
-			r.chain.noWaits = r.chain.openWaits(full)
-		}
 		loaded <- r
 	}()
 	select {
@@ -138,24 +134,24 @@ func loadUntil(ctx context.Context, options Options) (*chain, error) {
 	return nil, ctx.Err()
 }
 
-// loadChain loads programs and tables, and returns the module's, too. It raises no resource limits.
-func loadChain(types *KernelTypes) (c *chain, full *ebpf.CollectionSpec, err error) {
+// loadChain loads programs and tables. It raises no resource limits.
+func loadChain(types *KernelTypes) (*chain, error) {
 	// The programs read user memory whatever was interrupted.
 	if err := bpf.ReadsInKernel(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := checkDescriptors(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	kernel, err := readKernelLayout(types)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if full, err = support.LoadCollectionSpec(); err != nil {
-		return nil, nil, fmt.Errorf("reading the unwinding programs: %w", err)
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return nil, fmt.Errorf("reading the unwinding programs: %w", err)
 	}
-	c, err = load(full, kernel, findsAreas())
-	return c, full, err
+	return load(full, kernel, findsAreas())
 }
 
 // findsAreas reports whether programs may look for the memory area of an address: since Linux 5.17.

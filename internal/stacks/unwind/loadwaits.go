@@ -25,8 +25,25 @@ type waitChain struct {
 	runtimes map[*runtimeKind]*ebpf.Program
 }
 
-// openWaits loads the chain for waits, too. The error says why their stacks are walked by frame pointers.
-func (c *chain) openWaits(full *ebpf.CollectionSpec) error {
+// loadWaits loads the chain for waits, too, unless that was tried.
+func (c *chain) loadWaits() {
+	if c.waits != nil || c.noWaits != nil {
+		return
+	}
+	c.noWaits = c.openWaits()
+	for kind := range c.runtimes {
+		if c.noWaits == nil {
+			c.noWaits = c.waits.loadRuntime(c, kind)
+		}
+	}
+}
+
+// openWaits loads the chain for waits without runtimes. The error says why their stacks are walked by frame pointers.
+func (c *chain) openWaits() error {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return err
+	}
 	collection, err := c.loadForWaits(full, entryProgram, nativeProgram, hotspotProgram)
 	if err != nil {
 		return fmt.Errorf("loading the unwinding programs for waits: %w", err)

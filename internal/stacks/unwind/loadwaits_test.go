@@ -14,18 +14,24 @@ import (
 )
 
 // All programs of the chain load for waits, too, in a table of their own, which stays as long as the chain: also those
-// of runtimes, that are switched on later.
+// of runtimes, whether they were switched on before or are later.
 func TestLoadForWaits(t *testing.T) {
 	testenv.NeedUnwinding(t)
-	c, err := loadUntil(t.Context(), Options{Waits: true})
+	c, err := loadUntil(t.Context(), nil)
 	assert.NilError(t, err)
 	defer c.close()
-	assert.NilError(t, c.noWaits)
-	for _, kind := range runtimeKinds {
+	for i, kind := range runtimeKinds {
+		if i == 1 {
+			assert.Check(t, c.waits == nil)
+			c.loadWaits()
+			loaded := c.waits
+			c.loadWaits()
+			assert.Check(t, loaded != nil && c.waits == loaded)
+		}
 		_, err := c.loadRuntime(kind)
 		assert.NilError(t, err)
+		assert.NilError(t, c.noWaits)
 	}
-	assert.NilError(t, c.noWaits)
 	runtime.GC()
 	for _, index := range append(kindIndexes(), support.ProgUnwindNative, support.ProgUnwindHotspot) {
 		ids := make(map[uint32]bool)
@@ -51,9 +57,10 @@ func kindIndexes() (all []uint32) {
 // That a runtime's program cannot be called for waits is said, and no failure of the runtime.
 func TestLoadForWaitsFails(t *testing.T) {
 	testenv.NeedUnwinding(t)
-	c, err := loadUntil(t.Context(), Options{Waits: true})
+	c, err := loadUntil(t.Context(), nil)
 	assert.NilError(t, err)
 	defer c.close()
+	c.loadWaits()
 	assert.NilError(t, c.waits.next.Freeze())
 	_, err = c.loadRuntime(runtimeKinds[0])
 	assert.NilError(t, err)
