@@ -19,6 +19,7 @@ import (
 	"correlator/internal/operate/admin"
 	"correlator/internal/out/explain"
 	"correlator/internal/out/keep"
+	"correlator/otlp"
 	"correlator/profile"
 )
 
@@ -236,6 +237,40 @@ func TestExplainWaits(t *testing.T) {
 	if e, err := without.explanation(id); err == nil {
 		assert.Check(t, e.Samples > 0 && e.Transactions[0].Account == nil && e.Transactions[0].Waits == nil, "%+v", e)
 	}
+}
+
+// A transaction whose span comes in by OTLP has its time, and says so; with what no thread is known of, the sums are
+// it.
+func TestExplainSpan(t *testing.T) {
+	needSampler(t)
+	dir := t.TempDir()
+	openBackend(t, filepath.Join(dir, "otlp"))
+	listen := "unix:" + filepath.Join(dir, "listen")
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	k := startKeeper(t, "--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), "--otlp-listen", listen)
+	k.registered(p.PID)
+	began := time.Now().Add(-time.Second)
+	waited := p.WaitIn(1, "net", 50*time.Millisecond)
+	took := time.Since(began) + time.Second
+	span := spans("shop", 7)
+	of := span.ResourceSpans[0].ScopeSpans[0].Spans[0]
+	of.TraceId, of.SpanId = waited.TraceID[:], waited.TransactionID[:]
+	of.StartTimeUnixNano, of.EndTimeUnixNano = uint64(began.UnixNano()), uint64(began.Add(took).UnixNano())
+	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)}, Version: "test"})
+	assert.NilError(t, err)
+	client.Enqueue(otlp.NewBatch(otlp.Traces, encoded(t, span), 1, began))
+	assert.Check(t, client.Shutdown(t.Context()))
+	e := k.until("the span's time", waited.TransactionID.String(), func(e *explain.Explanation) bool {
+		a := e.Transactions[0].Account
+		return a != nil && a.WallSource == "span" && a.Blocked > 0
+	})
+	tx := e.Transactions[0]
+	a := tx.Account
+	assert.Check(t, a.Wall == took && tx.Wall == took && tx.WallSource == "span" &&
+		a.NoThread >= 2*time.Second-waited.Waited &&
+		a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked+a.Unaccounted+a.NoThread, "%v: %+v", took, a)
+	out, _ := k.explain(0, "--slowest", "1")
+	assert.Check(t, strings.Contains(out, "by its span") && strings.Contains(out, "on no thread with this context"), out)
 }
 
 // Contexts of OpenTelemetry's are kept, too, though nothing is exported; spans are apart.

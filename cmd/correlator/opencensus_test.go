@@ -75,7 +75,9 @@ func expectSpans(t *testing.T, b *backend.Backend, requests ...phpRequest) {
 }
 
 // startForPHP starts an agent that PHP and a backend are connected to, in a directory that everybody may enter.
-func startForPHP(t *testing.T, section string) (a *agentProcess, b *backend.Backend, dir, socket string) {
+func startForPHP(t *testing.T, section string, flags ...string) (
+	a *agentProcess, b *backend.Backend, dir, socket string,
+) {
 	t.Helper()
 	dir = t.TempDir()
 	// the parent of all of this test's
@@ -85,7 +87,7 @@ func startForPHP(t *testing.T, section string) (a *agentProcess, b *backend.Back
 	config := filepath.Join(dir, "config.yaml")
 	testenv.WriteFile(t, config, "otlp: {destinations: [{endpoint: 'unix:"+filepath.Join(dir, "backend")+"'}]}\n"+
 		"opencensus-socket: "+socket+"\nopencensus:\n  service-name: shop\n"+section)
-	a = startAgent(t, nil, "--config", config, "--metrics-address", "127.0.0.1:0")
+	a = startAgent(t, nil, append([]string{"--config", config, "--metrics-address", "127.0.0.1:0"}, flags...)...)
 	testenv.Poll(t, deadline, "the socket", func() bool {
 		_, err := os.Lstat(socket)
 		return err == nil
@@ -108,10 +110,12 @@ func runPHP(t *testing.T, arguments ...string) (r phpRequest) {
 	return r
 }
 
-// Spans of PHP on the command line arrive, and views of all processes as one, also at /metrics.
+// Spans of PHP on the command line arrive, and views of all processes as one, also at /metrics. When the spans of
+// requests began and ended is kept for explain.
 func TestPHP(t *testing.T) {
 	needSampler(t)
-	a, b, _, socket := startForPHP(t, "  prometheus: true\n")
+	a, b, _, socket := startForPHP(t, "  prometheus: true\n", "--keep", "10m", "--admin-socket",
+		filepath.Join(t.TempDir(), "admin"))
 	requests := []phpRequest{runPHP(t, socket), runPHP(t, socket, "fork"), runPHP(t, socket)}
 	expectSpans(t, b, requests...)
 	const cart, fork = `{route="/cart"}`, `{route="/fork"}`
@@ -142,6 +146,7 @@ func TestPHP(t *testing.T) {
 		`opencensus_shop_calls_total`:                   3,
 		`opencensus_shop_latency{route="/cart"}`:        3, // how many
 		`correlator_opencensus_exported_spans_total`:    6,
+		`correlator_keep_spans_total`:                   3, // those of the others are in them
 	} {
 		assert.Check(t, scraped[name] == value, "%s is %v at /metrics, want %v", name, scraped[name], value)
 	}

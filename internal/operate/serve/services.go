@@ -85,8 +85,13 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 	}
 	about := out.About{Version: build.Version, HostID: cfg.Agents.HostID, HostName: hostName(),
 		SamplesPerSecond: cfg.Samples.PerSecond, ProcRoot: cfg.Discovery.ProcRoot}
-	if cfg.Export.Enabled() {
-		if s.export, err = export.Open(cfg.Export, about, s.namer, log); err != nil {
+	exported := cfg.Export
+	if kept := cfg.Keep.Config(); kept.Enabled() {
+		s.keep = keep.Open(kept, about, s.namer)
+		exported.OnSpan = s.keep.Span
+	}
+	if exported.Enabled() {
+		if s.export, err = export.Open(exported, about, s.namer, log); err != nil {
 			s.close(context.Background())
 			return nil, err
 		}
@@ -96,9 +101,6 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 			s.close(context.Background())
 			return nil, fmt.Errorf("opening the live view: %w", err)
 		}
-	}
-	if kept := cfg.Keep.Config(); kept.Enabled() {
-		s.keep = keep.Open(kept, about, s.namer)
 	}
 	return s, nil
 }

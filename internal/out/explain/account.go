@@ -18,7 +18,8 @@ import (
 // they do not overlap. Of one thread, Wall is the sum of all but Unaccounted.
 type Account struct {
 	Wall time.Duration `json:"wall_ns"`
-	// WallSource is what Wall is: "switches", from the first one of a thread to the last.
+	// WallSource is what Wall is: "span", that of the transaction; or "switches", from the first one of a thread to the
+	// last.
 	WallSource string        `json:"wall_source"`
 	OnCPU      time.Duration `json:"on_cpu_ns"`
 	Runnable   time.Duration `json:"runnable_ns"`  // waiting for a CPU
@@ -27,6 +28,9 @@ type Account struct {
 	// Unaccounted is on a CPU, at begin and end of the transaction on a thread: from none to all of it is of
 	// the transaction.
 	Unaccounted time.Duration `json:"unaccounted_ns"`
+	// NoThread is the part of the span, at the least, in which no thread had its context as far as is known: what is
+	// missing of it in the sums above. 0 where threads had it at the same time, for long enough.
+	NoThread time.Duration `json:"no_thread_ns,omitempty"`
 	// WholeTrace: it is of all transactions of the trace in the process.
 	WholeTrace bool `json:"whole_trace,omitempty"`
 
@@ -36,7 +40,7 @@ type Account struct {
 	times map[profile.ThreadState]profile.StateTimes
 }
 
-func newAccount(kept *keep.Account) *Account {
+func newAccount(kept *keep.Account, span *keep.Interval) *Account {
 	if kept == nil {
 		return nil
 	}
@@ -50,13 +54,19 @@ func newAccount(kept *keep.Account) *Account {
 			a.Blocked += t[state].Sum
 		}
 	}
+	if span != nil {
+		a.Wall, a.WallSource = span.End.Sub(span.Start), "span"
+		if !a.Partial { // else threads had it, in a time that is not known any more
+			a.NoThread = max(0, a.Wall-a.OnCPU-a.Runnable-a.Throttled-a.Blocked-a.Unaccounted)
+		}
+	}
 	return a
 }
 
 // accountLines returns how the threads of all transactions spent their time, as far as that is known.
 func (e *Explanation) accountLines(terminalColumns int) []string {
 	var times profile.Times
-	var wall time.Duration
+	var wall, noThread time.Duration
 	known, partial := 0, 0
 	traces := make(map[string]bool)
 	for i := range e.Transactions {
@@ -80,6 +90,7 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 			times[state].Add(of)
 		}
 		wall += a.Wall
+		noThread += a.NoThread
 	}
 	if known == 0 {
 		return nil
@@ -109,6 +120,9 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 		if len(places) > 0 && (state.Blocks() || len(places[state]) > 0) {
 			addPlaces(t, places[state], of, wall)
 		}
+	}
+	if noThread >= time.Microsecond {
+		t.Row("on no thread with this context", waits.Exactly(noThread), ofWall(share(noThread, wall)), " ", " ", " ")
 	}
 	lines := []string{""}
 	for _, line := range t.Lines(terminalColumns) {

@@ -84,6 +84,46 @@ func TestAccountJSON(t *testing.T) {
 	assert.Check(t, tx["wall_ns"] == 1e9 && tx["cpu_ns"] == 350e6, "%v", tx)
 }
 
+// With its span, a transaction has the time of that: what no thread had its context in is said, and with that the sums
+// of JSON are the whole span. Where an earlier part was forgotten, or threads were in it together, that is not known.
+func TestAccountOfSpan(t *testing.T) {
+	defer func(local *time.Location) { time.Local = local }(time.Local)
+	time.Local = time.UTC
+	a := accounted()
+	first := a.Transactions[0].Account.First
+	a.Transactions[0].Span = &keep.Interval{Start: first.Add(-100 * ms), End: first.Add(1900 * ms)}
+	out, _, err := run(t, a, Options{Format: Table})
+	assert.NilError(t, err)
+	for _, want := range []string{"2.00 s by its span, 11:59:59.890 to 12:00:01.890: on a CPU 17 %, " +
+		"waiting for one 6 %, blocked 28 %\n", "\nnetwork                         400.0 ms     20 %      9  300.0 ms\n",
+		"\non no thread with this context  998.5 ms     50 %\n"} {
+		assert.Check(t, strings.Contains(out, want), "no %q in\n%s", want, out)
+	}
+	account := func() (tx map[string]any, of Account) {
+		out, _, err := run(t, a, Options{Format: JSON})
+		assert.NilError(t, err)
+		var got struct{ Transactions []struct{ Account Account } }
+		var raw struct{ Transactions []map[string]any }
+		assert.Check(t, json.Unmarshal([]byte(out), &got) == nil && json.Unmarshal([]byte(out), &raw) == nil)
+		return raw.Transactions[0], got.Transactions[0].Account
+	}
+	tx, of := account()
+	assert.Check(t, of.Wall == 2*time.Second && of.WallSource == "span" && tx["wall_ns"] == 2e9 &&
+		tx["wall_source"] == "span" &&
+		of.Wall == of.OnCPU+of.Runnable+of.Throttled+of.Blocked+of.Unaccounted+of.NoThread, "%+v, %v", of, tx)
+	a.Transactions[0].Account.Partial = true
+	_, of = account()
+	assert.Check(t, of.NoThread == 0, "%+v", of)
+	a.Transactions[0].Account.Partial = false
+	a.Transactions[0].Span.End = first.Add(time.Millisecond)
+	_, of = account()
+	assert.Check(t, of.NoThread == 0 && of.Wall == 101*time.Millisecond, "%+v", of)
+	a.Transactions[0].Account, a.Transactions[0].Span.End = nil, first.Add(1900*time.Millisecond)
+	out, _, err = run(t, a, Options{Format: Table})
+	const want = "350 ms of CPU time in 2.00 s by its span, 11:59:59.890 to 12:00:01.890"
+	assert.Check(t, err == nil && strings.Contains(out, want), "%s, %v", out, err)
+}
+
 // A transaction without samples is explained by what its threads did.
 func TestOnlyWaits(t *testing.T) {
 	a := accounted()

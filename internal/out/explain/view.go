@@ -42,9 +42,9 @@ type Explanation struct {
 	inlined   []string // see report.InlinedNotes
 }
 
-// Transaction is a transaction of a process. Wall is the time from its first sample to its last one, and
-// one period: what came before and after is not known. Of one whose earlier samples are no longer kept it
-// begins with those that are, and all numbers are of these.
+// Transaction is a transaction of a process. Wall is that of its span where that is known; else the time from its first
+// sample to its last one, and one period: what came before and after is not known. Of one whose earlier samples are no
+// longer kept it begins with those that are, and all numbers are of these.
 type Transaction struct {
 	Trace       string            `json:"trace_id"`
 	ID          string            `json:"transaction_id,omitempty"`
@@ -57,6 +57,7 @@ type Transaction struct {
 	First       time.Time         `json:"first_sample"`
 	Last        time.Time         `json:"last_sample"`
 	Wall        time.Duration     `json:"wall_ns"`
+	WallSource  string            `json:"wall_source"` // "span", "switches" or "samples"
 	CPU         time.Duration     `json:"cpu_ns"`
 	Share       float64           `json:"cpu_of_wall"` // 2: two CPUs all the time
 	Samples     uint64            `json:"samples"`
@@ -111,8 +112,8 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
 			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
 			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
-			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account)}
-		made.first, made.Wall = wall(tx, e.PerSample)
+			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account, tx.Span)}
+		made.first, made.Wall, made.WallSource = wall(tx, e.PerSample)
 		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples
 		e.Transactions = append(e.Transactions, made)
@@ -186,10 +187,13 @@ func (e *Explanation) sort() {
 	})
 }
 
-// wall returns when a transaction was first seen, and how long it was.
-func wall(tx *keep.Transaction, period time.Duration) (first time.Time, wall time.Duration) {
+// wall returns when a transaction was first seen, how long it was, and by what.
+func wall(tx *keep.Transaction, period time.Duration) (first time.Time, wall time.Duration, source string) {
+	if tx.Span != nil {
+		return tx.Span.Start, tx.Span.End.Sub(tx.Span.Start), "span"
+	}
 	if tx.Account == nil {
-		return keptFrom(tx), max(tx.Last.Sub(keptFrom(tx)), 0) + period
+		return keptFrom(tx), max(tx.Last.Sub(keptFrom(tx)), 0) + period, "samples"
 	}
 	first, last := tx.Account.First, tx.Account.Last
 	if tx.Samples > 0 && keptFrom(tx).Before(first) {
@@ -198,8 +202,12 @@ func wall(tx *keep.Transaction, period time.Duration) (first time.Time, wall tim
 	if tx.Last.After(last) {
 		last = tx.Last
 	}
-	return first, last.Sub(first)
+	return first, last.Sub(first), "switches"
 }
+
+// wallTexts are what the time of a transaction is, by WallSource.
+var wallTexts = map[string]string{"span": "by its span", "switches": "from the first switch to the last",
+	"samples": "from the first sample to the last"}
 
 // cpu returns the CPU time that samples stand for.
 func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(samples) * e.PerSample }
@@ -324,15 +332,19 @@ func (tx *Transaction) times() string {
 	var text string
 	if a := tx.Account; a != nil {
 		of := func(d time.Duration) string { return ofWall(share(d, tx.Wall)) }
-		text = fmt.Sprintf("%s from the first switch to the last, %s to %s: on a CPU %s, waiting for one %s, "+
-			"blocked %s", waits.Exactly(tx.Wall), from,
-			tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU), of(a.Runnable+a.Throttled), of(a.Blocked))
+		text = fmt.Sprintf("%s %s, %s to %s: on a CPU %s, waiting for one %s, blocked %s", waits.Exactly(tx.Wall),
+			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU),
+			of(a.Runnable+a.Throttled), of(a.Blocked))
 		if a.WholeTrace {
 			text += " (all of the trace in this process)"
 		}
 	} else {
-		text = fmt.Sprintf("%s of CPU time in %s from the first sample to the last, %s to %s: %s", lasted(tx.CPU),
-			lasted(tx.Wall), from, tx.Last.Local().Format(clock), ofWall(tx.Share))
+		last := tx.Last
+		if tx.WallSource == "span" {
+			last = tx.first.Add(tx.Wall)
+		}
+		text = fmt.Sprintf("%s of CPU time in %s %s, %s to %s: %s", lasted(tx.CPU), lasted(tx.Wall),
+			wallTexts[tx.WallSource], from, last.Local().Format(clock), ofWall(tx.Share))
 	}
 	if tx.Earlier > 0 {
 		text += fmt.Sprintf("; before that, %d samples since %s, which are no longer kept", tx.Earlier,

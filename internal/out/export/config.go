@@ -5,6 +5,7 @@ import (
 
 	"correlator/otlp"
 	"correlator/otlp/receiver"
+	"correlator/otlp/spantimes"
 )
 
 const (
@@ -40,6 +41,10 @@ type Config struct {
 	// Symbolize has frames exported with the names of their functions, where their symbols are on the
 	// host. The program's main function must call worker.Main.
 	Symbolize bool
+
+	// OnSpan is told of spans that were received, those with which work begins in a process. It must not wait; the span
+	// is valid until it returns. nil: nobody wants to know.
+	OnSpan func(*spantimes.Span)
 }
 
 // DefaultConfig exports nothing.

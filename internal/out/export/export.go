@@ -75,7 +75,7 @@ func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) 
 	}
 	if config.Receiver.Listen != "" {
 		config.Receiver.OnPanic = e.observePanic
-		if e.receiver, err = receiver.Open(config.Receiver, e.exporter); err != nil {
+		if e.receiver, err = receiver.Open(config.Receiver, e.queue()); err != nil {
 			e.Close()
 			return nil, fmt.Errorf("opening --otlp-listen: %w", err)
 		}

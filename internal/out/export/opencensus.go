@@ -64,7 +64,7 @@ func (e *Export) openOpenCensus(about *out.About) (err error) {
 		MaxViews: c.MaxViews, MaxSeries: c.MaxSeriesPerView, NonMonotonicSums: c.NonMonotonicSums,
 	})
 	e.openCensus, err = receiver.Open(c.Receiver, receiver.Options{
-		Queue: e.exporter, ProcRoot: about.ProcRoot, Stats: e.views,
+		Queue: e.queue(), ProcRoot: about.ProcRoot, Stats: e.views,
 		Spans: spans.NewEncoder(spans.Options{
 			ServiceName: c.ServiceName, HostID: about.HostID, HostName: about.HostName,
 			SplitBytes:         e.config.maxRequestBytes(otlp.Traces) / 2,

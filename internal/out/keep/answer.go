@@ -27,7 +27,7 @@ type Order string
 // The orders.
 const (
 	Busiest Order = "busiest" // by CPU time
-	Slowest Order = "slowest" // by the time from the first to the last sample
+	Slowest Order = "slowest" // by the time of the span, or from the first to the last of what is known of it
 )
 
 // MaxTransactions is how many transactions an answer has at most.
@@ -84,6 +84,13 @@ type Transaction struct {
 	KeptFrom   time.Time         `json:"kept_from"`                 // First, or since when all of them are kept
 	Gone       string            `json:"gone,omitempty"`            // as in Answer
 	Account    *Account          `json:"account,omitempty"`         // nil: there is none
+	Span       *Interval         `json:"span,omitempty"`            // when its span was; nil: that is not known
+}
+
+// Interval is a time.
+type Interval struct {
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
 }
 
 // Account is what the threads of a transaction did: see profile.Account.

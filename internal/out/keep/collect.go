@@ -29,6 +29,7 @@ const (
 	processText     = 160
 	transactionText = 424  // with a Sample of what is left out of it
 	accountText     = 1400 // with large numbers for each state
+	intervalText    = 100
 	attributeText   = 6
 	waitText        = 232 // with large numbers
 	wakerText       = 180
@@ -175,6 +176,9 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 		if copied[i].account != nil {
 			size += accountText
 		}
+		if selected[i].spanned != nil {
+			size += intervalText
+		}
 		for key, value := range copied[i].attributes.All() {
 			size += attributeText + textBytes(key) + textBytes(value)
 		}
@@ -191,7 +195,8 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 			}
 		}
 		made := Transaction{Trace: tx.traceText(), ID: tx.text(), Process: c.process(tx.process),
-			Context: tx.context.String(), Earlier: copied[i].earlier, Account: copied[i].account}
+			Context: tx.context.String(), Earlier: copied[i].earlier, Account: copied[i].account,
+			Span: selected[i].spanned}
 		for key, value := range copied[i].attributes.All() {
 			if made.Attributes == nil {
 				made.Attributes = make(map[string]string)

@@ -25,6 +25,10 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 		m.Counter("accounts_forgotten_total", "Transactions of which that is kept no more.",
 			stats.AccountsForgotten[reason], "reason", goneNames[reason])
 	}
+	m.Counter("spans_total", "Spans whose times were kept.", stats.Spans.Added)
+	for reason, n := range map[string]uint64{"invalid": stats.Spans.Invalid, "evicted": stats.Spans.Evicted} {
+		m.Counter("spans_lost_total", "Spans whose times were not, or not long.", n, "reason", reason)
+	}
 	waits := &stats.Waits
 	m.Counter("waits_total", "Waits kept with their stack, for correlator explain.", waits.Added)
 	m.Gauge("waits", "Waits kept now with their stack.", int(waits.Kept))

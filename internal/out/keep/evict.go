@@ -31,7 +31,7 @@ func (s *Store) lose(sample *profile.Sample, id transactionID, lost int, now tim
 
 // evict makes room: of the owner that has most, the oldest slice is forgotten.
 func (s *Store) evict(now time.Time) {
-	for s.bytes > s.limit-s.gone.bytes() {
+	for s.bytes > s.room() {
 		var most *owner
 		for _, o := range s.owners {
 			if !o.isEmpty() && (most == nil || o.bytes > most.bytes) {
@@ -59,7 +59,7 @@ func (o *owner) isEmpty() bool {
 
 // evictAccounts makes room by accounts of an owner: some at a time, since whoever adds one waits for that.
 func (s *Store) evictAccounts(o *owner, now time.Time) {
-	for n := 0; n < step && o.accounts.len() > 0 && s.bytes > s.limit-s.gone.bytes()-s.limit/64; n++ {
+	for n := 0; n < step && o.accounts.len() > 0 && s.bytes > s.room()-s.limit/64; n++ {
 		from := &o.accounts.fast
 		if from.Len() == 0 {
 			from = &o.accounts.slow

@@ -121,19 +121,31 @@ type finder struct {
 type candidate struct {
 	*transaction // of which only what never changes is read
 	first, last  int64
+	spanned      *Interval // of the transaction; nil: it is not known
 	samples      uint64
 	onCPU        time.Duration // by its account, if there is one
 	span         [8]byte       // by which it was found; zero: by its own id, or that of its trace
 }
 
 // newCandidate copies a transaction. The caller holds the lock.
-func newCandidate(tx *transaction, span [8]byte) candidate {
+func (s *Store) newCandidate(tx *transaction, span [8]byte) candidate {
 	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span}
 	if a, _ := tx.accounted(); a != nil {
 		c.first, c.last = min(c.first, a.first.UnixNano()), max(c.last, a.last.UnixNano())
 		c.onCPU = a.times[profile.OnCPU].Sum
 	}
+	if of := s.span(tx, c.first, c.last); of != nil {
+		c.spanned = &Interval{time.Unix(0, of.start), time.Unix(0, of.end)}
+	}
 	return c
+}
+
+// wall returns how long a transaction was.
+func (c *candidate) wall() time.Duration {
+	if c.spanned != nil {
+		return c.spanned.End.Sub(c.spanned.Start)
+	}
+	return time.Duration(c.last - c.first)
 }
 
 // find finds transactions by their ids, or else by those of their spans.
@@ -158,7 +170,7 @@ func (f *finder) findTransactions() error {
 		for _, p := range o.processes {
 			for tx := range p.transactions.values() {
 				if tx.entries > 0 && f.hasID(tx) && !tx.isOfOthers() {
-					some = append(some, newCandidate(tx, [8]byte{}))
+					some = append(some, s.newCandidate(tx, [8]byte{}))
 				}
 				if n++; n%step > 0 {
 					continue
@@ -246,7 +258,7 @@ func (f *finder) enter(id []byte, wanted bool) bool {
 func (f *finder) compare(a, b candidate) int {
 	var first int
 	if f.query.Order == Slowest {
-		first = cmp.Compare(b.last-b.first, a.last-a.first)
+		first = cmp.Compare(b.wall(), a.wall())
 	}
 	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(b.onCPU, a.onCPU),
 		cmp.Compare(a.first, b.first),
@@ -284,7 +296,7 @@ func addSpans[E keyed](f *finder, entries func() []E) error {
 		f.store.mu.Lock()
 		for i := range some {
 			if e := some[i].of(); e.transaction.entries > 0 { // it is not forgotten
-				candidates = append(candidates, newCandidate(e.transaction, e.span))
+				candidates = append(candidates, f.store.newCandidate(e.transaction, e.span))
 			}
 		}
 		f.store.mu.Unlock()

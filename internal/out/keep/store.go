@@ -54,6 +54,7 @@ type Store struct {
 	owners  map[string]*owner
 	unnamed []*stack // whose frames have got the names that there are, and lack some
 	gone    tombstones
+	spans   spanTimes
 	stats   Stats
 
 	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
@@ -73,6 +74,7 @@ type Stats struct {
 	Waits                            WaitStats
 	Accounts                         int // now
 	AccountsForgotten                [numReasons]uint64
+	Spans                            SpanStats
 	Bytes, Transactions              int       // now
 	Oldest                           time.Time // since when any are kept; zero: there are none
 	Complete                         time.Time // since when all are kept; zero: nothing was forgotten
@@ -438,7 +440,7 @@ func (s *Store) Stats() Stats {
 		}
 	}
 	stats := s.stats
-	stats.Bytes = s.bytes + s.gone.bytes()
+	stats.Bytes = s.bytes + s.gone.bytes() + s.spans.bytes()
 	if oldest != 0 {
 		stats.Oldest = time.Unix(0, oldest)
 	}
