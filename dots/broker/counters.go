@@ -14,6 +14,7 @@ type Counters struct {
 	UndecodedBytes  uint64 // received and not handled, since the connection ended
 	IgnoredMessages uint64 // messages without effect: filters that are invalid, kill, echo replies
 	Unencodable     uint64 // objects that are too long as JSON, and that a WebSocket did not get
+	UnsetNumbers    uint64 // floats that are no number, and that a browser got as null
 	ForeignHosts    uint64 // HTTP requests to a loopback address for another host, refused
 	RefusedUpgrades uint64 // HTTP requests that were no WebSocket of this protocol, or of another origin
 	Handshakes      int    // connections that are no guests yet, those that read the page included
@@ -29,6 +30,7 @@ type Counters struct {
 // counters are what is counted outside of the lock, or read there.
 type counters struct {
 	accepted, discarded, undecoded, ignored, conflicts, replayed, unencodable atomic.Uint64
+	unsetNumbers                                                              atomic.Uint64
 	foreignHosts, refusedUpgrades                                             atomic.Uint64
 	closed                                                                    [numReasons]atomic.Uint64
 }
@@ -46,7 +48,8 @@ func (b *Broker) Counters() Counters {
 		DiscardedBytes: b.count.discarded.Load(), UndecodedBytes: b.count.undecoded.Load(),
 		IgnoredMessages: b.count.ignored.Load(),
 		ForeignHosts:    b.count.foreignHosts.Load(), RefusedUpgrades: b.count.refusedUpgrades.Load(),
-		Unencodable: b.count.unencodable.Load(), TypeConflicts: b.count.conflicts.Load(),
+		UnsetNumbers: b.count.unsetNumbers.Load(),
+		Unencodable:  b.count.unencodable.Load(), TypeConflicts: b.count.conflicts.Load(),
 		Types: b.userTypes, Objects: b.objects, CacheBytes: b.cacheBytes,
 		QueuedBytes: int(b.memory.Load()), Closed: map[Reason]uint64{},
 	}

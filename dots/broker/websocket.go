@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"correlator/dots/dynamic"
 	"correlator/dots/frame"
 	"correlator/dots/schema"
 	"correlator/internal/host/connlimit"
@@ -35,6 +36,7 @@ type webSocket struct {
 	frame   []byte         // that is written
 	message []byte         // what it becomes
 	last    *schema.Struct // of the last one
+	numbers dynamic.Numbers
 	guest   *guest
 }
 
@@ -78,6 +80,9 @@ func (b *Broker) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ws := &webSocket{conn: conn, below: h.conn}
+	if r.Header.Get("Origin") != "" { // a browser, which would take no such message
+		ws.numbers = dynamic.NoNumbers
+	}
 	ws.ctx, ws.cancel = context.WithCancel(context.Background())
 	defer ws.close()
 	if conn.Subprotocol() != subprotocol {

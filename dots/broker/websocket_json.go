@@ -30,7 +30,8 @@ func (ws *webSocket) convert(b *Broker, data []byte) error {
 		}
 	}
 	limit := max(b.options.Limits.Frame, b.options.Limits.Queue)
-	message, err := dynamic.AppendMessage(ws.message[:0], &h, ws.last, instance, limit)
+	message, unset, err := dynamic.AppendMessage(ws.message[:0], &h, ws.last, instance, limit, ws.numbers)
+	b.count.unsetNumbers.Add(uint64(unset))
 	if err == nil {
 		ws.message = message
 	}

@@ -125,6 +125,47 @@ func TestWebSocketRefusesMessages(t *testing.T) {
 	}
 }
 
+// What a peer in C++ publishes with numbers that JSON does not have reaches others as it is, and
+// browsers as far as they can read it, which is counted.
+func TestWebSocketNumbers(t *testing.T) {
+	b := newBroker(t, Options{})
+	addr := listenAt(t, b, "ws://127.0.0.1:0")
+	peer := dialWebSocket(t, addr)
+	browser, _, err := websocket.Dial(t.Context(), "ws://"+addr.String(), &websocket.DialOptions{
+		Subprotocols: []string{subprotocol}, HTTPHeader: http.Header{"Origin": {"http://" + addr.String()}}})
+	assert.NilError(t, err)
+	t.Cleanup(func() { browser.CloseNow() })
+	write := func(conn *websocket.Conn, text string) {
+		assert.NilError(t, conn.Write(t.Context(), websocket.MessageText, []byte(text)))
+	}
+	read := func(conn *websocket.Conn, name string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for {
+			_, data, err := conn.Read(ctx)
+			assert.NilError(t, err)
+			if _, instance, _ := strings.Cut(string(data), "},"); strings.Contains(string(data), `"`+name+`"`) {
+				return strings.TrimSuffix(instance, "]")
+			}
+		}
+	}
+	for _, conn := range []*websocket.Conn{peer, browser} {
+		write(conn, `[{"typeName":"DotsMsgConnect","attributes":6},{"clientName":"x","preloadCache":false}]`)
+		read(conn, "DotsMsgConnectResponse")
+	}
+	assert.NilError(t, b.Publish(&demo.DemoAll{ID: value.Some("first")})) // so that its type is known
+	for _, conn := range []*websocket.Conn{peer, browser} {
+		write(conn, `[{"typeName":"DotsMember"},{"groupName":"DemoAll","event":1}]`)
+		read(conn, "DotsCacheInfo")
+	}
+	write(peer, `[{"typeName":"DemoAll","attributes":6146},{"id":"a","f32":-inf,"f64":nan}]`)
+	got, shown := read(peer, "DemoAll"), read(browser, "DemoAll")
+	assert.Check(t, got == `{"id":"a","f32":-1e999,"f64":nan}` && shown == `{"id":"a","f32":-1e999,"f64":null}`,
+		"%s, %s", got, shown)
+	n := b.Counters().UnsetNumbers
+	assert.Check(t, n == 1, "%d numbers are unset", n)
+}
+
 func TestWebSocketPageAndOrigin(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("page")) })
 	b := newBroker(t, Options{Page: page})

@@ -100,7 +100,8 @@ func (w *webSocket) Write(data []byte) (int, error) {
 		if s == nil {
 			return used, fmt.Errorf("%w: %.255q", ErrUnknownType, h.TypeName)
 		}
-		if w.message, err = dynamic.AppendMessage(w.message[:0], &h, s, instance, math.MaxInt); err != nil {
+		if w.message, _, err = dynamic.AppendMessage(w.message[:0], &h, s, instance, math.MaxInt,
+			dynamic.BareNumbers); err != nil {
 			return used, err
 		}
 		if err := w.ws.Write(w.ctx, websocket.MessageText, w.message); err != nil {

@@ -79,7 +79,7 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, in []byte) {
 		var h frame.Header
 		if instance, s, err := dynamic.ParseMessage(in, &h, reg.StructBytes); err == nil {
-			message, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
+			message, _, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt, dynamic.BareNumbers)
 			assert.NilError(t, err)
 			again, _, err := dynamic.ParseMessage(message, &h, reg.StructBytes)
 			assert.Assert(t, err == nil && bytes.Equal(again, instance),

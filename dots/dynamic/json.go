@@ -40,6 +40,29 @@ var ErrLimit = errors.New("too long as JSON")
 // 3 bytes may become hundreds, which have the name of its property. More are an error before they are
 // made.
 func AppendJSONWithin(dst []byte, s *schema.Struct, instance []byte, limit int) ([]byte, error) {
+	return appendJSON(dst, s, instance, &jsonWriter{limit: limit})
+}
+
+// jsonWriter is how instances are written.
+type jsonWriter struct {
+	limit   int
+	numbers Numbers // that JSON has not; of AppendJSON: all are null
+	wanted  bool    // numbers is set
+	unset   int     // floats that were written as null
+}
+
+// Numbers is how floats are written that JSON does not have. Infinite ones are 1e999, which all parsers
+// read so.
+type Numbers uint8
+
+const (
+	// BareNumbers: no number is nan, as peers write it that are no browsers.
+	BareNumbers Numbers = iota
+	// NoNumbers: no number is null, which is unset, for browsers.
+	NoNumbers
+)
+
+func appendJSON(dst []byte, s *schema.Struct, instance []byte, w *jsonWriter) ([]byte, error) {
 	var l Layout
 	n, err := Scan(s, instance, &l)
 	if err != nil {
@@ -51,14 +74,14 @@ func AppendJSONWithin(dst []byte, s *schema.Struct, instance []byte, limit int) 
 		}
 	}
 	r := cbor.NewReader(instance)
-	result := appendJSONObject(dst, s, &r, limit)
+	result := w.object(dst, s, &r)
 	if err := r.Err(); err != nil {
 		return dst, fmt.Errorf("decoding an instance of %s: %w", s.Name, err)
 	}
 	return result, nil
 }
 
-func appendJSONObject(dst []byte, s *schema.Struct, r *cbor.Reader, limit int) []byte {
+func (w *jsonWriter) object(dst []byte, s *schema.Struct, r *cbor.Reader) []byte {
 	dst = append(dst, '{')
 	for i, n := 0, r.Map(); i < n; i++ {
 		if i > 0 {
@@ -69,15 +92,15 @@ func appendJSONObject(dst []byte, s *schema.Struct, r *cbor.Reader, limit int) [
 			r.Fail(cbor.ErrType)
 			return dst
 		}
-		dst = appendJSONText(dst, p.Name, r, limit)
-		dst = appendJSONValue(append(dst, ':'), p.Type, r, limit)
+		dst = w.text(dst, p.Name, r)
+		dst = w.value(append(dst, ':'), p.Type, r)
 	}
 	return append(dst, '}')
 }
 
-func appendJSONText(dst []byte, text string, r *cbor.Reader, limit int) []byte {
+func (w *jsonWriter) text(dst []byte, text string, r *cbor.Reader) []byte {
 	const longest = 6 // of a character: \u001f
-	if room := limit - len(dst); len(text) > room || len(text) > room/longest && quotedSize(text) > room {
+	if room := w.limit - len(dst); len(text) > room || len(text) > room/longest && quotedSize(text) > room {
 		r.Fail(ErrLimit)
 		return dst
 	}
@@ -103,28 +126,28 @@ func quotedSize(text string) (n int) {
 	return n
 }
 
-func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader, limit int) []byte {
-	if len(dst) > limit {
+func (w *jsonWriter) value(dst []byte, t *schema.Type, r *cbor.Reader) []byte {
+	if len(dst) > w.limit {
 		r.Fail(ErrLimit)
 		return dst
 	}
 	switch t.Kind {
 	case schema.StructKind:
-		return appendJSONObject(dst, t.Struct, r, limit)
+		return w.object(dst, t.Struct, r)
 	case schema.Vector:
 		dst = append(dst, '[')
 		for i, n := 0, r.Array(); i < n && r.Err() == nil; i++ {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendJSONValue(dst, t.Elem, r, limit)
+			dst = w.value(dst, t.Elem, r)
 		}
 		return append(dst, ']')
 	case schema.Any:
 		r.Array()
-		dst = appendJSONText(append(dst, '['), r.String(), r, limit)
+		dst = w.text(append(dst, '['), r.String(), r)
 		data := r.Bytes()
-		if base64.StdEncoding.EncodedLen(len(data)) > limit-len(dst) {
+		if base64.StdEncoding.EncodedLen(len(data)) > w.limit-len(dst) {
 			r.Fail(ErrLimit)
 			return dst
 		}
@@ -133,11 +156,11 @@ func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader, limit int) []by
 	case schema.Bool:
 		return strconv.AppendBool(dst, r.Bool())
 	case schema.Float32:
-		return appendJSONFloat(dst, float64(r.Float32()), 32)
+		return w.float(dst, float64(r.Float32()), 32)
 	case schema.Float64, schema.Timepoint, schema.SteadyTimepoint, schema.Duration:
-		return appendJSONFloat(dst, r.Float64(), 64)
+		return w.float(dst, r.Float64(), 64)
 	case schema.String:
-		return appendJSONText(dst, r.String(), r, limit)
+		return w.text(dst, r.String(), r)
 	case schema.UUID:
 		dst = AppendUUID(append(dst, '"'), r.Bytes16())
 		return append(dst, '"')
@@ -149,10 +172,16 @@ func appendJSONValue(dst []byte, t *schema.Type, r *cbor.Reader, limit int) []by
 	return strconv.AppendUint(dst, r.Uint(bits), 10)
 }
 
-// appendJSONFloat appends the shortest number that is read as f, without an exponent unless it
+// float appends the shortest number that is read as f, without an exponent unless it
 // would be long.
-func appendJSONFloat(dst []byte, f float64, bits int) []byte {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
+func (w *jsonWriter) float(dst []byte, f float64, bits int) []byte {
+	switch isInf := math.IsInf(f, 0); {
+	case isInf && w.wanted:
+		return append(dst, map[bool]string{false: "1e999", true: "-1e999"}[f < 0]...)
+	case math.IsNaN(f) && w.wanted && w.numbers == BareNumbers:
+		return append(dst, "nan"...)
+	case isInf || math.IsNaN(f):
+		w.unset++
 		return append(dst, "null"...)
 	}
 	format := byte('f')

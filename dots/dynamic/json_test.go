@@ -96,6 +96,54 @@ func TestParseMessageRefuses(t *testing.T) {
 	assert.Check(t, errors.Is(err, dynamic.ErrUnknownType), "unknown type: %v", err)
 }
 
+// Floats that JSON does not have are taken as peers in C++ write them, and as those take them; only
+// where floats are.
+func TestNumbersOfPeers(t *testing.T) {
+	reg := registry(t, demoTypes)
+	message := func(instance string) []byte { return []byte(`[{"typeName":"DemoAll"},` + instance + `]`) }
+	const infinite = "7ff0000000000000"
+	for in, want := range map[string]string{
+		`{"f64":inf}`: "a1 0c fb" + infinite, `{"f64":-inf}`: "a1 0c fbfff0000000000000",
+		`{"f64":Infinity,"f32":-infinity}`: "a2 0b faff800000 0c fb" + infinite, `{"dur":inf}`: "a1 0f fb" + infinite,
+		`{"f64":1.797693134862316e+308}`: "a1 0c fb" + infinite, `{"f32":3.402824e+38}`: "a1 0b fa7f800000",
+		`{"id":"inf","f64":inf}`:   "a2 01 63696e66 0c fb" + infinite,
+		`{"id":"\"inf","f64":inf}`: "a2 01 6422696e66 0c fb" + infinite,
+	} {
+		var h frame.Header
+		got, _, err := dynamic.ParseMessage(message(in), &h, reg.StructBytes)
+		assert.Check(t, err == nil && string(got) == string(unhex(t, want)), "%s: %x, not %s, %v", in, got, want, err)
+		_, _, err = dynamic.ParseJSON(nil, reg.Struct("DemoAll"), []byte(in))
+		assert.Check(t, err != nil, "%s, of a user", in)
+	}
+	for _, in := range []string{`{"f64":nan}`, `{"f64":-nan}`, `{"f64":NaN}`, `{"f64":nan(0x1)}`} {
+		var h frame.Header
+		got, s, err := dynamic.ParseMessage(message(in), &h, reg.StructBytes)
+		assert.NilError(t, err, in)
+		back, unset, err := dynamic.AppendMessage(nil, &h, s, got, 1000, dynamic.BareNumbers)
+		assert.Check(t, err == nil && unset == 0 && string(back) == string(message(`{"f64":nan}`)), "%s: %s, %v", in,
+			back, err)
+		back, unset, err = dynamic.AppendMessage(nil, &h, s, got, 1000, dynamic.NoNumbers)
+		assert.Check(t, err == nil && unset == 1 && string(back) == string(message(`{"f64":null}`)), "%s: %s, %v", in,
+			back, err)
+	}
+	for _, in := range []string{`{"id":inf}`, `{"u8":inf}`, `{"b":nan}`, `{"f64":info}`, `{"f64":xinf}`, `{"f64":+-inf}`,
+		`{"f64":inf`, `{"f64":"inf"}`, `{"u8":1e999}`} {
+		var h frame.Header
+		got, _, err := dynamic.ParseMessage(message(in), &h, reg.StructBytes)
+		assert.Check(t, err != nil, "%s: %x", in, got)
+	}
+	var h frame.Header
+	text, _, err := dynamic.ParseMessage(message(`{"id":"\u0000inf"}`), &h, reg.StructBytes)
+	assert.Check(t, err == nil && string(text) == string(unhex(t, "a1 01 64 00696e66")), "a text: %x, %v", text, err)
+	got, s, err := dynamic.ParseMessage(message(`{"f32":inf,"f64":-inf}`), &h, reg.StructBytes)
+	assert.NilError(t, err)
+	for _, numbers := range []dynamic.Numbers{dynamic.BareNumbers, dynamic.NoNumbers} {
+		back, unset, err := dynamic.AppendMessage(nil, &h, s, got, 1000, numbers)
+		assert.Check(t, err == nil && unset == 0 && string(back) == string(message(`{"f32":1e999,"f64":-1e999}`)), "%s, %v",
+			back, err)
+	}
+}
+
 // TestAppendJSONWithin checks that not much more is made than there is room for.
 func TestAppendJSONWithin(t *testing.T) {
 	reg := registry(t, demoTypes)

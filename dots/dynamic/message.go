@@ -3,6 +3,9 @@ package dynamic
 import (
 	"errors"
 	"fmt"
+	"math"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"correlator/dots/frame"
 	"correlator/dots/schema"
@@ -39,27 +42,47 @@ var ErrUnknownType = errors.New("unknown type")
 // AppendMessage appends a message of dots-json, as it is sent on a WebSocket: an array of the
 // header and the instance. All properties of the instance are in it; those that the header names
 // and the instance lacks are unset. An instance that makes the message longer than the limit, or a
-// little less, is an error.
+// little less, is an error. unset is how many floats are null that are set.
 func AppendMessage(
-	dst []byte, h *frame.Header, s *schema.Struct, instance []byte, limit int,
-) ([]byte, error) {
-	result, err := AppendJSON(append(dst, '['), headers, h.Append(nil))
+	dst []byte, h *frame.Header, s *schema.Struct, instance []byte, limit int, numbers Numbers,
+) (message []byte, unset int, err error) {
+	w := jsonWriter{limit: math.MaxInt, numbers: numbers, wanted: true}
+	result, err := appendJSON(append(dst, '['), headers, h.Append(nil), &w)
 	if err != nil {
-		return dst, err
+		return dst, 0, err
 	}
-	if result, err = AppendJSONWithin(append(result, ','), s, instance, limit); err != nil {
-		return dst, err
+	w.limit = limit
+	if result, err = appendJSON(append(result, ','), s, instance, &w); err != nil {
+		return dst, 0, err
 	}
-	return append(result, ']'), nil
+	return append(result, ']'), w.unset, nil
 }
 
 // ParseMessage parses a message of dots-json: its header into h, and its instance, in canonical
 // form. The type is the one that find returns for its name; with nil, the error wraps ErrUnknownType.
 // With an error, s is the type if it is the instance that is wrong, and nil otherwise.
+//
+// Peers in C++ write floats that JSON does not have as inf and nan, and the largest ones so rounded that
+// they are infinite. These are taken as peers in C++ take them.
 func ParseMessage(
 	message []byte, h *frame.Header, find func(name []byte) *schema.Struct,
 ) (instance []byte, s *schema.Struct, err error) {
-	p := newParser(message)
+	instance, s, err = newParser(message).message(h, find)
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) {
+		if quoted := quoteNumbers(message); quoted != nil {
+			p := newParser(quoted)
+			p.isQuoted = true
+			return p.message(h, find)
+		}
+	}
+	return instance, s, err
+}
+
+func (p parser) message(
+	h *frame.Header, find func(name []byte) *schema.Struct,
+) (instance []byte, s *schema.Struct, err error) {
+	p.isMessage = true
 	if err := p.open('['); err != nil {
 		return nil, nil, fmt.Errorf("parsing a message: %w", err)
 	}

@@ -33,7 +33,7 @@ func TestMessages(t *testing.T) {
 			continue
 		}
 		s := reg.StructBytes(h.TypeName)
-		got, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt)
+		got, _, err := dynamic.AppendMessage(nil, &h, s, instance, math.MaxInt, dynamic.BareNumbers)
 		assert.Check(t, err == nil && string(got) == message, "message\n%s, want\n%s, error %v", got, message, err)
 		h = frame.Header{}
 		instance, s, err = dynamic.ParseMessage([]byte(message), &h, reg.StructBytes)

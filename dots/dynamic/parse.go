@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -47,7 +49,46 @@ func finishParsed(
 }
 
 type parser struct {
-	dec *jsontext.Decoder
+	dec       *jsontext.Decoder
+	isMessage bool // of a peer: see ParseMessage
+	isQuoted  bool // by quoteNumbers
+}
+
+// quotedNumber begins the text that stands for a number, see quoteNumbers.
+const quotedNumber = "\x00"
+
+// bareNumber is a number that JSON does not have, as strtod(3) reads it. What else is in a text is matched, too, so
+// that no number is found in it.
+var bareNumber = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[-+]?(?i:\binf(?:inity)?\b|\bnan\b(?:\(\w*\))?)`)
+
+// quoteNumbers returns a message with texts for numbers that JSON does not have, nil if there are none.
+func quoteNumbers(message []byte) []byte {
+	found := false
+	quoted := bareNumber.ReplaceAllFunc(message, func(token []byte) []byte {
+		if token[0] == '"' {
+			return token
+		}
+		found = true
+		text, _, _ := bytes.Cut(token, []byte{'('})
+		return fmt.Appendf(nil, `"\u0000%s"`, text)
+	})
+	if !found {
+		return nil
+	}
+	return quoted
+}
+
+// bareFloat returns the number that a text stands for.
+func bareFloat(text string) (f float64, is bool) {
+	text, is = strings.CutPrefix(text, quotedNumber)
+	if !is {
+		return 0, false
+	}
+	if strings.HasSuffix(strings.ToLower(text), "nan") {
+		return math.NaN(), true
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil
 }
 
 func newParser(json []byte) parser {
@@ -127,6 +168,11 @@ func (p parser) value(dst []byte, t *schema.Type, depth int) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	if p.isQuoted && token.Kind() == '"' {
+		if f, is := bareFloat(token.String()); is {
+			return appendFloat(dst, t, f)
+		}
+	}
 	switch kind := token.Kind(); {
 	case t.Kind == schema.Bool && (kind == 't' || kind == 'f'):
 		return cbor.AppendBool(dst, token.Bool()), nil
@@ -136,7 +182,7 @@ func (p parser) value(dst []byte, t *schema.Type, depth int) ([]byte, error) {
 		u, err := ParseUUID(token.String())
 		return cbor.AppendUUID(dst, u), err
 	case kind == '0':
-		return appendNumber(dst, t, token.String())
+		return p.number(dst, t, token.String())
 	case kind == 'n' && t.Kind == schema.Float32:
 		return cbor.AppendFloat32(dst, float32(math.NaN())), nil
 	case kind == 'n' && isFloat(t.Kind):
@@ -144,6 +190,17 @@ func (p parser) value(dst []byte, t *schema.Type, depth int) ([]byte, error) {
 	default:
 		return dst, fmt.Errorf("%v for %s: %w", kind, t.Name, cbor.ErrType)
 	}
+}
+
+// appendFloat appends a number as the type of float that is asked for.
+func appendFloat(dst []byte, t *schema.Type, f float64) ([]byte, error) {
+	switch {
+	case t.Kind == schema.Float32:
+		return cbor.AppendFloat32(dst, float32(f)), nil
+	case isFloat(t.Kind):
+		return cbor.AppendFloat64(dst, f), nil
+	}
+	return dst, fmt.Errorf("%v for %s: %w", f, t.Name, cbor.ErrType)
 }
 
 // isFloat reports whether values of a kind are transmitted as float64.
@@ -155,25 +212,31 @@ func isFloat(k schema.Kind) bool {
 	return false
 }
 
-// appendNumber appends a number of JSON as the number type that is asked for.
-func appendNumber(dst []byte, t *schema.Type, text string) ([]byte, error) {
+// number appends a number of JSON as the number type that is asked for.
+func (p parser) number(dst []byte, t *schema.Type, text string) ([]byte, error) {
+	bits := 64
 	if t.Kind == schema.Float32 {
-		f, err := strconv.ParseFloat(text, 32)
-		return cbor.AppendFloat32(dst, float32(f)), err
+		bits = 32
 	}
-	if isFloat(t.Kind) {
-		f, err := strconv.ParseFloat(text, 64)
-		return cbor.AppendFloat64(dst, f), err
+	if t.Kind == schema.Float32 || isFloat(t.Kind) {
+		f, err := strconv.ParseFloat(text, bits)
+		if p.isMessage && errors.Is(err, strconv.ErrRange) {
+			err = nil // f is infinite
+		}
+		if err != nil {
+			return dst, err
+		}
+		return appendFloat(dst, t, f)
 	}
-	bits, signed := width(t.Kind)
+	size, signed := width(t.Kind)
 	switch {
-	case bits == 0:
+	case size == 0:
 		return dst, fmt.Errorf("number for %s: %w", t.Name, cbor.ErrType)
 	case signed:
-		v, err := strconv.ParseInt(text, 10, int(bits))
+		v, err := strconv.ParseInt(text, 10, int(size))
 		return cbor.AppendInt(dst, v), err
 	}
-	v, err := strconv.ParseUint(text, 10, int(bits))
+	v, err := strconv.ParseUint(text, 10, int(size))
 	return cbor.AppendUint(dst, v), err
 }
 

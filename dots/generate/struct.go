@@ -80,7 +80,7 @@ func (g *generator) fields(s *schema.Struct, name string) ([]field, error) {
 		if f.mask, err = g.takeFree(name+f.name, "Property", "property "+s.Name+"."+p.Name); err != nil {
 			return nil, err
 		}
-		if p.Key && !canBeKey(p.Type) {
+		if p.Key && !canBeKey(p.Type) && !isEncodedInKey(p.Type) {
 			return nil, fmt.Errorf("property %s.%s, a key of type %s: %w", s.Name, p.Name, p.Type.Name, ErrUnsupported)
 		}
 		fields[i] = f
@@ -91,19 +91,38 @@ func (g *generator) fields(s *schema.Struct, name string) ([]field, error) {
 // canBeKey reports whether values of a type can be the key of a Go map.
 func canBeKey(t *schema.Type) bool { return t.Kinds()&(1<<schema.Vector|1<<schema.Any) == 0 }
 
+// isEncodedInKey reports whether values of a type are in a key as they are encoded, since they cannot be one of a Go
+// map: structs with vectors.
+func isEncodedInKey(t *schema.Type) bool {
+	return t.Kind == schema.StructKind && t.Kinds()&(1<<schema.Any) == 0
+}
+
+// key writes the type of keys, and the method that returns one.
 func (g *generator) key(name, key string, fields []field) {
 	g.printf("// %s is the key of objects of type %s.\ntype %s struct {", key, name, key)
-	var values []string
+	var values, encoded []string
 	for _, f := range fields {
-		if f.Key {
+		switch {
+		case !f.Key:
+		case canBeKey(f.Type):
 			g.printf("\n%s %s", f.name, f.goType)
 			values = append(values, f.name+": x."+f.name+".Value()")
+		default:
+			g.printf("\n%s string // encoded", f.name)
+			variable := fmt.Sprintf("v%d", len(encoded))
+			encoded = append(encoded, variable+" := x."+f.name+".Value()\n")
+			values = append(values, fmt.Sprintf("%s: string(%s.AppendInstance(nil, %[2]s.Valid()))", f.name, variable))
 		}
 	}
 	if len(values) > 0 {
 		g.printf("\n")
 	}
 	g.printf("}\n\n// Key returns the key; properties that are unset count as zero.\n")
+	if len(encoded) > 0 {
+		g.printf("func (x *%s) Key() %s {\n%sreturn %s{%s}\n}\n\n", name, key, strings.Join(encoded, ""), key,
+			strings.Join(values, ", "))
+		return
+	}
 	g.printf("func (x *%s) Key() %s { return %s{%s} }\n\n", name, key, key, strings.Join(values, ", "))
 }
 

@@ -22,8 +22,8 @@ import (
 )
 
 // FuzzCheck: whatever comes, it is decodable to us when it is to the protobuf library, or only texts
-// are not UTF-8; what is kept is decodable, has the items that it is said to have, and nothing in it that could be rejected
-// again.
+// are not UTF-8; what is kept is decodable, has the items that it is said to have, and nothing in it
+// that could be rejected again.
 func FuzzCheck(f *testing.F) {
 	for signal := range numSignals {
 		body, _, _ := sound(f, signal)
