@@ -599,13 +599,14 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next,
                                      bool blocks, __u32 prev_state) {
-    __u32 cpu = bpf_get_smp_processor_id();
     bool out = prev->tgid && !filtered(prev->tgid), in = next->tgid && !filtered(next->tgid);
     struct wait_counters *counts;
     __u64 now;
+    __u32 cpu;
 
-    if (!out && !in)
+    if (!out && !in) /* most switches of a host */
         return 0;
+    cpu = bpf_get_smp_processor_id();
     counts = bpf_map_lookup_elem(&counters, &cpu);
     if (!counts) /* never */
         return 0;
