@@ -1,7 +1,9 @@
 package procscan
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -9,45 +11,53 @@ import (
 )
 
 const (
-	// maxEnvironBytes is how much of an environment is looked at: twice what a shell's argument may
-	// have (MAX_ARG_STRLEN), and a hundred times an ordinary one.
-	maxEnvironBytes = 256 << 10
+	// maxEnvironBytes is more than the kernel gives a program: 6 MiB with its arguments (fs/exec.c).
+	// Kubernetes alone has variables of 300 KiB for a namespace with a thousand services.
+	maxEnvironBytes = 8 << 20
 	// maxVariableBytes is the longest value that is returned.
 	maxVariableBytes = 8 << 10
+	// environBufferBytes is room for such a value with its name.
+	environBufferBytes = 16 << 10
 )
 
 // Environment returns the values of variables in the memory that the kernel gave the program its
 // environment in; those that the program set itself are elsewhere. A program can write anything there:
-// values may be any bytes but zeros. A variable that is not set, whose value has more than 8 KiB, or
-// that comes after 256 KiB of others is left out.
+// values may be any bytes but zeros. A variable that is not set, or whose value has more than 8 KiB, is
+// left out. It reads no further than the last of the variables.
 func (h *Handle) Environment(names ...string) (map[string]string, error) {
 	fd, err := h.open("environ", unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("opening environ: %w", err)
 	}
 	defer unix.Close(fd)
-	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxEnvironBytes))
+	values, err := parseEnviron(io.LimitReader(fdReader(fd), maxEnvironBytes), names)
 	if err != nil {
 		return nil, fmt.Errorf("reading environ: %w", classify(err))
 	}
-	return parseEnviron(text, names), nil
+	return values, nil
 }
 
 // parseEnviron parses entries NAME=VALUE, each ended by a zero byte. As for getenv, the first of a
 // name counts.
-func parseEnviron(text []byte, names []string) map[string]string {
+func parseEnviron(environ io.Reader, names []string) (map[string]string, error) {
+	r := bufio.NewReaderSize(environ, environBufferBytes)
 	values := make(map[string]string)
 	for len(names) > len(values) {
-		entry, rest, ended := bytes.Cut(text, []byte{0})
-		if !ended { // the rest of the last one may be missing
-			break
-		}
-		text = rest
+		entry, err := r.ReadSlice(0)
 		for _, name := range names {
 			value, is := bytes.CutPrefix(entry, []byte(name+"="))
-			if _, known := values[name]; is && !known {
-				values[name] = string(value)
+			if _, known := values[name]; is && !known && !errors.Is(err, io.EOF) {
+				values[name] = string(bytes.TrimSuffix(value, []byte{0}))
 			}
+		}
+		for errors.Is(err, bufio.ErrBufferFull) { // its end, which nobody wants
+			_, err = r.ReadSlice(0)
+		}
+		if errors.Is(err, io.EOF) { // the rest of the last one may be missing
+			break
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	for name, value := range values {
@@ -55,5 +65,5 @@ func parseEnviron(text []byte, names []string) map[string]string {
 			delete(values, name)
 		}
 	}
-	return values
+	return values, nil
 }

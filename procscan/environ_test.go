@@ -1,11 +1,15 @@
 package procscan
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"gotest.tools/v3/assert"
 
@@ -26,16 +30,25 @@ func TestParseEnviron(t *testing.T) {
 		"\x00\x00\xff\x00A=\xff\n\x00":     {"A": "\xff\n"},
 		"A=" + long + "\x00":               {"A": long},
 		"A=" + long + "x\x00A=1\x00B=\x00": {"B": ""},
+		"A=" + strings.Repeat(long, 9) + "\x00A=1\x00B=2\x00":      {"B": "2"}, // longer than what is read at once
+		strings.Repeat(long, 5) + "B=1\x00" + long + "\x00B=2\x00": {"B": "2"},
+		"A=1\x00" + strings.Repeat(long, 5):                        {"A": "1"},
+		"A=1\x00B=" + strings.Repeat(long, 5):                      {"A": "1"},
 	} {
-		got := parseEnviron([]byte(text), []string{"A", "B"})
-		assert.Check(t, reflect.DeepEqual(got, want), "%.40q: %.40q", text, got)
+		got, err := parseEnviron(iotest.HalfReader(strings.NewReader(text)), []string{"A", "B"})
+		assert.Check(t, err == nil && reflect.DeepEqual(got, want), "%.40q: %.40q, %v", text, got, err)
 	}
+	failed := errors.New("failed")
+	got, err := parseEnviron(io.MultiReader(strings.NewReader("A=1\x00"), iotest.ErrReader(failed)), []string{"A", "B"})
+	assert.Check(t, errors.Is(err, failed) && got == nil, "%v, %v", got, err)
 }
 
 func FuzzParseEnviron(f *testing.F) {
 	f.Add([]byte("A=1\x00B=2\x00A=3\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for name, value := range parseEnviron(text, []string{"A", "B"}) {
+		values, err := parseEnviron(bytes.NewReader(text), []string{"A", "B"})
+		assert.NilError(t, err)
+		for name, value := range values {
 			assert.Check(t, !strings.Contains(value, "\x00") && strings.Contains(string(text), name+"="+value+"\x00"),
 				"%s=%q", name, value)
 		}
@@ -57,13 +70,16 @@ func TestEnvironment(t *testing.T) {
 	got, err := h.Environment("A")
 	assert.Check(t, errors.Is(err, ErrGone) && got == nil, "after the exit: %q, %v", got, err)
 
+	// As in a Kubernetes namespace with a thousand services.
 	far := exec.Command(sleep, "infinity")
-	far.Env = []string{"FIRST=", "1=" + strings.Repeat("o", 100_000), "2=" + strings.Repeat("o", 100_000),
-		"3=" + strings.Repeat("o", 100_000), "A=too far"}
+	for i := range 10 {
+		far.Env = append(far.Env, fmt.Sprintf("SERVICE_%d=%s", i, strings.Repeat("o", 100_000)))
+	}
+	far.Env = append(far.Env, "A=far")
 	h = openPID(t, child.Start(t, far).PID)
 	testenv.Poll(t, child.Timeout, "the program", func() bool {
-		got, err := h.Environment("FIRST", "A")
-		return err == nil && reflect.DeepEqual(got, map[string]string{"FIRST": ""})
+		got, err := h.Environment("A", "UNSET")
+		return err == nil && reflect.DeepEqual(got, map[string]string{"A": "far"})
 	})
 }
 
