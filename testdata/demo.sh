@@ -30,15 +30,36 @@ fi
 make -s -C testdata demo-glibc lib-glibc-tlsdesc demo-jvm otel-publisher-glibc
 built=testdata/out
 work=$(mktemp -d)
-agent= backend=
+agent= backend= quota=
 go build -o "$work/show" ./internal/lab/backend/show
 cleanup() {
 	local job
 	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
 	wait || true
 	rm -rf "$work"
+	[ -z "$quota" ] || rmdir "$quota"
 }
 trap cleanup EXIT
+
+# limit PID: puts a process into a cgroup of its own with 20 ms of CPU time in 50, if one may be made here: $quota.
+limit() {
+	local root
+	for root in $(awk '$3 == "cgroup2" || $3 == "cgroup" && $4 ~ /(^|,)cpu(,|$)/ { print $2 }' /proc/mounts); do
+		mkdir "$root/correlator-demo-$$" 2>/dev/null || continue
+		quota=$root/correlator-demo-$$
+		if { echo 20000 50000 >"$quota/cpu.max" || { echo 50000 >"$quota/cpu.cfs_period_us" &&
+			echo 20000 >"$quota/cpu.cfs_quota_us"; }; } 2>/dev/null && echo "$1" >"$quota/cgroup.procs"; then
+			return
+		fi
+		rmdir "$quota"
+		quota=
+	done
+}
+
+# throttled prints for how many ms the cgroup was throttled, by the kernel's clock.
+throttled() {
+	awk '$1 == "throttled_usec" { print $2 / 1e3 } $1 == "throttled_time" { print $2 / 1e6 }' "$quota/cpu.stat"
+}
 
 # await WHAT TEXT FILE PID: waits until a file has a text, ten seconds at most, and no longer than the
 # process lives that is to see to it.
@@ -104,7 +125,7 @@ start shop "$JAVA_HOME/bin/java" -cp "$built/demo-jvm.jar" Demo "$work/jvm/$libr
 python=$(python3 -c 'import sys; print(sys.executable)')
 start orders "$python" testdata/python/shop.py "$built/otel-publisher-glibc.so" orders demo
 
-# billing will have one transaction: CPU time, a lock, a socket and a sleep.
+# billing will have one transaction: CPU time, for which its quota does not suffice, a lock, a socket and a sleep.
 start billing "$work/demo" --library "$work/$library" --socket "$work/billing.socket" \
 	--service billing --environment demo --idle 1 --manual
 
@@ -153,7 +174,9 @@ kill -TERM $recording # it keeps what was sampled
 wait $recording || { cat "$work/shop.recorded" >&2; exit 1; }
 obey shop "end 1" ended
 for name in checkout payment; do obey $name stop-threads threads; done
+limit "${pid[billing]}"
 obey billing "account 1" accounted
+throttled=${quota:+$(throttled)}
 explained=$(sed -n 's/.*"accounted".*"transaction_id":"\([0-9a-f]*\)".*/\1/p' "$work/billing.out")
 for _ in $(seq 100); do # until it is fetched from the kernel, and names are read
 	$correlator explain --admin-socket "$work/admin.sock" "$explained" >"$work/explained" 2>>"$work/log.explain" || true
@@ -229,11 +252,13 @@ done
 obey orders quit bye
 
 heading "correlator explain: one transaction of billing, beside its own clocks"
-grep '"event":"accounted"' "$work/billing.out" | tr -d '"{}' | tr ',' '\n' | awk -F: '
+[ -n "$quota" ] || echo "no time is throttled: a cgroup with a quota of CPU time may not be made here"
+grep '"event":"accounted"' "$work/billing.out" | tr -d '"{}' | tr ',' '\n' | awk -F: -v throttled="$throttled" '
 	/^(cpu|lock|net|sleep|wall)_ns/ { ms[substr($1, 1, length($1) - 3)] = $2 / 1e6 }
 	END {
 		printf "its clocks: %.1f ms, of it %.1f ms on a CPU, lock (of another transaction) %.1f ms, network %.1f ms, " \
-			"sleep %.1f ms\n\n", ms["wall"], ms["cpu"], ms["lock"], ms["net"], ms["sleep"]
+			"sleep %.1f ms\n", ms["wall"], ms["cpu"], ms["lock"], ms["net"], ms["sleep"]
+		printf throttled ? "its cgroup was throttled for %.1f ms\n\n" : "\n", throttled
 	}'
 sed '/^THREAD /,$d' "$work/explained"
 
