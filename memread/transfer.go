@@ -125,10 +125,10 @@ func (p *Process) readSome(v vector) (int, error) {
 	return p.readMem(unsafe.Slice(v.local[0].Base, v.local[0].Len), uint64(v.remote[0].Base))
 }
 
-// readVM is one call of process_vm_readv, with the id of a thread. The kernel copies element after element and, contrary to
-// process_vm_readv(2), page after page within an element: "partial transfers apply at the
-// granularity of iovec elements" does not hold (mm/process_vm_access.c). EPERM and ENOSYS are
-// returned unwrapped.
+// readVM is one call of process_vm_readv, with the id of a thread. The kernel copies element after
+// element and, contrary to process_vm_readv(2), page after page within an element: "partial transfers
+// apply at the granularity of iovec elements" does not hold (mm/process_vm_access.c). EPERM and
+// ENOSYS are returned unwrapped.
 func (p *Process) readVM(pid int, v vector) (int, error) {
 	count := min(len(v.remote), maxElements)
 	for {

@@ -122,31 +122,47 @@ func (p *Process) reads() uint64 {
 	return n
 }
 
-// isRunnable reports whether a thread of the worker has a CPU or waits for one, or for what no process can make it
-// wait for: when it changes some eBPF tables, the kernel waits for the end of programs, which takes long where the
-// kernel's own threads get no CPU.
+// isRunnable reports whether the worker has a CPU or waits for one, or for what no process can make it wait for.
 func (p *Process) isRunnable() bool {
 	tasks := path.Join(p.procRoot, strconv.Itoa(p.pid), "task")
-	threads, err := procdir.IDs(tasks)
+	ids, err := procdir.IDs(tasks)
 	if err != nil {
 		return false
 	}
-	for _, thread := range threads {
-		task := path.Join(tasks, strconv.Itoa(thread))
-		if state, err := procdir.Stat(task, 3); err == nil && state == "R" {
-			return true
-		}
-		if call, err := os.ReadFile(path.Join(task, "syscall")); err == nil && isBPF(string(call)) {
-			return true
-		}
+	var threads []thread
+	for _, id := range ids {
+		task := path.Join(tasks, strconv.Itoa(id))
+		state, _ := procdir.Stat(task, 3)                  // none if it has ended
+		call, _ := os.ReadFile(path.Join(task, "syscall")) // the same
+		threads = append(threads, thread{state, string(call)})
 	}
-	return false
+	return areRunnable(threads)
 }
 
-// isBPF reports whether proc_pid_syscall(5) shows bpf(2).
-func isBPF(call string) bool {
-	number, _, _ := strings.Cut(call, " ")
-	return number == strconv.Itoa(unix.SYS_BPF)
+// thread is a thread of a worker: its state, and the system call in which it waits, as proc_pid_syscall(5) shows it.
+type thread struct{ state, call string }
+
+// areRunnable is isRunnable for the threads of a worker. When one changes some eBPF tables, the kernel waits for the
+// end of programs, which takes long where the kernel's own threads get no CPU. One that reads a process or a file, and
+// waits, is that which serves: of what the others do meanwhile, the Go runtime's monitor for one, nothing follows.
+func areRunnable(threads []thread) (runnable bool) {
+	for _, t := range threads {
+		switch {
+		case t.state == "R":
+			runnable = true
+		case isIn(t.call, unix.SYS_BPF):
+			return true
+		case isIn(t.call, unix.SYS_PREAD64), isIn(t.call, unix.SYS_PROCESS_VM_READV):
+			return false
+		}
+	}
+	return runnable
+}
+
+// isIn reports whether a thread waits in a system call.
+func isIn(call string, number int) bool {
+	shown, _, _ := strings.Cut(call, " ")
+	return shown == strconv.Itoa(number)
 }
 
 // cpuTime returns the CPU time of all threads of the worker, as clock_getcpuclockid(3) has it. It is not

@@ -128,16 +128,29 @@ func TestWatched(t *testing.T) {
 	testenv.Poll(t, deadline, "a worker that works", func() bool { return p.isRunnable() && p.cpuTime() > before })
 }
 
-// A worker is not blamed on a process while it waits for the kernel in bpf(2); in another system call it may be that.
+// A worker is not blamed on a process while it waits for the kernel in bpf(2), or for a CPU; in another system call it
+// may be that, whatever other threads do while one reads.
 func TestWaitsForKernel(t *testing.T) {
-	for call, want := range map[string]bool{
-		"running\n": false,
-		fmt.Sprintf("%d 0x2 0xc000 0x20 0x0 0x0 0x0 0x7ffd 0x4a\n", unix.SYS_BPF):     true,
-		fmt.Sprintf("%d 0x2 0xc000 0x20 0x0 0x0 0x0 0x7ffd 0x4a\n", unix.SYS_PREAD64): false,
-		fmt.Sprintf("%d0 0x2 0xc000\n", unix.SYS_BPF):                                 false,
-		"": false,
+	in := func(number any) thread {
+		return thread{"S", fmt.Sprintf("%v 0x2 0xc000 0x20 0x0 0x0 0x0 0x7ffd 0x4a\n", number)}
+	}
+	monitor, other, ended := thread{"R", "running\n"}, in(unix.SYS_FUTEX), thread{}
+	for name, c := range map[string]struct {
+		threads []thread
+		want    bool
+	}{
+		"none":                    {nil, false},
+		"ended":                   {[]thread{ended}, false},
+		"one that waits":          {[]thread{other}, false},
+		"one that runs":           {[]thread{other, monitor}, true},
+		"bpf":                     {[]thread{other, in(unix.SYS_BPF)}, true},
+		"a longer number":         {[]thread{in(fmt.Sprintf("%d0", unix.SYS_BPF))}, false},
+		"reads a file":            {[]thread{in(unix.SYS_PREAD64)}, false},
+		"reads, the monitor runs": {[]thread{other, monitor, {"D", in(unix.SYS_PREAD64).call}}, false},
+		"reads a process":         {[]thread{in(unix.SYS_PROCESS_VM_READV), monitor}, false},
+		"has a CPU and reads":     {[]thread{{"R", in(unix.SYS_PREAD64).call}}, true},
 	} {
-		assert.Check(t, isBPF(call) == want, call)
+		assert.Check(t, areRunnable(c.threads) == c.want, name)
 	}
 }
 
