@@ -47,6 +47,19 @@ func TestLoadForWaits(t *testing.T) {
 	}
 }
 
+// An engine walks no waits until it is told to, and none after it is closed.
+func TestLoadWaits(t *testing.T) {
+	e := openUntested(t)
+	before := e.Unwinder()
+	assert.Check(t, before.WaitEntry == nil && before.WaitError == nil)
+	assert.NilError(t, e.LoadWaits(t.Context()))
+	assert.NilError(t, e.NoWaits())
+	after := e.Unwinder()
+	assert.Check(t, after.WaitEntry != nil && after.SetWaitLast != nil)
+	e.interrupt()
+	assert.ErrorIs(t, e.LoadWaits(t.Context()), ErrClosed)
+}
+
 func kindIndexes() (all []uint32) {
 	for _, kind := range runtimeKinds {
 		all = append(all, kind.index)

@@ -380,6 +380,25 @@ class Leaves {
         }
     }
 
+    // The same at the end of a loop, which may have its poll then.
+    static final class Merged implements Work {
+        public long run(int kind, long x) {
+            int n = 0;
+            while (n < 2000) {
+                for (int i = 0; i < 900; i++) {
+                    x = x * 31 + (x >>> 3);
+                }
+                x = Rounds.rare(x);
+                if ((x & 7) == 3) {
+                    n += 2;
+                } else {
+                    n++;
+                }
+            }
+            return x;
+        }
+    }
+
     static int[] filled(int length, int by) {
         int[] a = new int[length];
         java.util.Arrays.fill(a, by);
@@ -418,6 +437,7 @@ class Leaves {
             case "conditions": return new Conditions();
             case "copies": return new Copies();
             case "rounds": return new Rounds();
+            case "merged": return new Merged();
             default: throw new IllegalArgumentException(name);
         }
     }
