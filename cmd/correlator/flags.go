@@ -119,9 +119,9 @@ type recordOptions struct {
 	Trace          string               `key:"trace"`
 	Transaction    string               `key:"transaction"`
 	PID            int                  `key:"pid"`
-	All            bool                 `key:"all" env:"-"`
-	Commands       config.Patterns      `key:"comm" type:"regexp" env:"-"`
-	Containers     config.Patterns      `key:"container" type:"regexp" env:"-"`
+	All            bool                 `key:"all"`
+	Commands       config.Patterns      `key:"comm" type:"regexp"`
+	Containers     config.Patterns      `key:"container" type:"regexp"`
 	Rate           int                  `key:"rate"`
 	KernelStacks   bool                 `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder    `key:"unwinder"`
@@ -171,7 +171,7 @@ func (o *recordOptions) filter() process.Filter {
 		}
 		containers = append(containers, pattern)
 	}
-	filter.IncludeContainers = append(filter.IncludeContainers, containers.Compile()...)
+	filter.OnlyContainers = containers.Compile()
 	return filter
 }
 

@@ -22,7 +22,8 @@ func (a *app) addScan() {
 		Short: "List the processes that take part, and their state",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			processes, unreadable, err := inspect.Scan(cmd.Context(), options.ProcRoot, options.Filter.Process())
+			filter := options.Filter.Process()
+			processes, unreadable, err := inspect.Scan(cmd.Context(), options.ProcRoot, filter)
 			if err != nil && len(processes) == 0 {
 				return err
 			}
@@ -30,13 +31,17 @@ func (a *app) addScan() {
 				fmt.Fprintf(cmd.ErrOrStderr(), "correlator: processes that could not be examined: %d; see \"correlator check\", "+
 					"process-memory\n", unreadable)
 			}
-			if partial := procscan.ProbeHostView(options.ProcRoot); partial != nil && err == nil {
+			partial := procscan.ProbeHostView(options.ProcRoot)
+			if partial != nil && err == nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: these are not all processes of the host:", partial)
 			}
 			if options.json() {
 				return errors.Join(printJSON(cmd.OutOrStdout(), processes), err)
 			}
 			err = errors.Join(inspect.WriteProcesses(cmd.OutOrStdout(), processes), err)
+			if err != nil || unreadable > 0 || !filter.IsZero() {
+				return err // others may publish
+			}
 			others, othersErr := inspect.Others(options.ProcRoot, processes)
 			for _, line := range others {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator:", line)

@@ -216,8 +216,8 @@ func (a *admission) exclude(p *Process, excluded bool) {
 	}
 }
 
-// executed records that a process runs another program, which has not published.
-func (a *admission) executed(p *Process) {
+// withdrew records that a process publishes nothing: it may run another program.
+func (a *admission) withdrew(p *Process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.become(p, classCandidate)

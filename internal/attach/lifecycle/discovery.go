@@ -31,8 +31,9 @@ const (
 	// that are known already.
 	fullSweep = 10
 
-	// allInterval is the longest one where processes are taken that map nothing of which events tell.
-	allInterval = time.Second
+	// lookInterval is how often, where processes of any kind are taken, it is looked for those that were not there
+	// before: events do not tell of a fork.
+	lookInterval = time.Second
 
 	// maintainInterval is how often hanging processes are logged.
 	maintainInterval = time.Second
@@ -62,6 +63,8 @@ type discovery struct {
 	// Owned by discover.
 	eventsDown bool // it was logged that there are no live events
 	turn       int  // of the next sweep
+	swept      time.Time
+	listed     map[int]struct{} // pids, by the last sweep or look; nil: processes of any kind are not taken
 	denied     map[procscan.ProcessID]struct{}
 	memory     releaser
 }
@@ -160,7 +163,7 @@ func (m *Manager) tick(token chan<- struct{}) (stop func()) {
 func (m *Manager) sweepInterval(live bool) time.Duration {
 	interval := m.options.SweepInterval
 	if m.options.Filter.All {
-		interval = min(interval, allInterval)
+		interval = min(interval, lookInterval)
 	}
 	if !live {
 		interval = min(interval, m.discovery.blind)
@@ -181,20 +184,40 @@ func (m *Manager) requestFullSweep() {
 // sweep probes all processes once: those that are new get their goroutine, the others are given
 // what they map now, and probe themselves. While live events report everything, the mappings of
 // known processes are read only now and then.
+//
+// A sweep before it is time for one is a look: at the processes that were not listed by the last one.
 func (m *Manager) sweep(ctx context.Context) {
-	full := m.discovery.turn%fullSweep == 0
-	m.discovery.turn++
-	if m.discovery.lost.Swap(false) || !m.discovery.live.Load() {
-		full = true
+	d := &m.discovery
+	lost := d.lost.Swap(false) || !d.live.Load()
+	look := m.options.Filter.All && !lost && time.Since(d.swept) < m.options.SweepInterval
+	full := lost || !look && d.turn%fullSweep == 0
+	if !look {
+		d.turn++
+		d.swept = time.Now()
+	}
+	before := d.listed
+	if m.options.Filter.All {
+		d.listed = make(map[int]struct{}, len(before))
 	}
 	var known []*Process
 	skip := func(pid int) bool {
-		m.discovery.round.beat() // of thousands of processes, or some that hang, it may take long
+		d.round.beat() // of thousands of processes, or some that hang, it may take long
 		if ctx.Err() != nil {
 			return true // the sweep is to end
 		}
+		if d.listed != nil {
+			d.listed[pid] = struct{}{}
+		}
 		if full {
 			return false
+		}
+		if look {
+			if p := m.process(pid); p != nil {
+				m.admission.saw(pid)
+				return true
+			}
+			_, listed := before[pid]
+			return listed || m.admission.skips(pid)
 		}
 		if p := m.process(pid); p != nil {
 			m.admission.saw(pid)
@@ -219,7 +242,7 @@ func (m *Manager) sweep(ctx context.Context) {
 	m.counters.Sweeps.Add(1)
 	if err != nil {
 		m.counters.SweepsFailed.Add(1)
-		m.discovery.lost.Store(true) // known processes may be among those that were not probed
+		d.lost.Store(true) // known processes may be among those that were not probed
 	} else {
 		m.admission.swept()
 	}

@@ -30,7 +30,7 @@ func (p *Process) step() error {
 	if p.executed.Swap(false) && !p.runsAttached() {
 		p.detach() // its agent, if it has one, is another
 		p.own.Forget()
-		p.manager.admission.executed(p)
+		p.manager.admission.withdrew(p)
 		p.target.Replace()
 		p.verified = time.Time{}
 	}
@@ -72,6 +72,11 @@ func (p *Process) step() error {
 	}
 	// Another program has another agent, which is attached to also when all else looks the same.
 	if p.attached && !change.Storage && p.sampler.IsCurrent() && p.handler.Valid() {
+		if change.Context && p.target.NeedsNothing() { // it may not have published before, or not any more
+			if err := p.claimPlace(); err != nil {
+				return err
+			}
+		}
 		return p.follow(change.Context)
 	}
 	p.detach()
@@ -187,14 +192,8 @@ func (p *Process) load() error {
 
 // attach has the handler do its part, if the process may be served, and begins to sample it.
 func (p *Process) attach() error {
-	user, err := p.target.CurrentOwner()
-	if err != nil {
+	if err := p.claimPlace(); err != nil {
 		return err
-	}
-	if p.target.Publishes() && !p.isUnused() {
-		if err := p.manager.admission.publish(p, user); err != nil {
-			return err
-		}
 	}
 	p.target.ForgetRules() // a library may have been loaded again, with the same storage
 	if err := p.handler.Attach(); err != nil {
@@ -205,6 +204,19 @@ func (p *Process) attach() error {
 	p.MarkActive()
 	p.startSampling()
 	return nil
+}
+
+// claimPlace has the process served as one that publishes, if it does.
+func (p *Process) claimPlace() error {
+	user, err := p.target.CurrentOwner()
+	if err != nil || p.isUnused() {
+		return err
+	}
+	if !p.target.Publishes() {
+		p.manager.admission.withdrew(p)
+		return nil
+	}
+	return p.manager.admission.publish(p, user)
 }
 
 // isUnused reports whether nobody takes samples of the process: it publishes a context alone.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ type running struct {
 type recorder struct {
 	process *Process
 	down    chan error
+	probes  atomic.Uint64
 
 	mu       sync.Mutex
 	attached []memread.ProcessStorage
@@ -171,7 +173,7 @@ func (h *recorder) Attach() error {
 
 func (h *recorder) Valid() bool        { return true }
 func (h *recorder) Down() <-chan error { return h.down }
-func (h *recorder) Probed(error)       {}
+func (h *recorder) Probed(error)       { h.probes.Add(1) }
 func (h *recorder) Abandon()           { h.called("abandoned") }
 
 func (h *recorder) Detach() {

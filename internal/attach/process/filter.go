@@ -36,6 +36,9 @@ type Filter struct {
 	IncludeServices, ExcludeServices     Patterns
 	IncludeContainers, ExcludeContainers Patterns
 
+	// OnlyContainers is like IncludeContainers; a container is included if both do.
+	OnlyContainers Patterns
+
 	// All: processes that publish nothing take part, too. Of them, the name of the service is that of their program,
 	// unless their environment has one.
 	All bool
@@ -48,13 +51,14 @@ type Filter struct {
 // Resolve returns the filter for the cgroup namespace that we are in. The error says why paths of
 // cgroups are not known, if the filter depends on them: it would leave out nothing, or all.
 func (f Filter) Resolve(procRoot string) (Filter, error) {
-	for _, r := range slices.Concat(f.IncludeContainers, f.ExcludeContainers) {
+	for _, r := range slices.Concat(f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers) {
 		if isRelative(r) {
 			return f, fmt.Errorf("%s matches no path of a cgroup: as process 1 sees them, none has /.. in it", r)
 		}
 	}
 	roots, err := procscan.ReadCgroupRoots(procRoot)
-	if err != nil && (f.IncludeContainers.mayMatchPaths() || f.ExcludeContainers.mayMatchPaths()) {
+	if err != nil && slices.ContainsFunc([]Patterns{f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers},
+		Patterns.mayMatchPaths) {
 		return f, fmt.Errorf("finding the paths of cgroups for --include-container and --exclude-container: %w", err)
 	}
 	f.roots = roots
@@ -62,7 +66,14 @@ func (f Filter) Resolve(procRoot string) (Filter, error) {
 }
 
 // ByContainer reports whether the result of Container depends on its argument.
-func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.ExcludeContainers) > 0 }
+func (f Filter) ByContainer() bool {
+	return len(f.IncludeContainers)+len(f.ExcludeContainers)+len(f.OnlyContainers) > 0
+}
+
+// IsZero reports whether the filter leaves out no process.
+func (f Filter) IsZero() bool {
+	return !f.ByContainer() && len(f.IncludeServices)+len(f.ExcludeServices)+len(f.IncludeCommands) == 0
+}
 
 // matchesContainer reports whether processes of a cgroup take part: a pattern may match the
 // container's id, if there is one, or the cgroup's path. An id has no slash, and a path begins with
@@ -72,8 +83,10 @@ func (f Filter) ByContainer() bool { return len(f.IncludeContainers)+len(f.Exclu
 // of the path. That does not escape what is excluded, which holds for all below it. It may get into
 // what is included.
 func (f Filter) matchesContainer(cgroup procscan.Cgroup) bool {
-	if len(f.IncludeContainers) > 0 && !f.IncludeContainers.matchCgroup(cgroup) {
-		return false
+	for _, include := range []Patterns{f.IncludeContainers, f.OnlyContainers} {
+		if len(include) > 0 && !include.matchCgroup(cgroup) {
+			return false
+		}
 	}
 	if len(f.ExcludeContainers) > 0 {
 		for above, ok := cgroup, true; ok; above, ok = above.Parent() {

@@ -127,6 +127,16 @@ func TestFilterContainer(t *testing.T) {
 	}
 }
 
+// A container is included that both lists include.
+func TestOnlyContainers(t *testing.T) {
+	f := Filter{IncludeContainers: patterns(t, "a", "b"), OnlyContainers: patterns(t, "b", "c")}
+	for id, want := range map[string]bool{"a": false, "b": true, "c": false, "d": false} {
+		assert.Check(t, f.matchesContainer(procscan.Cgroup{Path: "/" + id, ContainerID: id}) == want, id)
+	}
+	assert.Check(t, f.ByContainer() && !f.IsZero() && Filter{}.IsZero() && Filter{All: true}.IsZero())
+	assert.Check(t, !Filter{IncludeCommands: patterns(t, "x")}.IsZero())
+}
+
 // When the cgroup cannot be read, and it matters, nothing is opened.
 func TestLoadUnknownCgroup(t *testing.T) {
 	// Stands in for a procfs, and says of this process what the test likes.

@@ -10,26 +10,31 @@ import (
 	"correlator/procscan"
 )
 
+const switchingOn = "(docs/contexts.md#switching-it-on)"
+
 // runtimes are those whose processes are told by the name of their program, and what makes these publish contexts.
 var runtimes = []struct {
 	name     string
 	programs *regexp.Regexp
 	remedy   string
 }{
-	{"JVM", regexp.MustCompile(`^java$`), "Elastic's agent with its option, or Datadog's with its profiler " +
+	{"JVM", regexp.MustCompile(`^java$`), "published by Elastic's agent with its option, and Datadog's with its profiler " +
 		"(docs/operations.md#which-agent-needs-which-option, docs/contexts.md#switching-it-on)"},
-	{"Python", regexp.MustCompile(`^python[0-9.]*$`), "ddtrace 4.13 or later (docs/contexts.md#switching-it-on)"},
-	{"PHP", regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`), "Datadog's tracer with libdatadog's contexts " +
-		"(docs/contexts.md#switching-it-on); spans of OpenCensus are received (docs/php.md)"},
-	{"Ruby", regexp.MustCompile(`^ruby[0-9.]*$`), "dd-trace-rb, by its API (docs/contexts.md#switching-it-on)"},
-	{"Node.js", regexp.MustCompile(`^node(js)?[0-9]*$`), "none that is read yet (docs/contexts.md#switching-it-on)"},
-	{".NET", regexp.MustCompile(`^dotnet$`), "none that is read yet (docs/contexts.md#switching-it-on)"},
+	{"Python", regexp.MustCompile(`^python[0-9.]*$`), "published by ddtrace 4.13 or later " + switchingOn},
+	{"PHP", regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`), "published by Datadog's tracer with libdatadog's contexts " +
+		switchingOn + "; spans of OpenCensus are received (docs/php.md)"},
+	{"Ruby", regexp.MustCompile(`^ruby[0-9.]*$`), "published by dd-trace-rb, by its API " + switchingOn},
+	{"Node.js", regexp.MustCompile(`^node(js)?[0-9]*$`), "those of no tracer are read " + switchingOn},
+	{".NET", regexp.MustCompile(`^dotnet$`), "those of no tracer are read " + switchingOn},
 }
 
 // Others returns lines of what to do where no process takes part: what would make those of known runtimes publish
-// contexts, and what can be done without. There are none where a process does.
+// contexts, and what can be done without. There are none where a process does, or may, as it could not be examined.
 func Others(procRoot string, processes []Process) (lines []string, err error) {
-	if slices.ContainsFunc(processes, func(p Process) bool { return len(p.Contexts) > 0 }) {
+	mayPublish := func(p Process) bool {
+		return len(p.Contexts) > 0 || p.State != process.StateSilent && p.State != process.StateNoStorage
+	}
+	if slices.ContainsFunc(processes, mayPublish) {
 		return nil, nil
 	}
 	scanner, err := procscan.NewScanner(procRoot)
@@ -67,7 +72,7 @@ func describeOthers(programs map[int]string) []string {
 			continue
 		}
 		slices.Sort(pids)
-		lines = append(lines, fmt.Sprintf("%s (%s): traced by %s", r.name, process.ListPIDs(pids), r.remedy))
+		lines = append(lines, fmt.Sprintf("%s (%s): %s", r.name, process.ListPIDs(pids), r.remedy))
 	}
 	return lines
 }

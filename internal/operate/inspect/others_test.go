@@ -34,6 +34,11 @@ func TestOthers(t *testing.T) {
 func TestOthersOfHost(t *testing.T) {
 	lines, err := Others("/proc", []Process{{View: process.View{State: process.StateSilent}}})
 	assert.Check(t, err == nil && len(lines) > 0, err)
-	lines, err = Others("/proc", []Process{{View: process.View{Contexts: []string{"elastic"}}}})
-	assert.Check(t, err == nil && lines == nil, "%v, %v", lines, err)
+	for _, view := range []process.View{
+		{State: process.StateReady, Contexts: []string{"elastic"}}, {State: process.StateFiltered},
+		{State: process.StateError},
+	} {
+		lines, err = Others("/proc", []Process{{View: view}})
+		assert.Check(t, err == nil && lines == nil, "%v, %v", lines, err)
+	}
 }

@@ -31,6 +31,7 @@ type registration struct {
 	connected atomic.Bool            // it was connected to at least once
 	refused   process.SampleOutcomes // samples that the sender was not given
 	exported  atomic.Uint64          // samples that are for the exporter alone
+	untraced  atomic.Uint64          // of them, those without a trace
 	fed       struct {
 		sync.Mutex
 		waiting []fedSample  // if any, attribute is posted

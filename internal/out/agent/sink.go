@@ -18,6 +18,9 @@ type program struct {
 func (p *program) Sampled(sample profile.Sample) {
 	if ours := sample.HasTrace() && sample.Context != profile.OTelContext; !ours && p.resource != nil {
 		p.exported.Add(sample.Count)
+		if !sample.HasTrace() {
+			p.untraced.Add(sample.Count)
+		}
 	} else if ours {
 		key := messaging.Key{TraceID: sample.TraceID, TransactionID: sample.TransactionID,
 			StackTraceID: sample.Stack.ID}

@@ -201,7 +201,7 @@ func (p *workedOn) look() {
 	}
 	state, _ := r.process.State()
 	p.attached = state == process.StateRegistered || state == process.StateAttached && len(r.process.Contexts()) > 0
-	if samples := r.sender.Stats().Added + r.exported.Load(); samples != p.samples {
+	if samples := r.sender.Stats().Added + r.exported.Load() - r.untraced.Load(); samples != p.samples {
 		p.samples, p.active = samples, true
 	}
 }

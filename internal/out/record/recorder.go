@@ -33,8 +33,10 @@ const (
 	// then, and it may end before.
 	drainInterval = 100 * time.Millisecond
 
-	// sweepInterval is how often processes are searched that live events did not report.
-	sweepInterval = time.Second
+	// sweepInterval is how often processes are searched that live events did not report. Where those of any kind are
+	// recorded, that is done as often, and all are looked at again every allSweepInterval.
+	sweepInterval    = time.Second
+	allSweepInterval = 30 * time.Second
 
 	// linger is how long samples of a process may come after its end: two drains, and some more.
 	linger = 5 * drainInterval
@@ -193,9 +195,13 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if err := r.sampling.KernelUnsampled(); err != nil {
 		log.Warn("threads are not sampled while they are in the kernel", zap.Error(err))
 	}
+	interval := sweepInterval
+	if options.Filter.All && options.PID == 0 {
+		interval = allSweepInterval
+	}
 	r.manager, err = lifecycle.Open(lifecycle.Options{
 		Access: r.access, ProcRoot: options.ProcRoot, Filter: options.Filter, PID: options.PID,
-		SweepInterval: sweepInterval,
+		SweepInterval: interval,
 		Sampling:      r.sampling, Linger: linger, RemapGrace: remapGrace, Counters: &r.counters.Counters, Log: log,
 	}, r)
 	if err != nil {

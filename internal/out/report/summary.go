@@ -35,6 +35,7 @@ type summary struct {
 	cut          uint64            // samples of stacks whose callers are missing
 	files        map[string]uint64 // samples in which a file has frames without a name
 	cpus         uint64
+	runtimes     map[string][2]string // by the name of a file, see runtimeOf
 }
 
 // Rows of tables, so that all fits on a terminal.
@@ -77,8 +78,8 @@ func summarize(r *record.Recording, names *symbolNames) *summary {
 		services: make(map[service]*share), transactions: make(map[transaction]uint64),
 		waits:     make(map[transaction]time.Duration),
 		processes: make(map[*record.Process]*quality), frames: make(map[profile.Kind]*nameCount),
-		files: make(map[string]uint64),
-		cpus:  uint64(runtime.NumCPU()),
+		files: make(map[string]uint64), runtimes: make(map[string][2]string),
+		cpus: uint64(runtime.NumCPU()),
 	}
 	for _, p := range r.Processes {
 		s.processes[p] = &quality{}
@@ -136,8 +137,8 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		if kind != profile.KernelFrame {
 			depth++
 		}
-		q.interpreter = cmp.Or(q.interpreter, s.interpreterOf(p, f))
-		q.unread = cmp.Or(q.unread, s.unreadOf(p, f))
+		interpreter, unread := s.runtimeOf(p, f)
+		q.interpreter, q.unread = cmp.Or(q.interpreter, interpreter), cmp.Or(q.unread, unread)
 		outermost = s.names.name(p, f)
 		hasName := outermost != ""
 		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {

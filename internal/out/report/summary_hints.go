@@ -54,30 +54,30 @@ var unreadFiles = map[string]*regexp.Regexp{
 	"LuaJIT": regexp.MustCompile(`^luajit[0-9.-]*$|^libluajit[0-9.-]*\.so`),
 }
 
-// unreadOf returns the runtime of unreadFiles that a frame is of, "" if it is of none.
-func (s *summary) unreadOf(p *record.Process, f profile.Frame) string {
-	if f.Kind() == profile.NativeFrame {
-		for name, files := range unreadFiles {
-			if files.MatchString(path.Base(s.names.path(p, f))) {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// interpreterOf returns the runtime that a frame is of, or of a file of, "" if it is none of interpreterFiles.
-func (s *summary) interpreterOf(p *record.Process, f profile.Frame) string {
+// runtimeOf returns the runtimes of interpreterFiles and of unreadFiles that a frame is of, "" if it is of none.
+func (s *summary) runtimeOf(p *record.Process, f profile.Frame) (interpreter, unread string) {
 	switch f.Kind() {
 	case profile.V8Frame:
-		return nodeName
+		return nodeName, ""
 	case profile.PythonFrame:
-		return pythonName
+		return pythonName, ""
 	case profile.NativeFrame:
-		for name, files := range interpreterFiles {
-			if files.MatchString(path.Base(s.names.path(p, f))) {
-				return name
-			}
+		file := path.Base(s.names.path(p, f))
+		known, ok := s.runtimes[file]
+		if !ok {
+			known = [2]string{matching(interpreterFiles, file), matching(unreadFiles, file)}
+			s.runtimes[file] = known
+		}
+		return known[0], known[1]
+	}
+	return "", ""
+}
+
+// matching returns the name of the expression that matches, "" if none does.
+func matching(expressions map[string]*regexp.Regexp, text string) string {
+	for name, expression := range expressions {
+		if expression.MatchString(text) {
+			return name
 		}
 	}
 	return ""

@@ -1,0 +1,62 @@
+package lifecycle
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/demo"
+	"correlator/internal/lab/testenv"
+)
+
+// all has processes of any kind taken, those of the test.
+func all(t *testing.T) func(*Options) {
+	return func(o *Options) {
+		patterns, err := process.ParsePatterns("otel.*|demo|.*writer.*")
+		assert.NilError(t, err)
+		o.Filter.All, o.Filter.IncludeCommands = true, patterns
+	}
+}
+
+// class waits until a process is of a class of the admission.
+func (r *running) class(pid int, want class) {
+	r.t.Helper()
+	testenv.Poll(r.t, deadline, "a class", func() bool {
+		p := r.process(pid)
+		if p == nil {
+			return false
+		}
+		r.admission.mu.Lock()
+		defer r.admission.mu.Unlock()
+		return p.claim.class == want
+	})
+}
+
+// A process that was taken before it published anything has a place among those that publish as long as it does.
+func TestPublishesLater(t *testing.T) {
+	r := run(t, all(t), sweepOnce)
+	w := demo.StartOTel(t, demo.OTelOptions{Hold: true, Threads: 1})
+	r.class(w.PID, classCandidate)
+	r.attached(&demo.Process{PID: w.PID}, 1)
+	w.Load()
+	w.Publish()
+	r.class(w.PID, classPublisher)
+	w.Withdraw()
+	r.class(w.PID, classCandidate)
+}
+
+// Between two sweeps it is looked for processes that were not there before, of which no event tells; those that are
+// known are left alone.
+func TestLooks(t *testing.T) {
+	r := run(t, all(t), sweepOnce)
+	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1, NoThreads: true})
+	r.attached(&demo.Process{PID: w.PID}, 1)
+	r.sweeps(r.counters.Sweeps.Load() + 2) // what happened before has been looked at
+	h := r.handler(&demo.Process{PID: w.PID})
+	probed := h.probes.Load()
+	child := w.Fork(false, false)
+	r.attached(&demo.Process{PID: child}, 1)
+	r.sweeps(r.counters.Sweeps.Load() + 2)
+	assert.Check(t, h.probes.Load() == probed, "probed %d times, and %d before", h.probes.Load(), probed)
+}
