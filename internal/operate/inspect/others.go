@@ -18,8 +18,8 @@ var runtimes = []struct {
 	programs *regexp.Regexp
 	remedy   string
 }{
-	{"JVM", regexp.MustCompile(`^java$`), "published by Elastic's agent with its option, and Datadog's with its profiler " +
-		"(docs/operations.md#which-agent-needs-which-option, docs/contexts.md#switching-it-on)"},
+	{"JVM", regexp.MustCompile(`^java$`), "published by Elastic's agent with its option " +
+		"(docs/operations.md#which-agent-needs-which-option), and Datadog's with its profiler " + switchingOn},
 	{"Python", regexp.MustCompile(`^python[0-9.]*$`), "published by ddtrace 4.13 or later " + switchingOn},
 	{"PHP", regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`), "published by Datadog's tracer with libdatadog's contexts " +
 		switchingOn + "; spans of OpenCensus are received (docs/php.md)"},
