@@ -497,6 +497,26 @@ static __always_inline void begin_windows(struct wait_counters *counters, struct
     pace->asked = 0;
 }
 
+/* Names the current thread as the one that ends a wait. */
+static __always_inline void name_waker(struct waker *waker, struct task_struct *current,
+                                       const struct correlator_target *target) {
+    waker->kind = WAKER_THREAD;
+    waker->pid = number_in(current->group_leader, target->level, pid_namespace);
+    waker->tid = number_in(current, target->level, pid_namespace);
+    bpf_get_current_comm(waker->name, sizeof(waker->name));
+}
+
+/* Notes who leaves the CPU to a thread that has waited for one: at a switch that is still the
+ * current thread. Nobody does if the CPU was idle. */
+static __always_inline void note_leaver(struct task_struct *task, struct thread *thread) {
+    struct task_struct *current = bpf_get_current_task_btf();
+    __u32 process = task->tgid;
+    const struct correlator_target *target = bpf_map_lookup_elem(&targets, &process);
+
+    if (target && current->tgid)
+        name_waker(&thread->waker, current, target);
+}
+
 /* Has the stack of the thread that is about to run walked, if that is to be. It was blocked for a
  * time, and then waited for its CPU, which the stack is to stand for, too. */
 static __always_inline void ask(struct task_struct *task, struct thread *thread,
@@ -528,6 +548,8 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
         counters->unasked_ns += queued;
         return;
     }
+    if (thread->state == STATE_RUNNABLE)
+        note_leaver(task, thread);
     job->longest = blocked;
     job->queued = queued;
     job->queue = queue;
@@ -696,10 +718,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
         waker->kind = WAKER_DEVICE;
         return;
     }
-    waker->kind = WAKER_THREAD;
-    waker->pid = number_in(current->group_leader, target->level, pid_namespace);
-    waker->tid = number_in(current, target->level, pid_namespace);
-    bpf_get_current_comm(waker->name, sizeof(waker->name));
+    name_waker(waker, current, target);
     context = bpf_map_lookup_elem(&contexts, &only);
     if (!context || filtered(current->tgid) ||
         correlator_current(&targets, context) < CORRELATOR_UNSAMPLED)

@@ -31,7 +31,7 @@ type Walk struct {
 	Peer  netip.AddrPort // of a socket of IP, zero: none
 	Path  string         // the end of the path of a file; empty: none
 	Futex uint64         // the address of one, 0: none
-	Waker Waker
+	Waker Waker          // of a wait for a CPU: the thread that left the CPU, if it was not idle
 }
 
 // A WakerKind is what ended a wait.

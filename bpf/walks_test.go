@@ -559,3 +559,35 @@ func TestDecodeWalk(t *testing.T) {
 	_, err = decodeWalk(encode())
 	assert.Check(t, errors.Is(err, ErrMalformed), "%v", err)
 }
+
+// Of a wait for a CPU it is known who left that: of two threads that have one CPU together, the other one, at times.
+func TestLeaverOfCPU(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWalks(t, s, WaitOptions{Period: time.Millisecond, MaxWalks: 1000})
+	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Minute})
+	var one unix.CPUSet
+	assert.NilError(t, unix.SchedGetaffinity(0, &one))
+	for cpu, first := 0, true; cpu < 8*int(unsafe.Sizeof(one)); cpu++ {
+		if one.IsSet(cpu) && !first {
+			one.Clear(cpu)
+		}
+		first = first && !one.IsSet(cpu)
+	}
+	var tids []int
+	for _, thread := range p.Threads() {
+		tids = append(tids, thread.TID)
+		assert.NilError(t, unix.SchedSetaffinity(thread.TID, &one))
+	}
+	addDemo(t, s, p)
+	testenv.Poll(t, waiting, "a thread that left the CPU to another one", func() (found bool) {
+		assert.NilError(t, w.Drain(func(*Account) {}))
+		assert.NilError(t, w.DrainWalks(func(walk *Walk) {
+			by := walk.Waker
+			if walk.State == Runnable && by.Kind == ThreadWaker {
+				assert.Check(t, by.TID != walk.TID && by.Name != "" && by.TraceID == [16]byte{}, "%+v", walk)
+				found = found || by.PID == p.PID && slices.Contains(tids, by.TID)
+			}
+		}))
+		return found
+	})
+}

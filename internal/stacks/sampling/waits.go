@@ -136,21 +136,20 @@ func (p *program) newWait(w *bpf.Walk, now instant) profile.Sample {
 func newWaits(w *bpf.Walk) (waits []profile.Wait) {
 	state := states[w.State]
 	queue := profile.Wait{State: profile.Runnable, Sum: time.Duration(w.Queued), Longest: time.Duration(w.Queue)}
+	waker := profile.Waker{Kind: wakers[w.Waker.Kind], PID: w.Waker.PID, TID: w.Waker.TID, Thread: w.Waker.Name,
+		TraceID: w.Waker.TraceID, TransactionID: w.Waker.TransactionID}
+	if w.Waker.OTel {
+		waker.Context = profile.OTelContext
+	}
 	if state == profile.Runnable || state == profile.Throttled {
-		queue.State, queue.Sum = state, queue.Sum+time.Duration(w.NS)
+		queue.State, queue.Sum, queue.Waker = state, queue.Sum+time.Duration(w.NS), waker
 		return []profile.Wait{queue}
 	}
 	if w.NS > 0 {
 		wait := profile.Wait{State: state, Sum: time.Duration(w.NS), Longest: time.Duration(w.Longest),
-			Path: w.Path, Futex: w.Futex,
-			Waker: profile.Waker{Kind: wakers[w.Waker.Kind], PID: w.Waker.PID, TID: w.Waker.TID, Thread: w.Waker.Name,
-				TraceID: w.Waker.TraceID, TransactionID: w.Waker.TransactionID},
-		}
+			Path: w.Path, Futex: w.Futex, Waker: waker}
 		if w.Peer.IsValid() {
 			wait.Peer = w.Peer.String()
-		}
-		if w.Waker.OTel {
-			wait.Waker.Context = profile.OTelContext
 		}
 		waits = append(waits, wait)
 	}
