@@ -26,7 +26,8 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 			stats.AccountsForgotten[reason], "reason", goneNames[reason])
 	}
 	m.Counter("spans_total", "Spans whose times were kept.", stats.Spans.Added)
-	for reason, n := range map[string]uint64{"invalid": stats.Spans.Invalid, "evicted": stats.Spans.Evicted} {
+	for reason, n := range map[string]uint64{"invalid": stats.Spans.Invalid, "evicted": stats.Spans.Evicted,
+		"repeated": stats.Spans.Repeated} {
 		m.Counter("spans_lost_total", "Spans whose times were not, or not long.", n, "reason", reason)
 	}
 	waits := &stats.Waits

@@ -21,8 +21,9 @@ const (
 	maxSpan, maxAhead = 24 * time.Hour, time.Minute
 )
 
-// spanTimes are when spans began and ended: of those for which there is no room, the later ones. They are found by the
-// ids in full. Whose they are is not known; who sends many takes the room of others.
+// spanTimes are when spans began and ended: of those for which there is no room, the later ones, and of those with the
+// same ids the first one. They are found by the ids in full. Whose they are is not known; who sends many takes the room
+// of others.
 type spanTimes struct {
 	seed  maphash.Seed
 	slots []spanTime // nil: there were none yet
@@ -57,15 +58,11 @@ func (t *spanTimes) find(id transactionID) *spanTime {
 	return nil
 }
 
-// put reports whether a span had to go that ended after a time.
+// put puts a span in the place of an older one, and returns whether that ended after a time.
 func (t *spanTimes) put(span spanTime, after int64) (replaced bool) {
 	places := t.places(span.id)
 	oldest := &places[0]
 	for i := range places {
-		if places[i].id == span.id {
-			places[i] = span
-			return false
-		}
 		if places[i].end < oldest.end {
 			oldest = &places[i]
 		}
@@ -76,13 +73,13 @@ func (t *spanTimes) put(span spanTime, after int64) (replaced bool) {
 }
 
 // SpanStats is what became of times of spans.
-type SpanStats struct{ Added, Evicted, Invalid uint64 }
+type SpanStats struct{ Added, Evicted, Invalid, Repeated uint64 }
 
 // AddSpan keeps when a span was, in case that it is a transaction.
 func (s *Store) AddSpan(span *spantimes.Span, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if span.Start == 0 || span.End < span.Start || span.End > math.MaxInt64 ||
+	if span.ID == [8]byte{} || span.Start == 0 || span.End < span.Start || span.End > math.MaxInt64 ||
 		span.End-span.Start > uint64(maxSpan) || int64(span.End) > now.Add(maxAhead).UnixNano() {
 		s.stats.Spans.Invalid++
 		return
@@ -92,6 +89,10 @@ func (s *Store) AddSpan(span *spantimes.Span, now time.Time) {
 		s.evict(now)
 	}
 	made := spanTime{transactionID{span.TraceID, span.ID}, int64(span.Start), int64(span.End)}
+	if s.spans.find(made.id) != nil {
+		s.stats.Spans.Repeated++
+		return
+	}
 	s.stats.Spans.Added++
 	if s.spans.put(made, now.Add(-s.period).UnixNano()) {
 		s.stats.Spans.Evicted++

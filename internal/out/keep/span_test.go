@@ -38,8 +38,11 @@ func TestSpansOfTransactions(t *testing.T) {
 	assert.Check(t, got != nil && got.Start.Equal(begin.Add(-2*time.Second)) &&
 		got.End.Sub(got.Start) == time.Minute, "%+v", got)
 	assert.Check(t, answer(t, s, Query{ID: traceOf(long)}, begin).Transactions[0].Span == nil)
-	span.End = span.Start + 1 // the later one counts, which is over before anything was seen
+	span.End++ // of two with its ids, the first one counts
 	s.AddSpan(span, begin.Add(time.Minute))
+	again := answer(t, s, Query{ID: traceOf(short)}, begin).Transactions[0].Span
+	assert.Check(t, *again == *got && s.Stats().Spans == SpanStats{Added: 1, Repeated: 1}, "%+v", s.Stats().Spans)
+	s.spans.find(transactionID{span.TraceID, span.ID}).end = int64(span.Start) + 1 // before anything was seen
 	a = answer(t, s, Query{ID: traceOf(short)}, begin)
 	assert.Check(t, a.Transactions[0].Span == nil && slowest() == traceOf(long))
 	addUp(t, s)
@@ -51,7 +54,7 @@ func TestInvalidSpans(t *testing.T) {
 	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
 	now := begin.Add(time.Second)
 	for i, change := range []func(*spantimes.Span){
-		func(s *spantimes.Span) { s.Start = 0 }, func(s *spantimes.Span) { s.End = s.Start - 1 },
+		func(s *spantimes.Span) { s.ID = [8]byte{} }, func(s *spantimes.Span) { s.Start = 0 }, func(s *spantimes.Span) { s.End = s.Start - 1 },
 		func(s *spantimes.Span) { s.End = math.MaxUint64 }, func(s *spantimes.Span) { s.End = 0 },
 		func(s *spantimes.Span) { s.Start = 1 },
 		func(s *spantimes.Span) { s.End = uint64(now.Add(maxAhead).UnixNano()) + 1 },

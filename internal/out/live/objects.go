@@ -133,9 +133,12 @@ func (s shownTransaction) rank() float64 {
 	return s.cpu.average()
 }
 
-// busiest returns the transactions that use the CPU most. Others of which stacks are collected, or in which a thread
-// waits, follow behind them among those of which they may be.
-func (t *Tracker) busiest() (shown, collecting []shownTransaction) {
+// maxAsked is of how many transactions in which threads wait it is asked whether somebody has selected them.
+const maxAsked = 1000
+
+// busiest returns the transactions that use the CPU most, and those that somebody may select: the same, others of which
+// stacks are collected, and then those in which a thread waits.
+func (t *Tracker) busiest() (shown, candidates []shownTransaction) {
 	all := make([]shownTransaction, 0, len(t.transactions))
 	for id, tx := range t.transactions {
 		all = append(all, shownTransaction{id, tx})
@@ -144,13 +147,17 @@ func (t *Tracker) busiest() (shown, collecting []shownTransaction) {
 		return cmp.Or(cmp.Compare(b.rank(), a.rank()), b.lastRun.Compare(a.lastRun),
 			slices.Compare(a.id.transaction[:], b.id.transaction[:]), slices.Compare(a.id.trace[:], b.id.trace[:]))
 	})
+	var waiting []shownTransaction
 	for i, tx := range all {
-		others := tx.stacks != nil || !tx.waited.IsZero() && tx.waited.Equal(t.ticked)
-		if tx.shown = i < maxShown; tx.shown || others && len(collecting) < maxCollecting {
-			collecting = append(collecting, tx)
+		tx.shown = i < maxShown
+		switch {
+		case tx.shown, tx.stacks != nil:
+			candidates = append(candidates, tx)
+		case !tx.waited.IsZero() && tx.waited.Equal(t.ticked) && len(waiting) < maxAsked:
+			waiting = append(waiting, tx)
 		}
 	}
-	return all[:min(len(all), maxShown)], collecting
+	return all[:min(len(all), maxShown)], append(candidates, waiting...)
 }
 
 func (o *objectsOf) transactions(shown []shownTransaction) []types.CorrelatorTransaction {

@@ -200,17 +200,18 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	return s
 }
 
-// selected returns the transactions whose stacks or waits somebody wants.
+// selected returns the transactions whose stacks or waits somebody wants, as many as are collected.
 func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []shownTransaction {
 	p.mu.Lock()
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
-	return slices.DeleteFunc(transactions, func(tx shownTransaction) bool {
+	selected := slices.DeleteFunc(transactions, func(tx shownTransaction) bool {
 		host, trace, transaction := value.Some(o.host), hexadecimal(tx.id.trace[:]), hexadecimal(tx.id.transaction[:])
 		stack := &types.CorrelatorTransactionStack{Host: host, TraceID: trace, TransactionID: transaction}
 		wait := &types.CorrelatorTransactionWait{Host: host, TraceID: trace, TransactionID: transaction}
 		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(stack) || c.selects(wait) })
 	})
+	return selected[:min(len(selected), maxCollecting)]
 }
 
 // observe reads the status, and how much CPU time the processes and the agent have used, if that is

@@ -86,7 +86,7 @@ type Tracker struct {
 	stacks       stacks
 	ticked       time.Time
 	untracked    [numUntracked]uint64 // samples
-	unaccounted  uint64               // accounts that there was no room for
+	unaccounted  uint64               // transactions in which a thread waits that there was no room for, at each tick
 	unwaited     uint64               // waits that there was no room for
 	unshown      uint64               // readings of threads that wait that there was no room for
 
@@ -351,6 +351,9 @@ func (t *Tracker) waits(id threadID, th *thread, now time.Time) {
 	tx := t.transactions[th.transaction]
 	if tx == nil && want(t.wanted.Load())&wantWaits != 0 {
 		tx = t.transaction(th.transaction, &profile.Resource{PID: id.pid, Owner: th.owner}, th.context, th.since)
+		if tx == nil {
+			t.unaccounted++
+		}
 	}
 	if tx != nil && tx.owner == th.owner {
 		tx.waited = now

@@ -55,17 +55,16 @@ func (t *Tracker) Accounted(a *profile.Account) {
 		}
 		return
 	}
+	tx := t.transactions[transactionID{a.TraceID, a.TransactionID}]
+	if tx == nil || tx.did == nil || tx.owner != a.Resource.Owner {
+		return // most are of no transaction that somebody looks at
+	}
 	last := earlier(a.Last, time.Now()) // what is ahead of the clock would never be forgotten
-	first := earlier(a.First, last)
-	tx := t.transaction(transactionID{a.TraceID, a.TransactionID}, a.Resource, a.Context, first)
-	if tx == nil {
-		t.unaccounted++
-		return
+	t.ran(tx, threadID{a.Resource.PID, a.TID}, earlier(a.First, last), last)
+	if tx.service == "" {
+		tx.service = a.Resource.Name
 	}
-	t.ran(tx, threadID{a.Resource.PID, a.TID}, first, last)
-	if tx.did != nil {
-		tx.did.states.Add(&a.Times)
-	}
+	tx.did.states.Add(&a.Times)
 }
 
 // Waited reports whether the places of waits in a transaction are wanted.

@@ -77,12 +77,13 @@ func TestWaitsOfTransaction(t *testing.T) {
 	c.want, c.only = wantTransactions|wantWaits, "0000000000000001"
 	p.publish(now)
 	feed()
-	known := len(p.tracker.transactions) // that of zeros is none
-	assert.Check(t, l.TakesAccounts() && known == 2, "%v", p.tracker.transactions)
+	assert.Check(t, l.TakesAccounts() && len(p.tracker.transactions) == 0, "nobody has chosen them")
+	for tx := range byte(2) {
+		l.Sampled(sample(tx + 1))
+	}
 	now = now.Add(time.Second)
 	p.publish(now)
-	assert.Check(t, c.last.waits == nil && len(c.last.transactions) == 2 &&
-		c.last.transactions[0].CPUTime.Value() == 0, "%+v", c.last)
+	assert.Check(t, c.last.waits == nil && len(c.last.transactions) == 2, "%+v", c.last)
 	feed()
 	p.publish(now.Add(time.Second))
 	assert.DeepEqual(t, waitsOf(c.last, c.only), []string{
@@ -160,6 +161,76 @@ func TestWaitingTransactionIsChosen(t *testing.T) {
 	assert.Check(t, len(c.last.transactions) == 0 && used == 0, "%d of the room, %+v", used, c.last)
 }
 
+// However many others wait, and have run later: a chosen transaction keeps what was collected of it, and one can be
+// chosen among them. Accounts of others take no room.
+func TestChosenAmongMany(t *testing.T) {
+	now := time.Now()
+	source := newSource(1)
+	work := agent.ProcessWork{Process: procscan.ProcessID{PID: 1000}}
+	id := func(i int) [8]byte { return [8]byte{6: byte(i >> 8), 7: byte(i)} }
+	const many = 300
+	for i := range many {
+		work.Threads = append(work.Threads, agent.ThreadWork{TID: i + 1, Known: true, TraceID: [16]byte{15: 1},
+			TransactionID: id(i + 1)})
+	}
+	p, c := newPublisher(source)
+	c.want, c.only = wantThreads|wantTransactions|wantStacks|wantWaits, "0000000000000001"
+	account := func(i int) {
+		s := newSample(1000, i, 1, 1, now)
+		s.TransactionID = id(i)
+		p.tracker.Accounted(newAccount(s, map[profile.ThreadState]time.Duration{profile.Futex: ms}))
+	}
+	tick := func() {
+		now = now.Add(time.Second)
+		work.ReadAt = now
+		source.work = []agent.ProcessWork{work}
+		p.publish(now)
+	}
+	tick()
+	tick()
+	account(1)
+	var since time.Time
+	for range 5 {
+		tick()
+		for i := range many {
+			s := newSample(1000, i+2, 1, 1, now)
+			s.TransactionID = id(i + 2)
+			p.tracker.Sampled(s)
+			account(i + 2)
+		}
+		tx := p.tracker.transactions[transactionID{[16]byte{15: 1}, id(1)}]
+		assert.Assert(t, tx.did != nil && tx.did.states[profile.Futex].Count == 1, "%+v", tx)
+		assert.Check(t, since.IsZero() || tx.stacksSince.Equal(since), "it was begun anew")
+		since = tx.stacksSince
+		assert.Check(t, len(p.tracker.stacks.collecting) == 1, "%d are collected", len(p.tracker.stacks.collecting))
+	}
+	c.only = "000000000000012c" // the last that waits
+	tick()
+	account(many)
+	tick()
+	assert.Check(t, len(waitsOf(c.last, c.only)) == 1 && len(p.tracker.transactions) == many+1, "%d transactions, %+v",
+		len(p.tracker.transactions), c.last.waits)
+	before := len(p.tracker.transactions)
+	for i := range 1000 {
+		account(1000 + i)
+	}
+	assert.Check(t, len(p.tracker.transactions) == before, "accounts that nobody looks at take room")
+}
+
+// A transaction of a thread that waits for which there is no room is counted.
+func TestNoRoomForWaiting(t *testing.T) {
+	tracker := NewTracker(20)
+	tracker.Want(wantThreads | wantWaits)
+	work := agent.ProcessWork{Process: procscan.ProcessID{PID: 1000}, ReadAt: time.Now(), Threads: []agent.ThreadWork{
+		{TID: 7, Known: true, TraceID: [16]byte{15: 1}, TransactionID: [8]byte{7: 1}}}}
+	assert.Check(t, tracker.ofTransactions.Take("another", maxTransactions/2))
+	for tracker.ofTransactions.Take("", 1) {
+	}
+	tracker.Waiting([]agent.ProcessWork{work})
+	tracker.tick(time.Now())
+	assert.Check(t, tracker.lost().accounts == 1 && len(tracker.transactions) == 0, "%+v", tracker.lost())
+}
+
 // Whatever processes wait for, and whoever wakes them: what is kept has bounds, for a transaction and for an owner,
 // and what is left out is counted. Texts can be published. A transaction of another owner gets nothing.
 func TestHostileWaits(t *testing.T) {
@@ -182,8 +253,13 @@ func TestHostileWaits(t *testing.T) {
 		_, collecting := tracker.busiest()
 		tracker.collect(collecting, noon)
 	}
+	sampled := func(owner string, transaction byte) {
+		s := *wait(owner, transaction, 0)
+		s.Wait = nil
+		tracker.Sampled(&s)
+	}
 	account := newAccount(wait("a", 1, 0), map[profile.ThreadState]time.Duration{profile.Net: time.Second})
-	tracker.Accounted(account)
+	sampled("a", 1)
 	choose()
 	tracker.Accounted(account)
 	for place := range 2 * maxPlaces {
@@ -204,7 +280,7 @@ func TestHostileWaits(t *testing.T) {
 			len(text) <= 2*maxPlaceText+maxWakerText+len("……… (1.0 ms)"), "%q", text)
 	}
 	for transaction := byte(2); tracker.lost().waits == maxPlaces; transaction++ {
-		tracker.Accounted(newAccount(wait("a", transaction, 0), nil))
+		sampled("a", transaction)
 		choose()
 		for place := range maxPlaces {
 			add(wait("a", transaction, place))
@@ -213,7 +289,7 @@ func TestHostileWaits(t *testing.T) {
 	assert.Check(t, tracker.stacks.bytes.Used() <= maxStackBytes, "%d bytes", tracker.stacks.bytes.Used())
 	other := newAccount(wait("b", 1, 0), map[profile.ThreadState]time.Duration{profile.Net: time.Second})
 	tracker.Accounted(other)
-	assert.Check(t, tx.did.states[profile.Net].Count == 1 && tracker.lost().accounts == 1, "%+v", tracker.lost())
+	assert.Check(t, tx.did.states[profile.Net].Count == 1, "%+v", tx.did.states)
 	tracker.Want(wantTransactions)
 	wantNoStacks(t, tracker)
 }
@@ -232,6 +308,7 @@ func TestGuestTurnsWaitsOn(t *testing.T) {
 	assert.NilError(t, err)
 	testenv.Poll(t, patience, "accounts", l.TakesAccounts)
 	testenv.Poll(t, patience, "a wait", func() bool {
+		l.Sampled(newSample(1000, 7, 1, 1, time.Now()))
 		l.Accounted(newAccount(newSample(1000, 7, 1, 1, time.Now()),
 			map[profile.ThreadState]time.Duration{profile.Futex: time.Second}))
 		return waits.Len() > 0
