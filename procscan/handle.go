@@ -155,7 +155,7 @@ func (h *Handle) Place() (Place, error) {
 }
 
 // ExecutableMappings returns the executable mappings of files, by address. There may be none: an
-// exiting process has released its memory already. Of a process with more than 4096, which no
+// exiting process has released its memory already. Of a process with more than 32768, which no
 // honest one has, it returns the first ones and ErrTooMany.
 func (h *Handle) ExecutableMappings() ([]Mapping, error) {
 	return h.mappings(executableFiles)

@@ -183,13 +183,32 @@ func TestTooManyMappings(t *testing.T) { forEachSource(t, testTooManyMappings) }
 
 func testTooManyMappings(t *testing.T, source Source) {
 	path := filepath.Join(t.TempDir(), realName)
-	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path, Times: maxExecutableMemory + 1}))
+	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path, Times: maxExecutable + 1}))
 	h.source = source
-	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutableMemory {
+	if got, err := h.ExecutableMemory(); !errors.Is(err, ErrTooMany) || len(got) != maxExecutable {
 		t.Errorf("memory: %d mappings, %v", len(got), err)
 	}
 	got, err := h.ExecutableMappings()
 	assert.Check(t, errors.Is(err, ErrTooMany) && len(got) == maxExecutable, "files: %d mappings, %v", len(got), err)
+}
+
+// A library is found above thousands of pieces of code in a memfd, as .NET's compiler writes them.
+func TestLibraryBehindCompiledCode(t *testing.T) { forEachSource(t, testLibraryBehindCompiledCode) }
+
+func testLibraryBehindCompiledCode(t *testing.T, source Source) {
+	const pieces = 10_000
+	path := filepath.Join(t.TempDir(), realName)
+	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path}, child.MapSpec{Path: "memfd:doublemapper", Times: pieces}))
+	h.source = source
+	got, err := h.ExecutableMappings()
+	assert.NilError(t, err)
+	isLibrary := func(m Mapping) bool { return m.Path == path }
+	of := slices.DeleteFunc(slices.Clone(got), isLibrary)
+	assert.Check(t, len(got) > pieces && slices.ContainsFunc(got, isLibrary) && len(of) >= pieces,
+		"%d mappings, %d others", len(got), len(of))
+	memory, err := h.FileMemory(got[slices.IndexFunc(got, isLibrary)])
+	others := slices.DeleteFunc(slices.Clone(memory), isLibrary)
+	assert.Check(t, err == nil && len(memory) > 0 && len(others) == 0, "%+v, %v", memory, err)
 }
 
 func TestLibraries(t *testing.T) { forEachSource(t, testLibraries) }

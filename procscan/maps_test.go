@@ -193,7 +193,7 @@ func TestExecutableLines(t *testing.T) {
 		"10003000-10004000 r-xs 00000000 00:01 2051                       /memfd:doublemapper (deleted)\n" +
 		"7fff00002000-7fff00004000 r-xp 00000000 00:00 0                  [vdso]\n" +
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]\n"
-	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableMemory, maxExecutableMemory)
+	got, err := collectText(strings.NewReader(text), mapsBufferBytes, executableMemory, maxExecutable)
 	want := []Mapping{
 		{0x401000, 0x402000, 0x1000, unix.Mkdev(0xfe, 0), 1, "/a", false},
 		{0x10000000, 0x10001000, 0, 0, 0, "", false},

@@ -20,7 +20,7 @@ import (
 
 var selections = map[string]selection{
 	"library": agentLibrary, "files": executableFiles, "memory": executableMemory, "contexts": processContexts,
-	"jvm": javaMachine,
+	"jvm": javaMachine, "whole files": fileMemory,
 }
 
 // both reads the mappings of a process from both sources.
@@ -171,7 +171,7 @@ func TestQueryAfterExec(t *testing.T) {
 		defer unix.Close(fd)
 		p.Tell(t, "exec")
 		testenv.Poll(t, child.Timeout, "the other program", func() bool {
-			found, err := new(mappingReader).read(fd, source, executableMemory, maxExecutableMemory)
+			found, err := new(mappingReader).read(fd, source, executableMemory, maxExecutable)
 			return err == nil && len(found) == 0
 		})
 	})

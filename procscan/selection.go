@@ -13,18 +13,16 @@ const (
 	// changed in places; the bound keeps a process cheap that maps thousands.
 	maxLibraries = 16
 
-	// maxExecutable bounds ExecutableMappings: the largest real processes (browsers, JVMs with
-	// hundreds of native libraries) have about a thousand executable mappings of files.
-	maxExecutable = 4096
-
-	// maxExecutableMemory bounds ExecutableMemory: 2 MiB of mappings. The kernel allows a process
+	// maxExecutable bounds ExecutableMappings and ExecutableMemory: 2 MiB of mappings. Browsers, and JVMs
+	// with hundreds of native libraries, have about a thousand executable ones of files; compilers that
+	// write code to a memfd (.NET) thousands, below all libraries. The kernel allows a process
 	// 65530 mappings (vm.max_map_count) and merges adjacent equal ones, so memory of which a
 	// compiler protects every second page has half as many executable ones. Runtimes that map each
 	// piece of their code separately (.NET, V8) have thousands.
-	maxExecutableMemory = 32 << 10
+	maxExecutable = 32 << 10
 
 	// maxPathBytes bounds the sum of the paths that are kept of one process, where adjacent
-	// mappings share theirs: 256 bytes for each of maxExecutable, where 60 are usual.
+	// mappings share theirs: 256 bytes for each of 4096, where 60 bytes and 1000 files are many.
 	maxPathBytes = 1 << 20
 )
 
@@ -90,12 +88,10 @@ func (s selection) limit() int {
 	switch s {
 	case agentLibrary:
 		return maxLibraries
-	case executableFiles:
-		return maxExecutable
 	case processContexts:
 		return maxContexts
 	}
-	return maxExecutableMemory
+	return maxExecutable
 }
 
 // mappingList collects the selected mappings of one process.

@@ -3,6 +3,7 @@ package profile
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,11 @@ func NewAddressSpace(files *Files, pace Pace) *AddressSpace {
 // package). It allocates only when the capacity of dst is too small.
 func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 	return a.layout.Load().appendFrames(dst, userHalf(stack), &a.files.Frames)
+}
+
+// HasFile reports whether there is code of a file of a kind.
+func (a *AddressSpace) HasFile(is func(*File) bool) bool {
+	return slices.ContainsFunc(a.layout.Load().regions, func(r region) bool { return r.file != nil && is(r.file) })
 }
 
 // Stale reports whether Update should be called: there was none yet, Invalidate was called since,

@@ -2,12 +2,14 @@ package sampling
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
+	"correlator/internal/lab/demo"
 	"correlator/internal/stacks/unwind"
 	"correlator/profile"
 )
@@ -82,19 +84,57 @@ func TestUnknownCaller(t *testing.T) {
 	whole := appendWalked(nil, space, []uint64{0x7000, 0x8000}, false)
 	frames := appendWalked(nil, space, []uint64{0x7000, bpf.UnknownCaller, 0x8000, 0x9000}, false)
 	assert.Assert(t, len(whole) == 2 && len(frames) == 4 && frames[1].Kind() == profile.CutFrame, frames)
-	// The end of a chain is that of the stack in a C library only.
-	cut := appendWalked(nil, space, []uint64{0x7000, 0x8000}, true)
-	assert.Check(t, len(cut) == 3 && cut[2].Kind() == profile.CutFrame, cut)
-	assert.Check(t, len(appendWalked(nil, space, nil, true)) == 0, "a stack without frames")
-	for path, want := range map[string]bool{
-		"/lib/libc.so.6": true, "/lib/libc-2.31.so": true, "/lib/libpthread-2.31.so": true, "/lib/ld-musl-x86_64.so.1": true,
-		"/lib/libc.musl-x86_64.so.1": true, "/lib/libcrypto.so": false, "/libc.so.6/work": false, "/lib/ld-linux.so.2": false,
-	} {
-		f := profile.Frame{File: &profile.File{Path: path}}
-		assert.Check(t, inCLibrary(&f) == want, path)
-	}
 	assert.Check(t, frames[0] == whole[0] && frames[2] == whole[1] && frames[3].Address == 0x8fff, frames)
 	store, err := profile.NewStore(8, 1<<16)
 	assert.NilError(t, err)
 	assert.Check(t, store.Put(profile.TraceID(frames), frames).Cut && !store.Put(profile.TraceID(whole), whole).Cut)
+}
+
+// The end of a chain is marked that was walked though the engine unwinds the program, if the process
+// has a C library and the chain ends elsewhere. A static program, as of Go, begins its threads itself:
+// there, nothing is known to be missing.
+func TestEndOfChain(t *testing.T) {
+	s := open(t, bpf.SamplerOptions{})
+	p := demo.Start(t, demo.Options{Manual: true})
+	program := s.start(p, newReceiver(t, 0))
+	static := profile.NewAddressSpace(s.files, probePace()) // it has no files at all
+	assert.NilError(t, program.space.Update(time.Now(), program.memory))
+	mappings, err := program.memory.ExecutableMappings()
+	assert.NilError(t, err)
+	var own, library uint64
+	for _, m := range mappings {
+		switch {
+		case isCLibrary(&profile.File{Path: m.Path}):
+			library = m.Start + 16
+		case filepath.Base(m.Path) == "demo":
+			own = m.Start + 16
+		}
+	}
+	assert.Assert(t, own != 0 && library != 0, mappings)
+	for _, test := range []struct {
+		space *profile.AddressSpace
+		addrs []uint64
+		ends  bool
+		want  bool
+	}{
+		{program.space, []uint64{library, own}, true, true}, {program.space, []uint64{own, library}, true, false},
+		{program.space, []uint64{library, own}, false, false}, {program.space, nil, true, false},
+		{static, []uint64{own, own}, true, false},
+	} {
+		frames := appendWalked(nil, test.space, test.addrs, test.ends)
+		marked := len(frames) > len(test.addrs) && frames[len(frames)-1].Kind() == profile.CutFrame
+		assert.Check(t, marked == test.want && (marked || len(frames) == len(test.addrs)), "%+v: %+v", test, frames)
+	}
+	for _, on := range []bool{true, false} {
+		program.setOn(on)
+		name := s.stacks.rawStack(program, bpf.StackKey{})
+		assert.Check(t, name.ends == on, name)
+	}
+	for path, want := range map[string]bool{
+		"/lib/libc.so.6": true, "/lib/libc-2.31.so": true, "/lib/libpthread-2.31.so": true,
+		"/lib/ld-musl-x86_64.so.1": true, "/lib/libc.musl-x86_64.so.1": true, "/lib/libcrypto.so": false,
+		"/libc.so.6/work": false, "/lib/ld-linux.so.2": false,
+	} {
+		assert.Check(t, isCLibrary(&profile.File{Path: path}) == want, path)
+	}
 }

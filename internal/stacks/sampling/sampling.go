@@ -189,7 +189,6 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 	if options.Unwinder.Unwinds() && s.samples {
 		eager := options.Unwinder == FullUnwinder
 		types, _ := unwind.ReadKernelTypes() // at hand since the sampler is; else loading the engine says what is wrong
-		s.stacks.marksEnds = true
 		s.unwinding = newUnwinding(s.sampler, &counters.Unwinding,
 			unwind.Options{ProcRoot: options.ProcRoot, Signatures: options.JavaSignatures, Types: types}, eager,
 			s.waits != nil && s.waits.Walkless() == nil, log)

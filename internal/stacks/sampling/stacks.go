@@ -23,8 +23,6 @@ type stacks struct {
 	kernel *profile.Kernel // nil: stacks have no kernel frames
 	store  *profile.Store
 	names  *freelru.SyncedLRU[rawStack, profile.StackTraceID]
-
-	marksEnds bool // where an engine unwinds, stacks that were walked instead are cut where they end too early
 }
 
 // placeTime is how long an address of interpreted Java code is taken for the same method. To put another one in
@@ -36,6 +34,7 @@ const placeTime = 2 * time.Second
 type rawStack struct {
 	key           bpf.StackKey
 	space, kernel uint64 // versions
+	ends          bool   // see appendWalked
 }
 
 func newStacks() (s stacks, err error) {
@@ -67,7 +66,7 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
-	frames = appendWalked(frames, p.space, raw.User, s.marksEnds)
+	frames = appendWalked(frames, p.space, raw.User, name.ends)
 	*scratch = frames
 	switch {
 	case !probed && (name.space == p.blank || p.space.Lacking(now)):
@@ -78,9 +77,10 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 	return s.put(name, frames, true), true
 }
 
-// appendWalked appends the frames of addresses, with a cut one where a caller may be missing. ends
-// says that there is one, too, where the chain does not end in a C library, which has begun each
-// thread and all programs but static ones.
+// appendWalked appends the frames of addresses, with a cut one where a caller may be missing. With
+// ends, they were walked though the engine unwinds the program, since it does not know the innermost
+// code. Then callers are missing where the chain does not end in a C library that the process has
+// mapped: that has begun all of its threads.
 func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint64, ends bool) []profile.Frame {
 	if i := slices.Index(addrs, bpf.UnknownCaller); i >= 0 {
 		dst = append(space.AppendFrames(dst, addrs[:i]), profile.NewCutFrame())
@@ -88,18 +88,18 @@ func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint
 	}
 	before := len(dst)
 	dst = space.AppendFrames(dst, addrs)
-	if ends && len(dst) > before && !inCLibrary(&dst[len(dst)-1]) {
+	if ends && len(dst) > before && !isCLibrary(dst[len(dst)-1].File) && space.HasFile(isCLibrary) {
 		dst = append(dst, profile.NewCutFrame())
 	}
 	return dst
 }
 
-// inCLibrary reports whether a frame is in a C library, or in the loader that is one (musl).
-func inCLibrary(f *profile.Frame) bool {
-	if f.File == nil {
+// isCLibrary reports whether a file is a C library, or the loader that is one (musl).
+func isCLibrary(f *profile.File) bool {
+	if f == nil {
 		return false
 	}
-	name := path.Base(f.File.Path)
+	name := path.Base(f.Path)
 	return slices.ContainsFunc([]string{"libc.", "libc-", "libpthread", "ld-musl-"}, func(prefix string) bool {
 		return strings.HasPrefix(name, prefix)
 	})
@@ -117,5 +117,6 @@ func (s *stacks) put(name rawStack, frames []profile.Frame, lasting bool) *profi
 }
 
 func (s *stacks) rawStack(p *program, key bpf.StackKey) rawStack {
-	return rawStack{key: key, space: p.space.Version(), kernel: s.kernel.Version()}
+	return rawStack{key: key, space: p.space.Version(), kernel: s.kernel.Version(),
+		ends: !key.Unwound() && p.served.Load()}
 }

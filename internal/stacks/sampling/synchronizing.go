@@ -184,7 +184,7 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	p.unwound.on = true
+	p.setOn(true)
 	return nil
 }
 
@@ -202,7 +202,13 @@ func (u *unwinding) leave(p *program) {
 		u.log.Error("leaving the unwinding programs", zap.Error(err))
 		return
 	}
-	p.unwound.on = false
+	p.setOn(false)
+}
+
+// setOn notes whether the engine unwinds the stacks of a program. The lock of unwinding is held.
+func (p *program) setOn(on bool) {
+	p.unwound.on = on
+	p.served.Store(on)
 }
 
 // reset has all stacks walked by frame pointers again, until the programs were synchronized anew. Those
@@ -223,7 +229,8 @@ func (u *unwinding) reset() {
 	for p := range u.programs {
 		p.unwound.known = false // the next worker reads all files again
 		if p.unwound.on {
-			p.unwound.on, p.unwound.failure = false, nil
+			p.setOn(false)
+			p.unwound.failure = nil
 			p.unwound.due = now
 		}
 	}
