@@ -133,7 +133,7 @@ func TestLongAnswers(t *testing.T) {
 	}
 	span := aSpan("a")
 	span.Attributes[0].Value = nest(90, "GET")
-	invalid := bytes.Replace(encode(t, traceRequest(span)), []byte("GET"), []byte("\xffET"), 1)
+	invalid := bytes.Replace(encode(t, traceRequest(span)), []byte("\x03GET"), []byte("\x04GET"), 1)
 	l := openLab(t, Config{})
 	conn := dial(t, "unix:"+l.Addr().String(), grpc.WithMaxHeaderListSize(8<<10))
 	_, err := export(conn, otlp.Traces, invalid)
