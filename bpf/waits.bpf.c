@@ -178,15 +178,15 @@ static __always_inline void merge(struct account *into, const struct account *fr
     }
 }
 
-/* CPUs that ask at the same time may count as one. */
-static __always_inline bool is_below(struct usage *usage, __u32 now, __u16 most) {
+/* Each CPU that asks at the same time as another may add one to the most. */
+static __always_inline bool is_below(struct usage *usage, __u32 now, __u32 most) {
     if (usage->epoch != now) {
         usage->epoch = now;
         usage->used = 0;
     }
     if (usage->used >= most)
         return false;
-    usage->used++;
+    __sync_fetch_and_add(&usage->used, 1);
     return true;
 }
 

@@ -342,7 +342,7 @@ func (w *Waits) Close() error {
 // setOwner says whose share of the tables a target takes part in.
 func (w *Waits) setOwner(target Target, owner uint16) error {
 	at := int64(uint16(target)) * int64(unsafe.Sizeof(waitsUsage{}))
-	_, err := w.usages.WriteAt(asBytes([]uint16{owner}), at+int64(unsafe.Offsetof(waitsUsage{}.Owner)))
+	_, err := w.usages.WriteAt(asBytes([]uint32{uint32(owner)}), at+int64(unsafe.Offsetof(waitsUsage{}.Owner)))
 	return err
 }
 

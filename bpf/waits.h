@@ -251,13 +251,15 @@ struct pace {
  *
  *   offset size field
  *        0    4 epoch  the value of that variable when they were counted
- *        4    2 used
- *        6    2 owner  of a target: the number of its owner. User space sets it
+ *        4    4 used
+ *        8    4 owner  of a target: the number of its owner. User space sets it
+ *       12    4 -      elements of arrays are multiples of 8
  */
 struct usage {
     __u32 epoch;
-    __u16 used;
-    __u16 owner;
+    __u32 used;
+    __u32 owner;
+    __u32 rest;
 };
 
 _Static_assert(STATES == 13, "the sizes in the tables above");
@@ -280,8 +282,8 @@ _Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
 _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
 _Static_assert(sizeof(struct job) == 64, "job");
 _Static_assert(sizeof(struct pace) == 24, "pace");
-_Static_assert(__builtin_offsetof(struct usage, owner) == 6, "owner");
-_Static_assert(sizeof(struct usage) == 8, "usage");
+_Static_assert(__builtin_offsetof(struct usage, owner) == 8, "owner");
+_Static_assert(sizeof(struct usage) == 16, "usage");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
 _Static_assert(__builtin_offsetof(struct wait_counters, unseen) == 128, "unseen");
 _Static_assert(sizeof(struct wait_counters) == 192, "cache lines");

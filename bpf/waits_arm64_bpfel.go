@@ -184,8 +184,9 @@ const (
 type waitsUsage struct {
 	_     structs.HostLayout
 	Epoch uint32
-	Used  uint16
-	Owner uint16
+	Used  uint32
+	Owner uint32
+	Rest  uint32
 }
 
 type waitsWaitCounters struct {

@@ -26,7 +26,6 @@ func (s *Sampling) drain() {
 	}
 	s.drainWalks(now) // which say what accounts have too much
 	s.drainAccounts(now)
-	s.switchWaits()
 	for _, program := range s.waiting {
 		s.enqueue(program, program.waiting, now.Time)
 		program.waiting = nil
@@ -39,6 +38,7 @@ func (s *Sampling) drain() {
 	}
 	clear(s.flushing)
 	s.flushing = s.flushing[:0]
+	s.switchWaits() // which takes a while
 	if len(ended) == 0 {
 		return
 	}
