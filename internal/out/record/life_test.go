@@ -190,7 +190,7 @@ func TestRecordingExec(t *testing.T) {
 }
 
 // An exec does not end the recording of a process, though the program that it executes takes a
-// while to map the library, nor does it begin another one.
+// while to map the library, nor does it begin another one. The only process is recorded meanwhile, too.
 func TestRecordingExecSlow(t *testing.T) {
 	for name, only := range map[string]bool{"only process": true, "all processes": false} {
 		t.Run(name, func(t *testing.T) {
@@ -199,19 +199,29 @@ func TestRecordingExecSlow(t *testing.T) {
 			p.Publish()
 			options := Options{Filter: services(t, "slow")}
 			if only {
-				options.PID = p.PID
+				options = Options{PID: p.PID}
 			}
 			r := record(t, options)
 			r.poll("samples", func(p Progress) bool { return p.WithTrace > 100 })
 			h := r.handler(p.PID)
 			p.Restart(false)
-			r.probedInVain(p.PID) // without library
+			if without := r.Progress(); only {
+				r.poll("samples without library", func(p Progress) bool {
+					return p.Samples-p.WithTrace > without.Samples-without.WithTrace+10
+				})
+			} else {
+				r.probedInVain(p.PID)
+			}
 			p.Load()
 			p.Publish()
 			before := r.Progress().WithTrace
 			r.poll("samples of the new program", func(p Progress) bool { return p.WithTrace > before+100 })
 			assert.Check(t, r.handler(p.PID) == h, "it is recorded as another process")
-			if recording := r.end(); len(recording.Processes) != 2 || recording.NumProcesses() != 1 ||
+			programs := 2
+			if only {
+				programs++ // the second is another before it publishes
+			}
+			if recording := r.end(); len(recording.Processes) != programs || recording.NumProcesses() != 1 ||
 				len(recording.Failed) != 0 {
 				t.Errorf("processes %v, failed %v", recording.Processes, recording.Failed)
 			}
