@@ -222,7 +222,7 @@ func verifyCode(t *testing.T, pid int, stack Stack) {
 			continue
 		}
 		name := path.Base(mappings[at].Path)
-		if i == 0 && (strings.HasPrefix(name, "libc.so") || name == "[vdso]") {
+		if i == 0 && (strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "ld-") || name == "[vdso]") {
 			return
 		}
 	}

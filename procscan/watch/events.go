@@ -137,36 +137,33 @@ func (w *EventWatcher) Run(handle func(Event)) error {
 	defer w.running.Unlock()
 	ready := make([]unix.EpollEvent, wakeBatch)
 	for {
-		again, err := w.poll(handle)
-		switch {
+		switch err := w.await(handle, ready); {
 		case errors.Is(err, os.ErrClosed):
 			return nil
 		case err != nil:
 			return err
-		case again:
-			w.pause.Set(pollInterval)
-			if err := w.pause.Wait(); err != nil {
-				return fmt.Errorf("waiting to poll perf records again: %w", err)
-			}
-			continue
 		}
-		if err := w.await(ready); err != nil {
-			return fmt.Errorf("waiting for perf records: %w", err)
+		w.pause.Set(pollInterval)
+		if err := w.pause.Wait(); err != nil {
+			return fmt.Errorf("waiting to poll perf records again: %w", err)
 		}
 	}
 }
 
-// await waits until a waker has fired, or interrupt was called.
-func (w *EventWatcher) await(ready []unix.EpollEvent) error {
-	var errno syscall.Errno
-	err := w.ready.Read(func(fd uintptr) (done bool) {
-		var n uintptr
-		n, _, errno = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(unsafe.SliceData(ready))),
+// await polls the rings until that is to be done again, each time that a waker has fired or interrupt was called.
+//
+// The state of a perf event is taken away by who looks at it, and the runtime does before it calls the function: so
+// what the rings hold counts, and not what epoll says.
+func (w *EventWatcher) await(handle func(Event), ready []unix.EpollEvent) (err error) {
+	waitErr := w.ready.Read(func(fd uintptr) (done bool) {
+		_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(unsafe.SliceData(ready))),
 			uintptr(len(ready)), 0, 0, 0)
-		return n > 0 || errno != 0
+		var again bool
+		again, err = w.poll(handle)
+		return again || err != nil
 	})
-	if err == nil && errno != 0 && errno != unix.EINTR {
-		err = errno
+	if err == nil && waitErr != nil {
+		err = fmt.Errorf("waiting for perf records: %w", waitErr)
 	}
 	return err
 }

@@ -404,7 +404,7 @@ func TestUnwindingWorkerEnds(t *testing.T) {
 // that is asked for.
 func TestUnwoundExec(t *testing.T) {
 	p := startWorking(t, 17, 1, "exec", "recursive")
-	r := unwound(t, Options{PID: p.PID, JavaSignatures: true}, 1)
+	r := unwound(t, Options{Filter: services(t, "exec"), JavaSignatures: true}, 1)
 	r.more(30)
 	synchronized := r.counters.Sampling.Unwinding.Synchronized.Load()
 	p.Restart(false)
