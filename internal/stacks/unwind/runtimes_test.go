@@ -78,6 +78,7 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner, known bool) {
 		}
 		known = known && (f.Line != 0 || b.noLines)
 		unknown := f.Line == 0 && (b.noLines || kind == V8Frame)
+		unknown = unknown || i == 0 && n < 4 // it does not call just now: its loop has a line of its own
 		if name != function || !unknown && (b.noLines || !slices.Contains(lines[function], f.Line)) {
 			t.Fatalf("%+v is not in %s, at %d\n%+v", f, function, lines[function], frames)
 		}
