@@ -117,7 +117,8 @@ func TestWaitsUnseen(t *testing.T) {
 		p.Busy(1, busy)
 		from := ran()
 		testenv.Poll(t, waiting, "the thread to run or sleep", func() bool {
-			return busy && ran() > from+spent || !busy && bytes.Contains(testenv.ReadFile(t, task+"stat"), []byte(") S "))
+			return busy && ran() > from+spent || !busy && bytes.Contains(testenv.ReadFile(t, task+"stat"),
+				[]byte(") S "))
 		})
 	}
 	unseen := func() uint64 {

@@ -139,19 +139,19 @@ func (p *Process) readVM(pid int, v vector) (int, error) {
 		} else {
 			n, err = unix.ProcessVMReadv(pid, v.local[:count], v.remote[:count], 0)
 		}
-		switch err {
-		case nil:
+		switch {
+		case err == nil:
 			if n == 0 {
 				return 0, os.NewSyscallError("process_vm_readv", io.ErrNoProgress)
 			}
 			return n, nil
-		case unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
-		case unix.EPERM, unix.ENOSYS:
+		case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
 			return 0, err
-		case unix.EFAULT:
+		case errors.Is(err, unix.EFAULT):
 			return 0, ErrUnmapped
-		case unix.ESRCH:
+		case errors.Is(err, unix.ESRCH):
 			return 0, ErrGone
 		}
 		return 0, os.NewSyscallError("process_vm_readv", err)

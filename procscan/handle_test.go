@@ -198,7 +198,8 @@ func TestLibraryBehindCompiledCode(t *testing.T) { forEachSource(t, testLibraryB
 func testLibraryBehindCompiledCode(t *testing.T, source Source) {
 	const pieces = 10_000
 	path := filepath.Join(t.TempDir(), realName)
-	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path}, child.MapSpec{Path: "memfd:doublemapper", Times: pieces}))
+	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path}, child.MapSpec{Path: "memfd:doublemapper",
+		Times: pieces}))
 	h.source = source
 	got, err := h.ExecutableMappings()
 	assert.NilError(t, err)

@@ -256,7 +256,8 @@ func TestExplainSpan(t *testing.T) {
 	of := span.ResourceSpans[0].ScopeSpans[0].Spans[0]
 	of.TraceId, of.SpanId = waited.TraceID[:], waited.TransactionID[:]
 	of.StartTimeUnixNano, of.EndTimeUnixNano = uint64(began.UnixNano()), uint64(began.Add(took).UnixNano())
-	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)}, Version: "test"})
+	client, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{otlp.NewDestination(listen)},
+		Version: "test"})
 	assert.NilError(t, err)
 	client.Enqueue(otlp.NewBatch(otlp.Traces, encoded(t, span), 1, began))
 	assert.Check(t, client.Shutdown(t.Context()))
@@ -270,7 +271,8 @@ func TestExplainSpan(t *testing.T) {
 		a.NoThread >= 2*time.Second-waited.Waited &&
 		a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked+a.Unaccounted+a.NoThread, "%v: %+v", took, a)
 	out, _ := k.explain(0, "--slowest", "1")
-	assert.Check(t, strings.Contains(out, "by its span") && strings.Contains(out, "on no thread with this context"), out)
+	assert.Check(t, strings.Contains(out, "by its span") && strings.Contains(out,
+		"on no thread with this context"), out)
 }
 
 // Contexts of OpenTelemetry's are kept, too, though nothing is exported; spans are apart.

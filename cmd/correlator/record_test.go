@@ -114,7 +114,8 @@ func TestRecordAny(t *testing.T) {
 		for line := range strings.Lines(stdout.String()) {
 			assert.Check(t, strings.HasPrefix(line, "recorded;"), "%v: %s", flags, line)
 		}
-		assert.Check(t, stdout.Len() > 0 && strings.Contains(stderr.String(), "0.0% in 0 transactions"), "%v\n%s", flags,
+		assert.Check(t, stdout.Len() > 0 && strings.Contains(stderr.String(), "0.0% in 0 transactions"), "%v\n%s",
+			flags,
 			&stderr)
 	}
 }
@@ -217,7 +218,8 @@ func TestRecordNothing(t *testing.T) {
 	}
 	_, err = os.Stat(path)
 	assert.Check(t, err != nil, "a profile was written")
-	cmd = exec.Command(installed(t), "record", "-d", "100ms", "--pid", "1073741824", "-o", path) // more than there can be
+	// more than there can be
+	cmd = exec.Command(installed(t), "record", "-d", "100ms", "--pid", "1073741824", "-o", path)
 	output, err = cmd.CombinedOutput()
 	assert.Check(t, cmd.ProcessState.ExitCode() == 1 && strings.Contains(string(output),
 		"recording process 1073741824"), "%v\n%s", err, output)

@@ -207,7 +207,8 @@ func TestProfile(t *testing.T) {
 	r := request.ResourceProfiles
 	assert.Assert(t, len(r) == 2, "%d resources", len(r))
 	got, want := resourceOf(r[0]), map[string]string{
-		"service.name": "shop", "deployment.environment.name": "prod", "container.id": "c0ffee", "k8s.pod.uid": "p0d", "process.pid": "42",
+		"service.name": "shop", "deployment.environment.name": "prod", "container.id": "c0ffee", "k8s.pod.uid": "p0d",
+		"process.pid":             "42",
 		"process.executable.name": "java", "process.executable.path": "/usr/bin/java", "host.id": "host",
 	}
 	assert.Check(t, maps.Equal(got, want), "resource %v, want %v", got, want)

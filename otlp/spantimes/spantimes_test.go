@@ -19,7 +19,8 @@ func request(t *testing.T, change ...func(*trace.Span)) []byte {
 	t.Helper()
 	q := &collector.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{}}}
 	for i, change := range change {
-		span := &trace.Span{TraceId: traceOf, SpanId: fmt.Appendf(nil, "span%04d", i), ParentSpanId: parent, Name: "GET /",
+		span := &trace.Span{TraceId: traceOf, SpanId: fmt.Appendf(nil, "span%04d", i), ParentSpanId: parent,
+			Name:              "GET /",
 			StartTimeUnixNano: uint64(i), EndTimeUnixNano: uint64(100 + i), Kind: trace.Span_SPAN_KIND_INTERNAL,
 			Attributes: []*common.KeyValue{{Key: "a", Value: &common.AnyValue{}}}}
 		change(span)

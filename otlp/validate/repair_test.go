@@ -103,7 +103,8 @@ func TestBadTexts(t *testing.T) {
 	span, want := aSpan("n~"), aSpan("n?")
 	span.Attributes = []*common.KeyValue{attribute("k~", "1"), attribute("k~", "é~~\ufffd"),
 		{Key: "list", Value: listOf(attribute("x", "~"))}}
-	want.Attributes = []*common.KeyValue{attribute("k?", "é??\ufffd"), {Key: "list", Value: listOf(attribute("x", "?"))}}
+	want.Attributes = []*common.KeyValue{attribute("k?", "é??\ufffd"), {Key: "list", Value: listOf(attribute("x",
+		"?"))}}
 	sent, passed := traceRequest(span, aSpan("b")), traceRequest(want, aSpan("b"))
 	sent.ResourceSpans[0].Resource.Attributes[0] = attribute("service.name", "caf~")
 	passed.ResourceSpans[0].Resource.Attributes[0] = attribute("service.name", "caf?")

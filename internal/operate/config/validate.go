@@ -122,7 +122,8 @@ func checkSocket(s *Settings, key, path string) error {
 
 func (d *discoverySection) validate(s *Settings) error {
 	if d.Processes != contextProcesses && d.Processes != allProcesses {
-		return fmt.Errorf("%s: %q is neither %s nor %s", s.Name("processes"), d.Processes, contextProcesses, allProcesses)
+		return fmt.Errorf("%s: %q is neither %s nor %s", s.Name("processes"), d.Processes, contextProcesses,
+			allProcesses)
 	}
 	if d.ScanInterval < 10*time.Millisecond {
 		return fmt.Errorf("%s is below 10ms", s.Label("scan-interval"))

@@ -18,7 +18,8 @@ func TestOthers(t *testing.T) {
 		11: "java", 12: "javac", 9: "python3.11", 2: "node", 3: "sleep", 10: "python", 5: "php-fpm8.2", 6: "ruby3.1",
 		7: "dotnet", 8: "xnode",
 	}), "\n")
-	for _, want := range []string{"JVM (11): ", "Python (9, 10): ", "PHP (5): ", "Node.js (2): ", "Ruby (6): ", ".NET (7): "} {
+	for _, want := range []string{"JVM (11): ", "Python (9, 10): ", "PHP (5): ", "Node.js (2): ", "Ruby (6): ",
+		".NET (7): "} {
 		assert.Check(t, strings.Contains(lines, "\n"+want), "no %q in\n%s", want, lines)
 	}
 	assert.Check(t, strings.Contains(lines, "record --pid") && strings.Count(lines, "\n") == 6, lines)

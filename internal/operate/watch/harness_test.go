@@ -105,7 +105,8 @@ func stackOf(transaction, id string, seconds float64, frames ...string) []broker
 func waitOf(transaction, state, place, text string, seconds float64) *types.CorrelatorTransactionWait {
 	return &types.CorrelatorTransactionWait{Host: some("h1"), TraceID: some(traceOf(transaction)),
 		TransactionID: some(transaction), State: some(state), Place: some(place), Text: some(text),
-		Time: value.Some(value.Duration(seconds)), Times: value.Some[uint32](3), Longest: value.Some(value.Duration(seconds)),
+		Time: value.Some(value.Duration(seconds)), Times: value.Some[uint32](3),
+		Longest: value.Some(value.Duration(seconds)),
 		EndedBy: some("holder\x1b[2J")}
 }
 

@@ -113,7 +113,8 @@ func TestDrawWaits(t *testing.T) {
 	}
 	s.waits[2].Longest.Unset()
 	s.waits[3].EndedBy.Unset()
-	v := view{stacks: &stackView{transaction: transactionKey{Host: "h1", TraceID: traceOf(second), TransactionID: second}}}
+	v := view{stacks: &stackView{transaction: transactionKey{Host: "h1", TraceID: traceOf(second),
+		TransactionID: second}}}
 	const head = `
 web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
 2.0 s of CPU time in 2 stacks since 12:03:05: shop, 2222222222222222 in trace 2222222222222222` +

@@ -54,7 +54,8 @@ func TestInvalidSpans(t *testing.T) {
 	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
 	now := begin.Add(time.Second)
 	for i, change := range []func(*spantimes.Span){
-		func(s *spantimes.Span) { s.ID = [8]byte{} }, func(s *spantimes.Span) { s.Start = 0 }, func(s *spantimes.Span) { s.End = s.Start - 1 },
+		func(s *spantimes.Span) { s.ID = [8]byte{} }, func(s *spantimes.Span) { s.Start = 0 },
+		func(s *spantimes.Span) { s.End = s.Start - 1 },
 		func(s *spantimes.Span) { s.End = math.MaxUint64 }, func(s *spantimes.Span) { s.End = 0 },
 		func(s *spantimes.Span) { s.Start = 1 },
 		func(s *spantimes.Span) { s.End = uint64(now.Add(maxAhead).UnixNano()) + 1 },
@@ -62,7 +63,8 @@ func TestInvalidSpans(t *testing.T) {
 		span := spanOf(sample, begin, time.Second)
 		change(span)
 		s.AddSpan(span, now)
-		assert.Check(t, s.Stats().Spans == SpanStats{Invalid: uint64(i + 1)} && s.spans.slots == nil, "%d: %+v", i, s.Stats())
+		assert.Check(t, s.Stats().Spans == SpanStats{Invalid: uint64(i + 1)} && s.spans.slots == nil, "%d: %+v", i,
+			s.Stats())
 	}
 	s.AddSpan(spanOf(sample, begin, time.Second), now)
 	assert.Check(t, s.Stats().Spans.Added == 1)

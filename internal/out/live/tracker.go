@@ -293,7 +293,8 @@ func (t *Tracker) transaction(id transactionID, of *profile.Resource, context pr
 ) *transaction {
 	tx := t.transactions[id]
 	if tx == nil && t.ofTransactions.Take(of.Owner, 1) {
-		tx = &transaction{owner: of.Owner, pid: of.PID, context: context, since: at, threads: make(map[threadID]struct{})}
+		tx = &transaction{owner: of.Owner, pid: of.PID, context: context, since: at,
+			threads: make(map[threadID]struct{})}
 		t.transactions[id] = tx
 	}
 	if tx == nil || tx.owner != of.Owner {

@@ -161,8 +161,10 @@ func (o *objectsOf) placeObjects(tx shownTransaction, all profile.StateTimes, pl
 func (o *objectsOf) waitObject(tx shownTransaction, id placeID, times profile.StateTimes, endedBy string,
 ) types.CorrelatorTransactionWait {
 	x := types.CorrelatorTransactionWait{
-		Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]), TransactionID: hexadecimal(tx.id.transaction[:]),
-		State: value.Some(id.state.String()), Place: value.Some(id.text), Text: text(cmp.Or(id.text, waits.State(id.state))),
+		Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
+		TransactionID: hexadecimal(tx.id.transaction[:]),
+		State:         value.Some(id.state.String()), Place: value.Some(id.text), Text: text(cmp.Or(id.text,
+			waits.State(id.state))),
 		Time: value.Some(value.DurationOf(times.Sum)), Times: value.Some(uint32(min(times.Count, math.MaxUint32))),
 		EndedBy: text(endedBy), WholeTrace: value.Some(tx.did.wholeTrace),
 	}

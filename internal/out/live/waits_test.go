@@ -41,7 +41,8 @@ func newWait(s *profile.Sample, state profile.ThreadState, d time.Duration, name
 func waitsOf(s *snapshot, transaction string) (lines []string) {
 	for i := range s.waits {
 		if x := &s.waits[i]; x.TransactionID.Value() == transaction {
-			lines = append(lines, fmt.Sprintf("%s|%s|%s|%v|%d|%v|%s|%v", x.State.Value(), x.Place.Value(), x.Text.Value(),
+			lines = append(lines, fmt.Sprintf("%s|%s|%s|%v|%d|%v|%s|%v", x.State.Value(), x.Place.Value(),
+				x.Text.Value(),
 				x.Time.Value().Duration(), x.Times.Value(), x.Longest.Value().Duration(), x.EndedBy.Value(),
 				x.WholeTrace.Value()))
 		}
@@ -60,9 +61,11 @@ func TestWaitsOfTransaction(t *testing.T) {
 	feed := func() {
 		for tx := range byte(3) {
 			s := sample(tx)
-			l.Accounted(newAccount(s, map[profile.ThreadState]time.Duration{profile.OnCPU: 3 * ms, profile.Futex: 90 * ms,
-				profile.Net: 40 * ms}))
-			for _, w := range []*profile.Sample{newWait(s, profile.Futex, 100*ms, "java.util.Lock.lock", "Shop.reserve"),
+			l.Accounted(newAccount(s, map[profile.ThreadState]time.Duration{profile.OnCPU: 3 * ms,
+				profile.Futex: 90 * ms,
+				profile.Net:   40 * ms}))
+			for _, w := range []*profile.Sample{newWait(s, profile.Futex, 100*ms, "java.util.Lock.lock",
+				"Shop.reserve"),
 				newWait(s, profile.Futex, 20*ms, "java.lang.Thread.sleep", "Shop.rest"),
 				newWait(s, profile.Net, 30*ms, "Shop.ask"), newWait(s, profile.Disk, 30*ms, "Shop.log")} {
 				if w.Wait.Waker.Kind = profile.TimerWaker; w.Wait.State == profile.Net {
@@ -117,7 +120,8 @@ func TestWaitsOfTrace(t *testing.T) {
 	p.tracker.Sampled(s)
 	p.publish(now.Add(time.Second))
 	for _, change := range []func(*profile.Account){func(*profile.Account) {},
-		func(a *profile.Account) { a.TraceID[0]++ }, func(a *profile.Account) { a.Resource = &profile.Resource{PID: 1} },
+		func(a *profile.Account) { a.TraceID[0]++ },
+		func(a *profile.Account) { a.Resource = &profile.Resource{PID: 1} },
 		func(a *profile.Account) { a.TraceID = [16]byte{} }, func(a *profile.Account) { a.Resource = nil }} {
 		a := newAccount(s, map[profile.ThreadState]time.Duration{profile.Net: 40 * ms})
 		a.TransactionID = [8]byte{}
@@ -268,7 +272,8 @@ func TestHostileWaits(t *testing.T) {
 	}
 	tx := tracker.transactions[transactionID{account.TraceID, account.TransactionID}]
 	assert.Check(t, len(tx.did.places) == maxPlaces && tracker.lost().waits == maxPlaces &&
-		tracker.stacks.bytes.Used() == maxPlaces*placeBytes, "%d places, %d lost", len(tx.did.places), tracker.lost().waits)
+		tracker.stacks.bytes.Used() == maxPlaces*placeBytes, "%d places, %d lost", len(tx.did.places),
+		tracker.lost().waits)
 	o := objectsOf{"h"}
 	_, collecting := tracker.busiest()
 	objects := o.waitObjects(collecting)

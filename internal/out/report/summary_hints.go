@@ -189,7 +189,8 @@ func (s *summary) hints() (hints []string) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(scripts)) {
-		add(scripts[name], "functions that %s runs by "+name+" are not shown, but those of "+name+" itself (docs/stacks.md)")
+		add(scripts[name],
+			"functions that %s runs by "+name+" are not shown, but those of "+name+" itself (docs/stacks.md)")
 	}
 	refused := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {

@@ -168,8 +168,9 @@ func TestHints(t *testing.T) {
 // That functions of a runtime are not read is a hint; of others there is none.
 func TestHintsOfScripts(t *testing.T) {
 	for path, want := range map[string]string{
-		"/usr/bin/perl": "Perl", "/usr/lib/libperl.so.5.36": "Perl", "/usr/bin/php8.2": "PHP", "/usr/sbin/php-fpm8.2": "PHP",
-		"/usr/bin/ruby3.1": "Ruby", "/usr/lib/libruby-3.1.so.3.1": "Ruby", "/usr/lib/dotnet/libcoreclr.so": ".NET",
+		"/usr/bin/perl": "Perl", "/usr/lib/libperl.so.5.36": "Perl", "/usr/bin/php8.2": "PHP",
+		"/usr/sbin/php-fpm8.2": "PHP",
+		"/usr/bin/ruby3.1":     "Ruby", "/usr/lib/libruby-3.1.so.3.1": "Ruby", "/usr/lib/dotnet/libcoreclr.so": ".NET",
 		"/usr/lib/erlang/bin/beam.smp": "Erlang", "/usr/bin/luajit-2.1.0": "LuaJIT", "/usr/bin/perlite": "",
 		"/usr/bin/phpx": "",
 	} {

@@ -46,10 +46,12 @@ func TestInstant(t *testing.T) {
 		want      time.Duration // the same by the clock that people read
 		from, to  time.Duration // and its interval; both 0: that needs the clock of Go, see TestClockSet of guests
 	}{
-		"at once":              {func(f *fakeClock) { f.pass(interval) }, interval / 2, interval / 2, 0, interval},
-		"five seconds late":    {func(f *fakeClock) { f.pass(5 * time.Second) }, interval, interval, 0, 5 * time.Second},
+		"at once": {func(f *fakeClock) { f.pass(interval) }, interval / 2, interval / 2, 0, interval},
+		"five seconds late": {func(f *fakeClock) { f.pass(5 * time.Second) }, interval, interval, 0,
+			5 * time.Second},
 		"after we read clocks": {func(f *fakeClock) { f.pass(interval) }, time.Second, time.Second, 0, interval},
-		"clock set forward": {func(f *fakeClock) { f.pass(time.Second); f.set(time.Hour); f.pass(time.Second) }, interval,
+		"clock set forward": {func(f *fakeClock) { f.pass(time.Second); f.set(time.Hour); f.pass(time.Second) },
+			interval,
 			time.Hour + interval, 0, 0},
 		"clock set back": {func(f *fakeClock) { f.pass(time.Second); f.set(-time.Hour); f.pass(time.Second) },
 			1500 * time.Millisecond, -time.Hour + 1500*time.Millisecond, 0, 0},
@@ -85,7 +87,8 @@ func TestInstant(t *testing.T) {
 			test.want)
 		start, end := now.interval(before.Instant, taken)
 		from, to := start.Sub(before.Time), end.Sub(before.Time)
-		assert.Check(t, test.to == 0 || from == test.from && to == test.to, "%s: in %v to %v, not %v to %v", name, from, to, test.from,
+		assert.Check(t, test.to == 0 || from == test.from && to == test.to, "%s: in %v to %v, not %v to %v", name,
+			from, to, test.from,
 			test.to)
 	}
 }

@@ -103,7 +103,8 @@ func TestThreadsShareNames(t *testing.T) {
 		h.sample.TID = tid
 		taken := bpf.Now()
 		count := bpf.Count{
-			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: taken, Last: taken,
+			Stack: h.key, TID: tid, TraceID: h.sample.TraceID, TransactionID: h.sample.TransactionID, First: taken,
+			Last:    taken,
 			Samples: 1,
 		}
 		s.handleCount(&count, s.clock.now())

@@ -222,7 +222,8 @@ func (r *receiver) Sampled(sample profile.Sample) {
 		r.outside += sample.Count
 	}
 	key := sample
-	key.Count, key.Thread, key.At, key.Last, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	key.Count, key.Thread, key.At, key.Last, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{},
+		time.Time{}
 	r.samples[key] += sample.Count
 }
 

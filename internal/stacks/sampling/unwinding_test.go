@@ -25,7 +25,8 @@ func TestEngineIsLoadedLater(t *testing.T) {
 	sampler, err := bpf.OpenSampler(bpf.SamplerOptions{})
 	assert.NilError(t, err)
 	defer sampler.Close()
-	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, false, zaptest.NewLogger(t))
+	u := newUnwinding(sampler, new(unwind.Counters), unwind.Options{ProcRoot: "/proc"}, false, false,
+		zaptest.NewLogger(t))
 	defer u.close()
 	u.reload = time.Millisecond
 

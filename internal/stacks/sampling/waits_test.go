@@ -141,7 +141,8 @@ func TestWaitsOfWalk(t *testing.T) {
 			{State: profile.Sleep, Sum: 5, Longest: 4, Futex: 1}, {State: profile.Runnable, Sum: 3, Longest: 2}}},
 		{bpf.Walk{State: bpf.Sleep, Longest: 4, Queued: 3, Queue: 2}, []profile.Wait{
 			{State: profile.Runnable, Sum: 3, Longest: 2}}},
-		{bpf.Walk{State: bpf.Runnable, NS: 1, Queue: 2, Waker: bpf.Waker{Kind: bpf.ThreadWaker, Name: "cc1", PID: 2, TID: 3}},
+		{bpf.Walk{State: bpf.Runnable, NS: 1, Queue: 2, Waker: bpf.Waker{Kind: bpf.ThreadWaker, Name: "cc1", PID: 2,
+			TID: 3}},
 			[]profile.Wait{{State: profile.Runnable, Sum: 1, Longest: 2,
 				Waker: profile.Waker{Kind: profile.ThreadWaker, Thread: "cc1", PID: 2, TID: 3}}}},
 		{bpf.Walk{State: bpf.Throttled, NS: 1, Queued: 3, Queue: 2}, []profile.Wait{

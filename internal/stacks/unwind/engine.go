@@ -224,8 +224,8 @@ func (e *Engine) LoadWaits(ctx context.Context) error {
 	return nil
 }
 
-// NoWaits returns why stacks of waits are to be walked by frame pointers after LoadWaits, or nil. A process of a runtime
-// for which that is so is not synchronized before.
+// NoWaits returns why stacks of waits are to be walked by frame pointers after LoadWaits, or nil. A process
+// of a runtime for which that is so is not synchronized before.
 func (e *Engine) NoWaits() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
