@@ -162,10 +162,15 @@ func (w *EventWatcher) await(handle func(Event), ready []unix.EpollEvent) (err e
 		again, err = w.poll(handle)
 		return again || err != nil
 	})
-	if err == nil && waitErr != nil {
-		err = fmt.Errorf("waiting for perf records: %w", waitErr)
+	if err != nil || waitErr == nil {
+		return err
 	}
-	return err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rings == nil { // it was closed before
+		return os.ErrClosed
+	}
+	return fmt.Errorf("waiting for perf records: %w", waitErr)
 }
 
 // poll reads all rings, and reports whether to do so again after pollInterval.

@@ -33,12 +33,21 @@ func (r *running) class(pid int, want class) {
 	})
 }
 
+// taken waits until a process was attached to; again, if that was while it executed its program.
+func (r *running) taken(pid int) {
+	r.t.Helper()
+	testenv.Poll(r.t, deadline, "a process to be attached to", func() bool {
+		h := r.handler(&demo.Process{PID: pid})
+		return h != nil && h.times() > 0
+	})
+}
+
 // A process that was taken before it published anything has a place among those that publish as long as it does.
 func TestPublishesLater(t *testing.T) {
 	r := run(t, all(t), sweepOnce)
 	w := demo.StartOTel(t, demo.OTelOptions{Hold: true, Threads: 1})
 	r.class(w.PID, classCandidate)
-	r.attached(&demo.Process{PID: w.PID}, 1)
+	r.taken(w.PID)
 	w.Load()
 	w.Publish()
 	r.class(w.PID, classPublisher)
@@ -51,12 +60,12 @@ func TestPublishesLater(t *testing.T) {
 func TestLooks(t *testing.T) {
 	r := run(t, all(t), sweepOnce)
 	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1, NoThreads: true})
-	r.attached(&demo.Process{PID: w.PID}, 1)
+	r.taken(w.PID)
 	r.sweeps(r.counters.Sweeps.Load() + 2) // what happened before has been looked at
 	h := r.handler(&demo.Process{PID: w.PID})
 	probed := h.probes.Load()
 	child := w.Fork(false, false)
-	r.attached(&demo.Process{PID: child}, 1)
+	r.taken(child)
 	r.sweeps(r.counters.Sweeps.Load() + 2)
 	assert.Check(t, h.probes.Load() == probed, "probed %d times, and %d before", h.probes.Load(), probed)
 }
