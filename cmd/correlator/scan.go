@@ -46,7 +46,7 @@ func (a *app) addScan() {
 			for _, line := range others {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator:", line)
 			}
-			return errors.Join(err, othersErr)
+			return othersErr
 		},
 	}, options)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,13 +78,23 @@ func (m *Manager) initDiscovery() (err error) {
 	d.scanner.All = m.options.Filter.All
 	d.open = watch.OpenEventWatcher
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
-	d.contexts = newContextLooks(func(pids []int) (found, gone []int, err error) {
-		m.counters.ContextLooks.Add(uint64(len(pids)))
-		return d.scanner.LookForContexts(pids)
-	}, m.requestProbe)
+	d.contexts = newContextLooks(m.lookForContexts, m.requestProbe)
 	d.blind = blindInterval
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
 	return nil
+}
+
+// lookForContexts looks for contexts in processes that have executed a program, or mapped a file, not long ago. Where
+// processes of any kind are taken, those are that run still: of a thousand that end at once, none costs more.
+func (m *Manager) lookForContexts(pids []int) (found, gone []int, err error) {
+	m.counters.ContextLooks.Add(uint64(len(pids)))
+	found, gone, err = m.discovery.scanner.LookForContexts(pids)
+	for _, pid := range pids {
+		if m.options.Filter.All && m.process(pid) == nil && !slices.Contains(gone, pid) {
+			m.requestProbe(pid)
+		}
+	}
+	return found, gone, err
 }
 
 // discover finds processes until ctx ends.
@@ -217,7 +228,7 @@ func (m *Manager) sweep(ctx context.Context) {
 				return true
 			}
 			_, listed := before[pid]
-			return listed || m.admission.skips(pid)
+			return m.admission.skips(pid) || listed // in this order: who was refused is remembered while it is seen
 		}
 		if p := m.process(pid); p != nil {
 			m.admission.saw(pid)

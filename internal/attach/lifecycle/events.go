@@ -1,16 +1,10 @@
 package lifecycle
 
 import (
-	"time"
-
 	"go.uber.org/zap"
 
 	"correlator/procscan/watch"
 )
-
-// newcomerPause is how long a program has to run, where those of any kind are taken, until it is: of a thousand that
-// end at once, none costs more than this.
-const newcomerPause = 100 * time.Millisecond
 
 // liveEvents are the kernel's records of exec, mmap and exit, as they happen. A nil one has none.
 type liveEvents struct {
@@ -95,12 +89,9 @@ func (m *Manager) handleEvent(e watch.Event) {
 	case watch.EventExec:
 		m.lookForContext(e.PID)
 		m.admission.replaced(e.PID)
-		switch {
-		case p != nil:
+		if p != nil {
 			p.executed.Store(true)
 			p.MarkDirty()
-		case m.options.Filter.All:
-			time.AfterFunc(newcomerPause, func() { m.requestProbe(e.PID) })
 		}
 	case watch.EventFile, watch.EventMapping:
 		if e.Kind == watch.EventFile {

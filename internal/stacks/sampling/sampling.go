@@ -108,7 +108,9 @@ type Sampling struct {
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
 	waitsWanted func() bool
-	waitsIdle   atomic.Bool // nobody wants them now
+	waitsIdle   atomic.Bool           // nobody wants them now, or notResumed
+	notResumed  atomic.Pointer[error] // why none are kept that are wanted
+	resumed     time.Time             // when that was tried in vain; Run's
 
 	troubles sync.Map                  // what was logged that went wrong
 	opened   time.Time                 // what drained counts from

@@ -83,7 +83,6 @@ type goneTarget struct {
 // target, which does not change.
 type unwound struct {
 	target  unwind.Target
-	unseen  bool          // it is not to be synchronized, as it had no samples yet
 	on      bool          // its samples go to the engine's chain
 	known   bool          // it was synchronized by this worker
 	due     time.Time     // when it is to be synchronized; zero: it is not
@@ -290,25 +289,21 @@ func (u *unwinding) add(p *program) {
 	u.programs[p] = struct{}{}
 	u.time.add(p.unwound.target.User)
 	u.need()
-	p.unwound.unseen = true
-	if !p.unseen.Load() { // its first sample may have come already
-		u.wantLocked(p)
+	if !p.unseen.Load() { // else want is called
+		p.unwound.due = time.Now()
+		u.notify()
 	}
 }
 
-// want has the stacks of a program unwound that was added.
+// want has the stacks of a program unwound that is not unseen any more.
 func (u *unwinding) want(p *program) {
 	if u == nil {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.wantLocked(p)
-}
-
-func (u *unwinding) wantLocked(p *program) {
-	if _, added := u.programs[p]; added && p.unwound.unseen {
-		p.unwound.unseen, p.unwound.due = false, time.Now()
+	if _, added := u.programs[p]; added { // else add finds that it is not
+		p.unwound.due = time.Now()
 		u.notify()
 	}
 }
@@ -326,7 +321,7 @@ func (u *unwinding) remove(p *program) {
 	target := p.unwound.target
 	delete(u.programs, p)
 	u.time.remove(target.User)
-	if !p.unwound.unseen && u.engine.Load() != nil { // else it knows nothing
+	if !p.unseen.Load() && u.engine.Load() != nil { // else it knows nothing
 		u.gone = append(u.gone, goneTarget{target, time.Now().Add(namedAfterEnd)})
 	}
 	u.notify()
@@ -356,7 +351,7 @@ func (u *unwinding) endedEarly(p *program) {
 
 // again has a program synchronized again, after its pause. u.mu must be held.
 func (u *unwinding) again(p *program) {
-	if _, sampled := u.programs[p]; !sampled || p.unwound.unseen {
+	if _, sampled := u.programs[p]; !sampled || p.unseen.Load() {
 		return
 	}
 	at := p.unwound.at.Add(p.unwound.pause)

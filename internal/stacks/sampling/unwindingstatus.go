@@ -45,7 +45,7 @@ func (u *unwinding) isSettled(now time.Time) bool {
 		}
 		starts := errors.Is(w.failure, unwind.ErrNotReady) && now.Sub(w.tried) < startGrace
 		// A worker that was killed is replaced. Whose fault it was is left out then.
-		if !w.unseen && !w.on && (w.failure == nil || starts || errors.Is(w.failure, unwind.ErrKilled)) {
+		if !p.unseen.Load() && !w.on && (w.failure == nil || starts || errors.Is(w.failure, unwind.ErrKilled)) {
 			return false
 		}
 	}
@@ -102,7 +102,7 @@ func (u *unwinding) status() (s UnwindingStatus) {
 	for p := range u.programs {
 		w := &p.unwound
 		switch {
-		case w.unseen:
+		case p.unseen.Load():
 		case !w.on:
 			s.Waiting++
 			if w.failure != nil {

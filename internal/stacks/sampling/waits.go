@@ -54,6 +54,9 @@ func (s *Sampling) Waits() *WaitsStatus {
 	switch {
 	case s.waits != nil:
 		status := &WaitsStatus{Kept: true, Idle: s.waitsIdle.Load(), Stacks: true}
+		if err := s.notResumed.Load(); err != nil {
+			return &WaitsStatus{Error: (*err).Error()}
+		}
 		if err := s.waits.Walkless(); err != nil {
 			status.Stacks, status.StacksError = false, err.Error()
 		} else if err := s.waits.Chainless(); err != nil {
@@ -71,13 +74,21 @@ func (s *Sampling) switchWaits() {
 	if s.waits == nil || s.waitsWanted() != s.waitsIdle.Load() {
 		return
 	}
-	if idle := !s.waitsIdle.Load(); idle {
+	if !s.waitsIdle.Load() {
 		s.recordError("pausing accounts", s.waits.Pause())
 		s.waitsIdle.Store(true)
-	} else if err := s.waits.Resume(); err != nil {
-		s.recordError("resuming accounts", err)
-	} else {
-		s.waitsIdle.Store(false)
+		return
+	}
+	if time.Since(s.resumed) < minReload { // it failed
+		return
+	}
+	err := s.waits.Resume()
+	s.recordError("resuming accounts", err)
+	s.waitsIdle.Store(err != nil)
+	s.notResumed.Store(nil)
+	if err != nil {
+		s.resumed = time.Now()
+		s.notResumed.Store(&err)
 	}
 }
 
