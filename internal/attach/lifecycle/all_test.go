@@ -8,6 +8,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/procscan"
 )
 
 // all has processes of any kind taken, those of the test.
@@ -68,4 +69,18 @@ func TestLooks(t *testing.T) {
 	r.taken(child)
 	r.sweeps(r.counters.Sweeps.Load() + 2)
 	assert.Check(t, h.probes.Load() == probed, "probed %d times, and %d before", h.probes.Load(), probed)
+}
+
+// Who was refused is not forgotten by a look, which does not see it.
+func TestLooksForgetNobody(t *testing.T) {
+	r := run(t, all(t), sweepOnce)
+	w := demo.StartOTel(t, demo.OTelOptions{Threads: 1, NoThreads: true})
+	r.taken(w.PID)
+	refused := &Process{id: procscan.ProcessID{PID: 1 << 30, StartTime: 1}}
+	r.admission.mu.Lock()
+	r.admission.remember(refused, classPublisher)
+	r.admission.mu.Unlock()
+	r.sweeps(r.counters.Sweeps.Load() + 3)
+	publishing, _ := r.WithoutPlace()
+	assert.Check(t, publishing == 1, publishing)
 }

@@ -223,12 +223,8 @@ func (m *Manager) sweep(ctx context.Context) {
 			return false
 		}
 		if look {
-			if p := m.process(pid); p != nil {
-				m.admission.saw(pid)
-				return true
-			}
 			_, listed := before[pid]
-			return m.admission.skips(pid) || listed // in this order: who was refused is remembered while it is seen
+			return listed || m.process(pid) != nil || m.admission.skips(pid)
 		}
 		if p := m.process(pid); p != nil {
 			m.admission.saw(pid)
@@ -254,7 +250,7 @@ func (m *Manager) sweep(ctx context.Context) {
 	if err != nil {
 		m.counters.SweepsFailed.Add(1)
 		d.lost.Store(true) // known processes may be among those that were not probed
-	} else {
+	} else if !look {
 		m.admission.swept()
 	}
 	m.client.Swept(err)
