@@ -466,7 +466,7 @@ func testPageOfManyProcesses(_ *testing.T, w *window) {
 	})
 	fed := 0
 	w.poll(`view.flame.boxes.length > 20`, func() {
-		if fed++; fed%50 == 0 { // on a slow machine, the page may have forgotten that transaction
+		if fed++; fed%5 == 0 { // on a slow machine, the page may have forgotten that transaction
 			w.Click("#transactions tbody tr")
 		}
 		feed()
