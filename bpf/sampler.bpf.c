@@ -467,7 +467,7 @@ static __always_inline enum sample_outcome take_unwound(void *ctx, struct counte
 
     if (!s || !unwound) /* never */
         return OUTCOME_LOST;
-    if (take_words(unwound, &layout, &s->sample.stack, kernel_stacks))
+    if (take_words(unwound, &layout, &s->sample.stack, kernel_stacks, 0))
         return record(s, counters, true);
     counters->walked_instead++;
     bpf_tail_call(ctx, &unwinder, WALKER);

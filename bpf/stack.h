@@ -479,26 +479,26 @@ static __always_inline bool walk(void *ctx, struct stack *stack, bool kernel_sta
     return user_frames + kernel_frames;
 }
 
-/* Walks the stack of a thread in the kernel, without the kernel's frames. ctx need not be that of
- * an interrupt. Returns false when there is not a single frame. */
+/* Walks the stack of a thread in the kernel; it begins with the kernel's frames already. ctx need
+ * not be that of an interrupt. Returns false when there is not a single frame of the process. */
 static __always_inline bool walk_entered(void *ctx, struct stack *stack, __u64 address_mask,
                                          bool finds_callers) {
     struct user_registers user;
+    __u64 *addrs = &stack->addrs[stack->kernel_frames & MAX_FRAMES];
 
     stack->error = 0;
-    stack->kernel_frames = 0;
     if (get_entered_registers(&user))
-        stack->user_frames = walk_user(&user, stack->addrs, address_mask, finds_callers);
+        stack->user_frames = walk_user(&user, addrs, address_mask, finds_callers);
     else
-        stack->user_frames = get_stack(ctx, stack->addrs, BPF_F_USER_STACK);
+        stack->user_frames = get_stack(ctx, addrs, BPF_F_USER_STACK);
     __asm__ __volatile__("" ::: "memory"); /* as in walk */
     return stack->user_frames;
 }
 
-/* Takes over the stack that an unwinder has put into its record. Returns false when it has no frame
- * of the process. */
+/* Takes over the stack that an unwinder has put into its record, behind so many of the kernel's
+ * frames that are there already. Returns false when it has no frame of the process. */
 static __always_inline bool take_words(const char *record, const volatile struct record_layout *at,
-                                       struct stack *stack, bool kernel_stacks) {
+                                       struct stack *stack, bool kernel_stacks, __u32 taken) {
     __u32 count = *(const __u16 *)(record + at->word_count);
     __u32 kernel_frames = *(const __u16 *)(record + at->kernel_frames);
     __u32 skipped = 0;
@@ -513,14 +513,15 @@ static __always_inline bool take_words(const char *record, const volatile struct
         kernel_frames = 0;
     }
     count -= skipped;
-    if (count > MAX_WORDS) {
-        count = MAX_WORDS;
+    taken &= MAX_FRAMES;
+    if (count > MAX_WORDS - taken) {
+        count = MAX_WORDS - taken;
         stack->error = ERROR_TOO_MANY_WORDS;
     }
-    if (bpf_probe_read_kernel(stack->addrs, count * sizeof(*stack->addrs),
+    if (bpf_probe_read_kernel(&stack->addrs[taken], count * sizeof(*stack->addrs),
                               record + at->words + skipped * sizeof(*stack->addrs)))
         return false;
-    stack->kernel_frames = kernel_frames;
+    stack->kernel_frames = taken + kernel_frames;
     stack->user_frames = count - kernel_frames;
     /* As in walk. */
     __asm__ __volatile__("" ::: "memory");

@@ -142,7 +142,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
+func (t *targetTable) set(identity ExecID, rules TargetRules) (target Target, err error) {
 	value, err := newCorrelatorTarget(identity, rules)
 	if err != nil {
 		return 0, err
@@ -155,13 +155,24 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	}
 	value.Id = uint32(entry.target)
 	value.Check = checkSum(&value)
+	former := t.byTGID[identity.tgid]
+	if former != entry {
+		defer func() {
+			if err != nil && t.byTGID[identity.tgid] != entry { // it is not in the table
+				t.forgetOwner(entry.target)
+			}
+		}()
+		if err := t.setOwner(entry.target, rules.Owner); err != nil {
+			return 0, err
+		}
+	}
 	t.bits.set(identity.tgid)
 	if err := t.setBits(); err != nil {
 		return 0, err
 	}
-	if t.waits != nil && entry != t.byTGID[identity.tgid] {
+	if t.waits != nil && former != entry {
 		// Switches of threads that are not prepared are counted: see WaitCounters.
-		_ = t.waits.prepare(uint32(identity.PID))
+		_ = t.waits.prepare(uint32(identity.PID), entry.target)
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
@@ -170,15 +181,11 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	if err != nil {
 		return 0, err
 	}
-	former := t.byTGID[identity.tgid]
 	t.byTGID[identity.tgid] = entry
 	t.tgids[entry.target] = identity.tgid
 	t.ids.set(uint32(entry.target))
-	if former != entry {
-		err = t.setOwner(entry.target, rules.Owner)
-	}
 	if former != nil && former != entry {
-		err = errors.Join(err, t.forget(former.target))
+		err = t.forget(former.target)
 	}
 	return entry.target, err
 }
@@ -208,6 +215,9 @@ func (t *targetTable) forgetOwner(target Target) {
 	if owner.targets--; owner.targets == 0 {
 		delete(t.owners, owner.name)
 		t.numbers.clear(owner.number)
+	}
+	if t.waits != nil {
+		t.waits.owned.Store(true)
 	}
 }
 
@@ -316,11 +326,11 @@ func (t *targetTable) follow(w *Waits) error {
 		return errors.New("there are accounts already")
 	}
 	t.waits = w
-	err := t.setBits()
+	var err error
 	for target, owner := range t.ownerOf {
 		err = errors.Join(err, w.setOwner(target, uint16(owner.number)))
 	}
-	return err
+	return errors.Join(err, t.setBits())
 }
 
 func (t *targetTable) unfollow(w *Waits) {

@@ -38,12 +38,14 @@ struct {
     __type(value, struct usage);
 } usages SEC(".maps");
 
-/* By the number of an owner. Those whose numbers differ by that share one. */
+/* By the number of an owner. Those whose numbers differ by that share one. The last is of all. User
+ * space maps them. */
 #define OWNERS (1 << 12)
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, OWNERS);
+    __uint(max_entries, OWNERS + 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
     __type(key, __u32);
     __type(value, struct usage);
 } owners SEC(".maps");
@@ -55,7 +57,7 @@ struct {
     __type(value, struct correlator_context);
 } contexts SEC(".maps");
 
-/* By CPU, and the target's id modulo PACES. */
+/* By CPU, then as PACES says. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -70,12 +72,15 @@ __u64 target_filter[FILTER_BITS / 64];
  * other table once no CPU stores there any more. */
 volatile __u32 epoch;
 
-const volatile __u16 max_used;    /* accounts of one target in a table */
-const volatile __u16 max_owned;   /* of all targets of an owner */
-const volatile __u32 max_threads; /* of a process, which more have no state of */
+const volatile __u16 max_used;          /* accounts of one target in a table */
+const volatile __u32 max_accounts;      /* of all */
+const volatile __u32 max_threads;       /* of a process, of which more have no state */
+const volatile __u32 max_owned_threads; /* of all processes of an owner */
 const volatile bool keep_unsampled;
+__u32 prepared; /* the target that prepare is for, which is not in the table yet; 0: those there */
 
 volatile bool walks;                /* stacks can be walked */
+const volatile bool kernel_stacks;  /* with the kernel's frames */
 volatile __u64 since;               /* when these programs were attached, CLOCK_MONOTONIC, ns */
 const volatile __u64 least_period;  /* ns, of all CPUs */
 const volatile __u32 max_asked;     /* walks of a CPU in a window */
@@ -113,8 +118,10 @@ static __always_inline enum thread_state state_of_descriptor(struct task_struct 
     return STATE_OTHER; /* for instance a terminal, an eventfd */
 }
 
-/* Of include/linux/sched.h: __TASK_STOPPED, __TASK_TRACED, and TASK_FROZEN since Linux 6.1. */
+/* Of include/linux/sched.h: __TASK_STOPPED, __TASK_TRACED, and TASK_FROZEN since Linux 6.1; and
+ * TASK_DEAD. */
 #define STOPPED_STATES 0x800c
+#define ENDED_STATE 0x80
 
 /* What a thread waits for that blocks, by the system call that it is in. One that waits for events
  * of io_uring is said to wait for a device, whatever the events are of. */
@@ -153,11 +160,6 @@ static __always_inline bool is_throttled(struct task_struct *task) {
     return bpf_core_field_exists(fields->throttled) && fields->throttled;
 }
 
-/* The clock may differ by some nanoseconds between CPUs. */
-static __always_inline __u64 between(__u64 from, __u64 to) {
-    return to > from ? to - from : 0;
-}
-
 static __always_inline void add(struct account *account, __u32 state, __u64 ns) {
     __asm__ __volatile__("" : "+r"(state)); /* else the compiler knows more than the verifier */
     if (state >= STATES)                    /* never; for the verifier */
@@ -178,6 +180,18 @@ static __always_inline void merge(struct account *into, const struct account *fr
     }
 }
 
+static __always_inline struct usage *usage_of(__u32 target) {
+    __u32 i = target % USAGES;
+
+    return bpf_map_lookup_elem(&usages, &i);
+}
+
+static __always_inline struct usage *owner_of(const struct usage *usage) {
+    __u32 number = usage->owner % OWNERS;
+
+    return bpf_map_lookup_elem(&owners, &number);
+}
+
 /* Each CPU that asks at the same time as another may add one to the most. */
 static __always_inline bool is_below(struct usage *usage, __u32 now, __u32 most) {
     if (usage->epoch != now) {
@@ -190,16 +204,20 @@ static __always_inline bool is_below(struct usage *usage, __u32 now, __u32 most)
     return true;
 }
 
-/* Whether a target, and its owner, may have another account in the table of an epoch. */
+/* Whether a target, and its owner, may have another account in the table of an epoch. An owner may
+ * have as many as are free: one has half of them at most, two a third each, and so on, so that
+ * however many take what they can get, somebody else can have some. */
 static __always_inline bool may_use(__u32 target, __u32 now) {
-    __u32 i = target % USAGES, number;
-    struct usage *usage = bpf_map_lookup_elem(&usages, &i), *owner;
+    __u32 last = OWNERS, used;
+    struct usage *usage = usage_of(target), *owner, *all = bpf_map_lookup_elem(&owners, &last);
 
-    if (!usage) /* never */
+    if (!usage || !all) /* never */
         return false;
-    number = usage->owner % OWNERS;
-    owner = bpf_map_lookup_elem(&owners, &number);
-    return owner && is_below(usage, now, max_used) && is_below(owner, now, max_owned);
+    owner = owner_of(usage);
+    used = all->epoch == now ? all->used : 0;
+    return owner && is_below(usage, now, max_used) &&
+           is_below(owner, now, used < max_accounts ? max_accounts - used : 0) &&
+           is_below(all, now, max_accounts);
 }
 
 static __always_inline bool store_in(void *table, const struct thread *thread, __u32 now) {
@@ -234,16 +252,51 @@ static __always_inline bool has_context(const struct thread *thread) {
     return thread->key.kind;
 }
 
-/* Three quarters of what there is: of the walks of a CPU those that a target may have, so that one
- * that wants all of them leaves some to others, and of these those that its period is for. */
+/* Three quarters of what there is, and one: of the walks of a CPU those that an owner may have, so
+ * that one that wants all of them leaves some to others, of these those that a target of it may
+ * have, and of these those that its period is for. */
 static __always_inline __u32 most_of(__u32 all) {
     return all * 3 / 4 + 1;
 }
 
-static __always_inline struct pace *pace_of(__u32 target, __u32 cpu) {
-    __u32 i = cpu * PACES + target % PACES;
+static __always_inline __u32 most_of_owner(void) {
+    return most_of(max_asked);
+}
+
+static __always_inline __u32 most_of_target(void) {
+    return most_of(most_of_owner());
+}
+
+static __always_inline struct pace *pace_at(__u32 cpu, __u32 place) {
+    __u32 i = cpu * (PACES + OWNER_PACES) + place;
 
     return bpf_map_lookup_elem(&paces, &i);
+}
+
+static __always_inline struct pace *pace_of(__u32 target, __u32 cpu) {
+    return pace_at(cpu, target % PACES);
+}
+
+/* The clock may differ by some nanoseconds between CPUs. */
+static __always_inline __u64 between(__u64 from, __u64 to) {
+    return to > from ? to - from : 0;
+}
+
+#define WINDOW 100000000ULL /* ns */
+
+/* That of the target's owner, whose window begins anew if it is over. */
+static __always_inline struct pace *pace_of_owner(__u32 target, __u32 cpu, __u64 now) {
+    const struct usage *usage = usage_of(target);
+    struct pace *pace = usage ? pace_at(cpu, PACES + usage->owner % OWNER_PACES) : NULL;
+    __u64 windows = pace ? between(pace->window, now) / WINDOW : 0;
+
+    if (pace && windows) {
+        pace->demand = pace->wanted / windows;
+        pace->window = now;
+        pace->wanted = 0;
+        pace->asked = 0;
+    }
+    return pace;
 }
 
 static __always_inline __u64 period_of(const struct pace *pace) {
@@ -277,16 +330,28 @@ static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns
     return weight - thread->rest;
 }
 
-/* The same, as a weight of the thread, which has what of former waits of that state no stack stood
- * for. */
+/* Counts a stack that is to be walked, of a target and an owner no more than each may have. */
+static __always_inline void want(struct wait_counters *counters, struct pace *pace,
+                                 struct pace *owner) {
+    __sync_fetch_and_add(&pace->wanted, 1);
+    if (pace->wanted > most_of_target())
+        return;
+    __sync_fetch_and_add(&owner->wanted, 1);
+    if (owner->wanted <= most_of_owner())
+        __sync_fetch_and_add(&counters->wanted, 1);
+}
+
+/* The same as weigh, as a weight of the thread, which has what of former waits of that state no
+ * stack stood for. */
 static __always_inline void owe(struct thread *thread, struct wait_counters *counters,
-                                struct pace *pace, __u8 state, __u64 ns) {
+                                struct pace *pace, __u32 cpu, __u8 state, __u64 ns, __u64 now) {
     __u64 weight = weigh(thread, period_of(pace), ns);
+    struct pace *owner;
 
     if (weight) {
-        __sync_fetch_and_add(&pace->wanted, 1);
-        if (pace->wanted <= most_of(max_asked))
-            __sync_fetch_and_add(&counters->wanted, 1);
+        owner = pace_of_owner(thread->key.target, cpu, now);
+        if (owner)
+            want(counters, pace, owner);
     }
     if (thread->owed != state)
         drop(thread, counters);
@@ -336,7 +401,7 @@ static __always_inline __u64 last_switch(const struct thread *thread) {
 }
 
 /* Not all switches are known of a thread since its account was begun. */
-static __always_inline void forget(struct thread *thread, struct wait_counters *counters) {
+static __always_inline void abandon(struct thread *thread, struct wait_counters *counters) {
     counters->lost += thread->account.first != 0;
     drop(thread, counters);
     __builtin_memset(&thread->key, 0, sizeof(thread->key));
@@ -404,7 +469,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
     if (context->target != thread->target || last_switch(thread) < since) {
-        forget(thread, counters);
+        abandon(thread, counters);
         thread->target = context->target;
         thread->rest = random_part(context->target);
     } else if (thread->out) { /* it was not seen to be switched in */
@@ -439,6 +504,39 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     add(&thread->account, STATE_CHANGED, ran);
 }
 
+/* 0: none, or none that is in the table yet. */
+static __always_inline __u32 target_of(struct task_struct *task) {
+    __u32 process = task->tgid;
+    const struct correlator_target *target = bpf_map_lookup_elem(&targets, &process);
+
+    return target ? target->id : 0;
+}
+
+/* Takes room for the state of another thread of a target. Returns false if its owner has none. */
+static __always_inline bool take_room(struct task_struct *task, __u32 target) {
+    __u32 last = OWNERS;
+    struct usage *usage = usage_of(target), *owner, *all = bpf_map_lookup_elem(&owners, &last);
+
+    if (!target || !usage || !all)
+        return true;
+    usage->threads = task->signal->nr_threads;
+    __sync_fetch_and_add(&all->threads, 1);
+    owner = owner_of(usage);
+    if (!owner || owner->threads + owner->owner >= max_owned_threads)
+        return false;
+    __sync_fetch_and_add(&owner->owner, 1);
+    return true;
+}
+
+/* A thread has ended. */
+static __always_inline void give_room(struct task_struct *task) {
+    struct usage *usage = usage_of(target_of(task));
+    __u32 threads = task->signal->nr_threads;
+
+    if (usage && threads < usage->threads)
+        usage->threads = threads;
+}
+
 static __always_inline struct thread *thread_of(struct task_struct *task,
                                                 struct wait_counters *counters) {
     struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
@@ -465,19 +563,26 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->in = 0;
     thread->out = now;
     thread->ran = ran_in_all(task);
+    if (task_state & ENDED_STATE)
+        give_room(task);
 }
 
-#define WINDOW 100000000ULL /* ns */
 #define MAX_PERIOD 1000000000000ULL
 #define MAX_WANTED 1000000 /* the products do not overflow */
 
+/* The period with which as many stacks as may be would have been wanted. */
+static __always_inline __u64 right_period(__u64 period, __u64 wanted, __u64 may) {
+    return period * (wanted < MAX_WANTED ? wanted : MAX_WANTED) / may;
+}
+
 /* Begins other windows of a CPU and a target when the former are over, the latter with the period
- * that would have been right there: for the walks that the target may have, and for those that the
- * CPU makes, if all that want some have the same part of them. */
+ * that would have been right there: for the walks that the target may have, for those that its
+ * owner may have if all targets of it that want some have the same part of them, and for those of
+ * the CPU if all owners have, but for one that wants no more than another one leaves to it. */
 static __always_inline void begin_windows(struct wait_counters *counters, struct pace *pace,
-                                          __u64 now) {
-    __u64 windows = between(counters->window, now) / WINDOW, wanted = pace->wanted, period;
-    __u64 most = most_of(max_asked), right = most_of(most), of_cpu;
+                                          __u32 target, __u32 cpu, __u64 now) {
+    __u64 windows = between(counters->window, now) / WINDOW, period, of_owner, of_cpu;
+    struct pace *owner;
 
     if (windows) {
         counters->demand = counters->wanted / windows;
@@ -486,11 +591,15 @@ static __always_inline void begin_windows(struct wait_counters *counters, struct
         counters->asked = 0;
     }
     windows = between(pace->window, now) / WINDOW;
-    if (!windows)
+    owner = windows ? pace_of_owner(target, cpu, now) : NULL;
+    if (!owner)
         return;
-    wanted = (wanted < MAX_WANTED ? wanted : MAX_WANTED) * most / windows;
-    of_cpu = (counters->demand < MAX_WANTED ? counters->demand : MAX_WANTED) * right;
-    period = period_of(pace) * (wanted > of_cpu ? wanted : of_cpu) / (most * right);
+    period = right_period(period_of(pace), pace->wanted, most_of(most_of_target()) * windows);
+    of_owner = right_period(period_of(pace), owner->demand, most_of_target());
+    of_cpu = right_period(period_of(pace), counters->demand, most_of_owner());
+    period = of_owner > period ? of_owner : period;
+    if (owner->demand + most_of_owner() > max_asked && of_cpu > period)
+        period = of_cpu;
     pace->period = period > MAX_PERIOD ? MAX_PERIOD : period;
     pace->window = now;
     pace->wanted = 0;
@@ -524,6 +633,8 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
                                 __u64 queued, __u64 queue) {
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
+    struct pace *owner;
+    long bytes;
 
     if (!job) /* never */
         return;
@@ -535,13 +646,18 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
     }
     if (!thread->weight && !queued)
         return;
-    if (counters->asked >= max_asked || pace->asked >= most_of(max_asked)) {
+    owner = pace_of_owner(thread->key.target, bpf_get_smp_processor_id(), thread->in);
+    if (!owner) /* never */
+        return;
+    if (counters->asked >= max_asked || owner->asked >= most_of_owner() ||
+        pace->asked >= most_of_target()) {
         counters->unasked++;
         counters->unasked_ns += queued;
         drop(thread, counters);
         return;
     }
     counters->asked++;
+    owner->asked++;
     pace->asked++;
     if (!ring()) {
         counters->unrung++;
@@ -557,6 +673,11 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
     job->ip = CALL_ADDRESS(regs);
     job->sp = regs->sp;
     job->test = 0;
+    job->frames = 0;
+    if (kernel_stacks) { /* in the interrupt it would begin with what that has called */
+        bytes = bpf_get_task_stack(task, job->kernel, sizeof(job->kernel), 0);
+        job->frames = bytes > 0 ? bytes / sizeof(*job->kernel) : 0;
+    }
     job->tid = ((struct task_struct___waits *)task)->pid;
 }
 
@@ -588,13 +709,14 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
     __u64 out, woken, blocked, queue, queued = 0;
-    struct pace *pace = NULL;
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct pace *pace = NULL, *owner;
     bool is_known;
 
     if (!thread)
         return;
     if (last_switch(thread) < since)
-        forget(thread, counters);
+        abandon(thread, counters);
     is_known = mend(task, thread, counters, now) && has_context(thread);
     out = thread->out;
     woken = thread->waking;
@@ -605,16 +727,18 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
     thread->ran = ran_in_all(task);
     if (!is_known || !walks)
         return;
-    pace = pace_of(thread->key.target, bpf_get_smp_processor_id());
+    pace = pace_of(thread->key.target, cpu);
     if (!pace) /* of more than 2^16 CPUs */
         return;
-    begin_windows(counters, pace, now);
+    begin_windows(counters, pace, thread->key.target, cpu, now);
     queue = between(out, now) - blocked;
     if (is_queued(thread) || !woken) {
-        owe(thread, counters, pace, thread->state, between(out, now));
+        owe(thread, counters, pace, cpu, thread->state, between(out, now), now);
     } else {
         queued = weigh(thread, period_of(pace), queue);
-        pace->wanted += queued && !thread->weight;
+        owner = queued && !thread->weight ? pace_of_owner(thread->key.target, cpu, now) : NULL;
+        if (owner)
+            want(counters, pace, owner);
     }
     ask(task, thread, counters, pace, blocked, queued, queue);
 }
@@ -732,14 +856,15 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
 
 /* Decides whether the stack of a thread that was blocked is to be walked. The period is that of the
  * CPU that it will most likely run on. */
-static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked) {
+static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked,
+                                   __u64 now) {
     struct pace *pace = pace_of(thread->key.target, thread->cpu);
     __u32 cpu = thread->cpu;
     struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
 
     if (!pace || !counts) /* of more than 2^16 CPUs */
         return;
-    owe(thread, counts, pace, thread->state, blocked);
+    owe(thread, counts, pace, cpu, thread->state, blocked, now);
     if (thread->weight)
         note_waker(task, thread);
 }
@@ -761,20 +886,24 @@ int account_waking(__u64 *ctx) {
     thread->waking = now;
     if (walks && thread->out && thread->out >= since && has_context(thread) &&
         thread->state >= STATE_FUTEX)
-        select(task, thread, between(thread->out, now));
+        select(task, thread, between(thread->out, now), now);
     return 0;
 }
 
 /* Makes the state of a thread, where memory may be allocated. */
-static __always_inline void make(struct task_struct *task) {
-    if (!filtered(task->tgid) && (__u32)task->signal->nr_threads <= max_threads)
+static __always_inline void make(struct task_struct *task, __u32 target) {
+    if ((__u32)task->signal->nr_threads <= max_threads &&
+        !bpf_task_storage_get(&threads, task, 0, 0) && take_room(task, target))
         bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 /* struct task_struct *task, unsigned long clone_flags */
 SEC("tp_btf/task_newtask")
 int prepare_new(__u64 *ctx) {
-    make((struct task_struct *)ctx[0]);
+    struct task_struct *task = (struct task_struct *)ctx[0];
+
+    if (!filtered(task->tgid))
+        make(task, target_of(task));
     return 0;
 }
 
@@ -783,8 +912,8 @@ SEC("iter/task")
 int prepare(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
 
-    if (task)
-        make(task);
+    if (task && !filtered(task->tgid))
+        make(task, prepared ? prepared : target_of(task));
     return 0;
 }
 

@@ -40,11 +40,12 @@ const (
 	// at ten drains. An entry takes 380 bytes: 3 MB in both tables.
 	defaultMaxAccounts = 4096
 
-	// partOfAccounts is which part of them one target may have, and partOfOwned all of an owner.
-	partOfAccounts, partOfOwned = 4, 2
+	// partOfAccounts is which part of them one target may have; an owner has as many as are left free.
+	partOfAccounts = 4
 
 	// defaultMaxThreads is the threads of a process that has an account: each takes 512 bytes of the kernel's memory.
-	defaultMaxThreads = 10_000
+	// Processes of an owner have ownedThreads times as many in all.
+	defaultMaxThreads, ownedThreads = 10_000, 2
 )
 
 // Waits keeps the accounts of the threads of a sampler's targets. Its methods are for one goroutine at a
@@ -60,7 +61,10 @@ type Waits struct {
 	links     []link.Link
 	paused    atomic.Bool
 	counters  *ebpf.Memory
-	usages    *ebpf.Memory
+	usages    *ebpf.Memory // of targets
+	owners    *ebpf.Memory
+	begun     uint32      // threads, as of the last addUpThreads
+	owned     atomic.Bool // targets have got owners since
 	cpus      int
 	filters   bool // the kernel can walk a single process
 
@@ -86,6 +90,8 @@ type waitObjects struct {
 	B        *ebpf.Map      `ebpf:"accounts_b"`
 	Counters *ebpf.Map      `ebpf:"counters"`
 	Usages   *ebpf.Map      `ebpf:"usages"`
+	Owners   *ebpf.Map      `ebpf:"owners"`
+	Prepared *ebpf.Variable `ebpf:"prepared"`
 	Filter   *ebpf.Variable `ebpf:"target_filter"`
 	Epoch    *ebpf.Variable `ebpf:"epoch"`
 	Walks    *ebpf.Variable `ebpf:"walks"`
@@ -94,7 +100,7 @@ type waitObjects struct {
 
 func (o *waitObjects) Close() error {
 	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.Threads, o.Jobs, o.Paces,
-		o.Bells, o.A, o.B, o.Counters, o.Usages)
+		o.Bells, o.A, o.B, o.Counters, o.Usages, o.Owners)
 }
 
 // WaitOptions are bounds of accounts and stacks.
@@ -103,7 +109,7 @@ type WaitOptions struct {
 	MaxThreads  int // threads of a process that begin while it has more, or are found then, have no account; 0: 10,000
 
 	Period   time.Duration // the time of a thread's waits for which one stack is walked at least, 0: 10 ms
-	MaxWalks int           // of a CPU in a tenth of a second, 0: 10; of one target three quarters
+	MaxWalks int           // of a CPU in a tenth of a second, 0: 6; of one owner 5, of one target 4
 	NoWalks  bool          // no stacks are walked
 	Paused   bool          // until Resume
 
@@ -150,14 +156,16 @@ func (w *Waits) open() (err error) {
 	}
 	maxAccounts := w.options.MaxAccounts
 	for name, value := range map[string]any{
-		waitsVarMaxUsed:       uint16(min(max(maxAccounts/partOfAccounts, 1), math.MaxUint16)),
-		waitsVarMaxOwned:      uint16(min(max(maxAccounts/partOfOwned, 1), math.MaxUint16)),
-		waitsVarMaxThreads:    uint32(w.options.MaxThreads),
-		waitsVarKeepUnsampled: w.sampler.options.KeepUnsampled,
-		waitsVarLeastPeriod:   uint64(w.options.Period),
-		waitsVarMaxAsked:      uint32(w.options.MaxWalks),
-		waitsVarInterruptsAt:  uint32(interruptsAt(kernel)),
-		waitsVarPidNamespace:  ownPIDNamespace(),
+		waitsVarMaxUsed:         uint16(min(max(maxAccounts/partOfAccounts, 1), math.MaxUint16)),
+		waitsVarMaxAccounts:     uint32(maxAccounts),
+		waitsVarMaxThreads:      uint32(w.options.MaxThreads),
+		waitsVarMaxOwnedThreads: uint32(w.options.MaxThreads * ownedThreads),
+		waitsVarKernelStacks:    w.sampler.options.KernelStacks,
+		waitsVarKeepUnsampled:   w.sampler.options.KeepUnsampled,
+		waitsVarLeastPeriod:     uint64(w.options.Period),
+		waitsVarMaxAsked:        uint32(w.options.MaxWalks),
+		waitsVarInterruptsAt:    uint32(interruptsAt(kernel)),
+		waitsVarPidNamespace:    ownPIDNamespace(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -166,7 +174,7 @@ func (w *Waits) open() (err error) {
 	spec.Maps[waitsMapAccountsA].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapAccountsB].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapCounters].MaxEntries = uint32(w.cpus)
-	spec.Maps[waitsMapPaces].MaxEntries = uint32(w.cpus * paces)
+	spec.Maps[waitsMapPaces].MaxEntries = uint32(w.cpus * (paces + ownerPaces))
 	spec.Maps[waitsMapBells] = setBells(spec.Maps[waitsMapBells])
 	spec.Maps[waitsMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
 	targets := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets}
@@ -178,6 +186,9 @@ func (w *Waits) open() (err error) {
 	}
 	if w.usages, err = w.objects.Usages.Memory(); err != nil {
 		return fmt.Errorf("mapping usages: %w", err)
+	}
+	if w.owners, err = w.objects.Owners.Memory(); err != nil {
+		return fmt.Errorf("mapping owners: %w", err)
 	}
 	if w.filters, err = canFilter(w.objects.Prepare); err != nil {
 		return err
@@ -239,7 +250,7 @@ func (w *Waits) Resume() (err error) {
 		w.links = append(w.links, attached)
 	}
 	w.paused.Store(false) // those that are new from now on are prepared by who adds them
-	return w.prepare(everyProcess)
+	return w.prepare(everyProcess, 0)
 }
 
 // supportsWaits returns what the kernel lacks for accounts.
@@ -295,19 +306,62 @@ func (w *Waits) Close() error {
 
 // setOwner says whose share of the tables a target takes part in.
 func (w *Waits) setOwner(target Target, owner uint16) error {
-	at := int64(uint16(target)) * int64(unsafe.Sizeof(waitsUsage{}))
-	_, err := w.usages.WriteAt(asBytes([]uint32{uint32(owner)}), at+int64(unsafe.Offsetof(waitsUsage{}.Owner)))
+	of := waitsUsage{Owner: uint32(owner)}
+	_, err := w.usages.WriteAt(asBytes(unsafe.Slice(&of, 1)), usageAt(uint32(uint16(target))))
+	w.owned.Store(true)
 	return err
 }
 
+func usageAt(number uint32) int64 { return int64(number) * int64(unsafe.Sizeof(waitsUsage{})) }
+
+// addUpThreads says how many threads each owner has, if some began, or other targets are an owner's.
+func (w *Waits) addUpThreads() error {
+	begun, err := readUsage(w.owners, owners)
+	if err != nil {
+		return err
+	}
+	t := &w.sampler.table
+	if begun.Threads == w.begun && !w.owned.Load() || !t.mu.TryLock() { // the next time
+		return nil
+	}
+	defer t.mu.Unlock()
+	w.begun = begun.Threads
+	w.owned.Store(false)
+	sums := make(map[uint32]uint32)
+	for target, owner := range t.ownerOf {
+		of, err := readUsage(w.usages, uint32(uint16(target)))
+		if err != nil {
+			return err
+		}
+		sums[owner.number%owners] += of.Threads
+	}
+	for owner, sum := range sums {
+		at := usageAt(owner) + int64(unsafe.Offsetof(waitsUsage{}.Owner))
+		if _, err := w.owners.WriteAt(asBytes([]uint32{0, sum}), at); err != nil {
+			return fmt.Errorf("writing threads of an owner: %w", err)
+		}
+	}
+	return nil
+}
+
+func readUsage(from *ebpf.Memory, number uint32) (of waitsUsage, err error) {
+	if _, err := from.ReadAt(asBytes(unsafe.Slice(&of, 1)), usageAt(number)); err != nil {
+		return of, fmt.Errorf("reading usages: %w", err)
+	}
+	return of, nil
+}
+
 // prepare makes the states of the threads that a process has, unless it is to be done later. That of a thread that
-// begins later is made then.
-func (w *Waits) prepare(pid uint32) error {
+// begins later is made then. The process is that target, or 0: one that is in the table.
+func (w *Waits) prepare(pid uint32, target Target) error {
 	if w.paused.Load() {
 		return nil
 	}
 	if !w.filters {
 		pid = everyProcess
+	}
+	if err := w.objects.Prepared.Set(uint32(target)); err != nil {
+		return fmt.Errorf("setting %s: %w", waitsVarPrepared, err)
 	}
 	fd, err := openTaskIterator(w.objects.Prepare, pid)
 	if err != nil {
@@ -357,6 +411,9 @@ func (w *Waits) readCPU(cpu int) (perCPU waitsWaitCounters, err error) {
 // not called with. The account of a thread comes a tenth of a second after the time that it is of, or later
 // while the thread does not leave its CPU, or waits.
 func (w *Waits) Drain(yield func(*Account)) error {
+	if err := w.addUpThreads(); err != nil {
+		return err
+	}
 	if w.unfinished {
 		if err := w.empty(yield); err != nil {
 			return err

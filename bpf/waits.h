@@ -3,6 +3,7 @@
 #define WAITS_H
 
 #include "maps.h"
+#include "stack.h"
 
 /* What a thread did. Its time between two switches is in exactly one of these. */
 enum thread_state {
@@ -145,7 +146,8 @@ struct thread {
  *       40    8 ip        where the thread has entered the kernel
  *       48    8 sp        the same
  *       56    4 test      1: the stack is all that is asked for
- *       60    4 reserved  0
+ *       60    4 frames    of kernel: how many there are
+ *       64 1016 kernel    the thread's stack in the kernel, leaf first, as it was before it ran
  */
 struct job {
     __u32 tid;
@@ -157,7 +159,8 @@ struct job {
     __u64 ip;
     __u64 sp;
     __u32 test;
-    __u32 reserved;
+    __u32 frames;
+    __u64 kernel[MAX_FRAMES];
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -194,7 +197,7 @@ static __always_inline __u32 number_in(struct task_struct *task, __u32 level, __
  *       40    8 unwoken     waits whose end was not seen: they have the time until the thread ran
  *       48    8 window      since when asked and wanted count, CLOCK_MONOTONIC, ns
  *       56    4 asked       stacks that a walk was asked for
- *       60    4 wanted      those of struct pace, of each target no more than it may have
+ *       60    4 wanted      those of struct pace, of each owner no more than it may have
  *       64    8 demand      wanted of the former window
  *       72    8 walked      stacks that were handed over
  *       80    8 unasked     stacks that were to be walked and were too many
@@ -229,37 +232,46 @@ struct wait_counters {
     __u64 reserved[7];
 };
 
-/* How often stacks of a target are walked on a CPU.
+/* How often stacks of a target, or of all targets of an owner, are walked on a CPU.
  *
  *   offset size field
- *        0    8 period  the time for which one is, ns; less than least_period is that
- *        8    8 window  since when wanted and asked count, CLOCK_MONOTONIC, ns
- *       16    4 wanted  stacks that were to be walked by the period
- *       20    4 asked   stacks that a walk was asked for
+ *        0    8 period    of a target: the time for which one is, ns; at least least_period is used
+ *        8    8 window    since when wanted and asked count, CLOCK_MONOTONIC, ns
+ *       16    4 wanted    stacks that were to be walked by the period; of an owner: of each target
+ *                         no more than it may have
+ *       20    4 asked     stacks that a walk was asked for
+ *       24    4 demand    of an owner: wanted of the former window
+ *       28    4 reserved  0
  */
 struct pace {
     __u64 period;
     __u64 window;
     __u32 wanted;
     __u32 asked;
+    __u32 demand;
+    __u32 reserved;
 };
 
-/* How many paces there are for a CPU: targets whose ids differ by that share one. */
+/* How many paces there are for a CPU, first of targets, then of owners: those whose numbers differ
+ * by that share one. */
 #define PACES 256
+#define OWNER_PACES 64
 
-/* How many accounts of a target, or an owner of targets, are in a table.
+/* How many accounts of a target, or an owner of targets, are in a table, and their threads.
  *
  *   offset size field
- *        0    4 epoch  the value of that variable when they were counted
+ *        0    4 epoch    the value of that variable when they were counted
  *        4    4 used
- *        8    4 owner  of a target: the number of its owner. User space sets it
- *       12    4 -      elements of arrays are multiples of 8
+ *        8    4 owner    of a target: the number of its owner, which user space sets; of an owner:
+ *                        how many states of threads were made since it last added up threads
+ *       12    4 threads  of a target: how many it had when one began or ended; of an owner: the
+ *                        sum of its targets', from user space; of all: how many began
  */
 struct usage {
     __u32 epoch;
     __u32 used;
     __u32 owner;
-    __u32 rest;
+    __u32 threads;
 };
 
 _Static_assert(STATES == 13, "the sizes in the tables above");
@@ -280,8 +292,9 @@ _Static_assert(__builtin_offsetof(struct thread, waker) == 376, "waker");
 _Static_assert(sizeof(struct thread) == 432, "thread");
 _Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
 _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
-_Static_assert(sizeof(struct job) == 64, "job");
-_Static_assert(sizeof(struct pace) == 24, "pace");
+_Static_assert(__builtin_offsetof(struct job, kernel) == 64, "kernel");
+_Static_assert(sizeof(struct job) == 1080, "job");
+_Static_assert(sizeof(struct pace) == 32, "pace");
 _Static_assert(__builtin_offsetof(struct usage, owner) == 8, "owner");
 _Static_assert(sizeof(struct usage) == 16, "usage");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -64,8 +65,16 @@ func (a *Account) sum(without ThreadState) (ns uint64) {
 	return ns
 }
 
-// A wait is of its kind, thread and transaction, and not longer than by the program's clock. All of the
-// transaction's time is not shorter; and but for the runs that begin and end it, it is the time from the first
+// ran returns the time that a thread was not blocked, or for memory only.
+func (a *Account) ran() (ns uint64) {
+	for _, state := range []ThreadState{OnCPU, Changed, Runnable, Throttled, Fault} {
+		ns += a.States[state].NS
+	}
+	return ns
+}
+
+// A wait is of its kind, thread and transaction, and not longer than by the program's clock. But for the time that
+// the thread ran or waited for a CPU it is not shorter; and but for the runs that begin and end it, it is the time from the first
 // switch to the last, to the nanosecond. That holds for threads that were there before, and for later ones.
 func TestWaits(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
@@ -84,7 +93,7 @@ func TestWaits(t *testing.T) {
 			assert.Check(t, got.Target == target && got.TID == waited.TID && !got.OTel &&
 				got.TransactionID == waited.TransactionID, "%s: %+v", kind, got)
 			assert.Check(t, of.Count > 0 && of.Longest > 0 && of.Longest <= uint64(waited.Waited) &&
-				got.sum(ThreadState(ThreadStates)) >= uint64(waited.Waited), "%s of %v: %+v", kind, waited.Waited, got)
+				of.NS+got.ran() >= uint64(waited.Waited), "%s of %v: %+v", kind, waited.Waited, got)
 			assert.Check(t, got.sum(Changed) == got.Last-got.First, "%s: %+v", kind, got)
 			for other, of := range got.States[Futex:] {
 				if other := Futex + ThreadState(other); other != state && other != Futex { // it joins a thread
@@ -96,6 +105,23 @@ func TestWaits(t *testing.T) {
 	counters, err := w.Counters()
 	assert.NilError(t, err)
 	assert.Check(t, counters.Lost == 0 && counters.Stateless == 0, "%+v", counters)
+}
+
+// The same holds for what is written to a disk.
+func TestWaitsForDisk(t *testing.T) {
+	dir := diskDir(t)
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWaits(t, s, WaitOptions{}))
+	c := startWaits(t, s)
+	began := time.Now()
+	c.do("sync " + filepath.Join(dir, "file"))
+	took := time.Since(began)
+	got.await(begins(0xcc))
+	for _, a := range got.traces {
+		disk := a.States[Disk].NS
+		assert.Check(t, disk > 0 && disk <= uint64(took) && disk+a.ran() >= uint64(c.waited), "%v, %v: %+v", c.waited,
+			took, a)
+	}
 }
 
 // Whether a thread leaves its CPU unseen, or comes to one, or both: its account is as long as if that were seen. The
@@ -266,7 +292,7 @@ func TestWaitsOwner(t *testing.T) {
 		for _, a := range got {
 			of[a.Target]++
 		}
-		assert.Check(t, of[targets[1]] == room/partOfAccounts && len(got)-of[targets[1]] == room/partOfOwned, "%v", of)
+		assert.Check(t, of[targets[1]] == room/partOfAccounts && len(got)-of[targets[1]] == room/2, "%v", of)
 		counters, err := w.Counters()
 		assert.Check(t, err == nil && counters.Lost > 0, "%+v, %v", counters, err)
 		for _, i := range []int{0, 2, 3, 4} {
@@ -279,6 +305,74 @@ func TestWaitsOwner(t *testing.T) {
 			add("new")
 		}
 	}
+}
+
+// However many owners take what they can get of a table, somebody else can have some.
+func TestWaitsOwners(t *testing.T) {
+	const room = 12
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, WaitOptions{MaxAccounts: room})
+	var last demo.Wait
+	owners := make(map[Target]string)
+	for _, owner := range []string{"first", "second", "other"} {
+		for range 2 {
+			p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+			owners[addRules(t, s, p.PID, func() TargetRules {
+				return TargetRules{Elastic: demoRule(t, p), Owner: owner}
+			})] = owner
+			for range room / 2 {
+				last = p.WaitIn(1, "sleep", time.Millisecond)
+			}
+			if owner == "other" {
+				break
+			}
+		}
+	}
+	testenv.Poll(t, waiting, "losses of the last", func() bool { // of its six contexts
+		counters, err := w.Counters()
+		assert.NilError(t, err)
+		return counters.Accounts+counters.Lost >= 5*room/2
+	})
+	of := make(map[string]int)
+	assert.NilError(t, w.Drain(func(a *Account) { of[owners[a.Target]]++ }))
+	assert.Check(t, of["first"] == 6 && of["second"] == 3 && of["other"] == 2, "%v, after %v", of, last)
+}
+
+// Processes of an owner share room for the states of threads, and take none of another's. It is there again when
+// threads or processes have ended.
+func TestWaitsOwnedThreads(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	start := func(owner string) *demo.Process {
+		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+		addRules(t, s, p.PID, func() TargetRules { return TargetRules{Elastic: demoRule(t, p), Owner: owner} })
+		return p
+	}
+	first := start("greedy")
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", first.PID))
+	assert.NilError(t, err)
+	w := openWaits(t, s, WaitOptions{MaxThreads: len(threads)})
+	all := make(traces)
+	drain := func() { t.Helper(); assert.NilError(t, w.Drain(all.add)) }
+	stateless := func() uint64 {
+		counters, err := w.Counters()
+		assert.NilError(t, err)
+		return counters.Stateless
+	}
+	drain()
+	start("greedy")
+	assert.Check(t, stateless() == 0)
+	third := start("greedy")
+	without := third.WaitIn(1, "sleep", time.Millisecond)
+	assert.Check(t, stateless() > 0)
+	all.await(t, w, start("other").WaitIn(1, "sleep", time.Millisecond).TraceID)
+	all.await(t, w, first.WaitIn(1, "sleep", time.Millisecond).TraceID)
+	assert.Check(t, all[without.TraceID] == nil)
+	third.Kill()
+	assert.NilError(t, s.RemoveTarget(s.table.byTGID[uint32(third.PID)].target))
+	first.Kill()
+	assert.NilError(t, s.RemoveTarget(s.table.byTGID[uint32(first.PID)].target))
+	drain()
+	all.await(t, w, start("greedy").WaitIn(1, "sleep", time.Millisecond).TraceID)
 }
 
 // Threads that a process begins while it has more than it may have have no account, which is counted; those that it

@@ -123,15 +123,18 @@ type waitsJob struct {
 	Ip        uint64
 	Sp        uint64
 	Test      uint32
-	Reserved  uint32
+	Frames    uint32
+	Kernel    [127]uint64
 }
 
 type waitsPace struct {
-	_      structs.HostLayout
-	Period uint64
-	Window uint64
-	Wanted uint32
-	Asked  uint32
+	_        structs.HostLayout
+	Period   uint64
+	Window   uint64
+	Wanted   uint32
+	Asked    uint32
+	Demand   uint32
+	Reserved uint32
 }
 
 type waitsThread struct {
@@ -182,11 +185,11 @@ const (
 )
 
 type waitsUsage struct {
-	_     structs.HostLayout
-	Epoch uint32
-	Used  uint32
-	Owner uint32
-	Rest  uint32
+	_       structs.HostLayout
+	Epoch   uint32
+	Used    uint32
+	Owner   uint32
+	Threads uint32
 }
 
 type waitsWaitCounters struct {
@@ -216,33 +219,36 @@ type waitsWaitCounters struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	waitsMapAccountsA      = "accounts_a"
-	waitsMapAccountsB      = "accounts_b"
-	waitsMapBells          = "bells"
-	waitsMapContexts       = "contexts"
-	waitsMapCounters       = "counters"
-	waitsMapJobs           = "jobs"
-	waitsMapOwners         = "owners"
-	waitsMapPaces          = "paces"
-	waitsMapTargets        = "targets"
-	waitsMapThreads        = "threads"
-	waitsMapUsages         = "usages"
-	waitsProgAccountSwitch = "account_switch"
-	waitsProgAccountWaking = "account_waking"
-	waitsProgPrepare       = "prepare"
-	waitsProgPrepareNew    = "prepare_new"
-	waitsVarEpoch          = "epoch"
-	waitsVarInterruptsAt   = "interrupts_at"
-	waitsVarKeepUnsampled  = "keep_unsampled"
-	waitsVarLeastPeriod    = "least_period"
-	waitsVarMaxAsked       = "max_asked"
-	waitsVarMaxOwned       = "max_owned"
-	waitsVarMaxThreads     = "max_threads"
-	waitsVarMaxUsed        = "max_used"
-	waitsVarPidNamespace   = "pid_namespace"
-	waitsVarSince          = "since"
-	waitsVarTargetFilter   = "target_filter"
-	waitsVarWalks          = "walks"
+	waitsMapAccountsA       = "accounts_a"
+	waitsMapAccountsB       = "accounts_b"
+	waitsMapBells           = "bells"
+	waitsMapContexts        = "contexts"
+	waitsMapCounters        = "counters"
+	waitsMapJobs            = "jobs"
+	waitsMapOwners          = "owners"
+	waitsMapPaces           = "paces"
+	waitsMapTargets         = "targets"
+	waitsMapThreads         = "threads"
+	waitsMapUsages          = "usages"
+	waitsProgAccountSwitch  = "account_switch"
+	waitsProgAccountWaking  = "account_waking"
+	waitsProgPrepare        = "prepare"
+	waitsProgPrepareNew     = "prepare_new"
+	waitsVarEpoch           = "epoch"
+	waitsVarInterruptsAt    = "interrupts_at"
+	waitsVarKeepUnsampled   = "keep_unsampled"
+	waitsVarKernelStacks    = "kernel_stacks"
+	waitsVarLeastPeriod     = "least_period"
+	waitsVarMaxAccounts     = "max_accounts"
+	waitsVarMaxAsked        = "max_asked"
+	waitsVarMaxOwnedThreads = "max_owned_threads"
+	waitsVarMaxThreads      = "max_threads"
+	waitsVarMaxUsed         = "max_used"
+	waitsVarPidNamespace    = "pid_namespace"
+	waitsVarPrepared        = "prepared"
+	waitsVarSince           = "since"
+	waitsVarTargetFilter    = "target_filter"
+	waitsVarWalks           = "walks"
 )
 
 // loadWaits returns the embedded CollectionSpec for waits.
@@ -314,18 +320,21 @@ type waitsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitsVariableSpecs struct {
-	Epoch         *ebpf.VariableSpec `ebpf:"epoch"`
-	InterruptsAt  *ebpf.VariableSpec `ebpf:"interrupts_at"`
-	KeepUnsampled *ebpf.VariableSpec `ebpf:"keep_unsampled"`
-	LeastPeriod   *ebpf.VariableSpec `ebpf:"least_period"`
-	MaxAsked      *ebpf.VariableSpec `ebpf:"max_asked"`
-	MaxOwned      *ebpf.VariableSpec `ebpf:"max_owned"`
-	MaxThreads    *ebpf.VariableSpec `ebpf:"max_threads"`
-	MaxUsed       *ebpf.VariableSpec `ebpf:"max_used"`
-	PidNamespace  *ebpf.VariableSpec `ebpf:"pid_namespace"`
-	Since         *ebpf.VariableSpec `ebpf:"since"`
-	TargetFilter  *ebpf.VariableSpec `ebpf:"target_filter"`
-	Walks         *ebpf.VariableSpec `ebpf:"walks"`
+	Epoch           *ebpf.VariableSpec `ebpf:"epoch"`
+	InterruptsAt    *ebpf.VariableSpec `ebpf:"interrupts_at"`
+	KeepUnsampled   *ebpf.VariableSpec `ebpf:"keep_unsampled"`
+	KernelStacks    *ebpf.VariableSpec `ebpf:"kernel_stacks"`
+	LeastPeriod     *ebpf.VariableSpec `ebpf:"least_period"`
+	MaxAccounts     *ebpf.VariableSpec `ebpf:"max_accounts"`
+	MaxAsked        *ebpf.VariableSpec `ebpf:"max_asked"`
+	MaxOwnedThreads *ebpf.VariableSpec `ebpf:"max_owned_threads"`
+	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MaxUsed         *ebpf.VariableSpec `ebpf:"max_used"`
+	PidNamespace    *ebpf.VariableSpec `ebpf:"pid_namespace"`
+	Prepared        *ebpf.VariableSpec `ebpf:"prepared"`
+	Since           *ebpf.VariableSpec `ebpf:"since"`
+	TargetFilter    *ebpf.VariableSpec `ebpf:"target_filter"`
+	Walks           *ebpf.VariableSpec `ebpf:"walks"`
 }
 
 // waitsObjects contains all objects after they have been loaded into the kernel.
@@ -381,18 +390,21 @@ func (m *waitsMaps) Close() error {
 //
 // It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitsVariables struct {
-	Epoch         *ebpf.Variable `ebpf:"epoch"`
-	InterruptsAt  *ebpf.Variable `ebpf:"interrupts_at"`
-	KeepUnsampled *ebpf.Variable `ebpf:"keep_unsampled"`
-	LeastPeriod   *ebpf.Variable `ebpf:"least_period"`
-	MaxAsked      *ebpf.Variable `ebpf:"max_asked"`
-	MaxOwned      *ebpf.Variable `ebpf:"max_owned"`
-	MaxThreads    *ebpf.Variable `ebpf:"max_threads"`
-	MaxUsed       *ebpf.Variable `ebpf:"max_used"`
-	PidNamespace  *ebpf.Variable `ebpf:"pid_namespace"`
-	Since         *ebpf.Variable `ebpf:"since"`
-	TargetFilter  *ebpf.Variable `ebpf:"target_filter"`
-	Walks         *ebpf.Variable `ebpf:"walks"`
+	Epoch           *ebpf.Variable `ebpf:"epoch"`
+	InterruptsAt    *ebpf.Variable `ebpf:"interrupts_at"`
+	KeepUnsampled   *ebpf.Variable `ebpf:"keep_unsampled"`
+	KernelStacks    *ebpf.Variable `ebpf:"kernel_stacks"`
+	LeastPeriod     *ebpf.Variable `ebpf:"least_period"`
+	MaxAccounts     *ebpf.Variable `ebpf:"max_accounts"`
+	MaxAsked        *ebpf.Variable `ebpf:"max_asked"`
+	MaxOwnedThreads *ebpf.Variable `ebpf:"max_owned_threads"`
+	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MaxUsed         *ebpf.Variable `ebpf:"max_used"`
+	PidNamespace    *ebpf.Variable `ebpf:"pid_namespace"`
+	Prepared        *ebpf.Variable `ebpf:"prepared"`
+	Since           *ebpf.Variable `ebpf:"since"`
+	TargetFilter    *ebpf.Variable `ebpf:"target_filter"`
+	Walks           *ebpf.Variable `ebpf:"walks"`
 }
 
 // waitsPrograms contains all programs after they have been loaded into the kernel.

@@ -13,7 +13,7 @@ import (
 type Walk struct {
 	Time          uint64   // CLOCK_MONOTONIC: when its stack was walked, ns
 	Stack         StackKey // its Target is the process
-	Frames        Stack    // which Sampler.Stack does not know; without the kernel's
+	Frames        Stack    // which Sampler.Stack does not know
 	TID           int      // in our own pid namespace
 	TraceID       [16]byte
 	TransactionID [8]byte

@@ -220,6 +220,15 @@ static __always_inline bool is_unwound(__u32 target) {
     return in_filter(unwound_targets, target);
 }
 
+/* Begins a stack with the kernel's frames. */
+static __always_inline void take_kernel(struct stack *stack, const struct job *job) {
+    __u32 frames = job->test || job->frames > MAX_FRAMES ? 0 : job->frames;
+
+    stack->kernel_frames = frames;
+    bpf_probe_read_kernel(stack->addrs, correlator_bounded(frames * sizeof(*stack->addrs), 1024),
+                          job->kernel);
+}
+
 /* Runs in an interrupt: at irq_work_entry, or ipi_entry on arm64. */
 SEC("raw_tp")
 int walk_wait(void *ctx) {
@@ -238,6 +247,7 @@ int walk_wait(void *ctx) {
         return 0;
     }
     job->tid = 0;
+    take_kernel(&s->walked.stack, job);
     if (is_unwound(s->walked.target)) {
         job->unwinding = 1;
         bpf_tail_call(ctx, &walk_unwinder, 0);
@@ -263,7 +273,7 @@ int send_unwound(void *ctx) {
     if (!job || !counts || !s || !unwound || !job->unwinding) /* never; as in count_unwound */
         return 0;
     job->unwinding = 0;
-    is_taken = take_words(unwound, &layout, &s->walked.stack, false);
+    is_taken = take_words(unwound, &layout, &s->walked.stack, false, s->walked.stack.kernel_frames);
     if (is_taken || walk_entered(ctx, &s->walked.stack, address_mask, finds_callers))
         send(s, job, counts, is_taken);
     else

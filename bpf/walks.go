@@ -20,15 +20,18 @@ const (
 	walkPeriod = 10 * time.Millisecond
 
 	// windowWalks are the walks that a CPU makes at most in a tenth of a second. Each takes 25 to 75 µs.
-	windowWalks = 5
+	windowWalks = 6
 
 	// walkBytes is the room for walks of one CPU: for those of some tenths of a second, with 40 frames. In all there
 	// is minWalkBytes at least, where few CPUs may have deep stacks, and maxWalkBytes at most, as not all are busy.
 	walkBytes, minWalkBytes, maxWalkBytes = 32 << 10, 256 << 10, 4 << 20
 )
 
-// paces is PACES of waits.h.
-const paces = 256
+// paces and ownerPaces are PACES and OWNER_PACES of waits.h.
+const paces, ownerPaces = 256, 64
+
+// owners is OWNERS of waits.bpf.c.
+const owners = 1 << 12
 
 // walks are the stacks of a Waits.
 type walks struct {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/kallsyms"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/tlsdesc"
@@ -192,7 +194,8 @@ func (s *spent) period(target Target) (period time.Duration) {
 	s.t.Helper()
 	for cpu := range s.w.cpus {
 		var pace waitsPace
-		assert.NilError(s.t, s.w.objects.Paces.Lookup(uint32(cpu*paces+int(target)%paces), &pace))
+		at := uint32(cpu*(paces+ownerPaces) + int(target)%paces)
+		assert.NilError(s.t, s.w.objects.Paces.Lookup(at, &pace))
 		period = max(period, time.Duration(pace.Period))
 	}
 	return period
@@ -230,8 +233,7 @@ func TestWalksShare(t *testing.T) {
 	testenv.Poll(t, waiting, "a stack of the other", func() bool {
 		fmt.Fprintln(greedy.stdin, "naps 50")
 		tid := other.do("naps 1")
-		_, err := fmt.Fscanln(greedy.stdout, new(int))
-		assert.NilError(t, err)
+		greedy.done()
 		got.drain()
 		return slices.ContainsFunc(got.walks, func(w Walk) bool {
 			return w.TID == tid && w.NS >= uint64(time.Millisecond)
@@ -239,6 +241,98 @@ func TestWalksShare(t *testing.T) {
 	})
 	of, greedys := got.period(other.target), got.period(greedy.target)
 	assert.Check(t, of < greedys, "%v, %v", of, greedys)
+}
+
+// Processes of an owner together that want all walks of their CPUs leave some to
+// another one.
+func TestWalksOwners(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: time.Microsecond}))
+	var greedy []*waits
+	for range 3 {
+		greedy = append(greedy, startWaitsOf(t, s, "greedy"))
+	}
+	other := startWaitsOf(t, s, "other")
+	testenv.Poll(t, waiting, "walks that are refused, and a stack of the other's", func() bool {
+		for _, p := range greedy {
+			fmt.Fprintln(p.stdin, "naps 100")
+		}
+		tid := other.do("naps 1")
+		for _, p := range greedy {
+			p.done()
+		}
+		got.walks = nil
+		got.drain()
+		return got.counters().Unasked > 0 && slices.ContainsFunc(got.walks, func(w Walk) bool { return w.TID == tid })
+	})
+	for cpu := range got.w.cpus {
+		var pace waitsPace
+		assert.NilError(t, got.w.objects.Paces.Lookup(uint32(cpu*(paces+ownerPaces)+paces), &pace))
+		assert.Check(t, pace.Asked < windowWalks, "%+v", pace)
+	}
+}
+
+// With the kernel's frames stacks of waits begin where the thread has left its CPU, whoever walks the rest: they have
+// none of the interrupt in which they are walked.
+func TestWalksKernel(t *testing.T) {
+	s := openSampler(t, SamplerOptions{KernelStacks: true})
+	got := newSpent(t, openWalks(t, s, WaitOptions{Period: time.Millisecond, MaxWalks: 1 << 20}))
+	chain := openChain(t)
+	c := startWaits(t, s)
+	name := kernelNames(t)
+	await := func(what string, is func(Stack) bool) {
+		t.Helper()
+		testenv.Poll(t, waiting, what, func() bool {
+			got.walks = nil
+			c.do("naps 3")
+			got.drain()
+			return slices.ContainsFunc(got.walks, func(w Walk) bool {
+				if w.State != Sleep {
+					return false
+				}
+				var names []string
+				for _, addr := range w.Frames.Kernel {
+					names = append(names, name(addr))
+				}
+				assert.Check(t, slices.Contains(names, "hrtimer_nanosleep"), "%v", names)
+				assert.Check(t, !strings.Contains(strings.Join(names, " "), "irq"), "%v", names)
+				return is(w.Frames)
+			})
+		})
+	}
+	await("a stack", func(got Stack) bool { return len(got.User) > 1 && got.User[0] < 1<<63 })
+	setUnwinder(t, s, chain.forWaits(chain.unwinder()))
+	chain.ask(asked{KernelFrames: 2, Words: 10, Error: 5})
+	unwind(t, s, c.target)
+	await("an unwound stack", func(got Stack) bool { return slices.Equal(got.Words, wordsFrom(3, 10)) })
+	chain.ask(asked{Words: 1000})
+	await("a deep stack", func(got Stack) bool {
+		return got.Error == TooManyWords && slices.Equal(got.Words, wordsFrom(1, 768-len(got.Kernel)))
+	})
+	chain.ask(asked{Words: 0})
+	await("a stack that is walked instead", func(got Stack) bool { return len(got.User) > 1 && got.User[0] < 1<<63 })
+}
+
+// kernelNames returns what names the kernel's functions.
+func kernelNames(t *testing.T) func(addr uint64) string {
+	names := make(map[uint64]string)
+	assert.NilError(t, kallsyms.Read(bytes.NewReader(testenv.ReadFile(t, "/proc/kallsyms")), func(s kallsyms.Symbol) bool {
+		if addr, ok := s.Addr(); ok && s.Code() {
+			names[addr] = string(s.Name)
+		}
+		return true
+	}))
+	addrs := slices.Sorted(maps.Keys(names))
+	if len(addrs) < 2 {
+		testenv.Missing(t, "addresses of the kernel's functions")
+	}
+	return func(addr uint64) string {
+		i, found := slices.BinarySearch(addrs, addr)
+		if !found {
+			i--
+		}
+		return names[addrs[max(i, 0)]]
+	}
 }
 
 // What was to be walked and was not is what the thread's next stack stands for, of the same trace and state: when
@@ -306,9 +400,13 @@ type waits struct {
 	stdin  io.Writer
 	stdout *bufio.Reader
 	target Target
+	waited time.Duration // by its clock, for what it did last
 }
 
-func startWaits(t *testing.T, s *Sampler) *waits {
+func startWaits(t *testing.T, s *Sampler) *waits { return startWaitsOf(t, s, "") }
+
+func startWaitsOf(t *testing.T, s *Sampler, owner string) *waits {
+	t.Helper()
 	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/waits.c", "-pthread", "-fno-omit-frame-pointer"))
 	stdin, stdout := testenv.Start(t, cmd)
 	c := &waits{t: t, stdin: stdin, stdout: bufio.NewReader(stdout)}
@@ -317,7 +415,7 @@ func startWaits(t *testing.T, s *Sampler) *waits {
 	_, err := fmt.Fscanln(c.stdout, &offset, &tid)
 	assert.NilError(t, err)
 	c.target = addRules(t, s, cmd.Process.Pid, func() TargetRules {
-		return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: offset}}
+		return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: offset}, Owner: owner}
 	})
 	return c
 }
@@ -326,7 +424,12 @@ func startWaits(t *testing.T, s *Sampler) *waits {
 func (c *waits) do(command string) (tid int) {
 	c.t.Helper()
 	fmt.Fprintln(c.stdin, command)
-	_, err := fmt.Fscanln(c.stdout, &tid)
+	return c.done()
+}
+
+func (c *waits) done() (tid int) {
+	c.t.Helper()
+	_, err := fmt.Fscanln(c.stdout, &tid, &c.waited)
 	assert.NilError(c.t, err)
 	return tid
 }
@@ -367,14 +470,19 @@ func TestWalksReplaced(t *testing.T) {
 	}
 }
 
-// A wait for the disk has the end of the file's path.
-func TestWalksPath(t *testing.T) {
+func diskDir(t *testing.T) string {
 	dir := t.TempDir()
 	var fs unix.Statfs_t
 	assert.NilError(t, unix.Statfs(dir, &fs))
 	if fs.Type == unix.TMPFS_MAGIC {
 		testenv.Missing(t, "a directory on a disk")
 	}
+	return dir
+}
+
+// A wait for the disk has the end of the file's path.
+func TestWalksPath(t *testing.T) {
+	dir := diskDir(t)
 	s := openSampler(t, SamplerOptions{})
 	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1, MaxWalks: 1 << 20}))
 	c := startWaits(t, s)

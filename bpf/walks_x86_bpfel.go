@@ -61,7 +61,8 @@ type walksJob struct {
 	Ip        uint64
 	Sp        uint64
 	Test      uint32
-	Reserved  uint32
+	Frames    uint32
+	Kernel    [127]uint64
 }
 
 type walksRecordLayout struct {

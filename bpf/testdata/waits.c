@@ -1,6 +1,6 @@
 /* Waits of known truth. First it prints the distance of its thread-local variable from the thread
  * pointer, and its tid. Then it does what standard input says, and prints the tid of the thread
- * that did it, which had its context until then:
+ * that did it, which had its context until then, and of "sync" for how many nanoseconds it waited:
  *
  * "lock": a thread takes a lock that another holds, until it waits there. The trace of the one that
  * holds it begins with 0xaa, that of the other with 0xbb.
@@ -140,19 +140,28 @@ static void replace(void) {
     pthread_join(thread, NULL);
 }
 
-static void sync_file(const char *path) {
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t sync_file(const char *path) {
     static char content[1 << 20];
     int fd = open(path, O_WRONLY | O_CREAT, 0600);
     struct slot own = traced(0xcc);
     nap();
     slot = &own;
     memset(content, rand(), sizeof(content));
+    uint64_t began = now_ns();
     if (fd < 0 || pwrite(fd, content, sizeof(content), 0) != sizeof(content) || fdatasync(fd))
         exit(1);
+    uint64_t waited = now_ns() - began;
     nap();
     slot = NULL;
     nap();
     close(fd);
+    return waited;
 }
 
 int main(void) {
@@ -162,11 +171,12 @@ int main(void) {
     while (fgets(line, sizeof(line), stdin) &&
            sscanf(line, "%15s %4095s", command, argument) >= 1) {
         pid_t did = gettid();
+        uint64_t waited = 0;
         if (!strcmp(command, "lock")) {
             lock();
             did = waiter;
         } else if (!strcmp(command, "sync")) {
-            sync_file(argument);
+            waited = sync_file(argument);
         } else if (!strcmp(command, "replace")) {
             replace();
             did = waiter;
@@ -185,7 +195,7 @@ int main(void) {
             slot = NULL;
             nap();
         }
-        printf("%d\n", did);
+        printf("%d %llu\n", did, (unsigned long long)waited);
     }
     return 0;
 }

@@ -18,8 +18,9 @@ import java.util.concurrent.Executors;
  * An APM agent in a real JVM, as far as the correlation protocol goes: storage and slots lie in
  * direct buffers, every thread has its own slot. It obeys the commands begin, end, threads,
  * publish, withdraw, restart, report and quit of the demo process in C and prints the same events.
- * After serve, a thread serves requests to a {@link Shop} until its next command. Each is a
- * transaction, and a served event says how much CPU time its methods took.
+ * It waits as {@link Wait} can, and says how long. After serve, a thread serves requests to a
+ * {@link Shop} until its next command. Each is a transaction, and a served event says how much CPU
+ * time its methods took.
  *
  * <p>Arguments: library, socket, service, environment, number of threads, and busy, idle or a kind of
  * {@link Work}: then threads are in one transaction after the other. Thread 0 is Java's main thread,
@@ -165,6 +166,23 @@ final class Demo {
             }
         }
 
+        /** Waits in a transaction. */
+        void await(String kind, long millis) {
+            try {
+                Wait wait = new Wait(kind, millis);
+                long before = System.nanoTime();
+                begin();
+                long began = System.nanoTime();
+                wait.end();
+                long waited = System.nanoTime() - began;
+                end();
+                emit("waited", true, describeIds() + ",\"tid\":" + tidAndThreadPointer[0]
+                        + ",\"waited_ns\":" + waited + ",\"took_ns\":" + (System.nanoTime() - before));
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
         String describe() {
             return "\"index\":" + index + ",\"kind\":\"" + (index == 0 ? "main" : busy ? "busy" : "idle")
                     + "\",\"name\":\"" + name + "\",\"tid\":" + tidAndThreadPointer[0]
@@ -231,6 +249,10 @@ final class Demo {
             case "end" -> {
                 worker.run(worker::end);
                 emit("ended", true, "");
+            }
+            case "wait" -> {
+                String[] wait = words[2].split(":");
+                worker.run(() -> worker.await(wait[0], Long.parseLong(wait[1])));
             }
             case "threads" -> {
                 List<String> all = new ArrayList<>();

@@ -135,7 +135,7 @@ func (p *Process) Begin(thread int) (out Context) {
 }
 
 // WaitIn has a thread wait once, in a transaction of its own: for a sleep, futex, pipe, unix or net socket, or in
-// a poll.
+// a poll; in a JVM for a monitor, lock, future or queue, or in a sleep, park or wait of an object.
 func (p *Process) WaitIn(thread int, kind string, least time.Duration) (out Wait) {
 	p.t.Helper()
 	p.must(&out, "wait", strconv.Itoa(thread), fmt.Sprintf("%s:%d", kind, least.Milliseconds()))

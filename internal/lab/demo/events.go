@@ -57,6 +57,7 @@ type Wait struct {
 	SpanID        SpanID        `json:"span_id"`
 	TransactionID TransactionID `json:"transaction_id"`
 	Waited        time.Duration `json:"waited_ns"`
+	Took          time.Duration `json:"took_ns"` // of a JVM: the transaction
 	TID           int
 }
 

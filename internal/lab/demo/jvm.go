@@ -32,7 +32,7 @@ type JVMOptions struct {
 }
 
 // StartJVM starts a JVM that has loaded its copy of the agent library, bound its socket and
-// published its storage. It knows the commands Begin, End, Threads, Publish, Withdraw, Restart,
+// published its storage. It knows the commands Begin, End, WaitIn, Threads, Publish, Withdraw, Restart,
 // Report and Quit; without Work, transactions begin by command only. Thread 0 is Java's main
 // thread, whose tid is not the pid. Loaded has no Base.
 func StartJVM(t testing.TB, o JVMOptions) *Process {

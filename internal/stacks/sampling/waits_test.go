@@ -32,21 +32,9 @@ func TestAccounts(t *testing.T) {
 	waited := p.WaitIn(1, "pipe", time.Millisecond)
 	ended := time.Now()
 	var got profile.Account
-	s.poll("an account", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		got = profile.Account{}
-		for _, a := range r.accounts {
-			if a.TraceID == waited.TraceID {
-				first := got.First
-				times := got.Times
-				if got = a; !first.IsZero() {
-					got.First = first
-				}
-				got.Times.Add(&times)
-			}
-		}
-		return got.Times[profile.Unknown].Count >= 2 // the thread has come to the transaction, and has left it
+	s.poll("an account", func() (whole bool) {
+		got, whole = r.account(waited.TraceID)
+		return whole
 	})
 	of := got.Times[profile.Pipe]
 	assert.Check(t, got.TID == waited.TID && got.TransactionID == waited.TransactionID && of.Count == 1 &&
@@ -56,6 +44,59 @@ func TestAccounts(t *testing.T) {
 	s.forget(r.inbox)
 	p.WaitIn(1, "pipe", time.Millisecond)
 	s.poll("an account of nobody", func() bool { return s.counters.AccountsUnknown.Load() > 0 })
+}
+
+// account returns that of a trace, and whether it is whole: the thread has come to the transaction, and has left it.
+func (r *receiver) account(trace demo.TraceID) (sum profile.Account, whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.accounts {
+		if a.TraceID == trace {
+			first := sum.First
+			times := sum.Times
+			if sum = a; !first.IsZero() {
+				sum.First = first
+			}
+			sum.Times.Add(&times)
+		}
+	}
+	return sum, sum.Times[profile.Unknown].Count >= 2
+}
+
+// In whatever way a Java thread waits, it has waited for as long by its account as by its own clock, but for the time
+// that it ran or waited for a CPU.
+func TestAccountsOfJava(t *testing.T) {
+	for _, home := range []string{"/usr/lib/jvm/java-17-openjdk-", "/usr/lib/jvm/temurin-25-jdk-"} {
+		t.Run(filepath.Base(home), func(t *testing.T) {
+			s := openWith(t, Options{Waits: true})
+			if status := s.Waits(); !status.Kept {
+				testenv.Missing(t, status.Error)
+			}
+			p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Home: home + runtime.GOARCH})
+			p.Begin(1) // else the thread has no slot
+			p.End(1)
+			r := newReceiver(t, 1<<20)
+			s.start(p, r)
+			for _, kind := range []string{"monitor", "lock", "future", "queue", "sleep", "park", "object"} {
+				waited := p.WaitIn(1, kind, 50*time.Millisecond)
+				var got profile.Account
+				s.poll("an account", func() (whole bool) {
+					got, whole = r.account(waited.TraceID)
+					return whole
+				})
+				of := func(states ...profile.ThreadState) (sum time.Duration) {
+					for _, state := range states {
+						sum += got.Times[state].Sum
+					}
+					return sum
+				}
+				blocked := of(profile.Futex)
+				ran := of(profile.OnCPU, profile.Unknown, profile.Runnable, profile.Throttled, profile.Fault)
+				assert.Check(t, got.TID == waited.TID && blocked <= waited.Took && blocked+ran >= waited.Waited,
+					"%s: %+v: %+v", kind, waited, got)
+			}
+		})
+	}
 }
 
 // Accounts are kept while somebody wants them: the kernel does nothing for them before, and afterwards.
