@@ -284,11 +284,18 @@ static __always_inline __u64 between(__u64 from, __u64 to) {
 
 #define WINDOW 100000000ULL /* ns */
 
+/* How many windows are over: most times none is, and to find out takes no division. */
+static __always_inline __u64 windows_since(__u64 began, __u64 now) {
+    __u64 time = between(began, now);
+
+    return time < WINDOW ? 0 : time / WINDOW;
+}
+
 /* That of the target's owner, whose window begins anew if it is over. */
 static __always_inline struct pace *pace_of_owner(__u32 target, __u32 cpu, __u64 now) {
     const struct usage *usage = usage_of(target);
     struct pace *pace = usage ? pace_at(cpu, PACES + usage->owner % OWNER_PACES) : NULL;
-    __u64 windows = pace ? between(pace->window, now) / WINDOW : 0;
+    __u64 windows = pace ? windows_since(pace->window, now) : 0;
 
     if (pace && windows) {
         pace->demand = pace->wanted / windows;
@@ -513,16 +520,14 @@ static __always_inline __u32 target_of(struct task_struct *task) {
 }
 
 /* Takes room for the state of another thread of a target. Returns false if its owner has none. */
-static __always_inline bool take_room(struct task_struct *task, __u32 target) {
+static __always_inline bool take_room(const struct usage *usage) {
     __u32 last = OWNERS;
-    struct usage *usage = usage_of(target), *owner, *all = bpf_map_lookup_elem(&owners, &last);
+    struct usage *owner = owner_of(usage), *all = bpf_map_lookup_elem(&owners, &last);
 
-    if (!target || !usage || !all)
-        return true;
-    usage->threads = task->signal->nr_threads;
+    if (!owner || !all) /* never */
+        return false;
     __sync_fetch_and_add(&all->threads, 1);
-    owner = owner_of(usage);
-    if (!owner || owner->threads + owner->owner >= max_owned_threads)
+    if (owner->threads + owner->owner >= max_owned_threads)
         return false;
     __sync_fetch_and_add(&owner->owner, 1);
     return true;
@@ -581,7 +586,7 @@ static __always_inline __u64 right_period(__u64 period, __u64 wanted, __u64 may)
  * the CPU if all owners have, but for one that wants no more than another one leaves to it. */
 static __always_inline void begin_windows(struct wait_counters *counters, struct pace *pace,
                                           __u32 target, __u32 cpu, __u64 now) {
-    __u64 windows = between(counters->window, now) / WINDOW, period, of_owner, of_cpu;
+    __u64 windows = windows_since(counters->window, now), period, of_owner, of_cpu;
     struct pace *owner;
 
     if (windows) {
@@ -590,7 +595,7 @@ static __always_inline void begin_windows(struct wait_counters *counters, struct
         counters->wanted = 0;
         counters->asked = 0;
     }
-    windows = between(pace->window, now) / WINDOW;
+    windows = windows_since(pace->window, now);
     owner = windows ? pace_of_owner(target, cpu, now) : NULL;
     if (!owner)
         return;
@@ -892,8 +897,14 @@ int account_waking(__u64 *ctx) {
 
 /* Makes the state of a thread, where memory may be allocated. */
 static __always_inline void make(struct task_struct *task, __u32 target) {
-    if ((__u32)task->signal->nr_threads <= max_threads &&
-        !bpf_task_storage_get(&threads, task, 0, 0) && take_room(task, target))
+    struct usage *usage = target ? usage_of(target) : NULL;
+    __u32 count = task->signal->nr_threads;
+
+    if (count > max_threads)
+        return;
+    if (usage)
+        usage->threads = count;
+    if (!bpf_task_storage_get(&threads, task, 0, 0) && (!usage || take_room(usage)))
         bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 

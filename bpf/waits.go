@@ -64,7 +64,7 @@ type Waits struct {
 	usages    *ebpf.Memory // of targets
 	owners    *ebpf.Memory
 	begun     uint32      // threads, as of the last addUpThreads
-	owned     atomic.Bool // targets have got owners since
+	owned     atomic.Bool // owners may have other threads since
 	cpus      int
 	filters   bool // the kernel can walk a single process
 
@@ -250,6 +250,7 @@ func (w *Waits) Resume() (err error) {
 		w.links = append(w.links, attached)
 	}
 	w.paused.Store(false) // those that are new from now on are prepared by who adds them
+	w.owned.Store(true)   // threads have begun and ended meanwhile
 	return w.prepare(everyProcess, 0)
 }
 
@@ -314,7 +315,7 @@ func (w *Waits) setOwner(target Target, owner uint16) error {
 
 func usageAt(number uint32) int64 { return int64(number) * int64(unsafe.Sizeof(waitsUsage{})) }
 
-// addUpThreads says how many threads each owner has, if some began, or other targets are an owner's.
+// addUpThreads says how many threads each owner has, if that may be another number.
 func (w *Waits) addUpThreads() error {
 	begun, err := readUsage(w.owners, owners)
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -44,10 +47,29 @@ func (s *switches) measure(handovers int) float64 {
 	return float64(s.read()) / float64(2*handovers)
 }
 
+// attachNothing attaches programs that do nothing where those of accounts are.
+func attachNothing(b *testing.B) (detach func()) {
+	var all []io.Closer
+	for _, name := range []string{"sched_switch", "sched_waking"} {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: name,
+			License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+		assert.NilError(b, err)
+		attached, err := link.AttachTracing(link.TracingOptions{Program: p})
+		assert.NilError(b, err)
+		all = append(all, attached, p)
+	}
+	return func() {
+		for _, c := range all {
+			assert.NilError(b, c.Close())
+		}
+	}
+}
+
 // BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and
 // with them, and reports the median of what accounts add: of a process that is no target, of one without a
 // context, and of one with one; of that also where stacks of its waits are walked, and how many that are in a
-// second of its CPU time at most; and what a stack takes, if each wait has one.
+// second of its CPU time at most; and what a stack takes, if each wait has one. Programs that do nothing add what the
+// kernel takes to call them.
 func BenchmarkWaits(b *testing.B) {
 	const rounds, handovers, period = 10, 30000, 100 * time.Microsecond
 	added := make(map[string][]float64)
@@ -89,6 +111,10 @@ func BenchmarkWaits(b *testing.B) {
 	}
 	for b.Loop() {
 		for range rounds {
+			before := other.measure(handovers)
+			detach := attachNothing(b)
+			added["nothing"] = append(added["nothing"], other.measure(handovers)-before)
+			detach()
 			measure(WaitOptions{NoWalks: true}, handovers,
 				map[string]*switches{"other": other, "bare": bare, "traced": traced})
 			began := time.Now()

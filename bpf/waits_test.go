@@ -73,9 +73,10 @@ func (a *Account) ran() (ns uint64) {
 	return ns
 }
 
-// A wait is of its kind, thread and transaction, and not longer than by the program's clock. But for the time that
-// the thread ran or waited for a CPU it is not shorter; and but for the runs that begin and end it, it is the time from the first
-// switch to the last, to the nanosecond. That holds for threads that were there before, and for later ones.
+// A wait is of its kind, thread and transaction, and not longer than by the program's clock; but for the time that the
+// thread ran or waited for a CPU it is not shorter. But for the runs that begin and end it, all of the transaction's
+// time is that from the first switch to the last, to the nanosecond. That holds for threads that were there before, and
+// for later ones.
 func TestWaits(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	w := openWaits(t, s, WaitOptions{})
