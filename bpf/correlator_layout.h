@@ -59,7 +59,7 @@ _Static_assert(sizeof(struct correlator_rule) == 56, "rule");
  *      144    4 level                of that namespace
  *      148    2 known_keys           how many keys of attributes the process has named, at most 256
  *      150    1 attribute_count      of attributes that are wanted, at most 8
- *      151    1 reserved             0
+ *      151    1 labels               of goroutines, which only the correlator's own sampler reads
  *      152    8 attribute_keys       their numbers among the named ones, 1 byte each; the rest 0
  *      160    8 check                correlator_check of all that comes before
  *
@@ -83,7 +83,7 @@ struct correlator_target {
     __u32 level;
     __u16 known_keys;
     __u8 attribute_count;
-    __u8 reserved;
+    __u8 labels;
     __u8 attribute_keys[CORRELATOR_ATTRIBUTES];
     __u64 check;
 };
@@ -98,6 +98,7 @@ _Static_assert(__builtin_offsetof(struct correlator_target, pid) == 140, "pid");
 _Static_assert(__builtin_offsetof(struct correlator_target, level) == 144, "level");
 _Static_assert(__builtin_offsetof(struct correlator_target, known_keys) == 148, "known_keys");
 _Static_assert(__builtin_offsetof(struct correlator_target, attribute_count) == 150, "count");
+_Static_assert(__builtin_offsetof(struct correlator_target, labels) == 151, "labels");
 _Static_assert(__builtin_offsetof(struct correlator_target, attribute_keys) == 152, "keys");
 _Static_assert(__builtin_offsetof(struct correlator_target, check) == 160, "check");
 _Static_assert(sizeof(struct correlator_target) == 168, "target");

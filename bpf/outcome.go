@@ -140,6 +140,10 @@ type SideCounters struct {
 	// UnknownKeys are those whose record has an attribute with an index from KnownKeys on, if any
 	// attributes are wanted.
 	UnknownKeys uint64
+
+	// LabelsRefused are those of goroutines whose labels could not be made sense of: too many, or an id that is
+	// none; or of threads that are not known to be the runtime's. They count as without context.
+	LabelsRefused uint64
 }
 
 // SideCounters returns sums, as Counters.
@@ -147,6 +151,7 @@ func (s *Sampler) SideCounters() (SideCounters, error) {
 	total, err := s.readCounters()
 	return SideCounters{
 		WalkedInstead: total.WalkedInstead, AttributesCut: total.AttributesCut, UnknownKeys: total.UnknownKeys,
+		LabelsRefused: total.LabelsRefused,
 	}, err
 }
 
@@ -177,6 +182,7 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 		total.AttributesStored += perCPU.AttributesStored
 		total.AttributesCut += perCPU.AttributesCut
 		total.UnknownKeys += perCPU.UnknownKeys
+		total.LabelsRefused += perCPU.LabelsRefused
 	}
 	return total, nil
 }

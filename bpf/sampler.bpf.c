@@ -71,9 +71,9 @@ struct {
     __type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* Programs that are called last: the first of the unwinder's chain, if there is an unwinder, and
- * walk_sample. */
-enum callee { FIRST_OF_CHAIN, WALKER, CALLEES };
+/* Programs that are called last: the first of the unwinder's chain, if there is an unwinder,
+ * walk_sample, and read_labels, if there is a target with labels. */
+enum callee { FIRST_OF_CHAIN, WALKER, LABELS, CALLEES };
 
 struct {
     __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -124,6 +124,9 @@ static const __u32 only = 0; /* the key of maps with one entry */
 /* These put the types into the object, from which bpf2go makes constants. */
 const enum sample_outcome *outcome_type SEC("types");
 const enum correlator_kind *kind_type SEC("types");
+const enum go_role *role_type SEC("types");
+const enum go_labels_form *form_type SEC("types");
+const enum go_attribute *attribute_type SEC("types");
 
 static __always_inline __u32 thread_number(__u32 level) {
     struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -354,7 +357,6 @@ static __always_inline enum sample_outcome walk_and_record(void *ctx, struct scr
         counters->pending = 0;
     }
     s->sample.time = bpf_ktime_get_ns();
-    take_attributes(s, counters);
     if (is_unwound(s->context.target)) {
         counters->pending = 1;
         bpf_tail_call(ctx, &unwinder, FIRST_OF_CHAIN);
@@ -389,11 +391,12 @@ static __always_inline bool is_recorded(enum sample_outcome outcome) {
 
 /* Reads the context of the thread. Where that must not be read now, nobody reads it later: once the
  * thread runs again, it may work on something else. */
-static __always_inline enum sample_outcome read_context(void *ctx,
-                                                        struct correlator_context *context) {
+static __always_inline enum sample_outcome read_context(void *ctx, struct scratch *s) {
+    struct correlator_context *context = &s->context;
     struct correlator_target target;
     enum correlator_outcome outcome = correlator_find(&targets, context, &target);
 
+    s->labels.layout = 0;
     if (outcome != CORRELATOR_SAMPLED && outcome != CORRELATOR_NO_SLOT)
         return (enum sample_outcome)outcome;
     if (!has_user_code(ctx))
@@ -402,7 +405,14 @@ static __always_inline enum sample_outcome read_context(void *ctx,
         return OUTCOME_IN_KERNEL;
     if (outcome == CORRELATOR_SAMPLED)
         outcome = correlator_read(&target, context);
+    s->labels.layout = target.labels;
     return (enum sample_outcome)outcome;
+}
+
+/* Whether the thread has no context, so far as is known. */
+static __always_inline bool is_untraced(enum sample_outcome outcome) {
+    return outcome == OUTCOME_NO_SLOT || outcome == OUTCOME_NO_TRACE ||
+           outcome == OUTCOME_NOT_VALID || outcome == OUTCOME_ZERO_IDS;
 }
 
 static __always_inline enum sample_outcome take_sample(void *ctx, struct counters *counters) {
@@ -416,12 +426,16 @@ static __always_inline enum sample_outcome take_sample(void *ctx, struct counter
     s = bpf_map_lookup_elem(&scratch, &only);
     if (!s) /* never */
         return OUTCOME_LOST;
-    s->outcome = read_context(ctx, &s->context);
+    s->outcome = read_context(ctx, s);
     /* What follows reads it again, as in walk: the verifier goes through it once for all outcomes.
      */
     __asm__ __volatile__("" ::: "memory");
-    if (is_recorded(s->outcome))
+    if (s->labels.layout && is_untraced(s->outcome))
+        bpf_tail_call(ctx, &unwinder, LABELS); /* it returns if that is missing */
+    if (is_recorded(s->outcome)) {
+        take_attributes(s, counters);
         return walk_and_record(ctx, s, counters);
+    }
     return (enum sample_outcome)s->outcome;
 }
 
@@ -438,6 +452,42 @@ int sample(void *ctx) {
     if (outcome < OUTCOMES) /* always; for the verifier */
         counts->outcomes[outcome]++;
     return 0; /* no record of perf's own */
+}
+
+/* Goes on where sample has found no context of a target that has labels. What they say of the trace
+ * is a record's context. */
+static __always_inline enum sample_outcome take_labels(void *ctx, struct counters *counters) {
+    struct scratch *s = bpf_map_lookup_elem(&scratch, &only);
+    struct correlator_attributes *found;
+    bool refused;
+
+    if (!s) /* never */
+        return OUTCOME_LOST;
+    found = &s->attributes.found;
+    s->outcome = go_read(ctx, &s->labels, &s->context, found, &refused);
+    counters->labels_refused += refused;
+    counters->attributes_cut += found->cut;
+    s->sample.key.attributes = 0;
+    if (s->context.kind == CORRELATOR_OTEL)
+        s->sample.key.attributes = hash_attributes(&s->attributes, hash_seed[0]);
+    __asm__ __volatile__("" ::: "memory"); /* as in take_sample */
+    if (is_recorded(s->outcome))
+        return walk_and_record(ctx, s, counters);
+    return (enum sample_outcome)s->outcome;
+}
+
+SEC("perf_event")
+int read_labels(void *ctx) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    enum sample_outcome outcome;
+
+    if (!counts) /* never */
+        return 0;
+    outcome = take_labels(ctx, counts);
+    if (outcome < OUTCOMES) /* always; for the verifier */
+        counts->outcomes[outcome]++;
+    return 0;
 }
 
 /* Walks the stack of a sample by frame pointers, and counts or defers it. It is a program of its

@@ -63,6 +63,11 @@ type SamplerOptions struct {
 	MaxCounts     int // different counts between two drains, 0: the samples of a second
 	DeferredBytes int // of the ring buffer, a power of 2 and a multiple of the page size; 0: 256 KiB
 
+	// Labels are the keys of labels of goroutines that are read, at most MaxLabelKeys; none: no labels are. Of
+	// LabelAttributes, those that are in Attributes are read, too.
+	Labels     []LabelKey
+	Attributes []string
+
 	freezes bool // as if ReadsInKernel said so
 
 	// ChainOnly has stacks that are walked have what is in the chain of frame pointers alone, as where the
@@ -118,6 +123,8 @@ type Sampler struct {
 	stacks   *stackTable
 	retained retained
 
+	labels labels
+
 	unwinding sync.Mutex                 // held for SetUnwinder
 	unwound   atomic.Pointer[stackTable] // of stacks that an unwinder has walked; nil before the first one
 }
@@ -134,6 +141,7 @@ type samplingObjects struct {
 	Active         *ebpf.Variable `ebpf:"active"`
 	TargetFilter   *ebpf.Variable `ebpf:"target_filter"`
 	UnwoundTargets *ebpf.Variable `ebpf:"unwound_targets"`
+	GoLayouts      *ebpf.Variable `ebpf:"go_layouts"`
 }
 
 // sharedMaps are those that the last program of an unwinder uses, too.
@@ -217,7 +225,13 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
+	keys, err := newGoKeys(s.options.Labels)
+	if err != nil {
+		return nil, err
+	}
 	for name, value := range map[string]any{
+		samplerVarGoKeys:        keys,
+		samplerVarGoAttributes:  wantedLabels(s.options.Attributes),
 		samplerVarHashSeed:      s.seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),

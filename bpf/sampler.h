@@ -2,8 +2,7 @@
 #ifndef SAMPLER_H
 #define SAMPLER_H
 
-#include "correlator_attributes.h"
-#include "stack.h"
+#include "golabels.h"
 
 /* The result of a sample. Each sample has exactly one. Up to OUTCOME_UNSAMPLED they are those of
  * correlator.h. */
@@ -45,7 +44,8 @@ enum sample_outcome {
  *      192    8 attributes_stored attributes put into a table
  *      200    8 attributes_cut    samples that lack attributes: correlator_attributes.cut
  *      208    8 unknown_keys      samples: correlator_attributes.unknown
- *      216   40 reserved          0
+ *      216    8 labels_refused    samples: GO_REFUSED
+ *      224   32 reserved          0
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
@@ -57,7 +57,8 @@ struct counters {
     __u64 attributes_stored;
     __u64 attributes_cut;
     __u64 unknown_keys;
-    __u64 reserved[5];
+    __u64 labels_refused;
+    __u64 reserved[4];
 };
 
 /* Identifies a stack of a process.
@@ -159,6 +160,7 @@ _Static_assert(__builtin_offsetof(struct counters, walked_instead) == 184, "walk
 _Static_assert(__builtin_offsetof(struct counters, attributes_stored) == 192, "stored");
 _Static_assert(__builtin_offsetof(struct counters, attributes_cut) == 200, "cut");
 _Static_assert(__builtin_offsetof(struct counters, unknown_keys) == 208, "unknown_keys");
+_Static_assert(__builtin_offsetof(struct counters, labels_refused) == 216, "labels_refused");
 _Static_assert(sizeof(struct counters) == 256, "cache lines");
 _Static_assert(OUTCOMES == 19, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
@@ -192,6 +194,7 @@ _Static_assert(__builtin_offsetof(struct deferred, attributes) == 6264, "attribu
  *     6896    4 outcome     the same: enum correlator_outcome
  *     6900    4 reserved    0
  *     6904 2584 attributes  of the thread
+ *     9488 1472 labels      the same
  */
 struct scratch {
     struct deferred sample;
@@ -199,11 +202,13 @@ struct scratch {
     __u32 outcome;
     __u32 reserved;
     struct correlator_attributes_scratch attributes;
+    struct go_scratch labels;
 };
 
 _Static_assert(__builtin_offsetof(struct scratch, context) == 6776, "context");
 _Static_assert(__builtin_offsetof(struct scratch, outcome) == 6896, "outcome");
 _Static_assert(__builtin_offsetof(struct scratch, attributes) == 6904, "attributes");
-_Static_assert(sizeof(struct scratch) == 9488, "scratch");
+_Static_assert(__builtin_offsetof(struct scratch, labels) == 9488, "labels");
+_Static_assert(sizeof(struct scratch) == 10960, "scratch");
 
 #endif

@@ -60,7 +60,7 @@ type samplerCorrelatorTarget struct {
 	Level          uint32
 	KnownKeys      uint16
 	AttributeCount uint8
-	Reserved       uint8
+	Labels         uint8
 	AttributeKeys  [8]uint8
 	Check          uint64
 }
@@ -93,7 +93,8 @@ type samplerCounters struct {
 	AttributesStored uint64
 	AttributesCut    uint64
 	UnknownKeys      uint64
-	Reserved         [5]uint64
+	LabelsRefused    uint64
+	Reserved         [4]uint64
 }
 
 type samplerDeferred struct {
@@ -110,6 +111,53 @@ type samplerDeferred struct {
 	Stack          samplerStack
 	Attributes     [512]uint8
 }
+
+type samplerGoAttribute uint32
+
+const (
+	samplerGoAttributeGO_ROOT_ATTRIBUTE samplerGoAttribute = 0
+	samplerGoAttributeGO_SPAN_ATTRIBUTE samplerGoAttribute = 1
+	samplerGoAttributeGO_NAME_ATTRIBUTE samplerGoAttribute = 2
+)
+
+type samplerGoKey struct {
+	_      structs.HostLayout
+	Text   [4]uint64
+	Role   uint32
+	Length uint32
+}
+
+type samplerGoLabelsForm uint32
+
+const (
+	samplerGoLabelsFormGO_LABELS_MAP   samplerGoLabelsForm = 1
+	samplerGoLabelsFormGO_LABELS_SLICE samplerGoLabelsForm = 2
+)
+
+type samplerGoLayout struct {
+	_        structs.HostLayout
+	G        int64
+	G_m      uint16
+	G_labels uint16
+	M_procid uint16
+	M_curg   uint16
+	M_extra  uint16
+	Form     uint8
+	Reserved [5]uint8
+}
+
+type samplerGoRole uint32
+
+const (
+	samplerGoRoleGO_NO_ROLE      samplerGoRole = 0
+	samplerGoRoleGO_TRACE_ID     samplerGoRole = 1
+	samplerGoRoleGO_SPAN_ID      samplerGoRole = 2
+	samplerGoRoleGO_SPAN_DECIMAL samplerGoRole = 3
+	samplerGoRoleGO_ROOT_ID      samplerGoRole = 4
+	samplerGoRoleGO_ROOT_DECIMAL samplerGoRole = 5
+	samplerGoRoleGO_NAME         samplerGoRole = 6
+	samplerGoRoleGO_ROLES        samplerGoRole = 8
+)
 
 type samplerRecordLayout struct {
 	_            structs.HostLayout
@@ -193,6 +241,46 @@ type samplerScratch struct {
 		Raw      [1024]uint8
 		Tail     [8]uint8
 	}
+	Labels struct {
+		_      structs.HostLayout
+		Layout uint32
+		Count  uint32
+		Labels [32]struct {
+			_   structs.HostLayout
+			Key struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Value struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+		}
+		Bucket struct {
+			_       structs.HostLayout
+			Tophash [8]uint8
+			Keys    [8]struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Values [8]struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Overflow uint64
+		}
+		Values [8]struct {
+			_      structs.HostLayout
+			Text   uint64
+			Length uint64
+		}
+		Text [4]uint64
+		Root uint64
+	}
 }
 
 type samplerStack struct {
@@ -228,6 +316,7 @@ const (
 	samplerMapUnwinder       = "unwinder"
 	samplerMapUnwoundStacks  = "unwound_stacks"
 	samplerProgCountUnwound  = "count_unwound"
+	samplerProgReadLabels    = "read_labels"
 	samplerProgSample        = "sample"
 	samplerProgWalkSample    = "walk_sample"
 	samplerVarActive         = "active"
@@ -235,6 +324,9 @@ const (
 	samplerVarBySpan         = "by_span"
 	samplerVarByThread       = "by_thread"
 	samplerVarFindsCallers   = "finds_callers"
+	samplerVarGoAttributes   = "go_attributes"
+	samplerVarGoKeys         = "go_keys"
+	samplerVarGoLayouts      = "go_layouts"
 	samplerVarHashSeed       = "hash_seed"
 	samplerVarKeepUnsampled  = "keep_unsampled"
 	samplerVarKeepUntraced   = "keep_untraced"
@@ -288,6 +380,7 @@ type samplerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerProgramSpecs struct {
 	CountUnwound *ebpf.ProgramSpec `ebpf:"count_unwound"`
+	ReadLabels   *ebpf.ProgramSpec `ebpf:"read_labels"`
 	Sample       *ebpf.ProgramSpec `ebpf:"sample"`
 	WalkSample   *ebpf.ProgramSpec `ebpf:"walk_sample"`
 }
@@ -319,6 +412,9 @@ type samplerVariableSpecs struct {
 	BySpan         *ebpf.VariableSpec `ebpf:"by_span"`
 	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
 	FindsCallers   *ebpf.VariableSpec `ebpf:"finds_callers"`
+	GoAttributes   *ebpf.VariableSpec `ebpf:"go_attributes"`
+	GoKeys         *ebpf.VariableSpec `ebpf:"go_keys"`
+	GoLayouts      *ebpf.VariableSpec `ebpf:"go_layouts"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	KeepUntraced   *ebpf.VariableSpec `ebpf:"keep_untraced"`
@@ -389,6 +485,9 @@ type samplerVariables struct {
 	BySpan         *ebpf.Variable `ebpf:"by_span"`
 	ByThread       *ebpf.Variable `ebpf:"by_thread"`
 	FindsCallers   *ebpf.Variable `ebpf:"finds_callers"`
+	GoAttributes   *ebpf.Variable `ebpf:"go_attributes"`
+	GoKeys         *ebpf.Variable `ebpf:"go_keys"`
+	GoLayouts      *ebpf.Variable `ebpf:"go_layouts"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`
 	KeepUntraced   *ebpf.Variable `ebpf:"keep_untraced"`
@@ -404,6 +503,7 @@ type samplerVariables struct {
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerPrograms struct {
 	CountUnwound *ebpf.Program `ebpf:"count_unwound"`
+	ReadLabels   *ebpf.Program `ebpf:"read_labels"`
 	Sample       *ebpf.Program `ebpf:"sample"`
 	WalkSample   *ebpf.Program `ebpf:"walk_sample"`
 }
@@ -411,6 +511,7 @@ type samplerPrograms struct {
 func (p *samplerPrograms) Close() error {
 	return _SamplerClose(
 		p.CountUnwound,
+		p.ReadLabels,
 		p.Sample,
 		p.WalkSample,
 	)

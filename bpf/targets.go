@@ -24,7 +24,11 @@ type Target uint32
 // The rules must have been resolved after [Sampler.Identify] returned the identity. Then they are
 // never applied to another program than their own, whenever the process exits or execs.
 func (s *Sampler) SetTarget(identity ExecID, rules TargetRules) (Target, error) {
-	target, err := s.table.set(identity, rules)
+	labels, err := s.layout(rules.Labels)
+	if err != nil {
+		return 0, fmt.Errorf("setting target: %w", err)
+	}
+	target, err := s.table.set(identity, rules, labels)
 	if err != nil {
 		return 0, fmt.Errorf("setting target: %w", err)
 	}
@@ -43,6 +47,10 @@ type TargetRules struct {
 	// map of the process; KnownKeys is how many that has, those above 256 without meaning.
 	Keys      []uint8
 	KnownKeys int
+
+	// Labels is where goroutines have labels. They are the context of what has no other; what they say becomes a
+	// record's. See [Sampler.LoadLabels].
+	Labels GoLayout
 
 	// Owner is a user or a container, whose targets share bounds of accounts of waits. Targets without share one, too.
 	Owner string
@@ -142,11 +150,12 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func (t *targetTable) set(identity ExecID, rules TargetRules) (target Target, err error) {
+func (t *targetTable) set(identity ExecID, rules TargetRules, labels uint8) (target Target, err error) {
 	value, err := newCorrelatorTarget(identity, rules)
 	if err != nil {
 		return 0, err
 	}
+	value.Labels = labels
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	entry := t.byTGID[identity.tgid]

@@ -219,7 +219,7 @@ func TestCheckSum(t *testing.T) {
 	for _, change := range []func(){
 		func() { target.StartTime = 1 }, func() { target.ExecId = 1 }, func() { target.Memory = 1 },
 		func() { target.Id = 1 }, func() { target.Pid = 1 }, func() { target.Level = 1 },
-		func() { target.KnownKeys = 1 }, func() { target.AttributeCount = 1 }, func() { target.Reserved = 1 },
+		func() { target.KnownKeys = 1 }, func() { target.AttributeCount = 1 }, func() { target.Labels = 1 },
 		func() { target.AttributeKeys[0] = 1 }, func() { target.AttributeKeys[7] = 1 },
 	} {
 		change()

@@ -71,6 +71,7 @@ func (s *Sampler) SetUnwinder(u *Unwinder) error {
 const (
 	firstOfChain = uint32(0)
 	walker       = uint32(1)
+	labelReader  = uint32(2)
 )
 
 func (s *Sampler) removeUnwinder() error {

@@ -107,7 +107,7 @@ type waitsCorrelatorTarget struct {
 	Level          uint32
 	KnownKeys      uint16
 	AttributeCount uint8
-	Reserved       uint8
+	Labels         uint8
 	AttributeKeys  [8]uint8
 	Check          uint64
 }

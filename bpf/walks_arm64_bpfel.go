@@ -45,7 +45,7 @@ type walksCorrelatorTarget struct {
 	Level          uint32
 	KnownKeys      uint16
 	AttributeCount uint8
-	Reserved       uint8
+	Labels         uint8
 	AttributeKeys  [8]uint8
 	Check          uint64
 }

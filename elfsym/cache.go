@@ -36,23 +36,28 @@ func Identify(f *os.File) (FileKey, error) {
 	}, nil
 }
 
-// Cache keeps the results of ParseLibrary and ParseThreadContext, so that any number of processes
+// Cache keeps the results of ParseLibrary, ParseThreadContext and ParseGoProgram, so that any number of processes
 // that map one file cost one parse of each. It is safe for concurrent use.
 type Cache struct {
 	libraries *results[*Library]
 	contexts  func() (*results[*Variable], error) // made when it is called first
+	programs  func() (*results[*GoProgram], error)
 }
 
 // contextsPerLibrary is how many more files are searched for a thread context: every file that a
 // process maps, and not one. Nearly all have none.
 const contextsPerLibrary = 32
 
-// NewCache returns a cache of the given number of libraries, which must not be 0, and
-// contextsPerLibrary times as many other files; the least recently used ones are evicted. Its
-// tables take about 100 bytes for each from the start, that of the other files from the first of
-// them, and no more for a file without symbols. The rest add at most 64 segments of 40 bytes, a
-// build id of 64 bytes and the text of an error: with the table 4 KiB for each entry at worst, and
-// 400 bytes for an ordinary library.
+// programsPerLibrary is how many more programs are looked at for labels of Go: those of all processes
+// that take part for other reasons.
+const programsPerLibrary = 8
+
+// NewCache returns a cache of the given number of libraries, which must not be 0,
+// contextsPerLibrary times as many other files and programsPerLibrary times as many programs; the
+// least recently used ones are evicted. Its tables take about 100 bytes for each from the start, those
+// of files and programs from the first of them, and no more for a file without symbols. The rest add at
+// most 64 segments of 40 bytes, a build id of 64 bytes and the text of an error: with the table 4 KiB
+// for each entry at worst, and 400 bytes for an ordinary library.
 func NewCache(entries uint32) (*Cache, error) {
 	libraries, err := newResults[*Library](entries)
 	if err != nil {
@@ -60,6 +65,8 @@ func NewCache(entries uint32) (*Cache, error) {
 	}
 	return &Cache{libraries, sync.OnceValues(func() (*results[*Variable], error) {
 		return newResults[*Variable](contextsPerLibrary * entries)
+	}), sync.OnceValues(func() (*results[*GoProgram], error) {
+		return newResults[*GoProgram](programsPerLibrary * entries)
 	})}, nil
 }
 
@@ -85,6 +92,15 @@ func (c *Cache) ThreadContext(f *os.File) (*Variable, error) {
 		return nil, fmt.Errorf("creating a cache of thread contexts: %w", err)
 	}
 	return contexts.get(f, f, ParseThreadContext)
+}
+
+// GoProgram is Library for the result of ParseGoProgram.
+func (c *Cache) GoProgram(f *os.File) (*GoProgram, error) {
+	programs, err := c.programs()
+	if err != nil {
+		return nil, fmt.Errorf("creating a cache of programs: %w", err)
+	}
+	return programs.get(f, f, ParseGoProgram)
 }
 
 // results are those of one parser.

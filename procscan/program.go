@@ -1,9 +1,11 @@
 package procscan
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +27,39 @@ func (h *Handle) Executable() (string, error) {
 		return "", fmt.Errorf("reading the process's executable: %w", classifyDenied(err))
 	}
 	return strings.TrimSuffix(path, " (deleted)"), nil
+}
+
+// ThreadNumber returns the number of a thread of the process in its own pid namespace. ErrGone: the
+// thread, or the process, has exited.
+func (h *Handle) ThreadNumber(tid int) (int, error) {
+	fd, err := h.open(fmt.Sprintf("task/%d/status", tid), unix.O_RDONLY)
+	if err != nil {
+		return 0, err
+	}
+	file := os.NewFile(uintptr(fd), "status")
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxStatusBytes))
+	if err != nil {
+		return 0, fmt.Errorf("reading the status of thread %d: %w", tid, classify(err))
+	}
+	return parseThreadNumber(text)
+}
+
+// parseThreadNumber parses a line of /proc/PID/task/TID/status: the thread's numbers, from our pid
+// namespace to its own.
+//
+//	NSpid:	4711	7
+func parseThreadNumber(status []byte) (int, error) {
+	for line := range bytes.Lines(status) {
+		if numbers, ok := bytes.CutPrefix(line, []byte("NSpid:")); ok {
+			fields := bytes.Fields(numbers)
+			if len(fields) == 0 {
+				break
+			}
+			return strconv.Atoi(string(fields[len(fields)-1]))
+		}
+	}
+	return 0, fmt.Errorf("finding NSpid: %w", errStatus)
 }
 
 // ThreadName returns the name of a thread of the process: at most 15 bytes, any but zero. ErrGone:

@@ -79,3 +79,21 @@ func TestThreadName(t *testing.T) {
 	name, err = h.ThreadName(p.PID)
 	assert.Check(t, errors.Is(err, ErrGone) && name == "", "after the exit: %q, %v", name, err)
 }
+
+// The number of a thread is the last of its numbers, that in its own namespace; a status without one is an error.
+func TestThreadNumber(t *testing.T) {
+	for status, want := range map[string]int{
+		"Name:\tx\nNSpid:\t7\nNSsid:\t8\n": 7, "NSpid:\t4711\t70\t7\nNSpgid:\t1\n": 7,
+		"Name:\tNSpid:\n": 0, "NSpid:\t\nNSpid:\t7": 0, "NSpid:\tx\n": 0, "": 0,
+	} {
+		number, err := parseThreadNumber([]byte(status))
+		assert.Check(t, number == want && (err == nil) == (want != 0), "%q: %d, %v", status, number, err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	h := openPID(t, os.Getpid())
+	number, err := h.ThreadNumber(unix.Gettid())
+	assert.Check(t, err == nil && number > 0, "%d, %v", number, err)
+	_, err = h.ThreadNumber(1 << 22)
+	assert.ErrorIs(t, err, ErrGone)
+}

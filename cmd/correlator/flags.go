@@ -128,6 +128,7 @@ type recordOptions struct {
 	Waits          bool                 `key:"waits" env:"-"` // not that of run
 	JavaSignatures bool                 `key:"java-signatures"`
 	Attributes     config.AttributeKeys `key:"context-attributes" type:"keys"`
+	Labels         config.LabelKeys     `key:"go-labels" type:"labels"`
 	ProcRoot       string               `key:"proc-root"`
 	Filter         config.Filter        `group:"Which processes"`
 }
@@ -135,7 +136,7 @@ type recordOptions struct {
 func newRecordOptions() *recordOptions {
 	return &recordOptions{
 		Duration: 30 * time.Second, Rate: 97, Unwinder: sampling.AutoUnwinder, ProcRoot: config.DefaultProcRoot,
-		Attributes: config.DefaultAttributeKeys(),
+		Attributes: config.DefaultAttributeKeys(), Labels: config.DefaultLabelKeys(),
 	}
 }
 
@@ -237,6 +238,8 @@ var usage = map[string]string{
 	"java-signatures": "names of Java methods include return type and arguments, where stacks are unwound",
 	"context-attributes": fmt.Sprintf("which attributes of OpenTelemetry's thread contexts are exported, at most %d, "+
 		"separated by commas (default: %s)", sampling.MaxAttributes, strings.Join(config.DefaultAttributeKeys(), ",")),
+	"go-labels": fmt.Sprintf("which labels of goroutines (runtime/pprof) say what, ROLE=KEY separated by commas; empty: "+
+		"none are read (default: %s)", strings.Join(config.DefaultLabelKeys(), ",")),
 	"unsampled": "also send samples of traces whose W3C sampled flag is not set",
 
 	"samples-delay": "longest time between a sample and its message, as promised to the agents: they hold finished " +

@@ -24,6 +24,7 @@ func (a *app) addRecord(options *recordOptions) *cobra.Command {
 				Waits:            options.Waits,
 				JavaSignatures:   options.JavaSignatures,
 				Attributes:       options.Attributes,
+				Labels:           options.Labels.Keys(),
 				ProcRoot:         options.ProcRoot,
 				Filter:           options.filter(),
 				Selection:        record.Selection{Trace: options.Trace, Transaction: options.Transaction},

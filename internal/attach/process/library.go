@@ -41,6 +41,7 @@ func (t *Target) SetMappings(libraries, contexts []procscan.Mapping) {
 func (t *Target) Replace() {
 	t.otel.lost, t.stale, t.loaded = true, true, time.Time{}
 	t.otel.variable, t.otel.search = variable{}, variableSearch{}
+	t.labels = goLabels{}
 }
 
 // stillMapped reports whether all libraries are mapped where they were.

@@ -93,6 +93,9 @@ func (t *Target) Rule() (tlsdesc.Rule, error) { return t.elastic.rule, t.elastic
 func (t *Target) ForgetRules() {
 	t.elastic.forget()
 	t.otel.forgetVariable()
+	if t.HasLabels() {
+		t.labels.err, t.labels.pause = errNoGoThread, 0
+	}
 }
 
 // Resolve finds where the threads have what they work on, as far as that is not known: it may be
@@ -132,7 +135,8 @@ func (t *Target) Unsupported() (err error) {
 // IsPending reports whether there is a rule that Resolve may find out later, because of what the
 // process does; see SearchPause for what it may load.
 func (t *Target) IsPending() bool {
-	return t.HasStorage() && t.elastic.isPending() || t.otel.ofThreads() && t.otel.variable.isPending()
+	return t.HasStorage() && t.elastic.isPending() || t.otel.ofThreads() && t.otel.variable.isPending() ||
+		t.HasLabels() && errors.Is(t.labels.err, tlsdesc.ErrUnresolved)
 }
 
 // Rules returns all rules that are known, and the attributes that are wanted of OpenTelemetry's
@@ -145,6 +149,8 @@ func (t *Target) Rules(keys []string) bpf.TargetRules {
 	if t.otel.hasRule() {
 		rules.OTel = t.otel.variable.rule
 		rules.Keys, rules.KnownKeys = t.otel.wanted(keys), len(t.otel.context.Keys)
+	} else if t.HasLabels() && t.labels.err == nil { // which have other keys
+		rules.Labels = t.labels.layout
 	}
 	return rules
 }

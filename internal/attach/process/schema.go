@@ -49,7 +49,8 @@ func schemaOf(text string) ThreadSchema {
 // UnreadSchema returns the schema by which threads of the process publish what they work on, if it is one
 // that is not read and they publish it in no other way.
 func (v *View) UnreadSchema() string {
-	if v.OTel == nil || v.OTel.TLS != "" || slices.Contains(v.Contexts, profile.ElasticContext.String()) {
+	if v.OTel == nil || v.OTel.TLS != "" || slices.Contains(v.Contexts, profile.ElasticContext.String()) ||
+		slices.Contains(v.Contexts, GoLabels) {
 		return ""
 	}
 	return v.OTel.Schema

@@ -65,11 +65,11 @@ func (t *Target) resolveOTel() error {
 }
 
 // SearchPause returns how long to wait before the files of the process are searched for the variable
-// again; 0: no search was in vain.
+// again, or its threads for a goroutine; 0: no search was in vain.
 func (t *Target) SearchPause() time.Duration {
 	o := &t.otel
 	if !o.ofThreads() || o.variable.file != nil || o.search.pause == 0 {
-		return 0
+		return t.labelsPause()
 	}
 	return max(time.Until(o.search.ended.Add(o.search.pause)), searchMin)
 }

@@ -77,6 +77,7 @@ func (t *Target) Probe() (Change, error) {
 		t.service, t.filtered = profile.Service{}, false
 		return change, cmp.Or(t.trouble, memread.ErrNotPublished)
 	}
+	t.lookAtProgram()
 	if t.readProgram(); t.program.fresh || change.Any() {
 		t.program.fresh = false
 		service := ServiceOf(t.otel.context, t.program.environment, t.storage, t.program.name())

@@ -52,6 +52,8 @@ type Target struct {
 	trouble error           // why one of both cannot be read, while the other can
 	service profile.Service // by all that was found
 
+	labels goLabels // of the program that runs
+
 	filtered bool // the filter leaves out the service
 
 	program program // that runs

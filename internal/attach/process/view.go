@@ -41,7 +41,7 @@ type View struct {
 
 	ServiceName        string   `json:"service_name"`
 	ServiceEnvironment string   `json:"service_environment"`
-	Contexts           []string `json:"contexts"`    // by which standards it publishes: elastic, opentelemetry
+	Contexts           []string `json:"contexts"`    // by what it publishes: elastic, opentelemetry, go_labels
 	SocketPath         string   `json:"socket_path"` // as the process itself sees it
 	Library            string   `json:"library"`     // path in the process's mount namespace
 	Libc               string   `json:"libc"`        // glibc or musl; empty while not known
@@ -117,6 +117,9 @@ func (t *Target) Describe(view *View) {
 	if t.HasContext() {
 		view.Contexts = append(view.Contexts, profile.OTelContext.String())
 		view.OTel = t.describeContext()
+	}
+	if t.HasLabels() {
+		view.Contexts = append(view.Contexts, GoLabels)
 	}
 	for _, v := range []*variable{&t.otel.variable, &t.elastic} {
 		if v.file != nil && v.err == nil && v.rule.Libc != tlsdesc.LibcUnknown {

@@ -60,6 +60,7 @@ type samplesSection struct {
 	Unwinder       sampling.Unwinder `key:"unwinder"`
 	Waits          sampling.Waits    `key:"waits"`
 	Attributes     AttributeKeys     `key:"context-attributes" type:"keys"`
+	Labels         LabelKeys         `key:"go-labels" type:"labels"`
 	Unsampled      bool              `key:"unsampled"`
 }
 
@@ -156,8 +157,9 @@ type monitoringSection struct {
 // Default returns the default configuration, without the values that Complete derives.
 func Default() Config {
 	return Config{
-		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder, Attributes: DefaultAttributeKeys()},
-		Agents:  agentsSection{SamplesDelay: 300 * time.Millisecond},
+		Samples: samplesSection{PerSecond: 20, Unwinder: sampling.AutoUnwinder, Attributes: DefaultAttributeKeys(),
+			Labels: DefaultLabelKeys()},
+		Agents: agentsSection{SamplesDelay: 300 * time.Millisecond},
 		Discovery: discoverySection{Processes: contextProcesses, ScanInterval: 30 * time.Second,
 			MaxProcesses: agent.DefaultMaxProcesses, ProcRoot: DefaultProcRoot},
 		OTLP: otlpSection{Symbolize: true, Section: otlpKeys{
@@ -207,6 +209,7 @@ func (c *Config) Agent() agent.Config {
 		Unwinder:          c.Samples.Unwinder,
 		Waits:             c.Samples.Waits == sampling.AutoWaits && c.takesWaits(),
 		Attributes:        c.Samples.Attributes,
+		Labels:            c.Samples.Labels.Keys(),
 		MetricsServices:   c.Monitoring.Services,
 		PinMaps:           c.Samplers.PinMaps,
 	}

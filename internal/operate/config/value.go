@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
 	"correlator/otlp"
@@ -126,6 +128,53 @@ func (k *AttributeKeys) add(text string) error {
 }
 
 func (k *AttributeKeys) texts() []string { return *k }
+
+// LabelKeys are which labels of goroutines say what: ROLE=KEY, in a flag or variable separated by commas.
+type LabelKeys []string
+
+// labelRoles are the roles of labels by name.
+var labelRoles = map[string]bpf.LabelRole{
+	"trace-id": bpf.TraceIDLabel, "span-id": bpf.SpanIDLabel, "span-id-decimal": bpf.SpanDecimalLabel,
+	"root-id": bpf.RootIDLabel, "root-id-decimal": bpf.RootDecimalLabel, "name": bpf.NameLabel,
+}
+
+// DefaultLabelKeys returns those of otelpyroscope and of Datadog.
+func DefaultLabelKeys() LabelKeys {
+	return LabelKeys{"trace-id=trace_id", "span-id=span_id", "name=span_name", "span-id-decimal=span id",
+		"root-id-decimal=local root span id"}
+}
+
+func (*LabelKeys) split(text string) []string { return strings.Split(text, ",") }
+
+func (k *LabelKeys) add(text string) error {
+	text = strings.TrimSpace(text)
+	role, key, _ := strings.Cut(text, "=")
+	switch {
+	case text == "":
+		return nil
+	case labelRoles[role] == 0:
+		return fmt.Errorf("%q is none of %s", role, strings.Join(slices.Sorted(maps.Keys(labelRoles)), ", "))
+	case len(*k) == bpf.MaxLabelKeys:
+		return fmt.Errorf("more than %d labels", bpf.MaxLabelKeys)
+	case len(key) == 0 || len(key) > bpf.MaxLabelKeyBytes:
+		return fmt.Errorf("%q has not 1 to %d bytes", key, bpf.MaxLabelKeyBytes)
+	case slices.ContainsFunc(*k, func(other string) bool { return strings.HasSuffix(other, "="+key) }):
+		return fmt.Errorf("%s stands there twice", key)
+	}
+	*k = append(*k, text)
+	return nil
+}
+
+func (k *LabelKeys) texts() []string { return *k }
+
+// Keys returns them for a sampler.
+func (k LabelKeys) Keys() (keys []bpf.LabelKey) {
+	for _, text := range k {
+		role, key, _ := strings.Cut(text, "=")
+		keys = append(keys, bpf.LabelKey{Key: key, Role: labelRoles[role]})
+	}
+	return keys
+}
 
 // signals are signals of OTLP, each once; none: all.
 type signals []otlp.Signal

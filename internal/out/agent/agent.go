@@ -159,6 +159,7 @@ func (a *Agent) samplingOptions() sampling.Options {
 			BySpan:           a.exporter != nil,
 			MaxTargets:       a.config.MaxProcesses + lifecycle.ExtraProcesses,
 			PinDir:           a.config.PinMaps,
+			Labels:           a.config.Labels,
 			ChainOnly:        a.config.chainOnly,
 		},
 		Interval: a.config.ReportInterval,

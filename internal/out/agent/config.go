@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
 )
@@ -38,10 +39,11 @@ type Config struct {
 	ReportInterval   time.Duration // how often what was sampled is fetched from the kernel
 	KernelStacks     bool          // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
-	Waits            bool     // accounts are kept, if somebody takes them
-	Attributes       []string // of OpenTelemetry's thread contexts that are exported, see sampling.Options
-	MetricsServices  int      // services that are in metrics by name, at most MaxServices; 0: no metric is by service
-	PinMaps          string   // directory in bpffs for the table of targets; empty: none
+	Waits            bool           // accounts are kept, if somebody takes them
+	Labels           []bpf.LabelKey // of goroutines that are read, see bpf.SamplerOptions
+	Attributes       []string       // of OpenTelemetry's thread contexts that are exported, see sampling.Options
+	MetricsServices  int            // services that are in metrics by name, at most MaxServices; 0: no metric is by service
+	PinMaps          string         // directory in bpffs for the table of targets; empty: none
 
 	chainOnly bool // see bpf.SamplerOptions
 }

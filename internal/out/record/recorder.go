@@ -67,10 +67,11 @@ type Options struct {
 	SamplesPerSecond int    // of every CPU, from 1 to bpf.MaxSamplesPerSecond
 	KernelStacks     bool   // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
-	Waits            bool     // of threads with a trace are recorded, too
-	JavaSignatures   bool     // names of Java methods have return type and arguments
-	Attributes       []string // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
-	PID              int      // the only process, whatever it publishes; 0: all that Filter selects
+	Waits            bool           // of threads with a trace are recorded, too
+	JavaSignatures   bool           // names of Java methods have return type and arguments
+	Labels           []bpf.LabelKey // of goroutines that are read, see bpf.SamplerOptions
+	Attributes       []string       // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
+	PID              int            // the only process, whatever it publishes; 0: all that Filter selects
 	Filter           process.Filter
 	Selection        Selection     // other samples are not in the Recording, but for how many they are
 	Duration         time.Duration // how long to record, from Recording.Start on; 0: until the context ends
@@ -138,6 +139,7 @@ func (o *Options) sampling() sampling.Options {
 			ByThread:         true,
 			BySpan:           true,
 			MaxTargets:       o.MaxProcesses,
+			Labels:           o.Labels,
 		},
 		Interval:       drainInterval,
 		ProcRoot:       o.ProcRoot,

@@ -141,6 +141,9 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 	if count.OTel {
 		sample.Context = profile.OTelContext
 		sample.Attributes, sample.TransactionID = decodeAttributes(count.Attributes, p.keys)
+		if !sample.HasTrace() { // labels of goroutines may lack the trace alone
+			sample.TransactionID = [8]byte{}
+		}
 	}
 	return sample
 }

@@ -60,7 +60,7 @@ func (p *ProcessSampler) Start() error {
 	p.target.ForgetRules() // the rules must be of that program
 	err := p.resolve()
 	rules := p.rules()
-	traced := rules.Elastic.Kind != 0 || rules.OTel.Kind != 0
+	traced := isTraced(&rules)
 	switch {
 	case process.IsGone(err), !traced && !(s.keep.Untraced && (p.target.HasContext() || p.target.NeedsNothing())):
 		return err
@@ -85,12 +85,18 @@ func unlessPending(err error) error {
 	return err
 }
 
+// isTraced reports whether rules lead to contexts.
+func isTraced(rules *bpf.TargetRules) bool {
+	return rules.Elastic.Kind != 0 || rules.OTel.Kind != 0 || rules.Labels != bpf.GoLayout{}
+}
+
 // resolve finds out the rules that are of use.
 func (p *ProcessSampler) resolve() error {
 	if p.sampling.elasticOnly {
 		return p.target.ResolveElastic()
 	}
-	return p.target.Resolve()
+	err := p.target.Resolve()
+	return cmp.Or(err, p.sampling.resolveLabels(p.target))
 }
 
 // rules returns the rules that are known, and of use.
@@ -104,6 +110,9 @@ func (p *ProcessSampler) rules() bpf.TargetRules {
 
 // attributeKeys returns the key map of the process's context.
 func (p *ProcessSampler) attributeKeys() []string {
+	if p.target.HasLabels() && p.rules().OTel.Kind == 0 {
+		return bpf.LabelAttributes
+	}
 	if context := p.target.Context(); context != nil {
 		return context.Keys
 	}
@@ -121,7 +130,7 @@ func (p *ProcessSampler) refine(program *program) error {
 	}
 	err = p.resolve()
 	rules := p.rules()
-	if rules.Elastic == program.rules.Elastic && rules.OTel == program.rules.OTel {
+	if rules.Elastic == program.rules.Elastic && rules.OTel == program.rules.OTel && rules.Labels == program.rules.Labels {
 		return unlessPending(err)
 	}
 	if err := p.sampling.setTarget(program, rules); err != nil {

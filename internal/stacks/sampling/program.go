@@ -57,7 +57,7 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 	p.unwound.target = unwind.Target{
 		ID: memory.handle.Identity(), KernelPID: identity.KernelPID(), Program: identity, User: memory.access.Owner(),
 	}
-	p.unseen.Store(s.lazy && rules.Elastic.Kind == 0 && rules.OTel.Kind == 0)
+	p.unseen.Store(s.lazy && !isTraced(&rules))
 	if err := s.setTarget(p, rules); err != nil {
 		return nil, err
 	}

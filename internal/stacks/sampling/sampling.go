@@ -105,6 +105,8 @@ type Sampling struct {
 	words       *wordCache
 	unwinding   *unwinding // nil: all stacks are walked by frame pointers
 	hidden      error      // why stacks have no kernel frames, if they were asked for
+	labels      []bpf.LabelKey
+	threads     lazyThreads
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
 	waitsWanted func() bool
@@ -147,7 +149,9 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		log:         log,
 		programs:    make(map[bpf.Target]*program),
 		words:       newWordCache(),
+		labels:      options.Labels,
 	}
+	options.SamplerOptions.Attributes = options.Attributes
 	s.counted = s.clock.last
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {
@@ -259,7 +263,39 @@ func (s *Sampling) Close() error {
 	if s.waits != nil {
 		errs = append(errs, s.waits.Close())
 	}
+	if s.threads.opened != nil {
+		errs = append(errs, s.threads.opened.Close())
+	}
 	return errors.Join(append(errs, s.sampler.Close())...)
+}
+
+// resolveLabels is process.Target.ResolveLabels for a target whose labels can be read.
+func (s *Sampling) resolveLabels(t *process.Target) error {
+	if len(s.labels) == 0 || !t.HasLabels() {
+		return t.LabelsError()
+	}
+	if err := s.sampler.LoadLabels(); err != nil {
+		s.recordError("loading what reads labels of goroutines", err)
+		return nil
+	}
+	threads, err := s.threads.open()
+	if err != nil {
+		s.recordError("listing threads", err)
+		return nil
+	}
+	return t.ResolveLabels(threads)
+}
+
+// lazyThreads are opened for the first process whose threads are to be known.
+type lazyThreads struct {
+	once   sync.Once
+	opened *bpf.Threads
+	err    error
+}
+
+func (l *lazyThreads) open() (*bpf.Threads, error) {
+	l.once.Do(func() { l.opened, l.err = bpf.OpenThreads() })
+	return l.opened, l.err
 }
 
 // Run hands samples to their sinks until ctx ends, then stops sampling and hands over the rest. It
@@ -330,7 +366,7 @@ func (s *Sampling) readCounters() {
 	s.recordError("reading counters", err)
 	for counter, sum := range map[*atomic.Uint64]uint64{
 		&s.counters.Walked: side.WalkedInstead, &s.counters.AttributesCut: side.AttributesCut,
-		&s.counters.UnknownKeys: side.UnknownKeys,
+		&s.counters.UnknownKeys: side.UnknownKeys, &s.counters.LabelsRefused: side.LabelsRefused,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}

@@ -147,6 +147,16 @@ func (p *Process) Library(m procscan.Mapping) (*elfsym.Library, error) {
 	return &library, nil
 }
 
+// GoProgram reads what the program at a mapping of the process says of Go, with the errors of
+// procscan.Handle.OpenMapped, and ErrMalformed together with those of elfsym.ParseGoProgram.
+func (p *Process) GoProgram(m procscan.Mapping) (*elfsym.GoProgram, error) {
+	var program elfsym.GoProgram
+	if _, err := p.call(opGoProgram, newMapped(m), &program); err != nil {
+		return nil, err
+	}
+	return &program, nil
+}
+
 // Files identifies and parses the files of mappings of the process, as profile.Process wants it.
 func (p *Process) Files(mappings []procscan.Mapping) []profile.FileResult {
 	results := make([]profile.FileResult, 0, len(mappings))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
 	"testing"
 
 	"github.com/prometheus/procfs"
@@ -120,5 +122,22 @@ func TestThreadContextOfBrokenFile(t *testing.T) {
 		if err := found.Error.error(); !errors.Is(err, want) || (found.Variable == nil) != (want != nil) {
 			t.Errorf("%d bytes: %+v, %v, want %v", size, found.Variable, err, want)
 		}
+	}
+}
+
+// What the program of a process says of Go is what it says; other files say nothing.
+func TestGoProgram(t *testing.T) {
+	process, mappings := newProcess(t, os.Getpid())
+	self, err := os.Executable()
+	assert.NilError(t, err)
+	pprof.SetGoroutineLabels(t.Context()) // there are none; but the program can set some
+	for _, mapping := range mappings {
+		program, err := process.GoProgram(mapping)
+		if mapping.Path != self {
+			assert.ErrorIs(t, err, elfsym.ErrNoSymbols, mapping.Path)
+			continue
+		}
+		assert.NilError(t, err)
+		assert.Check(t, program.Version == runtime.Version() && program.Labels, "%+v", program)
 	}
 }

@@ -109,7 +109,9 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 	case opSlots, opPagedOutSlot:
 		result, err = s.readSlots(&r, message[0] == opPagedOutSlot)
 	case opLibrary:
-		result, err = s.library(handle, &r)
+		result, err = ofFile(handle, &r, s.files.Library)
+	case opGoProgram:
+		result, err = ofFile(handle, &r, s.files.GoProgram)
 	case opFiles:
 		result, err = answerForAll(&r, func(m procscan.Mapping) any { return parseFile(handle, m) })
 	case opThreadContexts:
@@ -143,7 +145,8 @@ func (s *server) identifySocket(handle *procscan.Handle, r *request) (any, error
 	return connected{identity}, err
 }
 
-func (s *server) library(handle *procscan.Handle, r *request) (any, error) {
+// ofFile answers with what a parser says of the file of a mapping.
+func ofFile[T any](handle *procscan.Handle, r *request, parse func(*os.File) (T, error)) (any, error) {
 	if len(r.Mappings) != 1 {
 		return nil, errRequest
 	}
@@ -152,11 +155,11 @@ func (s *server) library(handle *procscan.Handle, r *request) (any, error) {
 		return nil, err
 	}
 	defer file.Close()
-	library, err := s.files.Library(file)
+	parsed, err := parse(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	return library, nil
+	return parsed, nil
 }
 
 const (

@@ -27,6 +27,7 @@ const (
 	opPagedOutSlot   = 'o' // slots, of one thread
 	opEnvironment    = 'e' // environment
 	opJavaAgent      = 'j' // *javaagent.Agent
+	opGoProgram      = 'g' // elfsym.GoProgram
 	opMemory         = 'm' // see memory.go
 )
 

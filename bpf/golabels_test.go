@@ -1,0 +1,264 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// fakeG and fakeM are what is read of a Go runtime's structures, in a layout that none has.
+type fakeG struct {
+	m      *fakeM
+	labels uintptr // of what a fakeGo has
+}
+
+type fakeM struct {
+	number uint64
+	curg   *fakeG
+	extra  bool
+}
+
+type fakeLabel struct{ key, value string }
+
+type fakeMap struct {
+	count      uint64
+	flags, log uint8
+	_          [6]byte
+	buckets    *fakeBucket
+	old        *fakeBucket
+}
+
+type fakeBucket struct {
+	top          [8]uint8
+	keys, values [8]string
+	overflow     *fakeBucket
+}
+
+// fakeGo is what the thread of a test has.
+type fakeGo struct {
+	g    *fakeG
+	own  fakeG
+	m    fakeM
+	list []fakeLabel
+	maps fakeMap
+	ptr  *fakeMap
+	rows [8]fakeBucket
+}
+
+// set makes what is there whole, with labels as key, value.
+func (f *fakeGo) set(inMap bool, texts ...string) {
+	*f = fakeGo{}
+	f.g, f.m = &f.own, fakeM{number: uint64(unix.Gettid()), curg: &f.own}
+	f.own.m = &f.m
+	for i := 0; i < len(texts); i += 2 {
+		f.list = append(f.list, fakeLabel{texts[i], texts[i+1]})
+	}
+	f.own.labels = uintptr(unsafe.Pointer(&f.list))
+	if !inMap {
+		return
+	}
+	f.own.labels = uintptr(unsafe.Pointer(&f.ptr))
+	f.ptr, f.maps.count, f.maps.buckets = &f.maps, uint64(len(f.list)), &f.rows[0]
+	for i, label := range f.list {
+		row := &f.rows[i/8]
+		row.top[i%8], row.keys[i%8], row.values[i%8] = 5, label.key, label.value
+	}
+}
+
+// several returns n labels that nobody reads, and some more.
+func several(n int, more ...string) (texts []string) {
+	for i := range n {
+		texts = append(texts, fmt.Sprint("key", i), "value")
+	}
+	return append(texts, more...)
+}
+
+var (
+	labelTrace = []string{"trace_id", recordTrace, "span_id", recordSpan}
+	labelKeys  = []LabelKey{{"trace_id", TraceIDLabel}, {"span_id", SpanIDLabel}, {"span id", SpanDecimalLabel},
+		{"root_id", RootIDLabel}, {"local root span id", RootDecimalLabel}, {"span_name", NameLabel},
+		{strings.Repeat("k", MaxLabelKeyBytes), NameLabel}}
+)
+
+func rootAttribute(id string) string { return "\x00\x10" + id }
+
+var labelTests = []struct {
+	name       string
+	inMap      bool
+	labels     []string
+	change     func(*fakeGo)
+	trace      bool   // recordTrace and recordSpan
+	attributes string // that are counted
+	refused    bool
+}{
+	{name: "ids", labels: labelTrace, trace: true},
+	{name: "among others", labels: several(5, "trace_id", strings.ToUpper(recordTrace), "b", "", "span_id", recordSpan),
+		trace: true},
+	{name: "31 labels", labels: several(29, labelTrace...), trace: true},
+	{name: "32 labels", labels: several(30, labelTrace...), refused: true},
+	{name: "decimal", labels: []string{"trace_id", recordTrace, "span id", "67667974448284343"}, trace: true},
+	{name: "without a trace", labels: []string{"span id", "18446744073709551615", "local root span id", "10"},
+		attributes: rootAttribute("000000000000000a") + "\x01\x10" + "ffffffffffffffff"},
+	{name: "above 64 bits", labels: []string{"local root span id", "18446744073709551616"}, refused: true},
+	{name: "far above 64 bits", labels: []string{"local root span id", "29999999999999999999"}, refused: true},
+	{name: "21 digits", labels: []string{"local root span id", "000000000000000000001"}, refused: true},
+	{name: "20 digits", labels: []string{"local root span id", "10000000000000000000"},
+		attributes: rootAttribute("8ac7230489e80000")},
+	{name: "no decimal digits", labels: append(several(1), "local root span id", "12a"), refused: true},
+	{name: "no decimal digits below", labels: append(several(1), "local root span id", "12/"), refused: true},
+	{name: "root", labels: append([]string{"root_id", "00000000000000fe", "span_name", "GET /"}, labelTrace...),
+		trace: true, attributes: rootAttribute("00000000000000fe") + "\x02\x05GET /"},
+	{name: "a long name", labels: []string{strings.Repeat("k", MaxLabelKeyBytes), strings.Repeat("n", 128)},
+		attributes: "\x02\x7f" + strings.Repeat("n", 127)},
+	{name: "a key that is longer", labels: []string{strings.Repeat("k", MaxLabelKeyBytes+1), "n"}},
+	{name: "a key that is shorter", labels: []string{"trace_i", recordTrace, "span_id\x00", recordSpan}},
+	{name: "31 digits", labels: []string{"trace_id", recordTrace[1:], "span_id", recordSpan}, refused: true},
+	{name: "33 digits", labels: []string{"trace_id", recordTrace + "0", "span_id", recordSpan}, refused: true},
+	{name: "no digits", labels: []string{"trace_id", recordTrace[1:] + "g", "span_id", recordSpan}, refused: true},
+	{name: "15 digits", labels: []string{"trace_id", recordTrace, "span_id", recordSpan[1:]}, refused: true},
+	{name: "zeros", labels: []string{"trace_id", strings.Repeat("0", 32), "span_id", recordSpan},
+		attributes: "\x01\x10" + recordSpan},
+	{name: "no span", labels: labelTrace[:2]},
+	{name: "none"},
+
+	{name: "null", labels: labelTrace, change: func(f *fakeGo) { f.own.labels = 0 }},
+	{name: "no g", labels: labelTrace, change: func(f *fakeGo) { f.g = nil }},
+	{name: "no goroutine", labels: labelTrace, change: func(f *fakeGo) { f.m.curg = nil }},
+	{name: "in C", labels: labelTrace, change: func(f *fakeGo) { f.m.extra = true }},
+	{name: "on the scheduler's stack", labels: labelTrace, trace: true,
+		change: func(f *fakeGo) { f.g = &fakeG{m: &f.m} }},
+	{name: "another thread", labels: labelTrace, change: func(f *fakeGo) { f.m.number++ }, refused: true},
+	{name: "a goroutine of another thread", labels: labelTrace, refused: true,
+		change: func(f *fakeGo) { f.m.curg = &fakeG{m: &fakeM{}, labels: f.own.labels} }},
+	{name: "a goroutine of no thread", labels: labelTrace,
+		change: func(f *fakeGo) { f.m.curg = &fakeG{labels: f.own.labels} }},
+	{name: "more than there is room", labels: labelTrace, refused: true,
+		change: func(f *fakeGo) { (*[3]int)(unsafe.Pointer(&f.list))[2] = 1 }},
+
+	{name: "map", inMap: true, labels: labelTrace, trace: true},
+	{name: "4 buckets", inMap: true, labels: several(24, labelTrace...), trace: true,
+		change: func(f *fakeGo) { f.maps.log = 2 }},
+	{name: "overflow", inMap: true, labels: several(8, labelTrace...), trace: true,
+		change: func(f *fakeGo) { f.rows[0].overflow = &f.rows[1] }},
+	{name: "27 in a map", inMap: true, labels: several(25, labelTrace...), refused: true,
+		change: func(f *fakeGo) { f.maps.log = 2 }},
+	{name: "8 buckets", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.maps.log = 3 }, refused: true},
+	{name: "growing", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.maps.old = &f.rows[1] },
+		refused: true},
+	{name: "being written", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.maps.flags = 4 },
+		refused: true},
+	{name: "one too many", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.maps.count-- }, refused: true},
+	{name: "one missing", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.rows[0].top[0] = 4 },
+		refused: true},
+	{name: "endless", inMap: true, labels: several(6, labelTrace...), refused: true,
+		change: func(f *fakeGo) { f.rows[0].overflow = &f.rows[0] }},
+	{name: "empty map", inMap: true},
+	{name: "null map", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.ptr = nil }},
+}
+
+// What the labels of a thread's goroutine say is its context; what they are not fit to say is none, and counted.
+func TestGoLabels(t *testing.T) {
+	s := openSampler(t, SamplerOptions{KeepUntraced: true, BySpan: true, ByThread: true, Labels: labelKeys,
+		Attributes: LabelAttributes})
+	threads, err := OpenThreads()
+	assert.NilError(t, err)
+	defer threads.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fake, tid := new(fakeGo), unix.Gettid()
+	found, err := threads.Process(os.Getpid(), nil)
+	assert.NilError(t, err)
+	layout := GoLayout{GLabels: 8, MCurG: 8, MExtra: 16}
+	for _, thread := range found {
+		if thread.TID == tid {
+			layout.G = int64(uint64(uintptr(unsafe.Pointer(&fake.g))) - thread.ThreadPointer)
+		}
+	}
+	var form bool
+	for _, test := range labelTests {
+		fake.set(test.inMap, test.labels...)
+		if test.change != nil {
+			test.change(fake)
+		}
+		if target := layout; test.name == labelTests[0].name || test.inMap != form {
+			form, target.Map = test.inMap, test.inMap
+			addRules(t, s, os.Getpid(), func() TargetRules { return TargetRules{Labels: target} })
+		}
+		before := readSide(t, s).LabelsRefused
+		drainAll(t, s) // of the case before
+		samples := 0
+		testenv.Poll(t, waiting, "samples of "+test.name, func() bool {
+			for range 1 << 20 {
+				samples += int(fake.m.number & 0)
+			}
+			assert.NilError(t, s.Drain(func(c Count) {
+				if c.TID != tid {
+					return
+				}
+				samples++
+				trace, span := hex.EncodeToString(c.TraceID[:]), hex.EncodeToString(c.SpanID[:])
+				assert.Check(t, (trace == recordTrace && span == recordSpan) == test.trace &&
+					(c.TraceID == [16]byte{}) == !test.trace && (c.SpanID == [8]byte{}) == !test.trace,
+					"%s: %s, %s", test.name, trace, span)
+				assert.Check(t, bytes.Equal(c.Attributes, []byte(test.attributes)) &&
+					c.OTel == (test.trace || test.attributes != ""), "%s: %q", test.name, c.Attributes)
+			}))
+			return samples > 0
+		})
+		if test.refused {
+			assert.Check(t, readSide(t, s).LabelsRefused > before, "%s: not refused", test.name)
+		}
+	}
+	fake.set(false, labelTrace...)
+	fake.own.labels = 1 << 12 // where nothing is mapped
+	addRules(t, s, os.Getpid(), func() TargetRules { return TargetRules{Labels: layout} })
+	before := readCounters(t, s)[RecordUnreadable]
+	testenv.Poll(t, waiting, "an unreadable label", func() bool {
+		return readCounters(t, s)[RecordUnreadable] > before
+	})
+	runtime.KeepAlive(fake)
+}
+
+// Keys that cannot be read are refused before anything is loaded, and so is a role that there is not.
+func TestLabelKeys(t *testing.T) {
+	for _, keys := range [][]LabelKey{
+		{{"", TraceIDLabel}}, {{strings.Repeat("k", MaxLabelKeyBytes+1), TraceIDLabel}}, {{"a", 0}}, {{"a", NameLabel + 1}},
+		make([]LabelKey, MaxLabelKeys+1),
+	} {
+		_, err := newGoKeys(keys)
+		assert.ErrorIs(t, err, errLabelKeys)
+	}
+	_, err := newGoKeys(labelKeys)
+	assert.NilError(t, err)
+}
+
+// Layouts are told apart, and there is an end to them, at which those before still hold.
+func TestGoLayouts(t *testing.T) {
+	s := openSampler(t, SamplerOptions{Labels: labelKeys})
+	for i := 1; i < 256; i++ {
+		for range 2 {
+			number, err := s.layout(GoLayout{G: int64(i)})
+			assert.NilError(t, err)
+			assert.Equal(t, int(number), i)
+		}
+	}
+	_, err := s.layout(GoLayout{G: 256})
+	assert.ErrorIs(t, err, errManyLayouts)
+	number, err := s.layout(GoLayout{})
+	assert.Check(t, number == 0 && err == nil)
+	var layouts [256]samplerGoLayout
+	assert.NilError(t, s.objects.GoLayouts.Get(&layouts))
+	assert.Check(t, layouts[0].Form == 0 && layouts[255].G == 255 && layouts[255].Form != 0)
+	_, err = openSampler(t, SamplerOptions{}).layout(GoLayout{G: 1})
+	assert.ErrorIs(t, err, errLabelKeys)
+}

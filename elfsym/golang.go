@@ -1,0 +1,157 @@
+package elfsym
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// GoProgram is what is needed of a program that Go's linker has made.
+type GoProgram struct {
+	Version string // that of the toolchain, as runtime.Version returns it
+	Labels  bool   // the program can set labels of goroutines (runtime/pprof)
+}
+
+const (
+	// maxGoVersion is longer than any version, with the names of experiments.
+	maxGoVersion = 256
+
+	// maxFunctionNames bounds the time that a program costs: 64 MB, some ten milliseconds. The largest programs
+	// have 10 MB of names.
+	maxFunctionNames = 64 << 20
+
+	// setsLabels is the function by which package runtime/pprof sets labels. The linker leaves it out where nothing
+	// does.
+	setsLabels = "\x00runtime/pprof.runtime_setProfLabel\x00"
+)
+
+// The section .go.buildinfo (debug/buildinfo), since Go 1.18:
+//
+//	offset  size  field
+//	     0    14  magic
+//	    14     1  size of a pointer
+//	    15     1  flags; 2: what follows is there, and not pointed to
+//	    32        version: length (varint) and text
+const (
+	buildInfoName   = ".go.buildinfo\x00"
+	buildInfoMagic  = "\xff Go buildinf:"
+	buildInfoFlags  = 15
+	buildInfoInline = 2
+	buildInfoBytes  = 32
+)
+
+// The beginning of the section with the functions (runtime.pcHeader), since Go 1.20:
+//
+//	offset  size  field
+//	     0     4  magic
+//	     7     1  size of a pointer
+//	    32     8  offset of the names, each with a NUL at its end
+//	    40     8  offset of what follows them
+const (
+	functionsMagic = 0xfffffff1
+	functionsBytes = 48
+)
+
+// functionsNames are the names of that section, in programs at a fixed and at any address.
+var functionsNames = []string{".gopclntab\x00", ".data.rel.ro.gopclntab\x00"}
+
+// ParseGoProgram reads what a program says of Go. ErrNoSymbols: it is none of Go's. Errors about its contents are those
+// of IsContentError, all others come from r.
+func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
+	p, err := newPages(r, size)
+	if err != nil {
+		return nil, err
+	}
+	sections, err := p.sections()
+	if err != nil {
+		return nil, fmt.Errorf("reading section headers: %w", err)
+	}
+	find := func(name string) (elf.Section64, bool) {
+		for _, s := range sections {
+			if elf.SectionType(s.Type) == elf.SHT_PROGBITS && s.Flags&uint64(elf.SHF_ALLOC) != 0 &&
+				p.isNamed(s, sections, name) {
+				return s, true
+			}
+		}
+		return elf.Section64{}, false
+	}
+	info, ok := find(buildInfoName)
+	if !ok {
+		return nil, ErrNoSymbols
+	}
+	program := &GoProgram{}
+	if program.Version, err = p.goVersion(info); err != nil {
+		return nil, fmt.Errorf("reading the version of Go: %w", err)
+	}
+	for _, name := range functionsNames {
+		if functions, ok := find(name); ok {
+			program.Labels, err = p.namesFunction(functions, setsLabels)
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading names of functions: %w", err)
+	}
+	return program, nil
+}
+
+// goVersion reads the version out of the section .go.buildinfo; empty: it is where older versions have it.
+func (p *pages) goVersion(s elf.Section64) (string, error) {
+	text := make([]byte, min(s.Size, buildInfoBytes+binary.MaxVarintLen64+maxGoVersion))
+	if err := p.source.read(s.Off, text); err != nil {
+		return "", err
+	}
+	if len(text) < buildInfoBytes || !bytes.HasPrefix(text, []byte(buildInfoMagic)) {
+		return "", fmt.Errorf("%w: no build information", errMalformed)
+	}
+	if text[buildInfoFlags]&buildInfoInline == 0 {
+		return "", nil
+	}
+	length, n := binary.Uvarint(text[buildInfoBytes:])
+	text = text[buildInfoBytes+max(n, 0):]
+	if n <= 0 || length > uint64(min(len(text), maxGoVersion)) {
+		return "", fmt.Errorf("%w: a version of %d bytes", errMalformed, length)
+	}
+	return string(text[:length]), nil
+}
+
+// namesFunction reports whether a function with a name, which is given with a NUL before and after it, is in the
+// section.
+func (p *pages) namesFunction(s elf.Section64, name string) (bool, error) {
+	var header [functionsBytes]byte
+	if err := p.check(s.Off, s.Size); err != nil {
+		return false, err
+	}
+	if s.Size < functionsBytes {
+		return false, fmt.Errorf("%w: %d bytes of functions", errMalformed, s.Size)
+	}
+	if err := p.source.read(s.Off, header[:]); err != nil {
+		return false, err
+	}
+	if binary.LittleEndian.Uint32(header[:]) != functionsMagic || header[7] != 8 {
+		return false, nil // of another version
+	}
+	from, to := binary.LittleEndian.Uint64(header[32:]), binary.LittleEndian.Uint64(header[40:])
+	if from > to || to > s.Size {
+		return false, fmt.Errorf("%w: names from %#x to %#x in %#x bytes", errMalformed, from, to, s.Size)
+	}
+	if to-from > maxFunctionNames {
+		return false, fmt.Errorf("%w: %d bytes of names", ErrLimit, to-from)
+	}
+	buf := make([]byte, len(name)+streamBytes)
+	kept := 0 // of the piece before
+	for from < to {
+		piece := buf[:kept+int(min(to-from, streamBytes))]
+		if err := p.source.read(s.Off+from, piece[kept:]); err != nil {
+			return false, err
+		}
+		if bytes.Contains(piece, []byte(name)) {
+			return true, nil
+		}
+		from += uint64(len(piece) - kept)
+		kept = copy(buf, piece[max(0, len(piece)-len(name)):])
+	}
+	return false, nil
+}

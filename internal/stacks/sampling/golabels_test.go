@@ -1,0 +1,163 @@
+package sampling
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"gotest.tools/v3/assert"
+
+	"correlator/bpf"
+	"correlator/internal/attach/process"
+	"correlator/internal/lab/testenv"
+	"correlator/internal/worker/access/accesstest"
+	"correlator/procscan"
+	"correlator/profile"
+)
+
+// buildGoLabels builds testdata/golabels, and returns it with the ranges of its functions burn0, burn1, …
+func buildGoLabels(t *testing.T, cgo bool, environment []string, flags ...string) (program string, burn [4][2]uint64) {
+	t.Helper()
+	tool := testenv.NeedTool(t, "go")
+	if cgo {
+		testenv.NeedTool(t, "gcc")
+		environment = append(environment, "CGO_ENABLED=1")
+	} else {
+		environment = append(environment, "CGO_ENABLED=0")
+	}
+	build := func(name string, flags ...string) string {
+		program := filepath.Join(t.TempDir(), name)
+		command := exec.Command(tool, append(append([]string{"build", "-o", program}, flags...), ".")...)
+		command.Dir = filepath.Join("..", "..", "..", "testdata", "golabels")
+		command.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false"), environment...)
+		output, err := command.CombinedOutput()
+		assert.NilError(t, err, "%s", output)
+		return program
+	}
+	program = build("golabels", flags...)
+	symbols := program
+	if i := slices.Index(flags, "-ldflags=-s"); i >= 0 {
+		symbols = build("symbols", slices.Delete(slices.Clone(flags), i, i+1)...)
+	}
+	file, err := elf.Open(symbols)
+	assert.NilError(t, err)
+	defer file.Close()
+	table, err := file.Symbols()
+	assert.NilError(t, err)
+	for _, s := range table {
+		var n int
+		if _, err := fmt.Sscanf(s.Name, "main.burn%d", &n); err == nil && s.Name == fmt.Sprint("main.burn", n) {
+			burn[n] = [2]uint64{s.Value, s.Value + s.Size}
+		}
+	}
+	return program, burn
+}
+
+// goSink compares labels with functions.
+type goSink struct {
+	burn [4][2]uint64
+
+	mu            sync.Mutex
+	right, wrong  [4]uint64 // by function
+	without, none uint64    // samples of functions with labels that have no trace; in none of the functions
+	example       string
+}
+
+func (s *goSink) Sampled(sample profile.Sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Elsewhere the thread may be in the scheduler, with the goroutine before below it on the stack.
+	leaf := sample.Stack.Frames[0].Address
+	at := slices.IndexFunc(s.burn[:], func(f [2]uint64) bool { return f[0] <= leaf && leaf < f[1] })
+	trace, span := hex.EncodeToString(sample.TraceID[:]), hex.EncodeToString(sample.SpanID[:])
+	switch {
+	case at < 0:
+		s.none += sample.Count
+	case at == 0 && sample.HasTrace(), sample.HasTrace() && (trace != fmt.Sprintf("%032d", at) ||
+		span != fmt.Sprintf("%016d", at) || sample.Context != profile.OTelContext):
+		s.wrong[at] += sample.Count
+		s.example = fmt.Sprintf("in burn%d: trace %s, span %s", at, trace, span)
+	case at > 0 && !sample.HasTrace():
+		s.without += sample.Count
+	default:
+		s.right[at] += sample.Count
+	}
+}
+
+func (*goSink) Waited(profile.Sample)                 {}
+func (*goSink) Flush()                                {}
+func (*goSink) Accounted(*profile.Account)            {}
+func (*goSink) Refused(process.SampleOutcome, uint64) {}
+func (*goSink) ThreadNamed(int, string)               {}
+
+// sampleGoLabels samples the program until there are so many samples of each of its functions, none of which may be
+// wrong, nor lack the labels that there are.
+func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, samples uint64) {
+	t.Helper()
+	command := exec.Command(program)
+	input, err := command.StdinPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, command.Start())
+	defer func() {
+		input.Close()
+		_ = command.Wait()
+	}()
+	proc, err := procfs.NewProc(command.Process.Pid)
+	assert.NilError(t, err)
+	stat, err := proc.Stat()
+	assert.NilError(t, err)
+	found := procscan.Found{ProcessID: procscan.ProcessID{PID: proc.PID, StartTime: stat.Starttime}}
+	target, err := process.Open(accesstest.Open(t), "/proc", found, process.Filter{All: true})
+	assert.NilError(t, err)
+	defer target.Close()
+	s := openWith(t, Options{SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: rate, KeepUntraced: true, BySpan: true,
+		Labels: []bpf.LabelKey{{Key: "trace_id", Role: bpf.TraceIDLabel}, {Key: "span_id", Role: bpf.SpanIDLabel}}}})
+	sink := &goSink{burn: burn}
+	sampler := NewProcessSampler(s.Sampling, target, func(bpf.ExecID) Sink { return sink }, new(atomic.Bool), time.Hour)
+	assert.NilError(t, target.Load())
+	s.poll("labels", func() bool { // the runtime begins
+		_, err := target.Probe()
+		assert.NilError(t, err)
+		assert.NilError(t, sampler.Start())
+		return target.Rules(nil).Labels != bpf.GoLayout{}
+	})
+	var view process.View
+	target.Describe(&view)
+	assert.Check(t, slices.Equal(view.Contexts, []string{process.GoLabels}), "%v", view.Contexts)
+	for done := false; !done; {
+		sampler.Serve()
+		time.Sleep(10 * time.Millisecond)
+		sink.mu.Lock()
+		done = slices.Min(sink.right[:]) >= samples || sink.wrong != [4]uint64{} || t.Failed()
+		sink.mu.Unlock()
+	}
+	assert.NilError(t, sampler.Close())
+	t.Logf("%d samples are right; without labels %d, elsewhere %d, refused %d", sink.right, sink.without, sink.none,
+		s.counters.LabelsRefused.Load())
+	assert.Check(t, sink.wrong == [4]uint64{}, "%d: %s", sink.wrong, sink.example)
+	assert.Check(t, sink.without == 0 && s.counters.LabelsRefused.Load() == 0)
+}
+
+// Samples of goroutines that take turns have the labels of the goroutine that ran, and no others: whether threads have
+// it at the place that Go has chosen, or the linker of C, with symbols or not.
+func TestGoLabels(t *testing.T) {
+	testenv.NeedRoot(t)
+	for name, flags := range map[string][]string{
+		"static": {}, "cgo, stripped": {"-ldflags=-s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program, burn := buildGoLabels(t, strings.HasPrefix(name, "cgo"), nil, flags...)
+			sampleGoLabels(t, program, burn, 1000, 50)
+		})
+	}
+}

@@ -1,0 +1,3 @@
+module correlator/testdata/golabels
+
+go 1.22
