@@ -31,8 +31,9 @@ const (
 
 // Kind is a kind of worker.
 type Kind struct {
-	Name         string
-	Capabilities []int    // CAP_…, which a worker keeps if the agent has them
+	Name string
+	// Capabilities are CAP_…, which a worker keeps if the agent has them. Without CAP_SETUID, its user is not root.
+	Capabilities []int
 	Calls        []uint32 // system calls that it makes, besides those that each worker does
 	MemoryBytes  uint64   // that a worker may take beyond what it has at its start
 	Descriptors  uint64   // that a worker may have open; 0: 256. Less where the agent may have less
@@ -88,6 +89,9 @@ func run(kind Kind) {
 
 // confine bounds what the worker can take. The Spawner has taken away capabilities and descriptors.
 func confine(kind Kind, procRoot string) error {
+	// Where memory is short, the kernel is to kill workers before the agent. It may refuse to be
+	// told. This is root's to do later.
+	_ = os.WriteFile(path.Join(procRoot, "self/oom_score_adj"), []byte("1000"), 0)
 	// Other processes of the user, root in a container for example, may not trace the worker.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
@@ -96,9 +100,6 @@ func confine(kind Kind, procRoot string) error {
 	// has the lowest priority, makes them later, too. While it copies pages, it locks the worker's memory
 	// map, on which every page fault waits then: for seconds where CPUs are scarce. The kernel may refuse.
 	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
-	// Where memory is short, the kernel is to kill workers before the agent. It may refuse to be
-	// told.
-	_ = os.WriteFile(path.Join(procRoot, "self/oom_score_adj"), []byte("1000"), 0)
 	data, err := dataBytes(procRoot)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -45,7 +46,14 @@ type Spawner struct {
 	kind     Kind
 	procRoot string
 	requests chan chan<- spawned
+	kills    chan kill
 	closed   chan struct{}
+}
+
+// kill is a worker to kill. done is closed when that is sent.
+type kill struct {
+	pid  int
+	done chan<- struct{}
 }
 
 type spawned struct {
@@ -59,10 +67,10 @@ func NewSpawner(procRoot string, kind Kind) (*Spawner, error) {
 	closeOnExec()
 	s := &Spawner{
 		kind: kind, procRoot: procRoot,
-		requests: make(chan chan<- spawned), closed: make(chan struct{}),
+		requests: make(chan chan<- spawned), kills: make(chan kill), closed: make(chan struct{}),
 	}
 	ready := make(chan error)
-	go s.run(ready)
+	go s.run(ready, true)
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("preparing to start %s workers: %w", kind.Name, err)
 	}
@@ -99,13 +107,14 @@ func (s *Spawner) Start() (*Process, error) {
 	return r.process, r.err
 }
 
-// run is the Spawner's thread. It stays locked, so that the thread ends with it.
-func (s *Spawner) run(ready chan<- error) {
+// run is the Spawner's thread. It stays locked, so that the thread ends with it. With ownUser, workers have a user of
+// their own, if that can be.
+func (s *Spawner) run(ready chan<- error, ownUser bool) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the main thread cannot end
 		again := make(chan struct{})
 		go func() {
-			s.run(ready)
+			s.run(ready, ownUser)
 			close(again)
 		}()
 		<-again
@@ -118,7 +127,11 @@ func (s *Spawner) run(ready chan<- error) {
 	if s.kind.Raised {
 		priority.Raise()
 	}
-	err := restrictThread(s.kind.Capabilities)
+	if ownUser = ownUser && s.mayHaveUser(); ownUser && takeUser() != nil {
+		go s.run(ready, false) // by another thread: this one may have become a part of it
+		return
+	}
+	err := restrictThread(s.kind.Capabilities, ownUser)
 	ready <- err
 	if err != nil {
 		return
@@ -131,14 +144,70 @@ func (s *Spawner) run(ready chan<- error) {
 				err = fmt.Errorf("starting a %s worker: %w", s.kind.Name, err)
 			}
 			result <- spawned{process, err}
+		case k := <-s.kills:
+			_ = unix.Kill(k.pid, unix.SIGKILL)
+			close(k.done)
 		case <-s.closed:
 			return
 		}
 	}
 }
 
-// restrictThread gives up what the calling thread's children must not have.
-func restrictThread(keep []int) error {
+// workerID is the user and group of workers that have one of their own. Nobody else should have it: it is beyond all
+// ranges that are given to users, services and containers.
+const workerID = 4_200_000_000
+
+// mayHaveUser reports whether workers can have a user of their own, instead of root: they need no capability with which
+// they could take on another one, have all that they need, without which root could read more, and the program is
+// everybody's to execute.
+func (s *Spawner) mayHaveUser() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	var info unix.Stat_t
+	const othersExecute = 0o001
+	if unix.Geteuid() != 0 || slices.Contains(s.kind.Capabilities, unix.CAP_SETUID) ||
+		unix.Stat(s.program(), &info) != nil || info.Mode&othersExecute == 0 || unix.Capget(&header, &sets[0]) != nil {
+		return false
+	}
+	for _, capability := range s.kind.Capabilities {
+		capability = orSubstitute(capability, sets)
+		if sets[capability/32].Permitted&(1<<(capability%32)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// orSubstitute returns a capability, or what stands in for it: CAP_SYS_ADMIN for CAP_CHECKPOINT_RESTORE where that alone
+// was granted, and before Linux 5.9.
+func orSubstitute(capability int, sets [2]unix.CapUserData) int {
+	const substituted = unix.CAP_CHECKPOINT_RESTORE
+	if capability == substituted && sets[substituted/32].Permitted&(1<<(substituted%32)) == 0 {
+		return unix.CAP_SYS_ADMIN
+	}
+	return capability
+}
+
+// takeUser gives the calling thread the user and group of workers, and none of the groups that it had. It keeps the
+// capabilities that it may have, of which none is in effect then.
+func takeUser() error {
+	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	for _, call := range [][4]uintptr{ // of this thread alone
+		{unix.SYS_SETGROUPS}, {unix.SYS_SETRESGID, workerID, workerID, workerID},
+		{unix.SYS_SETRESUID, workerID, workerID, workerID},
+	} {
+		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+			return errno
+		}
+	}
+	return nil
+}
+
+// restrictThread gives up what the calling thread's children must not have. With ownUser, they keep the rest though
+// they are not root's.
+func restrictThread(keep []int, ownUser bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
@@ -148,23 +217,34 @@ func restrictThread(keep []int) error {
 		return fmt.Errorf("reading capabilities: %w", err)
 	}
 	for _, capability := range keep {
-		// CAP_SYS_ADMIN stands in for it where that alone was granted, and before Linux 5.9.
-		const substituted = unix.CAP_CHECKPOINT_RESTORE
-		if capability == substituted && sets[substituted/32].Permitted&(1<<(substituted%32)) == 0 {
-			capability = unix.CAP_SYS_ADMIN
-		}
+		capability = orSubstitute(capability, sets)
 		kept[capability/32].Permitted |= 1 << (capability % 32)
 	}
 	for i := range sets {
 		sets[i].Permitted &= kept[i].Permitted
 		sets[i].Effective &= kept[i].Permitted
 		sets[i].Inheritable &= kept[i].Permitted // which bounds the ambient ones
+		if ownUser {
+			sets[i].Effective, sets[i].Inheritable = sets[i].Permitted, sets[i].Permitted
+		}
 	}
 	if err := unix.Capset(&header, &sets[0]); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", err)
 	}
+	for capability := range len(sets) * 32 {
+		if !ownUser || sets[capability/32].Permitted&(1<<(capability%32)) == 0 {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(capability), 0, 0)
+		if err != nil {
+			return fmt.Errorf("keeping capability %d: %w", capability, err)
+		}
+	}
 	return nil
 }
+
+// program returns the path of this program.
+func (s *Spawner) program() string { return path.Join(s.procRoot, "self/exe") }
 
 // start is Start on the Spawner's thread.
 func (s *Spawner) start() (*Process, error) {
@@ -189,8 +269,7 @@ func (s *Spawner) start() (*Process, error) {
 		return nil, err
 	}
 	defer unix.Close(null)
-	program := path.Join(s.procRoot, "self/exe")
-	pid, err := syscall.ForkExec(program, []string{processName, s.kind.Name, s.procRoot}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(s.program(), []string{processName, s.kind.Name, s.procRoot}, &syscall.ProcAttr{
 		Dir: "/",
 		Env: []string{
 			// before the bound is met
@@ -206,7 +285,8 @@ func (s *Spawner) start() (*Process, error) {
 		return nil, err
 	}
 	started(pid)
-	return &Process{conn: conn, pid: pid, ended: make(chan struct{}), procRoot: s.procRoot}, nil
+	return &Process{conn: conn, pid: pid, ended: make(chan struct{}), procRoot: s.procRoot,
+		spawner: s}, nil
 }
 
 // openNull opens /dev/null, or an empty file where there is no /dev.
@@ -228,6 +308,7 @@ type Process struct {
 	ended  chan struct{}
 
 	procRoot string
+	spawner  *Spawner
 
 	interrupted atomic.Bool
 }
@@ -324,7 +405,14 @@ func receivedDescriptor(control []byte) (int, error) {
 // interrupted ends when that returns.
 func (p *Process) Kill() {
 	// It is not reaped before, so the pid is its own.
-	_ = unix.Kill(p.pid, unix.SIGKILL)
+	if err := unix.Kill(p.pid, unix.SIGKILL); errors.Is(err, unix.EPERM) { // it has a user of its own
+		done := make(chan struct{})
+		select {
+		case p.spawner.kills <- kill{p.pid, done}:
+			<-done
+		case <-p.spawner.closed: // with its thread, the worker ends
+		}
+	}
 	go p.reap()
 }
 

@@ -63,6 +63,11 @@ var testKind = Kind{
 	},
 }
 
+// ownKind is a worker that has a user of its own.
+var ownKind = Kind{
+	Name: "own", Capabilities: []int{unix.CAP_SYS_PTRACE}, MemoryBytes: testMemoryBytes, Serve: testKind.Serve,
+}
+
 func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 	fd = -1
 	command, argument, _ := strings.Cut(message, " ")
@@ -106,6 +111,11 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 			err = errors.New("permitted")
 		}
 		answer = []byte(err.Error())
+	case "write":
+		how := unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_CLOEXEC, Mode: 0o600}
+		opened, err := unix.Openat2(unix.AT_FDCWD, argument, &how)
+		_ = unix.Close(opened)
+		answer = fmt.Append(nil, err)
 	case "open":
 		fd, _ = unix.Open(argument, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		answer = []byte("opened")
@@ -120,7 +130,7 @@ func serveTest(procRoot, message string, fds []int) (answer []byte, fd int) {
 const holderVariable = "WORKER_TEST_HOLDER"
 
 func TestMain(m *testing.M) {
-	Main(testKind)
+	Main(testKind, ownKind)
 	if os.Getenv(holderVariable) != "" {
 		hold()
 	}
@@ -165,16 +175,22 @@ func traceBoth(worker *Process) {
 	os.Exit(0)
 }
 
-func start(t *testing.T) *Process {
+func start(t *testing.T) *Process { return startKind(t, testKind) }
+
+func startKind(t *testing.T, kind Kind) *Process {
 	t.Helper()
-	spawner, err := NewSpawner("/proc", testKind)
+	spawner, err := NewSpawner("/proc", kind)
 	assert.NilError(t, err)
 	t.Cleanup(spawner.Close)
 	process, err := spawner.Start()
 	assert.NilError(t, err)
 	t.Cleanup(func() {
-		process.Kill()
-		<-process.Ended()
+		select {
+		case <-process.Ended():
+		default:
+			process.Kill()
+			<-process.Ended()
+		}
 	})
 	return process
 }
@@ -210,6 +226,62 @@ func TestConfined(t *testing.T) {
 	}
 	got := strings.Join(fds, ", ")
 	assert.Check(t, got == "0 /dev/null, 1 /dev/null, 2 /dev/null, 3 socket:", "descriptors: %s", got)
+}
+
+// A worker that cannot take on other users is nobody else's, and keeps its capabilities. It cannot create root's files or
+// change them, where it may open any.
+func TestOwnUser(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	assert.NilError(t, os.Chmod(dir, 0o755))
+	file := filepath.Join(dir, "file")
+	testenv.WriteFile(t, file, []byte("contents"))
+	for kind, want := range map[*Kind]struct{ user, opened, capabilities string }{
+		&testKind: {"0", "<nil>", fmt.Sprintf("%016x", 1<<unix.CAP_SYS_PTRACE|1<<unix.CAP_SETUID)},
+		&ownKind:  {"4200000000", "permission denied", fmt.Sprintf("%016x", 1<<unix.CAP_SYS_PTRACE)},
+	} {
+		p := startKind(t, *kind)
+		status := p.ask(t, "status")
+		ids := strings.Repeat("\t"+want.user, 4) + "\n"
+		lines := []string{"Uid:" + ids, "Gid:" + ids, "CapPrm:\t" + want.capabilities, "CapEff:\t" + want.capabilities}
+		if kind == &ownKind {
+			lines = append(lines, "Groups:\t \n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n")
+		}
+		for _, line := range lines {
+			assert.Check(t, strings.Contains(status, line), "%s: no %q in\n%s", kind.Name, line, status)
+		}
+		for _, path := range []string{file, filepath.Join(dir, "new of "+kind.Name)} {
+			answer := p.ask(t, "write "+path)
+			assert.Check(t, answer == want.opened, "%s opens %s for writing: %s", kind.Name, path, answer)
+		}
+		score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID()))
+		assert.Check(t, err == nil && string(score) == "1000\n", "%s: %q, %v", kind.Name, score, err)
+	}
+}
+
+// An agent without the right to signal other users' processes ends workers that are another user's.
+func TestOwnUserEnds(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := startKind(t, ownKind)
+	assert.Check(t, p.ask(t, "hello") == "hello")
+	killed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with it
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var sets [2]unix.CapUserData
+		err := unix.Capget(&header, &sets[0])
+		sets[0].Effective &^= 1 << unix.CAP_KILL
+		if err == nil {
+			err = unix.Capset(&header, &sets[0])
+		}
+		if err == nil && !errors.Is(unix.Kill(p.PID(), 0), unix.EPERM) {
+			err = errors.New("it may signal the worker")
+		}
+		p.Kill()
+		killed <- err
+	}()
+	assert.NilError(t, <-killed)
+	<-p.Ended()
 }
 
 // attempts are what a worker may not do, by the rights that it has.

@@ -6,13 +6,15 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
 // jvmCode reads the code of a JVM.
 type jvmCode struct {
 	*runtimeCode
-	debug debugLayout
-	flows map[libpf.Address]keptFlow // of compiled methods
+	debug  debugLayout
+	mapped process.RawMapping         // where it is
+	flows  map[libpf.Address]keptFlow // of compiled methods
 
 	// Of the request that is served.
 	work          int // see maxWork
@@ -59,13 +61,18 @@ func openJVMCode(t *target, pages *pages) (*jvmCode, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := first.SynchronizeMappings(noTables{}, nil, t, nil); err != nil { // it reads the JVM's layout
-		return nil, err
-	}
 	elf, err := file.GetELF()
 	if err != nil {
 		return nil, err
 	}
+	c.pages.isWhole = true
+	if err := checkJVM(elf, c.memory, c.bias); err != nil {
+		return nil, err
+	}
+	if err := first.SynchronizeMappings(noTables{}, nil, t, nil); err != nil { // it reads the JVM's layout
+		return nil, err
+	}
+	c.mapped = *t.jvm
 	return c, c.readDebugLayout(elf)
 }
 

@@ -26,6 +26,8 @@ type pages struct {
 	read  map[int64][]byte
 	spare [][]byte
 	seed  maphash.Seed // nobody can choose bytes with the hash of others
+
+	isWhole bool // no page is read twice: what was checked does not change
 }
 
 func newPages() *pages { return &pages{read: make(map[int64][]byte), seed: maphash.MakeSeed()} }
@@ -33,7 +35,7 @@ func newPages() *pages { return &pages{read: make(map[int64][]byte), seed: mapha
 // begin prepares a request that reads memory of a process.
 func (p *pages) begin(from io.ReaderAt) {
 	p.forget()
-	p.from = from
+	p.from, p.isWhole = from, false
 }
 
 // forget is called after a request.
@@ -64,6 +66,9 @@ func (p *pages) page(start int64) (page []byte, err error) {
 		return page, nil
 	}
 	if len(p.read) == maxPages {
+		if p.isWhole {
+			return nil, errBudget
+		}
 		clear(p.read)
 	}
 	if last := len(p.spare) - 1; last >= 0 {

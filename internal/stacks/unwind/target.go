@@ -37,6 +37,10 @@ const (
 	maxRequestBytes = 1 << 30
 	maxRequestReads = 1 << 20
 
+	// maxMemoryBytes bounds what is read of memory for a synchronization, and so what the engine keeps of it: of a JVM, 10
+	// MB.
+	maxMemoryBytes = 64 << 20
+
 	// maxFileBytes bounds a mapped file. The largest that are real have some 500 MB.
 	maxFileBytes = 2 << 30
 
@@ -47,16 +51,26 @@ const (
 var (
 	errBudget   = errors.New("too much is read for one request")
 	errFileSize = errors.New("file is too large")
+	errVDSO     = errors.New("it is not the kernel's")
 )
 
-// budget is what is left of maxRequestBytes and maxRequestReads.
+// budget is what is left of maxRequestBytes, maxRequestReads and maxMemoryBytes.
 type budget struct {
-	bytes, reads atomic.Int64
+	bytes, reads, memory atomic.Int64
 }
 
 func (b *budget) reset() {
 	b.bytes.Store(maxRequestBytes)
 	b.reads.Store(maxRequestReads)
+	b.memory.Store(maxMemoryBytes)
+}
+
+// spendMemory is spend for what was read before.
+func (b *budget) spendMemory(n int) error {
+	if b.memory.Add(-int64(n)) < 0 {
+		return errBudget
+	}
+	return b.spend(0)
 }
 
 func (b *budget) spend(n int) error {
@@ -187,9 +201,10 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		}
 		t.mappings[m.Start] = m
 		t.addFile(&raw)
-		if !t.hasJVM && strings.HasSuffix(raw.Path, "/libjvm.so") {
+		if !t.hasJVM && strings.HasSuffix(raw.Path, libjvm) {
 			t.hasJVM, t.jvm = true, &raw
 		}
+		t.hideJVM(&raw)
 		goOn := t.files.store(mappedFile{raw.Device, raw.Inode}, time.Now(), func() bool { return yield(raw) })
 		if !goOn {
 			return 0, process.ErrCallbackStopped
@@ -220,7 +235,11 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 	case m.Path == "[vdso]":
 		raw.Path = process.VdsoPathName
 		t.identify(&raw, []byte("vdso")) // a process may write to it
-		return raw, raw.Length <= maxVDSOBytes
+		if raw.Length > maxVDSOBytes || !t.isKernels(&raw) {
+			_ = t.skip(&raw, errVDSO)
+			return raw, false
+		}
+		return raw, true
 	case m.Path == "" || strings.HasPrefix(m.Path, "[anon:") || m.Path == "/dev/zero":
 		raw.Path = ""
 		if offset, are := t.trampolines(m); are {
@@ -261,6 +280,35 @@ func (t *target) isELF(m procscan.Mapping) bool {
 	return known
 }
 
+// isKernels reports whether what a process has mapped as the vDSO is that of all processes, as far as that is known.
+func (t *target) isKernels(raw *process.RawMapping) bool {
+	got, want := make([]byte, raw.Length), make([]byte, raw.Length)
+	if t.GetRemoteMemory().Read(libpf.Address(raw.Vaddr), got) != nil {
+		return false
+	}
+	own := ownVDSO()
+	if own == 0 {
+		return true
+	}
+	from := []unix.RemoteIovec{{Base: own, Len: len(want)}}
+	to := []unix.Iovec{{Base: unsafe.SliceData(want)}}
+	to[0].SetLen(len(want))
+	n, err := unix.ProcessVMReadv(os.Getpid(), to, from, 0)
+	return err == nil && n == len(want) && bytes.Equal(got, want)
+}
+
+// ownVDSO returns where this process has the vDSO, 0 if it has none.
+func ownVDSO() uintptr {
+	const sysinfoEHDR = 33
+	entries, _ := unix.Auxv()
+	for _, e := range entries {
+		if e[0] == sysinfoEHDR {
+			return e[1]
+		}
+	}
+	return 0
+}
+
 // identify gives a mapping the numbers of what is mapped, for the user.
 func (t *target) identify(raw *process.RawMapping, mapped []byte) {
 	id := t.salted(mapped)
@@ -288,7 +336,7 @@ type targetMemory struct{ target *target }
 
 func (m targetMemory) ReadAt(b []byte, at int64) (int, error) {
 	if m.target.pages != nil {
-		if err := m.target.budget.spend(0); err != nil { // what describes a JVM may be without end
+		if err := m.target.budget.spendMemory(len(b)); err != nil { // what describes a JVM may be without end
 			return 0, err
 		}
 		return m.target.pages.ReadAt(b, at)
@@ -306,7 +354,7 @@ func (t *target) memory() *limitedReader {
 // programs do not use.
 func (t *target) readByPages(p *pages, do func()) {
 	p.begin(t.memory())
-	t.pages = p
+	t.pages, p.isWhole = p, true
 	defer func() {
 		t.pages = nil
 		p.forget()
@@ -361,12 +409,18 @@ func (t *target) opened(raw *process.RawMapping) (*openFile, error) {
 	}
 	file, err := t.open(raw)
 	if err != nil {
-		t.skipped[raw.Inode] = struct{}{}
-		if t.failure == nil {
-			t.failure = fmt.Errorf("reading %s: %w", raw.Path, err)
-		}
+		return nil, t.skip(raw, err)
 	}
-	return file, err
+	return file, nil
+}
+
+// skip notes that what is mapped is not read, and why. It returns that.
+func (t *target) skip(raw *process.RawMapping, err error) error {
+	t.skipped[raw.Inode] = struct{}{}
+	if t.failure == nil {
+		t.failure = fmt.Errorf("reading %s: %w", raw.Path, err)
+	}
+	return err
 }
 
 // OpenMappingFile opens the file of a mapping.
@@ -383,7 +437,12 @@ func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser,
 		segments, err := segmentsOf(file)
 		return notClosed{segments}, err
 	}
-	return &limitedReader{from: file, budget: t.budget, long: longNames(file)}, nil
+	patches, err := elfPatches(file)
+	if err != nil {
+		file.Close()
+		return nil, t.skip(raw, err)
+	}
+	return &limitedReader{from: file, budget: t.budget, patches: patches}, nil
 }
 
 // notClosed is a file in memory.
@@ -448,9 +507,9 @@ func (t *target) Close() error { return nil }
 
 // limitedReader reads as far as the budget allows.
 type limitedReader struct {
-	from   process.ReadAtCloser
-	budget *budget
-	long   []int64 // see longNames
+	from    process.ReadAtCloser
+	budget  *budget
+	patches []patch // see elfPatches
 }
 
 func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
@@ -458,7 +517,7 @@ func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
 		return 0, err
 	}
 	n, err := r.from.ReadAt(b, at)
-	shorten(b[:n], at, r.long)
+	apply(r.patches, b[:n], at)
 	return n, err
 }
 

@@ -795,39 +795,6 @@ func TestTried(t *testing.T) {
 	assert.Check(t, !c.isTrusted(foreign) && c.isTrusted(own) && c.isTrusted(foreign))
 }
 
-// The size of names is shortened wherever a part of it is read, and nothing else.
-func TestLongNames(t *testing.T) {
-	file := make([]byte, 4096)
-	copy(file, "\x7fELF")
-	put := binary.LittleEndian.PutUint64
-	put(file[0x28:], 1024) // section headers
-	binary.LittleEndian.PutUint16(file[0x3a:], sectionBytes)
-	binary.LittleEndian.PutUint16(file[0x3c:], 3)
-	sizes := []uint64{maxNamesBytes, maxNamesBytes + 1, maxNamesBytes + 1<<33}
-	for i, size := range sizes {
-		section := file[1024+sectionBytes*i:]
-		section[sectionType] = 3
-		put(section[sectionLength:], size)
-	}
-	file[1024+sectionBytes*2+sectionType] = 1 // no names
-	long := longNames(strings.NewReader(string(file)))
-	assert.Assert(t, slices.Equal(long, []int64{1024 + sectionBytes + sectionLength}), "%d", long)
-	want := slices.Clone(file)
-	put(want[long[0]:], maxNamesBytes)
-	for _, size := range []int{1, 3, 8, 100, 4096} {
-		got := make([]byte, 0, len(file))
-		for at := 0; at < len(file); at += size {
-			part := slices.Clone(file[at:min(at+size, len(file))])
-			shorten(part, int64(at), long)
-			got = append(got, part...)
-		}
-		assert.Check(t, slices.Equal(got, want), "in parts of %d", size)
-	}
-	for _, broken := range []string{"", "\x7fELF", string(file[:1100]), "MZ" + string(file[2:])} {
-		assert.Check(t, longNames(strings.NewReader(broken)) == nil, len(broken))
-	}
-}
-
 var _ io.ReaderAt = (*v8Heap)(nil)
 
 // The program of V8 hands over the program counter of code that was compiled, which is in memory of no file; the place

@@ -35,5 +35,9 @@ func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 	if correctGo(file, data) != nil || completeLibrary(file, data) != nil || completeV8(file, data) != nil {
 		p.Uncorrected++
 	}
+	if err := check(data); err != nil {
+		p.Uncorrected++
+		return nil, err
+	}
 	return data, nil
 }
