@@ -112,7 +112,7 @@ kernels-quick: ## the same with the oldest kernel of each architecture and the s
 
 generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code for .dots files and the fixtures
 	@$(NEED) $(FIXTURE_TOOLS)
-	$(GO) generate ./bpf ./dots/... ./internal/out/live/... ./internal/operate/metrics/...
+	$(GO) generate ./bpf ./dots/... ./internal/out/live/... ./internal/lab/limits/... ./internal/operate/metrics/...
 	$(MAKE) -C testdata fixtures
 
 check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## run all checks but the tests: formatting, linters, generated files, releases, deploy/

@@ -14,16 +14,16 @@ const (
 	// maxEnvironBytes is more than the kernel gives a program: 6 MiB with its arguments (fs/exec.c).
 	// Kubernetes alone has variables of 300 KiB for a namespace with a thousand services.
 	maxEnvironBytes = 8 << 20
-	// maxVariableBytes is the longest value that is returned.
-	maxVariableBytes = 8 << 10
+	// maxVariableBytes is the longest value that is returned. Two of them are sent in one message of a worker.
+	maxVariableBytes = 40 << 10
 	// environBufferBytes is room for such a value with its name.
-	environBufferBytes = 16 << 10
+	environBufferBytes = 48 << 10
 )
 
 // Environment returns the values of variables in the memory that the kernel gave the program its
 // environment in; those that the program set itself are elsewhere. A program can write anything there:
-// values may be any bytes but zeros. A variable that is not set, or whose value has more than 8 KiB, is
-// left out. It reads no further than the last of the variables.
+// values may be any bytes but zeros. A variable that is not set is left out, and so is one whose value has more
+// than 40 KiB; then the error is ErrLong. It reads no further than the last of the variables.
 func (h *Handle) Environment(names ...string) (map[string]string, error) {
 	fd, err := h.open("environ", unix.O_RDONLY)
 	if err != nil {
@@ -31,10 +31,10 @@ func (h *Handle) Environment(names ...string) (map[string]string, error) {
 	}
 	defer unix.Close(fd)
 	values, err := parseEnviron(io.LimitReader(fdReader(fd), maxEnvironBytes), names)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrLong) {
 		return nil, fmt.Errorf("reading environ: %w", classify(err))
 	}
-	return values, nil
+	return values, err
 }
 
 // parseEnviron parses entries NAME=VALUE, each ended by a zero byte. As for getenv, the first of a
@@ -60,10 +60,12 @@ func parseEnviron(environ io.Reader, names []string) (map[string]string, error) 
 			return nil, err
 		}
 	}
+	var long error
 	for name, value := range values {
 		if len(value) > maxVariableBytes {
 			delete(values, name)
+			long = fmt.Errorf("%s has more than %d bytes: %w", name, maxVariableBytes, ErrLong)
 		}
 	}
-	return values, nil
+	return values, long
 }

@@ -28,7 +28,7 @@ const (
 
 	// maxOpenFiles is how many open files are looked at. A JVM opens the files of its agents first, and
 	// procfs lists descriptors in order.
-	maxOpenFiles = 4096
+	maxOpenFiles = 16 << 10
 
 	// stNoExec is ST_NOEXEC of include/linux/statfs.h.
 	stNoExec = 0x8
@@ -129,27 +129,30 @@ func (s *Scanner) silentJVM(pid int) (ProcessID, error) {
 	return id, err
 }
 
-// CommandLine returns the arguments of the process, the first 256 KiB of them. The process can write
-// there: they may be any bytes but zeros.
+// CommandLine returns the arguments of the process, those in the first 256 KiB; with ErrLong if there are more. The
+// process can write there: they may be any bytes but zeros.
 func (h *Handle) CommandLine() ([]string, error) {
 	fd, err := h.open("cmdline", unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("opening cmdline: %w", err)
 	}
 	defer unix.Close(fd)
-	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxArgumentBytes))
+	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxArgumentBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading cmdline: %w", classify(err))
+	}
+	if len(text) > maxArgumentBytes {
+		text, err = text[:bytes.LastIndexByte(text[:maxArgumentBytes], 0)+1], ErrLong
 	}
 	var arguments []string
 	for argument := range bytes.SplitSeq(bytes.TrimSuffix(text, []byte{0}), []byte{0}) {
 		arguments = append(arguments, string(argument))
 	}
-	return arguments, nil
+	return arguments, err
 }
 
-// OpenFiles calls yield with the paths of what the process has open, by descriptor, the first 4096,
-// until it returns false. A path is as /proc/PID/fd shows it: also "socket:[1]", "/x (deleted)".
+// OpenFiles calls yield with the paths of what the process has open, by descriptor, until it returns false; of the
+// first 16384, then with ErrLong if there are more. A path is as /proc/PID/fd shows it: also "socket:[1]", "/x (deleted)".
 func (h *Handle) OpenFiles(yield func(path string) bool) error {
 	fd, err := h.open("fd", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -157,12 +160,15 @@ func (h *Handle) OpenFiles(yield func(path string) bool) error {
 	}
 	dir := os.NewFile(uintptr(fd), h.path("fd"))
 	defer dir.Close()
-	names, err := dir.Readdirnames(maxOpenFiles)
+	names, err := dir.Readdirnames(maxOpenFiles + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading fd: %w", classify(err))
 	}
 	buffer := make([]byte, unix.PathMax)
-	for _, name := range names {
+	for i, name := range names {
+		if i == maxOpenFiles {
+			return ErrLong
+		}
 		n, err := ignoringEINTR(func() (int, error) { return unix.Readlinkat(fd, name, buffer) })
 		if errors.Is(err, unix.ENOENT) { // closed meanwhile
 			continue

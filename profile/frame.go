@@ -152,7 +152,7 @@ func shorten(s string) string {
 	if len(s) <= maxFunctionText {
 		return s
 	}
-	return strings.Clone(textcut.At(s, maxFunctionText)) // does not keep the rest
+	return textcut.Marked(s, maxFunctionText) // does not keep the rest
 }
 
 // Frame is one frame of a stack.

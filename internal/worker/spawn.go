@@ -178,8 +178,8 @@ func (s *Spawner) mayHaveUser() bool {
 	return true
 }
 
-// orSubstitute returns a capability, or what stands in for it: CAP_SYS_ADMIN for CAP_CHECKPOINT_RESTORE where that alone
-// was granted, and before Linux 5.9.
+// orSubstitute returns a capability, or what stands in for it: CAP_SYS_ADMIN for CAP_CHECKPOINT_RESTORE where that
+// alone was granted, and before Linux 5.9.
 func orSubstitute(capability int, sets [2]unix.CapUserData) int {
 	const substituted = unix.CAP_CHECKPOINT_RESTORE
 	if capability == substituted && sets[substituted/32].Permitted&(1<<(substituted%32)) == 0 {

@@ -228,8 +228,8 @@ func TestConfined(t *testing.T) {
 	assert.Check(t, got == "0 /dev/null, 1 /dev/null, 2 /dev/null, 3 socket:", "descriptors: %s", got)
 }
 
-// A worker that cannot take on other users is nobody else's, and keeps its capabilities. It cannot create root's files or
-// change them, where it may open any.
+// A worker that cannot take on other users is nobody else's, and keeps its capabilities. It cannot create root's files
+// or change them, where it may open any.
 func TestOwnUser(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()

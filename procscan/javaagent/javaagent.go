@@ -117,16 +117,18 @@ const firstClassic = 50
 // long as the process likes.
 func Find(h *procscan.Handle) (*Agent, error) {
 	arguments, err := h.CommandLine()
-	if err != nil {
+	isLong := errors.Is(err, procscan.ErrLong)
+	if err != nil && !isLong {
 		return nil, err
 	}
 	environment, err := h.Environment(append([]string{
 		options[Classic].variable, options[EDOT].variable, "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
 	}, optionVariables...)...)
-	if err != nil {
+	isLong = isLong || errors.Is(err, procscan.ErrLong)
+	if err != nil && !errors.Is(err, procscan.ErrLong) {
 		return nil, err
 	}
-	options := optionReader{file: h.OptionFile}
+	options := optionReader{file: h.OptionFile, unread: isLong}
 	arguments = options.jvmOptions(arguments, environment)
 	agent := asked(arguments)
 	if agent == nil {

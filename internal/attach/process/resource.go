@@ -66,6 +66,18 @@ func ServiceOf(context *processcontext.Context, env access.Environment, storage 
 	return s
 }
 
+// ignoredText says why something of the environment is ignored, nothing if it is not.
+func ignoredText(env access.Environment) string {
+	if env.IsLong {
+		return "OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES is ignored: it has more than 40 KiB"
+	}
+	if _, err := processcontext.ParseResourceAttributes(env.ResourceAttributes); err != nil {
+		reason := strings.TrimPrefix(err.Error(), "parsing OTEL_RESOURCE_ATTRIBUTES: ")
+		return "OTEL_RESOURCE_ATTRIBUTES is ignored: " + reason
+	}
+	return ""
+}
+
 // firstText returns the first text that is not blank: a blank name of a service is none.
 func firstText(texts ...string) string {
 	for _, text := range texts {

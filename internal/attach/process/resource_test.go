@@ -2,6 +2,7 @@ package process
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -18,6 +19,24 @@ func attributes(texts ...string) (list []processcontext.Attribute) {
 		list = append(list, processcontext.Attribute{Key: pair[0], Value: pair[1]})
 	}
 	return list
+}
+
+// It is said of a process why its environment does not say who it is: too long, too many, or malformed.
+func TestIgnoredEnvironment(t *testing.T) {
+	many := strings.TrimSuffix(strings.Repeat("a=b,", 257), ",")
+	for want, env := range map[string]access.Environment{
+		"": {ResourceAttributes: "a=b"},
+		"OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES is ignored: it has more than 40 KiB": {IsLong: true},
+		"OTEL_RESOURCE_ATTRIBUTES is ignored: more than 256 attributes":                     {ResourceAttributes: many},
+		"OTEL_RESOURCE_ATTRIBUTES is ignored: an attribute without a value":                 {ResourceAttributes: "a=b,c"},
+	} {
+		got := ignoredText(env)
+		assert.Check(t, got == want, "%q", got)
+		if want != "" {
+			lines := Advice([]View{{PID: 5, Ignored: got}, {PID: 6, Ignored: got}, {PID: 7}})
+			assert.Check(t, len(lines) == 1 && strings.HasSuffix(lines[0], "5, 6: "+got), "%q", lines)
+		}
+	}
 }
 
 func TestServiceOf(t *testing.T) {

@@ -74,6 +74,8 @@ func Advice(views []View) (lines []string) {
 			text = v.Agent.Advice()
 		case v.UnreadSchema() != "":
 			text = unreadText(v.UnreadSchema())
+		case v.Ignored != "":
+			text = v.Ignored
 		default:
 			continue
 		}

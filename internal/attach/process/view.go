@@ -50,6 +50,9 @@ type View struct {
 	OTel  *OTelView        `json:"opentelemetry,omitempty"` // nil without a process context
 	Agent *javaagent.Agent `json:"agent,omitempty"`         // of StateSilent alone
 
+	// Ignored says why a part of the environment is ignored that says who the process is; empty: it is not.
+	Ignored string `json:"ignored,omitempty"`
+
 	ContainerID string `json:"container_id"` // empty without a container; see procscan.Cgroup
 	CgroupPath  string `json:"cgroup_path"`  // see procscan.Cgroup
 }
@@ -100,6 +103,7 @@ func (v View) ContextsText() string { return strings.Join(v.Contexts, ", ") }
 // Describe puts what is known into a view.
 func (t *Target) Describe(view *View) {
 	view.ServiceName, view.ServiceEnvironment = t.service.Name, t.service.Environment
+	view.Ignored = ignoredText(t.program.environment)
 	view.SocketPath = t.storage.SocketPath
 	view.ContainerID, view.CgroupPath = t.cgroup.ContainerID, t.cgroup.Path
 	view.Contexts = []string{}

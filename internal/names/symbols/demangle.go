@@ -66,5 +66,5 @@ func demangled(name string) (demangled string) {
 	if err != nil || text == name {
 		return ""
 	}
-	return textcut.At(text, maxDemangledBytes)
+	return textcut.Marked(text, maxDemangledBytes)
 }

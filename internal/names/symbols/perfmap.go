@@ -31,7 +31,8 @@ const bufferBytes = 64 << 10
 // address that is not in the map keeps its name. Lines of another form are skipped, and so is one
 // without a newline, which is being written.
 //
-// Errors come from r, but for elfsym.ErrLimit. With an error, nothing is named.
+// Errors come from r, but for elfsym.ErrLimit. With an error, nothing is named, but where the map is longer than
+// what is read.
 func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	first := max(0, size-maxPerfMapBytes)
 	lines := bufio.NewReaderSize(io.NewSectionReader(r, first, size-first), bufferBytes)
@@ -78,6 +79,10 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 		for i, r := range edges.ranges() {
 			q.ranges[i] = q.ranges[i].Intersect(r)
 		}
+	}
+	if first > 0 && slices.Contains(names, "") {
+		return fmt.Errorf("reading perf map: %w: it has more than the %d bytes that are read of its end", elfsym.ErrLimit,
+			maxPerfMapBytes)
 	}
 	return nil
 }

@@ -83,6 +83,9 @@ func (i Inspection) Write(w io.Writer) error {
 	if i.OTel != nil {
 		writeOTel(head, i.OTel)
 	}
+	if i.Ignored != "" {
+		head.Row("ignored", i.Ignored)
+	}
 	head.Row("container", i.ContainerID)
 	head.Row("cgroup", i.CgroupPath)
 	head.Row("socket", i.SocketPath)

@@ -66,7 +66,7 @@ type vmTable struct {
 }
 
 // checkJVM returns an error unless the tables in which a JVM describes itself have an end and numbers that the engine
-// can allocate and add; or if they cannot be read, as long as it starts. It is an errVMTables if no JVM has such tables.
+// can allocate and add; or if they cannot be read, as long as it starts. It is errVMTables if no JVM has such ones.
 func checkJVM(elf *pfelf.File, memory remotememory.RemoteMemory, bias libpf.Address) error {
 	var failure error
 	number := func(at libpf.Address) uint64 {

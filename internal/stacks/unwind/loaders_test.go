@@ -95,7 +95,9 @@ func jvmELF(others map[string]uint64, tables ...byte) []byte {
 // tables returns an entry of a type that has a size, and one of a field at an offset or address.
 func tables(size, offset, address uint64) []byte {
 	b := make([]byte, 0x200+2*vmEntryBytes)
-	for at, number := range map[int]uint64{0: jvmBase, 8: size, 0x200: jvmBase, 0x208: jvmBase, 0x210: offset, 0x218: address} {
+	for at, number := range map[int]uint64{
+		0: jvmBase, 8: size, 0x200: jvmBase, 0x208: jvmBase, 0x210: offset, 0x218: address,
+	} {
 		binary.LittleEndian.PutUint64(b[at:], number)
 	}
 	return b
@@ -125,8 +127,8 @@ func referenceOf(name string, file []byte) *pfelf.Reference {
 	})
 }
 
-// A JVM's description of itself by numbers that none has is not given to the engine; what one has, and what is not there
-// yet, is.
+// A JVM's description of itself by numbers that none has is not given to the engine; what one has is, and what is not
+// there yet.
 func TestJVMTables(t *testing.T) {
 	for name, c := range map[string]struct {
 		others map[string]uint64
@@ -147,7 +149,9 @@ func TestJVMTables(t *testing.T) {
 		"a large type":              {nil, tables(maxVMTypeBytes+1, 96, 0), errVMTables},
 		"a field far away":          {nil, tables(4096, 1<<64-4, 0), errVMTables},
 		"a variable far away":       {nil, tables(4096, 96, jvmBase-4), errVMTables},
-		"no end":                    {map[string]uint64{"gHotSpotVMTypeEntryArrayStride": 8}, bytes.Repeat([]byte{1}, testBytes), errVMTables},
+		"no end": {
+			map[string]uint64{"gHotSpotVMTypeEntryArrayStride": 8}, bytes.Repeat([]byte{1}, testBytes), errVMTables,
+		},
 	} {
 		file := jvmELF(c.others, c.tables...)
 		reference := referenceOf("/libjvm.so", file)

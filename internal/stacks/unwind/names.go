@@ -104,5 +104,5 @@ func boundName(name string) string {
 	if len(name) <= maxNameBytes {
 		return name
 	}
-	return strings.Clone(textcut.At(name, maxNameBytes)) // without the rest
+	return textcut.Marked(name, maxNameBytes) // without the rest
 }

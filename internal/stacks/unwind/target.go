@@ -183,7 +183,9 @@ func (t *target) GetProcessMeta(process.MetaConfig) process.ProcessMeta {
 // IterateMappings yields the executable mappings.
 func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, error) {
 	mappings, err := t.handle.ExecutableMemory()
-	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
+	if errors.Is(err, procscan.ErrTooMany) {
+		_ = t.skip(&process.RawMapping{Path: "further mappings"}, err)
+	} else if err != nil {
 		t.err = err
 		if errors.Is(err, procscan.ErrGone) {
 			err = fs.ErrNotExist // the engine forgets the process
@@ -262,13 +264,19 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 
 // maxMemoryFiles is how many memfds of a process are looked into in a synchronization. Compilers have
 // one, with many mappings, or thousands, none of which is a library.
-const maxMemoryFiles = 64
+const maxMemoryFiles = 256
+
+var errMemoryFiles = fmt.Errorf("the process has mapped more than %d memfds", maxMemoryFiles)
 
 // isELF reports whether a memfd is a file as of a linker, and not code alone.
 func (t *target) isELF(m procscan.Mapping) bool {
 	known, looked := t.memoryFiles[m.Ino]
-	if looked || len(t.memoryFiles) == maxMemoryFiles {
+	if looked {
 		return known
+	}
+	if len(t.memoryFiles) == maxMemoryFiles {
+		_ = t.skip(&process.RawMapping{Path: "/memfd:"}, errMemoryFiles)
+		return false
 	}
 	if file, err := t.handle.OpenMapped(m); err == nil {
 		magic := make([]byte, len(elf.ELFMAG))

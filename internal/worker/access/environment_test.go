@@ -27,18 +27,18 @@ func TestEnvironment(t *testing.T) {
 	stat, err := proc.Stat()
 	assert.NilError(t, err)
 	p := client.Process(procscan.ProcessID{PID: cmd.Process.Pid, StartTime: stat.Starttime}, "0")
-	want := Environment{"\x1b[31m\xc0shop", "a=b,c=\xff\"\n"}
+	want := Environment{"\x1b[31m\xc0shop", "a=b,c=\xff\"\n", false}
 	var got Environment
 	testenv.Poll(t, time.Minute, "the program", func() bool { // it may not have been executed yet
 		got, err = p.Environment()
 		return err != nil || got != (Environment{})
 	})
 	if err != nil || got != want {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("%+v, %v", got, err)
 	}
 	stdin.Close()
 	_ = cmd.Wait()
 	if got, err := p.Environment(); !errors.Is(err, procscan.ErrGone) || got != (Environment{}) {
-		t.Errorf("after the exit: %q, %v", got, err)
+		t.Errorf("after the exit: %+v, %v", got, err)
 	}
 }

@@ -30,7 +30,9 @@ func TestCheck(t *testing.T) {
 		"a place behind":      {[]*stackdeltatypes.BasicBlock{block(0, 1, plain, 1<<16)}, errPlaces},
 		"a signal":            {[]*stackdeltatypes.BasicBlock{block(1<<16+8, 1<<17, signal, 0)}, nil},
 		"a signal before all": {[]*stackdeltatypes.BasicBlock{block(1<<16, 1<<17, signal, 0)}, errPlaces},
-		"disorder":            {[]*stackdeltatypes.BasicBlock{block(1<<20, 1<<21, plain, 0), block(0, 1<<22, plain, 0)}, errPlaces},
+		"disorder": {[]*stackdeltatypes.BasicBlock{
+			block(1<<20, 1<<21, plain, 0), block(0, 1<<22, plain, 0),
+		}, errPlaces},
 		"an end behind all": {[]*stackdeltatypes.BasicBlock{
 			block(0, 1<<20, plain, 0), block(1<<21, 1<<21+1, plain, 0),
 		}, nil},

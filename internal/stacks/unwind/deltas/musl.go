@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 )
 
-// maxFollowedBytes bounds the code that is followed: musl's library has 0.4 MB.
+// maxFollowedBytes bounds the code that is followed, and tables of it: musl's library has 0.4 MB.
 const maxFollowedBytes = 4 << 20
 
 // completeLibrary says how code of musl's C library is unwound, in the library or in a static program, and the
@@ -26,8 +26,11 @@ func completeLibrary(file *pfelf.File, data *stackdeltatypes.IntervalData) error
 		return nil
 	}
 	code := codeOf(file)
-	if code == nil || code.Filesz > maxFollowedBytes {
+	if code == nil {
 		return nil
+	}
+	if code.Filesz > maxFollowedBytes {
+		return errTooMuchCode
 	}
 	b := make([]byte, code.Filesz)
 	if _, err := code.ReadAt(b, 0); err != nil {
@@ -121,7 +124,7 @@ func codeOf(file *pfelf.File) *pfelf.Prog {
 
 // eachEntry calls a function with each entry of a section.
 func eachEntry(section *pfelf.Section, size int, do func(entry []byte)) error {
-	if section == nil || section.Type == elf.SHT_NOBITS || section.FileSize > maxFollowedBytes {
+	if section == nil || section.Type == elf.SHT_NOBITS {
 		return nil
 	}
 	b, err := section.Data(maxFollowedBytes)

@@ -32,7 +32,8 @@ func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 	if err != nil {
 		return nil, err
 	}
-	if correctGo(file, data) != nil || completeLibrary(file, data) != nil || completeV8(file, data) != nil {
+	errGo, errLibrary, errV8 := correctGo(file, data), completeLibrary(file, data), completeV8(file, data)
+	if errGo != nil || errLibrary != nil || errV8 != nil {
 		p.Uncorrected++
 	}
 	if err := check(data); err != nil {
