@@ -4,12 +4,17 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// maxVectors is how many pieces are written at a time.
+const maxVectors = 32
 
 // readSize is how much is read at a time: enough for some thousand small transmissions.
 const readSize = 256 << 10
@@ -20,7 +25,7 @@ var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 type stream struct {
 	conn  net.Conn
 	raw   syscall.RawConn
-	iov   [32][]byte
+	iov   [maxVectors][]byte
 	write func(fd uintptr) bool // tryFD, which is not to be allocated for each call
 
 	// Arguments and results of write.
@@ -109,7 +114,7 @@ func (s *stream) readOnce(fd int, g *guest, buf *[readSize]byte) (data []byte, e
 		space = g.rest[:cap(g.rest)]
 	}
 	for {
-		n, err := unix.Read(fd, space[have:])
+		n, err := rawRead(fd, space[have:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
@@ -120,6 +125,17 @@ func (s *stream) readOnce(fd int, g *guest, buf *[readSize]byte) (data []byte, e
 			return space[:have+n], nil
 		}
 	}
+}
+
+// rawRead reads from a descriptor that does not block, so that the Go runtime need not be told: its monitor thread, which
+// looks after system calls that do, would be woken.
+func rawRead(fd int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 // tryWrite writes the list.
@@ -140,7 +156,7 @@ func (s *stream) tryFD(fd uintptr) bool {
 		iov = append(iov, c.data[c.start:c.end])
 	}
 	for {
-		n, err := unix.Writev(int(fd), iov)
+		n, err := rawWritev(fd, iov)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -154,6 +170,20 @@ func (s *stream) tryFD(fd uintptr) bool {
 		}
 		return true
 	}
+}
+
+func rawWritev(fd uintptr, b [][]byte) (int, error) {
+	var vectors [maxVectors]unix.Iovec
+	for i := range b {
+		vectors[i].Base = unsafe.SliceData(b[i])
+		vectors[i].SetLen(len(b[i]))
+	}
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&vectors[0])), uintptr(len(b)))
+	runtime.KeepAlive(b)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 func (s *stream) begin(d time.Duration) { _ = s.conn.SetReadDeadline(time.Now().Add(d)) }
