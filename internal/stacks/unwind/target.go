@@ -197,7 +197,7 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		return 0, t.err
 	}
 	for _, m := range mappings {
-		raw, ok := t.rawMapping(m)
+		raw, ok := t.engineMapping(m)
 		if !ok {
 			continue
 		}
@@ -213,6 +213,16 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		}
 	}
 	return 0, nil
+}
+
+// engineMapping is rawMapping, but for a vDSO that is not the kernel's.
+func (t *target) engineMapping(m procscan.Mapping) (process.RawMapping, bool) {
+	raw, ok := t.rawMapping(m)
+	if m.Path == "[vdso]" && (!ok || !t.isKernels(&raw)) {
+		_ = t.skip(&raw, errVDSO)
+		return raw, false
+	}
+	return raw, ok
 }
 
 // addFile adds the file of a mapping to those in which a runtime may be, unless it is known: its mappings are next
@@ -237,11 +247,7 @@ func (t *target) rawMapping(m procscan.Mapping) (process.RawMapping, bool) {
 	case m.Path == "[vdso]":
 		raw.Path = process.VdsoPathName
 		t.identify(&raw, []byte("vdso")) // a process may write to it
-		if raw.Length > maxVDSOBytes || !t.isKernels(&raw) {
-			_ = t.skip(&raw, errVDSO)
-			return raw, false
-		}
-		return raw, true
+		return raw, raw.Length <= maxVDSOBytes
 	case m.Path == "" || strings.HasPrefix(m.Path, "[anon:") || m.Path == "/dev/zero":
 		raw.Path = ""
 		if offset, are := t.trampolines(m); are {

@@ -31,7 +31,7 @@ func TestForeignVDSO(t *testing.T) {
 	assert.NilError(t, err)
 	vdso := procscan.Mapping{Start: own, End: own + length, Path: "[vdso]"}
 	same := newMemoryTarget(t, mem)
-	raw, ok := same.rawMapping(vdso)
+	raw, ok := same.engineMapping(vdso)
 	assert.Check(t, ok && raw.IsVDSO() && len(same.skipped) == 0)
 
 	b := make([]byte, length)
@@ -45,7 +45,7 @@ func TestForeignVDSO(t *testing.T) {
 	assert.NilError(t, err)
 	other := newMemoryTarget(t, file)
 	for _, m := range []procscan.Mapping{{End: length, Path: "[vdso]"}, {End: maxVDSOBytes + 1, Path: "[vdso]"}} {
-		_, ok = other.rawMapping(m)
+		_, ok = other.engineMapping(m)
 		assert.Check(t, !ok && len(other.skipped) == 1)
 	}
 	assert.ErrorContains(t, other.failure, "it is not the kernel's")
