@@ -28,10 +28,11 @@ type Segment struct {
 // File is what is needed of the file of a mapping. It keeps no reference to the reader that it was
 // parsed from.
 type File struct {
-	Machine  elf.Machine
-	Segments []Segment // in the file's order
-	BuildID  []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker places it outside) that can be read
-	HTLHash  [16]byte  // process.executable.build_id.htlhash
+	Machine   elf.Machine
+	Segments  []Segment // in the file's order
+	BuildID   []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker places it outside) that can be read
+	GoBuildID string    // process.executable.build_id.go: that of Go's linker; empty: there is none
+	HTLHash   [16]byte  // process.executable.build_id.htlhash
 }
 
 // ParseFile parses any ELF file that a process can map: libraries, executables with a fixed or free
@@ -112,7 +113,7 @@ func (h *headers) readProgramHeaders(programs table) error {
 			}
 		}
 	}
-	h.file.BuildID = notes.id
+	h.file.BuildID, h.file.GoBuildID = notes.id, notes.goID
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -11,6 +12,10 @@ const (
 	noteNameGNU     = "GNU\x00"
 	noteTypeBuildID = 3  // NT_GNU_BUILD_ID
 	maxBuildIDBytes = 64 // linkers write 8 to 32; --build-id=0x... takes any number
+
+	noteNameGo      = "Go\x00\x00"
+	noteTypeGo      = 4
+	maxGoBuildBytes = 128 // Go's linker writes 83
 
 	// maxNotes is how many notes of a file are read, so that a file without a build id costs no
 	// more than 64 pages, wherever its headers place notes. The most on a Debian machine is 4.
@@ -31,42 +36,36 @@ func GNUBuildID(notes []byte) []byte {
 	return n.id
 }
 
-// notesReader searches at most left notes of a file for the GNU build id.
+// notesReader searches at most left notes of a file for the build ids of GNU and of Go.
 type notesReader struct {
 	pages *pages
 	left  int
 	id    []byte // the first one, nil until it is found
+	goID  string // the same, as "go tool buildid" prints it
 }
 
 // search searches the notes of a segment or of a section. Broken ones have no build id; only errors
 // of reading are returned.
 func (n *notesReader) search(off, size, align uint64) error {
-	if n.id != nil {
-		return nil
-	}
-	id, err := n.buildID(off, size, align)
+	err := n.read(off, size, align)
 	if err != nil && !IsContentError(err) {
 		return fmt.Errorf("reading notes: %w", err)
-	}
-	if err == nil {
-		n.id = id
 	}
 	return nil
 }
 
-// buildID returns the first GNU build id of a range of notes, nil when it has none. Contents of
-// other notes are skipped and not read, whatever their length. A note (Elf64_Nhdr in elf.h; all
-// little-endian):
+// read finds the first ids of a range of notes. Contents of other notes are skipped and not read,
+// whatever their length. A note (Elf64_Nhdr in elf.h; all little-endian):
 //
 //	offset size field
 //	     0    4 n_namesz
 //	     4    4 n_descsz
 //	     8    4 n_type
 //	    12      name, padded; contents, padded
-func (n *notesReader) buildID(off, size, align uint64) ([]byte, error) {
+func (n *notesReader) read(off, size, align uint64) error {
 	notes, err := n.pages.table(off, size)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if align != 8 {
 		align = 4
@@ -76,24 +75,38 @@ func (n *notesReader) buildID(off, size, align uint64) ([]byte, error) {
 	for pos := uint64(0); n.left > 0 && pos < notes.size && notes.size-pos >= noteHeaderBytes; n.left-- {
 		var b [noteHeaderBytes + len(noteNameGNU)]byte
 		if err := notes.read(pos, b[:noteHeaderBytes]); err != nil {
-			return nil, err
+			return err
 		}
 		nameLen := uint64(binary.LittleEndian.Uint32(b[0:]))
 		contentLen := uint64(binary.LittleEndian.Uint32(b[4:]))
 		kind := binary.LittleEndian.Uint32(b[8:])
 		content := padded(pos + noteHeaderBytes + nameLen)
 
-		if kind == noteTypeBuildID && nameLen == uint64(len(noteNameGNU)) &&
-			contentLen > 0 && contentLen <= maxBuildIDBytes {
+		gnu := n.id == nil && kind == noteTypeBuildID && contentLen <= maxBuildIDBytes
+		golang := n.goID == "" && kind == noteTypeGo && contentLen <= maxGoBuildBytes
+		if (gnu || golang) && contentLen > 0 && nameLen == uint64(len(noteNameGNU)) {
 			if err := notes.read(pos, b[:]); err != nil {
-				return nil, err
+				return err
 			}
-			if string(b[noteHeaderBytes:]) == noteNameGNU {
-				id := make([]byte, contentLen)
-				return id, notes.read(content, id)
+			name, id := string(b[noteHeaderBytes:]), make([]byte, contentLen)
+			if gnu && name == noteNameGNU || golang && name == noteNameGo {
+				if err := notes.read(content, id); err != nil {
+					return err
+				}
+			}
+			switch {
+			case gnu && name == noteNameGNU:
+				n.id = id
+			case golang && name == noteNameGo && isGraphic(id):
+				n.goID = string(id)
 			}
 		}
 		pos = padded(content + contentLen)
 	}
-	return nil, nil
+	return nil
+}
+
+// isGraphic reports whether all bytes are printable ASCII, and no spaces.
+func isGraphic(text []byte) bool {
+	return !slices.ContainsFunc(text, func(b byte) bool { return b <= ' ' || b >= 0x7f })
 }

@@ -77,6 +77,40 @@ func TestBuildID(t *testing.T) {
 	}
 }
 
+// The build id of Go's linker is read beside that of GNU, whichever comes first, and only as text of some length.
+func TestGoBuildID(t *testing.T) {
+	const id, gnu = "foh3/kATc/WwRF/x8hM", "\x01\x02\x03\x04"
+	concat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	ours, other := note(4, "Go\x00\x00", id, 4), note(3, "GNU\x00", gnu, 4)
+	for name, tt := range map[string]struct {
+		notes        []byte
+		golang, want string
+	}{
+		"alone":        {ours, id, ""},
+		"before":       {concat(ours, other), id, gnu},
+		"behind":       {concat(other, ours), id, gnu},
+		"two":          {concat(ours, note(4, "Go\x00\x00", "another", 4)), id, ""},
+		"128 bytes":    {note(4, "Go\x00\x00", strings.Repeat("x", 128), 4), strings.Repeat("x", 128), ""},
+		"129 bytes":    {concat(note(4, "Go\x00\x00", strings.Repeat("x", 129), 4), other), "", gnu},
+		"no bytes":     {note(4, "Go\x00\x00", "", 4), "", ""},
+		"a space":      {note(4, "Go\x00\x00", "a b", 4), "", ""},
+		"a control":    {note(4, "Go\x00\x00", "a\x7f", 4), "", ""},
+		"no ASCII":     {note(4, "Go\x00\x00", "\xc3\xa9", 4), "", ""},
+		"another type": {note(3, "Go\x00\x00", id, 4), "", ""},
+		"another name": {concat(note(4, "Gox\x00", id, 4), other), "", gnu},
+		"cut":          {ours[:len(ours)-4], "", ""},
+	} {
+		e := newEdit(t, "x86_64-glibc-tlsdesc")
+		header := e.program(elf.PT_NOTE, 0)
+		e.put64(header+pOffset, uint64(len(e.b)))
+		e.put64(header+pFilesz, uint64(len(tt.notes)))
+		e.b = append(e.b, tt.notes...)
+		f, err := parseFile(e.b)
+		assert.NilError(t, err, name)
+		assert.Check(t, f.GoBuildID == tt.golang && string(f.BuildID) == tt.want, "%s: %q, %x", name, f.GoBuildID, f.BuildID)
+	}
+}
+
 // Broken notes have no id, and leave the file as good as it is.
 func TestNoteSegments(t *testing.T) {
 	const fixture = "x86_64-glibc-tlsdesc"

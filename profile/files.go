@@ -77,11 +77,12 @@ func (f *Files) image(key elfsym.FileKey, parsed *elfsym.File, path string) *ima
 func newImage(parsed *elfsym.File, path string) *image {
 	return &image{
 		file: &File{
-			ID:      parsed.HTLHash,
-			Kind:    NativeFrame,
-			BuildID: hex.EncodeToString(parsed.BuildID),
-			Path:    path,
-			Code:    codeOf(parsed),
+			ID:        parsed.HTLHash,
+			Kind:      NativeFrame,
+			BuildID:   hex.EncodeToString(parsed.BuildID),
+			GoBuildID: parsed.GoBuildID,
+			Path:      path,
+			Code:      codeOf(parsed),
 		},
 		elf: parsed,
 	}

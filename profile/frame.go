@@ -67,6 +67,8 @@ type File struct {
 	Kind Kind // of its frames
 	// BuildID is the GNU build id in hexadecimal digits, "" when the file has none.
 	BuildID string
+	// GoBuildID is that of Go's linker, "" when the file has none.
+	GoBuildID string
 	// Path is the file's path as seen by the first process that mapped it, "[vdso]", "vmlinux", or
 	// the name of a kernel module. It is for display and identifies nothing: files with the same id
 	// have one path here.

@@ -12,6 +12,8 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/elfsym"
+
 	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
@@ -345,4 +347,10 @@ func TestAppendFramesAllocatesNothing(t *testing.T) {
 func TestNewFilesRefusesZero(t *testing.T) {
 	_, err := NewFiles("/proc", 0)
 	assert.Check(t, err != nil, "no error")
+}
+
+// A file has the build ids that were read of it.
+func TestBuildIDs(t *testing.T) {
+	file := newImage(&elfsym.File{BuildID: []byte{0xab, 1}, GoBuildID: "a/b"}, "/bin/x").file
+	assert.Check(t, file.BuildID == "ab01" && file.GoBuildID == "a/b" && file.Path == "/bin/x", "%+v", file)
 }

@@ -155,7 +155,7 @@ func mostBytes(frames []Frame) int {
 }
 
 func (f *File) bytes() int {
-	return heldFileBytes + len(f.BuildID) + len(f.Path) + len(f.Code)*codeRangeBytes
+	return heldFileBytes + len(f.BuildID) + len(f.GoBuildID) + len(f.Path) + len(f.Code)*codeRangeBytes
 }
 
 func (f *Function) bytes() int { return heldFunctionBytes + f.TextBytes() }

@@ -55,19 +55,20 @@ func TestFrames(t *testing.T) {
 	hash.Write([]byte(buildID))
 	kernel := &profile.File{ID: profile.FileID(hash.Sum(nil)), Kind: profile.KernelFrame, BuildID: buildID,
 		Path: "vmlinux"}
-	stripped := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: "/bin/stripped"}
+	stripped := &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, GoBuildID: "a/b",
+		Path: "/bin/stripped"}
 	frames := []profile.Frame{
 		{File: kernel, Address: 5}, {Address: 0xffffffffc0001234}, {File: library, Address: 7},
 		{Address: 0x7f0012345678},
 		{File: library, Address: 7}, {File: stripped, Address: 7},
 	}
 	d := one(t, testOptions(&counter{}), sampleOf(shop, frames...)).Dictionary
-	type exported struct{ kind, htlhash, gnu, name string }
+	type exported struct{ kind, htlhash, gnu, golang, name string }
 	want := []exported{
-		{"kernel", kernel.ID.String(), buildID, "vmlinux"}, {kind: "kernel"},
-		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"}, {kind: "native"},
-		{"native", library.ID.String(), "0a0b0c", "/usr/lib/libjvm.so"},
-		{"native", stripped.ID.String(), "", "/bin/stripped"},
+		{"kernel", kernel.ID.String(), buildID, "", "vmlinux"}, {kind: "kernel"},
+		{"native", library.ID.String(), "0a0b0c", "", "/usr/lib/libjvm.so"}, {kind: "native"},
+		{"native", library.ID.String(), "0a0b0c", "", "/usr/lib/libjvm.so"},
+		{"native", stripped.ID.String(), "", "a/b", "/bin/stripped"},
 	}
 	stack := d.StackTable[1].LocationIndices
 	assert.Assert(t, len(stack) == len(frames) && len(d.LocationTable) == len(frames) && len(d.MappingTable) == 4,
@@ -80,6 +81,7 @@ func TestFrames(t *testing.T) {
 			attributes(d, location.AttributeIndices)["profile.frame.type"].GetStringValue(),
 			a["process.executable.build_id.htlhash"].GetStringValue(),
 			a["process.executable.build_id.gnu"].GetStringValue(),
+			a["process.executable.build_id.go"].GetStringValue(),
 			d.StringTable[m.FilenameStrindex],
 		}
 		if got != want[i] || location.Address != frames[i].Address {

@@ -147,6 +147,7 @@ const (
 	frameType attributeKey = iota
 	htlhash
 	gnuBuildID
+	goBuildID
 	threadID
 	threadName
 	transactionID // the number is the id
@@ -163,6 +164,7 @@ var attributeKeys = [published]string{
 	frameType:     "profile.frame.type",
 	htlhash:       "process.executable.build_id.htlhash",
 	gnuBuildID:    "process.executable.build_id.gnu",
+	goBuildID:     "process.executable.build_id.go",
 	threadID:      "thread.id",
 	threadName:    "thread.name",
 	transactionID: "transaction.id",
@@ -291,7 +293,7 @@ func (d *dictionary) attribute(a attribute) int32 {
 }
 
 // mapping returns the index of the part of a file that an address is in. Files with the same id
-// share the name and the build id of the first.
+// share the name and the build ids of the first.
 func (d *dictionary) mapping(f *profile.File, code profile.CodeRange) int32 {
 	key := mapping{f.ID, code}
 	index, known := d.mappings.find(key)
@@ -299,10 +301,14 @@ func (d *dictionary) mapping(f *profile.File, code profile.CodeRange) int32 {
 		return index
 	}
 	name := d.string(f.Path)
-	attributes := [2]int32{d.attribute(attribute{key: htlhash, text: f.ID.String()})}
+	attributes := [3]int32{d.attribute(attribute{key: htlhash, text: f.ID.String()})}
 	n := 1
 	if f.BuildID != "" {
-		attributes[1] = d.attribute(attribute{key: gnuBuildID, text: f.BuildID})
+		attributes[n] = d.attribute(attribute{key: gnuBuildID, text: f.BuildID})
+		n++
+	}
+	if f.GoBuildID != "" {
+		attributes[n] = d.attribute(attribute{key: goBuildID, text: f.GoBuildID})
 		n++
 	}
 	d.entry = field.AppendVarint(d.entry[:0], 1, code.Start)

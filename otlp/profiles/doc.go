@@ -29,7 +29,7 @@
 // # Frames
 //
 //	frame          mapping                                       location
-//	of a file      filename, htlhash, GNU build id if known,     ELF address, "native"
+//	of a file      filename, htlhash, build ids if known,        ELF address, "native"
 //	               the executable segment if known
 //	of the kernel  "vmlinux" or the module, htlhash: its file    offset from the text, "kernel"
 //	               id, which is made from the build id

@@ -190,7 +190,7 @@ func publishedBy(s *profile.Sample) string {
 }
 
 var ourKeys = []string{"thread.id", "thread.name", "transaction.id", "profile.frame.type",
-	"process.executable.build_id.htlhash", "process.executable.build_id.gnu"}
+	"process.executable.build_id.htlhash", "process.executable.build_id.gnu", "process.executable.build_id.go"}
 
 // observe notes what should become of a sample.
 func observe(s *profile.Sample, into map[observation]uint64) {
