@@ -49,7 +49,8 @@ const (
 )
 
 // waitTypes returns the fields of a profile of waits before the samples, except its time: off_cpu in nanoseconds, and
-// a period of one context switch. Their strings are in a dictionary only if there are waits.
+// context switches as what is counted for a period, of which there is none: with one, Pyroscope 1.21.0 takes the
+// profile for one of its user's own. Their strings are in a dictionary only if there are waits.
 func (d *dictionary) waitTypes() string {
 	valueType := func(number protowire.Number, kind, unit int32) {
 		d.entry = field.AppendHeader(d.entry, number, field.VarintSize(uint64(kind))+field.VarintSize(uint64(unit)))
@@ -60,7 +61,7 @@ func (d *dictionary) waitTypes() string {
 	d.entry = d.entry[:0]
 	valueType(1, offCPU, nanosecondsString)
 	valueType(5, contextSwitch, countString)
-	return string(field.AppendVarint(d.entry, 6, 1))
+	return string(d.entry)
 }
 
 // Upper bounds of sizes in a request of less than 256 MiB, where a length has four bytes.

@@ -42,7 +42,7 @@ func TestWaits(t *testing.T) {
 	text := func(i int32) string { return d.StringTable[i] }
 	assert.Check(t, text(p.SampleType.TypeStrindex) == "off_cpu" && text(p.SampleType.UnitStrindex) == "nanoseconds" &&
 		text(p.PeriodType.TypeStrindex) == "context_switch" && text(p.PeriodType.UnitStrindex) == "count" &&
-		p.Period == 1, p)
+		p.Period == 0, p)
 	assert.Assert(t, len(p.Samples) == 2, p.Samples)
 	latest := uint64(again.Start.UnixNano()) + 5e8
 	for i, want := range []struct {
