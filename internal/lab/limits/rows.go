@@ -65,7 +65,9 @@ var rows = map[string]row{
 	"elfsym.maxPageReads":      {"pages read of a library", libraryLimit, "TestHostileThreadContexts"},
 	"elfsym.maxChain":          {"symbols in a bucket of a hash table", libraryLimit, "TestHostileThreadContexts"},
 	"elfsym.maxTLSBlock":       {"thread-local memory of a module", libraryLimit, "TestHostileThreadContexts"},
-	"elfsym.maxSymbols":        {"symbols of a table", unreadable, "TestHostileSymbolTables"},
+	"elfsym.maxFunctionNames": {"names of a Go program's functions",
+		"`correlator_processes_not_sampled{reason=\"other\"}`, with the reason in `status`", "TestParseGoProgramMalformed"},
+	"elfsym.maxSymbols": {"symbols of a table", unreadable, "TestHostileSymbolTables"},
 	"tlsdesc.maxModule": {"the number of a module",
 		"`correlator_process_errors_total{reason=\"tls_unsupported\"}`", "FuzzResolve"},
 	"tlsdesc.maxOffset": {"an offset in thread-local memory",
@@ -249,11 +251,13 @@ var rows = map[string]row{
 
 // own are constants with such names that do not limit what is read of a process, each with the reason.
 var own = reasons(map[string]string{
-	"what the configuration may say, which is refused beyond": `bpf.MaxKeys bpf.MaxSamplesPerSecond bpf.maxMaxCounts
+	"what the configuration may say, which is refused beyond": `bpf.MaxKeys bpf.MaxLabelKeys
+		bpf.MaxLabelKeyBytes bpf.MaxSamplesPerSecond bpf.maxMaxCounts
 		internal/attach/process.MaxAttributes internal/stacks/sampling.MaxAttributes`,
 	"rooms in the kernel, of all processes; what finds none is counted (docs/metrics.md)": `bpf.maxAttributes
 		bpf.maxWalkBytes`,
-	"of a format: no more can be there": `bpf.maxKnownKeys elfsym.maxBuildIDBytes elfsym.maxDebugLink elfsym.maxNameBytes
+	"of a format: no more can be there": `bpf.maxKnownKeys elfsym.maxBuildIDBytes elfsym.maxGoBuildBytes
+		elfsym.maxGoVersion elfsym.maxDebugLink elfsym.maxNameBytes
 		internal/names/symbolizer.maxPathBytes internal/names/symbolizer.maxLivePathBytes procscan.maxNameBytes
 		procscan.maxPIDs procscan.maxStatBytes procscan.maxThreadName procscan.maxCPU procscan.maxCPUListBytes
 		internal/stacks/unwind.MaxWord internal/stacks/unwind.maxCodeOffset internal/stacks/unwind.maxInstructionBytes
