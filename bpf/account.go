@@ -30,10 +30,10 @@ const (
 // another context, in part.
 type Account struct {
 	Target        Target
-	TID           int // in our own pid namespace
-	TraceID       [16]byte
-	TransactionID [8]byte // 0 if OTel
-	OTel          bool    // the ids are from a record of OpenTelemetry's
+	TID           int      // in our own pid namespace
+	TraceID       [16]byte // 0 with ByThread, as the other id
+	TransactionID [8]byte  // 0 if OTel
+	OTel          bool     // the ids are from a record of OpenTelemetry's
 
 	// First is when the thread was first seen in the context, since the drain before, and Last until when it
 	// was at the least: CLOCK_MONOTONIC, ns.

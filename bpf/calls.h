@@ -26,6 +26,8 @@ struct task_struct___waits {
     int pid; /* number of the thread in the initial pid namespace */
     unsigned int in_iowait : 1;
     bool throttled; /* since Linux 6.18 */
+    unsigned int __state;
+    int on_cpu; /* not in kernels for a single CPU */
     struct files_struct *files;
     struct sched_entity se;
     struct {

@@ -78,6 +78,7 @@ const volatile __u32 max_threads;       /* of a process, of which more have no s
 const volatile __u32 max_owned_threads; /* of all processes of an owner */
 const volatile bool keep_unsampled;
 __u32 prepared; /* the target that prepare is for, which is not in the table yet; 0: those there */
+const volatile bool by_thread; /* what context a thread has makes no difference */
 
 volatile bool walks;                /* stacks can be walked */
 const volatile bool kernel_stacks;  /* with the kernel's frames */
@@ -462,6 +463,30 @@ static __always_inline void guess_state(struct thread *thread) {
 
 #define FLUSH_INTERVAL 100000000 /* ns */
 
+static __always_inline void enter_thread(struct task_struct *task, struct thread *thread,
+                                         __u32 target, __u32 level, __u64 now) {
+    thread->key.target = target;
+    thread->key.tid = task_number(task, level);
+    thread->key.kind = OF_THREAD;
+    thread->account.first = thread->account.last = now;
+}
+
+/* Ends the run of a thread whose account is by_thread. One that exits may not run again. */
+static __always_inline void end_run_by_thread(struct task_struct *task, struct thread *thread,
+                                              struct wait_counters *counters,
+                                              const struct correlator_context *context, bool exits,
+                                              __u64 ran, __u64 now) {
+    if (!has_context(thread))
+        enter_thread(task, thread, context->target, context->level, now - ran);
+    if (ran)
+        add(&thread->account, STATE_ON_CPU, ran);
+    thread->account.last = now;
+    if (exits || between(thread->account.first, now) >= FLUSH_INTERVAL) {
+        flush(thread, counters);
+        thread->account.first = now;
+    }
+}
+
 /* Ends the run of the current thread, in the context that it has now. */
 static __always_inline void end_run(struct task_struct *task, struct thread *thread,
                                     struct wait_counters *counters, __u64 now) {
@@ -488,6 +513,11 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
         thread->waking = 0;
     } else if (thread->in) {
         ran = between(thread->in, now);
+    }
+    if (by_thread && outcome >= CORRELATOR_NO_USER_CODE) {
+        end_run_by_thread(task, thread, counters, context, outcome == CORRELATOR_NO_USER_CODE, ran,
+                          now);
+        return;
     }
     if (outcome == CORRELATOR_UNREADABLE || outcome == CORRELATOR_RECORD_UNREADABLE ||
         outcome == CORRELATOR_UPDATING)
@@ -908,12 +938,49 @@ static __always_inline void make(struct task_struct *task, __u32 target) {
         bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
+/* Makes the state of a thread, and begins its account, by_thread, with what it does now. */
+static __always_inline void begin_thread(struct task_struct *task, bool is_new) {
+    struct task_struct___waits *fields = (void *)task;
+    const struct correlator_target *entry;
+    struct correlator_target target;
+    struct thread *thread;
+    __u64 now = bpf_ktime_get_ns();
+    __u32 process = task->tgid;
+
+    entry = bpf_map_lookup_elem(&targets, &process);
+    if (!entry)
+        return;
+    target = *entry;
+    make(task, target.id);
+    thread = bpf_task_storage_get(&threads, task, 0, 0);
+    if (!thread || correlator_identify(task, &target) != CORRELATOR_SAMPLED)
+        return;
+    __builtin_memset(thread, 0, sizeof(*thread));
+    thread->target = target.id;
+    enter_thread(task, thread, target.id, target.level, now);
+    thread->rest = random_part(target.id);
+    thread->ran = ran_in_all(task);
+    if (!is_new && bpf_core_field_exists(fields->on_cpu) && fields->on_cpu) {
+        thread->in = now;
+        return;
+    }
+    thread->out = now;
+    if (!is_new && fields->__state)
+        thread->state = state_of_block(task, fields->__state, &thread->waker.file);
+    else
+        thread->state = is_throttled(task) ? STATE_THROTTLED : STATE_RUNNABLE;
+}
+
 /* struct task_struct *task, unsigned long clone_flags */
 SEC("tp_btf/task_newtask")
 int prepare_new(__u64 *ctx) {
     struct task_struct *task = (struct task_struct *)ctx[0];
 
-    if (!filtered(task->tgid))
+    if (filtered(task->tgid))
+        return 0;
+    if (by_thread)
+        begin_thread(task, true);
+    else
         make(task, target_of(task));
     return 0;
 }
@@ -925,6 +992,47 @@ int prepare(struct bpf_iter__task *ctx) {
 
     if (task && !filtered(task->tgid))
         make(task, prepared ? prepared : target_of(task));
+    return 0;
+}
+
+/* For all threads that there are, while account_switch and account_waking do not run. What a thread
+ * does until they do is mended, as other switches that were not seen. */
+SEC("iter/task")
+int begin(struct bpf_iter__task *ctx) {
+    struct task_struct *task = ctx->task;
+
+    if (task && !filtered(task->tgid))
+        begin_thread(task, false);
+    return 0;
+}
+
+/* Ends the account of a thread, by_thread, with what it has done since its last switch. No other
+ * program runs any more. */
+SEC("iter/task")
+int finish(struct bpf_iter__task *ctx) {
+    struct task_struct *task = ctx->task;
+    struct wait_counters *counts;
+    struct thread *thread;
+    __u64 now = bpf_ktime_get_ns();
+    __u32 cpu = bpf_get_smp_processor_id();
+
+    if (!task || filtered(task->tgid))
+        return 0;
+    thread = bpf_task_storage_get(&threads, task, 0, 0);
+    counts = bpf_map_lookup_elem(&counters, &cpu);
+    if (!thread || !counts || !has_context(thread))
+        return 0;
+    if (thread->out) {
+        if (!thread->waking)
+            thread->waking = now;
+        end_wait(thread, counts, now);
+    } else {
+        add(&thread->account, STATE_ON_CPU, between(thread->in, now));
+        thread->account.last = now;
+    }
+    flush(thread, counts);
+    drop(thread, counts);
+    __builtin_memset(&thread->key, 0, sizeof(thread->key));
     return 0;
 }
 

@@ -81,6 +81,8 @@ type waitObjects struct {
 	Waking   *ebpf.Program  `ebpf:"account_waking"`
 	New      *ebpf.Program  `ebpf:"prepare_new"`
 	Prepare  *ebpf.Program  `ebpf:"prepare"`
+	Begin    *ebpf.Program  `ebpf:"begin"`
+	Finish   *ebpf.Program  `ebpf:"finish"`
 	Targets  *ebpf.Map      `ebpf:"targets"`
 	Threads  *ebpf.Map      `ebpf:"threads"`
 	Jobs     *ebpf.Map      `ebpf:"jobs"`
@@ -99,19 +101,25 @@ type waitObjects struct {
 }
 
 func (o *waitObjects) Close() error {
-	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Targets, o.Threads, o.Jobs, o.Paces,
-		o.Bells, o.A, o.B, o.Counters, o.Usages, o.Owners)
+	return _WaitsClose(o.Switch, o.Waking, o.New, o.Prepare, o.Begin, o.Finish, o.Targets, o.Threads, o.Jobs,
+		o.Paces, o.Bells, o.A, o.B, o.Counters, o.Usages, o.Owners)
 }
 
 // WaitOptions are bounds of accounts and stacks.
 type WaitOptions struct {
-	MaxAccounts int // the size of each of two tables, 0: 4096
+	MaxAccounts int // the size of each of two tables, 0: 4096, or twice MaxThreads with ByThread
 	MaxThreads  int // threads of a process that begin while it has more, or are found then, have no account; 0: 10,000
 
 	Period   time.Duration // the time of a thread's waits for which one stack is walked at least, 0: 10 ms
 	MaxWalks int           // of a CPU in a tenth of a second, 0: 6; of one owner 5, of one target 4
 	NoWalks  bool          // no stacks are walked
 	Paused   bool          // until Resume
+
+	// ByThread: accounts are of threads, whatever context they have, and whether they have one: without ids. Those of
+	// threads that there are at Resume begin then, and at Pause all end, also of threads that did not leave their CPU
+	// meanwhile or did not come to one: states add up to the time from the first to the last. One target may have all
+	// accounts that its owner may have.
+	ByThread bool
 
 	hook string // the tracepoint, in place of walkHook
 }
@@ -121,8 +129,11 @@ type WaitOptions struct {
 // was set before walks no stacks of waits.
 // The error is a [MissingError] when the machine or the process lacks something.
 func (s *Sampler) OpenWaits(options WaitOptions) (*Waits, error) {
-	setDefault(&options.MaxAccounts, defaultMaxAccounts)
 	setDefault(&options.MaxThreads, defaultMaxThreads)
+	if options.ByThread {
+		setDefault(&options.MaxAccounts, 2*options.MaxThreads)
+	}
+	setDefault(&options.MaxAccounts, defaultMaxAccounts)
 	setDefault(&options.MaxWalks, windowWalks)
 	if options.Period == 0 {
 		options.Period = walkPeriod
@@ -154,14 +165,18 @@ func (w *Waits) open() (err error) {
 	if err != nil {
 		return err
 	}
-	maxAccounts := w.options.MaxAccounts
+	maxAccounts, ofTarget := w.options.MaxAccounts, partOfAccounts
+	if w.options.ByThread {
+		ofTarget = 1
+	}
 	for name, value := range map[string]any{
-		waitsVarMaxUsed:         uint16(min(max(maxAccounts/partOfAccounts, 1), math.MaxUint16)),
+		waitsVarMaxUsed:         uint16(min(max(maxAccounts/ofTarget, 1), math.MaxUint16)),
 		waitsVarMaxAccounts:     uint32(maxAccounts),
 		waitsVarMaxThreads:      uint32(w.options.MaxThreads),
 		waitsVarMaxOwnedThreads: uint32(w.options.MaxThreads * ownedThreads),
 		waitsVarKernelStacks:    w.sampler.options.KernelStacks,
 		waitsVarKeepUnsampled:   w.sampler.options.KeepUnsampled,
+		waitsVarByThread:        w.options.ByThread,
 		waitsVarLeastPeriod:     uint64(w.options.Period),
 		waitsVarMaxAsked:        uint32(w.options.MaxWalks),
 		waitsVarInterruptsAt:    uint32(interruptsAt(kernel)),
@@ -216,6 +231,9 @@ func (w *Waits) Pause() error {
 	for _, l := range w.links {
 		errs = append(errs, l.Close())
 	}
+	if w.options.ByThread && len(w.links) > 0 {
+		errs = append(errs, iterate(w.objects.Finish, everyProcess))
+	}
 	w.links = nil
 	w.paused.Store(true)
 	if w.walks != nil { // nobody asks for walks any more
@@ -243,6 +261,11 @@ func (w *Waits) Resume() (err error) {
 		}
 	}
 	for _, program := range []*ebpf.Program{w.objects.New, w.objects.Waking, w.objects.Switch} {
+		if w.options.ByThread && program == w.objects.Waking {
+			if err := iterate(w.objects.Begin, everyProcess); err != nil {
+				return err
+			}
+		}
 		attached, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
 			return fmt.Errorf("attaching: %w", err)
@@ -364,7 +387,12 @@ func (w *Waits) prepare(pid uint32, target Target) error {
 	if err := w.objects.Prepared.Set(uint32(target)); err != nil {
 		return fmt.Errorf("setting %s: %w", waitsVarPrepared, err)
 	}
-	fd, err := openTaskIterator(w.objects.Prepare, pid)
+	return iterate(w.objects.Prepare, pid)
+}
+
+// iterate runs a program for each thread of a process, or of all.
+func iterate(program *ebpf.Program, pid uint32) error {
+	fd, err := openTaskIterator(program, pid)
 	if err != nil {
 		return err
 	}

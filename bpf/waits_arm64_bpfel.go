@@ -232,8 +232,11 @@ const (
 	waitsMapUsages          = "usages"
 	waitsProgAccountSwitch  = "account_switch"
 	waitsProgAccountWaking  = "account_waking"
+	waitsProgBegin          = "begin"
+	waitsProgFinish         = "finish"
 	waitsProgPrepare        = "prepare"
 	waitsProgPrepareNew     = "prepare_new"
+	waitsVarByThread        = "by_thread"
 	waitsVarEpoch           = "epoch"
 	waitsVarInterruptsAt    = "interrupts_at"
 	waitsVarKeepUnsampled   = "keep_unsampled"
@@ -295,6 +298,8 @@ type waitsSpecs struct {
 type waitsProgramSpecs struct {
 	AccountSwitch *ebpf.ProgramSpec `ebpf:"account_switch"`
 	AccountWaking *ebpf.ProgramSpec `ebpf:"account_waking"`
+	Begin         *ebpf.ProgramSpec `ebpf:"begin"`
+	Finish        *ebpf.ProgramSpec `ebpf:"finish"`
 	Prepare       *ebpf.ProgramSpec `ebpf:"prepare"`
 	PrepareNew    *ebpf.ProgramSpec `ebpf:"prepare_new"`
 }
@@ -320,6 +325,7 @@ type waitsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitsVariableSpecs struct {
+	ByThread        *ebpf.VariableSpec `ebpf:"by_thread"`
 	Epoch           *ebpf.VariableSpec `ebpf:"epoch"`
 	InterruptsAt    *ebpf.VariableSpec `ebpf:"interrupts_at"`
 	KeepUnsampled   *ebpf.VariableSpec `ebpf:"keep_unsampled"`
@@ -390,6 +396,7 @@ func (m *waitsMaps) Close() error {
 //
 // It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitsVariables struct {
+	ByThread        *ebpf.Variable `ebpf:"by_thread"`
 	Epoch           *ebpf.Variable `ebpf:"epoch"`
 	InterruptsAt    *ebpf.Variable `ebpf:"interrupts_at"`
 	KeepUnsampled   *ebpf.Variable `ebpf:"keep_unsampled"`
@@ -413,6 +420,8 @@ type waitsVariables struct {
 type waitsPrograms struct {
 	AccountSwitch *ebpf.Program `ebpf:"account_switch"`
 	AccountWaking *ebpf.Program `ebpf:"account_waking"`
+	Begin         *ebpf.Program `ebpf:"begin"`
+	Finish        *ebpf.Program `ebpf:"finish"`
 	Prepare       *ebpf.Program `ebpf:"prepare"`
 	PrepareNew    *ebpf.Program `ebpf:"prepare_new"`
 }
@@ -421,6 +430,8 @@ func (p *waitsPrograms) Close() error {
 	return _WaitsClose(
 		p.AccountSwitch,
 		p.AccountWaking,
+		p.Begin,
+		p.Finish,
 		p.Prepare,
 		p.PrepareNew,
 	)

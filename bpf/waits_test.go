@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -492,4 +494,87 @@ func TestWaitsPaused(t *testing.T) {
 		assert.NilError(t, w.Pause())
 		assert.NilError(t, w.Drain(all.add))
 	}
+}
+
+// With ByThread, each thread of a process of any kind has one account without ids, whatever context it has: what it
+// does from Resume to Pause, to the nanosecond, also if it waits or runs all that time, or ends before.
+func TestWaitsByThread(t *testing.T) {
+	s := openSampler(t, SamplerOptions{KeepUntraced: true})
+	w := openWaits(t, s, WaitOptions{ByThread: true, Paused: true})
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 2})
+	addDemo(t, s, p)
+	ending := exec.Command("cat")
+	stdin, err := ending.StdinPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, ending.Start())
+	target := addRules(t, s, ending.Process.Pid, func() TargetRules { return TargetRules{} })
+	before := Now()
+	assert.NilError(t, w.Resume())
+	begun := Now()
+	waited := p.WaitIn(1, "pipe", 20*time.Millisecond)
+	p.StartThreads(1, "idle")
+	later := p.WaitIn(3, "sleep", 20*time.Millisecond)
+	assert.Check(t, stdin.Close())
+	assert.NilError(t, ending.Wait())
+	ended := Now()
+	assert.NilError(t, w.Pause())
+	after := Now()
+	all := make(map[int]*Account)
+	assert.NilError(t, w.Drain(func(a *Account) {
+		assert.Check(t, a.TraceID == [16]byte{} && a.TransactionID == [8]byte{} && !a.OTel, "%+v", a)
+		if all[a.TID] == nil {
+			first := *a
+			all[a.TID] = &first
+		} else {
+			assert.Check(t, a.Target == all[a.TID].Target, "%+v", a) // the table has one of each
+		}
+	}))
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
+	assert.NilError(t, err)
+	for _, thread := range threads {
+		tid, _ := strconv.Atoi(thread.Name())
+		a := all[tid]
+		assert.Assert(t, a != nil, "no account of %d: %v", tid, all)
+		assert.Check(t, a.sum(ThreadState(ThreadStates)) == a.Last-a.First && a.Last >= ended && a.Last <= after,
+			"%d: %+v", tid, a)
+		assert.Check(t, a.First >= before && (a.First <= begun || tid == later.TID), "%d: %+v", tid, a)
+		assert.Check(t, a.States[Changed].Count == 0, "%d: %+v", tid, a)
+	}
+	assert.Check(t, all[waited.TID].States[Pipe].NS > 0 && all[later.TID].States[Sleep].NS > 0, "%+v, %+v",
+		all[waited.TID], all[later.TID])
+	of := all[ending.Process.Pid]
+	assert.Assert(t, of != nil && of.Target == target, "%+v", of)
+	assert.Check(t, of.States[Pipe].NS > 0 && of.States[OnCPU].NS > 0 && of.First >= before && of.First <= begun &&
+		of.Last <= ended && of.sum(ThreadState(ThreadStates)) == of.Last-of.First, "%+v", of)
+	counters, err := w.Counters()
+	assert.Check(t, err == nil && counters.Lost == 0, "%+v, %v", counters, err)
+	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("after Pause: %+v", a) }))
+}
+
+// The stacks of waits are walked of threads without a context, too, and have no ids.
+func TestWalksByThread(t *testing.T) {
+	s := openSampler(t, SamplerOptions{KeepUntraced: true})
+	w := openWaits(t, s, WaitOptions{ByThread: true, Paused: true})
+	if err := w.Walkless(); err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	p := exec.Command("sh", "-c", "while :; do sleep 0.03; done")
+	assert.NilError(t, p.Start())
+	defer func() { assert.Check(t, p.Process.Kill()); _ = p.Wait() }()
+	target := addRules(t, s, p.Process.Pid, func() TargetRules { return TargetRules{} })
+	assert.NilError(t, w.Resume())
+	walked := 0
+	testenv.Poll(t, waiting, "stacks", func() bool {
+		assert.NilError(t, w.DrainWalks(func(walk *Walk) {
+			if walk.Stack.Target == 0 { // that of the test whether walks work
+				return
+			}
+			if walk.State == Other {
+				walked++
+			}
+			assert.Check(t, walk.Stack.Target == target && walk.TID == p.Process.Pid && walk.TraceID == [16]byte{} &&
+				walk.SpanID == [8]byte{}, "%+v", walk)
+		}))
+		return walked >= 3
+	})
 }

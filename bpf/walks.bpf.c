@@ -51,6 +51,7 @@ const volatile __u64 address_mask;
 const volatile bool finds_callers;
 const volatile bool keep_unsampled;
 const volatile bool by_span;
+const volatile bool by_thread; /* that of waits.bpf.c */
 
 const volatile __u32 tested; /* a thread of the correlator's, and the level of its pid namespace */
 const volatile __u32 level;
@@ -147,8 +148,9 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
         return true;
     if (!thread || !thread->key.kind || !is_there(thread, job))
         return false;
-    if (correlator_current(&targets, context) <
-        (keep_unsampled ? CORRELATOR_UNSAMPLED : CORRELATOR_SAMPLED))
+    if (correlator_current(&targets, context) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
+                                                 : keep_unsampled ? CORRELATOR_UNSAMPLED
+                                                                  : CORRELATOR_SAMPLED))
         return false;
     __asm__ __volatile__("" ::: "memory"); /* the verifier goes on once for all outcomes */
     walked->target = context->target;
@@ -157,14 +159,14 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     walked->trace_id[1] = thread->key.trace_id[1];
     walked->transaction_id = thread->key.transaction_id;
     walked->context = thread->key.kind;
-    walked->span_id = by_span ? correlator_span_id(context) : 0;
+    walked->span_id = by_span && !by_thread ? correlator_span_id(context) : 0;
     walked->state = thread->state;
     walked->longest = job->longest;
     walked->queued = job->queued;
     walked->queue = job->queue;
     walked->waker = thread->waker;
     find_cause(walked, thread);
-    if (context->kind == CORRELATOR_OTEL) {
+    if (!by_thread && context->kind == CORRELATOR_OTEL) {
         correlator_read_attributes(context, &s->attributes);
         walked->attributes_size = s->attributes.found.size;
     }

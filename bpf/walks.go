@@ -172,6 +172,7 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 		walksVarFindsCallers:  !w.sampler.options.ChainOnly,
 		walksVarKeepUnsampled: w.sampler.options.KeepUnsampled,
 		walksVarBySpan:        w.sampler.options.BySpan,
+		walksVarByThread:      w.options.ByThread,
 		walksVarLevel:         level,
 		walksVarPidNamespace:  ownPIDNamespace(),
 		walksVarTested:        uint32(unix.Gettid()),

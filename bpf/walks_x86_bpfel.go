@@ -268,6 +268,7 @@ const (
 	walksProgWalkWait      = "walk_wait"
 	walksVarAddressMask    = "address_mask"
 	walksVarBySpan         = "by_span"
+	walksVarByThread       = "by_thread"
 	walksVarFindsCallers   = "finds_callers"
 	walksVarHashSeed       = "hash_seed"
 	walksVarKeepUnsampled  = "keep_unsampled"
@@ -346,6 +347,7 @@ type walksMapSpecs struct {
 type walksVariableSpecs struct {
 	AddressMask    *ebpf.VariableSpec `ebpf:"address_mask"`
 	BySpan         *ebpf.VariableSpec `ebpf:"by_span"`
+	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
 	FindsCallers   *ebpf.VariableSpec `ebpf:"finds_callers"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
@@ -407,6 +409,7 @@ func (m *walksMaps) Close() error {
 type walksVariables struct {
 	AddressMask    *ebpf.Variable `ebpf:"address_mask"`
 	BySpan         *ebpf.Variable `ebpf:"by_span"`
+	ByThread       *ebpf.Variable `ebpf:"by_thread"`
 	FindsCallers   *ebpf.Variable `ebpf:"finds_callers"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`

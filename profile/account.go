@@ -86,7 +86,8 @@ type Account struct {
 	TransactionID [8]byte     // zero: the context does not say
 	Context       ContextKind // where the ids are from
 
-	TID int // in our own pid namespace
+	TID    int    // in our own pid namespace
+	Thread string // its name, if the account is of the thread and not of a context; empty: not known (yet)
 
 	First, Last time.Time // when it was seen in the context, at the least
 	Times       Times

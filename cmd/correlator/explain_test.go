@@ -202,6 +202,33 @@ func (k *keeper) explainsAccount(p *demo.Process) {
 	assert.Check(t, ended["sleep"].Source == profile.TimerWaker && ended["sleep"].Thread == "", "%+v", ended["sleep"])
 }
 
+// A process is explained without an agent and without contexts: its threads' states add up to how long they were seen,
+// and its methods have names.
+func TestExplainProcess(t *testing.T) {
+	needSampler(t)
+	p := demo.Start(t, demo.Options{Busy: 1, Idle: 1, Transaction: 20 * time.Millisecond, Gap: -1})
+	command := exec.Command(installed(t), "explain", "--pid", strconv.Itoa(p.PID), "--for", "2s", "-o", "json")
+	var failure bytes.Buffer
+	command.Stderr = &failure
+	out, err := command.Output()
+	if err != nil && strings.Contains(failure.String(), "recording waits") {
+		testenv.Missing(t, failure.String())
+	}
+	assert.NilError(t, err, failure.String())
+	var e explain.ProcessExplanation
+	assert.NilError(t, json.Unmarshal(out, &e))
+	assert.Check(t, len(e.Processes) == 1 && e.Processes[0].PID == p.PID && e.Account.OnCPU > 0 && len(e.Threads) > 2,
+		"%s", out)
+	for _, th := range e.Threads {
+		a := th.Account
+		assert.Check(t, a != nil && a.Wall > 0 && a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked+a.Unaccounted,
+			"%+v: %+v", th, a)
+	}
+	assert.Check(t, slices.ContainsFunc(methods(e.Methods), func(name string) bool {
+		return strings.Contains(name, "main") || strings.Contains(name, "thread")
+	}), "%v", methods(e.Methods))
+}
+
 // What a transaction waited for is explained, without a single sample; with --waits off, it is not.
 func TestExplainWaits(t *testing.T) {
 	needSampler(t)

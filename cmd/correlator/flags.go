@@ -111,17 +111,24 @@ func (o *feedOptions) validate(*config.Settings) error {
 
 type decodeOptions struct{ output }
 
+// chosen are processes that are named, of any kind.
+type chosen struct {
+	PID        int             `key:"pid"`
+	Commands   config.Patterns `key:"comm" type:"regexp"`
+	Containers config.Patterns `key:"container" type:"regexp"`
+}
+
+func (o *chosen) any() bool { return o.PID != 0 || len(o.Commands) > 0 || len(o.Containers) > 0 }
+
 type recordOptions struct {
 	config.File
-	Duration       time.Duration        `key:"duration" short:"d"`
-	Output         string               `key:"output" short:"o"`
-	Format         string               `key:"format"`
-	Trace          string               `key:"trace"`
-	Transaction    string               `key:"transaction"`
-	PID            int                  `key:"pid"`
+	Duration    time.Duration `key:"duration" short:"d"`
+	Output      string        `key:"output" short:"o"`
+	Format      string        `key:"format"`
+	Trace       string        `key:"trace"`
+	Transaction string        `key:"transaction"`
+	chosen
 	All            bool                 `key:"all"`
-	Commands       config.Patterns      `key:"comm" type:"regexp"`
-	Containers     config.Patterns      `key:"container" type:"regexp"`
 	Rate           int                  `key:"rate"`
 	KernelStacks   bool                 `key:"kernel-stacks"`
 	Unwinder       sampling.Unwinder    `key:"unwinder"`
@@ -163,8 +170,17 @@ var beginningOfID = regexp.MustCompile("^[0-9a-f]{8,63}$")
 // filter returns which processes are recorded: those that publish contexts or, where some are named, these.
 func (o *recordOptions) filter() process.Filter {
 	filter := o.Filter.Process()
-	filter.All = o.All || len(o.Commands) > 0 || len(o.Containers) > 0
-	filter.IncludeCommands = o.Commands.Compile()
+	filter.All = o.All
+	o.choose(&filter)
+	return filter
+}
+
+// choose has a filter select processes of any kind by their command or container, if some are named so.
+func (o *chosen) choose(filter *process.Filter) {
+	filter.All = filter.All || len(o.Commands) > 0 || len(o.Containers) > 0
+	if len(o.Commands) > 0 {
+		filter.IncludeCommands = o.Commands.Compile()
+	}
 	var containers config.Patterns
 	for _, pattern := range o.Containers {
 		if beginningOfID.MatchString(pattern) {
@@ -173,7 +189,6 @@ func (o *recordOptions) filter() process.Filter {
 		containers = append(containers, pattern)
 	}
 	filter.OnlyContainers = containers.Compile()
-	return filter
 }
 
 // format returns the form of the profile, which the name of the file says if nothing else does.
@@ -251,6 +266,10 @@ var usage = map[string]string{
 	"include-container": "only processes in such a container or cgroup (default: all)",
 	"exclude-container": "no processes in such a container or cgroup: their memory is not read, no file or socket " +
 		"opened (default: none)",
+	"include-command": "only processes whose first thread or program has such a name (default: all)",
+	"exclude-command": "no processes whose first thread or program has such a name (default: none)",
+	"include-user":    "only processes that run as a user with such an id (default: all)",
+	"exclude-user":    "no processes that run as a user with such an id (default: none)",
 
 	"processes": "`which` processes are sampled: contexts (those that publish any) or all (whole-host profiles by OTLP; " +
 		"includes --otlp-untraced)",

@@ -125,7 +125,7 @@ func TestRecordContainers(t *testing.T) {
 	full := strings.Repeat("0123456789abcdef", 4)
 	for container, want := range map[string]bool{full: true, full[:12]: true, full[:8] + ".*": true, full[1:13]: false,
 		full[:7]: false, "/docker/.*": false} {
-		options := recordOptions{Containers: config.Patterns{container}}
+		options := recordOptions{chosen: chosen{Containers: config.Patterns{container}}}
 		filter := options.filter()
 		assert.Check(t, filter.All && filter.OnlyContainers[0].MatchString(full) == want, container)
 	}

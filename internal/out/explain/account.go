@@ -95,6 +95,20 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 	if known == 0 {
 		return nil
 	}
+	lines := append([]string{""}, e.stateLines(&times, "OF WALL", wall, noThread, terminalColumns)...)
+	if n := len(e.Transactions); known < n {
+		lines = append(lines, fmt.Sprintf("of %d of the %d transactions; what the threads of the others did is not kept",
+			known, n))
+	}
+	if partial > 0 {
+		lines = append(lines, fmt.Sprintf("of %d of them, what their threads did earlier is not kept any more", partial))
+	}
+	return lines
+}
+
+// stateLines returns the table of what threads did, and where, with the share of a time in a column of that title.
+func (e *Explanation) stateLines(times *profile.Times, title string, wall, noThread time.Duration,
+	terminalColumns int) []string {
 	states := make([]profile.ThreadState, 0, profile.ThreadStates)
 	for state := range profile.ThreadStates {
 		if times[state].Count > 0 && state != profile.Unknown {
@@ -107,7 +121,7 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 	}
 	places := e.waitPlaces()
 	columns := []terminal.Column{{Title: "STATE OF THREADS", Shrink: true}, {Title: "TIME", Right: true},
-		{Title: "OF WALL", Right: true, Spare: 1}, {Title: "TIMES", Right: true, Spare: 3},
+		{Title: title, Right: true, Spare: 1}, {Title: "TIMES", Right: true, Spare: 3},
 		{Title: "LONGEST", Right: true, Spare: 2}}
 	if len(places) > 0 {
 		columns = append(columns, terminal.Column{Title: "ENDED BY", Shrink: true})
@@ -124,16 +138,12 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 	if noThread >= time.Microsecond {
 		t.Row("on no thread with this context", waits.Exactly(noThread), ofWall(share(noThread, wall)), " ", " ", " ")
 	}
-	lines := []string{""}
-	for _, line := range t.Lines(terminalColumns) {
-		lines = append(lines, strings.TrimRight(line, " "))
-	}
-	if n := len(e.Transactions); known < n {
-		lines = append(lines, fmt.Sprintf("of %d of the %d transactions; what the threads of the others did is not kept",
-			known, n))
-	}
-	if partial > 0 {
-		lines = append(lines, fmt.Sprintf("of %d of them, what their threads did earlier is not kept any more", partial))
+	return trimmed(t.Lines(terminalColumns))
+}
+
+func trimmed(lines []string) []string {
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
 	}
 	return lines
 }

@@ -63,14 +63,19 @@ func Run(ctx context.Context, source Source, stdout, stderr io.Writer, options O
 	if err != nil {
 		return err
 	}
-	if options.File == "" {
+	return write(content, options.File, stdout, stderr)
+}
+
+// write writes to a file, of which stderr is told; empty: to stdout.
+func write(content []byte, file string, stdout, stderr io.Writer) error {
+	if file == "" {
 		_, err := stdout.Write(content)
 		return err
 	}
-	if err := report.WriteFile(options.File, content); err != nil {
+	if err := report.WriteFile(file, content); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "wrote %d KiB to %s\n", (len(content)+1023)/1024, terminal.Escape(options.File))
+	fmt.Fprintf(stderr, "wrote %d KiB to %s\n", (len(content)+1023)/1024, terminal.Escape(file))
 	return nil
 }
 

@@ -43,7 +43,9 @@ type methodKey struct{ name, file string }
 
 // newTree returns the outermost methods, those with most time first. Where there are several
 // processes, these are above their methods.
-func newTree(r *record.Recording) []*Method {
+func newTree(r *record.Recording) []*Method { return newRoot(r).sorted(byTime) }
+
+func newRoot(r *record.Recording) *Method {
 	root := &Method{}
 	add := func(key *record.Key, samples uint64, wait time.Duration) {
 		at := root
@@ -63,8 +65,14 @@ func newTree(r *record.Recording) []*Method {
 	for key, of := range r.Waits {
 		add(&key.Key, 0, of.Sum)
 	}
-	root.sort()
-	return root.Calls
+	return root
+}
+
+// byTime and byCPU are orders of methods: what waits most may have nothing to do.
+func byTime(a, b *Method) int { return cmp.Compare(b.time, a.time) }
+
+func byCPU(a, b *Method) int {
+	return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Wait, a.Wait))
 }
 
 func processText(p *record.Process) string {
@@ -93,16 +101,18 @@ func (m *Method) call(key methodKey, line uint32, more *Method) *Method {
 	return called
 }
 
-func (m *Method) sort() {
+// sorted sorts what a method calls, and returns it.
+func (m *Method) sorted(order func(a, b *Method) int) []*Method {
 	m.Calls = slices.SortedFunc(maps.Values(m.children), func(a, b *Method) int {
-		return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
+		return cmp.Or(order(a, b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
 	})
 	m.Lines = slices.SortedFunc(maps.Values(m.lines), func(a, b Line) int {
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Wait, a.Wait), cmp.Compare(a.Line, b.Line))
 	})
 	for _, called := range m.Calls {
-		called.sort()
+		called.sorted(order)
 	}
+	return m.Calls
 }
 
 // flat appends methods and what they call, callers first.
@@ -146,8 +156,8 @@ type treeRow struct {
 	hidden int    // not 0: so many callers that call nothing else
 }
 
-// How trees are cut for people: what has less than a part of the time or one sample only, and the middle of chains of
-// methods each of which calls the next one only.
+// How trees are cut for people: what has less than a part of CPU time, or one sample only, and of waits, and the middle
+// of chains of methods each of which calls the next one only.
 const (
 	leastPart = 200 // half a percent
 	fewOf     = 20  // single samples of so many are left out, too: they are chance
@@ -161,14 +171,13 @@ func rows(methods []*Method) (all []treeRow) {
 	for _, m := range methods {
 		total.Samples += m.Samples
 		total.Wait += m.Wait
-		total.time += m.time
 	}
 	var add func(methods []*Method, depth int)
 	add = func(methods []*Method, depth int) {
 		var left treeRow
 		for _, m := range methods {
-			if m.time < total.time/leastPart || m.Samples == 1 && total.Samples >= fewOf &&
-				m.Wait <= total.Wait/leastPart {
+			isFew := m.Samples == 0 || m.Samples < total.Samples/leastPart || m.Samples == 1 && total.Samples >= fewOf
+			if isFew && (m.Wait == 0 || m.Wait < total.Wait/leastPart) {
 				left.more++
 				left.within.Samples += m.Samples
 				left.within.Wait += m.Wait

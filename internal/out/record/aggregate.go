@@ -1,8 +1,10 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,8 +57,12 @@ type aggregate struct {
 	samples map[Key]uint64                 // without Thread
 	waits   map[WaitKey]profile.StateTimes // without Thread; nil: nobody asked for them
 	stacks  map[profile.StackTraceID][]profile.Frame
-	names   map[thread]string
-	known   map[processStack]struct{}
+
+	accounts     map[thread]*ThreadAccount // nil: nobody asked for them
+	lostAccounts uint64                    // there was no room for
+
+	names map[thread]string
+	known map[processStack]struct{}
 	// functions are those of stacks. One text can be several functions, which all count.
 	functions map[*profile.Function]struct{}
 	truncated map[procscan.ProcessID]time.Time // when the first sample was lost for want of room
@@ -146,6 +152,33 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 		a.traced += s.Count
 	}
 	return a.seen(process, s)
+}
+
+// account adds to the account of a thread, which has room as the key of a wait.
+func (a *aggregate) account(process *Process, of *profile.Account) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.accounts == nil || a.closed {
+		return
+	}
+	one := thread{process, of.TID}
+	sum := a.accounts[one]
+	if sum == nil {
+		if !a.waitKeys.Take(process.Identity(), 1) {
+			a.lostAccounts++
+			return
+		}
+		sum = &ThreadAccount{Process: process, TID: of.TID, First: of.First}
+		a.accounts[one] = sum
+	}
+	if a.names[one] == "" {
+		a.names[one] = of.Thread
+	}
+	if of.Last.After(sum.Last) {
+		sum.Last = of.Last
+	}
+	sum.Observed += of.Last.Sub(of.First)
+	sum.Times.Add(&of.Times)
 }
 
 // maxTextBytes is the most that is recorded of a path, and of the name of a thread or a service.
@@ -265,11 +298,12 @@ func (a *aggregate) failures() (failures []Failure) {
 	return failures
 }
 
-// name stores what a thread is called, unless that is known: it keeps its first name.
+// name stores what a thread is called, unless that is known: it keeps its first name. The account of one that was not
+// sampled may come later.
 func (a *aggregate) name(one thread, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if before, known := a.names[one]; known && before == "" {
+	if before, known := a.names[one]; before == "" && (known || a.accounts != nil && len(a.names) < maxKeys) {
 		a.names[one] = name
 	}
 }
@@ -299,8 +333,15 @@ func (a *aggregate) close(into *Recording) {
 		key.Thread = a.names[thread{key.Process, key.TID}]
 		into.Waits[key] = of
 	}
-	into.LostWaits = a.lostWaits
+	for one, of := range a.accounts {
+		of.Thread = a.names[one]
+		into.Accounts = append(into.Accounts, *of)
+	}
+	slices.SortFunc(into.Accounts, func(x, y ThreadAccount) int {
+		return cmp.Or(cmp.Compare(x.Process.PID, y.Process.PID), cmp.Compare(x.TID, y.TID), x.First.Compare(y.First))
+	})
+	into.LostWaits, into.LostAccounts = a.lostWaits, a.lostAccounts
 	into.Unselected, into.Walked = a.others, a.walked
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
-	a.samples, a.waits, a.names, a.known, a.functions = nil, nil, nil, nil, nil
+	a.accounts, a.samples, a.waits, a.names, a.known, a.functions = nil, nil, nil, nil, nil, nil
 }

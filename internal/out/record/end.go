@@ -120,6 +120,8 @@ func (r *Recorder) addLost(recording *Recording) {
 	if ended < handed { // they were on their way to the recording when that was closed
 		lose(process.OutcomeAbandoned.String(), handed-ended)
 	}
+	counters := &r.counters.Sampling
+	recording.LostAccounts += counters.AccountsLost.Load() + counters.AccountsUnknown.Load()
 	recording.Missed = r.counters.Sampling.Missed.Load()
 }
 

@@ -67,8 +67,8 @@ func (p *program) Sampled(sample profile.Sample) {
 	}
 }
 
-// Accounted does nothing: what is recorded has a stack.
-func (p *program) Accounted(*profile.Account) {}
+// Accounted adds up the accounts of threads, if they were asked for.
+func (p *program) Accounted(a *profile.Account) { p.handler.recorder.aggregate.account(p.process, a) }
 
 // Waited counts waits, as Sampled does samples.
 func (p *program) Waited(sample profile.Sample) { p.Sampled(sample) }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -68,6 +69,7 @@ type Options struct {
 	KernelStacks     bool   // stacks begin with the kernel's frames
 	Unwinder         sampling.Unwinder
 	Waits            bool           // of threads with a trace are recorded, too
+	Accounts         bool           // of all threads: waits are of each, and Recording.Accounts is there
 	JavaSignatures   bool           // names of Java methods have return type and arguments
 	Labels           []bpf.LabelKey // of goroutines that are read, see bpf.SamplerOptions
 	Attributes       []string       // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
@@ -104,6 +106,7 @@ type Recorder struct {
 	access   *access.Client
 	manager  *lifecycle.Manager
 	sampling *sampling.Sampling // the manager's
+	accounts atomic.Bool        // are wanted, with Options.Accounts: from when the recording begins
 	counters struct {
 		lifecycle.Counters
 		Sampling sampling.Counters
@@ -144,7 +147,8 @@ func (o *Options) sampling() sampling.Options {
 		Interval:       drainInterval,
 		ProcRoot:       o.ProcRoot,
 		Unwinder:       o.Unwinder,
-		Waits:          o.Waits,
+		Waits:          o.Waits || o.Accounts,
+		WaitsByThread:  o.Accounts,
 		JavaSignatures: o.JavaSignatures,
 		Attributes:     o.Attributes,
 		Lazy:           o.Filter.All && o.PID == 0,
@@ -174,19 +178,26 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		refused:   make(map[procscan.ProcessID]error),
 	}
 	r.aggregate.selection = options.Selection
-	if options.Waits {
+	if options.Waits || options.Accounts {
 		r.aggregate.waits = make(map[WaitKey]profile.StateTimes)
+	}
+	if options.Accounts {
+		r.aggregate.accounts = make(map[thread]*ThreadAccount)
 	}
 
 	if r.access, err = access.Open(options.ProcRoot, new(worker.Counters)); err != nil {
 		return nil, err
 	}
-	r.sampling, err = sampling.Open(options.sampling(), &r.counters.Sampling, log)
+	sampled := options.sampling()
+	if options.Accounts {
+		sampled.WaitsWanted = r.accounts.Load
+	}
+	r.sampling, err = sampling.Open(sampled, &r.counters.Sampling, log)
 	if err != nil {
 		r.access.Close()
 		return nil, fmt.Errorf("opening sampler: %w", err)
 	}
-	if waits := r.sampling.Waits(); waits != nil && !waits.Stacks {
+	if waits := r.sampling.Waits(); waits != nil && !waits.Stacks && (waits.Error != "" || !options.Accounts) {
 		r.sampling.Close()
 		r.access.Close()
 		return nil, fmt.Errorf("recording waits: %s", cmp.Or(waits.Error, waits.StacksError))
@@ -276,7 +287,9 @@ func (r *Recorder) record(ctx context.Context) error {
 			return fmt.Errorf("unwinding stacks (--unwinder auto does without): %w", err)
 		}
 	}
-	r.begin(ctx)
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
 	if r.options.Duration > 0 {
 		over := time.AfterFunc(time.Until(r.Progress().Start.Add(r.options.Duration)), r.stop)
 		defer over.Stop()
@@ -308,8 +321,8 @@ func (r *Recorder) checkFirstSweep(err error) error {
 
 // begin has samples counted as soon as each process that is there was probed, and its stacks are
 // unwound if they can be, from a drain on: what was counted together is from before, or from after. It
-// does nothing when ctx ends.
-func (r *Recorder) begin(ctx context.Context) {
+// does nothing when ctx ends. The error is that accounts cannot be begun.
+func (r *Recorder) begin(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, attachGrace)
 	defer cancel()
 	r.mu.Lock()
@@ -325,9 +338,27 @@ func (r *Recorder) begin(ctx context.Context) {
 		r.awaitDrain(ctx, time.Now().Add(lookAround))
 	}
 	settle(ctx, r.sampling, r.grace, r.log)
-	if start := r.awaitDrain(ctx, time.Now()); ctx.Err() == nil {
+	start, err := r.awaitStart(ctx)
+	if err == nil && ctx.Err() == nil {
 		r.aggregate.begin(start)
 	}
+	return err
+}
+
+// awaitStart waits for the drain from which samples count, and has accounts begin then.
+func (r *Recorder) awaitStart(ctx context.Context) (start time.Time, err error) {
+	if !r.options.Accounts {
+		return r.awaitDrain(ctx, time.Now()), nil
+	}
+	r.accounts.Store(true)
+	for start.IsZero() && ctx.Err() == nil {
+		r.awaitDrain(ctx, time.Now())
+		start = r.sampling.WaitsSince()
+		if waits := r.sampling.Waits(); waits.Error != "" {
+			return start, fmt.Errorf("recording waits: %s", waits.Error)
+		}
+	}
+	return start, nil
 }
 
 // awaitDrain waits for a drain that begins after a time, and returns when it began.

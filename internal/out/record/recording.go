@@ -51,6 +51,17 @@ func (k *WaitKey) Wait() *profile.Wait {
 // HasTrace reports whether the samples were taken within a transaction.
 func (k *Key) HasTrace() bool { return k.TraceID != [16]byte{} }
 
+// ThreadAccount is what a thread did: exactly.
+type ThreadAccount struct {
+	Process     *Process
+	TID         int
+	Thread      string    // its name; empty: not known
+	First, Last time.Time // when it was seen
+	// Observed is the sum of Times, and how long the thread was seen: Last - First, unless accounts were lost.
+	Observed time.Duration
+	Times    profile.Times
+}
+
 // Recording is what was sampled in a while.
 type Recording struct {
 	// Start is when the processes that were found at first were sampled. Samples has nothing from
@@ -62,6 +73,11 @@ type Recording struct {
 	Samples map[Key]uint64
 	Waits   map[WaitKey]profile.StateTimes           // nil: nobody asked for them
 	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples and Waits refer to
+
+	// Accounts are those of threads, with Options.Accounts, by process and number. LostAccounts of parts of them, a
+	// tenth of a second or a wait each, had no room.
+	Accounts     []ThreadAccount
+	LostAccounts uint64
 
 	// Walked is how many of Samples were walked by frame pointers, before the engine knew their process or since it
 	// cannot unwind it; 0 without an engine.

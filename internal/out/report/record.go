@@ -2,10 +2,12 @@ package report
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/record"
+	"correlator/profile"
 )
 
 // symbolsTimeout is for reading symbols. A JVM takes 0.1 s; a process that makes us wait longer
@@ -37,32 +40,12 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, format
 			return err
 		}
 	}
-	status := terminal.NewStatusLine(stderr)
-	defer status.Clear()
-	namer, err := newFrameNamer(options.ProcRoot)
-	if err != nil {
-		return err
-	}
-	defer namer.close()
-	options.Learner = namer
-	options.Searched = func() { status.Plain("recording for %v", options.Duration) }
-	recorder, err := record.Open(options, warnings(status))
-	if err != nil {
-		return err
-	}
-	sampling, stopSampling := untilSignal(ctx)
-	defer stopSampling()
-	stopShowing := showProgress(status, options.Duration, recorder.Progress)
-	recording, err := recorder.Run(sampling)
-	stopShowing()
+	recording, names, err := take(ctx, stderr, options)
 	if err != nil {
 		return err
 	}
 	defer recording.Close()
-	names := readNames(ctx, stopSampling, namer, recording, status)
-	namer.close()
 	summary := summarize(recording, names)
-	status.Clear()
 	if summary.samples == 0 && len(recording.Waits) == 0 {
 		return nothingSampled(summary, recording, stderr)
 	}
@@ -75,6 +58,84 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, format
 	}
 	writeNextSteps(stderr, output, format, written, summary)
 	return nil
+}
+
+// take records, and reads the names of frames; the caller must close the recording.
+func take(ctx context.Context, stderr io.Writer, options record.Options) (*record.Recording, *symbolNames, error) {
+	status := terminal.NewStatusLine(stderr)
+	defer status.Clear()
+	namer, err := newFrameNamer(options.ProcRoot)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer namer.close()
+	options.Learner = namer
+	options.Searched = func() { status.Plain("recording for %v", options.Duration) }
+	recorder, err := record.Open(options, warnings(status))
+	if err != nil {
+		return nil, nil, err
+	}
+	sampling, stopSampling := untilSignal(ctx)
+	defer stopSampling()
+	stopShowing := showProgress(status, options.Duration, recorder.Progress)
+	recording, err := recorder.Run(sampling)
+	stopShowing()
+	if err != nil {
+		return nil, nil, err
+	}
+	return recording, readNames(ctx, stopSampling, namer, recording, status), nil
+}
+
+// Take records as Record does, and writes nothing but its progress. The frames of the recording have their names, each
+// process's stacks are its own, and it is closed. Notes say what is not in it.
+func Take(ctx context.Context, stderr io.Writer, options record.Options) (named *record.Recording, notes []string,
+	err error) {
+	recording, names, err := take(ctx, stderr, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer recording.Close()
+	summary := summarize(recording, names)
+	return nameFrames(recording, names), slices.Concat(summary.losses(), summary.hints()), nil
+}
+
+// nameFrames returns a recording whose frames have the names that were read.
+func nameFrames(r *record.Recording, names *symbolNames) *record.Recording {
+	named := *r
+	named.Samples, named.Stacks = make(map[record.Key]uint64), make(map[profile.StackTraceID][]profile.Frame)
+	ids := make(map[processStack]profile.StackTraceID)
+	id := func(key *record.Key) profile.StackTraceID {
+		of := processStack{key.Process, key.Stack}
+		made, known := ids[of]
+		if !known {
+			binary.BigEndian.PutUint64(made[:], uint64(len(ids))+1)
+			ids[of] = made
+			frames := slices.Clone(r.Stacks[key.Stack])
+			for i, f := range frames {
+				if name := names.display(key.Process, f); f.Name() == "" && name != "" {
+					function := profile.NewFunction(name, "")
+					if symbol := names.symbol(key.Process, f); symbol != name {
+						function = profile.NewSymbol(symbol, name)
+					}
+					frames[i] = f.WithName(function)
+				}
+			}
+			named.Stacks[made] = frames
+		}
+		return made
+	}
+	for key, samples := range r.Samples {
+		key.Stack = id(&key)
+		named.Samples[key] += samples
+	}
+	if r.Waits != nil {
+		named.Waits = make(map[record.WaitKey]profile.StateTimes)
+	}
+	for key, of := range r.Waits {
+		key.Stack = id(&key.Key)
+		named.Waits[key] = of
+	}
+	return &named
 }
 
 // writeNextSteps writes where the profile is, and the commands that show it.

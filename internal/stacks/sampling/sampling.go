@@ -50,6 +50,9 @@ type Options struct {
 	// WaitsWanted reports whether somebody takes accounts and waits now. It is called before each drain, and does not
 	// wait; nil: always.
 	WaitsWanted func() bool
+	// WaitsByThread: accounts and waits are of threads, whatever context they have, or none, and of idle ones, too. Then
+	// accounts end with Run.
+	WaitsByThread bool
 	// Unwinder says whether an engine walks stacks, of programs that it can serve. It is loaded when
 	// the first one is started; at once when it must work. The program's main function must call
 	// worker.Main.
@@ -111,6 +114,8 @@ type Sampling struct {
 	unaccounted error      // why not, if they were asked for
 	waitsWanted func() bool
 	waitsIdle   atomic.Bool           // nobody wants them now, or notResumed
+	byThread    bool                  // Options.WaitsByThread
+	since       atomic.Int64          // when accounts were resumed, after opened in ns; 0: they were not
 	notResumed  atomic.Pointer[error] // why none are kept that are wanted
 	resumed     time.Time             // when that was tried in vain; Run's
 
@@ -184,7 +189,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 			s.waitsWanted = func() bool { return true }
 		}
 		s.waitsIdle.Store(!s.waitsWanted())
-		waits := bpf.WaitOptions{Paused: s.waitsIdle.Load()}
+		s.byThread = options.WaitsByThread
+		waits := bpf.WaitOptions{Paused: s.waitsIdle.Load(), ByThread: s.byThread}
 		if s.waits, s.unaccounted = s.sampler.OpenWaits(waits); s.unaccounted != nil {
 			log.Warn("what transactions wait for is not known", zap.String("reason", "waits_unavailable"),
 				zap.Error(s.unaccounted))
@@ -319,6 +325,9 @@ func (s *Sampling) Run(ctx context.Context) {
 		s.recordError("waiting for the next drain", err)
 	}
 	s.recordError("stopping the sampling clock", s.sampler.Stop())
+	if s.byThread && s.waits != nil {
+		s.recordError("pausing accounts", s.waits.Pause())
+	}
 	s.drain()
 	s.readCounters()
 	s.recordError("emptying the ring buffer", reader.Flush())

@@ -69,6 +69,14 @@ func (s *Sampling) Waits() *WaitsStatus {
 	return nil
 }
 
+// WaitsSince returns when accounts were last resumed, with WaitsWanted; the zero time before that.
+func (s *Sampling) WaitsSince() time.Time {
+	if since := s.since.Load(); since != 0 {
+		return s.opened.Add(time.Duration(since))
+	}
+	return time.Time{}
+}
+
 // switchWaits has the kernel keep accounts while somebody wants them, and do nothing for that else.
 func (s *Sampling) switchWaits() {
 	if s.waits == nil || s.waitsWanted() != s.waitsIdle.Load() {
@@ -82,8 +90,12 @@ func (s *Sampling) switchWaits() {
 	if time.Since(s.resumed) < minReload { // it failed
 		return
 	}
+	since := time.Since(s.opened)
 	err := s.waits.Resume()
 	s.recordError("resuming accounts", err)
+	if err == nil {
+		s.since.Store(int64(since))
+	}
 	s.waitsIdle.Store(err != nil)
 	s.notResumed.Store(nil)
 	if err != nil {
@@ -106,7 +118,15 @@ func (s *Sampling) drainAccounts(now instant) {
 			return
 		}
 		account := newAccount(a, now)
-		s.counters.WaitsIdleLate.Add(uint64(program.idle.takeFrom(&account)))
+		if !s.byThread {
+			s.counters.WaitsIdleLate.Add(uint64(program.idle.takeFrom(&account)))
+		}
+		if s.byThread {
+			var read bool
+			if account.Thread, read = program.names.get(account.TID, now.Time); read {
+				defer program.inbox.notify() // the sink knows the thread then
+			}
+		}
 		program.sink.Accounted(&account)
 		s.counters.Accounts.Add(1)
 	}))
