@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 
 	"correlator/procscan"
@@ -19,12 +20,14 @@ var (
 	ErrServiceFiltered = errors.New("left out by its service name")
 	// ErrCommandFiltered: the filter leaves out the name of the process's first thread, and of its program.
 	ErrCommandFiltered = errors.New("left out by its command's name")
+	// ErrUserFiltered: the filter leaves out the user that the process runs as.
+	ErrUserFiltered = errors.New("left out by its user")
 )
 
 // IsFiltered reports whether an error says that the filter leaves out a process.
 func IsFiltered(err error) bool {
 	return errors.Is(err, ErrContainerFiltered) || errors.Is(err, ErrCommandFiltered) ||
-		errors.Is(err, ErrServiceFiltered)
+		errors.Is(err, ErrUserFiltered) || errors.Is(err, ErrServiceFiltered)
 }
 
 // Filter selects the processes that take part. The zero value leaves out none. What is excluded
@@ -42,8 +45,10 @@ type Filter struct {
 	// All: processes that publish nothing take part, too. Of them, the name of the service is that of their program,
 	// unless their environment has one.
 	All bool
-	// IncludeCommands is for names of the first thread, which the process chooses, and of the program's file.
-	IncludeCommands Patterns
+	// Commands are names of the first thread, which the process chooses, and of the program's file.
+	IncludeCommands, ExcludeCommands Patterns
+	// Users are ids, in decimal digits.
+	IncludeUsers, ExcludeUsers Patterns
 
 	roots procscan.CgroupRoots // see Resolve
 }
@@ -72,7 +77,8 @@ func (f Filter) ByContainer() bool {
 
 // IsZero reports whether the filter leaves out no process.
 func (f Filter) IsZero() bool {
-	return !f.ByContainer() && len(f.IncludeServices)+len(f.ExcludeServices)+len(f.IncludeCommands) == 0
+	return !f.ByContainer() && len(f.IncludeServices)+len(f.ExcludeServices)+len(f.IncludeCommands)+
+		len(f.ExcludeCommands)+len(f.IncludeUsers)+len(f.ExcludeUsers) == 0
 }
 
 // matchesContainer reports whether processes of a cgroup take part: a pattern may match the
@@ -220,25 +226,48 @@ func (t *Target) admit() (err error) {
 	if !t.filter.matchesContainer(t.cgroup) {
 		return ErrContainerFiltered
 	}
+	if err := t.admitUser(); err != nil {
+		return err
+	}
 	return t.admitCommand()
+}
+
+// admitUser applies the filter to the user that the process runs as.
+func (t *Target) admitUser() error {
+	include, exclude := t.filter.IncludeUsers, t.filter.ExcludeUsers
+	if len(include)+len(exclude) == 0 {
+		return nil
+	}
+	credentials, err := t.handle.Credentials()
+	if err != nil {
+		return err
+	}
+	user := strconv.FormatUint(uint64(credentials.UID), 10)
+	if exclude.match(user) || len(include) > 0 && !include.match(user) {
+		return ErrUserFiltered
+	}
+	return nil
 }
 
 // admitCommand applies the filter to the names of the process.
 func (t *Target) admitCommand() error {
-	include := t.filter.IncludeCommands
-	if len(include) == 0 {
+	include, exclude := t.filter.IncludeCommands, t.filter.ExcludeCommands
+	if len(include)+len(exclude) == 0 {
 		return nil
 	}
+	var names []string
 	name, err := t.handle.ThreadName(t.handle.Identity().PID)
 	if errors.Is(err, procscan.ErrGone) && !t.handle.Alive() {
 		return err
 	}
-	if err == nil && include.match(name) {
-		return nil
+	if err == nil {
+		names = append(names, name)
 	}
-	executable, err := t.handle.Executable()
-	if err == nil && include.match(path.Base(executable)) {
-		return nil
+	if executable, err := t.handle.Executable(); err == nil {
+		names = append(names, path.Base(executable))
 	}
-	return ErrCommandFiltered
+	if slices.ContainsFunc(names, exclude.match) || len(include) > 0 && !slices.ContainsFunc(names, include.match) {
+		return ErrCommandFiltered
+	}
+	return nil
 }

@@ -204,6 +204,35 @@ func TestFilterCommand(t *testing.T) {
 	}
 }
 
+// Commands are left out that are excluded, by either name, also if they are included; and so are users, by their ids.
+func TestFilterExcluded(t *testing.T) {
+	self := ownProcess(t)
+	client := accesstest.Open(t)
+	executable, err := os.Executable()
+	assert.NilError(t, err)
+	program := patterns(t, regexp.QuoteMeta(filepath.Base(executable)))
+	user, other := patterns(t, strconv.Itoa(os.Geteuid())), patterns(t, strconv.Itoa(os.Geteuid())+"1")
+	for what, c := range map[string]struct {
+		filter Filter
+		want   error
+	}{
+		"excluded command":   {Filter{ExcludeCommands: program, IncludeCommands: program}, ErrCommandFiltered},
+		"another command":    {Filter{ExcludeCommands: other}, nil},
+		"included user":      {Filter{IncludeUsers: user}, nil},
+		"another's included": {Filter{IncludeUsers: other}, ErrUserFiltered},
+		"excluded user":      {Filter{IncludeUsers: user, ExcludeUsers: user}, ErrUserFiltered},
+		"another's excluded": {Filter{ExcludeUsers: other}, nil},
+	} {
+		c.filter.All = true
+		target, err := Open(client, "/proc", self, c.filter)
+		assert.NilError(t, err)
+		err = target.Load()
+		assert.Check(t, errors.Is(err, c.want) && target.IsUsable() == (c.want == nil) && !c.filter.IsZero(), "%s: %v",
+			what, err)
+		target.Close()
+	}
+}
+
 // A process that publishes nothing takes part where all do, under the name of its program.
 func TestFilterAll(t *testing.T) {
 	self := ownProcess(t)
@@ -240,7 +269,7 @@ func TestParsePatterns(t *testing.T) {
 
 // What is filtered is no trouble.
 func TestStateOfFiltered(t *testing.T) {
-	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered, ErrCommandFiltered} {
+	for _, err := range []error{ErrContainerFiltered, ErrServiceFiltered, ErrCommandFiltered, ErrUserFiltered} {
 		state, reason := StateOf(fmt.Errorf("looking: %w", err))
 		assert.Check(t, state == StateFiltered && reason == "", "%v: %s (%s)", err, state, reason)
 	}

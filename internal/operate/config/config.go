@@ -76,6 +76,10 @@ type Filter struct {
 	ExcludeServices   Patterns `key:"exclude-service" type:"regexp"`
 	IncludeContainers Patterns `key:"include-container" type:"regexp"`
 	ExcludeContainers Patterns `key:"exclude-container" type:"regexp"`
+	IncludeCommands   Patterns `key:"include-command" type:"regexp"`
+	ExcludeCommands   Patterns `key:"exclude-command" type:"regexp"`
+	IncludeUsers      Patterns `key:"include-user" type:"regexp"`
+	ExcludeUsers      Patterns `key:"exclude-user" type:"regexp"`
 }
 
 // Process returns the filter of processes.
@@ -83,6 +87,8 @@ func (f *Filter) Process() process.Filter {
 	return process.Filter{
 		IncludeServices: f.IncludeServices.Compile(), ExcludeServices: f.ExcludeServices.Compile(),
 		IncludeContainers: f.IncludeContainers.Compile(), ExcludeContainers: f.ExcludeContainers.Compile(),
+		IncludeCommands: f.IncludeCommands.Compile(), ExcludeCommands: f.ExcludeCommands.Compile(),
+		IncludeUsers: f.IncludeUsers.Compile(), ExcludeUsers: f.ExcludeUsers.Compile(),
 	}
 }
 
