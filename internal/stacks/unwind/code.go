@@ -42,8 +42,8 @@ type runtimeCode struct {
 	v8Last  uint16    // the last type of functions, 0: the engine knows it
 	scripts *v8Scripts
 
-	request interpreter.Instance // of the request that is served; nil: none yet
-	alone   int                  // words of it that were symbolized alone
+	attached *attached // nil: not yet
+	alone    int       // words of the request that were symbolized alone
 }
 
 var (
@@ -112,24 +112,25 @@ func (c *runtimeCode) begin() { c.pages.begin(c.from) }
 
 // end forgets what was read.
 func (c *runtimeCode) end() {
-	c.request, c.alone = nil, 0
+	c.alone = 0
+	if c.attached != nil {
+		c.attached.begin(c.pages)
+	}
 	c.scripts.end()
 	c.pages.forget()
 }
 
 // symbolize returns the frames of a word, with what was read in this request.
 func (c *runtimeCode) symbolize(word libpf.EbpfFrame) (frames libpf.Frames, err error) {
-	if c.request == nil {
-		if c.request, err = c.data.Attach(noTables{}, c.pid, c.bias, c.memory); err != nil {
-			return nil, err
-		}
+	if err := c.attach(); err != nil {
+		return nil, err
 	}
-	err = c.request.Symbolize(word, &frames, libpf.FrameMapping{})
+	err = c.attached.Symbolize(word, &frames, libpf.FrameMapping{})
 	return frames, err
 }
 
-// maxAlone bounds how many words of a request are symbolized alone: each takes 0.05 ms and 200 kB more than with
-// others.
+// maxAlone bounds how many words of a request are symbolized alone: each takes more than with others, which need not
+// be read again.
 const maxAlone = 16
 
 // symbolizeAlone returns the frames of a word, and all that was read for them; nothing when it is not certain
@@ -139,12 +140,13 @@ func (c *runtimeCode) symbolizeAlone(word libpf.EbpfFrame) (frames libpf.Frames,
 		frames, err = c.symbolize(word)
 		return frames, nil, err
 	}
-	r := &recorder{from: c.pages}
-	instance, err := c.data.Attach(noTables{}, c.pid, c.bias, remotememory.RemoteMemory{ReaderAt: r})
-	if err != nil {
+	if err := c.attach(); err != nil {
 		return nil, nil, err
 	}
-	if err := instance.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
+	r := &recorder{from: c.pages}
+	c.attached.begin(r)
+	defer c.attached.begin(c.pages)
+	if err := c.attached.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
 		return nil, nil, err
 	}
 	if r.lost {

@@ -45,6 +45,9 @@ const (
 	startGCPercent   = 400
 	startMemoryBytes = 64 << 20
 
+	// gcPercent is what it is when a worker has begun.
+	gcPercent = 50
+
 	// workerDescriptors: processDescriptors for each process, and ownDescriptors. The limit may be lower.
 	workerDescriptors = 12288
 
@@ -98,6 +101,7 @@ type server struct {
 	opened    uint64     // targets
 	trusted   uint64     // how often a runtime was found to be read right, see isTrusted
 	cache     *fileCache // of a worker that probes processes
+	attached  []*target  // of which something may be, see keepAttached; the last was named last
 	log       engineLog
 }
 
@@ -130,9 +134,11 @@ func serve(procRoot string, conn *worker.Conn) {
 	// While the first files are read, a fifth of the time would be for collecting garbage.
 	debug.SetGCPercent(startGCPercent)
 	debug.SetMemoryLimit(startMemoryBytes)
-	free := time.AfterFunc(freeDelay, func() { // reading a file takes more than all that is kept
-		debug.SetGCPercent(100)
+	time.AfterFunc(freeDelay, func() {
+		debug.SetGCPercent(gcPercent)
 		debug.SetMemoryLimit(math.MaxInt64)
+	})
+	free := time.AfterFunc(freeDelay, func() { // reading a file takes more than all that is kept
 		debug.FreeOSMemory()
 		_ = resident.Trim(procRoot)
 	})
@@ -440,6 +446,7 @@ func (s *server) remove(pid libpf.PID) {
 	if t := s.targets[pid]; t != nil {
 		delete(s.targets, pid)
 		s.forgetFlows(t)
+		s.forgetAttached(t)
 		t.close()
 		s.handler.quotas.processes.give(t.user, 1)
 	}
@@ -484,6 +491,7 @@ func (s *server) endNaming(t *target) {
 		code.end()
 	}
 	s.pages.forget()
+	s.keepAttached(t)
 }
 
 // frames returns the frames of a stack's words.
