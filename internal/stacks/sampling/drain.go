@@ -58,10 +58,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 	}
 	p := pendingSample{program: program, sample: program.newSample(count, now), key: count.Stack}
 	p.sample.Start, p.sample.End = now.interval(s.counted, count.Last)
-	if stack := s.stacks.known(program, p.key, now.Time); stack != nil {
-		p.sample.Stack = stack
-		s.deliver(program, &p.sample, now.Time)
-		s.flushLater(program)
+	if s.deliverKnown(&p, now) {
 		return
 	}
 	var err error
@@ -71,6 +68,18 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 		return
 	}
 	s.deliverOrWait(&p, now)
+}
+
+// deliverKnown delivers a sample of the drain whose stack was resolved before. It reports whether that is so.
+func (s *Sampling) deliverKnown(p *pendingSample, now instant) bool {
+	stack := s.stacks.known(p.program, p.key, now.Time)
+	if stack == nil {
+		return false
+	}
+	p.sample.Stack = stack
+	s.deliver(p.program, &p.sample, now.Time)
+	s.flushLater(p.program)
+	return true
 }
 
 // deliverOrWait delivers a sample of the drain, or has it wait for its process after the drain.

@@ -152,7 +152,9 @@ func (s *Sampling) drainWalks(now instant) {
 		p.sample.Start, p.sample.End = p.sample.At, p.sample.At
 		for _, wait := range waits {
 			p.sample.Wait = &wait
-			s.deliverOrWait(&p, now)
+			if !s.deliverKnown(&p, now) {
+				s.deliverOrWait(&p, now)
+			}
 		}
 	}))
 }
