@@ -39,6 +39,10 @@ const (
 	// maintainInterval is how often hanging processes are logged.
 	maintainInterval = time.Second
 
+	// idleWorker is when the last worker for access ends that is not used: where nothing begins, it is not for long.
+	// To start one takes some 5 ms.
+	idleWorker = 10 * time.Second
+
 	// refreshInterval is how often live events follow CPUs that come and go. That interrupts every
 	// CPU, so it is a good part of what an agent costs that does little else. What happens on a new
 	// CPU before is found by the sweep that the refresh requests.
@@ -60,6 +64,7 @@ type discovery struct {
 	lost     atomic.Bool   // some are missing since the last full sweep
 	round    heartbeat     // of the loop
 	blind    time.Duration // blindInterval
+	idle     time.Duration // idleWorker
 
 	// Owned by discover.
 	eventsDown bool // it was logged that there are no live events
@@ -79,7 +84,7 @@ func (m *Manager) initDiscovery() (err error) {
 	d.open = watch.OpenEventWatcher
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
 	d.contexts = newContextLooks(m.lookForContexts, m.requestProbe)
-	d.blind = blindInterval
+	d.blind, d.idle = blindInterval, idleWorker
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
 	return nil
 }
@@ -136,6 +141,7 @@ func (m *Manager) discover(ctx context.Context) {
 		case <-maintain:
 			m.discovery.memory.check(m.reportStuck())
 			m.logBudget.report(m.log, time.Now())
+			m.options.Access.EndIdle(m.discovery.idle)
 			if live == nil || time.Since(refreshed) < refreshInterval {
 				continue
 			}

@@ -90,6 +90,15 @@ func TestDown(t *testing.T) {
 	}
 }
 
+// No worker for access stays where none is needed for a while; the next process has one again.
+func TestIdleWorkerEnds(t *testing.T) {
+	r := runPrepared(t, func(m *Manager) { m.discovery.idle = time.Millisecond }, sweepOnce)
+	for range 2 {
+		r.attached(demo.Start(t, demo.Options{Manual: true, Idle: 1}), 1)
+		testenv.Poll(t, deadline, "no worker to be left", func() bool { return r.options.Access.Stats().Running == 0 })
+	}
+}
+
 // Whatever ends a process, nothing of it is left, and what is told of the end is told once: first who takes samples,
 // then who serves the process, then what waited for its goroutine.
 func TestNothingIsLeft(t *testing.T) {

@@ -57,6 +57,9 @@ func (c *Client) Close() { c.pool.Close() }
 // Stats returns how many workers there are.
 func (c *Client) Stats() worker.Stats { return c.pool.Stats() }
 
+// EndIdle ends the workers that have waited for requests for so long.
+func (c *Client) EndIdle(idle time.Duration) { c.pool.EndIdle(idle) }
+
 // IsSuspect reports whether a request of a user has timed out lately.
 func (c *Client) IsSuspect(user worker.User) bool { return c.pool.IsSuspect(user) }
 
