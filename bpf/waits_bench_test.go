@@ -51,8 +51,8 @@ func (s *switches) measure(handovers int) float64 {
 func attachNothing(b *testing.B) (detach func()) {
 	var all []io.Closer
 	for _, name := range []string{"sched_switch", "sched_waking"} {
-		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: name,
-			License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp,
+			AttachTo: name, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 		assert.NilError(b, err)
 		attached, err := link.AttachTracing(link.TracingOptions{Program: p})
 		assert.NilError(b, err)

@@ -316,12 +316,13 @@ func TestWalksKernel(t *testing.T) {
 // kernelNames returns what names the kernel's functions.
 func kernelNames(t *testing.T) func(addr uint64) string {
 	names := make(map[uint64]string)
-	assert.NilError(t, kallsyms.Read(bytes.NewReader(testenv.ReadFile(t, "/proc/kallsyms")), func(s kallsyms.Symbol) bool {
-		if addr, ok := s.Addr(); ok && s.Code() {
-			names[addr] = string(s.Name)
-		}
-		return true
-	}))
+	assert.NilError(t, kallsyms.Read(bytes.NewReader(testenv.ReadFile(t, "/proc/kallsyms")),
+		func(s kallsyms.Symbol) bool {
+			if addr, ok := s.Addr(); ok && s.Code() {
+				names[addr] = string(s.Name)
+			}
+			return true
+		}))
 	addrs := slices.Sorted(maps.Keys(names))
 	if len(addrs) < 2 {
 		testenv.Missing(t, "addresses of the kernel's functions")

@@ -30,7 +30,7 @@ type Segment struct {
 type File struct {
 	Machine   elf.Machine
 	Segments  []Segment // in the file's order
-	BuildID   []byte    // the GNU build id; nil when no PT_NOTE has one (Go's linker places it outside) that can be read
+	BuildID   []byte    // the GNU build id; nil: no PT_NOTE has one that can be read (Go's linker places it outside)
 	GoBuildID string    // process.executable.build_id.go: that of Go's linker; empty: there is none
 	HTLHash   [16]byte  // process.executable.build_id.htlhash
 }

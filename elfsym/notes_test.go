@@ -107,7 +107,8 @@ func TestGoBuildID(t *testing.T) {
 		e.b = append(e.b, tt.notes...)
 		f, err := parseFile(e.b)
 		assert.NilError(t, err, name)
-		assert.Check(t, f.GoBuildID == tt.golang && string(f.BuildID) == tt.want, "%s: %q, %x", name, f.GoBuildID, f.BuildID)
+		assert.Check(t, f.GoBuildID == tt.golang && string(f.BuildID) == tt.want,
+			"%s: %q, %x", name, f.GoBuildID, f.BuildID)
 	}
 }
 

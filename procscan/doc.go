@@ -37,7 +37,8 @@ var (
 	ErrStuck = errors.New("probing the process hangs")
 	// ErrTooMany: the process has more mappings than are read. Those read so far are returned too.
 	ErrTooMany = errors.New("too many mappings")
-	// ErrLong: arguments, open files or a variable of the process are more than is read. What was read is returned, too.
+	// ErrLong: arguments, open files or a variable of the process are more than is read. What was
+	// read is returned, too.
 	ErrLong = errors.New("more than is read")
 	// errReplaced: the file is not, or is no longer, the one that is mapped.
 	errReplaced = errors.New("not the file that was mapped")

@@ -151,8 +151,9 @@ func (h *Handle) CommandLine() ([]string, error) {
 	return arguments, err
 }
 
-// OpenFiles calls yield with the paths of what the process has open, by descriptor, until it returns false; of the
-// first 16384, then with ErrLong if there are more. A path is as /proc/PID/fd shows it: also "socket:[1]", "/x (deleted)".
+// OpenFiles calls yield with the paths of what the process has open, by descriptor, until it
+// returns false; of the first 16384, then with ErrLong if there are more. A path is as /proc/PID/fd
+// shows it: also "socket:[1]", "/x (deleted)".
 func (h *Handle) OpenFiles(yield func(path string) bool) error {
 	fd, err := h.open("fd", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {

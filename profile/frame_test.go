@@ -79,7 +79,8 @@ func TestNewFunction(t *testing.T) {
 		{"a.B.c", "a.B.c"}, {"\xff", "\ufffd"}, {"a\xff\xfeb", "a\ufffdb"}, {long, long},
 		{long + "y", long[3:] + "…"}, {long[1:] + "é", long[3:] + "…"}, {long[2:] + "é", long[2:] + "é"},
 		{long[:maxFunctionText-4] + "\U0001f600y", long[:maxFunctionText-4] + "…"},
-		{strings.Repeat("\x80", 5000), "\ufffd…"}, {strings.Repeat("a\xff", 5000), strings.Repeat("a\ufffd", 255) + "a…"},
+		{strings.Repeat("\x80", 5000), "\ufffd…"},
+		{strings.Repeat("a\xff", 5000), strings.Repeat("a\ufffd", 255) + "a…"},
 	} {
 		f := NewFunction(tt.text, tt.text)
 		assert.Check(t, f.Name == tt.want && f.SourceFile == tt.want,

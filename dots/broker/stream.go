@@ -127,8 +127,8 @@ func (s *stream) readOnce(fd int, g *guest, buf *[readSize]byte) (data []byte, e
 	}
 }
 
-// rawRead reads from a descriptor that does not block, so that the Go runtime need not be told: its monitor thread, which
-// looks after system calls that do, would be woken.
+// rawRead reads from a descriptor that does not block, so that the Go runtime need not be told: its
+// monitor thread, which looks after system calls that do, would be woken.
 func rawRead(fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
 		uintptr(len(b)))

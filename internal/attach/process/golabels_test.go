@@ -18,8 +18,9 @@ import (
 // The layout of a version is that of its release. Versions that were not released may have another.
 func TestLayoutOf(t *testing.T) {
 	for version, minor := range map[string]string{
-		"go1.22": "22", "go1.22.12": "22", "go1.23.1": "23", "go1.24.3 X:nocoverageredesign": "24", "go1.25.5-vendor": "25",
-		"go1.26 X:none": "26", "go1.26.8+patch": "26",
+		"go1.22": "22", "go1.22.12": "22", "go1.23.1": "23", "go1.24.3 X:nocoverageredesign": "24",
+		"go1.25.5-vendor": "25",
+		"go1.26 X:none":   "26", "go1.26.8+patch": "26",
 		"go1.21.13": "", "go1.27": "", "go1.260": "", "go1.2": "", "go1.26rc1": "", "go1.26-devel_0123": "", "": "",
 		"devel go1.26-0123": "", "go1.22.12x": "", "xgo1.22": "",
 	} {
@@ -80,7 +81,8 @@ func TestLabelsPending(t *testing.T) {
 	assert.Check(t, target.SearchPause() > 59*time.Minute)
 	assert.ErrorIs(t, target.ResolveLabels(nil), tlsdesc.ErrUnresolved) // it looks at nothing yet
 	target.labels = goLabels{looked: true, err: WithReason(ReasonTLS, errGoVersion)}
-	assert.Check(t, errors.Is(target.LabelsError(), tlsdesc.ErrUnsupported) && ReasonOf(target.LabelsError()) == ReasonTLS)
+	assert.Check(t, errors.Is(target.LabelsError(), tlsdesc.ErrUnsupported) &&
+		ReasonOf(target.LabelsError()) == ReasonTLS)
 	target.otel = otelPublication{}
 	assert.NilError(t, target.LabelsError())
 	target.labels.can = true

@@ -273,18 +273,20 @@ var own = reasons(map[string]string{
 	"a part of something: the rest follows": `internal/names/symbolizer.MaxLiveAddrs
 		internal/names/symbolizer.MaxLiveFiles internal/names/symbolizer.maxAnswerAddrs
 		internal/names/symbolizer.maxAnswerBytes internal/names/symbolizer.maxRequestAddrs
-		internal/names/symbolizer.maxRequestFiles internal/stacks/unwind.maxEntriesSent internal/stacks/unwind.maxPending
+		internal/names/symbolizer.maxRequestFiles internal/stacks/unwind.maxEntriesSent
+		internal/stacks/unwind.maxPending
 		internal/worker/access.maxFilesBytes internal/worker/access.maxFilesTime internal/worker/access.maxMemoryBytes
 		internal/worker/access.maxMemoryRanges internal/worker/access.maxSlots memread.maxElements
 		internal/attach/process.maxPolledBytes`,
 	"a cache: what is not in it is read again": `internal/stacks/sampling.maxWordBytes
-		internal/stacks/unwind.maxCachedFiles
-		internal/stacks/unwind.maxFlowBytes internal/stacks/unwind.maxKeptBytes internal/stacks/unwind.maxNames
+		internal/stacks/unwind.maxCachedFiles internal/stacks/unwind.maxFlowBytes internal/stacks/unwind.maxKeptBytes
+		internal/stacks/unwind.maxNames
 		internal/stacks/unwind.maxAlone internal/stacks/unwind.maxReadings internal/stacks/unwind.maxV8Scripts
 		internal/names/symbolizer.maxServed`,
 	"texts of ours": `internal/attach/lifecycle.maxLogError internal/attach/lifecycle.maxLogText
 		internal/attach/lifecycle.maxLogUsers internal/attach/lifecycle.maxMessage internal/attach/process.maxListed
-		internal/names/symbolizer.maxErrorBytes internal/stacks/unwind.maxFailureBytes internal/stacks/unwind.maxLogLines
+		internal/names/symbolizer.maxErrorBytes internal/stacks/unwind.maxFailureBytes
+		internal/stacks/unwind.maxLogLines
 		internal/stacks/unwind.maxPIDs internal/stacks/unwind.maxProbed internal/stacks/sampling.maxFailures`,
 	"our own work, which waits, is tried again or is counted (docs/metrics.md)": `internal/attach/lifecycle.maxDenied
 		internal/attach/lifecycle.maxLeaving internal/attach/lifecycle.maxPosted internal/attach/lifecycle.maxProbes

@@ -42,7 +42,7 @@ type Config struct {
 	Waits            bool           // accounts are kept, if somebody takes them
 	Labels           []bpf.LabelKey // of goroutines that are read, see bpf.SamplerOptions
 	Attributes       []string       // of OpenTelemetry's thread contexts that are exported, see sampling.Options
-	MetricsServices  int            // services that are in metrics by name, at most MaxServices; 0: no metric is by service
+	MetricsServices  int            // services in metrics by name, at most MaxServices; 0: no metric is by service
 	PinMaps          string         // directory in bpffs for the table of targets; empty: none
 
 	chainOnly bool // see bpf.SamplerOptions

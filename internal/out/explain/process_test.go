@@ -22,8 +22,9 @@ func threadsRecording() *record.Recording {
 		return profile.NewRuntimeFrame(profile.PythonFrame, profile.NewFunction(name, "shop.py"), 7)
 	}
 	main, price, wait := frame("main"), frame("price"), frame("wait")
-	r := &record.Recording{Start: at, Duration: 2 * time.Second, SamplesPerSecond: 100, Processes: []*record.Process{shop},
-		Samples: make(map[record.Key]uint64), Waits: make(map[record.WaitKey]profile.StateTimes),
+	r := &record.Recording{Start: at, Duration: 2 * time.Second, SamplesPerSecond: 100,
+		Processes: []*record.Process{shop},
+		Samples:   make(map[record.Key]uint64), Waits: make(map[record.WaitKey]profile.StateTimes),
 		Stacks: map[profile.StackTraceID][]profile.Frame{{1}: {price, main}, {2}: {wait, main}}}
 	key := func(tid int, name string, stack byte) record.Key {
 		return record.Key{Process: shop, TID: tid, Thread: name, Stack: profile.StackTraceID{stack}}
@@ -36,7 +37,8 @@ func threadsRecording() *record.Recording {
 	r.Waits[record.WaitKey{Key: key(21, "worker", 2), State: profile.Futex, Waker: waker}] = profile.StateTimes{
 		Sum: 700 * ms, Longest: 400 * ms, Count: 2} // 100 ms more than the account
 	r.Waits[record.WaitKey{Key: key(22, "poller", 2), State: profile.Poll,
-		Waker: profile.Waker{Kind: profile.TimerWaker}}] = profile.StateTimes{Sum: 1000 * ms, Longest: 10 * ms, Count: 100}
+		Waker: profile.Waker{Kind: profile.TimerWaker}}] =
+		profile.StateTimes{Sum: 1000 * ms, Longest: 10 * ms, Count: 100}
 	account := func(tid int, name string, observed time.Duration) *profile.Times {
 		r.Accounts = append(r.Accounts, record.ThreadAccount{Process: shop, TID: tid, Thread: name, First: at,
 			Last: at.Add(2 * time.Second), Observed: observed})

@@ -258,7 +258,8 @@ func sizeOfProcess(r *profile.Resource) int { return processBytes + r.TextBytes(
 func sizeOfFrame(f profile.Frame) int {
 	size := frameBytes + sizeOfFunction(f.Function)
 	if f.File != nil {
-		size += fileBytes + len(f.File.Path) + len(f.File.BuildID) + len(f.File.GoBuildID) + len(f.File.Code)*codeRangeBytes
+		size += fileBytes + len(f.File.Path) + len(f.File.BuildID) + len(f.File.GoBuildID) +
+			len(f.File.Code)*codeRangeBytes
 	}
 	return size
 }

@@ -120,7 +120,8 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 	target, err := process.Open(accesstest.Open(t), "/proc", found, process.Filter{All: true})
 	assert.NilError(t, err)
 	defer target.Close()
-	s := openWith(t, Options{SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: rate, KeepUntraced: true, BySpan: true,
+	s := openWith(t, Options{SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: rate,
+		KeepUntraced: true, BySpan: true,
 		Labels: []bpf.LabelKey{{Key: "trace_id", Role: bpf.TraceIDLabel}, {Key: "span_id", Role: bpf.SpanIDLabel}}}})
 	sink := &goSink{burn: burn}
 	sampler := NewProcessSampler(s.Sampling, target, func(bpf.ExecID) Sink { return sink }, new(atomic.Bool), time.Hour)

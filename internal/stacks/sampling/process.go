@@ -130,7 +130,8 @@ func (p *ProcessSampler) refine(program *program) error {
 	}
 	err = p.resolve()
 	rules := p.rules()
-	if rules.Elastic == program.rules.Elastic && rules.OTel == program.rules.OTel && rules.Labels == program.rules.Labels {
+	if rules.Elastic == program.rules.Elastic && rules.OTel == program.rules.OTel &&
+		rules.Labels == program.rules.Labels {
 		return unlessPending(err)
 	}
 	if err := p.sampling.setTarget(program, rules); err != nil {

@@ -50,8 +50,8 @@ type Options struct {
 	// WaitsWanted reports whether somebody takes accounts and waits now. It is called before each drain, and does not
 	// wait; nil: always.
 	WaitsWanted func() bool
-	// WaitsByThread: accounts and waits are of threads, whatever context they have, or none, and of idle ones, too. Then
-	// accounts end with Run.
+	// WaitsByThread: accounts and waits are of threads, whatever context they have, or none, and of
+	// idle ones, too. Then accounts end with Run.
 	WaitsByThread bool
 	// Unwinder says whether an engine walks stacks, of programs that it can serve. It is loaded when
 	// the first one is started; at once when it must work. The program's main function must call

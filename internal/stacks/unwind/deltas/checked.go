@@ -33,7 +33,8 @@ func check(data *stackdeltatypes.IntervalData) error {
 		}
 		for _, delta := range block.Deltas {
 			addr := block.Start + uint64(delta.Offset)
-			isSignal := delta.Info.Flags&support.UnwindFlagCommand != 0 && delta.Info.Param == support.UnwindCommandSignal
+			isSignal := delta.Info.Flags&support.UnwindFlagCommand != 0 &&
+				delta.Info.Param == support.UnwindCommandSignal
 			if isOutside(addr) || isSignal && isOutside(addr-1) {
 				return errPlaces
 			}
