@@ -518,6 +518,10 @@ static __always_inline bool take_words(const char *record, const volatile struct
         count = MAX_WORDS - taken;
         stack->error = ERROR_TOO_MANY_WORDS;
     }
+    /* Before Linux 6.8 the verifier learns only from comparisons with numbers. */
+    __asm__ __volatile__("" : "+r"(count)); /* else the compiler knows */
+    if (count > MAX_WORDS)                  /* never */
+        count = MAX_WORDS;
     if (bpf_probe_read_kernel(&stack->addrs[taken], count * sizeof(*stack->addrs),
                               record + at->words + skipped * sizeof(*stack->addrs)))
         return false;
