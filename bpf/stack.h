@@ -502,6 +502,7 @@ static __always_inline bool take_words(const char *record, const volatile struct
     __u32 count = *(const __u16 *)(record + at->word_count);
     __u32 kernel_frames = *(const __u16 *)(record + at->kernel_frames);
     __u32 skipped = 0;
+    __u64 bytes;
 
     stack->error = *(const __u32 *)(record + at->error);
     if (kernel_frames > count)
@@ -518,11 +519,13 @@ static __always_inline bool take_words(const char *record, const volatile struct
         count = MAX_WORDS - taken;
         stack->error = ERROR_TOO_MANY_WORDS;
     }
-    /* Before Linux 6.8 the verifier learns only from comparisons with numbers. */
-    __asm__ __volatile__("" : "+r"(count)); /* else the compiler knows */
-    if (count > MAX_WORDS)                  /* never */
-        count = MAX_WORDS;
-    if (bpf_probe_read_kernel(&stack->addrs[taken], count * sizeof(*stack->addrs),
+    bytes = count * sizeof(*stack->addrs);
+    /* Else the compiler knows what the verifier does not: that learns from comparisons of two
+     * numbers since Linux 6.8. */
+    __asm__ __volatile__("" : "+r"(bytes));
+    if (bytes > sizeof(stack->addrs)) /* never */
+        return false;
+    if (bpf_probe_read_kernel(&stack->addrs[taken], bytes,
                               record + at->words + skipped * sizeof(*stack->addrs)))
         return false;
     stack->kernel_frames = taken + kernel_frames;

@@ -189,6 +189,7 @@ static __always_inline void send(struct walk_scratch *s, struct job *job,
     struct thread *thread = current_thread();
 
     hash_stack(&walked->stack, unwound, hash_seed, walked->hash);
+    __asm__ __volatile__("" : "+r"(frames));
     if (frames > MAX_WORDS) /* never; for the verifier */
         return;
     if (!job->test) {

@@ -302,6 +302,7 @@ func TestWalksKernel(t *testing.T) {
 	}
 	await("a stack", func(got Stack) bool { return len(got.User) > 1 && got.User[0] < 1<<63 })
 	setUnwinder(t, s, chain.forWaits(chain.unwinder()))
+	assert.NilError(t, got.w.Chainless())
 	chain.ask(asked{KernelFrames: 2, Words: 10, Error: 5})
 	unwind(t, s, c.target)
 	await("an unwound stack", func(got Stack) bool { return slices.Equal(got.Words, wordsFrom(3, 10)) })
