@@ -181,7 +181,7 @@ func (t *targetTable) set(identity ExecID, rules TargetRules, labels uint8) (tar
 	}
 	if t.waits != nil && former != entry {
 		// Switches of threads that are not prepared are counted: see WaitCounters.
-		_ = t.waits.prepare(uint32(identity.PID), entry.target)
+		_ = t.waits.prepare(uint32(identity.PID), identity.tgid, entry.target)
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
@@ -215,7 +215,9 @@ func (t *targetTable) setOwner(target Target, name string) error {
 	if t.waits == nil {
 		return nil
 	}
-	return t.waits.setOwner(target, uint16(owner.number))
+	// Its number may have been another's, and others of its targets may be gone.
+	return errors.Join(t.waits.setOwner(target, owner.number),
+		t.waits.addUp(func(of *targetOwner) bool { return of == owner }))
 }
 
 func (t *targetTable) forgetOwner(target Target) {
@@ -337,7 +339,7 @@ func (t *targetTable) follow(w *Waits) error {
 	t.waits = w
 	var err error
 	for target, owner := range t.ownerOf {
-		err = errors.Join(err, w.setOwner(target, uint16(owner.number)))
+		err = errors.Join(err, w.setOwner(target, owner.number))
 	}
 	return errors.Join(err, t.setBits())
 }

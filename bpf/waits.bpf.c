@@ -47,7 +47,7 @@ struct {
     __uint(max_entries, OWNERS + 1);
     __uint(map_flags, BPF_F_MMAPABLE);
     __type(key, __u32);
-    __type(value, struct usage);
+    __type(value, struct owned);
 } owners SEC(".maps");
 
 struct {
@@ -78,6 +78,7 @@ const volatile __u32 max_threads;       /* of a process, of which more have no s
 const volatile __u32 max_owned_threads; /* of all processes of an owner */
 const volatile bool keep_unsampled;
 __u32 prepared; /* the target that prepare is for, which is not in the table yet; 0: those there */
+__u32 prepared_process;
 const volatile bool by_thread; /* what context a thread has makes no difference */
 
 volatile bool walks;                /* stacks can be walked */
@@ -187,38 +188,42 @@ static __always_inline struct usage *usage_of(__u32 target) {
     return bpf_map_lookup_elem(&usages, &i);
 }
 
-static __always_inline struct usage *owner_of(const struct usage *usage) {
+static __always_inline struct owned *owner_of(const struct usage *usage) {
     __u32 number = usage->owner % OWNERS;
 
     return bpf_map_lookup_elem(&owners, &number);
 }
 
-/* Each CPU that asks at the same time as another may add one to the most. */
-static __always_inline bool is_below(struct usage *usage, __u32 now, __u32 most) {
-    if (usage->epoch != now) {
-        usage->epoch = now;
-        usage->used = 0;
+/* How many accounts were counted in an epoch. The count is begun anew in another one: what CPUs
+ * count at the same moment may be lost. */
+static __always_inline __u32 used_in(__u32 *epoch_of, __u32 *used, __u32 now) {
+    if (*epoch_of != now) {
+        *epoch_of = now;
+        *used = 0;
     }
-    if (usage->used >= most)
-        return false;
-    __sync_fetch_and_add(&usage->used, 1);
-    return true;
+    return *used;
 }
 
 /* Whether a target, and its owner, may have another account in the table of an epoch. An owner may
  * have as many as are free: one has half of them at most, two a third each, and so on, so that
- * however many take what they can get, somebody else can have some. */
+ * however many take what they can get, somebody else can have some. Each CPU that asks at the same
+ * time as another may add one to the most. */
 static __always_inline bool may_use(__u32 target, __u32 now) {
     __u32 last = OWNERS, used;
-    struct usage *usage = usage_of(target), *owner, *all = bpf_map_lookup_elem(&owners, &last);
+    struct usage *usage = usage_of(target);
+    struct owned *owner, *all = bpf_map_lookup_elem(&owners, &last);
 
     if (!usage || !all) /* never */
         return false;
     owner = owner_of(usage);
-    used = all->epoch == now ? all->used : 0;
-    return owner && is_below(usage, now, max_used) &&
-           is_below(owner, now, used < max_accounts ? max_accounts - used : 0) &&
-           is_below(all, now, max_accounts);
+    used = used_in(&all->epoch, &all->used, now);
+    if (!owner || used >= max_accounts || used_in(&usage->epoch, &usage->used, now) >= max_used ||
+        used_in(&owner->epoch, &owner->used, now) >= max_accounts - used)
+        return false;
+    __sync_fetch_and_add(&all->used, 1);
+    __sync_fetch_and_add(&usage->used, 1);
+    __sync_fetch_and_add(&owner->used, 1);
+    return true;
 }
 
 static __always_inline bool store_in(void *table, const struct thread *thread, __u32 now) {
@@ -549,27 +554,34 @@ static __always_inline __u32 target_of(struct task_struct *task) {
     return target ? target->id : 0;
 }
 
-/* Takes room for the state of another thread of a target. Returns false if its owner has none. */
-static __always_inline bool take_room(const struct usage *usage) {
+/* Takes room for the state of another thread of a target, which may be there already. Returns false
+ * if its owner has none. */
+static __always_inline bool take_room(struct usage *usage, bool is_there) {
     __u32 last = OWNERS;
-    struct usage *owner = owner_of(usage), *all = bpf_map_lookup_elem(&owners, &last);
+    struct owned *owner = owner_of(usage), *all = bpf_map_lookup_elem(&owners, &last);
 
     if (!owner || !all) /* never */
         return false;
-    __sync_fetch_and_add(&all->threads, 1);
-    if (owner->threads + owner->owner >= max_owned_threads)
+    if (!is_there && (__s32)(owner->threads + owner->begun) >= (__s32)max_owned_threads)
         return false;
-    __sync_fetch_and_add(&owner->owner, 1);
+    __sync_fetch_and_add(&usage->threads, 1);
+    __sync_fetch_and_add(&owner->begun, 1);
+    __sync_fetch_and_add(&all->begun, 1);
     return true;
 }
 
-/* A thread has ended. */
+/* Gives back that of a thread that has ended. */
 static __always_inline void give_room(struct task_struct *task) {
-    struct usage *usage = usage_of(target_of(task));
-    __u32 threads = task->signal->nr_threads;
+    __u32 last = OWNERS, target = target_of(task);
+    struct usage *usage = target ? usage_of(target) : NULL;
+    struct owned *all = bpf_map_lookup_elem(&owners, &last);
+    struct owned *owner = usage ? owner_of(usage) : NULL;
 
-    if (usage && threads < usage->threads)
-        usage->threads = threads;
+    if (!owner || !all || !usage->threads)
+        return;
+    __sync_fetch_and_add(&usage->threads, -1);
+    __sync_fetch_and_add(&owner->begun, -1);
+    __sync_fetch_and_add(&all->begun, 1);
 }
 
 static __always_inline struct thread *thread_of(struct task_struct *task,
@@ -929,12 +941,11 @@ int account_waking(__u64 *ctx) {
 static __always_inline void make(struct task_struct *task, __u32 target) {
     struct usage *usage = target ? usage_of(target) : NULL;
     __u32 count = task->signal->nr_threads;
+    bool is_there = bpf_task_storage_get(&threads, task, 0, 0);
 
     if (count > max_threads)
         return;
-    if (usage)
-        usage->threads = count;
-    if (!bpf_task_storage_get(&threads, task, 0, 0) && (!usage || take_room(usage)))
+    if ((!usage || take_room(usage, is_there)) && !is_there)
         bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
@@ -991,7 +1002,7 @@ int prepare(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
 
     if (task && !filtered(task->tgid))
-        make(task, prepared ? prepared : target_of(task));
+        make(task, prepared && (__u32)task->tgid == prepared_process ? prepared : target_of(task));
     return 0;
 }
 

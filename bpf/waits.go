@@ -94,10 +94,12 @@ type waitObjects struct {
 	Usages   *ebpf.Map      `ebpf:"usages"`
 	Owners   *ebpf.Map      `ebpf:"owners"`
 	Prepared *ebpf.Variable `ebpf:"prepared"`
-	Filter   *ebpf.Variable `ebpf:"target_filter"`
-	Epoch    *ebpf.Variable `ebpf:"epoch"`
-	Walks    *ebpf.Variable `ebpf:"walks"`
-	Since    *ebpf.Variable `ebpf:"since"`
+
+	PreparedProcess *ebpf.Variable `ebpf:"prepared_process"`
+	Filter          *ebpf.Variable `ebpf:"target_filter"`
+	Epoch           *ebpf.Variable `ebpf:"epoch"`
+	Walks           *ebpf.Variable `ebpf:"walks"`
+	Since           *ebpf.Variable `ebpf:"since"`
 }
 
 func (o *waitObjects) Close() error {
@@ -274,7 +276,10 @@ func (w *Waits) Resume() (err error) {
 	}
 	w.paused.Store(false) // those that are new from now on are prepared by who adds them
 	w.owned.Store(true)   // threads have begun and ended meanwhile
-	return w.prepare(everyProcess, 0)
+	if err := w.forgetThreads(); err != nil {
+		return err
+	}
+	return w.prepare(everyProcess, 0, 0)
 }
 
 // supportsWaits returns what the kernel lacks for accounts.
@@ -329,63 +334,87 @@ func (w *Waits) Close() error {
 }
 
 // setOwner says whose share of the tables a target takes part in.
-func (w *Waits) setOwner(target Target, owner uint16) error {
-	of := waitsUsage{Owner: uint32(owner)}
-	_, err := w.usages.WriteAt(asBytes(unsafe.Slice(&of, 1)), usageAt(uint32(uint16(target))))
+func (w *Waits) setOwner(target Target, owner uint32) error {
+	of := waitsUsage{Owner: owner}
+	if _, err := w.usages.WriteAt(asBytes(unsafe.Slice(&of, 1)), usageAt(uint32(uint16(target)))); err != nil {
+		return fmt.Errorf("setting an owner: %w", err)
+	}
 	w.owned.Store(true)
-	return err
+	return nil
 }
 
 func usageAt(number uint32) int64 { return int64(number) * int64(unsafe.Sizeof(waitsUsage{})) }
 
+// setThreads says how many threads an owner has.
+func (w *Waits) setThreads(owner, threads uint32) error {
+	at := usageAt(owner%owners) + int64(unsafe.Offsetof(waitsOwned{}.Begun))
+	if _, err := w.owners.WriteAt(asBytes([]uint32{0, threads}), at); err != nil {
+		return fmt.Errorf("setting threads of an owner: %w", err)
+	}
+	return nil
+}
+
+// forgetThreads has all threads counted anew.
+func (w *Waits) forgetThreads() error {
+	t := &w.sampler.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var err error
+	for target, owner := range t.ownerOf {
+		err = errors.Join(err, w.setOwner(target, owner.number), w.setThreads(owner.number, 0))
+	}
+	return err
+}
+
 // addUpThreads says how many threads each owner has, if that may be another number.
 func (w *Waits) addUpThreads() error {
-	begun, err := readUsage(w.owners, owners)
-	if err != nil {
-		return err
+	var all waitsOwned
+	if _, err := w.owners.ReadAt(asBytes(unsafe.Slice(&all, 1)), usageAt(owners)); err != nil {
+		return fmt.Errorf("reading owners: %w", err)
 	}
 	t := &w.sampler.table
-	if begun.Threads == w.begun && !w.owned.Load() || !t.mu.TryLock() { // the next time
+	if all.Begun == w.begun && !w.owned.Load() || !t.mu.TryLock() { // the next time
 		return nil
 	}
 	defer t.mu.Unlock()
-	w.begun = begun.Threads
+	w.begun = all.Begun
 	w.owned.Store(false)
+	return w.addUp(func(*targetOwner) bool { return true })
+}
+
+// addUp says how many threads owners have, of which each has a target. The table must be locked.
+func (w *Waits) addUp(is func(*targetOwner) bool) error {
 	sums := make(map[uint32]uint32)
-	for target, owner := range t.ownerOf {
-		of, err := readUsage(w.usages, uint32(uint16(target)))
-		if err != nil {
-			return err
+	for target, owner := range w.sampler.table.ownerOf {
+		if !is(owner) {
+			continue
+		}
+		var of waitsUsage
+		if _, err := w.usages.ReadAt(asBytes(unsafe.Slice(&of, 1)), usageAt(uint32(uint16(target)))); err != nil {
+			return fmt.Errorf("reading usages: %w", err)
 		}
 		sums[owner.number%owners] += of.Threads
 	}
 	for owner, sum := range sums {
-		at := usageAt(owner) + int64(unsafe.Offsetof(waitsUsage{}.Owner))
-		if _, err := w.owners.WriteAt(asBytes([]uint32{0, sum}), at); err != nil {
-			return fmt.Errorf("writing threads of an owner: %w", err)
+		if err := w.setThreads(owner, sum); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func readUsage(from *ebpf.Memory, number uint32) (of waitsUsage, err error) {
-	if _, err := from.ReadAt(asBytes(unsafe.Slice(&of, 1)), usageAt(number)); err != nil {
-		return of, fmt.Errorf("reading usages: %w", err)
-	}
-	return of, nil
-}
-
 // prepare makes the states of the threads that a process has, unless it is to be done later. That of a thread that
 // begins later is made then. The process is that target, or 0: one that is in the table.
-func (w *Waits) prepare(pid uint32, target Target) error {
+func (w *Waits) prepare(pid, tgid uint32, target Target) error {
 	if w.paused.Load() {
 		return nil
 	}
 	if !w.filters {
 		pid = everyProcess
 	}
-	if err := w.objects.Prepared.Set(uint32(target)); err != nil {
-		return fmt.Errorf("setting %s: %w", waitsVarPrepared, err)
+	err := errors.Join(w.objects.Prepared.Set(uint32(target)), w.objects.PreparedProcess.Set(tgid))
+	if err != nil {
+		return fmt.Errorf("setting whose threads are prepared: %w", err)
 	}
 	return iterate(w.objects.Prepare, pid)
 }

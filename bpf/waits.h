@@ -258,22 +258,36 @@ struct pace {
 /* How many paces there are for a CPU, first of targets, then of owners: those whose numbers differ
  * by that share one. */
 #define PACES 256
-#define OWNER_PACES 64
+#define OWNER_PACES 512
 
-/* How many accounts of a target, or an owner of targets, are in a table, and their threads.
+/* How many accounts of a target are in a table, and its threads.
  *
  *   offset size field
  *        0    4 epoch    the value of that variable when they were counted
  *        4    4 used
- *        8    4 owner    of a target: the number of its owner, which user space sets; of an owner:
- *                        how many states of threads were made since it last added up threads
- *       12    4 threads  of a target: how many it had when one began or ended; of an owner: the
- *                        sum of its targets', from user space; of all: how many began
+ *        8    4 owner    the number of its owner. User space sets it
+ *       12    4 threads  how many have a state
  */
 struct usage {
     __u32 epoch;
     __u32 used;
     __u32 owner;
+    __u32 threads;
+};
+
+/* The same of all targets of an owner, or of all owners.
+ *
+ *   offset size field
+ *        0    4 epoch    as above
+ *        4    4 used
+ *        8    4 begun    how many states of threads were made, less those of threads that ended,
+ *                        since user space added up threads; of all: how often one began or ended
+ *       12    4 threads  of an owner: the sum of its targets', from user space
+ */
+struct owned {
+    __u32 epoch;
+    __u32 used;
+    __u32 begun;
     __u32 threads;
 };
 
@@ -300,6 +314,8 @@ _Static_assert(sizeof(struct job) == 1080, "job");
 _Static_assert(sizeof(struct pace) == 32, "pace");
 _Static_assert(__builtin_offsetof(struct usage, owner) == 8, "owner");
 _Static_assert(sizeof(struct usage) == 16, "usage");
+_Static_assert(__builtin_offsetof(struct owned, begun) == 8, "begun");
+_Static_assert(sizeof(struct owned) == 16, "owned");
 _Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
 _Static_assert(__builtin_offsetof(struct wait_counters, unseen) == 128, "unseen");
 _Static_assert(sizeof(struct wait_counters) == 192, "cache lines");

@@ -127,6 +127,14 @@ type waitsJob struct {
 	Kernel    [127]uint64
 }
 
+type waitsOwned struct {
+	_       structs.HostLayout
+	Epoch   uint32
+	Used    uint32
+	Begun   uint32
+	Threads uint32
+}
+
 type waitsPace struct {
 	_        structs.HostLayout
 	Period   uint64
@@ -249,6 +257,7 @@ const (
 	waitsVarMaxUsed         = "max_used"
 	waitsVarPidNamespace    = "pid_namespace"
 	waitsVarPrepared        = "prepared"
+	waitsVarPreparedProcess = "prepared_process"
 	waitsVarSince           = "since"
 	waitsVarTargetFilter    = "target_filter"
 	waitsVarWalks           = "walks"
@@ -338,6 +347,7 @@ type waitsVariableSpecs struct {
 	MaxUsed         *ebpf.VariableSpec `ebpf:"max_used"`
 	PidNamespace    *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	Prepared        *ebpf.VariableSpec `ebpf:"prepared"`
+	PreparedProcess *ebpf.VariableSpec `ebpf:"prepared_process"`
 	Since           *ebpf.VariableSpec `ebpf:"since"`
 	TargetFilter    *ebpf.VariableSpec `ebpf:"target_filter"`
 	Walks           *ebpf.VariableSpec `ebpf:"walks"`
@@ -409,6 +419,7 @@ type waitsVariables struct {
 	MaxUsed         *ebpf.Variable `ebpf:"max_used"`
 	PidNamespace    *ebpf.Variable `ebpf:"pid_namespace"`
 	Prepared        *ebpf.Variable `ebpf:"prepared"`
+	PreparedProcess *ebpf.Variable `ebpf:"prepared_process"`
 	Since           *ebpf.Variable `ebpf:"since"`
 	TargetFilter    *ebpf.Variable `ebpf:"target_filter"`
 	Walks           *ebpf.Variable `ebpf:"walks"`

@@ -342,12 +342,15 @@ func TestWaitsOwners(t *testing.T) {
 }
 
 // Processes of an owner share room for the states of threads, and take none of another's. It is there again when
-// threads or processes have ended.
+// threads or processes have ended, whoever the next owner is, and after a pause.
 func TestWaitsOwnedThreads(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
+	targets := make(map[*demo.Process]Target)
 	start := func(owner string) *demo.Process {
 		p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
-		addRules(t, s, p.PID, func() TargetRules { return TargetRules{Elastic: demoRule(t, p), Owner: owner} })
+		targets[p] = addRules(t, s, p.PID, func() TargetRules {
+			return TargetRules{Elastic: demoRule(t, p), Owner: owner}
+		})
 		return p
 	}
 	first := start("greedy")
@@ -362,7 +365,7 @@ func TestWaitsOwnedThreads(t *testing.T) {
 		return counters.Stateless
 	}
 	drain()
-	start("greedy")
+	second := start("greedy")
 	assert.Check(t, stateless() == 0)
 	third := start("greedy")
 	without := third.WaitIn(1, "sleep", time.Millisecond)
@@ -370,12 +373,31 @@ func TestWaitsOwnedThreads(t *testing.T) {
 	all.await(t, w, start("other").WaitIn(1, "sleep", time.Millisecond).TraceID)
 	all.await(t, w, first.WaitIn(1, "sleep", time.Millisecond).TraceID)
 	assert.Check(t, all[without.TraceID] == nil)
-	third.Kill()
-	assert.NilError(t, s.RemoveTarget(s.table.byTGID[uint32(third.PID)].target))
-	first.Kill()
-	assert.NilError(t, s.RemoveTarget(s.table.byTGID[uint32(first.PID)].target))
+	end := func(all ...*demo.Process) {
+		for _, p := range all {
+			p.Kill()
+			assert.NilError(t, s.RemoveTarget(targets[p]))
+		}
+	}
+	end(third, first)
+	fourth := start("greedy") // before anything is drained
+	all.await(t, w, fourth.WaitIn(1, "sleep", time.Millisecond).TraceID)
+	last := start("greedy")
 	drain()
-	all.await(t, w, start("greedy").WaitIn(1, "sleep", time.Millisecond).TraceID)
+	before := stateless()
+	last.WaitIn(1, "sleep", time.Millisecond)
+	assert.Check(t, stateless() > before)
+	end(second, fourth, last)
+	all.await(t, w, start("new").WaitIn(1, "sleep", time.Millisecond).TraceID) // an owner of the same number
+	for range 2 {                                                              // what there is is counted anew
+		assert.NilError(t, w.Pause())
+		assert.NilError(t, w.Resume())
+	}
+	start("new")
+	drain()
+	before = stateless()
+	start("new").WaitIn(1, "sleep", time.Millisecond)
+	assert.Check(t, stateless() > before)
 }
 
 // Threads that a process begins while it has more than it may have have no account, which is counted; those that it

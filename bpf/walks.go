@@ -28,7 +28,7 @@ const (
 )
 
 // paces and ownerPaces are PACES and OWNER_PACES of waits.h.
-const paces, ownerPaces = 256, 64
+const paces, ownerPaces = 256, 512
 
 // owners is OWNERS of waits.bpf.c.
 const owners = 1 << 12
