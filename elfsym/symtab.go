@@ -24,7 +24,6 @@ type SymbolTables struct {
 	// that Dynamic lacks. nil: there is none.
 	DebugData *io.SectionReader
 	DebugLink DebugLink
-	HasDWARF  bool // the section .debug_info
 }
 
 // DebugLink is the section .gnu_debuglink: the name of a file with the symbols that this one lacks.
@@ -37,7 +36,6 @@ type DebugLink struct {
 const (
 	debugDataName = ".gnu_debugdata\x00"
 	debugLinkName = ".gnu_debuglink\x00"
-	debugInfoName = ".debug_info\x00"
 )
 
 // ReadSymbolTables reads the section headers of a file for any machine. More of them than fit in
@@ -69,8 +67,6 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 				s.DebugData = io.NewSectionReader(p.r, int64(section.Off), int64(section.Size))
 			case section.Size <= maxDebugLink && p.isNamed(section, sections, debugLinkName):
 				s.DebugLink = p.debugLink(section)
-			case p.isNamed(section, sections, debugInfoName):
-				s.HasDWARF = true
 			}
 		case elf.SHT_SYMTAB:
 			s.Static = p.symbolTable(section, sections, code)

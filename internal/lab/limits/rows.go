@@ -112,10 +112,6 @@ var rows = map[string]row{
 	"internal/names/symbols.maxDemangledBytes": {"a demangled name", marked, "TestDemangle"},
 	"internal/names/symbols.maxDemangling": {"time for demangling in a request",
 		"the name begins with \"_\", as in the file", "TestDemangler"},
-	"internal/names/symbols.maxDWARF":        {"DWARF of a file without symbols", unreadable, "TestReadDWARFIsBounded"},
-	"internal/names/symbols.maxDWARFEntries": {"its entries", unreadable, "TestReadDWARFIsBounded"},
-	"internal/names/symbols.maxOrigins": {"entries that refer to each other",
-		"`correlator_otlp_profile_samples_unnamed_total`", "FuzzReadDWARF"},
 	"internal/names/symbols.maxDebugData": {"`.gnu_debugdata`, unpacked", unreadable, "TestDecompress"},
 	"internal/names/symbols.maxLinkedBytes": {"a debug file of `.gnu_debuglink`",
 		"\"debug file has another checksum, or is too large\"", "TestOpenLinked"},
@@ -281,7 +277,8 @@ var own = reasons(map[string]string{
 	"a cache: what is not in it is read again": `internal/stacks/sampling.maxWordBytes
 		internal/stacks/unwind.maxCachedFiles internal/stacks/unwind.maxFlowBytes internal/stacks/unwind.maxKeptBytes
 		internal/stacks/unwind.maxNames
-		internal/stacks/unwind.maxAlone internal/stacks/unwind.maxReadings internal/stacks/unwind.maxV8Scripts
+		internal/stacks/unwind.maxAlone internal/stacks/unwind.maxAttached internal/stacks/unwind.maxReadings
+		internal/stacks/unwind.maxV8Scripts
 		internal/names/symbolizer.maxServed`,
 	"texts of ours": `internal/attach/lifecycle.maxLogError internal/attach/lifecycle.maxLogText
 		internal/attach/lifecycle.maxLogUsers internal/attach/lifecycle.maxMessage internal/attach/process.maxListed

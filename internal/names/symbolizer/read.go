@@ -2,7 +2,6 @@ package symbolizer
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -132,14 +131,9 @@ func (r reading) source(source *source) fileNames {
 			names.full = mini.Static != nil && names.own.ReadTable(mini.Static) == nil
 		}
 	}
-	var dwarfErr error
-	if !names.full && tables.HasDWARF {
-		dwarfErr = names.own.ReadDWARF(io.NewSectionReader(source.file, 0, source.size))
-		names.full = dwarfErr == nil
-	}
 	names.err = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
 	if !names.full {
-		names.err = errors.Join(names.err, staticErr, dwarfErr)
+		names.err = errors.Join(names.err, staticErr)
 	}
 	if names.own.OverBudget() {
 		names.err = errFull
