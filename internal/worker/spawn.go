@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,6 +46,7 @@ const timersLate = 50 * time.Millisecond
 type Spawner struct {
 	kind     Kind
 	procRoot string
+	ownUser  bool // of its thread
 	requests chan chan<- spawned
 	kills    chan kill
 	closed   chan struct{}
@@ -65,12 +67,13 @@ type spawned struct {
 // namespace.
 func NewSpawner(procRoot string, kind Kind) (*Spawner, error) {
 	closeOnExec()
+	isDumpable()
 	s := &Spawner{
 		kind: kind, procRoot: procRoot,
 		requests: make(chan chan<- spawned), kills: make(chan kill), closed: make(chan struct{}),
 	}
 	ready := make(chan error)
-	go s.run(ready, true)
+	go s.run(ready)
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("preparing to start %s workers: %w", kind.Name, err)
 	}
@@ -107,14 +110,13 @@ func (s *Spawner) Start() (*Process, error) {
 	return r.process, r.err
 }
 
-// run is the Spawner's thread. It stays locked, so that the thread ends with it. With ownUser, workers have a user of
-// their own, if that can be.
-func (s *Spawner) run(ready chan<- error, ownUser bool) {
+// run is the Spawner's thread. It stays locked, so that the thread ends with it.
+func (s *Spawner) run(ready chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the main thread cannot end
 		again := make(chan struct{})
 		go func() {
-			s.run(ready, ownUser)
+			s.run(ready)
 			close(again)
 		}()
 		<-again
@@ -127,11 +129,8 @@ func (s *Spawner) run(ready chan<- error, ownUser bool) {
 	if s.kind.Raised {
 		priority.Raise()
 	}
-	if ownUser = ownUser && s.mayHaveUser(); ownUser && takeUser() != nil {
-		go s.run(ready, false) // by another thread: this one may have become a part of it
-		return
-	}
-	err := restrictThread(s.kind.Capabilities, ownUser)
+	s.ownUser = s.mayHaveUser()
+	err := restrictThread(s.kind.Capabilities, s.ownUser)
 	ready <- err
 	if err != nil {
 		return
@@ -140,6 +139,12 @@ func (s *Spawner) run(ready chan<- error, ownUser bool) {
 		select {
 		case result := <-s.requests:
 			process, err := s.start()
+			if err != nil && s.ownUser { // the kernel may be told not to let it have capabilities, for example
+				s.ownUser = false
+				if err = restrictThread(s.kind.Capabilities, false); err == nil {
+					process, err = s.start()
+				}
+			}
 			if err != nil {
 				err = fmt.Errorf("starting a %s worker: %w", s.kind.Name, err)
 			}
@@ -157,6 +162,9 @@ func (s *Spawner) run(ready chan<- error, ownUser bool) {
 // ranges that are given to users, services and containers.
 const workerID = 4_200_000_000
 
+// forOwnUser is what the Spawner's thread needs for workers that have a user of their own. They do not get it.
+var forOwnUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL}
+
 // mayHaveUser reports whether workers can have a user of their own, instead of root: they need no capability with which
 // they could take on another one, have all that they need, without which root could read more, and the program is
 // everybody's to execute.
@@ -169,79 +177,65 @@ func (s *Spawner) mayHaveUser() bool {
 		unix.Stat(s.program(), &info) != nil || info.Mode&othersExecute == 0 || unix.Capget(&header, &sets[0]) != nil {
 		return false
 	}
-	for _, capability := range s.kind.Capabilities {
-		capability = orSubstitute(capability, sets)
-		if sets[capability/32].Permitted&(1<<(capability%32)) == 0 {
-			return false
-		}
-	}
-	return true
+	needed := setOf(append(substituted(s.kind.Capabilities, sets), forOwnUser...))
+	return needed[0]&^sets[0].Permitted == 0 && needed[1]&^sets[1].Permitted == 0
 }
 
-// orSubstitute returns a capability, or what stands in for it: CAP_SYS_ADMIN for CAP_CHECKPOINT_RESTORE where that
+// setOf returns a set of capabilities.
+func setOf(capabilities []int) (set [2]uint32) {
+	for _, capability := range capabilities {
+		set[capability/32] |= 1 << (capability % 32)
+	}
+	return set
+}
+
+// substituted returns capabilities, or what stands in for one: CAP_SYS_ADMIN for CAP_CHECKPOINT_RESTORE where that
 // alone was granted, and before Linux 5.9.
-func orSubstitute(capability int, sets [2]unix.CapUserData) int {
-	const substituted = unix.CAP_CHECKPOINT_RESTORE
-	if capability == substituted && sets[substituted/32].Permitted&(1<<(substituted%32)) == 0 {
-		return unix.CAP_SYS_ADMIN
+func substituted(capabilities []int, sets [2]unix.CapUserData) []int {
+	const newer = unix.CAP_CHECKPOINT_RESTORE
+	capabilities = slices.Clone(capabilities)
+	if i := slices.Index(capabilities, newer); i >= 0 && sets[newer/32].Permitted&(1<<(newer%32)) == 0 {
+		capabilities[i] = unix.CAP_SYS_ADMIN
 	}
-	return capability
+	return capabilities
 }
 
-// takeUser gives the calling thread the user and group of workers, and none of the groups that it had. It keeps the
-// capabilities that it may have, of which none is in effect then.
-func takeUser() error {
-	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	for _, call := range [][4]uintptr{ // of this thread alone
-		{unix.SYS_SETGROUPS}, {unix.SYS_SETRESGID, workerID, workerID, workerID},
-		{unix.SYS_SETRESUID, workerID, workerID, workerID},
-	} {
-		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
-			return errno
-		}
-	}
-	return nil
-}
-
-// restrictThread gives up what the calling thread's children must not have. With ownUser, they keep the rest though
-// they are not root's.
+// restrictThread gives up what the calling thread's children must not have, but for what it takes to give them a user
+// of their own.
 func restrictThread(keep []int, ownUser bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets, kept [2]unix.CapUserData
+	var sets [2]unix.CapUserData
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		return fmt.Errorf("reading capabilities: %w", err)
 	}
-	for _, capability := range keep {
-		capability = orSubstitute(capability, sets)
-		kept[capability/32].Permitted |= 1 << (capability % 32)
+	keep = substituted(keep, sets)
+	inherited := setOf(keep)
+	if ownUser {
+		keep = append(keep, forOwnUser...)
 	}
-	for i := range sets {
-		sets[i].Permitted &= kept[i].Permitted
-		sets[i].Effective &= kept[i].Permitted
-		sets[i].Inheritable &= kept[i].Permitted // which bounds the ambient ones
+	for i, kept := range setOf(keep) {
+		sets[i].Permitted &= kept
+		sets[i].Effective &= kept
+		sets[i].Inheritable &= inherited[i]
 		if ownUser {
-			sets[i].Effective, sets[i].Inheritable = sets[i].Permitted, sets[i].Permitted
+			sets[i].Effective = sets[i].Permitted
 		}
 	}
 	if err := unix.Capset(&header, &sets[0]); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", err)
 	}
-	for capability := range len(sets) * 32 {
-		if !ownUser || sets[capability/32].Permitted&(1<<(capability%32)) == 0 {
-			continue
-		}
-		err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(capability), 0, 0)
-		if err != nil {
-			return fmt.Errorf("keeping capability %d: %w", capability, err)
-		}
-	}
 	return nil
 }
+
+// isDumpable reports whether the agent was dumpable at its start. Whoever takes on another user is not any more, which
+// is so for all who share its memory, as a child does until it executes a program.
+var isDumpable = sync.OnceValue(func() bool {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	return err == nil && dumpable == 1
+})
 
 // program returns the path of this program.
 func (s *Spawner) program() string { return path.Join(s.procRoot, "self/exe") }
@@ -269,6 +263,19 @@ func (s *Spawner) start() (*Process, error) {
 		return nil, err
 	}
 	defer unix.Close(null)
+	attributes := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if s.ownUser {
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var sets [2]unix.CapUserData
+		if err := unix.Capget(&header, &sets[0]); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		attributes.Credential = &syscall.Credential{Uid: workerID, Gid: workerID}
+		for _, capability := range substituted(s.kind.Capabilities, sets) {
+			attributes.AmbientCaps = append(attributes.AmbientCaps, uintptr(capability))
+		}
+	}
 	pid, err := syscall.ForkExec(s.program(), []string{processName, s.kind.Name, s.procRoot}, &syscall.ProcAttr{
 		Dir: "/",
 		Env: []string{
@@ -278,8 +285,11 @@ func (s *Spawner) start() (*Process, error) {
 			"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
 		},
 		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(fds[1])}, // channel is the last
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true},
+		Sys:   attributes,
 	})
+	if s.ownUser && isDumpable() {
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err

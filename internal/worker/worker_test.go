@@ -259,11 +259,14 @@ func TestOwnUser(t *testing.T) {
 	}
 }
 
-// An agent without the right to signal other users' processes ends workers that are another user's.
+// A thread without the right to signal other users' processes ends workers that are another user's. Core dumps and
+// debuggers of this process are as before.
 func TestOwnUserEnds(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := startKind(t, ownKind)
 	assert.Check(t, p.ask(t, "hello") == "hello")
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	assert.Check(t, err == nil && dumpable == 1, "dumpable: %d, %v", dumpable, err)
 	killed := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and the thread ends with it

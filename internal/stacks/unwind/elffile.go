@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"unsafe"
 )
 
@@ -18,12 +19,15 @@ const (
 	// Programs have some hundred bytes of them. Those beyond, and beyond a quarter in one place, are none.
 	maxNotesBytes = 256 << 10
 
-	// maxHeaders bounds the headers of segments, and those of sections. A file with more is refused: linkers make 15 and
-	// 40.
+	// maxHeaders bounds the headers of segments, and those of sections. A file with more is refused:
+	// linkers make 15 and 40.
 	maxHeaders = 4096
 )
 
-var errHeaders = errors.New("an ELF file has more headers than programs have")
+var (
+	errHeaders = errors.New("an ELF file has more headers than programs have")
+	errOverlap = errors.New("headers of an ELF file overlap")
+)
 
 // noteHeader is Elf64_Nhdr.
 type noteHeader struct{ NameBytes, Bytes, Type uint32 }
@@ -32,6 +36,10 @@ type noteHeader struct{ NameBytes, Bytes, Type uint32 }
 type patch struct {
 	at    int64
 	bytes []byte
+}
+
+func (p patch) overlaps(other patch) bool {
+	return max(p.at, other.at) < min(p.at+int64(len(p.bytes)), other.at+int64(len(other.bytes)))
 }
 
 // elfPatches returns what the engine is to get instead of a file's headers and notes. It is what they have now, so that
@@ -62,7 +70,12 @@ func elfPatches(file io.ReaderAt) ([]patch, error) {
 		clear(head[unsafe.Offsetof(header.Shnum):][:2]) // they are not in memory, for example
 		sections = nil
 	}
-	patches = append(patches, patch{int64(header.Phoff), segments}, patch{int64(header.Shoff), sections})
+	for _, p := range []patch{{int64(header.Phoff), segments}, {int64(header.Shoff), sections}} {
+		if slices.ContainsFunc(patches, p.overlaps) {
+			return nil, errOverlap // a size in both would be bounded in one
+		}
+		patches = append(patches, p)
+	}
 	left, headers := uint64(maxNotesBytes), len(patches)
 	notes := func(offset uint64, size []byte) {
 		n := min(binary.LittleEndian.Uint64(size), left, maxNotesBytes/4)
@@ -72,7 +85,7 @@ func elfPatches(file io.ReaderAt) ([]patch, error) {
 		apply(patches, p.bytes[:read], p.at)
 		p.bytes = wholeNotes(p.bytes[:read])
 		for _, header := range patches[:headers] { // whose sizes would be notes
-			if p.at < header.at+int64(len(header.bytes)) && header.at < p.at+int64(len(p.bytes)) {
+			if p.overlaps(header) {
 				p.bytes = nil
 			}
 		}
@@ -121,7 +134,8 @@ func wholeNotes(all []byte) []byte {
 // aligned returns how much room a name or a description of a note takes.
 func aligned(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
 
-// apply puts patches over what was read at a place. Where two overlap, they are the same.
+// apply puts patches over what was read at a place. Where two overlap, they are the same: elfPatches
+// sees to that.
 func apply(patches []patch, b []byte, at int64) {
 	for _, p := range patches {
 		from, to := max(at, p.at), min(at+int64(len(b)), p.at+int64(len(p.bytes)))

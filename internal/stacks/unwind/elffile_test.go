@@ -116,6 +116,26 @@ func TestELFChanges(t *testing.T) {
 	assert.Check(t, file[segmentsAt+56] == 0xff, "more is kept")
 }
 
+// A file whose headers are also others, in which a size would be another's, is refused; one that has none may say
+// anything of where they are.
+func TestELFOverlaps(t *testing.T) {
+	f := testELF{segments: make([]elf.Prog64, 3), sections: make([]elf.Section64, 3)}
+	for offsets, want := range map[[2]uint64]error{
+		{64, 88}: errOverlap, {64, 64 + 3*56 - 1}: errOverlap, {64, 64 + 3*56}: nil, {8, 1024}: errOverlap,
+		{1024, 63}: errOverlap, {1024, 1025}: errOverlap, {1024, 64}: nil,
+	} {
+		file := f.encode()
+		binary.LittleEndian.PutUint64(file[0x20:], offsets[0])
+		binary.LittleEndian.PutUint64(file[0x28:], offsets[1])
+		_, err := elfPatches(bytes.NewReader(file))
+		assert.Check(t, errors.Is(err, want), "at %d: %v", offsets, err)
+	}
+	file := (&testELF{sections: f.sections}).encode()
+	binary.LittleEndian.PutUint64(file[0x20:], 8)
+	_, err := elfPatches(bytes.NewReader(file))
+	assert.NilError(t, err)
+}
+
 // Notes have so many bytes together, in whole notes; a file has so many headers.
 func TestELFBounds(t *testing.T) {
 	f := testELF{segments: make([]elf.Prog64, 10), parts: map[int][]byte{}}

@@ -80,6 +80,12 @@ func (b *budget) spend(n int) error {
 	return nil
 }
 
+// skipped is a file that could not be read, or, without inode, the reason why something else was not.
+type skipped struct {
+	inode  uint64
+	reason string
+}
+
 // target is a process as the engine sees it: process.Process. It refers to the program that the
 // process ran when it was made: memory of another one is not read.
 type target struct {
@@ -100,7 +106,7 @@ type target struct {
 	hasJVM   bool                        // libjvm is mapped
 	jvm      *process.RawMapping         // the first of libjvm
 	mapped   []process.RawMapping        // the first of each file
-	skipped  map[uint64]struct{}         // inodes of files that could not be read
+	skipped  map[skipped]struct{}        // what could not be read
 	failure  error                       // of the first of these
 
 	memoryFiles map[uint64]bool // inodes of memfds, and whether they are ELF files
@@ -153,7 +159,7 @@ func (t *target) close() {
 // begin prepares a synchronization.
 func (t *target) begin() {
 	t.systems, t.memoryFiles = nil, make(map[uint64]bool)
-	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[uint64]struct{})
+	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[skipped]struct{})
 	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
 }
 
@@ -430,7 +436,11 @@ func (t *target) opened(raw *process.RawMapping) (*openFile, error) {
 
 // skip notes that what is mapped is not read, and why. It returns that.
 func (t *target) skip(raw *process.RawMapping, err error) error {
-	t.skipped[raw.Inode] = struct{}{}
+	what := skipped{inode: raw.Inode}
+	if what.inode == 0 {
+		what.reason = err.Error()
+	}
+	t.skipped[what] = struct{}{}
 	if t.failure == nil {
 		t.failure = fmt.Errorf("reading %s: %w", raw.Path, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"go.opentelemetry.io/ebpf-profiler/process"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
@@ -16,7 +17,7 @@ func newMemoryTarget(t *testing.T, mem *os.File) *target {
 	var b budget
 	b.reset()
 	target := &target{mem: mem, budget: &b, mappings: make(map[uint64]procscan.Mapping)}
-	target.skipped, target.memoryFiles = make(map[uint64]struct{}), make(map[uint64]bool)
+	target.skipped, target.memoryFiles = make(map[skipped]struct{}), make(map[uint64]bool)
 	return target
 }
 
@@ -63,4 +64,6 @@ func TestManyMemoryFiles(t *testing.T) {
 	}
 	assert.Check(t, len(target.skipped) == 1 && len(target.memoryFiles) == maxMemoryFiles)
 	assert.ErrorIs(t, target.failure, errMemoryFiles)
+	_ = target.skip(&process.RawMapping{}, errVDSO) // another reason of what has no inode
+	assert.Check(t, len(target.skipped) == 2)
 }
