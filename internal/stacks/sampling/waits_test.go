@@ -78,7 +78,8 @@ func TestAccountsOfJava(t *testing.T) {
 			r := newReceiver(t, 1<<20)
 			s.start(p, r)
 			for _, kind := range []string{"monitor", "lock", "future", "queue", "sleep", "park", "object"} {
-				s.poll("most of a wait", func() bool { // on a busy machine, the other thread may end it before it begins
+				// On a busy machine, the other thread may end it before it begins.
+				s.poll("most of a wait", func() bool {
 					waited := p.WaitIn(1, kind, 50*time.Millisecond)
 					var got profile.Account
 					s.poll("an account", func() (whole bool) {

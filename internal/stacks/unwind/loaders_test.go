@@ -123,13 +123,15 @@ func referenceOf(name string, file []byte) *pfelf.Reference {
 		}
 		var b budget
 		b.reset()
-		return pfelf.NewFile(&limitedReader{from: notClosed{bytes.NewReader(file)}, budget: &b, patches: patches}, 0, false)
+		limited := &limitedReader{from: notClosed{bytes.NewReader(file)}, budget: &b, patches: patches}
+		return pfelf.NewFile(limited, 0, false)
 	})
 }
 
 // A JVM's description of itself by numbers that none has is not given to the engine; what one has is, and what is not
 // there yet.
 func TestJVMTables(t *testing.T) {
+	with := func(name string, value uint64) map[string]uint64 { return map[string]uint64{name: value} }
 	for name, c := range map[string]struct {
 		others map[string]uint64
 		tables []byte
@@ -139,13 +141,13 @@ func TestJVMTables(t *testing.T) {
 		"a variable":                {nil, tables(4096, 96, jvmBase+1<<20), nil},
 		"no tables":                 {map[string]uint64{"gHotSpotVMTypes": 0}, nil, errNotAttached},
 		"nothing yet":               {map[string]uint64{"gHotSpotVMStructEntryArrayStride": 0}, nil, errNotAttached},
-		"long entries of types":     {map[string]uint64{"gHotSpotVMTypeEntryArrayStride": 1 << 36}, nil, errVMTables},
-		"long entries of fields":    {map[string]uint64{"gHotSpotVMStructEntryArrayStride": 1 << 36}, nil, errVMTables},
-		"a name beyond all":         {map[string]uint64{"gHotSpotVMTypeEntryTypeNameOffset": 1<<64 - 4}, nil, errVMTables},
-		"a size beyond all":         {map[string]uint64{"gHotSpotVMTypeEntrySizeOffset": 1<<64 - 4}, nil, errVMTables},
-		"a field's name beyond all": {map[string]uint64{"gHotSpotVMStructEntryFieldNameOffset": 1<<64 - 4}, nil, errVMTables},
-		"an offset beyond all":      {map[string]uint64{"gHotSpotVMStructEntryOffsetOffset": 1<<64 - 4}, nil, errVMTables},
-		"an address beyond all":     {map[string]uint64{"gHotSpotVMStructEntryAddressOffset": 1<<64 - 4}, nil, errVMTables},
+		"long entries of types":     {with("gHotSpotVMTypeEntryArrayStride", 1<<36), nil, errVMTables},
+		"long entries of fields":    {with("gHotSpotVMStructEntryArrayStride", 1<<36), nil, errVMTables},
+		"a name beyond all":         {with("gHotSpotVMTypeEntryTypeNameOffset", 1<<64-4), nil, errVMTables},
+		"a size beyond all":         {with("gHotSpotVMTypeEntrySizeOffset", 1<<64-4), nil, errVMTables},
+		"a field's name beyond all": {with("gHotSpotVMStructEntryFieldNameOffset", 1<<64-4), nil, errVMTables},
+		"an offset beyond all":      {with("gHotSpotVMStructEntryOffsetOffset", 1<<64-4), nil, errVMTables},
+		"an address beyond all":     {with("gHotSpotVMStructEntryAddressOffset", 1<<64-4), nil, errVMTables},
 		"a large type":              {nil, tables(maxVMTypeBytes+1, 96, 0), errVMTables},
 		"a field far away":          {nil, tables(4096, 1<<64-4, 0), errVMTables},
 		"a variable far away":       {nil, tables(4096, 96, jvmBase-4), errVMTables},

@@ -37,8 +37,8 @@ const (
 	maxRequestBytes = 1 << 30
 	maxRequestReads = 1 << 20
 
-	// maxMemoryBytes bounds what is read of memory for a synchronization, and so what the engine keeps of it: of a JVM, 10
-	// MB.
+	// maxMemoryBytes bounds what is read of memory for a synchronization, and so what the engine keeps
+	// of it: of a JVM, 10 MB.
 	maxMemoryBytes = 64 << 20
 
 	// maxFileBytes bounds a mapped file. The largest that are real have some 500 MB.
