@@ -139,7 +139,8 @@ func (s *Spawner) run(ready chan<- error) {
 		select {
 		case result := <-s.requests:
 			process, err := s.start()
-			if err != nil && s.ownUser { // the kernel may be told not to let it have capabilities, for example
+			if s.ownUser && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
+				// It may not keep capabilities, for example, or not execute the program.
 				s.ownUser = false
 				if err = restrictThread(s.kind.Capabilities, false); err == nil {
 					process, err = s.start()
