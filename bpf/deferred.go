@@ -94,6 +94,7 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 			TraceFlags: uint8(d.TraceFlags),
 			Samples:    1,
 			OTel:       d.Key.Attributes != 0,
+			OfLabels:   areOfLabels(d.Key.Attributes),
 			Attributes: slices.Concat(attributes[:d.AttributesSize]),
 		},
 		Frames: frames,

@@ -23,7 +23,8 @@ type Count struct {
 	First, Last   uint64  // CLOCK_MONOTONIC of the first and last sample since the drain before, ns
 	Samples       uint32
 
-	OTel       bool   // the ids are from a record of OpenTelemetry's; TransactionID is 0 then
+	OTel       bool   // the ids are from a record of OpenTelemetry's, or labels; TransactionID is 0 then
+	OfLabels   bool   // Attributes are of labels: the index is one of LabelAttributes
 	Attributes []byte // of such a record, those that are wanted: {index, length, value}…; valid until yield returns
 }
 
@@ -186,11 +187,17 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 		TraceFlags: uint8(value.TraceFlags),
 		Samples:    value.Samples,
 		OTel:       key.Attributes != 0,
+		OfLabels:   areOfLabels(key.Attributes),
 	}
 	putTraceID(&count.TraceID, key.TraceId)
 	binary.NativeEndian.PutUint64(count.TransactionID[:], key.TransactionId)
 	binary.NativeEndian.PutUint64(count.SpanID[:], key.SpanId)
 	return count
+}
+
+// areOfLabels reports whether a hash is one of attributes of labels.
+func areOfLabels(hash uint64) bool {
+	return hash&uint64(samplerAttributesOriginATTRIBUTES_ORIGIN) == uint64(samplerAttributesOriginATTRIBUTES_OF_LABELS)
 }
 
 // putTraceID stores the bytes of an id, which the program has as words.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // A LabelRole is what a label of runtime/pprof says of the goroutine that has it.
@@ -36,7 +38,7 @@ const MaxLabelKeys = 8
 const MaxLabelKeyBytes = len(samplerGoKey{}.Text)*8 - 1
 
 // LabelAttributes are the keys of attributes that labels can become, in the order of their numbers
-// in [Count].Attributes.
+// in [Count].Attributes where [Count].OfLabels.
 var LabelAttributes = []string{
 	samplerGoAttributeGO_ROOT_ATTRIBUTE: "datadog.local_root_span_id",
 	samplerGoAttributeGO_SPAN_ATTRIBUTE: "datadog.span_id", // where there is no trace id
@@ -54,10 +56,7 @@ type GoLayout struct {
 	Map                    bool   // labels are a map, as up to Go 1.23; else a slice
 }
 
-var (
-	errLabelKeys   = errors.New("keys of labels")
-	errManyLayouts = errors.New("too many layouts of Go programs")
-)
+var errLabelKeys = errors.New("keys of labels")
 
 // newGoKeys returns the keys as the program has them.
 func newGoKeys(keys []LabelKey) (encoded [MaxLabelKeys]samplerGoKey, err error) {
@@ -75,6 +74,14 @@ func newGoKeys(keys []LabelKey) (encoded [MaxLabelKeys]samplerGoKey, err error) 
 	return encoded, nil
 }
 
+// keyLengths returns go_key_lengths of golabels.h.
+func keyLengths(keys []LabelKey) (bits uint32) {
+	for _, key := range keys {
+		bits |= 1 << len(key.Key)
+	}
+	return bits
+}
+
 // wantedLabels returns go_attributes of golabels.h.
 func wantedLabels(attributes []string) (bits uint32) {
 	for i, key := range LabelAttributes {
@@ -88,10 +95,9 @@ func wantedLabels(attributes []string) (bits uint32) {
 // labels is the part of the sampler that reads labels of goroutines. It is loaded for the first target
 // that has some.
 type labels struct {
-	mu      sync.Mutex
-	tried   bool
-	err     error // why they cannot be read
-	layouts []GoLayout
+	mu    sync.Mutex
+	tried bool
+	err   error // why they cannot be read
 }
 
 // LoadLabels loads what reads labels of goroutines, unless that was tried before. The error is why
@@ -132,34 +138,121 @@ func (s *Sampler) loadLabels() error {
 	return s.objects.Unwinder.Put(labelReader, programs.ReadLabels)
 }
 
-// layout returns the number of a layout, for correlator_target.labels: 0 for none, or if there can be
-// none. Layouts are few, and stay: one for each version of Go, and place of g.
-func (s *Sampler) layout(layout GoLayout) (uint8, error) {
+// goLayouts are the layouts of the targets' programs, by their number in correlator_target.labels. The
+// lock of the table of targets guards all but unread.
+type goLayouts struct {
+	variable *ebpf.Variable // go_layouts of golabels.h
+	encoded  [1 << 8]samplerGoLayout
+	slots    [1 << 8]goLayoutSlot // [0] stays empty
+	of       map[Target]uint8
+	unread   atomic.Uint64 // see SideCounters
+}
+
+// goLayoutSlot is a layout, which stays after its last target until there is no room.
+type goLayoutSlot struct {
+	layout  GoLayout
+	owner   string // of the first of its targets
+	targets int
+}
+
+// maxOwnerLayouts is how many layouts the targets of an owner can have that no others had before: a
+// process says itself where it has its g, and must not take the room of others'.
+const maxOwnerLayouts = 16
+
+func (l *goLayouts) clear() {
+	l.encoded, l.slots = [1 << 8]samplerGoLayout{}, [1 << 8]goLayoutSlot{}
+	l.of = make(map[Target]uint8)
+}
+
+// take returns the number of a layout for another target, to be released: 0 for none, or if there is
+// no room for it, which is counted.
+func (l *goLayouts) take(layout GoLayout, owner string) uint8 {
 	if layout == (GoLayout{}) {
-		return 0, nil
+		return 0
 	}
-	if err := s.LoadLabels(); err != nil {
-		return 0, err
+	owned, number := 0, 0
+	for i := range l.slots {
+		slot := &l.slots[i]
+		if slot.targets > 0 && slot.owner == owner {
+			owned++
+		}
+		if slot.layout == layout {
+			number = i
+		}
 	}
-	l := &s.labels
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.layouts, layout); i >= 0 {
-		return uint8(i + 1), nil
+	if number == 0 || l.slots[number].targets == 0 {
+		switch {
+		case owned >= maxOwnerLayouts:
+			number = 0
+		case number == 0:
+			number = l.add(layout)
+		}
 	}
-	var encoded [1 << 8]samplerGoLayout
-	if len(l.layouts)+1 == len(encoded) {
-		return 0, errManyLayouts
+	if number == 0 {
+		l.unread.Add(1)
+		return 0
 	}
-	layouts := append(slices.Clip(l.layouts), layout)
-	for i, layout := range layouts {
-		encoded[i+1] = newGoLayout(layout)
+	slot := &l.slots[number]
+	if slot.targets == 0 {
+		slot.owner = owner
 	}
-	if err := s.objects.GoLayouts.Set(&encoded); err != nil {
-		return 0, fmt.Errorf("setting layouts of Go programs: %w", err)
+	slot.targets++
+	return uint8(number)
+}
+
+// add puts a layout where there is none, and returns the number; 0: there is no room.
+func (l *goLayouts) add(layout GoLayout) int {
+	isFree := func(slot goLayoutSlot) bool { return slot.layout == GoLayout{} }
+	number := slices.IndexFunc(l.slots[1:], isFree) + 1
+	if number == 0 {
+		if err := awaitPrograms(); err != nil {
+			return 0
+		}
+		for i := range l.slots {
+			if l.slots[i].targets == 0 {
+				l.slots[i] = goLayoutSlot{}
+			}
+		}
+		if number = slices.IndexFunc(l.slots[1:], isFree) + 1; number == 0 {
+			return 0
+		}
 	}
-	l.layouts = layouts
-	return uint8(len(layouts)), nil
+	former := l.encoded[number]
+	l.encoded[number] = newGoLayout(layout)
+	if err := l.variable.Set(&l.encoded); err != nil {
+		l.encoded[number] = former
+		return 0
+	}
+	l.slots[number] = goLayoutSlot{layout: layout}
+	return number
+}
+
+// assign has a target, which may have had another layout, have a layout that was taken for it.
+func (l *goLayouts) assign(target Target, number uint8) {
+	l.release(l.of[target])
+	l.of[target] = number
+}
+
+func (l *goLayouts) release(number uint8) {
+	if number > 0 {
+		l.slots[number].targets--
+	}
+}
+
+// forget is for a target that is in the kernel's table no more.
+func (l *goLayouts) forget(target Target) {
+	l.release(l.of[target])
+	delete(l.of, target)
+}
+
+// awaitPrograms waits until no program runs any more that runs now: a program is an RCU reader.
+func awaitPrograms() error {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("waiting for programs in the kernel: %w", errno)
+	}
+	return nil
 }
 
 func newGoLayout(l GoLayout) samplerGoLayout {

@@ -16,14 +16,16 @@
 /* The layout of a program, of package runtime.
  *
  *   offset size field
- *        0    8 g          of the thread's pointer to a g, from the thread pointer; signed. On
- * arm64 0: it is in a register, which it is in all programs without C 8    2 g_m        of g.m: the
- * thread, 8 bytes 10    2 g_labels   of g.labels, 8 bytes 12    2 m_procid   of m.procid: the
- * thread's number in its own pid namespace, 8 bytes 14    2 m_curg     of m.curg: the goroutine
- * that it runs, 8 bytes; 0: it runs none 16    2 m_extra    of m.isExtraInC: 1 byte, not 0 while
- * code of C runs that calls no Go 18    1 form       enum go_labels_form, 0: there is no such
- * layout 19    5 reserved   0
- */
+ *        0    8 g          the thread's pointer to a g, from the thread pointer; signed
+ *        8    2 g_m        g.m: the thread, 8 bytes
+ *       10    2 g_labels   g.labels, 8 bytes
+ *       12    2 m_procid   m.procid: the thread's number in its own pid namespace, 8 bytes
+ *       14    2 m_curg     m.curg: the goroutine that it runs, 8 bytes; 0: it runs none
+ *       16    2 m_extra    m.isExtraInC: 1 byte, not 0 while code of C runs that calls no Go
+ *       18    1 form       enum go_labels_form, 0: there is no such layout
+ *       19    5 reserved   0
+ *
+ * On arm64, a g of 0 is a register: it is in one in all programs without C. */
 struct go_layout {
     __s64 g;
     __u16 g_m;
@@ -154,12 +156,13 @@ _Static_assert(__builtin_offsetof(struct go_scratch, values) == 1304, "values");
 _Static_assert(__builtin_offsetof(struct go_scratch, text) == 1432, "text");
 _Static_assert(sizeof(struct go_scratch) == 1472, "scratch");
 
-/* By the reserved byte of a target. User space sets one before a target has its index, and changes
- * none after that. */
+/* By the byte labels of a target. User space sets one before a target has its index, and changes it
+ * only when no target has, and no program runs that has seen one. */
 struct go_layout go_layouts[GO_LAYOUTS];
 
 const volatile struct go_key go_keys[GO_KEYS];
-const volatile __u32 go_attributes; /* 1 << enum go_attribute: of those that are wanted */
+const volatile __u32 go_key_lengths; /* 1 << length of a key */
+const volatile __u32 go_attributes;  /* 1 << enum go_attribute: of those that are wanted */
 
 /* How a thread's labels were read. */
 enum go_result {
@@ -306,15 +309,16 @@ static __always_inline int go_copy_text(struct go_scratch *scratch, const struct
                                (const void *)text->text);
 }
 
-/* Notes the value of a label, if its key is one of those that are read. */
-static __always_inline int go_take_label(struct go_scratch *scratch, __u64 number) {
+/* Notes the value of a label, if its key is one of those that are read. A key that cannot be read
+ * is none of them: there are labels that nobody reads, whose keys may never have been resident. */
+static __always_inline void go_take_label(struct go_scratch *scratch, __u64 number) {
     const struct go_label *label = scratch->labels + correlator_bounded(number, GO_LABELS + 1);
     __u64 length = label->key.length;
 
-    if (!length || length > GO_KEY_BYTES)
-        return 0;
+    if (!length || !(go_key_lengths & 1U << (length & 31)) || length > GO_KEY_BYTES)
+        return;
     if (go_copy_text(scratch, &label->key))
-        return -1;
+        return;
     for (__u32 i = 0; i < GO_KEYS; i++) {
         const volatile struct go_key *key = go_keys + i;
         const volatile __u64 *text = key->text;
@@ -324,7 +328,6 @@ static __always_inline int go_take_label(struct go_scratch *scratch, __u64 numbe
             continue;
         scratch->values[correlator_bounded(key->role, GO_ROLES)] = label->value;
     }
-    return 0;
 }
 
 /* Finds the values of the labels that are read. */
@@ -344,8 +347,7 @@ static __always_inline enum go_result go_read_labels(void *ctx, __u64 thread_poi
     if (result != GO_FOUND)
         return result;
     for (__u32 i = 0; i < GO_LABELS && i < scratch->count; i++) {
-        if (go_take_label(scratch, i))
-            return GO_UNREADABLE;
+        go_take_label(scratch, i);
         __asm__ __volatile__("" ::: "memory"); /* as in correlator_find_entry */
     }
     return GO_FOUND;
@@ -479,8 +481,8 @@ static __always_inline void go_put_name(struct correlator_attributes *attributes
 #define go_wants(attribute) (go_attributes & 1U << (attribute))
 
 /* Reads the context of the current thread by its labels, and the attributes. Without a trace id or
- * a span id, or with labels that are refused, the outcome is CORRELATOR_ZERO_IDS; the kind then
- * says whether there are attributes. */
+ * a span id, or with labels that are refused or cannot be read, the outcome is CORRELATOR_ZERO_IDS;
+ * the kind then says whether there are attributes. */
 static __always_inline enum correlator_outcome go_read(void *ctx, struct go_scratch *scratch,
                                                        struct correlator_context *context,
                                                        struct correlator_attributes *attributes,
@@ -495,12 +497,10 @@ static __always_inline enum correlator_outcome go_read(void *ctx, struct go_scra
     result = go_read_labels(ctx, context->thread_pointer, scratch);
     if (result == GO_FOUND)
         result = go_read_ids(scratch, record);
-    *refused = result == GO_REFUSED;
+    *refused = result == GO_REFUSED || result == GO_UNREADABLE;
     if (result == GO_NONE)
         return CORRELATOR_NO_SLOT;
-    if (result == GO_UNREADABLE)
-        return CORRELATOR_RECORD_UNREADABLE;
-    if (result == GO_REFUSED)
+    if (*refused)
         return CORRELATOR_ZERO_IDS;
     __asm__ __volatile__("" ::: "memory"); /* as in correlator_find_entry */
     record->trace_flags = 0;

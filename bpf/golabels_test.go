@@ -137,6 +137,10 @@ var labelTests = []struct {
 	{name: "in C", labels: labelTrace, change: func(f *fakeGo) { f.m.extra = true }},
 	{name: "on the scheduler's stack", labels: labelTrace, trace: true,
 		change: func(f *fakeGo) { f.g = &fakeG{m: &f.m} }},
+	{name: "labels that are not mapped", labels: labelTrace, change: func(f *fakeGo) { f.own.labels = 1 << 12 },
+		refused: true},
+	{name: "a key that is not mapped", labels: append([]string{"root_id", "00000000000000fe"}, labelTrace...),
+		trace: true, change: func(f *fakeGo) { *(*uintptr)(unsafe.Pointer(&f.list[0].key)) = 1 << 12 }},
 	{name: "another thread", labels: labelTrace, change: func(f *fakeGo) { f.m.number++ }, refused: true},
 	{name: "a goroutine of another thread", labels: labelTrace, refused: true,
 		change: func(f *fakeGo) { f.m.curg = &fakeG{m: &fakeM{}, labels: f.own.labels} }},
@@ -211,7 +215,8 @@ func TestGoLabels(t *testing.T) {
 					(c.TraceID == [16]byte{}) == !test.trace && (c.SpanID == [8]byte{}) == !test.trace,
 					"%s: %s, %s", test.name, trace, span)
 				assert.Check(t, bytes.Equal(c.Attributes, []byte(test.attributes)) &&
-					c.OTel == (test.trace || test.attributes != ""), "%s: %q", test.name, c.Attributes)
+					c.OTel == (test.trace || test.attributes != "") && c.OfLabels == (test.attributes != ""),
+					"%s: %q", test.name, c.Attributes)
 			}))
 			return samples > 0
 		})
@@ -219,13 +224,6 @@ func TestGoLabels(t *testing.T) {
 			assert.Check(t, readSide(t, s).LabelsRefused > before, "%s: not refused", test.name)
 		}
 	}
-	fake.set(false, labelTrace...)
-	fake.own.labels = 1 << 12 // where nothing is mapped
-	addRules(t, s, os.Getpid(), func() TargetRules { return TargetRules{Labels: layout} })
-	before := readCounters(t, s)[RecordUnreadable]
-	testenv.Poll(t, waiting, "an unreadable label", func() bool {
-		return readCounters(t, s)[RecordUnreadable] > before
-	})
 	runtime.KeepAlive(fake)
 }
 
@@ -243,23 +241,60 @@ func TestLabelKeys(t *testing.T) {
 	assert.NilError(t, err)
 }
 
-// Layouts are told apart, and there is an end to them, at which those before still hold.
+// A program that changes its layout again and again has the last one, and takes no room of others.
 func TestGoLayouts(t *testing.T) {
 	s := openSampler(t, SamplerOptions{Labels: labelKeys})
-	for i := 1; i < 256; i++ {
-		for range 2 {
-			number, err := s.layout(GoLayout{G: int64(i)})
-			assert.NilError(t, err)
-			assert.Equal(t, int(number), i)
+	layouts := &s.table.layouts
+	other := addRules(t, s, os.Getppid(), func() TargetRules { return TargetRules{Labels: GoLayout{G: 9, Map: true}} })
+	for i := range 600 {
+		target := addRules(t, s, os.Getpid(), func() TargetRules {
+			return TargetRules{Labels: GoLayout{G: int64(-i)*8 - 8, GM: 1}, Owner: "user 1"}
+		})
+		var encoded [256]samplerGoLayout
+		assert.NilError(t, s.objects.GoLayouts.Get(&encoded))
+		own, others := encoded[layouts.of[target]], encoded[layouts.of[other]]
+		assert.Assert(t, own.G == int64(-i)*8-8 && own.G_m == 1 && others.G == 9 && others.G_m == 0 &&
+			own.Form == uint8(samplerGoLabelsFormGO_LABELS_SLICE) &&
+			others.Form == uint8(samplerGoLabelsFormGO_LABELS_MAP), "%d: %+v, %+v", i, own, others)
+		assert.Check(t, encoded[0].Form == 0)
+	}
+	assert.Check(t, readSide(t, s).LabelsUnread == 0)
+}
+
+// An owner has a bound of layouts, with which others' are not refused; a target without room is a target all the
+// same, is counted, and has room again when others are gone.
+func TestGoLayoutsFull(t *testing.T) {
+	s := openSampler(t, SamplerOptions{Labels: labelKeys})
+	layouts := &s.table.layouts
+	taken := 0
+	take := func(owner string) uint8 { taken++; return layouts.take(GoLayout{G: int64(taken)}, owner) }
+	for range maxOwnerLayouts {
+		assert.Assert(t, take("mallory") > 0)
+	}
+	assert.Check(t, take("mallory") == 0 && layouts.unread.Load() == 1)
+	assert.Check(t, layouts.take(GoLayout{G: 1}, "alice") == layouts.take(GoLayout{G: 1}, "mallory"), "it is the same")
+	var last uint8
+	for i := maxOwnerLayouts; i < 255; i++ {
+		last = take(string(rune('a' + i/maxOwnerLayouts)))
+		assert.Assert(t, last > 0, "%d", i)
+	}
+	set := func(rules TargetRules) uint8 {
+		return layouts.of[addRules(t, s, os.Getpid(), func() TargetRules { return rules })]
+	}
+	rules := TargetRules{Labels: GoLayout{G: -8}, Owner: "alice"}
+	assert.Check(t, set(rules) == 0 && readSide(t, s).LabelsUnread == 2)
+	layouts.release(last)
+	assert.Check(t, set(rules) == last && readSide(t, s).LabelsUnread == 2)
+	assert.Check(t, layouts.take(GoLayout{G: -16}, "bob") == 0)
+	target := s.table.byTGID[uint32(os.Getpid())]
+	if target == nil { // in a pid namespace
+		for _, target = range s.table.byTGID {
 		}
 	}
-	_, err := s.layout(GoLayout{G: 256})
-	assert.ErrorIs(t, err, errManyLayouts)
-	number, err := s.layout(GoLayout{})
-	assert.Check(t, number == 0 && err == nil)
-	var layouts [256]samplerGoLayout
-	assert.NilError(t, s.objects.GoLayouts.Get(&layouts))
-	assert.Check(t, layouts[0].Form == 0 && layouts[255].G == 255 && layouts[255].Form != 0)
-	_, err = openSampler(t, SamplerOptions{}).layout(GoLayout{G: 1})
-	assert.ErrorIs(t, err, errLabelKeys)
+	assert.NilError(t, s.RemoveTarget(target.target))
+	assert.Check(t, layouts.take(GoLayout{G: -16}, "bob") == last)
+
+	without := openSampler(t, SamplerOptions{})
+	addRules(t, without, os.Getpid(), func() TargetRules { return rules })
+	assert.Check(t, readSide(t, without).LabelsUnread == 1)
 }

@@ -141,9 +141,15 @@ type SideCounters struct {
 	// attributes are wanted.
 	UnknownKeys uint64
 
-	// LabelsRefused are those of goroutines whose labels could not be made sense of: too many, or an id that is
-	// none; or of threads that are not known to be the runtime's. They count as without context.
+	// LabelsRefused are those of goroutines whose labels have no valid context: too many labels, an invalid
+	// id, or memory that is not resident; or of threads that are not known to be the runtime's. They count
+	// as without context.
 	LabelsRefused uint64
+
+	// LabelsUnread are no samples, but how often a target was set without the labels that it should have:
+	// there are too many layouts of Go programs, of its owner or of all, or the kernel has refused what
+	// reads labels.
+	LabelsUnread uint64
 }
 
 // SideCounters returns sums, as Counters.
@@ -151,7 +157,7 @@ func (s *Sampler) SideCounters() (SideCounters, error) {
 	total, err := s.readCounters()
 	return SideCounters{
 		WalkedInstead: total.WalkedInstead, AttributesCut: total.AttributesCut, UnknownKeys: total.UnknownKeys,
-		LabelsRefused: total.LabelsRefused,
+		LabelsRefused: total.LabelsRefused, LabelsUnread: s.table.layouts.unread.Load(),
 	}, err
 }
 

@@ -126,6 +126,7 @@ const enum sample_outcome *outcome_type SEC("types");
 const enum correlator_kind *kind_type SEC("types");
 const enum go_role *role_type SEC("types");
 const enum go_labels_form *form_type SEC("types");
+const enum attributes_origin *origin_type SEC("types");
 const enum go_attribute *attribute_type SEC("types");
 
 static __always_inline __u32 thread_number(__u32 level) {
@@ -311,9 +312,9 @@ static __always_inline enum sample_outcome record(struct scratch *s, struct coun
 
 /* A hash of the attributes with a secret seed. As with stacks, a process that could provoke a
  * collision would mix up only its own attributes; 2^10 different ones, all that the table has room
- * for, collide with a probability of 2^-43. The lowest bits tell them from none. */
+ * for, collide with a probability of 2^-43. */
 static __always_inline __u64 hash_attributes(struct correlator_attributes_scratch *scratch,
-                                             __u64 seed) {
+                                             __u64 seed, enum attributes_origin origin) {
     const __u64 *words = (const __u64 *)scratch->found.entries;
     __u64 size = scratch->found.size, hash = seed ^ size;
     __u8 *end = scratch->found.entries + correlator_bounded(size, 512);
@@ -327,9 +328,8 @@ static __always_inline __u64 hash_attributes(struct correlator_attributes_scratc
         hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15; /* as in hash_stack */
         hash ^= hash >> 32;
     }
-    return hash | 3;
+    return (hash & ~(__u64)ATTRIBUTES_ORIGIN) | origin;
 }
-_Static_assert(NO_ATTRIBUTES == 1, "less than the bits that are set in a hash");
 
 /* Reads the attributes of a record, and puts their hash into the sample. */
 static __always_inline void take_attributes(struct scratch *s, struct counters *counters) {
@@ -341,7 +341,7 @@ static __always_inline void take_attributes(struct scratch *s, struct counters *
     correlator_read_attributes(&s->context, &s->attributes);
     counters->attributes_cut += found->cut;
     counters->unknown_keys += found->unknown;
-    s->sample.key.attributes = hash_attributes(&s->attributes, hash_seed[0]);
+    s->sample.key.attributes = hash_attributes(&s->attributes, hash_seed[0], ATTRIBUTES_OF_RECORD);
 }
 
 static __always_inline bool is_unwound(__u32 target) {
@@ -469,7 +469,8 @@ static __always_inline enum sample_outcome take_labels(void *ctx, struct counter
     counters->attributes_cut += found->cut;
     s->sample.key.attributes = 0;
     if (s->context.kind == CORRELATOR_OTEL)
-        s->sample.key.attributes = hash_attributes(&s->attributes, hash_seed[0]);
+        s->sample.key.attributes =
+            hash_attributes(&s->attributes, hash_seed[0], ATTRIBUTES_OF_LABELS);
     __asm__ __volatile__("" ::: "memory"); /* as in take_sample */
     if (is_recorded(s->outcome))
         return walk_and_record(ctx, s, counters);

@@ -231,6 +231,7 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	}
 	for name, value := range map[string]any{
 		samplerVarGoKeys:        keys,
+		samplerVarGoKeyLengths:  keyLengths(s.options.Labels),
 		samplerVarGoAttributes:  wantedLabels(s.options.Attributes),
 		samplerVarHashSeed:      s.seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,

@@ -82,7 +82,8 @@ struct stack_key {
  *       24   16 trace_id
  *       40    8 transaction_id  0 with the ids of a record
  *       48    8 span_id         of a count by span; else 0: spans of a transaction share counts
- *       56    8 attributes      hash of a record's, or NO_ATTRIBUTES; 0: ids of a slot, or none
+ *       56    8 attributes      hash, with enum attributes_origin in its lowest bits; 0: ids of
+ *                              a slot, or none
  */
 struct count_key {
     struct stack_key stack;
@@ -92,8 +93,13 @@ struct count_key {
     __u64 attributes;
 };
 
-/* The context is a record, which has none of the wanted attributes. No hash is this one. */
-#define NO_ATTRIBUTES 1
+/* What attributes are of. */
+enum attributes_origin {
+    NO_ATTRIBUTES = 1, /* a record or labels, which have none of the wanted ones; no hash is this */
+    ATTRIBUTES_OF_RECORD = 2, /* by the key map of the process */
+    ATTRIBUTES_OF_LABELS = 3, /* by enum go_attribute */
+    ATTRIBUTES_ORIGIN = 3,    /* the bits */
+};
 
 /* Identifies attributes of a target. The value is the struct correlator_attributes.
  *

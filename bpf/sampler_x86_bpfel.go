@@ -20,6 +20,15 @@ type samplerAttributesKey struct {
 	Reserved uint32
 }
 
+type samplerAttributesOrigin uint32
+
+const (
+	samplerAttributesOriginNO_ATTRIBUTES        samplerAttributesOrigin = 1
+	samplerAttributesOriginATTRIBUTES_OF_RECORD samplerAttributesOrigin = 2
+	samplerAttributesOriginATTRIBUTES_OF_LABELS samplerAttributesOrigin = 3
+	samplerAttributesOriginATTRIBUTES_ORIGIN    samplerAttributesOrigin = 3
+)
+
 type samplerCorrelatorAttributes struct {
 	_        structs.HostLayout
 	Size     uint16
@@ -325,6 +334,7 @@ const (
 	samplerVarByThread       = "by_thread"
 	samplerVarFindsCallers   = "finds_callers"
 	samplerVarGoAttributes   = "go_attributes"
+	samplerVarGoKeyLengths   = "go_key_lengths"
 	samplerVarGoKeys         = "go_keys"
 	samplerVarGoLayouts      = "go_layouts"
 	samplerVarHashSeed       = "hash_seed"
@@ -413,6 +423,7 @@ type samplerVariableSpecs struct {
 	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
 	FindsCallers   *ebpf.VariableSpec `ebpf:"finds_callers"`
 	GoAttributes   *ebpf.VariableSpec `ebpf:"go_attributes"`
+	GoKeyLengths   *ebpf.VariableSpec `ebpf:"go_key_lengths"`
 	GoKeys         *ebpf.VariableSpec `ebpf:"go_keys"`
 	GoLayouts      *ebpf.VariableSpec `ebpf:"go_layouts"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -486,6 +497,7 @@ type samplerVariables struct {
 	ByThread       *ebpf.Variable `ebpf:"by_thread"`
 	FindsCallers   *ebpf.Variable `ebpf:"finds_callers"`
 	GoAttributes   *ebpf.Variable `ebpf:"go_attributes"`
+	GoKeyLengths   *ebpf.Variable `ebpf:"go_key_lengths"`
 	GoKeys         *ebpf.Variable `ebpf:"go_keys"`
 	GoLayouts      *ebpf.Variable `ebpf:"go_layouts"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`

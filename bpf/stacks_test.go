@@ -217,7 +217,9 @@ func TestDecodeDeferred(t *testing.T) {
 			StackKey{Target: 7, hash: [2]uint64{5, 6}}, unwoundStack},
 		{"0400000000000000", stackHex, "0100000000000000", "00000000", "",
 			StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
-		{"0400000000000000", stackHex, "0700000000000000", "06000000", "0202abcd0100",
+		{"0400000000000000", stackHex, "0600000000000000", "06000000", "0202abcd0100",
+			StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
+		{"0400000000000000", stackHex, "0700000000000000", "06000000", "0202abcd0100", // of labels
 			StackKey{Target: 7, hash: [2]uint64{4, 6}}, walkedStack},
 	} {
 		raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0e000000"+
@@ -227,7 +229,7 @@ func TestDecodeDeferred(t *testing.T) {
 		d, err := decodeDeferred(raw)
 		want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
 			Stack: test.want, TID: 4, First: 2, Last: 2, Samples: 1, TraceFlags: 1,
-			OTel: test.kind[1] != '0', Attributes: slices.Concat(unhex(t, test.attributes)),
+			OTel: test.kind[1] != '0', OfLabels: test.kind[1] == '7', Attributes: slices.Concat(unhex(t, test.attributes)),
 		}, Frames: test.frames}
 		copy(want.Count.TraceID[:], raw[48:])
 		copy(want.Count.TransactionID[:], raw[64:])

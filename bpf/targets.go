@@ -22,13 +22,14 @@ type Target uint32
 // the same identity, keeps its Target. Another identity of the same process replaces the former.
 //
 // The rules must have been resolved after [Sampler.Identify] returned the identity. Then they are
-// never applied to another program than their own, whenever the process exits or execs.
+// never applied to another program than their own, whenever the process exits or execs. Labels that
+// cannot be read, as there is no room for their layout, are as if there were none: see SideCounters.
 func (s *Sampler) SetTarget(identity ExecID, rules TargetRules) (Target, error) {
-	labels, err := s.layout(rules.Labels)
-	if err != nil {
-		return 0, fmt.Errorf("setting target: %w", err)
+	if rules.Labels != (GoLayout{}) && s.LoadLabels() != nil {
+		s.table.layouts.unread.Add(1)
+		rules.Labels = GoLayout{}
 	}
-	target, err := s.table.set(identity, rules, labels)
+	target, err := s.table.set(identity, rules)
 	if err != nil {
 		return 0, fmt.Errorf("setting target: %w", err)
 	}
@@ -82,6 +83,7 @@ type targetTable struct {
 	ownerOf     map[Target]*targetOwner
 	numbers     filterBits // of owners
 	last        Target
+	layouts     goLayouts
 }
 
 type targetEntry struct {
@@ -107,6 +109,7 @@ func (b *filterBits) has(n uint32) bool     { return *b.word(n)&(1<<(n%64)) != 0
 // open empties the table, which may be that of an earlier sampler.
 func (t *targetTable) open(objects *samplingObjects) error {
 	t.table, t.filter, t.unwound = objects.Targets, objects.TargetFilter, objects.UnwoundTargets
+	t.layouts.variable = objects.GoLayouts
 	t.byTGID = make(map[uint32]*targetEntry)
 	t.tgids = make(map[Target]uint32)
 	t.owners, t.ownerOf = make(map[string]*targetOwner), make(map[Target]*targetOwner)
@@ -120,6 +123,7 @@ func (t *targetTable) clear() error {
 	clear(t.tgids)
 	clear(t.owners)
 	clear(t.ownerOf)
+	t.layouts.clear()
 	t.ids, t.numbers = filterBits{}, filterBits{}
 	if err := emptyTable(t.table); err != nil {
 		return err
@@ -150,14 +154,25 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func (t *targetTable) set(identity ExecID, rules TargetRules, labels uint8) (target Target, err error) {
+// set returns 0 if the table does not have the rules.
+func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	value, err := newCorrelatorTarget(identity, rules)
 	if err != nil {
 		return 0, err
 	}
-	value.Labels = labels
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	value.Labels = t.layouts.take(rules.Labels, rules.Owner)
+	target, err := t.put(identity, rules.Owner, value)
+	if target == 0 {
+		t.layouts.release(value.Labels)
+	} else {
+		t.layouts.assign(target, value.Labels)
+	}
+	return target, err
+}
+
+func (t *targetTable) put(identity ExecID, owner string, value samplerCorrelatorTarget) (target Target, err error) {
 	entry := t.byTGID[identity.tgid]
 	if entry == nil || entry.identity != identity {
 		entry = &targetEntry{identity: identity, target: t.nextID()}
@@ -171,7 +186,7 @@ func (t *targetTable) set(identity ExecID, rules TargetRules, labels uint8) (tar
 				t.forgetOwner(entry.target)
 			}
 		}()
-		if err := t.setOwner(entry.target, rules.Owner); err != nil {
+		if err := t.setOwner(entry.target, owner); err != nil {
 			return 0, err
 		}
 	}
@@ -243,6 +258,7 @@ func (t *targetTable) nextID() Target {
 // forget is for a target that is in the kernel's table no more.
 func (t *targetTable) forget(target Target) error {
 	delete(t.tgids, target)
+	t.layouts.forget(target)
 	t.ids.clear(uint32(target))
 	t.forgetOwner(target)
 	if !t.unwoundBits.has(uint32(target)) {

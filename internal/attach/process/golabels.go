@@ -118,6 +118,12 @@ func (t *Target) LabelsError() error {
 	return nil
 }
 
+// RefuseLabels has labels not be read while the process runs this program, for a reason that will not pass.
+func (t *Target) RefuseLabels(reason error) {
+	t.labels.can = false
+	t.labels.err = WithReason(ReasonTLS, fmt.Errorf("labels: %w: %w", reason, tlsdesc.ErrUnsupported))
+}
+
 // labelsPause returns how long to wait before threads are looked at again; 0: that is known.
 func (t *Target) labelsPause() time.Duration {
 	if l := &t.labels; t.HasLabels() && errors.Is(l.err, tlsdesc.ErrUnresolved) && l.pause > 0 {

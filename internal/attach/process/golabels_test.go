@@ -89,3 +89,15 @@ func TestLabelsPending(t *testing.T) {
 	target.Replace()
 	assert.Check(t, target.labels == goLabels{}, "%+v", target.labels)
 }
+
+// Labels that cannot be read are no labels, and not pending, whatever is forgotten.
+func TestRefuseLabels(t *testing.T) {
+	says := otelPublication{context: &processcontext.Context{Schema: "go_pprof_labels_v1"}}
+	target := &Target{otel: says, labels: goLabels{looked: true, can: true, err: errNoGoThread}}
+	assert.Check(t, target.IsPending() && target.HasLabels())
+	target.RefuseLabels(errors.ErrUnsupported)
+	target.ForgetRules()
+	assert.Check(t, !target.IsPending() && !target.HasLabels())
+	assert.Check(t, errors.Is(target.LabelsError(), tlsdesc.ErrUnsupported) &&
+		errors.Is(target.LabelsError(), errors.ErrUnsupported) && ReasonOf(target.LabelsError()) == ReasonTLS)
+}

@@ -138,7 +138,7 @@ var labelRoles = map[string]bpf.LabelRole{
 	"root-id": bpf.RootIDLabel, "root-id-decimal": bpf.RootDecimalLabel, "name": bpf.NameLabel,
 }
 
-// DefaultLabelKeys returns those of otelpyroscope and of Datadog.
+// DefaultLabelKeys returns those of Grafana's spanprofiler and of Datadog.
 func DefaultLabelKeys() LabelKeys {
 	return LabelKeys{"trace-id=trace_id", "span-id=span_id", "name=span_name", "span-id-decimal=span id",
 		"root-id-decimal=local root span id"}

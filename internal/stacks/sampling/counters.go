@@ -25,7 +25,8 @@ type Counters struct {
 	Unnamed       atomic.Uint64 // those of them whose stack was unwound, but not named in time, or at all
 	AttributesCut atomic.Uint64 // samples of whose attributes some were not read: see bpf.SideCounters
 	UnknownKeys   atomic.Uint64 // samples with attributes outside the key map: the same
-	LabelsRefused atomic.Uint64 // samples of goroutines with labels that make no sense: the same
+	LabelsRefused atomic.Uint64 // samples of goroutines without a valid context in labels: the same
+	LabelsUnread  atomic.Uint64 // programs whose labels are not read: the same
 	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.SideCounters
 
 	Accounts           atomic.Uint64 // handed over
@@ -79,7 +80,9 @@ func (c *Counters) Families() (f metric.Families) {
 	f.One("sample_attributes_unknown_key", "attributes_unknown_key", &c.UnknownKeys,
 		"OpenTelemetry samples with an attribute whose key is not in the key map.")
 	f.One("sample_labels_refused", "labels_refused", &c.LabelsRefused,
-		"Samples of Go programs without context: too many labels, an id that is none, or an unknown thread.")
+		"Samples of Go programs without context: too many labels, an invalid id, an unknown thread, or unreadable.")
+	f.One("labels_unread", "labels_unread", &c.LabelsUnread,
+		"Go programs sampled without labels: too many places of them, of one user or in all.")
 	f.Add("accounts", "", metric.Label("outcome").With("handed_over", c.Accounts.Load()).
 		With("unknown_process", c.AccountsUnknown.Load()).With("no_room", c.AccountsLost.Load()),
 		"Accounts of what a thread did in one context since its last one, by outcome.")

@@ -149,7 +149,11 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 	}
 	if count.OTel {
 		sample.Context = profile.OTelContext
-		sample.Attributes, sample.TransactionID = decodeAttributes(count.Attributes, p.keys)
+		keys := bpf.LabelAttributes
+		if !count.OfLabels && len(count.Attributes) > 0 { // else p.keys may be about to change
+			keys = p.keys
+		}
+		sample.Attributes, sample.TransactionID = decodeAttributes(count.Attributes, keys)
 		if !sample.HasTrace() { // labels of goroutines may lack the trace alone
 			sample.TransactionID = [8]byte{}
 		}

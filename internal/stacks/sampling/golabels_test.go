@@ -23,6 +23,7 @@ import (
 	"correlator/internal/worker/access/accesstest"
 	"correlator/procscan"
 	"correlator/profile"
+	"correlator/tlsdesc"
 )
 
 // buildGoLabels builds testdata/golabels, and returns it with the ranges of its functions burn0, burn1, …
@@ -100,6 +101,16 @@ func (*goSink) Accounted(*profile.Account)            {}
 func (*goSink) Refused(process.SampleOutcome, uint64) {}
 func (*goSink) ThreadNamed(int, string)               {}
 
+// findProcess finds a process that publishes nothing.
+func findProcess(t *testing.T, pid int) procscan.Found {
+	t.Helper()
+	proc, err := procfs.NewProc(pid)
+	assert.NilError(t, err)
+	stat, err := proc.Stat()
+	assert.NilError(t, err)
+	return procscan.Found{ProcessID: procscan.ProcessID{PID: pid, StartTime: stat.Starttime}}
+}
+
 // sampleGoLabels samples the program until there are so many samples of each of its functions, none of which may be
 // wrong, nor lack the labels that there are.
 func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, samples uint64) {
@@ -112,11 +123,7 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 		input.Close()
 		_ = command.Wait()
 	}()
-	proc, err := procfs.NewProc(command.Process.Pid)
-	assert.NilError(t, err)
-	stat, err := proc.Stat()
-	assert.NilError(t, err)
-	found := procscan.Found{ProcessID: procscan.ProcessID{PID: proc.PID, StartTime: stat.Starttime}}
+	found := findProcess(t, command.Process.Pid)
 	target, err := process.Open(accesstest.Open(t), "/proc", found, process.Filter{All: true})
 	assert.NilError(t, err)
 	defer target.Close()
@@ -161,4 +168,71 @@ func TestGoLabels(t *testing.T) {
 			sampleGoLabels(t, program, burn, 1000, 50)
 		})
 	}
+}
+
+// Attributes of labels and of records have their own keys, whichever rules a program has had before, and records
+// the key map of the first rules of records; labels alone do not have a program unwound before its first sample.
+func TestRefineAttributes(t *testing.T) {
+	s := openWith(t, Options{Lazy: true, SamplerOptions: bpf.SamplerOptions{
+		Labels: []bpf.LabelKey{{Key: "trace_id", Role: bpf.TraceIDLabel}}}})
+	command := exec.Command("sleep", "1000")
+	assert.NilError(t, command.Start())
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	identity, err := s.sampler.Identify(command.Process.Pid)
+	assert.NilError(t, err)
+	found := findProcess(t, command.Process.Pid)
+	handle, err := procscan.OpenProcess("/proc", found.ProcessID)
+	assert.NilError(t, err)
+	defer handle.Close()
+	memory := executableMemory{handle, accesstest.Open(t).Process(found.ProcessID, "0")}
+	labels := bpf.TargetRules{Labels: bpf.GoLayout{G: -8, GM: 48}}
+	records := bpf.TargetRules{OTel: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: -64}, Keys: []uint8{1}, KnownKeys: 2}
+	traced, err := s.Sampling.start(identity, records, nil, memory, new(goSink), newInbox(new(atomic.Bool), 0))
+	assert.NilError(t, err)
+	assert.Check(t, !traced.unseen.Load())
+	assert.NilError(t, traced.stop())
+	p, err := s.Sampling.start(identity, labels, nil, memory, new(goSink), newInbox(new(atomic.Bool), 0))
+	assert.NilError(t, err)
+	assert.Check(t, p.unseen.Load())
+	defer func() { assert.NilError(t, p.stop()) }()
+
+	attributes := func(ofLabels bool) (keys []string) {
+		count := bpf.Count{OTel: true, OfLabels: ofLabels, TraceID: [16]byte{1}, Attributes: []byte("\x00\x10" +
+			"00f067aa0ba902b7\x01\x01b")}
+		sample := p.newSample(&count, instant{})
+		for key := range sample.Attributes.All() {
+			keys = append(keys, key)
+		}
+		assert.Check(t, sample.TransactionID == [8]byte{} == !ofLabels)
+		return keys
+	}
+	ofLabels := []string{"datadog.local_root_span_id", "datadog.span_id"}
+	assert.DeepEqual(t, attributes(true), ofLabels)
+	assert.Check(t, len(attributes(false)) == 0)
+	for _, keys := range [][]string{{"http.route", "http.verb"}, {"another", "map", "of keys"}} {
+		assert.NilError(t, s.setTarget(p, records, keys))
+		assert.DeepEqual(t, attributes(true), ofLabels)
+		assert.DeepEqual(t, attributes(false), []string{"http.route", "http.verb"})
+		records.Keys = []uint8{2}
+		records.KnownKeys = 3
+	}
+	assert.Check(t, slices.Equal(p.rules.Keys, []uint8{1}) && p.rules.KnownKeys == 2, "%+v", p.rules)
+}
+
+// Labels of which no keys are to be read are not looked for again and again.
+func TestLabelsUnwanted(t *testing.T) {
+	testenv.NeedRoot(t)
+	target, err := process.Open(accesstest.Open(t), "/proc", findProcess(t, os.Getpid()), process.Filter{All: true})
+	assert.NilError(t, err)
+	defer target.Close()
+	assert.NilError(t, target.Load())
+	_, err = target.Probe()
+	assert.NilError(t, err)
+	assert.Check(t, target.HasLabels(), "tests can set labels")
+	assert.Check(t, target.IsPending())
+	assert.NilError(t, new(Sampling).resolveLabels(target))
+	assert.Check(t, !target.HasLabels() && !target.IsPending())
 }

@@ -68,7 +68,7 @@ func (p *ProcessSampler) Start() error {
 		return process.WithReason(process.ReasonSampling, identityErr)
 	}
 	memory := executableMemory{handle, p.target.Access()}
-	program, startErr := s.start(identity, rules, p.attributeKeys(), memory, p.sink(identity), p.inbox)
+	program, startErr := s.start(identity, rules, p.recordKeys(), memory, p.sink(identity), p.inbox)
 	if startErr != nil {
 		return process.WithReason(process.ReasonSampling, startErr)
 	}
@@ -108,11 +108,8 @@ func (p *ProcessSampler) rules() bpf.TargetRules {
 	return rules
 }
 
-// attributeKeys returns the key map of the process's context.
-func (p *ProcessSampler) attributeKeys() []string {
-	if p.target.HasLabels() && p.rules().OTel.Kind == 0 {
-		return bpf.LabelAttributes
-	}
+// recordKeys returns the key map of the process's context.
+func (p *ProcessSampler) recordKeys() []string {
 	if context := p.target.Context(); context != nil {
 		return context.Keys
 	}
@@ -134,7 +131,7 @@ func (p *ProcessSampler) refine(program *program) error {
 		rules.Labels == program.rules.Labels {
 		return unlessPending(err)
 	}
-	if err := p.sampling.setTarget(program, rules); err != nil {
+	if err := p.sampling.setTarget(program, rules, p.recordKeys()); err != nil {
 		return process.WithReason(process.ReasonSampling, err)
 	}
 	return unlessPending(err)

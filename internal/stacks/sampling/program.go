@@ -18,7 +18,8 @@ type program struct {
 	sampling *Sampling
 	identity bpf.ExecID
 	rules    bpf.TargetRules
-	keys     []string // of attributes, by their index in records of OpenTelemetry's
+	keys     []string // of attributes, by their index in records of OpenTelemetry's; fixed by keyed
+	keyed    bool     // rules have been of records
 	sink     Sink
 	inbox    *inbox
 	memory   executableMemory
@@ -45,7 +46,6 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 	p := &program{
 		sampling: s,
 		identity: identity,
-		keys:     keys,
 		sink:     sink,
 		inbox:    inbox,
 		memory:   memory,
@@ -57,23 +57,30 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 	p.unwound.target = unwind.Target{
 		ID: memory.handle.Identity(), KernelPID: identity.KernelPID(), Program: identity, User: memory.access.Owner(),
 	}
-	p.unseen.Store(s.lazy && !isTraced(&rules))
-	if err := s.setTarget(p, rules); err != nil {
+	p.unseen.Store(s.lazy && rules.Elastic.Kind == 0 && rules.OTel.Kind == 0) // labels may be of no tracer
+	if err := s.setTarget(p, rules, keys); err != nil {
 		return nil, err
 	}
 	s.unwinding.add(p)
 	return p, nil
 }
 
-// setTarget has a program sampled by rules, the first or others.
-func (s *Sampling) setTarget(p *program, rules bpf.TargetRules) error {
+// setTarget has a program sampled by rules, the first or others, with keys of records' attributes. Those
+// that there were with the first rules of records stay: samples that are not drained yet have their numbers.
+func (s *Sampling) setTarget(p *program, rules bpf.TargetRules, keys []string) error {
 	s.mu.Lock() // the first samples may be drained before SetTarget has returned
 	defer s.mu.Unlock()
+	if p.keyed {
+		keys, rules.Keys, rules.KnownKeys = p.keys, p.rules.Keys, p.rules.KnownKeys
+	}
 	number, err := s.sampler.SetTarget(p.identity, rules)
 	if err != nil {
 		return err // one that was set before goes on
 	}
 	p.number, p.rules = number, rules
+	if !p.keyed {
+		p.keys, p.keyed = keys, rules.OTel.Kind != 0
+	}
 	s.programs[p.number] = p
 	return nil
 }

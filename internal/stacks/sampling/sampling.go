@@ -275,19 +275,27 @@ func (s *Sampling) Close() error {
 	return errors.Join(append(errs, s.sampler.Close())...)
 }
 
+var errNoLabelKeys = errors.New("no keys are to be read")
+
 // resolveLabels is process.Target.ResolveLabels for a target whose labels can be read.
 func (s *Sampling) resolveLabels(t *process.Target) error {
-	if len(s.labels) == 0 || !t.HasLabels() {
+	if !t.HasLabels() {
+		return t.LabelsError()
+	}
+	if len(s.labels) == 0 {
+		t.RefuseLabels(errNoLabelKeys)
 		return t.LabelsError()
 	}
 	if err := s.sampler.LoadLabels(); err != nil {
 		s.recordError("loading what reads labels of goroutines", err)
-		return nil
+		t.RefuseLabels(err)
+		return t.LabelsError()
 	}
 	threads, err := s.threads.open()
 	if err != nil {
 		s.recordError("listing threads", err)
-		return nil
+		t.RefuseLabels(err)
+		return t.LabelsError()
 	}
 	return t.ResolveLabels(threads)
 }
@@ -376,6 +384,7 @@ func (s *Sampling) readCounters() {
 	for counter, sum := range map[*atomic.Uint64]uint64{
 		&s.counters.Walked: side.WalkedInstead, &s.counters.AttributesCut: side.AttributesCut,
 		&s.counters.UnknownKeys: side.UnknownKeys, &s.counters.LabelsRefused: side.LabelsRefused,
+		&s.counters.LabelsUnread: side.LabelsUnread,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}
