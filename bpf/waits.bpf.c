@@ -610,8 +610,11 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->in = 0;
     thread->out = now;
     thread->ran = ran_in_all(task);
-    if (task_state & ENDED_STATE)
+    if (task_state & ENDED_STATE) {
         give_room(task);
+        if (by_thread) /* its account is complete, though its parent may not know of its end for long */
+            __builtin_memset(&thread->key, 0, sizeof(thread->key));
+    }
 }
 
 #define MAX_PERIOD 1000000000000ULL
@@ -949,6 +952,13 @@ static __always_inline void make(struct task_struct *task, __u32 target) {
         bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
+/* Kernels for a single CPU do not say so. */
+static __always_inline bool is_running(struct task_struct *task) {
+    struct task_struct___waits *fields = (void *)task;
+
+    return bpf_core_field_exists(fields->on_cpu) && fields->on_cpu;
+}
+
 /* Makes the state of a thread, and begins its account, by_thread, with what it does now. */
 static __always_inline void begin_thread(struct task_struct *task, bool is_new) {
     struct task_struct___waits *fields = (void *)task;
@@ -971,7 +981,7 @@ static __always_inline void begin_thread(struct task_struct *task, bool is_new) 
     enter_thread(task, thread, target.id, target.level, now);
     thread->rest = random_part(target.id);
     thread->ran = ran_in_all(task);
-    if (!is_new && bpf_core_field_exists(fields->on_cpu) && fields->on_cpu) {
+    if (!is_new && is_running(task)) {
         thread->in = now;
         return;
     }
@@ -1033,13 +1043,13 @@ int finish(struct bpf_iter__task *ctx) {
     counts = bpf_map_lookup_elem(&counters, &cpu);
     if (!thread || !counts || !has_context(thread))
         return 0;
-    if (thread->out) {
+    if (thread->in && is_running(task)) {
+        add(&thread->account, STATE_ON_CPU, between(thread->in, now));
+        thread->account.last = now;
+    } else if (mend(task, thread, counts, now)) {
         if (!thread->waking)
             thread->waking = now;
         end_wait(thread, counts, now);
-    } else {
-        add(&thread->account, STATE_ON_CPU, between(thread->in, now));
-        thread->account.last = now;
     }
     flush(thread, counts);
     drop(thread, counts);

@@ -535,10 +535,14 @@ func TestWaitsByThread(t *testing.T) {
 	p.StartThreads(1, "idle")
 	later := p.WaitIn(3, "sleep", 20*time.Millisecond)
 	assert.Check(t, stdin.Close())
-	assert.NilError(t, ending.Wait())
+	zombie := fmt.Sprintf("/proc/%d/stat", ending.Process.Pid)
+	testenv.Poll(t, waiting, "the end of a process", func() bool {
+		return bytes.Contains(testenv.ReadFile(t, zombie), []byte(") Z "))
+	})
 	ended := Now()
 	assert.NilError(t, w.Pause())
 	after := Now()
+	assert.NilError(t, ending.Wait())
 	all := make(map[int]*Account)
 	assert.NilError(t, w.Drain(func(a *Account) {
 		assert.Check(t, a.TraceID == [16]byte{} && a.TransactionID == [8]byte{} && !a.OTel, "%+v", a)
@@ -565,7 +569,8 @@ func TestWaitsByThread(t *testing.T) {
 	of := all[ending.Process.Pid]
 	assert.Assert(t, of != nil && of.Target == target, "%+v", of)
 	assert.Check(t, of.States[Pipe].NS > 0 && of.States[OnCPU].NS > 0 && of.First >= before && of.First <= begun &&
-		of.Last <= ended && of.sum(ThreadState(ThreadStates)) == of.Last-of.First, "%+v", of)
+		of.Last <= after && of.sum(ThreadState(ThreadStates)) == of.Last-of.First, "%+v", of)
+	assert.Check(t, of.States[Other].Count == 0, "its end is a wait: %+v", of)
 	counters, err := w.Counters()
 	assert.Check(t, err == nil && counters.Lost == 0, "%+v, %v", counters, err)
 	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("after Pause: %+v", a) }))
