@@ -229,7 +229,8 @@ func TestDecodeDeferred(t *testing.T) {
 		d, err := decodeDeferred(raw)
 		want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
 			Stack: test.want, TID: 4, First: 2, Last: 2, Samples: 1, TraceFlags: 1,
-			OTel: test.kind[1] != '0', OfLabels: test.kind[1] == '7', Attributes: slices.Concat(unhex(t, test.attributes)),
+			OTel: test.kind[1] != '0', OfLabels: test.kind[1] == '7',
+			Attributes: slices.Concat(unhex(t, test.attributes)),
 		}, Frames: test.frames}
 		copy(want.Count.TraceID[:], raw[48:])
 		copy(want.Count.TransactionID[:], raw[64:])
