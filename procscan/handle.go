@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -169,14 +168,9 @@ func (h *Handle) ExecutableMemory() ([]Mapping, error) {
 	return h.mappings(executableMemory)
 }
 
-// FileMemory returns all mappings of the file of a mapping, executable or not, by address.
-func (h *Handle) FileMemory(m Mapping) ([]Mapping, error) {
-	all, err := h.mappings(fileMemory)
-	if err != nil && !errors.Is(err, ErrTooMany) {
-		return nil, err
-	}
-	return slices.DeleteFunc(all, func(other Mapping) bool { return other.Dev != m.Dev || other.Ino != m.Ino }), nil
-}
+// FileMemory returns all mappings of files, executable or not, by address. Of a process with more than
+// 32768 it returns the first ones and ErrTooMany.
+func (h *Handle) FileMemory() ([]Mapping, error) { return h.mappings(fileMemory) }
 
 // Libraries reads the process's mappings of the agent's library, as a sweep does: ErrNotFound when
 // there are none, and no more than a sweep returns.

@@ -54,7 +54,7 @@ func newAccount(kept *keep.Account, span *keep.Interval) *Account {
 			a.Blocked += t[state].Sum
 		}
 	}
-	if span != nil {
+	if span != nil && !kept.WholeTrace { // the span is of one transaction
 		a.Wall, a.WallSource = span.End.Sub(span.Start), "span"
 		if !a.Partial { // else threads had it, in a time that is not known any more
 			a.NoThread = max(0, a.Wall-a.OnCPU-a.Runnable-a.Throttled-a.Blocked-a.Unaccounted)

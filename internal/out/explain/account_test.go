@@ -137,3 +137,20 @@ func TestOnlyWaits(t *testing.T) {
 	assert.Check(t, err == nil && strings.Contains(out, "network ") &&
 		strings.HasSuffix(out, "no CPU sample was taken: one is for every 50ms of CPU time\n"), "%s, %v", out, err)
 }
+
+// A span says how long its transaction took, but nothing of the time of an account that is of the whole trace.
+func TestSpanOfWholeTrace(t *testing.T) {
+	at := time.Unix(1000, 0)
+	kept := keep.Account{First: at, Last: at.Add(time.Second)}
+	kept.Times = map[profile.ThreadState]profile.StateTimes{profile.OnCPU: {Sum: 300 * time.Millisecond}}
+	span := keep.Interval{Start: at, End: at.Add(400 * time.Millisecond)}
+	own := newAccount(&kept, &span)
+	assert.Check(t, own.Wall == 400*time.Millisecond && own.WallSource == "span" &&
+		own.NoThread == 100*time.Millisecond, "%+v", own)
+	kept.WholeTrace = true
+	shared := newAccount(&kept, &span)
+	assert.Check(t, shared.Wall == time.Second && shared.WallSource == "switches" && shared.NoThread == 0, "%+v", shared)
+	tx := Transaction{Wall: 400 * time.Millisecond, WallSource: "span", Account: shared}
+	assert.Check(t, strings.Contains(tx.times(), "400.0 ms by its span") &&
+		strings.Contains(tx.times(), "on a CPU 30 %"), tx.times())
+}

@@ -331,7 +331,11 @@ func (tx *Transaction) times() string {
 	from := tx.first.Local().Format(clock)
 	var text string
 	if a := tx.Account; a != nil {
-		of := func(d time.Duration) string { return ofWall(share(d, tx.Wall)) }
+		wall := tx.Wall
+		if a.WholeTrace {
+			wall = a.Wall
+		}
+		of := func(d time.Duration) string { return ofWall(share(d, wall)) }
 		text = fmt.Sprintf("%s %s, %s to %s: on a CPU %s, waiting for one %s, blocked %s", waits.Exactly(tx.Wall),
 			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU),
 			of(a.Runnable+a.Throttled), of(a.Blocked))

@@ -119,7 +119,8 @@ func TestEndOfChain(t *testing.T) {
 	}{
 		{program.space, []uint64{library, own}, true, true}, {program.space, []uint64{own, library}, true, false},
 		{program.space, []uint64{library, own}, false, false}, {program.space, nil, true, false},
-		{static, []uint64{own, own}, true, false},
+		{program.space, []uint64{own, library, own}, true, false}, // _start
+		{program.space, []uint64{library, own, own}, true, true}, {static, []uint64{own, own}, true, false},
 	} {
 		frames := appendWalked(nil, test.space, test.addrs, test.ends)
 		marked := len(frames) > len(test.addrs) && frames[len(frames)-1].Kind() == profile.CutFrame

@@ -79,8 +79,8 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 
 // appendWalked appends the frames of addresses, with a cut one where a caller may be missing. With
 // ends, they were walked though the engine unwinds the program, since it does not know the innermost
-// code. Then callers are missing where the chain does not end in a C library that the process has
-// mapped: that has begun all of its threads.
+// code. Then callers are missing where the chain does not end as one of a process with a C library
+// does: that has begun all of its threads.
 func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint64, ends bool) []profile.Frame {
 	if i := slices.Index(addrs, bpf.UnknownCaller); i >= 0 {
 		dst = append(space.AppendFrames(dst, addrs[:i]), profile.NewCutFrame())
@@ -88,10 +88,17 @@ func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint
 	}
 	before := len(dst)
 	dst = space.AppendFrames(dst, addrs)
-	if ends && len(dst) > before && !isCLibrary(dst[len(dst)-1].File) && space.HasFile(isCLibrary) {
+	if ends && len(dst) > before && !isWhole(dst[before:]) && space.HasFile(isCLibrary) {
 		dst = append(dst, profile.NewCutFrame())
 	}
 	return dst
+}
+
+// isWhole reports whether a chain of frame pointers ends in a C library, or in what called that first:
+// _start, of the executable, where the library keeps frame pointers.
+func isWhole(frames []profile.Frame) bool {
+	last := len(frames) - 1
+	return isCLibrary(frames[last].File) || last >= 2 && isCLibrary(frames[last-1].File)
 }
 
 // isCLibrary reports whether a file is a C library, or the loader that is one (musl).

@@ -46,14 +46,50 @@ func readFromMemory(why error) bool {
 		(errors.Is(why, symbols.ErrNotMounted) || !errors.Is(why, procscan.ErrFileSystem))
 }
 
-// openInMemory returns what is mapped of the file of a mapping.
+// A fileID says which file is mapped.
+type fileID struct{ dev, ino uint64 }
+
+func idOf(m procscan.Mapping) fileID { return fileID{m.Dev, m.Ino} }
+
+// A memoryFile is a file whose contents are read from memory, once that was asked for.
+type memoryFile struct {
+	parts []procscan.Mapping
+	file  *openFile
+	err   error
+}
+
+// openInMemory returns what is mapped of the file of a mapping. The mappings are read once for all files,
+// as the engine asks for each mapping, of which a process may have many.
 func (t *target) openInMemory(m procscan.Mapping) (*openFile, error) {
-	parts, err := t.handle.FileMemory(m)
-	if err != nil {
-		return nil, err
+	if t.inMemory == nil {
+		all, err := t.handle.FileMemory()
+		if err != nil && !errors.Is(err, procscan.ErrTooMany) {
+			return nil, err
+		}
+		t.inMemory = make(map[fileID]*memoryFile)
+		for _, part := range all {
+			f := t.inMemory[idOf(part)]
+			if f == nil {
+				f = new(memoryFile)
+				t.inMemory[idOf(part)] = f
+			}
+			f.parts = append(f.parts, part)
+		}
 	}
+	f := t.inMemory[idOf(m)]
+	if f == nil {
+		return nil, errNotInMemory
+	}
+	if f.file == nil && f.err == nil {
+		f.file, f.err = t.readParts(f.parts)
+	}
+	return f.file, f.err
+}
+
+// readParts returns what is mapped of a file.
+func (t *target) readParts(parts []procscan.Mapping) (*openFile, error) {
 	slices.SortFunc(parts, func(a, b procscan.Mapping) int { return cmp.Compare(a.Offset, b.Offset) })
-	if len(parts) == 0 || parts[0].Offset != 0 {
+	if parts[0].Offset != 0 {
 		return nil, errNotInMemory
 	}
 	f := &inMemory{parts: parts, memory: rawFile{t.mem}}

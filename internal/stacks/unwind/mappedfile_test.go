@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -55,5 +57,28 @@ func TestReadFromMemory(t *testing.T) {
 		for _, err := range all {
 			assert.Check(t, readFromMemory(err) == want, err)
 		}
+	}
+}
+
+// However many mappings a file has that is read from memory, they are read and sorted once: also of others, and of
+// what cannot be read.
+func TestInMemoryOnce(t *testing.T) {
+	mem, err := os.CreateTemp(t.TempDir(), "")
+	assert.NilError(t, err)
+	_, err = mem.WriteString("\x7fELF" + strings.Repeat("x", 4092))
+	assert.NilError(t, err)
+	target := newMemoryTarget(t, mem) // its handle is none: the mappings cannot be read again
+	mapped := procscan.Mapping{End: 4096, Dev: 1, Ino: 2}
+	broken := procscan.Mapping{End: 4096, Offset: 4096, Dev: 1, Ino: 3}
+	target.inMemory = map[fileID]*memoryFile{
+		idOf(mapped): {parts: []procscan.Mapping{mapped}}, idOf(broken): {parts: []procscan.Mapping{broken}},
+	}
+	first, err := target.openInMemory(mapped)
+	assert.NilError(t, err)
+	again, err := target.openInMemory(mapped)
+	assert.Check(t, err == nil && again == first)
+	for _, m := range []procscan.Mapping{broken, broken, {Dev: 2, Ino: 2}} {
+		_, err = target.openInMemory(m)
+		assert.ErrorIs(t, err, errNotInMemory)
 	}
 }

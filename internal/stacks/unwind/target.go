@@ -107,6 +107,7 @@ type target struct {
 	jvm      *process.RawMapping         // the first of libjvm
 	mapped   []process.RawMapping        // the first of each file
 	skipped  map[skipped]struct{}        // what could not be read
+	inMemory map[fileID]*memoryFile      // files that are read from memory; nil: none yet
 	failure  error                       // of the first of these
 
 	memoryFiles map[uint64]bool // inodes of memfds, and whether they are ELF files
@@ -158,7 +159,7 @@ func (t *target) close() {
 
 // begin prepares a synchronization.
 func (t *target) begin() {
-	t.systems, t.memoryFiles = nil, make(map[uint64]bool)
+	t.systems, t.inMemory, t.memoryFiles = nil, nil, make(map[uint64]bool)
 	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[skipped]struct{})
 	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
 }
