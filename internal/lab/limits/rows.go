@@ -80,6 +80,8 @@ var rows = map[string]row{
 		"`correlator_sample_attributes_cut_total`", "TestLongAttributes"},
 	"profile.maxVDSOBytes": {"the vDSO, of ours",
 		"`correlator_otlp_symbolizer_failures_total{reason=\"kernel\"}`", "TestVDSO"},
+	"bpf.maxOwnerLayouts": {"places of labels of a user, that no other has",
+		"`correlator_labels_unread_total`", "TestGoLayoutsFull"},
 	"bpf.maxThreads": {"threads of a process",
 		"`correlator_process_errors_total{reason=\"too_many_threads\"}`; state `error`", "TestProcessWithTooManyThreads"},
 	"bpf.maxFrames": {"frames by frame pointers", "`correlator_samples_cut_total`", "TestContexts"},
