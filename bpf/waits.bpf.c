@@ -612,7 +612,7 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->ran = ran_in_all(task);
     if (task_state & ENDED_STATE) {
         give_room(task);
-        if (by_thread) /* its account is complete, though its parent may not know of its end for long */
+        if (by_thread) /* its account is complete, whenever its parent takes note */
             __builtin_memset(&thread->key, 0, sizeof(thread->key));
     }
 }
