@@ -149,7 +149,8 @@ func TestSpanOfWholeTrace(t *testing.T) {
 		own.NoThread == 100*time.Millisecond, "%+v", own)
 	kept.WholeTrace = true
 	shared := newAccount(&kept, &span)
-	assert.Check(t, shared.Wall == time.Second && shared.WallSource == "switches" && shared.NoThread == 0, "%+v", shared)
+	assert.Check(t, shared.Wall == time.Second && shared.WallSource == "switches" && shared.NoThread == 0,
+		"%+v", shared)
 	tx := Transaction{Wall: 400 * time.Millisecond, WallSource: "span", Account: shared}
 	assert.Check(t, strings.Contains(tx.times(), "400.0 ms by its span") &&
 		strings.Contains(tx.times(), "on a CPU 30 %"), tx.times())
