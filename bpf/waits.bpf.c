@@ -83,7 +83,8 @@ const volatile bool by_thread; /* what context a thread has makes no difference 
 
 volatile bool walks;                /* stacks can be walked */
 const volatile bool kernel_stacks;  /* with the kernel's frames */
-volatile __u64 since;               /* when these programs were attached, CLOCK_MONOTONIC, ns */
+volatile __u64 since;               /* before these programs were attached, CLOCK_MONOTONIC, ns */
+volatile __u64 attached;            /* after that: from then on, all switches are seen */
 const volatile __u64 least_period;  /* ns, of all CPUs */
 const volatile __u32 max_asked;     /* walks of a CPU in a window */
 const volatile __u32 interrupts_at; /* see interrupts */
@@ -959,9 +960,18 @@ static __always_inline bool is_running(struct task_struct *task) {
     return bpf_core_field_exists(fields->on_cpu) && fields->on_cpu;
 }
 
+/* What a thread waits for that has left its CPU without having been seen to. */
+static __always_inline enum thread_state state_now(struct task_struct *task,
+                                                   struct thread *thread) {
+    __u32 state = ((struct task_struct___waits *)task)->__state;
+
+    if (state)
+        return state_of_block(task, state, &thread->waker.file);
+    return is_throttled(task) ? STATE_THROTTLED : STATE_RUNNABLE;
+}
+
 /* Makes the state of a thread, and begins its account, by_thread, with what it does now. */
 static __always_inline void begin_thread(struct task_struct *task, bool is_new) {
-    struct task_struct___waits *fields = (void *)task;
     const struct correlator_target *entry;
     struct correlator_target target;
     struct thread *thread;
@@ -986,10 +996,7 @@ static __always_inline void begin_thread(struct task_struct *task, bool is_new) 
         return;
     }
     thread->out = now;
-    if (!is_new && fields->__state)
-        thread->state = state_of_block(task, fields->__state, &thread->waker.file);
-    else
-        thread->state = is_throttled(task) ? STATE_THROTTLED : STATE_RUNNABLE;
+    thread->state = is_new ? STATE_RUNNABLE : state_now(task, thread);
 }
 
 /* struct task_struct *task, unsigned long clone_flags */
@@ -1027,6 +1034,14 @@ int begin(struct bpf_iter__task *ctx) {
     return 0;
 }
 
+/* Ends a wait that goes on. */
+static __always_inline void end_at(struct thread *thread, struct wait_counters *counters,
+                                   __u64 now) {
+    if (!thread->waking)
+        thread->waking = now;
+    end_wait(thread, counters, now);
+}
+
 /* Ends the account of a thread, by_thread, with what it has done since its last switch. No other
  * program runs any more. */
 SEC("iter/task")
@@ -1034,7 +1049,7 @@ int finish(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
     struct wait_counters *counts;
     struct thread *thread;
-    __u64 now = bpf_ktime_get_ns();
+    __u64 now = bpf_ktime_get_ns(), last, ran;
     __u32 cpu = bpf_get_smp_processor_id();
 
     if (!task || filtered(task->tgid))
@@ -1043,13 +1058,23 @@ int finish(struct bpf_iter__task *ctx) {
     counts = bpf_map_lookup_elem(&counters, &cpu);
     if (!thread || !counts || !has_context(thread))
         return 0;
-    if (thread->in && is_running(task)) {
+    last = last_switch(thread);
+    ran = ran_since(task, thread, last, now);
+    if (((struct task_struct___waits *)task)->__state & ENDED_STATE) { /* while none was seen */
+        add(&thread->account, STATE_ON_CPU, ran);
+        thread->account.last = last + ran;
+    } else if (thread->in && is_running(task)) {
         add(&thread->account, STATE_ON_CPU, between(thread->in, now));
         thread->account.last = now;
+    } else if (last < attached && (thread->in || ran)) {
+        counts->unseen++; /* and what it does now it has done since then */
+        add(&thread->account, STATE_ON_CPU, ran);
+        thread->out = last + ran;
+        thread->state = state_now(task, thread);
+        guess_state(thread);
+        end_at(thread, counts, now);
     } else if (mend(task, thread, counts, now)) {
-        if (!thread->waking)
-            thread->waking = now;
-        end_wait(thread, counts, now);
+        end_at(thread, counts, now);
     }
     flush(thread, counts);
     drop(thread, counts);

@@ -100,6 +100,7 @@ type waitObjects struct {
 	Epoch           *ebpf.Variable `ebpf:"epoch"`
 	Walks           *ebpf.Variable `ebpf:"walks"`
 	Since           *ebpf.Variable `ebpf:"since"`
+	Attached        *ebpf.Variable `ebpf:"attached"`
 }
 
 func (o *waitObjects) Close() error {
@@ -123,7 +124,8 @@ type WaitOptions struct {
 	// accounts that its owner may have.
 	ByThread bool
 
-	hook string // the tracepoint, in place of walkHook
+	hook  string // the tracepoint, in place of walkHook
+	begun func() // is called, ByThread, before switches are seen
 }
 
 // OpenWaits begins to keep accounts of the threads of the sampler's targets, and to walk stacks of their waits where
@@ -267,12 +269,18 @@ func (w *Waits) Resume() (err error) {
 			if err := iterate(w.objects.Begin, everyProcess); err != nil {
 				return err
 			}
+			if w.options.begun != nil {
+				w.options.begun()
+			}
 		}
 		attached, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
 			return fmt.Errorf("attaching: %w", err)
 		}
 		w.links = append(w.links, attached)
+	}
+	if err := w.objects.Attached.Set(Now()); err != nil {
+		return fmt.Errorf("setting %s: %w", waitsVarAttached, err)
 	}
 	w.paused.Store(false) // those that are new from now on are prepared by who adds them
 	w.owned.Store(true)   // threads have begun and ended meanwhile

@@ -244,6 +244,7 @@ const (
 	waitsProgFinish         = "finish"
 	waitsProgPrepare        = "prepare"
 	waitsProgPrepareNew     = "prepare_new"
+	waitsVarAttached        = "attached"
 	waitsVarByThread        = "by_thread"
 	waitsVarEpoch           = "epoch"
 	waitsVarInterruptsAt    = "interrupts_at"
@@ -334,6 +335,7 @@ type waitsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitsVariableSpecs struct {
+	Attached        *ebpf.VariableSpec `ebpf:"attached"`
 	ByThread        *ebpf.VariableSpec `ebpf:"by_thread"`
 	Epoch           *ebpf.VariableSpec `ebpf:"epoch"`
 	InterruptsAt    *ebpf.VariableSpec `ebpf:"interrupts_at"`
@@ -406,6 +408,7 @@ func (m *waitsMaps) Close() error {
 //
 // It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitsVariables struct {
+	Attached        *ebpf.Variable `ebpf:"attached"`
 	ByThread        *ebpf.Variable `ebpf:"by_thread"`
 	Epoch           *ebpf.Variable `ebpf:"epoch"`
 	InterruptsAt    *ebpf.Variable `ebpf:"interrupts_at"`

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -574,6 +575,50 @@ func TestWaitsByThread(t *testing.T) {
 	counters, err := w.Counters()
 	assert.Check(t, err == nil && counters.Lost == 0, "%+v, %v", counters, err)
 	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("after Pause: %+v", a) }))
+}
+
+// A thread that ran when accounts began, and waits since before switches were seen, has waited; one that ended there
+// has not.
+func TestWaitsByThreadUnseen(t *testing.T) {
+	s := openSampler(t, SamplerOptions{KeepUntraced: true})
+	started := filepath.Join(t.TempDir(), "started")
+	loop := "while [ ! -e " + started + " ]; do :; done; "
+	reader, ending := exec.Command("sh", "-c", loop+"read x"), exec.Command("sh", "-c", loop)
+	stdin, err := reader.StdinPipe()
+	assert.NilError(t, err)
+	state := func(p *exec.Cmd) string {
+		_, stat, _ := strings.Cut(string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", p.Process.Pid))), ") ")
+		return stat[:1]
+	}
+	var blocked uint64
+	w := openWaits(t, s, WaitOptions{ByThread: true, Paused: true, begun: func() {
+		testenv.WriteFile(t, started, "")
+		testenv.Poll(t, waiting, "a wait and an end", func() bool { return state(reader)+state(ending) == "SZ" })
+		blocked = Now()
+	}})
+	for _, p := range []*exec.Cmd{reader, ending} {
+		assert.NilError(t, p.Start())
+		addRules(t, s, p.Process.Pid, func() TargetRules { return TargetRules{} })
+	}
+	before := Now()
+	assert.NilError(t, w.Resume())
+	pausing := Now()
+	assert.NilError(t, w.Pause())
+	assert.NilError(t, stdin.Close())
+	assert.Check(t, reader.Wait() != nil) // read has found the end
+	assert.NilError(t, ending.Wait())
+	counted := 0
+	assert.NilError(t, w.Drain(func(a *Account) {
+		counted++
+		ran := a.States[OnCPU].NS + a.States[Runnable].NS
+		assert.Check(t, ran <= blocked-before && a.sum(ThreadState(ThreadStates)) == a.Last-a.First, "%+v", a)
+		if a.TID == reader.Process.Pid {
+			assert.Check(t, a.States[Pipe].NS >= pausing-blocked && a.Last >= pausing, "%+v", a)
+		} else {
+			assert.Check(t, a.TID == ending.Process.Pid && ran == a.Last-a.First, "%+v", a)
+		}
+	}))
+	assert.Check(t, counted == 2)
 }
 
 // The stacks of waits are walked of threads without a context, too, and have no ids.
