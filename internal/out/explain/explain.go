@@ -81,10 +81,18 @@ func write(content []byte, file string, stdout, stderr io.Writer) error {
 
 func encode(options Options, answer *keep.Answer, r *record.Recording, stdout io.Writer) ([]byte, error) {
 	e := explain(answer, r)
-	switch options.Format {
+	return encodeAs(options.Format, options.File, stdout, e, func() ([]byte, error) {
+		return report.Encode(options.Format, r, e.about())
+	})
+}
+
+// encodeAs encodes an explanation as a table or in JSON; others does it in the other forms.
+func encodeAs(format report.Format, file string, stdout io.Writer, e interface{ lines(columns int) []string },
+	others func() ([]byte, error)) ([]byte, error) {
+	switch format {
 	case Table:
 		columns := 0
-		if options.File == "" {
+		if file == "" {
 			columns, _ = terminal.Size(stdout)
 		}
 		return []byte(strings.Join(e.lines(columns), "\n") + "\n"), nil
@@ -92,7 +100,7 @@ func encode(options Options, answer *keep.Answer, r *record.Recording, stdout io
 		content, err := json.MarshalIndent(e, "", "  ")
 		return append(content, '\n'), err
 	}
-	return report.Encode(options.Format, r, e.about())
+	return others()
 }
 
 // maxAmbiguous is how many ids are listed that begin as it was said.

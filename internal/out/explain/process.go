@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"correlator/internal/host/terminal"
@@ -88,20 +86,11 @@ func Processes(ctx context.Context, stdout, stderr io.Writer, options ProcessOpt
 }
 
 func (p *ProcessExplanation) encode(shown *record.Recording, options ProcessOptions, stdout io.Writer) ([]byte, error) {
-	switch options.Format {
-	case Table:
-		columns := 0
-		if options.File == "" {
-			columns, _ = terminal.Size(stdout)
-		}
-		return []byte(strings.Join(p.lines(columns), "\n") + "\n"), nil
-	case JSON:
-		content, err := json.MarshalIndent(p, "", "  ")
-		return append(content, '\n'), err
-	}
-	about := report.About{Title: "correlator explain", Notes: append([]string{p.At.Local().Format(time.RFC1123Z)},
-		p.head()...)}
-	return report.Encode(options.Format, shown, about)
+	return encodeAs(options.Format, options.File, stdout, p, func() ([]byte, error) {
+		about := report.About{Title: "correlator explain", Notes: append([]string{p.At.Local().Format(time.RFC1123Z)},
+			p.head()...)}
+		return report.Encode(options.Format, shown, about)
+	})
 }
 
 // threadID is a thread in an answer.
@@ -259,6 +248,10 @@ func (p *ProcessExplanation) addNotes(r *record.Recording, notes []string) {
 	if r.LostAccounts > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d parts of the accounts of threads are missing: there was no room for "+
 			"them, or their process had ended", r.LostAccounts))
+	}
+	if r.Unaccounted > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d switches of threads are in no account: it had not begun, or there "+
+			"was no room, as in a process with more than 10,000 threads", r.Unaccounted))
 	}
 	if r.LostWaits > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("the stacks of %d waits are missing: there was no room for more", r.LostWaits))

@@ -135,7 +135,7 @@ func TestProcessJSON(t *testing.T) {
 func TestProcessForms(t *testing.T) {
 	r := threadsRecording()
 	clear(r.Samples)
-	r.LostAccounts, r.LostWaits = 5, 7
+	r.LostAccounts, r.LostWaits, r.Unaccounted = 5, 7, 9
 	p, shown := explainProcesses(r)
 	p.addNotes(r, nil)
 	for format, want := range map[report.Format]string{Table: "no CPU sample was taken: one is for every 10ms",
@@ -145,7 +145,8 @@ func TestProcessForms(t *testing.T) {
 		assert.Check(t, err == nil && strings.Contains(string(content), want), "%s: %v\n%s", format, err,
 			terminal.Escape(string(content)))
 	}
-	assert.Check(t, p.Account.Partial && len(p.Notes) == 2 && strings.Contains(p.Notes[1], "7 waits"), "%+v", p)
+	assert.Check(t, p.Account.Partial && len(p.Notes) == 3 && strings.Contains(p.Notes[1], "9 switches") &&
+		strings.Contains(p.Notes[2], "7 waits"), "%+v", p)
 }
 
 // Threads of several processes have the pids of these.

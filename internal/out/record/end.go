@@ -122,6 +122,7 @@ func (r *Recorder) addLost(recording *Recording) {
 	}
 	counters := &r.counters.Sampling
 	recording.LostAccounts += counters.AccountsLost.Load() + counters.AccountsUnknown.Load()
+	recording.Unaccounted = counters.AccountsUnprepared.Load()
 	recording.Missed = r.counters.Sampling.Missed.Load()
 }
 

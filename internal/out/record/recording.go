@@ -79,6 +79,9 @@ type Recording struct {
 	Accounts     []ThreadAccount
 	LostAccounts uint64
 
+	// Unaccounted are switches of threads that have no account: there was no room for their state in the kernel.
+	Unaccounted uint64
+
 	// Walked is how many of Samples were walked by frame pointers, before the engine knew their process or since it
 	// cannot unwind it; 0 without an engine.
 	Walked uint64
