@@ -142,13 +142,12 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 	var view process.View
 	target.Describe(&view)
 	assert.Check(t, slices.Equal(view.Contexts, []string{process.GoLabels}), "%v", view.Contexts)
-	for done := false; !done; {
+	s.poll("samples with labels", func() bool {
 		sampler.Serve()
-		time.Sleep(10 * time.Millisecond)
 		sink.mu.Lock()
-		done = slices.Min(sink.right[:]) >= samples || sink.wrong != [4]uint64{} || t.Failed()
-		sink.mu.Unlock()
-	}
+		defer sink.mu.Unlock()
+		return slices.Min(sink.right[:]) >= samples || sink.wrong != [4]uint64{}
+	})
 	assert.NilError(t, sampler.Close())
 	t.Logf("%d samples are right; without labels %d, elsewhere %d, refused %d", sink.right, sink.without, sink.none,
 		s.counters.LabelsRefused.Load())
