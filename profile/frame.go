@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +76,18 @@ type File struct {
 	Path string
 	// Code has the executable segments of an ELF file, nil for the kernel and its modules.
 	Code []CodeRange
+}
+
+// IsCLibrary reports whether it is a C library, or the loader that is one (musl), by its name. A nil
+// file is not.
+func (f *File) IsCLibrary() bool {
+	if f == nil {
+		return false
+	}
+	name := path.Base(f.Path)
+	return slices.ContainsFunc([]string{"libc.", "libc-", "libpthread", "ld-musl-"}, func(prefix string) bool {
+		return strings.HasPrefix(name, prefix)
+	})
 }
 
 // CodeRange is an executable segment of a file, in whole pages. Each process maps it at another

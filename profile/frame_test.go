@@ -167,3 +167,15 @@ func TestRuntimeFrames(t *testing.T) {
 		assert.Check(t, !kind.OfRuntime(), "%v is of a runtime", kind)
 	}
 }
+
+// A C library is known by its name.
+func TestIsCLibrary(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/lib/libc.so.6": true, "/lib/libc-2.31.so": true, "/lib/libpthread-2.31.so": true,
+		"/lib/ld-musl-x86_64.so.1": true, "/lib/libc.musl-x86_64.so.1": true, "/lib/libcrypto.so": false,
+		"/libc.so.6/work": false, "/lib/ld-linux.so.2": false,
+	} {
+		assert.Check(t, (&File{Path: path}).IsCLibrary() == want, path)
+	}
+	assert.Check(t, !(*File)(nil).IsCLibrary())
+}

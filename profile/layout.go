@@ -50,6 +50,8 @@ type layout struct {
 	read    time.Time
 	wait    time.Duration // how long the next update should wait
 	missed  atomic.Bool   // an address within space was unknown
+
+	cLibrary bool // there is code of one
 }
 
 // bounds limit the addresses at which code can become known. An address beyond them is no reason
@@ -84,12 +86,15 @@ func (l *layout) next(regions []region, now time.Time, took time.Duration, pace 
 	if slices.Equal(l.regions, regions) && now.Sub(l.read) < 2*l.wait {
 		wait = 2 * l.wait
 	}
-	return &layout{regions: regions, version: l.version, space: l.space, read: now, wait: pace.wait(wait, took)}
+	next := &layout{regions: regions, version: l.version, space: l.space, read: now, wait: pace.wait(wait, took)}
+	next.cLibrary = slices.ContainsFunc(regions, func(r region) bool { return r.file.IsCLibrary() })
+	return next
 }
 
 // postponed returns the layout after an update that failed, and is to be repeated.
 func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout {
-	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, wait: pace.wait(2*l.wait, took)}
+	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, wait: pace.wait(2*l.wait, took),
+		cLibrary: l.cLibrary}
 	next.missed.Store(true)
 	return next
 }

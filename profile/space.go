@@ -3,7 +3,6 @@ package profile
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,10 +60,8 @@ func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 	return a.layout.Load().appendFrames(dst, userHalf(stack), &a.files.Frames)
 }
 
-// HasFile reports whether there is code of a file of a kind.
-func (a *AddressSpace) HasFile(is func(*File) bool) bool {
-	return slices.ContainsFunc(a.layout.Load().regions, func(r region) bool { return r.file != nil && is(r.file) })
-}
+// HasCLibrary reports whether there is code of a C library: see [File.IsCLibrary].
+func (a *AddressSpace) HasCLibrary() bool { return a.layout.Load().cLibrary }
 
 // Stale reports whether Update should be called: there was none yet, Invalidate was called since,
 // an address was unknown, or the last update is old, the latter two as the Pace allows.

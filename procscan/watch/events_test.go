@@ -223,6 +223,19 @@ func TestEventLongPath(t *testing.T) {
 	})
 }
 
+// Events are reported that come alone: whatever woke the watcher before, the next one does, too.
+func TestEventsAlone(t *testing.T) {
+	untilNoOverrun(t, func() *counts {
+		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
+		f := createLibrary(t)
+		for i := range 100 {
+			mapOnce(t, f)
+			n.waitOrOverrun(t, "a mapping", EventLibrary, os.Getpid(), i+1)
+		}
+		return n
+	})
+}
+
 // Hundreds of programs with the library's name start, and each is reported.
 func TestEventsAllReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), eventLibrary)

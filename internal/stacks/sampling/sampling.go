@@ -117,6 +117,7 @@ type Sampling struct {
 	byThread    bool                  // Options.WaitsByThread
 	since       atomic.Int64          // when accounts were resumed, after opened in ns; 0: they were not
 	notResumed  atomic.Pointer[error] // why none are kept that are wanted
+	resume      func() error          // of waits
 	resumed     time.Time             // when that was tried in vain; Run's
 
 	troubles sync.Map                  // what was logged that went wrong
@@ -197,6 +198,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		} else if err := s.waits.Walkless(); err != nil {
 			log.Warn("where transactions wait is not known", zap.String("reason", "waits_unavailable"), zap.Error(err))
 		}
+		s.resume = s.waits.Resume
 	}
 	if options.Unwinder.Unwinds() && s.samples {
 		eager := options.Unwinder == FullUnwinder

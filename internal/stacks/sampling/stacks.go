@@ -2,9 +2,7 @@ package sampling
 
 import (
 	"hash/maphash"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/elastic/go-freelru"
@@ -88,7 +86,7 @@ func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint
 	}
 	before := len(dst)
 	dst = space.AppendFrames(dst, addrs)
-	if ends && len(dst) > before && !isWhole(dst[before:]) && space.HasFile(isCLibrary) {
+	if ends && len(dst) > before && !isWhole(dst[before:]) && space.HasCLibrary() {
 		dst = append(dst, profile.NewCutFrame())
 	}
 	return dst
@@ -98,18 +96,7 @@ func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint
 // _start, of the executable, where the library keeps frame pointers.
 func isWhole(frames []profile.Frame) bool {
 	last := len(frames) - 1
-	return isCLibrary(frames[last].File) || last >= 2 && isCLibrary(frames[last-1].File)
-}
-
-// isCLibrary reports whether a file is a C library, or the loader that is one (musl).
-func isCLibrary(f *profile.File) bool {
-	if f == nil {
-		return false
-	}
-	name := path.Base(f.Path)
-	return slices.ContainsFunc([]string{"libc.", "libc-", "libpthread", "ld-musl-"}, func(prefix string) bool {
-		return strings.HasPrefix(name, prefix)
-	})
+	return frames[last].File.IsCLibrary() || last >= 2 && frames[last-1].File.IsCLibrary()
 }
 
 // put stores a named stack. If what its raw stack means may change, that is asked again in a while.

@@ -79,7 +79,14 @@ func (s *Sampling) WaitsSince() time.Time {
 
 // switchWaits has the kernel keep accounts while somebody wants them, and do nothing for that else.
 func (s *Sampling) switchWaits() {
-	if s.waits == nil || s.waitsWanted() != s.waitsIdle.Load() {
+	if s.waits == nil {
+		return
+	}
+	wanted := s.waitsWanted()
+	if !wanted {
+		s.notResumed.Store(nil)
+	}
+	if wanted != s.waitsIdle.Load() {
 		return
 	}
 	if !s.waitsIdle.Load() {
@@ -91,7 +98,7 @@ func (s *Sampling) switchWaits() {
 		return
 	}
 	since := time.Since(s.opened)
-	err := s.waits.Resume()
+	err := s.resume()
 	s.recordError("resuming accounts", err)
 	if err == nil {
 		s.since.Store(int64(since))

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"errors"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -130,6 +131,21 @@ func TestAccountsWanted(t *testing.T) {
 		r.mu.Unlock()
 		wanted.Store(false)
 	}
+}
+
+// That accounts cannot be kept is said while somebody wants them.
+func TestAccountsNotResumed(t *testing.T) {
+	var wanted atomic.Bool
+	s := openWith(t, Options{Waits: true, WaitsWanted: wanted.Load})
+	if status := s.Waits(); !status.Kept {
+		testenv.Missing(t, status.Error)
+	}
+	s.poll("idleness", func() bool { return s.Waits().Idle })
+	s.resume = func() error { return errors.New("no memory") }
+	wanted.Store(true)
+	s.poll("an error", func() bool { return s.Waits().Error == "no memory" })
+	wanted.Store(false)
+	s.poll("none", func() bool { return s.Waits().Error == "" && s.Waits().Idle })
 }
 
 // A wait comes to the sink of its program with the stack that it was spent in, what it was for, and who ended it; waits
