@@ -272,6 +272,7 @@ func openBubble(t testing.TB) *bubble {
 
 func openBubbleWith(t testing.TB, queue Queue) *bubble {
 	t.Helper()
+	oneP(t)
 	b := &bubble{TB: t, listener: bufconn.Listen(bubbleBuffer)}
 	b.Receiver = serve(&Config{}, b.listener, nil, queue)
 	t.Cleanup(func() {
@@ -280,6 +281,14 @@ func openBubbleWith(t testing.TB, queue Queue) *bubble {
 		b.Shutdown(ctx)
 	})
 	return b
+}
+
+// oneP has one goroutine run at a time until the test ends. Package bufconn sets timers that are due at once, and
+// in a bubble those run where they are set: if two do at the same time, the race detector of Go 1.26 crashes in
+// __tsan::SlotLock (both use the race context of the bubble's timers).
+func oneP(t testing.TB) {
+	before := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
 // dial opens another connection.

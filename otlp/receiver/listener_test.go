@@ -64,6 +64,7 @@ func (f *faulty) Accept() (net.Conn, error) {
 // Errors of accept are counted and in the status, and accept is retried.
 func TestAcceptErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		oneP(t)
 		pipe := bufconn.Listen(1 << 20)
 		f := &faulty{Listener: pipe, errs: make(chan error, 1)}
 		f.errs <- syscall.EPERM
