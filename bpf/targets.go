@@ -307,7 +307,11 @@ func (t *targetTable) setWaitUnwinder(u *Unwinder) error {
 	if t.waits == nil {
 		return nil
 	}
-	return errors.Join(t.waits.setUnwinder(u), t.waits.setUnwound(&t.unwoundBits))
+	err := errors.Join(t.waits.setUnwinder(u), t.waits.setUnwound(&t.unwoundBits))
+	if err != nil {
+		t.waits.chainless = err
+	}
+	return err
 }
 
 func (t *targetTable) unwind(target Target, on bool) error {

@@ -94,17 +94,29 @@ func (s *Sampler) setUnwinder(u *Unwinder) error {
 	if err := s.objects.Unwinder.Put(firstOfChain, u.Entry); err != nil {
 		return err
 	}
-	_ = s.table.setWaitUnwinder(u) // samples are unwound all the same: see Waits.Chainless
+	_ = s.table.setWaitUnwinder(u) // samples are unwound all the same: see Chainless
 	return s.table.setUnwinder(true)
 }
 
 // SetWaitUnwinder has the stacks of waits walked as an unwinder says, until the next SetUnwinder: of the targets that
 // are unwound, by its chain for them; without one, by frame pointers. So they are after an error: see
-// [Waits.Chainless].
+// [Sampler.Chainless].
 func (s *Sampler) SetWaitUnwinder(u *Unwinder) error {
 	s.unwinding.Lock()
 	defer s.unwinding.Unlock()
 	return s.table.setWaitUnwinder(u)
+}
+
+// Chainless returns why the unwinder walks no stacks of waits though it walks others, nil if there is none, or it
+// does. They are walked by frame pointers then. It may be called by any goroutine.
+func (s *Sampler) Chainless() error {
+	t := &s.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits == nil {
+		return nil
+	}
+	return t.waits.chainless
 }
 
 // loadLast loads the last program of a chain.

@@ -57,7 +57,7 @@ type Waits struct {
 	walks    *walks // nil: no stacks are walked
 	walkless error  // why not
 
-	chainless error // guarded by the mutex of the sampler's table, see Chainless
+	chainless error // guarded by the mutex of the sampler's table, see Sampler.Chainless
 	links     []link.Link
 	paused    atomic.Bool
 	counters  *ebpf.Memory

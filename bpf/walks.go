@@ -188,15 +188,6 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// Chainless returns why the unwinder walks no stacks of waits though it walks others, nil if there is none, or it
-// does. They are walked by frame pointers then. It may be called by any goroutine.
-func (w *Waits) Chainless() error {
-	t := &w.sampler.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return w.chainless
-}
-
 // setUnwound says which targets' stacks the unwinder walks.
 func (w *Waits) setUnwound(bits *filterBits) error {
 	if w.walks == nil || !w.walks.unwinds {
@@ -222,7 +213,6 @@ func (w *Waits) setUnwinder(u *Unwinder) error {
 		return nil
 	}
 	if err := k.setChain(w, u); err != nil {
-		w.chainless = err
 		return err
 	}
 	k.unwinds = true

@@ -59,6 +59,8 @@ type unwinding struct {
 	reload  time.Duration // minReload, shorter in tests
 	ended   chan struct{} // closed by run
 
+	waitsAgain time.Time // when a chain for waits that could not be set is to be set again; run's own
+
 	// chain is held while the sampler's unwinder is changed, which takes some 40 ms, and programs are
 	// sent there. mu is taken with it held, not the other way round.
 	chain  sync.Mutex
@@ -158,38 +160,42 @@ func (u *unwinding) run(ctx context.Context) {
 		case p != nil:
 			u.synchronize(ctx, engine, p)
 		default:
-			if !u.loadWaits(ctx, engine) {
-				wait = min(wait, minResync)
-			}
-			u.wait(ctx, wait)
+			u.wait(ctx, min(wait, u.loadWaits(ctx, engine)))
 		}
 	}
 }
 
 // loadWaits has the engine walk the stacks of waits, too, once it walks some program's: on a busy host that
-// comes first. It reports whether that is so, or there is nothing to do.
-func (u *unwinding) loadWaits(ctx context.Context, engine *unwind.Engine) (loaded bool) {
+// comes first. It returns when it is to be called again.
+func (u *unwinding) loadWaits(ctx context.Context, engine *unwind.Engine) time.Duration {
 	u.chain.Lock()
 	armed := u.armed
 	u.chain.Unlock()
 	u.mu.Lock()
 	missing := u.noWaitsYet
 	u.mu.Unlock()
-	if !missing || !armed {
-		return true
+	switch {
+	case !armed:
+		return maxReload
+	case missing:
+		if engine.LoadWaits(ctx) != nil {
+			return minResync
+		}
+	case u.sampler.Chainless() == nil || engine.NoWaits() != nil:
+		return maxReload
+	case time.Now().Before(u.waitsAgain):
+		return time.Until(u.waitsAgain)
 	}
-	if engine.LoadWaits(ctx) != nil {
-		return false
-	}
+	u.waitsAgain = time.Now().Add(u.reload)
 	u.chain.Lock()
 	defer u.chain.Unlock()
 	if u.armed { // else they are set with the others
-		_ = u.sampler.SetWaitUnwinder(engine.Unwinder()) // an error is that of Waits.Chainless
+		_ = u.sampler.SetWaitUnwinder(engine.Unwinder()) // an error is that of Chainless
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.noWaitsYet = false
-	return true
+	return u.reload
 }
 
 // load returns the engine as soon as it can be loaded, or nil when the context has ended.

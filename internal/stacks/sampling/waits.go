@@ -59,7 +59,7 @@ func (s *Sampling) Waits() *WaitsStatus {
 		}
 		if err := s.waits.Walkless(); err != nil {
 			status.Stacks, status.StacksError = false, err.Error()
-		} else if err := s.waits.Chainless(); err != nil {
+		} else if err := s.sampler.Chainless(); err != nil {
 			status.StacksError = "by frame pointers: " + err.Error()
 		}
 		return status

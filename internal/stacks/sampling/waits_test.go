@@ -218,12 +218,14 @@ func TestWaitsOfWalk(t *testing.T) {
 	}
 }
 
-// The stacks of a JVM's waits are walked by the engine's chain: they have the methods.
+// The stacks of a JVM's waits are walked by the engine's chain: they have the methods. A chain that was lost is
+// set again.
 func TestWaitedInJVM(t *testing.T) {
 	testenv.NeedUnwinding(t)
 	for _, home := range []string{"/usr/lib/jvm/java-17-openjdk-", "/usr/lib/jvm/temurin-25-jdk-"} {
 		t.Run(filepath.Base(home), func(t *testing.T) {
 			s := openWith(t, Options{Waits: true, Unwinder: AutoUnwinder})
+			s.unwinding.reload = 0
 			if status := s.Waits(); !status.Stacks {
 				testenv.Missing(t, status.Error+status.StacksError)
 			}
@@ -264,6 +266,10 @@ func TestWaitedInJVM(t *testing.T) {
 			for _, part := range []string{"LockSupport.park<", "LinkedBlockingQueue.take<", "<java.lang.Thread.run"} {
 				assert.Check(t, strings.Contains(text, part), "%s", text)
 			}
+			lost := &bpf.Unwinder{WaitError: errors.New("lost")}
+			assert.NilError(t, s.sampler.SetWaitUnwinder(lost))
+			s.unwinding.notify()
+			s.poll("a chain that is set again", func() bool { return s.sampler.Chainless() == nil })
 			s.end()
 			stop()
 		})
