@@ -3,7 +3,7 @@ package dotstool
 import (
 	"context"
 	"io"
-	"os"
+	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -34,7 +34,10 @@ func TestServeStuckLog(t *testing.T) {
 		ended <- Serve(ctx, &ServeOptions{Endpoints: []string{"uds://" + path}, MemoryMiB: 64, Log: log})
 	}()
 	const patience = 20 * time.Second
-	testenv.Poll(t, patience, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
+	testenv.Poll(t, patience, "the socket", func() bool {
+		c, err := net.Dial("unix", path)
+		return err == nil && c.Close() == nil
+	})
 	within, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	for _, kind := range []schema.Kind{schema.Bool, schema.String, schema.UUID} { // first one, then conflicts
