@@ -19,11 +19,11 @@ import (
 type scanResult struct {
 	Found  []int
 	Denied []ProcessID // of the first sweep
-	Again  int         // how many a second sweep reported
+	Again  int         // how many another sweep reported, after one that skipped all
 	Other  []string    // errors other than ErrDenied
 }
 
-// runScan sweeps the proc root of its argument twice; with a second argument, it first mounts a
+// runScan sweeps the proc root of its argument twice, and skips all of it in between; with a second argument, it first mounts a
 // procfs there with these options, and becomes nobody.
 func runScan() error {
 	if len(os.Args) > 2 {
@@ -50,6 +50,9 @@ func runScan() error {
 		} else {
 			result.Other = append(result.Other, u.Err.Error())
 		}
+	}
+	if _, err := s.Sweep(func(int) bool { return true }, func(Found) {}); err != nil {
+		return err
 	}
 	again, err := s.Sweep(nil, func(Found) {})
 	if err != nil {

@@ -43,9 +43,9 @@ type Scanner struct {
 	source   Source
 	readers  sync.Pool // of *mappingReader
 	watchdog *watchdog
-	matched  map[int]struct{}       // by pid: found by the last sweep that did not skip it: the quick probe is skipped
-	reported map[ProcessID]struct{} // unreadable in the last complete sweep
-	contexts contextTurns           // of sweeps
+	matched  map[int]struct{}  // by pid: found by the last sweep that did not skip it: the quick probe is skipped
+	reported map[int]ProcessID // by pid: unreadable in the last complete sweep that did not skip it
+	contexts contextTurns      // of sweeps
 }
 
 // NewScanner returns a scanner of the procfs mounted at procRoot. It fails if that is not a procfs,
@@ -85,9 +85,9 @@ func (s *Scanner) Source() Source { return s.source }
 // after eight. Of new ones there may be too many; the rest is left to the next sweep.
 //
 // Kernel threads and processes that exit meanwhile are skipped silently. Those that cannot be read
-// are reported once, and again only after a sweep that could read them. An error means that the
-// sweep ended early for a reason on our side (no proc root, no descriptors left); what was found
-// before was yielded.
+// are reported once, and again only after a sweep that could read them; one that skips them is none.
+// An error means that the sweep ended early for a reason on our side (no proc root, no descriptors
+// left); what was found before was yielded.
 //
 // The kernel reads mappings under locks of the process. One that keeps these held (by a page fault on
 // a FUSE file, or an exec that closes one) delays one sweep by two seconds, by a tenth of a second
@@ -98,7 +98,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		return Report{}, fmt.Errorf("listing processes: %w", err)
 	}
 	report := Report{Processes: len(all)}
-	unreadable := make(map[ProcessID]struct{})
+	unreadable := make(map[int]ProcessID)
 	before, matched := s.matched, make(map[int]struct{})
 	s.matched = matched
 	skips := func(pid int) bool {
@@ -107,6 +107,9 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		}
 		if _, known := before[pid]; known {
 			matched[pid] = struct{}{}
+		}
+		if id, known := s.reported[pid]; known {
+			unreadable[pid] = id
 		}
 		return true
 	}
@@ -144,8 +147,8 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 					timeout = min(timeout, hurriedTimeout)
 				}
 			}
-			unreadable[r.found.ProcessID] = struct{}{}
-			if _, known := s.reported[r.found.ProcessID]; !known {
+			unreadable[r.found.PID] = r.found.ProcessID
+			if s.reported[r.found.PID] != r.found.ProcessID {
 				report.Unreadable = append(report.Unreadable, Unreadable{r.found.ProcessID, r.err})
 			}
 		}

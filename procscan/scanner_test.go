@@ -198,7 +198,8 @@ func testProcessesWithoutMemory(t *testing.T, source Source) {
 		"%+v, %v; the sweep found %+v", found, err, swept)
 }
 
-// An unprivileged reader finds its own processes; the others are reported, once each.
+// An unprivileged reader finds its own processes; the others are reported, once each, also if a
+// sweep in between skips them.
 func TestSweepUnprivileged(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := child.SharedDir(t)
