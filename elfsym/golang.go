@@ -12,6 +12,8 @@ import (
 type GoProgram struct {
 	Version string // that of the toolchain, as runtime.Version returns it
 	Labels  bool   // the program can set labels of goroutines (runtime/pprof)
+	// ThreadLocals: it has thread-local variables, as has every program with C, and every one that a loader loads.
+	ThreadLocals bool
 }
 
 const (
@@ -85,6 +87,9 @@ func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
 	if program.Version, err = p.goVersion(info); err != nil {
 		return nil, fmt.Errorf("reading the version of Go: %w", err)
 	}
+	if program.ThreadLocals, err = p.hasThreadLocals(); err != nil {
+		return nil, fmt.Errorf("reading program headers: %w", err)
+	}
 	for _, name := range functionsNames {
 		if functions, ok := find(name); ok {
 			program.Labels, err = p.namesFunction(functions, setsLabels)
@@ -95,6 +100,16 @@ func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
 		return nil, fmt.Errorf("reading names of functions: %w", err)
 	}
 	return program, nil
+}
+
+// hasThreadLocals reports whether the program has thread-local variables.
+func (p *pages) hasThreadLocals() (bool, error) {
+	h := headers{pages: p}
+	programs, err := h.readHeader()
+	if err == nil {
+		err = h.readProgramHeaders(programs)
+	}
+	return elf.ProgType(h.tls.Type) == elf.PT_TLS, err
 }
 
 // goVersion reads the version out of the section .go.buildinfo; empty: it is where older versions have it.

@@ -81,10 +81,26 @@ func TestParseGoProgram(t *testing.T) {
 			goSection{test.section, goFunctions(test.names)})
 		p, err := ParseGoProgram(bytes.NewReader(file), int64(len(file)))
 		assert.NilError(t, err, test.name)
-		assert.Check(t, *p == GoProgram{"go1.24.3 X:none", test.labels}, "%s: %+v", test.name, p)
+		assert.Check(t, *p == GoProgram{Version: "go1.24.3 X:none", Labels: test.labels}, "%s: %+v", test.name, p)
 	}
 	_, err := ParseGoProgram(bytes.NewReader(goProgram()), int64(len(goProgram())))
 	assert.ErrorIs(t, err, ErrNoSymbols)
+}
+
+// A program has thread-local variables if its headers say so.
+func TestGoThreadLocals(t *testing.T) {
+	file := goProgram(goSection{".go.buildinfo", goBuildInfo("go1.24.3")})
+	binary.LittleEndian.PutUint64(file[32:], uint64(len(file))) // e_phoff
+	binary.LittleEndian.PutUint16(file[56:], 1)                 // e_phnum
+	for kind, want := range map[elf.ProgType]bool{elf.PT_TLS: true, elf.PT_GNU_STACK: false} {
+		file, err := binary.Append(slices.Clone(file), binary.LittleEndian, elf.Prog64{Type: uint32(kind)})
+		assert.NilError(t, err)
+		p, err := ParseGoProgram(bytes.NewReader(file), int64(len(file)))
+		assert.NilError(t, err)
+		assert.Check(t, p.ThreadLocals == want, kind)
+	}
+	_, err := ParseGoProgram(bytes.NewReader(file), int64(len(file))) // its program headers are not there
+	assert.Check(t, IsContentError(err), "%v", err)
 }
 
 // Contents that cannot be are errors about contents, without more reads than the file has bytes.

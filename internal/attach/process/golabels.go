@@ -57,6 +57,7 @@ type goLabels struct {
 	tried  time.Time     // when that, or finding g, was last tried
 	pause  time.Duration // after that, if it was in vain
 	can    bool          // the program can set labels, by a layout that is known
+	local  bool          // it has thread-local variables
 	layout bpf.GoLayout
 	err    error // why layout is not valid; nil: it is, or there are none
 }
@@ -84,6 +85,7 @@ func (t *Target) lookAtProgram() {
 	if err != nil || !program.Labels { // errors are those of files that are no programs of Go
 		return
 	}
+	l.local = program.ThreadLocals
 	if l.layout, l.can = layoutOf(program.Version); !l.can {
 		l.err = WithReason(ReasonTLS, fmt.Errorf("%q: %w", program.Version, errGoVersion))
 		return
@@ -144,9 +146,11 @@ func (t *Target) ResolveLabels(threads *bpf.Threads) error {
 	if err != nil {
 		return WithReason(ReasonOther, err)
 	}
-	g, err := t.findG(l.layout, found)
-	if err != nil {
-		return err
+	g := int64(0)
+	if !l.inRegister(runtime.GOARCH) {
+		if g, err = t.findG(l.layout, found); err != nil {
+			return err
+		}
 	}
 	l.layout.G, l.err, l.pause = g, nil, 0
 	return nil
@@ -162,16 +166,18 @@ const (
 	gFirst = 16
 )
 
+// inRegister reports whether threads have the pointer to a g in a register, also in code that is not Go: not what they
+// look like says so, which may not have begun yet.
+func (l *goLabels) inRegister(arch string) bool { return arch == "arm64" && !l.local }
+
 // findG finds where threads have the pointer to the g that they run: what is there leads to the runtime's structure of
 // the thread, which has the number of the thread, and is the same place in all of them.
 func (t *Target) findG(layout bpf.GoLayout, threads []bpf.Thread) (int64, error) {
 	var places map[int64]bool
-	inRegister := runtime.GOARCH == "arm64"
 	for _, thread := range threads[:min(len(threads), goThreads)] {
 		if thread.ThreadPointer == 0 {
 			continue
 		}
-		inRegister = false
 		number, err := t.handle.ThreadNumber(thread.TID)
 		if err != nil {
 			continue // it has ended
@@ -191,9 +197,6 @@ func (t *Target) findG(layout bpf.GoLayout, threads []bpf.Thread) (int64, error)
 				delete(places, place)
 			}
 		}
-	}
-	if inRegister {
-		return 0, nil
 	}
 	nearest := int64(0)
 	for place := range places {

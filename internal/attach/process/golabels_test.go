@@ -36,6 +36,19 @@ func TestLayoutOfThisVersion(t *testing.T) {
 	assert.Check(t, ok, runtime.Version())
 }
 
+// The pointer to a g is in a register of programs for arm64 without thread-local variables. Where it is not, threads
+// that have no thread pointer, since the loader runs, or that are not there, do not say that it is.
+func TestInRegister(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		l := goLabels{local: local}
+		assert.Check(t, l.inRegister("arm64") == !local && !l.inRegister("amd64"))
+	}
+	for _, threads := range [][]bpf.Thread{nil, {{TID: 1}}} {
+		_, err := new(Target).findG(goLayouts["26"], threads)
+		assert.ErrorIs(t, err, tlsdesc.ErrUnresolved)
+	}
+}
+
 // Labels are a rule once it is known where threads have their goroutine, unless there is one of records, whose
 // attributes have other keys; and of processes that take part anyway, or say that they have contexts there.
 func TestLabelRules(t *testing.T) {

@@ -1,11 +1,13 @@
 package access
 
 import (
+	"debug/elf"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"testing"
 
 	"github.com/prometheus/procfs"
@@ -138,6 +140,11 @@ func TestGoProgram(t *testing.T) {
 			continue
 		}
 		assert.NilError(t, err)
-		assert.Check(t, program.Version == runtime.Version() && program.Labels, "%+v", program)
+		file, err := elf.Open(self)
+		assert.NilError(t, err)
+		defer file.Close()
+		local := slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_TLS })
+		assert.Check(t, *program == elfsym.GoProgram{Version: runtime.Version(), Labels: true, ThreadLocals: local},
+			"%+v", program)
 	}
 }
