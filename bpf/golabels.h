@@ -170,7 +170,7 @@ enum go_result {
     GO_NONE,       /* the thread runs no goroutine, or one without labels */
     GO_UNREADABLE, /* memory that is not resident, or not mapped */
     GO_REFUSED,    /* the thread is not known to be the runtime's, there are too many labels, or an
-                      id is none */
+                      id is malformed */
 };
 
 /* The current thread's number in its own pid namespace. */
@@ -353,7 +353,7 @@ static __always_inline enum go_result go_read_labels(void *ctx, __u64 thread_poi
     return GO_FOUND;
 }
 
-/* One more than the values of hexadecimal digits; 0 of what is none. */
+/* One more than the values of hexadecimal digits; 0 for other characters. */
 static const __u8 go_digits[256] = {
     ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
     ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,

@@ -49,8 +49,8 @@ type TargetRules struct {
 	Keys      []uint8
 	KnownKeys int
 
-	// Labels is where goroutines have labels. They are the context of what has no other; what they say becomes a
-	// record's. See [Sampler.LoadLabels].
+	// Labels is where goroutines have labels: the context of a thread that has no other, in the form of a record's.
+	// See [Sampler.LoadLabels].
 	Labels GoLayout
 
 	// Owner is a user or a container, whose targets share bounds of accounts of waits. Targets without share one, too.

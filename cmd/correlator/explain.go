@@ -78,6 +78,16 @@ func (o *explainOptions) validate(s *config.Settings) error {
 	return nil
 }
 
+// checkGiven refuses flags that have an effect on looking at processes only, where none are chosen.
+func (o *explainOptions) checkGiven(flags *pflag.FlagSet) error {
+	for _, key := range []string{"for", "kernel-stacks", "unwinder", "proc-root"} {
+		if !o.any() && flags.Changed(key) {
+			return fmt.Errorf("--%s is of processes: --pid, --comm or --container chooses them", key)
+		}
+	}
+	return nil
+}
+
 func (o *explainOptions) toStdout() bool { return o.OutputFile == "" || o.OutputFile == "-" }
 
 // query returns the query for an id, or for those that the flags choose.
@@ -136,7 +146,7 @@ func (a *app) addExplain() {
 		Args:  cobra.MaximumNArgs(1),
 		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			q, err := options.query(args)
-			if err != nil {
+			if err := errors.Join(err, options.checkGiven(cmd.Flags())); err != nil {
 				return usageError{err}
 			}
 			file := options.OutputFile
