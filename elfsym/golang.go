@@ -37,7 +37,7 @@ const (
 //	    15     1  flags; 2: what follows is there, and not pointed to
 //	    32        version: length (varint) and text
 const (
-	buildInfoName   = ".go.buildinfo\x00"
+	buildInfoName   = ".go.buildinfo"
 	buildInfoMagic  = "\xff Go buildinf:"
 	buildInfoFlags  = 15
 	buildInfoInline = 2
@@ -57,7 +57,7 @@ const (
 )
 
 // functionsNames are the names of that section, in programs at a fixed and at any address.
-var functionsNames = []string{".gopclntab\x00", ".data.rel.ro.gopclntab\x00"}
+var functionsNames = []string{".gopclntab", ".data.rel.ro.gopclntab"}
 
 // ParseGoProgram reads what a program says of Go. ErrNoSymbols: it is none of Go's. Errors about its contents are those
 // of IsContentError, all others come from r.
@@ -73,7 +73,7 @@ func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
 	find := func(name string) (elf.Section64, bool) {
 		for _, s := range sections {
 			if elf.SectionType(s.Type) == elf.SHT_PROGBITS && s.Flags&uint64(elf.SHF_ALLOC) != 0 &&
-				p.isNamed(s, sections, name) {
+				p.name(s, sections) == name {
 				return s, true
 			}
 		}

@@ -24,6 +24,7 @@ type SymbolTables struct {
 	// that Dynamic lacks. nil: there is none.
 	DebugData *io.SectionReader
 	DebugLink DebugLink
+	DWARF     *DWARF // nil without .debug_info
 }
 
 // DebugLink is the section .gnu_debuglink: the name of a file with the symbols that this one lacks.
@@ -34,8 +35,9 @@ type DebugLink struct {
 
 // Names of these sections, which have no type of their own.
 const (
-	debugDataName = ".gnu_debugdata\x00"
-	debugLinkName = ".gnu_debuglink\x00"
+	debugDataName = ".gnu_debugdata"
+	debugLinkName = ".gnu_debuglink"
+	debugInfoName = ".debug_info"
 )
 
 // ReadSymbolTables reads the section headers of a file for any machine. More of them than fit in
@@ -58,15 +60,20 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 		}
 	}
 	notes := notesReader{pages: p, left: maxNotes}
+	dwarf := newDWARF()
 	for _, section := range sections {
 		switch elf.SectionType(section.Type) {
 		case elf.SHT_PROGBITS:
-			switch {
-			case section.Flags&uint64(elf.SHF_ALLOC) != 0:
-			case p.isNamed(section, sections, debugDataName):
+			if section.Flags&uint64(elf.SHF_ALLOC) != 0 {
+				continue
+			}
+			switch name := p.name(section, sections); {
+			case name == debugDataName:
 				s.DebugData = io.NewSectionReader(p.r, int64(section.Off), int64(section.Size))
-			case section.Size <= maxDebugLink && p.isNamed(section, sections, debugLinkName):
+			case name == debugLinkName && section.Size <= maxDebugLink:
 				s.DebugLink = p.debugLink(section)
+			default:
+				dwarf.add(name, p.source, section)
 			}
 		case elf.SHT_SYMTAB:
 			s.Static = p.symbolTable(section, sections, code)
@@ -79,6 +86,9 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 		}
 	}
 	s.BuildID = notes.id
+	if dwarf.info.size > 0 {
+		s.DWARF = dwarf
+	}
 	if s.Dynamic != nil {
 		s.Dynamic.partial = true
 	}
@@ -107,18 +117,27 @@ func (p *pages) sections() ([]elf.Section64, error) {
 	return sections, nil
 }
 
-// isNamed reports whether a section has a name, whose final NUL is given, too, and is within the file.
-func (p *pages) isNamed(section elf.Section64, sections []elf.Section64, name string) bool {
+// name returns the name of a section, cut off behind those that are looked for, and none where the section is not
+// within the file.
+func (p *pages) name(section elf.Section64, sections []elf.Section64) string {
 	header, err := p.header()
 	if err != nil || int(header.Shstrndx) >= len(sections) || p.check(section.Off, section.Size) != nil {
-		return false
+		return ""
 	}
 	names := sections[header.Shstrndx]
-	if uint64(section.Name) >= names.Size || names.Off > math.MaxUint64-uint64(section.Name) {
-		return false
+	if uint64(section.Name) >= names.Size || names.Off > p.size || uint64(section.Name) >= p.size-names.Off {
+		return ""
 	}
-	found := make([]byte, len(name))
-	return p.source.read(names.Off+uint64(section.Name), found) == nil && string(found) == name
+	at := names.Off + uint64(section.Name)
+	const longest = len(".data.rel.ro.gopclntab\x00")
+	found := make([]byte, min(uint64(longest), p.size-at))
+	if p.source.read(at, found) != nil {
+		return ""
+	}
+	if name, _, terminated := bytes.Cut(found, []byte{0}); terminated {
+		return string(name)
+	}
+	return ""
 }
 
 // maxDebugLink is the size of a .gnu_debuglink with the longest name that a file can have.

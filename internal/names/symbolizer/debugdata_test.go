@@ -3,9 +3,12 @@ package symbolizer
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/ulikunitz/xz"
@@ -101,10 +104,91 @@ func TestDebugLink(t *testing.T) {
 		names := r.source(&source{file: program, size: info.Size(), path: program.Name()})
 		program.Close()
 		assert.Check(t, !names.full && names.own.Name(hidden) == "", "%+v", names)
-		found := r.debugFile(root, &names, true)
-		assert.Check(t, found.Name(hidden) == want, "%q, not %q", found.Name(hidden), want)
+		found, err := r.debugFile(root, &names, true)
+		assert.Check(t, err == nil && found.Name(hidden) == want, "%q, not %q: %v", found.Name(hidden), want, err)
 		other := append(testenv.ReadFile(t, filepath.Join(dir, "p.debug")), 0) // of another build
 		assert.NilError(t, os.Remove(filepath.Join(dir, "p.debug")))
 		testenv.WriteFile(t, filepath.Join(dir, "p.debug"), other)
 	}
+}
+
+// What neither a file nor its debug file has in a table of symbols is named by the DWARF of either; a table of either
+// is preferred. Of too many files at a time it is not read, which is said, and neither is what is no DWARF.
+func TestDWARF(t *testing.T) {
+	cc, objcopy, dir := testenv.NeedTool(t, "cc"), testenv.NeedTool(t, "objcopy"), t.TempDir()
+	run := func(command ...string) {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		assert.NilError(t, err, "%v\n%s", command, out)
+	}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	testenv.WriteFile(t, path("p.c"), "static __attribute__((used)) void hidden(void) {}\nint main(void) { return 0; }\n")
+	run(cc, "-g", "-O1", "-Wl,--build-id=none", "-o", "full", "p.c")
+	full, err := elf.Open(path("full"))
+	assert.NilError(t, err)
+	defer full.Close()
+	list, err := full.Symbols()
+	assert.NilError(t, err)
+	i := slices.IndexFunc(list, func(s elf.Symbol) bool { return s.Name == "hidden" })
+	hidden := list[i].Value
+	withoutTable := func(from, to string) {
+		b := testenv.ReadFile(t, path(from))
+		f, err := elf.NewFile(bytes.NewReader(b))
+		assert.NilError(t, err)
+		i := slices.IndexFunc(f.Sections, func(s *elf.Section) bool { return s.Type == elf.SHT_SYMTAB })
+		const sectionBytes, kind = 64, 4
+		at := int(binary.LittleEndian.Uint64(b[0x28:])) + sectionBytes*i + kind
+		binary.LittleEndian.PutUint32(b[at:], uint32(elf.SHT_NULL))
+		testenv.WriteFile(t, path(to), b)
+	}
+	run(objcopy, "--redefine-sym", "hidden=table", "full", "renamed")
+	run(objcopy, "--only-keep-debug", "renamed", "table.debug")
+	run(objcopy, "--only-keep-debug", "full", "dwarf.table")
+	withoutTable("dwarf.table", "dwarf.debug")
+	run(objcopy, "--strip-all", "--add-gnu-debuglink=table.debug", "full", "stripped-table")
+	run(objcopy, "--strip-all", "--add-gnu-debuglink=dwarf.debug", "full", "stripped-dwarf")
+	withoutTable("full", "dwarf")
+	run(objcopy, "--update-section", ".debug_abbrev=p.c", "dwarf.table", "broken.table")
+	withoutTable("broken.table", "broken")
+
+	root, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	assert.NilError(t, err)
+	defer root.Close()
+	server := newServer("/proc", nil)
+	read := func(name string) (own, debug string, err, debugErr error) {
+		file, err := os.Open(path(name))
+		assert.NilError(t, err)
+		defer file.Close()
+		info, err := file.Stat()
+		assert.NilError(t, err)
+		r := reading{server, profile.FileID{1}, []uint64{hidden}, symbols.NewBudget(1 << 20)}
+		names := r.source(&source{file: file, size: info.Size(), path: file.Name()})
+		q, debugErr := r.debugFile(root, &names, true)
+		return names.own.Name(hidden), q.Name(hidden), names.err, debugErr
+	}
+	for _, test := range []struct{ name, own, debug string }{
+		{"full", "hidden", ""},
+		{"renamed", "table", ""},
+		{"dwarf", "hidden", ""},
+		{"stripped-table", "", "table"},
+		{"stripped-dwarf", "", "hidden"},
+	} {
+		own, debug, err, debugErr := read(test.name)
+		assert.Check(t, own == test.own && debug == test.debug && err == nil && debugErr == nil, "%s: %q, %q, %v, %v",
+			test.name, own, debug, err, debugErr)
+	}
+	own, _, err, _ := read("broken")
+	assert.Check(t, own == "" && err != nil, "%q, %v", own, err)
+	server = newServer("/proc", nil)
+	for range maxDWARF {
+		server.dwarf <- struct{}{}
+	}
+	own, _, err, _ = read("dwarf")
+	assert.Check(t, own == "" && errors.Is(err, errDWARFs), "%q, %v", own, err)
+	_, debug, _, err := read("stripped-dwarf")
+	assert.Check(t, debug == "" && errors.Is(err, errDWARFs), "%q, %v", debug, err)
+	<-server.dwarf
+	own, _, err, _ = read("dwarf")
+	assert.Check(t, own == "hidden" && err == nil && len(server.dwarf) == maxDWARF-1, "%q, %v", own, err)
 }

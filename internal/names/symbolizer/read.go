@@ -2,6 +2,7 @@ package symbolizer
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -20,7 +21,7 @@ type fileNames struct {
 	path       string           // of the file
 	link       elfsym.DebugLink // of the same
 	err        error            // names may be missing because of it
-	full       bool             // one of them has a .symtab
+	full       bool             // one of them has all: a .symtab, or the debug file DWARF
 	budget     *symbols.Budget  // of the process for which they were read
 }
 
@@ -70,10 +71,16 @@ func (s *server) readProcess(p *process) *named {
 		}
 		queries := []*symbols.Query{got.debug, got.own}
 		if !got.full && p.root != nil {
+			var err error
 			_ = p.rights.Do(func() error {
-				queries = append(queries, r.debugFile(p.root, &got, true))
+				var q *symbols.Query
+				q, err = r.debugFile(p.root, &got, true)
+				queries = append(queries, q)
 				return nil
 			})
+			if err != nil {
+				result.failures[id] = Unreadable
+			}
 		}
 		result.native[id] = slices.DeleteFunc(queries, func(q *symbols.Query) bool { return q == nil })
 	}
@@ -122,8 +129,9 @@ func (r reading) source(source *source) fileNames {
 	if names.buildID == nil { // Go's linker places it outside the notes that are mapped
 		names.buildID = tables.BuildID
 	}
+	var debugErr, dwarfErr error
 	if !names.full && r.host != nil {
-		names.debug = r.debugFile(r.host, &names, false)
+		names.debug, debugErr = r.debugFile(r.host, &names, false)
 		names.full = names.debug != nil
 	}
 	if !names.full && tables.DebugData != nil {
@@ -131,9 +139,12 @@ func (r reading) source(source *source) fileNames {
 			names.full = mini.Static != nil && names.own.ReadTable(mini.Static) == nil
 		}
 	}
+	if !names.full && tables.Static == nil {
+		dwarfErr = r.readDWARF(names.own, tables.DWARF)
+	}
 	names.err = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
 	if !names.full {
-		names.err = errors.Join(names.err, staticErr)
+		names.err = errors.Join(names.err, staticErr, debugErr, dwarfErr)
 	}
 	if names.own.OverBudget() {
 		names.err = errFull
@@ -143,7 +154,9 @@ func (r reading) source(source *source) fileNames {
 
 // debugFile returns nil when there is none. Each is read once: containers of one image share it. What
 // a file links to may be next to it if that is below the process's own root.
-func (r reading) debugFile(root *os.File, of *fileNames, own bool) *symbols.Query {
+//
+// The error is of reading the one that was found.
+func (r reading) debugFile(root *os.File, of *fileNames, own bool) (*symbols.Query, error) {
 	var link elfsym.DebugLink
 	file, tables, err := r.opener.OpenDebugFile(root, of.buildID)
 	if err != nil {
@@ -151,19 +164,26 @@ func (r reading) debugFile(root *os.File, of *fileNames, own bool) *symbols.Quer
 		file, tables, err = r.opener.OpenLinked(root, of.path, link, of.buildID, own)
 	}
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	defer file.Close()
 	identity, err := elfsym.Identify(file)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	read := func() fileNames {
 		names := fileNames{debug: r.query(), budget: r.budget}
-		if link.Name != "" && symbols.CheckLinked(file, link) != nil {
+		switch {
+		case link.Name != "" && symbols.CheckLinked(file, link) != nil:
+			return names
+		case tables.Static != nil:
+			names.err = names.debug.ReadTable(tables.Static)
+		case tables.DWARF != nil:
+			names.err = r.readDWARF(names.debug, tables.DWARF)
+		default:
 			return names
 		}
-		names.full = tables.Static != nil && names.debug.ReadTable(tables.Static) == nil
+		names.full = names.err == nil
 		return names
 	}
 	found := r.debugNames(debugKey{identity, r.id, link})
@@ -173,9 +193,25 @@ func (r reading) debugFile(root *os.File, of *fileNames, own bool) *symbols.Quer
 		got = read()
 	}
 	if !got.full {
+		return nil, got.err
+	}
+	return got.debug, nil
+}
+
+var errDWARFs = fmt.Errorf("DWARF of %d files is being read", maxDWARF)
+
+// readDWARF reads what DWARF there is, unless that of too many files is being read.
+func (r reading) readDWARF(q *symbols.Query, d *elfsym.DWARF) error {
+	if d == nil {
 		return nil
 	}
-	return got.debug
+	select {
+	case r.dwarf <- struct{}{}:
+		defer func() { <-r.dwarf }()
+		return q.ReadDWARF(d)
+	default:
+		return errDWARFs
+	}
 }
 
 func (s *server) debugNames(key debugKey) *debugFile {

@@ -32,6 +32,10 @@ const (
 	// and a few for each that is served.
 	workerDescriptors = 16 << 10
 
+	// maxDWARF is how many files have their DWARF read at a time, which takes up to 30 MB each. Others are not
+	// waited for, since a read can hang: their functions have no names of DWARF.
+	maxDWARF = 6
+
 	// maxServed is how many processes a worker opens or reads files of at a time; each takes a thread or
 	// two while it hangs.
 	maxServed = 64
@@ -68,6 +72,7 @@ type server struct {
 	budget *symbols.Budget
 	ranges bool          // names are read with their ranges
 	served chan struct{} // has a token for each process that is served
+	dwarf  chan struct{} // has one for each file of which DWARF is read
 
 	processes map[int]*process            // the receiving goroutine's
 	addrs     map[profile.FileID][]uint64 // that are to be named, of all processes; constant while reading
@@ -99,6 +104,7 @@ func newServer(procRoot string, conn *worker.Conn) *server {
 		conn:      conn,
 		budget:    symbols.NewBudget(maxUserBytes),
 		served:    make(chan struct{}, maxServed),
+		dwarf:     make(chan struct{}, maxDWARF),
 		processes: make(map[int]*process),
 		addrs:     make(map[profile.FileID][]uint64),
 		files:     make(map[elfsym.FileKey]*source),

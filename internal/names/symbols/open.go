@@ -129,7 +129,7 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 			err = errLinked
 		case len(buildID) > 0 && len(tables.BuildID) > 0 && !bytes.Equal(tables.BuildID, buildID):
 			err = errBuildID
-		case tables.Static == nil: // the file itself, without the name of another
+		case tables.Static == nil && tables.DWARF == nil: // the file itself, without the name of another
 			err = unix.ENOENT
 		default:
 			return file, tables, nil

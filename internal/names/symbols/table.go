@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"bytes"
+	"errors"
 
 	"correlator/elfsym"
 )
@@ -10,7 +11,28 @@ import (
 // table names nothing. It reads the whole table. Errors about its contents are those of package
 // elfsym, all others come from the file; what was found before an error stays.
 func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
-	if t == nil || q.countUnnamed() == 0 {
+	if t == nil {
+		return nil
+	}
+	return q.read(t)
+}
+
+// ReadDWARF is ReadTable for what DWARF says of functions.
+func (q *Query) ReadDWARF(d *elfsym.DWARF) error {
+	if d == nil {
+		return nil
+	}
+	return q.read(d)
+}
+
+// table has functions and their names.
+type table interface {
+	Functions(visit func(elfsym.Function) error) error
+	Name(pos uint32, buf []byte) ([]byte, error)
+}
+
+func (q *Query) read(t table) error {
+	if q.countUnnamed() == 0 {
 		return nil
 	}
 	m, places := q.newMatcher()
@@ -31,7 +53,7 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 			name, nameErr := t.Name(uint32(s.name), buf)
 			if nameErr == nil {
 				text, nameErr = q.text(withoutVersion(name))
-			} else if elfsym.IsContentError(nameErr) {
+			} else if elfsym.IsContentError(nameErr) && !errors.Is(nameErr, elfsym.ErrLimit) {
 				nameErr = nil
 			}
 			if nameErr != nil {
@@ -47,7 +69,7 @@ func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
 
 // betterIn returns what compares the names of symbols in a table. One that cannot be read is no
 // better.
-func betterIn(t *elfsym.SymbolTable) func(s, other symbol) bool {
+func betterIn(t table) func(s, other symbol) bool {
 	buf, otherBuf := make([]byte, maxNameBytes), make([]byte, maxNameBytes)
 	return func(s, other symbol) bool {
 		if s.name == other.name {
