@@ -19,6 +19,9 @@ type Wait struct {
 	// of which no stack was walked. Longest is the longest of those that were walked.
 	Sum, Longest time.Duration
 
+	// Queue is how long the thread then waited for a CPU: the sample was taken so much after the end of the wait.
+	Queue time.Duration
+
 	Peer  string // address and port of the other end of a socket of IP; empty: none, or not known
 	Path  string // the last names of a file's: any bytes; empty: none, or not known
 	Futex uint64 // the address that was waited at; zero: at none

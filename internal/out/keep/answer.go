@@ -60,6 +60,9 @@ type Answer struct {
 	// LeftOutWaits is how many waits are in no Wait, since the answer would be too large.
 	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
 
+	// Spans are those below the transactions whose times are known, as far as there is room.
+	Spans []Span `json:"spans,omitempty"`
+
 	// Ambiguous are the ids that begin so; then there is nothing else.
 	Ambiguous []string `json:"ambiguous,omitempty"`
 	// Filtered is how many transactions have the id, and are left out by Service or Since.
@@ -145,6 +148,23 @@ type Sample struct {
 	TID         int    `json:"i"`
 	Thread      string `json:"n,omitempty"`
 	Count       uint64 `json:"c"`
+	// Moments are when they were taken, as far as that is known.
+	Moments []Moment `json:"at,omitempty"`
+}
+
+// Moment is when samples were taken that were counted together, or when one wait was.
+type Moment struct {
+	First int64  `json:"f"` // in ns since 1970: of the first sample; when the wait began
+	Last  int64  `json:"l"` // of the last sample; when the wait ended
+	Count uint64 `json:"c"`
+	Sum   int64  `json:"s,omitempty"` // the time that a wait stands for, with shorter ones, in ns
+}
+
+// Span is when a span was that samples or waits of a transaction are in.
+type Span struct {
+	Transaction int    `json:"t"`
+	ID          string `json:"id"`
+	Interval
 }
 
 // Wait is waits of a thread with one stack and one cause, in one span of a transaction: see profile.Wait.
@@ -156,11 +176,13 @@ type Wait struct {
 	Thread      string              `json:"n,omitempty"`
 	State       profile.ThreadState `json:"k"`
 	profile.StateTimes
-	Last  time.Time `json:"last"` // when the last one ended
-	Peer  string    `json:"peer,omitempty"`
-	Path  string    `json:"path,omitempty"`
-	Futex uint64    `json:"futex,omitempty"`
-	Waker *Waker    `json:"waker,omitempty"` // nil: not known
+	Last time.Time `json:"last"` // when the last one ended
+	// Moments are when they were, as far as that is known.
+	Moments []Moment `json:"at,omitempty"`
+	Peer    string   `json:"peer,omitempty"`
+	Path    string   `json:"path,omitempty"`
+	Futex   uint64   `json:"futex,omitempty"`
+	Waker   *Waker   `json:"waker,omitempty"` // nil: not known
 }
 
 // Waker is who ended waits. Only a thread has more than Source.

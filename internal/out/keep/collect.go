@@ -57,6 +57,10 @@ type collector struct {
 	ofWait  sums[waitKey]  // ns
 	waits   map[waitKey]lastTimes
 
+	momentsLeft int             // how many more an answer may have
+	ofSamples   timed[entryKey] // which are the first ones of the answer
+	ofWaits     timed[waitKey]
+
 	processes map[*process]int
 	files     map[*profile.File]int
 	frames    map[*frame]uint32
@@ -78,6 +82,7 @@ func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
 	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
 		ofStack: newSums[stackKey](maxSums), ofSpan: newSums[entryKey](maxSums),
 		ofWait: newSums[waitKey](maxWaitSums), waits: make(map[waitKey]lastTimes),
+		momentsLeft: maxMoments, ofSamples: newTimed[entryKey](), ofWaits: newTimed[waitKey](),
 		processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
 }
@@ -86,17 +91,29 @@ func (c *collector) collect(selected []candidate) error {
 	selected, copied, all := c.snapshot(selected)
 	selected = c.addTransactions(selected, copied)
 	for _, slice := range all {
+		c.ofSamples.begin()
+		c.ofWaits.begin()
+		at := uint32(0)
 		for some, err := range steps(c.ctx, c.store, func() []entry { return slice.entries }) {
 			if err != nil {
 				return err
 			}
-			c.count(slice.first, some)
+			c.count(slice.first, some, at)
+			at += uint32(len(some))
 		}
 		for some, err := range steps(c.ctx, c.store, func() []waitEntry { return slice.waits }) {
 			if err != nil {
 				return err
 			}
-			c.countWaits(some)
+			c.countWaits(some, at)
+			at += uint32(len(some))
+		}
+		for some, err := range steps(c.ctx, c.store, func() []moment { return slice.moments }) {
+			if err != nil {
+				return err
+			}
+			c.ofSamples.add(some, &c.momentsLeft)
+			c.ofWaits.add(some, &c.momentsLeft)
 		}
 	}
 	if err := c.addStacks(); err != nil {
@@ -105,6 +122,7 @@ func (c *collector) collect(selected []candidate) error {
 	if err := c.addSpans(); err != nil {
 		return err
 	}
+	c.addMoments()
 	c.finish(selected)
 	return nil
 }
@@ -209,8 +227,8 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 	return selected
 }
 
-// count counts what is of the transactions, of a slice whose first sample was taken then.
-func (c *collector) count(first int64, some []entry) {
+// count counts what is of the transactions, of a slice whose first sample was taken then, from an entry on.
+func (c *collector) count(first int64, some []entry, at uint32) {
 	for i := range some {
 		e := &some[i]
 		number, selected := c.number[e.transaction]
@@ -219,6 +237,7 @@ func (c *collector) count(first int64, some []entry) {
 		}
 		tx := &c.answer.Transactions[number]
 		tx.Samples += e.count
+		c.ofSamples.entries[at+uint32(i)] = e.entryKey
 		if tx.KeptFrom.IsZero() {
 			tx.KeptFrom = time.Unix(0, first)
 		}
@@ -229,13 +248,14 @@ func (c *collector) count(first int64, some []entry) {
 	}
 }
 
-// countWaits counts what is of the transactions.
-func (c *collector) countWaits(some []waitEntry) {
+// countWaits counts what is of the transactions, from an entry of a slice on.
+func (c *collector) countWaits(some []waitEntry, at uint32) {
 	for i := range some {
 		e := &some[i]
 		if _, selected := c.number[e.transaction]; !selected {
 			continue
 		}
+		c.ofWaits.entries[at+uint32(i)] = e.waitKey
 		of := c.waits[e.waitKey]
 		of.Add(e.StateTimes)
 		of.last = max(of.last, e.last)
@@ -291,6 +311,7 @@ func (c *collector) addWait(key waitKey) {
 	}
 	made.Stack = c.stacks[key.stack]
 	c.answer.Waits = append(c.answer.Waits, made)
+	c.ofWaits.keys = append(c.ofWaits.keys, key)
 }
 
 // addSpans adds samples with thread and span as long as there is room. The rest of each stack is one Sample.
@@ -333,6 +354,7 @@ func (c *collector) addSpan(one counted[entryKey]) {
 	rest.samples -= samples
 	c.ofStack.all[of] = rest
 	c.answer.Samples = append(c.answer.Samples, sample)
+	c.ofSamples.keys = append(c.ofSamples.keys, one.key)
 }
 
 // finish adds samples that were left out, and when the first and the last ones were taken.

@@ -136,6 +136,13 @@ func addUp(tb testing.TB, s *Store) {
 	}
 }
 
+func costOfMoments(slice *timeSlice) int {
+	if slice.ended == 0 {
+		return openMomentBytes * len(slice.moments)
+	}
+	return momentBytes * len(slice.moments)
+}
+
 func measure(o *owner) int {
 	bytes := ownerBytes + o.accounts.len()*accountBytes
 	for _, slice := range o.slices {
@@ -143,14 +150,14 @@ func measure(o *owner) int {
 		if slice.ended == 0 {
 			cost = openEntryBytes
 		}
-		bytes += sliceBytes + cost*len(slice.entries)
+		bytes += sliceBytes + cost*len(slice.entries) + costOfMoments(slice)
 	}
 	for _, slice := range o.waits.slices {
 		cost := waitBytes
 		if slice.ended == 0 {
 			cost = openWaitBytes
 		}
-		bytes += sliceBytes + cost*len(slice.waits)
+		bytes += sliceBytes + cost*len(slice.waits) + costOfMoments(slice)
 	}
 	for _, p := range o.processes {
 		bytes += sizeOfProcess(p.resource)

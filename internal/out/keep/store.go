@@ -75,6 +75,7 @@ type Stats struct {
 	Accounts                         int // now
 	AccountsForgotten                [numReasons]uint64
 	Spans                            SpanStats
+	Untimed                          uint64    // samples, and waits, of which it is not kept when they were
 	Bytes, Transactions              int       // now
 	Oldest                           time.Time // since when any are kept; zero: there are none
 	Complete                         time.Time // since when all are kept; zero: nothing was forgotten
@@ -160,6 +161,7 @@ type timeSlice struct {
 	bytes        int   // by which the owner grew
 	entries      []entry
 	index        map[entryKey]uint32 // of entries; nil when it has ended
+	moments      []moment            // of entries, or of waits
 
 	// Of one of waits, instead of both.
 	waits     []waitEntry
@@ -216,9 +218,9 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	tx, stack := s.transaction(p, id, sample), s.stack(p, sample.Stack)
 	key := entryKey{tx, stack, s.thread(p, sample), sample.SpanID}
 	if sample.Wait == nil {
-		s.count(p.owner, slice, key, sample.Count)
+		s.addMoment(p.owner, slice, s.count(p.owner, slice, key, sample.Count), sample)
 	} else {
-		s.countWait(p, slice, key, sample)
+		s.addMoment(p.owner, slice, s.countWait(p, slice, key, sample), sample)
 		p.owner.waits.bytes += p.owner.bytes - before
 	}
 	slice.bytes += p.owner.bytes - before
@@ -240,7 +242,7 @@ func (s *Store) knowsStack(sample *profile.Sample) bool {
 // sizeOf returns the most that a sample can take.
 func sizeOf(sample *profile.Sample) int {
 	size := ownerBytes + sizeOfProcess(sample.Resource) + sliceBytes + transactionBytes + stackBytes + threadBytes +
-		openEntryBytes + sample.Attributes.Bytes() + len(sample.Thread)
+		openEntryBytes + openMomentBytes + sample.Attributes.Bytes() + len(sample.Thread)
 	if sample.Wait != nil {
 		of := newCauseID(sample.Wait)
 		size += openWaitBytes + causeBytes + of.textBytes()
@@ -324,15 +326,16 @@ func (s *Store) end(o *owner, slice *timeSlice, at int64) {
 	slice.index, slice.waitIndex = nil, nil
 	slice.entries = append(make([]entry, 0, len(slice.entries)), slice.entries...)
 	slice.waits = append(make([]waitEntry, 0, len(slice.waits)), slice.waits...)
+	slice.moments = append(make([]moment, 0, len(slice.moments)), slice.moments...)
 	s.grow(o, slice.size()-before)
 }
 
 // size returns what the slice takes without what its entries refer to.
 func (t *timeSlice) size() int {
 	if t.ended == 0 {
-		return sliceBytes + len(t.entries)*openEntryBytes + len(t.waits)*openWaitBytes
+		return sliceBytes + len(t.entries)*openEntryBytes + len(t.waits)*openWaitBytes + len(t.moments)*openMomentBytes
 	}
-	return sliceBytes + len(t.entries)*entryBytes + len(t.waits)*waitBytes
+	return sliceBytes + len(t.entries)*entryBytes + len(t.waits)*waitBytes + len(t.moments)*momentBytes
 }
 
 func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample) *transaction {
@@ -404,8 +407,8 @@ func (s *Store) thread(p *process, sample *profile.Sample) *thread {
 	return th
 }
 
-// count adds samples to a slice.
-func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) {
+// count adds samples to a slice, and returns the place of their entry.
+func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) uint32 {
 	i, known := slice.index[key]
 	if !known {
 		i = uint32(len(slice.entries))
@@ -418,6 +421,7 @@ func (s *Store) count(o *owner, slice *timeSlice, key entryKey, samples uint64) 
 	key.transaction.samples += samples
 	s.stats.Added += samples
 	s.stats.Samples += samples
+	return i
 }
 
 // take counts an entry with the key.

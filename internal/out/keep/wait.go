@@ -110,8 +110,8 @@ func (s *Store) cause(p *process, w *profile.Wait) *cause {
 	return of
 }
 
-// countWait adds waits to a slice of them.
-func (s *Store) countWait(p *process, slice *timeSlice, of entryKey, sample *profile.Sample) {
+// countWait adds waits to a slice of them, and returns the place of their entry.
+func (s *Store) countWait(p *process, slice *timeSlice, of entryKey, sample *profile.Sample) uint32 {
 	key := waitKey{of, s.cause(p, sample.Wait)}
 	i, known := slice.waitIndex[key]
 	if !known {
@@ -126,6 +126,7 @@ func (s *Store) countWait(p *process, slice *timeSlice, of entryKey, sample *pro
 	slice.waits[i].Add(profile.StateTimes{Sum: sample.Wait.Sum, Longest: sample.Wait.Longest, Count: sample.Count})
 	s.stats.Waits.Added += sample.Count
 	s.stats.Waits.Kept += sample.Count
+	return i
 }
 
 // forgetWaits forgets the waits of a slice, and returns how many it had.

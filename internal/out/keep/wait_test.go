@@ -44,7 +44,7 @@ func TestWaits(t *testing.T) {
 		assert.Assert(t, len(a.Transactions) == 1 && len(a.Samples) == 1 && len(a.Waits) == 4, "%+v", a)
 		for i := range a.Waits {
 			assert.Check(t, a.Waits[i].Last.Equal(begin), a.Waits[i])
-			a.Waits[i].Last = time.Time{}
+			a.Waits[i].Last, a.Waits[i].Moments = time.Time{}, nil
 		}
 		holder := &Waker{Source: profile.ThreadWaker, PID: 9, TID: 90, Thread: "java-7", Service: "cart",
 			Trace: "d1000000000000000000000000000000", ID: "9d1f000000000000"}

@@ -187,7 +187,7 @@ func newWaits(w *bpf.Walk) (waits []profile.Wait) {
 	}
 	if w.NS > 0 {
 		wait := profile.Wait{State: state, Sum: time.Duration(w.NS), Longest: time.Duration(w.Longest),
-			Path: w.Path, Futex: w.Futex, Waker: waker}
+			Queue: time.Duration(w.Queue), Path: w.Path, Futex: w.Futex, Waker: waker}
 		if w.Peer.IsValid() {
 			wait.Peer = w.Peer.String()
 		}

@@ -1,0 +1,122 @@
+package keep
+
+import (
+	"math"
+	"time"
+
+	"correlator/profile"
+)
+
+const (
+	// partOfMoments is which part of the memory times may take in a slice, and a quarter of the slice at most.
+	partOfMoments = 64
+
+	// What a time takes in a slice, which grows to twice what it has while it is being filled.
+	openMomentBytes = 64
+	momentBytes     = 34
+
+	// maxMoments is how many times an answer has at most: a picture cannot show more.
+	maxMoments = 8000
+
+	// maxSpanTimes is of how many spans it is looked for when they were.
+	maxSpanTimes = 1000
+
+	momentText   = 92 // with large numbers
+	spanTimeText = intervalText + spanText + 16
+)
+
+// moment is when samples of an entry were taken that came together, or when a wait was.
+type moment struct {
+	entry       uint32 // its place in the slice
+	count       uint32
+	first, last int64 // in ns since 1970: of samples; of a wait, when it began and when it ended
+	sum         int64 // of a wait: what it stands for, in ns
+}
+
+// addMoment keeps when samples or a wait of an entry of a slice were, if there is room.
+func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *profile.Sample) {
+	m := moment{entry: entry, count: uint32(min(sample.Count, math.MaxUint32))}
+	m.first, m.last = seen(sample)
+	if w := sample.Wait; w != nil {
+		if sample.Count != 1 || w.Longest <= 0 {
+			return // it is not known when the others were
+		}
+		m.last = sample.At.UnixNano() - int64(max(w.Queue, 0))
+		m.first, m.sum = m.last-int64(w.Longest), int64(w.Sum)
+	}
+	if (len(slice.moments)+1)*openMomentBytes > min(s.limit/partOfMoments, maxSliceBytes/4) {
+		s.stats.Untimed += sample.Count
+		return
+	}
+	slice.moments = append(slice.moments, m)
+	s.grow(o, openMomentBytes)
+}
+
+// timed are the moments of samples, or of waits.
+type timed[K comparable] struct {
+	entries map[uint32]K // of the slice that is being collected, those that are wanted
+	all     map[K][]moment
+	keys    []K // of what is in the answer
+}
+
+func newTimed[K comparable]() timed[K] { return timed[K]{all: make(map[K][]moment)} }
+
+func (t *timed[K]) begin() { t.entries = make(map[uint32]K) }
+
+// add adds moments of what is wanted, as long as there is room.
+func (t *timed[K]) add(some []moment, room *int) {
+	for _, m := range some {
+		if key, wanted := t.entries[m.entry]; wanted && *room > 0 {
+			*room--
+			t.all[key] = append(t.all[key], m)
+		}
+	}
+}
+
+// addMoments adds when samples and waits were, and their spans, as long as there is room.
+func (c *collector) addMoments() {
+	for i, key := range c.ofWaits.keys {
+		c.answer.Waits[i].Moments = c.moments(c.ofWaits.all[key], c.answer.Waits[i].Count)
+	}
+	for i, key := range c.ofSamples.keys {
+		c.answer.Samples[i].Moments = c.moments(c.ofSamples.all[key], c.answer.Samples[i].Count)
+	}
+	known := make(map[transactionID]bool)
+	for _, key := range c.ofSamples.keys {
+		c.addSpanTimes(&key, known)
+	}
+	for _, key := range c.ofWaits.keys {
+		c.addSpanTimes(&key.entryKey, known)
+	}
+}
+
+// moments returns as many of some moments as there is room for, of no more than so many samples: some may have been
+// left out.
+func (c *collector) moments(some []moment, count uint64) (made []Moment) {
+	for _, m := range some {
+		if c.bytes+momentText > answerBytes || uint64(m.count) > count {
+			break
+		}
+		c.bytes += momentText
+		count -= uint64(m.count)
+		made = append(made, Moment{First: m.first, Last: m.last, Count: uint64(m.count), Sum: m.sum})
+	}
+	return made
+}
+
+// addSpanTimes adds when the span of an entry was, if it is known, and not that of the transaction.
+func (c *collector) addSpanTimes(of *entryKey, known map[transactionID]bool) {
+	id := transactionID{of.transaction.id.trace, of.span}
+	if id == of.transaction.id || known[id] || len(known) == maxSpanTimes || c.bytes+spanTimeText > answerBytes {
+		return
+	}
+	known[id] = true
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	found, tx := c.store.spans.find(id), of.transaction
+	if found != nil && found.start <= tx.last && found.end >= tx.first { // else it is another one
+		c.bytes += spanTimeText
+		c.answer.Spans = append(c.answer.Spans, Span{c.number[of.transaction], hexadecimal(of.span[:]),
+			Interval{time.Unix(0, found.start), time.Unix(0, found.end)}})
+	}
+}

@@ -1,0 +1,64 @@
+package keep
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/profile"
+)
+
+// It is kept when samples were taken and when waits were, each wait up to when its thread could run, and when
+// their spans were: but for several waits in one, of which no more than the end is known.
+func TestMoments(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r, now := resource("a", 1), begin.UnixNano()
+	sample := newSample(r, 1, begin, stackOf("main"))
+	sample.Count, sample.Last = 3, begin.Add(2*time.Second)
+	sample.SpanID = [8]byte{0xab}
+	s.Add(sample, begin)
+	s.Add(newSample(r, 2, begin, stackOf("main")), begin)
+	of := byHolder(20)
+	of.Sum, of.Queue = 25, 5
+	wait := newWait(r, 1, begin, stackOf("lock", "main"), of)
+	wait.SpanID = [8]byte{0xcd}
+	s.Add(wait, begin)
+	several := newWait(r, 1, begin, stackOf("main"), byHolder(7))
+	several.Count = 2
+	s.Add(several, begin)
+	for i, id := range [][8]byte{sample.SpanID, wait.SpanID} { // the other is from another time
+		span := spanOf(sample, begin.Add(-time.Duration(i)*time.Hour-1), 10)
+		span.ID = id
+		s.AddSpan(span, begin.Add(time.Second))
+	}
+	addUp(t, s)
+	sample.At, sample.Last, sample.Count = begin.Add(time.Minute), begin.Add(time.Minute), 1
+	s.Add(sample, begin.Add(2*time.Minute)) // in another slice: the one before has ended
+	addUp(t, s)
+	a := answer(t, s, Query{ID: traceOf(sample)}, begin)
+	assert.DeepEqual(t, a.Samples[0].Moments, []Moment{{First: now, Last: now + 2e9, Count: 3},
+		{First: now + 60e9, Last: now + 60e9, Count: 1}})
+	assert.DeepEqual(t, [][]Moment{a.Waits[0].Moments, a.Waits[1].Moments},
+		[][]Moment{{{First: now - 25, Last: now - 5, Count: 1, Sum: 25}}, nil})
+	assert.DeepEqual(t, a.Spans, []Span{{0, "ab00000000000000", Interval{time.Unix(0, now-1), time.Unix(0, now+9)}}})
+}
+
+// Times have a part of the memory, and an answer has a number of them: what has none is counted, and is there without.
+func TestManyMoments(t *testing.T) {
+	s := NewStore(10*time.Minute, 4*MinBytes)
+	r, stack := resource("a", 1), stackOf("main")
+	first := newSample(r, 1, begin, stack)
+	room := s.limit / partOfMoments / openMomentBytes
+	for range room + 5 {
+		s.Add(first, begin)
+		s.Add(newWait(r, 1, begin, stack, profile.Wait{State: profile.Net, Sum: 1, Longest: 1}), begin)
+	}
+	addUp(t, s)
+	got := s.Stats()
+	assert.Check(t, got.Untimed == 10 && got.Samples == uint64(room)+5 && got.Waits.Kept == got.Samples, "%+v", got)
+	a := answer(t, s, Query{ID: traceOf(first)}, begin)
+	n := len(a.Samples[0].Moments) + len(a.Waits[0].Moments)
+	assert.Check(t, n == maxMoments && a.Samples[0].Count == got.Samples && a.Waits[0].Count == got.Samples, "%d, %+v", n,
+		a.Samples[0].Count)
+}
