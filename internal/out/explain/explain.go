@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"correlator/internal/host/terminal"
+	"correlator/internal/out/flamegraph"
 	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
@@ -82,7 +83,9 @@ func write(content []byte, file string, stdout, stderr io.Writer) error {
 func encode(options Options, answer *keep.Answer, r *record.Recording, stdout io.Writer) ([]byte, error) {
 	e := explain(answer, r)
 	return encodeAs(options.Format, options.File, stdout, e, func() ([]byte, error) {
-		return report.Encode(options.Format, r, e.about())
+		about := e.about()
+		about.Timeline = func(shown report.Shown) *flamegraph.Timeline { return newTimeline(answer, r, e, shown) }
+		return report.Encode(options.Format, r, about)
 	})
 }
 

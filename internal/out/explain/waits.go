@@ -52,18 +52,10 @@ func addWaits(r *record.Recording, a *keep.Answer) error {
 	}
 	keys := make([]record.WaitKey, len(a.Waits))
 	for i := range a.Waits {
-		w := &a.Waits[i]
-		of := keep.Sample{Transaction: w.Transaction, Stack: w.Stack, Span: w.Span, TID: w.TID, Thread: w.Thread}
-		key, err := keyOf(r, a, &of)
-		waker, errWaker := wakerOf(w.Waker)
-		errPeer := checkPeer(w.Peer)
-		if err := errors.Join(err, errPeer, errWaker); err != nil {
+		var err error
+		if keys[i], err = waitKeyOf(r, a, &a.Waits[i]); err != nil {
 			return err
 		}
-		if w.Stack == keep.LeftOutStack || w.State == profile.OnCPU || w.Sum < 0 || w.Longest < 0 {
-			return errAnswer
-		}
-		keys[i] = record.WaitKey{Key: key, State: w.State, Peer: w.Peer, Path: w.Path, Waker: waker}
 	}
 	r.Waits = make(map[record.WaitKey]profile.StateTimes)
 	for i, sum := range newShares(a).sums {
@@ -72,6 +64,20 @@ func addWaits(r *record.Recording, a *keep.Answer) error {
 		r.Waits[keys[i]] = of
 	}
 	return nil
+}
+
+func waitKeyOf(r *record.Recording, a *keep.Answer, w *keep.Wait) (made record.WaitKey, err error) {
+	of := keep.Sample{Transaction: w.Transaction, Stack: w.Stack, Span: w.Span, TID: w.TID, Thread: w.Thread}
+	key, err := keyOf(r, a, &of)
+	waker, errWaker := wakerOf(w.Waker)
+	errPeer := checkPeer(w.Peer)
+	if err := errors.Join(err, errPeer, errWaker); err != nil {
+		return made, err
+	}
+	if w.Stack == keep.LeftOutStack || w.State == profile.OnCPU || w.Sum < 0 || w.Longest < 0 {
+		return made, errAnswer
+	}
+	return record.WaitKey{Key: key, State: w.State, Peer: w.Peer, Path: w.Path, Waker: waker}, nil
 }
 
 func checkPeer(text string) error {

@@ -35,6 +35,7 @@ func TestPage(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *window){
 		"used by people": testUsed, "outside of transactions": testOutside, "rest": testRestIsShown,
 		"hostile names": testHostileNames, "waits": testWaits,
+		"timeline": testTimeline, "many lanes": testManyLanes,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &window{b.For(t), t}) })
 	}
@@ -245,6 +246,9 @@ func testHostileNames(t *testing.T, b *window) {
 		Groups: []Group{{evil, evil}, {"b", "b"}},
 		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3, 0},
 			{1, nil, 1, 0}}}
+	p.Timeline = &Timeline{End: time.Time{}.Add(time.Second), Notes: []string{evil}, Brackets: []Bracket{{0, evil, 0, 5}},
+		Lanes: []Lane{{0, evil, []Event{{Kind: "__proto__", Last: time.Second, Frames: []string{evil}, Cause: evil,
+			EndedBy: evil, Waker: -1}}}}}
 	b.open(p)
 	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`)
 	assert.Check(t, strings.HasPrefix(got, `["undefined",0,2,`), "texts are taken for HTML: %s", got)
@@ -252,5 +256,134 @@ func testHostileNames(t *testing.T, b *window) {
 	assert.Check(t, got == evil, "title %q", got)
 	got = b.Eval("view.flame.boxes.length")
 	assert.Check(t, got == "4", "%s boxes", got)
+	got = b.text("#timeline tbody")
+	assert.Check(t, strings.HasPrefix(got, evil+"other"), "the table has %q", got)
 	b.shoot("hostile")
+}
+
+// day is shop's, over time: a thread that waits for another one of the trace, which reads from a socket; and one of the
+// other transaction.
+func day() *Profile {
+	p := shop()
+	locked := append(p.Stacks[0].Frames[:5:5], "Shop.reserve", "[lock]")
+	read := append(p.Stacks[0].Frames[:4:4], "Shop.load", "[net 10.0.0.7:5432]")
+	p.Stacks = append(p.Stacks, Stack{0, locked, 0, 200 * time.Millisecond}, Stack{0, read, 0, 150 * time.Millisecond})
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	p.Timeline = &Timeline{Start: time.UnixMilli(1_790_000_000_000), End: time.UnixMilli(1_790_000_001_000),
+		Notes: []string{"a tick is a sample"},
+		Lanes: []Lane{
+			{0, "http-1 21", []Event{
+				{CPU, ms(50), ms(50), 1, 0, p.Stacks[0].Frames, "", "", -1},
+				{CPU, ms(100), ms(300), 4, 0, p.Stacks[2].Frames, "", "", -1},
+				{"lock", ms(400), ms(600), 1, ms(260), locked, "", "java-7 in transaction 7ad51cbe", 1},
+			}},
+			{0, "java-7 22", []Event{{"net", ms(420), ms(570), 1, ms(150), read, "10.0.0.7:5432", "network", -1}}},
+			{1, "http-9 29", []Event{{CPU, ms(900), ms(900), 1, 0, p.Stacks[4].Frames, "", "", -1}}},
+		},
+		Brackets: []Bracket{{0, "transaction 7ad51cbe3a4f0c12", 0, ms(700)}, {0, "span ab", ms(380), ms(620)}},
+	}
+	return p
+}
+
+// pixel returns the color of the canvas in the middle of an event, as numbers.
+func (w *window) pixel(event string) string {
+	return w.Eval(`(() => { const t = view.timeline, {left, top, width, height} = t.box(` + event + `);
+		return [...t.canvas.getContext("2d").getImageData((left + width - 4) * devicePixelRatio, (top + height - 3) *
+			devicePixelRatio, 1, 1).data].slice(0, 3); })()`)
+}
+
+// A thread has its blocks at their times and in its row of the table, they are drawn in both themes, at any width
+// within the window, zoomed by keys and the wheel, chosen and found.
+func testTimeline(t *testing.T, b *window) {
+	b.open(day())
+	var cells [][]string
+	b.Decode(`[...document.querySelectorAll("#timeline tbody tr")].map(r => [...r.cells].map(c => c.textContent))`, &cells)
+	assert.DeepEqual(t, cells, [][]string{{"http-1 21", "CPU samples", "5", "250 ms"}, {"http-1 21", "lock", "1", "260.0 ms"},
+		{"java-7 22", "network", "1", "150.0 ms"}, {"http-9 29", "CPU samples", "1", "50 ms"}})
+	assert.Check(t, strings.HasPrefix(b.text("#timeline h2 span"), "3 threads, 1.00 s from "), b.text("#timeline h2 span"))
+	assert.Check(t, b.text("#timeline .about") == "a tick is a sample", b.text("#timeline .about"))
+	// Where a block is drawn is when it was.
+	const lock = "view.timeline.lanes[0].events[2]"
+	got := b.Eval(`(t => { const {left, width} = t.box(` + lock + `); return [left, left + width].map(x => Math.round(t.timeAt(x))); })(view.timeline)`)
+	assert.Check(t, got == "[400000,600000]", "the lock is at %s", got)
+	for scheme, want := range map[string]string{"light": "[47,111,222]", "dark": "[106,162,255]"} {
+		for _, width := range []int64{1024, 1440, 1920} {
+			b.show(scheme, width)
+			testenv.Poll(t, time.Minute, "the timeline to be drawn", func() bool { return b.pixel(lock) == want })
+			got := b.Eval(`[document.documentElement.scrollWidth <= innerWidth, view.timeline.canvas.clientWidth > innerWidth * 0.9,
+				view.timeline.xOf(view.timeline.to) <= view.timeline.canvas.clientWidth]`)
+			assert.Check(t, got == "[true,true,true]", "%d: %s", width, got)
+		}
+	}
+	b.show("light", 1300)
+	b.shoot("timeline")
+
+	// Keys: arrows choose, and it is told what was chosen; + and - zoom around it, and Enter shows it in full.
+	b.Do(chromedp.Focus("#timeline .lanes canvas"))
+	for range 3 {
+		b.Do(chromedp.KeyEvent(kb.ArrowRight))
+	}
+	got = b.text("#timeline output")
+	want := "http-1 21: lock 200.0 ms, from 400.0 ms to 600.0 ms (stands for 260.0 ms, with shorter ones before), " +
+		"ended by java-7 in transaction 7ad51cbe; [lock] < Shop.reserve < Shop.checkout"
+	assert.Check(t, strings.HasPrefix(got, want), "chosen %q, want %q", got, want)
+	b.Do(chromedp.KeyEvent(kb.ArrowDown))
+	got = b.text("#timeline output")
+	assert.Check(t, strings.HasPrefix(got, "java-7 22: network 150.0 ms, from 420.0 ms to 570.0 ms, 10.0.0.7:5432, ended by network; "),
+		"below %q", got)
+	length := func() (us float64) {
+		b.Decode("view.timeline.to - view.timeline.from", &us)
+		return us
+	}
+	all := length()
+	b.Do(chromedp.KeyEvent("+"), chromedp.KeyEvent("+"))
+	assert.Check(t, length() == all/4, "%g of %g", length(), all)
+	assert.Check(t, b.Eval("view.timeline.from < 420000 && view.timeline.to > 570000") == "true")
+	b.shoot("timeline-zoom")
+	b.Do(chromedp.KeyEvent("-"))
+	assert.Check(t, length() == all/2, "%g of %g", length(), all)
+	b.Do(chromedp.KeyEvent(kb.Enter))
+	got = b.Eval("[view.timeline.from, view.timeline.to]")
+	assert.Check(t, got == "[270000,720000]", "in full: %s", got)
+	b.Do(chromedp.KeyEvent(kb.Escape))
+	assert.Check(t, length() == all && b.text("#timeline output") == "", "%g of %g", length(), all)
+	b.Eval(`view.timeline.canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -300, clientX: 700, cancelable: true}))`)
+	assert.Check(t, length() < all/2, "%g of %g", length(), all)
+	b.Eval(`document.querySelector("#timeline button").click() || 0`)
+	assert.Check(t, length() == all, "%g of %g", length(), all)
+
+	// One search is for both; one choice, too.
+	b.Do(chromedp.SendKeys("#query", "Shop.reserve"))
+	got = b.text("#found")
+	assert.Check(t, strings.HasSuffix(got, "is in it; 2 of 5 blocks"), "found %q", got)
+	b.shoot("timeline-search")
+	b.Do(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("]"))
+	got = b.Eval("view.timeline.visible.map(lane => lane.name)")
+	assert.Check(t, got == `["http-1 21","java-7 22"]`, "lanes of a transaction: %s", got)
+	b.Eval(`document.querySelector("#waits").click() || 0`)
+	b.Do(chromedp.SendKeys("#query", "1"))
+	got = b.text("#found")
+	assert.Check(t, strings.HasSuffix(got, "; 2 of 2 blocks"), "without waits %q", got)
+}
+
+// Of many lanes, those are drawn that can be seen; the others come when their lane is scrolled to.
+func testManyLanes(t *testing.T, b *window) {
+	p := &Profile{Title: "many", Period: 10 * time.Millisecond, Timeline: &Timeline{End: time.Time{}.Add(time.Second)}}
+	for i := range 500 {
+		at := time.Duration(i) * time.Millisecond
+		p.Timeline.Lanes = append(p.Timeline.Lanes, Lane{-1, fmt.Sprint("thread ", i), []Event{
+			{CPU, at, at, 1, 0, []string{"main"}, "", "", -1},
+			{"net", at + 2e6, at + 9e6, 1, 7e6, []string{"main", "[net]"}, "", "", (i + 499) % 500}}})
+	}
+	b.open(p)
+	got := b.Eval(`(() => { let drawn = 0; const {timeline} = view, draw = timeline.drawLane;
+		timeline.drawLane = function (...args) { drawn++; draw.apply(this, args); };
+		timeline.draw();
+		return [timeline.visible.length, drawn > 5 && drawn < 40, timeline.canvas.clientHeight < innerHeight / 2]; })()`)
+	assert.Check(t, got == "[500,true,true]", got)
+	b.Eval(`view.timeline.select(view.timeline.visible[499].events[1]) || 0`)
+	testenv.Poll(t, time.Minute, "the last lane", func() bool {
+		return b.pixel("view.timeline.selected") == "[12,143,143]"
+	})
+	b.shoot("many-lanes")
 }

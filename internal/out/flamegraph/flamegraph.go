@@ -2,6 +2,7 @@
 // browser, also offline.
 //
 //	samples ─▶ tree of frames, bounded ─▶ JSON in the page ─▶ flame.js draws, page.js chooses and searches
+//	when they were ─▶ lanes of threads ──────────┘             timeline.js draws above
 //
 // Texts may be anything: in the page they are data, and are drawn or set as text.
 package flamegraph
@@ -33,6 +34,8 @@ var (
 	page string
 	//go:embed page.js
 	pageScript string
+	//go:embed timeline.js
+	timelineScript string
 	//go:embed style.css
 	pageStyle string
 )
@@ -44,6 +47,8 @@ type Profile struct {
 	Period time.Duration // the CPU time that a sample stands for
 	Groups []Group       // to choose from, the most important first
 	Stacks []Stack
+
+	Timeline *Timeline // shown above; nil: none
 }
 
 // Group is samples that belong together: those of a transaction.
@@ -71,6 +76,8 @@ type data struct {
 	Others int      `json:"others"` // groups that cannot be chosen
 	sums            // samples
 	Waits  *sums    `json:"waits,omitempty"` // µs; nil: there are none
+
+	Timeline *timelineData `json:"timeline,omitempty"` // nil: there is none
 }
 
 // sums are samples, or the time of waits.
@@ -83,7 +90,7 @@ type sums struct {
 	Rest    []uint64    `json:"rest"`    // of each group, what there was no room for in Samples
 }
 
-// The size of a page is bounded: some 500 kB in all, as it is written. All of a stack is in it but what
+// The size of a page is bounded: some 500 kB in all, as it is written, and 250 kB for a timeline. All of a stack is in it but what
 // few samples have.
 const (
 	maxTreeBytes   = 320 << 10
@@ -101,7 +108,7 @@ func Write(w io.Writer, p *Profile) error {
 	if err != nil {
 		return fmt.Errorf("encoding flame graph: %w", err)
 	}
-	script, style := string(Script)+"\n"+pageScript, string(Colors)+pageStyle
+	script, style := string(Script)+"\n"+timelineScript+"\n"+pageScript, string(Colors)+pageStyle
 	title := html.EscapeString(shorten(p.Title, maxTextBytes))
 	fill := strings.NewReplacer("{title}", title, "{data}", string(content), "{script}", script,
 		"{style}", style, "{script-hash}", hash(script), "{style-hash}", hash(style))

@@ -25,6 +25,9 @@
   const flame = new Flame(one("#flame"), (time, share, wait) => `${cpu(time)}, ${percent(share)}, ` +
     (wait ? `${cpu(wait)} of it waits, ` : "") + samples(Math.round(time - wait)));
 
+  const timeline = data.timeline && new Timeline(one("#timeline"), data, cpu);
+  one("#zooming").hidden = !timeline;
+
   for (const note of data.notes || []) one("#notes").append(Object.assign(document.createElement("li"), {textContent: note}));
   if (data.short) {
     one("#notes").append(Object.assign(document.createElement("li"),
@@ -98,6 +101,7 @@
       ? sum + (inGroups ? `, ${inGroups === total ? "all" : cpu(inGroups)} in ${transactions}` : "")
       : `${data.groups[Math.max(group, 0)].Detail}: ${sum}`;
     one("#flame .empty").hidden = total > 0;
+    if (timeline) timeline.show(group, shown("#cpu"), !waits || shown("#waits"));
     find();
   };
 
@@ -118,8 +122,9 @@
       matches = name => name.toLowerCase().includes(lower);
     }
     const hit = flame.search(matches);
+    const blocks = timeline ? timeline.search(matches) : "";
     found.textContent = search.validationMessage ||
-      (matches ? (hit ? `${cpu(hit)}, ${percent(hit / flame.root.time)} is in it` : "nothing has such a name") : "");
+      (matches ? (hit ? `${cpu(hit)}, ${percent(hit / flame.root.time)} is in it` : "nothing has such a name") + blocks : "");
   };
 
   const step = by => {
@@ -135,16 +140,16 @@
     if (event.ctrlKey || event.altKey || event.metaKey) return;
     switch (event.key) {
     case "/": if (typing) return; search.focus(); search.select(); break;
-    case "Escape": search.value = ""; find(); one("canvas").focus(); flame.setZoom([]); break;
+    case "Escape": search.value = ""; find(); one("#flame canvas").focus(); flame.setZoom([]); break;
     case "[": if (typing) return; step(-1); break;
     case "]": if (typing) return; step(1); break;
-    case "Enter": if (event.target !== search) return; one("canvas").focus(); break;
+    case "Enter": if (event.target !== search) return; one("#flame canvas").focus(); break;
     default: return;
     }
     event.preventDefault();
   });
   new ResizeObserver(() => flame.draw()).observe(one("#flame .scroll"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => flame.draw());
-  window.view = {flame, data}; // for tests
+  window.view = {flame, timeline, data}; // for tests
   show();
 })();

@@ -79,7 +79,19 @@ func newData(p *Profile) *data {
 			room /= 2
 		}
 	}
+	var events [][]*node
+	if p.Timeline != nil {
+		events = make([][]*node, len(p.Timeline.Lanes))
+		for i, lane := range p.Timeline.Lanes {
+			for j := range lane.Events {
+				events[i] = append(events[i], t.add(&Stack{Frames: lane.Events[j].Frames}))
+			}
+		}
+	}
 	d.addNodes(t.nodes)
+	if p.Timeline != nil {
+		d.Timeline = newTimeline(p.Timeline, events, len(d.Groups), p.Period)
+	}
 	count := func(s *Stack) uint64 { return s.Count }
 	d.sums = d.sum(p.Stacks, innermost, room, count)
 	for i, n := range innermost {

@@ -18,7 +18,13 @@ import (
 type About struct {
 	Title string
 	Notes []string
+	// Timeline makes what is shown above the flame graph; nil: nothing is.
+	Timeline func(Shown) *flamegraph.Timeline
 }
+
+// Shown returns in which group of the page samples are, or waits, and what their stack is shown as, the outermost frame
+// first.
+type Shown func(of *record.WaitKey, isWait bool) (group int, frames []string)
 
 // writeHTML writes a flame graph, from which single transactions can be chosen.
 func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About) error {
@@ -33,31 +39,37 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 		groups[tx] = i
 		p.Groups = append(p.Groups, tx.group())
 	}
-	texts := make(map[processStack][]string)
-	add := func(key *record.Key) *flamegraph.Stack {
-		group := -1
+	known := make(map[processStack][]string)
+	shown := func(of *record.WaitKey, isWait bool) (group int, frames []string) {
+		key := &of.Key
+		group = -1
 		if key.HasTrace() {
 			group = groups[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}]
 		}
-		of := processStack{key.Process, key.Stack}
-		frames, known := texts[of]
-		if !known {
+		stack := processStack{key.Process, key.Stack}
+		frames, isKnown := known[stack]
+		if !isKnown {
 			frames = names.frameTexts(key.Process, r.Stacks[key.Stack])
 			if len(s.services) > 1 {
 				frames = slices.Insert(frames, 0, serviceText(key.Process))
 			}
-			texts[of] = frames
+			known[stack] = frames
 		}
-		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames})
-		return &p.Stacks[len(p.Stacks)-1]
+		if isWait {
+			frames = append(slices.Clone(frames), waitText(of, r.Stacks[key.Stack]))
+		}
+		return group, frames
 	}
 	for _, key := range sortedKeys(r) {
-		add(&key).Count = r.Samples[key]
+		group, frames := shown(&record.WaitKey{Key: key}, false)
+		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames, Count: r.Samples[key]})
 	}
 	for _, key := range sortedWaits(r) {
-		of := add(&key.Key)
-		of.Frames = append(slices.Clone(of.Frames), waitText(&key, r.Stacks[key.Stack]))
-		of.Wait = r.Waits[key].Sum
+		group, frames := shown(&key, true)
+		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames, Wait: r.Waits[key].Sum})
+	}
+	if about.Timeline != nil {
+		p.Timeline = about.Timeline(shown)
 	}
 	return flamegraph.Write(w, p)
 }

@@ -1,0 +1,232 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/out/flamegraph"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/record"
+	"correlator/internal/out/report"
+	"correlator/internal/out/waits"
+	"correlator/profile"
+)
+
+// maxTimeline is how long a timeline is at most: what is further away was not measured here.
+const maxTimeline = 24 * time.Hour
+
+// laneID tells lanes apart: a thread has one in each transaction.
+type laneID struct {
+	transaction, tid int
+}
+
+// lane is a lane whose events have their times since 1970.
+type lane struct {
+	laneID
+	flamegraph.Lane
+	name string
+	from []wakerID // of the events
+}
+
+// wakerID is who ended a wait: a thread that worked on a trace. The zero value is none.
+type wakerID struct {
+	pid, tid int
+	trace    string
+}
+
+// timeline is what a timeline is made of.
+type timeline struct {
+	answer *keep.Answer
+	lanes  map[laneID]*lane
+	groups map[int]int // of transactions
+	// What it is not known of when it was.
+	samples, waits uint64
+	first, last    time.Duration // since 1970
+}
+
+// newTimeline returns when threads did what in the transactions, as far as times are kept; nil: none are. The answer has
+// been checked.
+func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown report.Shown) *flamegraph.Timeline {
+	t := timeline{answer: a, lanes: make(map[laneID]*lane), groups: make(map[int]int)}
+	for i := range a.Samples {
+		s := &a.Samples[i]
+		key, err := keyOf(r, a, s)
+		if err != nil || s.Several || s.Stack == keep.LeftOutStack {
+			t.samples += s.Count
+			continue
+		}
+		group, frames := shown(&record.WaitKey{Key: key}, false)
+		l := t.lane(s.Transaction, s.TID, s.Thread, group)
+		known := uint64(0)
+		for _, m := range s.Moments {
+			if known+m.Count <= s.Count && t.add(l, &m, wakerID{}, flamegraph.Event{Kind: flamegraph.CPU, Frames: frames}) {
+				known += m.Count
+			}
+		}
+		t.samples += s.Count - known
+	}
+	for i := range a.Waits {
+		t.addWaits(r, &a.Waits[i], shown)
+	}
+	if len(t.lanes) == 0 || t.last == 0 {
+		return nil
+	}
+	return t.made(r, e.PerSample)
+}
+
+func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Shown) {
+	key, err := waitKeyOf(r, t.answer, w)
+	if err != nil {
+		t.waits += w.Count
+		return
+	}
+	group, frames := shown(&key, true)
+	l := t.lane(w.Transaction, w.TID, w.Thread, group)
+	wait := key.Wait()
+	event := flamegraph.Event{Kind: string(wait.Kind(key.Process.PID, r.Stacks[key.Stack])), Frames: frames,
+		Cause: terminal.Escape(wait.Cause()), EndedBy: terminal.Escape(waits.Waker(&key.Waker))}
+	if w.State == profile.Runnable || w.State == profile.Throttled {
+		event.EndedBy = "" // who left the CPU
+	}
+	var waker wakerID
+	if key.Waker.Kind == profile.ThreadWaker && event.EndedBy != "" {
+		waker = wakerID{w.Waker.PID, w.Waker.TID, w.Waker.Trace}
+	}
+	known := uint64(0)
+	for _, m := range w.Moments {
+		if known+m.Count <= w.Count && t.add(l, &m, waker, event) {
+			known += m.Count
+		}
+	}
+	t.waits += w.Count - known
+}
+
+// lane returns the lane of a thread in a transaction.
+func (t *timeline) lane(transaction, tid int, name string, group int) *lane {
+	id := laneID{transaction, tid}
+	l := t.lanes[id]
+	if l == nil {
+		l = &lane{laneID: id, Lane: flamegraph.Lane{Group: group}}
+		t.lanes[id] = l
+		t.groups[transaction] = group
+	}
+	if name != "" {
+		l.name = name
+	}
+	return l
+}
+
+// add adds an event, unless its time makes no sense.
+func (t *timeline) add(l *lane, m *keep.Moment, from wakerID, event flamegraph.Event) bool {
+	event.First, event.Last, event.Count, event.Sum = time.Duration(m.First), time.Duration(m.Last), m.Count,
+		time.Duration(m.Sum)
+	at := time.Duration(t.answer.At.UnixNano())
+	if m.Last < m.First || m.Sum < 0 || event.First < at-maxTimeline || event.Last > at+maxTimeline {
+		return false
+	}
+	t.extend(event.First, event.Last)
+	l.Events = append(l.Events, event)
+	l.from = append(l.from, from)
+	return true
+}
+
+// extend has the timeline show a time.
+func (t *timeline) extend(first, last time.Duration) {
+	if t.last == 0 {
+		t.first, t.last = first, last
+	}
+	t.first, t.last = min(t.first, first), max(t.last, last)
+}
+
+// made returns the timeline, with lanes in the order of transactions, and those of each as they began.
+func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.Timeline {
+	var lanes []*lane
+	for _, l := range t.lanes {
+		if len(l.Events) > 0 {
+			lanes = append(lanes, l)
+		}
+	}
+	begin := func(l *lane) time.Duration {
+		return slices.MinFunc(l.Events, func(a, b flamegraph.Event) int { return cmp.Compare(a.First, b.First) }).First
+	}
+	slices.SortFunc(lanes, func(a, b *lane) int {
+		return cmp.Or(cmp.Compare(a.transaction, b.transaction), cmp.Compare(begin(a), begin(b)), cmp.Compare(a.tid, b.tid))
+	})
+	made := &flamegraph.Timeline{Notes: t.notes(period)}
+	t.addBrackets(made)
+	made.Start, made.End = time.Unix(0, int64(t.first)), time.Unix(0, int64(t.last))
+	places := make(map[wakerID]int)
+	process := func(l *lane) int { return t.answer.Transactions[l.transaction].Process }
+	several := slices.ContainsFunc(lanes, func(l *lane) bool { return process(l) != process(lanes[0]) })
+	for i, l := range lanes {
+		tx := &t.answer.Transactions[l.transaction]
+		p := r.Processes[tx.Process]
+		l.Name = strings.TrimSpace(terminal.Escape(l.name) + " " + strconv.Itoa(l.tid))
+		if several {
+			l.Name += ", " + terminal.Escape(processText(p))
+		}
+		id := wakerID{p.PID, l.tid, tx.Trace}
+		if _, known := places[id]; !known {
+			places[id] = i
+		}
+	}
+	for _, l := range lanes {
+		for i := range l.Events {
+			e := &l.Events[i]
+			e.First, e.Last, e.Waker = e.First-t.first, e.Last-t.first, -1
+			// Of another trace, no lane is meant.
+			if place, known := places[l.from[i]]; known && l.from[i].trace == t.answer.Transactions[l.transaction].Trace {
+				e.Waker = place
+			}
+		}
+		made.Lanes = append(made.Lanes, l.Lane)
+	}
+	return made
+}
+
+// addBrackets adds spans of transactions, and those that something was seen in.
+func (t *timeline) addBrackets(made *flamegraph.Timeline) {
+	add := func(transaction int, name string, of *keep.Interval) {
+		first, last := time.Duration(of.Start.UnixNano()), time.Duration(of.End.UnixNano())
+		group, known := t.groups[transaction]
+		if !known || last < first || last-first > maxTimeline || first > t.last || last < t.first {
+			return
+		}
+		made.Brackets = append(made.Brackets, flamegraph.Bracket{Group: group, Name: name, First: first, Last: last})
+	}
+	for i := range t.answer.Transactions {
+		if tx := &t.answer.Transactions[i]; tx.Span != nil {
+			add(i, "transaction "+terminal.Escape(tx.ID), tx.Span)
+		}
+	}
+	for i := range t.answer.Spans {
+		s := &t.answer.Spans[i]
+		add(s.Transaction, "span "+terminal.Escape(s.ID), &s.Interval)
+	}
+	for _, b := range made.Brackets {
+		t.extend(b.First, b.Last)
+	}
+	for i := range made.Brackets {
+		made.Brackets[i].First -= t.first
+		made.Brackets[i].Last -= t.first
+	}
+}
+
+// notes says what the blocks are, and what is not drawn.
+func (t *timeline) notes(period time.Duration) []string {
+	notes := []string{fmt.Sprintf("a tick is one CPU sample, for %s of CPU time around it", waits.Exactly(period)),
+		"a wait is drawn as long as it was; a corner is cut off where it stands for shorter ones, too, which have no times",
+		"no times are kept of runs on a CPU and of what was on no thread"}
+	if t.samples > 0 {
+		notes = append(notes, fmt.Sprintf("%d samples are not drawn: their times are not known", t.samples))
+	}
+	if t.waits > 0 {
+		notes = append(notes, fmt.Sprintf("%d waits are not drawn: their times are not known", t.waits))
+	}
+	return notes
+}
