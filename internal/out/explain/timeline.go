@@ -49,8 +49,8 @@ type timeline struct {
 	first, last    time.Duration // since 1970
 }
 
-// newTimeline returns when threads did what in the transactions, as far as times are kept; nil: none are. The answer has
-// been checked.
+// newTimeline returns when threads did what in the transactions, as far as times are kept; nil: none are. The
+// answer has been checked.
 func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown report.Shown) *flamegraph.Timeline {
 	t := timeline{answer: a, lanes: make(map[laneID]*lane), groups: make(map[int]int)}
 	for i := range a.Samples {
@@ -61,10 +61,10 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 			continue
 		}
 		group, frames := shown(&record.WaitKey{Key: key}, false)
-		l := t.lane(s.Transaction, s.TID, s.Thread, group)
+		l, event := t.lane(s.Transaction, s.TID, s.Thread, group), flamegraph.Event{Kind: flamegraph.CPU, Frames: frames}
 		known := uint64(0)
 		for _, m := range s.Moments {
-			if known+m.Count <= s.Count && t.add(l, &m, wakerID{}, flamegraph.Event{Kind: flamegraph.CPU, Frames: frames}) {
+			if known+m.Count <= s.Count && t.add(l, &m, wakerID{}, event) {
 				known += m.Count
 			}
 		}
@@ -155,7 +155,8 @@ func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.T
 		return slices.MinFunc(l.Events, func(a, b flamegraph.Event) int { return cmp.Compare(a.First, b.First) }).First
 	}
 	slices.SortFunc(lanes, func(a, b *lane) int {
-		return cmp.Or(cmp.Compare(a.transaction, b.transaction), cmp.Compare(begin(a), begin(b)), cmp.Compare(a.tid, b.tid))
+		return cmp.Or(cmp.Compare(a.transaction, b.transaction), cmp.Compare(begin(a), begin(b)),
+			cmp.Compare(a.tid, b.tid))
 	})
 	made := &flamegraph.Timeline{Notes: t.notes(period)}
 	t.addBrackets(made)
@@ -179,8 +180,8 @@ func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.T
 		for i := range l.Events {
 			e := &l.Events[i]
 			e.First, e.Last, e.Waker = e.First-t.first, e.Last-t.first, -1
-			// Of another trace, no lane is meant.
-			if place, known := places[l.from[i]]; known && l.from[i].trace == t.answer.Transactions[l.transaction].Trace {
+			place, known := places[l.from[i]]
+			if known && l.from[i].trace == t.answer.Transactions[l.transaction].Trace { // not of another one
 				e.Waker = place
 			}
 		}
@@ -197,7 +198,8 @@ func (t *timeline) addBrackets(made *flamegraph.Timeline) {
 		if !known || last < first || last-first > maxTimeline || first > t.last || last < t.first {
 			return
 		}
-		made.Brackets = append(made.Brackets, flamegraph.Bracket{Group: group, Name: name, First: first, Last: last})
+		made.Brackets = append(made.Brackets,
+			flamegraph.Bracket{Group: group, Name: name, First: first, Last: last})
 	}
 	for i := range t.answer.Transactions {
 		if tx := &t.answer.Transactions[i]; tx.Span != nil {

@@ -49,7 +49,8 @@ const (
 	maxLaneBytes    = 64 << 10
 	maxBracketBytes = 16 << 10
 
-	laneText, bracketText = 60, 60 // without names, with large numbers and some sums
+	// What a lane, each of its sums, and a bracket take without names.
+	laneText, sumText, bracketText = 20, 40, 60
 )
 
 // timelineData is a timeline in the page. Times are in µs since its start. Texts are named by their place in Texts, of
@@ -59,8 +60,8 @@ type timelineData struct {
 	End      int64    `json:"end"`
 	Texts    []string `json:"texts"`
 	Lanes    [][2]int `json:"lanes"`    // group, and name
-	Sums     [][4]int `json:"sums"`     // lane, kind, number of samples or waits, and the time of waits: also of others
-	Events   [][]int  `json:"events"`   // lane, kind, first, last, count or sum, node (-1: none), cause, who ended it, lane
+	Sums     [][4]int `json:"sums"`     // lane, kind, number of samples or waits, time of waits
+	Events   [][]int  `json:"events"`   // lane, kind, first, last, count or sum, node, cause, who ended it, its lane
 	Brackets [][4]int `json:"brackets"` // group, name, first, last
 	// Events, lanes and brackets that there is no room for. The sums of lanes have all their events.
 	Left      [3]int   `json:"left"`
@@ -69,8 +70,8 @@ type timelineData struct {
 	textBytes int
 }
 
-// newTimeline makes what the page shows of a timeline, whose stacks have these nodes by lane and event. What there is no
-// room for are the events that took least time.
+// newTimeline makes what the page shows of a timeline, whose stacks have these nodes by lane and event. What there is
+// no room for are the events that took least time.
 func newTimeline(t *Timeline, nodes [][]*node, groups int, period time.Duration) *timelineData {
 	d := &timelineData{Start: t.Start.UnixMilli(), End: micros(t.End.Sub(t.Start)), Texts: []string{""},
 		Lanes: [][2]int{}, Sums: [][4]int{}, Events: [][]int{}, Brackets: [][4]int{}, Notes: []string{},
@@ -134,7 +135,11 @@ func (d *timelineData) addLanes(lanes []Lane, group func(int) int) map[int]int {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(lanes[b].Events), len(lanes[a].Events)) })
 	bytes := 0
 	for i, of := range order {
-		if bytes += size(shorten(lanes[of].Name, maxTextBytes)) + laneText; bytes > maxLaneBytes {
+		kinds := make(map[string]bool)
+		for j := range lanes[of].Events {
+			kinds[lanes[of].Events[j].Kind] = true
+		}
+		if bytes += size(shorten(lanes[of].Name, maxTextBytes)) + laneText + len(kinds)*sumText; bytes > maxLaneBytes {
 			d.Left[1] = len(order) - i
 			order = order[:i]
 			break
@@ -183,7 +188,8 @@ func (d *timelineData) addBrackets(brackets []Bracket, group func(int) int) {
 			d.Left[2] = len(brackets) - i
 			return
 		}
-		d.Brackets = append(d.Brackets, [4]int{group(b.Group), d.text(b.Name), int(micros(b.First)), int(micros(b.Last))})
+		d.Brackets = append(d.Brackets,
+			[4]int{group(b.Group), d.text(b.Name), int(micros(b.First)), int(micros(b.Last))})
 	}
 }
 

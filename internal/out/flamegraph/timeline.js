@@ -60,7 +60,7 @@ class Timeline {
     canvas.addEventListener("keydown", event => this.key(event));
     for (const name of ["focus", "blur"]) canvas.addEventListener(name, () => this.draw());
     canvas.addEventListener("wheel", event => {
-      if (event.offsetX < this.gutter || event.shiftKey) return; // names scroll
+      if (event.offsetX < this.gutter || event.shiftKey || event.deltaY > 0 && this.back.hidden) return; // names scroll
       event.preventDefault();
       if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.move(event.deltaX / this.plot * (this.to - this.from));
       else this.zoom(Math.exp(event.deltaY / 300), this.timeAt(event.offsetX));
@@ -74,7 +74,8 @@ class Timeline {
       const {drag} = this;
       if (!drag) return;
       drag.moved ||= Math.abs(event.offsetX - drag.x) > 3;
-      if (drag.moved) this.setView(drag.from - (event.offsetX - drag.x) / this.plot * (this.to - this.from), this.to - this.from);
+      const length = this.to - this.from;
+      if (drag.moved) this.setView(drag.from - (event.offsetX - drag.x) / this.plot * length, length);
     });
     canvas.addEventListener("pointerup", event => {
       const {drag} = this;
@@ -140,10 +141,12 @@ class Timeline {
     section.querySelector("h2 span").textContent = `${threads}, ${time(last - first)} from ` +
       `${at.toLocaleTimeString([], {hour12: false})}.${String(at.getMilliseconds()).padStart(3, "0")}`;
     this.legend = [...sums.values()].map(of => element("li", {}, [
-      element("canvas", {width: 10, height: 10}), element("span", {textContent: `${nameOf(of.kind)} ${this.total(of.kind, of.count, of.sum)}`})]));
+      element("canvas", {width: 10, height: 10}), element("span", {textContent: this.sumOf(of)})]));
     this.legendKinds = [...sums.keys()];
     section.querySelector(".legend").replaceChildren(...this.legend);
   }
+
+  sumOf(of) { return `${nameOf(of.kind)} ${this.total(of.kind, of.count, of.sum)}`; }
 
   total(kind, count, sum) { return kind === "CPU" ? this.period(count) : time(sum); }
 
@@ -290,7 +293,8 @@ class Timeline {
     for (const lane of shown) {
       for (const event of lane.events) {
         const {waker} = event;
-        if (!waker || waker === lane || this.visible[waker.row] !== waker || event.last < this.from || event.last > this.to) continue;
+        if (!waker || waker === lane || this.visible[waker.row] !== waker) continue;
+        if (event.last < this.from || event.last > this.to) continue;
         const box = this.box(event), x = this.xOf(event.last);
         if (box.width < 4 && event !== this.selected) continue;
         const middle = row => this.head + row * LANE_HEIGHT - this.scroller.scrollTop + LANE_HEIGHT / 2;
@@ -441,12 +445,14 @@ class Timeline {
     const across = by => {
       if (!selected) return along(0);
       for (let row = selected.lane.row + by; visible[row]; row += by) {
-        const near = of(visible[row]).sort((a, b) => Math.abs(a.first - selected.first) - Math.abs(b.first - selected.first))[0];
+        const away = each => Math.abs(each.first - selected.first);
+        const near = of(visible[row]).sort((a, b) => away(a) - away(b))[0];
         if (near) return this.select(near);
       }
     };
     if (event.ctrlKey || event.altKey || event.metaKey) return;
-    const around = selected && this.isVisible(selected) ? (Math.max(selected.first, this.from) + Math.min(selected.last, this.to)) / 2 : undefined;
+    const around = selected && this.isVisible(selected)
+      ? (Math.max(selected.first, this.from) + Math.min(selected.last, this.to)) / 2 : undefined;
     switch (event.key) {
     case "+": case "=": this.zoom(0.5, around); break;
     case "-": this.zoom(2, around); break;
@@ -476,7 +482,8 @@ class Timeline {
     for (const event of lane ? lane.events : []) {
       if (!this.isVisible(event) || !this.isShown(event)) continue;
       const {left, width} = this.box(event);
-      if (x >= left - 2 && x <= left + width + 2 && (!found || event.last - event.first < found.last - found.first)) found = event;
+      if (x < left - 2 || x > left + width + 2) continue;
+      if (!found || event.last - event.first < found.last - found.first) found = event;
     }
     return found;
   }
@@ -484,13 +491,13 @@ class Timeline {
   hover(mouse) {
     let event = this.at(mouse), text = event && this.text(event) + this.stackOf(event, 14, "\n");
     if (!event && mouse.offsetX >= this.gutter && mouse.offsetY < this.head) {
-      const at = this.timeAt(mouse.offsetX), row = this.rows[Math.floor((mouse.offsetY - AXIS_HEIGHT) / BRACKET_HEIGHT)] || [];
-      event = row.find(each => each.first <= at && each.last >= at);
+      const at = this.timeAt(mouse.offsetX), i = Math.floor((mouse.offsetY - AXIS_HEIGHT) / BRACKET_HEIGHT);
+      event = (this.rows[i] || []).find(each => each.first <= at && each.last >= at);
       text = event && `${event.name}: ${time(event.last - event.first)}, from ${time(event.first - this.zero)}`;
     }
     if (!event && mouse.offsetX < this.gutter) {
       event = this.visible[Math.floor((mouse.offsetY - this.head + this.scroller.scrollTop) / LANE_HEIGHT)];
-      text = event && [event.name, ...event.sums.map(of => `${nameOf(of.kind)} ${this.total(of.kind, of.count, of.sum)}`)].join("\n");
+      text = event && [event.name, ...event.sums.map(of => this.sumOf(of))].join("\n");
     }
     this.tip.hidden = !event || !!(this.drag && this.drag.moved);
     if (!event) return;

@@ -19,9 +19,8 @@ func TestTimelineIsBounded(t *testing.T) {
 		for i := range 2000 {
 			lane := Lane{Group: i, Name: fmt.Sprint(i, strings.Repeat(text, 20))}
 			for j := range 10 {
-				lane.Events = append(lane.Events, Event{"net", time.Duration(j) * time.Second, time.Duration(j)*time.Second +
-					time.Duration(i*10+j)*time.Millisecond, 1, time.Duration(i*10+j) * time.Millisecond,
-					[]string{"main", fmt.Sprint(i)}, fmt.Sprint(i%7, long), "", i - 1})
+				at, took := time.Duration(j)*time.Second, time.Duration(i*10+j)*time.Millisecond
+				lane.Events = append(lane.Events, Event{"net", at, at + took, 1, took, []string{"main", fmt.Sprint(i)}, fmt.Sprint(i%7, long), "", i - 1})
 				all++
 			}
 			p.Timeline.Lanes = append(p.Timeline.Lanes, lane)

@@ -38,7 +38,7 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 	for reason, n := range waits.Lost {
 		m.Counter("waits_lost_total", "Waits in transactions that were not kept.", n, "reason", lostNames[reason])
 	}
-	m.Counter("untimed_total", "Samples and waits kept without their times, for lack of room.", stats.Untimed)
+	m.Counter("untimed_total", "Samples and waits kept without their times.", stats.Untimed)
 	m.Gauge("bytes", "Memory of kept samples.", stats.Bytes)
 	m.Gauge("transactions", "Transactions with kept samples or accounts.", stats.Transactions)
 }

@@ -59,6 +59,6 @@ func TestManyMoments(t *testing.T) {
 	assert.Check(t, got.Untimed == 10 && got.Samples == uint64(room)+5 && got.Waits.Kept == got.Samples, "%+v", got)
 	a := answer(t, s, Query{ID: traceOf(first)}, begin)
 	n := len(a.Samples[0].Moments) + len(a.Waits[0].Moments)
-	assert.Check(t, n == maxMoments && a.Samples[0].Count == got.Samples && a.Waits[0].Count == got.Samples, "%d, %+v", n,
-		a.Samples[0].Count)
+	assert.Check(t, n == maxMoments && a.Samples[0].Count == got.Samples && a.Waits[0].Count == got.Samples,
+		"%d of %d", n, a.Samples[0].Count)
 }
