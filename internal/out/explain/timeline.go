@@ -76,7 +76,7 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 	if len(t.lanes) == 0 || t.last == 0 {
 		return nil
 	}
-	return t.made(r, e.PerSample)
+	return t.made(r, e)
 }
 
 func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Shown) {
@@ -90,11 +90,12 @@ func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Show
 	wait := key.Wait()
 	event := flamegraph.Event{Kind: string(wait.Kind(key.Process.PID, r.Stacks[key.Stack])), Frames: frames,
 		Cause: terminal.Escape(wait.Cause()), EndedBy: terminal.Escape(waits.Waker(&key.Waker))}
-	if w.State == profile.Runnable || w.State == profile.Throttled {
-		event.EndedBy = "" // who left the CPU
-	}
 	var waker wakerID
-	if key.Waker.Kind == profile.ThreadWaker && event.EndedBy != "" {
+	switch {
+	case key.Waker.Kind != profile.ThreadWaker:
+	case !w.State.Blocks():
+		event.EndedBy += ", which left the CPU"
+	default:
 		waker = wakerID{w.Waker.PID, w.Waker.TID, w.Waker.Trace}
 	}
 	known := uint64(0)
@@ -144,7 +145,7 @@ func (t *timeline) extend(first, last time.Duration) {
 }
 
 // made returns the timeline, with lanes in the order of transactions, and those of each as they began.
-func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.Timeline {
+func (t *timeline) made(r *record.Recording, e *Explanation) *flamegraph.Timeline {
 	var lanes []*lane
 	for _, l := range t.lanes {
 		if len(l.Events) > 0 {
@@ -158,8 +159,8 @@ func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.T
 		return cmp.Or(cmp.Compare(a.transaction, b.transaction), cmp.Compare(begin(a), begin(b)),
 			cmp.Compare(a.tid, b.tid))
 	})
-	made := &flamegraph.Timeline{Notes: t.notes(period)}
-	t.addBrackets(made)
+	made := &flamegraph.Timeline{Notes: t.notes(e.PerSample)}
+	t.addBrackets(made, e)
 	made.Start, made.End = time.Unix(0, int64(t.first)), time.Unix(0, int64(t.last))
 	places := make(map[wakerID]int)
 	process := func(l *lane) int { return t.answer.Transactions[l.transaction].Process }
@@ -178,11 +179,11 @@ func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.T
 	}
 	for _, l := range lanes {
 		for i := range l.Events {
-			e := &l.Events[i]
-			e.First, e.Last, e.Waker = e.First-t.first, e.Last-t.first, -1
+			event := &l.Events[i]
+			event.First, event.Last, event.Waker = event.First-t.first, event.Last-t.first, -1
 			place, known := places[l.from[i]]
 			if known && l.from[i].trace == t.answer.Transactions[l.transaction].Trace { // not of another one
-				e.Waker = place
+				event.Waker = place
 			}
 		}
 		made.Lanes = append(made.Lanes, l.Lane)
@@ -190,8 +191,8 @@ func (t *timeline) made(r *record.Recording, period time.Duration) *flamegraph.T
 	return made
 }
 
-// addBrackets adds spans of transactions, and those that something was seen in.
-func (t *timeline) addBrackets(made *flamegraph.Timeline) {
+// addBrackets adds transactions, where more is known than when they had samples, and spans that something was seen in.
+func (t *timeline) addBrackets(made *flamegraph.Timeline, e *Explanation) {
 	add := func(transaction int, name string, of *keep.Interval) {
 		first, last := time.Duration(of.Start.UnixNano()), time.Duration(of.End.UnixNano())
 		group, known := t.groups[transaction]
@@ -201,9 +202,14 @@ func (t *timeline) addBrackets(made *flamegraph.Timeline) {
 		made.Brackets = append(made.Brackets,
 			flamegraph.Bracket{Group: group, Name: name, First: first, Last: last})
 	}
-	for i := range t.answer.Transactions {
-		if tx := &t.answer.Transactions[i]; tx.Span != nil {
-			add(i, "transaction "+terminal.Escape(tx.ID), tx.Span)
+	for i := range e.Transactions {
+		tx := &e.Transactions[i]
+		of, name := keep.Interval{Start: tx.first, End: tx.first.Add(tx.Wall)}, cmp.Or(tx.Service, "process")+" "+tx.name()
+		switch tx.WallSource {
+		case "span":
+			add(i, terminal.Escape(name), &of)
+		case "switches":
+			add(i, terminal.Escape(name)+", "+wallTexts[tx.WallSource], &of)
 		}
 	}
 	for i := range t.answer.Spans {

@@ -80,8 +80,11 @@ net 400ms 480ms 1 100ms 10.0.0.7:5432 network -1 [net 10.0.0.7:5432]
 	assert.Check(t, strings.Join(got, "") == want, "%s\nwant\n%s", strings.Join(got, ""), want)
 	account := a.Transactions[0].Account.Times
 	assert.Check(t, sums["lock"]+sums["sleep"] == account[profile.Futex].Sum, "%v, %v", sums, account)
-	assert.DeepEqual(t, made.Brackets, []flamegraph.Bracket{{Name: "transaction 7ad51cbe3a4f0c12", Last: 1000 * ms},
+	assert.DeepEqual(t, made.Brackets, []flamegraph.Bracket{{Name: `shop\x1b[31m 7ad51cbe3a4f0c12`, Last: 1000 * ms},
 		{Name: "span 00f067aa0ba902b7", First: 50 * ms, Last: 270 * ms}})
+	a.Transactions[0].Span = nil
+	assert.DeepEqual(t, timelineOf(t, a).Brackets[0], flamegraph.Bracket{
+		Name: `shop\x1b[31m 7ad51cbe3a4f0c12, from the first switch to the last`, First: 0, Last: 1000 * ms})
 	notes := strings.Join(made.Notes, "; ")
 	for _, want := range []string{"3 samples are not drawn", "3 waits are not drawn",
 		"one CPU sample, for 50.0 ms of CPU time"} {
@@ -107,6 +110,9 @@ func TestTimelineWakers(t *testing.T) {
 	assert.Check(t, wakers() == "1 -1 -1", wakers())
 	a.Waits[0].Waker.Trace = "d1000000000000000000000000000000"
 	assert.Check(t, wakers() == "-1 -1 -1", wakers())
+	a.Waits[0].Waker.Trace, a.Waits[0].State = holder.Trace, profile.Runnable // who left the CPU woke nobody
+	assert.Check(t, wakers() == "-1 -1 -1", wakers())
+	a.Waits[0].State = profile.Futex
 	a.Waits[0].Waker = &keep.Waker{Source: profile.ThreadWaker, PID: 12, TID: 121, Trace: holder.Trace}
 	assert.Check(t, wakers() == "-1 -1 -1", wakers())
 }

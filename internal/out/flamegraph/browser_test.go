@@ -299,7 +299,7 @@ func testTimeline(t *testing.T, b *window) {
 	var cells [][]string
 	b.Decode(`[...document.querySelectorAll("#timeline tbody tr")].map(r => [...r.cells].map(c => c.textContent))`, &cells)
 	assert.DeepEqual(t, cells, [][]string{{"http-1 21", "CPU samples", "5", "250 ms"},
-		{"http-1 21", "lock", "1", "260.0 ms"}, {"java-7 22", "network", "1", "150.0 ms"}, {"http-9 29", "CPU samples", "1", "50 ms"}})
+		{"http-1 21", "lock", "1", "200.0 ms"}, {"java-7 22", "network", "1", "150.0 ms"}, {"http-9 29", "CPU samples", "1", "50 ms"}})
 	got := b.text("#timeline h2 span") + b.text("#timeline .about")
 	assert.Check(t, strings.HasPrefix(got, "3 threads, 1.00 s from ") && strings.HasSuffix(got, "a tick is a sample"), got)
 	// Where a block is drawn is when it was.
@@ -320,6 +320,14 @@ func testTimeline(t *testing.T, b *window) {
 	}
 	b.show("light", 1300)
 	b.shoot("timeline")
+	// From the thread that ended it, a line leads to a wait.
+	const line = `(t => [...t.canvas.getContext("2d").getImageData(t.xOf(600000) * devicePixelRatio,
+		(t.head + 1.5 * 20) * devicePixelRatio, 1, 1).data])(view.timeline)`
+	wakes := b.Eval(line)
+	b.Eval(`((t, waker) => { t.lanes[0].events[2].waker = null; t.draw(); t.lanes[0].events[2].waker = waker })(
+		view.timeline, view.timeline.lanes[1]) || 0`)
+	got = b.Eval(line)
+	assert.Check(t, wakes != got && got == "[0,0,0,0]", "%s, without a waker %s", wakes, got)
 
 	// Keys: arrows choose, and it is told what was chosen; + and - zoom around it, and Enter shows it in full.
 	b.Do(chromedp.Focus("#timeline .lanes canvas"))
@@ -327,7 +335,7 @@ func testTimeline(t *testing.T, b *window) {
 		b.Do(chromedp.KeyEvent(kb.ArrowRight))
 	}
 	got = b.text("#timeline output")
-	want := "http-1 21: lock 200.0 ms, from 400.0 ms to 600.0 ms (stands for 260.0 ms, with shorter ones before), " +
+	want := "http-1 21: lock 200.0 ms, from 400.0 ms to 600.0 ms (its stack stands for 260.0 ms, with shorter ones before), " +
 		"ended by java-7 in transaction 7ad51cbe; [lock] < Shop.reserve < Shop.checkout"
 	assert.Check(t, strings.HasPrefix(got, want), "chosen %q, want %q", got, want)
 	b.Do(chromedp.KeyEvent(kb.ArrowDown))

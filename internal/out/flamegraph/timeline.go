@@ -160,7 +160,7 @@ func (d *timelineData) addLanes(lanes []Lane, group func(int) int) map[int]int {
 	return place
 }
 
-// addSums adds up the events of a lane by their kind.
+// addSums adds up the events of a lane by their kind: of waits, how long they were.
 func (d *timelineData) addSums(lane int, events []Event) {
 	type total struct {
 		count uint64
@@ -174,7 +174,7 @@ func (d *timelineData) addSums(lane int, events []Event) {
 		if !known {
 			kinds = append(kinds, e.Kind)
 		}
-		sums[e.Kind] = total{of.count + e.Count, of.sum + e.Sum}
+		sums[e.Kind] = total{of.count + e.Count, of.sum + e.Last - e.First}
 	}
 	for _, kind := range kinds {
 		d.Sums = append(d.Sums, [4]int{lane, d.text(kind), int(sums[kind].count), int(micros(sums[kind].sum))})

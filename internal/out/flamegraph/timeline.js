@@ -46,7 +46,7 @@ class Timeline {
     if (left[0]) about.push(`${left[0]} of ${left[0] + events.length} blocks, the shortest, are not drawn, and are in the sums`);
     if (left[1]) about.push(`${left[1]} threads more are left out`);
     if (left[2]) about.push(`${left[2]} spans more are left out`);
-    one(".about").textContent = about.join("; ");
+    this.about = about;
     this.matches = null;
     this.shown = {CPU: true, waits: true};
     section.hidden = false;
@@ -105,7 +105,9 @@ class Timeline {
       if (row < 0) row = this.rows.push([]) - 1;
       this.rows[row].push(bracket);
     }
-    this.rows.length = Math.min(this.rows.length, MAX_BRACKET_ROWS);
+    const hidden = this.rows.splice(MAX_BRACKET_ROWS).flat().length;
+    this.section.querySelector(".about").textContent =
+      [...this.about, ...hidden ? [`${hidden} spans are not drawn: there is no room for more rows`] : []].join("; ");
     let first = Infinity, last = -Infinity;
     const extend = each => { first = Math.min(first, each.first); last = Math.max(last, each.last); };
     for (const lane of this.visible) lane.events.forEach(extend);
@@ -391,7 +393,7 @@ class Timeline {
       return `${lane.name}: ${value} samples from ${at(first)} to ${at(last)}, for ${this.period(value)} of CPU time`;
     }
     return `${lane.name}: ${nameOf(kind)} ${time(last - first)}, from ${at(first)} to ${at(last)}` +
-      (value > last - first ? ` (stands for ${time(value)}, with shorter ones before)` : "") +
+      (value > last - first ? ` (its stack stands for ${time(value)}, with shorter ones before)` : "") +
       (cause ? `, ${cause}` : "") + (endedBy ? `, ended by ${endedBy}` : "");
   }
 
@@ -510,7 +512,7 @@ class Timeline {
 }
 
 function cut(text, letters) {
-  if (letters < 2) return "";
+  if (letters < Math.min(4, text.length)) return "";
   return text.length <= letters ? text : text.slice(0, letters - 1) + "…";
 }
 
