@@ -61,7 +61,8 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 			continue
 		}
 		group, frames := shown(&record.WaitKey{Key: key}, false)
-		l, event := t.lane(s.Transaction, s.TID, s.Thread, group), flamegraph.Event{Kind: flamegraph.CPU, Frames: frames}
+		l := t.lane(s.Transaction, s.TID, s.Thread, group)
+		event := flamegraph.Event{Kind: flamegraph.CPU, Frames: frames}
 		known := uint64(0)
 		for _, m := range s.Moments {
 			if known+m.Count <= s.Count && t.add(l, &m, wakerID{}, event) {
@@ -204,7 +205,8 @@ func (t *timeline) addBrackets(made *flamegraph.Timeline, e *Explanation) {
 	}
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
-		of, name := keep.Interval{Start: tx.first, End: tx.first.Add(tx.Wall)}, cmp.Or(tx.Service, "process")+" "+tx.name()
+		of := keep.Interval{Start: tx.first, End: tx.first.Add(tx.Wall)}
+		name := cmp.Or(tx.Service, "process") + " " + tx.name()
 		switch tx.WallSource {
 		case "span":
 			add(i, terminal.Escape(name), &of)

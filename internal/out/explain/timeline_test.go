@@ -61,7 +61,7 @@ func TestTimeline(t *testing.T) {
 	made := timelineOf(t, a)
 	assert.Assert(t, len(made.Lanes) == 1 && made.Lanes[0].Name == "http-1 21" && made.Lanes[0].Group == 0, "%+v",
 		made)
-	assert.Check(t, made.Start.Equal(at.Add(-50*ms)) && made.End.Equal(at.Add(950*ms)), "%v to %v", made.Start, made.End)
+	assert.Check(t, made.Start.Equal(at.Add(-50*ms)) && made.End.Equal(at.Add(950*ms)), "%v, %v", made.Start, made.End)
 	sums := make(map[string]time.Duration)
 	var got []string
 	for _, e := range made.Lanes[0].Events {

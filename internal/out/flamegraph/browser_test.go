@@ -247,7 +247,8 @@ func testHostileNames(t *testing.T, b *window) {
 		Stacks: []Stack{{0, []string{evil, "constructor", "__proto__", strings.Repeat("long.", 400)}, 3, 0},
 			{1, nil, 1, 0}}}
 	p.Timeline = &Timeline{End: time.Time{}.Add(time.Second), Notes: []string{evil},
-		Brackets: []Bracket{{0, evil, 0, 5}}, Lanes: []Lane{{0, evil, []Event{{Kind: "__proto__", Last: time.Second, Frames: []string{evil}, Cause: evil,
+		Brackets: []Bracket{{0, evil, 0, 5}},
+		Lanes: []Lane{{0, evil, []Event{{Kind: "__proto__", Last: time.Second, Frames: []string{evil}, Cause: evil,
 			EndedBy: evil, Waker: -1}}}}}
 	b.open(p)
 	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`)
@@ -299,9 +300,11 @@ func testTimeline(t *testing.T, b *window) {
 	var cells [][]string
 	b.Decode(`[...document.querySelectorAll("#timeline tbody tr")].map(r => [...r.cells].map(c => c.textContent))`, &cells)
 	assert.DeepEqual(t, cells, [][]string{{"http-1 21", "CPU samples", "5", "250 ms"},
-		{"http-1 21", "lock", "1", "200.0 ms"}, {"java-7 22", "network", "1", "150.0 ms"}, {"http-9 29", "CPU samples", "1", "50 ms"}})
+		{"http-1 21", "lock", "1", "200.0 ms"}, {"java-7 22", "network", "1", "150.0 ms"},
+		{"http-9 29", "CPU samples", "1", "50 ms"}})
 	got := b.text("#timeline h2 span") + b.text("#timeline .about")
-	assert.Check(t, strings.HasPrefix(got, "3 threads, 1.00 s from ") && strings.HasSuffix(got, "a tick is a sample"), got)
+	assert.Check(t, strings.HasPrefix(got, "3 threads, 1.00 s from ") &&
+		strings.HasSuffix(got, "a tick is a sample"), got)
 	// Where a block is drawn is when it was.
 	const lock = "view.timeline.lanes[0].events[2]"
 	got = b.Eval(`(t => {
@@ -392,7 +395,8 @@ func testManyLanes(t *testing.T, b *window) {
 	got := b.Eval(`(() => { let drawn = 0; const {timeline} = view, draw = timeline.drawLane;
 		timeline.drawLane = function (...args) { drawn++; draw.apply(this, args); };
 		timeline.draw();
-		return [timeline.visible.length, drawn > 5 && drawn < 40, timeline.canvas.clientHeight < innerHeight / 2]; })()`)
+		const {clientHeight} = timeline.canvas;
+		return [timeline.visible.length, drawn > 5 && drawn < 40, clientHeight < innerHeight / 2]; })()`)
 	assert.Check(t, got == "[500,true,true]", got)
 	b.Eval(`view.timeline.select(view.timeline.visible[499].events[1]) || 0`)
 	testenv.Poll(t, time.Minute, "the last lane", func() bool {

@@ -366,7 +366,7 @@ class Timeline {
       context.lineTo(Math.max(right - 0.5, left + 1), top + 3);
       context.lineTo(Math.max(right - 0.5, left + 1), top + 8);
       context.stroke();
-      const text = cut(bracket.name, Math.floor((right - left - 16) / this.letter));
+      const text = cut(bracket.name, Math.floor((right - left - 26) / this.letter));
       if (text) {
         const wide = context.measureText(text).width;
         context.fillStyle = colors.ground;
