@@ -88,7 +88,7 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 	exported := cfg.Export
 	if kept := cfg.Keep.Config(); kept.Enabled() {
 		s.keep = keep.Open(kept, about, s.namer)
-		exported.OnSpan = s.keep.Span
+		exported.OnSpans = s.keep.Spans
 	}
 	if exported.Enabled() {
 		if s.export, err = export.Open(exported, about, s.namer, log); err != nil {

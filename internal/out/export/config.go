@@ -42,9 +42,9 @@ type Config struct {
 	// host. The program's main function must call worker.Main.
 	Symbolize bool
 
-	// OnSpan is told of spans that were received, those with which work begins in a process. It must not wait; the span
-	// is valid until it returns. nil: nobody wants to know.
-	OnSpan func(*spantimes.Span)
+	// OnSpans is told of spans that were received, those with which work begins in a process. It must not wait; the
+	// spans are valid until it returns. nil: nobody wants to know.
+	OnSpans func([]spantimes.Span)
 }
 
 // DefaultConfig exports nothing.

@@ -35,6 +35,7 @@ type Export struct {
 	metrics    *metrics.Encoder     // nil: no destination takes metrics
 	namer      *naming.Namer        // nil: frames have the names that they come with
 	counters   counters
+	spans      spanReader
 
 	stop    context.CancelFunc // of what Start began
 	running sync.WaitGroup
@@ -43,7 +44,7 @@ type Export struct {
 // Open opens the exporter and the receiver, which begins to serve; the caller must call Shutdown or
 // Close. The configuration must be valid and enabled. The namer may be nil, and must not be closed before.
 func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) (*Export, error) {
-	e := &Export{config: config, log: log, stop: func() {}}
+	e := &Export{config: config, log: log, spans: spanReader{tell: config.OnSpans}, stop: func() {}}
 	var err error
 	e.exporter, err = otlp.Open(otlp.Options{
 		Destinations: config.Destinations, QueueBytes: config.QueueBytes, Version: about.Version, Observe: e.observe,

@@ -107,8 +107,8 @@ func (k *Keep) Accounted(account *profile.Account) { k.store.AddAccount(account,
 // Waited keeps waits, as Sampled does samples.
 func (k *Keep) Waited(sample *profile.Sample) { k.Sampled(sample) }
 
-// Span keeps when a span was that was received. It waits as Sampled does.
-func (k *Keep) Span(span *spantimes.Span) { k.store.AddSpan(span, time.Now()) }
+// Spans keeps when spans were that were received. It waits as Sampled does, once for all.
+func (k *Keep) Spans(spans []spantimes.Span) { k.store.AddSpans(time.Now(), spans...) }
 
 // ErrBusy: another query is being answered. Answers take memory, so there is one at a time.
 var ErrBusy = errors.New("another query for samples is being answered: ask again")

@@ -58,27 +58,35 @@ func (t *spanTimes) find(id transactionID) *spanTime {
 	return nil
 }
 
-// put puts a span in the place of an older one, and returns whether that ended after a time.
-func (t *spanTimes) put(span spanTime, after int64) (replaced bool) {
+// put puts a span in the place of one that ended earlier, if there is one, and returns whether that of all which has no
+// place now ended after a time.
+func (t *spanTimes) put(span spanTime, after int64) (evicted bool) {
 	places := t.places(span.id)
-	oldest := &places[0]
+	oldest := &span
 	for i := range places {
 		if places[i].end < oldest.end {
 			oldest = &places[i]
 		}
 	}
-	replaced = oldest.end > after
+	evicted = oldest.end > after
 	*oldest = span
-	return replaced
+	return evicted
 }
 
 // SpanStats is what became of times of spans.
 type SpanStats struct{ Added, Evicted, Invalid, Repeated uint64 }
 
-// AddSpan keeps when a span was, in case that it is a transaction.
-func (s *Store) AddSpan(span *spantimes.Span, now time.Time) {
+// AddSpans keeps when spans were, in case that they are transactions.
+func (s *Store) AddSpans(now time.Time, spans ...spantimes.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for i := range spans {
+		s.addSpan(&spans[i], now)
+	}
+}
+
+// addSpan is AddSpans for one. The caller holds the lock.
+func (s *Store) addSpan(span *spantimes.Span, now time.Time) {
 	if span.ID == [8]byte{} || span.Start == 0 || span.End < span.Start || span.End > math.MaxInt64 ||
 		span.End-span.Start > uint64(maxSpan) || int64(span.End) > now.Add(maxAhead).UnixNano() {
 		s.stats.Spans.Invalid++

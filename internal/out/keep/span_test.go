@@ -25,7 +25,7 @@ func TestSpansOfTransactions(t *testing.T) {
 	r := resource("a", 1)
 	long, short := newSample(r, 1, begin, stackOf("main")), newSample(r, 2, begin, stackOf("main"))
 	span := spanOf(short, begin.Add(-2*time.Second), time.Minute)
-	s.AddSpan(span, begin.Add(time.Minute))
+	s.AddSpans(begin.Add(time.Minute), *span)
 	for _, sample := range []*profile.Sample{long, short} {
 		s.Add(sample, begin)
 		s.AddAccount(newAccount(sample, profile.Net, begin, time.Second), begin)
@@ -39,7 +39,7 @@ func TestSpansOfTransactions(t *testing.T) {
 		got.End.Sub(got.Start) == time.Minute, "%+v", got)
 	assert.Check(t, answer(t, s, Query{ID: traceOf(long)}, begin).Transactions[0].Span == nil)
 	span.End++ // of two with its ids, the first one counts
-	s.AddSpan(span, begin.Add(time.Minute))
+	s.AddSpans(begin.Add(time.Minute), *span)
 	again := answer(t, s, Query{ID: traceOf(short)}, begin).Transactions[0].Span
 	assert.Check(t, *again == *got && s.Stats().Spans == SpanStats{Added: 1, Repeated: 1}, "%+v", s.Stats().Spans)
 	s.spans.find(transactionID{span.TraceID, span.ID}).end = int64(span.Start) + 1 // before anything was seen
@@ -62,11 +62,11 @@ func TestInvalidSpans(t *testing.T) {
 	} {
 		span := spanOf(sample, begin, time.Second)
 		change(span)
-		s.AddSpan(span, now)
+		s.AddSpans(now, *span)
 		assert.Check(t, s.Stats().Spans == SpanStats{Invalid: uint64(i + 1)} && s.spans.slots == nil, "%d: %+v", i,
 			s.Stats())
 	}
-	s.AddSpan(spanOf(sample, begin, time.Second), now)
+	s.AddSpans(now, *spanOf(sample, begin, time.Second))
 	assert.Check(t, s.Stats().Spans.Added == 1)
 }
 
@@ -79,7 +79,7 @@ func TestManySpans(t *testing.T) {
 	sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
 	add := func(i int, at time.Time) {
 		binary.NativeEndian.PutUint64(sample.TransactionID[:], uint64(i)+1)
-		s.AddSpan(spanOf(sample, at.Add(time.Duration(i)), time.Second), at.Add(time.Minute))
+		s.AddSpans(at.Add(time.Minute), *spanOf(sample, at.Add(time.Duration(i)), time.Second))
 	}
 	for i := range count {
 		add(i, begin)
@@ -102,4 +102,37 @@ func TestManySpans(t *testing.T) {
 	}
 	now := s.Stats().Spans
 	assert.Check(t, now.Evicted < 2*st.Spans.Evicted+uint64(there), "%+v, before %+v", now, st.Spans)
+}
+
+// Where there is no room for all spans, those stay that ended later, in whatever order they come: at least as many as a
+// span may have places. Which ones are gone that would not have been too old is counted.
+func TestLaterSpansStay(t *testing.T) {
+	for name, order := range map[string]func(i, n int) int{
+		"rising": func(i, _ int) int { return i }, "falling": func(i, n int) int { return n - 1 - i },
+	} {
+		s := NewStore(10*time.Minute, MinBytes)
+		n := 2 * MinBytes / partOfSpans / spanBytes
+		sample := newSample(resource("a", 1), 1, begin, stackOf("main"))
+		of := func(i int) *spantimes.Span {
+			binary.NativeEndian.PutUint64(sample.TransactionID[:], uint64(i)+1)
+			return spanOf(sample, begin.Add(time.Duration(i)), time.Second)
+		}
+		var spans []spantimes.Span
+		for i := range n {
+			spans = append(spans, *of(order(i, n)))
+		}
+		s.AddSpans(begin.Add(time.Minute), spans...)
+		got := s.Stats().Spans
+		there := 0
+		for i := range n {
+			span := of(i)
+			if s.spans.find(transactionID{span.TraceID, span.ID}) != nil {
+				there++
+			} else {
+				assert.Assert(t, i < n-spanWays, "%s: of %d spans, the one that ended as number %d is not there", name, n, i)
+			}
+		}
+		assert.Check(t, got == SpanStats{Added: uint64(n), Evicted: uint64(n - there)} && there > n/4, "%s: %d of %d, %+v",
+			name, there, n, got)
+	}
 }
