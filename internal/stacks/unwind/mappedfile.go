@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sort"
 
 	"correlator/internal/names/symbols"
 	"correlator/procscan"
@@ -29,7 +30,7 @@ func (f *openFile) Close() error {
 // inMemory is what a process has mapped of a file. What it has not is zero. That suffices for code,
 // and for what describes how it is unwound, but not for a table of symbols.
 type inMemory struct {
-	parts  []procscan.Mapping // by offset
+	parts  []procscan.Mapping // by offset; none has what another one has
 	memory io.ReaderAt
 	size   int64
 }
@@ -88,13 +89,13 @@ func (t *target) openInMemory(m procscan.Mapping) (*openFile, error) {
 
 // readParts returns what is mapped of a file.
 func (t *target) readParts(parts []procscan.Mapping) (*openFile, error) {
-	slices.SortFunc(parts, func(a, b procscan.Mapping) int { return cmp.Compare(a.Offset, b.Offset) })
-	if parts[0].Offset != 0 {
+	parts = disjoint(parts)
+	if len(parts) == 0 || parts[0].Offset != 0 {
 		return nil, errNotInMemory
 	}
 	f := &inMemory{parts: parts, memory: rawFile{t.mem}}
 	for _, p := range parts {
-		if end := p.Offset + (p.End - p.Start); end <= maxFileBytes {
+		if end := endOf(p); end <= maxFileBytes {
 			f.size = max(f.size, int64(end))
 		}
 	}
@@ -106,6 +107,28 @@ func (t *target) readParts(parts []procscan.Mapping) (*openFile, error) {
 	return &openFile{ReaderAt: f, size: f.size}, nil
 }
 
+// disjoint returns parts by offset, without what is in another one, too, that begins earlier: of the same bytes of a
+// file, a process may have many mappings.
+func disjoint(parts []procscan.Mapping) []procscan.Mapping {
+	slices.SortStableFunc(parts, func(a, b procscan.Mapping) int { return cmp.Compare(a.Offset, b.Offset) })
+	kept, end := parts[:0], uint64(0)
+	for _, p := range parts {
+		if p.Start >= p.End || p.Offset >= maxFileBytes || endOf(p) <= end {
+			continue
+		}
+		if p.Offset < end {
+			p.Start += end - p.Offset
+			p.Offset = end
+		}
+		end = endOf(p)
+		kept = append(kept, p)
+	}
+	return kept
+}
+
+// endOf returns the offset of what follows a mapping.
+func endOf(p procscan.Mapping) uint64 { return p.Offset + (p.End - p.Start) }
+
 // ReadAt reads what is mapped.
 func (f *inMemory) ReadAt(b []byte, at int64) (n int, err error) {
 	if at < 0 || at >= f.size {
@@ -114,10 +137,11 @@ func (f *inMemory) ReadAt(b []byte, at int64) (n int, err error) {
 	short := int64(len(b)) > f.size-at
 	b = b[:min(int64(len(b)), f.size-at)]
 	clear(b)
-	for _, p := range f.parts {
-		from, to := max(at, int64(p.Offset)), min(at+int64(len(b)), int64(p.Offset+(p.End-p.Start)), f.size)
+	first := sort.Search(len(f.parts), func(i int) bool { return int64(endOf(f.parts[i])) > at })
+	for _, p := range f.parts[first:] {
+		from, to := max(at, int64(p.Offset)), min(at+int64(len(b)), int64(endOf(p)))
 		if from >= to {
-			continue
+			break
 		}
 		if _, err := f.memory.ReadAt(b[from-at:to-at], int64(p.Start)+from-int64(p.Offset)); err != nil {
 			return 0, err

@@ -47,6 +47,51 @@ func TestInMemory(t *testing.T) {
 	assert.Check(t, err != nil, "what cannot be read is no error")
 }
 
+// countedReads counts reads of memory.
+type countedReads struct {
+	io.ReaderAt
+	n int
+}
+
+func (r *countedReads) ReadAt(b []byte, at int64) (int, error) {
+	r.n++
+	return r.ReaderAt.ReadAt(b, at)
+}
+
+// However many mappings there are of the same bytes of a file, these are read once, from the mapping that begins first;
+// what no mapping may be of is left out. The rest is read as if there were no other.
+func TestInMemoryOverlapping(t *testing.T) {
+	memory := make([]byte, 256)
+	for i := range memory {
+		memory[i] = byte(i)
+	}
+	parts := []procscan.Mapping{{Start: 128, End: 136, Offset: 4}, {Start: 160, End: 164, Offset: 6},
+		{Start: 192, End: 208, Offset: 10}, {Start: 240, End: 244, Offset: 40}, {Start: 8, End: 8, Offset: 30},
+		{Start: 0, End: 64, Offset: maxFileBytes}, {Start: 0, End: 64, Offset: 1<<64 - 32}}
+	for range 100 {
+		parts = append(parts, procscan.Mapping{Start: 64, End: 72})
+	}
+	whole := make([]byte, 44) // from 0, 4, 10 and 40
+	copy(whole[10:], memory[192:208])
+	copy(whole[4:], memory[128:136])
+	copy(whole, memory[64:72])
+	copy(whole[40:], memory[240:244])
+	reads := &countedReads{bytes.NewReader(memory), 0}
+	f := inMemory{memory: reads, size: 44, parts: disjoint(parts)}
+	for from := range int64(44) {
+		for length := range 44 - from {
+			reads.n = 0
+			b := bytes.Repeat([]byte{0xff}, int(length))
+			_, err := f.ReadAt(b, from)
+			assert.Assert(t, err == nil && bytes.Equal(b, whole[from:from+length]) && reads.n <= 4, "%d from %d: %v, %v, %d",
+				length, from, b, err, reads.n)
+		}
+	}
+	reads.n = 0
+	_, err := f.ReadAt(make([]byte, 4), 0)
+	assert.Check(t, err == nil && reads.n == 1)
+}
+
 // A file is read from memory where it cannot be opened, but not where the memory may have to be asked
 // for at a process or another machine, or when the process is gone.
 func TestReadFromMemory(t *testing.T) {
