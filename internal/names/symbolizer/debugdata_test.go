@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbols"
 	"correlator/profile"
@@ -65,9 +66,10 @@ func TestDebugData(t *testing.T) {
 	}
 }
 
-// A stripped file without a build id, as those of Alpine, has the names of the debug file that it links to, if that is
-// the right one.
-func TestDebugLink(t *testing.T) {
+// linkedProgram compiles a program that sleeps, whose names are in the debug file that it links to, and returns it with
+// that file's path and the address of its function hidden.
+func linkedProgram(t *testing.T, buildID string) (program, debug string, hidden uint64) {
+	t.Helper()
 	cc, objcopy, dir := testenv.NeedTool(t, "cc"), testenv.NeedTool(t, "objcopy"), t.TempDir()
 	run := func(command ...string) {
 		cmd := exec.Command(command[0], command[1:]...)
@@ -75,9 +77,10 @@ func TestDebugLink(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		assert.NilError(t, err, "%v\n%s", command, out)
 	}
-	testenv.WriteFile(t, filepath.Join(dir, "p.c"), []byte("static __attribute__((used)) void hidden(void) {}\n"+
-		"int main(void) { return 0; }\n"))
-	run(cc, "-O1", "-Wl,--build-id=none", "-o", "full", "p.c")
+	testenv.WriteFile(t, filepath.Join(dir, "p.c"), []byte("#include <unistd.h>\n"+
+		"static __attribute__((used)) void hidden(void) {}\n"+
+		"int main(void) { char c; return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"))
+	run(cc, "-O1", "-Wl,--build-id="+buildID, "-o", "full", "p.c")
 	run(objcopy, "--only-keep-debug", "full", "p.debug")
 	run(objcopy, "--strip-all", "--add-gnu-debuglink=p.debug", "full", "program")
 	full, err := elf.Open(filepath.Join(dir, "full"))
@@ -85,18 +88,24 @@ func TestDebugLink(t *testing.T) {
 	defer full.Close()
 	list, err := full.Symbols()
 	assert.NilError(t, err)
-	var hidden uint64
 	for _, s := range list {
 		if s.Name == "hidden" {
 			hidden = s.Value
 		}
 	}
+	return filepath.Join(dir, "program"), filepath.Join(dir, "p.debug"), hidden
+}
+
+// A stripped file without a build id, as those of Alpine, has the names of the debug file that it links to, if that is
+// the right one.
+func TestDebugLink(t *testing.T) {
+	path, debug, hidden := linkedProgram(t, "none")
 	root, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	assert.NilError(t, err)
 	defer root.Close()
 	server := newServer("/proc", nil)
 	for _, want := range []string{"hidden", ""} {
-		program, err := os.Open(filepath.Join(dir, "program"))
+		program, err := os.Open(path)
 		assert.NilError(t, err)
 		info, err := program.Stat()
 		assert.NilError(t, err)
@@ -106,9 +115,9 @@ func TestDebugLink(t *testing.T) {
 		assert.Check(t, !names.full && names.own.Name(hidden) == "", "%+v", names)
 		found, err := r.debugFile(root, &names, true)
 		assert.Check(t, err == nil && found.Name(hidden) == want, "%q, not %q: %v", found.Name(hidden), want, err)
-		other := append(testenv.ReadFile(t, filepath.Join(dir, "p.debug")), 0) // of another build
-		assert.NilError(t, os.Remove(filepath.Join(dir, "p.debug")))
-		testenv.WriteFile(t, filepath.Join(dir, "p.debug"), other)
+		other := append(testenv.ReadFile(t, debug), 0) // of another build
+		assert.NilError(t, os.Remove(debug))
+		testenv.WriteFile(t, debug, other)
 	}
 }
 
@@ -191,4 +200,62 @@ func TestDWARF(t *testing.T) {
 	<-server.dwarf
 	own, _, err, _ = read("dwarf")
 	assert.Check(t, own == "hidden" && err == nil && len(server.dwarf) == maxDWARF-1, "%q, %v", own, err)
+}
+
+// A debug file is read for its checksum once for all requests of a Live, right or wrong, until it
+// changes; not at all if the build ids of both files say that it is the right one. As much is read for
+// one request as may be; what is then not known is a failure, which passes.
+func TestDebugLinkOfRequests(t *testing.T) {
+	for _, buildID := range []string{"none", "sha1"} {
+		path, debug, hidden := linkedProgram(t, buildID)
+		id, program := startFile(t, path)
+		s := newServer("/proc", nil)
+		expect := func(bytes int, name string, failure Failure) {
+			t.Helper()
+			s.linkedBytes = int64(bytes)
+			asked := []file{{program.ID, program.path(), []uint64{hidden}}}
+			a := s.name(&request{ID: id, Files: asked})
+			assert.Assert(t, len(a.Files) == 1)
+			got := ""
+			for _, n := range a.Files[0].Names {
+				got += string(n.Name)
+			}
+			assert.Check(t, got == name && a.Files[0].Failure == failure, "%s: %q, %d, not %q", buildID, got,
+				a.Files[0].Failure, name)
+		}
+		content := testenv.ReadFile(t, debug)
+		if buildID == "sha1" {
+			expect(0, "hidden", NoFailure)
+			continue
+		}
+		expect(len(content)-1, "", Unreadable)
+		expect(len(content), "hidden", NoFailure)
+		expect(0, "hidden", NoFailure)
+		testenv.WriteFile(t, debug+".new", append(content, 0)) // of another build
+		assert.NilError(t, os.Rename(debug+".new", debug))
+		expect(len(content), "", Unreadable)
+		expect(len(content)+1, "", NoFailure)
+		expect(0, "", NoFailure)
+	}
+}
+
+// What is remembered of debug files is bounded, as is what is read of several; that one could not be read is not
+// remembered.
+func TestVerdicts(t *testing.T) {
+	v := &verdicts{right: make(map[linked]bool)}
+	for i := range keptVerdicts {
+		v.right[linked{crc: uint32(i)}] = true
+	}
+	file, err := os.Open(os.DevNull) // empty: its checksum is 0
+	assert.NilError(t, err)
+	left := &allowance{left: 3}
+	key := elfsym.FileKey{Ino: 1, Size: 2}
+	assert.NilError(t, v.check(file, key, elfsym.DebugLink{}, left))
+	assert.DeepEqual(t, v.right, map[linked]bool{{file: key}: true})
+	key.Ino++
+	assert.ErrorIs(t, v.check(file, key, elfsym.DebugLink{}, left), errLater)
+	key.Size = 1
+	assert.NilError(t, file.Close())
+	assert.ErrorIs(t, v.check(file, key, elfsym.DebugLink{}, left), os.ErrClosed)
+	assert.Check(t, len(v.right) == 1 && left.left == 0)
 }

@@ -93,7 +93,7 @@ const (
 	NoFailure      Failure = iota
 	NotMapped              // the process maps no file with the id (any more)
 	FileSystem             // it maps files that may never be read: procscan.ErrFileSystem
-	Unreadable             // the file, its format, or its size
+	Unreadable             // the file, its format, or its size; or a debug file, for now
 	PerfMapRefused         // it is another user's, an earlier program's, or cannot be read
 	numFailures
 )
@@ -208,10 +208,11 @@ func (s *server) name(r *request) *liveAnswer {
 	return answer
 }
 
-// readAlone reads names for one request. It shares nothing with others.
+// readAlone reads names for one request. It shares nothing with others but what is known of debug files.
 func (s *server) readAlone(r *request) *liveAnswer {
 	alone := newServer(s.opener.ProcRoot, nil)
 	alone.ranges, alone.budget = true, symbols.NewBudget(liveBudget)
+	alone.verdicts, alone.allowance = s.verdicts, &allowance{left: s.linkedBytes}
 	p := alone.process(r)
 	defer alone.close(p)
 	p.budget = symbols.NewBudget(liveBudget)

@@ -173,8 +173,14 @@ func (r reading) debugFile(root *os.File, of *fileNames, own bool) (*symbols.Que
 	}
 	read := func() fileNames {
 		names := fileNames{debug: r.query(), budget: r.budget}
+		if link.Name != "" && (len(of.buildID) == 0 || len(tables.BuildID) == 0) {
+			names.err = r.verdicts.check(file, identity, link, r.allowance)
+		}
 		switch {
-		case link.Name != "" && symbols.CheckLinked(file, link) != nil:
+		case errors.Is(names.err, symbols.ErrLinked):
+			names.err = nil
+			return names
+		case names.err != nil:
 			return names
 		case tables.Static != nil:
 			names.err = names.debug.ReadTable(tables.Static)

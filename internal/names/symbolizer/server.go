@@ -2,6 +2,7 @@ package symbolizer
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path"
 	"sync"
@@ -82,6 +83,10 @@ type server struct {
 	files map[elfsym.FileKey]*source
 	debug map[debugKey]*debugFile
 
+	verdicts    *verdicts
+	allowance   *allowance
+	linkedBytes int64 // the allowance of a request of a Live
+
 	sending sync.Mutex // held while an answer is sent
 }
 
@@ -109,6 +114,10 @@ func newServer(procRoot string, conn *worker.Conn) *server {
 		addrs:     make(map[profile.FileID][]uint64),
 		files:     make(map[elfsym.FileKey]*source),
 		debug:     make(map[debugKey]*debugFile),
+		verdicts:  &verdicts{right: make(map[linked]bool)},
+		allowance: &allowance{left: math.MaxInt64}, // who waits for all names has them
+
+		linkedBytes: linkedBytes,
 	}
 }
 

@@ -100,11 +100,12 @@ func (o Opener) OpenDebugFile(root *os.File, buildID []byte) (*os.File, *elfsym.
 // file of libjvm.so has 150 MB.
 const maxLinkedBytes = 512 << 20
 
-var errLinked = errors.New("debug file has another checksum, or is too large")
+// ErrLinked: a debug file is not the one that a link names, or nobody will find out.
+var ErrLinked = errors.New("debug file has another checksum, or is too large")
 
 // OpenLinked opens the debug file that a file at a path names by .gnu_debuglink, as OpenDebugFile
 // does: below /usr/lib/debug, and with beside also next to the file, as gdb does. A build id, if both
-// files have one, must be the same. The checksum is not looked at: see CheckLinked.
+// files have one, must be the same; then it is the right file. Else that takes CheckLinked, too.
 func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buildID []byte, beside bool) (*os.File,
 	*elfsym.SymbolTables, error) {
 	if link.Name == "" || !path.IsAbs(of) {
@@ -126,7 +127,7 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 		switch {
 		case err != nil:
 		case stat.Size > maxLinkedBytes:
-			err = errLinked
+			err = ErrLinked
 		case len(buildID) > 0 && len(tables.BuildID) > 0 && !bytes.Equal(tables.BuildID, buildID):
 			err = errBuildID
 		case tables.Static == nil && tables.DWARF == nil: // the file itself, without the name of another
@@ -140,12 +141,13 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 	return nil, nil, fmt.Errorf("opening debug file: %w", errors.Join(errs...))
 }
 
-// CheckLinked reads a debug file, and returns an error unless it is the one that a link names.
+// CheckLinked reads a debug file, and returns an error unless it is the one that a link names: ErrLinked, or that of
+// reading.
 func CheckLinked(file *os.File, link elfsym.DebugLink) error {
 	sum := crc32.NewIEEE()
 	n, err := io.Copy(sum, io.NewSectionReader(file, 0, maxLinkedBytes+1))
 	if err == nil && (n > maxLinkedBytes || sum.Sum32() != link.CRC) {
-		err = errLinked
+		err = ErrLinked
 	}
 	return err
 }

@@ -154,7 +154,7 @@ func TestOpenLinked(t *testing.T) {
 		assert.Assert(t, err == nil && tables.Static != nil, "%s: %v", place, err)
 		assert.Check(t, CheckLinked(file, link))
 		err = CheckLinked(file, elfsym.DebugLink{Name: link.Name, CRC: link.CRC + 1})
-		assert.Check(t, errors.Is(err, errLinked), err)
+		assert.Check(t, errors.Is(err, ErrLinked), err)
 		file.Close()
 		for _, test := range []struct {
 			of, name string
