@@ -30,7 +30,7 @@ func TestMoments(t *testing.T) {
 	for i, id := range [][8]byte{sample.SpanID, wait.SpanID} { // the other is from another time
 		span := spanOf(sample, begin.Add(-time.Duration(i)*time.Hour-1), 10)
 		span.ID = id
-		s.AddSpan(span, begin.Add(time.Second))
+		s.AddSpans(begin.Add(time.Second), *span)
 	}
 	addUp(t, s)
 	sample.At, sample.Last, sample.Count = begin.Add(time.Minute), begin.Add(time.Minute), 1
