@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -46,7 +48,8 @@ const timersLate = 50 * time.Millisecond
 type Spawner struct {
 	kind     Kind
 	procRoot string
-	ownUser  bool // of its thread
+	ownUser  bool                  // of its thread
+	root     atomic.Pointer[error] // see Root
 	requests chan chan<- spawned
 	kills    chan kill
 	closed   chan struct{}
@@ -129,7 +132,11 @@ func (s *Spawner) run(ready chan<- error) {
 	if s.kind.Raised {
 		priority.Raise()
 	}
-	s.ownUser = s.mayHaveUser()
+	s.ownUser = s.meansUser()
+	if err := s.mayHaveUser(); s.ownUser && err != nil {
+		s.ownUser = false
+		s.root.Store(&err)
+	}
 	err := restrictThread(s.kind.Capabilities, s.ownUser)
 	ready <- err
 	if err != nil {
@@ -142,6 +149,8 @@ func (s *Spawner) run(ready chan<- error) {
 			if s.ownUser && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
 				// It may not keep capabilities, for example, or not execute the program.
 				s.ownUser = false
+				refused := fmt.Errorf("starting it as user %d: %w", workerID, err)
+				s.root.Store(&refused)
 				if err = restrictThread(s.kind.Capabilities, false); err == nil {
 					process, err = s.start()
 				}
@@ -166,20 +175,50 @@ const workerID = 4_200_000_000
 // forOwnUser is what the Spawner's thread needs for workers that have a user of their own. They do not get it.
 var forOwnUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL}
 
-// mayHaveUser reports whether workers can have a user of their own, instead of root: they need no capability with which
-// they could take on another one, have all that they need, without which root could read more, and the program is
-// everybody's to execute.
-func (s *Spawner) mayHaveUser() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
+// Root returns why workers are root's that are to have a user of their own, nil while they are not.
+// It may be known only after one has started.
+func (s *Spawner) Root() error {
+	if err := s.root.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// meansUser reports whether workers are to have a user of their own, instead of root: they need no
+// capability with which they could take on another one.
+func (s *Spawner) meansUser() bool {
+	return unix.Geteuid() == 0 && !slices.Contains(s.kind.Capabilities, unix.CAP_SETUID)
+}
+
+// mayHaveUser returns why workers cannot have a user of their own: the program is not everybody's to execute, or they
+// would not have all that they need, without which root could read more.
+func (s *Spawner) mayHaveUser() error {
 	var info unix.Stat_t
 	const othersExecute = 0o001
-	if unix.Geteuid() != 0 || slices.Contains(s.kind.Capabilities, unix.CAP_SETUID) ||
-		unix.Stat(s.program(), &info) != nil || info.Mode&othersExecute == 0 || unix.Capget(&header, &sets[0]) != nil {
-		return false
+	if err := unix.Stat(s.program(), &info); err != nil {
+		return fmt.Errorf("reading the mode of the program: %w", err)
 	}
-	needed := setOf(append(substituted(s.kind.Capabilities, sets), forOwnUser...))
-	return needed[0]&^sets[0].Permitted == 0 && needed[1]&^sets[1].Permitted == 0
+	if info.Mode&othersExecute == 0 {
+		return fmt.Errorf("the program has mode %#o: not everybody may execute it", info.Mode&0o7777)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("reading capabilities: %w", err)
+	}
+	var missing []string
+	for _, capability := range append(substituted(s.kind.Capabilities, sets), forOwnUser...) {
+		if sets[capability/32].Permitted&(1<<(capability%32)) == 0 {
+			name := map[int]string{
+				unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_KILL: "CAP_KILL",
+			}[capability]
+			missing = append(missing, cmp.Or(name, fmt.Sprintf("capability %d", capability)))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the agent lacks %s", strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 // setOf returns a set of capabilities.

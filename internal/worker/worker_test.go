@@ -241,6 +241,7 @@ func TestOwnUser(t *testing.T) {
 		&ownKind:  {"4200000000", "permission denied", fmt.Sprintf("%016x", 1<<unix.CAP_SYS_PTRACE)},
 	} {
 		p := startKind(t, *kind)
+		assert.Check(t, p.spawner.Root() == nil, "%s: %v", kind.Name, p.spawner.Root())
 		status := p.ask(t, "status")
 		ids := strings.Repeat("\t"+want.user, 4) + "\n"
 		lines := []string{"Uid:" + ids, "Gid:" + ids, "CapPrm:\t" + want.capabilities, "CapEff:\t" + want.capabilities}
@@ -256,6 +257,43 @@ func TestOwnUser(t *testing.T) {
 		}
 		score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID()))
 		assert.Check(t, err == nil && string(score) == "1000\n", "%s: %q, %v", kind.Name, score, err)
+	}
+}
+
+// Where workers cannot have a user of their own they are root's, and why is known: at once, or from
+// a start that failed.
+func TestOwnUserRefused(t *testing.T) {
+	testenv.NeedRoot(t)
+	self, err := os.ReadFile("/proc/self/exe")
+	assert.NilError(t, err)
+	root := t.TempDir()
+	assert.NilError(t, os.Mkdir(filepath.Join(root, "self"), 0o700)) // nobody else executes what is in it
+	program := filepath.Join(root, "self/exe")
+	testenv.WriteProgram(t, program, self, 0o700)
+	for _, test := range []struct {
+		mode          os.FileMode
+		before, after string
+	}{
+		{0o700, "the program has mode 0700: not everybody may execute it", "not everybody may execute it"},
+		{0o711, "", "starting it as user 4200000000: permission denied"},
+	} {
+		assert.NilError(t, os.Chmod(program, test.mode))
+		spawner, err := NewSpawner(root, ownKind)
+		assert.NilError(t, err)
+		t.Cleanup(spawner.Close)
+		if test.before == "" {
+			assert.NilError(t, spawner.Root())
+		} else {
+			assert.Error(t, spawner.Root(), test.before)
+		}
+		process, err := spawner.Start()
+		assert.NilError(t, err)
+		assert.ErrorContains(t, spawner.Root(), test.after)
+		var info unix.Stat_t
+		assert.NilError(t, unix.Stat(fmt.Sprintf("/proc/%d", process.PID()), &info))
+		assert.Check(t, info.Uid == 0, "user %d", info.Uid)
+		process.Kill()
+		<-process.Ended()
 	}
 }
 

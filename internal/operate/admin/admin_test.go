@@ -252,6 +252,10 @@ func TestUnwinding(t *testing.T) {
 		{sampling.AutoUnwinder,
 			&sampling.UnwindingStatus{Loaded: true, Unwound: 3, Native: 2, Engine: &unwind.Status{}},
 			"stacks: unwound in 3 processes, by frame pointers in 0, as native code alone in 2"},
+		{sampling.AutoUnwinder,
+			&sampling.UnwindingStatus{Loaded: true, Engine: &unwind.Status{WorkerRoot: "the agent lacks\x1b CAP_KILL"}},
+			"stacks: unwound in 0 processes, by frame pointers in 0; the unwinding worker is root's: " +
+				`the agent lacks\x1b CAP_KILL`},
 	} {
 		s := Status{Status: agent.Status{SamplesPerSecond: 20, Unwinder: test.unwinder, Unwinding: test.status}}
 		got := totals(&s)

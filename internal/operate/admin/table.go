@@ -232,6 +232,9 @@ func unwinding(s *Status) string {
 	if n := len(u.Engine.Quarantined); n > 0 {
 		line += fmt.Sprintf("; %d left out: the unwinding worker had to be killed", n)
 	}
+	if u.Engine.WorkerRoot != "" {
+		line += "; the unwinding worker is root's: " + terminal.Escape(u.Engine.WorkerRoot)
+	}
 	if u.Engine.Unreaped > 0 {
 		line += fmt.Sprintf("; %d unwinding workers hang", u.Engine.Unreaped)
 	}

@@ -176,6 +176,8 @@ func TestUnwinder(t *testing.T) {
 	m := fakeMachine(t, nil)
 	m.config.Unwinder = sampling.AutoUnwinder
 	found(t, m, "unwinder").verify(t, OK, "unwinds", "")
+	m.unwinder = func() error { return &rootError{errRefused} }
+	found(t, m, "unwinder").verify(t, OK, "unwinds a stack of this process; its worker is root's: "+errRefused.Error(), "")
 	m.unwinder = func() error { return errRefused }
 	found(t, m, "unwinder").verify(t, Missing, "refused", "--unwinder frame-pointers")
 	m.unwinder = func() error { return &bpf.MissingError{Feature: "CAP_BPF", Remedy: "grant it", Err: errRefused} }

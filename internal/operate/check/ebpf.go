@@ -70,7 +70,11 @@ func unwinder(m *machine) finding {
 	if m.config.Unwinder == sampling.FullUnwinder {
 		loss += ", and run is not ready (/readyz) without --unwinder auto"
 	}
-	f := ebpfFinding(m.unwinder(), "loads, and unwinds a stack of this process", loss)
+	works, err := "loads, and unwinds a stack of this process", m.unwinder()
+	if root := new(rootError); errors.As(err, &root) { // its filter is the same
+		return ok(works + "; its worker is root's: " + root.Error())
+	}
+	f := ebpfFinding(err, works, loss)
 	if f.status == Missing {
 		f.remedy += "; or do without: --unwinder frame-pointers"
 	}
@@ -112,8 +116,15 @@ func (m *machine) probeUnwinder() error {
 	if err != nil {
 		return err
 	}
-	return engine.Close()
+	root := engine.Status().WorkerRoot
+	if err = engine.Close(); err == nil && root != "" {
+		err = &rootError{errors.New(root)}
+	}
+	return err
 }
+
+// rootError is why the unwinding worker is root's instead of a user's of its own.
+type rootError struct{ error }
 
 // probeSampler loads the sampler and attaches it to each CPU, but pins nothing.
 func (m *machine) probeSampler() error {

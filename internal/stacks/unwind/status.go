@@ -7,11 +7,13 @@ import (
 
 // Status is the state of an Engine.
 type Status struct {
-	Failure      string       `json:"failure,omitempty"`     // why there is no worker
-	Generation   uint64       `json:"generation"`            // how often all was synchronized anew
-	Synchronized int          `json:"synchronized"`          // processes
-	Unreaped     int          `json:"unreaped"`              // killed workers that have not ended
-	Quarantined  []Quarantine `json:"quarantined,omitempty"` // by pid
+	Failure      string `json:"failure,omitempty"` // why there is no worker
+	Generation   uint64 `json:"generation"`        // how often all was synchronized anew
+	Synchronized int    `json:"synchronized"`      // processes
+	// WorkerRoot is why the worker is root's, which is to have a user of its own.
+	WorkerRoot  string       `json:"worker_root,omitempty"`
+	Unreaped    int          `json:"unreaped"`              // killed workers that have not ended
+	Quarantined []Quarantine `json:"quarantined,omitempty"` // by pid
 	// Runtimes are the kinds of language runtimes that processes have, besides JVMs, and why their frames
 	// cannot be unwound, "" if they can.
 	Runtimes map[string]string `json:"runtimes,omitempty"`
@@ -39,6 +41,9 @@ func (e *Engine) Status() Status {
 			s.Runtimes = make(map[string]string)
 		}
 		s.Runtimes[kind.name] = failureText(err)
+	}
+	if err := e.spawner.Root(); err != nil {
+		s.WorkerRoot = err.Error()
 	}
 	switch {
 	case e.broken != nil:
