@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"golang.org/x/sys/unix"
 
+	"correlator/elfsym"
 	"correlator/internal/host/procdir"
 	"correlator/internal/names/symbols"
 	"correlator/internal/stacks/unwind/deltas"
@@ -51,7 +52,14 @@ const (
 var (
 	errBudget   = errors.New("too much is read for one request")
 	errFileSize = errors.New("file is too large")
-	errVDSO     = errors.New("it is not the kernel's")
+)
+
+// Why the vDSO of a process is not taken for that of all.
+var (
+	errVDSOBytes   = fmt.Errorf("it has more than %d bytes", maxVDSOBytes)
+	errVDSO32      = errors.New("it is that of 32-bit programs")
+	errVDSOChanged = errors.New("it has been changed, as CRIU does in processes that it restores")
+	errVDSO        = errors.New("it is not the kernel's: made by the process, or restored by CRIU from another one")
 )
 
 // budget is what is left of maxRequestBytes, maxRequestReads and maxMemoryBytes.
@@ -225,11 +233,17 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 // engineMapping is rawMapping, but for a vDSO that is not the kernel's.
 func (t *target) engineMapping(m procscan.Mapping) (process.RawMapping, bool) {
 	raw, ok := t.rawMapping(m)
-	if m.Path == "[vdso]" && (!ok || !t.isKernels(&raw)) {
-		_ = t.skip(&raw, errVDSO)
-		return raw, false
+	if m.Path != "[vdso]" {
+		return raw, ok
 	}
-	return raw, ok
+	err := errVDSOBytes
+	if ok {
+		err = t.checkVDSO(&raw)
+	}
+	if err != nil {
+		_ = t.skip(&raw, err)
+	}
+	return raw, err == nil
 }
 
 // addFile adds the file of a mapping to those in which a runtime may be, unless it is known: its mappings are next
@@ -301,21 +315,42 @@ func (t *target) isELF(m procscan.Mapping) bool {
 	return known
 }
 
-// isKernels reports whether what a process has mapped as the vDSO is that of all processes, as far as that is known.
-func (t *target) isKernels(raw *process.RawMapping) bool {
+// checkVDSO returns why what a process has mapped as the vDSO is not that of all processes, as far as that is known.
+func (t *target) checkVDSO(raw *process.RawMapping) error {
 	got, want := make([]byte, raw.Length), make([]byte, raw.Length)
-	if t.GetRemoteMemory().Read(libpf.Address(raw.Vaddr), got) != nil {
-		return false
+	if err := t.GetRemoteMemory().Read(libpf.Address(raw.Vaddr), got); err != nil {
+		return fmt.Errorf("it cannot be read: %w", err)
 	}
 	own := ownVDSO()
 	if own == 0 {
-		return true
+		return nil
 	}
 	from := []unix.RemoteIovec{{Base: own, Len: len(want)}}
 	to := []unix.Iovec{{Base: unsafe.SliceData(want)}}
 	to[0].SetLen(len(want))
 	n, err := unix.ProcessVMReadv(os.Getpid(), to, from, 0)
-	return err == nil && n == len(want) && bytes.Equal(got, want)
+	switch {
+	case err != nil:
+		return fmt.Errorf("that of the kernel cannot be read: %w", err)
+	case bytes.Equal(got, want[:n]):
+		return nil
+	case len(got) > elf.EI_CLASS && string(got[:len(elf.ELFMAG)]) == elf.ELFMAG &&
+		elf.Class(got[elf.EI_CLASS]) == elf.ELFCLASS32:
+		return errVDSO32
+	}
+	if id := buildID(got); id != nil && bytes.Equal(id, buildID(want)) {
+		return errVDSOChanged
+	}
+	return errVDSO
+}
+
+// buildID returns the build id of a vDSO, nil if it has none.
+func buildID(vdso []byte) []byte {
+	file, err := elfsym.ParseFile(bytes.NewReader(vdso), int64(len(vdso)))
+	if err != nil {
+		return nil
+	}
+	return file.BuildID
 }
 
 // ownVDSO returns where this process has the vDSO, 0 if it has none.

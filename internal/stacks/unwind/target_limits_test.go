@@ -1,7 +1,12 @@
 package unwind
 
 import (
+	"bytes"
+	"debug/elf"
+	"io"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/process"
@@ -35,21 +40,39 @@ func TestForeignVDSO(t *testing.T) {
 	raw, ok := same.engineMapping(vdso)
 	assert.Check(t, ok && raw.IsVDSO() && len(same.skipped) == 0)
 
-	b := make([]byte, length)
-	_, err = mem.ReadAt(b, int64(own))
+	contents := make([]byte, length)
+	_, err = mem.ReadAt(contents, int64(own))
 	assert.NilError(t, err)
-	b[length-1]++
-	fd, err := unix.MemfdCreate("vdso", unix.MFD_CLOEXEC)
-	assert.NilError(t, err)
-	file := os.NewFile(uintptr(fd), "vdso")
-	_, err = file.Write(b)
-	assert.NilError(t, err)
-	other := newMemoryTarget(t, file)
-	for _, m := range []procscan.Mapping{{End: length, Path: "[vdso]"}, {End: maxVDSOBytes + 1, Path: "[vdso]"}} {
-		_, ok = other.engineMapping(m)
-		assert.Check(t, !ok && len(other.skipped) == 1)
+	id := buildID(contents)
+	assert.Assert(t, len(id) > 0, "the vDSO has no build id")
+	for _, test := range []struct {
+		what   string
+		change func(b []byte) []byte
+		length uint64
+		want   error
+	}{
+		{"too long", func(b []byte) []byte { return b }, maxVDSOBytes + 1, errVDSOBytes},
+		{"of 32 bits", func(b []byte) []byte { b[elf.EI_CLASS] = byte(elf.ELFCLASS32); return b }, length, errVDSO32},
+		{"changed", func(b []byte) []byte { b[length-1]++; return b }, length, errVDSOChanged},
+		{"of another kernel", func(b []byte) []byte { b[bytes.Index(b, id)]++; return b }, length, errVDSO},
+		{"none", func([]byte) []byte { return make([]byte, length) }, length, errVDSO},
+		{"longer", func(b []byte) []byte { return append(b, make([]byte, maxVDSOBytes)...) }, maxVDSOBytes, errVDSOChanged},
+		{"not there", func([]byte) []byte { return nil }, length, io.EOF},
+	} {
+		fd, err := unix.MemfdCreate("vdso", unix.MFD_CLOEXEC)
+		assert.NilError(t, err)
+		file := os.NewFile(uintptr(fd), "vdso")
+		_, err = file.Write(test.change(slices.Clone(contents)))
+		assert.NilError(t, err)
+		other := newMemoryTarget(t, file)
+		for range 2 {
+			_, ok = other.engineMapping(procscan.Mapping{End: test.length, Path: "[vdso]"})
+			assert.Check(t, !ok && len(other.skipped) == 1, test.what)
+		}
+		assert.ErrorIs(t, other.failure, test.want, test.what)
+		cannot := strings.Contains(other.failure.Error(), "it cannot be read")
+		assert.Check(t, cannot == (test.want == io.EOF), "%s: %v", test.what, other.failure)
 	}
-	assert.ErrorContains(t, other.failure, "it is not the kernel's")
 }
 
 // Of a process with ever more memfds so many are looked into, and that there are more is counted.
