@@ -266,7 +266,8 @@ var own = reasons(map[string]string{
 		elfsym.maxGoVersion elfsym.maxDebugLink elfsym.maxNameBytes
 		internal/names/symbolizer.maxPathBytes internal/names/symbolizer.maxLivePathBytes procscan.maxNameBytes
 		procscan.maxPIDs procscan.maxAuxvBytes procscan.maxStatBytes procscan.maxThreadName procscan.maxCPU
-		procscan.maxCPUListBytes internal/stacks/unwind.MaxWord internal/stacks/unwind.maxCodeOffset internal/stacks/unwind.maxInstructionBytes
+		procscan.maxCPUListBytes internal/stacks/unwind.MaxWord
+		internal/stacks/unwind.maxCodeOffset internal/stacks/unwind.maxInstructionBytes
 		internal/stacks/unwind.maxNumberBytes internal/stacks/unwind.maxStackBytes internal/stacks/unwind.maxStackOffset
 		internal/stacks/unwind.maxV8Type internal/stacks/unwind.maxV8Offset internal/stacks/unwind.maxV8Locals
 		internal/stacks/unwind.maxV8Misread internal/stacks/unwind.maxToTrap
