@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxDWARFBytes bounds the section .debug_info, and also what is read of all sections of a file: a
-	// tenth of a second of reading. The .debug_info of libjvm.so has 80 MB.
-	maxDWARFBytes = 256 << 20
+	// maxDWARFBytes bounds the section .debug_info, and also what is read of all sections of a file.
+	// The .debug_info of libjvm.so has 80 MB.
+	maxDWARFBytes = 128 << 20
 
 	// maxDWARFSteps bounds the entries, attributes, and abbreviations of a file that are looked at: a
-	// second of work. An attribute takes two bytes on average, but may take none.
-	maxDWARFSteps = 96 << 20
+	// second of work, at 25 ns. An attribute takes four bytes on average, but may take none.
+	maxDWARFSteps = 32 << 20
 
 	// maxDWARFUnits bounds the units that a file may have, of which eight bytes are kept each: that of a
 	// browser has 40,000.
