@@ -146,6 +146,50 @@ func TestDWARFIndexes(t *testing.T) {
 	assert.DeepEqual(t, names, map[uint64]string{0x1000: "own", 0x2000: "linked", 0x3000: "line", 0x4000: "near"})
 }
 
+// Units of each kind are read: their headers, what references in them mean, and abbreviations with codes of any order.
+// What a unit does not say where it is, has no address, or no name.
+func TestDWARFUnits(t *testing.T) {
+	first := "\x01" + dwarfFirst
+	of := func(version, rest string) string { // with 32-bit offsets
+		return string(binary.LittleEndian.AppendUint32(nil, uint32(2+len(rest)))) + version + rest
+	}
+	const v5, offset, number = "\x05\x00", "\x00\x00\x00\x00", "xxxxxxxx"
+	long := func(version, rest string) string {
+		return "\xff\xff\xff\xff" + uint64s(uint64(2+len(rest))) + version + rest
+	}
+	for _, test := range []struct {
+		what, info, tables string
+		want               map[uint64]string
+	}{
+		{"a skeleton", of(v5, "\x04\x08"+offset+number+first), dwarfTables, map[uint64]string{0x1000: "first"}},
+		{"a type", of(v5, "\x02\x08"+offset+number+offset+first), dwarfTables, map[uint64]string{0x1000: "first"}},
+		{"a type of 64 bits", long(v5, "\x06\x08"+uint64s(0)+number+uint64s(0)+first), dwarfTables,
+			map[uint64]string{0x1000: "first"}},
+		{"version 4 of 64 bits", long("\x04\x00", uint64s(0)+"\x08"+first), dwarfTables, map[uint64]string{0x1000: "first"}},
+		{"references of version 2", of("\x02\x00", offset+"\x08"+first+"\x04"+uint64s(12, 0x2000, 0x2001)), dwarfTables,
+			map[uint64]string{0x1000: "first", 0x2000: "first"}},
+		{"no order of codes", dwarfUnitOf(0, "\x09"+dwarfFirst), "\x09\x11\x01\x00\x00" + "\x02" + dwarfTables[6:],
+			map[uint64]string{0x1000: "first"}},
+		{"no offsets of texts", dwarfUnit5("\x01" + uint64s(0x1000) + "\x10\x00"),
+			"\x01\x2e\x00\x11\x01\x12\x0b\x03\x25\x00\x00\x00", map[uint64]string{0x1000: ""}},
+		{"no addresses", dwarfUnit5("\x01\x00\x10x\x00"), "\x01\x2e\x00\x11\x1b\x12\x0b\x03\x08\x00\x00\x00",
+			map[uint64]string{}},
+		{"a name in another file", dwarfUnit5("\x01" + uint64s(0x1000) + "\x10xxxx"),
+			"\x01\x2e\x00\x11\x01\x12\x0b\x03\xa1\x3e\x00\x00\x00", map[uint64]string{0x1000: ""}},
+		{"a text without an end", dwarfUnit5("\x01" + uint64s(0x1000) + "\x10\x00\x00\x00\x00"),
+			"\x01\x2e\x00\x11\x01\x12\x0b\x03\x0e\x00\x00\x00", nil},
+	} {
+		d, _ := dwarfOf(map[string]string{".debug_info": test.info, ".debug_abbrev": test.tables, ".debug_str": "text"})
+		names, err := readDWARF(d)
+		if test.want == nil {
+			assert.Check(t, errors.Is(err, errMalformed), "%s: %v", test.what, err)
+			continue
+		}
+		assert.NilError(t, err, test.what)
+		assert.DeepEqual(t, names, test.want)
+	}
+}
+
 // Values of each form are read with their size, so that what follows them is where it is.
 func TestDWARFForms(t *testing.T) {
 	for form, value := range map[string]string{

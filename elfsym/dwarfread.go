@@ -222,6 +222,7 @@ const (
 	dwarfAddress                 // an ELF address
 	dwarfAddressIndex            // in .debug_addr
 	dwarfReference               // position in .debug_info of an entry
+	dwarfInUnit                  // the same, from the begin of the unit
 	dwarfInline                  // of a text in .debug_info
 	dwarfString                  // in .debug_str
 	dwarfLineString              // in .debug_line_str
@@ -229,136 +230,117 @@ const (
 	dwarfOther                   // nothing that is needed here
 )
 
-// Forms of DWARF 5, section 7.5.6, and those before it of GNU's.
+// dwarfForm is how a value is written.
+type dwarfForm struct {
+	class    dwarfClass
+	encoding dwarfEncoding
+	size     uint64
+}
+
+type dwarfEncoding uint8
+
 const (
-	formAddr          = 0x01
-	formBlock2        = 0x03
-	formBlock4        = 0x04
-	formData2         = 0x05
-	formData4         = 0x06
-	formData8         = 0x07
-	formString        = 0x08
-	formBlock         = 0x09
-	formBlock1        = 0x0a
-	formData1         = 0x0b
-	formFlag          = 0x0c
-	formSdata         = 0x0d
-	formStrp          = 0x0e
-	formUdata         = 0x0f
+	inBytes  dwarfEncoding = iota // so many
+	inULEB                        // a number in LEB128
+	inSLEB                        // a signed one
+	asOffset                      // of the unit's size
+	asText                        // with a NUL
+	asBlock                       // with its length before it, in so many bytes, 0: in LEB128
+)
+
+// Forms of DWARF 5, section 7.5.6, and those before it of GNU's, which are of other files.
+const (
 	formRefAddr       = 0x10
-	formRef1          = 0x11
-	formRef2          = 0x12
-	formRef4          = 0x13
-	formRef8          = 0x14
-	formRefUdata      = 0x15
 	formIndirect      = 0x16
 	formSecOffset     = 0x17
-	formExprloc       = 0x18
-	formFlagPresent   = 0x19
-	formStrx          = 0x1a
-	formAddrx         = 0x1b
-	formRefSup4       = 0x1c
-	formStrpSup       = 0x1d
-	formData16        = 0x1e
-	formLineStrp      = 0x1f
-	formRefSig8       = 0x20
 	formImplicitConst = 0x21
-	formLoclistx      = 0x22
-	formRnglistx      = 0x23
-	formRefSup8       = 0x24
-	formStrx1         = 0x25
-	formStrx2         = 0x26
-	formStrx3         = 0x27
-	formStrx4         = 0x28
-	formAddrx1        = 0x29
-	formAddrx2        = 0x2a
-	formAddrx3        = 0x2b
-	formAddrx4        = 0x2c
 	formGNURefAlt     = 0x1f20
 	formGNUStrpAlt    = 0x1f21
 )
 
+var dwarfForms = [...]dwarfForm{
+	0x01: {dwarfAddress, inBytes, addressBytes}, // addr
+	0x03: {dwarfOther, asBlock, 2}, 0x04: {dwarfOther, asBlock, 4},
+	0x05: {dwarfConstant, inBytes, 2}, 0x06: {dwarfConstant, inBytes, 4}, 0x07: {dwarfConstant, inBytes, 8}, // data
+	0x08: {dwarfInline, asText, 0}, // string
+	0x09: {dwarfOther, asBlock, 0}, 0x0a: {dwarfOther, asBlock, 1},
+	0x0b: {dwarfConstant, inBytes, 1}, 0x0c: {dwarfConstant, inBytes, 1}, // data1, flag
+	0x0d: {dwarfConstant, inSLEB, 0},
+	0x0e: {dwarfString, asOffset, 0}, // strp
+	0x0f: {dwarfConstant, inULEB, 0},
+
+	formRefAddr: {dwarfReference, asOffset, 0},
+	0x11:        {dwarfInUnit, inBytes, 1}, 0x12: {dwarfInUnit, inBytes, 2}, 0x13: {dwarfInUnit, inBytes, 4},
+	0x14: {dwarfInUnit, inBytes, 8}, 0x15: {dwarfInUnit, inULEB, 0},
+
+	formSecOffset: {dwarfOther, asOffset, 0},
+	0x18:          {dwarfOther, asBlock, 0},       // exprloc
+	0x19:          {dwarfOther, inBytes, 0},       // flag_present
+	0x1a:          {dwarfStringIndex, inULEB, 0},  // strx
+	0x1b:          {dwarfAddressIndex, inULEB, 0}, // addrx
+	0x1c:          {dwarfOther, inBytes, 4},       // ref_sup4
+	0x1d:          {dwarfOther, asOffset, 0},      // strp_sup
+	0x1e:          {dwarfOther, inBytes, 16},      // data16
+	0x1f:          {dwarfLineString, asOffset, 0}, // line_strp
+	0x20:          {dwarfOther, inBytes, 8},       // ref_sig8
+	0x22:          {dwarfOther, inULEB, 0},        // loclistx
+	0x23:          {dwarfOther, inULEB, 0},        // rnglistx
+	0x24:          {dwarfOther, inBytes, 8},       // ref_sup8
+	0x25:          {dwarfStringIndex, inBytes, 1}, // strx1 to strx4
+	0x26:          {dwarfStringIndex, inBytes, 2}, 0x27: {dwarfStringIndex, inBytes, 3},
+	0x28: {dwarfStringIndex, inBytes, 4},
+	0x29: {dwarfAddressIndex, inBytes, 1}, 0x2a: {dwarfAddressIndex, inBytes, 2}, // addrx1 to addrx4
+	0x2b: {dwarfAddressIndex, inBytes, 3}, 0x2c: {dwarfAddressIndex, inBytes, 4},
+}
+
 // value reads a value of a unit. A constant is that of an abbreviation.
 func (r *dwarfReader) value(u *dwarfUnit, form uint64, constant uint64) dwarfValue {
+	if form == formImplicitConst {
+		return dwarfValue{dwarfConstant, constant}
+	}
 	for form == formIndirect && r.err == nil {
 		r.step()
-		if form = r.uleb(); form == formImplicitConst {
-			r.fail(fmt.Errorf("%w: a constant of DWARF without a value", errMalformed))
-		}
+		form = r.uleb()
 	}
-	switch form {
-	case formAddr:
-		return dwarfValue{dwarfAddress, r.uint(addressBytes)}
-	case formAddrx:
-		return dwarfValue{dwarfAddressIndex, r.uleb()}
-	case formAddrx1, formAddrx2, formAddrx3, formAddrx4:
-		return dwarfValue{dwarfAddressIndex, r.uint(form - formAddrx1 + 1)}
-	case formData1, formFlag:
-		return dwarfValue{dwarfConstant, r.uint(1)}
-	case formData2:
-		return dwarfValue{dwarfConstant, r.uint(2)}
-	case formData4:
-		return dwarfValue{dwarfConstant, r.uint(4)}
-	case formData8:
-		return dwarfValue{dwarfConstant, r.uint(8)}
-	case formUdata:
-		return dwarfValue{dwarfConstant, r.uleb()}
-	case formSdata:
-		return dwarfValue{dwarfConstant, r.sleb()}
-	case formImplicitConst:
-		return dwarfValue{dwarfConstant, constant}
-	case formRef1:
-		return dwarfValue{dwarfReference, u.start + r.uint(1)}
-	case formRef2:
-		return dwarfValue{dwarfReference, u.start + r.uint(2)}
-	case formRef4:
-		return dwarfValue{dwarfReference, u.start + r.uint(4)}
-	case formRef8:
-		return dwarfValue{dwarfReference, u.start + r.uint(8)}
-	case formRefUdata:
-		return dwarfValue{dwarfReference, u.start + r.uleb()}
-	case formRefAddr:
-		if u.version == 2 { // the size is that of addresses
-			return dwarfValue{dwarfReference, r.uint(addressBytes)}
-		}
-		return dwarfValue{dwarfReference, r.offset(u)}
-	case formString:
-		at := r.pos
-		r.text()
-		return dwarfValue{dwarfInline, at}
-	case formStrp:
-		return dwarfValue{dwarfString, r.offset(u)}
-	case formLineStrp:
-		return dwarfValue{dwarfLineString, r.offset(u)}
-	case formStrx:
-		return dwarfValue{dwarfStringIndex, r.uleb()}
-	case formStrx1, formStrx2, formStrx3, formStrx4:
-		return dwarfValue{dwarfStringIndex, r.uint(form - formStrx1 + 1)}
-	case formSecOffset:
-		return dwarfValue{dwarfOther, r.offset(u)}
-	case formStrpSup, formGNURefAlt, formGNUStrpAlt:
-		r.offset(u)
-	case formLoclistx, formRnglistx:
-		r.uleb()
-	case formRefSup4:
-		r.skip(4)
-	case formRefSig8, formRefSup8:
-		r.skip(8)
-	case formData16:
-		r.skip(16)
-	case formBlock, formExprloc:
-		r.skip(r.uleb())
-	case formBlock1:
-		r.skip(r.uint(1))
-	case formBlock2:
-		r.skip(r.uint(2))
-	case formBlock4:
-		r.skip(r.uint(4))
-	case formFlagPresent:
-	default:
+	if form == formGNURefAlt || form == formGNUStrpAlt {
+		form = formSecOffset
+	}
+	if form >= uint64(len(dwarfForms)) || dwarfForms[form].class == 0 {
 		r.fail(fmt.Errorf("%w: form %#x of DWARF", errMalformed, form))
+		return dwarfValue{}
 	}
-	return dwarfValue{kind: dwarfOther}
+	f := dwarfForms[form]
+	if form == formRefAddr && u.version == 2 {
+		f.encoding, f.size = inBytes, addressBytes
+	}
+	v := dwarfValue{kind: f.class}
+	switch f.encoding {
+	case inBytes:
+		if f.size > addressBytes {
+			r.skip(f.size)
+			break
+		}
+		v.number = r.uint(f.size)
+	case inULEB:
+		v.number = r.uleb()
+	case inSLEB:
+		v.number = r.sleb()
+	case asOffset:
+		v.number = r.offset(u)
+	case asText:
+		v.number = r.pos
+		r.text()
+	case asBlock:
+		length := r.uint(f.size)
+		if f.size == 0 {
+			length = r.uleb()
+		}
+		r.skip(length)
+	}
+	if f.class == dwarfInUnit {
+		v.kind, v.number = dwarfReference, v.number+u.start
+	}
+	return v
 }
 
 // dwarfTable is a table of abbreviations: which attributes entries have, and how.
