@@ -68,7 +68,8 @@ func readDWARF(d *DWARF) (names map[uint64]string, err error) {
 	return names, err
 }
 
-// Abbreviations: 1 a unit, 2 a function with text, 3 one of an origin in the unit, 4 in another, 5 one without code.
+// Abbreviations: 1 a unit, 2 a function with text, 3 one of an origin in the unit, 4 in another, 5
+// one without code.
 const (
 	dwarfTables = "\x01\x11\x01\x00\x00" +
 		"\x02\x2e\x00\x03\x08\x11\x01\x12\x0b\x00\x00" +
@@ -115,8 +116,8 @@ func TestDWARFNames(t *testing.T) {
 	assert.NilError(t, (*DWARF)(nil).Functions(nil))
 }
 
-// A linkage name, wherever it is, is preferred to one in the source, and that of the nearest entry to others. Numbers
-// are those of the unit's part of a table.
+// A linkage name, wherever it is, is preferred to one in the source, and that of the nearest entry
+// to others. Numbers are those of the unit's part of a table.
 func TestDWARFIndexes(t *testing.T) {
 	const tables = "\x01\x11\x01\x72\x17\x73\x17\x00\x00" +
 		"\x02\x2e\x00\x03\x25\x11\x1b\x12\x0f\x47\x13\x00\x00" + // strx1, addrx, udata, ref4
@@ -146,8 +147,8 @@ func TestDWARFIndexes(t *testing.T) {
 	assert.DeepEqual(t, names, map[uint64]string{0x1000: "own", 0x2000: "linked", 0x3000: "line", 0x4000: "near"})
 }
 
-// Units of each kind are read: their headers, what references in them mean, and abbreviations with codes of any order.
-// What a unit does not say where it is, has no address, or no name.
+// Units of each kind are read: their headers, what references in them mean, and abbreviations with
+// codes of any order. What a unit does not say where it is, has no address, or no name.
 func TestDWARFUnits(t *testing.T) {
 	first := "\x01" + dwarfFirst
 	of := func(version, rest string) string { // with 32-bit offsets
@@ -220,8 +221,8 @@ func compressedDWARF(kind uint32, size uint64, contents string) string {
 	return string(head) + uint64s(1) + b.String()
 }
 
-// Whatever DWARF says, what is read and kept of it is bounded, and a limit that is reached is said; what was found
-// before is kept.
+// Whatever DWARF says, what is read and kept of it is bounded, and a limit that is reached is said;
+// what was found before is kept.
 func TestHostileDWARF(t *testing.T) {
 	first := dwarfUnitOf(0, "\x01"+dwarfFirst)
 	with := func(info string) map[string]string {
@@ -296,8 +297,9 @@ func TestHostileDWARF(t *testing.T) {
 	}
 }
 
-// What few bytes make much work of ends when the steps, or the bytes, are spent: entries of no size but in
-// abbreviations, one origin of all, and tables that are read in turns. What is kept of tables stays bounded.
+// What few bytes make much work of ends when the steps, or the bytes, are spent: entries of no size
+// but in abbreviations, one origin of all, and tables that are read in turns. What is kept of
+// tables stays bounded.
 func TestDWARFWork(t *testing.T) {
 	const units = 64
 	bomb := "\x01\x2e\x00" + strings.Repeat("\x03\x19", maxAbbreviations/2) + "\x00\x00\x00"

@@ -373,8 +373,8 @@ func (t *dwarfTable) kind(code uint64) (dwarfKind, bool) {
 	return t.kinds[i], true
 }
 
-// table returns the table at a position in .debug_abbrev (section 7.5.3). Those that were needed are kept until there
-// are too many.
+// table returns the table at a position in .debug_abbrev (section 7.5.3). Those that were needed
+// are kept until there are too many.
 func (d *DWARF) table(at uint64) (*dwarfTable, error) {
 	if t, known := d.tables[at]; known {
 		return t, nil

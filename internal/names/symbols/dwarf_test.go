@@ -24,8 +24,8 @@ __attribute__((noinline)) int outer(int n) { return between(n) + 1; }
 int main(int argc, char **argv) { return outer(argc); }
 `
 
-// The constructor and what is called of T are copies of abstract functions with -O2, whose declarations are in the
-// class.
+// The constructor and what is called of T are copies of abstract functions with -O2, whose
+// declarations are in the class.
 const dwarfCC = `
 namespace space {
 template <class X> struct T {
@@ -42,8 +42,8 @@ static __attribute__((noinline, noclone)) int quiet(int n) { asm volatile("" :::
 int main(int argc, char **argv) { return space::T<int>::of(argc) + space::T<long>::of(argc) + quiet(argc); }
 `
 
-// buildDWARF builds a program with debugging information, and returns it without its table of symbols, and the
-// functions of its own that the table has.
+// buildDWARF builds a program with debugging information, and returns it without its table of
+// symbols, and the functions of its own that the table has.
 func buildDWARF(t testing.TB, source string, flags ...string) (file []byte, functions []elf.Symbol) {
 	t.Helper()
 	compiler, extension := "cc", ".c"
@@ -74,8 +74,8 @@ func buildDWARF(t testing.TB, source string, flags ...string) (file []byte, func
 	return file, functions
 }
 
-// Functions of a file without a table of symbols have the names that the table had, whichever the form of its DWARF is;
-// what is between them has none.
+// Functions of a file without a table of symbols have the names that the table had, whichever the
+// form of its DWARF is; what is between them has none.
 func TestReadDWARF(t *testing.T) {
 	for _, test := range []struct{ source, flags string }{
 		{dwarfC, "-gdwarf-2 -gstrict-dwarf -O1"},
