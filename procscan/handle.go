@@ -41,6 +41,15 @@ func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
 	return h, nil
 }
 
+// OpenPID is OpenProcess of the process that has a pid now.
+func OpenPID(procRoot string, pid int) (*Handle, error) {
+	started, err := startTime(procRoot, pid)
+	if err != nil {
+		return nil, err
+	}
+	return OpenProcess(procRoot, ProcessID{PID: pid, StartTime: started})
+}
+
 // verify takes the last two steps of pidfd.go.
 func (h *Handle) verify() error {
 	if err := procdir.Check(h.procRoot); err != nil { // is there a proc root at all?

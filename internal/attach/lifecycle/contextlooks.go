@@ -1,10 +1,14 @@
 package lifecycle
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
+	"maps"
 	"sync"
 	"time"
+
+	"correlator/internal/worker"
 )
 
 const (
@@ -12,15 +16,17 @@ const (
 	// 400 programs a second that run on, all of those of ten seconds.
 	maxContextLooks = 4096
 
-	// contextBatch is how many processes are looked at before others, and the end, get their turn: each
-	// can make that take a tenth of a second, once.
+	// contextBatch is how many processes are looked at before the end, and new ones, get their turn. A batch ends
+	// early after contextSlice: each process can make a look take a tenth of a second.
 	contextBatch = 16
+	contextSlice = 10 * time.Millisecond
 
 	// contextSlack is how much earlier than due a process may be looked at, together with others.
 	contextSlack = 10 * time.Millisecond
 
-	// Between two batches is a pause of contextShare times as long as the first took: looks take a
-	// tenth of a CPU, however many programs start and whatever they map.
+	// An owner's processes are not looked at for contextShare times as long as it took to look at some of them: looks
+	// take a tenth of a CPU for each owner, however many programs start and whatever they map. Between two batches
+	// there is a pause as long as the first took: all take half of one at most.
 	contextShare = 10
 
 	// contextRest is how soon a context is found again in a process that goes on to map libraries: each
@@ -38,13 +44,15 @@ type contextLooks struct {
 	late  int             // after so many looks it begins anew with an event
 	look  func(pids []int) (found, gone []int, err error)
 	found func(pid int)
+	owner func(pid int) worker.User // whose bounds a process counts against; it does not block
 	now   func() time.Time
 	wake  chan struct{} // has a token when something is due before until
 
 	mu    sync.Mutex
 	queue lookQueue
 	byPID map[int]*contextLook
-	until time.Time // when run looks at the queue next; zero: it waits for wake
+	rests map[worker.User]time.Time // until when an owner's processes are not looked at
+	until time.Time                 // when run looks at the queue next; zero: it waits for wake
 }
 
 // contextLook is a process that is to be looked at.
@@ -52,12 +60,15 @@ type contextLook struct {
 	pid, index int // of the heap
 	times      int // how often it was looked at
 	due        time.Time
-	resting    bool // its context was found a while before due
+	owner      worker.User // when it was looked at last; empty: it was not
+	resting    bool        // its context was found a while before due
 }
 
-// newContextLooks returns one that calls look with the processes that are due, and found with each
-// that has a context.
-func newContextLooks(look func(pids []int) (found, gone []int, err error), found func(pid int)) *contextLooks {
+// newContextLooks returns one that calls look with the processes that are due, found with each that has a context, and
+// owner to know whose they are.
+func newContextLooks(look func(pids []int) (found, gone []int, err error), found func(pid int),
+	owner func(pid int) worker.User,
+) *contextLooks {
 	return &contextLooks{
 		// 20 ms, 100 ms, 500 ms, 2 s and 10 s after the event: a native program publishes within
 		// milliseconds, a JVM within a second or two, an interpreter when it gets to that.
@@ -65,8 +76,8 @@ func newContextLooks(look func(pids []int) (found, gone []int, err error), found
 			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond,
 			8 * time.Second,
 		},
-		late: 3, look: look, found: found, now: time.Now,
-		wake: make(chan struct{}, 1), byPID: make(map[int]*contextLook),
+		late: 3, look: look, found: found, owner: owner, now: time.Now,
+		wake: make(chan struct{}, 1), byPID: make(map[int]*contextLook), rests: make(map[worker.User]time.Time),
 	}
 }
 
@@ -115,7 +126,7 @@ func (c *contextLooks) run(ctx context.Context) {
 			began := c.now()
 			c.step(began)
 			ended := c.now()
-			next = ended.Add(contextShare * ended.Sub(began))
+			next = ended.Add(ended.Sub(began))
 		case <-ctx.Done():
 			return
 		}
@@ -139,13 +150,84 @@ func (c *contextLooks) schedule(next time.Time) time.Time {
 	return c.until
 }
 
-// step looks at the processes that are due, contextBatch of them at most.
-func (c *contextLooks) step(now time.Time) {
-	pids := c.take(now)
-	if len(pids) == 0 {
-		return
+// step looks at the processes that are due, contextBatch of them at most, in turn of being due, but for those of owners
+// that rest.
+func (c *contextLooks) step(began time.Time) {
+	spent := make(map[worker.User]time.Duration)
+	for now, n := began, 0; n < contextBatch && now.Sub(began) < contextSlice; n++ {
+		p := c.next(now)
+		if p == nil {
+			break
+		}
+		owner := c.owner(p.pid)
+		if c.take(p, owner, now) {
+			c.lookAt(p.pid, now)
+		}
+		ended := c.now()
+		spent[owner] += ended.Sub(now)
+		now = ended
 	}
-	found, gone, _ := c.look(pids) // with an error, the next look tries again
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	maps.DeleteFunc(c.rests, func(_ worker.User, until time.Time) bool { return !until.After(now) })
+	for owner, took := range spent {
+		if until := now.Add(contextShare * took); took > 0 && until.After(c.rests[owner]) {
+			c.rests[owner] = until
+		}
+	}
+}
+
+// next returns the process that is due first, nil if there is none. Those of owners that are known to rest wait until
+// then.
+func (c *contextLooks) next(now time.Time) *contextLook {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 && !c.queue[0].due.After(now.Add(contextSlack)) {
+		p := c.queue[0]
+		if p.resting {
+			c.remove(p.pid)
+			continue
+		}
+		if until := c.rests[p.owner]; p.owner == "" || !until.After(now) {
+			return p
+		}
+		c.postpone(p, now)
+	}
+	return nil
+}
+
+// postpone has a process wait until its owner does not rest.
+func (c *contextLooks) postpone(p *contextLook, now time.Time) {
+	p.due = now.Add(2 * contextSlack) // at the least, so that it is not the next one
+	if until := c.rests[p.owner]; until.After(p.due) {
+		p.due = until
+	}
+	heap.Fix(&c.queue, p.index)
+}
+
+// take has a process, whose owner is known now, wait for the look after this one, and reports whether
+// it is to be looked at: its owner does not rest.
+func (c *contextLooks) take(p *contextLook, owner worker.User, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.owner = owner
+	if owner != "" && c.rests[owner].After(now) {
+		c.postpone(p, now)
+		return false
+	}
+	if p.times++; p.times == len(c.after) {
+		c.remove(p.pid)
+		return true
+	}
+	p.due = now.Add(c.after[p.times])
+	heap.Fix(&c.queue, p.index)
+	return true
+}
+
+// lookAt looks at a process.
+func (c *contextLooks) lookAt(pid int, now time.Time) {
+	found, gone, _ := c.look([]int{pid}) // with an error, the next look tries again
 	c.mu.Lock()
 	for _, pid := range found {
 		c.rest(pid, now)
@@ -157,27 +239,6 @@ func (c *contextLooks) step(now time.Time) {
 	for _, pid := range found {
 		c.found(pid)
 	}
-}
-
-// take returns the processes that are due, and has them wait for the look after.
-func (c *contextLooks) take(now time.Time) (pids []int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(pids) < contextBatch && len(c.queue) > 0 && !c.queue[0].due.After(now.Add(contextSlack)) {
-		p := c.queue[0]
-		if p.resting {
-			c.remove(p.pid)
-			continue
-		}
-		pids = append(pids, p.pid)
-		if p.times++; p.times == len(c.after) {
-			c.remove(p.pid)
-			continue
-		}
-		p.due = now.Add(c.after[p.times])
-		heap.Fix(&c.queue, 0)
-	}
-	return pids
 }
 
 // rest has a process forgotten in a while, in which its context is found only once.
@@ -198,11 +259,14 @@ func (c *contextLooks) remove(pid int) {
 	}
 }
 
-// lookQueue is a heap, first what is due first.
+// lookQueue is a heap, first what is due first; of those that are at the same time, what was looked at least.
 type lookQueue []*contextLook
 
-func (q lookQueue) Len() int           { return len(q) }
-func (q lookQueue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q lookQueue) Len() int { return len(q) }
+
+func (q lookQueue) Less(i, j int) bool {
+	return cmp.Or(q[i].due.Compare(q[j].due), cmp.Compare(q[i].times, q[j].times)) < 0
+}
 
 func (q lookQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,7 +15,10 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/attach"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/worker"
+	"correlator/procscan"
 	"correlator/procscan/watch"
 )
 
@@ -27,6 +31,9 @@ type scriptedLooks struct {
 	looked      []lookedAt
 	found, gone []int // what looks return, as far as it was looked at
 	reported    []int
+	owners      map[int]worker.User   // by pid; empty: they have ended
+	takes       map[int]time.Duration // how long a look takes, by pid
+	pauseEnd    time.Time
 }
 
 type lookedAt struct {
@@ -48,9 +55,10 @@ func scriptLooks(t *testing.T) *scriptedLooks {
 	s.contextLooks = newContextLooks(func(pids []int) (found, gone []int, err error) {
 		for _, pid := range slices.Sorted(slices.Values(pids)) {
 			s.looked = append(s.looked, lookedAt{pid, s.at.Sub(s.start)})
+			s.at = s.at.Add(s.takes[pid])
 		}
 		return intersect(s.found, pids), intersect(s.gone, pids), errors.New("some cannot be read")
-	}, func(pid int) { s.reported = append(s.reported, pid) })
+	}, func(pid int) { s.reported = append(s.reported, pid) }, func(pid int) worker.User { return s.owners[pid] })
 	s.now = func() time.Time { return s.at }
 	return s
 }
@@ -73,6 +81,7 @@ func (s *scriptedLooks) until(after time.Duration) {
 // expect compares how often each process was looked at, and when.
 func (s *scriptedLooks) expect(want ...lookedAt) {
 	s.t.Helper()
+	slices.SortStableFunc(s.looked, func(a, b lookedAt) int { return cmp.Or(cmp.Compare(a.after, b.after), a.pid-b.pid) })
 	assert.Check(s.t, slices.Equal(s.looked, want), "looked at %v, want %v", s.looked, want)
 	s.looked = nil
 }
@@ -172,6 +181,77 @@ func TestContextLooksBound(t *testing.T) {
 	}
 }
 
+// However many processes an owner has whose looks take long, those of others are looked at after one such look, and a
+// pause as long, at most; and the owner's take a tenth of the time, in turn.
+func TestContextLooksAreShared(t *testing.T) {
+	s := scriptLooks(t)
+	const slow, hogs = 100 * time.Millisecond, 50
+	s.owners, s.takes = make(map[int]worker.User), make(map[int]time.Duration)
+	for pid := 1; pid <= hogs; pid++ {
+		s.owners[pid], s.takes[pid] = "hog", slow
+		s.add(pid)
+	}
+	const fast = 1000
+	for pid := fast; s.at.Sub(s.start) < 20*time.Second; pid++ {
+		s.owners[pid] = "other"
+		added := s.at
+		s.add(pid)
+		for until := added.Add(2*slow + 50*ms); s.at.Before(until); { // as run does
+			next := s.schedule(s.pauseEnd)
+			if next.IsZero() || next.After(until) {
+				s.at = until
+				break
+			}
+			if s.at.Before(next) {
+				s.at = next
+			}
+			began := s.at
+			s.step(began)
+			s.pauseEnd = s.at.Add(s.at.Sub(began))
+		}
+		assert.Check(t, slices.ContainsFunc(s.looked, func(l lookedAt) bool { return l.pid == pid }),
+			"process %d was not looked at in %v", pid, s.at.Sub(added))
+	}
+	took, first := time.Duration(0), make(map[int]bool)
+	for _, l := range s.looked {
+		took += s.takes[l.pid]
+		first[l.pid] = true
+	}
+	assert.Check(t, took >= time.Second && took <= 3*time.Second, "looks at the hog's processes took %v", took)
+	turns := 0
+	for pid := 1; pid <= hogs; pid++ {
+		if first[pid] {
+			turns++
+		}
+	}
+	assert.Check(t, turns >= int(took/slow), "%d of the hog's processes had a turn, in %v", turns, took)
+}
+
+// Where processes of any kind are taken, one that there is no room to look at is probed: those that
+// take the room do not keep it out.
+func TestProbeWithoutRoomForLook(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		m := &Manager{processes: attach.NewColumn[*Process](attach.NewTable()), counters: new(Counters)}
+		m.options.Filter.All = all
+		m.admission.init(1, m.counters, nil)
+		scanner, err := procscan.NewScanner("/proc")
+		assert.NilError(t, err)
+		m.discovery.scanner, m.discovery.probes = scanner, newProbeQueue()
+		m.discovery.contexts = newContextLooks(nil, nil, nil)
+		const first = 1 << 30 // there are no such processes
+		for i := range maxContextLooks {
+			m.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + i})
+		}
+		assert.Check(t, m.counters.ContextLooksSkipped.Load() == 0 && m.counters.LiveProbes.Load() == 0)
+		m.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + maxContextLooks})
+		if all {
+			testenv.Poll(t, deadline, "a probe", func() bool { return m.counters.LiveProbes.Load() == 1 })
+		}
+		m.discovery.probes.close()
+		assert.Check(t, m.counters.ContextLooksSkipped.Load() == 1 && (m.counters.LiveProbes.Load() == 1) == all)
+	}
+}
+
 // Looks come by themselves, with none to wait for in between and at the end.
 func TestContextLooksRun(t *testing.T) { synctest.Test(t, testContextLooksRun) }
 
@@ -182,7 +262,7 @@ func testContextLooksRun(t *testing.T) {
 			return pids, nil, nil
 		}
 		return nil, nil, nil
-	}, func(int) { found.Add(1) })
+	}, func(int) { found.Add(1) }, func(int) worker.User { return "7" })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/procscan/watch"
 )
@@ -83,7 +84,9 @@ func (m *Manager) initDiscovery() (err error) {
 	d.scanner.All = m.options.Filter.All
 	d.open = watch.OpenEventWatcher
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
-	d.contexts = newContextLooks(m.lookForContexts, m.requestProbe)
+	d.contexts = newContextLooks(m.lookForContexts, m.requestProbe, func(pid int) worker.User {
+		return process.OwnerOf(m.options.ProcRoot, pid)
+	})
 	d.blind, d.idle = blindInterval, idleWorker
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
 	return nil

@@ -108,5 +108,8 @@ func (m *Manager) handleEvent(e watch.Event) {
 func (m *Manager) lookForContext(pid int) {
 	if !m.discovery.contexts.add(pid) {
 		m.counters.ContextLooksSkipped.Add(1)
+		if m.options.Filter.All { // one that is not looked at is probed: it may be of another owner than those that are
+			m.requestProbe(pid)
+		}
 	}
 }

@@ -54,7 +54,13 @@ func NewSilentSearch(scanner *procscan.Scanner, client *access.Client, procRoot 
 
 // ownerAt returns whose bounds a process counts against; empty: it has ended.
 func ownerAt(procRoot string, id procscan.ProcessID) worker.User {
-	handle, err := procscan.OpenProcess(procRoot, id)
+	return ownerBy(procscan.OpenProcess(procRoot, id))
+}
+
+// OwnerOf returns whose bounds the process with a pid counts against; empty: it has ended. It does not block.
+func OwnerOf(procRoot string, pid int) worker.User { return ownerBy(procscan.OpenPID(procRoot, pid)) }
+
+func ownerBy(handle *procscan.Handle, err error) worker.User {
 	if err != nil {
 		return ""
 	}
