@@ -146,8 +146,9 @@ func (s *Spawner) run(ready chan<- error) {
 		select {
 		case result := <-s.requests:
 			process, err := s.start()
-			if s.ownUser && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
-				// It may not keep capabilities, for example, or not execute the program.
+			if s.ownUser && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL)) {
+				// It may not keep capabilities, for example, or not execute the program, or its user namespace
+				// does not have the user.
 				s.ownUser = false
 				refused := fmt.Errorf("starting it as user %d: %w", workerID, err)
 				s.root.Store(&refused)
@@ -190,8 +191,9 @@ func (s *Spawner) meansUser() bool {
 	return unix.Geteuid() == 0 && !slices.Contains(s.kind.Capabilities, unix.CAP_SETUID)
 }
 
-// mayHaveUser returns why workers cannot have a user of their own: the program is not everybody's to execute, or they
-// would not have all that they need, without which root could read more.
+// mayHaveUser returns why workers cannot have a user of their own: the program is not everybody's to execute, or has
+// capabilities of its own, which would take theirs, or they would not have all that they need, without which root could
+// read more.
 func (s *Spawner) mayHaveUser() error {
 	var info unix.Stat_t
 	const othersExecute = 0o001
@@ -200,6 +202,9 @@ func (s *Spawner) mayHaveUser() error {
 	}
 	if info.Mode&othersExecute == 0 {
 		return fmt.Errorf("the program has mode %#o: not everybody may execute it", info.Mode&0o7777)
+	}
+	if _, err := unix.Getxattr(s.program(), "security.capability", nil); err == nil {
+		return errors.New("the program has capabilities of its own (getcap)")
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -295,6 +296,25 @@ func TestOwnUserRefused(t *testing.T) {
 		process.Kill()
 		<-process.Ended()
 	}
+}
+
+// Workers are root's where the program has capabilities of its own, which would take theirs.
+func TestOwnUserOfFile(t *testing.T) {
+	testenv.NeedRoot(t)
+	root := t.TempDir()
+	program := filepath.Join(root, "self", "exe")
+	assert.NilError(t, os.Mkdir(filepath.Dir(program), 0o755))
+	testenv.WriteFile(t, program, "")
+	assert.NilError(t, os.Chmod(program, 0o755))
+	s := &Spawner{procRoot: root, kind: ownKind}
+	assert.NilError(t, s.mayHaveUser())
+	capabilities := make([]byte, 20) // struct vfs_cap_data
+	binary.LittleEndian.PutUint32(capabilities, 0x02000001)
+	binary.LittleEndian.PutUint32(capabilities[4:], 1<<unix.CAP_SYS_PTRACE)
+	if err := unix.Setxattr(program, "security.capability", capabilities, 0); err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	assert.ErrorContains(t, s.mayHaveUser(), "capabilities of its own")
 }
 
 // A thread without the right to signal other users' processes ends workers that are another user's. Core dumps and

@@ -63,11 +63,11 @@ type memoryFile struct {
 // as the engine asks for each mapping, of which a process may have many.
 func (t *target) openInMemory(m procscan.Mapping) (*openFile, error) {
 	if t.inMemory == nil {
-		all, err := t.handle.FileMemory()
-		if err != nil && !errors.Is(err, procscan.ErrTooMany) {
-			return nil, err
-		}
 		t.inMemory = make(map[fileID]*memoryFile)
+		all, err := t.handle.FileMemory()
+		if !errors.Is(err, procscan.ErrTooMany) {
+			t.notInMemory = err
+		}
 		for _, part := range all {
 			f := t.inMemory[idOf(part)]
 			if f == nil {
@@ -79,7 +79,7 @@ func (t *target) openInMemory(m procscan.Mapping) (*openFile, error) {
 	}
 	f := t.inMemory[idOf(m)]
 	if f == nil {
-		return nil, errNotInMemory
+		return nil, cmp.Or(t.notInMemory, errNotInMemory)
 	}
 	if f.file == nil && f.err == nil {
 		f.file, f.err = t.readParts(f.parts)

@@ -108,15 +108,16 @@ type target struct {
 	files     *handler // which stores what they contain
 
 	// Of the synchronization under way.
-	systems  symbols.FileSystems
-	mappings map[uint64]procscan.Mapping // by start
-	err      error                       // of reading them
-	hasJVM   bool                        // libjvm is mapped
-	jvm      *process.RawMapping         // the first of libjvm
-	mapped   []process.RawMapping        // the first of each file
-	skipped  map[skipped]struct{}        // what could not be read
-	inMemory map[fileID]*memoryFile      // files that are read from memory; nil: none yet
-	failure  error                       // of the first of these
+	systems     symbols.FileSystems
+	mappings    map[uint64]procscan.Mapping // by start
+	err         error                       // of reading them
+	hasJVM      bool                        // libjvm is mapped
+	jvm         *process.RawMapping         // the first of libjvm
+	mapped      []process.RawMapping        // the first of each file
+	skipped     map[skipped]struct{}        // what could not be read
+	inMemory    map[fileID]*memoryFile      // files that are read from memory; nil: none yet
+	notInMemory error                       // why there may be more of them
+	failure     error                       // of the first of these
 
 	memoryFiles map[uint64]bool // inodes of memfds, and whether they are ELF files
 	pages       *pages          // see readByPages; nil otherwise
@@ -167,7 +168,7 @@ func (t *target) close() {
 
 // begin prepares a synchronization.
 func (t *target) begin() {
-	t.systems, t.inMemory, t.memoryFiles = nil, nil, make(map[uint64]bool)
+	t.systems, t.inMemory, t.notInMemory, t.memoryFiles = nil, nil, nil, make(map[uint64]bool)
 	t.mappings, t.skipped = make(map[uint64]procscan.Mapping), make(map[skipped]struct{})
 	t.err, t.hasJVM, t.jvm, t.mapped, t.failure = nil, false, nil, nil, nil
 }
