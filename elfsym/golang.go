@@ -44,21 +44,6 @@ const (
 	buildInfoBytes  = 32
 )
 
-// The beginning of the section with the functions (runtime.pcHeader), since Go 1.20:
-//
-//	offset  size  field
-//	     0     4  magic
-//	     7     1  size of a pointer
-//	    32     8  offset of the names, each with a NUL at its end
-//	    40     8  offset of what follows them
-const (
-	functionsMagic = 0xfffffff1
-	functionsBytes = 48
-)
-
-// functionsNames are the names of that section, in programs at a fixed and at any address.
-var functionsNames = []string{".gopclntab", ".data.rel.ro.gopclntab"}
-
 // ParseGoProgram reads what a program says of Go. ErrNoSymbols: it is none of Go's. Errors about its contents are those
 // of IsContentError, all others come from r.
 func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
@@ -70,16 +55,7 @@ func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading section headers: %w", err)
 	}
-	find := func(name string) (elf.Section64, bool) {
-		for _, s := range sections {
-			if elf.SectionType(s.Type) == elf.SHT_PROGBITS && s.Flags&uint64(elf.SHF_ALLOC) != 0 &&
-				p.name(s, sections) == name {
-				return s, true
-			}
-		}
-		return elf.Section64{}, false
-	}
-	info, ok := find(buildInfoName)
+	info, ok := p.loaded(sections, buildInfoName)
 	if !ok {
 		return nil, ErrNoSymbols
 	}
@@ -90,11 +66,8 @@ func ParseGoProgram(r io.ReaderAt, size int64) (*GoProgram, error) {
 	if program.ThreadLocals, err = p.hasThreadLocals(); err != nil {
 		return nil, fmt.Errorf("reading program headers: %w", err)
 	}
-	for _, name := range functionsNames {
-		if functions, ok := find(name); ok {
-			program.Labels, err = p.namesFunction(functions, setsLabels)
-			break
-		}
+	if functions, ok := p.loaded(sections, functionsNames...); ok {
+		program.Labels, err = p.namesFunction(functions, setsLabels)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading names of functions: %w", err)

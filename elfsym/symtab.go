@@ -24,7 +24,8 @@ type SymbolTables struct {
 	// that Dynamic lacks. nil: there is none.
 	DebugData *io.SectionReader
 	DebugLink DebugLink
-	DWARF     *DWARF // nil without .debug_info
+	DWARF     *DWARF       // nil without .debug_info
+	Go        *GoFunctions // nil with Static, too
 }
 
 // DebugLink is the section .gnu_debuglink: the name of a file with the symbols that this one lacks.
@@ -88,6 +89,9 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 	s.BuildID = notes.id
 	if dwarf.info.size > 0 {
 		s.DWARF = dwarf
+	}
+	if s.Static == nil {
+		s.Go = p.goFunctions(sections)
 	}
 	if s.Dynamic != nil {
 		s.Dynamic.partial = true

@@ -142,7 +142,8 @@ func (r reading) source(source *source) fileNames {
 	if !names.full && tables.Static == nil {
 		dwarfErr = r.readDWARF(names.own, tables.DWARF)
 	}
-	names.err = names.own.ReadTable(tables.Dynamic) // names read before an error are kept
+	goErr := names.own.ReadTable(tables.Go)
+	names.err = errors.Join(goErr, names.own.ReadTable(tables.Dynamic)) // names read before an error are kept
 	if !names.full {
 		names.err = errors.Join(names.err, staticErr, debugErr, dwarfErr)
 	}
@@ -214,7 +215,7 @@ func (r reading) readDWARF(q *symbols.Query, d *elfsym.DWARF) error {
 	select {
 	case r.dwarf <- struct{}{}:
 		defer func() { <-r.dwarf }()
-		return q.ReadDWARF(d)
+		return q.ReadTable(d)
 	default:
 		return errDWARFs
 	}

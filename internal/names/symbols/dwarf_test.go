@@ -102,7 +102,7 @@ func TestReadDWARF(t *testing.T) {
 		}
 		q := NewQuery(addrs)
 		q.FindRanges()
-		assert.NilError(t, q.ReadDWARF(tables.DWARF))
+		assert.NilError(t, q.ReadTable(tables.DWARF))
 		for _, f := range functions {
 			first, last := q.Name(f.Value), q.Name(f.Value+f.Size-1)
 			assert.Check(t, slices.Contains(names[f.Value], first) && first == last, "%s: %q is %q and %q", test.flags,
@@ -120,6 +120,6 @@ func TestReadDWARFBudget(t *testing.T) {
 	tables, err := elfsym.ReadSymbolTables(bytes.NewReader(file), int64(len(file)))
 	assert.NilError(t, err)
 	q := NewQuery([]uint64{functions[0].Value}, NewBudget(addressBytes))
-	err = q.ReadDWARF(tables.DWARF)
+	err = q.ReadTable(tables.DWARF)
 	assert.Check(t, errors.Is(err, elfsym.ErrLimit) && q.OverBudget() && q.Name(functions[0].Value) == "", "%v", err)
 }

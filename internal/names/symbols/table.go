@@ -7,31 +7,16 @@ import (
 	"correlator/elfsym"
 )
 
-// ReadTable names what has no name yet by a symbol table; the addresses are ELF addresses. A nil
-// table names nothing. It reads the whole table. Errors about its contents are those of package
-// elfsym, all others come from the file; what was found before an error stays.
-func (q *Query) ReadTable(t *elfsym.SymbolTable) error {
-	if t == nil {
-		return nil
-	}
-	return q.read(t)
-}
-
-// ReadDWARF is ReadTable for what DWARF says of functions.
-func (q *Query) ReadDWARF(d *elfsym.DWARF) error {
-	if d == nil {
-		return nil
-	}
-	return q.read(d)
-}
-
-// table has functions and their names.
-type table interface {
+// A Table has functions and their names, as SymbolTable, DWARF and GoFunctions of package elfsym have.
+type Table interface {
 	Functions(visit func(elfsym.Function) error) error
 	Name(pos uint32, buf []byte) ([]byte, error)
 }
 
-func (q *Query) read(t table) error {
+// ReadTable names what has no name yet by a table; the addresses are ELF addresses. A nil table of package elfsym names
+// nothing. It reads the whole table. Errors about its contents are those of package elfsym, all others come from the
+// file; what was found before an error stays.
+func (q *Query) ReadTable(t Table) error {
 	if q.countUnnamed() == 0 {
 		return nil
 	}
@@ -69,7 +54,7 @@ func (q *Query) read(t table) error {
 
 // betterIn returns what compares the names of symbols in a table. One that cannot be read is no
 // better.
-func betterIn(t table) func(s, other symbol) bool {
+func betterIn(t Table) func(s, other symbol) bool {
 	buf, otherBuf := make([]byte, maxNameBytes), make([]byte, maxNameBytes)
 	return func(s, other symbol) bool {
 		if s.name == other.name {

@@ -67,8 +67,11 @@ func Place(frames []profile.Frame) string {
 	return text
 }
 
-// shortName returns the name of a Java method without its package.
+// shortName returns the name of a Java method without its package, and of a Go function without what leads to its own.
 func shortName(name string) string {
+	if slash := strings.LastIndexByte(name, '/'); slash >= 0 && !strings.ContainsAny(name, "(<: ") {
+		return name[slash+1:]
+	}
 	if parts := strings.Split(name, "."); len(parts) > 2 && !strings.ContainsAny(name, "(<: ") {
 		return strings.Join(parts[len(parts)-2:], ".")
 	}
@@ -88,7 +91,9 @@ func ofLibrary(f profile.Frame) bool {
 	case f.Kind() == profile.V8Frame:
 		return begins(f.SourceFile(), "node:")
 	case f.File != nil:
-		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso", "[vdso]")
+		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso", "[vdso]") ||
+			begins(f.Name(), "runtime.", "runtime/", "internal/", "syscall.", "sync.", "sync/", "net.", "net/", "os.", "io.",
+				"time.", "bufio.", "crypto/", "golang.org/x/sys/") // Go's
 	}
 	return false
 }
