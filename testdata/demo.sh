@@ -183,6 +183,7 @@ for _ in $(seq 100); do # until it is fetched from the kernel, and names are rea
 	! grep -q 'account .*in transaction' "$work/explained" || break
 	sleep 0.1
 done
+[ -z "${RECORDING:-}" ] || go run ./internal/lab/recording -admin-socket "$work/admin.sock" -id "$explained" "$RECORDING"
 obey billing quit report
 about="what it serves, and how that goes"
 [ -n "$otlp" ] || about="$about (samples of orders are for a backend alone: OTLP=1)"

@@ -34,6 +34,7 @@ type explainOptions struct {
 	Output      string        `key:"output" short:"o"`
 	OutputFile  string        `key:"output-file" short:"O"`
 	chosen
+	Demo         bool              `key:"demo"`
 	For          time.Duration     `key:"for"`
 	KernelStacks bool              `key:"kernel-stacks"`
 	Unwinder     sampling.Unwinder `key:"unwinder"`
@@ -55,7 +56,7 @@ func (o *explainOptions) validate(s *config.Settings) error {
 	}
 	_, err := regexp.Compile(o.Service)
 	switch {
-	case o.AdminSocket == "" && !o.any():
+	case o.AdminSocket == "" && !o.any() && !o.Demo:
 		return fmt.Errorf("%s is empty", s.Name("admin-socket"))
 	case o.Busiest > 0 && o.Slowest > 0:
 		return fmt.Errorf("%s and %s: there is one order", s.Name("busiest"), s.Name("slowest"))
@@ -72,6 +73,8 @@ func (o *explainOptions) validate(s *config.Settings) error {
 			"transactions")
 	case !slices.Contains(explain.Formats(), report.Format(o.Output)):
 		return fmt.Errorf("%s: %q is none of table, json, pprof, folded and html", s.Name("output"), o.Output)
+	case o.Demo && o.any():
+		return errors.New("--demo is of a transaction, --pid, --comm and --container of processes")
 	case o.Output == string(report.PProf) && o.toStdout() && terminal.Is(os.Stdout):
 		return errors.New("--output pprof: a profile is not for a terminal (--output-file)")
 	}
@@ -145,6 +148,9 @@ func (a *app) addExplain() {
 		Short: "Say where the time of a trace, transaction or process went",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			if options.Demo && len(args) > 0 {
+				return usageError{errors.New("--demo is of one transaction, without an id")}
+			}
 			q, err := options.query(args)
 			if err := errors.Join(err, options.checkGiven(cmd.Flags())); err != nil {
 				return usageError{err}
@@ -161,7 +167,11 @@ func (a *app) addExplain() {
 					Format: report.Format(options.Output), File: file, Record: options.record()})
 			}
 			o := explain.Options{Query: q, Format: report.Format(options.Output), File: file}
-			return explain.Run(ctx, admin.NewClient(options.AdminSocket), cmd.OutOrStdout(), cmd.ErrOrStderr(), o)
+			var source explain.Source = admin.NewClient(options.AdminSocket)
+			if options.Demo {
+				source = explain.Demo{}
+			}
+			return explain.Run(ctx, source, cmd.OutOrStdout(), cmd.ErrOrStderr(), o)
 		}),
 	}
 	a.add(cmd, options)

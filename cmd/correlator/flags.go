@@ -271,8 +271,8 @@ var usage = map[string]string{
 	"include-user":    "only processes that run as a user with such an id (default: all)",
 	"exclude-user":    "no processes that run as a user with such an id (default: none)",
 
-	"processes": "`which` processes are sampled: contexts (those that publish any) or all (whole-host profiles by OTLP " +
-		"and in the live view; includes --otlp-untraced)",
+	"processes": "`which` processes are sampled: contexts (those that publish any) or all (whole-host profiles by OTLP; " +
+		"includes --otlp-untraced)",
 	"scan-interval": "time between two sweeps of all processes, which find what live events do not report; at most " +
 		"5s where there are none",
 	"max-processes": "how many processes are served at once, at most 9000",
@@ -335,6 +335,7 @@ var usage = map[string]string{
 	"slowest": "show the `number` of transactions with the longest time between their first and last sample " +
 		"(default: those that are busiest)",
 	"service":     "only services whose name matches this `regexp` as a whole (default: all)",
+	"demo":        "show what was recorded once of a demo, without an agent",
 	"since":       "only transactions that were sampled within this time; 0s: all",
 	"output-file": "`path` of a file to write to, - for standard output (default: standard output)",
 

@@ -80,6 +80,7 @@ func newApp() *app {
 	a.addCheck()
 	a.addRecord(newRecordOptions())
 	a.addExplain()
+	a.addTry()
 	a.addScan()
 	a.addInspect()
 	a.addStatus()

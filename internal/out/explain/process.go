@@ -23,6 +23,9 @@ type ProcessOptions struct {
 	Record record.Options // Accounts is set
 	Format report.Format
 	File   string // empty: standard output
+
+	// Brief: a table has no methods.
+	Brief bool
 }
 
 // ProcessExplanation is what the threads of processes did in a while, whether they have contexts or not.
@@ -40,6 +43,7 @@ type ProcessExplanation struct {
 
 	times profile.Times
 	of    *Explanation // whose transactions are threads
+	brief bool
 }
 
 // Process is one of the processes that were looked at.
@@ -76,8 +80,15 @@ func Processes(ctx context.Context, stdout, stderr io.Writer, options ProcessOpt
 	if len(recording.Processes) == 0 {
 		return fmt.Errorf("no process was found that is selected (%d could not be read)", recording.Unreadable)
 	}
+	return WriteProcesses(stdout, stderr, recording, notes, options)
+}
+
+// WriteProcesses writes what threads did, as Processes does, by a recording that was taken with accounts and its notes.
+func WriteProcesses(stdout, stderr io.Writer, recording *record.Recording, notes []string,
+	options ProcessOptions) error {
 	p, shown := explainProcesses(recording)
 	p.addNotes(recording, notes)
+	p.brief = options.Brief
 	content, err := p.encode(shown, options, stdout)
 	if err != nil {
 		return err
@@ -300,7 +311,7 @@ func (p *ProcessExplanation) lines(columns int) (lines []string) {
 	if p.Samples == 0 {
 		lines = append(lines, fmt.Sprintf("no CPU sample was taken: one is for every %v of CPU time", p.PerSample))
 	}
-	if len(p.of.outermost) > 0 {
+	if len(p.of.outermost) > 0 && !p.brief {
 		lines = append(lines, "")
 		lines = append(lines, p.of.treeTable().Lines(columns)...)
 	}

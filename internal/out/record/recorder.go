@@ -80,6 +80,10 @@ type Options struct {
 	MaxProcesses     int           // that run at a time, and that have ended; 0: DefaultMaxProcesses
 	Learner          Learner       // may be nil
 	Searched         func()        // called by Run when there may be something to record; may be nil
+
+	// While is called by Run when the recording has begun, with a context that ends with it. The recording ends
+	// when it returns, if not before. nil: there is nothing to be done.
+	While func(ctx context.Context)
 }
 
 // A Learner learns what is sampled while processes live.
@@ -293,6 +297,10 @@ func (r *Recorder) record(ctx context.Context) error {
 	if r.options.Duration > 0 {
 		over := time.AfterFunc(time.Until(r.Progress().Start.Add(r.options.Duration)), r.stop)
 		defer over.Stop()
+	}
+	if r.options.While != nil && ctx.Err() == nil {
+		r.options.While(ctx)
+		return nil
 	}
 	<-ctx.Done()
 	return nil

@@ -70,7 +70,13 @@ func take(ctx context.Context, stderr io.Writer, options record.Options) (*recor
 	}
 	defer namer.close()
 	options.Learner = namer
-	options.Searched = func() { status.Plain("recording for %v", options.Duration) }
+	options.Searched = func() {
+		length := "for"
+		if options.While != nil {
+			length = "for at most"
+		}
+		status.Plain("recording %s %v", length, options.Duration)
+	}
 	recorder, err := record.Open(options, warnings(status))
 	if err != nil {
 		return nil, nil, err

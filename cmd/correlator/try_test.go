@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// correlator try needs nothing but rights: it shows a shop of its own, with accounts in which is at least what the shop has
+// measured itself, writes a page, and leaves nothing else behind.
+func TestTry(t *testing.T) {
+	testenv.NeedUnwinding(t)
+	dir := t.TempDir()
+	cmd := exec.Command(installed(t), "try")
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	assert.NilError(t, err, "%s%s", out, &stderr)
+	text := string(out)
+	rows := regexp.MustCompile(`(?m)^(on a CPU|waiting for a CPU|lock|network|sleep) +(\S+ \S+) +(\S+ \S+)$`).
+		FindAllStringSubmatch(text, -1)
+	assert.Assert(t, len(rows) == 5, "%s", text)
+	own, ours := make(map[string]time.Duration), make(map[string]time.Duration)
+	for _, row := range rows {
+		for i, into := range []map[string]time.Duration{own, ours} {
+			d, err := time.ParseDuration(strings.ReplaceAll(row[2+i], " ", ""))
+			assert.NilError(t, err)
+			into[row[1]] = d
+			if row[1] != "on a CPU" {
+				into["off a CPU"] += d
+			}
+		}
+	}
+	for _, what := range []string{"on a CPU", "off a CPU"} { // the account has also what is beside orders
+		assert.Check(t, ours[what] >= own[what]*9/10, "%s: %s", what, text)
+	}
+	assert.Check(t, ours["lock"] >= 300*time.Millisecond && ours["sleep"] >= 200*time.Millisecond, "%s", text)
+	for _, part := range []string{"checkout", "restock", "bank", "report", "timer", "127.0.0.1:"} {
+		assert.Check(t, strings.Contains(text, part), "%q in\n%s", part, text)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	assert.NilError(t, err)
+	assert.Assert(t, len(files) == 1 && filepath.Base(files[0]) == "correlator-try.html", files)
+	page := string(testenv.ReadFile(t, files[0]))
+	assert.Check(t, strings.Contains(page, "(*shop).checkout"), "%q",
+		regexp.MustCompile(`"[^"]*shop[^"]*"`).FindAllString(page, -1))
+	left, _ := exec.Command("pgrep", "-f", "correlator try --shop").Output()
+	assert.Check(t, len(left) == 0, "%s", left)
+}
+
+// Without rights try says so, and shows what was recorded once, as explain --demo does.
+func TestTryWithoutRights(t *testing.T) {
+	program, dir := installed(t), t.TempDir()
+	run := func(args ...string) (stdout, stderr string) {
+		cmd := exec.Command("setpriv", append([]string{"--bounding-set=-all", "--inh-caps=-all", program}, args...)...)
+		cmd.Dir = dir
+		var out, failure bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &failure
+		assert.NilError(t, cmd.Run(), "%s%s", &out, &failure)
+		return out.String(), failure.String()
+	}
+	want, _ := run("explain", "--demo")
+	got, stderr := run("try")
+	assert.Check(t, got == want && strings.Contains(got, "holder in transaction"), "%s", got)
+	assert.Check(t, strings.Contains(stderr, "CAP_BPF") && strings.Contains(stderr, "explain --demo"), "%s", stderr)
+}

@@ -1,0 +1,64 @@
+package try
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/out/record"
+	"correlator/profile"
+)
+
+// The shop serves its orders, and what it has measured is at least what it does in them. It ends with its input.
+func TestShop(t *testing.T) {
+	in, ask := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- Shop(in, out) }()
+	lines := bufio.NewReader(answers)
+	line, err := lines.ReadString('\n')
+	assert.NilError(t, err)
+	assert.Check(t, line == "ready\n", line)
+	_, err = io.WriteString(ask, "serve\n")
+	assert.NilError(t, err)
+	answer, err := lines.ReadBytes('\n')
+	assert.NilError(t, err)
+	var m Measured
+	assert.NilError(t, json.Unmarshal(answer, &m))
+	assert.Check(t, m.TID != 0 && len(m.Threads) == 4 && m.CPU >= orders*(priceTime+packTime), "%+v", m)
+	assert.Check(t, m.Nap >= orders*retryTime*9/10 && m.Lock >= orders*stockTime*9/10, "%+v", m)
+	assert.NilError(t, ask.Close())
+	assert.NilError(t, <-ended)
+}
+
+// What is compared is of the thread that serves orders, and threads of Go's runtime are in nothing.
+func TestCompare(t *testing.T) {
+	account := func(tid int, state profile.ThreadState, sum time.Duration) record.ThreadAccount {
+		a := record.ThreadAccount{TID: tid}
+		a.Times[state].Sum = sum
+		return a
+	}
+	r := &record.Recording{
+		Accounts: []record.ThreadAccount{account(1, profile.Futex, time.Hour), account(2, profile.Futex, 3*time.Second),
+			account(3, profile.Net, time.Second)},
+		Samples: map[record.Key]uint64{{TID: 1}: 1, {TID: 2}: 1},
+		Waits: map[record.WaitKey]profile.StateTimes{
+			{Key: record.Key{TID: 1}}: {}, {Key: record.Key{TID: 3}}: {},
+		},
+	}
+	keepThreads(r, []int{2, 3})
+	assert.Check(t, len(r.Accounts) == 2 && len(r.Samples) == 1 && len(r.Waits) == 1, "%+v", r)
+	lines := compare(r, &Measured{TID: 2, Lock: 2 * time.Second, Net: time.Millisecond})
+	assert.DeepEqual(t, lines, []string{
+		"CHECKOUT           BY ITS OWN CLOCKS  BY THE CORRELATOR",
+		"on a CPU                        0 µs               0 µs",
+		"waiting for a CPU               0 µs               0 µs",
+		"lock                          2.00 s             3.00 s",
+		"network                       1.0 ms               0 µs",
+		"sleep                           0 µs               0 µs",
+	})
+}

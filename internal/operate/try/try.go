@@ -1,0 +1,190 @@
+package try
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/out/explain"
+	"correlator/internal/out/record"
+	"correlator/internal/out/report"
+	"correlator/internal/out/waits"
+	"correlator/internal/stacks/sampling"
+	"correlator/profile"
+)
+
+// Options say how to try.
+type Options struct {
+	Shop     *exec.Cmd // has Shop run in a process of its own; it is not started
+	File     string    // where the page goes
+	ProcRoot string
+}
+
+const (
+	samplesPerSecond = 97
+
+	// patience is how long the shop may take at most. It takes 2 s where its CPU is not busy with others.
+	patience = 10 * time.Second
+)
+
+// ErrNotHere: what try needs is not allowed, or not there.
+var ErrNotHere = errors.New("processes cannot be looked at")
+
+// Run starts a shop, records what its threads do, and writes that: their account, beside what the thread that serves
+// orders has measured itself, to stdout, and a page to a file. The shop has ended when it returns.
+func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
+	if err := report.CheckFile(options.File); err != nil {
+		return err
+	}
+	s, err := start(options.Shop)
+	if err != nil {
+		return fmt.Errorf("starting the shop: %w", err)
+	}
+	defer s.end()
+	var measured *Measured
+	var served error
+	recording, notes, err := report.Take(ctx, stderr, record.Options{
+		Duration: patience, PID: s.cmd.Process.Pid, SamplesPerSecond: samplesPerSecond, Accounts: true,
+		Unwinder: sampling.AutoUnwinder, ProcRoot: options.ProcRoot,
+		While: func(ctx context.Context) { measured, served = s.serve(ctx) },
+	})
+	switch {
+	case errors.Is(err, os.ErrPermission) || errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("%w: %w", ErrNotHere, err)
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case served != nil:
+		return fmt.Errorf("the shop: %w", served)
+	case measured == nil:
+		return fmt.Errorf("the shop has not served its %d orders in %v: its CPU is too busy", orders, patience)
+	}
+	keepThreads(recording, measured.Threads)
+	fmt.Fprint(stdout, story)
+	if err := show(stdout, stderr, recording, notes, explain.Table, ""); err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, "\n")
+	for _, line := range compare(recording, measured) {
+		fmt.Fprintln(stdout, line)
+	}
+	fmt.Fprint(stdout, "\n")
+	if err := show(stdout, stderr, recording, notes, report.HTML, options.File); err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, next)
+	return nil
+}
+
+func show(stdout, stderr io.Writer, r *record.Recording, notes []string, format report.Format, file string) error {
+	return explain.WriteProcesses(stdout, stderr, r, notes, explain.ProcessOptions{Format: format, File: file,
+		Brief: true})
+}
+
+const (
+	story = `A shop on one CPU has served 3 orders. Its thread "checkout" polls for an order, computes a price, waits for a
+lock that "restock" holds, asks the "bank" by a socket, sleeps, and packs while "report" wants the same CPU.
+
+`
+	next = `
+Of a process of yours:  correlator explain --pid N
+The agent, by traces:   correlator run --keep 10m, then correlator explain --slowest 10
+`
+)
+
+// keepThreads leaves threads out that are not listed: those of Go's runtime, which sleep.
+func keepThreads(r *record.Recording, tids []int) {
+	others := func(tid int) bool { return !slices.Contains(tids, tid) }
+	r.Accounts = slices.DeleteFunc(r.Accounts, func(a record.ThreadAccount) bool { return others(a.TID) })
+	maps.DeleteFunc(r.Samples, func(k record.Key, _ uint64) bool { return others(k.TID) })
+	maps.DeleteFunc(r.Waits, func(k record.WaitKey, _ profile.StateTimes) bool { return others(k.TID) })
+}
+
+// compare returns a table of what the thread that serves orders did, by its own clocks and by its account.
+func compare(r *record.Recording, m *Measured) []string {
+	var times profile.Times
+	for i := range r.Accounts {
+		if r.Accounts[i].TID == m.TID {
+			times.Add(&r.Accounts[i].Times)
+		}
+	}
+	t := terminal.NewTable(terminal.Column{Title: "CHECKOUT"}, terminal.Column{Title: "BY ITS OWN CLOCKS", Right: true},
+		terminal.Column{Title: "BY THE CORRELATOR", Right: true})
+	for _, row := range []struct {
+		what string
+		own  time.Duration
+		ours time.Duration
+	}{
+		{"on a CPU", m.CPU, times[profile.OnCPU].Sum},
+		{"waiting for a CPU", m.Wait, times[profile.Runnable].Sum + times[profile.Throttled].Sum},
+		{"lock", m.Lock, times[profile.Futex].Sum},
+		{"network", m.Net, times[profile.Net].Sum},
+		{"sleep", m.Nap, times[profile.Sleep].Sum},
+	} {
+		t.Row(row.what, waits.Exactly(row.own), waits.Exactly(row.ours))
+	}
+	return t.Lines(0)
+}
+
+// shopProcess is a shop that was started.
+type shopProcess struct {
+	cmd    *exec.Cmd
+	input  io.Closer
+	ask    io.Writer
+	output *bufio.Reader
+}
+
+// start starts a shop, and waits until it is ready.
+func start(cmd *exec.Cmd) (*shopProcess, error) {
+	cmd.Env = append(cmd.Environ(), ShopEnv)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &shopProcess{cmd: cmd, input: input, ask: input, output: bufio.NewReader(output)}
+	if _, err := s.output.ReadString('\n'); err != nil {
+		return nil, errors.Join(err, s.end())
+	}
+	return s, nil
+}
+
+// serve has the shop serve its orders. The context ends the shop, too; nil is returned then.
+func (s *shopProcess) serve(ctx context.Context) (*Measured, error) {
+	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() })
+	defer stop()
+	if _, err := io.WriteString(s.ask, "serve\n"); err != nil {
+		return nil, err
+	}
+	line, err := s.output.ReadBytes('\n')
+	if ctx.Err() != nil {
+		return nil, nil //nolint:nilnil // see above
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := new(Measured)
+	return m, json.Unmarshal(line, m)
+}
+
+// end ends the shop, and waits for that.
+func (s *shopProcess) end() error {
+	s.input.Close() //nolint:errcheck // that is how it is told to end
+	return s.cmd.Wait()
+}
