@@ -227,6 +227,56 @@ func TestContextLooksAreShared(t *testing.T) {
 	assert.Check(t, turns >= int(took/slow), "%d of the hog's processes had a turn, in %v", turns, took)
 }
 
+// Of a thousand programs a second that end at once, looks take a tenth of the time, and none is looked at
+// twice; each is looked at, waits, or was refused for lack of room. One of another owner is looked at in time.
+func TestContextLooksInForkStorm(t *testing.T) {
+	s := scriptLooks(t)
+	s.owners, s.takes = make(map[int]worker.User), make(map[int]time.Duration)
+	const seconds, first, another = 30, 1000, 1
+	s.owners[another], s.takes[another] = "another", ms
+	refused := 0
+	for i := range 1000 * seconds {
+		pid := first + i
+		s.owners[pid], s.takes[pid] = "storm", ms
+		s.gone = append(s.gone[:0], pid)
+		if added := s.start.Add(time.Duration(i) * ms); s.at.Before(added) {
+			s.at = added
+		}
+		if !s.add(pid) {
+			refused++
+		}
+		if i == 1500 { // before there is no room
+			s.add(another)
+		}
+		if next := s.schedule(s.pauseEnd); !next.IsZero() && !next.After(s.at) {
+			began := s.at
+			s.gone = s.gone[:0]
+			for _, p := range s.queue {
+				if p.pid != another {
+					s.gone = append(s.gone, p.pid)
+				}
+			}
+			s.step(began)
+			s.pauseEnd = s.at.Add(s.at.Sub(began))
+		}
+		assert.Assert(t, len(s.queue) <= maxContextLooks)
+		if i == 1600 {
+			assert.Check(t, slices.ContainsFunc(s.looked, func(l lookedAt) bool { return l.pid == another }))
+		}
+	}
+	looks, took := make(map[int]int), time.Duration(0)
+	for _, l := range s.looked {
+		looks[l.pid]++
+		took += s.takes[l.pid]
+	}
+	for pid, n := range looks {
+		assert.Check(t, n == 1 || pid == another, "%d looks at process %d", n, pid)
+	}
+	assert.Check(t, took > seconds*time.Second/20 && took <= seconds*time.Second/8, "looks took %v of %d s", took, seconds)
+	assert.Check(t, refused > 0 && len(looks)+refused+len(s.queue) >= 1000*seconds, "%d looked at, %d refused, %d wait",
+		len(looks), refused, len(s.queue))
+}
+
 // Where processes of any kind are taken, one that there is no room to look at is probed: those that
 // take the room do not keep it out.
 func TestProbeWithoutRoomForLook(t *testing.T) {
