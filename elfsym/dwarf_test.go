@@ -166,7 +166,8 @@ func TestDWARFUnits(t *testing.T) {
 		{"a type", of(v5, "\x02\x08"+offset+number+offset+first), dwarfTables, map[uint64]string{0x1000: "first"}},
 		{"a type of 64 bits", long(v5, "\x06\x08"+uint64s(0)+number+uint64s(0)+first), dwarfTables,
 			map[uint64]string{0x1000: "first"}},
-		{"version 4 of 64 bits", long("\x04\x00", uint64s(0)+"\x08"+first), dwarfTables, map[uint64]string{0x1000: "first"}},
+		{"version 4 of 64 bits", long("\x04\x00", uint64s(0)+"\x08"+first), dwarfTables,
+			map[uint64]string{0x1000: "first"}},
 		{"references of version 2", of("\x02\x00", offset+"\x08"+first+"\x04"+uint64s(12, 0x2000, 0x2001)), dwarfTables,
 			map[uint64]string{0x1000: "first", 0x2000: "first"}},
 		{"no order of codes", dwarfUnitOf(0, "\x09"+dwarfFirst), "\x09\x11\x01\x00\x00" + "\x02" + dwarfTables[6:],
@@ -196,11 +197,15 @@ func TestDWARFForms(t *testing.T) {
 	for form, value := range map[string]string{
 		"\x01": uint64s(1), "\x03": "\x02\x00xx", "\x04": "\x02\x00\x00\x00xx", "\x05": "xx", "\x06": "xxxx",
 		"\x07": "xxxxxxxx",
-		"\x08": "text\x00", "\x09": "\x02xx", "\x0a": "\x02xx", "\x0b": "x", "\x0c": "x", "\x0d": "\x80\x7f", "\x0e": "xxxx",
-		"\x0f": "\x80\x01", "\x10": "xxxx", "\x11": "x", "\x12": "xx", "\x13": "xxxx", "\x14": "xxxxxxxx", "\x15": "\x80\x01",
+		"\x08": "text\x00", "\x09": "\x02xx", "\x0a": "\x02xx", "\x0b": "x", "\x0c": "x", "\x0d": "\x80\x7f",
+		"\x0e": "xxxx",
+		"\x0f": "\x80\x01", "\x10": "xxxx", "\x11": "x", "\x12": "xx", "\x13": "xxxx", "\x14": "xxxxxxxx",
+		"\x15": "\x80\x01",
 		"\x16": "\x16\x16\x0b\x01", "\x17": "xxxx", "\x18": "\x01x", "\x19": "", "\x1a": "\x80\x01", "\x1b": "\x80\x01",
-		"\x1c": "xxxx", "\x1d": "xxxx", "\x1e": "xxxxxxxxxxxxxxxx", "\x1f": "xxxx", "\x20": "xxxxxxxx", "\x21\x80\x7f": "",
-		"\x22": "\x01", "\x23": "\x01", "\x24": "xxxxxxxx", "\x25": "x", "\x26": "xx", "\x27": "xxx", "\x28": "xxxx",
+		"\x1c": "xxxx", "\x1d": "xxxx", "\x1e": "xxxxxxxxxxxxxxxx", "\x1f": "xxxx", "\x20": "xxxxxxxx",
+		"\x21\x80\x7f": "",
+		"\x22":         "\x01", "\x23": "\x01", "\x24": "xxxxxxxx", "\x25": "x", "\x26": "xx", "\x27": "xxx",
+		"\x28": "xxxx",
 		"\x29": "x", "\x2a": "xx", "\x2b": "xxx", "\x2c": "xxxx", "\xa0\x3e": "xxxx", "\xa1\x3e": "xxxx",
 	} {
 		tables := "\x01\x11\x00\x7f" + form + "\x00\x00" + dwarfTables[5:]
@@ -249,7 +254,8 @@ func TestHostileDWARF(t *testing.T) {
 		{"a cycle of origins", with(dwarfUnitOf(0, "\x03\x0b"+uint64s(0x2000)+"\x20")), nil, true},
 		{"a cycle of two", with(dwarfUnitOf(0, "\x03\x16"+uint64s(0x2000)+"\x20\x05\x0b")), nil, true},
 		{"an origin before units", with(dwarfUnitOf(0, "\x03\x00"+uint64s(0x2000)+"\x20")), errMalformed, true},
-		{"an origin in no unit", with(dwarfUnitOf(0, "\x04\xff\xff\xff\xff"+uint64s(0x2000, 0x2001))), errMalformed, true},
+		{"an origin in no unit", with(dwarfUnitOf(0, "\x04\xff\xff\xff\xff"+uint64s(0x2000, 0x2001))), errMalformed,
+			true},
 		{"code at 0", with(dwarfUnitOf(0, "\x02x\x00"+uint64s(0)+"\x20")), nil, true},
 		{"code that wraps", with(dwarfUnitOf(0, "\x02x\x00"+uint64s(atEnd)+"\x20")), nil, true},
 		{"code that ends before", with(dwarfUnitOf(0, "\x04\x00\x00\x00\x00"+uint64s(0x2000, 0x1fff))), nil, true},
@@ -270,14 +276,17 @@ func TestHostileDWARF(t *testing.T) {
 		{"an unknown form", tables("\x01\x11\x00\x03\x7f\x00\x00\x00", "\x01"), errMalformed, true},
 		{"an unknown long form", tables("\x01\x11\x00\x03\x81\x80\x04\x00\x00\x00", "\x01"), errMalformed, true},
 		{"a constant of nothing", tables("\x01\x11\x00\x03\x16\x00\x00\x00", "\x01\x21"), errMalformed, true},
-		{"abbreviations that bomb", tables(strings.Repeat("\x01\x11\x00\x00\x00", maxAbbreviations)+"\x00", "\x01"), ErrLimit,
+		{"abbreviations that bomb", tables(strings.Repeat("\x01\x11\x00\x00\x00", maxAbbreviations)+"\x00", "\x01"),
+			ErrLimit,
 			true},
-		{"attributes that bomb", tables("\x01\x11\x00"+strings.Repeat("\x03\x19", maxAbbreviations)+"\x00\x00\x00", "\x01"),
+		{"attributes that bomb", tables("\x01\x11\x00"+strings.Repeat("\x03\x19", maxAbbreviations)+"\x00\x00\x00",
+			"\x01"),
 			ErrLimit, true},
 		{"units that bomb", with(strings.Repeat(dwarfUnitOf(0, ""), maxDWARFUnits)), ErrLimit, true},
 		{"compressed", compressed(compressedDWARF(zlibKind, uint64(len(dwarfTables)), dwarfTables)), nil, true},
 		{"less than it says", compressed(compressedDWARF(zlibKind, maxInflated, dwarfTables)), errMalformed, false},
-		{"more than it says", compressed(compressedDWARF(zlibKind, 5, strings.Repeat(dwarfTables, 99))), errMalformed, false},
+		{"more than it says", compressed(compressedDWARF(zlibKind, 5, strings.Repeat(dwarfTables, 99))), errMalformed,
+			false},
 		{"more than is allowed", compressed(compressedDWARF(zlibKind, maxInflated+1, "")), ErrLimit, false},
 		{"otherwise compressed", compressed(compressedDWARF(zstdKind, 1, "")), ErrLimit, false},
 		{"hardly compressed", compressed("\x01"), errTruncated, false},
@@ -286,10 +295,12 @@ func TestHostileDWARF(t *testing.T) {
 		t.Run(test.what, func(t *testing.T) {
 			d, m := dwarfOf(test.sections)
 			names, err := readDWARF(d)
-			assert.Check(t, errors.Is(err, test.want) && (err == nil || IsContentError(err)), "%v, not %v", err, test.want)
+			assert.Check(t, errors.Is(err, test.want) && (err == nil || IsContentError(err)), "%v, not %v", err,
+				test.want)
 			assert.Check(t, (names[0x1000] == "first") == test.found && len(names[0x2000]) == 0, "%q", names)
 			size := int(m.r.(*bytes.Reader).Size())
-			assert.Check(t, m.bytes <= 2*size+20*pageBytes && d.abbreviations <= maxAbbreviations, "read %d of %d, kept %d",
+			assert.Check(t, m.bytes <= 2*size+20*pageBytes && d.abbreviations <= maxAbbreviations,
+				"read %d of %d, kept %d",
 				m.bytes, size, d.abbreviations)
 			used := maxDWARFSteps - d.steps
 			assert.Check(t, used <= uint64(size) && int(maxDWARFBytes-d.bytes) <= m.bytes+maxInflated, "%d steps", used)
@@ -324,7 +335,8 @@ func TestDWARFWork(t *testing.T) {
 	for _, table := range d.tables {
 		most += len(table.attributes)
 	}
-	assert.Check(t, errors.Is(err, ErrLimit) && most <= maxAbbreviations && len(d.units) < units, "%v, %d, %d", err, most,
+	assert.Check(t, errors.Is(err, ErrLimit) && most <= maxAbbreviations && len(d.units) < units, "%v, %d, %d", err,
+		most,
 		len(d.units))
 	assert.Check(t, m.bytes < 30*maxAbbreviations, "read %d bytes", m.bytes)
 
@@ -343,7 +355,8 @@ func TestDWARFWork(t *testing.T) {
 	for err = nil; err == nil && asked < 100; asked++ {
 		_, err = d.Name(at, make([]byte, testNameBytes))
 	}
-	assert.Check(t, errors.Is(err, ErrLimit) && m.bytes <= 10*pageBytes && asked < 10, "%v, %d, %d", err, m.bytes, asked)
+	assert.Check(t, errors.Is(err, ErrLimit) && m.bytes <= 10*pageBytes && asked < 10, "%v, %d, %d", err, m.bytes,
+		asked)
 	_, err = d.Name(at, make([]byte, testNameBytes))
 	assert.Check(t, errors.Is(err, ErrLimit), "the limit is not said again: %v", err)
 
@@ -374,15 +387,17 @@ func FuzzDWARF(f *testing.F) {
 		"\x01\x11\x01\x72\x17\x73\x17\x00\x00\x02\x2e\x00\x03\x25\x11\x1b\x12\x0f\x47\x13\x00\x00\x00", "a\x00b\x00",
 		uint64s(1, 0x1000))
 	add("\xff\xff\xff\xff"+uint64s(12)+"\x05\x00\x02\x08"+uint64s(0), dwarfTables, "", "")
-	f.Add([]byte(compressedDWARF(1, 40, dwarfUnitOf(0, "\x01"+dwarfFirst))), []byte(dwarfTables), []byte{}, []byte{}, true)
+	f.Add([]byte(compressedDWARF(1, 40, dwarfUnitOf(0, "\x01"+dwarfFirst))), []byte(dwarfTables), []byte{}, []byte{},
+		true)
 	f.Fuzz(func(t *testing.T, info, abbrev, str, addr []byte, compressed bool) {
 		name := ".debug_info"
 		if compressed {
 			name += " compressed"
 		}
 		d, m := dwarfOf(map[string]string{
-			name: string(info), ".debug_abbrev": string(abbrev), ".debug_str": string(str), ".debug_line_str": string(str),
-			".debug_addr": string(addr), ".debug_str_offsets": string(addr),
+			name: string(info), ".debug_abbrev": string(abbrev), ".debug_str": string(str),
+			".debug_line_str": string(str),
+			".debug_addr":     string(addr), ".debug_str_offsets": string(addr),
 		})
 		names := make([]uint32, 0)
 		err := d.Functions(func(f Function) error {
@@ -396,6 +411,7 @@ func FuzzDWARF(f *testing.F) {
 			assert.Assert(t, len(name) <= testNameBytes && !slices.Contains(name, 0), "%q", name)
 			assert.Assert(t, err == nil || IsContentError(err), "%v", err)
 		}
-		assert.Assert(t, d.abbreviations <= maxAbbreviations && m.bytes <= maxDWARFBytes+2*len(info), "%d bytes", m.bytes)
+		assert.Assert(t, d.abbreviations <= maxAbbreviations && m.bytes <= maxDWARFBytes+2*len(info), "%d bytes",
+			m.bytes)
 	})
 }

@@ -393,7 +393,8 @@ func (d *DWARF) table(at uint64) (*dwarfTable, error) {
 				break
 			}
 			const isUnknown = 0xffff // of another producer
-			t.attributes = append(t.attributes, dwarfAttribute{uint16(min(name, isUnknown)), uint16(min(form, isUnknown)),
+			t.attributes = append(t.attributes, dwarfAttribute{uint16(min(name, isUnknown)), uint16(min(form,
+				isUnknown)),
 				constant})
 			r.limit(len(t.attributes) + len(t.kinds))
 		}

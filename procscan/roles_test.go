@@ -23,8 +23,8 @@ type scanResult struct {
 	Other  []string    // errors other than ErrDenied
 }
 
-// runScan sweeps the proc root of its argument twice, and skips all of it in between; with a second argument, it first mounts a
-// procfs there with these options, and becomes nobody.
+// runScan sweeps the proc root of its argument twice, and skips all of it in between; with a second argument, it
+// first mounts a procfs there with these options, and becomes nobody.
 func runScan() error {
 	if len(os.Args) > 2 {
 		if err := unix.Mount("proc", os.Args[1], "proc", 0, os.Args[2]); err != nil {

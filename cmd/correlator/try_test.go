@@ -14,8 +14,8 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// correlator try needs nothing but rights: it shows a shop of its own, with accounts in which is at least what the shop has
-// measured itself, writes a page, and leaves nothing else behind.
+// correlator try needs nothing but rights: it shows a shop of its own, with accounts in which is at least what the
+// shop has measured itself, writes a page, and leaves nothing else behind.
 func TestTry(t *testing.T) {
 	testenv.NeedUnwinding(t)
 	dir := t.TempDir()

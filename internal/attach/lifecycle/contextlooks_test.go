@@ -81,7 +81,10 @@ func (s *scriptedLooks) until(after time.Duration) {
 // expect compares how often each process was looked at, and when.
 func (s *scriptedLooks) expect(want ...lookedAt) {
 	s.t.Helper()
-	slices.SortStableFunc(s.looked, func(a, b lookedAt) int { return cmp.Or(cmp.Compare(a.after, b.after), a.pid-b.pid) })
+	slices.SortStableFunc(s.looked, func(a, b lookedAt) int {
+		return cmp.Or(cmp.Compare(a.after, b.after),
+			a.pid-b.pid)
+	})
 	assert.Check(s.t, slices.Equal(s.looked, want), "looked at %v, want %v", s.looked, want)
 	s.looked = nil
 }

@@ -12,7 +12,7 @@ import (
 //go:nosplit
 func clock(id uintptr) time.Duration {
 	var t unix.Timespec
-	unix.RawSyscall(unix.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t)), 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t)), 0)
 	return time.Duration(t.Sec)*time.Second + time.Duration(t.Nsec)
 }
 
@@ -33,7 +33,7 @@ const (
 )
 
 func futex(word *uint32, op int, value uint32) {
-	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(op), uintptr(value), 0, 0, 0)
+	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(op), uintptr(value), 0, 0, 0)
 }
 
 // transfer reads or writes one byte.

@@ -49,7 +49,7 @@ func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
 	if err != nil {
 		return fmt.Errorf("starting the shop: %w", err)
 	}
-	defer s.end()
+	defer s.end() //nolint:errcheck // it has served, or an error was told
 	var measured *Measured
 	var served error
 	recording, notes, err := report.Take(ctx, stderr, record.Options{

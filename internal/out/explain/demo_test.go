@@ -9,8 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// What was recorded once can be explained today, in each form: one transaction, which has waited for a lock that another
-// one held.
+// What was recorded once can be explained today, in each form: one transaction, which has waited for a lock that
+// another one held.
 func TestDemo(t *testing.T) {
 	for _, format := range Formats() {
 		var out bytes.Buffer

@@ -90,8 +90,8 @@ type sums struct {
 	Rest    []uint64    `json:"rest"`    // of each group, what there was no room for in Samples
 }
 
-// The size of a page is bounded: some 500 kB in all, as it is written, and 250 kB for a timeline. All of a stack is in it but what
-// few samples have.
+// The size of a page is bounded: some 500 kB in all, as it is written, and 250 kB for a timeline. All of a stack is
+// in it but what few samples have.
 const (
 	maxTreeBytes   = 320 << 10
 	maxSampleBytes = 96 << 10 // half of it, if there are waits, and half of it for these

@@ -20,7 +20,8 @@ func TestTimelineIsBounded(t *testing.T) {
 			lane := Lane{Group: i, Name: fmt.Sprint(i, strings.Repeat(text, 20))}
 			for j := range 10 {
 				at, took := time.Duration(j)*time.Second, time.Duration(i*10+j)*time.Millisecond
-				lane.Events = append(lane.Events, Event{"net", at, at + took, 1, took, []string{"main", fmt.Sprint(i)}, fmt.Sprint(i%7, long), "", i - 1})
+				lane.Events = append(lane.Events, Event{"net", at, at + took, 1, took, []string{"main",
+					fmt.Sprint(i)}, fmt.Sprint(i%7, long), "", i - 1})
 				all++
 			}
 			p.Timeline.Lanes = append(p.Timeline.Lanes, lane)

@@ -132,7 +132,8 @@ func TestLaterSpansStay(t *testing.T) {
 				assert.Assert(t, i < n-spanWays, "%s: of %d spans, the one that ended as number %d is not there", name, n, i)
 			}
 		}
-		assert.Check(t, got == SpanStats{Added: uint64(n), Evicted: uint64(n - there)} && there > n/4, "%s: %d of %d, %+v",
+		assert.Check(t, got == SpanStats{Added: uint64(n), Evicted: uint64(n - there)} && there > n/4,
+			"%s: %d of %d, %+v",
 			name, there, n, got)
 	}
 }

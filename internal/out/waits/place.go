@@ -91,8 +91,10 @@ func ofLibrary(f profile.Frame) bool {
 	case f.Kind() == profile.V8Frame:
 		return begins(f.SourceFile(), "node:")
 	case f.File != nil:
-		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso", "[vdso]") ||
-			begins(f.Name(), "runtime.", "runtime/", "internal/", "syscall.", "sync.", "sync/", "net.", "net/", "os.", "io.",
+		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso",
+			"[vdso]") ||
+			begins(f.Name(), "runtime.", "runtime/", "internal/", "syscall.", "sync.", "sync/", "net.", "net/", "os.",
+				"io.",
 				"time.", "bufio.", "crypto/", "golang.org/x/sys/") // Go's
 	}
 	return false

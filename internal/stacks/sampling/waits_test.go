@@ -199,7 +199,8 @@ func TestWaitsOfWalk(t *testing.T) {
 		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queue: 1}, []profile.Wait{
 			{State: profile.Sleep, Sum: 5, Longest: 4, Queue: 1}}},
 		{bpf.Walk{State: bpf.Sleep, NS: 5, Longest: 4, Queued: 3, Queue: 2, Futex: 1}, []profile.Wait{
-			{State: profile.Sleep, Sum: 5, Longest: 4, Queue: 2, Futex: 1}, {State: profile.Runnable, Sum: 3, Longest: 2}}},
+			{State: profile.Sleep, Sum: 5, Longest: 4, Queue: 2, Futex: 1}, {State: profile.Runnable, Sum: 3,
+				Longest: 2}}},
 		{bpf.Walk{State: bpf.Sleep, Longest: 4, Queued: 3, Queue: 2}, []profile.Wait{
 			{State: profile.Runnable, Sum: 3, Longest: 2}}},
 		{bpf.Walk{State: bpf.Runnable, NS: 1, Queue: 2, Waker: bpf.Waker{Kind: bpf.ThreadWaker, Name: "cc1", PID: 2,

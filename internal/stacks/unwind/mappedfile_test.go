@@ -83,7 +83,8 @@ func TestInMemoryOverlapping(t *testing.T) {
 			reads.n = 0
 			b := bytes.Repeat([]byte{0xff}, int(length))
 			_, err := f.ReadAt(b, from)
-			assert.Assert(t, err == nil && bytes.Equal(b, whole[from:from+length]) && reads.n <= 4, "%d from %d: %v, %v, %d",
+			assert.Assert(t, err == nil && bytes.Equal(b, whole[from:from+length]) && reads.n <= 4,
+				"%d from %d: %v, %v, %d",
 				length, from, b, err, reads.n)
 		}
 	}

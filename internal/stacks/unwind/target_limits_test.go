@@ -56,7 +56,8 @@ func TestForeignVDSO(t *testing.T) {
 		{"changed", func(b []byte) []byte { b[length-1]++; return b }, length, errVDSOChanged},
 		{"of another kernel", func(b []byte) []byte { b[bytes.Index(b, id)]++; return b }, length, errVDSO},
 		{"none", func([]byte) []byte { return make([]byte, length) }, length, errVDSO},
-		{"longer", func(b []byte) []byte { return append(b, make([]byte, maxVDSOBytes)...) }, maxVDSOBytes, errVDSOChanged},
+		{"longer", func(b []byte) []byte { return append(b, make([]byte, maxVDSOBytes)...) }, maxVDSOBytes,
+			errVDSOChanged},
 		{"not there", func([]byte) []byte { return nil }, length, io.EOF},
 	} {
 		fd, err := unix.MemfdCreate("vdso", unix.MFD_CLOEXEC)
