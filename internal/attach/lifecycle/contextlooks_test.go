@@ -275,7 +275,8 @@ func TestContextLooksInForkStorm(t *testing.T) {
 	for pid, n := range looks {
 		assert.Check(t, n == 1 || pid == another, "%d looks at process %d", n, pid)
 	}
-	assert.Check(t, took > seconds*time.Second/20 && took <= seconds*time.Second/8, "looks took %v of %d s", took, seconds)
+	assert.Check(t, took > seconds*time.Second/20 && took <= seconds*time.Second/8, "looks took %v of %d s", took,
+		seconds)
 	assert.Check(t, refused > 0 && len(looks)+refused+len(s.queue) >= 1000*seconds, "%d looked at, %d refused, %d wait",
 		len(looks), refused, len(s.queue))
 }
