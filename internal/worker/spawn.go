@@ -161,7 +161,7 @@ func (s *Spawner) run(ready chan<- error) {
 			}
 			result <- spawned{process, err}
 		case k := <-s.kills:
-			_ = unix.Kill(k.pid, unix.SIGKILL)
+			s.kill(k.pid)
 			close(k.done)
 		case <-s.closed:
 			return
@@ -174,7 +174,18 @@ func (s *Spawner) run(ready chan<- error) {
 const workerID = 4_200_000_000
 
 // forOwnUser is what the Spawner's thread needs for workers that have a user of their own. They do not get it.
-var forOwnUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL}
+var forOwnUser = []int{unix.CAP_SETUID, unix.CAP_SETGID}
+
+// kill kills a worker. The real user of who signals another user's process must be that one, else it takes CAP_KILL,
+// which no deployment of ours grants. The user is that of the Spawner's thread alone, and for no longer than that.
+func (s *Spawner) kill(pid int) {
+	const unchanged = ^uintptr(0)
+	if s.ownUser {
+		_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, workerID, unchanged, unchanged)
+		defer unix.RawSyscall(unix.SYS_SETRESUID, 0, unchanged, unchanged)
+	}
+	_ = unix.Kill(pid, unix.SIGKILL)
+}
 
 // Root returns why workers are root's that are to have a user of their own, nil while they are not.
 // It may be known only after one has started.
@@ -215,7 +226,7 @@ func (s *Spawner) mayHaveUser() error {
 	for _, capability := range append(substituted(s.kind.Capabilities, sets), forOwnUser...) {
 		if sets[capability/32].Permitted&(1<<(capability%32)) == 0 {
 			name := map[int]string{
-				unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_KILL: "CAP_KILL",
+				unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
 			}[capability]
 			missing = append(missing, cmp.Or(name, fmt.Sprintf("capability %d", capability)))
 		}
