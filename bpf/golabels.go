@@ -205,7 +205,8 @@ func (l *goLayouts) add(layout GoLayout) int {
 	isFree := func(slot goLayoutSlot) bool { return slot.layout == GoLayout{} }
 	number := slices.IndexFunc(l.slots[1:], isFree) + 1
 	if number == 0 {
-		if err := awaitPrograms(); err != nil {
+		isIdle := func(slot goLayoutSlot) bool { return slot.targets == 0 }
+		if !slices.ContainsFunc(l.slots[1:], isIdle) || awaitPrograms() != nil {
 			return 0
 		}
 		for i := range l.slots {

@@ -336,12 +336,13 @@ func (tx *Transaction) times() string {
 			wall = a.Wall
 		}
 		of := func(d time.Duration) string { return ofWall(share(d, wall)) }
-		text = fmt.Sprintf("%s %s, %s to %s: on a CPU %s, waiting for one %s, blocked %s", waits.Exactly(tx.Wall),
-			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), of(a.OnCPU),
-			of(a.Runnable+a.Throttled), of(a.Blocked))
+		whole := ""
 		if a.WholeTrace {
-			text += " (all of the trace in this process)"
+			whole = "of the " + waits.Exactly(wall) + " of the trace in this process, "
 		}
+		text = fmt.Sprintf("%s %s, %s to %s: %son a CPU %s, waiting for one %s, blocked %s", waits.Exactly(tx.Wall),
+			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), whole, of(a.OnCPU),
+			of(a.Runnable+a.Throttled), of(a.Blocked))
 	} else {
 		last := tx.Last
 		if tx.WallSource == "span" {

@@ -85,6 +85,7 @@ func (s *Sampling) switchWaits() {
 	wanted := s.waitsWanted()
 	if !wanted {
 		s.notResumed.Store(nil)
+		s.resumed = time.Time{} // who wants them next has them tried at once
 	}
 	if wanted != s.waitsIdle.Load() {
 		return

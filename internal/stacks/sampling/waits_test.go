@@ -133,7 +133,7 @@ func TestAccountsWanted(t *testing.T) {
 	}
 }
 
-// That accounts cannot be kept is said while somebody wants them.
+// That accounts cannot be kept is said while somebody wants them, to the next one, too, for whom it is tried again.
 func TestAccountsNotResumed(t *testing.T) {
 	var wanted atomic.Bool
 	s := openWith(t, Options{Waits: true, WaitsWanted: wanted.Load})
@@ -141,11 +141,22 @@ func TestAccountsNotResumed(t *testing.T) {
 		testenv.Missing(t, status.Error)
 	}
 	s.poll("idleness", func() bool { return s.Waits().Idle })
-	s.resume = func() error { return errors.New("no memory") }
+	var works atomic.Bool
+	s.resume = func() error {
+		if !works.Load() {
+			return errors.New("no memory")
+		}
+		return s.waits.Resume()
+	}
+	for range 2 {
+		wanted.Store(true)
+		s.poll("an error", func() bool { return s.Waits().Error == "no memory" })
+		wanted.Store(false)
+		s.poll("none", func() bool { return s.Waits().Error == "" && s.Waits().Idle })
+	}
+	works.Store(true)
 	wanted.Store(true)
-	s.poll("an error", func() bool { return s.Waits().Error == "no memory" })
-	wanted.Store(false)
-	s.poll("none", func() bool { return s.Waits().Error == "" && s.Waits().Idle })
+	s.poll("accounts", func() bool { return s.Waits().Kept && !s.Waits().Idle })
 }
 
 // A wait comes to the sink of its program with the stack that it was spent in, what it was for, and who ended it; waits
