@@ -613,8 +613,10 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->ran = ran_in_all(task);
     if (task_state & ENDED_STATE) {
         give_room(task);
-        if (by_thread) /* its account is complete, whenever its parent takes note */
+        if (by_thread) { /* its account is complete, whenever its parent takes note */
+            drop(thread, counters);
             __builtin_memset(&thread->key, 0, sizeof(thread->key));
+        }
     }
 }
 
@@ -1066,7 +1068,7 @@ int finish(struct bpf_iter__task *ctx) {
     } else if (thread->in && is_running(task)) {
         add(&thread->account, STATE_ON_CPU, between(thread->in, now));
         thread->account.last = now;
-    } else if (last < attached && (thread->in || ran)) {
+    } else if (last < attached && thread->waking < attached && (thread->in || ran)) {
         counts->unseen++; /* and what it does now it has done since then */
         add(&thread->account, STATE_ON_CPU, ran);
         thread->out = last + ran;
