@@ -188,8 +188,11 @@ func (s *Spawner) kill(pid int) {
 }
 
 // Root returns why workers are root's that are to have a user of their own, nil while they are not.
-// It may be known only after one has started.
+// It may be known only after one has started. A nil Spawner has no workers.
 func (s *Spawner) Root() error {
+	if s == nil {
+		return nil
+	}
 	if err := s.root.Load(); err != nil {
 		return *err
 	}
