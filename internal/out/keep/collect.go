@@ -91,22 +91,18 @@ func (c *collector) collect(selected []candidate) error {
 	selected, copied, all := c.snapshot(selected)
 	selected = c.addTransactions(selected, copied)
 	for _, slice := range all {
-		c.ofSamples.begin()
-		c.ofWaits.begin()
-		at := uint32(0)
+		c.ofSamples.entries, c.ofWaits.entries = c.ofSamples.entries[:0], c.ofWaits.entries[:0]
 		for some, err := range steps(c.ctx, c.store, func() []entry { return slice.entries }) {
 			if err != nil {
 				return err
 			}
-			c.count(slice.first, some, at)
-			at += uint32(len(some))
+			c.count(slice.first, some)
 		}
 		for some, err := range steps(c.ctx, c.store, func() []waitEntry { return slice.waits }) {
 			if err != nil {
 				return err
 			}
-			c.countWaits(some, at)
-			at += uint32(len(some))
+			c.countWaits(some)
 		}
 		for some, err := range steps(c.ctx, c.store, func() []moment { return slice.moments }) {
 			if err != nil {
@@ -227,17 +223,18 @@ func (c *collector) addTransactions(selected []candidate, copied []changing) []c
 	return selected
 }
 
-// count counts what is of the transactions, of a slice whose first sample was taken then, from an entry on.
-func (c *collector) count(first int64, some []entry, at uint32) {
+// count counts what is of the transactions, of a slice whose first sample was taken then.
+func (c *collector) count(first int64, some []entry) {
 	for i := range some {
 		e := &some[i]
 		number, selected := c.number[e.transaction]
 		if !selected {
+			c.ofSamples.want(entryKey{})
 			continue
 		}
+		c.ofSamples.want(e.entryKey)
 		tx := &c.answer.Transactions[number]
 		tx.Samples += e.count
-		c.ofSamples.entries[at+uint32(i)] = e.entryKey
 		if tx.KeptFrom.IsZero() {
 			tx.KeptFrom = time.Unix(0, first)
 		}
@@ -248,14 +245,15 @@ func (c *collector) count(first int64, some []entry, at uint32) {
 	}
 }
 
-// countWaits counts what is of the transactions, from an entry of a slice on.
-func (c *collector) countWaits(some []waitEntry, at uint32) {
+// countWaits counts what is of the transactions.
+func (c *collector) countWaits(some []waitEntry) {
 	for i := range some {
 		e := &some[i]
 		if _, selected := c.number[e.transaction]; !selected {
+			c.ofWaits.want(waitKey{})
 			continue
 		}
-		c.ofWaits.entries[at+uint32(i)] = e.waitKey
+		c.ofWaits.want(e.waitKey)
 		of := c.waits[e.waitKey]
 		of.Add(e.StateTimes)
 		of.last = max(of.last, e.last)

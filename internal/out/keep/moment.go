@@ -16,12 +16,12 @@ const (
 	momentBytes     = 34
 
 	// maxMoments is how many times an answer has at most: a picture cannot show more.
-	maxMoments = 8000
+	maxMoments = 5000
 
 	// maxSpanTimes is of how many spans it is looked for when they were.
 	maxSpanTimes = 1000
 
-	momentText   = 92 // with large numbers
+	momentText   = 100 // with large numbers
 	spanTimeText = intervalText + spanText + 16
 )
 
@@ -54,21 +54,25 @@ func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *prof
 
 // timed are the moments of samples, or of waits.
 type timed[K comparable] struct {
-	entries map[uint32]K // of the slice that is being collected, those that are wanted
+	entries []K // of the slice that is being collected; zero: it is not wanted
 	all     map[K][]moment
 	keys    []K // of what is in the answer
 }
 
-func newTimed[K comparable]() timed[K] { return timed[K]{all: make(map[K][]moment)} }
+func newTimed[K comparable]() timed[K] {
+	return timed[K]{all: make(map[K][]moment)}
+}
 
-func (t *timed[K]) begin() { t.entries = make(map[uint32]K) }
+// want has the moments of the next entry of the slice added, unless the key is zero.
+func (t *timed[K]) want(key K) { t.entries = append(t.entries, key) }
 
 // add adds moments of what is wanted, as long as there is room.
 func (t *timed[K]) add(some []moment, room *int) {
+	var none K
 	for _, m := range some {
-		if key, wanted := t.entries[m.entry]; wanted && *room > 0 {
+		if int(m.entry) < len(t.entries) && t.entries[m.entry] != none && *room > 0 {
 			*room--
-			t.all[key] = append(t.all[key], m)
+			t.all[t.entries[m.entry]] = append(t.all[t.entries[m.entry]], m)
 		}
 	}
 }
