@@ -2,7 +2,10 @@ package procscan
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +36,46 @@ func (h *Handle) Image() (Image, error) {
 		return Image{}, ErrGone
 	}
 	return image, nil
+}
+
+// The vector of a program (/proc/PID/auxv, elf.h) is of pairs of words, a type and a value. What the
+// kernel gives it at random is 16 bytes long.
+const (
+	atRandom     = 25
+	maxAuxvBytes = 1024 // more than the kernel writes of any architecture: 50 pairs
+)
+
+// RandomAddr returns where the program has the bytes that the kernel made up for it when it was
+// executed. The program may have overwritten them. The error is ErrGone when the process has exited,
+// ErrDenied where reading is not permitted, and ErrNotFound if the program has none.
+func (h *Handle) RandomAddr() (uint64, error) {
+	fd, err := h.open("auxv", unix.O_RDONLY)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	vector := make([]byte, maxAuxvBytes)
+	n, err := fdReader(fd).Read(vector) // one read returns all of it
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("reading the program's vector: %w", classify(err))
+	}
+	addr, ok := parseRandomAddr(vector[:n])
+	switch {
+	case !h.Alive():
+		return 0, ErrGone
+	case !ok:
+		return 0, fmt.Errorf("reading the program's vector: %w", ErrNotFound)
+	}
+	return addr, nil
+}
+
+func parseRandomAddr(vector []byte) (uint64, bool) {
+	for ; len(vector) >= 16; vector = vector[16:] {
+		if binary.NativeEndian.Uint64(vector) == atRandom {
+			return binary.NativeEndian.Uint64(vector[8:]), true
+		}
+	}
+	return 0, false
 }
 
 // parseImage parses /proc/PID/stat (do_task_stat in fs/proc/array.c), whose fields are counted as

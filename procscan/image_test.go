@@ -1,10 +1,14 @@
 package procscan
 
 import (
+	"encoding/binary"
 	"errors"
+	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -26,6 +30,27 @@ func TestParseImage(t *testing.T) {
 	} {
 		image, err := parseImage([]byte(test.stat))
 		assert.Check(t, image == test.want && (err == nil) == test.ok, "%q: %v, %v", test.stat, image, err)
+	}
+}
+
+// Where a program has what the kernel gave it at random is what the kernel told this one.
+func TestRandomAddr(t *testing.T) {
+	vector, err := unix.Auxv()
+	assert.NilError(t, err)
+	i := slices.IndexFunc(vector, func(v [2]uintptr) bool { return v[0] == atRandom })
+	h, err := OpenProcess("/proc", identityOf(t, os.Getpid()))
+	assert.NilError(t, err)
+	defer h.Close()
+	addr, err := h.RandomAddr()
+	assert.Check(t, err == nil && addr == uint64(vector[i][1]), "%#x, %v, want %#x", addr, err, vector[i][1])
+	pair := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, atRandom), 7)
+	other := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, 7), atRandom)
+	for _, test := range []struct {
+		vector []byte
+		ok     bool
+	}{{nil, false}, {pair, true}, {pair[:15], false}, {other, false}, {append(other, pair...), true}} {
+		addr, ok := parseRandomAddr(test.vector)
+		assert.Check(t, ok == test.ok && (addr == 7) == ok, "%v: %d, %v", test.vector, addr, ok)
 	}
 }
 
@@ -59,5 +84,7 @@ func TestImage(t *testing.T) {
 	_ = stdin.Close()
 	_ = cmd.Wait() // read returns an error at the end
 	_, err = h.Image()
+	assert.Check(t, errors.Is(err, ErrGone), "%v after its end", err)
+	_, err = h.RandomAddr()
 	assert.Check(t, errors.Is(err, ErrGone), "%v after its end", err)
 }

@@ -271,8 +271,8 @@ var usage = map[string]string{
 	"include-user":    "only processes that run as a user with such an id (default: all)",
 	"exclude-user":    "no processes that run as a user with such an id (default: none)",
 
-	"processes": "`which` processes are sampled: contexts (those that publish any) or all (whole-host profiles by OTLP; " +
-		"includes --otlp-untraced)",
+	"processes": "`which` processes are sampled: contexts (those that publish any) or all (whole-host profiles by OTLP " +
+		"and in the live view; includes --otlp-untraced)",
 	"scan-interval": "time between two sweeps of all processes, which find what live events do not report; at most " +
 		"5s where there are none",
 	"max-processes": "how many processes are served at once, at most 9000",

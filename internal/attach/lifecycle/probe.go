@@ -7,7 +7,6 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/worker/access"
 	"correlator/memread"
-	"correlator/procscan"
 	"correlator/tlsdesc"
 )
 
@@ -86,14 +85,14 @@ func (p *Process) step() error {
 	return p.attach()
 }
 
-// runsAttached reports whether the process runs the program that is attached to: where that is sampled, the kernel
-// says so.
+// runsAttached reports whether the process is known to run the program that is attached to: where that is sampled, the
+// kernel says so.
 func (p *Process) runsAttached() bool {
 	if p.sampler.IsRunning() || !p.attached {
 		return p.sampler.RunsSampled()
 	}
-	image, err := p.target.Handle().Image()
-	return err == nil && image == p.image && image != procscan.Image{}
+	now, err := p.target.Execution()
+	return err == nil && now == p.execution
 }
 
 // follow has an attached process sampled as what it is now. Its samples are of another sink when its
@@ -200,7 +199,7 @@ func (p *Process) attach() error {
 		return err
 	}
 	p.attached, p.attachedAt = true, time.Now()
-	p.image, _ = p.target.Handle().Image() // zero: not known
+	p.execution, _ = p.target.Execution()
 	p.MarkActive()
 	p.startSampling()
 	return nil

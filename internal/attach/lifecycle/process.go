@@ -56,15 +56,15 @@ type Process struct {
 	own        process.Ownership // of what it has published
 	attached   bool
 	attachedAt time.Time
-	image      procscan.Image // that was attached to
-	everRan    bool           // a program of it was sampled
-	unsampled  error          // why an attached process is not sampled
-	verified   time.Time      // when its libraries were last known to be mapped
-	unmapped   time.Time      // since when it is known to map none; zero: it maps some
-	born       time.Time      // when it became a candidate: the origin of its poll intervals
-	suspect    bool           // something has changed in its memory
-	unpolled   bool           // it maps nothing that could publish, and takes part all the same
-	probed     bool           // the last step found out what is published, or that nothing is
+	execution  process.Execution // that was attached to; zero: not known
+	everRan    bool              // a program of it was sampled
+	unsampled  error             // why an attached process is not sampled
+	verified   time.Time         // when its libraries were last known to be mapped
+	unmapped   time.Time         // since when it is known to map none; zero: it maps some
+	born       time.Time         // when it became a candidate: the origin of its poll intervals
+	suspect    bool              // something has changed in its memory
+	unpolled   bool              // it maps nothing that could publish, and takes part all the same
+	probed     bool              // the last step found out what is published, or that nothing is
 	retry      time.Duration
 	attaches   *rate.Limiter
 	failures   *rate.Limiter

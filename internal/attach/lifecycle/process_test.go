@@ -262,21 +262,25 @@ func TestTrusted(t *testing.T) {
 }
 
 // That a program was executed may be told after it was attached to, whether it is sampled or not: it stays attached to.
-// Another program is another agent.
+// Another program is another agent, also if it is the same one at the same addresses.
 func TestExecToldLate(t *testing.T) {
 	for name, options := range map[string][]func(*Options){
-		"sampled": {sampled(t, 97, new(sampling.Counters)), sweepOnce}, "fed": {sweepOnce},
+		"sampled": {sampled(t, 97, new(sampling.Counters)), sweepOnce}, "fed": {sweepOnce}, "fed, fixed": {sweepOnce},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := runPrepared(t, func(m *Manager) {
 				m.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
 			}, options...)
-			p := demo.Start(t, demo.Options{Idle: 1})
+			p := demo.Start(t, demo.Options{Idle: 1, Placement: demo.Placement{FixedLayout: name == "fed, fixed"}})
+			p.Restart(true) // with the arguments and the environment that it has again
 			r.requestProbe(p.PID)
 			r.attached(p, 1)
-			probes := r.counters.Probes.Load()
 			r.handleEvent(watch.Event{Kind: watch.EventExec, PID: p.PID})
-			testenv.Poll(t, deadline, "a probe", func() bool { return r.counters.Probes.Load() > probes })
+			executed := &r.process(p.PID).executed
+			testenv.Poll(t, deadline, "a look at the program", func() bool { return !executed.Load() })
+			probes := r.counters.Probes.Load()
+			r.process(p.PID).MarkDirty()
+			testenv.Poll(t, deadline, "another probe", func() bool { return r.counters.Probes.Load() > probes })
 			h := r.handler(p)
 			h.mu.Lock()
 			assert.Check(t, h.detached == 0) // which a probe does first

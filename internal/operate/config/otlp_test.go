@@ -269,7 +269,8 @@ func verifyPrinted(t *testing.T, dir string, want *Config, s *Settings) {
 func TestProcesses(t *testing.T) {
 	dir := someFiles(t)
 	for arguments, want := range map[string]string{
-		"--processes all --otlp-endpoint https://a": "", "--processes all": "are for OTLP",
+		"--processes all --otlp-endpoint https://a": "", "--processes all": "are for OTLP and the live view",
+		"--processes all --live-listen uds:/run/x/live.sock":                                     "",
 		"--processes all --samples-per-second 0 --otlp-listen unix:/x --otlp-endpoint https://a": "are for OTLP",
 	} {
 		got, _, err := said{args: strings.Fields(arguments)}.config(t, dir)
@@ -277,10 +278,10 @@ func TestProcesses(t *testing.T) {
 			assert.ErrorContains(t, err, want)
 			continue
 		}
-		assert.Check(t, err == nil && got.Export.Untraced && got.Agent().Filter.All, err)
+		assert.Check(t, err == nil && got.Export.Untraced && got.LiveView.Untraced && got.Agent().Filter.All, err)
 	}
 	got, _, err := said{args: []string{"--otlp-endpoint", "https://a"}}.config(t, dir)
-	assert.Check(t, err == nil && !got.Export.Untraced && !got.Agent().Filter.All, err)
+	assert.Check(t, err == nil && !got.Export.Untraced && !got.LiveView.Untraced && !got.Agent().Filter.All, err)
 }
 
 // What is not about a destination.

@@ -55,17 +55,19 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 		return err
 	}
 	c.LiveView, err = c.Live.complete(s, getenv)
+	c.LiveView.Untraced = c.Discovery.Processes == allProcesses
 	return err
 }
 
-// takeAll has what is sampled of processes of any kind exported, if they are to be sampled.
+// takeAll has what is sampled of processes of any kind exported, and shown, if they are to be sampled.
 func (c *Config) takeAll(s *Settings) error {
 	if c.Discovery.Processes != allProcesses {
 		return nil
 	}
-	if c.Samples.PerSecond == 0 || !c.Export.TakesProfiles() {
-		return fmt.Errorf("%s: samples of processes that publish no contexts are for OTLP (--otlp-endpoint, "+
-			"--samples-per-second)", s.Label("processes"))
+	shown := len(c.Live.Listen) > 0 || c.Live.Connect != ""
+	if c.Samples.PerSecond == 0 || !c.Export.TakesProfiles() && !shown {
+		return fmt.Errorf("%s: samples of processes that publish no contexts are for OTLP and the live view "+
+			"(--otlp-endpoint, --live-listen, --samples-per-second)", s.Label("processes"))
 	}
 	c.Export.Untraced = true
 	return nil

@@ -41,6 +41,16 @@ type (
 	transactionKey = types.CorrelatorTransactionKey
 )
 
+// subject is a transaction, or a process, whose stacks can be shown.
+type subject struct {
+	transactionKey        // of a process: the host alone
+	pid            uint32 // of a process
+}
+
+func processSubject(key processKey) *subject {
+	return &subject{transactionKey: transactionKey{Host: key.Host}, pid: key.Pid}
+}
+
 // bus is a connection to a broker, and what was published there.
 type bus struct {
 	client  *client.Client
@@ -51,8 +61,9 @@ type bus struct {
 	threads      *client.Subscription[types.CorrelatorThread, threadKey]
 	transactions *client.Subscription[types.CorrelatorTransaction, transactionKey]
 
-	// Stacks are subscribed to while those of a transaction are shown. nil: of none.
-	chosen *transactionKey
+	// Stacks are subscribed to while those of a transaction, or of a process, are shown. nil: of none.
+	chosen *subject
+	ofPID  *client.Subscription[types.CorrelatorProcessStack, types.CorrelatorProcessStackKey] // nil: of a transaction
 	times  *client.Subscription[types.CorrelatorTransactionStack, types.CorrelatorTransactionStackKey]
 	names  []*nameSubscription // of those stacks, as they come
 	waits  *client.Subscription[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey]
@@ -95,44 +106,66 @@ func notify[O any](b *bus) func(*client.Event[O]) {
 	}
 }
 
-// choose subscribes to the stacks of a transaction, in place of another one's; nil: of none.
-func (b *bus) choose(transaction *transactionKey) error {
-	if b.chosen == transaction || b.chosen != nil && transaction != nil && *b.chosen == *transaction {
+// choose subscribes to the stacks of a transaction or process, in place of another one's; nil: of none.
+func (b *bus) choose(of *subject) error {
+	if b.chosen == of || b.chosen != nil && of != nil && *b.chosen == *of {
 		return nil
 	}
 	if b.chosen != nil {
-		err := errors.Join(b.times.Close(), b.waits.Close())
-		for _, names := range b.names {
-			err = errors.Join(err, names.Close())
-		}
-		b.chosen, b.times, b.waits, b.names = nil, nil, nil, nil
+		err := b.closeChosen()
+		b.chosen, b.ofPID, b.times, b.waits, b.names = nil, nil, nil, nil, nil
 		if err != nil {
 			return err
 		}
 	}
-	if transaction == nil {
+	if of == nil {
 		return nil
 	}
-	times, err := subscribe(b, transaction, notify[*types.CorrelatorTransactionStack](b))
-	if err != nil {
+	if err := b.subscribeTo(of); err != nil {
 		return err
 	}
-	waits, err := subscribe(b, transaction, notify[*types.CorrelatorTransactionWait](b))
-	if err != nil {
-		return errors.Join(err, times.Close())
-	}
-	b.chosen, b.times, b.waits, b.frames = transaction, times, waits, make(map[string][]string)
+	b.chosen, b.frames = of, make(map[string][]string)
 	if b.all {
 		return b.subscribeNames(nil)
 	}
 	return nil
 }
 
-// subscribe subscribes to what is published of a transaction, or of all where the broker knows no filters.
-func subscribe[O client.Object[T, K], T any, K comparable](b *bus, transaction *transactionKey,
+func (b *bus) closeChosen() (err error) {
+	if b.ofPID != nil {
+		err = b.ofPID.Close()
+	} else {
+		err = errors.Join(b.times.Close(), b.waits.Close())
+	}
+	for _, names := range b.names {
+		err = errors.Join(err, names.Close())
+	}
+	return err
+}
+
+// subscribeTo subscribes to the stacks of a transaction, and what its threads do, or to those of a process.
+func (b *bus) subscribeTo(of *subject) (err error) {
+	if of.pid != 0 {
+		b.ofPID, err = subscribe(b, of, notify[*types.CorrelatorProcessStack](b))
+		return err
+	}
+	times, err := subscribe(b, of, notify[*types.CorrelatorTransactionStack](b))
+	if err != nil {
+		return err
+	}
+	waits, err := subscribe(b, of, notify[*types.CorrelatorTransactionWait](b))
+	if err != nil {
+		return errors.Join(err, times.Close())
+	}
+	b.times, b.waits = times, waits
+	return nil
+}
+
+// subscribe subscribes to what is published of a subject, or of all where the broker knows no filters.
+func subscribe[O client.Object[T, K], T any, K comparable](b *bus, of *subject,
 	handler func(*client.Event[O]),
 ) (*client.Subscription[T, K], error) {
-	s, err := client.SubscribeFiltered(b.client, only(transaction), handler)
+	s, err := client.SubscribeFiltered(b.client, only(of), handler)
 	if b.all = errors.Is(err, client.ErrUnsupported); b.all {
 		return client.Subscribe(b.client, handler)
 	}
@@ -161,10 +194,10 @@ func (b *bus) meet() error {
 		return nil
 	}
 	var ids []string
-	for key := range b.times.All() {
-		if _, met := b.frames[key.StackID]; !met && b.isChosen(&key) {
-			b.frames[key.StackID] = nil
-			ids = append(ids, key.StackID)
+	for id := range b.used() {
+		if _, met := b.frames[id]; !met {
+			b.frames[id] = nil
+			ids = append(ids, id)
 		}
 	}
 	for batch := range slices.Chunk(ids, maxIDs) {
@@ -185,21 +218,46 @@ func (b *bus) meet() error {
 	return nil
 }
 
-func (b *bus) isChosen(key *types.CorrelatorTransactionStackKey) bool {
-	return key.Host == b.chosen.Host && key.TraceID == b.chosen.TraceID &&
-		key.TransactionID == b.chosen.TransactionID
+// used returns the ids of the stacks of what is chosen, and the CPU time that was used with each.
+func (b *bus) used() iter.Seq2[string, time.Duration] {
+	return func(yield func(string, time.Duration) bool) {
+		if b.ofPID != nil {
+			for key, x := range b.ofPID.All() {
+				isChosen := key.Host == b.chosen.Host && key.Pid == b.chosen.pid
+				if isChosen && !yield(key.StackID, x.CPUTime.Value().Duration()) {
+					return
+				}
+			}
+			return
+		}
+		for key, x := range b.times.All() {
+			of := transactionKey{Host: key.Host, TraceID: key.TraceID, TransactionID: key.TransactionID}
+			if of == b.chosen.transactionKey && !yield(key.StackID, x.CPUTime.Value().Duration()) {
+				return
+			}
+		}
+	}
 }
 
-// only is a filter for the stacks of a transaction.
-func only(transaction *transactionKey) *system.DotsFilter {
-	nodes := []system.DotsPredicateNode{
-		{Kind: value.Some(system.DotsPredicateKindAnd), Arity: value.Some[uint32](3)},
+// only is a filter for the stacks of a subject.
+func only(of *subject) *system.DotsFilter {
+	texts := []string{of.Host, of.TraceID, of.TransactionID}
+	if of.pid != 0 {
+		texts = texts[:1]
 	}
-	for i, text := range []string{transaction.Host, transaction.TraceID, transaction.TransactionID} {
-		nodes = append(nodes, compare(uint32(i+1), system.DotsCompareOpEq,
+	var leaves []system.DotsPredicateNode
+	for i, text := range texts {
+		leaves = append(leaves, compare(uint32(i+1), system.DotsCompareOpEq,
 			system.DotsPredicateValue{StringValue: value.Some(text)}))
 	}
-	return filter(nodes...)
+	if of.pid != 0 {
+		const pidTag = 2
+		leaves = append(leaves, compare(pidTag, system.DotsCompareOpEq,
+			system.DotsPredicateValue{UintValue: value.Some(uint64(of.pid))}))
+	}
+	and := system.DotsPredicateNode{Kind: value.Some(system.DotsPredicateKindAnd),
+		Arity: value.Some(uint32(len(leaves)))}
+	return filter(append([]system.DotsPredicateNode{and}, leaves...)...)
 }
 
 // anyOf is a filter for stacks by their ids.
@@ -217,22 +275,19 @@ func filter(nodes ...system.DotsPredicateNode) *system.DotsFilter {
 	return &system.DotsFilter{Predicate: value.Some(system.DotsPredicate{Nodes: value.Some(nodes)})}
 }
 
-// stacks returns the stacks of the chosen transaction: their frames, the innermost first, and the
+// stacks returns the stacks of what is chosen: their frames, the innermost first, and the
 // CPU time that was used with them. One whose names have not arrived has a single frame, "…".
 func (b *bus) stacks() iter.Seq2[[]string, time.Duration] {
 	return func(yield func([]string, time.Duration) bool) {
 		if b.chosen == nil {
 			return
 		}
-		for key, x := range b.times.All() {
-			if !b.isChosen(&key) {
-				continue
-			}
-			frames := b.frames[key.StackID]
+		for id, used := range b.used() {
+			frames := b.frames[id]
 			if len(frames) == 0 {
 				frames = []string{"…"}
 			}
-			if !yield(frames, x.CPUTime.Value().Duration()) {
+			if !yield(frames, used) {
 				return
 			}
 		}
@@ -241,11 +296,12 @@ func (b *bus) stacks() iter.Seq2[[]string, time.Duration] {
 
 // doings returns what the threads of the chosen transaction did.
 func (b *bus) doings() (all []types.CorrelatorTransactionWait) {
-	if b.chosen == nil {
+	if b.chosen == nil || b.waits == nil {
 		return nil
 	}
 	for key, x := range b.waits.All() {
-		if (transactionKey{Host: key.Host, TraceID: key.TraceID, TransactionID: key.TransactionID}) == *b.chosen {
+		of := transactionKey{Host: key.Host, TraceID: key.TraceID, TransactionID: key.TransactionID}
+		if of == b.chosen.transactionKey {
 			all = append(all, x)
 		}
 	}
@@ -277,6 +333,6 @@ type snapshot struct {
 	processes    map[processKey]*types.CorrelatorProcess
 	threads      map[threadKey]*types.CorrelatorThread
 	transactions map[transactionKey]*types.CorrelatorTransaction
-	stacks       iter.Seq2[[]string, time.Duration] // of the chosen transaction
-	waits        []types.CorrelatorTransactionWait  // the same
+	stacks       iter.Seq2[[]string, time.Duration] // of what is chosen
+	waits        []types.CorrelatorTransactionWait  // of the chosen transaction
 }

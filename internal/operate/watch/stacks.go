@@ -12,51 +12,90 @@ import (
 	"correlator/internal/out/waits"
 )
 
-// stackView is the stacks of a transaction as a tree, which grows.
+// stackView is the stacks of a transaction, or a process, as a tree, which grows.
 type stackView struct {
-	transaction transactionKey
-	tree        tree
-	cursor      cursor
-	title       string
-	since       string // when what is shown was begun to be counted
-	seen        bool   // the transaction has been among those that are published
-	fit         int
-	shown       []branch
-	waits       []types.CorrelatorTransactionWait // what its threads did, the longest first
+	subject subject
+	tree    tree
+	cursor  cursor
+	title   string
+	name    string // of the process
+	since   string // when what is shown was begun to be counted
+	seen    bool   // the subject has been among those that are published
+	fit     int
+	shown   []branch
+	waits   []types.CorrelatorTransactionWait // what its threads did, the longest first
 }
 
-// update takes account of what was published since. The stacks of a transaction that is no longer
-// published vanish there, but not here.
+// update takes account of what was published since. The stacks of a subject that is no longer published
+// vanish there, but not here.
 func (v *stackView) update(s *snapshot) {
-	x := s.transactions[v.transaction]
+	if v.subject.pid != 0 {
+		v.updateProcess(s)
+		return
+	}
+	x := s.transactions[v.subject.transactionKey]
 	if len(s.waits) > 0 && (x != nil || !v.seen) {
 		v.waits = sortWaits(s.waits)
 	}
-	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(known(v.transaction.TransactionID)),
-		terminal.Escape(v.transaction.TraceID))
+	v.title = fmt.Sprintf("%s in trace %s", terminal.Escape(known(v.subject.TransactionID)),
+		terminal.Escape(v.subject.TraceID))
 	if x != nil {
 		v.seen = true
 		if name := x.Service.Value(); name != "" {
 			v.title = terminal.Escape(name) + ", " + v.title
 		}
 		v.title += ", since " + lasted(s.at.Sub(x.Since.Value().Time()))
-		if since, ok := x.StacksSince.Get(); ok {
-			v.since = " since " + since.Time().Local().Format(time.TimeOnly)
-		}
-		v.tree.update(s.stacks)
+		v.grow(s, x.StacksSince)
 	}
-	stacks := "stacks"
-	if v.tree.stacks == 1 {
-		stacks = "stack"
-	}
-	v.title = fmt.Sprintf("%s of CPU time in %d %s%s: %s", lasted(v.tree.root.total), v.tree.stacks, stacks, v.since,
-		v.title)
+	v.sumUp()
 	switch {
 	case x == nil && v.seen:
 		v.title = "it runs no more: " + v.title
 	case x == nil:
 		v.title = "not among the busiest: " + v.title
 	}
+}
+
+// updateProcess is update of a process.
+func (v *stackView) updateProcess(s *snapshot) {
+	key := processKey{Host: v.subject.Host, Pid: v.subject.pid}
+	x := s.processes[key]
+	v.title = fmt.Sprintf("process %d", key.Pid)
+	if v.name = cmp.Or(s.service(key), v.name); v.name != "" {
+		v.title = terminal.Escape(v.name) + ", " + v.title
+	}
+	if x != nil {
+		v.seen = true
+		if lost := x.StacksLost.Value(); lost > 0 {
+			v.title += ", " + lasted(lost.Duration()) + " more without room"
+		}
+		v.grow(s, x.StacksSince)
+	}
+	v.sumUp()
+	switch h := s.hosts[hostKey{Host: key.Host}]; {
+	case h != nil && !h.AllProcesses.Value():
+		v.title = "stacks are those of transactions there (--processes all): " + v.title
+	case x == nil && v.seen:
+		v.title = "it has ended: " + v.title
+	}
+}
+
+// grow takes over the stacks.
+func (v *stackView) grow(s *snapshot, since value.Opt[value.Timepoint]) {
+	if since, ok := since.Get(); ok {
+		v.since = " since " + since.Time().Local().Format(time.TimeOnly)
+	}
+	v.tree.update(s.stacks)
+}
+
+// sumUp has the title begin with the sum of the stacks.
+func (v *stackView) sumUp() {
+	stacks := "stacks"
+	if v.tree.stacks == 1 {
+		stacks = "stack"
+	}
+	v.title = fmt.Sprintf("%s of CPU time in %d %s%s: %s", lasted(v.tree.root.total), v.tree.stacks, stacks, v.since,
+		v.title)
 }
 
 func (v *stackView) draw(head string, columns, rows int) (lines []string, marked int) {

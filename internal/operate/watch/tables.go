@@ -17,7 +17,7 @@ type item struct {
 	order string  // of those with the same
 	cells func() []string
 
-	transaction *transactionKey // whose stacks can be shown; nil: none
+	subject *subject // whose stacks can be shown; nil: none
 }
 
 // table is what a tab shows.
@@ -84,10 +84,10 @@ func (s *snapshot) processTable() *table {
 		{Title: "ERROR", Shrink: true, Spare: 1},
 	}}
 	for key, p := range s.processes {
-		order := p.Service.Value() + "\x00" + number(p.Pid)
+		order := s.service(key) + "\x00" + number(p.Pid)
 		t.add(item{key: key, cpu: p.CPU.Value(), order: order, cells: func() []string {
 			return []string{
-				cpus(p.CPU), cpus(p.TracedCPU), number(p.Pid), p.Service.Value(), p.Environment.Value(),
+				cpus(p.CPU), cpus(p.TracedCPU), number(p.Pid), s.service(key), p.Environment.Value(),
 				strings.Join(p.Contexts.Value(), ","), short(p.ContainerID.Value()), p.State.Value(),
 				p.LastError.Value(),
 			}
@@ -111,9 +111,12 @@ func (s *snapshot) threadTable(only *processKey) *table {
 			continue
 		}
 		order := number(th.Pid) + "\x00" + number(th.Tid)
-		transaction := &transactionKey{Host: key.Host, TraceID: th.TraceID.Value(),
-			TransactionID: th.TransactionID.Value()}
-		t.add(item{key: key, cpu: th.CPU.Value(), order: order, transaction: transaction, cells: func() []string {
+		of := &subject{transactionKey: transactionKey{Host: key.Host, TraceID: th.TraceID.Value(),
+			TransactionID: th.TransactionID.Value()}}
+		if !th.TraceID.IsSet() {
+			of = processSubject(process)
+		}
+		t.add(item{key: key, cpu: th.CPU.Value(), order: order, subject: of, cells: func() []string {
 			return []string{
 				percentOf(th.CPU), number(th.Tid), th.Name.Value(), number(th.Pid), s.service(process),
 				known(th.TransactionID.Value()), th.SpanID.Value(), th.TraceID.Value(), since(th.Since, s.at),
@@ -125,9 +128,10 @@ func (s *snapshot) threadTable(only *processKey) *table {
 	return t.sort()
 }
 
+// service returns the name of a process's service, else of its program.
 func (s *snapshot) service(key processKey) string {
 	if p := s.processes[key]; p != nil {
-		return p.Service.Value()
+		return cmp.Or(p.Service.Value(), p.Command.Value())
 	}
 	return ""
 }
@@ -140,7 +144,8 @@ func (s *snapshot) transactionTable() *table {
 	}}
 	for key, x := range s.transactions {
 		order := x.TransactionID.Value() + x.TraceID.Value()
-		t.add(item{key: key, cpu: x.CPU.Value(), order: order, transaction: &key, cells: func() []string {
+		of := &subject{transactionKey: key}
+		t.add(item{key: key, cpu: x.CPU.Value(), order: order, subject: of, cells: func() []string {
 			return []string{
 				cpus(x.CPU), timeOf(x.CPUTime), x.Service.Value(), known(x.TransactionID.Value()), x.TraceID.Value(),
 				number(x.Threads), number(x.Pid), since(x.Since, s.at), since(x.LastRun, s.at),

@@ -16,7 +16,7 @@ const (
 )
 
 const (
-	tabHelp   = "1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   q: quit"
+	tabHelp   = "1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   s: stacks   q: quit"
 	stackHelp = "↑ ↓: choose   Enter: fold   Esc: back   1 2 3: view   q: quit"
 )
 
@@ -32,12 +32,12 @@ type view struct {
 	fit   int
 }
 
-// transaction returns the one whose stacks are shown, or nil.
-func (v *view) transaction() *transactionKey {
+// subject returns that whose stacks are shown, or nil.
+func (v *view) subject() *subject {
 	if v.stacks == nil {
 		return nil
 	}
-	return &v.stacks.transaction
+	return &v.stacks.subject
 }
 
 // draw returns lines for a screen, and the number of the one that is marked.
@@ -120,21 +120,24 @@ func (v *view) back() {
 
 func (v *view) pressTable(key terminal.Key) {
 	c, keys := &v.cursors[v.tab], v.shown.keys()
-	if key != terminal.KeyEnter && key != terminal.KeyRight {
+	if key != terminal.KeyEnter && key != terminal.KeyRight && key != 's' {
 		c.press(key, keys, v.fit)
 		return
 	}
 	if c.index < len(keys) {
-		v.open(&v.shown.items[c.index])
+		v.open(&v.shown.items[c.index], key == 's')
 	}
 }
 
-// open shows more of a row: of a process its threads, of a transaction its stacks, of a thread
-// those of the transaction that it works on.
-func (v *view) open(row *item) {
-	if row.transaction != nil {
-		v.stacks = &stackView{transaction: *row.transaction}
-	} else if key, ok := row.key.(processKey); ok {
+// open shows more of a row: of a process its threads, or its stacks, of a transaction its stacks, of a thread
+// those of the transaction that it works on, or else of its process.
+func (v *view) open(row *item, stacks bool) {
+	switch key, isProcess := row.key.(processKey); {
+	case row.subject != nil:
+		v.stacks = &stackView{subject: *row.subject}
+	case isProcess && stacks:
+		v.stacks = &stackView{subject: *processSubject(key)}
+	case isProcess:
 		v.process, v.tab = &key, threadTab
 		v.cursors[threadTab] = cursor{}
 	}

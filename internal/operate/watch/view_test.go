@@ -75,21 +75,21 @@ web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
 1.25    0.62   12  ca\x1b[2Jrt  prod         registered  -
 0.50    0.25   11  shop         prod         registered  -
 0.00       -   13  -            -            error       socket: no such…
-1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   q: quit`)
+1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   s: stacks   q: quit`)
 	draw("2j", 80, 4, `
 web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
  1 Processes 3  [2 Threads 2]  3 Transactions 2
   CPU  TID  NAME      PID  SERVICE      TRANSACTION       SPAN  SINCE    RAN
 75.0%  102  http-102   12  ca\x1b[2Jrt  2222222222222222  -     1 min  40 ms
 25.0%  101  http-101   11  shop         1111111111111111  -     1 min  40 ms
-1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   q: quit`)
+1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   s: stacks   q: quit`)
 	draw("3", 130, 3, `
 web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
  1 Processes 3   2 Threads 2  [3 Transactions 2]
  CPU  CPU TIME  SERVICE  TRANSACTION       TRACE                             THREADS  PID  SINCE    RAN
 1.25     2.5 s  shop     2222222222222222  22222222222222222222222222222222        2   11  3.0 s  1.0 s
 0.25     2.5 s  shop     1111111111111111  11111111111111111111111111111111        2   11  3.0 s  1.0 s
-1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   q: quit`)
+1 2 3 Tab: view   ↑ ↓: choose   Enter: threads, stacks   s: stacks   q: quit`)
 	draw("\r", 130, 3, `
 web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
 2.0 s of CPU time in 2 stacks since 12:03:05: shop, 2222222222222222 in trace 2222222222222222`+
@@ -113,8 +113,8 @@ func TestDrawWaits(t *testing.T) {
 	}
 	s.waits[2].Longest.Unset()
 	s.waits[3].EndedBy.Unset()
-	v := view{stacks: &stackView{transaction: transactionKey{Host: "h1", TraceID: traceOf(second),
-		TransactionID: second}}}
+	v := view{stacks: &stackView{subject: subject{transactionKey: transactionKey{Host: "h1", TraceID: traceOf(second),
+		TransactionID: second}}}}
 	const head = `
 web-1: 1.50 of 4 CPUs in 3 processes, the agent 1.2%, 20 samples/s
 2.0 s of CPU time in 2 stacks since 12:03:05: shop, 2222222222222222 in trace 2222222222222222` +

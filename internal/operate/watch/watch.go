@@ -197,7 +197,7 @@ func (l *loop) take(c connection) {
 func (l *loop) draw() error {
 	if l.trouble == nil {
 		// Without a connection nothing more arrives; it is chosen again when there is one.
-		_ = errors.Join(l.bus.choose(l.view.transaction()), l.bus.meet())
+		_ = errors.Join(l.bus.choose(l.view.subject()), l.bus.meet())
 	}
 	columns, rows := l.screen.Size()
 	if rows == 0 {

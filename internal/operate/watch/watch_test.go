@@ -109,7 +109,48 @@ func TestStacks(t *testing.T) {
 	members(0)
 }
 
-var chosenFirst = &transactionKey{Host: "h1", TraceID: traceOf(first), TransactionID: first}
+var chosenFirst = &subject{transactionKey: transactionKey{Host: "h1", TraceID: traceOf(first), TransactionID: first}}
+
+// A process that works on no transaction has a name, threads, and stacks, in a tree: by a key, or by a thread's row;
+// they stay when it has ended. Of an agent that knows those of transactions alone, that is said.
+func TestStacksOfProcess(t *testing.T) {
+	uri := endpoint(t)
+	b := serve(t, uri)
+	any, all := process(21, "", 2), host()
+	any.Service.Unset()
+	any.Command, any.StacksSince = some("ca\x1b[2Jt"), value.Some(value.TimepointOf(stacksSince))
+	any.StacksLost = value.Some(value.Duration(1.5))
+	th := thread(21, 22, first)
+	th.TraceID.Unset()
+	th.TransactionID.Unset()
+	all.AllProcesses = value.Some(true)
+	publish(t, b, all, any, process(11, "shop", 0.5), th)
+	for i, pid := range []uint32{21, 11} {
+		publish(t, b, &types.CorrelatorStack{Host: some("h1"), ID: some(fmt.Sprint(pid)),
+			Frames: value.Some([]string{"read", fmt.Sprint("main", i)})}, &types.CorrelatorProcessStack{Host: some("h1"),
+			Pid: value.Some(pid), StackID: some(fmt.Sprint(pid)), CPUTime: value.Some(value.Duration(2))})
+	}
+	w := open(t, uri, 120, 24)
+	w.shows("[1 Processes 2]", "  21  ca\\x1b[2Jt")
+	w.press("s")
+	w.shows("2.0 s of CPU time in 1 stack since "+stacksSince.Format(time.TimeOnly)+": ca\\x1b[2Jt, process 21, "+
+		"1.5 s more without room", "main0\n100.0%")
+	lines := w.lines()
+	assert.Check(t, !strings.Contains(strings.Join(lines, "\n"), "main1"), "%q", lines)
+	w.press("\x1b\r")
+	w.shows("Threads of process 21: 1]", "  22  http-22")
+	w.press("\r")
+	w.shows("process 21", "main0")
+	assert.NilError(t, b.Remove(any))
+	w.shows("it has ended: 2.0 s of CPU time", ": ca\\x1b[2Jt, process 21", "main0")
+	all.AllProcesses = value.Some(false)
+	publish(t, b, all)
+	w.press("1s")
+	w.shows("stacks are those of transactions there (--processes all): ", "process 11")
+	w.press("q")
+	w.ends()
+	testenv.Poll(t, deadline, "no members", func() bool { return b.Members("CorrelatorProcessStack") == 0 })
+}
 
 // Only the names of the chosen transaction's stacks are sent, as they come; those that came long ago stay.
 func TestStacksOfOneTransaction(t *testing.T) {

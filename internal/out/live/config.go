@@ -17,7 +17,9 @@ const maxTrackedBytes = 300*(maxProcesses+maxRunning+maxWaiting+maxTransactions)
 type Config struct {
 	Listen  []string // endpoints of the embedded broker; empty: there is none
 	Connect string   // endpoint of a broker that runs; empty: none
-	Secret  string   // that guests must know, or that the other broker asks for; empty: none
+	// Untraced also publishes threads that work on no transaction while they run, and stacks of processes.
+	Untraced bool
+	Secret   string // that guests must know, or that the other broker asks for; empty: none
 }
 
 // Enabled reports whether there is anything to do.

@@ -64,6 +64,7 @@ func Open(config Config, about out.About, namer *naming.Namer, log *zap.Logger) 
 	l := &Live{config: config, about: about, log: log, tracker: NewTracker(about.SamplesPerSecond),
 		retry: 5 * time.Second, interval: interval, goodbye: time.Second,
 		wake: make(chan struct{}, 1), stop: func() {}, namer: namer}
+	l.tracker.untraced = config.Untraced
 	l.names = namer.NewConsumer(l.named)
 	if len(config.Listen) == 0 {
 		return l, nil
@@ -99,8 +100,9 @@ func (l *Live) listen() error {
 	return nil
 }
 
-// TakesUntraced returns false: how much CPU is used in no transaction is known by the process.
-func (l *Live) TakesUntraced() bool { return false }
+// TakesUntraced reports whether processes of any kind are shown; of others, how much CPU is used in no transaction is
+// known by the process.
+func (l *Live) TakesUntraced() bool { return l.config.Untraced }
 
 // TakesAccounts reports whether somebody has joined waits.
 func (l *Live) TakesAccounts() bool { return want(l.tracker.wanted.Load())&wantWaits != 0 }

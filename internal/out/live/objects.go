@@ -107,10 +107,11 @@ func (o *objectsOf) threads(t *Tracker) []types.CorrelatorThread {
 	for id, th := range t.threads {
 		x := types.CorrelatorThread{
 			Host: value.Some(o.host), Pid: value.Some(uint32(id.pid)), Tid: value.Some(uint32(id.tid)),
-			Name: text(th.name), TraceID: hexadecimal(th.transaction.trace[:]),
-			TransactionID: hexadecimal(th.transaction.transaction[:]),
-			Context:       value.Some(contextOf(th.context)),
-			Since:         at(th.since), LastRun: at(th.lastRun), CPU: cpuShare(th.cpu.average()),
+			Name: text(th.name), Since: at(th.since), LastRun: at(th.lastRun), CPU: cpuShare(th.cpu.average()),
+		}
+		if th.transaction != (transactionID{}) {
+			x.TraceID, x.TransactionID = hexadecimal(th.transaction.trace[:]), hexadecimal(th.transaction.transaction[:])
+			x.Context = value.Some(contextOf(th.context))
 		}
 		if th.span != [8]byte{} {
 			x.SpanID = hexadecimal(th.span[:])

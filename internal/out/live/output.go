@@ -33,18 +33,19 @@ const (
 	wantProcesses
 	wantThreads
 	wantTransactions
-	wantStacks // of transactions, which are needed for them
-	wantWaits  // the same
+	wantStacks   // of transactions, which are needed for them
+	wantWaits    // the same
+	wantProfiles // stacks of processes
 
-	numWants = 6
+	numWants = 7
 
 	wantCollected = wantStacks | wantWaits
-	wantOfSamples = wantProcesses | wantThreads | wantTransactions | wantCollected
+	wantOfSamples = wantProcesses | wantThreads | wantTransactions | wantCollected | wantProfiles
 )
 
 // wants are what types are made of, in the order of types.Published.
 var wants = [...]want{wantHosts, wantProcesses, wantThreads, wantTransactions, wantStacks, wantStacks,
-	wantWaits}
+	wantWaits, wantProfiles}
 
 // wantedOn returns what is wanted on a bus.
 func wantedOn(b bus) (w want) {
@@ -66,6 +67,7 @@ type snapshot struct {
 	stacks            []types.CorrelatorStack
 	stackVersions     []uint64 // nil: not known
 	waits             []types.CorrelatorTransactionWait
+	processStacks     []types.CorrelatorProcessStack
 }
 
 // output is a bus, and what is there. It belongs to one goroutine.
@@ -80,7 +82,8 @@ type output struct {
 	stacks       mirror[types.CorrelatorStack, types.CorrelatorStackKey, *types.CorrelatorStack]
 	shares       mirror[types.CorrelatorTransactionStack, types.CorrelatorTransactionStackKey,
 		*types.CorrelatorTransactionStack]
-	waits mirror[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey, *types.CorrelatorTransactionWait]
+	waits    mirror[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey, *types.CorrelatorTransactionWait]
+	profiles mirror[types.CorrelatorProcessStack, types.CorrelatorProcessStackKey, *types.CorrelatorProcessStack]
 }
 
 // sync makes the objects on the bus those of a snapshot that are wanted, and returns how many changes
@@ -95,6 +98,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	c = o.stacks.diff(c, only(w&wantStacks, s.stacks)) // before their ids occur
 	c = o.shares.diff(c, only(w&wantStacks, s.transactionStacks))
 	c = o.waits.diff(c, only(w&wantWaits, s.waits))
+	c = o.profiles.diff(c, only(w&wantProfiles, s.processStacks))
 	if len(c) > 0 {
 		if err := o.bus.Apply(c); err != nil {
 			for i := range c {
@@ -109,6 +113,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	o.stacks.settle(c)
 	o.shares.settle(c)
 	o.waits.settle(c)
+	o.profiles.settle(c)
 	for i := range c {
 		if c[i].Err != nil {
 			refused, err = refused+1, c[i].Err

@@ -35,7 +35,7 @@ func TestPage(t *testing.T) {
 		{"hostile texts", testPageShowsTextsAsTheyAre}, {"secret", testPageAsksForSecret},
 		{"dead connection", testPageWhileConnectionIsDead}, {"quiet broker", testPageOfQuietBroker},
 		{"refused", testPageIsRefused}, {"waits", testPageWaits}, {"hostile stacks", testPageOfHostileStacks},
-		{"names", testPageShortensNames},
+		{"names", testPageShortensNames}, {"any process", testPageOfAnyProcess},
 		{"many processes", testPageOfManyProcesses}, // the last one, as it changes the window's size
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, &window{b.For(t), t}) })

@@ -1,10 +1,15 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -188,6 +193,11 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	if w&wantCollected != 0 {
 		collecting = p.selected(&o, collecting)
 		p.tracker.collect(collecting, now)
+	}
+	if w&wantProfiles != 0 {
+		p.tracker.profile(p.profiled(o.host), now)
+	}
+	if w&(wantCollected|wantProfiles) != 0 {
 		p.tracker.nameStacks(p.name)
 	}
 	p.tracker.addTransactions(s, &o, w, shown, collecting)
@@ -214,11 +224,32 @@ func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []sh
 	return selected[:min(len(selected), maxCollecting)]
 }
 
+// profiled returns the processes whose stacks somebody wants, the busiest, as many as are collected.
+func (p *publisher) profiled(host string) (selected []procscan.ProcessID) {
+	if !p.tracker.untraced {
+		return nil
+	}
+	p.mu.Lock()
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	for i := range p.status.Processes {
+		id := p.status.Processes[i].ID
+		stack := &types.CorrelatorProcessStack{Host: value.Some(host), Pid: value.Some(uint32(id.PID))}
+		if slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(stack) }) {
+			selected = append(selected, id)
+		}
+	}
+	slices.SortStableFunc(selected, func(a, b procscan.ProcessID) int {
+		return cmp.Compare(p.used[b].average(), p.used[a].average())
+	})
+	return selected[:min(len(selected), maxCollecting)]
+}
+
 // observe reads the status, and how much CPU time the processes and the agent have used, if that is
 // wanted and was not done a moment ago. That a process has ended is in the status when its pid can be
 // that of another one.
 func (p *publisher) observe(w want, now time.Time) {
-	if w&(wantHosts|wantProcesses) == 0 {
+	if w&(wantHosts|wantProcesses|wantProfiles) == 0 {
 		p.status, p.used, p.own = agent.Status{}, nil, processTime{}
 		return
 	}
@@ -243,6 +274,9 @@ func (p *publisher) observe(w want, now time.Time) {
 			u = new(processTime)
 			p.used[id] = u
 		}
+		if total != u.total || u.seen.IsZero() { // it may have executed a program
+			u.command = p.command(id.PID)
+		}
 		u.add(total, max(passed, pause), now)
 	}
 	for id, u := range p.used {
@@ -252,11 +286,21 @@ func (p *publisher) observe(w want, now time.Time) {
 	}
 }
 
+// command returns the name of the first thread of a process; empty: it has ended.
+func (p *publisher) command(pid int) string {
+	text, err := os.ReadFile(filepath.Join(p.about.ProcRoot, strconv.Itoa(pid), "comm"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
 // processTime is how much CPU time a process has used.
 type processTime struct {
-	total time.Duration
-	seen  time.Time
-	rate  rate
+	total   time.Duration
+	seen    time.Time
+	rate    rate
+	command string // name of the first thread
 }
 
 // add takes account of the total now. The first one says nothing of what is used in a second.
@@ -266,6 +310,14 @@ func (p *processTime) add(total, passed time.Duration, now time.Time) {
 		p.rate.tick(passed)
 	}
 	p.total, p.seen = total, now
+}
+
+// average returns how many CPUs it uses.
+func (p *processTime) average() float64 {
+	if p == nil {
+		return 0
+	}
+	return p.rate.average()
 }
 
 // share returns the share of the CPU, which is not known at first.
@@ -290,6 +342,9 @@ func (p *publisher) host(key string) types.CorrelatorHost {
 		}
 		x.CPU = cpuShare(all)
 	}
+	if p.tracker.untraced {
+		x.AllProcesses = value.Some(true)
+	}
 	return x
 }
 
@@ -308,6 +363,12 @@ func (p *publisher) processes(host string, traced map[int]float64) []types.Corre
 		}
 		if s.LastError != nil {
 			x.LastError = text(s.LastError.Message)
+		}
+		if u := p.used[s.ID]; u != nil {
+			x.Command = text(u.command)
+		}
+		if since, lost := p.tracker.profileOf(s.ID); !since.IsZero() {
+			x.StacksSince, x.StacksLost = at(since), value.Some(value.DurationOf(lost))
 		}
 		objects = append(objects, x)
 	}

@@ -25,6 +25,7 @@ import (
 type fakeConsumer struct {
 	want      want
 	only      string // the transaction that is selected; empty: all
+	pid       uint32 // the process that is; 0: all
 	published int
 	last      *snapshot
 }
@@ -34,6 +35,9 @@ func (c *fakeConsumer) wanted() want { return c.want }
 func (c *fakeConsumer) publish(s *snapshot, _ want) { c.published, c.last = c.published+1, s }
 
 func (c *fakeConsumer) selects(x broker.Instance) bool {
+	if of, isProfile := x.(*types.CorrelatorProcessStack); isProfile {
+		return c.want&wantProfiles != 0 && (c.pid == 0 || of.Pid.Value() == c.pid)
+	}
 	stack, isStack := x.(*types.CorrelatorTransactionStack)
 	return c.only == "" || isStack && stack.TransactionID.Value() == c.only
 }

@@ -13,7 +13,7 @@ import (
 	"correlator/profile"
 )
 
-// This file is the stacks of those transactions that somebody has asked for.
+// This file is the stacks of those transactions and processes that somebody has asked for.
 
 const (
 	// maxStackBytes bounds what stacks take here and in the cache of the embedded broker. Each part of it
@@ -35,7 +35,7 @@ const (
 	frameBytes = 32   // of a profile.Frame, and of a Function besides its texts
 	nameBytes  = 28   // of a name besides its text
 
-	// maxCollecting is of how many transactions stacks are collected.
+	// maxCollecting is of how many transactions stacks are collected, and of how many processes.
 	maxCollecting = 2 * maxShown
 
 	// maxTries is how often names are asked for that are not known: they may come after the stack.
@@ -58,7 +58,7 @@ type stack struct {
 	process procscan.ProcessID
 	owner   string
 	bytes   int // that it counts
-	users   int // transactions that have it
+	users   int // collections that have it
 	keys    []stackKey
 
 	resource *profile.Resource
@@ -80,25 +80,50 @@ type stacks struct {
 	version uint64   // the last one that was given
 
 	collecting map[transactionID]*transaction // whose stacks they are
+	profiles   map[procscan.ProcessID]*collection
+}
+
+// collection is how much CPU time a transaction, or a process, has used with which stack.
+type collection struct {
+	owner       string
+	stacks      map[*stack]time.Duration // nil: they are not collected
+	stacksSince time.Time                // since when they are, and what threads do
+	lost        time.Duration            // with stacks that there was no room for
+}
+
+// profile returns the collection of stacks of the process of a sample; nil: they are not collected.
+func (c *stacks) profile(sample *profile.Sample) *collection {
+	return c.profiles[sample.Resource.Process]
+}
+
+// collections calls a function with all collections.
+func (c *stacks) collections(each func(*collection)) {
+	for _, tx := range c.collecting {
+		each(&tx.collection)
+	}
+	for _, of := range c.profiles {
+		each(of)
+	}
 }
 
 func newStacks() stacks {
 	return stacks{bytes: newBudget(maxStackBytes), byKey: make(map[stackKey]*stack), byNames: make(map[uint64]*stack),
-		seed: maphash.MakeSeed(), collecting: make(map[transactionID]*transaction)}
+		seed: maphash.MakeSeed(), collecting: make(map[transactionID]*transaction),
+		profiles: make(map[procscan.ProcessID]*collection)}
 }
 
-// addStack takes account of the stack of samples of a transaction.
-func (t *Tracker) addStack(tx *transaction, sample *profile.Sample) {
-	if tx.stacks == nil || sample.Stack == nil || len(sample.Stack.Frames) == 0 {
+// addStack takes account of the stack of samples of a transaction or process.
+func (t *Tracker) addStack(of *collection, sample *profile.Sample) {
+	if of.stacks == nil || sample.Stack == nil || len(sample.Stack.Frames) == 0 {
 		return
 	}
 	s := t.stacks.get(sample)
-	if s == nil || !t.stacks.use(tx, s) {
+	if s == nil || !t.stacks.use(of, s) {
 		t.untracked[untrackedStack] += sample.Count
-		tx.lost += t.used(sample)
+		of.lost += t.used(sample)
 		return
 	}
-	tx.stacks[s] += t.used(sample)
+	of.stacks[s] += t.used(sample)
 }
 
 // get returns the stack of samples, nil if there is no room for it.
@@ -134,21 +159,21 @@ func (s *stack) cost(text int) int {
 	return stackBytes + (len(s.keys)-1)*aliasBytes + s.raw + max(len(s.frames), len(s.names))*nameBytes + copies*text
 }
 
-// use makes a stack one of a transaction, and reports whether there is room for that.
-func (c *stacks) use(tx *transaction, s *stack) bool {
-	if _, has := tx.stacks[s]; has {
+// use makes a stack one of a collection, and reports whether there is room for that.
+func (c *stacks) use(of *collection, s *stack) bool {
+	if _, has := of.stacks[s]; has {
 		return true
 	}
-	if !c.bytes.Take(tx.owner, shareBytes) {
+	if !c.bytes.Take(of.owner, shareBytes) {
 		c.drop(s)
 		return false
 	}
 	s.users++
-	tx.stacks[s] = 0
+	of.stacks[s] = 0
 	return true
 }
 
-// drop forgets a stack if no transaction has it.
+// drop forgets a stack if no collection has it.
 func (c *stacks) drop(s *stack) {
 	if s.users > 0 {
 		return
@@ -165,16 +190,22 @@ func (c *stacks) drop(s *stack) {
 
 // forget ends collecting the stacks of a transaction.
 func (c *stacks) forget(id transactionID, tx *transaction) {
-	for s := range tx.stacks {
-		c.bytes.Give(tx.owner, shareBytes)
-		s.users--
-		c.drop(s)
-	}
+	c.release(&tx.collection)
 	if tx.did != nil {
 		c.bytes.Give(tx.owner, len(tx.did.places)*placeBytes)
 	}
-	tx.stacks, tx.stacksSince, tx.lost, tx.did = nil, time.Time{}, 0, nil
+	tx.did = nil
 	delete(c.collecting, id)
+}
+
+// release forgets the stacks of a collection.
+func (c *stacks) release(of *collection) {
+	for s := range of.stacks {
+		c.bytes.Give(of.owner, shareBytes)
+		s.users--
+		c.drop(s)
+	}
+	of.stacks, of.stacksSince, of.lost = nil, time.Time{}, 0
 }
 
 // collect has the stacks of some transactions collected from now on, and of no others.
@@ -194,6 +225,38 @@ func (t *Tracker) collect(selected []shownTransaction, now time.Time) {
 			t.stacks.forget(id, tx)
 		}
 	}
+}
+
+// profile has the stacks of some processes collected from now on, and of no others.
+func (t *Tracker) profile(selected []procscan.ProcessID, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range selected {
+		if t.stacks.profiles[id] == nil {
+			t.stacks.profiles[id] = &collection{stacks: make(map[*stack]time.Duration), stacksSince: now}
+		}
+	}
+	for id, of := range t.stacks.profiles {
+		if !slices.Contains(selected, id) {
+			t.stacks.forgetProfile(id, of)
+		}
+	}
+}
+
+// profileOf returns since when the stacks of a process are collected, zero if they are not, and the CPU time without
+// one.
+func (t *Tracker) profileOf(id procscan.ProcessID) (since time.Time, lost time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if of := t.stacks.profiles[id]; of != nil {
+		since, lost = of.stacksSince, of.lost
+	}
+	return since, lost
+}
+
+func (c *stacks) forgetProfile(id procscan.ProcessID, of *collection) {
+	c.release(of)
+	delete(c.profiles, id)
 }
 
 // nameStacks names the frames that have no names yet, or not their last ones. It waits for the namer, so
@@ -278,19 +341,19 @@ func (c *stacks) hashOf(s *stack, names []string) uint64 {
 // merge makes a stack one with another one.
 func (t *Tracker) merge(s, into *stack) {
 	c := &t.stacks
-	for _, tx := range c.collecting {
-		used, has := tx.stacks[s]
+	c.collections(func(of *collection) {
+		used, has := of.stacks[s]
 		if !has {
-			continue
+			return
 		}
-		delete(tx.stacks, s)
-		if _, both := tx.stacks[into]; both {
-			c.bytes.Give(tx.owner, shareBytes)
+		delete(of.stacks, s)
+		if _, both := of.stacks[into]; both {
+			c.bytes.Give(of.owner, shareBytes)
 		} else {
 			into.users++
 		}
-		tx.stacks[into] += used
-	}
+		of.stacks[into] += used
+	})
 	s.users = 0
 	keys := s.keys
 	c.drop(s)
@@ -308,31 +371,64 @@ func (t *Tracker) merge(s, into *stack) {
 func (o *objectsOf) stackObjects(collecting []shownTransaction) (
 	shares []types.CorrelatorTransactionStack, named []types.CorrelatorStack, versions []uint64,
 ) {
-	host := value.Some(o.host)
-	versions = []uint64{}
-	seen := make(map[*stack]bool)
+	n := newNamed(o.host)
 	for _, tx := range collecting {
 		trace, transaction := hexadecimal(tx.id.trace[:]), hexadecimal(tx.id.transaction[:])
-		all := make([]*stack, 0, len(tx.stacks))
-		for s := range tx.stacks {
-			if s.names != nil {
-				all = append(all, s)
-			}
-		}
-		slices.SortFunc(all, func(a, b *stack) int { return cmp.Compare(tx.stacks[b], tx.stacks[a]) })
-		for _, s := range all {
+		for _, s := range n.add(&tx.collection) {
 			shares = append(shares, types.CorrelatorTransactionStack{
-				Host: host, TraceID: trace, TransactionID: transaction,
+				Host: n.host, TraceID: trace, TransactionID: transaction,
 				StackID: value.Some(s.id), CPUTime: value.Some(value.DurationOf(tx.stacks[s])),
 			})
-			if !seen[s] {
-				seen[s] = true
-				versions = append(versions, s.version)
-				named = append(named, types.CorrelatorStack{
-					Host: host, ID: value.Some(s.id), Frames: value.Some(s.names),
-				})
-			}
 		}
 	}
-	return shares, named, versions
+	return shares, n.stacks, n.versions
+}
+
+// profileObjects adds to a snapshot how much was used with each stack of processes, and those of the stacks that it
+// has not got.
+func (o *objectsOf) profileObjects(s *snapshot, profiles map[procscan.ProcessID]*collection) {
+	n := newNamed(o.host)
+	for _, x := range s.stacks {
+		n.seen[x.ID.Value()] = true
+	}
+	for id, of := range profiles {
+		for _, stack := range n.add(of) {
+			s.processStacks = append(s.processStacks, types.CorrelatorProcessStack{
+				Host: n.host, Pid: value.Some(uint32(id.PID)), StackID: value.Some(stack.id),
+				CPUTime: value.Some(value.DurationOf(of.stacks[stack])),
+			})
+		}
+	}
+	s.stacks, s.stackVersions = append(s.stacks, n.stacks...), append(s.stackVersions, n.versions...)
+}
+
+// namedStacks are stacks as they are published, each once.
+type namedStacks struct {
+	host     value.Opt[string]
+	stacks   []types.CorrelatorStack
+	versions []uint64
+	seen     map[string]bool
+}
+
+func newNamed(host string) *namedStacks {
+	return &namedStacks{host: value.Some(host), versions: []uint64{}, seen: make(map[string]bool)}
+}
+
+// add adds the stacks of a collection that have names, and returns them, those with most time first.
+func (n *namedStacks) add(of *collection) []*stack {
+	all := make([]*stack, 0, len(of.stacks))
+	for s := range of.stacks {
+		if s.names != nil {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *stack) int { return cmp.Compare(of.stacks[b], of.stacks[a]) })
+	for _, s := range all {
+		if !n.seen[s.id] {
+			n.seen[s.id] = true
+			n.versions = append(n.versions, s.version)
+			n.stacks = append(n.stacks, types.CorrelatorStack{Host: n.host, ID: value.Some(s.id), Frames: value.Some(s.names)})
+		}
+	}
+	return all
 }

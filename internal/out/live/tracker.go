@@ -50,7 +50,7 @@ type thread struct {
 }
 
 type transaction struct {
-	owner   string
+	collection
 	pid     int
 	service string
 	context profile.ContextKind
@@ -61,11 +61,7 @@ type transaction struct {
 	threads map[threadID]struct{}
 	shown   bool      // it is one of the busiest
 	waited  time.Time // the tick when a thread waited in it
-
-	stacks      map[*stack]time.Duration // nil: they are not collected
-	stacksSince time.Time                // since when they are, and waits
-	did         *activity                // of its threads, since then; nil: it is not collected
-	lost        time.Duration            // with stacks that there was no room for
+	did     *activity // of its threads, since stacksSince; nil: it is not collected
 }
 
 // budget divides something among the owners of processes, users and containers.
@@ -78,6 +74,7 @@ func newBudget(capacity int) *budget { return share.NewBudget[string](capacity) 
 type Tracker struct {
 	perSample time.Duration // the CPU time that one sample stands for
 	wanted    atomic.Uint32 // a want
+	untraced  bool          // what runs in no transaction is shown, too
 
 	mu           sync.Mutex
 	processes    map[int]*tracedProcess
@@ -139,6 +136,16 @@ func (t *Tracker) Want(w want) {
 		t.forgetThreads()
 	}
 	if w&wantCollected == 0 {
+		for id, tx := range t.stacks.collecting {
+			t.stacks.forget(id, tx)
+		}
+	}
+	if w&wantProfiles == 0 {
+		for id, of := range t.stacks.profiles {
+			t.stacks.forgetProfile(id, of)
+		}
+	}
+	if w&(wantCollected|wantProfiles) == 0 {
 		t.forgetStacks()
 	}
 	if w&wantTransactions == 0 {
@@ -161,9 +168,6 @@ func (t *Tracker) forgetTransactions() {
 }
 
 func (t *Tracker) forgetStacks() {
-	for id, tx := range t.stacks.collecting {
-		t.stacks.forget(id, tx)
-	}
 	version := t.stacks.version
 	t.stacks = newStacks()
 	t.stacks.version = version
@@ -172,7 +176,8 @@ func (t *Tracker) forgetStacks() {
 // Sampled takes account of samples, but for their stacks, and reports whether these are wanted, too.
 // Nothing is done while nothing is wanted.
 func (t *Tracker) Sampled(sample *profile.Sample) (stacks bool) {
-	if t.wanted.Load() == 0 || sample.Resource == nil || !sample.HasTrace() {
+	traced := sample.HasTrace()
+	if t.wanted.Load() == 0 || sample.Resource == nil || !traced && !t.untraced {
 		return false
 	}
 	t.mu.Lock()
@@ -181,16 +186,16 @@ func (t *Tracker) Sampled(sample *profile.Sample) (stacks bool) {
 	now := time.Now() // what is ahead of the clock would never be forgotten
 	first, last := earlier(sample.At, now), earlier(later(sample.At, sample.Last), now)
 	id := threadID{sample.Resource.PID, sample.TID}
-	if w&wantProcesses != 0 {
+	if w&wantProcesses != 0 && traced {
 		t.addProcess(sample)
 	}
 	if w&wantThreads != 0 && id.tid != 0 {
 		t.addThread(id, sample, last)
 	}
-	if w&wantTransactions != 0 {
+	if w&wantTransactions != 0 && traced {
 		stacks = t.addTransaction(id, sample, first, last)
 	}
-	return stacks
+	return stacks || t.stacks.profile(sample) != nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -213,8 +218,14 @@ func (t *Tracker) Named(sample *profile.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx := t.transactions[transactionID{sample.TraceID, sample.TransactionID}]
-	if tx != nil && tx.owner == sample.Resource.Owner { // else it is forgotten, or another's
-		t.addStack(tx, sample)
+	if tx != nil && tx.owner == sample.Resource.Owner { // else it is forgotten, or another's, or there is none
+		t.addStack(&tx.collection, sample)
+	}
+	if p := t.stacks.profile(sample); p != nil {
+		if len(p.stacks) == 0 {
+			p.owner = sample.Resource.Owner
+		}
+		t.addStack(p, sample)
 	}
 }
 
@@ -293,7 +304,7 @@ func (t *Tracker) transaction(id transactionID, of *profile.Resource, context pr
 ) *transaction {
 	tx := t.transactions[id]
 	if tx == nil && t.ofTransactions.Take(of.Owner, 1) {
-		tx = &transaction{owner: of.Owner, pid: of.PID, context: context, since: at,
+		tx = &transaction{collection: collection{owner: of.Owner}, pid: of.PID, context: context, since: at,
 			threads: make(map[threadID]struct{})}
 		t.transactions[id] = tx
 	}
@@ -392,5 +403,8 @@ func (t *Tracker) addTransactions(s *snapshot, o *objectsOf, w want, shown, coll
 	}
 	if w&wantWaits != 0 {
 		s.waits = o.waitObjects(collecting)
+	}
+	if w&wantProfiles != 0 {
+		o.profileObjects(s, t.stacks.profiles)
 	}
 }

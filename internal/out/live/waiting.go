@@ -44,7 +44,10 @@ func (th *thread) sampled(sample *profile.Sample, at time.Time) {
 	}
 	if th.transaction != tx {
 		th.transaction, th.since, th.waits = tx, at, false
-	} else if at.Before(th.since) {
+		if tx == (transactionID{}) {
+			th.since = time.Time{}
+		}
+	} else if at.Before(th.since) && sample.HasTrace() {
 		th.since = at
 	}
 	if th.lastRun = at; isNews {
@@ -117,6 +120,8 @@ func (t *Tracker) idle(id threadID, th *thread, p *agent.ProcessWork) {
 	switch {
 	case p.ReadAt.Before(th.lastRun), p.Partial: // it has begun something since, or was not looked at
 		th.waits = false
+	case t.untraced: // it may run
+		th.waits, th.transaction, th.span, th.since = false, transactionID{}, [8]byte{}, time.Time{}
 	default:
 		t.forgetThread(id, th)
 	}

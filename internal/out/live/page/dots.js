@@ -74,8 +74,10 @@ class Bus {
   // tags, and returns what deselect is to be given.
   select(type, values) {
     const subscriptionId = ++this.lastSubscription;
-    const leaves = Object.entries(values).map(([tag, stringValues]) =>
-      ({kind: LEAF, leaf: {propertyTag: Number(tag), op: IS_IN, value: {stringValues}}}));
+    const leaves = Object.entries(values).map(([tag, all]) => {
+      const value = typeof all[0] === "number" ? {uintValues: all} : {stringValues: all};
+      return {kind: LEAF, leaf: {propertyTag: Number(tag), op: IS_IN, value}};
+    });
     const filter = {predicate: {nodes: [{kind: AND, arity: leaves.length}, ...leaves]}};
     this.subscriptions.set(subscriptionId, type);
     this.send("DotsMember", {groupName: type, event: JOIN, subscriptionId, filter}, 0b110110);

@@ -17,6 +17,7 @@ const element = id => document.getElementById(id);
 const percent = share => share === undefined ? "" : (100 * share).toFixed(share < 0.0995 ? 1 : 0) + " %";
 const cpus = n => n === undefined ? "" : n.toFixed(2);
 const short = id => id ? id.slice(0, 8) : "";
+const serviceOf = process => process?.service || process?.command; // a process without a service has a program
 const known = id => /^0*$/.test(id ?? "") ? "-" : id; // one of zeros is none
 
 function lasted(seconds) {
@@ -49,8 +50,8 @@ function isolate(parent, texts) {
 class View {
   constructor() {
     this.process = null;     // key of the chosen process
-    this.transaction = null; // key of the chosen transaction
-    this.stacks = new Map(); // of the chosen transaction, by id; they stay when it is no longer told of
+    this.transaction = null; // key of the chosen transaction, or of the process whose stacks are shown
+    this.stacks = new Map(); // of what is chosen, by id; they stay when it is no longer told of
     this.asked = new Map();  // by id of a stack whose frames were asked for: when, by performance.now
     this.frames = [];        // the subscriptions to these
     this.invitation = element("flame").querySelector(".empty").textContent;
@@ -59,17 +60,20 @@ class View {
     const since = time => time === undefined ? "" : lasted(Math.max(0, this.bus.now() - time));
     const ran = time => time === undefined ? "" : this.bus.now() - time < 3 ? "now" : since(time) + " ago";
     this.processes = new Table(element("processes"), [
-      {text: o => cpus(o.cpu), numeric: true}, {text: o => cpus(o.tracedCpu), numeric: true}, {text: o => o.service},
+      {text: o => cpus(o.cpu), numeric: true}, {text: o => cpus(o.tracedCpu), numeric: true}, {text: serviceOf},
       {text: o => o.environment}, {text: o => o.pid, numeric: true}, {text: o => short(o.containerId), code: true},
       {text: o => o.lastError ? `${o.state}: ${o.lastError}` : o.state},
-    ], o => o.cpu, key => this.chooseProcess(key));
+    ], o => o.cpu, key => {
+      this.chooseProcess(key);
+      if (this.allProcesses(key)) this.chooseTransaction(this.process);
+    });
     this.threads = new Table(element("threads"), [
       {text: o => percent(o.cpu), numeric: true}, {text: o => o.name}, {text: o => known(o.transactionId), code: true},
       {text: o => short(o.traceId), code: true}, {text: o => since(o.since), numeric: true},
       {text: o => ran(o.lastRun), numeric: true}, {text: o => o.pid, numeric: true}, {text: o => o.tid, numeric: true},
     ], o => o.cpu, key => {
       const o = this.objects("CorrelatorThread").get(key);
-      if (o) this.chooseTransaction([o.host, o.traceId, o.transactionId].join("\n"));
+      if (o) this.chooseTransaction((o.traceId ? [o.host, o.traceId, o.transactionId] : [o.host, o.pid]).join("\n"));
     });
     this.transactions = new Table(element("transactions"), [
       {text: o => cpus(o.cpu), numeric: true}, {text: o => lasted(o.cpuTime), numeric: true},
@@ -162,7 +166,10 @@ class View {
     this.draw();
   }
 
-  // chooseTransaction shows the flame graph of a transaction, or of none: then nobody wants its stacks.
+  // allProcesses reports whether stacks of processes can be shown on the host of an object.
+  allProcesses(key) { return !!this.objects("CorrelatorHost").get(key.split("\n")[0])?.allProcesses; }
+
+  // chooseTransaction shows the flame graph of a transaction or process, or of none: then nobody wants its stacks.
   chooseTransaction(key) {
     if (key === this.transaction) return;
     for (const subscription of [this.subscription, this.waitsOf, ...this.frames]) if (subscription) this.bus.deselect(subscription);
@@ -186,10 +193,14 @@ class View {
   subscribe() {
     this.frames = [];
     this.asked.clear();
-    for (const type of ["CorrelatorTransactionStack", "CorrelatorStack", "CorrelatorTransactionWait"]) this.bus.forget(type);
+    for (const type of ["TransactionStack", "ProcessStack", "Stack", "TransactionWait"]) this.bus.forget("Correlator" + type);
     this.subscription = this.waitsOf = null;
     if (!this.transaction || !this.bus.ready) return; // connected does
     const [host, traceId, transactionId] = this.transaction.split("\n");
+    if (transactionId === undefined) {
+      this.subscription = this.bus.select("CorrelatorProcessStack", {1: [host], 2: [Number(traceId)]});
+      return;
+    }
     const only = {1: [host], 2: [traceId], 3: [transactionId]};
     this.subscription = this.bus.select("CorrelatorTransactionStack", only);
     this.waitsOf = this.bus.select("CorrelatorTransactionWait", only);
@@ -220,8 +231,9 @@ class View {
     this.drawHost();
     const ofProcess = o => !this.process || [o.host, o.pid].join("\n") === this.process;
     const services = this.objects("CorrelatorProcess");
-    const service = o => services.get([o.host, o.pid].join("\n"))?.service;
-    const processes = this.matching("CorrelatorProcess", o => [o.service, o.environment, o.pid, o.containerId, o.state]);
+    const service = o => serviceOf(services.get([o.host, o.pid].join("\n")));
+    const processes = this.matching("CorrelatorProcess",
+      o => [serviceOf(o), o.environment, o.pid, o.containerId, o.state]);
     const threads = this.matching("CorrelatorThread", o => [o.name, o.pid, o.tid, o.transactionId, o.traceId, service(o)])
       .filter(([, o]) => ofProcess(o));
     const transactions = this.matching("CorrelatorTransaction", o => [o.service, o.pid, o.transactionId, o.traceId])
@@ -231,7 +243,7 @@ class View {
     this.show("transactions", transactions, this.transaction);
     const chosen = this.process && services.get(this.process);
     element("all").hidden = !this.process;
-    element("all").textContent = `of ${chosen?.service || "process " + this.process?.split("\n")[1]} ✕`;
+    element("all").textContent = `of ${serviceOf(chosen) || "process " + this.process?.split("\n")[1]} ✕`;
     this.drawFlame();
     this.statistics.draws++;
     this.statistics.millis += performance.now() - begun;
@@ -260,14 +272,17 @@ class View {
       return isolate(element("flame").querySelector("small"), []);
     }
     const [host, traceId, transactionId] = this.transaction.split("\n");
+    const ofProcess = transactionId === undefined; // then traceId is its pid
     const names = this.objects("CorrelatorStack"), unknown = [];
-    const o = this.objects("CorrelatorTransaction").get(this.transaction);
-    this.service = o?.service || this.service;
+    const o = this.objects(ofProcess ? "CorrelatorProcess" : "CorrelatorTransaction").get(this.transaction);
+    this.service = (ofProcess ? serviceOf(o) : o?.service) || this.service;
     if (o?.stacksSince && o.stacksSince !== this.since) this.stacks.clear(); // they are begun anew
     this.since = o?.stacksSince || this.since;
     if (o) this.lost = o.stacksLost || 0;
-    for (const o of this.objects("CorrelatorTransactionStack").values()) {
-      if (o.host !== host || o.traceId !== traceId || o.transactionId !== transactionId) continue;
+    const chosen = ofProcess ? o => o.host === host && o.pid === Number(traceId)
+      : o => o.host === host && o.traceId === traceId && o.transactionId === transactionId;
+    for (const o of this.objects(ofProcess ? "CorrelatorProcessStack" : "CorrelatorTransactionStack").values()) {
+      if (!chosen(o)) continue;
       if (!this.asked.has(o.stackId)) unknown.push(o.stackId);
       const frames = names.get([host, o.stackId].join("\n"))?.frames;
       const known = frames || this.stacks.get(o.stackId)?.frames;
@@ -278,12 +293,13 @@ class View {
     const stacks = [...this.stacks.values()];
     element("flame").classList.toggle("none", !stacks.length);
     element("flame").querySelector(".empty").textContent = o ? "No samples with stacks yet."
-      : "It is not among the busiest transactions: it has no stacks.";
+      : ofProcess ? "It has ended." : "It is not among the busiest transactions: it has no stacks.";
     isolate(element("flame").querySelector("small"), [
       lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time",
       this.lost > 0 && lasted(this.lost) + " more lack stacks: there was no room",
-      this.since && "samples since " + clock(this.since), o ? "growing" : "no longer among the busiest",
-      this.service, `transaction ${known(transactionId)}`, `trace ${traceId}`,
+      this.since && "samples since " + clock(this.since),
+      o ? "growing" : ofProcess ? "it has ended" : "no longer among the busiest",
+      this.service, ...ofProcess ? [`process ${traceId}`] : [`transaction ${known(transactionId)}`, `trace ${traceId}`],
     ]);
     this.flame.show(stacks);
     this.drawWaits(!!o);

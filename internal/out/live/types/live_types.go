@@ -64,6 +64,7 @@ type CorrelatorHost struct {
 	Processes        value.Opt[uint32]  // that take part
 	CPU              value.Opt[float64] // CPUs that they use together
 	AgentCPU         value.Opt[float64] // CPUs that the agent uses
+	AllProcesses     value.Opt[bool]    // processes of any kind are published, threads that run, CorrelatorProcessStacks
 }
 
 // Properties of CorrelatorHost.
@@ -77,6 +78,7 @@ const (
 	CorrelatorHostProcesses        value.PropertySet = 1 << 7
 	CorrelatorHostCPU              value.PropertySet = 1 << 8
 	CorrelatorHostAgentCPU         value.PropertySet = 1 << 9
+	CorrelatorHostAllProcesses     value.PropertySet = 1 << 10
 )
 
 // CorrelatorHostKey is the key of objects of type CorrelatorHost.
@@ -100,6 +102,7 @@ var descriptorCorrelatorHost = schema.MustStruct("CorrelatorHost", schema.Flags{
 	schema.Property{Name: "processes", Tag: 7, Type: schema.Builtin(schema.Uint32)},
 	schema.Property{Name: "cpu", Tag: 8, Type: schema.Builtin(schema.Float64)},
 	schema.Property{Name: "agentCpu", Tag: 9, Type: schema.Builtin(schema.Float64)},
+	schema.Property{Name: "allProcesses", Tag: 10, Type: schema.Builtin(schema.Bool)},
 )
 
 // Valid returns the properties that are set.
@@ -130,6 +133,9 @@ func (x *CorrelatorHost) Valid() (set value.PropertySet) {
 	}
 	if x.AgentCPU.IsSet() {
 		set |= CorrelatorHostAgentCPU
+	}
+	if x.AllProcesses.IsSet() {
+		set |= CorrelatorHostAllProcesses
 	}
 	return set
 }
@@ -174,6 +180,10 @@ func (x *CorrelatorHost) AppendInstance(dst []byte, props value.PropertySet) []b
 		dst = append(dst, 9)
 		dst = cbor.AppendFloat64(dst, x.AgentCPU.Value())
 	}
+	if props&CorrelatorHostAllProcesses != 0 {
+		dst = append(dst, 10)
+		dst = cbor.AppendBool(dst, x.AllProcesses.Value())
+	}
 	return dst
 }
 
@@ -202,6 +212,8 @@ func (x *CorrelatorHost) DecodeInstance(r *cbor.Reader) {
 			x.CPU.Set(r.Float64())
 		case 9:
 			x.AgentCPU.Set(r.Float64())
+		case 10:
+			x.AllProcesses.Set(r.Bool())
 		default:
 			r.Skip()
 		}
@@ -234,6 +246,9 @@ func (x *CorrelatorHost) Merge(from *CorrelatorHost, props value.PropertySet) {
 	if props&CorrelatorHostAgentCPU != 0 {
 		x.AgentCPU = from.AgentCPU
 	}
+	if props&CorrelatorHostAllProcesses != 0 {
+		x.AllProcesses = from.AllProcesses
+	}
 }
 
 // CorrelatorProcess is a struct; any property may be unset.
@@ -251,6 +266,9 @@ type CorrelatorProcess struct {
 	CPU         value.Opt[float64]  // CPUs that it uses
 	TracedCPU   value.Opt[float64]  // of them, those in transactions
 	LastError   value.Opt[string]
+	Command     value.Opt[string]          // name of its first thread, by default that of the program
+	StacksSince value.Opt[value.Timepoint] // since when its CorrelatorProcessStacks are counted; unset: they are not
+	StacksLost  value.Opt[value.Duration]  // its CPU time since then with stacks that there was no room for
 }
 
 // Properties of CorrelatorProcess.
@@ -266,6 +284,9 @@ const (
 	CorrelatorProcessCPU         value.PropertySet = 1 << 9
 	CorrelatorProcessTracedCPU   value.PropertySet = 1 << 10
 	CorrelatorProcessLastError   value.PropertySet = 1 << 11
+	CorrelatorProcessCommand     value.PropertySet = 1 << 12
+	CorrelatorProcessStacksSince value.PropertySet = 1 << 13
+	CorrelatorProcessStacksLost  value.PropertySet = 1 << 14
 )
 
 // CorrelatorProcessKey is the key of objects of type CorrelatorProcess.
@@ -294,6 +315,9 @@ var descriptorCorrelatorProcess = schema.MustStruct("CorrelatorProcess", schema.
 	schema.Property{Name: "cpu", Tag: 9, Type: schema.Builtin(schema.Float64)},
 	schema.Property{Name: "tracedCpu", Tag: 10, Type: schema.Builtin(schema.Float64)},
 	schema.Property{Name: "lastError", Tag: 11, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "command", Tag: 12, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "stacksSince", Tag: 13, Type: schema.Builtin(schema.Timepoint)},
+	schema.Property{Name: "stacksLost", Tag: 14, Type: schema.Builtin(schema.Duration)},
 )
 
 // Valid returns the properties that are set.
@@ -330,6 +354,15 @@ func (x *CorrelatorProcess) Valid() (set value.PropertySet) {
 	}
 	if x.LastError.IsSet() {
 		set |= CorrelatorProcessLastError
+	}
+	if x.Command.IsSet() {
+		set |= CorrelatorProcessCommand
+	}
+	if x.StacksSince.IsSet() {
+		set |= CorrelatorProcessStacksSince
+	}
+	if x.StacksLost.IsSet() {
+		set |= CorrelatorProcessStacksLost
 	}
 	return set
 }
@@ -386,6 +419,18 @@ func (x *CorrelatorProcess) AppendInstance(dst []byte, props value.PropertySet) 
 		dst = append(dst, 11)
 		dst = cbor.AppendString(dst, x.LastError.Value())
 	}
+	if props&CorrelatorProcessCommand != 0 {
+		dst = append(dst, 12)
+		dst = cbor.AppendString(dst, x.Command.Value())
+	}
+	if props&CorrelatorProcessStacksSince != 0 {
+		dst = append(dst, 13)
+		dst = cbor.AppendFloat64(dst, float64(x.StacksSince.Value()))
+	}
+	if props&CorrelatorProcessStacksLost != 0 {
+		dst = append(dst, 14)
+		dst = cbor.AppendFloat64(dst, float64(x.StacksLost.Value()))
+	}
 	return dst
 }
 
@@ -426,6 +471,12 @@ func (x *CorrelatorProcess) DecodeInstance(r *cbor.Reader) {
 			x.TracedCPU.Set(r.Float64())
 		case 11:
 			x.LastError.Set(r.String())
+		case 12:
+			x.Command.Set(r.String())
+		case 13:
+			x.StacksSince.Set(value.Timepoint(r.Float64()))
+		case 14:
+			x.StacksLost.Set(value.Duration(r.Float64()))
 		default:
 			r.Skip()
 		}
@@ -461,17 +512,26 @@ func (x *CorrelatorProcess) Merge(from *CorrelatorProcess, props value.PropertyS
 	if props&CorrelatorProcessLastError != 0 {
 		x.LastError = from.LastError
 	}
+	if props&CorrelatorProcessCommand != 0 {
+		x.Command = from.Command
+	}
+	if props&CorrelatorProcessStacksSince != 0 {
+		x.StacksSince = from.StacksSince
+	}
+	if props&CorrelatorProcessStacksLost != 0 {
+		x.StacksLost = from.StacksLost
+	}
 }
 
 // CorrelatorThread is a struct; any property may be unset.
 //
-// A thread that works on a transaction.
+// A thread that works on a transaction; of a host with allProcesses, also one that runs.
 type CorrelatorThread struct {
 	Host          value.Opt[string] // key
 	Pid           value.Opt[uint32] // key
 	Tid           value.Opt[uint32] // key
 	Name          value.Opt[string]
-	TraceID       value.Opt[string] // hexadecimal, as the other ids
+	TraceID       value.Opt[string] // hexadecimal, as the other ids; unset: it works on no transaction
 	TransactionID value.Opt[string]
 	SpanID        value.Opt[string] // unset: no span but the transaction
 	Context       value.Opt[CorrelatorContext]
@@ -1360,5 +1420,114 @@ func (x *CorrelatorStack) DecodeInstance(r *cbor.Reader) {
 func (x *CorrelatorStack) Merge(from *CorrelatorStack, props value.PropertySet) {
 	if props&CorrelatorStackFrames != 0 {
 		x.Frames = from.Frames
+	}
+}
+
+// CorrelatorProcessStack is a struct; any property may be unset.
+//
+// How much of the CPU time of a process, in transactions or not, was used with a stack, since its stacksSince: of the
+// processes that guests have joined here, by a filter on host and pid, on hosts with allProcesses.
+type CorrelatorProcessStack struct {
+	Host    value.Opt[string] // key
+	Pid     value.Opt[uint32] // key
+	StackID value.Opt[string] // key: of a CorrelatorStack
+	CPUTime value.Opt[value.Duration]
+}
+
+// Properties of CorrelatorProcessStack.
+const (
+	CorrelatorProcessStackHost    value.PropertySet = 1 << 1
+	CorrelatorProcessStackPid     value.PropertySet = 1 << 2
+	CorrelatorProcessStackStackID value.PropertySet = 1 << 3
+	CorrelatorProcessStackCPUTime value.PropertySet = 1 << 4
+)
+
+// CorrelatorProcessStackKey is the key of objects of type CorrelatorProcessStack.
+type CorrelatorProcessStackKey struct {
+	Host    string
+	Pid     uint32
+	StackID string
+}
+
+// Key returns the key; properties that are unset count as zero.
+func (x *CorrelatorProcessStack) Key() CorrelatorProcessStackKey {
+	return CorrelatorProcessStackKey{Host: x.Host.Value(), Pid: x.Pid.Value(), StackID: x.StackID.Value()}
+}
+
+// Descriptor returns the description of the type.
+func (*CorrelatorProcessStack) Descriptor() *schema.Struct { return descriptorCorrelatorProcessStack }
+
+var descriptorCorrelatorProcessStack = schema.MustStruct("CorrelatorProcessStack", schema.Flags{Cached: true, Cleanup: true},
+	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "pid", Tag: 2, Key: true, Type: schema.Builtin(schema.Uint32)},
+	schema.Property{Name: "stackId", Tag: 3, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "cpuTime", Tag: 4, Type: schema.Builtin(schema.Duration)},
+)
+
+// Valid returns the properties that are set.
+func (x *CorrelatorProcessStack) Valid() (set value.PropertySet) {
+	if x.Host.IsSet() {
+		set |= CorrelatorProcessStackHost
+	}
+	if x.Pid.IsSet() {
+		set |= CorrelatorProcessStackPid
+	}
+	if x.StackID.IsSet() {
+		set |= CorrelatorProcessStackStackID
+	}
+	if x.CPUTime.IsSet() {
+		set |= CorrelatorProcessStackCPUTime
+	}
+	return set
+}
+
+// AppendInstance appends those of the properties that are set, as a CBOR map.
+func (x *CorrelatorProcessStack) AppendInstance(dst []byte, props value.PropertySet) []byte {
+	props &= x.Valid()
+	dst = cbor.AppendMap(dst, bits.OnesCount32(uint32(props)))
+	if props&CorrelatorProcessStackHost != 0 {
+		dst = append(dst, 1)
+		dst = cbor.AppendString(dst, x.Host.Value())
+	}
+	if props&CorrelatorProcessStackPid != 0 {
+		dst = append(dst, 2)
+		dst = cbor.AppendUint(dst, uint64(x.Pid.Value()))
+	}
+	if props&CorrelatorProcessStackStackID != 0 {
+		dst = append(dst, 3)
+		dst = cbor.AppendString(dst, x.StackID.Value())
+	}
+	if props&CorrelatorProcessStackCPUTime != 0 {
+		dst = append(dst, 4)
+		dst = cbor.AppendFloat64(dst, float64(x.CPUTime.Value()))
+	}
+	return dst
+}
+
+// DecodeInstance replaces the content by an instance that is read. What is unknown is skipped, and
+// of a property that occurs twice the last value counts. Errors are those of the reader; after one,
+// the content is meaningless.
+func (x *CorrelatorProcessStack) DecodeInstance(r *cbor.Reader) {
+	*x = CorrelatorProcessStack{}
+	for range r.Map() {
+		switch r.Uint(64) {
+		case 1:
+			x.Host.Set(r.String())
+		case 2:
+			x.Pid.Set(uint32(r.Uint(32)))
+		case 3:
+			x.StackID.Set(r.String())
+		case 4:
+			x.CPUTime.Set(value.Duration(r.Float64()))
+		default:
+			r.Skip()
+		}
+	}
+}
+
+// Merge takes properties over from another instance, also those that are unset there. Keys stay.
+func (x *CorrelatorProcessStack) Merge(from *CorrelatorProcessStack, props value.PropertySet) {
+	if props&CorrelatorProcessStackCPUTime != 0 {
+		x.CPUTime = from.CPUTime
 	}
 }

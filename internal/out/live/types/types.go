@@ -12,6 +12,6 @@ func Published() []*schema.Struct {
 		(*CorrelatorHost)(nil).Descriptor(), (*CorrelatorProcess)(nil).Descriptor(),
 		(*CorrelatorThread)(nil).Descriptor(), (*CorrelatorTransaction)(nil).Descriptor(),
 		(*CorrelatorTransactionStack)(nil).Descriptor(), (*CorrelatorStack)(nil).Descriptor(),
-		(*CorrelatorTransactionWait)(nil).Descriptor(),
+		(*CorrelatorTransactionWait)(nil).Descriptor(), (*CorrelatorProcessStack)(nil).Descriptor(),
 	}
 }
