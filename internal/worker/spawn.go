@@ -182,7 +182,7 @@ func (s *Spawner) kill(pid int) {
 	const unchanged = ^uintptr(0)
 	if s.ownUser {
 		_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, workerID, unchanged, unchanged)
-		defer unix.RawSyscall(unix.SYS_SETRESUID, 0, unchanged, unchanged)
+		defer func() { _, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, 0, unchanged, unchanged) }()
 	}
 	_ = unix.Kill(pid, unix.SIGKILL)
 }

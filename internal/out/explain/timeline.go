@@ -37,6 +37,7 @@ type lane struct {
 type wakerID struct {
 	pid, tid int
 	trace    string
+	id       string // of the transaction; empty: of the first in the trace
 }
 
 // timeline is what a timeline is made of.
@@ -65,7 +66,7 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 		event := flamegraph.Event{Kind: flamegraph.CPU, Frames: frames}
 		known := uint64(0)
 		for _, m := range s.Moments {
-			if known+m.Count <= s.Count && t.add(l, &m, wakerID{}, event) {
+			if m.Count <= s.Count-known && t.add(l, &m, wakerID{}, event) {
 				known += m.Count
 			}
 		}
@@ -97,11 +98,11 @@ func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Show
 	case !w.State.Blocks():
 		event.EndedBy += ", which left the CPU"
 	default:
-		waker = wakerID{w.Waker.PID, w.Waker.TID, w.Waker.Trace}
+		waker = wakerID{w.Waker.PID, w.Waker.TID, w.Waker.Trace, w.Waker.ID}
 	}
 	known := uint64(0)
 	for _, m := range w.Moments {
-		if known+m.Count <= w.Count && t.add(l, &m, waker, event) {
+		if m.Count <= w.Count-known && t.add(l, &m, waker, event) {
 			known += m.Count
 		}
 	}
@@ -173,9 +174,10 @@ func (t *timeline) made(r *record.Recording, e *Explanation) *flamegraph.Timelin
 		if several {
 			l.Name += ", " + terminal.Escape(processText(p))
 		}
-		id := wakerID{p.PID, l.tid, tx.Trace}
-		if _, known := places[id]; !known {
-			places[id] = i
+		for _, id := range []wakerID{{p.PID, l.tid, tx.Trace, ""}, {p.PID, l.tid, tx.Trace, tx.ID}} {
+			if _, known := places[id]; !known {
+				places[id] = i
+			}
 		}
 	}
 	for _, l := range lanes {

@@ -30,7 +30,7 @@ class Timeline {
     this.detail = one("output");
     this.scroller = one(".lanes");
     this.canvas = Object.assign(document.createElement("canvas"), {tabIndex: 0});
-    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("role", "application"); // readers of screens leave keys to it
     this.canvas.setAttribute("aria-label", "timeline: arrow keys choose a block, + and - zoom, Enter shows it in full, " +
       "Escape all; a table of the lanes follows");
     this.scroller.firstElementChild.append(this.canvas);
@@ -43,7 +43,7 @@ class Timeline {
     for (const [lane, kind, count, sum] of sums) this.lanes[lane].sums.push({kind: texts[kind], count, sum});
     this.brackets = brackets.map(([group, name, first, last]) => ({group, name: texts[name], first, last}));
     const about = [...notes];
-    if (left[0]) about.push(`${left[0]} of ${left[0] + events.length} blocks, the shortest, are not drawn, and are in the sums`);
+    if (left[0]) about.push(`${left[0]} of ${left[0] + events.length} blocks are not drawn: the shortest, and those of threads that are left out`);
     if (left[1]) about.push(`${left[1]} threads more are left out`);
     if (left[2]) about.push(`${left[2]} spans more are left out`);
     this.about = about;
@@ -82,6 +82,7 @@ class Timeline {
       this.drag = null;
       if (drag && !drag.moved) this.select(this.at(event));
     });
+    for (const name of ["pointercancel", "lostpointercapture"]) canvas.addEventListener(name, () => { this.drag = null; });
     canvas.addEventListener("dblclick", event => this.fit(this.at(event)));
     this.back.addEventListener("click", () => this.setView(...this.whole));
     scroller.addEventListener("scroll", () => this.draw());
@@ -139,9 +140,9 @@ class Timeline {
     section.querySelector("tbody").replaceChildren(...rows);
     const threads = this.visible.length === 1 ? "1 thread" : `${this.visible.length} threads`;
     const at = new Date(this.start + this.zero / 1000);
-    section.querySelector("caption").textContent = `what each of ${threads} did`;
+    section.querySelector("caption").textContent = `what is drawn of ${threads}`;
     section.querySelector("h2 span").textContent = `${threads}, ${time(last - first)} from ` +
-      `${at.toLocaleTimeString([], {hour12: false})}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+      `${at.toLocaleTimeString([], {hourCycle: "h23"})}.${String(at.getMilliseconds()).padStart(3, "0")}`;
     this.legend = [...sums.values()].map(of => element("li", {}, [
       element("canvas", {width: 10, height: 10}), element("span", {textContent: this.sumOf(of)})]));
     this.legendKinds = [...sums.keys()];
@@ -283,7 +284,7 @@ class Timeline {
     }
     const text = cut(event.cause || nameOf(event.kind), Math.floor((width - 14) / this.letter));
     if (!text) return;
-    context.fillStyle = colors.dark ? "#0d1013" : "#fff";
+    context.fillStyle = textOn(this.color(event.kind));
     context.fillText(text, left + 9, top + height / 2 + 0.5);
   }
 
@@ -322,7 +323,8 @@ class Timeline {
 
   drawSelection(width) {
     const {context, selected} = this, focused = document.activeElement === this.canvas;
-    this.detail.textContent = selected ? this.text(selected) + this.stackOf(selected, 6, " < ") : "";
+    const detail = selected ? this.text(selected) + this.stackOf(selected, 6, " < ") : "";
+    if (this.detail.textContent !== detail) this.detail.textContent = detail; // it is spoken
     if (!selected || !this.isVisible(selected)) return;
     const box = this.box(selected);
     context.strokeStyle = focused ? this.colors.focus : this.colors.faint;
@@ -514,6 +516,15 @@ class Timeline {
 function cut(text, letters) {
   if (letters < Math.min(4, text.length)) return "";
   return text.length <= letters ? text : text.slice(0, letters - 1) + "…";
+}
+
+// textOn returns the color of text on a color: that of black and white with more contrast.
+function textOn(color) {
+  const [red, green, blue] = [1, 3, 5].map(at => {
+    const part = parseInt(color.slice(at, at + 2), 16) / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
 function nameOf(kind) { return (Object.hasOwn(KINDS, kind) ? KINDS[kind] : OTHER_KIND)[0]; }

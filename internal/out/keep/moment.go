@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// partOfMoments is which part of the memory times may take in a slice, and a quarter of the slice at most.
-	partOfMoments = 64
+	// partOfMoments is which part of the memory times may take in a slice, and a quarter of the slice at most: then it
+	// ends. partOfAllMoments is that in all slices: they take no more from samples.
+	partOfMoments    = 64
+	partOfAllMoments = 8
 
 	// What a time takes in a slice, which grows to twice what it has while it is being filled.
 	openMomentBytes = 64
@@ -33,21 +35,28 @@ type moment struct {
 	sum         int64 // of a wait: what it stands for, in ns
 }
 
+// hasMoments reports whether the slice has as many times as it may.
+func (s *Store) hasMoments(slice *timeSlice) bool {
+	return (len(slice.moments)+1)*openMomentBytes > min(s.limit/partOfMoments, maxSliceBytes/4)
+}
+
 // addMoment keeps when samples or a wait of an entry of a slice were, if there is room.
 func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *profile.Sample) {
 	m := moment{entry: entry, count: uint32(min(sample.Count, math.MaxUint32))}
 	m.first, m.last = seen(sample)
 	if w := sample.Wait; w != nil {
 		if sample.Count != 1 || w.Longest <= 0 {
-			return // it is not known when the others were
+			s.stats.Untimed += sample.Count // it is not known when the others were
+			return
 		}
 		m.last = sample.At.UnixNano() - int64(max(w.Queue, 0))
 		m.first, m.sum = m.last-int64(w.Longest), int64(w.Sum)
 	}
-	if (len(slice.moments)+1)*openMomentBytes > min(s.limit/partOfMoments, maxSliceBytes/4) {
+	if s.moments >= s.limit/partOfAllMoments/momentBytes {
 		s.stats.Untimed += sample.Count
 		return
 	}
+	s.moments++
 	slice.moments = append(slice.moments, m)
 	s.grow(o, openMomentBytes)
 }

@@ -32,6 +32,7 @@ func TestMoments(t *testing.T) {
 		span.ID = id
 		s.AddSpans(begin.Add(time.Second), *span)
 	}
+	assert.Check(t, s.Stats().Untimed == 2)
 	addUp(t, s)
 	sample.At, sample.Last, sample.Count = begin.Add(time.Minute), begin.Add(time.Minute), 1
 	s.Add(sample, begin.Add(2*time.Minute)) // in another slice: the one before has ended
@@ -44,7 +45,8 @@ func TestMoments(t *testing.T) {
 	assert.DeepEqual(t, a.Spans, []Span{{0, "ab00000000000000", Interval{time.Unix(0, now-1), time.Unix(0, now+9)}}})
 }
 
-// Times have a part of the memory, and an answer has a number of them: what has none is counted, and is there without.
+// Of what comes often, slices are shorter, so that all has times. They have a part of the memory, and an answer has a
+// number of them: what has none is counted, and is there without.
 func TestManyMoments(t *testing.T) {
 	s := NewStore(10*time.Minute, 4*MinBytes)
 	r, stack := resource("a", 1), stackOf("main")
@@ -56,9 +58,20 @@ func TestManyMoments(t *testing.T) {
 	}
 	addUp(t, s)
 	got := s.Stats()
-	assert.Check(t, got.Untimed == 10 && got.Samples == uint64(room)+5 && got.Waits.Kept == got.Samples, "%+v", got)
+	assert.Check(t, got.Untimed == 0 && got.Samples == uint64(room)+5 && got.Waits.Kept == got.Samples, "%+v", got)
 	a := answer(t, s, Query{ID: traceOf(first)}, begin)
 	n := len(a.Samples[0].Moments) + len(a.Waits[0].Moments)
 	assert.Check(t, n == maxMoments && a.Samples[0].Count == got.Samples && a.Waits[0].Count == got.Samples,
 		"%d of %d", n, a.Samples[0].Count)
+	for s.moments < s.limit/partOfAllMoments/momentBytes {
+		s.Add(first, begin)
+	}
+	s.Add(first, begin)
+	addUp(t, s)
+	assert.Check(t, s.Stats().Untimed == 1 && s.Stats().Evicted == 0, "%+v", s.Stats())
+	later := newSample(r, 1, begin.Add(time.Hour), stack)
+	s.Expire(later.At) // the others are too old
+	s.Add(later, later.At)
+	addUp(t, s)
+	assert.Check(t, s.moments == 1 && s.Stats().Untimed == 1, "%d, %+v", s.moments, s.Stats())
 }

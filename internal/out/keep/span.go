@@ -21,8 +21,8 @@ const (
 	maxSpan, maxAhead = 24 * time.Hour, time.Minute
 )
 
-// spanTimes are when spans began and ended: of those for which there is no room, the later ones, and of those with the
-// same ids the first one. They are found by the ids in full. Whose they are is not known; who sends many takes the room
+// spanTimes are when spans began and ended: of those for which there is no room, the ones that ended last and that which
+// came last, and of those with the same ids the first one. They are found by the ids in full. Whose they are is not known; who sends many takes the room
 // of others.
 type spanTimes struct {
 	seed  maphash.Seed
@@ -58,11 +58,11 @@ func (t *spanTimes) find(id transactionID) *spanTime {
 	return nil
 }
 
-// put puts a span in the place of one that ended earlier, if there is one, and returns whether that of all which has no
-// place now ended after a time.
+// put puts a span in the place of that which ended first, and returns whether that one ended after a time. What comes
+// last always has a place: else clocks that are ahead would keep out all others.
 func (t *spanTimes) put(span spanTime, after int64) (evicted bool) {
 	places := t.places(span.id)
-	oldest := &span
+	oldest := &places[0]
 	for i := range places {
 		if places[i].end < oldest.end {
 			oldest = &places[i]

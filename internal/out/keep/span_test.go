@@ -104,8 +104,8 @@ func TestManySpans(t *testing.T) {
 	assert.Check(t, now.Evicted < 2*st.Spans.Evicted+uint64(there), "%+v, before %+v", now, st.Spans)
 }
 
-// Where there is no room for all spans, those stay that ended later, in whatever order they come: at least as many as a
-// span may have places. Which ones are gone that would not have been too old is counted.
+// Where there is no room for all spans, those stay that ended later, in whatever order they come, and the last one that
+// came. Which ones are gone that would not have been too old is counted.
 func TestLaterSpansStay(t *testing.T) {
 	for name, order := range map[string]func(i, n int) int{
 		"rising": func(i, _ int) int { return i }, "falling": func(i, n int) int { return n - 1 - i },
@@ -129,9 +129,11 @@ func TestLaterSpansStay(t *testing.T) {
 			if s.spans.find(transactionID{span.TraceID, span.ID}) != nil {
 				there++
 			} else {
-				assert.Assert(t, i < n-spanWays, "%s: of %d spans, the one that ended as number %d is not there", name, n, i)
+				assert.Assert(t, i < n-spanWays+1, "%s: of %d spans, the one that ended as number %d is not there", name, n, i)
 			}
 		}
+		last := of(order(n-1, n))
+		assert.Check(t, s.spans.find(transactionID{last.TraceID, last.ID}) != nil, "%s: the last has no place", name)
 		assert.Check(t, got == SpanStats{Added: uint64(n), Evicted: uint64(n - there)} && there > n/4,
 			"%s: %d of %d, %+v",
 			name, there, n, got)

@@ -55,6 +55,7 @@ type Store struct {
 	unnamed []*stack // whose frames have got the names that there are, and lack some
 	gone    tombstones
 	spans   spanTimes
+	moments int // in all slices
 	stats   Stats
 
 	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
@@ -300,7 +301,7 @@ func (s *Store) slice(o *owner, of *[]*timeSlice, now time.Time, ofWaits bool) *
 	if n := len(*of); n > 0 {
 		last := (*of)[n-1]
 		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began &&
-			last.bytes <= min(s.limit/partOfLimit, maxSliceBytes) && last.ended == 0 {
+			last.bytes <= min(s.limit/partOfLimit, maxSliceBytes) && last.ended == 0 && !s.hasMoments(last) {
 			return last
 		}
 		s.end(o, last, at)

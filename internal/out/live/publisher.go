@@ -67,6 +67,8 @@ type publisher struct {
 	ownTime  ownTime
 	own      processTime
 	used     map[procscan.ProcessID]*processTime
+	wanted   map[procscan.ProcessID]bool // somebody wants its stacks, as far as that was asked
+	asked    int                         // of how many processes it was, in their order
 	demands  map[consumer]*lingering
 	lastWant []want    // of each consumer
 	last     time.Time // when the last snapshot was taken
@@ -224,7 +226,12 @@ func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []sh
 	return selected[:min(len(selected), maxCollecting)]
 }
 
-// profiled returns the processes whose stacks somebody wants, the busiest, as many as are collected.
+// maxProfilesAsked is of how many processes it is asked in a second whether somebody wants their stacks: guests' filters can
+// cost a millisecond each. Of more processes than that, in turn.
+const maxProfilesAsked = 256
+
+// profiled returns the processes whose stacks somebody wants, as far as that was asked: the busiest, as many as are
+// collected.
 func (p *publisher) profiled(host string) (selected []procscan.ProcessID) {
 	if !p.tracker.untraced {
 		return nil
@@ -232,10 +239,23 @@ func (p *publisher) profiled(host string) (selected []procscan.ProcessID) {
 	p.mu.Lock()
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
-	for i := range p.status.Processes {
+	wanted := make(map[procscan.ProcessID]bool)
+	n := len(p.status.Processes)
+	for i := range n {
 		id := p.status.Processes[i].ID
+		wanted[id] = p.wanted[id]
+	}
+	for i := range min(n, maxProfilesAsked) {
+		id := p.status.Processes[(p.asked+i)%n].ID
 		stack := &types.CorrelatorProcessStack{Host: value.Some(host), Pid: value.Some(uint32(id.PID))}
-		if slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(stack) }) {
+		wanted[id] = slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(stack) })
+	}
+	if n > 0 {
+		p.asked = (p.asked + min(n, maxProfilesAsked)) % n
+	}
+	p.wanted = wanted
+	for i := range n {
+		if id := p.status.Processes[i].ID; wanted[id] {
 			selected = append(selected, id)
 		}
 	}
