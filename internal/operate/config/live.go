@@ -16,8 +16,9 @@ type liveSection struct {
 
 // complete returns the configuration of the live view, with the secret that is in a file or a
 // variable.
-func (l *liveSection) complete(s *Settings, getenv func(string) string) (live.Config, error) {
-	config := live.Config{Listen: l.Listen, Connect: l.Connect, Secret: getenv(endpoint.EnvironmentSecret)}
+func (l *liveSection) complete(s *Settings, untraced bool, getenv func(string) string) (live.Config, error) {
+	config := live.Config{Listen: l.Listen, Connect: l.Connect, Untraced: untraced,
+		Secret: getenv(endpoint.EnvironmentSecret)}
 	if l.SecretFile != "" {
 		secret, err := readHeader(l.SecretFile)
 		if err != nil {

@@ -54,8 +54,7 @@ func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
 	if err := c.validateOpenCensus(s); err != nil {
 		return err
 	}
-	c.LiveView, err = c.Live.complete(s, getenv)
-	c.LiveView.Untraced = c.Discovery.Processes == allProcesses
+	c.LiveView, err = c.Live.complete(s, c.Discovery.Processes == allProcesses, getenv)
 	return err
 }
 

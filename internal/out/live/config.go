@@ -39,7 +39,7 @@ func (c *Config) MemoryBytes() int64 {
 }
 
 // CheckListen returns why the embedded broker must not listen at an endpoint: whoever reaches one that
-// is not of this host alone must know a secret.
+// is not of this host alone must know a secret, and whoever could see the stacks of all processes.
 func (c *Config) CheckListen(uri string) error {
 	e, err := endpoint.Parse(uri)
 	switch {
@@ -50,6 +50,9 @@ func (c *Config) CheckListen(uri string) error {
 	case e.Network() == "tcp" && c.Secret == "" && !isLoopback(e.Address()):
 		return fmt.Errorf("%s can be reached from other hosts, and there is no secret that guests must know "+
 			"(--live-secret-file, or %s)", e, endpoint.EnvironmentSecret)
+	case e.Network() == "tcp" && c.Secret == "" && c.Untraced:
+		return fmt.Errorf("%s can be reached by every user, who would see the stacks of all processes, and there is no "+
+			"secret that guests must know (--live-secret-file, or %s)", e, endpoint.EnvironmentSecret)
 	}
 	return nil
 }
