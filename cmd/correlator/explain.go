@@ -73,8 +73,8 @@ func (o *explainOptions) validate(s *config.Settings) error {
 			"transactions")
 	case !slices.Contains(explain.Formats(), report.Format(o.Output)):
 		return fmt.Errorf("%s: %q is none of table, json, pprof, folded and html", s.Name("output"), o.Output)
-	case o.Demo && o.any():
-		return errors.New("--demo is of a transaction, --pid, --comm and --container of processes")
+	case o.Demo && (o.any() || o.Busiest > 0 || o.Slowest > 0 || o.Service != "" || o.Since > 0):
+		return errors.New("--demo is of one transaction, which is not chosen")
 	case o.Output == string(report.PProf) && o.toStdout() && terminal.Is(os.Stdout):
 		return errors.New("--output pprof: a profile is not for a terminal (--output-file)")
 	}
@@ -149,7 +149,7 @@ func (a *app) addExplain() {
 		Args:  cobra.MaximumNArgs(1),
 		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if options.Demo && len(args) > 0 {
-				return usageError{errors.New("--demo is of one transaction, without an id")}
+				return usageError{errors.New("--demo is of one transaction, which is not chosen")}
 			}
 			q, err := options.query(args)
 			if err := errors.Join(err, options.checkGiven(cmd.Flags())); err != nil {

@@ -33,7 +33,7 @@ const (
 	samplesPerSecond = 97
 
 	// patience is how long the shop may take at most. It takes 2 s where its CPU is not busy with others.
-	patience = 10 * time.Second
+	patience = 30 * time.Second
 )
 
 // ErrNotHere: what try needs is not allowed, or not there.
