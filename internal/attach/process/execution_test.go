@@ -22,7 +22,8 @@ func TestExecution(t *testing.T) {
 	assert.NilError(t, err)
 	p.Begin(1)
 	again, err := target.Execution()
-	assert.Check(t, err == nil && again == first && first.image != procscan.Image{}, "%+v, then %+v, %v", first, again, err)
+	assert.Check(t, err == nil && again == first && first.image != procscan.Image{}, "%+v, then %+v, %v", first,
+		again, err)
 	p.Restart(true)
 	next, err := target.Execution()
 	assert.Check(t, err == nil && next != first && next.image == first.image, "%+v after %+v, %v", next, first, err)

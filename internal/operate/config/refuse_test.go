@@ -195,8 +195,9 @@ func TestRefused(t *testing.T) {
 		{flag("--live-listen", "ftp://a"), "--live-listen: "},
 		{flag("--live-listen", "tcp://127.0.0.1:1", "--live-listen", "ws://0.0.0.0:1"), "--live-listen, number 2: " +
 			"ws://0.0.0.0:1 can be reached from other hosts, and there is no secret"},
-		{flag("--live-listen", "ws://127.0.0.1:1", "--processes", "all"), "--live-listen: ws://127.0.0.1:1 can be reached " +
-			"by every user"},
+		{flag("--live-listen", "ws://127.0.0.1:1", "--processes", "all"),
+			"--live-listen: ws://127.0.0.1:1 can be reached " +
+				"by every user"},
 		{flag("--live-listen", "tcp://u:s3cret@127.0.0.1:1"), "--live-listen: a client name or a secret has no meaning"},
 		{flag("--live-connect", "tcp://u:s3cret@broker"), "--live-connect: the secret belongs in --live-secret-file"},
 		{flag("--live-listen", "ws://0.0.0.0:1", "--live-secret-file", "/nowhere/s3cret"),

@@ -45,7 +45,7 @@ func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
 	if err := report.CheckFile(options.File); err != nil {
 		return err
 	}
-	s, err := start(options.Shop)
+	s, err := start(ctx, options.Shop)
 	if err != nil {
 		return fmt.Errorf("starting the shop: %w", err)
 	}
@@ -144,8 +144,8 @@ type shopProcess struct {
 	output *bufio.Reader
 }
 
-// start starts a shop, and waits until it is ready.
-func start(cmd *exec.Cmd) (*shopProcess, error) {
+// start starts a shop, and waits until it is ready. The context ends it, too, until then.
+func start(ctx context.Context, cmd *exec.Cmd) (*shopProcess, error) {
 	cmd.Env = append(cmd.Environ(), ShopEnv)
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -158,6 +158,8 @@ func start(cmd *exec.Cmd) (*shopProcess, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
 	s := &shopProcess{cmd: cmd, input: input, ask: input, output: bufio.NewReader(output)}
 	if _, err := s.output.ReadString('\n'); err != nil {
 		return nil, errors.Join(err, s.end())

@@ -116,15 +116,15 @@ var chosenFirst = &subject{transactionKey: transactionKey{Host: "h1", TraceID: t
 func TestStacksOfProcess(t *testing.T) {
 	uri := endpoint(t)
 	b := serve(t, uri)
-	any, all := process(21, "", 2), host()
-	any.Service.Unset()
-	any.Command, any.StacksSince = some("ca\x1b[2Jt"), value.Some(value.TimepointOf(stacksSince))
-	any.StacksLost = value.Some(value.Duration(1.5))
+	one, all := process(21, "", 2), host()
+	one.Service.Unset()
+	one.Command, one.StacksSince = some("ca\x1b[2Jt"), value.Some(value.TimepointOf(stacksSince))
+	one.StacksLost = value.Some(value.Duration(1.5))
 	th := thread(21, 22, first)
 	th.TraceID.Unset()
 	th.TransactionID.Unset()
 	all.AllProcesses = value.Some(true)
-	publish(t, b, all, any, process(11, "shop", 0.5), th)
+	publish(t, b, all, one, process(11, "shop", 0.5), th)
 	for i, pid := range []uint32{21, 11} {
 		publish(t, b, &types.CorrelatorStack{Host: some("h1"), ID: some(fmt.Sprint(pid)),
 			Frames: value.Some([]string{"read", fmt.Sprint("main", i)})}, &types.CorrelatorProcessStack{Host: some("h1"),
@@ -141,7 +141,7 @@ func TestStacksOfProcess(t *testing.T) {
 	w.shows("Threads of process 21: 1]", "  22  http-22")
 	w.press("\r")
 	w.shows("process 21", "main0")
-	assert.NilError(t, b.Remove(any))
+	assert.NilError(t, b.Remove(one))
 	w.shows("it has ended: 2.0 s of CPU time", ": ca\\x1b[2Jt, process 21", "main0")
 	all.AllProcesses = value.Some(false)
 	publish(t, b, all)

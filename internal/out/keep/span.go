@@ -21,9 +21,9 @@ const (
 	maxSpan, maxAhead = 24 * time.Hour, time.Minute
 )
 
-// spanTimes are when spans began and ended: of those for which there is no room, the ones that ended last and that which
-// came last, and of those with the same ids the first one. They are found by the ids in full. Whose they are is not known; who sends many takes the room
-// of others.
+// spanTimes are when spans began and ended: of those for which there is no room, the ones that ended last and that
+// which came last, and of those with the same ids the first one. They are found by the ids in full. Whose they are is
+// not known; who sends many takes the room of others.
 type spanTimes struct {
 	seed  maphash.Seed
 	slots []spanTime // nil: there were none yet

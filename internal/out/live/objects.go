@@ -110,7 +110,8 @@ func (o *objectsOf) threads(t *Tracker) []types.CorrelatorThread {
 			Name: text(th.name), Since: at(th.since), LastRun: at(th.lastRun), CPU: cpuShare(th.cpu.average()),
 		}
 		if th.transaction != (transactionID{}) {
-			x.TraceID, x.TransactionID = hexadecimal(th.transaction.trace[:]), hexadecimal(th.transaction.transaction[:])
+			x.TraceID, x.TransactionID = hexadecimal(th.transaction.trace[:]),
+				hexadecimal(th.transaction.transaction[:])
 			x.Context = value.Some(contextOf(th.context))
 		}
 		if th.span != [8]byte{} {

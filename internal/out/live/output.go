@@ -82,7 +82,8 @@ type output struct {
 	stacks       mirror[types.CorrelatorStack, types.CorrelatorStackKey, *types.CorrelatorStack]
 	shares       mirror[types.CorrelatorTransactionStack, types.CorrelatorTransactionStackKey,
 		*types.CorrelatorTransactionStack]
-	waits    mirror[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey, *types.CorrelatorTransactionWait]
+	waits mirror[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey,
+		*types.CorrelatorTransactionWait]
 	profiles mirror[types.CorrelatorProcessStack, types.CorrelatorProcessStackKey, *types.CorrelatorProcessStack]
 }
 

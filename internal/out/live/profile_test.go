@@ -57,15 +57,18 @@ func TestProfileOfProcess(t *testing.T) {
 	for _, th := range c.last.threads {
 		cpu += th.CPU.Value()
 		works := th.Tid.Value() == 3
-		assert.Check(t, th.TraceID.IsSet() == works && th.TransactionID.IsSet() == works && th.Context.IsSet() == works &&
-			th.Since.IsSet() == works, "%+v", th)
+		assert.Check(t,
+			th.TraceID.IsSet() == works && th.TransactionID.IsSet() == works && th.Context.IsSet() == works &&
+				th.Since.IsSet() == works, "%+v", th)
 	}
-	assert.Check(t, len(c.last.threads) == 4 && math.Abs(cpu-2) < 0.01, "%d threads use %v CPUs", len(c.last.threads), cpu)
+	assert.Check(t, len(c.last.threads) == 4 && math.Abs(cpu-2) < 0.01, "%d threads use %v CPUs", len(c.last.threads),
+		cpu)
 	for _, x := range c.last.processStacks {
 		assert.Check(t, x.Pid.Value() == 1001)
 		used += float64(x.CPUTime.Value())
 	}
-	assert.Check(t, len(c.last.processStacks) == 3 && math.Abs(used-10) < 0.001, "%v s in %+v", used, c.last.processStacks)
+	assert.Check(t, len(c.last.processStacks) == 3 && math.Abs(used-10) < 0.001, "%v s in %+v", used,
+		c.last.processStacks)
 	var names []string
 	for _, x := range c.last.stacks {
 		names = append(names, x.Frames.Value()[0])
@@ -180,7 +183,8 @@ func TestProfilesAreBounded(t *testing.T) {
 		sums[x.Pid.Value()] += x.StacksLost.Value().Duration()
 		assert.Check(t, (x.StacksLost.Value() > 0) == (x.Pid.Value() == 1000), "%+v", x)
 	}
-	assert.Check(t, (sums[1000]-samples*50*time.Millisecond).Abs() < time.Millisecond && sums[1001] == 50*time.Millisecond,
+	assert.Check(t,
+		(sums[1000]-samples*50*time.Millisecond).Abs() < time.Millisecond && sums[1001] == 50*time.Millisecond,
 		"%v", sums)
 	assert.Check(t, p.tracker.lost().samples[untrackedStack] > 0)
 }
@@ -197,7 +201,8 @@ func TestBusiestProcessesHaveStacks(t *testing.T) {
 	u.add(time.Second, time.Second, noon.Add(time.Second))
 	p.used[busiest] = u
 	selected := p.profiled("host-id")
-	assert.Check(t, len(selected) == maxCollecting && selected[0] == busiest, "%d, first %v", len(selected), selected[0])
+	assert.Check(t, len(selected) == maxCollecting && selected[0] == busiest, "%d, first %v", len(selected),
+		selected[0])
 }
 
 func testPageOfAnyProcess(t *testing.T, w *window) {

@@ -427,7 +427,8 @@ func (n *namedStacks) add(of *collection) []*stack {
 		if !n.seen[s.id] {
 			n.seen[s.id] = true
 			n.versions = append(n.versions, s.version)
-			n.stacks = append(n.stacks, types.CorrelatorStack{Host: n.host, ID: value.Some(s.id), Frames: value.Some(s.names)})
+			n.stacks = append(n.stacks, types.CorrelatorStack{Host: n.host, ID: value.Some(s.id),
+				Frames: value.Some(s.names)})
 		}
 	}
 	return all

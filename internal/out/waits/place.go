@@ -69,7 +69,8 @@ func Place(frames []profile.Frame) string {
 
 // shortName returns the name of a Java method without its package, and of a Go function without what leads to its own.
 func shortName(name string) string {
-	if slash := strings.LastIndexByte(name, '/'); slash >= 0 && !strings.ContainsAny(name, "(<: ") {
+	plain, _, _ := strings.Cut(name, "[") // not of arguments of types
+	if slash := strings.LastIndexByte(plain, '/'); slash >= 0 && !strings.ContainsAny(plain, "<: ") {
 		return name[slash+1:]
 	}
 	if parts := strings.Split(name, "."); len(parts) > 2 && !strings.ContainsAny(name, "(<: ") {

@@ -30,6 +30,8 @@ func TestPlaceOfWait(t *testing.T) {
 			of(profile.PythonFrame, "work", "/srv/work.py")},
 		"linux.Syscall6 < example.org/shop.(*DB).query": {named(shop, "internal/runtime/syscall/linux.Syscall6"),
 			named(shop, "example.org/shop.(*DB).query"), named(shop, "main.main")},
+		"sort.(*T[...]).get < main.main": {named(shop, "crypto/sort.(*T[...]).get"),
+			named(shop, "main.main")},
 		"futex":                  {named(libc, "futex"), named(libc, "start_thread")},
 		"read < main  main.js:7": {of(profile.V8Frame, "read", "node:fs"), of(profile.V8Frame, "main", "/srv/main.js")},
 		"libc.so.6+0x10":         {{File: libc, Address: 16}},
