@@ -2,11 +2,15 @@ package bpf
 
 import (
 	"bytes"
+	"compress/gzip"
 	"debug/elf"
 	"encoding/binary"
+	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -14,6 +18,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // objects are the committed objects, which are both read on any host.
@@ -193,4 +199,19 @@ func relocatedOffsets(t *testing.T, instructions asm.Instructions, kernel *btf.S
 	}
 	slices.Sort(offsets)
 	return slices.Compact(offsets)
+}
+
+// What is embedded of the large objects is what the compiler has made.
+func TestCompressedObjects(t *testing.T) {
+	paths, err := filepath.Glob("*_bpfel.o.gz")
+	assert.NilError(t, err)
+	assert.Check(t, len(paths) == 6, paths)
+	for _, path := range paths {
+		r, err := gzip.NewReader(bytes.NewReader(testenv.ReadFile(t, path)))
+		assert.NilError(t, err)
+		content, err := io.ReadAll(r)
+		assert.NilError(t, err)
+		assert.Check(t, bytes.Equal(content, testenv.ReadFile(t, strings.TrimSuffix(path, ".gz"))),
+			"%s is not of the same object: run go generate", path)
+	}
 }

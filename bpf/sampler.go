@@ -221,7 +221,7 @@ func (s *Sampler) open() (err error) {
 
 // newSpec returns what is in the object, with constants and sizes of tables by the options.
 func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
-	spec, err := loadSampler()
+	spec, err := decompress(samplerObject)
 	if err != nil {
 		return nil, err
 	}

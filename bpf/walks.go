@@ -162,7 +162,7 @@ func (w *Waits) sharedWithWalks() map[string]*ebpf.Map {
 }
 
 func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
-	spec, err := loadWalks()
+	spec, err := decompress(walksObject)
 	if err != nil {
 		return nil, err
 	}
