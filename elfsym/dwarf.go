@@ -329,13 +329,13 @@ func (d *DWARF) name(at uint64, buf []byte) ([]byte, error) {
 			if found, err = d.text(e.name, buf); err != nil {
 				return nil, err
 			}
-			buf = buf[len(found):]
+			found = bytes.Clone(found) // the next one is read into buf, too
 		}
 		next := e.origin
 		if next.kind != dwarfReference {
 			next = e.specification
 		}
-		if next.kind != dwarfReference || len(buf) == 0 {
+		if next.kind != dwarfReference {
 			break
 		}
 		at = next.number

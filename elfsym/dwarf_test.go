@@ -145,6 +145,13 @@ func TestDWARFIndexes(t *testing.T) {
 	names, err := readDWARF(d)
 	assert.NilError(t, err)
 	assert.DeepEqual(t, names, map[uint64]string{0x1000: "own", 0x2000: "linked", 0x3000: "line", 0x4000: "near"})
+	assert.NilError(t, d.Functions(func(f Function) error {
+		if f.Start == 0x2000 { // a name that is passed over takes none of its room
+			name, err := d.Name(f.Name, make([]byte, len("linked")))
+			assert.Check(t, err == nil && string(name) == "linked", "%q, %v", name, err)
+		}
+		return nil
+	}))
 }
 
 // Units of each kind are read: their headers, what references in them mean, and abbreviations with

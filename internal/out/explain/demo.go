@@ -10,6 +10,8 @@ import (
 	"correlator/internal/out/keep"
 )
 
+// RECORDING=internal/out/explain/demo.json.gz make demo writes another one, of the end of that run.
+//
 //go:embed demo.json.gz
 var recorded []byte
 
