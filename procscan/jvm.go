@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/procdir"
+	"correlator/internal/host/sorting"
 )
 
 const (
@@ -82,7 +83,7 @@ func (s *Scanner) JVMs(turn int, known []ProcessID) (jvms, unseen []ProcessID, e
 			unseen = append(unseen, id)
 		}
 	}
-	slices.SortFunc(found, func(a, b ProcessID) int { return cmp.Compare(a.PID, b.PID) })
+	sorting.Sort(found, func(a, b ProcessID) int { return cmp.Compare(a.PID, b.PID) })
 	return slices.Clone(found), unseen, err
 }
 

@@ -9,13 +9,13 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"correlator/elfsym"
 	"correlator/internal/host/kallsyms"
+	"correlator/internal/host/sorting"
 )
 
 // errNoBuildID means that the kernel was linked without a GNU build id.
@@ -107,7 +107,7 @@ func (k *Kernel) Update(now time.Time) error {
 		return fmt.Errorf("reading kernel modules: %w", err)
 	}
 	regions := append(loaded, k.text)
-	slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
+	sorting.Sort(regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
 	for i := range regions { // a module that was known keeps its File
 		if same := old.find(regions[i].start); same != nil && same.file.equal(regions[i].file) {
 			regions[i].file = same.file

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"correlator/internal/host/sorting"
 	"correlator/procscan"
 )
 
@@ -47,7 +48,7 @@ func newRegionBuilder(files *Files, process Process, old *layout) *regionBuilder
 
 // build makes regions of mappings, which it sorts.
 func (b *regionBuilder) build(mappings []procscan.Mapping) []region {
-	slices.SortFunc(mappings, func(x, y procscan.Mapping) int { return cmp.Compare(x.Start, y.Start) })
+	sorting.Sort(mappings, func(x, y procscan.Mapping) int { return cmp.Compare(x.Start, y.Start) })
 	b.open(mappings)
 	regions := make([]region, 0, len(mappings))
 	for _, m := range mappings {

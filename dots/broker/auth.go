@@ -3,7 +3,6 @@ package broker
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 
 	"correlator/dots/auth"
 	"correlator/dots/cbor"
@@ -11,6 +10,7 @@ import (
 	"correlator/dots/frame"
 	"correlator/dots/system"
 	"correlator/dots/value"
+	"correlator/internal/host/sorting"
 )
 
 // rule is a rule of authentication, a static one or one that was published.
@@ -34,7 +34,7 @@ func (a *Auth) compile() []rule {
 		}
 		rules = append(rules, out)
 	}
-	slices.SortStableFunc(rules, func(x, y rule) int { return cmp.Compare(x.priority, y.priority) })
+	sorting.Stable(rules, func(x, y rule) int { return cmp.Compare(x.priority, y.priority) })
 	if a.Secret != "" {
 		rules = append(rules, rule{secret: value.Some(a.Secret), accept: value.Some(true)})
 	}
@@ -93,7 +93,7 @@ func (b *Broker) decodeRules() (rules []rule) {
 		out.impossible, out.text = !out.network.IsValid(), out.network.String()
 		rules = append(rules, out)
 	}
-	slices.SortFunc(rules, func(x, y rule) int {
+	sorting.Sort(rules, func(x, y rule) int {
 		return cmp.Or(cmp.Compare(x.priority, y.priority), cmp.Compare(x.text, y.text), cmp.Compare(x.name, y.name))
 	})
 	return rules

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"correlator/internal/host/sorting"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 	"correlator/procscan"
@@ -114,7 +115,7 @@ func byPID(views map[procscan.ProcessID]View) []procscan.ProcessID {
 	for id := range views {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b procscan.ProcessID) int {
+	sorting.Sort(ids, func(a, b procscan.ProcessID) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.StartTime, b.StartTime))
 	})
 	return ids
@@ -133,7 +134,7 @@ func (s *SilentSearch) keep(views map[procscan.ProcessID]View, ids []procscan.Pr
 // looked, or that have waited longest, come before others of their owner.
 func (s *SilentSearch) choose(jvms []procscan.ProcessID) (due, later []procscan.ProcessID) {
 	jvms = slices.Clone(jvms)
-	slices.SortStableFunc(jvms, func(a, b procscan.ProcessID) int { return cmp.Compare(s.looked[a], s.looked[b]) })
+	sorting.Stable(jvms, func(a, b procscan.ProcessID) int { return cmp.Compare(s.looked[a], s.looked[b]) })
 	due, later = fairly(jvms, s.maxLooks, s.owner)
 	looked := make(map[procscan.ProcessID]int, len(jvms))
 	for _, id := range due {
@@ -150,7 +151,7 @@ func (s *SilentSearch) choose(jvms []procscan.ProcessID) (due, later []procscan.
 // for. Those that it knows come before others of their owner: they are told to be new once.
 func (s *SilentSearch) replace(views map[procscan.ProcessID]View) (missed int) {
 	ids := byPID(views)
-	slices.SortStableFunc(ids, func(a, b procscan.ProcessID) int {
+	sorting.Stable(ids, func(a, b procscan.ProcessID) int {
 		_, knownA := s.views[a]
 		_, knownB := s.views[b]
 		switch {
@@ -183,6 +184,6 @@ func fairly(ids []procscan.ProcessID, n int, owner func(procscan.ProcessID) work
 		count[by]++
 	}
 	ids = slices.Clone(ids)
-	slices.SortStableFunc(ids, func(a, b procscan.ProcessID) int { return cmp.Compare(rank[a], rank[b]) })
+	sorting.Stable(ids, func(a, b procscan.ProcessID) int { return cmp.Compare(rank[a], rank[b]) })
 	return ids[:n], ids[n:]
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/sorting"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
@@ -153,7 +154,7 @@ func (p *process) takenByFile() map[profile.FileID][]address {
 // not asked for others for a while; without one, those that are not answered are wanted again.
 func (n *Namer) store(p *process, id profile.FileID, addrs []address, found []symbolizer.LiveName,
 	failure failure, now time.Time) {
-	slices.SortFunc(found, func(a, b symbolizer.LiveName) int { return cmp.Compare(a.Start, b.Start) })
+	sorting.Sort(found, func(a, b symbolizer.LiveName) int { return cmp.Compare(a.Start, b.Start) })
 	f := n.file(p, id)
 	for _, a := range addrs {
 		i, exact := slices.BinarySearchFunc(found, a.addr, func(l symbolizer.LiveName, addr uint64) int {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"correlator/internal/host/sorting"
 	"correlator/procscan"
 )
 
@@ -55,7 +56,7 @@ func isCode(m procscan.Mapping) bool {
 
 // joined sorts ranges and merges adjacent ones.
 func joined(ranges []codeRange) []codeRange {
-	slices.SortFunc(ranges, func(x, y codeRange) int { return cmp.Compare(x.start, y.start) })
+	sorting.Sort(ranges, func(x, y codeRange) int { return cmp.Compare(x.start, y.start) })
 	n := 0
 	for _, r := range ranges {
 		if n > 0 && r.start <= ranges[n-1].end {

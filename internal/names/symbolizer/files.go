@@ -5,13 +5,13 @@ import (
 	"errors"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"correlator/elfsym"
 	"correlator/internal/host/procdir"
+	"correlator/internal/host/sorting"
 	"correlator/internal/names/symbols"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -138,7 +138,7 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 		likely[path] = -1
 		p.files[id] = nil
 	}
-	slices.SortStableFunc(mappings, func(a, b procscan.Mapping) int {
+	sorting.Stable(mappings, func(a, b procscan.Mapping) int {
 		return cmp.Compare(likely[a.Path], likely[b.Path])
 	})
 	type mapped struct {

@@ -12,6 +12,7 @@ import (
 	"correlator/dots/client"
 	"correlator/dots/schema"
 	"correlator/dots/system"
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 )
 
@@ -92,7 +93,7 @@ func (d *Description) addAll(known *schema.Registry) {
 	for _, t := range system.NewRegistry().Types() {
 		protocol[t.Name] = true
 	}
-	types := slices.SortedFunc(slices.Values(known.Types()), func(a, b *schema.Type) int {
+	types := sorting.Sorted(slices.Values(known.Types()), func(a, b *schema.Type) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	for _, t := range types {
@@ -141,7 +142,7 @@ func (d *Description) addClients(clients *client.Subscription[system.DotsClient,
 		}
 		d.Clients = append(d.Clients, guest)
 	}
-	slices.SortFunc(d.Clients, func(a, b Client) int { return cmp.Compare(a.ID, b.ID) })
+	sorting.Sort(d.Clients, func(a, b Client) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // Write writes the types in the language of .dots files, and a table of the guests.

@@ -1,13 +1,13 @@
 package dotstool
 
 import (
-	"slices"
 	"strings"
 	"sync"
 
 	"correlator/dots/client"
 	"correlator/dots/dynamic"
 	"correlator/dots/schema"
+	"correlator/internal/host/sorting"
 )
 
 // maxLast is how many keys of an uncached type are kept. Such a type may have ever new ones.
@@ -70,6 +70,6 @@ func (r *rows) first(wanted int) (first []row, more, dropped int) {
 
 // lowest sorts rows, and returns the first ones.
 func lowest(rows []row, wanted int) []row {
-	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.key, b.key) })
+	sorting.Sort(rows, func(a, b row) int { return strings.Compare(a.key, b.key) })
 	return rows[:min(len(rows), wanted)]
 }

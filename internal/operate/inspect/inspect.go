@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/sorting"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
 	"correlator/procscan"
@@ -149,7 +149,7 @@ func inspectThreads(t *process.Target, view *process.View) ([]Thread, error) {
 			views[i].Reason = reasonWhileRunning
 		}
 	}
-	slices.SortFunc(views, func(a, b Thread) int { return cmp.Compare(a.TID, b.TID) })
+	sorting.Sort(views, func(a, b Thread) int { return cmp.Compare(a.TID, b.TID) })
 	return views, nil
 }
 

@@ -7,11 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/sorting"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
@@ -86,7 +86,7 @@ func Scan(ctx context.Context, procRoot string, filter process.Filter) (processe
 	for _, view := range silent.Views {
 		views = append(views, Process{View: view})
 	}
-	slices.SortFunc(views, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	sorting.Sort(views, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
 	if err != nil {
 		return nil, 0, err
 	}

@@ -3,10 +3,10 @@ package watch
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"correlator/dots/value"
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/live/types"
 	"correlator/internal/out/waits"
@@ -133,7 +133,7 @@ func sortWaits(all []types.CorrelatorTransactionWait) []types.CorrelatorTransact
 			sums[x.State.Value()] = x.Time.Value()
 		}
 	}
-	slices.SortFunc(all, func(a, b types.CorrelatorTransactionWait) int {
+	sorting.Sort(all, func(a, b types.CorrelatorTransactionWait) int {
 		return cmp.Or(cmp.Compare(sums[b.State.Value()], sums[a.State.Value()]),
 			cmp.Compare(a.State.Value(), b.State.Value()), cmp.Compare(min(len(a.Place.Value()), 1),
 				min(len(b.Place.Value()), 1)), cmp.Compare(b.Time.Value(), a.Time.Value()),

@@ -3,10 +3,10 @@ package watch
 import (
 	"cmp"
 	"maps"
-	"slices"
 	"strings"
 
 	"correlator/dots/value"
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 )
 
@@ -31,7 +31,7 @@ func (t *table) add(row item) { t.items = append(t.items, row) }
 
 // sort puts those that use most CPU first.
 func (t *table) sort() *table {
-	slices.SortFunc(t.items, func(a, b item) int {
+	sorting.Sort(t.items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(b.cpu, a.cpu), strings.Compare(a.order, b.order))
 	})
 	return t
@@ -177,7 +177,7 @@ func (s *snapshot) hostLine() string {
 	if len(s.hosts) == 0 {
 		return "no agent publishes to this broker"
 	}
-	keys := slices.SortedFunc(maps.Keys(s.hosts), func(a, b hostKey) int { return strings.Compare(a.Host, b.Host) })
+	keys := sorting.Sorted(maps.Keys(s.hosts), func(a, b hostKey) int { return strings.Compare(a.Host, b.Host) })
 	texts := make([]string, 0, len(keys))
 	for _, key := range keys {
 		h := s.hosts[key]

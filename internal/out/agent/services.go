@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/textcut"
 )
 
@@ -167,6 +168,6 @@ func (s *services) snapshot() []ServiceCounts {
 	if s.other != nil {
 		all = append(all, *s.other)
 	}
-	slices.SortFunc(all, func(a, b ServiceCounts) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Sort(all, func(a, b ServiceCounts) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"correlator/internal/attach/process"
 	"correlator/internal/host/share"
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/textcut"
 	"correlator/procscan"
 	"correlator/profile"
@@ -337,7 +337,7 @@ func (a *aggregate) close(into *Recording) {
 		of.Thread = a.names[one]
 		into.Accounts = append(into.Accounts, *of)
 	}
-	slices.SortFunc(into.Accounts, func(x, y ThreadAccount) int {
+	sorting.Sort(into.Accounts, func(x, y ThreadAccount) int {
 		return cmp.Or(cmp.Compare(x.Process.PID, y.Process.PID), cmp.Compare(x.TID, y.TID), x.First.Compare(y.First))
 	})
 	into.LostWaits, into.LostAccounts = a.lostWaits, a.lostAccounts

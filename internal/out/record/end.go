@@ -13,6 +13,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/sorting"
 	"correlator/procscan"
 )
 
@@ -73,7 +74,7 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 	for id, err := range r.refused {
 		recording.Failed = append(recording.Failed, Failure{PID: id.PID, Err: err})
 	}
-	slices.SortStableFunc(recording.Failed, func(a, b Failure) int { return cmp.Compare(a.PID, b.PID) })
+	sorting.Stable(recording.Failed, func(a, b Failure) int { return cmp.Compare(a.PID, b.PID) })
 	recording.Unreadable = r.counters.ProcessesDenied.Load()
 	r.addLost(recording)
 	ended := slices.Concat(slices.Collect(maps.Values(r.ended))...) // without those that end later

@@ -12,6 +12,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/out/record"
@@ -126,7 +127,7 @@ func (b *builder) addWaits(r *record.Recording) {
 // sortedWaits returns the keys of Waits in an order that does not depend on pointers.
 func sortedWaits(r *record.Recording) []record.WaitKey {
 	order := orderOf(r)
-	return slices.SortedFunc(maps.Keys(r.Waits), func(a, b record.WaitKey) int {
+	return sorting.Sorted(maps.Keys(r.Waits), func(a, b record.WaitKey) int {
 		x, y := &a.Waker, &b.Waker
 		return cmp.Or(order(&a.Key, &b.Key), cmp.Compare(a.State, b.State), cmp.Compare(a.Peer, b.Peer),
 			cmp.Compare(a.Path, b.Path), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.PID, y.PID),
@@ -139,7 +140,7 @@ func sortedWaits(r *record.Recording) []record.WaitKey {
 // sortedKeys returns the keys of Samples in an order that does not depend on pointers.
 func sortedKeys(r *record.Recording) []record.Key {
 	order := orderOf(r)
-	return slices.SortedFunc(maps.Keys(r.Samples), func(a, b record.Key) int { return order(&a, &b) })
+	return sorting.Sorted(maps.Keys(r.Samples), func(a, b record.Key) int { return order(&a, &b) })
 }
 
 // orderOf returns the order of keys of a recording.
@@ -397,7 +398,7 @@ func (b *builder) finish() *pprof.Profile {
 		m.HasFunctions = !unnamed[m.file]
 	}
 	// Stable: those with equally many samples stay in the order of the samples.
-	slices.SortStableFunc(b.profile.Mapping, func(x, y *pprof.Mapping) int {
+	sorting.Stable(b.profile.Mapping, func(x, y *pprof.Mapping) int {
 		return cmp.Or(cmp.Compare(bracketed(x), bracketed(y)), cmp.Compare(of[y].samples, of[x].samples))
 	})
 	for i, m := range b.profile.Mapping {

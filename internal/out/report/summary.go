@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/out/record"
@@ -224,7 +225,7 @@ func (s *summary) cpuTime(samples uint64) time.Duration {
 }
 
 func (s *summary) writeServices(b *strings.Builder, columns int) {
-	of := slices.SortedFunc(maps.Keys(s.services), func(x, y service) int {
+	of := sorting.Sorted(maps.Keys(s.services), func(x, y service) int {
 		return cmp.Or(cmp.Compare(s.services[y].samples, s.services[x].samples),
 			cmp.Compare(x.name, y.name), cmp.Compare(x.environment, y.environment))
 	})
@@ -262,7 +263,7 @@ func (s *summary) writeTransactions(b *strings.Builder, columns int) {
 }
 
 func (s *summary) topTransactions() []transaction {
-	return slices.SortedFunc(maps.Keys(s.transactions), func(x, y transaction) int {
+	return sorting.Sorted(maps.Keys(s.transactions), func(x, y transaction) int {
 		return cmp.Or(cmp.Compare(s.time(y), s.time(x)), slices.Compare(x.traceID[:], y.traceID[:]),
 			slices.Compare(x.transactionID[:], y.transactionID[:]), cmp.Compare(x.service.name, y.service.name))
 	})

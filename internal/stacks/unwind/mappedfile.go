@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"sort"
 
+	"correlator/internal/host/sorting"
 	"correlator/internal/names/symbols"
 	"correlator/procscan"
 )
@@ -110,7 +110,7 @@ func (t *target) readParts(parts []procscan.Mapping) (*openFile, error) {
 // disjoint returns parts by offset, without what is in another one, too, that begins earlier: of the same bytes of a
 // file, a process may have many mappings.
 func disjoint(parts []procscan.Mapping) []procscan.Mapping {
-	slices.SortStableFunc(parts, func(a, b procscan.Mapping) int { return cmp.Compare(a.Offset, b.Offset) })
+	sorting.Stable(parts, func(a, b procscan.Mapping) int { return cmp.Compare(a.Offset, b.Offset) })
 	kept, end := parts[:0], uint64(0)
 	for _, p := range parts {
 		if p.Start >= p.End || p.Offset >= maxFileBytes || endOf(p) <= end {

@@ -1,8 +1,9 @@
 package unwind
 
 import (
-	"slices"
 	"time"
+
+	"correlator/internal/host/sorting"
 )
 
 // Status is the state of an Engine.
@@ -59,6 +60,6 @@ func (e *Engine) Status() Status {
 			s.Quarantined = append(s.Quarantined, Quarantine{PID: q.pid, Reason: q.reason, Until: q.until})
 		}
 	}
-	slices.SortFunc(s.Quarantined, func(a, b Quarantine) int { return a.PID - b.PID })
+	sorting.Sort(s.Quarantined, func(a, b Quarantine) int { return a.PID - b.PID })
 	return s
 }
