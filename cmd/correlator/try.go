@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -41,11 +40,9 @@ func (a *app) addTry() {
 			if err != nil {
 				return err
 			}
-			process := exec.Command(self, cmd.Name(), "--shop")
-			process.Stderr = cmd.ErrOrStderr()
 			stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
-			err = try.Run(ctx, stdout, stderr, try.Options{Shop: process, File: options.OutputFile,
-				ProcRoot: options.ProcRoot})
+			err = try.Run(ctx, stdout, stderr, try.Options{Shop: []string{self, cmd.Name(), "--shop"},
+				File: options.OutputFile, ProcRoot: options.ProcRoot})
 			if errors.Is(err, try.ErrNotHere) {
 				fmt.Fprintf(stderr, "%s\nWhat follows was recorded once, where they can (correlator explain --demo).\n\n",
 					printable(err))

@@ -9,9 +9,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/explain"
@@ -24,8 +25,8 @@ import (
 
 // Options say how to try.
 type Options struct {
-	Shop     *exec.Cmd // has Shop run in a process of its own; it is not started
-	File     string    // where the page goes
+	Shop     []string // a command that has Shop run in a process of its own
+	File     string   // where the page goes
 	ProcRoot string
 }
 
@@ -53,7 +54,7 @@ func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
 	var measured *Measured
 	var served error
 	recording, notes, err := report.Take(ctx, stderr, record.Options{
-		Duration: patience, PID: s.cmd.Process.Pid, SamplesPerSecond: samplesPerSecond, Accounts: true,
+		Duration: patience, PID: s.process.Pid, SamplesPerSecond: samplesPerSecond, Accounts: true,
 		Unwinder: sampling.AutoUnwinder, ProcRoot: options.ProcRoot,
 		While: func(ctx context.Context) { measured, served = s.serve(ctx) },
 	})
@@ -138,29 +139,27 @@ func compare(r *record.Recording, m *Measured) []string {
 
 // shopProcess is a shop that was started.
 type shopProcess struct {
-	cmd    *exec.Cmd
-	input  io.Closer
-	ask    io.Writer
-	output *bufio.Reader
+	process *os.Process
+	conn    *os.File // its input and output
+	output  *bufio.Reader
 }
 
 // start starts a shop, and waits until it is ready. The context ends it, too, until then.
-func start(ctx context.Context, cmd *exec.Cmd) (*shopProcess, error) {
-	cmd.Env = append(cmd.Environ(), ShopEnv)
-	input, err := cmd.StdinPipe()
+func start(ctx context.Context, command []string) (*shopProcess, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, os.NewSyscallError("socketpair", err)
 	}
-	output, err := cmd.StdoutPipe()
+	conn, its := os.NewFile(uintptr(ends[0]), ""), os.NewFile(uintptr(ends[1]), "")
+	process, err := os.StartProcess(command[0], command, &os.ProcAttr{Env: append(os.Environ(), ShopEnv),
+		Files: []*os.File{its, its, os.Stderr}})
+	its.Close() //nolint:errcheck // nothing was written to it
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, conn.Close())
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() { _ = process.Kill() })
 	defer stop()
-	s := &shopProcess{cmd: cmd, input: input, ask: input, output: bufio.NewReader(output)}
+	s := &shopProcess{process: process, conn: conn, output: bufio.NewReader(conn)}
 	if _, err := s.output.ReadString('\n'); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
@@ -169,9 +168,9 @@ func start(ctx context.Context, cmd *exec.Cmd) (*shopProcess, error) {
 
 // serve has the shop serve its orders. The context ends the shop, too; nil is returned then.
 func (s *shopProcess) serve(ctx context.Context) (*Measured, error) {
-	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() { _ = s.process.Kill() })
 	defer stop()
-	if _, err := io.WriteString(s.ask, "serve\n"); err != nil {
+	if _, err := s.conn.WriteString("serve\n"); err != nil {
 		return nil, err
 	}
 	line, err := s.output.ReadBytes('\n')
@@ -187,6 +186,10 @@ func (s *shopProcess) serve(ctx context.Context) (*Measured, error) {
 
 // end ends the shop, and waits for that.
 func (s *shopProcess) end() error {
-	s.input.Close() //nolint:errcheck // that is how it is told to end
-	return s.cmd.Wait()
+	s.conn.Close() //nolint:errcheck // that is how it is told to end
+	state, err := s.process.Wait()
+	if err == nil && !state.Success() {
+		return errors.New(state.String())
+	}
+	return err
 }
