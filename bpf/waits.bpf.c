@@ -13,8 +13,9 @@
  *
  * Of some waits the stack is walked (walks.bpf.c), which is decided once their length is known: of
  * each that is as long as the target's period, for itself, and of shorter ones each time that they
- * add up to it, for that. So what stacks stand for is the time of all waits, within one period for
- * each thread.
+ * add up to it, for that. Waits for a CPU have a longer period, and add up apart: a thread that is
+ * preempted waits where its CPU samples are, too. So what stacks stand for is the time of all waits,
+ * within one period of each sort for each thread.
  *
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
@@ -238,6 +239,13 @@ static __always_inline bool store_in(void *table, const struct thread *thread, _
            !bpf_map_update_elem(table, &thread->key, &thread->account, BPF_NOEXIST);
 }
 
+static __always_inline void clear(struct thread *thread) {
+    __u32 rest = thread->account.queue_rest;
+
+    __builtin_memset(&thread->account, 0, sizeof(thread->account));
+    thread->account.queue_rest = rest;
+}
+
 /* Adds the account of the current thread to a table, and begins it anew. */
 static __always_inline void flush(struct thread *thread, struct wait_counters *counters) {
     __u32 current;
@@ -252,7 +260,7 @@ static __always_inline void flush(struct thread *thread, struct wait_counters *c
         counters->stored++;
     else
         counters->lost++;
-    __builtin_memset(&thread->account, 0, sizeof(thread->account));
+    clear(thread);
 }
 
 static __always_inline bool has_context(const struct thread *thread) {
@@ -317,11 +325,23 @@ static __always_inline __u64 period_of(const struct pace *pace) {
     return pace->period < least_period ? least_period : pace->period;
 }
 
-/* A part of a period of the target at random, with which its thread begins. */
-static __always_inline __u64 random_part(__u32 target) {
+#define QUEUE_PERIODS 5
+#define MAX_QUEUE_PERIOD 0xffffffffULL /* ns: queue_rest has 32 bits */
+
+static __always_inline __u64 queue_period(__u64 period) {
+    return period < MAX_QUEUE_PERIOD / QUEUE_PERIODS ? period * QUEUE_PERIODS : MAX_QUEUE_PERIOD;
+}
+
+static __always_inline __u64 random_part(__u64 period) {
+    return (period >> 16) * (bpf_get_prandom_u32() >> 16);
+}
+
+/* A thread begins with a part of each period of the target at random. */
+static __always_inline void begin_rests(struct thread *thread, __u32 target) {
     const struct pace *pace = pace_of(target, bpf_get_smp_processor_id());
 
-    return pace ? (period_of(pace) >> 16) * (bpf_get_prandom_u32() >> 16) : 0;
+    thread->rest = pace ? random_part(period_of(pace)) : 0;
+    thread->account.queue_rest = pace ? random_part(queue_period(period_of(pace))) : 0;
 }
 
 /* No stack stands for a time any more that one of the thread was to stand for. */
@@ -344,6 +364,22 @@ static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns
     return weight - thread->rest;
 }
 
+/* The same of a wait for a CPU. */
+static __always_inline __u64 weigh_queue(struct thread *thread, __u64 period, __u64 ns) {
+    __u64 rest = thread->account.queue_rest + ns, weight = 0;
+
+    period = queue_period(period);
+    if (ns >= period)
+        return ns;
+    if (rest >= period) {
+        weight = rest;
+        rest %= period;
+        weight -= rest;
+    }
+    thread->account.queue_rest = rest;
+    return weight;
+}
+
 /* Counts a stack that is to be walked, of a target and an owner no more than each may have. */
 static __always_inline void want(struct wait_counters *counters, struct pace *pace,
                                  struct pace *owner) {
@@ -355,11 +391,10 @@ static __always_inline void want(struct wait_counters *counters, struct pace *pa
         __sync_fetch_and_add(&counters->wanted, 1);
 }
 
-/* The same as weigh, as a weight of the thread, which has what of former waits of that state no
- * stack stood for. */
+/* Adds what a stack of a wait is to stand for to the weight of the thread, which has what of former
+ * waits of that state no stack stood for. */
 static __always_inline void owe(struct thread *thread, struct wait_counters *counters,
-                                struct pace *pace, __u32 cpu, __u8 state, __u64 ns, __u64 now) {
-    __u64 weight = weigh(thread, period_of(pace), ns);
+                                struct pace *pace, __u32 cpu, __u8 state, __u64 weight, __u64 now) {
     struct pace *owner;
 
     if (weight) {
@@ -419,7 +454,7 @@ static __always_inline void abandon(struct thread *thread, struct wait_counters 
     counters->lost += thread->account.first != 0;
     drop(thread, counters);
     __builtin_memset(&thread->key, 0, sizeof(thread->key));
-    __builtin_memset(&thread->account, 0, sizeof(thread->account));
+    clear(thread);
 }
 
 static __always_inline bool is_queued(const struct thread *thread) {
@@ -509,7 +544,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     if (context->target != thread->target || last_switch(thread) < since) {
         abandon(thread, counters);
         thread->target = context->target;
-        thread->rest = random_part(context->target);
+        begin_rests(thread, context->target);
     } else if (thread->out) { /* it was not seen to be switched in */
         counters->unseen++;
         ran = ran_since(task, thread, thread->out, now);
@@ -761,7 +796,7 @@ static __always_inline bool mend(struct task_struct *task, struct thread *thread
 static __always_inline void switch_in(struct task_struct *task, struct wait_counters *counters,
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
-    __u64 out, woken, blocked, queue, queued = 0;
+    __u64 out, woken, blocked, queue, weight, queued = 0;
     __u32 cpu = bpf_get_smp_processor_id();
     struct pace *pace = NULL, *owner;
     bool is_known;
@@ -786,9 +821,11 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
     begin_windows(counters, pace, thread->key.target, cpu, now);
     queue = between(out, now) - blocked;
     if (is_queued(thread) || !woken) {
-        owe(thread, counters, pace, cpu, thread->state, between(out, now), now);
+        weight = is_queued(thread) ? weigh_queue(thread, period_of(pace), between(out, now))
+                                   : weigh(thread, period_of(pace), between(out, now));
+        owe(thread, counters, pace, cpu, thread->state, weight, now);
     } else {
-        queued = weigh(thread, period_of(pace), queue);
+        queued = weigh_queue(thread, period_of(pace), queue);
         owner = queued && !thread->weight ? pace_of_owner(thread->key.target, cpu, now) : NULL;
         if (owner)
             want(counters, pace, owner);
@@ -917,7 +954,7 @@ static __always_inline void select(struct task_struct *task, struct thread *thre
 
     if (!pace || !counts) /* of more than 2^16 CPUs */
         return;
-    owe(thread, counts, pace, cpu, thread->state, blocked, now);
+    owe(thread, counts, pace, cpu, thread->state, weigh(thread, period_of(pace), blocked), now);
     if (thread->weight)
         note_waker(task, thread);
 }
@@ -991,7 +1028,7 @@ static __always_inline void begin_thread(struct task_struct *task, bool is_new) 
     __builtin_memset(thread, 0, sizeof(*thread));
     thread->target = target.id;
     enter_thread(task, thread, target.id, target.level, now);
-    thread->rest = random_part(target.id);
+    begin_rests(thread, target.id);
     thread->ran = ran_in_all(task);
     if (!is_new && is_running(task)) {
         thread->in = now;

@@ -32,7 +32,7 @@ enum thread_state {
  *       16  104 ns        by enum thread_state
  *      120  104 longest   the longest single time, ns
  *      224   52 times     how many times there were
- *      276    4 reserved  0
+ *      276    4 queue_rest of a thread: its rest, below, of waits for a CPU; no part of the account
  */
 struct account {
     __u64 first;
@@ -40,7 +40,7 @@ struct account {
     __u64 ns[STATES];
     __u64 longest[STATES];
     __u32 times[STATES];
-    __u32 reserved;
+    __u32 queue_rest;
 };
 
 /* Whose account it is. Ids are bytes in the order of the wire. Spans of a transaction share one.
@@ -114,7 +114,8 @@ struct waker {
  *       36    4 target   id of the target that it was of at out
  *       40   40 key      of account
  *       80  280 account  since it was last put into a table
- *      360    8 rest     what waits have added up to, without stack, since they last had one: ns
+ *      360    8 rest     what waits that block have added up to, without stack, since they last had
+ *                        one: ns
  *      368    8 weight   what the next stack stands for, and is not known to have been walked: ns
  *      376   56 waker    of the wait that weight is of
  */

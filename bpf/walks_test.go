@@ -45,12 +45,14 @@ type spent struct {
 	traces     traces
 	accounted  map[int]uint64 // not on a CPU, by thread
 	stackTimes map[int]uint64
+	queue      map[int]int64 // the former less the latter, of waits for a CPU
 	walks      []Walk
-	off        int64 // the former less the latter, and less what is counted: since switches were not seen
+	off        int64 // accounted less stackTimes, and less what is counted: since switches were not seen
 }
 
 func newSpent(t *testing.T, w *Waits) *spent {
-	return &spent{t: t, w: w, traces: make(traces), accounted: make(map[int]uint64), stackTimes: make(map[int]uint64)}
+	return &spent{t: t, w: w, traces: make(traces), accounted: make(map[int]uint64), stackTimes: make(map[int]uint64),
+		queue: make(map[int]int64)}
 }
 
 func (s *spent) drainAccounts() {
@@ -60,6 +62,9 @@ func (s *spent) drainAccounts() {
 		for state, of := range a.States {
 			if ThreadState(state) >= Runnable {
 				s.accounted[a.TID] += of.NS
+			}
+			if isQueue(ThreadState(state)) {
+				s.queue[a.TID] += int64(of.NS)
 			}
 		}
 	}))
@@ -100,22 +105,42 @@ func (s *spent) drain() {
 			return
 		}
 		s.stackTimes[w.TID] += w.NS + w.Queued
+		s.queue[w.TID] -= int64(ofQueue(w))
 		s.walks = append(s.walks, *w)
 	}))
 }
 
+func isQueue(state ThreadState) bool { return state == Runnable || state == Throttled }
+
+// ofQueue returns what a stack stands for of waits for a CPU.
+func ofQueue(w *Walk) uint64 {
+	if isQueue(w.State) {
+		return w.NS + w.Queued
+	}
+	return w.Queued
+}
+
+// queuePeriods is QUEUE_PERIODS of waits.bpf.c.
+const queuePeriods = 5
+
 // addsUp reports whether what stacks of a thread stand for, which is the only one, and what is counted that none does,
-// is its time off a CPU, within a period. No stack stands for waits with switches that were not seen: after those, what
+// is its time off a CPU, within a period for what blocked it, and one of waits for a CPU. No stack stands for waits with switches that were not seen: after those, what
 // was added since the last call counts.
 func (s *spent) addsUp(tid int, period time.Duration) bool {
 	s.drain()
 	c := s.counters()
-	before := s.off
-	off := int64(s.accounted[tid]) - int64(s.stackTimes[tid]) - int64(c.UnaskedNS)
-	if c.Unseen > 0 {
-		s.off = off
+	before, unasked, queue := s.off, int64(c.UnaskedNS), s.queue[tid]
+	all := int64(s.accounted[tid]) - int64(s.stackTimes[tid])
+	within := func(off int64, period time.Duration) bool {
+		return -int64(period) < off && off < int64(period)+unasked
 	}
-	return max(off-before, before-off) < int64(period)
+	if c.Unseen > 0 {
+		s.off = all - unasked
+	} else if !within(all-queue, period) || !within(queue, queuePeriods*period) {
+		return false
+	}
+	off := all - unasked - before
+	return max(off, -off) < int64((1+queuePeriods)*period)
 }
 
 func (s *spent) counters() WaitCounters {
@@ -194,6 +219,12 @@ func TestWalksAddUp(t *testing.T) {
 	})
 	c := got.counters()
 	assert.Check(t, c.Unasked == 0 && c.Walked == uint64(len(got.walks)) && len(got.walks) > 5, "%+v", c)
+	for _, w := range got.walks {
+		queued := ofQueue(&w)
+		blocked := w.NS + w.Queued - queued
+		assert.Check(t, (blocked == 0 || blocked >= uint64(period)) && (queued == 0 || queued >= uint64(queuePeriods*period)),
+			"%+v", w)
+	}
 }
 
 // period returns the longest of a target on a CPU, 0: none longer than the least.
@@ -685,7 +716,8 @@ func TestDecodeWalk(t *testing.T) {
 // Of a wait for a CPU it is known who left that: of two threads that have one CPU together, the other one, at times.
 func TestLeaverOfCPU(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
-	w := openWalks(t, s, WaitOptions{Period: time.Millisecond, MaxWalks: 1000})
+	const period = time.Millisecond
+	w := openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1000})
 	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Minute})
 	var one unix.CPUSet
 	assert.NilError(t, unix.SchedGetaffinity(0, &one))
@@ -705,6 +737,8 @@ func TestLeaverOfCPU(t *testing.T) {
 		assert.NilError(t, w.Drain(func(*Account) {}))
 		assert.NilError(t, w.DrainWalks(func(walk *Walk) {
 			by := walk.Waker
+			queued := ofQueue(walk)
+			assert.Check(t, queued == 0 || queued >= uint64(queuePeriods*period), "%+v", walk)
 			if walk.State == Runnable && by.Kind == ThreadWaker {
 				assert.Check(t, by.TID != walk.TID && by.Name != "" && by.TraceID == [16]byte{}, "%+v", walk)
 				found = found || by.PID == p.PID && slices.Contains(tids, by.TID)

@@ -94,13 +94,13 @@ type walksThread struct {
 		Reserved      uint32
 	}
 	Account struct {
-		_        structs.HostLayout
-		First    uint64
-		Last     uint64
-		Ns       [13]uint64
-		Longest  [13]uint64
-		Times    [13]uint32
-		Reserved uint32
+		_         structs.HostLayout
+		First     uint64
+		Last      uint64
+		Ns        [13]uint64
+		Longest   [13]uint64
+		Times     [13]uint32
+		QueueRest uint32
 	}
 	Rest   uint64
 	Weight uint64
