@@ -14,8 +14,8 @@
  * Of some waits the stack is walked (walks.bpf.c), which is decided once their length is known: of
  * each that is as long as the target's period, for itself, and of shorter ones each time that they
  * add up to it, for that. Waits for a CPU have a longer period, and add up apart: a thread that is
- * preempted waits where its CPU samples are, too. So what stacks stand for is the time of all waits,
- * within one period of each sort for each thread.
+ * preempted waits where its CPU samples are, too. So what stacks stand for is the time of all
+ * waits, within one period of each sort for each thread.
  *
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
@@ -556,7 +556,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
         ran = between(thread->in, now);
     }
     if (by_thread && outcome >= CORRELATOR_NO_USER_CODE) {
-        end_run_by_thread(task, thread, counters, context, outcome == CORRELATOR_NO_USER_CODE, ran,
+        end_run_by_thread(task, thread, counters, context, task->flags & CORRELATOR_PF_EXITING, ran,
                           now);
         return;
     }
@@ -1105,11 +1105,11 @@ int finish(struct bpf_iter__task *ctx) {
     } else if (thread->in && is_running(task)) {
         add(&thread->account, STATE_ON_CPU, between(thread->in, now));
         thread->account.last = now;
-    } else if (last < attached && thread->waking < attached && (thread->in || ran)) {
-        counts->unseen++; /* and what it does now it has done since then */
+    } else if (last < attached && (thread->in || ran)) {
+        counts->unseen++; /* it ran before that; not woken since, it waits as it does now */
         add(&thread->account, STATE_ON_CPU, ran);
         thread->out = last + ran;
-        thread->state = state_now(task, thread);
+        thread->state = thread->waking < attached ? state_now(task, thread) : STATE_OTHER;
         guess_state(thread);
         end_at(thread, counts, now);
     } else if (mend(task, thread, counts, now)) {
