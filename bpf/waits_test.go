@@ -364,11 +364,12 @@ func TestWaitsOwnedThreads(t *testing.T) {
 		return counters.Stateless
 	}
 	drain()
+	before := stateless() // of the first, until it had states
 	second := start("greedy")
-	assert.Check(t, stateless() == 0)
+	assert.Check(t, stateless() == before)
 	third := start("greedy")
 	without := third.WaitIn(1, "sleep", time.Millisecond)
-	assert.Check(t, stateless() > 0)
+	assert.Check(t, stateless() > before)
 	all.await(t, w, start("other").WaitIn(1, "sleep", time.Millisecond).TraceID)
 	all.await(t, w, first.WaitIn(1, "sleep", time.Millisecond).TraceID)
 	assert.Check(t, all[without.TraceID] == nil)
@@ -383,7 +384,7 @@ func TestWaitsOwnedThreads(t *testing.T) {
 	all.await(t, w, fourth.WaitIn(1, "sleep", time.Millisecond).TraceID)
 	last := start("greedy")
 	drain()
-	before := stateless()
+	before = stateless()
 	last.WaitIn(1, "sleep", time.Millisecond)
 	assert.Check(t, stateless() > before)
 	end(second, fourth, last)
@@ -529,6 +530,12 @@ func TestWaitsByThread(t *testing.T) {
 	assert.NilError(t, err)
 	assert.NilError(t, ending.Start())
 	target := addRules(t, s, ending.Process.Pid, func() TargetRules { return TargetRules{} })
+	stat := fmt.Sprintf("/proc/%d/stat", ending.Process.Pid)
+	await := func(state string) {
+		t.Helper()
+		testenv.Poll(t, waiting, state, func() bool { return bytes.Contains(testenv.ReadFile(t, stat), []byte(state)) })
+	}
+	await("(cat) S ") // else its wait may begin before switches are seen
 	before := Now()
 	assert.NilError(t, w.Resume())
 	begun := Now()
@@ -536,10 +543,7 @@ func TestWaitsByThread(t *testing.T) {
 	p.StartThreads(1, "idle")
 	later := p.WaitIn(3, "sleep", 20*time.Millisecond)
 	assert.Check(t, stdin.Close())
-	zombie := fmt.Sprintf("/proc/%d/stat", ending.Process.Pid)
-	testenv.Poll(t, waiting, "the end of a process", func() bool {
-		return bytes.Contains(testenv.ReadFile(t, zombie), []byte(") Z "))
-	})
+	await("(cat) Z ")
 	ended := Now()
 	assert.NilError(t, w.Pause())
 	after := Now()
