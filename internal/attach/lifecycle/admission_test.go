@@ -264,7 +264,7 @@ func TestAdmissionIsBounded(t *testing.T) {
 func TestAdmissionAfterExec(t *testing.T) {
 	a := admit(t, 1)
 	m := &Manager{processes: attach.NewColumn[*Process](attach.NewTable())}
-	m.discovery.contexts = newContextLooks(nil, nil, nil)
+	m.discovery.contexts = newContextLooks(nil, nil, nil, nil)
 	m.admission.init(1, new(Counters), nil)
 	candidate, publisher := newClaimant(1), newClaimant(2)
 	candidate.claim.user, publisher.claim.user = "7", "7"

@@ -6,8 +6,10 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"correlator/internal/host/share"
 	"correlator/internal/worker"
 )
 
@@ -48,11 +50,14 @@ type contextLooks struct {
 	now   func() time.Time
 	wake  chan struct{} // has a token when something is due before until
 
-	mu    sync.Mutex
-	queue lookQueue
-	byPID map[int]*contextLook
-	rests map[worker.User]time.Time // until when an owner's processes are not looked at
-	until time.Time                 // when run looks at the queue next; zero: it waits for wake
+	skipped *atomic.Uint64 // processes whose owner had no place left
+
+	mu     sync.Mutex
+	queue  lookQueue
+	byPID  map[int]*contextLook
+	places *share.Budget[worker.User] // of the queue, by owner once that is known
+	rests  map[worker.User]time.Time  // until when an owner's processes are not looked at
+	until  time.Time                  // when run looks at the queue next; zero: it waits for wake
 }
 
 // contextLook is a process that is to be looked at.
@@ -65,9 +70,9 @@ type contextLook struct {
 }
 
 // newContextLooks returns one that calls look with the processes that are due, found with each that has a context, and
-// owner to know whose they are.
+// owner to know whose they are. It counts those that are skipped since their owner has too many.
 func newContextLooks(look func(pids []int) (found, gone []int, err error), found func(pid int),
-	owner func(pid int) worker.User,
+	owner func(pid int) worker.User, skipped *atomic.Uint64,
 ) *contextLooks {
 	return &contextLooks{
 		// 20 ms, 100 ms, 500 ms, 2 s and 10 s after the event: a native program publishes within
@@ -76,8 +81,9 @@ func newContextLooks(look func(pids []int) (found, gone []int, err error), found
 			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond,
 			8 * time.Second,
 		},
-		late: 3, look: look, found: found, owner: owner, now: time.Now,
+		late: 3, look: look, found: found, owner: owner, skipped: skipped, now: time.Now,
 		wake: make(chan struct{}, 1), byPID: make(map[int]*contextLook), rests: make(map[worker.User]time.Time),
+		places: share.NewBudget[worker.User](maxContextLooks),
 	}
 }
 
@@ -207,11 +213,15 @@ func (c *contextLooks) postpone(p *contextLook, now time.Time) {
 }
 
 // take has a process, whose owner is known now, wait for the look after this one, and reports whether
-// it is to be looked at: its owner does not rest.
+// it is to be looked at: its owner does not rest. It forgets one whose owner holds as many places as are left.
 func (c *contextLooks) take(p *contextLook, owner worker.User, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.owner = owner
+	if !c.setOwner(p, owner) {
+		c.remove(p.pid)
+		c.skipped.Add(1)
+		return false
+	}
 	if owner != "" && c.rests[owner].After(now) {
 		c.postpone(p, now)
 		return false
@@ -223,6 +233,22 @@ func (c *contextLooks) take(p *contextLook, owner worker.User, now time.Time) bo
 	p.due = now.Add(c.after[p.times])
 	heap.Fix(&c.queue, p.index)
 	return true
+}
+
+// setOwner says whose place a process takes, and reports whether that owner may have another one.
+func (c *contextLooks) setOwner(p *contextLook, owner worker.User) bool {
+	if p.owner == owner {
+		return true
+	}
+	if p.owner != "" {
+		c.places.Give(p.owner, 1)
+	}
+	p.owner = owner
+	if owner == "" || c.places.Take(owner, 1) {
+		return true
+	}
+	p.owner = ""
+	return false
 }
 
 // lookAt looks at a process.
@@ -254,6 +280,7 @@ func (c *contextLooks) rest(pid int, now time.Time) {
 // remove forgets a process.
 func (c *contextLooks) remove(pid int) {
 	if p := c.byPID[pid]; p != nil {
+		c.setOwner(p, "")
 		heap.Remove(&c.queue, p.index)
 		delete(c.byPID, pid)
 	}

@@ -58,7 +58,8 @@ func scriptLooks(t *testing.T) *scriptedLooks {
 			s.at = s.at.Add(s.takes[pid])
 		}
 		return intersect(s.found, pids), intersect(s.gone, pids), errors.New("some cannot be read")
-	}, func(pid int) { s.reported = append(s.reported, pid) }, func(pid int) worker.User { return s.owners[pid] })
+	}, func(pid int) { s.reported = append(s.reported, pid) }, func(pid int) worker.User { return s.owners[pid] },
+		new(atomic.Uint64))
 	s.now = func() time.Time { return s.at }
 	return s
 }
@@ -231,7 +232,8 @@ func TestContextLooksAreShared(t *testing.T) {
 }
 
 // Of a thousand programs a second that end at once, looks take a tenth of the time, and none is looked at
-// twice; each is looked at, waits, or was refused for lack of room. One of another owner is looked at in time.
+// twice; each is looked at, waits, or was refused for lack of room. One of another owner finds room, and is looked at
+// in time.
 func TestContextLooksInForkStorm(t *testing.T) {
 	s := scriptLooks(t)
 	s.owners, s.takes = make(map[int]worker.User), make(map[int]time.Duration)
@@ -248,8 +250,9 @@ func TestContextLooksInForkStorm(t *testing.T) {
 		if !s.add(pid) {
 			refused++
 		}
-		if i == 1500 { // before there is no room
-			s.add(another)
+		if i == 20_000 { // when one owner has asked for all places, and more
+			assert.Check(t, refused+int(s.skipped.Load()) > maxContextLooks)
+			assert.Check(t, s.add(another), "no place for another owner")
 		}
 		if next := s.schedule(s.pauseEnd); !next.IsZero() && !next.After(s.at) {
 			began := s.at
@@ -263,7 +266,7 @@ func TestContextLooksInForkStorm(t *testing.T) {
 			s.pauseEnd = s.at.Add(s.at.Sub(began))
 		}
 		assert.Assert(t, len(s.queue) <= maxContextLooks)
-		if i == 1600 {
+		if i == 20_100 {
 			assert.Check(t, slices.ContainsFunc(s.looked, func(l lookedAt) bool { return l.pid == another }))
 		}
 	}
@@ -277,8 +280,11 @@ func TestContextLooksInForkStorm(t *testing.T) {
 	}
 	assert.Check(t, took > seconds*time.Second/20 && took <= seconds*time.Second/8, "looks took %v of %d s", took,
 		seconds)
+	refused += int(s.skipped.Load())
 	assert.Check(t, refused > 0 && len(looks)+refused+len(s.queue) >= 1000*seconds, "%d looked at, %d refused, %d wait",
 		len(looks), refused, len(s.queue))
+	s.until(time.Hour)
+	assert.Check(t, s.places.Used() == 0, "%d places are taken of nothing", s.places.Used())
 }
 
 // Where processes of any kind are taken, one that there is no room to look at is probed: those that
@@ -291,7 +297,7 @@ func TestProbeWithoutRoomForLook(t *testing.T) {
 		scanner, err := procscan.NewScanner("/proc")
 		assert.NilError(t, err)
 		m.discovery.scanner, m.discovery.probes = scanner, newProbeQueue()
-		m.discovery.contexts = newContextLooks(nil, nil, nil)
+		m.discovery.contexts = newContextLooks(nil, nil, nil, nil)
 		const first = 1 << 30 // there are no such processes
 		for i := range maxContextLooks {
 			m.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + i})
@@ -316,7 +322,7 @@ func testContextLooksRun(t *testing.T) {
 			return pids, nil, nil
 		}
 		return nil, nil, nil
-	}, func(int) { found.Add(1) }, func(int) worker.User { return "7" })
+	}, func(int) { found.Add(1) }, func(int) worker.User { return "7" }, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -54,7 +54,7 @@ func (c *Counters) families() (f metric.Families) {
 	f.One("context_looks", "", &c.ContextLooks,
 		"Probes for a process context after an exec or the load of a library.")
 	f.One("context_looks_skipped", "", &c.ContextLooksSkipped,
-		"Probes for a process context skipped because 4096 others were pending. Sweeps find these contexts later.")
+		"Probes for process contexts skipped: too many waited, of all or one user. Sweeps find them.")
 	f.One("process_looks", "looks", &c.Probes, "Reads of what a process publishes.")
 	f.One("jvm_looks", "", &c.JVMLooks, "Checks of JVMs for an Elastic agent that is not loaded.")
 	f.One("jvm_looks_missed", "", &c.JVMLooksMissed,
