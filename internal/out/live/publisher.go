@@ -3,13 +3,10 @@ package live
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -267,7 +264,7 @@ func (p *publisher) profiled(host string) (selected []procscan.ProcessID) {
 
 // observe reads the status, and how much CPU time the processes and the agent have used, if that is
 // wanted and was not done a moment ago. That a process has ended is in the status when its pid can be
-// that of another one.
+// that of another one, unless that happens meanwhile: then nothing is known of it.
 func (p *publisher) observe(w want, now time.Time) {
 	if w&(wantHosts|wantProcesses|wantProfiles) == 0 {
 		p.status, p.used, p.own = agent.Status{}, nil, processTime{}
@@ -295,7 +292,9 @@ func (p *publisher) observe(w want, now time.Time) {
 			p.used[id] = u
 		}
 		if total != u.total || u.seen.IsZero() { // it may have executed a program
-			u.command = p.command(id.PID)
+			if u.command, err = p.command(id); errors.Is(err, procscan.ErrGone) {
+				continue // the pid may be another's, and so the time
+			}
 		}
 		u.add(total, max(passed, pause), now)
 	}
@@ -306,13 +305,14 @@ func (p *publisher) observe(w want, now time.Time) {
 	}
 }
 
-// command returns the name of the first thread of a process; empty: it has ended.
-func (p *publisher) command(pid int) string {
-	text, err := os.ReadFile(filepath.Join(p.about.ProcRoot, strconv.Itoa(pid), "comm"))
+// command returns the name of the first thread of a process; empty, with the error: it cannot be read.
+func (p *publisher) command(id procscan.ProcessID) (string, error) {
+	handle, err := procscan.OpenProcess(p.about.ProcRoot, id)
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return strings.TrimSuffix(string(text), "\n")
+	defer handle.Close()
+	return handle.ThreadName(id.PID)
 }
 
 // processTime is how much CPU time a process has used.

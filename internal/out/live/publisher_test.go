@@ -142,6 +142,7 @@ func TestProcessesAndHost(t *testing.T) {
 		x.SamplesPerSecond.Value() != 20 || x.AgentVersion.Value() != "1.2" {
 		t.Errorf("%+v", x)
 	}
+	assert.Check(t, p.used[old] == nil, "of one whose pid is another's by now: %+v", p.used[old])
 	_, known := c.last.hosts[0].CPU.Get()
 	assert.Check(t, !known, "it is known at once how much CPU is used in a second")
 	p.own.total, p.used[self].total = -time.Hour, -time.Hour // as if it had used an hour since
