@@ -229,6 +229,9 @@ func TestEventsAlone(t *testing.T) {
 		n := runWatcher(t, openWatcher(t, procscan.OnlineCPUs, ringBytes))
 		f := createLibrary(t)
 		for i := range 100 {
+			testenv.Poll(t, child.Timeout, "Run to wait for a waker", func() bool {
+				return goroutineIs("[IO wait", "(*EventWatcher).await(")
+			})
 			mapOnce(t, f)
 			n.waitOrOverrun(t, "a mapping", EventLibrary, os.Getpid(), i+1)
 		}

@@ -80,6 +80,18 @@ func wakeUps(t *testing.T, w *EventWatcher) (reported int) {
 	return reported
 }
 
+// goroutineIs reports whether a goroutine is in a state, and in a function.
+func goroutineIs(state, function string) bool {
+	stacks := make([]byte, 1<<20)
+	for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+		head, calls, _ := strings.Cut(string(stack), "\n")
+		if strings.Contains(head, state) && strings.Contains(calls, function) {
+			return true
+		}
+	}
+	return false
+}
+
 // A wake-up is reported once, although the eventfd is never read and stays readable.
 func TestEventsReportedOnce(t *testing.T) {
 	w := openWatcher(t, procscan.OnlineCPUs, ringBytes)
@@ -105,14 +117,7 @@ func TestEventsCloseWaits(t *testing.T) {
 			t.Fatalf("Close does not wait for Run: %v", err)
 		default:
 		}
-		stacks := make([]byte, 1<<20)
-		for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
-			head, calls, _ := strings.Cut(string(stack), "\n")
-			if strings.Contains(head, "[sync.Mutex.Lock") && strings.Contains(calls, "(*EventWatcher).Close(") {
-				return true
-			}
-		}
-		return false
+		return goroutineIs("[sync.Mutex.Lock", "(*EventWatcher).Close(")
 	})
 	// fails if epoll is closed
 	assert.Check(t, wakeUps(t, w) != 0, "Close does not wake Run")
