@@ -70,6 +70,7 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 				known += m.Count
 			}
 		}
+		t.leave(l, flamegraph.CPU, s.Count-known, 0)
 		t.samples += s.Count - known
 	}
 	for i := range a.Waits {
@@ -100,12 +101,14 @@ func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Show
 	default:
 		waker = wakerID{w.Waker.PID, w.Waker.TID, w.Waker.Trace, w.Waker.ID}
 	}
-	known := uint64(0)
+	known, drawn := uint64(0), time.Duration(0)
 	for _, m := range w.Moments {
 		if m.Count <= w.Count-known && t.add(l, &m, waker, event) {
 			known += m.Count
+			drawn += time.Duration(m.Last - m.First)
 		}
 	}
+	t.leave(l, event.Kind, w.Count-known, max(w.Sum-drawn, 0))
 	t.waits += w.Count - known
 }
 
@@ -114,7 +117,7 @@ func (t *timeline) lane(transaction, tid int, name string, group int) *lane {
 	id := laneID{transaction, tid}
 	l := t.lanes[id]
 	if l == nil {
-		l = &lane{laneID: id, Lane: flamegraph.Lane{Group: group}}
+		l = &lane{laneID: id, Lane: flamegraph.Lane{Group: group, Rest: make(map[string]flamegraph.Total)}}
 		t.lanes[id] = l
 		t.groups[transaction] = group
 	}
@@ -122,6 +125,13 @@ func (t *timeline) lane(transaction, tid int, name string, group int) *lane {
 		l.name = name
 	}
 	return l
+}
+
+// leave adds to the sums of a lane what has no times.
+func (t *timeline) leave(l *lane, kind string, count uint64, sum time.Duration) {
+	if of := l.Rest[kind]; count > 0 || sum > 0 {
+		l.Rest[kind] = flamegraph.Total{Count: of.Count + count, Sum: of.Sum + sum}
+	}
 }
 
 // add adds an event, unless its time makes no sense.

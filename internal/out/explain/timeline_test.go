@@ -80,6 +80,8 @@ net 400ms 480ms 1 100ms 10.0.0.7:5432 network -1 [net 10.0.0.7:5432]
 	assert.Check(t, strings.Join(got, "") == want, "%s\nwant\n%s", strings.Join(got, ""), want)
 	account := a.Transactions[0].Account.Times
 	assert.Check(t, sums["lock"]+sums["sleep"] == account[profile.Futex].Sum, "%v, %v", sums, account)
+	assert.DeepEqual(t, made.Lanes[0].Rest, map[string]flamegraph.Total{flamegraph.CPU: {Count: 3},
+		"net": {Count: 2, Sum: 20 * ms}, "runnable": {Count: 1, Sum: 20 * ms}}) // what sums have besides
 	assert.DeepEqual(t, made.Brackets, []flamegraph.Bracket{{Name: `shop\x1b[31m 7ad51cbe3a4f0c12`, Last: 1000 * ms},
 		{Name: "span 00f067aa0ba902b7", First: 50 * ms, Last: 270 * ms}})
 	a.Transactions[0].Span = nil

@@ -248,8 +248,8 @@ func testHostileNames(t *testing.T, b *window) {
 			{1, nil, 1, 0}}}
 	p.Timeline = &Timeline{End: time.Time{}.Add(time.Second), Notes: []string{evil},
 		Brackets: []Bracket{{0, evil, 0, 5}},
-		Lanes: []Lane{{0, evil, []Event{{Kind: "__proto__", Last: time.Second, Frames: []string{evil}, Cause: evil,
-			EndedBy: evil, Waker: -1}}}}}
+		Lanes: []Lane{{Name: evil, Events: []Event{{Kind: "__proto__", Last: time.Second, Frames: []string{evil},
+			Cause: evil, EndedBy: evil, Waker: -1}}}}}
 	b.open(p)
 	got := b.Eval(`[typeof window.evil, document.images.length, document.scripts.length, document.title]`)
 	assert.Check(t, strings.HasPrefix(got, `["undefined",0,2,`), "texts are taken for HTML: %s", got)
@@ -277,9 +277,9 @@ func day() *Profile {
 				{CPU, ms(50), ms(50), 1, 0, p.Stacks[0].Frames, "", "", -1},
 				{CPU, ms(100), ms(300), 4, 0, p.Stacks[2].Frames, "", "", -1},
 				{"lock", ms(400), ms(600), 1, ms(260), locked, "", "java-7 in transaction 7ad51cbe", 1},
-			}},
-			{0, "java-7 22", []Event{{"net", ms(420), ms(570), 1, ms(150), read, "10.0.0.7:5432", "network", -1}}},
-			{1, "http-9 29", []Event{{CPU, ms(900), ms(900), 1, 0, p.Stacks[4].Frames, "", "", -1}}},
+			}, nil},
+			{0, "java-7 22", []Event{{"net", ms(420), ms(570), 1, ms(150), read, "10.0.0.7:5432", "network", -1}}, nil},
+			{1, "http-9 29", []Event{{CPU, ms(900), ms(900), 1, 0, p.Stacks[4].Frames, "", "", -1}}, nil},
 		},
 		Brackets: []Bracket{{0, "transaction 7ad51cbe3a4f0c12", 0, ms(700)}, {0, "span ab", ms(380), ms(620)}},
 	}
@@ -389,7 +389,7 @@ func testManyLanes(t *testing.T, b *window) {
 		at := time.Duration(i) * time.Millisecond
 		p.Timeline.Lanes = append(p.Timeline.Lanes, Lane{-1, fmt.Sprint("thread ", i), []Event{
 			{CPU, at, at, 1, 0, []string{"main"}, "", "", -1},
-			{"net", at + 2e6, at + 9e6, 1, 7e6, []string{"main", "[net]"}, "", "", (i + 499) % 500}}})
+			{"net", at + 2e6, at + 9e6, 1, 7e6, []string{"main", "[net]"}, "", "", (i + 499) % 500}}, nil})
 	}
 	b.open(p)
 	got := b.Eval(`(() => { let drawn = 0; const {timeline} = view, draw = timeline.drawLane;

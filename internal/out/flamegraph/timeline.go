@@ -2,6 +2,7 @@ package flamegraph
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -22,6 +23,13 @@ type Lane struct {
 	Group  int // -1: none that can be chosen
 	Name   string
 	Events []Event
+	Rest   map[string]Total // by kind: what the sums have besides events, whose times are not known
+}
+
+// Total is how many samples or waits there are, and how long the waits were.
+type Total struct {
+	Count uint64
+	Sum   time.Duration
 }
 
 // Event is samples that came together, or a wait. Times are since the Timeline's Start.
@@ -63,7 +71,7 @@ type timelineData struct {
 	Sums     [][4]int `json:"sums"`     // lane, kind, number of samples or waits, time of waits
 	Events   [][]int  `json:"events"`   // lane, kind, first, last, count or sum, node, cause, who ended it, its lane
 	Brackets [][4]int `json:"brackets"` // group, name, first, last
-	// Events, lanes and brackets that there is no room for. The sums of lanes have all their events.
+	// Events, lanes and brackets that there is no room for. The sums of lanes have all their events, and the rest.
 	Left      [3]int   `json:"left"`
 	Notes     []string `json:"notes"`
 	textPlace map[string]int
@@ -139,6 +147,9 @@ func (d *timelineData) addLanes(lanes []Lane, group func(int) int) map[int]int {
 		for j := range lanes[of].Events {
 			kinds[lanes[of].Events[j].Kind] = true
 		}
+		for kind := range lanes[of].Rest {
+			kinds[kind] = true
+		}
 		if bytes += size(shorten(lanes[of].Name, maxTextBytes)) + laneText + len(kinds)*sumText; bytes > maxLaneBytes {
 			d.Left[1] = len(order) - i
 			order = order[:i]
@@ -150,7 +161,7 @@ func (d *timelineData) addLanes(lanes []Lane, group func(int) int) map[int]int {
 	for _, of := range order {
 		place[of] = len(d.Lanes)
 		d.Lanes = append(d.Lanes, [2]int{group(lanes[of].Group), d.text(lanes[of].Name)})
-		d.addSums(place[of], lanes[of].Events)
+		d.addSums(place[of], &lanes[of])
 	}
 	for i := range lanes {
 		if _, known := place[i]; !known {
@@ -160,24 +171,26 @@ func (d *timelineData) addLanes(lanes []Lane, group func(int) int) map[int]int {
 	return place
 }
 
-// addSums adds up the events of a lane by their kind: of waits, how long they were.
-func (d *timelineData) addSums(lane int, events []Event) {
-	type total struct {
-		count uint64
-		sum   time.Duration
-	}
-	sums := make(map[string]total)
+// addSums adds up the events of a lane, and the rest, by their kind: of waits, how long they were.
+func (d *timelineData) addSums(place int, lane *Lane) {
+	sums := make(map[string]Total)
 	var kinds []string
-	for i := range events {
-		e := &events[i]
-		of, known := sums[e.Kind]
+	add := func(kind string, count uint64, sum time.Duration) {
+		of, known := sums[kind]
 		if !known {
-			kinds = append(kinds, e.Kind)
+			kinds = append(kinds, kind)
 		}
-		sums[e.Kind] = total{of.count + e.Count, of.sum + e.Last - e.First}
+		sums[kind] = Total{of.Count + count, of.Sum + sum}
+	}
+	for i := range lane.Events {
+		e := &lane.Events[i]
+		add(e.Kind, e.Count, e.Last-e.First)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(lane.Rest)) {
+		add(kind, lane.Rest[kind].Count, lane.Rest[kind].Sum)
 	}
 	for _, kind := range kinds {
-		d.Sums = append(d.Sums, [4]int{lane, d.text(kind), int(sums[kind].count), int(micros(sums[kind].sum))})
+		d.Sums = append(d.Sums, [4]int{place, d.text(kind), int(sums[kind].Count), int(micros(sums[kind].Sum))})
 	}
 }
 

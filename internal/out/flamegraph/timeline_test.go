@@ -24,6 +24,7 @@ func TestTimelineIsBounded(t *testing.T) {
 					fmt.Sprint(i)}, fmt.Sprint(i%7, long), "", i - 1})
 				all++
 			}
+			lane.Rest = map[string]Total{"net": {Count: 5}, "lock": {Count: 2}}
 			p.Timeline.Lanes = append(p.Timeline.Lanes, lane)
 			p.Timeline.Brackets = append(p.Timeline.Brackets, Bracket{i, fmt.Sprint(i, long), 0, time.Second})
 			p.Timeline.Notes = append(p.Timeline.Notes, long)
@@ -45,7 +46,7 @@ func TestTimelineIsBounded(t *testing.T) {
 		for _, s := range of.Sums {
 			sum += s[2]
 		}
-		assert.Check(t, sum == 10*len(of.Lanes) && (shortest > 0 || text != "a"), "%d events in sums, of %d lanes", sum,
+		assert.Check(t, sum == 17*len(of.Lanes) && (shortest > 0 || text != "a"), "%d events in sums, of %d lanes", sum,
 			len(of.Lanes))
 		assert.Check(t, of.Lanes[0][0] == 0 && of.Lanes[1][0] == -1, "groups of %v", of.Lanes[:2])
 	}

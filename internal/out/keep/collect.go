@@ -3,6 +3,7 @@ package keep
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -57,9 +58,10 @@ type collector struct {
 	ofWait  sums[waitKey]  // ns
 	waits   map[waitKey]lastTimes
 
-	momentsLeft int             // how many more an answer may have
-	ofSamples   timed[entryKey] // which are the first ones of the answer
-	ofWaits     timed[waitKey]
+	chance    *rand.Rand      // the same in each answer
+	least     float64         // moments of no higher rank are left out
+	ofSamples timed[entryKey] // which are the first ones of the answer
+	ofWaits   timed[waitKey]
 
 	processes map[*process]int
 	files     map[*profile.File]int
@@ -82,7 +84,7 @@ func newCollector(ctx context.Context, s *Store, a *Answer) *collector {
 	return &collector{store: s, ctx: ctx, answer: a, number: make(map[*transaction]int),
 		ofStack: newSums[stackKey](maxSums), ofSpan: newSums[entryKey](maxSums),
 		ofWait: newSums[waitKey](maxWaitSums), waits: make(map[waitKey]lastTimes),
-		momentsLeft: maxMoments, ofSamples: newTimed[entryKey](), ofWaits: newTimed[waitKey](),
+		chance: rand.New(rand.NewPCG(0, 0)), ofSamples: newTimed[entryKey](), ofWaits: newTimed[waitKey](),
 		processes: make(map[*process]int), files: make(map[*profile.File]int),
 		frames: make(map[*frame]uint32), stacks: make(map[*stack]int)}
 }
@@ -108,10 +110,17 @@ func (c *collector) collect(selected []candidate) error {
 			if err != nil {
 				return err
 			}
-			c.ofSamples.add(some, &c.momentsLeft)
-			c.ofWaits.add(some, &c.momentsLeft)
+			for _, m := range some {
+				ranked := rankedMoment{m, float64(m.weight()) / (1 - c.chance.Float64())}
+				c.ofSamples.add(ranked, c.least)
+				c.ofWaits.add(ranked, c.least)
+			}
+			if c.ofSamples.held+c.ofWaits.held > 2*maxMoments {
+				c.leaveOut()
+			}
 		}
 	}
+	c.leaveOut()
 	if err := c.addStacks(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package keep
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"correlator/profile"
@@ -19,6 +20,9 @@ const (
 
 	// maxMoments is how many times an answer has at most: a picture cannot show more.
 	maxMoments = 5000
+
+	// sampleWeight is what a sample counts among waits where there are too many: that of 20 a second.
+	sampleWeight = int64(50 * time.Millisecond)
 
 	// maxSpanTimes is of how many spans it is looked for when they were.
 	maxSpanTimes = 1000
@@ -61,28 +65,72 @@ func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *prof
 	s.grow(o, openMomentBytes)
 }
 
+// weight is what the moment stands for, in ns.
+func (m *moment) weight() int64 {
+	if m.sum == 0 {
+		return int64(m.count) * sampleWeight
+	}
+	return max(m.sum, m.last-m.first)
+}
+
+// rankedMoment is a moment with its weight divided by a random part of 1. Those of the highest ranks are of all the
+// time, more of them where more was done, and have the longest waits.
+type rankedMoment struct {
+	moment
+	rank float64
+}
+
 // timed are the moments of samples, or of waits.
 type timed[K comparable] struct {
 	entries []K // of the slice that is being collected; zero: it is not wanted
-	all     map[K][]moment
+	all     map[K][]rankedMoment
+	held    int // in all
 	keys    []K // of what is in the answer
 }
 
 func newTimed[K comparable]() timed[K] {
-	return timed[K]{all: make(map[K][]moment)}
+	return timed[K]{all: make(map[K][]rankedMoment)}
 }
 
 // want has the moments of the next entry of the slice added, unless the key is zero.
 func (t *timed[K]) want(key K) { t.entries = append(t.entries, key) }
 
-// add adds moments of what is wanted, as long as there is room.
-func (t *timed[K]) add(some []moment, room *int) {
+// add adds a moment of what is wanted, if its rank is higher than the least.
+func (t *timed[K]) add(m rankedMoment, least float64) {
 	var none K
-	for _, m := range some {
-		if int(m.entry) < len(t.entries) && t.entries[m.entry] != none && *room > 0 {
-			*room--
-			t.all[t.entries[m.entry]] = append(t.all[t.entries[m.entry]], m)
+	if int(m.entry) < len(t.entries) && t.entries[m.entry] != none && m.rank > least {
+		t.held++
+		t.all[t.entries[m.entry]] = append(t.all[t.entries[m.entry]], m)
+	}
+}
+
+// leaveOut leaves out those of no higher rank than the least.
+func (t *timed[K]) leaveOut(least float64) {
+	t.held = 0
+	for key, all := range t.all {
+		t.all[key] = slices.DeleteFunc(all, func(m rankedMoment) bool { return m.rank <= least })
+		t.held += len(t.all[key])
+	}
+}
+
+// leaveOut leaves out the moments that are too many, those of the lowest ranks.
+func (c *collector) leaveOut() {
+	var ranks []float64
+	for _, all := range c.ofSamples.all {
+		for i := range all {
+			ranks = append(ranks, all[i].rank)
 		}
+	}
+	for _, all := range c.ofWaits.all {
+		for i := range all {
+			ranks = append(ranks, all[i].rank)
+		}
+	}
+	if len(ranks) > maxMoments {
+		slices.Sort(ranks)
+		c.least = ranks[len(ranks)-maxMoments-1]
+		c.ofSamples.leaveOut(c.least)
+		c.ofWaits.leaveOut(c.least)
 	}
 }
 
@@ -105,7 +153,7 @@ func (c *collector) addMoments() {
 
 // moments returns as many of some moments as there is room for, of no more than so many samples: some may have been
 // left out.
-func (c *collector) moments(some []moment, count uint64) (made []Moment) {
+func (c *collector) moments(some []rankedMoment, count uint64) (made []Moment) {
 	for _, m := range some {
 		if c.bytes+momentText > answerBytes || uint64(m.count) > count {
 			break

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -43,6 +44,32 @@ func TestMoments(t *testing.T) {
 	assert.DeepEqual(t, [][]Moment{a.Waits[0].Moments, a.Waits[1].Moments},
 		[][]Moment{{{First: now - 25, Last: now - 5, Count: 1, Sum: 25}}, nil})
 	assert.DeepEqual(t, a.Spans, []Span{{0, "ab00000000000000", Interval{time.Unix(0, now-1), time.Unix(0, now+9)}}})
+}
+
+// Of a transaction that has too many times, those of an answer are of all of it, and have the longest wait.
+func TestMomentsOfAllTheTime(t *testing.T) {
+	s := NewStore(10*time.Minute, 4*MinBytes)
+	r, stack := resource("a", 1), stackOf("main")
+	const all, parts, longest = 3 * maxMoments, 10, 3*maxMoments - 7
+	for i := range all {
+		at := begin.Add(time.Duration(i) * time.Millisecond)
+		wait := profile.Wait{State: profile.Net, Sum: 1000, Longest: 1000}
+		if i == longest {
+			wait.Sum, wait.Longest = 1e9, 1e9
+		}
+		s.Add(newWait(r, 1, at, stack, wait), at)
+	}
+	addUp(t, s)
+	a := answer(t, s, Query{ID: traceOf(newSample(r, 1, begin, stack))}, begin)
+	assert.Assert(t, len(a.Waits) == 1 && a.Waits[0].Count == all && len(a.Waits[0].Moments) == maxMoments, "%d of %d",
+		len(a.Waits[0].Moments), a.Waits[0].Count)
+	var counts [parts]int
+	hasLongest := false
+	for _, m := range a.Waits[0].Moments {
+		counts[(m.Last-begin.UnixNano())/int64(all/parts*time.Millisecond)]++
+		hasLongest = hasLongest || m.Sum == 1e9
+	}
+	assert.Check(t, slices.Min(counts[:]) > maxMoments/parts/2 && hasLongest, "%v", counts)
 }
 
 // Of what comes often, slices are shorter, so that all has times. They have a part of the memory, and an answer has a
