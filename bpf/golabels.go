@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // A LabelRole is what a label of runtime/pprof says of the goroutine that has it.
@@ -145,7 +144,15 @@ type goLayouts struct {
 	encoded  [1 << 8]samplerGoLayout
 	slots    [1 << 8]goLayoutSlot // [0] stays empty
 	of       map[Target]uint8
+	refused  map[Target]refusedLayout
+	freed    bool          // there may be room for some of these
 	unread   atomic.Uint64 // see SideCounters
+}
+
+// refusedLayout is what there was no room for.
+type refusedLayout struct {
+	layout GoLayout
+	owner  string
 }
 
 // goLayoutSlot is a layout, which stays after its last target until there is no room.
@@ -161,7 +168,7 @@ const maxOwnerLayouts = 16
 
 func (l *goLayouts) clear() {
 	l.encoded, l.slots = [1 << 8]samplerGoLayout{}, [1 << 8]goLayoutSlot{}
-	l.of = make(map[Target]uint8)
+	l.of, l.refused = make(map[Target]uint8), make(map[Target]refusedLayout)
 }
 
 // take returns the number of a layout for another target, to be released: 0 for none, or if there is
@@ -170,6 +177,15 @@ func (l *goLayouts) take(layout GoLayout, owner string) uint8 {
 	if layout == (GoLayout{}) {
 		return 0
 	}
+	number := l.find(layout, owner)
+	if number == 0 {
+		l.unread.Add(1)
+	}
+	return number
+}
+
+// find is take without counting.
+func (l *goLayouts) find(layout GoLayout, owner string) uint8 {
 	owned, number := 0, 0
 	for i := range l.slots {
 		slot := &l.slots[i]
@@ -189,7 +205,6 @@ func (l *goLayouts) take(layout GoLayout, owner string) uint8 {
 		}
 	}
 	if number == 0 {
-		l.unread.Add(1)
 		return 0
 	}
 	slot := &l.slots[number]
@@ -228,15 +243,20 @@ func (l *goLayouts) add(layout GoLayout) int {
 	return number
 }
 
-// assign has a target, which may have had another layout, have a layout that was taken for it.
-func (l *goLayouts) assign(target Target, number uint8) {
-	l.release(l.of[target])
+// assign has a target, which may have had another layout, have a layout that was taken for it; with 0, one that was
+// refused is tried again by retryLayouts.
+func (l *goLayouts) assign(target Target, number uint8, layout GoLayout, owner string) {
+	l.forget(target)
 	l.of[target] = number
+	if number == 0 && layout != (GoLayout{}) {
+		l.refused[target] = refusedLayout{layout, owner}
+	}
 }
 
 func (l *goLayouts) release(number uint8) {
 	if number > 0 {
 		l.slots[number].targets--
+		l.freed = l.freed || l.slots[number].targets == 0
 	}
 }
 
@@ -244,14 +264,54 @@ func (l *goLayouts) release(number uint8) {
 func (l *goLayouts) forget(target Target) {
 	l.release(l.of[target])
 	delete(l.of, target)
+	delete(l.refused, target)
 }
 
-// awaitPrograms waits until no program runs any more that runs now: a program is an RCU reader.
+// retryLayouts has labels of targets read whose layout was refused, if there may be room by now.
+func (t *targetTable) retryLayouts() {
+	l := &t.layouts
+	if !l.freed {
+		return
+	}
+	l.freed = false
+	for target, of := range l.refused {
+		number := l.find(of.layout, of.owner)
+		if number == 0 {
+			continue
+		}
+		tgid := t.tgids[target]
+		var value samplerCorrelatorTarget
+		err := t.table.Lookup(&tgid, &value)
+		if err == nil {
+			value.Labels = number
+			value.Check = checkSum(&value)
+			err = t.table.Put(&tgid, &value)
+		}
+		if err != nil { // the next time
+			l.release(number)
+			return
+		}
+		l.assign(target, number, of.layout, of.owner)
+	}
+}
+
+// awaitPrograms waits until no program runs any more that runs now: a program is an RCU reader. The kernel waits for
+// those when a map in a map is replaced; membarrier(2) does not on hosts with nohz_full.
 func awaitPrograms() error {
-	const global = 1 // MEMBARRIER_CMD_GLOBAL
-	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
-	if errno != 0 {
-		return fmt.Errorf("waiting for programs in the kernel: %w", errno)
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1,
+		InnerMap: inner})
+	if err != nil {
+		return fmt.Errorf("waiting for programs in the kernel: %w", err)
+	}
+	defer outer.Close()
+	value, err := ebpf.NewMap(inner)
+	if err != nil {
+		return fmt.Errorf("waiting for programs in the kernel: %w", err)
+	}
+	defer value.Close()
+	if err := outer.Put(uint32(0), value); err != nil {
+		return fmt.Errorf("waiting for programs in the kernel: %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -282,8 +283,20 @@ func TestGoLayoutsFull(t *testing.T) {
 		return layouts.of[addRules(t, s, os.Getpid(), func() TargetRules { return rules })]
 	}
 	rules := TargetRules{Labels: GoLayout{G: -8}, Owner: "alice"}
-	assert.Check(t, set(rules) == 0 && readSide(t, s).LabelsUnread == 2)
+	other := exec.Command("cat")
+	testenv.Start(t, other)
+	freed := addRules(t, s, other.Process.Pid, func() TargetRules {
+		return TargetRules{Labels: layouts.slots[last].layout, Owner: "carol"}
+	})
+	refused := addRules(t, s, os.Getpid(), func() TargetRules { return rules })
+	assert.Check(t, layouts.of[freed] == last && layouts.of[refused] == 0 && readSide(t, s).LabelsUnread == 2)
 	layouts.release(last)
+	assert.NilError(t, s.RemoveTarget(freed))
+	var value samplerCorrelatorTarget
+	tgid := s.table.tgids[refused]
+	assert.NilError(t, s.table.table.Lookup(&tgid, &value))
+	assert.Check(t, layouts.of[refused] == last && value.Labels == last && value.Check == checkSum(&value),
+		"what was refused is not tried again: %+v", value)
 	assert.Check(t, set(rules) == last && readSide(t, s).LabelsUnread == 2)
 	assert.Check(t, layouts.take(GoLayout{G: -16}, "bob") == 0)
 	target := s.table.byTGID[uint32(os.Getpid())]

@@ -167,8 +167,9 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	if target == 0 {
 		t.layouts.release(value.Labels)
 	} else {
-		t.layouts.assign(target, value.Labels)
+		t.layouts.assign(target, value.Labels, rules.Labels, rules.Owner)
 	}
+	t.retryLayouts()
 	return target, err
 }
 
@@ -279,7 +280,9 @@ func (t *targetTable) remove(target Target) error {
 		return err
 	}
 	delete(t.byTGID, tgid)
-	return errors.Join(t.forget(target), t.setFilter())
+	err := t.forget(target)
+	t.retryLayouts()
+	return errors.Join(err, t.setFilter())
 }
 
 // setUnwinder says whether there is an unwinder. It is no target's yet.
