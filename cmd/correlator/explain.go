@@ -26,19 +26,75 @@ import (
 
 type explainOptions struct {
 	config.File
-	AdminSocket string        `key:"admin-socket"`
-	Busiest     int           `key:"busiest"`
-	Slowest     int           `key:"slowest"`
-	Service     string        `key:"service"`
-	Since       time.Duration `key:"since"`
-	Output      string        `key:"output" short:"o"`
-	OutputFile  string        `key:"output-file" short:"O"`
+	AdminSocket string `key:"admin-socket"`
+	first
+	Against    bool          `key:"against" env:"-"`
+	Service    string        `key:"service"`
+	Since      time.Duration `key:"since"`
+	Output     string        `key:"output" short:"o"`
+	OutputFile string        `key:"output-file" short:"O"`
 	chosen
 	Demo         bool              `key:"demo"`
 	For          time.Duration     `key:"for"`
 	KernelStacks bool              `key:"kernel-stacks"`
 	Unwinder     sampling.Unwinder `key:"unwinder"`
 	ProcRoot     string            `key:"proc-root"`
+
+	compared *side // what stands before --against
+}
+
+// first says which transactions come first, and how many are wanted; 0: it says nothing.
+type first struct {
+	Busiest int `key:"busiest"`
+	Slowest int `key:"slowest"`
+	Fastest int `key:"fastest"`
+}
+
+func (f *first) given() bool { return *f != first{} }
+
+func (f *first) check(s *config.Settings) error {
+	orders := 0
+	for _, of := range []struct {
+		key string
+		n   int
+	}{{"busiest", f.Busiest}, {"slowest", f.Slowest}, {"fastest", f.Fastest}} {
+		if of.n < 0 || of.n > keep.MaxTransactions {
+			return fmt.Errorf("%s %d is not between 0 and %d", s.Name(of.key), of.n, keep.MaxTransactions)
+		}
+		if of.n > 0 {
+			orders++
+		}
+	}
+	if orders > 1 {
+		return errors.New("--busiest, --slowest and --fastest: there is one order")
+	}
+	return nil
+}
+
+// side is one of two that are compared.
+type side struct {
+	first
+	ids int // how many stand there
+}
+
+// againstFlag is --against: what stands before it is one side, and what comes after it the other one.
+type againstFlag struct {
+	pflag.Value
+	flags   *pflag.FlagSet
+	options *explainOptions
+}
+
+// Set begins the other side.
+func (f *againstFlag) Set(text string) error {
+	if f.options.compared != nil {
+		return errors.New("it stands there twice")
+	}
+	if err := f.Value.Set(text); err != nil || !f.options.Against {
+		return err
+	}
+	f.options.compared = &side{f.options.first, f.flags.NArg()}
+	f.options.first = first{}
+	return nil
 }
 
 const (
@@ -49,17 +105,19 @@ const (
 )
 
 func (o *explainOptions) validate(s *config.Settings) error {
-	for key, n := range map[string]int{"busiest": o.Busiest, "slowest": o.Slowest} {
-		if n < 0 || n > keep.MaxTransactions {
-			return fmt.Errorf("%s is not between 0 and %d", s.Label(key), keep.MaxTransactions)
+	if err := o.first.check(s); err != nil {
+		return err
+	}
+	if o.compared != nil {
+		if err := o.compared.check(s); err != nil {
+			return err
 		}
 	}
+	ofTransactions := o.first.given() || o.Against || o.Service != "" || o.Since > 0
 	_, err := regexp.Compile(o.Service)
 	switch {
 	case o.AdminSocket == "" && !o.any() && !o.Demo:
 		return fmt.Errorf("%s is empty", s.Name("admin-socket"))
-	case o.Busiest > 0 && o.Slowest > 0:
-		return fmt.Errorf("%s and %s: there is one order", s.Name("busiest"), s.Name("slowest"))
 	case o.Since < 0:
 		return fmt.Errorf("%s is in the future", s.Label("since"))
 	case err != nil:
@@ -68,13 +126,15 @@ func (o *explainOptions) validate(s *config.Settings) error {
 		return fmt.Errorf("%s is not a process id", s.Label("pid"))
 	case o.For <= 0:
 		return fmt.Errorf("%s is not above 0", s.Label("for"))
-	case o.any() && (o.Busiest > 0 || o.Slowest > 0 || o.Service != "" || o.Since > 0):
-		return errors.New("--pid, --comm and --container are of processes, --busiest, --slowest, --service and --since of " +
-			"transactions")
+	case o.any() && ofTransactions:
+		return errors.New("--pid, --comm and --container are of processes, --busiest, --slowest, --fastest, " +
+			"--against, --service and --since of transactions")
 	case !slices.Contains(explain.Formats(), report.Format(o.Output)):
 		return fmt.Errorf("%s: %q is none of table, json, pprof, folded and html", s.Name("output"), o.Output)
-	case o.Demo && (o.any() || o.Busiest > 0 || o.Slowest > 0 || o.Service != "" || o.Since > 0):
+	case o.Demo && (o.any() || ofTransactions):
 		return errors.New("--demo is of one transaction, which is not chosen")
+	case o.Against && (o.Output == string(report.PProf) || o.Output == string(report.Folded)):
+		return fmt.Errorf("--against: %s is of one side; table, json and html compare", s.Label("output"))
 	case o.Output == string(report.PProf) && o.toStdout() && terminal.Is(os.Stdout):
 		return errors.New("--output pprof: a profile is not for a terminal (--output-file)")
 	}
@@ -93,11 +153,33 @@ func (o *explainOptions) checkGiven(flags *pflag.FlagSet) error {
 
 func (o *explainOptions) toStdout() bool { return o.OutputFile == "" || o.OutputFile == "-" }
 
+// queries returns what is asked; against: what that is compared with, nil: nothing.
+func (o *explainOptions) queries(args []string) (q keep.Query, against *keep.Query, err error) {
+	if !o.Against {
+		q, err = o.query(o.first, args)
+		return q, nil, err
+	}
+	before, after := args[:o.compared.ids], args[o.compared.ids:]
+	if len(before) == 0 && !o.compared.first.given() || len(after) == 0 && !o.first.given() {
+		return q, nil, errors.New("--against has an id on both sides, or --slowest, --fastest or --busiest: " +
+			"A --against B, --slowest 10 --against --fastest 10")
+	}
+	if max(len(before), len(after)) > 1 {
+		return q, nil, errors.New("--against has one id on a side at most")
+	}
+	q, err = o.query(o.compared.first, before)
+	other, errOther := o.query(o.first, after)
+	return q, &other, errors.Join(err, errOther)
+}
+
 // query returns the query for an id, or for those that the flags choose.
-func (o *explainOptions) query(args []string) (keep.Query, error) {
-	q := keep.Query{Service: o.Service, Order: keep.Busiest, Most: o.Busiest}
-	if o.Slowest > 0 {
-		q.Order, q.Most = keep.Slowest, o.Slowest
+func (o *explainOptions) query(of first, args []string) (keep.Query, error) {
+	q := keep.Query{Service: o.Service, Order: keep.Busiest, Most: of.Busiest}
+	switch {
+	case of.Slowest > 0:
+		q.Order, q.Most = keep.Slowest, of.Slowest
+	case of.Fastest > 0:
+		q.Order, q.Most = keep.Fastest, of.Fastest
 	}
 	if o.Since > 0 {
 		q.Since = time.Now().Add(-o.Since)
@@ -144,14 +226,19 @@ func (a *app) addExplain() {
 	options := &explainOptions{AdminSocket: admin.DefaultSocket, Output: string(explain.Table),
 		For: 10 * time.Second, Unwinder: sampling.AutoUnwinder, ProcRoot: config.DefaultProcRoot}
 	cmd := &cobra.Command{
-		Use:   "explain [TRACE|TRANSACTION|SPAN]",
+		Use:   "explain [TRACE|TRANSACTION|SPAN] [--against [TRACE|TRANSACTION|SPAN]]",
 		Short: "Say where the time of a trace, transaction or process went",
-		Args:  cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if options.Against { // queries says which belong to which side
+				return nil
+			}
+			return cobra.MaximumNArgs(1)(cmd, args)
+		},
 		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if options.Demo && len(args) > 0 {
 				return usageError{errors.New("--demo is of one transaction, which is not chosen")}
 			}
-			q, err := options.query(args)
+			q, against, err := options.queries(args)
 			if err := errors.Join(err, options.checkGiven(cmd.Flags())); err != nil {
 				return usageError{err}
 			}
@@ -166,7 +253,7 @@ func (a *app) addExplain() {
 				return explain.Processes(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), explain.ProcessOptions{
 					Format: report.Format(options.Output), File: file, Record: options.record()})
 			}
-			o := explain.Options{Query: q, Format: report.Format(options.Output), File: file}
+			o := explain.Options{Query: q, Against: against, Format: report.Format(options.Output), File: file}
 			var source explain.Source = admin.NewClient(options.AdminSocket)
 			if options.Demo {
 				source = explain.Demo{}
@@ -176,4 +263,6 @@ func (a *app) addExplain() {
 	}
 	a.add(cmd, options)
 	adaptExplainFlags(cmd.Flags())
+	flag := cmd.Flags().Lookup("against")
+	flag.Value = &againstFlag{flag.Value, cmd.Flags(), options}
 }

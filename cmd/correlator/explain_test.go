@@ -122,6 +122,12 @@ func TestExplain(t *testing.T) {
 		out, _ := k.explain(0, args...)
 		assert.Check(t, strings.Contains(out, begun.Kind), "explain %v says\n%s", args, out)
 	}
+	for _, args := range [][]string{{id, "--against", trace[:8]}, // before it and after it are two sides
+		{"--slowest", "1", "--against", "--fastest", "1", "--service", "shop.*"}} {
+		out, _ := k.explain(0, args...)
+		assert.Check(t, strings.Contains(out, "1 of the transactions are in both\n") && strings.Contains(out, "\nB: "),
+			"explain %v says\n%s", args, out)
+	}
 	const noneSelected = "no transaction was sampled that is selected"
 	if _, stderr := k.explain(1, "--service", "other"); !strings.Contains(stderr, noneSelected) {
 		t.Errorf("of another service: %s", stderr)

@@ -63,11 +63,15 @@ func newAccount(kept *keep.Account, span *keep.Interval) *Account {
 	return a
 }
 
-// accountLines returns how the threads of all transactions spent their time, as far as that is known.
-func (e *Explanation) accountLines(terminalColumns int) []string {
-	var times profile.Times
-	var wall, noThread time.Duration
-	known, partial := 0, 0
+// spent is how the threads of transactions spent their time, as far as that is known.
+type spent struct {
+	times          profile.Times
+	wall, noThread time.Duration
+	accounts       int // several transactions may have one
+	known, partial int // transactions with an account, and with one of which an earlier part is missing
+}
+
+func (e *Explanation) spent() (s spent) {
 	traces := make(map[string]bool)
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
@@ -75,9 +79,9 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 		if a == nil {
 			continue
 		}
-		known++
+		s.known++
 		if a.Partial {
-			partial++
+			s.partial++
 		}
 		if a.WholeTrace || tx.ID == "" { // that of the trace in the process
 			trace := fmt.Sprint(tx.Trace, tx.PID)
@@ -87,23 +91,36 @@ func (e *Explanation) accountLines(terminalColumns int) []string {
 			traces[trace] = true
 		}
 		for state, of := range a.times {
-			times[state].Add(of)
+			s.times[state].Add(of)
 		}
-		wall += a.Wall
-		noThread += a.NoThread
+		s.accounts++
+		s.wall += a.Wall
+		s.noThread += a.NoThread
 	}
-	if known == 0 {
+	return s
+}
+
+// notes says of which of so many transactions it is not known what their threads did.
+func (s *spent) notes(transactions int) (notes []string) {
+	if s.known < transactions {
+		notes = append(notes, fmt.Sprintf("of %d of the %d transactions; what the threads of the others did is not "+
+			"kept", s.known, transactions))
+	}
+	if s.partial > 0 {
+		notes = append(notes, fmt.Sprintf("of %d of them, what their threads did earlier is not kept any more",
+			s.partial))
+	}
+	return notes
+}
+
+// accountLines returns how the threads of all transactions spent their time, as far as that is known.
+func (e *Explanation) accountLines(terminalColumns int) []string {
+	s := e.spent()
+	if s.known == 0 {
 		return nil
 	}
-	lines := append([]string{""}, e.stateLines(&times, "OF WALL", wall, noThread, terminalColumns)...)
-	if n := len(e.Transactions); known < n {
-		lines = append(lines, fmt.Sprintf("of %d of the %d transactions; what the threads of the others did is not kept",
-			known, n))
-	}
-	if partial > 0 {
-		lines = append(lines, fmt.Sprintf("of %d of them, what their threads did earlier is not kept any more", partial))
-	}
-	return lines
+	lines := append([]string{""}, e.stateLines(&s.times, "OF WALL", s.wall, s.noThread, terminalColumns)...)
+	return append(lines, s.notes(len(e.Transactions))...)
 }
 
 // stateLines returns the table of what threads did, and where, with the share of a time in a column of that title.

@@ -28,9 +28,10 @@ func Formats() []report.Format { return append([]report.Format{Table, JSON}, rep
 
 // Options say what to explain, and how.
 type Options struct {
-	Query  keep.Query
-	Format report.Format
-	File   string // empty: standard output
+	Query   keep.Query
+	Against *keep.Query // what it is compared with; nil: nothing
+	Format  report.Format
+	File    string // empty: standard output
 }
 
 // Source is an agent's admin socket.
@@ -46,25 +47,48 @@ func Run(ctx context.Context, source Source, stdout, stderr io.Writer, options O
 			return err
 		}
 	}
-	answer, err := source.Samples(ctx, options.Query)
+	one, err := ask(ctx, source, options.Query)
 	if err != nil {
 		return err
 	}
-	if len(answer.Ambiguous) > 0 {
-		return ambiguous(options.Query.ID, answer.Ambiguous)
+	var content []byte
+	if options.Against == nil {
+		content, err = encode(options, one, stdout)
+	} else if other, errOther := ask(ctx, source, *options.Against); errOther != nil {
+		return fmt.Errorf("what it is compared with: %w", errOther)
+	} else {
+		content, err = encodeComparison(options, one, other, stdout)
 	}
-	if len(answer.Transactions) == 0 {
-		return errors.New(nothing(options.Query, answer))
-	}
-	r, err := recording(answer)
-	if err != nil {
-		return err
-	}
-	content, err := encode(options, answer, r, stdout)
 	if err != nil {
 		return err
 	}
 	return write(content, options.File, stdout, stderr)
+}
+
+// asked is what an agent has answered.
+type asked struct {
+	*Explanation
+	query     keep.Query
+	answer    *keep.Answer
+	recording *record.Recording
+}
+
+func ask(ctx context.Context, source Source, query keep.Query) (*asked, error) {
+	answer, err := source.Samples(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.Ambiguous) > 0 {
+		return nil, ambiguous(query.ID, answer.Ambiguous)
+	}
+	if len(answer.Transactions) == 0 {
+		return nil, errors.New(nothing(query, answer))
+	}
+	r, err := recording(answer)
+	if err != nil {
+		return nil, err
+	}
+	return &asked{explain(answer, r), query, answer, r}, nil
 }
 
 // write writes to a file, of which stderr is told; empty: to stdout.
@@ -80,12 +104,13 @@ func write(content []byte, file string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-func encode(options Options, answer *keep.Answer, r *record.Recording, stdout io.Writer) ([]byte, error) {
-	e := explain(answer, r)
-	return encodeAs(options.Format, options.File, stdout, e, func() ([]byte, error) {
-		about := e.about()
-		about.Timeline = func(shown report.Shown) *flamegraph.Timeline { return newTimeline(answer, r, e, shown) }
-		return report.Encode(options.Format, r, about)
+func encode(options Options, of *asked, stdout io.Writer) ([]byte, error) {
+	return encodeAs(options.Format, options.File, stdout, of.Explanation, func() ([]byte, error) {
+		about := of.about()
+		about.Timeline = func(shown report.Shown) *flamegraph.Timeline {
+			return newTimeline(of.answer, of.recording, of.Explanation, shown)
+		}
+		return report.Encode(options.Format, of.recording, about)
 	})
 }
 

@@ -184,7 +184,7 @@ func explainProcesses(r *record.Recording) (*ProcessExplanation, *record.Recordi
 		of.Add(profile.StateTimes{Sum: sum, Longest: a.Waits[i].Longest, Count: a.Waits[i].Count})
 		shown.Waits[keys[i]] = of
 	}
-	e := &Explanation{PerSample: r.Period(), outermost: newRoot(&shown).sorted(byCPU)}
+	e := &Explanation{PerSample: r.Period(), outermost: newRoot(&shown, aboveOf(&shown)).sorted(byCPU)}
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]
 		e.Samples += tx.Samples

@@ -140,13 +140,18 @@ func (e *Explanation) treeTable() *terminal.Table {
 		}
 		t.Row(cells...)
 	}
-	for _, of := range rows(e.outermost) {
+	for _, of := range methodLayout(e.outermost).rows(e.outermost) {
 		indent := strings.Repeat(" ", of.depth)
 		switch {
-		case of.more > 0:
-			row(&of.within, "", fmt.Sprintf("%s... %d more", indent, of.more))
+		case len(of.more) > 0:
+			var within Method
+			for _, m := range of.more {
+				within.Samples += m.Samples
+				within.Wait += m.Wait
+			}
+			row(&within, "", fmt.Sprintf("%s... %d more", indent, len(of.more)))
 		case of.hidden > 0:
-			row(new(Method), "", fmt.Sprintf("%s... %d methods, each of which calls the next one only", indent, of.hidden))
+			row(new(Method), "", indent+hiddenText(of.hidden))
 		default:
 			m, self := of.method, ""
 			if m.Self > 0 {
@@ -156,6 +161,10 @@ func (e *Explanation) treeTable() *terminal.Table {
 		}
 	}
 	return t
+}
+
+func hiddenText(n int) string {
+	return fmt.Sprintf("... %d methods, each of which calls the next one only", n)
 }
 
 func (e *Explanation) percent(samples uint64) string {

@@ -43,15 +43,23 @@ type methodKey struct{ name, file string }
 
 // newTree returns the outermost methods, those with most time first. Where there are several
 // processes, these are above their methods.
-func newTree(r *record.Recording) []*Method { return newRoot(r).sorted(byTime) }
+func newTree(r *record.Recording) []*Method { return newRoot(r, aboveOf(r)).sorted(byTime) }
 
-func newRoot(r *record.Recording) *Method {
+func aboveOf(r *record.Recording) func(*record.Process) string {
+	if len(r.Processes) > 1 {
+		return processText
+	}
+	return nil
+}
+
+// newRoot returns a tree of methods. above returns what they are below in a process; nil: nothing.
+func newRoot(r *record.Recording, above func(*record.Process) string) *Method {
 	root := &Method{}
 	add := func(key *record.Key, samples uint64, wait time.Duration) {
 		at := root
 		more := Method{Samples: samples, Wait: wait, time: time.Duration(samples)*r.Period() + wait}
-		if len(r.Processes) > 1 {
-			at = at.call(methodKey{name: processText(key.Process)}, 0, &more)
+		if above != nil {
+			at = at.call(methodKey{name: above(key.Process)}, 0, &more)
 		}
 		for _, f := range slices.Backward(r.Stacks[key.Stack]) {
 			at = at.call(methodKey{waits.Name(f), f.SourceFile()}, f.Line, &more)
@@ -147,13 +155,12 @@ func (m *Method) place() string {
 	return path.Base(m.File) + ":" + strings.Join(lines, ",")
 }
 
-// treeRow is a line of a tree.
-type treeRow struct {
+// treeRow is a line of a tree of methods.
+type treeRow[M any] struct {
 	depth  int // how far it is indented
-	method *Method
-	more   int    // not 0: so many methods that are left out, of which within is the sum
-	within Method // of more
-	hidden int    // not 0: so many callers that call nothing else
+	method M
+	more   []M // those that are left out, if it stands for some
+	hidden int // not 0: so many callers that call nothing else
 }
 
 // How trees are cut for people: what has less than a part of CPU time, or one sample only, and of waits, and the middle
@@ -165,43 +172,57 @@ const (
 	keptBelow = 4
 )
 
-// rows lays a tree out.
-func rows(methods []*Method) (all []treeRow) {
+// layout is how a tree is laid out.
+type layout[M any] struct {
+	calls func(M) []M
+	few   func(M) bool           // whether it is left out
+	same  func(caller, m M) bool // whether the caller has nothing but m
+}
+
+// methodLayout is that of an explanation's methods.
+func methodLayout(methods []*Method) *layout[*Method] {
 	var total Method
 	for _, m := range methods {
 		total.Samples += m.Samples
 		total.Wait += m.Wait
 	}
-	var add func(methods []*Method, depth int)
-	add = func(methods []*Method, depth int) {
-		var left treeRow
-		for _, m := range methods {
+	return &layout[*Method]{
+		calls: func(m *Method) []*Method { return m.Calls },
+		few: func(m *Method) bool {
 			isFew := m.Samples == 0 || m.Samples < total.Samples/leastPart || m.Samples == 1 && total.Samples >= fewOf
-			if isFew && (m.Wait == 0 || m.Wait < total.Wait/leastPart) {
-				left.more++
-				left.within.Samples += m.Samples
-				left.within.Wait += m.Wait
+			return isFew && (m.Wait == 0 || m.Wait < total.Wait/leastPart)
+		},
+		same: func(caller, m *Method) bool { return m.Samples == caller.Samples && m.Wait == caller.Wait },
+	}
+}
+
+// rows lays a tree out.
+func (l *layout[M]) rows(methods []M) (all []treeRow[M]) {
+	var add func(methods []M, depth int)
+	add = func(methods []M, depth int) {
+		var left []M
+		for _, m := range methods {
+			if l.few(m) {
+				left = append(left, m)
 				continue
 			}
-			chain := []*Method{m}
-			for last := m; len(last.Calls) == 1 && last.Calls[0].Samples == m.Samples &&
-				last.Calls[0].Wait == m.Wait; last = chain[len(chain)-1] {
-				chain = append(chain, last.Calls[0])
+			chain := []M{m}
+			for last := m; len(l.calls(last)) == 1 && l.same(last, l.calls(last)[0]); chain = append(chain, last) {
+				last = l.calls(last)[0]
 			}
 			hidden := len(chain) - keptAbove - keptBelow
 			for i, m := range chain {
 				switch {
 				case hidden < 2 || i < keptAbove || i >= keptAbove+hidden:
-					all = append(all, treeRow{depth: depth, method: m})
+					all = append(all, treeRow[M]{depth: depth, method: m})
 				case i == keptAbove:
-					all = append(all, treeRow{depth: depth, method: m, hidden: hidden})
+					all = append(all, treeRow[M]{depth: depth, method: m, hidden: hidden})
 				}
 			}
-			add(chain[len(chain)-1].Calls, depth+1)
+			add(l.calls(chain[len(chain)-1]), depth+1)
 		}
-		if left.more > 0 {
-			left.depth = depth
-			all = append(all, left)
+		if len(left) > 0 {
+			all = append(all, treeRow[M]{depth: depth, more: left})
 		}
 	}
 	add(methods, 0)

@@ -35,6 +35,7 @@ type Wait struct {
 
 	state   profile.ThreadState
 	text    string // of those with a stack
+	place   string // text without what was waited for
 	endedBy string
 }
 
@@ -226,7 +227,8 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		row := rows[id]
 		if row == nil {
 			row = &Wait{Kind: id.kind, Peer: w.Peer, Path: w.Path, Futex: id.futex, Waker: w.Waker, state: w.State,
-				text: waits.Text(&of, id.kind, places[w.Stack]), endedBy: waits.Waker(&of.Waker)}
+				text: waits.Text(&of, id.kind, places[w.Stack]), endedBy: waits.Waker(&of.Waker),
+				place: waits.Text(&profile.Wait{State: w.State}, id.kind, places[w.Stack])}
 			rows[id] = row
 			stackOf[row] = frames
 		}
@@ -289,7 +291,7 @@ func (e *Explanation) waitPlaces() map[profile.ThreadState][]*waitPlace {
 	for i := range e.Transactions {
 		for j := range e.Transactions[i].Waits {
 			w := &e.Transactions[i].Waits[j]
-			if w.text == "" {
+			if w.text == "" || e.Transactions[i].Account == nil { // no state has its time
 				continue
 			}
 			id := placeID{w.state, w.text}

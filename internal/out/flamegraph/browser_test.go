@@ -3,6 +3,7 @@ package flamegraph
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,8 @@ func TestPage(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *window){
 		"used by people": testUsed, "outside of transactions": testOutside, "rest": testRestIsShown,
 		"hostile names": testHostileNames, "waits": testWaits,
-		"timeline": testTimeline, "many lanes": testManyLanes,
+		"difference": testDifference,
+		"timeline":   testTimeline, "many lanes": testManyLanes,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &window{b.For(t), t}) })
 	}
@@ -215,6 +217,64 @@ func testWaits(t *testing.T, b *window) {
 	title(p.Groups[0].Detail + ": 5.45 s, 1.50 s of it waits, 79 samples")
 	b.open(shop())
 	assert.Check(t, b.Eval(`document.querySelector("#states").checkVisibility()`) == "false")
+}
+
+// slowAndFast is shop's, where 4 slow transactions are compared with 2 fast ones.
+func slowAndFast() *Profile {
+	p := shop()
+	p.Difference = []int{4, 2}
+	p.Groups = []Group{{"A", "A: the 4 slowest transactions"}, {"B", "B: the 2 fastest transactions"}}
+	all := p.Stacks
+	p.Stacks = nil
+	add := func(group, stack int, count uint64, wait time.Duration, frames ...string) {
+		p.Stacks = append(p.Stacks, Stack{group, append(slices.Clone(all[stack].Frames), frames...), count, wait})
+	}
+	add(0, 0, 40, 0) // HashMap.get: 10 samples of A, 4 of B
+	add(1, 0, 8, 0)
+	add(0, 2, 8, 0) // sort: 2 of each
+	add(1, 2, 4, 0)
+	add(1, 3, 10, 0) // receipt: 5 of B
+	add(0, 4, 0, 2*time.Second, "[lock]")
+	return p // A has 11 samples and 500 ms in the mean, B has 11
+}
+
+// Sides of a comparison are means; what one has more of is red, what it has less of is blue, and the difference is in
+// texts, too. Each side can be looked at alone.
+func testDifference(t *testing.T, b *window) {
+	b.open(slowAndFast())
+	says := func(selector, want string) {
+		t.Helper()
+		got := b.text(selector)
+		assert.Check(t, got == want, "%s: %q, want %q", selector, got, want)
+	}
+	says("#flame h2 span", "A 1.10 s, B 550 ms, difference +550 ms")
+	of := func(name string) string {
+		return b.Eval(`(name => { const box = view.flame.boxes.find(b => b.node.name === name);
+			const [red, , blue] = view.flame.canvas.getContext("2d").getImageData(
+				(box.left + box.width - 4) * devicePixelRatio, (box.top + 15) * devicePixelRatio, 1, 1).data;
+			return [view.flame.text(box.node), Math.sign(red - blue)].join() })("` + name + `")`)
+	}
+	for name, want := range map[string]string{
+		"java.util.HashMap.get": "A 500 ms, B 200 ms, difference +300 ms,1",
+		"Shop.receipt":          "A 0.0 ms, B 250 ms, difference −250 ms,-1",
+		"java.util.Arrays.sort": "A 100 ms, B 100 ms, difference ±0,0",
+		"[lock]":                "A 500 ms, B 0.0 ms, difference +500 ms,1",
+	} {
+		got := of(name)
+		assert.Check(t, got == `"`+name+": "+want+`"`, "%s, want %s", got, want)
+	}
+	b.shoot("difference")
+	b.Do(chromedp.SendKeys("#query", "/receipt|sort$/"))
+	says("#found", "A 100 ms, B 350 ms, difference −250 ms")
+	b.shoot("difference-search")
+	b.Do(chromedp.SendKeys("#query", kb.Escape), chromedp.Focus("#flame canvas"), chromedp.KeyEvent(kb.ArrowDown))
+	says("#flame output", "java.lang.Thread.run: A 1.10 s, B 550 ms, difference +550 ms")
+	b.Do(chromedp.KeyEvent("]"))
+	says("#flame h2 span", "A: the 4 slowest transactions: 1.10 s, 500 ms of it waits")
+	b.Do(chromedp.KeyEvent("]"))
+	says("#flame h2 span", "B: the 2 fastest transactions: 550 ms")
+	got := b.Eval(`view.flame.mark === null`)
+	assert.Check(t, got == "true", got)
 }
 
 // A transaction of which the page has no stacks has its time, and says what is missing.

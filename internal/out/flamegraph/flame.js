@@ -10,7 +10,8 @@ class Flame {
     this.tip = section.querySelector(".tip");
     this.back = section.querySelector("button");
     this.detail = section.querySelector("output");
-    this.describe = describe; // (time, share of all, wait) => text
+    this.describe = describe; // (time, share of all, wait, more) => text
+    this.mark = null;         // more => text: of a differential graph
     this.matches = null;      // name => whether it is searched for; null: nothing is
     this.clear();
     this.canvas.addEventListener("mousemove", event => this.hover(event));
@@ -41,37 +42,39 @@ class Flame {
     this.draw();
   }
 
-  // show draws stacks: [{frames, time, wait}], innermost frame first. wait is the part of time, if any, that threads
-  // waited.
+  // show draws stacks: [{frames, time, wait, more}], innermost frame first. wait is the part of time, if any, that
+  // threads waited; more is time of one side of a differential graph, or that of the other with a minus.
   show(stacks) {
     this.root = newNode("");
-    for (const {frames, time, wait = 0} of stacks) {
+    for (const {frames, time, wait = 0, more = 0} of stacks) {
       let node = this.root;
       node.time += time;
       node.wait += wait;
+      node.more += more;
       for (let i = frames.length - 1; i >= 0; i--) {
         let child = node.children.get(frames[i]);
         if (!child) node.children.set(frames[i], child = newNode(frames[i], node));
         child.time += time;
         child.wait += wait;
+        child.more += more;
         node = child;
       }
     }
     this.draw();
   }
 
-  // search marks the frames whose names match, and returns how much time they have together.
+  // search marks the frames whose names match, and returns how much time they have together, and how much more.
   search(matches) {
     this.matches = matches;
     this.draw();
-    let time = 0;
+    let time = 0, more = 0;
     const rest = matches ? [this.root] : [];
     while (rest.length) {
       const node = rest.pop();
-      if (node !== this.root && matches(node.name)) time += node.time;
+      if (node !== this.root && matches(node.name)) time += node.time, more += node.more;
       else for (const child of node.children.values()) rest.push(child);
     }
-    return time;
+    return [time, more];
   }
 
   // follow returns the node that names lead to, as far as they are still there, and those names.
@@ -113,10 +116,11 @@ class Flame {
     box.top = box.depth * FRAME_HEIGHT;
     context.globalAlpha = box.above ? 0.55 : 1;
     const plain = this.matches && !this.matches(box.node.name);
-    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : color(box.node.name, box.node.time > 0 && box.node.wait >= box.node.time);
+    context.fillStyle = plain ? "#b9bec4" : this.matches ? "#c58af9" : this.mark ? differenceColor(box.node.more / box.node.time) : color(box.node.name, box.node.time > 0 && box.node.wait >= box.node.time);
     context.fillRect(box.left, box.top, Math.max(box.width - 1, 0.5), FRAME_HEIGHT - 1);
     context.globalAlpha = 1;
-    const text = fit(box.node.name, Math.floor((box.width - 8) / letter));
+    const letters = Math.floor((box.width - 8) / letter), mark = this.mark ? this.mark(box.node.more) + " " : "";
+    const text = letters > mark.length + 8 ? mark + fit(box.node.name, letters - mark.length) : fit(box.node.name, letters);
     if (!text) return;
     context.fillStyle = "#1b1408";
     context.fillText(text, box.left + 4, box.top + FRAME_HEIGHT / 2);
@@ -133,7 +137,7 @@ class Flame {
     context.strokeRect(selected.left + 1, selected.top + 1, Math.max(selected.width - 3, 1), FRAME_HEIGHT - 3);
   }
 
-  text(node) { return `${node.name}: ${this.describe(node.time, node.time / this.root.time, node.wait)}`; }
+  text(node) { return `${node.name}: ${this.describe(node.time, node.time / this.root.time, node.wait, node.more)}`; }
 
   // place makes the boxes of a node, which has a depth, and of what is in it, level by level.
   place(node, depth, width) {
@@ -199,7 +203,7 @@ class Flame {
   }
 }
 
-function newNode(name, parent) { return {name, parent, time: 0, wait: 0, children: new Map()}; }
+function newNode(name, parent) { return {name, parent, time: 0, wait: 0, more: 0, children: new Map()}; }
 
 // pathOf returns the names from the outermost frame to a node.
 function pathOf(node) {
@@ -232,4 +236,10 @@ function color(name, waits) {
   let hash = 0;
   for (let i = 0; i < name.length; i++) hash = hash * 31 + name.charCodeAt(i) | 0;
   return `hsl(${(waits ? 190 : 18) + (hash >>> 8 & 31)} ${72 + (hash & 15)}% ${64 + (hash >>> 4 & 7)}%)`;
+}
+
+// differenceColor is red for what one side has more of, from 0 to 1, and blue for less, to -1.
+function differenceColor(more) {
+  const much = Math.min(Math.abs(more), 1);
+  return `hsl(${more > 0 ? 6 : 212} ${Math.round(90 * much ** 0.5)}% ${Math.round(90 - 24 * much)}%)`;
 }

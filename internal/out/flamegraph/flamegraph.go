@@ -47,6 +47,9 @@ type Profile struct {
 	Period time.Duration // the CPU time that a sample stands for
 	Groups []Group       // to choose from, the most important first
 	Stacks []Stack
+	// Difference: there are two groups, which are compared, and by how many the times of each are divided; nil: they
+	// are not.
+	Difference []int
 
 	Timeline *Timeline // shown above; nil: none
 }
@@ -74,8 +77,10 @@ type data struct {
 	Nodes  [][2]int `json:"nodes"`  // frames: the node of the caller, -1 for none, and the name
 	Short  uint64   `json:"short"`  // samples whose innermost frames are left out
 	Others int      `json:"others"` // groups that cannot be chosen
-	sums            // samples
-	Waits  *sums    `json:"waits,omitempty"` // µs; nil: there are none
+	// Difference is that of Profile.
+	Difference []int `json:"difference,omitempty"`
+	sums             // samples
+	Waits      *sums `json:"waits,omitempty"` // µs; nil: there are none
 
 	Timeline *timelineData `json:"timeline,omitempty"` // nil: there is none
 }

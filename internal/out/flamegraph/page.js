@@ -18,12 +18,25 @@
   };
   const percent = share => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
   const samples = count => `${count} ${count === 1 ? "sample" : "samples"}`;
+  const counted = (count, before) => data.difference ? "" : before + samples(Math.round(count)); // not of means
 
   // REST stands for the stacks of a transaction that there is no room for in the page: those with fewest samples.
   const REST = "[rest: stacks of few samples]";
 
-  const flame = new Flame(one("#flame"), (time, share, wait) => `${cpu(time)}, ${percent(share)}, ` +
-    (wait ? `${cpu(wait)} of it waits, ` : "") + samples(Math.round(time - wait)));
+  // Of a comparison, the groups are its sides: times of each are divided, and shown with the difference.
+  const per = group => data.difference && group >= 0 ? data.difference[group] : 1;
+  const finely = count => {
+    const ms = count * data.period / 1e6;
+    return ms < 10 ? `${ms.toFixed(1)} ms` : cpu(count);
+  };
+  const signed = more => {
+    const text = finely(Math.abs(more));
+    return text === "0.0 ms" ? "±0" : (more < 0 ? "−" : "+") + text;
+  };
+  const sides = (time, more) => `A ${finely((time + more) / 2)}, B ${finely((time - more) / 2)}, difference ${signed(more)}`;
+
+  const flame = new Flame(one("#flame"), (time, share, wait, more) => flame.mark ? sides(time, more) : `${cpu(time)}, ${percent(share)}, ` +
+    (wait ? `${cpu(wait)} of it waits` : "") + counted(time - wait, wait ? ", " : ""));
 
   const timeline = data.timeline && new Timeline(one("#timeline"), data, cpu);
   one("#zooming").hidden = !timeline;
@@ -47,13 +60,19 @@
   const transactions = `${count} ${count === 1 ? "transaction" : "transactions"}`;
   const option = (value, text) => select.append(Object.assign(document.createElement("option"), {value, textContent: text}));
   const all = () => both(data.all, waits && waits.all);
-  const totals = i => both(data.totals[i], waits && waits.totals[i]);
-  option("", `all: ${cpu(all())}`);
+  const totals = i => both(data.totals[i], waits && waits.totals[i]) / per(i);
+  option("", data.difference ? "difference" : `all: ${cpu(all())}`);
   data.groups.forEach((group, i) => option(String(i), `${group.Name}: ${cpu(totals(i))}`));
   if (waits) {
     one("#states").hidden = false;
     one("#width").textContent = "time";
     for (const id of ["#cpu", "#waits"]) one(id).addEventListener("change", () => show());
+  }
+  if (data.difference) {
+    one("#choice span").textContent = one("#chosen").textContent = "side";
+    one("#states label:last-child span").textContent = "waits"; // which are not blue
+    one("#notes").append(Object.assign(document.createElement("li"),
+      {textContent: "red: more in A, blue: more in B; a frame is as wide as the time of both"}));
   }
   one("#choice").hidden = one("#brackets").hidden = alone || !data.groups.length;
 
@@ -74,11 +93,12 @@
     const group = select.value === "" ? -1 : Number(select.value);
     const stacks = [];
     // add adds stacks of samples, or of waits in µs. What no stack has is added without one.
-    const add = (from, value, isWait) => {
-      let rest = value(group < 0 ? from.all : from.totals[group]);
+    const add = (from, value, isWait, group, sign) => {
+      let rest = value(group < 0 ? from.all : from.totals[group]) / per(group);
+      const push = (names, time) => stacks.push({frames: names, time, wait: isWait ? time : 0, more: sign * time});
       const put = (names, sum) => {
-        const time = value(sum);
-        if (time) stacks.push({frames: names, time, wait: isWait ? time : 0});
+        const time = value(sum) / per(group);
+        if (time) push(names, time);
         rest -= time;
       };
       if (group < 0) {
@@ -87,17 +107,21 @@
         for (const [of, node, sum] of from.samples) if (of === group) put(frames(node - 1), sum);
         put([REST], from.rest[group]);
       }
-      if (rest > 1e-6) stacks.push({frames: [], time: rest, wait: isWait ? rest : 0});
+      if (rest > 1e-6) push([], rest);
     };
-    add(data, count => shown("#cpu") ? count : 0, false);
-    if (waits) add(waits, waitOf, true);
+    const compares = data.difference && group < 0;
+    for (const [of, sign] of compares ? [[0, 1], [1, -1]] : [[group, 0]]) {
+      add(data, count => shown("#cpu") ? count : 0, false, of, sign);
+      if (waits) add(waits, waitOf, true, of, sign);
+    }
+    flame.mark = compares ? signed : null;
     const inGroups = both(data.all - data.outside, waits && waits.all - waits.outside);
     const total = group < 0 ? all() : totals(group);
-    const wait = waits ? waitOf(group < 0 ? waits.all : waits.totals[group]) : 0;
-    const sum = cpu(total) + (wait ? `, ${cpu(wait)} of it waits` : "") + `, ${samples(Math.round(total - wait))}`;
+    const wait = waits ? waitOf(group < 0 ? waits.all : waits.totals[group]) / per(group) : 0;
+    const sum = cpu(total) + (wait ? `, ${cpu(wait)} of it waits` : "") + counted(total - wait, ", ");
     flame.zoom = [];
     flame.show(stacks);
-    one("#flame h2 span").textContent = group < 0 && !alone
+    one("#flame h2 span").textContent = compares ? sides(flame.root.time, flame.root.more) : group < 0 && !alone
       ? sum + (inGroups ? `, ${inGroups === total ? "all" : cpu(inGroups)} in ${transactions}` : "")
       : `${data.groups[Math.max(group, 0)].Detail}: ${sum}`;
     one("#flame .empty").hidden = total > 0;
@@ -121,10 +145,10 @@
       const lower = text.toLowerCase();
       matches = name => name.toLowerCase().includes(lower);
     }
-    const hit = flame.search(matches);
+    const [hit, more] = flame.search(matches);
     const blocks = timeline ? timeline.search(matches) : "";
     found.textContent = search.validationMessage ||
-      (matches ? (hit ? `${cpu(hit)}, ${percent(hit / flame.root.time)} is in it` : "nothing has such a name") + blocks : "");
+      (matches ? (hit ? flame.mark ? sides(hit, more) : `${cpu(hit)}, ${percent(hit / flame.root.time)} is in it` : "nothing has such a name") + blocks : "");
   };
 
   const step = by => {

@@ -67,7 +67,8 @@ func size(part any) int {
 // newData makes what the page shows. What there is no room for are the frames that took least time: these count for
 // the caller then. The samples of a group that there is no room for are its rest.
 func newData(p *Profile) *data {
-	d := &data{Notes: []string{}, Period: int64(p.Period), Groups: []Group{}, Names: []string{}, Nodes: [][2]int{}}
+	d := &data{Notes: []string{}, Period: int64(p.Period), Groups: []Group{}, Names: []string{}, Nodes: [][2]int{},
+		Difference: p.Difference}
 	d.addTexts(p)
 	t := tree{children: make(map[childKey]*node), period: uint64(max(p.Period, 1))}
 	innermost := make([]*node, len(p.Stacks))

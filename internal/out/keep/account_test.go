@@ -70,6 +70,30 @@ func TestSlowestAccount(t *testing.T) {
 	assert.Check(t, a.Transactions[0].Trace == traceOf(slow) && a.More == 1, "%+v", a)
 }
 
+// The fastest transactions are those of which it is known how long they were: others, without an account or with a part
+// of one, and those that may go on, come after them, though what is known of them is shorter.
+func TestFastest(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	r := resource("a", 1)
+	now := begin.Add(time.Minute)
+	of := func(i int) *profile.Sample { return newSample(r, i, begin, stackOf("main")) }
+	slow, fast, sampled, partial, goesOn, spanned := of(1), of(2), of(3), of(4), of(5), of(6)
+	s.Add(sampled, begin)
+	s.AddAccount(newAccount(slow, profile.Net, begin.Add(time.Second), 300*time.Millisecond), begin)
+	s.AddAccount(newAccount(fast, profile.Net, begin.Add(time.Second), 50*time.Millisecond), begin)
+	s.AddAccount(newAccount(goesOn, profile.Net, now.Add(-9*time.Second), 2*time.Millisecond), now)
+	s.AddAccount(newAccount(partial, profile.Net, begin.Add(time.Second), time.Millisecond), begin)
+	s.process(r).transactions.get(transactionID{partial.TraceID, partial.TransactionID}).account.partial = true
+	s.AddAccount(newAccount(spanned, profile.Net, now.Add(-time.Second), time.Millisecond), now)
+	s.AddSpans(now, *spanOf(spanned, now.Add(-2*time.Second), time.Second))
+	var got []string
+	for _, tx := range answer(t, s, Query{Order: Fastest}, now).Transactions {
+		got = append(got, tx.Trace)
+	}
+	assert.DeepEqual(t, got, []string{traceOf(fast), traceOf(slow), traceOf(spanned), traceOf(sampled),
+		traceOf(partial), traceOf(goesOn)})
+}
+
 // Accounts expire, and make room for others, each with its transaction if that has no samples: nothing is
 // left.
 func TestForgottenAccounts(t *testing.T) {

@@ -28,6 +28,7 @@ type Order string
 const (
 	Busiest Order = "busiest" // by CPU time
 	Slowest Order = "slowest" // by the time of the span, or from the first to the last of what is known of it
+	Fastest Order = "fastest" // the other way round: those of which it is known how long they were go first
 )
 
 // MaxTransactions is how many transactions an answer has at most.

@@ -25,7 +25,7 @@ const step = 1024
 // of the context. Samples that come meanwhile may be in the answer or not.
 func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
 	f := finder{store: s, ctx: ctx, query: q, begins: ids.NewPattern(q.ID), ids: make(map[string]struct{}),
-		most: MaxTransactions}
+		most: MaxTransactions, settled: now.Add(-settled).UnixNano()}
 	if q.Service != "" {
 		var err error
 		if f.service, err = regexp.Compile(`^(?:` + q.Service + `)$`); err != nil {
@@ -106,6 +106,7 @@ type finder struct {
 	begins  ids.Pattern
 	service *regexp.Regexp // nil: any
 	since   int64
+	settled int64 // what has ended before is complete
 	most    int
 
 	process  *process // of the last candidate, and whether it is wanted
@@ -124,6 +125,7 @@ type candidate struct {
 	spanned      *Interval // of the transaction; nil: it is not known
 	samples      uint64
 	onCPU        time.Duration // by its account, if there is one
+	whole        bool          // it has a span, or an account from its begin on
 	span         [8]byte       // by which it was found; zero: by its own id, or that of its trace
 }
 
@@ -132,10 +134,10 @@ func (s *Store) newCandidate(tx *transaction, span [8]byte) candidate {
 	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span}
 	if a, _ := tx.accounted(); a != nil {
 		c.first, c.last = min(c.first, a.first.UnixNano()), max(c.last, a.last.UnixNano())
-		c.onCPU = a.times[profile.OnCPU].Sum
+		c.onCPU, c.whole = a.times[profile.OnCPU].Sum, !a.partial
 	}
 	if of := s.span(tx, c.first, c.last); of != nil {
-		c.spanned = &Interval{time.Unix(0, of.start), time.Unix(0, of.end)}
+		c.spanned, c.whole = &Interval{time.Unix(0, of.start), time.Unix(0, of.end)}, true
 	}
 	return c
 }
@@ -255,10 +257,25 @@ func (f *finder) enter(id []byte, wanted bool) bool {
 	return true
 }
 
+// settled is how long nothing is heard of a transaction that has ended, as far as that is known without its span. Of
+// those that go on, what is known is short, and they may be slow.
+const settled = 10 * time.Second
+
+// rank puts those first of which it is known how long they were.
+func (f *finder) rank(c *candidate) int {
+	if c.whole && (c.spanned != nil || c.last <= f.settled) {
+		return 0
+	}
+	return 1
+}
+
 func (f *finder) compare(a, b candidate) int {
 	var first int
-	if f.query.Order == Slowest {
+	switch f.query.Order {
+	case Slowest:
 		first = cmp.Compare(b.wall(), a.wall())
+	case Fastest:
+		first = cmp.Or(cmp.Compare(f.rank(&a), f.rank(&b)), cmp.Compare(a.wall(), b.wall()))
 	}
 	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(b.onCPU, a.onCPU),
 		cmp.Compare(a.first, b.first),

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -39,27 +40,42 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 		groups[tx] = i
 		p.Groups = append(p.Groups, tx.group())
 	}
-	known := make(map[processStack][]string)
-	shown := func(of *record.WaitKey, isWait bool) (group int, frames []string) {
-		key := &of.Key
-		group = -1
-		if key.HasTrace() {
-			group = groups[transaction{key.TraceID, key.TransactionID, serviceOf(key.Process)}]
+	frames := framesOf(r, names, len(s.services) > 1)
+	shown := func(of *record.WaitKey, isWait bool) (int, []string) {
+		group := -1
+		if of.HasTrace() {
+			group = groups[transaction{of.TraceID, of.TransactionID, serviceOf(of.Process)}]
 		}
-		stack := processStack{key.Process, key.Stack}
+		return group, frames(of, isWait)
+	}
+	addStacks(p, r, shown)
+	if about.Timeline != nil {
+		p.Timeline = about.Timeline(shown)
+	}
+	return flamegraph.Write(w, p)
+}
+
+// framesOf returns what stacks of a recording are shown as, below their service if there are several.
+func framesOf(r *record.Recording, names *symbolNames, several bool) func(of *record.WaitKey, isWait bool) []string {
+	known := make(map[processStack][]string)
+	return func(of *record.WaitKey, isWait bool) []string {
+		stack := processStack{of.Process, of.Stack}
 		frames, isKnown := known[stack]
 		if !isKnown {
-			frames = names.frameTexts(key.Process, r.Stacks[key.Stack])
-			if len(s.services) > 1 {
-				frames = slices.Insert(frames, 0, serviceText(key.Process))
+			frames = names.frameTexts(of.Process, r.Stacks[of.Stack])
+			if several {
+				frames = slices.Insert(frames, 0, serviceText(of.Process))
 			}
 			known[stack] = frames
 		}
 		if isWait {
-			frames = append(slices.Clone(frames), waitText(of, r.Stacks[key.Stack]))
+			frames = append(slices.Clone(frames), waitText(of, r.Stacks[of.Stack]))
 		}
-		return group, frames
+		return frames
 	}
+}
+
+func addStacks(p *flamegraph.Profile, r *record.Recording, shown Shown) {
 	for _, key := range sortedKeys(r) {
 		group, frames := shown(&record.WaitKey{Key: key}, false)
 		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames, Count: r.Samples[key]})
@@ -68,10 +84,37 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 		group, frames := shown(&key, true)
 		p.Stacks = append(p.Stacks, flamegraph.Stack{Group: group, Frames: frames, Wait: r.Waits[key].Sum})
 	}
-	if about.Timeline != nil {
-		p.Timeline = about.Timeline(shown)
+}
+
+// Side is one of two recordings that are compared.
+type Side struct {
+	*record.Recording
+	flamegraph.Group
+	Of int // its times are divided by it
+}
+
+// EncodeDifference returns a differential flame graph of two recordings with the same period. Names are those that
+// frames have.
+func EncodeDifference(a, b Side, about About) ([]byte, error) {
+	p := &flamegraph.Profile{Title: terminal.Escape(about.Title), Period: a.Period(), Difference: []int{a.Of, b.Of}}
+	for _, note := range about.Notes {
+		p.Notes = append(p.Notes, terminal.Escape(note))
 	}
-	return flamegraph.Write(w, p)
+	services := make(map[service]bool)
+	for _, process := range slices.Concat(a.Processes, b.Processes) {
+		services[serviceOf(process)] = true
+	}
+	for group, side := range []Side{a, b} {
+		side.Detail = terminal.Escape(side.Detail)
+		p.Groups = append(p.Groups, side.Group)
+		frames := framesOf(side.Recording, nil, len(services) > 1)
+		addStacks(p, side.Recording, func(of *record.WaitKey, isWait bool) (int, []string) {
+			return group, frames(of, isWait)
+		})
+	}
+	var content bytes.Buffer
+	err := flamegraph.Write(&content, p)
+	return content.Bytes(), err
 }
 
 func (tx *transaction) group() flamegraph.Group {
