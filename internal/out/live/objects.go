@@ -23,6 +23,9 @@ const maxShown = 50
 // the middle do not come and go.
 const stay = 1.25
 
+// maxNameBytes is how long the name of a transaction is: there may be as many as transactions are tracked.
+const maxNameBytes = 128
+
 // maxText is how long texts of processes are: a name of a function in C++ or Scala with all its types
 // may have some hundred bytes.
 const maxText = 1024
@@ -171,7 +174,7 @@ func (o *objectsOf) transactions(shown []shownTransaction) []types.CorrelatorTra
 			Pid:           value.Some(uint32(tx.pid)), Service: text(tx.service), Since: at(tx.since),
 			LastRun: at(tx.lastRun), CPU: cpuShare(tx.cpu.average()), CPUTime: value.Some(value.DurationOf(tx.total)),
 			Threads: value.Some(uint32(len(tx.threads))), Context: value.Some(contextOf(tx.context)),
-			StacksSince: at(tx.stacksSince),
+			StacksSince: at(tx.stacksSince), Name: text(tx.name),
 		}
 		if tx.lost > 0 {
 			x.StacksLost = value.Some(value.DurationOf(tx.lost))

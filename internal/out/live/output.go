@@ -68,6 +68,7 @@ type snapshot struct {
 	stackVersions     []uint64 // nil: not known
 	waits             []types.CorrelatorTransactionWait
 	processStacks     []types.CorrelatorProcessStack
+	waiting           map[int]float64 // threads of processes that wait in transactions; nil: that is not known
 }
 
 // output is a bus, and what is there. It belongs to one goroutine.

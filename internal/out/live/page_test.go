@@ -32,11 +32,12 @@ func TestPage(t *testing.T) {
 		run  func(*testing.T, *window)
 	}{
 		{"flame graph", testPageFlameGraph}, {"no processes", testPageWithoutProcesses}, {"keys", testPageTablesByKeys},
-		{"hostile texts", testPageShowsTextsAsTheyAre}, {"secret", testPageAsksForSecret},
+		{"hostile texts", testPageShowsTextsAsTheyAre}, {"graphs", testPageDrawsGraphs}, {"ids", testPageCopiesIDs},
+		{"secret", testPageAsksForSecret},
 		{"dead connection", testPageWhileConnectionIsDead}, {"quiet broker", testPageOfQuietBroker},
 		{"refused", testPageIsRefused}, {"waits", testPageWaits}, {"hostile stacks", testPageOfHostileStacks},
 		{"names", testPageShortensNames}, {"any process", testPageOfAnyProcess},
-		{"many processes", testPageOfManyProcesses}, // the last one, as it changes the window's size
+		{"many processes", testPageOfManyProcesses}, {"fits", testPageFits}, // the last ones: they change the window's size
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, &window{b.For(t), t}) })
 	}
@@ -72,11 +73,12 @@ func (w *window) pollRows(section string, n int, meanwhile func()) {
 	w.poll(fmt.Sprintf(`document.querySelectorAll("#%s tbody tr").length == %d`, section, n), meanwhile)
 }
 
-// column returns the texts of a column of a table.
+// column returns the texts of a column of a table, with those that are beside each other in it apart.
 func (w *window) column(section string, i int) (texts []string) {
 	w.t.Helper()
-	w.Decode(fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].map(r => r.cells[%d].textContent)`, section, i),
-		&texts)
+	w.Decode(fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].map(r =>
+		[...r.cells[%d].querySelectorAll("bdi")].map(b => b.textContent).join(" · ") || r.cells[%[2]d].textContent)`,
+		section, i), &texts)
 	return texts
 }
 
@@ -134,7 +136,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	source := newSource(2)
 	l, _ := w.view(source, "")
 	w.pollRows("processes", 2, nil)
-	got := w.column("processes", 2)
+	got := w.column("processes", 0)
 	assert.Check(t, slices.Equal(got, []string{"shop-0", "shop-1"}), "services %q", got)
 	w.poll(`document.querySelector("#threads .empty").checkVisibility()`, nil)
 	w.want("getComputedStyle(document.body).backgroundColor", `"rgb(255, 255, 255)"`) // by colors.css
@@ -144,9 +146,9 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	feed := feeder(l, stack, 7, 8)
 	w.pollRows("transactions", 2, feed)
 	w.pollRows("threads", 2, feed)
-	threads := w.column("threads", 1)
+	threads := w.column("threads", 0)
 	slices.Sort(threads)
-	assert.Check(t, slices.Equal(threads, []string{"worker-7", "worker-8"}), "threads %q", threads)
+	assert.Check(t, slices.Equal(threads, []string{"worker-7 · shop-1", "worker-8 · shop-0"}), "threads %q", threads)
 	l.tracker.age(7)
 	w.pollRows("transactions", 1, feeder(l, stack, 8))
 
@@ -176,7 +178,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	w.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
 	w.want(`/com.example.(Inner|Other).run: /.test(document.querySelector("#flame output").textContent)`, "true")
 	w.Do(chromedp.KeyEvent(kb.Enter))
-	w.want("[view.flame.zoom.length, document.querySelector('#flame button').hidden]", "[2,false]")
+	w.want("[view.flame.zoom.length, view.flame.back.hidden]", "[2,false]")
 	w.shoot("zoom")
 	w.Do(chromedp.KeyEvent(kb.Escape))
 	w.want("[view.flame.zoom.length, view.transaction != null]", "[0,true]")
@@ -226,12 +228,12 @@ func testPageTablesByKeys(t *testing.T, w *window) {
 	w.Do(chromedp.Focus("#processes tbody tr"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
 	w.want("view.process", `"host-id\n1001"`)
 	w.pollRows("threads", 1, feed)
-	got := w.column("threads", 1)
-	assert.Check(t, got[0] == "worker-7", "threads of the process: %q", got)
+	got := w.column("threads", 0)
+	assert.Check(t, got[0] == "worker-7 · shop-1", "threads of the process: %q", got)
 	w.Click("#all")
 	w.Do(chromedp.SendKeys("#filter", "SHOP-3"))
 	w.pollRows("processes", 1, nil)
-	got = w.column("processes", 2)
+	got = w.column("processes", 0)
 	assert.Check(t, got[0] == "shop-3", "filtered: %q", got)
 }
 
@@ -243,14 +245,16 @@ func testPageShowsTextsAsTheyAre(t *testing.T, w *window) {
 	l, _ := w.view(source, "")
 	s := newSample(1000, 7, 7, 1, time.Time{})
 	s.Thread, s.Resource.Name, s.Stack = evil, evil, frames(evil, "constructor", "__proto__")
+	s.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "http.route", Value: evil}})
 	feed := func() {
 		s.At = time.Now()
 		l.Sampled(s)
 	}
-	for section, i := range map[string]int{"processes": 2, "threads": 1, "transactions": 4} {
+	for section, want := range map[string]string{"processes": evil, "threads": evil + " · " + evil,
+		"transactions": evil + " · " + evil} {
 		w.pollRows(section, 1, feed)
-		got := w.column(section, i)[0]
-		assert.Check(t, got == evil, "%s: %q", section, got)
+		got := w.column(section, 0)[0]
+		assert.Check(t, got == want, "%s: %q", section, got)
 	}
 	w.Click("#threads tbody tr")
 	w.poll(`view.flame.boxes.length == 3`, feed)
@@ -277,11 +281,12 @@ func testPageWaits(t *testing.T, w *window) {
 		wait.Wait.Waker = profile.Waker{Kind: profile.ThreadWaker, Thread: evil}
 		l.Waited(wait)
 	})
-	got := w.column("waits", 1)
+	got := w.column("waits", 0)
 	assert.DeepEqual(t, got,
-		[]string{"lock, queue or sleep (futex)", "\u2003" + evil, "\u2003[no stack]", "on a CPU", "network"})
-	assert.Check(t, w.column("waits", 4)[1] == evil && strings.HasSuffix(w.column("waits", 0)[4], "s"), "%q %q",
-		w.column("waits", 4), w.column("waits", 0))
+		[]string{"lock, queue or sleep (futex)", "\u00a0\u00a0\u00a0" + evil, "\u00a0\u00a0\u00a0[no stack]", "on a CPU",
+			"network"})
+	assert.Check(t, w.column("waits", 4)[1] == evil && strings.HasSuffix(w.column("waits", 1)[4], "s"), "%q %q",
+		w.column("waits", 4), w.column("waits", 1))
 	w.want(`[typeof window.evil, document.images.length,
 		document.querySelector("#waits table").checkVisibility()]`, `["undefined",0,true]`)
 	w.shoot("waits")
@@ -293,6 +298,97 @@ func testPageWaits(t *testing.T, w *window) {
 	w.pollRows("waits", 0, nil)
 	w.want(`document.querySelector("#waits table").checkVisibility()`, "false")
 	testenv.Poll(t, patience, "no accounts are wanted", func() bool { return !l.TakesAccounts() })
+}
+
+// A graph is that of the last minute: what is not known is left out, and what is too old.
+func testPageDrawsGraphs(t *testing.T, w *window) {
+	source := newSource(1)
+	w.view(source, "")
+	w.Eval(`(view.h = new History(1)).values.length`)
+	w.want(`[view.h.add(5, [1]), view.h.add(9, [0.5]), view.h.add(10, [NaN]), view.h.path(0, 10, 1, true)][3]`,
+		`"M81.0 20V1.0H82.5V20ZM87.0 20V10.0H88.5V20Z"`)
+	w.want(`view.h.path(0, 12, 1, false)`, `"M78.0 1.0H79.5M84.0 10.0H85.5"`)
+	w.want(`[view.h.path(0, 67, 1, false), view.h.most(0)]`, `["M1.5 10.0H3.0",1]`)
+	w.want(`[view.h.add(68, [2]), view.h.path(0, 68, 2, false), view.h.most(0)]`, `[null,"M0.0 14.5H1.5M88.5 1.0H90.0",2]`)
+	w.want(`[view.h.add(70, [1]), view.h.path(0, 70, 2, false)][1]`, `"M85.5 1.0H87.0V10.0H88.5V10.0H90.0"`) // late
+	// Each process has its own, with a text for those who do not see it.
+	w.poll(`document.querySelector("#processes svg[role=img]")?.getAttribute("aria-label") ==
+		"the last minute: CPUs not known, at most 0.00; threads that wait in transactions 0.0, at most 0.0"`, nil)
+	source.processes.Store(&[]agent.ProcessStatus{})
+	w.poll(`!view.histories.size`, nil)
+	w.shoot("graphs")
+}
+
+// A click on an id copies it whole, and chooses nothing; what is chosen has its own.
+func testPageCopiesIDs(_ *testing.T, w *window) {
+	l, _ := w.view(newSource(1), "")
+	feed := feeder(l, frames("main"), 8)
+	w.pollRows("transactions", 1, feed)
+	w.pollRows("threads", 1, feed)
+	const told = `document.querySelector("#copied").textContent`
+	w.Click("#transactions .id")
+	w.poll(told+` == "copied: transaction 0000000000000008" && view.transaction === null`, feed)
+	w.Do(chromedp.Focus("#threads tbody tr"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
+	w.want(`document.activeElement.getAttribute("aria-label")`, `"copy transaction 0000000000000008"`)
+	w.Do(chromedp.KeyEvent(kb.ArrowLeft), chromedp.KeyEvent(kb.Enter))
+	w.poll(`view.transaction !== null`, feed)
+	w.Click("#ids .id:last-child")
+	w.poll(told+` == "copied: trace 00000000000000000000000000000008"`, feed)
+	w.want(`[...document.querySelectorAll("button")].filter(b => b.checkVisibility()).every(b =>
+		b.textContent.trim() || b.getAttribute("aria-label"))`, "true")
+}
+
+// cutElements are elements that are cut, or that are beside the window.
+const cutElements = `[...document.querySelectorAll("header, header *, h2, h2 *, .facts, th, td, button, .scroll, " +
+		"#waits, canvas, svg")]
+	.filter(e => e.checkVisibility({contentVisibilityAuto: true})).filter(e => {
+		const {left, right} = e.getBoundingClientRect();
+		return left < 0 || right > innerWidth + 0.5 ||
+			e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline";
+	}).map(e => e.outerHTML.slice(0, 200))`
+
+// Nothing is cut, whatever device the page is shown on, with and without a transaction that is chosen.
+func testPageFits(_ *testing.T, w *window) {
+	const service = "checkout-backend-service"
+	source := newSource(3)
+	for i := range *source.processes.Load() {
+		p := &(*source.processes.Load())[i]
+		p.ServiceName, p.ServiceEnvironment, p.ContainerID = service, "production", strings.Repeat("0123456789abcdef", 4)
+	}
+	l, _ := w.view(source, "")
+	feed := func() {
+		s := newSample(1001, 4194304, 7, 1, time.Now())
+		s.Thread, s.Resource.Name, s.Stack = "http-nio-8080-e", service, frames("com.example.Inner.run", "main")
+		s.TraceID[0], s.TransactionID[0] = 1, 1
+		s.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "http.route", Value: "/orders/{id}/items"}})
+		l.Sampled(s)
+		if l.TakesAccounts() {
+			l.Accounted(newAccount(s, map[profile.ThreadState]time.Duration{profile.OnCPU: 1000 * time.Second,
+				profile.Futex: 90 * time.Second}))
+			wait := newWait(s, profile.Futex, 60*time.Second, "com.example.shop.inventory.InventoryRepository.reserve")
+			wait.Wait.Waker = profile.Waker{Kind: profile.ThreadWaker, Thread: "http-nio-8080-e"}
+			l.Waited(wait)
+		}
+	}
+	for _, chosen := range []bool{false, true} {
+		w.pollRows("threads", 1, feed)
+		w.pollRows("transactions", 1, feed)
+		if chosen {
+			w.Do(chromedp.Focus("#transactions tbody tr"), chromedp.KeyEvent(kb.Enter))
+			w.poll(`document.querySelectorAll("#waits tbody tr").length >= 3 && view.flame.boxes.length == 2`, feed)
+		}
+		for width, height := range map[int64]int64{390: 844, 1024: 768, 1440: 900, 1920: 1080} {
+			w.Do(chromedp.EmulateViewport(width, height))
+			w.poll(fmt.Sprintf(`innerWidth == %d && view.flame.canvas.clientWidth <= Math.max(1,
+				view.flame.canvas.parentElement.clientWidth)`, width), feed)
+			w.poll(`document.querySelector("#processes svg") !== null`, feed)
+			w.want(`[innerWidth, `+cutElements+`]`, fmt.Sprintf("[%d,[]]", width))
+			// What is busiest is in view.
+			w.want(`innerWidth < 800 ||
+				document.querySelector("#transactions tbody tr").getBoundingClientRect().bottom < innerHeight`, "true")
+			w.shoot(fmt.Sprint("fits-", width, "-", chosen))
+		}
+	}
 }
 
 func testPageAsksForSecret(t *testing.T, w *window) {

@@ -204,7 +204,7 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 		s.hosts = []types.CorrelatorHost{p.host(o.host)}
 	}
 	if w&wantProcesses != 0 {
-		s.processes = p.processes(o.host, traced)
+		s.processes = p.processes(o.host, traced, s.waiting)
 	}
 	return s
 }
@@ -368,8 +368,9 @@ func (p *publisher) host(key string) types.CorrelatorHost {
 	return x
 }
 
-// processes returns the processes; traced is how much CPU they use in transactions.
-func (p *publisher) processes(host string, traced map[int]float64) []types.CorrelatorProcess {
+// processes returns the processes; traced is how much CPU they use in transactions, waiting how many threads wait in
+// some; nil: that is not known.
+func (p *publisher) processes(host string, traced, waiting map[int]float64) []types.CorrelatorProcess {
 	objects := make([]types.CorrelatorProcess, 0, len(p.status.Processes))
 	for i := range slices.Backward(p.status.Processes) { // of two with a pid, the later one lives
 		s := &p.status.Processes[i]
@@ -380,6 +381,9 @@ func (p *publisher) processes(host string, traced map[int]float64) []types.Corre
 		}
 		if p.about.SamplesPerSecond > 0 {
 			x.TracedCPU = cpuShare(traced[s.PID])
+		}
+		if waiting != nil {
+			x.Waiting = cpuShare(waiting[s.PID])
 		}
 		if s.LastError != nil {
 			x.LastError = text(s.LastError.Message)

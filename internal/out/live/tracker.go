@@ -2,6 +2,7 @@ package live
 
 import (
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,7 @@ type transaction struct {
 	collection
 	pid     int
 	service string
+	name    string // of what it does, as its threads publish it
 	context profile.ContextKind
 	since   time.Time
 	lastRun time.Time
@@ -292,10 +294,23 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, first, las
 		t.untracked[untrackedTransaction] += sample.Count
 		return false
 	}
+	if tx.name == "" && sample.Attributes.Bytes() > 0 {
+		tx.name = nameOf(&sample.Attributes)
+	}
 	tx.cpu.used += t.used(sample)
 	tx.total += t.used(sample)
 	t.ran(tx, id, first, last)
 	return tx.stacks != nil
+}
+
+// nameOf returns a name for what a thread works on; empty: it publishes none.
+func nameOf(attributes *profile.Attributes) (name string) {
+	for key, value := range attributes.All() {
+		if key == "http.route" || key == "span_name" && name == "" {
+			name = value
+		}
+	}
+	return strings.Clone(shorten(name, maxNameBytes)) // not with all of the attributes
 }
 
 // transaction returns the one with an id, of a process; nil if there is no room for it, or it is another's, who has
@@ -386,6 +401,12 @@ func (t *Tracker) snapshot(s *snapshot, o *objectsOf, w want, now time.Time) (
 	}
 	if w&wantThreads != 0 {
 		s.threads = o.threads(t)
+		s.waiting = make(map[int]float64)
+		for id, th := range t.threads {
+			if th.waits {
+				s.waiting[id.pid] += max(0, 1-th.cpu.average())
+			}
+		}
 	}
 	if w&(wantTransactions|wantCollected) != 0 {
 		shown, collecting = t.busiest()

@@ -3,6 +3,7 @@ package live
 import (
 	"maps"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,26 @@ func newTracker(w want) *Tracker {
 	t.Want(w)
 	snapshotAt(t, w, 0)
 	return t
+}
+
+// A transaction has the first name that its samples tell, a short one.
+func TestNamesOfTransactions(t *testing.T) {
+	tracker := newTracker(wantTransactions)
+	long := strings.Repeat("é", maxNameBytes)
+	for i, list := range [][]profile.Attribute{
+		{{Key: "http.route", Value: "/orders"}, {Key: "span_name", Value: "GET"}}, {{Key: "http.route", Value: "/other"}},
+		nil, {{Key: "span_name", Value: "handle"}}, {{Key: "other", Value: "x"}}, {{Key: "http.route", Value: long}},
+	} {
+		s := newSample(1000, 1, byte(max(i, 1)), 1, noon)
+		s.Attributes = profile.NewAttributes(list)
+		tracker.Sampled(s)
+	}
+	names := make(map[string]string)
+	for _, x := range snapshotAt(tracker, wantTransactions, time.Second).transactions {
+		names[strings.TrimLeft(x.TransactionID.Value(), "0")] = x.Name.Value()
+	}
+	assert.DeepEqual(t, names, map[string]string{"1": "/orders", "2": "", "3": "handle", "4": "",
+		"5": strings.Repeat("é", maxNameBytes/2) + "…"})
 }
 
 func TestShares(t *testing.T) {

@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -75,6 +76,27 @@ func (w *waitingTest) want(want map[uint32]string) {
 }
 
 const tx1, tx2 = "0100000000000000", "0200000000000000"
+
+// Of the threads of a process, those that were found to work on a transaction wait in it, but for what they run; a
+// sample alone does not tell that the thread still works.
+func TestWaitingOfProcesses(t *testing.T) {
+	p, c := newPublisher(newSource(2))
+	c.want = wantProcesses
+	now := time.Now()
+	p.publish(now)
+	assert.Check(t, !c.last.processes[0].Waiting.IsSet(), "nobody has joined threads")
+	c.want |= wantThreads
+	p.publish(now.Add(time.Second))
+	p.tracker.Sampled(newSample(1000, 1, 1, 15, now.Add(time.Second))) // 0.75 s
+	p.tracker.Sampled(newSample(1000, 2, 2, 1, now.Add(time.Second)))
+	p.tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1000},
+		ReadAt: now.Add(1500 * time.Millisecond), Threads: []agent.ThreadWork{works(1, 1), works(3, 3)}, Partial: true}})
+	p.publish(now.Add(2 * time.Second))
+	for _, x := range c.last.processes {
+		want := map[uint32]float64{1000: 1.25, 1001: 0}[x.Pid.Value()]
+		assert.Check(t, x.Waiting.IsSet() && math.Abs(x.Waiting.Value()-want) < 0.002, "%+v", x)
+	}
+}
 
 // A thread that was never seen running is there from the first read on, without a time when it ran, and
 // until a read says that it works on nothing: however long that takes.

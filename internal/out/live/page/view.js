@@ -2,6 +2,7 @@
 "use strict";
 
 const MAX_ROWS = 300;  // of threads, the busiest; a page of more is no easier to read, and slower
+const MAX_WORKERS = 3; // of the threads of a transaction, those whose names are shown
 const MIN_PAUSE = 400; // milliseconds between two drawings of what arrives
 const MAX_IDS = 1000;  // of stacks whose frames are asked for at once: a message that an agent takes, of 64 KiB
 
@@ -18,7 +19,8 @@ const percent = share => share === undefined ? "" : (100 * share).toFixed(share 
 const cpus = n => n === undefined ? "" : n.toFixed(2);
 const short = id => id ? id.slice(0, 8) : "";
 const serviceOf = process => process?.service || process?.command; // a process without a service has a program
-const known = id => /^0*$/.test(id ?? "") ? "-" : id; // one of zeros is none
+const isKnown = id => !/^0*$/.test(id ?? ""); // one of zeros is none
+const idsOf = o => [["transaction", o.transactionId], ["trace", o.traceId]].filter(([, id]) => isKnown(id));
 
 function lasted(seconds) {
   if (!(seconds >= 0)) return "";
@@ -28,24 +30,29 @@ function lasted(seconds) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60 % 60)} min`;
 }
 
+// roughly is a time in few letters.
+function roughly(seconds) {
+  if (seconds < 60) return lasted(seconds);
+  return seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
+
 // exactly is a time that was measured.
 const exactly = seconds => seconds < 0.001 ? Math.round(1e6 * seconds) + " µs" : lasted(seconds);
 
+// busiestOf returns the function that most of the CPU time of stacks is in.
+function busiestOf(stacks) {
+  const sums = new Map();
+  let all = 0, most = "";
+  for (const {frames, time} of stacks) {
+    all += time;
+    sums.set(frames[0], (sums.get(frames[0]) || 0) + time);
+    if (sums.get(frames[0]) > (sums.get(most) || 0)) most = frames[0];
+  }
+  return most && `most in ${most} (${percent(sums.get(most) / all)})`;
+}
+
 // clock is the time of day of a time, as this browser shows it, with seconds.
 const clock = time => new Date(1000 * time).toLocaleTimeString([], {hourCycle: "h23"});
-
-// isolate shows texts in a row, none of which can change the order of the others, as Unicode's characters
-// for that could.
-function isolate(parent, texts) {
-  const now = texts.filter(Boolean);
-  while (parent.children.length > now.length) parent.lastChild.remove();
-  while (parent.children.length < now.length) parent.appendChild(document.createElement("bdi"));
-  now.forEach((text, i) => {
-    const child = parent.children[i];
-    if (child.textContent !== text) child.textContent = text;
-  });
-  parent.title = now.join(" · ");
-}
 
 class View {
   constructor() {
@@ -57,32 +64,40 @@ class View {
     this.invitation = element("flame").querySelector(".empty").textContent;
     this.drawn = 0;          // when, by performance.now
     this.statistics = {draws: 0, millis: 0};
-    const since = time => time === undefined ? "" : lasted(Math.max(0, this.bus.now() - time));
-    const ran = time => time === undefined ? "" : this.bus.now() - time < 3 ? "now" : since(time) + " ago";
+    const since = time => time === undefined ? "" : roughly(Math.max(0, this.bus.now() - time));
+    const ran = time => time === undefined ? "" : this.bus.now() - time < 3 ? "now" : since(time);
+    this.histories = new Map(); // by key of a process: its CPUs, and its threads that wait
+    this.most = [1, 1];         // of these, what the full height of graphs is
+    this.workers = new Map();   // by key of a transaction: names of threads that work on it
     this.processes = new Table(element("processes"), [
-      {text: o => cpus(o.cpu), numeric: true}, {text: o => cpus(o.tracedCpu), numeric: true}, {text: serviceOf},
-      {text: o => o.environment}, {text: o => o.pid, numeric: true}, {text: o => short(o.containerId), code: true},
-      {text: o => o.lastError ? `${o.state}: ${o.lastError}` : o.state},
+      {name: "name", text: serviceOf}, {name: "graph", graph: key => this.graphOf(key)},
+      {name: "cpu n", text: o => cpus(o.cpu)},
+      {name: "about", parts: o => [o.environment, `pid ${o.pid}`, short(o.containerId),
+        o.lastError ? `${o.state}: ${o.lastError}` : o.state]},
+      {name: "traced n", text: o => cpus(o.tracedCpu)},
     ], o => o.cpu, key => {
       this.chooseProcess(key);
       if (this.allProcesses(key)) this.chooseTransaction(this.process);
     });
     this.threads = new Table(element("threads"), [
-      {text: o => percent(o.cpu), numeric: true}, {text: o => o.name}, {text: o => known(o.transactionId), code: true},
-      {text: o => short(o.traceId), code: true}, {text: o => since(o.since), numeric: true},
-      {text: o => ran(o.lastRun), numeric: true}, {text: o => o.pid, numeric: true}, {text: o => o.tid, numeric: true},
+      {name: "name", parts: o => [o.name, this.serviceOfPid(o)]},
+      {name: "cpu n", text: o => percent(o.cpu)}, {name: "ids", ids: o => idsOf(o).slice(0, 1)},
+      {name: "for n", text: o => since(o.since)}, {name: "ran n", text: o => ran(o.lastRun)},
+      {name: "tid n", text: o => o.tid},
     ], o => o.cpu, key => {
       const o = this.objects("CorrelatorThread").get(key);
       if (o) this.chooseTransaction((o.traceId ? [o.host, o.traceId, o.transactionId] : [o.host, o.pid]).join("\n"));
     });
     this.transactions = new Table(element("transactions"), [
-      {text: o => cpus(o.cpu), numeric: true}, {text: o => lasted(o.cpuTime), numeric: true},
-      {text: o => known(o.transactionId), code: true}, {text: o => short(o.traceId), code: true}, {text: o => o.service},
-      {text: o => o.threads, numeric: true}, {text: o => since(o.since), numeric: true},
+      {name: "name", parts: o => [this.serviceOfPid(o), this.nameOf(o)]}, {name: "cpu n", text: o => cpus(o.cpu)},
+      {name: "time n", text: o => lasted(o.cpuTime)}, {name: "for n", text: o => since(o.since)},
+      {name: "ids", ids: idsOf}, {name: "threads n", text: o => o.threads},
     ], o => o.cpu, key => this.chooseTransaction(key));
     this.waits = new Table(element("waits"), [
-      {text: o => exactly(o.time), numeric: true}, {text: o => (o.place && "\u2003") + o.text}, {text: o => o.times, numeric: true},
-      {text: o => exactly(o.longest), numeric: true}, {text: o => o.endedBy},
+      {name: "name", text: o => (o.place && "\u00a0\u00a0\u00a0") + o.text},
+      {name: "cpu n", text: o => exactly(o.time)},
+      {name: "times n", text: o => o.times}, {name: "longest n", text: o => exactly(o.longest)},
+      {name: "by", text: o => o.endedBy},
     ], o => o.time / this.accounted, () => {});
     this.flame = new Flame(element("flame"), (time, share) => `${lasted(time)}, ${percent(share)}`);
     element("all").addEventListener("click", () => this.chooseProcess(null));
@@ -99,6 +114,7 @@ class View {
     });
     setInterval(() => {
       this.listen();
+      this.remember();
       this.touch();
     }, 1000);
     this.connect("");
@@ -149,6 +165,51 @@ class View {
     element("state").classList.toggle("lost", !!lost);
   }
 
+  // remember keeps what is told of processes now, for their graphs.
+  remember() {
+    const processes = this.objects("CorrelatorProcess"), live = !document.body.classList.contains("lost");
+    for (const key of this.histories.keys()) if (!processes.has(key)) this.histories.delete(key);
+    this.second = Math.floor(performance.now() / 1000);
+    this.most = [0.01, 1];
+    for (const [key, o] of processes) {
+      let history = this.histories.get(key);
+      if (!history) this.histories.set(key, history = new History(2));
+      if (live) history.add(this.second, [o.cpu ?? NaN, o.waiting ?? NaN]);
+      this.most = this.most.map((most, i) => Math.max(most, history.most(i)));
+    }
+  }
+
+  graphOf(key) {
+    const history = this.histories.get(key);
+    if (!history) return ["", "", ""];
+    const text = (i, digits) => {
+      const now = history.values[i][history.second % SECONDS];
+      return `${now >= 0 ? now.toFixed(digits) : "not known"}, at most ${history.most(i).toFixed(digits)}`;
+    };
+    return [`the last minute: CPUs ${text(0, 2)}; threads that wait in transactions ${text(1, 1)}`,
+      history.path(0, this.second, this.most[0], true), history.path(1, this.second, this.most[1], false)];
+  }
+
+  serviceOfPid(o) { return o.service || serviceOf(this.objects("CorrelatorProcess").get([o.host, o.pid].join("\n"))); }
+
+  // nameOf returns what a transaction is of: what it calls that, or else its threads, as far as they were seen in it.
+  nameOf(o) {
+    return o.name || [...this.workers.get([o.host, o.traceId, o.transactionId].join("\n")) || []].join(", ");
+  }
+
+  // meetWorkers remembers which threads work on transactions, while these are told of.
+  meetWorkers() {
+    const transactions = this.objects("CorrelatorTransaction");
+    for (const key of this.workers.keys()) if (!transactions.has(key)) this.workers.delete(key);
+    for (const o of this.objects("CorrelatorThread").values()) {
+      const key = [o.host, o.traceId, o.transactionId].join("\n");
+      if (!o.name || !transactions.has(key)) continue;
+      const names = this.workers.get(key) || new Set();
+      this.workers.set(key, names);
+      if (names.size < MAX_WORKERS) names.add(o.name);
+    }
+  }
+
   objects(type) { return this.bus.containers.get(type) || new Map(); }
 
   // touch has what changed drawn, once, a moment after the last time.
@@ -174,7 +235,7 @@ class View {
     if (key === this.transaction) return;
     for (const subscription of [this.subscription, this.waitsOf, ...this.frames]) if (subscription) this.bus.deselect(subscription);
     this.transaction = key;
-    this.service = null;
+    this.service = this.name = null;
     this.since = this.lost = 0;
     this.seen = false; // among the busiest transactions
     this.waits.show([], null);
@@ -230,18 +291,19 @@ class View {
     const begun = this.drawn = performance.now();
     this.drawHost();
     const ofProcess = o => !this.process || [o.host, o.pid].join("\n") === this.process;
-    const services = this.objects("CorrelatorProcess");
-    const service = o => serviceOf(services.get([o.host, o.pid].join("\n")));
+    this.meetWorkers();
     const processes = this.matching("CorrelatorProcess",
       o => [serviceOf(o), o.environment, o.pid, o.containerId, o.state]);
-    const threads = this.matching("CorrelatorThread", o => [o.name, o.pid, o.tid, o.transactionId, o.traceId, service(o)])
+    const threads = this.matching("CorrelatorThread",
+      o => [o.name, o.pid, o.tid, o.transactionId, o.traceId, this.serviceOfPid(o)])
       .filter(([, o]) => ofProcess(o));
-    const transactions = this.matching("CorrelatorTransaction", o => [o.service, o.pid, o.transactionId, o.traceId])
+    const transactions = this.matching("CorrelatorTransaction",
+      o => [this.serviceOfPid(o), this.nameOf(o), o.pid, o.transactionId, o.traceId])
       .filter(([, o]) => ofProcess(o));
     this.show("processes", processes, this.process);
     this.show("threads", threads, null);
     this.show("transactions", transactions, this.transaction);
-    const chosen = this.process && services.get(this.process);
+    const chosen = this.process && this.objects("CorrelatorProcess").get(this.process);
     element("all").hidden = !this.process;
     element("all").textContent = `of ${serviceOf(chosen) || "process " + this.process?.split("\n")[1]} ✕`;
     this.drawFlame();
@@ -266,10 +328,12 @@ class View {
   }
 
   drawFlame() {
+    const facts = element("flame").querySelector("small");
     if (!this.transaction) {
       element("flame").classList.add("none");
       element("flame").querySelector(".empty").textContent = this.invitation;
-      return isolate(element("flame").querySelector("small"), []);
+      for (const shown of [element("chosen"), facts]) isolate(shown, []);
+      return showIds(element("ids"), []);
     }
     const [host, traceId, transactionId] = this.transaction.split("\n");
     const ofProcess = transactionId === undefined; // then traceId is its pid
@@ -294,12 +358,14 @@ class View {
     element("flame").classList.toggle("none", !stacks.length);
     element("flame").querySelector(".empty").textContent = o ? "No samples with stacks yet."
       : ofProcess ? "It has ended." : "It is not among the busiest transactions: it has no stacks.";
-    isolate(element("flame").querySelector("small"), [
-      lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time",
+    this.name = (o && !ofProcess && this.nameOf(o)) || this.name;
+    isolate(element("chosen"), [this.service || (ofProcess ? "process" : "transaction"), this.name]);
+    showIds(element("ids"), idsOf(ofProcess ? {} : {traceId, transactionId}), 0);
+    isolate(facts, [
+      lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time", busiestOf(stacks),
       this.lost > 0 && lasted(this.lost) + " more lack stacks: there was no room",
       this.since && "samples since " + clock(this.since),
-      o ? "growing" : ofProcess ? "it has ended" : "no longer among the busiest",
-      this.service, ...ofProcess ? [`process ${traceId}`] : [`transaction ${known(transactionId)}`, `trace ${traceId}`],
+      o ? "growing" : ofProcess ? "it has ended" : "no longer among the busiest", ofProcess && `process ${traceId}`,
     ]);
     this.flame.show(stacks);
     this.drawWaits(!!o);

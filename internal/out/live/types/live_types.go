@@ -269,6 +269,7 @@ type CorrelatorProcess struct {
 	Command     value.Opt[string]          // name of its first thread, by default that of the program
 	StacksSince value.Opt[value.Timepoint] // since when its CorrelatorProcessStacks are counted; unset: they are not
 	StacksLost  value.Opt[value.Duration]  // its CPU time since then with stacks that there was no room for
+	Waiting     value.Opt[float64]         // its CorrelatorThreads that were found to work on transactions when they were read last, less the CPUs that they use; unset: none are read
 }
 
 // Properties of CorrelatorProcess.
@@ -287,6 +288,7 @@ const (
 	CorrelatorProcessCommand     value.PropertySet = 1 << 12
 	CorrelatorProcessStacksSince value.PropertySet = 1 << 13
 	CorrelatorProcessStacksLost  value.PropertySet = 1 << 14
+	CorrelatorProcessWaiting     value.PropertySet = 1 << 15
 )
 
 // CorrelatorProcessKey is the key of objects of type CorrelatorProcess.
@@ -318,6 +320,7 @@ var descriptorCorrelatorProcess = schema.MustStruct("CorrelatorProcess", schema.
 	schema.Property{Name: "command", Tag: 12, Type: schema.Builtin(schema.String)},
 	schema.Property{Name: "stacksSince", Tag: 13, Type: schema.Builtin(schema.Timepoint)},
 	schema.Property{Name: "stacksLost", Tag: 14, Type: schema.Builtin(schema.Duration)},
+	schema.Property{Name: "waiting", Tag: 15, Type: schema.Builtin(schema.Float64)},
 )
 
 // Valid returns the properties that are set.
@@ -363,6 +366,9 @@ func (x *CorrelatorProcess) Valid() (set value.PropertySet) {
 	}
 	if x.StacksLost.IsSet() {
 		set |= CorrelatorProcessStacksLost
+	}
+	if x.Waiting.IsSet() {
+		set |= CorrelatorProcessWaiting
 	}
 	return set
 }
@@ -431,6 +437,10 @@ func (x *CorrelatorProcess) AppendInstance(dst []byte, props value.PropertySet) 
 		dst = append(dst, 14)
 		dst = cbor.AppendFloat64(dst, float64(x.StacksLost.Value()))
 	}
+	if props&CorrelatorProcessWaiting != 0 {
+		dst = append(dst, 15)
+		dst = cbor.AppendFloat64(dst, x.Waiting.Value())
+	}
 	return dst
 }
 
@@ -477,6 +487,8 @@ func (x *CorrelatorProcess) DecodeInstance(r *cbor.Reader) {
 			x.StacksSince.Set(value.Timepoint(r.Float64()))
 		case 14:
 			x.StacksLost.Set(value.Duration(r.Float64()))
+		case 15:
+			x.Waiting.Set(r.Float64())
 		default:
 			r.Skip()
 		}
@@ -520,6 +532,9 @@ func (x *CorrelatorProcess) Merge(from *CorrelatorProcess, props value.PropertyS
 	}
 	if props&CorrelatorProcessStacksLost != 0 {
 		x.StacksLost = from.StacksLost
+	}
+	if props&CorrelatorProcessWaiting != 0 {
+		x.Waiting = from.Waiting
 	}
 }
 
@@ -753,6 +768,7 @@ type CorrelatorTransaction struct {
 	Context       value.Opt[CorrelatorContext]
 	StacksSince   value.Opt[value.Timepoint] // since when its stacks are counted; unset: they are not
 	StacksLost    value.Opt[value.Duration]  // its CPU time since then with stacks that there was no room for
+	Name          value.Opt[string]          // what its threads publish as http.route, or else as span_name
 }
 
 // Properties of CorrelatorTransaction.
@@ -770,6 +786,7 @@ const (
 	CorrelatorTransactionContext       value.PropertySet = 1 << 11
 	CorrelatorTransactionStacksSince   value.PropertySet = 1 << 12
 	CorrelatorTransactionStacksLost    value.PropertySet = 1 << 13
+	CorrelatorTransactionName          value.PropertySet = 1 << 14
 )
 
 // CorrelatorTransactionKey is the key of objects of type CorrelatorTransaction.
@@ -801,6 +818,7 @@ var descriptorCorrelatorTransaction = schema.MustStruct("CorrelatorTransaction",
 	schema.Property{Name: "context", Tag: 11, Type: schema.OfEnum(descriptorCorrelatorContext)},
 	schema.Property{Name: "stacksSince", Tag: 12, Type: schema.Builtin(schema.Timepoint)},
 	schema.Property{Name: "stacksLost", Tag: 13, Type: schema.Builtin(schema.Duration)},
+	schema.Property{Name: "name", Tag: 14, Type: schema.Builtin(schema.String)},
 )
 
 // Valid returns the properties that are set.
@@ -843,6 +861,9 @@ func (x *CorrelatorTransaction) Valid() (set value.PropertySet) {
 	}
 	if x.StacksLost.IsSet() {
 		set |= CorrelatorTransactionStacksLost
+	}
+	if x.Name.IsSet() {
+		set |= CorrelatorTransactionName
 	}
 	return set
 }
@@ -903,6 +924,10 @@ func (x *CorrelatorTransaction) AppendInstance(dst []byte, props value.PropertyS
 		dst = append(dst, 13)
 		dst = cbor.AppendFloat64(dst, float64(x.StacksLost.Value()))
 	}
+	if props&CorrelatorTransactionName != 0 {
+		dst = append(dst, 14)
+		dst = cbor.AppendString(dst, x.Name.Value())
+	}
 	return dst
 }
 
@@ -939,6 +964,8 @@ func (x *CorrelatorTransaction) DecodeInstance(r *cbor.Reader) {
 			x.StacksSince.Set(value.Timepoint(r.Float64()))
 		case 13:
 			x.StacksLost.Set(value.Duration(r.Float64()))
+		case 14:
+			x.Name.Set(r.String())
 		default:
 			r.Skip()
 		}
@@ -976,6 +1003,9 @@ func (x *CorrelatorTransaction) Merge(from *CorrelatorTransaction, props value.P
 	}
 	if props&CorrelatorTransactionStacksLost != 0 {
 		x.StacksLost = from.StacksLost
+	}
+	if props&CorrelatorTransactionName != 0 {
+		x.Name = from.Name
 	}
 }
 
