@@ -41,7 +41,7 @@ KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: build dist demo test soak bench truth pair interop fuzz kernels kernels-quick generate check format-check vet lint \
+.PHONY: build dist demo screenshots test soak bench truth pair interop fuzz kernels kernels-quick generate check format-check vet lint \
 	generated-check fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
@@ -54,6 +54,11 @@ dist: ## build a reproducible release in dist/: binaries for both architectures,
 demo: build ## show the main job on five real processes, one a JVM, one in Python (root, under 25 s); OTLP=1: also the export
 	@$(NEED) cc:gcc unshare:util-linux python3:python3
 	@OTLP='$(OTLP)' testdata/demo.sh
+
+# Of the processes of the demo. That the pictures are of today's pages is a test: internal/lab/screenshots.
+screenshots: build ## take the pictures in docs/images again (root, two minutes)
+	@$(NEED) cc:gcc unshare:util-linux python3:python3 chromium:chromium
+	@SCREENSHOTS=docs/images testdata/demo.sh >/dev/null
 
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
 # tools). Packages may run concurrently (see testenv.Main), one more than there are CPUs, as tests also wait.

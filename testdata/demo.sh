@@ -32,6 +32,8 @@ built=testdata/out
 work=$(mktemp -d)
 agent= backend= quota=
 go build -o "$work/show" ./internal/lab/backend/show
+page=127.0.0.1:11233 # SCREENSHOTS=DIR: pictures of pages go there
+[ -z "${SCREENSHOTS:-}" ] || go build -o "$work/screenshots" ./internal/lab/screenshots
 cleanup() {
 	local job
 	for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
@@ -132,7 +134,9 @@ start billing "$work/demo" --library "$work/$library" --socket "$work/billing.so
 heading "correlator scan: who takes part (payment has its own /tmp, shop is a JVM, orders is in Python)"
 $correlator scan
 
-$correlator record -d 60s --rate $rate --service 'shop|orders' -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
+lasting=1m
+[ -z "${SCREENSHOTS:-}" ] || lasting=10m # pictures take as long as they take
+$correlator record -d $lasting --rate $rate --service 'shop|orders' -o "$work/shop.pb.gz" >"$work/shop.recorded" 2>&1 &
 recording=$!
 
 heading "correlator run --samples-per-second $rate --keep 1m: it finds them and registers with all agents but that of orders"
@@ -141,8 +145,9 @@ if [ -n "$otlp" ]; then
 	"$work/show" -socket "$work/otlp.sock" -stacks checkout $shown "$work/demo" >"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
-$correlator run --samples-per-second $rate --keep 1m --host-id demo-host --admin-socket "$work/admin.sock" \
-	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} 2>"$work/log" &
+$correlator run --samples-per-second $rate --keep $lasting --host-id demo-host --admin-socket "$work/admin.sock" \
+	${otlp:+--otlp-endpoint "unix:$work/otlp.sock"} \
+	${SCREENSHOTS:+--live-listen "ws://$page" --include-service "checkout|payment|shop|orders|billing"} 2>"$work/log" &
 agent=$!
 for name in checkout payment shop billing; do
 	await "the registration of $name" '"event":"registered"' "$work/$name.out" $agent
@@ -169,10 +174,18 @@ echo
 go tool pprof -top -nodecount 6 "$work/payment.pb.gz" 2>/dev/null
 
 sleep 2
+[ -z "${SCREENSHOTS:-}" ] || "$work/screenshots" "$SCREENSHOTS" live "http://$page/" shop
 obey orders end ended
 kill -TERM $recording # it keeps what was sampled
 wait $recording || { cat "$work/shop.recorded" >&2; exit 1; }
 obey shop "end 1" ended
+if [ -n "${SCREENSHOTS:-}" ]; then
+	$correlator explain --admin-socket "$work/admin.sock" --service shop --slowest 1 -o json >"$work/slowest"
+	slowest=$(sed -n 's/.*"transaction_id": *"\([0-9a-f]*\)".*/\1/p' "$work/slowest" | head -n 1)
+	$correlator explain --admin-socket "$work/admin.sock" "$slowest" -o html -O "$work/page.html"
+	"$work/screenshots" "$SCREENSHOTS" flame "$work/page.html"
+	"$work/screenshots" "$SCREENSHOTS" sum
+fi
 for name in checkout payment; do obey $name stop-threads threads; done
 limit "${pid[billing]}"
 obey billing "account 1" accounted
