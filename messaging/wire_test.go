@@ -10,15 +10,12 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // unhex decodes hex with blanks, in which the tests give the messages of the protocol.
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
-	assert.NilError(t, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 var testKey = Key{
 	TraceID:       [16]byte([]byte("\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36")),

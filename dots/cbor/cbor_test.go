@@ -13,14 +13,10 @@ import (
 
 	"correlator/dots/cbor"
 	"correlator/dots/value"
+	"correlator/internal/lab/testenv"
 )
 
-func unhex(tb testing.TB, text string) []byte {
-	tb.Helper()
-	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	assert.NilError(tb, err)
-	return data
-}
+var unhex = testenv.Unhex
 
 var testUUID = value.UUID{
 	0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff,

@@ -1,9 +1,7 @@
 package dynamic_test
 
 import (
-	"encoding/hex"
 	"os"
-	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -11,6 +9,7 @@ import (
 	"correlator/dots/language"
 	"correlator/dots/schema"
 	"correlator/dots/system"
+	"correlator/internal/lab/testenv"
 )
 
 // demoTypes are the types that the recordings describe, and one with the rest.
@@ -60,9 +59,4 @@ func addDescribed(tb testing.TB, reg *schema.Registry, s *schema.Struct, instanc
 	assert.Check(tb, err)
 }
 
-func unhex(tb testing.TB, text string) []byte {
-	tb.Helper()
-	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	assert.NilError(tb, err)
-	return data
-}
+var unhex = testenv.Unhex

@@ -5,21 +5,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
 	"correlator/dots/cbor"
 	"correlator/dots/frame"
+	"correlator/internal/lab/testenv"
 )
 
-func unhex(tb testing.TB, text string) []byte {
-	tb.Helper()
-	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	assert.NilError(tb, err)
-	return data
-}
+var unhex = testenv.Unhex
 
 // TestFrames has frames as other implementations sent them, and what is in them.
 func TestFrames(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"correlator/dots/internal/demo"
 	"correlator/dots/schema"
 	"correlator/dots/value"
+	"correlator/internal/lab/testenv"
 )
 
 const (
@@ -24,12 +25,7 @@ const (
 		"a4 01 65 6c6162656c 02 02 03 f4 04 66 737472696e67 05 a6 01f5 02f4 03f4 04f4 05f4 06f5"
 )
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	assert.NilError(t, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 func TestDescriptions(t *testing.T) {
 	for want, typ := range map[string]*schema.Type{

@@ -2,23 +2,18 @@ package feed
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
-	assert.NilError(t, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 var (
 	stackID       = [16]byte([]byte("\x60\xb4\x20\xbb\x38\x51\xd9\xd4\x7a\xcb\x93\x3d\xbe\x70\x39\x9b"))

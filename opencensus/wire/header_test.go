@@ -1,20 +1,15 @@
 package wire
 
 import (
-	"encoding/hex"
-	"strings"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	assert.NilError(t, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 // start is a StartTime, 1795196498.065889.
 const start = " 41 da c0 21 94 84 37 86 "

@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"math"
 	"runtime"
 	"slices"
@@ -11,16 +10,12 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/testenv"
 	"correlator/opencensus/internal/client"
 	"correlator/opencensus/wire"
 )
 
-func unhex(tb testing.TB, text string) []byte {
-	tb.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	assert.NilError(tb, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 // payloads are well-formed, and what they say.
 var payloads = map[string]struct {

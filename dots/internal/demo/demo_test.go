@@ -2,17 +2,16 @@ package demo
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"math"
 	"reflect"
-	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
 	"correlator/dots/cbor"
 	"correlator/dots/value"
+	"correlator/internal/lab/testenv"
 )
 
 // all is the object of recording 08, as the C++ client library encoded it.
@@ -24,12 +23,7 @@ b819 01 63616c6c  02 f5  03 24  04 39012b  05 3a0001116f  06 3b000000012a05f1ff
 13 a102666e6573746564  14 82f5f4  15 826161 62c3a4  16 83010205
 17 82a101f5a0  1818 820118ff  181f fb4008000000000000`
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	assert.NilError(t, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 func allObject() *DemoAll {
 	return &DemoAll{

@@ -2,7 +2,6 @@ package processcontext
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/testenv"
 	"correlator/memread"
 )
 
@@ -65,12 +65,7 @@ func (p *process) ReadBatch(requests []memread.Request) error {
 	return nil
 }
 
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(text)
-	assert.NilError(t, err)
-	return b
-}
+var unhex = testenv.Unhex
 
 // The header of the specification's rules, by hand.
 func TestHeader(t *testing.T) {

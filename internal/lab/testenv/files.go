@@ -1,12 +1,14 @@
 package testenv
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -36,6 +38,28 @@ func WriteProgram(t testing.TB, path string, content []byte, mode os.FileMode) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	assert.NilError(t, os.WriteFile(path, content, mode))
+}
+
+// Unhex returns the bytes that hexadecimal digits are, between which white space may be.
+func Unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
+	assert.NilError(t, err)
+	return b
+}
+
+// CompileNamed compiles a program whose one local function, checkout, has its name in front of much else, in a part
+// of the file that is not hashed for its id. It writes a byte, and ends with its input.
+func CompileNamed(t testing.TB) []byte {
+	t.Helper()
+	source := "#include <unistd.h>\nstatic __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(\"\"); }\n"
+	for _, c := range "abc" {
+		source += "void " + strings.Repeat(string(c), 3000) + "(void) {}\n"
+	}
+	source += "int main(void) { char c; checkout(); return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"
+	path := filepath.Join(t.TempDir(), "program.c")
+	WriteFile(t, path, source)
+	return ReadFile(t, Compile(t, "cc", path))
 }
 
 // Compile compiles a C source with warnings as errors and returns the path of the test's own copy of the

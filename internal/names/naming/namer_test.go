@@ -113,20 +113,6 @@ func (e *emitted) unnamed(why reason) uint64 { return e.consumer.unnamed[why].Lo
 
 func (e *emitted) failures(why failure) uint64 { return e.counters.failures[why].Load() }
 
-// build returns a program whose one local function has its name in front of much else, in a part of
-// the file that is not hashed for its id.
-func build(t *testing.T) []byte {
-	t.Helper()
-	source := "#include <unistd.h>\nstatic __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(\"\"); }\n"
-	for _, c := range "abc" {
-		source += "void " + strings.Repeat(string(c), 3000) + "(void) {}\n"
-	}
-	source += "int main(void) { char c; checkout(); return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"
-	path := filepath.Join(t.TempDir(), "program.c")
-	testenv.WriteFile(t, path, source)
-	return testenv.ReadFile(t, testenv.Compile(t, "cc", path))
-}
-
 // start starts a program, and returns it with a frame in one of its functions.
 func start(t *testing.T, content []byte, function, owner string) (*profile.Resource, profile.Frame, *exec.Cmd) {
 	t.Helper()
@@ -161,7 +147,7 @@ func resourceOf(t *testing.T, cmd *exec.Cmd, owner string) *profile.Resource {
 // A copy of a program with other symbols has the same file id. Its names are used for its own process
 // only, whoever comes first.
 func TestNamesOfAForgery(t *testing.T) {
-	content := build(t)
+	content := testenv.CompileNamed(t)
 	forged := bytes.Replace(content, []byte("\x00checkout\x00"), []byte("\x00launder_\x00"), 1)
 	honest, one, _ := start(t, content, "checkout", "shop")
 	forger, other, _ := start(t, forged, "launder_", "mallory")
@@ -184,7 +170,7 @@ func TestNamesOfAForgery(t *testing.T) {
 // those again.
 func TestKinds(t *testing.T) {
 	testenv.NeedRoot(t) // who is shown symbols of the kernel
-	r, checkout, _ := start(t, build(t), "checkout", "shop")
+	r, checkout, _ := start(t, testenv.CompileNamed(t), "checkout", "shop")
 	e := open(t)
 	vmlinux := &profile.File{ID: profile.FileID{1}, Kind: profile.KernelFrame, Path: symbolizer.VMLinuxPath}
 	none := &profile.File{ID: profile.FileID{2}, Kind: profile.NativeFrame, Path: "/none"}
@@ -217,7 +203,7 @@ func TestKinds(t *testing.T) {
 
 // The perf map is read again when it has changed, and only then.
 func TestPerfMapChanges(t *testing.T) {
-	r, _, _ := start(t, build(t), "checkout", "shop")
+	r, _, _ := start(t, testenv.CompileNamed(t), "checkout", "shop")
 	e := open(t)
 	path := fmt.Sprintf("/tmp/perf-%d.map", r.PID)
 	t.Cleanup(func() { os.Remove(path) })
@@ -262,7 +248,7 @@ func TestHanging(t *testing.T) {
 	fs.Overlay("/tmp", fs.Empty())
 	hanging := startBy(t, fs.By)
 	fs.Hang(fusefs.Lookup, fmt.Sprintf("/perf-%d.map", hanging.PID))
-	honest, checkout, _ := start(t, build(t), "checkout", "shop")
+	honest, checkout, _ := start(t, testenv.CompileNamed(t), "checkout", "shop")
 	e := open(t)
 	e.Sampled(sampleOf(hanging, profile.Frame{Address: 0x1010}))
 	got := e.names(honest, checkout)
@@ -300,7 +286,7 @@ func startBy(t *testing.T, by []string) *profile.Resource {
 
 // A process that has ended has no names.
 func TestGone(t *testing.T) {
-	r, checkout, cmd := start(t, build(t), "checkout", "shop")
+	r, checkout, cmd := start(t, testenv.CompileNamed(t), "checkout", "shop")
 	assert.NilError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	e := open(t)

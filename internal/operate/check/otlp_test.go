@@ -143,6 +143,17 @@ func TestConnect(t *testing.T) {
 	}
 }
 
+// connected returns what is found about a destination of HTTP, which is connected to.
+func connected(t *testing.T, endpoint string, headers otlp.Headers) finding {
+	t.Helper()
+	d := otlp.NewDestination(endpoint)
+	d.Name, d.Protocol, d.Timeout, d.Headers = "x", otlp.HTTPProtobuf, time.Minute, headers
+	m := fakeMachine(t, nil)
+	m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
+	m.connect = m.connectAll
+	return found(t, m, "otlp-destination x")
+}
+
 // By HTTP, requests without data are sent: their responses have remedies, too.
 func TestConnectHTTP(t *testing.T) {
 	a := newAuthority(t)
@@ -163,12 +174,7 @@ func TestConnectHTTP(t *testing.T) {
 				defer server.Close()
 				endpoint = server.URL
 			}
-			d := otlp.NewDestination(endpoint)
-			d.Name, d.Protocol, d.Timeout = "x", otlp.HTTPProtobuf, time.Minute
-			m := fakeMachine(t, nil)
-			m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
-			m.connect = m.connectAll
-			if f := found(t, m, "otlp-destination x"); c.remedy == "" {
+			if f := connected(t, endpoint, nil); c.remedy == "" {
 				f.verify(t, OK, "accepts requests", "")
 			} else {
 				f.verify(t, Degraded, endpoint, c.remedy)
@@ -189,12 +195,7 @@ func TestConnectStrangeAnswers(t *testing.T) {
 			w.Header().Set("Content-Type", c.contentType)
 			io.WriteString(w, c.body)
 		}))
-		d := otlp.NewDestination(server.URL)
-		d.Name, d.Protocol, d.Timeout = "x", otlp.HTTPProtobuf, time.Minute
-		m := fakeMachine(t, nil)
-		m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
-		m.connect = m.connectAll
-		f := found(t, m, "otlp-destination x")
+		f := connected(t, server.URL, nil)
 		if c.remedy == "" {
 			f.verify(t, OK, c.detail, "")
 		} else {
@@ -214,14 +215,7 @@ func TestConnectProxy(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	name := strings.TrimPrefix(proxy.URL, "http://")
-	connect := func(code string) finding {
-		d := otlp.NewDestination("http://receiver.invalid")
-		d.Name, d.Protocol, d.Timeout, d.Headers = "x", otlp.HTTPProtobuf, time.Minute, otlp.Headers{"x": code}
-		m := fakeMachine(t, nil)
-		m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
-		m.connect = m.connectAll
-		return found(t, m, "otlp-destination x")
-	}
+	connect := func(code string) finding { return connected(t, "http://receiver.invalid", otlp.Headers{"x": code}) }
 	for code, remedy := range map[string]string{
 		"407": "the password in that variable", "502": "let the proxy connect to the receiver", "401": "headers",
 	} {
@@ -246,12 +240,7 @@ func TestConnectPartly(t *testing.T) {
 			}
 		}))
 		defer server.Close()
-		d := otlp.NewDestination(server.URL)
-		d.Name, d.Protocol, d.Timeout = "x", otlp.HTTPProtobuf, time.Minute
-		m := fakeMachine(t, nil)
-		m.config.Export.Destinations, m.config.Connect = []otlp.Destination{d}, true
-		m.connect = m.connectAll
-		f := found(t, m, "otlp-destination x")
+		f := connected(t, server.URL, nil)
 		f.verify(t, Degraded, path+": HTTP 404", "leave out of signals")
 		assert.Check(t, f.loss == loss, "%s: %s", path, f.loss)
 	}

@@ -143,20 +143,6 @@ func TestLateProcess(t *testing.T) {
 	n.close() // does not wait either
 }
 
-// buildProgram returns a program whose one local function has its name in front of much else, in a
-// part of the file that is not hashed for its id.
-func buildProgram(t *testing.T) []byte {
-	t.Helper()
-	source := "#include <unistd.h>\nstatic __attribute__((noinline, used)) void checkout(void) { __asm__ volatile(\"\"); }\n"
-	for _, c := range "abc" {
-		source += "void " + strings.Repeat(string(c), 3000) + "(void) {}\n"
-	}
-	source += "int main(void) { char c; checkout(); return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"
-	path := filepath.Join(t.TempDir(), "program.c")
-	testenv.WriteFile(t, path, source)
-	return testenv.ReadFile(t, testenv.Compile(t, "cc", path))
-}
-
 func startProgram(t *testing.T, content []byte) *record.Process {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "copy")
@@ -172,7 +158,7 @@ func startProgram(t *testing.T, content []byte) *record.Process {
 // A copy of a program with other symbols has the same file id. Its names are used for its own
 // process only.
 func TestNamesOfAForgery(t *testing.T) {
-	content := buildProgram(t)
+	content := testenv.CompileNamed(t)
 	forged := bytes.Replace(content, []byte("\x00checkout\x00"), []byte("\x00launder_\x00"), 1)
 	honest, forger := startProgram(t, content), startProgram(t, forged)
 	one, other := function(t, honest, "copy", "checkout"), function(t, forger, "copy", "launder_")
