@@ -94,6 +94,8 @@ func TestHostileThreadContexts(t *testing.T) {
 		{"another machine", tlsdesc, func(e *edit) { e.put16(18, uint16(elf.EM_RISCV)) }, none, ErrNoSymbols},
 		{"32 bits", tlsdesc, func(e *edit) { e.b[elf.EI_CLASS] = 1 }, none, ErrNoSymbols},
 		{"no ELF file", tlsdesc, func(e *edit) { e.b[1] = 'X' }, none, ErrNoSymbols},
+		{"too many program headers", tlsdesc, func(e *edit) { e.put16(56, maxProgramHeaders+1) }, none, ErrLimit},
+		{"block larger than any", tlsdesc, ofTLS(pMemsz, maxTLSBlock+1), none, errMalformed},
 		{"PT_DYNAMIC in no segment", tlsdesc, func(e *edit) {
 			e.put64(e.program(elf.PT_DYNAMIC, 0)+pVaddr, farAddr)
 		}, none, errMalformed},

@@ -159,6 +159,12 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 	if err := handle.OpenFiles(func(string) bool { calls++; return false }); err != nil || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
+	options := filepath.Join(t.TempDir(), "options")
+	for size, isLong := range map[int]bool{maxOptionFile: false, maxOptionFile + 1: true} {
+		testenv.WriteFile(t, options, strings.Repeat("x", size))
+		text, err := handle.OptionFile(options)
+		assert.Check(t, (err != nil) == isLong && (isLong || len(text) == size), "%d of %d bytes, %v", len(text), size, err)
+	}
 	stdin.Close()
 	_ = cmd.Wait()
 	_, err = handle.CommandLine()
