@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -46,6 +47,21 @@ func Unhex(t testing.TB, text string) []byte {
 	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
 	assert.NilError(t, err)
 	return b
+}
+
+// Symbols returns the values of an ELF file's symbols by their names.
+func Symbols(t testing.TB, path string) map[string]uint64 {
+	t.Helper()
+	f, err := elf.Open(path)
+	assert.NilError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	assert.NilError(t, err)
+	values := make(map[string]uint64)
+	for _, s := range symbols {
+		values[s.Name] = s.Value
+	}
+	return values
 }
 
 // CompileNamed compiles a program whose one local function, checkout, has its name in front of much else, in a part

@@ -3,7 +3,6 @@ package naming
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -125,13 +124,8 @@ func start(t *testing.T, content []byte, function, owner string) (*profile.Resou
 	}
 	parsed, err := elfsym.ParseFile(bytes.NewReader(content), int64(len(content)))
 	assert.NilError(t, err)
-	f, err := elf.NewFile(bytes.NewReader(content))
-	assert.NilError(t, err)
-	all, err := f.Symbols()
-	assert.NilError(t, err)
-	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == function })
 	file := &profile.File{ID: parsed.HTLHash, Kind: profile.NativeFrame, Path: path}
-	return resourceOf(t, cmd, owner), profile.Frame{File: file, Address: all[i].Value}, cmd
+	return resourceOf(t, cmd, owner), profile.Frame{File: file, Address: testenv.Symbols(t, path)[function]}, cmd
 }
 
 func resourceOf(t *testing.T, cmd *exec.Cmd, owner string) *profile.Resource {

@@ -41,15 +41,7 @@ func TestDebugData(t *testing.T) {
 	assert.NilError(t, w.Close())
 	testenv.WriteFile(t, path("good.xz"), packed.Bytes())
 	testenv.WriteFile(t, path("bad.xz"), packed.Bytes()[:packed.Len()/2])
-	file, err := elf.Open(path("full"))
-	assert.NilError(t, err)
-	defer file.Close()
-	list, err := file.Symbols()
-	assert.NilError(t, err)
-	addr := make(map[string]uint64)
-	for _, s := range list {
-		addr[s.Name] = s.Value
-	}
+	addr := testenv.Symbols(t, path("full"))
 	for section, want := range map[string]string{"good.xz": "hidden", "bad.xz": ""} {
 		run(objcopy, "--strip-all", "--add-section", ".gnu_debugdata="+path(section), path("full"), path("mini"))
 		mini, err := os.Open(path("mini"))
@@ -83,16 +75,7 @@ func linkedProgram(t *testing.T, buildID string) (program, debug string, hidden 
 	run(cc, "-O1", "-Wl,--build-id="+buildID, "-o", "full", "p.c")
 	run(objcopy, "--only-keep-debug", "full", "p.debug")
 	run(objcopy, "--strip-all", "--add-gnu-debuglink=p.debug", "full", "program")
-	full, err := elf.Open(filepath.Join(dir, "full"))
-	assert.NilError(t, err)
-	defer full.Close()
-	list, err := full.Symbols()
-	assert.NilError(t, err)
-	for _, s := range list {
-		if s.Name == "hidden" {
-			hidden = s.Value
-		}
-	}
+	hidden = testenv.Symbols(t, filepath.Join(dir, "full"))["hidden"]
 	return filepath.Join(dir, "program"), filepath.Join(dir, "p.debug"), hidden
 }
 
@@ -134,13 +117,7 @@ func TestDWARF(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	testenv.WriteFile(t, path("p.c"), "static __attribute__((used)) void hidden(void) {}\nint main(void) { return 0; }\n")
 	run(cc, "-g", "-O1", "-Wl,--build-id=none", "-o", "full", "p.c")
-	full, err := elf.Open(path("full"))
-	assert.NilError(t, err)
-	defer full.Close()
-	list, err := full.Symbols()
-	assert.NilError(t, err)
-	i := slices.IndexFunc(list, func(s elf.Symbol) bool { return s.Name == "hidden" })
-	hidden := list[i].Value
+	hidden := testenv.Symbols(t, path("full"))["hidden"]
 	withoutTable := func(from, to string) {
 		b := testenv.ReadFile(t, path(from))
 		f, err := elf.NewFile(bytes.NewReader(b))

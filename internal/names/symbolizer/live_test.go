@@ -1,7 +1,6 @@
 package symbolizer
 
 import (
-	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -103,19 +102,14 @@ func TestDemangled(t *testing.T) {
 		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
 	path := testenv.Compile(t, "cc", source)
 	id, program := startFile(t, path)
-	f, err := elf.Open(path)
-	assert.NilError(t, err)
-	defer f.Close()
-	all, err := f.Symbols()
-	assert.NilError(t, err)
 	wanted := map[string]string{
 		"_ZN3foo3barIiEEvPKc": "foo::bar<int>", "_RNvNtCs1234_7mycrate3foo3bar": "mycrate::foo::bar",
 		"_ZN7mycrate3foo17h0123456789abcdefE": "mycrate::foo", "_ZN3foo": "", "main": "",
 	}
 	addrs := make(map[uint64]string)
-	for _, s := range all {
-		if _, ok := wanted[s.Name]; ok {
-			addrs[s.Value] = s.Name
+	for name, addr := range testenv.Symbols(t, path) {
+		if _, ok := wanted[name]; ok {
+			addrs[addr] = name
 		}
 	}
 	assert.Assert(t, len(addrs) == len(wanted), "found %v", addrs)

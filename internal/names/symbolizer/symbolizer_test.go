@@ -3,7 +3,6 @@ package symbolizer
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,13 +39,7 @@ func start(t *testing.T) (id procscan.ProcessID, program File, addr uint64) {
 		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
 	path := testenv.Compile(t, "cc", source)
 	id, program = startFile(t, path)
-	f, err := elf.Open(path)
-	assert.NilError(t, err)
-	defer f.Close()
-	all, err := f.Symbols()
-	assert.NilError(t, err)
-	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return s.Name == "checkout" })
-	return id, program, all[i].Value
+	return id, program, testenv.Symbols(t, path)["checkout"]
 }
 
 // startFile starts a program that writes a byte when it is in place.

@@ -3,7 +3,6 @@ package symbols
 import (
 	"bufio"
 	"bytes"
-	"debug/elf"
 	"errors"
 	"os"
 	"os/exec"
@@ -40,15 +39,7 @@ func TestDebugData(t *testing.T) {
 	out, err := exec.Command(testenv.NeedTool(t, "objcopy"), "--add-section", ".gnu_debugdata="+section, stripped,
 		mini).CombinedOutput()
 	assert.NilError(t, err, "%s", out)
-	f, err := elf.Open(full)
-	assert.NilError(t, err)
-	defer f.Close()
-	symbols, err := f.Symbols()
-	assert.NilError(t, err)
-	addr := make(map[string]uint64)
-	for _, s := range symbols {
-		addr[s.Name] = s.Value
-	}
+	addr := testenv.Symbols(t, full)
 	plain, _ := open(t, stripped)
 	tables, _ := open(t, mini)
 	assert.Assert(t, plain.DebugData == nil && tables.DebugData != nil && tables.Static == nil, "%+v, %+v", plain,

@@ -189,15 +189,7 @@ func build(t *testing.T) (full, stripped, debug string) {
 
 func TestTables(t *testing.T) {
 	full, stripped, debug := build(t)
-	f, err := elf.Open(full)
-	assert.NilError(t, err)
-	defer f.Close()
-	symbols, err := f.Symbols()
-	assert.NilError(t, err)
-	addr := make(map[string]uint64)
-	for _, s := range symbols {
-		addr[s.Name] = s.Value
-	}
+	addr := testenv.Symbols(t, full)
 	e, _ := open(t, full)
 	naked, _ := open(t, stripped)
 	apart, _ := open(t, debug)
