@@ -282,8 +282,11 @@ func (w *Waits) Resume() (err error) {
 	if err := w.objects.Attached.Set(Now()); err != nil {
 		return fmt.Errorf("setting %s: %w", waitsVarAttached, err)
 	}
-	w.paused.Store(false) // those that are new from now on are prepared by who adds them
-	w.owned.Store(true)   // threads have begun and ended meanwhile
+	t := &w.sampler.table
+	t.mu.Lock() // a target that is added meanwhile is prepared by who adds it: its threads count once
+	defer t.mu.Unlock()
+	w.paused.Store(false)
+	w.owned.Store(true) // threads have begun and ended meanwhile
 	if err := w.forgetThreads(); err != nil {
 		return err
 	}
@@ -362,13 +365,10 @@ func (w *Waits) setThreads(owner, threads uint32) error {
 	return nil
 }
 
-// forgetThreads has all threads counted anew.
+// forgetThreads has all threads counted anew. The table must be locked.
 func (w *Waits) forgetThreads() error {
-	t := &w.sampler.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	var err error
-	for target, owner := range t.ownerOf {
+	for target, owner := range w.sampler.table.ownerOf {
 		err = errors.Join(err, w.setOwner(target, owner.number), w.setThreads(owner.number, 0))
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf/link"
 	"gotest.tools/v3/assert"
@@ -398,6 +399,37 @@ func TestWaitsOwnedThreads(t *testing.T) {
 	before = stateless()
 	start("new").WaitIn(1, "sleep", time.Millisecond)
 	assert.Check(t, stateless() > before)
+}
+
+// A target that is added while accounts are resumed has its threads counted once.
+func TestWaitsResumedMeanwhile(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWaits(t, s, WaitOptions{Paused: true})
+	cmd := exec.Command("cat")
+	testenv.Start(t, cmd)
+	for range 100 {
+		resumed := make(chan error, 1)
+		go func() { resumed <- w.Resume() }()
+		var target Target
+		for done := false; !done; {
+			if target != 0 {
+				assert.NilError(t, s.RemoveTarget(target))
+			}
+			target = addRules(t, s, cmd.Process.Pid, func() TargetRules { return TargetRules{} })
+			select {
+			case err := <-resumed:
+				assert.NilError(t, err)
+				done = true
+			default:
+			}
+		}
+		var of waitsUsage
+		_, err := w.usages.ReadAt(asBytes(unsafe.Slice(&of, 1)), usageAt(uint32(uint16(target))))
+		assert.NilError(t, err)
+		assert.Assert(t, of.Threads == 1, "%d threads of one", of.Threads)
+		assert.NilError(t, w.Pause())
+		assert.NilError(t, s.RemoveTarget(target))
+	}
 }
 
 // Threads that a process begins while it has more than it may have have no account, which is counted; those that it
