@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 const testDelay = 300 * time.Millisecond
@@ -319,9 +321,7 @@ func drained(b *fixture) {
 	fits := b.receiver.fill()
 	b.add(1, 2, 0)
 	b.settled()
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	assert.ErrorIs(b, b.sender.Drain(ended), context.Canceled)
+	assert.ErrorIs(b, b.sender.Drain(testenv.Ended()), context.Canceled)
 	drained := b.drain()
 	b.receiver.expectFillers(fits)
 	b.receiver.expect(correlationOf(1, 2))

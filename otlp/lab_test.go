@@ -1,7 +1,6 @@
 package otlp
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // lab is an exporter in a bubble of synctest: time passes only when everything waits.
@@ -49,9 +50,7 @@ func openLab(t testing.TB, o Options) *lab {
 	l.Exporter, err = Open(o)
 	assert.NilError(t, err)
 	t.Cleanup(func() {
-		now, cancel := context.WithCancel(context.Background())
-		cancel()
-		l.Shutdown(now)
+		l.Shutdown(testenv.Ended())
 		l.sums()
 		l.metricSums()
 		l.Exporter.mu.Lock()

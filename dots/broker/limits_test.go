@@ -16,6 +16,7 @@ import (
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
 	"correlator/dots/value"
+	"correlator/internal/lab/testenv"
 )
 
 // recorder records what happens.
@@ -280,9 +281,7 @@ func TestShutdownDoesNotWaitForever(t *testing.T) {
 		b.run(&guest{transport: s})
 	}()
 	eventually(t, "accepted", func() bool { return b.Counters().Guests == 1 })
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := b.Shutdown(ctx)
+	err := b.Shutdown(testenv.Ended())
 	assert.Check(t, errors.Is(err, context.Canceled) && s.aborted.Err() != nil, err)
 
 	// A connection that is aborted has ended at once.

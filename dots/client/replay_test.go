@@ -11,6 +11,7 @@ import (
 	"correlator/dots/internal/demo"
 	"correlator/dots/system"
 	"correlator/dots/value"
+	"correlator/internal/lab/testenv"
 )
 
 // pong answers a question of the client, which must be the next that it sends.
@@ -100,9 +101,7 @@ func TestSubscribeDuringPreload(t *testing.T) {
 	p.send(&system.DotsMsgConnectResponse{PreloadFinished: value.Some(true)})
 	must(t, <-result)
 	s := <-late
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	assert.Check(t, errors.Is(s.Wait(ended), context.Canceled) && !s.isFilled(), "filled before the replay")
+	assert.Check(t, errors.Is(s.Wait(testenv.Ended()), context.Canceled) && !s.isFilled(), "filled before the replay")
 	p.replay(1)
 	must(t, s.Wait(t.Context()))
 	assert.Check(t, s.Len() == 1, "%d objects", s.Len())

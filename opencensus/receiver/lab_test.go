@@ -142,11 +142,7 @@ func openLab(t testing.TB, c Config, o Options) *lab {
 	r, err := Open(c, o)
 	assert.NilError(t, err)
 	l := &lab{t, r, s}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		r.Shutdown(ctx)
-	})
+	t.Cleanup(func() { r.Shutdown(testenv.Ended()) })
 	return l
 }
 

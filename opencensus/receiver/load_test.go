@@ -246,9 +246,7 @@ func TestShutdownWithoutTime(t *testing.T) {
 	l.write(conn, records(data, &c, 10))
 	<-queue.entered // the sender waits
 	l.isClosed(conn)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := l.Shutdown(ctx)
+	err := l.Shutdown(testenv.Ended())
 	assert.Check(t, errors.Is(err, context.Canceled), "shutdown: %v", err)
 	l.balance()
 	all := gather(t, l.Receiver)

@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 	"correlator/otlp/validate"
 )
@@ -111,9 +111,7 @@ func TestBatch(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	l := openLab(t, Config{})
 	body, _ := sound(t, otlp.Traces)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := l.pass(ctx, otlp.Traces, nil, body, false)
+	_, err := l.pass(testenv.Ended(), otlp.Traces, nil, body, false)
 	wantError(t, err, codes.Canceled, false)
 	l.wantCounts(otlp.Traces, "requests CANCELLED=1")
 	n := len(l.taken())

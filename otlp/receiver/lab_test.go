@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 
@@ -92,11 +93,7 @@ func openLabWith(t testing.TB, c Config, queue Queue, s *store) *lab {
 	c.Listen = "unix:" + filepath.Join(t.TempDir(), "otlp.sock")
 	r, err := Open(c, queue)
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		r.Shutdown(ctx)
-	})
+	t.Cleanup(func() { r.Shutdown(testenv.Ended()) })
 	return &lab{TB: t, Receiver: r, store: s, conn: dial(t, c.Listen)}
 }
 
@@ -275,11 +272,7 @@ func openBubbleWith(t testing.TB, queue Queue) *bubble {
 	oneP(t)
 	b := &bubble{TB: t, listener: bufconn.Listen(bubbleBuffer)}
 	b.Receiver = serve(&Config{}, b.listener, nil, queue)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		b.Shutdown(ctx)
-	})
+	t.Cleanup(func() { b.Shutdown(testenv.Ended()) })
 	return b
 }
 

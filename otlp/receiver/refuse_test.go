@@ -63,11 +63,7 @@ func exporterTo(t testing.TB, l *lab, queueBytes int64) *otlp.Exporter {
 	d.QueueBytes = queueBytes
 	x, err := otlp.Open(otlp.Options{Destinations: []otlp.Destination{d}})
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		x.Shutdown(ctx)
-	})
+	t.Cleanup(func() { x.Shutdown(testenv.Ended()) })
 	return x
 }
 
@@ -155,9 +151,7 @@ func TestShutdownAtOnce(t *testing.T) {
 	stream, err := l.conn.NewStream(context.Background(), &grpc.StreamDesc{ClientStreams: true}, otlp.Traces.Method())
 	assert.NilError(t, err)
 	testenv.Poll(t, patience, "the request has a slot", func() bool { return l.inWork() == 1 })
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err = l.Shutdown(ctx)
+	err = l.Shutdown(testenv.Ended())
 	assert.Check(t, errors.Is(err, context.Canceled), "got %v", err)
 	var answer []byte
 	assert.Check(t, stream.RecvMsg(&answer) != nil, "the request was answered")

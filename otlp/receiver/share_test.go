@@ -61,11 +61,7 @@ func openToAll(t *testing.T, network string) *open {
 	}
 	r, err := Open(c, &store{})
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		r.Shutdown(ctx)
-	})
+	t.Cleanup(func() { r.Shutdown(testenv.Ended()) })
 	return &open{r, network}
 }
 

@@ -77,10 +77,8 @@ func TestSilentSearchKeeps(t *testing.T) {
 	pids, _ = f.turn(t)
 	assert.Check(t, slices.Equal(pids, []int{1, 2, 3}), "%d", pids)
 	assert.Check(t, slices.Equal(f.turns, []int{-1, 1, 2}), "turns %d", f.turns)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	f.err = nil
-	look, err := f.Look(ctx)
+	look, err := f.Look(testenv.Ended())
 	assert.Check(t, errors.Is(err, context.Canceled) && look.Views == nil, "%+v, %v", look, err)
 }
 

@@ -1,7 +1,6 @@
 package asynclog
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,6 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 // stuck is a core that takes nothing until it is released, as a pipe that nobody reads.
@@ -41,9 +42,7 @@ func TestStuck(t *testing.T) {
 	for i := range maxWaiting + excess {
 		l.Info(fmt.Sprint("line ", i), zap.Int("i", i))
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	l.Close(ended)
+	l.Close(testenv.Ended())
 	close(below.released)
 	l.Close(t.Context())
 	all := logs.All()

@@ -6,6 +6,7 @@ package testenv
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -82,6 +83,13 @@ func NeedTool(t testing.TB, name string) string {
 		Missing(t, "needs the program "+name+" in PATH")
 	}
 	return path
+}
+
+// Ended returns a context that has ended: what takes it does not wait.
+func Ended() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
 }
 
 // Poll waits until done returns true, and fails the test when that has not happened within the

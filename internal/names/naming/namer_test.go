@@ -2,7 +2,6 @@ package naming
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -323,9 +322,7 @@ func TestHeld(t *testing.T) {
 	if n := e.unnamed(unnamedFull); n != taken-maxHeld || e.held != maxHeld {
 		t.Errorf("%d samples were not held, %d are", n, e.held)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	e.consumer.Close(ctx)
+	e.consumer.Close(testenv.Ended())
 	e.Sampled(sampleOf(&profile.Resource{}, profile.Frame{Address: 1}))
 	if uint64(len(e.samples)) != taken+1 || e.unnamed(unnamedShutdown) != maxHeld+1 {
 		t.Errorf("%d samples of %d, %d at the end", len(e.samples), taken+1, e.unnamed(unnamedShutdown))
@@ -374,9 +371,7 @@ func TestConsumers(t *testing.T) {
 		consumers[i] = e.NewConsumer(func(*profile.Sample) { emitted[i]++ })
 		consumers[i].Sampled(sampleOf(r, frame))
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	consumers[2].Close(ended)
+	consumers[2].Close(testenv.Ended())
 	if emitted != [3]int{0, 0, 1} || consumers[2].unnamed[unnamedShutdown].Load() != 1 || e.held != 2 {
 		t.Errorf("%v when one ends, %d are held", emitted, e.held)
 	}

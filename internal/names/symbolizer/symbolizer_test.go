@@ -2,7 +2,6 @@ package symbolizer
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -209,9 +208,7 @@ func TestEndlessAnswers(t *testing.T) {
 		t.Errorf("%d names, %d bytes are left", len(p.table), u.client.room)
 	}
 	assert.NilError(t, u.take(encode(t, answer{End: &end{}})))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if result := p.result(ctx); result.Err != nil || !errors.Is(result.Names.Unread, errFull) {
+	if result := p.result(testenv.Ended()); result.Err != nil || !errors.Is(result.Names.Unread, errFull) {
 		t.Errorf("%v, %v", result.Err, result.Names.Unread)
 	}
 }

@@ -165,9 +165,7 @@ func TestRecordAndReplay(t *testing.T) {
 	want := "Room: 2\nid  name\n 7  -\n 9  cellar\n\n"
 	assert.Check(t, got.String() == want, "%q, want %q", &got, want)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	slow := Replay{Speed: 0.001}
-	err = slow.pause(ctx, time.Now(), math.MaxInt64)
+	err = slow.pause(testenv.Ended(), time.Now(), math.MaxInt64)
 	assert.Check(t, errors.Is(err, context.Canceled), "ended with %v", err)
 }

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -96,11 +95,9 @@ func TestInspect(t *testing.T) {
 }
 
 func TestWithin(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	block := make(chan struct{})
 	defer close(block)
-	got := within(ended, "late", func() string { <-block; return "result" })
+	got := within(testenv.Ended(), "late", func() string { <-block; return "result" })
 	assert.Check(t, got == "late", "of something that hangs: %q", got)
 	got = within(t.Context(), "late", func() string { return "result" })
 	assert.Check(t, got == "result", "of something that returns: %q", got)

@@ -47,7 +47,7 @@ func exporter(t testing.TB, endpoints ...string) *otlp.Exporter {
 	}
 	x, err := otlp.Open(o)
 	assert.NilError(t, err)
-	t.Cleanup(func() { x.Shutdown(atOnce()) }) // it may lose data
+	t.Cleanup(func() { x.Shutdown(testenv.Ended()) }) // it may lose data
 	return x
 }
 
@@ -56,15 +56,8 @@ func receiving(t testing.TB, queue receiver.Queue) (r *receiver.Receiver, endpoi
 	endpoint = "unix:" + filepath.Join(t.TempDir(), "otlp.sock")
 	r, err := receiver.Open(receiver.Config{Listen: endpoint}, queue)
 	assert.NilError(t, err)
-	t.Cleanup(func() { r.Shutdown(atOnce()) })
+	t.Cleanup(func() { r.Shutdown(testenv.Ended()) })
 	return r, endpoint
-}
-
-// atOnce returns a context that has ended.
-func atOnce() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
 }
 
 // taker accepts everything that is received.
