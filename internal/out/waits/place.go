@@ -69,14 +69,16 @@ func Place(frames []profile.Frame) string {
 
 // shortName returns the name of a Java method without its package, and of a Go function without what leads to its own.
 func shortName(name string) string {
-	plain, _, _ := strings.Cut(name, "[") // not of arguments of types
-	if slash := strings.LastIndexByte(plain, '/'); slash >= 0 && !strings.ContainsAny(plain, "<: ") {
+	plain, _, _ := strings.Cut(name, "[")   // not of arguments of types
+	before, _, _ := strings.Cut(plain, "(") // nor of others
+	if slash := strings.LastIndexByte(before, '/'); slash >= 0 && !strings.ContainsAny(plain, "<: ") {
 		return name[slash+1:]
 	}
-	if parts := strings.Split(name, "."); len(parts) > 2 && !strings.ContainsAny(name, "(<: ") {
-		return strings.Join(parts[len(parts)-2:], ".")
+	dot := strings.LastIndexByte(plain[:max(strings.LastIndexByte(plain, '.'), 0)], '.')
+	if strings.ContainsAny(plain, "(<: ") {
+		return name
 	}
-	return name
+	return name[dot+1:]
 }
 
 // ofLibrary reports whether a frame is of what comes with the language, as far as its name tells.

@@ -44,6 +44,20 @@ func TestPlaceOfWait(t *testing.T) {
 	}
 }
 
+// Names are shortened before arguments of types, and of functions.
+func TestShortName(t *testing.T) {
+	for name, want := range map[string]string{
+		"main.F[...]": "main.F[...]", "slices.SortFunc[...]": "slices.SortFunc[...]",
+		"main.Map[...].func1": "main.Map[...].func1", "main.F[go.shape.int]": "main.F[go.shape.int]",
+		"example.org/a/b.F[example.org/c.T]": "b.F[example.org/c.T]", "example.org/b.(*T[...]).get": "b.(*T[...]).get",
+		"org.shop.Cart.add": "Cart.add", "main.f(a/b)": "main.f(a/b)", "f(a.b.c)": "f(a.b.c)", "read": "read",
+		"main.(*T).get": "main.(*T).get", "a::f(b/c, d.e.f)": "a::f(b/c, d.e.f)", "": "",
+	} {
+		got := shortName(name)
+		assert.Check(t, got == want, "%q of %q, want %q", got, name, want)
+	}
+}
+
 // What ended most of the waits is said, and of how much if not of all; of many, those who came first are known.
 func TestEndedBy(t *testing.T) {
 	var sum Total
