@@ -135,7 +135,7 @@ func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Ti
 	(*of)[0] = nil
 	*of = (*of)[1:]
 	size := slice.size()
-	s.moments -= len(slice.moments)
+	s.moments.Give(o.name, len(slice.moments))
 	if len(slice.waits) == 0 { // else the samples are all there
 		s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
 	}

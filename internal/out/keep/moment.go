@@ -10,7 +10,8 @@ import (
 
 const (
 	// partOfMoments is which part of the memory times may take in a slice, and a quarter of the slice at most: then it
-	// ends. partOfAllMoments is that in all slices: they take no more from samples.
+	// ends. partOfAllMoments is that in all slices, as if they had ended: open
+	// ones take twice that. An owner has no more of it than is left for others.
 	partOfMoments    = 64
 	partOfAllMoments = 8
 
@@ -56,11 +57,10 @@ func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *prof
 		m.last = sample.At.UnixNano() - int64(max(w.Queue, 0))
 		m.first, m.sum = m.last-int64(w.Longest), int64(w.Sum)
 	}
-	if s.moments >= s.limit/partOfAllMoments/momentBytes {
+	if !s.moments.Take(o.name, 1) {
 		s.stats.Untimed += sample.Count
 		return
 	}
-	s.moments++
 	slice.moments = append(slice.moments, m)
 	s.grow(o, openMomentBytes)
 }

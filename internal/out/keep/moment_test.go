@@ -90,15 +90,18 @@ func TestManyMoments(t *testing.T) {
 	n := len(a.Samples[0].Moments) + len(a.Waits[0].Moments)
 	assert.Check(t, n == maxMoments && a.Samples[0].Count == got.Samples && a.Waits[0].Count == got.Samples,
 		"%d of %d", n, a.Samples[0].Count)
-	for s.moments < s.limit/partOfAllMoments/momentBytes {
+	for all := s.limit / partOfAllMoments / momentBytes; s.moments.Used() < all/2; {
 		s.Add(first, begin)
 	}
 	s.Add(first, begin)
+	for range room {
+		s.Add(newSample(resource("b", 2), 2, begin, stack), begin) // of another owner: as many are left
+	}
 	addUp(t, s)
 	assert.Check(t, s.Stats().Untimed == 1 && s.Stats().Evicted == 0, "%+v", s.Stats())
 	later := newSample(r, 1, begin.Add(time.Hour), stack)
 	s.Expire(later.At) // the others are too old
 	s.Add(later, later.At)
 	addUp(t, s)
-	assert.Check(t, s.moments < room && s.Stats().Untimed == 1, "%d, %+v", s.moments, s.Stats())
+	assert.Check(t, s.moments.Used() < room && s.Stats().Untimed == 1, "%d, %+v", s.moments.Used(), s.Stats())
 }

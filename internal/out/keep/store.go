@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"correlator/internal/host/share"
 	"correlator/internal/names/symbolizer"
 	"correlator/profile"
 )
@@ -55,7 +56,7 @@ type Store struct {
 	unnamed []*stack // whose frames have got the names that there are, and lack some
 	gone    tombstones
 	spans   spanTimes
-	moments int // in all slices
+	moments *share.Budget[string] // in all slices, by owner
 	stats   Stats
 
 	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
@@ -188,7 +189,8 @@ func (k entryKey) of() entryKey { return k }
 
 // NewStore returns an empty store that keeps samples for a time, and has so many bytes.
 func NewStore(period time.Duration, limit int) *Store {
-	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newTombstones(limit)}
+	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newTombstones(limit),
+		moments: share.NewBudget[string](limit / partOfAllMoments / momentBytes)}
 }
 
 // Add keeps samples of transactions, those with a Wait too. It reports whether their stack has frames without a
