@@ -67,7 +67,7 @@ func (v *stackView) updateProcess(s *snapshot) {
 	if x != nil {
 		v.seen = true
 		if lost := x.StacksLost.Value(); lost > 0 {
-			v.title += ", " + lasted(lost.Duration()) + " more without room"
+			v.title += ", " + lasted(lost.Duration()) + " more without stacks"
 		}
 		v.grow(s, x.StacksSince)
 	}

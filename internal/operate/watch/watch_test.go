@@ -134,7 +134,7 @@ func TestStacksOfProcess(t *testing.T) {
 	w.shows("[1 Processes 2]", "  21  ca\\x1b[2Jt")
 	w.press("s")
 	w.shows("2.0 s of CPU time in 1 stack since "+stacksSince.Format(time.TimeOnly)+": ca\\x1b[2Jt, process 21, "+
-		"1.5 s more without room", "main0\n100.0%")
+		"1.5 s more without stacks", "main0\n100.0%")
 	lines := w.lines()
 	assert.Check(t, !strings.Contains(strings.Join(lines, "\n"), "main1"), "%q", lines)
 	w.press("\x1b\r")

@@ -172,6 +172,10 @@ func TestProfilesAreBounded(t *testing.T) {
 		feedNamed(p.tracker, s)
 	}
 	assert.Check(t, feedNamed(p.tracker, untracedSample(1001, 1, 1, now, "of another", "main")))
+	bare := untracedSample(1001, 1, 2, now)
+	assert.Check(t, feedNamed(p.tracker, bare))
+	bare.Stack = nil
+	assert.Check(t, feedNamed(p.tracker, bare))
 	p.publish(now.Add(time.Second))
 	held := p.tracker.stacks.bytes.Held("hog")
 	assert.Check(t, held > maxStackBytes/4 && held <= maxStackBytes/2, "%d bytes", held)
@@ -181,12 +185,34 @@ func TestProfilesAreBounded(t *testing.T) {
 	}
 	for _, x := range c.last.processes {
 		sums[x.Pid.Value()] += x.StacksLost.Value().Duration()
-		assert.Check(t, (x.StacksLost.Value() > 0) == (x.Pid.Value() == 1000), "%+v", x)
+		assert.Check(t, x.Pid.Value() == 1000 && x.StacksLost.Value() > 0 || x.StacksLost.Value() == 0.2, "%+v", x)
 	}
 	assert.Check(t,
-		(sums[1000]-samples*50*time.Millisecond).Abs() < time.Millisecond && sums[1001] == 50*time.Millisecond,
+		(sums[1000]-samples*50*time.Millisecond).Abs() < time.Millisecond && sums[1001] == 250*time.Millisecond,
 		"%v", sums)
 	assert.Check(t, p.tracker.lost().samples[untrackedStack] > 0)
+}
+
+// A sample is counted once as one whose stack there was no room for, though it lacks in its transaction and in its
+// process.
+func TestUntrackedOnce(t *testing.T) {
+	p, c := newPublisher(newSource(1))
+	p.tracker.untraced = true
+	c.want = wantTransactions | wantStacks | wantProcesses | wantProfiles
+	now := time.Now()
+	sample := stackSample("hog", 1, 0, 80, 60)
+	sample.At, sample.Last, sample.Resource.Process = now, now, procscan.ProcessID{PID: 1000, StartTime: 1}
+	for second := range 3 {
+		p.publish(now.Add(time.Duration(second-3) * time.Second))
+		p.tracker.Sampled(sample)
+	}
+	assert.Check(t, len(p.tracker.stacks.collecting) == 1 && len(p.tracker.stacks.profiles) == 1)
+	budget := p.tracker.stacks.bytes
+	for budget.Take("hog", stackBytes) {
+	}
+	sample.Count = 3
+	p.tracker.Named(sample)
+	assert.Check(t, p.tracker.lost().samples[untrackedStack] == 3, "%v", p.tracker.lost().samples)
 }
 
 // Where the stacks of all processes are wanted, those of the busiest are collected.

@@ -88,7 +88,7 @@ type collection struct {
 	owner       string
 	stacks      map[*stack]time.Duration // nil: they are not collected
 	stacksSince time.Time                // since when they are, and what threads do
-	lost        time.Duration            // with stacks that there was no room for
+	lost        time.Duration            // without stacks, or with those that there was no room for
 }
 
 // profile returns the collection of stacks of the process of a sample; nil: they are not collected.
@@ -112,18 +112,23 @@ func newStacks() stacks {
 		profiles: make(map[procscan.ProcessID]*collection)}
 }
 
-// addStack takes account of the stack of samples of a transaction or process.
-func (t *Tracker) addStack(of *collection, sample *profile.Sample) {
-	if of.stacks == nil || sample.Stack == nil || len(sample.Stack.Frames) == 0 {
-		return
+// addStack takes account of the stack of samples of a transaction or process, and reports whether there was room for
+// it.
+func (t *Tracker) addStack(of *collection, sample *profile.Sample) bool {
+	if of.stacks == nil {
+		return true
+	}
+	if sample.Stack == nil || len(sample.Stack.Frames) == 0 {
+		of.lost += t.used(sample)
+		return true
 	}
 	s := t.stacks.get(sample)
 	if s == nil || !t.stacks.use(of, s) {
-		t.untracked[untrackedStack] += sample.Count
 		of.lost += t.used(sample)
-		return
+		return false
 	}
 	of.stacks[s] += t.used(sample)
+	return true
 }
 
 // get returns the stack of samples, nil if there is no room for it.

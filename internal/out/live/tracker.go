@@ -219,15 +219,19 @@ func later(a, b time.Time) time.Time {
 func (t *Tracker) Named(sample *profile.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	room := true
 	tx := t.transactions[transactionID{sample.TraceID, sample.TransactionID}]
 	if tx != nil && tx.owner == sample.Resource.Owner { // else it is forgotten, or another's, or there is none
-		t.addStack(&tx.collection, sample)
+		room = t.addStack(&tx.collection, sample)
 	}
 	if p := t.stacks.profile(sample); p != nil {
 		if len(p.stacks) == 0 {
 			p.owner = sample.Resource.Owner
 		}
-		t.addStack(p, sample)
+		room = t.addStack(p, sample) && room
+	}
+	if !room { // once, though it lacks in both
+		t.untracked[untrackedStack] += sample.Count
 	}
 }
 

@@ -268,7 +268,7 @@ type CorrelatorProcess struct {
 	LastError   value.Opt[string]
 	Command     value.Opt[string]          // name of its first thread, by default that of the program
 	StacksSince value.Opt[value.Timepoint] // since when its CorrelatorProcessStacks are counted; unset: they are not
-	StacksLost  value.Opt[value.Duration]  // its CPU time since then with stacks that there was no room for
+	StacksLost  value.Opt[value.Duration]  // its CPU time since then without a stack that there was room for
 	Waiting     value.Opt[float64]         // its CorrelatorThreads that were found to work on transactions when they were read last, less the CPUs that they use; unset: none are read
 }
 
@@ -767,7 +767,7 @@ type CorrelatorTransaction struct {
 	Threads       value.Opt[uint32]         // that have worked on it
 	Context       value.Opt[CorrelatorContext]
 	StacksSince   value.Opt[value.Timepoint] // since when its stacks are counted; unset: they are not
-	StacksLost    value.Opt[value.Duration]  // its CPU time since then with stacks that there was no room for
+	StacksLost    value.Opt[value.Duration]  // its CPU time since then without a stack that there was room for
 	Name          value.Opt[string]          // what its threads publish as http.route, or else as span_name
 }
 
