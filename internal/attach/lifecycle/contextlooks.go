@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"correlator/internal/host/share"
@@ -14,8 +13,9 @@ import (
 )
 
 const (
-	// maxContextLooks is how many processes are looked at for a process context at the same time: at
-	// 400 programs a second that run on, all of those of ten seconds.
+	// maxContextLooks is how many processes are looked at for a process context at the same time. An owner that is
+	// alone holds half of them: at 200 programs a second that run on, all of those of ten seconds. Owners are known
+	// from when processes are due first: whoever starts some 5000 a second takes places of no owner, too.
 	maxContextLooks = 4096
 
 	// contextBatch is how many processes are looked at before the end, and new ones, get their turn. A batch ends
@@ -50,7 +50,7 @@ type contextLooks struct {
 	now   func() time.Time
 	wake  chan struct{} // has a token when something is due before until
 
-	skipped *atomic.Uint64 // processes whose owner had no place left
+	skip func(pid int) // is called with a process whose owner holds too many; it does not block
 
 	mu     sync.Mutex
 	queue  lookQueue
@@ -70,9 +70,9 @@ type contextLook struct {
 }
 
 // newContextLooks returns one that calls look with the processes that are due, found with each that has a context, and
-// owner to know whose they are. It counts those that are skipped since their owner has too many.
+// owner to know whose they are. Those whose owner has too many are skipped.
 func newContextLooks(look func(pids []int) (found, gone []int, err error), found func(pid int),
-	owner func(pid int) worker.User, skipped *atomic.Uint64,
+	owner func(pid int) worker.User, skip func(pid int),
 ) *contextLooks {
 	return &contextLooks{
 		// 20 ms, 100 ms, 500 ms, 2 s and 10 s after the event: a native program publishes within
@@ -81,7 +81,7 @@ func newContextLooks(look func(pids []int) (found, gone []int, err error), found
 			20 * time.Millisecond, 80 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond,
 			8 * time.Second,
 		},
-		late: 3, look: look, found: found, owner: owner, skipped: skipped, now: time.Now,
+		late: 3, look: look, found: found, owner: owner, skip: skip, now: time.Now,
 		wake: make(chan struct{}, 1), byPID: make(map[int]*contextLook), rests: make(map[worker.User]time.Time),
 		places: share.NewBudget[worker.User](maxContextLooks),
 	}
@@ -219,7 +219,7 @@ func (c *contextLooks) take(p *contextLook, owner worker.User, now time.Time) bo
 	defer c.mu.Unlock()
 	if !c.setOwner(p, owner) {
 		c.remove(p.pid)
-		c.skipped.Add(1)
+		c.skip(p.pid)
 		return false
 	}
 	if owner != "" && c.rests[owner].After(now) {

@@ -86,7 +86,7 @@ func (m *Manager) initDiscovery() (err error) {
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
 	d.contexts = newContextLooks(m.lookForContexts, m.requestProbe, func(pid int) worker.User {
 		return process.OwnerOf(m.options.ProcRoot, pid)
-	}, &m.counters.ContextLooksSkipped)
+	}, m.skipLook)
 	d.blind, d.idle = blindInterval, idleWorker
 	d.round.began, d.denied = time.Now(), make(map[procscan.ProcessID]struct{})
 	return nil

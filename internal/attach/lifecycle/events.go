@@ -107,9 +107,14 @@ func (m *Manager) handleEvent(e watch.Event) {
 // block.
 func (m *Manager) lookForContext(pid int) {
 	if !m.discovery.contexts.add(pid) {
-		m.counters.ContextLooksSkipped.Add(1)
-		if m.options.Filter.All { // one that is not looked at is probed: it may be of another owner than those that are
-			m.requestProbe(pid)
-		}
+		m.skipLook(pid)
+	}
+}
+
+// skipLook counts a process that there is no place to look at. It does not block.
+func (m *Manager) skipLook(pid int) {
+	m.counters.ContextLooksSkipped.Add(1)
+	if m.options.Filter.All { // it is probed: it may be of another owner than those that are looked at
+		m.requestProbe(pid)
 	}
 }
