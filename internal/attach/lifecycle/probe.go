@@ -44,6 +44,10 @@ func (p *Process) step() error {
 		}
 	}
 	p.manager.counters.Probes.Add(1)
+	var execution process.Execution // of before what it publishes is read: it may execute another program at any time
+	if !p.sampler.IsRunning() {
+		execution, _ = p.target.Execution() // zero: it is not known
+	}
 	change, err := p.target.Probe()
 	p.probed = err == nil || errors.Is(err, memread.ErrNotPublished) || errors.Is(err, process.ErrServiceFiltered)
 	if !p.target.HasStorage() {
@@ -82,6 +86,7 @@ func (p *Process) step() error {
 	if !p.takeAttach() {
 		return errTooOften
 	}
+	p.execution = execution
 	return p.attach()
 }
 
@@ -199,7 +204,6 @@ func (p *Process) attach() error {
 		return err
 	}
 	p.attached, p.attachedAt = true, time.Now()
-	p.execution, _ = p.target.Execution()
 	p.MarkActive()
 	p.startSampling()
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -290,6 +291,18 @@ func TestExecToldLate(t *testing.T) {
 			r.attached(p, 2)
 		})
 	}
+}
+
+// A program that is executed again while the former is attached to is another agent, also at the same addresses.
+func TestExecWhileAttaching(t *testing.T) {
+	p := demo.Start(t, demo.Options{Idle: 1, Placement: demo.Placement{FixedLayout: true}})
+	r := runPrepared(t, func(m *Manager) {
+		m.discovery.open = func() (*watch.EventWatcher, error) { return nil, procscan.ErrDenied }
+		m.client.(*running).attaching = sync.OnceFunc(func() { p.Restart(true) })
+	}, sweepOnce)
+	r.attached(p, 1)
+	r.handleEvent(watch.Event{Kind: watch.EventExec, PID: p.PID})
+	r.attached(p, 2)
 }
 
 // A program may be executed again and look the same from outside: everything at the same addresses,

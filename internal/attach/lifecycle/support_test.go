@@ -34,6 +34,8 @@ type running struct {
 	handlers map[int]*recorder // by pid, the last of each
 	limit    int               // of handlers; 0: none
 	refused  []error
+
+	attaching func() // called before a process is attached to; nil: nothing is
 }
 
 // recorder is a Handler, and the sink of its programs, that records what it is called with.
@@ -41,6 +43,8 @@ type recorder struct {
 	process *Process
 	down    chan error
 	probes  atomic.Uint64
+
+	attaching func()
 
 	mu       sync.Mutex
 	attached []memread.ProcessStorage
@@ -128,7 +132,7 @@ func (r *running) Admit(procscan.ProcessID) error {
 func (r *running) NewHandler(p *Process) (Handler, Sampler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &recorder{process: p, down: make(chan error, 1)}
+	h := &recorder{process: p, down: make(chan error, 1), attaching: r.attaching}
 	if before := r.handlers[p.Identity().PID]; before != nil { // of the same process, or one that had its pid
 		h.attached = before.attached
 	}
@@ -164,6 +168,9 @@ func (r *running) Refused(_ procscan.ProcessID, _ RefusalReason, err error) {
 func (r *running) Swept(error) {}
 
 func (h *recorder) Attach() error {
+	if h.attaching != nil {
+		h.attaching()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.attached = append(h.attached, h.process.Target().Storage())
