@@ -329,7 +329,6 @@ func (d *DWARF) name(at uint64, buf []byte) ([]byte, error) {
 			if found, err = d.text(e.name, buf); err != nil {
 				return nil, err
 			}
-			found = bytes.Clone(found) // the next one is read into buf, too
 		}
 		next := e.origin
 		if next.kind != dwarfReference {
@@ -338,7 +337,7 @@ func (d *DWARF) name(at uint64, buf []byte) ([]byte, error) {
 		if next.kind != dwarfReference {
 			break
 		}
-		at = next.number
+		found, at = bytes.Clone(found), next.number // the next one is read into buf, too
 	}
 	return found, nil
 }

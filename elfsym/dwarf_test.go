@@ -107,7 +107,17 @@ func TestDWARFNames(t *testing.T) {
 		assert.NilError(t, err)
 		assert.DeepEqual(t, names, map[uint64]string{0x2000: want})
 	}
-	_, err := d.Name(math.MaxUint32, nil)
+	// Only that which others are read after is copied.
+	buf := make([]byte, testNameBytes)
+	err := d.Functions(func(f Function) error {
+		if f.Start == 0x1000 {
+			name, err := d.Name(f.Name, buf)
+			assert.Check(t, err == nil && &name[0] == &buf[0], "%q, %v", name, err)
+		}
+		return nil
+	})
+	assert.NilError(t, err)
+	_, err = d.Name(math.MaxUint32, nil)
 	assert.Check(t, errors.Is(err, errMalformed), "%v", err)
 	_, err = d.Name(0, nil)
 	assert.Check(t, errors.Is(err, errMalformed), "%v", err)

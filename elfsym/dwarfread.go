@@ -97,13 +97,17 @@ func (r *dwarfReader) fail(err error) {
 }
 
 // step takes from the steps that are left.
-func (r *dwarfReader) step() {
+func (r *dwarfReader) step() { r.spend(1) }
+
+// spend takes so many steps, or what is left.
+func (r *dwarfReader) spend(steps uint64) {
 	d := r.section.dwarf
-	if d.steps == 0 {
+	if d.steps < steps {
+		d.steps = 0
 		r.fail(fmt.Errorf("%w: more than %d entries and attributes of DWARF", ErrLimit, maxDWARFSteps))
 		return
 	}
-	d.steps--
+	d.steps -= steps
 }
 
 // some returns what is next, n bytes or more; nil after an error.
@@ -406,13 +410,10 @@ func (d *DWARF) table(at uint64) (*dwarfTable, error) {
 	}
 	byCode := func(a, b dwarfKind) int { return cmp.Compare(a.code, b.code) }
 	if !slices.IsSortedFunc(t.kinds, byCode) { // compilers sort them
-		for range len(t.kinds) * sortSteps {
-			r.step()
+		if r.spend(uint64(len(t.kinds)) * sortSteps); r.err != nil {
+			return nil, r.err
 		}
 		slices.SortStableFunc(t.kinds, byCode)
-	}
-	if r.err != nil {
-		return nil, r.err
 	}
 	size := 1 + len(t.attributes) + len(t.kinds)
 	if d.abbreviations += size; d.abbreviations > maxAbbreviations {
@@ -423,7 +424,7 @@ func (d *DWARF) table(at uint64) (*dwarfTable, error) {
 	return t, nil
 }
 
-// sortSteps is what it takes to sort an abbreviation: 0.7 microseconds, as some 30 steps.
+// sortSteps is what it takes to sort an abbreviation: a microsecond at most, as some 30 steps.
 const sortSteps = 30
 
 // limit fails where a table of abbreviations has too many.
