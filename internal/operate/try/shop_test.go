@@ -2,8 +2,10 @@ package try
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -33,6 +35,15 @@ func TestShop(t *testing.T) {
 	assert.Check(t, m.Nap >= orders*retryTime*9/10 && m.Lock >= orders*stockTime*9/10, "%+v", m)
 	assert.NilError(t, ask.Close())
 	assert.NilError(t, <-ended)
+}
+
+// That the start is interrupted is no failure of the shop.
+func TestInterruptedStart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Run(ctx, io.Discard, io.Discard, Options{Shop: []string{"/bin/sleep", "600"},
+		File: filepath.Join(t.TempDir(), "shop.html")})
+	assert.Check(t, err == context.Canceled, "%v", err)
 }
 
 // What is compared is of the thread that serves orders, and threads of Go's runtime are in nothing.

@@ -47,6 +47,9 @@ func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
 		return err
 	}
 	s, err := start(ctx, options.Shop)
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return fmt.Errorf("starting the shop: %w", err)
 	}
