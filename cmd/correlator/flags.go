@@ -334,8 +334,8 @@ var usage = map[string]string{
 	"busiest": "show the `number` of transactions that used most CPU time (default: 10 without an id, else all)",
 	"slowest": "show the `number` of transactions with the longest time between their first and last sample " +
 		"(default: those that are busiest)",
-	"fastest": "show the `number` of transactions with the shortest time: those that ended 10s ago at least, " +
-		"as far as is known, go first (default: those that are busiest)",
+	"fastest": "show the `number` of transactions with the shortest time: those that ended 10s ago at least go first, and " +
+		"without a span one that has waited for as long looks ended (default: those that are busiest)",
 	"against": "compare: what stands before it with what comes after it, an id or --slowest, --fastest or --busiest; " +
 		"differences are what the first has more",
 	"service":     "only services whose name matches this `regexp` as a whole (default: all)",

@@ -12,6 +12,7 @@ import (
 
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/flamegraph"
+	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
 	"correlator/internal/out/waits"
@@ -134,20 +135,32 @@ func (s *Side) method(sum time.Duration) *time.Duration {
 	return &sum
 }
 
-// wallTime returns the wall time: of transactions with an account, whose states add up to it, if there are any.
-func (s *Side) wallTime() *time.Duration {
-	if s.Accounts > 0 {
-		return s.state(s.spent.wall)
-	}
+// wallTime returns the wall time, and what that is, as Account.WallSource; empty: it is not the same of all. It is of
+// transactions with an account, whose states add up to it, if there are any.
+func (s *Side) wallTime() (wall *time.Duration, source string) {
 	var sum time.Duration
+	sources := make(map[string]bool)
 	for i := range s.Transactions {
-		sum += s.Transactions[i].Wall
+		tx := &s.Transactions[i]
+		if sum += tx.Wall; s.Accounts == 0 {
+			sources[tx.WallSource] = true
+		} else if tx.Account != nil {
+			sources[tx.Account.WallSource] = true
+		}
 	}
-	return s.method(sum)
+	if len(sources) == 1 {
+		source = slices.Collect(maps.Keys(sources))[0]
+	}
+	if s.Accounts > 0 {
+		return s.state(s.spent.wall), source
+	}
+	return s.method(sum), source
 }
 
+// wait returns a sum of waits over all transactions as it is compared; nil: it is not known. A mean is of transactions
+// that each have an account of their own, as that of states: else the two would be of different ones.
 func (s *Side) wait(sum time.Duration) *time.Duration {
-	if s.Accounts == 0 && len(s.asked.recording.Waits) == 0 {
+	if s.Mean && s.Accounts != len(s.Transactions) || s.Accounts == 0 && len(s.asked.recording.Waits) == 0 {
 		return nil
 	}
 	return s.method(sum)
@@ -204,7 +217,13 @@ func (c *Comparison) flatten(methods []*Compared, caller int) {
 
 // addStates compares what threads did, and where.
 func (c *Comparison) addStates() {
-	c.States = []*Spent{{Name: "wall", text: "wall", Pair: newPair(c.A.wallTime(), c.B.wallTime())}}
+	a, sourceA := c.A.wallTime()
+	b, sourceB := c.B.wallTime()
+	wall := &Spent{Name: "wall", text: "wall", Pair: newPair(a, b)}
+	if sourceA != sourceB || sourceA == "" { // spans are longer than what samples tell
+		wall.Difference = nil
+	}
+	c.States = []*Spent{wall}
 	places := c.places()
 	for state := range profile.ThreadStates {
 		of := [2]profile.StateTimes{c.A.spent.times[state], c.B.spent.times[state]}
@@ -393,6 +412,9 @@ func (c *Comparison) notes() (notes []string) {
 	if c.InBoth > 0 {
 		notes = append(notes, fmt.Sprintf("%d of the transactions are in both", c.InBoth))
 	}
+	if !c.waits {
+		notes = append(notes, "waits of methods are not compared: not each transaction has an account of its own")
+	}
 	return notes
 }
 
@@ -430,7 +452,23 @@ func (s *Side) head() (lines []string) {
 			lines = append(lines, "states: "+note)
 		}
 	}
+	if s.Accounts < s.Known {
+		lines = append(lines, fmt.Sprintf("states: of %d transactions in %d accounts, each of a whole trace", s.Known,
+			s.Accounts))
+	}
+	if n := s.withoutSpan(); s.Mean && s.asked.query.Order == keep.Fastest && n > 0 {
+		lines = append(lines, fmt.Sprintf("%d of them may go on: without a span it is not known when they end", n))
+	}
 	return slices.Concat(lines, s.Explanation.notes(), s.inlined)
+}
+
+func (s *Side) withoutSpan() (n int) {
+	for i := range s.Transactions {
+		if s.Transactions[i].WallSource != "span" {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *Comparison) stateTable() *terminal.Table {
@@ -450,7 +488,11 @@ func (c *Comparison) stateTable() *terminal.Table {
 		if s.more() < 0 {
 			ended = s.EndedByB
 		}
-		t.Row(text, exactly(s.A), exactly(s.B), signed(s.Difference), count(s.TimesA, s.A), count(s.TimesB, s.B),
+		difference := signed(s.Difference)
+		if s.Difference == nil && s.A != nil && s.B != nil {
+			difference = "?"
+		}
+		t.Row(text, exactly(s.A), exactly(s.B), difference, count(s.TimesA, s.A), count(s.TimesB, s.B),
 			cmp.Or(ended, " "))
 	}
 	for _, s := range c.States {
@@ -511,7 +553,7 @@ func (c *Comparison) treeTable() *terminal.Table {
 		few: func(m *Compared) bool {
 			of := max(*c.root.time.A, *c.root.time.B)
 			chance := max(m.a.Samples, m.b.Samples) <= 1 && c.root.a.Samples+c.root.b.Samples >= fewOf &&
-				m.a.Wait+m.b.Wait == 0
+				(!c.waits || m.a.Wait+m.b.Wait == 0)
 			return m.moved == 0 || m.moved < of/leastPart || chance
 		},
 		same: func(caller, m *Compared) bool {
@@ -547,8 +589,11 @@ func (c *Comparison) page() ([]byte, error) {
 	about := report.About{Title: "correlator explain: A against B", Notes: append(
 		[]string{c.A.At.Local().Format(time.RFC1123Z)}, c.notes()...)}
 	side := func(s *Side, name string) report.Side {
-		lines := s.head()
-		return report.Side{Recording: s.asked.recording, Of: s.InMean,
+		lines, shown := s.head(), *s.asked.recording
+		if !c.waits {
+			shown.Waits = nil
+		}
+		return report.Side{Recording: &shown, Of: s.InMean,
 			Group: flamegraph.Group{Name: name, Detail: name + ": " + lines[0]}}
 	}
 	return report.EncodeDifference(side(c.A, "A"), side(c.B, "B"), about)

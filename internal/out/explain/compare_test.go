@@ -103,16 +103,26 @@ func TestCompareMeans(t *testing.T) {
 	client := func(i int) string { return fmt.Sprintf("10.0.0.9:%d", 40000+i) }
 	a := several(100*ms, 4, client) // 100 ms to 400 ms
 	b := several(10*ms, 2, func(i int) string { return client(i + 100) })
-	a.Transactions[3].Account = nil
-	a.Transactions[2].Account.Partial = true
 	slow, fast := keep.Query{Order: keep.Slowest, Most: 4}, keep.Query{Order: keep.Fastest, Most: 2}
 	out := compared(t, pair{a, b}, Table, slow, fast)
+	const methods = `
+DIFFERENCE         A         B  CPU       WAIT  SELF CPU  SELF WAIT  METHOD
+ +117.5 ms  225.0 ms  107.5 ms    -  +117.5 ms         -          -  shop\x1b[31m
+ +117.5 ms  225.0 ms  107.5 ms    -  +117.5 ms         -  +117.5 ms  Shop.checkout  Shop.java
+         -  100.0 ms  100.0 ms    -          -         -          -   ... 1 more
+`
+	assert.Check(t, strings.Contains(out, methods), "no %q in\n%s", methods, out)
+	assert.Check(t, strings.Contains(compared(t, pair{a, b}, report.HTML, slow, fast), "[net"))
+	a.Transactions[3].Account = nil
+	a.Transactions[2].Account.Partial = true
+	out = compared(t, pair{a, b}, Table, slow, fast)
 	for _, want := range []string{"A: the 4 slowest transactions, of which times are the mean of one\n" +
 		"   100.0 ms to 450.0 ms, 1 from the first sample to the last, 3 from the first switch to the last\n" +
 		"   8 samples, each of 50ms of CPU time\n" +
 		"   states: of 3 of the 4 transactions; what the threads of the others did is not kept\n" +
 		"   states: of 1 of them, what their threads did earlier is not kept any more\n" +
-		"B: the 2 fastest transactions", `
+		"B: the 2 fastest transactions", "\n   2 of them may go on: without a span it is not known when they end\n" +
+		"waits of methods are not compared: not each transaction has an account of its own\n", `
 STATE OF THREADS                                                A        B  DIFFERENCE  TIMES A  TIMES B  ENDED BY
 wall                                                     200.0 ms  15.0 ms   +185.0 ms
 network                                                  150.0 ms  11.2 ms   +138.8 ms        3        3
@@ -120,13 +130,13 @@ network                                                  150.0 ms  11.2 ms   +13
   no stack                                                50.0 ms   3.8 ms    +46.2 ms        2        2
 on a CPU                                                  50.0 ms   3.8 ms    +46.2 ms        2        2
 `, `
-DIFFERENCE         A         B  CPU       WAIT  SELF CPU  SELF WAIT  METHOD
- +117.5 ms  225.0 ms  107.5 ms    -  +117.5 ms         -          -  shop\x1b[31m
- +117.5 ms  225.0 ms  107.5 ms    -  +117.5 ms         -  +117.5 ms  Shop.checkout  Shop.java
-         -  100.0 ms  100.0 ms    -          -         -          -   ... 1 more
+DIFFERENCE         A         B  CPU  WAIT  SELF CPU  SELF WAIT  METHOD
+         -  100.0 ms  100.0 ms    -     -         -          -  ... 1 more
 `} {
 		assert.Check(t, strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
+	// Nor are waits of methods shown in the flame graph. The one wall time is that of switches, the other of samples.
+	assert.Check(t, !strings.Contains(compared(t, pair{a, b}, report.HTML, slow, fast), "[net"))
 	// Where no account is known, nothing is 0.
 	for i := range b.Transactions {
 		b.Transactions[i].Account = nil
@@ -134,6 +144,8 @@ DIFFERENCE         A         B  CPU       WAIT  SELF CPU  SELF WAIT  METHOD
 	b.Waits = nil
 	out = compared(t, pair{a, b}, Table, slow, fast)
 	for _, want := range []string{"\n   what threads did is not known\n", `
+wall                                        200.0 ms  65.0 ms           ?
+`, `
 network                                     150.0 ms        ?           -        3
   Shop.checkout  Shop.java:26  A: 3 others  100.0 ms        ?           -        1
 `, `
@@ -145,4 +157,33 @@ network                                     150.0 ms        ?           -       
 	assert.NilError(t, json.Unmarshal([]byte(compared(t, pair{a, b}, JSON, slow, fast)), &c))
 	assert.Check(t, c.A.Accounts == 3 && c.A.Partial == 1 && c.B.Known == 0 && c.States[1].B == nil &&
 		c.States[1].Difference == nil && c.InBoth == 0, "%+v", c)
+}
+
+// Accounts of whole traces are means of one trace, which is said; waits of methods would be of one transaction.
+func TestCompareWholeTrace(t *testing.T) {
+	a, b := several(100*ms, 2, func(int) string { return "" }), several(100*ms, 1, func(int) string { return "" })
+	a.Transactions[0].Account.WholeTrace = true
+	b.Transactions[0].Account.WholeTrace = true
+	a.Transactions[1].Account = a.Transactions[0].Account
+	out := compared(t, pair{a, b}, Table, keep.Query{Order: keep.Slowest}, keep.Query{Order: keep.Fastest})
+	for _, want := range []string{"\n   states: of 2 transactions in 1 accounts, each of a whole trace\n",
+		"\nwaits of methods are not compared"} {
+		assert.Check(t, strings.Contains(out, want), "no %q in\n%s", want, out)
+	}
+}
+
+// Methods of single samples among many are chance, and no difference.
+func TestCompareFew(t *testing.T) {
+	of := func(name string) *keep.Answer {
+		a := several(100*ms, 1, func(int) string { return "" })
+		for i := range fewOf {
+			a.Frames = append(a.Frames, keep.Frame{Function: fmt.Sprint(name, i)})
+			a.Stacks = append(a.Stacks, []uint32{uint32(len(a.Frames) - 1)})
+			a.Samples = append(a.Samples, keep.Sample{Stack: len(a.Stacks) - 1, TID: 21, Count: 1})
+		}
+		return a
+	}
+	out := compared(t, pair{of("one"), of("other")}, Table, idA, idB)
+	want := fmt.Sprintf("... %d more", 2*fewOf+1) // and one in which there is no difference
+	assert.Check(t, strings.Contains(out, want) && !strings.Contains(out, "one3"), "no %q in\n%s", want, out)
 }

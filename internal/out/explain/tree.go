@@ -57,6 +57,8 @@ func newRoot(r *record.Recording, above func(*record.Process) string) *Method {
 	root := &Method{}
 	add := func(key *record.Key, samples uint64, wait time.Duration) {
 		at := root
+		root.Samples += samples
+		root.Wait += wait
 		more := Method{Samples: samples, Wait: wait, time: time.Duration(samples)*r.Period() + wait}
 		if above != nil {
 			at = at.call(methodKey{name: above(key.Process)}, 0, &more)
