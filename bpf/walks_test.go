@@ -47,7 +47,8 @@ type spent struct {
 	stackTimes map[int]uint64
 	queue      map[int]int64 // the former less the latter, of waits for a CPU
 	walks      []Walk
-	off        int64 // accounted less stackTimes, and less what is counted: since switches were not seen
+	off        [2]int64 // accounted less stackTimes, of what blocked and of waits for a CPU: since switches were not seen
+	unasked    int64    // what was counted until then
 }
 
 func newSpent(t *testing.T, w *Waits) *spent {
@@ -129,18 +130,17 @@ const queuePeriods = 5
 func (s *spent) addsUp(tid int, period time.Duration) bool {
 	s.drain()
 	c := s.counters()
-	before, unasked, queue := s.off, int64(c.UnaskedNS), s.queue[tid]
-	all := int64(s.accounted[tid]) - int64(s.stackTimes[tid])
+	queue, unasked := s.queue[tid], int64(c.UnaskedNS)-s.unasked
+	off := [2]int64{int64(s.accounted[tid]) - int64(s.stackTimes[tid]) - queue, queue}
+	blocked, queued := off[0]-s.off[0], off[1]-s.off[1]
+	if c.Unseen > 0 {
+		s.off, s.unasked = off, int64(c.UnaskedNS)
+	}
 	within := func(off int64, period time.Duration) bool {
 		return -int64(period) < off && off < int64(period)+unasked
 	}
-	if c.Unseen > 0 {
-		s.off = all - unasked
-	} else if !within(all-queue, period) || !within(queue, queuePeriods*period) {
-		return false
-	}
-	off := all - unasked - before
-	return max(off, -off) < int64((1+queuePeriods)*period)
+	return within(blocked, period) && within(queued, queuePeriods*period) &&
+		blocked+queued-unasked > -int64((1+queuePeriods)*period)
 }
 
 func (s *spent) counters() WaitCounters {

@@ -56,8 +56,8 @@ type Pair struct {
 type Spent struct {
 	Name string `json:"name"`
 	Pair
-	TimesA   float64  `json:"a_times"`
-	TimesB   float64  `json:"b_times"`
+	TimesA   float64  `json:"a_times,omitempty"`
+	TimesB   float64  `json:"b_times,omitempty"`
 	EndedByA string   `json:"a_ended_by,omitempty"`
 	EndedByB string   `json:"b_ended_by,omitempty"`
 	Places   []*Spent `json:"places,omitempty"`
@@ -250,6 +250,9 @@ func (c *Comparison) addStates() {
 	if a, b := c.A.spent.noThread, c.B.spent.noThread; max(a, b) >= time.Microsecond {
 		s := c.spent("no_thread", [2]profile.StateTimes{{Sum: a}, {Sum: b}})
 		s.text = "on no thread with this context"
+		if sourceA != "span" || sourceB != "span" { // it is a part of spans
+			s.Difference = nil
+		}
 		c.States = append(c.States, s)
 	}
 	sortSpent(c.States[1:])

@@ -149,3 +149,28 @@ func TestPageIsWhole(t *testing.T) {
 	found := regexp.MustCompile(`(?i)https?:|@import|url\(|\b(?:src|href)="[^d]`).FindString(page)
 	assert.Check(t, found == "", "the page refers to %s", found)
 }
+
+// Of what is compared those frames have room of which one side has most for each of its transactions.
+func TestRoomOfDifference(t *testing.T) {
+	nodes := make([]node, 4)
+	counts := make(map[sampleKey]uint64)
+	var keys []sampleKey
+	for i := range nodes {
+		nodes[i].place = i
+		for group, by := range []uint64{1000, 10} {
+			key := sampleKey{group, &nodes[i]}
+			keys, counts[key] = append(keys, key), by*uint64(10-i)
+		}
+	}
+	all := sums{Rest: make([]uint64, 2)}
+	all.addSamples(keys, counts, 1<<20, []int{1000, 10})
+	room := 0
+	for _, sample := range all.Samples[:4] {
+		room += size(sample)
+	}
+	some := sums{Rest: make([]uint64, 2)}
+	some.addSamples(keys, counts, room, []int{1000, 10})
+	want := [][3]uint64{{0, 1, 10000}, {1, 1, 100}, {0, 2, 9000}, {1, 2, 90}}
+	assert.DeepEqual(t, some.Samples, want)
+	assert.DeepEqual(t, some.Rest, []uint64{8000 + 7000, 80 + 70})
+}

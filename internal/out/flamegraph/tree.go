@@ -136,7 +136,7 @@ func (d *data) sum(stacks []Stack, innermost []*node, room int, value func(*Stac
 		}
 		counts[key] += count
 	}
-	v.addSamples(keys, counts, room)
+	v.addSamples(keys, counts, room, d.Difference)
 	return v
 }
 
@@ -145,9 +145,21 @@ type sampleKey struct {
 	node  *node
 }
 
-// addSamples adds what groups have, those with most first.
-func (v *sums) addSamples(keys []sampleKey, counts map[sampleKey]uint64, room int) {
-	slices.SortStableFunc(keys, func(a, b sampleKey) int { return cmp.Compare(counts[b], counts[a]) })
+// addSamples adds what groups have, those with most first. What two groups that are compared have of a frame, divided
+// by as many, goes in together: else a frame would have that of one alone.
+func (v *sums) addSamples(keys []sampleKey, counts map[sampleKey]uint64, room int, difference []int) {
+	most := func(key sampleKey) (most float64) {
+		for group, by := range difference {
+			most = max(most, float64(counts[sampleKey{group, key.node}])/float64(by))
+		}
+		if difference == nil {
+			most = float64(counts[key])
+		}
+		return most
+	}
+	slices.SortStableFunc(keys, func(a, b sampleKey) int {
+		return cmp.Or(cmp.Compare(most(b), most(a)), cmp.Compare(a.node.number(), b.node.number()))
+	})
 	bytes := 0
 	for _, key := range keys {
 		sample := [3]uint64{uint64(key.group), uint64(key.node.number() + 1), counts[key]}
