@@ -75,6 +75,8 @@ func (v *stackView) updateProcess(s *snapshot) {
 	switch h := s.hosts[hostKey{Host: key.Host}]; {
 	case h != nil && !h.AllProcesses.Value():
 		v.title = "stacks are those of transactions there (--processes all): " + v.title
+	case x != nil && !x.StacksSince.IsSet():
+		v.title = "not counted: the hundred busiest that are wanted are: " + v.title
 	case x == nil && v.seen:
 		v.title = "it has ended: " + v.title
 	}

@@ -231,6 +231,30 @@ func TestBusiestProcessesHaveStacks(t *testing.T) {
 		selected[0])
 }
 
+// Of many processes, it is asked in turn whose stacks are wanted, and anew where nobody has wanted any meanwhile.
+func TestProfilesAskedInTurn(t *testing.T) {
+	p, c := newPublisher(newSource(3 * maxProfilesAsked))
+	p.tracker.untraced = true
+	c.want = wantProcesses | wantProfiles
+	now := time.Now()
+	publish := func(wanted want, pid uint32) map[procscan.ProcessID]*collection {
+		c.want, c.pid, now = wanted, pid, now.Add(linger)
+		p.publish(now)
+		return p.tracker.stacks.profiles
+	}
+	last := uint32(1000 + 3*maxProfilesAsked - 1)
+	for i := range 3 {
+		n := len(publish(wantProcesses|wantProfiles, last))
+		assert.Check(t, n == i/2, "%d after %d", n, i)
+	}
+	publish(wantProcesses|wantProfiles, 0)
+	assert.Check(t, len(p.wanted) == 3*maxProfilesAsked && len(p.tracker.stacks.profiles) == maxCollecting)
+	n := len(publish(wantProcesses, 0))
+	assert.Check(t, n == 0, n)
+	n = len(publish(wantProcesses|wantProfiles, 1001))
+	assert.Check(t, n == 1, "%d are collected, which nobody wants", n)
+}
+
 func testPageOfAnyProcess(t *testing.T, w *window) {
 	processes := *newSource(2).processes.Load()
 	processes[1].View = process.NewView(procscan.ProcessID{PID: 1001, StartTime: 1})

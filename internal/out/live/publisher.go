@@ -195,6 +195,8 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	}
 	if w&wantProfiles != 0 {
 		p.tracker.profile(p.profiled(o.host), now)
+	} else {
+		p.wanted, p.asked = nil, 0 // whoever wants them later may want others
 	}
 	if w&(wantCollected|wantProfiles) != 0 {
 		p.tracker.nameStacks(p.name)
@@ -223,7 +225,7 @@ func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []sh
 	return selected[:min(len(selected), maxCollecting)]
 }
 
-// maxProfilesAsked is of how many processes it is asked in a second whether somebody wants their stacks: guests'
+// maxProfilesAsked is of how many processes it is asked at each publication whether somebody wants their stacks: guests'
 // filters can cost a millisecond each. Of more processes than that, in turn.
 const maxProfilesAsked = 256
 

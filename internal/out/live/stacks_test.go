@@ -52,7 +52,7 @@ func wantNoStacks(t *testing.T, tracker *Tracker) {
 	t.Helper()
 	c := &tracker.stacks
 	tracker.nameStacks(testNamer)
-	if c.bytes.Used() != 0 || len(c.byKey)+len(c.byNames)+len(c.unnamed)+len(c.collecting) != 0 {
+	if c.bytes.Used() != 0 || len(c.byKey)+len(c.byNames)+len(c.unnamed)+len(c.collecting)+len(c.profiles) != 0 {
 		t.Errorf("%d bytes, %d stacks, %d by names, %d without, of %d transactions", c.bytes.Used(), len(c.byKey),
 			len(c.byNames), len(c.unnamed), len(c.collecting))
 	}
