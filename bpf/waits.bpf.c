@@ -992,11 +992,17 @@ static __always_inline void make(struct task_struct *task, __u32 target) {
         bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* Kernels for a single CPU do not say so. */
+/* Kernels for a single CPU do not say so. Linux 7.2 has it in less than an int. */
 static __always_inline bool is_running(struct task_struct *task) {
     struct task_struct___waits *fields = (void *)task;
+    int on_cpu = 0;
 
-    return bpf_core_field_exists(fields->on_cpu) && fields->on_cpu;
+    if (!bpf_core_field_exists(fields->on_cpu))
+        return false;
+    if (bpf_core_field_size(fields->on_cpu) <= sizeof(on_cpu))
+        bpf_probe_read_kernel(&on_cpu, bpf_core_field_size(fields->on_cpu),
+                              (void *)task + bpf_core_field_offset(fields->on_cpu));
+    return on_cpu;
 }
 
 /* What a thread waits for that has left its CPU without having been seen to. */
