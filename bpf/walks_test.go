@@ -125,8 +125,8 @@ func ofQueue(w *Walk) uint64 {
 const queuePeriods = 5
 
 // addsUp reports whether what stacks of a thread stand for, which is the only one, and what is counted that none does,
-// is its time off a CPU, within a period for what blocked it, and one of waits for a CPU. No stack stands for waits with switches that were not seen: after those, what
-// was added since the last call counts.
+// is its time off a CPU, within a period for what blocked it, and one of waits for a CPU. No stack stands for waits
+// with switches that were not seen: after those, what was added since the last call counts.
 func (s *spent) addsUp(tid int, period time.Duration) bool {
 	s.drain()
 	c := s.counters()

@@ -155,7 +155,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	// The flame graph of what is clicked grows.
 	w.Click("#transactions tbody tr")
 	w.poll(shownNames+` == "com.example.Outer.main,com.example.Inner.run"`, feeder(l, stack, 8))
-	w.want(`document.querySelector("#flame small").textContent.includes("lack stacks")`, "false")
+	w.want(`document.querySelector("#flame small").textContent.includes("without stacks")`, "false")
 	before := w.Eval("view.flame.root.time")
 	other := frames("com.example.Other.run", "com.example.Outer.main")
 	feedOther, feedUnclicked := feeder(l, other, 8), feeder(l, frames("not.clicked"), 9)
@@ -171,7 +171,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 		tx.lost = 1500 * time.Millisecond
 	}
 	l.tracker.mu.Unlock()
-	w.poll(`document.querySelector("#flame small").textContent.includes("1.5 s more lack stacks")`, feeder(l, stack, 8))
+	w.poll(`document.querySelector("#flame small").textContent.includes("1.5 s more without stacks")`, feeder(l, stack, 8))
 	w.shoot("lost-stacks")
 
 	// Keys: into the graph, to the callee, in full, and back.

@@ -363,7 +363,7 @@ class View {
     showIds(element("ids"), idsOf(ofProcess ? {} : {traceId, transactionId}), 0);
     isolate(facts, [
       lasted(stacks.reduce((sum, s) => sum + s.time, 0)) + " of CPU time", busiestOf(stacks),
-      this.lost > 0 && lasted(this.lost) + " more lack stacks: there was no room",
+      this.lost > 0 && lasted(this.lost) + " more without stacks",
       this.since && "samples since " + clock(this.since),
       o ? "growing" : ofProcess ? "it has ended" : "no longer among the busiest", ofProcess && `process ${traceId}`,
     ]);
