@@ -54,7 +54,8 @@ const choose = `(service => {
 	const {flame} = view, o = view.objects("CorrelatorTransaction").get(view.transaction);
 	if (o && view.objects("CorrelatorTransactionWait").size > 4 && flame.root.time > 0.7) return true;
 	const working = o && view.bus.now() - o.lastRun < 1;
-	if (working || view.second < 40) return false; // graphs have something to show
+	view.watched ??= view.second;
+	if (working || view.second - view.watched < 40) return false; // graphs have something to show
 	const all = [...view.objects("CorrelatorTransaction")].filter(([, o]) => o.service === service);
 	all.sort(([, a], [, b]) => b.since - a.since);
 	if (all.length) view.chooseTransaction(all[0][0]);
