@@ -55,6 +55,7 @@ type transaction struct {
 	pid     int
 	service string
 	name    string // of what it does, as its threads publish it
+	routed  bool   // the name is a route
 	context profile.ContextKind
 	since   time.Time
 	lastRun time.Time
@@ -298,8 +299,11 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, first, las
 		t.untracked[untrackedTransaction] += sample.Count
 		return false
 	}
-	if tx.name == "" && sample.Attributes.Bytes() > 0 {
-		tx.name = nameOf(&sample.Attributes)
+	if !tx.routed {
+		name, route := nameOf(&sample.Attributes)
+		if route || tx.name == "" {
+			tx.name, tx.routed = strings.Clone(shorten(name, maxNameBytes)), route // not with all of the attributes
+		}
 	}
 	tx.cpu.used += t.used(sample)
 	tx.total += t.used(sample)
@@ -307,14 +311,17 @@ func (t *Tracker) addTransaction(id threadID, sample *profile.Sample, first, las
 	return tx.stacks != nil
 }
 
-// nameOf returns a name for what a thread works on; empty: it publishes none.
-func nameOf(attributes *profile.Attributes) (name string) {
+// nameOf returns a name for what a thread works on; empty: it publishes none. route: nothing names it better.
+func nameOf(attributes *profile.Attributes) (name string, route bool) {
 	for key, value := range attributes.All() {
-		if key == "http.route" || key == "span_name" && name == "" {
+		switch {
+		case key == "http.route" && value != "":
+			return value, true
+		case key == "span_name":
 			name = value
 		}
 	}
-	return strings.Clone(shorten(name, maxNameBytes)) // not with all of the attributes
+	return name, false
 }
 
 // transaction returns the one with an id, of a process; nil if there is no room for it, or it is another's, who has

@@ -43,15 +43,18 @@ func newTracker(w want) *Tracker {
 	return t
 }
 
-// A transaction has the first name that its samples tell, a short one.
+// A transaction has the first route that its samples tell, or else the first name of a span, a short one.
 func TestNamesOfTransactions(t *testing.T) {
 	tracker := newTracker(wantTransactions)
 	long := strings.Repeat("é", maxNameBytes)
 	for i, list := range [][]profile.Attribute{
 		{{Key: "http.route", Value: "/orders"}, {Key: "span_name", Value: "GET"}}, {{Key: "http.route", Value: "/other"}},
 		nil, {{Key: "span_name", Value: "handle"}}, {{Key: "other", Value: "x"}}, {{Key: "http.route", Value: long}},
+		{{Key: "span_name", Value: "GET"}}, {{Key: "http.route", Value: ""}}, {{Key: "span_name", Value: "POST"}},
+		{{Key: "http.route", Value: "/late"}, {Key: "span_name", Value: "PUT"}}, {{Key: "http.route", Value: "/later"}},
+		{{Key: "span_name", Value: "GET"}}, {{Key: "http.route", Value: ""}}, {{Key: "span_name", Value: "POST"}},
 	} {
-		s := newSample(1000, 1, byte(max(i, 1)), 1, noon)
+		s := newSample(1000, 1, []byte{1, 1, 2, 3, 4, 5, 6, 6, 6, 6, 6, 7, 7, 7}[i], 1, noon)
 		s.Attributes = profile.NewAttributes(list)
 		tracker.Sampled(s)
 	}
@@ -60,7 +63,7 @@ func TestNamesOfTransactions(t *testing.T) {
 		names[strings.TrimLeft(x.TransactionID.Value(), "0")] = x.Name.Value()
 	}
 	assert.DeepEqual(t, names, map[string]string{"1": "/orders", "2": "", "3": "handle", "4": "",
-		"5": strings.Repeat("é", maxNameBytes/2) + "…"})
+		"5": strings.Repeat("é", maxNameBytes/2) + "…", "6": "/late", "7": "GET"})
 }
 
 func TestShares(t *testing.T) {
