@@ -98,7 +98,9 @@ type source struct{}
 
 func (source) Status() agent.Status { return agent.Status{} }
 
-func (source) Work() ([]agent.ProcessWork, error) { return nil, nil }
+func (source) Work() ([]agent.ProcessWork, map[procscan.ProcessID]time.Time, error) {
+	return nil, nil, nil
+}
 
 // Whoever takes samples gets each of them: the exporter, the live view and what keeps them. Names that were
 // read for one are there for the others.

@@ -87,6 +87,7 @@ type workedOn struct {
 	active   bool // it had samples in transactions since it was read, or threads that worked on something then
 	told     bool // of such threads
 	readAt   time.Time
+	knownAt  time.Time     // as readAt, of when that told what its threads work on
 	used     time.Duration // CPU time of the process when reading began; -1: not known
 	rests    bool          // it has used none since, so its threads work on what they did
 	cost     time.Duration
@@ -100,29 +101,35 @@ type workedOn struct {
 // second; while nobody calls it, it costs nothing, and after a pause of some seconds it begins anew.
 //
 // Of a process that has ended, or was detached, it returns that no thread works on anything, if it had
-// returned such threads. The error is a bpf.MissingError when threads cannot be found.
-func (a *Agent) Work() ([]ProcessWork, error) {
+// returned such threads. readAt is when each process was read last, also one of whose threads none works on anything:
+// that is not returned each time. The error is a bpf.MissingError when threads cannot be found.
+func (a *Agent) Work() (found []ProcessWork, readAt map[procscan.ProcessID]time.Time, err error) {
 	w := &a.work
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err := w.open(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if w.earn(w.now()) {
 		w.forget()
 	}
 	w.look()
+	readAt = make(map[procscan.ProcessID]time.Time, len(w.looked))
+	for _, r := range w.looked {
+		if r.work.attached && !r.work.knownAt.IsZero() {
+			readAt[r.process.Identity()] = r.work.knownAt
+		}
+	}
 	active, others := w.choose()
 	w.spend(active, others, func(p *workedOn) bool {
 		r := p.registration
 		return r.process.Post(func() { w.read(r) })
 	})
-	found := w.found
-	w.found = nil
-	return found, nil
+	found, w.found = w.found, nil
+	return found, readAt, nil
 }
 
 func (w *workReader) open() (err error) {
@@ -268,7 +275,7 @@ func (w *workReader) read(r *registration) {
 	if !ok {
 		return
 	}
-	work.ReadAt = began
+	work.ReadAt, p.knownAt = began, began
 	p.active = len(work.Threads) > 0
 	if p.active || p.told {
 		w.found = append(w.found, work)

@@ -49,7 +49,7 @@ func BenchmarkWork(b *testing.B) {
 					if !asks {
 						continue
 					}
-					found, err := a.Work()
+					found, _, err := a.Work()
 					if err != nil {
 						b.Fatal(err)
 					}

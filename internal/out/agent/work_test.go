@@ -19,9 +19,10 @@ import (
 // before.
 type working struct {
 	*running
-	t     *testing.T
-	clock *time.Time
-	last  map[int]ProcessWork // by pid
+	t      *testing.T
+	clock  *time.Time
+	last   map[int]ProcessWork // by pid
+	readAt map[int]time.Time   // when they were read last
 }
 
 func (r *running) working() *working {
@@ -34,8 +35,12 @@ func (r *running) working() *working {
 func (w *working) step() {
 	w.t.Helper()
 	*w.clock = w.clock.Add(time.Second)
-	found, err := w.Work()
+	found, readAt, err := w.Work()
 	assert.NilError(w.t, err)
+	w.readAt = make(map[int]time.Time)
+	for id, at := range readAt {
+		w.readAt[id.PID] = at
+	}
 	for _, p := range found {
 		w.last[p.Process.PID] = p
 	}
@@ -95,6 +100,10 @@ func (w *working) sleeping() {
 			w := w.in(t)
 			p := demo.Start(t, demo.Options{Flavor: flavor, Manual: true, Idle: 3, Untouched: 1})
 			p.Registration(1)
+			testenv.Poll(t, deadline, "a process that works on nothing to be read", func() bool {
+				w.step()
+				return !w.readAt[p.PID].IsZero()
+			})
 			first := p.Begin(1)
 			w.await(p.PID, "the first thread", only(elasticWork(first)))
 			p.Begin(2)
@@ -293,7 +302,7 @@ func (w *working) afterPause() {
 	*w.clock = w.clock.Add(2 * workPause)
 	w.await(p.PID, "the transaction again", only(elasticWork(c)))
 	w.end()
-	work, err := w.Work()
+	work, _, err := w.Work()
 	assert.Check(w.t, len(work) == 0 && err == nil, "an agent that has ended: %v, %v", work, err)
 }
 

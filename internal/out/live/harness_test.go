@@ -39,6 +39,7 @@ type fakeSource struct {
 	processes atomic.Pointer[[]agent.ProcessStatus]
 	reads     atomic.Int64
 	work      []agent.ProcessWork
+	readAt    map[procscan.ProcessID]time.Time
 }
 
 func newSource(n int) *fakeSource {
@@ -58,7 +59,9 @@ func (s *fakeSource) Status() agent.Status {
 	return agent.Status{StartedAt: time.Now(), Processes: *s.processes.Load()}
 }
 
-func (s *fakeSource) Work() ([]agent.ProcessWork, error) { return s.work, nil }
+func (s *fakeSource) Work() ([]agent.ProcessWork, map[procscan.ProcessID]time.Time, error) {
+	return s.work, s.readAt, nil
+}
 
 // frames are frames with names, the innermost first.
 func frames(names ...string) *profile.Stack {

@@ -44,7 +44,7 @@ func hostKey(about *out.About) string {
 type Source interface {
 	Status() agent.Status
 	// Work returns what was found, since the last call, that threads work on: see agent.Agent.Work.
-	Work() ([]agent.ProcessWork, error)
+	Work() (found []agent.ProcessWork, readAt map[procscan.ProcessID]time.Time, err error)
 }
 
 // publisher takes snapshots of what is wanted, and hands them to those who publish them.
@@ -72,6 +72,9 @@ type publisher struct {
 
 	worked     time.Time // when it was last read what threads work on
 	workFailed bool      // was logged
+	// Since when threads are wanted, and when those of each process were read.
+	joinedThreads time.Time
+	workRead      map[procscan.ProcessID]time.Time
 }
 
 // A consumer publishes snapshots. Its methods do not wait for others.
@@ -371,7 +374,7 @@ func (p *publisher) host(key string) types.CorrelatorHost {
 }
 
 // processes returns the processes; traced is how much CPU they use in transactions, waiting how many threads wait in
-// some; nil: that is not known.
+// some, of those whose work was read.
 func (p *publisher) processes(host string, traced, waiting map[int]float64) []types.CorrelatorProcess {
 	objects := make([]types.CorrelatorProcess, 0, len(p.status.Processes))
 	for i := range slices.Backward(p.status.Processes) { // of two with a pid, the later one lives
@@ -384,7 +387,7 @@ func (p *publisher) processes(host string, traced, waiting map[int]float64) []ty
 		if p.about.SamplesPerSecond > 0 {
 			x.TracedCPU = cpuShare(traced[s.PID])
 		}
-		if waiting != nil {
+		if at := p.workRead[s.ID]; !at.IsZero() && !at.Before(p.joinedThreads) {
 			x.Waiting = cpuShare(waiting[s.PID])
 		}
 		if s.LastError != nil {

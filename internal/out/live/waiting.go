@@ -22,15 +22,23 @@ type reading struct {
 
 // readWork has the tracker know what was found that threads work on, if that is wanted.
 func (p *publisher) readWork(w want, now time.Time) {
-	if passed := now.Sub(p.worked); w&wantThreads == 0 || passed >= 0 && passed < interval/2 {
+	if w&wantThreads == 0 {
+		p.joinedThreads, p.workRead = time.Time{}, nil
+		return
+	}
+	if p.joinedThreads.IsZero() {
+		p.joinedThreads = now
+	}
+	if passed := now.Sub(p.worked); passed >= 0 && passed < interval/2 {
 		return
 	}
 	p.worked = now
-	work, err := p.source.Work()
+	work, readAt, err := p.source.Work()
 	if err != nil && !p.workFailed {
 		p.workFailed = true
 		p.log.Warn("threads that wait are not shown", zap.Error(err))
 	}
+	p.workRead = readAt
 	p.tracker.Waiting(work)
 }
 

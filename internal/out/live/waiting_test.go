@@ -78,23 +78,31 @@ func (w *waitingTest) want(want map[uint32]string) {
 const tx1, tx2 = "0100000000000000", "0200000000000000"
 
 // Of the threads of a process, those that were found to work on a transaction wait in it, but for what they run; a
-// sample alone does not tell that the thread still works.
+// sample alone does not tell that the thread still works. Of processes that were not read, that is not known.
 func TestWaitingOfProcesses(t *testing.T) {
-	p, c := newPublisher(newSource(2))
+	source := newSource(4)
+	p, c := newPublisher(source)
 	c.want = wantProcesses
 	now := time.Now()
 	p.publish(now)
 	assert.Check(t, !c.last.processes[0].Waiting.IsSet(), "nobody has joined threads")
 	c.want |= wantThreads
+	source.readAt = map[procscan.ProcessID]time.Time{{PID: 1002, StartTime: 1}: now} // before somebody joined
 	p.publish(now.Add(time.Second))
+	for _, x := range c.last.processes {
+		assert.Check(t, !x.Waiting.IsSet(), "before the first reading: %+v", x)
+	}
+	for pid := 1000; pid < 1002; pid++ {
+		source.readAt[procscan.ProcessID{PID: pid, StartTime: 1}] = now.Add(1500 * time.Millisecond)
+	}
 	p.tracker.Sampled(newSample(1000, 1, 1, 15, now.Add(time.Second))) // 0.75 s
 	p.tracker.Sampled(newSample(1000, 2, 2, 1, now.Add(time.Second)))
 	p.tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1000},
 		ReadAt: now.Add(1500 * time.Millisecond), Threads: []agent.ThreadWork{works(1, 1), works(3, 3)}, Partial: true}})
 	p.publish(now.Add(2 * time.Second))
 	for _, x := range c.last.processes {
-		want := map[uint32]float64{1000: 1.25, 1001: 0}[x.Pid.Value()]
-		assert.Check(t, x.Waiting.IsSet() && math.Abs(x.Waiting.Value()-want) < 0.002, "%+v", x)
+		want, read := map[uint32]float64{1000: 1.25, 1001: 0}[x.Pid.Value()]
+		assert.Check(t, x.Waiting.IsSet() == read && math.Abs(x.Waiting.Value()-want) < 0.002, "%+v", x)
 	}
 }
 
@@ -226,9 +234,9 @@ type workSource struct {
 	err   error
 }
 
-func (s *workSource) Work() ([]agent.ProcessWork, error) {
+func (s *workSource) Work() ([]agent.ProcessWork, map[procscan.ProcessID]time.Time, error) {
 	s.asked++
-	return s.work, s.err
+	return s.work, nil, s.err
 }
 
 // What threads work on is asked for while somebody wants to know it, and published; that it cannot be
