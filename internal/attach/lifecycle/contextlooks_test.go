@@ -435,3 +435,30 @@ func TestContextEvents(t *testing.T) {
 	n := r.counters.ContextLooksSkipped.Load()
 	assert.Check(t, n >= maxContextLooks, "%d were skipped", n)
 }
+
+// So is one whose owner is found to hold too many.
+func TestProbeOfOwnerWithoutRoom(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		m := &Manager{processes: attach.NewColumn[*Process](attach.NewTable()), counters: new(Counters)}
+		m.options.Filter.All, m.options.ProcRoot = all, "/proc"
+		m.admission.init(1, m.counters, nil)
+		assert.NilError(t, m.initDiscovery())
+		c, now := m.discovery.contexts, time.Now().Add(time.Second)
+		c.now = func() time.Time { return now }
+		c.owner = func(int) worker.User { return "one" }
+		c.look = func([]int) (_, _ []int, err error) { return nil, nil, nil }
+		const first = 1 << 30 // there are no such processes
+		for i := range maxContextLooks/2 + 1 {
+			m.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + i})
+		}
+		now = now.Add(time.Second)
+		for range maxContextLooks/2/contextBatch + 1 {
+			c.step(now)
+		}
+		if all {
+			testenv.Poll(t, deadline, "a probe", func() bool { return m.counters.LiveProbes.Load() == 1 })
+		}
+		m.discovery.probes.close()
+		assert.Check(t, m.counters.ContextLooksSkipped.Load() == 1 && (m.counters.LiveProbes.Load() == 1) == all)
+	}
+}
