@@ -21,6 +21,7 @@ import (
 	"correlator/internal/lab/testenv/browser"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/live/page"
+	"correlator/procscan"
 	"correlator/profile"
 )
 
@@ -303,6 +304,7 @@ func testPageWaits(t *testing.T, w *window) {
 // A graph is that of the last minute: what is not known is left out, and what is too old.
 func testPageDrawsGraphs(t *testing.T, w *window) {
 	source := newSource(1)
+	source.readAt = map[procscan.ProcessID]time.Time{{PID: 1000, StartTime: 1}: time.Now().Add(time.Hour)} // at each call
 	w.view(source, "")
 	w.Eval(`(view.h = new History(1)).values.length`)
 	w.want(`[view.h.add(5, [1]), view.h.add(9, [0.5]), view.h.add(10, [NaN]), view.h.path(0, 10, 1, true)][3]`,
