@@ -158,7 +158,11 @@ func (v *sums) addSamples(keys []sampleKey, counts map[sampleKey]uint64, room in
 		return most
 	}
 	slices.SortStableFunc(keys, func(a, b sampleKey) int {
-		return cmp.Or(cmp.Compare(most(b), most(a)), cmp.Compare(a.node.number(), b.node.number()))
+		first := cmp.Compare(most(b), most(a))
+		if difference != nil {
+			first = cmp.Or(first, cmp.Compare(a.node.number(), b.node.number()))
+		}
+		return first
 	})
 	bytes := 0
 	for _, key := range keys {
