@@ -47,7 +47,7 @@ type spent struct {
 	stackTimes map[int]uint64
 	queue      map[int]int64 // the former less the latter, of waits for a CPU
 	walks      []Walk
-	off        [2]int64 // accounted less stackTimes, of what blocked and of waits for a CPU: since switches were not seen
+	off        [2]int64 // accounted less stackTimes, of what blocked and of waits for a CPU: since switches were unseen
 	unasked    int64    // what was counted until then
 }
 
@@ -222,8 +222,8 @@ func TestWalksAddUp(t *testing.T) {
 	for _, w := range got.walks {
 		queued := ofQueue(&w)
 		blocked := w.NS + w.Queued - queued
-		assert.Check(t, (blocked == 0 || blocked >= uint64(period)) && (queued == 0 || queued >= uint64(queuePeriods*period)),
-			"%+v", w)
+		assert.Check(t, blocked == 0 || blocked >= uint64(period), "%+v", w)
+		assert.Check(t, queued == 0 || queued >= uint64(queuePeriods*period), "%+v", w)
 	}
 }
 

@@ -163,7 +163,8 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 	for size, isLong := range map[int]bool{maxOptionFile: false, maxOptionFile + 1: true} {
 		testenv.WriteFile(t, options, strings.Repeat("x", size))
 		text, err := handle.OptionFile(options)
-		assert.Check(t, (err != nil) == isLong && (isLong || len(text) == size), "%d of %d bytes, %v", len(text), size, err)
+		assert.Check(t, (err != nil) == isLong && (isLong || len(text) == size), "%d of %d bytes, %v", len(text), size,
+			err)
 	}
 	stdin.Close()
 	_ = cmd.Wait()

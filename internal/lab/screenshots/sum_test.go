@@ -40,7 +40,9 @@ func TestSum(t *testing.T) {
 	}
 	before := now()
 	assert.Check(t, before == now() && strings.Count(before, "\n") == len(pictures), before)
-	for _, name := range []string{"internal/out/live/page/b.js", "internal/out/flamegraph/a.html", "images/live-view.png"} {
+	for _, name := range []string{
+		"internal/out/live/page/b.js", "internal/out/flamegraph/a.html", "images/live-view.png",
+	} {
 		testenv.WriteFile(t, filepath.Join(tree, name), []byte("other"))
 		after := now()
 		assert.Check(t, after != before, "%s changes nothing", name)

@@ -38,7 +38,7 @@ func TestPage(t *testing.T) {
 		{"dead connection", testPageWhileConnectionIsDead}, {"quiet broker", testPageOfQuietBroker},
 		{"refused", testPageIsRefused}, {"waits", testPageWaits}, {"hostile stacks", testPageOfHostileStacks},
 		{"names", testPageShortensNames}, {"any process", testPageOfAnyProcess},
-		{"many processes", testPageOfManyProcesses}, {"fits", testPageFits}, // the last ones: they change the window's size
+		{"many processes", testPageOfManyProcesses}, {"fits", testPageFits}, // the last ones change the window's size
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, &window{b.For(t), t}) })
 	}
@@ -284,8 +284,8 @@ func testPageWaits(t *testing.T, w *window) {
 	})
 	got := w.column("waits", 0)
 	assert.DeepEqual(t, got,
-		[]string{"lock, queue or sleep (futex)", "\u00a0\u00a0\u00a0" + evil, "\u00a0\u00a0\u00a0[no stack]", "on a CPU",
-			"network"})
+		[]string{"lock, queue or sleep (futex)", "\u00a0\u00a0\u00a0" + evil, "\u00a0\u00a0\u00a0[no stack]",
+			"on a CPU", "network"})
 	assert.Check(t, w.column("waits", 4)[1] == evil && strings.HasSuffix(w.column("waits", 1)[4], "s"), "%q %q",
 		w.column("waits", 4), w.column("waits", 1))
 	w.want(`[typeof window.evil, document.images.length,
@@ -304,7 +304,7 @@ func testPageWaits(t *testing.T, w *window) {
 // A graph is that of the last minute: what is not known is left out, and what is too old.
 func testPageDrawsGraphs(t *testing.T, w *window) {
 	source := newSource(1)
-	source.readAt = map[procscan.ProcessID]time.Time{{PID: 1000, StartTime: 1}: time.Now().Add(time.Hour)} // at each call
+	source.readAt = map[procscan.ProcessID]time.Time{{PID: 1000, StartTime: 1}: time.Now().Add(time.Hour)}
 	w.view(source, "")
 	w.Eval(`(view.h = new History(1)).values.length`)
 	w.want(`[view.h.add(5, [1]), view.h.add(9, [0.5]), view.h.add(10, [NaN]), view.h.path(0, 10, 1, true)][3]`,
@@ -355,7 +355,8 @@ func testPageFits(_ *testing.T, w *window) {
 	source := newSource(3)
 	for i := range *source.processes.Load() {
 		p := &(*source.processes.Load())[i]
-		p.ServiceName, p.ServiceEnvironment, p.ContainerID = service, "production", strings.Repeat("0123456789abcdef", 4)
+		p.ServiceName, p.ServiceEnvironment = service, "production"
+		p.ContainerID = strings.Repeat("0123456789abcdef", 4)
 	}
 	l, _ := w.view(source, "")
 	feed := func() {

@@ -228,8 +228,8 @@ func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []sh
 	return selected[:min(len(selected), maxCollecting)]
 }
 
-// maxProfilesAsked is of how many processes it is asked at each publication whether somebody wants their stacks: guests'
-// filters can cost a millisecond each. Of more processes than that, in turn.
+// maxProfilesAsked is of how many processes it is asked at each publication whether somebody wants their stacks:
+// guests' filters can cost a millisecond each. Of more processes than that, in turn.
 const maxProfilesAsked = 256
 
 // profiled returns the processes whose stacks somebody wants, as far as that was asked: the busiest, as many as are

@@ -98,7 +98,8 @@ func TestWaitingOfProcesses(t *testing.T) {
 	p.tracker.Sampled(newSample(1000, 1, 1, 15, now.Add(time.Second))) // 0.75 s
 	p.tracker.Sampled(newSample(1000, 2, 2, 1, now.Add(time.Second)))
 	p.tracker.Waiting([]agent.ProcessWork{{Process: procscan.ProcessID{PID: 1000},
-		ReadAt: now.Add(1500 * time.Millisecond), Threads: []agent.ThreadWork{works(1, 1), works(3, 3)}, Partial: true}})
+		ReadAt: now.Add(1500 * time.Millisecond), Partial: true,
+		Threads: []agent.ThreadWork{works(1, 1), works(3, 3)}}})
 	p.publish(now.Add(2 * time.Second))
 	for _, x := range c.last.processes {
 		want, read := map[uint32]float64{1000: 1.25, 1001: 0}[x.Pid.Value()]
