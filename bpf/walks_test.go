@@ -47,7 +47,7 @@ type spent struct {
 	stackTimes map[int]uint64
 	queue      map[int]int64 // the former less the latter, of waits for a CPU
 	walks      []Walk
-	off        [2]int64 // accounted less stackTimes, of what blocked and of waits for a CPU: since switches were unseen
+	off        [2]int64 // accounted less stackTimes, of what blocked, and of waits for a CPU: since an unseen switch
 	unasked    int64    // what was counted until then
 }
 

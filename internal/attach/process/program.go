@@ -29,12 +29,24 @@ func (t *Target) readProgram() {
 	if !p.unread || time.Since(p.tried) < environmentPause {
 		return
 	}
-	p.executable = ""
-	if executable, err := t.handle.Executable(); err == nil && path.IsAbs(executable) {
+	executable := t.executable()
+	for range 3 { // another program may replace it meanwhile
 		p.executable = executable
+		environment, err := t.access.Environment()
+		p.environment, p.unread, p.tried, p.fresh = environment, access.TellsNothing(err), time.Now(), true
+		if executable = t.executable(); executable == p.executable {
+			return
+		}
 	}
-	environment, err := t.access.Environment()
-	p.environment, p.unread, p.tried, p.fresh = environment, access.TellsNothing(err), time.Now(), true
+	p.executable = "" // whose environment that is, is not known
+}
+
+// executable returns the path of the file of the program that runs now; empty: it has none.
+func (t *Target) executable() string {
+	if executable, err := t.handle.Executable(); err == nil && path.IsAbs(executable) {
+		return executable
+	}
+	return ""
 }
 
 // name returns the name of the program's file; empty: it has none.

@@ -49,7 +49,8 @@ func TestNamesOfTransactions(t *testing.T) {
 	long := strings.Repeat("é", maxNameBytes)
 	for i, list := range [][]profile.Attribute{
 		{{Key: "http.route", Value: "/orders"}, {Key: "span_name", Value: "GET"}},
-		{{Key: "http.route", Value: "/other"}}, nil, {{Key: "span_name", Value: "handle"}}, {{Key: "other", Value: "x"}}, {{Key: "http.route", Value: long}},
+		{{Key: "http.route", Value: "/other"}}, nil, {{Key: "span_name", Value: "handle"}},
+		{{Key: "other", Value: "x"}}, {{Key: "http.route", Value: long}},
 		{{Key: "span_name", Value: "GET"}}, {{Key: "http.route", Value: ""}}, {{Key: "span_name", Value: "POST"}},
 		{{Key: "http.route", Value: "/late"}, {Key: "span_name", Value: "PUT"}}, {{Key: "http.route", Value: "/later"}},
 		{{Key: "span_name", Value: "GET"}}, {{Key: "http.route", Value: ""}}, {{Key: "span_name", Value: "POST"}},
