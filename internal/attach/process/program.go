@@ -38,7 +38,7 @@ func (t *Target) readProgram() {
 			return
 		}
 	}
-	p.executable = "" // whose environment that is, is not known
+	p.executable, p.environment, p.unread = "", access.Environment{}, true // it is not known whose that was
 }
 
 // executable returns the path of the file of the program that runs now; empty: it has none.
