@@ -129,7 +129,9 @@ int main(int argc, char **argv) {
         } else {
             to = place(how, 0);
         }
+        /* Also of this thread, which may run on behind the answer, and be sampled. */
         *pointers[!strcmp(what, "slot")] = to;
+        *(strcmp(what, "slot") ? &record_pointer : &slot_pointer) = to;
         puts("done");
         fflush(stdout);
     }
