@@ -24,14 +24,14 @@ type table[K comparable] struct {
 	markedEntries int // how long entries was then
 }
 
-// reset empties the table for a new dictionary.
-func (t *table[K]) reset(number protowire.Number, zero ...byte) {
+// reset empties the table for a new dictionary, but for the zero entry.
+func (t *table[K]) reset(number protowire.Number) {
 	if t.indices == nil {
 		t.indices = make(map[K]int32)
 	}
 	clear(t.indices)
 	t.number, t.count = number, 0
-	t.entries = field.Append(t.entries[:0], number, zero)
+	t.entries = field.Append(t.entries[:0], number, "")
 	t.mark()
 }
 
@@ -176,8 +176,7 @@ func (d *dictionary) reset() {
 	d.mappings.reset(1)
 	d.locations.reset(2)
 	d.functions.reset(3)
-	zero := appendLink(d.entry[:0], link{}) // not empty: some receivers want ids of their full length
-	d.links.reset(4, zero...)
+	d.links.reset(4)
 	d.strings.reset(5)
 	d.attributes.reset(6)
 	d.stacks.reset(7)

@@ -77,8 +77,7 @@ func (v *validator) zeros() {
 		&profiles.Location{})
 	zero("function_table", len(d.FunctionTable), func() proto.Message { return d.FunctionTable[0] },
 		&profiles.Function{})
-	zero("link_table", len(d.LinkTable), func() proto.Message { return d.LinkTable[0] },
-		&profiles.Link{TraceId: make([]byte, 16), SpanId: make([]byte, 8)})
+	zero("link_table", len(d.LinkTable), func() proto.Message { return d.LinkTable[0] }, &profiles.Link{})
 	zero("attribute_table", len(d.AttributeTable), func() proto.Message { return d.AttributeTable[0] },
 		&profiles.KeyValueAndUnit{})
 	zero("stack_table", len(d.StackTable), func() proto.Message { return d.StackTable[0] }, &profiles.Stack{})
