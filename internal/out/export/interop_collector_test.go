@@ -154,8 +154,7 @@ func decodeAll(t *testing.T, signal string, bodies [][]byte) (requests []proto.M
 }
 
 // asSent takes back what the collector changes when it encodes a request again: it writes statuses
-// and values without content, ids that are zero as empty ones, and texts of resources behind those
-// of the string table.
+// and values without content, and texts of resources behind those of the string table.
 func asSent(arrived, sent proto.Message) proto.Message {
 	arrived = proto.Clone(arrived)
 	switch m := arrived.(type) {
@@ -168,9 +167,6 @@ func asSent(arrived, sent proto.Message) proto.Message {
 	case *collectorprofiles.ExportProfilesServiceRequest:
 		if a := m.Dictionary.AttributeTable[0]; proto.Equal(a.Value, new(common.AnyValue)) {
 			a.Value = nil
-		}
-		if l := m.Dictionary.LinkTable[0]; len(l.TraceId)+len(l.SpanId) == 0 {
-			l.TraceId, l.SpanId = make([]byte, 16), make([]byte, 8)
 		}
 		texts := m.Dictionary.StringTable
 		for _, r := range m.ResourceProfiles {
