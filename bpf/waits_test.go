@@ -561,13 +561,13 @@ func TestWaitsByThread(t *testing.T) {
 	stdin, err := ending.StdinPipe()
 	assert.NilError(t, err)
 	assert.NilError(t, ending.Start())
-	target := addRules(t, s, ending.Process.Pid, func() TargetRules { return TargetRules{} })
 	stat := fmt.Sprintf("/proc/%d/stat", ending.Process.Pid)
 	await := func(state string) {
 		t.Helper()
 		testenv.Poll(t, waiting, state, func() bool { return bytes.Contains(testenv.ReadFile(t, stat), []byte(state)) })
 	}
 	await("(cat) S ") // else its wait may begin before switches are seen
+	target := addRules(t, s, ending.Process.Pid, func() TargetRules { return TargetRules{} })
 	before := Now()
 	assert.NilError(t, w.Resume())
 	begun := Now()
@@ -613,12 +613,22 @@ func TestWaitsByThread(t *testing.T) {
 	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("after Pause: %+v", a) }))
 }
 
+// startShell starts a shell that first writes a line: what was started may not be what it will be yet.
+func startShell(t *testing.T, shell *exec.Cmd) {
+	t.Helper()
+	stdout, err := shell.StdoutPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, shell.Start())
+	_, err = stdout.Read(make([]byte, 1))
+	assert.NilError(t, err)
+}
+
 // A thread that ran when accounts began, and waits since before switches were seen, has waited; one that ended there
 // has not.
 func TestWaitsByThreadUnseen(t *testing.T) {
 	s := openSampler(t, SamplerOptions{KeepUntraced: true})
 	started := filepath.Join(t.TempDir(), "started")
-	loop := "while [ ! -e " + started + " ]; do :; done; "
+	loop := "echo; while [ ! -e " + started + " ]; do :; done; "
 	reader, ending := exec.Command("sh", "-c", loop+"read x"), exec.Command("sh", "-c", loop)
 	stdin, err := reader.StdinPipe()
 	assert.NilError(t, err)
@@ -633,7 +643,7 @@ func TestWaitsByThreadUnseen(t *testing.T) {
 		blocked = Now()
 	}})
 	for _, p := range []*exec.Cmd{reader, ending} {
-		assert.NilError(t, p.Start())
+		startShell(t, p)
 		addRules(t, s, p.Process.Pid, func() TargetRules { return TargetRules{} })
 	}
 	before := Now()
@@ -664,8 +674,8 @@ func TestWalksByThread(t *testing.T) {
 	if err := w.Walkless(); err != nil {
 		testenv.Missing(t, err.Error())
 	}
-	p := exec.Command("sh", "-c", "while :; do sleep 0.03; done")
-	assert.NilError(t, p.Start())
+	p := exec.Command("sh", "-c", "echo; while :; do sleep 0.03; done")
+	startShell(t, p)
 	defer func() { assert.Check(t, p.Process.Kill()); _ = p.Wait() }()
 	target := addRules(t, s, p.Process.Pid, func() TargetRules { return TargetRules{} })
 	assert.NilError(t, w.Resume())

@@ -42,6 +42,9 @@ var maySkip = []struct {
 	{"knows the instruction of x86-64", []string{"arm64-6.1", "arm64-6.12"}},
 	{"this machine cannot be suspended to memory", []string{"arm64-6.1", "arm64-6.12"}},
 
+	// The guest has its memory only.
+	{"a directory on a disk", nil},
+
 	// The guest has a JRE, no other runtimes, and no other compilers.
 	{"needs the program go ", nil},
 	{"needs the program javac ", nil},
