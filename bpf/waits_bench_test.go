@@ -135,6 +135,61 @@ func BenchmarkWaits(b *testing.B) {
 	}
 }
 
+// BenchmarkWaitsBystander measures how late a thread runs that shares a CPU with two that switch, and takes no part:
+// the 99th percentile of 2000 sleeps, in each round without accounts, with them and as many stacks as are walked at
+// most, and without again. It reports the median of the ratio of the second to the mean of the others, and, for the
+// noise, that of the larger to the smaller of these.
+func BenchmarkWaitsBystander(b *testing.B) {
+	const rounds, sleeps, handovers = 15, 2000, 10000
+	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
+	sleeper, traced := startSwitches(b, "sleeper"), startSwitches(b, "context")
+	addRules(b, s, traced.pid, func() TargetRules {
+		return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: traced.offset}}
+	})
+	measure := func() float64 {
+		fmt.Fprintln(sleeper.stdin, sleeps)
+		return float64(sleeper.read())
+	}
+	var late, ratios, noise, walks []float64
+	for b.Loop() {
+		ended, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				traced.measure(handovers)
+				select {
+				case <-ended:
+					return
+				default:
+				}
+			}
+		}()
+		for range rounds {
+			before := measure()
+			w, err := s.OpenWaits(WaitOptions{Period: 100 * time.Microsecond})
+			assert.NilError(b, err)
+			began := time.Now()
+			with := measure()
+			took := time.Since(began).Seconds()
+			counters, err := w.Counters()
+			assert.NilError(b, err)
+			assert.NilError(b, w.Close())
+			after := measure()
+			late = append(late, before, after)
+			ratios = append(ratios, 2*with/(before+after))
+			noise = append(noise, max(before, after)/min(before, after))
+			walks = append(walks, float64(counters.Walked)/took)
+		}
+		close(ended)
+		<-done
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(late), "ns/p99")
+	b.ReportMetric(median(ratios), "ratio/p99")
+	b.ReportMetric(median(noise), "ratio/noise")
+	b.ReportMetric(median(walks), "stacks/s")
+}
+
 func median(all []float64) float64 {
 	slices.Sort(all)
 	return all[len(all)/2]

@@ -1,13 +1,17 @@
 /* Two threads that hand a byte back and forth on one CPU: each time, one is switched out, and the
  * other in. For each number on standard input it does so often, and prints the CPU time of that in
  * nanoseconds. First it prints the distance of its thread-local variable from the thread pointer.
- * The argument "context" has that point to a slot with a trace. */
+ * The argument "context" has that point to a slot with a trace. With "sleeper" a single thread
+ * sleeps so often on that CPU instead, and prints how late it ran in the worst of a hundred. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,7 +36,38 @@ static uint64_t cpu_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static int compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sleeps for 500 us each time, and returns the 99th percentile of how late the thread ran, ns. */
+static uint64_t sleep_often(long times) {
+    uint64_t *late = calloc((size_t)times, sizeof(*late)), p99;
+    struct timespec until, now;
+
+    if (!late) {
+        exit(1);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    for (long i = 0; i < times; i++) {
+        until = now;
+        until.tv_nsec += 500000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        late[i] =
+            (uint64_t)((now.tv_sec - until.tv_sec) * 1000000000 + now.tv_nsec - until.tv_nsec);
+    }
+    qsort(late, (size_t)times, sizeof(*late), compare);
+    p99 = late[times * 99 / 100];
+    free(late);
+    return p99;
+}
+
 int main(int argc, char **argv) {
+    bool sleeps = argc > 1 && !strcmp(argv[1], "sleeper");
     pthread_t thread;
     cpu_set_t one;
     long times;
@@ -42,14 +77,19 @@ int main(int argc, char **argv) {
     slot = shown;
     CPU_ZERO(&one);
     CPU_SET(0, &one);
-    if (sched_setaffinity(0, sizeof(one), &one) || pipe(there) || pipe(back) ||
-        pthread_create(&thread, NULL, answer, NULL)) {
+    if (prctl(PR_SET_TIMERSLACK, 1) || sched_setaffinity(0, sizeof(one), &one) || pipe(there) ||
+        pipe(back) || pthread_create(&thread, NULL, answer, NULL)) {
         return 1;
     }
     printf("%ld\n", (long)((intptr_t)&slot - (intptr_t)__builtin_thread_pointer()));
     fflush(stdout);
     while (scanf("%ld", &times) == 1) {
         uint64_t before = cpu_ns();
+        if (sleeps) {
+            printf("%llu\n", (unsigned long long)sleep_often(times));
+            fflush(stdout);
+            continue;
+        }
         for (long i = 0; i < times; i++) {
             if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1) {
                 return 1;
