@@ -91,8 +91,9 @@ func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Show
 	group, frames := shown(&key, true)
 	l := t.lane(w.Transaction, w.TID, w.Thread, group)
 	wait := key.Wait()
-	event := flamegraph.Event{Kind: string(wait.Kind(key.Process.PID, r.Stacks[key.Stack])), Frames: frames,
-		Cause: terminal.Escape(wait.Cause()), EndedBy: terminal.Escape(waits.Waker(&key.Waker))}
+	stack := r.Stacks[key.Stack]
+	event := flamegraph.Event{Kind: string(wait.Kind(key.Process.PID, stack)), Frames: frames,
+		Cause: terminal.Escape(wait.Cause()), EndedBy: terminal.Escape(waits.Waker(&key.Waker, waits.Place(stack)))}
 	var waker wakerID
 	switch {
 	case key.Waker.Kind != profile.ThreadWaker:

@@ -227,7 +227,7 @@ func (e *Explanation) addWaits(a *keep.Answer, r *record.Recording) {
 		row := rows[id]
 		if row == nil {
 			row = &Wait{Kind: id.kind, Peer: w.Peer, Path: w.Path, Futex: id.futex, Waker: w.Waker, state: w.State,
-				text: waits.Text(&of, id.kind, places[w.Stack]), endedBy: waits.Waker(&of.Waker),
+				text: waits.Text(&of, id.kind, places[w.Stack]), endedBy: waits.Waker(&of.Waker, places[w.Stack]),
 				place: waits.Text(&profile.Wait{State: w.State}, id.kind, places[w.Stack])}
 			rows[id] = row
 			stackOf[row] = frames

@@ -83,8 +83,9 @@ func (t *Tracker) Waited(sample *profile.Sample) bool {
 func (t *Tracker) NamedWait(sample *profile.Sample, frames []profile.Frame) {
 	w := sample.Wait
 	kind := w.Kind(sample.Resource.PID, frames)
-	id := placeID{w.State, shorten(clean(waits.Text(w, kind, waits.Place(frames))), maxPlaceText)}
-	waker := shorten(clean(waits.Waker(&w.Waker)), maxWakerText)
+	place := waits.Place(frames)
+	id := placeID{w.State, shorten(clean(waits.Text(w, kind, place)), maxPlaceText)}
+	waker := shorten(clean(waits.Waker(&w.Waker, place)), maxWakerText)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tx := t.transactions[transactionID{sample.TraceID, sample.TransactionID}]

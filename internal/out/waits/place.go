@@ -22,8 +22,19 @@ func Name(f profile.Frame) string {
 	return "[unknown]" // addresses of compiled code say nothing
 }
 
+// gil is how the Place begins where a thread waits for the interpreter of Python, as far as functions of that have
+// names. It waits for some milliseconds each time, until the thread that has it lets go.
+const gil = "GIL: "
+
 // Place returns where in a program a thread waited: the innermost function that is no library's, and what it called.
 func Place(frames []profile.Frame) string {
+	if slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Name() == "take_gil" }) {
+		return gil + placeOf(frames)
+	}
+	return placeOf(frames)
+}
+
+func placeOf(frames []profile.Frame) string {
 	ofRuntime := slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind().OfRuntime() })
 	skipped := func(f profile.Frame) bool {
 		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
@@ -88,7 +99,8 @@ func ofLibrary(f profile.Frame) bool {
 	}
 	switch {
 	case f.Kind() == profile.JVMFrame:
-		return begins(f.Name(), "java.", "javax.", "jdk.", "sun.", "com.sun.")
+		return begins(f.Name(), "java.", "javax.", "jdk.", "sun.", "com.sun.") ||
+			!strings.Contains(f.Name(), ".") // HotSpot's own code, such as SafepointBlob
 	case f.Kind() == profile.PythonFrame:
 		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ")
 	case f.Kind() == profile.V8Frame:

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"correlator/profile"
@@ -42,13 +43,16 @@ func Text(w *profile.Wait, kind profile.WaitKind, place string) string {
 // shownDigits of an id are enough for explain to find it.
 const shownDigits = 8
 
-// Waker returns who ended a wait; empty: that is not known.
-func Waker(w *profile.Waker) string {
+// Waker returns who ended a wait at a Place; empty: that is not known.
+func Waker(w *profile.Waker, place string) string {
 	switch w.Kind {
 	case profile.UnknownWaker:
 		return ""
 	case profile.ThreadWaker:
 	default:
+		if strings.HasPrefix(place, gil) {
+			return "" // that it asked the other thread to let go has ended nothing
+		}
 		return w.Kind.String()
 	}
 	text := cmp.Or(w.Thread, "thread "+strconv.Itoa(w.TID))

@@ -38,6 +38,10 @@ func TestPlaceOfWait(t *testing.T) {
 		"[unknown]":              nil,
 		"FutureTask.get < Shop.await": {of(profile.JVMFrame, "java.util.concurrent.FutureTask.get", ""),
 			of(profile.JVMFrame, "Shop.await", "")},
+		"SafepointBlob < Shop.sort  Shop.java:7": {of(profile.JVMFrame, "SafepointBlob", ""),
+			of(profile.JVMFrame, "Shop.sort", "Shop.java")},
+		"GIL: work  work.py:7": {named(libc, "pthread_cond_timedwait"), named(shop, "take_gil"),
+			of(profile.PythonFrame, "work", "/srv/work.py")},
 	} {
 		got := Place(frames)
 		assert.Check(t, got == want, "%q, want %q", got, want)
@@ -56,6 +60,13 @@ func TestShortName(t *testing.T) {
 		got := shortName(name)
 		assert.Check(t, got == want, "%q of %q, want %q", got, name, want)
 	}
+}
+
+// A thread that waits for the GIL is woken by its timer to ask for it, and by who lets go of it at the end.
+func TestWaker(t *testing.T) {
+	timer := &profile.Waker{Kind: profile.TimerWaker}
+	assert.Check(t, Waker(timer, "work") == "timer" && Waker(timer, "GIL: work") == "")
+	assert.Check(t, Waker(&profile.Waker{Kind: profile.ThreadWaker, Thread: "hog"}, "GIL: work") == "hog")
 }
 
 // What ended most of the waits is said, and of how much if not of all; of many, those who came first are known.

@@ -25,6 +25,7 @@ func (s *Sampling) drain() {
 		s.drained.Store(int64(now.Sub(s.opened)))
 	}
 	s.drainWalks(now) // which say what accounts have too much
+	s.endPieces(now.Time)
 	s.drainAccounts(now)
 	for _, program := range s.waiting {
 		s.enqueue(program, program.waiting, now.Time)
@@ -45,6 +46,9 @@ func (s *Sampling) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, program := range ended { // what a CPU was counting when they were stopped is drained
+		if s.isKnown(program) {
+			s.handPieces(program, time.Time{})
+		}
 		delete(s.programs, program.number)
 	}
 }
@@ -278,6 +282,17 @@ func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.T
 		s.counters.WaitsIdle.Add(sample.Count)
 		return
 	}
+	if sample.Wait == nil {
+		s.handOn(program, sample, now)
+		return
+	}
+	for _, over := range program.pieces.next(*sample) {
+		s.handOn(program, &over, now)
+	}
+}
+
+// handOn is handOver of what is over.
+func (s *Sampling) handOn(program *program, sample *profile.Sample, now time.Time) {
 	if sample.Stack != nil && sample.Stack.Cut {
 		cut := &s.counters.Cut
 		if sample.Wait != nil {

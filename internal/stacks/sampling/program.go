@@ -35,6 +35,7 @@ type program struct {
 	waiting  []pendingSample // of the drain that Run is at
 	unseen   atomic.Bool     // its stacks are to be unwound from its first samples on, and there were none
 	idle     idleWaits
+	pieces   pieces
 	flushing bool // it is in Sampling.flushing
 }
 
@@ -50,6 +51,7 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 		inbox:    inbox,
 		memory:   memory,
 		names:    newThreadNames(),
+		pieces:   pieces{count: &s.pieces},
 		space:    profile.NewAddressSpace(s.files, probePace()),
 		stale:    s.counters.Kernel[bpf.Stale].Load(),
 	}

@@ -114,6 +114,7 @@ type Sampling struct {
 	unaccounted error      // why not, if they were asked for
 	waitsWanted func() bool
 	waitsIdle   atomic.Bool           // nobody wants them now, or notResumed
+	pieces      atomic.Int64          // of waits, that are held
 	byThread    bool                  // Options.WaitsByThread
 	since       atomic.Int64          // when accounts were resumed, after opened in ns; 0: they were not
 	notResumed  atomic.Pointer[error] // why none are kept that are wanted
