@@ -27,7 +27,7 @@ import (
 type explainOptions struct {
 	config.File
 	AdminSocket string `key:"admin-socket"`
-	first
+	ranking
 	Against    bool          `key:"against" env:"-"`
 	Service    string        `key:"service"`
 	Since      time.Duration `key:"since"`
@@ -40,24 +40,25 @@ type explainOptions struct {
 	Unwinder     sampling.Unwinder `key:"unwinder"`
 	ProcRoot     string            `key:"proc-root"`
 
-	compared *side // what stands before --against
+	before *operand // what stands before --against; nil: there is none
 }
 
-// first says which transactions come first, and how many are wanted; 0: it says nothing.
-type first struct {
-	Busiest int `key:"busiest"`
-	Slowest int `key:"slowest"`
-	Fastest int `key:"fastest"`
+// ranking says which transactions come first, and how many are wanted; 0: it says nothing. No variable does: it would
+// be of one side of --against.
+type ranking struct {
+	Busiest int `key:"busiest" env:"-"`
+	Slowest int `key:"slowest" env:"-"`
+	Fastest int `key:"fastest" env:"-"`
 }
 
-func (f *first) given() bool { return *f != first{} }
+func (r *ranking) given() bool { return *r != ranking{} }
 
-func (f *first) check(s *config.Settings) error {
+func (r *ranking) check(s *config.Settings) error {
 	orders := 0
 	for _, of := range []struct {
 		key string
 		n   int
-	}{{"busiest", f.Busiest}, {"slowest", f.Slowest}, {"fastest", f.Fastest}} {
+	}{{"busiest", r.Busiest}, {"slowest", r.Slowest}, {"fastest", r.Fastest}} {
 		if of.n < 0 || of.n > keep.MaxTransactions {
 			return fmt.Errorf("%s %d is not between 0 and %d", s.Name(of.key), of.n, keep.MaxTransactions)
 		}
@@ -71,9 +72,9 @@ func (f *first) check(s *config.Settings) error {
 	return nil
 }
 
-// side is one of two that are compared.
-type side struct {
-	first
+// operand is one side of --against.
+type operand struct {
+	ranking
 	ids int // how many stand there
 }
 
@@ -86,14 +87,14 @@ type againstFlag struct {
 
 // Set begins the other side.
 func (f *againstFlag) Set(text string) error {
-	if f.options.compared != nil {
+	if f.options.before != nil {
 		return errors.New("it stands there twice")
 	}
 	if err := f.Value.Set(text); err != nil || !f.options.Against {
 		return err
 	}
-	f.options.compared = &side{f.options.first, f.flags.NArg()}
-	f.options.first = first{}
+	f.options.before = &operand{f.options.ranking, f.flags.NArg()}
+	f.options.ranking = ranking{}
 	return nil
 }
 
@@ -105,15 +106,15 @@ const (
 )
 
 func (o *explainOptions) validate(s *config.Settings) error {
-	if err := o.first.check(s); err != nil {
+	if err := o.ranking.check(s); err != nil {
 		return err
 	}
-	if o.compared != nil {
-		if err := o.compared.check(s); err != nil {
+	if o.before != nil {
+		if err := o.before.check(s); err != nil {
 			return err
 		}
 	}
-	ofTransactions := o.first.given() || o.Against || o.Service != "" || o.Since > 0
+	ofTransactions := o.ranking.given() || o.Against || o.Service != "" || o.Since > 0
 	_, err := regexp.Compile(o.Service)
 	switch {
 	case o.AdminSocket == "" && !o.any() && !o.Demo:
@@ -156,24 +157,24 @@ func (o *explainOptions) toStdout() bool { return o.OutputFile == "" || o.Output
 // queries returns what is asked; against: what that is compared with, nil: nothing.
 func (o *explainOptions) queries(args []string) (q keep.Query, against *keep.Query, err error) {
 	if !o.Against {
-		q, err = o.query(o.first, args)
+		q, err = o.query(o.ranking, args)
 		return q, nil, err
 	}
-	before, after := args[:o.compared.ids], args[o.compared.ids:]
-	if len(before) == 0 && !o.compared.first.given() || len(after) == 0 && !o.first.given() {
+	before, after := args[:o.before.ids], args[o.before.ids:]
+	if len(before) == 0 && !o.before.ranking.given() || len(after) == 0 && !o.ranking.given() {
 		return q, nil, errors.New("--against has an id on both sides, or --slowest, --fastest or --busiest: " +
 			"A --against B, --slowest 10 --against --fastest 10")
 	}
 	if max(len(before), len(after)) > 1 {
 		return q, nil, errors.New("--against has one id on a side at most")
 	}
-	q, err = o.query(o.compared.first, before)
-	other, errOther := o.query(o.first, after)
+	q, err = o.query(o.before.ranking, before)
+	other, errOther := o.query(o.ranking, after)
 	return q, &other, errors.Join(err, errOther)
 }
 
 // query returns the query for an id, or for those that the flags choose.
-func (o *explainOptions) query(of first, args []string) (keep.Query, error) {
+func (o *explainOptions) query(of ranking, args []string) (keep.Query, error) {
 	q := keep.Query{Service: o.Service, Order: keep.Busiest, Most: of.Busiest}
 	switch {
 	case of.Slowest > 0:

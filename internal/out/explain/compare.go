@@ -41,8 +41,8 @@ type Side struct {
 	Partial  int  `json:"partial_accounts"`  // transactions of which an earlier part is missing
 	InMean   int  `json:"transactions_mean"` // by how many times of methods are divided
 
-	asked *asked
-	spent spent
+	answered *answered
+	spent    spent
 }
 
 // Pair is a time in both; nil: it is not known.
@@ -102,8 +102,8 @@ func (p *Pair) more() time.Duration {
 	return 0
 }
 
-func newSide(of *asked) *Side {
-	s := &Side{Explanation: of.Explanation, Mean: of.query.ID == "", asked: of, spent: of.spent(), InMean: 1}
+func newSide(of *answered) *Side {
+	s := &Side{Explanation: of.Explanation, Mean: of.query.ID == "", answered: of, spent: of.spent(), InMean: 1}
 	s.Accounts, s.Known, s.Partial = s.spent.accounts, s.spent.known, s.spent.partial
 	if s.Mean {
 		s.InMean = len(s.Transactions)
@@ -160,7 +160,7 @@ func (s *Side) wallTime() (wall *time.Duration, source string) {
 // wait returns a sum of waits over all transactions as it is compared; nil: it is not known. A mean is of transactions
 // that each have an account of their own, as that of states: else the two would be of different ones.
 func (s *Side) wait(sum time.Duration) *time.Duration {
-	if s.Mean && s.Accounts != len(s.Transactions) || s.Accounts == 0 && len(s.asked.recording.Waits) == 0 {
+	if s.Mean && s.Accounts != len(s.Transactions) || s.Accounts == 0 && len(s.answered.recording.Waits) == 0 {
 		return nil
 	}
 	return s.method(sum)
@@ -169,7 +169,7 @@ func (s *Side) wait(sum time.Duration) *time.Duration {
 // errPeriods: samples of two agents are no comparison.
 var errPeriods = errors.New("the agent began anew in between: ask again")
 
-func encodeComparison(options Options, one, other *asked, stdout io.Writer) ([]byte, error) {
+func encodeComparison(options Options, one, other *answered, stdout io.Writer) ([]byte, error) {
 	if one.PerSample != other.PerSample {
 		return nil, errPeriods
 	}
@@ -177,7 +177,7 @@ func encodeComparison(options Options, one, other *asked, stdout io.Writer) ([]b
 	return encodeAs(options.Format, options.File, stdout, c, func() ([]byte, error) { return c.page() })
 }
 
-func compare(one, other *asked) *Comparison {
+func compare(one, other *answered) *Comparison {
 	c := &Comparison{A: newSide(one), B: newSide(other)}
 	type id struct {
 		trace, transaction string
@@ -427,9 +427,9 @@ func (s *Side) head() (lines []string) {
 	if n == 1 {
 		lines = s.Transactions[0].head()
 	} else {
-		what, how := fmt.Sprintf("the %d %s transactions", n, s.asked.query.Order), "the mean of one"
+		what, how := fmt.Sprintf("the %d %s transactions", n, s.answered.query.Order), "the mean of one"
 		if !s.Mean {
-			what, how = fmt.Sprintf("%d transactions of %s", n, s.asked.query.ID), "sums"
+			what, how = fmt.Sprintf("%d transactions of %s", n, s.answered.query.ID), "sums"
 		}
 		sources := make(map[string]int)
 		least, most := s.Transactions[0].Wall, s.Transactions[0].Wall
@@ -459,7 +459,7 @@ func (s *Side) head() (lines []string) {
 		lines = append(lines, fmt.Sprintf("states: of %d transactions in %d accounts, each of a whole trace", s.Known,
 			s.Accounts))
 	}
-	if n := s.withoutSpan(); s.Mean && s.asked.query.Order == keep.Fastest && n > 0 {
+	if n := s.withoutSpan(); s.Mean && s.answered.query.Order == keep.Fastest && n > 0 {
 		lines = append(lines, fmt.Sprintf("%d of them may go on: without a span it is not known when they end", n))
 	}
 	return slices.Concat(lines, s.Explanation.notes(), s.inlined)
@@ -591,13 +591,13 @@ func (c *Comparison) treeTable() *terminal.Table {
 func (c *Comparison) page() ([]byte, error) {
 	about := report.About{Title: "correlator explain: A against B", Notes: append(
 		[]string{c.A.At.Local().Format(time.RFC1123Z)}, c.notes()...)}
-	side := func(s *Side, name string) report.Side {
-		lines, shown := s.head(), *s.asked.recording
+	shown := func(s *Side, name string) report.Side {
+		lines, recording := s.head(), *s.answered.recording
 		if !c.waits {
-			shown.Waits = nil
+			recording.Waits = nil
 		}
-		return report.Side{Recording: &shown, Of: s.InMean,
+		return report.Side{Recording: &recording, Of: s.InMean,
 			Group: flamegraph.Group{Name: name, Detail: name + ": " + lines[0]}}
 	}
-	return report.EncodeDifference(side(c.A, "A"), side(c.B, "B"), about)
+	return report.EncodeDifference(shown(c.A, "A"), shown(c.B, "B"), about)
 }

@@ -65,15 +65,15 @@ func Run(ctx context.Context, source Source, stdout, stderr io.Writer, options O
 	return write(content, options.File, stdout, stderr)
 }
 
-// asked is what an agent has answered.
-type asked struct {
+// answered is a query with what an agent has answered.
+type answered struct {
 	*Explanation
 	query     keep.Query
 	answer    *keep.Answer
 	recording *record.Recording
 }
 
-func ask(ctx context.Context, source Source, query keep.Query) (*asked, error) {
+func ask(ctx context.Context, source Source, query keep.Query) (*answered, error) {
 	answer, err := source.Samples(ctx, query)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func ask(ctx context.Context, source Source, query keep.Query) (*asked, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &asked{explain(answer, r), query, answer, r}, nil
+	return &answered{explain(answer, r), query, answer, r}, nil
 }
 
 // write writes to a file, of which stderr is told; empty: to stdout.
@@ -104,7 +104,7 @@ func write(content []byte, file string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-func encode(options Options, of *asked, stdout io.Writer) ([]byte, error) {
+func encode(options Options, of *answered, stdout io.Writer) ([]byte, error) {
 	return encodeAs(options.Format, options.File, stdout, of.Explanation, func() ([]byte, error) {
 		about := of.about()
 		about.Timeline = func(shown report.Shown) *flamegraph.Timeline {
