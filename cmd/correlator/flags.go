@@ -313,6 +313,10 @@ var usage = map[string]string{
 	"keep-bytes": fmt.Sprintf("memory for them, in `bytes`, at least %d; when it is full, the oldest samples of the "+
 		"user or container that has most are forgotten", keep.MinBytes),
 
+	"keep-slow": "transactions that stay when others are forgotten, any number of times: `SERVICE > DURATION`, a regexp " +
+		"of the service's name, and what they took longer than; until a quarter of --keep-bytes is full " +
+		"(default: none)",
+
 	"admin-socket": "`path` of the socket that \"correlator status\" asks, for our own user only; its directory is created " +
 		"if only that is missing, and stays; empty: none",
 	"metrics-address": "`host:port` that serves /metrics (Prometheus), /healthz and /readyz over HTTP to everybody " +

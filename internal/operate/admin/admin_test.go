@@ -21,6 +21,7 @@ import (
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/export"
+	"correlator/internal/out/keep"
 	"correlator/internal/stacks/sampling"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker/cost"
@@ -105,8 +106,9 @@ func TestStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made/admin.sock") // the directory is made
 	want := exporting()
 	want.ChainOnly = "the verifier says so"
+	want.Slow = &keep.SlowStats{Kept: 12, Forgotten: 3, Bytes: 1_250_000}
 	assert.Check(t, Probe(path))
-	serve(t, path, &source{status: want})
+	serve(t, path, &source{status: want, keep: asked{slow: want.Slow}})
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -114,6 +116,10 @@ func TestStatus(t *testing.T) {
 	got, err := NewClient(path).Status(t.Context())
 	assert.NilError(t, err)
 	assert.Check(t, reflect.DeepEqual(got, want), "got %+v\nwant %+v", got, want)
+	var text strings.Builder
+	const slow = "\nslow transactions: 12 kept in 1.2 MB (--keep-slow), 3 forgotten for lack of room\n"
+	err = WriteStatus(&text, &got)
+	assert.Check(t, err == nil && strings.Contains(text.String(), slow), "%v, %s", err, text.String())
 	if _, err := Open(path); !errors.Is(err, sockfile.ErrInUse) || !errors.Is(Probe(path), sockfile.ErrInUse) {
 		t.Errorf("a second agent: %v, want ErrInUse", err)
 	}

@@ -27,6 +27,8 @@ type Keeper interface {
 	// Answer calls use with the answer, which is valid until use returns. An error that is keep.ErrBusy
 	// means that another answer is in use.
 	Answer(ctx context.Context, q keep.Query, use func(*keep.Answer) error) error
+	// Slow returns what is kept of slow transactions; nil: there is no rule for them.
+	Slow() *keep.SlowStats
 }
 
 // The parameters of a query.

@@ -17,6 +17,7 @@ import (
 type asked struct {
 	query *keep.Query
 	err   error
+	slow  *keep.SlowStats
 }
 
 func (k asked) Answer(_ context.Context, q keep.Query, use func(*keep.Answer) error) error {
@@ -26,6 +27,8 @@ func (k asked) Answer(_ context.Context, q keep.Query, use func(*keep.Answer) er
 	}
 	return use(&keep.Answer{Host: "host"})
 }
+
+func (k asked) Slow() *keep.SlowStats { return k.slow }
 
 // A query reaches the agent unchanged, and the reason of a refusal comes back.
 func TestSamples(t *testing.T) {
@@ -39,7 +42,7 @@ func TestSamples(t *testing.T) {
 	}
 
 	for text, keeper := range map[string]Keeper{
-		"refused": asked{&got, errors.New("refused")}, "ask again": asked{&got, keep.ErrBusy},
+		"refused": asked{query: &got, err: errors.New("refused")}, "ask again": asked{query: &got, err: keep.ErrBusy},
 		"start it with --keep 10m": nil,
 	} {
 		path := filepath.Join(t.TempDir(), "admin.sock")

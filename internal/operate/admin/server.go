@@ -85,6 +85,9 @@ func (s *Server) Serve(source Source, export Export, keeper Keeper) error {
 		if export != nil {
 			status.OTLP = export()
 		}
+		if keeper != nil {
+			status.Slow = keeper.Slow()
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(status) // an error means that the client is gone
 	})

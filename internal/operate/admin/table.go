@@ -191,6 +191,10 @@ func totals(s *Status) []string {
 	} else if s.Waits != nil && s.Waits.StacksError != "" {
 		lines = append(lines, "stacks of waits are walked "+terminal.Escape(s.Waits.StacksError))
 	}
+	if of := s.Slow; of != nil {
+		lines = append(lines, fmt.Sprintf("slow transactions: %d kept in %s (--keep-slow), %d forgotten for lack of room",
+			of.Kept, size(float64(of.Bytes)), of.Forgotten))
+	}
 	if s.Workers.Hung > 0 {
 		lines = append(lines, fmt.Sprintf("%d worker processes hang: processes make the kernel wait (state error, timeout)",
 			s.Workers.Hung))

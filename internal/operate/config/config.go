@@ -146,10 +146,14 @@ type destination struct {
 type keepSection struct {
 	For   time.Duration `key:"keep"`                    // 0: nothing
 	Bytes int64         `key:"keep-bytes" unit:"bytes"` // of memory
+	Slow  Patterns      `key:"keep-slow"`
 }
 
 // Config returns what is kept in the form of its consumer.
-func (k *keepSection) Config() keep.Config { return keep.Config{For: k.For, Bytes: int(k.Bytes)} }
+func (k *keepSection) Config() keep.Config {
+	rules, _ := keep.ParseRules(k.Slow) // validateKeep has parsed them
+	return keep.Config{For: k.For, Bytes: int(k.Bytes), Slow: rules}
+}
 
 // monitoringSection says how the agent is monitored, and what it logs.
 type monitoringSection struct {

@@ -193,7 +193,12 @@ const (
 )
 
 func (c *Config) validateKeep(s *Settings) error {
+	_, err := keep.ParseRules(c.Keep.Slow)
 	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", s.Name("keep-slow"), err)
+	case c.Keep.For == 0 && len(c.Keep.Slow) > 0:
+		return fmt.Errorf("%s without --keep: nothing is kept", s.Name("keep-slow"))
 	case c.Keep.For == 0:
 	case c.Keep.For < minKeep || c.Keep.For > maxKeep:
 		return fmt.Errorf("%s is not between %v and 24h; 0 is nothing", s.Label("keep"), minKeep)

@@ -192,3 +192,12 @@ func nothing(q keep.Query, a *keep.Answer) string {
 
 // clock returns a time of today as people read it.
 func clock(t time.Time) string { return t.Local().Format("15:04:05") }
+
+// clockOn returns a time of day, with the date unless it is that of now.
+func clockOn(t, now time.Time, layout string) string {
+	t, now = t.Local(), now.Local()
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		layout = time.DateOnly + " " + layout
+	}
+	return t.Format(layout)
+}

@@ -102,6 +102,16 @@ SPAN              TRANSACTION          CPU  OF WALL  SAMPLES
 250 ms  33.3 %  250 ms   Shop.price  Shop.java:43
 `
 	assert.Check(t, out == want, "%s\nwant\n%s", out, want)
+
+	// What was on another day has a date.
+	older := example()
+	older.At = at.AddDate(0, 0, 1)
+	out, _, err = run(t, older, Options{Format: Table})
+	const first = " 2026-11-23 12:00:00.0  1.00 s "
+	assert.Check(t, err == nil && strings.Contains(out, first), "%v, %s", err, out)
+	older.Transactions, older.Samples = older.Transactions[:1], older.Samples[:2]
+	out, _, err = run(t, older, Options{Format: Table})
+	assert.Check(t, err == nil && strings.Contains(out, ", 2026-11-23 12:00:00.000 to 12:00:00.950: "), "%v, %s", err, out)
 }
 
 func TestJSONAndFiles(t *testing.T) {

@@ -87,7 +87,7 @@ func (e *Explanation) transactionTable() *terminal.Table {
 		terminal.Column{Title: "ATTRIBUTES", Shrink: true, Spare: 6})
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
-		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), tx.first.Local().Format("15:04:05.0"),
+		t.Row(tx.Trace, tx.ID, tx.Service, strconv.Itoa(tx.PID), clockOn(tx.first, e.At, "15:04:05.0"),
 			lasted(tx.Wall), lasted(tx.onCPU()), ofWall(share(tx.onCPU(), tx.Wall)), strconv.FormatUint(tx.Samples, 10),
 			strings.Join(tx.attributeTexts(), " "))
 	}

@@ -17,7 +17,7 @@ import (
 	"correlator/profile"
 )
 
-// maxTimeline is how long a timeline is at most: what is further away was not measured here.
+// maxTimeline is how long a timeline is at most: what is further away from the transaction was not measured here.
 const maxTimeline = 24 * time.Hour
 
 // laneID tells lanes apart: a thread has one in each transaction.
@@ -139,8 +139,9 @@ func (t *timeline) leave(l *lane, kind string, count uint64, sum time.Duration) 
 func (t *timeline) add(l *lane, m *keep.Moment, from wakerID, event flamegraph.Event) bool {
 	event.First, event.Last, event.Count, event.Sum = time.Duration(m.First), time.Duration(m.Last), m.Count,
 		time.Duration(m.Sum)
-	at := time.Duration(t.answer.At.UnixNano())
-	if m.Last < m.First || m.Sum < 0 || event.First < at-maxTimeline || event.Last > at+maxTimeline {
+	tx := &t.answer.Transactions[l.transaction]
+	begin, end := time.Duration(tx.First.UnixNano()), time.Duration(tx.Last.UnixNano())
+	if m.Last < m.First || m.Sum < 0 || event.First < begin-maxTimeline || event.Last > end+maxTimeline {
 		return false
 	}
 	t.extend(event.First, event.Last)

@@ -68,6 +68,7 @@ type Transaction struct {
 	Waits       []Wait            `json:"waits,omitempty"`   // the longest first
 
 	first time.Time // when Wall begins
+	at    time.Time // of the answer
 }
 
 // Thread is what a thread used of the CPU.
@@ -114,6 +115,7 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
 			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account, tx.Span)}
 		made.first, made.Wall, made.WallSource = wall(tx, e.PerSample)
+		made.at = a.At
 		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples
 		e.Transactions = append(e.Transactions, made)
@@ -328,7 +330,7 @@ func (tx *Transaction) attributeTexts() (texts []string) {
 // times says when a transaction was seen, and how much of that time it was on a CPU.
 func (tx *Transaction) times() string {
 	const clock = "15:04:05.000"
-	from := tx.first.Local().Format(clock)
+	from := clockOn(tx.first, tx.at, clock)
 	var text string
 	if a := tx.Account; a != nil {
 		wall := tx.Wall
@@ -353,7 +355,7 @@ func (tx *Transaction) times() string {
 	}
 	if tx.Earlier > 0 {
 		text += fmt.Sprintf("; before that, %d samples since %s, which are no longer kept", tx.Earlier,
-			tx.First.Local().Format(clock))
+			clockOn(tx.First, tx.at, clock))
 	}
 	return text
 }

@@ -92,8 +92,8 @@ func (s *Store) AddAccount(a *profile.Account, now time.Time) {
 		kept.list, kept.place = &of.slow, of.slow.PushBack(kept)
 	}
 	kept.list.MoveToBack(kept.place)
-	for kept.list.Len()*accountedBytes > s.limit/partOfAccounts/2 {
-		s.forgetAccount(kept.list.Front().Value.(*account), goneEvicted, now)
+	for list := kept.list; list.Len()*accountedBytes > s.limit/partOfAccounts/2; {
+		s.dropAccount(list.Front().Value.(*account), goneEvicted, now)
 	}
 	s.evict(now)
 }
@@ -147,6 +147,10 @@ func (tx *transaction) copyAccount() *Account {
 func (s *Store) forgetAccount(a *account, why reason, now time.Time) {
 	tx := a.transaction
 	a.list.Remove(a.place)
+	if a.list == &tx.process.owner.slow.accounts {
+		s.growSlow(tx.process.owner, -accountBytes)
+		s.refer(tx, -1)
+	}
 	s.grow(tx.process.owner, -accountBytes)
 	s.stats.Accounts--
 	s.stats.AccountsForgotten[why]++
@@ -164,7 +168,7 @@ func (s *Store) forgetAccount(a *account, why reason, now time.Time) {
 // expireAccounts forgets accounts of an owner that are too old.
 func (s *Store) expireAccounts(o *owner, oldest int64, now time.Time) {
 	for n := 1; o.accounts.len() > 0 && o.accounts.oldest().at <= oldest; n++ {
-		s.forgetAccount(o.accounts.oldest(), goneExpired, now)
+		s.dropAccount(o.accounts.oldest(), goneExpired, now)
 		if n%step == 0 {
 			s.pause()
 		}

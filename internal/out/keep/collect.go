@@ -181,7 +181,7 @@ func slicesOf(selected []candidate) (all []sliceOfTime) {
 		owners[tx.process.owner] = interval{min(in.first, tx.first), max(in.last, tx.last)}
 	}
 	for o, in := range owners {
-		for _, slice := range slices.Concat(o.slices, o.waits.slices) {
+		for _, slice := range slices.Concat(o.slow.slices, o.slices, o.waits.slices) {
 			tooEarly := slice.ended != 0 && slice.ended < in.first-int64(maxDelay)
 			if !tooEarly && slice.began <= in.last+int64(maxDelay) {
 				all = append(all, sliceOfTime{slice, slice.first})

@@ -20,9 +20,9 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 	for reason, n := range k.names.Unnamed {
 		m.Counter("samples_unnamed_total", "CPU samples kept without some function names.", n, "reason", reason)
 	}
-	m.Gauge("accounts", "Transactions of which it is kept what their threads did.", stats.Accounts)
+	m.Gauge("accounts", "Transactions whose accounts are kept.", stats.Accounts)
 	for _, reason := range []reason{goneExpired, goneEvicted} {
-		m.Counter("accounts_forgotten_total", "Transactions of which that is kept no more.",
+		m.Counter("accounts_forgotten_total", "Accounts that are kept no more.",
 			stats.AccountsForgotten[reason], "reason", goneNames[reason])
 	}
 	m.Counter("spans_total", "Spans whose times were kept.", stats.Spans.Added)
@@ -39,6 +39,8 @@ func (k *Keep) Collect(metrics chan<- prometheus.Metric) {
 		m.Counter("waits_lost_total", "Waits in transactions that were not kept.", n, "reason", lostNames[reason])
 	}
 	m.Counter("untimed_total", "Samples and waits kept without their times.", stats.Untimed)
+	m.Gauge("slow_transactions", "Transactions kept by `--keep-slow`.", stats.Slow.Kept)
+	m.Counter("slow_transactions_forgotten_total", "Of those, forgotten for lack of room.", stats.Slow.Forgotten)
 	m.Gauge("bytes", "Memory of kept samples.", stats.Bytes)
 	m.Gauge("transactions", "Transactions with kept samples or accounts.", stats.Transactions)
 }

@@ -7,7 +7,7 @@
 //
 // A Store is divided among the owners of processes, users and containers: when there is no room, the
 // oldest slice of the owner that has most is forgotten. So no owner can drive out another one that has
-// less.
+// less. Slow transactions (Rule) are kept for longer, in a part of the memory that is divided likewise.
 //
 // Add is in the path of all samples of the host. So a query holds the store's lock only to copy a bounded
 // number of transactions or samples, again and again, and computes without it; what it answers with is

@@ -34,12 +34,12 @@ func (s *Store) evict(now time.Time) {
 	for s.bytes > s.room() {
 		var most *owner
 		for _, o := range s.owners {
-			if !o.isEmpty() && (most == nil || o.bytes > most.bytes) {
+			if o.hasOthers() && (most == nil || o.bytes-o.slow.bytes > most.bytes-most.slow.bytes) {
 				most = o
 			}
 		}
 		if most == nil {
-			return // nothing is left
+			return // nothing is left but slow transactions, which have no more than their part
 		}
 		switch {
 		case len(most.waits.slices) > 0 && (most.waits.bytes > most.bytes/2 || len(most.slices) == 0):
@@ -52,9 +52,9 @@ func (s *Store) evict(now time.Time) {
 	}
 }
 
-// isEmpty reports whether the owner has nothing that could be forgotten.
-func (o *owner) isEmpty() bool {
-	return len(o.slices) == 0 && len(o.waits.slices) == 0 && o.accounts.len() == 0
+// hasOthers reports whether the owner has something beside slow transactions that are kept.
+func (o *owner) hasOthers() bool {
+	return len(o.slices) > 0 || len(o.waits.slices) > 0 || o.accounts.len() > 0
 }
 
 // evictAccounts makes room by accounts of an owner: some at a time, since whoever adds one waits for that.
@@ -64,7 +64,7 @@ func (s *Store) evictAccounts(o *owner, now time.Time) {
 		if from.Len() == 0 {
 			from = &o.accounts.slow
 		}
-		s.forgetAccount(from.Front().Value.(*account), goneEvicted, now)
+		s.dropAccount(from.Front().Value.(*account), goneEvicted, now)
 	}
 }
 
@@ -129,13 +129,25 @@ func (s *Store) pause() {
 	s.mu.Lock()
 }
 
-// forgetOldest forgets the oldest slice of an owner, of samples or of waits, and returns how many of these it had.
+// forgetOldest forgets the oldest slice of an owner, of samples or of waits, but for what it has of slow transactions
+// unless it is a slice of these. It returns how many samples or waits it has forgotten.
 func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Time) (samples uint64) {
 	slice := (*of)[0]
 	(*of)[0] = nil
 	*of = (*of)[1:]
-	size := slice.size()
-	s.moments.Give(o.name, len(slice.moments))
+	s.grow(o, -slice.size())
+	if of == &o.waits.slices {
+		o.waits.bytes -= slice.bytes
+	}
+	if of == &o.slow.slices {
+		s.growSlow(o, -slice.size())
+		s.slow.moments.Give(o.name, len(slice.moments))
+		s.referAll(slice, -1)
+	} else {
+		s.moments.Give(o.name, len(slice.moments))
+		slice = s.keepSlow(o, slice, now)
+		defer s.evictSlow(now)
+	}
 	if len(slice.waits) == 0 { // else the samples are all there
 		s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
 	}
@@ -148,7 +160,6 @@ func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Ti
 	}
 	s.stats.Samples -= samples
 	samples += s.forgetWaits(o, slice, why, now)
-	s.grow(o, -size)
 	if len(o.processes) == 0 && s.owners[o.name] == o {
 		s.grow(o, -ownerBytes)
 		delete(s.owners, o.name)

@@ -29,6 +29,7 @@ const (
 type Config struct {
 	For   time.Duration // 0: nothing
 	Bytes int           // of memory
+	Slow  []Rule        // of transactions that are forgotten last
 }
 
 // Enabled reports whether anything is kept.
@@ -62,7 +63,7 @@ type Keep struct {
 // Open begins to keep samples; the caller must call Shutdown. A nil namer knows no names; it must not be
 // closed before.
 func Open(config Config, about out.About, namer *naming.Namer) *Keep {
-	k := &Keep{about: about, store: NewStore(config.For, config.Bytes), namer: namer}
+	k := &Keep{about: about, store: NewStore(config.For, config.Bytes, config.Slow...), namer: namer}
 	k.names = namer.NewConsumer(k.store.Named)
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
@@ -126,6 +127,14 @@ func (k *Keep) Answer(ctx context.Context, q Query, use func(*Answer) error) err
 	}
 	a.Host, a.SamplesPerSecond = k.about.HostName, k.about.SamplesPerSecond
 	return use(a)
+}
+
+// Slow returns what is kept of slow transactions; nil: there is no rule for them.
+func (k *Keep) Slow() *SlowStats {
+	if len(k.store.slow.rules) == 0 {
+		return nil
+	}
+	return new(k.store.Stats().Slow)
 }
 
 // Shutdown ends reading names.

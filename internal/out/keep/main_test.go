@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -104,7 +105,8 @@ func addUp(tb testing.TB, s *Store) {
 	bytes, samples, transactions, waits := 0, uint64(0), 0, uint64(0)
 	for name, o := range s.owners {
 		bytes += o.bytes
-		if want := measure(o); o.bytes != want || o.name != name || o.isEmpty() {
+		if want := measure(o); o.bytes != want || o.name != name ||
+			!o.hasOthers() && o.slow.bytes == 0 {
 			tb.Fatalf("owner %s has %d bytes, its parts %d, and %d slices", name, o.bytes, want, len(o.slices))
 		}
 		if bytes := o.accounts.bytes(); bytes > s.limit/partOfAccounts {
@@ -117,18 +119,28 @@ func addUp(tb testing.TB, s *Store) {
 			transactions += p.transactions.len()
 		}
 	}
+	slow, moments := 0, 0
 	for _, o := range s.owners {
-		for _, slice := range o.slices {
+		slow += o.slow.bytes
+		if want := measureSlow(o); o.slow.bytes != want {
+			tb.Fatalf("owner %s has slow transactions of %d bytes, its parts %d", o.name, o.slow.bytes, want)
+		}
+		for _, slice := range o.slow.slices {
+			moments += len(slice.moments)
+		}
+		for _, slice := range slices.Concat(o.slices, o.slow.slices) {
 			for i := range slice.entries {
 				samples += slice.entries[i].count
 			}
 		}
-		for _, slice := range o.waits.slices {
+		for _, slice := range slices.Concat(o.waits.slices, o.slow.slices) {
 			for i := range slice.waits {
 				waits += slice.waits[i].Count
 			}
 		}
 	}
+	assert.Assert(tb, slow == s.stats.Slow.Bytes && slow <= s.limit/partOfSlow && moments == s.slow.moments.Used(),
+		"%+v of %d, %d moments of %d", s.stats.Slow, slow, s.slow.moments.Used(), moments)
 	if bytes != s.bytes || waits != s.stats.Waits.Kept ||
 		samples != s.stats.Samples || transactions != s.stats.Transactions || bytes > s.limit {
 		tb.Fatalf("%d bytes of %d, limit %d; %d samples of %d; %d transactions of %d", s.bytes, bytes, s.limit,
@@ -144,7 +156,10 @@ func costOfMoments(slice *timeSlice) int {
 }
 
 func measure(o *owner) int {
-	bytes := ownerBytes + o.accounts.len()*accountBytes
+	bytes := ownerBytes + (o.accounts.len()+o.slow.accounts.Len())*accountBytes
+	for _, slice := range o.slow.slices {
+		bytes += slice.size()
+	}
 	for _, slice := range o.slices {
 		cost := entryBytes
 		if slice.ended == 0 {
@@ -175,6 +190,44 @@ func measure(o *owner) int {
 		}
 		for of := range p.causes.values() {
 			bytes += causeBytes + of.textBytes()
+		}
+	}
+	return bytes
+}
+
+// measureSlow returns what slow transactions of an owner take that are kept, with what they refer to.
+func measureSlow(o *owner) int {
+	bytes := o.slow.accounts.Len() * accountBytes
+	seen := make(map[any]bool)
+	once := func(of any, size int) {
+		if !seen[of] {
+			bytes += size
+		}
+		seen[of] = true
+	}
+	transaction := func(tx *transaction) {
+		once(tx, transactionBytes+tx.attributes.Bytes())
+		once(tx.process, sizeOfProcess(tx.process.resource))
+	}
+	entry := func(e *entryKey) {
+		transaction(e.transaction)
+		once(e.stack, stackBytes+pointerBytes*len(e.stack.frames))
+		for _, f := range e.stack.frames {
+			once(f, sizeOfFrame(f.Frame)+sizeOfFunction(f.function))
+		}
+		once(e.thread, threadBytes+len(e.thread.name))
+	}
+	for at := o.slow.accounts.Front(); at != nil; at = at.Next() {
+		transaction(at.Value.(*account).transaction)
+	}
+	for _, slice := range o.slow.slices {
+		bytes += slice.size()
+		for i := range slice.entries {
+			entry(&slice.entries[i].entryKey)
+		}
+		for i := range slice.waits {
+			entry(&slice.waits[i].entryKey)
+			once(slice.waits[i].cause, causeBytes+slice.waits[i].cause.textBytes())
 		}
 	}
 	return bytes

@@ -66,6 +66,9 @@ func (s *Store) setNames(st *stack, now time.Time, frames []*frame, functions []
 		} else if f.function == nil && f.stacks > 0 { // a stack has a frame twice if it is recursive
 			f.function = functions[i]
 			s.grow(st.process.owner, sizeOfFunction(f.function))
+			if f.slow > 0 {
+				s.growSlow(st.process.owner, sizeOfFunction(f.function))
+			}
 		}
 	}
 	st.named = all

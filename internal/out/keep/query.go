@@ -339,7 +339,7 @@ func (f *finder) slices() (all []*timeSlice, err error) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	for _, o := range f.store.owners {
-		all = append(append(all, o.slices...), o.waits.slices...)
+		all = append(append(append(all, o.slow.slices...), o.slices...), o.waits.slices...)
 		if n++; n%step > 0 {
 			continue
 		}

@@ -56,7 +56,8 @@ type Store struct {
 	unnamed []*stack // whose frames have got the names that there are, and lack some
 	gone    tombstones
 	spans   spanTimes
-	moments *share.Budget[string] // in all slices, by owner
+	moments *share.Budget[string] // in all slices, by owner, without those of slow transactions that are kept
+	slow    slowOnes
 	stats   Stats
 
 	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
@@ -77,6 +78,7 @@ type Stats struct {
 	Accounts                         int // now
 	AccountsForgotten                [numReasons]uint64
 	Spans                            SpanStats
+	Slow                             SlowStats
 	Untimed                          uint64    // samples, and waits, of which it is not kept when they were
 	Bytes, Transactions              int       // now
 	Oldest                           time.Time // since when any are kept; zero: there are none
@@ -91,6 +93,7 @@ type owner struct {
 	slices    []*timeSlice // the oldest first; the last one is being filled
 	waits     waits
 	accounts  accounts
+	slow      slowOwned
 }
 
 // process is a process as long as it publishes the same.
@@ -105,6 +108,9 @@ type process struct {
 	// transactions in OpenTelemetry's contexts by their trace, but for those without an id
 	traces table[[16]byte, int]
 	shrunk bool // it is in Store.shrunk
+
+	slowFrom time.Duration // from when on transactions are slow; 0: none are
+	slow     slowRefs
 }
 
 type transactionID struct {
@@ -124,6 +130,8 @@ type transaction struct {
 	forgotten   bool               // there was an account before
 	entries     int32              // of samples and waits, and one for the account
 	found       uint32             // number of the query that has found it by a span last
+	slow        slowRefs
+	slowGone    bool // it was kept as a slow one, and there was no room any more
 }
 
 // stack is a stack of a process: what its frames are called, the files of the process say.
@@ -136,6 +144,7 @@ type stack struct {
 	tries   uint8 // to name its frames
 	named   bool  // or forgotten
 	queued  bool  // it is in unnamed
+	slow    slowRefs
 }
 
 // frame is one frame of stacks of a process.
@@ -143,6 +152,7 @@ type frame struct {
 	profile.Frame                   // as it was sampled
 	function      *profile.Function // nil: that of Frame, or not known
 	stacks        int32
+	slow          slowRefs
 }
 
 // threadID is a thread by a name: it may have several, and a later thread may have its number.
@@ -154,6 +164,7 @@ type threadID struct {
 type thread struct {
 	threadID
 	entries int32
+	slow    slowRefs
 }
 
 // timeSlice is the samples of an owner in some time, or the waits.
@@ -187,10 +198,12 @@ type keyed interface{ of() entryKey }
 
 func (k entryKey) of() entryKey { return k }
 
-// NewStore returns an empty store that keeps samples for a time, and has so many bytes.
-func NewStore(period time.Duration, limit int) *Store {
+// NewStore returns an empty store that keeps samples for a time, and those of slow transactions for longer, and has so
+// many bytes.
+func NewStore(period time.Duration, limit int, slow ...Rule) *Store {
+	moments := limit / partOfAllMoments / momentBytes
 	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newTombstones(limit),
-		moments: share.NewBudget[string](limit / partOfAllMoments / momentBytes)}
+		moments: share.NewBudget[string](moments), slow: slowOnes{slow, share.NewBudget[string](moments / partOfSlow)}}
 }
 
 // Add keeps samples of transactions, those with a Wait too. It reports whether their stack has frames without a
@@ -290,7 +303,7 @@ func (s *Store) process(resource *profile.Resource) *process {
 	}
 	p := o.processes[resource]
 	if p == nil {
-		p = &process{owner: o, resource: resource}
+		p = &process{owner: o, resource: resource, slowFrom: s.slow.from(resource.Name)}
 		o.processes[resource] = p
 		s.grow(o, sizeOfProcess(resource))
 	}
@@ -351,6 +364,9 @@ func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample
 	if tx.attributes == (profile.Attributes{}) && sample.Attributes != tx.attributes {
 		tx.attributes = sample.Attributes
 		s.grow(p.owner, sample.Attributes.Bytes())
+		if tx.slow > 0 {
+			s.growSlow(p.owner, sample.Attributes.Bytes())
+		}
 	}
 	return tx
 }

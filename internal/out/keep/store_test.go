@@ -323,7 +323,7 @@ func TestNames(t *testing.T) {
 // Whatever comes in whatever order, all adds up.
 func TestRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	s := NewStore(time.Minute, MinBytes)
+	s := slowStore(t, time.Minute, "shop-[ab] > 500ms")
 	resources := []*profile.Resource{resource("a", 1), resource("a", 2), resource("b", 3), resource("c", 4)}
 	now := begin
 	for i := range 5000 {

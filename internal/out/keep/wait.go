@@ -47,6 +47,7 @@ type causeID struct {
 type cause struct {
 	causeID
 	entries int32
+	slow    slowRefs
 }
 
 // waitKey is what waits are added up under.
@@ -140,9 +141,6 @@ func (s *Store) forgetWaits(o *owner, slice *timeSlice, why reason, now time.Tim
 			s.grow(o, -causeBytes-e.cause.textBytes())
 		}
 		s.forgetEntry(&e.entryKey, why, now)
-	}
-	if len(slice.waits) > 0 {
-		o.waits.bytes -= slice.bytes
 	}
 	s.stats.Waits.Kept -= forgotten
 	return forgotten
