@@ -141,6 +141,7 @@ func BenchmarkWaits(b *testing.B) {
 // noise, that of the larger to the smaller of these.
 func BenchmarkWaitsBystander(b *testing.B) {
 	const rounds, sleeps, handovers = 15, 2000, 10000
+	const maxWalks = 10 // of which one target gets what all targets of a CPU get of windowWalks
 	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
 	sleeper, traced := startSwitches(b, "sleeper"), startSwitches(b, "context")
 	addRules(b, s, traced.pid, func() TargetRules {
@@ -166,7 +167,7 @@ func BenchmarkWaitsBystander(b *testing.B) {
 		}()
 		for range rounds {
 			before := measure()
-			w, err := s.OpenWaits(WaitOptions{Period: 100 * time.Microsecond})
+			w, err := s.OpenWaits(WaitOptions{Period: 100 * time.Microsecond, MaxWalks: maxWalks})
 			assert.NilError(b, err)
 			began := time.Now()
 			with := measure()

@@ -238,6 +238,9 @@ func TestWaitsOTel(t *testing.T) {
 		got.TransactionID == [8]byte{}, "%+v", got)
 }
 
+// surely is how long a thread sleeps that has a switch in that, also on CPUs that take milliseconds to go to sleep.
+const surely = 20 * time.Millisecond
+
 // A target with more contexts than its share of a table loses them, which is counted, and no other target
 // does.
 func TestWaitsShare(t *testing.T) {
@@ -249,9 +252,9 @@ func TestWaitsShare(t *testing.T) {
 	addDemo(t, s, greedy)
 	target := addDemo(t, s, other)
 	for range 2 * room {
-		greedy.WaitIn(1, "sleep", time.Millisecond)
+		greedy.WaitIn(1, "sleep", surely)
 	}
-	waited := other.WaitIn(1, "sleep", time.Millisecond)
+	waited := other.WaitIn(1, "sleep", surely)
 	all := make(traces)
 	testenv.Poll(t, waiting, "losses", func() bool {
 		counters, err := w.Counters()
@@ -260,7 +263,7 @@ func TestWaitsShare(t *testing.T) {
 	})
 	assert.Check(t, all.await(t, w, waited.TraceID).Target == target)
 	assert.Check(t, len(all) == 1+room/partOfAccounts, "%d accounts", len(all))
-	again := greedy.WaitIn(1, "sleep", time.Millisecond) // after a drain there is room again
+	again := greedy.WaitIn(1, "sleep", surely) // after a drain there is room again
 	all.await(t, w, again.TraceID)
 }
 
@@ -288,7 +291,7 @@ func TestWaitsOwner(t *testing.T) {
 		var last demo.Wait
 		for _, i := range []int{0, 2, 3, 4, 1} {
 			for range room / partOfAccounts {
-				last = all[i].WaitIn(1, "sleep", time.Millisecond)
+				last = all[i].WaitIn(1, "sleep", surely)
 			}
 		}
 		got := make(traces)
@@ -326,7 +329,7 @@ func TestWaitsOwners(t *testing.T) {
 				return TargetRules{Elastic: demoRule(t, p), Owner: owner}
 			})] = owner
 			for range room / 2 {
-				last = p.WaitIn(1, "sleep", time.Millisecond)
+				last = p.WaitIn(1, "sleep", surely)
 			}
 			if owner == "other" {
 				break
