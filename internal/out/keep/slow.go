@@ -19,6 +19,10 @@ import (
 // out those of another one that has less.
 const partOfSlow = 4
 
+// slowEntries is how many entries a slice of them has at most: they may refer to much more than they take, and so
+// much is forgotten at a time.
+const slowEntries = 64
+
 // Rule says which transactions are slow: those of some services that took longer.
 type Rule struct {
 	service *regexp.Regexp
@@ -140,8 +144,8 @@ func (s *Store) referEntry(e *entryKey, by int) {
 	s.refer(e.transaction, by)
 }
 
-// keepSlow moves what a slice that is forgotten has of slow transactions to one that is kept, and returns what it has
-// of others. The slice itself stays as it is: queries may read it.
+// keepSlow moves what a slice that is forgotten has of slow transactions to slices that are kept, and returns what it
+// has of others. The slice itself stays as it is: queries may read it.
 func (s *Store) keepSlow(o *owner, slice *timeSlice, now time.Time) (others *timeSlice) {
 	if len(s.slow.rules) == 0 {
 		return slice
@@ -155,42 +159,56 @@ func (s *Store) keepSlow(o *owner, slice *timeSlice, now time.Time) (others *tim
 		}
 		return slow
 	}
-	kept, others := &timeSlice{began: slice.began, first: slice.first}, &timeSlice{ended: slice.ended}
-	places := make([]int, len(slice.entries)+len(slice.waits)) // in kept, from 1 on
-	for i, e := range slice.entries {
-		if isSlow(e.transaction) {
-			kept.entries = append(kept.entries, e)
-			places[i] = len(kept.entries)
-		} else {
-			others.entries = append(others.entries, e)
+	var kept []*timeSlice
+	last := func() *timeSlice { // of those that are kept, with room for an entry
+		if n := len(kept); n > 0 && len(kept[n-1].entries)+len(kept[n-1].waits) < slowEntries {
+			return kept[n-1]
 		}
+		made := &timeSlice{began: slice.began, first: slice.first}
+		kept = append(kept, made)
+		return made
+	}
+	others = &timeSlice{ended: slice.ended}
+	places := make([]struct {
+		slice *timeSlice // nil: it is none of a slow transaction
+		entry int
+	}, len(slice.entries)+len(slice.waits))
+	for i, e := range slice.entries {
+		to := others
+		if isSlow(e.transaction) {
+			to = last()
+			places[i].slice, places[i].entry = to, len(to.entries)
+		}
+		to.entries = append(to.entries, e)
 	}
 	for i, e := range slice.waits {
+		to := others
 		if isSlow(e.transaction) {
-			kept.waits = append(kept.waits, e)
-			places[i] = len(kept.waits)
-		} else {
-			others.waits = append(others.waits, e)
+			to = last()
+			places[i].slice, places[i].entry = to, len(to.waits)
 		}
+		to.waits = append(to.waits, e)
 	}
-	if len(kept.entries)+len(kept.waits) == 0 {
+	if len(kept) == 0 {
 		return slice
 	}
 	for _, m := range slice.moments {
 		switch place := places[m.entry]; {
-		case place == 0:
+		case place.slice == nil:
 		case s.slow.moments.Take(o.name, 1):
-			m.entry = uint32(place - 1)
-			kept.moments = append(kept.moments, m)
+			m.entry = uint32(place.entry)
+			place.slice.moments = append(place.slice.moments, m)
 		default:
 			s.stats.Untimed += uint64(m.count)
 		}
 	}
-	s.grow(o, kept.size())
-	s.end(o, kept, cmp.Or(slice.ended, now.UnixNano()))
-	s.growSlow(o, kept.size())
-	s.referAll(kept, 1)
-	o.slow.slices = append(o.slow.slices, kept)
+	for _, made := range kept {
+		s.grow(o, made.size())
+		s.end(o, made, cmp.Or(slice.ended, now.UnixNano()))
+		s.growSlow(o, made.size())
+		s.referAll(made, 1)
+	}
+	o.slow.slices = append(o.slow.slices, kept...)
 	return others
 }
 
@@ -221,8 +239,8 @@ func (s *Store) evictSlow(now time.Time) {
 	}
 }
 
-// forgetSlow forgets the oldest slice or account of an owner's slow transactions: as others, if it is as old as these
-// become.
+// forgetSlow forgets the oldest slice of an owner's slow transactions, or account of one that has nothing else: as
+// others, if it is as old as these become.
 func (s *Store) forgetSlow(o *owner, now time.Time) {
 	why, samples, waits := goneEvicted, &s.stats.Evicted, &s.stats.Waits.Evicted
 	setReason := func(at int64) {
@@ -232,7 +250,7 @@ func (s *Store) forgetSlow(o *owner, now time.Time) {
 	}
 	of := o.slow.slices
 	if first := o.slow.accounts.Front(); first != nil {
-		if a := first.Value.(*account); len(of) == 0 || a.at <= of[0].ended {
+		if a := first.Value.(*account); len(of) == 0 || a.transaction.slow == 1 && a.at <= of[0].ended {
 			setReason(a.at)
 			s.forgetAccount(a, why, now)
 			return

@@ -136,6 +136,26 @@ func TestSlowMoments(t *testing.T) {
 		st.Samples == uint64(room)+2, "%d times of %d, %+v", s.slow.moments.Held("a"), room, st)
 }
 
+// Of what was added at a time, as much is kept as there is room for, also if the stacks of all of it have none; and with
+// the samples of a transaction its account.
+func TestSlowOfOneSlice(t *testing.T) {
+	s := slowStore(t, time.Hour, "shop-.* > 500ms")
+	r := resource("a", 1)
+	const all = 700
+	for i := range 2 * all { // the first half brings the stacks of the other one: so these have one slice
+		took(s, r, i, begin, time.Duration(i/all)*time.Second, methods(i%all, 20)...)
+	}
+	expireAll(s, begin)
+	addUp(t, s)
+	slow := s.Stats().Slow
+	assert.Check(t, slow.Bytes > MinBytes/partOfSlow*3/4 && slow.Forgotten > 100, "%+v", slow)
+	got := answer(t, s, Query{}, begin)
+	assert.Check(t, len(got.Transactions) == slow.Kept && slow.Kept > 100, "%d of %+v", len(got.Transactions), slow)
+	for _, tx := range got.Transactions {
+		assert.Assert(t, tx.Samples == 0 || tx.Account != nil, "%+v", tx)
+	}
+}
+
 // An owner with very many slow transactions takes a part of the room at most, and pushes out its own before those of
 // others: these stay, and what is not slow has the rest. What is forgotten is counted.
 func TestSlowOfMany(t *testing.T) {
