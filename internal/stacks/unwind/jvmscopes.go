@@ -36,12 +36,12 @@ func (d *methodFrames) root(places []int32) ([]Frame, error) {
 	return frames[len(frames)-max(1, common):], nil
 }
 
-// scopes returns the methods that a PcDesc is in, the root first.
+// scopes returns the methods that a PcDesc is in, the root first; none if they are not known, or too many.
 func (d *methodFrames) scopes(place int32) []scope {
 	p, _ := d.method.pcDesc(place)
-	scopes, err := d.target.code.scopesAt(d.method, p, maxInlined)
+	scopes, err := d.target.code.scopesAt(d.method, p, maxInlined+1)
 	d.target.code.work += len(scopes)
-	if err != nil {
+	if err != nil || len(scopes) > maxInlined {
 		return nil
 	}
 	slices.Reverse(scopes)

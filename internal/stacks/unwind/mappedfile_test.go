@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -45,6 +46,26 @@ func TestInMemory(t *testing.T) {
 	f.parts[0].Start, f.parts[0].End = 1<<40, 1<<40+8 // gone meanwhile
 	_, err := f.ReadAt(make([]byte, 4), 0)
 	assert.Check(t, err != nil, "what cannot be read is no error")
+}
+
+// A file that is larger than is read has no size in memory, nor on a disk.
+func TestFileSize(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	assert.NilError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	target := newMemoryTarget(t, nil)
+	for size, want := range map[int64]error{maxFileBytes: nil, maxFileBytes + 1: errFileSize} {
+		assert.NilError(t, file.Truncate(size))
+		other, err := os.Open(file.Name())
+		assert.NilError(t, err)
+		opened, err := sized(other)
+		assert.Check(t, errors.Is(err, want) && (err != nil || opened.size == size), "%d: %v", size, err)
+		if err == nil {
+			opened.Close()
+		}
+	}
+	_, err = target.readParts([]procscan.Mapping{{Start: 1, End: maxFileBytes + 2}})
+	assert.Check(t, errors.Is(err, errFileSize), "%v", err)
 }
 
 // countedReads counts reads of memory.

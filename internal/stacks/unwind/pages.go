@@ -28,6 +28,7 @@ type pages struct {
 	seed  maphash.Seed // nobody can choose bytes with the hash of others
 
 	isWhole bool // no page is read twice: what was checked does not change
+	isShort bool // more would have been read
 }
 
 func newPages() *pages { return &pages{read: make(map[int64][]byte), seed: maphash.MakeSeed()} }
@@ -35,7 +36,7 @@ func newPages() *pages { return &pages{read: make(map[int64][]byte), seed: mapha
 // begin prepares a request that reads memory of a process.
 func (p *pages) begin(from io.ReaderAt) {
 	p.forget()
-	p.from, p.isWhole = from, false
+	p.from, p.isWhole, p.isShort = from, false, false
 }
 
 // forget is called after a request.
@@ -67,6 +68,7 @@ func (p *pages) page(start int64) (page []byte, err error) {
 	}
 	if len(p.read) == maxPages {
 		if p.isWhole {
+			p.isShort = true
 			return nil, errBudget
 		}
 		clear(p.read)

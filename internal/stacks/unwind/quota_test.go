@@ -190,6 +190,37 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
+// One process or file has no more than is read of one, and what is left out is counted.
+func TestLimitsOfOne(t *testing.T) {
+	for _, test := range []struct {
+		want error
+		add  func(h *handler) error
+	}{
+		{errRanges, func(h *handler) error {
+			h.count[1] = holding{user: h.user, n: maxRanges}
+			return h.UpdatePidPageMappingInfo(1, lpm.Prefix{Key: 1 << 12, Length: 52}, 1, 0)
+		}},
+		{errPages, func(h *handler) error {
+			return h.UpdateStackDeltaPages(1, make([]uint16, maxPagesOfFile+1), madeUpBucket, 0)
+		}},
+		{errInfos, func(h *handler) error {
+			h.infos = maxUnwindInfos
+			return h.UpdateUnwindInfo(0, stackdeltatypes.UnwindInfo{})
+		}},
+		{errOverQuota, func(h *handler) error { // half of the programs with a runtime are of one user
+			h.data.on[runtimeKinds[0]] = new(ebpf.Map)
+			assert.NilError(t, h.quotas.processData[runtimeKinds[0].of].take(h.user, maxRuntimes/2))
+			return h.UpdateProcData(runtimeKinds[0].of, 1, nil)
+		}},
+	} {
+		h, _ := madeUp()
+		h.begin("user")
+		err := test.add(h)
+		r := h.result(1)
+		assert.Check(t, errors.Is(err, test.want) && r.errors == 1 && errors.Is(r.failure, test.want), "%v, %+v", err, r)
+	}
+}
+
 // all returns all quotas.
 func (q *quotas) all() []*quota {
 	all := []*quota{q.processes, q.offsets, q.ranges, q.infos, q.pages, q.tables, q.tableBytes}

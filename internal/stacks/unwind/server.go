@@ -337,6 +337,7 @@ func (s *server) synchronize(r *synchronize) synchronized {
 		t.own = s.provider.own.path
 	}
 	t.readByPages(s.pages, func() { s.manager.SynchronizeProcess(t) })
+	t.skipRest(s.pages)
 	if t.err == nil && (!t.handle.Alive() || errors.Is(t.failure, procscan.ErrGone)) {
 		t.err = procscan.ErrGone
 	}

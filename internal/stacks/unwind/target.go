@@ -81,6 +81,8 @@ func (b *budget) spendMemory(n int) error {
 	return b.spend(0)
 }
 
+func (b *budget) isSpent() bool { return min(b.bytes.Load(), b.reads.Load(), b.memory.Load()) < 0 }
+
 func (b *budget) spend(n int) error {
 	if b.reads.Add(-1) < 0 || b.bytes.Add(-int64(n)) < 0 {
 		return errBudget
@@ -417,6 +419,13 @@ func (t *target) readByPages(p *pages, do func()) {
 		p.forget()
 	}()
 	do()
+}
+
+// skipRest notes if a request has ended before all was read. The engine takes that for what each file or memory has.
+func (t *target) skipRest(p *pages) {
+	if t.budget.isSpent() || p.isShort {
+		_ = t.skip(&process.RawMapping{Path: "the rest"}, errBudget)
+	}
 }
 
 // open opens the file of a mapping, unless its file system waits for a process. What cannot be opened is read from

@@ -3,6 +3,7 @@ package unwind
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -73,6 +74,38 @@ func TestForeignVDSO(t *testing.T) {
 		assert.ErrorIs(t, other.failure, test.want, test.what)
 		cannot := strings.Contains(other.failure.Error(), "it cannot be read")
 		assert.Check(t, cannot == (test.want == io.EOF), "%s: %v", test.what, other.failure)
+	}
+}
+
+// So much is read for a request, and that more would have been is counted and said.
+func TestBudget(t *testing.T) {
+	file, err := os.Open("/dev/zero")
+	assert.NilError(t, err)
+	for name, spend := range map[string]func(target *target) error{
+		"nothing": func(*target) error { return nil },
+		"bytes":   func(target *target) error { return target.budget.spend(maxRequestBytes) },
+		"reads": func(target *target) (err error) {
+			for range maxRequestReads {
+				err = errors.Join(err, target.budget.spend(0))
+			}
+			return err
+		},
+		"memory": func(target *target) error { return target.budget.spendMemory(maxMemoryBytes) },
+		"pages": func(target *target) error {
+			_, err := targetMemory{target}.ReadAt(make([]byte, maxPages*pageBytes), 0)
+			return err
+		},
+	} {
+		target, pages := newMemoryTarget(t, file), newPages()
+		target.readByPages(pages, func() {
+			assert.NilError(t, spend(target), name)
+			_, err := targetMemory{target}.ReadAt(make([]byte, 1), maxPages*pageBytes)
+			assert.Check(t, errors.Is(err, errBudget) == (name != "nothing"), "%s: %v", name, err)
+		})
+		target.skipRest(pages)
+		isShort := errors.Is(target.failure, errBudget)
+		assert.Check(t, isShort == (len(target.skipped) == 1) && isShort == (name != "nothing"), "%s: %v", name,
+			target.failure)
 	}
 }
 

@@ -514,7 +514,7 @@ func testV8FramesOfAnything(t *testing.T, seed uint64, heaps int) {
 	for _, source := range []uint64{endless, long, lines} {
 		f, err := h.reader().function(h.function(source, h.script(h.text("file"), source), 0, 0) | v8Tag)
 		assert.NilError(t, err)
-		assert.Check(t, f.name == "<anonymous>" && f.script.file == "file" && f.script.ends == nil, f)
+		assert.Check(t, f.name == "" && f.script.file == "file" && f.script.ends == nil, f)
 	}
 }
 

@@ -180,17 +180,24 @@ const maxV8Symbols = 1 << 20
 
 // hasV8 reports whether a file has symbols of V8: a program that is only named like Node.js has none.
 func hasV8(file *pfelf.File) (has bool) {
-	seen := 0
-	isNot := func(s libpf.Symbol) bool {
+	isNot := atMost(maxV8Symbols, func(s libpf.Symbol) bool {
 		name := string(s.Name)
 		has = strings.HasPrefix(name, "_ZN2v8") || strings.HasPrefix(name, v8SymbolPrefix)
-		seen++
-		return !has && seen < maxV8Symbols
-	}
+		return !has
+	})
 	if _ = file.VisitDynamicSymbols(isNot); !has {
 		_ = file.VisitSymbols(isNot)
 	}
 	return has
+}
+
+// atMost returns a function for so many symbols.
+func atMost(most int, visit func(libpf.Symbol) bool) func(libpf.Symbol) bool {
+	seen := 0
+	return func(s libpf.Symbol) bool {
+		seen++
+		return visit(s) && seen < most
+	}
 }
 
 // v8Symbol returns the number that a symbol of V8's file names. Those that are 0 may be in no part of the file.
@@ -250,16 +257,15 @@ func lastV8Function(file *pfelf.File) uint16 {
 	if !found || first >= maxV8Type-maxV8Functions {
 		return 0
 	}
-	next, seen := first+maxV8Functions, 0
-	_ = file.VisitDynamicSymbols(func(s libpf.Symbol) bool {
+	next := first + maxV8Functions
+	_ = file.VisitDynamicSymbols(atMost(maxV8Symbols, func(s libpf.Symbol) bool {
 		if name, is := strings.CutPrefix(string(s.Name), v8SymbolPrefix); is && strings.HasPrefix(name, "type_") {
 			if kind, _ := v8Symbol(file, name); kind > first {
 				next = min(next, kind)
 			}
 		}
-		seen++
-		return seen < maxV8Symbols
-	})
+		return true
+	}))
 	if next == first+maxV8Functions {
 		return 0
 	}

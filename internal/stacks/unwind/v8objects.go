@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -225,15 +226,15 @@ func (r *v8Reader) function(tagged uint64) (*v8Function, error) {
 		return nil, err
 	}
 	if name, kind, err := r.object(word); err == nil {
+		text := ""
 		switch {
 		case kind == r.typeScope:
-			if text := r.scopeName(name); text != "" {
-				f.name = text
-			}
+			text, err = r.scopeName(name)
 		case kind < r.notString:
-			if text, err := r.text(name, kind, maxV8Depth); err == nil && text != "" {
-				f.name = text
-			}
+			text, err = r.text(name, kind, maxV8Depth)
+		}
+		if err != nil || text != "" { // a name that cannot be read is not known
+			f.name = text
 		}
 	}
 	f.name = boundName(f.name)
@@ -244,13 +245,13 @@ func (r *v8Reader) function(tagged uint64) (*v8Function, error) {
 }
 
 // scopeName returns the name of a function, or else what V8 has inferred, from the description of its scope: after
-// names and descriptions of variables, there are words for what it has, the names first.
-func (r *v8Reader) scopeName(scope uint64) string {
+// names and descriptions of variables, there are words for what it has, the names first. It is empty if there is none.
+func (r *v8Reader) scopeName(scope uint64) (string, error) {
 	words := scope + 8
 	word, err := r.uint64(words + 8*uint64(r.scopeLocals))
 	locals, ok := smi(word)
 	if err != nil || !ok || locals > maxV8TableBytes {
-		return ""
+		return "", cmp.Or(err, errV8Object)
 	}
 	variables := 2 * uint64(locals)
 	if locals > maxV8Locals {
@@ -259,23 +260,23 @@ func (r *v8Reader) scopeName(scope uint64) string {
 	for i := range uint64(v8ScopeWords) {
 		word, err := r.uint64(words + 8*(uint64(r.scopeVariables)+variables+i))
 		if err != nil {
-			return ""
+			return "", err
 		}
 		at, kind, err := r.object(word)
 		if err != nil {
 			continue // a number
 		}
 		if kind == r.typeScope {
-			return "" // that of the outer scope: there are no more names
+			return "", nil // that of the outer scope: there are no more names
 		}
 		if kind >= r.notString {
 			continue
 		}
-		if text, err := r.text(at, kind, maxV8Depth); err == nil && text != "" {
-			return text
+		if text, err := r.text(at, kind, maxV8Depth); err != nil || text != "" {
+			return text, err
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // text returns a string of at most maxNameBytes characters.
@@ -286,7 +287,10 @@ func (r *v8Reader) text(at uint64, kind uint32, depth int) (string, error) {
 		text = append(text, string(utf16.Decode(units))...)
 		return nil
 	})
-	return string(text), err
+	if err != nil {
+		return "", err
+	}
+	return string(text), nil
 }
 
 // characters calls a function with the characters of a string, from one on, in parts: as many as are left, which the

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/arch/x86/x86asm"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -170,6 +171,31 @@ func TestFollowTooMuch(t *testing.T) {
 			assert.Check(t, kept <= limit+4*blockBytes, "%s: %d bytes", name, kept)
 			assert.Check(t, f.full == full, "%s: %d", name, limit)
 		}
+	}
+}
+
+// Tables of jumps that are too large, or too many, are not followed, nor is a frame that is none.
+func TestFollowTableLimits(t *testing.T) {
+	const entries = maxTableEntries
+	data := bytes.Repeat([]byte{0x10, 0, 0, 0}, entries+1) // 16 bytes behind the table
+	f := newFollower(0x1000, make([]byte, 64), func(b []byte, _ int64) (int, error) { return copy(b, data), nil })
+	f.left, f.known = maxTablesEntries, []uint64{0x1000}
+	follow := func(n uint64) (int, bool) {
+		f.todo = f.todo[:0]
+		at := place{addr: 0x1001, of: new(function)}
+		f.followTable(at, &x86asm.Inst{Args: x86asm.Args{x86asm.RAX}}, 0x1000, n-1)
+		return len(f.todo), at.of.returns
+	}
+	n, returns := follow(entries + 1)
+	assert.Check(t, n == 0 && returns && f.left == maxTablesEntries)
+	for range maxTablesEntries / entries {
+		n, returns = follow(entries)
+		assert.Assert(t, n == entries && !returns)
+	}
+	n, _ = follow(1)
+	assert.Check(t, n == 0, "%d entries more than may be read", n)
+	for stack, want := range map[int32]int32{maxFrameBytes: maxFrameBytes, maxFrameBytes + 8: 0} {
+		assert.Check(t, frameState{stack: stack}.known().stack == want, stack)
 	}
 }
 

@@ -253,6 +253,22 @@ func TestUncorrected(t *testing.T) {
 	assert.NilError(t, err)
 	plain.Sort()
 	assert.DeepEqual(t, damaged, plain)
+
+	// A table that is said to be larger than any is not read.
+	b, err := os.ReadFile(path)
+	assert.NilError(t, err)
+	sections := binary.LittleEndian.Uint64(b[40:]) // e_shoff
+	for at := sections; at+64 <= uint64(len(b)); at += 64 {
+		if binary.LittleEndian.Uint64(b[at+24:]) == section.Offset { // sh_offset, then sh_size
+			binary.LittleEndian.PutUint64(b[at+32:], maxTableBytes+1<<20)
+		}
+	}
+	assert.NilError(t, os.WriteFile(path, b, 0o700))
+	file, err = pfelf.Open(path)
+	assert.NilError(t, err)
+	defer file.Close()
+	_, err = readGoTable(file)
+	assert.ErrorIs(t, err, errTooLarge)
 }
 
 // extract returns how the code of a file is unwound, and who says so.
