@@ -210,7 +210,7 @@ func TestContexts(t *testing.T) {
 // leaf is certain.
 func verifyCode(t *testing.T, pid int, stack Stack) {
 	t.Helper()
-	assert.Check(t, len(stack.User) != 0 && len(stack.User) <= int(maxFrames), "%d frames", len(stack.User))
+	assert.Check(t, len(stack.User) != 0 && len(stack.User) <= MaxFrames, "%d frames", len(stack.User))
 	mappings := executableMappings(t, pid)
 	for i, addr := range stack.User[:min(3, len(stack.User))] {
 		if i == 1 && addr == UnknownCaller {

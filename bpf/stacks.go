@@ -118,14 +118,14 @@ func newStackTable(stacks *ebpf.Map, retained *retained) *stackTable {
 	return &stackTable{stacks: stacks, retained: retained}
 }
 
-// maxFrames is MAX_FRAMES of stack.h.
-const maxFrames = 127
+// MaxFrames is MAX_FRAMES of stack.h, how many frames are walked of a stack.
+const MaxFrames = 127
 
 // Sizes of values: of an unwound stack; of one with and without the kernel's frames.
 const (
 	stackBytes       = uint32(unsafe.Sizeof(samplerStack{}))
-	kernelStackBytes = userStackBytes + maxFrames*8
-	userStackBytes   = uint32(unsafe.Offsetof(samplerStack{}.Addrs)) + maxFrames*8
+	kernelStackBytes = userStackBytes + MaxFrames*8
+	userStackBytes   = uint32(unsafe.Offsetof(samplerStack{}.Addrs)) + MaxFrames*8
 )
 
 func (t *stackTable) allocate() {

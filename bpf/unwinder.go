@@ -37,7 +37,7 @@ type RecordLayout struct {
 
 // check prevents reads beyond the record, which is smaller than the map's value at most.
 func (l *RecordLayout) check(valueBytes uint32) error {
-	const words = maxFrames*8 + uint64(len(samplerStack{}.Addrs)*8)
+	const words = MaxFrames*8 + uint64(len(samplerStack{}.Addrs)*8)
 	end := max(uint64(l.Words)+words, uint64(l.WordCount)+2, uint64(l.KernelFrames)+2, uint64(l.Error)+4)
 	if end > uint64(l.Size) || l.Size > valueBytes {
 		return fmt.Errorf("record layout %+v reaches to %d, values have %d bytes", *l, end, valueBytes)

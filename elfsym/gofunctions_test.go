@@ -3,6 +3,7 @@ package elfsym
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +128,8 @@ func TestGoFunctionsHostile(t *testing.T) {
 		_, _, err := read(section(change))
 		assert.Check(t, IsContentError(err), "%s: %v", name, err)
 	}
+	err = (&GoFunctions{count: maxSymbols + 1}).Functions(nil)
+	assert.Check(t, errors.Is(err, ErrLimit), "%v", err)
 	backwards := func(b []byte) { binary.LittleEndian.PutUint32(b[77:], 17) }
 	names, _, err = read(section(backwards))
 	assert.Check(t, names == nil && err == nil, "%v, %v", names, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,6 +127,17 @@ func TestParseGoProgramMalformed(t *testing.T) {
 	for n := range file {
 		_, err := ParseGoProgram(bytes.NewReader(file[:n]), int64(n))
 		assert.Check(t, err != nil && IsContentError(err), "%d bytes: %v", n, err)
+	}
+}
+
+// The names of functions are searched up to a limit.
+func TestGoFunctionNames(t *testing.T) {
+	for size, want := range map[uint64]error{maxFunctionNames: nil, maxFunctionNames + 1: ErrLimit} {
+		functions := goFunctions("")
+		binary.LittleEndian.PutUint64(functions[40:], 72+size)
+		p := &pages{source: source{r: sparse(functions), size: 1 << 40}}
+		_, err := p.namesFunction(elf.Section64{Size: 1 << 30}, setter)
+		assert.Check(t, errors.Is(err, want), "%d bytes: %v", size, err)
 	}
 }
 

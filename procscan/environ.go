@@ -23,14 +23,15 @@ const (
 // Environment returns the values of variables in the memory that the kernel gave the program its
 // environment in; those that the program set itself are elsewhere. A program can write anything there:
 // values may be any bytes but zeros. A variable that is not set is left out, and so is one whose value has more
-// than 40 KiB; then the error is ErrLong. It reads no further than the last of the variables.
+// than 40 KiB; then the error is ErrLong, as it is if one was searched in vain in the first 8 MiB.
+// It reads no further than the last of the variables.
 func (h *Handle) Environment(names ...string) (map[string]string, error) {
 	fd, err := h.open("environ", unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("opening environ: %w", err)
 	}
 	defer unix.Close(fd)
-	values, err := parseEnviron(io.LimitReader(fdReader(fd), maxEnvironBytes), names)
+	values, err := parseEnviron(fdReader(fd), names)
 	if err != nil && !errors.Is(err, ErrLong) {
 		return nil, fmt.Errorf("reading environ: %w", classify(err))
 	}
@@ -40,7 +41,8 @@ func (h *Handle) Environment(names ...string) (map[string]string, error) {
 // parseEnviron parses entries NAME=VALUE, each ended by a zero byte. As for getenv, the first of a
 // name counts.
 func parseEnviron(environ io.Reader, names []string) (map[string]string, error) {
-	r := bufio.NewReaderSize(environ, environBufferBytes)
+	first := &io.LimitedReader{R: environ, N: maxEnvironBytes}
+	r := bufio.NewReaderSize(first, environBufferBytes)
 	values := make(map[string]string)
 	for len(names) > len(values) {
 		entry, err := r.ReadSlice(0)
@@ -61,6 +63,9 @@ func parseEnviron(environ io.Reader, names []string) (map[string]string, error) 
 		}
 	}
 	var long error
+	if first.N == 0 && len(names) > len(values) {
+		long = fmt.Errorf("more than %d bytes: %w", maxEnvironBytes-1, ErrLong)
+	}
 	for name, value := range values {
 		if len(value) > maxVariableBytes {
 			delete(values, name)

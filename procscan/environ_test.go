@@ -19,6 +19,7 @@ import (
 
 func TestParseEnviron(t *testing.T) {
 	long := strings.Repeat("x", maxVariableBytes)
+	rest := strings.Repeat("\x00", maxEnvironBytes-len("B=2\x00")) // all that is read, but for another variable
 	for text, want := range map[string]map[string]string{
 		"":                                 {},
 		"A=1\x00B=2\x00":                   {"A": "1", "B": "2"},
@@ -34,9 +35,12 @@ func TestParseEnviron(t *testing.T) {
 		strings.Repeat(long, 5) + "B=1\x00" + long + "\x00B=2\x00": {"B": "2"},
 		"A=1\x00" + strings.Repeat(long, 5):                        {"A": "1"},
 		"A=1\x00B=" + strings.Repeat(long, 5):                      {"A": "1"},
+		"A=1\x00" + rest[4:] + "B=2\x00":                           {"A": "1", "B": "2"},
+		"A=1\x00" + rest[3:] + "B=2\x00":                           {"A": "1"},
 	} {
 		got, err := parseEnviron(iotest.HalfReader(strings.NewReader(text)), []string{"A", "B"})
-		isLong := strings.Contains(text, "A="+long+"x") || strings.Contains(text, "\x00B="+long+"x")
+		isLong := strings.Contains(text, "A="+long+"x") || strings.Contains(text, "\x00B="+long+"x") ||
+			len(text) > maxEnvironBytes
 		assert.Check(t, errors.Is(err, ErrLong) == isLong && (err == nil || isLong) && reflect.DeepEqual(got, want),
 			"%.40q: %.40q, %v", text, got, err)
 	}

@@ -156,19 +156,23 @@ func (h *Handle) CommandLine() ([]string, error) {
 // returns false; of the first 16384, then with ErrLong if there are more. A path is as /proc/PID/fd
 // shows it: also "socket:[1]", "/x (deleted)".
 func (h *Handle) OpenFiles(yield func(path string) bool) error {
+	return h.openFiles(maxOpenFiles, yield)
+}
+
+func (h *Handle) openFiles(most int, yield func(path string) bool) error {
 	fd, err := h.open("fd", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return fmt.Errorf("opening fd: %w", err)
 	}
 	dir := os.NewFile(uintptr(fd), h.path("fd"))
 	defer dir.Close()
-	names, err := dir.Readdirnames(maxOpenFiles + 1)
+	names, err := dir.Readdirnames(most + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading fd: %w", classify(err))
 	}
 	buffer := make([]byte, unix.PathMax)
 	for i, name := range names {
-		if i == maxOpenFiles {
+		if i == most {
 			return ErrLong
 		}
 		n, err := ignoringEINTR(func() (int, error) { return unix.Readlinkat(fd, name, buffer) })

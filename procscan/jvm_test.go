@@ -159,6 +159,11 @@ func TestCommandLineAndOpenFiles(t *testing.T) {
 	if err := handle.OpenFiles(func(string) bool { calls++; return false }); err != nil || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
+	for most, want := range map[int]error{len(files): nil, len(files) - 1: ErrLong} {
+		calls = 0
+		err := handle.openFiles(most, func(string) bool { calls++; return true })
+		assert.Check(t, errors.Is(err, want) && calls == most, "%d of %d files, %v", calls, len(files), err)
+	}
 	options := filepath.Join(t.TempDir(), "options")
 	for size, isLong := range map[int]bool{maxOptionFile: false, maxOptionFile + 1: true} {
 		testenv.WriteFile(t, options, strings.Repeat("x", size))

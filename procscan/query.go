@@ -87,9 +87,13 @@ type mapsQuery struct {
 // It takes one system call per mapping that the flags of the selection let through. The kernel skips
 // the others under the same lock under which it formats maps.
 func (q *mapsQuery) collect(fd int, list *mappingList) error {
+	return q.collectFirst(fd, list, maxQueries)
+}
+
+func (q *mapsQuery) collectFirst(fd int, list *mappingList, queries int) error {
 	flags := list.what.queryFlags()
 	addr := uint64(0)
-	for range maxQueries {
+	for range queries {
 		name, named, err := q.next(fd, flags, addr)
 		switch {
 		case errors.Is(err, unix.ENOENT): // no mapping at addr or above

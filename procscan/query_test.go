@@ -121,6 +121,13 @@ func TestSourcesAgreeOnMany(t *testing.T) {
 		{Prot: unix.PROT_READ | unix.PROT_WRITE | unix.PROT_EXEC},
 	}})
 	agree(t, p.PID)
+	fd, err := openFD(filepath.Join("/proc", strconv.Itoa(p.PID), "maps"), unix.O_RDONLY)
+	assert.NilError(t, err)
+	defer unix.Close(fd)
+	list := mappingList{what: executableMemory, limit: maxExecutable}
+	assert.NilError(t, new(mapsQuery).collectFirst(fd, &list, 3))
+	found, err := list.result()
+	assert.Check(t, errors.Is(err, ErrTooMany) && len(found) == 3, "by 3 queries: %d mappings, %v", len(found), err)
 }
 
 // Only the mapping whose name exceeds PATH_MAX is skipped, and the text includes it.

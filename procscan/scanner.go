@@ -19,7 +19,7 @@ type Found struct {
 	At        time.Time // when the probe began: the later of two results counts
 	Libraries []Mapping // the executable mappings of the library, by address
 	Contexts  []Mapping // of a process context (OTEL_CTX), the first 4 by address
-	Truncated bool      // there are more libraries than are kept (16)
+	Truncated bool      // there are more libraries than are kept (16), or contexts (4)
 }
 
 // Unreadable is a process whose mappings a sweep could not read.

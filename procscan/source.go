@@ -56,7 +56,7 @@ func (r *mappingReader) readAll(fd int, source Source) (libraries, contexts []Ma
 		lists[i] = mappingList{what: what, limit: what.limit()}
 	}
 	err = r.collect(fd, source, lists)
-	return lists[0].found, lists[1].found, lists[0].full, err
+	return lists[0].found, lists[1].found, lists[0].full || lists[1].full, err
 }
 
 // any reports whether there is a mapping of any of these selections, at most two, and reads no

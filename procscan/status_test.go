@@ -26,13 +26,14 @@ func TestParseCredentials(t *testing.T) {
 	}{
 		{"all", statusText, Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
 		{"no groups", strings.Replace(statusText, "4 24 4294967295 ", " ", 1), Credentials{1003, 2003, nil}},
-		{"most groups", strings.Replace(statusText, "4 24 4294967295 ", strings.Repeat("7 ", maxGroups), 1),
-			Credentials{1003, 2003, slices.Repeat([]uint32{7}, maxGroups)}},
+		{"most groups", strings.Replace(statusText, "4 24 4294967295 ", strings.Repeat("4294967295 ", maxGroups), 1),
+			Credentials{1003, 2003, slices.Repeat([]uint32{1<<32 - 1}, maxGroups)}},
 		{"name that looks like a line", strings.Replace(statusText, "java", `a\nUid:`+"\t0\t0\t0\t0", 1),
 			Credentials{1003, 2003, []uint32{4, 24, 1<<32 - 1}}},
 	} {
 		got, err := parseCredentials([]byte(c.text))
 		assert.Check(t, err == nil && reflect.DeepEqual(got, c.want), "%s: got %+v, %v", c.name, got, err)
+		assert.Check(t, len(c.text) <= maxStatusBytes, "%s: %d bytes, of which not all are read", c.name, len(c.text))
 	}
 }
 

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -38,6 +39,12 @@ func TestManyMappings(t *testing.T) {
 	assert.Check(t, got == parts+1-maxRegions, "%d counted", got)
 	frames := space.AppendFrames(nil, []uint64{last.Start + 0x10})
 	assert.Check(t, frames[0].File != nil, "%+v", frames)
+
+	// More than are read count, and those that are read are known.
+	p.mappings, p.err = []procscan.Mapping{last}, fmt.Errorf("reading: %w", procscan.ErrTooMany)
+	other := NewAddressSpace(files, pace)
+	update(t, other, p)
+	assert.Check(t, files.Mappings.TooMany.Load() == got+1 && len(other.layout.Load().regions) == 1)
 }
 
 // Files are bounded too.

@@ -15,7 +15,8 @@ import (
 type Process interface {
 	// ExecutableMappings returns the executable mappings, which the caller may change, up to a
 	// number that is good to keep for a while. Those of anonymous memory should be included: code
-	// that a process compiled there is then known, and does not cause another update.
+	// that a process compiled there is then known, and does not cause another update. With
+	// procscan.ErrTooMany, those that it returns are not all.
 	ExecutableMappings() ([]procscan.Mapping, error)
 	// Files identifies and parses the files of mappings, in their order. It must make sure that each
 	// is that file, and a regular one: the process may have mapped another one there since.
@@ -96,6 +97,10 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 	a.invalid.Store(false) // changes from now on may come too late for this update
 	old, started := a.layout.Load(), time.Now()
 	mappings, err := p.ExecutableMappings()
+	if errors.Is(err, procscan.ErrTooMany) {
+		a.files.Mappings.TooMany.Add(1)
+		err = nil
+	}
 	if err != nil || len(mappings) == 0 {
 		a.layout.Store(old.postponed(now, time.Since(started), a.pace))
 		if err != nil {

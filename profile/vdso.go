@@ -15,9 +15,6 @@ import (
 // mapping: paths of files begin with a slash, and names that it sets are shown as [anon:name].
 const vdsoName = "[vdso]"
 
-// maxVDSOBytes is far more than the one to three pages that a vDSO has.
-const maxVDSOBytes = 1 << 20
-
 // vdso is the ELF image that the kernel maps into every process, here that of our own. It is not a
 // file, but has all that frames of a file need, and its htlhash is computed over the mapping:
 // otherwise each process would have an id of its own for every stack that ends in clock_gettime.
@@ -62,16 +59,12 @@ func readOwnVDSO(procRoot string) ([]byte, error) {
 		if _, err := fmt.Sscanf(line, "%x-%x ", &start, &end); err != nil {
 			return nil, err
 		}
-		size := end - start
-		if size > maxVDSOBytes {
-			continue
-		}
 		mem, err := os.Open(path.Join(procRoot, "self", "mem"))
 		if err != nil {
 			return nil, err
 		}
 		defer mem.Close()
-		contents := make([]byte, size)
+		contents := make([]byte, end-start)
 		if _, err := mem.ReadAt(contents, start); err != nil {
 			return nil, err
 		}

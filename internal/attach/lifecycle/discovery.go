@@ -373,14 +373,14 @@ func (m *Manager) refuse(id procscan.ProcessID, err error) {
 	m.client.Refused(id, reason, err)
 }
 
-// reportTruncated counts a process, and logs it, that maps more libraries than are used: if the
+// reportTruncated counts a process, and logs it, that maps more libraries or process contexts than are used: if the
 // agent in it uses one of the others, it is not found.
 func (p *Process) reportTruncated(found procscan.Found) {
 	if found.Truncated && !p.truncated {
 		p.truncated = true
 		p.manager.counters.Truncated.Add(1)
-		p.log.Warn("process maps too many libraries: only the first are used", reason("processes_truncated"),
-			zap.Int("libraries", len(found.Libraries)))
+		p.log.Warn("process maps too many libraries or contexts: only the first are used",
+			reason("processes_truncated"), zap.Int("libraries", len(found.Libraries)), zap.Int("contexts", len(found.Contexts)))
 	}
 }
 

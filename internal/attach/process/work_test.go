@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -83,6 +84,17 @@ func TestReadWorkOfManyThreads(t *testing.T) {
 	found := len(reader.threads)
 	assert.Check(t, found >= 6 && more == found-3, "%d of %d threads were not looked at", more, found)
 	assert.Check(t, len(work) == 1 && work[0].TID == first.Thread.TID && work[0].TraceID == first.TraceID, "%+v", work)
+}
+
+// No more is read of a record's attributes than in the kernel, whatever it says.
+func TestLongRecord(t *testing.T) {
+	for size, want := range map[uint16]int{maxRecordAttributes: maxRecordAttributes, 1<<16 - 1: maxRecordAttributes} {
+		var r recordRead
+		binary.NativeEndian.PutUint16(r.header[recordSizeOff:], size)
+		requests := make([]memread.Request, recordCopies+1)
+		r.askCopies(requests)
+		assert.Check(t, len(requests[0].Buf) == recordBytes+want, "%d bytes of %d", len(requests[0].Buf), size)
+	}
 }
 
 // BenchmarkReadWork is what it costs to know what all threads of a process work on: all of them wait, in

@@ -8,6 +8,11 @@ import (
 )
 
 func TestJoined(t *testing.T) {
+	many := make([]codeRange, maxCodeRanges+1)
+	for i := range many {
+		many[i] = codeRange{uint64(2 * i), uint64(2*i + 1)}
+	}
+	assert.Check(t, len(joined(many)) == maxCodeRanges)
 	got := joined([]codeRange{{30, 40}, {10, 20}, {20, 25}, {12, 15}, {30, 40}, {50, 60}})
 	want := []codeRange{{10, 25}, {30, 40}, {50, 60}}
 	assert.Check(t, slices.Equal(got, want), "%v, want %v", got, want)

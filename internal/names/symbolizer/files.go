@@ -3,6 +3,7 @@ package symbolizer
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"strconv"
@@ -26,6 +27,11 @@ const (
 	// maxOpens is how many files of a process one search opens: as many as the largest real
 	// processes map.
 	maxOpens = 1024
+)
+
+var (
+	errOpens   = fmt.Errorf("it maps more than %d files", maxOpens)
+	errSources = fmt.Errorf("more than %d files are open", maxSources)
 )
 
 // source is one file with symbols, shared by the processes that map it.
@@ -56,7 +62,7 @@ type process struct {
 	files   map[profile.FileID]*source // nil: it was not found
 	paths   map[profile.FileID]string  // their paths in the process
 	unread  error                      // why files that may be needed were not opened
-	failed  bool                       // some that may be needed could not be opened or read
+	failed  error                      // why some that may be needed could not be opened or read
 	code    []codeRange                // anonymous memory that was executable at any time
 	root    *os.File                   // its root directory (O_PATH), nil: not opened
 	pid     int                        // in its own pid namespace; known with root, like rights
@@ -130,7 +136,7 @@ func (s *server) identify(p *process, handle *procscan.Handle) error {
 func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profile.FileID]string) {
 	mappings, err := handle.ExecutableMappings()
 	if err != nil && len(mappings) == 0 {
-		p.failed = true // unless it has exited
+		p.failed = err // unless it has exited
 		return
 	}
 	likely := make(map[string]int)
@@ -161,8 +167,8 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 		if len(wanted) == 0 {
 			return
 		}
-		if len(looked) == maxOpens {
-			p.failed = true
+		if len(looked) == s.opens {
+			p.failed = errOpens
 			return
 		}
 		looked[one] = struct{}{}
@@ -174,7 +180,9 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 		if errors.Is(err, procscan.ErrGone) {
 			return
 		}
-		p.failed = p.failed || err != nil && !elfsym.IsContentError(err)
+		if err != nil && !elfsym.IsContentError(err) {
+			p.failed = err
+		}
 		if found != nil {
 			p.files[id], p.paths[id] = found, m.Path
 			delete(wanted, id)
@@ -187,10 +195,18 @@ func (p *process) missing() Failure {
 	switch {
 	case p.unread != nil:
 		return FileSystem
-	case p.failed:
+	case p.failed != nil:
 		return Unreadable
 	}
 	return NotMapped
+}
+
+// unnamed returns why addresses in a file may lack names, as far as that is known.
+func (p *process) unnamed(n *named, id profile.FileID) error {
+	if p.files[id] != nil || errors.Is(p.failed, procscan.ErrGone) {
+		return n.failures[id]
+	}
+	return p.failed
 }
 
 // openWanted opens the file of a mapping. It returns nil when its id is not wanted.
@@ -221,6 +237,9 @@ func (s *server) openWanted(handle *procscan.Handle, m procscan.Mapping,
 	if !isNew {
 		file.Close()
 	}
+	if found == nil {
+		return id, nil, errSources
+	}
 	return id, found, nil
 }
 
@@ -228,7 +247,7 @@ func (s *server) openWanted(handle *procscan.Handle, m procscan.Mapping,
 func (s *server) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found = s.files[identity]; found != nil || len(s.files) == maxSources {
+	if found = s.files[identity]; found != nil || len(s.files) == s.sources {
 		return found, false
 	}
 	s.files[identity] = made

@@ -256,9 +256,12 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 	}
 	n := s.readProcess(p)
 	for _, f := range r.Files {
-		failure := n.failures[f.ID]
-		if p.files[f.ID] == nil {
+		failure := NoFailure
+		switch {
+		case p.files[f.ID] == nil:
 			failure = p.missing()
+		case n.failures[f.ID] != nil:
+			failure = Unreadable
 		}
 		w.answer.Files = append(w.answer.Files,
 			liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure})

@@ -16,7 +16,7 @@ type Names struct {
 	// addresses are in no known memory.
 	Code    map[uint64]string
 	PerfMap error // of reading it, if Code was wanted. fs.ErrNotExist: there is none
-	Unread  error // why files that may have code of the process were not opened; nil: none were left out
+	Unread  error // why files that may have code of the process were not read; nil: none were left out
 }
 
 // errFull: names of a process take too much memory.

@@ -34,7 +34,7 @@ func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 // named is what was read for one process.
 type named struct {
 	native   map[profile.FileID][]*symbols.Query // in order of preference
-	failures map[profile.FileID]Failure
+	failures map[profile.FileID]error
 	jit      *symbols.Query // nil: it has no compiled code
 	perfMap  error
 }
@@ -54,7 +54,7 @@ func (n *named) name(id profile.FileID, addr uint64) string {
 func (s *server) readProcess(p *process) *named {
 	gone := s.learn(p, p.asked, p.askedCode)
 	result := &named{
-		native: make(map[profile.FileID][]*symbols.Query), failures: make(map[profile.FileID]Failure),
+		native: make(map[profile.FileID][]*symbols.Query), failures: make(map[profile.FileID]error),
 	}
 	for id, source := range p.files {
 		if source == nil {
@@ -67,7 +67,7 @@ func (s *server) readProcess(p *process) *named {
 			got = r.source(source)
 		}
 		if got.err != nil {
-			result.failures[id] = Unreadable
+			result.failures[id] = got.err
 		}
 		queries := []*symbols.Query{got.debug, got.own}
 		if !got.full && p.root != nil {
@@ -79,7 +79,7 @@ func (s *server) readProcess(p *process) *named {
 				return nil
 			})
 			if err != nil {
-				result.failures[id] = Unreadable
+				result.failures[id] = err
 			}
 		}
 		result.native[id] = slices.DeleteFunc(queries, func(q *symbols.Query) bool { return q == nil })

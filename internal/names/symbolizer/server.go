@@ -1,6 +1,7 @@
 package symbolizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"os"
@@ -83,9 +84,10 @@ type server struct {
 	files map[elfsym.FileKey]*source
 	debug map[debugKey]*debugFile
 
-	verdicts    *verdicts
-	allowance   *allowance
-	linkedBytes int64 // the allowance of a request of a Live
+	verdicts       *verdicts
+	allowance      *allowance
+	linkedBytes    int64 // the allowance of a request of a Live
+	opens, sources int   // maxOpens and maxSources
 
 	sending sync.Mutex // held while an answer is sent
 }
@@ -117,7 +119,7 @@ func newServer(procRoot string, conn *worker.Conn) *server {
 		verdicts:  &verdicts{right: make(map[linked]bool)},
 		allowance: &allowance{left: math.MaxInt64}, // who waits for all names has them
 
-		linkedBytes: linkedBytes,
+		linkedBytes: linkedBytes, opens: maxOpens, sources: maxSources,
 	}
 }
 
@@ -197,12 +199,15 @@ func (s *server) send(a any) {
 
 // sendNames sends what was read for a process.
 func (s *server) sendNames(p *process, n *named) {
+	unread := p.unread
 	w := answerWriter{server: s, answer: answer{Process: p.number}, table: make(map[string]int)}
 	for _, f := range p.asked {
 		w.next(&file{ID: f.ID, Path: []byte(p.paths[f.ID])})
 		for _, addr := range f.Addrs {
 			if name := n.name(f.ID, addr); name != "" {
 				w.add(addr, name)
+			} else {
+				unread = cmp.Or(unread, p.unnamed(n, f.ID))
 			}
 		}
 	}
@@ -212,7 +217,7 @@ func (s *server) sendNames(p *process, n *named) {
 			w.add(addr, name)
 		}
 	}
-	w.answer.End = &end{Unread: newFailure(p.unread), PerfMap: newFailure(n.perfMap)}
+	w.answer.End = &end{Unread: newFailure(unread), PerfMap: newFailure(n.perfMap)}
 	w.flush()
 }
 

@@ -129,22 +129,37 @@ func TestUsers(t *testing.T) {
 	assert.Check(t, errors.Is(err, errClosed), "after the end: %v", err)
 }
 
-// A process whose names take too much memory has none, and takes none of another one's, also of
-// files that both map.
+// A process whose names take too much memory has none, with the reason, and takes none of another one's, also of
+// files that both map; and so with more files than are opened.
 func TestBudgetOfAnother(t *testing.T) {
 	id, program, addr := start(t)
 	s := newServer("/proc", nil)
 	asked := []file{{ID: program.ID, Path: program.path(), Addrs: []uint64{addr}}}
 	s.addrs[program.ID] = asked[0].Addrs
-	full, other := s.process(&request{Process: 1, ID: id}), s.process(&request{Process: 2, ID: id})
+	var processes []*process
+	for i := range 5 {
+		processes = append(processes, s.process(&request{Process: i, ID: id}))
+	}
+	full, other, ofUser, ofMany, further := processes[0], processes[1], processes[2], processes[3], processes[4]
 	full.budget = symbols.NewBudget(0)
 	for _, test := range []struct {
 		process *process
 		want    string
-	}{{full, ""}, {other, "checkout"}, {full, ""}} {
+		err     error
+		before  func()
+	}{
+		{full, "", errFull, nil}, {other, "checkout", nil, nil}, {full, "", errFull, nil},
+		{ofUser, "", errFull, func() { clear(s.files); s.budget = symbols.NewBudget(0) }},
+		{ofMany, "", errOpens, func() { s.budget, s.opens = symbols.NewBudget(maxUserBytes), 0 }},
+		{further, "", errSources, func() { clear(s.files); s.opens, s.sources = maxOpens, 0 }},
+	} {
+		if test.before != nil {
+			test.before()
+		}
 		test.process.asked = asked
-		got := s.readProcess(test.process).name(program.ID, addr)
-		assert.Check(t, got == test.want, "%q, want %q", got, test.want)
+		n := s.readProcess(test.process)
+		got, err := n.name(program.ID, addr), test.process.unnamed(n, program.ID)
+		assert.Check(t, got == test.want && errors.Is(err, test.err), "%q, %v, want %+v", got, err, test)
 	}
 }
 
@@ -193,19 +208,24 @@ func TestHostileAnswers(t *testing.T) {
 	assert.Check(t, errors.Is(err, errAnswer), err)
 }
 
-// Answers without end take no more memory than a process has.
+// Answers without end take no more memory than a process has, or all have.
 func TestEndlessAnswers(t *testing.T) {
+	testEndlessAnswers(t, func(u *user) *int { return &u.processes[0].room })
+	testEndlessAnswers(t, func(u *user) *int { return &u.client.room })
+}
+
+func testEndlessAnswers(t *testing.T, roomOf func(*user) *int) {
 	const room, nameBytes = 1 << 20, 64 << 10
 	u := newUser()
 	p := u.processes[0]
-	p.room = room
+	*roomOf(u) = room
 	message := encode(t, answer{Names: []symbolName{{Name: bytes.Repeat([]byte{'a'}, nameBytes)}}, Addrs: []uint64{1},
 		NameOf: []int{0}})
 	for range 2 * room / nameBytes {
 		assert.NilError(t, u.take(message))
 	}
-	if len(p.table) >= room/nameBytes || u.client.room < maxNamesBytes-room {
-		t.Errorf("%d names, %d bytes are left", len(p.table), u.client.room)
+	if len(p.table) >= room/nameBytes || *roomOf(u) < 0 {
+		t.Errorf("%d names, %d bytes are left", len(p.table), *roomOf(u))
 	}
 	assert.NilError(t, u.take(encode(t, answer{End: &end{}})))
 	if result := p.result(testenv.Ended()); result.Err != nil || !errors.Is(result.Names.Unread, errFull) {

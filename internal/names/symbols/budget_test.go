@@ -92,6 +92,10 @@ nonsense
 		assert.Check(t, errors.Is(err, procscan.ErrFileSystem) == foreign, "%d: %v", dev, err)
 	}
 	assert.Check(t, len(known) == 6, known)
+	// The rest of a list without end is not read: what is mapped from there counts as not mounted.
+	const first, second = "1 0 0:50 / / rw - tmpfs tmpfs rw\n", "2 0 0:51 / / rw - tmpfs tmpfs rw\n"
+	known.read(strings.NewReader(first + strings.Repeat("\n", maxMountBytes-len(first)) + second))
+	assert.Check(t, known.Check(50) == nil && errors.Is(known.Check(51), ErrNotMounted), known)
 	// What this very program is mapped from is known.
 	assert.Check(t, len((Opener{ProcRoot: "/proc"}).FileSystems(os.Getpid())) != 0, "no file systems")
 }

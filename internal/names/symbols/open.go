@@ -144,9 +144,16 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 // CheckLinked reads a debug file, and returns an error unless it is the one that a link names: ErrLinked, or that of
 // reading.
 func CheckLinked(file *os.File, link elfsym.DebugLink) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxLinkedBytes {
+		return ErrLinked
+	}
 	sum := crc32.NewIEEE()
-	n, err := io.Copy(sum, io.NewSectionReader(file, 0, maxLinkedBytes+1))
-	if err == nil && (n > maxLinkedBytes || sum.Sum32() != link.CRC) {
+	_, err = io.Copy(sum, io.NewSectionReader(file, 0, info.Size()))
+	if err == nil && sum.Sum32() != link.CRC {
 		err = ErrLinked
 	}
 	return err

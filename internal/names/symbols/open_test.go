@@ -177,6 +177,17 @@ func TestOpenLinked(t *testing.T) {
 	}
 }
 
+// A debug file that is too large is not read.
+func TestCheckLinkedSize(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "zeros"))
+	assert.NilError(t, err)
+	defer file.Close()
+	assert.NilError(t, file.Truncate(maxLinkedBytes+1))
+	const crcOfZeros = 0xe90177c6
+	err = CheckLinked(file, elfsym.DebugLink{CRC: crcOfZeros})
+	assert.Check(t, errors.Is(err, ErrLinked), "%v", err)
+}
+
 // What the kernel shows as files is refused before it is opened.
 func TestOpenPseudoFile(t *testing.T) {
 	testenv.NeedRoot(t)

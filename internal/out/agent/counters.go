@@ -77,7 +77,7 @@ func (c *Counters) families() (f metric.Families) {
 		"Times that a process was evicted because of --max-processes.")
 	f.One("processes_filtered", "", &c.Filtered,
 		"Processes excluded by a filter (--include-service and the like).")
-	f.One("processes_truncated", "", &c.Truncated, "Processes that map more copies of the library than are read.")
+	f.One("processes_truncated", "", &c.Truncated, "Processes that map more libraries or contexts than are read.")
 	f.Add("log_lines_dropped", "log_dropped", metric.Label("reason").With("user_budget", c.LogDropped.Load()),
 		"Log lines about processes that were dropped.")
 	f.Add("process_errors", "trouble", metric.By[process.Reason]("reason", c.Errors[:]),

@@ -224,7 +224,7 @@ func (s *summary) hints() (hints []string) {
 		}
 		for _, reason := range slices.Sorted(maps.Keys(unread)) {
 			add(unread[reason],
-				"files of %s were not opened, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+				"files of %s were not read, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 		}
 		add(s.names.late, "files of %s could not be read in time, so its code has no names")
 	}

@@ -228,7 +228,7 @@ func TestForeignFileSystem(t *testing.T) {
 	assert.Check(t, len(requests) == 0, "accessed: %v", requests)
 	if !slices.ContainsFunc(summarize(r, names).hints(), func(hint string) bool {
 		return strings.Contains(hint,
-			"were not opened, so code in them has no names: file system that may never answer (fuse)")
+			"were not read, so code in them has no names: file system that may never answer (fuse)")
 	}) {
 		t.Errorf("hints %q", summarize(r, names).hints())
 	}

@@ -22,7 +22,7 @@ type symbolNames struct {
 	// perfMaps has, for processes with compiled code, the error of reading their perf map, nil when
 	// it was read. fs.ErrNotExist: there is none.
 	perfMaps map[*record.Process]error
-	// unread has, for processes, why files with code of theirs were not opened.
+	// unread has, for processes, why files with code of theirs were not read.
 	unread map[*record.Process]error
 
 	names  map[*record.Process]symbolizer.Names

@@ -3,6 +3,7 @@ package sampling
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,6 +86,9 @@ func TestUnknownCaller(t *testing.T) {
 	frames := appendWalked(nil, space, []uint64{0x7000, bpf.UnknownCaller, 0x8000, 0x9000}, false)
 	assert.Assert(t, len(whole) == 2 && len(frames) == 4 && frames[1].Kind() == profile.CutFrame, frames)
 	assert.Check(t, frames[0] == whole[0] && frames[2] == whole[1] && frames[3].Address == 0x8fff, frames)
+	addrs := slices.Repeat([]uint64{0x7000}, bpf.MaxFrames) // further ones are not walked
+	deep, most := appendWalked(nil, space, addrs[1:], false), appendWalked(nil, space, addrs, false)
+	assert.Check(t, deep[len(deep)-1] == deep[len(deep)-2] && most[len(most)-1].Kind() == profile.CutFrame)
 	store, err := profile.NewStore(8, 1<<16)
 	assert.NilError(t, err)
 	assert.Check(t, store.Put(profile.TraceID(frames), frames).Cut && !store.Put(profile.TraceID(whole), whole).Cut)

@@ -262,11 +262,7 @@ type executableMemory struct {
 }
 
 func (e executableMemory) ExecutableMappings() ([]procscan.Mapping, error) {
-	found, err := e.handle.ExecutableMemory()
-	if err != nil && len(found) == 0 {
-		return nil, err
-	}
-	return found, nil // the first ones, if there are too many
+	return e.handle.ExecutableMemory()
 }
 
 func (e executableMemory) Files(mappings []procscan.Mapping) []profile.FileResult {

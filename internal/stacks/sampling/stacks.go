@@ -78,15 +78,16 @@ func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.T
 // appendWalked appends the frames of addresses, with a cut one where a caller may be missing. With
 // ends, they were walked though the engine unwinds the program, since it does not know the innermost
 // code. Then callers are missing where the chain does not end as one of a process with a C library
-// does: that has begun all of its threads.
+// does: that has begun all of its threads. Elsewhere as many as are walked may not be all.
 func appendWalked(dst []profile.Frame, space *profile.AddressSpace, addrs []uint64, ends bool) []profile.Frame {
+	most := len(addrs) == bpf.MaxFrames
 	if i := slices.Index(addrs, bpf.UnknownCaller); i >= 0 {
 		dst = append(space.AppendFrames(dst, addrs[:i]), profile.NewCutFrame())
 		addrs = addrs[i+1:]
 	}
 	before := len(dst)
 	dst = space.AppendFrames(dst, addrs)
-	if ends && len(dst) > before && !isWhole(dst[before:]) && space.HasCLibrary() {
+	if (most || ends && space.HasCLibrary()) && len(dst) > before && !isWhole(dst[before:]) {
 		dst = append(dst, profile.NewCutFrame())
 	}
 	return dst
