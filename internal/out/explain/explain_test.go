@@ -84,13 +84,13 @@ func TestTable(t *testing.T) {
 		" 12  12:00:00.0  200 ms  400 ms  2.0 CPUs        8  route=/\\x1b[2J\n" +
 		"2 earlier samples of 1 of the transactions are no longer kept; all numbers are of those that are\n" + `
 THREAD  PID  TID     CPU  OF WALL  SAMPLES
--        12   31  400 ms     40 %        8
-http-1   11   21  350 ms     35 %        7
+-        12   31  400 ms     33 %        8
+http-1   11   21  350 ms     29 %        7
 
 SPAN              TRANSACTION          CPU  OF WALL  SAMPLES
--                 -                 400 ms     40 %        8
-00f067aa0ba902b7  7ad51cbe3a4f0c12  250 ms     25 %        5
--                 7ad51cbe3a4f0c12  100 ms     10 %        2
+-                 -                 400 ms     33 %        8
+00f067aa0ba902b7  7ad51cbe3a4f0c12  250 ms     21 %        5
+-                 7ad51cbe3a4f0c12  100 ms      8 %        2
 
    CPU   SHARE    SELF  METHOD
 400 ms  53.3 %       -  process (12)

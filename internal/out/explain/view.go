@@ -214,20 +214,12 @@ var wallTexts = map[string]string{"span": "by its span", "switches": "from the f
 // cpu returns the CPU time that samples stand for.
 func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(samples) * e.PerSample }
 
-// wall returns the time from when the first transaction was seen to the end of the last one.
-func (e *Explanation) wall() time.Duration {
-	first := e.Transactions[0].first
-	last := first
+// wall returns the times of the transactions together, as those of their accounts are.
+func (e *Explanation) wall() (sum time.Duration) {
 	for i := range e.Transactions {
-		tx := &e.Transactions[i]
-		if tx.first.Before(first) {
-			first = tx.first
-		}
-		if end := tx.first.Add(tx.Wall); end.After(last) {
-			last = end
-		}
+		sum += e.Transactions[i].Wall
 	}
-	return last.Sub(first)
+	return sum
 }
 
 func share(part, all time.Duration) float64 {

@@ -38,7 +38,7 @@ func placeOf(frames []profile.Frame) string {
 	ofRuntime := slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind().OfRuntime() })
 	skipped := func(f profile.Frame) bool {
 		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
-			ofRuntime && !f.Kind().OfRuntime()
+			ofRuntime && !f.Kind().OfRuntime() || isStub(f)
 	}
 	first, at := -1, -1
 	for i, f := range frames {
@@ -65,7 +65,7 @@ func placeOf(frames []profile.Frame) string {
 	text := Name(frames[at])
 	for i := at - 1; i >= first; i-- { // what it called, or what that called: of libraries, some have no names
 		if called := frames[i]; !skipped(called) {
-			text = shortName(Name(called)) + " < " + text
+			text = shortName(called) + " < " + text
 			break
 		}
 	}
@@ -78,18 +78,25 @@ func placeOf(frames []profile.Frame) string {
 	return text
 }
 
+// isStub reports whether a frame is of code by which the engines of Node.js and Java enter and leave functions.
+func isStub(f profile.Frame) bool {
+	return f.Kind() == profile.V8Frame && strings.HasPrefix(f.Name(), "V8::") ||
+		f.Kind() == profile.JVMFrame && f.Name() == "StubRoutines"
+}
+
 // shortName returns the name of a Java method without its package, and of a Go function without what leads to its own.
-func shortName(name string) string {
+func shortName(f profile.Frame) string {
+	name := Name(f)
+	if f.Kind() == profile.JVMFrame {
+		dot := strings.LastIndexByte(name[:max(strings.LastIndexByte(name, '.'), 0)], '.')
+		return name[dot+1:]
+	}
 	plain, _, _ := strings.Cut(name, "[")   // not of arguments of types
 	before, _, _ := strings.Cut(plain, "(") // nor of others
 	if slash := strings.LastIndexByte(before, '/'); slash >= 0 && !strings.ContainsAny(plain, "<: ") {
 		return name[slash+1:]
 	}
-	dot := strings.LastIndexByte(plain[:max(strings.LastIndexByte(plain, '.'), 0)], '.')
-	if strings.ContainsAny(plain, "(<: ") {
-		return name
-	}
-	return name[dot+1:]
+	return name
 }
 
 // ofLibrary reports whether a frame is of what comes with the language, as far as its name tells.

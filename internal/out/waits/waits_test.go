@@ -39,11 +39,14 @@ func TestPlaceOfWait(t *testing.T) {
 		"libc.so.6+0x10": {{File: libc, Address: 16}},
 		"[unknown]":      nil,
 		"FutureTask.get < Shop.await": {of(profile.JVMFrame, "java.util.concurrent.FutureTask.get", ""),
-			of(profile.JVMFrame, "Shop.await", "")},
+			of(profile.JVMFrame, "StubRoutines", ""), of(profile.JVMFrame, "Shop.await", "")},
 		"SafepointBlob < Shop.sort  Shop.java:7": {of(profile.JVMFrame, "SafepointBlob", ""),
 			of(profile.JVMFrame, "Shop.sort", "Shop.java")},
 		"GIL: work  work.py:7": {named(libc, "pthread_cond_timedwait"), named(shop, "take_gil"),
 			of(profile.PythonFrame, "work", "/srv/work.py")},
+		"Cart.add < Shop.run": {of(profile.JVMFrame, "java.shop.Cart.add", ""), of(profile.JVMFrame, "Shop.run", "")},
+		"atomics  n.js:7": {named(shop, "Builtin_AtomicsWait"), of(profile.V8Frame, "V8::BuiltinExitFrame", ""),
+			of(profile.V8Frame, "atomics", "/srv/n.js")},
 	} {
 		got := Place(frames)
 		assert.Check(t, got == want, "%q, want %q", got, want)
@@ -52,14 +55,15 @@ func TestPlaceOfWait(t *testing.T) {
 
 // Names are shortened before arguments of types, and of functions.
 func TestShortName(t *testing.T) {
+	shop := &profile.File{Kind: profile.NativeFrame, Path: "/bin/shop"}
 	for name, want := range map[string]string{
 		"main.F[...]": "main.F[...]", "slices.SortFunc[...]": "slices.SortFunc[...]",
 		"main.Map[...].func1": "main.Map[...].func1", "main.F[go.shape.int]": "main.F[go.shape.int]",
 		"example.org/a/b.F[example.org/c.T]": "b.F[example.org/c.T]", "example.org/b.(*T[...]).get": "b.(*T[...]).get",
-		"org.shop.Cart.add": "Cart.add", "main.f(a/b)": "main.f(a/b)", "f(a.b.c)": "f(a.b.c)", "read": "read",
-		"main.(*T).get": "main.(*T).get", "a::f(b/c, d.e.f)": "a::f(b/c, d.e.f)", "": "",
+		"f.constprop.0": "f.constprop.0", "main.f(a/b)": "main.f(a/b)", "f(a.b.c)": "f(a.b.c)", "read": "read",
+		"main.(*T).get": "main.(*T).get", "a::f(b/c, d.e.f)": "a::f(b/c, d.e.f)",
 	} {
-		got := shortName(name)
+		got := shortName(profile.Frame{File: shop, Function: profile.NewFunction(name, "")})
 		assert.Check(t, got == want, "%q of %q, want %q", got, name, want)
 	}
 }
