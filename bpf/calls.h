@@ -83,6 +83,9 @@ struct sock_common {
 
 struct sock {
     struct sock_common __sk_common;
+    long sk_rcvtimeo; /* ticks */
+    long sk_sndtimeo;
+    int sk_err;
 };
 
 struct pt_regs {
@@ -184,6 +187,21 @@ static __always_inline enum call call_of(long number) {
     return CALL_OTHER;
 }
 
+/* Whether a call waits for SO_SNDTIMEO at most, of those that wait for a socket. */
+static __always_inline bool call_sends(long number) {
+    switch (number) {
+    case 1:   /* write */
+    case 20:  /* writev */
+    case 40:  /* sendfile */
+    case 42:  /* connect */
+    case 44:  /* sendto */
+    case 46:  /* sendmsg */
+    case 307: /* sendmmsg */
+        return true;
+    }
+    return false;
+}
+
 #define CALL_ADDRESS(regs) ((regs)->ip)
 #define CALL_NUMBER(regs) ((long)(regs)->orig_ax)
 #define CALL_ARGUMENT(regs) ((regs)->di)
@@ -241,6 +259,20 @@ static __always_inline enum call call_of(long number) {
         return CALL_NONE;
     }
     return CALL_OTHER;
+}
+
+static __always_inline bool call_sends(long number) {
+    switch (number) {
+    case 64:  /* write */
+    case 66:  /* writev */
+    case 71:  /* sendfile */
+    case 203: /* connect */
+    case 206: /* sendto */
+    case 211: /* sendmsg */
+    case 269: /* sendmmsg */
+        return true;
+    }
+    return false;
 }
 
 #define CALL_ADDRESS(regs) ((regs)->pc)

@@ -90,6 +90,7 @@ const volatile __u64 least_period;  /* ns, of all CPUs */
 const volatile __u32 max_asked;     /* walks of a CPU in a window */
 const volatile __u32 interrupts_at; /* see interrupts */
 const volatile __u32 pid_namespace; /* the inode of the correlator's; 0: not known */
+const volatile __u64 tick;          /* ns, of the kernel's timers */
 
 static const __u32 only = 0; /* the key of maps with one entry */
 
@@ -889,20 +890,44 @@ static __always_inline __u32 interrupts(struct task_struct *current) {
 #define SIGNAL_PENDING (1 << 0)
 #endif
 
-/* What an interrupt was of that ended a wait, by what the wait was for. A futex ends in one only
- * when its time is over, or by a signal. */
-static __always_inline enum waker_kind waker_of_interrupt(struct task_struct *task, __u32 state,
-                                                          bool hard) {
+/* Of include/uapi/asm-generic/errno.h. */
+#define ETIMEDOUT 110
+
+/* Whether a wait for a socket ends since its time is over, or the peer's. The timers of sockets end
+ * waits in soft interrupts, as the network does. */
+static __always_inline bool is_over(struct task_struct *task, const struct thread *thread,
+                                    __u64 blocked) {
+    const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
+    struct file *file = open_file(task, CALL_ARGUMENT(regs));
+    struct socket *socket = BPF_CORE_READ(file, private_data);
+    struct sock *sock = BPF_CORE_READ(socket, sk);
+    __u64 ticks = call_sends(CALL_NUMBER(regs)) ? BPF_CORE_READ(sock, sk_sndtimeo)
+                                                : BPF_CORE_READ(sock, sk_rcvtimeo);
+
+    if (mark_of(file) != thread->waker.file) /* it was closed meanwhile */
+        return false;
+    /* The first tick may be a short one; 0 waits for nothing. */
+    return ticks - 1 <= blocked / tick || BPF_CORE_READ(sock, sk_err) == ETIMEDOUT;
+}
+
+/* What an interrupt was of that ended a wait, by what the wait was for. A futex or a Unix socket
+ * ends in one only when its time is over, or by a signal. */
+static __always_inline enum waker_kind waker_of_interrupt(struct task_struct *task,
+                                                          const struct thread *thread, bool hard,
+                                                          __u64 blocked) {
     if (((struct task_struct___waits *)task)->thread_info.flags & SIGNAL_PENDING)
         return WAKER_UNKNOWN;
-    switch (state) {
+    switch (thread->state) {
     case STATE_FUTEX:
     case STATE_SLEEP:
+    case STATE_UNIX:
         return WAKER_TIMER;
     case STATE_POLL:
         return hard ? WAKER_TIMER : WAKER_NETWORK;
     case STATE_NET:
-        return hard ? WAKER_UNKNOWN : WAKER_NETWORK;
+        if (hard)
+            return WAKER_UNKNOWN;
+        return is_over(task, thread, blocked) ? WAKER_TIMER : WAKER_NETWORK;
     case STATE_DISK:
         return WAKER_DEVICE;
     }
@@ -911,7 +936,8 @@ static __always_inline enum waker_kind waker_of_interrupt(struct task_struct *ta
 
 /* Notes who ends a wait: who runs now, unless that is an interrupt, of which the thread that it
  * interrupts knows nothing. */
-static __always_inline void note_waker(struct task_struct *task, struct thread *thread) {
+static __always_inline void note_waker(struct task_struct *task, struct thread *thread,
+                                       __u64 blocked) {
     struct task_struct *current = bpf_get_current_task_btf();
     struct waker *waker = &thread->waker;
     __u32 process = task->tgid, by;
@@ -922,7 +948,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
         return;
     by = interrupts(current);
     if (by & (IN_HARD_INTERRUPT | IN_SOFT_INTERRUPT)) {
-        waker->kind = waker_of_interrupt(task, thread->state, by & IN_HARD_INTERRUPT);
+        waker->kind = waker_of_interrupt(task, thread, by & IN_HARD_INTERRUPT, blocked);
         return;
     }
     target = bpf_map_lookup_elem(&targets, &process);
@@ -956,7 +982,7 @@ static __always_inline void select(struct task_struct *task, struct thread *thre
         return;
     owe(thread, counts, pace, cpu, thread->state, weigh(thread, period_of(pace), blocked), now);
     if (thread->weight)
-        note_waker(task, thread);
+        note_waker(task, thread, blocked);
 }
 
 /* A thread that sleeps is made runnable. Its first waking counts: others may come until it runs. It

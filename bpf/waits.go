@@ -173,6 +173,10 @@ func (w *Waits) open() (err error) {
 	if w.options.ByThread {
 		ofTarget = 1
 	}
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return fmt.Errorf("asking for the length of a tick: %w", err)
+	}
 	for name, value := range map[string]any{
 		waitsVarMaxUsed:         uint16(min(max(maxAccounts/ofTarget, 1), math.MaxUint16)),
 		waitsVarMaxAccounts:     uint32(maxAccounts),
@@ -185,6 +189,7 @@ func (w *Waits) open() (err error) {
 		waitsVarMaxAsked:        uint32(w.options.MaxWalks),
 		waitsVarInterruptsAt:    uint32(interruptsAt(kernel)),
 		waitsVarPidNamespace:    ownPIDNamespace(),
+		waitsVarTick:            uint64(tick.Nano()),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)

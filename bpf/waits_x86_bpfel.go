@@ -261,6 +261,7 @@ const (
 	waitsVarPreparedProcess = "prepared_process"
 	waitsVarSince           = "since"
 	waitsVarTargetFilter    = "target_filter"
+	waitsVarTick            = "tick"
 	waitsVarWalks           = "walks"
 )
 
@@ -352,6 +353,7 @@ type waitsVariableSpecs struct {
 	PreparedProcess *ebpf.VariableSpec `ebpf:"prepared_process"`
 	Since           *ebpf.VariableSpec `ebpf:"since"`
 	TargetFilter    *ebpf.VariableSpec `ebpf:"target_filter"`
+	Tick            *ebpf.VariableSpec `ebpf:"tick"`
 	Walks           *ebpf.VariableSpec `ebpf:"walks"`
 }
 
@@ -425,6 +427,7 @@ type waitsVariables struct {
 	PreparedProcess *ebpf.Variable `ebpf:"prepared_process"`
 	Since           *ebpf.Variable `ebpf:"since"`
 	TargetFilter    *ebpf.Variable `ebpf:"target_filter"`
+	Tick            *ebpf.Variable `ebpf:"tick"`
 	Walks           *ebpf.Variable `ebpf:"walks"`
 }
 

@@ -498,6 +498,23 @@ func TestWalksHolder(t *testing.T) {
 		w.Waker.TransactionID == [8]byte{7, 7, 7, 7, 7, 7, 7, 7} && !w.Waker.OTel, "%+v", w)
 }
 
+// Who waits for a socket for as long as that waits is woken by a timer, not by the network.
+func TestWalksExpired(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{}))
+	c := startWaits(t, s)
+	for family, state := range map[string]ThreadState{"inet": Net, "unix": Unix} {
+		ofState := func(w Walk) bool { return w.TraceID[0] == 0xcc && w.State == state }
+		testenv.Poll(t, waiting, family, func() bool {
+			c.do("expire " + family)
+			got.drain()
+			return slices.ContainsFunc(got.walks, ofState)
+		})
+		w := got.walks[slices.IndexFunc(got.walks, ofState)]
+		assert.Check(t, w.Waker == Waker{Kind: TimerWaker}, "%s: %+v", family, w)
+	}
+}
+
 // A wait for a connection whose descriptor is another's when it ends has the peer of neither.
 func TestWalksReplaced(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})

@@ -13,6 +13,9 @@
  * "replace": a thread waits for a connection, and its descriptor is made another connection's
  * meanwhile, in a trace that begins with 0xee.
  *
+ * "expire FAMILY": the first thread waits for a socket of inet or unix to which nobody sends, for
+ * 20 milliseconds, in a trace of 0xcc.
+ *
  * "sleeper": a thread begins to sleep for a millisecond again and again, in one trace of 0xdd. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -164,6 +167,21 @@ static uint64_t sync_file(const char *path) {
     return waited;
 }
 
+static void expire(int family) {
+    struct timeval most = {0, 20000};
+    struct slot own = traced(0xcc);
+    char byte;
+    int s = socket(family, SOCK_DGRAM, 0);
+    if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most)))
+        exit(1);
+    slot = &own;
+    if (recv(s, &byte, 1, 0) != -1)
+        exit(1);
+    slot = NULL;
+    nap();
+    close(s);
+}
+
 int main(void) {
     char command[16], argument[4096], line[4200];
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -180,6 +198,8 @@ int main(void) {
         } else if (!strcmp(command, "replace")) {
             replace();
             did = waiter;
+        } else if (!strcmp(command, "expire")) {
+            expire(*argument == 'u' ? AF_UNIX : AF_INET);
         } else if (!strcmp(command, "sleeper")) {
             pthread_t thread;
             waiter = 0;
