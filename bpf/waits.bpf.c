@@ -977,11 +977,14 @@ static __always_inline void select(struct task_struct *task, struct thread *thre
     struct pace *pace = pace_of(thread->key.target, thread->cpu);
     __u32 cpu = thread->cpu;
     struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    __u64 weight;
 
     if (!pace || !counts) /* of more than 2^16 CPUs */
         return;
-    owe(thread, counts, pace, cpu, thread->state, weigh(thread, period_of(pace), blocked), now);
-    if (thread->weight)
+    weight = weigh(thread, period_of(pace), blocked);
+    owe(thread, counts, pace, cpu, thread->state, weight, now);
+    /* Who ends this wait did not end former ones that are most of what its stack stands for. */
+    if (thread->weight && weight >= thread->weight - weight)
         note_waker(task, thread, blocked);
 }
 

@@ -123,7 +123,7 @@ func (o *explainOptions) validate(s *config.Settings) error {
 		return fmt.Errorf("%s is in the future", s.Label("since"))
 	case err != nil:
 		return fmt.Errorf("%s: %w", s.Label("service"), err)
-	case o.PID < 0:
+	case o.PID < 0, o.PID == 0 && s.Given("pid"):
 		return fmt.Errorf("%s is not a process id", s.Label("pid"))
 	case o.For <= 0:
 		return fmt.Errorf("%s is not above 0", s.Label("for"))

@@ -153,7 +153,7 @@ func (o *recordOptions) validate(s *config.Settings) error {
 		return fmt.Errorf("%s is not above 0", s.Label("duration"))
 	case o.Rate < 1 || o.Rate > bpf.MaxSamplesPerSecond:
 		return fmt.Errorf("%s is not between 1 and %d", s.Label("rate"), bpf.MaxSamplesPerSecond)
-	case o.PID < 0:
+	case o.PID < 0, o.PID == 0 && s.Given("pid"):
 		return fmt.Errorf("%s is not a process id", s.Label("pid"))
 	case o.Format != "" && !slices.Contains(report.Formats(), report.Format(o.Format)):
 		return fmt.Errorf("%s: %q is none of pprof, folded and html", s.Name("format"), o.Format)

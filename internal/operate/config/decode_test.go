@@ -42,7 +42,7 @@ func fileSettings() *Settings {
 // values returns the settings that were given, with their sources, in the order of the fields.
 func values(s *Settings) (all []string) {
 	for i := range s.fields {
-		if f := &s.fields[i]; s.given(f.key) {
+		if f := &s.fields[i]; s.Given(f.key) {
 			value := text(f.value)
 			if l, ok := settable(f.value).(list); ok {
 				value = fmt.Sprintf("%q", l.texts())
@@ -177,7 +177,7 @@ func FuzzDecode(f *testing.F) {
 			got := again.fields[i].value.Interface()
 			assert.Check(t, fmt.Sprintf("%q", got) == fmt.Sprintf("%q", f.value.Interface()),
 				"%s is %q, want %q:\n%s", f.key, got, f.value, &out)
-			assert.Check(t, again.given(f.key), "%s is not printed", f.key)
+			assert.Check(t, again.Given(f.key), "%s is not printed", f.key)
 		}
 	})
 }

@@ -49,7 +49,7 @@ func (o *otlpSection) findDestinations(s *Settings, getenv func(string) string) 
 		err := o.fromEndpoints(s, getenv)
 		s.comment(key) // beside the destinations, which are printed, it would be refused
 		return err
-	case listed && (!s.given(key) || endpointsInFile):
+	case listed && (!s.Given(key) || endpointsInFile):
 		if o.Protocol != "" {
 			return fmt.Errorf("%s: otlp.destinations have a protocol of their own, each", s.Name(protocolKey))
 		}
@@ -59,7 +59,7 @@ func (o *otlpSection) findDestinations(s *Settings, getenv func(string) string) 
 			o.Section.Destinations[i].place = s.sources[path+".endpoint"].String() + ": " + path
 		}
 		return nil
-	case s.given(key) || s.given(destinationsPath): // as none
+	case s.Given(key) || s.Given(destinationsPath): // as none
 		from := s.sources[destinationsPath]
 		o.replace(s, nil)
 		if !listed && from.kind == fromFile { // the file says so, which is what Print shows
@@ -226,7 +226,7 @@ func (o *otlpSection) findMetricsInterval(s *Settings, getenv func(string) strin
 	const path = "otlp.metrics-interval"
 	text := strings.TrimSpace(getenv(intervalVariable))
 	takesMetrics := func(d destination) bool { return len(d.Signals) == 0 || slices.Contains(d.Signals, otlp.Metrics) }
-	if text == "" || s.given(path) || !slices.ContainsFunc(o.Section.Destinations, takesMetrics) {
+	if text == "" || s.Given(path) || !slices.ContainsFunc(o.Section.Destinations, takesMetrics) {
 		return nil
 	}
 	ms, err := strconv.ParseUint(text, 10, 31)
@@ -243,7 +243,7 @@ func (d *destination) check(s *Settings, path string) error {
 	if d.Endpoint == "" {
 		return errors.New("endpoint is missing")
 	}
-	if !s.given(path + ".name") {
+	if !s.Given(path + ".name") {
 		d.Name = d.Endpoint
 		s.derived(path+".name", "the endpoint")
 	}

@@ -108,8 +108,8 @@ func (s source) String() string {
 	return "default"
 }
 
-// given reports whether a setting has been given a value.
-func (s *Settings) given(path string) bool { return s.sources[path].kind != fromDefault }
+// Given reports whether a setting has been given a value.
+func (s *Settings) Given(path string) bool { return s.sources[path].kind != fromDefault }
 
 // derived records that a default was derived from other settings or from the host. Print writes it
 // as a comment, because elsewhere it would be different.
@@ -141,7 +141,7 @@ func (s *Settings) name(key, value string) string {
 
 // at puts where the value at a path of the file comes from before an error.
 func (s *Settings) at(path string, err error) error {
-	if !s.given(path) {
+	if !s.Given(path) {
 		return err
 	}
 	return fmt.Errorf("%v: %w", s.sources[path], err)
@@ -182,7 +182,7 @@ func (s *Settings) takeFrom(other *Settings) {
 	for _, f := range s.fields {
 		for _, from := range other.fields {
 			// Of two settings with one key, each is of its own command, as waits of record and of run.
-			if from.key == f.key && from.value.Type() == f.value.Type() && !s.given(f.key) && other.given(f.key) {
+			if from.key == f.key && from.value.Type() == f.value.Type() && !s.Given(f.key) && other.Given(f.key) {
 				f.value.Set(from.value)
 				taken[f.key] = true
 			}
@@ -203,7 +203,7 @@ func (s *Settings) loadEnvironment() error {
 	for i := range s.fields {
 		f := &s.fields[i]
 		variable, ok := f.variable()
-		if !ok || s.given(f.key) {
+		if !ok || s.Given(f.key) {
 			continue
 		}
 		value, found := os.LookupEnv(prefix + variable)

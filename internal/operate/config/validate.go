@@ -21,11 +21,11 @@ import (
 // Complete derives the defaults that depend on other settings, on the standard variables of
 // OpenTelemetry and on the host, and validates everything, before anything else is opened.
 func (c *Config) Complete(s *Settings, getenv func(string) string) (err error) {
-	if !s.given("report-interval") {
+	if !s.Given("report-interval") {
 		c.Samples.ReportInterval = agent.DefaultReportInterval(c.Agents.SamplesDelay)
 		s.derived("report-interval", "follows from samples-delay")
 	}
-	if !s.given("host-id") {
+	if !s.Given("host-id") {
 		c.Agents.HostID = agent.HostID(c.Discovery.ProcRoot)
 		s.derived("host-id", "the host's machine-id")
 	}

@@ -70,6 +70,25 @@ func TestSlowestAccount(t *testing.T) {
 	assert.Check(t, a.Transactions[0].Trace == traceOf(slow) && a.More == 1, "%+v", a)
 }
 
+// The busiest transaction is by its exact CPU time, where that is known, else by what samples stand for.
+func TestBusiest(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	s.perSample = 50 * time.Millisecond
+	r := resource("a", 1)
+	of := func(i int) *profile.Sample { return newSample(r, i, begin, stackOf("main")) }
+	sampled, unsampled, lucky := of(1), of(2), of(3)
+	lucky.Count = 3
+	s.Add(sampled, begin)
+	s.Add(lucky, begin)
+	s.AddAccount(newAccount(unsampled, profile.OnCPU, begin.Add(time.Second), 120*time.Millisecond), begin)
+	s.AddAccount(newAccount(lucky, profile.OnCPU, begin.Add(time.Second), 60*time.Millisecond), begin)
+	var got []string
+	for _, tx := range answer(t, s, Query{Order: Busiest}, begin).Transactions {
+		got = append(got, tx.Trace)
+	}
+	assert.DeepEqual(t, got, []string{traceOf(unsampled), traceOf(lucky), traceOf(sampled)})
+}
+
 // The fastest transactions are those of which it is known how long they were: others, without an account or with a part
 // of one, and those that may go on, come after them, though what is known of them is shorter.
 func TestFastest(t *testing.T) {

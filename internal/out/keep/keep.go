@@ -64,6 +64,7 @@ type Keep struct {
 // closed before.
 func Open(config Config, about out.About, namer *naming.Namer) *Keep {
 	k := &Keep{about: about, store: NewStore(config.For, config.Bytes, config.Slow...), namer: namer}
+	k.store.perSample = time.Second / time.Duration(max(about.SamplesPerSecond, 1))
 	k.names = namer.NewConsumer(k.store.Named)
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop

@@ -124,17 +124,18 @@ type candidate struct {
 	first, last  int64
 	spanned      *Interval // of the transaction; nil: it is not known
 	samples      uint64
-	onCPU        time.Duration // by its account, if there is one
+	cpu          time.Duration // by its account, if there is one, else by samples
 	whole        bool          // it has a span, or an account from its begin on
 	span         [8]byte       // by which it was found; zero: by its own id, or that of its trace
 }
 
 // newCandidate copies a transaction. The caller holds the lock.
 func (s *Store) newCandidate(tx *transaction, span [8]byte) candidate {
-	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span}
+	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span,
+		cpu: time.Duration(tx.samples) * s.perSample}
 	if a, _ := tx.accounted(); a != nil {
 		c.first, c.last = min(c.first, a.first.UnixNano()), max(c.last, a.last.UnixNano())
-		c.onCPU, c.whole = a.times[profile.OnCPU].Sum, !a.partial
+		c.cpu, c.whole = a.times[profile.OnCPU].Sum, !a.partial
 	}
 	if of := s.span(tx, c.first, c.last); of != nil {
 		c.spanned, c.whole = &Interval{time.Unix(0, of.start), time.Unix(0, of.end)}, true
@@ -277,7 +278,7 @@ func (f *finder) compare(a, b candidate) int {
 	case Fastest:
 		first = cmp.Or(cmp.Compare(f.rank(&a), f.rank(&b)), cmp.Compare(a.wall(), b.wall()))
 	}
-	return cmp.Or(first, cmp.Compare(b.samples, a.samples), cmp.Compare(b.onCPU, a.onCPU),
+	return cmp.Or(first, cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.samples, a.samples),
 		cmp.Compare(a.first, b.first),
 		bytes.Compare(a.id.trace[:], b.id.trace[:]), bytes.Compare(a.id.transaction[:], b.id.transaction[:]),
 		cmp.Compare(a.process.resource.PID, b.process.resource.PID))

@@ -47,8 +47,9 @@ const (
 // Store keeps samples. It is safe for concurrent use. A query holds the lock that Add waits for only for
 // steps of bounded length (step).
 type Store struct {
-	period time.Duration
-	limit  int
+	period    time.Duration
+	perSample time.Duration // CPU time, for the order of transactions
+	limit     int
 
 	mu      sync.Mutex
 	bytes   int

@@ -92,7 +92,8 @@ func (r *Recorder) addLost(recording *Recording) {
 			recording.Lost[reason] += samples
 		}
 	}
-	ended := r.aggregate.early // without those that processes that were left behind hand on from now on
+	// Without those that processes that were left behind hand on from now on.
+	ended := r.aggregate.early + recording.Unselected
 	for _, samples := range recording.Samples {
 		ended += samples
 	}

@@ -109,12 +109,12 @@ func TestRecordingDuration(t *testing.T) {
 func TestLost(t *testing.T) {
 	r := Recorder{aggregate: newAggregate()}
 	r.counters.Sampling.Kernel[bpf.Stale].Store(2)
-	r.counters.Sampling.Kernel[bpf.Correlated].Store(9)
+	r.counters.Sampling.Kernel[bpf.Correlated].Store(10)
 	r.counters.Sampling.Kernel[bpf.Idle].Store(7)
 	r.counters.Sampling.Outcomes.Add(process.OutcomeStale, 3)
 	r.counters.Sampling.Outcomes.Add(process.OutcomeAbandoned, 4)
-	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 2) // one after the recording was closed
-	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}}
+	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 3) // one is of another trace, one after the recording was closed
+	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}, Unselected: 1}
 	r.addLost(&recording)
 	want := "map[abandoned:5 kernel_stale:2 stale:3]"
 	assert.Check(t, fmt.Sprint(recording.Lost) == want, "%v, want %s", recording.Lost, want)

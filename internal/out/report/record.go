@@ -201,11 +201,11 @@ func nothingSampled(summary *summary, recording *record.Recording, stderr io.Wri
 	}
 	duration := recording.Duration.Round(time.Millisecond)
 	switch {
-	case len(recording.Lost) > 0:
-		return errors.New("nothing was sampled: all samples were lost")
 	case recording.Unselected > 0:
 		return fmt.Errorf("nothing was sampled of what was chosen (--trace, --transaction); other samples: %d",
 			recording.Unselected)
+	case len(recording.Lost) > 0:
+		return errors.New("nothing was sampled: all samples were lost")
 	case len(recording.Processes) > 0:
 		return fmt.Errorf("nothing was sampled: processes that take part: %d; they ran at none of the %d moments a "+
 			"second in %v (--rate, --duration)",

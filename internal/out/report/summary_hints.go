@@ -237,7 +237,7 @@ func (s *summary) hints() (hints []string) {
 	}
 	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
 		hints = append(hints,
-			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower --rate may miss less")
+			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower rate may miss less")
 	}
 	return hints
 }

@@ -3,6 +3,7 @@ package waits
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,9 +116,11 @@ func ofLibrary(f profile.Frame) bool {
 	case f.File != nil:
 		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso",
 			"[vdso]") ||
-			begins(f.Name(), "runtime.", "runtime/", "internal/", "syscall.", "sync.", "sync/", "net.", "net/", "os.",
-				"io.",
-				"time.", "bufio.", "crypto/", "golang.org/x/sys/") // Go's
+			begins(f.Name(), "golang.org/x/sys/") || ofGo.MatchString(f.Name())
 	}
 	return false
 }
+
+// ofGo matches functions of Go's standard library that may wait, or call those that do.
+var ofGo = regexp.MustCompile(`^(bufio|compress|context|crypto|database|encoding|fmt|internal|io|log|mime|net|os|` +
+	`runtime|sync|syscall|testing|text|time|vendor)[./]`)

@@ -32,6 +32,8 @@ func TestPlaceOfWait(t *testing.T) {
 			named(shop, "example.org/shop.(*DB).query"), named(shop, "main.main")},
 		"sort.(*T[...]).get < main.main": {named(shop, "crypto/sort.(*T[...]).get"),
 			named(shop, "main.main")},
+		"exec.(*Cmd).Run < main.deploy": {named(shop, "internal/runtime/syscall/linux.Syscall6"),
+			named(shop, "os.(*Process).wait"), named(shop, "os/exec.(*Cmd).Run"), named(shop, "main.deploy")},
 		"futex":                  {named(libc, "futex"), named(libc, "start_thread")},
 		"read < main  main.js:7": {of(profile.V8Frame, "read", "node:fs"), of(profile.V8Frame, "main", "/srv/main.js")},
 		"V8::BuiltinExitFrame < main  main.js:7": {of(profile.V8Frame, "V8::BuiltinExitFrame", ""),
