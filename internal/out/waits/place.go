@@ -112,7 +112,7 @@ func ofLibrary(f profile.Frame) bool {
 	case f.Kind() == profile.PythonFrame:
 		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ")
 	case f.Kind() == profile.V8Frame:
-		return begins(f.SourceFile(), "node:") || begins(f.Name(), "V8::")
+		return begins(f.SourceFile(), "node:")
 	case f.File != nil:
 		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso",
 			"[vdso]") ||

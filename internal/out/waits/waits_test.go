@@ -36,8 +36,6 @@ func TestPlaceOfWait(t *testing.T) {
 			named(shop, "os.(*Process).wait"), named(shop, "os/exec.(*Cmd).Run"), named(shop, "main.deploy")},
 		"futex":                  {named(libc, "futex"), named(libc, "start_thread")},
 		"read < main  main.js:7": {of(profile.V8Frame, "read", "node:fs"), of(profile.V8Frame, "main", "/srv/main.js")},
-		"V8::BuiltinExitFrame < main  main.js:7": {of(profile.V8Frame, "V8::BuiltinExitFrame", ""),
-			of(profile.V8Frame, "main", "/srv/main.js")},
 		"libc.so.6+0x10": {{File: libc, Address: 16}},
 		"[unknown]":      nil,
 		"FutureTask.get < Shop.await": {of(profile.JVMFrame, "java.util.concurrent.FutureTask.get", ""),
