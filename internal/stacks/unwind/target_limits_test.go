@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/stacks/unwind/deltas"
 	"correlator/procscan"
 )
 
@@ -106,6 +109,25 @@ func TestBudget(t *testing.T) {
 		isShort := errors.Is(target.failure, errBudget)
 		assert.Check(t, isShort == (len(target.skipped) == 1) && isShort == (name != "nothing"), "%s: %v", name,
 			target.failure)
+	}
+}
+
+// Of trampolines side by side, those behind a size are code of no file.
+func TestManyTrampolines(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("trampolines are known on x86-64")
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "memory"))
+	assert.NilError(t, err)
+	const start = 1 << 20
+	_, err = file.WriteAt(bytes.Repeat([]byte("\x55\x48\x89\xe5\xff\xd1\x5d\xc3"), 8), start) // of CPython 3.14
+	assert.NilError(t, err)
+	target := newMemoryTarget(t, file)
+	for size, want := range map[uint64]uint64{
+		deltas.MaxTrampolineBytes: deltas.MaxTrampolineBytes, deltas.MaxTrampolineBytes + pageBytes: deltas.MaxTrampolineBytes,
+	} {
+		raw, ok := target.engineMapping(procscan.Mapping{Start: start, End: start + size})
+		assert.Check(t, ok && raw.Path == deltas.Trampolines && raw.Length == want, "%+v", raw)
 	}
 }
 

@@ -226,6 +226,9 @@ func TestTooManySizes(t *testing.T) {
 	}
 	assert.ErrorIs(t, err, errTooManySizes)
 	assert.Check(t, read <= maxSizes, read)
+	for tableBytes, want := range map[int]int{0: maxSizes, maxTableBytes: 2 << 20} { // with 64 MiB beside the table
+		assert.Check(t, mostSizes(tableBytes) == want, "%d beside %d bytes", mostSizes(tableBytes), tableBytes)
+	}
 }
 
 // Where a table of Go is damaged, what the engine knows of the file is what there is, and the file is counted.

@@ -109,9 +109,12 @@ func readGoTable(file *pfelf.File) (*goTable, error) {
 	return &goTable{
 		file: file, names: tableAt + word(4), text: text, quantum: uint64(header[6]),
 		values: b[:functions-values], functions: b[functions-values:], n: int(n),
-		left: min(maxSizes, (maxGoBytes-len(b))/sizeBytes),
+		left: mostSizes(len(b)),
 	}, nil
 }
+
+// mostSizes returns how many sizes there may be beside a table.
+func mostSizes(tableBytes int) int { return min(maxSizes, (maxGoBytes-tableBytes)/sizeBytes) }
 
 // findGoTable returns where the table is, and, if symbols say so, where the text is. Programs that can be anywhere
 // and that the system's linker has linked have no section of it.
