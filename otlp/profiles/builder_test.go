@@ -254,7 +254,8 @@ func TestLinks(t *testing.T) {
 		request := one(t, testOptions(&counter{}), sample)
 		s := request.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
 		l := request.Dictionary.LinkTable[s.LinkIndex]
-		assert.Check(t, (s.LinkIndex == 0 || [8]byte(l.SpanId) == c.linked) && (s.LinkIndex == 0) == (c.linked == [8]byte{}),
+		none := s.LinkIndex == 0
+		assert.Check(t, none == (c.linked == [8]byte{}) && (none || [8]byte(l.SpanId) == c.linked),
 			"%s: link %v", c.name, l)
 		got := attributes(request.Dictionary,
 			s.AttributeIndices)["transaction.id"].GetStringValue()

@@ -380,7 +380,8 @@ func (p *Process) reportTruncated(found procscan.Found) {
 		p.truncated = true
 		p.manager.counters.Truncated.Add(1)
 		p.log.Warn("process maps too many libraries or contexts: only the first are used",
-			reason("processes_truncated"), zap.Int("libraries", len(found.Libraries)), zap.Int("contexts", len(found.Contexts)))
+			reason("processes_truncated"), zap.Int("libraries", len(found.Libraries)),
+			zap.Int("contexts", len(found.Contexts)))
 	}
 }
 

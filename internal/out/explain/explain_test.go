@@ -111,7 +111,8 @@ SPAN              TRANSACTION          CPU  OF WALL  SAMPLES
 	assert.Check(t, err == nil && strings.Contains(out, first), "%v, %s", err, out)
 	older.Transactions, older.Samples = older.Transactions[:1], older.Samples[:2]
 	out, _, err = run(t, older, Options{Format: Table})
-	assert.Check(t, err == nil && strings.Contains(out, ", 2026-11-23 12:00:00.000 to 12:00:00.950: "), "%v, %s", err, out)
+	assert.Check(t, err == nil && strings.Contains(out, ", 2026-11-23 12:00:00.000 to 12:00:00.950: "), "%v, %s", err,
+		out)
 }
 
 func TestJSONAndFiles(t *testing.T) {

@@ -136,7 +136,7 @@ func TestSlowMoments(t *testing.T) {
 		st.Samples == uint64(room)+2, "%d times of %d, %+v", s.slow.moments.Held("a"), room, st)
 }
 
-// Of what was added at a time, as much is kept as there is room for, also if the stacks of all of it have none; and with
+// Of what was added at a time, as much is kept as there is room for, also if the stacks of all of it have none; with
 // the samples of a transaction its account.
 func TestSlowOfOneSlice(t *testing.T) {
 	s := slowStore(t, time.Hour, "shop-.* > 500ms")

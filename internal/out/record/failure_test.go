@@ -113,7 +113,8 @@ func TestLost(t *testing.T) {
 	r.counters.Sampling.Kernel[bpf.Idle].Store(7)
 	r.counters.Sampling.Outcomes.Add(process.OutcomeStale, 3)
 	r.counters.Sampling.Outcomes.Add(process.OutcomeAbandoned, 4)
-	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 3) // one is of another trace, one after the recording was closed
+	// One is of another trace, and one after the recording was closed.
+	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 3)
 	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}, Unselected: 1}
 	r.addLost(&recording)
 	want := "map[abandoned:5 kernel_stale:2 stale:3]"

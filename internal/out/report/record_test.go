@@ -20,7 +20,8 @@ func TestNothingSampled(t *testing.T) {
 	one := []*record.Process{{PID: 1}}
 	for want, r := range map[string]*record.Recording{
 		"all samples were lost": {Lost: map[string]uint64{"stale": 1}, Processes: one, Duration: time.Minute},
-		"other samples: 2":      {Unselected: 2, Lost: map[string]uint64{"stale": 1}, Processes: one, Duration: time.Minute},
+		"other samples: 2": {Unselected: 2, Lost: map[string]uint64{"stale": 1}, Processes: one,
+			Duration: time.Minute},
 		"processes that take part: 1; they ran at none of the 97 moments a second in 1m0s": {Processes: one,
 			SamplesPerSecond: 97, Duration: time.Minute},
 		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},

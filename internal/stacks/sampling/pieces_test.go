@@ -25,8 +25,9 @@ func TestPieces(t *testing.T) {
 	// wait ends after some ms, with a time for a CPU at its end.
 	wait := func(end, length, queue int, stack *profile.Stack, by profile.Waker) profile.Sample {
 		ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-		return profile.Sample{TID: 7, TraceID: trace, Count: 1, At: began.Add(ms(end)), Stack: stack, Wait: &profile.Wait{
-			State: profile.Futex, Sum: ms(length + 1), Longest: ms(length), Queue: ms(queue), Waker: by}}
+		return profile.Sample{TID: 7, TraceID: trace, Count: 1, At: began.Add(ms(end)), Stack: stack,
+			Wait: &profile.Wait{
+				State: profile.Futex, Sum: ms(length + 1), Longest: ms(length), Queue: ms(queue), Waker: by}}
 	}
 	of := func(sample profile.Sample, change func(*profile.Sample)) profile.Sample {
 		change(&sample)
@@ -39,13 +40,14 @@ func TestPieces(t *testing.T) {
 		waits []profile.Sample
 		want  []int // how long the waits that are handed on were, in ms, negative: by nobody who is known
 	}{
-		"one":          {[]profile.Sample{last}, []int{30}},
-		"two pieces":   {[]profile.Sample{first, last}, []int{94}},
-		"preempted":    {[]profile.Sample{first, preempted, last}, []int{5, 94}},
-		"three pieces": {[]profile.Sample{first, wait(90, 25, 0, monitor, timer), wait(99, 9, 0, monitor, thread)}, []int{98}},
-		"no other":     {[]profile.Sample{first}, []int{-64}},
-		"elsewhere":    {[]profile.Sample{first, wait(100, 30, 5, stackOf("Shop.buy", 43), thread)}, []int{-64, 30}},
-		"later":        {[]profile.Sample{first, wait(110, 30, 0, monitor, thread)}, []int{-64, 30}},
+		"one":        {[]profile.Sample{last}, []int{30}},
+		"two pieces": {[]profile.Sample{first, last}, []int{94}},
+		"preempted":  {[]profile.Sample{first, preempted, last}, []int{5, 94}},
+		"three pieces": {[]profile.Sample{first, wait(90, 25, 0, monitor, timer), wait(99, 9, 0, monitor, thread)},
+			[]int{98}},
+		"no other":  {[]profile.Sample{first}, []int{-64}},
+		"elsewhere": {[]profile.Sample{first, wait(100, 30, 5, stackOf("Shop.buy", 43), thread)}, []int{-64, 30}},
+		"later":     {[]profile.Sample{first, wait(110, 30, 0, monitor, thread)}, []int{-64, 30}},
 		"another trace": {[]profile.Sample{first, of(last, func(s *profile.Sample) { s.TraceID = other })},
 			[]int{-64, 30}},
 		"another thread": {[]profile.Sample{first, of(last, func(s *profile.Sample) { s.TID++ })}, []int{30, -64}},

@@ -12,7 +12,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// What describes compiled methods is read within bounds; beyond, nothing of a method is known, or too much to follow it.
+// What describes compiled methods is read within bounds; beyond, nothing of a method is known, or too much for it to be
+// followed.
 func TestJVMMethodLimits(t *testing.T) {
 	layout := layouts()[0]
 	withCode := func(size int) *jvmCode {
@@ -29,7 +30,8 @@ func TestJVMMethodLimits(t *testing.T) {
 		size, work int
 		known      bool
 	}{
-		{maxInstructions, maxInstructions, true}, {maxInstructions + 1, maxInstructions, false}, {maxMethodBytes + 1, 0, false},
+		{maxInstructions, maxInstructions, true}, {maxInstructions + 1, maxInstructions, false},
+		{maxMethodBytes + 1, 0, false},
 	} {
 		c := withCode(test.size)
 		m, err := c.methodAt(1 << 30)
@@ -117,7 +119,8 @@ func TestWalkedLimit(t *testing.T) {
 		}
 		g.nodes[n].certain = 7
 		places, why := g.first(0, false)
-		assert.Check(t, why == want && (len(places) == 1) == (want == knownLeaf), "%d instructions: %v, %d", n, places, why)
+		assert.Check(t, why == want && (len(places) == 1) == (want == knownLeaf), "%d instructions: %v, %d", n, places,
+			why)
 	}
 }
 

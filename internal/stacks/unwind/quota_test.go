@@ -217,7 +217,8 @@ func TestLimitsOfOne(t *testing.T) {
 		h.begin("user")
 		err := test.add(h)
 		r := h.result(1)
-		assert.Check(t, errors.Is(err, test.want) && r.errors == 1 && errors.Is(r.failure, test.want), "%v, %+v", err, r)
+		assert.Check(t, errors.Is(err, test.want) && r.errors == 1 && errors.Is(r.failure, test.want), "%v, %+v", err,
+			r)
 	}
 }
 

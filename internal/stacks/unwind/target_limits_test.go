@@ -124,7 +124,8 @@ func TestManyTrampolines(t *testing.T) {
 	assert.NilError(t, err)
 	target := newMemoryTarget(t, file)
 	for size, want := range map[uint64]uint64{
-		deltas.MaxTrampolineBytes: deltas.MaxTrampolineBytes, deltas.MaxTrampolineBytes + pageBytes: deltas.MaxTrampolineBytes,
+		deltas.MaxTrampolineBytes:             deltas.MaxTrampolineBytes,
+		deltas.MaxTrampolineBytes + pageBytes: deltas.MaxTrampolineBytes,
 	} {
 		raw, ok := target.engineMapping(procscan.Mapping{Start: start, End: start + size})
 		assert.Check(t, ok && raw.Path == deltas.Trampolines && raw.Length == want, "%+v", raw)
