@@ -33,12 +33,7 @@ func (s *Sampling) drain() {
 	}
 	clear(s.waiting)
 	s.waiting = s.waiting[:0]
-	for _, program := range s.flushing {
-		program.flushing = false
-		program.sink.Flush()
-	}
-	clear(s.flushing)
-	s.flushing = s.flushing[:0]
+	s.flush()
 	s.switchWaits() // which takes a while
 	if len(ended) == 0 {
 		return
@@ -51,6 +46,16 @@ func (s *Sampling) drain() {
 		}
 		delete(s.programs, program.number)
 	}
+}
+
+// flush flushes the sinks of programs that got something.
+func (s *Sampling) flush() {
+	for _, program := range s.flushing {
+		program.flushing = false
+		program.sink.Flush()
+	}
+	clear(s.flushing)
+	s.flushing = s.flushing[:0]
 }
 
 // handleCount hands one count to its sink, or adds it to the pending samples.

@@ -16,6 +16,10 @@ const (
 	// pieceTime is how long a piece of a wait is held: JVMs look at a monitor once a second at the least.
 	pieceTime = 1500 * time.Millisecond
 
+	// maxPieced is how long a wait in pieces may be. What is longer is handed on in several, none of which waits for
+	// an end that may never come.
+	maxPieced = 3 * time.Second
+
 	// pieceGap is the most that may be between two pieces of a wait: a thread that looks at a monitor may have to
 	// wait for a CPU.
 	pieceGap = 10 * time.Millisecond
@@ -68,8 +72,11 @@ func (p *pieces) next(sample profile.Sample) (over []profile.Sample) {
 			over = append(over, withoutWaker(before))
 		}
 	}
-	if !isPiece(&sample) || len(p.held) >= maxPieces {
+	if !isPiece(&sample) {
 		return append(over, sample)
+	}
+	if sample.Wait.Longest >= maxPieced || len(p.held) >= maxPieces {
+		return append(over, withoutWaker(sample))
 	}
 	if p.held == nil {
 		p.held = make(map[int]profile.Sample)
@@ -119,6 +126,17 @@ func (s *Sampling) endPieces(now time.Time) {
 		if !program.inbox.forgotten {
 			s.handPieces(program, now)
 			s.flushLater(program)
+		}
+	}
+}
+
+// endPiecesOf hands on those of a process that is forgotten, so that no others follow.
+func (s *Sampling) endPiecesOf(inbox *inbox) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, program := range s.programs {
+		if program.inbox == inbox {
+			s.handPieces(program, time.Time{})
 		}
 	}
 }

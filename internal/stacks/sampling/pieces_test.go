@@ -8,6 +8,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/bpf"
 	"correlator/profile"
 )
 
@@ -40,7 +41,9 @@ func TestPieces(t *testing.T) {
 		waits []profile.Sample
 		want  []int // how long the waits that are handed on were, in ms, negative: by nobody who is known
 	}{
-		"one":        {[]profile.Sample{last}, []int{30}},
+		"one": {[]profile.Sample{last}, []int{30}},
+		"long": {[]profile.Sample{wait(1000, 1000, 0, monitor, timer), wait(2000, 1000, 0, monitor, timer),
+			wait(3000, 1000, 0, monitor, timer), wait(3030, 30, 0, monitor, thread)}, []int{-3000, 30}},
 		"two pieces": {[]profile.Sample{first, last}, []int{94}},
 		"preempted":  {[]profile.Sample{first, preempted, last}, []int{5, 94}},
 		"three pieces": {[]profile.Sample{first, wait(90, 25, 0, monitor, timer), wait(99, 9, 0, monitor, thread)},
@@ -91,4 +94,25 @@ func TestPiecesBound(t *testing.T) {
 		over += len(p.next(piece))
 	}
 	assert.Check(t, over == 3 && len(p.takeOld(time.Time{})) == maxPieces && p.count.Load() == 0)
+}
+
+// What is held of a process that is closed, or when all sampling ends, is handed on.
+func TestPiecesEnd(t *testing.T) {
+	files, err := profile.NewFiles("/proc", 8)
+	assert.NilError(t, err)
+	s := &Sampling{counters: new(Counters), programs: make(map[bpf.Target]*program)}
+	frames := javaStack("Shop.buy")
+	for _, end := range []func(*inbox){func(*inbox) { s.endPieces(time.Time{}) }, s.endPiecesOf} {
+		r := newReceiver(t, 1)
+		p := &program{sampling: s, sink: r, inbox: r.inbox, space: profile.NewAddressSpace(files, probePace()),
+			pieces: pieces{count: &s.pieces}, names: newThreadNames()}
+		s.programs = map[bpf.Target]*program{p.number: p}
+		s.handOver(p, &profile.Sample{Count: 1, At: time.Now(),
+			Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
+			Wait:  &profile.Wait{State: profile.Futex, Sum: 1, Waker: profile.Waker{Kind: profile.TimerWaker}},
+		}, time.Now())
+		assert.Check(t, len(r.waits) == 0 && s.pieces.Load() == 1)
+		end(p.inbox)
+		assert.Check(t, len(r.waits) == 1 && r.waits[0].Wait.Waker == profile.Waker{} && s.pieces.Load() == 0)
+	}
 }

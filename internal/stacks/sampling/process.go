@@ -152,12 +152,9 @@ func (p *ProcessSampler) Close() error {
 	if p.sampling == nil {
 		return nil
 	}
-	program := p.program.Load()
 	err := p.Stop()
 	p.sampling.forget(p.inbox)
-	if program != nil {
-		p.sampling.handPieces(program, time.Time{})
-	}
+	p.sampling.endPiecesOf(p.inbox)
 	for _, sample := range p.inbox.take() {
 		p.sampling.finish(&sample, process.OutcomeUnknownProcess)
 	}

@@ -340,6 +340,8 @@ func (s *Sampling) Run(ctx context.Context) {
 		s.recordError("pausing accounts", s.waits.Pause())
 	}
 	s.drain()
+	s.endPieces(time.Time{}) // no more come
+	s.flush()
 	s.readCounters()
 	s.recordError("emptying the ring buffer", reader.Flush())
 	<-deferred
