@@ -81,8 +81,13 @@ struct sock_common {
     struct in6_addr skc_v6_daddr;
 };
 
+struct sk_buff_head {
+    __u32 qlen;
+};
+
 struct sock {
     struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
     long sk_rcvtimeo; /* ticks */
     long sk_sndtimeo;
     int sk_err;

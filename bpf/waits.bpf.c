@@ -890,24 +890,29 @@ static __always_inline __u32 interrupts(struct task_struct *current) {
 #define SIGNAL_PENDING (1 << 0)
 #endif
 
-/* Of include/uapi/asm-generic/errno.h. */
-#define ETIMEDOUT 110
+#define ETIMEDOUT 110                   /* of include/uapi/asm-generic/errno.h */
+#define UNLIMITED 0x7fffffffffffffffULL /* MAX_SCHEDULE_TIMEOUT of include/linux/sched.h */
 
-/* Whether a wait for a socket ends since its time is over, or the peer's. The timers of sockets end
- * waits in soft interrupts, as the network does. */
-static __always_inline bool is_over(struct task_struct *task, const struct thread *thread,
-                                    __u64 blocked) {
+/* The timers of sockets end waits in soft interrupts, as the network does. Where a call waits for a
+ * limited time, which may be what a former wait has left of it, the network is known by what there
+ * is to receive. */
+static __always_inline enum waker_kind waker_of_socket(struct task_struct *task,
+                                                       const struct thread *thread, __u64 blocked) {
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
     struct file *file = open_file(task, CALL_ARGUMENT(regs));
     struct socket *socket = BPF_CORE_READ(file, private_data);
     struct sock *sock = BPF_CORE_READ(socket, sk);
-    __u64 ticks = call_sends(CALL_NUMBER(regs)) ? BPF_CORE_READ(sock, sk_sndtimeo)
-                                                : BPF_CORE_READ(sock, sk_rcvtimeo);
+    bool sends = call_sends(CALL_NUMBER(regs));
+    __u64 ticks = sends ? BPF_CORE_READ(sock, sk_sndtimeo) : BPF_CORE_READ(sock, sk_rcvtimeo);
 
     if (mark_of(file) != thread->waker.file) /* it was closed meanwhile */
-        return false;
-    /* The first tick may be a short one; 0 waits for nothing. */
-    return ticks - 1 <= blocked / tick || BPF_CORE_READ(sock, sk_err) == ETIMEDOUT;
+        return WAKER_UNKNOWN;
+    if (BPF_CORE_READ(sock, sk_err) == ETIMEDOUT)
+        return WAKER_TIMER;
+    if (ticks == UNLIMITED || (!sends && BPF_CORE_READ(sock, sk_receive_queue.qlen)))
+        return WAKER_NETWORK;
+    /* A timer is never early, but the wait began a little after it was set. */
+    return ticks <= (blocked + 500000) / tick ? WAKER_TIMER : WAKER_UNKNOWN;
 }
 
 /* What an interrupt was of that ended a wait, by what the wait was for. A futex or a Unix socket
@@ -927,7 +932,7 @@ static __always_inline enum waker_kind waker_of_interrupt(struct task_struct *ta
     case STATE_NET:
         if (hard)
             return WAKER_UNKNOWN;
-        return is_over(task, thread, blocked) ? WAKER_TIMER : WAKER_NETWORK;
+        return waker_of_socket(task, thread, blocked);
     case STATE_DISK:
         return WAKER_DEVICE;
     }
@@ -983,7 +988,7 @@ static __always_inline void select(struct task_struct *task, struct thread *thre
         return;
     weight = weigh(thread, period_of(pace), blocked);
     owe(thread, counts, pace, cpu, thread->state, weight, now);
-    /* Who ends this wait did not end former ones that are most of what its stack stands for. */
+    /* Who ends this wait did not end former ones, whose stacks were not walked. */
     if (thread->weight && weight >= thread->weight - weight)
         note_waker(task, thread, blocked);
 }

@@ -498,20 +498,25 @@ func TestWalksHolder(t *testing.T) {
 		w.Waker.TransactionID == [8]byte{7, 7, 7, 7, 7, 7, 7, 7} && !w.Waker.OTel, "%+v", w)
 }
 
-// Who waits for a socket for as long as that waits is woken by a timer, not by the network.
+// Who waits for a socket for as long as that waits is woken by a timer, not by the network; and by that before.
 func TestWalksExpired(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{}))
-	c := startWaits(t, s)
-	for family, state := range map[string]ThreadState{"inet": Net, "unix": Unix} {
-		ofState := func(w Walk) bool { return w.TraceID[0] == 0xcc && w.State == state }
-		testenv.Poll(t, waiting, family, func() bool {
-			c.do("expire " + family)
+	for command, want := range map[string]struct {
+		state ThreadState
+		waker WakerKind
+	}{
+		"expire inet": {Net, TimerWaker}, "expire unix": {Unix, TimerWaker}, "arrive": {Net, NetworkWaker},
+	} {
+		s := openSampler(t, SamplerOptions{})
+		got := newSpent(t, openWalks(t, s, WaitOptions{}))
+		c := startWaits(t, s)
+		ofState := func(w Walk) bool { return w.TraceID[0] == 0xcc && w.State == want.state }
+		testenv.Poll(t, waiting, command, func() bool {
+			c.do(command)
 			got.drain()
 			return slices.ContainsFunc(got.walks, ofState)
 		})
 		w := got.walks[slices.IndexFunc(got.walks, ofState)]
-		assert.Check(t, w.Waker == Waker{Kind: TimerWaker}, "%s: %+v", family, w)
+		assert.Check(t, w.Waker == Waker{Kind: want.waker}, "%s: %+v", command, w)
 	}
 }
 

@@ -14,7 +14,7 @@
  * meanwhile, in a trace that begins with 0xee.
  *
  * "expire FAMILY": the first thread waits for a socket of inet or unix to which nobody sends, for
- * 20 milliseconds, in a trace of 0xcc.
+ * 20 milliseconds, in a trace of 0xcc. "arrive": for a minute at most, until another thread sends.
  *
  * "sleeper": a thread begins to sleep for a millisecond again and again, in one trace of 0xdd. */
 #define _GNU_SOURCE
@@ -167,19 +167,40 @@ static uint64_t sync_file(const char *path) {
     return waited;
 }
 
-static void expire(int family) {
-    struct timeval most = {0, 20000};
+static void receive_within(int s, struct timeval most, ssize_t want) {
     struct slot own = traced(0xcc);
     char byte;
-    int s = socket(family, SOCK_DGRAM, 0);
     if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most)))
         exit(1);
     slot = &own;
-    if (recv(s, &byte, 1, 0) != -1)
+    if (recv(s, &byte, 1, 0) != want)
         exit(1);
     slot = NULL;
     nap();
     close(s);
+}
+
+static void *send_later(void *to) {
+    for (int i = 0; i < 20; i++) /* longer than a period */
+        nap();
+    if (send(*(int *)to, "x", 1, 0) != 1)
+        exit(1);
+    return NULL;
+}
+
+static void arrive(void) {
+    int in = socket(AF_INET, SOCK_DGRAM, 0), out = socket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(any);
+    pthread_t thread;
+    if (bind(in, (struct sockaddr *)&any, size) ||
+        getsockname(in, (struct sockaddr *)&any, &size) ||
+        connect(out, (struct sockaddr *)&any, size))
+        exit(1);
+    pthread_create(&thread, NULL, send_later, &out);
+    receive_within(in, (struct timeval){60, 0}, 1);
+    pthread_join(thread, NULL);
+    close(out);
 }
 
 int main(void) {
@@ -199,7 +220,10 @@ int main(void) {
             replace();
             did = waiter;
         } else if (!strcmp(command, "expire")) {
-            expire(*argument == 'u' ? AF_UNIX : AF_INET);
+            int family = *argument == 'u' ? AF_UNIX : AF_INET;
+            receive_within(socket(family, SOCK_DGRAM, 0), (struct timeval){0, 20000}, -1);
+        } else if (!strcmp(command, "arrive")) {
+            arrive();
         } else if (!strcmp(command, "sleeper")) {
             pthread_t thread;
             waiter = 0;
