@@ -134,6 +134,9 @@ func (a *Agent) open() (err error) {
 	if s != nil {
 		options.Sampling = s
 	}
+	if a.config.Filter.All { // also what is sampled of short processes, up to their end
+		options.Linger = 3 * a.config.ReportInterval
+	}
 	if a.manager, err = lifecycle.Open(options, a); err != nil {
 		if s != nil {
 			s.Close()

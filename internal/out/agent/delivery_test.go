@@ -150,7 +150,9 @@ func TestBacklog(t *testing.T) {
 	r.outcome(process.OutcomeBacklog, 2*beyond+1)
 	r.feedContext(p, p.Begin(1), 1)
 	release()
-	testenv.Poll(t, deadline, "room", func() bool { return registration.process.Post(func() {}) })
+	empty := make(chan struct{}) // else a post may have taken the only room
+	testenv.Poll(t, deadline, "room", func() bool { return registration.process.Post(func() { close(empty) }) })
+	<-empty
 	r.served(p, 1, [16]byte{2})
 
 	// Those that wait for a process that ends have an outcome, too.

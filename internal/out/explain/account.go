@@ -71,8 +71,22 @@ type spent struct {
 	known, partial int // transactions with an account, and with one of which an earlier part is missing
 }
 
+// wholeTraces are those whose accounts, of which each transaction in them has one, were counted.
+type wholeTraces map[string]bool
+
+// isCounted reports whether what a transaction has was counted with another one of its trace.
+func (w wholeTraces) isCounted(tx *Transaction) bool {
+	if a := tx.Account; a == nil || !a.WholeTrace && tx.ID != "" {
+		return false
+	}
+	trace := fmt.Sprint(tx.Trace, tx.PID)
+	counted := w[trace]
+	w[trace] = true
+	return counted
+}
+
 func (e *Explanation) spent() (s spent) {
-	traces := make(map[string]bool)
+	traces := make(wholeTraces)
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
 		a := tx.Account
@@ -83,12 +97,8 @@ func (e *Explanation) spent() (s spent) {
 		if a.Partial {
 			s.partial++
 		}
-		if a.WholeTrace || tx.ID == "" { // that of the trace in the process
-			trace := fmt.Sprint(tx.Trace, tx.PID)
-			if traces[trace] {
-				continue
-			}
-			traces[trace] = true
+		if traces.isCounted(tx) {
+			continue
 		}
 		for state, of := range a.times {
 			s.times[state].Add(of)

@@ -63,6 +63,7 @@ THREAD `
 	out, _, err = run(t, a, Options{Format: Table})
 	assert.Check(t, err == nil && strings.Contains(out, "network                       400.0 ms     40 %      9") &&
 		strings.Contains(out, "of 2 of them, what their threads did earlier"), "%s, %v", out, err)
+	assert.Check(t, strings.Contains(out, "350 ms     35 %"), "the threads are compared with another time: %s", out)
 }
 
 // The sums of JSON prove each other: of one thread, its states are the time from the first switch to the last.

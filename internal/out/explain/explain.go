@@ -144,6 +144,7 @@ func ambiguous(prefix string, ids []string) error {
 
 // nothing says why there is nothing.
 func nothing(q keep.Query, a *keep.Answer) string {
+	clock := func(t time.Time) string { return clockOn(t, a.At, "15:04:05") }
 	kept := fmt.Sprintf("this agent keeps %d samples", a.Kept)
 	if !a.Oldest.IsZero() {
 		kept += ", the oldest of " + clock(a.Oldest)
@@ -189,9 +190,6 @@ func nothing(q keep.Query, a *keep.Answer) string {
 	}
 	return strings.Join(lines, "\n  ")
 }
-
-// clock returns a time of today as people read it.
-func clock(t time.Time) string { return t.Local().Format("15:04:05") }
 
 // clockOn returns a time of day, with the date unless it is that of now.
 func clockOn(t, now time.Time, layout string) string {

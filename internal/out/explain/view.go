@@ -216,8 +216,11 @@ func (e *Explanation) cpu(samples uint64) time.Duration { return time.Duration(s
 
 // wall returns the times of the transactions together, as those of their accounts are.
 func (e *Explanation) wall() (sum time.Duration) {
+	traces := make(wholeTraces)
 	for i := range e.Transactions {
-		sum += e.Transactions[i].Wall
+		if tx := &e.Transactions[i]; !traces.isCounted(tx) {
+			sum += tx.Wall
+		}
 	}
 	return sum
 }
@@ -304,9 +307,9 @@ func (tx *Transaction) name() string {
 	return "of trace " + tx.Trace
 }
 
-// onCPU returns how long a transaction was on a CPU: exactly, if that is known, else by samples.
+// onCPU returns how long a transaction was on a CPU: exactly, if that is known of itself, else by samples.
 func (tx *Transaction) onCPU() time.Duration {
-	if tx.Account != nil {
+	if tx.Account != nil && !tx.Account.WholeTrace {
 		return tx.Account.OnCPU
 	}
 	return tx.CPU

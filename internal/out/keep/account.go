@@ -92,7 +92,8 @@ func (s *Store) AddAccount(a *profile.Account, now time.Time) {
 		kept.list, kept.place = &of.slow, of.slow.PushBack(kept)
 	}
 	kept.list.MoveToBack(kept.place)
-	for list := kept.list; list.Len()*accountedBytes > s.limit/partOfAccounts/2; {
+	// Those of slow transactions that are kept have a bound of their own.
+	for list := kept.list; list != &p.owner.slow.accounts && list.Len()*accountedBytes > s.limit/partOfAccounts/2; {
 		s.dropAccount(list.Front().Value.(*account), goneEvicted, now)
 	}
 	s.evict(now)

@@ -148,7 +148,7 @@ func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Ti
 		slice = s.keepSlow(o, slice, now)
 		defer s.evictSlow(now)
 	}
-	if len(slice.waits) == 0 { // else the samples are all there
+	if len(slice.entries) > 0 { // else the samples are all there
 		s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
 	}
 	for i := range slice.entries {

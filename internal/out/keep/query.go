@@ -124,7 +124,7 @@ type candidate struct {
 	first, last  int64
 	spanned      *Interval // of the transaction; nil: it is not known
 	samples      uint64
-	cpu          time.Duration // by its account, if there is one, else by samples
+	cpu          time.Duration // by its own account, if there is one, else by samples
 	whole        bool          // it has a span, or an account from its begin on
 	span         [8]byte       // by which it was found; zero: by its own id, or that of its trace
 }
@@ -133,9 +133,12 @@ type candidate struct {
 func (s *Store) newCandidate(tx *transaction, span [8]byte) candidate {
 	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span,
 		cpu: time.Duration(tx.samples) * s.perSample}
-	if a, _ := tx.accounted(); a != nil {
+	if a, wholeTrace := tx.accounted(); a != nil {
 		c.first, c.last = min(c.first, a.first.UnixNano()), max(c.last, a.last.UnixNano())
-		c.cpu, c.whole = a.times[profile.OnCPU].Sum, !a.partial
+		c.whole = !a.partial
+		if !wholeTrace {
+			c.cpu = a.times[profile.OnCPU].Sum
+		}
 	}
 	if of := s.span(tx, c.first, c.last); of != nil {
 		c.spanned, c.whole = &Interval{time.Unix(0, of.start), time.Unix(0, of.end)}, true

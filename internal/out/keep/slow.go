@@ -85,8 +85,14 @@ func (s *Store) isSlow(tx *transaction) bool {
 	if tx.process.slowFrom == 0 || tx.slowGone {
 		return false
 	}
-	c := s.newCandidate(tx, [8]byte{})
-	return c.wall() > tx.process.slowFrom
+	first, last := tx.first, tx.last // that of its trace may be longer
+	if a := tx.account; a != nil {
+		first, last = min(first, a.first.UnixNano()), max(last, a.last.UnixNano())
+	}
+	if of := s.span(tx, first, last); of != nil {
+		first, last = of.start, of.end
+	}
+	return time.Duration(last-first) > tx.process.slowFrom
 }
 
 // growSlow counts memory of slow transactions, which that of the owner has, too.

@@ -60,6 +60,13 @@ func TestSlowIsKept(t *testing.T) {
 	fast := took(s, resource("a", 2), 2, begin, 500*time.Millisecond, "fast")
 	other := took(s, resource("b", 3), 3, begin, time.Minute, "other")
 	spanned := took(s, resource("a", 4), 4, begin, time.Millisecond, "spanned")
+	short := newSample(resource("a", 5), 5, begin, stackOf("short")) // in a long trace
+	short.Context = profile.OTelContext
+	trace := newAccount(short, profile.Net, begin.Add(time.Second), 400*time.Millisecond)
+	trace.TransactionID, trace.First = [8]byte{}, begin.Add(-400*time.Millisecond)
+	trace.Last = begin.Add(200 * time.Millisecond)
+	s.AddAccount(trace, begin)
+	s.Add(short, begin)
 	s.AddSpans(begin.Add(time.Second), *spanOf(spanned, begin, time.Second))
 	addUp(t, s)
 	before := answer(t, s, Query{ID: traceOf(slow)}, begin)
@@ -71,16 +78,19 @@ func TestSlowIsKept(t *testing.T) {
 	assert.DeepEqual(t, after.Transactions[0].Account, before.Transactions[0].Account)
 	assert.DeepEqual(t, after.Waits, before.Waits)
 	assert.Check(t, len(answer(t, s, Query{ID: traceOf(spanned)}, begin).Transactions) == 1)
+	assert.Check(t, s.Stats().Oldest.Equal(begin), "%v", s.Stats().Oldest)
+	entries := answer(t, s, Query{ID: traceOf(short)}, begin) // only what is of the trace itself
+	assert.Check(t, len(entries.Samples) == 0, "%+v", entries)
 	for _, of := range []*profile.Sample{fast, other} {
 		gone := answer(t, s, Query{ID: traceOf(of)}, begin)
 		assert.Check(t, len(gone.Transactions) == 0 && gone.Gone == "expired", "%+v", gone)
 	}
-	assert.Check(t, s.Stats().Slow.Kept == 2 && s.Stats().Slow.Forgotten == 0, "%+v", s.Stats().Slow)
+	assert.Check(t, s.Stats().Slow.Kept == 3 && s.Stats().Slow.Forgotten == 0, "%+v", s.Stats().Slow)
 	s.limit = 0
 	s.evictSlow(begin.Add(2 * period))
 	addUp(t, s)
 	st := s.Stats() // they have been there for their time
-	assert.Check(t, len(s.owners) == 0 && st.Slow == SlowStats{Forgotten: 2} && st.Evicted == 0 &&
+	assert.Check(t, len(s.owners) == 0 && st.Slow == SlowStats{Forgotten: 3} && st.Evicted == 0 &&
 		st.Waits.Evicted == 0 && st.AccountsForgotten[goneEvicted] == 0, "%+v", st)
 }
 
@@ -188,4 +198,24 @@ func TestSlowOfMany(t *testing.T) {
 	s.evictSlow(now)
 	addUp(t, s)
 	assert.Check(t, len(s.owners) == 0 && s.slow.moments.Used() == 0, "%d owners", len(s.owners))
+}
+
+// Slow transactions that are kept have a bound of their own, also when one of them goes on.
+func TestSlowGoesOn(t *testing.T) {
+	s := slowStore(t, time.Minute, "shop-a > 500ms")
+	r := resource("a", 1)
+	many := s.limit / partOfAccounts / 2 / accountedBytes
+	var last *profile.Sample
+	for i := range many + 1 {
+		last = newSample(r, i, begin, stackOf("main"))
+		s.AddAccount(newAccount(last, profile.Net, begin.Add(time.Second), time.Second), begin)
+		if i == many/2 {
+			expireAll(s, begin)
+		}
+	}
+	expireAll(s, begin.Add(time.Minute))
+	kept := s.Stats().Slow.Kept
+	s.AddAccount(newAccount(last, profile.Net, begin.Add(2*time.Second), time.Second), begin)
+	assert.Check(t, kept == many+1 && s.Stats().Slow.Kept == kept, "%d of %d, then %d", kept, many+1, s.Stats().Slow.Kept)
+	addUp(t, s)
 }

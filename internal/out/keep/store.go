@@ -457,8 +457,10 @@ func (s *Store) Stats() Stats {
 	defer s.mu.Unlock()
 	oldest, n := int64(0), 0
 	for _, o := range s.owners {
-		if len(o.slices) > 0 && (oldest == 0 || o.slices[0].began < oldest) {
-			oldest = o.slices[0].began
+		for _, of := range [][]*timeSlice{o.slices, o.slow.slices} {
+			if len(of) > 0 && (oldest == 0 || of[0].began < oldest) {
+				oldest = of[0].began
+			}
 		}
 		if n++; n%step == 0 {
 			s.pause()

@@ -29,7 +29,10 @@ const gil = "GIL: "
 
 // Place returns where in a program a thread waited: the innermost function that is no library's, and what it called.
 func Place(frames []profile.Frame) string {
-	if slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Name() == "take_gil" }) {
+	if slices.ContainsFunc(frames, func(f profile.Frame) bool {
+		name, _, _ := strings.Cut(f.Name(), ".") // what compilers add
+		return name == "take_gil"
+	}) {
 		return gil + placeOf(frames)
 	}
 	return placeOf(frames)

@@ -124,8 +124,9 @@ func (s *Sampling) endPieces(now time.Time) {
 	defer s.mu.RUnlock()
 	for _, program := range s.programs {
 		if !program.inbox.forgotten {
-			s.handPieces(program, now)
-			s.flushLater(program)
+			if s.handPieces(program, now) {
+				s.flushLater(program)
+			}
 		}
 	}
 }
@@ -141,9 +142,11 @@ func (s *Sampling) endPiecesOf(inbox *inbox) {
 	}
 }
 
-// handPieces hands on those of a program that takeOld returns.
-func (s *Sampling) handPieces(program *program, now time.Time) {
-	for _, over := range program.pieces.takeOld(now) {
+// handPieces hands on those of a program that takeOld returns. It reports whether there are any.
+func (s *Sampling) handPieces(program *program, now time.Time) bool {
+	old := program.pieces.takeOld(now)
+	for _, over := range old {
 		s.handOn(program, &over, time.Now())
 	}
+	return len(old) > 0
 }
