@@ -255,14 +255,15 @@ func TestAnswerOfAnotherVersion(t *testing.T) {
 // Where there is nothing, the error says why.
 func TestNothing(t *testing.T) {
 	for want, a := range map[string]*keep.Answer{
-		"too long ago":                {Gone: "expired", GoneAt: at, Keep: time.Minute},
-		"dropped for lack of room":    {Gone: "evicted", GoneAt: at},
-		"its samples had no stack":    {Gone: "no_stack"},
-		"too large to be kept":        {Gone: "too_large"},
-		"every 50ms of CPU time":      {SamplesPerSecond: 20, At: at},
-		"Of an id in full, 32 or":     {SamplesPerSecond: 20, At: at},
-		"ran before the agent began":  {SamplesPerSecond: 20, At: at},
-		"ran before " + clock(at):     {SamplesPerSecond: 20, Oldest: at.Add(-time.Hour), Complete: at},
+		"too long ago":               {Gone: "expired", GoneAt: at, Keep: time.Minute},
+		"dropped for lack of room":   {Gone: "evicted", GoneAt: at},
+		"its samples had no stack":   {Gone: "no_stack"},
+		"too large to be kept":       {Gone: "too_large"},
+		"every 50ms of CPU time":     {SamplesPerSecond: 20, At: at},
+		"Of an id in full, 32 or":    {SamplesPerSecond: 20, At: at},
+		"ran before the agent began": {SamplesPerSecond: 20, At: at},
+		"ran before " + at.Local().Format(time.DateTime): {SamplesPerSecond: 20, Oldest: at.Add(-time.Hour), Complete: at,
+			At: at.AddDate(0, 0, 2)},
 		"several ids begin with abcd": {Ambiguous: []string{"abcd1", "abcd2"}},
 		"samples are kept of 2 transactions with the id abcd, but --service or --since": {Filtered: 2, Gone: "no_stack"},
 	} {

@@ -280,7 +280,7 @@ func (e *Explanation) notes() (notes []string) {
 func (e *Explanation) goneNote() string {
 	if e.Gone != "" {
 		return fmt.Sprintf("other samples of this are not kept: %s, the last ones at %s",
-			cmp.Or(goneTexts[e.Gone], e.Gone), clock(e.GoneAt))
+			cmp.Or(goneTexts[e.Gone], e.Gone), clockOn(e.GoneAt, e.At, "15:04:05"))
 	}
 	n := 0
 	for i := range e.Transactions {
