@@ -262,8 +262,8 @@ func TestNothing(t *testing.T) {
 		"every 50ms of CPU time":     {SamplesPerSecond: 20, At: at},
 		"Of an id in full, 32 or":    {SamplesPerSecond: 20, At: at},
 		"ran before the agent began": {SamplesPerSecond: 20, At: at},
-		"ran before " + at.Local().Format(time.DateTime): {SamplesPerSecond: 20, Oldest: at.Add(-time.Hour), Complete: at,
-			At: at.AddDate(0, 0, 2)},
+		"ran before " + at.Local().Format(time.DateTime): {SamplesPerSecond: 20, Complete: at,
+			Oldest: at.Add(-time.Hour), At: at.AddDate(0, 0, 2)},
 		"several ids begin with abcd": {Ambiguous: []string{"abcd1", "abcd2"}},
 		"samples are kept of 2 transactions with the id abcd, but --service or --since": {Filtered: 2, Gone: "no_stack"},
 	} {

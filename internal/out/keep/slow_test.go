@@ -216,6 +216,7 @@ func TestSlowGoesOn(t *testing.T) {
 	expireAll(s, begin.Add(time.Minute))
 	kept := s.Stats().Slow.Kept
 	s.AddAccount(newAccount(last, profile.Net, begin.Add(2*time.Second), time.Second), begin)
-	assert.Check(t, kept == many+1 && s.Stats().Slow.Kept == kept, "%d of %d, then %d", kept, many+1, s.Stats().Slow.Kept)
+	assert.Check(t, kept == many+1 && s.Stats().Slow.Kept == kept, "%d of %d, then %d", kept, many+1,
+		s.Stats().Slow.Kept)
 	addUp(t, s)
 }
