@@ -301,8 +301,8 @@ var own = reasons(map[string]string{
 		internal/attach/lifecycle.maxLeaving internal/attach/lifecycle.maxPosted internal/attach/lifecycle.maxProbes
 		internal/attach/lifecycle.maxRefused internal/attach/processcontext.maxTries internal/names/naming.maxAsking
 		internal/names/naming.maxHeld internal/names/naming.maxHeldOfOwner internal/names/naming.maxSuspects
-		internal/names/symbolizer.maxUsers internal/stacks/sampling.maxIdle internal/stacks/sampling.maxPieces
-		internal/stacks/sampling.maxSuspensions
+		internal/names/symbolizer.maxUsers internal/stacks/sampling.maxIdle internal/stacks/sampling.maxPieced
+		internal/stacks/sampling.maxPieces internal/stacks/sampling.maxSuspensions
 		internal/stacks/sampling.maxUnread internal/stacks/unwind.maxQuarantined internal/stacks/unwind.maxTables
 		internal/stacks/unwind.maxUnreaped internal/stacks/unwind.maxWorkerBytes internal/worker.MaxDescriptors
 		internal/worker.MaxMessageBytes internal/worker.maxBusy internal/worker.maxIdle internal/worker.maxPatience

@@ -156,6 +156,9 @@ func (e *Explanation) stateLines(times *profile.Times, title string, wall, noThr
 	t := terminal.NewTable(columns...)
 	for _, state := range states {
 		of := times[state]
+		for _, p := range places[state] { // several of a thread's waits may be pieces of one
+			of.Longest = max(of.Longest, p.Longest)
+		}
 		t.Row(waits.State(state), waits.Exactly(of.Sum), ofWall(share(of.Sum, wall)), strconv.FormatUint(of.Count, 10),
 			waits.Exactly(of.Longest), " ")
 		if len(places) > 0 && (state.Blocks() || len(places[state]) > 0) {

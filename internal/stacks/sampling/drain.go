@@ -38,12 +38,16 @@ func (s *Sampling) drain() {
 	if len(ended) == 0 {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
 	for _, program := range ended { // what a CPU was counting when they were stopped is drained
 		if s.isKnown(program) {
 			s.handPieces(program, time.Time{})
 		}
+	}
+	s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, program := range ended {
 		delete(s.programs, program.number)
 	}
 }
