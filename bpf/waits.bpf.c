@@ -912,7 +912,7 @@ static __always_inline enum waker_kind waker_of_socket(struct task_struct *task,
     if (ticks == UNLIMITED || (!sends && BPF_CORE_READ(sock, sk_receive_queue.qlen)))
         return WAKER_NETWORK;
     /* A timer is never early, but the wait began a little after it was set. */
-    return ticks <= (blocked + 500000) / tick ? WAKER_TIMER : WAKER_UNKNOWN;
+    return ticks <= (blocked + tick / 2) / tick ? WAKER_TIMER : WAKER_UNKNOWN;
 }
 
 /* What an interrupt was of that ended a wait, by what the wait was for. A futex or a Unix socket

@@ -509,14 +509,15 @@ func TestWalksExpired(t *testing.T) {
 		s := openSampler(t, SamplerOptions{})
 		got := newSpent(t, openWalks(t, s, WaitOptions{}))
 		c := startWaits(t, s)
-		ofState := func(w Walk) bool { return w.TraceID[0] == 0xcc && w.State == want.state }
+		is := Waker{Kind: want.waker}
 		testenv.Poll(t, waiting, command, func() bool {
 			c.do(command)
 			got.drain()
-			return slices.ContainsFunc(got.walks, ofState)
+			return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.State == want.state && w.Waker == is })
 		})
-		w := got.walks[slices.IndexFunc(got.walks, ofState)]
-		assert.Check(t, w.Waker == Waker{Kind: want.waker}, "%s: %+v", command, w)
+		for _, w := range got.walks { // it is not known where a thread lost its CPU before it waited
+			assert.Check(t, w.State != want.state || w.Waker == is || w.Waker == Waker{}, "%s: %+v", command, w)
+		}
 	}
 }
 
