@@ -49,6 +49,7 @@ func placeInJVM(sample *profile.Sample) (place profile.Frame) {
 type pieces struct {
 	mu    sync.Mutex
 	held  map[int]profile.Sample
+	ended bool          // nobody would take them: none are held any more
 	count *atomic.Int64 // of all programs
 }
 
@@ -75,7 +76,7 @@ func (p *pieces) next(sample profile.Sample) (over []profile.Sample) {
 	if !isPiece(&sample) {
 		return append(over, sample)
 	}
-	if sample.Wait.Longest >= maxPieced || len(p.held) >= maxPieces {
+	if p.ended || sample.Wait.Longest >= maxPieced || len(p.held) >= maxPieces {
 		return append(over, withoutWaker(sample))
 	}
 	if p.held == nil {
@@ -101,10 +102,11 @@ func withoutWaker(sample profile.Sample) profile.Sample {
 	return sample
 }
 
-// takeOld returns those that were held for too long at a time; all, if that is zero.
+// takeOld returns those that were held for too long at a time; all, if that is zero, after which none are held.
 func (p *pieces) takeOld(now time.Time) (over []profile.Sample) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ended = p.ended || now.IsZero()
 	for tid, held := range p.held {
 		if now.IsZero() || now.Sub(held.At) > pieceTime {
 			over = append(over, withoutWaker(held))
@@ -123,15 +125,13 @@ func (s *Sampling) endPieces(now time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, program := range s.programs {
-		if !program.inbox.forgotten {
-			if s.handPieces(program, now) {
-				s.flushLater(program)
-			}
+		if !program.inbox.forgotten && s.handPieces(program, now) {
+			s.flushLater(program)
 		}
 	}
 }
 
-// endPiecesOf hands on those of a process that is forgotten, so that no others follow.
+// endPiecesOf hands on those of a process that is forgotten.
 func (s *Sampling) endPiecesOf(inbox *inbox) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -107,12 +107,15 @@ func TestPiecesEnd(t *testing.T) {
 		p := &program{sampling: s, sink: r, inbox: r.inbox, space: profile.NewAddressSpace(files, probePace()),
 			pieces: pieces{count: &s.pieces}, names: newThreadNames()}
 		s.programs = map[bpf.Target]*program{p.number: p}
-		s.handOver(p, &profile.Sample{Count: 1, At: time.Now(),
+		piece := &profile.Sample{Count: 1, At: time.Now(),
 			Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},
 			Wait:  &profile.Wait{State: profile.Futex, Sum: 1, Waker: profile.Waker{Kind: profile.TimerWaker}},
-		}, time.Now())
+		}
+		s.handOver(p, piece, time.Now())
 		assert.Check(t, len(r.waits) == 0 && s.pieces.Load() == 1)
 		end(p.inbox)
 		assert.Check(t, len(r.waits) == 1 && r.waits[0].Wait.Waker == profile.Waker{} && s.pieces.Load() == 0)
+		s.handOver(p, piece, time.Now()) // that was named late
+		assert.Check(t, len(r.waits) == 2 && s.pieces.Load() == 0)
 	}
 }
