@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"correlator/internal/host/textcut"
@@ -14,7 +13,7 @@ import (
 const maxReason = 300
 
 // table returns what ran, in Markdown: for each kernel the number of tests, for each step that failed what
-// is wrong with it, for each test that failed its name, and for each reason the number of tests skipped.
+// is wrong with it, and for each test that failed its name. Why others were skipped is in the results.
 func table(results []result) string {
 	var out strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
@@ -55,7 +54,7 @@ func table(results []result) string {
 			row("`"+name+"`", r.ID, s.cell())
 		}
 	}
-	list := func(title, outcome string, tests func(*notPassedLine) string) {
+	list := func(title, outcome string) {
 		lines := notPassed(results, outcome)
 		if len(lines) == 0 {
 			return
@@ -63,12 +62,11 @@ func table(results []result) string {
 		fmt.Fprintln(&out)
 		head(title, "tests", "kernels")
 		for _, line := range lines {
-			row(line.reason, tests(line), line.where(results))
+			row(line.reason, strings.Join(line.names, ", "), line.where(results))
 		}
 	}
-	list("failed", "fail", (*notPassedLine).tests)
-	list("did not end", "", (*notPassedLine).tests)
-	list("skipped because", "skip", (*notPassedLine).count)
+	list("failed", "fail")
+	list("did not end", "")
 	return out.String()
 }
 
@@ -142,9 +140,6 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 				if cut := textcut.At(text, maxReason); cut != text {
 					text = cut + "…"
 				}
-				if outcome == "skip" {
-					text = shortReason(text)
-				}
 				reason := strings.ReplaceAll(text, "|", "\\|")
 				i := slices.IndexFunc(lines, func(l *notPassedLine) bool { return l.reason == reason })
 				if i < 0 {
@@ -158,19 +153,6 @@ func notPassed(results []result, outcome string) (lines []*notPassedLine) {
 	return lines
 }
 
-// shortReason returns what reasons for which tests are skipped have in common.
-func shortReason(reason string) string {
-	if strings.HasPrefix(reason, tooSlow) {
-		return strings.TrimSuffix(tooSlow, ": ")
-	}
-	for _, s := range maySkip {
-		if strings.Contains(reason, s.reason) {
-			return strings.TrimRight(s.reason, " -")
-		}
-	}
-	return reason
-}
-
 func (l *notPassedLine) add(name, kernel string) {
 	if !slices.Contains(l.names, name) {
 		l.names = append(l.names, name)
@@ -178,17 +160,6 @@ func (l *notPassedLine) add(name, kernel string) {
 	if !slices.Contains(l.kernels, kernel) {
 		l.kernels = append(l.kernels, kernel)
 	}
-}
-
-func (l *notPassedLine) tests() string { return strings.Join(l.names, ", ") }
-
-// count returns the number of tests; one that did not pass in part, and elsewhere as a whole, is one.
-func (l *notPassedLine) count() string {
-	distinct := make(map[string]bool)
-	for _, name := range l.names {
-		distinct[strings.TrimSuffix(name, " in part")] = true
-	}
-	return strconv.Itoa(len(distinct))
 }
 
 func (l *notPassedLine) where(results []result) string {
