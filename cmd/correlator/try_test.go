@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -57,9 +58,10 @@ func TestTry(t *testing.T) {
 	assert.Check(t, len(left) == 0, "%s", left)
 }
 
-// Without rights try says so, and shows what was recorded once, as explain --demo does.
+// Without rights try says so, and shows what was recorded once, as explain --demo does, and writes no file.
 func TestTryWithoutRights(t *testing.T) {
 	program, dir := installed(t), t.TempDir()
+	assert.NilError(t, os.Chmod(dir, 0o500))
 	run := func(args ...string) (stdout, stderr string) {
 		cmd := exec.Command("setpriv", append([]string{"--bounding-set=-all", "--inh-caps=-all", program}, args...)...)
 		cmd.Dir = dir

@@ -41,11 +41,8 @@ const (
 var ErrNotHere = errors.New("processes cannot be looked at")
 
 // Run starts a shop, records what its threads do, and writes that: their account, beside what the thread that serves
-// orders has measured itself, to stdout, and a page to a file. The shop has ended when it returns.
+// orders has measured itself, to stdout, and then a page to a file. The shop has ended when it returns.
 func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
-	if err := report.CheckFile(options.File); err != nil {
-		return err
-	}
 	s, err := start(ctx, options.Shop)
 	if ctx.Err() != nil && err != nil {
 		return ctx.Err()

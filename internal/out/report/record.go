@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/record"
 	"correlator/profile"
@@ -47,7 +48,7 @@ func Record(ctx context.Context, stdout, stderr io.Writer, output string, format
 	defer recording.Close()
 	summary := summarize(recording, names)
 	if summary.samples == 0 && len(recording.Waits) == 0 {
-		return nothingSampled(summary, recording, stderr)
+		return nothingSampled(summary, recording, options.Filter, stderr)
 	}
 	written, err := writeOutput(stdout, output, format, recording, names)
 	if err != nil {
@@ -195,7 +196,7 @@ func writeOutput(stdout io.Writer, output string, format Format, recording *reco
 }
 
 // nothingSampled returns an error: there is nothing to look at, and no file is written.
-func nothingSampled(summary *summary, recording *record.Recording, stderr io.Writer) error {
+func nothingSampled(summary *summary, recording *record.Recording, filter process.Filter, stderr io.Writer) error {
 	for _, line := range summary.losses() {
 		fmt.Fprintln(stderr, line)
 	}
@@ -213,8 +214,12 @@ func nothingSampled(summary *summary, recording *record.Recording, stderr io.Wri
 	case recording.Duration < firstSweep:
 		return fmt.Errorf("nothing was sampled: %v are too short to look at all processes (--duration)", duration)
 	}
-	return fmt.Errorf(`nothing was sampled: no process was found in %v that takes part, see "correlator scan"`,
-		duration)
+	selected := ""
+	if !filter.IsZero() {
+		selected = " and is selected"
+	}
+	return fmt.Errorf(`nothing was sampled: no process was found in %v that takes part%s, see "correlator scan"`,
+		duration, selected)
 }
 
 // warnings returns a logger for warnings, which go above the status line.

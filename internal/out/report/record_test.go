@@ -12,6 +12,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/attach/process"
 	"correlator/internal/out/record"
 )
 
@@ -27,9 +28,14 @@ func TestNothingSampled(t *testing.T) {
 		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},
 		"no process was found in 1m0s that takes part": {Duration: time.Minute},
 	} {
-		err := nothingSampled(summarize(r, nil), r, io.Discard)
+		err := nothingSampled(summarize(r, nil), r, process.Filter{}, io.Discard)
 		assert.Check(t, strings.Contains(err.Error(), want), "%v, want %s", err, want)
 	}
+	users, err := process.ParsePatterns("1000")
+	assert.NilError(t, err)
+	none := &record.Recording{Duration: time.Minute}
+	err = nothingSampled(summarize(none, nil), none, process.Filter{IncludeUsers: users}, io.Discard)
+	assert.ErrorContains(t, err, "that takes part and is selected")
 }
 
 // Each context takes one signal, and no more when it is stopped or over.
