@@ -2,7 +2,8 @@ package spans
 
 import (
 	"bytes"
-	_ "embed" // zones.txt
+	_ "embed" // zones.txt, abbreviations.txt
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,12 @@ import (
 //
 //go:embed zones.txt
 var zoneNames string
+
+// abbreviations are what PHP takes abbreviations for, with the seconds east of UTC: of the zones that have
+// one, in its list of up to dozens, the first.
+//
+//go:embed abbreviations.txt
+var abbreviations string
 
 // zone is the zone of a time.
 type zone struct {
@@ -40,12 +47,7 @@ func (z *zones) find(kind, name value, text []byte) zone {
 	case "1":
 		found.location = offset(text)
 	case "2":
-		switch minutes, known := abbreviations[string(text)]; {
-		case known && minutes == 0:
-			found.location = time.UTC
-		case known:
-			found.location = time.FixedZone("", 60*minutes)
-		}
+		found.location = abbreviated(text)
 	case "3":
 		found.location = z.named(text)
 	}
@@ -55,36 +57,15 @@ func (z *zones) find(kind, name value, text []byte) zone {
 	return found
 }
 
-// abbreviations are what PHP takes abbreviations for, in minutes: of the zones that have one, in its
-// list of up to dozens, the first. Those that nobody has used for decades are left out.
-var abbreviations = map[string]int{
-	"UTC": 0, "GMT": 0, "Z": 0,
-	"SST":  -11 * 60,
-	"HST":  -10 * 60,
-	"HDT":  -570,
-	"AKST": -9 * 60,
-	"AKDT": -8 * 60, "PST": -8 * 60,
-	"MST": -7 * 60, "PDT": -7 * 60,
-	"CST": -6 * 60, "MDT": -6 * 60,
-	"CDT": -5 * 60, "EST": -5 * 60,
-	"AST": -4 * 60, "EDT": -4 * 60,
-	"NST": -210,
-	"ADT": -3 * 60,
-	"UCT": 0 * 60, "WET": 0 * 60,
-	"BST": 1 * 60, "CET": 1 * 60, "MET": 1 * 60, "WAT": 1 * 60, "WEST": 1 * 60,
-	"CAT": 2 * 60, "CEST": 2 * 60, "EET": 2 * 60, "IST": 2 * 60, "MEST": 2 * 60, "SAST": 2 * 60,
-	"EAT": 3 * 60, "EEST": 3 * 60, "IDT": 3 * 60, "MSK": 3 * 60,
-	"PKT":  5 * 60,
-	"WIB":  7 * 60,
-	"AWST": 8 * 60, "HKT": 8 * 60, "WITA": 8 * 60,
-	"KST": 510,
-	"JST": 9 * 60, "WIT": 9 * 60,
-	"ACST": 570,
-	"AEST": 10 * 60, "CHST": 10 * 60,
-	"ACDT": 630,
-	"AEDT": 11 * 60,
-	"NZST": 12 * 60,
-	"NZDT": 13 * 60,
+// abbreviated returns the zone of an abbreviation, nil if there is none.
+func abbreviated(name []byte) *time.Location {
+	_, found, known := strings.Cut("\n"+abbreviations, "\n"+string(name)+" ")
+	if !known || bytes.ContainsAny(name, " \n") {
+		return nil
+	}
+	text, _, _ := strings.Cut(found, "\n")
+	seconds, _ := strconv.Atoi(text)
+	return time.FixedZone("", seconds)
 }
 
 // offset returns the zone of an offset: a sign, HH:MM, and maybe :SS. It returns nil for other
