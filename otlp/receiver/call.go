@@ -47,7 +47,9 @@ type message interface {
 // agent's that a call causes to panic must not end the agent, which every sender could then do
 // again and again: the call is answered with INTERNAL, and counted.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	conn := connOf(q)
+	own := connOf(q)
+	own.unread.Store(false)
+	conn := own.Conn
 	conn.Begin()
 	defer conn.End()
 	if err := limit(w, time.Now().Add(callTimeout)); err != nil {

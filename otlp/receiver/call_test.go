@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,8 +122,10 @@ func TestGivenUp(t *testing.T) {
 // However deeply nested the first error is, the response fits into what clients accept: 8 KiB of
 // headers, messages of 1 KiB.
 func TestLongAnswers(t *testing.T) {
-	nest := func(depth int, text string) *common.AnyValue {
-		v := &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: text}}
+	text := func(text string) *common.AnyValue {
+		return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: text}}
+	}
+	nest := func(depth int, v *common.AnyValue) *common.AnyValue {
 		for range depth {
 			list := &common.KeyValueList{Values: []*common.KeyValue{{Key: "k", Value: v}}}
 			v = &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: list}}
@@ -130,7 +133,7 @@ func TestLongAnswers(t *testing.T) {
 		return v
 	}
 	span := aSpan("a")
-	span.Attributes[0].Value = nest(90, "GET")
+	span.Attributes[0].Value = nest(90, text("GET"))
 	invalid := bytes.Replace(encode(t, traceRequest(span)), []byte("\x03GET"), []byte("\x04GET"), 1)
 	l := openLab(t, Config{})
 	conn := dial(t, "unix:"+l.Addr().String(), grpc.WithMaxHeaderListSize(8<<10))
@@ -141,7 +144,10 @@ func TestLongAnswers(t *testing.T) {
 		"resource_spans[0].scope_spans[0].spans[0].attributes[0].value.kvlist_value.values[0].value.") &&
 		len(field) == maxMessage && len(s.Message()) == maxMessage,
 		"%d bytes: %s", len(field), s)
-	span.Attributes[0].Value = nest(101, "GET")
+	many := nest(1, text(""))
+	list := many.GetKvlistValue()
+	list.Values = slices.Repeat(list.Values, 1<<14+1)
+	span.Attributes[0].Value = nest(90, many)
 	rejected, message := l.send(otlp.Traces, encode(t, traceRequest(span)))
 	assert.Check(t, rejected == 1 && len(message) == maxMessage, "%d rejected: %s", rejected, message)
 }

@@ -38,15 +38,17 @@ func (r Refusal) String() string { return label.Of(refusalNames[:], r) }
 type Stray uint8
 
 const (
-	StrayMethod  Stray = iota // not POST: nothing was sent
-	StrayPath                 // of no signal, as logs
-	StrayBrowser              // of a page
-	StrayGRPC                 // gRPC over HTTP/1.1, or not with protobuf
+	StrayMethod    Stray = iota // not POST: nothing was sent
+	StrayPath                   // of no signal, as logs
+	StrayBrowser                // of a page
+	StrayGRPC                   // gRPC over HTTP/1.1, or not with protobuf
+	StrayMalformed              // none that net/http can read, or with more headers than that reads
 	numStrays
 )
 
 var strayNames = [numStrays]string{
 	StrayMethod: "method", StrayPath: "path", StrayBrowser: "browser", StrayGRPC: "grpc",
+	StrayMalformed: "malformed",
 }
 
 // String is the value of the label reason.
@@ -64,6 +66,10 @@ func (c *counters) stray(q *http.Request, why Stray) {
 	if q.Method != http.MethodPost {
 		why = StrayMethod
 	}
+	c.strayed(why)
+}
+
+func (c *counters) strayed(why Stray) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.strays[why]++

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/connlimit"
+	"correlator/internal/lab/testenv"
 	"correlator/otlp"
 )
 
@@ -622,4 +624,60 @@ func TestLargeMetadata(t *testing.T) {
 	}
 	l.wantCounts(otlp.Traces, fmt.Sprintf("items=%d, refused_items too_large=3, requests OK=3, requests "+
 		"RESOURCE_EXHAUSTED=3", 3*items+3))
+}
+
+// What net/http refuses or gives up by itself is counted, also on a connection that had calls before; a connection
+// that ends otherwise is not.
+func TestMalformed(t *testing.T) {
+	l := openLab(t, Config{})
+	body, _ := sound(t, otlp.Traces)
+	l.send(otlp.Traces, body) // its connection stays open
+	const frameContinuation = 9
+	const fine = "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n" +
+		"Content-Length: 0\r\n\r\n"
+	large := append([]byte{0, 1, 'x', 0x7f}, binary.AppendUvarint(nil, 2*headerRoom)...)
+	large = append(large, bytes.Repeat([]byte{'v'}, 2*headerRoom)...)
+	metadata := append(opening(), frame(frameHeaders, 0, 1, large[:frameSize])...)
+	for part := range slices.Chunk(large[frameSize:], frameSize) {
+		metadata = append(metadata, frame(frameContinuation, 0, 1, part)...)
+	}
+	headers := "POST /v1/traces HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*headerRoom) + "\r\n\r\n"
+	count := 0
+	for _, c := range []struct {
+		name, first, sent string
+		malformed         int
+	}{
+		{"nothing", "", "", 0},
+		{"a request", "", fine, 0},
+		{"HTTP/2 without a request", "", string(opening()), 0},
+		{"headers", "", headers, 1},
+		{"no host", "", "POST /v1/traces HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 1},
+		{"no length", "", strings.Replace(fine, "Length: 0", "Length: x", 1), 1},
+		{"headers after a request", fine, headers, 1},
+		{"expectation", "", strings.Replace(fine, "\r\n\r\n", "\r\nExpect: much\r\n\r\n", 1), 1},
+		{"HTTP/2, metadata", "", string(metadata), 1},
+		{"HTTP/2, no such stream", "", string(append(opening(), frame(frameData, 0, 99, []byte{1})...)), 1},
+	} {
+		conn, err := l.dialSocket(t.Context())
+		assert.NilError(t, err)
+		if c.first != "" {
+			_, _ = io.WriteString(conn, c.first)
+			_, err = conn.Read(make([]byte, 1000))
+			assert.NilError(t, err)
+		}
+		_, _ = io.WriteString(conn, c.sent) // not all of it is read
+		if c.malformed > 0 {
+			count += c.malformed
+			testenv.Poll(t, patience, c.name+" is counted", func() bool {
+				return l.counters.strayCounts()[StrayMalformed] == uint64(count)
+			})
+		} else {
+			assert.NilError(t, conn.(*net.UnixConn).CloseWrite())
+			_, err = io.Copy(io.Discard, conn)
+			assert.NilError(t, err)
+		}
+		conn.Close()
+	}
+	l.Shutdown(t.Context())
+	l.wantStrays(fmt.Sprint("malformed=", count))
 }

@@ -1,11 +1,13 @@
 package receiver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"correlator/internal/host/connlimit"
@@ -14,12 +16,13 @@ import (
 // listener is a net.Listener with a limited number of connections. Accept fails only after Close.
 type listener struct {
 	*connlimit.Listener
-	conns *connlimit.Table
+	conns     *connlimit.Table
+	malformed func() // is called for what net/http refuses by itself
 }
 
-func newListener(l net.Listener) *listener {
+func newListener(l net.Listener, malformed func()) *listener {
 	conns := connlimit.New(maxConnections)
-	return &listener{connlimit.NewListener(l, conns), conns}
+	return &listener{connlimit.NewListener(l, conns), conns, malformed}
 }
 
 // Accept makes room for a connection beyond the limit, or closes it at once.
@@ -33,11 +36,32 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The
 // server's own IdleTimeout is not used: Go 1.26 restarts that timer when a connection ends with
-// open streams, and so keeps their buffers until it expires.
+// open streams, and so keeps their buffers until it expires. A connection that was active without a call
+// of the handler had no request that net/http could read.
 func (l *listener) setState(c net.Conn, state http.ConnState) {
-	if own := ownConn(c); own != nil {
-		own.setIdle(state == http.StateIdle)
+	own := ownConn(c)
+	if own == nil {
+		return
 	}
+	isIdle := state == http.StateIdle
+	own.setIdle(isIdle)
+	switch {
+	case state == http.StateActive:
+		own.unread.Store(true)
+	case (isIdle || state == http.StateClosed) && own.unread.Swap(false) && (own.begun || !isIdle):
+		l.malformed()
+	}
+	own.begun = own.begun || isIdle // HTTP/2 is active, then idle, before the first request
+}
+
+// Write counts connections that net/http gives up, of which it tells a log alone: those of TLS, or of HTTP/2
+// with what is none, or too many headers.
+func (l *listener) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) ||
+		bytes.HasPrefix(line, []byte("http2: server connection error")) {
+		l.malformed()
+	}
+	return len(line), nil
 }
 
 // connKey is the key of the connection in the context of its requests.
@@ -46,13 +70,13 @@ type connKey struct{}
 // withConn is a hook of http.Server.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if own := ownConn(c); own != nil {
-		return context.WithValue(ctx, connKey{}, own.Conn)
+		return context.WithValue(ctx, connKey{}, own)
 	}
 	return ctx
 }
 
 // connOf returns the connection of a request.
-func connOf(q *http.Request) *connlimit.Conn { return q.Context().Value(connKey{}).(*connlimit.Conn) }
+func connOf(q *http.Request) *conn { return q.Context().Value(connKey{}).(*conn) }
 
 // ownConn returns the connection below TLS, or nil if it is not one that Accept returned.
 func ownConn(c net.Conn) *conn {
@@ -69,6 +93,8 @@ func ownConn(c net.Conn) *conn {
 type conn struct {
 	*connlimit.Conn
 	writing chan struct{} // full during Write
+	unread  atomic.Bool   // it is active, and the handler has not been called since
+	begun   bool          // it was idle before, see setState
 
 	mu     sync.Mutex
 	closed bool

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -71,9 +70,10 @@ func Open(c Config, queue Queue) (*Receiver, error) {
 func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receiver {
 	limit := cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
 	r := &Receiver{
-		queue: queue, limit: limit, listener: newListener(l), file: file,
+		queue: queue, limit: limit, file: file,
 		onPanic: c.OnPanic,
 	}
+	r.listener = newListener(l, func() { r.counters.strayed(StrayMalformed) })
 	r.running, r.stop = context.WithCancel(context.Background())
 	r.slots = newPool(r.running, maxInWork, maxOpen-maxInWork)
 	r.memory = newPool(context.Background(), memoryLimit(limit), maxInWork)
@@ -95,7 +95,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 			MaxReceiveBufferPerConnection: connectionWindow,
 			WriteByteTimeout:              callTimeout,
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong concerns them alone
+		ErrorLog: log.New(r.listener, "", 0), // what clients do wrong is counted
 	}
 	if c.Certificate == "" {
 		r.served.Go(func() { _ = r.server.Serve(r.listener) })

@@ -10,9 +10,9 @@ import (
 // memory for finding duplicates.
 const maxAttributes = 1 << 14
 
-// clean checks a message and all messages in it: the nesting of values, and indices into the
-// dictionary. It removes fields that belong to profiles from other signals, and duplicate
-// attributes.
+// clean checks a message and all messages in it: indices into the dictionary, and the number of attributes. It
+// removes fields that belong to profiles from other signals, duplicate attributes, and values that are nested too
+// deep.
 func (c *checker) clean(m *messageType, p part, depth int) problem {
 	list := 0
 	for f := range c.fields(p) {
@@ -24,7 +24,8 @@ func (c *checker) clean(m *messageType, p part, depth int) problem {
 		case message, messages:
 			inner := deeper(depth, e)
 			if inner > maxDepth {
-				return found(BadAttributes, f.whole.from, "nested too deep")
+				c.repair(f.whole, TooDeep)
+				break
 			}
 			if bad := c.clean(e.message, f.body, inner); bad.found() {
 				return bad

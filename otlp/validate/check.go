@@ -29,7 +29,7 @@ const (
 	BadValue                          // NaN or out of range, or missing
 	BadShape                          // lists of different lengths that belong together
 	BadIndex                          // into the dictionary: outside a table, or a table without zero entry
-	BadAttributes                     // nested too deep, or too many
+	BadAttributes                     // too many
 	UnknownField                      // data in a field that is not of the schema, of what is not passed on
 	NumRejectReasons
 )
@@ -49,10 +49,13 @@ const (
 	BadField     Repair = iota // belongs to profiles, but is in another signal
 	DuplicateKey               // the list has the key again: the last one wins
 	BadText                    // not UTF-8: it has question marks instead, also in what is rejected
+	TooDeep                    // a value in more than maxDepth others
 	NumRepairs
 )
 
-var repairNames = [NumRepairs]string{BadField: "bad_field", DuplicateKey: "duplicate_key", BadText: "bad_utf8"}
+var repairNames = [NumRepairs]string{
+	BadField: "bad_field", DuplicateKey: "duplicate_key", BadText: "bad_utf8", TooDeep: "too_deep",
+}
 
 // String is the value of the label reason.
 func (f Repair) String() string { return label.Of(repairNames[:], f) }
@@ -190,7 +193,7 @@ func check(signal Signal, r request) *checker {
 // what they are is not known, and their sender would take them for delivered.
 func (c *checker) lose(m *messageType, p part) {
 	for f := range c.fields(p) {
-		if describe(m, f.tag).kind != unknown || f.body.size() == 0 {
+		if describe(m, f.tag).kind != unknown || f.body.size() == 0 && f.tag.wire() != wireGroup {
 			continue
 		}
 		if c.RejectedUnits == 0 {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	collectmetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
+	collectprofiles "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
 	collecttraces "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
@@ -30,12 +32,45 @@ func TestSound(t *testing.T) {
 	}
 }
 
-// A value may lie in as many as that; in one more it may not: see TestRejected.
+// A value may lie in as many as that; what lies in more is removed from it, and nothing else is, wherever the
+// value is.
 func TestDepth(t *testing.T) {
-	span := aSpan("a")
-	span.Attributes[1].Value = nest(maxDepth)
-	v := mustCheck(t, Traces, encode(t, traceRequest(span)))
-	assert.Check(t, maxDepth == 100 && v.Items == 1 && v.Message == "", "%d deep: %+v", maxDepth, v)
+	const limit = 100
+	point := badPoint(func(p *metrics.NumberDataPoint) { p.Exemplars[0].FilteredAttributes[0].Value = nest(limit) })
+	whole := []proto.Message{traceRequest(aSpan("a")), metricRequest(gauge(point)), profileRequest(aProfile())}
+	all := func(r proto.Message, value *common.AnyValue) proto.Message {
+		switch r := proto.Clone(r).(type) {
+		case *collecttraces.ExportTraceServiceRequest:
+			r.ResourceSpans[0].Resource.Attributes[0].Value = value
+			r.ResourceSpans[0].ScopeSpans[0].Scope.Attributes[0].Value = value
+			r.ResourceSpans[0].ScopeSpans[0].Spans[0].Attributes[1].Value = value
+			return r
+		case *collectmetrics.ExportMetricsServiceRequest:
+			r.ResourceMetrics[0].Resource.Attributes[0].Value = value
+			metric := r.ResourceMetrics[0].ScopeMetrics[0].Metrics[0]
+			metric.Metadata[0].Value = value
+			metric.GetGauge().DataPoints[0].Exemplars[0].FilteredAttributes[0].Value = value
+			return r
+		case *collectprofiles.ExportProfilesServiceRequest:
+			r.ResourceProfiles[0].Resource.Attributes[0].Value = value
+			r.Dictionary.AttributeTable[1].Value, r.Dictionary.AttributeTable[2].Value = value, value
+			return r
+		}
+		panic(r)
+	}
+	cut := nest(limit + 1)
+	innermost := cut // that contains one
+	for range (limit - 2) / 2 {
+		innermost = innermost.GetArrayValue().Values[0].GetKvlistValue().Values[0].Value
+	}
+	innermost.GetArrayValue().Values[0].GetKvlistValue().Values[0].Value = nil
+	for signal, r := range whole {
+		v := mustCheck(t, Signal(signal), encode(t, all(r, nest(limit))))
+		assert.Check(t, v.Items > 0 && v.Message == "", "%+v", v)
+		v = mustCheck(t, Signal(signal), encode(t, all(r, nest(limit+1))))
+		assert.Check(t, v.Message == "3 fields ignored: too_deep" && v.Repaired[TooDeep] == 3, v.Message)
+		wantKept(t, Signal(signal), v, all(r, cut))
+	}
 }
 
 func mustCheck(t testing.TB, signal Signal, body []byte) *Verdict {
@@ -72,6 +107,15 @@ type badItem struct {
 	rejected int // as the response reports it
 	message  string
 	counts   string
+}
+
+// tooMany are more attributes than a list may have.
+func tooMany() []*common.KeyValue {
+	all := make([]*common.KeyValue, maxAttributes+1)
+	for i := range all {
+		all[i] = attribute(fmt.Sprint(i), "")
+	}
+	return all
 }
 
 func badSpan(spoil func(*trace.Span)) *trace.Span {
@@ -114,24 +158,16 @@ func spanCases() (all []badItem) {
 		{"end before start", "bad_time", ".end_time_unix_nano", "ends before it starts",
 			badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 4 })},
 		{"no end", "bad_time", "", "ends before it starts", badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 0 })},
-		{"deep value", "bad_attributes", ".attributes[1].value", "nested too deep",
-			badSpan(func(s *trace.Span) { s.Attributes[1].Value = nest(maxDepth + 1) })},
-		{"many attributes", "bad_attributes", "", "too many attributes", badSpan(func(s *trace.Span) {
-			s.Events[0].Attributes = make([]*common.KeyValue, maxAttributes+1)
-			for i := range s.Events[0].Attributes {
-				s.Events[0].Attributes[i] = attribute(fmt.Sprint(i), "")
-			}
-		})},
+		{"many attributes", "bad_attributes", ".events[0].time_unix_nano", "too many attributes",
+			badSpan(func(s *trace.Span) { s.Events[0].Attributes = tooMany() })},
 	} {
 		all = append(all, badItem{
 			name: c.name, signal: Traces, items: 3, rejected: 1,
 			sent: traceRequest(aSpan("a"), c.span, aSpan("b")), passed: traceRequest(aSpan("a"), aSpan("b")),
-			message: "1 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[1]" + c.field,
-			counts:  c.reason + "=1",
+			message: "1 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[1]" + c.field +
+				": " + c.text,
+			counts: c.reason + "=1",
 		})
-		if !strings.HasPrefix(c.name, "deep") && !strings.HasPrefix(c.name, "many") {
-			all[len(all)-1].message += ": " + c.text
-		}
 	}
 	return all
 }
@@ -148,9 +184,6 @@ func metricCases() (all []badItem) {
 			gauge(number(1))},
 		{"end before start", "bad_time", gauge(badPoint(func(p *metrics.NumberDataPoint) { p.TimeUnixNano = 0 }),
 			number(1)), gauge(number(1))},
-		{"deep value", "bad_attributes", gauge(badPoint(func(p *metrics.NumberDataPoint) {
-			p.Exemplars[0].FilteredAttributes[0].Value = nest(maxDepth + 1)
-		}), number(1)), gauge(number(1))},
 		{"short trace id of an exemplar", "bad_id",
 			gauge(badPoint(func(p *metrics.NumberDataPoint) { p.Exemplars[0].TraceId = traceID[:15] }), number(1)),
 			gauge(number(1))},
@@ -256,8 +289,6 @@ func profileCases() (all []badItem) {
 			func(d *profiles.ProfilesDictionary) { d.LinkTable[1].SpanId = traceID }},
 		{"another zero link", "bad_id", ".link_table[1]",
 			func(d *profiles.ProfilesDictionary) { d.LinkTable[1].TraceId = make([]byte, 16) }},
-		{"deep value", "bad_attributes", ".attribute_table[1].value",
-			func(d *profiles.ProfilesDictionary) { d.AttributeTable[1].Value = nest(maxDepth + 1) }},
 	} {
 		r := profileRequest(aProfile(), aProfile())
 		c.spoil(r.Dictionary)
@@ -276,10 +307,10 @@ func envelopeCases() []badItem {
 			traceRequest(aSpan("c")).ResourceSpans...)}
 	}
 	badResource := twoResources()
-	badResource.ResourceSpans[0].Resource.Attributes[0].Value = nest(maxDepth + 1)
+	badResource.ResourceSpans[0].Resource.Attributes = tooMany()
 	badScope := twoResources()
 	badScope.ResourceSpans[0].ScopeSpans = append(badScope.ResourceSpans[0].ScopeSpans, &trace.ScopeSpans{
-		Scope: &common.InstrumentationScope{Attributes: []*common.KeyValue{{Key: "k", Value: nest(maxDepth + 1)}}},
+		Scope: &common.InstrumentationScope{Attributes: tooMany()},
 		Spans: []*trace.Span{aSpan("d")},
 	})
 	empty := twoResources()
@@ -288,13 +319,13 @@ func envelopeCases() []badItem {
 	outside := profileRequest(aProfile())
 	outside.ResourceProfiles[0].Resource.Attributes[3].KeyStrindex = 5
 	metadata := metricRequest(someMetrics()...)
-	metadata.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].Metadata[0].Value = nest(maxDepth + 1)
+	metadata.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].Metadata = tooMany()
 	return []badItem{
 		{"bad resource", Traces, badResource, traceRequest(aSpan("c")), 3, 2,
-			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[0].value",
+			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[0]: too many",
 			"bad_attributes=2"},
 		{"bad scope", Traces, badScope, twoResources(), 4, 1,
-			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[0].value",
+			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[0]: too many",
 			"bad_attributes=1"},
 		{"nothing left of a resource", Traces, empty, traceRequest(aSpan("c")), 3, 2,
 			"2 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: span_id",
@@ -306,7 +337,8 @@ func envelopeCases() []badItem {
 			"1 of 1 profiles rejected, the first because of resource_profiles[0].resource.attributes[3].key_strindex",
 			"bad_index=2"},
 		{"bad metadata", Metrics, metadata, metricRequest(someMetrics()[1:]...), 7, 2,
-			"2 of 7 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[0].metadata[0].value", "bad_attributes=2"},
+			"2 of 7 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[0]: too many",
+			"bad_attributes=2"},
 	}
 }
 
@@ -362,6 +394,8 @@ func TestUnknownFields(t *testing.T) {
 		{"in a scope", "items=2, unknown_field=2", "because of resource_spans[0].scope_spans[0]: unknown field",
 			field(1, field(2, slices.Concat(field(9, span), field(9, span))))},
 		{"in the request", "items=1, unknown_field=1", "unknown field", field(7, span)},
+		{"a group", "items=1, unknown_field=1", "resource_spans[0]: unknown field",
+			field(1, slices.Concat([]byte{0xc3, 0x3e}, field(2, span), []byte{0xc4, 0x3e}))},
 		{"empty", "items=0", "", field(1, field(1000, nil))},
 		{"a number", "items=0", "", field(1, []byte{0x50, 1})},
 		{"nothing", "items=0", "", nil},

@@ -13,8 +13,8 @@ import (
 const maxDepth = 100
 
 // decode returns a violation for what no protobuf decoder accepts as a message of the schema, but for
-// texts that are not UTF-8, which it adds to bad. It skips values nested deeper than maxDepth, whose
-// items are rejected later.
+// texts that are not UTF-8, which it adds to bad. It skips values nested deeper than maxDepth, which
+// are removed later.
 func (r request) decode(m *messageType, p part, depth int, bad *[]part) *violation {
 	for p.from < p.to {
 		f, err := r.next(p)

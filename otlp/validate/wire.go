@@ -32,6 +32,7 @@ const (
 	wireVarint  = tag(protowire.VarintType)
 	wireFixed64 = tag(protowire.Fixed64Type)
 	wireBytes   = tag(protowire.BytesType)
+	wireGroup   = tag(protowire.StartGroupType)
 	wireFixed32 = tag(protowire.Fixed32Type)
 )
 
