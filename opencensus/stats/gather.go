@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -74,14 +75,15 @@ func (g *gathering) addView(v *view) {
 		lost[GatherName] += uint64(len(v.series))
 		return
 	}
+	help := printable(v.description)
 	g.families = append(g.families, &dto.MetricFamily{
-		Name: &name, Help: &v.description, Type: &kind, Metric: g.metrics(v, labels),
+		Name: &name, Help: &help, Type: &kind, Metric: g.metrics(v, labels),
 	})
 }
 
 // gatheredBytes returns what gathering a view allocates at most.
 func (v *view) gatheredBytes() int {
-	family := gatheredFamilyBytes + gatheredNames*len(v.name)
+	family := gatheredFamilyBytes + gatheredNames*len(v.name) + len(v.description)
 	for _, key := range v.keys {
 		family += gatheredKeyBytes + gatheredKeys*len(key)
 	}
@@ -91,7 +93,7 @@ func (v *view) gatheredBytes() int {
 	}
 	n := family + one*len(v.series)
 	for _, x := range v.series {
-		n += len(x.identity) + len(x.identity)/4
+		n += 2*len(x.identity) + len(x.identity)/4
 	}
 	return n
 }
@@ -207,6 +209,9 @@ func (g *gathering) metrics(v *view, labels []label) []*dto.Metric {
 		}
 		clear(values)
 		v.setValues(values, x.identity)
+		for i := range values {
+			values[i] = printable(values[i])
+		}
 		g.id = appendJoined(g.id[:0], values)
 		if seen[string(g.id)] {
 			g.state.counts.Lost[GatherLabel]++
@@ -216,6 +221,17 @@ func (g *gathering) metrics(v *view, labels []label) []*dto.Metric {
 		add(x, pairsOf(labels, values))
 	}
 	return metrics
+}
+
+// printable returns a text with question marks for what is not, as control characters: what is scraped is shown
+// in terminals, too. It is no longer than before.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) {
+			return r
+		}
+		return '?'
+	}, text)
 }
 
 // appendJoined appends a text that is the same for equal values.

@@ -101,6 +101,22 @@ opencensus_shop_requests_total{code="200",route="/cart"} 1
 	assert.Check(t, !strings.Contains(got, "requests"), "got\n%s", got)
 }
 
+// Descriptions and values are printable: who shows a page in a terminal is not at the clients' mercy.
+func TestGatherPrintable(t *testing.T) {
+	s := New(Options{})
+	update(s, 0, func(u *Update) {
+		v := viewOf("v", wire.Count, "k")
+		v.Description = "d\x1b]0;x\x07 \u202e\n\u009bé"
+		u.registerView(v)
+		u.test(ints(v.Measure, 1), "k=a\x1b[31m\x00\x7f\u202eé b")
+		u.test(ints(v.Measure, 1), "k=a\x07[31m\x00\x7f\u202eé b") // looks the same
+	})
+	got, want := gather(t, s), "# HELP opencensus_v_total d?]0;x? ???é\n# TYPE opencensus_v_total counter\n"+
+		"opencensus_v_total{k=\"a?[31m???é b\"} 1\n"
+	assert.Check(t, got == want, "got\n%s", got)
+	expectLost(t, s, map[Loss]uint64{GatherLabel: 1})
+}
+
 // Names and labels that are not unique after translation, or that mean something else.
 func TestGatherClashes(t *testing.T) {
 	for _, test := range []struct {
@@ -268,6 +284,12 @@ func TestGatherMemory(t *testing.T) {
 			v.Measure = v.Name
 			u.registerView(v)
 			u.test(ints(v.Measure, 1), fmt.Sprint("k=", i, strings.Repeat("v", 200)))
+		},
+		"control characters": func(u *Update, i int) {
+			v := viewOf(fmt.Sprint(i/100), wire.LastValue, "k")
+			v.Measure, v.Description = v.Name, strings.Repeat("\x1b", maxText)
+			u.registerView(v)
+			u.test(ints(v.Measure, 1), fmt.Sprint("k=", i, strings.Repeat("\x1b", 200)))
 		},
 		"labels": func(u *Update, i int) {
 			v := viewOf(fmt.Sprint(i/100), wire.LastValue, keys...)
