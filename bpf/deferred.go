@@ -95,6 +95,7 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 			Samples:    1,
 			OTel:       d.Key.Attributes != 0,
 			OfLabels:   areOfLabels(d.Key.Attributes),
+			OfOBI:      d.Key.Attributes == ofOBI,
 			Attributes: slices.Concat(attributes[:d.AttributesSize]),
 		},
 		Frames: frames,

@@ -25,6 +25,7 @@ type Count struct {
 
 	OTel       bool   // the ids are from a record of OpenTelemetry's, or labels; TransactionID is 0 then
 	OfLabels   bool   // Attributes are of labels: the index is one of LabelAttributes
+	OfOBI      bool   // the ids are of OBI: see Sampler.FollowOBI
 	Attributes []byte // of such a record, those that are wanted: {index, length, value}…; valid until yield returns
 }
 
@@ -188,12 +189,15 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 		Samples:    value.Samples,
 		OTel:       key.Attributes != 0,
 		OfLabels:   areOfLabels(key.Attributes),
+		OfOBI:      key.Attributes == ofOBI,
 	}
 	putTraceID(&count.TraceID, key.TraceId)
 	binary.NativeEndian.PutUint64(count.TransactionID[:], key.TransactionId)
 	binary.NativeEndian.PutUint64(count.SpanID[:], key.SpanId)
 	return count
 }
+
+const ofOBI = uint64(samplerAttributesOriginOF_OBI)
 
 // areOfLabels reports whether a hash is one of attributes of labels.
 func areOfLabels(hash uint64) bool {

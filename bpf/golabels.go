@@ -127,6 +127,7 @@ func (s *Sampler) loadLabels() error {
 		samplerMapCounters: shared.Counters,
 		samplerMapScratch:  shared.Scratch,
 		samplerMapUnwinder: s.objects.Unwinder,
+		samplerMapObi:      s.objects.OBI,
 		".bss":             shared.Variables,
 		".rodata":          shared.Constants,
 	}})

@@ -66,9 +66,28 @@ func (i *identities) identify(pid int) (ExecID, error) {
 const identityRecords = 64
 
 func (i *identities) walk(filter uint32, pid int) (ExecID, error) {
+	found, err := ExecID{}, ErrGone
+	walkErr := i.each(filter, func(r *identityIdentityRecord) bool {
+		if int(r.Pid) != pid {
+			return true
+		}
+		found, err = ExecID{
+			PID: pid, StartTime: r.StartTime,
+			execID: r.ExecId, memory: r.Memory, tgid: r.Tgid, level: r.Level,
+		}, nil
+		return false
+	})
+	if walkErr != nil {
+		return ExecID{}, walkErr
+	}
+	return found, err
+}
+
+// each calls yield with what the threads of processes run, until it returns false.
+func (i *identities) each(filter uint32, yield func(*identityIdentityRecord) bool) error {
 	fd, err := openTaskIterator(i.program, filter)
 	if err != nil {
-		return ExecID{}, err
+		return err
 	}
 	defer unix.Close(fd)
 	var records [identityRecords]identityIdentityRecord
@@ -76,17 +95,14 @@ func (i *identities) walk(filter uint32, pid int) (ExecID, error) {
 	for {
 		n, err := unix.Read(fd, raw)
 		if err != nil {
-			return ExecID{}, fmt.Errorf("reading identity iterator: %w", err)
+			return fmt.Errorf("reading identity iterator: %w", err)
 		}
 		if n == 0 {
-			return ExecID{}, ErrGone
+			return nil
 		}
-		for _, r := range records[:n/int(unsafe.Sizeof(records[0]))] {
-			if int(r.Pid) == pid {
-				return ExecID{
-					PID: pid, StartTime: r.StartTime,
-					execID: r.ExecId, memory: r.Memory, tgid: r.Tgid, level: r.Level,
-				}, nil
+		for j := range records[:n/int(unsafe.Sizeof(records[0]))] {
+			if !yield(&records[j]) {
+				return nil
 			}
 		}
 	}

@@ -150,6 +150,9 @@ type SideCounters struct {
 	// there are too many layouts of Go programs, of its owner or of all, or the kernel has refused what
 	// reads labels.
 	LabelsUnread uint64
+
+	// OfOBI are those whose context is OBI's: see FollowOBI.
+	OfOBI uint64
 }
 
 // SideCounters returns sums, as Counters.
@@ -158,6 +161,7 @@ func (s *Sampler) SideCounters() (SideCounters, error) {
 	return SideCounters{
 		WalkedInstead: total.WalkedInstead, AttributesCut: total.AttributesCut, UnknownKeys: total.UnknownKeys,
 		LabelsRefused: total.LabelsRefused, LabelsUnread: s.table.layouts.unread.Load(),
+		OfOBI: total.OfObi,
 	}, err
 }
 
@@ -189,6 +193,7 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 		total.AttributesCut += perCPU.AttributesCut
 		total.UnknownKeys += perCPU.UnknownKeys
 		total.LabelsRefused += perCPU.LabelsRefused
+		total.OfObi += perCPU.OfObi
 	}
 	return total, nil
 }

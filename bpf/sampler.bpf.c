@@ -12,7 +12,7 @@
  * the last is count_unwound, which does what sample does with the stacks that it walks itself. All
  * of that is one interrupt of one CPU, in which the kernel runs no other program of this type. */
 #include "sampler.h"
-#include "maps.h"
+#include "obi.h"
 
 /* Scratch and unwinder have one entry. All memory is allocated when a program is loaded: kernels
  * before 6.1 require that of programs that run in interrupts, and an allocation in an interrupt
@@ -128,6 +128,7 @@ const enum go_role *role_type SEC("types");
 const enum go_labels_form *form_type SEC("types");
 const enum attributes_origin *origin_type SEC("types");
 const enum go_attribute *attribute_type SEC("types");
+const enum obi_map *obi_map_type SEC("types");
 
 static __always_inline __u32 thread_number(__u32 level) {
     struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -215,7 +216,7 @@ static __always_inline bool store_attributes(void *table, const struct scratch *
         .target = s->sample.key.stack.target,
     };
 
-    if (key.hash <= NO_ATTRIBUTES || bpf_map_lookup_elem(table, &key))
+    if (!(key.hash & ATTRIBUTES_OF_RECORD) || bpf_map_lookup_elem(table, &key))
         return true;
     if (!bpf_map_update_elem(table, &key, &s->attributes.found, BPF_NOEXIST)) {
         counters->attributes_stored++;
@@ -331,6 +332,11 @@ static __always_inline __u64 hash_attributes(struct correlator_attributes_scratc
     return (hash & ~(__u64)ATTRIBUTES_ORIGIN) | origin;
 }
 
+static __always_inline void take_of_obi(struct scratch *s, struct counters *counters) {
+    counters->of_obi++;
+    s->sample.key.attributes = OF_OBI;
+}
+
 /* Reads the attributes of a record, and puts their hash into the sample. */
 static __always_inline void take_attributes(struct scratch *s, struct counters *counters) {
     struct correlator_attributes *found = &s->attributes.found;
@@ -338,6 +344,10 @@ static __always_inline void take_attributes(struct scratch *s, struct counters *
     s->sample.key.attributes = 0;
     if (s->context.kind != CORRELATOR_OTEL)
         return;
+    if (!s->publishes) {
+        take_of_obi(s, counters);
+        return;
+    }
     correlator_read_attributes(&s->context, &s->attributes);
     counters->attributes_cut += found->cut;
     counters->unknown_keys += found->unknown;
@@ -403,8 +413,11 @@ static __always_inline enum sample_outcome read_context(void *ctx, struct scratc
         return OUTCOME_NO_USER_CODE;
     if (!reads_in_kernel && !in_user_code(ctx))
         return OUTCOME_IN_KERNEL;
-    if (outcome == CORRELATOR_SAMPLED)
+    s->publishes = outcome == CORRELATOR_SAMPLED;
+    if (s->publishes)
         outcome = correlator_read(&target, context);
+    else if (!target.labels)
+        outcome = obi_read(context);
     s->labels.layout = target.labels;
     return (enum sample_outcome)outcome;
 }
@@ -468,7 +481,11 @@ static __always_inline enum sample_outcome take_labels(void *ctx, struct counter
     counters->labels_refused += refused;
     counters->attributes_cut += found->cut;
     s->sample.key.attributes = 0;
-    if (s->context.kind == CORRELATOR_OTEL)
+    if (s->context.kind != CORRELATOR_OTEL && !s->publishes && !refused &&
+        obi_read(&s->context) == CORRELATOR_SAMPLED) {
+        s->outcome = OUTCOME_CORRELATED;
+        take_of_obi(s, counters);
+    } else if (s->context.kind == CORRELATOR_OTEL)
         s->sample.key.attributes =
             hash_attributes(&s->attributes, hash_seed[0], ATTRIBUTES_OF_LABELS);
     __asm__ __volatile__("" ::: "memory"); /* as in take_sample */

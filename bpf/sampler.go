@@ -68,6 +68,9 @@ type SamplerOptions struct {
 	Labels     []LabelKey
 	Attributes []string
 
+	// OBI is the path of OBI's pinned map of contexts, such as [OBIContexts], which FollowOBI looks for; empty: none.
+	OBI string
+
 	freezes bool // as if ReadsInKernel said so
 
 	// ChainOnly has stacks that are walked have what is in the chain of frame pointers alone, as where the
@@ -116,6 +119,7 @@ type Sampler struct {
 	clock      *clock
 	deferred   *ringbuf.Reader
 	table      targetTable
+	obi        obi
 	stopped    atomic.Bool // no sample is being taken any more
 
 	draining sync.Mutex // held for drain and evictions
@@ -136,6 +140,7 @@ type samplingObjects struct {
 	WalkSample *ebpf.Program `ebpf:"walk_sample"`
 	Unwinder   *ebpf.Map     `ebpf:"unwinder"`
 	Targets    *ebpf.Map     `ebpf:"targets"`
+	OBI        *ebpf.Map     `ebpf:"obi"`
 	sharedMaps
 
 	Active         *ebpf.Variable `ebpf:"active"`
@@ -159,7 +164,7 @@ type sharedMaps struct {
 }
 
 func (o *samplingObjects) Close() error {
-	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.Stacks, o.Counters, o.CountsA, o.CountsB,
+	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.OBI, o.Stacks, o.Counters, o.CountsA, o.CountsB,
 		o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
 }
 
@@ -195,6 +200,7 @@ func (s *Sampler) open() (err error) {
 	}
 	spec, err := s.newSpec(cpus)
 	if err == nil {
+		s.obi.layout = spec.Maps[samplerMapObi].InnerMap
 		err = s.load(spec)
 	}
 	if err != nil {
@@ -331,6 +337,7 @@ func (s *Sampler) Close() error {
 	if unwound := s.unwound.Load(); unwound != nil {
 		errs = append(errs, unwound.stacks.Close())
 	}
+	errs = append(errs, s.obi.close())
 	if s.identities != nil {
 		errs = append(errs, s.identities.close())
 	}

@@ -45,7 +45,8 @@ enum sample_outcome {
  *      200    8 attributes_cut    samples that lack attributes: correlator_attributes.cut
  *      208    8 unknown_keys      samples: correlator_attributes.unknown
  *      216    8 labels_refused    samples: GO_REFUSED
- *      224   32 reserved          0
+ *      224    8 of_obi            samples with a context of OBI's
+ *      232   24 reserved          0
  */
 struct counters {
     __u64 outcomes[OUTCOMES];
@@ -58,7 +59,8 @@ struct counters {
     __u64 attributes_cut;
     __u64 unknown_keys;
     __u64 labels_refused;
-    __u64 reserved[4];
+    __u64 of_obi;
+    __u64 reserved[3];
 };
 
 /* Identifies a stack of a process.
@@ -99,6 +101,7 @@ enum attributes_origin {
     ATTRIBUTES_OF_RECORD = 2, /* by the key map of the process */
     ATTRIBUTES_OF_LABELS = 3, /* by enum go_attribute */
     ATTRIBUTES_ORIGIN = 3,    /* the bits */
+    OF_OBI = 4,               /* a context of OBI's, which has none; no hash is this, either */
 };
 
 /* Identifies attributes of a target. The value is the struct correlator_attributes.
@@ -167,6 +170,7 @@ _Static_assert(__builtin_offsetof(struct counters, attributes_stored) == 192, "s
 _Static_assert(__builtin_offsetof(struct counters, attributes_cut) == 200, "cut");
 _Static_assert(__builtin_offsetof(struct counters, unknown_keys) == 208, "unknown_keys");
 _Static_assert(__builtin_offsetof(struct counters, labels_refused) == 216, "labels_refused");
+_Static_assert(__builtin_offsetof(struct counters, of_obi) == 224, "of_obi");
 _Static_assert(sizeof(struct counters) == 256, "cache lines");
 _Static_assert(OUTCOMES == 19, "the size in the table above");
 _Static_assert(__builtin_offsetof(struct stack_key, target) == 16, "target");
@@ -198,7 +202,7 @@ _Static_assert(__builtin_offsetof(struct deferred, attributes) == 6264, "attribu
  *        0 6776 sample
  *     6776  120 context     of the thread
  *     6896    4 outcome     the same: enum correlator_outcome
- *     6900    4 reserved    0
+ *     6900    4 publishes   0: its process publishes no context, but maybe by labels
  *     6904 2584 attributes  of the thread
  *     9488 1472 labels      the same
  */
@@ -206,7 +210,7 @@ struct scratch {
     struct deferred sample;
     struct correlator_context context;
     __u32 outcome;
-    __u32 reserved;
+    __u32 publishes;
     struct correlator_attributes_scratch attributes;
     struct go_scratch labels;
 };

@@ -27,6 +27,7 @@ const (
 	samplerAttributesOriginATTRIBUTES_OF_RECORD samplerAttributesOrigin = 2
 	samplerAttributesOriginATTRIBUTES_OF_LABELS samplerAttributesOrigin = 3
 	samplerAttributesOriginATTRIBUTES_ORIGIN    samplerAttributesOrigin = 3
+	samplerAttributesOriginOF_OBI               samplerAttributesOrigin = 4
 )
 
 type samplerCorrelatorAttributes struct {
@@ -103,7 +104,8 @@ type samplerCounters struct {
 	AttributesCut    uint64
 	UnknownKeys      uint64
 	LabelsRefused    uint64
-	Reserved         [4]uint64
+	OfObi            uint64
+	Reserved         [3]uint64
 }
 
 type samplerDeferred struct {
@@ -166,6 +168,14 @@ const (
 	samplerGoRoleGO_ROOT_DECIMAL samplerGoRole = 5
 	samplerGoRoleGO_NAME         samplerGoRole = 6
 	samplerGoRoleGO_ROLES        samplerGoRole = 8
+)
+
+type samplerObiMap uint32
+
+const (
+	samplerObiMapOBI_CONTEXTS samplerObiMap = 0
+	samplerObiMapOBI_FORMER   samplerObiMap = 1
+	samplerObiMapOBI_MAPS     samplerObiMap = 2
 )
 
 type samplerRecordLayout struct {
@@ -239,7 +249,7 @@ type samplerScratch struct {
 		Reserved       [5]uint8
 	}
 	Outcome    uint32
-	Reserved   uint32
+	Publishes  uint32
 	Attributes struct {
 		_        structs.HostLayout
 		Found    samplerCorrelatorAttributes
@@ -318,6 +328,7 @@ const (
 	samplerMapCountsA        = "counts_a"
 	samplerMapCountsB        = "counts_b"
 	samplerMapEvents         = "events"
+	samplerMapObi            = "obi"
 	samplerMapRecords        = "records"
 	samplerMapScratch        = "scratch"
 	samplerMapStacks         = "stacks"
@@ -405,6 +416,7 @@ type samplerMapSpecs struct {
 	CountsA       *ebpf.MapSpec `ebpf:"counts_a"`
 	CountsB       *ebpf.MapSpec `ebpf:"counts_b"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
+	Obi           *ebpf.MapSpec `ebpf:"obi"`
 	Records       *ebpf.MapSpec `ebpf:"records"`
 	Scratch       *ebpf.MapSpec `ebpf:"scratch"`
 	Stacks        *ebpf.MapSpec `ebpf:"stacks"`
@@ -462,6 +474,7 @@ type samplerMaps struct {
 	CountsA       *ebpf.Map `ebpf:"counts_a"`
 	CountsB       *ebpf.Map `ebpf:"counts_b"`
 	Events        *ebpf.Map `ebpf:"events"`
+	Obi           *ebpf.Map `ebpf:"obi"`
 	Records       *ebpf.Map `ebpf:"records"`
 	Scratch       *ebpf.Map `ebpf:"scratch"`
 	Stacks        *ebpf.Map `ebpf:"stacks"`
@@ -478,6 +491,7 @@ func (m *samplerMaps) Close() error {
 		m.CountsA,
 		m.CountsB,
 		m.Events,
+		m.Obi,
 		m.Records,
 		m.Scratch,
 		m.Stacks,

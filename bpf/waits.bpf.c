@@ -20,6 +20,7 @@
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
 #include "calls.h"
+#include "obi.h"
 
 struct accounts {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -539,7 +540,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     if (!context) /* never */
         return;
     context->target = 0;
-    outcome = correlator_current(&targets, context);
+    outcome = current_context(context);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
     if (context->target != thread->target || last_switch(thread) < since) {
@@ -965,8 +966,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
     }
     name_waker(waker, current, target);
     context = bpf_map_lookup_elem(&contexts, &only);
-    if (!context || filtered(current->tgid) ||
-        correlator_current(&targets, context) < CORRELATOR_UNSAMPLED)
+    if (!context || filtered(current->tgid) || current_context(context) < CORRELATOR_UNSAMPLED)
         return;
     waker->context = context->kind;
     waker->trace_id[0] = correlator_trace_id(context)[0];

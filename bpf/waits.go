@@ -201,8 +201,8 @@ func (w *Waits) open() (err error) {
 	spec.Maps[waitsMapPaces].MaxEntries = uint32(w.cpus * (paces + ownerPaces))
 	spec.Maps[waitsMapBells] = setBells(spec.Maps[waitsMapBells])
 	spec.Maps[waitsMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
-	targets := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets}
-	if err := load(spec, &w.objects, ebpf.CollectionOptions{MapReplacements: targets}); err != nil {
+	shared := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets, waitsMapObi: w.sampler.objects.OBI}
+	if err := load(spec, &w.objects, ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
 		return err
 	}
 	if w.counters, err = w.objects.Counters.Memory(); err != nil {

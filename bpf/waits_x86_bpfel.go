@@ -233,6 +233,7 @@ const (
 	waitsMapContexts        = "contexts"
 	waitsMapCounters        = "counters"
 	waitsMapJobs            = "jobs"
+	waitsMapObi             = "obi"
 	waitsMapOwners          = "owners"
 	waitsMapPaces           = "paces"
 	waitsMapTargets         = "targets"
@@ -325,6 +326,7 @@ type waitsMapSpecs struct {
 	Contexts  *ebpf.MapSpec `ebpf:"contexts"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Jobs      *ebpf.MapSpec `ebpf:"jobs"`
+	Obi       *ebpf.MapSpec `ebpf:"obi"`
 	Owners    *ebpf.MapSpec `ebpf:"owners"`
 	Paces     *ebpf.MapSpec `ebpf:"paces"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
@@ -383,6 +385,7 @@ type waitsMaps struct {
 	Contexts  *ebpf.Map `ebpf:"contexts"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Jobs      *ebpf.Map `ebpf:"jobs"`
+	Obi       *ebpf.Map `ebpf:"obi"`
 	Owners    *ebpf.Map `ebpf:"owners"`
 	Paces     *ebpf.Map `ebpf:"paces"`
 	Targets   *ebpf.Map `ebpf:"targets"`
@@ -398,6 +401,7 @@ func (m *waitsMaps) Close() error {
 		m.Contexts,
 		m.Counters,
 		m.Jobs,
+		m.Obi,
 		m.Owners,
 		m.Paces,
 		m.Targets,

@@ -13,6 +13,7 @@
  * the CPU meanwhile: interrupts are off. */
 #include "walks.h"
 #include "calls.h"
+#include "obi.h"
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -148,9 +149,9 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
         return true;
     if (!thread || !thread->key.kind || !is_there(thread, job))
         return false;
-    if (correlator_current(&targets, context) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
-                                                 : keep_unsampled ? CORRELATOR_UNSAMPLED
-                                                                  : CORRELATOR_SAMPLED))
+    if (current_context(context) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
+                                    : keep_unsampled ? CORRELATOR_UNSAMPLED
+                                                     : CORRELATOR_SAMPLED))
         return false;
     __asm__ __volatile__("" ::: "memory"); /* the verifier goes on once for all outcomes */
     walked->target = context->target;

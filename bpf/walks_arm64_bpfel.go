@@ -257,6 +257,7 @@ const (
 	walksMapBells          = "bells"
 	walksMapCounters       = "counters"
 	walksMapJobs           = "jobs"
+	walksMapObi            = "obi"
 	walksMapRecords        = "records"
 	walksMapTargets        = "targets"
 	walksMapThreads        = "threads"
@@ -333,6 +334,7 @@ type walksMapSpecs struct {
 	Bells        *ebpf.MapSpec `ebpf:"bells"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Jobs         *ebpf.MapSpec `ebpf:"jobs"`
+	Obi          *ebpf.MapSpec `ebpf:"obi"`
 	Records      *ebpf.MapSpec `ebpf:"records"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
@@ -381,6 +383,7 @@ type walksMaps struct {
 	Bells        *ebpf.Map `ebpf:"bells"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Jobs         *ebpf.Map `ebpf:"jobs"`
+	Obi          *ebpf.Map `ebpf:"obi"`
 	Records      *ebpf.Map `ebpf:"records"`
 	Targets      *ebpf.Map `ebpf:"targets"`
 	Threads      *ebpf.Map `ebpf:"threads"`
@@ -394,6 +397,7 @@ func (m *walksMaps) Close() error {
 		m.Bells,
 		m.Counters,
 		m.Jobs,
+		m.Obi,
 		m.Records,
 		m.Targets,
 		m.Threads,

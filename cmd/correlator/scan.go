@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"correlator/bpf"
 	"correlator/internal/operate/config"
 	"correlator/internal/operate/inspect"
 	"correlator/procscan"
@@ -31,6 +32,10 @@ func (a *app) addScan() {
 				fmt.Fprintf(cmd.ErrOrStderr(), "correlator: processes that could not be examined: %d; see \"correlator check\", "+
 					"process-memory\n", unreadable)
 			}
+			ofOBI, obiErr := inspect.AddOBI(bpf.OBIContexts, processes)
+			if obiErr != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: contexts of OBI are not known:", obiErr)
+			}
 			partial := procscan.ProbeHostView(options.ProcRoot)
 			if partial != nil && err == nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: these are not all processes of the host:", partial)
@@ -41,6 +46,9 @@ func (a *app) addScan() {
 			err = errors.Join(inspect.WriteProcesses(cmd.OutOrStdout(), processes), err)
 			if err != nil || unreadable > 0 || !filter.IsZero() {
 				return err // others may publish
+			}
+			if ofOBI != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "correlator:", ofOBI)
 			}
 			others, othersErr := inspect.Others(options.ProcRoot, processes)
 			for _, line := range others {

@@ -53,6 +53,7 @@ type Target struct {
 	service profile.Service // by all that was found
 
 	labels goLabels // of the program that runs
+	ofOBI  bool     // see SetOBI
 
 	filtered bool // the filter leaves out the service
 

@@ -30,6 +30,12 @@ const (
 	StateSilent     State = "silent"     // a JVM with an agent that has not loaded its library, see Silent
 )
 
+// OBI is the name of contexts that OpenTelemetry eBPF Instrumentation has of a process, in tables and JSON.
+const OBI = "obi"
+
+// SetOBI says whether the program that runs had any.
+func (t *Target) SetOBI(has bool) { t.ofOBI = has }
+
 // View is one process that takes part, or would but for the filter, as `scan` prints it. Texts are
 // what the process itself published, and paths that it may have named: anything.
 type View struct {
@@ -41,7 +47,7 @@ type View struct {
 
 	ServiceName        string   `json:"service_name"`
 	ServiceEnvironment string   `json:"service_environment"`
-	Contexts           []string `json:"contexts"`    // by what it publishes: elastic, opentelemetry, go_labels
+	Contexts           []string `json:"contexts"`    // elastic, opentelemetry and go_labels, by what it publishes; obi
 	SocketPath         string   `json:"socket_path"` // as the process itself sees it
 	Library            string   `json:"library"`     // path in the process's mount namespace
 	Libc               string   `json:"libc"`        // glibc or musl; empty while not known
@@ -124,6 +130,9 @@ func (t *Target) Describe(view *View) {
 	}
 	if t.HasLabels() {
 		view.Contexts = append(view.Contexts, GoLabels)
+	}
+	if t.ofOBI {
+		view.Contexts = append(view.Contexts, OBI)
 	}
 	for _, v := range []*variable{&t.otel.variable, &t.elastic} {
 		if v.file != nil && v.err == nil && v.rule.Libc != tlsdesc.LibcUnknown {

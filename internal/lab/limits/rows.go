@@ -263,8 +263,8 @@ var own = reasons(map[string]string{
 		internal/attach/process.MaxAttributes internal/stacks/sampling.MaxAttributes`,
 	"rooms in the kernel, of all processes; what finds none is counted (docs/metrics.md)": `bpf.maxAttributes
 		bpf.maxWalkBytes`,
-	"of a format: no more can be there": `bpf.maxKnownKeys elfsym.maxBuildIDBytes elfsym.maxGoBuildBytes
-		elfsym.maxGoVersion elfsym.maxDebugLink elfsym.maxNameBytes
+	"of a format: no more can be there": `bpf.maxKnownKeys bpf.maxOBIContexts elfsym.maxBuildIDBytes
+		elfsym.maxGoBuildBytes elfsym.maxGoVersion elfsym.maxDebugLink elfsym.maxNameBytes
 		internal/names/symbolizer.maxPathBytes internal/names/symbolizer.maxLivePathBytes procscan.maxNameBytes
 		procscan.maxPIDs procscan.maxAuxvBytes procscan.maxStatBytes procscan.maxStatusBytes procscan.maxThreadName
 		procscan.maxCPU procscan.maxCPUListBytes internal/stacks/unwind.MaxWord

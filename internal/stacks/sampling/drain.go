@@ -160,6 +160,9 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
 		Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last), Unwound: count.Stack.Unwound(),
 	}
+	if count.OfOBI && !p.ofOBI.Load() {
+		p.ofOBI.Store(true)
+	}
 	if count.OTel {
 		sample.Context = profile.OTelContext
 		keys := bpf.LabelAttributes

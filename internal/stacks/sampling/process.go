@@ -62,7 +62,7 @@ func (p *ProcessSampler) Start() error {
 	rules := p.rules()
 	traced := isTraced(&rules)
 	switch {
-	case process.IsGone(err), !traced && !(s.keep.Untraced && (p.target.HasContext() || p.target.NeedsNothing())):
+	case process.IsGone(err), !traced && !((s.keep.Untraced || s.obi.Load()) && (p.target.HasContext() || p.target.NeedsNothing())):
 		return err
 	case identityErr != nil:
 		return process.WithReason(process.ReasonSampling, identityErr)
@@ -211,7 +211,12 @@ func (p *ProcessSampler) Serve() (probe bool) {
 // since.
 func (p *ProcessSampler) Probe() {
 	now := time.Now()
-	if program := p.program.Load(); program != nil && program.probeDue(now) {
+	program := p.program.Load()
+	if program == nil {
+		return
+	}
+	p.target.SetOBI(program.ofOBI.Load())
+	if program.probeDue(now) {
 		program.probe(now)
 	}
 }

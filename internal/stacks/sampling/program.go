@@ -36,7 +36,8 @@ type program struct {
 	unseen   atomic.Bool     // its stacks are to be unwound from its first samples on, and there were none
 	idle     idleWaits
 	pieces   pieces
-	flushing bool // it is in Sampling.flushing
+	flushing bool        // it is in Sampling.flushing
+	ofOBI    atomic.Bool // samples had a context of OBI
 }
 
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.

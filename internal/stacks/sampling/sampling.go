@@ -109,6 +109,7 @@ type Sampling struct {
 	unwinding   *unwinding // nil: all stacks are walked by frame pointers
 	hidden      error      // why stacks have no kernel frames, if they were asked for
 	labels      []bpf.LabelKey
+	obi         atomic.Bool // contexts of OBI are read
 	threads     lazyThreads
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
@@ -159,6 +160,9 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		labels:      options.Labels,
 	}
 	options.SamplerOptions.Attributes = options.Attributes
+	if options.OBI == "" && s.samples && !s.elasticOnly {
+		options.OBI = bpf.OBIContexts
+	}
 	s.counted = s.clock.last
 	var err error
 	if s.files, err = profile.NewFiles(options.ProcRoot, fileEntries); err != nil {
@@ -186,6 +190,7 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		log.Warn("stacks that are walked by frame pointers lack callers", zap.String("reason", "sampler_refused"),
 			zap.Error(err))
 	}
+	s.followOBI()
 	if options.Waits && s.samples {
 		if s.waitsWanted = options.WaitsWanted; s.waitsWanted == nil {
 			s.waitsWanted = func() bool { return true }
@@ -370,8 +375,18 @@ func (s *Sampling) maintain(now time.Time) {
 	}
 	s.refreshed = now
 	s.recordError("following CPUs", s.sampler.Refresh())
+	s.followOBI()
 	if s.stacks.kernel.Stale(now) {
 		s.recordError("looking at the kernel", s.stacks.kernel.Update(now))
+	}
+}
+
+// followOBI has contexts of OBI read while there are any.
+func (s *Sampling) followOBI() {
+	reads, err := s.sampler.FollowOBI()
+	s.recordError("following OBI", err)
+	if s.obi.Swap(reads) != reads {
+		s.log.Info("contexts of OBI", zap.Bool("read", reads))
 	}
 }
 
@@ -389,7 +404,7 @@ func (s *Sampling) readCounters() {
 	for counter, sum := range map[*atomic.Uint64]uint64{
 		&s.counters.Walked: side.WalkedInstead, &s.counters.AttributesCut: side.AttributesCut,
 		&s.counters.UnknownKeys: side.UnknownKeys, &s.counters.LabelsRefused: side.LabelsRefused,
-		&s.counters.LabelsUnread: side.LabelsUnread,
+		&s.counters.LabelsUnread: side.LabelsUnread, &s.counters.OfOBI: side.OfOBI,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}
