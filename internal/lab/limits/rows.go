@@ -157,7 +157,7 @@ var rows = map[string]row{
 	"internal/stacks/unwind.maxPagesOfFile": {"64 KiB of code of a file, its number",
 		tableErrors + "; \"a file has code in more than %d pages of 64 KiB\"", "TestLimitsOfOne"},
 	"internal/stacks/unwind.maxUnwindInfos": {"ways to unwind a frame",
-		tableErrors + "; \"a process has more than %d ways to unwind a frame\"", "TestLimitsOfOne"},
+		tableErrors + "; \"files of a process have more than %d ways to unwind a frame\"", "TestLimitsOfOne"},
 	"internal/stacks/unwind.maxFiles":       {"files of all processes", overQuota, "TestQuotas"},
 	"internal/stacks/unwind.maxTableBytes":  {"tables of files", overQuota, "TestQuotas"},
 	"internal/stacks/unwind.maxJVMs":        {"JVMs", overQuota, "TestQuotaOfJVMs"},

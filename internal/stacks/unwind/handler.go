@@ -25,8 +25,9 @@ const (
 	// processes: 128 MB of code.
 	maxPagesOfFile = 2048
 
-	// maxUnwindInfos bounds what one synchronization adds to the table of ways to unwind a frame. It has
-	// support.UnwindInfoMaxEntries for all processes, and a worker never removes one. libjvm has some 300.
+	// maxUnwindInfos bounds what one file adds to the table of ways to unwind a frame, and the sum after which a
+	// synchronization stores no further file. The table has support.UnwindInfoMaxEntries for all processes, and a
+	// worker never removes one. libjvm has some 300.
 	maxUnwindInfos = 2048
 )
 
@@ -34,7 +35,7 @@ var (
 	errAPM    = errors.New("the engine is not to correlate with APM agents")
 	errRanges = fmt.Errorf("a process has more than %d ranges of mappings", maxRanges)
 	errPages  = fmt.Errorf("a file has code in more than %d pages of 64 KiB", maxPagesOfFile)
-	errInfos  = fmt.Errorf("a process has more than %d ways to unwind a frame", maxUnwindInfos)
+	errInfos  = fmt.Errorf("files of a process have more than %d ways to unwind a frame", maxUnwindInfos)
 )
 
 // codeRange is where a file's code is in a process.
@@ -59,9 +60,10 @@ type handler struct {
 	failure   error // the first one
 	last      error
 	overQuota error // the first that is an errOverQuota
-	infos     int
-	full      bool // a table is that will not be cleared as processes end
-	read      bool // a file was read, since takeFilesRead
+	infos     int   // those that the synchronization has added
+	ofFile    int   // of them, those of the file
+	full      bool  // a table is that will not be cleared as processes end
+	read      bool  // a file was read, since takeFilesRead
 	ranges    map[libpf.PID]map[host.FileID][]codeRange
 	count     map[libpf.PID]holding // of ranges, of files and of runtimes
 	data      processData

@@ -204,7 +204,7 @@ func TestLimitsOfOne(t *testing.T) {
 			return h.UpdateStackDeltaPages(1, make([]uint16, maxPagesOfFile+1), madeUpBucket, 0)
 		}},
 		{errInfos, func(h *handler) error {
-			h.infos = maxUnwindInfos
+			h.ofFile = maxUnwindInfos
 			return h.UpdateUnwindInfo(0, stackdeltatypes.UnwindInfo{})
 		}},
 		{errOverQuota, func(h *handler) error { // half of the programs with a runtime are of one user
@@ -287,6 +287,25 @@ func TestDeferredFile(t *testing.T) {
 	h.store(mappedFile{5, 6}, until.Add(1), storing(errPages))
 	_, kept := h.deferred[file]
 	assert.Check(t, !kept, "what has passed is kept")
+}
+
+// Where a process has used up its ways to unwind, its next file is not stored, and that says nothing of the file: it is
+// stored for others, whose file it is as well.
+func TestProcessWithoutRoom(t *testing.T) {
+	h, _ := madeUp()
+	file, now := mappedFile{1, 2}, time.Now()
+	var stored int
+	store := func() { h.store(file, now, func() bool { stored++; return true }) }
+	h.begin("user")
+	h.infos, h.ofFile = maxUnwindInfos, maxUnwindInfos
+	store()
+	r := h.result(0)
+	assert.Check(t, stored == 0 && r.errors == 1 && errors.Is(r.failure, errInfos) && len(h.deferred) == 0, "%d, %+v",
+		stored, r)
+	h.begin("user")
+	store()
+	r = h.result(0)
+	assert.Check(t, stored == 1 && r.errors == 0 && h.ofFile == 0, "%d, %+v", stored, r)
 }
 
 // Stacks do not go to the program of a runtime that is not known of a process.

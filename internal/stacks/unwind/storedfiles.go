@@ -39,16 +39,22 @@ type deferral struct {
 const deferralTime = 90*time.Second + synchronizeTimeout
 
 // store calls a function that has the engine store a file, unless that failed so recently that the
-// engine would not try it. Then it has failed again. Without a handler, nothing is stored.
+// engine would not try it. Then it has failed again. So it has where there is no more room for the process: the engine
+// would not store the file for others either. Without a handler, nothing is stored.
 func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 	if h == nil || file == (mappedFile{}) { // it is none
 		return do()
 	}
 	h.mu.Lock()
-	before, d := h.errors, h.deferred[file]
+	before, d, room := h.errors, h.deferred[file], h.infos < maxUnwindInfos
+	h.ofFile = 0
 	h.mu.Unlock()
 	if now.Before(d.until) {
 		_ = h.note("not tried again yet", d.failure)
+		return true
+	}
+	if !room {
+		_ = h.note("storing ways to unwind", errInfos)
 		return true
 	}
 	goOn := do()
@@ -67,8 +73,9 @@ func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 func (h *handler) UpdateUnwindInfo(index uint16, info stackdeltatypes.UnwindInfo) error {
 	h.mu.Lock()
 	h.infos++
+	h.ofFile++
 	err := error(nil)
-	if h.infos > maxUnwindInfos {
+	if h.ofFile > maxUnwindInfos {
 		err = errInfos
 	} else if err = h.quotas.infos.take(h.user, 1); err != nil {
 		h.full = true
