@@ -87,7 +87,7 @@ truth: ## compare what is shown of programs with what they do; docs/truth.md quo
 	$(GO) run ./internal/lab/truth -run '$(ONLY)' -jdks '$(JDKS)'
 
 # PAIR are flags: see internal/lab/pair.
-pair: ## measure the correlator beside the OpenTelemetry eBPF profiler on ten loads (root, quiet machine, an hour); PAIR='-loads ab': some
+pair: ## measure the correlator beside the OpenTelemetry eBPF profiler on twelve loads (root, quiet machine, an hour); PAIR='-loads ab': some
 	@$(NEED) cc:gcc javac:openjdk-17-jdk-headless python3:python3 git:git
 	@$(GO) run ./internal/lab/pair $(PAIR)
 

@@ -10,7 +10,7 @@ import (
 
 // Run lets a program that is no test use this package: f gets a testing.TB whose failures and skips
 // end f and become the error of Run, and whose cleanups run before Run returns. Of testing.TB it
-// has Helper, Cleanup, Log, Error, Fail, Fatal and Skip with their variants; everything else panics.
+// has Helper, Cleanup, TempDir, Log, Error, Fail, Fatal and Skip with their variants; everything else panics.
 func Run(f func(t testing.TB)) error {
 	p := &program{}
 	done := make(chan struct{})
@@ -45,6 +45,16 @@ func (p *program) fail(message string) { p.err = errors.Join(p.err, errors.New(m
 func (p *program) end(message string) {
 	p.fail(message)
 	runtime.Goexit()
+}
+
+// TempDir makes a directory that is removed when Run returns.
+func (p *program) TempDir() string {
+	dir, err := os.MkdirTemp("", "demo")
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 func (p *program) Helper()                           {}

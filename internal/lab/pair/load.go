@@ -21,6 +21,7 @@ type load struct {
 	letter, what string
 	rates        []int
 	start        func(t testing.TB) (told []*demo.Process) // those to ask for what they were told
+	flags        []string                                  // of the correlator
 }
 
 var (
@@ -33,20 +34,20 @@ var (
 var loads = []load{
 	{"a", "a C program, 2 busy threads", both, func(t testing.TB) []*demo.Process {
 		return []*demo.Process{demo.Start(t, busy(2))}
-	}},
+	}, nil},
 	{"b", "two JVMs (17, 25) whose stacks differ", both, func(t testing.TB) []*demo.Process {
 		old, recent := demo.JVMOptions{Home: jdk17}, demo.JVMOptions{Home: jdk25}
 		return []*demo.Process{startJVM(t, 1, old), startJVM(t, 1, recent)}
-	}},
+	}, nil},
 	{"c", "a C program, a JVM, a Python program", both, func(t testing.TB) []*demo.Process {
 		startPython(t)
 		return []*demo.Process{demo.Start(t, busy(1)), startJVM(t, 1, demo.JVMOptions{Home: jdk17})}
-	}},
+	}, nil},
 	{"d", "100 idle participants, 2 busy ones", both, func(t testing.TB) []*demo.Process {
 		demo.StartMany(t, 100, demo.Options{})
 		return startBusy(t, 2)
-	}},
-	{"e", "64 processes of one busy thread", both, func(t testing.TB) []*demo.Process { return startBusy(t, 64) }},
+	}, nil},
+	{"e", "64 processes of one busy thread", both, func(t testing.TB) []*demo.Process { return startBusy(t, 64) }, nil},
 	{"f", "1000 participants whose two threads wake ten times a second, 2 busy ones", low,
 		func(t testing.TB) []*demo.Process {
 			files := demo.NewFiles(t, demo.Glibc)
@@ -55,23 +56,28 @@ var loads = []load{
 					ReadAtOnce: true})
 			}
 			return startBusy(t, 2)
-		}},
+		}, nil},
 	{"g", "a busy JVM", high, func(t testing.TB) []*demo.Process {
 		return []*demo.Process{startJVM(t, 2, demo.JVMOptions{})}
-	}},
+	}, nil},
 	{"s", "a busy JVM whose receiver stands still", high, func(t testing.TB) []*demo.Process {
 		startJVM(t, 2, demo.JVMOptions{NeverRead: true})
 		return nil // it would read
-	}},
+	}, nil},
 	{"h", "an idle participant", low, func(t testing.TB) []*demo.Process {
 		demo.StartMany(t, 1, demo.Options{})
 		return nil
-	}},
+	}, nil},
 	{"i", "500 idle participants", low, func(t testing.TB) []*demo.Process {
 		demo.StartMany(t, 500, demo.Options{})
 		return nil
-	}},
+	}, nil},
+	{"p", "500 processes of 10 threads that publish nothing", both, host("processes", 500), ofAll},
+	{"q", "1000 processes a second that end at once", both, host("storm", 1000), ofAll},
 }
+
+// ofAll are the flags with which the correlator samples what the peer samples.
+var ofAll = []string{"--processes", "all", "--otlp-untraced"}
 
 const (
 	jdk17 = "/usr/lib/jvm/java-17-openjdk-" + runtime.GOARCH
@@ -122,6 +128,15 @@ func startJVM(t testing.TB, threads int, o demo.JVMOptions) *demo.Process {
 		assert.NilError(t, jvm.Command(nil, "serve", fmt.Sprint(thread+1)))
 	}
 	return jvm
+}
+
+// host starts testdata/host.c.
+func host(what string, n int) func(t testing.TB) []*demo.Process {
+	return func(t testing.TB) []*demo.Process {
+		program := testenv.Compile(t, "cc", "internal/lab/pair/testdata/host.c")
+		testenv.Start(t, exec.Command(program, what, fmt.Sprint(n)))
+		return nil
+	}
 }
 
 // startPython starts a program that serves requests, too, and publishes by OpenTelemetry's standards.

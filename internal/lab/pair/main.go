@@ -1,7 +1,7 @@
 // Pair measures what the correlator costs, beside what the OpenTelemetry eBPF profiler (the peer) costs
 // on the same load, and prints a table (make pair; root, from the root of the repository):
 //
-//	go run ./internal/lab/pair [-loads abcdefghi] [-hz 20,97] [-rounds 3] [-settle 15s] [-measure 20s]
+//	go run ./internal/lab/pair [-loads ab] [-hz 20,97] [-rounds 3] [-settle 15s] [-measure 20s]
 //	go run ./internal/lab/pair -self                the correlator alone
 //	go run ./internal/lab/pair -against BINARY      the correlator, beside an older binary of it
 //
@@ -132,7 +132,7 @@ func pair(t testing.TB, o options, loads []load) {
 				for round := range o.rounds {
 					for i := range profilers {
 						p := profilers[(i+round)%len(profilers)]
-						f, err := measure(ctx, t, p, running, hz, sink, o)
+						f, err := measure(ctx, t, p, load, running, hz, sink, o)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -53,8 +53,8 @@ const withTracefs = `mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"`
 
 // peer returns how the peer is started: in a mount namespace of its own, for tracefs, and with reports that come as
 // often in one round as in another.
-func peer(binary string) func(int, string) *exec.Cmd {
-	return func(hz int, endpoint string) *exec.Cmd {
+func peer(binary string) func(load, int, string) *exec.Cmd {
+	return func(_ load, hz int, endpoint string) *exec.Cmd {
 		command := exec.Command("sh", "-c", withTracefs, "sh", binary, "-collection-agent", endpoint, "-disable-tls",
 			"-reporter-jitter", "0", "-samples-per-second", strconv.Itoa(hz))
 		command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // also makes the mounts private

@@ -24,14 +24,14 @@ import (
 // profiler is what is measured.
 type profiler struct {
 	name    string
-	command func(hz int, endpoint string) *exec.Cmd
+	command func(l load, hz int, endpoint string) *exec.Cmd
 }
 
 // correlator returns how a binary of ours is started, with an admin socket at a path of its own.
-func correlator(binary, admin string) func(int, string) *exec.Cmd {
-	return func(hz int, endpoint string) *exec.Cmd {
-		return exec.Command(binary, "run", "--log-level", "error", "--admin-socket", admin,
-			"--samples-per-second", strconv.Itoa(hz), "--otlp-endpoint", "http://"+endpoint)
+func correlator(binary, admin string) func(load, int, string) *exec.Cmd {
+	return func(l load, hz int, endpoint string) *exec.Cmd {
+		return exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--admin-socket", admin,
+			"--samples-per-second", strconv.Itoa(hz), "--otlp-endpoint", "http://" + endpoint}, l.flags)...)
 	}
 }
 
@@ -54,11 +54,11 @@ func (f figures) String() string {
 const loading = 5 * time.Minute
 
 // measure runs a profiler beside a load and measures it.
-func measure(ctx context.Context, t testing.TB, p profiler, told []*demo.Process, hz int, sink *backend.Counting,
-	o options) (f figures, err error) {
+func measure(ctx context.Context, t testing.TB, p profiler, l load, told []*demo.Process, hz int,
+	sink *backend.Counting, o options) (f figures, err error) {
 	runtime.LockOSThread() // the profiler gets a signal when the thread ends that has started it
 	defer runtime.UnlockOSThread()
-	command := p.command(hz, sink.Address())
+	command := p.command(l, hz, sink.Address())
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output
 	if command.SysProcAttr == nil {
@@ -129,7 +129,8 @@ type snapshot struct {
 	samples, told       uint64
 }
 
-// look takes a snapshot of a profiler, and of the load: all of our other descendants.
+// look takes a snapshot of a profiler, and of the load: all of our other descendants. What has ended is of the load;
+// former rounds' profilers have no more samples.
 func look(t testing.TB, pid int, told []*demo.Process, sink *backend.Counting) (s snapshot) {
 	for _, p := range told {
 		s.told += p.Report().Samples
@@ -137,9 +138,11 @@ func look(t testing.TB, pid int, told []*demo.Process, sink *backend.Counting) (
 	self := os.Getpid()
 	ofProfiler, ofLoad := family(pid), family(self)[1:]
 	ofLoad = slices.DeleteFunc(ofLoad, func(p int) bool { return slices.Contains(ofProfiler, p) })
-	samples := sink.Samples()
-	for _, p := range ofLoad {
-		s.samples += samples[strconv.Itoa(p)]
+	for text, n := range sink.Samples() {
+		p, err := strconv.Atoi(text)
+		if ended := syscall.Kill(p, 0) == syscall.ESRCH; err == nil && (ended || slices.Contains(ofLoad, p)) {
+			s.samples += n
+		}
 	}
 	s.programs = programsOf(ofProfiler)
 	stat, err := os.ReadFile("/proc/stat")
