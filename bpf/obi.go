@@ -51,6 +51,7 @@ func (s *Sampler) FollowOBI() (bool, error) {
 	}
 	o := &s.obi
 	o.path, o.maps = s.options.OBI, s.objects.OBI
+	was := o.in
 	err := o.look()
 	said := ""
 	if err != nil {
@@ -61,6 +62,9 @@ func (s *Sampler) FollowOBI() (bool, error) {
 		err = nil
 	}
 	o.said = said
+	if o.in != was {
+		err = errors.Join(err, s.table.setEveryone(o.in))
+	}
 	return o.in, err
 }
 

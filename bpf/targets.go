@@ -71,8 +71,10 @@ type targetTable struct {
 	mu          sync.Mutex
 	table       *ebpf.Map
 	filter      *ebpf.Variable // target_filter of sampler.bpf.c
-	waits       *Waits         // has such a filter, too; nil: there are no accounts
-	bits        filterBits     // their contents, except for bits of targets that could not be added
+	bits        filterBits     // its contents, except for bits of targets that could not be added
+	waits       *Waits         // nil: there are no accounts
+	accounted   filterBits     // the contents of their filter
+	everyone    bool           // any target may have contexts: OBI's
 	unwound     *ebpf.Variable // unwound_targets of sampler.bpf.c
 	unwoundBits filterBits     // its contents
 	unwinds     bool           // there is an unwinder
@@ -87,8 +89,10 @@ type targetTable struct {
 }
 
 type targetEntry struct {
-	identity ExecID
-	target   Target
+	identity  ExecID
+	target    Target
+	contexts  bool // it may have some
+	accounted bool // the accounts' filter lets it through, and its threads are prepared
 }
 
 // targetOwner is an owner of targets.
@@ -192,12 +196,19 @@ func (t *targetTable) put(identity ExecID, owner string, value samplerCorrelator
 		}
 	}
 	t.bits.set(identity.tgid)
+	entry.contexts = entry.contexts || value.Elastic.Kind != 0 || value.Otel.Kind != 0
+	isNew := t.accounts(entry) && !t.accounted.has(identity.tgid)
+	if isNew {
+		t.accounted.set(identity.tgid)
+	}
 	if err := t.setBits(); err != nil {
 		return 0, err
 	}
-	if t.waits != nil && former != entry {
-		// Switches of threads that are not prepared are counted: see WaitCounters.
-		_ = t.waits.prepare(uint32(identity.PID), identity.tgid, entry.target)
+	t.prepare(entry)
+	if isNew {
+		for _, other := range t.byTGID { // one may have the same bit
+			t.prepare(other)
+		}
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
@@ -213,6 +224,46 @@ func (t *targetTable) put(identity ExecID, owner string, value samplerCorrelator
 		err = t.forget(former.target)
 	}
 	return entry.target, err
+}
+
+// accounts reports whether accounts are kept of a target: without contexts there are some by thread only.
+func (t *targetTable) accounts(entry *targetEntry) bool {
+	return t.waits != nil && (entry.contexts || t.everyone || t.waits.options.ByThread)
+}
+
+// choose computes the filter of accounts anew, for targets whose threads are prepared then.
+func (t *targetTable) choose() {
+	t.accounted = filterBits{}
+	for tgid, entry := range t.byTGID {
+		if t.accounts(entry) {
+			t.accounted.set(tgid)
+		}
+	}
+	for tgid, entry := range t.byTGID {
+		entry.accounted = t.accounted.has(tgid)
+	}
+}
+
+// setEveryone says whether any target may have contexts, or those that publish some.
+func (t *targetTable) setEveryone(everyone bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.everyone = everyone
+	if t.waits == nil {
+		return nil
+	}
+	t.choose()
+	return errors.Join(t.setBits(), t.waits.prepareAll())
+}
+
+// prepare prepares the threads of a target whose switches are accounted, once.
+func (t *targetTable) prepare(entry *targetEntry) {
+	if t.waits == nil || entry.accounted || !t.accounted.has(entry.identity.tgid) {
+		return
+	}
+	entry.accounted = true
+	// Switches of threads that are not prepared are counted: see WaitCounters.
+	_ = t.waits.prepare(uint32(entry.identity.PID), entry.identity.tgid, entry.target)
 }
 
 // setOwner says whose a new target is.
@@ -336,18 +387,21 @@ func (t *targetTable) unwind(target Target, on bool) error {
 
 // setFilter computes the filter from the present targets.
 func (t *targetTable) setFilter() error {
-	t.bits = filterBits{}
-	for tgid := range t.byTGID {
+	t.bits, t.accounted = filterBits{}, filterBits{}
+	for tgid, entry := range t.byTGID {
 		t.bits.set(tgid)
+		if entry.accounted {
+			t.accounted.set(tgid)
+		}
 	}
 	return t.setBits()
 }
 
-// setBits gives the filter to all programs that have one.
+// setBits gives the filters to all programs that have one.
 func (t *targetTable) setBits() error {
 	err := t.filter.Set(&t.bits)
 	if t.waits != nil {
-		err = errors.Join(err, t.waits.objects.Filter.Set(&t.bits))
+		err = errors.Join(err, t.waits.objects.Filter.Set(&t.accounted))
 	}
 	return err
 }
@@ -364,6 +418,7 @@ func (t *targetTable) follow(w *Waits) error {
 	for target, owner := range t.ownerOf {
 		err = errors.Join(err, w.setOwner(target, owner.number))
 	}
+	t.choose() // Resume prepares them
 	return errors.Join(err, t.setBits())
 }
 

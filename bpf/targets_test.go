@@ -267,3 +267,39 @@ func TestTargetFilter(t *testing.T) {
 	}
 	assert.Check(t, empty(), "a bit without target")
 }
+
+// Accounts see the switches of targets that may have contexts, and of those that share a bit with one: the threads of
+// all that they see are prepared. Those by thread see all targets.
+func TestAccountedTargets(t *testing.T) {
+	const tgid = 1<<22 + 7 // above any pid_max
+	static := TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}}
+	for byThread, want := range map[bool][]bool{false: {true, true, false, true}, true: {true, true, true, true}} {
+		s := openSampler(t, SamplerOptions{})
+		set := func(tgid uint32, rules TargetRules) {
+			t.Helper()
+			_, err := s.SetTarget(ExecID{tgid: tgid}, rules)
+			assert.NilError(t, err)
+		}
+		set(tgid, TargetRules{})
+		set(tgid+1, static)
+		w := openWaits(t, s, WaitOptions{NoWalks: true, ByThread: byThread})
+		accounted := func() (all []bool) {
+			t.Helper()
+			var bits filterBits
+			assert.NilError(t, w.objects.Filter.Get(&bits))
+			for n := range uint32(4) {
+				all = append(all, bits.has(tgid+n))
+			}
+			for number, entry := range s.table.byTGID {
+				assert.Check(t, entry.accounted == bits.has(number), "target %d: %+v", number, entry)
+			}
+			return all
+		}
+		assert.DeepEqual(t, accounted(), []bool{byThread, true, false, false})
+		set(tgid+2, TargetRules{})
+		set(tgid+3, TargetRules{})
+		set(tgid+3, TargetRules{OTel: tlsdesc.Rule{Kind: tlsdesc.Static}}) // it begins to publish
+		set(tgid+1<<16, static)
+		assert.DeepEqual(t, accounted(), want)
+	}
+}

@@ -291,11 +291,14 @@ func (w *Waits) Resume() (err error) {
 	t.mu.Lock() // a target that is added meanwhile is prepared by who adds it: its threads count once
 	defer t.mu.Unlock()
 	w.paused.Store(false)
-	w.owned.Store(true) // threads have begun and ended meanwhile
-	if err := w.forgetThreads(); err != nil {
-		return err
-	}
-	return w.prepare(everyProcess, 0, 0)
+	return w.prepareAll()
+}
+
+// prepareAll prepares the threads of all targets that are accounted, and counts them anew: some have begun and ended
+// meanwhile. The table must be locked.
+func (w *Waits) prepareAll() error {
+	w.owned.Store(true)
+	return errors.Join(w.forgetThreads(), w.prepare(everyProcess, 0, 0))
 }
 
 // supportsWaits returns what the kernel lacks for accounts.

@@ -18,6 +18,7 @@ import (
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/tlsdesc"
 )
 
 func openWaits(t testing.TB, s *Sampler, options WaitOptions) *Waits {
@@ -410,6 +411,7 @@ func TestWaitsResumedMeanwhile(t *testing.T) {
 	w := openWaits(t, s, WaitOptions{Paused: true})
 	cmd := exec.Command("cat")
 	testenv.Start(t, cmd)
+	static := TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static}} // accounts know those that may have contexts
 	for range 100 {
 		resumed := make(chan error, 1)
 		go func() { resumed <- w.Resume() }()
@@ -418,7 +420,7 @@ func TestWaitsResumedMeanwhile(t *testing.T) {
 			if target != 0 {
 				assert.NilError(t, s.RemoveTarget(target))
 			}
-			target = addRules(t, s, cmd.Process.Pid, func() TargetRules { return TargetRules{} })
+			target = addRules(t, s, cmd.Process.Pid, func() TargetRules { return static })
 			select {
 			case err := <-resumed:
 				assert.NilError(t, err)
