@@ -43,11 +43,13 @@ func (s *Store) evict(now time.Time) {
 		}
 		switch {
 		case len(most.waits.slices) > 0 && (most.waits.bytes > most.bytes/2 || len(most.slices) == 0):
-			s.stats.Waits.Evicted += s.forgetOldest(most, &most.waits.slices, goneEvicted, now)
+			n := s.forgetOldest(most, &most.waits.slices, goneEvicted, now) // which may count others meanwhile
+			s.stats.Waits.Evicted += n
 		case most.accounts.bytes() > most.bytes/2 || len(most.slices) == 0:
 			s.evictAccounts(most, now)
 		default:
-			s.stats.Evicted += s.forgetOldest(most, &most.slices, goneEvicted, now)
+			n := s.forgetOldest(most, &most.slices, goneEvicted, now)
+			s.stats.Evicted += n
 		}
 	}
 }

@@ -149,6 +149,7 @@ func (s *Store) forgetWaits(o *owner, slice *timeSlice, why reason, now time.Tim
 // evictWaits keeps the waits of an owner in their part of the memory.
 func (s *Store) evictWaits(o *owner, now time.Time) {
 	for o.waits.bytes > s.limit/partOfWaits {
-		s.stats.Waits.Evicted += s.forgetOldest(o, &o.waits.slices, goneEvicted, now)
+		n := s.forgetOldest(o, &o.waits.slices, goneEvicted, now)
+		s.stats.Waits.Evicted += n
 	}
 }
