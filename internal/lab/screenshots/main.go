@@ -52,7 +52,8 @@ func main() {
 // when it has ended before that.
 const choose = `(service => {
 	const {flame} = view, o = view.objects("CorrelatorTransaction").get(view.transaction);
-	if (o && view.objects("CorrelatorTransactionWait").size > 4 && flame.root.time > 0.7) return true;
+	const waits = view.objects("CorrelatorTransactionWait").size;
+	if (o && waits > 4 && flame.root.time > 0.7 && view.timeline.visible) return true;
 	const working = o && view.bus.now() - o.lastRun < 1;
 	view.watched ??= view.second;
 	if (working || view.second - view.watched < 40) return false; // graphs have something to show

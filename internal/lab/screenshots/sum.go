@@ -24,7 +24,8 @@ var pictures = []struct {
 	{"flame-graph.png", []string{"internal/out/flamegraph/*.css", "internal/out/flamegraph/*.html",
 		"internal/out/flamegraph/*.js", names}},
 	{"live-view.png", []string{"internal/out/flamegraph/colors.css", "internal/out/flamegraph/flame.js",
-		"internal/out/live/page/*.css", "internal/out/live/page/*.html", "internal/out/live/page/*.js", names}},
+		"internal/out/flamegraph/timeline.css", "internal/out/flamegraph/timeline.js", "internal/out/live/page/*.css",
+		"internal/out/live/page/*.html", "internal/out/live/page/*.js", names}},
 }
 
 // sum returns a line for each picture in a directory: its name, its hash, and that of its sources in a tree.

@@ -19,6 +19,7 @@ import (
 	"correlator/internal/operate/metrics"
 	"correlator/internal/out"
 	"correlator/internal/out/agent"
+	"correlator/internal/out/explain"
 	"correlator/internal/out/export"
 	"correlator/internal/out/keep"
 	"correlator/internal/out/live"
@@ -100,6 +101,11 @@ func openServices(cfg *config.Config, build metrics.Build, log *zap.Logger) (*se
 		if s.live, err = live.Open(cfg.LiveView, about, s.namer, log); err != nil {
 			s.close(context.Background())
 			return nil, fmt.Errorf("opening the live view: %w", err)
+		}
+		if s.keep != nil {
+			s.live.ShowTimelines(func(ctx context.Context, of keep.Only) ([]byte, error) {
+				return explain.LiveTimeline(ctx, s.keep, of)
+			})
 		}
 	}
 	return s, nil

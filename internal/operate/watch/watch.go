@@ -46,7 +46,9 @@ type Watch struct {
 func (w *Watch) JSON(ctx context.Context, out io.Writer) error {
 	all := dotstool.Watch{Guest: w.Guest, Notes: w.Notes}
 	for _, s := range types.Published() {
-		all.Types = append(all.Types, s.Name)
+		if s != (*types.CorrelatorTransactionTimeline)(nil).Descriptor() { // which are for a page
+			all.Types = append(all.Types, s.Name)
+		}
 	}
 	return all.JSON(ctx, out)
 }

@@ -1,7 +1,10 @@
 package explain
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,4 +148,44 @@ func TestTimelineOfNonsense(t *testing.T) {
 	assert.Check(t, timelineOf(t, waited()) == nil)
 	out, _, err := run(t, timed(), Options{Format: report.HTML})
 	assert.Check(t, err == nil && strings.Contains(out, `"timeline":{"start"`), "%v", err)
+}
+
+// What the live view's page reads of an answer is the timeline with its stacks, or why there is none.
+func TestLiveTimeline(t *testing.T) {
+	type read struct {
+		None      string
+		Period    time.Duration
+		Names     []string
+		Nodes     [][2]int
+		Timeline  struct{ Events [][]int }
+		All, Self any // of the flame graph
+	}
+	untimed := timed()
+	for i := range untimed.Waits {
+		untimed.Waits[i].Moments = nil
+	}
+	for i := range untimed.Samples {
+		untimed.Samples[i].Moments = nil
+	}
+	for _, c := range []struct {
+		answer *keep.Answer
+		want   string
+	}{
+		{timed(), ""}, {untimed, "no times are kept of what it did"},
+		{&keep.Answer{Gone: "evicted"}, "its samples are not kept: there was no room for them (--keep-bytes)"},
+	} {
+		content, err := liveTimeline(c.answer)
+		assert.NilError(t, err)
+		var got read
+		assert.NilError(t, json.Unmarshal(content, &got))
+		assert.Check(t, got.None == c.want && got.All == nil && got.Self == nil, "%s", content)
+		if c.want == "" {
+			assert.Check(t, got.Period == 50*ms && len(got.Timeline.Events) == 7 && len(got.Nodes) > 0 &&
+				slices.Contains(got.Names, "Shop.price"), "%s", content)
+		}
+	}
+	content, err := liveTimeline(&keep.Answer{})
+	assert.Check(t, err == nil && content == nil, "%s, %v", content, err)
+	_, err = liveTimeline(&keep.Answer{Transactions: make([]keep.Transaction, 1)})
+	assert.Check(t, errors.Is(err, errAnswer), err)
 }

@@ -243,3 +243,19 @@ function differenceColor(more) {
   const much = Math.min(Math.abs(more), 1);
   return `hsl(${more > 0 ? 6 : 212} ${Math.round(90 * much ** 0.5)}% ${Math.round(90 - 24 * much)}%)`;
 }
+
+// matcher returns what tells names that have the text of an input in them, or match it as a regular expression between
+// slashes; null: all do.
+function matcher(input) {
+  const text = input.value, lower = text.toLowerCase();
+  input.setCustomValidity("");
+  if (!text) return null;
+  if (!/^\/.+\/$/.test(text)) return name => name.toLowerCase().includes(lower);
+  try {
+    const pattern = new RegExp(text.slice(1, -1), "i");
+    return name => pattern.test(name);
+  } catch (error) {
+    input.setCustomValidity(error.message);
+    return null;
+  }
+}

@@ -29,13 +29,20 @@ var Script []byte
 //go:embed colors.css
 var Colors []byte
 
+// TimelineScript draws a timeline on a canvas: the class Timeline. TimelineStyle is its style. The live view uses them,
+// too.
+var (
+	//go:embed timeline.js
+	TimelineScript []byte
+	//go:embed timeline.css
+	TimelineStyle []byte
+)
+
 var (
 	//go:embed page.html
 	page string
 	//go:embed page.js
 	pageScript string
-	//go:embed timeline.js
-	timelineScript string
 	//go:embed style.css
 	pageStyle string
 )
@@ -113,12 +120,24 @@ func Write(w io.Writer, p *Profile) error {
 	if err != nil {
 		return fmt.Errorf("encoding flame graph: %w", err)
 	}
-	script, style := string(Script)+"\n"+timelineScript+"\n"+pageScript, string(Colors)+pageStyle
+	script := string(Script) + "\n" + string(TimelineScript) + "\n" + pageScript
+	style := string(Colors) + pageStyle + string(TimelineStyle)
 	title := html.EscapeString(shorten(p.Title, maxTextBytes))
 	fill := strings.NewReplacer("{title}", title, "{data}", string(content), "{script}", script,
 		"{style}", style, "{script-hash}", hash(script), "{style-hash}", hash(style))
 	_, err = fill.WriteString(w, page)
 	return err
+}
+
+// TimelineData returns what class Timeline reads of a profile, as JSON.
+func TimelineData(p *Profile) ([]byte, error) {
+	d := newData(p)
+	content, err := json.Marshal(map[string]any{"period": d.Period, "names": d.Names, "nodes": d.Nodes,
+		"timeline": d.Timeline})
+	if err != nil {
+		return nil, fmt.Errorf("encoding timeline: %w", err)
+	}
+	return content, nil
 }
 
 // hash returns what the page's policy names a script or a style by: no other runs in it.

@@ -38,7 +38,8 @@
   const flame = new Flame(one("#flame"), (time, share, wait, more) => flame.mark ? sides(time, more) : `${cpu(time)}, ${percent(share)}, ` +
     (wait ? `${cpu(wait)} of it waits` : "") + counted(time - wait, wait ? ", " : ""));
 
-  const timeline = data.timeline && new Timeline(one("#timeline"), data, cpu);
+  const timeline = data.timeline && new Timeline(one("#timeline"), cpu, 0.42);
+  if (timeline) timeline.load(data);
   one("#zooming").hidden = !timeline;
 
   for (const note of data.notes || []) one("#notes").append(Object.assign(document.createElement("li"), {textContent: note}));
@@ -131,20 +132,7 @@
 
   // find marks the frames whose names have a text in them, or match a regular expression.
   const find = () => {
-    const text = search.value;
-    search.setCustomValidity("");
-    let matches = null;
-    if (/^\/.+\/$/.test(text)) {
-      try {
-        const pattern = new RegExp(text.slice(1, -1), "i");
-        matches = name => pattern.test(name);
-      } catch (error) {
-        search.setCustomValidity(error.message);
-      }
-    } else if (text) {
-      const lower = text.toLowerCase();
-      matches = name => name.toLowerCase().includes(lower);
-    }
+    const matches = matcher(search);
     const [hit, more] = flame.search(matches);
     const blocks = timeline ? timeline.search(matches) : "";
     found.textContent = search.validationMessage ||

@@ -64,7 +64,7 @@ const (
 // timelineData is a timeline in the page. Times are in µs since its start. Texts are named by their place in Texts, of
 // which the first one is empty.
 type timelineData struct {
-	Start    int64    `json:"start"` // in ms since 1970
+	Start    float64  `json:"start"` // in ms since 1970, with those after the point
 	End      int64    `json:"end"`
 	Texts    []string `json:"texts"`
 	Lanes    [][2]int `json:"lanes"`    // group, and name
@@ -81,7 +81,7 @@ type timelineData struct {
 // newTimeline makes what the page shows of a timeline, whose stacks have these nodes by lane and event. What there is
 // no room for are the events that took least time.
 func newTimeline(t *Timeline, nodes [][]*node, groups int, period time.Duration) *timelineData {
-	d := &timelineData{Start: t.Start.UnixMilli(), End: micros(t.End.Sub(t.Start)), Texts: []string{""},
+	d := &timelineData{Start: float64(t.Start.UnixMicro()) / 1000, End: micros(t.End.Sub(t.Start)), Texts: []string{""},
 		Lanes: [][2]int{}, Sums: [][4]int{}, Events: [][]int{}, Brackets: [][4]int{}, Notes: []string{},
 		textPlace: map[string]int{"": 0}}
 	for _, note := range t.Notes[:min(len(t.Notes), 10)] {

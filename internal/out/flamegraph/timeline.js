@@ -21,9 +21,9 @@ const KINDS = {
 const OTHER_KIND = ["other", "#6f6a80", "#9b95ad"];
 
 class Timeline {
-  constructor(section, data, period) {
-    const {texts, lanes, events, brackets, sums, left, notes, start, end} = data.timeline;
-    Object.assign(this, {section, data, period, texts, start, end, left});
+  // share is how much of the window's height lanes may have.
+  constructor(section, period, share) {
+    Object.assign(this, {section, period, share, matches: null, shown: {CPU: true, waits: true}});
     const one = selector => section.querySelector(selector);
     this.tip = one(".tip");
     this.back = one("button");
@@ -34,6 +34,14 @@ class Timeline {
     this.canvas.setAttribute("aria-label", "timeline: arrow keys choose a block, + and - zoom, Enter shows it in full, " +
       "Escape all; a table of the lanes follows");
     this.scroller.firstElementChild.append(this.canvas);
+    this.listen();
+  }
+
+  // load takes data. If there were some before, they are of the same transactions, and what is shown stays.
+  load(data) {
+    const {texts, lanes, events, brackets, sums, left, notes, start, end} = data.timeline;
+    const passed = 1000 * ((this.start ?? start) - start), {selected} = this;
+    Object.assign(this, {data, texts, start, end, left});
     this.lanes = lanes.map(([group, name], i) => ({group, name: texts[name], events: [], sums: [], place: i}));
     for (const [lane, kind, first, last, value, node, cause, endedBy, waker] of events) {
       const event = {lane: this.lanes[lane], kind: texts[kind], first, last, value, node, cause: texts[cause],
@@ -47,10 +55,19 @@ class Timeline {
     if (left[1]) about.push(`${left[1]} threads more are left out`);
     if (left[2]) about.push(`${left[2]} spans more are left out`);
     this.about = about;
-    this.matches = null;
-    this.shown = {CPU: true, waits: true};
-    section.hidden = false;
-    this.listen();
+    this.from += passed;
+    this.to += passed;
+    if (this.drag) this.drag.from += passed;
+    this.selected = selected && this.lanes.find(lane => lane.name === selected.lane.name)?.events.find(each =>
+      each.kind === selected.kind && Math.abs(each.first - selected.first - passed) < 2) || null;
+    this.section.hidden = false;
+  }
+
+  // clear forgets the data.
+  clear() {
+    this.section.hidden = this.back.hidden = this.tip.hidden = true;
+    this.start = this.whole = this.group = undefined;
+    this.selected = null;
   }
 
   listen() {
@@ -92,7 +109,7 @@ class Timeline {
 
   // show shows the lanes of a group, all for -1, with or without samples and waits.
   show(group, cpu, waits) {
-    const changed = group !== this.group;
+    const changed = group !== this.group, all = this.back.hidden;
     this.group = group;
     this.shown = {CPU: cpu, waits};
     const of = each => group < 0 || each.group === group;
@@ -122,8 +139,10 @@ class Timeline {
     if (changed) {
       this.selected = null;
       this.scroller.scrollTop = 0;
-      this.setView(...this.whole);
-    } else this.draw();
+    }
+    if (this.matches) this.search(this.matches); // in what was loaded
+    if (changed || all) this.setView(...this.whole);
+    else this.setView(this.from, this.to - this.from);
   }
 
   // describe tells in a table and in a legend what the lanes have.
@@ -133,18 +152,26 @@ class Timeline {
       for (const {kind, count, sum} of lane.sums) {
         const of = sums.get(kind) || {kind, count: 0, sum: 0};
         sums.set(kind, {kind, count: of.count + count, sum: of.sum + sum});
-        rows.push(element("tr", {}, [lane.name, nameOf(kind), String(count), this.total(kind, count, sum)]
-          .map(textContent => element("td", {textContent}))));
+        rows.push([lane.name, nameOf(kind), String(count), this.total(kind, count, sum)]);
       }
     }
-    section.querySelector("tbody").replaceChildren(...rows);
+    const body = section.querySelector("tbody");
+    while (body.children.length > rows.length) body.lastChild.remove();
+    while (body.children.length < rows.length) {
+      body.append(create("tr", {}, rows[0].map(() => create("td", {}))));
+    }
+    let row = body.firstChild; // only what has changed is written
+    for (const texts of rows) {
+      texts.forEach((text, i) => { if (row.children[i].textContent !== text) row.children[i].textContent = text; });
+      row = row.nextSibling;
+    }
     const threads = this.visible.length === 1 ? "1 thread" : `${this.visible.length} threads`;
     const at = new Date(this.start + this.zero / 1000);
     section.querySelector("caption").textContent = `what is drawn of ${threads}`;
     section.querySelector("h2 span").textContent = `${threads}, ${time(last - first)} from ` +
       `${at.toLocaleTimeString([], {hourCycle: "h23"})}.${String(at.getMilliseconds()).padStart(3, "0")}`;
-    this.legend = [...sums.values()].map(of => element("li", {}, [
-      element("canvas", {width: 10, height: 10}), element("span", {textContent: this.sumOf(of)})]));
+    this.legend = [...sums.values()].map(of => create("li", {}, [
+      create("canvas", {width: 10, height: 10}), create("span", {textContent: this.sumOf(of)})]));
     this.legendKinds = [...sums.keys()];
     section.querySelector(".legend").replaceChildren(...this.legend);
   }
@@ -194,7 +221,7 @@ class Timeline {
     this.back.hidden = this.to - this.from >= this.whole[1] * 0.9999;
     this.head = AXIS_HEIGHT + rows.length * BRACKET_HEIGHT + 3;
     const all = this.head + this.visible.length * LANE_HEIGHT + 2;
-    scroller.style.height = Math.min(all, Math.max(innerHeight * 0.42, 160)) + "px";
+    scroller.style.height = Math.min(all, Math.max(innerHeight * this.share, 160)) + "px";
     scroller.firstElementChild.style.height = all + "px";
     const width = scroller.clientWidth, height = scroller.clientHeight;
     this.gutter = Math.round(Math.min(Math.max(80, this.longest * 7.5 + 12), 260, width * 0.24));
@@ -529,7 +556,7 @@ function textOn(color) {
 
 function nameOf(kind) { return (Object.hasOwn(KINDS, kind) ? KINDS[kind] : OTHER_KIND)[0]; }
 
-function element(name, properties, children = []) {
+function create(name, properties, children = []) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;

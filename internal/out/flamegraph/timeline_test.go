@@ -33,6 +33,8 @@ func TestTimelineIsBounded(t *testing.T) {
 		d := newData(p)
 		got := size(d) - before - size(d.Names) - size(d.Nodes)
 		assert.Check(t, got < 300_000 && len(d.Timeline.Texts[1]) <= maxTextBytes, "%q: %d bytes", text, got)
+		live, err := TimelineData(p)
+		assert.Check(t, err == nil && len(live) < 700_000, "%q: %d bytes, %v", text, len(live), err)
 		of := d.Timeline
 		assert.Check(t, len(of.Events) > 1000 && len(of.Events)+of.Left[0] == all && len(of.Lanes)+of.Left[1] == 2000 &&
 			len(of.Brackets)+of.Left[2] == 2000, "%d events, %d lanes, %d brackets, left %v", len(of.Events),

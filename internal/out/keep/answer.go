@@ -19,6 +19,15 @@ type Query struct {
 	// Order says which transactions come first, and Most how many are wanted at most: 0 is MaxTransactions.
 	Order Order
 	Most  int
+	// Only is the one transaction that is wanted, which all processes of an owner may have; nil: see ID.
+	Only *Only
+}
+
+// Only is a transaction of an owner of processes.
+type Only struct {
+	Owner       string // as that of profile.Resource
+	Trace       [16]byte
+	Transaction [8]byte // zero: not known
 }
 
 // Order is one of transactions.

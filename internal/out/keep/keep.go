@@ -54,7 +54,8 @@ type Keep struct {
 	namer *naming.Namer
 	names *naming.Consumer // of which the store asks for the frames of a stack once, not with each sample
 
-	answering sync.Mutex
+	answering sync.Mutex // held by Answer, which other calls do not wait for
+	working   sync.Mutex // held by Answer and Glance
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -122,6 +123,22 @@ func (k *Keep) Answer(ctx context.Context, q Query, use func(*Answer) error) err
 		return ErrBusy
 	}
 	defer k.answering.Unlock()
+	k.working.Lock()
+	defer k.working.Unlock()
+	return k.answer(ctx, q, use)
+}
+
+// Glance is Answer for those who ask again and again, and for little each time: only a query that has begun ends it
+// with ErrBusy, and others wait for it.
+func (k *Keep) Glance(ctx context.Context, q Query, use func(*Answer) error) error {
+	if !k.working.TryLock() {
+		return ErrBusy
+	}
+	defer k.working.Unlock()
+	return k.answer(ctx, q, use)
+}
+
+func (k *Keep) answer(ctx context.Context, q Query, use func(*Answer) error) error {
 	a, err := k.store.Answer(ctx, q, time.Now())
 	if err != nil {
 		return err

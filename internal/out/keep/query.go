@@ -81,7 +81,13 @@ func (s *Store) setGone(a *Answer, f *finder) {
 		}
 		return
 	}
-	for _, id := range f.begins.InFull() {
+	asked := f.begins.InFull()
+	if only := f.query.Only; only != nil && only.Transaction != [8]byte{} {
+		asked = [][]byte{only.Transaction[:]}
+	} else if only != nil {
+		asked = [][]byte{only.Trace[:]}
+	}
+	for _, id := range asked {
 		if a.Gone == "" {
 			a.Gone, a.GoneAt = s.goneOf(hexadecimal(id))
 		}
@@ -174,8 +180,8 @@ func (f *finder) findTransactions() error {
 	defer s.mu.Unlock()
 	for _, o := range s.owners {
 		for _, p := range o.processes {
-			for tx := range p.transactions.values() {
-				if tx.entries > 0 && f.hasID(tx) && !tx.isOfOthers() {
+			for tx := range f.query.transactions(p) {
+				if tx != nil && tx.entries > 0 && f.hasID(tx) && !tx.isOfOthers() {
 					some = append(some, s.newCandidate(tx, [8]byte{}))
 				}
 				if n++; n%step > 0 {
@@ -189,6 +195,18 @@ func (f *finder) findTransactions() error {
 		}
 	}
 	return f.addUnlocked(some)
+}
+
+// transactions yields the transactions of a process that may be wanted, or nil.
+func (q *Query) transactions(p *process) iter.Seq[*transaction] {
+	if q.Only == nil {
+		return p.transactions.values()
+	}
+	var found *transaction
+	if q.Only.Owner == p.owner.name {
+		found = p.transactions.get(transactionID{q.Only.Trace, q.Only.Transaction})
+	}
+	return slices.Values([]*transaction{found})
 }
 
 func (f *finder) hasID(tx *transaction) bool {

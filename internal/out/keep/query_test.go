@@ -391,3 +391,30 @@ func TestHalfForgotten(t *testing.T) {
 		t.Errorf("after a sample without a stack: gone %q", a.Gone)
 	}
 }
+
+// Of a transaction by its ids in full, only an owner's samples are answered, or why they are gone.
+func TestOnlyOneTransaction(t *testing.T) {
+	s, now := NewStore(time.Minute, MinBytes), time.Now()
+	for _, owner := range []string{"a", "b"} {
+		for pid := range 2 {
+			for transaction := range 3 {
+				s.Add(newSample(resource(owner, pid+1), transaction+1, now, stackOf(owner)), now)
+			}
+		}
+	}
+	wanted := newSample(resource("", 9), 2, now, nil)
+	only := Only{"b", wanted.TraceID, wanted.TransactionID}
+	a := answer(t, s, Query{Only: &only}, now)
+	assert.Assert(t, len(a.Transactions) == 2 && a.Gone == "", "%+v", a)
+	for i := range a.Transactions {
+		tx := &a.Transactions[i]
+		assert.Check(t, tx.Trace == traceOf(wanted) && a.Processes[tx.Process].Service == "shop-b", "%+v", a)
+	}
+	s.Expire(now.Add(time.Hour))
+	s.Expire(now.Add(2 * time.Hour))
+	for _, id := range [][8]byte{wanted.TransactionID, {}} {
+		only.Transaction = id
+		a = answer(t, s, Query{Only: &only}, now)
+		assert.Check(t, len(a.Transactions) == 0 && a.Gone == "expired", "%x: %+v", id, a)
+	}
+}

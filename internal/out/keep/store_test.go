@@ -369,9 +369,26 @@ func TestKeep(t *testing.T) {
 			"%+v", a)
 		err := k.Answer(t.Context(), q, nil)
 		assert.Check(t, errors.Is(err, ErrBusy), "a second query while an answer is used: %v", err)
+		err = k.Glance(t.Context(), q, nil)
+		assert.Check(t, errors.Is(err, ErrBusy), "a glance while an answer is used: %v", err)
 		return used
 	})
 	assert.Check(t, errors.Is(err, used), err)
+	waited := make(chan error)
+	err = k.Glance(t.Context(), Query{Only: &Only{"a", sample.TraceID, sample.TransactionID}}, func(a *Answer) error {
+		assert.Check(t, len(a.Transactions) == 1 && a.SamplesPerSecond == 20, "%+v", a)
+		go func() { waited <- k.Answer(t.Context(), q, func(*Answer) error { return nil }) }()
+		testenv.Poll(t, time.Minute, "a query that waits", func() bool {
+			free := k.answering.TryLock()
+			if free {
+				k.answering.Unlock()
+			}
+			return !free
+		})
+		return used
+	})
+	assert.Check(t, errors.Is(err, used), err)
+	assert.NilError(t, <-waited)
 	k.Shutdown(t.Context())
 	k.Sampled(sample) // a process that hung releases its samples late
 	config := Config{For: time.Minute, Bytes: 1 << 20}

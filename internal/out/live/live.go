@@ -56,6 +56,7 @@ type Live struct {
 	stop     context.CancelFunc
 	namer    *naming.Namer    // nil: frames have the names that they come with
 	names    *naming.Consumer // of samples whose stacks somebody wants
+	timeline Timeline         // nil: nothing is kept
 }
 
 // Open binds the endpoints of the embedded broker. The caller must call Shutdown. The namer may be nil, and
@@ -142,12 +143,15 @@ func (l *Live) Sampled(sample *profile.Sample) {
 	}
 }
 
+// ShowTimelines has timelines shown. It is called before Start.
+func (l *Live) ShowTimelines(timeline Timeline) { l.timeline = timeline }
+
 // Start publishes what a source knows until Shutdown.
 func (l *Live) Start(source Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.nameOf, log: l.log,
-		interval: l.interval}
+		interval: l.interval, timelines: timelines{make: l.timeline, clock: time.Now}}
 	if l.broker != nil {
 		p.add(&local{live: l, output: output{bus: embedded{l.broker}}})
 	}

@@ -23,7 +23,10 @@ func (c connection) Selects(x broker.Instance) bool { return c.Wants(x.Descripto
 
 func (c *local) selects(x broker.Instance) bool { return c.output.bus.Selects(x) }
 
-func (r *remote) selects(x broker.Instance) bool { return r.output.bus.Selects(x) }
+func (r *remote) selects(x broker.Instance) bool {
+	_, isTimeline := x.(*types.CorrelatorTransactionTimeline)
+	return !isTimeline && r.output.bus.Selects(x)
+}
 
 // want says what is wanted.
 type want uint32
@@ -36,16 +39,17 @@ const (
 	wantStacks   // of transactions, which are needed for them
 	wantWaits    // the same
 	wantProfiles // stacks of processes
+	wantTimelines
 
-	numWants = 7
+	numWants = 8
 
-	wantCollected = wantStacks | wantWaits
+	wantCollected = wantStacks | wantWaits | wantTimelines
 	wantOfSamples = wantProcesses | wantThreads | wantTransactions | wantCollected | wantProfiles
 )
 
 // wants are what types are made of, in the order of types.Published.
 var wants = [...]want{wantHosts, wantProcesses, wantThreads, wantTransactions, wantStacks, wantStacks,
-	wantWaits, wantProfiles}
+	wantWaits, wantProfiles, wantTimelines}
 
 // wantedOn returns what is wanted on a bus.
 func wantedOn(b bus) (w want) {
@@ -68,6 +72,7 @@ type snapshot struct {
 	stackVersions     []uint64 // nil: not known
 	waits             []types.CorrelatorTransactionWait
 	processStacks     []types.CorrelatorProcessStack
+	timelines         []types.CorrelatorTransactionTimeline
 	waiting           map[int]float64 // threads of processes that wait in transactions; nil: that is not known
 }
 
@@ -85,7 +90,9 @@ type output struct {
 		*types.CorrelatorTransactionStack]
 	waits mirror[types.CorrelatorTransactionWait, types.CorrelatorTransactionWaitKey,
 		*types.CorrelatorTransactionWait]
-	profiles mirror[types.CorrelatorProcessStack, types.CorrelatorProcessStackKey, *types.CorrelatorProcessStack]
+	profiles  mirror[types.CorrelatorProcessStack, types.CorrelatorProcessStackKey, *types.CorrelatorProcessStack]
+	timelines mirror[types.CorrelatorTransactionTimeline, types.CorrelatorTransactionTimelineKey,
+		*types.CorrelatorTransactionTimeline]
 }
 
 // sync makes the objects on the bus those of a snapshot that are wanted, and returns how many changes
@@ -101,6 +108,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	c = o.shares.diff(c, only(w&wantStacks, s.transactionStacks))
 	c = o.waits.diff(c, only(w&wantWaits, s.waits))
 	c = o.profiles.diff(c, only(w&wantProfiles, s.processStacks))
+	c = o.timelines.diff(c, only(w&wantTimelines, s.timelines))
 	if len(c) > 0 {
 		if err := o.bus.Apply(c); err != nil {
 			for i := range c {
@@ -116,6 +124,7 @@ func (o *output) sync(s *snapshot, w want) (refused int, err error) {
 	o.shares.settle(c)
 	o.waits.settle(c)
 	o.profiles.settle(c)
+	o.timelines.settle(c)
 	for i := range c {
 		if c[i].Err != nil {
 			refused, err = refused+1, c[i].Err

@@ -38,7 +38,9 @@ func TestPage(t *testing.T) {
 		{"dead connection", testPageWhileConnectionIsDead}, {"quiet broker", testPageOfQuietBroker},
 		{"refused", testPageIsRefused}, {"waits", testPageWaits}, {"hostile stacks", testPageOfHostileStacks},
 		{"names", testPageShortensNames}, {"any process", testPageOfAnyProcess},
-		{"many processes", testPageOfManyProcesses}, {"fits", testPageFits}, // the last ones change the window's size
+		{"timeline", testPageTimeline}, {"no timeline", testPageWithoutTimeline},
+		// the last ones change the window's size
+		{"many processes", testPageOfManyProcesses}, {"fits", testPageFits}, {"timeline fits", testPageTimelineFits},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, &window{b.For(t), t}) })
 	}
@@ -176,7 +178,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	w.shoot("lost-stacks")
 
 	// Keys: into the graph, to the callee, in full, and back.
-	w.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
+	w.Do(chromedp.Focus("#flame canvas"), chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.ArrowDown))
 	w.want(`/com.example.(Inner|Other).run: /.test(document.querySelector("#flame output").textContent)`, "true")
 	w.Do(chromedp.KeyEvent(kb.Enter))
 	w.want("[view.flame.zoom.length, view.flame.back.hidden]", "[2,false]")
@@ -206,7 +208,7 @@ func testPageFlameGraph(t *testing.T, w *window) {
 	w.Click("#transactions tbody tr")
 	w.poll(`view.flame.boxes.length == 1`, anew)
 	assert.Check(t, l.broker.Members("CorrelatorTransactionStack") == 1, "no member while it is shown")
-	w.Do(chromedp.Focus("canvas"), chromedp.KeyEvent(kb.Escape))
+	w.Do(chromedp.Focus("#flame canvas"), chromedp.KeyEvent(kb.Escape))
 	closed()
 
 	source.processes.Store(&[]agent.ProcessStatus{})
@@ -259,7 +261,7 @@ func testPageShowsTextsAsTheyAre(t *testing.T, w *window) {
 	}
 	w.Click("#threads tbody tr")
 	w.poll(`view.flame.boxes.length == 3`, feed)
-	w.want(`[typeof window.evil, document.images.length, document.scripts.length]`, `["undefined",0,4]`)
+	w.want(`[typeof window.evil, document.images.length, document.scripts.length]`, `["undefined",0,5]`)
 	w.shoot("hostile")
 }
 
@@ -342,8 +344,8 @@ func testPageCopiesIDs(_ *testing.T, w *window) {
 
 // cutElements are elements that are cut, or that are beside the window.
 const cutElements = `[...document.querySelectorAll("header, header *, h2, h2 *, .facts, th, td, button, .scroll, " +
-		"#waits, canvas, svg")]
-	.filter(e => e.checkVisibility({contentVisibilityAuto: true})).filter(e => {
+		"#waits, #timeline :is(li, p, .lanes), canvas, svg")]
+	.filter(e => e.checkVisibility({contentVisibilityAuto: true}) && !e.closest("#timeline table")).filter(e => {
 		const {left, right} = e.getBoundingClientRect();
 		return left < 0 || right > innerWidth + 0.5 ||
 			e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline";
@@ -563,9 +565,8 @@ func testPageOfManyProcesses(_ *testing.T, w *window) {
 		w.Click("#transactions tbody tr") // rows move below the mouse
 		feed()
 	})
-	fed := 0
 	w.poll(`view.flame.boxes.length > 20`, func() {
-		if fed++; fed%5 == 0 { // on a slow machine, the page may have forgotten that transaction
+		if w.Eval(`view.objects("CorrelatorTransaction").has(view.transaction)`) != "true" { // it was forgotten
 			w.Click("#transactions tbody tr")
 		}
 		feed()
@@ -574,7 +575,7 @@ func testPageOfManyProcesses(_ *testing.T, w *window) {
 	w.poll(`view.statistics.draws >= view.begun[0] + 3`, feed)
 	w.want(`view.statistics.draws - view.begun[0] <= (performance.now() - view.begun[1]) / MIN_PAUSE + 1`, "true")
 	w.shoot("many")
-	w.want(`[...document.querySelectorAll("tbody")].map(body => body.rows.length)`, "[100,300,50,0]")
+	w.want(`[...document.querySelectorAll("tbody")].map(body => body.rows.length)`, "[100,300,50,0,0]")
 	w.Do(chromedp.EmulateViewport(390, 1800))
 	w.poll(`innerWidth == 390 && view.flame.canvas.clientWidth <= 390`, nil)
 	w.want("document.documentElement.scrollWidth", "390")

@@ -59,16 +59,17 @@ type publisher struct {
 	consumers []consumer
 
 	// Owned by run.
-	status   agent.Status // read at ticked
-	ticked   time.Time
-	ownTime  ownTime
-	own      processTime
-	used     map[procscan.ProcessID]*processTime
-	wanted   map[procscan.ProcessID]bool // somebody wants its stacks, as far as that was asked
-	asked    int                         // of how many processes it was, in their order
-	demands  map[consumer]*lingering
-	lastWant []want    // of each consumer
-	last     time.Time // when the last snapshot was taken
+	status    agent.Status // read at ticked
+	ticked    time.Time
+	ownTime   ownTime
+	own       processTime
+	used      map[procscan.ProcessID]*processTime
+	wanted    map[procscan.ProcessID]bool // somebody wants its stacks, as far as that was asked
+	asked     int                         // of how many processes it was, in their order
+	demands   map[consumer]*lingering
+	timelines timelines
+	lastWant  []want    // of each consumer
+	last      time.Time // when the last snapshot was taken
 
 	worked     time.Time // when it was last read what threads work on
 	workFailed bool      // was logged
@@ -196,6 +197,11 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 		collecting = p.selected(&o, collecting)
 		p.tracker.collect(collecting, now)
 	}
+	if w&wantTimelines != 0 {
+		s.timelines = o.timelineObjects(p.timelines.update(p.timed(&o, collecting), now))
+	} else {
+		p.timelines.made = nil
+	}
 	if w&wantProfiles != 0 {
 		p.tracker.profile(p.profiled(o.host), now)
 	} else {
@@ -223,9 +229,23 @@ func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []sh
 		host, trace, transaction := value.Some(o.host), hexadecimal(tx.id.trace[:]), hexadecimal(tx.id.transaction[:])
 		stack := &types.CorrelatorTransactionStack{Host: host, TraceID: trace, TransactionID: transaction}
 		wait := &types.CorrelatorTransactionWait{Host: host, TraceID: trace, TransactionID: transaction}
-		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(stack) || c.selects(wait) })
+		timeline := o.timelineOf(tx.id)
+		return !slices.ContainsFunc(consumers, func(c consumer) bool {
+			return c.selects(stack) || c.selects(wait) || c.selects(&timeline)
+		})
 	})
 	return selected[:min(len(selected), maxCollecting)]
+}
+
+// timed returns those of the transactions whose timelines somebody wants.
+func (p *publisher) timed(o *objectsOf, transactions []shownTransaction) []shownTransaction {
+	p.mu.Lock()
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(transactions), func(tx shownTransaction) bool {
+		timeline := o.timelineOf(tx.id)
+		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(&timeline) })
+	})
 }
 
 // maxProfilesAsked is of how many processes it is asked at each publication whether somebody wants their stacks:
@@ -369,6 +389,9 @@ func (p *publisher) host(key string) types.CorrelatorHost {
 	}
 	if p.tracker.untraced {
 		x.AllProcesses = value.Some(true)
+	}
+	if p.timelines.make == nil {
+		x.NoTimelines = value.Some("nothing is kept (--keep)")
 	}
 	return x
 }

@@ -69,7 +69,8 @@ type remote struct {
 	mailbox chan *snapshot
 }
 
-func (r *remote) wanted() want { return wantedOn(r.output.bus) }
+// wanted has no timelines: which are selected is not known, and all would be much.
+func (r *remote) wanted() want { return wantedOn(r.output.bus) &^ wantTimelines }
 
 // publish replaces the snapshot that waits. It is called by one goroutine.
 func (r *remote) publish(s *snapshot, _ want) {

@@ -29,6 +29,15 @@ type Shown func(of *record.WaitKey, isWait bool) (group int, frames []string)
 
 // writeHTML writes a flame graph, from which single transactions can be chosen.
 func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About) error {
+	return flamegraph.Write(w, page(r, names, about))
+}
+
+// TimelineData returns the timeline of a recording's page as it reads it. Names are those that frames have.
+func TimelineData(r *record.Recording, timeline func(Shown) *flamegraph.Timeline) ([]byte, error) {
+	return flamegraph.TimelineData(page(r, nil, About{Timeline: timeline}))
+}
+
+func page(r *record.Recording, names *symbolNames, about About) *flamegraph.Profile {
 	p := &flamegraph.Profile{Title: terminal.Escape(about.Title), Period: r.Period()}
 	for _, note := range about.Notes {
 		p.Notes = append(p.Notes, terminal.Escape(note))
@@ -52,7 +61,7 @@ func writeHTML(w io.Writer, r *record.Recording, names *symbolNames, about About
 	if about.Timeline != nil {
 		p.Timeline = about.Timeline(shown)
 	}
-	return flamegraph.Write(w, p)
+	return p
 }
 
 // framesOf returns what stacks of a recording are shown as, below their service if there are several.

@@ -33,9 +33,15 @@ func Handler() http.Handler {
 		case "/flame.js":
 			header.Set("Content-Type", "text/javascript; charset=utf-8")
 			_, _ = w.Write(flamegraph.Script) // an error means that the client is gone
+		case "/timeline.js":
+			header.Set("Content-Type", "text/javascript; charset=utf-8")
+			_, _ = w.Write(flamegraph.TimelineScript)
 		case "/colors.css":
 			header.Set("Content-Type", "text/css; charset=utf-8")
 			_, _ = w.Write(flamegraph.Colors)
+		case "/timeline.css":
+			header.Set("Content-Type", "text/css; charset=utf-8")
+			_, _ = w.Write(flamegraph.TimelineStyle)
 		default:
 			server.ServeHTTP(w, r)
 		}

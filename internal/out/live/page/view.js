@@ -100,6 +100,8 @@ class View {
       {name: "by", text: o => o.endedBy},
     ], o => o.time / this.accounted, () => {});
     this.flame = new Flame(element("flame"), (time, share) => `${lasted(time)}, ${percent(share)}`);
+    this.timeline = new Timeline(element("timeline"), count => lasted(count * this.perSample), 0.25);
+    element("query").addEventListener("input", () => this.find());
     element("all").addEventListener("click", () => this.chooseProcess(null));
     element("filter").addEventListener("input", () => this.draw());
     element("login").addEventListener("submit", event => {
@@ -111,6 +113,9 @@ class View {
     addEventListener("keydown", event => {
       const elsewhere = event.defaultPrevented || event.target instanceof HTMLInputElement;
       if (event.key === "Escape" && !elsewhere) this.chooseTransaction(null);
+      if (event.key !== "/" || elsewhere || !this.transaction || event.ctrlKey || event.altKey || event.metaKey) return;
+      event.preventDefault();
+      element("query").focus();
     });
     setInterval(() => {
       this.listen();
@@ -233,7 +238,7 @@ class View {
   // chooseTransaction shows the flame graph of a transaction or process, or of none: then nobody wants its stacks.
   chooseTransaction(key) {
     if (key === this.transaction) return;
-    for (const subscription of [this.subscription, this.waitsOf, ...this.frames]) if (subscription) this.bus.deselect(subscription);
+    for (const subscription of [this.subscription, this.waitsOf, this.timesOf, ...this.frames]) if (subscription) this.bus.deselect(subscription);
     this.transaction = key;
     this.service = this.name = null;
     this.since = this.lost = 0;
@@ -242,6 +247,10 @@ class View {
     this.stacks.clear();
     const focused = element("flame").contains(document.activeElement);
     this.flame.clear();
+    this.timeline.clear();
+    this.untimed = ""; // why it has no timeline
+    element("query").value = "";
+    this.find();
     document.querySelector("main").classList.toggle("flame", !!key);
     element("close").hidden = !key;
     if (key) element("flame").scrollIntoView({block: "nearest"}); // where it is below the tables
@@ -254,8 +263,10 @@ class View {
   subscribe() {
     this.frames = [];
     this.asked.clear();
-    for (const type of ["TransactionStack", "ProcessStack", "Stack", "TransactionWait"]) this.bus.forget("Correlator" + type);
-    this.subscription = this.waitsOf = null;
+    for (const type of ["TransactionStack", "ProcessStack", "Stack", "TransactionWait", "TransactionTimeline"]) {
+      this.bus.forget("Correlator" + type);
+    }
+    this.subscription = this.waitsOf = this.timesOf = this.version = null;
     if (!this.transaction || !this.bus.ready) return; // connected does
     const [host, traceId, transactionId] = this.transaction.split("\n");
     if (transactionId === undefined) {
@@ -265,6 +276,7 @@ class View {
     const only = {1: [host], 2: [traceId], 3: [transactionId]};
     this.subscription = this.bus.select("CorrelatorTransactionStack", only);
     this.waitsOf = this.bus.select("CorrelatorTransactionWait", only);
+    this.timesOf = this.bus.select("CorrelatorTransactionTimeline", only);
   }
 
   // askFrames has the frames of stacks told, which were not asked for before.
@@ -369,6 +381,40 @@ class View {
     ]);
     this.flame.show(stacks);
     this.drawWaits(!!o);
+    this.drawTimeline(host, !ofProcess);
+    if (element("query").value) this.find();
+  }
+
+  // find marks what is searched for.
+  find() {
+    const matches = matcher(element("query"));
+    const [hit] = this.flame.search(matches), blocks = this.timeline.whole ? this.timeline.search(matches) : "";
+    element("found").textContent = element("query").validationMessage || (matches
+      ? (hit ? `${lasted(hit)}, ${percent(hit / this.flame.root.time)} is in it` : "nothing has such a name") + blocks : "");
+  }
+
+  // drawTimeline shows the newest timeline of which all parts are there. It stays when it is no longer told.
+  drawTimeline(host, wanted) {
+    const parts = [...this.objects("CorrelatorTransactionTimeline").values()].sort((a, b) => a.part - b.part);
+    const version = Math.max(...parts.map(o => o.version)), newest = parts.filter(o => o.version === version);
+    if (version !== this.version && newest.length && newest.length === newest[0].parts) {
+      this.version = version;
+      try {
+        const data = JSON.parse(newest.map(o => o.text).join(""));
+        this.untimed = data.none || "";
+        this.perSample = data.period / 1e9;
+        if (!data.none) {
+          this.timeline.load(data);
+          this.timeline.show(-1, true, true);
+        }
+      } catch { // of an agent that was upgraded meanwhile
+        this.timeline.clear();
+        this.untimed = "it is of another version (load the page again)";
+      }
+    }
+    const why = this.objects("CorrelatorHost").get(host)?.noTimelines || this.untimed;
+    element("untimed").textContent = !wanted || this.timeline.whole ? "" : why ? `No timeline: ${why}.`
+      : "No timeline yet: no sample or wait of it is kept.";
   }
 
   // drawWaits shows what the threads of the chosen transaction did: the longest state first, with its places.

@@ -65,6 +65,7 @@ type CorrelatorHost struct {
 	CPU              value.Opt[float64] // CPUs that they use together
 	AgentCPU         value.Opt[float64] // CPUs that the agent uses
 	AllProcesses     value.Opt[bool]    // processes of any kind are published, threads that run, CorrelatorProcessStacks
+	NoTimelines      value.Opt[string]  // why there are no CorrelatorTransactionTimelines; unset: there are
 }
 
 // Properties of CorrelatorHost.
@@ -79,6 +80,7 @@ const (
 	CorrelatorHostCPU              value.PropertySet = 1 << 8
 	CorrelatorHostAgentCPU         value.PropertySet = 1 << 9
 	CorrelatorHostAllProcesses     value.PropertySet = 1 << 10
+	CorrelatorHostNoTimelines      value.PropertySet = 1 << 11
 )
 
 // CorrelatorHostKey is the key of objects of type CorrelatorHost.
@@ -103,6 +105,7 @@ var descriptorCorrelatorHost = schema.MustStruct("CorrelatorHost", schema.Flags{
 	schema.Property{Name: "cpu", Tag: 8, Type: schema.Builtin(schema.Float64)},
 	schema.Property{Name: "agentCpu", Tag: 9, Type: schema.Builtin(schema.Float64)},
 	schema.Property{Name: "allProcesses", Tag: 10, Type: schema.Builtin(schema.Bool)},
+	schema.Property{Name: "noTimelines", Tag: 11, Type: schema.Builtin(schema.String)},
 )
 
 // Valid returns the properties that are set.
@@ -136,6 +139,9 @@ func (x *CorrelatorHost) Valid() (set value.PropertySet) {
 	}
 	if x.AllProcesses.IsSet() {
 		set |= CorrelatorHostAllProcesses
+	}
+	if x.NoTimelines.IsSet() {
+		set |= CorrelatorHostNoTimelines
 	}
 	return set
 }
@@ -184,6 +190,10 @@ func (x *CorrelatorHost) AppendInstance(dst []byte, props value.PropertySet) []b
 		dst = append(dst, 10)
 		dst = cbor.AppendBool(dst, x.AllProcesses.Value())
 	}
+	if props&CorrelatorHostNoTimelines != 0 {
+		dst = append(dst, 11)
+		dst = cbor.AppendString(dst, x.NoTimelines.Value())
+	}
 	return dst
 }
 
@@ -214,6 +224,8 @@ func (x *CorrelatorHost) DecodeInstance(r *cbor.Reader) {
 			x.AgentCPU.Set(r.Float64())
 		case 10:
 			x.AllProcesses.Set(r.Bool())
+		case 11:
+			x.NoTimelines.Set(r.String())
 		default:
 			r.Skip()
 		}
@@ -248,6 +260,9 @@ func (x *CorrelatorHost) Merge(from *CorrelatorHost, props value.PropertySet) {
 	}
 	if props&CorrelatorHostAllProcesses != 0 {
 		x.AllProcesses = from.AllProcesses
+	}
+	if props&CorrelatorHostNoTimelines != 0 {
+		x.NoTimelines = from.NoTimelines
 	}
 }
 
@@ -1343,6 +1358,161 @@ func (x *CorrelatorTransactionWait) Merge(from *CorrelatorTransactionWait, props
 	}
 	if props&CorrelatorTransactionWaitWholeTrace != 0 {
 		x.WholeTrace = from.WholeTrace
+	}
+}
+
+// CorrelatorTransactionTimeline is a struct; any property may be unset.
+//
+// When the threads of a transaction did what: a part of a text, for a page. Those of a transaction with the same version
+// are one, by ascending part. They are published as stacks are, of a few transactions at a time, to guests of the agent
+// alone.
+type CorrelatorTransactionTimeline struct {
+	Host          value.Opt[string] // key
+	TraceID       value.Opt[string] // key
+	TransactionID value.Opt[string] // key
+	Part          value.Opt[uint32] // key: from 0 on
+	Parts         value.Opt[uint32]
+	Version       value.Opt[uint32]
+	Text          value.Opt[string] // all together are JSON, of which each version of an agent has its own
+}
+
+// Properties of CorrelatorTransactionTimeline.
+const (
+	CorrelatorTransactionTimelineHost          value.PropertySet = 1 << 1
+	CorrelatorTransactionTimelineTraceID       value.PropertySet = 1 << 2
+	CorrelatorTransactionTimelineTransactionID value.PropertySet = 1 << 3
+	CorrelatorTransactionTimelinePart          value.PropertySet = 1 << 4
+	CorrelatorTransactionTimelineParts         value.PropertySet = 1 << 5
+	CorrelatorTransactionTimelineVersion       value.PropertySet = 1 << 6
+	CorrelatorTransactionTimelineText          value.PropertySet = 1 << 7
+)
+
+// CorrelatorTransactionTimelineKey is the key of objects of type CorrelatorTransactionTimeline.
+type CorrelatorTransactionTimelineKey struct {
+	Host          string
+	TraceID       string
+	TransactionID string
+	Part          uint32
+}
+
+// Key returns the key; properties that are unset count as zero.
+func (x *CorrelatorTransactionTimeline) Key() CorrelatorTransactionTimelineKey {
+	return CorrelatorTransactionTimelineKey{Host: x.Host.Value(), TraceID: x.TraceID.Value(), TransactionID: x.TransactionID.Value(), Part: x.Part.Value()}
+}
+
+// Descriptor returns the description of the type.
+func (*CorrelatorTransactionTimeline) Descriptor() *schema.Struct {
+	return descriptorCorrelatorTransactionTimeline
+}
+
+var descriptorCorrelatorTransactionTimeline = schema.MustStruct("CorrelatorTransactionTimeline", schema.Flags{Cached: true, Cleanup: true},
+	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "traceId", Tag: 2, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "transactionId", Tag: 3, Key: true, Type: schema.Builtin(schema.String)},
+	schema.Property{Name: "part", Tag: 4, Key: true, Type: schema.Builtin(schema.Uint32)},
+	schema.Property{Name: "parts", Tag: 5, Type: schema.Builtin(schema.Uint32)},
+	schema.Property{Name: "version", Tag: 6, Type: schema.Builtin(schema.Uint32)},
+	schema.Property{Name: "text", Tag: 7, Type: schema.Builtin(schema.String)},
+)
+
+// Valid returns the properties that are set.
+func (x *CorrelatorTransactionTimeline) Valid() (set value.PropertySet) {
+	if x.Host.IsSet() {
+		set |= CorrelatorTransactionTimelineHost
+	}
+	if x.TraceID.IsSet() {
+		set |= CorrelatorTransactionTimelineTraceID
+	}
+	if x.TransactionID.IsSet() {
+		set |= CorrelatorTransactionTimelineTransactionID
+	}
+	if x.Part.IsSet() {
+		set |= CorrelatorTransactionTimelinePart
+	}
+	if x.Parts.IsSet() {
+		set |= CorrelatorTransactionTimelineParts
+	}
+	if x.Version.IsSet() {
+		set |= CorrelatorTransactionTimelineVersion
+	}
+	if x.Text.IsSet() {
+		set |= CorrelatorTransactionTimelineText
+	}
+	return set
+}
+
+// AppendInstance appends those of the properties that are set, as a CBOR map.
+func (x *CorrelatorTransactionTimeline) AppendInstance(dst []byte, props value.PropertySet) []byte {
+	props &= x.Valid()
+	dst = cbor.AppendMap(dst, bits.OnesCount32(uint32(props)))
+	if props&CorrelatorTransactionTimelineHost != 0 {
+		dst = append(dst, 1)
+		dst = cbor.AppendString(dst, x.Host.Value())
+	}
+	if props&CorrelatorTransactionTimelineTraceID != 0 {
+		dst = append(dst, 2)
+		dst = cbor.AppendString(dst, x.TraceID.Value())
+	}
+	if props&CorrelatorTransactionTimelineTransactionID != 0 {
+		dst = append(dst, 3)
+		dst = cbor.AppendString(dst, x.TransactionID.Value())
+	}
+	if props&CorrelatorTransactionTimelinePart != 0 {
+		dst = append(dst, 4)
+		dst = cbor.AppendUint(dst, uint64(x.Part.Value()))
+	}
+	if props&CorrelatorTransactionTimelineParts != 0 {
+		dst = append(dst, 5)
+		dst = cbor.AppendUint(dst, uint64(x.Parts.Value()))
+	}
+	if props&CorrelatorTransactionTimelineVersion != 0 {
+		dst = append(dst, 6)
+		dst = cbor.AppendUint(dst, uint64(x.Version.Value()))
+	}
+	if props&CorrelatorTransactionTimelineText != 0 {
+		dst = append(dst, 7)
+		dst = cbor.AppendString(dst, x.Text.Value())
+	}
+	return dst
+}
+
+// DecodeInstance replaces the content by an instance that is read. What is unknown is skipped, and
+// of a property that occurs twice the last value counts. Errors are those of the reader; after one,
+// the content is meaningless.
+func (x *CorrelatorTransactionTimeline) DecodeInstance(r *cbor.Reader) {
+	*x = CorrelatorTransactionTimeline{}
+	for range r.Map() {
+		switch r.Uint(64) {
+		case 1:
+			x.Host.Set(r.String())
+		case 2:
+			x.TraceID.Set(r.String())
+		case 3:
+			x.TransactionID.Set(r.String())
+		case 4:
+			x.Part.Set(uint32(r.Uint(32)))
+		case 5:
+			x.Parts.Set(uint32(r.Uint(32)))
+		case 6:
+			x.Version.Set(uint32(r.Uint(32)))
+		case 7:
+			x.Text.Set(r.String())
+		default:
+			r.Skip()
+		}
+	}
+}
+
+// Merge takes properties over from another instance, also those that are unset there. Keys stay.
+func (x *CorrelatorTransactionTimeline) Merge(from *CorrelatorTransactionTimeline, props value.PropertySet) {
+	if props&CorrelatorTransactionTimelineParts != 0 {
+		x.Parts = from.Parts
+	}
+	if props&CorrelatorTransactionTimelineVersion != 0 {
+		x.Version = from.Version
+	}
+	if props&CorrelatorTransactionTimelineText != 0 {
+		x.Text = from.Text
 	}
 }
 

@@ -13,5 +13,6 @@ func Published() []*schema.Struct {
 		(*CorrelatorThread)(nil).Descriptor(), (*CorrelatorTransaction)(nil).Descriptor(),
 		(*CorrelatorTransactionStack)(nil).Descriptor(), (*CorrelatorStack)(nil).Descriptor(),
 		(*CorrelatorTransactionWait)(nil).Descriptor(), (*CorrelatorProcessStack)(nil).Descriptor(),
+		(*CorrelatorTransactionTimeline)(nil).Descriptor(),
 	}
 }
