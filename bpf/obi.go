@@ -184,7 +184,8 @@ func openOBI(path string) (*ebpf.Map, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case stat.Uid != 0 || stat.Mode&0o022 != 0 || stat.Mode&unix.S_IFMT != unix.S_IFREG || status.Type != unix.BPF_FS_MAGIC:
+	case stat.Uid != 0 || stat.Mode&0o022 != 0 || stat.Mode&unix.S_IFMT != unix.S_IFREG ||
+		status.Type != unix.BPF_FS_MAGIC:
 		return nil, fmt.Errorf("%s (user %d, mode %04o) %w", path, stat.Uid, stat.Mode&0o7777, errNotOBIs)
 	}
 	contexts, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
@@ -193,8 +194,9 @@ func openOBI(path string) (*ebpf.Map, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case contexts.Type() == ebpf.LRUHash && contexts.KeySize() == 8 && contexts.ValueSize() == uint32(len(obiContext{})) &&
-		contexts.Flags()&^unix.BPF_F_RDONLY == 0 && contexts.MaxEntries() <= maxOBIContexts:
+	case contexts.Type() == ebpf.LRUHash && contexts.KeySize() == 8 &&
+		contexts.ValueSize() == uint32(len(obiContext{})) && contexts.Flags()&^unix.BPF_F_RDONLY == 0 &&
+		contexts.MaxEntries() <= maxOBIContexts:
 		return contexts, nil
 	}
 	defer contexts.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
@@ -150,14 +151,26 @@ func putOBI(t testing.TB, s *Sampler) *ebpf.Map {
 	return contexts
 }
 
-// putOBIContexts gives all threads of a process a context.
-func putOBIContexts(t testing.TB, s *Sampler, contexts *ebpf.Map, pid int) {
+// putOBIContexts gives each thread of a process a context when it leaves a CPU, until stop.
+func putOBIContexts(t testing.TB, s *Sampler, contexts *ebpf.Map, pid int) (stop func()) {
 	t.Helper()
 	identity, err := s.Identify(pid)
 	assert.NilError(t, err)
-	for _, tid := range taskNumbers(t, pid) {
-		assert.NilError(t, contexts.Put(uint64(identity.KernelPID())<<32|uint64(tid), obiIDs(99)))
+	instructions := asm.Instructions{asm.FnGetCurrentPidTgid.Call(), asm.StoreMem(asm.R10, -32, asm.R0, asm.DWord),
+		asm.RSh.Imm(asm.R0, 32), asm.JNE.Imm(asm.R0, int32(identity.KernelPID()), "end"), asm.Mov.Imm(asm.R1, 99)}
+	for i := range int16(3) {
+		instructions = append(instructions, asm.StoreMem(asm.R10, -24+8*i, asm.R1, asm.DWord))
 	}
+	instructions = append(instructions, asm.LoadMapPtr(asm.R1, contexts.FD()), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -32), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -24), asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(), asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return())
+	program, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions})
+	assert.NilError(t, err)
+	defer program.Close()
+	attached, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_switch", Program: program})
+	assert.NilError(t, err)
+	return func() { assert.NilError(t, attached.Close()) }
 }
 
 // obiTarget is the test's own process, of which one thread, that of the test, is in the map.
@@ -191,8 +204,8 @@ func (o *obiTarget) ids() (context obiContext) {
 			}
 			got := obiContext(append(append([]byte{}, c.TraceID[:]...), c.SpanID[:]...))
 			assert.Check(o.t, samples == 0 || got == context, "%x, %x", got, context)
-			assert.Check(o.t, c.OfOBI == (got != obiContext{}) && c.OTel == c.OfOBI && !c.OfLabels && c.Attributes == nil &&
-				c.TransactionID == [8]byte{} && c.TraceFlags == 0, "%+v", c)
+			assert.Check(o.t, c.OfOBI == (got != obiContext{}) && c.OTel == c.OfOBI && !c.OfLabels &&
+				c.Attributes == nil && c.TransactionID == [8]byte{} && c.TraceFlags == 0, "%+v", c)
 			samples, context = samples+1, got
 		}
 		return samples > 0
@@ -289,12 +302,17 @@ func TestOBIOwnContexts(t *testing.T) {
 	elastic := demo.Start(t, demo.Options{Busy: 1, Manual: true})
 	addDemo(t, s, elastic)
 	for _, pid := range []int{p.PID, elastic.PID} {
-		putOBIContexts(t, s, o.contexts, pid)
+		t.Cleanup(putOBIContexts(t, s, o.contexts, pid))
 	}
 	p.Begin(1, otelRecord(5, nil))
 	p.Busy(1, true)
 	p.Busy(2, true) // without a record
 	begun := elastic.Begin(1)
+	testenv.Poll(t, waiting, "contexts of all threads of both", func() bool {
+		entries, err := readOBI(o.contexts)
+		return err == nil && len(entries) >= len(taskNumbers(t, p.PID))+len(taskNumbers(t, elastic.PID))
+	})
+	drainAll(t, s)
 	own, of, without := false, false, false
 	testenv.Poll(t, waiting, "samples of both processes", func() bool {
 		for _, c := range drainAll(t, s) {
@@ -409,7 +427,8 @@ func TestOBIPins(t *testing.T) {
 		assert.NilError(t, change())
 		read, err := o.s.FollowOBI()
 		assert.Check(t, !read && err != nil, "%s: %v", name, err)
-		assert.NilError(t, errors.Join(os.Chown(o.path, 0, 0), os.Chmod(o.path, 0o600), os.Chown(filepath.Dir(o.path), 0, 0)))
+		assert.NilError(t, errors.Join(os.Chown(o.path, 0, 0), os.Chmod(o.path, 0o600),
+			os.Chown(filepath.Dir(o.path), 0, 0)))
 		o.follow(o.s, true, "")
 	}
 	path := filepath.Join(t.TempDir(), "traces_ctx_v1")

@@ -164,8 +164,8 @@ type sharedMaps struct {
 }
 
 func (o *samplingObjects) Close() error {
-	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.OBI, o.Stacks, o.Counters, o.CountsA, o.CountsB,
-		o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
+	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.OBI, o.Stacks, o.Counters, o.CountsA,
+		o.CountsB, o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
 }
 
 // OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the

@@ -67,8 +67,8 @@ func attachNothing(b *testing.B) (detach func()) {
 
 // BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and
 // with them, and reports the median of what accounts add: of a process that is no target, of one without a
-// context, and of one with one; of a process without one also where there is OBI's map, and where its contexts are in that; of one with a context also where
-// stacks of its waits are walked, and how many that are in a
+// context, and of one with one; of one without also with OBI's map, and with contexts in that; of one
+// with a context also where stacks of its waits are walked, and how many that are in a
 // second of its CPU time at most; and what a stack takes, if each wait has one. Programs that do nothing add what the
 // kernel takes to call them.
 func BenchmarkWaits(b *testing.B) {
@@ -120,7 +120,9 @@ func BenchmarkWaits(b *testing.B) {
 				map[string]*switches{"other": other, "bare": bare, "traced": traced})
 			contexts := putOBI(b, s)
 			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"bare/obi": bare, "still": traced})
-			putOBIContexts(b, s, contexts, bare.pid)
+			stop := putOBIContexts(b, s, contexts, bare.pid)
+			bare.measure(100)
+			stop()
 			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"obi": bare})
 			assert.NilError(b, s.objects.OBI.Delete(uint32(obiContexts)))
 			began := time.Now()

@@ -156,7 +156,8 @@ func missingWalks(err error) error {
 
 func (w *Waits) sharedWithWalks() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		walksMapTargets: w.sampler.objects.Targets, walksMapObi: w.sampler.objects.OBI, walksMapThreads: w.objects.Threads,
+		walksMapTargets: w.sampler.objects.Targets, walksMapObi: w.sampler.objects.OBI,
+		walksMapThreads:  w.objects.Threads,
 		walksMapCounters: w.objects.Counters, walksMapJobs: w.objects.Jobs, walksMapBells: w.objects.Bells,
 	}
 }

@@ -61,7 +61,8 @@ func TestOBI(t *testing.T) {
 	defer writer.Close()
 	line, err = AddOBI(path, processes)
 	assert.NilError(t, err)
-	assert.Check(t, strings.HasSuffix(line, fmt.Sprint(": ", other.Process.Pid)) && len(processes[1].Contexts) == 0, line)
+	assert.Check(t, strings.HasSuffix(line, fmt.Sprint(": ", other.Process.Pid)) && len(processes[1].Contexts) == 0,
+		line)
 	assert.Check(t, slices.Equal(processes[0].Contexts, []string{"elastic", "obi"}) && published[:2][1] == "")
 }
 

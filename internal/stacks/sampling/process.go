@@ -62,7 +62,8 @@ func (p *ProcessSampler) Start() error {
 	rules := p.rules()
 	traced := isTraced(&rules)
 	switch {
-	case process.IsGone(err), !traced && !((s.keep.Untraced || s.obi.Load()) && (p.target.HasContext() || p.target.NeedsNothing())):
+	case process.IsGone(err), !traced && !((s.keep.Untraced || s.obi.Load()) &&
+		(p.target.HasContext() || p.target.NeedsNothing())):
 		return err
 	case identityErr != nil:
 		return process.WithReason(process.ReasonSampling, identityErr)
