@@ -147,7 +147,7 @@ func putOBI(t testing.TB, s *Sampler) *ebpf.Map {
 	contexts, err := ebpf.NewMap(&obiSpec)
 	assert.NilError(t, err)
 	t.Cleanup(func() { _ = contexts.Close() })
-	assert.NilError(t, s.objects.OBI.Put(uint32(obiContexts), contexts))
+	assert.NilError(t, errors.Join(s.objects.OBI.Put(uint32(obiContexts), contexts), s.table.setEveryone(true)))
 	return contexts
 }
 

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -124,7 +125,7 @@ func BenchmarkWaits(b *testing.B) {
 			bare.measure(100)
 			stop()
 			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"obi": bare})
-			assert.NilError(b, s.objects.OBI.Delete(uint32(obiContexts)))
+			assert.NilError(b, errors.Join(s.objects.OBI.Delete(uint32(obiContexts)), s.table.setEveryone(false)))
 			began := time.Now()
 			c := measure(WaitOptions{Period: period}, handovers, map[string]*switches{"stacks": traced})
 			walks = append(walks, float64(c.Walked)/time.Since(began).Seconds())
