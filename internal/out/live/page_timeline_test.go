@@ -37,7 +37,6 @@ type traced struct {
 	live     *Live
 	kept     *keep.Keep
 	resource *profile.Resource
-	began    time.Time
 }
 
 // did has a thread sampled once, and then wait.
@@ -63,8 +62,8 @@ func (w *window) choose(feed func()) {
 
 const untimed = `document.querySelector("#untimed").textContent`
 
-// The timeline of the chosen transaction grows while that runs; what is zoomed and chosen in it stays. It is drawn, told
-// in a table, and searched. When the transaction has ended, it stays, until none is chosen; then nobody wants it.
+// The timeline of the chosen transaction grows while that runs; what is zoomed and chosen in it stays. It is drawn,
+// told in a table, and searched. When the transaction has ended, it stays, until none is chosen; then nobody wants it.
 func testPageTimeline(t *testing.T, w *window) {
 	const evil = `<img src=x onerror="window.evil=1">` + "\u202e\x1b"
 	l, kept := w.viewKept(newSource(1))
@@ -82,8 +81,8 @@ func testPageTimeline(t *testing.T, w *window) {
 	var rows []string
 	w.Decode(`[...document.querySelectorAll("#timeline tbody tr")].map(r => r.textContent)`, &rows)
 	text := strings.Join(rows, "\n")
-	assert.Check(t, strings.Contains(text, `<img src=x onerror="window.evil=1">`) && strings.Contains(text, "8lock120.0 ms"),
-		"%q", rows)
+	assert.Check(t, strings.Contains(text, `<img src=x onerror="window.evil=1">`) &&
+		strings.Contains(text, "8lock120.0 ms"), "%q", rows)
 	w.want(`[typeof window.evil, document.images.length]`, `["undefined",0]`)
 	const wait = `view.timeline.lanes.find(lane => lane.name.endsWith(" 8")).events.find(e => e.kind === "lock")`
 	for scheme, want := range map[string]string{"light": "[47,111,222]", "dark": "[106,162,255]"} {

@@ -85,15 +85,16 @@ func TestTimelinesAreMadeInTurn(t *testing.T) {
 		return "", nil
 	}
 	w.published(time.Second)
-	assert.Check(t, len(w.asked) == 1 && w.timelines.next.Sub(w.now) == timelineParts*w.took, "asked for %v, next in %v",
-		w.asked, w.timelines.next.Sub(w.now))
+	pause := w.timelines.next.Sub(w.now)
+	assert.Check(t, len(w.asked) == 1 && pause == timelineParts*w.took, "asked for %v, next in %v", w.asked, pause)
 
 	w.guest.want = 0
 	w.published(linger)
 	assert.Check(t, w.guest.last.timelines == nil && w.timelines.made == nil, "they are kept")
 	r := &remote{output: output{bus: blockingBus{}}}
-	assert.Check(t, r.wanted() == want(1)<<numWants-1-wantTimelines && !r.selects(&types.CorrelatorTransactionTimeline{}) &&
-		r.selects(&types.CorrelatorTransactionStack{}), "wanted elsewhere: %b", r.wanted())
+	assert.Check(t, r.wanted() == want(1)<<numWants-1-wantTimelines, "wanted elsewhere: %b", r.wanted())
+	assert.Check(t, !r.selects(&types.CorrelatorTransactionTimeline{}) &&
+		r.selects(&types.CorrelatorTransactionStack{}))
 }
 
 // A timeline is published in parts that a message has room for, without a part of a character, under a version that
@@ -116,11 +117,12 @@ func TestTimelineInParts(t *testing.T) {
 		w.tracker.Sampled(newSample(1000, 1, 1, 1, w.now))
 		w.publish(w.now)
 		got := ""
-		for i, part := range w.guest.last.timelines {
+		all := w.guest.last.timelines
+		for i, part := range all {
 			text := part.Text.Value()
-			assert.Check(t, part.Part.Value() == uint32(i) && part.Parts.Value() == uint32(len(w.guest.last.timelines)) &&
-				part.Version.Value() == version && len(text) > 0 && len(text) <= maxPartBytes, "part %d of version %d", i,
-				part.Version.Value())
+			assert.Check(t, part.Part.Value() == uint32(i) && part.Parts.Value() == uint32(len(all)) &&
+				part.Version.Value() == version && len(text) > 0 && len(text) <= maxPartBytes, "%d: part %d of version %d",
+				i, part.Part.Value(), part.Version.Value())
 			got += text
 		}
 		assert.Check(t, got == want, "%d bytes, not %d", len(got), len(want))
