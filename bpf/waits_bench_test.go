@@ -66,18 +66,18 @@ func attachNothing(b *testing.B) (detach func()) {
 	}
 }
 
-// BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and
-// with them, and reports the median of what accounts add: of a process that is no target, of one without a
-// context, and of one with one; of one without also with OBI's map, and with contexts in that; of one
-// with a context also where stacks of its waits are walked, and how many that are in a
-// second of its CPU time at most; and what a stack takes, if each wait has one. Programs that do nothing add what the
-// kernel takes to call them.
+// BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and with them, and
+// reports the median of what accounts add: of a process that is no target, of one without a context, of one that
+// publishes none, also with OBI's map, and with its contexts in that, and of one with a context, also with that map; of
+// the last also where stacks of its waits are walked, and how many that are in a second of its CPU time at most; and
+// what a stack takes, if each wait has one. Programs that do nothing add what the kernel takes to call them.
 func BenchmarkWaits(b *testing.B) {
 	const rounds, handovers, period = 10, 30000, 100 * time.Microsecond
 	added := make(map[string][]float64)
 	var plain, walks []float64
 	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
-	other, bare, traced := startSwitches(b), startSwitches(b), startSwitches(b, "context")
+	other, bare, traced, none := startSwitches(b), startSwitches(b), startSwitches(b, "context"), startSwitches(b)
+	addRules(b, s, none.pid, func() TargetRules { return TargetRules{} })
 	for _, p := range []*switches{bare, traced} {
 		addRules(b, s, p.pid, func() TargetRules {
 			return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: p.offset}}
@@ -118,13 +118,13 @@ func BenchmarkWaits(b *testing.B) {
 			added["nothing"] = append(added["nothing"], other.measure(handovers)-before)
 			detach()
 			measure(WaitOptions{NoWalks: true}, handovers,
-				map[string]*switches{"other": other, "bare": bare, "traced": traced})
+				map[string]*switches{"other": other, "bare": bare, "traced": traced, "none": none})
 			contexts := putOBI(b, s)
-			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"bare/obi": bare, "still": traced})
-			stop := putOBIContexts(b, s, contexts, bare.pid)
-			bare.measure(100)
+			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"none/obi": none, "traced/obi": traced})
+			stop := putOBIContexts(b, s, contexts, none.pid)
+			none.measure(100)
 			stop()
-			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"obi": bare})
+			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"obi": none})
 			assert.NilError(b, errors.Join(s.objects.OBI.Delete(uint32(obiContexts)), s.table.setEveryone(false)))
 			began := time.Now()
 			c := measure(WaitOptions{Period: period}, handovers, map[string]*switches{"stacks": traced})
