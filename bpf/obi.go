@@ -32,6 +32,8 @@ type obi struct {
 	by      []uint32   // the programs that could write it then
 	in      bool       // it is in maps
 	said    string     // what the last look has returned
+
+	accounted bool // all targets are, as any may have contexts: from now on, as what is not seen meanwhile were waits
 }
 
 // obiContext is struct obi_context.
@@ -51,19 +53,21 @@ func (s *Sampler) FollowOBI() (bool, error) {
 	}
 	o := &s.obi
 	o.path, o.maps = s.options.OBI, s.objects.OBI
-	was := o.in
 	err := o.look()
 	said := ""
 	if err != nil {
 		said = err.Error()
+		o.by = nil // what is there at the next look may be a former OBI's
 		err = errors.Join(fmt.Errorf("reading contexts of OBI: %w", err), o.takeOut())
 	}
 	if said == o.said {
 		err = nil
 	}
 	o.said = said
-	if o.in != was {
-		err = errors.Join(err, s.table.setEveryone(o.in))
+	if o.in && !o.accounted {
+		failure := s.table.accountAll()
+		o.accounted = failure == nil
+		err = errors.Join(err, failure)
 	}
 	return o.in, err
 }
@@ -89,8 +93,7 @@ func (o *obi) look() error {
 	if err != nil {
 		return err
 	}
-	known := id == o.last
-	same := known && slices.ContainsFunc(by, func(program uint32) bool { return slices.Contains(o.by, program) })
+	same := id == o.last && slices.ContainsFunc(by, func(program uint32) bool { return slices.Contains(o.by, program) })
 	o.last, o.by = id, by
 	if len(by) == 0 {
 		return o.takeOut()
@@ -101,11 +104,8 @@ func (o *obi) look() error {
 	if err := o.takeOut(); err != nil {
 		return err
 	}
-	if known && !same {
-		if err := o.keepFormer(contexts); err != nil {
-			o.by = nil
-			return err
-		}
+	if err := o.keepFormer(contexts); err != nil {
+		return err
 	}
 	if err := o.maps.Put(uint32(obiContexts), contexts); err != nil {
 		return fmt.Errorf("%s %w: %w", o.path, errNotOBIs, err)

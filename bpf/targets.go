@@ -74,7 +74,7 @@ type targetTable struct {
 	bits        filterBits     // its contents, except for bits of targets that could not be added
 	waits       *Waits         // nil: there are no accounts
 	accounted   filterBits     // the contents of their filter
-	everyone    bool           // any target may have contexts: OBI's
+	all         bool           // any target may have contexts: OBI's
 	unwound     *ebpf.Variable // unwound_targets of sampler.bpf.c
 	unwoundBits filterBits     // its contents
 	unwinds     bool           // there is an unwinder
@@ -228,11 +228,11 @@ func (t *targetTable) put(identity ExecID, owner string, value samplerCorrelator
 
 // accounts reports whether accounts are kept of a target: without contexts there are some by thread only.
 func (t *targetTable) accounts(entry *targetEntry) bool {
-	return t.waits != nil && (entry.contexts || t.everyone || t.waits.options.ByThread)
+	return t.waits != nil && (entry.contexts || t.all || t.waits.options.ByThread)
 }
 
-// choose computes the filter of accounts anew, for targets whose threads are prepared then.
-func (t *targetTable) choose() {
+// setAccounted computes the filter of accounts. The threads of all targets that it has are to be prepared then.
+func (t *targetTable) setAccounted() {
 	t.accounted = filterBits{}
 	for tgid, entry := range t.byTGID {
 		if t.accounts(entry) {
@@ -244,15 +244,15 @@ func (t *targetTable) choose() {
 	}
 }
 
-// setEveryone says whether any target may have contexts, or those that publish some.
-func (t *targetTable) setEveryone(everyone bool) error {
+// accountAll says that any target may have contexts.
+func (t *targetTable) accountAll() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.everyone = everyone
+	t.all = true
 	if t.waits == nil {
 		return nil
 	}
-	t.choose()
+	t.setAccounted()
 	return errors.Join(t.setBits(), t.waits.prepareAll())
 }
 
@@ -418,7 +418,7 @@ func (t *targetTable) follow(w *Waits) error {
 	for target, owner := range t.ownerOf {
 		err = errors.Join(err, w.setOwner(target, owner.number))
 	}
-	t.choose() // Resume prepares them
+	t.setAccounted() // Resume prepares them
 	return errors.Join(err, t.setBits())
 }
 

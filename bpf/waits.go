@@ -294,7 +294,7 @@ func (w *Waits) Resume() (err error) {
 	return w.prepareAll()
 }
 
-// prepareAll prepares the threads of all targets that are accounted, and counts them anew: some have begun and ended
+// prepareAll prepares the threads of all targets that are accounted, and counts them: some have begun and ended
 // meanwhile. The table must be locked.
 func (w *Waits) prepareAll() error {
 	w.owned.Store(true)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func (a *app) addScan() {
 					"process-memory\n", unreadable)
 			}
 			ofOBI, obiErr := inspect.AddOBI(bpf.OBIContexts, processes)
-			if obiErr != nil {
+			if obiErr != nil && !errors.Is(obiErr, fs.ErrPermission) { // then there need not be an OBI
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator: contexts of OBI are not known:", obiErr)
 			}
 			partial := procscan.ProbeHostView(options.ProcRoot)

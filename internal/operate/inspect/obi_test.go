@@ -33,7 +33,8 @@ func TestOBI(t *testing.T) {
 	path := fmt.Sprintf("/proc/self/fd/%d/traces_ctx_v1", mount)
 	published := []string{"elastic", ""}[:1]
 	own := os.Getpid()
-	processes := []Process{{View: process.View{PID: own, Contexts: published}}, {View: process.View{PID: 8}}}
+	processes := []Process{{View: process.View{PID: own, Contexts: published}},
+		{View: process.View{PID: 1<<22 + 8}}} // none has that
 	line, err := AddOBI(path, processes)
 	assert.Check(t, line == "" && err == nil && len(processes[0].Contexts) == 1, "%q, %v", line, err)
 

@@ -39,8 +39,8 @@ type deferral struct {
 const deferralTime = 90*time.Second + synchronizeTimeout
 
 // store calls a function that has the engine store a file, unless that failed so recently that the
-// engine would not try it. Then it has failed again. So it has where there is no more room for the process: the engine
-// would not store the file for others either. Without a handler, nothing is stored.
+// engine would not try it. Then it has failed again. Nor is it called where the process has no more room: the engine
+// would refuse the file to others, too. Without a handler, nothing is stored.
 func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 	if h == nil || file == (mappedFile{}) { // it is none
 		return do()
