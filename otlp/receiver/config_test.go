@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +125,25 @@ func TestLoopback(t *testing.T) {
 	wantStatus(t, status.Convert(err), codes.ResourceExhausted, false)
 	_, err = Open(Config{Listen: r.Addr().String()}, s)
 	assert.Check(t, err != nil, "the port was bound twice")
+}
+
+// A handshake that fails is counted, a probe that sends nothing is not.
+func TestMalformedTLS(t *testing.T) {
+	a := testenv.NewAuthority(t)
+	a.Issue("server")
+	r, err := Open(Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key")}, &store{})
+	assert.NilError(t, err)
+	defer r.Shutdown(context.Background())
+	for count, sent := range []string{"", "no handshake"} {
+		conn, err := net.Dial("tcp", r.Addr().String())
+		assert.NilError(t, err)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, sent)
+		assert.NilError(t, conn.(*net.TCPConn).CloseWrite())
+		_, _ = io.Copy(io.Discard, conn) // until the receiver has given up
+		got := r.counters.strayCounts()[StrayMalformed]
+		assert.Check(t, got == uint64(count), "%q: %d", sent, got)
+	}
 }
 
 // TLS, with client certificates if they are required. Changed files apply to new connections.
