@@ -41,7 +41,7 @@ KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: build dist demo screenshots test soak bench truth pair interop fuzz kernels kernels-quick generate check format-check vet lint \
+.PHONY: build dist demo screenshots test soak bench truth pair interop fleet fuzz kernels kernels-quick generate check format-check vet lint \
 	generated-check fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
@@ -95,6 +95,10 @@ pair: ## measure the correlator beside the OpenTelemetry eBPF profiler on twelve
 interop: ## send everything to the OpenTelemetry Collector's own receiver and compare what arrives
 	cd testdata/interop && CGO_ENABLED=0 $(GO) build -o ../out/interop .
 	INTEROP=$(CURDIR)/testdata/out/interop $(GO) test -tags interop -count 1 -v -run '^TestInterop$$' ./internal/out/export
+
+fleet: ## send Pyroscope 1.21, built from its module (minutes), what hosts send, and explain a trace of several from it
+	.ci/pyroscope testdata/out/pyroscope
+	PYROSCOPE=$(CURDIR)/testdata/out/pyroscope $(GO) test -tags interop -count 1 -v -run '^TestReal$$' ./internal/out/pyroscope
 
 # Without a limit, minimizing a large input that covers something new takes up to a minute, which is
 # all of FUZZTIME: 32 executions of FuzzReadSymbolTables in 30 s instead of 709,000.

@@ -41,7 +41,7 @@ var settings = []setting{
 	{"CERTIFICATE", func(d *Destination, v string) error { d.Certificate = v; return nil }},
 	{"CLIENT_KEY", func(d *Destination, v string) error { d.ClientKey = v; return nil }},
 	{"CLIENT_CERTIFICATE", func(d *Destination, v string) error { d.ClientCertificate = v; return nil }},
-	{"HEADERS", func(d *Destination, v string) (err error) { d.Headers, err = parseHeaders(v); return err }},
+	{"HEADERS", func(d *Destination, v string) (err error) { d.Headers, err = ParseHeaders(v); return err }},
 	{"COMPRESSION", func(d *Destination, v string) error {
 		d.Compression = Compression(strings.ToLower(v))
 		return d.Compression.validate()
@@ -148,9 +148,9 @@ func nameDestinations(found []Destination) {
 	}
 }
 
-// parseHeaders parses KEY=VALUE,KEY=VALUE with percent-encoding in keys and values, as in the W3C
+// ParseHeaders parses KEY=VALUE,KEY=VALUE with percent-encoding in keys and values, as in the W3C
 // baggage header without properties. Errors never contain a value.
-func parseHeaders(s string) (Headers, error) {
+func ParseHeaders(s string) (Headers, error) {
 	h := make(Headers)
 	for i, pair := range strings.Split(s, ",") {
 		if strings.TrimSpace(pair) == "" {

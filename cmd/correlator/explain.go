@@ -18,9 +18,11 @@ import (
 	"correlator/internal/operate/config"
 	"correlator/internal/out/explain"
 	"correlator/internal/out/keep"
+	"correlator/internal/out/pyroscope"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
 	"correlator/internal/stacks/sampling"
+	"correlator/otlp"
 	"correlator/profile/ids"
 )
 
@@ -31,6 +33,8 @@ type explainOptions struct {
 	Against    bool          `key:"against" env:"-"`
 	Service    string        `key:"service"`
 	Since      time.Duration `key:"since"`
+	From       string        `key:"from"`
+	Headers    string        `key:"from-headers" secret:"true"`
 	Output     string        `key:"output" short:"o"`
 	OutputFile string        `key:"output-file" short:"O"`
 	chosen
@@ -132,6 +136,11 @@ func (o *explainOptions) validate(s *config.Settings) error {
 			"--against, --service and --since of transactions")
 	case !slices.Contains(explain.Formats(), report.Format(o.Output)):
 		return fmt.Errorf("%s: %q is none of table, json, pprof, folded and html", s.Name("output"), o.Output)
+	case o.From != "" && (o.any() || o.Demo || o.ranking.given() || o.Against):
+		return fmt.Errorf("%s is of one trace: without --pid, --comm, --container, --demo, --busiest, --slowest, "+
+			"--fastest and --against", s.Label("from"))
+	case o.From != "" && (o.Output == string(report.PProf) || o.Output == string(report.Folded)):
+		return fmt.Errorf("%s: %s has no samples; there are table, json and html", s.Label("from"), s.Label("output"))
 	case o.Demo && (o.any() || ofTransactions):
 		return errors.New("--demo is of one transaction, which is not chosen")
 	case o.Against && (o.Output == string(report.PProf) || o.Output == string(report.Folded)):
@@ -256,8 +265,19 @@ func (a *app) addExplain() {
 			}
 			o := explain.Options{Query: q, Against: against, Format: report.Format(options.Output), File: file}
 			var source explain.Source = admin.NewClient(options.AdminSocket)
-			if options.Demo {
+			switch {
+			case options.Demo:
 				source = explain.Demo{}
+			case options.From != "" && len(args) == 0:
+				return usageError{errors.New("--from needs the id of a trace")}
+			case options.From != "":
+				headers, err := otlp.ParseHeaders(options.Headers)
+				if err != nil {
+					return usageError{fmt.Errorf("--from-headers: %w", err)}
+				}
+				if source, err = pyroscope.New(options.From, headers, version); err != nil {
+					return usageError{fmt.Errorf("--from: %w", err)}
+				}
 			}
 			return explain.Run(ctx, source, cmd.OutOrStdout(), cmd.ErrOrStderr(), o)
 		}),

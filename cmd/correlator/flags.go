@@ -342,6 +342,10 @@ var usage = map[string]string{
 		"without a span one that has waited for as long looks ended (default: those that are busiest)",
 	"against": "compare: what stands before it with what comes after it, an id or --slowest, --fastest or --busiest; " +
 		"differences are what the first has more",
+	"from": "ask the Pyroscope with this `url` for what all hosts have sent it, instead of this host's agent; of the last " +
+		"hour, or --since",
+	"from-headers": "`headers` of requests to --from, as OTEL_EXPORTER_OTLP_HEADERS has them; secrets belong in the " +
+		"variable",
 	"service":     "only services whose name matches this `regexp` as a whole (default: all)",
 	"demo":        "show what was recorded once of a demo, without an agent",
 	"since":       "only transactions that were sampled within this time; 0s: all",

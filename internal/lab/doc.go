@@ -6,5 +6,6 @@
 //	kernels      boots Debian's kernels under QEMU and runs the tests in them (make kernels)
 //	truth        compares what is shown of programs with what they do (make truth)
 //	screenshots  takes the pictures in docs (make screenshots)
+//	fleet        sends a backend what a thousand hosts would (make fleet)
 //	pair         measures what the agent costs, beside the OpenTelemetry eBPF profiler (make pair)
 package lab

@@ -9,4 +9,5 @@
 //	report      a recording as pprof, folded stacks, HTML and a summary
 //	explain     where the time of one trace went
 //	flamegraph  a flame graph as one HTML file
+//	pyroscope   asks Pyroscope for what all hosts have sent it, for explain
 package out

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -24,7 +25,7 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 		Stacks: make(map[profile.StackTraceID][]profile.Frame)}
 	for i := range a.Processes {
 		p := &a.Processes[i]
-		r.Processes = append(r.Processes, &record.Process{PID: p.PID, StartTime: p.StartTime, Service: p.Service,
+		r.Processes = append(r.Processes, &record.Process{PID: p.PID, StartTime: p.StartTime, Service: serviceOf(p),
 			Environment: p.Environment, ContainerID: p.ContainerID})
 	}
 	for i := range a.Transactions {
@@ -51,6 +52,14 @@ func recording(a *keep.Answer) (*record.Recording, error) {
 		r.Samples[key] += a.Samples[i].Count
 	}
 	return r, addWaits(r, a)
+}
+
+// serviceOf returns what a process is called among those of all hosts.
+func serviceOf(p *keep.Process) string {
+	if p.Host == "" {
+		return p.Service
+	}
+	return cmp.Or(p.Service, "process") + " on " + p.Host
 }
 
 // keptFrom returns since when all samples of a transaction are there, at the earliest its first one.

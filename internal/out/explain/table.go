@@ -20,6 +20,9 @@ const (
 
 // lines returns an explanation as text for a terminal with so many columns; 0: it is none.
 func (e *Explanation) lines(columns int) (lines []string) {
+	if e.From != "" {
+		return e.backendLines(columns)
+	}
 	if len(e.Transactions) == 1 {
 		lines = e.Transactions[0].head()
 	} else {

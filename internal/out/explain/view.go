@@ -17,8 +17,9 @@ import (
 // Explanation is where the CPU time of transactions went.
 type Explanation struct {
 	Host         string        `json:"host,omitempty"`
+	From         string        `json:"from,omitempty"` // a backend, which keeps sums alone: samples are microseconds of CPU time
 	At           time.Time     `json:"at"`
-	KeptSince    time.Time     `json:"kept_since"`
+	KeptSince    time.Time     `json:"kept_since,omitzero"`
 	Complete     time.Time     `json:"complete_since,omitzero"` // since when nothing was forgotten; zero: nothing was
 	PerSample    time.Duration `json:"cpu_ns_per_sample"`
 	Samples      uint64        `json:"samples"`
@@ -33,6 +34,8 @@ type Explanation struct {
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
 	// LeftOutWaits is how many waits there was no room for: their time is among what has no stack.
 	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
+	// LeftOutSeries is how many series of a backend there was no room for.
+	LeftOutSeries int `json:"left_out_series,omitempty"`
 	// Gone is why other samples of the trace or the transaction are not there, and GoneAt when the last ones
 	// were lost.
 	Gone   string    `json:"gone,omitempty"`
@@ -49,20 +52,21 @@ type Transaction struct {
 	Trace       string            `json:"trace_id"`
 	ID          string            `json:"transaction_id,omitempty"`
 	Context     string            `json:"context"`
+	Host        string            `json:"host,omitempty"` // of a backend's
 	Service     string            `json:"service"`
 	Environment string            `json:"environment,omitempty"`
 	PID         int               `json:"pid"`
 	ContainerID string            `json:"container_id,omitempty"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
-	First       time.Time         `json:"first_sample"`
-	Last        time.Time         `json:"last_sample"`
-	Wall        time.Duration     `json:"wall_ns"`
-	WallSource  string            `json:"wall_source"` // "span", "switches" or "samples"
+	First       time.Time         `json:"first_sample,omitzero"`
+	Last        time.Time         `json:"last_sample,omitzero"`
+	Wall        time.Duration     `json:"wall_ns,omitzero"`      // zero: not known
+	WallSource  string            `json:"wall_source,omitempty"` // "span", "switches" or "samples"
 	CPU         time.Duration     `json:"cpu_ns"`
 	Share       float64           `json:"cpu_of_wall"` // 2: two CPUs all the time
 	Samples     uint64            `json:"samples"`
 	Earlier     uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
-	KeptFrom    time.Time         `json:"kept_from"`                 // First, or since when all are kept
+	KeptFrom    time.Time         `json:"kept_from,omitzero"`        // First, or since when all are kept
 	Gone        string            `json:"gone,omitempty"`
 	Account     *Account          `json:"account,omitempty"` // nil: it is not known what it waited for
 	Waits       []Wait            `json:"waits,omitempty"`   // the longest first
@@ -73,6 +77,7 @@ type Transaction struct {
 
 // Thread is what a thread used of the CPU.
 type Thread struct {
+	Host    string        `json:"host,omitempty"` // of a backend's
 	PID     int           `json:"pid"`
 	TID     int           `json:"tid"`
 	Name    string        `json:"name,omitempty"`
@@ -93,6 +98,7 @@ type Span struct {
 }
 
 type threadKey struct {
+	host     string
 	pid, tid int
 	name     string
 }
@@ -104,24 +110,26 @@ type spanKey struct {
 
 // explain computes an explanation. The answer has been checked.
 func explain(a *keep.Answer, r *record.Recording) *Explanation {
-	e := &Explanation{Host: a.Host, At: a.At, KeptSince: a.Oldest, Complete: a.Complete, PerSample: r.Period(),
+	e := &Explanation{Host: a.Host, From: a.From, At: a.At, KeptSince: a.Oldest, Complete: a.Complete, PerSample: r.Period(),
 		More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r), inlined: report.InlinedNotes(r)}
 	e.Methods = flat(nil, e.outermost, -1)
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]
 		p := &a.Processes[tx.Process]
-		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Service: p.Service,
+		made := Transaction{Trace: tx.Trace, ID: tx.ID, Context: tx.Context, Host: p.Host, Service: p.Service,
 			Environment: p.Environment, PID: p.PID, ContainerID: p.ContainerID, Attributes: tx.Attributes,
 			First: tx.First, Last: tx.Last, CPU: e.cpu(tx.Samples), Samples: tx.Samples, Earlier: tx.Earlier,
 			KeptFrom: keptFrom(tx), Gone: tx.Gone, Account: newAccount(tx.Account, tx.Span)}
-		made.first, made.Wall, made.WallSource = wall(tx, e.PerSample)
 		made.at = a.At
+		if a.From == "" {
+			made.first, made.Wall, made.WallSource = wall(tx, e.PerSample)
+		}
 		made.Share = share(made.CPU, made.Wall)
 		e.Samples += tx.Samples
 		e.Transactions = append(e.Transactions, made)
 	}
 	e.addWaits(a, r)
-	e.LeftOutWaits = a.LeftOutWaits
+	e.LeftOutWaits, e.LeftOutSeries = a.LeftOutWaits, a.LeftOutSeries
 	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
 	for i := range a.Samples {
 		s := &a.Samples[i]
@@ -130,10 +138,11 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 			continue
 		}
 		tx := &e.Transactions[s.Transaction]
-		th := threads[threadKey{tx.PID, s.TID, s.Thread}]
+		key := threadKey{tx.Host, tx.PID, s.TID, s.Thread}
+		th := threads[key]
 		if th == nil {
-			th = &Thread{PID: tx.PID, TID: s.TID, Name: s.Thread}
-			threads[threadKey{tx.PID, s.TID, s.Thread}] = th
+			th = &Thread{Host: tx.Host, PID: tx.PID, TID: s.TID, Name: s.Thread}
+			threads[key] = th
 		}
 		th.Samples += s.Count
 		sp := spans[spanKey{s.Transaction, s.Span}]
@@ -162,17 +171,16 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 // nameThreads adds what was sampled of a thread before its name was known to what was sampled later, if it
 // had one name only.
 func nameThreads(threads map[threadKey]*Thread) {
-	type number struct{ pid, tid int }
-	names := make(map[number][]string)
+	names := make(map[threadKey][]string) // of what is unnamed
 	for key := range threads {
 		if key.name != "" {
-			names[number{key.pid, key.tid}] = append(names[number{key.pid, key.tid}], key.name)
+			unnamed := threadKey{key.host, key.pid, key.tid, ""}
+			names[unnamed] = append(names[unnamed], key.name)
 		}
 	}
-	for of, all := range names {
-		unnamed := threadKey{of.pid, of.tid, ""}
+	for unnamed, all := range names {
 		if before := threads[unnamed]; before != nil && len(all) == 1 {
-			threads[threadKey{of.pid, of.tid, all[0]}].Samples += before.Samples
+			threads[threadKey{unnamed.host, unnamed.pid, unnamed.tid, all[0]}].Samples += before.Samples
 			delete(threads, unnamed)
 		}
 	}
@@ -180,8 +188,8 @@ func nameThreads(threads map[threadKey]*Thread) {
 
 func (e *Explanation) sort() {
 	slices.SortFunc(e.Threads, func(a, b Thread) int {
-		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID),
-			cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Host, b.Host), cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.TID, b.TID), cmp.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(e.Spans, func(a, b Span) int {
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Trace, b.Trace),
@@ -238,7 +246,9 @@ func (e *Explanation) about() report.About {
 	if e.Host != "" {
 		about.Notes = append(about.Notes, "host "+e.Host)
 	}
-	if len(e.Transactions) == 1 {
+	if e.From != "" {
+		about.Notes = append(about.Notes, e.backendNotes()...)
+	} else if len(e.Transactions) == 1 {
 		tx := &e.Transactions[0]
 		about.Title = strings.TrimSpace(cmp.Or(tx.Service, "process") + " " + tx.name())
 		about.Notes = append(about.Notes, "trace "+tx.Trace)
@@ -272,6 +282,11 @@ func (e *Explanation) notes() (notes []string) {
 	if e.LeftOutWaits > 0 {
 		notes = append(notes, fmt.Sprintf("the stacks of %d waits are left out: the answer would be too large "+
 			"(ask for fewer transactions)", e.LeftOutWaits))
+	}
+	if e.LeftOutSeries > 0 {
+		notes = append(notes, fmt.Sprintf("%d more series of profiles there are left out: they are of other types, or there was "+
+			"no room",
+			e.LeftOutSeries))
 	}
 	return notes
 }

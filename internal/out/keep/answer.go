@@ -46,7 +46,8 @@ const MaxTransactions = 1000
 // Answer is what is kept of transactions. Processes, files, frames and stacks are named by their place.
 type Answer struct {
 	At               time.Time     `json:"at"`
-	Host             string        `json:"host,omitempty"`
+	Host             string        `json:"host,omitempty"`     // empty: see Process.Host
+	From             string        `json:"from,omitempty"`     // the backend that answered, which keeps sums alone; empty: an agent
 	SamplesPerSecond int           `json:"samples_per_second"` // of every CPU
 	Keep             time.Duration `json:"keep"`               // how long samples are kept at most
 	Oldest           time.Time     `json:"oldest"`             // since when there are any; zero: there are none
@@ -67,6 +68,8 @@ type Answer struct {
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
 
 	Waits []Wait `json:"waits,omitempty"`
+	// LeftOutSeries is how many series of a backend are not in an answer, since it would be too large.
+	LeftOutSeries int `json:"left_out_series,omitempty"`
 	// LeftOutWaits is how many waits are in no Wait, since the answer would be too large.
 	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
 
@@ -120,6 +123,7 @@ type Account struct {
 
 // Process is a process of samples.
 type Process struct {
+	Host        string `json:"host,omitempty"` // of a backend's answer
 	PID         int    `json:"pid"`
 	StartTime   uint64 `json:"start_time"` // in clock ticks since boot
 	Service     string `json:"service"`

@@ -1,0 +1,249 @@
+package pyroscope
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"correlator/internal/host/terminal"
+	"correlator/internal/out/keep"
+	"correlator/otlp"
+	"correlator/otlp/field"
+	"correlator/profile/ids"
+)
+
+// What is read of a backend, which may send anything.
+const (
+	maxSeries       = 512 // of a trace
+	maxSeriesBytes  = 8 << 20
+	maxProfileBytes = 4 << 20
+	maxAnswerBytes  = 64 << 20 // of all profiles
+)
+
+const (
+	requests       = 8 // at the same time
+	requestTimeout = 30 * time.Second
+	queryTimeout   = 2 * time.Minute
+
+	// defaultSince is how far back a trace is looked for. Pyroscope takes no more than a day at once.
+	defaultSince = time.Hour
+	// ahead is how much later than now by our clock something may be.
+	ahead = time.Minute
+)
+
+// Profile types of what an agent sends.
+const (
+	cpuType  = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+	waitType = "off_cpu:off_cpu:nanoseconds:context_switch:count"
+)
+
+// The calls, of Connect: querier.proto has the messages.
+const (
+	seriesPath  = "/querier.v1.QuerierService/Series"
+	profilePath = "/querier.v1.QuerierService/SelectMergeProfile"
+)
+
+// Client is a client of one Pyroscope.
+type Client struct {
+	url    string
+	caller caller
+}
+
+// caller is an otlp.Caller.
+type caller interface {
+	Post(ctx context.Context, path, contentType string, body []byte, most int64) ([]byte, error)
+	Close()
+}
+
+// New returns a client for the Pyroscope with a URL; headers are sent with every request.
+func New(url string, headers otlp.Headers, version string) (*Client, error) {
+	opened, err := otlp.OpenCaller(url, headers, requestTimeout, version)
+	return &Client{url, opened}, err
+}
+
+// Samples returns what Pyroscope has of a trace.
+func (c *Client) Samples(ctx context.Context, q keep.Query) (*keep.Answer, error) {
+	defer c.caller.Close()
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	if len(q.ID) != ids.TraceDigits {
+		return nil, fmt.Errorf("a backend is asked for a trace, by its whole id of %d digits", ids.TraceDigits)
+	}
+	b := &builder{answer: &keep.Answer{At: time.Now(), From: c.url, SamplesPerSecond: perSecond}}
+	since := q.Since
+	if since.IsZero() {
+		since = b.answer.At.Add(-defaultSince)
+	}
+	selector := []string{matcher(traceLabel, "=", q.ID)}
+	if q.Service != "" {
+		selector = append(selector, matcher(serviceLabel, "=~", q.Service))
+	}
+	within := window{since.UnixMilli(), b.answer.At.Add(ahead).UnixMilli()}
+	all, err := c.series(ctx, within, "{"+strings.Join(selector, ",")+"}")
+	if err != nil {
+		return nil, err
+	}
+	found := len(all)
+	known := slices.DeleteFunc(all, func(s series) bool { return s.kind() != cpuType && s.kind() != waitType })
+	if len(known) == 0 {
+		return nil, fmt.Errorf("%s has no profiles with %s since %s (--since). It can be that nothing of it was sampled, or "+
+			"that its Pyroscope is no 1.21: others may make no label of the id", c.url, selector[0],
+			since.Local().Format(time.DateTime))
+	}
+	known = known[:min(len(known), maxSeries)]
+	b.answer.LeftOutSeries = found - len(known)
+	if err := c.addProfiles(ctx, b, within, known); err != nil {
+		return nil, err
+	}
+	if len(b.answer.Transactions) == 0 {
+		return nil, fmt.Errorf("the profiles that %s has with %s are empty", c.url, selector[0])
+	}
+	return b.answer, nil
+}
+
+// window is a time, in ms since 1970.
+type window struct{ start, end int64 }
+
+// series is the labels of a series.
+type series map[string]string
+
+func (s series) kind() string { return s["__profile_type__"] }
+
+// selector returns what selects the series among some: those that lack a label match any value otherwise.
+func (s series) selector(names []string) string {
+	matchers := make([]string, len(names))
+	for i, name := range names {
+		matchers[i] = matcher(name, "=", s[name])
+	}
+	return "{" + strings.Join(matchers, ",") + "}"
+}
+
+// matcher returns a matcher of a label. Values are quoted as in Go.
+func matcher(name, operator, value string) string {
+	return fmt.Sprintf("%s%s%q", name, operator, value)
+}
+
+// series returns the series that a selector selects, in an order that is always the same.
+func (c *Client) series(ctx context.Context, within window, selector string) ([]series, error) {
+	body, err := json.Marshal(map[string]any{"matchers": []string{selector}, "start": within.start, "end": within.end})
+	if err != nil {
+		return nil, err
+	}
+	content, err := c.caller.Post(ctx, seriesPath, "application/json", body, maxSeriesBytes)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		LabelsSet []struct {
+			Labels []struct{ Name, Value string }
+		}
+	}
+	if err := json.Unmarshal(content, &answer); err != nil {
+		return nil, c.senseless(seriesPath, content, err)
+	}
+	made := make(map[string]series)
+	for _, set := range answer.LabelsSet {
+		s := make(series)
+		for _, l := range set.Labels {
+			if !isLabel(l.Name) {
+				return nil, c.senseless(seriesPath, content, fmt.Errorf("no name of a label: %.100q", l.Name))
+			}
+			s[l.Name] = l.Value
+		}
+		made[fmt.Sprint(s)] = s // maps print in order
+	}
+	all := make([]series, 0, len(made))
+	for _, key := range slices.Sorted(maps.Keys(made)) {
+		all = append(all, made[key])
+	}
+	return all, nil
+}
+
+// isLabel reports whether a text is a name that can be in a selector.
+func isLabel(name string) bool {
+	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+}
+
+// senseless is the error for an answer that is none.
+func (c *Client) senseless(path string, content []byte, err error) error {
+	const maxExcerpt = 100
+	return fmt.Errorf("what %s answered is not of Pyroscope: %w: %+q", terminal.Escape(c.url+path), err,
+		content[:min(len(content), maxExcerpt)])
+}
+
+// addProfiles adds the profile of each series.
+func (c *Client) addProfiles(ctx context.Context, b *builder, within window, all []series) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	names := labelNames(all)
+	profiles := make([]*pprof.Profile, len(all))
+	var next, read atomic.Int64
+	var running sync.WaitGroup
+	for range requests {
+		running.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				p, size, err := c.profile(ctx, profileRequest(within, all[i], names))
+				if err == nil && read.Add(int64(size)) > maxAnswerBytes {
+					err = fmt.Errorf("the profiles at %s are larger than %d bytes", c.url, maxAnswerBytes)
+				}
+				if err != nil {
+					stop(err)
+				}
+				profiles[i] = p
+			}
+		})
+	}
+	running.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	for i, p := range profiles {
+		b.add(all[i], p)
+	}
+	return nil
+}
+
+// profile returns a profile, and how many bytes it was.
+func (c *Client) profile(ctx context.Context, request []byte) (*pprof.Profile, int, error) {
+	content, err := c.caller.Post(ctx, profilePath, "application/proto", request, maxProfileBytes)
+	if err != nil || len(content) == 0 {
+		return new(pprof.Profile), 0, err
+	}
+	p, err := pprof.ParseUncompressed(content)
+	if err == nil {
+		err = p.CheckValid()
+	}
+	if err != nil {
+		return nil, 0, c.senseless(profilePath, content, err)
+	}
+	return p, len(content), nil
+}
+
+// profileRequest is a SelectMergeProfileRequest.
+func profileRequest(within window, s series, names []string) (request []byte) {
+	request = field.Append(request, 1, s.kind())
+	request = field.Append(request, 2, s.selector(names))
+	request = field.AppendVarint(request, 3, uint64(within.start))
+	return field.AppendVarint(request, 4, uint64(within.end))
+}
+
+// labelNames returns the names of labels that tell series apart; those of Pyroscope itself do not.
+func labelNames(all []series) []string {
+	names := make(map[string]bool)
+	for _, s := range all {
+		for name := range s {
+			if !strings.HasPrefix(name, "__") {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}

@@ -1,0 +1,184 @@
+package pyroscope
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/out/explain"
+	"correlator/internal/out/keep"
+	"correlator/internal/out/report"
+	"correlator/otlp"
+	"correlator/profile"
+)
+
+const (
+	testTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	recorded  = "testdata/answers.json.gz"
+	golden    = "testdata/table.txt"
+)
+
+// exchange is a request to a Pyroscope, without its times, and what that answered.
+type exchange struct {
+	Request string
+	Answer  []byte
+}
+
+// requestKey is a request without its times.
+func requestKey(t testing.TB, path string, body []byte) string {
+	if path == seriesPath {
+		var request struct{ Matchers []string }
+		assert.Check(t, json.Unmarshal(body, &request) == nil)
+		return fmt.Sprint(path, request.Matchers)
+	}
+	at := bytes.IndexByte(body, '{')
+	end := bytes.LastIndexByte(body, '}')
+	assert.Assert(t, at > 0 && end > at, "%q", body)
+	return fmt.Sprint(path, bytes.Contains(body, []byte(waitType)), string(body[at:end+1]))
+}
+
+// replay serves what a Pyroscope answered once.
+func replay(t *testing.T) *httptest.Server {
+	t.Helper()
+	file, err := os.Open(recorded)
+	assert.NilError(t, err)
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	assert.NilError(t, err)
+	var all []exchange
+	assert.NilError(t, json.NewDecoder(z).Decode(&all))
+	answers := make(map[string][]byte)
+	for _, one := range all {
+		answers[one.Request] = one.Answer
+	}
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.Check(t, err == nil)
+		answer, known := answers[requestKey(t, r.URL.Path, body)]
+		assert.Check(t, known, "%s was not recorded: %q", r.URL.Path, body)
+		w.Write(answer)
+	})
+}
+
+func serve(t *testing.T, answer http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// table is what explain shows of a trace; url: the server's, which has another one each time.
+func table(t *testing.T, url string) string {
+	t.Helper()
+	client, err := New(url, nil, "test")
+	assert.NilError(t, err)
+	var out, stderr bytes.Buffer
+	assert.NilError(t, explain.Run(t.Context(), client, &out, &stderr, explain.Options{
+		Query: keep.Query{ID: testTrace}, Format: explain.Table}))
+	return strings.ReplaceAll(out.String(), url, "URL")
+}
+
+// What Pyroscope 1.21.0 answered of what two of five hosts had sent it is shown, by host.
+func TestRecorded(t *testing.T) {
+	want, err := os.ReadFile(golden)
+	assert.NilError(t, err)
+	server := replay(t)
+	got := table(t, server.URL)
+	assert.Check(t, got == string(want), "%s", got)
+
+	client, err := New(server.URL, nil, "test")
+	assert.NilError(t, err)
+	for format, has := range map[report.Format]string{explain.JSON: `"host": "host-1"`, report.HTML: "shop-1 on host-1"} {
+		var out bytes.Buffer
+		assert.NilError(t, explain.Run(t.Context(), client, &out, io.Discard, explain.Options{
+			Query: keep.Query{ID: testTrace}, Format: format}))
+		assert.Check(t, strings.Contains(out.String(), has), "%s", format)
+	}
+}
+
+// A label that only some series have tells them apart: no time is counted twice.
+func TestSelector(t *testing.T) {
+	all := []series{{"a": `x"\`, "__b": "2"}, {"a": `x"\`, "c": "3\n"}}
+	names := labelNames(all)
+	assert.Check(t, all[0].selector(names) == `{a="x\"\\",c=""}`, "%s", all[0].selector(names))
+	assert.Check(t, all[1].selector(names) == `{a="x\"\\",c="3\n"}`, "%s", all[1].selector(names))
+}
+
+// Every kind of wait that is sent has its state again.
+func TestStates(t *testing.T) {
+	for state := range profile.ThreadStates {
+		if state > profile.Unknown {
+			assert.Check(t, stateOf(profile.KindOf(state)) == state, "%s", state)
+		}
+	}
+	assert.Check(t, stateOf(profile.GCWait) == profile.Futex && stateOf("unheard of") == profile.Other)
+}
+
+// Of answers that are none, an error says who gave them, and what; and no secret.
+func TestNoAnswers(t *testing.T) {
+	one := `{"labelsSet":[{"labels":[{"name":"__profile_type__","value":"` + cpuType + `"}]}]}`
+	for name, test := range map[string]struct {
+		series, profile string
+		status          int
+		want            string
+	}{
+		"nothing":             {`{}`, ``, 200, "has no profiles with trace_id="},
+		"a page":              {"<html>\x1b[2J", ``, 200, `is not of Pyroscope: invalid character '<' looking for`},
+		"refused":             {"no: s3cret-token\x1b", ``, 401, `HTTP 401 Unauthorized: "no: REDACTED\x1b"`},
+		"moved":               {``, ``, 302, "HTTP 302 Found"},
+		"too many bytes":      {strings.Repeat(" ", maxSeriesBytes+1), ``, 200, "larger than 8388608 bytes"},
+		"a label like a hole": {strings.Replace(one, `__profile_type__`, `a=\"\"}`, 1), ``, 200, "no name of a label"},
+		"no profile":          {one, "\xff\xff", 200, "SelectMergeProfile answered is not of Pyroscope"},
+		"an empty profile":    {one, "", 200, "are empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				assert.Check(t, r.Header.Get("authorization") == "Bearer s3cret-token")
+				w.Header().Set("Location", "/elsewhere")
+				if r.URL.Path == seriesPath {
+					w.WriteHeader(test.status)
+					io.WriteString(w, test.series)
+					return
+				}
+				io.WriteString(w, test.profile)
+			})
+			client, err := New(server.URL, otlp.Headers{"authorization": "Bearer s3cret-token"}, "test")
+			assert.NilError(t, err)
+			err = explain.Run(t.Context(), client, io.Discard, io.Discard, explain.Options{
+				Query: keep.Query{ID: testTrace}, Format: explain.Table})
+			assert.ErrorContains(t, err, test.want)
+			assert.Check(t, strings.Contains(err.Error(), server.URL), "%v", err)
+			assert.Check(t, !strings.Contains(err.Error(), "\x1b") && !strings.Contains(err.Error(), "s3cret"), "%v", err)
+		})
+	}
+}
+
+// A trace of too many threads is shown in part, which is said.
+func TestTooManySeries(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != seriesPath {
+			w.Write(smallProfile(t))
+			return
+		}
+		var sets []string
+		for i := range maxSeries + 2 {
+			sets = append(sets, fmt.Sprintf(`{"labels":[{"name":"__profile_type__","value":%q},{"name":"n","value":"%d"}]}`,
+				cpuType, i))
+		}
+		fmt.Fprintf(w, `{"labelsSet":[%s]}`, strings.Join(sets, ","))
+	})
+	client, err := New(server.URL, nil, "test")
+	assert.NilError(t, err)
+	answer, err := client.Samples(t.Context(), keep.Query{ID: testTrace})
+	assert.NilError(t, err)
+	assert.Check(t, answer.LeftOutSeries == 2, "%d", answer.LeftOutSeries)
+}
