@@ -23,6 +23,12 @@ const (
 // perSecond makes a sample of every microsecond on a CPU: how long the period was is not kept.
 const perSecond = int(time.Second / time.Microsecond)
 
+// What there is room for in an answer: a profile may name each line of each location any number of times.
+const (
+	maxStackFrames  = 2048    // an agent sends 1024 and those of the kernel
+	maxAnswerFrames = 1 << 21 // of all stacks; a sample counts as one more
+)
+
 // builder makes an answer of profiles. Nothing of them is trusted: what makes no sense is not known.
 type builder struct {
 	answer       *keep.Answer
@@ -31,6 +37,8 @@ type builder struct {
 	files        map[string]int
 	frames       map[frameID]uint32
 	stacks       map[string]int
+	added        int           // frames of all stacks
+	time         time.Duration // of all samples
 }
 
 type transactionID struct {
@@ -55,9 +63,13 @@ func place[K comparable, I int | uint32](of *map[K]I, key K, add func() int) I {
 	return (*of)[key]
 }
 
-// add adds the profile of a series.
+// add adds the profile of a series, if there is room for it.
 func (b *builder) add(s series, p *pprof.Profile) {
 	a := b.answer
+	if !b.hasRoom(p) {
+		a.LeftOutSeries++
+		return
+	}
 	tid := number(s["thread_id"])
 	isWait := s.kind() == waitType
 	for _, sample := range p.Sample {
@@ -79,13 +91,36 @@ func (b *builder) add(s series, p *pprof.Profile) {
 	}
 }
 
+// hasRoom reports whether there is room for a profile, which then is taken, and for its time in a sum.
+func (b *builder) hasRoom(p *pprof.Profile) bool {
+	added, sum := b.added, b.time
+	for _, sample := range p.Sample {
+		frames := 0
+		for _, l := range sample.Location {
+			frames += len(linesOf(l))
+		}
+		added += frames + 1
+		if len(sample.Value) > 0 {
+			sum += time.Duration(max(sample.Value[0], 0))
+		}
+		if frames > maxStackFrames || added > maxAnswerFrames || sum < 0 {
+			return false
+		}
+	}
+	b.added, b.time = added, sum
+	return true
+}
+
 // transaction returns the index of the transaction of a series.
 func (b *builder) transaction(s series) int {
 	a := b.answer
 	p := keep.Process{Host: s["host_name"], PID: number(s["process_pid"]), Service: s[serviceLabel],
 		Environment: s["deployment_environment_name"], ContainerID: s["container_id"]}
 	if p.Host == "" {
-		p.Host = "host " + s["host_id"]
+		p.Host = "unknown host"
+		if id := s["host_id"]; id != "" {
+			p.Host = "host " + id
+		}
 	}
 	id := transactionID{trace: id(s[traceLabel], 16), id: id(s[transactionLabel], 8)}
 	id.process = place(&b.processes, p, func() int {
@@ -161,7 +196,8 @@ func (b *builder) frame(l *pprof.Location, line pprof.Line, kind string) uint32 
 // stateOf returns the state of a thread that waited.
 func stateOf(kind profile.WaitKind) profile.ThreadState {
 	for state := range profile.ThreadStates {
-		if profile.KindOf(state) == kind && (state.Blocks() || state == profile.Runnable || state == profile.Throttled) {
+		waits := state.Blocks() || state == profile.Runnable || state == profile.Throttled
+		if waits && profile.KindOf(state) == kind {
 			return state
 		}
 	}

@@ -1,6 +1,7 @@
 package pyroscope
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,9 @@ const (
 	cpuType  = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 	waitType = "off_cpu:off_cpu:nanoseconds:context_switch:count"
 )
+
+// typeLabel is the label of the profile type.
+const typeLabel = "__profile_type__"
 
 // The calls, of Connect: querier.proto has the messages.
 const (
@@ -92,19 +96,22 @@ func (c *Client) Samples(ctx context.Context, q keep.Query) (*keep.Answer, error
 		return nil, err
 	}
 	found := len(all)
-	known := slices.DeleteFunc(all, func(s series) bool { return s.kind() != cpuType && s.kind() != waitType })
+	known := slices.DeleteFunc(all, func(s series) bool { return !s.canBeAsked(q.ID) })
 	if len(known) == 0 {
-		return nil, fmt.Errorf("%s has no profiles with %s since %s (--since). It can be that nothing of it was sampled, or "+
-			"that its Pyroscope is no 1.21: others may make no label of the id", c.url, selector[0],
+		return nil, fmt.Errorf("%s has no profiles with %s since %s (--since). It can be that nothing of it was sampled, "+
+			"or that its Pyroscope is no 1.21: others may make no label of the id", c.url, selector[0],
 			since.Local().Format(time.DateTime))
 	}
+	// CPU time goes before waits, of which there are many more series.
+	slices.SortStableFunc(known, func(s, o series) int { return cmp.Compare(o.kind(), s.kind()) })
+	names := labelNames(known)
 	known = known[:min(len(known), maxSeries)]
 	b.answer.LeftOutSeries = found - len(known)
-	if err := c.addProfiles(ctx, b, within, known); err != nil {
+	if err := c.addProfiles(ctx, b, within, known, names); err != nil {
 		return nil, err
 	}
 	if len(b.answer.Transactions) == 0 {
-		return nil, fmt.Errorf("the profiles that %s has with %s are empty", c.url, selector[0])
+		return nil, fmt.Errorf("the profiles that %s has with %s are empty, or too large", c.url, selector[0])
 	}
 	return b.answer, nil
 }
@@ -115,7 +122,17 @@ type window struct{ start, end int64 }
 // series is the labels of a series.
 type series map[string]string
 
-func (s series) kind() string { return s["__profile_type__"] }
+func (s series) kind() string { return s[typeLabel] }
+
+// canBeAsked reports whether a series is of a trace, has time, and has no label that cannot be in a selector.
+func (s series) canBeAsked(trace string) bool {
+	for name := range s {
+		if !isLabel(name) {
+			return false
+		}
+	}
+	return s[traceLabel] == trace && (s.kind() == cpuType || s.kind() == waitType)
+}
 
 // selector returns what selects the series among some: those that lack a label match any value otherwise.
 func (s series) selector(names []string) string {
@@ -153,10 +170,10 @@ func (c *Client) series(ctx context.Context, within window, selector string) ([]
 	for _, set := range answer.LabelsSet {
 		s := make(series)
 		for _, l := range set.Labels {
-			if !isLabel(l.Name) {
-				return nil, c.senseless(seriesPath, content, fmt.Errorf("no name of a label: %.100q", l.Name))
+			// No others of Pyroscope itself tell series apart, as they are not asked for.
+			if l.Name == typeLabel || !strings.HasPrefix(l.Name, "__") {
+				s[l.Name] = l.Value
 			}
-			s[l.Name] = l.Value
 		}
 		made[fmt.Sprint(s)] = s // maps print in order
 	}
@@ -179,52 +196,56 @@ func (c *Client) senseless(path string, content []byte, err error) error {
 		content[:min(len(content), maxExcerpt)])
 }
 
-// addProfiles adds the profile of each series.
-func (c *Client) addProfiles(ctx context.Context, b *builder, within window, all []series) error {
+// addProfiles adds the profile of each series; names: of their labels. Each is decoded when the one before it is added,
+// since it takes many times its bytes.
+func (c *Client) addProfiles(ctx context.Context, b *builder, within window, all []series, names []string) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	names := labelNames(all)
-	profiles := make([]*pprof.Profile, len(all))
+	contents := make([][]byte, len(all))
 	var next, read atomic.Int64
 	var running sync.WaitGroup
 	for range requests {
 		running.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				p, size, err := c.profile(ctx, profileRequest(within, all[i], names))
-				if err == nil && read.Add(int64(size)) > maxAnswerBytes {
+				request := profileRequest(within, all[i], names)
+				content, err := c.caller.Post(ctx, profilePath, "application/proto", request, maxProfileBytes)
+				if err == nil && read.Add(int64(len(content))) > maxAnswerBytes {
 					err = fmt.Errorf("the profiles at %s are larger than %d bytes", c.url, maxAnswerBytes)
 				}
 				if err != nil {
 					stop(err)
 				}
-				profiles[i] = p
+				contents[i] = content
 			}
 		})
 	}
 	running.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	for i, p := range profiles {
+	for i, content := range contents {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		p, err := c.profile(content)
+		if err != nil {
+			return err
+		}
 		b.add(all[i], p)
 	}
 	return nil
 }
 
-// profile returns a profile, and how many bytes it was.
-func (c *Client) profile(ctx context.Context, request []byte) (*pprof.Profile, int, error) {
-	content, err := c.caller.Post(ctx, profilePath, "application/proto", request, maxProfileBytes)
-	if err != nil || len(content) == 0 {
-		return new(pprof.Profile), 0, err
+// profile decodes a profile.
+func (c *Client) profile(content []byte) (*pprof.Profile, error) {
+	if len(content) == 0 {
+		return new(pprof.Profile), nil
 	}
 	p, err := pprof.ParseUncompressed(content)
 	if err == nil {
 		err = p.CheckValid()
 	}
 	if err != nil {
-		return nil, 0, c.senseless(profilePath, content, err)
+		return nil, c.senseless(profilePath, content, err)
 	}
-	return p, len(content), nil
+	return p, nil
 }
 
 // profileRequest is a SelectMergeProfileRequest.

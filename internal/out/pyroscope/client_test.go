@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	pprof "github.com/google/pprof/profile"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/out/explain"
@@ -97,7 +101,8 @@ func TestRecorded(t *testing.T) {
 
 	client, err := New(server.URL, nil, "test")
 	assert.NilError(t, err)
-	for format, has := range map[report.Format]string{explain.JSON: `"host": "host-1"`, report.HTML: "shop-1 on host-1"} {
+	for format, has := range map[report.Format]string{explain.JSON: `"host": "host-1"`,
+		report.HTML: "shop-1 on host-1"} {
 		var out bytes.Buffer
 		assert.NilError(t, explain.Run(t.Context(), client, &out, io.Discard, explain.Options{
 			Query: keep.Query{ID: testTrace}, Format: format}))
@@ -125,20 +130,23 @@ func TestStates(t *testing.T) {
 
 // Of answers that are none, an error says who gave them, and what; and no secret.
 func TestNoAnswers(t *testing.T) {
-	one := `{"labelsSet":[{"labels":[{"name":"__profile_type__","value":"` + cpuType + `"}]}]}`
+	one := seriesOf(labels{typeLabel: cpuType, traceLabel: testTrace})
 	for name, test := range map[string]struct {
 		series, profile string
 		status          int
 		want            string
 	}{
-		"nothing":             {`{}`, ``, 200, "has no profiles with trace_id="},
-		"a page":              {"<html>\x1b[2J", ``, 200, `is not of Pyroscope: invalid character '<' looking for`},
-		"refused":             {"no: s3cret-token\x1b", ``, 401, `HTTP 401 Unauthorized: "no: REDACTED\x1b"`},
-		"moved":               {``, ``, 302, "HTTP 302 Found"},
-		"too many bytes":      {strings.Repeat(" ", maxSeriesBytes+1), ``, 200, "larger than 8388608 bytes"},
-		"a label like a hole": {strings.Replace(one, `__profile_type__`, `a=\"\"}`, 1), ``, 200, "no name of a label"},
-		"no profile":          {one, "\xff\xff", 200, "SelectMergeProfile answered is not of Pyroscope"},
-		"an empty profile":    {one, "", 200, "are empty"},
+		"nothing":        {`{}`, ``, 200, "has no profiles with trace_id="},
+		"a page":         {"<html>\x1b[2J", ``, 200, `is not of Pyroscope: invalid character '<' looking for`},
+		"refused":        {"no: s3cret-token\x1b", ``, 401, `HTTP 401 Unauthorized: "no: REDACTED\x1b"`},
+		"moved":          {``, ``, 302, "HTTP 302 Found"},
+		"too many bytes": {strings.Repeat(" ", maxSeriesBytes+1), ``, 200, "larger than 8388608 bytes"},
+		"a label like a hole": {seriesOf(labels{typeLabel: cpuType, traceLabel: testTrace, `a=""}`: ""}), "\xff", 200,
+			"has no profiles with"},
+		"another trace": {seriesOf(labels{typeLabel: cpuType, traceLabel: strings.Repeat("f", 32)}), "\xff", 200,
+			"has no profiles with"},
+		"no profile":       {one, "\xff\xff", 200, "SelectMergeProfile answered is not of Pyroscope"},
+		"an empty profile": {one, "", 200, "are empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -157,28 +165,125 @@ func TestNoAnswers(t *testing.T) {
 				Query: keep.Query{ID: testTrace}, Format: explain.Table})
 			assert.ErrorContains(t, err, test.want)
 			assert.Check(t, strings.Contains(err.Error(), server.URL), "%v", err)
-			assert.Check(t, !strings.Contains(err.Error(), "\x1b") && !strings.Contains(err.Error(), "s3cret"), "%v", err)
+			assert.Check(t, !strings.Contains(err.Error(), "\x1b"), "%v", err)
+			assert.Check(t, !strings.Contains(err.Error(), "s3cret"), "%v", err)
 		})
 	}
 }
 
-// A trace of too many threads is shown in part, which is said.
+// labels are those of a series.
+type labels map[string]string
+
+// seriesOf is an answer with series.
+func seriesOf(all ...labels) string {
+	type label struct{ Name, Value string }
+	type set struct{ Labels []label }
+	var sets []set
+	for _, one := range all {
+		made := set{}
+		for name, value := range one {
+			made.Labels = append(made.Labels, label{name, value})
+		}
+		sets = append(sets, made)
+	}
+	text, _ := json.Marshal(map[string]any{"labelsSet": sets})
+	return string(text)
+}
+
+// profileOf is a profile with samples of so many frames, and with a value each.
+func profileOf(t *testing.T, frames int, values ...int64) []byte {
+	t.Helper()
+	f := &pprof.Function{ID: 1, Name: "f"}
+	l := &pprof.Location{ID: 1, Line: slices.Repeat([]pprof.Line{{Function: f}}, min(frames, 1000))}
+	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "nanoseconds"}},
+		Function: []*pprof.Function{f}, Location: []*pprof.Location{l}}
+	for _, value := range values {
+		p.Sample = append(p.Sample, &pprof.Sample{Location: slices.Repeat([]*pprof.Location{l}, max(frames/1000, 1)),
+			Value: []int64{value}})
+	}
+	var content bytes.Buffer
+	assert.NilError(t, p.WriteUncompressed(&content))
+	return content.Bytes()
+}
+
+// samples is the answer of a backend that has series with one profile each.
+func samples(t *testing.T, profile []byte, all ...labels) *keep.Answer {
+	t.Helper()
+	for _, one := range all {
+		one[traceLabel] = testTrace
+	}
+	client := &Client{"http://localhost", answers{seriesPath: []byte(seriesOf(all...)), profilePath: profile}}
+	answer, err := client.Samples(t.Context(), keep.Query{ID: testTrace})
+	assert.NilError(t, err)
+	return answer
+}
+
+// A trace of too many threads is shown in part, which is said: it is waits that are left out.
 func TestTooManySeries(t *testing.T) {
+	all := []labels{{typeLabel: "memory"}, {typeLabel: cpuType}, {typeLabel: cpuType, "a.b": "c"}}
+	for i := range maxSeries {
+		all = append(all, labels{typeLabel: waitType, "n": strconv.Itoa(i)})
+	}
+	answer := samples(t, profileOf(t, 1, 1e9), all...)
+	assert.Check(t, answer.LeftOutSeries == 3, "%d", answer.LeftOutSeries)
+	assert.Check(t, len(answer.Samples) == 1 && len(answer.Waits) == maxSeries-1, "%d, %d", len(answer.Samples),
+		len(answer.Waits))
+}
+
+// Series that only labels of Pyroscope itself tell apart are asked for once, since they have one selector, and those
+// that are left out are not in the profile of another.
+func TestTimeOnce(t *testing.T) {
+	answer := samples(t, profileOf(t, 1, 1e9), labels{typeLabel: cpuType, "__session_id__": "1"},
+		labels{typeLabel: cpuType, "__session_id__": "2"})
+	assert.Check(t, len(answer.Samples) == 1 && answer.LeftOutSeries == 0, "%+v", answer)
+
+	var all []labels
+	for i := range maxSeries {
+		all = append(all, labels{typeLabel: cpuType, "n": strconv.Itoa(i), traceLabel: testTrace})
+	}
+	series := seriesOf(append(all, labels{typeLabel: waitType, "z": "z", traceLabel: testTrace})...)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != seriesPath {
-			w.Write(smallProfile(t))
+		if r.URL.Path == seriesPath {
+			io.WriteString(w, series)
 			return
 		}
-		var sets []string
-		for i := range maxSeries + 2 {
-			sets = append(sets, fmt.Sprintf(`{"labels":[{"name":"__profile_type__","value":%q},{"name":"n","value":"%d"}]}`,
-				cpuType, i))
-		}
-		fmt.Fprintf(w, `{"labelsSet":[%s]}`, strings.Join(sets, ","))
+		body, err := io.ReadAll(r.Body)
+		assert.Check(t, err == nil && bytes.Contains(body, []byte(`,z=""}`)), "%q", body)
+		w.Write(profileOf(t, 1, 1e9))
 	})
 	client, err := New(server.URL, nil, "test")
 	assert.NilError(t, err)
-	answer, err := client.Samples(t.Context(), keep.Query{ID: testTrace})
+	_, err = client.Samples(t.Context(), keep.Query{ID: testTrace})
 	assert.NilError(t, err)
-	assert.Check(t, answer.LeftOutSeries == 2, "%d", answer.LeftOutSeries)
+}
+
+// A small profile can have any number of frames, and any time: what there is no room for is left out.
+func TestNoRoom(t *testing.T) {
+	both := []labels{{typeLabel: cpuType}, {typeLabel: waitType}}
+	full := maxAnswerFrames/2/1001 + 1 // of one series, with 1000 frames each
+	for name, profile := range map[string][]byte{
+		"frames of all stacks": profileOf(t, 1000, slices.Repeat([]int64{1e3}, full)...),
+		"time":                 profileOf(t, 1, math.MaxInt64),
+	} {
+		answer := samples(t, profile, both...)
+		assert.Check(t, answer.LeftOutSeries == 1 && len(answer.Samples) > 0 && len(answer.Waits) == 0, "%s: %d", name,
+			answer.LeftOutSeries)
+	}
+
+	client := &Client{"http://localhost", answers{seriesPath: []byte(seriesOf(labels{typeLabel: cpuType,
+		traceLabel: testTrace})), profilePath: profileOf(t, 3000, 1e9)}}
+	_, err := client.Samples(t.Context(), keep.Query{ID: testTrace})
+	assert.ErrorContains(t, err, "are empty")
+}
+
+// Of hosts without a name there is the id, or that they are not known.
+func TestHosts(t *testing.T) {
+	answer := samples(t, profileOf(t, 1, 1e9), labels{typeLabel: cpuType}, labels{typeLabel: cpuType, "host_id": "1f"},
+		labels{typeLabel: cpuType, "host_id": "1f", "host_name": "a"})
+	var hosts []string
+	for _, p := range answer.Processes {
+		hosts = append(hosts, p.Host)
+	}
+	slices.Sort(hosts)
+	assert.DeepEqual(t, hosts, []string{"a", "host 1f", "unknown host"})
 }
