@@ -107,7 +107,8 @@ func samples(process *profile.Resource, trace [16]byte, random *rand.Rand) (all 
 	one.Last, one.Start, one.End = one.At, one.At.Add(-time.Second), one.At
 	for i := range 4 {
 		s := one
-		s.Stack = frames(fmt.Sprintf("Basket.price%d", random.IntN(40)), "Basket.total", "Shop.checkout", "Server.serve")
+		s.Stack = frames(fmt.Sprintf("Basket.price%d", random.IntN(40)), "Basket.total", "Shop.checkout",
+			"Server.serve")
 		s.TID += i % 2
 		s.Count = uint64(1 + i)
 		all = append(all, s)

@@ -48,7 +48,8 @@ const maxTransactionRows = 20
 
 // backendTransactions is a table of transactions.
 func (e *Explanation) backendTransactions() *terminal.Table {
-	t := terminal.NewTable(terminal.Column{Title: "HOST", Shrink: true}, terminal.Column{Title: "SERVICE", Shrink: true},
+	t := terminal.NewTable(terminal.Column{Title: "HOST", Shrink: true},
+		terminal.Column{Title: "SERVICE", Shrink: true},
 		terminal.Column{Title: "PID", Right: true, Spare: 1}, terminal.Column{Title: "TRANSACTION"},
 		terminal.Column{Title: "CPU", Right: true}, terminal.Column{Title: "WAIT", Right: true})
 	for i := range e.Transactions[:min(len(e.Transactions), maxTransactionRows)] {

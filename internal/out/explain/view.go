@@ -17,7 +17,7 @@ import (
 // Explanation is where the CPU time of transactions went.
 type Explanation struct {
 	Host         string        `json:"host,omitempty"`
-	From         string        `json:"from,omitempty"` // a backend, which keeps sums alone: samples are microseconds of CPU time
+	From         string        `json:"from,omitempty"` // a backend: samples are microseconds of CPU time
 	At           time.Time     `json:"at"`
 	KeptSince    time.Time     `json:"kept_since,omitzero"`
 	Complete     time.Time     `json:"complete_since,omitzero"` // since when nothing was forgotten; zero: nothing was
@@ -63,7 +63,7 @@ type Transaction struct {
 	Wall        time.Duration     `json:"wall_ns,omitzero"`      // zero: not known
 	WallSource  string            `json:"wall_source,omitempty"` // "span", "switches" or "samples"
 	CPU         time.Duration     `json:"cpu_ns"`
-	Share       float64           `json:"cpu_of_wall"` // 2: two CPUs all the time
+	Share       float64           `json:"cpu_of_wall,omitzero"` // 2: two CPUs all the time
 	Samples     uint64            `json:"samples"`
 	Earlier     uint64            `json:"earlier_samples,omitempty"` // that are no longer kept
 	KeptFrom    time.Time         `json:"kept_from,omitzero"`        // First, or since when all are kept
@@ -83,7 +83,7 @@ type Thread struct {
 	Name    string        `json:"name,omitempty"`
 	Samples uint64        `json:"samples"`
 	CPU     time.Duration `json:"cpu_ns"`
-	Share   float64       `json:"cpu_of_wall"`
+	Share   float64       `json:"cpu_of_wall,omitzero"`
 }
 
 // Span is what was used in a span of a transaction.
@@ -94,7 +94,7 @@ type Span struct {
 	PID         int           `json:"pid"`
 	Samples     uint64        `json:"samples"`
 	CPU         time.Duration `json:"cpu_ns"`
-	Share       float64       `json:"cpu_of_wall"`
+	Share       float64       `json:"cpu_of_wall,omitzero"`
 }
 
 type threadKey struct {
@@ -110,8 +110,9 @@ type spanKey struct {
 
 // explain computes an explanation. The answer has been checked.
 func explain(a *keep.Answer, r *record.Recording) *Explanation {
-	e := &Explanation{Host: a.Host, From: a.From, At: a.At, KeptSince: a.Oldest, Complete: a.Complete, PerSample: r.Period(),
-		More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r), inlined: report.InlinedNotes(r)}
+	e := &Explanation{Host: a.Host, From: a.From, At: a.At, KeptSince: a.Oldest, Complete: a.Complete,
+		PerSample: r.Period(), More: a.More, Gone: a.Gone, GoneAt: a.GoneAt, outermost: newTree(r),
+		inlined: report.InlinedNotes(r)}
 	e.Methods = flat(nil, e.outermost, -1)
 	for i := range a.Transactions {
 		tx := &a.Transactions[i]
@@ -284,8 +285,8 @@ func (e *Explanation) notes() (notes []string) {
 			"(ask for fewer transactions)", e.LeftOutWaits))
 	}
 	if e.LeftOutSeries > 0 {
-		notes = append(notes, fmt.Sprintf("%d more series of profiles there are left out: they are of other types, or there was "+
-			"no room",
+		notes = append(notes, fmt.Sprintf("%d more series of profiles there are left out: of other types, or there was no "+
+			"room",
 			e.LeftOutSeries))
 	}
 	return notes

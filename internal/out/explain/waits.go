@@ -25,8 +25,8 @@ const maxFrameRows = 1000
 type Wait struct {
 	Kind    profile.WaitKind `json:"kind"`
 	Sum     time.Duration    `json:"ns"`
-	Count   uint64           `json:"count"`
-	Longest time.Duration    `json:"longest_ns"` // 0: not known
+	Count   uint64           `json:"count,omitzero"`      // 0: not known
+	Longest time.Duration    `json:"longest_ns,omitzero"` // 0: not known
 	Peer    string           `json:"peer,omitempty"`
 	Path    string           `json:"path,omitempty"`
 	Futex   string           `json:"futex,omitempty"` // an address
