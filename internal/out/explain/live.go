@@ -11,8 +11,7 @@ import (
 )
 
 // LiveTimeline returns the timeline of a transaction as the page of the live view reads it: flamegraph.TimelineData, or
-// an object whose none says why there is none. It is nil if nothing is known yet. An error says that it cannot be told
-// now.
+// an object whose none says why there is none. An error says that it cannot be told now.
 func LiveTimeline(ctx context.Context, kept *keep.Keep, of keep.Only) (content []byte, err error) {
 	err = kept.Glance(ctx, keep.Query{Only: &of}, func(a *keep.Answer) error {
 		made, err := liveTimeline(a)
@@ -26,7 +25,7 @@ func LiveTimeline(ctx context.Context, kept *keep.Keep, of keep.Only) (content [
 }
 
 func liveTimeline(a *keep.Answer) ([]byte, error) {
-	none := ""
+	none := "no sample or wait of it is kept yet"
 	if a.Gone != "" {
 		none = "its samples are not kept: " + cmp.Or(goneTexts[a.Gone], a.Gone)
 	}
@@ -45,9 +44,6 @@ func liveTimeline(a *keep.Answer) ([]byte, error) {
 		if timed || err != nil {
 			return content, err
 		}
-	}
-	if none == "" {
-		return nil, nil
 	}
 	return json.Marshal(map[string]string{"none": none})
 }

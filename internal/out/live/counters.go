@@ -15,6 +15,7 @@ type counters struct {
 	refused            atomic.Uint64 // changes
 	connected          atomic.Int64  // 1: to the other broker
 	connectionFailures atomic.Uint64
+	timelinesFailed    atomic.Uint64
 }
 
 // Collect implements prometheus.Collector. The metrics are the same ones each time.
@@ -33,6 +34,8 @@ func (l *Live) Collect(metrics chan<- prometheus.Metric) {
 	}
 	m.Counter("changes_refused_total", "Object changes not accepted by the broker; each try counts.",
 		l.counters.refused.Load())
+	m.Counter("timelines_failed_total", "Timelines not made for lack of time or during a query; each try counts.",
+		l.counters.timelinesFailed.Load())
 	for reason, n := range l.names.Unnamed {
 		m.Counter("samples_unnamed_total", "CPU samples and waits shown without some function names.", n, "reason", reason)
 	}

@@ -151,7 +151,8 @@ func (l *Live) Start(source Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.nameOf, log: l.log,
-		interval: l.interval, timelines: timelines{make: l.timeline, clock: time.Now}}
+		interval:  l.interval,
+		timelines: timelines{make: l.timeline, failed: &l.counters.timelinesFailed, clock: time.Now}}
 	if l.broker != nil {
 		p.add(&local{live: l, output: output{bus: embedded{l.broker}}})
 	}

@@ -242,7 +242,7 @@ func TestCollector(t *testing.T) {
 	registry.MustRegister(l)
 	l.tracker.untracked[untrackedStack], l.tracker.unaccounted, l.tracker.unwaited = 3, 4, 5
 	families, err := registry.Gather()
-	assert.Check(t, err == nil && len(families) == 13, "%d metrics, %v", len(families), err)
+	assert.Check(t, err == nil && len(families) == 14, "%d metrics, %v", len(families), err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	assert.Check(t, err == nil && len(problems) == 0, "%v, %v", problems, err)
 	untracked := map[string]float64{}

@@ -70,7 +70,7 @@ func testPageTimeline(t *testing.T, w *window) {
 	of := &traced{live: l, kept: kept, resource: &profile.Resource{PID: 1000}}
 	feed := func() { of.did(7, "worker", 300*time.Microsecond, "Lock.take") }
 	w.choose(func() { l.Sampled(newSample(1000, 7, 7, 1, time.Now())) })
-	w.poll(untimed+` == "No timeline yet: no sample or wait of it is kept."`, nil)
+	w.poll(untimed+` == "No timeline: no sample or wait of it is kept yet."`, nil)
 	w.Click("#close")
 	l.tracker.age(7)
 	w.pollRows("transactions", 0, nil)

@@ -193,12 +193,13 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	p.observe(w, now)
 	p.readWork(w, now)
 	traced, shown, collecting := p.tracker.snapshot(s, &o, w, now)
+	var timed []shownTransaction
 	if w&wantCollected != 0 {
-		collecting = p.selected(&o, collecting)
+		collecting, timed = p.selected(&o, w, collecting)
 		p.tracker.collect(collecting, now)
 	}
 	if w&wantTimelines != 0 {
-		s.timelines = o.timelineObjects(p.timelines.update(p.timed(&o, collecting), now))
+		s.timelines = o.timelineObjects(p.timelines.update(timed, now))
 	} else {
 		p.timelines.made = nil
 	}
@@ -220,32 +221,31 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	return s
 }
 
-// selected returns the transactions whose stacks or waits somebody wants, as many as are collected.
-func (p *publisher) selected(o *objectsOf, transactions []shownTransaction) []shownTransaction {
+// selected returns the transactions whose stacks, waits or timelines somebody wants, as many as are collected, and
+// those of them whose timelines are wanted. Of each, guests' filters are asked once for a type at most.
+func (p *publisher) selected(o *objectsOf, w want, transactions []shownTransaction) (
+	selected, timed []shownTransaction,
+) {
 	p.mu.Lock()
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
-	selected := slices.DeleteFunc(transactions, func(tx shownTransaction) bool {
+	for _, tx := range transactions {
 		host, trace, transaction := value.Some(o.host), hexadecimal(tx.id.trace[:]), hexadecimal(tx.id.transaction[:])
 		stack := &types.CorrelatorTransactionStack{Host: host, TraceID: trace, TransactionID: transaction}
 		wait := &types.CorrelatorTransactionWait{Host: host, TraceID: trace, TransactionID: transaction}
 		timeline := o.timelineOf(tx.id)
-		return !slices.ContainsFunc(consumers, func(c consumer) bool {
-			return c.selects(stack) || c.selects(wait) || c.selects(&timeline)
-		})
-	})
-	return selected[:min(len(selected), maxCollecting)]
-}
-
-// timed returns those of the transactions whose timelines somebody wants.
-func (p *publisher) timed(o *objectsOf, transactions []shownTransaction) []shownTransaction {
-	p.mu.Lock()
-	consumers := slices.Clone(p.consumers)
-	p.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(transactions), func(tx shownTransaction) bool {
-		timeline := o.timelineOf(tx.id)
-		return !slices.ContainsFunc(consumers, func(c consumer) bool { return c.selects(&timeline) })
-	})
+		isTimed := func(c consumer) bool { return c.selects(&timeline) }
+		isCollected := func(c consumer) bool { return c.selects(stack) || c.selects(wait) }
+		if w&wantTimelines != 0 && slices.ContainsFunc(consumers, isTimed) {
+			timed = append(timed, tx)
+		} else if !slices.ContainsFunc(consumers, isCollected) {
+			continue
+		}
+		if selected = append(selected, tx); len(selected) == maxCollecting {
+			break
+		}
+	}
+	return selected, timed
 }
 
 // maxProfilesAsked is of how many processes it is asked at each publication whether somebody wants their stacks:

@@ -27,6 +27,7 @@ type fakeConsumer struct {
 	only      string // the transaction that is selected; empty: all
 	pid       uint32 // the process that is; 0: all
 	published int
+	asked     int // whether something is selected
 	last      *snapshot
 }
 
@@ -35,6 +36,7 @@ func (c *fakeConsumer) wanted() want { return c.want }
 func (c *fakeConsumer) publish(s *snapshot, _ want) { c.published, c.last = c.published+1, s }
 
 func (c *fakeConsumer) selects(x broker.Instance) bool {
+	c.asked++
 	if of, isProfile := x.(*types.CorrelatorProcessStack); isProfile {
 		return c.want&wantProfiles != 0 && (c.pid == 0 || of.Pid.Value() == c.pid)
 	}

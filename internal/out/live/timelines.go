@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"correlator/dots/value"
@@ -20,9 +21,15 @@ const (
 	// those that are removed.
 	maxTimelines = 4
 
-	// maxTimelineTime is for how long they are made at a time, all but the last one, and how long that one may take.
-	// They take one part of timelineParts of a CPU at most.
+	// maxTimelineTime is for how long they are made at a time, all but the last one. They take one part of
+	// timelineParts of a CPU at most.
 	maxTimelineTime, timelineParts = 50 * time.Millisecond, 20
+
+	// maxSearchTime is how long what is kept may be looked through for one of them.
+	maxSearchTime = time.Second
+
+	// unread is the text of one that could not be made yet.
+	unread = `{"none":"what is kept could not be looked through now"}`
 
 	// maxPartBytes is less than a frame of the bus may have, with all that belongs to a part.
 	maxPartBytes = 48 << 10
@@ -35,6 +42,7 @@ type Timeline func(ctx context.Context, of keep.Only) ([]byte, error)
 // timelines belong to one goroutine.
 type timelines struct {
 	make    Timeline         // nil: there are none
+	failed  *atomic.Uint64   // how often one could not be made
 	clock   func() time.Time // of how long that takes
 	made    map[transactionID]timeline
 	version uint32
@@ -79,12 +87,16 @@ func (t *timelines) update(wanted []shownTransaction, now time.Time) map[transac
 }
 
 func (t *timelines) remake(tx shownTransaction, now time.Time) timeline {
-	ctx, cancel := context.WithTimeout(context.Background(), maxTimelineTime)
+	ctx, cancel := context.WithTimeout(context.Background(), maxSearchTime)
 	defer cancel()
 	of := t.made[tx.id]
 	of.at = now
 	content, err := t.make(ctx, keep.Only{Owner: tx.owner, Trace: tx.id.trace, Transaction: tx.id.transaction})
-	if err != nil || string(content) == of.text {
+	if err != nil {
+		t.failed.Add(1)
+		content = []byte(cmp.Or(of.text, unread))
+	}
+	if string(content) == of.text {
 		return of
 	}
 	t.version++

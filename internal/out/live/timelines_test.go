@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type timelineTest struct {
 func newTimelineTest() *timelineTest {
 	w := &timelineTest{now: time.Now().Add(-time.Minute)}
 	w.publisher, w.guest = newPublisher(newSource(1))
+	w.timelines.failed = new(atomic.Uint64)
 	w.timelines.clock = func() time.Time { return w.now.Add(w.took) }
 	w.timelines.make = func(ctx context.Context, of keep.Only) ([]byte, error) {
 		w.asked = append(w.asked, of.Transaction[7])
@@ -65,7 +67,9 @@ func TestTimelinesAreMadeInTurn(t *testing.T) {
 	w.guest.want = wantTimelines
 	seen := make(map[string]int)
 	for range 10 {
+		w.guest.asked = 0
 		got := w.published(time.Second)
+		assert.Check(t, w.guest.asked == 10, "asked the guest %d times of 10 transactions", w.guest.asked)
 		assert.Check(t, len(got) == maxTimelines && len(w.asked) == maxTimelines, "%q, asked for %v", got, w.asked)
 		for _, id := range got {
 			seen[id]++
@@ -98,7 +102,8 @@ func TestTimelinesAreMadeInTurn(t *testing.T) {
 }
 
 // A timeline is published in parts that a message has room for, without a part of a character, under a version that
-// changes when it does. One that cannot be made now stays.
+// changes when it does. One that cannot be made now stays;
+// where there is none yet, that is told. Each is counted.
 func TestTimelineInParts(t *testing.T) {
 	w := newTimelineTest()
 	w.guest.want = wantTimelines
@@ -127,12 +132,19 @@ func TestTimelineInParts(t *testing.T) {
 		}
 		assert.Check(t, got == want, "%d bytes, not %d", len(got), len(want))
 	}
-	check(long, 1)
-	check(long, 1)
+	made := w.text
+	busy := func(context.Context, byte) (string, error) { return "", errors.New("busy") }
+	w.text = busy
+	check(unread, 1)
+	check(unread, 1)
+	w.text = made
+	check(long, 2)
+	check(long, 2)
 	long += "."
-	check(long, 2)
-	w.text = func(context.Context, byte) (string, error) { return "", errors.New("busy") }
-	check(long, 2)
+	check(long, 3)
+	w.text = busy
+	check(long, 3)
+	assert.Check(t, w.timelines.failed.Load() == 3, "%d have failed", w.timelines.failed.Load())
 	w.text = func(context.Context, byte) (string, error) { return "", nil }
-	check("", 3)
+	check("", 4)
 }

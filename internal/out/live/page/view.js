@@ -413,8 +413,7 @@ class View {
       }
     }
     const why = this.objects("CorrelatorHost").get(host)?.noTimelines || this.untimed;
-    element("untimed").textContent = !wanted || this.timeline.whole ? "" : why ? `No timeline: ${why}.`
-      : "No timeline yet: no sample or wait of it is kept.";
+    element("untimed").textContent = !wanted || this.timeline.whole ? "" : why ? `No timeline: ${why}.` : "No timeline yet.";
   }
 
   // drawWaits shows what the threads of the chosen transaction did: the longest state first, with its places.
