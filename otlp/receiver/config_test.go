@@ -131,7 +131,8 @@ func TestLoopback(t *testing.T) {
 func TestMalformedTLS(t *testing.T) {
 	a := testenv.NewAuthority(t)
 	a.Issue("server")
-	r, err := Open(Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key")}, &store{})
+	config := Config{Listen: "127.0.0.1:0", Certificate: a.File("server.pem"), Key: a.File("server.key")}
+	r, err := Open(config, &store{})
 	assert.NilError(t, err)
 	defer r.Shutdown(context.Background())
 	for count, sent := range []string{"", "no handshake"} {
