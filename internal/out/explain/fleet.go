@@ -69,8 +69,13 @@ func (e *Explanation) backendStates() *terminal.Table {
 		state      profile.ThreadState
 		host, text string
 	}
+	type place struct {
+		waits.Total
+		placeID
+	}
 	var sums [profile.ThreadStates]time.Duration
-	places := make(map[placeID]*waits.Total)
+	places := make(map[placeID]*place)
+	var all []*place
 	for i := range e.Transactions {
 		tx := &e.Transactions[i]
 		for j := range tx.Waits {
@@ -78,12 +83,16 @@ func (e *Explanation) backendStates() *terminal.Table {
 			sums[w.state] += w.Sum
 			id := placeID{w.state, tx.Host, w.text}
 			if places[id] == nil {
-				places[id] = new(waits.Total)
+				places[id] = &place{placeID: id}
+				all = append(all, places[id])
 			}
 			places[id].Add(profile.StateTimes{Sum: w.Sum}, w.endedBy)
 		}
 	}
 	sums[profile.OnCPU] = e.cpu(e.Samples)
+	slices.SortFunc(all, func(a, b *place) int {
+		return cmp.Or(cmp.Compare(b.Sum, a.Sum), strings.Compare(a.host, b.host), strings.Compare(a.text, b.text))
+	})
 	states := make([]profile.ThreadState, 0, len(sums))
 	for state, sum := range sums {
 		if sum > 0 {
@@ -100,26 +109,19 @@ func (e *Explanation) backendStates() *terminal.Table {
 			continue
 		}
 		t.Row(waits.State(state), " ", waits.Exactly(sums[state]), " ")
-		var of []placeID
-		for id := range places {
-			if id.state == state {
-				of = append(of, id)
-			}
-		}
-		slices.SortFunc(of, func(a, b placeID) int {
-			return cmp.Or(cmp.Compare(places[b].Sum, places[a].Sum), strings.Compare(a.host, b.host),
-				strings.Compare(a.text, b.text))
-		})
-		var rest time.Duration
-		for i, id := range of {
-			if i >= maxPlaces {
-				rest += places[id].Sum
+		n, rest := 0, time.Duration(0)
+		for _, p := range all {
+			if p.state != state {
 				continue
 			}
-			t.Row("  "+id.text, id.host, waits.Exactly(places[id].Sum), cmp.Or(places[id].EndedBy(), " "))
+			if n++; n > maxPlaces {
+				rest += p.Sum
+				continue
+			}
+			t.Row("  "+p.text, p.host, waits.Exactly(p.Sum), cmp.Or(p.EndedBy(), " "))
 		}
-		if n := len(of) - maxPlaces; n > 0 {
-			t.Row(fmt.Sprintf("  ... %d more", n), " ", waits.Exactly(rest), " ")
+		if n > maxPlaces {
+			t.Row(fmt.Sprintf("  ... %d more", n-maxPlaces), " ", waits.Exactly(rest), " ")
 		}
 	}
 	return t
