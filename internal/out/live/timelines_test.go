@@ -126,8 +126,8 @@ func TestTimelineInParts(t *testing.T) {
 		for i, part := range all {
 			text := part.Text.Value()
 			assert.Check(t, part.Part.Value() == uint32(i) && part.Parts.Value() == uint32(len(all)) &&
-				part.Version.Value() == version && len(text) > 0 && len(text) <= maxPartBytes, "%d: part %d of version %d",
-				i, part.Part.Value(), part.Version.Value())
+				part.Version.Value() == version && len(text) > 0 && len(text) <= maxPartBytes,
+				"%d: part %d of version %d", i, part.Part.Value(), part.Version.Value())
 			got += text
 		}
 		assert.Check(t, got == want, "%d bytes, not %d", len(got), len(want))
