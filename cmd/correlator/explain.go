@@ -33,7 +33,7 @@ type explainOptions struct {
 	Against    bool          `key:"against" env:"-"`
 	Service    string        `key:"service"`
 	Since      time.Duration `key:"since"`
-	From       string        `key:"from"`
+	From       string        `key:"from" env:"-"`
 	Headers    string        `key:"from-headers" secret:"true"`
 	Output     string        `key:"output" short:"o"`
 	OutputFile string        `key:"output-file" short:"O"`
