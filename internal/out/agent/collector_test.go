@@ -271,7 +271,7 @@ func TestCollectorSeriesAreFixed(t *testing.T) {
 		notSampled: map[string]int{"an unknown reason": 1},
 	})))
 	assert.Check(t, slices.Equal(got, want), "series %q, and without processes %q", got, want)
-	assert.Check(t, len(want) <= 305, "%d series", len(want))
+	assert.Check(t, len(want) <= 300, "%d series", len(want))
 }
 
 // metricNames returns the names of the metrics of counters, by key.

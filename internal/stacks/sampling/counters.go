@@ -27,7 +27,6 @@ type Counters struct {
 	UnknownKeys   atomic.Uint64 // samples with attributes outside the key map: the same
 	LabelsRefused atomic.Uint64 // samples of goroutines without a valid context in labels: the same
 	LabelsUnread  atomic.Uint64 // programs whose labels are not read: the same
-	OfOBI         atomic.Uint64 // samples with a context of OBI: the same
 	Walked        atomic.Uint64 // samples of which the engine's programs have found nothing: see bpf.SideCounters
 
 	Accounts           atomic.Uint64 // handed over
@@ -84,7 +83,6 @@ func (c *Counters) Families() (f metric.Families) {
 		"Samples of Go programs without context: too many labels, an invalid id, an unknown thread, or unreadable.")
 	f.One("labels_unread", "labels_unread", &c.LabelsUnread,
 		"Go programs sampled without labels: too many places of them, of one user or in all.")
-	f.One("samples_of_obi", "of_obi", &c.OfOBI, "Samples with a context of OBI.")
 	f.Add("accounts", "", metric.Label("outcome").With("handed_over", c.Accounts.Load()).
 		With("unknown_process", c.AccountsUnknown.Load()).With("no_room", c.AccountsLost.Load()),
 		"Accounts of what a thread did in one context since its last one, by outcome.")

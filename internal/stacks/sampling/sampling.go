@@ -404,7 +404,7 @@ func (s *Sampling) readCounters() {
 	for counter, sum := range map[*atomic.Uint64]uint64{
 		&s.counters.Walked: side.WalkedInstead, &s.counters.AttributesCut: side.AttributesCut,
 		&s.counters.UnknownKeys: side.UnknownKeys, &s.counters.LabelsRefused: side.LabelsRefused,
-		&s.counters.LabelsUnread: side.LabelsUnread, &s.counters.OfOBI: side.OfOBI,
+		&s.counters.LabelsUnread: side.LabelsUnread,
 	} {
 		counter.Store(max(sum, counter.Load()))
 	}
