@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/elfsym"
 	"correlator/internal/host/sorting"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/names/symbols"
@@ -25,7 +26,8 @@ var errNothing = errors.New("a worker has named nothing")
 func (n *Namer) take(p *process) symbolizer.LiveRequest {
 	r := symbolizer.LiveRequest{
 		ID: p.resource.Process, Image: p.resource.Image, Since: p.resource.Since, User: worker.User(p.resource.Owner),
-		Files: make(map[symbolizer.File][]uint64),
+		Files: make(map[symbolizer.File][]uint64), Known: make(map[symbolizer.File]symbolizer.Known),
+		PerfMap: p.look,
 	}
 	for a := range p.wanted {
 		if len(p.taken) == symbolizer.MaxLiveAddrs {
@@ -38,7 +40,13 @@ func (n *Namer) take(p *process) symbolizer.LiveRequest {
 			if _, known := r.Files[file]; !known && len(r.Files) == symbolizer.MaxLiveFiles {
 				continue
 			}
-			r.Files[file] = append(r.Files[file], a.addr)
+			addrs := r.Files[file]
+			if others := p.owner.shared[a.file.ID]; others != nil && others.ranges.find(a.addr) != nil {
+				r.Known[file] = symbolizer.Known{File: others.file, Addrs: append(r.Known[file].Addrs, a.addr)}
+			} else {
+				addrs = append(addrs, a.addr)
+			}
+			r.Files[file] = addrs
 		}
 		p.taken[a] = struct{}{}
 		delete(p.wanted, a)
@@ -53,7 +61,7 @@ func (n *Namer) askProcess(p *process, r symbolizer.LiveRequest) {
 	names, err := n.live.Name(r)
 	now := time.Now()
 	n.mu.Lock()
-	if err == nil && isEmpty(names) && len(p.taken) > 0 {
+	if err == nil && len(p.taken) > 0 && isEmpty(names, r) {
 		err = errNothing
 	}
 	p.look = false
@@ -63,14 +71,20 @@ func (n *Namer) askProcess(p *process, r symbolizer.LiveRequest) {
 		n.failed(p, err, now)
 		n.end(p, now, 0, now.Sub(began))
 	default:
-		n.answered(p, names, now)
+		n.answered(p, names, r.PerfMap || len(r.Code) > 0, now)
 		n.end(p, now, names.Spent, 0)
 	}
 	n.mu.Unlock()
-	n.settleAll(func(one *process) bool { return one == p })
+	n.settleAll(func(one *process) bool { return one.owner == p.owner })
 }
 
-func isEmpty(names *symbolizer.LiveNames) bool {
+// isEmpty reports whether an answer says nothing about what was asked for.
+func isEmpty(names *symbolizer.LiveNames, r symbolizer.LiveRequest) bool {
+	for f, known := range r.Known {
+		if names.Files[f.ID].File == known.File {
+			return false
+		}
+	}
 	all := append(slices.Collect(maps.Values(names.Files)), names.Code)
 	return !slices.ContainsFunc(all, func(f symbolizer.LiveFile) bool {
 		return len(f.Names) > 0 || f.Failure != symbolizer.NoFailure
@@ -114,9 +128,11 @@ func failureOf(err error) failure {
 }
 
 // answered keeps what was read for a process.
-func (n *Namer) answered(p *process, names *symbolizer.LiveNames, now time.Time) {
+func (n *Namer) answered(p *process, names *symbolizer.LiveNames, looked bool, now time.Time) {
 	p.pause = 0
-	p.perfMapRead = now
+	if looked {
+		p.perfMapRead = now
+	}
 	// The names of one that is gone stay, as code does.
 	if code := p.files[codeID]; names.PerfMap != p.perfMap && names.PerfMap != (symbolizer.PerfMap{}) {
 		p.perfMap = names.PerfMap
@@ -130,10 +146,18 @@ func (n *Namer) answered(p *process, names *symbolizer.LiveNames, now time.Time)
 		if id == codeID {
 			found = names.Code
 		}
+		if found.Failure == symbolizer.NoFailure {
+			n.share(p, id, found.File)
+		}
 		n.store(p, id, addrs, found.Names, failuresOf[found.Failure], now)
 	}
 	p.taken = make(map[address]struct{}) // a map alone does not shrink
 	n.forgetWanted(p)
+	for other := range p.owner.waiting { // that have the same files
+		if n.forgetWanted(other); other.isSatisfied() && !other.asking {
+			delete(p.owner.waiting, other)
+		}
+	}
 }
 
 // failuresOf are the failures to read a file.
@@ -166,11 +190,11 @@ func (n *Namer) store(p *process, id profile.FileID, addrs []address, found []sy
 		switch {
 		case i >= 0 && a.addr >= found[i].Start && a.addr < found[i].End:
 			n.put(p, f, a.addr, &found[i], now)
-		case failure == numFailures:
+		case failure == numFailures && f.find(a.addr) == nil: // else it was known
 			p.wanted[a] = struct{}{}
 			continue
 		}
-		n.grow(p, -wantedBytes)
+		n.grow(p.owner, -wantedBytes)
 	}
 	if failure == numFailures {
 		f.pause, f.retry = 0, time.Time{}
@@ -185,11 +209,48 @@ func (n *Namer) store(p *process, id profile.FileID, addrs []address, found []sy
 func (n *Namer) file(p *process, id profile.FileID) *file {
 	f := p.files[id]
 	if f == nil {
-		f = &file{}
+		f = &file{names: p.owner.use(&names{id: id})}
 		p.files[id] = f
-		n.grow(p, fileBytes)
+		n.grow(p.owner, fileBytes)
 	}
 	return f
+}
+
+// share has a process use the names in a file with all others of its owner that map it; zero: with none.
+func (n *Namer) share(p *process, id profile.FileID, key elfsym.FileKey) {
+	f, others := n.file(p, id), p.owner.shared[id]
+	if f.names.file == key {
+		return
+	}
+	n.leave(p.owner, f.names)
+	if key != (elfsym.FileKey{}) && others != nil && others.file == key {
+		f.names = p.owner.use(others)
+		return
+	}
+	f.names = p.owner.use(&names{id: id, file: key})
+	if key != (elfsym.FileKey{}) {
+		p.owner.shared[id] = f.names
+	}
+}
+
+// use counts one process more that has names.
+func (o *owner) use(these *names) *names {
+	these.uses++
+	o.names[these] = struct{}{}
+	return these
+}
+
+// leave counts one process less, and forgets names that none has any more.
+func (n *Namer) leave(o *owner, these *names) {
+	if these.uses--; these.uses > 0 {
+		return
+	}
+	bytes, _ := these.ranges.deleteFunc(func(*named) bool { return true })
+	n.grow(o, -bytes)
+	delete(o.names, these)
+	if o.shared[these.id] == these {
+		delete(o.shared, these.id)
+	}
 }
 
 // put keeps the name of a range around an address, if there is room.
@@ -202,7 +263,7 @@ func (n *Namer) put(p *process, f *file, addr uint64, found *symbolizer.LiveName
 		n.counters.failures[failedMemory].Add(1)
 		return
 	}
-	n.grow(p, f.names.put(addr, name))
+	n.grow(p.owner, f.ranges.put(addr, name))
 }
 
 // forgetWanted forgets what is wanted and known by now.
@@ -211,7 +272,7 @@ func (n *Namer) forgetWanted(p *process) {
 		f := p.files[a.id()]
 		if known := f.find(a.addr); known != nil && known.version == f.version {
 			delete(p.wanted, a)
-			n.grow(p, -wantedBytes)
+			n.grow(p.owner, -wantedBytes)
 		}
 	}
 	if len(p.wanted) == 0 {

@@ -16,5 +16,6 @@
 // Whose turn it is to be asked (schedule.go), and what is kept (kept.go), is shared among owners:
 // users and containers. What was read is kept for ranges of addresses, usually functions, in which
 // the name is the same: so the files of a process are read often in its first seconds, and then
-// hardly ever. Everything is kept by process: what the files of one say names its frames alone.
+// hardly ever. Everything is kept by process: what the files of one say names its frames alone. Only where a worker
+// has found that processes of one owner map the very same file, they share what was read of it.
 package naming

@@ -1,8 +1,6 @@
 package naming
 
 import (
-	"iter"
-	"maps"
 	"time"
 
 	"correlator/profile"
@@ -50,10 +48,9 @@ type memory struct {
 	evicted    time.Time // when some was last looked for
 }
 
-func (n *Namer) grow(p *process, bytes int) {
-	p.bytes += bytes
-	p.owner.bytes += bytes
-	p.owner.memory.bytes += bytes
+func (n *Namer) grow(o *owner, bytes int) {
+	o.bytes += bytes
+	o.memory.bytes += bytes
 	n.counters.Bytes.Add(int64(bytes))
 }
 
@@ -89,25 +86,27 @@ func (n *Namer) evictMost(p *process, now time.Time) {
 		return
 	}
 	excess := min(most.bytes-share, free)
-	left := excess - n.evictOldest(n.processesOf(most), excess, 0, now)
-	for p := range n.processesOf(most) {
+	left := excess - n.evictOldest(map[string]*owner{"": most}, excess, 0, now)
+	for _, p := range n.processes {
 		if left <= 0 {
 			return
 		}
-		left -= n.dropWanted(p)
+		if p.owner == most {
+			left -= n.dropWanted(p)
+		}
 	}
 }
 
-// evictOldest forgets the names of some processes that were not used for the longest time, and for
+// evictOldest forgets the names of some owners that were not used for the longest time, and for
 // a time at least, until so many bytes are free. It returns how many it has freed.
-func (n *Namer) evictOldest(processes iter.Seq[*process], bytes int, unused time.Duration, now time.Time) (freed int) {
+func (n *Namer) evictOldest(owners map[string]*owner, bytes int, unused time.Duration, now time.Time) (freed int) {
 	seconds := n.seconds(now)
 	ageOf := func(name *named) uint32 { return min(seconds-min(name.used, seconds), uint32(mostAge/time.Second)) }
 	var byAge [mostAge/time.Second + 1]int
-	for p := range processes {
-		for _, f := range p.files {
-			for i := range f.names {
-				byAge[ageOf(&f.names[i])] += f.names[i].bytes()
+	for _, o := range owners {
+		for f := range o.names {
+			for i := range f.ranges {
+				byAge[ageOf(&f.ranges[i])] += f.ranges[i].bytes()
 			}
 		}
 	}
@@ -118,9 +117,9 @@ func (n *Namer) evictOldest(processes iter.Seq[*process], bytes int, unused time
 		left -= byAge[youngest]
 	}
 	spare := max(0, -left)
-	for p := range processes {
-		for _, f := range p.files {
-			evicted, count := f.names.deleteFunc(func(name *named) bool {
+	for _, o := range owners {
+		for f := range o.names {
+			evicted, count := f.ranges.deleteFunc(func(name *named) bool {
 				age := ageOf(name)
 				if age == youngest && spare >= name.bytes() {
 					spare -= name.bytes()
@@ -128,7 +127,7 @@ func (n *Namer) evictOldest(processes iter.Seq[*process], bytes int, unused time
 				}
 				return age >= youngest
 			})
-			n.grow(p, -evicted)
+			n.grow(o, -evicted)
 			n.counters.Evicted.Add(uint64(count))
 			freed += evicted
 		}
@@ -136,23 +135,12 @@ func (n *Namer) evictOldest(processes iter.Seq[*process], bytes int, unused time
 	return freed
 }
 
-// sharing yields the processes that share a memory.
-func (n *Namer) sharing(m *memory) iter.Seq[*process] {
+// sharing returns the owners that share a memory.
+func (n *Namer) sharing(m *memory) map[string]*owner {
 	if m == n.kernel.owner.memory {
-		return func(yield func(*process) bool) { yield(n.kernel) }
+		return map[string]*owner{"": n.kernel.owner}
 	}
-	return maps.Values(n.processes)
-}
-
-// processesOf yields the processes of an owner.
-func (n *Namer) processesOf(o *owner) iter.Seq[*process] {
-	return func(yield func(*process) bool) {
-		for _, p := range n.processes {
-			if p.owner == o && !yield(p) {
-				return
-			}
-		}
-	}
+	return n.owners
 }
 
 // dropWanted forgets what is wanted of a process, unless a request for it is under way. It returns
@@ -164,7 +152,7 @@ func (n *Namer) dropWanted(p *process) (freed int) {
 		freed += wantedBytes * len(p.taken)
 		p.taken = make(map[address]struct{})
 	}
-	n.grow(p, -freed)
+	n.grow(p.owner, -freed)
 	return freed
 }
 
@@ -186,7 +174,7 @@ func (n *Namer) forget(now time.Time) {
 		if p.next.After(now) && !p.gone && p.pause > 0 { // else it would be asked again, too early
 			continue
 		}
-		n.grow(p, -p.bytes)
+		n.grow(p.owner, -processBytes)
 		delete(n.processes, resource)
 		p.owner.processes--
 	}
@@ -207,9 +195,8 @@ func (n *Namer) forget(now time.Time) {
 // crowded: a process can map one after the other.
 func (n *Namer) forgetFiles(p *process, crowded bool, now time.Time) {
 	for id, f := range p.files {
-		if len(f.names) == 0 && (crowded || f.retry.Before(now)) {
-			delete(p.files, id)
-			n.grow(p, -fileBytes)
+		if len(f.ranges) == 0 && (crowded || f.retry.Before(now)) {
+			n.forgetFile(p, id)
 		}
 	}
 }
@@ -218,10 +205,14 @@ func (n *Namer) forgetFiles(p *process, crowded bool, now time.Time) {
 func (n *Namer) drop(p *process) {
 	n.dropWanted(p)
 	delete(p.owner.waiting, p)
-	for id, f := range p.files {
-		bytes, _ := f.names.deleteFunc(func(*named) bool { return true })
-		n.grow(p, -bytes-fileBytes)
-		delete(p.files, id)
+	for id := range p.files {
+		n.forgetFile(p, id)
 	}
 	p.files, p.look = make(map[profile.FileID]*file), false
+}
+
+func (n *Namer) forgetFile(p *process, id profile.FileID) {
+	n.leave(p.owner, p.files[id].names)
+	delete(p.files, id)
+	n.grow(p.owner, -fileBytes)
 }

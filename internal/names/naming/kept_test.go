@@ -16,17 +16,17 @@ import (
 	"correlator/profile"
 )
 
-// fill keeps names of a process until it has so many bytes, and returns how many names came. They
+// fill keeps names of a process until its owner has so many bytes, and returns how many names came. They
 // are those of 16 bytes of code each, from first on.
 func (e *emitted) fill(p *process, first uint64, bytes int, now time.Time) (names uint64) {
 	f := e.file(p, profile.FileID{1})
-	for ; p.bytes < bytes; names++ {
+	for ; p.owner.bytes < bytes; names++ {
 		start := first + names*16
-		before := p.bytes
+		before := e.failures(failedMemory)
 		e.put(p, f, start, &symbolizer.LiveName{
 			Range: symbols.Range{Start: start, End: start + 16}, Name: strings.Repeat("n", 900),
 		}, now)
-		if p.bytes == before { // there is no room
+		if e.failures(failedMemory) > before { // there is no room
 			return names
 		}
 	}
@@ -36,24 +36,30 @@ func (e *emitted) fill(p *process, first uint64, bytes int, now time.Time) (name
 // counted checks that what is counted is there.
 func (e *emitted) counted() {
 	e.t.Helper()
+	byOwner, counted := make(map[*owner]int), make(map[*names]int)
 	sum := 0
 	for _, p := range e.processes {
 		of := processBytes + fileBytes*len(p.files) + wantedBytes*(len(p.wanted)+len(p.taken))
 		for _, f := range p.files {
-			for i := range f.names {
-				of += f.names[i].bytes()
+			_, here := p.owner.names[f.names]
+			assert.Check(e.t, here, "its owner has not the names of a file")
+			if counted[f.names]++; counted[f.names] == 1 {
+				for i := range f.ranges {
+					of += f.ranges[i].bytes()
+				}
 			}
 		}
-		assert.Check(e.t, p.bytes == of, "%d bytes are counted of %d", p.bytes, of)
+		byOwner[p.owner] += of
 		sum += of
 	}
-	byOwner := 0
-	for _, o := range e.owners {
-		byOwner += o.bytes
+	for these, uses := range counted {
+		assert.Check(e.t, these.uses == uses, "%d uses are counted of %d", these.uses, uses)
 	}
-	assert.Check(e.t, sum == e.memory.bytes && sum == byOwner,
-		"%d bytes are counted, and %d by owner, of %d", e.memory.bytes, byOwner, sum)
-	if n := int64(sum + e.kernel.bytes); n != e.counters.Bytes.Load() {
+	for _, o := range e.owners {
+		assert.Check(e.t, o.bytes == byOwner[o], "%d bytes are counted of %d", o.bytes, byOwner[o])
+	}
+	assert.Check(e.t, sum == e.memory.bytes, "%d bytes are counted of %d", e.memory.bytes, sum)
+	if n := int64(sum + e.kernel.owner.bytes); n != e.counters.Bytes.Load() {
 		e.t.Errorf("%d bytes are shown of %d", e.counters.Bytes.Load(), n)
 	}
 }
@@ -76,8 +82,8 @@ func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	e.counted()
 
 	// Now all are in use.
-	for i := range p.files[profile.FileID{1}].names {
-		p.files[profile.FileID{1}].names[i].used = e.seconds(now)
+	for i := range p.files[profile.FileID{1}].ranges {
+		p.files[profile.FileID{1}].ranges[i].used = e.seconds(now)
 	}
 	now = now.Add(2 * evictInterval)
 	e.fill(p, 1<<41, 2*maxBytes, now)
@@ -107,32 +113,32 @@ func TestMemoryIsShared(t *testing.T) {
 	defer e.Namer.mu.Unlock()
 	now := e.opened.Add(time.Hour)
 	for i := range 64 {
-		e.fill(e.process(&profile.Resource{Owner: "mallory", PID: i}), 0, maxBytes/32, now)
+		e.fill(e.process(&profile.Resource{Owner: "mallory", PID: i}), 0, (i+1)*maxBytes/32, now)
 	}
 	victim := e.process(&profile.Resource{Owner: "shop"})
 	for range 60 {
 		now = now.Add(evictInterval)
-		e.fill(victim, uint64(victim.bytes)<<8, maxBytes/4, now)
+		e.fill(victim, uint64(victim.owner.bytes)<<8, maxBytes/4, now)
 		for _, p := range e.processes { // all are in use
 			for _, f := range p.files {
-				for i := range f.names {
-					f.names[i].used = e.seconds(now)
+				for i := range f.ranges {
+					f.ranges[i].used = e.seconds(now)
 				}
 			}
 		}
 	}
-	if victim.bytes < maxBytes/4 || e.memory.bytes > maxBytes {
-		t.Errorf("the victim has %d bytes; all %d", victim.bytes, e.memory.bytes)
+	if victim.owner.bytes < maxBytes/4 || e.memory.bytes > maxBytes {
+		t.Errorf("the victim has %d bytes; all %d", victim.owner.bytes, e.memory.bytes)
 	}
 	others := e.owners["mallory"].bytes
 	assert.Check(t, others >= maxBytes/2-maxBytes/8, "%d bytes are left of who had most", others)
 	before := e.counters.Evicted.Load()
 	for range 10 {
 		now = now.Add(evictInterval)
-		e.fill(e.process(&profile.Resource{Owner: "mallory"}), 0, maxBytes/8, now)
+		e.fill(e.process(&profile.Resource{Owner: "mallory"}), 0, e.owners["mallory"].bytes+maxBytes/8, now)
 	}
-	if victim.bytes < maxBytes/4 || e.counters.Evicted.Load() > before && e.owners["mallory"].bytes > maxBytes*3/4 {
-		t.Errorf("the victim has %d bytes after who had most wants them back", victim.bytes)
+	if victim.owner.bytes < maxBytes/4 || e.counters.Evicted.Load() > before && e.owners["mallory"].bytes > maxBytes*3/4 {
+		t.Errorf("the victim has %d bytes after who had most wants them back", victim.owner.bytes)
 	}
 	e.counted()
 }
@@ -188,8 +194,8 @@ func TestLittleThingsTakeMemory(t *testing.T) {
 	p.used = now.Add(crowdedIdleTime)
 	e.Namer.mu.Unlock()
 	e.forget(now.Add(crowdedIdleTime))
-	assert.Check(t, len(e.processes) == 1 && p.bytes == processBytes,
-		"%d processes are left, with %d bytes", len(e.processes), p.bytes)
+	assert.Check(t, len(e.processes) == 1 && p.owner.bytes == processBytes,
+		"%d processes are left, with %d bytes", len(e.processes), p.owner.bytes)
 	e.Namer.mu.Lock()
 	defer e.Namer.mu.Unlock()
 	e.counted()
@@ -205,11 +211,11 @@ func TestMemoryOfTheKernel(t *testing.T) {
 	old := e.fill(e.kernel, 0, maxKernelBytes/2, now)
 	p := e.process(&profile.Resource{Owner: "shop"})
 	e.fill(p, 0, 2*maxBytes, now.Add(2*unusedTime))
-	n := uint64(len(e.kernel.files[profile.FileID{1}].names))
+	n := uint64(len(e.kernel.files[profile.FileID{1}].ranges))
 	assert.Check(t, n == old, "%d names of the kernel are left of %d", n, old)
-	before := len(p.files[profile.FileID{1}].names)
+	before := len(p.files[profile.FileID{1}].ranges)
 	e.fill(e.kernel, 1<<40, 2*maxKernelBytes, now.Add(2*unusedTime))
-	if n := len(p.files[profile.FileID{1}].names); n != before {
+	if n := len(p.files[profile.FileID{1}].ranges); n != before {
 		t.Errorf("%d names of a process are left of %d", n, before)
 	}
 	bytes := e.kernel.owner.memory.bytes
@@ -223,7 +229,7 @@ func (e *emitted) answer(p *process, version int64, names ...symbolizer.LiveName
 	e.take(p)
 	answer := &symbolizer.LiveNames{PerfMap: symbolizer.PerfMap{Size: version}}
 	answer.Code.Names = names
-	e.answered(p, answer, time.Now())
+	e.answered(p, answer, true, time.Now())
 	e.end(p, time.Now(), 0, 0)
 }
 
@@ -245,7 +251,7 @@ func TestDemangled(t *testing.T) {
 		"%+v", got.Function)
 	assert.Check(t, profile.TraceID([]profile.Frame{got}) == profile.TraceID([]profile.Frame{frame}),
 		"the stack has another id")
-	n := e.processes[r].files[codeID].names[0].bytes()
+	n := e.processes[r].files[codeID].ranges[0].bytes()
 	assert.Check(t, n == namedBytes+len(symbol.Name)+len(symbol.Demangled), "%d bytes", n)
 	e.counted()
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"correlator/elfsym"
 	"correlator/internal/names/symbolizer"
 	"correlator/profile"
 )
@@ -67,7 +68,9 @@ type Namer struct {
 // owner is a container, or a user: whose processes share what there is.
 type owner struct {
 	memory    *memory
-	bytes     int // of memory
+	bytes     int                       // of memory
+	names     map[*names]struct{}       // of its processes
+	shared    map[profile.FileID]*names // those of them that are found by the id of their file
 	processes int
 	held      int
 	evicted   time.Time             // when room for it was last looked for at another's cost
@@ -80,7 +83,6 @@ type process struct {
 	resource *profile.Resource // nil: the kernel
 	owner    *owner            // of the kernel a separate one
 	files    map[profile.FileID]*file
-	bytes    int // of the owner's
 	held     []heldSample
 	wanted   map[address]struct{}
 	taken    map[address]struct{} // what the request under way asks for
@@ -99,15 +101,24 @@ type process struct {
 	perfMapRead time.Time
 }
 
-// file has what is known of the names in a file, or in memory.
+// file is a file of a process, or its memory.
 type file struct {
-	names ranges
-	// version grows when names may have changed: those of an earlier one are outdated. They are
-	// used until they have been read again.
-	version uint32
+	*names
 	// After a failure, nothing more is asked for before retry, which comes later each time.
 	retry time.Time
 	pause time.Duration
+}
+
+// names has what is known of the names in a file, or in memory. Processes of one owner that map the very same file
+// have the same.
+type names struct {
+	ranges ranges
+	// version grows when names may have changed: those of an earlier one are outdated. They are
+	// used until they have been read again.
+	version uint32
+	id      profile.FileID // of the file
+	file    elfsym.FileKey // zero: they are of one process
+	uses    int            // processes that have them
 }
 
 // address is an address in a file, or in memory if that is nil.
@@ -154,7 +165,10 @@ func (n *Namer) Counters() *Counters {
 }
 
 func newOwner(memory *memory) *owner {
-	return &owner{memory: memory, waiting: make(map[*process]struct{})}
+	return &owner{
+		memory: memory, names: make(map[*names]struct{}), shared: make(map[profile.FileID]*names),
+		waiting: make(map[*process]struct{}),
+	}
 }
 
 func newProcess(resource *profile.Resource, owner *owner) *process {
@@ -210,7 +224,7 @@ func (f *file) find(addr uint64) *named {
 	if f == nil {
 		return nil
 	}
-	return f.names.find(addr)
+	return f.ranges.find(addr)
 }
 
 // hold holds a sample for a consumer if names of its frames may come. Otherwise it returns why they are
@@ -258,7 +272,7 @@ func (n *Namer) process(resource *profile.Resource) *process {
 		o.processes++
 		p = newProcess(resource, o)
 		n.processes[resource] = p
-		n.grow(p, processBytes)
+		n.grow(o, processBytes)
 		n.notify()
 	}
 	return p
@@ -322,7 +336,7 @@ func (n *Namer) ask(p *process, file *file, a address, now time.Time) reason {
 			return unnamedMemory
 		}
 		p.wanted[a] = struct{}{}
-		n.grow(p, wantedBytes)
+		n.grow(p.owner, wantedBytes)
 		n.wait(p)
 	}
 	latest := now.Add(maxHold)

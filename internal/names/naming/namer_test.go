@@ -159,6 +159,44 @@ func TestNamesOfAForgery(t *testing.T) {
 	}
 }
 
+// Processes of one owner that map the very same file share its names, each after its first request: what one learns
+// then is known to the other, and stays when the one has ended.
+func TestNamesOfOneFile(t *testing.T) {
+	first, checkout, cmd := start(t, testenv.CompileNamed(t), "checkout", "shop")
+	again := exec.Command(cmd.Path)
+	_, stdout := testenv.Start(t, again)
+	_, err := stdout.Read(make([]byte, 1)) // it is in place
+	assert.NilError(t, err)
+	second, other := resourceOf(t, again, "shop"), resourceOf(t, again, "other")
+	e := open(t)
+	for _, r := range []*profile.Resource{first, second, other} {
+		got := e.names(r, checkout)
+		assert.Assert(t, got[0] == "checkout", "%q of %v", got, r.Owner)
+	}
+	id := checkout.File.ID
+	of := func(r *profile.Resource) *names {
+		e.Namer.mu.Lock()
+		defer e.Namer.mu.Unlock()
+		e.counted()
+		return e.processes[r].files[id].names
+	}
+	shared, apart := of(first) == of(second), of(other) != of(first)
+	assert.Check(t, shared && apart, "shared: %v, another owner has its own: %v", shared, apart)
+
+	main := profile.Frame{File: checkout.File, Address: testenv.Symbols(t, cmd.Path)["main"]}
+	got := e.names(first, main)
+	assert.Check(t, got[0] == "main", got)
+	before := e.counters.Requests.Load()
+	e.Namer.mu.Lock()
+	e.processes[first].used = time.Now().Add(-2 * idleTime)
+	e.Namer.mu.Unlock()
+	e.forget(time.Now())
+	assert.Check(t, e.processes[first] == nil, "it is not forgotten")
+	got = e.names(second, main)
+	assert.Check(t, got[0] == "main" && e.counters.Requests.Load() == before, "%v, after %d requests more", got,
+		e.counters.Requests.Load()-before)
+}
+
 // Frames of all kinds have names, or none for good, or could not be read: a sample is not held for
 // those again.
 func TestKinds(t *testing.T) {

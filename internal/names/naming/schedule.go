@@ -212,10 +212,13 @@ func (n *Namer) waiting() (owners time.Duration) {
 	return owners
 }
 
+// isSatisfied reports whether nothing is to be asked for.
+func (p *process) isSatisfied() bool { return len(p.wanted) == 0 && !p.look }
+
 // end ends a request, which took some CPU time, and with a failure some time of a worker.
 func (n *Namer) end(p *process, now time.Time, spent, failed time.Duration) {
 	p.asking = false
-	if len(p.wanted) == 0 && !p.look || p.gone {
+	if p.isSatisfied() || p.gone {
 		delete(p.owner.waiting, p)
 	}
 	if p == n.kernel {

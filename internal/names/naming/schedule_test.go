@@ -258,7 +258,7 @@ func TestFailuresOfFiles(t *testing.T) {
 				bad.ID:  {Failure: symbolizer.Failure(failure)},
 				good.ID: {Names: []symbolizer.LiveName{rangeOf(0, 9, "f")}},
 			}}
-			e.answered(p, answer, now)
+			e.answered(p, answer, false, now)
 			e.end(p, now, 0, 0)
 			next := p.files[bad.ID].retry.Sub(now)
 			if next < pause || next > pauses.Max || e.failures(why) != uint64(i+1) {
@@ -331,8 +331,8 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	e.answer(p, 1, rangeOf(0x1000, 0x1020, "one"))
 	_, waits := p.owner.waiting[p]
 	assert.Check(t, len(p.wanted) == 1 && waits, "%d addresses are wanted", len(p.wanted))
-	assert.Check(t, isEmpty(&symbolizer.LiveNames{}) &&
-		!isEmpty(&symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}),
+	assert.Check(t, isEmpty(&symbolizer.LiveNames{}, symbolizer.LiveRequest{}) &&
+		!isEmpty(&symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}, symbolizer.LiveRequest{}),
 		"isEmpty is wrong")
 	e.Namer.mu.Lock()
 	defer e.Namer.mu.Unlock()

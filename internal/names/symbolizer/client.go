@@ -298,7 +298,7 @@ func (p *Process) requests(op string, files []file, code []uint64) (all []*reque
 			if r == nil || len(r.Files) == maxRequestFiles || addrs+len(part) > maxRequestAddrs {
 				next()
 			}
-			r.Files, addrs = append(r.Files, file{f.ID, f.Path, part}), addrs+len(part)
+			r.Files, addrs = append(r.Files, file{ID: f.ID, Path: f.Path, Addrs: part}), addrs+len(part)
 		}
 	}
 	for part := range slices.Chunk(code, maxRequestAddrs) {
@@ -397,7 +397,7 @@ func (u *user) ask(ctx context.Context, processes []*Process, wanted map[*Proces
 		want := wanted[p]
 		var files []file
 		for f, addrs := range want.Files {
-			files = append(files, file{f.ID, f.path(), addrs})
+			files = append(files, file{ID: f.ID, Path: f.path(), Addrs: addrs})
 		}
 		for _, r := range p.requests(opAsk, files, want.Code) {
 			if ctx.Err() != nil || u.send(r) != nil {

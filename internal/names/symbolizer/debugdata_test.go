@@ -190,7 +190,7 @@ func TestDebugLinkOfRequests(t *testing.T) {
 		expect := func(bytes int, name string, failure Failure) {
 			t.Helper()
 			s.linkedBytes = int64(bytes)
-			asked := []file{{program.ID, program.path(), []uint64{hidden}}}
+			asked := []file{{ID: program.ID, Path: program.path(), Addrs: []uint64{hidden}}}
 			a := s.name(&request{ID: id, Files: asked})
 			assert.Assert(t, len(a.Files) == 1)
 			got := ""

@@ -36,12 +36,19 @@ var (
 
 // source is one file with symbols, shared by the processes that map it.
 type source struct {
+	key     elfsym.FileKey
 	file    *os.File
 	size    int64
 	buildID []byte
 	path    string // where a process has mapped it
 	reading sync.Once
 	names   fileNames // after reading
+}
+
+// isUnchanged reports whether the file has not changed since it was opened.
+func (s *source) isUnchanged() bool {
+	key, err := elfsym.Identify(s.file)
+	return err == nil && key == s.key
 }
 
 // process is what a worker knows of one process: the files from which the names of its frames will
@@ -232,7 +239,7 @@ func (s *server) openWanted(handle *procscan.Handle, m procscan.Mapping,
 		file.Close()
 		return id, nil, nil
 	}
-	found, isNew := s.source(identity, &source{file: file, size: identity.Size, buildID: parsed.BuildID,
+	found, isNew := s.source(&source{key: identity, file: file, size: identity.Size, buildID: parsed.BuildID,
 		path: m.Path})
 	if !isNew {
 		file.Close()
@@ -244,13 +251,13 @@ func (s *server) openWanted(handle *procscan.Handle, m procscan.Mapping,
 }
 
 // source returns the source of a file, which is added if it is new; nil when there are too many.
-func (s *server) source(identity elfsym.FileKey, made *source) (found *source, isNew bool) {
+func (s *server) source(made *source) (found *source, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found = s.files[identity]; found != nil || len(s.files) == s.sources {
+	if found = s.files[made.key]; found != nil || len(s.files) == s.sources {
 		return found, false
 	}
-	s.files[identity] = made
+	s.files[made.key] = made
 	return made, true
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/elfsym"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -31,8 +32,8 @@ const (
 )
 
 // Live has workers name frames of processes as they go on running. Each request is served by a worker
-// that serves no other meanwhile: it opens what it takes, reads, and closes it, so nothing of one
-// process is used for another. It is safe for concurrent use.
+// that serves no other meanwhile: it opens what it takes, reads, and closes it, so nothing that one
+// process controls is used for another. It is safe for concurrent use.
 type Live struct{ pool *worker.Pool }
 
 // OpenLive returns a Live, which the caller must close. procRoot is a procfs of our own pid namespace.
@@ -61,15 +62,24 @@ type LiveRequest struct {
 	Since time.Time      // when that may have written its perf map, at the earliest
 	User  worker.User    // to whom it is charged
 
-	Files map[File][]uint64 // addresses in files, at most MaxLiveFiles of them
-	Code  []uint64          // in no file. All together there are at most MaxLiveAddrs addresses
+	Files   map[File][]uint64 // addresses in files, at most MaxLiveFiles of them
+	Known   map[File]Known    // of these files
+	Code    []uint64          // in no file. All together there are at most MaxLiveAddrs addresses
+	PerfMap bool              // the version of its perf map is wanted; with Code it is, too
+}
+
+// Known is a file of which another process of the user has had names read. If it is the very file that this process
+// maps, then the addresses have these names in both, and are not answered; else they are wanted as others are.
+type Known struct {
+	File  elfsym.FileKey
+	Addrs []uint64
 }
 
 // LiveNames is what was read for a LiveRequest.
 type LiveNames struct {
 	Files   map[profile.FileID]LiveFile
 	Code    LiveFile
-	PerfMap PerfMap       // its version
+	PerfMap PerfMap       // its version, if that is wanted
 	Spent   time.Duration // CPU time that it took
 }
 
@@ -78,6 +88,9 @@ type LiveNames struct {
 type LiveFile struct {
 	Names   []LiveName
 	Failure Failure
+	// File is the file whose names these are in all processes that map it; zero: they are those of this process only,
+	// for example as they come from a debug file below its own root.
+	File elfsym.FileKey
 }
 
 // PerfMap is the version of a perf map: another one when it has changed, zero when there is none.
@@ -110,9 +123,11 @@ type LiveName struct {
 // ended, or runs another program, otherwise one of worker.Pool, or that of an answer that makes no
 // sense.
 func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
-	message := request{Op: opName, ID: r.ID, Image: r.Image, Since: r.Since, Code: r.Code}
+	message := request{Op: opName, ID: r.ID, Image: r.Image, Since: r.Since, Code: r.Code,
+		PerfMap: r.PerfMap || len(r.Code) > 0}
 	for f, addrs := range r.Files {
-		message.Files = append(message.Files, file{f.ID, []byte(f.Path[:min(len(f.Path), maxLivePathBytes)]), addrs})
+		path := []byte(f.Path[:min(len(f.Path), maxLivePathBytes)])
+		message.Files = append(message.Files, file{f.ID, path, addrs, r.Known[f]})
 	}
 	encoded, err := json.Marshal(&message)
 	if err != nil {
@@ -144,6 +159,7 @@ type liveFile struct {
 	ID      profile.FileID
 	Names   []liveName
 	Failure Failure
+	File    elfsym.FileKey
 }
 
 type liveName struct {
@@ -172,7 +188,9 @@ func decodeLive(message []byte, r *LiveRequest) (*LiveNames, error) {
 		if !asked[f.ID] || f.Failure >= numFailures {
 			return nil, errAnswer
 		}
-		names.Files[f.ID] = names.Files[f.ID].with(&f)
+		of := names.Files[f.ID].with(&f)
+		of.File = f.File
+		names.Files[f.ID] = of
 	}
 	names.Code = names.Code.with(&a.Code)
 	return names, nil
@@ -216,7 +234,7 @@ func (s *server) readAlone(r *request) *liveAnswer {
 	p := alone.process(r)
 	defer alone.close(p)
 	p.budget = symbols.NewBudget(liveBudget)
-	if alone.learn(p, nil, nil) != nil {
+	if alone.learn(p, r.Files, r.Code) != nil {
 		return &liveAnswer{Gone: true}
 	}
 	answer := alone.answer(p, r)
@@ -241,20 +259,23 @@ func runs(procRoot string, r *request) bool {
 // answer reads names for a request to a server that is alone.
 func (s *server) answer(p *process, r *request) *liveAnswer {
 	var w liveWriter
-	var refused error
-	w.answer.PerfMap, refused = s.perfMapVersion(p) // before it is read
-	if refused != nil {
-		w.answer.Code.Failure = PerfMapRefused
-	}
-	if len(r.Files)+len(r.Code) == 0 {
-		return &w.answer
+	if r.PerfMap {
+		var refused error
+		w.answer.PerfMap, refused = s.perfMapVersion(p) // before it is read
+		if refused != nil {
+			w.answer.Code.Failure = PerfMapRefused
+		}
 	}
 	s.openHost()
-	p.asked, p.askedCode = r.Files, r.Code
-	for _, f := range r.Files {
+	p.askedCode = r.Code
+	for i := range r.Files {
+		f := &r.Files[i]
+		if found := p.files[f.ID]; found == nil || found.key != f.Known.File {
+			f.Addrs = append(f.Addrs, f.Known.Addrs...)
+		}
 		s.addrs[f.ID] = append(s.addrs[f.ID], f.Addrs...) // several files may have one id
 	}
-	n := s.readProcess(p)
+	n := s.readNames(p)
 	for _, f := range r.Files {
 		failure := NoFailure
 		switch {
@@ -263,8 +284,11 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 		case n.failures[f.ID] != nil:
 			failure = Unreadable
 		}
-		w.answer.Files = append(w.answer.Files,
-			liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure})
+		answer := liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure}
+		if found := p.files[f.ID]; failure == NoFailure && !n.private[f.ID] && found.isUnchanged() {
+			answer.File = found.key
+		}
+		w.answer.Files = append(w.answer.Files, answer)
 	}
 	if len(r.Code) > 0 {
 		code := &w.answer.Code
@@ -279,10 +303,12 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 // perfMapVersion returns what changes with the perf map of a process, and an error if it has one
 // that may not be used.
 func (s *server) perfMapVersion(p *process) (PerfMap, error) {
-	if err := s.findPerfMap(p); errors.Is(err, fs.ErrNotExist) {
-		return PerfMap{}, nil
-	} else if err != nil {
-		return PerfMap{}, err
+	if p.perfMap == nil {
+		if err := s.findPerfMap(p); errors.Is(err, fs.ErrNotExist) {
+			return PerfMap{}, nil
+		} else if err != nil {
+			return PerfMap{}, err
+		}
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(p.perfMap.Fd()), &stat); err != nil {

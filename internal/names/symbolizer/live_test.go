@@ -16,6 +16,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
@@ -73,7 +74,7 @@ func TestLive(t *testing.T) {
 		assert.NilError(t, err)
 		want := LiveName{Range: symbols.Range{Start: 0x1000, End: 0x1020}, Name: strings.Fields(text)[2]}
 		assert.Check(t, len(names.Code.Names) == 1 && names.Code.Names[0] == want, "%v, want %v", names.Code, want)
-		again, err := ask(t, l, LiveRequest{ID: id, User: "a user"})
+		again, err := ask(t, l, LiveRequest{ID: id, User: "a user", PerfMap: true})
 		if err != nil || again.PerfMap != names.PerfMap || versions[names.PerfMap] {
 			t.Errorf("version %v, then %v, %v", names.PerfMap, again.PerfMap, err)
 		}
@@ -181,7 +182,7 @@ func TestLiveClosesFiles(t *testing.T) {
 		return found
 	}
 	for range 3 {
-		asked := []file{{program.ID, program.path(), []uint64{addr}}}
+		asked := []file{{ID: program.ID, Path: program.path(), Addrs: []uint64{addr}}}
 		a := s.name(&request{ID: id, Files: asked, Code: []uint64{0x1010}})
 		assert.Assert(t, len(a.Files) == 1 && len(a.Code.Names) == 1 && string(a.Code.Names[0].Name) == "one", "%+v", a)
 	}
@@ -301,6 +302,38 @@ func TestReplacedFile(t *testing.T) {
 		assert.Check(t, result.Err == nil && got == c.want && (result.Names.Paths[c.file.ID] != "") == (c.want != ""),
 			"%s: %q at %v, %v", what, got, result.Names.Paths, result.Err)
 	}
+}
+
+// What is known of a file is not read again in another process, if that maps the very same file. Names that come from
+// below the process's own root are its own.
+func TestLiveKnown(t *testing.T) {
+	id, program, addr := start(t)
+	l, _ := openLive(t)
+	request := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}}
+	names, err := ask(t, l, request)
+	assert.NilError(t, err)
+	key := names.Files[program.ID].File
+	assert.Check(t, key != elfsym.FileKey{}, "it is not known which file it is")
+	request.Files[program] = nil
+	for _, same := range []bool{true, false} {
+		known := Known{File: key, Addrs: []uint64{addr}}
+		if !same {
+			known.File.CtimeNs--
+		}
+		request.Known = map[File]Known{program: known}
+		names, err := ask(t, l, request)
+		assert.NilError(t, err)
+		found := names.Files[program.ID]
+		assert.Check(t, (len(found.Names) == 0) == same && found.Failure == NoFailure && found.File == key,
+			"the same file: %v: %+v", same, found)
+	}
+
+	path, _, hidden := linkedProgram(t, "sha1")
+	id, program = startFile(t, path)
+	names, err = ask(t, l, LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {hidden}}})
+	assert.NilError(t, err)
+	found := names.Files[program.ID]
+	assert.Check(t, len(found.Names) == 1 && found.Names[0].Name == "hidden" && found.File == elfsym.FileKey{}, "%+v", found)
 }
 
 // A file whose symbols cannot be found is not one that has none.

@@ -35,7 +35,8 @@ func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 type named struct {
 	native   map[profile.FileID][]*symbols.Query // in order of preference
 	failures map[profile.FileID]error
-	jit      *symbols.Query // nil: it has no compiled code
+	private  map[profile.FileID]bool // has names of a debug file below the process's root
+	jit      *symbols.Query          // nil: it has no compiled code
 	perfMap  error
 }
 
@@ -53,11 +54,21 @@ func (n *named) name(id profile.FileID, addr uint64) string {
 // process makes the kernel wait.
 func (s *server) readProcess(p *process) *named {
 	gone := s.learn(p, p.asked, p.askedCode)
+	result := s.readNames(p)
+	if len(p.askedCode) > 0 && p.root == nil && gone != nil {
+		result.perfMap = gone
+	}
+	return result
+}
+
+// readNames is readProcess of a process whose files are open.
+func (s *server) readNames(p *process) *named {
 	result := &named{
 		native: make(map[profile.FileID][]*symbols.Query), failures: make(map[profile.FileID]error),
+		private: make(map[profile.FileID]bool),
 	}
 	for id, source := range p.files {
-		if source == nil {
+		if source == nil || len(s.addrs[id]) == 0 {
 			continue
 		}
 		r := reading{s, id, s.addrs[id], p.budget}
@@ -75,7 +86,7 @@ func (s *server) readProcess(p *process) *named {
 			_ = p.rights.Do(func() error {
 				var q *symbols.Query
 				q, err = r.debugFile(p.root, &got, true)
-				queries = append(queries, q)
+				queries, result.private[id] = append(queries, q), q != nil
 				return nil
 			})
 			if err != nil {
@@ -87,9 +98,6 @@ func (s *server) readProcess(p *process) *named {
 	if len(p.askedCode) > 0 {
 		result.jit = s.query(p.askedCode, p.budget)
 		result.perfMap = s.readPerfMap(p, result.jit)
-		if p.root == nil && gone != nil {
-			result.perfMap = gone
-		}
 	}
 	return result
 }

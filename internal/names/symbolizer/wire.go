@@ -31,7 +31,9 @@ type request struct {
 	Files   []file
 	Code    []uint64 // addresses in no file
 
-	Image procscan.Image // for opName
+	// For opName.
+	Image   procscan.Image
+	PerfMap bool // its version is wanted
 }
 
 // file is a file of which a process has frames.
@@ -39,6 +41,7 @@ type file struct {
 	ID    profile.FileID
 	Path  []byte
 	Addrs []uint64 // to be named, in a request
+	Known Known    // for opName
 }
 
 // answer is one of those for a process.
