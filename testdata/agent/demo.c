@@ -36,7 +36,6 @@ struct demo {
     unsigned processes; /* 0: this one alone */
     bool member;        /* of a crowd */
     uint64_t publish_after_ns, publish_within_ns; /* the latter sets the former */
-    uint64_t duration_ms;                         /* duration 0: until told to quit */
 };
 
 enum option_key {
@@ -59,7 +58,6 @@ enum option_key {
     HOLD,
     PUBLISH_AFTER_MS,
     PUBLISH_WITHIN_MS,
-    DURATION_MS,
     NEVER_READ,
     READ_AT_ONCE,
     PROCESSES,
@@ -89,7 +87,6 @@ static const struct {
     [HOLD] = {"hold", NULL, "do not load and publish at the start"},
     [PUBLISH_AFTER_MS] = {"publish-after-ms", "N", "publish that long after the start (0)"},
     [PUBLISH_WITHIN_MS] = {"publish-within-ms", "N", "publish at a random time until then (0)"},
-    [DURATION_MS] = {"duration-ms", "N", "end by itself (0: never)"},
     [NEVER_READ] = {"never-read", NULL, "never read the socket"},
     [READ_AT_ONCE] = {"read-at-once", NULL, "do not poll the socket, wait for it"},
     [PROCESSES] = {"processes", "N",
@@ -189,9 +186,6 @@ static void set_option(struct demo *demo, enum option_key key, const char *value
     case PUBLISH_WITHIN_MS:
         demo->publish_within_ns = 1000000 * number(name, value);
         break;
-    case DURATION_MS:
-        demo->duration_ms = number(name, value);
-        break;
     case NEVER_READ:
         demo->never_read = true;
         break;
@@ -286,17 +280,14 @@ static struct timespec until(uint64_t deadline_ns) {
 static bool serve(struct demo *demo, int signals) {
     static char buffer[1 << 16]; /* a service name of any length that is allowed fits */
     size_t length = 0;
-    uint64_t begin_ns = now_ns();
     uint64_t publish_ns =
-        demo->hold || !demo->publish_after_ns ? UINT64_MAX : begin_ns + demo->publish_after_ns;
-    uint64_t end_ns = demo->duration_ms ? begin_ns + 1000000 * demo->duration_ms : UINT64_MAX;
+        demo->hold || !demo->publish_after_ns ? UINT64_MAX : now_ns() + demo->publish_after_ns;
     for (;;) {
         struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = demo->member ? 0 : POLLIN},
                                {.fd = signals, .events = POLLIN},
                                {.fd = demo->read_at_once ? receiver_fd() : -1, .events = POLLIN}};
-        uint64_t next = publish_ns < end_ns ? publish_ns : end_ns;
-        struct timespec timeout = until(next);
-        ppoll(fds, 3, next == UINT64_MAX ? NULL : &timeout, NULL);
+        struct timespec timeout = until(publish_ns);
+        ppoll(fds, 3, publish_ns == UINT64_MAX ? NULL : &timeout, NULL);
         if (now_ns() >= publish_ns) {
             demo->agent.late_ns = now_ns() - publish_ns;
             must("publish", agent_publish(&demo->agent, false));
@@ -305,7 +296,7 @@ static bool serve(struct demo *demo, int signals) {
         if (fds[2].revents) {
             receiver_drain();
         }
-        if (fds[1].revents || now_ns() >= end_ns) {
+        if (fds[1].revents) {
             return false;
         }
         if (!fds[0].revents) {
@@ -322,15 +313,6 @@ static bool serve(struct demo *demo, int signals) {
         if (!obey_lines(&demo->agent, buffer, &length)) {
             return true;
         }
-    }
-}
-
-/* The end of a run that nobody steers: what is under way still arrives. */
-static void linger(void) {
-    uint64_t end_ns = now_ns() + receiver_hold_ns();
-    while (now_ns() < end_ns) {
-        struct timespec rest = until(end_ns);
-        nanosleep(&rest, NULL);
     }
 }
 
@@ -385,9 +367,6 @@ int main(int argc, char **argv) {
     start(&demo);
     if (!serve(&demo, signals)) {
         workers_stop();
-        if (demo.duration_ms) {
-            linger();
-        }
         agent_report(false);
     }
     receiver_unlink();

@@ -293,13 +293,6 @@ bool receiver_registered(void) {
     return atomic_load(&registered);
 }
 
-uint64_t receiver_hold_ns(void) {
-    pthread_mutex_lock(&lock);
-    uint64_t hold = hold_ns();
-    pthread_mutex_unlock(&lock);
-    return hold;
-}
-
 void receiver_report(struct event *event) {
     pthread_mutex_lock(&lock);
     struct counters c = counters;

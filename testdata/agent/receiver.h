@@ -35,8 +35,6 @@ void receiver_drain(void);
 
 /* Has any registration been read? */
 bool receiver_registered(void);
-/* How long a finished transaction is held for its samples, as last registered. */
-uint64_t receiver_hold_ns(void);
 
 /* Adds all counters. */
 void receiver_report(struct event *event);

@@ -3,13 +3,9 @@ package demo
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"net"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -250,72 +246,4 @@ func TestStorageIsLaidOutAsTheSpecificationSays(t *testing.T) {
 	want = "\x07" + want[1:] + "fields"
 	got = readMemory(t, p.PID, newer.Storage, len(want))
 	assert.Check(t, string(got) == want, "newer storage %x, want %x", got, want)
-}
-
-func TestLibraryAndStorageComeAndGo(t *testing.T) {
-	for _, flavor := range []Flavor{Glibc, GlibcDynamic, GlibcDTPMod, Musl} {
-		t.Run(flavor.String(), func(t *testing.T) {
-			p := Start(t, Options{Flavor: flavor, Hold: true, Manual: true, Idle: 1})
-			assert.Check(t, p.Command(nil, "publish") != nil, "published without a library")
-			assert.Check(t, p.Command(nil, "begin", "1") != nil, "began a transaction without a library")
-			loaded := p.Load()
-			pointer := func() uint64 { return readWord(t, p.PID, loaded.StoragePointer) }
-			assert.Check(t, loaded.Path == p.Library && loaded.Base != 0 && pointer() == 0, "loaded %+v", loaded)
-			published := p.Publish()
-			assert.Check(t, published.Storage != 0 && pointer() == published.Storage && published.Socket == p.Socket,
-				"published %+v", published)
-			withdrawn := p.Withdraw()
-			assert.Check(t, withdrawn.Storage == 0 && pointer() == 0, "withdrawn %+v", withdrawn)
-			old, socket := p.Socket, filepath.Join(p.Dir, "other.socket")
-			again := p.Republish(socket, "a service with spaces")
-			assert.Check(t, again.Socket == socket && pointer() == again.Storage, "published again %+v", again)
-			name := string(readMemory(t, p.PID, again.Storage+6, 21))
-			assert.Check(t, name == "a service with spaces", "service %q", name)
-			_, err := os.Lstat(old)
-			assert.Check(t, errors.Is(err, os.ErrNotExist), "the old socket: %v", err)
-			before := p.Begin(1)
-			mapped := p.Unload()
-			assert.Check(t, mapped == (flavor == Musl), "mapped after unloading: %v", mapped)
-			if thread := p.Threads()[1]; thread.Variable != 0 || thread.Slot != 0 || before.Thread.Variable == 0 {
-				t.Errorf("thread without a library %+v", thread)
-			}
-			p.Load()
-			p.UnlinkLibrary()
-			_, err = os.Lstat(p.Library)
-			assert.Check(t, errors.Is(err, os.ErrNotExist), "the library's file: %v", err)
-			p.Begin(1)
-		})
-	}
-}
-
-func TestSockets(t *testing.T) {
-	needLittleEndian(t)
-	p := Start(t, Options{})
-	// A new file may get the inode number of the one that was just removed.
-	changed := func() int64 {
-		var status unix.Stat_t
-		assert.NilError(t, unix.Lstat(p.Socket, &status))
-		return status.Ctim.Nano()
-	}
-	first, before := connect(t, p), changed()
-	send(t, first, unhex(t, registration))
-	p.Registration(1)
-	p.RebindSocket()
-	assert.Check(t, changed() != before, "the socket is the same after a rebind")
-	_, err := first.Write([]byte("x"))
-	assert.Check(t, errors.Is(err, syscall.ECONNREFUSED), "sending to the replaced socket: %v", err)
-	second := connect(t, p)
-	send(t, second, unhex(t, registration))
-	p.Registration(2)
-	p.UnlinkSocket()
-	_, err = os.Lstat(p.Socket)
-	assert.Check(t, errors.Is(err, os.ErrNotExist), "the unlinked socket: %v", err)
-	send(t, second, unhex(t, registration))
-	p.Registration(3)
-	p.RebindSocket()
-	third := connect(t, p)
-	p.CloseSocket()
-	_, err = third.Write([]byte("x"))
-	assert.Check(t, errors.Is(err, syscall.ECONNREFUSED), "sending to the closed socket: %v", err)
-	changed() // its file is still there
 }

@@ -7,12 +7,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
-
-	"correlator/internal/lab/testenv"
 )
 
 func TestHostileStorage(t *testing.T) {
@@ -76,29 +73,6 @@ func TestHostileSockets(t *testing.T) {
 	assert.Check(t, path == "relative.socket", "relative path is %q", path)
 	path = storedPath(p.Hostile("socket-nul", "").Storage)
 	assert.Check(t, strings.Count(path, "\x00") == 1, "path with a zero byte is %q", path)
-}
-
-func TestRepublishingAgainAndAgain(t *testing.T) {
-	needLittleEndian(t)
-	p := Start(t, Options{})
-	pointer := func() string { return string(readMemory(t, p.PID, p.Loaded().StoragePointer, 8)) }
-	connection := connect(t, p)
-	p.RepublishEvery(100 * time.Microsecond)
-	assert.Check(t, p.Command(nil, "republish-every", "5") != nil, "republishing began a second time")
-	changes, last := 0, pointer()
-	testenv.Poll(t, deadline, "different storages", func() bool {
-		if now := pointer(); now != last {
-			changes, last = changes+1, now
-		}
-		return changes > 4 // two at a time, since there may be none in between
-	})
-	times := p.StopRepublishing()
-	assert.Check(t, times >= 2, "republished %d times", times)
-	assert.Check(t, pointer() != string(make([]byte, 8)), "nothing is published in the end")
-	_, err := connection.Write([]byte(unhex(t, registration)))
-	assert.Check(t, err != nil, "the socket before is open still")
-	send(t, connect(t, p), unhex(t, registration))
-	p.Registration(1)
 }
 
 func TestSpoiledSlots(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
-
-	"correlator/internal/lab/testenv"
 )
 
 func TestJVM(t *testing.T) {
@@ -50,22 +48,4 @@ func TestJVM(t *testing.T) {
 	assert.Check(t, transaction.Samples == 2 && transaction.Stacks["YLQguzhR2dR6y5M9vnA5mw"] == 2 &&
 		transaction.EndNs != 0 && report.Torn == 1 && report.InTime == 1,
 		"report %+v", report)
-}
-
-func TestBusyJVMInItsOwnPlace(t *testing.T) {
-	testenv.NeedRoot(t)
-	p := StartJVM(t, JVMOptions{Threads: 1, Busy: true, Placement: Placement{PrivateTmp: true, UID: 12345, GID: 12346}})
-	p.Begin(1)
-	p.Begin(1)
-	p.End(1)
-	report := p.Quit()
-	assert.Check(t, len(report.Transactions) == 2 && report.CPUInTransactions != 0, "report %+v", report)
-}
-
-// With NeverRead nothing is read, not even for a report.
-func TestJVMNeverReads(t *testing.T) {
-	needLittleEndian(t)
-	p := StartJVM(t, JVMOptions{NeverRead: true})
-	send(t, connect(t, p), unhex(t, registration))
-	assert.Check(t, p.Report().Messages == 0)
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -221,22 +220,6 @@ func (p *Process) must(out any, words ...string) {
 	if err := p.Command(out, words...); err != nil {
 		p.t.Fatalf("%v\n%s", err, &p.stderr)
 	}
-}
-
-// Wait returns the final report once the process has ended by itself.
-func (p *Process) Wait() Report {
-	p.t.Helper()
-	var report Report
-	p.await("report", 1, &report)
-	p.await("bye", 1, nil)
-	return report
-}
-
-// terminate sends SIGTERM and returns the final report.
-func (p *Process) terminate() Report {
-	p.t.Helper()
-	assert.NilError(p.t, p.command.Process.Signal(syscall.SIGTERM), "terminating the demo process")
-	return p.Wait()
 }
 
 // Kill ends the process with SIGKILL and returns when it has been reaped.

@@ -7,8 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
-
-	"correlator/internal/lab/testenv"
 )
 
 // With a fixed layout and its socket a process that executes its program again is what it was, but
@@ -66,14 +64,4 @@ func resident(t *testing.T, pid int, address uint64) bool {
 	_, err = pagemap.ReadAt(word[:], int64(address/uint64(os.Getpagesize())*8))
 	assert.NilError(t, err)
 	return word[7]&0x80 != 0
-}
-
-// What is borrowed is mapped from then on, and work goes on.
-func TestBorrow(t *testing.T) {
-	testenv.NeedRoot(t)
-	p := Start(t, Options{Busy: 1})
-	p.Borrow("libm.so.6", "erfc")
-	begun := p.Report().TransactionsBegun
-	p.ReportWhen("transactions", func(report Report) bool { return report.TransactionsBegun > begun+2 })
-	assert.Check(t, p.Command(nil, "borrow", "libm.so.6", "no_such_function") != nil, "borrowed what does not exist")
 }

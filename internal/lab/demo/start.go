@@ -50,7 +50,6 @@ type Options struct {
 	Hold          bool          // neither load nor publish at the start
 	PublishAfter  time.Duration // publish so long after the start
 	PublishWithin time.Duration // publish at a random time until so long after the start
-	Duration      time.Duration // end by itself after this time, for Process.Wait; 0: on command
 	NeverRead     bool          // never read the socket
 	ReadAtOnce    bool          // wait for messages instead of polling every 20 ms: one thread less, no wakeups
 
@@ -146,7 +145,6 @@ func (o Options) arguments() (out []string) {
 	flag("hold", o.Hold)
 	count("publish-after-ms", int(o.PublishAfter.Milliseconds()))
 	count("publish-within-ms", int(o.PublishWithin.Milliseconds()))
-	count("duration-ms", int(o.Duration.Milliseconds()))
 	flag("never-read", o.NeverRead)
 	flag("read-at-once", o.ReadAtOnce)
 	return out
