@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -76,7 +77,7 @@ func TestUntil(t *testing.T) {
 }
 
 func TestFileSystems(t *testing.T) {
-	known := make(FileSystems)
+	known := &FileSystems{types: make(map[uint64]string)}
 	known.read(strings.NewReader(`22 27 0:21 / /proc rw,relatime - proc proc rw
 36 35 0:42 / /home/a\040b rw shared:1 master:2 - fuse.sshfs host:/ rw
 37 35 8:1 / / rw - ext4 /dev/sda1 rw
@@ -91,11 +92,18 @@ nonsense
 		err := known.Check(dev)
 		assert.Check(t, errors.Is(err, procscan.ErrFileSystem) == foreign, "%d: %v", dev, err)
 	}
-	assert.Check(t, len(known) == 6, known)
+	assert.Check(t, len(known.types) == 6, known)
 	// The rest of a list without end is not read: what is mapped from there counts as not mounted.
 	const first, second = "1 0 0:50 / / rw - tmpfs tmpfs rw\n", "2 0 0:51 / / rw - tmpfs tmpfs rw\n"
 	known.read(strings.NewReader(first + strings.Repeat("\n", maxMountBytes-len(first)) + second))
 	assert.Check(t, known.Check(50) == nil && errors.Is(known.Check(51), ErrNotMounted), known)
-	// What this very program is mapped from is known.
-	assert.Check(t, len((Opener{ProcRoot: "/proc"}).FileSystems(os.Getpid())) != 0, "no file systems")
+	// What this very program is mapped from is known, by the table of the process, else by our own.
+	procFS, err := os.Stat("/proc/self/maps")
+	assert.NilError(t, err)
+	dev := procFS.Sys().(*syscall.Stat_t).Dev
+	for _, pid := range []int{os.Getpid(), 1 << 30} {
+		systems := (Opener{ProcRoot: "/proc"}).FileSystems(pid)
+		assert.Check(t, systems.typeOf(dev) == "proc", "of process %d: %v", pid, systems)
+		assert.Check(t, (len(systems.tables) == 2) == (pid == os.Getpid()), "of process %d: %v", pid, systems)
+	}
 }

@@ -19,8 +19,12 @@ import (
 // of some 200 bytes each.
 const maxMountBytes = 32 << 20
 
-// FileSystems maps device numbers, as in /proc/PID/maps, to types of file systems.
-type FileSystems map[uint64]string
+// FileSystems knows the types of mounted file systems.
+type FileSystems struct {
+	types map[uint64]string // by device numbers, as in /proc/PID/maps
+	// tables are those of mounts that were not read: the process's own nearly always has all that it maps.
+	tables []string
+}
 
 // ErrNotMounted: what a process has mapped is on a file system in no table of mounts. Of what kind
 // it is cannot be known without asking it, and a process can unmount what it serves itself.
@@ -50,21 +54,30 @@ func deviceOf(text string) (uint64, bool) {
 	return unix.Mkdev(uint32(x), uint32(y)), errMajor == nil && errMinor == nil
 }
 
-// FileSystems reads the mounts of a process, of the host and of our own process. It accesses no
-// file system.
-func (o Opener) FileSystems(pid int) FileSystems {
-	known := make(FileSystems)
+// FileSystems returns the mounts of a process, of the host and of our own process, which Check reads as it needs them.
+// It accesses no file system.
+func (o Opener) FileSystems(pid int) *FileSystems {
+	f := &FileSystems{types: make(map[uint64]string)}
 	if memoryDevice != 0 {
-		known[memoryDevice] = "tmpfs"
+		f.types[memoryDevice] = "tmpfs"
 	}
-	for _, whose := range []string{"self", "1", strconv.Itoa(pid)} {
+	for _, whose := range []string{strconv.Itoa(pid), "1", "self"} {
+		f.tables = append(f.tables, path.Join(o.ProcRoot, whose, "mountinfo"))
+	}
+	return f
+}
+
+// typeOf returns the type of a device's file system, "" if it is in no table.
+func (f *FileSystems) typeOf(dev uint64) string {
+	for f.types[dev] == "" && len(f.tables) > 0 {
 		// What cannot be read stays unknown.
-		if file, err := os.Open(path.Join(o.ProcRoot, whose, "mountinfo")); err == nil {
-			known.read(file)
+		if file, err := os.Open(f.tables[0]); err == nil {
+			f.read(file)
 			file.Close()
 		}
+		f.tables = f.tables[1:]
 	}
-	return known
+	return f.types[dev]
 }
 
 // read reads /proc/PID/mountinfo (show_mountinfo in fs/proc_namespace.c), by fields between spaces:
@@ -77,7 +90,7 @@ func (o Opener) FileSystems(pid int) FileSystems {
 //	  7-n  optional     shared:1
 //	  n+1  separator    -
 //	  n+2  type         fuse.sshfs
-func (f FileSystems) read(mountInfo io.Reader) {
+func (f *FileSystems) read(mountInfo io.Reader) {
 	lines := bufio.NewReaderSize(io.LimitReader(mountInfo, maxMountBytes), bufferBytes)
 	for {
 		line, err := readLine(lines)
@@ -91,16 +104,16 @@ func (f FileSystems) read(mountInfo io.Reader) {
 			continue
 		}
 		if dev, ok := deviceOf(string(fields[2])); ok {
-			f[dev] = string(kind)
+			f.types[dev] = string(kind)
 		}
 	}
 }
 
 // Check returns procscan.ErrFileSystem for a device of such a file system. An anonymous device (major 0)
 // that is not mounted counts as one, ErrNotMounted: a process can unmount what it has mapped.
-func (f FileSystems) Check(dev uint64) error {
-	kind, known := f[dev]
-	if !known && unix.Major(dev) == 0 {
+func (f *FileSystems) Check(dev uint64) error {
+	kind := f.typeOf(dev)
+	if kind == "" && unix.Major(dev) == 0 {
 		return ErrNotMounted
 	}
 	if isForeign(kind) {

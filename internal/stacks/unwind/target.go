@@ -110,7 +110,7 @@ type target struct {
 	files     *handler // which stores what they contain
 
 	// Of the synchronization under way.
-	systems     symbols.FileSystems
+	systems     *symbols.FileSystems
 	mappings    map[uint64]procscan.Mapping // by start
 	err         error                       // of reading them
 	hasJVM      bool                        // libjvm is mapped
