@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"correlator/elfsym"
 	"correlator/internal/host/sorting"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/names/symbols"
@@ -41,8 +40,8 @@ func (n *Namer) take(p *process) symbolizer.LiveRequest {
 				continue
 			}
 			addrs := r.Files[file]
-			if others := p.owner.shared[a.file.ID]; others != nil && others.ranges.find(a.addr) != nil {
-				r.Known[file] = symbolizer.Known{File: others.file, Addrs: append(r.Known[file].Addrs, a.addr)}
+			if others := p.hint(a.file.ID); others != nil && others.ranges.find(a.addr) != nil {
+				r.Known[file] = symbolizer.Known{View: others.view, Addrs: append(r.Known[file].Addrs, a.addr)}
 			} else {
 				addrs = append(addrs, a.addr)
 			}
@@ -52,6 +51,14 @@ func (n *Namer) take(p *process) symbolizer.LiveRequest {
 		delete(p.wanted, a)
 	}
 	return r
+}
+
+// hint returns the names that a file of a process may have, which has none yet.
+func (p *process) hint(id profile.FileID) *names {
+	if f := p.files[id]; f != nil && f.names.view != "" {
+		return nil
+	}
+	return p.owner.latest[id]
 }
 
 // askProcess asks for names of a process, and whether its perf map has changed.
@@ -64,24 +71,25 @@ func (n *Namer) askProcess(p *process, r symbolizer.LiveRequest) {
 	if err == nil && len(p.taken) > 0 && isEmpty(names, r) {
 		err = errNothing
 	}
-	p.look = false
+	looked := r.PerfMap || len(r.Code) > 0
+	p.look = p.look && !looked
 	switch {
 	case n.closed: // which is why it failed
 	case err != nil:
 		n.failed(p, err, now)
 		n.end(p, now, 0, now.Sub(began))
 	default:
-		n.answered(p, names, r.PerfMap || len(r.Code) > 0, now)
+		n.answered(p, names, looked, now)
 		n.end(p, now, names.Spent, 0)
 	}
 	n.mu.Unlock()
-	n.settleAll(func(one *process) bool { return one.owner == p.owner })
+	n.settleAll(func(one *process) bool { return one == p })
 }
 
 // isEmpty reports whether an answer says nothing about what was asked for.
 func isEmpty(names *symbolizer.LiveNames, r symbolizer.LiveRequest) bool {
 	for f, known := range r.Known {
-		if names.Files[f.ID].File == known.File {
+		if names.Files[f.ID].View == known.View {
 			return false
 		}
 	}
@@ -146,18 +154,13 @@ func (n *Namer) answered(p *process, names *symbolizer.LiveNames, looked bool, n
 		if id == codeID {
 			found = names.Code
 		}
-		if found.Failure == symbolizer.NoFailure {
-			n.share(p, id, found.File)
+		if found.View != "" || len(found.Names) > 0 {
+			n.share(p, id, found.View)
 		}
 		n.store(p, id, addrs, found.Names, failuresOf[found.Failure], now)
 	}
 	p.taken = make(map[address]struct{}) // a map alone does not shrink
 	n.forgetWanted(p)
-	for other := range p.owner.waiting { // that have the same files
-		if n.forgetWanted(other); other.isSatisfied() && !other.asking {
-			delete(p.owner.waiting, other)
-		}
-	}
 }
 
 // failuresOf are the failures to read a file.
@@ -216,20 +219,20 @@ func (n *Namer) file(p *process, id profile.FileID) *file {
 	return f
 }
 
-// share has a process use the names in a file with all others of its owner that map it; zero: with none.
-func (n *Namer) share(p *process, id profile.FileID, key elfsym.FileKey) {
-	f, others := n.file(p, id), p.owner.shared[id]
-	if f.names.file == key {
+// share has a process use the names in a file with all others of its owner that have the same view of it.
+func (n *Namer) share(p *process, id profile.FileID, view symbolizer.View) {
+	f := n.file(p, id)
+	if f.names.view == view {
 		return
 	}
 	n.leave(p.owner, f.names)
-	if key != (elfsym.FileKey{}) && others != nil && others.file == key {
-		f.names = p.owner.use(others)
-		return
+	f.names = p.owner.shared[view]
+	if view == "" || f.names == nil {
+		f.names = &names{id: id, view: view}
 	}
-	f.names = p.owner.use(&names{id: id, file: key})
-	if key != (elfsym.FileKey{}) {
-		p.owner.shared[id] = f.names
+	p.owner.use(f.names)
+	if view != "" {
+		p.owner.shared[view], p.owner.latest[id] = f.names, f.names
 	}
 }
 
@@ -248,8 +251,11 @@ func (n *Namer) leave(o *owner, these *names) {
 	bytes, _ := these.ranges.deleteFunc(func(*named) bool { return true })
 	n.grow(o, -bytes)
 	delete(o.names, these)
-	if o.shared[these.id] == these {
-		delete(o.shared, these.id)
+	if o.shared[these.view] == these {
+		delete(o.shared, these.view)
+	}
+	if o.latest[these.id] == these {
+		delete(o.latest, these.id)
 	}
 }
 

@@ -17,5 +17,5 @@
 // users and containers. What was read is kept for ranges of addresses, usually functions, in which
 // the name is the same: so the files of a process are read often in its first seconds, and then
 // hardly ever. Everything is kept by process: what the files of one say names its frames alone. Only where a worker
-// has found that processes of one owner map the very same file, they share what was read of it.
+// has found that processes of one owner have the same view of a file (symbolizer.View), they share what was read of it.
 package naming

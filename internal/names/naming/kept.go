@@ -38,7 +38,7 @@ const (
 
 	// What an address that is wanted takes in two maps, a file, and a process without either.
 	wantedBytes  = 96
-	fileBytes    = 256
+	fileBytes    = 384
 	processBytes = 1536
 )
 

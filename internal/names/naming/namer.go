@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"correlator/elfsym"
 	"correlator/internal/names/symbolizer"
 	"correlator/profile"
 )
@@ -68,9 +67,10 @@ type Namer struct {
 // owner is a container, or a user: whose processes share what there is.
 type owner struct {
 	memory    *memory
-	bytes     int                       // of memory
-	names     map[*names]struct{}       // of its processes
-	shared    map[profile.FileID]*names // those of them that are found by the id of their file
+	bytes     int                        // of memory
+	names     map[*names]struct{}        // of its processes
+	shared    map[symbolizer.View]*names // those of them that others may have, too
+	latest    map[profile.FileID]*names  // of these, by the id of their file
 	processes int
 	held      int
 	evicted   time.Time             // when room for it was last looked for at another's cost
@@ -109,16 +109,16 @@ type file struct {
 	pause time.Duration
 }
 
-// names has what is known of the names in a file, or in memory. Processes of one owner that map the very same file
+// names has what is known of the names in a file, or in memory. Processes of one owner with the same view of a file
 // have the same.
 type names struct {
 	ranges ranges
 	// version grows when names may have changed: those of an earlier one are outdated. They are
 	// used until they have been read again.
 	version uint32
-	id      profile.FileID // of the file
-	file    elfsym.FileKey // zero: they are of one process
-	uses    int            // processes that have them
+	id      profile.FileID  // of the file
+	view    symbolizer.View // empty: they are of one process
+	uses    int             // processes that have them
 }
 
 // address is an address in a file, or in memory if that is nil.
@@ -166,7 +166,8 @@ func (n *Namer) Counters() *Counters {
 
 func newOwner(memory *memory) *owner {
 	return &owner{
-		memory: memory, names: make(map[*names]struct{}), shared: make(map[profile.FileID]*names),
+		memory: memory, names: make(map[*names]struct{}),
+		shared: make(map[symbolizer.View]*names), latest: make(map[profile.FileID]*names),
 		waiting: make(map[*process]struct{}),
 	}
 }

@@ -197,6 +197,55 @@ func TestNamesOfOneFile(t *testing.T) {
 		e.counters.Requests.Load()-before)
 }
 
+// Names that come from another file, or with a failure, are not those of the processes that had the same before. What
+// one learns, another one does not ask for when its turn comes.
+func TestNamesOfOneView(t *testing.T) {
+	e := silent(t)
+	e.Namer.mu.Lock()
+	defer e.Namer.mu.Unlock()
+	now := time.Now()
+	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame}
+	want := func(p *process, addr uint64) {
+		p.next, p.owner.turn.next = time.Time{}, time.Time{}
+		e.want(p, sampleOf(p.resource, profile.Frame{File: file, Address: addr}).Stack, now)
+	}
+	answer := func(p *process, addr uint64, answer symbolizer.LiveFile) {
+		want(p, addr)
+		e.begin(p, now)
+		e.take(p)
+		answer.Names = append(answer.Names, rangeOf(addr, addr+1, fmt.Sprint(p.resource.PID)))
+		e.answered(p, &symbolizer.LiveNames{Files: map[profile.FileID]symbolizer.LiveFile{file.ID: answer}}, false, now)
+		e.end(p, now, 0, 0)
+	}
+	name := func(p *process, addr uint64) string {
+		if found := p.files[file.ID].find(addr); found != nil {
+			return found.function.Name
+		}
+		return ""
+	}
+	one, two := e.process(&profile.Resource{Owner: "shop", PID: 1}), e.process(&profile.Resource{Owner: "shop", PID: 2})
+	const view = "one"
+	answer(one, 10, symbolizer.LiveFile{View: view})
+	answer(two, 20, symbolizer.LiveFile{View: view})
+	assert.Check(t, name(one, 20) == "2" && name(two, 10) == "1", "%q, %q", name(one, 20), name(two, 10))
+	want(one, 30)
+	answer(two, 30, symbolizer.LiveFile{View: view})
+	before := e.counters.Requests.Load()
+	e.Namer.mu.Unlock()
+	_, satisfied := e.schedule(now)
+	e.Namer.mu.Lock()
+	_, waits := one.owner.waiting[one]
+	assert.Check(t, satisfied && !waits && e.counters.Requests.Load() == before, "%v, waiting: %v", satisfied, waits)
+
+	answer(two, 40, symbolizer.LiveFile{Failure: symbolizer.Unreadable})
+	assert.Check(t, name(two, 40) == "2" && name(one, 40) == "" && name(one, 20) == "2", "%q, %q, %q", name(two, 40),
+		name(one, 40), name(one, 20))
+	answer(one, 50, symbolizer.LiveFile{View: "two"})
+	assert.Check(t, name(one, 50) == "1" && name(two, 50) == "" && name(one, 10) == "", "%q, %q, %q", name(one, 50),
+		name(two, 50), name(one, 10))
+	e.counted()
+}
+
 // Frames of all kinds have names, or none for good, or could not be read: a sample is not held for
 // those again.
 func TestKinds(t *testing.T) {

@@ -30,6 +30,10 @@ const (
 	// together; scheduleInterval between two searches for what is due.
 	shortest         = 200 * time.Millisecond
 	scheduleInterval = 20 * time.Millisecond
+
+	// looksAtOnce is of how many processes one search finds that they need no request any more: each takes a
+	// search through all that wait.
+	looksAtOnce = 64
 )
 
 var (
@@ -103,7 +107,11 @@ func (n *Namer) run() {
 			return
 		}
 		now := time.Now()
-		timer.Reset(n.schedule(now))
+		wait, satisfied := n.schedule(now)
+		if satisfied {
+			n.settleAll(func(p *process) bool { return p.isSatisfied() && !p.asking })
+		}
+		timer.Reset(wait)
 		if n.isIdle() {
 			timer.Stop() // until something is wanted
 		}
@@ -126,13 +134,14 @@ func (n *Namer) isIdle() bool {
 // isCalm reports whether nothing waits for a name. n.mu must be held.
 func (n *Namer) isCalm() bool { return n.held == 0 && n.waiting() == 0 && n.shares.asking == 0 }
 
-// schedule begins the requests that are due. It returns when there may be another one.
-func (n *Namer) schedule(now time.Time) (wait time.Duration) {
+// schedule begins the requests that are due. It returns when there may be another one, and whether processes need none
+// any more, as others have had their files read.
+func (n *Namer) schedule(now time.Time) (wait time.Duration, satisfied bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	wait = tick
 	if n.closed {
-		return wait
+		return wait, false
 	}
 	if n.isCalm() {
 		wait = calmTick
@@ -145,16 +154,24 @@ func (n *Namer) schedule(now time.Time) (wait time.Duration) {
 			n.running.Go(n.askKernel)
 		}
 	}
-	for n.shares.asking < maxAsking {
+	for looked := 0; n.shares.asking < maxAsking; {
 		p, soonest := n.due(now)
 		if p == nil {
-			return min(wait, soonest)
+			return min(wait, soonest), satisfied
+		}
+		if n.forgetWanted(p); p.isSatisfied() {
+			delete(p.owner.waiting, p)
+			satisfied = true
+			if looked++; looked == looksAtOnce {
+				return scheduleInterval, true
+			}
+			continue
 		}
 		n.begin(p, now)
 		request := n.take(p)
 		n.running.Go(func() { n.askProcess(p, request) })
 	}
-	return wait
+	return wait, satisfied
 }
 
 // begin begins a request.

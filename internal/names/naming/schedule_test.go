@@ -331,8 +331,9 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	e.answer(p, 1, rangeOf(0x1000, 0x1020, "one"))
 	_, waits := p.owner.waiting[p]
 	assert.Check(t, len(p.wanted) == 1 && waits, "%d addresses are wanted", len(p.wanted))
-	assert.Check(t, isEmpty(&symbolizer.LiveNames{}, symbolizer.LiveRequest{}) &&
-		!isEmpty(&symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}, symbolizer.LiveRequest{}),
+	refused := &symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}
+	var request symbolizer.LiveRequest
+	assert.Check(t, isEmpty(&symbolizer.LiveNames{}, request) && !isEmpty(refused, request),
 		"isEmpty is wrong")
 	e.Namer.mu.Lock()
 	defer e.Namer.mu.Unlock()

@@ -45,12 +45,6 @@ type source struct {
 	names   fileNames // after reading
 }
 
-// isUnchanged reports whether the file has not changed since it was opened.
-func (s *source) isUnchanged() bool {
-	key, err := elfsym.Identify(s.file)
-	return err == nil && key == s.key
-}
-
 // process is what a worker knows of one process: the files from which the names of its frames will
 // be read. They are opened while it lives, because they can be anywhere and unlinked; nothing is
 // read before the recording is over.

@@ -1,17 +1,19 @@
 package symbolizer
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"correlator/elfsym"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -68,12 +70,17 @@ type LiveRequest struct {
 	PerfMap bool              // the version of its perf map is wanted; with Code it is, too
 }
 
-// Known is a file of which another process of the user has had names read. If it is the very file that this process
-// maps, then the addresses have these names in both, and are not answered; else they are wanted as others are.
+// Known are addresses of which another process of the user has had names read. If both have the same View, then they
+// have the same names, and are not answered; else they are wanted as others are.
 type Known struct {
-	File  elfsym.FileKey
+	View  View
 	Addrs []uint64
 }
+
+// View is all that decides which names a process's file has: a hash of which file that is (inode, size, times), of
+// the path at which it is mapped, and of the mounts, the root directory and the rights with which debug files are
+// looked for. Empty: not known, and that of no other process.
+type View string
 
 // LiveNames is what was read for a LiveRequest.
 type LiveNames struct {
@@ -88,9 +95,7 @@ type LiveNames struct {
 type LiveFile struct {
 	Names   []LiveName
 	Failure Failure
-	// File is the file whose names these are in all processes that map it; zero: they are those of this process only,
-	// for example as they come from a debug file below its own root.
-	File elfsym.FileKey
+	View    View
 }
 
 // PerfMap is the version of a perf map: another one when it has changed, zero when there is none.
@@ -126,8 +131,8 @@ func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
 	message := request{Op: opName, ID: r.ID, Image: r.Image, Since: r.Since, Code: r.Code,
 		PerfMap: r.PerfMap || len(r.Code) > 0}
 	for f, addrs := range r.Files {
-		path := []byte(f.Path[:min(len(f.Path), maxLivePathBytes)])
-		message.Files = append(message.Files, file{f.ID, path, addrs, r.Known[f]})
+		hint := []byte(f.Path[:min(len(f.Path), maxLivePathBytes)])
+		message.Files = append(message.Files, file{f.ID, hint, addrs, r.Known[f]})
 	}
 	encoded, err := json.Marshal(&message)
 	if err != nil {
@@ -159,7 +164,7 @@ type liveFile struct {
 	ID      profile.FileID
 	Names   []liveName
 	Failure Failure
-	File    elfsym.FileKey
+	View    View
 }
 
 type liveName struct {
@@ -185,11 +190,11 @@ func decodeLive(message []byte, r *LiveRequest) (*LiveNames, error) {
 		asked[f.ID] = true
 	}
 	for _, f := range a.Files {
-		if !asked[f.ID] || f.Failure >= numFailures {
+		if !asked[f.ID] || f.Failure >= numFailures || len(f.View) > 2*sha256.Size {
 			return nil, errAnswer
 		}
 		of := names.Files[f.ID].with(&f)
-		of.File = f.File
+		of.View = f.View
 		names.Files[f.ID] = of
 	}
 	names.Code = names.Code.with(&a.Code)
@@ -268,15 +273,16 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 	}
 	s.openHost()
 	p.askedCode = r.Code
+	views := make([]View, len(r.Files))
 	for i := range r.Files {
 		f := &r.Files[i]
-		if found := p.files[f.ID]; found == nil || found.key != f.Known.File {
+		if views[i] = s.view(p, f.ID); views[i] != f.Known.View || views[i] == "" {
 			f.Addrs = append(f.Addrs, f.Known.Addrs...)
 		}
 		s.addrs[f.ID] = append(s.addrs[f.ID], f.Addrs...) // several files may have one id
 	}
 	n := s.readNames(p)
-	for _, f := range r.Files {
+	for i, f := range r.Files {
 		failure := NoFailure
 		switch {
 		case p.files[f.ID] == nil:
@@ -284,11 +290,8 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 		case n.failures[f.ID] != nil:
 			failure = Unreadable
 		}
-		answer := liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure}
-		if found := p.files[f.ID]; failure == NoFailure && !n.private[f.ID] && found.isUnchanged() {
-			answer.File = found.key
-		}
-		w.answer.Files = append(w.answer.Files, answer)
+		w.answer.Files = append(w.answer.Files,
+			liveFile{ID: f.ID, Names: w.names(f.Addrs, n.native[f.ID], failure), Failure: failure, View: views[i]})
 	}
 	if len(r.Code) > 0 {
 		code := &w.answer.Code
@@ -298,6 +301,21 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 		code.Names = w.names(r.Code, []*symbols.Query{n.jit}, code.Failure)
 	}
 	return &w.answer
+}
+
+// view returns how a process sees a file.
+func (s *server) view(p *process, id profile.FileID) (v View) {
+	found := p.files[id]
+	if found == nil || p.root == nil {
+		return v
+	}
+	var root, mounts unix.Stat_t
+	if unix.Fstat(int(p.root.Fd()), &root) == nil &&
+		unix.Stat(path.Join(s.opener.ProcRoot, strconv.Itoa(p.id.PID), "ns/mnt"), &mounts) == nil {
+		seen := fmt.Sprint(found.key, p.rights, root.Dev, root.Ino, mounts.Ino, p.paths[id])
+		v = View(fmt.Sprintf("%x", sha256.Sum256([]byte(seen))))
+	}
+	return v
 }
 
 // perfMapVersion returns what changes with the perf map of a process, and an error if it has one

@@ -16,7 +16,6 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"correlator/elfsym"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
@@ -304,36 +303,47 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// What is known of a file is not read again in another process, if that maps the very same file. Names that come from
-// below the process's own root are its own.
+// What is known of a file is not read again in another process, if that has the same view of it: not if it maps the
+// same file at another path, where it may have other debug files.
 func TestLiveKnown(t *testing.T) {
 	id, program, addr := start(t)
 	l, _ := openLive(t)
 	request := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}}
 	names, err := ask(t, l, request)
 	assert.NilError(t, err)
-	key := names.Files[program.ID].File
-	assert.Check(t, key != elfsym.FileKey{}, "it is not known which file it is")
+	view := names.Files[program.ID].View
+	assert.Check(t, view != "", "it is not known which file it is")
 	request.Files[program] = nil
 	for _, same := range []bool{true, false} {
-		known := Known{File: key, Addrs: []uint64{addr}}
+		known := Known{View: view, Addrs: []uint64{addr}}
 		if !same {
-			known.File.CtimeNs--
+			known.View += "?"
 		}
 		request.Known = map[File]Known{program: known}
 		names, err := ask(t, l, request)
 		assert.NilError(t, err)
 		found := names.Files[program.ID]
-		assert.Check(t, (len(found.Names) == 0) == same && found.Failure == NoFailure && found.File == key,
+		assert.Check(t, (len(found.Names) == 0) == same && found.Failure == NoFailure && found.View == view,
 			"the same file: %v: %+v", same, found)
 	}
 
 	path, _, hidden := linkedProgram(t, "sha1")
-	id, program = startFile(t, path)
-	names, err = ask(t, l, LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {hidden}}})
-	assert.NilError(t, err)
-	found := names.Files[program.ID]
-	assert.Check(t, len(found.Names) == 1 && found.Names[0].Name == "hidden" && found.File == elfsym.FileKey{}, "%+v", found)
+	elsewhere := filepath.Join(t.TempDir(), "program")
+	assert.NilError(t, os.Link(path, elsewhere))
+	var known Known
+	for _, c := range []struct{ path, want string }{{path, "hidden"}, {elsewhere, ""}} {
+		id, program := startFile(t, c.path)
+		r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {hidden}}}
+		if known.Addrs != nil {
+			r.Files[program], r.Known = nil, map[File]Known{program: known}
+		}
+		names, err := ask(t, l, r)
+		assert.NilError(t, err)
+		found := names.Files[program.ID]
+		assert.Check(t, len(found.Names) == 1 && found.Names[0].Name == c.want && found.View != known.View, "%s: %+v",
+			c.path, found)
+		known = Known{View: found.View, Addrs: []uint64{hidden}}
+	}
 }
 
 // A file whose symbols cannot be found is not one that has none.

@@ -35,8 +35,7 @@ func (n *fileNames) otherBudgetExceeded(budget *symbols.Budget) bool {
 type named struct {
 	native   map[profile.FileID][]*symbols.Query // in order of preference
 	failures map[profile.FileID]error
-	private  map[profile.FileID]bool // has names of a debug file below the process's root
-	jit      *symbols.Query          // nil: it has no compiled code
+	jit      *symbols.Query // nil: it has no compiled code
 	perfMap  error
 }
 
@@ -65,7 +64,6 @@ func (s *server) readProcess(p *process) *named {
 func (s *server) readNames(p *process) *named {
 	result := &named{
 		native: make(map[profile.FileID][]*symbols.Query), failures: make(map[profile.FileID]error),
-		private: make(map[profile.FileID]bool),
 	}
 	for id, source := range p.files {
 		if source == nil || len(s.addrs[id]) == 0 {
@@ -86,7 +84,7 @@ func (s *server) readNames(p *process) *named {
 			_ = p.rights.Do(func() error {
 				var q *symbols.Query
 				q, err = r.debugFile(p.root, &got, true)
-				queries, result.private[id] = append(queries, q), q != nil
+				queries = append(queries, q)
 				return nil
 			})
 			if err != nil {

@@ -41,7 +41,7 @@ type file struct {
 	ID    profile.FileID
 	Path  []byte
 	Addrs []uint64 // to be named, in a request
-	Known Known    // for opName
+	Known Known    `json:",omitzero"` // for opName
 }
 
 // answer is one of those for a process.
