@@ -18,4 +18,4 @@ package bpf
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type thread_state -type correlator_context_kind -type owned -type account -type account_key -type wait_counters -type pace waits waits.bpf.c -- -Wall -Wextra -Werror
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type walked -type waker_kind walks walks.bpf.c -- -Wall -Wextra -Werror
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type sample_outcome -type correlator_kind -type go_role -type go_labels_form -type go_attribute -type attributes_origin -type obi_map -type correlator_rule -type deferred -type attributes_key -type correlator_attributes sampler sampler.bpf.c -- -Wall -Wextra -Werror
-//go:generate gzip -9knf sampler_x86_bpfel.o sampler_arm64_bpfel.o waits_x86_bpfel.o waits_arm64_bpfel.o walks_x86_bpfel.o walks_arm64_bpfel.o
+//go:generate sh -c "gzip -9knf *_bpfel.o"

@@ -30,7 +30,7 @@ type identities struct {
 }
 
 func openIdentities() (*identities, error) {
-	spec, err := loadIdentity()
+	spec, err := decompress(identityObject)
 	if err != nil {
 		return nil, err
 	}

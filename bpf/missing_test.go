@@ -211,7 +211,7 @@ func failCall(number uint32, errno syscall.Errno) error {
 
 // Linux 5.2 to 5.7 have type information but no task iterators.
 func TestMissingIterator(t *testing.T) {
-	spec, err := loadThreads()
+	spec, err := decompress(threadsObject)
 	assert.NilError(t, err)
 	for _, test := range []struct {
 		function string // the only one that the kernel has

@@ -273,7 +273,7 @@ type writers struct {
 }
 
 func openWriters() (*writers, error) {
-	spec, err := loadWriters()
+	spec, err := decompress(writersObject)
 	if err != nil {
 		return nil, err
 	}

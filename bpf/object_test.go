@@ -201,11 +201,11 @@ func relocatedOffsets(t *testing.T, instructions asm.Instructions, kernel *btf.S
 	return slices.Compact(offsets)
 }
 
-// What is embedded of the large objects is what the compiler has made.
+// What is embedded is what the compiler has made.
 func TestCompressedObjects(t *testing.T) {
 	paths, err := filepath.Glob("*_bpfel.o.gz")
 	assert.NilError(t, err)
-	assert.Check(t, len(paths) == 6, paths)
+	assert.Check(t, len(paths) == 12, paths)
 	for _, path := range paths {
 		r, err := gzip.NewReader(bytes.NewReader(testenv.ReadFile(t, path)))
 		assert.NilError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// decompress returns what is in one of the large objects. Compressed, they take 0.1 MB of a binary instead of 0.5; the
+// decompress returns what is in one of the objects. Compressed, they take 0.1 MB of a binary instead of 0.5; the
 // linker leaves out those that bpf2go embeds, and whose functions nothing calls.
 func decompress(object []byte) (*ebpf.CollectionSpec, error) {
 	r, err := gzip.NewReader(bytes.NewReader(object))
