@@ -63,11 +63,12 @@ screenshots: build ## take the pictures in docs/images again (root, two minutes)
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
 # tools). Packages may run concurrently (see testenv.Main), one more than there are CPUs, as tests also wait.
 # The race detector would wait for a second at each exit of a test binary.
+# Vetting is a step of check, which does it with all of vet's analyzers.
 test: ## run every test as root, with the race detector, but those of releases (dist-check)
 	@$(NEED) $(TEST_TOOLS)
-	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -count 1 -p $$(($$(nproc) + 1)) -timeout 20m ./...
+	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -count 1 -p $$(($$(nproc) + 1)) -timeout 20m ./...
 	@# What workers may not do differs in builds without libc, as releases are.
-	$(TESTENV) CGO_ENABLED=0 $(GO) test -count 1 -run '^TestForbiddenCalls$$' ./internal/worker
+	$(TESTENV) CGO_ENABLED=0 $(GO) test -vet=off -count 1 -run '^TestForbiddenCalls$$' ./internal/worker
 
 # What can only be said of a machine that does nothing else: shares of whole stacks, samples against CPU
 # time, memory after churn, delays. Prints figures beside their bounds.

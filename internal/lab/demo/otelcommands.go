@@ -185,9 +185,6 @@ func (w *OTel) Exec(program, argument string) {
 	w.process.must(nil, "exec", program, argument)
 }
 
-// Ended reports whether the process is gone.
-func (w *OTel) Ended() bool { return w.process.Ended() }
-
 // Kill ends the process with SIGKILL and returns when it has been reaped.
 func (w *OTel) Kill() { w.process.t.Helper(); w.process.Kill() }
 
