@@ -94,13 +94,15 @@ func (o *obi) look() error {
 		return err
 	}
 	same := id == o.last && slices.ContainsFunc(by, func(program uint32) bool { return slices.Contains(o.by, program) })
-	o.last, o.by = id, by
+	o.last = id
 	if len(by) == 0 {
+		o.by = nil
 		return o.takeOut()
 	}
-	if o.in && same {
+	if o.in && same { // one of those that were there when it was put in
 		return nil
 	}
+	o.by = by
 	if err := o.takeOut(); err != nil {
 		return err
 	}
@@ -124,8 +126,9 @@ func (o *obi) takeOut() error {
 	if !o.in {
 		return nil
 	}
-	o.in = false
-	return errors.Join(o.maps.Delete(uint32(obiContexts)), ignoreMissing(o.maps.Delete(uint32(obiFormer))))
+	err := errors.Join(ignoreMissing(o.maps.Delete(uint32(obiContexts))), ignoreMissing(o.maps.Delete(uint32(obiFormer))))
+	o.in = err != nil
+	return err
 }
 
 // keepFormer has what is there now be no contexts until it changes.

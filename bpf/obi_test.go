@@ -476,17 +476,25 @@ func TestOBIWriters(t *testing.T) {
 	another := o.load(ebpf.Kprobe) // of the same OBI
 	o.follow(o.s, true, "")
 	o.expect(obiIDs(2))
-	o.write() // and one of them ends
-	o.follow(o.s, true, "")
-	o.expect(obiIDs(2))
 	o.end(another)
 	o.follow(o.s, true, "")
 	o.expect(obiIDs(2))
 
+	before := o.writer // the next one begins before it ends
+	o.writer = nil
+	o.write()
+	o.follow(o.s, true, "")
+	o.expect(obiIDs(2))
+	o.end(before)
+	o.follow(o.s, true, "")
+	o.expect(obiContext{})
+	o.begin(obiIDs(5))
+	o.expect(obiIDs(5))
+
 	o.write() // at once after the last one
 	o.follow(o.s, true, "")
 	o.expect(obiContext{})
-	o.begin(obiIDs(2)) // no new one would say the same
+	o.begin(obiIDs(5)) // no new one would say the same
 	o.expect(obiContext{})
 	o.begin(obiIDs(3))
 	o.expect(obiIDs(3))
