@@ -2,12 +2,15 @@ package try
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -18,6 +21,9 @@ import (
 // What one order has the shop do.
 const (
 	orders = 3
+	// lastOrder is how long after the first order another one may begin: on a CPU that is busy with others, each takes
+	// several times as long.
+	lastOrder = 3 * time.Second
 
 	priceTime  = 150 * time.Millisecond // of CPU time, alone
 	packTime   = 100 * time.Millisecond // of CPU time, while another thread wants the CPU
@@ -32,12 +38,13 @@ const ShopEnv = "GODEBUG=asyncpreemptoff=1"
 // Measured is what the thread that serves orders has measured by its own clocks while it served them. What it waited
 // is wall time less CPU time, by what it had called.
 type Measured struct {
-	TID  int           `json:"tid"`
-	CPU  time.Duration `json:"cpu_ns"`
-	Wait time.Duration `json:"wait_ns"` // for a CPU: wall time of computing, less CPU time
-	Lock time.Duration `json:"lock_ns"`
-	Net  time.Duration `json:"net_ns"`
-	Nap  time.Duration `json:"nap_ns"`
+	TID    int           `json:"tid"`
+	Orders int           `json:"orders"`
+	CPU    time.Duration `json:"cpu_ns"`
+	Wait   time.Duration `json:"wait_ns"` // for a CPU: wall time of computing, less CPU time
+	Lock   time.Duration `json:"lock_ns"`
+	Net    time.Duration `json:"net_ns"`
+	Nap    time.Duration `json:"nap_ns"`
 	// Threads are those of the shop, with this one.
 	Threads []int `json:"threads"`
 }
@@ -93,7 +100,7 @@ func Shop(in io.Reader, out io.Writer) error {
 	if _, err := lines.ReadString('\n'); err != nil {
 		return nil //nolint:nilerr // nobody wants to know
 	}
-	for range orders { // one after the other
+	for begun := time.Now(); takesOrder(s.measured.Orders, time.Since(begun)); s.measured.Orders++ {
 		if err := s.stocks.send(); err != nil {
 			return err
 		}
@@ -108,6 +115,11 @@ func Shop(in io.Reader, out io.Writer) error {
 	}
 	_, err := io.Copy(io.Discard, lines)
 	return err
+}
+
+// takesOrder reports whether another order is served after so many, which have taken so long.
+func takesOrder(served int, took time.Duration) bool {
+	return served == 0 || served < orders && took <= lastOrder
 }
 
 func (s *shop) open() error {
@@ -180,6 +192,7 @@ func (s *shop) checkout() error {
 		if err := s.orders.await(); err != nil {
 			return err
 		}
+		traced(rand.Uint64()) // each order is a trace
 		began := now()
 		s.price()
 		priced := now()
@@ -202,8 +215,19 @@ func (s *shop) checkout() error {
 		m.Lock += reserved.waitedSince(priced)
 		m.Net += paid.waitedSince(reserved)
 		m.Nap += rested.waitedSince(paid)
+		traced(0)
 		s.served <- struct{}{}
 	}
+}
+
+// traced makes a trace what the goroutine works on, by its labels; 0: none.
+func traced(id uint64) {
+	ctx := context.Background()
+	if id != 0 {
+		ctx = pprof.WithLabels(ctx, pprof.Labels("trace_id", fmt.Sprintf("%016x%016[1]x", id),
+			"span_id", fmt.Sprintf("%016x", id)))
+	}
+	pprof.SetGoroutineLabels(ctx)
 }
 
 //go:noinline

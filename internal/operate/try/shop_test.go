@@ -31,10 +31,18 @@ func TestShop(t *testing.T) {
 	assert.NilError(t, err)
 	var m Measured
 	assert.NilError(t, json.Unmarshal(answer, &m))
-	assert.Check(t, m.TID != 0 && len(m.Threads) == 4 && m.CPU >= orders*(priceTime+packTime), "%+v", m)
-	assert.Check(t, m.Nap >= orders*retryTime*9/10 && m.Lock >= orders*stockTime*9/10, "%+v", m)
+	assert.Check(t, m.TID != 0 && len(m.Threads) == 4 && m.Orders >= 1 && m.Orders <= orders, "%+v", m)
+	served := time.Duration(m.Orders)
+	assert.Check(t, m.CPU >= served*(priceTime+packTime), "%+v", m)
+	assert.Check(t, m.Nap >= served*retryTime*9/10 && m.Lock >= served*stockTime*9/10, "%+v", m)
 	assert.NilError(t, ask.Close())
 	assert.NilError(t, <-ended)
+}
+
+// Where orders take long, as the CPU is busy with others, fewer are served.
+func TestTakesOrder(t *testing.T) {
+	assert.Check(t, takesOrder(0, time.Hour) && takesOrder(orders-1, lastOrder))
+	assert.Check(t, !takesOrder(1, lastOrder+1) && !takesOrder(orders, 0))
 }
 
 // That the start is interrupted is no failure of the shop.
@@ -56,20 +64,23 @@ func TestCompare(t *testing.T) {
 	r := &record.Recording{
 		Accounts: []record.ThreadAccount{account(1, profile.Futex, time.Hour), account(2, profile.Futex, 3*time.Second),
 			account(3, profile.Net, time.Second)},
-		Samples: map[record.Key]uint64{{TID: 1}: 1, {TID: 2}: 1},
+		Samples: map[record.Key]uint64{{TID: 1}: 1, {TID: 2, TraceID: [16]byte{1}}: 1,
+			{TID: 2, TraceID: [16]byte{2}}: 3, {TID: 2}: 9},
+		SamplesPerSecond: 20,
 		Waits: map[record.WaitKey]profile.StateTimes{
 			{Key: record.Key{TID: 1}}: {}, {Key: record.Key{TID: 3}}: {},
 		},
 	}
 	keepThreads(r, []int{2, 3})
-	assert.Check(t, len(r.Accounts) == 2 && len(r.Samples) == 1 && len(r.Waits) == 1, "%+v", r)
+	assert.Check(t, len(r.Accounts) == 2 && len(r.Samples) == 3 && len(r.Waits) == 1, "%+v", r)
 	lines := compare(r, &Measured{TID: 2, Lock: 2 * time.Second, Net: time.Millisecond})
 	assert.DeepEqual(t, lines, []string{
-		"CHECKOUT           BY ITS OWN CLOCKS  BY THE CORRELATOR",
-		"on a CPU                        0 µs               0 µs",
-		"waiting for a CPU               0 µs               0 µs",
-		"lock                          2.00 s             3.00 s",
-		"network                       1.0 ms               0 µs",
-		"sleep                           0 µs               0 µs",
+		"CHECKOUT                 BY ITS OWN CLOCKS  BY THE CORRELATOR",
+		"on a CPU                              0 µs               0 µs",
+		"waiting for a CPU                     0 µs               0 µs",
+		"lock                                2.00 s             3.00 s",
+		"network                             1.0 ms               0 µs",
+		"sleep                                 0 µs               0 µs",
+		"CPU samples of 2 traces               0 µs           200.0 ms",
 	})
 }
