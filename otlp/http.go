@@ -99,7 +99,7 @@ func openHTTP(
 		DialContext:            where.dialHTTP(d),
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    d.Timeout,
-		DisableCompression:     true, // of responses, which are a few bytes
+		DisableCompression:     true, // of responses: of OTLP they are a few bytes, and Caller bounds its own
 		MaxIdleConnsPerHost:    d.Concurrency,
 		MaxConnsPerHost:        d.Concurrency,
 		IdleConnTimeout:        idleConn,

@@ -139,6 +139,8 @@ func (o *explainOptions) validate(s *config.Settings) error {
 	case o.From != "" && (o.any() || o.Demo || o.ranking.given() || o.Against):
 		return fmt.Errorf("%s is of one trace: without --pid, --comm, --container, --demo, --busiest, --slowest, "+
 			"--fastest and --against", s.Label("from"))
+	case o.From != "" && o.Since == 0 && s.Given("since"):
+		return fmt.Errorf("%s: a backend is asked for a time above 0 (default: an hour)", s.Label("since"))
 	case o.From != "" && (o.Output == string(report.PProf) || o.Output == string(report.Folded)):
 		return fmt.Errorf("%s: %s has no samples; there are table, json and html", s.Label("from"), s.Label("output"))
 	case o.Demo && (o.any() || ofTransactions):

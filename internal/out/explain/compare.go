@@ -444,7 +444,7 @@ func (s *Side) head() (lines []string) {
 		lines = []string{what + ", of which times are " + how, fmt.Sprintf("%s to %s, %s", waits.Exactly(least),
 			waits.Exactly(most), strings.Join(of, ", "))}
 	}
-	lines = append(lines, fmt.Sprintf("%d samples, each of %v of CPU time", s.Samples, s.PerSample))
+	lines = append(lines, fmt.Sprintf("%d samples, each of %s of CPU time", s.Samples, waits.Exactly(s.PerSample)))
 	if !s.Mean && s.More > 0 {
 		lines = append(lines, fmt.Sprintf("%d transactions more of it are left out", s.More))
 	}

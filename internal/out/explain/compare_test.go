@@ -118,7 +118,7 @@ DIFFERENCE         A         B  CPU       WAIT  SELF CPU  SELF WAIT  METHOD
 	out = compared(t, pair{a, b}, Table, slow, fast)
 	for _, want := range []string{"A: the 4 slowest transactions, of which times are the mean of one\n" +
 		"   100.0 ms to 450.0 ms, 1 from the first sample to the last, 3 from the first switch to the last\n" +
-		"   8 samples, each of 50ms of CPU time\n" +
+		"   8 samples, each of 50.0 ms of CPU time\n" +
 		"   states: of 3 of the 4 transactions; what the threads of the others did is not kept\n" +
 		"   states: of 1 of them, what their threads did earlier is not kept any more\n" +
 		"B: the 2 fastest transactions", "\n   2 of them may go on: without a span it is not known when they end\n" +

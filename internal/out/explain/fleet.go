@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"correlator/internal/host/terminal"
@@ -37,7 +36,7 @@ func (e *Explanation) backendLines(columns int) (lines []string) {
 	add(e.backendTransactions(), len(e.Transactions)-maxTransactionRows)
 	add(e.backendStates(), 0)
 	if len(e.Threads) > 0 {
-		add(e.backendThreads(), len(e.Threads)-maxThreadRows)
+		add(e.threadTable(), len(e.Threads)-maxThreadRows)
 	}
 	add(e.treeTable(), 0)
 	return lines
@@ -65,38 +64,14 @@ func (e *Explanation) backendTransactions() *terminal.Table {
 
 // backendStates is a table of what threads did, and where they waited, on which hosts.
 func (e *Explanation) backendStates() *terminal.Table {
-	type placeID struct {
-		state      profile.ThreadState
-		host, text string
-	}
-	type place struct {
-		waits.Total
-		placeID
-	}
-	var sums [profile.ThreadStates]time.Duration
-	places := make(map[placeID]*place)
-	var all []*place
-	for i := range e.Transactions {
-		tx := &e.Transactions[i]
-		for j := range tx.Waits {
-			w := &tx.Waits[j]
-			sums[w.state] += w.Sum
-			id := placeID{w.state, tx.Host, w.text}
-			if places[id] == nil {
-				places[id] = &place{placeID: id}
-				all = append(all, places[id])
-			}
-			places[id].Add(profile.StateTimes{Sum: w.Sum}, w.endedBy)
+	places, sums := e.waitPlaces(), [profile.ThreadStates]time.Duration{profile.OnCPU: e.cpu(e.Samples)}
+	var states []profile.ThreadState
+	for state := range profile.ThreadStates {
+		for _, p := range places[state] {
+			sums[state] += p.Sum
 		}
-	}
-	sums[profile.OnCPU] = e.cpu(e.Samples)
-	slices.SortFunc(all, func(a, b *place) int {
-		return cmp.Or(cmp.Compare(b.Sum, a.Sum), strings.Compare(a.host, b.host), strings.Compare(a.text, b.text))
-	})
-	states := make([]profile.ThreadState, 0, len(sums))
-	for state, sum := range sums {
-		if sum > 0 {
-			states = append(states, profile.ThreadState(state))
+		if sums[state] > 0 {
+			states = append(states, state)
 		}
 	}
 	slices.SortStableFunc(states, func(a, b profile.ThreadState) int { return cmp.Compare(sums[b], sums[a]) })
@@ -104,36 +79,22 @@ func (e *Explanation) backendStates() *terminal.Table {
 		terminal.Column{Title: "HOST", Shrink: true}, terminal.Column{Title: "TIME", Right: true},
 		terminal.Column{Title: "ENDED BY", Shrink: true})
 	for _, state := range states {
+		sum := waits.Exactly(sums[state])
 		if state == profile.OnCPU {
-			t.Row(waits.State(state), " ", lasted(sums[state]), " ")
-			continue
+			sum = lasted(sums[state])
 		}
-		t.Row(waits.State(state), " ", waits.Exactly(sums[state]), " ")
-		n, rest := 0, time.Duration(0)
-		for _, p := range all {
-			if p.state != state {
-				continue
-			}
-			if n++; n > maxPlaces {
+		t.Row(waits.State(state), " ", sum, " ")
+		var rest time.Duration
+		for i, p := range places[state] {
+			if i < maxPlaces {
+				t.Row("  "+p.text, p.host, waits.Exactly(p.Sum), cmp.Or(p.EndedBy(), " "))
+			} else {
 				rest += p.Sum
-				continue
 			}
-			t.Row("  "+p.text, p.host, waits.Exactly(p.Sum), cmp.Or(p.EndedBy(), " "))
 		}
-		if n > maxPlaces {
-			t.Row(fmt.Sprintf("  ... %d more", n-maxPlaces), " ", waits.Exactly(rest), " ")
+		if n := len(places[state]) - maxPlaces; n > 0 {
+			t.Row(fmt.Sprintf("  ... %d more", n), " ", waits.Exactly(rest), " ")
 		}
-	}
-	return t
-}
-
-func (e *Explanation) backendThreads() *terminal.Table {
-	t := terminal.NewTable(terminal.Column{Title: "THREAD", Shrink: true}, terminal.Column{Title: "HOST", Shrink: true},
-		terminal.Column{Title: "PID", Right: true, Spare: 2}, terminal.Column{Title: "TID", Right: true, Spare: 1},
-		terminal.Column{Title: "CPU", Right: true})
-	for i := range e.Threads[:min(len(e.Threads), maxThreadRows)] {
-		th := &e.Threads[i]
-		t.Row(th.Name, th.Host, strconv.Itoa(th.PID), strconv.Itoa(th.TID), lasted(th.CPU))
 	}
 	return t
 }

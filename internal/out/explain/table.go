@@ -98,14 +98,21 @@ func (e *Explanation) transactionTable() *terminal.Table {
 }
 
 func (e *Explanation) threadTable() *terminal.Table {
-	t := terminal.NewTable(terminal.Column{Title: "THREAD", Shrink: true},
-		terminal.Column{Title: "PID", Right: true, Spare: 2},
-		terminal.Column{Title: "TID", Right: true, Spare: 1}, terminal.Column{Title: "CPU", Right: true},
-		terminal.Column{Title: "OF WALL", Right: true}, terminal.Column{Title: "SAMPLES", Right: true})
+	columns := []terminal.Column{{Title: "THREAD", Shrink: true}, {Title: "PID", Right: true, Spare: 2},
+		{Title: "TID", Right: true, Spare: 1}, {Title: "CPU", Right: true}, {Title: "OF WALL", Right: true},
+		{Title: "SAMPLES", Right: true}}
+	if e.From != "" {
+		columns = slices.Insert(columns[:4], 1, terminal.Column{Title: "HOST", Shrink: true})
+	}
+	t := terminal.NewTable(columns...)
 	for i := range e.Threads[:min(len(e.Threads), maxThreadRows)] {
 		th := &e.Threads[i]
-		t.Row(th.Name, strconv.Itoa(th.PID), strconv.Itoa(th.TID), lasted(th.CPU), ofWall(th.Share),
-			strconv.FormatUint(th.Samples, 10))
+		cells := []string{th.Name, strconv.Itoa(th.PID), strconv.Itoa(th.TID), lasted(th.CPU), ofWall(th.Share),
+			strconv.FormatUint(th.Samples, 10)}
+		if e.From != "" {
+			cells = slices.Insert(cells[:4], 1, th.Host)
+		}
+		t.Row(cells...)
 	}
 	return t
 }

@@ -203,7 +203,37 @@ func (t *timeline) made(r *record.Recording, e *Explanation) *flamegraph.Timelin
 		}
 		made.Lanes = append(made.Lanes, l.Lane)
 	}
+	if tx := &t.answer.Transactions[0]; len(t.answer.Transactions) == 1 && t.samples+t.waits+tx.Earlier == 0 {
+		t.addUnseen(made, max(leastUnseen+2*e.PerSample, (t.last-t.first)/50)) // what can be told from the rest
+	}
 	return made
+}
+
+// leastUnseen is longer than a thread may wait, a little each time, until a stack stands for that: for a CPU 50 ms, and
+// for others 10 ms.
+const leastUnseen = 100 * time.Millisecond
+
+// addUnseen adds a lane of when nothing was seen of a transaction for this long at least. A thread that ran would have
+// had a sample.
+func (t *timeline) addUnseen(made *flamegraph.Timeline, least time.Duration) {
+	events := []*flamegraph.Event{{First: t.last - t.first}}
+	for _, lane := range made.Lanes {
+		for i := range lane.Events {
+			events = append(events, &lane.Events[i])
+		}
+	}
+	slices.SortFunc(events, func(a, b *flamegraph.Event) int { return cmp.Compare(a.First, b.First) })
+	lane, seen := flamegraph.Lane{Group: t.groups[0], Name: "all threads"}, time.Duration(0)
+	for _, e := range events {
+		if gap := e.First - seen; gap >= least {
+			lane.Events = append(lane.Events, flamegraph.Event{Kind: flamegraph.Unseen, First: seen, Last: seen + gap,
+				Count: 1, Sum: gap, Cause: "on no thread, or in waits without a stack", Waker: -1})
+		}
+		seen = max(seen, e.Last)
+	}
+	if len(lane.Events) > 0 {
+		made.Lanes = append(made.Lanes, lane)
+	}
 }
 
 // addBrackets adds transactions, where more is known than when they had samples, and spans that something was seen in.
@@ -245,7 +275,7 @@ func (t *timeline) addBrackets(made *flamegraph.Timeline, e *Explanation) {
 func (t *timeline) notes(period time.Duration) []string {
 	notes := []string{fmt.Sprintf("a tick is one CPU sample, for %s of CPU time around it", waits.Exactly(period)),
 		"a wait is drawn as long as it was; a corner is cut off where it stands for shorter ones, too, which have no times",
-		"no times are kept of runs on a CPU and of what was on no thread"}
+		"no times are kept of runs on a CPU"}
 	if t.samples > 0 {
 		notes = append(notes, fmt.Sprintf("%d samples are not drawn: their times are not known", t.samples))
 	}

@@ -97,6 +97,30 @@ net 400ms 480ms 1 100ms 10.0.0.7:5432 network -1 [net 10.0.0.7:5432]
 	}
 }
 
+// A lane says when nothing was seen of a transaction, if all that was seen has its times.
+func TestTimelineUnseen(t *testing.T) {
+	a := timed()
+	moment := func(first, last time.Duration) keep.Moment {
+		return keep.Moment{First: at.Add(first).UnixNano(), Last: at.Add(last).UnixNano(), Count: 1,
+			Sum: int64(last - first)}
+	}
+	a.Samples, a.Waits, a.Spans = a.Samples[:1], a.Waits[:1], nil
+	a.Transactions[0].Span = &keep.Interval{Start: at, End: at.Add(time.Second)}
+	a.Samples[0].Count, a.Samples[0].Moments = 1, []keep.Moment{moment(300*ms, 300*ms)}
+	a.Waits[0].Count, a.Waits[0].Moments = 1, []keep.Moment{moment(499*ms, 790*ms)}
+	made := timelineOf(t, a)
+	lane := made.Lanes[len(made.Lanes)-1]
+	var got []string
+	for _, e := range lane.Events {
+		got = append(got, fmt.Sprint(e.Kind, " ", e.First, " ", e.Last))
+	}
+	// From the sample to the wait it is less than two periods of 50 ms, and 100 ms.
+	assert.DeepEqual(t, got, []string{"unseen 0s 300ms", "unseen 790ms 1s"})
+	a.Samples[0].Count = 2 // one has no time
+	made = timelineOf(t, a)
+	assert.Check(t, made.Lanes[len(made.Lanes)-1].Name != lane.Name, "%+v", made.Lanes)
+}
+
 // A wait leads to the lane of the thread that ended it in the same trace, and to none of another trace, or of a thread
 // that has none.
 func TestTimelineWakers(t *testing.T) {

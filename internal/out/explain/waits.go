@@ -277,33 +277,36 @@ func (e *Explanation) addRest(tx *Transaction, rest *profile.Times, s *shares) {
 // waitPlace is waits of one place and cause.
 type waitPlace struct {
 	waits.Total
-	text string
+	host, text string
 }
 
 // waitPlaces are those of all transactions, by state.
 func (e *Explanation) waitPlaces() map[profile.ThreadState][]*waitPlace {
 	type placeID struct {
-		state profile.ThreadState
-		text  string
+		state      profile.ThreadState
+		host, text string
 	}
 	all := make(map[placeID]*waitPlace)
 	places := make(map[profile.ThreadState][]*waitPlace)
 	for i := range e.Transactions {
-		for j := range e.Transactions[i].Waits {
-			w := &e.Transactions[i].Waits[j]
-			if w.text == "" || e.Transactions[i].Account == nil { // no state has its time
+		tx := &e.Transactions[i]
+		for j := range tx.Waits {
+			w := &tx.Waits[j]
+			if w.text == "" || tx.Account == nil && e.From == "" { // no state has its time
 				continue
 			}
-			id := placeID{w.state, w.text}
+			id := placeID{w.state, tx.Host, w.text}
 			if all[id] == nil {
-				all[id] = &waitPlace{text: w.text}
+				all[id] = &waitPlace{host: tx.Host, text: w.text}
 				places[w.state] = append(places[w.state], all[id])
 			}
 			all[id].Add(profile.StateTimes{Sum: w.Sum, Longest: w.Longest, Count: w.Count}, w.endedBy)
 		}
 	}
 	for _, of := range places {
-		slices.SortStableFunc(of, func(a, b *waitPlace) int { return cmp.Compare(b.Sum, a.Sum) })
+		slices.SortStableFunc(of, func(a, b *waitPlace) int {
+			return cmp.Or(cmp.Compare(b.Sum, a.Sum), cmp.Compare(a.host, b.host))
+		})
 	}
 	return places
 }

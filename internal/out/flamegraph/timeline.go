@@ -10,6 +10,9 @@ import (
 // CPU is the kind of events that are samples of threads that ran. Other kinds are those of waits.
 const CPU = "CPU"
 
+// Unseen is the kind of events that are when nothing was seen of any thread.
+const Unseen = "unseen"
+
 // Timeline is when threads did what.
 type Timeline struct {
 	Start, End time.Time

@@ -17,6 +17,7 @@ const KINDS = {
   disk: ["disk", "#8250c4", "#b388f0"],
   fault: ["page fault", "#bf3f8a", "#ec7cbb"],
   gc: ["GC or safepoint", "#c23b3b", "#f07a73"],
+  unseen: ["nothing seen", "#cfd5da", "#3a434b"],
 };
 const OTHER_KIND = ["other", "#6f6a80", "#9b95ad"];
 
@@ -117,6 +118,7 @@ class Timeline {
       ? a.events[0].first - b.events[0].first : b.events.length - a.events.length);
     this.longest = this.visible.reduce((most, lane) => Math.max(most, lane.name.length), 0);
     this.visible.forEach((lane, i) => { lane.row = i; });
+    this.threads = this.visible.filter(lane => lane.events[0]?.kind !== "unseen").length;
     this.rows = [];
     for (const bracket of this.brackets.filter(of).sort((a, b) => a.first - b.first || b.last - a.last)) {
       let row = this.rows.findIndex(r => r.at(-1).last <= bracket.first);
@@ -165,7 +167,7 @@ class Timeline {
       texts.forEach((text, i) => { if (row.children[i].textContent !== text) row.children[i].textContent = text; });
       row = row.nextSibling;
     }
-    const threads = this.visible.length === 1 ? "1 thread" : `${this.visible.length} threads`;
+    const threads = this.threads === 1 ? "1 thread" : `${this.threads} threads`;
     const at = new Date(this.start + this.zero / 1000);
     section.querySelector("caption").textContent = `what is drawn of ${threads}`;
     section.querySelector("h2 span").textContent = `${threads}, ${time(last - first)} from ` +
@@ -224,7 +226,7 @@ class Timeline {
     scroller.style.height = Math.min(all, Math.max(innerHeight * this.share, 160)) + "px";
     scroller.firstElementChild.style.height = all + "px";
     const width = scroller.clientWidth, height = scroller.clientHeight;
-    this.gutter = Math.round(Math.min(Math.max(80, this.longest * 7.5 + 12), 260, width * 0.24));
+    this.gutter = Math.round(Math.min(Math.max(80, this.longest * 7.5 + 12), 260, width * 0.34));
     this.plot = Math.max(width - this.gutter, 1);
     canvas.width = width * scale;
     canvas.height = height * scale;
@@ -260,7 +262,7 @@ class Timeline {
       context.fillRect(0, top, width, LANE_HEIGHT);
     }
     context.fillStyle = colors.text;
-    context.fillText(cut(lane.name, Math.floor((this.gutter - 10) / this.letter)), 4, top + LANE_HEIGHT / 2);
+    context.fillText(cutName(lane.name, Math.floor((this.gutter - 10) / this.letter)), 4, top + LANE_HEIGHT / 2);
     if (lane.events.length) { // as long as it was seen
       const from = Math.max(this.xOf(lane.events[0].first), this.gutter);
       const to = Math.min(this.xOf(lane.events.reduce((most, e) => Math.max(most, e.last), 0)), width);
@@ -543,6 +545,12 @@ class Timeline {
 function cut(text, letters) {
   if (letters < Math.min(4, text.length)) return "";
   return text.length <= letters ? text : text.slice(0, letters - 1) + "…";
+}
+
+// cutName cuts the name of a lane, but not the number behind it.
+function cutName(name, letters) {
+  const [, text, number] = name.match(/^(.*?)( \d+)?$/s);
+  return name.length <= letters ? name : cut(text, letters - (number || "").length) + (number || "");
 }
 
 // textOn returns the color of text on a color: that of black and white with more contrast.

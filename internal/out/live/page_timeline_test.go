@@ -77,7 +77,7 @@ func testPageTimeline(t *testing.T, w *window) {
 
 	of.did(8, evil, 20*ms, evil)
 	w.choose(feed)
-	w.poll(`view.timeline.visible?.length == 2 && `+untimed+` == ""`, feed)
+	w.poll(`view.timeline.threads == 2 && `+untimed+` == ""`, feed)
 	var rows []string
 	w.Decode(`[...document.querySelectorAll("#timeline tbody tr")].map(r => r.textContent)`, &rows)
 	text := strings.Join(rows, "\n")
@@ -110,7 +110,7 @@ func testPageTimeline(t *testing.T, w *window) {
 	l.tracker.age(7)
 	w.pollRows("transactions", 0, nil)
 	w.poll(`!view.objects("CorrelatorTransactionTimeline").size`, nil)
-	w.want(`view.timeline.visible.length`, "2")
+	w.want(`view.timeline.threads`, "2")
 	w.Click("#close")
 	w.want(`document.querySelector("#timeline").hidden`, "true")
 	testenv.Poll(t, patience, "nobody wants timelines", func() bool {
@@ -135,7 +135,7 @@ func testPageTimelineFits(_ *testing.T, w *window) {
 			"com.example.shop.inventory.InventoryRepository.reserve")
 	}
 	w.choose(feed)
-	w.poll(`view.timeline.visible?.length == 501`, feed)
+	w.poll(`view.timeline.threads == 501`, feed)
 	w.want(`(t => {
 		let drawn = 0;
 		const draw = t.drawLane;
@@ -143,11 +143,14 @@ func testPageTimelineFits(_ *testing.T, w *window) {
 		t.draw();
 		return drawn > 3 && drawn < 40;
 	})(view.timeline)`, "true")
+	w.want(`[cutName("python3 15223", 13), cutName("http-nio-8080-e 15223", 12), cutName("a long name", 6)]`,
+		`["python3 15223","http-… 15223","a lon…"]`)
 	for width, height := range map[int64]int64{390: 844, 1024: 768, 1440: 900, 1920: 1080} {
 		w.Do(chromedp.EmulateViewport(width, height))
 		w.poll(fmt.Sprintf(`innerWidth == %d && view.timeline.canvas.clientWidth <=
 			view.timeline.scroller.clientWidth && view.timeline.canvas.clientWidth > 300`, width), feed)
 		w.want(`[innerWidth, `+cutElements+`]`, fmt.Sprintf("[%d,[]]", width))
+		w.want(`(t => 13 * t.letter < t.gutter - 10)(view.timeline)`, "true") // "python3 15223"
 		w.want(`innerWidth < 800 ||
 			document.querySelector("#transactions tbody tr").getBoundingClientRect().bottom < innerHeight`, "true")
 		w.shoot(fmt.Sprint("timeline-", width))

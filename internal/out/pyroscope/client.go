@@ -164,7 +164,7 @@ func (c *Client) series(ctx context.Context, within window, selector string) ([]
 		}
 	}
 	if err := json.Unmarshal(content, &answer); err != nil {
-		return nil, c.senseless(seriesPath, content, err)
+		return nil, c.invalidAnswer(seriesPath, content, err)
 	}
 	made := make(map[string]series)
 	for _, set := range answer.LabelsSet {
@@ -189,8 +189,8 @@ func isLabel(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// senseless is the error for an answer that is none.
-func (c *Client) senseless(path string, content []byte, err error) error {
+// invalidAnswer is the error for an answer that is none.
+func (c *Client) invalidAnswer(path string, content []byte, err error) error {
 	const maxExcerpt = 100
 	return fmt.Errorf("what %s answered is not of Pyroscope: %w: %+q", terminal.Escape(c.url+path), err,
 		content[:min(len(content), maxExcerpt)])
@@ -243,7 +243,7 @@ func (c *Client) profile(content []byte) (*pprof.Profile, error) {
 		err = p.CheckValid()
 	}
 	if err != nil {
-		return nil, c.senseless(profilePath, content, err)
+		return nil, c.invalidAnswer(profilePath, content, err)
 	}
 	return p, nil
 }
