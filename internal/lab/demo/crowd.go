@@ -47,14 +47,6 @@ func (c *Crowd) events(name string) (found []event) {
 	return found
 }
 
-// pids returns the pids of the members.
-func (c *Crowd) pids() (pids []int) {
-	for _, e := range c.events("ready") {
-		pids = append(pids, e.PID)
-	}
-	return pids
-}
-
 // Published waits until each member has published and returns the publications by pid.
 func (c *Crowd) Published() map[int]Publication {
 	c.parent.t.Helper()
