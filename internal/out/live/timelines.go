@@ -35,8 +35,7 @@ const (
 	maxPartBytes = 48 << 10
 )
 
-// Timeline returns a transaction's timeline for the page; nil: there is none yet. An error says that it could not be
-// made now.
+// Timeline returns a transaction's timeline for the page. An error says that it could not be made now.
 type Timeline func(ctx context.Context, of keep.Only) ([]byte, error)
 
 // timelines belong to one goroutine.

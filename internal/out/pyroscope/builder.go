@@ -72,19 +72,31 @@ func (b *builder) add(s series, p *pprof.Profile) {
 	}
 	tid := number(s["thread_id"])
 	isWait := s.kind() == waitType
+	places := make(map[int]int) // of samples or waits, by their stack: equal ones are one
 	for _, sample := range p.Sample {
 		if len(sample.Value) == 0 || sample.Value[0] <= 0 {
 			continue
 		}
 		value, tx := sample.Value[0], b.transaction(s)
 		stack := b.stack(sample.Location, s["wait_kind"])
+		at, known := places[stack]
 		if !isWait {
 			count := uint64(time.Duration(value) / time.Microsecond)
 			a.Transactions[tx].Samples += count
+			if known {
+				a.Samples[at].Count += count
+				continue
+			}
+			places[stack] = len(a.Samples)
 			a.Samples = append(a.Samples, keep.Sample{Transaction: tx, Stack: stack, TID: tid, Thread: s["thread_name"],
 				Count: count})
 			continue
 		}
+		if known {
+			a.Waits[at].Sum += time.Duration(value)
+			continue
+		}
+		places[stack] = len(a.Waits)
 		a.Waits = append(a.Waits, keep.Wait{Transaction: tx, Stack: stack, TID: tid, Thread: s["thread_name"],
 			State: stateOf(profile.WaitKind(s["wait_kind"])), StateTimes: profile.StateTimes{Sum: time.Duration(value)},
 			Peer: peerOf(s), Path: s["wait_file_name"], Waker: wakerOf(s)})

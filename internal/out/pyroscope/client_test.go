@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	pprof "github.com/google/pprof/profile"
 	"gotest.tools/v3/assert"
@@ -274,6 +275,16 @@ func TestNoRoom(t *testing.T) {
 		traceLabel: testTrace})), profilePath: profileOf(t, 3000, 1e9)}}
 	_, err := client.Samples(t.Context(), keep.Query{ID: testTrace})
 	assert.ErrorContains(t, err, "are empty")
+}
+
+// Equal samples of a series are one, however many a profile has: each would take a hundred times its bytes.
+func TestEqualSamples(t *testing.T) {
+	answer := samples(t, profileOf(t, 1, slices.Repeat([]int64{2e3}, 1000)...), labels{typeLabel: cpuType},
+		labels{typeLabel: waitType})
+	assert.Assert(t, len(answer.Samples) == 1 && len(answer.Waits) == 1, "%d, %d", len(answer.Samples),
+		len(answer.Waits))
+	assert.Check(t, answer.Samples[0].Count == 2000 && answer.Waits[0].Sum == 2*time.Millisecond, "%+v, %+v",
+		answer.Samples[0], answer.Waits[0])
 }
 
 // Of hosts without a name there is the id, or that they are not known.
