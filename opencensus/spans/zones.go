@@ -3,6 +3,7 @@ package spans
 import (
 	"bytes"
 	_ "embed" // zones.txt, abbreviations.txt
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,8 +11,8 @@ import (
 	_ "time/tzdata" // for hosts and containers without a database
 )
 
-// zoneNames are the names of the time zone database that is built in, one a line. Other names are
-// not looked up: they would be names of files, chosen by a client.
+// zoneNames are the names of the time zone database that is built in, one directory a line: "Asia/ Aden Almaty".
+// Other names are not looked up: they would be names of files, chosen by a client.
 //
 //go:embed zones.txt
 var zoneNames string
@@ -117,11 +118,10 @@ func (z *zones) named(name []byte) *time.Location {
 	return location
 }
 
-// isZoneName reports whether a name is a line of zoneNames.
+// isZoneName reports whether a name is one of zoneNames.
 func isZoneName(name string) bool {
-	const longest = 64
-	if name == "" || len(name) > longest || strings.Contains(name, "\n") {
-		return false
-	}
-	return strings.HasPrefix(zoneNames, name+"\n") || strings.Contains(zoneNames, "\n"+name+"\n")
+	at := strings.LastIndexByte(name, '/') + 1
+	_, found, _ := strings.Cut("\n"+zoneNames, "\n"+name[:at]+" ")
+	line, _, _ := strings.Cut(found, "\n")
+	return slices.Contains(strings.Fields(line), name[at:])
 }

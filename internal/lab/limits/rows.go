@@ -142,6 +142,8 @@ var rows = map[string]row{
 	"internal/stacks/unwind.maxRequestBytes": {"bytes read for a request", skippedFile, "TestBudget"},
 	"internal/stacks/unwind.maxRequestReads": {"reads for a request", skippedFile, "TestBudget"},
 	"internal/stacks/unwind.maxMemoryBytes":  {"bytes read of memory for a synchronization", notReady, "TestBudget"},
+	"internal/stacks/unwind.maxHeapBytes":    {"memory that a request may add", skippedFile, "TestBudget"},
+	"internal/stacks/unwind.maxDynamicBytes": {"entries of PT_DYNAMIC", notReady, "TestELFSizes"},
 	"internal/stacks/unwind.maxPages":        {"pages of memory of a synchronization", notReady, "TestBudget"},
 	"internal/stacks/unwind.maxFileBytes": {"a mapped file",
 		skippedFile + "; \"file is too large\"", "TestFileSize"},
@@ -156,7 +158,7 @@ var rows = map[string]row{
 		tableErrors + "; \"a process has more than %d ranges of mappings\"", "TestLimitsOfOne"},
 	"internal/stacks/unwind.maxPagesOfFile": {"64 KiB of code of a file, its number",
 		tableErrors + "; \"a file has code in more than %d pages of 64 KiB\"", "TestLimitsOfOne"},
-	"internal/stacks/unwind.maxUnwindInfos": {"ways to unwind a frame",
+	"internal/stacks/unwind.maxUnwindInfos": {"ways to unwind a frame of a file",
 		tableErrors + "; \"files of a process have more than %d ways to unwind a frame\"", "TestLimitsOfOne"},
 	"internal/stacks/unwind.maxFiles":       {"files of all processes", overQuota, "TestQuotas"},
 	"internal/stacks/unwind.maxTableBytes":  {"tables of files", overQuota, "TestQuotas"},
@@ -277,7 +279,8 @@ var own = reasons(map[string]string{
 	"of the kernel's own, with --kernel-stacks": `internal/names/naming.maxKernelBytes
 		internal/names/naming.maxKernelWanted
 		internal/names/symbols.maxKernelFunctionBytes profile.maxModulesBytes profile.maxNotesBytes`,
-	"notes, of which only build ids are read": `elfsym.maxNotes internal/stacks/unwind.maxNotesBytes`,
+	"reads in vain, after which a file is given up": `internal/stacks/unwind.maxFailedReads`,
+	"notes, of which only build ids are read":       `elfsym.maxNotes internal/stacks/unwind.maxNotesBytes`,
 	"a part of something: the rest follows": `internal/names/symbolizer.MaxLiveAddrs
 		internal/names/symbolizer.MaxLiveFiles internal/names/symbolizer.maxAnswerAddrs
 		internal/names/symbolizer.maxAnswerBytes internal/names/symbolizer.maxRequestAddrs

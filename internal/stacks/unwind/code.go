@@ -85,7 +85,7 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 	}
 	c := &runtimeCode{
 		path: m.Path, data: data, pid: t.PID(), bias: libpf.Address(m.Vaddr - inFile),
-		from:  t.GetRemoteMemory().ReaderAt,
+		from:  t.remoteMemory().ReaderAt,
 		batch: t.batch, budget: t.budget, pages: pages, memory: remotememory.RemoteMemory{ReaderAt: pages},
 		noLines: fmt.Sprint(data) == python310, wasTried: wasTried(fmt.Sprint(data)),
 		scripts: newV8Scripts(),

@@ -19,6 +19,10 @@ const (
 	// Programs have some hundred bytes of them. Those beyond, and beyond a quarter in one place, are none.
 	maxNotesBytes = 256 << 10
 
+	// maxDynamicBytes bounds the entries of PT_DYNAMIC: the engine keeps each library that one needs. Programs have
+	// some ten of them, and some hundred bytes of others.
+	maxDynamicBytes = 64 << 10
+
 	// maxHeaders bounds the headers of segments, and those of sections. A file with more is refused:
 	// linkers make 15 and 40.
 	maxHeaders = 4096
@@ -94,11 +98,18 @@ func elfPatches(file io.ReaderAt) ([]patch, error) {
 			patches = append(patches, p)
 		}
 	}
+	dynamic := uint64(maxDynamicBytes)
 	for ; len(segments) > 0; segments = segments[binary.Size(elf.Prog64{}):] {
 		var segment elf.Prog64
 		_, _ = binary.Decode(segments, binary.LittleEndian, &segment)
-		if elf.ProgType(segment.Type) == elf.PT_NOTE {
-			notes(segment.Off, segments[unsafe.Offsetof(segment.Filesz):][:8])
+		size := segments[unsafe.Offsetof(segment.Filesz):][:8]
+		switch elf.ProgType(segment.Type) {
+		case elf.PT_NOTE:
+			notes(segment.Off, size)
+		case elf.PT_DYNAMIC:
+			n := min(segment.Filesz, dynamic)
+			binary.LittleEndian.PutUint64(size, n)
+			dynamic -= n
 		}
 	}
 	for ; len(sections) > 0; sections = sections[binary.Size(none):] {

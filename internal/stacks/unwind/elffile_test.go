@@ -74,6 +74,8 @@ func TestELFSizes(t *testing.T) {
 			{Type: uint32(elf.PT_NOTE), Off: 5120, Filesz: uint64(len(good)) + 1<<30}, // ends in one that is too large
 			{Type: uint32(elf.PT_NOTE), Off: 0, Filesz: 512},                          // the headers
 			{Type: uint32(elf.PT_NOTE), Off: 1 << 63, Filesz: 512},
+			{Type: uint32(elf.PT_DYNAMIC), Filesz: maxDynamicBytes - 16},
+			{Type: uint32(elf.PT_DYNAMIC), Filesz: 1 << 63},
 		},
 		sections: []elf.Section64{
 			{Type: uint32(elf.SHT_STRTAB), Size: maxNamesBytes},
@@ -87,6 +89,7 @@ func TestELFSizes(t *testing.T) {
 	}
 	file := f.encode()
 	f.segments[2].Filesz, f.segments[3].Filesz, f.segments[4].Filesz = uint64(len(good)), 0, 0
+	f.segments[6].Filesz = 16
 	f.sections[1].Size, f.sections[2].Size, f.sections[5].Size = maxNamesBytes, maxNamesBytes, 0
 	want := f.encode()
 	for _, size := range []int{1, 3, 8, 100, testBytes} {

@@ -45,7 +45,7 @@ func (t *target) hideJVM(raw *process.RawMapping) {
 		if !ok {
 			return // as the engine sees, too
 		}
-		err = checkJVM(elf, t.GetRemoteMemory(), libpf.Address(raw.Vaddr-inFile))
+		err = checkJVM(elf, t.remoteMemory(), libpf.Address(raw.Vaddr-inFile))
 	}
 	if err == nil {
 		return

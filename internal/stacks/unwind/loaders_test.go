@@ -169,9 +169,9 @@ func TestJVMTables(t *testing.T) {
 	}
 }
 
-// A process that has mapped a hostile library of a JVM is walked by frame pointers, for a reason, and costs no worker.
-func TestHostileJVM(t *testing.T) {
-	e := shareEngine(t)
+// mapFile starts a process that has mapped a file at jvmBase.
+func mapFile(t *testing.T, name string, file []byte) *exec.Cmd {
+	t.Helper()
 	python := testenv.NeedTool(t, "python3")
 	const script = `import ctypes, mmap, os, sys
 size = os.path.getsize(sys.argv[1])
@@ -181,21 +181,82 @@ fd = os.open(sys.argv[1], os.O_RDONLY)
 at = libc.mmap(ctypes.c_void_p(int(sys.argv[2])), ctypes.c_size_t(size), 5, 0x12, fd, ctypes.c_size_t(0))
 print("ready" if at == int(sys.argv[2]) else at, flush=True)
 sys.stdin.read()`
+	path := filepath.Join(t.TempDir(), name)
+	testenv.WriteFile(t, path, file)
+	cmd := exec.Command(python, "-c", script, path, fmt.Sprint(jvmBase))
+	stdin, stdout := testenv.Start(t, cmd)
+	t.Cleanup(func() { stdin.Close() })
+	line := make([]byte, 6)
+	_, err := io.ReadFull(stdout, line)
+	assert.Assert(t, err == nil && string(line) == "ready\n", "%s, %v", line, err)
+	return cmd
+}
+
+// A process that has mapped a hostile library of a JVM is walked by frame pointers, for a reason, and costs no worker.
+func TestHostileJVM(t *testing.T) {
+	e := shareEngine(t)
 	started := e.counters.Started.Load()
 	for name, others := range map[string]map[string]uint64{
 		"types": {"gHotSpotVMTypeEntryArrayStride": 1 << 36}, "fields": {"gHotSpotVMStructEntryArrayStride": 1 << 36},
 	} {
-		path := filepath.Join(t.TempDir(), "libjvm.so")
-		testenv.WriteFile(t, path, jvmELF(others, tables(8, 8, 0)...))
-		cmd := exec.Command(python, "-c", script, path, fmt.Sprint(jvmBase))
-		stdin, stdout := testenv.Start(t, cmd)
-		defer stdin.Close()
-		line := make([]byte, 6)
-		_, err := io.ReadFull(stdout, line)
-		assert.Assert(t, err == nil && string(line) == "ready\n", "%s, %v", line, err)
-		_, err = e.Synchronize(t.Context(), identify(t, cmd.Process.Pid))
+		cmd := mapFile(t, "libjvm.so", jvmELF(others, tables(8, 8, 0)...))
+		_, err := e.Synchronize(t.Context(), identify(t, cmd.Process.Pid))
 		assert.Check(t, errors.Is(err, ErrNotReady), "%s: %v", name, err)
 		assert.ErrorContains(t, err, errVMTables.Error())
+	}
+	assert.Check(t, e.counters.Started.Load() == started, "a worker ended")
+}
+
+// v8Versions are the symbols at which the version of V8 is.
+func v8Versions() map[string]uint64 {
+	numbers := make(map[string]uint64)
+	for _, name := range []string{"major", "minor", "build", "patch"} {
+		numbers["_ZN2v88internal7Version6"+name+"_E"] = 12
+	}
+	return numbers
+}
+
+// A file at which the engine panics, or which it reads for ever, costs its process what is known of it, and no worker;
+// and the same process, with the next file, neither.
+func TestHostileFiles(t *testing.T) {
+	e := shareEngine(t)
+	python := map[string]uint64{"_PyRuntime": 0, "PyGILState_GetThisThreadState": 0}
+	libc := map[string]uint64{"__pthread_getspecific": 0, "__tls_get_addr": 0}
+	sized := func(numbers map[string]uint64) *testELF { // its symbols have the largest of sizes
+		f := symbolsELF(numbers)
+		for at := 24; at < len(f.parts[symbolsAt]); at += 24 {
+			binary.LittleEndian.PutUint64(f.parts[symbolsAt][at+16:], 1<<63)
+		}
+		return f
+	}
+	section := func(name string, size uint64, contents string) *testELF {
+		f := symbolsELF(jvmNumbers())
+		f.sections = []elf.Section64{
+			{}, {Type: uint32(elf.SHT_STRTAB), Off: 0x1e00, Size: 64},
+			{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: tablesAt, Addr: tablesAt, Size: size},
+		}
+		f.header.Shstrndx, f.parts[0x1e00], f.parts[tablesAt] = 1, append([]byte{0}, name...), []byte(contents)
+		return f
+	}
+	// A description of functions, and one of a function, which goes on behind the file.
+	const frames = "\x14\x00\x00\x00\x00\x00\x00\x00\x01zR\x00\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\x00\x00" +
+		"\x00\x20\x00\x00\x1c\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x0f\x00\x41\x0e\x10"
+	started := e.counters.Started.Load()
+	for name, c := range map[string]struct {
+		path string
+		file *testELF
+	}{
+		"a debug link":  {"liba.so", section(".gnu_debuglink", 1<<63, "")},
+		"V8":            {"node", sized(v8Versions())},
+		"CPython":       {"libpython3.11.so.1.0", sized(python)},
+		"a C library":   {"libc.so.6", sized(libc)},
+		"frames, ended": {"libb.so", section(".eh_frame", 1<<20, frames)},
+	} {
+		cmd := mapFile(t, c.path, c.file.encode())
+		for range 2 {
+			_, err := e.Synchronize(t.Context(), identify(t, cmd.Process.Pid))
+			assert.ErrorContains(t, err, errEngine.Error(), name)
+		}
 	}
 	assert.Check(t, e.counters.Started.Load() == started, "a worker ended")
 }
@@ -210,12 +271,8 @@ func FuzzLoaders(f *testing.F) {
 	}
 	python := symbolsELF(map[string]uint64{"_PyRuntime": 1 << 36, "PyCode_Type": 1 << 36, "Py_Version": 0x030b0000})
 	f.Add(python.encode(), uint16(1))
-	v8 := map[string]uint64{}
-	for _, name := range []string{"major", "minor", "build", "patch"} {
-		v8["_ZN2v88internal7Version6"+name+"_E"] = 12
-	}
-	f.Add(symbolsELF(v8).encode(), uint16(2))
-	notes := symbolsELF(v8)
+	f.Add(symbolsELF(v8Versions()).encode(), uint16(2))
+	notes := symbolsELF(v8Versions())
 	notes.segments = append(notes.segments, elf.Prog64{Type: uint32(elf.PT_NOTE), Off: tablesAt, Filesz: 1 << 40})
 	notes.parts[tablesAt] = note(1<<32-1, "")
 	f.Add(notes.encode(), uint16(3))

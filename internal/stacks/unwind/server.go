@@ -315,8 +315,12 @@ func (s *server) askTable(op, which byte) (*ebpf.Map, error) {
 	return ebpf.NewMapFromFD(fds[0])
 }
 
-// synchronize reads the mappings of a process.
-func (s *server) synchronize(r *synchronize) synchronized {
+// errEngine: what is mapped is more than the engine can take.
+var errEngine = errors.New("the unwinding engine failed at what the process has mapped")
+
+// synchronize reads the mappings of a process. If the engine panics at what these are, that is an error, unless it has
+// locked itself: then the worker ends.
+func (s *server) synchronize(r *synchronize) (result synchronized) {
 	pid := libpf.PID(r.KernelPID)
 	t := s.targets[pid]
 	if t != nil && (t.handle.Identity() != r.ID || t.user != r.User) {
@@ -332,6 +336,15 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	t.begin()
 	s.log.forget()
 	s.handler.begin(t.user)
+	defer func() {
+		if t.isLocked {
+			return
+		}
+		if wrong := recover(); wrong != nil {
+			s.remove(pid)
+			result = failedSynchronization(fmt.Errorf("%w: %v", errEngine, wrong))
+		}
+	}()
 	s.provider.isPlain = t.user == selfUser
 	if s.provider.isPlain && s.provider.own.root != 0 {
 		t.own = s.provider.own.path
@@ -345,11 +358,11 @@ func (s *server) synchronize(r *synchronize) synchronized {
 	came := s.handler.result(pid)
 	if err := cmp.Or(t.err, came.overQuota); err != nil {
 		s.remove(pid)
-		result := failedSynchronization(err)
+		result = failedSynchronization(err)
 		result.MapErrors, result.Full = came.errors, came.full
 		return result
 	}
-	result := synchronized{
+	result = synchronized{
 		Skipped: uint64(len(t.skipped)), MapErrors: came.errors, Full: came.full, Failure: failureText(came.failure),
 		Uncorrected: s.deltas.Uncorrected,
 	}
@@ -457,7 +470,7 @@ func (s *server) remove(pid libpf.PID) {
 func (s *server) nameStacks(pid libpf.PID, stacks [][]uint64) []byte {
 	if t := s.targets[pid]; t != nil {
 		s.places.begin()
-		s.pages.begin(t.GetRemoteMemory().ReaderAt)
+		s.pages.begin(t.remoteMemory().ReaderAt)
 		defer s.endNaming(t)
 	}
 	trusted := s.trusted

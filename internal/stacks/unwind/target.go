@@ -42,6 +42,16 @@ const (
 	// of it: of a JVM, 10 MB.
 	maxMemoryBytes = 64 << 20
 
+	// maxHeapBytes is how much more memory is in use than before at which nothing more is read for a request, so that
+	// lists which grow by what is read, and are copied then, are within workerMemoryBytes. That is looked at each
+	// heapStep bytes. A library with 190 MB takes 36 MB.
+	maxHeapBytes = 3 * workerMemoryBytes / 8
+	heapStep     = 64 << 10
+
+	// maxFailedReads is how often a file is read in vain once there is too much to read. The engine goes on for as long
+	// as what it has read says.
+	maxFailedReads = 1 << 12
+
 	// maxFileBytes bounds a mapped file. The largest that are real have some 500 MB.
 	maxFileBytes = 2 << 30
 
@@ -65,12 +75,14 @@ var (
 // budget is what is left of maxRequestBytes, maxRequestReads and maxMemoryBytes.
 type budget struct {
 	bytes, reads, memory atomic.Int64
+	looked, heap         atomic.Int64 // bytes, when the heap was looked at last; the heap, when it was first
 }
 
 func (b *budget) reset() {
 	b.bytes.Store(maxRequestBytes)
 	b.reads.Store(maxRequestReads)
 	b.memory.Store(maxMemoryBytes)
+	b.looked.Store(maxRequestBytes)
 }
 
 // spendMemory is spend for what was read before.
@@ -84,10 +96,29 @@ func (b *budget) spendMemory(n int) error {
 func (b *budget) isSpent() bool { return min(b.bytes.Load(), b.reads.Load(), b.memory.Load()) < 0 }
 
 func (b *budget) spend(n int) error {
-	if b.reads.Add(-1) < 0 || b.bytes.Add(-int64(n)) < 0 {
+	left := b.bytes.Add(-int64(n))
+	if b.looked.Load()-left >= heapStep && b.memory.Load() >= 0 {
+		heap := heapBytes()
+		if b.looked.Swap(left) == maxRequestBytes {
+			b.heap.Store(max(heap-int64(n), 0)) // there is room for these already
+		}
+		if heap > b.heap.Load()+maxHeapBytes {
+			if runtime.GC(); heapBytes() > b.heap.Load()+maxHeapBytes {
+				b.memory.Store(-1)
+			}
+		}
+	}
+	if b.reads.Add(-1) < 0 || left < 0 || b.memory.Load() < 0 {
 		return errBudget
 	}
 	return nil
+}
+
+// heapBytes returns how much memory is in use, with garbage.
+func heapBytes() int64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
 
 // skipped is a file that could not be read, or, without inode, the reason why something else was not.
@@ -133,6 +164,8 @@ type target struct {
 	own   string     // our executable, of the target that is this process; "" for others
 
 	hasTrampolines bool // of CPython
+
+	isLocked bool // the engine may have locked itself, see synchronize
 }
 
 var _ process.Process = (*target)(nil)
@@ -226,6 +259,7 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		}
 		t.hideJVM(&raw)
 		goOn := t.files.store(mappedFile{raw.Device, raw.Inode}, time.Now(), func() bool { return yield(raw) })
+		t.isLocked = false
 		if !goOn {
 			return 0, process.ErrCallbackStopped
 		}
@@ -321,7 +355,7 @@ func (t *target) isELF(m procscan.Mapping) bool {
 // checkVDSO returns why what a process has mapped as the vDSO is not that of all processes, as far as that is known.
 func (t *target) checkVDSO(raw *process.RawMapping) error {
 	got, want := make([]byte, raw.Length), make([]byte, raw.Length)
-	if err := t.GetRemoteMemory().Read(libpf.Address(raw.Vaddr), got); err != nil {
+	if err := t.remoteMemory().Read(libpf.Address(raw.Vaddr), got); err != nil {
 		return fmt.Errorf("it cannot be read: %w", err)
 	}
 	own := ownVDSO()
@@ -385,8 +419,14 @@ func (t *target) salted(of []byte) [16]byte {
 // GetThreads is not used.
 func (t *target) GetThreads() ([]process.ThreadInfo, error) { return nil, errors.ErrUnsupported }
 
-// GetRemoteMemory returns the memory, which the engine reads as long as it knows the process.
+// GetRemoteMemory returns the memory, which the engine reads as long as it knows the process. When it asks for it, it
+// has locked itself.
 func (t *target) GetRemoteMemory() remotememory.RemoteMemory {
+	t.isLocked = true
+	return t.remoteMemory()
+}
+
+func (t *target) remoteMemory() remotememory.RemoteMemory {
 	return remotememory.RemoteMemory{ReaderAt: targetMemory{t}}
 }
 
@@ -512,7 +552,7 @@ func (t *target) OpenMappingFile(raw *process.RawMapping) (process.ReadAtCloser,
 		file.Close()
 		return nil, t.skip(raw, err)
 	}
-	return &limitedReader{from: file, budget: t.budget, patches: patches}, nil
+	return &limitedReader{file, t.budget, patches, &t.isLocked}, nil
 }
 
 // notClosed is a file in memory.
@@ -549,7 +589,7 @@ func (t *target) CalculateMappingFileID(raw *process.RawMapping) (libpf.FileID, 
 	var contents io.ReadSeeker
 	if raw.IsVDSO() {
 		b := make([]byte, raw.Length)
-		if err := t.GetRemoteMemory().Read(libpf.Address(raw.Vaddr), b); err != nil {
+		if err := t.remoteMemory().Read(libpf.Address(raw.Vaddr), b); err != nil {
 			return libpf.FileID{}, err
 		}
 		contents = bytes.NewReader(b)
@@ -577,13 +617,18 @@ func (t *target) Close() error { return nil }
 
 // limitedReader reads as far as the budget allows.
 type limitedReader struct {
-	from    process.ReadAtCloser
-	budget  *budget
-	patches []patch // see elfPatches
+	from     process.ReadAtCloser
+	budget   *budget
+	patches  []patch // see elfPatches
+	isLocked *bool   // see target; nil: of memory
 }
 
+// ReadAt panics if it is called again and again where nothing more is read, see server.synchronize.
 func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
 	if err := r.budget.spend(len(b)); err != nil {
+		if r.isLocked != nil && !*r.isLocked && r.budget.reads.Load() < -maxFailedReads {
+			panic(err)
+		}
 		return 0, err
 	}
 	n, err := r.from.ReadAt(b, at)

@@ -94,6 +94,11 @@ func TestBudget(t *testing.T) {
 			return err
 		},
 		"memory": func(target *target) error { return target.budget.spendMemory(maxMemoryBytes) },
+		"heap": func(target *target) error {
+			err := target.budget.spend(heapStep)
+			target.budget.heap.Store(-2 * maxHeapBytes) // as if so much were kept since
+			return err
+		},
 		"pages": func(target *target) error {
 			_, err := targetMemory{target}.ReadAt(make([]byte, maxPages*pageBytes), 0)
 			return err
@@ -102,6 +107,7 @@ func TestBudget(t *testing.T) {
 		target, pages := newMemoryTarget(t, file), newPages()
 		target.readByPages(pages, func() {
 			assert.NilError(t, spend(target), name)
+			_ = target.budget.spend(heapStep)
 			_, err := targetMemory{target}.ReadAt(make([]byte, 1), maxPages*pageBytes)
 			assert.Check(t, errors.Is(err, errBudget) == (name != "nothing"), "%s: %v", name, err)
 		})
@@ -109,6 +115,23 @@ func TestBudget(t *testing.T) {
 		isShort := errors.Is(target.failure, errBudget)
 		assert.Check(t, isShort == (len(target.skipped) == 1) && isShort == (name != "nothing"), "%s: %v", name,
 			target.failure)
+	}
+}
+
+// What reads a file for ever is stopped once nothing more is read, unless it has locked itself.
+func TestFailedReads(t *testing.T) {
+	for _, isLocked := range []bool{false, true} {
+		var b budget
+		b.reset()
+		r := limitedReader{notClosed{bytes.NewReader(nil)}, &b, nil, &isLocked}
+		stopped := func() (why any) {
+			defer func() { why = recover() }()
+			for range maxRequestReads + maxFailedReads + 1 {
+				_, _ = r.ReadAt(nil, 0)
+			}
+			return nil
+		}()
+		assert.Check(t, (stopped == errBudget) == !isLocked && (stopped == nil) == isLocked, "%v", stopped)
 	}
 }
 
