@@ -159,13 +159,8 @@ func (s *server) serve() {
 	}
 }
 
-// openHost opens the host's root directory, or our own where that is out of reach.
 func (s *server) openHost() {
-	for _, root := range []string{path.Join(s.opener.ProcRoot, "1/root"), "/"} {
-		if s.host, _ = os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0); s.host != nil {
-			return
-		}
-	}
+	s.host, _ = os.OpenFile(path.Join(s.opener.ProcRoot, "1/root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
 // process returns the process that a request is about.
