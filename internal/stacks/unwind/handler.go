@@ -62,8 +62,9 @@ type handler struct {
 	overQuota error // the first that is an errOverQuota
 	infos     int   // those that the synchronization has added
 	ofFile    int   // of them, those of the file
-	full      bool  // a table is that will not be cleared as processes end
-	read      bool  // a file was read, since takeFilesRead
+	underway  fileUnderway
+	full      bool // a table is that will not be cleared as processes end
+	read      bool // a file was read, since takeFilesRead
 	ranges    map[libpf.PID]map[host.FileID][]codeRange
 	count     map[libpf.PID]holding // of ranges, of files and of runtimes
 	data      processData

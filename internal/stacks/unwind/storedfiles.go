@@ -38,6 +38,12 @@ type deferral struct {
 // deferralTime is more than the engine's deferredFileIDTimeout, by what the file may have taken.
 const deferralTime = 90*time.Second + synchronizeTimeout
 
+// fileUnderway is a file whose table is there, while the engine looks for a runtime in the file.
+type fileUnderway struct {
+	file         host.FileID // 0: none
+	first, pages uint64      // of its code
+}
+
 // store calls a function that has the engine store a file, unless that failed so recently that the
 // engine would not try it. Then it has failed again. Nor is it called where the process has no more room: the engine
 // would refuse the file to others, too. Without a handler, nothing is stored.
@@ -47,7 +53,7 @@ func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 	}
 	h.mu.Lock()
 	before, d, room := h.errors, h.deferred[file], h.infos < maxUnwindInfos
-	h.ofFile = 0
+	h.ofFile, h.underway = 0, fileUnderway{}
 	h.mu.Unlock()
 	if now.Before(d.until) {
 		_ = h.note("not tried again yet", d.failure)
@@ -57,7 +63,14 @@ func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 		_ = h.note("storing ways to unwind", errInfos)
 		return true
 	}
+	returned := false
+	defer func() {
+		if !returned { // the engine panics, and does not know of a table
+			h.dropUnderway()
+		}
+	}()
 	goOn := do()
+	returned = true
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.errors == before {
@@ -66,6 +79,20 @@ func (h *handler) store(file mappedFile, now time.Time, do func() bool) bool {
 	maps.DeleteFunc(h.deferred, func(_ mappedFile, d deferral) bool { return now.After(d.until) })
 	h.deferred[file] = deferral{h.last, now.Add(deferralTime)}
 	return goOn
+}
+
+// dropUnderway deletes what is there of the file that was to be stored.
+func (h *handler) dropUnderway() {
+	h.mu.Lock()
+	s := h.underway
+	h.mu.Unlock()
+	if s.file == 0 {
+		return
+	}
+	for page := range s.pages {
+		_ = h.EbpfHandler.DeleteStackDeltaPage(s.file, s.first+page<<support.StackDeltaPageBits)
+	}
+	_ = h.DeleteExeIDToStackDeltas(s.file, 0)
 }
 
 // UpdateUnwindInfo stores a way to unwind a frame. A user whose quota is used up may have files
@@ -116,6 +143,7 @@ func (h *handler) storePages(file host.FileID, deltas []uint16, bucket uint16, f
 	}
 	stored.pages = n
 	h.files[file] = stored
+	h.underway.first, h.underway.pages = first, n
 	return nil
 }
 
@@ -150,6 +178,7 @@ func (h *handler) reserveTable(file host.FileID, bucket uint16) error {
 		return err
 	}
 	h.files[file] = storedFile{user: h.user, bucket: bucket}
+	h.underway.file = file
 	return nil
 }
 
@@ -160,6 +189,9 @@ func (h *handler) releaseTable(file host.FileID) {
 		return
 	}
 	delete(h.files, file)
+	if h.underway.file == file {
+		h.underway = fileUnderway{}
+	}
 	h.releaseOffsets(file)
 	h.quotas.tables.give(stored.user, 1)
 	h.quotas.tableBytes.give(stored.user, tableBytes(uint(stored.bucket)))

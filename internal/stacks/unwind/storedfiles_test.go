@@ -4,12 +4,14 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+	"gotest.tools/v3/assert/cmp"
 
 	"correlator/internal/lab/testenv"
 )
@@ -52,6 +54,23 @@ func TestPendingTables(t *testing.T) {
 	assert.NilError(t, h.DeleteExeIDToStackDeltas(0, 0))
 	assert.Check(t, slices.Equal(stored(), []uint64{2}), "%d are stored", stored())
 	assert.NilError(t, h.DeleteExeIDToStackDeltas(2, 0))
+
+	h.begin("hostile") // the engine panics after it has stored the file
+	pages := h.EbpfHandler.(*madeUpTables).pages
+	assert.Check(t, cmp.Panics(func() {
+		h.store(mappedFile{1, 1}, time.Now(), func() bool {
+			_, err := h.UpdateExeIDToStackDeltas(3, nil)
+			assert.NilError(t, err)
+			assert.NilError(t, h.UpdateStackDeltaPages(3, make([]uint16, 4), madeUpBucket, 1<<20))
+			assert.Check(t, len(pages) == 4)
+			panic("a loader")
+		})
+	}))
+	assert.NilError(t, h.flush())
+	assert.Check(t, len(stored()) == 0 && len(pages) == 0, "%d, %v are left", stored(), pages)
+	for _, q := range h.quotas.all() {
+		assert.Check(t, q.budget.Used() == 0, "%d are counted", q.budget.Used())
+	}
 
 	h.begin("another") // another half of what there is
 	for file := range maxPending - 1 {
