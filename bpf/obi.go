@@ -126,7 +126,8 @@ func (o *obi) takeOut() error {
 	if !o.in {
 		return nil
 	}
-	err := errors.Join(ignoreMissing(o.maps.Delete(uint32(obiContexts))), ignoreMissing(o.maps.Delete(uint32(obiFormer))))
+	in, former := o.maps.Delete(uint32(obiContexts)), o.maps.Delete(uint32(obiFormer))
+	err := errors.Join(ignoreMissing(in), ignoreMissing(former))
 	o.in = err != nil
 	return err
 }

@@ -55,7 +55,7 @@ func (l *listener) setState(c net.Conn, state http.ConnState) {
 }
 
 // Write counts connections that net/http gives up, of which it tells a log alone: those of TLS, or of HTTP/2
-// with what is none, or too many headers. A connection that is closed without a byte, as a probe's, is none.
+// with what is none, or too many headers. A connection that its client closes without an alert, as a probe's, is none.
 func (l *listener) Write(line []byte) (int, error) {
 	isProbe := bytes.HasSuffix(bytes.TrimSpace(line), []byte(": EOF"))
 	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) && !isProbe ||
