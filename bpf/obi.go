@@ -29,7 +29,7 @@ type obi struct {
 	layout  *ebpf.MapSpec // of a map in that
 	writing *writers
 	last    ebpf.MapID // that was there
-	by      []uint32   // the programs that could write it then
+	by      []uint32   // the programs that could write it when it was put in
 	in      bool       // it is in maps
 	said    string     // what the last look has returned
 

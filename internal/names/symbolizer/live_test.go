@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -344,6 +346,35 @@ func TestLiveKnown(t *testing.T) {
 			c.path, found)
 		known = Known{View: found.View, Addrs: []uint64{hidden}}
 	}
+}
+
+// Processes have the same view of one file, unless their rights, mounts or root directories differ.
+func TestViews(t *testing.T) {
+	testenv.NeedRoot(t)
+	source := filepath.Join(t.TempDir(), "program.c")
+	testenv.WriteFile(t, source, `#include <unistd.h>
+		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
+	path := testenv.Compile(t, "cc", source, "-static")
+	l, _ := openLive(t)
+	view := func(path, command string, attributes *syscall.SysProcAttr) View {
+		cmd := exec.Command(command)
+		cmd.SysProcAttr, cmd.Dir = attributes, "/"
+		id, program := startCommand(t, cmd, path)
+		names, err := ask(t, l, LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {1}}})
+		assert.NilError(t, err)
+		found := names.Files[program.ID]
+		assert.Check(t, found.View != "" && found.Failure == NoFailure, "%+v", found)
+		return found.View
+	}
+	plain := view(path, path, nil)
+	assert.Check(t, view(path, path, nil) == plain, "two processes that differ in nothing")
+	for what, attributes := range map[string]*syscall.SysProcAttr{
+		"rights": {Credential: &syscall.Credential{Groups: []uint32{12345}}}, "mounts": {Unshareflags: syscall.CLONE_NEWNS},
+	} {
+		assert.Check(t, view(path, path, attributes) != plain, what)
+	}
+	chroot := &syscall.SysProcAttr{Chroot: filepath.Dir(path)}
+	assert.Check(t, view(path, "/"+filepath.Base(path), chroot) != plain, "root directory")
 }
 
 // A file whose symbols cannot be found is not one that has none.

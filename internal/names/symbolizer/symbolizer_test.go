@@ -44,7 +44,12 @@ func start(t *testing.T) (id procscan.ProcessID, program File, addr uint64) {
 // startFile starts a program that writes a byte when it is in place.
 func startFile(t *testing.T, path string) (id procscan.ProcessID, program File) {
 	t.Helper()
-	cmd := exec.Command(path)
+	return startCommand(t, exec.Command(path), path)
+}
+
+// startCommand starts a program in a way of its own, which has the file at a path.
+func startCommand(t *testing.T, cmd *exec.Cmd, path string) (id procscan.ProcessID, program File) {
+	t.Helper()
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
 		t.Fatal(err)

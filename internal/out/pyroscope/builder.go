@@ -70,15 +70,17 @@ func (b *builder) add(s series, p *pprof.Profile) {
 		a.LeftOutSeries++
 		return
 	}
-	tid := number(s["thread_id"])
+	tid, tx := number(s["thread_id"]), -1
 	isWait := s.kind() == waitType
 	places := make(map[int]int) // of samples or waits, by their stack: equal ones are one
 	for _, sample := range p.Sample {
 		if len(sample.Value) == 0 || sample.Value[0] <= 0 {
 			continue
 		}
-		value, tx := sample.Value[0], b.transaction(s)
-		stack := b.stack(sample.Location, s["wait_kind"])
+		if tx < 0 {
+			tx = b.transaction(s)
+		}
+		value, stack := sample.Value[0], b.stack(sample.Location, s["wait_kind"])
 		at, known := places[stack]
 		if !isWait {
 			count := uint64(time.Duration(value) / time.Microsecond)
