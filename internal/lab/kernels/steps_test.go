@@ -27,6 +27,8 @@ var notRun = map[string]string{
 	"internal/operate/metrics": "compares an agent's counters in two forms; that they say what arrived, internal/out/agent checks",
 	"internal/names/naming": "when names are asked for; those of the kernel are read by internal/names/symbols, the files of " +
 		"processes opened by internal/worker/access and procscan",
+	"internal/names/symbolizer": "rights, mounts and root directories of processes that tell views of a file apart, by fstat and " +
+		"numbers of namespaces, which are those of Linux 3.8",
 	"internal/out/report": "owners, modes and links of files, by safedir's calls; names are read by internal/names/symbols, " +
 		"from files that internal/worker/access and procscan open",
 	"internal/operate/serve": "an agent without a sampler is ended: sockets, channels and goroutines",
