@@ -31,14 +31,15 @@ func (p Pace) wait(wait, took time.Duration) time.Duration {
 }
 
 // region is a range of executable memory that is of one file, whose addresses are those in memory
-// less bias, or of none. The last two fields identify the mapping it was made from; they are zero
-// without a file.
+// less bias, or of none. The last three fields identify the mapping it was made from; they are
+// zero without a file.
 type region struct {
 	start, end uint64
 	bias       uint64
 	file       *File
 	offset     uint64
 	key        mappedFile
+	view       View
 }
 
 // layout is the executable memory as of the last update, the zero time when there was none. Once it

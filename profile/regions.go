@@ -32,7 +32,8 @@ type regionBuilder struct {
 
 // opened is a file that was opened, or not.
 type opened struct {
-	image   *image         // nil when it is not an ELF file
+	image   *image // nil when it is not an ELF file
+	view    View
 	outcome *atomic.Uint64 // the counter of an error
 }
 
@@ -90,14 +91,14 @@ func (b *regionBuilder) withinLimit(regions []region) []region {
 func (b *regionBuilder) region(m procscan.Mapping) region {
 	r := region{start: m.Start, end: m.End, offset: m.Offset, key: b.mappedFile(m)}
 	if same := b.known(m, r.key); same != nil {
-		r.file, r.bias = same.file, same.bias
+		r.file, r.bias, r.view = same.file, same.bias, same.view
 		return r
 	}
 	found, outcome := b.find(m, r.key)
 	if found != nil {
 		var ok bool
 		if r.bias, ok = found.elf.Bias(m.Start, m.Offset); ok {
-			r.file = found.file
+			r.file, r.view = found.file, b.opened[r.key].view
 		} else {
 			outcome = &b.files.Mappings.NotLoaded
 		}
@@ -160,7 +161,7 @@ func (b *regionBuilder) open(mappings []procscan.Mapping) {
 		case errors.Is(result.Err, ErrNotRead):
 			b.opened[key] = opened{outcome: &b.files.Mappings.NotRead}
 		case result.Err == nil:
-			b.opened[key] = opened{image: b.files.image(result.Key, result.File, m.Path)}
+			b.opened[key] = opened{image: b.files.image(result.Key, result.File, m.Path), view: result.View}
 		}
 	}
 }

@@ -66,6 +66,8 @@ type Sample struct {
 	TID    int    // in our own pid namespace; 0: not known
 	Thread string // the thread's name; empty: not known (yet)
 
+	Space *AddressSpace // of the program, for who reads names of its functions; nil: not known
+
 	Wait *Wait // nil: the thread ran, when the sample was taken
 
 	Count    uint64    // with a Wait: how many waits had their stack walked

@@ -27,7 +27,8 @@ type Process interface {
 type FileResult struct {
 	Key  elfsym.FileKey
 	File *elfsym.File // nil when it is not an ELF file that this machine runs
-	Err  error        // then there is nothing else; after the file was opened it is ErrNotRead
+	View View
+	Err  error // then there is nothing else; after the file was opened it is ErrNotRead
 }
 
 // ErrNotRead: a file that was opened could not be read, or has changed meanwhile.
@@ -37,7 +38,7 @@ var ErrNotRead = errors.New("mapped file cannot be read")
 //
 // It is safe for concurrent use. Only Update accesses the process, and blocks as long as the
 // process makes the kernel wait; a goroutine that serves the process alone should call it. All
-// other methods return at once, from the last update. It takes 64 bytes for a mapping of a file.
+// other methods return at once, from the last update. It takes 80 bytes for a mapping of a file.
 type AddressSpace struct {
 	files   *Files
 	pace    Pace

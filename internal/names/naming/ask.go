@@ -25,8 +25,7 @@ var errNothing = errors.New("a worker has named nothing")
 func (n *Namer) take(p *process) symbolizer.LiveRequest {
 	r := symbolizer.LiveRequest{
 		ID: p.resource.Process, Image: p.resource.Image, Since: p.resource.Since, User: worker.User(p.resource.Owner),
-		Files: make(map[symbolizer.File][]uint64), Known: make(map[symbolizer.File]symbolizer.Known),
-		PerfMap: p.look,
+		Files: make(map[symbolizer.File][]uint64), PerfMap: p.look,
 	}
 	for a := range p.wanted {
 		if len(p.taken) == symbolizer.MaxLiveAddrs {
@@ -39,26 +38,12 @@ func (n *Namer) take(p *process) symbolizer.LiveRequest {
 			if _, known := r.Files[file]; !known && len(r.Files) == symbolizer.MaxLiveFiles {
 				continue
 			}
-			addrs := r.Files[file]
-			if others := p.hint(a.file.ID); others != nil && others.ranges.find(a.addr) != nil {
-				r.Known[file] = symbolizer.Known{View: others.view, Addrs: append(r.Known[file].Addrs, a.addr)}
-			} else {
-				addrs = append(addrs, a.addr)
-			}
-			r.Files[file] = addrs
+			r.Files[file] = append(r.Files[file], a.addr)
 		}
 		p.taken[a] = struct{}{}
 		delete(p.wanted, a)
 	}
 	return r
-}
-
-// hint returns the names that a file of a process may have, which has none yet.
-func (p *process) hint(id profile.FileID) *names {
-	if f := p.files[id]; f != nil && f.names.view != "" {
-		return nil
-	}
-	return p.owner.latest[id]
 }
 
 // askProcess asks for names of a process, and whether its perf map has changed.
@@ -68,7 +53,7 @@ func (n *Namer) askProcess(p *process, r symbolizer.LiveRequest) {
 	names, err := n.live.Name(r)
 	now := time.Now()
 	n.mu.Lock()
-	if err == nil && len(p.taken) > 0 && isEmpty(names, r) {
+	if err == nil && len(p.taken) > 0 && isEmpty(names) {
 		err = errNothing
 	}
 	looked := r.PerfMap || len(r.Code) > 0
@@ -87,12 +72,7 @@ func (n *Namer) askProcess(p *process, r symbolizer.LiveRequest) {
 }
 
 // isEmpty reports whether an answer says nothing about what was asked for.
-func isEmpty(names *symbolizer.LiveNames, r symbolizer.LiveRequest) bool {
-	for f, known := range r.Known {
-		if names.Files[f.ID].View == known.View {
-			return false
-		}
-	}
+func isEmpty(names *symbolizer.LiveNames) bool {
 	all := append(slices.Collect(maps.Values(names.Files)), names.Code)
 	return !slices.ContainsFunc(all, func(f symbolizer.LiveFile) bool {
 		return len(f.Names) > 0 || f.Failure != symbolizer.NoFailure
@@ -154,7 +134,7 @@ func (n *Namer) answered(p *process, names *symbolizer.LiveNames, looked bool, n
 		if id == codeID {
 			found = names.Code
 		}
-		if found.View != "" || len(found.Names) > 0 {
+		if found.View != (profile.View{}) || len(found.Names) > 0 {
 			n.share(p, id, found.View)
 		}
 		n.store(p, id, addrs, found.Names, failuresOf[found.Failure], now)
@@ -212,27 +192,41 @@ func (n *Namer) store(p *process, id profile.FileID, addrs []address, found []sy
 func (n *Namer) file(p *process, id profile.FileID) *file {
 	f := p.files[id]
 	if f == nil {
-		f = &file{names: p.owner.use(&names{id: id})}
+		f = &file{names: p.owner.use(new(names))}
 		p.files[id] = f
 		n.grow(p.owner, fileBytes)
 	}
 	return f
 }
 
+// fileOf returns what is known of a file of a process: if that is nothing, what others have read that have the same view
+// of it; else nil. What is read for the process later is kept under the view that a worker finds then.
+func (n *Namer) fileOf(p *process, id profile.FileID) *file {
+	if f := p.files[id]; f != nil || p.space == nil {
+		return f
+	}
+	view := p.space.View(id)
+	if view == (profile.View{}) || p.owner.shared[view] == nil {
+		return nil
+	}
+	n.share(p, id, view)
+	return p.files[id]
+}
+
 // share has a process use the names in a file with all others of its owner that have the same view of it.
-func (n *Namer) share(p *process, id profile.FileID, view symbolizer.View) {
+func (n *Namer) share(p *process, id profile.FileID, view profile.View) {
 	f := n.file(p, id)
 	if f.names.view == view {
 		return
 	}
 	n.leave(p.owner, f.names)
 	f.names = p.owner.shared[view]
-	if view == "" || f.names == nil {
-		f.names = &names{id: id, view: view}
+	if view == (profile.View{}) || f.names == nil {
+		f.names = &names{view: view}
 	}
 	p.owner.use(f.names)
-	if view != "" {
-		p.owner.shared[view], p.owner.latest[id] = f.names, f.names
+	if view != (profile.View{}) {
+		p.owner.shared[view] = f.names
 	}
 }
 
@@ -254,9 +248,6 @@ func (n *Namer) leave(o *owner, these *names) {
 	if o.shared[these.view] == these {
 		delete(o.shared, these.view)
 	}
-	if o.latest[these.id] == these {
-		delete(o.latest, these.id)
-	}
 }
 
 // put keeps the name of a range around an address, if there is room.
@@ -275,7 +266,7 @@ func (n *Namer) put(p *process, f *file, addr uint64, found *symbolizer.LiveName
 // forgetWanted forgets what is wanted and known by now.
 func (n *Namer) forgetWanted(p *process) {
 	for a := range p.wanted {
-		f := p.files[a.id()]
+		f := n.fileOf(p, a.id())
 		if known := f.find(a.addr); known != nil && known.version == f.version {
 			delete(p.wanted, a)
 			n.grow(p.owner, -wantedBytes)

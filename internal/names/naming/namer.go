@@ -67,10 +67,9 @@ type Namer struct {
 // owner is a container, or a user: whose processes share what there is.
 type owner struct {
 	memory    *memory
-	bytes     int                        // of memory
-	names     map[*names]struct{}        // of its processes
-	shared    map[symbolizer.View]*names // those of them that others may have, too
-	latest    map[profile.FileID]*names  // of these, by the id of their file
+	bytes     int                     // of memory
+	names     map[*names]struct{}     // of its processes
+	shared    map[profile.View]*names // those of them that others may have, too
 	processes int
 	held      int
 	evicted   time.Time             // when room for it was last looked for at another's cost
@@ -83,6 +82,7 @@ type process struct {
 	resource *profile.Resource // nil: the kernel
 	owner    *owner            // of the kernel a separate one
 	files    map[profile.FileID]*file
+	space    *profile.AddressSpace // nil: not known
 	held     []heldSample
 	wanted   map[address]struct{}
 	taken    map[address]struct{} // what the request under way asks for
@@ -116,9 +116,8 @@ type names struct {
 	// version grows when names may have changed: those of an earlier one are outdated. They are
 	// used until they have been read again.
 	version uint32
-	id      profile.FileID  // of the file
-	view    symbolizer.View // empty: they are of one process
-	uses    int             // processes that have them
+	view    profile.View // zero: they are of one process
+	uses    int          // processes that have them
 }
 
 // address is an address in a file, or in memory if that is nil.
@@ -167,8 +166,7 @@ func (n *Namer) Counters() *Counters {
 func newOwner(memory *memory) *owner {
 	return &owner{
 		memory: memory, names: make(map[*names]struct{}),
-		shared: make(map[symbolizer.View]*names), latest: make(map[profile.FileID]*names),
-		waiting: make(map[*process]struct{}),
+		shared: make(map[profile.View]*names), waiting: make(map[*process]struct{}),
 	}
 }
 
@@ -239,6 +237,9 @@ func (n *Namer) hold(c *Consumer, s *profile.Sample) (reason, bool) {
 	defer n.mu.Unlock()
 	p := n.process(s.Resource)
 	p.used = now
+	if s.Space != nil {
+		p.space = s.Space
+	}
 	reason, mayCome := n.want(p, s.Stack, now)
 	if mayCome && !c.patient {
 		p.watched = now
@@ -289,7 +290,7 @@ func (n *Namer) want(p *process, stack *profile.Stack, now time.Time) (_ reason,
 			continue
 		}
 		id := f.FileID()
-		file := of.files[id]
+		file := n.fileOf(of, id)
 		if id == codeID && of == p {
 			n.lookAtPerfMap(p, now)
 		}

@@ -224,7 +224,7 @@ func TestNamesOfOneView(t *testing.T) {
 		return ""
 	}
 	one, two := e.process(&profile.Resource{Owner: "shop", PID: 1}), e.process(&profile.Resource{Owner: "shop", PID: 2})
-	const view = "one"
+	view := profile.View{1}
 	answer(one, 10, symbolizer.LiveFile{View: view})
 	answer(two, 20, symbolizer.LiveFile{View: view})
 	assert.Check(t, name(one, 20) == "2" && name(two, 10) == "1", "%q, %q", name(one, 20), name(two, 10))
@@ -240,9 +240,56 @@ func TestNamesOfOneView(t *testing.T) {
 	answer(two, 40, symbolizer.LiveFile{Failure: symbolizer.Unreadable})
 	assert.Check(t, name(two, 40) == "2" && name(one, 40) == "" && name(one, 20) == "2", "%q, %q, %q", name(two, 40),
 		name(one, 40), name(one, 20))
-	answer(one, 50, symbolizer.LiveFile{View: "two"})
+	answer(one, 50, symbolizer.LiveFile{View: profile.View{2}})
 	assert.Check(t, name(one, 50) == "1" && name(two, 50) == "" && name(one, 10) == "", "%q, %q, %q", name(one, 50),
 		name(two, 50), name(one, 10))
+	e.counted()
+}
+
+// mapped is a process that has mapped one file, which it sees so.
+type mapped struct{ view profile.View }
+
+func (mapped) ExecutableMappings() ([]procscan.Mapping, error) {
+	return []procscan.Mapping{{Start: 0x101000, End: 0x102000, Offset: 0x1000, Ino: 1, Path: "/program"}}, nil
+}
+
+func (m mapped) Files([]procscan.Mapping) []profile.FileResult {
+	file := &elfsym.File{Segments: []elfsym.Segment{{Vaddr: 0x1000, Off: 0x1000, Filesz: 0x1000}}, HTLHash: [16]byte{1}}
+	return []profile.FileResult{{File: file, View: m.view}}
+}
+
+// A process of which it is known how it sees a file has the names that others of its owner have read who see it so, and
+// no others.
+func TestNamesOfKnownView(t *testing.T) {
+	e := silent(t)
+	e.Namer.mu.Lock()
+	defer e.Namer.mu.Unlock()
+	now, read := time.Now(), profile.View{1}
+	sampled := func(pid int, owner string, view profile.View) (p *process, isWanted bool) {
+		files, err := profile.NewFiles("/proc", 1)
+		assert.NilError(t, err)
+		space := profile.NewAddressSpace(files, profile.Pace{})
+		assert.NilError(t, space.Update(now, mapped{view}))
+		p = e.process(&profile.Resource{PID: pid, Owner: owner})
+		p.space = space
+		_, isWanted = e.want(p, sampleOf(p.resource, space.AppendFrames(nil, []uint64{0x101010})...).Stack, now)
+		assert.Check(t, len(p.wanted) == 1 == isWanted, "%v", p.wanted)
+		return p, isWanted
+	}
+	first, _ := sampled(1, "shop", read)
+	e.begin(first, now)
+	e.take(first)
+	found := symbolizer.LiveFile{View: read, Names: []symbolizer.LiveName{rangeOf(0x1000, 0x1100, "checkout")}}
+	e.answered(first, &symbolizer.LiveNames{Files: map[profile.FileID]symbolizer.LiveFile{{1}: found}}, false, now)
+	for pid, c := range []struct {
+		owner string
+		view  profile.View
+		known bool
+	}{{"shop", read, true}, {"shop", profile.View{2}, false}, {"shop", profile.View{}, false}, {"other", read, false}} {
+		if _, isWanted := sampled(2+pid, c.owner, c.view); isWanted == c.known {
+			t.Errorf("%+v: wanted: %v", c, isWanted)
+		}
+	}
 	e.counted()
 }
 

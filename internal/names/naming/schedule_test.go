@@ -332,9 +332,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	_, waits := p.owner.waiting[p]
 	assert.Check(t, len(p.wanted) == 1 && waits, "%d addresses are wanted", len(p.wanted))
 	refused := &symbolizer.LiveNames{Code: symbolizer.LiveFile{Failure: symbolizer.PerfMapRefused}}
-	var request symbolizer.LiveRequest
-	assert.Check(t, isEmpty(&symbolizer.LiveNames{}, request) && !isEmpty(refused, request),
-		"isEmpty is wrong")
+	assert.Check(t, isEmpty(&symbolizer.LiveNames{}) && !isEmpty(refused), "isEmpty is wrong")
 	e.Namer.mu.Lock()
 	defer e.Namer.mu.Unlock()
 	e.counted()

@@ -68,7 +68,8 @@ type process struct {
 	root    *os.File                   // its root directory (O_PATH), nil: not opened
 	pid     int                        // in its own pid namespace; known with root, like rights
 	rights  messaging.Credentials
-	tmp     *os.File // its /tmp (O_PATH), nil: not opened
+	place   procscan.Place // zero: not known
+	tmp     *os.File       // its /tmp (O_PATH), nil: not opened
 	perfMap *os.File
 	budget  *symbols.Budget
 }
@@ -124,6 +125,7 @@ func (s *server) identify(p *process, handle *procscan.Handle) error {
 		return procscan.ErrGone
 	}
 	p.root, p.pid, p.rights = root, p.id.PID, messaging.Credentials(credentials)
+	p.place, _ = handle.Place()
 	if n := len(pids); n > 0 {
 		if p.pid, err = strconv.Atoi(pids[n-1]); err != nil {
 			return err

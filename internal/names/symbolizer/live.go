@@ -1,15 +1,12 @@
 package symbolizer
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"path"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,22 +62,9 @@ type LiveRequest struct {
 	User  worker.User    // to whom it is charged
 
 	Files   map[File][]uint64 // addresses in files, at most MaxLiveFiles of them
-	Known   map[File]Known    // of these files
 	Code    []uint64          // in no file. All together there are at most MaxLiveAddrs addresses
 	PerfMap bool              // the version of its perf map is wanted; with Code it is, too
 }
-
-// Known are addresses of which another process of the user has had names read. If both have the same View, then they
-// have the same names, and are not answered; else they are wanted as others are.
-type Known struct {
-	View  View
-	Addrs []uint64
-}
-
-// View is all that decides which names a process's file has: a hash of which file that is (inode, size, times), of
-// the path at which it is mapped, and of the mounts, the root directory and the rights with which debug files are
-// looked for. Empty: not known, and that of no other process.
-type View string
 
 // LiveNames is what was read for a LiveRequest.
 type LiveNames struct {
@@ -95,7 +79,7 @@ type LiveNames struct {
 type LiveFile struct {
 	Names   []LiveName
 	Failure Failure
-	View    View
+	View    profile.View
 }
 
 // PerfMap is the version of a perf map: another one when it has changed, zero when there is none.
@@ -132,7 +116,7 @@ func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
 		PerfMap: r.PerfMap || len(r.Code) > 0}
 	for f, addrs := range r.Files {
 		hint := []byte(f.Path[:min(len(f.Path), maxLivePathBytes)])
-		message.Files = append(message.Files, file{f.ID, hint, addrs, r.Known[f]})
+		message.Files = append(message.Files, file{f.ID, hint, addrs})
 	}
 	encoded, err := json.Marshal(&message)
 	if err != nil {
@@ -164,7 +148,7 @@ type liveFile struct {
 	ID      profile.FileID
 	Names   []liveName
 	Failure Failure
-	View    View
+	View    profile.View
 }
 
 type liveName struct {
@@ -190,7 +174,7 @@ func decodeLive(message []byte, r *LiveRequest) (*LiveNames, error) {
 		asked[f.ID] = true
 	}
 	for _, f := range a.Files {
-		if !asked[f.ID] || f.Failure >= numFailures || len(f.View) > 2*sha256.Size {
+		if !asked[f.ID] || f.Failure >= numFailures {
 			return nil, errAnswer
 		}
 		of := names.Files[f.ID].with(&f)
@@ -273,12 +257,10 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 	}
 	s.openHost()
 	p.askedCode = r.Code
-	views := make([]View, len(r.Files))
+	views := make([]profile.View, len(r.Files))
 	for i := range r.Files {
 		f := &r.Files[i]
-		if views[i] = s.view(p, f.ID); views[i] != f.Known.View || views[i] == "" {
-			f.Addrs = append(f.Addrs, f.Known.Addrs...)
-		}
+		views[i] = s.view(p, f.ID)
 		s.addrs[f.ID] = append(s.addrs[f.ID], f.Addrs...) // several files may have one id
 	}
 	n := s.readNames(p)
@@ -304,16 +286,9 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 }
 
 // view returns how a process sees a file.
-func (s *server) view(p *process, id profile.FileID) (v View) {
-	found := p.files[id]
-	if found == nil || p.root == nil {
-		return v
-	}
-	var root, mounts unix.Stat_t
-	if unix.Fstat(int(p.root.Fd()), &root) == nil &&
-		unix.Stat(path.Join(s.opener.ProcRoot, strconv.Itoa(p.id.PID), "ns/mnt"), &mounts) == nil {
-		seen := fmt.Sprint(found.key, p.rights, root.Dev, root.Ino, mounts.Ino, p.paths[id])
-		v = View(fmt.Sprintf("%x", sha256.Sum256([]byte(seen))))
+func (s *server) view(p *process, id profile.FileID) (v profile.View) {
+	if found := p.files[id]; found != nil && p.root != nil && p.place != (procscan.Place{}) {
+		v = profile.NewView(found.key, p.paths[id], p.place, procscan.Credentials(p.rights))
 	}
 	return v
 }

@@ -21,6 +21,8 @@ import (
 	"correlator/internal/lab/testenv"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
+	"correlator/internal/worker/access"
+	"correlator/internal/worker/access/accesstest"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -305,50 +307,8 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// What is known of a file is not read again in another process, if that has the same view of it: not if it maps the
-// same file at another path, where it may have other debug files.
-func TestLiveKnown(t *testing.T) {
-	id, program, addr := start(t)
-	l, _ := openLive(t)
-	request := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}}
-	names, err := ask(t, l, request)
-	assert.NilError(t, err)
-	view := names.Files[program.ID].View
-	assert.Check(t, view != "", "it is not known which file it is")
-	request.Files[program] = nil
-	for _, same := range []bool{true, false} {
-		known := Known{View: view, Addrs: []uint64{addr}}
-		if !same {
-			known.View += "?"
-		}
-		request.Known = map[File]Known{program: known}
-		names, err := ask(t, l, request)
-		assert.NilError(t, err)
-		found := names.Files[program.ID]
-		assert.Check(t, (len(found.Names) == 0) == same && found.Failure == NoFailure && found.View == view,
-			"the same file: %v: %+v", same, found)
-	}
-
-	path, _, hidden := linkedProgram(t, "sha1")
-	elsewhere := filepath.Join(t.TempDir(), "program")
-	assert.NilError(t, os.Link(path, elsewhere))
-	var known Known
-	for _, c := range []struct{ path, want string }{{path, "hidden"}, {elsewhere, ""}} {
-		id, program := startFile(t, c.path)
-		r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {hidden}}}
-		if known.Addrs != nil {
-			r.Files[program], r.Known = nil, map[File]Known{program: known}
-		}
-		names, err := ask(t, l, r)
-		assert.NilError(t, err)
-		found := names.Files[program.ID]
-		assert.Check(t, len(found.Names) == 1 && found.Names[0].Name == c.want && found.View != known.View, "%s: %+v",
-			c.path, found)
-		known = Known{View: found.View, Addrs: []uint64{hidden}}
-	}
-}
-
-// Processes have the same view of one file, unless their rights, mounts or root directories differ.
+// Processes have the same view of one file, unless their rights, mounts or root directories differ, or the paths at which
+// they have mapped it, where there may be other debug files.
 func TestViews(t *testing.T) {
 	testenv.NeedRoot(t)
 	source := filepath.Join(t.TempDir(), "program.c")
@@ -356,14 +316,16 @@ func TestViews(t *testing.T) {
 		int main(void) { char c; return write(1, "x", 1) != 1 || read(0, &c, 1) != 0; }`)
 	path := testenv.Compile(t, "cc", source, "-static")
 	l, _ := openLive(t)
-	view := func(path, command string, attributes *syscall.SysProcAttr) View {
+	client := accesstest.Open(t)
+	view := func(path, command string, attributes *syscall.SysProcAttr) profile.View {
 		cmd := exec.Command(command)
 		cmd.SysProcAttr, cmd.Dir = attributes, "/"
 		id, program := startCommand(t, cmd, path)
 		names, err := ask(t, l, LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {1}}})
 		assert.NilError(t, err)
 		found := names.Files[program.ID]
-		assert.Check(t, found.View != "" && found.Failure == NoFailure, "%+v", found)
+		assert.Check(t, found.View != profile.View{} && found.Failure == NoFailure, "%+v", found)
+		assert.Check(t, viewByAccess(t, client, id, program.ID) == found.View, "as the agent has it")
 		return found.View
 	}
 	plain := view(path, path, nil)
@@ -373,8 +335,27 @@ func TestViews(t *testing.T) {
 	} {
 		assert.Check(t, view(path, path, attributes) != plain, what)
 	}
+	elsewhere := filepath.Join(t.TempDir(), "program")
+	assert.NilError(t, os.Link(path, elsewhere))
+	assert.Check(t, view(elsewhere, elsewhere, nil) != plain, "path")
 	chroot := &syscall.SysProcAttr{Chroot: filepath.Dir(path)}
 	assert.Check(t, view(path, "/"+filepath.Base(path), chroot) != plain, "root directory")
+}
+
+// viewByAccess returns the view that workers tell who reads what a process has mapped.
+func viewByAccess(t *testing.T, client *access.Client, id procscan.ProcessID, file profile.FileID) (v profile.View) {
+	t.Helper()
+	handle, err := procscan.OpenProcess("/proc", id)
+	assert.NilError(t, err)
+	defer handle.Close()
+	mappings, err := handle.ExecutableMappings()
+	assert.NilError(t, err)
+	for _, found := range client.Process(id, "a user").Files(mappings) {
+		if found.File != nil && found.File.HTLHash == file {
+			v = found.View
+		}
+	}
+	return v
 }
 
 // A file whose symbols cannot be found is not one that has none.

@@ -41,7 +41,6 @@ type file struct {
 	ID    profile.FileID
 	Path  []byte
 	Addrs []uint64 // to be named, in a request
-	Known Known    `json:",omitzero"` // for opName
 }
 
 // answer is one of those for a process.

@@ -312,6 +312,7 @@ func (s *Sampling) handOn(program *program, sample *profile.Sample, now time.Tim
 		}
 		cut.Add(sample.Count)
 	}
+	sample.Space = program.space
 	program.used.Store(true)
 	notify := program.space.Stale(now)
 	if sample.TID != 0 {

@@ -164,7 +164,8 @@ func (p *Process) GoProgram(m procscan.Mapping) (*elfsym.GoProgram, error) {
 func (p *Process) Files(mappings []procscan.Mapping) []profile.FileResult {
 	results := make([]profile.FileResult, 0, len(mappings))
 	err := askForAll(p, opFiles, mappings, func(file parsed) {
-		results = append(results, profile.FileResult{Key: file.Key, File: file.File, Err: file.Error.error()})
+		results = append(results, profile.FileResult{Key: file.Key, File: file.File, View: file.View,
+			Err: file.Error.error()})
 	})
 	for len(results) < len(mappings) {
 		results = append(results, profile.FileResult{Err: err})

@@ -113,7 +113,15 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 	case opGoProgram:
 		result, err = ofFile(handle, &r, s.files.GoProgram)
 	case opFiles:
-		result, err = answerForAll(&r, func(m procscan.Mapping) any { return parseFile(handle, m) })
+		place, errPlace := handle.Place()
+		rights, errRights := handle.Credentials()
+		result, err = answerForAll(&r, func(m procscan.Mapping) any {
+			file := parseFile(handle, m)
+			if file.File != nil && errPlace == nil && errRights == nil {
+				file.View = profile.NewView(file.Key, m.Path, place, rights)
+			}
+			return file
+		})
 	case opThreadContexts:
 		result, err = answerForAll(&r, func(m procscan.Mapping) any { return s.threadContext(handle, m) })
 	default:

@@ -75,6 +75,7 @@ type connected struct{ Socket messaging.SocketID }
 type parsed struct {
 	Key   elfsym.FileKey
 	File  *elfsym.File
+	View  profile.View
 	Error *failure
 }
 
