@@ -156,7 +156,7 @@ func TestProcessSamplerSpan(t *testing.T) {
 			})
 			s.end()
 			for got := range r.samples {
-				want.Stack = got.Stack
+				want.Stack, want.Space = got.Stack, f.program.Load().space
 				assert.Check(t, got == want, "%+v, want %+v", got, want)
 			}
 			if s.kernel(bpf.TableFull) != 0 { // then those alone may be others
