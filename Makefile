@@ -10,6 +10,9 @@ HOSTARCH := $(shell $(GO) env GOHOSTARCH)
 GOARCH   ?= $(HOSTARCH)
 BINARY   := bin/correlator$(if $(filter-out $(HOSTARCH),$(GOARCH)),-$(GOARCH))
 
+# What is compiled does not depend on where the tree is: one cache serves all clones of it, and the releases.
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
+
 # Under CI, skips for lack of root, eBPF or a tool are failures (internal/lab/testenv).
 TESTENV := $(if $(CI),STRICT_TESTS=1)
 NEED    := .ci/need
@@ -125,6 +128,9 @@ generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code 
 	$(GO) generate ./bpf ./dots/... ./internal/out/live/... ./internal/lab/limits/... ./internal/operate/metrics/...
 	$(MAKE) -C testdata fixtures
 
+# Everything is compiled for the tests, with the race detector, and for releases, without libc. Vetting shares the
+# former, all other checks the latter, so that nothing is compiled a third time.
+check: export CGO_ENABLED := 0
 check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## run all checks but the tests: formatting, linters, generated files, releases, deploy/
 
 format-check:
@@ -133,9 +139,9 @@ format-check:
 	@files=$$(git ls-files '*.c' '*.h') && clang-format --dry-run --Werror $$files
 
 vet:
-	$(GO) vet ./...
-	$(GO) vet -tags guest,soak,interop,release ./...
-	GOARCH=arm64 $(GO) vet -tags guest ./...
+	CGO_ENABLED=1 $(GO) vet -race ./...
+	CGO_ENABLED=1 $(GO) vet -race -tags guest,soak,interop,release ./...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet -tags guest ./...
 
 lint:
 	$(GO) run $(GOLANGCI_LINT) run
