@@ -81,6 +81,19 @@ func keyLengths(keys []LabelKey) (bits uint32) {
 	return bits
 }
 
+// setLabels has the programs of an object read the labels of goroutines that are to be read.
+func (s *Sampler) setLabels(spec *ebpf.CollectionSpec) error {
+	keys, err := newGoKeys(s.options.Labels)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		spec.Variables[samplerVarGoKeys].Set(keys),
+		spec.Variables[samplerVarGoKeyLengths].Set(keyLengths(s.options.Labels)),
+		spec.Variables[samplerVarGoAttributes].Set(wantedLabels(s.options.Attributes)),
+	)
+}
+
 // wantedLabels returns go_attributes of golabels.h.
 func wantedLabels(attributes []string) (bits uint32) {
 	for i, key := range LabelAttributes {
@@ -124,12 +137,13 @@ func (s *Sampler) loadLabels() error {
 	}
 	shared := &s.objects.sharedMaps
 	err = load(spec, &programs, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		samplerMapCounters: shared.Counters,
-		samplerMapScratch:  shared.Scratch,
-		samplerMapUnwinder: s.objects.Unwinder,
-		samplerMapObi:      s.objects.OBI,
-		".bss":             shared.Variables,
-		".rodata":          shared.Constants,
+		samplerMapCounters:  shared.Counters,
+		samplerMapScratch:   shared.Scratch,
+		samplerMapUnwinder:  s.objects.Unwinder,
+		samplerMapObi:       s.objects.OBI,
+		samplerMapGoLayouts: s.objects.GoLayouts,
+		".bss":              shared.Variables,
+		".rodata":           shared.Constants,
 	}})
 	if err != nil {
 		return fmt.Errorf("loading what reads labels: %w", err)
@@ -141,13 +155,12 @@ func (s *Sampler) loadLabels() error {
 // goLayouts are the layouts of the targets' programs, by their number in correlator_target.labels. The
 // lock of the table of targets guards all but unread.
 type goLayouts struct {
-	variable *ebpf.Variable // go_layouts of golabels.h
-	encoded  [1 << 8]samplerGoLayout
-	slots    [1 << 8]goLayoutSlot // [0] stays empty
-	of       map[Target]uint8
-	refused  map[Target]refusedLayout
-	freed    bool          // there may be room for some of these
-	unread   atomic.Uint64 // see SideCounters
+	table   *ebpf.Map            // go_layouts of golabels.h
+	slots   [1 << 8]goLayoutSlot // [0] stays empty
+	of      map[Target]uint8
+	refused map[Target]refusedLayout
+	freed   bool          // there may be room for some of these
+	unread  atomic.Uint64 // see SideCounters
 }
 
 // refusedLayout is what there was no room for.
@@ -168,7 +181,7 @@ type goLayoutSlot struct {
 const maxOwnerLayouts = 16
 
 func (l *goLayouts) clear() {
-	l.encoded, l.slots = [1 << 8]samplerGoLayout{}, [1 << 8]goLayoutSlot{}
+	l.slots = [1 << 8]goLayoutSlot{}
 	l.of, l.refused = make(map[Target]uint8), make(map[Target]refusedLayout)
 }
 
@@ -234,10 +247,8 @@ func (l *goLayouts) add(layout GoLayout) int {
 			return 0
 		}
 	}
-	former := l.encoded[number]
-	l.encoded[number] = newGoLayout(layout)
-	if err := l.variable.Set(&l.encoded); err != nil {
-		l.encoded[number] = former
+	encoded := newGoLayout(layout)
+	if l.table.Put(uint32(number), &encoded) != nil {
 		return 0
 	}
 	l.slots[number] = goLayoutSlot{layout: layout}

@@ -11,6 +11,7 @@
 #define CORRELATOR_GOLABELS_H
 
 #include "correlator_attributes.h"
+#include "maps.h"
 #include "stack.h"
 
 /* The layout of a program, of package runtime.
@@ -158,11 +159,22 @@ _Static_assert(sizeof(struct go_scratch) == 1472, "scratch");
 
 /* By the byte labels of a target. User space sets one before a target has its index, and changes it
  * only when no target has, and no program runs that has seen one. */
-struct go_layout go_layouts[GO_LAYOUTS];
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, GO_LAYOUTS);
+    __type(key, __u32);
+    __type(value, struct go_layout);
+} go_layouts SEC(".maps");
 
 const volatile struct go_key go_keys[GO_KEYS];
 const volatile __u32 go_key_lengths; /* 1 << length of a key */
 const volatile __u32 go_attributes;  /* 1 << enum go_attribute: of those that are wanted */
+
+/* Whether the thread has no context, so far as is known without its labels. */
+static __always_inline bool is_untraced(enum correlator_outcome outcome) {
+    return outcome == CORRELATOR_NO_SLOT || outcome == CORRELATOR_NO_TRACE ||
+           outcome == CORRELATOR_NOT_VALID || outcome == CORRELATOR_ZERO_IDS;
+}
 
 /* How a thread's labels were read. */
 enum go_result {
@@ -184,7 +196,8 @@ static __always_inline __u64 go_thread_number(void) {
     return number;
 }
 
-/* Reads the thread's pointer to a g: 0 if it has none. */
+/* Reads the thread's pointer to a g: 0 if it has none. ctx is NULL where the thread was not
+ * interrupted: it has entered the kernel by itself, or leaves its CPU there. */
 static __always_inline int go_read_g(void *ctx, const struct go_layout *layout,
                                      __u64 thread_pointer, __u64 *g) {
     *g = 0;
@@ -193,7 +206,7 @@ static __always_inline int go_read_g(void *ctx, const struct go_layout *layout,
     if (!layout->g) {
         const struct registers *regs = ctx;
 
-        if (in_user_code(regs)) {
+        if (regs && in_user_code(regs)) {
             *g = regs->r[28];
             return 0;
         }
@@ -333,12 +346,14 @@ static __always_inline void go_take_label(struct go_scratch *scratch, __u64 numb
 /* Finds the values of the labels that are read. */
 static __always_inline enum go_result go_read_labels(void *ctx, __u64 thread_pointer,
                                                      struct go_scratch *scratch) {
-    const struct go_layout *layout = go_layouts + correlator_bounded(scratch->layout, GO_LAYOUTS);
+    const struct go_layout *layout = bpf_map_lookup_elem(&go_layouts, &scratch->layout);
     enum go_result result;
     __u64 labels;
 
     __builtin_memset(scratch->values, 0, sizeof(scratch->values));
     scratch->count = 0;
+    if (!layout) /* never */
+        return GO_NONE;
     result = go_find(ctx, layout, thread_pointer, &labels);
     if (result != GO_FOUND)
         return result;

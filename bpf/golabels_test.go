@@ -251,13 +251,16 @@ func TestGoLayouts(t *testing.T) {
 		target := addRules(t, s, os.Getpid(), func() TargetRules {
 			return TargetRules{Labels: GoLayout{G: int64(-i)*8 - 8, GM: 1}, Owner: "user 1"}
 		})
-		var encoded [256]samplerGoLayout
-		assert.NilError(t, s.objects.GoLayouts.Get(&encoded))
-		own, others := encoded[layouts.of[target]], encoded[layouts.of[other]]
+		var none, own, others samplerGoLayout
+		for number, layout := range map[uint8]*samplerGoLayout{
+			0: &none, layouts.of[target]: &own, layouts.of[other]: &others,
+		} {
+			assert.NilError(t, s.objects.GoLayouts.Lookup(uint32(number), layout))
+		}
 		assert.Assert(t, own.G == int64(-i)*8-8 && own.G_m == 1 && others.G == 9 && others.G_m == 0 &&
 			own.Form == uint8(samplerGoLabelsFormGO_LABELS_SLICE) &&
 			others.Form == uint8(samplerGoLabelsFormGO_LABELS_MAP), "%d: %+v, %+v", i, own, others)
-		assert.Check(t, encoded[0].Form == 0)
+		assert.Check(t, none.Form == 0)
 	}
 	assert.Check(t, readSide(t, s).LabelsUnread == 0)
 }

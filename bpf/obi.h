@@ -75,17 +75,4 @@ static __always_inline enum correlator_outcome obi_read(struct correlator_contex
     return CORRELATOR_SAMPLED;
 }
 
-/* The context of the current thread, as correlator_current, or OBI's if its process publishes none.
- * One that has labels may publish some there, which are not read here. */
-static __always_inline enum correlator_outcome current_context(struct correlator_context *context) {
-    struct correlator_target target;
-    enum correlator_outcome outcome = correlator_find(&targets, context, &target);
-
-    if (outcome == CORRELATOR_SAMPLED)
-        return correlator_read(&target, context);
-    if (outcome == CORRELATOR_NO_SLOT && !target.labels)
-        return obi_read(context);
-    return outcome;
-}
-
 #endif

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -330,9 +331,9 @@ func TestOBIOwnContexts(t *testing.T) {
 }
 
 // Labels of a goroutine that have ids are its context, and so it is unknown with labels that are refused; with others
-// it is what OBI says, but for waits, of which labels are not read.
+// it is what OBI says. So it is for samples and for waits, which have the span and the attributes of labels.
 func TestOBIAndLabels(t *testing.T) {
-	o := startOBI(t).target(SamplerOptions{Labels: labelKeys, Attributes: LabelAttributes})
+	o := startOBI(t).target(SamplerOptions{Labels: labelKeys, Attributes: LabelAttributes, BySpan: true})
 	o.follow(o.s, true, "")
 	threads, err := OpenThreads()
 	assert.NilError(t, err)
@@ -348,12 +349,14 @@ func TestOBIAndLabels(t *testing.T) {
 	}
 	addRules(t, o.s, os.Getpid(), func() TargetRules { return TargetRules{Labels: layout} })
 	o.begin(obiIDs(3))
+	w := openWalks(t, o.s, WaitOptions{Period: 1})
 	for name, test := range map[string]struct {
 		labels []string
 		obi    bool
 		trace  byte
 	}{
-		"none": {nil, true, 3}, "others": {several(3), true, 3}, "ids": {labelTrace, false, 0x4b},
+		"none": {nil, true, 3}, "others": {several(3), true, 3},
+		"ids":     {append([]string{"root_id", "00000000000000fe"}, labelTrace...), false, 0x4b},
 		"refused": {several(30, labelTrace...), false, 0}, "attributes": {[]string{"span_name", "GET /"}, false, 0},
 	} {
 		fake.set(false, test.labels...)
@@ -371,12 +374,31 @@ func TestOBIAndLabels(t *testing.T) {
 			}
 			return samples > 0
 		})
+		got := newSpent(t, w)
+		unknown := got.counters().Unknown
+		sleepInTest() // it leaves the context of before
+		got.drain()
+		got = newSpent(t, w)
+		testenv.Poll(t, waiting, "waits with labels: "+name, func() bool {
+			for range 10 {
+				sleepInTest()
+			}
+			got.drain()
+			return len(got.walks) > 0 && len(got.traces) > 0 || test.trace == 0
+		})
+		if name == "refused" {
+			assert.Check(t, got.counters().Unknown > unknown)
+		}
+		for trace, a := range got.traces {
+			assert.Check(t, trace[0] == test.trace && a.TID == o.tid && a.OTel, "%s: %+v", name, a)
+		}
+		for _, walk := range got.walks {
+			ids := name == "ids"
+			assert.Check(t, walk.TraceID[0] == test.trace && walk.OTel && walk.OfLabels == ids &&
+				(string(walk.Attributes) == rootAttribute("00000000000000fe")) == ids &&
+				(hex.EncodeToString(walk.SpanID[:]) == recordSpan) == ids, "%s: %+v", name, walk)
+		}
 	}
-	w := openWaits(t, o.s, WaitOptions{NoWalks: true})
-	for range 20 {
-		sleepInTest()
-	}
-	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("%+v", a) }))
 	runtime.KeepAlive(fake)
 }
 

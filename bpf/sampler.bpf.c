@@ -422,12 +422,6 @@ static __always_inline enum sample_outcome read_context(void *ctx, struct scratc
     return (enum sample_outcome)outcome;
 }
 
-/* Whether the thread has no context, so far as is known. */
-static __always_inline bool is_untraced(enum sample_outcome outcome) {
-    return outcome == OUTCOME_NO_SLOT || outcome == OUTCOME_NO_TRACE ||
-           outcome == OUTCOME_NOT_VALID || outcome == OUTCOME_ZERO_IDS;
-}
-
 static __always_inline enum sample_outcome take_sample(void *ctx, struct counters *counters) {
     struct scratch *s;
     __u32 process = bpf_get_current_pid_tgid() >> 32;
@@ -443,7 +437,7 @@ static __always_inline enum sample_outcome take_sample(void *ctx, struct counter
     /* What follows reads it again, as in walk: the verifier goes through it once for all outcomes.
      */
     __asm__ __volatile__("" ::: "memory");
-    if (s->labels.layout && is_untraced(s->outcome))
+    if (s->labels.layout && is_untraced((enum correlator_outcome)s->outcome))
         bpf_tail_call(ctx, &unwinder, LABELS); /* it returns if that is missing */
     if (is_recorded(s->outcome)) {
         take_attributes(s, counters);

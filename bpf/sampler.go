@@ -141,12 +141,12 @@ type samplingObjects struct {
 	Unwinder   *ebpf.Map     `ebpf:"unwinder"`
 	Targets    *ebpf.Map     `ebpf:"targets"`
 	OBI        *ebpf.Map     `ebpf:"obi"`
+	GoLayouts  *ebpf.Map     `ebpf:"go_layouts"`
 	sharedMaps
 
 	Active         *ebpf.Variable `ebpf:"active"`
 	TargetFilter   *ebpf.Variable `ebpf:"target_filter"`
 	UnwoundTargets *ebpf.Variable `ebpf:"unwound_targets"`
-	GoLayouts      *ebpf.Variable `ebpf:"go_layouts"`
 }
 
 // sharedMaps are those that the last program of an unwinder uses, too.
@@ -164,8 +164,8 @@ type sharedMaps struct {
 }
 
 func (o *samplingObjects) Close() error {
-	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.OBI, o.Stacks, o.Counters, o.CountsA,
-		o.CountsB, o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
+	return _SamplerClose(o.Sample, o.WalkSample, o.Unwinder, o.Targets, o.OBI, o.GoLayouts, o.Stacks, o.Counters,
+		o.CountsA, o.CountsB, o.AttributesA, o.AttributesB, o.Events, o.Scratch, o.Variables, o.Constants)
 }
 
 // OpenSampler loads and starts the program; the caller must Close. It starts CPUs one after the
@@ -231,14 +231,10 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := newGoKeys(s.options.Labels)
-	if err != nil {
+	if err := s.setLabels(spec); err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		samplerVarGoKeys:        keys,
-		samplerVarGoKeyLengths:  keyLengths(s.options.Labels),
-		samplerVarGoAttributes:  wantedLabels(s.options.Attributes),
 		samplerVarHashSeed:      s.seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),

@@ -328,6 +328,7 @@ const (
 	samplerMapCountsA        = "counts_a"
 	samplerMapCountsB        = "counts_b"
 	samplerMapEvents         = "events"
+	samplerMapGoLayouts      = "go_layouts"
 	samplerMapObi            = "obi"
 	samplerMapRecords        = "records"
 	samplerMapScratch        = "scratch"
@@ -347,7 +348,6 @@ const (
 	samplerVarGoAttributes   = "go_attributes"
 	samplerVarGoKeyLengths   = "go_key_lengths"
 	samplerVarGoKeys         = "go_keys"
-	samplerVarGoLayouts      = "go_layouts"
 	samplerVarHashSeed       = "hash_seed"
 	samplerVarKeepUnsampled  = "keep_unsampled"
 	samplerVarKeepUntraced   = "keep_untraced"
@@ -416,6 +416,7 @@ type samplerMapSpecs struct {
 	CountsA       *ebpf.MapSpec `ebpf:"counts_a"`
 	CountsB       *ebpf.MapSpec `ebpf:"counts_b"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
+	GoLayouts     *ebpf.MapSpec `ebpf:"go_layouts"`
 	Obi           *ebpf.MapSpec `ebpf:"obi"`
 	Records       *ebpf.MapSpec `ebpf:"records"`
 	Scratch       *ebpf.MapSpec `ebpf:"scratch"`
@@ -437,7 +438,6 @@ type samplerVariableSpecs struct {
 	GoAttributes   *ebpf.VariableSpec `ebpf:"go_attributes"`
 	GoKeyLengths   *ebpf.VariableSpec `ebpf:"go_key_lengths"`
 	GoKeys         *ebpf.VariableSpec `ebpf:"go_keys"`
-	GoLayouts      *ebpf.VariableSpec `ebpf:"go_layouts"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	KeepUntraced   *ebpf.VariableSpec `ebpf:"keep_untraced"`
@@ -474,6 +474,7 @@ type samplerMaps struct {
 	CountsA       *ebpf.Map `ebpf:"counts_a"`
 	CountsB       *ebpf.Map `ebpf:"counts_b"`
 	Events        *ebpf.Map `ebpf:"events"`
+	GoLayouts     *ebpf.Map `ebpf:"go_layouts"`
 	Obi           *ebpf.Map `ebpf:"obi"`
 	Records       *ebpf.Map `ebpf:"records"`
 	Scratch       *ebpf.Map `ebpf:"scratch"`
@@ -491,6 +492,7 @@ func (m *samplerMaps) Close() error {
 		m.CountsA,
 		m.CountsB,
 		m.Events,
+		m.GoLayouts,
 		m.Obi,
 		m.Records,
 		m.Scratch,
@@ -513,7 +515,6 @@ type samplerVariables struct {
 	GoAttributes   *ebpf.Variable `ebpf:"go_attributes"`
 	GoKeyLengths   *ebpf.Variable `ebpf:"go_key_lengths"`
 	GoKeys         *ebpf.Variable `ebpf:"go_keys"`
-	GoLayouts      *ebpf.Variable `ebpf:"go_layouts"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`
 	KeepUntraced   *ebpf.Variable `ebpf:"keep_untraced"`

@@ -36,6 +36,14 @@ func (s *Sampler) SetTarget(identity ExecID, rules TargetRules) (Target, error) 
 	return target, nil
 }
 
+// SawTrace says that a sample of a target had a trace: see [TargetRules].Unseen.
+func (s *Sampler) SawTrace(target Target) error {
+	if err := s.table.sawTrace(target); err != nil {
+		return fmt.Errorf("accounting waits: %w", err)
+	}
+	return nil
+}
+
 // TargetRules are where the threads of a target have what they work on. A zero rule is none.
 //
 // With both, a sample whose slot has no sampled trace has the context of the record, if there is one,
@@ -52,6 +60,9 @@ type TargetRules struct {
 	// Labels is where goroutines have labels: the context of a thread that has no other, in the form of a record's.
 	// See [Sampler.LoadLabels].
 	Labels GoLayout
+
+	// Unseen: labels may be of no tracer. Without another rule, waits are accounted from SawTrace on.
+	Unseen bool
 
 	// Owner is a user or a container, whose targets share bounds of accounts of waits. Targets without share one, too.
 	Owner string
@@ -113,7 +124,7 @@ func (b *filterBits) has(n uint32) bool     { return *b.word(n)&(1<<(n%64)) != 0
 // open empties the table, which may be that of an earlier sampler.
 func (t *targetTable) open(objects *samplingObjects) error {
 	t.table, t.filter, t.unwound = objects.Targets, objects.TargetFilter, objects.UnwoundTargets
-	t.layouts.variable = objects.GoLayouts
+	t.layouts.table = objects.GoLayouts
 	t.byTGID = make(map[uint32]*targetEntry)
 	t.tgids = make(map[Target]uint32)
 	t.owners, t.ownerOf = make(map[string]*targetOwner), make(map[Target]*targetOwner)
@@ -167,7 +178,7 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	value.Labels = t.layouts.take(rules.Labels, rules.Owner)
-	target, err := t.put(identity, rules.Owner, value)
+	target, err := t.put(identity, &rules, value)
 	if target == 0 {
 		t.layouts.release(value.Labels)
 	} else {
@@ -177,7 +188,8 @@ func (t *targetTable) set(identity ExecID, rules TargetRules) (Target, error) {
 	return target, err
 }
 
-func (t *targetTable) put(identity ExecID, owner string, value samplerCorrelatorTarget) (target Target, err error) {
+func (t *targetTable) put(identity ExecID, rules *TargetRules, value samplerCorrelatorTarget) (target Target,
+	err error) {
 	entry := t.byTGID[identity.tgid]
 	if entry == nil || entry.identity != identity {
 		entry = &targetEntry{identity: identity, target: t.nextID()}
@@ -191,24 +203,15 @@ func (t *targetTable) put(identity ExecID, owner string, value samplerCorrelator
 				t.forgetOwner(entry.target)
 			}
 		}()
-		if err := t.setOwner(entry.target, owner); err != nil {
+		if err := t.setOwner(entry.target, rules.Owner); err != nil {
 			return 0, err
 		}
 	}
 	t.bits.set(identity.tgid)
-	entry.contexts = entry.contexts || value.Elastic.Kind != 0 || value.Otel.Kind != 0
-	isNew := t.accounts(entry) && !t.accounted.has(identity.tgid)
-	if isNew {
-		t.accounted.set(identity.tgid)
-	}
-	if err := t.setBits(); err != nil {
+	entry.contexts = entry.contexts || value.Elastic.Kind != 0 || value.Otel.Kind != 0 ||
+		rules.Labels != (GoLayout{}) && !rules.Unseen
+	if err := t.account(entry); err != nil {
 		return 0, err
-	}
-	t.prepare(entry)
-	if isNew {
-		for _, other := range t.byTGID { // one may have the same bit
-			t.prepare(other)
-		}
 	}
 	err = t.table.Put(&identity.tgid, &value)
 	if errors.Is(err, unix.E2BIG) {
@@ -254,6 +257,36 @@ func (t *targetTable) accountAll() error {
 	}
 	t.setAccounted()
 	return errors.Join(t.setBits(), t.waits.prepareAll())
+}
+
+// account has the filters let a target through, and its threads be accounted if they are to.
+func (t *targetTable) account(entry *targetEntry) error {
+	isNew := t.accounts(entry) && !t.accounted.has(entry.identity.tgid)
+	if isNew {
+		t.accounted.set(entry.identity.tgid)
+	}
+	if err := t.setBits(); err != nil {
+		return err
+	}
+	t.prepare(entry)
+	if isNew {
+		for _, other := range t.byTGID { // one may have the same bit
+			t.prepare(other)
+		}
+	}
+	return nil
+}
+
+// sawTrace says that a target has contexts.
+func (t *targetTable) sawTrace(target Target) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entry := t.byTGID[t.tgids[target]]
+	if entry == nil || entry.target != target || entry.contexts {
+		return nil
+	}
+	entry.contexts = true
+	return t.account(entry)
 }
 
 // prepare prepares the threads of a target whose switches are accounted, once.

@@ -20,7 +20,7 @@
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
 #include "calls.h"
-#include "obi.h"
+#include "contexts.h"
 
 struct accounts {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -51,13 +51,6 @@ struct {
     __type(key, __u32);
     __type(value, struct owned);
 } owners SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct correlator_context);
-} contexts SEC(".maps");
 
 /* By CPU, then as PACES says. */
 struct {
@@ -265,6 +258,18 @@ static __always_inline void flush(struct thread *thread, struct wait_counters *c
     clear(thread);
 }
 
+/* The same. The verifier goes through a function that is not static
+ * once, however many paths lead to it. */
+__noinline int flush_current(void) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+
+    if (counts && thread) /* always */
+        flush(thread, counts);
+    return 0;
+}
+
 static __always_inline bool has_context(const struct thread *thread) {
     return thread->key.kind;
 }
@@ -416,7 +421,7 @@ static __always_inline void leave(struct thread *thread, struct wait_counters *c
     if (has_context(thread)) {
         thread->account.last = now - ran;
         add(&thread->account, STATE_CHANGED, ran);
-        flush(thread, counters);
+        flush_current();
     }
     drop(thread, counters);
     __builtin_memset(&thread->key, 0, sizeof(thread->key));
@@ -516,7 +521,6 @@ static __always_inline void enter_thread(struct task_struct *task, struct thread
 
 /* Ends the run of a thread whose account is by_thread. One that exits may not run again. */
 static __always_inline void end_run_by_thread(struct task_struct *task, struct thread *thread,
-                                              struct wait_counters *counters,
                                               const struct correlator_context *context, bool exits,
                                               __u64 ran, __u64 now) {
     if (!has_context(thread))
@@ -525,7 +529,7 @@ static __always_inline void end_run_by_thread(struct task_struct *task, struct t
         add(&thread->account, STATE_ON_CPU, ran);
     thread->account.last = now;
     if (exits || between(thread->account.first, now) >= FLUSH_INTERVAL) {
-        flush(thread, counters);
+        flush_current();
         thread->account.first = now;
     }
 }
@@ -533,14 +537,16 @@ static __always_inline void end_run_by_thread(struct task_struct *task, struct t
 /* Ends the run of the current thread, in the context that it has now. */
 static __always_inline void end_run(struct task_struct *task, struct thread *thread,
                                     struct wait_counters *counters, __u64 now) {
-    struct correlator_context *context = bpf_map_lookup_elem(&contexts, &only);
+    struct current_context *found = bpf_map_lookup_elem(&contexts, &only);
+    struct correlator_context *context;
     enum correlator_outcome outcome;
     __u64 ran = 0;
 
-    if (!context) /* never */
+    if (!found) /* never */
         return;
+    context = &found->context;
     context->target = 0;
-    outcome = current_context(context);
+    outcome = read_context(found);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
     if (context->target != thread->target || last_switch(thread) < since) {
@@ -558,8 +564,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
         ran = between(thread->in, now);
     }
     if (by_thread && outcome >= CORRELATOR_NO_USER_CODE) {
-        end_run_by_thread(task, thread, counters, context, task->flags & CORRELATOR_PF_EXITING, ran,
-                          now);
+        end_run_by_thread(task, thread, context, task->flags & CORRELATOR_PF_EXITING, ran, now);
         return;
     }
     if (outcome == CORRELATOR_UNREADABLE || outcome == CORRELATOR_RECORD_UNREADABLE ||
@@ -573,7 +578,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
         add(&thread->account, STATE_ON_CPU, ran);
         thread->account.last = now;
         if (between(thread->account.first, now) >= FLUSH_INTERVAL) {
-            flush(thread, counters);
+            flush_current();
             thread->account.first = now;
         }
         return;
@@ -948,6 +953,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
     struct waker *waker = &thread->waker;
     __u32 process = task->tgid, by;
     const struct correlator_target *target;
+    struct current_context *found;
     struct correlator_context *context;
 
     if (!interrupts_at)
@@ -965,9 +971,10 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
         return;
     }
     name_waker(waker, current, target);
-    context = bpf_map_lookup_elem(&contexts, &only);
-    if (!context || filtered(current->tgid) || current_context(context) < CORRELATOR_UNSAMPLED)
+    found = bpf_map_lookup_elem(&contexts, &only);
+    if (!found || filtered(current->tgid) || read_context(found) < CORRELATOR_UNSAMPLED)
         return;
+    context = &found->context;
     waker->context = context->kind;
     waker->trace_id[0] = correlator_trace_id(context)[0];
     waker->trace_id[1] = correlator_trace_id(context)[1];

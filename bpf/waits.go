@@ -195,14 +195,17 @@ func (w *Waits) open() (err error) {
 			return fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
+	if err := w.sampler.setLabels(spec); err != nil {
+		return err
+	}
 	spec.Maps[waitsMapAccountsA].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapAccountsB].MaxEntries = uint32(maxAccounts)
 	spec.Maps[waitsMapCounters].MaxEntries = uint32(w.cpus)
 	spec.Maps[waitsMapPaces].MaxEntries = uint32(w.cpus * (paces + ownerPaces))
 	spec.Maps[waitsMapBells] = setBells(spec.Maps[waitsMapBells])
 	spec.Maps[waitsMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
-	shared := map[string]*ebpf.Map{waitsMapTargets: w.sampler.objects.Targets, waitsMapObi: w.sampler.objects.OBI}
-	if err := load(spec, &w.objects, ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
+	shared := ebpf.CollectionOptions{MapReplacements: w.sampler.sharedContexts()}
+	if err := load(spec, &w.objects, shared); err != nil {
 		return err
 	}
 	if w.counters, err = w.objects.Counters.Memory(); err != nil {
@@ -231,6 +234,13 @@ func (w *Waits) open() (err error) {
 		return w.Pause()
 	}
 	return w.Resume()
+}
+
+// sharedContexts are the maps by which the programs of other objects know contexts.
+func (s *Sampler) sharedContexts() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		samplerMapTargets: s.objects.Targets, samplerMapObi: s.objects.OBI, samplerMapGoLayouts: s.objects.GoLayouts,
+	}
 }
 
 // Pause has the kernel do nothing for accounts until Resume. What was not drained can still be; what Close would

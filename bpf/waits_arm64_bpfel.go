@@ -33,40 +33,6 @@ type waitsAccountKey struct {
 	Reserved      uint32
 }
 
-type waitsCorrelatorContext struct {
-	_             structs.HostLayout
-	Target        uint32
-	Pid           uint32
-	Level         uint32
-	Kind          uint32
-	ThreadPointer uint64
-	Slot          struct {
-		_             structs.HostLayout
-		Reserved      [3]uint8
-		MinorVersion  [2]uint8
-		Valid         uint8
-		TracePresent  uint8
-		TraceFlags    uint8
-		TraceId       [2]uint64
-		SpanId        uint64
-		TransactionId uint64
-	}
-	Record struct {
-		_              structs.HostLayout
-		TraceId        [2]uint64
-		SpanId         uint64
-		Valid          uint8
-		TraceFlags     uint8
-		AttributesSize uint16
-		Reserved       uint32
-	}
-	RecordAddr     uint64
-	AttributeKeys  uint64
-	KnownKeys      uint16
-	AttributeCount uint8
-	Reserved       [5]uint8
-}
-
 type waitsCorrelatorContextKind uint32
 
 const (
@@ -110,6 +76,112 @@ type waitsCorrelatorTarget struct {
 	Labels         uint8
 	AttributeKeys  [8]uint8
 	Check          uint64
+}
+
+type waitsCurrentContext struct {
+	_       structs.HostLayout
+	Context struct {
+		_             structs.HostLayout
+		Target        uint32
+		Pid           uint32
+		Level         uint32
+		Kind          uint32
+		ThreadPointer uint64
+		Slot          struct {
+			_             structs.HostLayout
+			Reserved      [3]uint8
+			MinorVersion  [2]uint8
+			Valid         uint8
+			TracePresent  uint8
+			TraceFlags    uint8
+			TraceId       [2]uint64
+			SpanId        uint64
+			TransactionId uint64
+		}
+		Record struct {
+			_              structs.HostLayout
+			TraceId        [2]uint64
+			SpanId         uint64
+			Valid          uint8
+			TraceFlags     uint8
+			AttributesSize uint16
+			Reserved       uint32
+		}
+		RecordAddr     uint64
+		AttributeKeys  uint64
+		KnownKeys      uint16
+		AttributeCount uint8
+		Reserved       [5]uint8
+	}
+	OfLabels   uint32
+	Outcome    uint32
+	Attributes struct {
+		_        structs.HostLayout
+		Size     uint16
+		Cut      uint8
+		Unknown  uint8
+		Reserved uint32
+		Entries  [504]uint8
+	}
+	Labels struct {
+		_      structs.HostLayout
+		Layout uint32
+		Count  uint32
+		Labels [32]struct {
+			_   structs.HostLayout
+			Key struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Value struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+		}
+		Bucket struct {
+			_       structs.HostLayout
+			Tophash [8]uint8
+			Keys    [8]struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Values [8]struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Overflow uint64
+		}
+		Values [8]struct {
+			_      structs.HostLayout
+			Text   uint64
+			Length uint64
+		}
+		Text [4]uint64
+		Root uint64
+	}
+}
+
+type waitsGoKey struct {
+	_      structs.HostLayout
+	Text   [4]uint64
+	Role   uint32
+	Length uint32
+}
+
+type waitsGoLayout struct {
+	_        structs.HostLayout
+	G        int64
+	G_m      uint16
+	G_labels uint16
+	M_procid uint16
+	M_curg   uint16
+	M_extra  uint16
+	Form     uint8
+	Reserved [5]uint8
 }
 
 type waitsJob struct {
@@ -232,6 +304,7 @@ const (
 	waitsMapBells           = "bells"
 	waitsMapContexts        = "contexts"
 	waitsMapCounters        = "counters"
+	waitsMapGoLayouts       = "go_layouts"
 	waitsMapJobs            = "jobs"
 	waitsMapObi             = "obi"
 	waitsMapOwners          = "owners"
@@ -248,6 +321,9 @@ const (
 	waitsVarAttached        = "attached"
 	waitsVarByThread        = "by_thread"
 	waitsVarEpoch           = "epoch"
+	waitsVarGoAttributes    = "go_attributes"
+	waitsVarGoKeyLengths    = "go_key_lengths"
+	waitsVarGoKeys          = "go_keys"
 	waitsVarInterruptsAt    = "interrupts_at"
 	waitsVarKeepUnsampled   = "keep_unsampled"
 	waitsVarKernelStacks    = "kernel_stacks"
@@ -325,6 +401,7 @@ type waitsMapSpecs struct {
 	Bells     *ebpf.MapSpec `ebpf:"bells"`
 	Contexts  *ebpf.MapSpec `ebpf:"contexts"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	GoLayouts *ebpf.MapSpec `ebpf:"go_layouts"`
 	Jobs      *ebpf.MapSpec `ebpf:"jobs"`
 	Obi       *ebpf.MapSpec `ebpf:"obi"`
 	Owners    *ebpf.MapSpec `ebpf:"owners"`
@@ -341,6 +418,9 @@ type waitsVariableSpecs struct {
 	Attached        *ebpf.VariableSpec `ebpf:"attached"`
 	ByThread        *ebpf.VariableSpec `ebpf:"by_thread"`
 	Epoch           *ebpf.VariableSpec `ebpf:"epoch"`
+	GoAttributes    *ebpf.VariableSpec `ebpf:"go_attributes"`
+	GoKeyLengths    *ebpf.VariableSpec `ebpf:"go_key_lengths"`
+	GoKeys          *ebpf.VariableSpec `ebpf:"go_keys"`
 	InterruptsAt    *ebpf.VariableSpec `ebpf:"interrupts_at"`
 	KeepUnsampled   *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	KernelStacks    *ebpf.VariableSpec `ebpf:"kernel_stacks"`
@@ -384,6 +464,7 @@ type waitsMaps struct {
 	Bells     *ebpf.Map `ebpf:"bells"`
 	Contexts  *ebpf.Map `ebpf:"contexts"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	GoLayouts *ebpf.Map `ebpf:"go_layouts"`
 	Jobs      *ebpf.Map `ebpf:"jobs"`
 	Obi       *ebpf.Map `ebpf:"obi"`
 	Owners    *ebpf.Map `ebpf:"owners"`
@@ -400,6 +481,7 @@ func (m *waitsMaps) Close() error {
 		m.Bells,
 		m.Contexts,
 		m.Counters,
+		m.GoLayouts,
 		m.Jobs,
 		m.Obi,
 		m.Owners,
@@ -417,6 +499,9 @@ type waitsVariables struct {
 	Attached        *ebpf.Variable `ebpf:"attached"`
 	ByThread        *ebpf.Variable `ebpf:"by_thread"`
 	Epoch           *ebpf.Variable `ebpf:"epoch"`
+	GoAttributes    *ebpf.Variable `ebpf:"go_attributes"`
+	GoKeyLengths    *ebpf.Variable `ebpf:"go_key_lengths"`
+	GoKeys          *ebpf.Variable `ebpf:"go_keys"`
 	InterruptsAt    *ebpf.Variable `ebpf:"interrupts_at"`
 	KeepUnsampled   *ebpf.Variable `ebpf:"keep_unsampled"`
 	KernelStacks    *ebpf.Variable `ebpf:"kernel_stacks"`

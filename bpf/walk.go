@@ -19,6 +19,7 @@ type Walk struct {
 	TransactionID [8]byte
 	SpanID        [8]byte // with BySpan; else 0
 	OTel          bool    // as in Count
+	OfLabels      bool    // the same
 	Attributes    []byte  // the same; valid until the next Walk
 
 	// State is what the thread did, and NS the time in it, and in other waits of the thread, that the stack
@@ -79,7 +80,8 @@ func decodeWalk(raw []byte) (Walk, error) {
 	}
 	walk := Walk{
 		Time: d.Time, Stack: key, Frames: frames, TID: int(d.Tid),
-		OTel: isOTel(d.Context), Attributes: attributes[:d.AttributesSize], State: ThreadState(d.State),
+		OTel: isOTel(uint32(d.Context)), OfLabels: d.OfLabels != 0,
+		Attributes: attributes[:d.AttributesSize], State: ThreadState(d.State),
 		NS: d.Ns, Longest: d.Longest, Queued: d.Queued, Queue: d.Queue,
 		Peer: newPeer(d.Family, d.Port, &d.Address), Path: newPath(&d.Path), Futex: d.Futex,
 		Waker: Waker{

@@ -13,7 +13,7 @@
  * the CPU meanwhile: interrupts are off. */
 #include "walks.h"
 #include "calls.h"
-#include "obi.h"
+#include "contexts.h"
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -139,7 +139,8 @@ static __always_inline bool is_there(const struct thread *thread, const struct j
  * whose it is. */
 static __always_inline bool describe(struct walk_scratch *s, const struct job *job) {
     struct walked *walked = &s->walked;
-    struct correlator_context *context = &s->context;
+    struct current_context *found = bpf_map_lookup_elem(&contexts, &here);
+    const struct correlator_context *context;
     const struct thread *thread = current_thread();
 
     walked->time = job->in;
@@ -147,11 +148,12 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     walked->target = 0;
     if (job->test)
         return true;
-    if (!thread || !thread->key.kind || !is_there(thread, job))
+    if (!found || !thread || !thread->key.kind || !is_there(thread, job))
         return false;
-    if (current_context(context) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
-                                    : keep_unsampled ? CORRELATOR_UNSAMPLED
-                                                     : CORRELATOR_SAMPLED))
+    context = &found->context;
+    if (read_context(found) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
+                               : keep_unsampled ? CORRELATOR_UNSAMPLED
+                                                : CORRELATOR_SAMPLED))
         return false;
     __asm__ __volatile__("" ::: "memory"); /* the verifier goes on once for all outcomes */
     walked->target = context->target;
@@ -160,6 +162,7 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     walked->trace_id[1] = thread->key.trace_id[1];
     walked->transaction_id = thread->key.transaction_id;
     walked->context = thread->key.kind;
+    walked->of_labels = found->of_labels;
     walked->span_id = by_span && !by_thread ? correlator_span_id(context) : 0;
     walked->state = thread->state;
     walked->longest = job->longest;
@@ -167,7 +170,12 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     walked->queue = job->queue;
     walked->waker = thread->waker;
     find_cause(walked, thread);
-    if (!by_thread && context->kind == CORRELATOR_OTEL) {
+    if (by_thread)
+        return true;
+    if (found->of_labels) {
+        s->attributes.found = found->attributes;
+        walked->attributes_size = found->attributes.size;
+    } else if (context->kind == CORRELATOR_OTEL) {
         correlator_read_attributes(context, &s->attributes);
         walked->attributes_size = s->attributes.found.size;
     }

@@ -155,11 +155,10 @@ func missingWalks(err error) error {
 }
 
 func (w *Waits) sharedWithWalks() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{
-		walksMapTargets: w.sampler.objects.Targets, walksMapObi: w.sampler.objects.OBI,
-		walksMapThreads:  w.objects.Threads,
-		walksMapCounters: w.objects.Counters, walksMapJobs: w.objects.Jobs, walksMapBells: w.objects.Bells,
-	}
+	shared := w.sampler.sharedContexts()
+	shared[walksMapThreads], shared[walksMapCounters] = w.objects.Threads, w.objects.Counters
+	shared[walksMapJobs], shared[walksMapBells] = w.objects.Jobs, w.objects.Bells
+	return shared
 }
 
 func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
@@ -181,6 +180,9 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
+	}
+	if err := w.sampler.setLabels(spec); err != nil {
+		return nil, err
 	}
 	spec.Maps[walksMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
 	spec.Maps[walksMapCounters].MaxEntries = uint32(w.cpus)

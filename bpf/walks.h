@@ -27,7 +27,8 @@
  *       88    8 queue            how long that was
  *       96    8 futex            the address that was waited at; 0: at none
  *      104    4 state            enum thread_state
- *      108    4 context          enum correlator_context_kind
+ *      108    2 context          enum correlator_context_kind
+ *      110    2 of_labels        1: context is that of labels, and attributes are theirs
  *      112    2 family           AF_INET or AF_INET6 if there is a peer, else 0
  *      114    2 port             of the peer, as on the wire
  *      116    4 attributes_size
@@ -51,7 +52,8 @@ struct walked {
     __u64 queue;
     __u64 futex;
     __u32 state;
-    __u32 context;
+    __u16 context;
+    __u16 of_labels;
     __u16 family;
     __u16 port;
     __u32 attributes_size;
@@ -66,12 +68,10 @@ struct walked {
  *
  *   offset size field
  *        0 7120 walked
- *     7120  120 context     of the thread
- *     7240 2584 attributes  of the thread
+ *     7120 2584 attributes  of the thread
  */
 struct walk_scratch {
     struct walked walked;
-    struct correlator_context context;
     struct correlator_attributes_scratch attributes;
 };
 
@@ -82,7 +82,6 @@ _Static_assert(__builtin_offsetof(struct walked, waker) == 136, "waker");
 _Static_assert(__builtin_offsetof(struct walked, path) == 192, "path");
 _Static_assert(__builtin_offsetof(struct walked, stack) == 448, "stack");
 _Static_assert(__builtin_offsetof(struct walked, attributes) == 6608, "attributes");
-_Static_assert(__builtin_offsetof(struct walk_scratch, context) == 7120, "context");
-_Static_assert(__builtin_offsetof(struct walk_scratch, attributes) == 7240, "attributes");
+_Static_assert(__builtin_offsetof(struct walk_scratch, attributes) == 7120, "attributes");
 
 #endif

@@ -107,7 +107,9 @@ func (s *spent) drain() {
 		}
 		s.stackTimes[w.TID] += w.NS + w.Queued
 		s.queue[w.TID] -= int64(ofQueue(w))
-		s.walks = append(s.walks, *w)
+		kept := *w
+		kept.Attributes = bytes.Clone(w.Attributes)
+		s.walks = append(s.walks, kept)
 	}))
 }
 

@@ -50,6 +50,112 @@ type walksCorrelatorTarget struct {
 	Check          uint64
 }
 
+type walksCurrentContext struct {
+	_       structs.HostLayout
+	Context struct {
+		_             structs.HostLayout
+		Target        uint32
+		Pid           uint32
+		Level         uint32
+		Kind          uint32
+		ThreadPointer uint64
+		Slot          struct {
+			_             structs.HostLayout
+			Reserved      [3]uint8
+			MinorVersion  [2]uint8
+			Valid         uint8
+			TracePresent  uint8
+			TraceFlags    uint8
+			TraceId       [2]uint64
+			SpanId        uint64
+			TransactionId uint64
+		}
+		Record struct {
+			_              structs.HostLayout
+			TraceId        [2]uint64
+			SpanId         uint64
+			Valid          uint8
+			TraceFlags     uint8
+			AttributesSize uint16
+			Reserved       uint32
+		}
+		RecordAddr     uint64
+		AttributeKeys  uint64
+		KnownKeys      uint16
+		AttributeCount uint8
+		Reserved       [5]uint8
+	}
+	OfLabels   uint32
+	Outcome    uint32
+	Attributes struct {
+		_        structs.HostLayout
+		Size     uint16
+		Cut      uint8
+		Unknown  uint8
+		Reserved uint32
+		Entries  [504]uint8
+	}
+	Labels struct {
+		_      structs.HostLayout
+		Layout uint32
+		Count  uint32
+		Labels [32]struct {
+			_   structs.HostLayout
+			Key struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Value struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+		}
+		Bucket struct {
+			_       structs.HostLayout
+			Tophash [8]uint8
+			Keys    [8]struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Values [8]struct {
+				_      structs.HostLayout
+				Text   uint64
+				Length uint64
+			}
+			Overflow uint64
+		}
+		Values [8]struct {
+			_      structs.HostLayout
+			Text   uint64
+			Length uint64
+		}
+		Text [4]uint64
+		Root uint64
+	}
+}
+
+type walksGoKey struct {
+	_      structs.HostLayout
+	Text   [4]uint64
+	Role   uint32
+	Length uint32
+}
+
+type walksGoLayout struct {
+	_        structs.HostLayout
+	G        int64
+	G_m      uint16
+	G_labels uint16
+	M_procid uint16
+	M_curg   uint16
+	M_extra  uint16
+	Form     uint8
+	Reserved [5]uint8
+}
+
 type walksJob struct {
 	_         structs.HostLayout
 	Tid       uint32
@@ -152,41 +258,8 @@ const (
 )
 
 type walksWalkScratch struct {
-	_       structs.HostLayout
-	Walked  walksWalked
-	Context struct {
-		_             structs.HostLayout
-		Target        uint32
-		Pid           uint32
-		Level         uint32
-		Kind          uint32
-		ThreadPointer uint64
-		Slot          struct {
-			_             structs.HostLayout
-			Reserved      [3]uint8
-			MinorVersion  [2]uint8
-			Valid         uint8
-			TracePresent  uint8
-			TraceFlags    uint8
-			TraceId       [2]uint64
-			SpanId        uint64
-			TransactionId uint64
-		}
-		Record struct {
-			_              structs.HostLayout
-			TraceId        [2]uint64
-			SpanId         uint64
-			Valid          uint8
-			TraceFlags     uint8
-			AttributesSize uint16
-			Reserved       uint32
-		}
-		RecordAddr     uint64
-		AttributeKeys  uint64
-		KnownKeys      uint16
-		AttributeCount uint8
-		Reserved       [5]uint8
-	}
+	_          structs.HostLayout
+	Walked     walksWalked
 	Attributes struct {
 		_     structs.HostLayout
 		Found struct {
@@ -221,7 +294,8 @@ type walksWalked struct {
 	Queue          uint64
 	Futex          uint64
 	State          uint32
-	Context        uint32
+	Context        uint16
+	OfLabels       uint16
 	Family         uint16
 	Port           uint16
 	AttributesSize uint32
@@ -255,7 +329,9 @@ type walksWalked struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	walksMapBells          = "bells"
+	walksMapContexts       = "contexts"
 	walksMapCounters       = "counters"
+	walksMapGoLayouts      = "go_layouts"
 	walksMapJobs           = "jobs"
 	walksMapObi            = "obi"
 	walksMapRecords        = "records"
@@ -271,6 +347,9 @@ const (
 	walksVarBySpan         = "by_span"
 	walksVarByThread       = "by_thread"
 	walksVarFindsCallers   = "finds_callers"
+	walksVarGoAttributes   = "go_attributes"
+	walksVarGoKeyLengths   = "go_key_lengths"
+	walksVarGoKeys         = "go_keys"
 	walksVarHashSeed       = "hash_seed"
 	walksVarKeepUnsampled  = "keep_unsampled"
 	walksVarLayout         = "layout"
@@ -332,7 +411,9 @@ type walksProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type walksMapSpecs struct {
 	Bells        *ebpf.MapSpec `ebpf:"bells"`
+	Contexts     *ebpf.MapSpec `ebpf:"contexts"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	GoLayouts    *ebpf.MapSpec `ebpf:"go_layouts"`
 	Jobs         *ebpf.MapSpec `ebpf:"jobs"`
 	Obi          *ebpf.MapSpec `ebpf:"obi"`
 	Records      *ebpf.MapSpec `ebpf:"records"`
@@ -351,6 +432,9 @@ type walksVariableSpecs struct {
 	BySpan         *ebpf.VariableSpec `ebpf:"by_span"`
 	ByThread       *ebpf.VariableSpec `ebpf:"by_thread"`
 	FindsCallers   *ebpf.VariableSpec `ebpf:"finds_callers"`
+	GoAttributes   *ebpf.VariableSpec `ebpf:"go_attributes"`
+	GoKeyLengths   *ebpf.VariableSpec `ebpf:"go_key_lengths"`
+	GoKeys         *ebpf.VariableSpec `ebpf:"go_keys"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.VariableSpec `ebpf:"keep_unsampled"`
 	Layout         *ebpf.VariableSpec `ebpf:"layout"`
@@ -381,7 +465,9 @@ func (o *walksObjects) Close() error {
 // It can be passed to loadWalksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type walksMaps struct {
 	Bells        *ebpf.Map `ebpf:"bells"`
+	Contexts     *ebpf.Map `ebpf:"contexts"`
 	Counters     *ebpf.Map `ebpf:"counters"`
+	GoLayouts    *ebpf.Map `ebpf:"go_layouts"`
 	Jobs         *ebpf.Map `ebpf:"jobs"`
 	Obi          *ebpf.Map `ebpf:"obi"`
 	Records      *ebpf.Map `ebpf:"records"`
@@ -395,7 +481,9 @@ type walksMaps struct {
 func (m *walksMaps) Close() error {
 	return _WalksClose(
 		m.Bells,
+		m.Contexts,
 		m.Counters,
+		m.GoLayouts,
 		m.Jobs,
 		m.Obi,
 		m.Records,
@@ -415,6 +503,9 @@ type walksVariables struct {
 	BySpan         *ebpf.Variable `ebpf:"by_span"`
 	ByThread       *ebpf.Variable `ebpf:"by_thread"`
 	FindsCallers   *ebpf.Variable `ebpf:"finds_callers"`
+	GoAttributes   *ebpf.Variable `ebpf:"go_attributes"`
+	GoKeyLengths   *ebpf.Variable `ebpf:"go_key_lengths"`
+	GoKeys         *ebpf.Variable `ebpf:"go_keys"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	KeepUnsampled  *ebpf.Variable `ebpf:"keep_unsampled"`
 	Layout         *ebpf.Variable `ebpf:"layout"`

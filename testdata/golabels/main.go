@@ -1,5 +1,8 @@
 // Command golabels has goroutines that take turns, each in a function of its own, with labels that say
-// which: of the goroutines in the function burnN, the trace id ends in N. It ends with its input.
+// which: of the goroutines in the function burnN, the trace id ends in N. From the first
+// byte of its input on, some sleep in between, with labels, and others poll, without. It ends with its input,
+// and prints how long those of each trace have slept, ns: at least, by what they had asked for, and at most,
+// by a clock.
 package main
 
 import (
@@ -9,6 +12,9 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 //go:noinline
@@ -43,7 +49,7 @@ func burn0(n int) (s int) { // without labels
 	return s
 }
 
-var burners = []func(int) int{burn0, burn1, burn2, burn3}
+var burners = [...]func(int) int{burn0, burn1, burn2, burn3}
 
 func labels(n int) pprof.LabelSet {
 	return pprof.Labels("other", "value", "trace_id", fmt.Sprintf("%032d", n), "span_id", fmt.Sprintf("%016d", n))
@@ -57,6 +63,9 @@ func run(n int) {
 		switch {
 		case n == 0:
 			burn0(size)
+			if turn%8 == 0 {
+				poll()
+			}
 		case turn%8 == 0:
 			done := make(chan bool)
 			pprof.Do(bare, labels(n), func(context.Context) {
@@ -69,6 +78,7 @@ func run(n int) {
 		case turn%8 == 1:
 			pprof.SetGoroutineLabels(pprof.WithLabels(bare, labels(n)))
 			burners[n](size)
+			sleep(n)
 			pprof.SetGoroutineLabels(bare)
 		default:
 			pprof.Do(bare, labels(n), func(context.Context) { burners[n](size) })
@@ -77,11 +87,49 @@ func run(n int) {
 	}
 }
 
+const napTime = 2 * time.Millisecond
+
+// slept are of each trace: at least, at most.
+var slept [len(burners)][2]atomic.Int64
+
+// rests is how many sleep; below 0: none may begin to.
+var rests atomic.Int64
+
+const never = -1 << 32
+
+func sleep(n int) {
+	defer rests.Add(-1)
+	if rests.Add(1) <= 0 {
+		return
+	}
+	began := time.Now()
+	left := syscall.NsecToTimespec(int64(napTime))
+	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
+	}
+	slept[n][1].Add(int64(time.Since(began)))
+	slept[n][0].Add(int64(napTime))
+}
+
+func poll() {
+	left := syscall.NsecToTimeval(int64(napTime))
+	_, _ = syscall.Select(0, nil, nil, nil, &left)
+}
+
 func main() {
+	rests.Store(never)
 	for n := range burners {
 		for i := 0; i < 3; i++ {
 			go run(n)
 		}
 	}
+	if _, err := os.Stdin.Read(make([]byte, 1)); err == nil {
+		rests.Add(-never)
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	for rests.Add(never); rests.Load() > never; {
+		time.Sleep(time.Millisecond)
+	}
+	for n := range slept {
+		fmt.Println(slept[n][0].Load(), slept[n][1].Load())
+	}
 }

@@ -163,6 +163,9 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 	if count.OfOBI && !p.ofOBI.Load() {
 		p.ofOBI.Store(true)
 	}
+	if sample.HasTrace() && !count.OfOBI && !p.traced.Load() && !p.traced.Swap(true) {
+		p.sampling.recordError("a program with contexts", p.sampling.sampler.SawTrace(count.Stack.Target))
+	}
 	if count.OTel {
 		sample.Context = profile.OTelContext
 		keys := bpf.LabelAttributes

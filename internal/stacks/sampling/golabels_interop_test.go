@@ -17,7 +17,7 @@ func TestGoLabelVersions(t *testing.T) {
 			t.Run(version+", "+mode, func(t *testing.T) {
 				program, burn := buildGoLabels(t, mode == "pie", []string{"GOTOOLCHAIN=go" + version},
 					"-buildmode="+mode, "-ldflags=-s")
-				sampleGoLabels(t, program, burn, 1000, 200)
+				sampleGoLabels(t, program, burn, 1000, 200, false)
 			})
 		}
 	}

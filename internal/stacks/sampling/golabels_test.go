@@ -1,9 +1,11 @@
 package sampling
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,6 +74,10 @@ type goSink struct {
 	right, wrong  [4]uint64 // by function
 	without, none uint64    // samples of functions with labels that have no trace; in none of the functions
 	example       string
+
+	slept, waits [4]time.Duration // by trace: in accounts, all and asleep
+	stacks       [4]int           // of those
+	others       []string         // accounts and waits of no trace, or of what goroutines without do
 }
 
 func (s *goSink) Sampled(sample profile.Sample) {
@@ -95,9 +101,37 @@ func (s *goSink) Sampled(sample profile.Sample) {
 	}
 }
 
-func (*goSink) Waited(profile.Sample)                 {}
+// trace returns the number of one that the program has, 0 if it is none of them.
+func (s *goSink) trace(id [16]byte, context profile.ContextKind, polled bool) int {
+	n := int(id[15] & 15)
+	if hex.EncodeToString(id[:]) == fmt.Sprintf("%032d", n) && 0 < n && n < len(s.burn) && !polled &&
+		context == profile.OTelContext {
+		return n
+	}
+	s.others = append(s.others, fmt.Sprintf("%x, %v", id, polled))
+	return 0
+}
+
+func (s *goSink) Accounted(a *profile.Account) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.trace(a.TraceID, a.Context, a.Times[profile.Poll].Count > 0)
+	s.slept[n] += a.Times[profile.Sleep].Sum
+	for _, of := range a.Times {
+		s.waits[n] += of.Sum
+	}
+}
+
+func (s *goSink) Waited(sample profile.Sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.trace(sample.TraceID, sample.Context, sample.Wait.State == profile.Poll)
+	if sample.Wait.State == profile.Sleep && hex.EncodeToString(sample.SpanID[:]) == fmt.Sprintf("%016d", n) {
+		s.stacks[n]++
+	}
+}
+
 func (*goSink) Flush()                                {}
-func (*goSink) Accounted(*profile.Account)            {}
 func (*goSink) Refused(process.SampleOutcome, uint64) {}
 func (*goSink) ThreadNamed(int, string)               {}
 
@@ -113,21 +147,21 @@ func findProcess(t *testing.T, pid int) procscan.Found {
 
 // sampleGoLabels samples the program until there are so many samples of each of its functions, none of which may be
 // wrong, nor lack the labels that there are.
-func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, samples uint64) {
+func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, samples uint64, lazy bool) {
 	t.Helper()
 	command := exec.Command(program)
 	input, err := command.StdinPipe()
 	assert.NilError(t, err)
+	var slept bytes.Buffer
+	command.Stdout = &slept
 	assert.NilError(t, command.Start())
-	defer func() {
-		input.Close()
-		_ = command.Wait()
-	}()
+	defer command.Wait() //nolint:errcheck // it has ended, or the test has failed
+	defer input.Close()
 	found := findProcess(t, command.Process.Pid)
 	target, err := process.Open(accesstest.Open(t), "/proc", found, process.Filter{All: true})
 	assert.NilError(t, err)
 	defer target.Close()
-	s := openWith(t, Options{SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: rate,
+	s := openWith(t, Options{Waits: true, Lazy: lazy, SamplerOptions: bpf.SamplerOptions{SamplesPerSecond: rate,
 		KeepUntraced: true, BySpan: true,
 		Labels: []bpf.LabelKey{{Key: "trace_id", Role: bpf.TraceIDLabel}, {Key: "span_id", Role: bpf.SpanIDLabel}}}})
 	sink := &goSink{burn: burn}
@@ -142,12 +176,38 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 	var view process.View
 	target.Describe(&view)
 	assert.Check(t, slices.Equal(view.Contexts, []string{process.GoLabels}), "%v", view.Contexts)
+	s.poll("a sample with labels", func() bool { // with Lazy, the program is accounted since
+		sampler.Serve()
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		return slices.Max(sink.right[1:]) > 0
+	})
+	_, err = io.WriteString(input, "\n")
+	assert.NilError(t, err)
+	accounted := s.Waits().Kept
 	s.poll("samples with labels", func() bool {
 		sampler.Serve()
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		return slices.Min(sink.right[:]) >= samples || sink.wrong != [4]uint64{}
+		return slices.Min(sink.right[:]) >= samples && (!accounted || slices.Min(sink.stacks[1:]) > 0) ||
+			sink.wrong != [4]uint64{}
 	})
+	input.Close()
+	assert.NilError(t, command.Wait())
+	for n := range sink.slept {
+		var least, most time.Duration
+		_, err := fmt.Fscan(&slept, &least, &most)
+		assert.NilError(t, err)
+		if accounted {
+			s.poll("accounts", func() bool {
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				return sink.waits[n] >= least
+			})
+		}
+		assert.Check(t, sink.slept[n] <= most, "trace %d has slept %v at most, by its account %v", n, most, sink.slept[n])
+	}
+	assert.Check(t, len(sink.others) == 0, "%q", sink.others)
 	assert.NilError(t, sampler.Close())
 	t.Logf("%d samples are right; without labels %d, elsewhere %d, refused %d", sink.right, sink.without, sink.none,
 		s.counters.LabelsRefused.Load())
@@ -164,7 +224,7 @@ func TestGoLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			program, burn := buildGoLabels(t, strings.HasPrefix(name, "cgo"), nil, flags...)
-			sampleGoLabels(t, program, burn, 1000, 50)
+			sampleGoLabels(t, program, burn, 1000, 50, name == "static")
 		})
 	}
 }

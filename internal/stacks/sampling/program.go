@@ -38,6 +38,7 @@ type program struct {
 	pieces   pieces
 	flushing bool        // it is in Sampling.flushing
 	ofOBI    atomic.Bool // samples had a context of OBI
+	traced   atomic.Bool // samples had another one
 }
 
 // start has the threads of a program sampled that work on a trace, and its samples handed to sink.
@@ -76,6 +77,7 @@ func (s *Sampling) setTarget(p *program, rules bpf.TargetRules, keys []string) e
 	if p.keyed {
 		keys, rules.Keys, rules.KnownKeys = p.keys, p.rules.Keys, p.rules.KnownKeys
 	}
+	rules.Unseen = s.lazy
 	number, err := s.sampler.SetTarget(p.identity, rules)
 	if err != nil {
 		return err // one that was set before goes on
