@@ -45,9 +45,11 @@ func TestTry(t *testing.T) {
 		assert.Check(t, ours[what] >= own[what]*9/10, "%s: %s", what, text)
 	}
 	assert.Check(t, ours["lock"] >= 100*time.Millisecond && ours["sleep"] >= 80*time.Millisecond, "%s", text)
-	for _, part := range []string{"checkout", "restock", "bank", "report"} {
+	for _, part := range []string{"checkout", "checkout-2", "bank", "report"} {
 		assert.Check(t, strings.Contains(text, part), "%q in\n%s", part, text)
 	}
+	assert.Check(t, regexp.MustCompile(`\(\*shop\)\.reserve .* checkout-2 in trace [0-9a-f]{8} `).MatchString(text),
+		"the other order has the lock: %s", text)
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	assert.NilError(t, err)
 	assert.Assert(t, len(files) == 1 && filepath.Base(files[0]) == "correlator-try.html", files)

@@ -57,7 +57,7 @@ type shop struct {
 	packed  atomic.Bool
 	hash    uint64
 	orders  pipe
-	stocks  pipe
+	others  pipe
 	reports pipe
 	served  chan struct{}
 	bank    [2]int // two ends of a connection
@@ -73,13 +73,13 @@ type pipe [2]int
 func Shop(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(-1)
 	s := &shop{served: make(chan struct{}, orders)} // to send there does not block
-	threads := []func() error{s.checkout, s.restock, s.answer, s.report}
+	threads := []func() error{s.checkout, s.checkOutFirst, s.answer, s.report}
 	runtime.GOMAXPROCS(2 * (len(threads) + 1)) // each blocks with one
 	if err := s.open(); err != nil {
 		return err
 	}
 	failed, tids := make(chan error, len(threads)), make(chan int)
-	for i, name := range []string{"checkout", "restock", "bank", "report"} {
+	for i, name := range []string{"checkout", "checkout-2", "bank", "report"} {
 		go func() {
 			runtime.LockOSThread()
 			tids <- unix.Gettid()
@@ -101,7 +101,7 @@ func Shop(in io.Reader, out io.Writer) error {
 		return nil //nolint:nilerr // nobody wants to know
 	}
 	for begun := time.Now(); takesOrder(s.measured.Orders, time.Since(begun)); s.measured.Orders++ {
-		if err := s.stocks.send(); err != nil {
+		if err := s.others.send(); err != nil {
 			return err
 		}
 		select {
@@ -123,7 +123,7 @@ func takesOrder(served int, took time.Duration) bool {
 }
 
 func (s *shop) open() error {
-	for _, p := range []*pipe{&s.orders, &s.stocks, &s.reports} {
+	for _, p := range []*pipe{&s.orders, &s.others, &s.reports} {
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 			return os.NewSyscallError("pipe2", err)
 		}
@@ -241,7 +241,7 @@ func (s *shop) pack() {
 	s.packed.Store(true)
 }
 
-// reserve waits for the lock that restock holds.
+// reserve waits for the lock that another order holds.
 //
 //go:noinline
 func (s *shop) reserve() {
@@ -260,12 +260,14 @@ func (s *shop) pay() error {
 	return read(s.bank[0])
 }
 
-// restock locks the stock before an order is served, and until it has been waited for.
-func (s *shop) restock() error {
+// checkOutFirst is the thread of another order, which locks the stock before checkout serves its one, and until that
+// waits.
+func (s *shop) checkOutFirst() error {
 	for {
-		if err := s.stocks.await(); err != nil {
+		if err := s.others.await(); err != nil {
 			return err
 		}
+		traced(rand.Uint64())
 		atomic.StoreUint32(&s.stock, 1)
 		s.wanted.Store(false)
 		if err := s.orders.send(); err != nil {
@@ -277,6 +279,7 @@ func (s *shop) restock() error {
 		nap(stockTime)
 		atomic.StoreUint32(&s.stock, 0)
 		futex(&s.stock, futexWakePrivate, 1)
+		traced(0)
 	}
 }
 

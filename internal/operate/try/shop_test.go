@@ -65,14 +65,14 @@ func TestCompare(t *testing.T) {
 		Accounts: []record.ThreadAccount{account(1, profile.Futex, time.Hour), account(2, profile.Futex, 3*time.Second),
 			account(3, profile.Net, time.Second)},
 		Samples: map[record.Key]uint64{{TID: 1}: 1, {TID: 2, TraceID: [16]byte{1}}: 1,
-			{TID: 2, TraceID: [16]byte{2}}: 3, {TID: 2}: 9},
+			{TID: 2, TraceID: [16]byte{2}}: 3, {TID: 2}: 9, {TID: 3, TraceID: [16]byte{3}}: 9},
 		SamplesPerSecond: 20,
 		Waits: map[record.WaitKey]profile.StateTimes{
 			{Key: record.Key{TID: 1}}: {}, {Key: record.Key{TID: 3}}: {},
 		},
 	}
 	keepThreads(r, []int{2, 3})
-	assert.Check(t, len(r.Accounts) == 2 && len(r.Samples) == 3 && len(r.Waits) == 1, "%+v", r)
+	assert.Check(t, len(r.Accounts) == 2 && len(r.Samples) == 4 && len(r.Waits) == 1, "%+v", r)
 	lines := compare(r, &Measured{TID: 2, Lock: 2 * time.Second, Net: time.Millisecond})
 	assert.DeepEqual(t, lines, []string{
 		"CHECKOUT                 BY ITS OWN CLOCKS  BY THE CORRELATOR",

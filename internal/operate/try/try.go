@@ -98,8 +98,8 @@ func show(stdout, stderr io.Writer, r *record.Recording, notes []string, format 
 
 const (
 	story = `A shop on one CPU has served %d of %d orders. Its thread "checkout" polls for an order, computes a price, waits
-for a lock that "restock" holds, asks the "bank" by a socket, sleeps, and packs while "report" wants the same CPU.
-Each order is a trace, by labels of its goroutine.
+for a lock that another order holds ("checkout-2"), asks the "bank" by a socket, sleeps, and packs while "report"
+wants the same CPU. Each order is a trace, by labels of its goroutine.
 
 `
 	next = `
@@ -141,7 +141,7 @@ func compare(r *record.Recording, m *Measured) []string {
 	}
 	traces, samples := make(map[[16]byte]bool), uint64(0)
 	for key, n := range r.Samples {
-		if key.HasTrace() {
+		if key.HasTrace() && key.TID == m.TID {
 			traces[key.TraceID] = true
 			samples += n
 		}
