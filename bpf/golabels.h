@@ -239,7 +239,8 @@ static __always_inline enum go_result go_find(void *ctx, const struct go_layout 
         return GO_UNREADABLE;
     if (!goroutine || extra)
         return GO_NONE;
-    if (correlator_read_word(goroutine + layout->g_m, &its_m) ||
+    its_m = m;
+    if ((goroutine != g && correlator_read_word(goroutine + layout->g_m, &its_m)) ||
         correlator_read_word(goroutine + layout->g_labels, labels))
         return GO_UNREADABLE;
     /* The scheduler gives a goroutine its thread after it has given the thread its goroutine. */
@@ -368,30 +369,32 @@ static __always_inline enum go_result go_read_labels(void *ctx, __u64 thread_poi
     return GO_FOUND;
 }
 
-/* One more than the values of hexadecimal digits; 0 for other characters. */
-static const __u8 go_digits[256] = {
-    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
-    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
-    ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
-};
+#define GO_BYTES(byte) ((byte)*0x0101010101010101ULL)
 
-/* Reads an id of 16 hexadecimal digits, in the order of the wire. */
+/* The values of 8 hexadecimal digits, in the order of the wire. Others set bits of bad. */
+static __always_inline __u64 go_digits(__u64 text, __u64 *bad) {
+    __u64 lower = text | GO_BYTES(0x20), letters = (lower >> 6) & GO_BYTES(1);
+    __u64 values = (lower & GO_BYTES(15)) + letters * 9;
+
+    *bad |= (lower ^ (GO_BYTES('0') + values + letters * ('a' - '0' - 10))) |
+            (values & GO_BYTES(0xf0)) | (((values + GO_BYTES(6)) >> 4 & GO_BYTES(1)) ^ letters) |
+            ((text ^ lower) >> 5 & ~letters & GO_BYTES(1));
+    values = (values << 4 | values >> 8) & 0x00ff00ff00ff00ff;
+    values = (values | values >> 8) & 0x0000ffff0000ffff;
+    return (values | values >> 16) & 0xffffffff;
+}
+
+/* Reads ids of 16 hexadecimal digits each, in the order of the wire: one or two. */
 static __always_inline enum go_result go_read_hex(struct go_scratch *scratch, __u64 addr,
-                                                  __u64 *id) {
-    const __u8 *text = (const __u8 *)scratch->text;
-    __u64 number = 0;
-    __u8 all = 0;
+                                                  __u64 *ids, int count) {
+    const __u64 *text = scratch->text;
+    __u64 bad = 0;
 
-    if (bpf_probe_read_user(scratch->text, 16, (const void *)addr))
+    if (bpf_probe_read_user(scratch->text, count * 16, (const void *)addr))
         return GO_UNREADABLE;
-    for (int i = 0; i < 16; i++) {
-        __u8 digit = go_digits[text[i]] - 1;
-
-        all |= digit;
-        number = number << 4 | (digit & 15);
-    }
-    *id = __builtin_bswap64(number);
-    return all > 15 ? GO_REFUSED : GO_FOUND;
+    for (int i = 0; i < count; i++)
+        ids[i] = go_digits(text[2 * i], &bad) | go_digits(text[2 * i + 1], &bad) << 32;
+    return bad ? GO_REFUSED : GO_FOUND;
 }
 
 #define GO_DECIMAL_DIGITS 20                        /* of 2^64 - 1 */
@@ -427,7 +430,7 @@ static __always_inline enum go_result go_read_id(struct go_scratch *scratch, enu
 
     *id = 0;
     if (value->length)
-        return value->length == 16 ? go_read_hex(scratch, value->text, id) : GO_REFUSED;
+        return value->length == 16 ? go_read_hex(scratch, value->text, id, 1) : GO_REFUSED;
     value = scratch->values + decimal;
     return value->length ? go_read_decimal(scratch, value, id) : GO_FOUND;
 }
@@ -442,9 +445,7 @@ static __always_inline enum go_result go_read_ids(struct go_scratch *scratch,
     if (trace->length) {
         if (trace->length != 32)
             return GO_REFUSED;
-        result = go_read_hex(scratch, trace->text, &record->trace_id[0]);
-        if (result == GO_FOUND)
-            result = go_read_hex(scratch, trace->text + 16, &record->trace_id[1]);
+        result = go_read_hex(scratch, trace->text, record->trace_id, 2);
         if (result != GO_FOUND)
             return result;
     }

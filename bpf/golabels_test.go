@@ -93,7 +93,7 @@ var (
 
 func rootAttribute(id string) string { return "\x00\x10" + id }
 
-var labelTests = []struct {
+type labelTest struct {
 	name       string
 	inMap      bool
 	labels     []string
@@ -101,7 +101,9 @@ var labelTests = []struct {
 	trace      bool   // recordTrace and recordSpan
 	attributes string // that are counted
 	refused    bool
-}{
+}
+
+var labelTests = []labelTest{
 	{name: "ids", labels: labelTrace, trace: true},
 	{name: "among others", labels: several(5, "trace_id", strings.ToUpper(recordTrace), "b", "", "span_id", recordSpan),
 		trace: true},
@@ -169,6 +171,14 @@ var labelTests = []struct {
 		change: func(f *fakeGo) { f.rows[0].overflow = &f.rows[0] }},
 	{name: "empty map", inMap: true},
 	{name: "null map", inMap: true, labels: labelTrace, change: func(f *fakeGo) { f.ptr = nil }},
+}
+
+// Characters beside digits, and such with a bit more or less, are none.
+func init() {
+	for _, c := range []byte("/:@G`g\x00\x10\x1a\xb0\xe1") {
+		labelTests = append(labelTests, labelTest{name: fmt.Sprintf("with %q", c), refused: true,
+			labels: []string{"trace_id", recordTrace[:17] + string([]byte{c}) + recordTrace[18:], "span_id", recordSpan}})
+	}
 }
 
 // What the labels of a thread's goroutine say is its context; what they are not fit to say is none, and counted.

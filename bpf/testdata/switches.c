@@ -1,8 +1,9 @@
 /* Two threads that hand a byte back and forth on one CPU: each time, one is switched out, and the
  * other in. For each number on standard input it does so often, and prints the CPU time of that in
  * nanoseconds. First it prints the distance of its thread-local variable from the thread pointer.
- * The argument "context" has that point to a slot with a trace. With "sleeper" a single thread
- * sleeps so often on that CPU instead, and prints how late it ran in the worst of a hundred. */
+ * The argument "context" has that point to a slot with a trace, and "labels" to a goroutine that
+ * has labels of one, as in golabels_test.go. With "sleeper" a single thread sleeps so often on that
+ * CPU instead, and prints how late it ran in the worst of a hundred. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -15,16 +16,60 @@
 #include <time.h>
 #include <unistd.h>
 
-static __thread const uint8_t *slot __attribute__((tls_model("local-exec")));
+static __thread const void *slot __attribute__((tls_model("local-exec")));
 /* Minor version 1, valid, trace present, sampled; ids of no meaning. */
 static const uint8_t traced[37] = {1, 0, 1, 1, 1, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
                                    7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7};
 static int there[2], back[2];
-static const uint8_t *shown;
+static const char *shown = "";
+
+/* What is read of Go's runtime. */
+struct goroutine {
+    struct thread *m;
+    const void *labels;
+};
+
+struct thread {
+    uint64_t number;
+    struct goroutine *current;
+    bool extra;
+};
+
+struct label {
+    const char *key;
+    uint64_t key_length;
+    const char *value;
+    uint64_t value_length;
+};
+
+static const struct label labels[] = {
+    {"trace_id", 8, "4bf92f3577b34da6a3ce929d0e0e4736", 32},
+    {"span_id", 7, "00f067aa0ba902b7", 16},
+};
+static const struct {
+    const struct label *array;
+    uint64_t length, capacity;
+} slice = {labels, 2, 2};
+
+static void show(void) {
+    static __thread struct goroutine own;
+    static __thread struct thread m;
+
+    if (!strcmp(shown, "context")) {
+        slot = traced;
+    }
+    if (!strcmp(shown, "labels")) {
+        m.number = (uint64_t)gettid();
+        m.current = &own;
+        own.m = &m;
+        own.labels = &slice;
+        slot = &own;
+    }
+}
 
 static void *answer(void *unused) {
     char byte;
-    slot = shown;
+    show();
     while (read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1) {
     }
     return unused;
@@ -73,8 +118,10 @@ int main(int argc, char **argv) {
     long times;
     char byte = 0;
 
-    shown = argc > 1 && !strcmp(argv[1], "context") ? traced : NULL;
-    slot = shown;
+    if (argc > 1) {
+        shown = argv[1];
+    }
+    show();
     CPU_ZERO(&one);
     CPU_SET(0, &one);
     if (prctl(PR_SET_TIMERSLACK, 1) || sched_setaffinity(0, sizeof(one), &one) || pipe(there) ||
