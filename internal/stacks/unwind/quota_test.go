@@ -47,6 +47,8 @@ func (*madeUpTables) UpdateProcData(libpf.InterpreterType, libpf.PID, unsafe.Poi
 
 func (*madeUpTables) DeleteProcData(libpf.InterpreterType, libpf.PID) error { return nil }
 
+func (*madeUpTables) RemoveReportedPID(libpf.PID) {}
+
 func (*madeUpTables) UpdateUnwindInfo(uint16, stackdeltatypes.UnwindInfo) error { return nil }
 
 func (m *madeUpTables) UpdatePidInterpreterMapping(libpf.PID, lpm.Prefix, uint8, host.FileID, uint64) error {

@@ -318,8 +318,9 @@ func (s *server) askTable(op, which byte) (*ebpf.Map, error) {
 // errEngine: what is mapped is more than the engine can take.
 var errEngine = errors.New("the unwinding engine failed at what the process has mapped")
 
-// synchronize reads the mappings of a process. If the engine panics at what these are, that is an error, unless it has
-// locked itself: then the worker ends.
+func engineError(panicked any) error { return fmt.Errorf("%w: %v", errEngine, panicked) }
+
+// synchronize reads the mappings of a process. If what reads its runtimes then panics, that is an error, too.
 func (s *server) synchronize(r *synchronize) (result synchronized) {
 	pid := libpf.PID(r.KernelPID)
 	t := s.targets[pid]
@@ -342,7 +343,7 @@ func (s *server) synchronize(r *synchronize) (result synchronized) {
 		}
 		if wrong := recover(); wrong != nil {
 			s.remove(pid)
-			result = failedSynchronization(fmt.Errorf("%w: %v", errEngine, wrong))
+			result = failedSynchronization(engineError(wrong))
 		}
 	}()
 	s.provider.isPlain = t.user == selfUser

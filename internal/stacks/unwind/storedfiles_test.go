@@ -2,36 +2,50 @@ package unwind
 
 import (
 	"maps"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
+	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 	"gotest.tools/v3/assert/cmp"
 
 	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/unwind/deltas"
 )
 
-// Tables of files, of any size, are stored together when a process is synchronized, or when there are many. One that
-// is deleted before is not stored, and nothing of it is counted.
-func TestPendingTables(t *testing.T) {
+// newFileTables returns a table of tables of files, and a function that makes those.
+func newFileTables(t *testing.T) (outer *ebpf.Map, newTable func(uint16, []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error)) {
+	t.Helper()
 	testenv.NeedRoot(t)
 	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_INNER_MAP}
 	spec := &ebpf.MapSpec{Type: ebpf.HashOfMaps, KeySize: 8, ValueSize: 4, MaxEntries: 64, InnerMap: inner}
 	outer, err := ebpf.NewMap(spec)
 	assert.NilError(t, err)
-	defer outer.Close()
-	h, _ := madeUp()
-	h.tables = outer
-	h.newTable = func(bucket uint16, _ []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error) {
+	t.Cleanup(func() { outer.Close() })
+	return outer, func(bucket uint16, _ []ebpfapi.StackDeltaEBPF) (*ebpf.Map, error) {
 		spec := inner.Copy()
 		spec.MaxEntries = 1 << bucket
 		return ebpf.NewMap(spec)
 	}
+}
+
+// Tables of files, of any size, are stored together when a process is synchronized, or when there are many. One that
+// is deleted before is not stored, and nothing of it is counted.
+func TestPendingTables(t *testing.T) {
+	outer, newTable := newFileTables(t)
+	h, _ := madeUp()
+	h.tables, h.newTable = outer, newTable
 	stored := func() []uint64 {
 		files := make(map[uint64]bool)
 		var file uint64
@@ -78,15 +92,59 @@ func TestPendingTables(t *testing.T) {
 		assert.NilError(t, err)
 	}
 	assert.Check(t, len(stored()) == 0, "%d are stored", stored())
-	_, err = h.UpdateExeIDToStackDeltas(200, nil)
+	_, err := h.UpdateExeIDToStackDeltas(200, nil)
 	assert.Check(t, err == nil && len(stored()) == maxPending && len(h.pending) == 0, "%d are stored: %v",
 		len(stored()), err)
 	h.begin("user")
 	_, err = h.UpdateExeIDToStackDeltas(300, nil)
 	assert.NilError(t, err)
-	spec.KeySize = 4
-	h.tables, err = ebpf.NewMap(spec)
-	assert.NilError(t, err)
+	var other error
+	h.tables, other = newTable(0, nil) // no table of tables
+	assert.NilError(t, other)
 	defer h.tables.Close()
 	assert.Check(t, h.flush() != nil && h.result(0).full && h.result(0).errors == 1, "%+v", h.result(0))
+}
+
+// panicking panics at the C library.
+type panicking struct {
+	nativeunwind.StackDeltaProvider
+}
+
+func (p panicking) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
+	if strings.Contains(ref.FileName(), "/libc") {
+		panic("a loader")
+	}
+	return p.StackDeltaProvider.GetIntervalDataForFile(ref)
+}
+
+// What the engine has stored of a process before it panics is deleted as that of any process which has ended.
+func TestStoredBeforePanic(t *testing.T) {
+	h, _ := madeUp()
+	h.tables, h.newTable = newFileTables(t)
+	h.quotas = newQuotas(1<<10, func(string) uint64 { return 1 << 16 })
+	s := &server{procRoot: "/proc", handler: h, targets: make(map[libpf.PID]*target), pages: newPages()}
+	s.budget.reset()
+	s.deltas = deltas.NewProvider()
+	s.provider.StackDeltaProvider = panicking{s.deltas}
+	var err error
+	s.manager, err = processmanager.New(t.Context(), processmanager.Config{
+		InterpretersConfig: runtimesConfig(), MonitorInterval: time.Hour, ExecutableUnloadDelay: time.Millisecond,
+		EbpfHandler: h, StackDeltaProvider: &s.provider,
+	})
+	assert.NilError(t, err)
+	cmd := exec.Command("cat")
+	stdin, stdout := testenv.Start(t, cmd)
+	_, err = stdin.Write([]byte{'x'})
+	assert.NilError(t, err)
+	_, err = stdout.Read(make([]byte, 1)) // it has mapped all
+	assert.NilError(t, err)
+	of := identify(t, cmd.Process.Pid)
+	result := s.synchronize(&synchronize{ID: of.ID, KernelPID: of.KernelPID, User: of.User})
+	assert.Check(t, result.Outcome == outcomeFailed && strings.HasPrefix(result.Failure, errEngine.Error()), "%+v", result)
+	assert.Check(t, h.read && len(s.targets) == 0)
+	testenv.Poll(t, deadline, "all tables to be deleted", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.quotas.tables.budget.Used()+h.quotas.pages.budget.Used() == 0
+	})
 }

@@ -165,7 +165,7 @@ type target struct {
 
 	hasTrampolines bool // of CPython
 
-	isLocked bool // the engine may have locked itself, see synchronize
+	isLocked bool // the engine may have locked itself, see store
 }
 
 var _ process.Process = (*target)(nil)
@@ -257,14 +257,29 @@ func (t *target) IterateMappings(yield func(process.RawMapping) bool) (uint32, e
 		if !t.hasJVM && strings.HasSuffix(raw.Path, libjvm) {
 			t.hasJVM, t.jvm = true, &raw
 		}
-		t.hideJVM(&raw)
-		goOn := t.files.store(mappedFile{raw.Device, raw.Inode}, time.Now(), func() bool { return yield(raw) })
-		t.isLocked = false
-		if !goOn {
+		if !t.store(&raw, yield) {
 			return 0, process.ErrCallbackStopped
 		}
 	}
 	return 0, nil
+}
+
+// store has the engine store what is mapped. If it panics at that, this is an error of the process, unless it has
+// locked itself: then the worker ends. What it has stored of other mappings it counts only when it has them all, and
+// so it has to go on.
+func (t *target) store(raw *process.RawMapping, yield func(process.RawMapping) bool) (goOn bool) {
+	defer func() {
+		if t.isLocked {
+			return
+		}
+		if wrong := recover(); wrong != nil {
+			t.err = engineError(wrong)
+		}
+	}()
+	t.hideJVM(raw)
+	goOn = t.files.store(mappedFile{raw.Device, raw.Inode}, time.Now(), func() bool { return yield(*raw) })
+	t.isLocked = false
+	return goOn
 }
 
 // engineMapping is rawMapping, but for a vDSO that is not the kernel's.
@@ -623,7 +638,7 @@ type limitedReader struct {
 	isLocked *bool   // see target; nil: of memory
 }
 
-// ReadAt panics if it is called again and again where nothing more is read, see server.synchronize.
+// ReadAt panics if it is called again and again where nothing more is read, see target.store.
 func (r *limitedReader) ReadAt(b []byte, at int64) (int, error) {
 	if err := r.budget.spend(len(b)); err != nil {
 		if r.isLocked != nil && !*r.isLocked && r.budget.reads.Load() < -maxFailedReads {
