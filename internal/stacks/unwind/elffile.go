@@ -23,6 +23,10 @@ const (
 	// some ten of them, and some hundred bytes of others.
 	maxDynamicBytes = 64 << 10
 
+	// maxZeroBytes bounds the memory behind what segments have in the file, which is read without reading: a chain of
+	// symbols there has no end. Programs have some hundred kB of which anything is looked up.
+	maxZeroBytes = 1 << 20
+
 	// maxHeaders bounds the headers of segments, and those of sections. A file with more is refused:
 	// linkers make 15 and 40.
 	maxHeaders = 4096
@@ -98,7 +102,7 @@ func elfPatches(file io.ReaderAt) ([]patch, error) {
 			patches = append(patches, p)
 		}
 	}
-	dynamic := uint64(maxDynamicBytes)
+	dynamic, zero := uint64(maxDynamicBytes), uint64(maxZeroBytes)
 	for ; len(segments) > 0; segments = segments[binary.Size(elf.Prog64{}):] {
 		var segment elf.Prog64
 		_, _ = binary.Decode(segments, binary.LittleEndian, &segment)
@@ -110,6 +114,11 @@ func elfPatches(file io.ReaderAt) ([]patch, error) {
 			n := min(segment.Filesz, dynamic)
 			binary.LittleEndian.PutUint64(size, n)
 			dynamic -= n
+		case elf.PT_LOAD:
+			inFile := min(segment.Memsz, segment.Filesz)
+			n := min(segment.Memsz-inFile, zero)
+			binary.LittleEndian.PutUint64(segments[unsafe.Offsetof(segment.Memsz):], inFile+n)
+			zero -= n
 		}
 	}
 	for ; len(sections) > 0; sections = sections[binary.Size(none):] {

@@ -76,6 +76,8 @@ func TestELFSizes(t *testing.T) {
 			{Type: uint32(elf.PT_NOTE), Off: 1 << 63, Filesz: 512},
 			{Type: uint32(elf.PT_DYNAMIC), Filesz: maxDynamicBytes - 16},
 			{Type: uint32(elf.PT_DYNAMIC), Filesz: 1 << 63},
+			{Type: uint32(elf.PT_LOAD), Filesz: 4096, Memsz: 4096 + maxZeroBytes - 16},
+			{Type: uint32(elf.PT_LOAD), Filesz: 4096, Memsz: 1 << 63},
 		},
 		sections: []elf.Section64{
 			{Type: uint32(elf.SHT_STRTAB), Size: maxNamesBytes},
@@ -89,7 +91,7 @@ func TestELFSizes(t *testing.T) {
 	}
 	file := f.encode()
 	f.segments[2].Filesz, f.segments[3].Filesz, f.segments[4].Filesz = uint64(len(good)), 0, 0
-	f.segments[6].Filesz = 16
+	f.segments[6].Filesz, f.segments[8].Memsz = 16, 4096+16
 	f.sections[1].Size, f.sections[2].Size, f.sections[5].Size = maxNamesBytes, maxNamesBytes, 0
 	want := f.encode()
 	for _, size := range []int{1, 3, 8, 100, testBytes} {

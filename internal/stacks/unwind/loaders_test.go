@@ -242,23 +242,49 @@ func TestHostileFiles(t *testing.T) {
 	const frames = "\x14\x00\x00\x00\x00\x00\x00\x00\x01zR\x00\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\x00\x00" +
 		"\x00\x20\x00\x00\x1c\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x0f\x00\x41\x0e\x10"
 	started := e.counters.Started.Load()
+	// So many ways to unwind in one function take more memory than the worker may have.
+	ways := slices.Concat([]byte(frames[:24]+"\xff\xff\xff\x05"+frames[28:]),
+		bytes.Repeat([]byte("\x41\x0e\x10\x41\x0e\x18"), 16<<20))
+	many := section(".eh_frame", 1<<30, "")
+	many.sections[2].Off, many.sections[2].Addr = testBytes, testBytes
 	for name, c := range map[string]struct {
 		path string
 		file *testELF
+		more []byte
 	}{
-		"a debug link":  {"liba.so", section(".gnu_debuglink", 1<<63, "")},
-		"V8":            {"node", sized(v8Versions())},
-		"CPython":       {"libpython3.11.so.1.0", sized(python)},
-		"a C library":   {"libc.so.6", sized(libc)},
-		"frames, ended": {"libb.so", section(".eh_frame", 1<<20, frames)},
+		"a debug link":  {"liba.so", section(".gnu_debuglink", 1<<63, ""), nil},
+		"V8":            {"node", sized(v8Versions()), nil},
+		"CPython":       {"libpython3.11.so.1.0", sized(python), nil},
+		"a C library":   {"libc.so.6", sized(libc), nil},
+		"frames, ended": {"libb.so", section(".eh_frame", 1<<20, frames), nil},
+		"frames, many":  {"libd.so", many, ways},
 	} {
-		cmd := mapFile(t, c.path, c.file.encode())
+		cmd := mapFile(t, c.path, append(c.file.encode(), c.more...))
 		for range 2 {
 			_, err := e.Synchronize(t.Context(), identify(t, cmd.Process.Pid))
 			assert.ErrorContains(t, err, errEngine.Error(), name)
 		}
 	}
 	assert.Check(t, e.counters.Started.Load() == started, "a worker ended")
+}
+
+// Symbols of which a chain goes on behind what the file has, where a segment is zero for ever, are looked up to an end.
+func TestEndlessChain(t *testing.T) {
+	f := symbolsELF(jvmNumbers())
+	const at = testBytes - 28
+	f.parts[dynamicAt], _ = binary.Append(nil, binary.LittleEndian, []elf.Dyn64{
+		{Tag: int64(elf.DT_GNU_HASH), Val: at}, {Tag: int64(elf.DT_SYMTAB), Val: symbolsAt},
+		{Tag: int64(elf.DT_STRTAB), Val: namesAt}, {},
+	})
+	// A bucket, the first symbol of the chain, a word of the filter, which everything passes; the filter; the bucket.
+	f.parts[at], _ = binary.Append(nil, binary.LittleEndian, []uint32{1, 1, 1, 0, 1<<32 - 1, 1<<32 - 1, 1})
+	f.segments[0].Memsz = 1 << 62
+	file := referenceOf("libc.so.6", f.encode())
+	defer file.Close()
+	elf, err := file.GetELF()
+	assert.NilError(t, err)
+	_, err = elf.LookupSymbol("gHotSpotVMTypes")
+	assert.ErrorContains(t, err, "no matching segment")
 }
 
 // Whatever a file and the memory of a process contain, loaders of runtimes allocate within bounds, and none panics.

@@ -43,9 +43,9 @@ const (
 	maxMemoryBytes = 64 << 20
 
 	// maxHeapBytes is how much more memory is in use than before at which nothing more is read for a request, so that
-	// lists which grow by what is read, and are copied then, are within workerMemoryBytes. That is looked at each
-	// heapStep bytes. A library with 190 MB takes 36 MB.
-	maxHeapBytes = 3 * workerMemoryBytes / 8
+	// lists which grow by what is read are within workerMemoryBytes, with their copies, and the places of former ones,
+	// where none fits. That is looked at each heapStep bytes. A library with 190 MB takes 36 MB.
+	maxHeapBytes = 3 * workerMemoryBytes / 16
 	heapStep     = 64 << 10
 
 	// maxFailedReads is how often a file is read in vain once there is too much to read. The engine goes on for as long
@@ -100,6 +100,10 @@ func (b *budget) spend(n int) error {
 	if b.looked.Load()-left >= heapStep && b.memory.Load() >= 0 {
 		heap := heapBytes()
 		if b.looked.Swap(left) == maxRequestBytes {
+			if heap > maxHeapBytes { // some may be what the last request has left
+				runtime.GC()
+				heap = heapBytes()
+			}
 			b.heap.Store(max(heap-int64(n), 0)) // there is room for these already
 		}
 		if heap > b.heap.Load()+maxHeapBytes {
