@@ -28,7 +28,7 @@ type Account struct {
 	// Unaccounted is on a CPU, at begin and end of the transaction on a thread: from none to all of it is of
 	// the transaction.
 	Unaccounted time.Duration `json:"unaccounted_ns"`
-	// NoThread is the part of the span, at the least, in which no thread had its context as far as is known: what is
+	// NoThread is the part of Wall, at the least, in which no thread had its context as far as is known: what is
 	// missing of it in the sums above. 0 where threads had it at the same time, for long enough.
 	NoThread time.Duration `json:"no_thread_ns,omitempty"`
 	// WholeTrace: it is of all transactions of the trace in the process.
@@ -56,9 +56,9 @@ func newAccount(kept *keep.Account, span *keep.Interval) *Account {
 	}
 	if span != nil && !kept.WholeTrace { // the span is of one transaction
 		a.Wall, a.WallSource = span.End.Sub(span.Start), "span"
-		if !a.Partial { // else threads had it, in a time that is not known any more
-			a.NoThread = max(0, a.Wall-a.OnCPU-a.Runnable-a.Throttled-a.Blocked-a.Unaccounted)
-		}
+	}
+	if !a.Partial { // else threads had it, in a time that is not known any more
+		a.NoThread = max(0, a.Wall-a.OnCPU-a.Runnable-a.Throttled-a.Blocked-a.Unaccounted)
 	}
 	return a
 }

@@ -96,7 +96,7 @@ func TestAccountOfSpan(t *testing.T) {
 	out, _, err := run(t, a, Options{Format: Table})
 	assert.NilError(t, err)
 	for _, want := range []string{"2.00 s by its span, 11:59:59.890 to 12:00:01.890: on a CPU 17 %, " +
-		"waiting for one 6 %, blocked 28 %\n", "\nnetwork                         400.0 ms     20 %      9  300.0 ms\n",
+		"waiting for one 6 %, blocked 28 %, on no thread 50 %\n", "\nnetwork                         400.0 ms     20 %      9  300.0 ms\n",
 		"\non no thread with this context  998.5 ms     50 %\n"} {
 		assert.Check(t, strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
@@ -150,8 +150,10 @@ func TestSpanOfWholeTrace(t *testing.T) {
 		own.NoThread == 100*time.Millisecond, "%+v", own)
 	kept.WholeTrace = true
 	shared := newAccount(&kept, &span)
-	assert.Check(t, shared.Wall == time.Second && shared.WallSource == "switches" && shared.NoThread == 0,
-		"%+v", shared)
+	assert.Check(t, shared.Wall == time.Second && shared.WallSource == "switches" &&
+		shared.NoThread == 700*time.Millisecond, "%+v", shared)
+	kept.Partial = true
+	assert.Check(t, newAccount(&kept, nil).NoThread == 0)
 	tx := Transaction{Wall: 400 * time.Millisecond, WallSource: "span", Account: shared}
 	assert.Check(t, strings.Contains(tx.times(), "400.0 ms by its span") &&
 		strings.Contains(tx.times(), "on a CPU 30 %"), tx.times())

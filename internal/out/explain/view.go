@@ -356,6 +356,9 @@ func (tx *Transaction) times() string {
 		text = fmt.Sprintf("%s %s, %s to %s: %son a CPU %s, waiting for one %s, blocked %s", waits.Exactly(tx.Wall),
 			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), whole, of(a.OnCPU),
 			of(a.Runnable+a.Throttled), of(a.Blocked))
+		if missing := share(a.NoThread, wall); missing >= 0.01 {
+			text += ", on no thread " + ofWall(missing)
+		}
 	} else {
 		last := tx.Last
 		if tx.WallSource == "span" {
