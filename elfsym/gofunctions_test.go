@@ -40,7 +40,7 @@ func main() { os.Exit(leaf(0) - len(os.Args)) }
 			build := func(ldflags string) *SymbolTables {
 				path := filepath.Join(t.TempDir(), "p")
 				cmd := exec.Command("go", "build", flags[1], "-ldflags", ldflags, "-o", path)
-				cmd.Dir, cmd.Env = dir, append(os.Environ(), flags[0], "GOFLAGS=", "GOWORK=off")
+				cmd.Dir, cmd.Env = dir, append(os.Environ(), flags[0], "GOFLAGS=-trimpath", "GOWORK=off")
 				out, err := cmd.CombinedOutput()
 				assert.NilError(t, err, "%s", out)
 				b := testenv.ReadFile(t, path)

@@ -55,7 +55,8 @@ func StartDatadogGo(t testing.TB, c DatadogContext, o DatadogOptions) *DatadogPr
 	run := func(args ...string) ([]byte, error) {
 		command := exec.Command(tool, args...)
 		command.Dir = source
-		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly -buildvcs=false")
+		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off",
+			"GOFLAGS=-mod=readonly -trimpath -buildvcs=false") // as releases, which share the standard library
 		return command.CombinedOutput()
 	}
 	if output, err := run("build", "-o", program, "."); err != nil {

@@ -314,9 +314,11 @@ func goToolPprof(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// pprofTool returns the program, which the go command may have to build first.
+// pprofTool returns the program, which the go command may have to build first: without libc, as it builds releases.
 var pprofTool = sync.OnceValues(func() (string, error) {
-	path, err := exec.Command("go", "tool", "-n", "pprof").Output()
+	cmd := exec.Command("go", "tool", "-n", "pprof")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	path, err := cmd.Output()
 	return strings.TrimSpace(string(path)), err
 })
 
@@ -382,9 +384,10 @@ func TestLeftToPprof(t *testing.T) {
 // The flame graph is a page of the server that -http starts.
 func TestFlameGraph(t *testing.T) {
 	path := writeProfile(t)
-	tool, err := exec.Command(testenv.NeedTool(t, "go"), "tool", "-n", "pprof").Output()
+	testenv.NeedTool(t, "go")
+	tool, err := pprofTool()
 	assert.NilError(t, err)
-	cmd := exec.Command(strings.TrimSpace(string(tool)), "-http=127.0.0.1:", "-no_browser", path)
+	cmd := exec.Command(tool, "-http=127.0.0.1:", "-no_browser", path)
 	stderr, err := cmd.StderrPipe()
 	assert.NilError(t, err)
 	assert.NilError(t, cmd.Start())

@@ -118,8 +118,9 @@ func TestFilesThatAreGone(t *testing.T) {
 func TestUncorrected(t *testing.T) {
 	e := shareEngine(t)
 	program := filepath.Join(t.TempDir(), "program")
-	output, err := exec.Command(testenv.NeedTool(t, "go"), "build", "-o", program,
-		"../../lab/truth/testdata/golang/main.go").CombinedOutput()
+	build := exec.Command(testenv.NeedTool(t, "go"), "build", "-o", program, "../../lab/truth/testdata/golang/main.go")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := build.CombinedOutput()
 	assert.NilError(t, err, "\n%s", output)
 	file, err := elf.Open(program)
 	assert.NilError(t, err)
