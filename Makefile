@@ -128,8 +128,8 @@ generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code 
 	$(GO) generate ./bpf ./dots/... ./internal/out/live/... ./internal/lab/limits/... ./internal/operate/metrics/...
 	$(MAKE) -C testdata fixtures
 
-# Everything is compiled for the tests, with the race detector, and for releases, without libc. Vetting shares the
-# former, all other checks the latter, so that nothing is compiled a third time.
+# Everything is compiled for the tests, with the race detector, and for releases, without libc. Vetting and linting
+# share the former, all programs and other checks the latter, so that nothing is compiled a third time.
 check: export CGO_ENABLED := 0
 check: format-check vet lint generated-check fixtures-check dist-check deploy-check ## run all checks but the tests: formatting, linters, generated files, releases, deploy/
 
@@ -144,7 +144,7 @@ vet:
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet -tags guest ./...
 
 lint:
-	$(GO) run $(GOLANGCI_LINT) run
+	CGO_ENABLED=0 $(GO) run -exec 'env CGO_ENABLED=1 "GOFLAGS=$(GOFLAGS) -race"' $(GOLANGCI_LINT) run
 
 generated-check: ## prove that the committed eBPF objects and Go code match their sources
 	@$(NEED) git:git
