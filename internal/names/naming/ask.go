@@ -199,8 +199,8 @@ func (n *Namer) file(p *process, id profile.FileID) *file {
 	return f
 }
 
-// fileOf returns what is known of a file of a process: if that is nothing, what others have read that have the same view
-// of it; else nil. What is read for the process later is kept under the view that a worker finds then.
+// fileOf returns what is known of a file of a process: if that is nothing, what others have read that have the same
+// view of it; else nil. What is read for the process later is kept under the view that a worker finds then.
 func (n *Namer) fileOf(p *process, id profile.FileID) *file {
 	if f := p.files[id]; f != nil || p.space == nil {
 		return f

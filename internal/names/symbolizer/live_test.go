@@ -307,8 +307,8 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// Processes have the same view of one file, unless their rights, mounts or root directories differ, or the paths at which
-// they have mapped it, where there may be other debug files.
+// Processes have the same view of one file, unless their rights, mounts or root directories differ, or the paths at
+// which they have mapped it, where there may be other debug files.
 func TestViews(t *testing.T) {
 	testenv.NeedRoot(t)
 	source := filepath.Join(t.TempDir(), "program.c")
