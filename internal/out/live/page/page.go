@@ -3,14 +3,25 @@
 package page
 
 import (
+	"cmp"
+	"compress/gzip"
 	"embed"
+	"io"
 	"net/http"
+	"path"
+	"strings"
 
 	"correlator/internal/out/flamegraph"
 )
 
-//go:embed index.html style.css dots.js table.js view.js
+// Compressed, the files take 17 kB of a binary instead of 55.
+//
+//go:generate gzip -9knf index.html style.css dots.js table.js view.js
+//go:embed *.gz
 var files embed.FS
+
+// types are those of the files by the end of their names.
+var types = map[string]string{".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 // policy lets the page use what is served with it, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; " +
@@ -18,7 +29,6 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Handler serves the page.
 func Handler() http.Handler {
-	server := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
@@ -43,7 +53,25 @@ func Handler() http.Handler {
 			header.Set("Content-Type", "text/css; charset=utf-8")
 			_, _ = w.Write(flamegraph.TimelineStyle)
 		default:
-			server.ServeHTTP(w, r)
+			serve(w, r)
 		}
 	})
+}
+
+// serve serves one of the files.
+func serve(w http.ResponseWriter, r *http.Request) {
+	name := cmp.Or(strings.TrimPrefix(r.URL.Path, "/"), "index.html")
+	file, err := files.Open(name + ".gz")
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", types[path.Ext(name)]+"; charset=utf-8")
+	_, _ = io.Copy(w, text) // an error means that the client is gone
 }
