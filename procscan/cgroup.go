@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,25 +41,24 @@ func (c Cgroup) Parent() (Cgroup, bool) {
 }
 
 // Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or the
-// kernel has no cgroups. roots may be nil.
-func (h *Handle) Cgroup(roots CgroupRoots) (Cgroup, error) {
+// kernel has no cgroups. others are those in hierarchies that it is in elsewhere. roots may be nil.
+func (h *Handle) Cgroup(roots CgroupRoots) (cgroup Cgroup, others []Cgroup, err error) {
 	fd, err := h.open("cgroup", unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) && h.Alive() {
-		return Cgroup{}, nil
+		return Cgroup{}, nil, nil
 	}
 	if err != nil {
-		return Cgroup{}, fmt.Errorf("opening cgroup: %w", err)
+		return Cgroup{}, nil, fmt.Errorf("opening cgroup: %w", err)
 	}
 	defer unix.Close(fd)
 	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxCgroupBytes+1))
 	if err != nil {
-		return Cgroup{}, fmt.Errorf("reading cgroup: %w", classify(err))
+		return Cgroup{}, nil, fmt.Errorf("reading cgroup: %w", classify(err))
 	}
-	cgroup, err := parseCgroup(text, roots)
-	if err != nil {
-		return Cgroup{}, fmt.Errorf("reading cgroup: %w", err)
+	if cgroup, others, err = parseCgroup(text, roots); err != nil {
+		return Cgroup{}, nil, fmt.Errorf("reading cgroup: %w", err)
 	}
-	return cgroup, nil
+	return cgroup, others, nil
 }
 
 var errCgroup = errors.New("unexpected text")
@@ -75,28 +75,31 @@ var errCgroup = errors.New("unexpected text")
 // With v1, or some hierarchies of each version, a process can have another cgroup in each: a
 // runtime leaves the processes of a container in its own cgroup, or in the root, of a hierarchy
 // that it does not use. A path with a container id is preferred, then the longest, which is the
-// most specific, then the first that the kernel lists.
-func parseCgroup(text []byte, roots CgroupRoots) (Cgroup, error) {
+// most specific, then the first that the kernel lists. The others are those that a runtime or an
+// operator put it in as well: not the root, nor, of one in a container, those without.
+func parseCgroup(text []byte, roots CgroupRoots) (best Cgroup, others []Cgroup, err error) {
 	if len(text) > maxCgroupBytes {
-		return Cgroup{}, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
+		return Cgroup{}, nil, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
 	}
-	var best Cgroup
 	for line := range bytes.Lines(text) {
 		fields := bytes.SplitN(line, []byte(":"), 3)
 		path, whole := bytes.CutSuffix(fields[len(fields)-1], []byte("\n"))
 		if len(fields) != 3 || !whole || len(path) == 0 || path[0] != '/' {
-			return Cgroup{}, fmt.Errorf("%w: %.100q", errCgroup, line)
+			return Cgroup{}, nil, fmt.Errorf("%w: %.100q", errCgroup, line)
 		}
 		absolute, err := roots.absolute(string(fields[0]), string(path))
 		if err != nil {
-			return Cgroup{}, err
+			return Cgroup{}, nil, err
 		}
 		cgroup := Cgroup{Path: absolute, ContainerID: containerID(absolute)}
 		if cgroup.moreSpecific(best) {
 			best = cgroup
 		}
+		others = append(others, cgroup)
 	}
-	return best, nil
+	return best, slices.DeleteFunc(others, func(c Cgroup) bool {
+		return c == best || c.Path == "/" || c.ContainerID == "" && best.ContainerID != ""
+	}), nil
 }
 
 func (c Cgroup) moreSpecific(than Cgroup) bool {

@@ -125,7 +125,7 @@ func TestParseCgroup(t *testing.T) {
 	for name, want := range capturedCgroups {
 		text, err := os.ReadFile(filepath.Join("testdata/cgroup", name+".txt"))
 		assert.NilError(t, err)
-		got, err := parseCgroup(text, nil)
+		got, _, err := parseCgroup(text, nil)
 		assert.Check(t, err == nil && got == want, "%s: got %+v, %v", name, got, err)
 	}
 	longest := "/" + strings.Repeat("d", unix.PathMax-2)
@@ -141,8 +141,24 @@ func TestParseCgroup(t *testing.T) {
 			"/much/longer/than/" + someID + "/is-if-no-container", someID},
 		strings.Repeat("7:name=x:"+longest+"\n", 31) + "0::/docker/" + someID + "\n": {"/docker/" + someID, someID},
 	} {
-		got, err := parseCgroup([]byte(text), nil)
+		got, _, err := parseCgroup([]byte(text), nil)
 		assert.Check(t, err == nil && got == want, "%.100q: got %+v, %v", text, got, err)
+	}
+}
+
+// Where hierarchies differ, the others are told: not the root, nor those of whom makes containers.
+func TestOtherCgroups(t *testing.T) {
+	inA, inB := "/docker/"+someID, "/kube/"+anotherID+"/b"
+	for text, want := range map[string][]Cgroup{
+		"0::/a\n":                                nil,
+		"1:cpu:/a\n0::/a\n":                      nil,
+		"2:cpu:/a\n1:name=systemd:/long\n0::/\n": {{"/a", ""}},
+		"2:cpu:/long\n1:x:/b\n0::/c\n":           {{"/b", ""}, {"/c", ""}},
+		"1:cpu:" + inA + "\n0::/system.slice/containerd.service\n": nil,
+		"1:cpu:" + inA + "\n0::" + inB + "\n":                      {{inB, anotherID}},
+	} {
+		_, got, err := parseCgroup([]byte(text), nil)
+		assert.Check(t, err == nil && slices.Equal(got, want), "%q: %+v, %v", text, got, err)
 	}
 }
 
@@ -158,7 +174,7 @@ func TestParseCgroupErrors(t *testing.T) {
 		"too much":    strings.Repeat("0::/\n", maxCgroupBytes/5+1),
 		"second line": "1:cpu:/\n0:",
 	} {
-		got, err := parseCgroup([]byte(text), nil)
+		got, _, err := parseCgroup([]byte(text), nil)
 		assert.Check(t, errors.Is(err, errCgroup), "%s: got %+v, %v", name, got, err)
 	}
 }
@@ -192,7 +208,7 @@ func FuzzParseCgroup(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := parseCgroup(text, nil)
+		got, _, err := parseCgroup(text, nil)
 		if err != nil {
 			assert.Check(t, got == Cgroup{}, "%+v with %v", got, err)
 			return
@@ -227,7 +243,7 @@ func TestCgroupOfProcess(t *testing.T) {
 	} {
 		p := startSleepIn(t, fd)
 		h := openPID(t, p.PID)
-		got, err := h.Cgroup(nil)
+		got, _, err := h.Cgroup(nil)
 		assert.Check(t, err == nil && got.ContainerID == want.ContainerID && strings.HasPrefix(got.Path, "/") &&
 			strings.HasSuffix(got.Path, want.Path),
 			"got %+v, %v, want %+v", got, err, want)
@@ -239,17 +255,17 @@ func TestCgroupOfProcess(t *testing.T) {
 		assert.NilError(t, err)
 		// Only the cgroup v2 hierarchy.
 		text = text[strings.Index(string(text), "0::"):]
-		if got, err := parseCgroup(text, nil); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
+		if got, _, err := parseCgroup(text, nil); err != nil || got != (Cgroup{"/.." + want.Path, want.ContainerID}) {
 			t.Errorf("from a namespace: got %+v, %v, want %+v", got, err, want)
 		}
 		roots := CgroupRoots{"0": ourCgroup() + "/sibling"}
 		whole := Cgroup{ourCgroup() + want.Path, want.ContainerID}
-		if got, err := parseCgroup(text, roots); err != nil || got != whole {
+		if got, _, err := parseCgroup(text, roots); err != nil || got != whole {
 			t.Errorf("from a namespace, resolved: got %+v, %v, want %+v", got, err, whole)
 		}
 
 		p.Kill()
-		if got, err := h.Cgroup(nil); !errors.Is(err, ErrGone) {
+		if got, _, err := h.Cgroup(nil); !errors.Is(err, ErrGone) {
 			t.Errorf("after the exit: %+v, %v", got, err)
 		}
 	}
@@ -261,7 +277,7 @@ func TestCgroupTooDeep(t *testing.T) {
 	fd := testenv.Cgroup(t, ourCgroup()+"/docker-"+someID+".scope"+deep)
 	p := startSleepIn(t, fd)
 	h := openPID(t, p.PID)
-	got, err := h.Cgroup(nil)
+	got, _, err := h.Cgroup(nil)
 	if err == nil && len(got.Path) == unix.PathMax-1 && got.ContainerID == someID {
 		return
 	}

@@ -350,7 +350,7 @@ func TestEndedMainThread(t *testing.T) {
 		f.arguments, errs[3] = h.CommandLine()
 		f.environment, errs[4] = h.Environment(child.RoleVariable)
 		f.place, errs[5] = h.Place()
-		f.cgroup, errs[6] = h.Cgroup(nil)
+		f.cgroup, _, errs[6] = h.Cgroup(nil)
 		f.mapped, errs[7] = h.Maps(f.all[0])
 		f.creds, errs[8] = h.Credentials()
 		file, err := h.OpenMapped(f.all[0])

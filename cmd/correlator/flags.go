@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -164,9 +163,6 @@ func (o *recordOptions) validate(s *config.Settings) error {
 		checkID(s, "transaction", &o.Transaction, ids.SpanDigits))
 }
 
-// beginningOfID is the form in which container engines print ids.
-var beginningOfID = regexp.MustCompile("^[0-9a-f]{8,63}$")
-
 // filter returns which processes are recorded: those that publish contexts or, where some are named, these.
 func (o *recordOptions) filter() process.Filter {
 	filter := o.Filter.Process()
@@ -181,14 +177,7 @@ func (o *chosen) choose(filter *process.Filter) {
 	if len(o.Commands) > 0 {
 		filter.IncludeCommands = o.Commands.Compile()
 	}
-	var containers config.Patterns
-	for _, pattern := range o.Containers {
-		if beginningOfID.MatchString(pattern) {
-			pattern += "[0-9a-f]*"
-		}
-		containers = append(containers, pattern)
-	}
-	filter.OnlyContainers = containers.Compile()
+	filter.OnlyContainers = o.Containers.CompileContainers()
 }
 
 // format returns the form of the profile, which the name of the file says if nothing else does.

@@ -48,7 +48,7 @@ func identify(procRoot string, socket int, accepted time.Time) peer {
 	known := peer{
 		uid: p.uid, connected: p.connected, pid: h.Identity().PID, own: pids[len(pids)-1],
 	}
-	if cgroup, err := h.Cgroup(nil); err == nil {
+	if cgroup, _, err := h.Cgroup(nil); err == nil {
 		known.containerID = cgroup.ContainerID
 	}
 	if path, err := h.Executable(); err == nil {

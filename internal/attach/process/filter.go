@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"correlator/procscan"
 )
@@ -53,22 +54,41 @@ type Filter struct {
 	roots procscan.CgroupRoots // see Resolve
 }
 
-// Resolve returns the filter for the cgroup namespace that we are in. The error says why paths of
-// cgroups are not known, if the filter depends on them: it would leave out nothing, or all.
+// Resolve returns the filter for the cgroup namespace that we are in. The error says which expression
+// can match nothing, or why paths of cgroups are not known, if the filter depends on them: it would
+// leave out nothing, or all.
 func (f Filter) Resolve(procRoot string) (Filter, error) {
-	for _, r := range slices.Concat(f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers) {
-		if isRelative(r) {
-			return f, fmt.Errorf("%s matches no path of a cgroup: as process 1 sees them, none has /.. in it", r)
+	containers := slices.Concat(f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers)
+	for _, d := range []struct {
+		patterns      Patterns
+		texts, advice string
+	}{
+		{containers, ids + "|" + paths, "no container's id, which has 64 hexadecimal digits, and no path of a cgroup " +
+			"as process 1 sees it: /A/B"},
+		{slices.Concat(f.IncludeUsers, f.ExcludeUsers), users, "no user's id, which is a number"},
+		{slices.Concat(f.IncludeCommands, f.ExcludeCommands), commands, "no name of a thread, which has at most 15 bytes, " +
+			"and none of a file, which has no slash"},
+	} {
+		if i := slices.IndexFunc(d.patterns, func(r *regexp.Regexp) bool { return !mayMatch(r, d.texts) }); i >= 0 {
+			text := strings.TrimSuffix(strings.TrimPrefix(d.patterns[i].String(), "^(?:"), ")$")
+			return f, fmt.Errorf("%q of the filters matches %s", text, d.advice)
 		}
 	}
 	roots, err := procscan.ReadCgroupRoots(procRoot)
-	if err != nil && slices.ContainsFunc([]Patterns{f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers},
-		Patterns.mayMatchPaths) {
+	if err != nil && slices.ContainsFunc(containers, func(r *regexp.Regexp) bool { return mayMatch(r, paths) }) {
 		return f, fmt.Errorf("finding the paths of cgroups for --include-container and --exclude-container: %w", err)
 	}
 	f.roots = roots
 	return f, nil
 }
+
+// What there is to match. No cgroup is named "." or "..".
+const (
+	ids      = "[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{4,12}|[0-9a-f]{32}-[0-9]{1,10}"
+	paths    = `/|(/([^./][^/]*|\.[^./][^/]*|\.\.[^/]+))+`
+	users    = "0|[1-9][0-9]{0,9}"
+	commands = "[^/]+|(?s:.{0,15})"
+)
 
 // ByContainer reports whether the result of Container depends on its argument.
 func (f Filter) ByContainer() bool {
@@ -88,16 +108,18 @@ func (f Filter) IsZero() bool {
 // Whoever may create cgroups below its own names them, and so chooses the innermost id and the end
 // of the path. That does not escape what is excluded, which holds for all below it. It may get into
 // what is included.
-func (f Filter) matchesContainer(cgroup procscan.Cgroup) bool {
+func (f Filter) matchesContainer(cgroup procscan.Cgroup, others ...procscan.Cgroup) bool {
 	for _, include := range []Patterns{f.IncludeContainers, f.OnlyContainers} {
 		if len(include) > 0 && !include.matchCgroup(cgroup) {
 			return false
 		}
 	}
 	if len(f.ExcludeContainers) > 0 {
-		for above, ok := cgroup, true; ok; above, ok = above.Parent() {
-			if f.ExcludeContainers.matchCgroup(above) {
-				return false
+		for _, one := range append(others, cgroup) {
+			for above, ok := one, true; ok; above, ok = above.Parent() {
+				if f.ExcludeContainers.matchCgroup(above) {
+					return false
+				}
 			}
 		}
 	}
@@ -116,78 +138,77 @@ func (p Patterns) match(text string) bool {
 	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool { return r.MatchString(text) })
 }
 
-// mayMatchPaths reports whether any can match a path of a cgroup, which begins with a slash, as ids of
-// containers do not.
-func (p Patterns) mayMatchPaths() bool {
-	return slices.ContainsFunc(p, func(r *regexp.Regexp) bool {
-		parsed, err := syntax.Parse(r.String(), syntax.Perl)
+// mayMatch reports whether an expression can match any of the texts that another describes. A path with
+// "/../" in it, or that of a file, is never meant to be one that has other characters there.
+func mayMatch(r *regexp.Regexp, texts string) bool {
+	if text := r.String(); strings.Contains(text, "/../") || strings.Contains(text, "/sys/fs/cgroup/") {
+		return false
+	}
+	var programs [2]*syntax.Prog
+	for i, text := range []string{r.String(), texts} {
+		parsed, err := syntax.Parse(text, syntax.Perl)
+		if err == nil {
+			programs[i], err = syntax.Compile(parsed.Simplify())
+		}
 		if err != nil {
 			return true
 		}
-		slash, _ := beginsWithSlash(parsed)
-		return slash
-	})
+	}
+	return intersect(programs[0], programs[1])
 }
 
-// beginsWithSlash reports whether what an expression matches can begin with a slash, and whether it can
-// be empty, so that what follows the expression comes first.
-func beginsWithSlash(r *syntax.Regexp) (slash, empty bool) {
-	switch r.Op {
-	case syntax.OpNoMatch:
-		return false, false
-	case syntax.OpLiteral:
-		return len(r.Rune) > 0 && r.Rune[0] == '/', len(r.Rune) == 0
-	case syntax.OpCharClass:
-		for i := 0; i < len(r.Rune); i += 2 {
-			slash = slash || r.Rune[i] <= '/' && '/' <= r.Rune[i+1]
+// intersect reports whether there can be a text that both programs match as a whole. Conditions, such as
+// \b, are taken for met.
+func intersect(a, b *syntax.Prog) bool {
+	type place struct{ a, b uint32 }
+	next := []place{{uint32(a.Start), uint32(b.Start)}}
+	seen := make(map[place]bool)
+	for len(next) > 0 {
+		p := next[len(next)-1]
+		next = next[:len(next)-1]
+		if seen[p] {
+			continue
 		}
-		return slash, false
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		return true, false
-	case syntax.OpConcat:
-		for _, part := range r.Sub {
-			begins, skipped := beginsWithSlash(part)
-			if slash = slash || begins; !skipped {
-				return slash, false
+		seen[p] = true
+		x, y := &a.Inst[p.a], &b.Inst[p.b]
+		switch {
+		case x.Op == syntax.InstMatch && y.Op == syntax.InstMatch:
+			return true
+		case skips(x):
+			next = append(next, place{x.Out, p.b})
+			if x.Op == syntax.InstAlt || x.Op == syntax.InstAltMatch {
+				next = append(next, place{x.Arg, p.b})
+			}
+		case skips(y):
+			next = append(next, place{p.a, y.Out})
+			if y.Op == syntax.InstAlt || y.Op == syntax.InstAltMatch {
+				next = append(next, place{p.a, y.Arg})
+			}
+		case haveCommon(x, y):
+			next = append(next, place{x.Out, y.Out})
+		}
+	}
+	return false
+}
+
+// skips reports whether an instruction goes on without a character.
+func skips(i *syntax.Inst) bool {
+	return i.Op <= syntax.InstEmptyWidth || i.Op == syntax.InstNop
+}
+
+// haveCommon reports whether there is a character that two instructions take: the first of a range of one
+// of them, in another case perhaps.
+func haveCommon(x, y *syntax.Inst) bool {
+	for _, ranges := range [][]rune{x.Rune, y.Rune} {
+		for i := 0; i < len(ranges); i += 2 {
+			for r, begun := ranges[i], false; !begun || r != ranges[i]; r, begun = unicode.SimpleFold(r), true {
+				if x.MatchRune(r) && y.MatchRune(r) {
+					return true
+				}
 			}
 		}
-		return slash, true
-	case syntax.OpAlternate, syntax.OpCapture, syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
-		empty = r.Op == syntax.OpStar || r.Op == syntax.OpQuest || r.Op == syntax.OpRepeat && r.Min == 0
-		for _, part := range r.Sub {
-			begins, skipped := beginsWithSlash(part)
-			slash, empty = slash || begins, empty || skipped
-		}
-		return slash, empty
-	default: // matches no character
-		return false, true
 	}
-}
-
-// isRelative reports whether an expression is one for paths as they are seen in a cgroup namespace: all
-// that it matches, or its text, begins with "/..".
-func isRelative(r *regexp.Regexp) bool {
-	parsed, err := syntax.Parse(r.String(), syntax.Perl|syntax.DotNL)
-	if err != nil {
-		return false
-	}
-	text := strings.TrimSuffix(strings.TrimPrefix(r.String(), "^(?:"), ")$")
-	program, err := syntax.Compile(withoutEdges(parsed).Simplify())
-	if err != nil {
-		return false
-	}
-	prefix, _ := program.Prefix()
-	return strings.HasPrefix(prefix, "/..") || strings.Contains(text, "/../")
-}
-
-// withoutEdges returns an expression without ^ at its beginning and $ at its end.
-func withoutEdges(r *syntax.Regexp) *syntax.Regexp {
-	if n := len(r.Sub); r.Op == syntax.OpConcat && n > 2 {
-		inner := *r
-		inner.Sub = r.Sub[1 : n-1]
-		return &inner
-	}
-	return r
+	return false
 }
 
 func (p Patterns) matchCgroup(c procscan.Cgroup) bool {
@@ -219,11 +240,12 @@ func ParsePatterns(lines string) (Patterns, error) {
 // admit reads the cgroup of the process, and applies the filter to its container. Without a filter
 // an unknown cgroup is no reason not to serve the process.
 func (t *Target) admit() (err error) {
-	t.cgroup, err = t.handle.Cgroup(t.filter.roots)
+	var others []procscan.Cgroup
+	t.cgroup, others, err = t.handle.Cgroup(t.filter.roots)
 	if err != nil && (t.filter.ByContainer() || errors.Is(err, procscan.ErrGone)) {
 		return err
 	}
-	if !t.filter.matchesContainer(t.cgroup) {
+	if !t.filter.matchesContainer(t.cgroup, others...) {
 		return ErrContainerFiltered
 	}
 	if err := t.admitUser(); err != nil {

@@ -275,19 +275,69 @@ func TestStateOfFiltered(t *testing.T) {
 	}
 }
 
-// Patterns that can match the path of a cgroup are told from those of ids alone; those that can match none are, too.
-func TestPatternsOfPaths(t *testing.T) {
-	for expression, want := range map[string][2]bool{ // paths, relative
-		"8d3f.*": {}, "[^/]+": {}, "[0-9a-f]{64}": {}, "a|b": {}, "(?i)ABC": {}, "a.*/b": {}, `\bx`: {}, "": {},
-		"/a": {true, false}, ".*kubepods.*": {true, false}, ".+besteffort.+": {true, false}, `\W.*x`: {true, false},
-		"a*/b": {true, false}, "a?(x|/y)": {true, false}, "[^a]b": {true, false}, "(x{0,2})/": {true, false},
-		"/..*": {true, false}, `^/a$`: {true, false}, "x|.": {true, false},
-		"/../kubepods.*": {true, true}, `/\.\./a`: {true, true}, `/\.{2}/x`: {true, true}, `/\.\.`: {true, true},
-		`(/\.\.)+/a`: {true, true},
+// Expressions that can match a path of a cgroup, or anything that there is, are told from others.
+func TestMayMatch(t *testing.T) {
+	const id = "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101"
+	for _, c := range []struct {
+		texts      string
+		can, never []string
+	}{
+		{paths, []string{"/a", ".*kubepods.*", ".+besteffort.+", `\W.*x`, "a*/b", "a?(x|/y)", "[^a]b", "(x{0,2})/", "/..*",
+			`^/a$`, "x|.", "/", "/...", "/.a/..b", "(?i)/KUBE", `/a\b.*`, "[^/]*/x"},
+			[]string{"8d3f.*", "[^/]+", "[0-9a-f]{64}", "a|b", "(?i)ABC", "a.*/b", `\bx`, "/../kubepods.*", `/\.\./a`,
+				`/\.{2}/x`, `/\.\.`, `(/\.\.)+/a`, "/a/", "//a", "/a//b", `/a/\./b`, "/sys/fs/cgroup/a", "kubepods/.*", ""}},
+		{ids, []string{id, "8d3f.*", "[^/]+", "(?i)8D3F.*", id[:32] + "-1", ".*-0123456789ab", "x|.*"},
+			[]string{id[:12], strings.ToUpper(id), "docker://.*", "mine", id[:63], id + "0", "cri-.*"}},
+		{users, []string{"0", "1000", "1[0-9]+", "^33$", "www-data|33", "[^0].*"},
+			[]string{"www-data", "033", "-1", "1000:1000", "0x0", "01.*", "1[^0-9]", "12345678901"}},
+		{commands, []string{"java", "java.*", "/a", "a very long name of a file that is a program", "(?i)JAVA", "(sd-pam)"},
+			[]string{"/usr/bin/python3", "[^/]+/[^/]{15}"}},
 	} {
-		p, err := ParsePatterns(expression)
-		assert.NilError(t, err)
-		paths, relative := p.mayMatchPaths(), slices.ContainsFunc(p, isRelative)
-		assert.Check(t, paths == want[0] && relative == want[1], "%q: %t, %t", expression, paths, relative)
+		for _, expression := range slices.Concat(c.can, c.never) {
+			whole := "^(?:" + expression + ")$" // as ParsePatterns makes it
+			got, want := mayMatch(regexp.MustCompile(whole), c.texts), slices.Contains(c.can, expression)
+			assert.Check(t, got == want, "%q of %s: %t", expression, c.texts, got)
+		}
+	}
+}
+
+// An expression that leaves out nobody, or everybody, is refused.
+func TestFilterNever(t *testing.T) {
+	never := patterns(t, "other", "www-data/x/y/z/w/v/u/t")
+	for what, filter := range map[string]Filter{
+		"no container's id": {ExcludeContainers: never}, "no path": {OnlyContainers: never},
+		"no user's id": {IncludeUsers: never}, "no name of a thread": {ExcludeCommands: never[1:]},
+	} {
+		_, err := filter.Resolve("/proc")
+		assert.ErrorContains(t, err, what)
+	}
+	_, err := Filter{ExcludeServices: never}.Resolve("/proc")
+	assert.NilError(t, err)
+}
+
+// What is excluded in one hierarchy of cgroups is, whatever the others say.
+func TestFilterHierarchies(t *testing.T) {
+	f := Filter{ExcludeContainers: patterns(t, "/secret"), IncludeContainers: patterns(t, "/longer.*")}
+	longer := procscan.Cgroup{Path: "/longer/path"}
+	assert.Check(t, f.matchesContainer(longer) && f.matchesContainer(longer, procscan.Cgroup{Path: "/a"}))
+	assert.Check(t, !f.matchesContainer(longer, procscan.Cgroup{Path: "/a"}, procscan.Cgroup{Path: "/secret/b"}))
+}
+
+// A process that becomes one that is left out is no longer served, and is again when it is that no more.
+func TestFilterFollows(t *testing.T) {
+	self := ownProcess(t)
+	target, err := Open(accesstest.Open(t), "/proc", self, Filter{All: true, ExcludeCommands: patterns(t, "excluded")})
+	assert.NilError(t, err)
+	defer target.Close()
+	comm := fmt.Sprintf("/proc/self/task/%d/comm", self.PID)
+	before := testenv.ReadFile(t, comm)
+	rename := func(name string) { assert.NilError(t, os.WriteFile(comm, []byte(name), 0)) }
+	defer rename(string(before))
+	assert.NilError(t, target.Load())
+	for _, want := range []error{ErrCommandFiltered, nil, ErrCommandFiltered} {
+		rename(map[bool]string{true: "excluded", false: "another"}[want != nil])
+		assert.Check(t, target.LoadDue() && !target.IsUsable(), want)
+		err := target.Load()
+		assert.Check(t, errors.Is(err, want) && target.IsUsable() == (want == nil), err)
 	}
 }

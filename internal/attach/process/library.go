@@ -88,8 +88,12 @@ func (t *Target) IsUsable() bool {
 }
 
 // LoadDue reports whether there are libraries to load: new ones, or some that could not be used a
-// while ago. A process that has no other is tried at its own pace.
+// while ago, or the filter leaves out what the process has become since: another user or name, or one of
+// another cgroup. A process that has no other is tried at its own pace.
 func (t *Target) LoadDue() bool {
+	if t.admitted && !t.filter.IsZero() && t.admit() != nil {
+		t.admitted, t.stale = false, true // Load returns why
+	}
 	return t.stale && (!t.IsUsable() || t.loaded.IsZero() || time.Since(t.loaded) >= reloadInterval)
 }
 

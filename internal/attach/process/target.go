@@ -89,7 +89,7 @@ func (t *Target) readOwner() (user uint32, owner worker.User) {
 	if credentials, err := t.handle.Credentials(); err == nil { // else it is gone, or hidden from us
 		user = credentials.UID
 	}
-	cgroup, _ := t.handle.Cgroup(t.filter.roots) // the zero value with an error
+	cgroup, _, _ := t.handle.Cgroup(t.filter.roots) // the zero value with an error
 	return user, ownerOf(user, cgroup)
 }
 

@@ -86,8 +86,9 @@ type Filter struct {
 func (f *Filter) Process() process.Filter {
 	return process.Filter{
 		IncludeServices: f.IncludeServices.Compile(), ExcludeServices: f.ExcludeServices.Compile(),
-		IncludeContainers: f.IncludeContainers.Compile(), ExcludeContainers: f.ExcludeContainers.Compile(),
-		IncludeCommands: f.IncludeCommands.Compile(), ExcludeCommands: f.ExcludeCommands.Compile(),
+		IncludeContainers: f.IncludeContainers.CompileContainers(),
+		ExcludeContainers: f.ExcludeContainers.CompileContainers(),
+		IncludeCommands:   f.IncludeCommands.Compile(), ExcludeCommands: f.ExcludeCommands.Compile(),
 		IncludeUsers: f.IncludeUsers.Compile(), ExcludeUsers: f.ExcludeUsers.Compile(),
 	}
 }

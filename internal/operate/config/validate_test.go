@@ -123,3 +123,12 @@ func TestReceivesOnly(t *testing.T) {
 		assert.Check(t, got.ReceivesOnly() == c.only && filter.ByContainer() == c.only, "%q: %+v", c.args, filter)
 	}
 }
+
+// The beginning of a container's id, as engines print it, stands for the id; nothing else is changed.
+func TestContainersByBeginning(t *testing.T) {
+	f := Filter{ExcludeContainers: Patterns{"8d3f12345678", "8d3f", "/8d3f12345678"}}
+	filter := f.Process().ExcludeContainers
+	assert.Check(t, filter[0].MatchString("8d3f12345678"+strings.Repeat("a", 52)))
+	assert.Check(t, !filter[0].MatchString("8d3f12345678/a") && !filter[1].MatchString("8d3f1"))
+	assert.Check(t, !filter[2].MatchString("/8d3f123456789"))
+}

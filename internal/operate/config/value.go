@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,20 @@ func (p Patterns) Compile() process.Patterns {
 		panic(err)
 	}
 	return patterns
+}
+
+// beginningOfID is the form in which container engines print ids.
+var beginningOfID = regexp.MustCompile("^[0-9a-f]{8,63}$")
+
+// CompileContainers is Compile for containers: the beginning of an id stands for all of it.
+func (p Patterns) CompileContainers() process.Patterns {
+	p = slices.Clone(p)
+	for i, text := range p {
+		if beginningOfID.MatchString(text) {
+			p[i] += "[^/]*"
+		}
+	}
+	return p.Compile()
 }
 
 // endpoints are URLs of OTLP receivers, in a flag or variable separated by commas or line ends. Any
