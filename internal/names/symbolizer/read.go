@@ -135,14 +135,16 @@ func (r reading) source(source *source) fileNames {
 	if names.buildID == nil { // Go's linker places it outside the notes that are mapped
 		names.buildID = tables.BuildID
 	}
-	var debugErr, dwarfErr error
+	var debugErr, miniErr, dwarfErr error
 	if !names.full && r.host != nil {
 		names.debug, debugErr = r.debugFile(r.host, &names, false)
 		names.full = names.debug != nil
 	}
 	if !names.full && tables.DebugData != nil {
-		if mini, err := symbols.ReadDebugData(tables.DebugData); err == nil { // else Dynamic is all that it has
-			names.full = mini.Static != nil && names.own.ReadTable(mini.Static) == nil
+		var mini *elfsym.SymbolTables
+		if mini, miniErr = symbols.ReadDebugData(tables.DebugData); miniErr == nil {
+			miniErr = names.own.ReadTable(mini.Static)
+			names.full = mini.Static != nil && miniErr == nil
 		}
 	}
 	if !names.full && tables.Static == nil {
@@ -151,7 +153,7 @@ func (r reading) source(source *source) fileNames {
 	goErr := names.own.ReadTable(tables.Go)
 	names.err = errors.Join(goErr, names.own.ReadTable(tables.Dynamic)) // names read before an error are kept
 	if !names.full {
-		names.err = errors.Join(names.err, staticErr, debugErr, dwarfErr)
+		names.err = errors.Join(names.err, staticErr, debugErr, miniErr, dwarfErr)
 	}
 	if names.own.OverBudget() {
 		names.err = errFull
@@ -162,21 +164,21 @@ func (r reading) source(source *source) fileNames {
 // debugFile returns nil when there is none. Each is read once: containers of one image share it. What
 // a file links to may be next to it if that is below the process's own root.
 //
-// The error is of reading the one that was found.
+// The error is of reading the one that was found, or says why it is not the right one.
 func (r reading) debugFile(root *os.File, of *fileNames, own bool) (*symbols.Query, error) {
 	var link elfsym.DebugLink
 	file, tables, err := r.opener.OpenDebugFile(root, of.buildID)
 	if err != nil {
 		link = of.link
-		file, tables, err = r.opener.OpenLinked(root, of.path, link, of.buildID, own)
-	}
-	if err != nil {
-		return nil, nil
+		var linkErr error
+		if file, tables, linkErr = r.opener.OpenLinked(root, of.path, link, of.buildID, own); linkErr != nil {
+			return nil, unlessMissing(err, linkErr)
+		}
 	}
 	defer file.Close()
 	identity, err := elfsym.Identify(file)
 	if err != nil {
-		return nil, nil
+		return nil, err
 	}
 	read := func() fileNames {
 		names := fileNames{debug: r.query(), budget: r.budget}
@@ -184,9 +186,6 @@ func (r reading) debugFile(root *os.File, of *fileNames, own bool) (*symbols.Que
 			names.err = r.verdicts.check(file, identity, link, r.allowance)
 		}
 		switch {
-		case errors.Is(names.err, symbols.ErrLinked):
-			names.err = nil
-			return names
 		case names.err != nil:
 			return names
 		case tables.Static != nil:
@@ -209,6 +208,11 @@ func (r reading) debugFile(root *os.File, of *fileNames, own bool) (*symbols.Que
 		return nil, got.err
 	}
 	return got.debug, nil
+}
+
+// unlessMissing returns the errors but those of files that do not exist.
+func unlessMissing(errs ...error) error {
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, fs.ErrNotExist) })...)
 }
 
 var errDWARFs = fmt.Errorf("DWARF of %d files is being read", maxDWARF)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strconv"
@@ -119,6 +120,9 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 	var errs []error
 	for _, place := range places {
 		file, stat, err := procscan.OpenBelow(o.ProcRoot, root, place, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -131,12 +135,16 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 		case len(buildID) > 0 && len(tables.BuildID) > 0 && !bytes.Equal(tables.BuildID, buildID):
 			err = errBuildID
 		case tables.Static == nil && tables.DWARF == nil: // the file itself, without the name of another
-			err = unix.ENOENT
 		default:
 			return file, tables, nil
 		}
 		file.Close()
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, unix.ENOENT)
 	}
 	return nil, nil, fmt.Errorf("opening debug file: %w", errors.Join(errs...))
 }
