@@ -127,7 +127,8 @@ func TestLoopback(t *testing.T) {
 	assert.Check(t, err != nil, "the port was bound twice")
 }
 
-// A handshake that fails is counted, a probe that sends nothing is not.
+// A handshake that fails is counted, and one that its client gives up; a probe that sends nothing, or ends when the
+// handshake has, is not.
 func TestMalformedTLS(t *testing.T) {
 	a := testenv.NewAuthority(t)
 	a.Issue("server")
@@ -135,17 +136,54 @@ func TestMalformedTLS(t *testing.T) {
 	r, err := Open(config, &store{})
 	assert.NilError(t, err)
 	defer r.Shutdown(context.Background())
-	for count, sent := range []string{"", "no handshake"} {
+	end := func(conn net.Conn) {
+		assert.NilError(t, conn.(*net.TCPConn).CloseWrite())
+		_, _ = io.Copy(io.Discard, conn) // until the receiver has given up
+	}
+	send := func(text string) func(net.Conn) {
+		return func(conn net.Conn) {
+			_, _ = io.WriteString(conn, text)
+			end(conn)
+		}
+	}
+	client := &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1"}
+	for _, c := range []struct {
+		name  string
+		do    func(net.Conn)
+		count uint64
+	}{
+		{"nothing", end, 0},
+		{"handshake alone", func(conn net.Conn) {
+			assert.NilError(t, tls.Client(conn, client).Handshake())
+			end(conn)
+		}, 0},
+		{"no handshake", send("no handshake"), 1},
+		{"half a hello", send("\x16\x03\x01\x02\x00\x01\x00"), 2},
+		{"a hello", func(conn net.Conn) {
+			assert.Check(t, tls.Client(hangUp{conn}, client).Handshake() != nil)
+			end(conn)
+		}, 3},
+		{"unknown authority", func(conn net.Conn) {
+			assert.Check(t, tls.Client(conn, &tls.Config{ServerName: "127.0.0.1"}).Handshake() != nil)
+			end(conn)
+		}, 4},
+	} {
 		conn, err := net.Dial("tcp", r.Addr().String())
 		assert.NilError(t, err)
 		defer conn.Close()
-		_, _ = io.WriteString(conn, sent)
-		assert.NilError(t, conn.(*net.TCPConn).CloseWrite())
-		_, _ = io.Copy(io.Discard, conn) // until the receiver has given up
-		got := r.counters.strayCounts()[StrayMalformed]
-		assert.Check(t, got == uint64(count), "%q: %d", sent, got)
+		c.do(conn)
+		testenv.Poll(t, patience, c.name+" is counted so", func() bool {
+			return r.Status().Connections == 0 && r.counters.strayCounts()[StrayMalformed] == c.count
+		})
 	}
+	r.Shutdown(context.Background())
+	assert.Check(t, r.counters.strayCounts()[StrayMalformed] == 4)
 }
+
+// hangUp is a connection whose client does not wait for an answer.
+type hangUp struct{ net.Conn }
+
+func (hangUp) Read([]byte) (int, error) { return 0, io.EOF }
 
 // TLS, with client certificates if they are required. Changed files apply to new connections.
 func TestTLS(t *testing.T) {

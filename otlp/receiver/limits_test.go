@@ -655,6 +655,9 @@ func TestMalformed(t *testing.T) {
 		{"no length", "", strings.Replace(fine, "Length: 0", "Length: x", 1), 1},
 		{"headers after a request", fine, headers, 1},
 		{"expectation", "", strings.Replace(fine, "\r\n\r\n", "\r\nExpect: much\r\n\r\n", 1), 1},
+		{"half a line", "", "POST /v1/tra", 1},
+		{"TLS", "", "\x16\x03\x01\x02\x00\x01", 1},
+		{"half a preface", "", "PRI * HTTP", 1},
 		{"HTTP/2, metadata", "", string(metadata), 1},
 		{"HTTP/2, no such stream", "", string(append(opening(), frame(frameData, 0, 99, []byte{1})...)), 1},
 	} {
@@ -665,14 +668,17 @@ func TestMalformed(t *testing.T) {
 			_, err = conn.Read(make([]byte, 1000))
 			assert.NilError(t, err)
 		}
-		_, _ = io.WriteString(conn, c.sent) // not all of it is read
+		_, _ = io.WriteString(conn, c.sent)      // not all of it is read
+		if len(c.sent) < len("PRI * HTTP/2.0") { // net/http waits for more
+			assert.NilError(t, conn.(*net.UnixConn).CloseWrite())
+		}
 		if c.malformed > 0 {
 			count += c.malformed
 			testenv.Poll(t, patience, c.name+" is counted", func() bool {
 				return l.counters.strayCounts()[StrayMalformed] == uint64(count)
 			})
 		} else {
-			assert.NilError(t, conn.(*net.UnixConn).CloseWrite())
+			_ = conn.(*net.UnixConn).CloseWrite()
 			_, err = io.Copy(io.Discard, conn)
 			assert.NilError(t, err)
 		}

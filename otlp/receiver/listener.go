@@ -37,7 +37,8 @@ func (l *listener) Accept() (net.Conn, error) {
 // setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The
 // server's own IdleTimeout is not used: Go 1.26 restarts that timer when a connection ends with
 // open streams, and so keeps their buffers until it expires. A connection that was active without a call
-// of the handler had no request that net/http could read.
+// of the handler had no request that net/http could read; nor had one that never was, and sent a few bytes, or
+// began a handshake of TLS.
 func (l *listener) setState(c net.Conn, state http.ConnState) {
 	own := ownConn(c)
 	if own == nil {
@@ -48,18 +49,25 @@ func (l *listener) setState(c net.Conn, state http.ConnState) {
 	switch {
 	case state == http.StateActive:
 		own.unread.Store(true)
+		own.active = true
+	case state == http.StateClosed && !own.active && own.heard.Load() && !isSecure(c):
+		l.malformed()
 	case (isIdle || state == http.StateClosed) && own.unread.Swap(false) && (own.begun || !isIdle):
 		l.malformed()
 	}
 	own.begun = own.begun || isIdle // HTTP/2 is active, then idle, before the first request
 }
 
-// Write counts connections that net/http gives up, of which it tells a log alone: those of TLS, or of HTTP/2
-// with what is none, or too many headers. A connection that its client closes without an alert, as a probe's, is none.
+// isSecure reports whether the handshake of a connection has ended as it should.
+func isSecure(c net.Conn) bool {
+	secure, ok := c.(*tls.Conn)
+	return ok && secure.ConnectionState().HandshakeComplete
+}
+
+// Write counts connections that net/http gives up, of which it tells a log alone: of HTTP/2 with what is none, or
+// too many headers.
 func (l *listener) Write(line []byte) (int, error) {
-	isProbe := bytes.HasSuffix(bytes.TrimSpace(line), []byte(": EOF"))
-	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) && !isProbe ||
-		bytes.HasPrefix(line, []byte("http2: server connection error")) {
+	if bytes.HasPrefix(line, []byte("http2: server connection error")) {
 		l.malformed()
 	}
 	return len(line), nil
@@ -95,6 +103,8 @@ type conn struct {
 	*connlimit.Conn
 	writing chan struct{} // full during Write
 	unread  atomic.Bool   // it is active, and the handler has not been called since
+	heard   atomic.Bool   // something was read of it
+	active  bool          // it was active before, see setState
 	begun   bool          // it was idle before, see setState
 
 	mu     sync.Mutex
@@ -105,7 +115,11 @@ type conn struct {
 func (c *conn) Read(b []byte) (int, error) {
 	c.writing <- struct{}{} // Write ends at the latest when its deadline is over, or with Close
 	<-c.writing
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(true)
+	}
+	return n, err
 }
 
 func (c *conn) Write(b []byte) (int, error) {

@@ -19,7 +19,9 @@ func (c *checker) clean(m *messageType, p part, depth int) problem {
 		e := describe(m, f.tag)
 		switch e.kind {
 		case attributes:
-			list++
+			if list++; list > maxAttributes {
+				return found(BadAttributes, f.whole.from, "too many attributes")
+			}
 			fallthrough
 		case message, messages:
 			inner := deeper(depth, e)
@@ -41,9 +43,6 @@ func (c *checker) clean(m *messageType, p part, depth int) problem {
 				}
 			}
 		}
-	}
-	if list > maxAttributes {
-		return found(BadAttributes, p.from, "too many attributes")
 	}
 	if list > 1 {
 		c.unique(m, p)

@@ -158,7 +158,7 @@ func spanCases() (all []badItem) {
 		{"end before start", "bad_time", ".end_time_unix_nano", "ends before it starts",
 			badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 4 })},
 		{"no end", "bad_time", "", "ends before it starts", badSpan(func(s *trace.Span) { s.EndTimeUnixNano = 0 })},
-		{"many attributes", "bad_attributes", ".events[0].time_unix_nano", "too many attributes",
+		{"many attributes", "bad_attributes", ".events[0].attributes[16384]", "too many attributes",
 			badSpan(func(s *trace.Span) { s.Events[0].Attributes = tooMany() })},
 	} {
 		all = append(all, badItem{
@@ -322,10 +322,10 @@ func envelopeCases() []badItem {
 	metadata.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].Metadata = tooMany()
 	return []badItem{
 		{"bad resource", Traces, badResource, traceRequest(aSpan("c")), 3, 2,
-			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[0]: too many",
+			"2 of 3 spans rejected, the first because of resource_spans[0].resource.attributes[16384]: too many",
 			"bad_attributes=2"},
 		{"bad scope", Traces, badScope, twoResources(), 4, 1,
-			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[0]: too many",
+			"1 of 4 spans rejected, the first because of resource_spans[0].scope_spans[1].scope.attributes[16384]: too many",
 			"bad_attributes=1"},
 		{"nothing left of a resource", Traces, empty, traceRequest(aSpan("c")), 3, 2,
 			"2 of 3 spans rejected, the first because of resource_spans[0].scope_spans[0].spans[0]: span_id",
@@ -337,7 +337,8 @@ func envelopeCases() []badItem {
 			"1 of 1 profiles rejected, the first because of resource_profiles[0].resource.attributes[3].key_strindex",
 			"bad_index=2"},
 		{"bad metadata", Metrics, metadata, metricRequest(someMetrics()[1:]...), 7, 2,
-			"2 of 7 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[0]: too many",
+			"2 of 7 data points rejected, the first because of resource_metrics[0].scope_metrics[0].metrics[0]." +
+				"metadata[16384]: too many",
 			"bad_attributes=2"},
 	}
 }

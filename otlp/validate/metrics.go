@@ -47,13 +47,12 @@ func (c *checker) metadata(metric field) problem {
 		if f.tag != tagMetadata {
 			continue
 		}
-		n++
+		if n++; n > maxAttributes {
+			return found(BadAttributes, f.whole.from, "too many attributes")
+		}
 		if bad := c.clean(msgKeyValue, f.body, 0); bad.found() {
 			return bad
 		}
-	}
-	if n > maxAttributes {
-		return found(BadAttributes, metric.whole.from, "too many attributes")
 	}
 	if n > 1 {
 		c.unique(msgMetric, metric.body)
