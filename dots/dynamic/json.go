@@ -19,7 +19,7 @@ import (
 // properties, in the order of declaration:
 //
 //	type                        JSON
-//	bool, integers, floats      as such; a float that is no number, or infinite: null
+//	bool, integers, floats      as such; a float that is no number, or infinite: "NaN", "Infinity", "-Infinity"
 //	times, durations            number of seconds
 //	property_set                number
 //	enum                        number, its tag
@@ -46,7 +46,7 @@ func AppendJSONWithin(dst []byte, s *schema.Struct, instance []byte, limit int) 
 // jsonWriter is how instances are written.
 type jsonWriter struct {
 	limit   int
-	numbers Numbers // that JSON has not; of AppendJSON: all are null
+	numbers Numbers // that JSON has not; of AppendJSON: all are texts
 	wanted  bool    // numbers is set
 	unset   int     // floats that were written as null
 }
@@ -61,6 +61,9 @@ const (
 	// NoNumbers: no number is null, which is unset, for browsers.
 	NoNumbers
 )
+
+// textFloats are texts of AppendJSON and ParseJSON for floats that JSON does not have: those of JSON of protobuf.
+var textFloats = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
 
 func appendJSON(dst []byte, s *schema.Struct, instance []byte, w *jsonWriter) ([]byte, error) {
 	var l Layout
@@ -180,9 +183,16 @@ func (w *jsonWriter) float(dst []byte, f float64, bits int) []byte {
 		return append(dst, map[bool]string{false: "1e999", true: "-1e999"}[f < 0]...)
 	case math.IsNaN(f) && w.wanted && w.numbers == BareNumbers:
 		return append(dst, "nan"...)
-	case isInf || math.IsNaN(f):
+	case math.IsNaN(f) && w.wanted:
 		w.unset++
 		return append(dst, "null"...)
+	case isInf || math.IsNaN(f):
+		for text, number := range textFloats {
+			if f == number || f != f && number != number {
+				dst = append(append(append(dst, '"'), text...), '"')
+			}
+		}
+		return dst
 	}
 	format := byte('f')
 	if size := math.Abs(f); size != 0 && (size < 1e-6 || size >= 1e21) {

@@ -23,7 +23,7 @@ func TestAppendJSON(t *testing.T) {
 		{"all types", "DemoAll", strings.ReplaceAll(allTypes, "\n", ""), allTypesJSON},
 		{"no property", "DemoAll", "a0", `{}`},
 		{"other order", "DemoGadget", "a2 02 6161 01 01", `{"id":1,"name":"a"}`},
-		{"no number", "DemoAll", "a2 0b fa7fc00000 0c fbfff0000000000000", `{"f32":null,"f64":null}`},
+		{"no number", "DemoAll", "a2 0b fa7fc00000 0c fbfff0000000000000", `{"f32":"NaN","f64":"-Infinity"}`},
 		{"large and small", "DemoAll", "a2 0c fb444b1ae4d6e2ef50 0d fb3e7ad7f29abcaf48",
 			`{"f64":1e+21,"tp":1e-07}`},
 		{"shortest of 32 bits", "DemoAll", "a1 0b fa40490e56", `{"f32":3.1415}`},
@@ -60,6 +60,23 @@ func TestParseJSON(t *testing.T) {
 		if want := unhex(t, test.want); err != nil || string(got) != string(want) {
 			t.Errorf("%s: %x, want %x, error %v", test.name, got, want, err)
 		}
+	}
+}
+
+// Floats that JSON does not have are texts, which are read as what they were.
+func TestTextFloats(t *testing.T) {
+	s := registry(t, demoTypes).Struct("DemoAll")
+	for text, want := range map[string]string{"NaN": "7ff8000000000001", "Infinity": "7ff0000000000000",
+		"-Infinity": "fff0000000000000"} {
+		in := `{"f64":"` + text + `"}`
+		got, _, err := dynamic.ParseJSON(nil, s, []byte(in))
+		assert.Check(t, err == nil && string(got) == string(unhex(t, "a1 0c fb"+want)), "%s: %x, %v", in, got, err)
+		back, err := dynamic.AppendJSON(nil, s, got)
+		assert.Check(t, err == nil && string(back) == in, "%s, %v", back, err)
+	}
+	for _, in := range []string{`{"f64":"nan"}`, `{"f64":""}`, `{"u8":"NaN"}`, `{"b":"Infinity"}`} {
+		_, _, err := dynamic.ParseJSON(nil, s, []byte(in))
+		assert.Check(t, err != nil, in)
 	}
 }
 

@@ -174,6 +174,12 @@ func (p parser) value(dst []byte, t *schema.Type, depth int) ([]byte, error) {
 		}
 	}
 	switch kind := token.Kind(); {
+	case kind == '"' && !p.isMessage && (t.Kind == schema.Float32 || isFloat(t.Kind)):
+		f, is := textFloats[token.String()]
+		if !is {
+			return dst, fmt.Errorf("text for %s: %w", t.Name, cbor.ErrType)
+		}
+		return appendFloat(dst, t, f)
 	case t.Kind == schema.Bool && (kind == 't' || kind == 'f'):
 		return cbor.AppendBool(dst, token.Bool()), nil
 	case t.Kind == schema.String && kind == '"':

@@ -52,15 +52,19 @@ func TestNames(t *testing.T) {
 	assert.Check(t, got == "ValidProperty", "valid becomes %s", got)
 }
 
-// A struct with a vector is in a key as it is encoded: values of Go's maps are compared.
+// A vector, or a struct with one, is in a key as it is encoded: values of Go's maps are compared.
 func TestKeyWithVector(t *testing.T) {
 	code, err := FromSource(Options{Package: "p", Source: "a.dots"}, []byte(
-		"struct A { 1: [key] B b; 2: [key] uint8 n; } struct B { 1: C c; } struct C { 1: vector<bool> a; }"), nil)
+		"struct A { 1: [key] B b; 2: [key] uint8 n; } struct B { 1: C c; } struct C { 1: vector<bool> a; } "+
+			"struct D { 1: [key] vector<C> c; 2: bool b; }"), nil)
 	assert.NilError(t, err)
 	for _, want := range []string{
 		"type AKey struct {\n\tB string // encoded\n\tN uint8\n}\n",
 		"func (x *A) Key() AKey {\n\tv0 := x.B.Value()\n\treturn AKey{B: string(v0.AppendInstance(nil, v0.Valid())), " +
 			"N: x.N.Value()}\n}\n",
+		"type DKey struct {\n\tC string // encoded\n}\n",
+		"func (x *D) Key() DKey {\n\tv0 := D{C: value.Some(x.C.Value())}\n\treturn DKey{C: string(v0.AppendInstance(nil, " +
+			"v0.Valid()))}\n}\n",
 	} {
 		assert.Check(t, strings.Contains(string(code), want), "%s\n%s", want, code)
 	}
@@ -75,8 +79,6 @@ func TestUnsupported(t *testing.T) {
 			"a.dots: enumerator A.a_b and enumerator A.A_b would both be AABEnumerator in Go: unsupported"},
 		{"type like a key", "struct A { 1: bool a; } struct AKey { 1: bool a; } struct AKeyType { 1: bool a; }",
 			"a.dots: AKeyType and the key of A would both be AKeyType in Go: unsupported"},
-		{"key of vectors", "struct A { 1: [key] vector<bool> a; }",
-			"a.dots: property A.a, a key of type vector<bool>: unsupported"},
 		{"key of a struct with any type", "struct A { 1: [key] B b; } struct B { 1: any a; }",
 			"a.dots: property A.b, a key of type B: unsupported"},
 	}

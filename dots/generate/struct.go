@@ -92,10 +92,8 @@ func (g *generator) fields(s *schema.Struct, name string) ([]field, error) {
 func canBeKey(t *schema.Type) bool { return t.Kinds()&(1<<schema.Vector|1<<schema.Any) == 0 }
 
 // isEncodedInKey reports whether values of a type are in a key as they are encoded, since they cannot be one of a Go
-// map: structs with vectors.
-func isEncodedInKey(t *schema.Type) bool {
-	return t.Kind == schema.StructKind && t.Kinds()&(1<<schema.Any) == 0
-}
+// map: vectors, and structs with vectors.
+func isEncodedInKey(t *schema.Type) bool { return t.Kinds()&(1<<schema.Any) == 0 }
 
 // key writes the type of keys, and the method that returns one.
 func (g *generator) key(name, key string, fields []field) {
@@ -110,7 +108,11 @@ func (g *generator) key(name, key string, fields []field) {
 		default:
 			g.printf("\n%s string // encoded", f.name)
 			variable := fmt.Sprintf("v%d", len(encoded))
-			encoded = append(encoded, variable+" := x."+f.name+".Value()\n")
+			v := "x." + f.name + ".Value()"
+			if f.Type.Kind == schema.Vector { // in a struct that has nothing else
+				v = name + "{" + f.name + ": value.Some(" + v + ")}"
+			}
+			encoded = append(encoded, variable+" := "+v+"\n")
 			values = append(values, fmt.Sprintf("%s: string(%s.AppendInstance(nil, %[2]s.Valid()))", f.name, variable))
 		}
 	}
