@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -323,7 +324,8 @@ func (d *destinationState) delivered(e *entry, r *result, now time.Time) {
 	c.sent += uint64(b.items) - rejected
 	c.dropped[Rejected] += rejected
 	if rejected > 0 {
-		d.lastError = fmt.Sprintf("OK: %d of %d items rejected: %s", rejected, b.items, r.partial.message)
+		d.lastError = fmt.Sprintf("OK: %d of %d items rejected: %s", rejected, b.items,
+			cmp.Or(r.partial.message, "the receiver says no reason"))
 		d.lastErrorAt = now
 	}
 	if rejected > 0 || r.partial.message != "" {

@@ -232,6 +232,10 @@ func TestPartialSuccess(t *testing.T) {
 			if len(r.got()) != 1 {
 				t.Errorf("%d requests", len(r.got()))
 			}
+			if c.name == "rejected without a word" {
+				got := l.Status()[0].LastError.Message
+				assert.Check(t, got == "OK: 3 of 10 items rejected: the receiver says no reason", got)
+			}
 		})
 	}
 }

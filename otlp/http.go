@@ -262,7 +262,7 @@ func (r *result) readHTTP(ctx context.Context, response *http.Response, s Signal
 		switch {
 		case !ok:
 			r.code, r.message, r.partial = codes.Unknown, "no response of OTLP: "+excerpt(), partialSuccess{}
-		case r.malformed && r.partial.rejected != 0:
+		case r.partial.rejected != 0 && (r.malformed || r.partial.message == ""):
 			r.partial.message = excerpt()
 		}
 	}
