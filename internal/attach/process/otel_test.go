@@ -186,6 +186,28 @@ func TestContextSearch(t *testing.T) {
 	}
 }
 
+// Files that were deleted, of which there may be thousands, are searched after the others, and one that is left to be
+// searched makes no pause longer.
+func TestSearchOrder(t *testing.T) {
+	of := func(ino uint64, deleted bool) procscan.Mapping {
+		return procscan.Mapping{Start: ino << 20, Ino: ino, Deleted: deleted}
+	}
+	s := &variableSearch{without: map[imageLocation]struct{}{locationOf(of(4, false)): {}}}
+	got := s.unsearched([]procscan.Mapping{of(1, true), of(2, false), of(3, true), of(2, false), of(4, false), of(5, false)})
+	want := []procscan.Mapping{of(2, false), of(5, false), of(1, true), of(3, true)}
+	assert.DeepEqual(t, got, want)
+	for _, c := range []struct {
+		took, want time.Duration
+		all        bool
+	}{
+		{searchTime, searchShare * searchTime, false}, {0, searchShare * searchTime, false},
+		{0, 2 * searchShare * searchTime, true},
+	} {
+		s.end(c.took, c.all)
+		assert.Check(t, s.pause == c.want, "%+v: %v", c, s.pause)
+	}
+}
+
 // After an exec nothing is left of what was published; what the new program publishes counts.
 func TestContextAfterExec(t *testing.T) {
 	testenv.NeedRoot(t)

@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"correlator/elfsym"
@@ -82,38 +81,64 @@ func (t *Target) searchVariable() error {
 		return errNoVariable
 	}
 	began := time.Now()
+	var mappings []procscan.Mapping // to be searched
 	defer func() {
-		s.ended = time.Now()
-		s.pause = max(share.Backoff{Min: searchMin, Max: searchMax}.Next(s.pause), searchShare*s.ended.Sub(began))
+		s.end(time.Since(began), len(mappings) == 0)
 		if t.otel.variable.file != nil {
 			*s = variableSearch{without: s.without}
 		}
 	}()
-	mappings, err := t.handle.ExecutableMappings()
+	all, err := t.handle.ExecutableMappings()
 	if err != nil && !errors.Is(err, procscan.ErrTooMany) {
 		return err
 	}
-	if s.without == nil {
-		s.without = make(map[imageLocation]struct{})
-	}
-	seen := make(map[imageLocation]struct{})
-	mappings = slices.DeleteFunc(mappings, func(m procscan.Mapping) bool {
-		_, known := s.without[locationOf(m)]
-		_, again := seen[locationOf(m)] // another part of the image
-		seen[locationOf(m)] = struct{}{}
-		return known || again
-	})
-	for len(mappings) > 0 && time.Since(began) < searchTime {
+	mappings = s.unsearched(all)
+	for until := time.Now().Add(searchTime); len(mappings) > 0 && time.Now().Before(until); {
 		n := min(len(mappings), searchBatch)
 		if t.searchIn(mappings[:n]) {
 			return nil
 		}
 		mappings = mappings[n:]
 	}
+	if len(mappings) > 0 {
+		return fmt.Errorf("%w, but %d are still to be searched", errNoVariable, len(mappings))
+	}
 	if s.failure != nil { // the file with the variable may be one that could not be searched
 		return fmt.Errorf("%w; %w", errNoVariable, s.failure)
 	}
 	return errNoVariable
+}
+
+// unsearched returns those of the mappings that were not searched, one of each image. Deleted files are
+// last: a program that makes code may have thousands of them.
+func (s *variableSearch) unsearched(mappings []procscan.Mapping) (left []procscan.Mapping) {
+	if s.without == nil {
+		s.without = make(map[imageLocation]struct{})
+	}
+	seen := make(map[imageLocation]struct{})
+	var deleted []procscan.Mapping
+	for _, m := range mappings {
+		_, known := s.without[locationOf(m)]
+		_, again := seen[locationOf(m)] // another part of the image
+		seen[locationOf(m)] = struct{}{}
+		switch {
+		case known || again:
+		case m.Deleted:
+			deleted = append(deleted, m)
+		default:
+			left = append(left, m)
+		}
+	}
+	return append(left, deleted...)
+}
+
+// end sets the pause after a search: a longer one than before only if that was of all files.
+func (s *variableSearch) end(took time.Duration, all bool) {
+	s.ended = time.Now()
+	if all {
+		s.pause = share.Backoff{Min: searchMin, Max: searchMax}.Next(s.pause)
+	}
+	s.pause = max(s.pause, searchMin, searchShare*took)
 }
 
 // searchIn searches the files of mappings, and reports whether it has found the variable.
