@@ -143,6 +143,7 @@ var rows = map[string]row{
 	"internal/stacks/unwind.maxRequestReads": {"reads for a request", skippedFile, "TestBudget"},
 	"internal/stacks/unwind.maxMemoryBytes":  {"bytes read of memory for a synchronization", notReady, "TestBudget"},
 	"internal/stacks/unwind.maxHeapBytes":    {"memory that a request may add", skippedFile, "TestBudget"},
+	"internal/stacks/unwind.maxRequestTime":  {"CPU time of a request", skippedFile, "TestBudget"},
 	"internal/stacks/unwind.maxDynamicBytes": {"entries of PT_DYNAMIC", notReady, "TestELFSizes"},
 	"internal/stacks/unwind.maxZeroBytes":    {"zero bytes behind segments", notReady, "TestELFSizes"},
 	"internal/stacks/unwind.maxPages":        {"pages of memory of a synchronization", notReady, "TestBudget"},

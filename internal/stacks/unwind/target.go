@@ -48,6 +48,10 @@ const (
 	maxHeapBytes = 3 * workerMemoryBytes / 16
 	heapStep     = 64 << 10
 
+	// maxRequestTime is of the CPU time for which the worker is not yet killed; it is looked at then, too. What a file
+	// says of frames may take 0.1 s for each MB. A library with 190 MB takes 0.7 s.
+	maxRequestTime = 3 * synchronizeTimeout / 5
+
 	// maxFailedReads is how often a file is read in vain once there is too much to read. The engine goes on for as long
 	// as what it has read says.
 	maxFailedReads = 1 << 12
@@ -75,7 +79,7 @@ var (
 // budget is what is left of maxRequestBytes, maxRequestReads and maxMemoryBytes.
 type budget struct {
 	bytes, reads, memory atomic.Int64
-	looked, heap         atomic.Int64 // bytes, when the heap was looked at last; the heap, when it was first
+	looked, heap, time   atomic.Int64 // bytes, when these were looked at last; the heap and CPU time, when they were first
 }
 
 func (b *budget) reset() {
@@ -98,13 +102,17 @@ func (b *budget) isSpent() bool { return min(b.bytes.Load(), b.reads.Load(), b.m
 func (b *budget) spend(n int) error {
 	left := b.bytes.Add(-int64(n))
 	if b.looked.Load()-left >= heapStep && b.memory.Load() >= 0 {
-		heap := heapBytes()
+		heap, used := heapBytes(), processTime()
 		if b.looked.Swap(left) == maxRequestBytes {
 			if heap > maxHeapBytes { // some may be what the last request has left
 				runtime.GC()
 				heap = heapBytes()
 			}
 			b.heap.Store(max(heap-int64(n), 0)) // there is room for these already
+			b.time.Store(int64(used))
+		}
+		if used > time.Duration(b.time.Load())+maxRequestTime {
+			b.memory.Store(-1)
 		}
 		if heap > b.heap.Load()+maxHeapBytes {
 			if runtime.GC(); heapBytes() > b.heap.Load()+maxHeapBytes {
@@ -123,6 +131,13 @@ func heapBytes() int64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
+}
+
+// processTime returns how much CPU time this process has used.
+func processTime() time.Duration {
+	var used unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used) // cannot fail
+	return time.Duration(used.Nano())
 }
 
 // skipped is a file that could not be read, or, without inode, the reason why something else was not.

@@ -99,6 +99,11 @@ func TestBudget(t *testing.T) {
 			target.budget.heap.Store(-2 * maxHeapBytes) // as if so much were kept since
 			return err
 		},
+		"time": func(target *target) error {
+			err := target.budget.spend(heapStep)
+			target.budget.time.Add(-int64(2 * maxRequestTime)) // as if it had begun before
+			return err
+		},
 		"pages": func(target *target) error {
 			_, err := targetMemory{target}.ReadAt(make([]byte, maxPages*pageBytes), 0)
 			return err
