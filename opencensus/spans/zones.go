@@ -120,6 +120,9 @@ func (z *zones) named(name []byte) *time.Location {
 
 // isZoneName reports whether a name is one of zoneNames.
 func isZoneName(name string) bool {
+	if strings.Contains(name, "\n") { // as zoneNames do
+		return false
+	}
 	at := strings.LastIndexByte(name, '/') + 1
 	_, found, _ := strings.Cut("\n"+zoneNames, "\n"+name[:at]+" ")
 	line, _, _ := strings.Cut(found, "\n")
