@@ -3,6 +3,7 @@ package unwind
 import (
 	"debug/elf"
 	"encoding/binary"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,6 +135,10 @@ func TestUncorrected(t *testing.T) {
 	f, err := os.OpenFile(program, os.O_RDWR, 0)
 	assert.NilError(t, err)
 	_, err = f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, int64(section.Offset)+int64(described)+16)
+	assert.NilError(t, err)
+	_, err = f.Seek(0, io.SeekEnd)
+	assert.NilError(t, err)
+	_, err = f.WriteString("another file than that of TestCallers, by its end")
 	assert.NilError(t, err)
 	assert.NilError(t, f.Close())
 	uncorrected, skipped := e.counters.Uncorrected.Load(), e.counters.FilesSkipped.Load()
