@@ -163,22 +163,22 @@ func (h *Handle) Place() (Place, error) {
 }
 
 // ExecutableMappings returns the executable mappings of files, by address. There may be none: an
-// exiting process has released its memory already. Of a process with more than 32768, which no
-// honest one has, it returns the first ones and ErrTooMany.
+// exiting process has released its memory already. Of a process with more than 40960, which no
+// honest one has, or more than 32768 of files that were deleted, it returns the first ones and ErrTooMany.
 func (h *Handle) ExecutableMappings() ([]Mapping, error) {
 	return h.mappings(executableFiles)
 }
 
 // ExecutableMemory returns all executable mappings, by address: those of files, anonymous memory to
 // which compilers write code, the vDSO and others that the kernel names in brackets, without the
-// vsyscall page, which is the kernel's. Of a process with more than 32768 it returns the first ones
-// and ErrTooMany.
+// vsyscall page, which is the kernel's. Of a process with more than 40960, or more than 32768 of memory and
+// files that were deleted, it returns the first ones and ErrTooMany.
 func (h *Handle) ExecutableMemory() ([]Mapping, error) {
 	return h.mappings(executableMemory)
 }
 
 // FileMemory returns all mappings of files, executable or not, by address. Of a process with more than
-// 32768 it returns the first ones and ErrTooMany.
+// 40960 it returns the first ones and ErrTooMany.
 func (h *Handle) FileMemory() ([]Mapping, error) { return h.mappings(fileMemory) }
 
 // Libraries reads the process's mappings of the agent's library, as a sweep does: ErrNotFound when

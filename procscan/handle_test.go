@@ -213,6 +213,24 @@ func testLibraryBehindCompiledCode(t *testing.T, source Source) {
 		"%d mappings, %v", len(memory), err)
 }
 
+// It is found, too, where more of that is mapped than is read.
+func TestLibraryBehindTooMuchCode(t *testing.T) { forEachSource(t, testLibraryBehindTooMuchCode) }
+
+func testLibraryBehindTooMuchCode(t *testing.T, source Source) {
+	path := filepath.Join(t.TempDir(), realName)
+	h, _ := openHost(t, startHost(t, child.MapSpec{Path: path}, child.MapSpec{Path: "memfd:doublemapper",
+		Times: maxMade + 1}))
+	h.source = source
+	for what, read := range map[string]func() ([]Mapping, error){
+		"files": h.ExecutableMappings, "memory": h.ExecutableMemory,
+	} {
+		got, err := read()
+		found := slices.ContainsFunc(got, func(m Mapping) bool { return m.Path == path })
+		assert.Check(t, errors.Is(err, ErrTooMany) && found && len(got) > maxMade, "%s: %d mappings, %t, %v", what, len(got),
+			found, err)
+	}
+}
+
 func TestLibraries(t *testing.T) { forEachSource(t, testLibraries) }
 
 func testLibraries(t *testing.T, source Source) {

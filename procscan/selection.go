@@ -13,13 +13,17 @@ const (
 	// changed in places; the bound keeps a process cheap that maps thousands.
 	maxLibraries = 16
 
-	// maxExecutable bounds ExecutableMappings and ExecutableMemory: 2 MiB of mappings. Browsers, and JVMs
+	// maxExecutable bounds ExecutableMappings and ExecutableMemory: 2.5 MiB of mappings. Browsers, and JVMs
 	// with hundreds of native libraries, have about a thousand executable ones of files; compilers that
 	// write code to a memfd (.NET) thousands, below all libraries. The kernel allows a process
 	// 65530 mappings (vm.max_map_count) and merges adjacent equal ones, so memory of which a
 	// compiler protects every second page has half as many executable ones. Runtimes that map each
 	// piece of their code separately (.NET, V8) have thousands.
-	maxExecutable = 32 << 10
+	maxExecutable = 40 << 10
+
+	// maxMade is how many of these may be of memory, or of files that were deleted: libraries, which the
+	// kernel maps above the code that programs make, have the rest.
+	maxMade = 32 << 10
 
 	// maxPathBytes bounds the sum of the paths that are kept of one process, where adjacent
 	// mappings share theirs: 256 bytes for each of 4096, where 60 bytes and 1000 files are many.
@@ -100,12 +104,18 @@ type mappingList struct {
 	found     []Mapping
 	limit     int
 	pathBytes int
+	made      int  // of found, those of memory and deleted files
+	cut       bool // there are more of these
 	full      bool // there are more
 }
 
 // add appends m with a copy of its path. It appends nothing, and the list is full, when there are
 // more mappings than the limit, or their paths take more than maxPathBytes.
 func (l *mappingList) add(m Mapping, path []byte) {
+	isMade := m.Deleted || m.Ino == 0
+	if l.cut = l.cut || isMade && l.made == maxMade; l.cut && isMade {
+		return
+	}
 	if last := len(l.found) - 1; last >= 0 && l.found[last].Path == string(path) {
 		m.Path = l.found[last].Path
 	} else {
@@ -117,11 +127,14 @@ func (l *mappingList) add(m Mapping, path []byte) {
 		return
 	}
 	l.found = append(l.found, m)
+	if isMade {
+		l.made++
+	}
 }
 
 // result returns what was found, with ErrTooMany when there is more.
 func (l *mappingList) result() ([]Mapping, error) {
-	if l.full {
+	if l.full || l.cut {
 		return l.found, ErrTooMany
 	}
 	return l.found, nil

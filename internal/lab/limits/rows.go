@@ -41,6 +41,8 @@ var rows = map[string]row{
 		"`correlator_processes_truncated_total`", "TestContexts"},
 	"procscan.maxExecutable": {"executable mappings", tooMany + "; " + skippedFile,
 		"TestTooManyMappings, TestManyMappings"},
+	"procscan.maxMade": {"those of memory and deleted files", tooMany + "; " + skippedFile,
+		"TestLibraryBehindTooMuchCode"},
 	"procscan.maxPathBytes": {"paths of mappings together", tooMany, "TestCollectLimits, TestManyMappings"},
 	"procscan.maxQueries": {"queries for mappings, of a process that maps meanwhile", tooMany,
 		"TestSourcesAgreeOnMany"},
