@@ -125,7 +125,9 @@ func (r *Recorder) addLost(recording *Recording) {
 	counters := &r.counters.Sampling
 	recording.LostAccounts += counters.AccountsLost.Load() + counters.AccountsUnknown.Load()
 	recording.Unaccounted = counters.AccountsUnprepared.Load()
-	recording.Missed = r.counters.Sampling.Missed.Load()
+	recording.Missed = counters.Missed.Load()
+	recording.LabelsRefused = counters.LabelsRefused.Load()
+	recording.AttributesCut, recording.UnknownKeys = counters.AttributesCut.Load(), counters.UnknownKeys.Load()
 }
 
 // verify checks that the only process to be recorded was sampled.

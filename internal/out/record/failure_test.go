@@ -115,8 +115,13 @@ func TestLost(t *testing.T) {
 	r.counters.Sampling.Outcomes.Add(process.OutcomeAbandoned, 4)
 	// One is of another trace, and one after the recording was closed.
 	r.counters.Sampling.Outcomes.Add(process.OutcomeCorrelated, 3)
+	c := &r.counters.Sampling
+	c.LabelsRefused.Store(5)
+	c.AttributesCut.Store(6)
+	c.UnknownKeys.Store(7)
 	recording := Recording{Lost: make(map[string]uint64), Samples: map[Key]uint64{{}: 1}, Unselected: 1}
 	r.addLost(&recording)
+	assert.Check(t, recording.LabelsRefused == 5 && recording.AttributesCut == 6 && recording.UnknownKeys == 7)
 	want := "map[abandoned:5 kernel_stale:2 stale:3]"
 	assert.Check(t, fmt.Sprint(recording.Lost) == want, "%v, want %s", recording.Lost, want)
 }

@@ -100,6 +100,9 @@ type Recording struct {
 	LostWaits uint64 // waits that are not in Waits: their process had no room for another key or stack
 	Missed    uint64 // ticks of the CPUs' clocks at which no sample was taken, whatever ran
 
+	// Samples whose context lacks what they have: see sampling.Counters.
+	LabelsRefused, AttributesCut, UnknownKeys uint64
+
 	// Refused is why functions of a runtime have no names that the unwinding engine cannot read, by pid, of processes
 	// that were sampled at the end.
 	Refused map[int]string

@@ -101,6 +101,14 @@ func (s *summary) losses() (lines []string) {
 	if r.Missed > 0 {
 		lines = append(lines, fmt.Sprintf("missed: %d ticks of the sampling clock, on all CPUs together", r.Missed))
 	}
+	if r.LabelsRefused > 0 {
+		lines = append(lines, fmt.Sprintf("without context: %d samples of goroutines whose labels are no ids, too many, or "+
+			"could not be read (docs/contexts.md)", r.LabelsRefused))
+	}
+	if cut := r.AttributesCut + r.UnknownKeys; cut > 0 {
+		lines = append(lines, fmt.Sprintf("without attributes: %d samples that have more than is read, or without a key",
+			cut))
+	}
 	if r.Unreadable > 0 {
 		lines = append(lines, fmt.Sprintf("not looked into: %d processes that may not be read (\"correlator check\", "+
 			"process-memory)", r.Unreadable))

@@ -36,6 +36,16 @@ func TestSummary(t *testing.T) {
 	assert.Check(t, s.samples == 100 && s.withTrace == 90 && s.topTransaction() == "cd02000000000000", "%+v", s)
 }
 
+// What samples have of a context and was not taken is told.
+func TestSummaryOfContexts(t *testing.T) {
+	r, names := fixture(t)
+	before := len(summarize(r, names).losses())
+	r.LabelsRefused, r.AttributesCut, r.UnknownKeys = 5, 2, 1
+	got := summarize(r, names).losses()[before:]
+	assert.Check(t, len(got) == 2 && strings.HasPrefix(got[0], "without context: 5 samples of goroutines") &&
+		strings.HasPrefix(got[1], "without attributes: 3 samples"), "%q", got)
+}
+
 // What is at no address that a process ever had code at is not called compiled, and no reason for
 // hints.
 func TestUnknownAddresses(t *testing.T) {
