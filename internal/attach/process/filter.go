@@ -54,16 +54,17 @@ type Filter struct {
 	roots procscan.CgroupRoots // see Resolve
 }
 
-// Resolve returns the filter for the cgroup namespace that we are in. The error says which expression
-// can match nothing, or why paths of cgroups are not known, if the filter depends on them: it would
-// leave out nothing, or all.
-func (f Filter) Resolve(procRoot string) (Filter, error) {
-	containers := slices.Concat(f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers)
+func (f Filter) containers() Patterns {
+	return slices.Concat(f.IncludeContainers, f.ExcludeContainers, f.OnlyContainers)
+}
+
+// Check returns an error that says which expression can match nothing: it would leave out nothing, or all.
+func (f Filter) Check() error {
 	for _, d := range []struct {
 		patterns      Patterns
 		texts, advice string
 	}{
-		{containers, ids + "|" + paths, "no container's id, which has 64 hexadecimal digits, and no path of a cgroup " +
+		{f.containers(), ids + "|" + paths, "no container's id, which has 64 hexadecimal digits, and no path of a cgroup " +
 			"as process 1 sees it: /A/B"},
 		{slices.Concat(f.IncludeUsers, f.ExcludeUsers), users, "no user's id, which is a number"},
 		{slices.Concat(f.IncludeCommands, f.ExcludeCommands), commands, "no name of a thread, which has at most 15 bytes, " +
@@ -71,11 +72,20 @@ func (f Filter) Resolve(procRoot string) (Filter, error) {
 	} {
 		if i := slices.IndexFunc(d.patterns, func(r *regexp.Regexp) bool { return !mayMatch(r, d.texts) }); i >= 0 {
 			text := strings.TrimSuffix(strings.TrimPrefix(d.patterns[i].String(), "^(?:"), ")$")
-			return f, fmt.Errorf("%q of the filters matches %s", text, d.advice)
+			return fmt.Errorf("%q of the filters matches %s", text, d.advice)
 		}
 	}
+	return nil
+}
+
+// Resolve returns the filter for the cgroup namespace that we are in. The error is Check's, or says why paths of
+// cgroups are not known, if the filter depends on them.
+func (f Filter) Resolve(procRoot string) (Filter, error) {
+	if err := f.Check(); err != nil {
+		return f, err
+	}
 	roots, err := procscan.ReadCgroupRoots(procRoot)
-	if err != nil && slices.ContainsFunc(containers, func(r *regexp.Regexp) bool { return mayMatch(r, paths) }) {
+	if err != nil && slices.ContainsFunc(f.containers(), func(r *regexp.Regexp) bool { return mayMatch(r, paths) }) {
 		return f, fmt.Errorf("finding the paths of cgroups for --include-container and --exclude-container: %w", err)
 	}
 	f.roots = roots

@@ -76,7 +76,7 @@ func (c *Config) takeAll(s *Settings) error {
 func (c *Config) validate(s *Settings) error {
 	for _, validate := range []func(*Settings) error{
 		c.Monitoring.validateLog, c.Agents.validate, c.Samplers.validate, c.Discovery.validate, c.validateSamples,
-		c.validateMonitoring, c.validateKeep,
+		c.validateMonitoring, c.validateKeep, func(*Settings) error { return c.Filter.Process().Check() },
 	} {
 		if err := validate(s); err != nil {
 			return err
