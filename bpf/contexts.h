@@ -13,7 +13,8 @@
  *      120    4 of_labels  1: context is that of labels, and attributes are theirs
  *      124    4 outcome    enum correlator_outcome
  *      128  512 attributes
- *      640 1472 labels
+ *      640 1480 labels
+ *     2120  168 target
  */
 struct current_context {
     struct correlator_context context;
@@ -21,11 +22,13 @@ struct current_context {
     __u32 outcome;
     struct correlator_attributes attributes;
     struct go_scratch labels;
+    struct correlator_target target; /* for which the stack has hardly room */
 };
 
 _Static_assert(__builtin_offsetof(struct current_context, of_labels) == 120, "of_labels");
 _Static_assert(__builtin_offsetof(struct current_context, attributes) == 128, "attributes");
 _Static_assert(__builtin_offsetof(struct current_context, labels) == 640, "labels");
+_Static_assert(__builtin_offsetof(struct current_context, target) == 2120, "target");
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -51,19 +54,20 @@ __noinline int read_goroutine(void) {
     return 0;
 }
 
-static __always_inline enum correlator_outcome find_context(struct current_context *found) {
+static __always_inline enum correlator_outcome find_context(struct current_context *found,
+                                                            bool reads) {
     struct correlator_context *context = &found->context;
-    struct correlator_target target;
-    enum correlator_outcome outcome = correlator_find(&targets, context, &target);
+    struct correlator_target *target = &found->target;
+    enum correlator_outcome outcome = correlator_find(&targets, context, target);
     bool publishes = outcome == CORRELATOR_SAMPLED;
 
     found->of_labels = 0;
-    if (!publishes && outcome != CORRELATOR_NO_SLOT)
+    if (!reads || (!publishes && outcome != CORRELATOR_NO_SLOT))
         return outcome;
     if (publishes)
-        outcome = correlator_read(&target, context);
-    if (target.labels && is_untraced(outcome)) {
-        found->labels.layout = target.labels;
+        outcome = correlator_read(target, context);
+    if (target->labels && is_untraced(outcome)) {
+        found->labels.layout = target->labels;
         read_goroutine();
         outcome = found->outcome;
     }
@@ -74,9 +78,10 @@ static __always_inline enum correlator_outcome find_context(struct current_conte
 
 /* As correlator_current; where a process publishes none, or not for this thread, the labels of the
  * goroutine, and then, if it publishes none, OBI's. Labels that are refused, or cannot be read, are
- * CORRELATOR_UNREADABLE. */
-static __always_inline enum correlator_outcome read_context(struct current_context *found) {
-    found->outcome = find_context(found);
+ * CORRELATOR_UNREADABLE. Unless it reads, all that is known is whose thread it is. */
+static __always_inline enum correlator_outcome read_context(struct current_context *found,
+                                                            bool reads) {
+    found->outcome = find_context(found, reads);
     /* The verifier, which knows nothing of the memory of maps, goes on once for all outcomes. */
     __asm__ __volatile__("" ::: "memory");
     return found->outcome;

@@ -59,7 +59,7 @@ _Static_assert(sizeof(struct correlator_rule) == 56, "rule");
  *      144    4 level                of that namespace
  *      148    2 known_keys           how many keys of attributes the process has named, at most 256
  *      150    1 attribute_count      of attributes that are wanted, at most 8
- *      151    1 labels               of goroutines, which only the correlator's own sampler reads
+ *      151    1 labels               of goroutines, which only the correlator's own programs read
  *      152    8 attribute_keys       their numbers among the named ones, 1 byte each; the rest 0
  *      160    8 check                correlator_check of all that comes before
  *

@@ -140,6 +140,8 @@ _Static_assert(sizeof(struct go_label) == 32, "label");
  *     1304  128 values   by enum go_role; length 0: there is none
  *     1432   32 text     that is being looked at, zeros behind it
  *     1464    8 root     id of the first span of the trace in the process, 0: there is none
+ *     1472    4 unread   keys that could not be read
+ *     1476    4 reserved 0
  */
 struct go_scratch {
     __u32 layout;
@@ -149,13 +151,16 @@ struct go_scratch {
     struct go_string values[GO_ROLES];
     __u64 text[4];
     __u64 root;
+    __u32 unread;
+    __u32 reserved;
 };
 
 _Static_assert(__builtin_offsetof(struct go_scratch, labels) == 8, "labels");
 _Static_assert(__builtin_offsetof(struct go_scratch, bucket) == 1032, "bucket");
 _Static_assert(__builtin_offsetof(struct go_scratch, values) == 1304, "values");
 _Static_assert(__builtin_offsetof(struct go_scratch, text) == 1432, "text");
-_Static_assert(sizeof(struct go_scratch) == 1472, "scratch");
+_Static_assert(__builtin_offsetof(struct go_scratch, unread) == 1472, "unread");
+_Static_assert(sizeof(struct go_scratch) == 1480, "scratch");
 
 /* By the byte labels of a target. User space sets one before a target has its index, and changes it
  * only when no target has, and no program runs that has seen one. */
@@ -323,6 +328,10 @@ static __always_inline int go_copy_text(struct go_scratch *scratch, const struct
                                (const void *)text->text);
 }
 
+/* How many keys may be such that they cannot be read: each takes as long as 10 others, which a
+ * process is not to have others wait for at each of its switches. */
+#define GO_UNREAD_KEYS 4
+
 /* Notes the value of a label, if its key is one of those that are read. A key that cannot be read
  * is none of them: there are labels that nobody reads, whose keys may never have been resident. */
 static __always_inline void go_take_label(struct go_scratch *scratch, __u64 number) {
@@ -331,8 +340,10 @@ static __always_inline void go_take_label(struct go_scratch *scratch, __u64 numb
 
     if (!length || !(go_key_lengths & 1U << (length & 31)) || length > GO_KEY_BYTES)
         return;
-    if (go_copy_text(scratch, &label->key))
+    if (go_copy_text(scratch, &label->key)) {
+        scratch->unread++;
         return;
+    }
     for (__u32 i = 0; i < GO_KEYS; i++) {
         const volatile struct go_key *key = go_keys + i;
         const volatile __u64 *text = key->text;
@@ -352,7 +363,7 @@ static __always_inline enum go_result go_read_labels(void *ctx, __u64 thread_poi
     __u64 labels;
 
     __builtin_memset(scratch->values, 0, sizeof(scratch->values));
-    scratch->count = 0;
+    scratch->count = scratch->unread = 0;
     if (!layout) /* never */
         return GO_NONE;
     result = go_find(ctx, layout, thread_pointer, &labels);
@@ -365,6 +376,8 @@ static __always_inline enum go_result go_read_labels(void *ctx, __u64 thread_poi
     for (__u32 i = 0; i < GO_LABELS && i < scratch->count; i++) {
         go_take_label(scratch, i);
         __asm__ __volatile__("" ::: "memory"); /* as in correlator_find_entry */
+        if (scratch->unread > GO_UNREAD_KEYS)
+            return GO_UNREADABLE;
     }
     return GO_FOUND;
 }

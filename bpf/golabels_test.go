@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -73,6 +74,27 @@ func (f *fakeGo) set(inMap bool, texts ...string) {
 	for i, label := range f.list {
 		row := &f.rows[i/8]
 		row.top[i%8], row.keys[i%8], row.values[i%8] = 5, label.key, label.value
+	}
+}
+
+// layout is where the thread of a test, which stays that, has what is there.
+func (f *fakeGo) layout(t *testing.T) GoLayout {
+	t.Helper()
+	threads, err := OpenThreads()
+	assert.NilError(t, err)
+	defer threads.Close()
+	found, err := threads.Process(os.Getpid(), nil)
+	assert.NilError(t, err)
+	i := slices.IndexFunc(found, func(thread Thread) bool { return thread.TID == unix.Gettid() })
+	return GoLayout{G: int64(uint64(uintptr(unsafe.Pointer(&f.g))) - found[i].ThreadPointer), GLabels: 8, MCurG: 8,
+		MExtra: 16}
+}
+
+// unmap moves the keys of the first n labels, which get the length of one that is read, to where no memory is.
+func (f *fakeGo) unmap(n int) {
+	for i := range n {
+		f.list[i].key = labelTrace[0]
+		*(*uintptr)(unsafe.Pointer(&f.list[i].key)) = 1 << 12
 	}
 }
 
@@ -143,7 +165,11 @@ var labelTests = []labelTest{
 	{name: "labels that are not mapped", labels: labelTrace, change: func(f *fakeGo) { f.own.labels = 1 << 12 },
 		refused: true},
 	{name: "a key that is not mapped", labels: append([]string{"root_id", "00000000000000fe"}, labelTrace...),
-		trace: true, change: func(f *fakeGo) { *(*uintptr)(unsafe.Pointer(&f.list[0].key)) = 1 << 12 }},
+		trace: true, change: func(f *fakeGo) { f.unmap(1) }},
+	{name: "4 keys that are not mapped", labels: append(several(29), labelTrace...), trace: true,
+		change: func(f *fakeGo) { f.unmap(4) }},
+	{name: "5 keys that are not mapped", labels: append(several(29), labelTrace...), refused: true,
+		change: func(f *fakeGo) { f.unmap(5) }},
 	{name: "another thread", labels: labelTrace, change: func(f *fakeGo) { f.m.number++ }, refused: true},
 	{name: "a goroutine of another thread", labels: labelTrace, refused: true,
 		change: func(f *fakeGo) { f.m.curg = &fakeG{m: &fakeM{}, labels: f.own.labels} }},
@@ -181,24 +207,52 @@ func init() {
 	}
 }
 
+// Programs of which nobody knows whether labels are a tracer's have no accounts until that is said, of themselves, and
+// then those of threads that were there.
+func TestGoLabelsUnseen(t *testing.T) {
+	s := openSampler(t, SamplerOptions{Labels: labelKeys})
+	w := openWaits(t, s, WaitOptions{NoWalks: true})
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fake := new(fakeGo)
+	rules := TargetRules{Labels: fake.layout(t), Unseen: true}
+	set := func() Target { return addRules(t, s, os.Getpid(), func() TargetRules { return rules }) }
+	accounts := func() (n int) {
+		t.Helper()
+		for range 3 {
+			fake.set(false, labelTrace...)
+			sleepInTest()
+			fake.set(false)
+			sleepInTest()
+		}
+		assert.NilError(t, w.Drain(func(*Account) { n++ }))
+		return n
+	}
+	former := set()
+	assert.Check(t, accounts() == 0)
+	assert.NilError(t, s.RemoveTarget(former))
+	target := set()
+	assert.Check(t, target != former)
+	assert.NilError(t, s.SawTrace(former))
+	assert.Check(t, accounts() == 0)
+	assert.NilError(t, s.SawTrace(target))
+	assert.Check(t, accounts() > 0)
+	assert.Check(t, set() == target && accounts() > 0)
+	assert.NilError(t, s.RemoveTarget(target))
+	rules.Unseen = false
+	set()
+	assert.Check(t, accounts() > 0)
+	runtime.KeepAlive(fake)
+}
+
 // What the labels of a thread's goroutine say is its context; what they are not fit to say is none, and counted.
 func TestGoLabels(t *testing.T) {
 	s := openSampler(t, SamplerOptions{KeepUntraced: true, BySpan: true, ByThread: true, Labels: labelKeys,
 		Attributes: LabelAttributes})
-	threads, err := OpenThreads()
-	assert.NilError(t, err)
-	defer threads.Close()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	fake, tid := new(fakeGo), unix.Gettid()
-	found, err := threads.Process(os.Getpid(), nil)
-	assert.NilError(t, err)
-	layout := GoLayout{GLabels: 8, MCurG: 8, MExtra: 16}
-	for _, thread := range found {
-		if thread.TID == tid {
-			layout.G = int64(uint64(uintptr(unsafe.Pointer(&fake.g))) - thread.ThreadPointer)
-		}
-	}
+	layout := fake.layout(t)
 	var form bool
 	for _, test := range labelTests {
 		fake.set(test.inMap, test.labels...)

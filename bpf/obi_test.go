@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -335,18 +334,8 @@ func TestOBIOwnContexts(t *testing.T) {
 func TestOBIAndLabels(t *testing.T) {
 	o := startOBI(t).target(SamplerOptions{Labels: labelKeys, Attributes: LabelAttributes, BySpan: true})
 	o.follow(o.s, true, "")
-	threads, err := OpenThreads()
-	assert.NilError(t, err)
-	defer threads.Close()
 	fake := new(fakeGo)
-	found, err := threads.Process(os.Getpid(), nil)
-	assert.NilError(t, err)
-	layout := GoLayout{GLabels: 8, MCurG: 8, MExtra: 16}
-	for _, thread := range found {
-		if thread.TID == o.tid {
-			layout.G = int64(uint64(uintptr(unsafe.Pointer(&fake.g))) - thread.ThreadPointer)
-		}
-	}
+	layout := fake.layout(t)
 	addRules(t, o.s, os.Getpid(), func() TargetRules { return TargetRules{Labels: layout} })
 	o.begin(obiIDs(3))
 	w := openWalks(t, o.s, WaitOptions{Period: 1})

@@ -204,7 +204,7 @@ _Static_assert(__builtin_offsetof(struct deferred, attributes) == 6264, "attribu
  *     6896    4 outcome     the same: enum correlator_outcome
  *     6900    4 publishes   0: its process publishes no context, but maybe by labels
  *     6904 2584 attributes  of the thread
- *     9488 1472 labels      the same
+ *     9488 1480 labels      the same
  */
 struct scratch {
     struct deferred sample;
@@ -219,6 +219,6 @@ _Static_assert(__builtin_offsetof(struct scratch, context) == 6776, "context");
 _Static_assert(__builtin_offsetof(struct scratch, outcome) == 6896, "outcome");
 _Static_assert(__builtin_offsetof(struct scratch, attributes) == 6904, "attributes");
 _Static_assert(__builtin_offsetof(struct scratch, labels) == 9488, "labels");
-_Static_assert(sizeof(struct scratch) == 10960, "scratch");
+_Static_assert(sizeof(struct scratch) == 10968, "scratch");
 
 #endif

@@ -297,8 +297,10 @@ type samplerScratch struct {
 			Text   uint64
 			Length uint64
 		}
-		Text [4]uint64
-		Root uint64
+		Text     [4]uint64
+		Root     uint64
+		Unread   uint32
+		Reserved uint32
 	}
 }
 

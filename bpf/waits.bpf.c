@@ -546,7 +546,7 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
         return;
     context = &found->context;
     context->target = 0;
-    outcome = read_context(found);
+    outcome = read_context(found, !by_thread);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
     if (context->target != thread->target || last_switch(thread) < since) {
@@ -972,7 +972,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
     }
     name_waker(waker, current, target);
     found = bpf_map_lookup_elem(&contexts, &only);
-    if (!found || filtered(current->tgid) || read_context(found) < CORRELATOR_UNSAMPLED)
+    if (!found || filtered(current->tgid) || read_context(found, true) < CORRELATOR_UNSAMPLED)
         return;
     context = &found->context;
     waker->context = context->kind;

@@ -160,9 +160,12 @@ type waitsCurrentContext struct {
 			Text   uint64
 			Length uint64
 		}
-		Text [4]uint64
-		Root uint64
+		Text     [4]uint64
+		Root     uint64
+		Unread   uint32
+		Reserved uint32
 	}
+	Target waitsCorrelatorTarget
 }
 
 type waitsGoKey struct {

@@ -151,9 +151,9 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     if (!found || !thread || !thread->key.kind || !is_there(thread, job))
         return false;
     context = &found->context;
-    if (read_context(found) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
-                               : keep_unsampled ? CORRELATOR_UNSAMPLED
-                                                : CORRELATOR_SAMPLED))
+    if (read_context(found, !by_thread) < (by_thread        ? CORRELATOR_NO_THREAD_POINTER
+                                           : keep_unsampled ? CORRELATOR_UNSAMPLED
+                                                            : CORRELATOR_SAMPLED))
         return false;
     __asm__ __volatile__("" ::: "memory"); /* the verifier goes on once for all outcomes */
     walked->target = context->target;

@@ -132,9 +132,12 @@ type walksCurrentContext struct {
 			Text   uint64
 			Length uint64
 		}
-		Text [4]uint64
-		Root uint64
+		Text     [4]uint64
+		Root     uint64
+		Unread   uint32
+		Reserved uint32
 	}
+	Target walksCorrelatorTarget
 }
 
 type walksGoKey struct {
