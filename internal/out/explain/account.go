@@ -28,8 +28,9 @@ type Account struct {
 	// Unaccounted is on a CPU, at begin and end of the transaction on a thread: from none to all of it is of
 	// the transaction.
 	Unaccounted time.Duration `json:"unaccounted_ns"`
-	// NoThread is the part of Wall, at the least, in which no thread had its context as far as is known: what is
-	// missing of it in the sums above. 0 where threads had it at the same time, for long enough.
+	// NoThread is the part of Wall, at the least, in which no thread is known to have had its context: what is missing
+	// of it in the sums above. A thread that came to it and left it within a run is not known, nor one that still waits
+	// while others go on. 0 where threads had it at the same time, for long enough.
 	NoThread time.Duration `json:"no_thread_ns,omitempty"`
 	// WholeTrace: it is of all transactions of the trace in the process.
 	WholeTrace bool `json:"whole_trace,omitempty"`
@@ -166,7 +167,7 @@ func (e *Explanation) stateLines(times *profile.Times, title string, wall, noThr
 		}
 	}
 	if noThread >= time.Microsecond {
-		t.Row("on no thread with this context", waits.Exactly(noThread), ofWall(share(noThread, wall)), " ", " ", " ")
+		t.Row("on no known thread", waits.Exactly(noThread), ofWall(share(noThread, wall)), " ", " ", " ")
 	}
 	return trimmed(t.Lines(terminalColumns))
 }

@@ -96,8 +96,9 @@ func TestAccountOfSpan(t *testing.T) {
 	out, _, err := run(t, a, Options{Format: Table})
 	assert.NilError(t, err)
 	for _, want := range []string{"2.00 s by its span, 11:59:59.890 to 12:00:01.890: on a CPU 17 %, " +
-		"waiting for one 6 %, blocked 28 %, on no thread 50 %\n", "\nnetwork                         400.0 ms     20 %      9  300.0 ms\n",
-		"\non no thread with this context  998.5 ms     50 %\n"} {
+		"waiting for one 6 %, blocked 28 %, on no known thread 50 %\n",
+		"\nnetwork                       400.0 ms     20 %      9  300.0 ms\n",
+		"\non no known thread            998.5 ms     50 %\n"} {
 		assert.Check(t, strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
 	account := func() (tx map[string]any, of Account) {

@@ -249,7 +249,7 @@ func (c *Comparison) addStates() {
 	}
 	if a, b := c.A.spent.noThread, c.B.spent.noThread; max(a, b) >= time.Microsecond {
 		s := c.spent("no_thread", [2]profile.StateTimes{{Sum: a}, {Sum: b}})
-		s.text = "on no thread with this context"
+		s.text = "on no known thread"
 		if sourceA != "span" || sourceB != "span" { // it is a part of spans
 			s.Difference = nil
 		}

@@ -357,7 +357,7 @@ func (tx *Transaction) times() string {
 			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), whole, of(a.OnCPU),
 			of(a.Runnable+a.Throttled), of(a.Blocked))
 		if missing := share(a.NoThread, wall); missing >= 0.01 {
-			text += ", on no thread " + ofWall(missing)
+			text += ", on no known thread " + ofWall(missing)
 		}
 	} else {
 		last := tx.Last
