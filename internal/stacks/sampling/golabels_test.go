@@ -194,21 +194,26 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 	})
 	input.Close()
 	assert.NilError(t, command.Wait())
-	for n := range sink.slept {
-		var least, most time.Duration
-		_, err := fmt.Fscan(&slept, &least, &most)
+	var least, most [len(sink.slept)]time.Duration
+	for n := range least {
+		_, err := fmt.Fscan(&slept, &least[n], &most[n])
 		assert.NilError(t, err)
-		if accounted {
-			s.poll("accounts", func() bool {
-				sink.mu.Lock()
-				defer sink.mu.Unlock()
-				return sink.waits[n] >= least
-			})
+	}
+	s.poll("accounts", func() bool {
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		for n := range least {
+			if accounted && sink.waits[n] < least[n] {
+				return false
+			}
 		}
-		assert.Check(t, sink.slept[n] <= most, "trace %d has slept %v at most, by its account %v", n, most, sink.slept[n])
+		return true
+	})
+	assert.NilError(t, sampler.Close()) // nothing comes any more
+	for n, slept := range sink.slept {
+		assert.Check(t, slept <= most[n], "trace %d has slept %v at most, by its account %v", n, most[n], slept)
 	}
 	assert.Check(t, len(sink.others) == 0, "%q", sink.others)
-	assert.NilError(t, sampler.Close())
 	t.Logf("%d samples are right; without labels %d, elsewhere %d, refused %d", sink.right, sink.without, sink.none,
 		s.counters.LabelsRefused.Load())
 	assert.Check(t, sink.wrong == [4]uint64{}, "%d: %s", sink.wrong, sink.example)
