@@ -119,6 +119,10 @@ func TestOpenMapped(t *testing.T) {
 					t.Errorf("%s: %v", way, err)
 					continue
 				}
+				stat, err := h.StatMapped(m)
+				var opened unix.Stat_t
+				same := unix.Fstat(int(f.Fd()), &opened) == nil && opened == stat
+				assert.Check(t, same || err != nil && c.name != "plain", "%+v, %v, want %+v", stat, err, opened)
 				got := contentsOf(t, f)
 				assert.Check(t, got == want, "%s: got %q, want %q", way, got, want)
 			}
@@ -148,6 +152,8 @@ func TestOverlayDiffers(t *testing.T) {
 	var stat unix.Stat_t
 	assert.NilError(t, unix.Fstat(int(f.Fd()), &stat))
 	assert.Check(t, stat.Dev != m.Dev, "device %#x both of stat and maps", stat.Dev)
+	_, err = h.StatMapped(m)
+	assert.Check(t, errors.Is(err, errReplaced), "it may be another file: %v", err)
 	other := m
 	other.Ino++
 	err = h.checkSame(int(f.Fd()), other)

@@ -80,6 +80,7 @@ func TestLooksForgetNobody(t *testing.T) {
 	r.admission.mu.Lock()
 	r.admission.remember(refused, classPublisher)
 	r.admission.mu.Unlock()
+	r.taken(w.Fork(false, false)) // else nobody is looked at
 	r.sweeps(r.counters.Sweeps.Load() + 3)
 	publishing, _ := r.WithoutPlace()
 	assert.Check(t, publishing == 1, publishing)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/procdir"
 	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/procscan/watch"
@@ -71,6 +72,7 @@ type discovery struct {
 	eventsDown bool // it was logged that there are no live events
 	turn       int  // of the next sweep
 	swept      time.Time
+	newest     string           // see procdir.Newest, before the last sweep
 	listed     map[int]struct{} // pids, by the last sweep or look; nil: processes of any kind are not taken
 	denied     map[procscan.ProcessID]struct{}
 	memory     releaser
@@ -211,6 +213,12 @@ func (m *Manager) sweep(ctx context.Context) {
 	lost := d.lost.Swap(false) || !d.live.Load()
 	look := m.options.Filter.All && !lost && time.Since(d.swept) < m.options.SweepInterval
 	full := lost || !look && d.turn%fullSweep == 0
+	newest := procdir.Newest(m.options.ProcRoot)
+	if look && newest == d.newest && newest != "" {
+		m.counters.Sweeps.Add(1)
+		return // none has begun
+	}
+	d.newest = newest
 	if !look {
 		d.turn++
 		d.swept = time.Now()

@@ -11,6 +11,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Check returns an error if there is no directory at procRoot.
@@ -81,6 +83,19 @@ func Dir(procRoot string, pid int) string {
 		return path.Join(dir, "task", strconv.Itoa(tid))
 	}
 	return dir
+}
+
+// Newest returns what changes whenever a process or thread begins in our pid namespace, but for one of millions: the
+// last field of loadavg (fs/proc/loadavg.c). It is "" if that is not known, as where the file is not the kernel's: lxcfs
+// mounts one over it.
+func Newest(procRoot string) string {
+	var system unix.Statfs_t
+	file := path.Join(procRoot, "loadavg")
+	if unix.Statfs(file, &system) != nil || system.Type != unix.PROC_SUPER_MAGIC {
+		return ""
+	}
+	text, _ := os.ReadFile(file)
+	return string(text[bytes.LastIndexByte(text, ' ')+1:])
 }
 
 // HasThread reports whether a process has a thread. What was read by the id of the thread alone, just

@@ -3,6 +3,7 @@ package procdir
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -55,6 +56,16 @@ func TestMissing(t *testing.T) {
 	for _, err := range []error{Check(missing), idsErr, statErr, statusErr} {
 		assert.ErrorIs(t, err, os.ErrNotExist)
 	}
+}
+
+// It is seen that a process has begun, but not by a file that is not the kernel's.
+func TestNewest(t *testing.T) {
+	before := Newest("/proc")
+	assert.NilError(t, exec.Command("true").Run())
+	assert.Check(t, before != "" && Newest("/proc") != before, "%q", before)
+	dir := t.TempDir()
+	assert.NilError(t, os.WriteFile(filepath.Join(dir, "loadavg"), []byte("0.1 0.2 0.3 1/2 3\n"), 0o600))
+	assert.Check(t, Newest(dir) == "" && Newest(filepath.Join(dir, "missing")) == "")
 }
 
 // What the kernel shows of ourselves is found.

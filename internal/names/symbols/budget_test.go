@@ -104,6 +104,14 @@ nonsense
 	for _, pid := range []int{os.Getpid(), 1 << 30} {
 		systems := (Opener{ProcRoot: "/proc"}).FileSystems(pid)
 		assert.Check(t, systems.typeOf(dev) == "proc", "of process %d: %v", pid, systems)
+		mounts := &Mounts{}
+		kept := Opener{ProcRoot: "/proc", Mounts: mounts}
+		assert.Check(t, kept.FileSystems(pid).typeOf(dev) == "proc")
+		again := kept.FileSystems(pid)
+		assert.Check(t, again.typeOf(dev) == "proc" && len(again.tables) == 3, "it is read again: %v", again)
+		mounts.since = mounts.since.Add(-2 * mountsTime)
+		again = kept.FileSystems(pid)
+		assert.Check(t, again.typeOf(dev) == "proc" && len(again.tables) < 3, "it is kept for too long: %v", again)
 		assert.Check(t, (len(systems.tables) == 2) == (pid == os.Getpid()), "of process %d: %v", pid, systems)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,32 @@ import (
 // maxMountBytes bounds the size of one mountinfo: the kernel allows 100,000 mounts (fs.mount-max),
 // of some 200 bytes each.
 const maxMountBytes = 32 << 20
+
+const (
+	// mountsTime is how long Mounts are kept. A device's number may be given to another file system then, at which a
+	// worker hangs, as at one that is mounted between Check and the access.
+	mountsTime = time.Second
+	// maxMounts is when they are kept no longer. A host has some hundred.
+	maxMounts = 4096
+)
+
+// Mounts keeps the types of file systems that were read just now: a device has the same for all processes. It is for
+// one goroutine.
+type Mounts struct {
+	types map[uint64]string
+	since time.Time
+}
+
+// recent returns what was read just now; nil Mounts keep nothing.
+func (m *Mounts) recent() map[uint64]string {
+	if m == nil {
+		return make(map[uint64]string)
+	}
+	if now := time.Now(); now.Sub(m.since) > mountsTime || len(m.types) > maxMounts {
+		m.types, m.since = make(map[uint64]string), now
+	}
+	return m.types
+}
 
 // FileSystems knows the types of mounted file systems.
 type FileSystems struct {
@@ -57,7 +84,7 @@ func deviceOf(text string) (uint64, bool) {
 // FileSystems returns the mounts of a process, of the host and of our own process, which Check reads as it needs them.
 // It accesses no file system.
 func (o Opener) FileSystems(pid int) *FileSystems {
-	f := &FileSystems{types: make(map[uint64]string)}
+	f := &FileSystems{types: o.Mounts.recent()}
 	if memoryDevice != 0 {
 		f.types[memoryDevice] = "tmpfs"
 	}

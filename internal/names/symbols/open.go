@@ -40,6 +40,7 @@ const minBuildIDBytes = 2
 type Opener struct {
 	// ProcRoot is a procfs of our own pid namespace: files are opened by its self/fd.
 	ProcRoot string
+	Mounts   *Mounts // nil: those of each process are read anew
 }
 
 // OpenPerfMapDir opens, with O_PATH, the directory of perf maps of a process with this root: /tmp.

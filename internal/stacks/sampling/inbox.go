@@ -8,6 +8,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/sorting"
 	"correlator/profile"
 )
 
@@ -92,7 +93,7 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 func (i *inbox) room(pending []pendingSample) int {
 	waits := waitsIn(pending)
 	if waits > 0 {
-		slices.SortStableFunc(pending, func(a, b pendingSample) int { return a.wait() - b.wait() })
+		sorting.Stable(pending, func(a, b pendingSample) int { return a.wait() - b.wait() })
 	}
 	all := i.limit - len(i.pending) - i.taken
 	samples := len(pending) - waits

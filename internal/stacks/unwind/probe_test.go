@@ -3,6 +3,8 @@ package unwind
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -172,4 +175,34 @@ func TestRemarkLine(t *testing.T) {
 	assert.Equal(t, r.Line(1, 2, 3, 4, 5, 6, 7, 8), "stacks of 1, 2, 3, 4, 5, 6, 7, 8 as native code: V8: why")
 	assert.Equal(t, r.Line(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
 		"stacks of 1, 2, 3, 4, 5, 6, 7, 8 and 2 more as native code: V8: why")
+}
+
+// A file that could be opened is not opened again as long as it has not changed.
+func TestOpensFileOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	testenv.WriteFile(t, path, testenv.ReadFile(t, "/bin/sh"))
+	assert.NilError(t, os.Chmod(path, 0o700))
+	j := startBusy(t, path, "-c", "echo ready; read end")
+	var b budget
+	b.reset()
+	of, err := openTarget("/proc", &synchronize{ID: j.target.ID, User: "test"}, &b, nil)
+	assert.NilError(t, err)
+	defer of.close()
+	of.begin()
+	of.opens = make(map[openedAs]struct{})
+	_, err = of.IterateMappings(func(process.RawMapping) bool { return true })
+	assert.NilError(t, err)
+	i := slices.IndexFunc(of.mapped, func(m process.RawMapping) bool { return m.Path == path })
+	assert.Assert(t, i >= 0, "%v", of.mapped)
+	first := of.GetMappingFileLastModified(&of.mapped[i])
+	assert.Assert(t, first != 0 && len(of.opens) == 1, "%d, %v", first, of.opens)
+	var files unix.Rlimit
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: files.Max}))
+	again := of.GetMappingFileLastModified(&of.mapped[i]) // while nothing can be opened
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &files))
+	assert.Check(t, again == first, "%d, and %d before", again, first)
+	assert.NilError(t, os.Chmod(path, 0o755))
+	changed := of.GetMappingFileLastModified(&of.mapped[i])
+	assert.Check(t, changed != 0 && changed != first && len(of.opens) == 2, "%d, and %d before: %v", changed, first, of.opens)
 }

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/resident"
+	"correlator/internal/names/symbols"
 	"correlator/internal/stacks/unwind/deltas"
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -96,10 +97,12 @@ type server struct {
 	// normalize is NormalizeName or NormalizeSignature.
 	normalize func(string) string
 	places    places
-	keep      bool       // see Named, of the words that are named
-	span      Span       // see Named, of the last of them
-	opened    uint64     // targets
-	trusted   uint64     // how often a runtime was found to be read right, see isTrusted
+	keep      bool   // see Named, of the words that are named
+	span      Span   // see Named, of the last of them
+	opened    uint64 // targets
+	trusted   uint64 // how often a runtime was found to be read right, see isTrusted
+	opens     map[openedAs]struct{}
+	mounts    symbols.Mounts
 	cache     *fileCache // of a worker that probes processes
 	attached  []*target  // of which something may be, see keepAttached; the last was named last
 	log       engineLog
@@ -128,7 +131,7 @@ func serve(procRoot string, conn *worker.Conn) {
 	s := &server{
 		procRoot: procRoot, conn: conn, tables: make(map[string]*ebpf.Map),
 		targets: make(map[libpf.PID]*target), names: make(map[string]string), places: newPlaces(), pages: newPages(),
-		cache: newFileCache(),
+		cache: newFileCache(), opens: make(map[openedAs]struct{}),
 	}
 	log.SetLogger(*slog.New(&s.log))
 	// While the first files are read, a fifth of the time would be for collecting garbage.
@@ -437,6 +440,7 @@ func (s *server) addTarget(r *synchronize) (*target, error) {
 		quota.give(r.User, 1)
 		return nil, err
 	}
+	t.opens, t.opener.Mounts = s.opens, &s.mounts
 	s.opened++
 	t.number = s.opened
 	s.targets[libpf.PID(r.KernelPID)] = t

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -128,9 +129,9 @@ func (b *budget) spend(n int) error {
 
 // heapBytes returns how much memory is in use, with garbage.
 func heapBytes() int64 {
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc)
+	objects := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}} // runtime.ReadMemStats stops all threads
+	metrics.Read(objects)
+	return int64(objects[0].Value.Uint64())
 }
 
 // processTime returns how much CPU time this process has used.
@@ -170,6 +171,8 @@ type target struct {
 	inMemory    map[fileID]*memoryFile      // files that are read from memory; nil: none yet
 	notInMemory error                       // why there may be more of them
 	failure     error                       // of the first of these
+
+	opens map[openedAs]struct{} // of all targets; nil: it is not kept
 
 	memoryFiles map[uint64]bool // inodes of memfds, and whether they are ELF files
 	pages       *pages          // see readByPages; nil otherwise
@@ -509,10 +512,7 @@ func (t *target) open(raw *process.RawMapping) (*openFile, error) {
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
-	if t.systems == nil { // few processes have a file that is not known
-		t.systems = t.opener.FileSystems(t.handle.Identity().PID)
-	}
-	err := t.systems.Check(m.Dev)
+	err := t.checkFileSystem(m)
 	if err == nil {
 		var file *os.File
 		if file, err = t.handle.OpenMapped(m); err == nil {
@@ -528,6 +528,26 @@ func (t *target) open(raw *process.RawMapping) (*openFile, error) {
 	}
 	return file, nil
 }
+
+// checkFileSystem returns an error of a mapping whose file system may wait for a process.
+func (t *target) checkFileSystem(m procscan.Mapping) error {
+	if t.systems == nil {
+		t.systems = t.opener.FileSystems(t.handle.Identity().PID)
+	}
+	return t.systems.Check(m.Dev)
+}
+
+// maxOpens bounds what is known of files that were opened. A host has some hundred.
+const maxOpens = 4096
+
+// openedAs identifies a file that could be opened, and its last change: it need not be tried again for each process that
+// maps it. What cannot be opened is read from the memory of each.
+type openedAs struct {
+	dev, ino uint64
+	changed  int64
+}
+
+func newOpenedAs(stat *unix.Stat_t) openedAs { return openedAs{stat.Dev, stat.Ino, stat.Ctim.Nano()} }
 
 // sized bounds the size of a file.
 func sized(file *os.File) (*openFile, error) {
@@ -599,6 +619,12 @@ func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {
 	if raw.Path == deltas.Trampolines {
 		return 0
 	}
+	if m, ok := t.mappings[raw.Vaddr]; ok && raw.IsFileBacked() && t.checkFileSystem(m) == nil {
+		stat, err := t.handle.StatMapped(m)
+		if _, known := t.opens[newOpenedAs(&stat)]; known && err == nil {
+			return stat.Ctim.Nano()
+		}
+	}
 	file, err := t.opened(raw)
 	if err != nil {
 		return 0
@@ -610,6 +636,12 @@ func (t *target) GetMappingFileLastModified(raw *process.RawMapping) int64 {
 	var stat unix.Stat_t
 	if unix.Fstat(int(file.file.Fd()), &stat) != nil {
 		return 0
+	}
+	if len(t.opens) == maxOpens {
+		clear(t.opens)
+	}
+	if t.opens != nil {
+		t.opens[newOpenedAs(&stat)] = struct{}{}
 	}
 	return stat.Ctim.Nano()
 }

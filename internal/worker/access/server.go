@@ -43,6 +43,7 @@ func init() { worker.Early(Kind) }
 type server struct {
 	procRoot string
 	files    *elfsym.Cache
+	parsed   map[elfsym.FileKey]*elfsym.File
 	requests []memread.Request // scratch space
 }
 
@@ -55,7 +56,7 @@ func serve(procRoot string, conn *worker.Conn) {
 	if err != nil {
 		return
 	}
-	s := &server{procRoot: procRoot, files: files}
+	s := &server{procRoot: procRoot, files: files, parsed: make(map[elfsym.FileKey]*elfsym.File)}
 	for {
 		message, err := conn.Receive()
 		if err != nil {
@@ -116,7 +117,7 @@ func (s *server) do(message []byte) (result any, fd int, err error) {
 		place, errPlace := handle.Place()
 		rights, errRights := handle.Credentials()
 		result, err = answerForAll(&r, func(m procscan.Mapping) any {
-			file := parseFile(handle, m)
+			file := s.parseFile(handle, m)
 			if file.File != nil && errPlace == nil && errRights == nil {
 				file.View = profile.NewView(file.Key, m.Path, place, rights)
 			}
@@ -198,7 +199,19 @@ func answerForAll(r *request, answerFor func(procscan.Mapping) any) (any, error)
 	return answer, nil
 }
 
-func parseFile(handle *procscan.Handle, m procscan.Mapping) parsed {
+// maxParsed is how many files a worker knows again: those of the processes of an ordinary host. Each takes some hundred
+// bytes, 3 KB at worst.
+const maxParsed = 256
+
+func (s *server) parseFile(handle *procscan.Handle, m procscan.Mapping) parsed {
+	if stat, err := handle.StatMapped(m); err == nil {
+		key := elfsym.FileKey{
+			Dev: stat.Dev, Ino: stat.Ino, Size: stat.Size, MtimeNs: stat.Mtim.Nano(), CtimeNs: stat.Ctim.Nano(),
+		}
+		if file := s.parsed[key]; file != nil {
+			return parsed{Key: key, File: file}
+		}
+	}
 	file, err := handle.OpenMapped(m)
 	if err != nil {
 		return parsed{Error: newFailure(err)}
@@ -207,6 +220,12 @@ func parseFile(handle *procscan.Handle, m procscan.Mapping) parsed {
 	answer, err := parse(file, file)
 	if err != nil {
 		return parsed{Error: newFailure(fmt.Errorf("%w: %w", profile.ErrNotRead, err))}
+	}
+	if answer.File != nil {
+		if len(s.parsed) == maxParsed {
+			clear(s.parsed)
+		}
+		s.parsed[answer.Key] = answer.File
 	}
 	return answer
 }
