@@ -28,6 +28,7 @@ const (
 	priceTime  = 150 * time.Millisecond // of CPU time, alone
 	packTime   = 100 * time.Millisecond // of CPU time, while another thread wants the CPU
 	stockTime  = 120 * time.Millisecond // the lock is held for, since it is waited for
+	lookTime   = 50 * time.Millisecond  // between looks for who waits: many naps take the room of other stacks
 	answerTime = 140 * time.Millisecond // the bank takes
 	retryTime  = 80 * time.Millisecond  // slept
 )
@@ -274,7 +275,7 @@ func (s *shop) checkOutFirst() error {
 			return err
 		}
 		for !s.wanted.Load() {
-			nap(time.Millisecond)
+			nap(lookTime)
 		}
 		nap(stockTime)
 		atomic.StoreUint32(&s.stock, 0)
