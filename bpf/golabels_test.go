@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -85,9 +86,27 @@ func (f *fakeGo) layout(t *testing.T) GoLayout {
 	defer threads.Close()
 	found, err := threads.Process(os.Getpid(), nil)
 	assert.NilError(t, err)
-	i := slices.IndexFunc(found, func(thread Thread) bool { return thread.TID == unix.Gettid() })
-	return GoLayout{G: int64(uint64(uintptr(unsafe.Pointer(&f.g))) - found[i].ThreadPointer), GLabels: 8, MCurG: 8,
-		MExtra: 16}
+	pointer := found[slices.IndexFunc(found, func(thread Thread) bool { return thread.TID == unix.Gettid() })].ThreadPointer
+	if pointer == 0 {
+		pointer = uint64(uintptr(unsafe.Pointer(&f.own))) // as G of 0 is a register
+		setThreadPointer(t, uintptr(pointer))
+	}
+	return GoLayout{G: int64(uint64(uintptr(unsafe.Pointer(&f.g))) - pointer), GLabels: 8, MCurG: 8, MExtra: 16}
+}
+
+// setThreadPointer gives the thread a pointer, which it has none of in programs without C on arm64.
+func setThreadPointer(t *testing.T, pointer uintptr) {
+	t.Helper()
+	assert.Assert(t, runtime.GOARCH == "arm64")
+	code, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	assert.NilError(t, err)
+	binary.LittleEndian.PutUint64(code, 0xd65f03c0_d51bd040) // msr tpidr_el0, x0; ret
+	assert.NilError(t, unix.Mprotect(code, unix.PROT_READ|unix.PROT_EXEC))
+	entry := &code[0]
+	function := &entry
+	(*(*func(uintptr))(unsafe.Pointer(&function)))(pointer)
+	sleepInTest() // the kernel learns of it when the thread leaves its CPU
+	assert.NilError(t, unix.Munmap(code))
 }
 
 // unmap moves the keys of the first n labels, which get the length of one that is read, to where no memory is.
