@@ -53,6 +53,8 @@ type layout struct {
 	missed  atomic.Bool   // an address within space was unknown
 
 	cLibrary bool // there is code of one
+
+	views map[FileID]View // see viewsOf
 }
 
 // bounds limit the addresses at which code can become known. An address beyond them is no reason
@@ -89,13 +91,14 @@ func (l *layout) next(regions []region, now time.Time, took time.Duration, pace 
 	}
 	next := &layout{regions: regions, version: l.version, space: l.space, read: now, wait: pace.wait(wait, took)}
 	next.cLibrary = slices.ContainsFunc(regions, func(r region) bool { return r.file.IsCLibrary() })
+	next.views = viewsOf(regions)
 	return next
 }
 
 // postponed returns the layout after an update that failed, and is to be repeated.
 func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout {
 	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, wait: pace.wait(2*l.wait, took),
-		cLibrary: l.cLibrary}
+		cLibrary: l.cLibrary, views: l.views}
 	next.missed.Store(true)
 	return next
 }

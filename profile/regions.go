@@ -12,7 +12,7 @@ import (
 	"correlator/procscan"
 )
 
-// maxRegions bounds the memory of the layout of one process: 512 KiB. The largest real processes
+// maxRegions bounds the memory of the layout of one process: 1 MiB. The largest real processes
 // have about a thousand executable mappings of files; only a malicious one has many more. Memory
 // without a file is dropped first: its addresses have the same frames when they are unknown.
 const maxRegions = 8192

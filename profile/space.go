@@ -38,7 +38,7 @@ var ErrNotRead = errors.New("mapped file cannot be read")
 //
 // It is safe for concurrent use. Only Update accesses the process, and blocks as long as the
 // process makes the kernel wait; a goroutine that serves the process alone should call it. All
-// other methods return at once, from the last update. It takes 80 bytes for a mapping of a file.
+// other methods return at once, from the last update. It takes 150 bytes for a mapping of a file.
 type AddressSpace struct {
 	files   *Files
 	pace    Pace

@@ -22,15 +22,20 @@ func NewView(file elfsym.FileKey, path string, place procscan.Place, rights proc
 
 // View returns how the process sees the file with an id that it has mapped, as of when that was found; zero if that is
 // not known, or of two such files.
-func (a *AddressSpace) View(id FileID) (v View) {
-	for _, r := range a.layout.Load().regions {
-		switch {
-		case r.file == nil || r.file.ID != id || r.view == v:
-		case v != View{}:
-			return View{}
-		default:
-			v = r.view
+func (a *AddressSpace) View(id FileID) View { return a.layout.Load().views[id] }
+
+// viewsOf returns the views of the files of regions. They are asked for by whom all processes share, as often as there
+// are frames, so that thousands of regions are not searched then.
+func viewsOf(regions []region) map[FileID]View {
+	views := make(map[FileID]View)
+	for _, r := range regions {
+		if r.file == nil {
+			continue
 		}
+		if known, again := views[r.file.ID]; again && known != r.view {
+			r.view = View{}
+		}
+		views[r.file.ID] = r.view
 	}
-	return v
+	return views
 }
