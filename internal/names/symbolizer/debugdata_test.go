@@ -53,8 +53,8 @@ func TestDebugData(t *testing.T) {
 		names := r.source(&source{file: mini, size: info.Size()})
 		mini.Close()
 		assert.Check(t, names.own.Name(addr["hidden"]) == want && names.own.Name(addr["exported"]) == "exported" &&
-			names.full == (want != "") && (names.err == nil) == (want != ""), "%s: %q, %q, %+v", section, names.own.Name(addr["hidden"]),
-			names.own.Name(addr["exported"]), names)
+			names.full == (want != "") && names.err == nil && (names.partial == nil) == (want != ""), "%s: %q, %q, %+v",
+			section, names.own.Name(addr["hidden"]), names.own.Name(addr["exported"]), names)
 	}
 }
 
@@ -105,6 +105,32 @@ func TestDebugLink(t *testing.T) {
 	}
 }
 
+// That the host has another debug file is no failure if the process has the right one.
+func TestDebugLinkOfHost(t *testing.T) {
+	path, debug, hidden := linkedProgram(t, "none")
+	open := func(dir string) *os.File {
+		root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		assert.NilError(t, err)
+		t.Cleanup(func() { root.Close() })
+		return root
+	}
+	server, id, host := newServer("/proc", nil), profile.FileID{1}, t.TempDir()
+	testenv.WriteFile(t, filepath.Join(host, "usr/lib/debug", debug), append(testenv.ReadFile(t, debug), 0))
+	server.host, server.addrs[id] = open(host), []uint64{hidden}
+	for root, want := range map[string]string{"/": "hidden", t.TempDir(): ""} {
+		program, err := os.Open(path)
+		assert.NilError(t, err)
+		info, err := program.Stat()
+		assert.NilError(t, err)
+		p := &process{root: open(root), budget: symbols.NewBudget(1 << 20), files: map[profile.FileID]*source{
+			id: {file: program, size: info.Size(), path: path}}}
+		got := server.readNames(p)
+		program.Close()
+		assert.Check(t, got.name(id, hidden) == want && errors.Is(got.failures[id], symbols.ErrLinked) == (want == ""),
+			"%q, not %q: %v", got.name(id, hidden), want, got.failures)
+	}
+}
+
 // What neither a file nor its debug file has in a table of symbols is named by the DWARF of either; a table of either
 // is preferred. Of too many files at a time it is not read, which is said, and neither is what is no DWARF.
 func TestDWARF(t *testing.T) {
@@ -152,7 +178,7 @@ func TestDWARF(t *testing.T) {
 		r := reading{server, profile.FileID{1}, []uint64{hidden}, symbols.NewBudget(1 << 20)}
 		names := r.source(&source{file: file, size: info.Size(), path: file.Name()})
 		q, debugErr := r.debugFile(root, &names, true)
-		return names.own.Name(hidden), q.Name(hidden), names.err, debugErr
+		return names.own.Name(hidden), q.Name(hidden), names.partial, debugErr
 	}
 	for _, test := range []struct{ name, own, debug string }{
 		{"full", "hidden", ""},

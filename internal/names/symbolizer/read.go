@@ -21,6 +21,7 @@ type fileNames struct {
 	path       string           // of the file
 	link       elfsym.DebugLink // of the same
 	err        error            // names may be missing because of it
+	partial    error            // why it is not full; nil: there is nothing else
 	full       bool             // one of them has all: a .symtab, or the debug file DWARF
 	budget     *symbols.Budget  // of the process for which they were read
 }
@@ -75,21 +76,22 @@ func (s *server) readNames(p *process) *named {
 		if got.otherBudgetExceeded(p.budget) {
 			got = r.source(source)
 		}
-		if got.err != nil {
-			result.failures[id] = got.err
-		}
 		queries := []*symbols.Query{got.debug, got.own}
 		if !got.full && p.root != nil {
-			var err error
 			_ = p.rights.Do(func() error {
-				var q *symbols.Query
-				q, err = r.debugFile(p.root, &got, true)
+				q, err := r.debugFile(p.root, &got, true)
 				queries = append(queries, q)
+				if got.full = q != nil; !got.full {
+					got.partial = errors.Join(got.partial, err)
+				}
 				return nil
 			})
-			if err != nil {
-				result.failures[id] = err
-			}
+		}
+		if got.full {
+			got.partial = nil
+		}
+		if err := errors.Join(got.err, got.partial); err != nil {
+			result.failures[id] = err
 		}
 		result.native[id] = slices.DeleteFunc(queries, func(q *symbols.Query) bool { return q == nil })
 	}
@@ -153,7 +155,7 @@ func (r reading) source(source *source) fileNames {
 	goErr := names.own.ReadTable(tables.Go)
 	names.err = errors.Join(goErr, names.own.ReadTable(tables.Dynamic)) // names read before an error are kept
 	if !names.full {
-		names.err = errors.Join(names.err, staticErr, debugErr, miniErr, dwarfErr)
+		names.partial = errors.Join(staticErr, debugErr, miniErr, dwarfErr)
 	}
 	if names.own.OverBudget() {
 		names.err = errFull
