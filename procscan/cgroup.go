@@ -75,8 +75,7 @@ var errCgroup = errors.New("unexpected text")
 // With v1, or some hierarchies of each version, a process can have another cgroup in each: a
 // runtime leaves the processes of a container in its own cgroup, or in the root, of a hierarchy
 // that it does not use. A path with a container id is preferred, then the longest, which is the
-// most specific, then the first that the kernel lists. The others are those that a runtime or an
-// operator put it in as well: not the root, nor, of one in a container, those without.
+// most specific, then the first that the kernel lists. The others are all that differ but the root.
 func parseCgroup(text []byte, roots CgroupRoots) (best Cgroup, others []Cgroup, err error) {
 	if len(text) > maxCgroupBytes {
 		return Cgroup{}, nil, fmt.Errorf("%w: more than %d bytes", errCgroup, maxCgroupBytes)
@@ -98,7 +97,7 @@ func parseCgroup(text []byte, roots CgroupRoots) (best Cgroup, others []Cgroup, 
 		others = append(others, cgroup)
 	}
 	return best, slices.DeleteFunc(others, func(c Cgroup) bool {
-		return c == best || c.Path == "/" || c.ContainerID == "" && best.ContainerID != ""
+		return c == best || c.Path == "/"
 	}), nil
 }
 

@@ -146,7 +146,7 @@ func TestParseCgroup(t *testing.T) {
 	}
 }
 
-// Where hierarchies differ, the others are told: not the root, nor those of whom makes containers.
+// Where hierarchies differ, the others are told, but the root.
 func TestOtherCgroups(t *testing.T) {
 	inA, inB := "/docker/"+someID, "/kube/"+anotherID+"/b"
 	for text, want := range map[string][]Cgroup{
@@ -154,7 +154,7 @@ func TestOtherCgroups(t *testing.T) {
 		"1:cpu:/a\n0::/a\n":                      nil,
 		"2:cpu:/a\n1:name=systemd:/long\n0::/\n": {{"/a", ""}},
 		"2:cpu:/long\n1:x:/b\n0::/c\n":           {{"/b", ""}, {"/c", ""}},
-		"1:cpu:" + inA + "\n0::/system.slice/containerd.service\n": nil,
+		"1:cpu:" + inA + "\n0::/system.slice/containerd.service\n": {{"/system.slice/containerd.service", ""}},
 		"1:cpu:" + inA + "\n0::" + inB + "\n":                      {{inB, anotherID}},
 	} {
 		_, got, err := parseCgroup([]byte(text), nil)

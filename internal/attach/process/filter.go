@@ -117,7 +117,8 @@ func (f Filter) IsZero() bool {
 //
 // Whoever may create cgroups below its own names them, and so chooses the innermost id and the end
 // of the path. That does not escape what is excluded, which holds for all below it. It may get into
-// what is included.
+// what is included. In hierarchies that it does not use, the engine of a container may leave its processes in its own
+// cgroup: that does not count, unless users may have named the container themselves.
 func (f Filter) matchesContainer(cgroup procscan.Cgroup, others ...procscan.Cgroup) bool {
 	for _, include := range []Patterns{f.IncludeContainers, f.OnlyContainers} {
 		if len(include) > 0 && !include.matchCgroup(cgroup) {
@@ -125,8 +126,9 @@ func (f Filter) matchesContainer(cgroup procscan.Cgroup, others ...procscan.Cgro
 		}
 	}
 	if len(f.ExcludeContainers) > 0 {
+		isEngines := containerOf(cgroup) != ""
 		for _, one := range append(others, cgroup) {
-			for above, ok := one, true; ok; above, ok = above.Parent() {
+			for above, ok := one, !isEngines || one.ContainerID != ""; ok; above, ok = above.Parent() {
 				if f.ExcludeContainers.matchCgroup(above) {
 					return false
 				}

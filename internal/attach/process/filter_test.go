@@ -321,6 +321,16 @@ func TestFilterHierarchies(t *testing.T) {
 	longer := procscan.Cgroup{Path: "/longer/path"}
 	assert.Check(t, f.matchesContainer(longer) && f.matchesContainer(longer, procscan.Cgroup{Path: "/a"}))
 	assert.Check(t, !f.matchesContainer(longer, procscan.Cgroup{Path: "/a"}, procscan.Cgroup{Path: "/secret/b"}))
+	// In a hierarchy that it does not use, an engine leaves the processes of a container in its own cgroup. A user who
+	// names one like a container is no engine.
+	f = Filter{ExcludeContainers: patterns(t, "/secret")}
+	secret, id := procscan.Cgroup{Path: "/secret"}, strings.Repeat("a", 64)
+	for path, want := range map[string]bool{"/docker/": true, "/user.slice/user-1000.slice/": false} {
+		container := procscan.Cgroup{Path: path + id, ContainerID: id}
+		assert.Check(t, f.matchesContainer(container) && f.matchesContainer(container, secret) == want, path)
+		secret := procscan.Cgroup{Path: "/secret/" + id, ContainerID: id}
+		assert.Check(t, !f.matchesContainer(container, secret), path)
+	}
 }
 
 // A process that becomes one that is left out is no longer served, and is again when it is that no more.
