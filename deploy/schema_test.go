@@ -162,6 +162,12 @@ func refused(t *testing.T, release string, text []byte) (why []string) {
 				why = append(why, fmt.Sprintf("%s has the label %s: %v", kind, name, value))
 			}
 		}
+		annotations, _ := metadata["annotations"].(map[string]any)
+		for name := range annotations {
+			if !labelName.MatchString(name) {
+				why = append(why, fmt.Sprintf("%s has the annotation %s", kind, name))
+			}
+		}
 	}
 }
 
