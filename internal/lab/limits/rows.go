@@ -294,7 +294,7 @@ var own = reasons(map[string]string{
 		internal/worker/access.maxMemoryRanges internal/worker/access.maxSlots memread.maxElements
 		internal/attach/process.maxPolledBytes`,
 	"a cache: what is not in it is read again": `internal/stacks/sampling.maxWordBytes
-		internal/stacks/unwind.maxCachedFiles internal/stacks/unwind.maxOpens internal/names/symbols.maxMounts
+		internal/stacks/unwind.maxCachedFiles internal/stacks/unwind.maxOpens
 		internal/worker/access.maxParsed internal/stacks/unwind.maxFlowBytes internal/stacks/unwind.maxKeptBytes
 		internal/stacks/unwind.maxNames
 		internal/stacks/unwind.maxAlone internal/stacks/unwind.maxAttached internal/stacks/unwind.maxReadings

@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
+	"correlator/internal/lab/testenv"
 	"correlator/procscan"
 )
 
@@ -104,14 +108,36 @@ nonsense
 	for _, pid := range []int{os.Getpid(), 1 << 30} {
 		systems := (Opener{ProcRoot: "/proc"}).FileSystems(pid)
 		assert.Check(t, systems.typeOf(dev) == "proc", "of process %d: %v", pid, systems)
-		mounts := &Mounts{}
-		kept := Opener{ProcRoot: "/proc", Mounts: mounts}
-		assert.Check(t, kept.FileSystems(pid).typeOf(dev) == "proc")
-		again := kept.FileSystems(pid)
-		assert.Check(t, again.typeOf(dev) == "proc" && len(again.tables) == 3, "it is read again: %v", again)
-		mounts.since = mounts.since.Add(-2 * mountsTime)
-		again = kept.FileSystems(pid)
-		assert.Check(t, again.typeOf(dev) == "proc" && len(again.tables) < 3, "it is kept for too long: %v", again)
 		assert.Check(t, (len(systems.tables) == 2) == (pid == os.Getpid()), "of process %d: %v", pid, systems)
 	}
+}
+
+// What the host has mounted is read for all processes, and again after a while; what a process has mounted is read for
+// it alone, as it can unmount that.
+func TestMounts(t *testing.T) {
+	mounts, proc := &Mounts{}, t.TempDir()
+	table := func(whose, mounted string) { testenv.WriteFile(t, filepath.Join(proc, whose, "mountinfo"), mounted) }
+	table("1", "1 0 0:101 / / rw - ext4 a rw\n")
+	table("self", "1 0 0:102 / / rw - overlay a rw\n")
+	table("10", "1 0 0:102 / / rw - overlay a rw\n1 0 0:103 / /a rw - tmpfs a rw\n")
+	table("11", "1 0 0:103 / /a rw - fuse a rw\n")
+	opener := Opener{ProcRoot: proc, Mounts: mounts}
+	expect := func(pid, unread int, want ...string) {
+		t.Helper()
+		f := opener.FileSystems(pid)
+		for i, want := range want {
+			got := f.typeOf(unix.Mkdev(0, uint32(101+i)))
+			assert.Check(t, got == want, "%d of %d: %q", 101+i, pid, got)
+		}
+		assert.Check(t, len(f.tables) == unread, f)
+	}
+	expect(10, 1, "ext4", "overlay")
+	expect(10, 0, "ext4", "overlay", "tmpfs")
+	expect(11, 0, "ext4", "overlay", "fuse")
+	table("1", "1 0 0:101 / / rw - xfs a rw\n")
+	assert.Check(t, !mounts.until.IsZero())
+	mounts.until = time.Now().Add(time.Hour)
+	expect(11, 1, "ext4")
+	mounts.until = time.Time{}
+	expect(11, 1, "xfs", "overlay")
 }

@@ -20,28 +20,26 @@ import (
 // of some 200 bytes each.
 const maxMountBytes = 32 << 20
 
-const (
-	// mountsTime is how long Mounts are kept. A device's number may be given to another file system then, at which a
-	// worker hangs, as at one that is mounted between Check and the access.
-	mountsTime = time.Second
-	// maxMounts is when they are kept no longer. A host has some hundred.
-	maxMounts = 4096
-)
+// mountsTime is how long Mounts are kept, or a hundred times as long as it takes to read them. A device's number may be
+// given to another file system then, at which a worker hangs, as at one that is mounted between Check and the access.
+const mountsTime = time.Second
 
-// Mounts keeps the types of file systems that were read just now: a device has the same for all processes. It is for
-// one goroutine.
+// Mounts keeps the types of the file systems of the host, and of our own process, that were read just now: a device has
+// the same for all processes. Those that a process alone has mounted are not kept: users can unmount these, and
+// another gets the number at once. It is for one goroutine.
 type Mounts struct {
 	types map[uint64]string
-	since time.Time
+	until time.Time
 }
 
-// recent returns what was read just now; nil Mounts keep nothing.
-func (m *Mounts) recent() map[uint64]string {
-	if m == nil {
-		return make(map[uint64]string)
-	}
-	if now := time.Now(); now.Sub(m.since) > mountsTime || len(m.types) > maxMounts {
-		m.types, m.since = make(map[uint64]string), now
+// recent returns what was read of tables just now.
+func (m *Mounts) recent(tables []string) map[uint64]string {
+	if began := time.Now(); began.After(m.until) {
+		f := FileSystems{types: make(map[uint64]string), tables: tables}
+		for len(f.tables) > 0 {
+			f.readNext()
+		}
+		m.types, m.until = f.types, time.Now().Add(max(mountsTime, 100*time.Since(began)))
 	}
 	return m.types
 }
@@ -49,6 +47,7 @@ func (m *Mounts) recent() map[uint64]string {
 // FileSystems knows the types of mounted file systems.
 type FileSystems struct {
 	types map[uint64]string // by device numbers, as in /proc/PID/maps
+	kept  map[uint64]string // those of Mounts
 	// tables are those of mounts that were not read: the process's own nearly always has all that it maps.
 	tables []string
 }
@@ -84,27 +83,37 @@ func deviceOf(text string) (uint64, bool) {
 // FileSystems returns the mounts of a process, of the host and of our own process, which Check reads as it needs them.
 // It accesses no file system.
 func (o Opener) FileSystems(pid int) *FileSystems {
-	f := &FileSystems{types: o.Mounts.recent()}
+	f := &FileSystems{types: make(map[uint64]string)}
 	if memoryDevice != 0 {
 		f.types[memoryDevice] = "tmpfs"
 	}
 	for _, whose := range []string{strconv.Itoa(pid), "1", "self"} {
 		f.tables = append(f.tables, path.Join(o.ProcRoot, whose, "mountinfo"))
 	}
+	if o.Mounts != nil {
+		f.kept, f.tables = o.Mounts.recent(f.tables[1:]), f.tables[:1]
+	}
 	return f
 }
 
 // typeOf returns the type of a device's file system, "" if it is in no table.
 func (f *FileSystems) typeOf(dev uint64) string {
+	if kept := f.kept[dev]; kept != "" {
+		return kept
+	}
 	for f.types[dev] == "" && len(f.tables) > 0 {
-		// What cannot be read stays unknown.
-		if file, err := os.Open(f.tables[0]); err == nil {
-			f.read(file)
-			file.Close()
-		}
-		f.tables = f.tables[1:]
+		f.readNext()
 	}
 	return f.types[dev]
+}
+
+// readNext reads the first of the tables. What cannot be read stays unknown.
+func (f *FileSystems) readNext() {
+	if file, err := os.Open(f.tables[0]); err == nil {
+		f.read(file)
+		file.Close()
+	}
+	f.tables = f.tables[1:]
 }
 
 // read reads /proc/PID/mountinfo (show_mountinfo in fs/proc_namespace.c), by fields between spaces:
