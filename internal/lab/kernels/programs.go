@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -34,6 +35,12 @@ func (o *options) makePrograms(arch, userland string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("building programs-%s for %s: %w", kind, arch, err)
 		}
+	}
+	goLabels := exec.Command("go", "build", "-C", filepath.Join(o.checkout, "testdata/golabels"), "-o",
+		filepath.Join(programs, "golabels"), ".")
+	goLabels.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch, "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
+	if text, err := goLabels.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building golabels for %s: %w: %s", arch, err, text)
 	}
 	return programs, nil
 }

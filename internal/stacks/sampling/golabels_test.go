@@ -28,9 +28,15 @@ import (
 	"correlator/tlsdesc"
 )
 
+// builtGoLabels is testdata/golabels in guests, where there is no Go: see internal/lab/kernels.
+const builtGoLabels = "../../../testdata/out/golabels"
+
 // buildGoLabels builds testdata/golabels, and returns it with the ranges of its functions burn0, burn1, …
 func buildGoLabels(t *testing.T, cgo bool, environment []string, flags ...string) (program string, burn [4][2]uint64) {
 	t.Helper()
+	if _, err := os.Stat(builtGoLabels); err == nil && !cgo && len(flags) == 0 {
+		return builtGoLabels, burners(t, builtGoLabels)
+	}
 	tool := testenv.NeedTool(t, "go")
 	if cgo {
 		testenv.NeedTool(t, "gcc")
@@ -52,7 +58,12 @@ func buildGoLabels(t *testing.T, cgo bool, environment []string, flags ...string
 	if i := slices.Index(flags, "-ldflags=-s"); i >= 0 {
 		symbols = build("symbols", slices.Delete(slices.Clone(flags), i, i+1)...)
 	}
-	file, err := elf.Open(symbols)
+	return program, burners(t, symbols)
+}
+
+func burners(t *testing.T, program string) (burn [4][2]uint64) {
+	t.Helper()
+	file, err := elf.Open(program)
 	assert.NilError(t, err)
 	defer file.Close()
 	table, err := file.Symbols()
@@ -63,7 +74,7 @@ func buildGoLabels(t *testing.T, cgo bool, environment []string, flags ...string
 			burn[n] = [2]uint64{s.Value, s.Value + s.Size}
 		}
 	}
-	return program, burn
+	return burn
 }
 
 // goSink compares labels with functions.
