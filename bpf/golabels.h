@@ -237,8 +237,10 @@ static __always_inline enum go_result go_find(void *ctx, const struct go_layout 
     if (!g)
         return GO_NONE;
     if (correlator_read_word(g + layout->g_m, &m) ||
-        correlator_read_word(m + layout->m_procid, &number) || number != go_thread_number())
+        correlator_read_word(m + layout->m_procid, &number))
         return GO_REFUSED;
+    if (number != go_thread_number())
+        return number ? GO_REFUSED : GO_NONE; /* 0: the thread begins, and has run none yet */
     if (correlator_read_word(m + layout->m_curg, &goroutine) ||
         bpf_probe_read_user(&extra, sizeof(extra), (const void *)(m + layout->m_extra)))
         return GO_UNREADABLE;

@@ -189,6 +189,7 @@ var labelTests = []labelTest{
 		change: func(f *fakeGo) { f.unmap(4) }},
 	{name: "5 keys that are not mapped", labels: append(several(29), labelTrace...), refused: true,
 		change: func(f *fakeGo) { f.unmap(5) }},
+	{name: "a thread that begins", labels: labelTrace, change: func(f *fakeGo) { f.m.number = 0 }},
 	{name: "another thread", labels: labelTrace, change: func(f *fakeGo) { f.m.number++ }, refused: true},
 	{name: "a goroutine of another thread", labels: labelTrace, refused: true,
 		change: func(f *fakeGo) { f.m.curg = &fakeG{m: &fakeM{}, labels: f.own.labels} }},
