@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -228,7 +229,9 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 	t.Logf("%d samples are right; without labels %d, elsewhere %d, refused %d", sink.right, sink.without, sink.none,
 		s.counters.LabelsRefused.Load())
 	assert.Check(t, sink.wrong == [4]uint64{}, "%d: %s", sink.wrong, sink.example)
-	assert.Check(t, sink.without == 0 && s.counters.LabelsRefused.Load() == 0)
+	assert.Check(t, sink.without == 0)
+	// On arm64 a thread begins with the goroutine in its register of the thread that began it.
+	assert.Check(t, s.counters.LabelsRefused.Load() == 0 || runtime.GOARCH == "arm64")
 }
 
 // Samples of goroutines that take turns have the labels of the goroutine that ran, and no others: whether threads have
