@@ -29,10 +29,11 @@ const (
 
 	// In memory, behind the code that is looked at, and not on the stack: else the verifier tries all of the program
 	// with each value.
-	movedWords = movedWindow      // by how many words rsp was moved
-	movedAbove = movedWindow + 8  // how far rcx is above rsp
-	movedTop   = movedWindow + 16 // how far the word at rsp is
-	movedSpace = movedWindow + 24
+	movedWords    = movedWindow      // by how many words rsp was moved
+	movedAbove    = movedWindow + 8  // how far rcx is above rsp
+	movedTop      = movedWindow + 16 // how far the word at rsp is
+	barrierCaller = movedWindow + 24 // see jvmbarrier.go
+	movedSpace    = movedWindow + 32
 )
 
 // Labels of what is added.

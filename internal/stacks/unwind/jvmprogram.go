@@ -19,7 +19,8 @@ import (
 //   - the code around the program counter: of instructions that are known, what it reads is replaced by
 //     others, of which it knows what they mean.
 //
-// A method that has other words on its stack is known if it searches in texts: see jvmmoved.go.
+// A method that has other words on its stack is known if it searches in texts: see jvmmoved.go. So is one that waits
+// for a barrier: see jvmbarrier.go.
 
 // What the program reads of the code begins a byte before the program counter.
 const (
@@ -38,6 +39,7 @@ const (
 	jvmMethod     = "jvm_method"
 	jvmMethodBack = "jvm_method_back"
 	jvmCompared   = "jvm_method_code_start"
+	jvmInnermost  = "jvm_method_innermost"
 	jvmMethodDone = "jvm_method_done"
 	jvmMethodKeep = "jvm_method_keep"
 	jvmNoMethod   = "jvm_no_method"
@@ -71,12 +73,7 @@ func newJVMStack(end int16) (s jvmStack, err error) {
 
 // addReturnAddresses adds the instructions to the program of JVMs.
 func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
-	offsets, err := readOffsets(types, map[string][]string{
-		"PerCPURecord": {"trace.pid", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob"},
-		"HotspotProcInfo": {
-			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "nmethod_uses_offsets",
-		},
-	})
+	offsets, err := methodOffsets(types)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +87,14 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	}
 	changed, err := replaceCall(instructions, "bpf_probe_read_user(scratch->codeblob,", jvmMethodBack,
 		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return methodCode(call, stack, offsets, scratch+movedWords), nil
+			return methodCode(call, stack, offsets, scratch), nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	changed, err = replaceCall(changed, "bpf_probe_read_user(frame,", jvmFrameReadBack,
+		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
+			return barrierCode(call, stack, scratch), nil
 		})
 	if err != nil {
 		return nil, err
@@ -105,8 +109,18 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	return addMovedStack(changed, stack, types)
 }
 
+// methodOffsets returns where there is what methodCode needs.
+func methodOffsets(types *btf.Spec) (map[string]int16, error) {
+	return readOffsets(types, map[string][]string{
+		"PerCPURecord": {"trace.pid", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob"},
+		"HotspotProcInfo": {
+			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "nmethod_uses_offsets",
+		},
+	})
+}
+
 // methodCode returns the instructions at the reading of a method.
-func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, moved int16) asm.Instructions {
+func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
 	method := offsets["hotspotUnwindScratch.codeblob"]
 	return asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord).WithSymbol(jvmMethod),
@@ -121,8 +135,13 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
-		asm.JNE.Imm(asm.R1, 0, jvmMethodDone),
-		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, jvmInnermost),
+		// of the others, those that a barrier has interrupted
+		asm.LoadMem(asm.R1, asm.R0, offsets["state.pc"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.R0, scratch+barrierCaller, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, jvmMethodDone),
+		asm.StoreImm(asm.R0, scratch+movedWords, 1, asm.Word),
+		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord).WithSymbol(jvmInnermost),
 		// r0 = what is known of the process
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
 		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
@@ -133,7 +152,7 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		// the frame's size, with the words by which rsp was moved
-		asm.LoadMem(asm.R3, asm.R5, moved, asm.Word),
+		asm.LoadMem(asm.R3, asm.R5, scratch+movedWords, asm.Word),
 		asm.JGT.Imm(asm.R3, movedBytes/8, jvmNoMethod),
 		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framesize"], asm.Byte),
 		asm.Add.Reg(asm.R2, asm.R5),

@@ -17,7 +17,7 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// What is added to the program of JVMs comes before it and is called in two places, and leaves all else as it is; a
+// What is added to the program of JVMs comes before it and is called in three places, and leaves all else as it is; a
 // program without these places, or with one of them twice, is not changed.
 func TestAddReturnAddresses(t *testing.T) {
 	full, err := support.LoadCollectionSpec()
@@ -34,7 +34,7 @@ func TestAddReturnAddresses(t *testing.T) {
 			different++
 		}
 	}
-	assert.Check(t, different == 2 && before > 1 && len(changed) > before+len(program),
+	assert.Check(t, different == 3 && before > 1 && len(changed) > before+len(program),
 		"%d instructions of the program differ", different)
 	_, err = addReturnAddresses(append(program[:len(program):len(program)], program...), full.Types)
 	assert.Check(t, err != nil)

@@ -1,0 +1,136 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// A method that a barrier has interrupted is found above what the barrier's stub has pushed, and its frame is complete
+// and has one word more. Other frames are as they are read, also of that method where another call has interrupted it.
+func TestBarrierCode(t *testing.T) {
+	testenv.NeedRoot(t)
+	program := barrierProgram(t)
+	const caller, rbp = 0x7f0000001040, 0x7ffc00001000
+	for _, c := range []struct {
+		name        string
+		frame       [3]uint64 // rbp, return address, and the word above
+		pc          uint64    // of the next frame
+		want        uint64    // return address
+		isCompleted bool
+	}{
+		{"of a barrier", [3]uint64{rbp, ^uint64(0), caller}, caller, caller, true},
+		{"of another stub", [3]uint64{rbp, caller + 64, ^uint64(0)}, caller + 64, caller + 64, false},
+		{"another method above", [3]uint64{rbp, ^uint64(0), caller}, caller + 64, caller, false},
+	} {
+		returns, size, complete := program(c.frame, c.pc)
+		assert.Check(t, returns == c.want, "%s: %#x", c.name, returns)
+		wantSize, wantComplete := uint32(testFrameSize), uint16(testComplete)
+		if c.isCompleted {
+			wantSize, wantComplete = testFrameSize+1, 0
+		}
+		assert.Check(t, size == wantSize && complete == wantComplete, "%s: %d words, complete at %d", c.name, size,
+			complete)
+	}
+}
+
+// What the method of barrierProgram says of its frame.
+const (
+	testFrameSize = 6
+	testComplete  = 32
+)
+
+// barrierProgram returns the return address that is read of a frame, and then what is read of a method, as that of the
+// next frame, with some program counter: the size of its frame in words and where that is complete.
+func barrierProgram(t *testing.T) func(frame [3]uint64, pc uint64) (returns uint64, size uint32, complete uint16) {
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	offsets, err := methodOffsets(full.Types)
+	assert.NilError(t, err)
+	scratch, err := movedScratch(full.Types)
+	assert.NilError(t, err)
+	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.ktime"}})
+	assert.NilError(t, err)
+	result := read["trace.ktime"]
+	const buffer = -16
+	stack, err := newJVMStack(buffer)
+	assert.NilError(t, err)
+	records, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: full.Maps[recordsMap].ValueSize, MaxEntries: 1,
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { records.Close() })
+	processes, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Hash, KeySize: 4, ValueSize: full.Maps[hotspotMap].ValueSize, MaxEntries: 1,
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { processes.Close() })
+	const pid, codeStart, frameComplete, frameSize = 7, 8, 16, 24
+	process := make([]byte, full.Maps[hotspotMap].ValueSize)
+	process[offsets["codeblob_codestart"]] = codeStart
+	process[offsets["codeblob_framecomplete"]] = frameComplete
+	process[offsets["codeblob_framesize"]] = frameSize
+	assert.NilError(t, processes.Put(uint32(pid), process))
+	method := make([]byte, 32)
+	binary.LittleEndian.PutUint16(method[frameComplete:], testComplete)
+	binary.LittleEndian.PutUint32(method[frameSize:], testFrameSize)
+
+	codeblob := offsets["hotspotUnwindScratch.codeblob"]
+	instructions := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, buffer),
+		asm.Mov.Imm(asm.R2, 16),
+		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
+		asm.Ja.Label(jvmFrameRead),
+		// the record
+		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word).WithSymbol(jvmFrameReadBack),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, int32(stack.key)),
+		asm.LoadMapPtr(asm.R1, records.FD()),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.LoadMem(asm.R1, asm.RFP, buffer+8, asm.DWord),
+		asm.StoreMem(asm.R0, result, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.Add.Imm(asm.R1, int32(codeblob)),
+		asm.Mov.Imm(asm.R2, int32(len(method))),
+		asm.LoadMem(asm.R3, asm.R6, 8, asm.DWord),
+		asm.Ja.Label(jvmMethod),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmMethodBack),
+		asm.Return().WithSymbol("end"),
+	}
+	instructions = append(instructions, barrierCode(asm.FnProbeReadUser.Call(), stack, scratch)...)
+	instructions = append(instructions, methodCode(asm.FnProbeReadUser.Call(), stack, offsets, scratch)...)
+	for reference, m := range map[string]*ebpf.Map{recordsMap: records, hotspotMap: processes} {
+		assert.NilError(t, instructions.AssociateMap(reference, m))
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { program.Close() })
+	return func(frame [3]uint64, pc uint64) (returns uint64, size uint32, complete uint16) {
+		record := make([]byte, full.Maps[recordsMap].ValueSize)
+		binary.LittleEndian.PutUint64(record[offsets["state.pc"]:], pc)
+		binary.LittleEndian.PutUint32(record[offsets["trace.pid"]:], pid)
+		record[offsets["state.return_address"]] = 1
+		assert.NilError(t, records.Put(uint32(0), record))
+		arguments := make([]byte, 16)
+		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&frame))))
+		binary.LittleEndian.PutUint64(arguments[8:], uint64(uintptr(unsafe.Pointer(&method[0]))))
+		_, err := program.Run(&ebpf.RunOptions{Context: arguments})
+		assert.NilError(t, err)
+		assert.NilError(t, records.Lookup(uint32(0), &record))
+		blob := record[codeblob:]
+		return binary.LittleEndian.Uint64(record[result:]),
+			binary.LittleEndian.Uint32(blob[frameSize:]), binary.LittleEndian.Uint16(blob[frameComplete:])
+	}
+}
