@@ -32,8 +32,9 @@ func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 	if err != nil {
 		return nil, err
 	}
-	errGo, errLibrary, errV8 := correctGo(file, data), completeLibrary(file, data), completeV8(file, data)
-	if errGo != nil || errLibrary != nil || errV8 != nil {
+	errGo, errLibrary := correctGo(file, data), completeLibrary(file, data)
+	errAssembly := completeAssembly(file, data)
+	if errGo != nil || errLibrary != nil || errAssembly != nil {
 		p.Uncorrected++
 	}
 	if err := check(data); err != nil {

@@ -1,5 +1,5 @@
-/* A library with the function by which V8 calls its garbage collector, and one that describes
- * itself behind it. */
+/* A library with the function by which V8 calls its garbage collector, one of JVMs, and behind
+ * each one that describes itself. */
 int MARK = 1;
 
 __asm__(".pushsection .text\n"
@@ -8,5 +8,10 @@ __asm__(".pushsection .text\n"
         "push %rbp; mov %rsp, %rbp; push $0xcdcdcd; push %rbx; push %r12; push %r13; push %r14; "
         "push %r15\n"
         "mov %rdx, %r8; mov %rsp, %rdx; call *%r8; add $48, %rsp; pop %rbp; ret\n"
+        ".cfi_startproc; nop; ret; .cfi_endproc\n"
+        ".balign 64\n"
+        ".type SpinPause, @function\n"
+        "SpinPause:\n"
+        "pause; mov $1, %rax; ret\n"
         ".cfi_startproc; nop; ret; .cfi_endproc\n"
         ".popsection");
