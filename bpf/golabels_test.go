@@ -86,7 +86,8 @@ func (f *fakeGo) layout(t *testing.T) GoLayout {
 	defer threads.Close()
 	found, err := threads.Process(os.Getpid(), nil)
 	assert.NilError(t, err)
-	pointer := found[slices.IndexFunc(found, func(thread Thread) bool { return thread.TID == unix.Gettid() })].ThreadPointer
+	i := slices.IndexFunc(found, func(thread Thread) bool { return thread.TID == unix.Gettid() })
+	pointer := found[i].ThreadPointer
 	if pointer == 0 {
 		pointer = uint64(uintptr(unsafe.Pointer(&f.own))) // as G of 0 is a register
 		setThreadPointer(t, uintptr(pointer))

@@ -67,8 +67,8 @@ func attachNothing(b *testing.B) (detach func()) {
 
 // BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and with them, and
 // reports the median of what accounts add: of a process that is no target, of one without a context, of one that
-// publishes none, also with OBI's map, and with its contexts in that, of one with labels of goroutines, and of one with a context, also with OBI's map; of
-// the last also where stacks of its waits are walked, and how many that are in a second of its CPU time at most; and
+// publishes none, also with OBI's map, and with its contexts in that, of one with labels of goroutines, and of one with
+// a context, also with OBI's map; of the last also where stacks of its waits are walked, and how many that are in a second of its CPU time at most; and
 // what a stack takes, if each wait has one. Programs that do nothing add what the kernel takes to call them.
 func BenchmarkWaits(b *testing.B) {
 	const rounds, handovers, period = 10, 30000, 100 * time.Microsecond
@@ -76,9 +76,9 @@ func BenchmarkWaits(b *testing.B) {
 	var plain, walks []float64
 	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1, Labels: labelKeys})
 	other, bare, traced, none := startSwitches(b), startSwitches(b), startSwitches(b, "context"), startSwitches(b)
-	labelled := startSwitches(b, "labels")
-	addRules(b, s, labelled.pid, func() TargetRules {
-		return TargetRules{Labels: GoLayout{G: labelled.offset, GLabels: 8, MCurG: 8, MExtra: 16}}
+	labeled := startSwitches(b, "labels")
+	addRules(b, s, labeled.pid, func() TargetRules {
+		return TargetRules{Labels: GoLayout{G: labeled.offset, GLabels: 8, MCurG: 8, MExtra: 16}}
 	})
 	addRules(b, s, none.pid, func() TargetRules { return TargetRules{} })
 	for _, p := range []*switches{bare, traced} {
@@ -122,7 +122,7 @@ func BenchmarkWaits(b *testing.B) {
 			detach()
 			measure(WaitOptions{NoWalks: true}, handovers,
 				map[string]*switches{"other": other, "bare": bare, "traced": traced, "none": none,
-					"labels": labelled})
+					"labels": labeled})
 			contexts := putOBI(b, s)
 			measure(WaitOptions{NoWalks: true}, handovers, map[string]*switches{"none/obi": none, "traced/obi": traced})
 			stop := putOBIContexts(b, s, contexts, none.pid)

@@ -226,8 +226,8 @@ func testLibraryBehindTooMuchCode(t *testing.T, source Source) {
 	} {
 		got, err := read()
 		found := slices.ContainsFunc(got, func(m Mapping) bool { return m.Path == path })
-		assert.Check(t, errors.Is(err, ErrTooMany) && found && len(got) > maxMade, "%s: %d mappings, %t, %v", what, len(got),
-			found, err)
+		assert.Check(t, errors.Is(err, ErrTooMany) && found && len(got) > maxMade, "%s: %d mappings, %t, %v", what,
+			len(got), found, err)
 	}
 }
 

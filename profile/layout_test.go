@@ -71,8 +71,8 @@ func TestViewsOf(t *testing.T) {
 	one, two, three := &File{ID: FileID{1}}, &File{ID: FileID{2}}, &File{ID: FileID{3}}
 	var a AddressSpace
 	a.layout.Store(&layout{views: viewsOf([]region{
-		{file: one, view: View{1}}, {}, {file: two, view: View{2}}, {file: one, view: View{1}}, {file: two, view: View{3}},
-		{file: two, view: View{2}}, {file: three},
+		{file: one, view: View{1}}, {}, {file: two, view: View{2}}, {file: one, view: View{1}},
+		{file: two, view: View{3}}, {file: two, view: View{2}}, {file: three},
 	})})
 	for i, want := range []View{{}, {1}, {}, {}} {
 		got := a.View(FileID{byte(i)})

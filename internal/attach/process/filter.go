@@ -67,8 +67,8 @@ func (f Filter) Check() error {
 		{f.containers(), ids + "|" + paths, "no container's id, which has 64 hexadecimal digits, and no path of a cgroup " +
 			"as process 1 sees it: /A/B"},
 		{slices.Concat(f.IncludeUsers, f.ExcludeUsers), users, "no user's id, which is a number"},
-		{slices.Concat(f.IncludeCommands, f.ExcludeCommands), commands, "no name of a thread, which has at most 15 bytes, " +
-			"and none of a file, which has no slash"},
+		{slices.Concat(f.IncludeCommands, f.ExcludeCommands), commands,
+			"no name of a thread, which has at most 15 bytes, and none of a file, which has no slash"},
 	} {
 		if i := slices.IndexFunc(d.patterns, func(r *regexp.Regexp) bool { return !mayMatch(r, d.texts) }); i >= 0 {
 			text := strings.TrimSuffix(strings.TrimPrefix(d.patterns[i].String(), "^(?:"), ")$")

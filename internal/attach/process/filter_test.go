@@ -290,7 +290,8 @@ func TestMayMatch(t *testing.T) {
 			[]string{id[:12], strings.ToUpper(id), "docker://.*", "mine", id[:63], id + "0", "cri-.*"}},
 		{users, []string{"0", "1000", "1[0-9]+", "^33$", "www-data|33", "[^0].*"},
 			[]string{"www-data", "033", "-1", "1000:1000", "0x0", "01.*", "1[^0-9]", "12345678901"}},
-		{commands, []string{"java", "java.*", "/a", "a very long name of a file that is a program", "(?i)JAVA", "(sd-pam)"},
+		{commands,
+			[]string{"java", "java.*", "/a", "a very long name of a file that is a program", "(?i)JAVA", "(sd-pam)"},
 			[]string{"/usr/bin/python3", "[^/]+/[^/]{15}"}},
 	} {
 		for _, expression := range slices.Concat(c.can, c.never) {

@@ -193,7 +193,8 @@ func TestSearchOrder(t *testing.T) {
 		return procscan.Mapping{Start: ino << 20, Ino: ino, Deleted: deleted}
 	}
 	s := &variableSearch{without: map[imageLocation]struct{}{locationOf(of(4, false)): {}}}
-	got := s.unsearched([]procscan.Mapping{of(1, true), of(2, false), of(3, true), of(2, false), of(4, false), of(5, false)})
+	got := s.unsearched([]procscan.Mapping{of(1, true), of(2, false), of(3, true), of(2, false), of(4, false),
+		of(5, false)})
 	want := []procscan.Mapping{of(2, false), of(5, false), of(1, true), of(3, true)}
 	assert.DeepEqual(t, got, want)
 	for _, c := range []struct {

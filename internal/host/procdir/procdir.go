@@ -86,8 +86,8 @@ func Dir(procRoot string, pid int) string {
 }
 
 // Newest returns what changes whenever a process or thread begins in our pid namespace, but for one of millions: the
-// last field of loadavg (fs/proc/loadavg.c). It is "" if that is not known, as where the file is not the kernel's: lxcfs
-// mounts one over it.
+// last field of loadavg (fs/proc/loadavg.c). It is "" if that is not known, as where the file is not the kernel's:
+// lxcfs mounts one over it.
 func Newest(procRoot string) string {
 	var system unix.Statfs_t
 	file := path.Join(procRoot, "loadavg")

@@ -38,7 +38,8 @@ func (o *options) makePrograms(arch, userland string) (string, error) {
 	}
 	goLabels := exec.Command("go", "build", "-C", filepath.Join(o.checkout, "testdata/golabels"), "-o",
 		filepath.Join(programs, "golabels"), ".")
-	goLabels.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch, "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
+	goLabels.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch, "GOWORK=off",
+		"GOFLAGS=-trimpath -buildvcs=false")
 	if text, err := goLabels.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building golabels for %s: %w: %s", arch, err, text)
 	}

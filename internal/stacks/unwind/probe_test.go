@@ -204,5 +204,6 @@ func TestOpensFileOnce(t *testing.T) {
 	assert.Check(t, again == first, "%d, and %d before", again, first)
 	assert.NilError(t, os.Chmod(path, 0o755))
 	changed := of.GetMappingFileLastModified(&of.mapped[i])
-	assert.Check(t, changed != 0 && changed != first && len(of.opens) == 2, "%d, and %d before: %v", changed, first, of.opens)
+	assert.Check(t, changed != 0 && changed != first && len(of.opens) == 2, "%d, and %d before: %v", changed, first,
+		of.opens)
 }

@@ -140,7 +140,8 @@ func TestStoredBeforePanic(t *testing.T) {
 	assert.NilError(t, err)
 	of := identify(t, cmd.Process.Pid)
 	result := s.synchronize(&synchronize{ID: of.ID, KernelPID: of.KernelPID, User: of.User})
-	assert.Check(t, result.Outcome == outcomeFailed && strings.HasPrefix(result.Failure, errEngine.Error()), "%+v", result)
+	assert.Check(t, result.Outcome == outcomeFailed && strings.HasPrefix(result.Failure, errEngine.Error()), "%+v",
+		result)
 	assert.Check(t, h.read && len(s.targets) == 0)
 	testenv.Poll(t, deadline, "all tables to be deleted", func() bool {
 		h.mu.Lock()

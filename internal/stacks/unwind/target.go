@@ -80,7 +80,8 @@ var (
 // budget is what is left of maxRequestBytes, maxRequestReads and maxMemoryBytes.
 type budget struct {
 	bytes, reads, memory atomic.Int64
-	looked, heap, time   atomic.Int64 // bytes, when these were looked at last; the heap and CPU time, when they were first
+	// Bytes, when these were looked at last; the heap and CPU time, when they were first.
+	looked, heap, time atomic.Int64
 }
 
 func (b *budget) reset() {
@@ -540,8 +541,8 @@ func (t *target) checkFileSystem(m procscan.Mapping) error {
 // maxOpens bounds what is known of files that were opened. A host has some hundred.
 const maxOpens = 4096
 
-// openedAs identifies a file that could be opened, and its last change: it need not be tried again for each process that
-// maps it. What cannot be opened is read from the memory of each.
+// openedAs identifies a file that could be opened, and its last change: it need not be tried again for each process
+// that maps it. What cannot be opened is read from the memory of each.
 type openedAs struct {
 	dev, ino uint64
 	changed  int64
