@@ -68,8 +68,9 @@ func attachNothing(b *testing.B) (detach func()) {
 // BenchmarkWaits measures the CPU time of a switch with its wakeup, in each round without accounts and with them, and
 // reports the median of what accounts add: of a process that is no target, of one without a context, of one that
 // publishes none, also with OBI's map, and with its contexts in that, of one with labels of goroutines, and of one with
-// a context, also with OBI's map; of the last also where stacks of its waits are walked, and how many that are in a second of its CPU time at most; and
-// what a stack takes, if each wait has one. Programs that do nothing add what the kernel takes to call them.
+// a context, also with OBI's map; of the last also where stacks of its waits are walked, and how many that are in a
+// second of its CPU time at most; and what a stack takes, if each wait has one. Programs that do nothing add what the
+// kernel takes to call them.
 func BenchmarkWaits(b *testing.B) {
 	const rounds, handovers, period = 10, 30000, 100 * time.Microsecond
 	added := make(map[string][]float64)
