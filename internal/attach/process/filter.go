@@ -60,19 +60,30 @@ func (f Filter) containers() Patterns {
 
 // Check returns an error that says which expression can match nothing: it would leave out nothing, or all.
 func (f Filter) Check() error {
+	const (
+		noContainer = "no container's id, which has 64 hexadecimal digits, and no path of a cgroup as process 1 sees it: /A/B"
+		noUser      = "no user's id, which is a number"
+		noCommand   = "no name of a thread, which has at most 15 bytes, and none of a file, which has no slash"
+	)
 	for _, d := range []struct {
+		flag          string
 		patterns      Patterns
 		texts, advice string
 	}{
-		{f.containers(), ids + "|" + paths, "no container's id, which has 64 hexadecimal digits, and no path of a cgroup " +
-			"as process 1 sees it: /A/B"},
-		{slices.Concat(f.IncludeUsers, f.ExcludeUsers), users, "no user's id, which is a number"},
-		{slices.Concat(f.IncludeCommands, f.ExcludeCommands), commands,
-			"no name of a thread, which has at most 15 bytes, and none of a file, which has no slash"},
+		{"include-container", f.IncludeContainers, ids + "|" + paths, noContainer},
+		{"exclude-container", f.ExcludeContainers, ids + "|" + paths, noContainer},
+		{"container", f.OnlyContainers, ids + "|" + paths, noContainer},
+		{"include-user", f.IncludeUsers, users, noUser},
+		{"exclude-user", f.ExcludeUsers, users, noUser},
+		{"include-command", f.IncludeCommands, commands, noCommand},
+		{"exclude-command", f.ExcludeCommands, commands, noCommand},
 	} {
 		if i := slices.IndexFunc(d.patterns, func(r *regexp.Regexp) bool { return !mayMatch(r, d.texts) }); i >= 0 {
 			text := strings.TrimSuffix(strings.TrimPrefix(d.patterns[i].String(), "^(?:"), ")$")
-			return fmt.Errorf("%q of the filters matches %s", text, d.advice)
+			if dotAll, ok := strings.CutPrefix(text, "(?s:"); ok { // which parsing adds
+				text = strings.TrimSuffix(dotAll, ")")
+			}
+			return fmt.Errorf("--%s: %q matches %s", d.flag, text, d.advice)
 		}
 	}
 	return nil

@@ -23,8 +23,9 @@ func TestValidate(t *testing.T) {
 		change func(*Config)
 	}{
 		{"", func(*Config) {}},
-		{`"www-data" of the filters matches no user's id`, func(c *Config) { c.Filter.ExcludeUsers = Patterns{"www-data"} }},
-		{`"kube" of the filters matches no container's id`, func(c *Config) { c.Filter.IncludeContainers = Patterns{"kube"} }},
+		{`--exclude-user: "www-data" matches no user's id`, func(c *Config) { c.Filter.ExcludeUsers = Patterns{"www-data"} }},
+		{`--include-container: "kube" matches no container's id`,
+			func(c *Config) { c.Filter.IncludeContainers = Patterns{"kube"} }},
 		{"--log-level: \"loud\" is none of debug, info, warn and error",
 			func(c *Config) { c.Monitoring.LogLevel = "loud" }},
 		{"--log-level: \"fatal\" is none of", func(c *Config) { c.Monitoring.LogLevel = "fatal" }},
