@@ -128,10 +128,15 @@ func TestHostileAnswers(t *testing.T) {
 	assert.NilError(t, err)
 	client := &Client{pool}
 	defer client.Close()
-	open := func() int {
+	open := func() (n int) { // of what answers come with; there are others of workers, which end meanwhile
 		entries, err := os.ReadDir("/proc/self/fd")
 		assert.NilError(t, err)
-		return len(entries)
+		for _, e := range entries {
+			if link, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && link == os.DevNull {
+				n++
+			}
+		}
+		return n
 	}
 	ask := func(n int) error { return hostileAnswers[n].ask(client.Process(procscan.ProcessID{PID: n}, "user")) }
 	_ = ask(0) // the worker is there
@@ -140,5 +145,5 @@ func TestHostileAnswers(t *testing.T) {
 		err := ask(n)
 		assert.Check(t, errors.Is(err, errAnswer), "%s: %v", bad.name, err)
 	}
-	testenv.Poll(t, time.Minute, "the end of all descriptors", func() bool { return open() == before })
+	testenv.Poll(t, time.Minute, "the end of all descriptors", func() bool { return open() <= before })
 }
