@@ -41,10 +41,11 @@ func completeAssembly(file *pfelf.File, data *stackdeltatypes.IntervalData) erro
 	}
 	var starts []uint64
 	err := file.VisitSymbols(func(s libpf.Symbol) bool {
-		if slices.Contains(names, s.Name) && len(starts) < len(names) {
+		if i := slices.Index(names, s.Name); i >= 0 && s.Address != 0 { // 0: it is another file's
 			starts = append(starts, uint64(s.Address))
+			names = slices.Delete(names, i, i+1)
 		}
-		return len(starts) < len(names)
+		return len(names) > 0
 	})
 	if err != nil {
 		return err
