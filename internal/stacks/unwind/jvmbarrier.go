@@ -9,7 +9,8 @@ import "github.com/cilium/ebpf/asm"
 // virtual machines emulate (cpuid), so it takes 1 to 3 % of the time of a load with many collections.
 //
 // So where a frame's return address is -1, the word above it is one, which is noted: the method that is called from
-// there has one word more on its stack. Its frame is complete, although it counts as being made.
+// there has one word more on its stack. Its frame is complete, although it counts as being made. The record in which
+// that is noted is there for all stacks of a CPU, of all processes: it counts in the stack with the same time.
 
 // Labels of what is added.
 const (
@@ -22,7 +23,7 @@ const (
 const barrierCookie = -1
 
 // barrierCode returns the instructions at the reading of a frame's rbp and return address.
-func barrierCode(call asm.Instruction, stack jvmStack, scratch int16) asm.Instructions {
+func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
 	return asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmFrameRead),
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
@@ -44,6 +45,8 @@ func barrierCode(call asm.Instruction, stack jvmStack, scratch int16) asm.Instru
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
 		asm.StoreMem(asm.R0, scratch+barrierCaller, asm.R2, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R0, offsets["trace.ktime"], asm.DWord),
+		asm.StoreMem(asm.R0, scratch+barrierTime, asm.R2, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadDone),
 		asm.Ja.Label(jvmFrameReadBack),
 	}

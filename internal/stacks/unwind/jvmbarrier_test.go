@@ -14,7 +14,8 @@ import (
 )
 
 // A method that a barrier has interrupted is found above what the barrier's stub has pushed, and its frame is complete
-// and has one word more. Other frames are as they are read, also of that method where another call has interrupted it.
+// and has one word more. Other frames are as they are read, also of that method where another call has interrupted it,
+// and of a later stack, maybe of another process.
 func TestBarrierCode(t *testing.T) {
 	testenv.NeedRoot(t)
 	program := barrierProgram(t)
@@ -22,15 +23,18 @@ func TestBarrierCode(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		frame       [3]uint64 // rbp, return address, and the word above
+		stack       uint64    // its time
 		pc          uint64    // of the next frame
 		want        uint64    // return address
 		isCompleted bool
 	}{
-		{"of a barrier", [3]uint64{rbp, ^uint64(0), caller}, caller, caller, true},
-		{"of another stub", [3]uint64{rbp, caller + 64, ^uint64(0)}, caller + 64, caller + 64, false},
-		{"another method above", [3]uint64{rbp, ^uint64(0), caller}, caller + 64, caller, false},
+		{"of a barrier", [3]uint64{rbp, ^uint64(0), caller}, 1, caller, caller, true},
+		{"of another stub", [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64, caller + 64, false},
+		{"another method above", [3]uint64{rbp, ^uint64(0), caller}, 3, caller + 64, caller, false},
+		{"the method after a frame of its stack", [3]uint64{rbp, caller, rbp}, 3, caller, caller, true},
+		{"where the stack before had one", [3]uint64{rbp, caller, rbp}, 4, caller, caller, false},
 	} {
-		returns, size, complete := program(c.frame, c.pc)
+		returns, size, complete := program(c.frame, c.stack, c.pc)
 		assert.Check(t, returns == c.want, "%s: %#x", c.name, returns)
 		wantSize, wantComplete := uint32(testFrameSize), uint16(testComplete)
 		if c.isCompleted {
@@ -47,18 +51,21 @@ const (
 	testComplete  = 32
 )
 
-// barrierProgram returns the return address that is read of a frame, and then what is read of a method, as that of the
-// next frame, with some program counter: the size of its frame in words and where that is complete.
-func barrierProgram(t *testing.T) func(frame [3]uint64, pc uint64) (returns uint64, size uint32, complete uint16) {
+// readNext reads a frame of the stack of a time, and of the next one the program counter: the return address is as it
+// is read of the frame, then come what is read of the next one's method, the size of its frame in words and where that
+// is complete. The record stays the same.
+type readNext func(frame [3]uint64, stack, pc uint64) (returns uint64, size uint32, complete uint16)
+
+func barrierProgram(t *testing.T) readNext {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
 	offsets, err := methodOffsets(full.Types)
 	assert.NilError(t, err)
 	scratch, err := movedScratch(full.Types)
 	assert.NilError(t, err)
-	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.ktime"}})
+	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.value"}})
 	assert.NilError(t, err)
-	result := read["trace.ktime"]
+	result := read["trace.value"]
 	const buffer = -16
 	stack, err := newJVMStack(buffer)
 	assert.NilError(t, err)
@@ -107,7 +114,7 @@ func barrierProgram(t *testing.T) func(frame [3]uint64, pc uint64) (returns uint
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmMethodBack),
 		asm.Return().WithSymbol("end"),
 	}
-	instructions = append(instructions, barrierCode(asm.FnProbeReadUser.Call(), stack, scratch)...)
+	instructions = append(instructions, barrierCode(asm.FnProbeReadUser.Call(), stack, offsets, scratch)...)
 	instructions = append(instructions, methodCode(asm.FnProbeReadUser.Call(), stack, offsets, scratch)...)
 	for reference, m := range map[string]*ebpf.Map{recordsMap: records, hotspotMap: processes} {
 		assert.NilError(t, instructions.AssociateMap(reference, m))
@@ -117,8 +124,10 @@ func barrierProgram(t *testing.T) func(frame [3]uint64, pc uint64) (returns uint
 	})
 	assert.NilError(t, err)
 	t.Cleanup(func() { program.Close() })
-	return func(frame [3]uint64, pc uint64) (returns uint64, size uint32, complete uint16) {
+	return func(frame [3]uint64, stack, pc uint64) (returns uint64, size uint32, complete uint16) {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
+		assert.NilError(t, records.Lookup(uint32(0), &record))
+		binary.LittleEndian.PutUint64(record[offsets["trace.ktime"]:], stack)
 		binary.LittleEndian.PutUint64(record[offsets["state.pc"]:], pc)
 		binary.LittleEndian.PutUint32(record[offsets["trace.pid"]:], pid)
 		record[offsets["state.return_address"]] = 1

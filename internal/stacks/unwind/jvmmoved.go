@@ -33,7 +33,8 @@ const (
 	movedAbove    = movedWindow + 8  // how far rcx is above rsp
 	movedTop      = movedWindow + 16 // how far the word at rsp is
 	barrierCaller = movedWindow + 24 // see jvmbarrier.go
-	movedSpace    = movedWindow + 32
+	barrierTime   = movedWindow + 32 // of the stack that it is of
+	movedSpace    = movedWindow + 40
 )
 
 // Labels of what is added.

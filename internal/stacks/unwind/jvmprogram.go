@@ -94,7 +94,7 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	}
 	changed, err = replaceCall(changed, "bpf_probe_read_user(frame,", jvmFrameReadBack,
 		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return barrierCode(call, stack, scratch), nil
+			return barrierCode(call, stack, offsets, scratch), nil
 		})
 	if err != nil {
 		return nil, err
@@ -112,7 +112,9 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 // methodOffsets returns where there is what methodCode needs.
 func methodOffsets(types *btf.Spec) (map[string]int16, error) {
 	return readOffsets(types, map[string][]string{
-		"PerCPURecord": {"trace.pid", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob"},
+		"PerCPURecord": {
+			"trace.pid", "trace.ktime", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob",
+		},
 		"HotspotProcInfo": {
 			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "nmethod_uses_offsets",
 		},
@@ -139,6 +141,9 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		// of the others, those that a barrier has interrupted
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.pc"], asm.DWord),
 		asm.LoadMem(asm.R2, asm.R0, scratch+barrierCaller, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, jvmMethodDone),
+		asm.LoadMem(asm.R1, asm.R0, offsets["trace.ktime"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.R0, scratch+barrierTime, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R2, jvmMethodDone),
 		asm.StoreImm(asm.R0, scratch+movedWords, 1, asm.Word),
 		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord).WithSymbol(jvmInnermost),
