@@ -8,9 +8,10 @@ import "github.com/cilium/ebpf/asm"
 // program takes that for the return address, and the stack ends. The JVM's code has an instruction there that
 // virtual machines emulate (cpuid), so it takes 1 to 3 % of the time of a load with many collections.
 //
-// So where a frame's return address is -1, the word above it is one, which is noted: the method that is called from
-// there has one word more on its stack. Its frame is complete, although it counts as being made. The record in which
-// that is noted is there for all stacks of a CPU, of all processes: it counts in the stack with the same time.
+// So where a frame is that of code which is not said to have one, as are these stubs, and its return address is -1, the
+// word above it is one, which is noted: the method that is called from there has one word more on its stack. Its frame
+// is complete, although it counts as being made. The record in which that is noted is there for all stacks of a CPU, of
+// all processes: it counts in the stack with the same time.
 
 // Labels of what is added.
 const (
@@ -31,17 +32,34 @@ func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
 		asm.JNE.Imm(asm.R2, barrierCookie, jvmFrameReadDone),
-		asm.LoadMem(asm.R3, asm.RFP, stack.address, asm.DWord),
-		asm.Add.Imm(asm.R3, 16),
-		asm.Mov.Imm(asm.R2, 8),
-		asm.Add.Imm(asm.R1, 8),
-		asm.FnProbeReadUser.Call(),
+		// r5 = the record
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, int32(stack.key)),
 		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, jvmFrameReadDone),
+		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
+		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, int32(stack.key)),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(hotspotMap),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, jvmFrameReadDone),
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		// what it is the frame of has no size
+		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_framesize"], asm.Byte),
+		asm.Add.Reg(asm.R1, asm.R5),
+		asm.LoadMem(asm.R1, asm.R1, offsets["hotspotUnwindScratch.codeblob"], asm.Word),
+		asm.JNE.Imm(asm.R1, 0, jvmFrameReadDone),
+		asm.LoadMem(asm.R3, asm.RFP, stack.address, asm.DWord),
+		asm.Add.Imm(asm.R3, 16),
+		asm.Mov.Imm(asm.R2, 8),
+		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
+		asm.Add.Imm(asm.R1, 8),
+		asm.FnProbeReadUser.Call(),
+		asm.LoadMem(asm.R0, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
 		asm.StoreMem(asm.R0, scratch+barrierCaller, asm.R2, asm.DWord),

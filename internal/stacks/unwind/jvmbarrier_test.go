@@ -21,20 +21,19 @@ func TestBarrierCode(t *testing.T) {
 	program := barrierProgram(t)
 	const caller, rbp = 0x7f0000001040, 0x7ffc00001000
 	for _, c := range []struct {
-		name        string
-		frame       [3]uint64 // rbp, return address, and the word above
-		stack       uint64    // its time
-		pc          uint64    // of the next frame
-		want        uint64    // return address
+		name string
+		readFrame
+		want        uint64 // return address
 		isCompleted bool
 	}{
-		{"of a barrier", [3]uint64{rbp, ^uint64(0), caller}, 1, caller, caller, true},
-		{"of another stub", [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64, caller + 64, false},
-		{"another method above", [3]uint64{rbp, ^uint64(0), caller}, 3, caller + 64, caller, false},
-		{"the method after a frame of its stack", [3]uint64{rbp, caller, rbp}, 3, caller, caller, true},
-		{"where the stack before had one", [3]uint64{rbp, caller, rbp}, 4, caller, caller, false},
+		{"of a barrier", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 1, caller}, caller, true},
+		{"of another stub", readFrame{0, [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64}, caller + 64, false},
+		{"of a method", readFrame{2, [3]uint64{rbp, ^uint64(0), caller}, 3, caller}, ^uint64(0), false},
+		{"another method above", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 4, caller + 64}, caller, false},
+		{"the method behind it", readFrame{2, [3]uint64{rbp, caller, rbp}, 4, caller}, caller, true},
+		{"there, in the next stack", readFrame{2, [3]uint64{rbp, caller, rbp}, 5, caller}, caller, false},
 	} {
-		returns, size, complete := program(c.frame, c.stack, c.pc)
+		returns, size, complete := program(c.readFrame)
 		assert.Check(t, returns == c.want, "%s: %#x", c.name, returns)
 		wantSize, wantComplete := uint32(testFrameSize), uint16(testComplete)
 		if c.isCompleted {
@@ -51,12 +50,16 @@ const (
 	testComplete  = 32
 )
 
-// readNext reads a frame of the stack of a time, and of the next one the program counter: the return address is as it
-// is read of the frame, then come what is read of the next one's method, the size of its frame in words and where that
-// is complete. The record stays the same.
-type readNext func(frame [3]uint64, stack, pc uint64) (returns uint64, size uint32, complete uint16)
+// readFrame is a frame that is read, and the program counter of the next one.
+type readFrame struct {
+	size      uint32    // what the frame's method says, in words
+	words     [3]uint64 // rbp, return address, and the word above
+	stack, pc uint64    // the stack's time
+}
 
-func barrierProgram(t *testing.T) readNext {
+// barrierProgram returns a program that says the return address it reads of a frame, and then what it reads of a
+// method, as that of the next frame: its size in words and where it is complete. Its record stays from call to call.
+func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, complete uint16) {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
 	offsets, err := methodOffsets(full.Types)
@@ -124,16 +127,17 @@ func barrierProgram(t *testing.T) readNext {
 	})
 	assert.NilError(t, err)
 	t.Cleanup(func() { program.Close() })
-	return func(frame [3]uint64, stack, pc uint64) (returns uint64, size uint32, complete uint16) {
+	return func(frame readFrame) (returns uint64, size uint32, complete uint16) {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
 		assert.NilError(t, records.Lookup(uint32(0), &record))
-		binary.LittleEndian.PutUint64(record[offsets["trace.ktime"]:], stack)
-		binary.LittleEndian.PutUint64(record[offsets["state.pc"]:], pc)
+		binary.LittleEndian.PutUint64(record[offsets["trace.ktime"]:], frame.stack)
+		binary.LittleEndian.PutUint64(record[offsets["state.pc"]:], frame.pc)
+		binary.LittleEndian.PutUint32(record[int(codeblob)+frameSize:], frame.size)
 		binary.LittleEndian.PutUint32(record[offsets["trace.pid"]:], pid)
 		record[offsets["state.return_address"]] = 1
 		assert.NilError(t, records.Put(uint32(0), record))
 		arguments := make([]byte, 16)
-		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&frame))))
+		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&frame.words))))
 		binary.LittleEndian.PutUint64(arguments[8:], uint64(uintptr(unsafe.Pointer(&method[0]))))
 		_, err := program.Run(&ebpf.RunOptions{Context: arguments})
 		assert.NilError(t, err)
