@@ -49,6 +49,7 @@ type layout struct {
 	version uint64   // changes when an address may have another frame
 	space   bounds   // where code can be at all
 	read    time.Time
+	whole   time.Time     // since when the regions are all that there are; zero: some are missing
 	wait    time.Duration // how long the next update should wait
 	missed  atomic.Bool   // an address within space was unknown
 
@@ -97,8 +98,8 @@ func (l *layout) next(regions []region, now time.Time, took time.Duration, pace 
 
 // postponed returns the layout after an update that failed, and is to be repeated.
 func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout {
-	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, wait: pace.wait(2*l.wait, took),
-		cLibrary: l.cLibrary, views: l.views}
+	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, whole: l.whole,
+		wait: pace.wait(2*l.wait, took), cLibrary: l.cLibrary, views: l.views}
 	next.missed.Store(true)
 	return next
 }

@@ -65,6 +65,13 @@ func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 // HasCLibrary reports whether there is code of a C library: see [File.IsCLibrary].
 func (a *AddressSpace) HasCLibrary() bool { return a.layout.Load().cLibrary }
 
+// MayBeCode reports whether there may have been code at an address when a sample was taken: not if it was looked
+// since, and there was no executable memory.
+func (a *AddressSpace) MayBeCode(addr uint64, sampled time.Time) bool {
+	l := a.layout.Load()
+	return l.whole.IsZero() || !sampled.Before(l.whole) || l.find(addr) != nil
+}
+
 // Stale reports whether Update should be called: there was none yet, Invalidate was called since,
 // an address was unknown, or the last update is old, the latter two as the Pace allows.
 func (a *AddressSpace) Stale(now time.Time) bool {
@@ -98,7 +105,8 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 	a.invalid.Store(false) // changes from now on may come too late for this update
 	old, started := a.layout.Load(), time.Now()
 	mappings, err := p.ExecutableMappings()
-	if errors.Is(err, procscan.ErrTooMany) {
+	tooMany := errors.Is(err, procscan.ErrTooMany)
+	if tooMany {
 		a.files.Mappings.TooMany.Add(1)
 		err = nil
 	}
@@ -111,6 +119,9 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 	}
 	regions := newRegionBuilder(a.files, p, old).build(mappings)
 	next := old.next(regions, now, time.Since(started), a.pace)
+	if !tooMany && len(regions) < maxRegions {
+		next.whole = now
+	}
 	if !next.sameFrames(old) {
 		next.version = a.files.versions.Add(1)
 	}

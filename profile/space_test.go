@@ -229,6 +229,39 @@ func TestFailedUpdate(t *testing.T) {
 	assert.Check(t, space.Stale(soon), "not stale with an unknown address")
 }
 
+// An address at which there was no executable memory after a sample was taken was no code then. That is not said of
+// what is not known: of later samples, and where not all is.
+func TestMayBeCode(t *testing.T) {
+	const code, other = 0x1010, 0x3010
+	read := time.Now()
+	before, after := read.Add(-1), read.Add(1)
+	p := &fakeProcess{mappings: []procscan.Mapping{{Start: 0x1000, End: 0x2000}}}
+	space := NewAddressSpace(newFiles(t), pace)
+	look := func(step string, first, later bool) {
+		t.Helper()
+		for at, want := range map[time.Time]bool{before: first, read: later, after: later} {
+			got := space.MayBeCode(other, at)
+			assert.Check(t, got == want && space.MayBeCode(code, at), "%s, sampled after %v: %v", step, at.Sub(read), got)
+		}
+	}
+	look("nothing is known", true, true)
+	assert.NilError(t, space.Update(read, p))
+	look("read", false, true)
+	p.err = errors.New("no mappings")
+	assert.Check(t, space.Update(after, p) != nil)
+	look("not read again", false, true)
+	p.err = procscan.ErrTooMany
+	assert.NilError(t, space.Update(after, p))
+	look("the first of many", true, true)
+	p.err, p.mappings = nil, nil
+	for i := range uint64(maxRegions) + 1 {
+		p.mappings = append(p.mappings, procscan.Mapping{Start: 0x10000 * (i + 1), End: 0x10000*(i+1) + 0x1000})
+	}
+	p.mappings = append(p.mappings, procscan.Mapping{Start: 0x1000, End: 0x2000})
+	assert.NilError(t, space.Update(after, p))
+	look("more than are kept", true, true)
+}
+
 // A process at its end has lost its memory; its last stacks come later.
 func TestNoMappings(t *testing.T) {
 	space := NewAddressSpace(newFiles(t), pace)

@@ -89,7 +89,7 @@ func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	e.fill(p, 1<<41, 2*maxBytes, now)
 	before := e.counters.Evicted.Load()
 	for i := range uint64(10) {
-		reason, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1 + i}).Stack, now)
+		reason, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1 + i}), now)
 		assert.Check(t, !mayCome && reason == unnamedMemory, "%v, %v while there is no room", reason, mayCome)
 		now = now.Add(2 * evictInterval)
 	}
@@ -98,7 +98,7 @@ func TestLeastRecentlyUsedAreForgotten(t *testing.T) {
 	}
 	assert.Check(t, e.memory.bytes <= maxBytes, "%d bytes", e.memory.bytes)
 	now = now.Add(2 * unusedTime) // they are no longer
-	_, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}).Stack, now)
+	_, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}), now)
 	assert.Check(t, mayCome, "there is no room made by names that are no longer used")
 	free := maxBytes - e.memory.bytes
 	assert.Check(t, free >= maxBytes/8-roomBytes, "%d bytes were made free: soon there has to be more", free)
@@ -152,13 +152,13 @@ func TestWantedTakesMemory(t *testing.T) {
 	for i := 0; e.memory.bytes < maxBytes-roomBytes; i++ {
 		p := e.process(&profile.Resource{Owner: "mallory", PID: i})
 		for addr := range uint64(maxWanted) {
-			e.want(p, sampleOf(p.resource, profile.Frame{Address: addr + 1}).Stack, now)
+			e.want(p, sampleOf(p.resource, profile.Frame{Address: addr + 1}), now)
 		}
 	}
 	e.counted()
 	now = now.Add(2 * evictInterval)
 	p := e.process(&profile.Resource{Owner: "shop"})
-	_, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}).Stack, now)
+	_, mayCome := e.want(p, sampleOf(p.resource, profile.Frame{Address: 1}), now)
 	assert.Check(t, mayCome, "there is no room for an owner who has nothing")
 	e.counted()
 	for _, p := range e.processes {

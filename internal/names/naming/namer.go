@@ -240,7 +240,7 @@ func (n *Namer) hold(c *Consumer, s *profile.Sample) (reason, bool) {
 	if s.Space != nil {
 		p.space = s.Space
 	}
-	reason, mayCome := n.want(p, s.Stack, now)
+	reason, mayCome := n.want(p, s, now)
 	if mayCome && !c.patient {
 		p.watched = now
 	}
@@ -280,13 +280,13 @@ func (n *Namer) process(resource *profile.Resource) *process {
 	return p
 }
 
-// want has the frames of a stack named whose names are not known, or may have changed. It reports
+// want has the frames of a sample named whose names are not known, or may have changed. It reports
 // whether all that is not known may come in time, and otherwise why not; numReasons: all is known.
-func (n *Namer) want(p *process, stack *profile.Stack, now time.Time) (_ reason, mayCome bool) {
+func (n *Namer) want(p *process, s *profile.Sample, now time.Time) (_ reason, mayCome bool) {
 	never, failed := numReasons, numReasons
-	for _, f := range stack.Frames {
+	for _, f := range s.Stack.Frames {
 		of := n.of(p, f)
-		if of == nil {
+		if of == nil || of == p && f.File == nil && p.isNoCode(f.Address, s) {
 			continue
 		}
 		id := f.FileID()
@@ -319,6 +319,12 @@ func (n *Namer) want(p *process, stack *profile.Stack, now time.Time) (_ reason,
 		return numReasons, true
 	}
 	return failed, false
+}
+
+// isNoCode reports whether an address of a sample is a word that was taken for a return address, where code uses the
+// frame pointer for something else: no perf map has a name of it, and most of those who have such have none.
+func (p *process) isNoCode(addr uint64, s *profile.Sample) bool {
+	return p.space != nil && !s.Last.IsZero() && !p.space.MayBeCode(addr, s.Last)
 }
 
 // ask has an address named. It returns why its name will not come in time; numReasons: it may.
@@ -376,7 +382,7 @@ func (n *Namer) lookAtPerfMap(p *process, now time.Time) {
 func (n *Namer) settle(p *process, now time.Time) (settled [numReasons + 1][]heldSample) {
 	var rest []heldSample
 	for _, h := range p.held {
-		reason, mayCome := n.want(p, h.sample.Stack, now)
+		reason, mayCome := n.want(p, &h.sample, now)
 		if mayCome && now.Before(h.until) {
 			rest = append(rest, h)
 			continue

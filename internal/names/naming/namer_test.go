@@ -92,7 +92,7 @@ func (e *emitted) names(r *profile.Resource, frames ...profile.Frame) (names []s
 		e.wait(n + 1)
 		e.Namer.mu.Lock()
 		defer e.Namer.mu.Unlock()
-		why, mayCome := e.want(e.processes[r], s.Stack, time.Now())
+		why, mayCome := e.want(e.processes[r], s, time.Now())
 		return !mayCome && (why == numReasons || why == unnamedFailed)
 	})
 	named := slices.Clone(frames)
@@ -207,7 +207,7 @@ func TestNamesOfOneView(t *testing.T) {
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame}
 	want := func(p *process, addr uint64) {
 		p.next, p.owner.turn.next = time.Time{}, time.Time{}
-		e.want(p, sampleOf(p.resource, profile.Frame{File: file, Address: addr}).Stack, now)
+		e.want(p, sampleOf(p.resource, profile.Frame{File: file, Address: addr}), now)
 	}
 	answer := func(p *process, addr uint64, answer symbolizer.LiveFile) {
 		want(p, addr)
@@ -272,7 +272,7 @@ func TestNamesOfKnownView(t *testing.T) {
 		assert.NilError(t, space.Update(now, mapped{view}))
 		p = e.process(&profile.Resource{PID: pid, Owner: owner})
 		p.space = space
-		_, isWanted = e.want(p, sampleOf(p.resource, space.AppendFrames(nil, []uint64{0x101010})...).Stack, now)
+		_, isWanted = e.want(p, sampleOf(p.resource, space.AppendFrames(nil, []uint64{0x101010})...), now)
 		assert.Check(t, len(p.wanted) == 1 == isWanted, "%v", p.wanted)
 		return p, isWanted
 	}
@@ -289,6 +289,30 @@ func TestNamesOfKnownView(t *testing.T) {
 		if _, isWanted := sampled(2+pid, c.owner, c.view); isWanted == c.known {
 			t.Errorf("%+v: wanted: %v", c, isWanted)
 		}
+	}
+	e.counted()
+}
+
+// A word of a stack that was no code when the sample was taken is not asked for, nor is a perf map looked at for it.
+func TestWordsThatAreNoCode(t *testing.T) {
+	e := silent(t)
+	e.Namer.mu.Lock()
+	defer e.Namer.mu.Unlock()
+	read := time.Now()
+	files, err := profile.NewFiles("/proc", 1)
+	assert.NilError(t, err)
+	space := profile.NewAddressSpace(files, profile.Pace{})
+	assert.NilError(t, space.Update(read, mapped{}))
+	for after, want := range map[time.Duration]int{-1: 1, 0: 2} { // the code, and what may have been mapped since
+		p := e.process(&profile.Resource{PID: want, Owner: "shop"})
+		p.space = space
+		p.perfMapRead = read.Add(-time.Hour)
+		s := sampleOf(p.resource, space.AppendFrames(nil, []uint64{0x101010, 0x2ad43d})...)
+		s.Last = read.Add(after)
+		reason, mayCome := e.want(p, s, read)
+		assert.Check(t, reason == numReasons && mayCome && len(p.wanted) == want && p.look == (want == 2),
+			"%v: %v, %v, perf map: %v", after, p.wanted, reason, p.look)
+		e.dropWanted(p)
 	}
 	e.counted()
 }

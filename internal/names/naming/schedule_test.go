@@ -265,15 +265,15 @@ func TestFailuresOfFiles(t *testing.T) {
 				t.Errorf("%v: it is tried again in %v, after %v; %d failures", why, next, pause, e.failures(why))
 			}
 			pause = next
-			if reason, mayCome := e.want(p, stack.Stack, now); reason != unnamedFailed || mayCome || len(p.wanted) > 0 {
+			if reason, mayCome := e.want(p, stack, now); reason != unnamedFailed || mayCome || len(p.wanted) > 0 {
 				t.Errorf("%v: %v, %v before it is tried again", why, reason, mayCome)
 			}
 			later := profile.Frame{File: good, Address: 100}
-			reason, mayCome := e.want(p, sampleOf(r, stack.Stack.Frames[0], later).Stack, now)
+			reason, mayCome := e.want(p, sampleOf(r, stack.Stack.Frames[0], later), now)
 			assert.Check(t, mayCome, "%v: another file has to wait, too: %v", why, reason)
 			e.dropWanted(p)
 			now = now.Add(pause)
-			_, mayCome = e.want(p, stack.Stack, now)
+			_, mayCome = e.want(p, stack, now)
 			assert.Check(t, mayCome, "%v: it is not tried again", why)
 		}
 		assert.Check(t, pause == pauses.Max, "%v: pause %v", why, pause)
@@ -304,7 +304,7 @@ func testRests(t *testing.T, consumer func(*Namer, func(*profile.Sample)) *Consu
 		e.begin(p, now)
 		e.take(p)
 		if left {
-			e.want(p, sampleOf(r, profile.Frame{File: file, Address: 2}).Stack, now)
+			e.want(p, sampleOf(r, profile.Frame{File: file, Address: 2}), now)
 		}
 		e.end(p, now, 0, 0)
 		e.dropWanted(p)
