@@ -192,28 +192,3 @@ func openTempDir(t testing.TB) string {
 	assert.NilError(t, os.Chmod(dir, 0o755))
 	return dir
 }
-
-func BenchmarkDial(b *testing.B) {
-	testenv.NeedRoot(b)
-	r := listenAt(b, filepath.Join(openTempDir(b), "socket"))
-	assert.NilError(b, os.Chmod(r.path, 0o666))
-	root := openRoot(b, "/")
-	b.Run("dial", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			s, err := Dial("/proc", root, r.path, Credentials{UID: 1000, GID: 1000})
-			if err != nil {
-				b.Fatal(err)
-			}
-			s.Close()
-		}
-	})
-	b.Run("identify", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := Identify(root, r.path); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

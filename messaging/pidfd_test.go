@@ -126,36 +126,3 @@ func TestSenderPIDOfContainer(t *testing.T) {
 	pid, err := FindSenderPID(procRoot)
 	assert.Check(t, pid == ownPID() && errors.Is(err, ErrSenderShown), "%d, %v", pid, err)
 }
-
-// BenchmarkSenderShown sends messages that show kthreadd, and others that show us.
-func BenchmarkSenderShown(b *testing.B) {
-	sender, err := FindSenderPID("/proc")
-	if err != nil {
-		b.Skip(err)
-	}
-	message := make([]byte, 46)
-	for _, c := range []struct {
-		name   string
-		sender SenderPID
-	}{{"kthreadd", sender}, {"own", ownPID()}} {
-		b.Run(c.name, func(b *testing.B) {
-			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			assert.NilError(b, err)
-			defer unix.Close(fds[1])
-			// As to a process of another user, whose ids are shown in either case.
-			s := NewSocket(fds[0], SocketID{}, Credentials{UID: 4711, GID: 4711}, c.sender)
-			defer s.Close()
-			buf := make([]byte, 64)
-			for b.Loop() {
-				if err := s.send(message, false); err != nil {
-					b.Fatal(err)
-				}
-				b.StopTimer()
-				if _, err := unix.Read(fds[1], buf); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-			}
-		})
-	}
-}

@@ -40,13 +40,3 @@ func TestCPUTimeOfOthers(t *testing.T) {
 	_, err = CPUTime(1 << 22)
 	assert.Check(t, errors.Is(err, ErrGone), "of no process: %v", err)
 }
-
-func BenchmarkCPUTime(b *testing.B) {
-	pid := os.Getppid()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := CPUTime(pid); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

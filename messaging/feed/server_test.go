@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -226,24 +225,4 @@ func TestOtherUsersMayNotFeed(t *testing.T) {
 	}()
 	err := <-result
 	assert.Check(t, errors.Is(err, syscall.EACCES), "%v, want EACCES", err)
-}
-
-func BenchmarkFeed(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "feed")
-	s, _ := listen(b, path)
-	var received atomic.Int64
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go s.Serve(ctx, func(records []Record) { received.Add(int64(len(records))) })
-	c := dial(b, path)
-	b.ReportAllocs()
-	sent := int64(0)
-	for b.Loop() {
-		if err := c.Add(withContext); err != nil {
-			b.Fatal(err)
-		}
-		sent++
-	}
-	assert.NilError(b, c.Flush())
-	testenv.Poll(b, patience, "all records", func() bool { return received.Load() == sent })
 }

@@ -78,19 +78,6 @@ func traceExports(t testing.TB, pattern string) map[string][]captured {
 	return found
 }
 
-// manySpans returns an export of n spans: those of a real request, again and again.
-func manySpans(t testing.TB, n int) []byte {
-	t.Helper()
-	var all []json.RawMessage
-	const name = "20-trace-export.bin"
-	assert.NilError(t, json.Unmarshal(traceExports(t, name)[name][0].Payload, &all))
-	list := [][]byte{}
-	for i := range n {
-		list = append(list, all[i%len(all)])
-	}
-	return append(append([]byte("["), bytes.Join(list, []byte(","))...), ']')
-}
-
 // encode encodes an export, and returns the decoded request, which is valid as a whole.
 func encode(t testing.TB, o Options, x *Export) (*tracepb.TracesData, Result) {
 	t.Helper()

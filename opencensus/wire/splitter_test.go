@@ -14,6 +14,13 @@ import (
 	"correlator/opencensus/wire"
 )
 
+// record is a usual one.
+var record = wire.Record{
+	Measurements: []wire.Measurement{{Measure: []byte("shop/latency"), Type: wire.Float, Float: 12.75}},
+	Tags:         []wire.KeyValue{{Key: []byte("http.route"), Value: []byte("/cart/items")}},
+	Attachments:  []wire.KeyValue{},
+}
+
 // sizes are those of the pieces in which streams are fed.
 var sizes = []int{1, 7, 100, 4096, 1 << 30}
 
@@ -248,8 +255,8 @@ func TestMemoryGrowsWithWhatArrives(t *testing.T) {
 	assert.Check(t, memory.taken <= 0, "took %d bytes for 100", memory.taken)
 	push(export[100:10_000])
 	assert.Check(t, memory.taken <= 20_000, "took %d bytes for 10000", memory.taken)
-	for rest := export[10_000:]; len(rest) > 0; rest = rest[min(readBytes, len(rest)):] {
-		push(rest[:min(readBytes, len(rest))])
+	for rest := export[10_000:]; len(rest) > 0; rest = rest[min(64<<10, len(rest)):] {
+		push(rest[:min(64<<10, len(rest))])
 	}
 	assert.Check(t, delivered == 1 && memory.taken == 0 && memory.most <= 2*len(export),
 		"%d messages, %d bytes kept, at most %d", delivered, memory.taken, memory.most)

@@ -259,18 +259,3 @@ func TestSplit(t *testing.T) {
 	got, want := series(requests), gathered(families)
 	assert.Check(t, maps.Equal(got, want), "%d series, want %d", len(got), len(want))
 }
-
-func BenchmarkEncode(b *testing.B) {
-	families, err := registry().Gather()
-	assert.NilError(b, err)
-	encoder := NewEncoder(testOptions())
-	b.ReportAllocs()
-	var last Result
-	for b.Loop() {
-		if last, err = encoder.Encode(families, now); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(last.Requests[0].Points), "points")
-	b.ReportMetric(float64(len(last.Requests[0].Body)), "B/request")
-}

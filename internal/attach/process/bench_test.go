@@ -66,33 +66,3 @@ func openDemo(b testing.TB, pid int) *Target {
 	assert.NilError(b, t.Resolve())
 	return t
 }
-
-// BenchmarkRecheck is what it costs to make sure that a process is as it was.
-func BenchmarkRecheck(b *testing.B) {
-	testenv.NeedRoot(b)
-	p := demo.Start(b, demo.Options{Manual: true, Idle: 2})
-	t := openDemo(b, p.PID)
-	defer t.Close()
-	socket, err := t.Dial(0)
-	assert.NilError(b, err)
-	defer socket.Close()
-	for _, check := range []struct {
-		name  string
-		holds func() bool
-	}{
-		{"mapped", func() bool { mapped, err := t.stillMapped(); return mapped && err == nil }},
-		{"published", func() bool { change, err := t.Probe(); return !change.Any() && err == nil }},
-		{"publishing", func() bool { still, _ := t.StillPublishing(); return still }},
-		{"socket", func() bool { return t.SocketIs(socket.Identity()) }},
-		{"alive", t.Handle().Alive},
-	} {
-		b.Run(check.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if !check.holds() {
-					b.Fatal("changed")
-				}
-			}
-		})
-	}
-}

@@ -135,17 +135,3 @@ func FuzzText(f *testing.F) {
 			"%#x, %#x, %v", start, end, err)
 	})
 }
-
-func BenchmarkText(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		file, err := os.Open("/proc/kallsyms")
-		if err != nil {
-			testenv.Missing(b, "needs /proc/kallsyms")
-		}
-		if _, _, err := Text(file); err != nil {
-			testenv.Missing(b, "needs to be shown kernel addresses: "+err.Error())
-		}
-		file.Close()
-	}
-}

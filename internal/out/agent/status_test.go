@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +15,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"gotest.tools/v3/assert"
 
-	"correlator/internal/attach"
-	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
-	"correlator/messaging"
-	"correlator/procscan"
 )
 
 // sum is that of the parts: every sample of a process is somewhere in its status.
@@ -159,32 +154,6 @@ func (r *running) addsUp() {
 		return maps.Equal(c.Processes, states) && maps.Equal(c.InError, reasons) && c.Waiting == queued && queued > 0 &&
 			c.LiveEvents && len(reasons) >= 2 && len(states) >= 3
 	})
-}
-
-func BenchmarkCensus(b *testing.B) {
-	for _, n := range []int{100, 1000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			poller, err := messaging.NewPoller()
-			assert.NilError(b, err)
-			defer poller.Close()
-			a := &Agent{manager: new(lifecycle.Manager)}
-			table := attach.NewTable()
-			a.registrations = attach.NewColumn[*registration](table)
-			for pid := range n {
-				r := &registration{agent: a, pid: pid, process: new(lifecycle.Process)}
-				r.sender = messaging.NewSender(&a.counters.Messages, poller)
-				defer r.sender.Close()
-				r.sender.Add(messaging.Key{}, 2, time.Now())
-				entry := table.Add(procscan.ProcessID{PID: pid})
-				a.registrations.Set(entry, r)
-				entry.Show()
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				a.Census()
-			}
-		})
-	}
 }
 
 // A JVM whose agent has not loaded its library has a row and a metric, and one that is left out by

@@ -3,7 +3,6 @@ package stats
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -33,19 +32,6 @@ func shop(s *State, series int) []wire.Record {
 	return records
 }
 
-// One record in each Update.
-func BenchmarkRecord(b *testing.B) {
-	s := New(Options{})
-	records := shop(s, 100)
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		r := &records[i%len(records)]
-		s.Update(moment, func(u *Update) { u.Record(r, moment) })
-		i++
-	}
-}
-
 var pairsOfTrace = pairs("trace_id", "0123456789abcdef0123456789abcdef", "span_id", "00f067aa0ba902b7")
 
 // Known series are updated without allocation.
@@ -63,38 +49,5 @@ func TestRecordAllocations(t *testing.T) {
 		all() // an exemplar takes memory once
 		n := testing.AllocsPerRun(10, all)
 		assert.Check(t, n <= 0, "%v allocations", n)
-	}
-}
-
-// 100,000 series, a sixth of them with 6 buckets.
-func fillForBenchmark(b *testing.B) *State {
-	b.Helper()
-	s := New(Options{MaxMemory: 256 << 20})
-	s.Update(moment, func(u *Update) {
-		for i := range 50 {
-			v := viewOf(fmt.Sprint("application/view/", i), wire.Count, "route", "code")
-			if v.Measure = fmt.Sprint("measure", i); i%6 == 0 {
-				v.Aggregation, v.Boundaries = wire.Distribution, []float64{1, 2, 3, 4, 5}
-			}
-			u.registerView(v)
-			for j := range 2000 {
-				u.test(ints(v.Measure, 1), fmt.Sprint("route=/path/of/something/", j), "code=200")
-			}
-		}
-	})
-	return s
-}
-
-func BenchmarkEncode(b *testing.B) {
-	s := fillForBenchmark(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		n := 0
-		for _, r := range s.Encode(moment.Add(time.Minute)) {
-			n += r.Points
-		}
-		if n != 100_000 {
-			b.Fatal(n)
-		}
 	}
 }
