@@ -296,7 +296,7 @@ var own = reasons(map[string]string{
 	"a cache: what is not in it is read again": `internal/stacks/sampling.maxWordBytes
 		internal/stacks/unwind.maxCachedFiles internal/stacks/unwind.maxOpens
 		internal/worker/access.maxParsed internal/stacks/unwind.maxFlowBytes internal/stacks/unwind.maxKeptBytes
-		internal/stacks/unwind.maxNames
+		internal/stacks/unwind.maxNames internal/stacks/unwind.maxSentCode
 		internal/stacks/unwind.maxAlone internal/stacks/unwind.maxAttached internal/stacks/unwind.maxReadings
 		internal/stacks/unwind.maxV8Scripts
 		internal/names/symbolizer.maxServed`,

@@ -142,7 +142,7 @@ func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) nam
 			if _, found := named.frames[key]; found {
 				continue
 			}
-			known := s.words.get(key, codes[p.program], now)
+			known := s.word(p.program, key, word, codes[p.program], now)
 			switch {
 			case known == nil, known.isAging(now): // there may be a request anyway
 				wanted[p.program], words[p.program] = append(wanted[p.program], key), append(words[p.program], word)
@@ -179,7 +179,7 @@ func (s *Sampling) join(dst []namedFrame, p *program, target bpf.Target, words [
 		if frames, found := named.frames[key]; found {
 			return frames, true
 		}
-		known := s.words.get(key, code, now)
+		known := s.word(p, key, word, code, now)
 		if known == nil {
 			return nil, false
 		}
@@ -192,6 +192,24 @@ func (s *Sampling) join(dst []namedFrame, p *program, target bpf.Target, words [
 		return frames, err
 	}
 	return frames, errLater // it was known, or whole, and is not any more
+}
+
+// word returns what is known of a word of a program, nil if the engine has to be asked.
+func (s *Sampling) word(p *program, key wordKey, word []uint64, code codeVersion, now time.Time) *knownWord {
+	known := s.words.get(key, code, now)
+	if known != nil || s.unwinding == nil {
+		return known
+	}
+	engine := s.unwinding.engine.Load()
+	if engine == nil {
+		return nil
+	}
+	named, ok := engine.Native(&p.unwound.target, word)
+	if !ok {
+		return nil
+	}
+	s.words.add(key, newNamedFrames(named.Frames), named.Span, unwind.OfMappings, code, now)
+	return s.words.get(key, code, now)
 }
 
 // knows reports whether a program is sampled.

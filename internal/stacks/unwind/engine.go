@@ -101,7 +101,8 @@ type Engine struct {
 // known is a target of which the worker may have stored something.
 type known struct {
 	Target
-	ready bool // it is synchronized
+	ready bool       // it is synchronized
+	code  []sentCode // of files; nil: it is not known, or changes just now
 	runtimes
 }
 
@@ -305,7 +306,7 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 				return err
 			}
 		}
-		e.setKnown(&t, found && other.Program == t.Program && other.ready, other.runtimes)
+		e.setKnown(&t, found && other.Program == t.Program && other.ready, nil, other.runtimes)
 		answer, err := e.call(&t, synchronizeTimeout, opSynchronize,
 			synchronize{ID: t.ID, KernelPID: t.KernelPID, User: t.User})
 		if err != nil {
@@ -315,6 +316,10 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 		if json.Unmarshal(answer, &s) != nil || s.Outcome < 0 || s.Outcome >= outcomes {
 			return e.kill(&t, errAnswer)
 		}
+		code, err := decodeSentCode(s.Code)
+		if err != nil {
+			return e.kill(&t, err)
+		}
 		e.counters.FilesSkipped.Add(min(s.Skipped, maxRanges))
 		e.counters.Uncorrected.Add(min(s.Uncorrected, maxRanges))
 		e.counters.MapErrors.Add(min(s.MapErrors, 1<<20))
@@ -322,17 +327,17 @@ func (e *Engine) Synchronize(ctx context.Context, t Target) (generation uint64, 
 			return e.kill(&t, errExhausted)
 		}
 		err = e.outcome(&s)
-		e.setKnown(&t, err == nil, runtimes{text(s.Refused), text(s.Unknown)})
+		e.setKnown(&t, err == nil, code, runtimes{text(s.Refused), text(s.Unknown)})
 		generation = e.Generation()
 		return err
 	})
 	return generation, err
 }
 
-func (e *Engine) setKnown(t *Target, ready bool, of runtimes) {
+func (e *Engine) setKnown(t *Target, ready bool, code []sentCode, of runtimes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.known[t.KernelPID] = known{*t, ready, of}
+	e.known[t.KernelPID] = known{*t, ready, code, of}
 }
 
 // Runtimes returns why the functions of a runtime of a target that is synchronized have no names, and what is to be

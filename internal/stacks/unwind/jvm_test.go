@@ -248,8 +248,12 @@ func (e *testEngine) name(t testing.TB, of Target, s collected) ([]Frame, error)
 	}
 	var parts []Frame
 	isKept := true
-	for _, part := range named[1:] {
+	for i, part := range named[1:] {
 		parts, isKept = append(parts, part.Frames...), isKept && part.Keep
+		isNative := len(part.Frames) == 1 && part.Frames[0].Kind == NativeFrame && part.Frames[0].Address != 0
+		known, ok := e.Native(&of, all[1+i])
+		assert.Check(t, ok == isNative && (!ok || slices.Equal(known.Frames, part.Frames) && known.Keep == part.Keep &&
+			known.Span.Down >= part.Span.Down && known.Span.Up >= part.Span.Up), "%x: %+v, not %+v", all[1+i], known, part)
 	}
 	if len(named) == len(all) { // else there was no time for more
 		assert.Check(t, slices.Equal(parts, named[0].Frames) && isKept == named[0].Keep,

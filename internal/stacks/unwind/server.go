@@ -397,6 +397,9 @@ func (s *server) synchronize(r *synchronize) (result synchronized) {
 	case came.failure != nil:
 		result.Outcome = outcomeFailed
 	}
+	if result.Outcome == outcomeReady {
+		result.Code = s.handler.sentCode(pid, host.FileIDFromLibpf(t.trampolinesID()))
+	}
 	return result
 }
 

@@ -78,6 +78,8 @@ type synchronized struct {
 	Full      bool // a table is that this worker will not clear: it does not have all files
 
 	Uncorrected uint64 // files since the answer before, see deltas.Provider
+
+	Code []byte // see sentCode
 }
 
 const (

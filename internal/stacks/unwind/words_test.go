@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -104,5 +105,69 @@ func TestAddressesAround(t *testing.T) {
 		addr, around, ok := h.address(1, c.file, c.inFile)
 		assert.Check(t, addr == c.addr && around == c.around && ok == c.ok, "file %d: %x, %+v, %v", c.file, addr,
 			around, ok)
+	}
+}
+
+// The agent knows itself where native code is of a process that is synchronized, but for that of trampolines, and where
+// a process has too much.
+func TestNative(t *testing.T) {
+	prefix := func(key uint64) lpm.Prefix { return lpm.Prefix{Key: key, Length: 64 - 12} }
+	ranges := map[host.FileID][]codeRange{
+		2: {{prefix(0x7000), 0x6000}, {prefix(0x8000), 0x6000}},
+		3: {{prefix(0x7000), 0x6000}, {prefix(0x9000), 0x1000}},
+		4: {{prefix(0x7000), 0x7000 - 0x10}},
+		6: {{prefix(0x7000), 0x6000}},
+	}
+	h := &handler{ranges: map[libpf.PID]map[host.FileID][]codeRange{1: ranges}}
+	code, err := decodeSentCode(h.sentCode(1, 6))
+	assert.Assert(t, err == nil && len(code) == 4, "%+v, %v", code, err)
+	of := Target{KernelPID: 1, Program: "program"}
+	e := &Engine{known: make(map[uint32]known)}
+	e.setKnown(&of, true, code, runtimes{})
+	word := func(file, inFile uint64, flags libpf.FrameFlags) []uint64 {
+		return []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, flags, 2, inFile), file}
+	}
+	for what, c := range map[string]struct {
+		word   []uint64
+		addr   uint64 // 0: it is asked for
+		around Span
+	}{
+		"in the first range":   {word(2, 0x1001, 0), 0x7001, Span{0x1, 0x1ffe}},
+		"returned to":          {word(2, 0x1001, support.FrameFlagReturnAddress), 0x7000, Span{0x1, 0x1ffe}},
+		"in the one after it":  {word(2, 0x2fff, 0), 0x8fff, Span{0x1fff, 0}},
+		"behind both":          {word(2, 0x3000, 0), 0, Span{}},
+		"one of two places":    {word(3, 0x1001, 0), 0x7001, Span{}},
+		"the other":            {word(3, 0x8001, 0), 0x9001, Span{}},
+		"at the file's start":  {word(4, 0x2, 0), 0, Span{}},
+		"near it":              {word(4, 0x12, 0), 0x7002, Span{0x2, 0xffd}},
+		"no file of it":        {word(5, 0x1001, 0), 0, Span{}},
+		"of trampolines":       {word(6, 0x1001, 0), 0, Span{}},
+		"an error":             {word(2, 0x1001, support.FrameFlagError), 0, Span{}},
+		"of another runtime's": {[]uint64{libpf.NewEbpfFrameHeader(libpf.HotSpotFrame, 0, 2, 0x1001), 2}, 0, Span{}},
+	} {
+		named, ok := e.Native(&of, c.word)
+		want := Named{}
+		if c.addr != 0 {
+			want = Named{Frames: []Frame{{Kind: NativeFrame, Address: c.addr}}, Keep: true, Span: c.around}
+		}
+		assert.Check(t, ok == (c.addr != 0) && reflect.DeepEqual(named, want), "%s: %+v, not %+v", what, named, want)
+	}
+	for what, change := range map[string]func(){
+		"it changes":              func() { e.setKnown(&of, true, nil, runtimes{}) },
+		"it is not synchronized":  func() { e.setKnown(&of, false, code, runtimes{}) },
+		"it runs another program": func() { e.setKnown(&Target{KernelPID: 1}, true, code, runtimes{}) },
+	} {
+		change()
+		_, ok := e.Native(&of, word(2, 0x1001, 0))
+		assert.Check(t, !ok, what)
+	}
+	for i := range uint64(maxSentCode) {
+		ranges[2] = append(ranges[2], codeRange{prefix(0x10000 + i<<13), 0})
+	}
+	assert.Check(t, h.sentCode(1, 0) == nil)
+	for _, sent := range [][]byte{make([]byte, sentCodeBytes), make([]byte, sentCodeBytes-1),
+		make([]byte, (maxSentCode+1)*sentCodeBytes)} {
+		_, err := decodeSentCode(sent)
+		assert.ErrorIs(t, err, errAnswer)
 	}
 }
