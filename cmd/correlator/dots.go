@@ -160,7 +160,7 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 		defer stop()
 		context.AfterFunc(ctx, stop) // a second signal kills, whatever it is that blocks
 		err := run(ctx, cmd, args)
-		if errors.Is(err, dotstool.ErrInterrupted) {
+		if errors.Is(err, dotstool.ErrInterrupted) || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			os.Exit(exitInterrupted)
 		}
 		return usageOf(err)

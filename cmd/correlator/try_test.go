@@ -56,6 +56,7 @@ func TestTry(t *testing.T) {
 	page := string(testenv.ReadFile(t, files[0]))
 	assert.Check(t, strings.Contains(page, "(*shop).checkout"), "%q",
 		regexp.MustCompile(`"[^"]*shop[^"]*"`).FindAllString(page, -1))
+	assert.Check(t, regexp.MustCompile(`"checkout-2 \d+"`).MatchString(page), "a lane of the timeline")
 	assert.Check(t, regexp.MustCompile(`(?m)^CPU samples of [1-3] traces `).MatchString(text), "%s", text)
 	left, _ := exec.Command("pgrep", "-f", "^"+cmd.Path+" try --shop").Output()
 	assert.Check(t, len(left) == 0, "%s", left)

@@ -1,6 +1,7 @@
 package try
 
 import (
+	"fmt"
 	"time"
 	"unsafe"
 
@@ -14,6 +15,27 @@ func clock(id uintptr) time.Duration {
 	var t unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t)), 0)
 	return time.Duration(t.Sec)*time.Second + time.Duration(t.Nsec)
+}
+
+// delays is the kernel's clock of how long the current thread has waited for a CPU, an open file.
+type delays int
+
+// openDelays opens the clock. Where the kernel has none, it stands still.
+func openDelays() (delays, error) {
+	fd, err := unix.Open("/proc/thread-self/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT {
+		return -1, nil
+	}
+	return delays(fd), err
+}
+
+func (d delays) read() (delay time.Duration) {
+	var b [64]byte
+	n, _, err := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(d), uintptr(unsafe.Pointer(&b)), uintptr(len(b)), 0, 0, 0)
+	if err == 0 {
+		_, _ = fmt.Sscanf(string(b[:n]), "%d %d", new(uint64), &delay)
+	}
+	return delay
 }
 
 func nap(d time.Duration) {

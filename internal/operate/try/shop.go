@@ -37,12 +37,12 @@ const (
 const ShopEnv = "GODEBUG=asyncpreemptoff=1"
 
 // Measured is what the thread that serves orders has measured by its own clocks while it served them. What it waited
-// is wall time less CPU time, by what it had called.
+// is wall time less CPU time and less what it waited for a CPU, by what it had called.
 type Measured struct {
 	TID    int           `json:"tid"`
 	Orders int           `json:"orders"`
 	CPU    time.Duration `json:"cpu_ns"`
-	Wait   time.Duration `json:"wait_ns"` // for a CPU: wall time of computing, less CPU time
+	Wait   time.Duration `json:"wait_ns"` // for a CPU
 	Lock   time.Duration `json:"lock_ns"`
 	Net    time.Duration `json:"net_ns"`
 	Nap    time.Duration `json:"nap_ns"`
@@ -189,6 +189,13 @@ func (s *shop) enter(name string) error {
 func (s *shop) checkout() error {
 	m := &s.measured
 	m.TID = unix.Gettid()
+	delays, err := openDelays()
+	if err != nil {
+		return err
+	}
+	now := func() moment {
+		return moment{clock(unix.CLOCK_MONOTONIC), clock(unix.CLOCK_THREAD_CPUTIME_ID), delays.read()}
+	}
 	for {
 		if err := s.orders.await(); err != nil {
 			return err
@@ -212,7 +219,7 @@ func (s *shop) checkout() error {
 		s.pack()
 		packed := now()
 		m.CPU += packed.cpu - began.cpu
-		m.Wait += priced.waitedSince(began) + packed.waitedSince(rested)
+		m.Wait += packed.delay - began.delay + priced.waitedSince(began) + packed.waitedSince(rested)
 		m.Lock += reserved.waitedSince(priced)
 		m.Net += paid.waitedSince(reserved)
 		m.Nap += rested.waitedSince(paid)
@@ -333,11 +340,9 @@ func mix(h uint64, n int) uint64 {
 }
 
 // moment is what the clocks of a thread show.
-type moment struct{ wall, cpu time.Duration }
+type moment struct{ wall, cpu, delay time.Duration }
 
-func now() moment { return moment{clock(unix.CLOCK_MONOTONIC), clock(unix.CLOCK_THREAD_CPUTIME_ID)} }
-
-// waitedSince returns how long the thread was not on a CPU.
+// waitedSince returns how long the thread was not on a CPU, and did not wait for one.
 func (m moment) waitedSince(before moment) time.Duration {
-	return (m.wall - before.wall) - (m.cpu - before.cpu)
+	return (m.wall - before.wall) - (m.cpu - before.cpu) - (m.delay - before.delay)
 }

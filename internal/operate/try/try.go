@@ -17,6 +17,7 @@ import (
 	"correlator/internal/host/terminal"
 	"correlator/internal/operate/config"
 	"correlator/internal/out/explain"
+	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
 	"correlator/internal/out/waits"
@@ -57,18 +58,18 @@ func Run(ctx context.Context, stdout, stderr io.Writer, options Options) error {
 	var served error
 	// By frame pointers, which Go has: an engine may take longer to begin than all the rest.
 	recording, notes, err := report.Take(ctx, stderr, record.Options{
-		Duration: patience, PID: s.process.Pid, SamplesPerSecond: samplesPerSecond, Accounts: true,
+		Duration: patience, PID: s.process.Pid, SamplesPerSecond: samplesPerSecond, Accounts: true, Moments: true,
 		Labels:   config.DefaultLabelKeys().Keys(),
 		Unwinder: sampling.FramePointers, ProcRoot: options.ProcRoot,
 		While: func(ctx context.Context) { measured, served = s.serve(ctx) },
 	})
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case errors.Is(err, os.ErrPermission) || errors.Is(err, errors.ErrUnsupported):
 		return fmt.Errorf("%w: %w", ErrNotHere, err)
 	case err != nil:
 		return err
-	case ctx.Err() != nil:
-		return ctx.Err()
 	case served != nil:
 		return fmt.Errorf("the shop: %w", served)
 	case measured == nil:
@@ -113,6 +114,7 @@ func keepThreads(r *record.Recording, tids []int) {
 	others := func(tid int) bool { return !slices.Contains(tids, tid) }
 	r.Accounts = slices.DeleteFunc(r.Accounts, func(a record.ThreadAccount) bool { return others(a.TID) })
 	maps.DeleteFunc(r.Samples, func(k record.Key, _ uint64) bool { return others(k.TID) })
+	maps.DeleteFunc(r.Moments, func(k record.WaitKey, _ []keep.Moment) bool { return others(k.TID) })
 	maps.DeleteFunc(r.Waits, func(k record.WaitKey, _ profile.StateTimes) bool { return others(k.TID) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"correlator/internal/host/terminal"
+	"correlator/internal/out/flamegraph"
 	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
@@ -41,9 +42,10 @@ type ProcessExplanation struct {
 	Methods []*Method       `json:"methods"` // callers before what they call
 	Notes   []string        `json:"notes,omitempty"`
 
-	times profile.Times
-	of    *Explanation // whose transactions are threads
-	brief bool
+	times  profile.Times
+	of     *Explanation // whose transactions are threads
+	answer *keep.Answer // that it is of
+	brief  bool
 }
 
 // Process is one of the processes that were looked at.
@@ -72,7 +74,7 @@ func Processes(ctx context.Context, stdout, stderr io.Writer, options ProcessOpt
 			return err
 		}
 	}
-	options.Record.Accounts = true
+	options.Record.Accounts, options.Record.Moments = true, options.Format == report.HTML
 	recording, notes, err := report.Take(ctx, stderr, options.Record)
 	if err != nil {
 		return err
@@ -100,6 +102,7 @@ func (p *ProcessExplanation) encode(shown *record.Recording, options ProcessOpti
 	return encodeAs(options.Format, options.File, stdout, p, func() ([]byte, error) {
 		about := report.About{Title: "correlator explain", Notes: append([]string{p.At.Local().Format(time.RFC1123Z)},
 			p.head()...)}
+		about.Timeline = func(of report.Shown) *flamegraph.Timeline { return newTimeline(p.answer, shown, p.of, of) }
 		return report.Encode(options.Format, shown, about)
 	})
 }
@@ -161,9 +164,20 @@ func explainProcesses(r *record.Recording) (*ProcessExplanation, *record.Recordi
 		}
 		return place
 	}
+	// What began before the recording is shown from there on.
+	moments := func(of *record.WaitKey) []keep.Moment {
+		all := r.Moments[*of]
+		for i := range all {
+			all[i].First = max(all[i].First, r.Start.UnixNano())
+		}
+		return all
+	}
 	for key, samples := range r.Samples {
-		a.Transactions[thread(key.Process, key.TID, key.Thread)].Samples += samples
-		key.Stack, key.TransactionID, key.SpanID = stackID(stack(key.Stack)), [8]byte{}, [8]byte{}
+		sample := keep.Sample{Transaction: thread(key.Process, key.TID, key.Thread), Stack: stack(key.Stack), TID: key.TID,
+			Thread: key.Thread, Count: samples, Moments: moments(&record.WaitKey{Key: key})}
+		a.Transactions[sample.Transaction].Samples += samples
+		a.Samples = append(a.Samples, sample)
+		key.Stack, key.TransactionID, key.SpanID = stackID(sample.Stack), [8]byte{}, [8]byte{}
 		key.TraceID, key.Attributes = [16]byte{}, profile.Attributes{}
 		shown.Samples[key] += samples
 	}
@@ -171,7 +185,7 @@ func explainProcesses(r *record.Recording) (*ProcessExplanation, *record.Recordi
 	for key, times := range r.Waits {
 		wait := keep.Wait{Transaction: thread(key.Process, key.TID, key.Thread), Stack: stack(key.Stack), TID: key.TID,
 			Thread: key.Thread, State: key.State, StateTimes: times, Peer: key.Peer, Path: key.Path,
-			Waker: newWaker(&key.Waker)}
+			Waker: newWaker(&key.Waker), Moments: moments(&key)}
 		a.Waits = append(a.Waits, wait)
 		key.Stack = stackID(wait.Stack)
 		keys = append(keys, key)
@@ -193,7 +207,7 @@ func explainProcesses(r *record.Recording) (*ProcessExplanation, *record.Recordi
 	}
 	e.addWaits(a, &shown)
 	p := &ProcessExplanation{At: r.Start, Duration: r.Duration, PerSample: e.PerSample, Samples: e.Samples,
-		Methods: flat(nil, e.outermost, -1), of: e}
+		Methods: flat(nil, e.outermost, -1), of: e, answer: a}
 	for _, of := range a.Processes {
 		p.Processes = append(p.Processes, Process{of.PID, of.Service, of.Environment, of.ContainerID})
 	}

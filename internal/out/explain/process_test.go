@@ -2,6 +2,8 @@ package explain
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/terminal"
+	"correlator/internal/out/flamegraph"
+	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/internal/out/report"
 	"correlator/profile"
@@ -147,6 +151,47 @@ func TestProcessForms(t *testing.T) {
 	}
 	assert.Check(t, p.Account.Partial && len(p.Notes) == 3 && strings.Contains(p.Notes[1], "9 switches") &&
 		strings.Contains(p.Notes[2], "7 waits"), "%+v", p)
+}
+
+// A page shows when threads did what, since the recording began, and which thread ended the waits of another, whatever
+// either worked on.
+func TestProcessTimeline(t *testing.T) {
+	r := threadsRecording()
+	moment := func(first, last time.Duration, sum int64) []keep.Moment {
+		return []keep.Moment{{First: at.Add(first).UnixNano(), Last: at.Add(last).UnixNano(), Count: 1, Sum: sum}}
+	}
+	r.Moments = make(map[record.WaitKey][]keep.Moment)
+	for key := range r.Samples {
+		if key.TID == 21 {
+			r.Moments[record.WaitKey{Key: key}] = moment(1500*ms, 1500*ms, 0)
+		}
+	}
+	for key, times := range r.Waits {
+		first := 100 * ms
+		if key.State == profile.Futex { // ended by the other thread, and begun before that was seen
+			delete(r.Waits, key)
+			first, key.Waker.PID, key.Waker.TID = -3*time.Second, 11, 22
+			r.Waits[key] = times
+		}
+		r.Moments[key] = moment(first, 700*ms, int64(700*ms))
+	}
+	p, shown := explainProcesses(r)
+	var made *flamegraph.Timeline
+	_, err := report.Encode(report.HTML, shown, report.About{Timeline: func(of report.Shown) *flamegraph.Timeline {
+		made = newTimeline(p.answer, shown, p.of, of)
+		return made
+	}})
+	assert.NilError(t, err)
+	var got []string
+	for _, lane := range made.Lanes {
+		for _, e := range lane.Events {
+			got = append(got, fmt.Sprintf("%s: %s %v to %v, from %d", lane.Name, e.Kind, e.First, e.Last, e.Waker))
+		}
+	}
+	slices.Sort(got)
+	assert.DeepEqual(t, got, []string{"poller 22: poll 100ms to 700ms, from -1", "worker 21: CPU 1.5s to 1.5s, from -1",
+		"worker 21: CPU 1.5s to 1.5s, from -1", "worker 21: lock 0s to 700ms, from 1"})
+	assert.Check(t, made.Start.Equal(at) && made.Lanes[0].Rest["CPU"].Count == 38, "%+v", made)
 }
 
 // Threads of several processes have the pids of these.

@@ -99,6 +99,8 @@ func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Show
 	case key.Waker.Kind != profile.ThreadWaker:
 	case !w.State.Blocks():
 		event.EndedBy += ", which left the CPU"
+	case t.answer.Transactions[w.Transaction].Trace == "": // lanes are threads
+		waker = wakerID{pid: w.Waker.PID, tid: w.Waker.TID}
 	default:
 		waker = wakerID{w.Waker.PID, w.Waker.TID, w.Waker.Trace, w.Waker.ID}
 	}

@@ -111,7 +111,7 @@ func (c *collector) collect(selected []candidate) error {
 				return err
 			}
 			for _, m := range some {
-				ranked := rankedMoment{m, float64(m.weight()) / (1 - c.chance.Float64())}
+				ranked := rankedMoment{m, m.made().Rank(c.chance.Float64())}
 				c.ofSamples.add(ranked, c.least)
 				c.ofWaits.add(ranked, c.least)
 			}

@@ -45,36 +45,46 @@ func (s *Store) hasMoments(slice *timeSlice) bool {
 	return (len(slice.moments)+1)*openMomentBytes > min(s.limit/partOfMoments, maxSliceBytes/4)
 }
 
+// MomentOf returns when samples or a wait were; false: it is not known of some of them.
+func MomentOf(sample *profile.Sample) (Moment, bool) {
+	m := Moment{Count: sample.Count}
+	m.First, m.Last = seen(sample)
+	if w := sample.Wait; w != nil {
+		m.Last = sample.At.UnixNano() - int64(max(w.Queue, 0))
+		m.First, m.Sum = m.Last-int64(w.Longest), int64(w.Sum)
+		return m, sample.Count == 1 && w.Longest > 0
+	}
+	return m, true
+}
+
 // addMoment keeps when samples or a wait of an entry of a slice were, if there is room.
 func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *profile.Sample) {
-	m := moment{entry: entry, count: uint32(min(sample.Count, math.MaxUint32))}
-	m.first, m.last = seen(sample)
-	if w := sample.Wait; w != nil {
-		if sample.Count != 1 || w.Longest <= 0 {
-			s.stats.Untimed += sample.Count // it is not known when the others were
-			return
-		}
-		m.last = sample.At.UnixNano() - int64(max(w.Queue, 0))
-		m.first, m.sum = m.last-int64(w.Longest), int64(w.Sum)
-	}
-	if !s.moments.Take(o.name, 1) {
+	m, known := MomentOf(sample)
+	if !known || !s.moments.Take(o.name, 1) {
 		s.stats.Untimed += sample.Count
 		return
 	}
-	slice.moments = append(slice.moments, m)
+	slice.moments = append(slice.moments,
+		moment{entry, uint32(min(m.Count, math.MaxUint32)), m.First, m.Last, m.Sum})
 	s.grow(o, openMomentBytes)
 }
 
-// weight is what the moment stands for, in ns.
-func (m *moment) weight() int64 {
-	if m.sum == 0 {
-		return int64(m.count) * sampleWeight
-	}
-	return max(m.sum, m.last-m.first)
+// made returns the moment as answers have it.
+func (m *moment) made() Moment {
+	return Moment{First: m.first, Last: m.last, Count: uint64(m.count), Sum: m.sum}
 }
 
-// rankedMoment is a moment with its weight divided by a random part of 1. Those of the highest ranks are of all the
-// time, more of them where more was done, and have the longest waits.
+// Rank is what the moment stands for, in ns, divided by a random part of 1, which is 1 less a chance. Those of the
+// highest ranks are of all the time, more of them where more was done, and have the longest waits.
+func (m Moment) Rank(chance float64) float64 {
+	weight := max(m.Sum, m.Last-m.First)
+	if m.Sum == 0 {
+		weight = int64(m.Count) * sampleWeight
+	}
+	return float64(weight) / (1 - chance)
+}
+
+// rankedMoment is a moment with its Rank.
 type rankedMoment struct {
 	moment
 	rank float64
@@ -160,7 +170,7 @@ func (c *collector) moments(some []rankedMoment, count uint64) (made []Moment) {
 		}
 		c.bytes += momentText
 		count -= uint64(m.count)
-		made = append(made, Moment{First: m.first, Last: m.last, Count: uint64(m.count), Sum: m.sum})
+		made = append(made, m.made())
 	}
 	return made
 }

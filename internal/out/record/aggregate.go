@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"correlator/internal/host/share"
 	"correlator/internal/host/sorting"
 	"correlator/internal/host/textcut"
+	"correlator/internal/out/keep"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -58,6 +61,10 @@ type aggregate struct {
 	waits   map[WaitKey]profile.StateTimes // without Thread; nil: nobody asked for them
 	stacks  map[profile.StackTraceID][]profile.Frame
 
+	timed   bool // moments are kept
+	moments []moment
+	least   float64 // moments of no higher rank are left out
+
 	accounts     map[thread]*ThreadAccount // nil: nobody asked for them
 	lostAccounts uint64                    // there was no room for
 
@@ -82,6 +89,16 @@ type thread struct {
 	process *Process
 	tid     int
 }
+
+// moment is when samples or a wait were.
+type moment struct {
+	keep.Moment
+	key  WaitKey // without Thread
+	rank float64
+}
+
+// maxMoments is how many there may be: a picture cannot show more.
+const maxMoments = 5000
 
 type processStack struct {
 	process *Process
@@ -143,6 +160,7 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 			return false
 		}
 	}
+	a.addMoment(&WaitKey{Key: key}, s)
 	a.samples[key] += s.Count
 	a.total += s.Count
 	if !s.Unwound {
@@ -196,9 +214,36 @@ func (a *aggregate) addWait(of Key, s *profile.Sample) (isNew bool) {
 	if !known && !a.enter(of.Process, s, waitBytes+len(key.Path)+len(key.Waker.Thread)+len(key.Waker.Service)) {
 		return false
 	}
+	a.addMoment(&key, s)
 	sum.Add(profile.StateTimes{Sum: w.Sum, Longest: w.Longest, Count: s.Count})
 	a.waits[key] = sum
 	return a.seen(of.Process, s)
+}
+
+// addMoment keeps when samples or a wait were, and no more than twice as many as are shown.
+func (a *aggregate) addMoment(key *WaitKey, s *profile.Sample) {
+	if !a.timed {
+		return
+	}
+	of, known := keep.MomentOf(s)
+	rank := of.Rank(rand.Float64())
+	if !known || rank <= a.least {
+		return
+	}
+	a.moments = append(a.moments, moment{of, *key, rank})
+	if len(a.moments) == 2*maxMoments {
+		a.leaveOut()
+	}
+}
+
+// leaveOut leaves out the moments that are too many, those of the lowest ranks.
+func (a *aggregate) leaveOut() {
+	if len(a.moments) > maxMoments {
+		slices.SortFunc(a.moments, func(x, y moment) int { return cmp.Compare(y.rank, x.rank) })
+		a.least = a.moments[maxMoments].rank
+		clear(a.moments[maxMoments:])
+		a.moments = a.moments[:maxMoments]
+	}
 }
 
 func shorten(text string) string {
@@ -333,6 +378,15 @@ func (a *aggregate) close(into *Recording) {
 		key.Thread = a.names[thread{key.Process, key.TID}]
 		into.Waits[key] = of
 	}
+	a.leaveOut()
+	if a.timed {
+		into.Moments = make(map[WaitKey][]keep.Moment)
+	}
+	for i := range a.moments {
+		m := &a.moments[i]
+		m.key.Thread = a.names[thread{m.key.Process, m.key.TID}]
+		into.Moments[m.key] = append(into.Moments[m.key], m.Moment)
+	}
 	for one, of := range a.accounts {
 		of.Thread = a.names[one]
 		into.Accounts = append(into.Accounts, *of)
@@ -343,5 +397,5 @@ func (a *aggregate) close(into *Recording) {
 	into.LostWaits, into.LostAccounts = a.lostWaits, a.lostAccounts
 	into.Unselected, into.Walked = a.others, a.walked
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
-	a.accounts, a.samples, a.waits, a.names, a.known, a.functions = nil, nil, nil, nil, nil, nil
+	a.accounts, a.samples, a.waits, a.moments, a.names, a.known, a.functions = nil, nil, nil, nil, nil, nil, nil
 }

@@ -8,6 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/share"
+	"correlator/internal/out/keep"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -234,4 +235,39 @@ func TestAggregateAttributes(t *testing.T) {
 		Attributes: profile.NewAttributes([]profile.Attribute{{Key: "k", Value: "a"}})}
 	assert.Check(t, recording.Samples[key] == 2, "%+v", recording.Samples)
 	assert.Check(t, len(recording.Samples) == 3, "%+v", recording.Samples)
+}
+
+// Of when something was, no more is kept than a picture can show: what took longest is, and what was all the time.
+func TestAggregateMoments(t *testing.T) {
+	a := newAggregate()
+	a.timed, a.waits = true, make(map[WaitKey]profile.StateTimes)
+	process, start := new(Process), time.Now()
+	a.begin(start)
+	add := func(at int, wait *profile.Wait) {
+		a.add(process, &profile.Sample{TID: 1, Thread: "main", Stack: stackOf(profile.StackTraceID{1}, 1), Count: 1,
+			At: start.Add(time.Duration(at)), Wait: wait})
+	}
+	for i := range 5 * maxMoments {
+		add(i, nil)
+		if i == 2*maxMoments {
+			add(i, &profile.Wait{State: profile.Net, Sum: 8 * time.Hour, Longest: time.Hour, Queue: time.Second})
+			add(i, &profile.Wait{State: profile.Net, Sum: time.Second}) // it is not known how long each was
+		}
+	}
+	assert.Check(t, len(a.moments) < 2*maxMoments, "%d", len(a.moments))
+	r := new(Recording)
+	a.close(r)
+	key := Key{Process: process, TID: 1, Thread: "main", Stack: profile.StackTraceID{1}}
+	samples, waits := r.Moments[WaitKey{Key: key}], r.Moments[WaitKey{Key: key, State: profile.Net}]
+	assert.Check(t, len(waits) == 1 && len(samples) == maxMoments-1, "%d, %d", len(waits), len(samples))
+	end := start.Add(2*maxMoments - time.Second).UnixNano()
+	assert.DeepEqual(t, waits[0], keep.Moment{First: end - int64(time.Hour), Last: end, Count: 1,
+		Sum: int64(8 * time.Hour)})
+	early := 0
+	for _, m := range samples {
+		if m.First < start.Add(5*maxMoments/2).UnixNano() {
+			early++
+		}
+	}
+	assert.Check(t, early > maxMoments/3 && early < maxMoments*2/3, "%d of %d", early, len(samples))
 }

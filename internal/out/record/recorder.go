@@ -70,6 +70,7 @@ type Options struct {
 	Unwinder         sampling.Unwinder
 	Waits            bool           // of threads with a trace are recorded, too
 	Accounts         bool           // of all threads: waits are of each, and Recording.Accounts is there
+	Moments          bool           // Recording.Moments is there
 	JavaSignatures   bool           // names of Java methods have return type and arguments
 	Labels           []bpf.LabelKey // of goroutines that are read, see bpf.SamplerOptions
 	Attributes       []string       // of OpenTelemetry's thread contexts that are recorded, see sampling.Options
@@ -181,7 +182,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 		ended:     make(map[procscan.ProcessID][]*handler),
 		refused:   make(map[procscan.ProcessID]error),
 	}
-	r.aggregate.selection = options.Selection
+	r.aggregate.selection, r.aggregate.timed = options.Selection, options.Moments
 	if options.Waits || options.Accounts {
 		r.aggregate.waits = make(map[WaitKey]profile.StateTimes)
 	}

@@ -3,6 +3,7 @@ package record
 import (
 	"time"
 
+	"correlator/internal/out/keep"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -73,6 +74,9 @@ type Recording struct {
 	Samples map[Key]uint64
 	Waits   map[WaitKey]profile.StateTimes           // nil: nobody asked for them
 	Stacks  map[profile.StackTraceID][]profile.Frame // leaf first, all that Samples and Waits refer to
+
+	// Moments are when some of Samples and Waits were, with Options.Moments; those of samples have no State.
+	Moments map[WaitKey][]keep.Moment
 
 	// Accounts are those of threads, with Options.Accounts, by process and number. LostAccounts of parts of them, a
 	// tenth of a second or a wait each, had no room.

@@ -17,6 +17,7 @@ import (
 
 	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
+	"correlator/internal/out/keep"
 	"correlator/internal/out/record"
 	"correlator/profile"
 )
@@ -141,6 +142,11 @@ func nameFrames(r *record.Recording, names *symbolNames) *record.Recording {
 	for key, of := range r.Waits {
 		key.Stack = id(&key.Key)
 		named.Waits[key] = of
+	}
+	named.Moments = make(map[record.WaitKey][]keep.Moment)
+	for key, of := range r.Moments {
+		key.Stack = id(&key.Key)
+		named.Moments[key] = append(named.Moments[key], of...)
 	}
 	return &named
 }
