@@ -262,6 +262,10 @@ func TestUnwinding(t *testing.T) {
 			&sampling.UnwindingStatus{Loaded: true, Engine: &unwind.Status{WorkerRoot: "the agent lacks\x1b CAP_KILL"}},
 			"stacks: unwound in 0 processes, by frame pointers in 0; the unwinding worker is root's: " +
 				`the agent lacks\x1b CAP_KILL`},
+		{sampling.AutoUnwinder,
+			&sampling.UnwindingStatus{Loaded: true, Unwound: 3, Engine: &unwind.Status{JavaRefused: "R3\x1b !read_ok"}},
+			"stacks: unwound in 3 processes, by frame pointers in 0; stacks of Java end after 116 frames, and where " +
+				`methods begin or end, callers may be missing or wrong: R3\x1b !read_ok`},
 	} {
 		s := Status{Status: agent.Status{SamplesPerSecond: 20, Unwinder: test.unwinder, Unwinding: test.status}}
 		got := totals(&s)

@@ -11,6 +11,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/agent"
+	"correlator/internal/stacks/unwind"
 	"correlator/messaging"
 )
 
@@ -238,6 +239,9 @@ func unwinding(s *Status) string {
 	}
 	if u.Engine.WorkerRoot != "" {
 		line += "; the unwinding worker is root's: " + terminal.Escape(u.Engine.WorkerRoot)
+	}
+	if u.Engine.JavaRefused != "" {
+		line += "; " + unwind.LossOfJava + ": " + terminal.Escape(u.Engine.JavaRefused)
 	}
 	if u.Engine.Unreaped > 0 {
 		line += fmt.Sprintf("; %d unwinding workers hang", u.Engine.Unreaped)

@@ -178,6 +178,10 @@ func TestUnwinder(t *testing.T) {
 	found(t, m, "unwinder").verify(t, OK, "unwinds", "")
 	m.unwinder = func() error { return &rootError{errRefused} }
 	found(t, m, "unwinder").verify(t, OK, "unwinds a stack of this process; its worker is root's: "+errRefused.Error(), "")
+	m.unwinder = func() error { return &javaError{errRefused} }
+	java := found(t, m, "unwinder")
+	java.verify(t, Degraded, "not of Java as it should: "+errRefused.Error(), "uname -r")
+	assert.Check(t, java.loss == unwind.LossOfJava, "loss %q", java.loss)
 	m.unwinder = func() error { return errRefused }
 	found(t, m, "unwinder").verify(t, Missing, "refused", "--unwinder frame-pointers")
 	m.unwinder = func() error { return &bpf.MissingError{Feature: "CAP_BPF", Remedy: "grant it", Err: errRefused} }

@@ -74,6 +74,10 @@ func unwinder(m *machine) finding {
 	if root := new(rootError); errors.As(err, &root) { // its filter is the same
 		return ok(works + "; its worker is root's: " + root.Error())
 	}
+	if java := new(javaError); errors.As(err, &java) {
+		return finding{Degraded, works + ", but not of Java as it should: " + java.Error(), unwind.LossOfJava,
+			"report this line, with uname -r, as a bug"}
+	}
 	f := ebpfFinding(err, works, loss)
 	if f.status == Missing {
 		f.remedy += "; or do without: --unwinder frame-pointers"
@@ -116,12 +120,19 @@ func (m *machine) probeUnwinder() error {
 	if err != nil {
 		return err
 	}
-	root := engine.Status().WorkerRoot
-	if err = engine.Close(); err == nil && root != "" {
-		err = &rootError{errors.New(root)}
+	status := engine.Status()
+	switch err = engine.Close(); {
+	case err != nil:
+	case status.JavaRefused != "":
+		err = &javaError{errors.New(status.JavaRefused)}
+	case status.WorkerRoot != "":
+		err = &rootError{errors.New(status.WorkerRoot)}
 	}
 	return err
 }
+
+// javaError is why the program for Java's stacks is not corrected.
+type javaError struct{ error }
 
 // rootError is why the unwinding worker is root's instead of a user's of its own.
 type rootError struct{ error }

@@ -213,6 +213,7 @@ func (u *unwinding) load(ctx context.Context) *unwind.Engine {
 			u.engine.Store(engine)
 			tried()
 			u.log.Info("stacks can be unwound")
+			u.warnOfJava(engine.Status())
 			return engine
 		}
 		if ctx.Err() == nil {
@@ -251,6 +252,13 @@ func (u *unwinding) warn(err error) {
 	if u.failing() == nil {
 		u.log.Warn("stacks are walked by frame pointers only", zap.String("reason", "unwinder_unavailable"),
 			zap.Error(err))
+	}
+}
+
+// warnOfJava logs what the engine lacks for Java's stacks.
+func (u *unwinding) warnOfJava(status unwind.Status) {
+	if status.JavaRefused != "" {
+		u.log.Warn(unwind.LossOfJava, zap.String("error", status.JavaRefused))
 	}
 }
 

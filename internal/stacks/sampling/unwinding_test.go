@@ -104,6 +104,17 @@ func TestChainFails(t *testing.T) {
 	assert.Check(t, n == 2, "it was logged %d times", n)
 }
 
+// What the engine lacks for Java's stacks is logged with the reason.
+func TestWarnOfJava(t *testing.T) {
+	core, logged := observer.New(zap.WarnLevel)
+	u := &unwinding{log: zap.New(core)}
+	u.warnOfJava(unwind.Status{})
+	u.warnOfJava(unwind.Status{JavaRefused: "R3 !read_ok"})
+	lines := logged.All()
+	assert.Assert(t, len(lines) == 1)
+	assert.Check(t, lines[0].Message == unwind.LossOfJava && lines[0].ContextMap()["error"] == "R3 !read_ok", lines[0])
+}
+
 // What waits for unwound stacks waits for programs that the engine was not asked about yet, whatever that takes, for
 // those that it knows soon, and for no others.
 func TestSettled(t *testing.T) {

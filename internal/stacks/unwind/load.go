@@ -98,6 +98,7 @@ type chain struct {
 
 	findsAreas bool
 	frames     int64                          // see loadWith
+	refused    error                          // why the program for JVMs is as the module has it, nil if it is not
 	runtimes   map[*runtimeKind]loadedRuntime // those that are switched on, by the request that is served
 
 	waits   *waitChain // nil: the stacks of waits are walked by frame pointers (yet)
@@ -164,12 +165,18 @@ func findsAreas() bool {
 	return true
 }
 
-// load loads the programs so that they walk deep stacks, or as the module has them where that fails.
+// load loads the programs with that for JVMs changed, or as the module has it where that fails: see
+// Status.JavaRefused.
 func load(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool) (*chain, error) {
-	if c, err := loadWith(full, kernel, findsAreas, hotspotFrames); err == nil {
+	c, refused := loadWith(full, kernel, findsAreas, hotspotFrames)
+	if refused == nil {
 		return c, nil
 	}
-	return loadWith(full, kernel, findsAreas, 0)
+	c, err := loadWith(full, kernel, findsAreas, 0)
+	if err == nil {
+		c.refused = refused
+	}
+	return c, err
 }
 
 // loadWith loads the programs with a number of frames for hotspotProgram, 0: that of the module.

@@ -1,11 +1,13 @@
 package unwind
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -96,6 +98,32 @@ func TestJVMWithoutAreas(t *testing.T) {
 		assert.Assert(t, calls <= 116, "%d calls", calls)
 		return calls >= 100 && s.failure != 0
 	})
+}
+
+// Where the kernel's verifier refuses the program for JVMs as it is changed, that is loaded as the module has it, and
+// said; here it accepts what is changed.
+func TestProgramRefused(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("it is changed on x86-64")
+	}
+	e := shareEngine(t)
+	assert.Check(t, e.Status().JavaRefused == "", e.Status().JavaRefused)
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	full.Types = full.Types.Copy()
+	var process *btf.Struct
+	assert.NilError(t, full.Types.TypeByName("HotspotProcInfo", &process))
+	for i := range process.Members {
+		process.Members[i].Offset += btf.Bits(8 * process.Size) // beyond what the program may read
+	}
+	c, err := load(full, e.chain.kernel, e.chain.findsAreas)
+	assert.NilError(t, err)
+	defer c.close()
+	refused := &Engine{chain: c, spawner: e.spawner}
+	text := refused.Status().JavaRefused
+	assert.Check(t, strings.Contains(text, "verifier") && len(text) <= maxFailureBytes, "%q", text)
+	c.loadWaits()
+	assert.Check(t, c.noWaits)
 }
 
 // Programs that do not have the loop are not changed.

@@ -82,7 +82,7 @@ func (c *chain) loadForWaits(full *ebpf.CollectionSpec, programs ...string) (*eb
 		switch {
 		case name == entryProgram:
 			err = withoutRegisters(p.Instructions)
-		case name == hotspotProgram && runtime.GOARCH == "amd64":
+		case name == hotspotProgram && c.frames > 0 && runtime.GOARCH == "amd64":
 			err = withoutMovedRegisters(p.Instructions)
 		}
 		if err != nil {

@@ -6,13 +6,18 @@ import (
 	"correlator/internal/host/sorting"
 )
 
+// LossOfJava is what it means that the kernel refuses the program for Java's stacks as it is corrected.
+const LossOfJava = "stacks of Java end after 116 frames, and where methods begin or end, callers may be missing or wrong"
+
 // Status is the state of an Engine.
 type Status struct {
 	Failure      string `json:"failure,omitempty"` // why there is no worker
 	Generation   uint64 `json:"generation"`        // how often all was synchronized anew
 	Synchronized int    `json:"synchronized"`      // processes
 	// WorkerRoot is why the worker is root's, which is to have a user of its own.
-	WorkerRoot  string       `json:"worker_root,omitempty"`
+	WorkerRoot string `json:"worker_root,omitempty"`
+	// JavaRefused is why Java's stacks are walked by a program that is not corrected, if so: see LossOfJava.
+	JavaRefused string       `json:"java_refused,omitempty"`
 	Unreaped    int          `json:"unreaped"`              // killed workers that have not ended
 	Quarantined []Quarantine `json:"quarantined,omitempty"` // by pid
 	// Runtimes are the kinds of language runtimes that processes have, besides JVMs, and why their frames
@@ -32,6 +37,9 @@ func (e *Engine) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := Status{Generation: e.generation, Unreaped: e.blame.Hung()}
+	if e.chain != nil {
+		s.JavaRefused = failureText(e.chain.refused)
+	}
 	for _, k := range e.known {
 		if k.ready {
 			s.Synchronized++
