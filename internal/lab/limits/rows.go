@@ -235,6 +235,9 @@ var rows = map[string]row{
 		"`correlator_samples_cut_total`", "TestFollowTableLimits"},
 	"internal/stacks/unwind/deltas.maxTablesEntries": {"places of all these",
 		"`correlator_samples_cut_total`", "TestFollowTableLimits"},
+	"internal/stacks/unwind/deltas.maxAssemblySymbols": {"symbols of a JVM's or V8's file",
+		uncorrected, "TestHostileAssembly"},
+	"internal/stacks/unwind/deltas.maxAssemblyNames": {"bytes of their names", uncorrected, "TestHostileAssembly"},
 
 	"internal/stacks/sampling.maxFrames": {"frames of a stack that is kept",
 		"`correlator_samples_cut_total`", "TestJoinWords"},

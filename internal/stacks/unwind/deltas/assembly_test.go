@@ -1,9 +1,14 @@
 package deltas
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -37,26 +42,12 @@ func TestCompleteAssembly(t *testing.T) {
 		}, 10},
 	}
 	for _, mark := range []string{functions[0].mark, functions[1].mark, "other"} {
-		path := filepath.Join(t.TempDir(), "library.so")
-		build := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-DMARK="+mark, "-o", path, "testdata/assembly.c")
-		output, err := build.CombinedOutput()
-		assert.NilError(t, err, "%s", output)
-		ref := pfelf.NewReference(path, pfelf.SystemOpener)
-		defer ref.Close()
-		file, err := ref.GetELF()
+		path := buildAssembly(t, mark)
+		file, err := pfelf.Open(path)
 		assert.NilError(t, err)
-		data, err := NewProvider().GetIntervalDataForFile(ref)
-		assert.NilError(t, err)
-		infoAt := func(addr uint64) (info stackdeltatypes.UnwindInfo) {
-			if b := data.Find(addr); b != nil {
-				for _, d := range b.Deltas {
-					if b.Start+uint64(d.Offset) <= addr {
-						info = d.Info
-					}
-				}
-			}
-			return info
-		}
+		defer file.Close()
+		data, provider := extract(t, path)
+		assert.Check(t, provider.Uncorrected == 0)
 		for _, f := range functions {
 			var start uint64
 			assert.NilError(t, file.VisitSymbols(func(s libpf.Symbol) bool {
@@ -67,13 +58,91 @@ func TestCompleteAssembly(t *testing.T) {
 			}))
 			for offset, want := range f.infos {
 				if mark != f.mark {
-					want = stackdeltatypes.UnwindInfo{}
+					want = stackdeltatypes.UnwindInfoInvalid
 				}
-				got := infoAt(start + offset)
+				got := infoAt(data, start+offset)
 				assert.Check(t, got == want, "%s, %s, %d: %+v, want %+v", mark, f.name, offset, got, want)
 			}
-			behind := infoAt(start + f.size)
+			behind := infoAt(data, start+f.size)
 			assert.Check(t, behind == atEntry.info(), "%s, %s: %+v", mark, f.name, behind)
 		}
 	}
+}
+
+// buildAssembly builds the library with the functions, and a symbol.
+func buildAssembly(t *testing.T, mark string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "library.so")
+	build := exec.Command(testenv.NeedTool(t, "cc"), "-shared", "-DMARK="+mark, "-o", path, "testdata/assembly.c")
+	output, err := build.CombinedOutput()
+	assert.NilError(t, err, "%s", output)
+	return path
+}
+
+// Of files that lie, as much is unwound as can be, and they are counted: a function that is nowhere keeps no other one
+// from being found; tables that are broken, or larger than any, are not read.
+func TestHostileAssembly(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("they are followed on x86-64")
+	}
+	for _, c := range []struct {
+		name    string
+		found   bool // a function of the library
+		corrupt func(b []byte, file *elf.File)
+	}{
+		{"a function that is nowhere", true, func(b []byte, file *elf.File) {
+			symbol := assemblySymbol(b, file, "SpinPause")
+			binary.LittleEndian.PutUint64(symbol[8:], 0xdead0000)
+		}},
+		{"a hash table without buckets", false, func(b []byte, file *elf.File) {
+			clear(b[file.Section(".gnu.hash").Offset:][:4])
+		}},
+		{"more symbols than any", false, func(b []byte, file *elf.File) {
+			sectionSize(b, file, ".symtab", (maxAssemblySymbols+1)*elf.Sym64Size)
+		}},
+		{"longer names than any", false, func(b []byte, file *elf.File) {
+			sectionSize(b, file, ".strtab", maxAssemblyNames+1)
+		}},
+		{"names that are not in the file", false, func(b []byte, file *elf.File) {
+			sectionSize(b, file, ".strtab", maxAssemblyNames)
+		}},
+		{"names that no section has", false, func(b []byte, file *elf.File) {
+			link := sectionHeader(b, file, ".symtab")[40:]
+			binary.LittleEndian.PutUint32(link, 1<<31)
+		}},
+	} {
+		path := buildAssembly(t, "gHotSpotVMStructs")
+		b, err := os.ReadFile(path)
+		assert.NilError(t, err)
+		file, err := elf.NewFile(bytes.NewReader(b))
+		assert.NilError(t, err)
+		start := binary.LittleEndian.Uint64(assemblySymbol(b, file, "SafeFetch32_impl")[8:])
+		c.corrupt(b, file)
+		assert.NilError(t, os.WriteFile(path, b, 0o700))
+		data, provider := extract(t, path)
+		assert.Check(t, provider.Uncorrected == 1, "%s: %d", c.name, provider.Uncorrected)
+		want := stackdeltatypes.UnwindInfoInvalid
+		if c.found {
+			want = atEntry.info()
+		}
+		assert.Check(t, infoAt(data, start) == want, "%s: %+v", c.name, infoAt(data, start))
+	}
+}
+
+// assemblySymbol returns the bytes of a symbol.
+func assemblySymbol(b []byte, file *elf.File, name string) []byte {
+	symbols, _ := file.Symbols()
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	return b[int(file.Section(".symtab").Offset)+(i+1)*elf.Sym64Size:] // without the first
+}
+
+// sectionHeader returns the bytes of a section's header.
+func sectionHeader(b []byte, file *elf.File, name string) []byte {
+	i := slices.IndexFunc(file.Sections, func(s *elf.Section) bool { return s.Name == name })
+	return b[int(binary.LittleEndian.Uint64(b[40:]))+64*i:] // e_shoff
+}
+
+// sectionSize sets how long a section is.
+func sectionSize(b []byte, file *elf.File, name string, size uint64) {
+	binary.LittleEndian.PutUint64(sectionHeader(b, file, name)[32:], size)
 }

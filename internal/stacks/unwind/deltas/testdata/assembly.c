@@ -1,4 +1,4 @@
-/* A library with the function by which V8 calls its garbage collector, one of JVMs, and behind
+/* A library with the function by which V8 calls its garbage collector, two of JVMs, and behind
  * each one that describes itself. */
 int MARK = 1;
 
@@ -13,5 +13,10 @@ __asm__(".pushsection .text\n"
         ".type SpinPause, @function\n"
         "SpinPause:\n"
         "pause; mov $1, %rax; ret\n"
+        ".cfi_startproc; nop; ret; .cfi_endproc\n"
+        ".balign 64\n"
+        ".type SafeFetch32_impl, @function\n"
+        "SafeFetch32_impl:\n"
+        "mov (%rdi), %eax; ret\n"
         ".cfi_startproc; nop; ret; .cfi_endproc\n"
         ".popsection");
