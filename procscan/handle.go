@@ -27,15 +27,12 @@ type Handle struct {
 // OpenProcess opens the process that id names; the error is ErrGone when it has exited. procRoot
 // must be one that NewScanner accepts. The caller must Close the handle.
 func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
-	fd, err := openPidfd(id.PID)
-	if err != nil {
-		return nil, err
-	}
-	// The Go runtime does not poll it: os.File is used for its reference count, which keeps Close
-	// from closing the descriptor during a call.
-	h := &Handle{id: id, procRoot: procRoot, pidfd: os.NewFile(uintptr(fd), "pidfd:"+strconv.Itoa(id.PID))}
-	if err := h.verify(); err != nil {
+	h, err := OpenPID(procRoot, id.PID)
+	if err == nil && h.id != id {
 		h.Close()
+		err = fmt.Errorf("%w: its pid is that of a process with start time %d", ErrGone, h.id.StartTime)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -43,29 +40,30 @@ func OpenProcess(procRoot string, id ProcessID) (*Handle, error) {
 
 // OpenPID is OpenProcess of the process that has a pid now.
 func OpenPID(procRoot string, pid int) (*Handle, error) {
-	started, err := startTime(procRoot, pid)
+	fd, err := openPidfd(pid)
 	if err != nil {
 		return nil, err
 	}
-	return OpenProcess(procRoot, ProcessID{PID: pid, StartTime: started})
+	// The Go runtime does not poll it: os.File is used for its reference count, which keeps Close
+	// from closing the descriptor during a call.
+	h := &Handle{procRoot: procRoot, pidfd: os.NewFile(uintptr(fd), "pidfd:"+strconv.Itoa(pid))}
+	if h.id, err = h.readID(pid); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }
 
-// verify takes the last two steps of pidfd.go.
-func (h *Handle) verify() error {
+// readID takes the last two steps of pidfd.go.
+func (h *Handle) readID(pid int) (ProcessID, error) {
 	if err := procdir.Check(h.procRoot); err != nil { // is there a proc root at all?
-		return err
+		return ProcessID{}, err
 	}
-	started, err := startTime(h.procRoot, h.id.PID)
+	started, err := startTime(h.procRoot, pid)
 	if !h.Alive() {
-		return ErrGone
+		err = ErrGone
 	}
-	if err != nil {
-		return err
-	}
-	if started != h.id.StartTime {
-		return fmt.Errorf("%w: its pid is that of a process with start time %d", ErrGone, started)
-	}
-	return nil
+	return ProcessID{PID: pid, StartTime: started}, err
 }
 
 // Identity returns the id that the handle was opened with.

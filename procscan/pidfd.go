@@ -52,6 +52,9 @@ func exited(pidfd int) bool {
 // maxStatBytes holds the text of /proc/PID/stat: 50 numbers of 20 digits, and a name of 64 bytes.
 const maxStatBytes = 2048
 
+// startTimeBytes holds it up to the start time: 21 numbers of 20 digits, and the name.
+const startTimeBytes = 512
+
 var errStat = errors.New("unexpected text")
 
 // startTime reads field 22 of /proc/PID/stat. A sweep does so for each target, and package procfs
@@ -62,8 +65,8 @@ func startTime(procRoot string, pid int) (uint64, error) {
 		return 0, fmt.Errorf("reading start time: %w", classify(err))
 	}
 	defer unix.Close(fd)
-	text := make([]byte, maxStatBytes)
-	n, err := fdReader(fd).Read(text) // one read returns all of it
+	text := make([]byte, startTimeBytes)
+	n, err := fdReader(fd).Read(text) // one read returns all that there is room for
 	if err != nil {
 		return 0, fmt.Errorf("reading start time: %w", classify(err))
 	}

@@ -19,6 +19,8 @@ const (
 	maxGroups = 65536
 	// maxStatusBytes holds the status of a process with maxGroups groups of ten digits.
 	maxStatusBytes = 1 << 20
+	// statusBytes holds that of most, so that it is read at once.
+	statusBytes = 3 << 10
 )
 
 // Credentials are what file permissions are checked against: the filesystem ids, which follow the
@@ -65,11 +67,11 @@ func (h *Handle) status() ([]byte, error) {
 		return nil, fmt.Errorf("opening status: %w", err)
 	}
 	defer unix.Close(fd)
-	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxStatusBytes))
-	if err != nil {
+	text := bytes.NewBuffer(make([]byte, 0, statusBytes))
+	if _, err := text.ReadFrom(io.LimitReader(fdReader(fd), maxStatusBytes)); err != nil {
 		return nil, fmt.Errorf("reading status: %w", classify(err))
 	}
-	return text, nil
+	return text.Bytes(), nil
 }
 
 // unknownUser is the user of a process that has ended or is hidden: -1, which no process can have.
