@@ -48,14 +48,14 @@ type account struct {
 	transaction *transaction
 	list        *list.List
 	place       *list.Element // in list
-	at          int64         // when it was added to last, in ns since 1970
-	first, last time.Time     // of the accounts
+	at          int64         // when it was added to last, in ns
+	first, last int64         // of the accounts, in ns
 	partial     bool          // there was one before, which was forgotten
 	times       profile.Times
 }
 
-// isSlow reports whether the transaction is slow. The times are also right where the clock was set meanwhile.
-func (a *account) isSlow() bool { return a.last.Sub(a.first) >= slow }
+// isSlow reports whether the transaction is slow.
+func (a *account) isSlow() bool { return time.Duration(a.last-a.first) >= slow }
 
 // AddAccount keeps what a thread did in a transaction. The account stays the caller's.
 func (s *Store) AddAccount(a *profile.Account, now time.Time) {
@@ -64,29 +64,25 @@ func (s *Store) AddAccount(a *profile.Account, now time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.clock.Look(now)
 	p := s.process(a.Resource)
-	id := transactionID{a.TraceID, a.TransactionID}
+	id, first, last := transactionID{a.TraceID, a.TransactionID}, s.clock.Ns(a.First), s.clock.Ns(a.Last)
 	tx := p.transactions.get(id)
 	if tx == nil {
 		tx = s.newTransaction(p, id, a.Context)
 	}
 	of := &p.owner.accounts
 	if tx.account == nil {
-		tx.account = &account{transaction: tx, first: a.First, last: a.Last, list: &of.fast, partial: tx.forgotten}
+		tx.account = &account{transaction: tx, first: first, last: last, list: &of.fast, partial: tx.forgotten}
 		tx.account.place = of.fast.PushBack(tx.account)
 		tx.entries++
 		s.stats.Accounts++
 		s.grow(p.owner, accountBytes)
 	}
 	kept := tx.account
-	kept.at = now.UnixNano()
+	kept.at = s.clock.Ns(now)
 	kept.times.Add(&a.Times)
-	if a.First.Before(kept.first) {
-		kept.first = a.First
-	}
-	if a.Last.After(kept.last) {
-		kept.last = a.Last
-	}
+	kept.first, kept.last = min(kept.first, first), max(kept.last, last)
 	if kept.list == &of.fast && kept.isSlow() {
 		of.fast.Remove(kept.place)
 		kept.list, kept.place = &of.slow, of.slow.PushBack(kept)
@@ -127,13 +123,12 @@ func (tx *transaction) accounted() (a *account, wholeTrace bool) {
 }
 
 // copyAccount returns what is known of the transaction's threads. The caller holds the lock.
-func (tx *transaction) copyAccount() *Account {
+func (s *Store) copyAccount(tx *transaction) *Account {
 	a, wholeTrace := tx.accounted()
 	if a == nil {
 		return nil
 	}
-	last := a.first.Add(a.last.Sub(a.first)) // what is between is exact, also once Go's clock is not in them any more
-	made := &Account{First: a.first, Last: last, WholeTrace: wholeTrace,
+	made := &Account{First: s.clock.Time(a.first), Last: s.clock.Time(a.last), WholeTrace: wholeTrace,
 		Partial: a.partial, Times: make(map[profile.ThreadState]profile.StateTimes)}
 	for state, of := range a.times {
 		if of.Count > 0 {
@@ -160,7 +155,7 @@ func (s *Store) forgetAccount(a *account, why reason, now time.Time) {
 	if tx.entries--; tx.entries == 0 {
 		s.dropTransaction(tx)
 		if a.isSlow() {
-			s.gone.add(tx.id, why, now)
+			s.gone.add(tx.id, why, s.clock.Ns(now))
 		}
 	}
 	s.tidy(tx.process)

@@ -149,7 +149,7 @@ func (c *collector) snapshot(found []candidate) (selected []candidate, copied []
 	selected = slices.DeleteFunc(found, func(tx candidate) bool { return tx.entries == 0 })
 	for i := range selected {
 		tx := selected[i].transaction
-		made := changing{tx.attributes, tx.earlier, tx.copyAccount(), tx.ofTrace()}
+		made := changing{tx.attributes, tx.earlier, c.store.copyAccount(tx), tx.ofTrace()}
 		if made.trace != nil && !made.trace.isOfOthers() {
 			made.trace = nil
 		}
@@ -245,7 +245,7 @@ func (c *collector) count(first int64, some []entry) {
 		tx := &c.answer.Transactions[number]
 		tx.Samples += e.count
 		if tx.KeptFrom.IsZero() {
-			tx.KeptFrom = time.Unix(0, first)
+			tx.KeptFrom = c.store.clock.Time(first)
 		}
 		c.ofSpan.add(e.entryKey, e.count, func(entryKey, uint64) {})
 		c.ofStack.add(stackKey{e.transaction, e.stack}, e.count, func(of stackKey, samples uint64) {
@@ -302,7 +302,7 @@ func (c *collector) addStacks() error {
 func (c *collector) addWait(key waitKey) {
 	made := key.cause.wait()
 	of := c.waits[key]
-	made.Transaction, made.StateTimes, made.Last = c.number[key.transaction], of.StateTimes, time.Unix(0, of.last)
+	made.Transaction, made.StateTimes, made.Last = c.number[key.transaction], of.StateTimes, c.store.clock.Time(of.last)
 	made.TID, made.Thread = int(key.thread.tid), key.thread.name
 	size := waitText + textBytes(made.Thread) + textBytes(made.Path)
 	if key.span != [8]byte{} {
@@ -380,7 +380,7 @@ func (c *collector) finish(selected []candidate) {
 		if first > last {
 			first, last = found.first, found.last
 		}
-		tx.First, tx.Last = time.Unix(0, first), time.Unix(0, last)
+		tx.First, tx.Last = c.store.clock.Time(first), c.store.clock.Time(last)
 		if tx.Earlier == 0 || tx.KeptFrom.Before(tx.First) {
 			tx.KeptFrom = tx.First
 		}

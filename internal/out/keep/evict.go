@@ -26,7 +26,7 @@ func (s *Store) lose(sample *profile.Sample, id transactionID, lost int, now tim
 		return
 	}
 	s.stats.Lost[lost] += sample.Count
-	s.gone.add(id, []reason{lostNoStack: goneNoStack, lostTooLarge: goneTooLarge}[lost], now)
+	s.gone.add(id, []reason{lostNoStack: goneNoStack, lostTooLarge: goneTooLarge}[lost], s.clock.Ns(now))
 }
 
 // evict makes room: of the owner that has most, the oldest slice is forgotten.
@@ -75,7 +75,8 @@ func (s *Store) evictAccounts(o *owner, now time.Time) {
 func (s *Store) Expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	oldest, n := now.Add(-s.period).UnixNano(), 0
+	s.clock.Look(now)
+	oldest, n := s.clock.Ns(now.Add(-s.period)), 0
 	for _, o := range s.owners { // which may come and go meanwhile, as slices may be evicted
 		s.stats.Expired += s.expireSlices(o, &o.slices, oldest, now)
 		s.stats.Waits.Expired += s.expireSlices(o, &o.waits.slices, oldest, now)
@@ -89,14 +90,10 @@ func (s *Store) Expire(now time.Time) {
 
 // expireSlices forgets slices of samples, or of waits, that are too old, and returns how many these were.
 func (s *Store) expireSlices(o *owner, of *[]*timeSlice, oldest int64, now time.Time) (forgotten uint64) {
-	for len(*of) > 0 {
-		slice := (*of)[0]
-		if slice.ended == 0 && now.UnixNano()-slice.began >= int64(s.period/slicesOfPeriod) {
-			s.end(o, slice, now.UnixNano())
-		}
-		if slice.ended == 0 || slice.ended > oldest {
-			break
-		}
+	if n := len(*of); n > 0 && s.clock.Ns(now)-(*of)[n-1].began >= int64(s.period/slicesOfPeriod) {
+		s.end(o, (*of)[n-1], s.clock.Ns(now))
+	}
+	for len(*of) > 0 && (*of)[0].ended != 0 && (*of)[0].ended <= oldest {
 		forgotten += s.forgetOldest(o, of, goneExpired, now)
 		s.pause()
 	}
@@ -151,7 +148,7 @@ func (s *Store) forgetOldest(o *owner, of *[]*timeSlice, why reason, now time.Ti
 		defer s.evictSlow(now)
 	}
 	if len(slice.entries) > 0 { // else the samples are all there
-		s.forgotten = max(s.forgotten, cmp.Or(slice.ended, now.UnixNano()))
+		s.forgotten = max(s.forgotten, cmp.Or(slice.ended, s.clock.Ns(now)))
 	}
 	for i := range slice.entries {
 		e := &slice.entries[i]
@@ -204,7 +201,7 @@ func (s *Store) tidy(p *process) {
 // forgetTransaction forgets a transaction. No tombstone is left of one that had no samples: there may be very many.
 func (s *Store) forgetTransaction(tx *transaction, why reason, now time.Time) {
 	if tx.earlier > 0 {
-		s.gone.add(tx.id, why, now)
+		s.gone.add(tx.id, why, s.clock.Ns(now))
 	}
 	s.dropTransaction(tx)
 }
@@ -260,7 +257,7 @@ type tombstones struct {
 
 type tombstone struct {
 	check  uint32 // a part of the hash of the id; 0 and why 0: none
-	at     uint32 // when it was forgotten, in seconds since 1970
+	at     uint32 // when it was forgotten, in seconds
 	reason reason
 	kind   uint8 // of the id
 }
@@ -278,21 +275,21 @@ func newTombstones(limit int) tombstones {
 
 func (t *tombstones) bytes() int { return len(t.slots) * tombstoneBytes }
 
-func (t *tombstones) add(id transactionID, why reason, now time.Time) {
-	t.put(traceTombstone, id.trace[:], why, now)
+func (t *tombstones) add(id transactionID, why reason, ns int64) {
+	t.put(traceTombstone, id.trace[:], why, ns)
 	if id.transaction != [8]byte{} {
-		t.put(txTombstone, id.transaction[:], why, now)
+		t.put(txTombstone, id.transaction[:], why, ns)
 	}
 }
 
-func (t *tombstones) put(kind uint8, id []byte, why reason, now time.Time) {
+func (t *tombstones) put(kind uint8, id []byte, why reason, ns int64) {
 	i, check := t.slot(kind, id)
 	old := t.slots[i]
 	kept := old.reason == goneExpired || old.reason == goneEvicted
 	if kept && old.check == check && old.kind == kind && why != goneExpired && why != goneEvicted {
 		return // that it was kept once is more than that some of its samples could not be
 	}
-	t.slots[i] = tombstone{check, uint32(now.Unix()), why, kind}
+	t.slots[i] = tombstone{check, uint32(ns / int64(time.Second)), why, kind}
 }
 
 func (t *tombstones) slot(kind uint8, id []byte) (i int, check uint32) {
@@ -301,14 +298,14 @@ func (t *tombstones) slot(kind uint8, id []byte) (i int, check uint32) {
 }
 
 // find returns why a trace or transaction is not there, and since when; 0: that is not known.
-func (t *tombstones) find(id []byte) (reason, time.Time) {
+func (t *tombstones) find(id []byte) (why reason, ns int64) {
 	kind := uint8(txTombstone)
 	if len(id) == len(transactionID{}.trace) {
 		kind = traceTombstone
 	}
 	i, check := t.slot(kind, id)
 	if found := t.slots[i]; found.reason != 0 && found.check == check && found.kind == kind {
-		return found.reason, time.Unix(int64(found.at), 0)
+		return found.reason, int64(found.at) * int64(time.Second)
 	}
-	return 0, time.Time{}
+	return 0, 0
 }

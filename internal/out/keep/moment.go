@@ -36,7 +36,7 @@ const (
 type moment struct {
 	entry       uint32 // its place in the slice
 	count       uint32
-	first, last int64 // in ns since 1970: of samples; of a wait, when it began and when it ended
+	first, last int64 // in ns: of samples; of a wait, when it began and when it ended
 	sum         int64 // of a wait: what it stands for, in ns
 }
 
@@ -48,7 +48,7 @@ func (s *Store) hasMoments(slice *timeSlice) bool {
 // MomentOf returns when samples or a wait were; false: it is not known of some of them.
 func MomentOf(sample *profile.Sample) (Moment, bool) {
 	m := Moment{Count: sample.Count}
-	m.First, m.Last = seen(sample)
+	m.First, m.Last = seen(sample, time.Time.UnixNano)
 	if w := sample.Wait; w != nil {
 		m.Last = sample.At.UnixNano() - int64(max(w.Queue, 0))
 		m.First, m.Sum = m.Last-int64(w.Longest), int64(w.Sum)
@@ -64,8 +64,9 @@ func (s *Store) addMoment(o *owner, slice *timeSlice, entry uint32, sample *prof
 		s.stats.Untimed += sample.Count
 		return
 	}
+	kept := s.clock.Ns(sample.At) - sample.At.UnixNano() // so much later
 	slice.moments = append(slice.moments,
-		moment{entry, uint32(min(m.Count, math.MaxUint32)), m.First, m.Last, m.Sum})
+		moment{entry, uint32(min(m.Count, math.MaxUint32)), m.First + kept, m.Last + kept, m.Sum})
 	s.grow(o, openMomentBytes)
 }
 
@@ -164,13 +165,16 @@ func (c *collector) addMoments() {
 // moments returns as many of some moments as there is room for, of no more than so many samples: some may have been
 // left out.
 func (c *collector) moments(some []rankedMoment, count uint64) (made []Moment) {
+	behind := c.store.clock.Behind()
 	for _, m := range some {
 		if c.bytes+momentText > answerBytes || uint64(m.count) > count {
 			break
 		}
 		c.bytes += momentText
 		count -= uint64(m.count)
-		made = append(made, m.made())
+		of := m.made()
+		of.First, of.Last = of.First+behind, of.Last+behind
+		made = append(made, of)
 	}
 	return made
 }
@@ -188,6 +192,6 @@ func (c *collector) addSpanTimes(of *entryKey, known map[transactionID]bool) {
 	if found != nil && found.start <= tx.last && found.end >= tx.first { // else it is another one
 		c.bytes += spanTimeText
 		c.answer.Spans = append(c.answer.Spans, Span{c.number[of.transaction], hexadecimal(of.span[:]),
-			Interval{time.Unix(0, found.start), time.Unix(0, found.end)}})
+			Interval{c.store.clock.Time(found.start), c.store.clock.Time(found.end)}})
 	}
 }

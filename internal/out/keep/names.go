@@ -57,7 +57,7 @@ func (s *Store) setNames(st *stack, now time.Time, frames []*frame, functions []
 		return
 	}
 	st.queued = false
-	st.tryAt = now.Add(tick << min(st.tries, maxDoublings)).UnixNano()
+	st.tryAt = s.clock.Ns(now) + int64(tick<<min(st.tries, maxDoublings))
 	st.tries = min(st.tries+1, maxDoublings)
 	all := true
 	for i, f := range frames {

@@ -25,7 +25,7 @@ const step = 1024
 // of the context. Samples that come meanwhile may be in the answer or not.
 func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, error) {
 	f := finder{store: s, ctx: ctx, query: q, begins: ids.NewPattern(q.ID), ids: make(map[string]struct{}),
-		most: MaxTransactions, settled: now.Add(-settled).UnixNano()}
+		most: MaxTransactions}
 	if q.Service != "" {
 		var err error
 		if f.service, err = regexp.Compile(`^(?:` + q.Service + `)$`); err != nil {
@@ -35,11 +35,15 @@ func (s *Store) Answer(ctx context.Context, q Query, now time.Time) (*Answer, er
 	if q.Most > 0 && q.Most < f.most {
 		f.most = q.Most
 	}
-	if !q.Since.IsZero() {
-		f.since = q.Since.UnixNano()
-	}
 	s.querying.Lock()
 	defer s.querying.Unlock()
+	s.mu.Lock()
+	s.clock.Look(now)
+	f.settled = s.clock.Ns(now) - int64(settled)
+	s.mu.Unlock()
+	if !q.Since.IsZero() {
+		f.since = q.Since.UnixNano() - s.clock.Behind()
+	}
 	s.query++
 	stats := s.Stats()
 	a := &Answer{At: now, Keep: s.period, Oldest: stats.Oldest, Complete: stats.Complete,
@@ -100,8 +104,11 @@ func (s *Store) goneOf(text string) (why string, at time.Time) {
 	if err != nil {
 		return "", time.Time{}
 	}
-	found, at := s.gone.find(id)
-	return goneNames[found], at
+	found, ns := s.gone.find(id)
+	if found == 0 {
+		return "", time.Time{}
+	}
+	return goneNames[found], s.clock.Time(ns)
 }
 
 // finder finds the transactions of a query. What it holds is bounded, whatever there is.
@@ -140,14 +147,14 @@ func (s *Store) newCandidate(tx *transaction, span [8]byte) candidate {
 	c := candidate{transaction: tx, first: tx.first, last: tx.last, samples: tx.samples, span: span,
 		cpu: time.Duration(tx.samples) * s.perSample}
 	if a, wholeTrace := tx.accounted(); a != nil {
-		c.first, c.last = min(c.first, a.first.UnixNano()), max(c.last, a.last.UnixNano())
+		c.first, c.last = min(c.first, a.first), max(c.last, a.last)
 		c.whole = !a.partial
 		if !wholeTrace {
 			c.cpu = a.times[profile.OnCPU].Sum
 		}
 	}
 	if of := s.span(tx, c.first, c.last); of != nil {
-		c.spanned, c.whole = &Interval{time.Unix(0, of.start), time.Unix(0, of.end)}, true
+		c.spanned, c.whole = &Interval{s.clock.Time(of.start), s.clock.Time(of.end)}, true
 	}
 	return c
 }

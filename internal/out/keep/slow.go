@@ -87,7 +87,7 @@ func (s *Store) isSlow(tx *transaction) bool {
 	}
 	first, last := tx.first, tx.last // that of its trace may be longer
 	if a := tx.account; a != nil {
-		first, last = min(first, a.first.UnixNano()), max(last, a.last.UnixNano())
+		first, last = min(first, a.first), max(last, a.last)
 	}
 	if of := s.span(tx, first, last); of != nil {
 		first, last = of.start, of.end
@@ -210,7 +210,7 @@ func (s *Store) keepSlow(o *owner, slice *timeSlice, now time.Time) (others *tim
 	}
 	for _, made := range kept {
 		s.grow(o, made.size())
-		s.end(o, made, cmp.Or(slice.ended, now.UnixNano()))
+		s.end(o, made, cmp.Or(slice.ended, s.clock.Ns(now)))
 		s.growSlow(o, made.size())
 		s.referAll(made, 1)
 	}
@@ -250,7 +250,7 @@ func (s *Store) evictSlow(now time.Time) {
 func (s *Store) forgetSlow(o *owner, now time.Time) {
 	why, samples, waits := goneEvicted, &s.stats.Evicted, &s.stats.Waits.Evicted
 	setReason := func(at int64) {
-		if at <= now.Add(-s.period).UnixNano() {
+		if at <= s.clock.Ns(now)-int64(s.period) {
 			why, samples, waits = goneExpired, &s.stats.Expired, &s.stats.Waits.Expired
 		}
 	}

@@ -31,7 +31,7 @@ type spanTimes struct {
 
 type spanTime struct {
 	id         transactionID
-	start, end int64 // in ns since 1970
+	start, end int64 // in ns
 }
 
 func (t *spanTimes) bytes() int { return len(t.slots) * spanBytes }
@@ -80,6 +80,7 @@ type SpanStats struct{ Added, Evicted, Invalid, Repeated uint64 }
 func (s *Store) AddSpans(now time.Time, spans ...spantimes.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.clock.Look(now)
 	for i := range spans {
 		s.addSpan(&spans[i], now)
 	}
@@ -96,13 +97,14 @@ func (s *Store) addSpan(span *spantimes.Span, now time.Time) {
 		s.spans = spanTimes{maphash.MakeSeed(), make([]spanTime, s.limit/partOfSpans/spanBytes/spanWays*spanWays)}
 		s.evict(now)
 	}
-	made := spanTime{transactionID{span.TraceID, span.ID}, int64(span.Start), int64(span.End)}
+	behind := s.clock.Behind()
+	made := spanTime{transactionID{span.TraceID, span.ID}, int64(span.Start) - behind, int64(span.End) - behind}
 	if s.spans.find(made.id) != nil {
 		s.stats.Spans.Repeated++
 		return
 	}
 	s.stats.Spans.Added++
-	if s.spans.put(made, now.Add(-s.period).UnixNano()) {
+	if s.spans.put(made, s.clock.Ns(now)-int64(s.period)) {
 		s.stats.Spans.Evicted++
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"time"
 	"unsafe"
 
+	"correlator/bpf"
 	"correlator/internal/host/share"
 	"correlator/internal/names/symbolizer"
+	"correlator/internal/out/bootclock"
 	"correlator/profile"
 )
 
@@ -50,6 +52,7 @@ type Store struct {
 	period    time.Duration
 	perSample time.Duration // CPU time, for the order of transactions
 	limit     int
+	clock     *bootclock.Clock
 
 	mu      sync.Mutex
 	bytes   int
@@ -61,7 +64,7 @@ type Store struct {
 	slow    slowOnes
 	stats   Stats
 
-	forgotten int64      // until when samples were added that were forgotten later, in ns since 1970
+	forgotten int64      // until when samples were added that were forgotten later, in ns
 	shrunk    []*process // of which something was forgotten since Expire has looked at their tables
 
 	querying sync.Mutex // held by a query, and by shrink; a query takes it before mu
@@ -124,7 +127,7 @@ type transaction struct {
 	id          transactionID
 	context     profile.ContextKind
 	attributes  profile.Attributes // the first that there were
-	first, last int64              // of the first and the last sample, in ns since 1970; without any, last < first
+	first, last int64              // of the first and the last sample, in ns; without any, last < first
 	samples     uint64             // that are kept
 	earlier     uint64             // that are not any more
 	account     *account           // nil: there is none
@@ -141,7 +144,7 @@ type stack struct {
 	id      profile.StackTraceID
 	frames  []*frame // leaf first
 	entries int32
-	tryAt   int64 // when its names are asked for again at the earliest, in ns since 1970
+	tryAt   int64 // when its names are asked for again at the earliest, in ns
 	tries   uint8 // to name its frames
 	named   bool  // or forgotten
 	queued  bool  // it is in unnamed
@@ -170,7 +173,7 @@ type thread struct {
 
 // timeSlice is the samples of an owner in some time, or the waits.
 type timeSlice struct {
-	began, ended int64 // in ns since 1970; ended: 0 while it is being filled
+	began, ended int64 // in ns; ended: 0 while it is being filled
 	first        int64 // when its first sample was taken
 	bytes        int   // by which the owner grew
 	entries      []entry
@@ -203,7 +206,7 @@ func (k entryKey) of() entryKey { return k }
 // many bytes.
 func NewStore(period time.Duration, limit int, slow ...Rule) *Store {
 	moments := limit / partOfAllMoments / momentBytes
-	return &Store{period: period, limit: limit, owners: make(map[string]*owner), gone: newTombstones(limit),
+	return &Store{period: period, limit: limit, clock: bootclock.New(bpf.ReadInstant), owners: make(map[string]*owner), gone: newTombstones(limit),
 		moments: share.NewBudget[string](moments), slow: slowOnes{slow, share.NewBudget[string](moments / partOfSlow)}}
 }
 
@@ -216,6 +219,7 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.clock.Look(now)
 	id := transactionID{sample.TraceID, sample.TransactionID}
 	switch {
 	case sample.Stack == nil || len(sample.Stack.Frames) == 0:
@@ -241,8 +245,8 @@ func (s *Store) Add(sample *profile.Sample, now time.Time) (unnamed bool) {
 		p.owner.waits.bytes += p.owner.bytes - before
 	}
 	slice.bytes += p.owner.bytes - before
-	slice.first = min(slice.first, sample.At.UnixNano())
-	unnamed = !stack.named && !stack.queued && now.UnixNano() >= stack.tryAt
+	slice.first = min(slice.first, s.clock.Ns(sample.At))
+	unnamed = !stack.named && !stack.queued && s.clock.Ns(now) >= stack.tryAt
 	s.evictWaits(p.owner, now)
 	s.evict(now)
 	return unnamed
@@ -313,7 +317,7 @@ func (s *Store) process(resource *profile.Resource) *process {
 
 // slice returns the slice of an owner that samples are put in now, or waits.
 func (s *Store) slice(o *owner, of *[]*timeSlice, now time.Time, ofWaits bool) *timeSlice {
-	at := now.UnixNano()
+	at := s.clock.Ns(now)
 	if n := len(*of); n > 0 {
 		last := (*of)[n-1]
 		if at-last.began < int64(s.period/slicesOfPeriod) && at >= last.began &&
@@ -360,7 +364,7 @@ func (s *Store) transaction(p *process, id transactionID, sample *profile.Sample
 	if tx == nil {
 		tx = s.newTransaction(p, id, sample.Context)
 	}
-	first, last := seen(sample)
+	first, last := seen(sample, s.clock.Ns)
 	tx.first, tx.last = min(tx.first, first), max(tx.last, last)
 	if tx.attributes == (profile.Attributes{}) && sample.Attributes != tx.attributes {
 		tx.attributes = sample.Attributes
@@ -384,9 +388,12 @@ func (s *Store) newTransaction(p *process, id transactionID, context profile.Con
 }
 
 // seen returns when samples were taken.
-func seen(sample *profile.Sample) (first, last int64) {
-	first = sample.At.UnixNano()
-	return first, max(first, sample.Last.UnixNano())
+func seen(sample *profile.Sample, ns func(time.Time) int64) (first, last int64) {
+	first = ns(sample.At)
+	if sample.Last.IsZero() {
+		return first, first
+	}
+	return first, max(first, ns(sample.Last))
 }
 
 func (s *Store) stack(p *process, sampled *profile.Stack) *stack {
@@ -469,10 +476,10 @@ func (s *Store) Stats() Stats {
 	stats := s.stats
 	stats.Bytes = s.bytes + s.gone.bytes() + s.spans.bytes()
 	if oldest != 0 {
-		stats.Oldest = time.Unix(0, oldest)
+		stats.Oldest = s.clock.Time(oldest)
 	}
 	if s.forgotten != 0 {
-		stats.Complete = time.Unix(0, s.forgotten)
+		stats.Complete = s.clock.Time(s.forgotten)
 	}
 	return stats
 }

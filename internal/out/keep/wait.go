@@ -59,7 +59,7 @@ type waitKey struct {
 type waitEntry struct {
 	waitKey
 	profile.StateTimes
-	last int64 // when the last one ended, in ns since 1970
+	last int64 // when the last one ended, in ns
 }
 
 func newCauseID(w *profile.Wait) causeID {
@@ -123,7 +123,7 @@ func (s *Store) countWait(p *process, slice *timeSlice, of entryKey, sample *pro
 		key.cause.entries++
 		s.grow(p.owner, openWaitBytes)
 	}
-	slice.waits[i].last = max(slice.waits[i].last, sample.At.UnixNano())
+	slice.waits[i].last = max(slice.waits[i].last, s.clock.Ns(sample.At))
 	slice.waits[i].Add(profile.StateTimes{Sum: sample.Wait.Sum, Longest: sample.Wait.Longest, Count: sample.Count})
 	s.stats.Waits.Added += sample.Count
 	s.stats.Waits.Kept += sample.Count
