@@ -206,7 +206,8 @@ func (k entryKey) of() entryKey { return k }
 // many bytes.
 func NewStore(period time.Duration, limit int, slow ...Rule) *Store {
 	moments := limit / partOfAllMoments / momentBytes
-	return &Store{period: period, limit: limit, clock: bootclock.New(bpf.ReadInstant), owners: make(map[string]*owner), gone: newTombstones(limit),
+	return &Store{period: period, limit: limit, clock: bootclock.New(bpf.ReadInstant),
+		owners: make(map[string]*owner), gone: newTombstones(limit),
 		moments: share.NewBudget[string](moments), slow: slowOnes{slow, share.NewBudget[string](moments / partOfSlow)}}
 }
 

@@ -8,12 +8,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/bpf"
 	"correlator/dots/broker"
 	"correlator/dots/schema"
 	"correlator/internal/host/asynclog"
 	"correlator/internal/host/metric"
 	"correlator/internal/names/naming"
 	"correlator/internal/out"
+	"correlator/internal/out/bootclock"
 	"correlator/internal/out/live/page"
 	"correlator/internal/out/live/types"
 	"correlator/profile"
@@ -150,8 +152,8 @@ func (l *Live) ShowTimelines(timeline Timeline) { l.timeline = timeline }
 func (l *Live) Start(source Source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
-	p := &publisher{about: l.about, source: source, tracker: l.tracker, name: l.nameOf, log: l.log,
-		interval:  l.interval,
+	p := &publisher{about: l.about, source: source, tracker: l.tracker, clock: bootclock.New(bpf.ReadInstant),
+		name: l.nameOf, log: l.log, interval: l.interval,
 		timelines: timelines{make: l.timeline, failed: &l.counters.timelinesFailed, clock: time.Now}}
 	if l.broker != nil {
 		p.add(&local{live: l, output: output{bus: embedded{l.broker}}})

@@ -12,6 +12,7 @@ import (
 
 	"correlator/dots/value"
 	"correlator/internal/host/textcut"
+	"correlator/internal/out/bootclock"
 	"correlator/internal/out/live/types"
 	"correlator/profile"
 )
@@ -39,6 +40,14 @@ func at(t time.Time) (o value.Opt[value.Timepoint]) {
 		o.Set(value.TimepointOf(t))
 	}
 	return o
+}
+
+// at is the same by the clock as it is set now, which guests compare it with.
+func (o *objectsOf) at(t time.Time) value.Opt[value.Timepoint] {
+	if t.IsZero() {
+		return at(t)
+	}
+	return at(o.clock.Time(o.clock.Ns(t)))
 }
 
 // text is a property that is unset when it is empty.
@@ -101,8 +110,11 @@ func contextOf(kind profile.ContextKind) types.CorrelatorContext {
 
 func hexadecimal(id []byte) value.Opt[string] { return value.Some(hex.EncodeToString(id)) }
 
-// objectsOf is for what objects are made: the host's key.
-type objectsOf struct{ host string }
+// objectsOf is for what objects are made: the host's key, and the clock that their times are by.
+type objectsOf struct {
+	host  string
+	clock *bootclock.Clock
+}
 
 // threads returns what threads work on.
 func (o *objectsOf) threads(t *Tracker) []types.CorrelatorThread {
@@ -110,7 +122,7 @@ func (o *objectsOf) threads(t *Tracker) []types.CorrelatorThread {
 	for id, th := range t.threads {
 		x := types.CorrelatorThread{
 			Host: value.Some(o.host), Pid: value.Some(uint32(id.pid)), Tid: value.Some(uint32(id.tid)),
-			Name: text(th.name), Since: at(th.since), LastRun: at(th.lastRun), CPU: cpuShare(th.cpu.average()),
+			Name: text(th.name), Since: o.at(th.since), LastRun: o.at(th.lastRun), CPU: cpuShare(th.cpu.average()),
 		}
 		if th.transaction != (transactionID{}) {
 			x.TraceID, x.TransactionID = hexadecimal(th.transaction.trace[:]),
@@ -171,10 +183,10 @@ func (o *objectsOf) transactions(shown []shownTransaction) []types.CorrelatorTra
 		x := types.CorrelatorTransaction{
 			Host: value.Some(o.host), TraceID: hexadecimal(tx.id.trace[:]),
 			TransactionID: hexadecimal(tx.id.transaction[:]),
-			Pid:           value.Some(uint32(tx.pid)), Service: text(tx.service), Since: at(tx.since),
-			LastRun: at(tx.lastRun), CPU: cpuShare(tx.cpu.average()), CPUTime: value.Some(value.DurationOf(tx.total)),
+			Pid:           value.Some(uint32(tx.pid)), Service: text(tx.service), Since: o.at(tx.since),
+			LastRun: o.at(tx.lastRun), CPU: cpuShare(tx.cpu.average()), CPUTime: value.Some(value.DurationOf(tx.total)),
 			Threads: value.Some(uint32(len(tx.threads))), Context: value.Some(contextOf(tx.context)),
-			StacksSince: at(tx.stacksSince), Name: text(tx.name),
+			StacksSince: o.at(tx.stacksSince), Name: text(tx.name),
 		}
 		if tx.lost > 0 {
 			x.StacksLost = value.Some(value.DurationOf(tx.lost))

@@ -16,6 +16,7 @@ import (
 	"correlator/dots/value"
 	"correlator/internal/out"
 	"correlator/internal/out/agent"
+	"correlator/internal/out/bootclock"
 	"correlator/internal/out/live/types"
 	"correlator/procscan"
 )
@@ -52,6 +53,7 @@ type publisher struct {
 	about     out.About
 	source    Source
 	tracker   *Tracker
+	clock     *bootclock.Clock
 	name      namer
 	log       *zap.Logger
 	interval  time.Duration // interval, shorter in tests
@@ -189,7 +191,8 @@ func (p *publisher) demand(c consumer) *lingering {
 func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	p.tracker.Want(w)
 	s := &snapshot{}
-	o := objectsOf{host: hostKey(&p.about)}
+	o := objectsOf{hostKey(&p.about), p.clock}
+	p.clock.Look(now)
 	p.observe(w, now)
 	p.readWork(w, now)
 	traced, shown, collecting := p.tracker.snapshot(s, &o, w, now)
@@ -213,10 +216,10 @@ func (p *publisher) snapshot(w want, now time.Time) *snapshot {
 	}
 	p.tracker.addTransactions(s, &o, w, shown, collecting)
 	if w&wantHosts != 0 {
-		s.hosts = []types.CorrelatorHost{p.host(o.host)}
+		s.hosts = []types.CorrelatorHost{p.host(&o)}
 	}
 	if w&wantProcesses != 0 {
-		s.processes = p.processes(o.host, traced, s.waiting)
+		s.processes = p.processes(&o, traced, s.waiting)
 	}
 	return s
 }
@@ -373,10 +376,10 @@ func (p *processTime) share() (o value.Opt[float64]) {
 	return cpuShare(p.rate.average())
 }
 
-func (p *publisher) host(key string) types.CorrelatorHost {
+func (p *publisher) host(o *objectsOf) types.CorrelatorHost {
 	x := types.CorrelatorHost{
-		Host: value.Some(key), Name: text(p.about.HostName), AgentVersion: text(p.about.Version),
-		AgentSince: at(p.status.StartedAt), Cpus: value.Some(uint32(runtime.NumCPU())),
+		Host: value.Some(o.host), Name: text(p.about.HostName), AgentVersion: text(p.about.Version),
+		AgentSince: o.at(p.status.StartedAt), Cpus: value.Some(uint32(runtime.NumCPU())),
 		SamplesPerSecond: value.Some(uint32(p.about.SamplesPerSecond)),
 		Processes:        value.Some(uint32(len(p.status.Processes))), AgentCPU: p.own.share(),
 	}
@@ -398,12 +401,12 @@ func (p *publisher) host(key string) types.CorrelatorHost {
 
 // processes returns the processes; traced is how much CPU they use in transactions, waiting how many threads wait in
 // some, of those whose work was read.
-func (p *publisher) processes(host string, traced, waiting map[int]float64) []types.CorrelatorProcess {
+func (p *publisher) processes(o *objectsOf, traced, waiting map[int]float64) []types.CorrelatorProcess {
 	objects := make([]types.CorrelatorProcess, 0, len(p.status.Processes))
 	for i := range slices.Backward(p.status.Processes) { // of two with a pid, the later one lives
 		s := &p.status.Processes[i]
 		x := types.CorrelatorProcess{
-			Host: value.Some(host), Pid: value.Some(uint32(s.PID)), StartTime: at(s.StartTime),
+			Host: value.Some(o.host), Pid: value.Some(uint32(s.PID)), StartTime: at(s.StartTime),
 			State: text(s.StateText()), Service: text(s.ServiceName), Environment: text(s.ServiceEnvironment),
 			ContainerID: text(s.ContainerID), Contexts: value.Some(s.Contexts), CPU: p.used[s.ID].share(),
 		}
@@ -420,7 +423,7 @@ func (p *publisher) processes(host string, traced, waiting map[int]float64) []ty
 			x.Command = text(u.command)
 		}
 		if since, lost := p.tracker.profileOf(s.ID); !since.IsZero() {
-			x.StacksSince, x.StacksLost = at(since), value.Some(value.DurationOf(lost))
+			x.StacksSince, x.StacksLost = o.at(since), value.Some(value.DurationOf(lost))
 		}
 		objects = append(objects, x)
 	}

@@ -15,8 +15,10 @@ import (
 
 	"correlator/dots/broker"
 	"correlator/internal/attach/process"
+	"correlator/internal/lab/clocks"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/agent"
+	"correlator/internal/out/bootclock"
 	"correlator/internal/out/live/types"
 	"correlator/procscan"
 )
@@ -47,7 +49,8 @@ func (c *fakeConsumer) selects(x broker.Instance) bool {
 func newPublisher(source Source) (*publisher, *fakeConsumer) {
 	c := &fakeConsumer{}
 	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
-		log: zap.NewNop(), interval: interval}
+		clock: testObjects.clock,
+		log:   zap.NewNop(), interval: interval}
 	p.add(c)
 	return p, c
 }
@@ -202,4 +205,24 @@ func (c *lockedConsumer) publish(s *snapshot, _ want) {
 	case c.snapshots <- s:
 	default:
 	}
+}
+
+// A time is published by the clock as it is set, which those who see it compare it with.
+func TestTimesWhenClockIsSet(t *testing.T) {
+	m := clocks.New()
+	p, _ := newPublisher(newSource(1))
+	p.clock = bootclock.New(m.Instant)
+	began := m.Now()
+	for _, step := range []func(time.Duration){m.Suspend, m.Set} {
+		step(time.Hour)
+		m.Pass(p.interval)
+		p.publish(m.Now())
+		o := objectsOf{"h", p.clock}
+		shown := o.at(m.Now()).Value().Time()
+		assert.Check(t, shown.Sub(m.Now().Round(0)).Abs() <= time.Microsecond, "now is %v, not %v", shown, m.Now())
+	}
+	o := objectsOf{"h", p.clock}
+	shown := o.at(began).Value().Time()
+	assert.Check(t, shown.Sub(began.Add(time.Hour).Round(0)).Abs() <= time.Microsecond, "%v, not an hour after %v",
+		shown, began)
 }

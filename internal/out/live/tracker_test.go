@@ -9,7 +9,9 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/bpf"
 	"correlator/internal/out/agent"
+	"correlator/internal/out/bootclock"
 	"correlator/internal/out/live/types"
 	"correlator/procscan"
 	"correlator/profile"
@@ -18,7 +20,7 @@ import (
 // noon is when the tests of the tracker begin. It has passed.
 var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
 
-var testObjects = objectsOf{host: "h"}
+var testObjects = objectsOf{"h", bootclock.New(bpf.ReadInstant)}
 
 func testNamer(_ *profile.Resource, f profile.Frame) (name string, known bool) { return f.Name(), true }
 

@@ -249,7 +249,8 @@ func TestPublisherReadsWork(t *testing.T) {
 	}}
 	source.fakeSource = newSource(1)
 	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,
-		log: zap.NewNop()}
+		clock: testObjects.clock,
+		log:   zap.NewNop()}
 	p.snapshot(wantProcesses|wantTransactions, now)
 	assert.Check(t, source.asked == 0, "asked what nobody wants to know")
 	s := p.snapshot(wantThreads, now)

@@ -274,7 +274,7 @@ func TestHostileWaits(t *testing.T) {
 	assert.Check(t, len(tx.did.places) == maxPlaces && tracker.lost().waits == maxPlaces &&
 		tracker.stacks.bytes.Used() == maxPlaces*placeBytes, "%d places, %d lost", len(tx.did.places),
 		tracker.lost().waits)
-	o := objectsOf{"h"}
+	o := testObjects
 	_, collecting := tracker.busiest()
 	objects := o.waitObjects(collecting)
 	assert.Check(t, len(objects) == 1+maxShownPlaces+1, "%d objects", len(objects))
