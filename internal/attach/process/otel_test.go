@@ -186,8 +186,7 @@ func TestContextSearch(t *testing.T) {
 	}
 }
 
-// Files that were deleted, of which there may be thousands, are searched after the others, and one that is left to be
-// searched makes no pause longer.
+// Files that were deleted, of which there may be thousands, are searched after the others.
 func TestSearchOrder(t *testing.T) {
 	of := func(ino uint64, deleted bool) procscan.Mapping {
 		return procscan.Mapping{Start: ino << 20, Ino: ino, Deleted: deleted}
@@ -197,15 +196,27 @@ func TestSearchOrder(t *testing.T) {
 		of(5, false)})
 	want := []procscan.Mapping{of(2, false), of(5, false), of(1, true), of(3, true)}
 	assert.DeepEqual(t, got, want)
-	for _, c := range []struct {
-		took, want time.Duration
-		all        bool
+}
+
+// A search that had no time for all files goes on soon, but not for whoever maps new ones all the time.
+func TestSearchPauses(t *testing.T) {
+	const took = searchTime
+	file, deleted := procscan.Mapping{Ino: 1}, procscan.Mapping{Ino: 2, Deleted: true}
+	for name, c := range map[string]struct {
+		left     []procscan.Mapping
+		searches int
+		want     time.Duration
 	}{
-		{searchTime, searchShare * searchTime, false}, {0, searchShare * searchTime, false},
-		{0, 2 * searchShare * searchTime, true},
+		"all":                {nil, 8, searchMax},
+		"makes code":         {[]procscan.Mapping{deleted, deleted}, 8, searchMax},
+		"many libraries":     {[]procscan.Mapping{file, deleted}, searchPatience, searchShare * took},
+		"maps files forever": {[]procscan.Mapping{file}, searchPatience + 4, searchMax},
 	} {
-		s.end(c.took, c.all)
-		assert.Check(t, s.pause == c.want, "%+v: %v", c, s.pause)
+		var s variableSearch
+		for range c.searches {
+			s.end(took, c.left)
+		}
+		assert.Check(t, s.pause == c.want, "%s: %v", name, s.pause)
 	}
 }
 

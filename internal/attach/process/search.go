@@ -27,6 +27,10 @@ const (
 	// process waits. A file takes microseconds if it is known, a millisecond if it is not.
 	searchTime = 250 * time.Millisecond
 
+	// searchPatience is how many searches in a row may end so before pauses double nevertheless: whoever maps new
+	// files all the time is never done. They have time for thousands of files.
+	searchPatience = 32
+
 	// searchBatch is how many files are asked for at once.
 	searchBatch = 32
 )
@@ -39,7 +43,9 @@ type variableSearch struct {
 	without map[imageLocation]struct{} // images without it, or that cannot be searched
 	ended   time.Time                  // the last search
 	pause   time.Duration              // after it; 0: there was none, or it has found the variable
-	failure error                      // of the first image that could not be searched
+
+	unfinished int   // searches in a row that left files which are not deleted
+	failure    error // of the first image that could not be searched
 }
 
 // imageLocation is a file at an address of a process.
@@ -83,7 +89,7 @@ func (t *Target) searchVariable() error {
 	began := time.Now()
 	var mappings []procscan.Mapping // to be searched
 	defer func() {
-		s.end(time.Since(began), len(mappings) == 0)
+		s.end(time.Since(began), mappings)
 		if t.otel.variable.file != nil {
 			*s = variableSearch{without: s.without}
 		}
@@ -132,10 +138,15 @@ func (s *variableSearch) unsearched(mappings []procscan.Mapping) (left []procsca
 	return append(left, deleted...)
 }
 
-// end sets the pause after a search: a longer one than before only if that was of all files.
-func (s *variableSearch) end(took time.Duration, all bool) {
+// end sets the pause after a search that has left some mappings, the deleted files last: a longer one than before,
+// unless that was for want of time.
+func (s *variableSearch) end(took time.Duration, left []procscan.Mapping) {
 	s.ended = time.Now()
-	if all {
+	s.unfinished++
+	if len(left) == 0 || left[0].Deleted {
+		s.unfinished = 0
+	}
+	if s.unfinished == 0 || s.unfinished > searchPatience {
 		s.pause = share.Backoff{Min: searchMin, Max: searchMax}.Next(s.pause)
 	}
 	s.pause = max(s.pause, searchMin, searchShare*took)
