@@ -48,7 +48,7 @@ type message interface {
 // again and again: the call is answered with INTERNAL, and counted.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	own := connOf(q)
-	own.unread.Store(false)
+	own.begin(q)
 	conn := own.Conn
 	conn.Begin()
 	defer conn.End()

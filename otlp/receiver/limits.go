@@ -44,6 +44,8 @@ const (
 	holdTimeout = time.Second
 	// handshakeTimeout limits TLS handshake and connection preface.
 	handshakeTimeout = 10 * time.Second
+	// beginTimeout is how long it takes at most until the call of a request begins that its client has ended.
+	beginTimeout = time.Second
 	// idleTimeout closes connections without requests. Exporters send at least once a minute.
 	idleTimeout = 10 * time.Minute
 	// lingerTimeout is how long Shutdown leaves connections open after the last response, which

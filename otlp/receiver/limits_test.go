@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -686,4 +687,48 @@ func TestMalformed(t *testing.T) {
 	}
 	l.Shutdown(t.Context())
 	l.wantStrays(fmt.Sprint("malformed=", count))
+}
+
+// A call that its client ends before it has begun here is counted once, and so is what net/http answers, or refuses,
+// without a call.
+func TestResetAtOnce(t *testing.T) {
+	l := openLab(t, Config{})
+	data := frame(frameData, 0, 1, prefix(100))
+	reset := frame(frameReset, 0, 1, []byte{0, 0, 0, 8})
+	var many []byte
+	for i := range uint32(maxStreams + 2) {
+		many = append(many, call(2*i+1)...)
+	}
+	connection := append([]byte{0, 10}, "connection\x05close"...)
+	forbidden := call(1)
+	forbidden = frame(frameHeaders, endHeaders, 1, append(forbidden[9:], connection...))
+	cancelled, malformed := 0, 0
+	for _, c := range []struct {
+		sent                 []byte
+		times                int
+		cancelled, malformed int
+	}{
+		{append(call(1), data...), 200, 1, 0},
+		{slices.Concat(call(1), data, reset), 200, 1, 0},
+		{append(call(1), reset...), 200, 1, 0},
+		{many, 1, maxStreams, 2},
+		{forbidden, 1, 0, 1},
+	} {
+		for range c.times {
+			conn, err := l.dialSocket(t.Context())
+			assert.NilError(t, err)
+			_, err = conn.Write(append(opening(), c.sent...))
+			assert.NilError(t, errors.Join(err, conn.(*net.UnixConn).CloseWrite()))
+			_, err = io.Copy(io.Discard, conn)
+			assert.NilError(t, errors.Join(err, conn.Close()))
+			cancelled, malformed = cancelled+c.cancelled, malformed+c.malformed
+		}
+	}
+	testenv.Poll(t, patience, "all to be counted", func() bool {
+		requests := l.counters.snapshot()[otlp.Traces].requests
+		return requests[codes.Canceled] == uint64(cancelled) &&
+			l.counters.strayCounts()[StrayMalformed] == uint64(malformed)
+	})
+	l.Shutdown(t.Context())
+	l.wantStrays(fmt.Sprint("malformed=", malformed))
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,14 +49,64 @@ func (l *listener) setState(c net.Conn, state http.ConnState) {
 	own.setIdle(isIdle)
 	switch {
 	case state == http.StateActive:
-		own.unread.Store(true)
+		own.await()
 		own.active = true
 	case state == http.StateClosed && !own.active && own.heard.Load() && !isSecure(c):
 		l.malformed()
-	case (isIdle || state == http.StateClosed) && own.unread.Swap(false) && (own.begun || !isIdle):
+	case isIdle || state == http.StateClosed:
+		own.giveUp(isIdle, l.malformed)
+	}
+}
+
+// countError is a hook of http.Server. It counts requests by HTTP/2 that net/http refuses by themselves and of which
+// setState is not told.
+func (l *listener) countError(name string) {
+	if strings.Contains(name, "over_max_streams") {
 		l.malformed()
 	}
-	own.begun = own.begun || isIdle // HTTP/2 is active, then idle, before the first request
+}
+
+// await notes that a request has begun, for which the handler is to be called.
+func (c *conn) await() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unread = true
+}
+
+// begin notes that a call of the handler begins.
+func (c *conn) begin(q *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.unread && c.givenUp > 0 && q.Context().Err() != nil {
+		c.givenUp--
+	}
+	c.unread = false
+}
+
+// giveUp notes that the request has ended, and calls malformed if there was no call of the handler, nor will be one: by
+// HTTP/2 a client can end a request before its call begins.
+func (c *conn) giveUp(isIdle bool, malformed func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unread := c.unread
+	c.unread = false
+	switch {
+	case !unread:
+	case !c.http2 && isIdle:
+		c.http2 = true // it is active, then idle, before the first request
+	case !c.http2:
+		malformed()
+	default:
+		c.givenUp++
+		time.AfterFunc(beginTimeout, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.givenUp > 0 {
+				c.givenUp--
+				malformed()
+			}
+		})
+	}
 }
 
 // isSecure reports whether the handshake of a connection has ended as it should.
@@ -102,14 +153,15 @@ func ownConn(c net.Conn) *conn {
 type conn struct {
 	*connlimit.Conn
 	writing chan struct{} // full during Write
-	unread  atomic.Bool   // it is active, and the handler has not been called since
 	heard   atomic.Bool   // something was read of it
 	active  bool          // it was active before, see setState
-	begun   bool          // it was idle before, see setState
 
-	mu     sync.Mutex
-	closed bool
-	timer  *time.Timer // while it is idle
+	mu      sync.Mutex
+	closed  bool
+	timer   *time.Timer // while it is idle
+	unread  bool        // it is active, and the handler has not been called since
+	http2   bool        // and has been idle before that call
+	givenUp int         // requests without a call of the handler, as yet
 }
 
 func (c *conn) Read(b []byte) (int, error) {

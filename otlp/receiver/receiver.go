@@ -94,6 +94,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 			MaxReceiveBufferPerStream:     window,
 			MaxReceiveBufferPerConnection: connectionWindow,
 			WriteByteTimeout:              callTimeout,
+			CountError:                    r.listener.countError,
 		},
 		ErrorLog: log.New(r.listener, "", 0), // what clients do wrong is counted
 	}
