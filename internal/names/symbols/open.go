@@ -121,7 +121,7 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 	var errs []error
 	for _, place := range places {
 		file, stat, err := procscan.OpenBelow(o.ProcRoot, root, place, 0)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && isClosed(root, path.Dir(place)) {
 			continue
 		}
 		if err != nil {
@@ -148,6 +148,16 @@ func (o Opener) OpenLinked(root *os.File, of string, link elfsym.DebugLink, buil
 		errs = append(errs, unix.ENOENT)
 	}
 	return nil, nil, fmt.Errorf("opening debug file: %w", errors.Join(errs...))
+}
+
+// isClosed reports whether it cannot be known what there is in a directory: a program of a user who may run it may be
+// in one that we may not enter.
+func isClosed(root *os.File, dir string) bool {
+	fd, err := procscan.LookupBelow(root, dir+"/.", unix.O_DIRECTORY)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return errors.Is(err, fs.ErrPermission)
 }
 
 // CheckLinked reads a debug file, and returns an error unless it is the one that a link names: ErrLinked, or that of

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -175,6 +176,28 @@ func TestOpenLinked(t *testing.T) {
 			assert.Check(t, errors.Is(err, test.want) && (err == nil || errors.Is(err, errBuildID) !=
 				errors.Is(err, fs.ErrNotExist)), "%+v: %v", test, err)
 		}
+	}
+}
+
+// Of a directory that may not be entered nobody knows whether it has a debug file; one that may not be read is told.
+func TestOpenLinkedClosed(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir, root := root(t)
+	assert.NilError(t, os.Chmod(dir, 0o755))
+	for _, of := range []string{"closed", "open"} {
+		assert.NilError(t, os.MkdirAll(filepath.Join(dir, of), 0o755))
+		testenv.WriteFile(t, filepath.Join(dir, of, "p.debug"), "")
+	}
+	assert.NilError(t, errors.Join(os.Chmod(filepath.Join(dir, "closed"), 0o700),
+		os.Chmod(filepath.Join(dir, "open/p.debug"), 0o600)))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_, err := unix.SetfsuidRetUid(65534)
+	assert.NilError(t, err)
+	defer func() { _, _ = unix.SetfsuidRetUid(0) }()
+	for of, want := range map[string]error{"closed": fs.ErrNotExist, "open": fs.ErrPermission} {
+		_, _, err := Opener{ProcRoot: "/proc"}.OpenLinked(root, "/"+of+"/p", elfsym.DebugLink{Name: "p.debug"}, nil, true)
+		assert.Check(t, errors.Is(err, want), "%s: %v", of, err)
 	}
 }
 
