@@ -106,7 +106,7 @@ func (b *budget) spend(n int) error {
 	if b.looked.Load()-left >= heapStep && b.memory.Load() >= 0 {
 		heap, used := heapBytes(), processTime()
 		if b.looked.Swap(left) == maxRequestBytes {
-			if heap > maxHeapBytes { // some may be what the last request has left
+			if heap-heapMetric("/gc/heap/live:bytes") > maxHeapBytes/2 { // of what the last request has left
 				runtime.GC()
 				heap = heapBytes()
 			}
@@ -129,10 +129,12 @@ func (b *budget) spend(n int) error {
 }
 
 // heapBytes returns how much memory is in use, with garbage.
-func heapBytes() int64 {
-	objects := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}} // runtime.ReadMemStats stops all threads
-	metrics.Read(objects)
-	return int64(objects[0].Value.Uint64())
+func heapBytes() int64 { return heapMetric("/memory/classes/heap/objects:bytes") }
+
+func heapMetric(name string) int64 {
+	value := []metrics.Sample{{Name: name}} // runtime.ReadMemStats stops all threads
+	metrics.Read(value)
+	return int64(value[0].Value.Uint64())
 }
 
 // processTime returns how much CPU time this process has used.
