@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,36 @@ func TestDecompress(t *testing.T) {
 	}
 	_, err := decompress(bufio.NewReader(bytes.NewReader(packed)), 10)
 	assert.Check(t, errors.Is(err, elfsym.ErrLimit), "%v", err)
+}
+
+// What xz makes is decompressed, in whatever blocks, streams and checks it comes.
+func TestDecompressKinds(t *testing.T) {
+	contents := []byte(strings.Repeat("contents of a debug file ", 10_000))
+	for _, kind := range []string{"", "--check=none", "--check=crc32", "--check=sha256", "--block-size=100000",
+		"-T4 --block-size=4096", "-T4 --block-size=4000 --check=none", "-0", "-9e", "--block-list=1,2,3,4,50000,0"} {
+		pack := exec.Command(testenv.NeedTool(t, "xz"), append(strings.Fields(kind), "-c")...)
+		pack.Stdin = bytes.NewReader(contents)
+		packed, err := pack.Output()
+		assert.NilError(t, err)
+		for name, c := range map[string]struct {
+			packed []byte
+			times  int
+		}{
+			"one stream": {packed, 1}, "two": {slices.Concat(packed, packed), 2},
+			"two, padded": {slices.Concat(packed, make([]byte, 8), packed, make([]byte, 4)), 2},
+		} {
+			got, err := decompress(bufio.NewReader(bytes.NewReader(c.packed)), 2*len(contents))
+			switch {
+			case strings.Contains(kind, "--block-size=40") && c.times == 2: // of 126 blocks
+				assert.Check(t, errors.Is(err, elfsym.ErrLimit), "%s, %s: %v", kind, name, err)
+			default:
+				assert.Check(t, err == nil && bytes.Equal(got, bytes.Repeat(contents, c.times)), "%s, %s: %d bytes, %v",
+					kind, name, len(got), err)
+			}
+			_, err = decompress(bufio.NewReader(bytes.NewReader(c.packed)), c.times*len(contents)-1)
+			assert.Check(t, errors.Is(err, elfsym.ErrLimit), "%s, %s: %v", kind, name, err)
+		}
+	}
 }
 
 // Whatever a file has there, it is read or an error, within bounds.
