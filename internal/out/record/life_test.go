@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 	"gotest.tools/v3/assert"
 
+	"correlator/bpf"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
@@ -267,7 +268,10 @@ func TestRecordingNeighborHangs(t *testing.T) {
 	slot.Begin(1)
 	slot.Spoil(1, "slot-hangs")
 	before := r.Progress().WithTrace
-	r.poll("samples of the neighbor", func(p Progress) bool { return p.WithTrace > before+300 })
+	r.poll("samples of the neighbor, and of the others in vain", func(p Progress) bool {
+		return p.WithTrace > before+300 && r.fails(storage.PID) &&
+			r.counters.Sampling.Kernel[bpf.Unreadable].Load() > 0
+	})
 	threads, code := neighbor.Threads(), neighbor.Functions()
 	recording := r.end()
 	verifyTransactions(t, recording, recording.of(neighbor.PID), neighbor.Quit(), threads, code)
