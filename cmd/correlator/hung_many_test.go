@@ -60,11 +60,14 @@ func TestManyHungProcesses(t *testing.T) {
 	assert.Check(t, workers < many, "%d processes hang %d workers, %d requests wait", many, workers, len(fs.Requests()))
 	later := demo.Start(t, demo.Options{Placement: demo.Placement{UID: 2001, GID: 2001}})
 	at.works(t, a, other, later)
+	var counted string
+	var waiting []fusefs.Request
+	defer func() { t.Logf("the metric is %s, %d requests wait: %v", counted, len(waiting), waiting) }()
 	testenv.Poll(t, deadline, "as many hung workers in the metric as requests that wait", func() bool {
-		return at.metric(t, "correlator_workers_hung") == strconv.Itoa(len(fs.Requests()))
+		counted, waiting = at.metric(t, "correlator_workers_hung"), fs.Requests()
+		return counted == strconv.Itoa(len(waiting))
 	})
-	n := len(fs.Requests())
-	assert.Check(t, n < many, "%d processes hang %d workers", many, n)
+	assert.Check(t, len(waiting) < many, "%d processes hang %d workers", many, len(waiting))
 	a.kill(syscall.SIGTERM)
 }
 
