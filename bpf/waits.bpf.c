@@ -11,14 +11,15 @@
  * The account of a thread is in its task storage, and only its own switches change it. It is added
  * to a table when the context changes, ten times a second, and when the thread ends.
  *
- * Of some waits the stack is walked (walks.bpf.c), which is decided once their length is known: of
- * each that is as long as the target's period, for itself, and of shorter ones each time that they
- * add up to it, for that. Waits for a CPU have a longer period, and add up apart: a thread that is
- * preempted waits where its CPU samples are, too. So what stacks stand for is the time of all
- * waits, within one period of each sort for each thread.
+ * Of some waits the stack is walked (walks.bpf.c), which is decided once their length is known: see
+ * budget.h. A stack is due of each that is as long as the target's period, for itself, and of
+ * shorter ones each time that they add up to the least one, for that. Waits for a CPU have longer
+ * periods, and add up apart: a thread that is preempted waits where its CPU samples are, too. So
+ * what stacks stand for is the time of all waits, within a step of each sort for each thread.
  *
  * Programs here run with interrupts off and the lock of a run queue held: they allocate nothing. */
 #include "waits.h"
+#include "budget.h"
 #include "calls.h"
 #include "contexts.h"
 
@@ -275,8 +276,8 @@ static __always_inline bool has_context(const struct thread *thread) {
 }
 
 /* Three quarters of what there is, and one: of the walks of a CPU those that an owner may have, so
- * that one that wants all of them leaves some to others, of these those that a target of it may
- * have, and of these those that its period is for. */
+ * that one that wants all of them leaves some to others, and of these those that a target of it may
+ * have. */
 static __always_inline __u32 most_of(__u32 all) {
     return all * 3 / 4 + 1;
 }
@@ -299,33 +300,11 @@ static __always_inline struct pace *pace_of(__u32 target, __u32 cpu) {
     return pace_at(cpu, target % PACES);
 }
 
-/* The clock may differ by some nanoseconds between CPUs. */
-static __always_inline __u64 between(__u64 from, __u64 to) {
-    return to > from ? to - from : 0;
-}
-
-#define WINDOW 100000000ULL /* ns */
-
-/* How many windows are over: most times none is, and to find out takes no division. */
-static __always_inline __u64 windows_since(__u64 began, __u64 now) {
-    __u64 time = between(began, now);
-
-    return time < WINDOW ? 0 : time / WINDOW;
-}
-
-/* That of the target's owner, whose window begins anew if it is over. */
-static __always_inline struct pace *pace_of_owner(__u32 target, __u32 cpu, __u64 now) {
+/* That of the target's owner. */
+static __always_inline struct pace *pace_of_owner(__u32 target, __u32 cpu) {
     const struct usage *usage = usage_of(target);
-    struct pace *pace = usage ? pace_at(cpu, PACES + usage->owner % OWNER_PACES) : NULL;
-    __u64 windows = pace ? windows_since(pace->window, now) : 0;
 
-    if (pace && windows) {
-        pace->demand = pace->wanted / windows;
-        pace->window = now;
-        pace->wanted = 0;
-        pace->asked = 0;
-    }
-    return pace;
+    return usage ? pace_at(cpu, PACES + usage->owner % OWNER_PACES) : NULL;
 }
 
 static __always_inline __u64 period_of(const struct pace *pace) {
@@ -343,12 +322,11 @@ static __always_inline __u64 random_part(__u64 period) {
     return (period >> 16) * (bpf_get_prandom_u32() >> 16);
 }
 
-/* A thread begins with a part of each period of the target at random. */
-static __always_inline void begin_rests(struct thread *thread, __u32 target) {
-    const struct pace *pace = pace_of(target, bpf_get_smp_processor_id());
-
-    thread->rest = pace ? random_part(period_of(pace)) : 0;
-    thread->account.queue_rest = pace ? random_part(queue_period(period_of(pace))) : 0;
+/* A thread begins with a part of each step at random. */
+static __always_inline void begin_rests(struct thread *thread) {
+    thread->rest = random_part(least_period);
+    thread->account.queue_rest = random_part(queue_period(least_period));
+    thread->step = thread->queue_step = STEPS;
 }
 
 /* No stack stands for a time any more that one of the thread was to stand for. */
@@ -357,58 +335,25 @@ static __always_inline void drop(struct thread *thread, struct wait_counters *co
     thread->weight = 0;
 }
 
-/* What a stack of a wait is to stand for; 0: it is not to be walked. */
-static __always_inline __u64 weigh(struct thread *thread, __u64 period, __u64 ns) {
-    __u64 weight;
-
-    if (ns >= period)
-        return ns;
-    thread->rest += ns;
-    if (thread->rest < period)
-        return 0;
-    weight = thread->rest;
-    thread->rest %= period;
-    return weight - thread->rest;
+/* What a stack of a wait that blocks is to stand for. */
+static __always_inline __u64 weigh_block(struct thread *thread, const struct pace *pace, __u64 ns) {
+    return weigh(&thread->rest, &thread->step, ns, period_of(pace), least_period);
 }
 
 /* The same of a wait for a CPU. */
-static __always_inline __u64 weigh_queue(struct thread *thread, __u64 period, __u64 ns) {
-    __u64 rest = thread->account.queue_rest + ns, weight = 0;
+static __always_inline __u64 weigh_queue(struct thread *thread, const struct pace *pace, __u64 ns) {
+    __u64 rest = thread->account.queue_rest;
+    __u64 weight = weigh(&rest, &thread->queue_step, ns, queue_period(period_of(pace)),
+                         queue_period(least_period));
 
-    period = queue_period(period);
-    if (ns >= period)
-        return ns;
-    if (rest >= period) {
-        weight = rest;
-        rest %= period;
-        weight -= rest;
-    }
     thread->account.queue_rest = rest;
     return weight;
 }
 
-/* Counts a stack that is to be walked, of a target and an owner no more than each may have. */
-static __always_inline void want(struct wait_counters *counters, struct pace *pace,
-                                 struct pace *owner) {
-    __sync_fetch_and_add(&pace->wanted, 1);
-    if (pace->wanted > most_of_target())
-        return;
-    __sync_fetch_and_add(&owner->wanted, 1);
-    if (owner->wanted <= most_of_owner())
-        __sync_fetch_and_add(&counters->wanted, 1);
-}
-
 /* Adds what a stack of a wait is to stand for to the weight of the thread, which has what of former
  * waits of that state no stack stood for. */
-static __always_inline void owe(struct thread *thread, struct wait_counters *counters,
-                                struct pace *pace, __u32 cpu, __u8 state, __u64 weight, __u64 now) {
-    struct pace *owner;
-
-    if (weight) {
-        owner = pace_of_owner(thread->key.target, cpu, now);
-        if (owner)
-            want(counters, pace, owner);
-    }
+static __always_inline void owe(struct thread *thread, struct wait_counters *counters, __u8 state,
+                                __u64 weight) {
     if (thread->owed != state)
         drop(thread, counters);
     thread->owed = state;
@@ -424,7 +369,11 @@ static __always_inline void leave(struct thread *thread, struct wait_counters *c
         flush_current();
     }
     drop(thread, counters);
-    __builtin_memset(&thread->key, 0, sizeof(thread->key));
+    if (thread->rest > least_wait(least_period, MOST_SCARCE)) { /* of this context, not of others */
+        counters->unasked_ns += thread->rest;
+        begin_rests(thread);
+    }
+    thread->key.kind = 0;
 }
 
 static __always_inline bool is_same(const struct thread *thread,
@@ -460,7 +409,7 @@ static __always_inline __u64 last_switch(const struct thread *thread) {
 static __always_inline void abandon(struct thread *thread, struct wait_counters *counters) {
     counters->lost += thread->account.first != 0;
     drop(thread, counters);
-    __builtin_memset(&thread->key, 0, sizeof(thread->key));
+    thread->key.kind = 0;
     clear(thread);
 }
 
@@ -549,10 +498,10 @@ static __always_inline void end_run(struct task_struct *task, struct thread *thr
     outcome = read_context(found, !by_thread);
     /* What follows is the same for all outcomes: the verifier goes through it once. */
     __asm__ __volatile__("" : "+r"(outcome)::"memory");
-    if (context->target != thread->target || last_switch(thread) < since) {
+    if (context->target != thread->key.target || last_switch(thread) < since) {
         abandon(thread, counters);
-        thread->target = context->target;
-        begin_rests(thread, context->target);
+        thread->key.target = context->target;
+        begin_rests(thread);
     } else if (thread->out) { /* it was not seen to be switched in */
         counters->unseen++;
         ran = ran_since(task, thread, thread->out, now);
@@ -657,48 +606,25 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
         give_room(task);
         if (by_thread) { /* its account is complete, whenever its parent takes note */
             drop(thread, counters);
-            __builtin_memset(&thread->key, 0, sizeof(thread->key));
+            thread->key.kind = 0;
         }
     }
 }
 
-#define MAX_PERIOD 1000000000000ULL
-#define MAX_WANTED 1000000 /* the products do not overflow */
+/* Has the period of a target on this CPU follow what waits there were. The verifier goes through it
+ * once. */
+__noinline int follow(__u32 target, __u64 now) {
+    struct pace *pace = pace_of(target, bpf_get_smp_processor_id());
+    __u64 windows;
 
-/* The period with which as many stacks as may be would have been wanted. */
-static __always_inline __u64 right_period(__u64 period, __u64 wanted, __u64 may) {
-    return period * (wanted < MAX_WANTED ? wanted : MAX_WANTED) / may;
-}
-
-/* Begins other windows of a CPU and a target when the former are over, the latter with the period
- * that would have been right there: for the walks that the target may have, for those that its
- * owner may have if all targets of it that want some have the same part of them, and for those of
- * the CPU if all owners have, but for one that wants no more than another one leaves to it. */
-static __always_inline void begin_windows(struct wait_counters *counters, struct pace *pace,
-                                          __u32 target, __u32 cpu, __u64 now) {
-    __u64 windows = windows_since(counters->window, now), period, of_owner, of_cpu;
-    struct pace *owner;
-
-    if (windows) {
-        counters->demand = counters->wanted / windows;
-        counters->window = now;
-        counters->wanted = 0;
-        counters->asked = 0;
-    }
-    windows = windows_since(pace->window, now);
-    owner = windows ? pace_of_owner(target, cpu, now) : NULL;
-    if (!owner)
-        return;
-    period = right_period(period_of(pace), pace->wanted, most_of(most_of_target()) * windows);
-    of_owner = right_period(period_of(pace), owner->demand, most_of_target());
-    of_cpu = right_period(period_of(pace), counters->demand, most_of_owner());
-    period = of_owner > period ? of_owner : period;
-    if (owner->demand + most_of_owner() > max_asked && of_cpu > period)
-        period = of_cpu;
-    pace->period = period > MAX_PERIOD ? MAX_PERIOD : period;
+    if (!pace) /* never */
+        return 0;
+    windows = between(pace->window, now) / (WINDOWS * WINDOW);
+    pace->period = next_period(period_of(pace), pace->walked, pace->refused, pace->longer,
+                               pace->nearly, windows * WINDOWS * most_of_target() / 2);
     pace->window = now;
-    pace->wanted = 0;
-    pace->asked = 0;
+    pace->walked = pace->refused = pace->longer = pace->nearly = 0;
+    return 0;
 }
 
 /* Names the current thread as the one that ends a wait. */
@@ -721,6 +647,61 @@ static __always_inline void note_leaver(struct task_struct *task, struct thread 
         name_waker(&thread->waker, current, target);
 }
 
+/* Has no stack walked for what one was due for: if that was the wait itself, none stands for it. */
+static __always_inline void refuse(struct thread *thread, struct wait_counters *counters,
+                                   const struct pace *pace, __u32 scarce, __u64 blocked,
+                                   __u64 queued, __u64 queue) {
+    __u64 period = queue_period(period_of(pace)), rest = thread->account.queue_rest;
+    __u64 blocks = thread->weight;
+
+    if (is_queued(thread)) {
+        queued = blocks;
+        blocks = 0;
+    }
+    if (queued &&
+        (queue >= period || !put_back(&rest, &thread->queue_step, queued, scarce,
+                                      MAX_QUEUE_PERIOD / 2, queue_period(least_period)))) {
+        counters->unasked++;
+        counters->unasked_ns += queued;
+    }
+    thread->account.queue_rest = rest;
+    if (blocks && (blocked >= period_of(pace) || !put_back(&thread->rest, &thread->step, blocks,
+                                                           scarce, MAX_PERIOD, least_period))) {
+        counters->unasked++;
+        counters->unasked_ns += blocks;
+    }
+    thread->weight = 0;
+}
+
+#define ASKED (MOST_SCARCE + 1)
+
+/* Counts a walk of a target on this CPU, of a wait that is as long as ns, by the period of those
+ * that block. Returns ASKED, or how scarce walks are if there may be none. The verifier goes
+ * through it once, too. */
+__noinline __u32 take_walk(__u32 target, __u64 ns, __u64 now) {
+    __u32 of_cpu = max_asked, of_owner = most_of_owner(), of_target = most_of_target(), scarce;
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
+    struct pace *pace = pace_of(target, cpu), *owner = pace_of_owner(target, cpu);
+    __u64 period;
+
+    if (!counts || !pace || !owner) /* never */
+        return MOST_SCARCE;
+    period = period_of(pace);
+    scarce = scarcity(taken(pace->until, now), taken(owner->until, now), taken(counts->until, now));
+    if (!has_room(counts->until, now, of_cpu) || !has_room(owner->until, now, of_owner) ||
+        !has_room(pace->until, now, of_target) || ns < least_wait(period, scarce)) {
+        pace->refused += ns >= period;
+        pace->longer += is_longer(ns, period);
+        return scarce;
+    }
+    pace->walked += ns >= period;
+    counts->until = take(counts->until, now, of_cpu);
+    owner->until = take(owner->until, now, of_owner);
+    pace->until = take(pace->until, now, of_target);
+    return ASKED;
+}
+
 /* Has the stack of the thread that is about to run walked, if that is to be. It was blocked for a
  * time, and then waited for its CPU, which the stack is to stand for, too. */
 static __always_inline void ask(struct task_struct *task, struct thread *thread,
@@ -728,7 +709,7 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
                                 __u64 queued, __u64 queue) {
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
-    struct pace *owner;
+    __u32 scarce;
     long bytes;
 
     if (!job) /* never */
@@ -741,19 +722,13 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
     }
     if (!thread->weight && !queued)
         return;
-    owner = pace_of_owner(thread->key.target, bpf_get_smp_processor_id(), thread->in);
-    if (!owner) /* never */
-        return;
-    if (counters->asked >= max_asked || owner->asked >= most_of_owner() ||
-        pace->asked >= most_of_target()) {
-        counters->unasked++;
-        counters->unasked_ns += queued;
-        drop(thread, counters);
+    scarce =
+        take_walk(thread->key.target,
+                  queue / QUEUE_PERIODS > blocked ? queue / QUEUE_PERIODS : blocked, thread->in);
+    if (scarce != ASKED) {
+        refuse(thread, counters, pace, scarce, blocked, queued, queue);
         return;
     }
-    counters->asked++;
-    owner->asked++;
-    pace->asked++;
     if (!ring()) {
         counters->unrung++;
         counters->unasked_ns += queued;
@@ -803,9 +778,9 @@ static __always_inline bool mend(struct task_struct *task, struct thread *thread
 static __always_inline void switch_in(struct task_struct *task, struct wait_counters *counters,
                                       __u64 now) {
     struct thread *thread = thread_of(task, counters);
-    __u64 out, woken, blocked, queue, weight, queued = 0;
+    __u64 out, woken, blocked, queue, queued = 0;
     __u32 cpu = bpf_get_smp_processor_id();
-    struct pace *pace = NULL, *owner;
+    struct pace *pace = NULL;
     bool is_known;
 
     if (!thread)
@@ -825,18 +800,17 @@ static __always_inline void switch_in(struct task_struct *task, struct wait_coun
     pace = pace_of(thread->key.target, cpu);
     if (!pace) /* of more than 2^16 CPUs */
         return;
-    begin_windows(counters, pace, thread->key.target, cpu, now);
+    if (between(pace->window, now) >= WINDOWS * WINDOW || are_too_many(pace->walked, pace->refused))
+        follow(thread->key.target, now);
     queue = between(out, now) - blocked;
-    if (is_queued(thread) || !woken) {
-        weight = is_queued(thread) ? weigh_queue(thread, period_of(pace), between(out, now))
-                                   : weigh(thread, period_of(pace), between(out, now));
-        owe(thread, counters, pace, cpu, thread->state, weight, now);
-    } else {
-        queued = weigh_queue(thread, period_of(pace), queue);
-        owner = queued && !thread->weight ? pace_of_owner(thread->key.target, cpu, now) : NULL;
-        if (owner)
-            want(counters, pace, owner);
-    }
+    if (is_nearly(queue, queue_period(period_of(pace))))
+        __sync_fetch_and_add(&pace->nearly, 1);
+    if (is_queued(thread))
+        owe(thread, counters, thread->state, weigh_queue(thread, pace, queue));
+    else if (!woken)
+        owe(thread, counters, thread->state, weigh_block(thread, pace, blocked));
+    else
+        queued = weigh_queue(thread, pace, queue);
     ask(task, thread, counters, pace, blocked, queued, queue);
 }
 
@@ -984,8 +958,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
 
 /* Decides whether the stack of a thread that was blocked is to be walked. The period is that of the
  * CPU that it will most likely run on. */
-static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked,
-                                   __u64 now) {
+static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked) {
     struct pace *pace = pace_of(thread->key.target, thread->cpu);
     __u32 cpu = thread->cpu;
     struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
@@ -993,8 +966,10 @@ static __always_inline void select(struct task_struct *task, struct thread *thre
 
     if (!pace || !counts) /* of more than 2^16 CPUs */
         return;
-    weight = weigh(thread, period_of(pace), blocked);
-    owe(thread, counts, pace, cpu, thread->state, weight, now);
+    weight = weigh_block(thread, pace, blocked);
+    if (is_nearly(blocked, period_of(pace)))
+        __sync_fetch_and_add(&pace->nearly, 1);
+    owe(thread, counts, thread->state, weight);
     /* Who ends this wait did not end former ones, whose stacks were not walked. */
     if (thread->weight && weight >= thread->weight - weight)
         note_waker(task, thread, blocked);
@@ -1017,7 +992,7 @@ int account_waking(__u64 *ctx) {
     thread->waking = now;
     if (walks && thread->out && thread->out >= since && has_context(thread) &&
         thread->state >= STATE_FUTEX)
-        select(task, thread, between(thread->out, now), now);
+        select(task, thread, between(thread->out, now));
     return 0;
 }
 
@@ -1073,9 +1048,8 @@ static __always_inline void begin_thread(struct task_struct *task, bool is_new) 
     if (!thread || correlator_identify(task, &target) != CORRELATOR_SAMPLED)
         return;
     __builtin_memset(thread, 0, sizeof(*thread));
-    thread->target = target.id;
     enter_thread(task, thread, target.id, target.level, now);
-    begin_rests(thread, target.id);
+    begin_rests(thread);
     thread->ran = ran_in_all(task);
     if (!is_new && is_running(task)) {
         thread->in = now;
@@ -1164,7 +1138,7 @@ int finish(struct bpf_iter__task *ctx) {
     }
     flush(thread, counts);
     drop(thread, counts);
-    __builtin_memset(&thread->key, 0, sizeof(thread->key));
+    thread->key.kind = 0;
     return 0;
 }
 

@@ -111,11 +111,12 @@ struct waker {
  *       32    1 state    enum thread_state: what it does since out
  *       33    1 owed     the same of the waits that weight is of
  *       34    2 cpu      from which it was switched out last, modulo 2^16
- *       36    4 target   id of the target that it was of at out
- *       40   40 key      of account
+ *       36    2 step     what rest is to add up to, see budget.h
+ *       38    2 queue_step  the same of queue_rest
+ *       40   40 key      of account. Its target is the one that the thread was of at out, also if
+ *                        kind is 0
  *       80  280 account  since it was last put into a table
- *      360    8 rest     what waits that block have added up to, without stack, since they last had
- *                        one: ns
+ *      360    8 rest     what waits that block have added up to, without stack: ns
  *      368    8 weight   what the next stack stands for, and is not known to have been walked: ns
  *      376   56 waker    of the wait that weight is of
  */
@@ -127,7 +128,8 @@ struct thread {
     __u8 state;
     __u8 owed;
     __u16 cpu;
-    __u32 target;
+    __u16 step;
+    __u16 queue_step;
     struct account_key key;
     struct account account;
     __u64 rest;
@@ -199,20 +201,17 @@ static __always_inline __u32 number_in(struct task_struct *task, __u32 level, __
  *       24    8 unknown     switches of threads whose context could not be read then
  *       32    8 stateless   switches of threads that there is no state of
  *       40    8 unwoken     waits whose end was not seen: they have the time until the thread ran
- *       48    8 window      since when asked and wanted count, CLOCK_MONOTONIC, ns
- *       56    4 asked       stacks that a walk was asked for
- *       60    4 wanted      those of struct pace, of each owner no more than it may have
- *       64    8 demand      wanted of the former window
- *       72    8 walked      stacks that were handed over
- *       80    8 unasked     stacks that were to be walked and were too many
- *       88    8 unasked_ns  what they stood for, and other time that no stack stands for
- *       96    8 unrung      walks that could not be asked for. What this and all that follow stood
+ *       48    8 until       see struct pace
+ *       56    8 walked      stacks that were handed over
+ *       64    8 unasked     stacks that were to be walked and were too many
+ *       72    8 unasked_ns  what they stood for, and other time that no stack stands for
+ *       80    8 unrung      walks that could not be asked for. What this and all that follow stood
  *                           for is what the thread's next wait of that state and context does
- *      104    8 missed      walks at which another thread ran, or that did not come
- *      112    8 unfinished  stacks that the unwinder has lost
- *      120    8 unsent      stacks for which there was no room
- *      128    8 unseen      switches of threads that the program was not run for
- *      136   56 reserved    0
+ *       88    8 missed      walks at which another thread ran, or that did not come
+ *       96    8 unfinished  stacks that the unwinder has lost
+ *      104    8 unsent      stacks for which there was no room
+ *      112    8 unseen      switches of threads that the program was not run for
+ *      120   72 reserved    0
  */
 struct wait_counters {
     volatile __u64 counting;
@@ -221,10 +220,7 @@ struct wait_counters {
     __u64 unknown;
     __u64 stateless;
     __u64 unwoken;
-    __u64 window;
-    __u32 asked;
-    __u32 wanted;
-    __u64 demand;
+    __u64 until;
     __u64 walked;
     __u64 unasked;
     __u64 unasked_ns;
@@ -233,27 +229,31 @@ struct wait_counters {
     __u64 unfinished;
     __u64 unsent;
     __u64 unseen;
-    __u64 reserved[7];
+    __u64 reserved[9];
 };
 
-/* How often stacks of a target, or of all targets of an owner, are walked on a CPU.
+/* How often stacks of a target, or of all targets of an owner, are walked on a CPU. Of an owner all
+ * but until is 0.
  *
  *   offset size field
- *        0    8 period    of a target: the time for which one is, ns; at least least_period is used
- *        8    8 window    since when wanted and asked count, CLOCK_MONOTONIC, ns
- *       16    4 wanted    stacks that were to be walked by the period; of an owner: of each target
- *                         no more than it may have
- *       20    4 asked     stacks that a walk was asked for
- *       24    4 demand    of an owner: wanted of the former window
- *       28    4 reserved  0
+ *        0    8 until    when nothing will be taken up any more of the walks that may be,
+ *                        CLOCK_MONOTONIC, ns
+ *        8    8 period   how long waits are that have one for themselves, ns; at least least_period
+ *                        is used
+ *       16    8 window   since when what follows counts, CLOCK_MONOTONIC, ns
+ *       24    4 walked   of waits that were as long as the period: those that a walk was asked for
+ *       28    4 refused  those that no walk was asked for
+ *       32    4 longer   those of them that are longer by is_longer of budget.h
+ *       36    4 nearly   waits that were nearly as long, by is_nearly, or as long
  */
 struct pace {
+    __u64 until;
     __u64 period;
     __u64 window;
-    __u32 wanted;
-    __u32 asked;
-    __u32 demand;
-    __u32 reserved;
+    __u32 walked;
+    __u32 refused;
+    __u32 longer;
+    __u32 nearly;
 };
 
 /* How many paces there are for a CPU, first of targets, then of owners: those whose numbers differ
@@ -312,13 +312,13 @@ _Static_assert(sizeof(struct thread) + 80 <= 512, "thread");
 _Static_assert(__builtin_offsetof(struct job, queued) == 16, "queued");
 _Static_assert(__builtin_offsetof(struct job, kernel) == 64, "kernel");
 _Static_assert(sizeof(struct job) == 1080, "job");
-_Static_assert(sizeof(struct pace) == 32, "pace");
+_Static_assert(sizeof(struct pace) == 40, "pace");
 _Static_assert(__builtin_offsetof(struct usage, owner) == 8, "owner");
 _Static_assert(sizeof(struct usage) == 16, "usage");
 _Static_assert(__builtin_offsetof(struct owned, begun) == 8, "begun");
 _Static_assert(sizeof(struct owned) == 16, "owned");
-_Static_assert(__builtin_offsetof(struct wait_counters, walked) == 72, "walked");
-_Static_assert(__builtin_offsetof(struct wait_counters, unseen) == 128, "unseen");
+_Static_assert(__builtin_offsetof(struct wait_counters, walked) == 56, "walked");
+_Static_assert(__builtin_offsetof(struct wait_counters, unseen) == 112, "unseen");
 _Static_assert(sizeof(struct wait_counters) == 192, "cache lines");
 
 /* The maps that the programs of waits.bpf.c and walks.bpf.c share. */

@@ -211,30 +211,32 @@ type waitsOwned struct {
 }
 
 type waitsPace struct {
-	_        structs.HostLayout
-	Period   uint64
-	Window   uint64
-	Wanted   uint32
-	Asked    uint32
-	Demand   uint32
-	Reserved uint32
+	_       structs.HostLayout
+	Until   uint64
+	Period  uint64
+	Window  uint64
+	Walked  uint32
+	Refused uint32
+	Longer  uint32
+	Nearly  uint32
 }
 
 type waitsThread struct {
-	_       structs.HostLayout
-	In      uint64
-	Out     uint64
-	Waking  uint64
-	Ran     uint64
-	State   uint8
-	Owed    uint8
-	Cpu     uint16
-	Target  uint32
-	Key     waitsAccountKey
-	Account waitsAccount
-	Rest    uint64
-	Weight  uint64
-	Waker   struct {
+	_         structs.HostLayout
+	In        uint64
+	Out       uint64
+	Waking    uint64
+	Ran       uint64
+	State     uint8
+	Owed      uint8
+	Cpu       uint16
+	Step      uint16
+	QueueStep uint16
+	Key       waitsAccountKey
+	Account   waitsAccount
+	Rest      uint64
+	Weight    uint64
+	Waker     struct {
 		_             structs.HostLayout
 		TraceId       [2]uint64
 		TransactionId uint64
@@ -283,10 +285,7 @@ type waitsWaitCounters struct {
 	Unknown    uint64
 	Stateless  uint64
 	Unwoken    uint64
-	Window     uint64
-	Asked      uint32
-	Wanted     uint32
-	Demand     uint64
+	Until      uint64
 	Walked     uint64
 	Unasked    uint64
 	UnaskedNs  uint64
@@ -295,7 +294,7 @@ type waitsWaitCounters struct {
 	Unfinished uint64
 	Unsent     uint64
 	Unseen     uint64
-	Reserved   [7]uint64
+	Reserved   [9]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	// walkPeriod is the time of waits for which a stack is walked at first.
+	// walkPeriod is the time of waits for which a stack is due at least.
 	walkPeriod = 10 * time.Millisecond
 
-	// windowWalks are the walks that a CPU makes at most in a tenth of a second. Each takes 25 to 75 µs.
+	// windowWalks are the walks that a CPU makes in a tenth of a second: on average, and at most twice as many more
+	// after it has made fewer. Each takes 25 to 75 µs.
 	windowWalks = 6
 
 	// walkBytes is the room for walks of one CPU: for those of some tenths of a second, with 40 frames. In all there

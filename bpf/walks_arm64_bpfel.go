@@ -184,16 +184,17 @@ type walksRecordLayout struct {
 }
 
 type walksThread struct {
-	_      structs.HostLayout
-	In     uint64
-	Out    uint64
-	Waking uint64
-	Ran    uint64
-	State  uint8
-	Owed   uint8
-	Cpu    uint16
-	Target uint32
-	Key    struct {
+	_         structs.HostLayout
+	In        uint64
+	Out       uint64
+	Waking    uint64
+	Ran       uint64
+	State     uint8
+	Owed      uint8
+	Cpu       uint16
+	Step      uint16
+	QueueStep uint16
+	Key       struct {
 		_             structs.HostLayout
 		Target        uint32
 		Tid           uint32
@@ -235,10 +236,7 @@ type walksWaitCounters struct {
 	Unknown    uint64
 	Stateless  uint64
 	Unwoken    uint64
-	Window     uint64
-	Asked      uint32
-	Wanted     uint32
-	Demand     uint64
+	Until      uint64
 	Walked     uint64
 	Unasked    uint64
 	UnaskedNs  uint64
@@ -247,7 +245,7 @@ type walksWaitCounters struct {
 	Unfinished uint64
 	Unsent     uint64
 	Unseen     uint64
-	Reserved   [7]uint64
+	Reserved   [9]uint64
 }
 
 type walksWakerKind uint32

@@ -252,7 +252,7 @@ func TestWalksTooMany(t *testing.T) {
 		tid = c.do("naps 200")
 		got.drain()
 		period := got.period(c.target)
-		return period > 10*time.Millisecond && got.counters().Unasked > 0
+		return period > time.Millisecond && got.counters().Unasked > 0
 	})
 	got.drain()
 	counters := got.counters()
@@ -308,7 +308,7 @@ func TestWalksOwners(t *testing.T) {
 	for cpu := range got.w.cpus {
 		var pace waitsPace
 		assert.NilError(t, got.w.objects.Paces.Lookup(uint32(cpu*(paces+ownerPaces)+paces), &pace))
-		assert.Check(t, pace.Asked < windowWalks, "%+v", pace)
+		assert.Check(t, pace.Until <= Now()+uint64(2*window), "%+v", pace)
 	}
 }
 

@@ -1,0 +1,186 @@
+package bpf
+
+import (
+	"bytes"
+	"cmp"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// A dueWait is struct wait of testdata/budget.c.
+type dueWait struct {
+	target, thread          uint32
+	end, length             time.Duration
+	weight, refused, period time.Duration
+}
+
+// stream adds waits of a thread, one after the other, until an end.
+func stream(all []dueWait, target, thread int, until time.Duration, next func() (length time.Duration)) []dueWait {
+	for at := time.Duration(0); ; {
+		length := next()
+		at += length + 10*time.Microsecond
+		if at > until {
+			return all
+		}
+		all = append(all, dueWait{target: uint32(target), thread: uint32(thread), end: time.Hour + at, length: length})
+	}
+}
+
+// walkDue has the stacks of waits walked by testdata/budget.c, and checks what holds of all: that no more are walked
+// than may be, and that what they stand for, what none stands for, and what is left is the time of all waits of each
+// thread.
+func walkDue(t *testing.T, all []dueWait) []dueWait {
+	t.Helper()
+	slices.SortStableFunc(all, func(a, b dueWait) int { return cmp.Compare(a.end, b.end) })
+	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/budget.c", "-O", "-Wall", "-Werror"))
+	cmd.Stdin = bytes.NewReader(asBytes(all))
+	out, err := cmd.Output()
+	assert.NilError(t, err)
+	var before, after [1024]time.Duration
+	n := copy(asBytes(before[:]), out)
+	n += copy(asBytes(all), out[n:])
+	n += copy(asBytes(after[:]), out[n:])
+	assert.Assert(t, n == len(out))
+	const ofCPU = 1 << 31
+	walks := make(map[uint32][]time.Duration) // of targets and the CPU
+	for _, w := range all {
+		before[w.thread] += w.length - w.weight - w.refused
+		if w.weight > 0 {
+			walks[w.target] = append(walks[w.target], w.end)
+			walks[ofCPU] = append(walks[ofCPU], w.end)
+		}
+	}
+	assert.Check(t, before == after)
+	for of, walks := range walks {
+		most := 4
+		if of == ofCPU {
+			most = windowWalks
+		}
+		for first := range walks {
+			for n := 2 * most; first+n < len(walks); n++ { // as many as in two windows at once
+				took := walks[first+n] - walks[first]
+				if took < time.Duration(n+1-2*most)*(window/time.Duration(most)-1) {
+					t.Fatalf("%d: %d walks in %v", of, n+1, took)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// window is WINDOW of budget.h.
+const window = 100 * time.Millisecond
+
+// However many waits are short, or a little longer than the least period, those that are much longer have their stacks.
+func TestBudgetLongFirst(t *testing.T) {
+	const longest = 80 * time.Millisecond // of those that may be refused: 8 times the least period
+	for _, short := range []struct {
+		threads int
+		length  time.Duration
+	}{{1, 50 * time.Microsecond}, {1, 10100 * time.Microsecond}, {1, 15 * time.Millisecond},
+		{200, 2 * time.Millisecond}, {200, 10100 * time.Microsecond}, {20, 15 * time.Millisecond}} {
+		random := rand.New(rand.NewPCG(1, 2))
+		var all []dueWait
+		for i := range short.threads {
+			all = stream(all, 0, i, 10*time.Second, func() time.Duration {
+				return short.length/2 + time.Duration(random.Int64N(int64(short.length)))
+			})
+		}
+		for i := range 2 {
+			all = stream(all, 0, 1000+i, 10*time.Second, func() time.Duration {
+				return time.Duration(200+random.Int64N(200)) * time.Millisecond
+			})
+		}
+		var longs, shorts, refused int
+		for _, w := range walkDue(t, all) {
+			switch {
+			case w.length >= longest && w.weight != w.length:
+				refused++
+			case w.length >= longest:
+				longs++
+			case w.weight > 0:
+				shorts++
+			}
+		}
+		t.Logf("%+v: %d long, %d refused, %d short", short, longs, refused, shorts)
+		assert.Check(t, refused == 0 && longs > 50 && shorts > 100)
+	}
+}
+
+// What stacks stand for is the time of waits of each length, also where most are refused.
+func TestBudgetUnbiased(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 3))
+	var all []dueWait
+	for i := range 20 {
+		all = stream(all, 0, i, 100*time.Second, func() time.Duration {
+			if random.IntN(10) > 0 {
+				return time.Duration(random.IntN(int(2 * time.Millisecond)))
+			}
+			return time.Duration(4+random.IntN(5)) * time.Millisecond
+		})
+	}
+	var took, stands [2]time.Duration
+	for _, w := range walkDue(t, all) {
+		isLong := 0
+		if w.length > 2*time.Millisecond {
+			isLong = 1
+		}
+		took[isLong] += w.length
+		stands[isLong] += w.weight
+		assert.Check(t, w.refused == 0, "%+v", w)
+	}
+	is, want := float64(stands[1])/float64(stands[0]+stands[1]), float64(took[1])/float64(took[0]+took[1])
+	t.Log(is, want)
+	assert.Check(t, is > want-0.03 && is < want+0.03, "%.3f, not %.3f", is, want)
+}
+
+// A period that too many waits have made longer is the least again once they are over.
+func TestBudgetPeriod(t *testing.T) {
+	var all []dueWait
+	for i := range 100 {
+		all = stream(all, 0, i, 2*time.Second, func() time.Duration { return 300 * time.Millisecond })
+	}
+	all = stream(all, 0, 200, 10*time.Second, func() time.Duration { return 11 * time.Millisecond })
+	all = walkDue(t, all)
+	var longest time.Duration
+	for _, w := range all {
+		longest = max(longest, w.period)
+	}
+	last := all[len(all)-1]
+	assert.Check(t, longest > 100*time.Millisecond && last.period <= 20*time.Millisecond, "%v, %+v", longest, last)
+}
+
+// Targets that want all walks of a CPU leave some to others.
+func TestBudgetShared(t *testing.T) {
+	for _, length := range []time.Duration{5 * time.Millisecond, 500 * time.Millisecond} {
+		random := rand.New(rand.NewPCG(4, 5))
+		const other = 3
+		var all []dueWait
+		for target := range other {
+			for i := range 100 {
+				all = stream(all, target, 100*target+i, 10*time.Second, func() time.Duration {
+					return length + time.Duration(random.Int64N(int64(length)))
+				})
+			}
+		}
+		all = stream(all, other, 1000, 10*time.Second, func() time.Duration {
+			return time.Duration(50+random.IntN(100)) * time.Millisecond
+		})
+		var has, of time.Duration
+		for _, w := range walkDue(t, all) {
+			if w.target == other {
+				has += w.weight
+				of += w.length
+			}
+		}
+		t.Log(length, has, of)
+		assert.Check(t, has > of/2, "%v of %v", has, of)
+	}
+}
