@@ -102,7 +102,9 @@ interop: ## send everything to the OpenTelemetry Collector's own receiver and co
 
 fleet: ## send Pyroscope 1.21, built from its module (minutes), what hosts send, and explain a trace of several from it
 	.ci/pyroscope testdata/out/pyroscope
-	PYROSCOPE=$(CURDIR)/testdata/out/pyroscope $(GO) test -tags interop -count 1 -v -run '^TestReal$$' ./internal/out/pyroscope
+	GOBIN=$(CURDIR)/testdata/out $(GO) install github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0
+	PYROSCOPE=$(CURDIR)/testdata/out/pyroscope S3=$(CURDIR)/testdata/out/gofakes3 \
+		$(GO) test -tags interop -count 1 -v -run '^TestReal' ./internal/out/pyroscope
 
 # Without a limit, minimizing a large input that covers something new takes up to a minute, which is
 # all of FUZZTIME: 32 executions of FuzzReadSymbolTables in 30 s instead of 709,000.

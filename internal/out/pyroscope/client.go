@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +24,9 @@ import (
 
 // What is read of a backend, which may send anything.
 const (
-	maxSeries       = 512 // of a trace
-	maxSeriesBytes  = 8 << 20
+	maxServices     = 1000
+	maxSeries       = 512     // of a trace
+	maxSeriesBytes  = 8 << 20 // of all answers that list some
 	maxProfileBytes = 4 << 20
 	maxAnswerBytes  = 64 << 20 // of all profiles
 )
@@ -86,12 +88,8 @@ func (c *Client) Samples(ctx context.Context, q keep.Query) (*keep.Answer, error
 	if since.IsZero() {
 		since = b.answer.At.Add(-defaultSince)
 	}
-	selector := []string{matcher(traceLabel, "=", q.ID)}
-	if q.Service != "" {
-		selector = append(selector, matcher(serviceLabel, "=~", q.Service))
-	}
 	within := window{since.UnixMilli(), b.answer.At.Add(ahead).UnixMilli()}
-	all, err := c.series(ctx, within, "{"+strings.Join(selector, ",")+"}")
+	all, err := c.seriesOf(ctx, within, q)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +97,7 @@ func (c *Client) Samples(ctx context.Context, q keep.Query) (*keep.Answer, error
 	known := slices.DeleteFunc(all, func(s series) bool { return !s.canBeAsked(q.ID) })
 	if len(known) == 0 {
 		return nil, fmt.Errorf("%s has no profiles with %s since %s (--since). It can be that nothing of it was sampled, "+
-			"or that its Pyroscope is no 1.21: others may make no label of the id", c.url, selector[0],
+			"or that its Pyroscope is no 1.21: others may make no label of the id", c.url, matcher(traceLabel, "=", q.ID),
 			since.Local().Format(time.DateTime))
 	}
 	// CPU time goes before waits, of which there are many more series.
@@ -111,7 +109,8 @@ func (c *Client) Samples(ctx context.Context, q keep.Query) (*keep.Answer, error
 		return nil, err
 	}
 	if len(b.answer.Transactions) == 0 {
-		return nil, fmt.Errorf("the profiles that %s has with %s are empty, or too large", c.url, selector[0])
+		return nil, fmt.Errorf("the profiles that %s has with %s are empty, or too large", c.url,
+			matcher(traceLabel, "=", q.ID))
 	}
 	return b.answer, nil
 }
@@ -148,13 +147,86 @@ func matcher(name, operator, value string) string {
 	return fmt.Sprintf("%s%s%q", name, operator, value)
 }
 
-// series returns the series that a selector selects, in an order that is always the same.
-func (c *Client) series(ctx context.Context, within window, selector string) ([]series, error) {
-	body, err := json.Marshal(map[string]any{"matchers": []string{selector}, "start": within.start, "end": within.end})
+// seriesOf returns the series of a trace, in an order that is always the same. In object storage of version 2, those
+// that are not compacted yet are found by the name of their service alone.
+func (c *Client) seriesOf(ctx context.Context, within window, q keep.Query) ([]series, error) {
+	is, err := regexp.Compile(`^(?:` + q.Service + `)$`)
+	if err != nil {
+		return nil, err
+	}
+	var read atomic.Int64
+	known, err := c.series(ctx, &read, within, nil, []string{typeLabel, serviceLabel})
+	if err != nil {
+		return nil, err
+	}
+	var selectors []string
+	add := func(more ...string) {
+		selectors = append(selectors, "{"+strings.Join(append(more, matcher(traceLabel, "=", q.ID)), ",")+"}")
+	}
+	services := make(map[string]bool)
+	for _, s := range known {
+		if name := s[serviceLabel]; name != "" && (q.Service == "" || is.MatchString(name)) {
+			services[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		add(matcher(serviceLabel, "=", name))
+	}
+	if len(selectors) > maxServices {
+		return nil, fmt.Errorf("%s has %d services: --service may select %d", c.url, len(selectors), maxServices)
+	}
+	if q.Service == "" {
+		add()
+	} else {
+		add(matcher(serviceLabel, "=~", q.Service))
+	}
+	found := make([][]series, len(selectors))
+	err = each(ctx, len(selectors), func(ctx context.Context, i int) (err error) {
+		found[i], err = c.series(ctx, &read, within, selectors[i:i+1], nil)
+		return err
+	})
+	made := make(map[string]series)
+	for _, s := range slices.Concat(found...) {
+		made[fmt.Sprint(s)] = s // maps print in order
+	}
+	all := make([]series, 0, len(made))
+	for _, key := range slices.Sorted(maps.Keys(made)) {
+		all = append(all, made[key])
+	}
+	return all, err
+}
+
+// each does something n times, some at the same time, until there is an error.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for range requests {
+		running.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+// series returns the series that selectors select, with all labels or those that are named.
+func (c *Client) series(ctx context.Context, read *atomic.Int64, within window, selectors, names []string) (
+	[]series, error) {
+	body, err := json.Marshal(map[string]any{"matchers": selectors, "labelNames": names, "start": within.start,
+		"end": within.end})
 	if err != nil {
 		return nil, err
 	}
 	content, err := c.caller.Post(ctx, seriesPath, "application/json", body, maxSeriesBytes)
+	if err == nil && read.Add(int64(len(content))) > maxSeriesBytes {
+		err = fmt.Errorf("the lists of series at %s are larger than %d bytes", c.url, maxSeriesBytes)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +238,7 @@ func (c *Client) series(ctx context.Context, within window, selector string) ([]
 	if err := json.Unmarshal(content, &answer); err != nil {
 		return nil, c.invalidAnswer(seriesPath, content, err)
 	}
-	made := make(map[string]series)
+	all := make([]series, 0, len(answer.LabelsSet))
 	for _, set := range answer.LabelsSet {
 		s := make(series)
 		for _, l := range set.Labels {
@@ -175,11 +247,7 @@ func (c *Client) series(ctx context.Context, within window, selector string) ([]
 				s[l.Name] = l.Value
 			}
 		}
-		made[fmt.Sprint(s)] = s // maps print in order
-	}
-	all := make([]series, 0, len(made))
-	for _, key := range slices.Sorted(maps.Keys(made)) {
-		all = append(all, made[key])
+		all = append(all, s)
 	}
 	return all, nil
 }
@@ -199,30 +267,22 @@ func (c *Client) invalidAnswer(path string, content []byte, err error) error {
 // addProfiles adds the profile of each series; names: of their labels. Each is decoded when the one before it is added,
 // since it takes many times its bytes.
 func (c *Client) addProfiles(ctx context.Context, b *builder, within window, all []series, names []string) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	contents := make([][]byte, len(all))
-	var next, read atomic.Int64
-	var running sync.WaitGroup
-	for range requests {
-		running.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				request := profileRequest(within, all[i], names)
-				content, err := c.caller.Post(ctx, profilePath, "application/proto", request, maxProfileBytes)
-				if err == nil && read.Add(int64(len(content))) > maxAnswerBytes {
-					err = fmt.Errorf("the profiles at %s are larger than %d bytes", c.url, maxAnswerBytes)
-				}
-				if err != nil {
-					stop(err)
-				}
-				contents[i] = content
-			}
-		})
+	var read atomic.Int64
+	err := each(ctx, len(all), func(ctx context.Context, i int) (err error) {
+		request := profileRequest(within, all[i], names)
+		contents[i], err = c.caller.Post(ctx, profilePath, "application/proto", request, maxProfileBytes)
+		if err == nil && read.Add(int64(len(contents[i]))) > maxAnswerBytes {
+			err = fmt.Errorf("the profiles at %s are larger than %d bytes", c.url, maxAnswerBytes)
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	running.Wait()
 	for i, content := range contents {
-		if err := context.Cause(ctx); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		p, err := c.profile(content)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,9 +42,9 @@ type exchange struct {
 // requestKey is a request without its times.
 func requestKey(t testing.TB, path string, body []byte) string {
 	if path == seriesPath {
-		var request struct{ Matchers []string }
+		var request struct{ Matchers, LabelNames []string }
 		assert.Check(t, json.Unmarshal(body, &request) == nil)
-		return fmt.Sprint(path, request.Matchers)
+		return fmt.Sprint(path, request.Matchers, request.LabelNames)
 	}
 	at := bytes.IndexByte(body, '{')
 	end := bytes.LastIndexByte(body, '}')
@@ -229,6 +230,76 @@ func TestTooManySeries(t *testing.T) {
 	assert.Check(t, answer.LeftOutSeries == 3, "%d", answer.LeftOutSeries)
 	assert.Check(t, len(answer.Samples) == 1 && len(answer.Waits) == maxSeries-1, "%d, %d", len(answer.Samples),
 		len(answer.Waits))
+}
+
+// Where series are found by the name of their service alone, as in segments that are not compacted, a trace is found:
+// in the services that are selected, if some are.
+func TestServices(t *testing.T) {
+	var asked []string
+	var mu sync.Mutex
+	serves := func(services int) *httptest.Server {
+		return serve(t, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			assert.Check(t, err == nil)
+			if r.URL.Path == profilePath {
+				w.Write(profileOf(t, 1, 1e9))
+				return
+			}
+			var request struct{ Matchers, LabelNames []string }
+			assert.Check(t, json.Unmarshal(body, &request) == nil)
+			if len(request.Matchers) == 0 {
+				assert.Check(t, slices.Equal(request.LabelNames, []string{typeLabel, serviceLabel}))
+				all := make([]labels, services)
+				for i := range all {
+					all[i] = labels{serviceLabel: fmt.Sprint(`"shop-`, i), typeLabel: cpuType}
+				}
+				io.WriteString(w, seriesOf(all...))
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, request.Matchers...)
+			for i := range services {
+				name := fmt.Sprint(`"shop-`, i)
+				if strings.HasPrefix(request.Matchers[0], "{"+matcher(serviceLabel, "=", name)+",") {
+					io.WriteString(w, seriesOf(labels{serviceLabel: name, typeLabel: cpuType, traceLabel: testTrace}))
+					return
+				}
+			}
+			io.WriteString(w, "{}")
+		})
+	}
+	query := func(services int, service string) (*keep.Answer, error) {
+		asked = nil
+		client, err := New(serves(services).URL, nil, "test")
+		assert.NilError(t, err)
+		return client.Samples(t.Context(), keep.Query{ID: testTrace, Service: service})
+	}
+	answer, err := query(3, "")
+	assert.NilError(t, err)
+	assert.Check(t, len(answer.Samples) == 3 && len(answer.Processes) == 3, "%+v", answer)
+	assert.Check(t, slices.Contains(asked, `{trace_id="`+testTrace+`"}`), "%q", asked)
+
+	answer, err = query(3, `"shop-[12]`)
+	assert.NilError(t, err)
+	slices.Sort(asked)
+	assert.Check(t, len(answer.Samples) == 2 && len(asked) == 3 && strings.HasPrefix(asked[2], `{service_name=~`), "%q",
+		asked)
+
+	_, err = query(maxServices+1, "")
+	assert.ErrorContains(t, err, "has 1001 services: --service may select 1000")
+	answer, err = query(maxServices+1, `"shop-7`)
+	assert.NilError(t, err)
+	assert.Check(t, len(answer.Samples) == 1, "%+v", answer)
+}
+
+// The lists of series have a bound together.
+func TestLists(t *testing.T) {
+	name := strings.Repeat("n", maxSeriesBytes/4)
+	client := &Client{"http://localhost", answers{seriesPath: []byte(seriesOf(labels{serviceLabel: "a", "n": name},
+		labels{serviceLabel: "b"}, labels{serviceLabel: "c"}))}}
+	_, err := client.Samples(t.Context(), keep.Query{ID: testTrace})
+	assert.ErrorContains(t, err, "the lists of series at http://localhost are larger than 8388608 bytes")
 }
 
 // Series that only labels of Pyroscope itself tell apart are asked for once, since they have one selector, and those
