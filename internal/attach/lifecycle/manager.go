@@ -113,6 +113,7 @@ type Manager struct {
 	discovery discovery
 	logBudget *logBudget // of all that is logged of single processes
 	admission admission
+	hands     *hands
 	started   time.Time
 
 	serving     context.Context // ends when processes are to end
@@ -137,6 +138,7 @@ func Open(options Options, client Client) (*Manager, error) {
 	}
 	m.admission.init(options.MaxProcesses, m.counters, m.unended)
 	m.serving, m.stopServing = context.WithCancel(context.Background())
+	m.hands = newHands(m.serving)
 	var err error
 	if err = m.initDiscovery(); err != nil {
 		return nil, err

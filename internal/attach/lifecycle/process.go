@@ -38,6 +38,7 @@ type Process struct {
 
 	dirty    chan struct{} // has a token when it is to be probed
 	posted   chan func()
+	worked   chan struct{}  // of hands.do
 	exited   chan struct{}  // closed by the exit watcher
 	evicted  chan struct{}  // closed when it has to give way to another
 	mappings latestMappings // what was found mapped
@@ -96,6 +97,7 @@ func (m *Manager) newProcess(found procscan.Found) (*Process, error) {
 		id:       found.ProcessID,
 		dirty:    make(chan struct{}, 1),
 		posted:   make(chan func(), maxPosted),
+		worked:   make(chan struct{}, 1),
 		exited:   make(chan struct{}),
 		evicted:  make(chan struct{}),
 		attaches: newAttachLimiter(),
@@ -217,7 +219,9 @@ func (p *Process) notify() {
 func (p *Process) run(serving context.Context) {
 	err := p.probe()
 	for !process.IsGone(err) && !errors.Is(err, errShutdown) && !isEvicted(err) {
-		err = p.await(serving, after(p.nextRetry(err)))
+		var retry time.Duration
+		p.manager.hands.do(func() { retry = p.nextRetry(err) }, p.worked)
+		err = p.await(serving, after(retry))
 	}
 	if isEvicted(err) {
 		p.giveWay(err)
@@ -283,11 +287,11 @@ func (p *Process) await(serving context.Context, due <-chan time.Time) error {
 	}
 }
 
-// work calls a function during which the process may make the goroutine hang.
+// work has a function called during which the process may make the goroutine hang.
 func (p *Process) work(do func()) {
 	p.busySince.Store(p.manager.uptime())
 	defer p.busySince.Store(0)
-	do()
+	p.manager.hands.do(do, p.worked)
 }
 
 // IsStuck reports whether the process makes its goroutine hang. It may be called by any goroutine.
