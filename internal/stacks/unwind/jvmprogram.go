@@ -32,6 +32,7 @@ const (
 const (
 	x86Return = 0xc3
 	x86PopRBP = 0x5d
+	x86Leave  = 0xc9
 )
 
 // Labels of what is added.
@@ -52,6 +53,9 @@ const (
 	jvmNoFrame  = "jvm_code_no_frame"
 	jvmReadDone = "jvm_code_done"
 	jvmReadKeep = "jvm_code_keep"
+
+	jvmLikeEnd   = "jvm_code_like_end"
+	jvmBehindEnd = "jvm_code_behind_end"
 )
 
 // jvmStack is where the added instructions have what they need, from below the program's own stack on.
@@ -258,11 +262,33 @@ func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
 	code = append(code,
 		asm.Mov.Reg(asm.R4, asm.R3),
 		asm.And.Imm(asm.R4, 0xffff),
-		asm.JNE.Imm(asm.R4, 0x870f, jvmReadDone))
+		asm.JNE.Imm(asm.R4, 0x870f, jvmLikeEnd))
 	before(7, 0x49, 0x3b, 0xa7, jvmNoFrame)
 	before(4, 0x49, 0x3b, 0x67, jvmNoFrame)
 	code[ends] = code[ends].WithSymbol(jvmEnds)
-	code = append(code, asm.Ja.Label(jvmReadDone))
+	// The program takes it for removed behind a byte like pop rbp or leave, if a byte like ret comes: in movsxd rcx,
+	// ecx; ...; imul rax, rbx it is not. Behind the real ones come ret; test eax, [rip+x] (JDK 8 and 11); mov r10,
+	// [r15+x]; test eax, [r10] (11); or cmp qword [r15+x], 0; jne (of a native method).
+	code = append(code,
+		asm.Ja.Label(jvmReadDone),
+		asm.Mov.Reg(asm.R5, asm.R2).WithSymbol(jvmLikeEnd),
+		asm.RSh.Imm(asm.R5, 56),
+		asm.JEq.Imm(asm.R5, x86PopRBP, jvmBehindEnd),
+		asm.JNE.Imm(asm.R5, x86Leave, jvmReadDone),
+		asm.JEq.Imm(asm.R4, 0x0585, jvmReadDone).WithSymbol(jvmBehindEnd),
+		asm.JEq.Imm(asm.R4, 0x850f, jvmReadDone),
+		asm.And.Imm(asm.R4, 0xff),
+		asm.JEq.Imm(asm.R4, x86Return, jvmReadDone),
+		asm.JEq.Imm(asm.R4, x86PopRBP, jvmReadDone))
+	at(0x49, 0x83, 0x7f, jvmReadDone)
+	at(0x41, 0x85, 0x02, jvmReadDone)
+	bytesAre(asm.R3, 4, 0x41, 0x85, 0x02, jvmReadDone)
+	code = append(code,
+		asm.LoadMem(asm.R4, asm.RFP, stack.window+jvmWindow+8, asm.Half),
+		asm.LSh.Imm(asm.R4, 8),
+		asm.RSh.Imm(asm.R3, 56),
+		asm.Or.Reg(asm.R4, asm.R3), // 3 bytes, from the seventh on
+		asm.JEq.Imm(asm.R4, 0x028541, jvmReadDone))
 
 	// What the program is to take the code for: nothing that it knows, pop rbp; ret, or ret.
 	store := func(offset int16, instruction byte) {

@@ -64,7 +64,13 @@ func TestReturnAddressCode(t *testing.T) {
 		{"a check of the class", "n:448b5608 n:493bc2 n:0f8500010000 n:666690", true},
 		{"a return", "-:4883c410 f:5d n:493ba750030000 n:0f8700010000 -:c3", false},
 		{"with a near poll", "-:4883c410 f:5d n:493b6728 n:0f8700010000 -:c3", false},
-		{"other code", "-:493bc2 -:0f8700010000 -:5d -:90 -:e800000000 -:41817f2001000000", false},
+		{"a return of JDK 8", "-:4883c410 -:5d -:850512345600 -:c3", false},
+		{"of 11", "-:4883c410 -:5d -:4d8b9708010000 -:418502 -:c3", false},
+		{"of 11, near", "-:5d -:4d8b5770 -:418502 -:c3", false},
+		{"of a native method", "-:c9 -:49837f0800 -:0f8500010000 -:c3", false},
+		{"code like leave", "-:4863c9 c:4963c0 -:488bd8 -:488bc1 -:480fafc3", false},
+		{"code like pop rbp", "-:83c15d c:480fafc3", false},
+		{"other code", "-:493bc2 -:0f8700010000 -:5d c:90 -:e800000000 -:41817f2001000000", false},
 	} {
 		code, places := make([]byte, 64), map[int]byte{}
 		at := jvmWindow
