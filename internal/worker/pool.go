@@ -26,8 +26,8 @@ const (
 	idleTime = 10 * time.Second
 
 	// patience is how long a request waits for a worker that serves another one before one more is started, which
-	// would take longer: most requests take less than a millisecond.
-	patience = 5 * time.Millisecond
+	// would take longer, most on a busy host, and 5 MB for a while: most requests take less than a millisecond.
+	patience = 20 * time.Millisecond
 
 	// maxWait is how long a request waits for others of its user.
 	maxWait = 10 * time.Second
