@@ -17,9 +17,9 @@ const (
 	// never repeat a stack fill it in 50 seconds.
 	StoreBytes = 4 << 20
 
-	// StoreStacks goes with StoreBytes: it is reached first only where stacks have fewer than 7
+	// StoreStacks goes with StoreBytes: it is reached first only where stacks have fewer than 14
 	// frames. The table takes 64 bytes for each, in addition to StoreBytes.
-	StoreStacks = 16384
+	StoreStacks = 8192
 )
 
 const (
