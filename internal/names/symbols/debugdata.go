@@ -75,7 +75,8 @@ func decompress(r *bufio.Reader, most int) ([]byte, error) {
 	}
 }
 
-// xzReader reads an xz file.
+// xzReader reads an xz file, of hardly more bytes than it may be decompressed to: padding and the index may have any
+// size.
 type xzReader struct {
 	r        *bufio.Reader
 	n        int // bytes that were read
@@ -87,16 +88,24 @@ type xzReader struct {
 // Read implements io.Reader, and ReadByte io.ByteReader, by which no more is read of data than belongs to it.
 func (x *xzReader) Read(b []byte) (int, error) {
 	n, err := x.r.Read(b)
-	x.n += n
-	return n, err
+	return n, x.count(n, err)
 }
 
 func (x *xzReader) ReadByte() (byte, error) {
 	b, err := x.r.ReadByte()
 	if err == nil {
-		x.n++
+		err = x.count(1, nil)
 	}
 	return b, err
+}
+
+// count counts bytes that were read.
+func (x *xzReader) count(n int, err error) error {
+	packed := x.most + x.most/8 + 1<<16 // what cannot be compressed takes a thousandth more
+	if x.n += n; err == nil && x.n > packed {
+		err = fmt.Errorf("%w: more than %d bytes compressed", elfsym.ErrLimit, packed)
+	}
+	return err
 }
 
 func (x *xzReader) skip(n int) error {

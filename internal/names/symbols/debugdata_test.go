@@ -3,7 +3,9 @@ package symbols
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,6 +111,18 @@ func TestDecompressKinds(t *testing.T) {
 			_, err = decompress(bufio.NewReader(bytes.NewReader(c.packed)), c.times*len(contents)-1)
 			assert.Check(t, errors.Is(err, elfsym.ErrLimit), "%s, %s: %v", kind, name, err)
 		}
+	}
+}
+
+// A file may have holes of any size: padding behind a stream, or the records of an index, are not read for ever.
+func TestDecompressHoles(t *testing.T) {
+	packed := compress(t, []byte("contents"))
+	index := binary.AppendUvarint(append(bytes.Clone(packed[:12]), 0), 1<<62)
+	for name, before := range map[string][]byte{"padding": packed, "an index": index} {
+		hole := bytes.NewReader(make([]byte, 1<<20))
+		_, err := decompress(bufio.NewReader(io.MultiReader(bytes.NewReader(before), hole)), 1<<16)
+		left := hole.Len()
+		assert.Check(t, errors.Is(err, elfsym.ErrLimit) && left > 1<<19, "%s: %v, %d bytes left", name, err, left)
 	}
 }
 
