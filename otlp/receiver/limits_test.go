@@ -702,6 +702,12 @@ func TestResetAtOnce(t *testing.T) {
 	connection := append([]byte{0, 10}, "connection\x05close"...)
 	forbidden := call(1)
 	forbidden = frame(frameHeaders, endHeaders, 1, append(forbidden[9:], connection...))
+	const inARow = 8
+	var again []byte
+	for i := range uint32(inARow) {
+		again = slices.Concat(again, call(2*i+1), frame(frameReset, 0, 2*i+1, []byte{0, 0, 0, 8}))
+	}
+	again = slices.Concat(again, call(2*inARow+1), frame(frameData, 0, 2*inARow+1, prefix(100)))
 	cancelled, malformed := 0, 0
 	for _, c := range []struct {
 		sent                 []byte
@@ -711,6 +717,7 @@ func TestResetAtOnce(t *testing.T) {
 		{append(call(1), data...), 200, 1, 0},
 		{slices.Concat(call(1), data, reset), 200, 1, 0},
 		{append(call(1), reset...), 200, 1, 0},
+		{again, 50, inARow + 1, 0},
 		{many, 1, maxStreams, 2},
 		{forbidden, 1, 0, 1},
 	} {

@@ -77,10 +77,11 @@ func (c *conn) await() {
 func (c *conn) begin(q *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.unread && c.givenUp > 0 && q.Context().Err() != nil {
-		c.givenUp--
+	if c.givenUp == 0 || q.Context().Err() == nil {
+		c.unread = false
+	} else if c.givenUp--; c.givenUp == 0 { // another request may be unread already
+		c.overdue.Stop()
 	}
-	c.unread = false
 }
 
 // giveUp notes that the request has ended, and calls malformed if there was no call of the handler, nor will be one: by
@@ -97,12 +98,13 @@ func (c *conn) giveUp(isIdle bool, malformed func()) {
 	case !c.http2:
 		malformed()
 	default:
-		c.givenUp++
-		time.AfterFunc(beginTimeout, func() {
+		if c.givenUp++; c.givenUp > 1 {
+			return // they are counted together
+		}
+		c.overdue = time.AfterFunc(beginTimeout, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if c.givenUp > 0 {
-				c.givenUp--
+			for ; c.givenUp > 0; c.givenUp-- {
 				malformed()
 			}
 		})
@@ -162,6 +164,7 @@ type conn struct {
 	unread  bool        // it is active, and the handler has not been called since
 	http2   bool        // and has been idle before that call
 	givenUp int         // requests without a call of the handler, as yet
+	overdue *time.Timer // counts them, if there are any
 }
 
 func (c *conn) Read(b []byte) (int, error) {
