@@ -78,7 +78,13 @@ func TestAgent(t *testing.T) {
 		status, _ := get(t, "http://"+address+"/readyz")
 		return status == http.StatusOK
 	})
-	before := scrape(t, address)
+	// A busy machine can take longer to tell the memory than is waited for.
+	const memory = "correlator_memory_pss_bytes{}"
+	var before map[string]*dto.MetricFamily
+	testenv.Poll(t, deadline, "the memory", func() bool {
+		before = scrape(t, address)
+		return values(before)[memory] > 0
+	})
 
 	busy := demo.Start(t, demo.Options{Busy: 2, Transaction: 100 * time.Millisecond})
 	silent := demo.Start(t, demo.Options{Manual: true})
@@ -90,7 +96,7 @@ func TestAgent(t *testing.T) {
 		during = scrape(t, address)
 		now := values(during)
 		return now[`correlator_processes{state="registered"}`] == 1 &&
-			now[`correlator_processes{state="no-storage"}`] == 1
+			now[`correlator_processes{state="no-storage"}`] == 1 && now[memory] > 0
 	})
 	got, want := slices.Sorted(maps.Keys(correlators(during))), slices.Sorted(maps.Keys(correlators(before)))
 	assert.Check(t, slices.Equal(got, want), "series %q, and without processes %q", got, want)

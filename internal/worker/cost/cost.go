@@ -4,6 +4,7 @@ package cost
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -45,28 +46,33 @@ func NewMeter(procRoot string) *Meter {
 
 // Read measures.
 func (m *Meter) Read() (c Cost) {
-	var files []*os.File // of which each stays that of its process; nil: not readable
+	var files []*os.File // of which each stays that of its process
+	known := true
+	open := func(pid string) {
+		file, err := os.Open(filepath.Join(m.procRoot, pid, "smaps_rollup"))
+		if err == nil {
+			files = append(files, file)
+		}
+		known = known && (err == nil || errors.Is(err, hasEnded))
+	}
 	worker.WithPIDs(func(pids []int) {
 		c.Processes = 1 + len(pids)
 		cpu := usedBy(unix.RUSAGE_SELF) + usedBy(unix.RUSAGE_CHILDREN)
-		files = append(files, m.open("self"))
+		open("self")
 		for _, pid := range pids {
 			cpu += used(pid)
-			files = append(files, m.open(strconv.Itoa(pid)))
+			open(strconv.Itoa(pid))
 		}
 		c.CPUSeconds = cpu.Seconds()
 	})
-	c.PSSBytes = m.memory(files)
+	if c.PSSBytes = m.memory(files); !known {
+		c.PSSBytes = 0
+	}
 	return c
 }
 
-func (m *Meter) open(pid string) *os.File {
-	file, err := os.Open(filepath.Join(m.procRoot, pid, "smaps_rollup"))
-	if err != nil {
-		return nil
-	}
-	return file
-}
+// hasEnded is what the kernel says of a process that has no memory any more, at opening or at reading.
+const hasEnded = unix.ESRCH
 
 // memory returns the sum of what files tell, 0 if one does not tell within patience, and closes them.
 func (m *Meter) memory(files []*os.File) uint64 {
@@ -111,13 +117,14 @@ func sum(files []*os.File) (all uint64) {
 
 // proportional reads a smaps_rollup.
 func proportional(file *os.File) (bytes uint64, known bool) {
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
 		if after, is := strings.CutPrefix(lines.Text(), "Pss:"); is {
 			kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(after), " kB"), 10, 54)
 			return kilobytes << 10, err == nil
 		}
 	}
-	return 0, false
+	return 0, errors.Is(lines.Err(), hasEnded)
 }
 
 // usedBy returns the CPU time of this process, or of its children that it has waited for.

@@ -1,7 +1,10 @@
 package cost
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -83,7 +86,6 @@ func TestMemoryUnknown(t *testing.T) {
 	for _, bad := range []string{"", "Pss: x kB\n", "Pss: -1 kB\n", "Rss: 1 kB\n", "Pss: 99999999999999999999 kB\n"} {
 		assert.Check(t, meter.memory([]*os.File{rollup(good), rollup(bad)}) == 0, "%q", bad)
 	}
-	assert.Check(t, meter.memory([]*os.File{rollup(good), nil}) == 0)
 	read, write, err := os.Pipe()
 	assert.NilError(t, err)
 	meter.patience = time.Millisecond
@@ -93,4 +95,28 @@ func TestMemoryUnknown(t *testing.T) {
 	write.Close()
 	testenv.Poll(t, time.Minute, "the end of what waits", func() bool { return len(meter.measuring) == 0 })
 	assert.Check(t, meter.memory([]*os.File{rollup(good)}) == 1234<<10)
+}
+
+// A worker that ends meanwhile has no memory any more: that of the others is told all the same.
+func TestMemoryOfEnded(t *testing.T) {
+	child := exec.Command("sleep", "1h")
+	assert.NilError(t, child.Start())
+	path := fmt.Sprintf("/proc/%d/smaps_rollup", child.Process.Pid)
+	file, err := os.Open(path)
+	assert.NilError(t, err)
+	defer file.Close()
+	assert.NilError(t, child.Process.Kill())
+	var info unix.Siginfo // it ends, and stays a child
+	assert.NilError(t, unix.Waitid(unix.P_PID, child.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil))
+	bytes, known := proportional(file)
+	assert.Check(t, bytes == 0 && known)
+	again, err := os.Open(path)
+	if err == nil { // as the kernel's version is
+		defer again.Close()
+		bytes, known = proportional(again)
+		assert.Check(t, bytes == 0 && known)
+	} else {
+		assert.Check(t, errors.Is(err, hasEnded), err)
+	}
+	_ = child.Wait()
 }
