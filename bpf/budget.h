@@ -60,6 +60,14 @@ static __always_inline __u64 least_wait(__u64 period, __u32 scarcity) {
     return period * (1 << scarcity >> 1);
 }
 
+/* How long a wait counts as whose stack is to stand for a weight: what others add up to counts for
+ * an eighth, so that of threads whose waits end together each has its turn. The rest is for long
+ * waits. */
+static __always_inline __u64 worth(__u64 ns, __u64 weight, __u64 period) {
+    weight = weight / 8 < period * 2 ? weight / 8 : period * 2;
+    return ns > weight ? ns : weight;
+}
+
 /* What a stack of a wait is to stand for; 0: none is due. */
 static __always_inline __u64 weigh(__u64 *rest, __u16 *step, __u64 ns, __u64 period, __u64 least) {
     __u64 sum = *rest + ns, due = *step * (least / STEPS), over;
@@ -75,14 +83,17 @@ static __always_inline __u64 weigh(__u64 *rest, __u16 *step, __u64 ns, __u64 per
     return sum - over;
 }
 
-/* Has what a stack was due for add up again. Returns false if that is too much. */
+/* Has what a stack was due for add up again. Returns false if that is too much. Without some
+ * chance, threads that always wait would be due at the same time, and those whose waits end first
+ * be walked. */
 static __always_inline bool put_back(__u64 *rest, __u16 *step, __u64 weight, __u32 scarcity,
-                                     __u64 most, __u64 least) {
+                                     __u32 random, __u64 most, __u64 least) {
     __u64 sum = *rest + weight, unit = least / STEPS, due;
+    __u32 another = STEPS << scarcity;
 
     if (!unit || sum > most)
         return false;
-    due = weight / unit + (STEPS << scarcity); /* rest is the part of the step that has begun */
+    due = weight / unit + another / 2 + random % another; /* rest is a part of the next step */
     if (due > MAX_STEP)
         return false;
     *rest = sum;

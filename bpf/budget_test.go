@@ -141,6 +141,22 @@ func TestBudgetUnbiased(t *testing.T) {
 	assert.Check(t, is > want-0.03 && is < want+0.03, "%.3f, not %.3f", is, want)
 }
 
+// Of threads whose waits end together, one after the other, each has its turn.
+func TestBudgetTogether(t *testing.T) {
+	var all []dueWait
+	const threads = 20
+	for i := range threads {
+		all = stream(all, 0, i, 20*time.Second, func() time.Duration { return 60 * time.Millisecond })
+	}
+	var stands [threads]time.Duration
+	for _, w := range walkDue(t, all) {
+		stands[w.thread] += w.weight
+	}
+	for i, d := range stands {
+		assert.Check(t, d > 15*time.Second, "%d: %v of 20 s", i, d)
+	}
+}
+
 // A period that too many waits have made longer is the least again once they are over.
 func TestBudgetPeriod(t *testing.T) {
 	var all []dueWait

@@ -653,20 +653,22 @@ static __always_inline void refuse(struct thread *thread, struct wait_counters *
                                    __u64 queued, __u64 queue) {
     __u64 period = queue_period(period_of(pace)), rest = thread->account.queue_rest;
     __u64 blocks = thread->weight;
+    __u32 random = bpf_get_prandom_u32();
 
     if (is_queued(thread)) {
         queued = blocks;
         blocks = 0;
     }
     if (queued &&
-        (queue >= period || !put_back(&rest, &thread->queue_step, queued, scarce,
+        (queue >= period || !put_back(&rest, &thread->queue_step, queued, scarce, random,
                                       MAX_QUEUE_PERIOD / 2, queue_period(least_period)))) {
         counters->unasked++;
         counters->unasked_ns += queued;
     }
     thread->account.queue_rest = rest;
-    if (blocks && (blocked >= period_of(pace) || !put_back(&thread->rest, &thread->step, blocks,
-                                                           scarce, MAX_PERIOD, least_period))) {
+    if (blocks &&
+        (blocked >= period_of(pace) || !put_back(&thread->rest, &thread->step, blocks, scarce,
+                                                 random, MAX_PERIOD, least_period))) {
         counters->unasked++;
         counters->unasked_ns += blocks;
     }
@@ -675,10 +677,10 @@ static __always_inline void refuse(struct thread *thread, struct wait_counters *
 
 #define ASKED (MOST_SCARCE + 1)
 
-/* Counts a walk of a target on this CPU, of a wait that is as long as ns, by the period of those
- * that block. Returns ASKED, or how scarce walks are if there may be none. The verifier goes
- * through it once, too. */
-__noinline __u32 take_walk(__u32 target, __u64 ns, __u64 now) {
+/* Counts a walk of a target on this CPU, of a wait that is as long as ns, and is to stand for a
+ * weight, both by the period of those that block. Returns ASKED, or how scarce walks are if there
+ * may be none. The verifier goes through it once, too. */
+__noinline __u32 take_walk(__u32 target, __u64 ns, __u64 weight, __u64 now) {
     __u32 of_cpu = max_asked, of_owner = most_of_owner(), of_target = most_of_target(), scarce;
     __u32 cpu = bpf_get_smp_processor_id();
     struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
@@ -690,7 +692,8 @@ __noinline __u32 take_walk(__u32 target, __u64 ns, __u64 now) {
     period = period_of(pace);
     scarce = scarcity(taken(pace->until, now), taken(owner->until, now), taken(counts->until, now));
     if (!has_room(counts->until, now, of_cpu) || !has_room(owner->until, now, of_owner) ||
-        !has_room(pace->until, now, of_target) || ns < least_wait(period, scarce)) {
+        !has_room(pace->until, now, of_target) ||
+        worth(ns, weight, period) < least_wait(period, scarce)) {
         pace->refused += ns >= period;
         pace->longer += is_longer(ns, period);
         return scarce;
@@ -702,6 +705,10 @@ __noinline __u32 take_walk(__u32 target, __u64 ns, __u64 now) {
     return ASKED;
 }
 
+static __always_inline __u64 longer(__u64 a, __u64 b) {
+    return a > b ? a : b;
+}
+
 /* Has the stack of the thread that is about to run walked, if that is to be. It was blocked for a
  * time, and then waited for its CPU, which the stack is to stand for, too. */
 static __always_inline void ask(struct task_struct *task, struct thread *thread,
@@ -709,6 +716,7 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
                                 __u64 queued, __u64 queue) {
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
     struct job *job = bpf_map_lookup_elem(&jobs, &only);
+    __u64 weight;
     __u32 scarce;
     long bytes;
 
@@ -722,9 +730,9 @@ static __always_inline void ask(struct task_struct *task, struct thread *thread,
     }
     if (!thread->weight && !queued)
         return;
-    scarce =
-        take_walk(thread->key.target,
-                  queue / QUEUE_PERIODS > blocked ? queue / QUEUE_PERIODS : blocked, thread->in);
+    weight = is_queued(thread) ? thread->weight / QUEUE_PERIODS : thread->weight;
+    scarce = take_walk(thread->key.target, longer(blocked, queue / QUEUE_PERIODS),
+                       longer(weight, queued / QUEUE_PERIODS), thread->in);
     if (scarce != ASKED) {
         refuse(thread, counters, pace, scarce, blocked, queued, queue);
         return;

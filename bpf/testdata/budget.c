@@ -4,6 +4,7 @@
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "../budget.h"
 
@@ -66,7 +67,8 @@ static void end(struct target *t, struct thread *thread) {
     t->nearly += is_nearly(wait.length, t->period);
     scarce = scarcity(taken(t->until, now), taken(t->owner_until, now), taken(cpu_until, now));
     may = has_room(t->until, now, OF_TARGET) && has_room(t->owner_until, now, OF_OWNER) &&
-          has_room(cpu_until, now, OF_CPU) && wait.length >= least_wait(t->period, scarce);
+          has_room(cpu_until, now, OF_CPU) &&
+          worth(wait.length, weight, t->period) >= least_wait(t->period, scarce);
     wait.period = t->period;
     if (!weight)
         return;
@@ -81,7 +83,7 @@ static void end(struct target *t, struct thread *thread) {
         cpu_until = take(cpu_until, now, OF_CPU);
         wait.weight = weight;
     } else if (wait.length >= t->period ||
-               !put_back(&thread->rest, &thread->step, weight, scarce, MAX_PERIOD, LEAST)) {
+               !put_back(&thread->rest, &thread->step, weight, scarce, rand(), MAX_PERIOD, LEAST)) {
         wait.refused = weight;
     }
 }
