@@ -127,7 +127,8 @@ kernels-quick: ## the same with the oldest kernel of each architecture and the s
 
 generate: ## rebuild the committed eBPF objects, their Go bindings, the Go code for .dots files and the fixtures
 	@$(NEED) $(FIXTURE_TOOLS)
-	$(GO) generate ./bpf ./dots/... ./internal/out/live/... ./internal/lab/limits/... ./internal/operate/metrics/...
+	$(GO) generate ./bpf ./dots/... ./internal/out/flamegraph ./internal/out/live/... ./internal/lab/limits/... \
+		./internal/operate/metrics/...
 	$(MAKE) -C testdata fixtures
 
 # Everything is compiled for the tests, with the race detector, and for releases, without libc. Vetting and linting

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
 )
 
 func write(tb testing.TB, p *Profile) string {
@@ -17,6 +19,15 @@ func write(tb testing.TB, p *Profile) string {
 	var page bytes.Buffer
 	assert.NilError(tb, Write(&page, p))
 	return page.String()
+}
+
+// The scripts of pages are those of today.
+func TestScripts(t *testing.T) {
+	for file, got := range map[string][]byte{
+		"flame.js": Script(), "timeline.js": TimelineScript(), "page.js": decompress(pageScript),
+	} {
+		assert.Check(t, string(got) == string(testenv.ReadFile(t, file)), "%s: run go generate", file)
+	}
 }
 
 // The tree has each frame once below its callers, and the samples of each group.

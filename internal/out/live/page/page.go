@@ -42,10 +42,10 @@ func Handler() http.Handler {
 		switch r.URL.Path {
 		case "/flame.js":
 			header.Set("Content-Type", "text/javascript; charset=utf-8")
-			_, _ = w.Write(flamegraph.Script) // an error means that the client is gone
+			_, _ = w.Write(flamegraph.Script()) // an error means that the client is gone
 		case "/timeline.js":
 			header.Set("Content-Type", "text/javascript; charset=utf-8")
-			_, _ = w.Write(flamegraph.TimelineScript)
+			_, _ = w.Write(flamegraph.TimelineScript())
 		case "/colors.css":
 			header.Set("Content-Type", "text/css; charset=utf-8")
 			_, _ = w.Write(flamegraph.Colors)
