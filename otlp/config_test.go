@@ -3,6 +3,7 @@ package otlp
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -136,4 +137,11 @@ func TestHeadersAreSecret(t *testing.T) {
 			strings.Contains(s, "authorization=REDACTED"),
 			"printed as %s", s)
 	}
+}
+
+// An address of IPv6 with a zone is what gRPC connects to.
+func TestTargetWithZone(t *testing.T) {
+	u, err := url.Parse(endpoint{host: "[fe80::1%eth0]:4317"}.target())
+	assert.NilError(t, err)
+	assert.Check(t, u.Path == "/[fe80::1%eth0]:4317", "%q", u.Path)
 }

@@ -103,7 +103,7 @@ func (e endpoint) target() string {
 	if e.unix {
 		return "unix:" + e.host
 	}
-	return "passthrough:///" + e.host
+	return "passthrough:///" + url.PathEscape(e.host) // of an IPv6 address there may be a zone
 }
 
 // url returns where requests of a signal go by HTTP: below the endpoint, or exactly there (OTLP

@@ -150,7 +150,7 @@ func TestRecordJVM(t *testing.T) {
 		assert.NilError(t, err, "\n%s", output)
 		return string(output)
 	}
-	if output := run(); !strings.Contains(output, "compiled code of java ("+strconv.Itoa(p.PID)+") has no names") {
+	if output := run(); !strings.Contains(output, "code in memory of java ("+strconv.Itoa(p.PID)+") has no names") {
 		t.Errorf("no word of the perf map in\n%s", output)
 	}
 	output, err := exec.Command(jcmd, strconv.Itoa(p.PID), "Compiler.perfmap").CombinedOutput()

@@ -211,13 +211,14 @@ func (s *summary) hints() (hints []string) {
 			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 	}
 	add(mapless,
-		"compiled code of %s has no names, as there is no perf map: run \"jcmd PID Compiler.perfmap\" before the recording ends"+
-			" (JDK 17 and later; in a container with its pid there)")
+		"code in memory of %s has no names, as there is no perf map: runtimes write one if they are told to, a JVM by "+
+			"\"jcmd PID Compiler.perfmap\" before the recording ends (JDK 17 and later; in a container with its pid there)")
 	add(outdated,
-		"compiled code of %s is not all in its perf map: run \"jcmd PID Compiler.perfmap\" again, near the end of the recording")
+		"code in memory of %s is not all in its perf map: have it written near the end of the recording, by a JVM with "+
+			"\"jcmd PID Compiler.perfmap\"")
 	add(old,
-		"compiled code of %s has no names, as its perf map is that of an older process with this pid: run \"jcmd PID Compiler.perfmap\""+
-			" before the recording ends")
+		"code in memory of %s has no names, as its perf map is that of an older process with this pid: have it written "+
+			"before the recording ends, by a JVM with \"jcmd PID Compiler.perfmap\"")
 	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
 		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%",
 			"%%"))

@@ -163,7 +163,7 @@ func TestHints(t *testing.T) {
 	hints := summarize(r, names).hints()
 	for _, want := range []string{
 		`most stacks of shop (101) have one or two frames`,
-		"compiled code of shop (101) has no names, as there is no perf map",
+		"code in memory of shop (101) has no names, as there is no perf map",
 		`the perf map of cart\x1b[2J (102) was not used: belongs to another user`,
 		`files of cart\x1b[2J (102) could not be read in time`,
 		"no symbols for /usr/lib/libstripped.so",
