@@ -98,7 +98,7 @@ type chain struct {
 
 	findsAreas bool
 	frames     int64                          // see loadWith
-	refused    error                          // why the program for JVMs is as the module has it, nil if it is not
+	refused    string                         // why the program for JVMs is as the module has it; "": it is not
 	runtimes   map[*runtimeKind]loadedRuntime // those that are switched on, by the request that is served
 
 	waits   *waitChain // nil: the stacks of waits are walked by frame pointers (yet)
@@ -174,7 +174,7 @@ func load(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool) (*cha
 	}
 	c, err := loadWith(full, kernel, findsAreas, 0)
 	if err == nil {
-		c.refused = refused
+		c.refused = failureText(refused)
 	}
 	return c, err
 }
@@ -192,8 +192,15 @@ func loadWith(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool, f
 	if err := setVariables(spec, kernel, findsAreas); err != nil {
 		return nil, err
 	}
-	collection, err := ebpf.NewCollection(spec)
+	var options ebpf.CollectionOptions
+	if frames > 0 { // else there may be hundreds of MB about each instruction, which take minutes
+		options.Programs.LogLevel = ebpf.LogLevelStats
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, options)
 	if rejected := (*ebpf.VerifierError)(nil); errors.As(err, &rejected) && !errors.Is(err, unix.EPERM) {
+		if frames > 0 {
+			err = fmt.Errorf("%w: %s", rejected.Cause, strings.Join(rejected.Log, "; "))
+		}
 		return nil, fmt.Errorf("this kernel's verifier, or its lockdown, refuses the unwinding programs: %w", err)
 	}
 	if err != nil {

@@ -38,7 +38,7 @@ func (e *Engine) Status() Status {
 	defer e.mu.Unlock()
 	s := Status{Generation: e.generation, Unreaped: e.blame.Hung()}
 	if e.chain != nil {
-		s.JavaRefused = failureText(e.chain.refused)
+		s.JavaRefused = e.chain.refused
 	}
 	for _, k := range e.known {
 		if k.ready {
