@@ -49,7 +49,7 @@ type layout struct {
 	version uint64   // changes when an address may have another frame
 	space   bounds   // where code can be at all
 	read    time.Time
-	whole   time.Time     // since when the regions are all that there are; zero: some are missing
+	whole   time.Time     // since when the regions are all that there are, or were before; zero: some are missing
 	wait    time.Duration // how long the next update should wait
 	missed  atomic.Bool   // an address within space was unknown
 
@@ -195,6 +195,20 @@ func (l *layout) find(addr uint64) *region {
 		return nil
 	}
 	return &l.regions[i]
+}
+
+// covers reports whether there is memory wherever there was some: compilers unmap code, or make it writable instead.
+func (l *layout) covers(regions []region) bool {
+	for _, r := range regions {
+		for at := r.start; at < r.end; {
+			of := l.find(at)
+			if of == nil {
+				return false
+			}
+			at = of.end
+		}
+	}
+	return true
 }
 
 // withoutOverlaps truncates regions, which are sorted, at the start of the next one, and removes

@@ -66,7 +66,7 @@ func (a *AddressSpace) AppendFrames(dst []Frame, stack []uint64) []Frame {
 func (a *AddressSpace) HasCLibrary() bool { return a.layout.Load().cLibrary }
 
 // MayBeCode reports whether there may have been code at an address when a sample was taken: not if it was looked
-// since, and there was no executable memory.
+// since, and there was no executable memory, unless some has gone since it was looked before.
 func (a *AddressSpace) MayBeCode(addr uint64, sampled time.Time) bool {
 	l := a.layout.Load()
 	return l.whole.IsZero() || !sampled.Before(l.whole) || l.find(addr) != nil
@@ -119,7 +119,7 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 	}
 	regions := newRegionBuilder(a.files, p, old).build(mappings)
 	next := old.next(regions, now, time.Since(started), a.pace)
-	if !tooMany && len(regions) < maxRegions {
+	if !tooMany && len(regions) < maxRegions && next.covers(old.regions) {
 		next.whole = now
 	}
 	if !next.sameFrames(old) {

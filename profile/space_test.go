@@ -229,8 +229,8 @@ func TestFailedUpdate(t *testing.T) {
 	assert.Check(t, space.Stale(soon), "not stale with an unknown address")
 }
 
-// An address at which there was no executable memory after a sample was taken was no code then. That is not said of
-// what is not known: of later samples, and where not all is.
+// An address at which there was no executable memory before and after a sample was taken was no code then. That is not
+// said of what is not known: of later samples, where not all is, and where some memory has gone meanwhile.
 func TestMayBeCode(t *testing.T) {
 	const code, other = 0x1010, 0x3010
 	read := time.Now()
@@ -253,7 +253,21 @@ func TestMayBeCode(t *testing.T) {
 	p.err = procscan.ErrTooMany
 	assert.NilError(t, space.Update(after, p))
 	look("the first of many", true, true)
-	p.err, p.mappings = nil, nil
+	p.err = nil
+	assert.NilError(t, space.Update(read, p))
+	look("all again", false, true)
+	const jit = 0x5000
+	p.mappings = append(p.mappings, procscan.Mapping{Start: jit, End: jit + 0x800},
+		procscan.Mapping{Start: jit + 0x800, End: jit + 0x1000})
+	assert.NilError(t, space.Update(read, p))
+	look("more", false, true)
+	p.mappings = p.mappings[:2]
+	assert.NilError(t, space.Update(after, p))
+	assert.Check(t, space.MayBeCode(jit+0x900, before), "code that was unmapped since")
+	look("less", true, true)
+	assert.NilError(t, space.Update(read, p))
+	look("the same", false, true)
+	p.mappings = nil
 	for i := range uint64(maxRegions) + 1 {
 		p.mappings = append(p.mappings, procscan.Mapping{Start: 0x10000 * (i + 1), End: 0x10000*(i+1) + 0x1000})
 	}
