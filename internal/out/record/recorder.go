@@ -205,7 +205,7 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	if waits := r.sampling.Waits(); waits != nil && !waits.Stacks && (waits.Error != "" || !options.Accounts) {
 		r.sampling.Close()
 		r.access.Close()
-		return nil, fmt.Errorf("recording waits: %s", cmp.Or(waits.Error, waits.StacksError))
+		return nil, fmt.Errorf("recording waits: %w", noWaits(cmp.Or(waits.Error, waits.StacksError)))
 	}
 	if err := r.sampling.KernelHidden(); err != nil {
 		log.Warn("stacks have no kernel frames", zap.Error(err))
@@ -229,6 +229,13 @@ func Open(options Options, log *zap.Logger) (*Recorder, error) {
 	}
 	return r, nil
 }
+
+// noWaits is why waits cannot be recorded on this host.
+type noWaits string
+
+func (w noWaits) Error() string { return string(w) }
+
+func (noWaits) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // Progress returns how far the recording is. It may be called by any goroutine, while Run runs.
 func (r *Recorder) Progress() Progress {

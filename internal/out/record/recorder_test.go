@@ -1,6 +1,8 @@
 package record
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -142,4 +144,10 @@ func TestRecordingJVM(t *testing.T) {
 		}
 	}
 	silent(t, p.Quit())
+}
+
+// That a kernel has no waits is no failure to those that can do without a recording.
+func TestNoWaits(t *testing.T) {
+	err := fmt.Errorf("recording waits: %w", noWaits("an old kernel"))
+	assert.Check(t, errors.Is(err, errors.ErrUnsupported) && err.Error() == "recording waits: an old kernel", "%v", err)
 }
