@@ -35,7 +35,6 @@ type segment struct {
 }
 
 // New returns a Clock that begins now, with what reads clocks, as bpf.ReadInstant does.
-
 func New(read func() bpf.Instant) *Clock {
 	now := read()
 	return &Clock{epoch: now.Time, asleep: asleep(now), read: read}

@@ -148,7 +148,7 @@ func (c *Counters) unwinding() (f metric.Families) {
 	f.One("unwinding_files_skipped", "", &u.FilesSkipped,
 		"Mapped files unreadable for unwinding. Stacks end in their code.")
 	f.One("unwinding_files_uncorrected", "", &u.Uncorrected,
-		"Files with a table of Go functions, or musl code, damaged or too large. "+
+		"Files whose Go functions, symbols or musl code are damaged or too large. "+
 			"Some frames are missing from their stacks.")
 	f.One("unwinding_table_errors", "", &u.MapErrors,
 		"Failed or refused updates of unwinding tables, for instance full ones.")
