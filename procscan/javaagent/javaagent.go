@@ -140,7 +140,7 @@ func Find(h *procscan.Handle) (*Agent, error) {
 			return nil, err
 		}
 	}
-	agent.explain(arguments, environment, options.unread)
+	agent.explain(arguments, environment, options.unread || hasOwnOptions(arguments))
 	agent.look(h, arguments)
 	if len(agent.Reasons) == 0 {
 		agent.Reasons = []Reason{Unknown}
@@ -159,6 +159,16 @@ func asked(arguments []string) *Agent {
 		}
 	}
 	return nil
+}
+
+// hasOwnOptions reports whether options of an agent follow its jar, as the name of a file with them that Elasticsearch
+// gives, which are not read.
+func hasOwnOptions(arguments []string) bool {
+	return slices.ContainsFunc(arguments, func(argument string) bool {
+		value, is := strings.CutPrefix(argument, "-javaagent:")
+		jar, own, _ := strings.Cut(value, "=")
+		return is && own != "" && parseJar(jar) != nil
+	})
 }
 
 // parseJar returns the agent in a file of that path, nil if its name is that of none. Releases have their version at

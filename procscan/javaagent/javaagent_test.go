@@ -52,6 +52,15 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+func TestOwnOptions(t *testing.T) {
+	for argument, want := range map[string]bool{
+		"-javaagent:/x/elastic-apm-agent-1.52.0.jar=c=/tmp/a": true, "-javaagent:/x/elastic-apm-agent.jar=": false,
+		"-javaagent:/x/elastic-apm-agent-1.52.0.jar": false, "-javaagent:/x/other.jar=a=b": false, "-Da=b": false,
+	} {
+		assert.Check(t, hasOwnOptions([]string{"java", argument}) == want, argument)
+	}
+}
+
 func TestExplain(t *testing.T) {
 	for _, c := range []struct {
 		jar, line   string
