@@ -309,8 +309,9 @@ var own = reasons(map[string]string{
 		internal/stacks/unwind.maxLogLines
 		internal/stacks/unwind.maxPIDs internal/stacks/unwind.maxProbed internal/stacks/sampling.maxFailures`,
 	"our own work, which waits, is tried again or is counted (docs/metrics.md)": `internal/attach/lifecycle.maxDenied
-		internal/attach/lifecycle.maxLeaving internal/attach/lifecycle.maxPosted internal/attach/lifecycle.maxProbes
-		internal/attach/lifecycle.maxRefused internal/attach/processcontext.maxTries internal/names/naming.maxAsking
+		internal/attach/lifecycle.maxIdleHands internal/attach/lifecycle.maxLeaving internal/attach/lifecycle.maxPosted
+		internal/attach/lifecycle.maxProbes internal/attach/lifecycle.maxRefused
+		internal/attach/processcontext.maxTries internal/names/naming.maxAsking
 		internal/names/naming.maxHeld internal/names/naming.maxHeldOfOwner internal/names/naming.maxSuspects
 		internal/names/symbolizer.maxUsers internal/stacks/sampling.maxIdle internal/stacks/sampling.maxPieced
 		internal/stacks/sampling.maxPieces internal/stacks/sampling.maxSuspensions
