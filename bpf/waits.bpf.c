@@ -369,8 +369,10 @@ static __always_inline void leave(struct thread *thread, struct wait_counters *c
         flush_current();
     }
     drop(thread, counters);
-    if (thread->rest > least_wait(least_period, MOST_SCARCE)) { /* of this context, not of others */
-        counters->unasked_ns += thread->rest;
+    if (thread->rest > least_wait(least_period, MOST_SCARCE) ||
+        thread->account.queue_rest > least_wait(queue_period(least_period), MOST_SCARCE)) {
+        /* They are of this context, not of others. */
+        counters->unasked_ns += thread->rest + thread->account.queue_rest;
         begin_rests(thread);
     }
     thread->key.kind = 0;

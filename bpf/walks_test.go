@@ -260,6 +260,34 @@ func TestWalksTooMany(t *testing.T) {
 		"%d and %+v of %d", got.stackTimes[tid], counters, got.accounted[tid])
 }
 
+// What waits for a CPU have added up to without a stack is of the context that they were in: no stack of another one
+// stands for it.
+func TestWalksOfContext(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{}))
+	c := startWaits(t, s)
+	const rest = uint64(time.Second)
+	var thread waitsThread
+	pid := c.do("naps 1")
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	assert.NilError(t, err)
+	defer unix.Close(pidfd)
+	threads := got.w.objects.Threads
+	assert.NilError(t, threads.Lookup(uint32(pidfd), &thread))
+	thread.Account.QueueRest = uint32(rest)
+	assert.NilError(t, threads.Put(uint32(pidfd), &thread))
+	before := got.counters().UnaskedNS
+	c.do("naps 5")
+	got.drain()
+	assert.NilError(t, threads.Lookup(uint32(pidfd), &thread))
+	counted := got.counters().UnaskedNS - before
+	assert.Check(t, counted >= rest && uint64(thread.Account.QueueRest) < rest/2, "%d, %d", counted,
+		thread.Account.QueueRest)
+	for i := range got.walks {
+		assert.Check(t, got.walks[i].Queued < rest/2, "%+v", got.walks[i])
+	}
+}
+
 // A target that wants all walks of its CPUs changes nothing for another one.
 func TestWalksShare(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
