@@ -241,7 +241,8 @@ func TestMayBeCode(t *testing.T) {
 		t.Helper()
 		for at, want := range map[time.Time]bool{before: first, read: later, after: later} {
 			got := space.MayBeCode(other, at)
-			assert.Check(t, got == want && space.MayBeCode(code, at), "%s, sampled after %v: %v", step, at.Sub(read), got)
+			assert.Check(t, got == want && space.MayBeCode(code, at), "%s, sampled after %v: %v", step, at.Sub(read),
+				got)
 		}
 	}
 	look("nothing is known", true, true)

@@ -10,8 +10,8 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// A function has returned when do does, whatever others are called meanwhile, and is not called on the caller's stack. No
-// more goroutines than that wait for the next, and none after the end.
+// A function has returned when do does, whatever others are called meanwhile, and is not called on the caller's
+// stack. No more goroutines than that wait for the next, and none after the end.
 func TestHands(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()

@@ -58,7 +58,7 @@ func decompress(r *bufio.Reader, most int) ([]byte, error) {
 		}
 		for {
 			switch b, err := x.ReadByte(); {
-			case err == io.EOF:
+			case errors.Is(err, io.EOF):
 				return x.contents, nil
 			case err != nil:
 				return x.contents, err

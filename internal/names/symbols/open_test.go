@@ -196,7 +196,8 @@ func TestOpenLinkedClosed(t *testing.T) {
 	assert.NilError(t, err)
 	defer func() { _, _ = unix.SetfsuidRetUid(0) }()
 	for of, want := range map[string]error{"closed": fs.ErrNotExist, "open": fs.ErrPermission} {
-		_, _, err := Opener{ProcRoot: "/proc"}.OpenLinked(root, "/"+of+"/p", elfsym.DebugLink{Name: "p.debug"}, nil, true)
+		link := elfsym.DebugLink{Name: "p.debug"}
+		_, _, err := Opener{ProcRoot: "/proc"}.OpenLinked(root, "/"+of+"/p", link, nil, true)
 		assert.Check(t, errors.Is(err, want), "%s: %v", of, err)
 	}
 }

@@ -173,8 +173,8 @@ func explainProcesses(r *record.Recording) (*ProcessExplanation, *record.Recordi
 		return all
 	}
 	for key, samples := range r.Samples {
-		sample := keep.Sample{Transaction: thread(key.Process, key.TID, key.Thread), Stack: stack(key.Stack), TID: key.TID,
-			Thread: key.Thread, Count: samples, Moments: moments(&record.WaitKey{Key: key})}
+		sample := keep.Sample{Transaction: thread(key.Process, key.TID, key.Thread), Stack: stack(key.Stack),
+			TID: key.TID, Thread: key.Thread, Count: samples, Moments: moments(&record.WaitKey{Key: key})}
 		a.Transactions[sample.Transaction].Samples += samples
 		a.Samples = append(a.Samples, sample)
 		key.Stack, key.TransactionID, key.SpanID = stackID(sample.Stack), [8]byte{}, [8]byte{}

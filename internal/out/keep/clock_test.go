@@ -51,7 +51,8 @@ func TestClock(t *testing.T) {
 		begins, ends := began.Add(c.set).Round(0), ended.Round(0)
 		assert.Check(t, tx.Samples == 3 && tx.First.Equal(begins) && tx.Last.Equal(ends), "%s: %+v", name, tx)
 		assert.Check(t, tx.Account.First.Equal(begins) && tx.Account.Last.Equal(ends), "%s: %+v", name, tx.Account)
-		assert.Check(t, tx.Span != nil && tx.Span.Start.Equal(begins) && tx.Span.End.Equal(ends), "%s: %+v", name, tx.Span)
+		assert.Check(t, tx.Span != nil && tx.Span.Start.Equal(begins) && tx.Span.End.Equal(ends), "%s: %+v", name,
+			tx.Span)
 		assert.Check(t, a.Oldest.Equal(begins), "%s: since %v", name, a.Oldest)
 		moments := a.Samples[0].Moments
 		assert.Check(t, len(moments) == 3 && moments[0].First == begins.UnixNano() &&

@@ -137,7 +137,8 @@ func distributed(t *testing.T) *programs {
 // member returns flags of a process among others: the first one's members are joined by those after it.
 func (p *programs) member(first string) (flags []string, port string) {
 	port = p.free()
-	flags = []string{"-server.grpc-listen-port=0", "-memberlist.bind-port=" + port, "-memberlist.advertise-port=" + port}
+	flags = []string{"-server.grpc-listen-port=0", "-memberlist.bind-port=" + port,
+		"-memberlist.advertise-port=" + port}
 	if first != "" {
 		flags = append(flags, "-memberlist.join=127.0.0.1:"+first)
 	}

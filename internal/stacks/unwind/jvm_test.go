@@ -253,7 +253,8 @@ func (e *testEngine) name(t testing.TB, of Target, s collected) ([]Frame, error)
 		isNative := len(part.Frames) == 1 && part.Frames[0].Kind == NativeFrame && part.Frames[0].Address != 0
 		known, ok := e.Native(&of, all[1+i])
 		assert.Check(t, ok == isNative && (!ok || slices.Equal(known.Frames, part.Frames) && known.Keep == part.Keep &&
-			known.Span.Down >= part.Span.Down && known.Span.Up >= part.Span.Up), "%x: %+v, not %+v", all[1+i], known, part)
+			known.Span.Down >= part.Span.Down && known.Span.Up >= part.Span.Up), "%x: %+v, not %+v", all[1+i], known,
+			part)
 	}
 	if len(named) == len(all) { // else there was no time for more
 		assert.Check(t, slices.Equal(parts, named[0].Frames) && isKept == named[0].Keep,
