@@ -82,6 +82,7 @@ type budget struct {
 	bytes, reads, memory atomic.Int64
 	// Bytes, when these were looked at last; the heap and CPU time, when they were first.
 	looked, heap, time atomic.Int64
+	kept               atomic.Int64 // at most this of the heap is no garbage of former requests, as far as is known
 }
 
 func (b *budget) reset() {
@@ -106,10 +107,12 @@ func (b *budget) spend(n int) error {
 	if b.looked.Load()-left >= heapStep && b.memory.Load() >= 0 {
 		heap, used := heapBytes(), processTime()
 		if b.looked.Swap(left) == maxRequestBytes {
-			if heap-heapMetric("/gc/heap/live:bytes") > maxHeapBytes/2 { // of what the last request has left
+			if heap > max(maxHeapBytes, b.kept.Load()+maxHeapBytes/4) {
 				runtime.GC()
 				heap = heapBytes()
+				b.kept.Store(heap)
 			}
+			b.kept.Store(min(heap, b.kept.Load()))
 			b.heap.Store(max(heap-int64(n), 0)) // there is room for these already
 			b.time.Store(int64(used))
 		}
@@ -129,12 +132,10 @@ func (b *budget) spend(n int) error {
 }
 
 // heapBytes returns how much memory is in use, with garbage.
-func heapBytes() int64 { return heapMetric("/memory/classes/heap/objects:bytes") }
-
-func heapMetric(name string) int64 {
-	value := []metrics.Sample{{Name: name}} // runtime.ReadMemStats stops all threads
-	metrics.Read(value)
-	return int64(value[0].Value.Uint64())
+func heapBytes() int64 {
+	objects := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}} // runtime.ReadMemStats stops all threads
+	metrics.Read(objects)
+	return int64(objects[0].Value.Uint64())
 }
 
 // processTime returns how much CPU time this process has used.
