@@ -26,6 +26,7 @@ func (l *lab) shutdown(timeout time.Duration) (time.Duration, error) {
 
 func TestShutdown(t *testing.T) {
 	second := reply{delay: time.Second}
+	late := reply{delay: time.Millisecond, code: codes.Unavailable}
 	throttled := reply{code: codes.Unavailable, retry: durationpb.New(2 * time.Second)}
 	for _, c := range []struct {
 		name    string
@@ -58,8 +59,8 @@ func TestShutdown(t *testing.T) {
 			want: "accepted_items=2 dropped_items{shutdown}=2 attempts{CANCELLED}=2", lost: true,
 		}, {
 			name: "waiting: one more attempt at once, which opens",
-			// With concurrency 4 and 4 batches, all are out when the first error comes.
-			script: []reply{unavailable, unavailable, unavailable, unavailable, {}}, batches: 6,
+			// With concurrency 4, as many are out when the first error comes.
+			script: []reply{late, late, late, late, {}}, batches: 6,
 			before:  100 * time.Millisecond,
 			timeout: 5 * time.Second,
 			want:    "accepted_items=6 sent_items=6 attempts{OK}=6 attempts{UNAVAILABLE}=4 retries=4",
