@@ -286,3 +286,15 @@ func TestInlined(t *testing.T) {
 	const want = "28.6% of the CPU time of shop"
 	assert.Check(t, strings.Contains(stdout, want) && strings.Contains(stdout, "-XX:+DebugNonSafepoints"), stdout)
 }
+
+// Of several transactions it is said how many have lost samples, of one why.
+func TestGoneNote(t *testing.T) {
+	e := &Explanation{Transactions: []Transaction{{}, {Gone: "evicted"}, {Gone: "expired"}}}
+	note := e.goneNote()
+	assert.Check(t, strings.Contains(note, " of 2 of the transactions are not kept"), note)
+	e.Transactions = e.Transactions[:1]
+	assert.Check(t, e.goneNote() == "", e.goneNote())
+	e.Gone = "evicted"
+	note = e.goneNote()
+	assert.Check(t, strings.Contains(note, goneTexts["evicted"]), note)
+}

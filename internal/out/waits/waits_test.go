@@ -84,7 +84,7 @@ func TestEndedBy(t *testing.T) {
 		assert.Check(t, got == want, "%q, want %q", got, want)
 	}
 	says("")
-	sum.Add(profile.StateTimes{Sum: 1, Count: 1}, "")
+	sum.Add(profile.StateTimes{Sum: 5e6, Count: 1}, "")
 	says("")
 	sum.Add(profile.StateTimes{Sum: 3e6, Longest: 3e6, Count: 1}, "b")
 	says("b (3.0 ms)")
