@@ -20,7 +20,12 @@ import (
 // noon is when the tests of the tracker begin. It has passed.
 var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
 
-var testObjects = objectsOf{"h", bootclock.New(bpf.ReadInstant)}
+// testObjects has times as they are, however the machine's clock is adjusted meanwhile.
+var testObjects = objectsOf{"h", bootclock.New(func() bpf.Instant {
+	now := bpf.ReadInstant()
+	now.Time = now.Time.Round(0)
+	return now
+})}
 
 func testNamer(_ *profile.Resource, f profile.Frame) (name string, known bool) { return f.Name(), true }
 
