@@ -150,6 +150,9 @@ func matcher(name, operator, value string) string {
 // seriesOf returns the series of a trace, in an order that is always the same. In object storage of version 2, those
 // that are not compacted yet are found by the name of their service alone.
 func (c *Client) seriesOf(ctx context.Context, within window, q keep.Query) ([]series, error) {
+	if _, err := regexp.Compile(q.Service); err != nil {
+		return nil, err
+	}
 	is, err := regexp.Compile(`^(?:` + q.Service + `)$`)
 	if err != nil {
 		return nil, err
@@ -187,7 +190,7 @@ func (c *Client) seriesOf(ctx context.Context, within window, q keep.Query) ([]s
 	})
 	made := make(map[string]series)
 	for _, s := range slices.Concat(found...) {
-		made[fmt.Sprint(s)] = s // maps print in order
+		made[fmt.Sprintf("%q", s)] = s // maps print in order
 	}
 	all := make([]series, 0, len(made))
 	for _, key := range slices.Sorted(maps.Keys(made)) {

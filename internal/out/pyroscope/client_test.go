@@ -308,6 +308,9 @@ func TestTimeOnce(t *testing.T) {
 	answer := samples(t, profileOf(t, 1, 1e9), labels{typeLabel: cpuType, "__session_id__": "1"},
 		labels{typeLabel: cpuType, "__session_id__": "2"})
 	assert.Check(t, len(answer.Samples) == 1 && answer.LeftOutSeries == 0, "%+v", answer)
+	answer = samples(t, profileOf(t, 1, 1e9), labels{typeLabel: cpuType, "thread": "x", "thread2": "1"},
+		labels{typeLabel: cpuType, "thread": "x thread2:1"})
+	assert.Check(t, len(answer.Samples) == 2, "labels that look like others: %+v", answer)
 
 	var all []labels
 	for i := range maxSeries {
