@@ -221,7 +221,7 @@ func TestProcessGone(t *testing.T) {
 		zombie := exec.Command("true")
 		assert.NilError(t, zombie.Start())
 		defer zombie.Wait()
-		testenv.Poll(t, 10*time.Second, "the zombie", func() bool { return state(t, zombie.Process.Pid) == "Z" })
+		testenv.Poll(t, time.Minute, "the zombie", func() bool { return state(t, zombie.Process.Pid) == "Z" })
 		ended := exec.Command("true")
 		assert.NilError(t, ended.Run())
 		c := startChild(t, "cc", 1, nil)
@@ -255,7 +255,7 @@ func TestMainThreadEnded(t *testing.T) {
 	eachWay(t, func(t *testing.T, threads *Threads) {
 		c := startChild(t, "cc", 2, nil)
 		c.ask("leave", "leaving")
-		testenv.Poll(t, 10*time.Second, "the main thread's end", func() bool { return state(t, c.pid) == "Z" })
+		testenv.Poll(t, time.Minute, "the main thread's end", func() bool { return state(t, c.pid) == "Z" })
 		delete(c.threads, c.pid)
 		c.verify(process(t, threads, c.pid))
 	})

@@ -25,7 +25,7 @@ func startCopy(t *testing.T, path string) (*child.Process, *Handle) {
 	p := child.Start(t, exec.Command(path, "infinity"))
 	h := openPID(t, p.PID)
 	// Under emulation, it was seen to be the starting program still.
-	testenv.Poll(t, 10*time.Second, "the program "+path, func() bool {
+	testenv.Poll(t, time.Minute, "the program "+path, func() bool {
 		got, err := h.Executable()
 		return err == nil && got == path
 	})

@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // newBroker returns a broker that is shut down at the end of the test.
 func newBroker(tb testing.TB, o Options) *Broker {

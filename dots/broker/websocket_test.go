@@ -191,12 +191,24 @@ func TestWebSocketPageAndOrigin(t *testing.T) {
 
 func TestWebSocketHandshakeTimeout(t *testing.T) {
 	t.Parallel()
-	b := newBroker(t, Options{Limits: Limits{Handshake: time.Second}}) // until the Hello, too
-	conn := dialWebSocket(t, listenAt(t, b, "ws://127.0.0.1:0"))
-	nextMessage(t, conn)
-	_, _, err := conn.Read(t.Context())
-	assert.Check(t, err != nil, "received more than a Hello")
-	eventually(t, "counted", func() bool { return b.Counters().Closed[HandshakeTimeout] == 1 })
+	b := newBroker(t, Options{Limits: Limits{Handshake: time.Second}})
+	addr := listenAt(t, b, "ws://127.0.0.1:0").String()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	eventually(t, "a Hello, before which the time may be over, too", func() bool {
+		conn, _, err := websocket.Dial(ctx, "ws://"+addr, &websocket.DialOptions{Subprotocols: []string{subprotocol}})
+		if err != nil {
+			return false
+		}
+		defer conn.CloseNow()
+		if _, _, err = conn.Read(ctx); err != nil {
+			return false
+		}
+		_, _, err = conn.Read(ctx)
+		assert.Check(t, err != nil && ctx.Err() == nil, "received more than a Hello, or no end")
+		return true
+	})
+	eventually(t, "counted", func() bool { return b.Counters().Closed[HandshakeTimeout] > 0 })
 }
 
 func TestRecordingFilter(t *testing.T) {

@@ -34,7 +34,7 @@ func startBroker(t testing.TB, o broker.Options) (b *broker.Broker, uris map[str
 		uris[kind] = kind + "://" + addr.String()
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		assert.Check(t, b.Shutdown(ctx))
 	})
@@ -43,7 +43,7 @@ func startBroker(t testing.TB, o broker.Options) (b *broker.Broker, uris map[str
 
 func dial(t testing.TB, c *client.Client, uri string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	assert.NilError(t, c.Connect(ctx, uri))
 	t.Cleanup(func() { _ = c.Close() })

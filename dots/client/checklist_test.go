@@ -188,7 +188,7 @@ func TestDescriptors(t *testing.T) {
 	p.read(&system.DotsMember{})
 	p.finish(result)
 	assert.Check(t, n == 1, "%d events before the end of the preload", n)
-	testenv.Poll(t, 10*time.Second, "the frames of both sides", func() bool {
+	testenv.Poll(t, time.Minute, "the frames of both sides", func() bool {
 		got := c.Counters()
 		return got.Unsubscribed == 1 && got.ReceivedFrames == 5 && got.SentFrames == 9
 	})

@@ -13,7 +13,7 @@ import (
 
 // A subscriber follows the objects that a publisher changes.
 func Example() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	b := broker.New(broker.Options{Name: "example"})
 	addr, err := b.ListenURI("tcp://127.0.0.1:0")

@@ -127,7 +127,7 @@ func TestBackPressure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- c.Publish(ctx, x) }()
-	testenv.Poll(t, 10*time.Second, "a publisher that waits", func() bool {
+	testenv.Poll(t, time.Minute, "a publisher that waits", func() bool {
 		c.out.mu.Lock()
 		defer c.out.mu.Unlock()
 		return c.out.waiters != nil

@@ -32,7 +32,7 @@ func streams(t testing.TB) (client, broker *net.UnixConn) {
 	assert.NilError(t, err)
 	broker, err = l.AcceptUnix()
 	assert.NilError(t, err)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	_ = broker.SetDeadline(deadline)
 	t.Cleanup(func() { _ = client.Close(); _ = broker.Close() })
 	return client, broker
@@ -72,7 +72,7 @@ func (o *observer) add(text string) {
 // wait waits until a number of events have been observed.
 func (o *observer) wait(t *testing.T, n int) []string {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		o.mu.Lock()
 		events := append([]string(nil), o.events...)

@@ -27,7 +27,7 @@ func serve(t *testing.T, protocol string, play func(ctx context.Context, ws *web
 			t.Error(err)
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		play(ctx, ws)
 		_ = ws.Close(websocket.StatusNormalClosure, "")

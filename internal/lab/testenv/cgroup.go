@@ -57,7 +57,7 @@ func mountCgroup(t testing.TB) int {
 // ended.
 func removeCgroup(t testing.TB, parent int, name string) {
 	t.Helper()
-	Poll(t, 20*time.Second, "an empty cgroup "+name, func() bool {
+	Poll(t, time.Minute, "an empty cgroup "+name, func() bool {
 		return !errors.Is(unix.Unlinkat(parent, name, unix.AT_REMOVEDIR), unix.EBUSY)
 	})
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const deadline = 10 * time.Second
+const deadline = time.Minute
 
 // serve is a broker with the objects of an agent.
 func serve(t *testing.T, uri string) *broker.Broker {

@@ -398,7 +398,7 @@ func TestFlameGraph(t *testing.T) {
 		_, address, _ = strings.Cut(lines.Text(), "Serving web UI on ")
 	}
 	var response *http.Response
-	testenv.Poll(t, 10*time.Second, "the server to listen", func() bool { // which it does after it has said so
+	testenv.Poll(t, time.Minute, "the server to listen", func() bool { // which it does after it has said so
 		response, err = http.Get(address + "/ui/flamegraph?tf=transaction_id%3Dcd03000000000000")
 		return err == nil
 	})
