@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -66,13 +65,9 @@ func TestUnreadSchema(t *testing.T) {
 		strings.Contains(out, "nodejs_v1_dev (not read)"), out)
 	out = string(command(t, "", "inspect", strconv.Itoa(bare.PID)))
 	assert.Check(t, strings.Contains(out, "(no_thread_contexts)"), out)
-	var summary []byte
-	testenv.Poll(t, deadline, "a recording with a sample", func() (done bool) {
-		var err error
-		summary, err = exec.Command(installed(t), "record", "--pid", pid, "--duration", "1s",
-			"--unwinder", "frame-pointers", "-o", filepath.Join(t.TempDir(), "profile")).CombinedOutput()
-		return err == nil
-	})
 	hint := "hint: samples of checkout (" + pid + ") have no trace, as contexts of threads by the schema nodejs_v1_dev"
-	assert.Check(t, strings.Contains(string(summary), hint), "%s", summary)
+	recordUntil(t, nil, func(_, stderr string) bool {
+		assert.Check(t, strings.Contains(stderr, hint), "%s", stderr)
+		return true
+	}, "--pid", pid, "--unwinder", "frame-pointers", "-o", filepath.Join(t.TempDir(), "profile"))
 }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	pprof "github.com/google/pprof/profile"
 	"gotest.tools/v3/assert"
@@ -87,20 +84,13 @@ func endToEndRecord(t *testing.T, processes []*demo.Process) {
 		p.End(1)
 		want[p.Begin(1).TraceID.String()] = endToEndFlavors[i].String()
 	}
-	const longest = 64 * time.Second
 	got := make(map[string]string)
-	var output []byte
-	for duration := time.Second; duration <= longest && !maps.Equal(got, want); duration *= 4 {
-		path := filepath.Join(t.TempDir(), "out.pb.gz")
-		cmd := exec.Command(installed(t), "record", "-d", duration.String(), "--rate", "49", "-o", path)
-		var err error
-		output, err = cmd.CombinedOutput()
-		assert.Assert(t, err == nil || bytes.Contains(output, []byte("nothing was sampled")), "%v\n%s", err, output)
-		if err == nil {
-			maps.Copy(got, servicesByTrace(t, readProfile(t, path)))
-		}
-	}
-	assert.Check(t, maps.Equal(got, want), "recorded services by trace: %v, want %v\n%s", got, want, output)
+	path := filepath.Join(t.TempDir(), "out.pb.gz")
+	recordUntil(t, nil, func(string, string) bool {
+		maps.Copy(got, servicesByTrace(t, readProfile(t, path)))
+		t.Logf("recorded services by trace: %v, want %v", got, want)
+		return maps.Equal(got, want)
+	}, "--rate", "49", "-o", path)
 }
 
 // servicesByTrace returns the services of the samples in transactions.

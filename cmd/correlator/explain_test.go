@@ -118,7 +118,7 @@ func TestExplain(t *testing.T) {
 		assert.Check(t, want == "% of" || strings.Contains(out, want), "no %q in\n%s", want, out)
 	}
 	for _, args := range [][]string{{}, {"--busiest", "1"},
-		{"--slowest", "1", "--service", "shop.*", "--since", "1m"}} {
+		{"--slowest", "1", "--service", "shop.*", "--since", "1h"}} {
 		out, _ := k.explain(0, args...)
 		assert.Check(t, strings.Contains(out, begun.Kind), "explain %v says\n%s", args, out)
 	}
@@ -172,14 +172,17 @@ func (k *keeper) explainsAccount(p *demo.Process) {
 		return
 	}
 	var truth demo.Accounted
-	var e explain.Explanation
+	var a *explain.Account
 	var sums map[profile.WaitKind]time.Duration
 	var ended map[profile.WaitKind]keep.Waker
-	for try := 0; len(ended) < 3; try++ { // on a busy machine, a stack can be lost, for good in its transaction
-		assert.Assert(t, try < 20, "stacks of waits are lost again and again: %+v", e.Transactions)
+	testenv.Poll(t, deadline, "stacks of waits", func() bool { // one can be lost, for good in its transaction
+		asked := 0 // stacks come later than the account
 		truth = p.Account(1)
-		asked := 0
-		e = k.until("stacks of waits", truth.TransactionID.String(), func(e *explain.Explanation) bool {
+		took := map[profile.WaitKind]time.Duration{"lock": truth.Lock, "net": truth.Net, "sleep": truth.Sleep}
+		k.until("the whole account", truth.TransactionID.String(), func(e *explain.Explanation) bool {
+			if a = e.Transactions[0].Account; a == nil {
+				return false
+			}
 			sums, ended = make(map[profile.WaitKind]time.Duration), make(map[profile.WaitKind]keep.Waker)
 			for _, w := range e.Transactions[0].Waits {
 				sums[w.Kind] += w.Sum
@@ -187,20 +190,18 @@ func (k *keeper) explainsAccount(p *demo.Process) {
 					ended[w.Kind] = *w.Waker
 				}
 			}
+			for kind := range took {
+				if sums[kind] == 0 || sums[kind]+a.OnCPU+a.Unaccounted+a.Runnable+a.Throttled < took[kind] {
+					return false
+				}
+			}
 			asked++
-			return sums["sleep"] > 0 && (len(ended) >= 3 || asked >= 100)
+			return a.OnCPU+a.Unaccounted >= truth.CPU && (len(ended) >= len(took) || asked >= 100)
 		})
-	}
-	a := e.Transactions[0].Account
-	notBlocked := a.OnCPU + a.Unaccounted + a.Runnable + a.Throttled
-	for kind, took := range map[profile.WaitKind]time.Duration{"lock": truth.Lock, "net": truth.Net,
-		"sleep": truth.Sleep} {
-		assert.Check(t, sums[kind] > 0 && sums[kind]+notBlocked >= took && sums[kind] <= truth.Wall,
-			"%s: %v, %+v of %+v",
-			kind, sums[kind], a, truth)
-	}
+		return len(ended) >= len(took)
+	})
 	assert.Check(t, a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked, "%+v", a)
-	assert.Check(t, sums["net"] <= truth.Net && sums["sleep"] <= truth.Sleep && a.OnCPU+a.Unaccounted >= truth.CPU,
+	assert.Check(t, sums["lock"] <= truth.Wall && sums["net"] <= truth.Net && sums["sleep"] <= truth.Sleep,
 		"%v, %+v of %+v", sums, a, truth)
 	holder := ended["lock"]
 	assert.Check(t, holder.Source == profile.ThreadWaker && holder.Thread == "holder" && holder.ID != "" &&
@@ -213,26 +214,30 @@ func (k *keeper) explainsAccount(p *demo.Process) {
 func TestExplainProcess(t *testing.T) {
 	needSampler(t)
 	p := demo.Start(t, demo.Options{Busy: 1, Idle: 1, Transaction: 20 * time.Millisecond, Gap: -1})
-	command := exec.Command(installed(t), "explain", "--pid", strconv.Itoa(p.PID), "--for", "2s", "-o", "json")
-	var failure bytes.Buffer
-	command.Stderr = &failure
-	out, err := command.Output()
-	if err != nil && strings.Contains(failure.String(), "recording waits") {
-		testenv.Missing(t, failure.String())
+	named := func(name string) bool { return strings.Contains(name, "main") || strings.Contains(name, "thread") }
+	for length := time.Second; ; length *= 2 { // until there were enough CPU time and switches for all
+		command := exec.Command(installed(t), "explain", "--pid", strconv.Itoa(p.PID), "--for", length.String(),
+			"-o", "json")
+		var failure bytes.Buffer
+		command.Stderr = &failure
+		out, err := command.Output()
+		if err != nil && strings.Contains(failure.String(), "recording waits") {
+			testenv.Missing(t, failure.String())
+		}
+		assert.NilError(t, err, failure.String())
+		var e explain.ProcessExplanation
+		assert.NilError(t, json.Unmarshal(out, &e))
+		assert.Check(t, len(e.Processes) == 1 && e.Processes[0].PID == p.PID, "%s", out)
+		for _, th := range e.Threads {
+			a := th.Account
+			assert.Check(t, a != nil && a.Wall > 0 && a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked+a.Unaccounted,
+				"%+v: %+v", th, a)
+		}
+		if e.Account.OnCPU > 0 && len(e.Threads) > 2 && slices.ContainsFunc(methods(e.Methods), named) {
+			break
+		}
+		assert.Assert(t, length < deadline, "%s", out)
 	}
-	assert.NilError(t, err, failure.String())
-	var e explain.ProcessExplanation
-	assert.NilError(t, json.Unmarshal(out, &e))
-	assert.Check(t, len(e.Processes) == 1 && e.Processes[0].PID == p.PID && e.Account.OnCPU > 0 && len(e.Threads) > 2,
-		"%s", out)
-	for _, th := range e.Threads {
-		a := th.Account
-		assert.Check(t, a != nil && a.Wall > 0 && a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked+a.Unaccounted,
-			"%+v: %+v", th, a)
-	}
-	assert.Check(t, slices.ContainsFunc(methods(e.Methods), func(name string) bool {
-		return strings.Contains(name, "main") || strings.Contains(name, "thread")
-	}), "%v", methods(e.Methods))
 }
 
 // What a transaction waited for is explained, without a single sample; with --waits off, it is not.
@@ -249,11 +254,13 @@ func TestExplainWaits(t *testing.T) {
 	})
 	tx := e.Transactions[0]
 	a := tx.Account
-	assert.Check(t, tx.Trace == waited.TraceID.String() && len(tx.Waits) > 0 && tx.Waits[0].Kind == "net" &&
-		tx.Waits[0].Count == 1 && tx.Waits[0].Sum == tx.Waits[0].Longest && tx.Waits[0].Sum <= waited.Waited,
-		"%v: %+v", waited, tx)
-	assert.Check(t, a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked && a.Blocked >= tx.Waits[0].Sum,
-		"%v: %+v", waited, a)
+	// That for a CPU may be longer.
+	i := slices.IndexFunc(tx.Waits, func(w explain.Wait) bool { return w.Kind == "net" })
+	assert.Assert(t, i >= 0, "%+v", tx)
+	of := tx.Waits[i]
+	assert.Check(t, tx.Trace == waited.TraceID.String() && of.Count == 1 && of.Sum == of.Longest &&
+		of.Sum <= waited.Waited, "%v: %+v", waited, tx)
+	assert.Check(t, a.Wall == a.OnCPU+a.Runnable+a.Throttled+a.Blocked && a.Blocked >= of.Sum, "%v: %+v", waited, a)
 	out, _ := k.explain(0, id)
 	assert.Check(t, strings.Contains(out, "\nnetwork "), out)
 
@@ -343,12 +350,16 @@ func TestExplainJVM(t *testing.T) {
 	p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Busy: true, Service: "java"})
 	k := startKeeper(t, "--unwinder", "full")
 	k.registered(p.PID)
+	testenv.Poll(t, deadline, "an unwound process", func() bool { // the first samples are walked by frame pointers
+		u := statusAt(t, k.socket).Unwinding
+		return u != nil && u.Unwound == 1
+	})
 	begun := p.Begin(1)
 	id := begun.TransactionID.String()
 	k.until("Java methods with lines", id, func(e *explain.Explanation) bool {
 		return slices.ContainsFunc(e.Methods, func(m *explain.Method) bool {
 			return strings.HasPrefix(m.Name, "Demo$Worker") && m.File == "Demo.java" && len(m.Lines) > 0 &&
-				2*m.Samples > e.Samples // the first ones are walked by frame pointers
+				2*m.Samples > e.Samples
 		})
 	})
 	out, _ := k.explain(0, id)

@@ -89,6 +89,7 @@ func TestPinMaps(t *testing.T) {
 	// The same table serves an agent that takes no samples.
 	second := startAgent(t, nil, "--pin-maps", dir, "--samples-per-second", "0")
 	second.registered(p.PID)
+	p.Registration(2) // behind all samples of the first
 	inTable()
 	before := p.Report()
 	after := p.ReportWhen("CPU time", func(report demo.Report) bool {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
@@ -167,21 +168,18 @@ func TestRecordOpensWithRightsOfProcess(t *testing.T) {
 		assert.NilError(t, errors.Join(os.WriteFile(path, []byte("1000 7fffffff0000 "+function+"\n"), mode),
 			os.Chmod(path, mode), os.Chown(path, user, user)))
 	}
-	named := func(function string) bool {
+	record := func(enough func(named func(function string) bool) bool) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "out.pb.gz")
-		out, err := exec.Command(installed(t), "record", "-d", "1s", "--pid", strconv.Itoa(p.PID), "--rate", "997",
-			"--unwinder", "frame-pointers", "-o", path).CombinedOutput()
-		assert.NilError(t, err, "\n%s", out)
-		for _, f := range readProfile(t, path).Function {
-			if f.Name == function {
-				return true
-			}
-		}
-		return false
+		recordUntil(t, nil, func(string, string) bool {
+			functions := readProfile(t, path).Function
+			return enough(func(function string) bool {
+				return slices.ContainsFunc(functions, func(f *pprof.Function) bool { return f.Name == function })
+			})
+		}, "--pid", strconv.Itoa(p.PID), "--rate", "997", "--unwinder", "frame-pointers", "-o", path)
 	}
 	write(perfMap, "own_function", 0o600, fusefs.UID)
-	assert.Assert(t, named("own_function"), "the process's own perf map has no effect")
+	record(func(named func(string) bool) bool { return named("own_function") })
 
 	secret := filepath.Join(fs.Dir, "secret")
 	write(secret, "secret_of_root", 0o600, 0)
@@ -191,7 +189,10 @@ func TestRecordOpensWithRightsOfProcess(t *testing.T) {
 	defer unix.Close(watch)
 	_, err = unix.InotifyAddWatch(watch, secret, unix.IN_OPEN|unix.IN_ACCESS)
 	assert.NilError(t, err)
-	assert.Check(t, !named("secret_of_root"), "names were read from a file that the process may not open")
+	record(func(named func(string) bool) bool {
+		assert.Check(t, !named("secret_of_root"), "names were read from a file that the process may not open")
+		return true
+	})
 	if n, err := unix.Read(watch, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("a file that the process may not open was opened (%d bytes of events, %v)", n, err)
 	}
