@@ -16,6 +16,8 @@ import (
 	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
+	"correlator/internal/worker"
+	"correlator/procscan"
 )
 
 // What is found before our descriptors are used up is recorded, and why there is no more is
@@ -106,6 +108,18 @@ func TestRecordingDuration(t *testing.T) {
 			break
 		}
 		assert.Assert(t, duration < time.Minute, "no samples in %v", duration)
+	}
+}
+
+// A process that hangs until the recording has ended failed for that, not for the end.
+func TestProbedAtTheEnd(t *testing.T) {
+	closed := fmt.Errorf("reading: %w", worker.ErrClosed)
+	for before, want := range map[error]error{nil: procscan.ErrStuck, worker.ErrTimeout: worker.ErrTimeout} {
+		h := &handler{recorder: new(Recorder), probed: make(chan struct{})}
+		h.Probed(before)
+		h.Probed(closed)
+		_, err := h.failure()
+		assert.Check(t, err == want, "after %v: %v", before, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/stacks/sampling"
+	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -121,6 +123,9 @@ func (h *handler) Down() <-chan error { return nil }
 // part: the caller waits for the error.
 func (h *handler) Probed(err error) {
 	h.mu.Lock()
+	if errors.Is(err, worker.ErrClosed) { // it hung until the recording had ended
+		err = cmp.Or(h.err, procscan.ErrStuck)
+	}
 	if h.err == nil && err != nil {
 		h.since = time.Now()
 	}
