@@ -100,7 +100,7 @@ func (s *Scanner) LookForContexts(pids []int) (found, gone []int, err error) {
 // of those with which nothing was wrong.
 func (s *Scanner) hurry(pids []int, look func(pid int) (Found, error)) error {
 	for len(pids) > 0 {
-		r := s.watchdog.runWithin(hurriedTimeout, pids, look)
+		r := s.watchdog.runWithin(s.watchdog.hurried, pids, look)
 		pids = pids[r.probed:]
 		if endsEarly(r.err) {
 			return fmt.Errorf("probing process %d: %w", r.found.PID, r.err)

@@ -377,8 +377,7 @@ func TestEndedMainThread(t *testing.T) {
 			file.Close()
 		}
 		errs[9] = err
-		scanner, err := NewScanner("/proc")
-		assert.NilError(t, err)
+		scanner := newScanner(t)
 		f.found, errs[10] = scanner.Process(p.PID)
 		f.found.At = time.Time{}
 		_, err = scanner.Sweep(func(pid int) bool { return pid != p.PID }, func(Found) { f.sweeps++ })
@@ -395,9 +394,7 @@ func TestEndedMainThread(t *testing.T) {
 	after := read()
 	assert.Check(t, h.Alive() && reflect.DeepEqual(before, after), "%+v, then %+v", before, after)
 	tid := procdir.LivingThread("/proc", p.PID)
-	scanner, err := NewScanner("/proc")
-	assert.NilError(t, err)
-	_, err = scanner.Process(tid)
+	_, err = newScanner(t).Process(tid)
 	assert.Check(t, tid != p.PID && errors.Is(err, ErrGone), "thread %d of %d: %v", tid, p.PID, err)
 	assert.ErrorContains(t, err, fmt.Sprintf("it is a thread of process %d", p.PID))
 	p.Kill()

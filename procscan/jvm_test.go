@@ -45,8 +45,7 @@ func fakeJVM(t *testing.T, name, library string) int {
 }
 
 func TestJVMs(t *testing.T) {
-	scanner, err := NewScanner("/proc")
-	assert.NilError(t, err)
+	scanner := newScanner(t)
 	java := fakeJVM(t, "java", "libjvm.so")
 	embedded := fakeJVM(t, "jsvc", "libjvm.so")
 	other := fakeJVM(t, "java", "libother.so")
@@ -79,8 +78,7 @@ func TestJVMs(t *testing.T) {
 // A JVM that is known is looked at in each turn, also when its executable is not named java. One that
 // cannot be looked at is told, unless it has ended.
 func TestJVMsKnown(t *testing.T) {
-	scanner, err := NewScanner("/proc")
-	assert.NilError(t, err)
+	scanner := newScanner(t)
 	pid := fakeJVM(t, "jsvc", "libjvm.so")
 	handle := openHandle(t, pid)
 	known := []ProcessID{handle.Identity()}
@@ -109,8 +107,7 @@ func TestJVMsKnown(t *testing.T) {
 
 // One process is looked at alone: the others may hang.
 func TestJVM(t *testing.T) {
-	scanner, err := NewScanner("/proc")
-	assert.NilError(t, err)
+	scanner := newScanner(t)
 	jvm, plain := fakeJVM(t, "jsvc", "libjvm.so"), fakeJVM(t, "java", "")
 	scanner.watchdog.abandoned = maxStuck - 1
 	scanner.watchdog.stuck[plain] = 1

@@ -144,7 +144,7 @@ func (s *Scanner) Sweep(skip func(pid int) bool, yield func(Found)) (Report, err
 		default:
 			if errors.Is(r.err, ErrStuck) && time.Since(began) >= timeout { // else it hung before
 				if hung++; hung >= maxPatience {
-					timeout = min(timeout, hurriedTimeout)
+					timeout = min(timeout, s.watchdog.hurried)
 				}
 			}
 			unreadable[r.found.PID] = r.found.ProcessID

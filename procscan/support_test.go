@@ -3,6 +3,7 @@ package procscan
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -24,10 +25,13 @@ func identityOf(t testing.TB, pid int) ProcessID {
 	return ProcessID{pid, child.StartTime(t, pid)}
 }
 
+// newScanner returns one that is patient: on a busy machine, looking at a process that does not hang may take longer
+// than the agent waits for it.
 func newScanner(t testing.TB) *Scanner {
 	t.Helper()
 	s, err := NewScanner("/proc")
 	assert.NilError(t, err)
+	s.watchdog.timeout, s.watchdog.hurried = time.Minute, time.Minute
 	return s
 }
 

@@ -31,6 +31,7 @@ var errManyStuck = errors.New("too many probes hang")
 // probed again until it returns. It is safe for concurrent use.
 type watchdog struct {
 	timeout time.Duration
+	hurried time.Duration        // see hurriedTimeout
 	user    func(pid int) uint32 // returns whose process it is, without blocking
 
 	mu        sync.Mutex
@@ -40,7 +41,8 @@ type watchdog struct {
 }
 
 func newWatchdog(timeout time.Duration, user func(pid int) uint32) *watchdog {
-	return &watchdog{timeout: timeout, user: user, stuck: make(map[int]int), stuckOf: make(map[uint32]int)}
+	return &watchdog{timeout: timeout, hurried: hurriedTimeout, user: user, stuck: make(map[int]int),
+		stuckOf: make(map[uint32]int)}
 }
 
 // round is one goroutine's progress along a list of processes. The watchdog's mutex guards it.

@@ -184,14 +184,16 @@ func TestWatchdogBoundOfUser(t *testing.T) {
 // hangs.
 func TestProbesAreWatched(t *testing.T) {
 	p := startLibrary(t)
-	s := newScanner(t)
-	assert.Check(t, s.watchdog.timeout == probeTimeout, "a probe may take %v", s.watchdog.timeout)
+	s, err := NewScanner("/proc")
+	assert.NilError(t, err)
+	assert.Check(t, s.watchdog.timeout == probeTimeout && s.watchdog.hurried == hurriedTimeout,
+		"a probe may take %v, or %v", s.watchdog.timeout, s.watchdog.hurried)
 	s.watchdog.timeout = time.Millisecond
 	release := make(chan struct{})
 	defer close(release)
 	r := s.watchdog.run([]int{p.PID}, hangs(release))
 	assert.Assert(t, r.err == ErrStuck, "a probe that hangs: %+v", r)
-	s.watchdog.timeout = probeTimeout
+	s.watchdog.timeout, s.watchdog.hurried = time.Minute, time.Minute // as newScanner
 	found, err := s.Process(p.PID)
 	assert.Check(t, errors.Is(err, ErrStuck), "Process: %+v, %v", found, err)
 	report, err := s.Sweep(nil, func(f Found) {
