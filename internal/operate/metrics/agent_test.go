@@ -107,13 +107,15 @@ func TestAgent(t *testing.T) {
 	if *exposition != "" {
 		write(t, *exposition, during)
 	}
-	status, body := get(t, "http://"+address+"/healthz")
-	assert.Check(t, status == http.StatusOK, "healthz: %d %q", status, body)
+	testenv.Poll(t, deadline, "health", func() bool { // which is to be told in a second
+		status, _ := get(t, "http://"+address+"/healthz")
+		return status == http.StatusOK
+	})
 
 	end()
 	silent.Quit()
 	report := busy.Quit()
-	status, body = get(t, "http://"+address+"/readyz")
+	status, body := get(t, "http://"+address+"/readyz")
 	assert.Check(t, status == http.StatusServiceUnavailable && strings.Contains(body, "ends"),
 		"readyz after the end: %d %q", status, body)
 	after := values(scrape(t, address))
