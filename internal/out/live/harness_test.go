@@ -90,6 +90,7 @@ func openLive(tb testing.TB, config Config) *Live {
 	l, err := Open(config, testAbout, nil, zap.NewNop())
 	assert.NilError(tb, err)
 	l.retry, l.interval = 10*time.Millisecond, 2*pause
+	l.tracker.forget = time.Hour // whatever a browser takes; see age
 	tb.Cleanup(func() { shutdown(tb, l) })
 	return l
 }
@@ -165,12 +166,12 @@ func (t *Tracker) age(transactions ...byte) {
 	defer t.mu.Unlock()
 	for _, th := range t.threads {
 		if slices.Contains(transactions, th.transaction.transaction[7]) {
-			th.lastRun = th.lastRun.Add(-2 * forget)
+			th.lastRun = th.lastRun.Add(-2 * t.forget)
 		}
 	}
 	for id, tx := range t.transactions {
 		if slices.Contains(transactions, id.transaction[7]) {
-			tx.lastRun = tx.lastRun.Add(-2 * forget)
+			tx.lastRun = tx.lastRun.Add(-2 * t.forget)
 		}
 	}
 }

@@ -76,6 +76,7 @@ func newBudget(capacity int) *budget { return share.NewBudget[string](capacity) 
 // for concurrent use.
 type Tracker struct {
 	perSample time.Duration // the CPU time that one sample stands for
+	forget    time.Duration // see the constant
 	wanted    atomic.Uint32 // a want
 	untraced  bool          // what runs in no transaction is shown, too
 
@@ -110,7 +111,7 @@ var untrackedNames = [numUntracked]string{
 
 // NewTracker returns a Tracker of samples that are taken with a frequency on every CPU.
 func NewTracker(samplesPerSecond int) *Tracker {
-	t := &Tracker{stacks: newStacks()}
+	t := &Tracker{stacks: newStacks(), forget: forget}
 	t.forgetProcesses()
 	t.forgetThreads()
 	t.forgetTransactions()
@@ -369,14 +370,14 @@ func (t *Tracker) tick(now time.Time) {
 		}
 	}
 	for id, th := range t.threads {
-		if th.cpu.tick(passed); now.Sub(th.lastRun) > forget && (!th.waits || !th.count(t.ofWaiting)) {
+		if th.cpu.tick(passed); now.Sub(th.lastRun) > t.forget && (!th.waits || !th.count(t.ofWaiting)) {
 			t.forgetThread(id, th)
 		} else if th.waits {
 			t.waits(id, th, now)
 		}
 	}
 	for id, tx := range t.transactions {
-		if tx.cpu.tick(passed); now.Sub(tx.lastRun) > forget && !tx.waited.Equal(now) {
+		if tx.cpu.tick(passed); now.Sub(tx.lastRun) > t.forget && !tx.waited.Equal(now) {
 			t.stacks.forget(id, tx)
 			t.ofTransactions.Give(tx.owner, max(1, len(tx.threads)))
 			delete(t.transactions, id)
