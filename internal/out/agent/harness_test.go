@@ -354,6 +354,12 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 			dropped[messaging.DropLate].Load() + dropped[messaging.DropAddedLate].Load()
 	}
 	before, samples := late(), uint64(1)
+	defer func() {
+		if r.t.Failed() {
+			r.logCounters()
+			r.t.Logf("late %d, samples %d, %+v, %+v", before, samples, r.statusOf(p), p.Report())
+		}
+	}()
 	r.sample(p.PID, context.Thread.TID, stack)
 	p.ReportWhen("sample "+text, func(report demo.Report) bool {
 		if now := late(); now > before {
@@ -364,6 +370,15 @@ func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 		transaction, ok := report.Transaction(context.TraceID)
 		n := transaction.Stacks[text]
 		return ok && n > 0 && n <= samples
+	})
+}
+
+// logCounters says what became of samples.
+func (r *running) logCounters() {
+	r.Counters().Each(func(name string, n uint64) {
+		if n > 0 {
+			r.t.Logf("%s %d", name, n)
+		}
 	})
 }
 
