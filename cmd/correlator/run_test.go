@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,27 +37,6 @@ func TestSampled(t *testing.T) {
 	counted.addUp(t)
 	if report := p.Quit(); counted["samples_sent"] < report.Samples {
 		t.Errorf("%d samples arrived of %d sent", report.Samples, counted["samples_sent"])
-	}
-}
-
-// nestedVariable is set for a test binary that runs in a pid namespace of its own.
-const nestedVariable = "CORRELATOR_TEST_NESTED"
-
-// Everything works in a pid namespace below the initial one, for the processes in it. They, the
-// correlator and /proc use the pids of that namespace.
-func TestInNestedNamespace(t *testing.T) {
-	if os.Getenv(nestedVariable) != "" {
-		t.Skip("this is the nested namespace")
-	}
-	needSampler(t)
-	self, err := os.Executable()
-	assert.NilError(t, err)
-	cmd := exec.Command(testenv.NeedTool(t, "unshare"), "--pid", "--fork", "--kill-child", "--mount-proc",
-		self, "-test.v", "-test.run", "^Test(Run|Sampled)$")
-	cmd.Env = append(os.Environ(), nestedVariable+"=1")
-	output, err := cmd.CombinedOutput()
-	for _, test := range []string{"TestRun", "TestSampled"} {
-		assert.Check(t, err == nil && strings.Contains(string(output), "--- PASS: "+test+" "), "%v\n%s", err, output)
 	}
 }
 
