@@ -192,7 +192,7 @@ func sampleGoLabels(t *testing.T, program string, burn [4][2]uint64, rate int, s
 		sampler.Serve()
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		return slices.Max(sink.right[1:]) > 0
+		return slices.Max(sink.right[1:]) > 0 && !s.Waits().Idle
 	})
 	_, err = io.WriteString(input, "\n")
 	assert.NilError(t, err)

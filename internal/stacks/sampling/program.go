@@ -83,6 +83,9 @@ func (s *Sampling) setTarget(p *program, rules bpf.TargetRules, keys []string) e
 		return err // one that was set before goes on
 	}
 	p.number, p.rules = number, rules
+	if isTraced(&rules) {
+		s.traced.Store(true)
+	}
 	if !p.keyed {
 		p.keys, p.keyed = keys, rules.OTel.Kind != 0
 	}

@@ -63,7 +63,7 @@ type Options struct {
 	// most MaxAttributes.
 	Attributes []string
 	// Lazy has the stacks of a program without a rule unwound from its first samples on: most processes of a host run
-	// rarely.
+	// rarely. Nor are accounts kept before there was a program with a rule, unless they are of threads.
 	Lazy bool
 	// JavaSignatures has the names of Java methods include return type and arguments.
 	JavaSignatures bool
@@ -114,6 +114,7 @@ type Sampling struct {
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
 	waitsWanted func() bool
+	traced      atomic.Bool           // a program was sampled that may have contexts
 	waitsIdle   atomic.Bool           // nobody wants them now, or notResumed
 	pieces      atomic.Int64          // of waits, that are held
 	byThread    bool                  // Options.WaitsByThread
@@ -195,8 +196,8 @@ func Open(options Options, counters *Counters, log *zap.Logger) (*Sampling, erro
 		if s.waitsWanted = options.WaitsWanted; s.waitsWanted == nil {
 			s.waitsWanted = func() bool { return true }
 		}
-		s.waitsIdle.Store(!s.waitsWanted())
 		s.byThread = options.WaitsByThread
+		s.waitsIdle.Store(!s.wantsWaits())
 		waits := bpf.WaitOptions{Paused: s.waitsIdle.Load(), ByThread: s.byThread}
 		if s.waits, s.unaccounted = s.sampler.OpenWaits(waits); s.unaccounted != nil {
 			log.Warn("what transactions wait for is not known", zap.String("reason", "waits_unavailable"),

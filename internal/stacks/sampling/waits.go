@@ -77,12 +77,18 @@ func (s *Sampling) WaitsSince() time.Time {
 	return time.Time{}
 }
 
+// wantsWaits reports whether accounts are to be kept. Each switch of the host takes time then, also where all processes
+// are sampled and none has a context. Once one had, there may be others.
+func (s *Sampling) wantsWaits() bool {
+	return s.waitsWanted() && (!s.lazy || s.byThread || s.obi.Load() || s.traced.Load())
+}
+
 // switchWaits has the kernel keep accounts while somebody wants them, and do nothing for that else.
 func (s *Sampling) switchWaits() {
 	if s.waits == nil {
 		return
 	}
-	wanted := s.waitsWanted()
+	wanted := s.wantsWaits()
 	if !wanted {
 		s.notResumed.Store(nil)
 		s.resumed = time.Time{} // who wants them next has them tried at once

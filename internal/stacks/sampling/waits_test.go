@@ -133,6 +133,28 @@ func TestAccountsWanted(t *testing.T) {
 	}
 }
 
+// Where all processes are sampled, the kernel does nothing for accounts before one of them may have a context.
+func TestAccountsOfContexts(t *testing.T) {
+	s := openWith(t, Options{Waits: true, Lazy: true, SamplerOptions: bpf.SamplerOptions{KeepUntraced: true}})
+	if status := s.Waits(); !status.Kept {
+		testenv.Missing(t, status.Error)
+	}
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r := newReceiver(t, 1<<20)
+	program := s.start(p, r)
+	s.traced.Store(false) // as if it had none
+	s.poll("idleness", func() bool { return s.Waits().Idle })
+	s.drains(2)
+	before := s.counters.Accounts.Load()
+	p.WaitIn(1, "pipe", time.Millisecond)
+	s.drains(2)
+	assert.Check(t, s.Waits().Idle && s.counters.Accounts.Load() == before)
+	assert.NilError(t, s.setTarget(program, program.rules, nil))
+	s.poll("accounts", func() bool { return !s.Waits().Idle })
+	p.WaitIn(1, "pipe", time.Millisecond)
+	s.poll("an account", func() bool { return s.counters.Accounts.Load() > before })
+}
+
 // That accounts cannot be kept is said while somebody wants them, to the next one, too, for whom it is tried again.
 func TestAccountsNotResumed(t *testing.T) {
 	var wanted atomic.Bool
