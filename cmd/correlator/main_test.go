@@ -214,18 +214,26 @@ func TestRun(t *testing.T) {
 		t.Errorf("inspect does not show the transaction: %+v", inspection)
 	}
 
+	// On a busy machine, samples were stale, and fed again; and to look at a process may have taken too long.
 	var status agent.Status
-	assert.NilError(t, json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status))
-	i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
-	if i < 0 || status.Processes[i].State != process.StateRegistered || status.Processes[i].Sent < 3 ||
-		status.Processes[i].RegisteredSince == nil || status.Counters["samples_sent"] < 3 || status.NotReady != "" {
-		t.Errorf("status: %+v", status)
-	}
-	table := command(t, "", "status", "--admin-socket", admin)
+	testenv.Poll(t, deadline, "a process that is registered", func() bool {
+		assert.NilError(t, json.Unmarshal(command(t, "", "status", "-o", "json", "--admin-socket", admin), &status))
+		i := slices.IndexFunc(status.Processes, func(s agent.ProcessStatus) bool { return s.PID == p.PID })
+		assert.Assert(t, i >= 0, "status: %+v", status)
+		of := &status.Processes[i]
+		last := of.LastError
+		assert.Check(t, last == nil || last.Reason == process.ReasonTimeout.String(), "%+v", last)
+		return of.State == process.StateRegistered && of.Sent >= 3 && of.RegisteredSince != nil
+	})
+	assert.Check(t, status.Counters["samples_sent"] >= 3 && status.NotReady == "", "status: %+v", status)
 	const columns = `(?m)^ *%d +a\\x1b\[31m\\tservice \(.*\) +registered +\d+s +elastic +- +glibc +static` +
-		` +\d+ +\d+ +\d+ +(0|stale \d+) +0$` // samples that a busy machine made stale were fed again
+		` +\d+ +\d+ +\d+ +(0|stale \d+) +\d+$`
 	row := regexp.MustCompile(fmt.Sprintf(columns, p.PID))
-	assert.Check(t, row.Match(table), "no row like %s in\n%s", row, table)
+	testenv.Poll(t, deadline, "a row like "+row.String(), func() bool {
+		table := command(t, "", "status", "--admin-socket", admin)
+		t.Logf("%s", table)
+		return row.Match(table)
+	})
 	info, err := os.Lstat(admin)
 	assert.Check(t, err == nil && info.Mode() == os.ModeSocket|0o600, "the admin socket: %v, %v", info, err)
 	out, err := exec.Command(installed(t), "explain", "--admin-socket", admin, "abcd").CombinedOutput()
