@@ -52,7 +52,7 @@ static __always_inline __u32 scarcity(__u64 target, __u64 owner, __u64 cpu) {
     __u64 own = target > owner ? target : owner;
     __u64 all = own + (cpu > WINDOW / 2 ? 2 * (cpu - WINDOW / 2) : 0);
 
-    return (all > WINDOW / 8) + (all > WINDOW / 4) + (all > WINDOW / 2) + (all > WINDOW);
+    return (all > WINDOW / 8) + (all > WINDOW) + (all > WINDOW * 5 / 4) + (all > WINDOW * 3 / 2);
 }
 
 /* How long a wait has to be for its stack to be walked, if there is room: up to 8 periods. */

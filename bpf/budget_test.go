@@ -114,6 +114,28 @@ func TestBudgetLongFirst(t *testing.T) {
 	}
 }
 
+// A target whose waits are of all lengths, with fewer of the longer ones, has the stacks of nearly all that are long.
+func TestBudgetMixed(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 0))
+	var all []dueWait
+	for i, length := range []time.Duration{4, 4, 10, 10, 15, 50, 100, 150} {
+		length *= time.Millisecond
+		all = stream(all, 0, i, 20*time.Second, func() time.Duration {
+			return length/2 + time.Duration(random.Int64N(int64(length)))
+		})
+	}
+	var longs, walked int
+	for _, w := range walkDue(t, all) {
+		if w.length >= 100*time.Millisecond {
+			longs++
+			if w.weight == w.length {
+				walked++
+			}
+		}
+	}
+	assert.Check(t, longs > 200 && walked > longs*9/10, "%d of %d", walked, longs)
+}
+
 // What stacks stand for is the time of waits of each length, also where most are refused.
 func TestBudgetUnbiased(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 3))
