@@ -18,9 +18,10 @@ import (
 	"correlator/procscan"
 )
 
-// scanTimeout is how long Scan or Inspect wait for the probe of one process. Only one that blocks
-// us on purpose, or whose files are on a dead file system, takes more than milliseconds.
-const scanTimeout = 2 * time.Second
+// scanTimeout is how long Scan or Inspect wait for the probe of one process. On a busy machine, a worker that
+// gets little CPU time has two seconds for a request, five times; one that hangs is given up after two. Only a
+// process that blocks us otherwise takes longer.
+const scanTimeout = 10 * time.Second
 
 // Process is a process as `scan` prints it.
 type Process struct {
