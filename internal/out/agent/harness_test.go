@@ -341,30 +341,34 @@ func (r *running) outcome(o process.SampleOutcome, n uint64) {
 }
 
 // served proves that a process is served: a sample of a thread that works on a transaction arrives
-// there, on that transaction. A sample that a busy machine let become too old to be of use is fed
-// again.
+// there, on that transaction. It is fed again when something was lost, as everything that is lost is
+// counted: on a busy machine it may have become too old, or a worker not have answered in time.
 func (r *running) served(p *demo.Process, thread int, stack [16]byte) {
 	r.t.Helper()
 	context := p.Begin(thread)
 	text := base64.RawURLEncoding.EncodeToString(stack[:])
 	fed := &r.Counters().Fed
-	dropped := &r.Counters().Messages.SamplesDropped
-	late := func() uint64 { // workers that did not answer in time included
-		return fed[process.OutcomeStale].Load() + fed[process.OutcomeUnreadable].Load() +
-			dropped[messaging.DropLate].Load() + dropped[messaging.DropAddedLate].Load()
+	lost := func() uint64 {
+		n := dropped(&r.Counters().Messages)
+		for o := range fed {
+			if process.SampleOutcome(o) != process.OutcomeCorrelated {
+				n += fed[o].Load()
+			}
+		}
+		return n
 	}
-	before, samples := late(), uint64(1)
+	before, samples := lost(), uint64(1)
 	defer func() {
 		if r.t.Failed() {
 			r.logCounters()
-			r.t.Logf("late %d, samples %d, %+v, %+v", before, samples, r.statusOf(p), p.Report())
+			r.t.Logf("lost %d, samples %d, %+v, %+v", before, samples, r.statusOf(p), p.Report())
 		}
 	}()
 	r.sample(p.PID, context.Thread.TID, stack)
 	p.ReportWhen("sample "+text, func(report demo.Report) bool {
-		if now := late(); now > before {
+		if now := lost(); now > before {
 			before = now
-			samples++ // of another process may have been late
+			samples++ // one of another process may have been lost
 			r.sample(p.PID, context.Thread.TID, stack)
 		}
 		transaction, ok := report.Transaction(context.TraceID)
