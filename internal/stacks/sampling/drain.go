@@ -164,6 +164,7 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 		p.ofOBI.Store(true)
 	}
 	if sample.HasTrace() && !count.OfOBI && !p.traced.Load() && !p.traced.Swap(true) {
+		p.sampling.traced.Store(true)
 		p.sampling.recordError("a program with contexts", p.sampling.sampler.SawTrace(count.Stack.Target))
 	}
 	if count.OTel {

@@ -88,7 +88,7 @@ func unlessPending(err error) error {
 
 // isTraced reports whether rules lead to contexts.
 func isTraced(rules *bpf.TargetRules) bool {
-	return rules.Elastic.Kind != 0 || rules.OTel.Kind != 0 || rules.Labels != bpf.GoLayout{}
+	return hasContexts(rules) || rules.Labels != bpf.GoLayout{}
 }
 
 // resolve finds out the rules that are of use.

@@ -61,13 +61,16 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 	p.unwound.target = unwind.Target{
 		ID: memory.handle.Identity(), KernelPID: identity.KernelPID(), Program: identity, User: memory.access.Owner(),
 	}
-	p.unseen.Store(s.lazy && rules.Elastic.Kind == 0 && rules.OTel.Kind == 0) // labels may be of no tracer
+	p.unseen.Store(s.lazy && !hasContexts(&rules))
 	if err := s.setTarget(p, rules, keys); err != nil {
 		return nil, err
 	}
 	s.unwinding.add(p)
 	return p, nil
 }
+
+// hasContexts reports whether rules are of what a tracer publishes. Labels may be of none.
+func hasContexts(rules *bpf.TargetRules) bool { return rules.Elastic.Kind != 0 || rules.OTel.Kind != 0 }
 
 // setTarget has a program sampled by rules, the first or others, with keys of records' attributes. Those
 // that there were with the first rules of records stay: samples that are not drained yet have their numbers.
@@ -83,7 +86,7 @@ func (s *Sampling) setTarget(p *program, rules bpf.TargetRules, keys []string) e
 		return err // one that was set before goes on
 	}
 	p.number, p.rules = number, rules
-	if isTraced(&rules) {
+	if hasContexts(&rules) {
 		s.traced.Store(true)
 	}
 	if !p.keyed {

@@ -63,7 +63,7 @@ type Options struct {
 	// most MaxAttributes.
 	Attributes []string
 	// Lazy has the stacks of a program without a rule unwound from its first samples on: most processes of a host run
-	// rarely. Nor are accounts kept before there was a program with a rule, unless they are of threads.
+	// rarely. Nor are accounts kept before one has contexts, unless they are of threads.
 	Lazy bool
 	// JavaSignatures has the names of Java methods include return type and arguments.
 	JavaSignatures bool
@@ -114,7 +114,7 @@ type Sampling struct {
 	waits       *bpf.Waits // nil: no accounts are kept
 	unaccounted error      // why not, if they were asked for
 	waitsWanted func() bool
-	traced      atomic.Bool           // a program was sampled that may have contexts
+	traced      atomic.Bool           // a program has contexts, or had one
 	waitsIdle   atomic.Bool           // nobody wants them now, or notResumed
 	pieces      atomic.Int64          // of waits, that are held
 	byThread    bool                  // Options.WaitsByThread
