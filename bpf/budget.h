@@ -88,17 +88,29 @@ static __always_inline __u64 weigh(__u64 *rest, __u16 *step, __u64 ns, __u64 per
  * be walked. */
 static __always_inline bool put_back(__u64 *rest, __u16 *step, __u64 weight, __u32 scarcity,
                                      __u32 random, __u64 most, __u64 least) {
-    __u64 sum = *rest + weight, unit = least / STEPS, due;
+    __u64 unit = least / STEPS, due;
     __u32 another = STEPS << scarcity;
 
-    if (!unit || sum > most)
+    if (!unit)
         return false;
     due = weight / unit + another / 2 + random % another; /* rest is a part of the next step */
-    if (due > MAX_STEP)
+    if (due > MAX_STEP || due * unit > most)
         return false;
-    *rest = sum;
+    *rest += weight;
     *step = due;
     return true;
+}
+
+/* Leaves of what waits have added up to, if it is more than most, a part of a step, which is one at
+ * random as that with which a thread begins. Returns for what no stack will stand. */
+static __always_inline __u64 cut(__u64 *rest, __u16 *step, __u64 most, __u64 least) {
+    __u64 sum = *rest;
+
+    if (sum <= most)
+        return 0;
+    *rest = sum % least;
+    *step = STEPS;
+    return sum - *rest;
 }
 
 #define MAX_PERIOD 1000000000000ULL

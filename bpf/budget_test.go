@@ -36,10 +36,11 @@ func stream(all []dueWait, target, thread int, until time.Duration, next func() 
 // walkDue has the stacks of waits walked by testdata/budget.c, and checks what holds of all: that no more are walked
 // than may be, and that what they stand for, what none stands for, and what is left is the time of all waits of each
 // thread.
-func walkDue(t *testing.T, all []dueWait) []dueWait {
+func walkDue(t *testing.T, all []dueWait, constants ...string) []dueWait {
 	t.Helper()
 	slices.SortStableFunc(all, func(a, b dueWait) int { return cmp.Compare(a.end, b.end) })
-	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/budget.c", "-O", "-Wall", "-Werror"))
+	options := append([]string{"-O", "-Wall", "-Werror"}, constants...)
+	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/budget.c", options...))
 	cmd.Stdin = bytes.NewReader(asBytes(all))
 	out, err := cmd.Output()
 	assert.NilError(t, err)
@@ -220,5 +221,16 @@ func TestBudgetShared(t *testing.T) {
 		}
 		t.Log(length, has, of)
 		assert.Check(t, has > of/2, "%v of %v", has, of)
+	}
+}
+
+// What waits for a CPU have added up to has 32 bits, however long periods are.
+func TestBudgetFits(t *testing.T) {
+	var all []dueWait
+	for i := range 1000 {
+		all = stream(all, i%4, i, 20*time.Second, func() time.Duration { return 390 * time.Millisecond })
+	}
+	for _, w := range walkDue(t, all, "-DLEAST=400000000ULL", "-DMOST=(0xffffffffULL/2)", "-DROOM=0xffffffffULL") {
+		assert.Check(t, w.length < w.period)
 	}
 }

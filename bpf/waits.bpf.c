@@ -329,6 +329,16 @@ static __always_inline void begin_rests(struct thread *thread) {
     thread->step = thread->queue_step = STEPS;
 }
 
+/* Has what waits of a thread have added up to, each sort for itself, be no more than most. */
+static __always_inline void cut_rests(struct thread *thread, struct wait_counters *counters,
+                                      __u64 most) {
+    __u64 rest = thread->account.queue_rest;
+
+    counters->unasked_ns += cut(&thread->rest, &thread->step, most, least_period);
+    counters->unasked_ns += cut(&rest, &thread->queue_step, most, queue_period(least_period));
+    thread->account.queue_rest = rest;
+}
+
 /* No stack stands for a time any more that one of the thread was to stand for. */
 static __always_inline void drop(struct thread *thread, struct wait_counters *counters) {
     counters->unasked_ns += thread->weight;
@@ -369,12 +379,7 @@ static __always_inline void leave(struct thread *thread, struct wait_counters *c
         flush_current();
     }
     drop(thread, counters);
-    if (thread->rest > least_wait(least_period, MOST_SCARCE) ||
-        thread->account.queue_rest > least_wait(queue_period(least_period), MOST_SCARCE)) {
-        /* They are of this context, not of others. */
-        counters->unasked_ns += thread->rest + thread->account.queue_rest;
-        begin_rests(thread);
-    }
+    cut_rests(thread, counters, least_wait(least_period, MOST_SCARCE)); /* not of other contexts */
     thread->key.kind = 0;
 }
 
@@ -407,10 +412,16 @@ static __always_inline __u64 last_switch(const struct thread *thread) {
     return thread->out ? thread->out : thread->in;
 }
 
+/* No stack stands for anything any more that the thread has done. */
+static __always_inline void end_stacks(struct thread *thread, struct wait_counters *counters) {
+    drop(thread, counters);
+    cut_rests(thread, counters, 0);
+}
+
 /* Not all switches are known of a thread since its account was begun. */
 static __always_inline void abandon(struct thread *thread, struct wait_counters *counters) {
     counters->lost += thread->account.first != 0;
-    drop(thread, counters);
+    end_stacks(thread, counters);
     thread->key.kind = 0;
     clear(thread);
 }
@@ -606,10 +617,9 @@ static __always_inline void switch_out(struct task_struct *task, bool blocks, __
     thread->ran = ran_in_all(task);
     if (task_state & ENDED_STATE) {
         give_room(task);
-        if (by_thread) { /* its account is complete, whenever its parent takes note */
-            drop(thread, counters);
+        end_stacks(thread, counters);
+        if (by_thread) /* its account is complete, whenever its parent takes note */
             thread->key.kind = 0;
-        }
     }
 }
 
@@ -970,7 +980,7 @@ static __always_inline void note_waker(struct task_struct *task, struct thread *
  * CPU that it will most likely run on. */
 static __always_inline void select(struct task_struct *task, struct thread *thread, __u64 blocked) {
     struct pace *pace = pace_of(thread->key.target, thread->cpu);
-    __u32 cpu = thread->cpu;
+    __u32 cpu = bpf_get_smp_processor_id();
     struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
     __u64 weight;
 
@@ -1147,7 +1157,7 @@ int finish(struct bpf_iter__task *ctx) {
         end_at(thread, counts, now);
     }
     flush(thread, counts);
-    drop(thread, counts);
+    end_stacks(thread, counts);
     thread->key.kind = 0;
     return 0;
 }

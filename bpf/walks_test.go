@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -260,32 +261,110 @@ func TestWalksTooMany(t *testing.T) {
 		"%d and %+v of %d", got.stackTimes[tid], counters, got.accounted[tid])
 }
 
-// What waits for a CPU have added up to without a stack is of the context that they were in: no stack of another one
-// stands for it.
+// change changes what is known of the first thread of a process, which must be off its CPU, once that is as it should be.
+func (s *spent) change(pid int, is func(*waitsThread) bool, change func(*waitsThread)) {
+	s.t.Helper()
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	assert.NilError(s.t, err)
+	defer unix.Close(pidfd)
+	var thread waitsThread
+	threads := s.w.objects.Threads
+	testenv.Poll(s.t, waiting, "a thread off its CPU", func() bool {
+		assert.NilError(s.t, threads.Lookup(uint32(pidfd), &thread))
+		return thread.Out != 0 && is(&thread)
+	})
+	if change != nil {
+		change(&thread)
+		assert.NilError(s.t, threads.Put(uint32(pidfd), &thread))
+	}
+}
+
+func inAny(*waitsThread) bool { return true }
+
+// What waits have added up to without a stack is of the context that they were in: no stack of another one stands for
+// more than some steps of it, of each sort. The rest is counted.
 func TestWalksOfContext(t *testing.T) {
 	s := openSampler(t, SamplerOptions{})
 	got := newSpent(t, openWalks(t, s, WaitOptions{}))
 	c := startWaits(t, s)
-	const rest = uint64(time.Second)
-	var thread waitsThread
+	const step, rest, queueRest = 50e6, 70e6, 300e6 // a step of waits for a CPU, and sums of both sorts
 	pid := c.do("naps 1")
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	assert.NilError(t, err)
-	defer unix.Close(pidfd)
-	threads := got.w.objects.Threads
-	assert.NilError(t, threads.Lookup(uint32(pidfd), &thread))
-	thread.Account.QueueRest = uint32(rest)
-	assert.NilError(t, threads.Put(uint32(pidfd), &thread))
-	before := got.counters().UnaskedNS
-	c.do("naps 5")
-	got.drain()
-	assert.NilError(t, threads.Lookup(uint32(pidfd), &thread))
-	counted := got.counters().UnaskedNS - before
-	assert.Check(t, counted >= rest && uint64(thread.Account.QueueRest) < rest/2, "%d, %d", counted,
-		thread.Account.QueueRest)
-	for i := range got.walks {
-		assert.Check(t, got.walks[i].Queued < rest/2, "%+v", got.walks[i])
+	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest }
+	testenv.Poll(t, waiting, "a stack", func() bool {
+		before := got.counters().UnaskedNS
+		got.change(pid, inAny, add)
+		c.do("naps 0")
+		got.change(pid, inAny, func(thread *waitsThread) {
+			assert.Check(t, thread.Rest == rest && thread.Account.QueueRest < step, "%+v", thread)
+		})
+		counted := got.counters().UnaskedNS - before
+		assert.Check(t, counted >= queueRest && counted < queueRest+rest, "%d", counted)
+		got.change(pid, inAny, add)
+		c.do("naps 30")
+		got.drain()
+		return len(got.walks) > 0
+	})
+	for _, w := range got.walks {
+		assert.Check(t, w.Queued < w.Queue+2*step, "%+v", w)
 	}
+}
+
+// What waits have added up to without a stack is counted once there can be none.
+func TestWalksOfEnded(t *testing.T) {
+	const rest = 70 * time.Millisecond // which goes on in another context
+	var s *Sampler
+	var got *spent
+	kill := func(c *waits, pid int) { assert.NilError(t, unix.Kill(pid, unix.SIGKILL)) }
+	for name, of := range map[string]struct {
+		options WaitOptions
+		end     func(c *waits, pid int)
+	}{
+		"killed":            {WaitOptions{}, kill},
+		"killed, by thread": {WaitOptions{ByThread: true}, kill},
+		"paused, by thread": {WaitOptions{ByThread: true}, func(*waits, int) { assert.NilError(t, got.w.Pause()) }},
+		"another target now": {WaitOptions{}, func(c *waits, pid int) {
+			assert.NilError(t, s.RemoveTarget(c.target))
+			addRules(t, s, pid, func() TargetRules { return c.rules })
+			c.do("naps 1")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { // only one can be open
+			s = openSampler(t, SamplerOptions{KeepUntraced: of.options.ByThread})
+			got = newSpent(t, openWalks(t, s, of.options))
+			c := startWaits(t, s)
+			pid := c.do("naps 1")
+			got.change(pid, inAny, func(thread *waitsThread) { thread.Rest, thread.Step = uint64(rest), math.MaxUint16 })
+			before := got.counters().UnaskedNS
+			of.end(c, pid)
+			testenv.Poll(t, waiting, name, func() bool { return got.counters().UnaskedNS >= before+uint64(rest) })
+		})
+	}
+}
+
+// What no stack stands for is counted on the CPU that finds out: those of others count at the same time.
+func TestWalksCountedHere(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	got := newSpent(t, openWalks(t, s, WaitOptions{}))
+	c := startWaits(t, s)
+	pid := c.do("naps 1")
+	cpu := firstCPU(t)
+	assert.NilError(t, unix.SchedSetaffinity(pid, &cpu)) // and threads that it starts
+	other := 0
+	if cpu.IsSet(0) {
+		other = got.w.cpus - 1
+	}
+	before, err := got.w.readCPU(other)
+	assert.NilError(t, err)
+	total := got.counters().UnaskedNS
+	fmt.Fprintln(c.stdin, "arrive")
+	got.change(pid, func(thread *waitsThread) bool { return thread.State == uint8(Net) }, func(thread *waitsThread) {
+		thread.Weight, thread.Owed, thread.Cpu = uint64(time.Hour), uint8(Sleep), uint16(other)
+	})
+	c.done()
+	after, err := got.w.readCPU(other)
+	assert.NilError(t, err)
+	assert.Check(t, after.UnaskedNs == before.UnaskedNs && got.counters().UnaskedNS >= total+uint64(time.Hour),
+		"%+v, %+v", before, after)
 }
 
 // A target that wants all walks of its CPUs changes nothing for another one.
@@ -472,6 +551,7 @@ type waits struct {
 	t      *testing.T
 	stdin  io.Writer
 	stdout *bufio.Reader
+	rules  TargetRules
 	target Target
 	waited time.Duration // by its clock, for what it did last
 }
@@ -487,9 +567,8 @@ func startWaitsOf(t *testing.T, s *Sampler, owner string) *waits {
 	var tid int
 	_, err := fmt.Fscanln(c.stdout, &offset, &tid)
 	assert.NilError(t, err)
-	c.target = addRules(t, s, cmd.Process.Pid, func() TargetRules {
-		return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: offset}, Owner: owner}
-	})
+	c.rules = TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: offset}, Owner: owner}
+	c.target = addRules(t, s, cmd.Process.Pid, func() TargetRules { return c.rules })
 	return c
 }
 
@@ -766,13 +845,9 @@ func TestDecodeWalk(t *testing.T) {
 	assert.Check(t, errors.Is(err, ErrMalformed), "%v", err)
 }
 
-// Of a wait for a CPU it is known who left that: of two threads that have one CPU together, the other one, at times.
-func TestLeaverOfCPU(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	const period = time.Millisecond
-	w := openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1000})
-	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Minute})
-	var one unix.CPUSet
+// firstCPU is one that this process may run on.
+func firstCPU(t *testing.T) (one unix.CPUSet) {
+	t.Helper()
 	assert.NilError(t, unix.SchedGetaffinity(0, &one))
 	for cpu, first := 0, true; cpu < 8*int(unsafe.Sizeof(one)); cpu++ {
 		if one.IsSet(cpu) && !first {
@@ -780,6 +855,16 @@ func TestLeaverOfCPU(t *testing.T) {
 		}
 		first = first && !one.IsSet(cpu)
 	}
+	return one
+}
+
+// Of a wait for a CPU it is known who left that: of two threads that have one CPU together, the other one, at times.
+func TestLeaverOfCPU(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	const period = time.Millisecond
+	w := openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1000})
+	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Minute})
+	one := firstCPU(t)
 	var tids []int
 	for _, thread := range p.Threads() {
 		tids = append(tids, thread.TID)

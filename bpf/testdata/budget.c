@@ -8,7 +8,11 @@
 
 #include "../budget.h"
 
+#ifndef LEAST
 #define LEAST 10000000ULL
+#define MOST MAX_PERIOD
+#define ROOM MAX_PERIOD
+#endif
 #define OF_CPU 6
 #define OF_OWNER 5
 #define OF_TARGET 4
@@ -83,7 +87,7 @@ static void end(struct target *t, struct thread *thread) {
         cpu_until = take(cpu_until, now, OF_CPU);
         wait.weight = weight;
     } else if (wait.length >= t->period ||
-               !put_back(&thread->rest, &thread->step, weight, scarce, rand(), MAX_PERIOD, LEAST)) {
+               !put_back(&thread->rest, &thread->step, weight, scarce, rand(), MOST, LEAST)) {
         wait.refused = weight;
     }
 }
@@ -99,6 +103,8 @@ int main(void) {
     while (fread(&wait, sizeof(wait), 1, stdin) == 1) {
         end(&targets[wait.target % TARGETS], &threads[wait.thread % THREADS]);
         fwrite(&wait, sizeof(wait), 1, stdout);
+        if (threads[wait.thread % THREADS].rest > ROOM)
+            return 1;
     }
     write_rests();
     return 0;
