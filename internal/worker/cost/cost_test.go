@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 // one.
 func TestRead(t *testing.T) {
 	meter := NewMeter("/proc")
+	meter.patience = time.Minute
 	before := meter.Read()
 	assert.Check(t, before.Processes == 1 && before.PSSBytes > 1<<20 && before.CPUSeconds > 0, "%+v", before)
 	spawner, err := worker.NewSpawner("/proc", burning)
@@ -81,6 +82,7 @@ func TestMemoryUnknown(t *testing.T) {
 		return file
 	}
 	meter := NewMeter(root)
+	meter.patience = time.Minute
 	const good = "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss: 9 kB\nPss:            1234 kB\nPss_Dirty: 1 kB\n"
 	assert.Check(t, meter.memory([]*os.File{rollup(good), rollup(good)}) == 2*1234<<10)
 	for _, bad := range []string{"", "Pss: x kB\n", "Pss: -1 kB\n", "Rss: 1 kB\n", "Pss: 99999999999999999999 kB\n"} {
@@ -91,7 +93,7 @@ func TestMemoryUnknown(t *testing.T) {
 	meter.patience = time.Millisecond
 	assert.Check(t, meter.memory([]*os.File{read}) == 0)
 	assert.Check(t, meter.memory([]*os.File{rollup(good)}) == 0) // the first still waits
-	meter.patience = patience
+	meter.patience = time.Minute
 	write.Close()
 	testenv.Poll(t, time.Minute, "the end of what waits", func() bool { return len(meter.measuring) == 0 })
 	assert.Check(t, meter.memory([]*os.File{rollup(good)}) == 1234<<10)
