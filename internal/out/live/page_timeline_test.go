@@ -25,7 +25,7 @@ func (w *window) viewKept(source Source) (*Live, *keep.Keep) {
 	w.t.Cleanup(func() { kept.Shutdown(context.Background()) })
 	l := openLive(w.t, Config{Listen: []string{"ws://" + address}})
 	l.ShowTimelines(func(ctx context.Context, of keep.Only) ([]byte, error) {
-		return explain.LiveTimeline(ctx, kept, of)
+		return explain.LiveTimeline(context.WithoutCancel(ctx), kept, of) // however long it takes
 	})
 	l.Start(source)
 	w.open(address)
