@@ -56,6 +56,7 @@ const (
 
 	jvmLikeEnd   = "jvm_code_like_end"
 	jvmBehindEnd = "jvm_code_behind_end"
+	jvmNotNative = "jvm_code_not_native"
 )
 
 // jvmStack is where the added instructions have what they need, from below the program's own stack on.
@@ -254,41 +255,51 @@ func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
 		asm.RSh.Imm(asm.R4, 8),
 		asm.JEq.Imm(asm.R4, 0xbf8141, jvmComplete),
 		asm.Ja.Label(jvmNoFrame))
-	// It is removed: pop rbp; cmp rsp, [r15+x]; ja; ret.
+	// It is removed: pop rbp; cmp rsp, [r15+x]; ja; ret. No other code of methods pops rbp.
 	ends := len(code)
 	at(0x49, 0x3b, 0xa7, jvmNoFrame)
 	at(0x49, 0x3b, 0x67, jvmNoFrame)
-	at(x86PopRBP, 0x49, 0x3b, jvmFrame)
 	code = append(code,
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.And.Imm(asm.R4, 0xff),
+		asm.JEq.Imm(asm.R4, x86PopRBP, jvmFrame),
+		asm.JEq.Imm(asm.R4, x86Return, jvmReadDone),
 		asm.Mov.Reg(asm.R4, asm.R3),
 		asm.And.Imm(asm.R4, 0xffff),
 		asm.JNE.Imm(asm.R4, 0x870f, jvmLikeEnd))
 	before(7, 0x49, 0x3b, 0xa7, jvmNoFrame)
 	before(4, 0x49, 0x3b, 0x67, jvmNoFrame)
 	code[ends] = code[ends].WithSymbol(jvmEnds)
-	// The program takes it for removed behind a byte like pop rbp or leave, if a byte like ret comes: in movsxd rcx,
-	// ecx; ...; imul rax, rbx it is not. Behind the real ones come ret; test eax, [rip+x] (JDK 8 and 11); mov r10,
-	// [r15+x]; test eax, [r10] (11); or cmp qword [r15+x], 0; jne (of a native method).
+	// Behind add rsp, x; pop rbp it is, whatever comes: also a jump to what goes on with an exception, or a poll that is
+	// far away.
 	code = append(code,
 		asm.Ja.Label(jvmReadDone),
-		asm.Mov.Reg(asm.R5, asm.R2).WithSymbol(jvmLikeEnd),
-		asm.RSh.Imm(asm.R5, 56),
-		asm.JEq.Imm(asm.R5, x86PopRBP, jvmBehindEnd),
-		asm.JNE.Imm(asm.R5, x86Leave, jvmReadDone),
-		asm.JEq.Imm(asm.R4, 0x0585, jvmReadDone).WithSymbol(jvmBehindEnd),
-		asm.JEq.Imm(asm.R4, 0x850f, jvmReadDone),
-		asm.And.Imm(asm.R4, 0xff),
-		asm.JEq.Imm(asm.R4, x86Return, jvmReadDone),
-		asm.JEq.Imm(asm.R4, x86PopRBP, jvmReadDone))
-	at(0x49, 0x83, 0x7f, jvmReadDone)
-	at(0x41, 0x85, 0x02, jvmReadDone)
-	bytesAre(asm.R3, 4, 0x41, 0x85, 0x02, jvmReadDone)
+		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol(jvmLikeEnd),
+		asm.RSh.Imm(asm.R4, 56),
+		asm.JEq.Imm(asm.R4, x86Leave, jvmBehindEnd),
+		asm.JNE.Imm(asm.R4, x86PopRBP, jvmReadDone))
+	before(5, 0x48, 0x83, 0xc4, jvmNoFrame)
+	before(8, 0x48, 0x81, 0xc4, jvmNoFrame)
+	// Without that, the program takes it for removed behind a byte like pop rbp or leave, if a byte like ret comes: in
+	// movsxd rcx, ecx; ...; imul rax, rbx it is not, nor in test ecx, ecx; jne; mov eax, ebx. Behind the real ones come
+	// test eax, [rip+x]; ret (JDK 8 and 11); mov r10, [r15+x]; test [r10], eax; ret (11); or cmp qword [r15+x], 0; jne;
+	// ret (of a native method).
+	bytesAre(asm.R3, 5, 0x85, 0x02, x86Return, jvmReadDone)
+	code[len(code)-4] = code[len(code)-4].WithSymbol(jvmBehindEnd)
+	code = append(code, asm.LoadMem(asm.R5, asm.RFP, stack.window+jvmWindow+8, asm.DWord)) // from the ninth byte on
+	bytesAre(asm.R5, 0, 0x85, 0x02, x86Return, jvmReadDone)
 	code = append(code,
-		asm.LoadMem(asm.R4, asm.RFP, stack.window+jvmWindow+8, asm.Half),
-		asm.LSh.Imm(asm.R4, 8),
-		asm.RSh.Imm(asm.R3, 56),
-		asm.Or.Reg(asm.R4, asm.R3), // 3 bytes, from the seventh on
-		asm.JEq.Imm(asm.R4, 0x028541, jvmReadDone))
+		asm.RSh.Imm(asm.R5, 24),
+		asm.And.Imm(asm.R5, 0xff),
+		asm.JNE.Imm(asm.R5, x86Return, jvmNotNative))
+	at(0x49, 0x83, 0x7f, jvmReadDone)
+	code = append(code,
+		asm.Mov.Reg(asm.R4, asm.R3).WithSymbol(jvmNotNative),
+		asm.RSh.Imm(asm.R4, 48),
+		asm.And.Imm(asm.R4, 0xff),
+		asm.JNE.Imm(asm.R4, x86Return, jvmComplete),
+		asm.And.Imm(asm.R3, 0xffff),
+		asm.JEq.Imm(asm.R3, 0x0585, jvmReadDone))
 
 	// What the program is to take the code for: nothing that it knows, pop rbp; ret, or ret.
 	store := func(offset int16, instruction byte) {
