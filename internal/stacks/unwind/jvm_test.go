@@ -236,7 +236,7 @@ func (e *testEngine) synchronize(t testing.TB, of Target) {
 	e.forget(t) // what was collected meanwhile may be cut
 }
 
-// name returns the frames of one stack, which are those of its words.
+// name returns the frames of one stack, which are those of its words, up to a CutFrame.
 func (e *testEngine) name(t testing.TB, of Target, s collected) ([]Frame, error) {
 	all := [][]uint64{s.words}
 	for word, rest := NextWord(s.words); word != nil; word, rest = NextWord(rest) {
@@ -255,6 +255,9 @@ func (e *testEngine) name(t testing.TB, of Target, s collected) ([]Frame, error)
 		assert.Check(t, ok == isNative && (!ok || slices.Equal(known.Frames, part.Frames) && known.Keep == part.Keep &&
 			known.Span.Down >= part.Span.Down && known.Span.Up >= part.Span.Up), "%x: %+v, not %+v", all[1+i], known,
 			part)
+		if n := len(parts); n > 0 && parts[n-1].Kind == CutFrame {
+			break
+		}
 	}
 	if len(named) == len(all) { // else there was no time for more
 		assert.Check(t, slices.Equal(parts, named[0].Frames) && isKept == named[0].Keep,
@@ -437,6 +440,29 @@ func TestJVMSearches(t *testing.T) {
 			assert.Check(t, ended <= most, "%d of %d stacks end in a method", ended, stacks)
 		})
 	}
+}
+
+// A virtual thread that has waited goes on with few of its callers on the stack: that it has others is said.
+func TestJVMFrozen(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	j := startProgram(t, "25", []string{"Virtual"}, "-XX:-Inline")
+	e.synchronize(t, j.target)
+	stacks := 0
+	for cut := false; !cut; stacks++ {
+		s := e.next(t, j.target)
+		frames, err := e.name(t, j.target, s)
+		assert.NilError(t, err)
+		has := func(function string) bool {
+			return slices.ContainsFunc(frames, func(f Frame) bool { return f.Function == function })
+		}
+		if s.failure != 0 || !has("Virtual.busy") {
+			continue
+		}
+		cut = frames[len(frames)-1].Kind == CutFrame
+		assert.Assert(t, cut != has("java.lang.VirtualThread.run"), "%+v", frames)
+	}
+	t.Logf("the first of %d stacks is cut", stacks)
 }
 
 // checkMapped checks that native frames are in executable mappings of files.

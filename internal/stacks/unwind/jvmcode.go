@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
 // jvmCode reads the code of a JVM.
@@ -88,6 +89,30 @@ func (c *jvmCode) checkCompileID(word libpf.EbpfFrame) error {
 		return errCodeGone
 	}
 	return nil
+}
+
+// isFrozen reports whether callers of a word's are not on the stack but, since a virtual thread has waited, on the heap.
+// They come back one after the other: up to then, those that are there return to a stub, which no call has led to.
+func (c *jvmCode) isFrozen(word libpf.EbpfFrame) bool {
+	if kindOf(word) != support.FrameHotspotStub || !word.Flags().ReturnAddress() {
+		return false
+	}
+	blob, l := libpf.Address(word.Variable(0)), &c.debug
+	begin := c.memory.Ptr(blob + libpf.Address(l.codeBegin))
+	if l.codeBegin == 0 {
+		begin = blob + libpf.Address(c.memory.Uint32(blob+libpf.Address(l.codeOffset)))
+	}
+	var code [2 * maxInstructionBytes]byte
+	at := begin + libpf.Address(codeOffset(word))
+	if c.memory.Read(at-maxInstructionBytes, code[:]) != nil {
+		return false
+	}
+	for size := int32(1); size < maxInstructionBytes; size++ {
+		if i := decode(code[maxInstructionBytes-size:]); i.calls && i.size == size {
+			return false
+		}
+	}
+	return true
 }
 
 var errCodeGone = errors.New("the code is gone")

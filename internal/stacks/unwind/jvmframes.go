@@ -32,7 +32,9 @@ func (s *server) jvmFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	} else {
 		var named libpf.Frames
 		named, read, err = t.code.symbolizeAlone(word)
-		frames = s.newFrames(named)
+		if frames = s.newFrames(named); err == nil && t.code.isFrozen(word) {
+			frames = []Frame{{Kind: CutFrame}}
+		}
 	}
 	if err != nil || len(frames) == 0 {
 		s.keep = false

@@ -516,7 +516,7 @@ func (s *server) endNaming(t *target) {
 	s.keepAttached(t)
 }
 
-// frames returns the frames of a stack's words.
+// frames returns the frames of a stack's words, up to the first CutFrame.
 func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 	var frames []Frame
 	for len(words) > 0 && len(frames) <= maxFrames {
@@ -546,6 +546,9 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 			if last := len(frames) - 1; isShim(frames[last]) {
 				frames = frames[:last]
 			}
+		}
+		if last := len(frames) - 1; last >= 0 && frames[last].Kind == CutFrame {
+			break
 		}
 	}
 	return frames
