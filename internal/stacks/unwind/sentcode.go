@@ -23,8 +23,8 @@ type sentCode struct {
 	bias       uint64 // address in memory less address in the file
 }
 
-// sentCode returns where the code of a process's files is, but for one whose words take more than that, and nil if
-// there is too much.
+// sentCode returns where the code of a process's files is, but for one whose words take more than that, and for those
+// that there is no room for: of a file all places are known, or none.
 func (h *handler) sentCode(pid libpf.PID, except host.FileID) (sent []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,7 +43,7 @@ func (h *handler) sentCode(pid libpf.PID, except host.FileID) (sent []byte) {
 			all = append(all, sentCode{file, start, end, r.bias})
 		}
 		if len(all) > maxSentCode {
-			return nil
+			all = all[:first]
 		}
 	}
 	for _, c := range all {

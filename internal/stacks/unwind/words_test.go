@@ -108,8 +108,8 @@ func TestAddressesAround(t *testing.T) {
 	}
 }
 
-// The agent knows itself where native code is of a process that is synchronized, but for that of trampolines, and where
-// a process has too much.
+// The agent knows itself where native code is of a process that is synchronized, but for that of trampolines, and of
+// files that there is no room for.
 func TestNative(t *testing.T) {
 	prefix := func(key uint64) lpm.Prefix { return lpm.Prefix{Key: key, Length: 64 - 12} }
 	ranges := map[host.FileID][]codeRange{
@@ -164,7 +164,9 @@ func TestNative(t *testing.T) {
 	for i := range uint64(maxSentCode) {
 		ranges[2] = append(ranges[2], codeRange{prefix(0x10000 + i<<13), 0})
 	}
-	assert.Check(t, h.sentCode(1, 0) == nil)
+	code, err = decodeSentCode(h.sentCode(1, 6))
+	assert.Check(t, err == nil && len(code) == 3, "%+v, %v", code, err)
+	assert.Check(t, !slices.ContainsFunc(code, func(c sentCode) bool { return c.file == 2 }), "%+v", code)
 	for _, sent := range [][]byte{make([]byte, sentCodeBytes), make([]byte, sentCodeBytes-1),
 		make([]byte, (maxSentCode+1)*sentCodeBytes)} {
 		_, err := decodeSentCode(sent)
