@@ -61,9 +61,11 @@ func (f Filter) containers() Patterns {
 // Check returns an error that says which expression can match nothing: it would leave out nothing, or all.
 func (f Filter) Check() error {
 	const (
-		noContainer = "no container's id, which has 64 hexadecimal digits, and no path of a cgroup as process 1 sees it: /A/B"
-		noUser      = "no user's id, which is a number"
-		noCommand   = "no name of a thread, which has at most 15 bytes, and none of a file, which has no slash"
+		noContainer = "no container's id, which has 64 hexadecimal digits, and no path of a cgroup as process 1 sees it: " +
+			"/A/B; two expressions are two values"
+		noUser    = "no user's id, which is a number"
+		noCommand = "no name of a thread, which has at most 15 bytes, and none of a file, which has no slash; " +
+			"two expressions are two values"
 	)
 	for _, d := range []struct {
 		flag          string
@@ -103,12 +105,14 @@ func (f Filter) Resolve(procRoot string) (Filter, error) {
 	return f, nil
 }
 
-// What there is to match. No cgroup is named "." or "..".
+// What there is to match. No cgroup is named "." or "..". Names with commas, and those that begin or end with a blank,
+// are left to expressions that say less: an expression that has them is a list, or has one too many.
 const (
 	ids      = "[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{4,12}|[0-9a-f]{32}-[0-9]{1,10}"
-	paths    = `/|(/([^./][^/]*|\.[^./][^/]*|\.\.[^/]+))+`
+	inner    = `([^/,]*[^/,\s])?`
+	paths    = `/|(/([^./,\s]` + inner + `|\.[^./,\s]` + inner + `|\.\.[^/,\s]` + inner + `))+`
 	users    = "0|[1-9][0-9]{0,9}"
-	commands = "[^/]+|(?s:.{0,15})"
+	commands = `[^/,\s]` + inner + `|[^/,\s]([^,]{0,13}[^,\s])?`
 )
 
 // ByContainer reports whether the result of Container depends on its argument.
@@ -234,8 +238,19 @@ func haveCommon(x, y *syntax.Inst) bool {
 	return false
 }
 
+// matchCgroup reports whether one matches a path, a container's id, or a pod's uid. A path in which systemd has written
+// "-" as "\x2d" matches both itself as an expression, in which that is a "-", and one that matches these characters.
 func (p Patterns) matchCgroup(c procscan.Cgroup) bool {
-	return p.match(c.Path) || c.ContainerID != "" && p.match(c.ContainerID)
+	pod := c.PodUID()
+	return p.match(c.Path) || c.ContainerID != "" && p.match(c.ContainerID) || pod != "" && p.match(pod) ||
+		strings.Contains(c.Path, `\x`) && p.match(escape.ReplaceAllStringFunc(c.Path, unescaped))
+}
+
+var escape = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+func unescaped(escape string) string {
+	code, _ := strconv.ParseUint(escape[2:], 16, 8)
+	return string(rune(code)) // as it is in an expression
 }
 
 // ParsePatterns parses one pattern per line, so that several fit into an environment variable: any

@@ -72,6 +72,10 @@ func TestFilterContainer(t *testing.T) {
 	nested := procscan.Cgroup{Path: contained.Path + "/init.scope/" + within + "/payload", ContainerID: within}
 	root := procscan.Cgroup{Path: "/"}
 	service := procscan.Cgroup{Path: "/system.slice/tomcat.service"}
+	escaped := procscan.Cgroup{Path: `/system.slice/system-my\x2dapp.slice/my\x2dapp@1.service`}
+	const pod = "1234abcd-12ab-34cd-56ef-1234567890ab"
+	pods := procscan.Cgroup{ContainerID: id, Path: "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" +
+		strings.ReplaceAll(pod, "-", "_") + ".slice/cri-containerd-" + id + ".scope"}
 	nowhere := procscan.Cgroup{}
 	for _, c := range []struct {
 		include, exclude []string
@@ -113,6 +117,16 @@ func TestFilterContainer(t *testing.T) {
 		{[]string{id}, nil, nested, false},
 		{[]string{contained.Path}, nil, nested, false},
 		{[]string{contained.Path + "/.*"}, nil, nested, true},
+
+		// As systemd shows a path, and as Kubernetes shows a pod.
+		{nil, []string{escaped.Path}, escaped, false},
+		{nil, []string{`/system.slice/system-my\x2dapp.slice`}, escaped, false},
+		{nil, []string{`/system\.slice/system-my\\x2dapp\.slice`}, escaped, false},
+		{[]string{`/system.slice/system-my-app.slice/.*`}, nil, escaped, true},
+		{nil, []string{`/system.slice/system-my\x2eapp.slice`}, escaped, true},
+		{nil, []string{pod}, pods, false},
+		{[]string{pod}, nil, pods, true},
+		{[]string{pod}, nil, contained, false},
 
 		// Everything lies below the root.
 		{nil, []string{"/"}, root, false},
@@ -283,16 +297,19 @@ func TestMayMatch(t *testing.T) {
 		can, never []string
 	}{
 		{paths, []string{"/a", ".*kubepods.*", ".+besteffort.+", `\W.*x`, "a*/b", "a?(x|/y)", "[^a]b", "(x{0,2})/", "/..*",
-			`^/a$`, "x|.", "/", "/...", "/.a/..b", "(?i)/KUBE", `/a\b.*`, "[^/]*/x"},
+			`^/a$`, "x|.", "/", "/...", "/.a/..b", "(?i)/KUBE", `/a\b.*`, "[^/]*/x",
+			"/a b", "/a.b/c-d@1:e", `/a\\x2cb`},
 			[]string{"8d3f.*", "[^/]+", "[0-9a-f]{64}", "a|b", "(?i)ABC", "a.*/b", `\bx`, "/../kubepods.*", `/\.\./a`,
-				`/\.{2}/x`, `/\.\.`, `(/\.\.)+/a`, "/a/", "//a", "/a//b", `/a/\./b`, "/sys/fs/cgroup/a", "kubepods/.*", ""}},
+				`/\.{2}/x`, `/\.\.`, `(/\.\.)+/a`, "/a/", "//a", "/a//b", `/a/\./b`, "/sys/fs/cgroup/a", "kubepods/.*", "",
+				"/docker.*,/kubepods.*", "/docker.* ", " /docker.*", "/a /b", "/a, /b"}},
 		{ids, []string{id, "8d3f.*", "[^/]+", "(?i)8D3F.*", id[:32] + "-1", ".*-0123456789ab", "x|.*"},
 			[]string{id[:12], strings.ToUpper(id), "docker://.*", "mine", id[:63], id + "0", "cri-.*"}},
 		{users, []string{"0", "1000", "1[0-9]+", "^33$", "www-data|33", "[^0].*"},
 			[]string{"www-data", "033", "-1", "1000:1000", "0x0", "01.*", "1[^0-9]", "12345678901"}},
 		{commands,
-			[]string{"java", "java.*", "/a", "a very long name of a file that is a program", "(?i)JAVA", "(sd-pam)"},
-			[]string{"/usr/bin/python3", "[^/]+/[^/]{15}"}},
+			[]string{"java", "java.*", "kworker/0:1", "a very long name of a file that is a program", "(?i)JAVA", "(sd-pam)",
+				"CPU 0/KVM", "VM Thread", ".*", "a{2,3}", "x"},
+			[]string{"/usr/bin/python3", "[^/]+/[^/]{15}", "/usr/sbin/.*", "nginx,java", " nginx", "nginx ", "nginx, java"}},
 	} {
 		for _, expression := range slices.Concat(c.can, c.never) {
 			whole := "^(?:" + expression + ")$" // as ParsePatterns makes it
