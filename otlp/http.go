@@ -268,7 +268,8 @@ func (r *result) readHTTP(ctx context.Context, response *http.Response, s Signal
 	}
 }
 
-// decodeHTTP reads the body of a success. One that is empty is a response without fields.
+// decodeHTTP reads the body of a success. One that is empty is a response without fields; no receiver rejects less than
+// nothing.
 func decodeHTTP(body []byte, contentType string, s Signal) (p partialSuccess, ok bool) {
 	switch contentType {
 	case protobufType, "application/protobuf", "application/octet-stream", "":
@@ -280,7 +281,8 @@ func decodeHTTP(body []byte, contentType string, s Signal) (p partialSuccess, ok
 	default:
 		return p, false
 	}
-	return decodeResponse(body)
+	p, ok = decodeResponse(body)
+	return p, ok && p.rejected >= 0
 }
 
 var errNoResponse = errors.New("none of the fields of a response")

@@ -55,12 +55,15 @@ type partialSuccess struct {
 //	partial_success  field 1  rejected_*       int64
 //	                 field 2  error_message    string
 //
-// Other fields and wire types are skipped. ok is false if the bytes are no such message; fields
-// before the error are returned.
+// Other fields, and other wire types of partial_success's, are skipped. ok is false if the bytes are no such message;
+// fields before the error are returned. A number in field 1 is the code of a Status.
 func decodeResponse(b []byte) (p partialSuccess, ok bool) {
 	ok = eachField(b, func(num protowire.Number, typ protowire.Type, v []byte) bool {
-		if num != 1 || typ != protowire.BytesType {
+		if num != 1 {
 			return true
+		}
+		if typ != protowire.BytesType {
+			return false
 		}
 		inner, _ := protowire.ConsumeBytes(v)
 		return eachField(inner, func(num protowire.Number, typ protowire.Type, v []byte) bool {

@@ -47,7 +47,7 @@ func TestDecodeResponse(t *testing.T) {
 		{"0a00", partialSuccess{}, true},
 		{"0a020801" + "0a020802", partialSuccess{rejected: 2}, true},       // the last one counts
 		{"0a0b08ffffffffffffffffff01", partialSuccess{rejected: -1}, true}, // -1 has ten bytes
-		{"0801", partialSuccess{}, true},                                   // field 1 as a number: unknown
+		{"0810" + "1204" + "61757468", partialSuccess{}, false},            // a Status: 16, "auth"
 		{"0a02" + "0a00", partialSuccess{}, true},                          // rejected as bytes: unknown
 		{"1001", partialSuccess{}, true},                                   // field 2
 		{"0a", partialSuccess{}, false},                                    // no length
