@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -16,6 +17,7 @@ type attached struct {
 	interpreter.Instance
 	caches []cache
 	from   io.ReaderAt
+	texts  *pythonText // nil: as they are
 }
 
 type cache interface{ Purge() }
@@ -25,7 +27,7 @@ func (c *runtimeCode) attach() (err error) {
 	if c.attached != nil {
 		return nil
 	}
-	a := &attached{from: c.pages}
+	a := &attached{from: c.pages, texts: newPythonText(fmt.Sprint(c.data))}
 	if a.Instance, err = c.data.Attach(noTables{}, c.pid, c.bias, remotememory.RemoteMemory{ReaderAt: a}); err != nil {
 		return err
 	}
@@ -42,7 +44,7 @@ func (c *runtimeCode) attach() (err error) {
 }
 
 // ReadAt reads memory of the process.
-func (a *attached) ReadAt(p []byte, off int64) (int, error) { return a.from.ReadAt(p, off) }
+func (a *attached) ReadAt(p []byte, off int64) (int, error) { return a.texts.read(a.from, p, off) }
 
 // begin has the engine forget what it has read, and read from elsewhere.
 func (a *attached) begin(from io.ReaderAt) {
