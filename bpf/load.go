@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 	"weak"
 
@@ -23,8 +25,45 @@ func load(spec *ebpf.CollectionSpec, objects any, options ebpf.CollectionOptions
 	if err := findIterators(spec, kernel); err != nil {
 		return err
 	}
-	options.Cache = types
-	return Permitted(func() error { return spec.LoadAndAssign(objects, &options) })
+	options.Cache, options.Programs.LogLevel = types, shortLog
+	return Permitted(func() error { return shorten(spec.LoadAndAssign(objects, &options)) })
+}
+
+// NewCollection loads programs and maps, of which some are shared. The error about what the kernel's verifier refuses is
+// an [ebpf.VerifierError] with the reason alone.
+func NewCollection(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map) (*ebpf.Collection, error) {
+	options := ebpf.CollectionOptions{MapReplacements: shared}
+	options.Programs.LogLevel = shortLog
+	c, err := ebpf.NewCollectionWithOptions(spec, options)
+	return c, shorten(err)
+}
+
+// shortLog has the verifier write what it refuses and why. By default the library reads each instruction on the way
+// there as well: up to 1 GB, which takes minutes.
+const shortLog = ebpf.LogLevelStats
+
+// refusal is an error about what the verifier refuses, with the reason in its text.
+type refusal struct {
+	*ebpf.VerifierError
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func (r *refusal) Unwrap() error { return r.VerifierError }
+
+// shorten leaves out statistics, of which the library's text would have the last but one.
+func shorten(err error) error {
+	var refused *ebpf.VerifierError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	refused.Log = slices.DeleteFunc(refused.Log, func(line string) bool {
+		return strings.HasPrefix(line, "verification time ") || strings.HasPrefix(line, "stack depth ") ||
+			strings.HasPrefix(line, "processed ")
+	})
+	what, _, _ := strings.Cut(err.Error(), refused.Cause.Error())
+	return &refusal{refused, what + refused.Cause.Error() + ": " + strings.Join(refused.Log, "; ")}
 }
 
 // typeCache is a cache of the kernel's types that loads share as long as one of them, or a test, uses it,

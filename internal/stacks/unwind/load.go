@@ -192,15 +192,8 @@ func loadWith(full *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool, f
 	if err := setVariables(spec, kernel, findsAreas); err != nil {
 		return nil, err
 	}
-	var options ebpf.CollectionOptions
-	if frames > 0 { // else there may be hundreds of MB about each instruction, which take minutes
-		options.Programs.LogLevel = ebpf.LogLevelStats
-	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, options)
+	collection, err := bpf.NewCollection(spec, nil)
 	if rejected := (*ebpf.VerifierError)(nil); errors.As(err, &rejected) && !errors.Is(err, unix.EPERM) {
-		if frames > 0 {
-			err = fmt.Errorf("%w: %s", rejected.Cause, strings.Join(rejected.Log, "; "))
-		}
 		return nil, fmt.Errorf("this kernel's verifier, or its lockdown, refuses the unwinding programs: %w", err)
 	}
 	if err != nil {

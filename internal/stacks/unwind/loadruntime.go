@@ -63,7 +63,7 @@ func (c *chain) newRuntime(kind *runtimeKind) (loaded loadedRuntime, err error) 
 			shared[name] = m
 		}
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	collection, err := bpf.NewCollection(spec, shared)
 	if err != nil {
 		return loaded, err
 	}

@@ -108,7 +108,7 @@ func (c *chain) loadForWaits(full *ebpf.CollectionSpec, programs ...string) (*eb
 	}
 	var collection *ebpf.Collection
 	err = bpf.Permitted(func() (err error) {
-		collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+		collection, err = bpf.NewCollection(spec, shared)
 		return err
 	})
 	return collection, err
