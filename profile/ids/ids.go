@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,7 +33,7 @@ var idForms = []*regexp.Regexp{
 }
 
 // Parse reads an id as people and other tools have it: hexadecimal digits, with dashes, in upper
-// case, with 0x, without leading zeros, or how one begins; a decimal number; and of a trace also a
+// case, with 0x, without leading zeros, or how one begins; a decimal number, also with a sign; and of a trace also a
 // traceparent, an id of AWS X-Ray, or a header of B3 or Jaeger. most is the number of digits that it
 // has in full. The result is what NewPattern takes.
 func Parse(text string, most int) (string, error) {
@@ -42,6 +43,10 @@ func Parse(text string, most int) (string, error) {
 			id = strings.Join(found[1:], "")
 			break
 		}
+	}
+	// Programs without unsigned numbers have signed ones.
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n < 0 && len(id) > SpanDigits {
+		id = strconv.FormatUint(uint64(n), 10)
 	}
 	id = strings.ReplaceAll(strings.TrimPrefix(id, "0x"), "-", "")
 	if strings.Trim(id, "0123456789abcdef") != "" {
