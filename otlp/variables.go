@@ -48,10 +48,11 @@ func (e endpoint) proxy(p Protocol) (proxySetting, error) {
 	if p == HTTPProtobuf && !e.tls {
 		target.Scheme, used, name = "http", &config.HTTPProxy, "HTTP_PROXY"
 	}
-	if *used == "" {
+	all := *used == ""
+	if all && os.Getenv("ALL_PROXY") == "" && os.Getenv("all_proxy") == "" {
 		return proxySetting{}, nil
 	}
-	if os.Getenv(name) == "" {
+	if !all && os.Getenv(name) == "" {
 		name = strings.ToLower(name)
 	}
 	u, wrong := parseProxy(*used, p)
@@ -61,6 +62,9 @@ func (e endpoint) proxy(p Protocol) (proxySetting, error) {
 		return proxySetting{}, fmt.Errorf("environment variable %s: %w", name, err)
 	case of == nil: // by NO_PROXY, or on this host
 		return proxySetting{}, nil
+	case all: // which curl and others read, and these libraries do not
+		return proxySetting{}, fmt.Errorf("environment variable ALL_PROXY: not read here: set %s, or name the receiver "+
+			"in NO_PROXY", name)
 	case wrong != nil:
 		return proxySetting{}, fmt.Errorf("environment variable %s: %w", name, wrong)
 	}

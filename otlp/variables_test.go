@@ -14,7 +14,7 @@ import (
 // setVariables sets variables of the environment, and empties the others that are about proxies.
 func setVariables(t *testing.T, list ...string) {
 	t.Helper()
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUEST_METHOD"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUEST_METHOD"} {
 		t.Setenv(name, "")
 		t.Setenv(strings.ToLower(name), "")
 	}
@@ -66,6 +66,11 @@ func TestProxyVariables(t *testing.T) {
 		{h, []string{"HTTP_PROXY=http://p:1", "REQUEST_METHOD=GET"}, "HTTP_PROXY: refusing to use HTTP_PROXY"},
 		{g, []string{"HTTPS_PROXY=https://p:1"}, `HTTPS_PROXY: scheme "https": proxies of the protocol grpc are of http`},
 		{g, []string{"https_proxy=s3cret%zz"}, "https_proxy:" + form},
+		{g, []string{"ALL_PROXY=socks5://p:1"}, "ALL_PROXY: not read here: set HTTPS_PROXY"},
+		{h, []string{"all_proxy=http://user:s3cret@p:1", "HTTPS_PROXY=p:1"}, "ALL_PROXY: not read here: set HTTP_PROXY"},
+		{h, []string{"ALL_PROXY=http://q:1", "HTTP_PROXY=p:1"}, "p:1 HTTP_PROXY"},
+		{g, []string{"ALL_PROXY=http://q:1", "NO_PROXY=10.77.0.0/16"}, ""},
+		{"http://localhost:1", []string{"ALL_PROXY=http://q:1"}, ""},
 
 		{g, []string{"HTTPS_PROXY=p:1", "NO_PROXY=a, 10.77.0.0/16 ,b"}, ""},
 		{g, []string{"HTTPS_PROXY=p:1", "no_proxy=10.77.0.3:4317"}, ""},
