@@ -53,16 +53,16 @@ var ofCollectors = []string{"VM Thread", "GC Thread", "G1 ", "ZDriver", "ZWorker
 // Kind returns the kind of a wait with a stack in a process. A JVM's threads wait in one way for all that is in user
 // space: what for, the method that they called says, and who woke them.
 func (w *Wait) Kind(pid int, frames []Frame) WaitKind {
-	at := slices.IndexFunc(frames, func(f Frame) bool { return f.Kind() == JVMFrame })
+	at := slices.IndexFunc(frames, func(f Frame) bool { return f.Kind() == JVMFrame && !f.IsInlined() })
 	if w.State != Futex || at < 0 {
 		return KindOf(w.State)
 	}
 	ofCollector := func(prefix string) bool { return strings.HasPrefix(w.Waker.Thread, prefix) }
 	switch {
-	case strings.HasPrefix(frames[at].Name(), "java.lang.Thread.sleep"):
-		return SleepWait
 	case w.Waker.Kind == ThreadWaker && w.Waker.PID == pid && slices.ContainsFunc(ofCollectors, ofCollector):
 		return GCWait
+	case strings.HasPrefix(frames[at].Name(), "java.lang.Thread.sleep"):
+		return SleepWait
 	}
 	return LockWait
 }

@@ -9,7 +9,9 @@ import (
 // What a JVM's thread waited for is told by what it called, and by who woke it; a thread of another process is no
 // collector of its own.
 func TestKindOfWait(t *testing.T) {
-	frames := func(name string) []Frame { return []Frame{{Address: 1}, NewJVMFrame(NewFunction(name, ""), 1)} }
+	frames := func(name string) []Frame {
+		return []Frame{{Address: 1}, NewInlinedFrame(), NewJVMFrame(NewFunction(name, ""), 1)}
+	}
 	by := func(pid int, thread string) Waker { return Waker{Kind: ThreadWaker, PID: pid, Thread: thread} }
 	for _, test := range []struct {
 		state  ThreadState
@@ -18,7 +20,8 @@ func TestKindOfWait(t *testing.T) {
 		want   WaitKind
 	}{
 		{Futex, frames("java.lang.Thread.sleep"), Waker{}, "sleep"},
-		{Futex, frames("java.lang.Thread.sleepNanos0"), by(7, "VM Thread"), "sleep"},
+		{Futex, frames("java.lang.Thread.sleepNanos0"), by(7, "main"), "sleep"}, // which has interrupted it
+		{Futex, frames("java.lang.Thread.sleep"), by(7, "VM Thread"), "gc"},     // where it has slept
 		{Futex, frames("java.lang.Thread.join"), Waker{}, "lock"},
 		{Futex, frames("Shop.sort"), by(7, "VM Thread"), "gc"},
 		{Futex, frames("Shop.sort"), by(7, "G1 Main Marker"), "gc"},
