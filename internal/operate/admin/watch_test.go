@@ -227,7 +227,11 @@ func TestWatchAcrossRestart(t *testing.T) {
 			}()
 			heard("before")
 			stop()
-			heard(errNoAgent.Error())
+			if name == "json" {
+				heard("trouble: ") // once: it may be that of a request that was under way
+			} else {
+				heard(errNoAgent.Error())
+			}
 			stop = start("after")
 			heard("after")
 			cancel()
