@@ -22,7 +22,7 @@ type notRunError struct{ reason string }
 func (e notRunError) Error() string { return "not run: " + e.reason }
 
 // goVersions are the versions of Go whose toolchains are downloaded.
-var goVersions = []string{"1.21.13", "1.22.12", "1.23.12", "1.24.9", "1.25.3", "1.26.0"}
+var goVersions = []string{"1.21.13", "1.22.12", "1.23.12", "1.24.13", "1.25.7", "1.26.0"}
 
 // subjects returns all programs, those in Java with the JDKs below directories.
 func subjects(jdks []string) (all []subject) {
@@ -59,7 +59,7 @@ func golang(name, toolchain string, flags ...string) subject {
 		program := filepath.Join(dir, "golang")
 		cmd := exec.Command("go", append(append([]string{"build", "-o", program}, flags...), source)...)
 		cmd.Dir = dir // outside of our module, which needs another toolchain
-		cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "GOFLAGS=", "GO111MODULE=off", "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "GOFLAGS=", "CGO_ENABLED=0")
 		return []string{program}, run(cmd)
 	}
 	return subject{name, build, true}

@@ -26,7 +26,7 @@ func buildLeaves(t testing.TB, toolchain, arch string, flags ...string) string {
 	assert.NilError(t, err)
 	cmd := exec.Command("go", append(append([]string{"build", "-o", program}, flags...), source)...)
 	cmd.Dir = dir // outside of our module, which needs another toolchain
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "GOARCH="+arch, "GOFLAGS=-trimpath", "GO111MODULE=off")
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "GOARCH="+arch, "GOFLAGS=-trimpath")
 	out, err := cmd.CombinedOutput()
 	assert.NilError(t, err, "%s", out)
 	return program
