@@ -281,6 +281,7 @@ func (p *Process) Learn(files []File, code []uint64) {
 type File struct {
 	ID   profile.FileID
 	Path string
+	View profile.View // how the process sees it; of a process that has ended, names are those of one with the same
 }
 
 func (f File) path() []byte { return []byte(f.Path[:min(len(f.Path), maxPathBytes)]) }
@@ -298,7 +299,7 @@ func (p *Process) requests(op string, files []file, code []uint64) (all []*reque
 			if r == nil || len(r.Files) == maxRequestFiles || addrs+len(part) > maxRequestAddrs {
 				next()
 			}
-			r.Files, addrs = append(r.Files, file{ID: f.ID, Path: f.Path, Addrs: part}), addrs+len(part)
+			r.Files, addrs = append(r.Files, file{ID: f.ID, Path: f.Path, View: f.View, Addrs: part}), addrs+len(part)
 		}
 	}
 	for part := range slices.Chunk(code, maxRequestAddrs) {
@@ -397,7 +398,7 @@ func (u *user) ask(ctx context.Context, processes []*Process, wanted map[*Proces
 		want := wanted[p]
 		var files []file
 		for f, addrs := range want.Files {
-			files = append(files, file{ID: f.ID, Path: f.path(), Addrs: addrs})
+			files = append(files, file{ID: f.ID, Path: f.path(), View: f.View, Addrs: addrs})
 		}
 		for _, r := range p.requests(opAsk, files, want.Code) {
 			if ctx.Err() != nil || u.send(r) != nil {

@@ -193,6 +193,21 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 	}
 }
 
+// shareFiles has files of a process be found for others that see the same, which therefore have the same names. Those
+// that were not opened before it had ended are found so.
+func (s *server) shareFiles(p *process, files []file) {
+	for _, f := range files {
+		view := s.view(p, f.ID)
+		s.mu.Lock()
+		if view != (profile.View{}) {
+			s.views[view] = p.files[f.ID]
+		} else if found := s.views[f.View]; found != nil && p.files[f.ID] == nil {
+			p.files[f.ID] = found
+		}
+		s.mu.Unlock()
+	}
+}
+
 // missing returns why a file was not found, as far as that is known.
 func (p *process) missing() Failure {
 	switch {

@@ -116,7 +116,7 @@ func (l *Live) Name(r LiveRequest) (*LiveNames, error) {
 		PerfMap: r.PerfMap || len(r.Code) > 0}
 	for f, addrs := range r.Files {
 		hint := []byte(f.Path[:min(len(f.Path), maxLivePathBytes)])
-		message.Files = append(message.Files, file{f.ID, hint, addrs})
+		message.Files = append(message.Files, file{ID: f.ID, Path: hint, Addrs: addrs})
 	}
 	encoded, err := json.Marshal(&message)
 	if err != nil {

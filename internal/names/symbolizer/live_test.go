@@ -288,7 +288,7 @@ func TestReplacedFile(t *testing.T) {
 		"a file that was replaced":              {id, program, "checkout"},
 		"what is at its path":                   {id, other, ""},
 		"what was there before":                 {otherID, program, ""},
-		"what is mapped in another process too": {otherID, File{other.ID, "/elsewhere"}, "replaced"},
+		"what is mapped in another process too": {otherID, File{ID: other.ID, Path: "/elsewhere"}, "replaced"},
 	} {
 		addrs := []uint64{addr, addr + 64, addr + 4096}
 		files := map[File][]uint64{c.file: slices.Clone(addrs)}

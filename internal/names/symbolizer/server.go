@@ -82,6 +82,7 @@ type server struct {
 
 	mu    sync.Mutex // never held while something may block
 	files map[elfsym.FileKey]*source
+	views map[profile.View]*source // the same by how processes see them: see shareFiles
 	debug map[debugKey]*debugFile
 
 	verdicts       *verdicts
@@ -115,6 +116,7 @@ func newServer(procRoot string, conn *worker.Conn) *server {
 		processes: make(map[int]*process),
 		addrs:     make(map[profile.FileID][]uint64),
 		files:     make(map[elfsym.FileKey]*source),
+		views:     make(map[profile.View]*source),
 		debug:     make(map[debugKey]*debugFile),
 		verdicts:  &verdicts{right: make(map[linked]bool)},
 		allowance: &allowance{left: math.MaxInt64}, // who waits for all names has them
@@ -138,6 +140,7 @@ func (s *server) serve() {
 			p := s.process(&r)
 			go s.on(p, func() {
 				_ = s.learn(p, r.Files, r.Code)
+				s.shareFiles(p, r.Files)
 				s.send(&answer{Process: p.number, Learned: true})
 			})
 		case opAsk:

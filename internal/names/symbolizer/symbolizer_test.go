@@ -105,6 +105,43 @@ func TestManyNames(t *testing.T) {
 		"%+v", names)
 }
 
+// What a process sees that had ended before its files were opened has the names that another one has that sees the
+// same, and no others.
+func TestNamesOfTheEnded(t *testing.T) {
+	id, program, addr := start(t)
+	c := openClient(t)
+	handle, err := procscan.OpenProcess("/proc", id)
+	assert.NilError(t, err)
+	defer handle.Close()
+	rights, err := handle.Credentials()
+	assert.NilError(t, err)
+	place, err := handle.Place()
+	assert.NilError(t, err)
+	file, err := os.Open(program.Path)
+	assert.NilError(t, err)
+	defer file.Close()
+	key, err := elfsym.Identify(file)
+	assert.NilError(t, err)
+	same := program
+	same.View = profile.NewView(key, program.Path, place, rights)
+	key.Ino++
+	other := program
+	other.View = profile.NewView(key, program.Path, place, rights)
+	alive := openProcess(t, c, id, 0)
+	alive.Learn([]File{program}, nil)
+	wanted := map[*Process]Wanted{alive: {Files: map[File][]uint64{program: {addr}}}}
+	names := make(map[*Process]string)
+	for file, name := range map[File]string{same: "checkout", other: "", program: ""} {
+		ended := openProcess(t, c, procscan.ProcessID{PID: id.PID, StartTime: id.StartTime + 1}, 0)
+		ended.Learn([]File{file}, nil)
+		wanted[ended], names[ended] = Wanted{Files: map[File][]uint64{file: {addr}}}, name
+	}
+	for p, result := range c.Read(t.Context(), wanted) {
+		got := result.Names.Native[program.ID][addr]
+		assert.Check(t, result.Err == nil && (p == alive || got == names[p]), "%q, %v", got, result.Err)
+	}
+}
+
 // Each user has a worker of its own, up to a limit. When one ends, its processes get no names, and
 // those of others do.
 func TestUsers(t *testing.T) {

@@ -40,7 +40,8 @@ type request struct {
 type file struct {
 	ID    profile.FileID
 	Path  []byte
-	Addrs []uint64 // to be named, in a request
+	View  profile.View // of the process, as it was sampled; of opName zero
+	Addrs []uint64     // to be named, in a request
 }
 
 // answer is one of those for a process.

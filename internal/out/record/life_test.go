@@ -294,9 +294,9 @@ type slowLearner struct {
 	learned map[*Process][]profile.StackTraceID
 }
 
-func (l *slowLearner) Learn(p *Process, frames []profile.Frame) {
+func (l *slowLearner) Learn(p *Process, sample *profile.Sample) {
 	l.mu.Lock()
-	l.learned[p] = append(l.learned[p], profile.TraceID(frames))
+	l.learned[p] = append(l.learned[p], profile.TraceID(sample.Stack.Frames))
 	l.mu.Unlock()
 	if p.Service == l.service {
 		<-l.release

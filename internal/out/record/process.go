@@ -50,7 +50,7 @@ type program struct {
 // symbolRequest is what a Learner is called with.
 type symbolRequest struct {
 	process *Process
-	frames  []profile.Frame
+	sample  profile.Sample
 }
 
 // Sampled counts samples, or waits, and has the Learner learn a stack that is new.
@@ -62,7 +62,7 @@ func (p *program) Sampled(sample profile.Sample) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.requests = append(h.requests, symbolRequest{p.process, sample.Stack.Frames})
+	h.requests = append(h.requests, symbolRequest{p.process, sample})
 	if !h.learning {
 		h.learning = true
 		h.recorder.learning.Go(h.learn)
@@ -97,7 +97,7 @@ func (h *handler) learn() {
 			return
 		}
 		for _, l := range requests {
-			h.recorder.options.Learner.Learn(l.process, l.frames)
+			h.recorder.options.Learner.Learn(l.process, &l.sample)
 		}
 	}
 }
@@ -157,6 +157,7 @@ func (h *handler) sink(identity bpf.ExecID) sampling.Sink {
 		PID: h.id.PID, StartTime: h.id.StartTime,
 		Service: service.Name, Environment: service.Environment,
 		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(), UnreadSchema: view.UnreadSchema(),
+		User: target.User(),
 	}
 	for _, p := range h.sampled() {
 		if p.identity == identity && *p.process == process {

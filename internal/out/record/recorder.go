@@ -89,10 +89,10 @@ type Options struct {
 
 // A Learner learns what is sampled while processes live.
 type Learner interface {
-	// Learn is called with the frames of each stack of a process when that is first seen. Each
-	// process has its own goroutine for that; Learn may block as long as it likes, and may still do
-	// so when the recording has ended. It must not change the frames.
-	Learn(process *Process, frames []profile.Frame)
+	// Learn is called with the first sample, or wait, of each stack of a process, and its Space. Each process has its
+	// own goroutine for that; Learn may block as long as it likes, and may still do so when the recording has ended.
+	// It must not change the frames.
+	Learn(process *Process, sample *profile.Sample)
 }
 
 // Progress is how far a recording is.

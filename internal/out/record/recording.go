@@ -16,6 +16,7 @@ type Process struct {
 	Service     string // as the process published it, with Environment
 	Environment string
 	ContainerID string // empty without a container
+	User        uint32 // as of when it was found
 	// UnreadSchema is that of thread contexts which the process publishes, and which are not read; else empty.
 	UnreadSchema string
 

@@ -1,12 +1,14 @@
 package report
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"correlator/internal/attach/process"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/out/record"
+	"correlator/procscan"
 	"correlator/profile"
 )
 
@@ -19,6 +21,13 @@ type frameNamer struct {
 
 	mu        sync.Mutex
 	processes map[*record.Process]*symbolizer.Process
+	views     map[fileOf]profile.View
+}
+
+// fileOf is a file of a process.
+type fileOf struct {
+	process *record.Process
+	id      profile.FileID
 }
 
 // newFrameNamer returns a frameNamer; the caller must close it. procRoot is a procfs of our own pid
@@ -30,15 +39,14 @@ func newFrameNamer(procRoot string) (*frameNamer, error) {
 	}
 	return &frameNamer{
 		client: client, procRoot: procRoot, sysFS: "/sys", patience: symbolsTimeout,
-		processes: make(map[*record.Process]*symbolizer.Process),
+		processes: make(map[*record.Process]*symbolizer.Process), views: make(map[fileOf]profile.View),
 	}, nil
 }
 
 // close does not wait for processes that hang.
 func (n *frameNamer) close() { n.client.Close() }
 
-// process returns a process of the recording for the client. There is an error when it has ended
-// before.
+// process returns a process of the recording for the client.
 func (n *frameNamer) process(p *record.Process) (*symbolizer.Process, error) {
 	n.mu.Lock()
 	known := n.processes[p]
@@ -46,11 +54,13 @@ func (n *frameNamer) process(p *record.Process) (*symbolizer.Process, error) {
 	if known != nil {
 		return known, nil
 	}
-	credentials, err := p.Handle.Credentials()
-	if err != nil {
+	user := p.User // of one that has ended
+	if credentials, err := p.Handle.Credentials(); err == nil {
+		user = credentials.UID
+	} else if !errors.Is(err, procscan.ErrGone) {
 		return nil, err
 	}
-	made, err := n.client.Process(p.Identity(), process.WrittenSince(p.Identity()), credentials.UID)
+	made, err := n.client.Process(p.Identity(), process.WrittenSince(p.Identity()), user)
 	if err != nil {
 		return nil, err
 	}
@@ -65,21 +75,32 @@ func (n *frameNamer) process(p *record.Process) (*symbolizer.Process, error) {
 
 // Learn has files opened from which the names of frames of a process will be read. It blocks as
 // long as the process makes the kernel wait, or until close.
-func (n *frameNamer) Learn(p *record.Process, frames []profile.Frame) {
+func (n *frameNamer) Learn(p *record.Process, sample *profile.Sample) {
 	process, err := n.process(p)
 	if err != nil {
 		return // it is reported when names are read
 	}
 	var files []symbolizer.File
 	var code []uint64
-	for _, f := range frames {
+	for _, f := range sample.Stack.Frames {
 		switch {
 		case symbolizer.OriginOf(f) != symbolizer.ProcessOrigin:
 		case f.File == nil:
 			code = append(code, f.Address)
 		default:
-			files = append(files, symbolizer.File{ID: f.File.ID, Path: f.File.Path})
+			files = append(files, n.file(p, f.File, sample.Space))
 		}
 	}
 	process.Learn(files, code)
+}
+
+// file returns a file of a process as the client knows it: as it was seen in the process's address space first, if any.
+func (n *frameNamer) file(p *record.Process, f *profile.File, space *profile.AddressSpace) symbolizer.File {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := fileOf{p, f.ID}
+	if _, known := n.views[key]; !known && space != nil {
+		n.views[key] = space.View(f.ID)
+	}
+	return symbolizer.File{ID: f.ID, Path: f.Path, View: n.views[key]}
 }

@@ -107,7 +107,7 @@ func TestLateProcess(t *testing.T) {
 	n := newNamer(t)
 	for _, h := range processes {
 		frames[h.process] = []profile.Frame{h.frame}
-		go n.Learn(h.process, frames[h.process])
+		go n.Learn(h.process, sampleOf(frames[h.process]))
 		h.fs.AnswerFirst()
 	}
 	var honest []*record.Process
@@ -168,7 +168,7 @@ func TestNamesOfAForgery(t *testing.T) {
 	for _, order := range [][]*record.Process{{honest, forger}, {forger, honest}} {
 		n := newNamer(t)
 		for _, p := range order {
-			n.Learn(p, frames)
+			n.Learn(p, sampleOf(frames))
 		}
 		names := n.read(t.Context(), r)
 		if names.name(honest, one) != "checkout" || names.name(forger, one) != "launder_" {

@@ -84,6 +84,11 @@ func function(t *testing.T, p *record.Process, file, name string) profile.Frame 
 	return profile.Frame{}
 }
 
+// sampleOf is a sample with a stack.
+func sampleOf(frames []profile.Frame) *profile.Sample {
+	return &profile.Sample{Stack: &profile.Stack{Frames: frames}}
+}
+
 // recording is one of processes that were sampled once each.
 func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
 	r := &record.Recording{SamplesPerSecond: 97, Samples: make(map[record.Key]uint64),
@@ -131,7 +136,7 @@ func TestNamesOfAProcessThatEnded(t *testing.T) {
 				{Address: 0x2000000},
 			}
 			n := newNamer(t)
-			n.Learn(p, frames)
+			n.Learn(p, sampleOf(frames))
 			if test.late {
 				writeMap()
 			}
