@@ -442,6 +442,28 @@ func TestJVMSearches(t *testing.T) {
 	}
 }
 
+// In compiled code that calls a native method nothing is inlined.
+func TestJVMNatives(t *testing.T) {
+	e := openEngine(t)
+	e.sample(t)
+	for _, jdk := range []string{"17", "25"} {
+		t.Run(jdk, func(t *testing.T) {
+			j := startProgram(t, jdk, []string{"Natives"})
+			e.synchronize(t, j.target)
+			e.eachWhole(t, j.target, 50, func(frames []Frame) bool {
+				at := slices.IndexFunc(frames, func(f Frame) bool {
+					return f.Function == "java.lang.Runtime.availableProcessors"
+				})
+				if at < 1 || frames[at-1].Kind != NativeFrame && frames[at-1].Kind != InlinedFrame {
+					return false
+				}
+				assert.Assert(t, frames[at-1].Kind == NativeFrame, "%+v", frames)
+				return true
+			})
+		})
+	}
+}
+
 // A virtual thread that has waited goes on with few of its callers on the stack: that it has others is said.
 func TestJVMFrozen(t *testing.T) {
 	e := openEngine(t)

@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -61,6 +62,10 @@ func (s *server) compiledFrames(t *target, word libpf.EbpfFrame) (_ []Frame, aro
 	if m == nil {
 		frames, err := d.root(nil)
 		return withUnknown(frames, UnknownTooLarge), around, err
+	}
+	if len(m.pcDescs) == 0 { // a native method, in which nothing is inlined
+		frames, err := d.root(nil)
+		return frames, around, errors.Join(err, t.code.checkCompileID(word))
 	}
 	at, returns := codeOffset(word), word.Flags().ReturnAddress()
 	if p, found := m.pcDesc(at); returns && found && p.safepoint {
