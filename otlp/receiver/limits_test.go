@@ -720,6 +720,12 @@ func TestResetAtOnce(t *testing.T) {
 		{again, 50, inARow + 1, 0},
 		{many, 1, maxStreams, 2},
 		{forbidden, 1, 0, 1},
+		{call(1)[:4], 10, 0, 1},
+		{call(1)[:9], 10, 0, 1},
+		{call(1)[:len(call(1))-1], 50, 0, 1},
+		{frame(frameHeaders, 0, 1, call(1)[9:]), 10, 0, 1}, // more was to follow
+		{append(call(1), data[:5]...), 50, 1, 0},
+		{append(call(1), call(3)[:12]...), 10, 1, 1},
 	} {
 		for range c.times {
 			conn, err := l.dialSocket(t.Context())

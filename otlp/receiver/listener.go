@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"correlator/internal/host/connlimit"
@@ -32,7 +35,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, writing: make(chan struct{}, 1)}, nil
+	return &conn{Conn: c, writing: make(chan struct{}, 1), malformed: l.malformed}, nil
 }
 
 // setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The
@@ -156,7 +159,10 @@ type conn struct {
 	*connlimit.Conn
 	writing chan struct{} // full during Write
 	heard   atomic.Bool   // something was read of it
-	active  bool          // it was active before, see setState
+	frames  frames        // what was read of it, for Read alone
+
+	malformed func()
+	active    bool // it was active before, see setState
 
 	mu      sync.Mutex
 	closed  bool
@@ -173,6 +179,10 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.heard.Store(true)
+	}
+	c.frames.read(b[:n])
+	if (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && c.frames.endHeaders() {
+		c.malformed() // net/http says nothing of it
 	}
 	return n, err
 }
