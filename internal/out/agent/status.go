@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"correlator/bpf"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/host/seconds"
@@ -93,11 +94,19 @@ type ProcessError = lifecycle.ProcessError
 // Cost is what the agent and its workers take of the machine.
 func (a *Agent) Cost() cost.Cost { return a.meter.Read() }
 
+// startedAt returns when the agent was started, by the clock as it is set now, with the seconds by which it was set.
+func startedAt(started, now bpf.Instant) time.Time {
+	ran := time.Duration(now.BoottimeNs - started.BoottimeNs)
+	set := now.Time.Round(0).Sub(started.Time.Round(0)) - ran // not by Go's clock
+	return started.Add(set.Round(time.Second))
+}
+
 // Status is what is known now.
 func (a *Agent) Status() Status {
+	now := bpf.ReadInstant()
 	s := Status{
-		At:               time.Now(),
-		StartedAt:        a.started,
+		At:               now.Time,
+		StartedAt:        startedAt(a.started, now),
 		HostID:           a.config.HostID,
 		SamplesDelay:     Seconds(a.config.SamplesDelay),
 		SamplesPerSecond: a.config.SamplesPerSecond,
