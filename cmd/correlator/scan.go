@@ -45,13 +45,13 @@ func (a *app) addScan() {
 				return errors.Join(printJSON(cmd.OutOrStdout(), processes), err)
 			}
 			err = errors.Join(inspect.WriteProcesses(cmd.OutOrStdout(), processes), err)
-			if err != nil || unreadable > 0 || !filter.IsZero() {
+			if err != nil || !filter.IsZero() {
 				return err // others may publish
 			}
 			if ofOBI != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator:", ofOBI)
 			}
-			others, othersErr := inspect.Others(options.ProcRoot, processes)
+			others, othersErr := inspect.Others(cmd.Context(), options.ProcRoot, processes)
 			for _, line := range others {
 				fmt.Fprintln(cmd.ErrOrStderr(), "correlator:", line)
 			}

@@ -56,7 +56,8 @@ type goLabels struct {
 	looked bool          // at the program
 	tried  time.Time     // when that, or finding g, was last tried
 	pause  time.Duration // after that, if it was in vain
-	can    bool          // the program can set labels, by a layout that is known
+	isGo   bool          // the program is one of Go, so far as known
+	can    bool          // it can set labels, by a layout that is known
 	local  bool          // it has thread-local variables
 	layout bpf.GoLayout
 	err    error // why layout is not valid; nil: it is, or there are none
@@ -70,6 +71,9 @@ func (t *Target) wantsLabels() bool {
 // HasLabels reports whether goroutines of the process can have labels that are read, so far as known.
 func (t *Target) HasLabels() bool { return t.labels.can && t.wantsLabels() }
 
+// IsGo reports whether the process runs a program in Go, if labels of such are wanted, so far as known.
+func (t *Target) IsGo() bool { return t.labels.isGo }
+
 // lookAtProgram finds out whether the program can set labels, once.
 func (t *Target) lookAtProgram() {
 	l := &t.labels
@@ -81,7 +85,7 @@ func (t *Target) lookAtProgram() {
 	if access.TellsNothing(err) || errors.Is(err, procscan.ErrGone) {
 		return
 	}
-	*l = goLabels{looked: true}
+	*l = goLabels{looked: true, isGo: err == nil}
 	if err != nil || !program.Labels { // errors are those of files that are no programs of Go
 		return
 	}

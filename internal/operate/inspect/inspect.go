@@ -46,7 +46,7 @@ type Inspection struct {
 
 // errNotTarget: the process lives and takes no part.
 var errNotTarget = errors.New("process publishes no context: neither Elastic's library (of an agent that is not too " +
-	"old) nor OTEL_CTX is mapped")
+	"old) nor OTEL_CTX is mapped; \"correlator record --pid\" needs none")
 
 // Inspect probes one process, and what each of its threads works on. The errors are errNotTarget,
 // those of procscan (gone, denied) and bpf.MissingError (what is missing to see the process or its

@@ -1,18 +1,29 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"path"
 	"regexp"
 	"slices"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/worker"
+	"correlator/internal/worker/access"
 	"correlator/procscan"
 )
 
-const switchingOn = "(docs/contexts.md#switching-it-on)"
+const (
+	switchingOn = "(docs/contexts.md#switching-it-on)"
+	ofOBIAlone  = "those of no tracer are read yet " + switchingOn + ", but OBI's (docs/contexts.md#obi)"
 
-// runtimes are those whose processes are told by the name of their program, and what makes these publish contexts.
+	// goProgram stands for the name of any program in Go.
+	goProgram = "/go"
+)
+
+// runtimes are those whose processes are told by the name of their program, or by what is in it (goProgram), and what
+// makes these publish contexts.
 var runtimes = []struct {
 	name     string
 	programs *regexp.Regexp
@@ -24,13 +35,15 @@ var runtimes = []struct {
 	{"PHP", regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`), "published by Datadog's tracer with libdatadog's contexts " +
 		switchingOn + "; spans of OpenCensus are received (docs/php.md)"},
 	{"Ruby", regexp.MustCompile(`^ruby[0-9.]*$`), "published by dd-trace-rb, by its API " + switchingOn},
-	{"Node.js", regexp.MustCompile(`^node(js)?[0-9]*$`), "those of no tracer are read " + switchingOn},
-	{".NET", regexp.MustCompile(`^dotnet$`), "those of no tracer are read " + switchingOn},
+	{"Node.js", regexp.MustCompile(`^node(js)?[0-9]*$`), ofOBIAlone},
+	{".NET", regexp.MustCompile(`^dotnet$`), ofOBIAlone},
+	{"Go", regexp.MustCompile("^" + goProgram + "$"), "labels of goroutines, where it sets any, are read by " +
+		`"record --pid" and "run --processes all" (docs/contexts.md#go)`},
 }
 
 // Others returns lines of what to do where no process takes part: what would make those of known runtimes publish
 // contexts, and what can be done without. There are none where a process does, or may, as it could not be examined.
-func Others(procRoot string, processes []Process) (lines []string, err error) {
+func Others(ctx context.Context, procRoot string, processes []Process) (lines []string, err error) {
 	mayPublish := func(p Process) bool {
 		return len(p.Contexts) > 0 || p.State != process.StateSilent && p.State != process.StateNoStorage
 	}
@@ -42,18 +55,48 @@ func Others(procRoot string, processes []Process) (lines []string, err error) {
 		return nil, err
 	}
 	scanner.All = true
+	client, err := access.Open(procRoot, new(worker.Counters))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout) // for all together
+	defer cancel()
+	self, _ := os.Executable()
 	programs := make(map[int]string)
+	ofGo := make(map[string]bool) // by path, as a program can be that of hundreds
 	_, err = scanner.Sweep(nil, func(found procscan.Found) {
 		handle, err := procscan.OpenProcess(procRoot, found.ProcessID)
 		if err != nil {
 			return // it is gone
 		}
 		defer handle.Close()
-		if executable, err := handle.Executable(); err == nil {
-			programs[found.PID] = path.Base(executable)
+		executable, err := handle.Executable()
+		if err != nil || executable == self {
+			return // a thread of the kernel, or ours
+		}
+		if _, known := ofGo[executable]; !known {
+			ofGo[executable] = within(ctx, false, func() bool { return isGo(client, procRoot, found) })
+		}
+		programs[found.PID] = path.Base(executable)
+		if ofGo[executable] {
+			programs[found.PID] = goProgram
 		}
 	})
 	return describeOthers(programs), err
+}
+
+// isGo reports whether a process runs a program in Go.
+func isGo(client *access.Client, procRoot string, found procscan.Found) bool {
+	t, err := process.Open(client, procRoot, found, process.Filter{All: true})
+	if err != nil {
+		return false
+	}
+	defer t.Close()
+	if _ = t.Load(); t.IsUsable() { // what can be read is known then
+		_, _ = t.Probe()
+	}
+	return t.IsGo()
 }
 
 // describeOthers returns the lines about processes, by pid, whose programs have such names.

@@ -16,13 +16,13 @@ import (
 func TestOthers(t *testing.T) {
 	lines := strings.Join(describeOthers(map[int]string{
 		11: "java", 12: "javac", 9: "python3.11", 2: "node", 3: "sleep", 10: "python", 5: "php-fpm8.2", 6: "ruby3.1",
-		7: "dotnet", 8: "xnode",
+		7: "dotnet", 8: "xnode", 13: goProgram,
 	}), "\n")
 	for _, want := range []string{"JVM (11): ", "Python (9, 10): ", "PHP (5): ", "Node.js (2): ", "Ruby (6): ",
-		".NET (7): "} {
+		".NET (7): ", "Go (13): "} {
 		assert.Check(t, strings.Contains(lines, "\n"+want), "no %q in\n%s", want, lines)
 	}
-	assert.Check(t, strings.Contains(lines, "record --pid") && strings.Count(lines, "\n") == 6, lines)
+	assert.Check(t, strings.Contains(lines, "record --pid") && strings.Count(lines, "\n") == 7, lines)
 	for _, link := range regexp.MustCompile(`(docs/[a-z-]+\.md)(?:#([a-z-]+))?`).FindAllStringSubmatch(lines, -1) {
 		title := strings.ReplaceAll(link[2], "-", "[ -]")
 		page := testenv.ReadFile(t, "../../../"+link[1])
@@ -33,13 +33,13 @@ func TestOthers(t *testing.T) {
 
 // They are looked for only where no process publishes any.
 func TestOthersOfHost(t *testing.T) {
-	lines, err := Others("/proc", []Process{{View: process.View{State: process.StateSilent}}})
+	lines, err := Others(t.Context(), "/proc", []Process{{View: process.View{State: process.StateSilent}}})
 	assert.Check(t, err == nil && len(lines) > 0, err)
 	for _, view := range []process.View{
 		{State: process.StateReady, Contexts: []string{"elastic"}}, {State: process.StateFiltered},
 		{State: process.StateError},
 	} {
-		lines, err = Others("/proc", []Process{{View: view}})
+		lines, err = Others(t.Context(), "/proc", []Process{{View: view}})
 		assert.Check(t, err == nil && lines == nil, "%v, %v", lines, err)
 	}
 }

@@ -215,7 +215,7 @@ func nothingSampled(summary *summary, recording *record.Recording, filter proces
 		return errors.New("nothing was sampled: all samples were lost")
 	case len(recording.Processes) > 0:
 		return fmt.Errorf("nothing was sampled: processes that take part: %d; they ran at none of the %d moments a "+
-			"second in %v (--rate, --duration)",
+			"second in %v (--rate, --duration); what they wait for says \"correlator explain --pid\"",
 			recording.NumProcesses(), recording.SamplesPerSecond, duration)
 	case recording.Duration < firstSweep:
 		return fmt.Errorf("nothing was sampled: %v are too short to look at all processes (--duration)", duration)
@@ -223,6 +223,9 @@ func nothingSampled(summary *summary, recording *record.Recording, filter proces
 	selected := ""
 	if !filter.IsZero() {
 		selected = " and is selected"
+	}
+	if !filter.All {
+		selected += ` (--pid, --comm, --all: of any kind)`
 	}
 	return fmt.Errorf(`nothing was sampled: no process was found in %v that takes part%s, see "correlator scan"`,
 		duration, selected)
