@@ -18,7 +18,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"go/format"
 	"path"
 	"slices"
 	"strconv"
@@ -82,14 +81,10 @@ func (g *generator) file(pkg string, file *language.File) ([]byte, error) {
 	g.printf("package %s\n\n", pkg)
 	g.imports(file.Types)
 	g.out.Write(body.Bytes())
-	code, err := format.Source(g.out.Bytes())
-	if err != nil {
-		return nil, fmt.Errorf("formatting the code: %w", err)
-	}
-	return code, nil
+	return layOut(g.out.Bytes())
 }
 
-// generator collects code.
+// generator collects code, as lines without indentation: layOut has the rest.
 type generator struct {
 	out   bytes.Buffer
 	taken map[string]string // identifiers of the package: what they are for
@@ -208,9 +203,9 @@ func (g *generator) addEnum(e *schema.Enum) error {
 		if err != nil {
 			return err
 		}
-		g.printf("%s %s = %d", constant, name, element.Tag)
-		if element.Doc != "" {
-			g.printf(" // %s", oneLine(element.Doc))
+		g.printf("%s\t%s\t= %d", constant, name, element.Tag)
+		if note := oneLine(element.Doc); note != "" {
+			g.printf("\t// %s", note)
 		}
 		g.printf("\n")
 		tags = append(tags, constant)
@@ -234,8 +229,8 @@ func (g *generator) addEnum(e *schema.Enum) error {
 	}
 
 	descriptor := descriptorName(e.Name)
-	g.printf("// Descriptor returns the description.\nfunc (%s) Descriptor() *schema.Enum { return %s }\n\n", name,
-		descriptor)
+	g.printf("// Descriptor returns the description.\nfunc (%s) Descriptor() *schema.Enum {\nreturn %s\n}\n\n",
+		name, descriptor)
 	g.printf("var %s = schema.MustEnum(%q,\n", descriptor, e.Name)
 	for _, element := range e.Elements {
 		g.printf("schema.Element{Name: %q, Tag: %d, Value: %d},\n", element.Name, element.Tag, element.Value)

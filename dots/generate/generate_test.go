@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"iter"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -152,9 +153,9 @@ func TestWithoutTypes(t *testing.T) {
 	assert.Check(t, err == nil && string(code) == want, "%s, error %v", code, err)
 }
 
-// Whatever is described becomes formatted code, or is unsupported.
+// Whatever is described becomes code as gofmt has it, but for the text of comments, or is unsupported.
 func FuzzGo(f *testing.F) {
-	for _, name := range []string{"../internal/demo/demo.dots", "../internal/demo/odd.dots"} {
+	for _, name := range []string{"../internal/demo/demo.dots", "../internal/demo/odd.dots", "../system/system.dots"} {
 		text, err := os.ReadFile(name)
 		assert.NilError(f, err)
 		f.Add(string(text))
@@ -170,6 +171,12 @@ func FuzzGo(f *testing.F) {
 			return
 		}
 		again, err := format.Source(code)
-		assert.Check(t, err == nil && string(again) == string(code), "formatted: %v\n%s", err, code)
+		assert.Check(t, err == nil && withoutComments(again) == withoutComments(code), "formatted: %v\n%s\n%s", err, code,
+			again)
 	})
+}
+
+// withoutComments returns code without lines that are comments: gofmt changes what looks like a list or a heading.
+func withoutComments(code []byte) string {
+	return regexp.MustCompile(`(?m)^\t*//.*\n`).ReplaceAllString(string(code), "")
 }

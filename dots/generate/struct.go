@@ -27,12 +27,12 @@ func (g *generator) addStruct(s *schema.Struct) error {
 	for _, f := range fields {
 		if f.Deprecated {
 			g.printf("// %s\n//\n// Deprecated: by its description.\n", oneLine(f.name+" "+f.Doc))
-			g.printf("%s value.Opt[%s]\n", f.name, f.goType)
+			g.printf("%s\tvalue.Opt[%s]\n", f.name, f.goType)
 			continue
 		}
-		g.printf("%s value.Opt[%s]", f.name, f.goType)
+		g.printf("%s\tvalue.Opt[%s]", f.name, f.goType)
 		if note := fieldNote(f); note != "" {
-			g.printf(" // %s", note)
+			g.printf("\t// %s", note)
 		}
 		g.printf("\n")
 	}
@@ -40,7 +40,7 @@ func (g *generator) addStruct(s *schema.Struct) error {
 
 	g.printf("// Properties of %s.\nconst (\n", name)
 	for _, f := range fields {
-		g.printf("%s value.PropertySet = 1 << %d\n", f.mask, f.Tag)
+		g.printf("%s\tvalue.PropertySet\t= 1 << %d\n", f.mask, f.Tag)
 	}
 	g.printf(")\n\n")
 
@@ -97,16 +97,16 @@ func isEncodedInKey(t *schema.Type) bool { return t.Kinds()&(1<<schema.Any) == 0
 
 // key writes the type of keys, and the method that returns one.
 func (g *generator) key(name, key string, fields []field) {
-	g.printf("// %s is the key of objects of type %s.\ntype %s struct {", key, name, key)
-	var values, encoded []string
+	g.printf("// %s is the key of objects of type %s.\ntype %s ", key, name, key)
+	var members, values, encoded []string
 	for _, f := range fields {
 		switch {
 		case !f.Key:
 		case canBeKey(f.Type):
-			g.printf("\n%s %s", f.name, f.goType)
+			members = append(members, f.name+"\t"+f.goType+"\n")
 			values = append(values, f.name+": x."+f.name+".Value()")
 		default:
-			g.printf("\n%s string // encoded", f.name)
+			members = append(members, f.name+"\tstring\t// encoded\n")
 			variable := fmt.Sprintf("v%d", len(encoded))
 			v := "x." + f.name + ".Value()"
 			if f.Type.Kind == schema.Vector { // in a struct that has nothing else
@@ -116,22 +116,20 @@ func (g *generator) key(name, key string, fields []field) {
 			values = append(values, fmt.Sprintf("%s: string(%s.AppendInstance(nil, %[2]s.Valid()))", f.name, variable))
 		}
 	}
-	if len(values) > 0 {
-		g.printf("\n")
+	if len(members) > 0 {
+		g.printf("struct {\n%s}\n\n", strings.Join(members, ""))
+	} else {
+		g.printf("struct{}\n\n")
 	}
-	g.printf("}\n\n// Key returns the key; properties that are unset count as zero.\n")
-	if len(encoded) > 0 {
-		g.printf("func (x *%s) Key() %s {\n%sreturn %s{%s}\n}\n\n", name, key, strings.Join(encoded, ""), key,
-			strings.Join(values, ", "))
-		return
-	}
-	g.printf("func (x *%s) Key() %s { return %s{%s} }\n\n", name, key, key, strings.Join(values, ", "))
+	g.printf("// Key returns the key; properties that are unset count as zero.\n")
+	g.printf("func (x *%s) Key() %s {\n%sreturn %s{%s}\n}\n\n", name, key, strings.Join(encoded, ""), key,
+		strings.Join(values, ", "))
 }
 
 func (g *generator) descriptor(s *schema.Struct, name string, fields []field) {
 	descriptor := descriptorName(s.Name)
 	g.printf("// Descriptor returns the description of the type.\n")
-	g.printf("func (*%s) Descriptor() *schema.Struct { return %s }\n\n", name, descriptor)
+	g.printf("func (*%s) Descriptor() *schema.Struct {\nreturn %s\n}\n\n", name, descriptor)
 	g.printf("var %s = schema.MustStruct(%q, schema.Flags{%s},\n", descriptor, s.Name, flags(s.Flags))
 	for _, f := range fields {
 		g.printf("schema.Property{Name: %q, Tag: %d, ", f.Name, f.Tag)

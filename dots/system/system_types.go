@@ -41,7 +41,9 @@ func (x DotsConnectionState) String() string {
 }
 
 // Descriptor returns the description.
-func (DotsConnectionState) Descriptor() *schema.Enum { return descriptorDotsConnectionState }
+func (DotsConnectionState) Descriptor() *schema.Enum {
+	return descriptorDotsConnectionState
+}
 
 var descriptorDotsConnectionState = schema.MustEnum("DotsConnectionState",
 	schema.Element{Name: "connecting", Tag: 1, Value: 0},
@@ -84,7 +86,9 @@ func (x DotsMemberEvent) String() string {
 }
 
 // Descriptor returns the description.
-func (DotsMemberEvent) Descriptor() *schema.Enum { return descriptorDotsMemberEvent }
+func (DotsMemberEvent) Descriptor() *schema.Enum {
+	return descriptorDotsMemberEvent
+}
 
 var descriptorDotsMemberEvent = schema.MustEnum("DotsMemberEvent",
 	schema.Element{Name: "join", Tag: 1, Value: 0},
@@ -125,7 +129,9 @@ func (x DotsMt) String() string {
 }
 
 // Descriptor returns the description.
-func (DotsMt) Descriptor() *schema.Enum { return descriptorDotsMt }
+func (DotsMt) Descriptor() *schema.Enum {
+	return descriptorDotsMt
+}
 
 var descriptorDotsMt = schema.MustEnum("DotsMt",
 	schema.Element{Name: "create", Tag: 1, Value: 0},
@@ -169,7 +175,9 @@ func (x DotsStructScope) String() string {
 }
 
 // Descriptor returns the description.
-func (DotsStructScope) Descriptor() *schema.Enum { return descriptorDotsStructScope }
+func (DotsStructScope) Descriptor() *schema.Enum {
+	return descriptorDotsStructScope
+}
 
 var descriptorDotsStructScope = schema.MustEnum("DotsStructScope",
 	schema.Element{Name: "program", Tag: 1, Value: 0},
@@ -247,10 +255,14 @@ const (
 type DotsServerCapabilitiesKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsServerCapabilities) Key() DotsServerCapabilitiesKey { return DotsServerCapabilitiesKey{} }
+func (x *DotsServerCapabilities) Key() DotsServerCapabilitiesKey {
+	return DotsServerCapabilitiesKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsServerCapabilities) Descriptor() *schema.Struct { return descriptorDotsServerCapabilities }
+func (*DotsServerCapabilities) Descriptor() *schema.Struct {
+	return descriptorDotsServerCapabilities
+}
 
 var descriptorDotsServerCapabilities = schema.MustStruct("DotsServerCapabilities", schema.Flags{Internal: true},
 	schema.Property{Name: "filteredSubscriptions", Tag: 1, Type: schema.Builtin(schema.Bool)},
@@ -319,10 +331,14 @@ const (
 type DotsMsgHelloKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsMsgHello) Key() DotsMsgHelloKey { return DotsMsgHelloKey{} }
+func (x *DotsMsgHello) Key() DotsMsgHelloKey {
+	return DotsMsgHelloKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsMsgHello) Descriptor() *schema.Struct { return descriptorDotsMsgHello }
+func (*DotsMsgHello) Descriptor() *schema.Struct {
+	return descriptorDotsMsgHello
+}
 
 var descriptorDotsMsgHello = schema.MustStruct("DotsMsgHello", schema.Flags{Internal: true},
 	schema.Property{Name: "serverName", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -435,10 +451,14 @@ const (
 type DotsMsgConnectKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsMsgConnect) Key() DotsMsgConnectKey { return DotsMsgConnectKey{} }
+func (x *DotsMsgConnect) Key() DotsMsgConnectKey {
+	return DotsMsgConnectKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsMsgConnect) Descriptor() *schema.Struct { return descriptorDotsMsgConnect }
+func (*DotsMsgConnect) Descriptor() *schema.Struct {
+	return descriptorDotsMsgConnect
+}
 
 var descriptorDotsMsgConnect = schema.MustStruct("DotsMsgConnect", schema.Flags{Internal: true},
 	schema.Property{Name: "clientName", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -559,10 +579,14 @@ const (
 type DotsMsgConnectResponseKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsMsgConnectResponse) Key() DotsMsgConnectResponseKey { return DotsMsgConnectResponseKey{} }
+func (x *DotsMsgConnectResponse) Key() DotsMsgConnectResponseKey {
+	return DotsMsgConnectResponseKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsMsgConnectResponse) Descriptor() *schema.Struct { return descriptorDotsMsgConnectResponse }
+func (*DotsMsgConnectResponse) Descriptor() *schema.Struct {
+	return descriptorDotsMsgConnectResponse
+}
 
 var descriptorDotsMsgConnectResponse = schema.MustStruct("DotsMsgConnectResponse", schema.Flags{Internal: true},
 	schema.Property{Name: "serverName", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -677,10 +701,14 @@ const (
 type DotsMsgErrorKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsMsgError) Key() DotsMsgErrorKey { return DotsMsgErrorKey{} }
+func (x *DotsMsgError) Key() DotsMsgErrorKey {
+	return DotsMsgErrorKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsMsgError) Descriptor() *schema.Struct { return descriptorDotsMsgError }
+func (*DotsMsgError) Descriptor() *schema.Struct {
+	return descriptorDotsMsgError
+}
 
 var descriptorDotsMsgError = schema.MustStruct("DotsMsgError", schema.Flags{Internal: true},
 	schema.Property{Name: "errorCode", Tag: 1, Type: schema.Builtin(schema.Int32)},
@@ -766,7 +794,9 @@ func (x DotsPredicateKind) String() string {
 }
 
 // Descriptor returns the description.
-func (DotsPredicateKind) Descriptor() *schema.Enum { return descriptorDotsPredicateKind }
+func (DotsPredicateKind) Descriptor() *schema.Enum {
+	return descriptorDotsPredicateKind
+}
 
 var descriptorDotsPredicateKind = schema.MustEnum("DotsPredicateKind",
 	schema.Element{Name: "leaf", Tag: 1, Value: 0},
@@ -829,7 +859,9 @@ func (x DotsCompareOp) String() string {
 }
 
 // Descriptor returns the description.
-func (DotsCompareOp) Descriptor() *schema.Enum { return descriptorDotsCompareOp }
+func (DotsCompareOp) Descriptor() *schema.Enum {
+	return descriptorDotsCompareOp
+}
 
 var descriptorDotsCompareOp = schema.MustEnum("DotsCompareOp",
 	schema.Element{Name: "eq", Tag: 1, Value: 0},
@@ -896,10 +928,14 @@ const (
 type DotsPredicateValueKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsPredicateValue) Key() DotsPredicateValueKey { return DotsPredicateValueKey{} }
+func (x *DotsPredicateValue) Key() DotsPredicateValueKey {
+	return DotsPredicateValueKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsPredicateValue) Descriptor() *schema.Struct { return descriptorDotsPredicateValue }
+func (*DotsPredicateValue) Descriptor() *schema.Struct {
+	return descriptorDotsPredicateValue
+}
 
 var descriptorDotsPredicateValue = schema.MustStruct("DotsPredicateValue", schema.Flags{Internal: true},
 	schema.Property{Name: "boolValue", Tag: 1, Type: schema.Builtin(schema.Bool)},
@@ -1205,10 +1241,14 @@ const (
 type DotsPredicateLeafKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsPredicateLeaf) Key() DotsPredicateLeafKey { return DotsPredicateLeafKey{} }
+func (x *DotsPredicateLeaf) Key() DotsPredicateLeafKey {
+	return DotsPredicateLeafKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsPredicateLeaf) Descriptor() *schema.Struct { return descriptorDotsPredicateLeaf }
+func (*DotsPredicateLeaf) Descriptor() *schema.Struct {
+	return descriptorDotsPredicateLeaf
+}
 
 var descriptorDotsPredicateLeaf = schema.MustStruct("DotsPredicateLeaf", schema.Flags{Internal: true},
 	schema.Property{Name: "propertyTag", Tag: 1, Type: schema.Builtin(schema.Uint32)},
@@ -1302,10 +1342,14 @@ const (
 type DotsPredicateNodeKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsPredicateNode) Key() DotsPredicateNodeKey { return DotsPredicateNodeKey{} }
+func (x *DotsPredicateNode) Key() DotsPredicateNodeKey {
+	return DotsPredicateNodeKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsPredicateNode) Descriptor() *schema.Struct { return descriptorDotsPredicateNode }
+func (*DotsPredicateNode) Descriptor() *schema.Struct {
+	return descriptorDotsPredicateNode
+}
 
 var descriptorDotsPredicateNode = schema.MustStruct("DotsPredicateNode", schema.Flags{Internal: true},
 	schema.Property{Name: "kind", Tag: 1, Type: schema.OfEnum(descriptorDotsPredicateKind)},
@@ -1397,10 +1441,14 @@ const (
 type DotsPredicateKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsPredicate) Key() DotsPredicateKey { return DotsPredicateKey{} }
+func (x *DotsPredicate) Key() DotsPredicateKey {
+	return DotsPredicateKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsPredicate) Descriptor() *schema.Struct { return descriptorDotsPredicate }
+func (*DotsPredicate) Descriptor() *schema.Struct {
+	return descriptorDotsPredicate
+}
 
 var descriptorDotsPredicate = schema.MustStruct("DotsPredicate", schema.Flags{Internal: true},
 	schema.Property{Name: "nodes", Tag: 1, Type: schema.MustVector(schema.OfStruct(descriptorDotsPredicateNode))},
@@ -1475,10 +1523,14 @@ const (
 type DotsFilterKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsFilter) Key() DotsFilterKey { return DotsFilterKey{} }
+func (x *DotsFilter) Key() DotsFilterKey {
+	return DotsFilterKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsFilter) Descriptor() *schema.Struct { return descriptorDotsFilter }
+func (*DotsFilter) Descriptor() *schema.Struct {
+	return descriptorDotsFilter
+}
 
 var descriptorDotsFilter = schema.MustStruct("DotsFilter", schema.Flags{Internal: true},
 	schema.Property{Name: "predicate", Tag: 1, Type: schema.OfStruct(descriptorDotsPredicate)},
@@ -1565,10 +1617,14 @@ const (
 type DotsMemberKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsMember) Key() DotsMemberKey { return DotsMemberKey{} }
+func (x *DotsMember) Key() DotsMemberKey {
+	return DotsMemberKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsMember) Descriptor() *schema.Struct { return descriptorDotsMember }
+func (*DotsMember) Descriptor() *schema.Struct {
+	return descriptorDotsMember
+}
 
 var descriptorDotsMember = schema.MustStruct("DotsMember", schema.Flags{Internal: true},
 	schema.Property{Name: "groupName", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -1690,10 +1746,14 @@ const (
 type DotsCacheInfoKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsCacheInfo) Key() DotsCacheInfoKey { return DotsCacheInfoKey{} }
+func (x *DotsCacheInfo) Key() DotsCacheInfoKey {
+	return DotsCacheInfoKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsCacheInfo) Descriptor() *schema.Struct { return descriptorDotsCacheInfo }
+func (*DotsCacheInfo) Descriptor() *schema.Struct {
+	return descriptorDotsCacheInfo
+}
 
 var descriptorDotsCacheInfo = schema.MustStruct("DotsCacheInfo", schema.Flags{Internal: true},
 	schema.Property{Name: "typeName", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -1793,10 +1853,14 @@ const (
 type DotsClearCacheKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsClearCache) Key() DotsClearCacheKey { return DotsClearCacheKey{} }
+func (x *DotsClearCache) Key() DotsClearCacheKey {
+	return DotsClearCacheKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsClearCache) Descriptor() *schema.Struct { return descriptorDotsClearCache }
+func (*DotsClearCache) Descriptor() *schema.Struct {
+	return descriptorDotsClearCache
+}
 
 var descriptorDotsClearCache = schema.MustStruct("DotsClearCache", schema.Flags{Internal: true},
 	schema.Property{Name: "typeNames", Tag: 1, Type: schema.MustVector(schema.Builtin(schema.String))},
@@ -1871,10 +1935,14 @@ const (
 type DotsDescriptorRequestKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsDescriptorRequest) Key() DotsDescriptorRequestKey { return DotsDescriptorRequestKey{} }
+func (x *DotsDescriptorRequest) Key() DotsDescriptorRequestKey {
+	return DotsDescriptorRequestKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsDescriptorRequest) Descriptor() *schema.Struct { return descriptorDotsDescriptorRequest }
+func (*DotsDescriptorRequest) Descriptor() *schema.Struct {
+	return descriptorDotsDescriptorRequest
+}
 
 var descriptorDotsDescriptorRequest = schema.MustStruct("DotsDescriptorRequest", schema.Flags{Internal: true},
 	schema.Property{Name: "whitelist", Tag: 1, Type: schema.MustVector(schema.Builtin(schema.String))},
@@ -1978,10 +2046,14 @@ const (
 type DotsEchoKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsEcho) Key() DotsEchoKey { return DotsEchoKey{} }
+func (x *DotsEcho) Key() DotsEchoKey {
+	return DotsEchoKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsEcho) Descriptor() *schema.Struct { return descriptorDotsEcho }
+func (*DotsEcho) Descriptor() *schema.Struct {
+	return descriptorDotsEcho
+}
 
 var descriptorDotsEcho = schema.MustStruct("DotsEcho", schema.Flags{Internal: true},
 	schema.Property{Name: "request", Tag: 1, Type: schema.Builtin(schema.Bool)},
@@ -2085,10 +2157,14 @@ const (
 type EnumElementDescriptorKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *EnumElementDescriptor) Key() EnumElementDescriptorKey { return EnumElementDescriptorKey{} }
+func (x *EnumElementDescriptor) Key() EnumElementDescriptorKey {
+	return EnumElementDescriptorKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*EnumElementDescriptor) Descriptor() *schema.Struct { return descriptorEnumElementDescriptor }
+func (*EnumElementDescriptor) Descriptor() *schema.Struct {
+	return descriptorEnumElementDescriptor
+}
 
 var descriptorEnumElementDescriptor = schema.MustStruct("EnumElementDescriptor", schema.Flags{Internal: true},
 	schema.Property{Name: "enum_value", Tag: 1, Type: schema.Builtin(schema.Int32)},
@@ -2186,7 +2262,9 @@ func (x *EnumDescriptorData) Key() EnumDescriptorDataKey {
 }
 
 // Descriptor returns the description of the type.
-func (*EnumDescriptorData) Descriptor() *schema.Struct { return descriptorEnumDescriptorData }
+func (*EnumDescriptorData) Descriptor() *schema.Struct {
+	return descriptorEnumDescriptorData
+}
 
 var descriptorEnumDescriptorData = schema.MustStruct("EnumDescriptorData", schema.Flags{Internal: true},
 	schema.Property{Name: "name", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -2290,10 +2368,14 @@ const (
 type StructPropertyDataKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *StructPropertyData) Key() StructPropertyDataKey { return StructPropertyDataKey{} }
+func (x *StructPropertyData) Key() StructPropertyDataKey {
+	return StructPropertyDataKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*StructPropertyData) Descriptor() *schema.Struct { return descriptorStructPropertyData }
+func (*StructPropertyData) Descriptor() *schema.Struct {
+	return descriptorStructPropertyData
+}
 
 var descriptorStructPropertyData = schema.MustStruct("StructPropertyData", schema.Flags{Internal: true},
 	schema.Property{Name: "name", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -2408,10 +2490,14 @@ const (
 type StructDocumentationKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *StructDocumentation) Key() StructDocumentationKey { return StructDocumentationKey{} }
+func (x *StructDocumentation) Key() StructDocumentationKey {
+	return StructDocumentationKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*StructDocumentation) Descriptor() *schema.Struct { return descriptorStructDocumentation }
+func (*StructDocumentation) Descriptor() *schema.Struct {
+	return descriptorStructDocumentation
+}
 
 var descriptorStructDocumentation = schema.MustStruct("StructDocumentation", schema.Flags{Internal: true},
 	schema.Property{Name: "description", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -2495,10 +2581,14 @@ const (
 type DotsStructFlagsKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsStructFlags) Key() DotsStructFlagsKey { return DotsStructFlagsKey{} }
+func (x *DotsStructFlags) Key() DotsStructFlagsKey {
+	return DotsStructFlagsKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsStructFlags) Descriptor() *schema.Struct { return descriptorDotsStructFlags }
+func (*DotsStructFlags) Descriptor() *schema.Struct {
+	return descriptorDotsStructFlags
+}
 
 var descriptorDotsStructFlags = schema.MustStruct("DotsStructFlags", schema.Flags{Internal: true},
 	schema.Property{Name: "cached", Tag: 1, Type: schema.Builtin(schema.Bool)},
@@ -2641,7 +2731,9 @@ func (x *StructDescriptorData) Key() StructDescriptorDataKey {
 }
 
 // Descriptor returns the description of the type.
-func (*StructDescriptorData) Descriptor() *schema.Struct { return descriptorStructDescriptorData }
+func (*StructDescriptorData) Descriptor() *schema.Struct {
+	return descriptorStructDescriptorData
+}
 
 var descriptorStructDescriptorData = schema.MustStruct("StructDescriptorData", schema.Flags{Internal: true},
 	schema.Property{Name: "name", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -2794,10 +2886,14 @@ type DotsClientKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsClient) Key() DotsClientKey { return DotsClientKey{ID: x.ID.Value()} }
+func (x *DotsClient) Key() DotsClientKey {
+	return DotsClientKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsClient) Descriptor() *schema.Struct { return descriptorDotsClient }
+func (*DotsClient) Descriptor() *schema.Struct {
+	return descriptorDotsClient
+}
 
 var descriptorDotsClient = schema.MustStruct("DotsClient", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -2946,10 +3042,14 @@ const (
 type DotsStatisticsKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsStatistics) Key() DotsStatisticsKey { return DotsStatisticsKey{} }
+func (x *DotsStatistics) Key() DotsStatisticsKey {
+	return DotsStatisticsKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsStatistics) Descriptor() *schema.Struct { return descriptorDotsStatistics }
+func (*DotsStatistics) Descriptor() *schema.Struct {
+	return descriptorDotsStatistics
+}
 
 var descriptorDotsStatistics = schema.MustStruct("DotsStatistics", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "bytes", Tag: 1, Type: schema.Builtin(schema.Uint64)},
@@ -3025,10 +3125,14 @@ const (
 type DotsCacheStatusKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsCacheStatus) Key() DotsCacheStatusKey { return DotsCacheStatusKey{} }
+func (x *DotsCacheStatus) Key() DotsCacheStatusKey {
+	return DotsCacheStatusKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsCacheStatus) Descriptor() *schema.Struct { return descriptorDotsCacheStatus }
+func (*DotsCacheStatus) Descriptor() *schema.Struct {
+	return descriptorDotsCacheStatus
+}
 
 var descriptorDotsCacheStatus = schema.MustStruct("DotsCacheStatus", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "nrTypes", Tag: 1, Type: schema.Builtin(schema.Uint32)},
@@ -3122,10 +3226,14 @@ const (
 type DotsResourceUsageKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsResourceUsage) Key() DotsResourceUsageKey { return DotsResourceUsageKey{} }
+func (x *DotsResourceUsage) Key() DotsResourceUsageKey {
+	return DotsResourceUsageKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsResourceUsage) Descriptor() *schema.Struct { return descriptorDotsResourceUsage }
+func (*DotsResourceUsage) Descriptor() *schema.Struct {
+	return descriptorDotsResourceUsage
+}
 
 var descriptorDotsResourceUsage = schema.MustStruct("DotsResourceUsage", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "minorFaults", Tag: 1, Type: schema.Builtin(schema.Int32)},
@@ -3333,7 +3441,9 @@ func (x *DotsDaemonStatus) Key() DotsDaemonStatusKey {
 }
 
 // Descriptor returns the description of the type.
-func (*DotsDaemonStatus) Descriptor() *schema.Struct { return descriptorDotsDaemonStatus }
+func (*DotsDaemonStatus) Descriptor() *schema.Struct {
+	return descriptorDotsDaemonStatus
+}
 
 var descriptorDotsDaemonStatus = schema.MustStruct("DotsDaemonStatus", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "serverName", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -3489,7 +3599,9 @@ func (x *DotsClientStatistics) Key() DotsClientStatisticsKey {
 }
 
 // Descriptor returns the description of the type.
-func (*DotsClientStatistics) Descriptor() *schema.Struct { return descriptorDotsClientStatistics }
+func (*DotsClientStatistics) Descriptor() *schema.Struct {
+	return descriptorDotsClientStatistics
+}
 
 var descriptorDotsClientStatistics = schema.MustStruct("DotsClientStatistics", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "clientId", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -3656,10 +3768,14 @@ const (
 type DotsCloneInformationKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DotsCloneInformation) Key() DotsCloneInformationKey { return DotsCloneInformationKey{} }
+func (x *DotsCloneInformation) Key() DotsCloneInformationKey {
+	return DotsCloneInformationKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DotsCloneInformation) Descriptor() *schema.Struct { return descriptorDotsCloneInformation }
+func (*DotsCloneInformation) Descriptor() *schema.Struct {
+	return descriptorDotsCloneInformation
+}
 
 var descriptorDotsCloneInformation = schema.MustStruct("DotsCloneInformation", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "lastOperation", Tag: 1, Type: schema.OfEnum(descriptorDotsMt)},
@@ -3795,7 +3911,9 @@ func (x *DotsNetwork) Key() DotsNetworkKey {
 }
 
 // Descriptor returns the description of the type.
-func (*DotsNetwork) Descriptor() *schema.Struct { return descriptorDotsNetwork }
+func (*DotsNetwork) Descriptor() *schema.Struct {
+	return descriptorDotsNetwork
+}
 
 var descriptorDotsNetwork = schema.MustStruct("DotsNetwork", schema.Flags{Internal: true, SubstructOnly: true},
 	schema.Property{Name: "network", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -3965,7 +4083,9 @@ func (x *DotsAuthentication) Key() DotsAuthenticationKey {
 }
 
 // Descriptor returns the description of the type.
-func (*DotsAuthentication) Descriptor() *schema.Struct { return descriptorDotsAuthentication }
+func (*DotsAuthentication) Descriptor() *schema.Struct {
+	return descriptorDotsAuthentication
+}
 
 var descriptorDotsAuthentication = schema.MustStruct("DotsAuthentication", schema.Flags{Cached: true, Internal: true},
 	schema.Property{Name: "nameSpace", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},

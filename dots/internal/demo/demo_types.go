@@ -48,7 +48,9 @@ func (x DemoColor) Value() int32 {
 }
 
 // Descriptor returns the description.
-func (DemoColor) Descriptor() *schema.Enum { return descriptorDemoColor }
+func (DemoColor) Descriptor() *schema.Enum {
+	return descriptorDemoColor
+}
 
 var descriptorDemoColor = schema.MustEnum("DemoColor",
 	schema.Element{Name: "red", Tag: 1, Value: 0},
@@ -82,10 +84,14 @@ const (
 type DemoPartKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoPart) Key() DemoPartKey { return DemoPartKey{} }
+func (x *DemoPart) Key() DemoPartKey {
+	return DemoPartKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoPart) Descriptor() *schema.Struct { return descriptorDemoPart }
+func (*DemoPart) Descriptor() *schema.Struct {
+	return descriptorDemoPart
+}
 
 var descriptorDemoPart = schema.MustStruct("DemoPart", schema.Flags{Cached: true, SubstructOnly: true},
 	schema.Property{Name: "flag", Tag: 1, Type: schema.Builtin(schema.Bool)},
@@ -171,10 +177,14 @@ type DemoGadgetKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoGadget) Key() DemoGadgetKey { return DemoGadgetKey{ID: x.ID.Value()} }
+func (x *DemoGadget) Key() DemoGadgetKey {
+	return DemoGadgetKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoGadget) Descriptor() *schema.Struct { return descriptorDemoGadget }
+func (*DemoGadget) Descriptor() *schema.Struct {
+	return descriptorDemoGadget
+}
 
 var descriptorDemoGadget = schema.MustStruct("DemoGadget", schema.Flags{Cached: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -316,10 +326,14 @@ type DemoSessionKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoSession) Key() DemoSessionKey { return DemoSessionKey{ID: x.ID.Value()} }
+func (x *DemoSession) Key() DemoSessionKey {
+	return DemoSessionKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoSession) Descriptor() *schema.Struct { return descriptorDemoSession }
+func (*DemoSession) Descriptor() *schema.Struct {
+	return descriptorDemoSession
+}
 
 var descriptorDemoSession = schema.MustStruct("DemoSession", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -392,10 +406,14 @@ const (
 type DemoPingKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoPing) Key() DemoPingKey { return DemoPingKey{} }
+func (x *DemoPing) Key() DemoPingKey {
+	return DemoPingKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoPing) Descriptor() *schema.Struct { return descriptorDemoPing }
+func (*DemoPing) Descriptor() *schema.Struct {
+	return descriptorDemoPing
+}
 
 var descriptorDemoPing = schema.MustStruct("DemoPing", schema.Flags{},
 	schema.Property{Name: "n", Tag: 1, Type: schema.Builtin(schema.Uint32)},
@@ -519,10 +537,14 @@ type DemoAllKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoAll) Key() DemoAllKey { return DemoAllKey{ID: x.ID.Value()} }
+func (x *DemoAll) Key() DemoAllKey {
+	return DemoAllKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoAll) Descriptor() *schema.Struct { return descriptorDemoAll }
+func (*DemoAll) Descriptor() *schema.Struct {
+	return descriptorDemoAll
+}
 
 var descriptorDemoAll = schema.MustStruct("DemoAll", schema.Flags{Cached: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -955,10 +977,14 @@ const (
 type DemoSingleKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoSingle) Key() DemoSingleKey { return DemoSingleKey{} }
+func (x *DemoSingle) Key() DemoSingleKey {
+	return DemoSingleKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoSingle) Descriptor() *schema.Struct { return descriptorDemoSingle }
+func (*DemoSingle) Descriptor() *schema.Struct {
+	return descriptorDemoSingle
+}
 
 var descriptorDemoSingle = schema.MustStruct("DemoSingle", schema.Flags{Cached: true},
 	schema.Property{Name: "text", Tag: 1, Type: schema.Builtin(schema.String)},
@@ -1025,10 +1051,14 @@ type RoundtripDataKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *RoundtripData) Key() RoundtripDataKey { return RoundtripDataKey{ID: x.ID.Value()} }
+func (x *RoundtripData) Key() RoundtripDataKey {
+	return RoundtripDataKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*RoundtripData) Descriptor() *schema.Struct { return descriptorRoundtripData }
+func (*RoundtripData) Descriptor() *schema.Struct {
+	return descriptorRoundtripData
+}
 
 var descriptorRoundtripData = schema.MustStruct("RoundtripData", schema.Flags{Cached: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -1116,10 +1146,14 @@ type DemoThingKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoThing) Key() DemoThingKey { return DemoThingKey{ID: x.ID.Value()} }
+func (x *DemoThing) Key() DemoThingKey {
+	return DemoThingKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoThing) Descriptor() *schema.Struct { return descriptorDemoThing }
+func (*DemoThing) Descriptor() *schema.Struct {
+	return descriptorDemoThing
+}
 
 var descriptorDemoThing = schema.MustStruct("DemoThing", schema.Flags{Cached: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -1190,10 +1224,14 @@ const (
 type DemoEventKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *DemoEvent) Key() DemoEventKey { return DemoEventKey{} }
+func (x *DemoEvent) Key() DemoEventKey {
+	return DemoEventKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*DemoEvent) Descriptor() *schema.Struct { return descriptorDemoEvent }
+func (*DemoEvent) Descriptor() *schema.Struct {
+	return descriptorDemoEvent
+}
 
 var descriptorDemoEvent = schema.MustStruct("DemoEvent", schema.Flags{},
 	schema.Property{Name: "n", Tag: 1, Type: schema.Builtin(schema.Uint32)},

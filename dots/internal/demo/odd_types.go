@@ -45,10 +45,14 @@ const (
 type OddNamesKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *OddNames) Key() OddNamesKey { return OddNamesKey{} }
+func (x *OddNames) Key() OddNamesKey {
+	return OddNamesKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*OddNames) Descriptor() *schema.Struct { return descriptorOddNames }
+func (*OddNames) Descriptor() *schema.Struct {
+	return descriptorOddNames
+}
 
 var descriptorOddNames = schema.MustStruct("odd_names", schema.Flags{Persistent: true, Local: true},
 	schema.Property{Name: "key", Tag: 1, Type: schema.Builtin(schema.Uint32)},
@@ -248,7 +252,9 @@ func (x *OddKeys) Key() OddKeysKey {
 }
 
 // Descriptor returns the description of the type.
-func (*OddKeys) Descriptor() *schema.Struct { return descriptorOddKeys }
+func (*OddKeys) Descriptor() *schema.Struct {
+	return descriptorOddKeys
+}
 
 var descriptorOddKeys = schema.MustStruct("OddKeys", schema.Flags{Cached: true},
 	schema.Property{Name: "color", Tag: 5, Key: true, Type: schema.OfEnum(descriptorOddEnum)},
@@ -432,7 +438,9 @@ func (x OddKeysEvent) Value() int32 {
 }
 
 // Descriptor returns the description.
-func (OddKeysEvent) Descriptor() *schema.Enum { return descriptorOddKeysEvent }
+func (OddKeysEvent) Descriptor() *schema.Enum {
+	return descriptorOddKeysEvent
+}
 
 var descriptorOddKeysEvent = schema.MustEnum("OddKeysEvent",
 	schema.Element{Name: "zero", Tag: 0, Value: -1},
@@ -467,10 +475,14 @@ type OddPartKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *OddPart) Key() OddPartKey { return OddPartKey{D: x.D.Value()} }
+func (x *OddPart) Key() OddPartKey {
+	return OddPartKey{D: x.D.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*OddPart) Descriptor() *schema.Struct { return descriptorOddPart }
+func (*OddPart) Descriptor() *schema.Struct {
+	return descriptorOddPart
+}
 
 var descriptorOddPart = schema.MustStruct("OddPart", schema.Flags{Cached: true, SubstructOnly: true},
 	schema.Property{Name: "d", Tag: 1, Key: true, Type: schema.Builtin(schema.Duration)},
@@ -547,7 +559,9 @@ func (x OddEnum) String() string {
 }
 
 // Descriptor returns the description.
-func (OddEnum) Descriptor() *schema.Enum { return descriptorOddEnum }
+func (OddEnum) Descriptor() *schema.Enum {
+	return descriptorOddEnum
+}
 
 var descriptorOddEnum = schema.MustEnum("OddEnum",
 	schema.Element{Name: "early_subscribe", Tag: 3, Value: 2},

@@ -28,10 +28,14 @@ const (
 type BenchItemKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *BenchItem) Key() BenchItemKey { return BenchItemKey{} }
+func (x *BenchItem) Key() BenchItemKey {
+	return BenchItemKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*BenchItem) Descriptor() *schema.Struct { return descriptorBenchItem }
+func (*BenchItem) Descriptor() *schema.Struct {
+	return descriptorBenchItem
+}
 
 var descriptorBenchItem = schema.MustStruct("BenchItem", schema.Flags{},
 	schema.Property{Name: "number", Tag: 1, Type: schema.Builtin(schema.Uint32)},
@@ -126,10 +130,14 @@ type BenchObjectKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *BenchObject) Key() BenchObjectKey { return BenchObjectKey{ID: x.ID.Value()} }
+func (x *BenchObject) Key() BenchObjectKey {
+	return BenchObjectKey{ID: x.ID.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*BenchObject) Descriptor() *schema.Struct { return descriptorBenchObject }
+func (*BenchObject) Descriptor() *schema.Struct {
+	return descriptorBenchObject
+}
 
 var descriptorBenchObject = schema.MustStruct("BenchObject", schema.Flags{Cached: true},
 	schema.Property{Name: "id", Tag: 1, Key: true, Type: schema.Builtin(schema.Uint32)},
@@ -228,10 +236,14 @@ const (
 type BenchProgressKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *BenchProgress) Key() BenchProgressKey { return BenchProgressKey{} }
+func (x *BenchProgress) Key() BenchProgressKey {
+	return BenchProgressKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*BenchProgress) Descriptor() *schema.Struct { return descriptorBenchProgress }
+func (*BenchProgress) Descriptor() *schema.Struct {
+	return descriptorBenchProgress
+}
 
 var descriptorBenchProgress = schema.MustStruct("BenchProgress", schema.Flags{},
 	schema.Property{Name: "received", Tag: 1, Type: schema.Builtin(schema.Uint32)},
@@ -292,10 +304,14 @@ const (
 type BenchRoundTripKey struct{}
 
 // Key returns the key; properties that are unset count as zero.
-func (x *BenchRoundTrip) Key() BenchRoundTripKey { return BenchRoundTripKey{} }
+func (x *BenchRoundTrip) Key() BenchRoundTripKey {
+	return BenchRoundTripKey{}
+}
 
 // Descriptor returns the description of the type.
-func (*BenchRoundTrip) Descriptor() *schema.Struct { return descriptorBenchRoundTrip }
+func (*BenchRoundTrip) Descriptor() *schema.Struct {
+	return descriptorBenchRoundTrip
+}
 
 var descriptorBenchRoundTrip = schema.MustStruct("BenchRoundTrip", schema.Flags{},
 	schema.Property{Name: "number", Tag: 1, Type: schema.Builtin(schema.Uint32)},

@@ -34,7 +34,9 @@ func (x CorrelatorContext) String() string {
 }
 
 // Descriptor returns the description.
-func (CorrelatorContext) Descriptor() *schema.Enum { return descriptorCorrelatorContext }
+func (CorrelatorContext) Descriptor() *schema.Enum {
+	return descriptorCorrelatorContext
+}
 
 var descriptorCorrelatorContext = schema.MustEnum("CorrelatorContext",
 	schema.Element{Name: "elastic", Tag: 1, Value: 0},
@@ -89,10 +91,14 @@ type CorrelatorHostKey struct {
 }
 
 // Key returns the key; properties that are unset count as zero.
-func (x *CorrelatorHost) Key() CorrelatorHostKey { return CorrelatorHostKey{Host: x.Host.Value()} }
+func (x *CorrelatorHost) Key() CorrelatorHostKey {
+	return CorrelatorHostKey{Host: x.Host.Value()}
+}
 
 // Descriptor returns the description of the type.
-func (*CorrelatorHost) Descriptor() *schema.Struct { return descriptorCorrelatorHost }
+func (*CorrelatorHost) Descriptor() *schema.Struct {
+	return descriptorCorrelatorHost
+}
 
 var descriptorCorrelatorHost = schema.MustStruct("CorrelatorHost", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -318,7 +324,9 @@ func (x *CorrelatorProcess) Key() CorrelatorProcessKey {
 }
 
 // Descriptor returns the description of the type.
-func (*CorrelatorProcess) Descriptor() *schema.Struct { return descriptorCorrelatorProcess }
+func (*CorrelatorProcess) Descriptor() *schema.Struct {
+	return descriptorCorrelatorProcess
+}
 
 var descriptorCorrelatorProcess = schema.MustStruct("CorrelatorProcess", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -598,7 +606,9 @@ func (x *CorrelatorThread) Key() CorrelatorThreadKey {
 }
 
 // Descriptor returns the description of the type.
-func (*CorrelatorThread) Descriptor() *schema.Struct { return descriptorCorrelatorThread }
+func (*CorrelatorThread) Descriptor() *schema.Struct {
+	return descriptorCorrelatorThread
+}
 
 var descriptorCorrelatorThread = schema.MustStruct("CorrelatorThread", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -817,7 +827,9 @@ func (x *CorrelatorTransaction) Key() CorrelatorTransactionKey {
 }
 
 // Descriptor returns the description of the type.
-func (*CorrelatorTransaction) Descriptor() *schema.Struct { return descriptorCorrelatorTransaction }
+func (*CorrelatorTransaction) Descriptor() *schema.Struct {
+	return descriptorCorrelatorTransaction
+}
 
 var descriptorCorrelatorTransaction = schema.MustStruct("CorrelatorTransaction", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -1544,7 +1556,9 @@ func (x *CorrelatorStack) Key() CorrelatorStackKey {
 }
 
 // Descriptor returns the description of the type.
-func (*CorrelatorStack) Descriptor() *schema.Struct { return descriptorCorrelatorStack }
+func (*CorrelatorStack) Descriptor() *schema.Struct {
+	return descriptorCorrelatorStack
+}
 
 var descriptorCorrelatorStack = schema.MustStruct("CorrelatorStack", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
@@ -1655,7 +1669,9 @@ func (x *CorrelatorProcessStack) Key() CorrelatorProcessStackKey {
 }
 
 // Descriptor returns the description of the type.
-func (*CorrelatorProcessStack) Descriptor() *schema.Struct { return descriptorCorrelatorProcessStack }
+func (*CorrelatorProcessStack) Descriptor() *schema.Struct {
+	return descriptorCorrelatorProcessStack
+}
 
 var descriptorCorrelatorProcessStack = schema.MustStruct("CorrelatorProcessStack", schema.Flags{Cached: true, Cleanup: true},
 	schema.Property{Name: "host", Tag: 1, Key: true, Type: schema.Builtin(schema.String)},
