@@ -44,13 +44,13 @@ const shortLog = ebpf.LogLevelStats
 
 // refusal is an error about what the verifier refuses, with the reason in its text.
 type refusal struct {
-	*ebpf.VerifierError
-	text string
+	refused *ebpf.VerifierError
+	text    string
 }
 
 func (r *refusal) Error() string { return r.text }
 
-func (r *refusal) Unwrap() error { return r.VerifierError }
+func (r *refusal) Unwrap() error { return r.refused }
 
 // shorten leaves out statistics, of which the library's text would have the last but one.
 func shorten(err error) error {
@@ -63,7 +63,7 @@ func shorten(err error) error {
 			strings.HasPrefix(line, "processed ")
 	})
 	what, _, _ := strings.Cut(err.Error(), refused.Cause.Error())
-	return &refusal{refused, what + refused.Cause.Error() + ": " + strings.Join(refused.Log, "; ")}
+	return &refusal{refused, strings.Join(append([]string{what + refused.Cause.Error()}, refused.Log...), ": ")}
 }
 
 // typeCache is a cache of the kernel's types that loads share as long as one of them, or a test, uses it,

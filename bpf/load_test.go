@@ -36,6 +36,6 @@ func TestRefusedLate(t *testing.T) {
 		var refused *ebpf.VerifierError
 		assert.Assert(t, errors.As(err, &refused), "%s: %v", how, err)
 		assert.Check(t, len(refused.Log) == 1, "%s: %d lines: %.500q", how, len(refused.Log), refused.Log)
-		assert.ErrorContains(t, err, "R0 invalid mem access 'scalar'")
+		assert.ErrorContains(t, err, "denied: R0 invalid mem access '")
 	}
 }

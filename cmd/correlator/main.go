@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,12 +18,14 @@ import (
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
 	"correlator/internal/worker/access"
+	"correlator/profile/ids"
 )
 
 func main() {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	stdout := &outlet{file: os.Stdout}
 	root := newApp().root
+	root.SetArgs(signedIDs(os.Args[1:]))
 	root.SetOut(stdout)
 	err := root.Execute()
 	if err == nil {
@@ -37,6 +40,16 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, "correlator:", printable(err))
 	os.Exit(code)
+}
+
+// signedIDs writes ids that are negative numbers as others are, which are no flags.
+func signedIDs(args []string) []string {
+	for i, arg := range args {
+		if _, err := strconv.ParseInt(arg, 10, 64); err == nil && arg[0] == '-' && len(arg) > ids.SpanDigits {
+			args[i], _ = ids.Parse(arg, ids.TraceDigits)
+		}
+	}
+	return args
 }
 
 // printable returns the text of an error, which may have parts that others chose, for a terminal.

@@ -45,7 +45,7 @@ func Parse(text string, most int) (string, error) {
 		}
 	}
 	// Programs without unsigned numbers have signed ones.
-	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n < 0 && len(id) > SpanDigits {
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n < 0 && len(id) > minIDDigits {
 		id = strconv.FormatUint(uint64(n), 10)
 	}
 	id = strings.ReplaceAll(strings.TrimPrefix(id, "0x"), "-", "")

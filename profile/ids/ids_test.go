@@ -28,7 +28,7 @@ func TestIDs(t *testing.T) {
 		{trace + ":" + span + ":0:1", trace}, {"53ce929d0e0e4735:f067aa0ba902b7:0:1", short},
 		{"100985939111033328018442752961257817910", trace},           // decimal
 		{"a3ce929d0e0e4736", trace}, {"11803532876627986230", trace}, // the lower half
-		{"-6643211197081565386", trace}, // signed
+		{"-6643211197081565386", trace}, {"-65536", "ffffffffffff0000"}, // signed
 		{short, short}, {"53ce929d0e0e4735", short}, {"0x53CE929D0E0E4735", short}, {"6038925353593751349", short},
 		{span, span}, {"f067aa0ba902b7", span}, {"0xf067aa0ba902b7", span}, {"67667974448284343", span},
 		{"f067aa0ba902b7", zeros}, {"67667974448284343", zeros}, {"0000f067aa0ba902b7", zeros},

@@ -47,7 +47,7 @@ func (t *pythonText) read(memory io.ReaderAt, b []byte, at int64) (n int, err er
 	var head [36]byte
 	object := at - t.ascii
 	if _, err := memory.ReadAt(head[:], object); err != nil {
-		return n, nil
+		return n, err
 	}
 	length, state := binary.LittleEndian.Uint64(head[16:]), binary.LittleEndian.Uint32(head[32:])>>t.kind
 	size, compact, ascii := int(state&7), state&8 != 0, state&16 != 0
