@@ -255,7 +255,7 @@ func (p *Process) Learn(files []File, code []uint64) {
 	for _, f := range files {
 		if _, again := p.sent[f.ID]; !again {
 			p.sent[f.ID] = struct{}{}
-			unsent = append(unsent, file{ID: f.ID, Path: f.path()})
+			unsent = append(unsent, file{ID: f.ID, Path: f.path(), View: f.View})
 		}
 	}
 	if len(code) > 0 {
@@ -281,7 +281,7 @@ func (p *Process) Learn(files []File, code []uint64) {
 type File struct {
 	ID   profile.FileID
 	Path string
-	View profile.View // how the process sees it; of a process that has ended, names are those of one with the same
+	View profile.View // for Learn: how the process sees it. If it has ended, names are those of one with the same
 }
 
 func (f File) path() []byte { return []byte(f.Path[:min(len(f.Path), maxPathBytes)]) }
@@ -398,7 +398,7 @@ func (u *user) ask(ctx context.Context, processes []*Process, wanted map[*Proces
 		want := wanted[p]
 		var files []file
 		for f, addrs := range want.Files {
-			files = append(files, file{ID: f.ID, Path: f.path(), View: f.View, Addrs: addrs})
+			files = append(files, file{ID: f.ID, Path: f.path(), Addrs: addrs})
 		}
 		for _, r := range p.requests(opAsk, files, want.Code) {
 			if ctx.Err() != nil || u.send(r) != nil {

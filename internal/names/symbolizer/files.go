@@ -62,11 +62,12 @@ type process struct {
 	mu      sync.Mutex                 // held while its files are accessed, which can block forever
 	files   map[profile.FileID]*source // nil: it was not found
 	paths   map[profile.FileID]string  // their paths in the process
-	unread  error                      // why files that may be needed were not opened
-	failed  error                      // why some that may be needed could not be opened or read
-	code    []codeRange                // anonymous memory that was executable at any time
-	root    *os.File                   // its root directory (O_PATH), nil: not opened
-	pid     int                        // in its own pid namespace; known with root, like rights
+	views   map[profile.FileID]profile.View
+	unread  error       // why files that may be needed were not opened
+	failed  error       // why some that may be needed could not be opened or read
+	code    []codeRange // anonymous memory that was executable at any time
+	root    *os.File    // its root directory (O_PATH), nil: not opened
+	pid     int         // in its own pid namespace; known with root, like rights
 	rights  messaging.Credentials
 	place   procscan.Place // zero: not known
 	tmp     *os.File       // its /tmp (O_PATH), nil: not opened
@@ -195,14 +196,14 @@ func (s *server) findFiles(p *process, handle *procscan.Handle, wanted map[profi
 
 // shareFiles has files of a process be found for others that see the same, which therefore have the same names. Those
 // that were not opened before it had ended are found so.
-func (s *server) shareFiles(p *process, files []file) {
-	for _, f := range files {
-		view := s.view(p, f.ID)
+func (s *server) shareFiles(p *process) {
+	for id, seen := range p.views {
+		view := s.view(p, id)
 		s.mu.Lock()
 		if view != (profile.View{}) {
-			s.views[view] = p.files[f.ID]
-		} else if found := s.views[f.View]; found != nil && p.files[f.ID] == nil {
-			p.files[f.ID] = found
+			s.views[view] = p.files[id]
+		} else if found := s.views[seen]; found != nil && p.files[id] == nil {
+			p.files[id] = found
 		}
 		s.mu.Unlock()
 	}

@@ -54,7 +54,7 @@ func (n *named) name(id profile.FileID, addr uint64) string {
 // process makes the kernel wait.
 func (s *server) readProcess(p *process) *named {
 	gone := s.learn(p, p.asked, p.askedCode)
-	s.shareFiles(p, p.asked)
+	s.shareFiles(p)
 	result := s.readNames(p)
 	if len(p.askedCode) > 0 && p.root == nil && gone != nil {
 		result.perfMap = gone

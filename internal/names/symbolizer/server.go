@@ -140,7 +140,10 @@ func (s *server) serve() {
 			p := s.process(&r)
 			go s.on(p, func() {
 				_ = s.learn(p, r.Files, r.Code)
-				s.shareFiles(p, r.Files)
+				for _, f := range r.Files {
+					p.views[f.ID] = f.View
+				}
+				s.shareFiles(p)
 				s.send(&answer{Process: p.number, Learned: true})
 			})
 		case opAsk:
@@ -173,6 +176,7 @@ func (s *server) process(r *request) *process {
 		p = &process{
 			number: r.Process, id: r.ID, since: r.Since,
 			files: make(map[profile.FileID]*source), paths: make(map[profile.FileID]string),
+			views:  make(map[profile.FileID]profile.View),
 			budget: symbols.NewBudget(maxProcessBytes),
 		}
 		s.processes[r.Process] = p

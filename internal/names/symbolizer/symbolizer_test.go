@@ -134,7 +134,7 @@ func TestNamesOfTheEnded(t *testing.T) {
 	for file, name := range map[File]string{same: "checkout", other: "", program: ""} {
 		ended := openProcess(t, c, procscan.ProcessID{PID: id.PID, StartTime: id.StartTime + 1}, 0)
 		ended.Learn([]File{file}, nil)
-		wanted[ended], names[ended] = Wanted{Files: map[File][]uint64{file: {addr}}}, name
+		wanted[ended], names[ended] = Wanted{Files: map[File][]uint64{program: {addr}}}, name
 	}
 	for p, result := range c.Read(t.Context(), wanted) {
 		got := result.Names.Native[program.ID][addr]

@@ -40,7 +40,7 @@ type request struct {
 type file struct {
 	ID    profile.FileID
 	Path  []byte
-	View  profile.View // of the process, as it was sampled; of opName zero
+	View  profile.View // of the process, as it was sampled; for opLearn
 	Addrs []uint64     // to be named, in a request
 }
 

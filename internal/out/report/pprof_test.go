@@ -203,7 +203,7 @@ func unwound(*testing.T) *record.Recording {
 // Names, files and lines of an unwinder need no symbols, and its line numbers are no addresses.
 func TestProfileOfUnwoundStacks(t *testing.T) {
 	r := unwound(t)
-	frames := new(frameNamer).want(r).processes
+	frames := want(r).processes
 	for _, p := range r.Processes {
 		of := frames[p]
 		assert.Check(t, len(of.Code) == 0 && len(of.Files) == 0, "names are wanted of %+v", of)

@@ -21,13 +21,6 @@ type frameNamer struct {
 
 	mu        sync.Mutex
 	processes map[*record.Process]*symbolizer.Process
-	views     map[fileOf]profile.View
-}
-
-// fileOf is a file of a process.
-type fileOf struct {
-	process *record.Process
-	id      profile.FileID
 }
 
 // newFrameNamer returns a frameNamer; the caller must close it. procRoot is a procfs of our own pid
@@ -39,7 +32,7 @@ func newFrameNamer(procRoot string) (*frameNamer, error) {
 	}
 	return &frameNamer{
 		client: client, procRoot: procRoot, sysFS: "/sys", patience: symbolsTimeout,
-		processes: make(map[*record.Process]*symbolizer.Process), views: make(map[fileOf]profile.View),
+		processes: make(map[*record.Process]*symbolizer.Process),
 	}, nil
 }
 
@@ -88,19 +81,12 @@ func (n *frameNamer) Learn(p *record.Process, sample *profile.Sample) {
 		case f.File == nil:
 			code = append(code, f.Address)
 		default:
-			files = append(files, n.file(p, f.File, sample.Space))
+			file := symbolizer.File{ID: f.File.ID, Path: f.File.Path}
+			if sample.Space != nil {
+				file.View = sample.Space.View(f.File.ID)
+			}
+			files = append(files, file)
 		}
 	}
 	process.Learn(files, code)
-}
-
-// file returns a file of a process as the client knows it: as it was seen in the process's address space first, if any.
-func (n *frameNamer) file(p *record.Process, f *profile.File, space *profile.AddressSpace) symbolizer.File {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	key := fileOf{p, f.ID}
-	if _, known := n.views[key]; !known && space != nil {
-		n.views[key] = space.View(f.ID)
-	}
-	return symbolizer.File{ID: f.ID, Path: f.Path, View: n.views[key]}
 }

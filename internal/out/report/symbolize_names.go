@@ -108,7 +108,7 @@ type wanted struct {
 	vdsoID    profile.FileID
 }
 
-func (n *frameNamer) want(r *record.Recording) wanted {
+func want(r *record.Recording) wanted {
 	stacks := make(map[processStack]struct{})
 	frames := make(map[*record.Process]map[profile.Frame]struct{})
 	add := func(key *record.Key) {
@@ -143,7 +143,7 @@ func (n *frameNamer) want(r *record.Recording) wanted {
 					of.Code = append(of.Code, f.Address)
 					continue
 				}
-				file := n.file(process, f.File, nil)
+				file := symbolizer.File{ID: f.File.ID, Path: f.File.Path}
 				of.Files[file] = append(of.Files[file], f.Address)
 			}
 		}
@@ -155,7 +155,7 @@ func (n *frameNamer) want(r *record.Recording) wanted {
 // read reads the names of a recording's frames. A process whose files cannot be read before ctx
 // ends has none. It is called once.
 func (n *frameNamer) read(ctx context.Context, r *record.Recording) *symbolNames {
-	w := n.want(r)
+	w := want(r)
 	names := &symbolNames{
 		perfMaps: make(map[*record.Process]error),
 		unread:   make(map[*record.Process]error),

@@ -139,7 +139,7 @@ func TestWaitsInSummary(t *testing.T) {
 	key := record.WaitKey{Key: record.Key{Process: r.Processes[1], Stack: stackID(9)}, State: profile.Unix}
 	r.Stacks[key.Stack] = []profile.Frame{{File: file, Address: 0x99}}
 	r.Waits[key] = profile.StateTimes{Sum: time.Second, Count: 5}
-	of := new(frameNamer).want(r).processes[r.Processes[1]]
+	of := want(r).processes[r.Processes[1]]
 	assert.Check(t, strings.Contains(fmt.Sprint(of), "wait.so"), "%+v", of)
 	r.LostWaits = 17
 	var text bytes.Buffer
