@@ -19,6 +19,10 @@ import (
 //   - the code around the program counter: of instructions that are known, what it reads is replaced by
 //     others, of which it knows what they mean.
 //
+// Of frames that are not the innermost, only the word where the return address has to be is looked at: methods that make
+// calls have no more on their stacks than their frames. The program takes for it the first of six that is in code that
+// the engine knows, which the code of the caller may not be yet.
+//
 // A method that has other words on its stack is known if it searches in texts: see jvmmoved.go. So is one that waits
 // for a barrier: see jvmbarrier.go.
 
@@ -57,6 +61,10 @@ const (
 	jvmLikeEnd   = "jvm_code_like_end"
 	jvmBehindEnd = "jvm_code_behind_end"
 	jvmNotNative = "jvm_code_not_native"
+
+	jvmSearch     = "jvm_search"
+	jvmSearchBack = "jvm_search_back"
+	jvmSearchDone = "jvm_search_done"
 )
 
 // jvmStack is where the added instructions have what they need, from below the program's own stack on.
@@ -107,6 +115,13 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	changed, err = replaceCall(changed, "bpf_probe_read_user(code,", jvmReadBack,
 		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
 			return returnAddressCode(call, stack), nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	changed, err = replaceCall(changed, "bpf_probe_read_user(stack,", jvmSearchBack,
+		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
+			return searchCode(call, stack, offsets), nil
 		})
 	if err != nil {
 		return nil, err
@@ -194,6 +209,31 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.Mov.Imm(asm.R0, 1).WithSymbol(jvmNoMethod),
 		asm.Ja.Label(jvmMethodBack),
 	}
+}
+
+// jvmSearched are the words of the stack that the program searches for a return address.
+const jvmSearched = 6
+
+// searchCode returns the instructions at the reading of these.
+func searchCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) asm.Instructions {
+	code := asm.Instructions{
+		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmSearch),
+		call.WithMetadata(asm.Metadata{}),
+		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, int32(stack.key)),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, jvmSearchDone),
+		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+		asm.JEq.Imm(asm.R1, 0, jvmSearchDone),
+		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
+		asm.Mov.Imm(asm.R2, 0),
+	}
+	for i := int16(1); i < jvmSearched; i++ {
+		code = append(code, asm.StoreMem(asm.R1, 8*i, asm.R2, asm.DWord))
+	}
+	return append(code, asm.Ja.Label(jvmSearchBack).WithSymbol(jvmSearchDone))
 }
 
 // returnAddressCode returns the instructions at the reading of the code.

@@ -17,7 +17,7 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// What is added to the program of JVMs comes before it and is called in three places, and leaves all else as it is; a
+// What is added to the program of JVMs comes before it and is called in four places, and leaves all else as it is; a
 // program without these places, or with one of them twice, is not changed.
 func TestAddReturnAddresses(t *testing.T) {
 	full, err := support.LoadCollectionSpec()
@@ -34,7 +34,7 @@ func TestAddReturnAddresses(t *testing.T) {
 			different++
 		}
 	}
-	assert.Check(t, different == 3 && before > 1 && len(changed) > before+len(program),
+	assert.Check(t, different == 4 && before > 1 && len(changed) > before+len(program),
 		"%d instructions of the program differ", different)
 	_, err = addReturnAddresses(append(program[:len(program):len(program)], program...), full.Types)
 	assert.Check(t, err != nil)
@@ -160,5 +160,54 @@ func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) by
 			return '-'
 		}
 		return fmt.Sprintf("%x", result)[0]
+	}
+}
+
+// Of words that may be a return address, only the first is left where the frame is not the innermost.
+func TestReturnAddressSearched(t *testing.T) {
+	testenv.NeedRoot(t)
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	offsets, err := methodOffsets(full.Types)
+	assert.NilError(t, err)
+	const buffer = -8 * jvmSearched
+	stack, err := newJVMStack(buffer)
+	assert.NilError(t, err)
+	records, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: full.Maps[recordsMap].ValueSize, MaxEntries: 1,
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { records.Close() })
+	instructions := asm.Instructions{
+		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, buffer),
+		asm.Mov.Imm(asm.R2, 8*jvmSearched),
+		asm.Ja.Label(jvmSearch),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmSearchBack),
+	}
+	for i := range int16(jvmSearched) { // a decimal digit of the result each
+		instructions = append(instructions,
+			asm.Mul.Imm(asm.R0, 10),
+			asm.LoadMem(asm.R1, asm.RFP, buffer+8*i, asm.DWord),
+			asm.Add.Reg(asm.R0, asm.R1))
+	}
+	instructions = append(append(instructions, asm.Return()), searchCode(asm.FnProbeReadUser.Call(), stack, offsets)...)
+	assert.NilError(t, instructions.AssociateMap(recordsMap, records))
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { program.Close() })
+	words := [jvmSearched]uint64{1, 2, 3, 4, 5, 6}
+	arguments := make([]byte, 8)
+	binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&words))))
+	for isNext, want := range []uint32{123456, 100000} {
+		record := make([]byte, full.Maps[recordsMap].ValueSize)
+		record[offsets["state.return_address"]] = byte(isNext)
+		assert.NilError(t, records.Put(uint32(0), record))
+		result, err := program.Run(&ebpf.RunOptions{Context: arguments})
+		assert.NilError(t, err)
+		assert.Check(t, result == want, "%d", result)
 	}
 }
