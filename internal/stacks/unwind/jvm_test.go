@@ -470,8 +470,9 @@ func TestJVMFrozen(t *testing.T) {
 	e.sample(t)
 	j := startProgram(t, "25", []string{"Virtual"}, "-XX:-Inline")
 	e.synchronize(t, j.target)
-	stacks := 0
-	for cut := false; !cut; stacks++ {
+	cut := false
+	for stacks := 0; !cut; stacks++ {
+		assert.Assert(t, stacks < 2000, "no stack is cut")
 		s := e.next(t, j.target)
 		frames, err := e.name(t, j.target, s)
 		assert.NilError(t, err)
@@ -484,7 +485,6 @@ func TestJVMFrozen(t *testing.T) {
 		cut = frames[len(frames)-1].Kind == CutFrame
 		assert.Assert(t, cut != has("java.lang.VirtualThread.run"), "%+v", frames)
 	}
-	t.Logf("the first of %d stacks is cut", stacks)
 }
 
 // checkMapped checks that native frames are in executable mappings of files.

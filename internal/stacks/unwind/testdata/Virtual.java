@@ -1,7 +1,7 @@
 import java.lang.reflect.Method;
 
-// Virtual has a virtual thread (JDK 21 on) that recurses, waits, uses a CPU, and does so again in its callers. It ends
-// with its standard input.
+// Virtual has a virtual thread (JDK 21 on) that recurses, waits, and uses a CPU, also in its callers, of which there are
+// more than the JVM puts back on its stack at once. It ends with its standard input.
 class Virtual {
     static volatile long sink;
 
@@ -25,7 +25,7 @@ class Virtual {
     static void work() {
         try {
             while (true) {
-                recurse(50);
+                recurse(300);
             }
         } catch (Exception e) {
             throw new IllegalStateException(e);
