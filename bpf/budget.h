@@ -46,13 +46,17 @@ static __always_inline __u64 take(__u64 until, __u64 now, __u32 most) {
     return now + taken(until, now) + WINDOW / most;
 }
 
-/* How scarce walks are by what a target has taken up, its owner and the CPU. What others have taken
- * up of a CPU counts once that is more than half of it. */
+/* How scarce walks are: by what a target has taken up, or its owner, and by what others have taken
+ * up of the CPU, which counts once that is more than half of it, and then makes more of a
+ * difference: what they want does not end by the target's period. */
 static __always_inline __u32 scarcity(__u64 target, __u64 owner, __u64 cpu) {
     __u64 own = target > owner ? target : owner;
-    __u64 all = own + (cpu > WINDOW / 2 ? 2 * (cpu - WINDOW / 2) : 0);
+    __u64 all = cpu > WINDOW / 2 ? 2 * (cpu - WINDOW / 2) : 0;
+    __u32 of_own =
+        (own > WINDOW / 8) + (own > WINDOW) + (own > WINDOW * 5 / 4) + (own > WINDOW * 3 / 2);
+    __u32 of_all = (all > WINDOW / 8) + (all > WINDOW / 4) + (all > WINDOW / 2) + (all > WINDOW);
 
-    return (all > WINDOW / 8) + (all > WINDOW) + (all > WINDOW * 5 / 4) + (all > WINDOW * 3 / 2);
+    return of_own > of_all ? of_own : of_all;
 }
 
 /* How long a wait has to be for its stack to be walked, if there is room: up to 8 periods. */

@@ -224,6 +224,34 @@ func TestBudgetShared(t *testing.T) {
 	}
 }
 
+// Long waits that end together have their stacks beside others' many that are a little longer than the least period.
+func TestBudgetBesideMany(t *testing.T) {
+	random := rand.New(rand.NewPCG(0, 11))
+	var all []dueWait
+	const target = 3
+	for i := range target * 20 {
+		all = stream(all, i/20, i, 40*time.Second, func() time.Duration {
+			return 15*time.Millisecond - time.Duration(random.Int64N(int64(1500*time.Microsecond)))
+		})
+	}
+	for at := time.Second; at < 40*time.Second; at += time.Second {
+		for i := range 6 {
+			all = append(all, dueWait{target: target, thread: uint32(1000 + i), end: time.Hour + at,
+				length: 150 * time.Millisecond})
+		}
+	}
+	var walked, of int
+	for _, w := range walkDue(t, all) {
+		if w.target == target {
+			of++
+			if w.weight == w.length {
+				walked++
+			}
+		}
+	}
+	assert.Check(t, walked == of, "%d of %d", walked, of)
+}
+
 // What waits for a CPU have added up to has 32 bits, however long periods are.
 func TestBudgetFits(t *testing.T) {
 	var all []dueWait
