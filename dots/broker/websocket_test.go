@@ -287,14 +287,17 @@ func TestWebSocketForeignHost(t *testing.T) {
 		"%d requests were refused, and %d counted; %d refused upgrades", refused, c.ForeignHosts, c.RefusedUpgrades)
 }
 
-// deadlines notes the latest deadline of a connection, as seen when it is set.
+// deadlines notes the latest deadline of a connection, as seen when it is set. Those before it began end what is under
+// way.
 type deadlines struct {
 	net.Conn
+	began  time.Time
 	latest atomic.Int64
 }
 
 func (d *deadlines) SetDeadline(t time.Time) error {
-	if until, latest := int64(time.Until(t)), d.latest.Load(); latest == 0 || until > latest {
+	until, latest := int64(time.Until(t)), d.latest.Load()
+	if t.After(d.began) && (latest == 0 || until > latest) {
 		d.latest.Store(until)
 	}
 	return d.Conn.SetDeadline(t)
@@ -310,7 +313,7 @@ func TestShutdownOfSilentWebSocket(t *testing.T) {
 	var d *deadlines
 	for _, g := range b.guests {
 		ws := g.transport.(*webSocket)
-		d = &deadlines{Conn: ws.below}
+		d = &deadlines{Conn: ws.below, began: time.Now()}
 		ws.below = d
 	}
 	b.mu.Unlock()

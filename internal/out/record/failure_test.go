@@ -111,15 +111,22 @@ func TestRecordingDuration(t *testing.T) {
 	}
 }
 
-// A process that hangs until the recording has ended failed for that, not for the end.
+// The end of a recording is no failure of a process: one that hung until then failed for that, and one that was sampled
+// has not failed.
 func TestProbedAtTheEnd(t *testing.T) {
 	closed := fmt.Errorf("reading: %w", worker.ErrClosed)
-	for before, want := range map[error]error{nil: procscan.ErrStuck, worker.ErrTimeout: worker.ErrTimeout} {
+	for _, test := range []struct {
+		probed bool
+		before error
+		want   error
+	}{{false, nil, procscan.ErrStuck}, {true, nil, nil}, {true, worker.ErrTimeout, worker.ErrTimeout}} {
 		h := &handler{recorder: new(Recorder), probed: make(chan struct{})}
-		h.Probed(before)
+		if test.probed {
+			h.Probed(test.before)
+		}
 		h.Probed(closed)
 		_, err := h.failure()
-		assert.Check(t, err == want, "after %v: %v", before, err)
+		assert.Check(t, err == test.want, "%+v: %v", test, err)
 	}
 }
 

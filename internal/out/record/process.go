@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -123,8 +122,10 @@ func (h *handler) Down() <-chan error { return nil }
 // part: the caller waits for the error.
 func (h *handler) Probed(err error) {
 	h.mu.Lock()
-	if errors.Is(err, worker.ErrClosed) { // it hung until the recording had ended
-		err = cmp.Or(h.err, procscan.ErrStuck)
+	if errors.Is(err, worker.ErrClosed) { // the recording has ended, which says nothing of the process
+		if err = h.err; !h.first {
+			err = procscan.ErrStuck // it hung until then
+		}
 	}
 	if h.err == nil && err != nil {
 		h.since = time.Now()
