@@ -64,7 +64,11 @@ func Others(ctx context.Context, procRoot string, processes []Process) (lines []
 	defer cancel()
 	self, _ := os.Executable()
 	programs := make(map[int]string)
-	ofGo := make(map[string]bool) // by path, as a program can be that of hundreds
+	type program struct {
+		place procscan.Place // another container has another file at the path
+		path  string
+	}
+	ofGo := make(map[program]bool) // as one can be that of hundreds of processes
 	_, err = scanner.Sweep(nil, func(found procscan.Found) {
 		handle, err := procscan.OpenProcess(procRoot, found.ProcessID)
 		if err != nil {
@@ -75,11 +79,13 @@ func Others(ctx context.Context, procRoot string, processes []Process) (lines []
 		if err != nil || executable == self {
 			return // a thread of the kernel, or ours
 		}
-		if _, known := ofGo[executable]; !known {
-			ofGo[executable] = within(ctx, false, func() bool { return isGo(client, procRoot, found) })
+		place, _ := handle.Place()
+		runs := program{place, executable}
+		if _, known := ofGo[runs]; !known {
+			ofGo[runs] = within(ctx, false, func() bool { return isGo(client, procRoot, found) })
 		}
 		programs[found.PID] = path.Base(executable)
-		if ofGo[executable] {
+		if ofGo[runs] {
 			programs[found.PID] = goProgram
 		}
 	})

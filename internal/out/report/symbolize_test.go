@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -100,6 +101,61 @@ func recording(stacks map[*record.Process][]profile.Frame) *record.Recording {
 		r.Processes = append(r.Processes, p)
 	}
 	return r
+}
+
+// seen is a process as it is sampled: with how it sees its files.
+type seen struct {
+	*procscan.Handle
+	t *testing.T
+}
+
+func (p seen) Files(mappings []procscan.Mapping) (results []profile.FileResult) {
+	place, err := p.Place()
+	assert.NilError(p.t, err)
+	rights, err := p.Credentials()
+	assert.NilError(p.t, err)
+	for _, m := range mappings {
+		file, err := p.OpenMapped(m)
+		assert.NilError(p.t, err)
+		defer file.Close()
+		key, err := elfsym.Identify(file)
+		assert.NilError(p.t, err)
+		parsed, err := elfsym.ParseFile(file, key.Size)
+		assert.NilError(p.t, err)
+		results = append(results, profile.FileResult{Key: key, File: parsed,
+			View: profile.NewView(key, m.Path, place, rights)})
+	}
+	return results
+}
+
+// What a process had sampled that ended before its files were opened has names if another one sees the same files, in
+// whichever order they are learned; without its address space it is not known what it saw.
+func TestNamesOfAProcessThatEndedEarly(t *testing.T) {
+	alive := openProcess(t, demo.Start(t, demo.Options{Manual: true}).PID)
+	process := demo.Start(t, demo.Options{Manual: true})
+	ended := openProcess(t, process.PID)
+	ended.User = uint32(os.Getuid())
+	files, err := profile.NewFiles("/proc", 256)
+	assert.NilError(t, err)
+	space := profile.NewAddressSpace(files, profile.Pace{Shortest: time.Hour, Longest: time.Hour})
+	assert.NilError(t, space.Update(time.Now(), seen{ended.Handle, t}))
+	frames := []profile.Frame{function(t, ended, "libc.so", "getenv")}
+	process.Kill()
+	r := recording(map[*record.Process][]profile.Frame{alive: frames, ended: frames})
+	for _, order := range [][]*record.Process{{alive, ended}, {ended, alive}} {
+		for want, space := range map[string]*profile.AddressSpace{"getenv": space, "": nil} {
+			n := newNamer(t)
+			for _, p := range order {
+				sample := sampleOf(frames)
+				if sample.Space = space; p == alive {
+					sample.Space = nil
+				}
+				n.Learn(p, sample)
+			}
+			got := n.read(t.Context(), r).name(ended, frames[0])
+			assert.Check(t, got == want, "%q, want %q", got, want)
+		}
+	}
 }
 
 // A process in a container's place: another user, /tmp and pid namespace of its own. It ends before
