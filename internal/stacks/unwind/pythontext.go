@@ -46,8 +46,8 @@ func (t *pythonText) read(memory io.ReaderAt, b []byte, at int64) (n int, err er
 	}
 	var head [36]byte
 	object := at - t.ascii
-	if _, err := memory.ReadAt(head[:], object); err != nil {
-		return n, err
+	if _, headErr := memory.ReadAt(head[:], object); headErr != nil {
+		return n, err // as it is
 	}
 	length, state := binary.LittleEndian.Uint64(head[16:]), binary.LittleEndian.Uint32(head[32:])>>t.kind
 	size, compact, ascii := int(state&7), state&8 != 0, state&16 != 0
@@ -55,7 +55,7 @@ func (t *pythonText) read(memory io.ReaderAt, b []byte, at int64) (n int, err er
 		return n, err
 	}
 	letters := make([]byte, int(length)*size)
-	if _, err := memory.ReadAt(letters, object+t.other); err != nil {
+	if _, lettersErr := memory.ReadAt(letters, object+t.other); lettersErr != nil {
 		return n, err
 	}
 	return copy(b, append(utf8Of(letters, size), 0)), nil
