@@ -29,8 +29,8 @@ func load(spec *ebpf.CollectionSpec, objects any, options ebpf.CollectionOptions
 	return Permitted(func() error { return shorten(spec.LoadAndAssign(objects, &options)) })
 }
 
-// NewCollection loads programs and maps, of which some are shared. The error about what the kernel's verifier refuses is
-// an [ebpf.VerifierError] with the reason alone.
+// NewCollection loads programs and maps, of which some are shared. The error about what the kernel's verifier refuses
+// is an [ebpf.VerifierError] with the reason alone.
 func NewCollection(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	options := ebpf.CollectionOptions{MapReplacements: shared}
 	options.Programs.LogLevel = shortLog

@@ -19,7 +19,9 @@ func TestRefusedLate(t *testing.T) {
 		instructions = append(instructions, asm.Add.Imm(asm.R0, 1))
 	}
 	instructions = append(instructions, asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Return())
-	programs := map[string]*ebpf.ProgramSpec{"late": {Type: ebpf.SocketFilter, License: "GPL", Instructions: instructions}}
+	programs := map[string]*ebpf.ProgramSpec{
+		"late": {Type: ebpf.SocketFilter, License: "GPL", Instructions: instructions},
+	}
 	var objects struct {
 		Late *ebpf.Program `ebpf:"late"`
 	}

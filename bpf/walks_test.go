@@ -262,7 +262,8 @@ func TestWalksTooMany(t *testing.T) {
 		"%d and %+v of %d", got.stackTimes[tid], counters, got.accounted[tid])
 }
 
-// change changes what is known of the first thread of a process, which must be off its CPU, once that is as it should be.
+// change changes what is known of the first thread of a process, which must be off its CPU, once that is as it should
+// be.
 func (s *spent) change(pid int, is func(*waitsThread) bool, change func(*waitsThread)) {
 	s.t.Helper()
 	pidfd, err := unix.PidfdOpen(pid, 0)
@@ -334,7 +335,9 @@ func TestWalksOfEnded(t *testing.T) {
 			got = newSpent(t, openWalks(t, s, of.options))
 			c := startWaits(t, s)
 			pid := c.do("naps 1")
-			got.change(pid, inAny, func(thread *waitsThread) { thread.Rest, thread.Step = uint64(rest), math.MaxUint16 })
+			got.change(pid, inAny, func(thread *waitsThread) {
+				thread.Rest, thread.Step = uint64(rest), math.MaxUint16
+			})
 			before := got.counters().UnaskedNS
 			of.end(c, pid)
 			testenv.Poll(t, waiting, name, func() bool { return got.counters().UnaskedNS >= before+uint64(rest) })

@@ -171,8 +171,8 @@ func FuzzGo(f *testing.F) {
 			return
 		}
 		again, err := format.Source(code)
-		assert.Check(t, err == nil && withoutComments(again) == withoutComments(code), "formatted: %v\n%s\n%s", err, code,
-			again)
+		assert.Check(t, err == nil && withoutComments(again) == withoutComments(code), "formatted: %v\n%s\n%s", err,
+			code, again)
 	})
 }
 

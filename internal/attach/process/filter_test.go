@@ -307,9 +307,10 @@ func TestMayMatch(t *testing.T) {
 		{users, []string{"0", "1000", "1[0-9]+", "^33$", "www-data|33", "[^0].*"},
 			[]string{"www-data", "033", "-1", "1000:1000", "0x0", "01.*", "1[^0-9]", "12345678901"}},
 		{commands,
-			[]string{"java", "java.*", "kworker/0:1", "a very long name of a file that is a program", "(?i)JAVA", "(sd-pam)",
-				"CPU 0/KVM", "VM Thread", ".*", "a{2,3}", "x"},
-			[]string{"/usr/bin/python3", "[^/]+/[^/]{15}", "/usr/sbin/.*", "nginx,java", " nginx", "nginx ", "nginx, java"}},
+			[]string{"java", "java.*", "kworker/0:1", "a very long name of a file that is a program", "(?i)JAVA",
+				"(sd-pam)", "CPU 0/KVM", "VM Thread", ".*", "a{2,3}", "x"},
+			[]string{"/usr/bin/python3", "[^/]+/[^/]{15}", "/usr/sbin/.*", "nginx,java", " nginx", "nginx ",
+				"nginx, java"}},
 	} {
 		for _, expression := range slices.Concat(c.can, c.never) {
 			whole := "^(?:" + expression + ")$" // as ParsePatterns makes it

@@ -91,8 +91,9 @@ func (c *jvmCode) checkCompileID(word libpf.EbpfFrame) error {
 	return nil
 }
 
-// isFrozen reports whether callers of a word's are not on the stack but, since a virtual thread has waited, on the heap.
-// They come back one after the other: up to then, those that are there return to a stub, which no call has led to.
+// isFrozen reports whether callers of a word's are not on the stack but, since a virtual thread has waited, on the
+// heap. They come back one after the other: up to then, those that are there return to a stub, which no call has led
+// to.
 func (c *jvmCode) isFrozen(word libpf.EbpfFrame) bool {
 	if kindOf(word) != support.FrameHotspotStub || !word.Flags().ReturnAddress() {
 		return false

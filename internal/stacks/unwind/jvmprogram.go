@@ -19,9 +19,9 @@ import (
 //   - the code around the program counter: of instructions that are known, what it reads is replaced by
 //     others, of which it knows what they mean.
 //
-// Of frames that are not the innermost, only the word where the return address has to be is looked at: methods that make
-// calls have no more on their stacks than their frames. The program takes for it the first of six that is in code that
-// the engine knows, which the code of the caller may not be yet.
+// Of frames that are not the innermost, only the word where the return address has to be is looked at: methods that
+// make calls have no more on their stacks than their frames. The program takes for it the first of six that is in code
+// that the engine knows, which the code of the caller may not be yet.
 //
 // A method that has other words on its stack is known if it searches in texts: see jvmmoved.go. So is one that waits
 // for a barrier: see jvmbarrier.go.
@@ -310,8 +310,8 @@ func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
 	before(7, 0x49, 0x3b, 0xa7, jvmNoFrame)
 	before(4, 0x49, 0x3b, 0x67, jvmNoFrame)
 	code[ends] = code[ends].WithSymbol(jvmEnds)
-	// Behind add rsp, x; pop rbp it is, whatever comes: also a jump to what goes on with an exception, or a poll that is
-	// far away.
+	// Behind add rsp, x; pop rbp it is, whatever comes: also a jump to what goes on with an exception, or a poll that
+	// is far away.
 	code = append(code,
 		asm.Ja.Label(jvmReadDone),
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol(jvmLikeEnd),

@@ -39,7 +39,8 @@ func Open(tb testing.TB, url string, width, height int) *Page {
 	path := testenv.NeedTool(tb, "chromium")
 	// Root cannot have Chromium's sandbox; what is shown is ours.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.WSURLReadTimeout(patience), chromedp.WindowSize(width, height), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.WSURLReadTimeout(patience), chromedp.WindowSize(width, height),
+		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
 	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
 	tb.Cleanup(end)
