@@ -85,7 +85,8 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{config: cfg, exporter: exporter, log: log, started: bpf.ReadInstant(),
-		meter: cost.NewMeter(cfg.ProcRoot), services: services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
+		meter:    cost.NewMeter(cfg.ProcRoot),
+		services: services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now
 	a.partial = procscan.ProbeHostView(cfg.ProcRoot)
 	a.drainCtx, a.stopNow = context.WithCancel(context.Background())
