@@ -130,19 +130,62 @@ func pushesRBP(code *window, addr uint64) bool {
 
 func compiledX86(to *block, f *goFunction, code *window) {
 	before := int32(0)
-	for _, s := range f.sizes {
-		at := s.from
+	for i, s := range f.sizes {
+		at, end := s.from, f.end
+		if i+1 < len(f.sizes) {
+			end = f.sizes[i+1].from
+		}
 		switch {
 		case s.size == 0:
 			to.add(at, onStack(0))
+			duffCalls(to, at, end, onStack(0), framelessInDuffCall, code)
 		case before == 0 && s.size == 8 && pushesRBP(code, at):
 			to.add(at, onStack(8))
 			at += uint64(len(setRBP))
 			fallthrough
 		default:
 			to.add(at, stackdeltatypes.UnwindInfoFramePointer)
+			duffCalls(to, at, end, stackdeltatypes.UnwindInfoFramePointer, inDuffCall, code)
 		}
 		before = s.size
+	}
+}
+
+// Up to Go 1.25, compiled code calls into the middle of runtime.duffzero and runtime.duffcopy, which have no frame, with
+// a frame pointer for them: mov [rsp-16], rbp; lea rbp, [rsp-16]; call; mov rbp, [rbp]. From the call on, and when it has
+// returned, that of the frame is where the register points (cmd/internal/obj/x86, asm6.go).
+var (
+	beforeDuff = []byte{0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0, 0xe8}
+	afterDuff  = []byte{0x48, 0x8b, 0x6d, 0x00}
+
+	behindFP, _ = stackdeltatypes.PackDerefParam(0, 16)
+	inDuffCall  = stackdeltatypes.UnwindInfo{
+		Flags: support.UnwindFlagDerefCfa, BaseReg: support.UnwindRegFp, Param: behindFP,
+		AuxBaseReg: support.UnwindRegCfa, AuxParam: -16,
+	}
+	framelessInDuffCall = stackdeltatypes.UnwindInfo{
+		BaseReg: support.UnwindRegSp, Param: 8, AuxBaseReg: support.UnwindRegCfa, AuxParam: -24,
+	}
+)
+
+// duffCalls says how such calls between addresses are unwound, and what is around them.
+func duffCalls(to *block, from, end uint64, around, within stackdeltatypes.UnwindInfo, code *window) {
+	if end <= from || end-from > windowBytes {
+		return
+	}
+	b := code.at(from, int(end-from))
+	for at := 0; ; {
+		i := bytes.Index(b[at:], beforeDuff)
+		if i < 0 {
+			return
+		}
+		call := at + i + len(beforeDuff) - 1
+		at = call + 1
+		if after := call + 5; after < len(b) && bytes.HasPrefix(b[after:], afterDuff) {
+			at = after + len(afterDuff)
+			to.add(from+uint64(call), within)
+			to.add(from+uint64(at), around)
+		}
 	}
 }
 

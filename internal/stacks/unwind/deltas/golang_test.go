@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"testing"
 
@@ -108,6 +109,64 @@ func TestGoARM64(t *testing.T) {
 	for _, what := range []string{"register", "frame pointer", "register, frame", "stack"} {
 		assert.Check(t, checked[what] > 4, checked)
 	}
+}
+
+// Where compiled code has set a frame pointer for runtime.duffzero, that of the frame is found by it, from the call on
+// until it is restored: by code that is put into functions with a frame and without. TestSoakGoCallers runs compilers that
+// make such calls.
+func TestGoDuffCalls(t *testing.T) {
+	program := buildLeaves(t, "local", "amd64")
+	b, err := os.ReadFile(program)
+	assert.NilError(t, err)
+	file, err := pfelf.Open(program)
+	assert.NilError(t, err)
+	defer file.Close()
+	table, err := readGoTable(file)
+	assert.NilError(t, err)
+	code := slices.Concat(beforeDuff, []byte{1, 2, 3, 4}, afterDuff)
+	call := uint64(len(beforeDuff) - 1)
+	puts := make(map[uint64][2]stackdeltatypes.UnwindInfo)
+	var f goFunction
+	for i := range table.n {
+		assert.NilError(t, table.function(i, &f))
+		for j, s := range f.sizes {
+			end := f.end
+			if j+1 < len(f.sizes) {
+				end = f.sizes[j+1].from
+			}
+			at := end - uint64(len(code)) - 1
+			switch {
+			case end-s.from < uint64(len(code))+8: // with what comes before a frame
+				continue
+			case s.size == 0 && table.isNamed(&f, "main.leaf"):
+				puts[at] = [2]stackdeltatypes.UnwindInfo{onStack(0), framelessInDuffCall}
+			case s.size > 0 && table.isNamed(&f, "main.large"):
+				puts[at] = [2]stackdeltatypes.UnwindInfo{stackdeltatypes.UnwindInfoFramePointer, inDuffCall}
+			default:
+				continue
+			}
+			copy(b[fileOffset(file, at):], code)
+		}
+	}
+	assert.Assert(t, len(puts) >= 2, puts)
+	assert.NilError(t, os.WriteFile(program, b, 0o700))
+	data, _ := extract(t, program)
+	for at, want := range puts {
+		for offset := range uint64(len(code)) + 1 {
+			info, in := infoAt(data, at+offset), offset >= call && offset < uint64(len(code))
+			assert.Check(t, !in && info == want[0] || in && info == want[1], "%d bytes from %x: %+v", offset, at, info)
+		}
+	}
+}
+
+// fileOffset returns where in a file the code at an address is.
+func fileOffset(file *pfelf.File, addr uint64) uint64 {
+	for _, p := range file.Progs {
+		if addr-p.Vaddr < p.Filesz {
+			return addr - p.Vaddr + p.Off
+		}
+	}
+	return 0
 }
 
 // A program of a Go without a table that is known is left as it is; one whose table has no function is no error.

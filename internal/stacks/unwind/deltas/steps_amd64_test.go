@@ -412,11 +412,11 @@ func (s *stepped) checkEach(t *testing.T, except ...string) (cuts map[string]int
 
 // From every instruction of a Go program, the callers are those that have called. Only of what makes its stack
 // larger, on another stack, they are not known, and this is said.
-func TestGoCallers(t *testing.T) { testGoCallers(t, "pie") }
+func TestGoCallers(t *testing.T) { testGoCallers(t, "local", "pie") }
 
-func testGoCallers(t *testing.T, buildMode string) {
+func testGoCallers(t *testing.T, toolchain, buildMode string) {
 	t.Helper()
-	s := startStepped(t, buildLeaves(t, "local", "amd64", "-buildmode="+buildMode), "main.work",
+	s := startStepped(t, buildLeaves(t, toolchain, "amd64", "-buildmode="+buildMode), "main.work",
 		"GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=1")
 	for function := range s.checkEach(t, "gogo") {
 		assert.Check(t, function == "runtime.morestack.abi0", function)
