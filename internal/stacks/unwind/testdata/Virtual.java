@@ -19,7 +19,9 @@ class Virtual {
         } else {
             recurse(depth - 1);
         }
-        busy(100_000);
+        for (int i = 0; i < 20; i++) {
+            busy(5_000); // not compiled while it runs: it is called often
+        }
     }
 
     static void work() {
