@@ -42,7 +42,7 @@ func (w *Waits) UnmarshalText(text []byte) error {
 // WaitsStatus says whether accounts are kept.
 type WaitsStatus struct {
 	Kept  bool   `json:"kept"`            // if somebody wants them
-	Idle  bool   `json:"idle,omitempty"`  // nobody does now
+	Idle  bool   `json:"idle,omitempty"`  // they are not now: nobody does, or none has a context yet
 	Error string `json:"error,omitempty"` // why not
 
 	Stacks      bool   `json:"stacks"`                 // those of waits are walked
