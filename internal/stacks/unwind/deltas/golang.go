@@ -151,9 +151,9 @@ func compiledX86(to *block, f *goFunction, code *window) {
 	}
 }
 
-// Up to Go 1.25, compiled code calls into the middle of runtime.duffzero and runtime.duffcopy, which have no frame, with
-// a frame pointer for them: mov [rsp-16], rbp; lea rbp, [rsp-16]; call; mov rbp, [rbp]. From the call on, and when it has
-// returned, that of the frame is where the register points (cmd/internal/obj/x86, asm6.go).
+// Up to Go 1.25, compiled code calls into the middle of runtime.duffzero and runtime.duffcopy, which have no frame,
+// with a frame pointer for them: mov [rsp-16], rbp; lea rbp, [rsp-16]; call; mov rbp, [rbp]. From the call on, and when
+// it has returned, that of the frame is where the register points (cmd/internal/obj/x86, asm6.go).
 var (
 	beforeDuff = []byte{0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0, 0xe8}
 	afterDuff  = []byte{0x48, 0x8b, 0x6d, 0x00}

@@ -112,8 +112,8 @@ func TestGoARM64(t *testing.T) {
 }
 
 // Where compiled code has set a frame pointer for runtime.duffzero, that of the frame is found by it, from the call on
-// until it is restored: by code that is put into functions with a frame and without. TestSoakGoCallers runs compilers that
-// make such calls.
+// until it is restored: by code that is put into functions with a frame and without. TestSoakGoCallers runs compilers
+// that make such calls.
 func TestGoDuffCalls(t *testing.T) {
 	program := buildLeaves(t, "local", "amd64")
 	b, err := os.ReadFile(program)
