@@ -286,6 +286,13 @@ static __always_inline bool call_sends(long number) {
 
 #endif
 
+/* The call that a task is in. A worker of io_uring is in none: its registers are what the thread that
+ * began it had then, or none. */
+static __always_inline enum call call_of_task(struct task_struct *task,
+                                              const struct pt_regs *regs) {
+    return task->flags & PF_IO_WORKER ? CALL_OTHER : call_of(CALL_NUMBER(regs));
+}
+
 /* A file that a task has open, NULL if there is none. Another thread may close it meanwhile: what
  * is read of it then is of no file, or of another one. */
 static __always_inline struct file *open_file(struct task_struct *task, __u32 fd) {

@@ -128,7 +128,7 @@ static __always_inline enum thread_state state_of_descriptor(struct task_struct 
 static __always_inline enum thread_state state_of_block(struct task_struct *task, __u32 task_state,
                                                         __u32 *mark) {
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
-    enum call call = call_of(CALL_NUMBER(regs));
+    enum call call = call_of_task(task, regs);
 
     if (task_state & STOPPED_STATES)
         return STATE_OTHER;

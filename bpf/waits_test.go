@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
@@ -616,6 +617,43 @@ func TestWaitsByThread(t *testing.T) {
 	counters, err := w.Counters()
 	assert.Check(t, err == nil && counters.Lost == 0, "%+v, %v", counters, err)
 	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("after Pause: %+v", a) }))
+}
+
+// What a worker of io_uring waits for is a disk, or other than what a system call waits for: it is in none.
+func TestWaitsByThreadOfUring(t *testing.T) {
+	dir := diskDir(t)
+	pipe := filepath.Join(dir, "pipe")
+	assert.NilError(t, unix.Mkfifo(pipe, 0o600))
+	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/uring.c"), pipe, filepath.Join(dir, "file"))
+	stdin, stdout := testenv.Start(t, cmd)
+	do := func() {
+		fmt.Fprintln(stdin)
+		if _, err := stdout.Read(make([]byte, 1)); err != nil {
+			testenv.Missing(t, "io_uring")
+		}
+	}
+	do()
+	s := openSampler(t, SamplerOptions{KeepUntraced: true})
+	w := openWaits(t, s, WaitOptions{ByThread: true, Paused: true})
+	addRules(t, s, cmd.Process.Pid, func() TargetRules { return TargetRules{} })
+	assert.NilError(t, w.Resume())
+	var workers Account
+	testenv.Poll(t, waiting, "waits of workers", func() bool {
+		do()
+		assert.NilError(t, w.Drain(func(a *Account) {
+			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", cmd.Process.Pid, a.TID))
+			if err != nil || !strings.HasPrefix(string(comm), "iou-wrk") {
+				return
+			}
+			for state, of := range a.States {
+				workers.States[state].NS += of.NS
+			}
+		}))
+		return workers.States[Disk].NS > 0 && workers.States[Other].NS > 0
+	})
+	for state := Futex; state <= Fault; state++ {
+		assert.Check(t, state == Disk || workers.States[state].NS == 0, "%d: %+v", state, workers)
+	}
 }
 
 // startShell starts a shell that first writes a line: what was started may not be what it will be yet.

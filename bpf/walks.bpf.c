@@ -67,7 +67,7 @@ static const __u32 only = 0; /* the key of maps with one entry */
 static __always_inline void find_cause(struct walked *walked, const struct thread *thread) {
     struct task_struct *task = bpf_get_current_task_btf();
     const struct pt_regs *regs = (const struct pt_regs *)bpf_task_pt_regs(task);
-    enum call call = call_of(CALL_NUMBER(regs));
+    enum call call = call_of_task(task, regs);
     __u64 argument = CALL_ARGUMENT(regs);
     struct dentry *dentry;
     struct sock *sock;
