@@ -49,7 +49,7 @@ const (
 )
 
 // Waits keeps the accounts of the threads of a sampler's targets. Its methods are for one goroutine at a
-// time.
+// time; Pause and Resume may be for another one.
 type Waits struct {
 	sampler  *Sampler
 	options  WaitOptions

@@ -75,6 +75,9 @@ func hasContexts(rules *bpf.TargetRules) bool { return rules.Elastic.Kind != 0 |
 // setTarget has a program sampled by rules, the first or others, with keys of records' attributes. Those
 // that there were with the first rules of records stay: samples that are not drained yet have their numbers.
 func (s *Sampling) setTarget(p *program, rules bpf.TargetRules, keys []string) error {
+	if hasContexts(&rules) && !s.traced.Swap(true) {
+		s.switchWaits() // else what its threads do until the next drain would be lost
+	}
 	s.mu.Lock() // the first samples may be drained before SetTarget has returned
 	defer s.mu.Unlock()
 	if p.keyed {
@@ -86,9 +89,6 @@ func (s *Sampling) setTarget(p *program, rules bpf.TargetRules, keys []string) e
 		return err // one that was set before goes on
 	}
 	p.number, p.rules = number, rules
-	if hasContexts(&rules) {
-		s.traced.Store(true)
-	}
 	if !p.keyed {
 		p.keys, p.keyed = keys, rules.OTel.Kind != 0
 	}

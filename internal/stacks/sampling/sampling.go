@@ -47,8 +47,8 @@ type Options struct {
 	// Waits says whether accounts are kept of what threads do that have a context. It is no error of Open
 	// where they cannot be: see Waits.
 	Waits bool
-	// WaitsWanted reports whether somebody takes accounts and waits now. It is called before each drain, and does not
-	// wait; nil: always.
+	// WaitsWanted reports whether somebody takes accounts and waits now. It is called before each drain and where the
+	// first program has contexts, and does not wait; nil: always.
 	WaitsWanted func() bool
 	// WaitsByThread: accounts and waits are of threads, whatever context they have, or none, and of
 	// idle ones, too. Then accounts end with Run.
@@ -121,7 +121,8 @@ type Sampling struct {
 	since       atomic.Int64          // when accounts were resumed, after opened in ns; 0: they were not
 	notResumed  atomic.Pointer[error] // why none are kept that are wanted
 	resume      func() error          // of waits
-	resumed     time.Time             // when that was tried in vain; Run's
+	switching   sync.Mutex            // held while that is done, or the reverse
+	resumed     time.Time             // when it was tried in vain
 
 	troubles sync.Map                  // what was logged that went wrong
 	opened   time.Time                 // what drained counts from

@@ -88,6 +88,8 @@ func (s *Sampling) switchWaits() {
 	if s.waits == nil {
 		return
 	}
+	s.switching.Lock()
+	defer s.switching.Unlock()
 	wanted := s.wantsWaits()
 	if !wanted {
 		s.notResumed.Store(nil)
