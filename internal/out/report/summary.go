@@ -123,12 +123,12 @@ func (s *summary) service(p *record.Process) *share {
 func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples uint64) {
 	q := s.processes[p]
 	q.samples += samples
-	depth, inKernel, unnamed, outermost := 0, false, false, ""
+	depth, inKernel, unnamed, cut, outermost := 0, false, false, false, ""
 	files := make(map[string]struct{})
 	for _, f := range frames {
 		kind := f.Kind()
 		if kind == profile.CutFrame {
-			s.cut += samples
+			cut = true
 			continue
 		}
 		if kind == profile.AnonymousFrame && f.Address >= symbolizer.KernelSpace {
@@ -165,6 +165,9 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 	}
 	for path := range files {
 		s.files[path] += samples
+	}
+	if cut {
+		s.cut += samples
 	}
 	if !inKernel && depth > 0 {
 		q.walked += samples

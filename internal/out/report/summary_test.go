@@ -78,9 +78,11 @@ func TestSummaryOfWalkedStacks(t *testing.T) {
 	}
 }
 
-// What an unwinder names is counted by kind, and what it could not walk is told.
+// What an unwinder names is counted by kind, and what it could not walk is told, once where a stack is cut twice.
 func TestSummaryOfUnwoundStacks(t *testing.T) {
-	s := summarize(unwound(t), nil)
+	r := unwound(t)
+	r.Stacks[stackID(1)] = slices.Insert(r.Stacks[stackID(1)], 1, profile.NewCutFrame())
+	s := summarize(r, nil)
 	got, want := s.namedFrames(), "100.0% of native, 100.0% of JVM, 100.0% of JIT"
 	assert.Check(t, got == want, "%s, want %s", got, want)
 	var b strings.Builder
