@@ -261,11 +261,25 @@ func (p *ProcessExplanation) sum() {
 	})
 }
 
-func (t *ProcessThread) onCPU() time.Duration {
-	if t.Account == nil {
+func (t *ProcessThread) onCPU() time.Duration { return t.time(profile.OnCPU) }
+
+// time returns how long the thread was in a state. Where its account was lost, samples tell how long it ran.
+func (t *ProcessThread) time(state profile.ThreadState) time.Duration {
+	switch {
+	case t.Account != nil:
+		return t.Account.times[state].Sum
+	case state == profile.OnCPU:
 		return t.CPU
 	}
-	return t.Account.OnCPU
+	return 0
+}
+
+// time returns how long all threads were in a state.
+func (p *ProcessExplanation) time(state profile.ThreadState) (sum time.Duration) {
+	for i := range p.Threads {
+		sum += p.Threads[i].time(state)
+	}
+	return sum
 }
 
 // addNotes says what is not in the numbers.
@@ -303,10 +317,11 @@ func (p *ProcessExplanation) head() []string {
 			ran++
 		}
 	}
+	onCPU := p.time(profile.OnCPU)
 	const clock = "15:04:05.000"
 	return []string{name, fmt.Sprintf("%s, %s to %s: %s of CPU time (%s), %d threads, %d of them ran",
 		waits.Exactly(p.Duration), p.At.Local().Format(clock), p.At.Add(p.Duration).Local().Format(clock),
-		waits.Exactly(p.Account.OnCPU), ofWall(share(p.Account.OnCPU, p.Duration)), len(p.Threads), ran)}
+		waits.Exactly(onCPU), ofWall(share(onCPU, p.Duration)), len(p.Threads), ran)}
 }
 
 // lines returns an explanation as text for a terminal with so many columns; 0: it is none.
@@ -349,7 +364,7 @@ func (p *ProcessExplanation) threadTable() *terminal.Table {
 	}
 	var states []profile.ThreadState
 	for state := range profile.ThreadStates {
-		if p.times[state].Sum >= time.Microsecond {
+		if p.time(state) >= time.Microsecond {
 			states = append(states, state)
 			columns = append(columns, terminal.Column{Title: stateTitles[state], Right: true})
 		}
@@ -372,18 +387,10 @@ func (p *ProcessExplanation) threadTable() *terminal.Table {
 		}
 		t.Row(cells...)
 	}
-	row(fmt.Sprintf("all %d", len(p.Threads)), "", "", p.Account, func(state profile.ThreadState) time.Duration {
-		return p.times[state].Sum
-	})
+	row(fmt.Sprintf("all %d", len(p.Threads)), "", "", p.Account, p.time)
 	for i := range p.Threads[:min(len(p.Threads), maxThreadRows)] {
 		th := &p.Threads[i]
-		row(th.Name, strconv.Itoa(th.PID), strconv.Itoa(th.TID), th.Account,
-			func(state profile.ThreadState) time.Duration {
-				if th.Account == nil {
-					return 0
-				}
-				return th.Account.times[state].Sum
-			})
+		row(th.Name, strconv.Itoa(th.PID), strconv.Itoa(th.TID), th.Account, th.time)
 	}
 	return t
 }

@@ -66,13 +66,13 @@ func TestProcessTable(t *testing.T) {
 	p, _ := explainProcesses(r)
 	p.addNotes(r, []string{"a note\x1b[31m"})
 	const want = `shop\x1b[31m, pid 11, container abababababab
-2.00 s, 12:00:00.000 to 12:00:02.000: 400.0 ms of CPU time (20 %), 3 threads, 2 of them ran
+2.00 s, 12:00:00.000 to 12:00:02.000: 410.0 ms of CPU time (20 %), 3 threads, 2 of them ran
 a note\x1b[31m
 
 THREAD  TID    SEEN    ON CPU  WAIT CPU      LOCK    POLL
-all 3     -  3.10 s  400.0 ms  100.0 ms  600.0 ms  2.00 s
+all 3     -  3.10 s  410.0 ms  100.0 ms  600.0 ms  2.00 s
 worker   21  1.10 s  400.0 ms  100.0 ms  600.0 ms       -
--        23       -         -         -         -       -
+-        23       -   10.0 ms         -         -       -
 poller   22  2.00 s         -         -         -  2.00 s
 
 STATE OF THREADS                  TIME  OF SEEN  TIMES   LONGEST  ENDED BY
