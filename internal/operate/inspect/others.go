@@ -37,6 +37,9 @@ var runtimes = []struct {
 	{"Ruby", regexp.MustCompile(`^ruby[0-9.]*$`), "published by dd-trace-rb, by its API " + switchingOn},
 	{"Node.js", regexp.MustCompile(`^node(js)?[0-9]*$`), ofOBIAlone},
 	{".NET", regexp.MustCompile(`^dotnet$`), ofOBIAlone},
+	{"Erlang", regexp.MustCompile(`^beam(\.smp)?$`), ofOBIAlone},
+	{"Perl", regexp.MustCompile(`^perl[0-9.]*$`), ofOBIAlone},
+	{"LuaJIT", regexp.MustCompile(`^luajit[0-9.-]*$`), ofOBIAlone},
 	{"Go", regexp.MustCompile("^" + goProgram + "$"), "labels of goroutines, where it sets any, are read by " +
 		`"record --pid" and "run --processes all" (docs/contexts.md#go)`},
 }

@@ -16,13 +16,13 @@ import (
 func TestOthers(t *testing.T) {
 	lines := strings.Join(describeOthers(map[int]string{
 		11: "java", 12: "javac", 9: "python3.11", 2: "node", 3: "sleep", 10: "python", 5: "php-fpm8.2", 6: "ruby3.1",
-		7: "dotnet", 8: "xnode", 13: goProgram,
+		7: "dotnet", 8: "xnode", 13: goProgram, 14: "beam.smp", 15: "perl", 16: "luajit-2.1.1737090214",
 	}), "\n")
 	for _, want := range []string{"JVM (11): ", "Python (9, 10): ", "PHP (5): ", "Node.js (2): ", "Ruby (6): ",
-		".NET (7): ", "Go (13): "} {
+		".NET (7): ", "Go (13): ", "Erlang (14): ", "Perl (15): ", "LuaJIT (16): "} {
 		assert.Check(t, strings.Contains(lines, "\n"+want), "no %q in\n%s", want, lines)
 	}
-	assert.Check(t, strings.Contains(lines, "record --pid") && strings.Count(lines, "\n") == 7, lines)
+	assert.Check(t, strings.Contains(lines, "record --pid") && strings.Count(lines, "\n") == 10, lines)
 	for _, link := range regexp.MustCompile(`(docs/[a-z-]+\.md)(?:#([a-z-]+))?`).FindAllStringSubmatch(lines, -1) {
 		title := strings.ReplaceAll(link[2], "-", "[ -]")
 		page := testenv.ReadFile(t, "../../../"+link[1])
