@@ -47,21 +47,21 @@ func scripts() (all []subject) {
 			all = append(all, python.subject())
 		}
 	}
-	for _, s := range []script{
-		{
-			language: "PHP", commands: []string{"php8.2", "php"}, version: "8.2.",
-			versionFlags: []string{"-r", "echo PHP_VERSION;"}, file: "truth.php", nativeOnly: true,
-		},
-		{
-			language: "Ruby", commands: []string{"ruby"}, versionFlags: []string{"-e", "print RUBY_VERSION"},
-			file: "truth.rb", nativeOnly: true,
-		},
-		{
-			language: "Perl", commands: []string{"perl"}, versionFlags: []string{"-e", `printf "%vd", $^V`},
-			file: "truth.pl", nativeOnly: true,
-		},
+	for _, s := range []struct {
+		language, command, file string
+		versions                []string
+		versionFlags            []string
+	}{
+		{"PHP", "php", "truth.php", []string{"8.2", "8.4"}, []string{"-r", "echo PHP_VERSION;"}},
+		{"Ruby", "ruby", "truth.rb", []string{"3.1", "3.3"}, []string{"-e", "print RUBY_VERSION"}},
+		{"Perl", "perl", "truth.pl", []string{"5.36", "5.40", "5.42"}, []string{"-e", `printf "%vd", $^V`}},
 	} {
-		all = append(all, s.subject())
+		for _, version := range s.versions {
+			all = append(all, script{
+				language: s.language, commands: []string{s.command + version, s.command}, version: version + ".",
+				versionFlags: s.versionFlags, file: s.file, nativeOnly: true,
+			}.subject())
+		}
 	}
 	return all
 }
