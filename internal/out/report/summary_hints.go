@@ -212,7 +212,7 @@ func (s *summary) hints() (hints []string) {
 	}
 	add(mapless,
 		"code in memory of %s has no names, as there is no perf map: runtimes write one if they are told to, Erlang by "+
-			"\"erl +JPperf map\", a JVM by "+
+			"\"erl +JPperf map\", .NET by DOTNET_PerfMapEnabled=1 in its environment, a JVM by "+
 			"\"jcmd PID Compiler.perfmap\" before the recording ends (JDK 17 and later; in a container with its pid there)")
 	add(outdated,
 		"code in memory of %s is not all in its perf map: have it written near the end of the recording, by a JVM with "+

@@ -48,9 +48,9 @@ func (k *runtimeKind) mayBe(file *pfelf.Reference) bool {
 const maxRuntimes = 2048
 
 // runtimeKinds are those that are switched on. Their place in it is their number in messages. The module has more,
-// which show nothing, or what is wrong, on the systems where they were tried (Ruby 3.1, Perl 5.36 and PHP 8.2 of
-// Debian 12), or were not tried (.NET, BEAM, LuaJIT): their code is native. The words of PHP are addresses of
-// functions that are freed at the end of a request, or before, and used again at once.
+// which show nothing, or what is wrong, where they were tried: Ruby 3.1 and 3.3, Perl 5.36 to 5.42, PHP 8.2, Erlang 27
+// and LuaJIT 2.1 of Debian, .NET 9.0.7. Their code is native. The words of PHP are addresses of functions that are
+// freed at the end of a request, or before, and used again at once.
 var runtimeKinds = []*runtimeKind{
 	{
 		name: "Python", of: libpf.Python, frames: PythonFrame, words: []libpf.FrameType{libpf.PythonFrame},
