@@ -83,11 +83,11 @@ func TestAccountsOfJava(t *testing.T) {
 				// On a busy machine, the other thread may end it before it begins.
 				s.poll("most of a wait", func() bool {
 					waited := p.WaitIn(1, kind, 50*time.Millisecond)
-					var got profile.Account
-					s.poll("an account", func() (whole bool) {
-						got, whole = r.account(waited.TraceID)
-						return whole
-					})
+					s.drains(3)
+					got, whole := r.account(waited.TraceID)
+					if !whole { // or its switches were seen while the slot could not be read
+						return false
+					}
 					var other time.Duration // the JVM may load code, too
 					for state, of := range got.Times {
 						if state := profile.ThreadState(state); state < profile.Sleep || state > profile.Poll {
@@ -217,8 +217,9 @@ func TestWaited(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, sample := range r.waits {
-			if sample.TraceID == waited.TraceID && sample.Wait.State == profile.Futex && len(sample.Stack.Frames) > 2 {
-				got = sample // and no short wait in a function of the C library that has no frame
+			if sample.TraceID == waited.TraceID && sample.Wait.State == profile.Futex &&
+				len(sample.Stack.Frames) > 2 && sample.Stack.Frames[0].Kind() == profile.NativeFrame {
+				got = sample // no short wait in a function of the C library without a frame; and where that is is known
 			}
 		}
 		return got.Wait != nil
@@ -227,7 +228,6 @@ func TestWaited(t *testing.T) {
 		got.Wait.Longest <= waited.Waited && got.Wait.Sum >= got.Wait.Longest && got.Wait.Futex != 0, "%+v", got.Wait)
 	assert.Check(t, got.Wait.Waker.Kind == profile.ThreadWaker && got.Wait.Waker.PID == p.PID &&
 		got.Wait.Waker.TID != waited.TID && got.Wait.Waker.Thread != "", "%+v", got.Wait.Waker)
-	assert.Check(t, got.Stack.Frames[0].Kind() == profile.NativeFrame, "%+v", got.Stack)
 	s.forget(r.inbox)
 	s.poll("a wait of nobody", func() bool {
 		p.WaitIn(1, "pipe", 20*time.Millisecond)
@@ -291,8 +291,8 @@ func TestWaitedInJVM(t *testing.T) {
 			assert.Assert(t, status.Err() == nil && status.Unwound == 1, "%+v", status)
 			assert.Check(t, s.Waits().StacksError == "", "%+v", s.Waits())
 			runtime.GC() // what the chain needs is not closed
-			var names []string
-			s.poll("a wait in Java", func() bool {
+			parts := []string{"LockSupport.park<", "LinkedBlockingQueue.take<", "<java.lang.Thread.run"}
+			s.poll("a wait in Java, with "+strings.Join(parts, ", "), func() bool {
 				began := p.Begin(1)
 				s.drains(3) // a wait of more than a period, by the interval
 				p.End(1)
@@ -303,20 +303,21 @@ func TestWaitedInJVM(t *testing.T) {
 					if sample.TraceID != began.TraceID || !sample.Unwound || sample.Wait.State != profile.Futex {
 						continue
 					}
-					names = nil
+					var names []string
 					for _, f := range sample.Stack.Frames {
 						if f.Kind() == profile.JVMFrame {
 							names = append(names, f.Name())
 						}
 					}
-					return sample.TID == began.Thread.TID && !sample.Stack.Cut
+					text := strings.Join(names, "<")
+					t.Logf("cut: %v, %s", sample.Stack.Cut, text)
+					if sample.TID == began.Thread.TID && !sample.Stack.Cut && !slices.ContainsFunc(parts,
+						func(part string) bool { return !strings.Contains(text, part) }) {
+						return true
+					} // else the JVM had the thread wait, as for a safepoint
 				}
 				return false
 			})
-			text := strings.Join(names, "<")
-			for _, part := range []string{"LockSupport.park<", "LinkedBlockingQueue.take<", "<java.lang.Thread.run"} {
-				assert.Check(t, strings.Contains(text, part), "%s", text)
-			}
 			lost := &bpf.Unwinder{WaitError: errors.New("lost")}
 			assert.NilError(t, s.sampler.SetWaitUnwinder(lost))
 			s.unwinding.notify()
