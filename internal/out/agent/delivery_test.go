@@ -69,7 +69,7 @@ func TestFed(t *testing.T) {
 		_, err := hex.Decode(record.StackTraceID[:], []byte(message.stack))
 		assert.NilError(t, err)
 		record.Count = message.count
-		r.sendInTime(record)
+		r.recordComesTo(record, process.OutcomeCorrelated)
 	}
 	p.ReportWhen("the two stacks of the example", func(report demo.Report) bool {
 		transaction, _ := report.Transaction(context.TraceID)
@@ -248,7 +248,7 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 		r.state(p, process.StateRegistered, "")
 		contexts[p] = p.Begin(1)
 	}
-	signal(t, stopped, syscall.SIGSTOP)
+	stop(t, stopped)
 	instead(t, file, putFile)
 	instead(t, fifo, putFIFO)
 	removed.UnlinkSocket()
@@ -277,7 +277,8 @@ func TestDeliveryBesideTrouble(t *testing.T) {
 	for _, p := range blocked {
 		testenv.Poll(t, deadline, "all to be late", func() bool { return r.statusOf(p).Queued == 0 })
 		s := r.statusOf(p)
-		assert.Check(t, s.Late > 0 && s.Samples == s.Late+s.Sent && s.sum() == s.Samples, "%+v", s)
+		stale := s.Dropped[process.OutcomeStale.String()] // samples of its own threads, on a busy machine
+		assert.Check(t, s.Late > 0 && s.Samples == s.Late+s.Sent+stale && s.sum() == s.Samples, "%+v", s)
 	}
 	r.end()
 	signal(t, stopped, syscall.SIGCONT)
@@ -311,7 +312,7 @@ func TestDeliveryAfterTrouble(t *testing.T) {
 			process.ReasonNotSocket, 2},
 		{"elsewhere", (*demo.Process).UnlinkSocket, elsewhere, process.StateError, process.ReasonSocketMissing, 2},
 		{"withdrawn", func(p *demo.Process) { p.Withdraw() }, elsewhere, process.StateNoStorage, process.ReasonNone, 2},
-		{"stopped", func(p *demo.Process) { signal(t, p, syscall.SIGSTOP) },
+		{"stopped", func(p *demo.Process) { stop(t, p) },
 			func(p *demo.Process) { signal(t, p, syscall.SIGCONT) },
 			process.StateRegistered, process.ReasonNone, 1},
 	}
@@ -351,7 +352,7 @@ func TestDeliveryQueuedBeforeTrouble(t *testing.T) {
 	r := run(t, patient)
 	p.Registration(1)
 	context, sender := p.Begin(1), r.registration(p).sender
-	signal(t, p, syscall.SIGSTOP)
+	stop(t, p)
 	r.feedContext(p, context, 30)
 	testenv.Poll(t, deadline, "no room", func() bool {
 		return sender.Stats().Added == 30 && r.Counters().Messages.SendWaits.Load() > 0

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
@@ -322,13 +323,19 @@ func (r *running) feedContext(p *demo.Process, context demo.Context, n int) {
 // the worker that reads their context does not answer in time.
 func (r *running) comesTo(pid, tid int, want process.SampleOutcome) {
 	r.t.Helper()
+	r.recordComesTo(feed.Record{PID: uint32(pid), TID: uint32(tid), StackTraceID: [16]byte{9}, Count: 1}, want)
+}
+
+// recordComesTo is comesTo for a record.
+func (r *running) recordComesTo(record feed.Record, want process.SampleOutcome) {
+	r.t.Helper()
 	fed := &r.Counters().Fed
 	others := func() uint64 {
 		return fed.Sum() - fed[want].Load() - fed[process.OutcomeStale].Load() - fed[process.OutcomeUnreadable].Load()
 	}
 	before, otherwise := fed[want].Load(), others()
 	testenv.Poll(r.t, deadline, "outcome "+want.String(), func() bool {
-		r.sampleInTime(pid, tid, [16]byte{9})
+		r.sendInTime(record)
 		return fed[want].Load() > before
 	})
 	assert.Check(r.t, want == process.OutcomeUnreadable || others() == otherwise, "another outcome than %v", want)
@@ -450,18 +457,21 @@ func (r *running) sampledReport(p *demo.Process, samples uint64) (report demo.Re
 	return report
 }
 
-// stacks are the frames of all stacks that a process was sent, by their ids.
+// stacks are the frames of all stacks that a process was sent, by their ids. A sample can arrive before it is exported.
 func (r *running) stacks(report demo.Report) map[string][]profile.Frame {
 	r.t.Helper()
 	found := make(map[string][]profile.Frame)
-	r.kept.mu.Lock()
-	defer r.kept.mu.Unlock()
 	for _, transaction := range report.Transactions {
 		for text := range transaction.Stacks {
 			id, err := base64.RawURLEncoding.DecodeString(text)
 			assert.NilError(r.t, err)
-			stack := r.kept.stacks[profile.StackTraceID(id)]
-			assert.Assert(r.t, stack != nil, "no sample had stack %s", text)
+			var stack *profile.Stack
+			testenv.Poll(r.t, deadline, "a sample with stack "+text, func() bool {
+				r.kept.mu.Lock()
+				defer r.kept.mu.Unlock()
+				stack = r.kept.stacks[profile.StackTraceID(id)]
+				return stack != nil
+			})
 			computed := profile.TraceID(stack.Frames)
 			assert.Check(r.t, computed == stack.ID, "stack %s has frames with id %s", text, computed)
 			found[text] = stack.Frames
@@ -551,6 +561,13 @@ func (r *running) logged(p *demo.Process, reason process.Reason) int {
 func signal(t *testing.T, p *demo.Process, number syscall.Signal) {
 	t.Helper()
 	assert.NilError(t, syscall.Kill(p.PID, number))
+}
+
+// stop stops a process, and returns when it has: until then its threads go on, and read.
+func stop(t *testing.T, p *demo.Process) {
+	t.Helper()
+	signal(t, p, syscall.SIGSTOP)
+	assert.NilError(t, unix.Waitid(unix.P_PID, p.PID, nil, unix.WSTOPPED|unix.WNOWAIT, nil))
 }
 
 func patterns(t *testing.T, lines string) process.Patterns {
