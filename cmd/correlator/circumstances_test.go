@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -140,7 +142,7 @@ var circumstances = []circumstance{
 var socketCircumstances = []circumstance{
 	{name: "everything, left behind by a killed agent", flags: exporting("--feed-socket", "DIR/feed", "--admin-socket",
 		"DIR/new/admin", "--metrics-address", "127.0.0.1:0", "--otlp-listen", "unix:DIR/otlp", "--opencensus-socket",
-		"DIR/php", "--live-listen", "uds:DIR/live ws://127.77.77.78:11233"),
+		"DIR/php", "--live-listen", "uds:DIR/live ws://"+newLoopback()+":11233"),
 		prepare: leave("unixgram feed", "unix otlp", "unix php", "unix live"), works: true},
 	{name: "in the admin socket's new directory", flags: exporting("--admin-socket", "DIR/new/admin", "--feed-socket",
 		"DIR/new/feed", "--otlp-listen", "unix:DIR/new/otlp", "--opencensus-socket", "DIR/new/php"), works: true},
@@ -160,8 +162,8 @@ var socketCircumstances = []circumstance{
 		lacks: []string{"metrics-address"}},
 	{name: "OTLP socket in no directory", flags: exporting("--otlp-listen", "unix:DIR/missing/otlp"),
 		lacks: []string{"otlp-listen"}},
-	{name: "OTLP port in use", flags: exporting("--otlp-listen", "127.77.77.77:4317"),
-		prepare: listening("tcp", "127.77.77.77:4317"), lacks: []string{"otlp-listen"}},
+	{name: "OTLP port in use", flags: exporting("--otlp-listen", taken+":4317"),
+		prepare: listening("tcp", taken+":4317"), lacks: []string{"otlp-listen"}},
 	{name: "OTLP certificate that is none", flags: []string{"--config", "DIR/config"}, prepare: writeBadCertificate,
 		lacks: []string{"otlp-destination https://otel.invalid"}},
 	{name: "OpenCensus of a group, no CAP_SETGID", by: privileges(without("setgid")...),
@@ -169,14 +171,21 @@ var socketCircumstances = []circumstance{
 		prepare: groupOf("1000"), lacks: []string{"opencensus-socket"}},
 	{name: "OpenCensus socket in no directory", flags: exporting("--opencensus-socket", "DIR/missing/php"),
 		lacks: []string{"opencensus-socket"}},
-	{name: "live view's port in use", flags: []string{"--live-listen", "ws://127.77.77.77:11233"},
-		prepare: listening("tcp", "127.77.77.77:11233"), lacks: []string{"live-listen ws://127.77.77.77:11233"}},
+	{name: "live view's port in use", flags: []string{"--live-listen", "ws://" + taken + ":11233"},
+		prepare: listening("tcp", taken+":11233"), lacks: []string{"live-listen ws://" + taken + ":11233"}},
 }
 
 var (
 	fed = []string{"--samples-per-second", "0", "--feed-socket", "DIR/feed"}
 	far = strings.Repeat("d", 88)
+
+	taken = newLoopback() // has ports in use
 )
+
+// newLoopback returns an address of this host that nobody else uses: the tests may run twice at a time.
+func newLoopback() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+}
 
 // exporting is more flags, for a destination that is down, which does not keep run from starting.
 func exporting(flags ...string) []string {

@@ -14,6 +14,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/operate/admin"
@@ -158,7 +159,8 @@ func TestExplain(t *testing.T) {
 		t.Errorf("a page of %d bytes", len(page))
 	}
 	counts := k.end()
-	assert.Check(t, counts.sum("error_") == 0, counts)
+	// On a busy machine, to look at a process may have taken too long.
+	assert.Check(t, counts.sum("trouble_") == counts["trouble_"+process.ReasonTimeout.String()], counts)
 }
 
 // explainsAccount checks that each part of a transaction has its time, its stack, and who ended it: the lock's holder

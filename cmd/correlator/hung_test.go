@@ -184,11 +184,7 @@ type addresses struct{ dir, metrics string }
 
 func newAddresses(t *testing.T) addresses {
 	t.Helper()
-	l := addresses{dir: t.TempDir()}
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NilError(t, err)
-	l.metrics = port.Addr().String()
-	assert.NilError(t, port.Close())
+	l := addresses{dir: t.TempDir(), metrics: newLoopback() + ":9464"}
 	openBackend(t, filepath.Join(l.dir, "otlp"))
 	return l
 }
