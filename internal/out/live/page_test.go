@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -105,20 +104,19 @@ func (w *window) open(address string) {
 // view opens the page of a new Live.
 func (w *window) view(source Source, secret string) (l *Live, address string) {
 	w.t.Helper()
-	address = freeAddress(w.t)
-	l = openLive(w.t, Config{Listen: []string{"ws://" + address}, Secret: secret})
+	l = openLive(w.t, Config{Listen: []string{newSocket(w.t)}, Secret: secret})
+	address = listen(w.t, l.broker)
 	l.Start(source)
 	w.open(address)
 	return l, address
 }
 
-// freeAddress returns an address at which nobody listens.
-func freeAddress(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.Assert(tb, err == nil, err)
-	defer l.Close()
-	return l.Addr().String()
+// listen has a broker listen at a port, too, and returns the address.
+func listen(t *testing.T, b *broker.Broker) string {
+	t.Helper()
+	address, err := b.ListenURI("ws://127.0.0.1:0")
+	assert.NilError(t, err)
+	return address.String()
 }
 
 // feeder feeds samples of threads, each in a transaction of its own with the same number.
@@ -423,10 +421,9 @@ const state = `document.querySelector("#state").textContent`
 // A connection that is dead, but has not ended, is not shown as one that lives, and made anew. So that this
 // takes no time, what was heard and asked last becomes older.
 func testPageWhileConnectionIsDead(t *testing.T, w *window) {
-	address := freeAddress(t)
-	l := openLive(t, Config{Listen: []string{"ws://" + address}})
+	l := openLive(t, Config{Listen: []string{newSocket(t)}})
 	l.Start(newSource(1))
-	r := newRelay(t, address)
+	r := newRelay(t, listen(t, l.broker))
 	w.open(r.address)
 	w.poll(state+` == "live" && document.querySelectorAll("#processes tbody tr").length == 1`, nil)
 	w.Eval("[view.first = view.bus].length")
@@ -449,13 +446,10 @@ func testPageWhileConnectionIsDead(t *testing.T, w *window) {
 // serve has a broker serve the page that is no Live.
 func serve(t *testing.T, options broker.Options) (b *broker.Broker, address string) {
 	t.Helper()
-	address = freeAddress(t)
 	options.Page = page.Handler()
 	b = broker.New(options)
 	t.Cleanup(func() { _ = b.Shutdown(context.Background()) })
-	_, err := b.ListenURI("ws://" + address)
-	assert.NilError(t, err)
-	return b, address
+	return b, listen(t, b)
 }
 
 // A broker that has nothing to say is asked, and its answer is news.

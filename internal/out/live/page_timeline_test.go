@@ -20,15 +20,14 @@ import (
 // viewKept opens the page of a new Live with what keeps.
 func (w *window) viewKept(source Source) (*Live, *keep.Keep) {
 	w.t.Helper()
-	address := freeAddress(w.t)
 	kept := keep.Open(keep.Config{For: time.Hour, Bytes: keep.MinBytes}, testAbout, nil)
 	w.t.Cleanup(func() { kept.Shutdown(context.Background()) })
-	l := openLive(w.t, Config{Listen: []string{"ws://" + address}})
+	l := openLive(w.t, Config{Listen: []string{newSocket(w.t)}})
 	l.ShowTimelines(func(ctx context.Context, of keep.Only) ([]byte, error) {
 		return explain.LiveTimeline(context.WithoutCancel(ctx), kept, of) // however long it takes
 	})
 	l.Start(source)
-	w.open(address)
+	w.open(listen(w.t, l.broker))
 	return l, kept
 }
 

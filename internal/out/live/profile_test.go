@@ -260,10 +260,9 @@ func testPageOfAnyProcess(t *testing.T, w *window) {
 	processes[1].View = process.NewView(procscan.ProcessID{PID: 1001, StartTime: 1})
 	source := &fakeSource{}
 	source.processes.Store(&processes)
-	address := freeAddress(t)
-	l := openLive(t, Config{Listen: []string{"ws://" + address}, Untraced: true})
+	l := openLive(t, Config{Listen: []string{newSocket(t)}, Untraced: true})
 	l.Start(source)
-	w.open(address)
+	w.open(listen(t, l.broker))
 	feed := func() {
 		for i := range 3 {
 			l.Sampled(untracedSample(1001, 11+i, 1, time.Now(), fmt.Sprintf("<b>%d</b>", i), "main"))
