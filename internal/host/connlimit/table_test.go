@@ -170,7 +170,7 @@ func TestBusyDescriptor(t *testing.T) {
 		assert.Check(t, err)
 		first.Close()
 		second.Close()
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("Add waits")
 		close(release)
 		<-read

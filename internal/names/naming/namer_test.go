@@ -115,7 +115,7 @@ func (e *emitted) failures(why failure) uint64 { return e.counters.failures[why]
 func start(t *testing.T, content []byte, function, owner string) (*profile.Resource, profile.Frame, *exec.Cmd) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
-	assert.NilError(t, os.WriteFile(path, content, 0o700))
+	testenv.WriteProgram(t, path, content, 0o700)
 	cmd := exec.Command(path)
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place

@@ -364,7 +364,7 @@ func TestLiveUnreadable(t *testing.T) {
 	content := testenv.ReadFile(t, program.Path)
 	binary.LittleEndian.PutUint64(content[40:], 1<<40) // e_shoff, far behind the end
 	path := filepath.Join(t.TempDir(), "malformed")
-	assert.NilError(t, os.WriteFile(path, content, 0o700))
+	testenv.WriteProgram(t, path, content, 0o700)
 	id, malformed := startFile(t, path)
 	l, _ := openLive(t)
 	names, err := ask(t, l, LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{malformed: {addr}}})

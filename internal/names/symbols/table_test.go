@@ -72,9 +72,11 @@ func compareNames(t *testing.T, table *elfsym.SymbolTable, names map[uint64][]el
 	wrong := 0
 	for addr, candidates := range names {
 		name, ok := q.Name(addr), false
-		for _, s := range candidates {
-			want, _, _ := strings.Cut(s.Name, "@") // a version, or the place of a linker's stub
-			ok = ok || want[:min(len(want), maxNameBytes)] == name
+		for _, candidate := range candidates {
+			for _, s := range names[candidate.Value] { // it may be that of a longer one that begins with it
+				want, _, _ := strings.Cut(s.Name, "@") // a version, or the place of a linker's stub
+				ok = ok || addr-s.Value < s.Size && want[:min(len(want), maxNameBytes)] == name
+			}
 		}
 		if !ok {
 			wrong++

@@ -66,7 +66,7 @@ func TestWatchOnTerminal(t *testing.T) {
 // waitFor reads until the output has a text.
 func waitFor(t *testing.T, r *os.File, text string) {
 	t.Helper()
-	assert.NilError(t, r.SetReadDeadline(time.Now().Add(30*time.Second)))
+	assert.NilError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
 	var got []byte
 	for buf := make([]byte, 4096); !bytes.Contains(got, []byte(text)); {
 		n, err := r.Read(buf)

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"bytes"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -24,6 +26,10 @@ func TestRecordingAccounts(t *testing.T) {
 		assert.NilError(t, p.Start())
 		defer func() { assert.Check(t, p.Process.Kill()); _ = p.Wait() }()
 	}
+	stat := fmt.Sprintf("/proc/%d/stat", idle.Process.Pid)
+	testenv.Poll(t, deadline, "a shell that waits", func() bool {
+		return bytes.Contains(testenv.ReadFile(t, stat), []byte(") S "))
+	})
 	before := time.Now()
 	filter := commands(t, "looper")
 	filter.All = true

@@ -146,7 +146,7 @@ func TestLateProcess(t *testing.T) {
 func startProgram(t *testing.T, content []byte) *record.Process {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "copy")
-	assert.NilError(t, os.WriteFile(path, content, 0o700))
+	testenv.WriteProgram(t, path, content, 0o700)
 	cmd := exec.Command(path)
 	_, stdout := testenv.Start(t, cmd)
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is in place
