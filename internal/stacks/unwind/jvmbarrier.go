@@ -25,13 +25,13 @@ const barrierCookie = -1
 
 // barrierCode returns the instructions at the reading of a frame's rbp and return address.
 func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
-	return asm.Instructions{
+	code := asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmFrameRead),
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
 		call.WithMetadata(asm.Metadata{}),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
-		asm.JNE.Imm(asm.R2, barrierCookie, jvmFrameReadDone),
+		asm.JNE.Imm(asm.R2, barrierCookie, jvmStub),
 		// r5 = the record
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -65,7 +65,10 @@ func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.StoreMem(asm.R0, scratch+barrierCaller, asm.R2, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R0, offsets["trace.ktime"], asm.DWord),
 		asm.StoreMem(asm.R0, scratch+barrierTime, asm.R2, asm.DWord),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadDone),
-		asm.Ja.Label(jvmFrameReadBack),
+		asm.Ja.Label(jvmFrameReadDone),
 	}
+	code = append(code, stubCode(stack, offsets)...)
+	return append(code,
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadDone),
+		asm.Ja.Label(jvmFrameReadBack))
 }

@@ -26,12 +26,12 @@ func TestBarrierCode(t *testing.T) {
 		want        uint64 // return address
 		isCompleted bool
 	}{
-		{"of a barrier", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 1, caller}, caller, true},
-		{"of another stub", readFrame{0, [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64}, caller + 64, false},
-		{"of a method", readFrame{2, [3]uint64{rbp, ^uint64(0), caller}, 3, caller}, ^uint64(0), false},
-		{"another method above", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 4, caller + 64}, caller, false},
-		{"the method behind it", readFrame{2, [3]uint64{rbp, caller, rbp}, 4, caller}, caller, true},
-		{"there, in the next stack", readFrame{2, [3]uint64{rbp, caller, rbp}, 5, caller}, caller, false},
+		{"of a barrier", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 1, caller, nil}, caller, true},
+		{"of another stub", readFrame{0, [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64, nil}, caller + 64, false},
+		{"of a method", readFrame{2, [3]uint64{rbp, ^uint64(0), caller}, 3, caller, nil}, ^uint64(0), false},
+		{"another method above", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 4, caller + 64, nil}, caller, false},
+		{"the method behind it", readFrame{2, [3]uint64{rbp, caller, rbp}, 4, caller, nil}, caller, true},
+		{"there, in the next stack", readFrame{2, [3]uint64{rbp, caller, rbp}, 5, caller, nil}, caller, false},
 	} {
 		returns, size, complete := program(c.readFrame)
 		assert.Check(t, returns == c.want, "%s: %#x", c.name, returns)
@@ -55,6 +55,14 @@ type readFrame struct {
 	size      uint32    // what the frame's method says, in words
 	words     [3]uint64 // rbp, return address, and the word above
 	stack, pc uint64    // the stack's time
+	stub      *stubFrame
+}
+
+// stubFrame is what is of interest of a frame of a stub.
+type stubFrame struct {
+	innermost bool // and the next one as well, which has the same size
+	elsewhere bool // the frame is not where rbp points
+	name      [8]byte
 }
 
 // barrierProgram returns a program that says the return address it reads of a frame, and then what it reads of a
@@ -82,15 +90,15 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 	})
 	assert.NilError(t, err)
 	t.Cleanup(func() { processes.Close() })
-	const pid, codeStart, frameComplete, frameSize = 7, 8, 16, 24
+	const pid, codeStart, frameComplete, frameSize, codeName = 7, 8, 16, 24, 32
 	process := make([]byte, full.Maps[hotspotMap].ValueSize)
 	process[offsets["codeblob_codestart"]] = codeStart
 	process[offsets["codeblob_framecomplete"]] = frameComplete
 	process[offsets["codeblob_framesize"]] = frameSize
+	process[offsets["codeblob_name"]] = codeName
 	assert.NilError(t, processes.Put(uint32(pid), process))
 	method := make([]byte, 32)
 	binary.LittleEndian.PutUint16(method[frameComplete:], testComplete)
-	binary.LittleEndian.PutUint32(method[frameSize:], testFrameSize)
 
 	codeblob := offsets["hotspotUnwindScratch.codeblob"]
 	instructions := asm.Instructions{
@@ -135,6 +143,19 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		binary.LittleEndian.PutUint32(record[int(codeblob)+frameSize:], frame.size)
 		binary.LittleEndian.PutUint32(record[offsets["trace.pid"]:], pid)
 		record[offsets["state.return_address"]] = 1
+		binary.LittleEndian.PutUint32(method[frameSize:], testFrameSize)
+		if stub := frame.stub; stub != nil {
+			binary.LittleEndian.PutUint64(record[int(codeblob)+codeName:], uint64(uintptr(unsafe.Pointer(&stub.name))))
+			rbp := uint64(uintptr(unsafe.Pointer(&frame.words)))
+			if stub.elsewhere {
+				rbp += 8
+			}
+			binary.LittleEndian.PutUint64(record[offsets["state.fp"]:], rbp)
+			if stub.innermost {
+				record[offsets["state.return_address"]] = 0
+				binary.LittleEndian.PutUint32(method[frameSize:], frame.size)
+			}
+		}
 		assert.NilError(t, records.Put(uint32(0), record))
 		arguments := make([]byte, 16)
 		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&frame.words))))

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -24,7 +25,7 @@ import (
 // that the engine knows, which the code of the caller may not be yet.
 //
 // A method that has other words on its stack is known if it searches in texts: see jvmmoved.go. So is one that waits
-// for a barrier: see jvmbarrier.go.
+// for a barrier: see jvmbarrier.go. Of stubs, see jvmstub.go.
 
 // What the program reads of the code begins a byte before the program counter.
 const (
@@ -133,10 +134,12 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 func methodOffsets(types *btf.Spec) (map[string]int16, error) {
 	return readOffsets(types, map[string][]string{
 		"PerCPURecord": {
-			"trace.pid", "trace.ktime", "state.pc", "state.return_address", "hotspotUnwindScratch.codeblob",
+			"trace.pid", "trace.ktime", "state.pc", "state.fp", "state.return_address",
+			"hotspotUnwindScratch.codeblob",
 		},
 		"HotspotProcInfo": {
-			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "nmethod_uses_offsets",
+			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "codeblob_name",
+			"nmethod_uses_offsets",
 		},
 	})
 }
@@ -144,7 +147,7 @@ func methodOffsets(types *btf.Spec) (map[string]int16, error) {
 // methodCode returns the instructions at the reading of a method.
 func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
 	method := offsets["hotspotUnwindScratch.codeblob"]
-	return asm.Instructions{
+	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord).WithSymbol(jvmMethod),
 		call.WithMetadata(asm.Metadata{}),
 		asm.JNE.Imm(asm.R0, 0, jvmMethodKeep),
@@ -167,7 +170,9 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.JNE.Reg(asm.R1, asm.R2, jvmMethodDone),
 		asm.StoreImm(asm.R0, scratch+movedWords, 1, asm.Word),
 		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord).WithSymbol(jvmInnermost),
+	}, stubWindow(stack, offsets), asm.Instructions{
 		// r0 = what is known of the process
+		asm.LoadMem(asm.R0, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
 		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -177,11 +182,12 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		// the frame's size, with the words by which rsp was moved
-		asm.LoadMem(asm.R3, asm.R5, scratch+movedWords, asm.Word),
-		asm.JGT.Imm(asm.R3, movedBytes/8, jvmNoMethod),
 		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framesize"], asm.Byte),
 		asm.Add.Reg(asm.R2, asm.R5),
 		asm.LoadMem(asm.R1, asm.R2, method, asm.Word),
+	}, stubSize(stack), asm.Instructions{
+		asm.LoadMem(asm.R3, asm.R5, scratch+movedWords, asm.Word).WithSymbol(jvmSized),
+		asm.JGT.Imm(asm.R3, movedBytes/8, jvmNoMethod),
 		asm.Add.Reg(asm.R1, asm.R3),
 		asm.StoreMem(asm.R2, method, asm.R1, asm.Word),
 		// r3 = the offset at which the frame is complete: from here on, the beginning
@@ -208,7 +214,7 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.Ja.Label(jvmMethodBack).WithSymbol(jvmMethodKeep),
 		asm.Mov.Imm(asm.R0, 1).WithSymbol(jvmNoMethod),
 		asm.Ja.Label(jvmMethodBack),
-	}
+	})
 }
 
 // jvmSearched are the words of the stack that the program searches for a return address.
