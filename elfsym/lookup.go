@@ -73,6 +73,40 @@ func (s *exports) lookup(name string) (found symbol, ok bool, err error) {
 	return found, ok, err
 }
 
+// count returns how many symbols the table has, which only its hash table tells: see walkGNU and walkSysV.
+func (s *exports) count() (uint64, error) {
+	if !s.gnu {
+		n, err := s.hash.uint32(4)
+		return uint64(n), err
+	}
+	var head [16]byte
+	if err := s.hash.read(0, head[:]); err != nil {
+		return 0, fmt.Errorf("reading DT_GNU_HASH: %w", err)
+	}
+	bucketCount, first := uint64(binary.LittleEndian.Uint32(head[0:])), binary.LittleEndian.Uint32(head[4:])
+	buckets := uint64(len(head)) + 8*uint64(binary.LittleEndian.Uint32(head[8:]))
+	last := uint32(0)
+	for i := range bucketCount {
+		index, err := s.hash.uint32(buckets + 4*i)
+		if err != nil {
+			return 0, fmt.Errorf("reading DT_GNU_HASH: %w", err)
+		}
+		last = max(last, index)
+	}
+	if last < first {
+		return uint64(first), nil // none of them is exported
+	}
+	for ; ; last++ {
+		h, err := s.hash.uint32(buckets + 4*bucketCount + 4*uint64(last-first))
+		if err != nil {
+			return 0, fmt.Errorf("reading DT_GNU_HASH: %w", err)
+		}
+		if h&1 != 0 {
+			return uint64(last) + 1, nil
+		}
+	}
+}
+
 func (s *exports) symbol(index uint32) (symbol, error) {
 	var b [symbolBytes]byte
 	if err := s.entries.read(uint64(index)*symbolBytes, b[:]); err != nil {

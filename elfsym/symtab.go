@@ -2,6 +2,7 @@ package elfsym
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -13,6 +14,10 @@ import (
 // maxSymbols bounds the time that a table costs: 100 MB of file, half a second. libjvm.so has
 // 100,000 symbols, a browser with all of them a million.
 const maxSymbols = 4 << 20
+
+// maxSections bounds the memory that section headers take: 8 MiB. Linked files have forty, but one of each function
+// where the linker was told to keep them apart (-r, --unique).
+const maxSections = 128 << 10
 
 // SymbolTables is where the symbols of one file are. It goes by the section headers, since no
 // program header leads to .symtab. It reads from the reader that it was made with.
@@ -26,6 +31,8 @@ type SymbolTables struct {
 	DebugLink DebugLink
 	DWARF     *DWARF       // nil without .debug_info
 	Go        *GoFunctions // nil with Static, too
+	// Partial is why there may be more than Dynamic: the file was cut behind that. nil: nothing.
+	Partial error
 }
 
 // DebugLink is the section .gnu_debuglink: the name of a file with the symbols that this one lacks.
@@ -41,22 +48,30 @@ const (
 	debugInfoName = ".debug_info"
 )
 
-// ReadSymbolTables reads the section headers of a file for any machine. More of them than fit in
-// maxPageReads pages (some 65,000) are ErrLimit: linked files have forty. Errors about its contents
-// are those of IsContentError, all others come from r.
+// ReadSymbolTables reads the section headers of a file for any machine; those of exported functions by PT_DYNAMIC where
+// there are none (any more). More of them than maxSections are ErrLimit. Errors about its contents are those of
+// IsContentError, all others come from r.
 func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 	p, err := newPages(r, size)
 	if err != nil {
 		return nil, err
 	}
+	s := &SymbolTables{}
 	sections, err := p.sections()
 	if err != nil {
-		return nil, fmt.Errorf("reading section headers: %w", err)
+		s.Partial = fmt.Errorf("reading section headers: %w", err)
 	}
-	s := &SymbolTables{}
+	if len(sections) == 0 {
+		dynamic, err := p.dynamicTable()
+		if s.Dynamic = dynamic; dynamic == nil && cmp.Or(s.Partial, err) != nil {
+			return nil, cmp.Or(s.Partial, err)
+		}
+		return s, nil
+	}
 	var code []codeSection
 	for i, section := range sections {
-		if section.Flags&uint64(elf.SHF_EXECINSTR) != 0 && section.Addr <= math.MaxUint64-section.Size {
+		if section.Flags&uint64(elf.SHF_EXECINSTR) != 0 && section.Addr <= math.MaxUint64-section.Size &&
+			i < int(elf.SHN_LORESERVE) { // symbols in those behind are known by their type alone
 			code = append(code, codeSection{uint16(i), section.Addr + section.Size})
 		}
 	}
@@ -99,24 +114,72 @@ func ReadSymbolTables(r io.ReaderAt, size int64) (*SymbolTables, error) {
 	return s, nil
 }
 
-// sections reads the section headers. Extended numbering (more than 65535 of them) is not
-// supported: only object files, which are never mapped, can have it.
+// dynamicTable returns the table by which the loader finds functions, nil if there is none.
+func (p *pages) dynamicTable() (*SymbolTable, error) {
+	h := headers{pages: p}
+	programs, err := h.readHeader()
+	if err == nil {
+		err = h.readProgramHeaders(programs)
+	}
+	if err != nil || elf.ProgType(h.dynamic.Type) != elf.PT_DYNAMIC {
+		return nil, err
+	}
+	m := image{pages: p, segments: h.file.Segments}
+	d, err := readDynamic(m, h.dynamic)
+	if err != nil {
+		return nil, err
+	}
+	exported, ok, err := openExports(m, d)
+	if err != nil || !ok {
+		return nil, err
+	}
+	count, err := exported.count()
+	if err != nil {
+		return nil, err
+	}
+	entries, names := exported.entries, exported.names
+	return &SymbolTable{
+		source: p.source, partial: true,
+		symbols: elf.Section64{Off: entries.off, Size: count * symbolBytes},
+		names:   elf.Section64{Off: names.off, Size: names.size},
+	}, nil
+}
+
+// sections reads the section headers. Where there are too many for the ELF header, the first of them has their number
+// in place of its size.
 func (p *pages) sections() ([]elf.Section64, error) {
 	header, err := p.header()
 	if err != nil || header.Shoff == 0 {
 		return nil, err
 	}
-	headers, err := p.headers(header.Shoff, header.Shnum, header.Shentsize, sectionHeaderBytes)
+	count := uint64(header.Shnum)
+	if count == 0 {
+		first, err := p.headers(header.Shoff, 1, header.Shentsize, sectionHeaderBytes)
+		var s elf.Section64
+		if err == nil {
+			err = first.decode(0, &s)
+		}
+		if err != nil && !IsContentError(err) {
+			return nil, err
+		}
+		if count = s.Size; err != nil || count < uint64(elf.SHN_LORESERVE) {
+			return []elf.Section64{}, nil // what tools leave that remove the headers
+		}
+	} else if header.Shentsize != sectionHeaderBytes {
+		return nil, fmt.Errorf("%w: headers of %d bytes", errMalformed, header.Shentsize)
+	}
+	if count > maxSections {
+		return nil, fmt.Errorf("%w: %d sections, at most %d", ErrLimit, count, maxSections)
+	}
+	r, err := p.stream(header.Shoff, count*sectionHeaderBytes)
 	if err != nil {
 		return nil, err
 	}
-	var sections []elf.Section64
-	for pos := uint64(0); pos < headers.size; pos += sectionHeaderBytes {
-		var s elf.Section64
-		if err := headers.decode(pos, &s); err != nil {
-			return nil, err
+	sections := make([]elf.Section64, count)
+	for i := range sections {
+		if err := binary.Read(r, binary.LittleEndian, &sections[i]); err != nil {
+			return nil, truncated(err)
 		}
-		sections = append(sections, s)
 	}
 	return sections, nil
 }
@@ -125,10 +188,14 @@ func (p *pages) sections() ([]elf.Section64, error) {
 // within the file.
 func (p *pages) name(section elf.Section64, sections []elf.Section64) string {
 	header, err := p.header()
-	if err != nil || int(header.Shstrndx) >= len(sections) || p.check(section.Off, section.Size) != nil {
+	index := uint32(header.Shstrndx)
+	if elf.SectionIndex(index) == elf.SHN_XINDEX {
+		index = sections[0].Link
+	}
+	if err != nil || int64(index) >= int64(len(sections)) || p.check(section.Off, section.Size) != nil {
 		return ""
 	}
-	names := sections[header.Shstrndx]
+	names := sections[index]
 	if uint64(section.Name) >= names.Size || names.Off > p.size || uint64(section.Name) >= p.size-names.Off {
 		return ""
 	}

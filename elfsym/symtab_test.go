@@ -5,7 +5,10 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,4 +173,88 @@ func FuzzReadSymbolTables(f *testing.F) {
 			assert.Assert(t, err == nil || IsContentError(err), err)
 		}
 	})
+}
+
+// functionsOf returns the functions of a table with their names.
+func functionsOf(t *testing.T, table *SymbolTable) (texts []string) {
+	t.Helper()
+	assert.NilError(t, table.Functions(func(f Function) error {
+		name, err := table.Name(f.Name, make([]byte, testNameBytes))
+		texts = append(texts, fmt.Sprintf("%x %x %s", f.Start, f.End, name))
+		return err
+	}))
+	return texts
+}
+
+// A file without section headers, or that is cut before them, has the functions that the loader finds.
+func TestSymbolTablesWithoutSections(t *testing.T) {
+	files := readFixtures(t)
+	for _, path := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6"} {
+		if b, err := os.ReadFile(path); err == nil {
+			files[path] = b
+		}
+	}
+	functions := 0
+	for name, b := range files {
+		tables, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
+		assert.NilError(t, err)
+		want := functionsOf(t, tables.Dynamic)
+		functions += len(want)
+		cut := b[:binary.LittleEndian.Uint64(b[40:])]
+		if len(cut) < len(b)/2 { // they are not at the end
+			continue
+		}
+		tables, err = ReadSymbolTables(bytes.NewReader(cut), int64(len(cut)))
+		assert.NilError(t, err)
+		assert.Check(t, errors.Is(tables.Partial, errTruncated), "%s: %v", name, tables.Partial)
+		assert.DeepEqual(t, functionsOf(t, tables.Dynamic), want)
+		none := bytes.Clone(b)
+		clear(none[40:48])
+		clear(none[60:64])
+		tables, err = ReadSymbolTables(bytes.NewReader(none), int64(len(none)))
+		assert.NilError(t, errors.Join(err, tables.Partial))
+		assert.DeepEqual(t, functionsOf(t, tables.Dynamic), want)
+	}
+	assert.Check(t, functions > 0)
+}
+
+// The number of sections, and that of their names, are in the first of them where the ELF header has no room.
+func TestManySections(t *testing.T) {
+	build := func(count uint64) []byte {
+		b := make([]byte, headerBytes+count*sectionHeaderBytes)
+		copy(b, sectionsImage(section{}, section{})[:headerBytes])
+		binary.LittleEndian.PutUint16(b[60:], 0)
+		binary.LittleEndian.PutUint16(b[62:], uint16(elf.SHN_XINDEX))
+		end := uint64(len(b))
+		names := []byte("\x00" + debugLinkName + "\x00name\x00")
+		link := []byte("file\x00\x00\x00\x00\x01\x02\x03\x04")
+		entry := symbolEntry(uint32(len(debugLinkName)+2), function, uint16(elf.SHN_XINDEX), 0x1000, 16)
+		b = slices.Concat(b, entry, names, link)
+		for i, s := range map[uint64]section{
+			0: {Size: count, Link: uint32(count - 1)},
+			count - 3: {Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: uint64(len(b) - len(link)),
+				Size: uint64(len(link))},
+			count - 2: {Type: symtab, Off: end, Size: symbolBytes, Link: uint32(count - 1), Entsize: symbolBytes},
+			count - 1: {Type: strtab, Off: end + symbolBytes, Size: uint64(len(names))},
+		} {
+			_, err := binary.Encode(b[headerBytes+i*sectionHeaderBytes:], binary.LittleEndian, s)
+			assert.NilError(t, err)
+		}
+		return b
+	}
+	for _, count := range []uint64{uint64(elf.SHN_LORESERVE), 70_000, maxSections} {
+		b := build(count)
+		tables, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
+		assert.NilError(t, err)
+		name, err := nameAt(tables.Static, 0x1008)
+		assert.Check(t, err == nil && name == "name" && tables.DebugLink.Name == "file", "%d: %q, %v, %+v", count, name,
+			err, tables.DebugLink)
+	}
+	b := build(maxSections + 1)
+	_, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
+	assert.ErrorIs(t, err, ErrLimit)
+	for _, b := range [][]byte{build(1000), build(70_000)[:headerBytes+sectionHeaderBytes/2]} { // there are none
+		tables, err := ReadSymbolTables(bytes.NewReader(b), int64(len(b)))
+		assert.Check(t, err != nil || tables.Static == nil && tables.Partial == nil, "%+v, %v", tables, err)
+	}
 }

@@ -154,7 +154,8 @@ func (r reading) source(source *source) fileNames {
 		dwarfErr = r.readDWARF(names.own, tables.DWARF)
 	}
 	goErr := names.own.ReadTable(tables.Go)
-	names.err = errors.Join(goErr, names.own.ReadTable(tables.Dynamic)) // names read before an error are kept
+	// Names read before an error are kept.
+	names.err = errors.Join(goErr, names.own.ReadTable(tables.Dynamic), tables.Partial)
 	if !names.full {
 		names.partial = errors.Join(staticErr, debugErr, miniErr, dwarfErr)
 	}

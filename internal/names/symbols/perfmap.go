@@ -28,16 +28,16 @@ const bufferBytes = 64 << 10
 //	name   SP ...    void Demo$Worker.burn()
 //
 // Compilers reuse memory, so of two entries that contain an address the later one is right. An
-// address that is not in the map keeps its name. Lines of another form are skipped, and so is one
-// without a newline, which is being written.
+// address that is not in the map keeps its name. Like perf, it takes tabs for spaces. Lines of another form are
+// skipped, and so is one without a newline, which is being written.
 //
-// Errors come from r, but for elfsym.ErrLimit. With an error, nothing is named, but where the map is longer than
-// what is read.
+// Errors come from r, but for elfsym.ErrLimit and errLines. With an error, nothing is named, but where the map is
+// longer than what is read, or has lines of another form, and an address is in no other.
 func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	first := max(0, size-maxPerfMapBytes)
 	lines := bufio.NewReaderSize(io.NewSectionReader(r, first, size-first), bufferBytes)
 	names := make([]string, len(q.addrs))
-	left := maxMatches
+	left, other := maxMatches, 0
 	var edges *edges
 	if q.ranges != nil {
 		edges = newEdges(q.addrs)
@@ -52,6 +52,9 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 		}
 		start, end, name, ok := parsePerfMapLine(line)
 		if !ok || skip {
+			if !skip && len(line) > 0 {
+				other++
+			}
 			continue
 		}
 		i, _ := slices.BinarySearch(q.addrs, start)
@@ -59,7 +62,7 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 		if i == len(q.addrs) || q.addrs[i] >= end {
 			continue
 		}
-		text, err := q.text(name[:min(len(name), maxNameBytes)])
+		text, err := q.text(name)
 		if err != nil {
 			return fmt.Errorf("reading perf map: %w", err)
 		}
@@ -84,8 +87,14 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 		return fmt.Errorf("reading perf map: %w: it has more than the %d bytes that are read of its end", elfsym.ErrLimit,
 			maxPerfMapBytes)
 	}
+	if other > 0 && slices.Contains(names, "") {
+		return fmt.Errorf("reading perf map: %w in %d of its lines", errLines, other)
+	}
 	return nil
 }
+
+// errLines: lines of a perf map are of another form.
+var errLines = errors.New("there is no start, size and name")
 
 // readLine returns the next line without its newline, truncated if it does not fit the buffer. Text
 // after the last newline is not a line. The line is valid until the next call.
@@ -105,8 +114,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 const maxLineBytes = maxNameBytes + 64
 
 func parsePerfMapLine(line []byte) (start, end uint64, name []byte, ok bool) {
-	first, rest, _ := bytes.Cut(line, []byte{' '})
-	second, name, _ := bytes.Cut(rest, []byte{' '})
+	first, rest := cutField(line)
+	second, name := cutField(rest)
 	start, okStart := parseHex(first)
 	size, okSize := parseHex(second)
 	name, _, _ = bytes.Cut(bytes.TrimSpace(name), []byte{0})
@@ -114,6 +123,15 @@ func parsePerfMapLine(line []byte) (start, end uint64, name []byte, ok bool) {
 		return 0, 0, nil, false
 	}
 	return start, start + size, name, true
+}
+
+// cutField cuts what is before the first space or tab.
+func cutField(line []byte) (field, rest []byte) {
+	line = bytes.TrimLeft(line, " \t")
+	if end := bytes.IndexAny(line, " \t"); end >= 0 {
+		return line[:end], line[end+1:]
+	}
+	return line, nil
 }
 
 // parseHex parses up to 16 hexadecimal digits, which some compilers prefix with 0x.

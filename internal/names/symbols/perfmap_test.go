@@ -3,6 +3,7 @@ package symbols
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,16 +40,34 @@ func TestReadPerfMap(t *testing.T) {
 		{"what was not overwritten", "1000 20 old\n1010 8 new\n", 0x1018, "old"},
 		{"the same place again", "1000 20 old\n1000 20 new\n", 0x1000, "new"},
 		{"a line without an end", "1000 20 old\n1000 20 ne", 0x1000, "old"},
-		{"no size", "1000 0 name\n", 0x1000, ""},
-		{"no name", "1000 20 \n", 0x1000, ""},
-		{"no numbers", "x y z\n1000 g name\n 1000 20 name\n12345678901234567 20 name\n", 0x1000, ""},
-		{"a size that wraps", "1000 ffffffffffffffff name\n", 0x1000, ""},
+		{"tabs, and more spaces", "1000\t20\tname of it\n", 0x1000, "name of it"},
+		{"more spaces", "\n 1000  20  name\n", 0x1000, "name"},
 		{"windows", "1000 20 name\r\n", 0x1000, "name"},
 		{"a line longer than the buffer", "1000 20 " + long + "\n2000 20 next\n", 0x2000, "next"},
-		{"its name is cut off", "1000 20 " + long + "\n", 0x1000, long[:maxNameBytes]},
+		{"its name is cut off", "1000 20 " + long + "\n", 0x1000,
+			long[:maxNameBytes-len("…")] + "…"},
 	} {
 		got := perfMapNames(t, test.text, 0x1, test.addr, 0x5000)
 		assert.Check(t, got[1] == test.want && got[0]+got[2] == "", "%s: %.40q, want %.40q", test.what, got, test.want)
+	}
+}
+
+// Lines of another form are counted, where an address is in no other.
+func TestReadPerfMapOther(t *testing.T) {
+	for text, other := range map[string]int{
+		"1000 0 name\n": 1, "1000 20 \n": 1, "1000 20\n": 1, "1000 ffffffffffffffff name\n": 1,
+		"x y z\n1000 g name\n\n12345678901234567 20 name\n1000;20;name\n": 4, "\n\n1000 20 na": 0,
+	} {
+		for _, more := range []string{"", "2000 10 other\n", "1000 10 name\n"} {
+			q := NewQuery([]uint64{0x1000})
+			err := q.ReadPerfMap(strings.NewReader(more+text), int64(len(more+text)))
+			if other == 0 || strings.HasPrefix(more, "1000") {
+				assert.NilError(t, err)
+			} else {
+				said := fmt.Sprintf(" in %d of its lines", other)
+				assert.Check(t, errors.Is(err, errLines) && strings.HasSuffix(err.Error(), said), "%q: %v", text, err)
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"correlator/elfsym"
+	"correlator/internal/host/textcut"
 )
 
 const (
@@ -80,8 +81,12 @@ func (r Range) Intersect(other Range) Range {
 // OverBudget reports whether a budget did not suffice.
 func (q *Query) OverBudget() bool { return q != nil && q.overBudget }
 
-// text returns a name as a string, if the budgets suffice.
+// text returns a name as a string, if the budgets suffice. That of one with maxNameBytes or more, of which more may not
+// have been read, says so at its end.
 func (q *Query) text(name []byte) (string, error) {
+	if len(name) >= maxNameBytes {
+		name = append(slices.Clone(textcut.At(name, maxNameBytes-len(textcut.Mark))), textcut.Mark...)
+	}
 	if !take(q.budgets, len(name)) {
 		q.overBudget = true
 		return "", fmt.Errorf("%w: names take too much memory", elfsym.ErrLimit)

@@ -218,11 +218,11 @@ func (s *summary) hints() (hints []string) {
 		"code in memory of %s is not all in its perf map: have it written near the end of the recording, by a JVM with "+
 			"\"jcmd PID Compiler.perfmap\"")
 	add(old,
-		"code in memory of %s has no names, as its perf map is that of an older process with this pid: have it written "+
-			"before the recording ends, by a JVM with \"jcmd PID Compiler.perfmap\"")
+		"code in memory of %s has no names, as its perf map is that of an older process with this pid, or the clock was set "+
+			"forward since: have it written before the recording ends, by a JVM with \"jcmd PID Compiler.perfmap\"")
 	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
-		add(unusable[reason], "the perf map of %s was not used: "+strings.ReplaceAll(terminal.Escape(reason), "%",
-			"%%"))
+		add(unusable[reason], "the perf map of %s was not used, or not all of it: "+
+			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 	}
 	hints = append(hints, InlinedNotes(s.recording)...)
 	if s.names != nil {

@@ -166,7 +166,7 @@ func TestHints(t *testing.T) {
 	for _, want := range []string{
 		`most stacks of shop (101) have one or two frames`,
 		"code in memory of shop (101) has no names, as there is no perf map",
-		`the perf map of cart\x1b[2J (102) was not used: belongs to another user`,
+		`the perf map of cart\x1b[2J (102) was not used, or not all of it: belongs to another user`,
 		`files of cart\x1b[2J (102) could not be read in time`,
 		"no symbols for /usr/lib/libstripped.so",
 		"kernel frames have no names",
