@@ -146,7 +146,18 @@ func TestMalformedTLS(t *testing.T) {
 			end(conn)
 		}
 	}
-	client := &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1"}
+	client := &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"}}
+	within := func(sent []byte, ends bool) func(net.Conn) {
+		return func(conn net.Conn) {
+			secure := tls.Client(conn, client)
+			_, err := secure.Write(sent)
+			assert.NilError(t, err)
+			if ends {
+				assert.NilError(t, secure.CloseWrite())
+			}
+			end(conn)
+		}
+	}
 	for _, c := range []struct {
 		name  string
 		do    func(net.Conn)
@@ -167,6 +178,15 @@ func TestMalformedTLS(t *testing.T) {
 			assert.Check(t, tls.Client(conn, &tls.Config{ServerName: "127.0.0.1"}).Handshake() != nil)
 			end(conn)
 		}, 4},
+		{"HTTP", func(conn net.Conn) {
+			_, _ = io.WriteString(conn, "POST /v1/traces HTTP/1.1\r\nHost: x\r\n\r\n")
+			answer, _ := io.ReadAll(conn)
+			assert.Check(t, strings.HasSuffix(string(answer), "port for HTTPS.\n"), "%q", answer)
+		}, 5},
+		{"HTTP/2 without a call", within(opening(), true), 5},
+		{"a call", within(append(opening(), call(1)...), true), 5},
+		{"half a call", within(append(opening(), call(1)[:20]...), true), 6},
+		{"half a call, and no end of TLS", within(append(opening(), call(1)[:4]...), false), 7},
 	} {
 		conn, err := net.Dial("tcp", r.Addr().String())
 		assert.NilError(t, err)
@@ -177,7 +197,7 @@ func TestMalformedTLS(t *testing.T) {
 		})
 	}
 	r.Shutdown(context.Background())
-	assert.Check(t, r.counters.strayCounts()[StrayMalformed] == 4)
+	assert.Check(t, r.counters.strayCounts()[StrayMalformed] == 7)
 }
 
 // hangUp is a connection whose client does not wait for an answer.

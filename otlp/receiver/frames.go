@@ -5,7 +5,7 @@ import "strings"
 // http2Preface is what begins a connection of HTTP/2 (RFC 9113, 3.4).
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// frames follows the frames of HTTP/2 that a client sends without TLS (RFC 9113, 4.1): whether its headers have ended.
+// frames follows the frames of HTTP/2 that a client sends (RFC 9113, 4.1): whether its headers have ended.
 //
 //	offset  size  field
 //	0       3     length of what follows the head, big-endian

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,21 +22,28 @@ import (
 type listener struct {
 	*connlimit.Listener
 	conns     *connlimit.Table
-	malformed func() // is called for what net/http refuses by itself
+	malformed func()      // is called for what net/http refuses by itself
+	tls       *tls.Config // nil: without
 }
 
 func newListener(l net.Listener, malformed func()) *listener {
 	conns := connlimit.New(maxConnections)
-	return &listener{connlimit.NewListener(l, conns), conns, malformed}
+	return &listener{connlimit.NewListener(l, conns), conns, malformed, nil}
 }
 
-// Accept makes room for a connection beyond the limit, or closes it at once.
+// Accept makes room for a connection beyond the limit, or closes it at once. With TLS, net/http is not told of that: so
+// what it reads can be followed, see frames.
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, writing: make(chan struct{}, 1), malformed: l.malformed}, nil
+	own := &conn{Conn: c, writing: make(chan struct{}, 1), malformed: l.malformed}
+	if l.tls != nil {
+		own.tls = tls.Server(own, l.tls)
+		return &secureConn{own.tls, own}, nil
+	}
+	return own, nil
 }
 
 // setState is a hook of http.Server. It closes connections that have been idle for idleTimeout. The
@@ -54,7 +62,7 @@ func (l *listener) setState(c net.Conn, state http.ConnState) {
 	case state == http.StateActive:
 		own.await()
 		own.active = true
-	case state == http.StateClosed && !own.active && own.heard.Load() && !isSecure(c):
+	case state == http.StateClosed && !own.active && own.heard.Load() && !own.isSecure():
 		l.malformed()
 	case isIdle || state == http.StateClosed:
 		own.giveUp(isIdle, l.malformed)
@@ -115,10 +123,7 @@ func (c *conn) giveUp(isIdle bool, malformed func()) {
 }
 
 // isSecure reports whether the handshake of a connection has ended as it should.
-func isSecure(c net.Conn) bool {
-	secure, ok := c.(*tls.Conn)
-	return ok && secure.ConnectionState().HandshakeComplete
-}
+func (c *conn) isSecure() bool { return c.tls != nil && c.tls.ConnectionState().HandshakeComplete }
 
 // Write counts connections that net/http gives up, of which it tells a log alone: of HTTP/2 with what is none, or
 // too many headers.
@@ -145,8 +150,8 @@ func connOf(q *http.Request) *conn { return q.Context().Value(connKey{}).(*conn)
 
 // ownConn returns the connection below TLS, or nil if it is not one that Accept returned.
 func ownConn(c net.Conn) *conn {
-	if secure, ok := c.(*tls.Conn); ok {
-		c = secure.NetConn()
+	if secure, ok := c.(*secureConn); ok {
+		return secure.own
 	}
 	own, _ := c.(*conn)
 	return own
@@ -157,9 +162,11 @@ func ownConn(c net.Conn) *conn {
 // it.
 type conn struct {
 	*connlimit.Conn
+	tls     *tls.Conn     // above it; nil: none
 	writing chan struct{} // full during Write
 	heard   atomic.Bool   // something was read of it
-	frames  frames        // what was read of it, for Read alone
+	idled   atomic.Bool   // it was closed for having been idle
+	frames  frames        // what net/http has read of it, for Read alone
 
 	malformed func()
 	active    bool // it was active before, see setState
@@ -180,11 +187,40 @@ func (c *conn) Read(b []byte) (int, error) {
 	if n > 0 {
 		c.heard.Store(true)
 	}
-	c.frames.read(b[:n])
-	if (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && c.frames.endHeaders() {
-		c.malformed() // net/http says nothing of it
+	if c.tls == nil {
+		c.follow(b[:n], err)
 	}
 	return n, err
+}
+
+// follow notes what net/http has read, and counts headers that end with the connection, of which that says nothing.
+func (c *conn) follow(read []byte, err error) {
+	c.frames.read(read)
+	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		c.idled.Load()
+	if err != nil && ended && c.frames.endHeaders() {
+		c.malformed()
+	}
+}
+
+// secureConn is a conn with TLS.
+type secureConn struct {
+	net.Conn // *tls.Conn, which net/http need not know
+	own      *conn
+}
+
+func (c *secureConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.own.follow(b[:n], err)
+	if other, ok := errors.AsType[tls.RecordHeaderError](err); ok && other.Conn != nil && isHTTP(other.RecordHeader) {
+		_, _ = io.WriteString(other.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nThis is a port for HTTPS.\n")
+	}
+	return n, err
+}
+
+// isHTTP reports whether the first bytes of a client are those of HTTP rather than of TLS.
+func isHTTP(first [5]byte) bool {
+	return slices.Contains([]string{"POST ", "GET /", "HEAD ", "PUT /", "PRI *", "OPTIO"}, string(first[:]))
 }
 
 func (c *conn) Write(b []byte) (int, error) {
@@ -201,7 +237,10 @@ func (c *conn) setIdle(idle bool) {
 		c.timer = nil
 	}
 	if idle && !c.closed {
-		c.timer = time.AfterFunc(idleTimeout, func() { c.Close() })
+		c.timer = time.AfterFunc(idleTimeout, func() {
+			c.idled.Store(true)
+			c.Close()
+		})
 	}
 }
 

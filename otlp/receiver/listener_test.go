@@ -138,6 +138,14 @@ func TestIdle(t *testing.T) {
 		assert.Check(t, n == 0, "%d connections after %v", n, idleTimeout)
 		_, err = export(conn, otlp.Traces, body)
 		assert.Check(t, err)
+		stalled, err := b.listener.DialContext(context.Background())
+		assert.NilError(t, err)
+		_, err = stalled.Write(append(opening(), call(1)[:20]...))
+		assert.NilError(t, err)
+		_, _ = io.Copy(io.Discard, stalled)
+		synctest.Wait()
+		strays := b.counters.strayCounts()[StrayMalformed]
+		assert.Check(t, strays == 1, "a call that never got beyond its headers is counted %d times", strays)
 	})
 }
 

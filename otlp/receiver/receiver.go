@@ -79,8 +79,7 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 	r.memory = newPool(context.Background(), memoryLimit(limit), maxInWork)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(c.Certificate != "")
-	protocols.SetUnencryptedHTTP2(c.Certificate == "")
+	protocols.SetUnencryptedHTTP2(true) // TLS is the listener's
 	r.server = &http.Server{
 		Handler:           r,
 		Protocols:         &protocols,
@@ -98,12 +97,10 @@ func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receive
 		},
 		ErrorLog: log.New(r.listener, "", 0), // what clients do wrong is counted
 	}
-	if c.Certificate == "" {
-		r.served.Go(func() { _ = r.server.Serve(r.listener) })
-	} else {
-		r.server.TLSConfig = c.serverTLS(r.listener.Report)
-		r.served.Go(func() { _ = r.server.ServeTLS(r.listener, "", "") })
+	if c.Certificate != "" {
+		r.listener.tls = c.serverTLS(r.listener.Report)
 	}
+	r.served.Go(func() { _ = r.server.Serve(r.listener) })
 	return r
 }
 
