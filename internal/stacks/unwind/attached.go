@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 )
 
@@ -18,6 +19,7 @@ type attached struct {
 	caches []cache
 	from   io.ReaderAt
 	texts  *pythonText // nil: as they are
+	v8     *v8Text     // the same
 }
 
 type cache interface{ Purge() }
@@ -27,7 +29,7 @@ func (c *runtimeCode) attach() (err error) {
 	if c.attached != nil {
 		return nil
 	}
-	a := &attached{from: c.pages, texts: newPythonText(fmt.Sprint(c.data))}
+	a := &attached{from: c.pages, texts: newPythonText(fmt.Sprint(c.data)), v8: c.v8Text}
 	if a.Instance, err = c.data.Attach(noTables{}, c.pid, c.bias, remotememory.RemoteMemory{ReaderAt: a}); err != nil {
 		return err
 	}
@@ -44,13 +46,28 @@ func (c *runtimeCode) attach() (err error) {
 }
 
 // ReadAt reads memory of the process.
-func (a *attached) ReadAt(p []byte, off int64) (int, error) { return a.texts.read(a.from, p, off) }
+func (a *attached) ReadAt(p []byte, off int64) (int, error) {
+	if a.v8 != nil {
+		return a.v8.read(a.from, p, off)
+	}
+	return a.texts.read(a.from, p, off)
+}
+
+// symbolize returns the frames of a word; an error where a name is there that the engine could not read.
+func (a *attached) symbolize(word libpf.EbpfFrame) (frames libpf.Frames, err error) {
+	if err = a.Symbolize(word, &frames, libpf.FrameMapping{}); err == nil && a.v8 != nil && a.v8.lost {
+		a.begin(a.from) // it has kept the function without its name
+		err = errV8Object
+	}
+	return frames, err
+}
 
 // begin has the engine forget what it has read, and read from elsewhere.
 func (a *attached) begin(from io.ReaderAt) {
 	for _, cache := range a.caches {
 		cache.Purge()
 	}
+	a.v8.forget()
 	a.from = from
 }
 

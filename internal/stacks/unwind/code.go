@@ -39,6 +39,7 @@ type runtimeCode struct {
 	trusted  bool // see isTrusted
 
 	v8      *v8Layout // nil: the engine reads the code
+	v8Text  *v8Text   // with this then, if not nil
 	v8Last  uint16    // the last type of functions, 0: the engine knows it
 	scripts *v8Scripts
 
@@ -92,7 +93,13 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 	}
 	c.trusted = c.wasTried
 	if strings.HasPrefix(fmt.Sprint(data), v8Name) {
-		if c.v8, err = readV8Layout(elf); err != nil && !errors.Is(err, errOldV8) {
+		layout, err := readV8Layout(elf)
+		switch {
+		case err == nil:
+			c.v8 = layout
+		case errors.Is(err, errOldV8):
+			c.v8Text = newV8Text(layout)
+		default:
 			return nil, fmt.Errorf("%v: %w", data, err)
 		}
 		c.v8Last = lastV8Function(elf)
@@ -125,8 +132,7 @@ func (c *runtimeCode) symbolize(word libpf.EbpfFrame) (frames libpf.Frames, err 
 	if err := c.attach(); err != nil {
 		return nil, err
 	}
-	err = c.attached.Symbolize(word, &frames, libpf.FrameMapping{})
-	return frames, err
+	return c.attached.symbolize(word)
 }
 
 // maxAlone bounds how many words of a request are symbolized alone: each takes more than with others, which need not
@@ -146,7 +152,7 @@ func (c *runtimeCode) symbolizeAlone(word libpf.EbpfFrame) (frames libpf.Frames,
 	r := &recorder{from: c.pages}
 	c.attached.begin(r)
 	defer c.attached.begin(c.pages)
-	if err := c.attached.Symbolize(word, &frames, libpf.FrameMapping{}); err != nil {
+	if frames, err = c.attached.symbolize(word); err != nil {
 		return nil, nil, err
 	}
 	if r.lost {

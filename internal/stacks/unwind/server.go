@@ -374,6 +374,7 @@ func (s *server) synchronize(r *synchronize) (result synchronized) {
 	err := s.openRuntimes(t, &came)
 	if err == nil {
 		result.Refused, result.Unknown, err = s.refusals(t, &came)
+		result.Unknown = join(result.Unknown, t.unreadText())
 	}
 	if err != nil {
 		s.remove(pid) // the engine tries nothing again of what is mapped

@@ -57,8 +57,8 @@ const (
 	// as what it has read says.
 	maxFailedReads = 1 << 12
 
-	// maxFileBytes bounds a mapped file. The largest that are real have some 500 MB.
-	maxFileBytes = 2 << 30
+	// maxFileBytes bounds a mapped file, of which parts are read. Browsers have 10 GB with what debuggers need.
+	maxFileBytes = 64 << 30
 
 	// maxVDSOBytes is far more than the one to three pages that a vDSO has.
 	maxVDSOBytes = 1 << 20
@@ -589,6 +589,14 @@ func (t *target) skip(raw *process.RawMapping, err error) error {
 		t.failure = fmt.Errorf("reading %s: %w", raw.Path, err)
 	}
 	return err
+}
+
+// unreadText says which file was not read, the first one if there are more; "" if all were.
+func (t *target) unreadText() string {
+	if t.failure == nil {
+		return ""
+	}
+	return "callers beyond code that is not read are missing: " + failureText(t.failure)
 }
 
 // OpenMappingFile opens the file of a mapping.

@@ -876,3 +876,106 @@ func FuzzV8Tables(f *testing.F) {
 		}
 	})
 }
+
+// What the engine reads of strings is what they are in UTF-8, and not that of what is behind them. A name that it could
+// not read is no function's without one.
+func TestV8Text(t *testing.T) {
+	h := newV8Heap()
+	for text, want := range map[string]string{
+		"": "", "ascii": "ascii", "größe": "größe", "中間𝒳\"": "中間𝒳\"",
+		strings.Repeat("é", 512): strings.Repeat("é", 512),
+		strings.Repeat("é", 513): "lost", strings.Repeat("中", 342): "lost", strings.Repeat("x", 1025): "lost",
+	} {
+		reader := newV8Text(h.v8Layout)
+		read := func(at uint64, n int) []byte {
+			b := make([]byte, n)
+			_, err := reader.read(h, b, int64(at))
+			assert.NilError(t, err)
+			return b
+		}
+		at := h.text(text)
+		for range 2 { // the engine knows the type the second time
+			class := binary.LittleEndian.Uint64(read(at, 8))
+			kind := uint32(binary.LittleEndian.Uint16(read(class-v8Tag+v8TypeOffset, 2)))
+			assert.Check(t, kind == h.oneByte, "%q is of type %x", text, kind)
+			length := int(binary.LittleEndian.Uint32(read(at+uint64(h.stringLength), 4)))
+			if reader.lost {
+				assert.Check(t, want == "lost", "%q", text)
+				continue
+			}
+			got := string(read(at+uint64(h.oneByteChars), length))
+			assert.Check(t, got == want, "%q, not %q", got, want)
+			if length < 100 { // there is memory behind it
+				behind := read(at+uint64(h.oneByteChars)+8*uint64(length), 8)
+				assert.Check(t, string(behind) == string(make([]byte, 8)), "%x is behind %q", behind, text)
+			}
+		}
+		reader.forget()
+		assert.Check(t, !reader.lost && len(reader.kinds) == 0)
+	}
+	full := newV8Text(h.v8Layout)
+	for i := range maxV8Kinds {
+		full.kinds[uint64(i)] = 0
+	}
+	at, b := h.text("中"), make([]byte, 8)
+	_, err := full.read(h, b, int64(at))
+	assert.NilError(t, err)
+	_, err = full.read(h, b[:2], int64(binary.LittleEndian.Uint64(b)-v8Tag+v8TypeOffset))
+	assert.Check(t, err == nil && full.lost && b[0] == 0, "%v, %+v", err, full)
+	// The text of a script has a byte for each character.
+	source := h.text("ä\n中\r\nx")
+	script := h.script(h.text("data:"+strings.Repeat("é", 2000)), source)
+	reader := newV8Text(h.v8Layout)
+	for _, r := range []struct {
+		at   uint64
+		n    int
+		want string
+	}{{script, 8, ""}, {h.maps[h.typeScript] + v8TypeOffset, 2, ""}, {script + uint64(h.scriptName), 8, ""},
+		{h.maps[h.oneByte], 8, ""}, {script + uint64(h.scriptSource), 8, ""}, {source, 8, ""},
+		{h.maps[0] + v8TypeOffset, 2, ""}, {source + uint64(h.oneByteChars), 6, "?\n?\r\nx"},
+		{source + uint64(h.oneByteChars) + 2, 4, "?\r\nx"}} {
+		b := make([]byte, r.n)
+		_, err := reader.read(h, b, int64(r.at))
+		assert.Check(t, err == nil && (r.want == "" || string(b) == r.want) && !reader.lost, "%+v: %q, %v", r, b, err)
+	}
+}
+
+// Names that are not of ASCII are as they are written, and lines are right in a text that has such.
+func TestV8Letters(t *testing.T) {
+	node := testenv.NeedTool(t, "node")
+	text := strings.NewReplacer("inner", "größe", "middle", "中間", "outer", "naïve").Replace(
+		string(testenv.ReadFile(t, "testdata/busy.js")))
+	path := filepath.Join(t.TempDir(), "schön 中.js")
+	testenv.WriteFile(t, path, []byte(text))
+	lines := make(map[string][]uint32)
+	for i, line := range strings.Split(text, "\n") {
+		if _, function, ok := strings.Cut(line, " // "); ok {
+			lines[function] = append(lines[function], uint32(i+1))
+		}
+	}
+	e := openEngine(t)
+	e.sample(t)
+	j := startBusy(t, node, path)
+	e.synchronize(t, j.target)
+	seen, known := make(map[string]bool), 0
+	e.eachWhole(t, j.target, 30, func(frames []Frame) bool {
+		n := 0
+		for _, f := range frames {
+			if f.Kind != V8Frame || f.SourceFile != path {
+				continue
+			}
+			name := f.Function[strings.LastIndexByte(f.Function, '.')+1:]
+			if name == "<anonymous>" {
+				name = "main"
+			}
+			assert.Assert(t, lines[name] != nil, "%+v\n%+v", f, frames)
+			seen[name] = true
+			if f.Line != 0 && slices.Contains(lines[name], f.Line) {
+				known++
+			}
+			n++
+		}
+		return n == 4
+	})
+	assert.Check(t, len(seen) == 4 && known > 40, "%v, %d of 120 lines are right", seen, known)
+}

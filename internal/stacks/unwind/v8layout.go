@@ -52,7 +52,7 @@ const (
 	maxOpcodes, maxOpcodeBytes = 256, 32
 )
 
-// errOldV8: the engine reads it.
+// errOldV8: the engine reads it. What is known of the layout is returned with it.
 var errOldV8 = errors.New("V8 before 12.4")
 
 // v8Value is a value of v8Layout, by its symbol without v8SymbolPrefix.
@@ -126,7 +126,7 @@ func (l *v8Layout) values() []v8Value {
 func readV8Layout(file *pfelf.File) (*v8Layout, error) {
 	l, err := newV8Layout(func(name string) (uint32, bool) { return v8Symbol(file, name) })
 	if err != nil {
-		return nil, err
+		return l, err
 	}
 	l.opcodes = readOpcodes(file)
 	return l, nil
@@ -143,7 +143,7 @@ func newV8Layout(find func(name string) (uint32, bool)) (*v8Layout, error) {
 		}
 	}
 	if !found[&l.byteCodeWrapper] {
-		return nil, errOldV8
+		return l, errOldV8
 	}
 	for value, none := range map[*uint32]uint32{
 		&l.wrappedSFI: 0, &l.typeWrappedSFI: maxV8Type - 1, &l.typeLiterals: maxV8Type - 1,
