@@ -38,8 +38,11 @@ type process struct {
 // that the process could not send, or not completely.
 func (s *senders) see(h *wire.Header) (c *process, gap uint64) {
 	if i := s.find(h.PID); i < 0 {
+		if len(s.processes) == 0 { // later ones are forked, and go on with numbers of another one
+			gap = gapTo(0, h.Sequence)
+		}
 		s.add(h)
-		return &s.processes[0], 0
+		return &s.processes[0], gap
 	} else if i > 0 {
 		found := s.processes[i]
 		copy(s.processes[1:], s.processes[:i])
@@ -50,11 +53,16 @@ func (s *senders) see(h *wire.Header) (c *process, gap uint64) {
 	if h.Sequence <= before { // without the extension each request begins with 1
 		before = 0
 	}
-	if h.Sequence > before && h.Sequence-before-1 <= maxGap {
-		gap = h.Sequence - before - 1
-	}
 	c.sequence = h.Sequence
-	return c, gap
+	return c, gapTo(before, h.Sequence)
+}
+
+// gapTo returns how many numbers there are between two.
+func gapTo(before, sequence uint64) uint64 {
+	if sequence <= before || sequence-before-1 > maxGap {
+		return 0
+	}
+	return sequence - before - 1
 }
 
 func (s *senders) find(pid uint32) int {

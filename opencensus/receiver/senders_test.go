@@ -24,7 +24,7 @@ func TestGaps(t *testing.T) {
 	for name, headers := range map[string][]seen{
 		"none":                     {{3, a, 1, 0}, {44, a, 2, 0}, {44, a, 3, 0}},
 		"one":                      {{3, a, 1, 0}, {44, a, 3, 1}, {44, a, 4, 0}},
-		"first seen":               {{44, a, 7, 0}, {44, a, 9, 1}},
+		"first seen":               {{44, a, 7, 6}, {44, a, 9, 1}},
 		"a new request":            {{3, a, 1, 0}, {44, a, 2, 0}, {3, a, 1, 0}, {44, a, 2, 0}},
 		"a request of one message": {{3, a, 1, 0}, {3, a, 1, 0}, {3, a, 1, 0}},
 		"a request whose init was lost": {

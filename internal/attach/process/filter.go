@@ -17,6 +17,8 @@ import (
 var (
 	// ErrContainerFiltered: the filter leaves out the process's container. Nothing was opened.
 	ErrContainerFiltered = errors.New("left out by its container")
+	// errReceiving is an ErrContainerFiltered.
+	errReceiving error = receiving{}
 	// ErrServiceFiltered: the filter leaves out the service that the process publishes.
 	ErrServiceFiltered = errors.New("left out by its service name")
 	// ErrCommandFiltered: the filter leaves out the name of the process's first thread, and of its program.
@@ -50,6 +52,8 @@ type Filter struct {
 	IncludeCommands, ExcludeCommands Patterns
 	// Users are ids, in decimal digits.
 	IncludeUsers, ExcludeUsers Patterns
+	// Nothing: no process takes part, as there are no samples.
+	Nothing bool
 
 	roots procscan.CgroupRoots // see Resolve
 }
@@ -122,7 +126,7 @@ func (f Filter) ByContainer() bool {
 
 // IsZero reports whether the filter leaves out no process.
 func (f Filter) IsZero() bool {
-	return !f.ByContainer() && len(f.IncludeServices)+len(f.ExcludeServices)+len(f.IncludeCommands)+
+	return !f.Nothing && !f.ByContainer() && len(f.IncludeServices)+len(f.ExcludeServices)+len(f.IncludeCommands)+
 		len(f.ExcludeCommands)+len(f.IncludeUsers)+len(f.ExcludeUsers) == 0
 }
 
@@ -275,9 +279,18 @@ func ParsePatterns(lines string) (Patterns, error) {
 	return patterns, nil
 }
 
+// receiving is why no process is served by an agent without samples.
+type receiving struct{}
+
+func (receiving) Error() string        { return "left out, as all are: there are no samples" }
+func (receiving) Is(target error) bool { return target == ErrContainerFiltered }
+
 // admit reads the cgroup of the process, and applies the filter to its container. Without a filter
 // an unknown cgroup is no reason not to serve the process.
 func (t *Target) admit() (err error) {
+	if t.filter.Nothing {
+		return errReceiving
+	}
 	var others []procscan.Cgroup
 	t.cgroup, others, err = t.handle.Cgroup(t.filter.roots)
 	if err != nil && (t.filter.ByContainer() || errors.Is(err, procscan.ErrGone)) {

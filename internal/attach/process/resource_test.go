@@ -8,6 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/attach/processcontext"
+	"correlator/internal/host/terminal"
 	"correlator/internal/worker/access"
 	"correlator/memread"
 	"correlator/profile"
@@ -123,5 +124,14 @@ func TestServiceOf(t *testing.T) {
 			got := ServiceOf(context, test.env, test.storage, test.executable)
 			assert.Check(t, got == test.want, "%+v, want %+v", got, test.want)
 		})
+	}
+}
+
+// What a process says of itself cannot control a terminal, nor fill it.
+func TestAdviceEscapes(t *testing.T) {
+	views := []View{{PID: 5, Ignored: "\x1b[2J is ignored"},
+		{PID: 6, OTel: &OTelView{Schema: "x\n\x1b[1m" + strings.Repeat("y", 1000)}}}
+	for _, line := range Advice(views) {
+		assert.Check(t, terminal.Escape(line) == line && len(line) < 200, "%q", line)
 	}
 }

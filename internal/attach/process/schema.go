@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"correlator/internal/attach/processcontext"
+	"correlator/internal/host/terminal"
 	"correlator/profile"
 )
 
@@ -58,6 +59,8 @@ func (v *View) UnreadSchema() string {
 
 // unreadText says what it means that a schema is not read.
 func unreadText(schema string) string {
+	const columns = 64 // all known ones have fewer
+	schema = terminal.Cut(terminal.Escape(schema), columns)
 	return "contexts of threads are not read: their schema is " + schema + " (docs/contexts.md)"
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"correlator/internal/host/terminal"
 	"correlator/internal/worker/access"
 	"correlator/procscan"
 	"correlator/procscan/javaagent"
@@ -85,7 +86,7 @@ func Advice(views []View) (lines []string) {
 		pids[text] = append(pids[text], v.PID)
 	}
 	for _, text := range texts {
-		lines = append(lines, ListPIDs(pids[text])+": "+text)
+		lines = append(lines, ListPIDs(pids[text])+": "+terminal.Escape(text))
 	}
 	return lines
 }

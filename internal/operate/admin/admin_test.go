@@ -207,6 +207,10 @@ func TestWriteStatusOfNothing(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got.String())
 		}
 	}
+	status.NoSamples = true
+	got.Reset()
+	WriteStatus(&got, &status)
+	assert.Check(t, strings.Contains(got.String(), ", no samples, "), got.String())
 }
 
 // The agent's cost is shown where there is room for everything.

@@ -25,7 +25,10 @@ func WriteStatus(w io.Writer, s *Status) error {
 // headline describes the agent.
 func headline(s *Status) string {
 	sampling := "samples are fed only"
-	if s.SamplesPerSecond > 0 {
+	switch {
+	case s.NoSamples:
+		sampling = "no samples"
+	case s.SamplesPerSecond > 0:
 		sampling = fmt.Sprintf("%d samples/s of every CPU", s.SamplesPerSecond)
 	}
 	found := "new processes are found by sweeps alone"

@@ -201,9 +201,7 @@ func (c *Config) NeedsAdminSocket() bool {
 func (c *Config) Agent() agent.Config {
 	filter := c.Filter.Process()
 	filter.All = c.Discovery.Processes == allProcesses
-	if c.ReceivesOnly() {
-		filter.ExcludeContainers, _ = process.ParsePatterns(".*") // which nothing is opened for
-	}
+	filter.Nothing = c.ReceivesOnly()
 	return agent.Config{
 		ProcRoot:          c.Discovery.ProcRoot,
 		HostID:            c.Agents.HostID,

@@ -123,7 +123,7 @@ func TestReceivesOnly(t *testing.T) {
 		got, _, err := said{args: c.args}.config(t, t.TempDir())
 		assert.NilError(t, err)
 		filter := got.Agent().Filter
-		assert.Check(t, got.ReceivesOnly() == c.only && filter.ByContainer() == c.only, "%q: %+v", c.args, filter)
+		assert.Check(t, got.ReceivesOnly() == c.only && filter.Nothing == c.only, "%q: %+v", c.args, filter)
 	}
 }
 

@@ -64,7 +64,7 @@ type Agent struct {
 	agentNotLoaded atomic.Pointer[[]process.View] // JVMs whose agent has not loaded its library; replaced as a whole
 
 	partial  error // why not all processes of the host are seen
-	started  bpf.Instant
+	started  time.Time
 	meter    *cost.Meter
 	refused  [lifecycle.NumRefusalReasons]atomic.Bool // was logged
 	ending   atomic.Bool
@@ -84,7 +84,7 @@ func New(cfg Config, exporter Exporter, log *zap.Logger) (*Agent, error) {
 	if err := messaging.Supported(); err != nil {
 		return nil, err
 	}
-	a := &Agent{config: cfg, exporter: exporter, log: log, started: bpf.ReadInstant(),
+	a := &Agent{config: cfg, exporter: exporter, log: log, started: time.Now(),
 		meter:    cost.NewMeter(cfg.ProcRoot),
 		services: services{limit: cfg.MetricsServices, named: make(map[string]*ServiceCounts)}}
 	a.work.agent, a.work.now = a, time.Now

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"correlator/bpf"
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/host/seconds"
@@ -23,6 +22,8 @@ type Status struct {
 	SamplesDelay Seconds   `json:"samples_delay_seconds"`
 	// SamplesPerSecond is of every CPU, 0 when the agent takes none itself.
 	SamplesPerSecond int `json:"samples_per_second"`
+	// NoSamples: nor are any fed.
+	NoSamples bool `json:"no_samples,omitempty"`
 
 	NotReady     string `json:"not_ready,omitempty"` // why Ready fails
 	Unhealthy    string `json:"unhealthy,omitempty"` // why Health fails
@@ -94,22 +95,15 @@ type ProcessError = lifecycle.ProcessError
 // Cost is what the agent and its workers take of the machine.
 func (a *Agent) Cost() cost.Cost { return a.meter.Read() }
 
-// startedAt returns when the agent was started, by the clock as it is set now, with the seconds by which it was set.
-func startedAt(started, now bpf.Instant) time.Time {
-	ran := time.Duration(now.BoottimeNs - started.BoottimeNs)
-	set := now.Time.Round(0).Sub(started.Time.Round(0)) - ran // not by Go's clock
-	return started.Add(set.Round(time.Second))
-}
-
 // Status is what is known now.
 func (a *Agent) Status() Status {
-	now := bpf.ReadInstant()
 	s := Status{
-		At:               now.Time,
-		StartedAt:        startedAt(a.started, now),
+		At:               time.Now(),
+		StartedAt:        a.started,
 		HostID:           a.config.HostID,
 		SamplesDelay:     Seconds(a.config.SamplesDelay),
 		SamplesPerSecond: a.config.SamplesPerSecond,
+		NoSamples:        a.config.Filter.Nothing,
 		LiveEvents:       a.manager.LiveEvents(),
 		MappingsFrom:     a.manager.MappingsFrom().String(),
 		Workers:          a.access.Stats(),

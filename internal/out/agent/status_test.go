@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"gotest.tools/v3/assert"
 
-	"correlator/bpf"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -200,22 +199,4 @@ func TestLogAgentNotLoaded(t *testing.T) {
 		assert.Check(t, strings.Contains(entry.Message, "has not loaded its native library"), "%q", entry.Message)
 	}
 	assert.DeepEqual(t, pids, []string{"[2]", "[1]"})
-}
-
-// When the agent was started is told by the clock as it is set, also after the machine was suspended.
-func TestStartedAt(t *testing.T) {
-	began := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	started := bpf.Instant{Time: began, MonotonicNs: 5e9, BoottimeNs: 7e9}
-	for _, c := range []struct {
-		clock, boottime, want time.Duration // since it was started
-	}{
-		{time.Minute, time.Minute, 0},
-		{time.Hour, time.Hour, 0}, // suspended, or not
-		{time.Minute + 400*time.Millisecond, time.Minute, 0},
-		{time.Hour + time.Minute, time.Minute, time.Hour},
-		{time.Minute - 24*time.Hour, time.Minute, -24 * time.Hour},
-	} {
-		now := bpf.Instant{Time: began.Add(c.clock), BoottimeNs: 7e9 + uint64(c.boottime)}
-		assert.Check(t, startedAt(started, now).Equal(began.Add(c.want)), "%+v: %v", c, startedAt(started, now))
-	}
 }
