@@ -176,7 +176,8 @@ func (c *Client) seriesOf(ctx context.Context, within window, q keep.Query) ([]s
 		add(matcher(serviceLabel, "=", name))
 	}
 	if len(selectors) > maxServices {
-		return nil, fmt.Errorf("%s has %d services: --service may select %d", c.url, len(selectors), maxServices)
+		return nil, fmt.Errorf("%s has %d services, and is asked by service, of at most %d: --service selects those "+
+			"whose names match a regular expression", c.url, len(selectors), maxServices)
 	}
 	if q.Service == "" {
 		add()

@@ -287,7 +287,7 @@ func TestServices(t *testing.T) {
 		asked)
 
 	_, err = query(maxServices+1, "")
-	assert.ErrorContains(t, err, "has 1001 services: --service may select 1000")
+	assert.ErrorContains(t, err, "has 1001 services, and is asked by service, of at most 1000: --service selects")
 	answer, err = query(maxServices+1, `"shop-7`)
 	assert.NilError(t, err)
 	assert.Check(t, len(answer.Samples) == 1, "%+v", answer)
