@@ -208,7 +208,7 @@ func (s *exports) walkGNU(name string, visit func(index uint32) (stop bool, err 
 //
 //	offset size field
 //	     0    4 number of buckets
-//	     4    4 number of symbols, not used
+//	     4    4 number of symbols, for count alone
 //	     8      buckets: index of the first symbol of each; 0 = empty
 //	            for each symbol, the index of the next one of its bucket; 0 = last
 func (s *exports) walkSysV(name string, visit func(index uint32) (stop bool, err error)) error {

@@ -181,7 +181,8 @@ func TestMalformedTLS(t *testing.T) {
 		{"HTTP", func(conn net.Conn) {
 			_, _ = io.WriteString(conn, "POST /v1/traces HTTP/1.1\r\nHost: x\r\n\r\n")
 			answer, _ := io.ReadAll(conn)
-			assert.Check(t, strings.HasSuffix(string(answer), "port for HTTPS.\n"), "%q", answer)
+			const want = "HTTP/1.0 400 Bad Request\r\n\r\nThis is a port for HTTPS.\n"
+			assert.Check(t, string(answer) == want, "%q", answer)
 		}, 5},
 		{"HTTP/2 without a call", within(opening(), true), 5},
 		{"a call", within(append(opening(), call(1)...), true), 5},

@@ -41,7 +41,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	own := &conn{Conn: c, writing: make(chan struct{}, 1), malformed: l.malformed}
 	if l.tls != nil {
 		own.tls = tls.Server(own, l.tls)
-		return &secureConn{own.tls, own}, nil
+		return &secureConn{Conn: own.tls, own: own}, nil
 	}
 	return own, nil
 }
@@ -207,12 +207,15 @@ func (c *conn) follow(read []byte, err error) {
 type secureConn struct {
 	net.Conn // *tls.Conn, which net/http need not know
 	own      *conn
+	told     bool // that it is TLS, for Read alone
 }
 
 func (c *secureConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.own.follow(b[:n], err)
-	if other, ok := errors.AsType[tls.RecordHeaderError](err); ok && other.Conn != nil && isHTTP(other.RecordHeader) {
+	other, ok := errors.AsType[tls.RecordHeaderError](err)
+	if ok && other.Conn != nil && isHTTP(other.RecordHeader) && !c.told {
+		c.told = true // net/http reads again
 		_, _ = io.WriteString(other.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nThis is a port for HTTPS.\n")
 	}
 	return n, err

@@ -99,7 +99,7 @@ type failure struct {
 // sentinels are the errors that callers tell apart.
 var sentinels = []error{
 	fs.ErrNotExist, fs.ErrPermission, symbols.ErrOwner, symbols.ErrOld, procscan.ErrFileSystem, procscan.ErrPseudoFile,
-	procscan.ErrGone,
+	procscan.ErrGone, symbols.ErrLines,
 }
 
 // newFailure returns nil for no error.

@@ -26,7 +26,7 @@ func FuzzReadPerfMap(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		q := someAddresses()
 		err := q.ReadPerfMap(bytes.NewReader(b), int64(len(b)))
-		assert.Assert(t, err == nil || errors.Is(err, errLines), err)
+		assert.Assert(t, err == nil || errors.Is(err, ErrLines), err)
 		checkNames(t, q)
 	})
 }

@@ -31,7 +31,7 @@ const bufferBytes = 64 << 10
 // address that is not in the map keeps its name. Like perf, it takes tabs for spaces. Lines of another form are
 // skipped, and so is one without a newline, which is being written.
 //
-// Errors come from r, but for elfsym.ErrLimit and errLines. With an error, nothing is named, but where the map is
+// Errors come from r, but for elfsym.ErrLimit and ErrLines. With an error, nothing is named, but where the map is
 // longer than what is read, or has lines of another form, and an address is in no other.
 func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 	first := max(0, size-maxPerfMapBytes)
@@ -88,13 +88,13 @@ func (q *Query) ReadPerfMap(r io.ReaderAt, size int64) error {
 			maxPerfMapBytes)
 	}
 	if other > 0 && slices.Contains(names, "") {
-		return fmt.Errorf("reading perf map: %w in %d of its lines", errLines, other)
+		return fmt.Errorf("reading perf map: %w in %d of its lines", ErrLines, other)
 	}
 	return nil
 }
 
-// errLines: lines of a perf map are of another form.
-var errLines = errors.New("there is no start, size and name")
+// ErrLines: lines of a perf map are of another form.
+var ErrLines = errors.New("there is no start, size and name")
 
 // readLine returns the next line without its newline, truncated if it does not fit the buffer. Text
 // after the last newline is not a line. The line is valid until the next call.
@@ -119,7 +119,7 @@ func parsePerfMapLine(line []byte) (start, end uint64, name []byte, ok bool) {
 	start, okStart := parseHex(first)
 	size, okSize := parseHex(second)
 	name, _, _ = bytes.Cut(bytes.TrimSpace(name), []byte{0})
-	if !okStart || !okSize || start+size <= start || len(name) == 0 {
+	if !okStart || !okSize || start+size < start || len(name) == 0 {
 		return 0, 0, nil, false
 	}
 	return start, start + size, name, true

@@ -55,7 +55,7 @@ func TestReadPerfMap(t *testing.T) {
 // Lines of another form are counted, where an address is in no other.
 func TestReadPerfMapOther(t *testing.T) {
 	for text, other := range map[string]int{
-		"1000 0 name\n": 1, "1000 20 \n": 1, "1000 20\n": 1, "1000 ffffffffffffffff name\n": 1,
+		"1000 0 name\n": 0, "1000 20 \n": 1, "1000 20\n": 1, "1000 ffffffffffffffff name\n": 1,
 		"x y z\n1000 g name\n\n12345678901234567 20 name\n1000;20;name\n": 4, "\n\n1000 20 na": 0,
 	} {
 		for _, more := range []string{"", "2000 10 other\n", "1000 10 name\n"} {
@@ -65,7 +65,7 @@ func TestReadPerfMapOther(t *testing.T) {
 				assert.NilError(t, err)
 			} else {
 				said := fmt.Sprintf(" in %d of its lines", other)
-				assert.Check(t, errors.Is(err, errLines) && strings.HasSuffix(err.Error(), said), "%q: %v", text, err)
+				assert.Check(t, errors.Is(err, ErrLines) && strings.HasSuffix(err.Error(), said), "%q: %v", text, err)
 			}
 		}
 	}

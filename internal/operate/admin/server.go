@@ -80,7 +80,7 @@ func Open(path string) (*Server, error) {
 
 // Serve serves until Close, and then returns nil; export and keeper may be nil. It must be called once.
 func (s *Server) Serve(source Source, export Export, keeper Keeper) error {
-	mux, times := http.NewServeMux(), newTimes(bpf.ReadInstant)
+	mux, times := http.NewServeMux(), newTimes(bpf.ReadInstant())
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		status := Status{Status: source.Status()}
 		if export != nil {
@@ -89,7 +89,7 @@ func (s *Server) Serve(source Source, export Export, keeper Keeper) error {
 		if keeper != nil {
 			status.Slow = keeper.Slow()
 		}
-		times.correct(&status)
+		times.correct(&status, bpf.ReadInstant())
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(status) // an error means that the client is gone
 	})

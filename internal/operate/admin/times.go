@@ -2,28 +2,24 @@ package admin
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"correlator/bpf"
-	"correlator/internal/out/bootclock"
 	"correlator/otlp"
 )
 
 // times tells when something was by the clock as it is set now, with which clients compare it.
 type times struct {
-	mu    sync.Mutex
-	clock *bootclock.Clock
+	began, now bpf.Instant
 }
 
-func newTimes(read func() bpf.Instant) *times { return &times{clock: bootclock.New(read)} }
+func newTimes(began bpf.Instant) times { return times{began: began} }
 
 // correct corrects the times of a status, which were all read of time.Now. Of what others may have, it makes copies.
-func (c *times) correct(s *Status) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.clock.Look(s.At)
-	s.StartedAt = c.by(s.StartedAt)
+func (c times) correct(s *Status, now bpf.Instant) {
+	c.now = now
+	ran := time.Duration(now.BoottimeNs-c.began.BoottimeNs) + c.began.Sub(s.StartedAt)
+	s.StartedAt = c.ago(s.StartedAt, ran)
 	s.Processes = slices.Clone(s.Processes)
 	for i := range s.Processes {
 		p := &s.Processes[i]
@@ -56,15 +52,26 @@ func (c *times) correct(s *Status) {
 	}
 }
 
-// by returns a time by the clock as it is set now.
-func (c *times) by(t time.Time) time.Time {
+// by returns a time by the clock as it is set now. Since then as much has passed as by Go's clock, and at most what the
+// machine was suspended; within that, what the clock of the day says is believed.
+func (c times) by(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return c.clock.Time(c.clock.Ns(t)).In(t.Location())
+	slept := time.Duration(c.now.BoottimeNs-c.began.BoottimeNs) - time.Duration(c.now.MonotonicNs-c.began.MonotonicNs)
+	least := c.now.Sub(t)
+	return c.ago(t, min(max(c.day(t), least), least+max(slept, 0)))
 }
 
-func (c *times) failure(f *otlp.Failure) *otlp.Failure {
+// day returns how long ago a time is by the clock of the day.
+func (c times) day(t time.Time) time.Duration { return c.now.Round(0).Sub(t.Round(0)) }
+
+// ago returns a time with the seconds by which the clock was set, if it is so long ago.
+func (c times) ago(t time.Time, ago time.Duration) time.Time {
+	return t.Round(0).Add((c.day(t) - ago).Round(time.Second))
+}
+
+func (c times) failure(f *otlp.Failure) *otlp.Failure {
 	if f == nil {
 		return nil
 	}

@@ -24,9 +24,19 @@ func TestTimes(t *testing.T) {
 		"forward":   {func(m *clocks.Clocks) { m.Set(5 * time.Hour) }, 0},
 		"back":      {func(m *clocks.Clocks) { m.Set(-5 * time.Hour) }, 0},
 		"suspended": {func(m *clocks.Clocks) { m.Suspend(5 * time.Hour) }, 5 * time.Hour},
+		"suspended again": {func(m *clocks.Clocks) {
+			for range 3 {
+				m.Suspend(5 * time.Hour)
+				m.Pass(time.Minute)
+			}
+		}, 15*time.Hour + 3*time.Minute},
+		"set, and suspended": {func(m *clocks.Clocks) {
+			m.Set(20 * time.Hour)
+			m.Suspend(5 * time.Hour)
+		}, 5 * time.Hour},
 	} {
 		m := clocks.New()
-		times := newTimes(m.Instant)
+		times := newTimes(m.Instant())
 		m.Pass(time.Second)
 		began := m.Now()
 		registered := began
@@ -40,7 +50,7 @@ func TestTimes(t *testing.T) {
 		c.meanwhile(m)
 		s := Status{Status: agent.Status{At: m.Now(), StartedAt: began,
 			Processes: []agent.ProcessStatus{{RegisteredSince: &registered, LastError: failed}, {}}}, OTLP: export}
-		times.correct(&s)
+		times.correct(&s, m.Instant())
 		p, d, in, php := s.Processes[0], s.OTLP.Destinations[0], s.OTLP.Receiver, s.OTLP.OpenCensus
 		for i, at := range []time.Time{s.StartedAt, *p.RegisteredSince, p.LastError.At, d.LastError.At, d.NoAnswerSince,
 			d.Until, in.LastError.At, php.LastError.At} {

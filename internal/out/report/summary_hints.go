@@ -164,6 +164,9 @@ func (s *summary) hints() (hints []string) {
 			outdated = append(outdated, p)
 		case errors.Is(err, fs.ErrNotExist):
 			mapless = append(mapless, p)
+		case errors.Is(err, symbols.ErrLines): // which need not be why
+			outdated = append(outdated, p)
+			unusable[err.Error()] = append(unusable[err.Error()], p)
 		case errors.Is(err, symbols.ErrOld):
 			old = append(old, p)
 		default:
