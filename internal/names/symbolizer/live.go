@@ -277,7 +277,7 @@ func (s *server) answer(p *process, r *request) *liveAnswer {
 	}
 	if len(r.Code) > 0 {
 		code := &w.answer.Code
-		if n.perfMap != nil && !errors.Is(n.perfMap, fs.ErrNotExist) {
+		if n.perfMap != nil && !errors.Is(n.perfMap, fs.ErrNotExist) && !errors.Is(n.perfMap, symbols.ErrLines) {
 			code.Failure = PerfMapRefused
 		}
 		code.Names = w.names(r.Code, []*symbols.Query{n.jit}, code.Failure)

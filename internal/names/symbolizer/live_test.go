@@ -243,6 +243,7 @@ func TestLiveFailures(t *testing.T) {
 	r := LiveRequest{ID: id, User: "a user", Files: map[File][]uint64{program: {addr}}, Code: []uint64{0x1010}}
 	link := func() error { return os.Symlink("/etc/passwd", path) }
 	write := func() error { return os.WriteFile(path, []byte("1000 20 one\n"), 0o600) }
+	odd := func() error { return os.WriteFile(path, []byte("2000 20 one\n1000;20;two\n"), 0o600) }
 	for what, c := range map[string]struct {
 		make    func() error
 		since   time.Time
@@ -253,6 +254,7 @@ func TestLiveFailures(t *testing.T) {
 		"one that is a link":    {link, time.Time{}, PerfMapRefused, 0},
 		"of an earlier program": {write, time.Now().Add(time.Hour), PerfMapRefused, 0},
 		"of this one":           {write, time.Time{}, NoFailure, 1},
+		"with an odd line":      {odd, time.Time{}, NoFailure, 1}, // the address is known to have no name
 	} {
 		assert.NilError(t, c.make())
 		r.Since = c.since

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -175,6 +176,13 @@ func TestHints(t *testing.T) {
 			"no hint %q in %q", want, hints)
 	}
 	assert.Check(t, len(hints) == 6, "%q", hints)
+	names.perfMaps[shop] = fmt.Errorf("reading perf map: %w in 2 of its lines", symbols.ErrLines)
+	hints = summarize(r, names).hints()
+	for _, want := range []string{"code in memory of shop (101) is not all in its perf map: have it written",
+		"the perf map of shop (101) was not used, or not all of it: reading perf map: there is no start, size and name in 2"} {
+		assert.Check(t, slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }),
+			"no hint %q in %q", want, hints)
+	}
 }
 
 // That functions of a runtime are not read is a hint; of others there is none.
