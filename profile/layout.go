@@ -20,7 +20,12 @@ type Pace struct {
 	// the age at which an update is due in any case: other code may have been mapped at old
 	// addresses.
 	Longest time.Duration
+	// Told is set while Invalidate is called whenever code is mapped: then that age is ToldAge. nil: never.
+	Told *atomic.Bool
 }
+
+// ToldAge is for what nobody tells of, a mapping that was moved.
+const ToldAge = 5 * time.Minute
 
 // updateShare bounds the time spent on a process that changes its mappings all the time or makes us
 // wait: the wait is this many times as long as the update took, up to Longest. A JVM takes 0.2 ms.
@@ -52,6 +57,7 @@ type layout struct {
 	whole   time.Time     // since when the regions are all that there are, or were before; zero: some are missing
 	wait    time.Duration // how long the next update should wait
 	missed  atomic.Bool   // an address within space was unknown
+	partial bool          // the next update may find what this one could not
 
 	cLibrary bool // there is code of one
 
@@ -98,7 +104,7 @@ func (l *layout) next(regions []region, now time.Time, took time.Duration, pace 
 
 // postponed returns the layout after an update that failed, and is to be repeated.
 func (l *layout) postponed(now time.Time, took time.Duration, pace Pace) *layout {
-	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, whole: l.whole,
+	next := &layout{regions: l.regions, version: l.version, space: l.space, read: now, whole: l.whole, partial: true,
 		wait: pace.wait(2*l.wait, took), cLibrary: l.cLibrary, views: l.views}
 	next.missed.Store(true)
 	return next
@@ -131,7 +137,11 @@ func fromFile(regions []region) []region {
 
 // stale reports whether an update is due.
 func (l *layout) stale(now time.Time, pace Pace) bool {
-	return now.Sub(l.read) >= pace.Longest || l.lacking(now)
+	age := pace.Longest
+	if pace.Told != nil && pace.Told.Load() && !l.partial {
+		age = max(age, ToldAge)
+	}
+	return now.Sub(l.read) >= age || l.lacking(now)
 }
 
 // lacking reports whether an update is due because of an unknown address.

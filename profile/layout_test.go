@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,6 +188,30 @@ func TestPace(t *testing.T) {
 	l = new(layout).postponed(at(0), 0, pace)
 	check(0.9, false)
 	check(1, true)
+}
+
+// While changes are told, a layout is old much later, but for one that the next update may complete.
+func TestTold(t *testing.T) {
+	var told atomic.Bool
+	pace := Pace{Shortest: time.Second, Longest: 5 * time.Second, Told: &told}
+	now, some := time.Now(), []region{{start: 1, end: 2}}
+	for _, tt := range []struct {
+		what            string
+		told            bool
+		partial, missed bool
+		want            time.Duration
+	}{
+		{what: "not told", want: pace.Longest},
+		{what: "told", told: true, want: ToldAge},
+		{what: "partial", told: true, partial: true, want: pace.Longest},
+		{what: "an unknown address", told: true, missed: true, want: pace.Shortest},
+	} {
+		told.Store(tt.told)
+		l := new(layout).next(some, now, 0, pace)
+		l.partial = tt.partial
+		l.missed.Store(tt.missed)
+		assert.Check(t, !l.stale(now.Add(tt.want-1), pace) && l.stale(now.Add(tt.want), pace), "%s", tt.what)
+	}
 }
 
 // An update that takes long is followed by a long wait, at most the longest one.

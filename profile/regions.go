@@ -28,6 +28,7 @@ type regionBuilder struct {
 	process Process
 	old     *layout
 	opened  map[mappedFile]opened // in this update
+	partial bool                  // a file could not be opened or read, and may be the next time
 }
 
 // opened is a file that was opened, or not.
@@ -106,6 +107,9 @@ func (b *regionBuilder) region(m procscan.Mapping) region {
 	if outcome != nil {
 		outcome.Add(1)
 	}
+	counters := &b.files.Mappings
+	b.partial = b.partial || outcome == &counters.NotOpened || outcome == &counters.NotRead ||
+		outcome == &counters.TooMany
 	if r.file == nil {
 		return region{start: r.start, end: r.end}
 	}

@@ -117,8 +117,10 @@ func (a *AddressSpace) Update(now time.Time, p Process) error {
 		}
 		return err
 	}
-	regions := newRegionBuilder(a.files, p, old).build(mappings)
+	builder := newRegionBuilder(a.files, p, old)
+	regions := builder.build(mappings)
 	next := old.next(regions, now, time.Since(started), a.pace)
+	next.partial = tooMany || builder.partial
 	if !tooMany && len(regions) < maxRegions && next.covers(old.regions) {
 		next.whole = now
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,6 +228,30 @@ func TestFailedUpdate(t *testing.T) {
 	assert.Check(t, !space.Stale(soon), "stale after an update that did not fail")
 	space.AppendFrames(nil, []uint64{0x50000})
 	assert.Check(t, space.Stale(soon), "not stale with an unknown address")
+}
+
+// A file that could not be opened is tried again, also while changes are told.
+func TestToldPartial(t *testing.T) {
+	var told atomic.Bool
+	told.Store(true)
+	pace := Pace{Shortest: time.Second, Longest: time.Minute, Told: &told}
+	space := NewAddressSpace(newFiles(t), pace)
+	mapping := libraryMapping(t, library, 0x10000)
+	lost := mapping
+	lost.Path, lost.Start, lost.End = "/nonexistent", 0x80000, 0x81000
+	now, p := time.Now(), &fakeProcess{mappings: []procscan.Mapping{mapping, lost}}
+	assert.NilError(t, space.Update(now, p))
+	assert.Check(t, space.Stale(now.Add(pace.Longest)), "a file is missing")
+	p.mappings = p.mappings[:1]
+	assert.NilError(t, space.Update(now, p))
+	assert.Check(t, !space.Stale(now.Add(pace.Longest)) && space.Stale(now.Add(ToldAge)), "all is known")
+	p.err = procscan.ErrTooMany
+	assert.NilError(t, space.Update(now, p))
+	assert.Check(t, space.Stale(now.Add(pace.Longest)), "mappings are missing")
+	p.err = nil
+	assert.NilError(t, space.Update(now, p))
+	space.Invalidate()
+	assert.Check(t, space.Stale(now), "it was told")
 }
 
 // An address at which there was no executable memory before and after a sample was taken was no code then. That is not

@@ -210,7 +210,11 @@ func (m *Manager) requestFullSweep() {
 // A sweep before it is time for one is a look: at the processes that were not listed by the last one.
 func (m *Manager) sweep(ctx context.Context) {
 	d := &m.discovery
-	lost := d.lost.Swap(false) || !d.live.Load()
+	lost := d.lost.Swap(false)
+	if lost { // what was mapped meanwhile was not told
+		m.processes.Each(func(p *Process) { p.sampler.Outdate() })
+	}
+	lost = lost || !d.live.Load()
 	look := m.options.Filter.All && !lost && time.Since(d.swept) < m.options.SweepInterval
 	full := lost || !look && d.turn%fullSweep == 0
 	newest := procdir.Newest(m.options.ProcRoot)

@@ -20,7 +20,7 @@ func (m *Manager) listen() *liveEvents {
 		m.setEventsDown(err)
 		return nil
 	}
-	m.discovery.live.Store(true)
+	m.setLive(true)
 	m.discovery.lost.Store(true) // what happened before
 	live := &liveEvents{watcher: watcher, ended: make(chan error, 1)}
 	go func() { live.ended <- watcher.Run(m.handleEvent) }()
@@ -30,11 +30,19 @@ func (m *Manager) listen() *liveEvents {
 // setEventsDown counts that there are no live events, and logs it once.
 func (m *Manager) setEventsDown(err error) {
 	m.counters.EventsFailed.Add(1)
-	m.discovery.live.Store(false)
+	m.setLive(false)
 	if !m.discovery.eventsDown {
 		m.discovery.eventsDown = true
 		m.log.Warn("no live events: new processes are found by sweeps alone", reason("events_failed"),
 			zap.Duration("every", m.sweepInterval(false)), zap.Error(err))
+	}
+}
+
+// setLive notes whether there are live events.
+func (m *Manager) setLive(live bool) {
+	m.discovery.live.Store(live)
+	if m.options.Sampling != nil {
+		m.options.Sampling.SetTold(live)
 	}
 }
 
@@ -82,6 +90,9 @@ func (m *Manager) handleEvent(e watch.Event) {
 		return
 	}
 	p := m.process(e.PID)
+	if p != nil && e.Kind != watch.EventExec { // whatever it has mapped, which a probe may not tell from what was there
+		p.sampler.Invalidate()
+	}
 	switch e.Kind {
 	case watch.EventLibrary:
 		m.requestProbe(e.PID)
@@ -93,13 +104,8 @@ func (m *Manager) handleEvent(e watch.Event) {
 			p.executed.Store(true)
 			p.MarkDirty()
 		}
-	case watch.EventFile, watch.EventMapping:
-		if e.Kind == watch.EventFile {
-			m.lookForContext(e.PID)
-		}
-		if p != nil {
-			p.sampler.Invalidate()
-		}
+	case watch.EventFile:
+		m.lookForContext(e.PID)
 	}
 }
 

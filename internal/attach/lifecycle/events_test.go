@@ -103,6 +103,41 @@ func TestLiveEventsLost(t *testing.T) {
 	r.attached(demo.Start(t, demo.Options{Manual: true, Idle: 1}), 1)
 }
 
+// What a process maps is told while there are live events, and what it has mapped is outdated once some were lost.
+func TestMappingsTold(t *testing.T) {
+	var watcher *watch.EventWatcher
+	var refuse atomic.Bool
+	s := new(noSampling)
+	r := runPrepared(t, func(m *Manager) {
+		m.discovery.blind = 50 * time.Millisecond
+		m.discovery.open = func() (_ *watch.EventWatcher, err error) {
+			if refuse.Load() {
+				return nil, procscan.ErrDenied
+			}
+			watcher, err = watch.OpenEventWatcher()
+			return watcher, err
+		}
+	}, sweepOnce, func(o *Options) { o.Sampling = s })
+	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
+	r.attached(p, 1)
+	outdated := &r.handler(p).outdated
+	assert.Check(t, s.told.Load(), "not told")
+	for _, kind := range []watch.EventKind{watch.EventMapping, watch.EventFile, watch.EventLibrary} {
+		invalidated := r.handler(p).invalidated.Load()
+		r.handleEvent(watch.Event{Kind: kind, PID: p.PID})
+		assert.Check(t, r.handler(p).invalidated.Load() > invalidated, "not told of kind %v", kind)
+	}
+	before := outdated.Load()
+	r.handleEvent(watch.Event{Kind: watch.EventLost, Lost: 7})
+	testenv.Poll(t, deadline, "it to be outdated", func() bool { return outdated.Load() > before })
+	refuse.Store(true)
+	watcher.Close()
+	testenv.Poll(t, deadline, "the end of events", func() bool { return !s.told.Load() })
+	before = outdated.Load()
+	refuse.Store(false)
+	testenv.Poll(t, deadline, "events again", func() bool { return s.told.Load() && outdated.Load() > before })
+}
+
 // What happens to a known process while there are no events is found by the sweep when there are
 // again.
 func TestLiveEventsAgain(t *testing.T) {

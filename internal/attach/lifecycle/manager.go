@@ -82,6 +82,7 @@ type Handler interface {
 type Sampling interface {
 	Run(ctx context.Context)
 	LastDrain() time.Time
+	SetTold(told bool)
 	Close() error
 }
 
@@ -97,6 +98,7 @@ type Sampler interface {
 	Serve() (probe bool)
 	Probe()
 	Invalidate()
+	Outdate()
 }
 
 // Manager finds processes, and takes each through its life.

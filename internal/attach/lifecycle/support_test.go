@@ -44,6 +44,8 @@ type recorder struct {
 	down    chan error
 	probes  atomic.Uint64
 
+	outdated, invalidated atomic.Uint64
+
 	attaching func()
 
 	mu       sync.Mutex
@@ -155,6 +157,24 @@ func (s *sampler) Close() error {
 	s.handler.called("sampler closed")
 	return s.ProcessSampler.Close()
 }
+
+func (s *sampler) Outdate() {
+	s.handler.outdated.Add(1)
+	s.ProcessSampler.Outdate()
+}
+
+func (s *sampler) Invalidate() {
+	s.handler.invalidated.Add(1)
+	s.ProcessSampler.Invalidate()
+}
+
+// noSampling takes no samples.
+type noSampling struct{ told atomic.Bool }
+
+func (s *noSampling) Run(ctx context.Context) { <-ctx.Done() }
+func (s *noSampling) LastDrain() time.Time    { return time.Time{} }
+func (s *noSampling) Close() error            { return nil }
+func (s *noSampling) SetTold(told bool)       { s.told.Store(told) }
 
 func (h *recorder) called(what string) {
 	h.mu.Lock()

@@ -162,6 +162,7 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 	}
 	if count.OfOBI && !p.ofOBI.Load() {
 		p.ofOBI.Store(true)
+		p.inbox.notify()
 	}
 	if sample.HasTrace() && !count.OfOBI && !p.traced.Load() && !p.traced.Swap(true) {
 		p.sampling.traced.Store(true)

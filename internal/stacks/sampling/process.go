@@ -205,6 +205,7 @@ func (p *ProcessSampler) Serve() (probe bool) {
 		return false
 	}
 	program.readNames()
+	p.target.SetOBI(program.ofOBI.Load())
 	return program.probeDue(time.Now())
 }
 
@@ -216,7 +217,6 @@ func (p *ProcessSampler) Probe() {
 	if program == nil {
 		return
 	}
-	p.target.SetOBI(program.ofOBI.Load())
 	if program.probeDue(now) {
 		program.probe(now)
 	}
@@ -228,6 +228,13 @@ func (p *ProcessSampler) Invalidate() {
 	if program := p.program.Load(); program != nil {
 		program.space.Invalidate()
 		p.sampling.unwinding.changed(program)
+	}
+}
+
+// Outdate has it read again likewise: it may have changed. It may be called by any goroutine.
+func (p *ProcessSampler) Outdate() {
+	if program := p.program.Load(); program != nil {
+		program.space.Invalidate()
 	}
 }
 

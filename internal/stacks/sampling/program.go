@@ -54,7 +54,7 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 		memory:   memory,
 		names:    newThreadNames(),
 		pieces:   pieces{count: &s.pieces},
-		space:    profile.NewAddressSpace(s.files, probePace()),
+		space:    profile.NewAddressSpace(s.files, s.processPace()),
 		stale:    s.counters.Kernel[bpf.Stale].Load(),
 	}
 	p.blank = p.space.Version()

@@ -30,10 +30,20 @@ const (
 
 // probePace is how soon the executable memory of a process is read again: for an address that is
 // not known, at once after a quiet time, and less and less often while that finds nothing new; for
-// its age, every ten seconds.
+// its age, every ten seconds, or much later while all changes are told.
 func probePace() profile.Pace {
 	return profile.Pace{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
 }
+
+// processPace is that of a process.
+func (s *Sampling) processPace() profile.Pace {
+	pace := probePace()
+	pace.Told = &s.told
+	return pace
+}
+
+// SetTold says whether [ProcessSampler.Invalidate] is called from now on whenever a process maps code.
+func (s *Sampling) SetTold(told bool) { s.told.Store(told) }
 
 // MaxAttributes is how many attributes of a thread context are read at most.
 const MaxAttributes = process.MaxAttributes
@@ -103,6 +113,7 @@ type Sampling struct {
 	bySpan      bool
 	lazy        bool // the same
 	sampler     *bpf.Sampler
+	told        atomic.Bool // see SetTold
 	files       *profile.Files
 	stacks      stacks
 	words       *wordCache
