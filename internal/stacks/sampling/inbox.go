@@ -16,6 +16,10 @@ import (
 // each they take 3 MB.
 const MaxPending = 4096
 
+// exportAge is how old samples may be at least that are for no APM agent: who exports them has seconds. What a process
+// that hangs has waiting takes some MB.
+const exportAge = 2 * time.Second
+
 // partOfWaits is which part of the limit waits may have. If there is no room for all, they are refused first.
 const partOfWaits = 4
 
@@ -41,7 +45,7 @@ func (p *pendingSample) Samples() uint64 { return p.sample.Count }
 type inbox struct {
 	ready  chan struct{} // has a token when there is something to do
 	active *atomic.Bool  // is set when samples were taken
-	maxAge time.Duration // of samples that are of use; 0: any
+	maxAge time.Duration // of samples that are of use to an APM agent; 0: any, of all
 	limit  int           // of pending
 	held   process.Held  // the samples that were added, and have not ended
 	waits  process.Held  // the same of waits
@@ -73,7 +77,7 @@ func (i *inbox) add(pending []pendingSample, now time.Time) (n int, late []pendi
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	first := 0 // they come about in the order of their age
-	for i.maxAge > 0 && first < len(i.pending) && now.Sub(i.pending[first].sample.At) > i.maxAge {
+	for first < len(i.pending) && i.isLate(&i.pending[first], now) {
 		first++
 	}
 	if first > len(i.pending)/2 {
@@ -124,14 +128,28 @@ func (i *inbox) heldOf(p *pendingSample) *process.Held {
 	return &i.held
 }
 
+// isForAgent reports whether an APM agent takes a sample, or may do so once its context was read.
+func (p *pendingSample) isForAgent() bool {
+	traced := p.sample.HasTrace() && p.sample.Context != profile.OTelContext
+	return p.sample.Wait == nil && (traced || p.needsContext)
+}
+
+// ageOf returns up to which age a sample is of use; 0: any.
+func (i *inbox) ageOf(p *pendingSample) time.Duration {
+	if i.maxAge == 0 || p.isForAgent() {
+		return i.maxAge
+	}
+	return max(i.maxAge, exportAge)
+}
+
 // isLate reports whether a sample has waited too long.
 func (i *inbox) isLate(p *pendingSample, now time.Time) bool {
-	return i.maxAge > 0 && now.Sub(p.sample.At) > i.maxAge
+	return i.maxAge > 0 && now.Sub(p.sample.At) > i.ageOf(p)
 }
 
 // nameBy returns until when a sample may wait for the name of its stack, if it is of use at some age only: the
 // rest of that is for handing it on.
-func (i *inbox) nameBy(p *pendingSample) time.Time { return p.sample.At.Add(i.maxAge * 2 / 3) }
+func (i *inbox) nameBy(p *pendingSample) time.Time { return p.sample.At.Add(i.ageOf(p) * 2 / 3) }
 
 // namingDeadline returns until when samples may wait together for the names of their stacks.
 func (i *inbox) namingDeadline(pending []*pendingSample, now time.Time) time.Time {

@@ -59,6 +59,33 @@ func TestInbox(t *testing.T) {
 	assert.Check(t, n == 1 && len(late) == 0, "%d added when %d were late without a limit", n, len(late))
 }
 
+// What no APM agent takes is not late when that is that one would not take it any more.
+func TestLateForAgents(t *testing.T) {
+	now := time.Now()
+	traced := profile.Sample{At: now, TraceID: [16]byte{1}, TransactionID: [8]byte{1}}
+	exported, waited := traced, traced
+	exported.Context, waited.Wait = profile.OTelContext, new(profile.Wait)
+	q := newInbox(new(atomic.Bool), 300*time.Millisecond)
+	for what, tt := range map[string]struct {
+		sample pendingSample
+		age    time.Duration
+	}{
+		"for an agent":      {pendingSample{sample: traced}, q.maxAge},
+		"context not read":  {pendingSample{sample: profile.Sample{At: now}, needsContext: true}, q.maxAge},
+		"of OpenTelemetry":  {pendingSample{sample: exported}, exportAge},
+		"without a context": {pendingSample{sample: profile.Sample{At: now}}, exportAge},
+		"a wait":            {pendingSample{sample: waited}, exportAge},
+	} {
+		p := &tt.sample
+		assert.Check(t, !q.isLate(p, now.Add(tt.age)) && q.isLate(p, now.Add(tt.age+1)), "late: %s", what)
+		named := now.Add(tt.age * 2 / 3)
+		assert.Check(t, !q.isLast(p, named.Add(-1)) && q.isLast(p, named), "named: %s", what)
+	}
+	slow := newInbox(new(atomic.Bool), time.Minute)
+	p := &pendingSample{sample: exported}
+	assert.Check(t, !slow.isLate(p, now.Add(time.Minute)) && slow.isLate(p, now.Add(time.Minute+1)))
+}
+
 // Waits have a part of the room, and are refused first, whatever order they come in.
 func TestWaitsInInbox(t *testing.T) {
 	now := time.Now()
