@@ -286,8 +286,8 @@ static __always_inline bool call_sends(long number) {
 
 #endif
 
-/* The call that a task is in. A worker of io_uring is in none: its registers are what the thread that
- * began it had then, or none. */
+/* The call that a task is in. A worker of io_uring is in none: its registers are what the thread
+ * that began it had then, or none. */
 static __always_inline enum call call_of_task(struct task_struct *task,
                                               const struct pt_regs *regs) {
     return task->flags & PF_IO_WORKER ? CALL_OTHER : call_of(CALL_NUMBER(regs));

@@ -17,7 +17,9 @@ static int ring;
 static char *rings;
 static struct io_uring_sqe *entry;
 
-static unsigned *at(unsigned offset) { return (unsigned *)(rings + offset); }
+static unsigned *at(unsigned offset) {
+    return (unsigned *)(rings + offset);
+}
 
 static int enter(unsigned submits, unsigned awaits) {
     return (int)syscall(SYS_io_uring_enter, ring, submits, awaits, IORING_ENTER_GETEVENTS, NULL, 0);

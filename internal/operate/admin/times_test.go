@@ -57,6 +57,7 @@ func TestTimes(t *testing.T) {
 			ago := s.At.Round(0).Sub(at.Round(0))
 			assert.Check(t, ago == time.Minute+c.ago, "%s: time %d is %v ago", name, i, ago)
 		}
-		assert.Check(t, failed.At == began && failure.At == began && registered == began, "what others have was changed")
+		assert.Check(t, failed.At == began && failure.At == began && registered == began,
+			"what others have was changed")
 	}
 }

@@ -27,7 +27,10 @@ func TestBarrierCode(t *testing.T) {
 		isCompleted bool
 	}{
 		{"of a barrier", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 1, caller, nil}, caller, true},
-		{"of another stub", readFrame{0, [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64, nil}, caller + 64, false},
+		{
+			"of another stub", readFrame{0, [3]uint64{rbp, caller + 64, ^uint64(0)}, 2, caller + 64, nil}, caller + 64,
+			false,
+		},
 		{"of a method", readFrame{2, [3]uint64{rbp, ^uint64(0), caller}, 3, caller, nil}, ^uint64(0), false},
 		{"another method above", readFrame{0, [3]uint64{rbp, ^uint64(0), caller}, 4, caller + 64, nil}, caller, false},
 		{"the method behind it", readFrame{2, [3]uint64{rbp, caller, rbp}, 4, caller, nil}, caller, true},
