@@ -1,5 +1,5 @@
 /* Has workers of io_uring wait. For each line on standard input it has one open PIPE, which waits
- * for who opens the other end, as this thread does later, and one write FILE to the disk; then it
+ * for who opens the other end, as this thread does later, and one sync FILE to the disk; then it
  * prints a line. Arguments: PIPE FILE. */
 #define _GNU_SOURCE
 #include <fcntl.h>
