@@ -1,6 +1,10 @@
 package unwind
 
-import "github.com/cilium/ebpf/asm"
+import (
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+)
 
 // After a garbage collection, compiled methods call a barrier where they begin, each once: a stub of the JVM that
 // makes a frame with rbp, and calls the JVM's own code (in JDK 17 with ZGC, in 21 and later with all collectors). On
@@ -25,7 +29,7 @@ const barrierCookie = -1
 
 // barrierCode returns the instructions at the reading of a frame's rbp and return address.
 func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
-	code := asm.Instructions{
+	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmFrameRead),
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
 		call.WithMetadata(asm.Metadata{}),
@@ -34,19 +38,11 @@ func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.JNE.Imm(asm.R2, barrierCookie, jvmStub),
 		// r5 = the record
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmFrameReadDone),
+	}, lookUp(recordsMap, stack.key, jvmFrameReadDone), asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
 		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(hotspotMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmFrameReadDone),
+	}, lookUp(hotspotMap, stack.key, jvmFrameReadDone), asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		// what it is the frame of has no size
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_framesize"], asm.Byte),
@@ -66,9 +62,8 @@ func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.LoadMem(asm.R2, asm.R0, offsets["trace.ktime"], asm.DWord),
 		asm.StoreMem(asm.R0, scratch+barrierTime, asm.R2, asm.DWord),
 		asm.Ja.Label(jvmFrameReadDone),
-	}
-	code = append(code, stubCode(stack, offsets)...)
-	return append(code,
+	}, stubCode(stack, offsets), asm.Instructions{
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadDone),
-		asm.Ja.Label(jvmFrameReadBack))
+		asm.Ja.Label(jvmFrameReadBack),
+	})
 }

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -69,14 +70,10 @@ func addMovedStack(instructions asm.Instructions, stack jvmStack, types *btf.Spe
 	if err != nil {
 		return nil, err
 	}
-	added := asm.Instructions{
+	added := slices.Concat(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // the registers that were interrupted
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmMovedDone),
+	}, lookUp(recordsMap, stack.key, jvmMovedDone), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
 		asm.JNE.Imm(asm.R1, 0, jvmMovedDone),
 		asm.Mov.Reg(asm.R7, asm.R0),
@@ -92,8 +89,7 @@ func addMovedStack(instructions asm.Instructions, stack jvmStack, types *btf.Spe
 		asm.JNE.Reg(asm.R1, asm.R8, jvmMovedCount),
 		asm.LoadMem(asm.R0, asm.R6, regsCX, asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R8),
-	}
-	added = append(added, movedCode()...)
+	}, movedCode())
 	first := instructions[0]
 	added = append(added, asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(jvmMovedDone), first.WithMetadata(asm.Metadata{}))
 	added[0] = added[0].WithMetadata(first.Metadata)

@@ -154,11 +154,7 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		// r0 = the record
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
 		asm.StoreImm(asm.RFP, stack.incomplete, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
+	}, lookUp(recordsMap, stack.key, jvmNoMethod), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
 		asm.JEq.Imm(asm.R1, 0, jvmInnermost),
 		// of the others, those that a barrier has interrupted
@@ -175,11 +171,7 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.LoadMem(asm.R0, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
 		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(hotspotMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmNoMethod),
+	}, lookUp(hotspotMap, stack.key, jvmNoMethod), asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		// the frame's size, with the words by which rsp was moved
 		asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framesize"], asm.Byte),
@@ -217,25 +209,33 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 	})
 }
 
+// lookUp returns instructions that read a table at the 4-byte key on the stack: r0 is what it has. They go to a label if
+// it has nothing.
+func lookUp(table string, key int16, missing string) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, int32(key)),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(table),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, missing),
+	}
+}
+
 // jvmSearched are the words of the stack that the program searches for a return address.
 const jvmSearched = 6
 
 // searchCode returns the instructions at the reading of these.
 func searchCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) asm.Instructions {
-	code := asm.Instructions{
+	code := slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmSearch),
 		call.WithMetadata(asm.Metadata{}),
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmSearchDone),
+	}, lookUp(recordsMap, stack.key, jvmSearchDone), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
 		asm.JEq.Imm(asm.R1, 0, jvmSearchDone),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.Mov.Imm(asm.R2, 0),
-	}
+	})
 	for i := int16(1); i < jvmSearched; i++ {
 		code = append(code, asm.StoreMem(asm.R1, 8*i, asm.R2, asm.DWord))
 	}

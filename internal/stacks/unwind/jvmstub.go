@@ -95,11 +95,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 	}
 	return slices.Concat(asm.Instructions{
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word).WithSymbol(jvmStub),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmFrameReadDone),
+	}, lookUp(recordsMap, stack.key, jvmFrameReadDone), asm.Instructions{
 		// was rbp taken for the frame?
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.fp"], asm.DWord),
 		asm.LoadMem(asm.R2, asm.RFP, stack.address, asm.DWord),
@@ -107,11 +103,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
 		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(hotspotMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, jvmFrameReadDone),
+	}, lookUp(hotspotMap, stack.key, jvmFrameReadDone), asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_framesize"], asm.Byte),
 		asm.Add.Reg(asm.R1, asm.R5),

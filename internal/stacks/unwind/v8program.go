@@ -3,6 +3,7 @@ package unwind
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/asm"
@@ -180,25 +181,17 @@ func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (
 	}
 	code := offsets["v8UnwindScratch.code"]
 	frame := offsets["v8UnwindScratch.fp_ctx"] + support.V8FpContextSize
-	return asm.Instructions{
+	return slices.Concat(asm.Instructions{
 		call.WithMetadata(asm.Metadata{}).WithSymbol(v8Added),
 		asm.JNE.Imm(asm.R0, 0, v8Keep),
 		// r0 = the record
 		asm.StoreImm(asm.RFP, key, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(recordsMap),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, v8Keep),
+	}, lookUp(recordsMap, key, v8Keep), asm.Instructions{
 		asm.StoreMem(asm.RFP, record, asm.R0, asm.DWord),
 		// r0 = what is known of the process
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
 		asm.StoreMem(asm.RFP, key, asm.R1, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(key)),
-		asm.LoadMapPtr(asm.R1, 0).WithReference(v8Table),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, v8Keep),
+	}, lookUp(v8Table, key, v8Keep), asm.Instructions{
 		asm.StoreMem(asm.RFP, process, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["off_JSFunction_code"], asm.Byte),
 		asm.LoadMem(asm.R2, asm.R0, offsets["off_JSFunction_shared"], asm.Byte),
@@ -247,5 +240,5 @@ func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (
 		asm.StoreMem(asm.R0, code+v8FakeKind, asm.R1, asm.Word),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(v8Done),
 		asm.Ja.Label(v8Back).WithSymbol(v8Keep),
-	}, nil
+	}), nil
 }
