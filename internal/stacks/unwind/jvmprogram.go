@@ -244,17 +244,14 @@ func searchCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) 
 
 // returnAddressCode returns the instructions at the reading of the code.
 func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
-	code := asm.Instructions{
+	code := slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmRead),
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
 		call.WithMetadata(asm.Metadata{}),
 		asm.JNE.Imm(asm.R0, 0, jvmReadKeep),
 		asm.LoadMem(asm.R3, asm.RFP, stack.address, asm.DWord),
 		asm.Add.Imm(asm.R3, jvmCodeBefore-jvmWindow),
-		asm.Mov.Imm(asm.R2, 2*jvmWindow),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, int32(stack.window)),
-		asm.FnProbeReadUser.Call(),
+	}, readWindow(stack, 2*jvmWindow), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, jvmReadDone),
 		// r1 = what the program has read, r2 = the 8 bytes before the program counter, r3 = those from it on
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
@@ -262,7 +259,7 @@ func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
 		asm.LoadMem(asm.R3, asm.RFP, stack.window+jvmWindow, asm.DWord),
 		asm.LoadMem(asm.R4, asm.RFP, stack.incomplete, asm.Word),
 		asm.JEq.Imm(asm.R4, 0, jvmEnds),
-	}
+	})
 	// bytesAre goes to a label if 3 bytes of a register are some, in the order of addresses.
 	bytesAre := func(of asm.Register, from int32, a, b, c byte, label string) {
 		code = append(code,

@@ -42,10 +42,16 @@ const (
 
 // stubWindow returns the instructions that read the code around the program counter: r0 is the record.
 func stubWindow(stack jvmStack, offsets map[string]int16) asm.Instructions {
-	return asm.Instructions{
+	return append(asm.Instructions{
 		asm.LoadMem(asm.R3, asm.R0, offsets["state.pc"], asm.DWord),
 		asm.Sub.Imm(asm.R3, 4),
-		asm.Mov.Imm(asm.R2, 8),
+	}, readWindow(stack, 8)...)
+}
+
+// readWindow returns the instructions that read so many bytes from r3 on into the window.
+func readWindow(stack jvmStack, size int32) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, size),
 		asm.Mov.Reg(asm.R1, asm.RFP),
 		asm.Add.Imm(asm.R1, int32(stack.window)),
 		asm.FnProbeReadUser.Call(),
@@ -85,14 +91,6 @@ func stubSize(stack jvmStack) asm.Instructions {
 // stubCode returns the instructions after the reading of a frame's rbp and return address, which say that there is none
 // where it is not of the code that was interrupted.
 func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
-	read := func(size int32) asm.Instructions { // from r3 on
-		return asm.Instructions{
-			asm.Mov.Imm(asm.R2, size),
-			asm.Mov.Reg(asm.R1, asm.RFP),
-			asm.Add.Imm(asm.R1, int32(stack.window)),
-			asm.FnProbeReadUser.Call(),
-		}
-	}
 	return slices.Concat(asm.Instructions{
 		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word).WithSymbol(jvmStub),
 	}, lookUp(recordsMap, stack.key, jvmFrameReadDone), asm.Instructions{
@@ -115,7 +113,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
 		asm.Sub.Imm(asm.R3, 16),
-	}, read(16), asm.Instructions{
+	}, readWindow(stack, 16), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, jvmStubLost),
 		asm.LoadMem(asm.R1, asm.RFP, stack.window+11, asm.Byte),
 		asm.JEq.Imm(asm.R1, x86Call, jvmStubDirect),
@@ -145,7 +143,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.Sub.Reg(asm.R1, asm.R3),
 		asm.Add.Imm(asm.R1, stubDistance),
 		asm.JGT.Imm(asm.R1, 2*stubDistance, jvmStubLost),
-	}, read(8), asm.Instructions{
+	}, readWindow(stack, 8), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, stack.window, asm.Word), // 0 if it could not be read
 		asm.LSh.Imm(asm.R1, 32),
 		asm.ArSh.Imm(asm.R1, 32),
@@ -155,7 +153,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_name"], asm.Byte).WithSymbol(jvmStubAdapter),
 		asm.Add.Reg(asm.R1, asm.R5),
 		asm.LoadMem(asm.R3, asm.R1, offsets["hotspotUnwindScratch.codeblob"], asm.DWord),
-	}, read(8), asm.Instructions{
+	}, readWindow(stack, 8), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, stack.window, asm.Word),
 		asm.JNE.Imm(asm.R1, adapterName, jvmFrameReadDone),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord).WithSymbol(jvmStubLost),
