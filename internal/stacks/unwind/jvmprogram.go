@@ -209,8 +209,8 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 	})
 }
 
-// lookUp returns instructions that read a table at the 4-byte key on the stack: r0 is what it has. They go to a label if
-// it has nothing.
+// lookUp returns instructions that read a table at the 4-byte key on the stack: r0 is what it has. They go to a label
+// if it has nothing.
 func lookUp(table string, key int16, missing string) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R2, asm.RFP),
