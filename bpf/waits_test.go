@@ -626,11 +626,13 @@ func TestWaitsByThreadOfUring(t *testing.T) {
 	assert.NilError(t, unix.Mkfifo(pipe, 0o600))
 	cmd := exec.Command(testenv.Compile(t, "cc", "testdata/uring.c"), pipe, filepath.Join(dir, "file"))
 	stdin, stdout := testenv.Start(t, cmd)
+	if _, err := stdout.Read(make([]byte, 1)); err != nil {
+		testenv.Missing(t, "io_uring")
+	}
 	do := func() {
 		fmt.Fprintln(stdin)
-		if _, err := stdout.Read(make([]byte, 1)); err != nil {
-			testenv.Missing(t, "io_uring")
-		}
+		_, err := stdout.Read(make([]byte, 1))
+		assert.NilError(t, err)
 	}
 	do()
 	s := openSampler(t, SamplerOptions{KeepUntraced: true})

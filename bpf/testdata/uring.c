@@ -1,6 +1,6 @@
 /* Has workers of io_uring wait. For each line on standard input it has one open PIPE, which waits
  * for who opens the other end, as this thread does later, and one sync FILE to the disk; then it
- * prints a line. Arguments: PIPE FILE. */
+ * prints a line, as it does when there is a ring. Arguments: PIPE FILE. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -61,6 +61,8 @@ int main(int argc, char **argv) {
     int file = open(argv[2], O_CREAT | O_WRONLY, 0600);
     if (rings == MAP_FAILED || entry == MAP_FAILED || file < 0)
         return 1;
+    puts("");
+    fflush(stdout);
     for (int c; (c = getchar()) != EOF;) {
         *entry = (struct io_uring_sqe){
             .opcode = IORING_OP_OPENAT, .fd = AT_FDCWD, .addr = (uintptr_t)argv[1]};
