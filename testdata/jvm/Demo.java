@@ -169,7 +169,7 @@ final class Demo {
         /** Waits in a transaction. */
         void await(String kind, long millis) {
             try {
-                Wait wait = new Wait(kind, millis);
+                Wait wait = new Wait(kind, millis, () -> setSlot(slot, new long[2]));
                 long before = System.nanoTime();
                 begin();
                 long began = System.nanoTime();

@@ -1,5 +1,6 @@
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
@@ -12,11 +13,13 @@ final class Wait {
     private final LinkedBlockingQueue<String> queue = new LinkedBlockingQueue<>();
     private final String kind;
     private final long millis;
+    private final Runnable context;
 
-    /** Returns when the other thread has what is waited for. */
-    Wait(String kind, long millis) throws InterruptedException {
+    /** Returns when the other thread has what is waited for. The context gives a thread that of the caller. */
+    Wait(String kind, long millis, Runnable context) throws InterruptedException {
         this.kind = kind;
         this.millis = millis;
+        this.context = context;
         CountDownLatch held = new CountDownLatch(1);
         Thread other = new Thread(() -> hold(held), "other");
         other.setDaemon(true);
@@ -51,6 +54,13 @@ final class Wait {
                 synchronized (this) {
                     wait(millis);
                 }
+            }
+            case "pool" -> { // its thread waits for work, too, with the context of what it did before
+                ForkJoinPool pool = new ForkJoinPool(1);
+                pool.submit(context).get();
+                Thread.sleep(millis);
+                pool.submit(() -> { }).get();
+                pool.shutdown();
             }
             default -> throw new IllegalArgumentException("no such wait");
         }

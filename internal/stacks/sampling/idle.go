@@ -10,19 +10,23 @@ import (
 )
 
 // isIdle reports whether a thread waits for any work at all: a carrier of virtual threads, or another thread of a
-// ForkJoinPool. It is on no transaction then, whatever context was left on it.
+// ForkJoinPool. It is on no transaction then, whatever context was left on it. In JDK 25, a method of the pool is
+// between those that wait for work and take it.
 func isIdle(frames []profile.Frame) bool {
 	const pool = "java.util.concurrent.ForkJoinPool."
-	called := ""
+	waits := false
 	for _, f := range frames {
 		if f.Kind() != profile.JVMFrame || f.IsInlined() {
 			continue
 		}
-		name := methodOf(f.Name())
-		if name == pool+"runWorker" {
-			return called == pool+"awaitWork"
+		switch name := methodOf(f.Name()); {
+		case name == pool+"runWorker":
+			return waits
+		case name == pool+"awaitWork":
+			waits = true
+		case !strings.HasPrefix(name, pool):
+			waits = false
 		}
-		called = name
 	}
 	return false
 }

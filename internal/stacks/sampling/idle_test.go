@@ -33,6 +33,8 @@ func TestIsIdle(t *testing.T) {
 			pool+"runWorker"), true},
 		{javaStack("void jdk.internal.misc.Unsafe.park(boolean, long)", "long "+pool+"awaitWork(java.lang.Object, int)",
 			"void "+pool+"runWorker(java.lang.Object)"), true},
+		{javaStack(park, pool+"awaitWork", pool+"deactivate", pool+"runWorker"), true},
+		{javaStack(park, pool+"managedBlock", pool+"runWorker"), false},
 		{javaStack(park, "Shop.run", pool+"runWorker"), false},
 		{javaStack(park, pool+"awaitWork", "Shop.run", pool+"runWorker"), false},
 		{javaStack(park, pool+"awaitWork"), false},

@@ -318,6 +318,10 @@ func TestWaitedInJVM(t *testing.T) {
 				}
 				return false
 			})
+			s.poll("a wait of an idle thread", func() bool {
+				p.WaitIn(1, "pool", 50*time.Millisecond)
+				return s.counters.WaitsIdle.Load() > 0
+			})
 			lost := &bpf.Unwinder{WaitError: errors.New("lost")}
 			assert.NilError(t, s.sampler.SetWaitUnwinder(lost))
 			s.unwinding.notify()
