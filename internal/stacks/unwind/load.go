@@ -270,6 +270,9 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 		}
 		if name == v8Program {
 			changed, err := addProgramCounters(p.Instructions, full.Types)
+			if err == nil && runtime.GOARCH == "amd64" {
+				changed, err = addFunctions(changed, full.Types)
+			}
 			if err != nil {
 				return nil, err
 			}

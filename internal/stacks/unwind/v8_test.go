@@ -290,7 +290,7 @@ func TestV8Frames(t *testing.T) {
 		h.refer(deopt, index(8), h.array(h.typeTrustedBytes, len(calls), calls))
 		optimized := h.compile(12, 100, h.array(h.typeTrustedBytes, 99, positionTable(tables, [3]int64{10, 8, 0},
 			[3]int64{20, 1, 2}, [3]int64{30, 26, 1}, [3]int64{40, 32, 0}, [3]int64{50, 0, 0})), deopt)
-		lengths := []byte{4, 6, 6, 6, 6}
+		lengths := []byte{2, 2, 6, 6, 6, 6} // first that of making the frame
 		baseline := h.compile(h.kindBaseline, 40, h.array(h.typeBytes, len(lengths), lengths), byteCode)
 		at := func(offset uint64) uint64 { return offset + uint64(h.byteCodeData) - v8Tag }
 		const (
@@ -321,6 +321,7 @@ func TestV8Frames(t *testing.T) {
 			// Another function has been called, and has no frame yet; its caller's place is not known.
 			{v8Word(code, other, pcVariable(optimized+15, v8Compiled), leaf), []Frame{f("outer", 2), f("other", 0)}},
 			{v8Word(code, other, pcVariable(optimized+15, v8Compiled), call), []Frame{f("other", 0)}},
+			{v8Word(code, inner, pcVariable(baseline+1, v8Compiled), leaf), []Frame{f("inner", 2)}},
 			{v8Word(code, inner, pcVariable(baseline+3, v8Compiled), leaf), []Frame{f("inner", 2)}},
 			{v8Word(code, inner, pcVariable(baseline+9, v8Compiled), leaf), []Frame{f("inner", 2)}},
 			{v8Word(code, inner, pcVariable(baseline+10, v8Compiled), leaf), []Frame{f("inner", 3)}},
@@ -922,6 +923,11 @@ func TestV8Text(t *testing.T) {
 	assert.NilError(t, err)
 	_, err = full.read(h, b[:2], int64(binary.LittleEndian.Uint64(b)-v8Tag+v8TypeOffset))
 	assert.Check(t, err == nil && full.lost && b[0] == 0, "%v, %+v", err, full)
+	// The description of a scope at the end of V8's memory is read, and nothing behind it.
+	scope, read := uint64(5*v8ChunkBytes-64), make([]byte, v8ScopeBytes)
+	h.put(scope, 1, 2, 3, 4, 5, 6, 7, 8)
+	n, err := newV8Text(h.v8Layout).read(h, read, int64(scope))
+	assert.Check(t, err == nil && n == len(read) && read[56] == 8 && read[64] == 0, "%x, %v", read, err)
 	// The text of a script has a byte for each character.
 	source := h.text("ä\n中\r\nx")
 	script := h.script(h.text("data:"+strings.Repeat("é", 2000)), source)

@@ -15,10 +15,11 @@ func isV8Function(word libpf.EbpfFrame) bool {
 	return word.Variable(0)&support.V8FileTypeMask != support.V8FileTypeMarker
 }
 
-// isPlaceless reports whether a word is of a function of V8 of which the place is not known: the engine has its first
-// line then.
+// isPlaceless reports whether a word is of a function of V8 of which the engine does not know the place: it has its
+// first line then, and in code of V8's first compiler the line of the next byte code.
 func isPlaceless(word libpf.EbpfFrame) bool {
-	return word.Type() == libpf.V8Frame && word.Variable(0)&support.V8FileTypeMask == support.V8FileTypeNativeSFI
+	kind := word.Variable(0) & support.V8FileTypeMask
+	return word.Type() == libpf.V8Frame && (kind == support.V8FileTypeNativeSFI || kind == support.V8FileTypeNativeJSFunc)
 }
 
 // frames returns the frames of a word: those of calls that are inlined, and of the function.
@@ -257,8 +258,8 @@ func (l *v8Layout) tables() v8Tables {
 	return v8TablesDifferent
 }
 
-// baselineLine returns the line of a place in code of V8's first compiler, which has a table of how long the code
-// of each byte code is, 0 when it is not known.
+// baselineLine returns the line of a place in code of V8's first compiler, which has a table of how long the code is
+// that makes the frame, and that of each byte code, 0 when it is not known.
 func (r *v8Reader) baselineLine(code, function uint64, f *v8Function, offset uint64) uint32 {
 	lengths, err := r.positions(code + uint64(r.codeWrapper) - 8)
 	if err != nil || r.opcodes == nil {
@@ -277,14 +278,12 @@ func (r *v8Reader) baselineLine(code, function uint64, f *v8Function, offset uin
 	if _, err := r.memory.ReadAt(byteCode, int64(object)+int64(r.byteCodeData)); err != nil {
 		return 0
 	}
-	at, end := 0, uint64(0)
-	for {
-		n, size := binary.Uvarint(lengths)
-		if size <= 0 {
-			return 0
-		}
+	end, size := binary.Uvarint(lengths)
+	for at := 0; size > 0; {
 		lengths = lengths[size:]
-		if end += n; end > offset {
+		var n uint64
+		n, size = binary.Uvarint(lengths)
+		if end += n; size > 0 && end > offset {
 			return r.byteCodeLine(function, f, int64(at))
 		}
 		next := r.opcodeBytes(byteCode[min(at, len(byteCode)):])
@@ -293,6 +292,7 @@ func (r *v8Reader) baselineLine(code, function uint64, f *v8Function, offset uin
 		}
 		at += next
 	}
+	return 0
 }
 
 // opcodeBytes returns the size of the first instruction of byte code, 0 if it is none. The first four byte codes are

@@ -98,7 +98,7 @@ func replaceCall(instructions asm.Instructions, source, back string,
 			line = instructions[before-1].Source()
 		}
 		isRead := instructions[i].IsBuiltinCall() && instructions[i].Constant == int64(asm.FnProbeReadUser)
-		if isRead && line != nil && strings.Contains(line.String(), source) {
+		if isRead && line != nil && strings.Contains(line.String()+"\n", source) {
 			if at >= 0 {
 				return nil, fmt.Errorf("the unwinding program has %q in several places", source)
 			}

@@ -10,6 +10,10 @@ const (
 	// maxV8TextBytes is what the engine reads of a name. Only texts of scripts are longer.
 	maxV8TextBytes = 1 << 10
 
+	// v8ScopeBytes is what the engine reads of the description of a scope, also of a shorter one, and v8ChunkBytes what
+	// V8 takes of the system at a time, in versions that the engine reads. No object is in two of them but large ones.
+	v8ScopeBytes, v8ChunkBytes = 16 * 8, 1 << 18
+
 	// maxV8Kinds bounds the types of objects that are known. For a word, some fifty are seen.
 	maxV8Kinds = 4 << 10
 )
@@ -60,8 +64,9 @@ func (t *v8Text) forget() {
 func (t *v8Text) read(memory io.ReaderAt, b []byte, off int64) (int, error) {
 	at, n := uint64(off), uint64(len(b))
 	from := at - t.object - uint64(t.oneByteChars)
-	if t.object != 0 && n > 0 && from < t.length && n <= t.length-from {
-		switch { // it is within the string, and not of another object
+	isText := t.object != 0 && n > 0 && from < t.length && n <= t.length-from
+	if isText { // it is within the string, and not of another object
+		switch {
 		case t.text != nil && from == 0 && n == t.length:
 			return copy(b, t.text), nil
 		case t.isWide && t.isSource:
@@ -69,6 +74,12 @@ func (t *v8Text) read(memory io.ReaderAt, b []byte, off int64) (int, error) {
 		case t.isWide:
 			return 0, errV8Object
 		}
+	}
+	if end := v8ChunkBytes - at%v8ChunkBytes; n == v8ScopeBytes && end < n && !isText {
+		// Behind it may be nothing: the engine would take the function for one without a name.
+		clear(b[end:])
+		_, err := memory.ReadAt(b[:end], off)
+		return len(b), err
 	}
 	read, err := memory.ReadAt(b, off)
 	if err != nil {
