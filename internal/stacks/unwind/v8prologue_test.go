@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"encoding/binary"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -18,6 +19,9 @@ import (
 // that was left there; other frames are as they are.
 func TestFunctionCode(t *testing.T) {
 	testenv.NeedRoot(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the function is looked for in a register of x86-64")
+	}
 	program := functionProgram(t)
 	const context, function, rdi, left, marker = 0x1001, 0x2001, 0x3001, 0x4001, 0x1e
 	for _, c := range []struct {
@@ -118,6 +122,9 @@ func functionProgram(t *testing.T) func(*[10]uint64, map[string]uint64, bool) [1
 // A function is that which its caller calls, also while it makes its frame, where another one had its frame before. The
 // line of that is the call's, or not known.
 func TestV8Callers(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the function is looked for in a register of x86-64")
+	}
 	node := testenv.NeedTool(t, "node")
 	e := shareEngine(t)
 	e.sample(t)
