@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 )
 
 // A deferredSample could not be counted in the kernel.
@@ -89,6 +90,7 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 		Count: Count{
 			Stack:      key,
 			TID:        int(d.Key.Stack.Tid),
+			Thread:     unix.ByteSliceToString(asBytes(d.Thread[:])),
 			First:      d.Time,
 			Last:       d.Time,
 			TraceFlags: uint8(d.TraceFlags),

@@ -101,7 +101,7 @@ func TestUnreadable(t *testing.T) {
 					d.ThreadPointer == thread.ThreadPointer && d.Time <= now && now-d.Time <= uint64(waiting),
 					"deferred %+v, thread %+v", d, thread)
 				key := StackKey{Target: target, hash: d.Count.Stack.hash}
-				want := Count{Stack: key, TID: d.TID, First: d.Time, Last: d.Time, Samples: 1}
+				want := Count{Stack: key, TID: d.TID, Thread: "busy-1", First: d.Time, Last: d.Time, Samples: 1}
 				assert.Check(t, reflect.DeepEqual(d.Count, want), "count %+v, want %+v", d.Count, want)
 				verifyCode(t, p.PID, d.Frames)
 			})

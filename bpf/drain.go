@@ -16,6 +16,7 @@ import (
 type Count struct {
 	Stack         StackKey // its Target is the process
 	TID           int      // with ByThread, the thread in our own pid namespace; else 0
+	Thread        string   // the same: its name at the first sample, any bytes
 	TraceID       [16]byte
 	TransactionID [8]byte
 	SpanID        [8]byte // with BySpan, the span id in the slot at each of the samples; else 0
@@ -29,7 +30,7 @@ type Count struct {
 	Attributes []byte // of such a record, those that are wanted: {index, length, value}…; valid until yield returns
 }
 
-// drainBatch is how many counts one system call returns: 44 KiB of buffers.
+// drainBatch is how many counts one system call returns: 52 KiB of buffers.
 const drainBatch = 512
 
 // drain is the state of Drain.
@@ -183,6 +184,7 @@ func newCount(key *samplerCountKey, value *samplerCount) Count {
 	count := Count{
 		Stack:      newStackKey(key.Stack),
 		TID:        int(key.Stack.Tid),
+		Thread:     unix.ByteSliceToString(asBytes(value.Thread[:])),
 		First:      value.First,
 		Last:       value.Last,
 		TraceFlags: uint8(value.TraceFlags),

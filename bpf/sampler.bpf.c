@@ -147,6 +147,8 @@ static __always_inline enum sample_outcome defer_sample(struct scratch *s, __u32
     __u64 frames = sample->stack.kernel_frames + sample->stack.user_frames, bytes;
 
     sample->tid = thread_number(level);
+    if (by_thread)
+        bpf_get_current_comm(sample->thread, sizeof(sample->thread));
     sample->outcome = outcome;
     sample->attributes_size = sample->key.attributes ? s->attributes.found.size : 0;
     if (frames > MAX_WORDS) /* never; for the verifier */
@@ -243,6 +245,8 @@ static __always_inline bool count_in(void *counts, void *attributes, const struc
         return true;
     if (!store_stack(sample, table) || !store_attributes(attributes, s, counters))
         return false;
+    if (by_thread)
+        bpf_get_current_comm(first.thread, sizeof(first.thread));
     if (!bpf_map_update_elem(counts, &sample->key, &first, BPF_NOEXIST))
         return true;
     /* The table is full, or another CPU was faster. */

@@ -124,12 +124,14 @@ struct attributes_key {
  *        8    8 last         the same of the last one
  *       16    4 samples
  *       20    4 trace_flags  of the last one
+ *       24   16 thread       of a count by thread, its name at the first one, with NULs at its end
  */
 struct count {
     __u64 first;
     __u64 last;
     __u32 samples;
     __u32 trace_flags;
+    char thread[16];
 };
 
 /* A sample that is deferred to user space.
@@ -144,8 +146,9 @@ struct count {
  *       92    4 pid             as tid
  *       96    4 attributes_size
  *      100    4 reserved        0
- *      104 16+8n stack
- *   120+8n    - attributes      the entries of a struct correlator_attributes
+ *      104   16 thread          as in struct count
+ *      120 16+8n stack
+ *   136+8n    - attributes      the entries of a struct correlator_attributes
  */
 struct deferred {
     __u64 time;
@@ -157,6 +160,7 @@ struct deferred {
     __u32 pid;
     __u32 attributes_size;
     __u32 reserved;
+    char thread[16];
     struct stack stack;
     __u8 attributes[512]; /* room, as the stack's addresses are fewer than there is room for */
 };
@@ -186,25 +190,27 @@ _Static_assert(sizeof(struct attributes_key) == 16, "attributes_key");
 _Static_assert(__builtin_offsetof(struct count, last) == 8, "last");
 _Static_assert(__builtin_offsetof(struct count, samples) == 16, "samples");
 _Static_assert(__builtin_offsetof(struct count, trace_flags) == 20, "trace_flags");
-_Static_assert(sizeof(struct count) == 24, "count");
+_Static_assert(__builtin_offsetof(struct count, thread) == 24, "thread");
+_Static_assert(sizeof(struct count) == 40, "count");
 _Static_assert(__builtin_offsetof(struct deferred, tid) == 16, "tid");
 _Static_assert(__builtin_offsetof(struct deferred, outcome) == 20, "outcome");
 _Static_assert(__builtin_offsetof(struct deferred, key) == 24, "key");
 _Static_assert(__builtin_offsetof(struct deferred, trace_flags) == 88, "trace_flags");
 _Static_assert(__builtin_offsetof(struct deferred, pid) == 92, "pid");
 _Static_assert(__builtin_offsetof(struct deferred, attributes_size) == 96, "attributes_size");
-_Static_assert(__builtin_offsetof(struct deferred, stack) == 104, "stack");
-_Static_assert(__builtin_offsetof(struct deferred, attributes) == 6264, "attributes");
+_Static_assert(__builtin_offsetof(struct deferred, thread) == 104, "thread");
+_Static_assert(__builtin_offsetof(struct deferred, stack) == 120, "stack");
+_Static_assert(__builtin_offsetof(struct deferred, attributes) == 6280, "attributes");
 
 /* A sample being built, which is larger than a program's own stack.
  *
  *   offset size field
- *        0 6776 sample
- *     6776  120 context     of the thread
- *     6896    4 outcome     the same: enum correlator_outcome
- *     6900    4 publishes   0: its process publishes no context, but maybe by labels
- *     6904 2584 attributes  of the thread
- *     9488 1480 labels      the same
+ *        0 6792 sample
+ *     6792  120 context     of the thread
+ *     6912    4 outcome     the same: enum correlator_outcome
+ *     6916    4 publishes   0: its process publishes no context, but maybe by labels
+ *     6920 2584 attributes  of the thread
+ *     9504 1480 labels      the same
  */
 struct scratch {
     struct deferred sample;
@@ -215,10 +221,10 @@ struct scratch {
     struct go_scratch labels;
 };
 
-_Static_assert(__builtin_offsetof(struct scratch, context) == 6776, "context");
-_Static_assert(__builtin_offsetof(struct scratch, outcome) == 6896, "outcome");
-_Static_assert(__builtin_offsetof(struct scratch, attributes) == 6904, "attributes");
-_Static_assert(__builtin_offsetof(struct scratch, labels) == 9488, "labels");
-_Static_assert(sizeof(struct scratch) == 10968, "scratch");
+_Static_assert(__builtin_offsetof(struct scratch, context) == 6792, "context");
+_Static_assert(__builtin_offsetof(struct scratch, outcome) == 6912, "outcome");
+_Static_assert(__builtin_offsetof(struct scratch, attributes) == 6920, "attributes");
+_Static_assert(__builtin_offsetof(struct scratch, labels) == 9504, "labels");
+_Static_assert(sizeof(struct scratch) == 10984, "scratch");
 
 #endif

@@ -81,6 +81,7 @@ type samplerCount struct {
 	Last       uint64
 	Samples    uint32
 	TraceFlags uint32
+	Thread     [16]int8
 }
 
 type samplerCountKey struct {
@@ -119,6 +120,7 @@ type samplerDeferred struct {
 	Pid            uint32
 	AttributesSize uint32
 	Reserved       uint32
+	Thread         [16]int8
 	Stack          samplerStack
 	Attributes     [512]uint8
 }

@@ -225,10 +225,11 @@ func TestDecodeDeferred(t *testing.T) {
 		raw := unhex(t, "0200000000000000"+"0300000000000000"+"04000000"+"0e000000"+
 			test.hash+"0600000000000000"+"07000000"+"04000000"+
 			"000102030405060708090a0b0c0d0e0f"+"1011121314151617"+"18191a1b1c1d1e1f"+test.kind+
-			"01000000"+"09000000"+test.size+"00000000"+test.stack+test.attributes)
+			"01000000"+"09000000"+test.size+"00000000"+hex.EncodeToString([]byte("a name of 16 byt"))+test.stack+
+			test.attributes)
 		d, err := decodeDeferred(raw)
 		want := deferredSample{Outcome: TableFull, PID: 9, TID: 4, ThreadPointer: 3, Time: 2, Count: Count{
-			Stack: test.want, TID: 4, First: 2, Last: 2, Samples: 1, TraceFlags: 1,
+			Stack: test.want, TID: 4, Thread: "a name of 16 byt", First: 2, Last: 2, Samples: 1, TraceFlags: 1,
 			OTel: test.kind[1] != '0', OfLabels: test.kind[1] == '7',
 			Attributes: slices.Concat(unhex(t, test.attributes)),
 		}, Frames: test.frames}

@@ -3,10 +3,12 @@ package bpf
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
@@ -147,6 +149,50 @@ func TestByThread(t *testing.T) {
 			counters := readCounters(t, s)
 			want := counters[Correlated] + counters[NoTrace] + counters[NoSlot]
 			assert.Check(t, samples == want, "drained %d samples, counters %v", samples, counters)
+		})
+	}
+}
+
+// With ByThread, samples have the name that their thread has when they are taken.
+func TestSampledThreadNames(t *testing.T) {
+	for name, options := range map[string]SamplerOptions{
+		"counted": {ByThread: true}, "deferred": {ByThread: true, MaxCounts: 1}, "together": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options.KeepUntraced, options.SamplesPerSecond = true, 2000
+			s := openSampler(t, options)
+			addRules(t, s, os.Getpid(), func() TargetRules { return TargetRules{} })
+			runtime.LockOSThread() // and the thread ends with the test
+			for _, name := range []string{"first", "a longer second", "\n"} {
+				assert.NilError(t, os.WriteFile("/proc/thread-self/comm", []byte(name), 0))
+				drainAll(t, s)
+				readDeferred(t, s, func(deferredSample) {})
+				counted, deferred, burnt := 0, 0, 0
+				is := func(c Count) bool {
+					if !options.ByThread {
+						assert.Check(t, c.TID == 0 && c.Thread == "", "%+v", c)
+						return true
+					}
+					assert.Check(t, c.TID != unix.Gettid() || c.Thread == name, "%q: %+v", name, c)
+					return c.TID == unix.Gettid()
+				}
+				testenv.Poll(t, waiting, "samples of the test", func() bool {
+					for i := range 1 << 20 {
+						burnt ^= i
+					}
+					for _, c := range drainAll(t, s) {
+						if is(c) {
+							counted++
+						}
+					}
+					readDeferred(t, s, func(d deferredSample) {
+						if is(d.Count) {
+							deferred++
+						}
+					})
+					return options.MaxCounts == 0 && counted > 0 || deferred > 0
+				})
+			}
 		})
 	}
 }

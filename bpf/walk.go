@@ -15,6 +15,7 @@ type Walk struct {
 	Stack         StackKey // its Target is the process
 	Frames        Stack    // which Sampler.Stack does not know
 	TID           int      // in our own pid namespace
+	Thread        string   // its name: any bytes
 	TraceID       [16]byte
 	TransactionID [8]byte
 	SpanID        [8]byte // with BySpan; else 0
@@ -80,7 +81,8 @@ func decodeWalk(raw []byte) (Walk, error) {
 	}
 	walk := Walk{
 		Time: d.Time, Stack: key, Frames: frames, TID: int(d.Tid),
-		OTel: isOTel(uint32(d.Context)), OfLabels: d.OfLabels != 0,
+		Thread: unix.ByteSliceToString(asBytes(d.Thread[:])),
+		OTel:   isOTel(uint32(d.Context)), OfLabels: d.OfLabels != 0,
 		Attributes: attributes[:d.AttributesSize], State: ThreadState(d.State),
 		NS: d.Ns, Longest: d.Longest, Queued: d.Queued, Queue: d.Queue,
 		Peer: newPeer(d.Family, d.Port, &d.Address), Path: newPath(&d.Path), Futex: d.Futex,

@@ -158,6 +158,7 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     __asm__ __volatile__("" ::: "memory"); /* the verifier goes on once for all outcomes */
     walked->target = context->target;
     walked->tid = thread->key.tid;
+    bpf_get_current_comm(walked->thread, sizeof(walked->thread));
     walked->trace_id[0] = thread->key.trace_id[0];
     walked->trace_id[1] = thread->key.trace_id[1];
     walked->transaction_id = thread->key.transaction_id;

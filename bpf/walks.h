@@ -34,9 +34,10 @@
  *      116    4 attributes_size
  *      120   16 address          of the peer: 4 bytes or all
  *      136   56 waker
- *      192  256 path             names of the file that was waited for, the last first; "": no more
- *      448 16+8n stack
- *   464+8n    - attributes       the entries of a struct correlator_attributes
+ *      192   16 thread           its name, with NULs at its end
+ *      208  256 path             names of the file that was waited for, the last first; "": no more
+ *      464 16+8n stack
+ *   480+8n    - attributes       the entries of a struct correlator_attributes
  */
 struct walked {
     __u64 time;
@@ -59,6 +60,7 @@ struct walked {
     __u32 attributes_size;
     __u8 address[16];
     struct waker waker;
+    char thread[16];
     char path[PATH_NAMES][NAME_BYTES];
     struct stack stack;
     __u8 attributes[512]; /* room, as the stack's addresses are fewer than there is room for */
@@ -67,8 +69,8 @@ struct walked {
 /* What is being built of one.
  *
  *   offset size field
- *        0 7120 walked
- *     7120 2584 attributes  of the thread
+ *        0 7136 walked
+ *     7136 2584 attributes  of the thread
  */
 struct walk_scratch {
     struct walked walked;
@@ -79,9 +81,10 @@ _Static_assert(__builtin_offsetof(struct walked, ns) == 64, "ns");
 _Static_assert(__builtin_offsetof(struct walked, state) == 104, "state");
 _Static_assert(__builtin_offsetof(struct walked, address) == 120, "address");
 _Static_assert(__builtin_offsetof(struct walked, waker) == 136, "waker");
-_Static_assert(__builtin_offsetof(struct walked, path) == 192, "path");
-_Static_assert(__builtin_offsetof(struct walked, stack) == 448, "stack");
-_Static_assert(__builtin_offsetof(struct walked, attributes) == 6608, "attributes");
-_Static_assert(__builtin_offsetof(struct walk_scratch, attributes) == 7120, "attributes");
+_Static_assert(__builtin_offsetof(struct walked, thread) == 192, "thread");
+_Static_assert(__builtin_offsetof(struct walked, path) == 208, "path");
+_Static_assert(__builtin_offsetof(struct walked, stack) == 464, "stack");
+_Static_assert(__builtin_offsetof(struct walked, attributes) == 6624, "attributes");
+_Static_assert(__builtin_offsetof(struct walk_scratch, attributes) == 7136, "attributes");
 
 #endif

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -105,6 +106,9 @@ func (s *spent) drain() {
 	assert.NilError(s.t, s.w.DrainWalks(func(w *Walk) {
 		if w.Stack.Target == 0 {
 			return
+		}
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", w.TID)); err == nil { // it lives
+			assert.Check(s.t, w.Thread+"\n" == string(comm), "%q: %+v", comm, w)
 		}
 		s.stackTimes[w.TID] += w.NS + w.Queued
 		s.queue[w.TID] -= int64(ofQueue(w))
@@ -838,11 +842,12 @@ func TestDecodeWalk(t *testing.T) {
 		copy(asBytes(d.Path[i][:]), name)
 	}
 	copy(asBytes(d.Waker.Name[:]), "a name of 16 byt")
+	copy(asBytes(d.Thread[:]), "pool-1")
 	w, err := decodeWalk(encode())
 	assert.NilError(t, err)
 	assert.Check(t, w.Stack.Target == 1 && w.TID == 2 && w.State == Disk && len(w.Frames.User) == 2 &&
 		len(w.Attributes) == 3 && w.Peer == netip.MustParseAddrPort("10.0.0.7:5432") && w.Path == "…/var/shop/log" &&
-		w.Waker.Name == "a name of 16 byt", "%+v", w)
+		w.Waker.Name == "a name of 16 byt" && w.Thread == "pool-1", "%+v", w)
 	d.Port = 0
 	w, err = decodeWalk(encode())
 	assert.Check(t, err == nil && w.Peer == netip.AddrPort{}, "%v, %v", w.Peer, err)

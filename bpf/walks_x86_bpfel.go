@@ -313,8 +313,9 @@ type walksWalked struct {
 		Reserved      uint16
 		File          uint32
 	}
-	Path  [4][64]int8
-	Stack struct {
+	Thread [16]int8
+	Path   [4][64]int8
+	Stack  struct {
 		_            structs.HostLayout
 		LastUsed     uint64
 		KernelFrames uint16

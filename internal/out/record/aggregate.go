@@ -277,9 +277,7 @@ func (a *aggregate) enter(process *Process, s *profile.Sample, texts int) bool {
 
 // seen takes note of the thread and the stack of samples. It reports whether the stack is new for the process.
 func (a *aggregate) seen(process *Process, s *profile.Sample) (isNew bool) {
-	if one := (thread{process, s.TID}); a.names[one] == "" {
-		a.names[one] = s.Thread
-	}
+	a.names[thread{process, s.TID}] = s.Thread // one that has just begun has its creator's name
 	stack := processStack{process, s.Stack.ID}
 	_, known := a.known[stack]
 	a.known[stack] = struct{}{}
@@ -343,8 +341,7 @@ func (a *aggregate) failures() (failures []Failure) {
 	return failures
 }
 
-// name stores what a thread is called, unless that is known: it keeps its first name. The account of one that was not
-// sampled may come later.
+// name stores what a thread is called that was not sampled, unless that is known. Its account may come later.
 func (a *aggregate) name(one thread, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

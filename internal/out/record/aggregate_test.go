@@ -149,6 +149,10 @@ func TestAggregateLimits(t *testing.T) {
 	a.name(thread{process, 2}, "second")
 	a.name(thread{process, 2}, "renamed")
 	a.name(thread{process, 9}, "never sampled")
+	a.add(process, &profile.Sample{TID: 2, Thread: "creator", Stack: stackOf(profile.StackTraceID{4}, 4),
+		TraceID: [16]byte{2}, At: time.Now()})
+	a.add(process, &profile.Sample{TID: 2, Thread: "second", Stack: stackOf(profile.StackTraceID{4}, 4),
+		TraceID: [16]byte{2}, At: time.Now()})
 	a.add(process, &profile.Sample{TID: 1, Thread: "first", Stack: stackOf(profile.StackTraceID{4}, 4),
 		TraceID: [16]byte{1}, At: time.Now()})
 	var recording Recording

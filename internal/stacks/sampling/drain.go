@@ -158,7 +158,8 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 	}
 	sample := profile.Sample{
 		TraceID: count.TraceID, TransactionID: count.TransactionID, SpanID: count.SpanID, TID: count.TID,
-		Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last), Unwound: count.Stack.Unwound(),
+		Thread: count.Thread, Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last),
+		Unwound: count.Stack.Unwound(),
 	}
 	if count.OfOBI && !p.ofOBI.Load() {
 		p.ofOBI.Store(true)
@@ -319,19 +320,13 @@ func (s *Sampling) handOn(program *program, sample *profile.Sample, now time.Tim
 	}
 	sample.Space = program.space
 	program.used.Store(true)
-	notify := program.space.Stale(now)
-	if sample.TID != 0 {
-		name, read := program.names.get(sample.TID, now)
-		sample.Thread = name
-		notify = notify || read
-	}
 	if sample.Wait != nil {
 		program.sink.Waited(*sample)
 	} else {
 		program.sink.Sampled(*sample)
 	}
 	program.inbox.active.Store(true)
-	if notify {
+	if program.space.Stale(now) {
 		program.inbox.notify()
 	}
 }

@@ -138,7 +138,8 @@ func TestProcessSamplerSpan(t *testing.T) {
 		t.Run(fmt.Sprint(bySpan), func(t *testing.T) {
 			p := demo.Start(t, demo.Options{Busy: 1, Manual: true, PageOut: true})
 			begun := p.Begin(1)
-			want := profile.Sample{TraceID: begun.TraceID, TransactionID: begun.TransactionID, TID: begun.Thread.TID}
+			want := profile.Sample{TraceID: begun.TraceID, TransactionID: begun.TransactionID, TID: begun.Thread.TID,
+				Thread: begun.Thread.Name}
 			if span := p.Span(1, 2); bySpan {
 				want.SpanID = span
 			}

@@ -42,8 +42,11 @@ func TestSampleOrigin(t *testing.T) {
 				if options.BySpan {
 					span = demo.TraceID(key.TraceID).SpanID()
 				}
-				known := slices.ContainsFunc(threads, func(thread demo.Thread) bool { return thread.TID == key.TID })
-				assert.Check(t, key.SpanID == span && known == options.ByThread && (known || key.TID == 0),
+				known := slices.ContainsFunc(threads, func(thread demo.Thread) bool {
+					return thread.TID == key.TID && thread.Name == key.Thread
+				})
+				assert.Check(t, key.SpanID == span && known == options.ByThread &&
+					(known || key.TID == 0 && key.Thread == ""),
 					"span %v, threads %+v: %+v", span, threads, key)
 				if tid, known := ofTrace[key.TraceID]; known && tid != key.TID {
 					t.Errorf("trace of threads %d and %d", tid, key.TID)

@@ -95,7 +95,7 @@ type Sink interface {
 	// or did, and ended otherwise; not with those that ProcessSampler.Abandon returns.
 	Refused(outcome process.SampleOutcome, samples uint64)
 	// ThreadNamed is called on the goroutine of the process, with nothing locked, when the name of
-	// a sampled thread has been read.
+	// a thread that has accounts, by thread, has been read.
 	ThreadNamed(tid int, name string)
 }
 

@@ -171,7 +171,7 @@ type receiver struct {
 	refused process.SampleOutcomes
 
 	mu      sync.Mutex
-	samples map[profile.Sample]uint64 // without their number, thread's name and times
+	samples map[profile.Sample]uint64 // without their number and times
 	counted map[interval]uint64
 	alone   uint64 // samples with an interval of their own
 	outside uint64 // samples that are not in their interval
@@ -222,8 +222,7 @@ func (r *receiver) Sampled(sample profile.Sample) {
 		r.outside += sample.Count
 	}
 	key := sample
-	key.Count, key.Thread, key.At, key.Last, key.Start, key.End = 0, "", time.Time{}, time.Time{}, time.Time{},
-		time.Time{}
+	key.Count, key.At, key.Last, key.Start, key.End = 0, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	r.samples[key] += sample.Count
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// maxThreadNames is how many names are kept of a program: more than have threads that are busy
+	// maxThreadNames is how many names are kept of a program: more than have threads that do something
 	// in the same minute. They take 25 KB; when there are more, some are read again.
 	maxThreadNames = 256
 
@@ -19,8 +19,9 @@ const (
 	nameAge = time.Minute
 )
 
-// threadNames is the names of a program's threads. A sample gets the name that is known; the
-// goroutine of the process reads those that are not. So the first samples of a thread have no name.
+// threadNames is the names of a program's threads, for accounts: samples and waits have theirs from the
+// kernel. An account gets the name that is known; the goroutine of the process reads those that are not.
+// So the first accounts of a thread have no name.
 type threadNames struct {
 	mu     sync.Mutex
 	known  map[int]threadName
@@ -55,7 +56,7 @@ func (n *threadNames) get(tid int, now time.Time) (name string, read bool) {
 }
 
 // read reads the names that were asked for, and calls named with each. A thread that has ended
-// keeps its name: samples of it may still come.
+// keeps its name: accounts of it may still come.
 func (n *threadNames) read(read func(tid int) (string, error), named func(tid int, name string)) {
 	n.mu.Lock()
 	tids := n.tids
@@ -89,5 +90,5 @@ func (n *threadNames) store(tid int, name string, err error) {
 	n.known[tid] = entry
 }
 
-// readNames reads the names of sampled threads. It blocks like probe.
+// readNames reads the names of threads with accounts. It blocks like probe.
 func (p *program) readNames() { p.names.read(p.memory.handle.ThreadName, p.sink.ThreadNamed) }

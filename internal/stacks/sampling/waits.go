@@ -177,9 +177,9 @@ func (s *Sampling) drainWalks(now instant) {
 
 // newWait is a wait without what it is, and its stack.
 func (p *program) newWait(w *bpf.Walk, now instant) profile.Sample {
-	return p.newSample(&bpf.Count{Stack: w.Stack, TID: w.TID, TraceID: w.TraceID, TransactionID: w.TransactionID,
-		SpanID: w.SpanID, Samples: 1, OTel: w.OTel, OfLabels: w.OfLabels, Attributes: w.Attributes, First: w.Time,
-		Last: w.Time}, now)
+	return p.newSample(&bpf.Count{Stack: w.Stack, TID: w.TID, Thread: w.Thread, TraceID: w.TraceID,
+		TransactionID: w.TransactionID, SpanID: w.SpanID, Samples: 1, OTel: w.OTel, OfLabels: w.OfLabels,
+		Attributes: w.Attributes, First: w.Time, Last: w.Time}, now)
 }
 
 // newWaits returns the waits of which a stack was walked: what blocked, and the wait for a CPU after that.

@@ -224,7 +224,8 @@ func TestWaited(t *testing.T) {
 		}
 		return got.Wait != nil
 	})
-	assert.Check(t, got.TID == waited.TID && got.TransactionID == waited.TransactionID && !got.Unwound &&
+	assert.Check(t, got.TID == waited.TID && got.Thread == p.Threads()[1].Name &&
+		got.TransactionID == waited.TransactionID && !got.Unwound &&
 		got.Wait.Longest <= waited.Waited && got.Wait.Sum >= got.Wait.Longest && got.Wait.Futex != 0, "%+v", got.Wait)
 	assert.Check(t, got.Wait.Waker.Kind == profile.ThreadWaker && got.Wait.Waker.PID == p.PID &&
 		got.Wait.Waker.TID != waited.TID && got.Wait.Waker.Thread != "", "%+v", got.Wait.Waker)
