@@ -92,7 +92,7 @@ func (n *Namer) notify() {
 func (n *Namer) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var kept time.Time
+	var kept, forgot time.Time
 	for {
 		select {
 		case <-timer.C:
@@ -118,7 +118,10 @@ func (n *Namer) run() {
 		if now.Sub(kept) >= tick {
 			kept = now
 			n.settleAll(func(p *process) bool { return now.After(p.held[0].until) })
-			n.forget(now)
+			if now.Sub(forgot) >= calmTick { // it looks at all processes
+				forgot = now
+				n.forget(now)
+			}
 			n.live.EndIdle(idleWorker)
 		}
 	}

@@ -63,11 +63,14 @@ func (s *stacks) known(p *program, key bpf.StackKey, now time.Time) *profile.Sta
 func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
 	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
 	name := s.rawStack(p, key) // before: the frames are of this version or a later one
+	if !probed && name.space == p.blank {
+		return nil, false
+	}
 	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
 	frames = appendWalked(frames, p.space, raw.User, name.ends)
 	*scratch = frames
 	switch {
-	case !probed && (name.space == p.blank || p.space.Lacking(now)):
+	case !probed && p.space.Lacking(now):
 		return nil, false
 	case name.space == p.blank || len(frames) == 0:
 		return nil, true
