@@ -21,6 +21,10 @@ import (
 // one CPU: then it has loaded the unwinding engine, too, if there are processes.
 const settling = 10 * time.Second
 
+// trimInterval is how often what was used of the program since is unmapped again: what gathers and encodes metrics once
+// a minute, for example, is 5 MB of it. To map again what is in use takes a millisecond.
+const trimInterval = time.Minute
+
 // Run runs an agent until SIGTERM or SIGINT, and a second one of them ends it without delay. The
 // configuration must be complete.
 func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.Logger) error {
@@ -38,14 +42,12 @@ func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.
 		return err
 	}
 	debug.FreeOSMemory() // loading eBPF takes several MB of the kernel's types, once
-	trim := time.AfterFunc(settling, func() {
+	settled := time.AfterFunc(settling, func() {
 		debug.FreeOSMemory() // so does to get to know many processes
-		if err := resident.Trim(cfg.Agent().ProcRoot); err != nil {
-			log.Debug("pages of the program stay mapped", zap.Error(err))
-		}
 		limitProcessors(cfg)
+		trim(ctx, cfg.Agent().ProcRoot, log)
 	})
-	defer trim.Stop()
+	defer settled.Stop()
 	shutdown := s.serve(ctx, a)
 	second, stop := untilSecondSignal(ctx)
 	defer stop()
@@ -53,4 +55,19 @@ func Run(ctx context.Context, cfg *config.Config, build metrics.Build, log *zap.
 	err = a.Run(ctx)
 	shutdown(second)
 	return err
+}
+
+// trim unmaps what was used of the program, again and again until ctx ends.
+func trim(ctx context.Context, procRoot string, log *zap.Logger) {
+	again := time.NewTicker(trimInterval)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		if err := resident.Trim(procRoot); err != nil {
+			log.Debug("pages of the program stay mapped", zap.Error(err))
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+	}
 }
