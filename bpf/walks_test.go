@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -107,9 +106,7 @@ func (s *spent) drain() {
 		if w.Stack.Target == 0 {
 			return
 		}
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", w.TID)); err == nil { // it lives
-			assert.Check(s.t, w.Thread+"\n" == string(comm), "%q: %+v", comm, w)
-		}
+		assert.Check(s.t, w.Thread != "", "%+v", w)
 		s.stackTimes[w.TID] += w.NS + w.Queued
 		s.queue[w.TID] -= int64(ofQueue(w))
 		kept := *w
