@@ -21,8 +21,8 @@ import (
 // one CPU: then it has loaded the unwinding engine, too, if there are processes.
 const settling = 10 * time.Second
 
-// trimInterval is how often what was used of the program since is unmapped again: what gathers and encodes metrics once
-// a minute, for example, is 5 MB of it. To map again what is in use takes a millisecond.
+// trimInterval is how often what was used of the program since is unmapped again: what gathers and encodes metrics, for
+// example, and else stays mapped until memory is short.
 const trimInterval = time.Minute
 
 // Run runs an agent until SIGTERM or SIGINT, and a second one of them ends it without delay. The

@@ -68,7 +68,7 @@ type aggregate struct {
 	accounts     map[thread]*ThreadAccount // nil: nobody asked for them
 	lostAccounts uint64                    // there was no room for
 
-	names map[thread]string
+	names map[thread]threadName
 	known map[processStack]struct{}
 	// functions are those of stacks. One text can be several functions, which all count.
 	functions map[*profile.Function]struct{}
@@ -88,6 +88,12 @@ type aggregate struct {
 type thread struct {
 	process *Process
 	tid     int
+}
+
+// threadName is what a thread was called at a sample of it; the time is zero if that was not at one.
+type threadName struct {
+	text string
+	at   time.Time
 }
 
 // moment is when samples or a wait were.
@@ -115,7 +121,7 @@ func newAggregate() *aggregate {
 
 		samples:   make(map[Key]uint64),
 		stacks:    make(map[profile.StackTraceID][]profile.Frame),
-		names:     make(map[thread]string),
+		names:     make(map[thread]threadName),
 		known:     make(map[processStack]struct{}),
 		truncated: make(map[procscan.ProcessID]time.Time),
 		lost:      make(map[string]uint64),
@@ -189,8 +195,8 @@ func (a *aggregate) account(process *Process, of *profile.Account) {
 		sum = &ThreadAccount{Process: process, TID: of.TID, First: of.First}
 		a.accounts[one] = sum
 	}
-	if a.names[one] == "" {
-		a.names[one] = of.Thread
+	if a.names[one].text == "" {
+		a.names[one] = threadName{text: of.Thread}
 	}
 	if of.Last.After(sum.Last) {
 		sum.Last = of.Last
@@ -277,7 +283,11 @@ func (a *aggregate) enter(process *Process, s *profile.Sample, texts int) bool {
 
 // seen takes note of the thread and the stack of samples. It reports whether the stack is new for the process.
 func (a *aggregate) seen(process *Process, s *profile.Sample) (isNew bool) {
-	a.names[thread{process, s.TID}] = s.Thread // one that has just begun has its creator's name
+	one := thread{process, s.TID}
+	// One that has just begun has its creator's name. Samples do not come in the order of their times.
+	if before := a.names[one]; before.text == "" || s.Thread != "" && !s.At.Before(before.at) {
+		a.names[one] = threadName{s.Thread, s.At}
+	}
 	stack := processStack{process, s.Stack.ID}
 	_, known := a.known[stack]
 	a.known[stack] = struct{}{}
@@ -345,8 +355,8 @@ func (a *aggregate) failures() (failures []Failure) {
 func (a *aggregate) name(one thread, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if before, known := a.names[one]; before == "" && (known || a.accounts != nil && len(a.names) < maxKeys) {
-		a.names[one] = name
+	if before, known := a.names[one]; before.text == "" && (known || a.accounts != nil && len(a.names) < maxKeys) {
+		a.names[one] = threadName{text: name}
 	}
 }
 
@@ -365,14 +375,14 @@ func (a *aggregate) close(into *Recording) {
 	into.Start = a.start
 	into.Samples = make(map[Key]uint64, len(a.samples))
 	for key, samples := range a.samples {
-		key.Thread = a.names[thread{key.Process, key.TID}]
+		key.Thread = a.names[thread{key.Process, key.TID}].text
 		into.Samples[key] = samples
 	}
 	if a.waits != nil {
 		into.Waits = make(map[WaitKey]profile.StateTimes, len(a.waits))
 	}
 	for key, of := range a.waits {
-		key.Thread = a.names[thread{key.Process, key.TID}]
+		key.Thread = a.names[thread{key.Process, key.TID}].text
 		into.Waits[key] = of
 	}
 	a.leaveOut()
@@ -381,11 +391,11 @@ func (a *aggregate) close(into *Recording) {
 	}
 	for i := range a.moments {
 		m := &a.moments[i]
-		m.key.Thread = a.names[thread{m.key.Process, m.key.TID}]
+		m.key.Thread = a.names[thread{m.key.Process, m.key.TID}].text
 		into.Moments[m.key] = append(into.Moments[m.key], m.Moment)
 	}
 	for one, of := range a.accounts {
-		of.Thread = a.names[one]
+		of.Thread = a.names[one].text
 		into.Accounts = append(into.Accounts, *of)
 	}
 	sorting.Sort(into.Accounts, func(x, y ThreadAccount) int {

@@ -149,10 +149,14 @@ func TestAggregateLimits(t *testing.T) {
 	a.name(thread{process, 2}, "second")
 	a.name(thread{process, 2}, "renamed")
 	a.name(thread{process, 9}, "never sampled")
-	a.add(process, &profile.Sample{TID: 2, Thread: "creator", Stack: stackOf(profile.StackTraceID{4}, 4),
-		TraceID: [16]byte{2}, At: time.Now()})
-	a.add(process, &profile.Sample{TID: 2, Thread: "second", Stack: stackOf(profile.StackTraceID{4}, 4),
-		TraceID: [16]byte{2}, At: time.Now()})
+	now := time.Now()
+	for _, s := range []struct {
+		name string
+		at   time.Duration
+	}{{"just begun", 1}, {"second", 2}, {"creator", 0}, {"", 3}} {
+		a.add(process, &profile.Sample{TID: 2, Thread: s.name, Stack: stackOf(profile.StackTraceID{4}, 4),
+			TraceID: [16]byte{2}, At: now.Add(s.at)})
+	}
 	a.add(process, &profile.Sample{TID: 1, Thread: "first", Stack: stackOf(profile.StackTraceID{4}, 4),
 		TraceID: [16]byte{1}, At: time.Now()})
 	var recording Recording
