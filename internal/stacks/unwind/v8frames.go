@@ -18,8 +18,11 @@ func isV8Function(word libpf.EbpfFrame) bool {
 // isPlaceless reports whether a word is of a function of V8 of which the engine does not know the place: it has its
 // first line then, and in code of V8's first compiler the line of the next byte code.
 func isPlaceless(word libpf.EbpfFrame) bool {
+	if word.Type() != libpf.V8Frame {
+		return false
+	}
 	kind := word.Variable(0) & support.V8FileTypeMask
-	return word.Type() == libpf.V8Frame && (kind == support.V8FileTypeNativeSFI || kind == support.V8FileTypeNativeJSFunc)
+	return kind == support.V8FileTypeNativeSFI || kind == support.V8FileTypeNativeJSFunc
 }
 
 // frames returns the frames of a word: those of calls that are inlined, and of the function.

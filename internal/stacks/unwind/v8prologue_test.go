@@ -46,7 +46,7 @@ func TestFunctionCode(t *testing.T) {
 		{"before pop rbp", 0, context, "\x5d", false, context, false},
 		{"code that cannot be read", 0, left, "", false, left, false},
 	} {
-		words := [10]uint64{left, left, left, left, left, left, function, c.word, 7, 8} // rbp points to the last but one
+		words := [10]uint64{left, left, left, left, left, left, function, c.word, 7, 8} // rbp: the last but one
 		code := append([]byte(c.code), 0)
 		pc := uint64(uintptr(unsafe.Pointer(&code[0])))
 		if c.code == "" {
