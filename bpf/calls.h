@@ -296,12 +296,10 @@ static __always_inline enum call call_of_task(struct task_struct *task,
 /* A file that a task has open, NULL if there is none. Another thread may close it meanwhile: what
  * is read of it then is of no file, or of another one. */
 static __always_inline struct file *open_file(struct task_struct *task, __u32 fd) {
-    struct files_struct *files = BPF_CORE_READ((struct task_struct___waits *)task, files);
-    struct fdtable *table = BPF_CORE_READ(files, fdt);
-    struct file **files_open = BPF_CORE_READ(table, fd), *file = NULL;
+    struct fdtable *table = ((struct task_struct___waits *)task)->files->fdt;
+    struct file *file = NULL;
 
-    if (fd >= BPF_CORE_READ(table, max_fds) ||
-        bpf_probe_read_kernel(&file, sizeof(file), files_open + fd))
+    if (fd >= table->max_fds || bpf_probe_read_kernel(&file, sizeof(file), table->fd + fd))
         return NULL;
     return file;
 }

@@ -192,9 +192,8 @@ enum go_result {
 
 /* The current thread's number in its own pid namespace. */
 static __always_inline __u64 go_thread_number(void) {
-    struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-    struct pid *pid = BPF_CORE_READ(task, thread_pid);
-    __u32 level = BPF_CORE_READ(pid, level);
+    struct pid *pid = correlator_field(correlator_task(), thread_pid);
+    __u32 level = correlator_field(pid, level);
     int number = 0;
 
     bpf_core_read(&number, sizeof(number), &pid->numbers[level].nr);
@@ -350,7 +349,9 @@ static __always_inline void go_take_label(struct go_scratch *scratch, __u64 numb
         const volatile struct go_key *key = go_keys + i;
         const volatile __u64 *text = key->text;
 
-        if ((length ^ key->length) | (scratch->text[0] ^ text[0]) | (scratch->text[1] ^ text[1]) |
+        if (length != key->length) /* so are most */
+            continue;
+        if ((scratch->text[0] ^ text[0]) | (scratch->text[1] ^ text[1]) |
             (scratch->text[2] ^ text[2]) | (scratch->text[3] ^ text[3]))
             continue;
         scratch->values[correlator_bounded(key->role, GO_ROLES)] = label->value;
