@@ -248,6 +248,10 @@ func (s *summary) hints() (hints []string) {
 	if kernel := s.frames[profile.KernelFrame]; kernel != nil && kernel.named == 0 {
 		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
 	}
+	if waits := s.recording.Waits; waits != nil && len(waits) == 0 && s.withTrace == 0 {
+		hints = append(hints, "no thread had a trace, and waits are of those that have one: "+
+			`"correlator explain --pid N" tells what threads of any process wait for`)
+	}
 	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
 		hints = append(hints,
 			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower rate may miss less")

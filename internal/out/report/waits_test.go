@@ -153,4 +153,13 @@ func TestWaitsInSummary(t *testing.T) {
 	assert.NilError(t, summarize(r, names).write(&text))
 	assert.Check(t, !strings.Contains(text.String(), "OFF CPU") && !strings.Contains(text.String(), "off a CPU"),
 		text.String())
+	for _, traced := range []bool{true, false} { // what has no trace has no waits
+		r.Waits = make(map[record.WaitKey]profile.StateTimes)
+		if !traced {
+			clear(r.Samples)
+		}
+		text.Reset()
+		assert.NilError(t, summarize(r, names).write(&text))
+		assert.Check(t, strings.Contains(text.String(), "explain --pid") != traced, text.String())
+	}
 }
