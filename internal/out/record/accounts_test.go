@@ -69,6 +69,33 @@ func TestRecordingAccounts(t *testing.T) {
 	assert.Check(t, r.recording.LostAccounts == 0, "%d", r.recording.LostAccounts)
 }
 
+// The account of a thread has the last name that was read of it, or that of its last sample.
+func TestAccountsNamed(t *testing.T) {
+	a := newAggregate()
+	a.accounts = make(map[thread]*ThreadAccount)
+	p := &Process{PID: 1}
+	at := time.Now()
+	a.begin(at)
+	account := func(tid int, name string) {
+		a.account(p, &profile.Account{TID: tid, Thread: name, First: at, Last: at.Add(time.Second)})
+	}
+	a.name(thread{p, 1}, "creator")
+	account(1, "creator")
+	account(1, "")
+	account(2, "creator")
+	account(2, "second")
+	a.name(thread{p, 1}, "first")
+	a.add(p, &profile.Sample{TID: 3, Thread: "third", Stack: stackOf(profile.StackTraceID{4}, 4), Count: 1, At: at})
+	account(3, "read")
+	a.name(thread{p, 3}, "read")
+	var r Recording
+	a.close(&r)
+	assert.Assert(t, len(r.Accounts) == 3, "%+v", r.Accounts)
+	for i, name := range []string{"first", "second", "third"} {
+		assert.Check(t, r.Accounts[i].Thread == name, "%+v", r.Accounts[i])
+	}
+}
+
 // The account of a thread that finds no room is counted.
 func TestAccountsBounded(t *testing.T) {
 	a := newAggregate()

@@ -195,7 +195,7 @@ func (a *aggregate) account(process *Process, of *profile.Account) {
 		sum = &ThreadAccount{Process: process, TID: of.TID, First: of.First}
 		a.accounts[one] = sum
 	}
-	if a.names[one].text == "" {
+	if of.Thread != "" && a.names[one].at.IsZero() {
 		a.names[one] = threadName{text: of.Thread}
 	}
 	if of.Last.After(sum.Last) {
@@ -351,11 +351,11 @@ func (a *aggregate) failures() (failures []Failure) {
 	return failures
 }
 
-// name stores what a thread is called that was not sampled, unless that is known. Its account may come later.
+// name stores what a thread is called, unless a sample said so. Its account may come later.
 func (a *aggregate) name(one thread, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if before, known := a.names[one]; before.text == "" && (known || a.accounts != nil && len(a.names) < maxKeys) {
+	if before, known := a.names[one]; before.at.IsZero() && (known || a.accounts != nil && len(a.names) < maxKeys) {
 		a.names[one] = threadName{text: name}
 	}
 }

@@ -146,9 +146,6 @@ func TestAggregateLimits(t *testing.T) {
 	if p := a.progress(); p.Samples != 5 || p.WithTrace != 4 || p.Start.IsZero() || a.early != 10_000 {
 		t.Errorf("%+v, and %d before", p, a.early)
 	}
-	a.name(thread{process, 2}, "second")
-	a.name(thread{process, 2}, "renamed")
-	a.name(thread{process, 9}, "never sampled")
 	now := time.Now()
 	for _, s := range []struct {
 		name string
@@ -170,7 +167,6 @@ func TestAggregateLimits(t *testing.T) {
 		assert.Check(t, recording.Samples[key] == 2, "%+v", recording.Samples)
 	}
 	assert.Check(t, !add(5, 5, 1) && len(recording.Samples) == 3, "counted after the end")
-	a.name(thread{process, 2}, "late")
 }
 
 // A process that has ever new stacks and transactions, or executes one program after the other,

@@ -248,8 +248,8 @@ func (s *summary) hints() (hints []string) {
 	if kernel := s.frames[profile.KernelFrame]; kernel != nil && kernel.named == 0 {
 		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
 	}
-	if waits := s.recording.Waits; waits != nil && len(waits) == 0 && s.withTrace == 0 {
-		hints = append(hints, "no thread had a trace, and waits are of those that have one: "+
+	if r := s.recording; r.Waits != nil && len(r.Waits) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
+		hints = append(hints, "no sample had a trace, and waits are of those that have one: "+
 			`"correlator explain --pid N" tells what threads of any process wait for`)
 	}
 	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
