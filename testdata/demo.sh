@@ -140,9 +140,9 @@ $correlator record -d $lasting --rate $rate --service 'shop|orders' -o "$work/sh
 recording=$!
 
 heading "correlator run --samples-per-second $rate --keep 1m: it finds them and registers with all agents but that of orders"
-shown="-tree ${pid[shop]}:$work/shop.out -contexts ${pid[orders]}:$work/orders.out -rate $rate"
+shown="-methods ${pid[shop]}:$work/shop.out -contexts ${pid[orders]}:$work/orders.out -rate $rate"
 if [ -n "$otlp" ]; then
-	"$work/show" -socket "$work/otlp.sock" -stacks checkout $shown "$work/demo" >"$work/shown" 2>>"$work/log.show" &
+	"$work/show" -socket "$work/otlp.sock" -stacks checkout "$work/demo" >"$work/shown" 2>>"$work/log.show" &
 	backend=$!
 fi
 $correlator run --samples-per-second $rate --keep $lasting --host-id demo-host --admin-socket "$work/admin.sock" \

@@ -1,17 +1,18 @@
 // Show prints what transactions did, for the demo.
 //
-//	show -socket PATH [-stacks SERVICE] [-tree PROCESS] [-contexts PROCESS -rate HZ] [FILE...]
-//	show -recording FILE [-tree PROCESS] [-contexts PROCESS -rate HZ]
+//	show -socket PATH -stacks SERVICE [FILE...]
+//	show -recording FILE -methods PROCESS -contexts PROCESS -rate HZ
 //
-// With -socket it is a backend: it receives OTLP on a Unix socket, and prints when it is terminated.
-// -stacks prints of a service's transaction with the most samples the stacks, found by their ids,
+// With -socket it is a backend: it receives OTLP on a Unix socket, and when it is terminated it prints
+// of a service's transaction with the most samples the stacks, found by their ids,
 // with their frames. As backends do, it finds the symbols of a frame by the id of its file, if it was
 // given that file; the path of a frame is that in the process where the file was first seen, which
 // may be in another container.
 //
-// A PROCESS is the pid of one and the path of a file with its events, separated by a colon.
+// With -recording it reads what record has written. A PROCESS is the pid of one and the path of a file with its
+// events, separated by a colon.
 //
-// -tree prints of a process's transaction with the most samples the methods as a tree, beside the
+// -methods prints of a process's transaction with the most samples the methods, beside the
 // CPU time that the process says they took, in its events. It fails when one of them is missing.
 //
 // -contexts prints the transactions of a process that publishes by OpenTelemetry's standards, beside
@@ -22,7 +23,6 @@ package main
 import (
 	"cmp"
 	"debug/elf"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -41,80 +41,46 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	var o options
 	socket := flag.String("socket", "", "receive OTLP on a socket at this `path`")
-	recording := flag.String("recording", "", "read a `file` that record has written")
 	stacks := flag.String("stacks", "", "print stacks of this `service`")
-	flag.Var(&o.tree, "tree", "print a tree of methods of this `process`")
-	flag.Var(&o.contexts, "contexts", "print the transactions of this `process`")
-	flag.IntVar(&o.rate, "rate", 0, "samples of every CPU per second")
+	recording := flag.String("recording", "", "read a `file` that record has written")
+	var methods, contexts demoProcess
+	flag.Var(&methods, "methods", "print methods of this `process`")
+	flag.Var(&contexts, "contexts", "print the transactions of this `process`")
+	rate := flag.Int("rate", 0, "samples of every CPU per second")
 	flag.Parse()
-	if (*socket == "") == (*recording == "") || o.contexts.pid != 0 && o.rate <= 0 {
+	if (*socket == "") == (*recording == "") || *recording != "" && *rate <= 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
 	var err error
 	if *recording != "" {
-		err = o.showRecording(*recording)
+		err = showRecording(os.Stdout, *recording, methods, contexts, *rate)
 	} else {
-		err = o.serve(*socket, *stacks, flag.Args())
+		err = serve(*socket, *stacks, flag.Args())
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// options say what is shown beside stacks.
-type options struct {
-	tree, contexts demoProcess
-	rate           int
-}
-
-// demoProcess is a process and the path of its events, as a flag: PID:PATH. The zero value is none.
+// demoProcess is a process and the path of its events, as a flag: PID:PATH.
 type demoProcess struct {
-	pid    int
+	pid    int64
 	events string
 }
 
 func (p *demoProcess) String() string { return "" }
 
-// Set parses the flag.
 func (p *demoProcess) Set(text string) (err error) {
-	pid, events, found := strings.Cut(text, ":")
-	if !found {
-		return errors.New("not PID:PATH")
-	}
+	pid, events, _ := strings.Cut(text, ":")
 	p.events = events
-	p.pid, err = strconv.Atoi(pid)
+	p.pid, err = strconv.ParseInt(pid, 10, 64)
 	return err
 }
 
-func (o *options) showRecording(path string) error {
-	r, err := readRecording(path)
-	if err != nil {
-		return err
-	}
-	return o.show(os.Stdout, r.transactions, r.during)
-}
-
-// show shows transactions; during is when samples were taken.
-func (o *options) show(w io.Writer, transactions func(pid int) map[string]*transaction, during interval) error {
-	if o.tree.pid != 0 {
-		if err := showHottest(w, transactions(o.tree.pid), o.tree.events); err != nil {
-			return err
-		}
-	}
-	if o.contexts.pid == 0 {
-		return nil
-	}
-	if o.tree.pid != 0 {
-		fmt.Fprintln(w)
-	}
-	return showContexts(w, transactions(o.contexts.pid), o.contexts.events, o.rate, during)
-}
-
 // serve receives until it is terminated, then prints.
-func (o *options) serve(socket, stacks string, paths []string) error {
+func serve(socket, stacks string, paths []string) error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 	files := make(map[string]string)
@@ -131,36 +97,10 @@ func (o *options) serve(socket, stacks string, paths []string) error {
 	}
 	<-ended
 	b.Close()
-	profiles := b.Profiles()
-	err = b.Err()
-	if err == nil && stacks != "" {
-		err = show(os.Stdout, profiles, stacks, files)
-	}
-	if err != nil {
+	if err := b.Err(); err != nil {
 		return err
 	}
-	if stacks != "" {
-		fmt.Println()
-	}
-	return o.show(os.Stdout, func(pid int) map[string]*transaction { return received(&profiles, pid) }, always)
-}
-
-// showHottest prints the tree of the transaction with the most samples.
-func showHottest(w io.Writer, transactions map[string]*transaction, events string) error {
-	t := hottest(transactions)
-	if t == nil {
-		return errors.New("no sample is of a transaction of the process")
-	}
-	served, err := readTruth(events)
-	if err != nil {
-		return err
-	}
-	truth, known := served[t.trace]
-	if !known {
-		return fmt.Errorf("the process has served no trace %s", t.trace)
-	}
-	fmt.Fprintf(w, "  Of %d transactions, trace %s has the most samples, %d:\n\n", len(transactions), t.trace, t.samples())
-	return showTree(w, t, truth.Methods)
+	return show(os.Stdout, b.Profiles(), stacks, files)
 }
 
 // show prints the transaction of a service with the most samples; files are paths by id.
