@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"correlator/dots/client"
+	"correlator/internal/lab/cost"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/out/live/types"
@@ -77,23 +75,13 @@ func startHosted(b *testing.B, busy bool) *hostedProcesses {
 // other.
 func (h *hostedProcesses) measure(b *testing.B, binary string, states ...string) (percent []float64) {
 	b.Helper()
-	uri := "ws://" + freeTCP(b)
-	flags := []string{"run", "--log-level", "error", "--admin-socket", filepath.Join(b.TempDir(), "admin")}
+	uri := "ws://" + newLoopback() + ":11233"
+	flags := []string{"--admin-socket", filepath.Join(b.TempDir(), "admin")}
 	if states[0] != "none" {
 		flags = append(flags, "--live-listen", uri)
 	}
-	agent := exec.Command(binary, flags...)
-	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		agent.Process.Signal(syscall.SIGTERM)
-		if err := agent.Wait(); err != nil {
-			b.Errorf("the agent ended with %v", err)
-		}
-	}()
-	pid := agent.Process.Pid
+	pid, end := startBinary(b, binary, flags...)
+	defer end()
 	h.agents++
 	for _, p := range h.working {
 		p.Registration(h.agents)
@@ -106,9 +94,9 @@ func (h *hostedProcesses) measure(b *testing.B, binary string, states ...string)
 			c = watchAsPage(b, uri)
 			time.Sleep(settling)
 		}
-		before := familyTime(b, pid)
+		before := cost.RunTime(cost.Family(pid))
 		time.Sleep(liveFor)
-		used := familyTime(b, pid) - before
+		used := cost.RunTime(cost.Family(pid)) - before
 		percent = append(percent, 100*used.Seconds()/liveFor.Seconds())
 		b.Logf("%s: %.2f %% of a core, %.1f MB", state, percent[len(percent)-1], residentMB(b, pid))
 		if c != nil {
@@ -117,27 +105,6 @@ func (h *hostedProcesses) measure(b *testing.B, binary string, states ...string)
 		}
 	}
 	return percent
-}
-
-// familyTime returns the CPU time of an agent and its workers, also of those that have ended.
-func familyTime(b *testing.B, pid int) (used time.Duration) {
-	b.Helper()
-	for _, member := range family(b, pid) {
-		used += cpuTime(b, member)
-	}
-	_, stat, _ := strings.Cut(readText(b, fmt.Sprintf("/proc/%d/stat", pid)), ") ")
-	fields := strings.Fields(stat)
-	return used + time.Duration(number(b, fields[13])+number(b, fields[14]))*10*time.Millisecond // cutime, cstime
-}
-
-func freeTCP(b *testing.B) string {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // watchAsPage joins what the page does when a transaction was clicked.
@@ -152,9 +119,7 @@ func watchAsPage(b *testing.B, uri string) *client.Client {
 	_, errStacks := client.Subscribe[*types.CorrelatorStack](c, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	if err := errors.Join(errHosts, errProcesses, errThreads, errTransactions, errTimes, errStacks,
-		c.Connect(ctx, uri)); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, errors.Join(errHosts, errProcesses, errThreads, errTransactions, errTimes, errStacks,
+		c.Connect(ctx, uri)))
 	return c
 }

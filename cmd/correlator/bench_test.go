@@ -1,21 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/prometheus/procfs"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/lab/cost"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -36,7 +37,7 @@ func BenchmarkRun(b *testing.B) {
 			busy := demo.Start(b, demo.Options{Busy: 2, Transaction: 500 * time.Millisecond,
 				Gap: 50 * time.Millisecond})
 			idle := []*demo.Process{demo.Start(b, demo.Options{Idle: 2}), demo.Start(b, demo.Options{Idle: 2})}
-			pid := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond), "--scan-interval", "30s")
+			pid, _ := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond), "--scan-interval", "30s")
 			for _, p := range append(idle, busy) {
 				p.Registration(1)
 			}
@@ -48,114 +49,70 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// startBinary starts the agent, with a feed, until the benchmark ends.
-func startBinary(b testing.TB, binary string, flags ...string) (pid int) {
+// startBinary starts the agent, with a feed, until end is called, or the benchmark ends.
+func startBinary(b testing.TB, binary string, flags ...string) (pid int, end func()) {
 	b.Helper()
 	agent := exec.Command(binary, slices.Concat([]string{"run", "--log-level", "error", "--feed-socket",
 		filepath.Join(b.TempDir(), "feed")}, flags)...)
 	agent.Stderr = os.Stderr
 	assert.NilError(b, agent.Start())
-	b.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		agent.Process.Signal(syscall.SIGTERM)
 		err := agent.Wait()
 		assert.Check(b, err, "the agent ended with %v", err)
 	})
-	return agent.Process.Pid
+	b.Cleanup(end)
+	return agent.Process.Pid, end
 }
 
 // measure measures the agent for a while.
 func measure(b *testing.B, pid int, busy *demo.Process) {
 	b.Helper()
-	cpuBefore, userBefore, samplesBefore, programBefore := cpuTime(b, pid), userTime(b,
-		pid), busy.Report().Samples, program(b)
+	cpuBefore, userBefore := cost.RunTime([]int{pid}), userTime(b, pid)
+	samplesBefore, programBefore := busy.Report().Samples, sampler(pid)
 	time.Sleep(running)
-	cpu, user, samples := cpuTime(b, pid)-cpuBefore, userTime(b, pid)-userBefore, busy.Report().Samples-samplesBefore
-	ran := program(b)
+	cpu, user := cost.RunTime([]int{pid})-cpuBefore, userTime(b, pid)-userBefore
+	samples, ran := busy.Report().Samples-samplesBefore, sampler(pid)
 	b.ReportMetric(100*cpu.Seconds()/running.Seconds(), "%core")
 	b.ReportMetric(residentMB(b, pid), "RSS-MB")
 	if samples > 0 {
 		b.ReportMetric(float64(samples), "samples")
 		b.ReportMetric(float64(cpu.Microseconds())/float64(samples), "cpu-µs/sample")
 		b.ReportMetric(float64(user.Microseconds())/float64(samples), "user-µs/sample")
-		b.ReportMetric(float64(ran.time-programBefore.time)/float64(ran.count-programBefore.count), "kernel-ns/tick")
+		b.ReportMetric(float64(ran.Runtime-programBefore.Runtime)/float64(ran.RunCount-programBefore.RunCount), "kernel-ns/tick")
 	}
-}
-
-// cpuTime returns the CPU time of the threads of a process, in nanoseconds. (The time of threads
-// that end is not included; those of a Go program do not end.)
-func cpuTime(b *testing.B, pid int) (sum time.Duration) {
-	b.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil || len(files) == 0 {
-		b.Fatal("no threads", err)
-	}
-	for _, file := range files {
-		ns, _, _ := strings.Cut(readText(b, file), " ")
-		sum += time.Duration(number(b, ns))
-	}
-	return sum
 }
 
 // userTime returns how much of it was outside the kernel, in ticks of 10 ms. The kernel samples
 // that at its own ticks.
 func userTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
-	_, stat, _ := strings.Cut(readText(b, fmt.Sprintf("/proc/%d/stat", pid)), ") ")
-	return time.Duration(number(b, strings.Fields(stat)[11])) * 10 * time.Millisecond
+	process, err := procfs.NewProc(pid)
+	assert.NilError(b, err)
+	stat, err := process.Stat()
+	assert.NilError(b, err)
+	return time.Duration(stat.UTime) * 10 * time.Millisecond
+}
+
+// memoryOf says how much memory a process has.
+func memoryOf(t testing.TB, pid int) procfs.ProcStatus {
+	t.Helper()
+	process, err := procfs.NewProc(pid)
+	assert.NilError(t, err)
+	status, err := process.NewStatus()
+	assert.NilError(t, err)
+	return status
 }
 
 func residentMB(b *testing.B, pid int) float64 {
 	b.Helper()
-	status := bufio.NewScanner(strings.NewReader(readText(b, fmt.Sprintf("/proc/%d/status", pid))))
-	for status.Scan() {
-		if kilobytes, ok := strings.CutPrefix(status.Text(), "VmRSS:"); ok {
-			return float64(number(b, strings.TrimSuffix(strings.TrimSpace(kilobytes), " kB"))) / 1024
-		}
-	}
-	b.Fatal("no VmRSS")
-	return 0
+	return float64(memoryOf(b, pid).VmRSS) / (1 << 20)
 }
 
-type programStats struct{ time, count int64 }
-
-// program returns the run time of the sampling programs of this machine: there should be one.
-func program(b *testing.B) (sum programStats) {
-	b.Helper()
-	for id := ebpf.ProgramID(0); ; {
-		next, err := ebpf.ProgramGetNextID(id)
-		if err != nil {
-			return sum
-		}
-		id = next
-		p, err := ebpf.NewProgramFromID(id)
-		if err != nil {
-			continue // unloaded meanwhile
-		}
-		info, err := p.Info()
-		if err == nil && info.Type == ebpf.PerfEvent && info.Name == "sample" {
-			if stats, err := p.Stats(); err == nil {
-				sum.time += int64(stats.Runtime)
-				sum.count += int64(stats.RunCount)
-			}
-		}
-		p.Close()
+// sampler returns what the sampling program of an agent has run, with the programs that it calls.
+func sampler(pid int) (ran ebpf.ProgramStats) {
+	for _, stats := range cost.Programs([]int{pid}, "sample") {
+		ran = stats
 	}
-}
-
-func readText(b *testing.B, path string) string {
-	b.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return string(text)
-}
-
-func number(b *testing.B, text string) int64 {
-	b.Helper()
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
+	return ran
 }

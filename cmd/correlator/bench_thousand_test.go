@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/cost"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -32,7 +35,7 @@ func thousand(b *testing.B, binary string, idle, perSecond int) {
 		crowd = demo.StartMany(b, idle, demo.Options{})
 	}
 	begin := time.Now()
-	pid := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond))
+	pid, _ := startBinary(b, binary, "--samples-per-second", strconv.Itoa(perSecond))
 	busy.Registration(1)
 	if crowd != nil {
 		crowd.Registered()
@@ -40,9 +43,9 @@ func thousand(b *testing.B, binary string, idle, perSecond int) {
 	registered := time.Since(begin)
 	time.Sleep(settling)
 	for b.Loop() {
-		cpuBefore := cpuTime(b, pid)
+		cpuBefore := cost.RunTime([]int{pid})
 		time.Sleep(running)
-		b.ReportMetric(100*(cpuTime(b, pid)-cpuBefore).Seconds()/running.Seconds(), "idle-%core")
+		b.ReportMetric(100*(cost.RunTime([]int{pid})-cpuBefore).Seconds()/running.Seconds(), "idle-%core")
 		if perSecond > 0 {
 			exactness(b, pid, busy, perSecond)
 		}
@@ -70,11 +73,11 @@ const settling = 15 * time.Second
 // until it is told to stop is sampled and sent within the samples-delay.
 func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
 	b.Helper()
-	before, cpuBefore := busy.Report(), cpuTime(b, pid)
+	before, cpuBefore := busy.Report(), cost.RunTime([]int{pid})
 	busy.StartThreads(1, "busy")
 	time.Sleep(running)
 	busy.StopThreads()
-	cpu := cpuTime(b, pid) - cpuBefore
+	cpu := cost.RunTime([]int{pid}) - cpuBefore
 	time.Sleep(time.Second)
 	after := busy.Report()
 	burnt := after.CPUInTransactions - before.CPUInTransactions
@@ -91,8 +94,6 @@ func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
 func entries(b *testing.B, pid int, directory string) int {
 	b.Helper()
 	found, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", pid, directory))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	return len(found)
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -16,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
+	"correlator/internal/lab/cost"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -42,7 +41,7 @@ func BenchmarkUnwinding(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%d Hz/%s", what, perSecond, unwinder), func(b *testing.B) {
 					busy := startBusy(b, what)
 					socket := filepath.Join(b.TempDir(), "admin")
-					pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
+					pid, _ := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
 						"--samples-per-second", strconv.Itoa(perSecond), "--unwinder", unwinder)
 					busy.Registration(1)
 					serveBusy(b, busy, what)
@@ -76,7 +75,7 @@ func BenchmarkNames(b *testing.B) {
 					busy = append(busy, startBusy(b, what))
 				}
 				socket := filepath.Join(dir, "admin")
-				pid := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
+				pid, _ := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
 					"--kernel-stacks", "--unwinder", "auto",
 					"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), fmt.Sprint("--otlp-symbolize=", names))
 				for i, what := range programs {
@@ -86,12 +85,7 @@ func BenchmarkNames(b *testing.B) {
 				for b.Loop() {
 					most := 0.0 // while names are read
 					for end := time.Now().Add(warmUp); time.Now().Before(end); time.Sleep(warmUp / 40) {
-						sum := 0.0
-						for _, member := range family(b, pid) {
-							mb, _ := readProportionalMB(member) // it may have ended
-							sum += mb
-						}
-						most = max(most, sum)
+						most = max(most, cost.ProportionalMB(cost.Family(pid)))
 					}
 					b.ReportMetric(most, "peak-PSS-MB")
 					measureFamily(b, pid, binary, socket)
@@ -139,24 +133,17 @@ func serveBusy(b *testing.B, busy *demo.Process, what string) {
 // measureFamily measures the agent and its workers for a while.
 func measureFamily(b *testing.B, pid int, binary, socket string) {
 	b.Helper()
-	before := make(map[int]time.Duration)
-	for _, member := range family(b, pid) {
-		before[member] = cpuTime(b, member)
-	}
-	samplesBefore, programBefore := correlated(b, binary, socket), programOf(b, pid)
+	before, samplesBefore, programBefore := cost.RunTime(cost.Family(pid)), correlated(b, binary, socket), sampler(pid)
 	time.Sleep(unwoundFor)
-	members := family(b, pid)
-	var used time.Duration
-	var pss float64
+	members := cost.Family(pid)
+	used, samples := cost.RunTime(members)-before, correlated(b, binary, socket)-samplesBefore
 	for i, member := range members {
-		cpu, mb := cpuTime(b, member)-before[member], proportionalMB(b, member)
-		used, pss = used+cpu, pss+mb
-		b.Logf("process %d: %v of CPU, %.1f MB", i, cpu, mb)
+		b.Logf("process %d: %.1f MB", i, cost.ProportionalMB([]int{member}))
 	}
-	samples, ran := correlated(b, binary, socket)-samplesBefore, programOf(b, pid)
-	ranFor, ticks := float64(ran.time-programBefore.time), float64(max(ran.count-programBefore.count, 1))
+	ran := sampler(pid)
+	ranFor, ticks := float64(ran.Runtime-programBefore.Runtime), float64(max(ran.RunCount-programBefore.RunCount, 1))
 	b.ReportMetric(100*used.Seconds()/unwoundFor.Seconds(), "%core")
-	b.ReportMetric(pss, "PSS-MB")
+	b.ReportMetric(cost.ProportionalMB(members), "PSS-MB")
 	b.ReportMetric(float64(len(members)), "processes")
 	b.ReportMetric(float64(samples), "samples")
 	b.ReportMetric(float64(used.Microseconds())/float64(max(samples, 1)), "cpu-µs/sample")
@@ -168,95 +155,8 @@ func measureFamily(b *testing.B, pid int, binary, socket string) {
 func correlated(b *testing.B, binary, socket string) uint64 {
 	b.Helper()
 	out, err := exec.Command(binary, "status", "-o", "json", "--admin-socket", socket).Output()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	var status struct{ Counters map[string]uint64 }
-	if err := json.Unmarshal(out, &status); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, json.Unmarshal(out, &status))
 	return status.Counters["kernel_correlated"]
-}
-
-// programOf returns the run time of the sampling program of an agent, with that of the programs that
-// it calls.
-func programOf(b *testing.B, pid int) (sum programStats) {
-	b.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	seen := make(map[int64]bool)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // closed since
-		}
-		_, after, found := strings.Cut(string(text), "prog_id:")
-		if !found {
-			continue
-		}
-		line, _, _ := strings.Cut(after, "\n")
-		id := number(b, strings.TrimSpace(line))
-		if seen[id] {
-			continue
-		}
-		seen[id] = true
-		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
-		if err != nil {
-			b.Fatal(err)
-		}
-		info, infoErr := p.Info()
-		stats, err := p.Stats()
-		p.Close()
-		if err != nil || infoErr != nil {
-			b.Fatal(err, infoErr)
-		}
-		if info.Type == ebpf.PerfEvent && info.Name == "sample" {
-			sum.time += int64(stats.Runtime)
-			sum.count += int64(stats.RunCount)
-		}
-	}
-	return sum
-}
-
-// family returns a process and its descendants.
-func family(b *testing.B, pid int) []int {
-	b.Helper()
-	all := []int{pid}
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, list := range lists {
-		for _, child := range strings.Fields(readText(b, list)) {
-			all = append(all, family(b, int(number(b, child)))...)
-		}
-	}
-	return all
-}
-
-// proportionalMB returns the memory of a process, with its share of what it has in common with others.
-func proportionalMB(b *testing.B, pid int) float64 {
-	b.Helper()
-	mb, err := readProportionalMB(pid)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return mb
-}
-
-func readProportionalMB(pid int) (float64, error) {
-	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if kilobytes, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(kilobytes, "kB")))
-			return float64(n) / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("process %d has no PSS", pid)
 }

@@ -4,12 +4,7 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"regexp"
-	"strconv"
 	"testing"
-
-	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -21,7 +16,7 @@ func TestSoakMemoryIsGivenBack(t *testing.T) {
 	needSampler(t)
 	binary := demo.Agent(t, t.TempDir())
 	stays := demo.Start(t, demo.Options{})
-	pid := startBinary(t, binary)
+	pid, _ := startBinary(t, binary)
 	stays.Registration(1)
 	before := anonymousMB(t, pid)
 
@@ -40,16 +35,8 @@ func TestSoakMemoryIsGivenBack(t *testing.T) {
 	t.Logf("%.1f MB before, %.1f MB after", before, after)
 }
 
-var rssAnon = regexp.MustCompile(`(?m)^RssAnon:\s*([0-9]+) kB$`)
-
 // anonymousMB returns how much memory of a process is resident that is no file's.
 func anonymousMB(t *testing.T, pid int) float64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	assert.NilError(t, err)
-	match := rssAnon.FindSubmatch(status)
-	assert.Assert(t, match != nil, "no RssAnon")
-	kB, err := strconv.ParseFloat(string(match[1]), 64)
-	assert.NilError(t, err)
-	return kB / 1024
+	return float64(memoryOf(t, pid).RssAnon) / (1 << 20)
 }

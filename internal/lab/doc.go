@@ -7,5 +7,6 @@
 //	truth        compares what is shown of programs with what they do (make truth)
 //	screenshots  takes the pictures in docs (make screenshots)
 //	fleet        sends a backend what a thousand hosts would (make fleet)
+//	cost         reads what processes take
 //	pair         measures what the agent costs, beside the OpenTelemetry eBPF profiler (make pair)
 package lab

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
+	"github.com/prometheus/procfs"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -22,12 +19,13 @@ func TestBetween(t *testing.T) {
 	began := time.Unix(1000, 0)
 	before := snapshot{
 		at: began, profiler: time.Second, load: 10 * time.Second, all: 12 * time.Second, idle: 100 * time.Second,
-		programs: map[ebpf.ProgramID]time.Duration{1: time.Second, 2: time.Minute}, samples: 7, told: 5,
+		programs: map[ebpf.ProgramID]ebpf.ProgramStats{1: {Runtime: time.Second}, 2: {Runtime: time.Minute}}, samples: 7, told: 5,
 	}
 	after := snapshot{
 		at: began.Add(20 * time.Second), profiler: 1200 * time.Millisecond, load: 40 * time.Second,
 		all: 42300 * time.Millisecond, idle: 109 * time.Second, samples: 607, told: 505,
-		programs: map[ebpf.ProgramID]time.Duration{1: 1100 * time.Millisecond, 3: 40 * time.Millisecond},
+		programs: map[ebpf.ProgramID]ebpf.ProgramStats{1: {Runtime: 1100 * time.Millisecond},
+			3: {Runtime: 40 * time.Millisecond}},
 	}
 	want := figures{cpu: 1.7, ebpf: 0.7, expected: 600, samples: 600, told: 500, foreign: 100 * (40 - 9 - 30.3) / 20}
 	got := between(before, after, 20, 2)
@@ -40,72 +38,16 @@ func TestBetween(t *testing.T) {
 // Switches count from the first look on, of a thread that is new from its beginning; one that has ended keeps what it
 // has done.
 func TestSwitches(t *testing.T) {
-	status := func(voluntary, involuntary string) string {
-		return "Name:\tx\nvoluntary_ctxt_switches:\t" + voluntary + "\nnonvoluntary_ctxt_switches:\t" + involuntary +
-			"\n"
+	status := func(voluntary, involuntary uint64) procfs.ProcStatus {
+		return procfs.ProcStatus{VoluntaryCtxtSwitches: voluntary, NonVoluntaryCtxtSwitches: involuntary}
 	}
 	s := newSwitches()
-	s.add("/proc/1/task/1", status("100", "10"))
+	s.add(1, status(100, 10))
 	s.started = true
-	s.add("/proc/1/task/1", status("105", "11"))
-	s.add("/proc/1/task/2", status("7", "3"))
-	s.add("/proc/1/task/1", status("106", "11"))
+	s.add(1, status(105, 11))
+	s.add(2, status(7, 3))
+	s.add(1, status(106, 11))
 	assert.Check(t, s.voluntary == 13 && s.involuntary == 4, "%d, %d", s.voluntary, s.involuntary)
-}
-
-// Files of /proc are read as the kernel writes them; what is none of them is an error, or has no value.
-func TestParse(t *testing.T) {
-	waited, err := parseWaited("7 (a b) S 1 2 3 4 5 6 7 8 9 10 11 12 150 25 20 0 1")
-	assert.Check(t, err == nil && waited == 1750*time.Millisecond, "%v, %v", waited, err)
-	for _, wrong := range []string{"", "7 (a) S 1 2", "7 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 x 25 20",
-		"7 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 1 x 20"} {
-		_, err := parseWaited(wrong)
-		assert.Check(t, err != nil, "%q", wrong)
-	}
-	idle, err := parseIdle("cpu  1 2 3 400 50 6 7 8 9 10\ncpu0 1 2 3 4 5\n")
-	assert.Check(t, err == nil && idle == 4500*time.Millisecond, "%v, %v", idle, err)
-	for _, wrong := range []string{"", "cpu 1 2 3 4", "cpu0 1 2 3 4 5", "cpu 1 2 3 x 5", "cpu 1 2 3 4 x"} {
-		_, err := parseIdle(wrong)
-		assert.Check(t, err != nil, "%q", wrong)
-	}
-	n, found := value("SwapPss: 3 kB\nPss:             1234 kB\nPss_Anon:  1 kB\n", "Pss")
-	assert.Check(t, found && n == 1234, "%d", n)
-	n, found = value("link_type:\tperf\nprog_id:\t42\n", "prog_id")
-	assert.Check(t, found && n == 42, "%d", n)
-	_, found = value("prog_id:\tx\n", "prog_id")
-	assert.Check(t, !found)
-	_, found = value("", "prog_id")
-	assert.Check(t, !found)
-}
-
-// The run time of a process has that of its threads, and of children that have ended and were waited for; its family
-// has its descendants.
-func TestRunTime(t *testing.T) {
-	const burn = `i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done`
-	child := exec.Command("sh", "-c", "sh -c '"+burn+"'; echo done; sleep 600 & wait")
-	stdout, err := child.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, child.Start())
-	defer func() {
-		for _, pid := range family(child.Process.Pid) {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
-		_ = child.Wait()
-	}()
-	_, err = stdout.Read(make([]byte, 1))
-	assert.NilError(t, err)
-	pid := child.Process.Pid
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	assert.NilError(t, err)
-	waited, err := parseWaited(string(stat))
-	assert.Check(t, err == nil && waited > 0, "%v", err)
-	var own unix.Timespec
-	assert.NilError(t, unix.ClockGettime(processClock(pid), &own))
-	sum := runTime([]int{pid})
-	assert.Check(t, own.Nano() > 0 && sum >= time.Duration(own.Nano())+waited, "%v, of which %v its own", sum, own)
-	assert.Check(t, runTime([]int{1 << 30}) == 0)
-	testenv.Poll(t, time.Minute, "the second child", func() bool { return len(family(pid)) == 2 })
-	assert.Check(t, proportionalMB(family(pid)) > 0)
 }
 
 // A cell has, of each profiler, the median of rounds without foreign load, and the range; without any such round it is

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -15,9 +14,11 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/prometheus/procfs"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/backend"
+	"correlator/internal/lab/cost"
 	"correlator/internal/lab/demo"
 )
 
@@ -93,7 +94,7 @@ func measure(ctx context.Context, t testing.TB, p profiler, l load, told []*demo
 		}
 	}()
 	pid, switches := command.Process.Pid, newSwitches()
-	for began := time.Now(); !anyRan(programsOf(family(pid))); {
+	for began := time.Now(); !anyRan(cost.Programs(cost.Family(pid), "")); {
 		if time.Since(began) > loading {
 			return f, fmt.Errorf("%s has no eBPF program that runs", p.name)
 		}
@@ -104,19 +105,19 @@ func measure(ctx context.Context, t testing.TB, p profiler, l load, told []*demo
 	if err := wait(o.settle); err != nil {
 		return f, err
 	}
-	switches.look(family(pid))
+	switches.look(cost.Family(pid))
 	before := look(t, pid, told, sink)
 	for end := before.at.Add(o.measure); time.Now().Before(end); {
 		if err := wait(min(time.Second, time.Until(end))); err != nil {
 			return f, err
 		}
-		switches.look(family(pid))
+		switches.look(cost.Family(pid))
 	}
 	after := look(t, pid, told, sink)
 	f = between(before, after, hz, runtime.NumCPU())
 	seconds := after.at.Sub(before.at).Seconds()
 	f.voluntary, f.involuntary = float64(switches.voluntary)/seconds, float64(switches.involuntary)/seconds
-	f.pss = proportionalMB(family(pid))
+	f.pss = cost.ProportionalMB(cost.Family(pid))
 	return f, nil
 }
 
@@ -125,7 +126,7 @@ type snapshot struct {
 	at                  time.Time
 	profiler, load, all time.Duration // run times; all: with our own
 	idle                time.Duration
-	programs            map[ebpf.ProgramID]time.Duration
+	programs            map[ebpf.ProgramID]ebpf.ProgramStats
 	samples, told       uint64
 }
 
@@ -136,7 +137,7 @@ func look(t testing.TB, pid int, told []*demo.Process, sink *backend.Counting) (
 		s.told += p.Report().Samples
 	}
 	self := os.Getpid()
-	ofProfiler, ofLoad := family(pid), family(self)[1:]
+	ofProfiler, ofLoad := cost.Family(pid), cost.Family(self)[1:]
 	ofLoad = slices.DeleteFunc(ofLoad, func(p int) bool { return slices.Contains(ofProfiler, p) })
 	for text, n := range sink.Samples() {
 		p, err := strconv.Atoi(text)
@@ -144,14 +145,15 @@ func look(t testing.TB, pid int, told []*demo.Process, sink *backend.Counting) (
 			s.samples += n
 		}
 	}
-	s.programs = programsOf(ofProfiler)
-	stat, err := os.ReadFile("/proc/stat")
+	s.programs = cost.Programs(ofProfiler, "")
+	fs, err := procfs.NewDefaultFS()
+	assert.NilError(t, err)
+	stat, err := fs.Stat()
 	assert.NilError(t, err)
 	s.at = time.Now()
-	s.idle, err = parseIdle(string(stat))
-	assert.NilError(t, err)
-	s.profiler, s.load = runTime(ofProfiler), runTime(ofLoad)
-	s.all = s.profiler + s.load + runTime([]int{self})
+	s.idle = time.Duration((stat.CPUTotal.Idle + stat.CPUTotal.Iowait) * float64(time.Second))
+	s.profiler, s.load = cost.RunTime(ofProfiler), cost.RunTime(ofLoad)
+	s.all = s.profiler + s.load + cost.RunTime([]int{self})
 	return s
 }
 
@@ -161,7 +163,7 @@ func between(before, after snapshot, hz, cpus int) (f figures) {
 	share := func(d time.Duration) float64 { return 100 * d.Seconds() / elapsed.Seconds() }
 	var programs time.Duration
 	for id, ran := range after.programs {
-		programs += ran - before.programs[id]
+		programs += ran.Runtime - before.programs[id].Runtime
 	}
 	load := after.load - before.load
 	f.ebpf = share(programs)
@@ -173,57 +175,31 @@ func between(before, after snapshot, hz, cpus int) (f figures) {
 }
 
 // anyRan reports whether one of the programs has run.
-func anyRan(programs map[ebpf.ProgramID]time.Duration) bool {
+func anyRan(programs map[ebpf.ProgramID]ebpf.ProgramStats) bool {
 	for _, ran := range programs {
-		if ran > 0 {
+		if ran.Runtime > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// programsOf returns the run time of the eBPF programs that processes hold, or hold attached to something. A
-// program that is called by another one has no time of its own.
-func programsOf(pids []int) map[ebpf.ProgramID]time.Duration {
-	programs := make(map[ebpf.ProgramID]time.Duration)
-	for _, pid := range pids {
-		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)) // none if it has ended
-		for _, file := range files {
-			text, _ := os.ReadFile(file) // nothing if it was closed
-			n, found := value(string(text), "prog_id")
-			id := ebpf.ProgramID(n)
-			if _, known := programs[id]; known || !found {
-				continue
-			}
-			program, err := ebpf.NewProgramFromID(id)
-			if err != nil {
-				continue // unloaded since
-			}
-			if stats, err := program.Stats(); err == nil {
-				programs[id] = stats.Runtime
-			}
-			program.Close()
-		}
-	}
-	return programs
-}
-
 // switches counts context switches of the threads of processes since it was first told of any. Those of a thread
 // that ends are counted until the last look at it.
 type switches struct {
 	voluntary, involuntary uint64
-	seen                   map[string][2]uint64 // by /proc/PID/task/TID
+	seen                   map[int]procfs.ProcStatus // by thread
 	started                bool
 }
 
-func newSwitches() *switches { return &switches{seen: make(map[string][2]uint64)} }
+func newSwitches() *switches { return &switches{seen: make(map[int]procfs.ProcStatus)} }
 
 func (s *switches) look(pids []int) {
 	for _, pid := range pids {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // none if it has ended
+		threads, _ := procfs.AllThreads(pid) // none if it has ended
 		for _, thread := range threads {
-			if text, err := os.ReadFile(thread + "/status"); err == nil {
-				s.add(thread, string(text))
+			if status, err := thread.NewStatus(); err == nil {
+				s.add(thread.PID, status)
 			}
 		}
 	}
@@ -231,12 +207,10 @@ func (s *switches) look(pids []int) {
 }
 
 // add adds what a thread has done since it was last seen. One that is new has begun since.
-func (s *switches) add(thread, status string) {
-	voluntary, _ := value(status, "voluntary_ctxt_switches")
-	involuntary, _ := value(status, "nonvoluntary_ctxt_switches")
-	if s.started {
-		s.voluntary += voluntary - s.seen[thread][0]
-		s.involuntary += involuntary - s.seen[thread][1]
+func (s *switches) add(tid int, now procfs.ProcStatus) {
+	if last := s.seen[tid]; s.started {
+		s.voluntary += now.VoluntaryCtxtSwitches - last.VoluntaryCtxtSwitches
+		s.involuntary += now.NonVoluntaryCtxtSwitches - last.NonVoluntaryCtxtSwitches
 	}
-	s.seen[thread] = [2]uint64{voluntary, involuntary}
+	s.seen[tid] = now
 }
