@@ -101,7 +101,6 @@ func removeCgroups(t *testing.T, parent int) {
 	}
 }
 
-// command runs a program and returns what it prints.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)

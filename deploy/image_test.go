@@ -39,7 +39,6 @@ func newImages(t *testing.T) *images {
 	return i
 }
 
-// run runs a command of buildah and returns what it prints.
 func (i *images) run(args ...string) string {
 	i.t.Helper()
 	argv := slices.Concat(i.buildah, args)

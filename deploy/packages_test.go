@@ -133,7 +133,6 @@ func TestReleaseDeb(t *testing.T) {
 	})
 }
 
-// verifyInstalled installs a package and checks what is there then.
 func verifyInstalled(t *testing.T, deb string) {
 	t.Helper()
 	command(t, "dpkg", "-i", deb)

@@ -81,7 +81,6 @@ func unpack(t *testing.T, archive, dir string) map[string]string {
 	}
 }
 
-// linksOf returns the paths that a Markdown text links to.
 func linksOf(text string) (links []string) {
 	code := regexp.MustCompile("(?ms)^```.*?^```|^    [^\n]*$|`[^`\n]*`")
 	link := regexp.MustCompile(`\]\(([^)\s#]+)(#\S*)?\)`)

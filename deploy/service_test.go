@@ -72,7 +72,6 @@ exec env -i container=test PATH="$PATH" SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GEN
 	return m
 }
 
-// systemctl runs a command about the service.
 func (m *manager) systemctl(args ...string) string {
 	m.t.Helper()
 	out, err := exec.Command("systemctl", append(args, "correlator.service")...).CombinedOutput()
@@ -80,7 +79,6 @@ func (m *manager) systemctl(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// property is one of the service.
 func (m *manager) property(name string) string {
 	m.t.Helper()
 	return m.systemctl("show", "--value", "-p", name)
@@ -107,7 +105,6 @@ func (m *manager) started() {
 	})
 }
 
-// logged is the agent's log.
 func (m *manager) logged() string {
 	text, _ := os.ReadFile(m.log)
 	return string(text)
@@ -129,7 +126,6 @@ func (m *manager) problems() (lines []string) {
 	return lines
 }
 
-// status is /proc/PID/status of the agent.
 func (m *manager) status() map[string]string {
 	m.t.Helper()
 	text := testenv.ReadFile(m.t, "/proc/"+m.property("MainPID")+"/status")

@@ -52,7 +52,6 @@ type agentProcess struct {
 	log     string // file
 }
 
-// logEntry is a line of the log.
 type logEntry struct {
 	Level, Msg, Error   string
 	Reason, Destination string
@@ -82,7 +81,6 @@ func startAgent(t *testing.T, by []string, flags ...string) *agentProcess {
 	return startAgentOf(t, installed(t), by, flags...)
 }
 
-// startRaced starts an agent with the race detector.
 func startRaced(t *testing.T, by []string, flags ...string) *agentProcess {
 	t.Helper()
 	return startAgentOf(t, raced(t), by, flags...)
@@ -111,7 +109,6 @@ func startAgentOf(t *testing.T, binary string, by []string, flags ...string) *ag
 	return a
 }
 
-// entries returns the lines of the log so far.
 func (a *agentProcess) entries() (entries []logEntry) {
 	a.t.Helper()
 	text, err := os.ReadFile(a.log)
@@ -125,7 +122,6 @@ func (a *agentProcess) entries() (entries []logEntry) {
 	return entries
 }
 
-// logged returns the entries with a message.
 func (a *agentProcess) logged(message string) []logEntry {
 	a.t.Helper()
 	return slices.DeleteFunc(a.entries(), func(e logEntry) bool { return e.Msg != message })
@@ -139,7 +135,6 @@ func (a *agentProcess) registered(pid int) {
 	})
 }
 
-// statusAt returns what an agent says of itself at its admin socket.
 func statusAt(t *testing.T, socket string) admin.Status {
 	t.Helper()
 	status, err := admin.NewClient(socket).Status(t.Context())

@@ -63,7 +63,6 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// longest returns the index of the longest of dirs that contains pkg, or -1.
 func longest(dirs []string, pkg string) int {
 	found := -1
 	for i, dir := range dirs {

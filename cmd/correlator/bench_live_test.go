@@ -48,7 +48,6 @@ func BenchmarkLiveView(b *testing.B) {
 	}
 }
 
-// hostedProcesses are those that take part.
 type hostedProcesses struct {
 	crowd   *demo.Crowd
 	working []*demo.Process

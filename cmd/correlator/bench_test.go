@@ -65,7 +65,6 @@ func startBinary(b testing.TB, binary string, flags ...string) (pid int, end fun
 	return agent.Process.Pid, end
 }
 
-// measure measures the agent for a while.
 func measure(b *testing.B, pid int, busy *demo.Process) {
 	b.Helper()
 	cpuBefore, userBefore := cost.RunTime([]int{pid}), userTime(b, pid)

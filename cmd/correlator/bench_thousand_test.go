@@ -90,7 +90,6 @@ func exactness(b *testing.B, pid int, busy *demo.Process, perSecond int) {
 	}
 }
 
-// entries returns the number of entries of one of the process's directories in /proc.
 func entries(b *testing.B, pid int, directory string) int {
 	b.Helper()
 	found, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", pid, directory))

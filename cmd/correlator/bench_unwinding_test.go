@@ -130,7 +130,6 @@ func serveBusy(b *testing.B, busy *demo.Process, what string) {
 	}
 }
 
-// measureFamily measures the agent and its workers for a while.
 func measureFamily(b *testing.B, pid int, binary, socket string) {
 	b.Helper()
 	before, samplesBefore, programBefore := cost.RunTime(cost.Family(pid)), correlated(b, binary, socket), sampler(pid)

@@ -78,7 +78,6 @@ func (c *circumstance) test(t *testing.T) {
 	c.compare(t, results)
 }
 
-// below replaces DIR in the words of a command.
 func below(dir string, words []string) (replaced []string) {
 	for _, word := range words {
 		replaced = append(replaced, strings.ReplaceAll(word, "DIR", dir))
@@ -86,7 +85,6 @@ func below(dir string, words []string) (replaced []string) {
 	return replaced
 }
 
-// compare compares what check says with what is missing and degraded.
 func (c *circumstance) compare(t *testing.T, results []check.Result) {
 	t.Helper()
 	for status, names := range map[check.Status][]string{check.Missing: c.lacks, check.Degraded: c.limited} {
@@ -174,7 +172,6 @@ func TestCheckOnTerminal(t *testing.T) {
 	}
 }
 
-// onTerminal runs the command on a terminal of its own, and returns its output.
 func onTerminal(t *testing.T, columns uint16, variable string, args ...string) string {
 	t.Helper()
 	controller, terminal := testenv.Terminal(t, columns, 24)

@@ -203,12 +203,10 @@ func mounting(what string) []string {
 	return []string{"unshare", "--mount", "sh", "-c", what + ` && exec "$@"`, "sh"}
 }
 
-// limited returns a command that sets a limit of ulimit.
 func limited(limit string) []string {
 	return []string{"sh", "-c", "ulimit " + limit + ` && exec "$@"`, "sh"}
 }
 
-// listening listens at an address, as another program.
 func listening(network, address string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		l, err := net.Listen(network, strings.ReplaceAll(address, "DIR", dir))
@@ -224,7 +222,6 @@ func writeBadCertificate(t *testing.T, dir string) {
 	assert.NilError(t, os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600))
 }
 
-// groupOf writes a configuration in which a group owns the socket of OpenCensus.
 func groupOf(group string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		testenv.WriteFile(t, filepath.Join(dir, "config"), "opencensus: {socket-group: \""+group+"\"}\n")

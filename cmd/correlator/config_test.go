@@ -26,7 +26,6 @@ var (
 	nestedLine = regexp.MustCompile(`(?m)^#(  +(?:- )?[a-z-]+:.*)$`)
 )
 
-// setting is a line of the output of --print-config.
 type setting struct{ key, value, source string }
 
 // settingLine matches a setting that is not below another.

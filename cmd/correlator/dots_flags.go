@@ -165,7 +165,6 @@ func (s *speed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText returns what UnmarshalText takes.
 func (s speed) MarshalText() ([]byte, error) {
 	if math.IsInf(float64(s), 1) {
 		return []byte("max"), nil
@@ -173,7 +172,6 @@ func (s speed) MarshalText() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(s), 'g', -1, 64), nil
 }
 
-// Type is what the help text calls the value.
 func (*speed) Type() string { return "factor" }
 
 func firstError(errs ...error) error {

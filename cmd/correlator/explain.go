@@ -207,7 +207,6 @@ func (o *explainOptions) query(of ranking, args []string) (keep.Query, error) {
 	return q, err
 }
 
-// record returns how processes are looked at.
 func (o *explainOptions) record() record.Options {
 	var filter process.Filter
 	o.choose(&filter)

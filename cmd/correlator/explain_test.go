@@ -24,7 +24,6 @@ import (
 	"correlator/profile"
 )
 
-// keeper is an agent that keeps samples.
 type keeper struct {
 	*agentProcess
 	socket string
@@ -37,7 +36,6 @@ func startKeeper(t *testing.T, flags ...string) *keeper {
 		socket}, flags...)...), socket}
 }
 
-// explain runs explain, which must exit with a code.
 func (k *keeper) explain(code int, args ...string) (stdout, stderr string) {
 	k.t.Helper()
 	cmd := exec.Command(installed(k.t), append([]string{"explain", "--admin-socket", k.socket}, args...)...)
@@ -74,7 +72,6 @@ func (k *keeper) until(what, id string, done func(e *explain.Explanation) bool) 
 	return e
 }
 
-// methods returns the names of all methods.
 func methods(all []*explain.Method) (names []string) {
 	for _, m := range all {
 		names = append(names, m.Name)

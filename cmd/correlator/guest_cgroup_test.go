@@ -104,7 +104,6 @@ func unified(t *testing.T, pid string) bool {
 	})
 }
 
-// mount mounts a file system until the end of the test.
 func mount(t *testing.T, kind, path, options string) error {
 	t.Helper()
 	if err := unix.Mount(kind, path, kind, 0, options); err != nil {

@@ -55,7 +55,6 @@ func TestContextWithoutNames(t *testing.T) {
 	})
 }
 
-// canName reports whether the kernel has PR_SET_VMA_ANON_NAME.
 func canName(t *testing.T) bool {
 	t.Helper()
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

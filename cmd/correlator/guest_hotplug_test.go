@@ -94,7 +94,6 @@ func TestHotplug(t *testing.T) {
 	assert.Check(t, counted["events_failed"] == 0, "live events failed %d times", counted["events_failed"])
 }
 
-// perfEvents returns how many perf events a process has open.
 func perfEvents(t *testing.T, pid int) (n int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

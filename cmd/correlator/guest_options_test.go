@@ -159,7 +159,6 @@ func (o *kernelOption) serves(t *testing.T, p *demo.Process, context demo.Contex
 	a.end().addUp(t)
 }
 
-// row returns what check says in a row.
 func row(results []check.Result, name string) string {
 	i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == name })
 	if i < 0 {

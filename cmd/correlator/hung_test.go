@@ -255,7 +255,6 @@ func (a *agentProcess) kill(signal syscall.Signal) {
 	}
 }
 
-// reapable reports whether a child has ended.
 func reapable(t *testing.T, pid int) bool {
 	t.Helper()
 	var info unix.Siginfo

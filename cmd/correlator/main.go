@@ -61,7 +61,6 @@ func printable(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// app is the commands.
 type app struct {
 	root     *cobra.Command
 	settings []*config.Settings // of all commands, whose variables are known
@@ -110,7 +109,6 @@ func newApp() *app {
 //go:embed help
 var helpTexts embed.FS
 
-// helpText returns the description of a command.
 func helpText(command string) string {
 	read := func(name string) string {
 		text, err := helpTexts.ReadFile("help/" + name + ".txt")

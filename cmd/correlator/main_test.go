@@ -137,7 +137,6 @@ func exits() script.Cmd {
 	})
 }
 
-// command runs the command to its end and returns its output.
 func command(t *testing.T, stdin string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(installed(t), args...)

@@ -97,7 +97,6 @@ func startForPHP(t *testing.T, section string, flags ...string) (
 
 const phpSources = "../../testdata/php"
 
-// runPHP runs one request on the command line.
 func runPHP(t *testing.T, arguments ...string) (r phpRequest) {
 	t.Helper()
 	php := exec.Command(testenv.NeedTool(t, "php"), append([]string{phpSources + "/shop.php"}, arguments...)...)

@@ -34,7 +34,6 @@ import (
 	"correlator/profile"
 )
 
-// openBackend opens an OTLP receiver at a Unix socket, until the end of the test.
 func openBackend(t *testing.T, socket string) *backend.Backend {
 	t.Helper()
 	b, err := backend.Open("unix", socket)
@@ -201,7 +200,6 @@ func TestExportedWithoutSampler(t *testing.T) {
 	}
 }
 
-// spans returns a request with one span.
 func spans(service string, number int) *collectortrace.ExportTraceServiceRequest {
 	return &collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
 		Resource: of(service),

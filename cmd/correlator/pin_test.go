@@ -30,7 +30,6 @@ func mountBPF(t *testing.T) string {
 	return dir
 }
 
-// pinnedTargets returns the pids in the pinned table.
 func pinnedTargets(t *testing.T, path string) (pids []int) {
 	t.Helper()
 	table, err := ebpf.LoadPinnedMap(path, nil)

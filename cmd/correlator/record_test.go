@@ -26,7 +26,6 @@ import (
 	"correlator/internal/operate/config"
 )
 
-// functionsOf returns the names of the functions in the stacks of a transaction.
 func functionsOf(p *pprof.Profile, transactionID string) map[string]bool {
 	found := make(map[string]bool)
 	for _, sample := range p.Sample {

@@ -20,7 +20,6 @@ import (
 // some of them.
 var needed = []string{"sys_ptrace", "bpf", "perfmon", "checkpoint_restore", "dac_read_search", "setuid", "setgid"}
 
-// without returns needed except one.
 func without(capability string) []string {
 	return slices.DeleteFunc(slices.Clone(needed), func(c string) bool { return c == capability })
 }
@@ -179,7 +178,6 @@ func needSecretive(t *testing.T) {
 	}
 }
 
-// kernelSetting returns a number of sysctl.
 func kernelSetting(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/kernel/" + name)

@@ -47,7 +47,6 @@ func TestNoHugePages(t *testing.T) {
 	assert.Check(t, err == nil && strings.Contains(string(status), "\nTHP_enabled:\t0\n"), "%v, %s", err, status)
 }
 
-// startAndWait starts an agent, waits until it serves, and returns its pid.
 func startAndWait(t *testing.T) int {
 	t.Helper()
 	admin := filepath.Join(t.TempDir(), "admin")

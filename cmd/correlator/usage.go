@@ -114,7 +114,6 @@ func (o *outlet) Write(b []byte) (int, error) {
 // Fd is for what looks at the terminal.
 func (o *outlet) Fd() uintptr { return o.file.Fd() }
 
-// failure returns the first error.
 func (o *outlet) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

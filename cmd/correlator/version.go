@@ -24,7 +24,6 @@ func (a *app) addVersion() {
 	}, nil)
 }
 
-// versionText is also what --version prints.
 func versionText() string {
 	return fmt.Sprintf("%s\ncommit %s\n%s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -149,7 +149,6 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 	return nil
 }
 
-// dictionary is the dictionary of a request.
 type dictionary struct {
 	*otlpprofiles.ProfilesDictionary
 }
@@ -258,7 +257,6 @@ func FileID(path string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
-// resourceAttributes returns the attributes of a resource as text.
 func resourceAttributes(r *resource.Resource) map[string]string {
 	found := make(map[string]string)
 	for _, attribute := range r.GetAttributes() {

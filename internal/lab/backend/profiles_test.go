@@ -20,7 +20,6 @@ func TestXXH64(t *testing.T) {
 	}
 }
 
-// request is a request with one sample, of a stack with the locations.
 func request(locations ...*otlpprofiles.Location) *collector.ExportProfilesServiceRequest {
 	text := func(s string) *common.AnyValue {
 		return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}

@@ -35,7 +35,6 @@ func StartMany(t testing.TB, n int, o Options) *Crowd {
 	return c
 }
 
-// events returns the events of this name so far.
 func (c *Crowd) events(name string) (found []event) {
 	c.parent.mu.Lock()
 	defer c.parent.mu.Unlock()

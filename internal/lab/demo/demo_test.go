@@ -48,7 +48,6 @@ func send(t *testing.T, socket *net.UnixConn, messages ...string) {
 	}
 }
 
-// unhex turns hex with spaces into bytes.
 func unhex(t *testing.T, text string) string {
 	t.Helper()
 	data, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))

@@ -30,7 +30,6 @@ var (
 	trace  = flag.String("trace", "4bf92f3577b34da6a3ce929d0e0e4736", "the trace that ran on several hosts")
 )
 
-// sent counts what went out.
 var sent struct {
 	sync.Mutex
 	requests, bytes int

@@ -106,7 +106,6 @@ func (a *archive) unpack(dir string, packages ...string) error {
 // three later. What follows the kind is what uname -r prints.
 var kernelPackage = regexp.MustCompile(`^linux-(?:image|binary|modules)-([0-9].*-cloud-(?:amd64|arm64))$`)
 
-// packagesOf returns, of the names of packages, those with the files of a kernel.
 func packagesOf(k kernel, names []string) (packages []string, err error) {
 	for _, name := range names {
 		match := kernelPackage.FindStringSubmatch(name)

@@ -44,7 +44,6 @@ type event struct {
 	console.Stop // what a test asks for
 }
 
-// ending is how a step ended.
 type ending struct {
 	Error   string // empty: exit code 0
 	Seconds float64

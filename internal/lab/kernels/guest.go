@@ -170,7 +170,6 @@ func loopback() error {
 	return nil
 }
 
-// send writes an event to the console, as a line of its own.
 func (g *guest) send(e event) {
 	line := console.Line(e)
 	g.mu.Lock()

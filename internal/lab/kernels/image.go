@@ -89,7 +89,6 @@ func fillUserland(root string, a *archive, packages []string) error {
 	return nil
 }
 
-// writeArchive writes a file in the format of an initramfs with all that is below a directory.
 func writeArchive(file, root string) error {
 	const pack = `find . -mindepth 1 -print0 | cpio --null --create --quiet --format=newc --owner=+0:+0 > "$0"`
 	partial := file + ".partial"

@@ -26,7 +26,6 @@ const monitorFD = 3
 var monitorOptions = []string{"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", monitorFD),
 	"-mon", "chardev=monitor,mode=control"}
 
-// newMonitor returns a monitor, and its other end.
 func newMonitor() (m *monitor, theirs *os.File, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

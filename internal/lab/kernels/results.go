@@ -24,7 +24,6 @@ type result struct {
 	Error   string   `json:",omitempty"` // why the guest was not done
 }
 
-// stepResult is the result of the tests of one package.
 type stepResult struct {
 	Name  string
 	Error string         `json:",omitempty"` // as of ending
@@ -235,7 +234,6 @@ func (r *result) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, r.ID+".json"), append(text, '\n'), 0o644)
 }
 
-// loadResults returns the results of kernels that are kept, in the order of the list.
 func loadResults(dir string) (results []result, err error) {
 	for _, k := range kernels {
 		text, err := os.ReadFile(filepath.Join(dir, k.id+".json"))

@@ -175,7 +175,6 @@ const (
 	tableEnd   = "<!-- end -->\n"
 )
 
-// updatePage replaces the table in a page.
 func updatePage(path, table string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

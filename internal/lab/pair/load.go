@@ -91,7 +91,6 @@ func allLoads() (letters string) {
 	return letters
 }
 
-// selectLoads returns the loads with these letters, in their order.
 func selectLoads(letters string) (selected []load, err error) {
 	for _, l := range loads {
 		if strings.Contains(letters, l.letter) {
@@ -110,7 +109,6 @@ func busy(threads int) demo.Options {
 	return demo.Options{Busy: threads, Transaction: 500 * time.Millisecond, Gap: -1}
 }
 
-// startBusy starts processes of one busy thread.
 func startBusy(t testing.TB, n int) (all []*demo.Process) {
 	options := busy(1)
 	options.Files = demo.NewFiles(t, demo.Glibc)
@@ -130,7 +128,6 @@ func startJVM(t testing.TB, threads int, o demo.JVMOptions) *demo.Process {
 	return jvm
 }
 
-// host starts testdata/host.c.
 func host(what string, n int) func(t testing.TB) []*demo.Process {
 	return func(t testing.TB) []*demo.Process {
 		program := testenv.Compile(t, "cc", "internal/lab/pair/testdata/host.c")

@@ -59,7 +59,6 @@ type rates []int
 
 func (r *rates) String() string { return "" }
 
-// Set parses the flag.
 func (r *rates) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		hz, err := strconv.Atoi(word)

@@ -23,7 +23,6 @@ func buildPeer(dir string) (binary string, err error) {
 	return binary, runIn(source, "go", "build", "-trimpath", "-o", binary, ".")
 }
 
-// copyPeer copies the peer's module and applies a patch.
 func copyPeer(source, patch string) error {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", peerModule).Output()
 	if err != nil {

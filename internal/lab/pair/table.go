@@ -20,7 +20,6 @@ type table struct {
 	rows      []*row
 }
 
-// add adds a round.
 func (t *table) add(l load, hz int, profiler string, f figures) {
 	last := len(t.rows) - 1
 	if last < 0 || t.rows[last].letter != l.letter || t.rows[last].hz != hz {

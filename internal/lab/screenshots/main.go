@@ -63,7 +63,6 @@ const choose = `(service => {
 	return false;
 })(%q)`
 
-// take takes a picture of a page once an expression is true.
 func take(file, url string, width, height int64, ready string) error {
 	// Root cannot have Chromium's sandbox; what is shown is ours.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath("chromium"),

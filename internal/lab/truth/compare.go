@@ -121,7 +121,6 @@ func compare(agent string, s *subject, unwinder string, duration time.Duration) 
 // runtimeMappings are those of frames that are not native.
 var runtimeMappings = []string{"[jvm]", "[cpython]", "[v8js]"}
 
-// readStacks reads a recording.
 func readStacks(path string) (stacks []stack, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -305,7 +304,6 @@ func (c *comparison) worst() (points float64, function string) {
 	return points, function
 }
 
-// allWrong returns the share of samples whose stack is wrong.
 func (c *comparison) allWrong() (share float64) {
 	for _, n := range c.wrong {
 		share += n / c.samples
@@ -313,7 +311,6 @@ func (c *comparison) allWrong() (share float64) {
 	return share
 }
 
-// write writes the table of a subject in Markdown.
 func (c *comparison) write(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n\n%.0f samples, %.1f %% cut, %.1f %% with inlined code that is not known\n\n", c.name,
 		c.samples, 100*c.cut/c.samples, 100*c.marked/c.samples)
@@ -339,7 +336,6 @@ func (c *comparison) write(w io.Writer) {
 	}
 }
 
-// summarize writes a line for each subject.
 func summarize(w io.Writer, all []*comparison) {
 	fmt.Fprintf(w, "\n| | samples | largest difference, points | of | wrong, %% | unknown, %% | cut, %% |"+
 		" elsewhere, %% |\n")

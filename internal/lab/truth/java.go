@@ -11,7 +11,6 @@ import (
 	"strings"
 )
 
-// javaReleases are the JDKs that are looked for.
 var javaReleases = []string{"8", "11", "17", "21", "25"}
 
 // notes make a JVM describe more places of compiled code.
@@ -34,7 +33,6 @@ var javaFlags = []struct{ name, flags string }{
 // javaVersion finds the version in what java -version prints: 1.8.0_504, 17.0.15, 21.
 var javaVersion = regexp.MustCompile(`version "((?:1\.)?(\d+)[^"]*)"`)
 
-// jdk is a JDK, or a JRE.
 type jdk struct{ java, version string }
 
 // findJDKs returns the JDKs below directories by their release, of each the first.
@@ -55,7 +53,6 @@ func findJDKs(directories []string) map[string]jdk {
 	return found
 }
 
-// java returns the program in Java with the JDKs below directories.
 func java(directories []string) (all []subject) {
 	found := findJDKs(directories)
 	for _, release := range javaReleases {

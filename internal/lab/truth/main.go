@@ -68,7 +68,6 @@ func tables(only *regexp.Regexp, duration time.Duration, jdks []string) error {
 	return failed
 }
 
-// buildAgent builds the program whose recordings are compared.
 func buildAgent(dir string) (path string, err error) {
 	path = filepath.Join(dir, "correlator")
 	return path, run(exec.Command("go", "build", "-o", path, "correlator/cmd/correlator"))

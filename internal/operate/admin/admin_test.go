@@ -28,7 +28,6 @@ import (
 	"correlator/procscan/javaagent"
 )
 
-// source always has the same status.
 type source struct {
 	status Status
 	keep   Keeper

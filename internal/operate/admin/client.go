@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoAgent: no agent serves the socket.
 var errNoAgent = errors.New("no agent answers")
 
 const (
@@ -51,7 +50,6 @@ func (c *Client) Status(ctx context.Context) (status Status, err error) {
 	return status, err
 }
 
-// get requests a path, and decodes the answer.
 func (c *Client) get(ctx context.Context, path string, maxBytes int64, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://correlator"+path, nil)
 	if err != nil {

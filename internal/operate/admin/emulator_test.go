@@ -124,7 +124,6 @@ func (e *emulator) lines() []string {
 	return lines
 }
 
-// find returns where a text first begins, -1 if it is not there.
 func (e *emulator) find(text string) (row, column int) {
 	for row, cells := range e.cells {
 		if before, _, found := strings.Cut(string(cells), text); found {

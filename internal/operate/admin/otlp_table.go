@@ -146,7 +146,6 @@ func receiverLine(r *receiver.Status) string {
 		terminal.Escape(r.Address), r.Connections, r.InWork, strings.Join(signals, ", "))
 }
 
-// size formats a number of bytes with about three digits.
 func size(bytes float64) string {
 	for _, unit := range []string{"B", "kB", "MB"} {
 		switch {

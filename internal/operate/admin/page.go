@@ -61,7 +61,6 @@ func (p *page) lines(rows int) []string {
 	return lines[:min(len(lines), rows)]
 }
 
-// someTroubles returns an empty line and the newest errors.
 func (p *page) someTroubles(rows int) []string {
 	if len(p.troubles) == 0 || rows < 2 {
 		return nil
@@ -69,7 +68,6 @@ func (p *page) someTroubles(rows int) []string {
 	return append([]string{""}, some(p.troubles, rows-1, "and of %d more")...)
 }
 
-// someOTLP returns an empty line and the lines about OTLP.
 func (p *page) someOTLP(rows int) []string {
 	if len(p.otlp) == 0 || rows < 2 {
 		return nil

@@ -13,7 +13,6 @@ import (
 	"correlator/internal/out/keep"
 )
 
-// asked is a keeper that answers with what it was asked.
 type asked struct {
 	query *keep.Query
 	err   error

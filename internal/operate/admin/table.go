@@ -22,7 +22,6 @@ func WriteStatus(w io.Writer, s *Status) error {
 	return err
 }
 
-// headline describes the agent.
 func headline(s *Status) string {
 	sampling := "samples are fed only"
 	switch {

@@ -27,7 +27,6 @@ func WatchJSON(ctx context.Context, w io.Writer, client *Client, interval time.D
 	})
 }
 
-// viewer shows statuses.
 type viewer interface {
 	// show is called with the last status, again with the same one and an error while there is no
 	// newer one, and after a signal from resized.
@@ -68,7 +67,6 @@ func watch(ctx context.Context, client *Client, interval time.Duration, open fun
 	}
 }
 
-// objects shows statuses as JSON.
 type objects struct {
 	encoder *json.Encoder
 	trouble func(error)
@@ -90,7 +88,6 @@ func (o *objects) show(last *Status, trouble error) error {
 func (o *objects) resized() <-chan os.Signal { return nil }
 func (o *objects) close()                    {}
 
-// tables shows statuses as tables.
 type tables struct {
 	screen *terminal.Screen
 	last   *Status
@@ -116,7 +113,6 @@ func (t *tables) show(last *Status, trouble error) error {
 func (t *tables) resized() <-chan os.Signal { return t.screen.Resized() }
 func (t *tables) close()                    { t.screen.Close() }
 
-// rates are samples per second.
 type rates struct{ samples, sent float64 }
 
 // ratesBetween returns nil, as unknown, unless both statuses are of the same agent.

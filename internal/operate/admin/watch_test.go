@@ -94,7 +94,6 @@ func drawn(t *testing.T, path string, columns, rows int) *emulator {
 	return e
 }
 
-// checkProcesses checks the table of processes on a screen.
 func checkProcesses(t *testing.T, e *emulator, processes int) {
 	t.Helper()
 	title, service := e.find("SERVICE")

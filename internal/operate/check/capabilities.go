@@ -101,7 +101,6 @@ func grant(name string) string {
 	return "grant the process " + name
 }
 
-// capabilities is a set of capabilities, as a bit mask.
 type capabilities uint64
 
 // ownCapabilities returns the effective capabilities of the calling thread. All threads of the

@@ -23,7 +23,6 @@ import (
 	"correlator/otlp"
 )
 
-// errRefused is the error of probes that fail.
 var errRefused = errors.New("refused")
 
 // config returns the configuration of `run` without flags.
@@ -59,7 +58,6 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 	return m
 }
 
-// found runs a check by name.
 func found(t *testing.T, m *machine, name string) finding {
 	t.Helper()
 	list := probesFor(&m.config)

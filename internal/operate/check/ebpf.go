@@ -12,7 +12,6 @@ import (
 	"correlator/internal/stacks/unwind"
 )
 
-// ebpfFinding returns the finding of a probe of package bpf.
 func ebpfFinding(err error, works, loss string) finding {
 	var missing *bpf.MissingError
 	switch {

@@ -56,7 +56,6 @@ func newMachine(config Config) *machine {
 	return m
 }
 
-// proc returns a path below the proc root.
 func (m *machine) proc(path ...string) string {
 	return filepath.Join(append([]string{m.config.ProcRoot}, path...)...)
 }

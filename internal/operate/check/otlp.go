@@ -102,7 +102,6 @@ func unreached(err error) string {
 	return "nothing of " + strings.Join(names, " and ")
 }
 
-// connectAll connects to all destinations at the same time.
 func (m *machine) connectAll() map[string]error {
 	var mu sync.Mutex
 	var connecting sync.WaitGroup

@@ -4,7 +4,6 @@ import (
 	"correlator/dots/endpoint"
 )
 
-// probe is one requirement.
 type probe struct {
 	name, group string
 	need        func(*Config) bool // whether `run` with these flags uses it; nil: always

@@ -32,7 +32,6 @@ func TestHidepid(t *testing.T) {
 	}
 }
 
-// other returns a line of mountinfo for the procfs of a test.
 func other(options string) string {
 	return "21 20 0:6 / DIR/proc rw,nosuid - proc proc " + options + "\n"
 }

@@ -15,7 +15,6 @@ func pidfd(*machine) finding {
 		"boot Linux 5.3 or later, and allow pidfd_open in the seccomp profile")
 }
 
-// syscallFinding returns the finding of a probe of a system call.
 func syscallFinding(err error, works, loss, remedy string) finding {
 	if err == nil {
 		return ok(works)

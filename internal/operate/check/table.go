@@ -71,7 +71,6 @@ func (t *table) widest(results []Result, group string) (width int) {
 	return width
 }
 
-// row writes the line of a result.
 func (t *table) row(r Result) {
 	status := fmt.Sprintf("%-*s", statusWidth, r.Status)
 	if t.Color {

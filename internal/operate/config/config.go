@@ -52,7 +52,6 @@ type Config struct {
 	LiveView live.Config `key:"-"`
 }
 
-// samplesSection says which samples are taken and sent.
 type samplesSection struct {
 	PerSecond      int               `key:"samples-per-second"` // of every CPU; 0: none
 	ReportInterval time.Duration     `key:"report-interval"`    // between two drains
@@ -109,7 +108,6 @@ const (
 	allProcesses     = "all"
 )
 
-// samplersSection has what other samplers use.
 type samplersSection struct {
 	FeedSocket string `key:"feed-socket"` // path; empty: none
 	PinMaps    string `key:"pin-maps"`    // directory; empty: none
@@ -135,7 +133,6 @@ type otlpKeys struct {
 	Listener         receiver.Config `key:"listener"` // without its address
 }
 
-// destination is an OTLP receiver to send to.
 type destination struct {
 	otlp.Destination
 	HeadersFrom map[string]string `key:"headers-from"` // files with the values, by name
@@ -150,7 +147,6 @@ type keepSection struct {
 	Slow  Patterns      `key:"keep-slow"`
 }
 
-// Config returns what is kept in the form of its consumer.
 func (k *keepSection) Config() keep.Config {
 	rules, _ := keep.ParseRules(k.Slow) // validateKeep has parsed them
 	return keep.Config{For: k.For, Bytes: int(k.Bytes), Slow: rules}

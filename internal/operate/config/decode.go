@@ -56,7 +56,6 @@ func (s *Settings) decode(file string, content []byte) error {
 	return errors.Join(d.wrong...)
 }
 
-// decoder decodes one file.
 type decoder struct {
 	settings *Settings
 	file     string
@@ -141,7 +140,6 @@ func (d *decoder) hasAnchor(node *yaml.Node) bool {
 	return slices.ContainsFunc(node.Content, d.hasAnchor)
 }
 
-// mapping decodes a mapping whose keys are fields.
 func (d *decoder) mapping(node *yaml.Node, fields []field, path string) {
 	lines := make(map[string]int) // of the keys so far
 	for pair := range slices.Chunk(node.Content, 2) {
@@ -224,7 +222,6 @@ func (d *decoder) value(key, node *yaml.Node, f *field, path string) {
 	}
 }
 
-// check records an error, if there is one, about a value.
 func (d *decoder) check(node *yaml.Node, path string, err error) {
 	if err != nil {
 		d.fail(node.Line, path, err)

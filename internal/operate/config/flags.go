@@ -40,7 +40,6 @@ func (s *Settings) AddFlags(flags *pflag.FlagSet, usage map[string]string) {
 	}
 }
 
-// flagValue is a setting as a pflag.Value.
 type flagValue struct {
 	settings *Settings
 	*field

@@ -7,7 +7,6 @@ import (
 	"correlator/internal/out/live"
 )
 
-// liveSection is the live view on a DOTS bus.
 type liveSection struct {
 	Listen     Texts  `key:"live-listen" type:"URI"`
 	Connect    string `key:"live-connect"`     // URI; empty: no broker

@@ -238,7 +238,6 @@ func (o *otlpSection) findMetricsInterval(s *Settings, getenv func(string) strin
 	return nil
 }
 
-// check implements element.
 func (d *destination) check(s *Settings, path string) error {
 	if d.Endpoint == "" {
 		return errors.New("endpoint is missing")

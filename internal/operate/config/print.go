@@ -23,7 +23,6 @@ const maxAligned = 48
 // different. Secrets are not shown.
 func (c *Config) Print(w io.Writer, s *Settings) error { return s.print(w, NewSettings(c).fields) }
 
-// print writes the values of fields, in their order.
 func (s *Settings) print(w io.Writer, fields []field) error {
 	p := printer{settings: s}
 	if err := p.fields(fields, "", "", ""); err != nil {
@@ -168,7 +167,6 @@ func nodeOf(f *field) *yaml.Node {
 	return textNode(text(f.value))
 }
 
-// format returns a node in one line of YAML.
 func format(node *yaml.Node) (string, error) {
 	out, err := yaml.Marshal(node)
 	return strings.TrimSuffix(string(out), "\n"), err

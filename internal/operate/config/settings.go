@@ -91,7 +91,6 @@ const (
 
 func variableSource(name string) source { return source{kind: fromEnvironment, detail: name} }
 
-// String returns the source in a few words.
 func (s source) String() string {
 	switch {
 	case s.kind == fromFile:

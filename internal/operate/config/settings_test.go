@@ -12,7 +12,6 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// flagsOf returns the flags of settings.
 func flagsOf(s *Settings) *pflag.FlagSet {
 	flags, usage := pflag.NewFlagSet("", pflag.ContinueOnError), map[string]string{}
 	for _, f := range s.fields {

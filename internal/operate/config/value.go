@@ -220,7 +220,6 @@ func (s *signals) texts() (names []string) {
 // parsers and 432 to others.
 type fileMode fs.FileMode
 
-// UnmarshalText parses octal digits.
 func (m *fileMode) UnmarshalText(text []byte) error {
 	bits, err := strconv.ParseUint(string(text), 8, 32)
 	if err != nil || fs.FileMode(bits)&^fs.ModePerm != 0 {

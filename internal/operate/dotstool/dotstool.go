@@ -51,7 +51,6 @@ func (g *Guest) new() *client.Client {
 	return client.New(client.Options{Name: g.Name, Secret: g.Secret})
 }
 
-// connect connects a client.
 func (g *Guest) connect(ctx context.Context, c *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -76,7 +75,6 @@ func parseFilesWith(paths []string, resolve func(string) (*schema.Type, error)) 
 	return language.Parse(resolve, sources...)
 }
 
-// structOf returns the struct of a name that files define.
 func structOf(files []*language.File, name string) (*schema.Struct, error) {
 	for _, file := range files {
 		for _, t := range file.Types {

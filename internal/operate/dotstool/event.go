@@ -41,7 +41,6 @@ func newEvent(e *client.Event[*client.Raw]) (*event, error) {
 	return line, nil
 }
 
-// names returns the names of properties in the order of declaration.
 func names(s *schema.Struct, set value.PropertySet) []string {
 	names := []string{}
 	for i := range s.Properties {

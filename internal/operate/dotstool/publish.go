@@ -83,7 +83,6 @@ func (p *Publish) publish(ctx context.Context, c *client.Client, s *schema.Struc
 	return c.PublishProperties(ctx, client.Dynamic{Object: o}, props)
 }
 
-// connect connects the client and returns the type.
 func (p *Publish) connect(ctx context.Context, c *client.Client, files []*language.File) (*schema.Struct, error) {
 	if len(files) > 0 {
 		s, err := structOf(files, p.Type)

@@ -140,13 +140,10 @@ type encoded struct {
 	layout   dynamic.Layout
 }
 
-// Descriptor returns the type.
 func (e *encoded) Descriptor() *schema.Struct { return e.typ }
 
-// Valid returns the properties that are set.
 func (e *encoded) Valid() value.PropertySet { return e.layout.Set }
 
-// AppendInstance appends the properties that are set and in a set.
 func (e *encoded) AppendInstance(dst []byte, props value.PropertySet) []byte {
 	return dynamic.AppendSelected(dst, e.typ, e.instance, &e.layout, props)
 }

@@ -31,7 +31,6 @@ type ServeOptions struct {
 	Log       *zap.Logger
 }
 
-// endpoints returns where to listen.
 func (o *ServeOptions) endpoints() ([]endpoint.Endpoint, error) {
 	if len(o.Endpoints) == 0 {
 		if list := os.Getenv(endpoint.EnvironmentEndpoint); strings.TrimSpace(list) != "" {

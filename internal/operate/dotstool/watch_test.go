@@ -21,7 +21,6 @@ import (
 	"correlator/internal/lab/testenv"
 )
 
-// serveTest runs a broker, and returns its endpoint.
 func serveTest(t *testing.T) (*broker.Broker, string) {
 	t.Helper()
 	b := broker.New(broker.Options{})
@@ -32,7 +31,6 @@ func serveTest(t *testing.T) (*broker.Broker, string) {
 	return b, uri
 }
 
-// publishTest publishes objects of the type Room.
 func publishTest(t *testing.T, uri string, remove bool, objects ...string) {
 	t.Helper()
 	files := filepath.Join(t.TempDir(), "room.dots")
@@ -63,7 +61,6 @@ func TestWatchOnTerminal(t *testing.T) {
 	assert.Check(t, err, "ended with %v", err)
 }
 
-// waitFor reads until the output has a text.
 func waitFor(t *testing.T, r *os.File, text string) {
 	t.Helper()
 	assert.NilError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))

@@ -116,5 +116,4 @@ func line(text string) string {
 	return escape(text)
 }
 
-// quote is an argument of a macro.
 func quote(text string) string { return `"` + strings.ReplaceAll(escape(text), `"`, `\(dq`) + `"` }

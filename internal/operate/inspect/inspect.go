@@ -103,7 +103,6 @@ func Inspect(ctx context.Context, procRoot string, pid int) (Inspection, error) 
 	return r.Inspection, nil
 }
 
-// inspectThreads reads the contexts of all threads of a process at once.
 func inspectThreads(t *process.Target, view *process.View) ([]Thread, error) {
 	iterator, err := bpf.OpenThreads()
 	if err != nil {

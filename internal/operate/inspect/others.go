@@ -95,7 +95,6 @@ func Others(ctx context.Context, procRoot string, processes []Process) (lines []
 	return describeOthers(programs), err
 }
 
-// isGo reports whether a process runs a program in Go.
 func isGo(client *access.Client, procRoot string, found procscan.Found) bool {
 	t, err := process.Open(client, procRoot, found, process.Filter{All: true})
 	if err != nil {

@@ -37,7 +37,6 @@ func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// startAgent runs an agent until the test ends or end is called.
 func startAgent(t *testing.T) (a *agent.Agent, end func()) {
 	t.Helper()
 	testenv.NeedRoot(t)

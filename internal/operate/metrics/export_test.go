@@ -60,12 +60,10 @@ func receiving(t testing.TB, queue receiver.Queue) (r *receiver.Receiver, endpoi
 	return r, endpoint
 }
 
-// taker accepts everything that is received.
 type taker struct{}
 
 func (taker) EnqueueReceived(context.Context, *otlp.Batch) error { return nil }
 
-// exported returns the families of the export.
 func exported(families map[string]*dto.MetricFamily) map[string]*dto.MetricFamily {
 	maps.DeleteFunc(families, func(name string, _ *dto.MetricFamily) bool {
 		return !strings.HasPrefix(name, "correlator_otlp_")

@@ -198,13 +198,11 @@ func isForeign(r *http.Request) bool {
 	return browser && name != "" && err != nil && !strings.EqualFold(name, own) && loopback.IsForeign(r)
 }
 
-// listener accepts connections of requests.
 type listener struct {
 	*connlimit.Listener
 	server *Server
 }
 
-// Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
@@ -213,10 +211,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c, server: l.server}, nil
 }
 
-// connKey is the key of the connection of a request in its context.
 type connKey struct{}
 
-// conn is the connection of one request.
 type conn struct {
 	*connlimit.Conn
 	server   *Server

@@ -63,7 +63,6 @@ func serveOn(
 	return server, server.Addr().String(), end
 }
 
-// get returns the status and the body of a response.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
@@ -143,7 +142,6 @@ func TestProbeThatHangs(t *testing.T) {
 	assert.Check(t, err, "%v when it does not hang any more", err)
 }
 
-// gathererFunc is a Gatherer.
 type gathererFunc func() ([]*dto.MetricFamily, error)
 
 func (f gathererFunc) Gather() ([]*dto.MetricFamily, error) { return f() }
@@ -290,7 +288,6 @@ func (l *oneClient) Accept() (net.Conn, error) {
 	}
 }
 
-// failing fails a number of times before it accepts.
 type failing struct {
 	*oneClient
 	failures int

@@ -55,7 +55,6 @@ func load(err *atomic.Pointer[error]) error {
 	return nil
 }
 
-// gather returns all families of metrics by name.
 func gather(t testing.TB, owners ...prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	families, err := NewGatherer(testBuild, owners...).Gather()

@@ -168,7 +168,6 @@ func (s *services) exporter() agent.Exporter {
 	return all
 }
 
-// receivers are several receivers of samples.
 type receivers []agent.Exporter
 
 func (r receivers) TakesSamples() bool { return slices.ContainsFunc(r, agent.Exporter.TakesSamples) }

@@ -93,7 +93,6 @@ func TestServicesClosed(t *testing.T) {
 	assert.Check(t, len(got) == 1, "%d spans arrived of one that was acknowledged", len(got))
 }
 
-// source knows no processes.
 type source struct{}
 
 func (source) Status() agent.Status { return agent.Status{} }
@@ -260,7 +259,6 @@ func TestOutletsEndTogether(t *testing.T) {
 	}
 }
 
-// oneSpan returns an encoded request.
 func oneSpan(t *testing.T) []byte {
 	t.Helper()
 	body, err := proto.Marshal(&collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{

@@ -145,7 +145,6 @@ func (s *shop) open() error {
 	return nil
 }
 
-// connect makes the connection, over the loopback.
 func (s *shop) connect() error {
 	const kind = unix.SOCK_STREAM | unix.SOCK_CLOEXEC
 	listener, err := unix.Socket(unix.AF_INET, kind, 0)

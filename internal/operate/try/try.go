@@ -153,7 +153,6 @@ func compare(r *record.Recording, m *Measured) []string {
 	return t.Lines(0)
 }
 
-// shopProcess is a shop that was started.
 type shopProcess struct {
 	process *os.Process
 	conn    *os.File // its input and output
@@ -200,7 +199,6 @@ func (s *shopProcess) serve(ctx context.Context) (*Measured, error) {
 	return m, json.Unmarshal(line, m)
 }
 
-// end ends the shop, and waits for that.
 func (s *shopProcess) end() error {
 	s.conn.Close() //nolint:errcheck // that is how it is told to end
 	state, err := s.process.Wait()

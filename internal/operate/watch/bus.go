@@ -51,7 +51,6 @@ func processSubject(key processKey) *subject {
 	return &subject{transactionKey: transactionKey{Host: key.Host}, pid: key.Pid}
 }
 
-// bus is a connection to a broker, and what was published there.
 type bus struct {
 	client  *client.Client
 	changed chan struct{} // has a token when something has changed
@@ -308,7 +307,6 @@ func (b *bus) doings() (all []types.CorrelatorTransactionWait) {
 	return all
 }
 
-// snapshot returns what is published now.
 func (b *bus) snapshot() *snapshot {
 	return &snapshot{
 		at: time.Now(), stacks: b.stacks(), waits: b.doings(),
@@ -317,7 +315,6 @@ func (b *bus) snapshot() *snapshot {
 	}
 }
 
-// collect returns the objects of a container.
 func collect[T any, K comparable](s *client.Subscription[T, K]) map[K]*T {
 	objects := make(map[K]*T, s.Len())
 	for key, x := range s.All() {

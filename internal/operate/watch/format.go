@@ -8,7 +8,6 @@ import (
 	"correlator/dots/value"
 )
 
-// percent formats a share.
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // cpus formats how many CPUs are used; nothing, if that is not known.

@@ -115,7 +115,6 @@ const (
 	second = "2222222222222222"
 )
 
-// publishAll publishes what an agent would.
 func publishAll(t *testing.T, b *broker.Broker) {
 	t.Helper()
 	publish(t, b, host(), process(11, "shop", 0.5), process(12, "ca\x1b[2Jrt", 0.25), process(13, "idle", 0))
@@ -166,7 +165,6 @@ func open(t *testing.T, uri string, columns, rows uint16) *window {
 	return w
 }
 
-// lines returns the last drawing.
 func (w *window) lines() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -56,7 +56,6 @@ func (v *stackView) update(s *snapshot) {
 	}
 }
 
-// updateProcess is update of a process.
 func (v *stackView) updateProcess(s *snapshot) {
 	key := processKey{Host: v.subject.Host, Pid: v.subject.pid}
 	x := s.processes[key]
@@ -82,7 +81,6 @@ func (v *stackView) updateProcess(s *snapshot) {
 	}
 }
 
-// grow takes over the stacks.
 func (v *stackView) grow(s *snapshot, since value.Opt[value.Timepoint]) {
 	if since, ok := since.Get(); ok {
 		v.since = " since " + since.Time().Local().Format(time.TimeOnly)

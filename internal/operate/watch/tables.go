@@ -10,7 +10,6 @@ import (
 	"correlator/internal/host/terminal"
 )
 
-// item is a row of a table.
 type item struct {
 	key   any
 	cpu   float64 // the most first
@@ -20,7 +19,6 @@ type item struct {
 	subject *subject // whose stacks can be shown; nil: none
 }
 
-// table is what a tab shows.
 type table struct {
 	name    string
 	columns []terminal.Column
@@ -29,7 +27,6 @@ type table struct {
 
 func (t *table) add(row item) { t.items = append(t.items, row) }
 
-// sort puts those that use most CPU first.
 func (t *table) sort() *table {
 	sorting.Sort(t.items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(b.cpu, a.cpu), strings.Compare(a.order, b.order))
@@ -45,7 +42,6 @@ func (t *table) keys() []any {
 	return keys
 }
 
-// lines returns the head and the rows from one to another.
 func (t *table) lines(from, to, columns int) []string {
 	rows := terminal.NewTable(t.columns...)
 	for _, item := range t.items[from:to] {

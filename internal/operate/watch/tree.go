@@ -13,7 +13,6 @@ import (
 // maxDepth is how many frames of a stack are shown, the outermost ones.
 const maxDepth = 1024
 
-// node is a frame, called by those above it.
 type node struct {
 	name    string
 	total   time.Duration
@@ -22,7 +21,6 @@ type node struct {
 	folded  bool
 }
 
-// tree is the frames of stacks, by who calls whom.
 type tree struct {
 	root   node // which is no frame
 	stacks int

@@ -155,7 +155,6 @@ func (v *view) plain(s *snapshot, trouble error, columns int) []string {
 	return lines
 }
 
-// head returns the first line.
 func (v *view) head(s *snapshot, trouble error) string {
 	if trouble != nil {
 		return "trying again: " + terminal.Escape(trouble.Error())

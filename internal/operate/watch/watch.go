@@ -172,7 +172,6 @@ func (l *loop) lost() <-chan struct{} {
 	return l.bus.client.Done()
 }
 
-// reconnect connects in the background, after a pause.
 func (l *loop) reconnect() {
 	l.connecting = true
 	go func() {

@@ -19,7 +19,6 @@ const (
 	never    = 10 * time.Minute // when a process publishes that maps the library and only wants to be served
 )
 
-// few has the agent serve few processes.
 func few(c *Config) { c.MaxProcesses = limit }
 
 // A user's processes that map the library and never publish, and processes that the filter leaves out by

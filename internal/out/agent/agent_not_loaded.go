@@ -40,7 +40,6 @@ func (a *Agent) watchAgentNotLoaded(ctx context.Context) {
 	}
 }
 
-// findAgentNotLoaded checks all JVMs once.
 func (a *Agent) findAgentNotLoaded(ctx context.Context, search *process.SilentSearch) {
 	look, err := search.Look(ctx)
 	a.counters.JVMLooks.Add(uint64(look.Looks))

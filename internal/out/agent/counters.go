@@ -41,7 +41,6 @@ func (c *Counters) Each(add func(key string, n uint64)) {
 	c.families().Each(add)
 }
 
-// families returns what there is now of all counters.
 func (c *Counters) families() (f metric.Families) {
 	timing := c.Messages.Timing()
 	f.One("sweeps", "", &c.Sweeps, "Sweeps of /proc, including incomplete ones.")

@@ -104,7 +104,6 @@ func (r *registration) takeFed() []fedSample {
 	return waiting
 }
 
-// refuse ends samples that were fed with an outcome.
 func (r *registration) refuse(outcome process.SampleOutcome, samples uint64) {
 	r.agent.counters.Fed.Add(outcome, samples)
 	r.refused.Add(outcome, samples)

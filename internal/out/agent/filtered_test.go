@@ -110,7 +110,6 @@ func TestFilteredByContainer(t *testing.T) {
 	}
 }
 
-// enter moves a process into a cgroup.
 func enter(t *testing.T, cgroup, pid int) {
 	t.Helper()
 	fd, err := unix.Openat(cgroup, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)

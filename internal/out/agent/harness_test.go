@@ -131,7 +131,6 @@ func (r *running) start() {
 	})
 }
 
-// atRate has the agent take so many samples a second.
 func atRate(perSecond int) func(*Config) {
 	return func(c *Config) { c.SamplesPerSecond, c.ReportInterval = perSecond, 100*time.Millisecond }
 }
@@ -212,7 +211,6 @@ func (k *keeper) TakesSamples() bool { return true }
 
 func (k *keeper) TakesUntraced() bool { return k.untraced }
 
-// find returns the samples for which a function returns true.
 func (k *keeper) find(is func(keptSample) bool) map[keptSample]uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -233,7 +231,6 @@ func (k *keeper) await(t *testing.T, what string, is func(keptSample) bool) (sam
 	return sample
 }
 
-// state waits until the process is in a state, with a reason if it is that of an error.
 func (r *running) state(p *demo.Process, want process.State, reason string) process.View {
 	r.t.Helper()
 	var last process.View
@@ -244,13 +241,11 @@ func (r *running) state(p *demo.Process, want process.State, reason string) proc
 	return last
 }
 
-// gone waits until the process takes no part any more.
 func (r *running) gone(p *demo.Process) {
 	r.t.Helper()
 	r.state(p, "", "")
 }
 
-// statusOf is the status of one process, nothing if it takes no part.
 func (r *running) statusOf(p *demo.Process) (status ProcessStatus) {
 	statuses := r.processStatuses()
 	if i := slices.IndexFunc(statuses, func(s ProcessStatus) bool { return s.PID == p.PID }); i >= 0 {
@@ -267,7 +262,6 @@ func (r *running) registration(p *demo.Process) *registration {
 	return found
 }
 
-// swept waits until so many sweeps have begun and ended.
 func (r *running) swept(times uint64) {
 	r.t.Helper()
 	want := r.Counters().Sweeps.Load() + times + 1 // one may be under way
@@ -341,7 +335,6 @@ func (r *running) recordComesTo(record feed.Record, want process.SampleOutcome) 
 	assert.Check(r.t, want == process.OutcomeUnreadable || others() == otherwise, "another outcome than %v", want)
 }
 
-// outcome waits until n fed samples, of all so far, have come to an outcome.
 func (r *running) outcome(o process.SampleOutcome, n uint64) {
 	r.t.Helper()
 	testenv.Poll(r.t, deadline, "outcome "+o.String(), func() bool { return r.Counters().Fed[o].Load() >= n })
@@ -393,7 +386,6 @@ func (r *running) logCounters() {
 	})
 }
 
-// clean checks that a process was sent nothing wrong.
 func clean(t *testing.T, report demo.Report) {
 	t.Helper()
 	assert.Check(t, report.Torn == 0 && report.Foreign == 0 && report.Malformed == 0 && report.Unregistered == 0,

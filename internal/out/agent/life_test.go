@@ -392,7 +392,6 @@ func TestUnreadableAtFirst(t *testing.T) {
 	r.added()
 }
 
-// mount mounts something until the test ends.
 func mount(t *testing.T, source, at, kind string, flags uintptr) {
 	t.Helper()
 	assert.NilError(t, unix.Mount(source, at, kind, flags, ""))

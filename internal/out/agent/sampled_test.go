@@ -101,7 +101,6 @@ func frequentIDs(t *testing.T, report demo.Report) (ids []kindID) {
 	return ids
 }
 
-// haveIDs reports whether a report has all of these stacks.
 func haveIDs(report demo.Report, ids []kindID) bool {
 	samples := samplesByID(report)
 	return !slices.ContainsFunc(ids, func(of kindID) bool { return samples[of] == 0 })

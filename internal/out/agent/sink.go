@@ -38,7 +38,6 @@ func (p *program) export(sample profile.Sample) {
 	p.agent.exporter.Sampled(&sample)
 }
 
-// Accounted hands an account to the exporter.
 func (p *program) Accounted(account *profile.Account) {
 	if p.resource != nil && p.agent.exporter.TakesAccounts() {
 		account.Resource = p.resource
@@ -69,7 +68,6 @@ func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
 	p.refused.Add(outcome, samples)
 }
 
-// Flush sends what Sampled has queued.
 func (p *program) Flush() { p.sender.Flush() }
 
 // ThreadNamed does nothing: the exporter gets names with samples.

@@ -153,7 +153,6 @@ func show(w io.Writer, profiles backend.Profiles, service string, files map[stri
 	return nil
 }
 
-// function is what the symbol tables of a file call an address.
 func function(path string, address uint64) string {
 	file, err := elf.Open(path)
 	if err != nil {

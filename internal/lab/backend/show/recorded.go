@@ -59,7 +59,6 @@ func showRecording(w io.Writer, path string, methods, contexts demoProcess, rate
 	return showContexts(w, recorded, contexts, rate)
 }
 
-// transactions returns the transactions of a process by their trace.
 func transactions(recorded *pprof.Profile, pid int64) map[string]*transaction {
 	found := make(map[string]*transaction)
 	for _, s := range recorded.Sample {

@@ -72,7 +72,6 @@ func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// run returns what an action gives.
 func run[T any](ctx context.Context, action chromedp.Action[T]) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

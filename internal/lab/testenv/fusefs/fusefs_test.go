@@ -19,7 +19,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// state returns the letter that ps shows of a process.
 func state(t *testing.T, pid int) string {
 	t.Helper()
 	stat := string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/stat", pid)))

@@ -36,7 +36,6 @@ const entrySeconds = 1 << 20
 // optionsVariable is set in the environment of a process that is the server.
 const optionsVariable = "FUSEFS_SERVER"
 
-// options tell the server what to do.
 type options struct {
 	Device, Source, Target string
 	DropTo                 int // user and group to change to when it is mounted, 0: none

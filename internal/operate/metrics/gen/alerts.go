@@ -11,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// alert is an alert of deploy/prometheus.
 type alert struct {
 	name, promql, wait, severity, summary, description string
 }
@@ -87,7 +86,6 @@ var alertLinks = map[string][]string{
 	"CorrelatorLiveView":   {"live.md"},
 }
 
-// links returns the sections that help with an alert.
 func (a *alert) links() []string {
 	longest := ""
 	for prefix := range alertLinks {
@@ -110,7 +108,6 @@ something is wrong, and costs little.
 // braces are references of texts to labels and values.
 var braces = regexp.MustCompile(`\{\{\s*\$?(?:labels\.)?(\w+)[^}]*\}\}`)
 
-// alertsPage returns docs/alerts.md.
 func alertsPage(all []alert) string {
 	var b strings.Builder
 	b.WriteString(alertsIntroduction)

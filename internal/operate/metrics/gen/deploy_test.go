@@ -125,7 +125,6 @@ func (e *expression) check(gathered families) error {
 	return nil
 }
 
-// find returns the family of a metric in an expression.
 func find(gathered families, name string) (*dto.MetricFamily, error) {
 	if f := gathered[name]; f != nil {
 		if f.GetType() == dto.MetricType_HISTOGRAM {
@@ -141,7 +140,6 @@ func find(gathered families, name string) (*dto.MetricFamily, error) {
 	return nil, fmt.Errorf("no metric %s", name)
 }
 
-// alerts returns the expressions of the alerts.
 func alerts(t *testing.T) (expressions []expression) {
 	t.Helper()
 	all, err := readAlerts("../../../../deploy/prometheus/alerts.yaml")

@@ -22,7 +22,6 @@ import (
 	"correlator/otlp"
 )
 
-// families are families of metrics by name.
 type families map[string]*dto.MetricFamily
 
 // gatherAll returns every family that the correlator can have, with every series that does not depend
@@ -76,7 +75,6 @@ func exportConfig(dir string) export.Config {
 	return config
 }
 
-// idleAgent is an agent without processes.
 type idleAgent struct{}
 
 func (idleAgent) Config() agent.Config                 { return agent.Config{} }
@@ -89,7 +87,6 @@ func (idleAgent) Ready() error                         { return nil }
 func (idleAgent) Unwinding() *sampling.UnwindingStatus { return nil }
 func (idleAgent) Cost() cost.Cost                      { return cost.Cost{PSSBytes: 1} }
 
-// labelNames returns the names of the labels of a family, sorted.
 func labelNames(f *dto.MetricFamily) []string {
 	names := make(map[string]bool)
 	for _, m := range f.GetMetric() {
@@ -100,7 +97,6 @@ func labelNames(f *dto.MetricFamily) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// labelValues returns the values that a label of a family has, sorted.
 func labelValues(f *dto.MetricFamily, label string) []string {
 	values := make(map[string]bool)
 	for _, m := range f.GetMetric() {

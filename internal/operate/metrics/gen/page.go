@@ -15,14 +15,12 @@ import (
 //go:embed metrics.yaml
 var metricsText []byte
 
-// page is metrics.yaml.
 type page struct {
 	Introduction string
 	Sections     []section
 	Labels       []labelMeanings
 }
 
-// section is a list of metrics.
 type section struct {
 	Title, Introduction string
 	Metrics             []listed
@@ -32,7 +30,6 @@ type section struct {
 // from its name.
 type listed struct{ metric, key string }
 
-// UnmarshalYAML implements yaml.Unmarshaler.
 func (l *listed) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		l.metric = node.Value
