@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	profiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 	"gotest.tools/v3/assert"
 
-	"correlator/internal/lab/backend"
 	"correlator/profile"
 )
 
@@ -91,7 +91,7 @@ func stackTraceID(t testing.TB, d *profiles.ProfilesDictionary, stack *profiles.
 			lines = binary.BigEndian.AppendUint64(lines, uint64(l.Line))
 			lines = binary.BigEndian.AppendUint64(lines, uint64(l.Column))
 		}
-		fileID := strings.Repeat(fmt.Sprintf("%016x", backend.XXH64(lines)), 2) // of no file
+		fileID := strings.Repeat(fmt.Sprintf("%016x", xxhash.Sum64(lines)), 2) // of no file
 		ofFile := attributes(d, d.MappingTable[location.MappingIndex].AttributeIndices)
 		if htlhash := ofFile["process.executable.build_id.htlhash"]; htlhash != nil {
 			fileID = htlhash.GetStringValue()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/cespare/xxhash/v2"
 	collector "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
 	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	otlpprofiles "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
@@ -238,7 +239,7 @@ func (d dictionary) lineID(lines []*otlpprofiles.Line) string {
 		content = binary.BigEndian.AppendUint64(content, uint64(line.Line))
 		content = binary.BigEndian.AppendUint64(content, uint64(line.Column))
 	}
-	half := fmt.Sprintf("%016x", XXH64(content))
+	half := fmt.Sprintf("%016x", xxhash.Sum64(content))
 	return half + half
 }
 

@@ -9,17 +9,6 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Published values of the hash, of inputs that take each of its ways.
-func TestXXH64(t *testing.T) {
-	for text, want := range map[string]uint64{
-		"": 0xef46db3751d8e999, "a": 0xd24ec4f1a98c6e5b, "abc": 0x44bc2cf5ad770999,
-		"Nobody inspects the spammish repetition": 0xfbcea83c8a378bf1,
-	} {
-		got := XXH64([]byte(text))
-		assert.Check(t, got == want, "%q: %x, want %x", text, got, want)
-	}
-}
-
 func request(locations ...*otlpprofiles.Location) *collector.ExportProfilesServiceRequest {
 	text := func(s string) *common.AnyValue {
 		return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}
