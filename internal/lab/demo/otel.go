@@ -123,11 +123,8 @@ func (o *OTelOptions) arguments() (out []string) {
 // OTel is a process that publishes by OpenTelemetry's standards. Commands must not be given
 // concurrently.
 type OTel struct {
-	PID  int
-	Dir  string // its directory for files, as the process sees it
+	*Process
 	File string // path of the file with the variable, as the process sees it
-
-	process *Process
 }
 
 // OTelContext is the process context as the process has published it.
@@ -180,7 +177,7 @@ func StartOTel(t testing.TB, o OTelOptions) *OTel {
 		program += "-" + string(o.Program)
 	}
 	l := newLauncher(t, o.Placement)
-	w := &OTel{Dir: l.dir, File: l.add(o.build(t, program), "otel", 0o755)}
+	w := &OTel{File: l.add(o.build(t, program), "otel", 0o755)}
 	argv := append([]string{w.File}, o.arguments()...)
 	if o.Program == OTelLoaded || o.Program == OTelLinked {
 		w.File = l.add(o.library(t, libc), "libthreadctx.so", 0o644) // what the linked program asks for
@@ -198,8 +195,7 @@ func StartOTel(t testing.TB, o OTelOptions) *OTel {
 	} else if o.Dynamic {
 		l.env = append(slices.Clone(l.env), dynamic)
 	}
-	w.process = l.start(t, argv)
-	w.PID = w.process.PID
+	w.Process = l.start(t, argv)
 	return w
 }
 
