@@ -38,7 +38,6 @@ type Sample struct {
 	Version, InstanceID, SDKName, SDKLanguage, SDKVersion      string
 
 	TraceID, SpanID, TransactionID string // TransactionID only where it is not the SpanID
-	Route                          string // http.route, an attribute of what the thread worked on
 	TID                            int64
 	Thread                         string
 	Stack                          string // stack-trace-id, as backends print it
@@ -122,7 +121,6 @@ func (p *Profiles) addSample(d dictionary, about map[string]string, profile *otl
 		SDKVersion: about["telemetry.sdk.version"],
 		TraceID:    id(link.TraceId), SpanID: id(link.SpanId),
 		TransactionID: attributes["transaction.id"].GetStringValue(),
-		Route:         attributes["http.route"].GetStringValue(),
 		TID:           attributes["thread.id"].GetIntValue(), Thread: attributes["thread.name"].GetStringValue(),
 	}
 	frames, stack, err := d.stack(s.StackIndex)
