@@ -214,9 +214,13 @@ func nothingSampled(summary *summary, recording *record.Recording, filter proces
 	case len(recording.Lost) > 0:
 		return errors.New("nothing was sampled: all samples were lost")
 	case len(recording.Processes) > 0:
+		waits := ""
+		if recording.Waits != nil {
+			waits = ", and no wait in a transaction had a stack"
+		}
 		return fmt.Errorf("nothing was sampled: processes that take part: %d; they ran at none of the %d moments a "+
-			"second in %v (--rate, --duration); what they wait for says \"correlator explain --pid\"",
-			recording.NumProcesses(), recording.SamplesPerSecond, duration)
+			"second in %v%s (--rate, --duration); what they wait for says \"correlator explain --pid\"",
+			recording.NumProcesses(), recording.SamplesPerSecond, duration, waits)
 	case recording.Duration < firstSweep:
 		return fmt.Errorf("nothing was sampled: %v are too short to look at all processes (--duration)", duration)
 	}

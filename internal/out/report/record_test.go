@@ -14,6 +14,7 @@ import (
 
 	"correlator/internal/attach/process"
 	"correlator/internal/out/record"
+	"correlator/profile"
 )
 
 // The reasons why nothing was sampled are those that are known.
@@ -23,8 +24,10 @@ func TestNothingSampled(t *testing.T) {
 		"all samples were lost": {Lost: map[string]uint64{"stale": 1}, Processes: one, Duration: time.Minute},
 		"other samples: 2": {Unselected: 2, Lost: map[string]uint64{"stale": 1}, Processes: one,
 			Duration: time.Minute},
-		"processes that take part: 1; they ran at none of the 97 moments a second in 1m0s": {Processes: one,
+		"processes that take part: 1; they ran at none of the 97 moments a second in 1m0s (--rate": {Processes: one,
 			SamplesPerSecond: 97, Duration: time.Minute},
+		"in 1s, and no wait in a transaction had a stack (--rate": {Processes: one, SamplesPerSecond: 97,
+			Duration: time.Second, Waits: make(map[record.WaitKey]profile.StateTimes)},
 		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},
 		"no process was found in 1m0s that takes part": {Duration: time.Minute},
 	} {

@@ -185,7 +185,8 @@ func (s *summary) write(w io.Writer) error {
 	var b strings.Builder
 	columns, _ := terminal.Size(w)
 	r := s.recording
-	fmt.Fprintf(&b, "%d samples in %v, %d a second of every CPU: %v of CPU time, %s in %s\n", s.samples,
+	fmt.Fprintf(&b, "%s in %v, %d a second of every CPU: %v of CPU time, %s in %s\n",
+		count(s.samples, "sample", "samples"),
 		r.Duration.Round(100*time.Millisecond), r.SamplesPerSecond, s.cpuTime(s.samples),
 		percent(s.withTrace, s.samples), count(len(s.transactions), "transaction", "transactions"))
 	if r.Waits != nil {
@@ -194,7 +195,8 @@ func (s *summary) write(w io.Writer) error {
 			waits += of.Count
 			off += of.Sum
 		}
-		fmt.Fprintf(&b, "off a CPU in transactions: %v, %d waits with a stack\n", off.Round(time.Millisecond), waits)
+		fmt.Fprintf(&b, "off a CPU in transactions: %v, %s with a stack\n", off.Round(time.Millisecond),
+			count(waits, "wait", "waits"))
 	}
 	fmt.Fprintln(&b)
 	s.writeServices(&b, columns)
@@ -342,9 +344,9 @@ func percent(part, all uint64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(all), 'f', 1, 64) + "%"
 }
 
-func count(n int, one, many string) string {
+func count[N int | uint64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return strconv.Itoa(n) + " " + many
+	return fmt.Sprint(n, " ", many)
 }

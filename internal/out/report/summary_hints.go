@@ -93,25 +93,28 @@ func (s *summary) losses() (lines []string) {
 		total += r.Lost[reason]
 	}
 	if total > 0 {
-		lines = append(lines, fmt.Sprintf("lost: %d samples (%s)", total, strings.Join(reasons, ", ")))
+		lines = append(lines, fmt.Sprintf("lost: %s (%s)", count(total, "sample", "samples"),
+			strings.Join(reasons, ", ")))
 	}
 	if r.LostWaits > 0 {
-		lines = append(lines, fmt.Sprintf("lost: %d waits: their process had no room for more", r.LostWaits))
+		lines = append(lines, fmt.Sprintf("lost: %s: their process had no room for more",
+			count(r.LostWaits, "wait", "waits")))
 	}
 	if r.Missed > 0 {
-		lines = append(lines, fmt.Sprintf("missed: %d ticks of the sampling clock, on all CPUs together", r.Missed))
+		lines = append(lines, fmt.Sprintf("missed: %s of the sampling clock, on all CPUs together",
+			count(r.Missed, "tick", "ticks")))
 	}
 	if r.LabelsRefused > 0 {
-		lines = append(lines, fmt.Sprintf("without context: %d samples of goroutines whose labels are no ids, too many, or "+
-			"could not be read (docs/contexts.md)", r.LabelsRefused))
+		lines = append(lines, fmt.Sprintf("without context: %s of goroutines whose labels are no ids, too many, or "+
+			"could not be read (docs/contexts.md)", count(r.LabelsRefused, "sample", "samples")))
 	}
 	if cut := r.AttributesCut + r.UnknownKeys; cut > 0 {
-		lines = append(lines, fmt.Sprintf("without attributes: %d samples that have more than is read, or without a key",
-			cut))
+		lines = append(lines, fmt.Sprintf("without attributes: %s with more than is read, or without a key",
+			count(cut, "sample", "samples")))
 	}
 	if r.Unreadable > 0 {
-		lines = append(lines, fmt.Sprintf("not looked into: %d processes that may not be read (\"correlator check\", "+
-			"process-memory)", r.Unreadable))
+		lines = append(lines, fmt.Sprintf("not looked into: %s that may not be read (\"correlator check\", "+
+			"process-memory)", count(r.Unreadable, "process", "processes")))
 	}
 	for i, failure := range r.Failed {
 		if i == maxListed {

@@ -114,11 +114,24 @@ func TestInlinedNotes(t *testing.T) {
 	}
 }
 
-// Processes that may not be read are one line, not a warning each.
-func TestUnreadable(t *testing.T) {
-	s := summarize(&record.Recording{Unreadable: 3}, nil)
-	lines := s.losses()
-	assert.Check(t, len(lines) == 1 && strings.HasPrefix(lines[0], "not looked into: 3 processes"), "%q", lines)
+// Processes that may not be read are one line, not a warning each. One of anything is no plural.
+func TestLosses(t *testing.T) {
+	for _, r := range []record.Recording{{Unreadable: 3}, {Unreadable: 1, Missed: 1, LostWaits: 1, LabelsRefused: 1,
+		UnknownKeys: 1, Lost: map[string]uint64{"stale": 1}}} {
+		var got []string
+		for _, line := range summarize(&r, nil).losses() {
+			what, rest, _ := strings.Cut(line, ": ")
+			number, rest, _ := strings.Cut(rest, " ")
+			noun, _, _ := strings.Cut(rest, " ")
+			got = append(got, strings.Join([]string{what, number, strings.Trim(noun, ":")}, " "))
+		}
+		want := []string{"not looked into 3 processes"}
+		if r.Missed > 0 {
+			want = []string{"lost 1 sample", "lost 1 wait", "missed 1 tick", "without context 1 sample",
+				"without attributes 1 sample", "not looked into 1 process"}
+		}
+		assert.DeepEqual(t, got, want)
+	}
 }
 
 // Few samples, and those that begin in the kernel, are no evidence about frame pointers.
