@@ -237,8 +237,8 @@ var usage = map[string]string{
 	"unwinder": "`how` stacks are walked: auto (without frame pointers, named Java frames included, in every process " +
 		"where that is possible), full (likewise; where it is not possible at all, run is not ready and record " +
 		"fails), or frame-pointers",
-	"waits": "whether it is known what transactions wait for, that are kept (--keep) or exported by OTLP: auto (where " +
-		"the kernel can) or off",
+	"waits": "`when` it is known what transactions wait for, that are kept (--keep), exported by OTLP or watched live: " +
+		"auto (where the kernel can) or off",
 	"java-signatures": "names of Java methods include return type and arguments, where stacks are unwound",
 	"context-attributes": fmt.Sprintf("which attributes of OpenTelemetry's thread contexts are exported, at most %d, "+
 		"separated by commas (default: %s)", sampling.MaxAttributes, strings.Join(config.DefaultAttributeKeys(), ",")),
