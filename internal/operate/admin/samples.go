@@ -40,7 +40,7 @@ const (
 	paramMost    = "most"
 )
 
-func serveSamples(w http.ResponseWriter, r *http.Request, keeper Keeper) {
+func serveSamples(w http.ResponseWriter, r *http.Request, source Source, keeper Keeper) {
 	refuse := func(status int, reason string) {
 		w.Header().Set(reasonHeader, "body")
 		http.Error(w, reason, status)
@@ -67,6 +67,7 @@ func serveSamples(w http.ResponseWriter, r *http.Request, keeper Keeper) {
 	}
 	var sent error
 	err = keeper.Answer(r.Context(), q, func(answer *keep.Answer) error {
+		answer.UnknownWaits = unknownWaits(source.Status().Waits)
 		w.Header().Set("Content-Type", "application/json")
 		sent = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
 		return sent

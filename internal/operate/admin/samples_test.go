@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/out/keep"
+	"correlator/internal/stacks/sampling"
 )
 
 type asked struct {
@@ -33,10 +34,13 @@ func (k asked) Slow() *keep.SlowStats { return k.slow }
 func TestSamples(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	var got keep.Query
-	serve(t, path, &source{keep: asked{query: &got}})
+	of := &source{keep: asked{query: &got}}
+	of.status.Waits = &sampling.WaitsStatus{Error: "the kernel is old"}
+	serve(t, path, of)
 	want := keep.Query{ID: "abcd", Service: "a b&c", Since: time.Unix(1, 5).UTC(), Order: keep.Slowest, Most: 3}
 	answer, err := NewClient(path).Samples(t.Context(), want)
-	if err != nil || answer.Host != "host" || got != want {
+	if err != nil || answer.Host != "host" || got != want ||
+		answer.UnknownWaits != "waits of transactions are not known: the kernel is old" {
 		t.Errorf("%+v, %+v, %v", answer, got, err)
 	}
 

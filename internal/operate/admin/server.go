@@ -93,7 +93,9 @@ func (s *Server) Serve(source Source, export Export, keeper Keeper) error {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(status) // an error means that the client is gone
 	})
-	mux.HandleFunc("GET "+samplesPath, func(w http.ResponseWriter, r *http.Request) { serveSamples(w, r, keeper) })
+	mux.HandleFunc("GET "+samplesPath, func(w http.ResponseWriter, r *http.Request) {
+		serveSamples(w, r, source, keeper)
+	})
 	server := http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: requestTimeout,

@@ -11,6 +11,7 @@ import (
 	"correlator/internal/attach/process"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/agent"
+	"correlator/internal/stacks/sampling"
 	"correlator/internal/stacks/unwind"
 	"correlator/messaging"
 )
@@ -187,12 +188,8 @@ func totals(s *Status) []string {
 	if s.SamplesPerSecond > 0 {
 		lines = append(lines, unwinding(s))
 	}
-	if s.Waits != nil && !s.Waits.Kept {
-		lines = append(lines, "waits of transactions are not known: "+terminal.Escape(s.Waits.Error))
-	} else if s.Waits != nil && !s.Waits.Stacks {
-		lines = append(lines, "where transactions wait is not known: "+terminal.Escape(s.Waits.StacksError))
-	} else if s.Waits != nil && s.Waits.StacksError != "" {
-		lines = append(lines, "stacks of waits are walked "+terminal.Escape(s.Waits.StacksError))
+	if of := unknownWaits(s.Waits); s.Waits != nil && of != "" {
+		lines = append(lines, terminal.Escape(of))
 	}
 	if of := s.Slow; of != nil {
 		lines = append(lines, fmt.Sprintf("slow transactions: %d kept in %s (--keep-slow), %d forgotten for lack of room",
@@ -203,6 +200,21 @@ func totals(s *Status) []string {
 			s.Workers.Hung))
 	}
 	return lines
+}
+
+// unknownWaits is what is not known of what transactions wait for, and why; empty: all is that can be.
+func unknownWaits(w *sampling.WaitsStatus) string {
+	switch {
+	case w == nil:
+		return "waits of transactions are not known: the agent does not ask for them (--waits off)"
+	case !w.Kept:
+		return "waits of transactions are not known: " + w.Error
+	case !w.Stacks:
+		return "where transactions wait is not known: " + w.StacksError
+	case w.StacksError != "":
+		return "stacks of waits are walked " + w.StacksError
+	}
+	return ""
 }
 
 // costLine says what the agent takes with its workers: memory now, and CPU on average.

@@ -144,7 +144,7 @@ func (e *Explanation) stateLines(times *profile.Times, title string, wall, noThr
 		}
 	}
 	slices.SortStableFunc(states, func(a, b profile.ThreadState) int { return cmp.Compare(times[b].Sum, times[a].Sum) })
-	if times[profile.Unknown].Count > 0 {
+	if times[profile.Unknown].Sum >= time.Microsecond {
 		states = append(states, profile.Unknown)
 	}
 	places := e.waitPlaces()

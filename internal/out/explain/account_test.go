@@ -155,6 +155,13 @@ func TestSpanOfWholeTrace(t *testing.T) {
 		shared.NoThread == 700*time.Millisecond, "%+v", shared)
 	kept.Partial = true
 	assert.Check(t, newAccount(&kept, nil).NoThread == 0)
+	for sampled, want := range map[time.Duration]time.Duration{0: 300, 350 * time.Millisecond: 350, time.Second: 390} {
+		kept.Times[profile.Unknown] = profile.StateTimes{Sum: 90 * time.Millisecond, Count: 1}
+		kept.WholeTrace = false
+		tx := Transaction{CPU: sampled, Account: newAccount(&kept, nil), Wall: time.Second, WallSource: "switches"}
+		assert.Check(t, tx.onCPU() == want*time.Millisecond && strings.HasSuffix(tx.times(),
+			"blocked 0 %, on a CPU in this or another 9 %"), "%v: %v, %s", sampled, tx.onCPU(), tx.times())
+	}
 	tx := Transaction{Wall: 400 * time.Millisecond, WallSource: "span", Account: shared}
 	assert.Check(t, strings.Contains(tx.times(), "400.0 ms by its span") &&
 		strings.Contains(tx.times(), "on a CPU 30 %"), tx.times())

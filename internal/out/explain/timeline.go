@@ -73,8 +73,8 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 		t.leave(l, flamegraph.CPU, s.Count-known, 0)
 		t.samples += s.Count - known
 	}
-	for i := range a.Waits {
-		t.addWaits(r, &a.Waits[i], shown)
+	for i, share := range newShares(a).sums {
+		t.addWaits(r, &a.Waits[i], share, shown)
 	}
 	if len(t.lanes) == 0 || t.last == 0 {
 		return nil
@@ -82,7 +82,8 @@ func newTimeline(a *keep.Answer, r *record.Recording, e *Explanation, shown repo
 	return t.made(r, e)
 }
 
-func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Shown) {
+// addWaits adds waits that have this share of their account.
+func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, share time.Duration, shown report.Shown) {
 	key, err := waitKeyOf(r, t.answer, w)
 	if err != nil {
 		t.waits += w.Count
@@ -111,7 +112,7 @@ func (t *timeline) addWaits(r *record.Recording, w *keep.Wait, shown report.Show
 			drawn += time.Duration(m.Last - m.First)
 		}
 	}
-	t.leave(l, event.Kind, w.Count-known, max(w.Sum-drawn, 0))
+	t.leave(l, event.Kind, w.Count-known, max(share-drawn, 0))
 	t.waits += w.Count - known
 }
 

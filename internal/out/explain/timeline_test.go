@@ -87,6 +87,8 @@ net 400ms 480ms 1 100ms 10.0.0.7:5432 network -1 [net 10.0.0.7:5432]
 		"net": {Count: 2, Sum: 20 * ms}, "runnable": {Count: 1, Sum: 20 * ms}}) // what sums have besides
 	assert.DeepEqual(t, made.Brackets, []flamegraph.Bracket{{Name: `shop\x1b[31m 7ad51cbe3a4f0c12`, Last: 1000 * ms},
 		{Name: "span 00f067aa0ba902b7", First: 50 * ms, Last: 270 * ms}})
+	account[profile.Net] = profile.StateTimes{Sum: 85 * ms, Count: 3} // less than stacks stand for
+	assert.DeepEqual(t, timelineOf(t, a).Lanes[0].Rest["net"], flamegraph.Total{Count: 2, Sum: 5 * ms})
 	a.Transactions[0].Span = nil
 	assert.DeepEqual(t, timelineOf(t, a).Brackets[0], flamegraph.Bracket{
 		Name: `shop\x1b[31m 7ad51cbe3a4f0c12, from the first switch to the last`, First: 0, Last: 1000 * ms})

@@ -34,6 +34,8 @@ type Explanation struct {
 	LeftOut uint64 `json:"left_out_samples,omitempty"`
 	// LeftOutWaits is how many waits there was no room for: their time is among what has no stack.
 	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
+	// UnknownWaits is what the agent does not know of waits, and why.
+	UnknownWaits string `json:"unknown_waits,omitempty"`
 	// LeftOutSeries is how many series of a backend there was no room for.
 	LeftOutSeries int `json:"left_out_series,omitempty"`
 	// Gone is why other samples of the trace or the transaction are not there, and GoneAt when the last ones
@@ -130,7 +132,7 @@ func explain(a *keep.Answer, r *record.Recording) *Explanation {
 		e.Transactions = append(e.Transactions, made)
 	}
 	e.addWaits(a, r)
-	e.LeftOutWaits, e.LeftOutSeries = a.LeftOutWaits, a.LeftOutSeries
+	e.LeftOutWaits, e.LeftOutSeries, e.UnknownWaits = a.LeftOutWaits, a.LeftOutSeries, a.UnknownWaits
 	threads, spans := make(map[threadKey]*Thread), make(map[spanKey]*Span)
 	for i := range a.Samples {
 		s := &a.Samples[i]
@@ -284,6 +286,9 @@ func (e *Explanation) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("the stacks of %d waits are left out: the answer would be too large "+
 			"(ask for fewer transactions)", e.LeftOutWaits))
 	}
+	if e.UnknownWaits != "" {
+		notes = append(notes, e.UnknownWaits)
+	}
 	if e.LeftOutSeries > 0 {
 		notes = append(notes, fmt.Sprintf("%d more series of profiles there are left out: of other types, or there was no "+
 			"room",
@@ -323,10 +328,10 @@ func (tx *Transaction) name() string {
 	return "of trace " + tx.Trace
 }
 
-// onCPU returns how long a transaction was on a CPU: exactly, if that is known of itself, else by samples.
+// onCPU returns how long a transaction was on a CPU: exactly, as far as that is known of itself, else by samples.
 func (tx *Transaction) onCPU() time.Duration {
-	if tx.Account != nil && !tx.Account.WholeTrace {
-		return tx.Account.OnCPU
+	if a := tx.Account; a != nil && !a.WholeTrace {
+		return max(a.OnCPU, min(tx.CPU, a.OnCPU+a.Unaccounted))
 	}
 	return tx.CPU
 }
@@ -356,6 +361,9 @@ func (tx *Transaction) times() string {
 		text = fmt.Sprintf("%s %s, %s to %s: %son a CPU %s, waiting for one %s, blocked %s", waits.Exactly(tx.Wall),
 			wallTexts[tx.WallSource], from, tx.first.Add(tx.Wall).Local().Format(clock), whole, of(a.OnCPU),
 			of(a.Runnable+a.Throttled), of(a.Blocked))
+		if unaccounted := share(a.Unaccounted, wall); unaccounted >= 0.01 {
+			text += ", on a CPU in this or another " + ofWall(unaccounted)
+		}
 		if missing := share(a.NoThread, wall); missing >= 0.01 {
 			text += ", on no known thread " + ofWall(missing)
 		}

@@ -200,11 +200,13 @@ func TestScale(t *testing.T) {
 // What there is no room for is said; every format has the waits.
 func TestWaitsInFormats(t *testing.T) {
 	a := waited()
-	a.LeftOutWaits = 7
-	for format, want := range map[report.Format]string{Table: "the stacks of 7 waits are left out",
-		JSON: `"left_out_waits": 7`} {
+	a.LeftOutWaits, a.UnknownWaits = 7, "not known: \x1b"
+	for format, want := range map[report.Format][2]string{
+		Table: {"the stacks of 7 waits are left out", `not known: \x1b`},
+		JSON:  {`"left_out_waits": 7`, `"unknown_waits": "not known: \u001b"`}} {
 		out, _, err := run(t, a, Options{Format: format})
-		assert.Check(t, err == nil && strings.Contains(out, want), "%s: %s, %v", format, out, err)
+		assert.Check(t, err == nil && strings.Contains(out, want[0]) && strings.Contains(out, want[1]), "%s: %s, %v",
+			format, out, err)
 	}
 	a.Samples, a.Transactions[0].Samples = nil, 0
 	out, _, err := run(t, a, Options{Format: Table})

@@ -70,14 +70,15 @@ func TestSlowestAccount(t *testing.T) {
 	assert.Check(t, a.Transactions[0].Trace == traceOf(slow) && a.More == 1, "%+v", a)
 }
 
-// The busiest transaction is by its exact CPU time, where that is known, else by what samples stand for.
+// The busiest transaction is by its exact CPU time, as far as that is known, else by what samples stand for.
 func TestBusiest(t *testing.T) {
 	s := NewStore(10*time.Minute, MinBytes)
 	s.perSample = 50 * time.Millisecond
 	r := resource("a", 1)
 	of := func(i int) *profile.Sample { return newSample(r, i, begin, stackOf("main")) }
-	sampled, unsampled, lucky, ofTrace := of(1), of(2), of(3), of(4)
-	lucky.Count = 3
+	sampled, unsampled, lucky, ofTrace, inOne := of(1), of(2), of(3), of(4), of(5)
+	lucky.Count, inOne.Count = 3, 3 // 150 ms
+
 	ofTrace.Context = profile.OTelContext // all of its trace is not its own
 	trace := newAccount(ofTrace, profile.OnCPU, begin.Add(2*time.Second), time.Second)
 	trace.TransactionID = [8]byte{}
@@ -85,14 +86,16 @@ func TestBusiest(t *testing.T) {
 	s.Add(sampled, begin)
 	s.Add(lucky, begin)
 	s.Add(ofTrace, begin)
+	s.Add(inOne, begin)
+	s.AddAccount(newAccount(inOne, profile.Unknown, begin.Add(time.Second), 130*time.Millisecond), begin) // in one run
 	s.AddAccount(newAccount(unsampled, profile.OnCPU, begin.Add(time.Second), 120*time.Millisecond), begin)
 	s.AddAccount(newAccount(lucky, profile.OnCPU, begin.Add(time.Second), 60*time.Millisecond), begin)
 	var got []string
 	for _, tx := range answer(t, s, Query{Order: Busiest}, begin).Transactions {
 		got = append(got, tx.Trace)
 	}
-	assert.DeepEqual(t, got[:2], []string{traceOf(unsampled), traceOf(lucky)})
-	assert.Check(t, len(got) == 4)
+	assert.DeepEqual(t, got[:3], []string{traceOf(inOne), traceOf(unsampled), traceOf(lucky)})
+	assert.Check(t, len(got) == 5)
 }
 
 // The fastest transactions are those of which it is known how long they were: others, without an account or with a part

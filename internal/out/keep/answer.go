@@ -72,6 +72,8 @@ type Answer struct {
 	LeftOutSeries int `json:"left_out_series,omitempty"`
 	// LeftOutWaits is how many waits are in no Wait, since the answer would be too large.
 	LeftOutWaits uint64 `json:"left_out_waits,omitempty"`
+	// UnknownWaits is what the agent does not know of waits, and why; it is for who hands on the answer to say.
+	UnknownWaits string `json:"unknown_waits,omitempty"`
 
 	// Spans are those below the transactions whose times are known, as far as there is room.
 	Spans []Span `json:"spans,omitempty"`

@@ -137,7 +137,7 @@ type candidate struct {
 	first, last  int64
 	spanned      *Interval // of the transaction; nil: it is not known
 	samples      uint64
-	cpu          time.Duration // by its own account, if there is one, else by samples
+	cpu          time.Duration // by its own account, as far as there is one, else by samples
 	whole        bool          // it has a span, or an account from its begin on
 	span         [8]byte       // by which it was found; zero: by its own id, or that of its trace
 }
@@ -150,7 +150,8 @@ func (s *Store) newCandidate(tx *transaction, span [8]byte) candidate {
 		c.first, c.last = min(c.first, a.first), max(c.last, a.last)
 		c.whole = !a.partial
 		if !wholeTrace {
-			c.cpu = a.times[profile.OnCPU].Sum
+			exactly := a.times[profile.OnCPU].Sum
+			c.cpu = max(exactly, min(c.cpu, exactly+a.times[profile.Unknown].Sum))
 		}
 	}
 	if of := s.span(tx, c.first, c.last); of != nil {
