@@ -206,6 +206,54 @@ func BenchmarkWaitsBystander(b *testing.B) {
 	b.ReportMetric(median(walks), "stacks/s")
 }
 
+// BenchmarkWaitsHackbench measures the CPU time of hackbench (Debian: rt-tests), whose 80 processes send each other
+// messages and take no part, in pairs of runs with accounts and without, each kind first in every other. It reports the
+// median of the ratios of the pairs, and, for the noise, that of two runs without.
+func BenchmarkWaitsHackbench(b *testing.B) {
+	const pairs = 15
+	path := testenv.NeedTool(b, "hackbench")
+	s := openSampler(b, SamplerOptions{SamplesPerSecond: 1})
+	traced := startSwitches(b, "context") // there is a target
+	addRules(b, s, traced.pid, func() TargetRules {
+		return TargetRules{Elastic: tlsdesc.Rule{Kind: tlsdesc.Static, Offset: traced.offset}}
+	})
+	measure := func() float64 {
+		cmd := exec.Command(path, "-g", "2", "-l", "600")
+		assert.NilError(b, cmd.Run())
+		return (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds() // with its children's
+	}
+	accounted := func() float64 {
+		w, err := s.OpenWaits(WaitOptions{})
+		assert.NilError(b, err)
+		took := measure()
+		assert.NilError(b, w.Close())
+		return took
+	}
+	var plain, ratios, noise []float64
+	for b.Loop() {
+		for i := range pairs {
+			var with, without float64
+			if i%2 == 0 {
+				with, without = accounted(), measure()
+			} else {
+				without = measure()
+				with = accounted()
+			}
+			plain = append(plain, without)
+			ratios = append(ratios, with/without)
+			if n := len(plain); n > 1 {
+				noise = append(noise, plain[n-1]/plain[n-2])
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(plain), "s/plain")
+	b.ReportMetric(median(ratios), "ratio/cpu")
+	b.ReportMetric(slices.Min(ratios), "ratio/least")
+	b.ReportMetric(slices.Max(ratios), "ratio/most")
+	b.ReportMetric(median(noise), "ratio/noise")
+}
+
 func median(all []float64) float64 {
 	slices.Sort(all)
 	return all[len(all)/2]
