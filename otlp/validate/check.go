@@ -107,6 +107,7 @@ const tooManyRemoved = "too many parts would have to be left out"
 // decoded. It does not write to the bytes, and the Verdict may share them. Beyond them it takes up
 // to one and a half times as much memory, and as much again where texts are not UTF-8.
 func Check(signal Signal, encoded []byte) (*Verdict, error) {
+	learn()
 	r, root := request(encoded), requests[signal]
 	var bad []part
 	if t := r.decode(root, r.all(), 0, &bad); t != nil {

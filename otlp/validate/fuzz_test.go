@@ -304,6 +304,7 @@ func mutate(all []*node, random *rand.Rand) []*node {
 
 // What holds for whatever comes holds for requests that are almost right.
 func TestAlmostRight(t *testing.T) {
+	learn()
 	random := rand.New(rand.NewPCG(1, 2))
 	var bodies [numSignals]request
 	for signal := range bodies {

@@ -60,12 +60,6 @@ func (c *checker) metadata(metric field) problem {
 	return problem{}
 }
 
-// pointMessages are the messages of the points of each kind of data.
-var pointMessages = [...]*messageType{
-	tagGauge: msgNumberPoint, tagSum: msgNumberPoint, tagHistogram: msgHistogramPoint,
-	tagExponentialHistogram: msgExponentialPoint, tagSummary: msgSummaryPoint,
-}
-
 func (c *checker) point(data tag, f field, bad problem) {
 	before := c.save()
 	if !bad.found() {

@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	collectmetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
 	collectprofiles "go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development"
@@ -55,35 +56,46 @@ type messageType struct {
 type schema map[protoreflect.FullName]*messageType
 
 var (
-	messageTypes = make(schema)
+	messageTypes schema
 
 	// requests are the messages of each signal's request.
+	requests [numSignals]*messageType
+
+	// pointMessages are the messages of the points of each kind of data.
+	pointMessages [tagSummary + 1]*messageType
+
+	msgResource, msgScope, msgKeyValue, msgAnyValue, msgSpan, msgMetric, msgHistogramPoint, msgExemplar, msgProfile,
+	msgSample, msgDictionary *messageType
+)
+
+// learn makes the schema, once: 160 KB, of which only who receives has a use.
+var learn = sync.OnceFunc(func() {
+	s := make(schema)
+	messageTypes = s
 	requests = [numSignals]*messageType{
-		Traces: messageTypes.add(
+		Traces: s.add(
 			collecttraces.File_opentelemetry_proto_collector_trace_v1_trace_service_proto, "ExportTraceServiceRequest"),
-		Metrics: messageTypes.add(
+		Metrics: s.add(
 			collectmetrics.File_opentelemetry_proto_collector_metrics_v1_metrics_service_proto,
 			"ExportMetricsServiceRequest"),
-		Profiles: messageTypes.add(
+		Profiles: s.add(
 			collectprofiles.File_opentelemetry_proto_collector_profiles_v1development_profiles_service_proto,
 			"ExportProfilesServiceRequest"),
 	}
-
-	msgResource         = messageTypes.get("resource.v1.Resource")
-	msgScope            = messageTypes.get("common.v1.InstrumentationScope")
-	msgKeyValue         = messageTypes.get(keyValue)
-	msgAnyValue         = messageTypes.get("common.v1.AnyValue")
-	msgSpan             = messageTypes.get("trace.v1.Span")
-	msgMetric           = messageTypes.get("metrics.v1.Metric")
-	msgNumberPoint      = messageTypes.get("metrics.v1.NumberDataPoint")
-	msgHistogramPoint   = messageTypes.get("metrics.v1.HistogramDataPoint")
-	msgExponentialPoint = messageTypes.get("metrics.v1.ExponentialHistogramDataPoint")
-	msgSummaryPoint     = messageTypes.get("metrics.v1.SummaryDataPoint")
-	msgExemplar         = messageTypes.get("metrics.v1.Exemplar")
-	msgProfile          = messageTypes.get("profiles.v1development.Profile")
-	msgSample           = messageTypes.get("profiles.v1development.Sample")
-	msgDictionary       = messageTypes.get(dictionary)
-)
+	msgResource, msgScope = s.get("resource.v1.Resource"), s.get("common.v1.InstrumentationScope")
+	msgKeyValue, msgAnyValue = s.get(keyValue), s.get("common.v1.AnyValue")
+	msgSpan = s.get("trace.v1.Span")
+	msgMetric, msgExemplar = s.get("metrics.v1.Metric"), s.get("metrics.v1.Exemplar")
+	msgHistogramPoint = s.get("metrics.v1.HistogramDataPoint")
+	msgProfile, msgSample = s.get("profiles.v1development.Profile"), s.get("profiles.v1development.Sample")
+	msgDictionary = s.get(dictionary)
+	msgNumberPoint := s.get("metrics.v1.NumberDataPoint")
+	pointMessages = [...]*messageType{
+		tagGauge: msgNumberPoint, tagSum: msgNumberPoint, tagHistogram: msgHistogramPoint,
+		tagExponentialHistogram: s.get("metrics.v1.ExponentialHistogramDataPoint"),
+		tagSummary:              s.get("metrics.v1.SummaryDataPoint"),
+	}
+})
 
 const (
 	protoPackage = "opentelemetry.proto.slim."
@@ -91,9 +103,8 @@ const (
 	dictionary   = "profiles.v1development.ProfilesDictionary"
 )
 
-// get returns a message of the schema. It refers to requests so that those are initialized first.
+// get returns a message of the schema.
 func (s schema) get(name protoreflect.FullName) *messageType {
-	_ = requests
 	m := s[protoPackage+name]
 	if m == nil {
 		panic(fmt.Sprintf("the OTLP schema has no message %s", name))

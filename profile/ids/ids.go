@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // How many digits ids have in full: those of traces; those of transactions and spans.
@@ -23,14 +24,16 @@ const (
 // minIDDigits is the shortest beginning of an id: what is shorter begins too many.
 const minIDDigits = 4
 
-// idForms are texts with the id of a trace in them, in lower case.
-var idForms = []*regexp.Regexp{
-	regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$`),         // traceparent
-	regexp.MustCompile(`^(?:.*;)?(?:root=)?[0-9a-f]-([0-9a-f]{8})-([0-9a-f]{24})(?:;.*)?$`),     // AWS X-Ray
-	regexp.MustCompile(`^([0-9a-f]{32})-[0-9a-f]{16}(?:-[01d](?:-[0-9a-f]{16})?)?$`),            // B3
-	regexp.MustCompile(`^([0-9a-f]{16})-[0-9a-f]{16}-[01d](?:-[0-9a-f]{16})?$`),                 // B3, 64 bits
-	regexp.MustCompile(`^([0-9a-f]{1,32}):[0-9a-f]{1,16}:[0-9a-f]{1,16}:(?:0x)?[0-9a-f]{1,2}$`), // Jaeger
-}
+// idForms are texts with the id of a trace in them, in lower case. Most processes of ours read none.
+var idForms = sync.OnceValue(func() []*regexp.Regexp {
+	return []*regexp.Regexp{
+		regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$`),         // traceparent
+		regexp.MustCompile(`^(?:.*;)?(?:root=)?[0-9a-f]-([0-9a-f]{8})-([0-9a-f]{24})(?:;.*)?$`),     // AWS X-Ray
+		regexp.MustCompile(`^([0-9a-f]{32})-[0-9a-f]{16}(?:-[01d](?:-[0-9a-f]{16})?)?$`),            // B3
+		regexp.MustCompile(`^([0-9a-f]{16})-[0-9a-f]{16}-[01d](?:-[0-9a-f]{16})?$`),                 // B3, 64 bits
+		regexp.MustCompile(`^([0-9a-f]{1,32}):[0-9a-f]{1,16}:[0-9a-f]{1,16}:(?:0x)?[0-9a-f]{1,2}$`), // Jaeger
+	}
+})
 
 // Parse reads an id as people and other tools have it: hexadecimal digits, with dashes, in upper
 // case, with 0x, without leading zeros, or how one begins; a decimal number, also with a sign; and of a trace also a
@@ -38,7 +41,7 @@ var idForms = []*regexp.Regexp{
 // has in full. The result is what NewPattern takes.
 func Parse(text string, most int) (string, error) {
 	id := strings.ToLower(strings.TrimSpace(text))
-	for _, form := range idForms {
+	for _, form := range idForms() {
 		if found := form.FindStringSubmatch(id); found != nil {
 			id = strings.Join(found[1:], "")
 			break
