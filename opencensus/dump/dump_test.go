@@ -85,16 +85,12 @@ func TestMore(t *testing.T) {
 	b = c.RegisterViews(b, wire.View{TagKeys: make([]string, wire.MaxTagKeys+7)})
 	b = c.RegisterViews(b, make([]wire.View, wire.MaxViews+8)...)
 	b = c.UnregisterViews(b, make([]string, wire.MaxViews+9)...)
-	var lines, table strings.Builder
+	var lines strings.Builder
 	assert.NilError(t, dump.JSON(&lines, bytes.NewReader(b)))
 	for n := 4; n <= 9; n++ {
 		if text := fmt.Sprintf(`"more":%d}`, n); strings.Count(lines.String(), text) != 1 {
 			t.Errorf("%s is there %d times", text, strings.Count(lines.String(), text))
 		}
-	}
-	assert.NilError(t, dump.Table(&table, bytes.NewReader(b)))
-	if !strings.Contains(table.String(), ", and 7 more") {
-		t.Errorf("%s", table.String())
 	}
 }
 
@@ -120,7 +116,8 @@ func TestJSON(t *testing.T) {
 			`"payload":{"type":"unknown","name":"none","description":"","unit":""}}`,
 		`{"offset":184,"type":"view_register",H6,"length":43,"payload":[` +
 			`{"name":"v","description":"","tagKeys":["a","b"],"measure":"m","aggregation":"sum"},` +
-			`{"name":"w","description":"","tagKeys":[],"measure":"m","aggregation":"distribution","boundaries":[0,0.5]},` +
+			`{"name":"w","description":"","tagKeys":[],"measure":"m",` +
+			`"aggregation":"distribution","boundaries":[0,0.5]},` +
 			`{"name":"x","description":"","tagKeys":[],"measure":"m","aggregation":"aggregation 9"}]}`,
 		`{"offset":248,"type":"view_unregister",H7,"length":5,"payload":["v","w"]}`,
 		`{"offset":274,"lost":"no_header","bytes":5}`,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"time"
@@ -51,7 +52,7 @@ func (j *lines) message(m wire.Message) {
 	} else {
 		l.Payload = toJSON(payload)
 	}
-	j.print(l)
+	appendJSON(&j.b, l)
 }
 
 func (j *lines) loss(loss wire.Loss) {
@@ -60,13 +61,14 @@ func (j *lines) loss(loss wire.Loss) {
 	if loss.Err != nil {
 		l.Error = loss.Err.Error()
 	}
-	j.print(l)
+	appendJSON(&j.b, l)
 }
 
-func (j *lines) print(l line) {
-	encoder := json.NewEncoder(&j.b)
+// appendJSON appends a value as a line.
+func appendJSON(b *bytes.Buffer, v any) {
+	encoder := json.NewEncoder(b)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(l); err != nil {
+	if err := encoder.Encode(v); err != nil {
 		panic(err) // every value was made to be encoded
 	}
 }
@@ -228,4 +230,25 @@ func keyValues(pairs []wire.KeyValue) []keyValue {
 		result[i] = keyValue{bytesText(kv.Key), bytesText(kv.Value)}
 	}
 	return result
+}
+
+// aggregations are the names of the known ones.
+var aggregations = [...]string{"none", "count", "sum", "distribution", "last value"}
+
+func aggregation(a wire.Aggregation) string {
+	if a < wire.Aggregation(len(aggregations)) {
+		return aggregations[a]
+	}
+	return fmt.Sprintf("aggregation %d", a)
+}
+
+func measureType(t wire.MeasureType) string {
+	switch t {
+	case wire.Int:
+		return "int"
+	case wire.Float:
+		return "float"
+	default:
+		return "unknown"
+	}
 }

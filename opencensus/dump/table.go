@@ -1,18 +1,36 @@
 package dump
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"correlator/internal/host/terminal"
+	"correlator/internal/host/textcut"
 	"correlator/opencensus/wire"
 )
 
 // maxContent is how many bytes of a message's content a row is made from: the 256 columns that the
 // table shows of it are no more.
 const maxContent = 1 << 10
+
+// content is the payload of a message as JSON, empty if it has none.
+func content(m wire.Message) string {
+	payload, err := decode(m)
+	switch {
+	case err != nil:
+		return "(malformed: " + err.Error() + ")"
+	case payload == nil:
+		return ""
+	case payload == spans(0) && len(m.Payload) == 0:
+		return "empty: the client could not encode the spans"
+	}
+	var b bytes.Buffer
+	appendJSON(&b, toJSON(payload))
+	return textcut.At(strings.TrimSuffix(b.String(), "\n"), maxContent)
+}
 
 // rows prints a table. Each flush writes a table of its own, so cells are padded to usual widths
 // for the columns to stay where they are.
@@ -40,9 +58,7 @@ func newRows() *rows {
 
 func (t *rows) message(m wire.Message) {
 	t.messages++
-	var content text
-	content.payload(m)
-	t.row(m.Offset, m.Header, content.String())
+	t.row(m.Offset, m.Header, content(m))
 }
 
 func (t *rows) loss(loss wire.Loss) {
