@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"correlator/dots/auth"
@@ -209,9 +208,6 @@ func (c *Client) ConnectConn(ctx context.Context, conn net.Conn, f frame.Format)
 	c.options.Secret = cmp.Or(c.options.Secret, os.Getenv(endpoint.EnvironmentSecret))
 	c.conn, c.format = conn, f
 	c.out.w = conn
-	if sc, ok := conn.(syscall.Conn); ok {
-		c.out.raw, _ = sc.SyscallConn() // without it, another goroutine writes
-	}
 	c.mu.Unlock()
 	go c.out.run()
 	go c.read()

@@ -26,9 +26,8 @@
 //
 // One goroutine reads, changes containers and calls handlers, one after the other, in the order of
 // the broker. A handler may publish, subscribe and read containers; it must not wait for anything
-// that arrives later (Ping, Wait, Close), as nothing arrives until it returns. What handlers
-// publish is written by the same goroutine when it has handled what it read. Another goroutine
-// writes what others publish: at once if they are slow, and 32 KiB at a time if they are fast. A
+// that arrives later (Ping, Wait, Close), as nothing arrives until it returns. Another goroutine
+// writes what is published: at once if that is little, and 32 KiB at a time if it is much. A
 // publisher waits when Options.OutputBytes are not yet written. All methods may be called
 // concurrently.
 //

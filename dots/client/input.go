@@ -82,12 +82,9 @@ func makeRoom(buf []byte, start, end int) (next []byte, newStart, newEnd int) {
 	return next, 0, copy(next, buf[start:end])
 }
 
-// handleBatch handles the complete frames in what was read, and then writes what handlers
-// published.
+// handleBatch handles the complete frames in what was read.
 func (c *Client) handleBatch(data []byte) (used int, err error) {
 	c.in.now = value.TimepointOf(time.Now())
-	c.out.beginReading()
-	defer c.out.endReading()
 	frames := uint64(0)
 	for err == nil {
 		var instance []byte

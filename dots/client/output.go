@@ -3,8 +3,8 @@ package client
 import (
 	"context"
 	"io"
+	"math"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -20,77 +20,62 @@ const (
 	// pauseTime is how long a fast publisher may take to fill a write.
 	pauseTime = 500 * time.Microsecond
 
-	// lateTime is how long a callback may take before what was published meanwhile is written
-	// without waiting for its end.
-	lateTime = time.Millisecond
-
 	// keepBytes is the size up to which buffers are kept for later use.
 	keepBytes = 1 << 20
 )
 
-// output is a buffer of frames, and who writes it. Frames are appended between begin and end. At
-// most one goroutine writes at a time: the one of run, or the reading goroutine after it has
-// handled what it read, which saves the change of goroutines when a callback publishes an answer.
+// output is a buffer of frames, which run writes. Frames are appended between begin and end.
 type output struct {
 	limit int // bytes, above which begin waits
 
 	w    io.Writer
-	raw  syscall.RawConn // of w, for writes that do not wait; nil if there is none
-	wake chan struct{}   // has one place: run is to look again
-	stop chan struct{}   // closed when the connection ends
+	wake chan struct{} // has one place: run is to look again
+	stop chan struct{} // closed when the connection ends
 
 	mu       sync.Mutex // protects what follows, and all that is appended to the buffer depends on
 	buf      []byte
 	spare    []byte        // the other buffer, while nobody writes it
-	rest     []byte        // what the reading goroutine took and the kernel did not
-	restOf   []byte        // the buffer that rest is a part of
-	writing  bool          // someone writes what was in the buffer
-	awake    bool          // run does not wait for wake, or was woken
-	pausing  bool          // run waits for a full buffer
-	reading  bool          // the reading goroutine will look at the buffer soon
-	late     *time.Timer   // wakes run if that takes long
-	lateSet  bool          // late is running
+	writing  bool          // what was in the buffer
+	wakeAt   int           // bytes in the buffer at which run is to be woken
 	waiters  chan struct{} // closed when there is room again; nil if nobody waits
 	frames   uint64
 	bytes    uint64
 	err      error // nothing is written any more
 	lost     bool  // because of it, something was not
 	finished error // nothing is appended any more
-	tryData  []byte
-	tryCount int
-	tryErr   error
-	tryFunc  func(fd uintptr) bool
 }
 
 func newOutput(limit int) *output {
-	o := &output{limit: limit, wake: make(chan struct{}, 1), stop: make(chan struct{})}
-	o.tryFunc = func(fd uintptr) bool {
-		o.tryCount, o.tryErr = syscall.Write(int(fd), o.tryData)
-		return true
-	}
-	o.late = time.AfterFunc(time.Hour, o.onLate)
-	o.late.Stop()
-	return o
+	return &output{limit: limit, wake: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: 1}
 }
 
 // begin locks the output when it has room. It waits for that until the context ends.
 func (o *output) begin(ctx context.Context) error {
 	o.mu.Lock()
 	for len(o.buf) >= o.limit && o.err == nil {
-		if o.waiters == nil {
-			o.waiters = make(chan struct{})
+		if err := o.await(ctx); err != nil {
+			return err
 		}
-		room := o.waiters
-		o.wakeUp()
-		o.mu.Unlock()
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		o.mu.Lock()
 	}
 	return o.check()
+}
+
+// await unlocks the output, waits until something was written or failed, and locks it again. With an
+// error, which is that of the context, it stays unlocked.
+func (o *output) await(ctx context.Context) error {
+	if o.waiters == nil {
+		o.waiters = make(chan struct{})
+	}
+	written := o.waiters
+	o.wakeUp()
+	o.mu.Unlock()
+	select {
+	case <-written:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	o.mu.Lock()
+	return nil
 }
 
 // beginNow locks the output even if it has no room.
@@ -118,20 +103,9 @@ func (o *output) finish(err error) {
 	o.finished = err
 }
 
-// end unlocks the output, and has someone write what is in the buffer.
+// end unlocks the output, and has what is in the buffer written.
 func (o *output) end() {
-	switch n := len(o.buf); {
-	case n == 0:
-	case n >= fullBytes:
-		if !o.awake || o.pausing {
-			o.wakeUp()
-		}
-	case o.reading:
-		if !o.lateSet {
-			o.lateSet = true
-			o.late.Reset(lateTime)
-		}
-	case !o.awake:
+	if len(o.buf) >= o.wakeAt {
 		o.wakeUp()
 	}
 	o.mu.Unlock()
@@ -139,84 +113,59 @@ func (o *output) end() {
 
 // wakeUp wakes the goroutine of run. The caller holds mu.
 func (o *output) wakeUp() {
-	o.awake, o.pausing = true, false
+	o.wakeAt = math.MaxInt
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (o *output) onLate() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lateSet = false
-	if len(o.buf) > 0 && !o.awake {
-		o.wakeUp()
-	}
-}
-
-// beginReading says that the reading goroutine handles what it read.
-func (o *output) beginReading() {
-	o.mu.Lock()
-	o.reading = true
-	o.mu.Unlock()
-}
-
-// endReading writes what was published meanwhile, as far as the kernel takes it.
-func (o *output) endReading() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reading = false
-	if len(o.buf) == 0 || o.writing || o.err != nil || len(o.rest) > 0 {
-		return // whoever writes, or run, which has been woken for the rest, looks again
-	}
-	if o.raw == nil {
-		if !o.awake {
-			o.wakeUp()
+// run writes until the connection ends.
+func (o *output) run() {
+	pause := time.NewTimer(time.Hour)
+	for {
+		select {
+		case <-o.wake:
+		case <-pause.C:
+		case <-o.stop:
+			return
 		}
-		return
+		pause.Stop()
+		if o.write() {
+			pause.Reset(pauseTime)
+		}
 	}
-	data := o.take()
-	o.mu.Unlock()
-	n := o.try(data)
+}
+
+// write writes what there is, and what is published meanwhile. It reports whether to be called again
+// after a pause, in which a fast publisher fills a write.
+func (o *output) write() (pause bool) {
 	o.mu.Lock()
-	o.writing = false
-	o.rest, o.restOf = data[n:], data
-	if n == len(data) {
-		o.release()
-	}
-	if o.err != nil {
+	defer o.mu.Unlock()
+	for o.err == nil && len(o.buf) > 0 {
+		data := o.buf
+		o.buf, o.spare, o.writing, o.wakeAt = o.spare[:0], nil, true, math.MaxInt
+		o.mu.Unlock()
+		_, err := o.w.Write(data)
+		o.mu.Lock()
+		o.writing = false
+		if err != nil {
+			o.lost = true
+			o.failLocked(err)
+			return false
+		}
+		o.bytes += uint64(len(data))
+		if cap(data) <= keepBytes {
+			o.spare = data[:0]
+		}
 		o.notify()
-	} else if len(o.rest)+len(o.buf) > 0 && !o.awake {
-		o.wakeUp()
+		if n := len(o.buf); n >= burstBytes && n < fullBytes {
+			o.wakeAt = fullBytes
+			return true
+		}
 	}
-}
-
-// try writes without waiting. Errors are left to the next write that waits.
-func (o *output) try(data []byte) int {
-	o.tryData = data
-	if err := o.raw.Write(o.tryFunc); err != nil || o.tryErr != nil || o.tryCount < 0 {
-		return 0
-	}
-	return o.tryCount
-}
-
-// take takes the buffer for writing. The caller holds mu.
-func (o *output) take() []byte {
-	data := o.buf
-	o.buf, o.spare, o.writing = o.spare[:0], nil, true
-	return data
-}
-
-// release takes back a buffer that is written, and lets those continue that wait for room. The
-// caller holds mu.
-func (o *output) release() {
-	o.bytes += uint64(len(o.restOf))
-	if cap(o.restOf) <= keepBytes {
-		o.spare = o.restOf[:0]
-	}
-	o.rest, o.restOf = nil, nil
-	o.notify()
+	o.wakeAt = 1
+	return false
 }
 
 // notify has those look again who wait for room, or that everything is written. The caller holds
@@ -226,64 +175,6 @@ func (o *output) notify() {
 		close(o.waiters)
 		o.waiters = nil
 	}
-}
-
-// run writes until the connection ends.
-func (o *output) run() {
-	pause := time.NewTimer(time.Hour)
-	pause.Stop()
-	for {
-		select {
-		case <-o.wake:
-		case <-o.stop:
-			return
-		}
-		for again := true; again; {
-			wait, more := o.write()
-			if again = more; wait {
-				pause.Reset(pauseTime)
-				select {
-				case <-o.wake:
-				case <-pause.C:
-				case <-o.stop:
-					return
-				}
-				pause.Stop()
-			}
-		}
-	}
-}
-
-// write writes what there is, waiting for the kernel. It reports whether to call it again, and
-// whether to wait before for more.
-func (o *output) write() (wait, again bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.pausing = false
-	if o.writing || o.err != nil || len(o.rest)+len(o.buf) == 0 {
-		o.awake = false
-		return false, false
-	}
-	o.awake = true
-	if len(o.rest) == 0 {
-		o.restOf = o.take()
-		o.rest = o.restOf
-	}
-	o.writing = true
-	rest := o.rest
-	o.mu.Unlock()
-	_, err := o.w.Write(rest)
-	o.mu.Lock()
-	o.writing = false
-	if err != nil {
-		o.awake = false
-		o.failLocked(err)
-		return false, false
-	}
-	o.release()
-	n := len(o.buf)
-	o.pausing = n >= burstBytes && n < fullBytes
-	return o.pausing, true
 }
 
 // fail ends all writing.
@@ -300,33 +191,20 @@ func (o *output) failLocked(err error) {
 	}
 	o.lost = o.lost || len(o.buf) > 0
 	o.buf = nil
-	o.late.Stop()
 	o.notify()
 }
 
 // flush waits until everything that has been appended is written.
 func (o *output) flush(ctx context.Context) error {
-	for {
-		o.mu.Lock()
-		switch {
-		case o.writing:
-		case o.err != nil && (o.lost || len(o.rest) > 0):
-			defer o.mu.Unlock()
-			return o.err
-		case len(o.buf)+len(o.rest) == 0:
-			o.mu.Unlock()
-			return nil // even if the peer, which has got everything, has closed since
-		}
-		if o.waiters == nil {
-			o.waiters = make(chan struct{})
-		}
-		written := o.waiters
-		o.wakeUp()
-		o.mu.Unlock()
-		select {
-		case <-written:
-		case <-ctx.Done():
-			return ctx.Err()
+	o.mu.Lock()
+	for o.writing || len(o.buf) > 0 {
+		if err := o.await(ctx); err != nil {
+			return err
 		}
 	}
+	defer o.mu.Unlock()
+	if o.lost {
+		return o.err
+	}
+	return nil // even if the peer, which has got everything, has closed since
 }
