@@ -179,3 +179,17 @@ func TestIsCLibrary(t *testing.T) {
 	}
 	assert.Check(t, !(*File)(nil).IsCLibrary())
 }
+
+// deepStack is a stack of 64 frames in a few files, the way samples have them: runs of frames in
+// one library.
+func deepStack() []Frame {
+	files := []*File{{ID: FileID{1}}, {ID: FileID{2}}, nil, {ID: FileID{3}}}
+	frames := make([]Frame, 64)
+	for i := range frames {
+		frames[i] = Frame{File: files[i/16], Address: uint64(i)*4099 + 1_000_000}
+		if frames[i].File == nil {
+			frames[i].Address += 0x7f0000000000
+		}
+	}
+	return frames
+}

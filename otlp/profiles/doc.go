@@ -5,8 +5,8 @@
 // A request is written field by field, without generated messages: most of it is entries of tables,
 // which do not change, so each is encoded when it is added. Then the size of the request is known
 // at any time, and nothing but bytes and indices is kept. (Copying to generated messages and
-// encoding them takes longer than all of this, and nine times the memory: see BenchmarkMessages.
-// Tests decode requests with them.)
+// encoding them takes longer than all of this, and nine times the memory. Tests decode requests with
+// them.)
 //
 // # Samples
 //
