@@ -15,7 +15,8 @@ const gzipName = grpcgzip.Name
 // grpc has one registry of compressors per process, which may only be changed by init functions.
 // The import of its own gzip makes ours the later one, which counts.
 func init() {
-	encoding.RegisterCompressor(&passingCompressor{Compressor: encoding.GetCompressor(gzipName)})
+	_ = grpcgzip.SetLevel(gzip.BestSpeed) // a valid level
+	encoding.RegisterCompressor(passingCompressor{encoding.GetCompressor(gzipName)})
 }
 
 // gzipMagic begins every gzip file. No Export request or response can begin so: it would be field 3
@@ -25,73 +26,58 @@ var gzipMagic = []byte{0x1f, 0x8b}
 // passingCompressor passes on what is gzip already, so that a batch is compressed once and not for
 // every attempt. It compresses everything else (responses of a server in this process), and
 // decompresses as grpc does.
-type passingCompressor struct {
-	encoding.Compressor
-	pool sync.Pool // of *gzip.Writer
+type passingCompressor struct{ encoding.Compressor }
+
+func (c passingCompressor) Compress(w io.Writer) (io.WriteCloser, error) {
+	return &passingWriter{below: c.Compressor, w: w}, nil
 }
 
-func (c *passingCompressor) Compress(w io.Writer) (io.WriteCloser, error) {
-	return &passingWriter{pool: &c.pool, w: w}, nil
-}
-
-// passingWriter decides with the first two bytes.
+// passingWriter decides with the first bytes, which are there when it is closed at the latest.
 type passingWriter struct {
-	pool *sync.Pool
-	w    io.Writer
-	head []byte // while there are less than two
-	gz   *gzip.Writer
-	set  bool
+	below encoding.Compressor
+	w     io.Writer
+	head  []byte         // at most as many as gzipMagic has
+	to    io.WriteCloser // nil until that is known
 }
 
 func (w *passingWriter) Write(b []byte) (int, error) {
 	n := len(b)
-	if !w.set {
-		if len(w.head) > 0 {
-			b = append(w.head, b...)
-		}
-		if len(b) < len(gzipMagic) {
-			w.head = bytes.Clone(b)
+	if w.to == nil {
+		missing := min(len(gzipMagic)-len(w.head), n)
+		w.head, b = append(w.head, b[:missing]...), b[missing:]
+		if len(w.head) < len(gzipMagic) {
 			return n, nil
+		} else if err := w.begin(); err != nil {
+			return 0, err
 		}
-		w.decide(b)
 	}
-	var err error
-	if w.gz != nil {
-		_, err = w.gz.Write(b)
-	} else {
-		_, err = w.w.Write(b)
-	}
+	_, err := w.to.Write(b)
 	return n, err
 }
 
-func (w *passingWriter) decide(b []byte) {
-	w.set = true
-	if bytes.HasPrefix(b, gzipMagic) {
-		return
+func (w *passingWriter) begin() (err error) {
+	if bytes.HasPrefix(w.head, gzipMagic) {
+		w.to = passed{w.w}
+	} else if w.to, err = w.below.Compress(w.w); err != nil {
+		return err
 	}
-	gz, ok := w.pool.Get().(*gzip.Writer)
-	if !ok {
-		gz, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
-	}
-	gz.Reset(w.w)
-	w.gz = gz
+	_, err = w.to.Write(w.head)
+	return err
 }
 
 func (w *passingWriter) Close() error {
-	if !w.set {
-		w.decide(w.head)
-		if _, err := w.gz.Write(w.head); err != nil {
+	if w.to == nil {
+		if err := w.begin(); err != nil {
 			return err
 		}
 	}
-	if w.gz == nil {
-		return nil
-	}
-	err := w.gz.Close()
-	w.pool.Put(w.gz)
-	w.gz = nil
-	return err
+	return w.to.Close()
 }
+
+// passed is a writer with nothing to close.
+type passed struct{ io.Writer }
+
+func (passed) Close() error { return nil }
 
 // compressor compresses one batch at a time: the state of a writer is about 1 MB, and a batch is
 // compressed only once.
