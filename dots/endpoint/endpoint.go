@@ -235,37 +235,14 @@ func (e Endpoint) Listen(ctx context.Context, mode fs.FileMode) (net.Listener, e
 	return l, nil
 }
 
-func (e Endpoint) listen(ctx context.Context, mode fs.FileMode) (l net.Listener, err error) {
+func (e Endpoint) listen(ctx context.Context, mode fs.FileMode) (net.Listener, error) {
 	if e.User != "" || e.Secret != "" {
 		return nil, errors.New("a broker's endpoint has no user and no secret")
 	}
 	if e.Network() == "tcp" {
 		return new(net.ListenConfig).Listen(ctx, e.Network(), e.Address())
 	}
-	file, err := sockfile.Bind(e.Network(), e.Path, mode,
-		func(config net.ListenConfig, path string) error {
-			l, err = config.Listen(ctx, e.Network(), path)
-			return err
-		})
-	if err != nil {
-		if l != nil {
-			_ = l.Close()
-		}
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	return &socketListener{l, file}, nil
-}
-
-// socketListener removes its file when it is closed.
-type socketListener struct {
-	net.Listener
-	file *sockfile.File
-}
-
-func (l *socketListener) Close() error {
-	l.file.Remove()
-	return l.Listener.Close()
+	return sockfile.Listen(e.Path, mode, sockfile.OwnGroup)
 }
 
 // Dial connects to the endpoint. The caller must close the connection.

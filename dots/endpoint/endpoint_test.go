@@ -10,6 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/dots/frame"
+	"correlator/internal/host/sockfile"
 )
 
 func TestParse(t *testing.T) {
@@ -114,7 +115,7 @@ func TestListenReplaces(t *testing.T) {
 	assert.NilError(t, err)
 	killed, err := e.Listen(t.Context(), 0o600)
 	assert.NilError(t, err)
-	_ = killed.(*socketListener).Listener.Close() // as if its process was killed
+	_ = killed.(*sockfile.Listener).UnixListener.Close() // as if its process was killed
 	_, err = os.Stat(e.Path)
 	assert.NilError(t, err)
 	l, err := e.Listen(t.Context(), 0o640)

@@ -23,8 +23,7 @@ const (
 // application at once, so nothing else is done between two calls of accept: a connection is added to
 // the table, and its goroutine started.
 type listener struct {
-	*net.UnixListener
-	file  *sockfile.File
+	*sockfile.Listener
 	conns *connlimit.Table
 
 	accepting *connlimit.Listener
@@ -37,31 +36,19 @@ func listen(c *Config) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{conns: connlimit.New(c.MaxConnections)}
-	bind := func(config net.ListenConfig, path string) error {
-		raw, err := config.Listen(context.Background(), "unix", path)
-		if err != nil {
-			return err
-		}
-		l.UnixListener = raw.(*net.UnixListener)
-		l.SetUnlinkOnClose(false) // by then the path may belong to another socket
-		return nil
-	}
-	if l.file, err = sockfile.BindGroup("unix", c.Socket, c.SocketMode, gid, bind); err != nil {
-		if l.UnixListener != nil {
-			l.UnixListener.Close()
-		}
+	l, err := sockfile.Listen(c.Socket, c.SocketMode, gid)
+	if err != nil {
 		return nil, err
 	}
-	l.accepting = connlimit.NewListener(l.UnixListener, l.conns)
-	return l, nil
+	conns := connlimit.New(c.MaxConnections)
+	return &listener{l, conns, connlimit.NewListener(l, conns)}, nil
 }
 
 // close removes the file, so that nobody connects any more, and ends accepting when it has accepted the
 // connections in the backlog, which takes no time unless it fails: what clients have written to
 // those is still read.
 func (l *listener) close(ctx context.Context) {
-	l.file.Remove() // before the socket is closed: until then the path belongs to it
+	l.Remove() // before the socket is closed: until then the path belongs to it
 	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
 	defer cancel()
 	for l.hasBacklog() && ctx.Err() == nil {

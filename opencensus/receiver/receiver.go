@@ -81,7 +81,7 @@ type Receiver struct {
 }
 
 // Open binds the socket and serves it until Shutdown, which the caller must call. The errors of
-// sockfile.Bind are returned. Errors of accept do not end the Receiver: they are in its Status, and
+// sockfile.Listen are returned. Errors of accept do not end the Receiver: they are in its Status, and
 // accept is retried.
 func Open(c Config, o Options) (*Receiver, error) {
 	if err := c.Validate(); err != nil {

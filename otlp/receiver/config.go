@@ -1,7 +1,7 @@
 package receiver
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -103,32 +103,16 @@ func (c *Config) tcpAddr() (*net.TCPAddr, error) {
 	return addr, nil
 }
 
-// listen binds. The file of a Unix socket must be removed before the listener is closed.
-func (c *Config) listen() (net.Listener, *sockfile.File, error) {
-	path, ok := c.unixPath()
-	if !ok {
-		addr, err := c.tcpAddr()
-		if err != nil {
-			return nil, nil, err
-		}
-		l, err := net.ListenTCP("tcp", addr)
-		return l, nil, err
+// listen binds.
+func (c *Config) listen() (net.Listener, error) {
+	if path, ok := c.unixPath(); ok {
+		return sockfile.Listen(path, cmp.Or(c.SocketMode, DefaultSocketMode), sockfile.OwnGroup)
 	}
-	mode := c.SocketMode
-	if mode == 0 {
-		mode = DefaultSocketMode
+	addr, err := c.tcpAddr()
+	if err != nil {
+		return nil, err
 	}
-	var l net.Listener
-	file, err := sockfile.Bind("unix", path, mode, func(config net.ListenConfig, path string) (err error) {
-		if l, err = config.Listen(context.Background(), "unix", path); err == nil {
-			l.(*net.UnixListener).SetUnlinkOnClose(false) // by then the path may belong to another socket
-		}
-		return err
-	})
-	if err != nil && l != nil {
-		l.Close()
-	}
-	return l, file, err
+	return net.ListenTCP("tcp", addr)
 }
 
 // serverTLS is the configuration of the server, which reads the certificates again for each

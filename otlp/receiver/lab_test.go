@@ -271,7 +271,7 @@ func openBubbleWith(t testing.TB, queue Queue) *bubble {
 	t.Helper()
 	oneP(t)
 	b := &bubble{TB: t, listener: bufconn.Listen(bubbleBuffer)}
-	b.Receiver = serve(&Config{}, b.listener, nil, queue)
+	b.Receiver = serve(&Config{}, b.listener, queue)
 	t.Cleanup(func() { b.Shutdown(testenv.Ended()) })
 	return b
 }

@@ -69,7 +69,7 @@ func TestAcceptErrors(t *testing.T) {
 		f := &faulty{Listener: pipe, errs: make(chan error, 1)}
 		f.errs <- syscall.EPERM
 		b := &bubble{TB: t, store: &store{}, listener: pipe}
-		b.Receiver = serve(&Config{}, f, nil, b.store)
+		b.Receiver = serve(&Config{}, f, b.store)
 		defer b.Shutdown(context.Background())
 		body, _ := sound(t, otlp.Traces)
 		_, err := export(b.dial(), otlp.Traces, body)

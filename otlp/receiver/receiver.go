@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"correlator/internal/host/metric"
-	"correlator/internal/host/sockfile"
 	"correlator/otlp"
 )
 
@@ -31,7 +30,6 @@ type Receiver struct {
 	limit    int // of a request, in bytes
 	server   *http.Server
 	listener *listener
-	file     *sockfile.File // of a Unix socket
 	counters counters
 
 	slots  *pool // one for each call in work
@@ -49,7 +47,7 @@ type Receiver struct {
 }
 
 // Open listens and serves until Shutdown, which the caller must call. A Unix socket is bound by
-// sockfile.Bind, whose errors Open returns. Errors of accept do not end the Receiver: they are in
+// sockfile.Listen, whose errors Open returns. Errors of accept do not end the Receiver: they are in
 // its Status, and accept is retried.
 func Open(c Config, queue Queue) (*Receiver, error) {
 	if err := c.Validate(); err != nil {
@@ -60,17 +58,17 @@ func Open(c Config, queue Queue) (*Receiver, error) {
 			return nil, err
 		}
 	}
-	l, file, err := c.listen()
+	l, err := c.listen()
 	if err != nil {
 		return nil, fmt.Errorf("listening for OTLP: %w", err)
 	}
-	return serve(&c, l, file, queue), nil
+	return serve(&c, l, queue), nil
 }
 
-func serve(c *Config, l net.Listener, file *sockfile.File, queue Queue) *Receiver {
+func serve(c *Config, l net.Listener, queue Queue) *Receiver {
 	limit := cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
 	r := &Receiver{
-		queue: queue, limit: limit, file: file,
+		queue: queue, limit: limit,
 		onPanic: c.OnPanic,
 	}
 	r.listener = newListener(l, func() { r.counters.strayed(StrayMalformed) })
@@ -114,9 +112,6 @@ func (r *Receiver) Addr() net.Addr { return r.listener.Addr() }
 func (r *Receiver) Shutdown(ctx context.Context) error {
 	r.stop()
 	err := r.slots.wait(ctx)
-	if r.file != nil {
-		r.file.Remove() // before the listener is closed: until then the path belongs to this socket
-	}
 	if err == nil {
 		linger, cancel := context.WithTimeout(ctx, lingerTimeout)
 		_ = r.server.Shutdown(linger) // Close ends what it could not

@@ -3,6 +3,7 @@
 package sockfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,6 +65,40 @@ type File struct {
 	dir      *safedir.Dir
 	name     string
 	dev, ino uint64
+}
+
+// Listener listens at a Unix socket of type stream. Close removes its file first.
+type Listener struct {
+	*net.UnixListener
+	*File
+}
+
+// Listen listens at path, as BindGroup binds.
+func Listen(path string, mode fs.FileMode, gid int) (*Listener, error) {
+	l := new(Listener)
+	file, err := BindGroup("unix", path, mode, gid, func(config net.ListenConfig, path string) error {
+		listener, err := config.Listen(context.Background(), "unix", path)
+		if err != nil {
+			return err
+		}
+		l.UnixListener = listener.(*net.UnixListener)
+		l.SetUnlinkOnClose(false) // by then the path may belong to another socket
+		return nil
+	})
+	if err != nil {
+		if l.UnixListener != nil {
+			l.UnixListener.Close()
+		}
+		return nil, err
+	}
+	l.File = file
+	return l, nil
+}
+
+// Close removes the file and closes the socket. It may be called again, and then returns net.ErrClosed.
+func (l *Listener) Close() error {
+	l.Remove() // before the socket is closed: until then the path belongs to it
+	return l.UnixListener.Close()
 }
 
 // Bind binds a socket of a network ("unix" or "unixgram") at path by calling bind with the

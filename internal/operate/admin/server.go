@@ -6,7 +6,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,33 +48,19 @@ type Source interface {
 type Export func() *export.Status
 
 // Server serves an admin socket.
-type Server struct {
-	file     *sockfile.File
-	listener net.Listener
-}
+type Server struct{ listener *sockfile.Listener }
 
-// Open binds the admin socket, and returns the errors of sockfile.Bind. It creates the directory if
+// Open binds the admin socket, and returns the errors of sockfile.Listen. It creates the directory if
 // only that is missing. The caller must Close. Clients that connect before Serve wait.
 func Open(path string) (*Server, error) {
 	if err := safedir.Mkdir(filepath.Dir(path), dirMode); err != nil {
 		return nil, fmt.Errorf("opening admin socket: %w", err)
 	}
-	s := &Server{}
-	var err error
-	s.file, err = sockfile.Bind("unix", path, sockfile.DefaultMode, func(config net.ListenConfig,
-		path string) (err error) {
-		if s.listener, err = config.Listen(context.Background(), "unix", path); err == nil {
-			s.listener.(*net.UnixListener).SetUnlinkOnClose(false) // by then the file may be another server's
-		}
-		return err
-	})
+	l, err := sockfile.Listen(path, sockfile.DefaultMode, sockfile.OwnGroup)
 	if err != nil {
-		if s.listener != nil {
-			s.listener.Close()
-		}
 		return nil, fmt.Errorf("opening admin socket: %w", err)
 	}
-	return s, nil
+	return &Server{l}, nil
 }
 
 // Serve serves until Close, and then returns nil; export and keeper may be nil. It must be called once.
@@ -114,7 +99,6 @@ func (s *Server) Serve(source Source, export Export, keeper Keeper) error {
 
 // Close ends Serve, and removes the socket. It may be called again.
 func (s *Server) Close() error {
-	s.file.Remove() // before the socket is closed
 	if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
