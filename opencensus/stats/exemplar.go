@@ -55,7 +55,7 @@ func (u *Update) prepareExemplar(attachments []wire.KeyValue, sent time.Time) {
 		case len(a.Key) > maxName:
 			u.s.counts.Lost[TagName]++
 		default:
-			u.exemplarAttribute(u.valid(a.Key), u.value(a.Value, maxText))
+			u.exemplarAttribute(validBytes(a.Key), u.value(a.Value, maxText))
 		}
 	}
 	if hasTrace {

@@ -101,7 +101,7 @@ func (u *Update) updateView(v *view, n value) {
 
 // prepareTags makes the tags of a record UTF-8, sorts them, and keeps their limits.
 func (u *Update) prepareTags(tags []wire.KeyValue) {
-	u.tags, u.texts = u.tags[:0], u.texts[:0]
+	u.tags = u.tags[:0]
 	for i := range tags {
 		if i == maxTags {
 			u.s.counts.Lost[TagsTooMany] += uint64(len(tags) - i)
@@ -111,7 +111,7 @@ func (u *Update) prepareTags(tags []wire.KeyValue) {
 			u.s.counts.Lost[TagName]++
 			continue
 		}
-		u.insertTag(tag{key: u.valid(tags[i].Key), value: u.value(tags[i].Value, maxValue)})
+		u.insertTag(tag{key: validBytes(tags[i].Key), value: u.value(tags[i].Value, maxValue)})
 	}
 }
 
@@ -148,15 +148,14 @@ func (u *Update) value(text []byte, n int) []byte {
 		u.s.counts.Lost[ValueCut]++
 		text = textcut.At(text, n)
 	}
-	return u.valid(text)
+	return validBytes(text)
 }
 
-// valid returns a text as UTF-8. It is valid until the next record.
-func (u *Update) valid(text []byte) []byte {
+// validBytes returns a text as UTF-8, which takes a copy only if it is not. It is valid until the next
+// record.
+func validBytes(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text
 	}
-	from := len(u.texts)
-	u.texts = appendValid(u.texts, text)
-	return u.texts[from:len(u.texts):len(u.texts)]
+	return bytes.ToValidUTF8(text, []byte(invalid))
 }

@@ -129,15 +129,6 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-func TestAppendValid(t *testing.T) {
-	for _, text := range []string{"", "abc", "\xff", "\xff\xfe", "a\xffb\xfec", "ä\xc3", "\xc3ä\xff\xffx",
-		"\xed\xa0\x80", "\ufffd\xff"} {
-		if got := string(appendValid(nil, []byte(text))); got != valid(text) {
-			t.Errorf("%q: %q, want %q", text, got, valid(text))
-		}
-	}
-}
-
 // One message does not occupy the state for long, however many measurements and views it reaches.
 func TestRecordBounds(t *testing.T) {
 	s := New(Options{})

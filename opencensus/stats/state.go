@@ -89,7 +89,6 @@ type Update struct {
 
 	definition definition // scratch, as all that follows
 	tags       []tag
-	texts      []byte
 	identity   []byte
 	exemplar   exemplarParts
 	updates    int // by the record so far

@@ -2,13 +2,14 @@ package stats
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"correlator/internal/host/textcut"
 )
 
-// valid makes a text UTF-8: otherwise a request would be undecodable.
-func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// invalid stands for bytes that are not UTF-8: with those, a request would be undecodable.
+const invalid = "\ufffd"
+
+func valid(s string) string { return strings.ToValidUTF8(s, invalid) }
 
 // text returns a copy of a description or unit as it is kept.
 func (s *State) text(raw string) string {
@@ -16,22 +17,4 @@ func (s *State) text(raw string) string {
 		s.counts.Lost[TextCut]++
 	}
 	return strings.Clone(valid(textcut.At(raw, maxText)))
-}
-
-// appendValid appends a text as UTF-8, as valid does, without allocating more than dst needs.
-func appendValid(dst, text []byte) []byte {
-	invalid := false // the text before ended with invalid bytes
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		switch {
-		case r != utf8.RuneError || n > 1:
-			dst = append(dst, text[:n]...)
-			invalid = false
-		case !invalid:
-			dst = append(dst, "\ufffd"...)
-			invalid = true
-		}
-		text = text[n:]
-	}
-	return dst
 }
