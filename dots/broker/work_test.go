@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -179,35 +180,40 @@ func TestFilterSubscriptions(t *testing.T) {
 
 // TestBatchOfRequests checks that others get the lock during a batch in which much is done.
 func TestBatchOfRequests(t *testing.T) {
-	b := newBroker(t, Options{})
-	const types, requests = 100, 2000
-	for i := types - 1; i >= 0; i-- {
-		assert.NilError(t, b.RegisterType(plain(t, fmt.Sprintf("T%03d", i), schema.Flags{})))
-	}
-	g, s := connectSink(t, b)
-	request := frameOf(t, &system.DotsDescriptorRequest{})
-	handleAll(t, g, slices.Repeat(request, requests))
-	assert.Check(t, b.batch.work <= maxWork+types, "%d steps in one batch", b.batch.work)
-	for i, r := range s.frames(t)[:types] {
-		var x system.StructDescriptorData
-		decodeInto(t, r.instance, x.DecodeInstance)
-		if name := fmt.Sprintf("T%03d", i); x.Name.Value() != name {
-			t.Fatalf("%s is described instead of %s", x.Name.Value(), name)
+	synctest.Test(t, func(t *testing.T) { // the broker does nothing by its clock
+		b := newBroker(t, Options{})
+		const types, requests = 100, 2000
+		for i := types - 1; i >= 0; i-- {
+			assert.NilError(t, b.RegisterType(plain(t, fmt.Sprintf("T%03d", i), schema.Flags{})))
 		}
-	}
+		g, s := connectSink(t, b)
+		request := frameOf(t, &system.DotsDescriptorRequest{})
+		handleAll(t, g, slices.Repeat(request, requests))
+		assert.Check(t, b.batch.work <= maxWork+types, "%d steps in one batch", b.batch.work)
+		for i, r := range s.frames(t)[:types] {
+			var x system.StructDescriptorData
+			decodeInto(t, r.instance, x.DecodeInstance)
+			if name := fmt.Sprintf("T%03d", i); x.Name.Value() != name {
+				t.Fatalf("%s is described instead of %s", x.Name.Value(), name)
+			}
+		}
+	})
 }
 
 // TestBatchToMany checks the same for transmissions to many members.
 func TestBatchToMany(t *testing.T) {
-	b := newBroker(t, Options{})
-	const members, transmissions = 100, 300
-	for range members {
+	synctest.Test(t, func(t *testing.T) { // the broker does nothing by its clock
+		b := newBroker(t, Options{})
+		const members, transmissions = 100, 300
+		for range members {
+			g, _ := connectSink(t, b)
+			handleAll(t, g, frameOf(t, plainJoin("DotsClearCache")))
+		}
 		g, _ := connectSink(t, b)
-		handleAll(t, g, frameOf(t, plainJoin("DotsClearCache")))
-	}
-	g, _ := connectSink(t, b)
-	handleAll(t, g, slices.Repeat(frameOf(t, &system.DotsClearCache{TypeNames: value.Some([]string{})}), transmissions))
-	assert.Check(t, b.batch.work <= maxWork+members, "%d steps in one batch", b.batch.work)
+		request := frameOf(t, &system.DotsClearCache{TypeNames: value.Some([]string{})})
+		handleAll(t, g, slices.Repeat(request, transmissions))
+		assert.Check(t, b.batch.work <= maxWork+members, "%d steps in one batch", b.batch.work)
+	})
 }
 
 // plain returns a type with a key and a text.
