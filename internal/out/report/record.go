@@ -79,12 +79,12 @@ func take(ctx context.Context, stderr io.Writer, options record.Options) (*recor
 		}
 		status.Plain("recording %s %v", length, options.Duration)
 	}
+	sampling, stopSampling := untilSignal(ctx) // also of one that comes before there is anything to end
+	defer stopSampling()
 	recorder, err := record.Open(options, warnings(status))
 	if err != nil {
 		return nil, nil, err
 	}
-	sampling, stopSampling := untilSignal(ctx)
-	defer stopSampling()
 	stopShowing := showProgress(status, options.Duration, recorder.Progress)
 	recording, err := recorder.Run(sampling)
 	stopShowing()
@@ -211,6 +211,9 @@ func nothingSampled(summary *summary, recording *record.Recording, filter proces
 	case recording.Unselected > 0:
 		return fmt.Errorf("nothing was sampled of what was chosen (--trace, --transaction); other samples: %d",
 			recording.Unselected)
+	case recording.Duration == 0:
+		return errors.New("nothing was sampled: the recording was ended before it began; on a busy host it takes " +
+			"longer to find processes, and until their stacks can be unwound")
 	case len(recording.Lost) > 0:
 		return errors.New("nothing was sampled: all samples were lost")
 	case len(recording.Processes) > 0:

@@ -28,6 +28,7 @@ func TestNothingSampled(t *testing.T) {
 			SamplesPerSecond: 97, Duration: time.Minute},
 		"in 1s, and no wait in a transaction had a stack (--rate": {Processes: one, SamplesPerSecond: 97,
 			Duration: time.Second, Waits: make(map[record.WaitKey]profile.StateTimes)},
+		"ended before it began":                        {Processes: one, Lost: map[string]uint64{"stale": 1}},
 		"100ms are too short to look at all processes": {Duration: 100 * time.Millisecond},
 		"no process was found in 1m0s that takes part": {Duration: time.Minute},
 	} {
