@@ -1,6 +1,10 @@
 package terminal
 
-import "github.com/mattn/go-runewidth"
+import (
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
 
 // widths counts characters of ambiguous width as narrow, whatever the locale is: a table must look
 // the same in a file that is read elsewhere.
@@ -17,4 +21,27 @@ func Cut(text string, width int) string {
 		return ""
 	}
 	return widths.Truncate(text, width, "…")
+}
+
+// Wrap breaks a text between words into lines of at most width columns; 0: it is one line. The first line begins with
+// first, which takes column columns, the others with so many spaces.
+func Wrap(text, first string, column, indent, width int) string {
+	var out strings.Builder
+	out.WriteString(first)
+	for i, word := range strings.Fields(text) {
+		n := Width(word)
+		switch {
+		case i == 0:
+		case width > 0 && column+1+n > width:
+			out.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		default:
+			out.WriteString(" ")
+			column++
+		}
+		out.WriteString(word)
+		column += n
+	}
+	out.WriteString("\n")
+	return out.String()
 }

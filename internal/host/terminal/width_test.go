@@ -72,3 +72,22 @@ func TestTableOfWideTexts(t *testing.T) {
 		assert.Check(t, got == want, "%d columns:\n%s\nwant\n%s", columns, got, want)
 	}
 }
+
+func TestWrap(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"", 9, "- \n"},
+		{"a bc def", 9, "- a bc\n  def\n"},
+		{"a bc def", 10, "- a bc def\n"},
+		{"ä bü dëf", 10, "- ä bü dëf\n"},
+		{"a\n  bc  ", 10, "- a bc\n"},
+		{"a bc def, and more", 0, "- a bc def, and more\n"},
+		{"abcdefghijkl m", 5, "- abcdefghijkl\n  m\n"},
+	} {
+		got := Wrap(c.text, "- ", 2, 2, c.width)
+		assert.Check(t, got == c.want, "%q in %d columns: %q, want %q", c.text, c.width, got, c.want)
+	}
+}

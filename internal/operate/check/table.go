@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"correlator/internal/host/terminal"
 )
@@ -89,21 +88,5 @@ func (t *table) row(r Result) {
 // at the width of the terminal. Unprintable characters are escaped, since paths and errors may have
 // any.
 func (t *table) paragraph(begin string, column int, text string) {
-	fmt.Fprint(t, begin)
-	at := column
-	for i, word := range strings.Fields(terminal.Escape(text)) {
-		length := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case t.Width > 0 && at+1+length > t.Width:
-			fmt.Fprint(t, "\n"+strings.Repeat(" ", column))
-			at = column
-		default:
-			fmt.Fprint(t, " ")
-			at++
-		}
-		fmt.Fprint(t, word)
-		at += length
-	}
-	fmt.Fprintln(t)
+	fmt.Fprint(t, terminal.Wrap(terminal.Escape(text), begin, column, column, t.Width))
 }

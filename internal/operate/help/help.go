@@ -20,7 +20,7 @@ func Command(cmd *cobra.Command, _ []string) {
 		if indented(paragraph) {
 			fmt.Fprintf(w, "%s\n\n", paragraph)
 		} else {
-			fmt.Fprintln(w, wrap(paragraph, "", "", width))
+			fmt.Fprintln(w, terminal.Wrap(paragraph, "", 0, 0, width))
 		}
 	}
 	if !cmd.HasAvailableSubCommands() {

@@ -51,8 +51,8 @@ func usage(flags *pflag.FlagSet, width int) string {
 		}
 		for _, f := range g.flags {
 			name, kind, initial, usage := describe(f)
-			out.WriteString(wrap(strings.Join([]string{name, kind, initial}, " "), "  ", "      ", width))
-			out.WriteString(wrap(usage, "      ", "      ", width))
+			out.WriteString(terminal.Wrap(strings.Join([]string{name, kind, initial}, " "), "  ", 2, 6, width))
+			out.WriteString(terminal.Wrap(usage, "      ", 6, 6, width))
 		}
 	}
 	return out.String()
@@ -72,25 +72,4 @@ func describe(f *pflag.Flag) (name, kind, initial, usage string) {
 		initial = fmt.Sprintf("(default: %s)", f.DefValue)
 	}
 	return name, kind, initial, usage
-}
-
-// wrap breaks a text between words into lines of at most width columns. The first line begins with
-// first, the others with indent.
-func wrap(text, first, indent string, width int) string {
-	var out strings.Builder
-	line, column := first, terminal.Width(first)
-	empty := true // the line has no word yet
-	for _, word := range strings.Fields(text) {
-		n := terminal.Width(word)
-		if !empty && column+1+n > width {
-			out.WriteString(line + "\n")
-			line, column, empty = indent, terminal.Width(indent), true
-		}
-		if !empty {
-			line, column = line+" ", column+1
-		}
-		line, column, empty = line+word, column+n, false
-	}
-	out.WriteString(line + "\n")
-	return out.String()
 }

@@ -69,24 +69,6 @@ Others:
 	assert.Check(t, got == "", "%q", got)
 }
 
-func TestWrap(t *testing.T) {
-	for _, c := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"", 9, "- \n"},
-		{"a bc def", 9, "- a bc\n  def\n"},
-		{"a bc def", 10, "- a bc def\n"},
-		{"ä bü dëf", 10, "- ä bü dëf\n"},
-		{"a\n  bc  ", 10, "- a bc\n"},
-		{"abcdefghijkl m", 5, "- abcdefghijkl\n  m\n"},
-	} {
-		got := wrap(c.text, "- ", "  ", c.width)
-		assert.Check(t, got == c.want, "%q in %d columns: %q, want %q", c.text, c.width, got, c.want)
-	}
-}
-
 // A hidden flag leaves its group as it is.
 func TestUsageOfHiddenFlags(t *testing.T) {
 	var options struct {
