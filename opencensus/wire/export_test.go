@@ -6,3 +6,6 @@ func (s *Splitter) FeedCounting(p []byte, deliver func(Message)) (int, error) {
 	err := s.Feed(p, deliver)
 	return allowed - s.work, err
 }
+
+// Check checks a payload.
+func Check(t Type, p []byte) error { return check(&Header{Type: t}, p) }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"slices"
 )
 
 // The sizes of the smallest items of arrays.
@@ -27,31 +26,33 @@ const (
 	MaxViews        = 10_000 // of a message, and names of views: what a user can have registered
 )
 
-// check reports what is wrong with the payload of a message. For a record, of which there are many, it
-// allocates nothing. Of a trace export it looks only for what a truncated one contains, and at how it
-// begins.
-func check(h *Header, p []byte) (err error) {
+// check reports what is wrong with the payload of a message, and allocates nothing. Of a trace
+// export it looks only for what a truncated one contains, and at how it begins.
+func check(h *Header, p []byte) error {
 	switch h.Type {
 	case StatsRecord:
 		return walkRecord(p, nil)
 	case TraceExport:
 		return checkTrace(p)
 	case ProcessInit, RequestInit:
-		_, err = DecodeInit(p)
+		return walkInit(p, nil)
 	case MeasureCreate:
-		_, err = DecodeMeasure(p)
+		return walkMeasure(p, nil)
 	case ReportingPeriod:
-		_, err = DecodePeriod(p, h.Padded)
+		_, err := DecodePeriod(p, h.Padded)
+		return err
 	case ViewRegister:
-		_, _, err = DecodeViews(p)
+		_, err := walkViews(p, nil)
+		return err
 	case ViewUnregister:
-		_, _, err = DecodeNames(p)
+		_, err := walkNames(p, nil)
+		return err
 	default: // a shutdown, which has none
 		if len(p) > 0 {
-			err = errRest
+			return errRest
 		}
+		return nil
 	}
-	return err
 }
 
 // checkTrace reports what is wrong with the payload of a trace export, as far as its first bytes
@@ -71,22 +72,40 @@ func checkTrace(p []byte) error {
 
 // DecodeInit decodes the payload of ProcessInit or RequestInit.
 func DecodeInit(p []byte) (Init, error) {
+	var init Init
+	err := walkInit(p, &init)
+	return init, err
+}
+
+func walkInit(p []byte, init *Init) error {
 	c := cursor{p: p}
-	init := Init{Version: c.byte(), PHP: string(c.string()), Zend: string(c.string())}
-	return init, c.end()
+	version, php, zend := c.byte(), c.string(), c.string()
+	if err := c.end(); err != nil || init == nil {
+		return err
+	}
+	*init = Init{Version: version, PHP: string(php), Zend: string(zend)}
+	return nil
 }
 
 // DecodeMeasure decodes the payload of MeasureCreate.
 func DecodeMeasure(p []byte) (Measure, error) {
+	var measure Measure
+	err := walkMeasure(p, &measure)
+	return measure, err
+}
+
+func walkMeasure(p []byte, measure *Measure) error {
 	c := cursor{p: p}
-	m := Measure{
-		Type: MeasureType(c.byte()), Name: string(c.string()), Description: string(c.string()),
-		Unit: string(c.string()),
-	}
-	if c.err == nil && m.Type != Int && m.Type != Float && m.Type != Unknown {
+	kind := MeasureType(c.byte())
+	name, description, unit := c.string(), c.string(), c.string()
+	if c.err == nil && kind != Int && kind != Float && kind != Unknown {
 		c.fail(errMeasureType)
 	}
-	return m, c.end()
+	if err := c.end(); err != nil || measure == nil {
+		return err
+	}
+	*measure = Measure{Type: kind, Name: string(name), Description: string(description), Unit: string(unit)}
+	return nil
 }
 
 // DecodePeriod decodes the payload of ReportingPeriod: seconds, of any value. padded is that of the
@@ -104,54 +123,88 @@ func DecodePeriod(p []byte, padded bool) (float64, error) {
 // DecodeViews decodes the payload of ViewRegister, and returns the first MaxViews and how many more
 // there are. Views with an unknown aggregation are among them.
 func DecodeViews(p []byte) (views []View, more int, err error) {
+	if more, err = walkViews(p, &views); err != nil {
+		return nil, 0, err
+	}
+	return views, more, nil
+}
+
+func walkViews(p []byte, views *[]View) (more int, err error) {
 	c := cursor{p: p}
 	n := c.count(minView)
-	views = make([]View, min(n, MaxViews))
-	var further View
+	kept := 0
+	if views != nil {
+		kept = min(n, MaxViews)
+		*views = make([]View, kept)
+	}
 	for i := range n {
-		view := &further
-		if i < len(views) {
-			view = &views[i]
+		var view *View
+		if i < kept {
+			view = &(*views)[i]
 		}
-		if view.decode(&c); c.err != nil {
+		if walkView(&c, view); c.err != nil {
 			break
 		}
 	}
-	return views, n - len(views), c.end()
+	return n - kept, c.end()
 }
 
-func (v *View) decode(c *cursor) {
-	v.Name, v.Description = string(c.string()), string(c.string())
-	v.TagKeys, v.MoreTagKeys = c.names(MaxTagKeys)
-	v.Measure, v.Aggregation = string(c.string()), Aggregation(c.uvarint())
-	if v.Aggregation != Distribution {
+func walkView(c *cursor, view *View) {
+	name, description := c.string(), c.string()
+	keys := c.count(minString)
+	if view != nil {
+		kept := min(keys, MaxTagKeys)
+		view.TagKeys, view.MoreTagKeys = make([]string, 0, kept), keys-kept
+	}
+	for range keys {
+		if key := c.string(); view != nil && len(view.TagKeys) < MaxTagKeys {
+			view.TagKeys = append(view.TagKeys, string(key))
+		}
+	}
+	measure, aggregation := c.string(), Aggregation(c.uvarint())
+	if aggregation == Distribution {
+		n := c.count(sizeFloat64)
+		if view != nil {
+			view.Boundaries = make([]float64, 0, n) // as large as they are in the payload
+		}
+		for range n {
+			if boundary := c.float64(); view != nil {
+				view.Boundaries = append(view.Boundaries, boundary)
+			}
+		}
+	}
+	if view == nil || c.err != nil {
 		return
 	}
-	n := c.count(sizeFloat64)
-	v.Boundaries = slices.Grow(v.Boundaries[:0], n) // as large as they are in the payload
-	for range n {
-		v.Boundaries = append(v.Boundaries, c.float64())
-	}
+	view.Name, view.Description = string(name), string(description)
+	view.Measure, view.Aggregation = string(measure), aggregation
 }
 
 // DecodeNames decodes the payload of ViewUnregister, and returns the first MaxViews and how many
 // more there are.
 func DecodeNames(p []byte) (names []string, more int, err error) {
-	c := cursor{p: p}
-	names, more = c.names(MaxViews)
-	return names, more, c.end()
+	if more, err = walkNames(p, &names); err != nil {
+		return nil, 0, err
+	}
+	return names, more, nil
 }
 
-// names reads an Array of Strings, and returns the first ones and how many more there are.
-func (c *cursor) names(most int) (names []string, more int) {
+func walkNames(p []byte, names *[]string) (more int, err error) {
+	c := cursor{p: p}
 	n := c.count(minString)
-	names = make([]string, min(n, most))
+	kept := 0
+	if names != nil {
+		kept = min(n, MaxViews)
+		*names = make([]string, kept)
+	}
 	for i := range n {
-		if name := c.string(); i < len(names) {
-			names[i] = string(name)
+		if name := c.string(); c.err != nil {
+			break
+		} else if i < kept {
+			(*names)[i] = string(name)
 		}
 	}
-	return names, n - len(names)
+	return n - kept, c.end()
 }
 
 // Decode decodes the payload of StatsRecord. It uses the slices of r again, and what it decodes
@@ -161,11 +214,10 @@ func (r *Record) Decode(p []byte) error {
 	return walkRecord(p, r)
 }
 
-// walkRecord reads the payload of a StatsRecord into r, unless that is nil.
 func walkRecord(p []byte, r *Record) error {
 	c := cursor{p: p}
 	n := c.count(minMeasurement)
-	for range n {
+	for i := range n {
 		m := Measurement{Measure: c.string(), Type: MeasureType(c.byte())}
 		switch m.Type {
 		case Int:
@@ -179,30 +231,39 @@ func walkRecord(p []byte, r *Record) error {
 		if c.err != nil {
 			return c.err
 		}
-		if r != nil && len(r.Measurements) < MaxMeasurements {
+		if r != nil && i < MaxMeasurements {
 			r.Measurements = append(r.Measurements, m)
 		}
 	}
 	if r == nil {
-		c.keyValues(nil, 0)
-		c.keyValues(nil, 0)
+		c.skipKeyValues()
+		c.skipKeyValues()
 	} else {
 		r.MoreMeasurements = n - len(r.Measurements)
-		r.Tags, r.MoreTags = c.keyValues(r.Tags, MaxKeyValues)
-		r.Attachments, r.MoreAttachments = c.keyValues(r.Attachments, MaxKeyValues)
+		r.Tags, r.MoreTags = c.keyValues(r.Tags)
+		r.Attachments, r.MoreAttachments = c.keyValues(r.Attachments)
 	}
 	return c.end()
 }
 
-// keyValues appends the first ones to an empty slice, and returns how many more there are.
-func (c *cursor) keyValues(to []KeyValue, most int) (kept []KeyValue, more int) {
+func (c *cursor) skipKeyValues() {
+	for range c.count(minKeyValue) {
+		c.string()
+		if c.string(); c.err != nil {
+			return
+		}
+	}
+}
+
+// keyValues appends the first MaxKeyValues to an empty slice, and returns how many more there are.
+func (c *cursor) keyValues(to []KeyValue) (kept []KeyValue, more int) {
 	n := c.count(minKeyValue)
 	for range n {
 		kv := KeyValue{Key: c.string(), Value: c.string()}
 		if c.err != nil {
 			return to, 0
 		}
-		if len(to) < most {
+		if len(to) < MaxKeyValues {
 			to = append(to, kv)
 		}
 	}

@@ -275,3 +275,18 @@ func TestManyItems(t *testing.T) {
 		})
 	}
 }
+
+// Payloads are checked by the reader of each connection, which accounts for no more than their bytes.
+func TestCheckAllocatesNothing(t *testing.T) {
+	for kind, payload := range map[wire.Type]string{
+		wire.StatsRecord:    "\x01\x01m\x01\x05\x01\x01k\x01v\x01\x01k\x01v",
+		wire.RequestInit:    "\x01\x018\x014",
+		wire.MeasureCreate:  "\x01\x01m\x01d\x01s",
+		wire.ViewRegister:   "\x01\x01v\x01d\x02\x01k\x01l\x01m\x03\x01\x00\x00\x00\x00\x00\x00\x00\x00",
+		wire.ViewUnregister: "\x02\x01v\x01w",
+	} {
+		p := []byte(payload)
+		allocations := testing.AllocsPerRun(100, func() { assert.NilError(t, wire.Check(kind, p)) })
+		assert.Check(t, allocations == 0, "%v: %v allocations", kind, allocations)
+	}
+}
