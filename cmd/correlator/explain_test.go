@@ -274,7 +274,8 @@ func TestExplainWaits(t *testing.T) {
 	})
 	// The thread may have been sampled on its way into the wait.
 	if e, err := without.explanation(id); err == nil {
-		assert.Check(t, e.Samples > 0 && e.Transactions[0].Account == nil && e.Transactions[0].Waits == nil, "%+v", e)
+		assert.Check(t, e.Samples > 0 && e.Transactions[0].Account == nil && e.Transactions[0].Waits == nil &&
+			strings.HasSuffix(e.UnknownWaits, "(--waits off)"), "%+v", e)
 	}
 }
 

@@ -34,6 +34,9 @@ type source struct {
 }
 
 func (s *source) Status() agent.Status { return s.status.Status }
+
+func (s *source) Waits() *sampling.WaitsStatus { return s.status.Waits }
+
 func (s *source) otlp() *export.Status { return s.status.OTLP }
 func (s *source) keeper() Keeper       { return s.keep }
 

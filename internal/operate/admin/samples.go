@@ -65,9 +65,10 @@ func serveSamples(w http.ResponseWriter, r *http.Request, source Source, keeper 
 			return
 		}
 	}
+	unknown := unknownWaits(source.Waits())
 	var sent error
 	err = keeper.Answer(r.Context(), q, func(answer *keep.Answer) error {
-		answer.UnknownWaits = unknownWaits(source.Status().Waits)
+		answer.UnknownWaits = unknown
 		w.Header().Set("Content-Type", "application/json")
 		sent = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
 		return sent

@@ -44,6 +44,11 @@ func TestSamples(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", answer, got, err)
 	}
 
+	off := filepath.Join(t.TempDir(), "admin.sock")
+	serve(t, off, &source{keep: asked{query: &got}})
+	answer, err = NewClient(off).Samples(t.Context(), want)
+	assert.Check(t, err == nil && strings.HasSuffix(answer.UnknownWaits, "(--waits off)"), "%+v, %v", answer, err)
+
 	for text, keeper := range map[string]Keeper{
 		"refused": asked{query: &got, err: errors.New("refused")}, "ask again": asked{query: &got, err: keep.ErrBusy},
 		"start it with --keep 10m": nil,

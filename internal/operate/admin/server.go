@@ -20,6 +20,7 @@ import (
 	"correlator/internal/host/sockfile"
 	"correlator/internal/out/agent"
 	"correlator/internal/out/export"
+	"correlator/internal/stacks/sampling"
 )
 
 // DefaultSocket is the default path of the socket.
@@ -41,6 +42,7 @@ const (
 // Source reports the status of the agent. It must be safe for concurrent use.
 type Source interface {
 	Status() agent.Status
+	Waits() *sampling.WaitsStatus // of Status, at once
 }
 
 // Export reports what is sent and received by OTLP; nil: nothing is. It must be safe for concurrent

@@ -369,8 +369,8 @@ func (a *Agent) Unwinding() *sampling.UnwindingStatus {
 	return a.sampling.Unwinding()
 }
 
-// waits returns whether it is accounted what transactions wait for; nil: nobody asked for that.
-func (a *Agent) waits() *sampling.WaitsStatus {
+// Waits returns whether it is accounted what transactions wait for; nil: nobody asked for that.
+func (a *Agent) Waits() *sampling.WaitsStatus {
 	if a.sampling == nil {
 		return nil
 	}

@@ -110,7 +110,7 @@ func (a *Agent) Status() Status {
 		Cost:             a.Cost(),
 		Unwinder:         a.config.Unwinder,
 		Unwinding:        a.Unwinding(),
-		Waits:            a.waits(),
+		Waits:            a.Waits(),
 		Processes:        a.processStatuses(),
 		Silent:           a.agentNotLoadedViews(),
 		WithoutPlace:     a.withoutPlace(),
