@@ -81,7 +81,9 @@ func take(ctx context.Context, stderr io.Writer, options record.Options) (*recor
 	}
 	sampling, stopSampling := untilSignal(ctx) // also of one that comes before there is anything to end
 	defer stopSampling()
-	recorder, err := record.Open(options, warnings(status))
+	recorder, err := opening(sampling, status, func() (*record.Recorder, error) {
+		return record.Open(options, warnings(status))
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,6 +94,14 @@ func take(ctx context.Context, stderr io.Writer, options record.Options) (*recor
 		return nil, nil, err
 	}
 	return recording, readNames(ctx, stopSampling, namer, recording, status), nil
+}
+
+// opening calls open, and writes that a signal has come, if ctx ends before it returns.
+func opening(ctx context.Context, w io.Writer, open func() (*record.Recorder, error)) (*record.Recorder, error) {
+	defer context.AfterFunc(ctx, func() {
+		fmt.Fprintln(w, "ending when programs are loaded; a second signal ends it now")
+	})()
+	return open()
 }
 
 // Take records as Record does, and writes nothing but its progress. The frames of the recording have their names, each

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"os"
@@ -56,6 +57,19 @@ func TestUntilSignal(t *testing.T) {
 	<-sampling.Done()
 	cause := context.Cause(sampling)
 	assert.Check(t, cause == context.Canceled, "the recording was ended by a signal after it: %v", cause)
+}
+
+// Of a signal that comes while programs are loaded it is said that it came.
+func TestSignalWhileOpening(t *testing.T) {
+	r, w := io.Pipe()
+	ctx, end := context.WithCancel(t.Context())
+	_, err := opening(ctx, w, func() (*record.Recorder, error) {
+		end()
+		line, err := bufio.NewReader(r).ReadString('\n')
+		assert.Check(t, err == nil && strings.HasPrefix(line, "ending when programs are loaded"), "%q, %v", line, err)
+		return nil, nil
+	})
+	assert.NilError(t, err)
 }
 
 func TestProgressText(t *testing.T) {
