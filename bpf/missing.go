@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/self"
 )
 
 // MissingError is something that eBPF needs and this machine or process lacks. It wraps
@@ -180,20 +182,13 @@ var (
 // missingCapabilities returns the names of those capabilities that the calling thread does not
 // have. CAP_SYS_ADMIN includes all.
 func missingCapabilities(needed []capability) []string {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return nil
-	}
-	has := func(capability int) bool {
-		return sets[capability/32].Effective&(1<<(capability%32)) != 0
-	}
-	if has(unix.CAP_SYS_ADMIN) {
+	own := self.Effective()
+	if own.Has(unix.CAP_SYS_ADMIN) {
 		return nil
 	}
 	var names []string
 	for _, c := range needed {
-		if !has(c.number) {
+		if !own.Has(c.number) {
 			names = append(names, c.name)
 		}
 	}

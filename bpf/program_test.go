@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/self"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 )
@@ -150,23 +151,15 @@ func BenchmarkDrain(b *testing.B) {
 	b.ReportAllocs()
 	var samples uint64
 	var waited time.Duration
-	var used int64
+	var used time.Duration
 	for b.Loop() {
 		time.Sleep(100 * time.Millisecond)
-		before, start := cpuTime(b), time.Now()
+		before, start := self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID), time.Now()
 		assert.NilError(b, s.Drain(func(c Count) { samples += uint64(c.Samples) }))
 		waited += time.Since(start)
-		used += cpuTime(b) - before
+		used += self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID) - before
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(waited.Nanoseconds())/float64(b.N), "wait-ns/drain")
 	b.ReportMetric(float64(used)/float64(samples), "cpu-ns/sample")
-}
-
-// cpuTime returns the CPU time of this process, ns.
-func cpuTime(b *testing.B) int64 {
-	b.Helper()
-	var used unix.Timespec
-	assert.NilError(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used))
-	return used.Nano()
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/self"
 	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
@@ -190,20 +191,11 @@ func compareWithProcfs(b *testing.B, pid int, ours func(*testing.B, *Scanner) in
 type stopwatch struct{ wall, cpu time.Duration }
 
 func (w *stopwatch) measure(b *testing.B, f func() int) int {
-	start, startCPU := time.Now(), cpuTime(b)
+	start, startCPU := time.Now(), self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID)
 	n := f()
 	w.wall += time.Since(start)
-	w.cpu += cpuTime(b) - startCPU
+	w.cpu += self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID) - startCPU
 	return n
-}
-
-// cpuTime returns the CPU time of all threads of this process.
-func cpuTime(b *testing.B) time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(now.Nano())
 }
 
 func procfsSweep(b *testing.B) int {

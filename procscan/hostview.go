@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/self"
 )
 
 // The initial namespaces of a kernel, as links in /proc/PID/ns show them: the numbers of
@@ -33,7 +35,7 @@ func ProbeHostView(procRoot string) error {
 	// Not every kernel has Yama, and not every procfs its settings.
 	scope, err := os.ReadFile(path.Join(procRoot, "sys/kernel/yama/ptrace_scope"))
 	noAttach := err == nil && strings.TrimSpace(string(scope)) == yamaNoAttach
-	return hostView(pid, user, mayTrace(), noAttach)
+	return hostView(pid, user, self.Effective().Has(unix.CAP_SYS_PTRACE), noAttach)
 }
 
 // yamaNoAttach is YAMA_SCOPE_NO_ATTACH of security/yama/yama_lsm.c, the value of
@@ -64,12 +66,4 @@ func hostView(pid, user string, mayTrace, noAttach bool) error {
 		return nil
 	}
 	return errors.New(strings.Join(missing, "; "))
-}
-
-// mayTrace reports whether CAP_SYS_PTRACE is in effect. With it, hidepid does not apply.
-func mayTrace() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
-	err := unix.Capget(&header, &sets[0])
-	return err == nil && sets[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/host/procdir"
+	"correlator/internal/host/self"
 )
 
 // Peer opens the process that connected a Unix socket, given the descriptor of the accepted one:
@@ -87,11 +88,7 @@ func (h *Handle) identify(pid int) error {
 func startedAfter(started uint64, t time.Time) bool {
 	const tick = time.Second / 100 // USER_HZ is 100 on every architecture that we run on
 	since := time.Since(t)
-	var sinceBoot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
-		return true // not since Linux 2.6.39
-	}
-	return time.Duration(started)*tick > time.Duration(sinceBoot.Nano())-since
+	return time.Duration(started)*tick > self.Clock(unix.CLOCK_BOOTTIME)-since
 }
 
 // PIDs returns the pids that the process has in the pid namespace of procRoot and in those below it

@@ -14,6 +14,7 @@
 //	textcut    texts cut at a character's edge
 //	systemd    readiness and watchdog messages to the service manager
 //	procdir    fields and lists of a procfs, also for workers
+//	self       what this process may do, and has used
 //	resident   how much of our program is mapped
 //	timerfd    timers that do not keep the Go runtime's monitor thread awake
 package host

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/host/self"
 	"correlator/memread"
 	"correlator/procscan"
 	"correlator/procscan/javaagent"
@@ -184,11 +185,7 @@ func WrittenSince(id procscan.ProcessID) time.Time { return startTime(id.StartTi
 // startTime turns ticks since boot into a time of day, as exact as the ticks are.
 func startTime(ticks uint64) time.Time {
 	const tick = time.Second / ticksPerSecond
-	var sinceBoot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
-		return time.Time{} // not since Linux 2.6.39
-	}
-	booted := time.Now().Add(-time.Duration(sinceBoot.Nano()))
+	booted := time.Now().Add(-self.Clock(unix.CLOCK_BOOTTIME))
 	return booted.Add(time.Duration(ticks) * tick).Round(tick).UTC()
 }
 

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/host/self"
 	"correlator/internal/worker/access"
 	"correlator/profile"
 )
@@ -91,11 +92,7 @@ func (t *Target) MeterCPU() (stop func() time.Duration) {
 }
 
 // threadCPU returns the CPU time that the calling thread has used.
-func threadCPU() time.Duration {
-	var used unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used) // cannot fail
-	return time.Duration(used.Nano())
-}
+func threadCPU() time.Duration { return self.Clock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
 // workOf decides between what a thread's slot and its record say, of those that there are, as the
 // kernel's part does for samples: correlator_thread in bpf/correlator.h. ok is false when it works on

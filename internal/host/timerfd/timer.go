@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"correlator/internal/host/self"
 )
 
 // A Timer is a timerfd: an event from outside. Before a timer of Go fires, the runtime's monitor
@@ -49,12 +51,7 @@ func LastTick(interval time.Duration) time.Time {
 	return time.Now().Add(-(sinceBoot() % interval))
 }
 
-// sinceBoot returns the time of the monotonic clock.
-func sinceBoot() time.Duration {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail
-	return time.Duration(now.Nano())
-}
+func sinceBoot() time.Duration { return self.Clock(unix.CLOCK_MONOTONIC) }
 
 // Set has the timer fire once after a while, at once if that is not positive. What it was set to
 // before does not matter any more.

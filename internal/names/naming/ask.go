@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/self"
 	"correlator/internal/host/sorting"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/names/symbols"
@@ -281,7 +282,7 @@ func (n *Namer) forgetWanted(p *process) {
 func (n *Namer) askKernel() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began := symbolizer.CPUTime(unix.RUSAGE_THREAD)
+	began := self.CPUTime(unix.RUSAGE_THREAD)
 	p := n.kernel
 	n.mu.Lock()
 	p.taken, p.wanted = p.wanted, make(map[address]struct{})
@@ -295,7 +296,7 @@ func (n *Namer) askKernel() {
 	}
 	p.taken = make(map[address]struct{})
 	n.forgetWanted(p)
-	n.end(p, now, symbolizer.CPUTime(unix.RUSAGE_THREAD)-began, 0)
+	n.end(p, now, self.CPUTime(unix.RUSAGE_THREAD)-began, 0)
 	n.mu.Unlock()
 	n.settleAll(func(*process) bool { return true })
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/self"
 	"correlator/internal/names/symbols"
 	"correlator/internal/worker"
 	"correlator/procscan"
@@ -198,20 +199,11 @@ func (f LiveFile) with(answer *liveFile) LiveFile {
 // liveBudget bounds the memory of names that a worker reads for one request; an answer has much less.
 const liveBudget = 8 << 20
 
-// CPUTime returns the CPU time of the calling process or thread (unix.RUSAGE_…).
-func CPUTime(who int) time.Duration {
-	var usage unix.Rusage
-	if unix.Getrusage(who, &usage) != nil {
-		return 0 // impossible
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
 // name serves opName.
 func (s *server) name(r *request) *liveAnswer {
-	began := CPUTime(unix.RUSAGE_SELF)
+	began := self.CPUTime(unix.RUSAGE_SELF)
 	answer := s.readAlone(r)
-	answer.Spent = CPUTime(unix.RUSAGE_SELF) - began // nothing else is served
+	answer.Spent = self.CPUTime(unix.RUSAGE_SELF) - began // nothing else is served
 	return answer
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/self"
 	"correlator/internal/host/textcut"
 )
 
@@ -42,17 +43,10 @@ func (d *Demangler) Demangle(name string) string {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began := threadTime()
+	began := self.Clock(unix.CLOCK_THREAD_CPUTIME_ID)
 	demangled := demangled(name)
-	d.spent += threadTime() - began
+	d.spent += self.Clock(unix.CLOCK_THREAD_CPUTIME_ID) - began
 	return demangled
-}
-
-// threadTime returns the CPU time of this thread.
-func threadTime() time.Duration {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) // every Linux has it
-	return time.Duration(now.Nano())
 }
 
 func demangled(name string) (demangled string) {

@@ -61,9 +61,9 @@ func syslog(m *machine) finding {
 
 func (c capability) find(m *machine) finding {
 	switch {
-	case m.caps.has(c.number):
+	case m.caps.Has(c.number):
 		return ok("for " + c.use)
-	case c.admin && m.caps.has(unix.CAP_SYS_ADMIN):
+	case c.admin && m.caps.Has(unix.CAP_SYS_ADMIN):
 		return ok("by CAP_SYS_ADMIN, for " + c.use)
 	}
 	return finding{Missing, "not in effect, for " + c.use, c.loss, grant(c.name)}
@@ -101,24 +101,9 @@ func grant(name string) string {
 	return "grant the process " + name
 }
 
-type capabilities uint64
-
-// ownCapabilities returns the effective capabilities of the calling thread. All threads of the
-// process have the same.
-func ownCapabilities() capabilities {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return 0 // cannot fail with this version
-	}
-	return capabilities(sets[1].Effective)<<32 | capabilities(sets[0].Effective)
-}
-
-func (c capabilities) has(capability int) bool { return c&(1<<capability) != 0 }
-
 // privileged reports whether a capability is in effect in the initial user namespace. It is assumed
 // to be if the namespace is unknown.
 func (m *machine) privileged(capability int) bool {
 	initial, err := m.inInitialUserNamespace()
-	return m.caps.has(capability) && (initial || err != nil)
+	return m.caps.Has(capability) && (initial || err != nil)
 }

@@ -14,6 +14,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/self"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/operate/inspect"
 	"correlator/internal/out/agent"
@@ -40,7 +41,7 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 	dir := t.TempDir()
 	works := func() error { return nil }
 	m := &machine{
-		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^capabilities(0),
+		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^self.Capabilities(0),
 		procfs: works, sampler: works, unwinder: works, liveEvents: works, kernelSymbols: works, readv: works,
 		readsInKernel: works,
 		memory:        func() (access, error) { return access{allowed: 10}, nil },

@@ -23,11 +23,11 @@ func liveEvents(m *machine) finding {
 		remedy = "see user-namespace"
 	case errors.Is(err, errors.ErrUnsupported):
 		remedy = "boot a kernel built with CONFIG_PERF_EVENTS"
-	case !m.caps.has(unix.CAP_PERFMON) && !m.caps.has(unix.CAP_SYS_ADMIN):
+	case !m.caps.Has(unix.CAP_PERFMON) && !m.caps.Has(unix.CAP_SYS_ADMIN):
 		remedy = grant("CAP_PERFMON")
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		remedy = "see RLIMIT_NOFILE below"
-	case m.lockedMemory() < watch.EventMemoryBytes() && !m.caps.has(unix.CAP_IPC_LOCK):
+	case m.lockedMemory() < watch.EventMemoryBytes() && !m.caps.Has(unix.CAP_IPC_LOCK):
 		remedy = "see kernel.perf_event_mlock_kb below"
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n") // there is a line for each CPU

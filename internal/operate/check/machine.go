@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"correlator/bpf"
+	"correlator/internal/host/self"
 	"correlator/internal/operate/admin"
 	"correlator/internal/operate/inspect"
 	"correlator/memread"
@@ -20,9 +21,9 @@ import (
 // machine is what checks probe. It is not safe for concurrent use.
 type machine struct {
 	config  Config
-	sysRoot string // where sysfs is mounted
-	cpus    int    // online
-	caps    capabilities
+	sysRoot string            // where sysfs is mounted
+	cpus    int               // online
+	caps    self.Capabilities // all threads have the same
 
 	// Probes that several checks use. Each runs once, when the first check calls it.
 	procfs, sampler, unwinder, waits, liveEvents, kernelSymbols, readv func() error
@@ -34,7 +35,7 @@ type machine struct {
 }
 
 func newMachine(config Config) *machine {
-	m := &machine{config: config, sysRoot: "/sys", cpus: runtime.NumCPU(), caps: ownCapabilities()}
+	m := &machine{config: config, sysRoot: "/sys", cpus: runtime.NumCPU(), caps: self.Effective()}
 	if cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs); err == nil {
 		m.cpus = len(cpus)
 	}

@@ -94,7 +94,7 @@ func processMemory(m *machine) finding {
 		f = finding{Missing, fmt.Sprintf("readable of none of %d other processes", all), "no process is served",
 			"see user-namespace, kernel.yama.ptrace_scope and lsm"}
 	}
-	if !m.caps.has(unix.CAP_SYS_PTRACE) {
+	if !m.caps.Has(unix.CAP_SYS_PTRACE) {
 		f.remedy = grant("CAP_SYS_PTRACE")
 		if a.allowed > 0 {
 			f.loss = lossRights

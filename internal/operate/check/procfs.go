@@ -59,7 +59,7 @@ func hidepid(m *machine) finding {
 	switch {
 	case !hides || value == "0" || value == "off":
 		return ok("processes are not hidden")
-	case m.caps.has(unix.CAP_SYS_PTRACE):
+	case m.caps.Has(unix.CAP_SYS_PTRACE):
 		return ok("hidepid=" + value + ", which does not apply to CAP_SYS_PTRACE")
 	}
 	return finding{Degraded, "hidepid=" + value + " hides processes of other users", lossOthers,

@@ -92,7 +92,7 @@ func perfEventMlock(m *machine, value int) finding {
 	switch {
 	case value >= needed:
 		return ok(detail)
-	case m.caps.has(unix.CAP_IPC_LOCK):
+	case m.caps.Has(unix.CAP_IPC_LOCK):
 		return ok(detail + ", with CAP_IPC_LOCK")
 	case m.liveEvents() == nil:
 		return ok(detail + ", within RLIMIT_MEMLOCK")
@@ -133,7 +133,7 @@ func ptraceScope(m *machine, value int) finding {
 	case value >= 3:
 		return finding{Degraded, fmt.Sprintf("%d: no process may read the memory of another", value), lossUnproved,
 			"boot with kernel.yama.ptrace_scope 2 or less: it cannot be lowered from 3"}
-	case value > 0 && !m.caps.has(unix.CAP_SYS_PTRACE):
+	case value > 0 && !m.caps.Has(unix.CAP_SYS_PTRACE):
 		return ok(fmt.Sprintf("%d: reading another process's memory needs CAP_SYS_PTRACE", value))
 	}
 	return ok(fmt.Sprintf("%d: does not apply to CAP_SYS_PTRACE", value))

@@ -12,6 +12,7 @@ import (
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/self"
 	"correlator/procscan"
 )
 
@@ -34,16 +35,11 @@ func missingRights() error {
 		return &bpf.MissingError{Feature: "capabilities in the initial user namespace",
 			Remedy: "run outside of user namespaces (rootless containers, user-namespaced pods)"}
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return fmt.Errorf("reading capabilities: %w", err)
-	}
-	own := uint64(sets[1].Effective)<<32 | uint64(sets[0].Effective)
+	own := self.Effective()
 	var names []string
 	for _, c := range capabilities {
-		included := c.number == unix.CAP_CHECKPOINT_RESTORE && own&(1<<unix.CAP_SYS_ADMIN) != 0
-		if own&(1<<c.number) == 0 && !included {
+		included := c.number == unix.CAP_CHECKPOINT_RESTORE && own.Has(unix.CAP_SYS_ADMIN)
+		if !own.Has(c.number) && !included {
 			names = append(names, c.name)
 		}
 	}

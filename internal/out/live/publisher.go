@@ -18,6 +18,7 @@ import (
 	"correlator/internal/out/agent"
 	"correlator/internal/out/bootclock"
 	"correlator/internal/out/live/types"
+	"correlator/internal/worker/cost"
 	"correlator/procscan"
 )
 
@@ -63,7 +64,6 @@ type publisher struct {
 	// Owned by run.
 	status    agent.Status // read at ticked
 	ticked    time.Time
-	ownTime   ownTime
 	own       processTime
 	used      map[procscan.ProcessID]*processTime
 	wanted    map[procscan.ProcessID]bool // somebody wants its stacks, as far as that was asked
@@ -304,7 +304,7 @@ func (p *publisher) observe(w want, now time.Time) {
 	}
 	p.ticked = now
 	p.status = p.source.Status()
-	p.own.add(p.ownTime.read(p.about.ProcRoot, now), max(passed, pause), now)
+	p.own.add(cost.CPUTime(), max(passed, pause), now)
 	if p.used == nil {
 		p.used = make(map[procscan.ProcessID]*processTime, len(p.status.Processes))
 	}

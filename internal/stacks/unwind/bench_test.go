@@ -3,7 +3,6 @@ package unwind
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"correlator/internal/host/self"
 	"correlator/internal/lab/testenv"
+	"correlator/procscan"
 )
 
 // loopsWithChecks returns x86-64 code with so many checks, ten in each loop, all in one more loop, and what a JVM
@@ -89,21 +90,16 @@ func BenchmarkLeaf(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/instructions=%d", name, len(g.nodes)), func(b *testing.B) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
-				before := threadTime(b)
+				before := self.CPUTime(unix.RUSAGE_THREAD)
 				for b.Loop() {
 					do()
 				}
-				b.ReportMetric(float64((threadTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+				used := self.CPUTime(unix.RUSAGE_THREAD) - before
+				b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/op")
 				b.ReportMetric(float64(g.bytes())/1024, "kB")
 			})
 		}
 	}
-}
-
-func threadTime(b *testing.B) time.Duration {
-	var usage unix.Rusage
-	assert.NilError(b, unix.Getrusage(unix.RUSAGE_THREAD, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // BenchmarkStartup measures the CPU time, of agent and worker, from the first process of a host to the first names of
@@ -120,9 +116,9 @@ func BenchmarkStartup(b *testing.B) {
 		phase := func(name string, do func() error) {
 			b.Helper()
 			assert.NilError(b, do(), name)
-			now, ofWorker := cpuTime(b, os.Getpid()), time.Duration(0)
+			now, ofWorker := self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID), time.Duration(0)
 			if e != nil && e.worker != nil {
-				ofWorker = cpuTime(b, e.worker.PID())
+				ofWorker, _ = procscan.CPUTime(e.worker.PID())
 			}
 			if name != "" {
 				sums[name] += now - last + ofWorker - lastOfWorker
@@ -170,11 +166,4 @@ func BenchmarkStartup(b *testing.B) {
 		b.ReportMetric(float64(sums[name].Microseconds())/1000/float64(b.N), strings.ReplaceAll(name, " ",
 			"-")+"-cpu-ms")
 	}
-}
-
-// cpuTime returns the CPU time of a process.
-func cpuTime(b *testing.B, pid int) time.Duration {
-	var now unix.Timespec
-	assert.NilError(b, unix.ClockGettime(int32(^pid<<3|2), &now))
-	return time.Duration(now.Nano())
 }

@@ -6,16 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"correlator/bpf"
+	"correlator/internal/host/self"
 )
 
 // checkCapability returns an error unless this process has a capability.
 func checkCapability(name string, capability int) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return fmt.Errorf("reading capabilities: %w", err)
-	}
-	if sets[capability/32].Effective&(1<<(capability%32)) == 0 {
+	if !self.Effective().Has(capability) {
 		return &bpf.MissingError{Feature: name, Remedy: "grant the process " + name, Err: unix.EPERM}
 	}
 	return nil

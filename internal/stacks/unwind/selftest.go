@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/self"
 	"correlator/internal/worker"
 	"correlator/procscan"
 )
@@ -217,11 +218,7 @@ func spin() {
 }
 
 // ownTime returns the CPU time of the calling thread.
-func ownTime() time.Duration {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
-	return time.Duration(now.Nano())
-}
+func ownTime() time.Duration { return self.Clock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
 // hasSampleSelf reports whether a stack is one of sampleSelf.
 func hasSampleSelf(frames []Frame) bool {

@@ -26,6 +26,7 @@ import (
 
 	"correlator/elfsym"
 	"correlator/internal/host/procdir"
+	"correlator/internal/host/self"
 	"correlator/internal/names/symbols"
 	"correlator/internal/stacks/unwind/deltas"
 	"correlator/internal/worker"
@@ -105,7 +106,7 @@ func (b *budget) isSpent() bool { return min(b.bytes.Load(), b.reads.Load(), b.m
 func (b *budget) spend(n int) error {
 	left := b.bytes.Add(-int64(n))
 	if b.looked.Load()-left >= heapStep && b.memory.Load() >= 0 {
-		heap, used := heapBytes(), processTime()
+		heap, used := heapBytes(), self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID)
 		if b.looked.Swap(left) == maxRequestBytes {
 			if heap > max(maxHeapBytes, b.kept.Load()+maxHeapBytes/4) {
 				runtime.GC()
@@ -136,13 +137,6 @@ func heapBytes() int64 {
 	objects := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}} // runtime.ReadMemStats stops all threads
 	metrics.Read(objects)
 	return int64(objects[0].Value.Uint64())
-}
-
-// processTime returns how much CPU time this process has used.
-func processTime() time.Duration {
-	var used unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used) // cannot fail
-	return time.Duration(used.Nano())
 }
 
 // skipped is a file that could not be read, or, without inode, the reason why something else was not.

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/self"
 	"correlator/internal/worker"
+	"correlator/procscan"
 )
 
 // Cost is what all processes take.
@@ -57,13 +59,11 @@ func (m *Meter) Read() (c Cost) {
 	}
 	worker.WithPIDs(func(pids []int) {
 		c.Processes = 1 + len(pids)
-		cpu := usedBy(unix.RUSAGE_SELF) + usedBy(unix.RUSAGE_CHILDREN)
+		c.CPUSeconds = usedWith(pids).Seconds()
 		open("self")
 		for _, pid := range pids {
-			cpu += used(pid)
 			open(strconv.Itoa(pid))
 		}
-		c.CPUSeconds = cpu.Seconds()
 	})
 	if c.PSSBytes = m.memory(files); !known {
 		c.PSSBytes = 0
@@ -127,21 +127,18 @@ func proportional(file *os.File) (bytes uint64, known bool) {
 	return 0, errors.Is(lines.Err(), hasEnded)
 }
 
-// usedBy returns the CPU time of this process, or of its children that it has waited for.
-func usedBy(who int) time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(who, &usage); err != nil {
-		return 0 // who is wrong
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+// CPUTime returns the CPU time that all processes have used since the start, also workers that have ended.
+func CPUTime() (used time.Duration) {
+	worker.WithPIDs(func(pids []int) { used = usedWith(pids) })
+	return used
 }
 
-// used returns the CPU time of a child, by the scheduler's clock.
-func used(pid int) time.Duration {
-	const scheduler = 2
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|scheduler), &now); err != nil {
-		return 0 // it is no process
+// usedWith is CPUTime with these workers, none of which is waited for meanwhile.
+func usedWith(pids []int) time.Duration {
+	used := self.CPUTime(unix.RUSAGE_SELF) + self.CPUTime(unix.RUSAGE_CHILDREN)
+	for _, pid := range pids {
+		ofWorker, _ := procscan.CPUTime(pid) // it is a child
+		used += ofWorker
 	}
-	return time.Duration(now.Nano())
+	return used
 }
