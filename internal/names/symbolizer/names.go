@@ -41,7 +41,7 @@ func (p *Process) take(a *answer) error {
 		}
 	}
 	if a.End != nil {
-		p.names.Unread, p.names.PerfMap = a.End.Unread.error(), a.End.PerfMap.error()
+		p.names.Unread, p.names.PerfMap = failures.Decode(a.End.Unread), failures.Decode(a.End.PerfMap)
 		if p.full {
 			p.names.Unread = errFull
 		}

@@ -224,7 +224,7 @@ func (s *server) sendNames(p *process, n *named) {
 			w.add(addr, name)
 		}
 	}
-	w.answer.End = &end{Unread: newFailure(unread), PerfMap: newFailure(n.perfMap)}
+	w.answer.End = &end{Unread: failures.Encode(unread), PerfMap: failures.Encode(n.perfMap)}
 	w.flush()
 }
 

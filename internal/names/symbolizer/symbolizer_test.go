@@ -280,7 +280,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(encode(f, answer{File: &file{ID: profile.FileID{1}, Path: []byte("/a")},
 		Names: []symbolName{{[]byte("b"), []byte("c")}},
 		Addrs: []uint64{1, 2}, NameOf: []int{0, noName}}))
-	f.Add(encode(f, answer{End: &end{PerfMap: newFailure(fs.ErrNotExist)}}))
+	f.Add(encode(f, answer{End: &end{PerfMap: failures.Encode(fs.ErrNotExist)}}))
 	f.Fuzz(func(_ *testing.T, message []byte) {
 		u := newUser()
 		for range 2 {
@@ -292,10 +292,10 @@ func FuzzAnswer(f *testing.F) {
 // Errors arrive as what they were.
 func TestFailure(t *testing.T) {
 	want := fmt.Errorf("%s: %w", strings.Repeat("long", maxErrorBytes), symbols.ErrOld)
-	got := newFailure(want).error()
+	got := failures.Decode(failures.Encode(want))
 	if !errors.Is(got, symbols.ErrOld) || errors.Is(got, fs.ErrNotExist) || len(got.Error()) != maxErrorBytes {
 		t.Error(got)
 	}
-	assert.Check(t, newFailure(nil).error(), "no error is one")
-	assert.Check(t, (&failure{Is: []int{-1, 1 << 30}}).error() != nil, "an error is none")
+	assert.Check(t, failures.Decode(failures.Encode(nil)), "no error is one")
+	assert.Check(t, failures.Decode(&worker.Failure{Is: []int{-1, 1 << 30}}) != nil, "an error is none")
 }

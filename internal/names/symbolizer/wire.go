@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"correlator/internal/names/symbols"
+	"correlator/internal/worker"
 	"correlator/procscan"
 	"correlator/profile"
 )
@@ -72,7 +73,7 @@ func (n *symbolName) bytes() int { return len(n.Name) + len(n.Demangled) }
 
 // end is how reading has ended.
 type end struct {
-	Unread, PerfMap *failure
+	Unread, PerfMap *worker.Failure
 }
 
 const (
@@ -90,55 +91,11 @@ const (
 	maxErrorBytes = 1 << 10
 )
 
-// failure is an error as it travels: its text, and what errors.Is finds in it.
-type failure struct {
-	Text string
-	Is   []int // indexes of sentinels
-}
-
-// sentinels are the errors that callers tell apart.
-var sentinels = []error{
+// failures are the errors that callers tell apart.
+var failures = &worker.Errors{MaxBytes: maxErrorBytes, Known: []error{
 	fs.ErrNotExist, fs.ErrPermission, symbols.ErrOwner, symbols.ErrOld, procscan.ErrFileSystem, procscan.ErrPseudoFile,
 	procscan.ErrGone, symbols.ErrLines,
-}
-
-// newFailure returns nil for no error.
-func newFailure(err error) *failure {
-	if err == nil {
-		return nil
-	}
-	f := &failure{Text: err.Error()}
-	f.Text = f.Text[:min(len(f.Text), maxErrorBytes)]
-	for i, sentinel := range sentinels {
-		if errors.Is(err, sentinel) {
-			f.Is = append(f.Is, i)
-		}
-	}
-	return f
-}
-
-// error returns nil for a nil failure.
-func (f *failure) error() error {
-	if f == nil {
-		return nil
-	}
-	e := &remoteError{text: f.Text[:min(len(f.Text), maxErrorBytes)]}
-	for _, i := range f.Is[:min(len(f.Is), len(sentinels))] {
-		if i >= 0 && i < len(sentinels) {
-			e.causes = append(e.causes, sentinels[i])
-		}
-	}
-	return e
-}
-
-// remoteError is an error of a worker.
-type remoteError struct {
-	text   string
-	causes []error
-}
-
-func (e *remoteError) Error() string   { return e.text }
-func (e *remoteError) Unwrap() []error { return e.causes }
+}}
 
 // errAnswer: a worker did not answer what it was asked.
 var errAnswer = errors.New("unexpected answer of a worker")

@@ -165,7 +165,7 @@ func (p *Process) Files(mappings []procscan.Mapping) []profile.FileResult {
 	results := make([]profile.FileResult, 0, len(mappings))
 	err := askForAll(p, opFiles, mappings, func(file parsed) {
 		results = append(results, profile.FileResult{Key: file.Key, File: file.File, View: file.View,
-			Err: file.Error.error()})
+			Err: failures.Decode(file.Error)})
 	})
 	for len(results) < len(mappings) {
 		results = append(results, profile.FileResult{Err: err})
@@ -185,7 +185,7 @@ type VariableResult struct {
 func (p *Process) ThreadContexts(mappings []procscan.Mapping) []VariableResult {
 	results := make([]VariableResult, 0, len(mappings))
 	err := askForAll(p, opThreadContexts, mappings, func(v variable) {
-		result := VariableResult{v.Variable, v.Error.error()}
+		result := VariableResult{v.Variable, failures.Decode(v.Error)}
 		if (result.Variable == nil) == (result.Err == nil) {
 			result = VariableResult{Err: errAnswer}
 		}

@@ -121,7 +121,7 @@ func TestThreadContextOfBrokenFile(t *testing.T) {
 		assert.NilError(t, err)
 		found := s.threadContextOf(file)
 		file.Close()
-		if err := found.Error.error(); !errors.Is(err, want) || (found.Variable == nil) != (want != nil) {
+		if err := failures.Decode(found.Error); !errors.Is(err, want) || (found.Variable == nil) != (want != nil) {
 			t.Errorf("%d bytes: %+v, %v, want %v", size, found.Variable, err, want)
 		}
 	}

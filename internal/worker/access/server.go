@@ -214,12 +214,12 @@ func (s *server) parseFile(handle *procscan.Handle, m procscan.Mapping) parsed {
 	}
 	file, err := handle.OpenMapped(m)
 	if err != nil {
-		return parsed{Error: newFailure(err)}
+		return parsed{Error: failures.Encode(err)}
 	}
 	defer file.Close()
 	answer, err := parse(file, file)
 	if err != nil {
-		return parsed{Error: newFailure(fmt.Errorf("%w: %w", profile.ErrNotRead, err))}
+		return parsed{Error: failures.Encode(fmt.Errorf("%w: %w", profile.ErrNotRead, err))}
 	}
 	if answer.File != nil {
 		if len(s.parsed) == maxParsed {
@@ -233,7 +233,7 @@ func (s *server) parseFile(handle *procscan.Handle, m procscan.Mapping) parsed {
 func (s *server) threadContext(handle *procscan.Handle, m procscan.Mapping) variable {
 	file, err := handle.OpenMapped(m)
 	if err != nil {
-		return variable{Error: newFailure(err)}
+		return variable{Error: failures.Encode(err)}
 	}
 	defer file.Close()
 	return s.threadContextOf(file)
@@ -244,7 +244,7 @@ func (s *server) threadContextOf(file *os.File) variable {
 	if err != nil && !errors.Is(err, elfsym.ErrNoSymbols) {
 		err = fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	return variable{found, newFailure(err)}
+	return variable{found, failures.Encode(err)}
 }
 
 // parse parses a file, whose contents are apart for tests. Its File is nil when it is not an ELF file

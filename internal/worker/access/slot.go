@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"correlator/internal/host/self"
+	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/tlsdesc"
 )
@@ -37,10 +39,10 @@ type slots struct {
 
 // slot is a ThreadSlot as it travels.
 type slot struct {
-	Variable *failure
+	Variable *worker.Failure
 	Addr     uint64
 	Slot     memread.Slot
-	Error    *failure
+	Error    *worker.Failure
 }
 
 // ReadSlots reads the slots of threads with the given thread pointers (0: one without TLS), by a
@@ -93,18 +95,14 @@ func (p *Process) slots(operation byte, rule tlsdesc.Rule, threadPointers []uint
 
 func (s *slot) decoded(readAt time.Time) ThreadSlot {
 	return ThreadSlot{
-		Variable: s.Variable.error(),
-		Result:   memread.SlotResult{Addr: s.Addr, Slot: s.Slot, Err: s.Error.error()},
+		Variable: failures.Decode(s.Variable),
+		Result:   memread.SlotResult{Addr: s.Addr, Slot: s.Slot, Err: failures.Decode(s.Error)},
 		ReadAt:   readAt,
 	}
 }
 
 // monotonic returns CLOCK_MONOTONIC in ns, which the agent and its workers share.
-func monotonic() int64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail
-	return now.Nano()
-}
+func monotonic() int64 { return self.Clock(unix.CLOCK_MONOTONIC).Nanoseconds() }
 
 var errNoThreads = fmt.Errorf("%w: not one thread pointer to %d", errRequest, maxSlots)
 
@@ -135,8 +133,8 @@ func (s *server) readSlots(r *request, pagedOut bool) (any, error) {
 	answer.PagedOut = answer.PagedOut && time.Since(began) <= maxReadingTime
 	for i := range results {
 		answer.Slots = append(answer.Slots, slot{
-			Variable: newFailure(errs[i]), Addr: results[i].Addr, Slot: results[i].Slot,
-			Error: newFailure(results[i].Err),
+			Variable: failures.Encode(errs[i]), Addr: results[i].Addr, Slot: results[i].Slot,
+			Error: failures.Encode(results[i].Err),
 		})
 	}
 	return answer, nil

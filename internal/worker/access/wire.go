@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"correlator/elfsym"
+	"correlator/internal/worker"
 	"correlator/memread"
 	"correlator/messaging"
 	"correlator/procscan"
@@ -34,7 +33,7 @@ const (
 // The first byte of an answer.
 const (
 	answerOK    = 0 // the rest is what the operation returns
-	answerError = 1 // the rest is a failure
+	answerError = 1 // the rest is a worker.Failure
 )
 
 // request is the body of every request but opMemory's; not every operation uses all fields.
@@ -76,13 +75,13 @@ type parsed struct {
 	Key   elfsym.FileKey
 	File  *elfsym.File
 	View  profile.View
-	Error *failure
+	Error *worker.Failure
 }
 
 // variable is a VariableResult as it travels.
 type variable struct {
 	Variable *elfsym.Variable
-	Error    *failure
+	Error    *worker.Failure
 }
 
 // errRequest: a worker was asked for something that it does not do.
@@ -91,15 +90,8 @@ var errRequest = errors.New("malformed request")
 // errAnswer: a worker did not answer what it was asked.
 var errAnswer = errors.New("unexpected answer of a worker")
 
-// failure is an error as it travels: its text, and what errors.Is finds in it.
-type failure struct {
-	Text  string
-	Is    []int      // indexes of sentinels
-	Errno unix.Errno // 0: none
-}
-
-// sentinels are the errors that callers tell apart.
-var sentinels = []error{
+// failures are the errors that callers tell apart.
+var failures = &worker.Errors{Known: []error{
 	procscan.ErrGone, procscan.ErrDenied, procscan.ErrNotRegular,
 	messaging.ErrNoSocket, messaging.ErrNotSocket, messaging.ErrWrongType, messaging.ErrRefused,
 	messaging.ErrPermission, messaging.ErrPath, messaging.ErrNoOpenat2, messaging.ErrCredentials,
@@ -107,53 +99,13 @@ var sentinels = []error{
 	elfsym.ErrClass, elfsym.ErrMachine, elfsym.ErrLimit, elfsym.ErrNoSymbols,
 	memread.ErrGone, memread.ErrUnmapped, memread.ErrDenied, memread.ErrTorn, memread.ErrUpdating, memread.ErrVersion,
 	tlsdesc.ErrChanged, tlsdesc.ErrMalformed, tlsdesc.ErrUnresolved, tlsdesc.ErrUnsupported,
-}
-
-// newFailure returns nil for nil.
-func newFailure(err error) *failure {
-	if err == nil {
-		return nil
-	}
-	f := &failure{Text: err.Error()}
-	for i, sentinel := range sentinels {
-		if errors.Is(err, sentinel) {
-			f.Is = append(f.Is, i)
-		}
-	}
-	errors.As(err, &f.Errno)
-	return f
-}
-
-// remoteError is an error of a worker.
-type remoteError struct {
-	text   string
-	causes []error
-}
-
-func (e *remoteError) Error() string   { return e.text }
-func (e *remoteError) Unwrap() []error { return e.causes }
-
-func (f *failure) error() error {
-	if f == nil {
-		return nil
-	}
-	e := &remoteError{text: f.Text}
-	for _, i := range f.Is {
-		if i >= 0 && i < len(sentinels) {
-			e.causes = append(e.causes, sentinels[i])
-		}
-	}
-	if f.Errno != 0 {
-		e.causes = append(e.causes, f.Errno)
-	}
-	return e
-}
+}}
 
 // encodeAnswer encodes the result of an operation.
 func encodeAnswer(result any, err error) []byte {
 	kind := byte(answerOK)
 	if err != nil {
-		kind, result = answerError, newFailure(err)
+		kind, result = answerError, failures.Encode(err)
 	}
 	body, err := json.Marshal(result)
 	if err != nil { // impossible for the types of this package
@@ -171,11 +123,11 @@ func decodeAnswer(message []byte, result any) error {
 		}
 		return nil
 	case len(message) > 0 && message[0] == answerError:
-		var f failure
+		var f worker.Failure
 		if err := json.Unmarshal(message[1:], &f); err != nil {
 			return fmt.Errorf("%w: %w", errAnswer, err)
 		}
-		return f.error()
+		return failures.Decode(&f)
 	}
 	return errAnswer
 }
