@@ -29,6 +29,7 @@ const barrierCookie = -1
 
 // barrierCode returns the instructions at the reading of a frame's rbp and return address.
 func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
+	process := lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], jvmFrameReadDone)
 	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmFrameRead),
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
@@ -36,13 +37,7 @@ func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
 		asm.JNE.Imm(asm.R2, barrierCookie, jvmStub),
-		// r5 = the record
-		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
-	}, lookUp(recordsMap, stack.key, jvmFrameReadDone), asm.Instructions{
-		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
-		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
-	}, lookUp(hotspotMap, stack.key, jvmFrameReadDone), asm.Instructions{
+	}, lookUpRecord(stack.key, jvmFrameReadDone), process, asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		// what it is the frame of has no size
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_framesize"], asm.Byte),

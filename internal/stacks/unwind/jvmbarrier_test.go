@@ -3,7 +3,6 @@ package unwind
 import (
 	"encoding/binary"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -83,16 +82,8 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 	const buffer = -16
 	stack, err := newJVMStack(buffer)
 	assert.NilError(t, err)
-	records, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Array, KeySize: 4, ValueSize: full.Maps[recordsMap].ValueSize, MaxEntries: 1,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { records.Close() })
-	processes, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Hash, KeySize: 4, ValueSize: full.Maps[hotspotMap].ValueSize, MaxEntries: 1,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { processes.Close() })
+	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
+	processes := newTable(t, ebpf.Hash, full.Maps[hotspotMap].ValueSize)
 	const pid, codeStart, frameComplete, frameSize, codeName = 7, 8, 16, 24, 32
 	process := make([]byte, full.Maps[hotspotMap].ValueSize)
 	process[offsets["codeblob_codestart"]] = codeStart
@@ -104,20 +95,15 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 	binary.LittleEndian.PutUint16(method[frameComplete:], testComplete)
 
 	codeblob := offsets["hotspotUnwindScratch.codeblob"]
-	instructions := asm.Instructions{
+	run := newProgram(t, map[string]*ebpf.Map{recordsMap: records, hotspotMap: processes}, asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.Mov.Reg(asm.R1, asm.RFP),
 		asm.Add.Imm(asm.R1, buffer),
 		asm.Mov.Imm(asm.R2, 16),
 		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
 		asm.Ja.Label(jvmFrameRead),
-		// the record
-		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word).WithSymbol(jvmFrameReadBack),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, int32(stack.key)),
-		asm.LoadMapPtr(asm.R1, records.FD()),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadBack),
+	}, lookUpRecord(stack.key, "end"), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, buffer+8, asm.DWord),
 		asm.StoreMem(asm.R0, result, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.R0),
@@ -127,17 +113,7 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		asm.Ja.Label(jvmMethod),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmMethodBack),
 		asm.Return().WithSymbol("end"),
-	}
-	instructions = append(instructions, barrierCode(asm.FnProbeReadUser.Call(), stack, offsets, scratch)...)
-	instructions = append(instructions, methodCode(asm.FnProbeReadUser.Call(), stack, offsets, scratch)...)
-	for reference, m := range map[string]*ebpf.Map{recordsMap: records, hotspotMap: processes} {
-		assert.NilError(t, instructions.AssociateMap(reference, m))
-	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { program.Close() })
+	}, barrierCode(readUser, stack, offsets, scratch), methodCode(readUser, stack, offsets, scratch))
 	return func(frame readFrame) (returns uint64, size uint32, complete uint16) {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
 		assert.NilError(t, records.Lookup(uint32(0), &record))
@@ -148,8 +124,8 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		record[offsets["state.return_address"]] = 1
 		binary.LittleEndian.PutUint32(method[frameSize:], testFrameSize)
 		if stub := frame.stub; stub != nil {
-			binary.LittleEndian.PutUint64(record[int(codeblob)+codeName:], uint64(uintptr(unsafe.Pointer(&stub.name))))
-			rbp := uint64(uintptr(unsafe.Pointer(&frame.words)))
+			binary.LittleEndian.PutUint64(record[int(codeblob)+codeName:], addressOf(&stub.name))
+			rbp := addressOf(&frame.words)
 			if stub.elsewhere {
 				rbp += 8
 			}
@@ -160,11 +136,7 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 			}
 		}
 		assert.NilError(t, records.Put(uint32(0), record))
-		arguments := make([]byte, 16)
-		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&frame.words))))
-		binary.LittleEndian.PutUint64(arguments[8:], uint64(uintptr(unsafe.Pointer(&method[0]))))
-		_, err := program.Run(&ebpf.RunOptions{Context: arguments})
-		assert.NilError(t, err)
+		run(addressOf(&frame.words), addressOf(&method[0]))
 		assert.NilError(t, records.Lookup(uint32(0), &record))
 		blob := record[codeblob:]
 		return binary.LittleEndian.Uint64(record[result:]),

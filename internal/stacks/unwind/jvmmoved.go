@@ -72,8 +72,7 @@ func addMovedStack(instructions asm.Instructions, stack jvmStack, types *btf.Spe
 	}
 	added := slices.Concat(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // the registers that were interrupted
-		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
-	}, lookUp(recordsMap, stack.key, jvmMovedDone), asm.Instructions{
+	}, lookUpRecord(stack.key, jvmMovedDone), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
 		asm.JNE.Imm(asm.R1, 0, jvmMovedDone),
 		asm.Mov.Reg(asm.R7, asm.R0),

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -96,41 +95,22 @@ func TestMovedCodeOfNoStack(t *testing.T) {
 // movedProgram returns by how many words rsp was moved at a place in code, if the word at rsp is an address so many
 // words above it, and rcx is so many bytes above it.
 func movedProgram(t *testing.T) func(code []byte, at, words int, rcx int64) int {
-	space, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: movedSpace, MaxEntries: 1})
-	assert.NilError(t, err)
-	t.Cleanup(func() { space.Close() })
-	instructions := asm.Instructions{
+	space := newTable(t, ebpf.Array, movedSpace)
+	run := newProgram(t, map[string]*ebpf.Map{recordsMap: space}, asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -4),
-		asm.LoadMapPtr(asm.R1, space.FD()),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "end"),
+	}, lookUpRecord(-4, "end"), asm.Instructions{
 		asm.Mov.Reg(asm.R7, asm.R0),
 		asm.StoreImm(asm.R7, movedWords, 0, asm.Word),
 		asm.LoadMem(asm.R9, asm.R6, 0, asm.DWord),
 		asm.LoadMem(asm.R8, asm.R6, 8, asm.DWord),
 		asm.LoadMem(asm.R0, asm.R6, 16, asm.DWord),
-	}
-	instructions = append(instructions, movedCode()...)
-	instructions = append(instructions,
+	}, movedCode(), asm.Instructions{
 		asm.LoadMem(asm.R0, asm.R7, movedWords, asm.Word).WithSymbol(jvmMovedDone),
-		asm.Return().WithSymbol("end"))
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
+		asm.Return().WithSymbol("end"),
 	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { program.Close() })
 	return func(code []byte, at, words int, rcx int64) int {
-		stack := new([1]uintptr)
-		sp := uintptr(unsafe.Pointer(stack))
-		stack[0] = sp + 8*uintptr(words)
-		arguments := []uintptr{uintptr(unsafe.Pointer(&code[at])), sp, uintptr(rcx)}
-		result, err := program.Run(&ebpf.RunOptions{
-			Context: unsafe.Slice((*byte)(unsafe.Pointer(&arguments[0])), 24),
-		})
-		assert.NilError(t, err)
-		return int(int32(result))
+		top := new(uint64) // of the stack
+		*top = addressOf(top) + 8*uint64(words)
+		return int(int32(run(addressOf(&code[at]), addressOf(top), uint64(rcx))))
 	}
 }

@@ -99,35 +99,28 @@ func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Ins
 	if err != nil {
 		return nil, err
 	}
-	changed, err := replaceCall(instructions, "bpf_probe_read_user(scratch->codeblob,", jvmMethodBack,
-		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return methodCode(call, stack, offsets, scratch), nil
-		})
-	if err != nil {
-		return nil, err
+	for _, reading := range []struct {
+		what, back string
+		code       func(call asm.Instruction) asm.Instructions
+	}{
+		{"scratch->codeblob", jvmMethodBack, func(call asm.Instruction) asm.Instructions {
+			return methodCode(call, stack, offsets, scratch)
+		}},
+		{"frame", jvmFrameReadBack, func(call asm.Instruction) asm.Instructions {
+			return barrierCode(call, stack, offsets, scratch)
+		}},
+		{"code", jvmReadBack, func(call asm.Instruction) asm.Instructions { return returnAddressCode(call, stack) }},
+		{"stack", jvmSearchBack, func(call asm.Instruction) asm.Instructions {
+			return searchCode(call, stack, offsets)
+		}},
+	} {
+		instructions, err = replaceCall(instructions, "bpf_probe_read_user("+reading.what+",", reading.back,
+			func(call asm.Instruction, _ int16) (asm.Instructions, error) { return reading.code(call), nil })
+		if err != nil {
+			return nil, err
+		}
 	}
-	changed, err = replaceCall(changed, "bpf_probe_read_user(frame,", jvmFrameReadBack,
-		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return barrierCode(call, stack, offsets, scratch), nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	changed, err = replaceCall(changed, "bpf_probe_read_user(code,", jvmReadBack,
-		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return returnAddressCode(call, stack), nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	changed, err = replaceCall(changed, "bpf_probe_read_user(stack,", jvmSearchBack,
-		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return searchCode(call, stack, offsets), nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	return addMovedStack(changed, stack, types)
+	return addMovedStack(instructions, stack, types)
 }
 
 // methodOffsets returns where there is what methodCode needs.
@@ -166,7 +159,10 @@ func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, 
 		asm.JNE.Reg(asm.R1, asm.R2, jvmMethodDone),
 		asm.StoreImm(asm.R0, scratch+movedWords, 1, asm.Word),
 		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord).WithSymbol(jvmInnermost),
-	}, stubWindow(stack, offsets), asm.Instructions{
+		// the code around the program counter, for stubSize
+		asm.LoadMem(asm.R3, asm.R0, offsets["state.pc"], asm.DWord),
+		asm.Sub.Imm(asm.R3, 4),
+	}, readToStack(stack.window, 8), asm.Instructions{
 		// r0 = what is known of the process
 		asm.LoadMem(asm.R0, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
@@ -221,6 +217,30 @@ func lookUp(table string, key int16, missing string) asm.Instructions {
 	}
 }
 
+// lookUpRecord returns instructions that read the record of this CPU, with such a key.
+func lookUpRecord(key int16, missing string) asm.Instructions {
+	return append(asm.Instructions{asm.StoreImm(asm.RFP, key, 0, asm.Word)}, lookUp(recordsMap, key, missing)...)
+}
+
+// lookUpProcess returns instructions that read a table at the process of the record, r0, which they put on the stack.
+func lookUpProcess(table string, record, key, pid int16, missing string) asm.Instructions {
+	return append(asm.Instructions{
+		asm.StoreMem(asm.RFP, record, asm.R0, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R0, pid, asm.Word),
+		asm.StoreMem(asm.RFP, key, asm.R1, asm.Word),
+	}, lookUp(table, key, missing)...)
+}
+
+// readToStack returns instructions that read so many bytes of the process from r3 on: r0 is 0 unless that fails.
+func readToStack(to int16, size int32) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, size),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, int32(to)),
+		asm.FnProbeReadUser.Call(),
+	}
+}
+
 // jvmSearched are the words of the stack that the program searches for a return address.
 const jvmSearched = 6
 
@@ -229,8 +249,7 @@ func searchCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) 
 	code := slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmSearch),
 		call.WithMetadata(asm.Metadata{}),
-		asm.StoreImm(asm.RFP, stack.key, 0, asm.Word),
-	}, lookUp(recordsMap, stack.key, jvmSearchDone), asm.Instructions{
+	}, lookUpRecord(stack.key, jvmSearchDone), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
 		asm.JEq.Imm(asm.R1, 0, jvmSearchDone),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
@@ -251,7 +270,7 @@ func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
 		asm.JNE.Imm(asm.R0, 0, jvmReadKeep),
 		asm.LoadMem(asm.R3, asm.RFP, stack.address, asm.DWord),
 		asm.Add.Imm(asm.R3, jvmCodeBefore-jvmWindow),
-	}, readWindow(stack, 2*jvmWindow), asm.Instructions{
+	}, readToStack(stack.window, 2*jvmWindow), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, jvmReadDone),
 		// r1 = what the program has read, r2 = the 8 bytes before the program counter, r3 = those from it on
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),

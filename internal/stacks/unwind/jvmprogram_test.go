@@ -105,6 +105,38 @@ func TestReturnAddressCode(t *testing.T) {
 	}
 }
 
+// newTable returns a table of one entry.
+func newTable(t *testing.T, kind ebpf.MapType, valueSize uint32) *ebpf.Map {
+	t.Helper()
+	table, err := ebpf.NewMap(&ebpf.MapSpec{Type: kind, KeySize: 4, ValueSize: valueSize, MaxEntries: 1})
+	assert.NilError(t, err)
+	t.Cleanup(func() { table.Close() })
+	return table
+}
+
+// newProgram returns what runs instructions, with tables by their names, and some words as the context: r0 at the end.
+func newProgram(t *testing.T, tables map[string]*ebpf.Map, instructions ...asm.Instructions) func(...uint64) uint32 {
+	t.Helper()
+	all := slices.Concat(instructions...)
+	for name, table := range tables {
+		assert.NilError(t, all.AssociateMap(name, table))
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: all})
+	assert.NilError(t, err)
+	t.Cleanup(func() { program.Close() })
+	return func(context ...uint64) uint32 {
+		result, err := program.Run(&ebpf.RunOptions{Context: context})
+		assert.NilError(t, err)
+		return result
+	}
+}
+
+// readUser stands for the call that instructions are added at.
+var readUser = asm.FnProbeReadUser.Call()
+
+// addressOf returns where this process has something.
+func addressOf[T any](what *T) uint64 { return uint64(uintptr(unsafe.Pointer(what))) }
+
 // returnAddressProgram returns what the added instructions say of a place in code: '-' for nothing.
 func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) byte {
 	const buffer = -16
@@ -135,21 +167,13 @@ func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) by
 		asm.Mov.Imm(asm.R0, -1).WithSymbol("failed"),
 		asm.Return(),
 	}
-	instructions = append(instructions, returnAddressCode(asm.FnProbeReadUser.Call(), stack)...)
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { program.Close() })
+	run := newProgram(t, nil, instructions, returnAddressCode(readUser, stack))
 	return func(code []byte, at int, makes bool) byte {
-		arguments := make([]byte, 16)
-		binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&code[at]))))
+		incomplete := uint64(0)
 		if makes {
-			arguments[8] = 1
+			incomplete = 1
 		}
-		result, err := program.Run(&ebpf.RunOptions{Context: arguments})
-		assert.NilError(t, err)
-		switch {
+		switch result := run(addressOf(&code[at]), incomplete); {
 		case result == 0:
 			return 'c'
 		case result&0xffff == x86PopRBP|x86Return<<8:
@@ -158,8 +182,9 @@ func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) by
 			return 'n'
 		case result&0xffff == uint32(binary.LittleEndian.Uint16(code[at:])):
 			return '-'
+		default:
+			return fmt.Sprintf("%x", result)[0]
 		}
-		return fmt.Sprintf("%x", result)[0]
 	}
 }
 
@@ -173,11 +198,7 @@ func TestReturnAddressSearched(t *testing.T) {
 	const buffer = -8 * jvmSearched
 	stack, err := newJVMStack(buffer)
 	assert.NilError(t, err)
-	records, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Array, KeySize: 4, ValueSize: full.Maps[recordsMap].ValueSize, MaxEntries: 1,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { records.Close() })
+	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
 	instructions := asm.Instructions{
 		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.RFP),
@@ -192,22 +213,14 @@ func TestReturnAddressSearched(t *testing.T) {
 			asm.LoadMem(asm.R1, asm.RFP, buffer+8*i, asm.DWord),
 			asm.Add.Reg(asm.R0, asm.R1))
 	}
-	instructions = append(append(instructions, asm.Return()), searchCode(asm.FnProbeReadUser.Call(), stack, offsets)...)
-	assert.NilError(t, instructions.AssociateMap(recordsMap, records))
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.RawTracepoint, License: "GPL", Instructions: instructions,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { program.Close() })
+	run := newProgram(t, map[string]*ebpf.Map{recordsMap: records}, append(instructions, asm.Return()),
+		searchCode(readUser, stack, offsets))
 	words := [jvmSearched]uint64{1, 2, 3, 4, 5, 6}
-	arguments := make([]byte, 8)
-	binary.LittleEndian.PutUint64(arguments, uint64(uintptr(unsafe.Pointer(&words))))
 	for isNext, want := range []uint32{123456, 100000} {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
 		record[offsets["state.return_address"]] = byte(isNext)
 		assert.NilError(t, records.Put(uint32(0), record))
-		result, err := program.Run(&ebpf.RunOptions{Context: arguments})
-		assert.NilError(t, err)
+		result := run(addressOf(&words))
 		assert.Check(t, result == want, "%d", result)
 	}
 }

@@ -40,26 +40,8 @@ const (
 	stubDistance = 1 << 14
 )
 
-// stubWindow returns the instructions that read the code around the program counter: r0 is the record.
-func stubWindow(stack jvmStack, offsets map[string]int16) asm.Instructions {
-	return append(asm.Instructions{
-		asm.LoadMem(asm.R3, asm.R0, offsets["state.pc"], asm.DWord),
-		asm.Sub.Imm(asm.R3, 4),
-	}, readWindow(stack, 8)...)
-}
-
-// readWindow returns the instructions that read so many bytes from r3 on into the window.
-func readWindow(stack jvmStack, size int32) asm.Instructions {
-	return asm.Instructions{
-		asm.Mov.Imm(asm.R2, size),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, int32(stack.window)),
-		asm.FnProbeReadUser.Call(),
-	}
-}
-
-// stubSize returns the instructions that correct the size of an innermost frame, r1, in words, by what stubWindow has
-// read. They use r3 and r4.
+// stubSize returns the instructions that correct the size of an innermost frame, r1, in words, by the code in the
+// window, which begins 4 bytes before the program counter. They use r3 and r4.
 func stubSize(stack jvmStack) asm.Instructions {
 	return asm.Instructions{
 		asm.JEq.Imm(asm.R1, 0, jvmStubFrame),
@@ -98,10 +80,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.fp"], asm.DWord),
 		asm.LoadMem(asm.R2, asm.RFP, stack.address, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R2, jvmFrameReadDone),
-		asm.StoreMem(asm.RFP, stack.record, asm.R0, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
-		asm.StoreMem(asm.RFP, stack.key, asm.R1, asm.Word),
-	}, lookUp(hotspotMap, stack.key, jvmFrameReadDone), asm.Instructions{
+	}, lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], jvmFrameReadDone), asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_framesize"], asm.Byte),
 		asm.Add.Reg(asm.R1, asm.R5),
@@ -113,7 +92,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
 		asm.Sub.Imm(asm.R3, 16),
-	}, readWindow(stack, 16), asm.Instructions{
+	}, readToStack(stack.window, 16), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, jvmStubLost),
 		asm.LoadMem(asm.R1, asm.RFP, stack.window+11, asm.Byte),
 		asm.JEq.Imm(asm.R1, x86Call, jvmStubDirect),
@@ -143,7 +122,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.Sub.Reg(asm.R1, asm.R3),
 		asm.Add.Imm(asm.R1, stubDistance),
 		asm.JGT.Imm(asm.R1, 2*stubDistance, jvmStubLost),
-	}, readWindow(stack, 8), asm.Instructions{
+	}, readToStack(stack.window, 8), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, stack.window, asm.Word), // 0 if it could not be read
 		asm.LSh.Imm(asm.R1, 32),
 		asm.ArSh.Imm(asm.R1, 32),
@@ -153,7 +132,7 @@ func stubCode(stack jvmStack, offsets map[string]int16) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_name"], asm.Byte).WithSymbol(jvmStubAdapter),
 		asm.Add.Reg(asm.R1, asm.R5),
 		asm.LoadMem(asm.R3, asm.R1, offsets["hotspotUnwindScratch.codeblob"], asm.DWord),
-	}, readWindow(stack, 8), asm.Instructions{
+	}, readToStack(stack.window, 8), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, stack.window, asm.Word),
 		asm.JNE.Imm(asm.R1, adapterName, jvmFrameReadDone),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord).WithSymbol(jvmStubLost),

@@ -3,7 +3,6 @@ package unwind
 import (
 	"encoding/binary"
 	"testing"
-	"unsafe"
 
 	"gotest.tools/v3/assert"
 
@@ -16,7 +15,7 @@ func TestReturnAddressOfStub(t *testing.T) {
 	testenv.NeedRoot(t)
 	program := barrierProgram(t)
 	code := make([]byte, 4*stubDistance)
-	base := uint64(uintptr(unsafe.Pointer(&code[0])))
+	base := addressOf(&code[0])
 	const stub, frameless, far = 64, 96, 3 * stubDistance
 	copy(code[stub:], "\x55\x48\x8b\xec\x90\x90\xc9\xc3")
 	copy(code[far:], code[stub:stub+8])

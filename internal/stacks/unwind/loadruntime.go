@@ -22,10 +22,7 @@ func (c *chain) loadRuntime(kind *runtimeKind) (loaded loadedRuntime, err error)
 	if loaded, ok := c.runtimes[kind]; ok {
 		return loaded, nil
 	}
-	err = bpf.Permitted(func() (err error) {
-		loaded, err = c.newRuntime(kind)
-		return err
-	})
+	loaded, err = c.newRuntime(kind)
 	time.AfterFunc(freeDelay, debug.FreeOSMemory) // as after loading the others
 	if err != nil {
 		return loaded, fmt.Errorf("loading the unwinding program for %s: %w", kind.name, err)
@@ -43,27 +40,7 @@ func (c *chain) loadRuntime(kind *runtimeKind) (loaded loadedRuntime, err error)
 }
 
 func (c *chain) newRuntime(kind *runtimeKind) (loaded loadedRuntime, err error) {
-	if err := checkDescriptors(); err != nil {
-		return loaded, err
-	}
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return loaded, err
-	}
-	spec, err := selectFrom(full, []string{kind.program}, nil, c.findsAreas, 0)
-	if err != nil {
-		return loaded, err
-	}
-	if err := setVariables(spec, c.kernel, c.findsAreas); err != nil {
-		return loaded, err
-	}
-	shared := make(map[string]*ebpf.Map)
-	for name := range spec.Maps {
-		if m := c.maps[name]; m != nil {
-			shared[name] = m
-		}
-	}
-	collection, err := bpf.NewCollection(spec, shared)
+	collection, err := c.loadMore(nil, kind.program)
 	if err != nil {
 		return loaded, err
 	}
@@ -74,6 +51,53 @@ func (c *chain) newRuntime(kind *runtimeKind) (loaded loadedRuntime, err error) 
 		return loadedRuntime{}, fmt.Errorf("%s does not use %s", kind.program, kind.table)
 	}
 	return loaded, nil
+}
+
+// loadMore loads further programs, changed by a function unless that is nil, with the tables that there are: in place
+// of that of what programs call, those for waits have their own, or a new one.
+func (c *chain) loadMore(forWaits func(*ebpf.ProgramSpec) error, programs ...string) (*ebpf.Collection, error) {
+	if err := checkDescriptors(); err != nil {
+		return nil, err
+	}
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := selectFrom(full, programs, nil, c.findsAreas, c.frames)
+	if err != nil {
+		return nil, err
+	}
+	if err := setVariables(spec, c.kernel, c.findsAreas); err != nil {
+		return nil, err
+	}
+	shared := make(map[string]*ebpf.Map)
+	for name := range spec.Maps {
+		if m := c.maps[name]; m != nil {
+			shared[name] = m
+		}
+	}
+	if forWaits != nil {
+		for _, p := range spec.Programs {
+			if err := forWaits(p); err != nil {
+				return nil, err
+			}
+		}
+		delete(shared, programsMap)
+		if c.waits != nil {
+			shared[programsMap] = c.waits.next
+		}
+		for kind, loaded := range c.runtimes {
+			if spec.Maps[kind.table] != nil {
+				shared[kind.table] = loaded.table
+			}
+		}
+	}
+	var collection *ebpf.Collection
+	err = bpf.Permitted(func() (err error) {
+		collection, err = bpf.NewCollection(spec, shared)
+		return err
+	})
+	return collection, err
 }
 
 func (l loadedRuntime) close() {

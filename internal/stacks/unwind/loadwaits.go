@@ -9,8 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"go.opentelemetry.io/ebpf-profiler/support"
-
-	"correlator/bpf"
 )
 
 // waitChain is the chain once more, for programs in tracepoints: of another type, and with a table of its own of what
@@ -40,11 +38,7 @@ func (c *chain) loadWaits() {
 
 // openWaits loads the chain for waits without runtimes. The error says why their stacks are walked by frame pointers.
 func (c *chain) openWaits() error {
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return err
-	}
-	collection, err := c.loadForWaits(full, entryProgram, nativeProgram, hotspotProgram)
+	collection, err := c.loadMore(c.changeForWaits, entryProgram, nativeProgram, hotspotProgram)
 	if err != nil {
 		return fmt.Errorf("loading the unwinding programs for waits: %w", err)
 	}
@@ -68,50 +62,16 @@ func (c *chain) openWaits() error {
 	return nil
 }
 
-// loadForWaits loads programs for waits, with the tables of the chain, and that of what they call once there is one.
-func (c *chain) loadForWaits(full *ebpf.CollectionSpec, programs ...string) (*ebpf.Collection, error) {
-	if err := checkDescriptors(); err != nil {
-		return nil, err
+// changeForWaits makes a program one for waits.
+func (c *chain) changeForWaits(p *ebpf.ProgramSpec) error {
+	p.Type = ebpf.RawTracepoint
+	switch {
+	case p.Name == entryProgram:
+		return withoutRegisters(p.Instructions)
+	case p.Name == hotspotProgram && c.frames > 0 && runtime.GOARCH == "amd64":
+		return withoutMovedRegisters(p.Instructions)
 	}
-	spec, err := selectFrom(full, programs, nil, c.findsAreas, c.frames)
-	if err != nil {
-		return nil, err
-	}
-	for name, p := range spec.Programs {
-		p.Type = ebpf.RawTracepoint
-		switch {
-		case name == entryProgram:
-			err = withoutRegisters(p.Instructions)
-		case name == hotspotProgram && c.frames > 0 && runtime.GOARCH == "amd64":
-			err = withoutMovedRegisters(p.Instructions)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err := setVariables(spec, c.kernel, c.findsAreas); err != nil {
-		return nil, err
-	}
-	shared := make(map[string]*ebpf.Map)
-	for name := range spec.Maps {
-		if m := c.maps[name]; m != nil && name != programsMap {
-			shared[name] = m
-		}
-	}
-	if c.waits != nil {
-		shared[programsMap] = c.waits.next
-	}
-	for kind, loaded := range c.runtimes {
-		if spec.Maps[kind.table] != nil {
-			shared[kind.table] = loaded.table
-		}
-	}
-	var collection *ebpf.Collection
-	err = bpf.Permitted(func() (err error) {
-		collection, err = bpf.NewCollection(spec, shared)
-		return err
-	})
-	return collection, err
+	return nil
 }
 
 // withoutRegisters changes the one instruction that reads what was interrupted, whether that is user code: the context
@@ -165,11 +125,7 @@ func withoutMovedRegisters(instructions asm.Instructions) error {
 
 // loadRuntime loads a kind's program, which the others can call then. The chain has it.
 func (w *waitChain) loadRuntime(c *chain, kind *runtimeKind) error {
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return err
-	}
-	collection, err := c.loadForWaits(full, kind.program)
+	collection, err := c.loadMore(c.changeForWaits, kind.program)
 	if err != nil {
 		return fmt.Errorf("loading the unwinding program for %s, for waits: %w", kind.name, err)
 	}

@@ -184,14 +184,7 @@ func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (
 	return slices.Concat(asm.Instructions{
 		call.WithMetadata(asm.Metadata{}).WithSymbol(v8Added),
 		asm.JNE.Imm(asm.R0, 0, v8Keep),
-		// r0 = the record
-		asm.StoreImm(asm.RFP, key, 0, asm.Word),
-	}, lookUp(recordsMap, key, v8Keep), asm.Instructions{
-		asm.StoreMem(asm.RFP, record, asm.R0, asm.DWord),
-		// r0 = what is known of the process
-		asm.LoadMem(asm.R1, asm.R0, offsets["trace.pid"], asm.Word),
-		asm.StoreMem(asm.RFP, key, asm.R1, asm.Word),
-	}, lookUp(v8Table, key, v8Keep), asm.Instructions{
+	}, lookUpRecord(key, v8Keep), lookUpProcess(v8Table, record, key, offsets["trace.pid"], v8Keep), asm.Instructions{
 		asm.StoreMem(asm.RFP, process, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["off_JSFunction_code"], asm.Byte),
 		asm.LoadMem(asm.R2, asm.R0, offsets["off_JSFunction_shared"], asm.Byte),
@@ -219,17 +212,11 @@ func programCounterCode(call asm.Instruction, stackEnd int16, types *btf.Spec) (
 		asm.And.Imm(asm.R1, v8TagMask),
 		asm.JNE.Imm(asm.R1, v8Tag, v8Done),
 		asm.Add.Imm(asm.R3, v8MapOffset-v8Tag),
-		asm.Mov.Imm(asm.R2, 8),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, int32(key)),
-		asm.FnProbeReadUser.Call(),
+	}, readToStack(key, 8), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, v8Done),
 		asm.LoadMem(asm.R3, asm.RFP, key, asm.DWord),
 		asm.Add.Imm(asm.R3, v8TypeOffset-v8Tag),
-		asm.Mov.Imm(asm.R2, 2),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, int32(key)),
-		asm.FnProbeReadUser.Call(),
+	}, readToStack(key, 2), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, v8Done),
 		asm.LoadMem(asm.R1, asm.RFP, key, asm.Half),
 		asm.LoadMem(asm.R0, asm.RFP, process, asm.DWord),

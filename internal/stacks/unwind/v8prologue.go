@@ -71,7 +71,7 @@ func functionCode(call asm.Instruction, stackEnd int16, offsets map[string]int16
 	load := func(to asm.Register, member string, size asm.Size) asm.Instruction { // r1 = what was read, in the record
 		return asm.LoadMem(to, asm.R1, offsets[member]-offsets["v8UnwindScratch.fp_ctx"], size)
 	}
-	added := asm.Instructions{
+	added := slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, frame, asm.R1, asm.DWord).WithSymbol(v8Slots),
 		call.WithMetadata(asm.Metadata{}),
 		asm.JNE.Imm(asm.R0, 0, v8SlotsKeep),
@@ -86,10 +86,7 @@ func functionCode(call asm.Instruction, stackEnd int16, offsets map[string]int16
 		asm.LoadMem(asm.R2, asm.R1, v8ContextSlot, asm.DWord),
 		asm.JLT.Imm(asm.R2, v8Markers, v8SlotsDone),
 		load(asm.R3, "state.pc", asm.DWord).WithSymbol(v8SlotsMake),
-		asm.Mov.Imm(asm.R2, 2),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, int32(code)),
-		asm.FnProbeReadUser.Call(),
+	}, readToStack(code, 2), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, v8SlotsDone),
 		asm.LoadMem(asm.R2, asm.RFP, code, asm.Byte),
 		asm.JEq.Imm(asm.R2, x86PopRBP, v8SlotsDone),
@@ -101,7 +98,7 @@ func functionCode(call asm.Instruction, stackEnd int16, offsets map[string]int16
 		asm.StoreMem(asm.R1, v8ContextSlot, asm.R4, asm.DWord).WithSymbol(v8SlotsStore),
 		asm.StoreMem(asm.R1, v8FunctionSlot, asm.R3, asm.DWord),
 		asm.Mov.Imm(asm.R2, 0),
-	}
+	})
 	for slot := int16(0); slot < v8FunctionSlot; slot += 8 {
 		added = append(added, asm.StoreMem(asm.R1, slot, asm.R2, asm.DWord))
 	}

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -48,7 +47,7 @@ func TestFunctionCode(t *testing.T) {
 	} {
 		words := [10]uint64{left, left, left, left, left, left, function, c.word, 7, 8} // rbp: the last but one
 		code := append([]byte(c.code), 0)
-		pc := uint64(uintptr(unsafe.Pointer(&code[0])))
+		pc := addressOf(&code[0])
 		if c.code == "" {
 			pc = 8
 		}
@@ -69,21 +68,11 @@ func functionProgram(t *testing.T) func(*[10]uint64, map[string]uint64, bool) [1
 	assert.NilError(t, err)
 	offsets, err := functionOffsets(full.Types)
 	assert.NilError(t, err)
-	records, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Array, KeySize: 4, ValueSize: full.Maps[recordsMap].ValueSize, MaxEntries: 1,
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { records.Close() })
+	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
 	read := offsets["v8UnwindScratch.fp_ctx"]
-
-	instructions := asm.Instructions{
+	run := newProgram(t, map[string]*ebpf.Map{recordsMap: records}, asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.StoreImm(asm.RFP, -8, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -8),
-		asm.LoadMapPtr(asm.R1, records.FD()),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "end"),
+	}, lookUpRecord(-8, "end"), asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Add.Imm(asm.R1, int32(read)),
 		asm.Mov.Imm(asm.R2, support.V8FpContextSize+16),
@@ -92,13 +81,7 @@ func functionProgram(t *testing.T) func(*[10]uint64, map[string]uint64, bool) [1
 		asm.Return().WithSymbol(v8SlotsBack),
 		asm.Mov.Imm(asm.R0, -1).WithSymbol("end"),
 		asm.Return(),
-	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.RawTracepoint, License: "GPL",
-		Instructions: append(instructions, functionCode(asm.FnProbeReadUser.Call(), -8, offsets)...),
-	})
-	assert.NilError(t, err)
-	t.Cleanup(func() { program.Close() })
+	}, functionCode(readUser, -8, offsets))
 	return func(words *[10]uint64, state map[string]uint64, isCaller bool) (got [10]uint64) {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
 		for member, value := range state {
@@ -108,9 +91,8 @@ func functionProgram(t *testing.T) func(*[10]uint64, map[string]uint64, bool) [1
 			record[offsets["state.return_address"]] = 1
 		}
 		assert.NilError(t, records.Put(uint32(0), record))
-		arguments := binary.LittleEndian.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(words))))
-		result, err := program.Run(&ebpf.RunOptions{Context: arguments})
-		assert.Assert(t, err == nil && result == 0, "%v, %d", err, result)
+		result := run(addressOf(words))
+		assert.Assert(t, result == 0, "%d", result)
 		assert.NilError(t, records.Lookup(uint32(0), &record))
 		for i := range got {
 			got[i] = binary.LittleEndian.Uint64(record[int(read)+8*i:])
