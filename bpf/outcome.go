@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+
 	"correlator/internal/host/label"
 )
 
@@ -198,9 +200,15 @@ func (s *Sampler) readCounters() (total samplerCounters, err error) {
 	return total, nil
 }
 
+// readEntry reads an entry of an array that is mapped.
+func readEntry[T any](array *ebpf.Memory, index int) (entry T, err error) {
+	raw := asBytes(unsafe.Slice(&entry, 1))
+	_, err = array.ReadAt(raw, int64(index)*int64(len(raw)))
+	return entry, err
+}
+
 func (s *Sampler) readCPU(cpu int) (perCPU samplerCounters, err error) {
-	raw := asBytes(unsafe.Slice(&perCPU, 1))
-	if _, err := s.counters.ReadAt(raw, int64(cpu)*int64(len(raw))); err != nil {
+	if perCPU, err = readEntry[samplerCounters](s.counters, cpu); err != nil {
 		return perCPU, fmt.Errorf("reading counters: %w", err)
 	}
 	if s.stopped.Load() { // what an unwinder has lost can be counted now

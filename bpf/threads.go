@@ -83,12 +83,6 @@ func (t *Threads) Close() error {
 	return t.program.Close()
 }
 
-// all appends the threads of all processes of our pid namespace to into and returns the result.
-func (t *Threads) all(into []Thread) ([]Thread, error) {
-	threads, _, err := t.walk(everyProcess, everyProcess, into)
-	return threads, err
-}
-
 // Process appends the threads of one process to into and returns the result; with an error, such as
 // [ErrGone] or [ErrTooManyThreads], it returns into unchanged. Kernels before 6.1 cannot walk a
 // single process: there it costs as much as All, which callers should use for many processes.

@@ -187,6 +187,12 @@ func TestConcurrentReaders(t *testing.T) {
 	})
 }
 
+// all appends the threads of all processes of our pid namespace to into and returns the result.
+func (t *Threads) all(into []Thread) ([]Thread, error) {
+	threads, _, err := t.walk(everyProcess, everyProcess, into)
+	return threads, err
+}
+
 func TestAll(t *testing.T) {
 	threads := openThreads(t)
 	c := startChild(t, "cc", 5, nil)

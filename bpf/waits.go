@@ -394,8 +394,8 @@ func (w *Waits) forgetThreads() error {
 
 // addUpThreads says how many threads each owner has, if that may be another number.
 func (w *Waits) addUpThreads() error {
-	var all waitsOwned
-	if _, err := w.owners.ReadAt(asBytes(unsafe.Slice(&all, 1)), usageAt(owners)); err != nil {
+	all, err := readEntry[waitsOwned](w.owners, owners)
+	if err != nil {
 		return fmt.Errorf("reading owners: %w", err)
 	}
 	t := &w.sampler.table
@@ -415,8 +415,8 @@ func (w *Waits) addUp(is func(*targetOwner) bool) error {
 		if !is(owner) {
 			continue
 		}
-		var of waitsUsage
-		if _, err := w.usages.ReadAt(asBytes(unsafe.Slice(&of, 1)), usageAt(uint32(uint16(target)))); err != nil {
+		of, err := readEntry[waitsUsage](w.usages, int(uint16(target)))
+		if err != nil {
 			return fmt.Errorf("reading usages: %w", err)
 		}
 		sums[owner.number%owners] += of.Threads
@@ -483,8 +483,7 @@ func (w *Waits) Counters() (total WaitCounters, err error) {
 }
 
 func (w *Waits) readCPU(cpu int) (perCPU waitsWaitCounters, err error) {
-	raw := asBytes(unsafe.Slice(&perCPU, 1))
-	if _, err := w.counters.ReadAt(raw, int64(cpu)*int64(len(raw))); err != nil {
+	if perCPU, err = readEntry[waitsWaitCounters](w.counters, cpu); err != nil {
 		return perCPU, fmt.Errorf("reading counters: %w", err)
 	}
 	return perCPU, nil

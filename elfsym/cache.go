@@ -3,13 +3,14 @@ package elfsym
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"os"
 	"sync"
 	"syscall"
 
 	"github.com/elastic/go-freelru"
+
+	"correlator/internal/host/share"
 )
 
 // FileKey identifies one version of one file: a change of contents changes it, except a change in
@@ -117,10 +118,7 @@ type result[T any] struct {
 }
 
 func newResults[T any](entries uint32) (*results[T], error) {
-	seed := maphash.MakeSeed() // files that share a bucket cannot be chosen
-	lru, err := freelru.NewSynced[FileKey, result[T]](entries, func(id FileKey) uint32 {
-		return uint32(maphash.Comparable(seed, id))
-	})
+	lru, err := freelru.NewSynced[FileKey, result[T]](entries, share.NewHash[FileKey]())
 	return &results[T]{lru}, err
 }
 
@@ -143,10 +141,4 @@ func (c *results[T]) get(f *os.File, contents io.ReaderAt, parse func(io.ReaderA
 		c.Add(id, result[T]{value, err})
 	}
 	return value, err
-}
-
-// counts returns the number of cache hits and misses of libraries.
-func (c *Cache) counts() (hits, misses uint64) {
-	m := c.libraries.Metrics()
-	return m.Hits, m.Misses
 }

@@ -39,8 +39,8 @@ func open(t testing.TB, path string) *os.File {
 
 func expectCounts(t *testing.T, c *Cache, hits, misses uint64) {
 	t.Helper()
-	h, m := c.counts()
-	assert.Check(t, h == hits && m == misses, "%d hits, %d misses, want %d, %d", h, m, hits, misses)
+	m := c.libraries.Metrics()
+	assert.Check(t, m.Hits == hits && m.Misses == misses, "%+v, want %d hits, %d misses", m, hits, misses)
 }
 
 func TestCacheKey(t *testing.T) {
@@ -228,6 +228,6 @@ func TestCacheConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	hits, misses := c.counts()
-	assert.Check(t, hits+misses == workers*rounds, "%d hits, %d misses, want %d together", hits, misses, workers*rounds)
+	m := c.libraries.Metrics()
+	assert.Check(t, m.Hits+m.Misses == workers*rounds, "%+v, want %d together", m, workers*rounds)
 }

@@ -32,17 +32,26 @@ func (h *Handle) Executable() (string, error) {
 // ThreadNumber returns the number of a thread of the process in its own pid namespace. ErrGone: the
 // thread, or the process, has exited.
 func (h *Handle) ThreadNumber(tid int) (int, error) {
-	fd, err := h.open(fmt.Sprintf("task/%d/status", tid), unix.O_RDONLY)
+	text, err := h.readOfThread(tid, "status", maxStatusBytes)
 	if err != nil {
 		return 0, err
 	}
-	file := os.NewFile(uintptr(fd), "status")
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxStatusBytes))
-	if err != nil {
-		return 0, fmt.Errorf("reading the status of thread %d: %w", tid, classify(err))
-	}
 	return parseThreadNumber(text)
+}
+
+// readOfThread reads the beginning of a file of a thread of the process.
+func (h *Handle) readOfThread(tid int, name string, limit int64) ([]byte, error) {
+	fd, err := h.open(fmt.Sprintf("task/%d/%s", tid, name), unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, limit))
+	if err != nil {
+		return nil, fmt.Errorf("reading the %s of thread %d: %w", name, tid, classify(err))
+	}
+	return text, nil
 }
 
 // parseThreadNumber parses a line of /proc/PID/task/TID/status: the thread's numbers, from our pid
@@ -65,15 +74,6 @@ func parseThreadNumber(status []byte) (int, error) {
 // ThreadName returns the name of a thread of the process: at most 15 bytes, any but zero. ErrGone:
 // the thread, or the process, has exited.
 func (h *Handle) ThreadName(tid int) (string, error) {
-	fd, err := h.open(fmt.Sprintf("task/%d/comm", tid), unix.O_RDONLY)
-	if err != nil {
-		return "", err
-	}
-	file := os.NewFile(uintptr(fd), "comm")
-	defer file.Close()
-	name, err := io.ReadAll(io.LimitReader(file, maxThreadName))
-	if err != nil {
-		return "", fmt.Errorf("reading the name of thread %d: %w", tid, classify(err))
-	}
-	return strings.TrimSuffix(string(name), "\n"), nil
+	name, err := h.readOfThread(tid, "comm", maxThreadName)
+	return strings.TrimSuffix(string(name), "\n"), err
 }

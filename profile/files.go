@@ -12,6 +12,7 @@ import (
 	"github.com/elastic/go-freelru"
 
 	"correlator/elfsym"
+	"correlator/internal/host/share"
 )
 
 // mappingCounters counts the executable mappings of files by result, each as often as it was tried:
@@ -50,14 +51,11 @@ type image struct {
 // worst (64 segments, a path of 4096 newlines). An address space and a store keep the files they
 // refer to, cached or not. procRoot is a procfs of our own pid namespace.
 func NewFiles(procRoot string, entries uint32) (*Files, error) {
-	seed := maphash.MakeSeed() // files that share a bucket cannot be chosen
-	images, err := freelru.NewSynced[elfsym.FileKey, *image](entries, func(id elfsym.FileKey) uint32 {
-		return uint32(maphash.Comparable(seed, id))
-	})
+	images, err := freelru.NewSynced[elfsym.FileKey, *image](entries, share.NewHash[elfsym.FileKey]())
 	if err != nil {
 		return nil, fmt.Errorf("creating a cache of %d files: %w", entries, err)
 	}
-	return &Files{images: images, vdso: readVDSO(procRoot), seed: seed}, nil
+	return &Files{images: images, vdso: readVDSO(procRoot), seed: maphash.MakeSeed()}, nil
 }
 
 // image returns the image of a parsed file, nil when it is not an ELF file that this machine runs.

@@ -2,12 +2,13 @@ package profile
 
 import (
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"unsafe"
 
 	"github.com/elastic/go-freelru"
+
+	"correlator/internal/host/share"
 )
 
 const (
@@ -72,10 +73,7 @@ type StoreStats struct {
 // NewStore returns an empty store with a limit of stacks (not 0) and of the bytes of stacks,
 // files and functions.
 func NewStore(stacks uint32, bytes int) (*Store, error) {
-	seed := maphash.MakeSeed() // stacks that share a bucket cannot be chosen
-	table, err := freelru.New[StackTraceID, *Stack](stacks, func(id StackTraceID) uint32 {
-		return uint32(maphash.Comparable(seed, id))
-	})
+	table, err := freelru.New[StackTraceID, *Stack](stacks, share.NewHash[StackTraceID]())
 	if err != nil {
 		return nil, fmt.Errorf("creating a store of %d stacks: %w", stacks, err)
 	}

@@ -86,14 +86,9 @@ func OpenEventWatcher() (*EventWatcher, error) {
 }
 
 func openEventWatcher(list string, size int) (*EventWatcher, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	epoll, wake, err := newEpoll()
 	if err != nil {
-		return nil, fmt.Errorf("creating epoll: %w", err)
-	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		unix.Close(epoll)
-		return nil, fmt.Errorf("creating eventfd: %w", err)
+		return nil, err
 	}
 	w := &EventWatcher{epoll: epoll, wake: wake, list: list, size: size, rings: make(map[int]*perfRing)}
 	if err := w.open(); err != nil {

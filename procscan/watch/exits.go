@@ -38,14 +38,9 @@ const wakeToken = 0
 
 // NewExitWatcher starts the goroutine; Close ends it.
 func NewExitWatcher() (*ExitWatcher, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	epoll, wake, err := newEpoll()
 	if err != nil {
-		return nil, fmt.Errorf("creating epoll: %w", err)
-	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		unix.Close(epoll)
-		return nil, fmt.Errorf("creating eventfd: %w", err)
+		return nil, err
 	}
 	w := &ExitWatcher{
 		epoll: epoll, wake: wake, stopped: make(chan struct{}),
@@ -58,6 +53,18 @@ func NewExitWatcher() (*ExitWatcher, error) {
 	}
 	go w.run()
 	return w, nil
+}
+
+// newEpoll returns an epoll, and an eventfd to interrupt who waits for it. The caller must close both.
+func newEpoll() (epoll, wake int, err error) {
+	if epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return -1, -1, fmt.Errorf("creating epoll: %w", err)
+	}
+	if wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		unix.Close(epoll)
+		return -1, -1, fmt.Errorf("creating eventfd: %w", err)
+	}
+	return epoll, wake, nil
 }
 
 // Add arranges for exited to be called once when the process exits, on the watcher's goroutine:

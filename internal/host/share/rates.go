@@ -1,7 +1,6 @@
 package share
 
 import (
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -32,9 +31,7 @@ type Rates[K comparable] struct {
 // NewRates returns Rates by which each key may do burst units at once, and limit per second. They know
 // maxKeys keys, which must be at least 1.
 func NewRates[K comparable](limit rate.Limit, burst, maxKeys int) *Rates[K] {
-	seed := maphash.MakeSeed()
-	hash := func(key K) uint32 { return uint32(maphash.Comparable(seed, key)) }
-	keys, err := freelru.New[K, *rate.Limiter](uint32(maxKeys), hash)
+	keys, err := freelru.New[K, *rate.Limiter](uint32(maxKeys), NewHash[K]())
 	if err != nil {
 		panic(err) // maxKeys is a constant of the caller
 	}

@@ -1,13 +1,13 @@
 package sampling
 
 import (
-	"hash/maphash"
 	"slices"
 	"time"
 
 	"github.com/elastic/go-freelru"
 
 	"correlator/bpf"
+	"correlator/internal/host/share"
 	"correlator/profile"
 )
 
@@ -36,10 +36,7 @@ type rawStack struct {
 }
 
 func newStacks() (s stacks, err error) {
-	seed := maphash.MakeSeed() // nobody can choose stacks that share a bucket
-	s.names, err = freelru.NewSynced[rawStack, profile.StackTraceID](nameEntries, func(raw rawStack) uint32 {
-		return uint32(maphash.Comparable(seed, raw))
-	})
+	s.names, err = freelru.NewSynced[rawStack, profile.StackTraceID](nameEntries, share.NewHash[rawStack]())
 	if err != nil {
 		return s, err
 	}
