@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
@@ -190,23 +189,7 @@ func failBPF(errno syscall.Errno) error { return failCall(unix.SYS_BPF, errno) }
 
 // failCall makes a system call fail with errno on the calling thread.
 func failCall(number uint32, errno syscall.Errno) error {
-	const numberOffset = 0 // of nr in struct seccomp_data
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	_, _, failed := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
-		uintptr(unsafe.Pointer(&program)))
-	if failed != 0 {
-		return failed
-	}
-	return nil
+	return testenv.RefuseCalls(map[uint32]syscall.Errno{number: errno})
 }
 
 // Linux 5.2 to 5.7 have type information but no task iterators.

@@ -247,9 +247,7 @@ func (s *spent) period(target Target) (period time.Duration) {
 // Above the bound nothing is walked, which is counted; stacks never stand for more time than there was, and the period
 // follows.
 func TestWalksTooMany(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1, MaxWalks: 1}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{Period: 1, MaxWalks: 1})
 	var tid int
 	testenv.Poll(t, waiting, "a longer period", func() bool {
 		tid = c.do("naps 200")
@@ -287,9 +285,7 @@ func inAny(*waitsThread) bool { return true }
 // What waits have added up to without a stack is of the context that they were in: no stack of another one stands for
 // more than some steps of it, of each sort. The rest is counted.
 func TestWalksOfContext(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
 	const step, rest, queueRest = 50e6, 70e6, 300e6 // a step of waits for a CPU, and sums of both sorts
 	pid := c.do("naps 1")
 	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest }
@@ -348,9 +344,7 @@ func TestWalksOfEnded(t *testing.T) {
 
 // What no stack stands for is counted on the CPU that finds out: those of others count at the same time.
 func TestWalksCountedHere(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
 	pid := c.do("naps 1")
 	cpu := firstCPU(t)
 	assert.NilError(t, unix.SchedSetaffinity(pid, &cpu)) // and threads that it starts
@@ -493,9 +487,7 @@ func kernelNames(t *testing.T) func(addr uint64) string {
 // nobody drains, and when there is no interrupt. What no stack stands for any more is counted.
 func TestWalksLost(t *testing.T) {
 	const period = time.Millisecond // as long as a nap at the most
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{Period: period, MaxWalks: 1 << 20}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{Period: period, MaxWalks: 1 << 20})
 	assert.NilError(t, got.w.walks.hook.Close())
 	tid := c.do("naps 10")
 	testenv.Poll(t, waiting, "what no stack stands for", func() bool {
@@ -575,6 +567,14 @@ type waits struct {
 	waited time.Duration // by its clock, for what it did last
 }
 
+// startWalking starts a process whose waits are walked.
+func startWalking(t *testing.T, options SamplerOptions, of WaitOptions) (*spent, *waits) {
+	t.Helper()
+	s := openSampler(t, options)
+	got := newSpent(t, openWalks(t, s, of))
+	return got, startWaits(t, s)
+}
+
 func startWaits(t *testing.T, s *Sampler) *waits { return startWaitsOf(t, s, "") }
 
 func startWaitsOf(t *testing.T, s *Sampler, owner string) *waits {
@@ -607,9 +607,7 @@ func (c *waits) done() (tid int) {
 
 // Who waits for a lock is woken by the thread that held it, in that one's trace.
 func TestWalksHolder(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
 	var w *Walk
 	testenv.Poll(t, waiting, "a wait for a lock", func() bool {
 		tid := c.do("lock")
@@ -651,9 +649,7 @@ func TestWalksExpired(t *testing.T) {
 
 // A wait for a connection whose descriptor is another's when it ends has the peer of neither.
 func TestWalksReplaced(t *testing.T) {
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
 	testenv.Poll(t, waiting, "a wait for a connection", func() bool {
 		c.do("replace")
 		got.drain()
@@ -677,9 +673,7 @@ func diskDir(t *testing.T) string {
 // A wait for the disk has the end of the file's path.
 func TestWalksPath(t *testing.T) {
 	dir := diskDir(t)
-	s := openSampler(t, SamplerOptions{})
-	got := newSpent(t, openWalks(t, s, WaitOptions{Period: 1, MaxWalks: 1 << 20}))
-	c := startWaits(t, s)
+	got, c := startWalking(t, SamplerOptions{}, WaitOptions{Period: 1, MaxWalks: 1 << 20})
 	path := filepath.Join(dir, "a file")
 	path = strings.ReplaceAll(path, " ", "_")
 	testenv.Poll(t, waiting, "a wait for a disk", func() bool {

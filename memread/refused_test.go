@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -27,22 +26,7 @@ func onThread(f func()) {
 
 // refuseReadv makes process_vm_readv fail with errno on the calling thread.
 func refuseReadv(errno unix.Errno) error {
-	const nrOff = 0 // of struct seccomp_data
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nrOff},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_PROCESS_VM_READV},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	_, _, err := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
-	if err != 0 {
-		return err
-	}
-	return nil
+	return testenv.RefuseCalls(map[uint32]unix.Errno{unix.SYS_PROCESS_VM_READV: errno})
 }
 
 func TestReadvRefused(t *testing.T) {

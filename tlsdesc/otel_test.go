@@ -41,17 +41,7 @@ func checkOTel(t *testing.T, p *target, rule Rule, threads []demo.OTelThread) {
 		truths = append(truths, truth{fmt.Sprint("thread ", thread.Index), thread.ThreadPointer, thread.Variable,
 			thread.Record})
 	}
-	out, errs := p.variables(t, rule, truths)
-	for i, thread := range truths {
-		switch {
-		case errs[i] != nil:
-			t.Errorf("%s: %v", thread.name, errs[i])
-		case thread.variable != 0 && out[i] != thread.variable:
-			t.Errorf("%s: %#x, not %#x", thread.name, out[i], thread.variable)
-		case out[i] != 0 && p.word(t, out[i]) != thread.contents:
-			t.Errorf("%s: holds %#x, not %#x", thread.name, p.word(t, out[i]), thread.contents)
-		}
-	}
+	p.compare(t, rule, truths)
 }
 
 // otelForms are all ways in which a file can have OpenTelemetry's variable.

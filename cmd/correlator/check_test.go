@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,11 +13,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
@@ -66,7 +62,7 @@ func (c *circumstance) test(t *testing.T) {
 	correlator := installed(t)
 	if len(c.refuse) > 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		assert.NilError(t, refuseCalls(c.refuse))
+		assert.NilError(t, testenv.RefuseCalls(c.refuse))
 	}
 	before := filesIn(t, dir)
 	results, works := checked(t, correlator, by, flags)
@@ -186,25 +182,4 @@ func onTerminal(t *testing.T, columns uint16, variable string, args ...string) s
 	err = cmd.Wait()
 	assert.Check(t, err, "%v ends with %v", args, err)
 	return string(out)
-}
-
-// refuseCalls makes system calls fail for the calling thread and the processes that it starts.
-func refuseCalls(errnos map[uint32]syscall.Errno) error {
-	const numberOffset = 0 // of nr in struct seccomp_data
-	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberOffset}}
-	for number, errno := range errnos {
-		filter = append(filter,
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 1},
-			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)})
-	}
-	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
-		uintptr(unsafe.Pointer(&program))); errno != 0 {
-		return fmt.Errorf("installing the filter: %w", errno)
-	}
-	return nil
 }

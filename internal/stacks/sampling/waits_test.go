@@ -20,13 +20,21 @@ import (
 	"correlator/profile"
 )
 
-// Accounts come to the sink of their program, at the times that they are of; those of a program that is not
-// sampled any more are counted.
-func TestAccounts(t *testing.T) {
-	s := openWith(t, Options{Waits: true})
+// openWaiting opens one that keeps accounts.
+func openWaiting(t *testing.T, options Options) *sampled {
+	t.Helper()
+	options.Waits = true
+	s := openWith(t, options)
 	if status := s.Waits(); !status.Kept {
 		testenv.Missing(t, status.Error)
 	}
+	return s
+}
+
+// Accounts come to the sink of their program, at the times that they are of; those of a program that is not
+// sampled any more are counted.
+func TestAccounts(t *testing.T) {
+	s := openWaiting(t, Options{})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := newReceiver(t, 1<<20)
 	s.start(p, r)
@@ -70,10 +78,7 @@ func (r *receiver) account(trace demo.TraceID) (sum profile.Account, whole bool)
 func TestAccountsOfJava(t *testing.T) {
 	for _, home := range []string{"/usr/lib/jvm/java-17-openjdk-", "/usr/lib/jvm/temurin-25-jdk-"} {
 		t.Run(filepath.Base(home), func(t *testing.T) {
-			s := openWith(t, Options{Waits: true})
-			if status := s.Waits(); !status.Kept {
-				testenv.Missing(t, status.Error)
-			}
+			s := openWaiting(t, Options{})
 			p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Home: home + runtime.GOARCH})
 			p.Begin(1) // else the thread has no slot
 			p.End(1)
@@ -108,10 +113,7 @@ func TestAccountsOfJava(t *testing.T) {
 // Accounts are kept while somebody wants them: the kernel does nothing for them before, and afterwards.
 func TestAccountsWanted(t *testing.T) {
 	var wanted atomic.Bool
-	s := openWith(t, Options{Waits: true, WaitsWanted: wanted.Load})
-	if status := s.Waits(); !status.Kept {
-		testenv.Missing(t, status.Error)
-	}
+	s := openWaiting(t, Options{WaitsWanted: wanted.Load})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := newReceiver(t, 1<<20)
 	s.start(p, r)
@@ -151,11 +153,8 @@ func switchLinks(t *testing.T) (n int) {
 // Where all processes are sampled, the kernel does nothing for accounts before one of them may have a context. Of that
 // one nothing is lost, from the first, whenever the next drain is.
 func TestAccountsOfContexts(t *testing.T) {
-	s := openWith(t, Options{Waits: true, Lazy: true, SamplerOptions: bpf.SamplerOptions{KeepUntraced: true},
+	s := openWaiting(t, Options{Lazy: true, SamplerOptions: bpf.SamplerOptions{KeepUntraced: true},
 		Interval: time.Hour})
-	if status := s.Waits(); !status.Kept {
-		testenv.Missing(t, status.Error)
-	}
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := newReceiver(t, 1<<20)
 	assert.Check(t, s.Waits().Idle && switchLinks(t) == 0)
@@ -175,10 +174,7 @@ func TestAccountsOfContexts(t *testing.T) {
 // That accounts cannot be kept is said while somebody wants them, to the next one, too, for whom it is tried again.
 func TestAccountsNotResumed(t *testing.T) {
 	var wanted atomic.Bool
-	s := openWith(t, Options{Waits: true, WaitsWanted: wanted.Load})
-	if status := s.Waits(); !status.Kept {
-		testenv.Missing(t, status.Error)
-	}
+	s := openWaiting(t, Options{WaitsWanted: wanted.Load})
 	s.poll("idleness", func() bool { return s.Waits().Idle })
 	var works atomic.Bool
 	s.resume = func() error {
@@ -201,9 +197,9 @@ func TestAccountsNotResumed(t *testing.T) {
 // A wait comes to the sink of its program with the stack that it was spent in, what it was for, and who ended it; waits
 // are counted apart from samples.
 func TestWaited(t *testing.T) {
-	s := openWith(t, Options{Waits: true})
+	s := openWaiting(t, Options{})
 	if status := s.Waits(); !status.Stacks {
-		testenv.Missing(t, status.Error+status.StacksError)
+		testenv.Missing(t, status.StacksError)
 	}
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 1})
 	r := newReceiver(t, 1<<20)
@@ -276,10 +272,10 @@ func TestWaitedInJVM(t *testing.T) {
 	testenv.NeedUnwinding(t)
 	for _, home := range []string{"/usr/lib/jvm/java-17-openjdk-", "/usr/lib/jvm/temurin-25-jdk-"} {
 		t.Run(filepath.Base(home), func(t *testing.T) {
-			s := openWith(t, Options{Waits: true, Unwinder: AutoUnwinder})
+			s := openWaiting(t, Options{Unwinder: AutoUnwinder})
 			s.unwinding.reload = 0
 			if status := s.Waits(); !status.Stacks {
-				testenv.Missing(t, status.Error+status.StacksError)
+				testenv.Missing(t, status.StacksError)
 			}
 			p := demo.StartJVM(t, demo.JVMOptions{Threads: 1, Home: home + runtime.GOARCH})
 			p.Begin(1) // else the thread has no slot
