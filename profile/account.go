@@ -1,8 +1,6 @@
 package profile
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"correlator/internal/host/label"
@@ -42,12 +40,7 @@ func (s ThreadState) MarshalText() ([]byte, error) { return []byte(s.String()), 
 
 // UnmarshalText parses the name of a state.
 func (s *ThreadState) UnmarshalText(text []byte) error {
-	i := slices.Index(threadStateNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is no state of a thread", text)
-	}
-	*s = ThreadState(i)
-	return nil
+	return label.Parse(s, threadStateNames, text, "no state of a thread")
 }
 
 // Blocks reports whether the thread waits for something else than a CPU.

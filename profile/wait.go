@@ -2,7 +2,6 @@ package profile
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -95,12 +94,7 @@ func (k WakerKind) MarshalText() ([]byte, error) { return []byte(k.String()), ni
 
 // UnmarshalText parses the name of a kind.
 func (k *WakerKind) UnmarshalText(text []byte) error {
-	i := slices.Index(wakerKindNames[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is no kind of a waker", text)
-	}
-	*k = WakerKind(i)
-	return nil
+	return label.Parse(k, wakerKindNames[:], text, "no kind of a waker")
 }
 
 // A Waker is who ended a wait. Only a ThreadWaker has more than its kind.

@@ -1,6 +1,6 @@
 package sampling
 
-import "fmt"
+import "correlator/internal/host/label"
 
 // Unwinder is how stacks are to be walked: a setting.
 type Unwinder uint8
@@ -36,11 +36,5 @@ func (u Unwinder) MarshalText() ([]byte, error) { return []byte(u.String()), nil
 
 // UnmarshalText parses the value of the setting.
 func (u *Unwinder) UnmarshalText(text []byte) error {
-	for i, name := range unwinderNames {
-		if name == string(text) {
-			*u = Unwinder(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is none of auto, frame-pointers and full", text)
+	return label.Parse(u, unwinderNames[:], text, "none of auto, frame-pointers and full")
 }

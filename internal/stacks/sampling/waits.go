@@ -1,11 +1,11 @@
 package sampling
 
 import (
-	"fmt"
 	"time"
 
 	"correlator/bpf"
 	"correlator/internal/attach/process"
+	"correlator/internal/host/label"
 	"correlator/profile"
 )
 
@@ -30,13 +30,7 @@ func (w Waits) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // UnmarshalText parses the value of the setting.
 func (w *Waits) UnmarshalText(text []byte) error {
-	for i, name := range waitsNames {
-		if name == string(text) {
-			*w = Waits(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is none of auto and off", text)
+	return label.Parse(w, waitsNames[:], text, "none of auto and off")
 }
 
 // WaitsStatus says whether accounts are kept.
