@@ -63,6 +63,20 @@ func (r *DeferredReader) Read() (deferredSample, error) {
 	return deferred, nil
 }
 
+// decodeTail decodes what a record ends with: a stack, whose addresses come so far behind its begin, and attributes of
+// a size behind the last of these.
+func decodeTail(raw []byte, stackOff, addrsOff int, key StackKey, size uint32) (frames Stack, attributes []byte,
+	err error) {
+	if _, frames, err = decodeStack(raw[stackOff:], key.Unwound()); err != nil {
+		return Stack{}, nil, err
+	}
+	attributes = raw[stackOff+addrsOff+frames.addrs()*8:]
+	if int(size) > len(attributes) {
+		return Stack{}, nil, fmt.Errorf("%w: %d, %d", errDeferredAttributes, size, len(attributes))
+	}
+	return frames, attributes[:size], nil
+}
+
 // decodeDeferred decodes a struct deferred, cut off after the attributes, which follow the last
 // address.
 func decodeDeferred(raw []byte) (deferredSample, error) {
@@ -73,13 +87,9 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&d)), stackOff), raw)
 	key := newStackKey(d.Key.Stack)
-	_, frames, err := decodeStack(raw[stackOff:], key.Unwound())
+	frames, attributes, err := decodeTail(raw, stackOff, int(unsafe.Offsetof(d.Stack.Addrs)), key, d.AttributesSize)
 	if err != nil {
 		return deferredSample{}, err
-	}
-	attributes := raw[stackOff+int(unsafe.Offsetof(d.Stack.Addrs))+frames.addrs()*8:]
-	if int(d.AttributesSize) > len(attributes) {
-		return deferredSample{}, fmt.Errorf("%w: %d, %d", errDeferredAttributes, d.AttributesSize, len(attributes))
 	}
 	sample := deferredSample{
 		Outcome:       KernelOutcome(d.Outcome),
@@ -98,7 +108,7 @@ func decodeDeferred(raw []byte) (deferredSample, error) {
 			OTel:       d.Key.Attributes != 0,
 			OfLabels:   areOfLabels(d.Key.Attributes),
 			OfOBI:      d.Key.Attributes == ofOBI,
-			Attributes: slices.Concat(attributes[:d.AttributesSize]),
+			Attributes: slices.Concat(attributes),
 		},
 		Frames: frames,
 	}

@@ -135,16 +135,9 @@ func (s *Sampler) loadLabels() error {
 	var programs struct {
 		ReadLabels *ebpf.Program `ebpf:"read_labels"`
 	}
-	shared := &s.objects.sharedMaps
-	err = load(spec, &programs, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		samplerMapCounters:  shared.Counters,
-		samplerMapScratch:   shared.Scratch,
-		samplerMapUnwinder:  s.objects.Unwinder,
-		samplerMapObi:       s.objects.OBI,
-		samplerMapGoLayouts: s.objects.GoLayouts,
-		".bss":              shared.Variables,
-		".rodata":           shared.Constants,
-	}})
+	shared := s.sharedTables()
+	shared[samplerMapObi], shared[samplerMapGoLayouts] = s.objects.OBI, s.objects.GoLayouts
+	err = load(spec, &programs, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
 		return fmt.Errorf("loading what reads labels: %w", err)
 	}

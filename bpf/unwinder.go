@@ -137,23 +137,21 @@ func (s *Sampler) loadLast(u *Unwinder) (*ebpf.Program, error) {
 	var programs struct {
 		CountUnwound *ebpf.Program `ebpf:"count_unwound"`
 	}
-	shared := &s.objects.sharedMaps
-	err = load(spec, &programs, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		samplerMapCounters:      shared.Counters,
-		samplerMapCountsA:       shared.CountsA,
-		samplerMapCountsB:       shared.CountsB,
-		samplerMapAttributesA:   shared.AttributesA,
-		samplerMapAttributesB:   shared.AttributesB,
-		samplerMapEvents:        shared.Events,
-		samplerMapScratch:       shared.Scratch,
-		samplerMapStacks:        shared.Stacks,
-		samplerMapUnwoundStacks: unwound.stacks,
-		samplerMapRecords:       u.Records,
-		samplerMapUnwinder:      s.objects.Unwinder,
-		".bss":                  shared.Variables,
-		".rodata":               shared.Constants,
-	}})
+	shared := s.sharedTables()
+	shared[samplerMapUnwoundStacks], shared[samplerMapRecords] = unwound.stacks, u.Records
+	err = load(spec, &programs, ebpf.CollectionOptions{MapReplacements: shared})
 	return programs.CountUnwound, err
+}
+
+// sharedTables are those that all programs of the sampler use.
+func (s *Sampler) sharedTables() map[string]*ebpf.Map {
+	o := &s.objects
+	return map[string]*ebpf.Map{
+		samplerMapCounters: o.Counters, samplerMapCountsA: o.CountsA, samplerMapCountsB: o.CountsB,
+		samplerMapAttributesA: o.AttributesA, samplerMapAttributesB: o.AttributesB, samplerMapEvents: o.Events,
+		samplerMapScratch: o.Scratch, samplerMapStacks: o.Stacks, samplerMapUnwinder: o.Unwinder,
+		".bss": o.Variables, ".rodata": o.Constants,
+	}
 }
 
 // unwoundTable returns the table of unwound stacks. It is kept from the first unwinder on: counts of

@@ -62,19 +62,15 @@ type Waker struct {
 func decodeWalk(raw []byte) (Walk, error) {
 	var d walksWalked
 	stackOff := int(unsafe.Offsetof(d.Stack))
-	addrsOff := stackOff + int(unsafe.Offsetof(d.Stack.Addrs))
-	if len(raw) < addrsOff {
+	addrsOff := int(unsafe.Offsetof(d.Stack.Addrs))
+	if len(raw) < stackOff+addrsOff {
 		return Walk{}, fmt.Errorf("%w: %d bytes", errDeferredShort, len(raw))
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&d)), stackOff), raw)
 	key := StackKey{Target: Target(d.Target), hash: d.Hash}
-	_, frames, err := decodeStack(raw[stackOff:], key.Unwound())
+	frames, attributes, err := decodeTail(raw, stackOff, addrsOff, key, d.AttributesSize)
 	if err != nil {
 		return Walk{}, err
-	}
-	attributes := raw[addrsOff+frames.addrs()*8:]
-	if int(d.AttributesSize) > len(attributes) {
-		return Walk{}, fmt.Errorf("%w: %d, %d", errDeferredAttributes, d.AttributesSize, len(attributes))
 	}
 	if d.State >= uint32(ThreadStates) {
 		return Walk{}, fmt.Errorf("%w: state %d", ErrMalformed, d.State)
@@ -83,7 +79,7 @@ func decodeWalk(raw []byte) (Walk, error) {
 		Time: d.Time, Stack: key, Frames: frames, TID: int(d.Tid),
 		Thread: unix.ByteSliceToString(asBytes(d.Thread[:])),
 		OTel:   isOTel(uint32(d.Context)), OfLabels: d.OfLabels != 0,
-		Attributes: attributes[:d.AttributesSize], State: ThreadState(d.State),
+		Attributes: attributes, State: ThreadState(d.State),
 		NS: d.Ns, Longest: d.Longest, Queued: d.Queued, Queue: d.Queue,
 		Peer: newPeer(d.Family, d.Port, &d.Address), Path: newPath(&d.Path), Futex: d.Futex,
 		Waker: Waker{
