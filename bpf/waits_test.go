@@ -33,6 +33,13 @@ func openWaits(t testing.TB, s *Sampler, options WaitOptions) *Waits {
 	return w
 }
 
+func countersOf(t testing.TB, w *Waits) WaitCounters {
+	t.Helper()
+	counters, err := w.Counters()
+	assert.NilError(t, err)
+	return counters
+}
+
 // traces are accounts by their trace, each the sum of several.
 type traces map[demo.TraceID]*Account
 
@@ -109,8 +116,7 @@ func TestWaits(t *testing.T) {
 			}
 		}
 	}
-	counters, err := w.Counters()
-	assert.NilError(t, err)
+	counters := countersOf(t, w)
 	assert.Check(t, counters.Lost == 0 && counters.Stateless == 0, "%+v", counters)
 }
 
@@ -155,8 +161,7 @@ func TestWaitsUnseen(t *testing.T) {
 		})
 	}
 	unseen := func() uint64 {
-		counters, err := w.Counters()
-		assert.NilError(t, err)
+		counters := countersOf(t, w)
 		return counters.Unseen
 	}
 	for name, of := range map[string]struct {
@@ -259,8 +264,7 @@ func TestWaitsShare(t *testing.T) {
 	waited := other.WaitIn(1, "sleep", surely)
 	all := make(traces)
 	testenv.Poll(t, waiting, "losses", func() bool {
-		counters, err := w.Counters()
-		assert.NilError(t, err)
+		counters := countersOf(t, w)
 		return counters.Lost > 0
 	})
 	assert.Check(t, all.await(t, w, waited.TraceID).Target == target)
@@ -303,8 +307,8 @@ func TestWaitsOwner(t *testing.T) {
 			of[a.Target]++
 		}
 		assert.Check(t, of[targets[1]] == room/partOfAccounts && len(got)-of[targets[1]] == room/2, "%v", of)
-		counters, err := w.Counters()
-		assert.Check(t, err == nil && counters.Lost > 0, "%+v, %v", counters, err)
+		counters := countersOf(t, w)
+		assert.Check(t, counters.Lost > 0, "%+v", counters)
 		for _, i := range []int{0, 2, 3, 4} {
 			assert.NilError(t, s.RemoveTarget(targets[i]))
 		}
@@ -339,8 +343,7 @@ func TestWaitsOwners(t *testing.T) {
 		}
 	}
 	testenv.Poll(t, waiting, "losses of the last", func() bool { // of its six contexts
-		counters, err := w.Counters()
-		assert.NilError(t, err)
+		counters := countersOf(t, w)
 		return counters.Accounts+counters.Lost >= 5*room/2
 	})
 	of := make(map[string]int)
@@ -365,8 +368,7 @@ func TestWaitsOwnedThreads(t *testing.T) {
 	all := make(traces)
 	drain := func() { t.Helper(); assert.NilError(t, w.Drain(all.add)) }
 	stateless := func() uint64 {
-		counters, err := w.Counters()
-		assert.NilError(t, err)
+		counters := countersOf(t, w)
 		return counters.Stateless
 	}
 	drain()
@@ -460,8 +462,8 @@ func TestWaitsThreads(t *testing.T) {
 		}
 		assert.Check(t, all[without.TraceID] == nil, "%+v", all[without.TraceID])
 	}
-	counters, err := w.Counters()
-	assert.Check(t, err == nil && counters.Stateless > 0, "%+v, %v", counters, err)
+	counters := countersOf(t, w)
+	assert.Check(t, counters.Stateless > 0, "%+v", counters)
 }
 
 // Spans are not told apart: a thread that changes from one to the next is in the same account.
@@ -529,8 +531,8 @@ func TestWaitsPaused(t *testing.T) {
 		before, err := w.Counters()
 		assert.NilError(t, err)
 		p.StartThreads(1, "idle") // which takes all threads some switches
-		after, err := w.Counters()
-		assert.Check(t, err == nil && before == after, "%+v, %+v, %v", before, after, err)
+		after := countersOf(t, w)
+		assert.Check(t, before == after, "%+v, %+v", before, after)
 		assert.NilError(t, w.Drain(func(*Account) {}))
 		since := Now()
 		assert.NilError(t, w.Resume())
@@ -614,8 +616,8 @@ func TestWaitsByThread(t *testing.T) {
 	assert.Check(t, of.States[Pipe].NS > 0 && of.States[OnCPU].NS > 0 && of.First >= before && of.First <= begun &&
 		of.Last <= after && of.sum(ThreadState(ThreadStates)) == of.Last-of.First, "%+v", of)
 	assert.Check(t, of.States[Other].Count == 0, "its end is a wait: %+v", of)
-	counters, err := w.Counters()
-	assert.Check(t, err == nil && counters.Lost == 0, "%+v, %v", counters, err)
+	counters := countersOf(t, w)
+	assert.Check(t, counters.Lost == 0, "%+v", counters)
 	assert.NilError(t, w.Drain(func(a *Account) { t.Errorf("after Pause: %+v", a) }))
 }
 

@@ -149,9 +149,7 @@ func (s *spent) addsUp(tid int, period time.Duration) bool {
 
 func (s *spent) counters() WaitCounters {
 	s.t.Helper()
-	c, err := s.w.Counters()
-	assert.NilError(s.t, err)
-	return c
+	return countersOf(s.t, s.w)
 }
 
 // of returns the walk of a trace in a state.

@@ -21,18 +21,28 @@ import (
 	"correlator/profile"
 )
 
-// A stripped file's functions are named by its .gnu_debugdata; one that is broken costs none of the other names.
-func TestDebugData(t *testing.T) {
-	cc, objcopy, dir := testenv.NeedTool(t, "cc"), testenv.NeedTool(t, "objcopy"), t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	run := func(command ...string) {
-		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+// toolchain returns what names files of a directory, and what runs the C compiler, or objcopy, there.
+func toolchain(t *testing.T) (path func(name string) string, run func(command ...string)) {
+	t.Helper()
+	testenv.NeedTool(t, "cc")
+	testenv.NeedTool(t, "objcopy")
+	dir := t.TempDir()
+	return func(name string) string { return filepath.Join(dir, name) }, func(command ...string) {
+		t.Helper()
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
 		assert.NilError(t, err, "%v\n%s", command, out)
 	}
+}
+
+// A stripped file's functions are named by its .gnu_debugdata; one that is broken costs none of the other names.
+func TestDebugData(t *testing.T) {
+	path, run := toolchain(t)
 	testenv.WriteFile(t, path("p.c"), []byte("void exported(void) {}\nstatic __attribute__((used)) void hidden(void) {}\n"+
 		"int main(void) { return 0; }\n"))
-	run(cc, "-O1", "-rdynamic", "-o", path("full"), path("p.c"))
-	run(objcopy, "--only-keep-debug", path("full"), path("debug"))
+	run("cc", "-O1", "-rdynamic", "-o", path("full"), path("p.c"))
+	run("objcopy", "--only-keep-debug", path("full"), path("debug"))
 	var packed bytes.Buffer
 	w, err := xz.NewWriter(&packed)
 	assert.NilError(t, err)
@@ -43,7 +53,7 @@ func TestDebugData(t *testing.T) {
 	testenv.WriteFile(t, path("bad.xz"), packed.Bytes()[:packed.Len()/2])
 	addr := testenv.Symbols(t, path("full"))
 	for section, want := range map[string]string{"good.xz": "hidden", "bad.xz": ""} {
-		run(objcopy, "--strip-all", "--add-section", ".gnu_debugdata="+path(section), path("full"), path("mini"))
+		run("objcopy", "--strip-all", "--add-section", ".gnu_debugdata="+path(section), path("full"), path("mini"))
 		mini, err := os.Open(path("mini"))
 		assert.NilError(t, err)
 		info, err := mini.Stat()
@@ -62,21 +72,15 @@ func TestDebugData(t *testing.T) {
 // that file's path and the address of its function hidden.
 func linkedProgram(t *testing.T, buildID string) (program, debug string, hidden uint64) {
 	t.Helper()
-	cc, objcopy, dir := testenv.NeedTool(t, "cc"), testenv.NeedTool(t, "objcopy"), t.TempDir()
-	run := func(command ...string) {
-		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		assert.NilError(t, err, "%v\n%s", command, out)
-	}
-	testenv.WriteFile(t, filepath.Join(dir, "p.c"), []byte("#include <unistd.h>\n"+
+	path, run := toolchain(t)
+	testenv.WriteFile(t, path("p.c"), []byte("#include <unistd.h>\n"+
 		"static __attribute__((used)) void hidden(void) {}\n"+
 		"int main(void) { char c; return write(1, \"x\", 1) != 1 || read(0, &c, 1) != 0; }\n"))
-	run(cc, "-O1", "-Wl,--build-id="+buildID, "-o", "full", "p.c")
-	run(objcopy, "--only-keep-debug", "full", "p.debug")
-	run(objcopy, "--strip-all", "--add-gnu-debuglink=p.debug", "full", "program")
-	hidden = testenv.Symbols(t, filepath.Join(dir, "full"))["hidden"]
-	return filepath.Join(dir, "program"), filepath.Join(dir, "p.debug"), hidden
+	run("cc", "-O1", "-Wl,--build-id="+buildID, "-o", "full", "p.c")
+	run("objcopy", "--only-keep-debug", "full", "p.debug")
+	run("objcopy", "--strip-all", "--add-gnu-debuglink=p.debug", "full", "program")
+	hidden = testenv.Symbols(t, path("full"))["hidden"]
+	return path("program"), path("p.debug"), hidden
 }
 
 // A stripped file without a build id, as those of Alpine, has the names of the debug file that it links to, if that is
@@ -134,16 +138,9 @@ func TestDebugLinkOfHost(t *testing.T) {
 // What neither a file nor its debug file has in a table of symbols is named by the DWARF of either; a table of either
 // is preferred. Of too many files at a time it is not read, which is said, and neither is what is no DWARF.
 func TestDWARF(t *testing.T) {
-	cc, objcopy, dir := testenv.NeedTool(t, "cc"), testenv.NeedTool(t, "objcopy"), t.TempDir()
-	run := func(command ...string) {
-		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		assert.NilError(t, err, "%v\n%s", command, out)
-	}
-	path := func(name string) string { return filepath.Join(dir, name) }
+	path, run := toolchain(t)
 	testenv.WriteFile(t, path("p.c"), "static __attribute__((used)) void hidden(void) {}\nint main(void) { return 0; }\n")
-	run(cc, "-g", "-O1", "-Wl,--build-id=none", "-o", "full", "p.c")
+	run("cc", "-g", "-O1", "-Wl,--build-id=none", "-o", "full", "p.c")
 	hidden := testenv.Symbols(t, path("full"))["hidden"]
 	withoutTable := func(from, to string) {
 		b := testenv.ReadFile(t, path(from))
@@ -155,14 +152,14 @@ func TestDWARF(t *testing.T) {
 		binary.LittleEndian.PutUint32(b[at:], uint32(elf.SHT_NULL))
 		testenv.WriteFile(t, path(to), b)
 	}
-	run(objcopy, "--redefine-sym", "hidden=table", "full", "renamed")
-	run(objcopy, "--only-keep-debug", "renamed", "table.debug")
-	run(objcopy, "--only-keep-debug", "full", "dwarf.table")
+	run("objcopy", "--redefine-sym", "hidden=table", "full", "renamed")
+	run("objcopy", "--only-keep-debug", "renamed", "table.debug")
+	run("objcopy", "--only-keep-debug", "full", "dwarf.table")
 	withoutTable("dwarf.table", "dwarf.debug")
-	run(objcopy, "--strip-all", "--add-gnu-debuglink=table.debug", "full", "stripped-table")
-	run(objcopy, "--strip-all", "--add-gnu-debuglink=dwarf.debug", "full", "stripped-dwarf")
+	run("objcopy", "--strip-all", "--add-gnu-debuglink=table.debug", "full", "stripped-table")
+	run("objcopy", "--strip-all", "--add-gnu-debuglink=dwarf.debug", "full", "stripped-dwarf")
 	withoutTable("full", "dwarf")
-	run(objcopy, "--update-section", ".debug_abbrev=p.c", "dwarf.table", "broken.table")
+	run("objcopy", "--update-section", ".debug_abbrev=p.c", "dwarf.table", "broken.table")
 	withoutTable("broken.table", "broken")
 
 	root, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
