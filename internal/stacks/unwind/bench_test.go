@@ -118,7 +118,9 @@ func BenchmarkStartup(b *testing.B) {
 			assert.NilError(b, do(), name)
 			now, ofWorker := self.Clock(unix.CLOCK_PROCESS_CPUTIME_ID), time.Duration(0)
 			if e != nil && e.worker != nil {
-				ofWorker, _ = procscan.CPUTime(e.worker.PID())
+				var err error
+				ofWorker, err = procscan.CPUTime(e.worker.PID())
+				assert.NilError(b, err)
 			}
 			if name != "" {
 				sums[name] += now - last + ofWorker - lastOfWorker
