@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/elfsym"
@@ -296,6 +297,7 @@ func TestFailure(t *testing.T) {
 	if !errors.Is(got, symbols.ErrOld) || errors.Is(got, fs.ErrNotExist) || len(got.Error()) != maxErrorBytes {
 		t.Error(got)
 	}
+	assert.Check(t, errors.Is(failures.Decode(failures.Encode(&fs.PathError{Err: unix.EIO})), unix.EIO))
 	assert.Check(t, failures.Decode(failures.Encode(nil)), "no error is one")
 	assert.Check(t, failures.Decode(&worker.Failure{Is: []int{-1, 1 << 30}}) != nil, "an error is none")
 }
