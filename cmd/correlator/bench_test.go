@@ -78,7 +78,8 @@ func measure(b *testing.B, pid int, busy *demo.Process) {
 		b.ReportMetric(float64(samples), "samples")
 		b.ReportMetric(float64(cpu.Microseconds())/float64(samples), "cpu-µs/sample")
 		b.ReportMetric(float64(user.Microseconds())/float64(samples), "user-µs/sample")
-		b.ReportMetric(float64(ran.Runtime-programBefore.Runtime)/float64(ran.RunCount-programBefore.RunCount), "kernel-ns/tick")
+		time, ticks := ran.Runtime-programBefore.Runtime, ran.RunCount-programBefore.RunCount
+		b.ReportMetric(float64(time)/float64(ticks), "kernel-ns/tick")
 	}
 }
 
@@ -108,10 +109,11 @@ func residentMB(b *testing.B, pid int) float64 {
 	return float64(memoryOf(b, pid).VmRSS) / (1 << 20)
 }
 
-// sampler returns what the sampling program of an agent has run, with the programs that it calls.
+// sampler returns what the sampling programs of an agent have run, with the programs that they call.
 func sampler(pid int) (ran ebpf.ProgramStats) {
 	for _, stats := range cost.Programs([]int{pid}, "sample") {
-		ran = stats
+		ran.Runtime += stats.Runtime
+		ran.RunCount += stats.RunCount
 	}
 	return ran
 }

@@ -22,9 +22,9 @@ const (
 	// channel is the descriptor of a worker's channel.
 	channel = 3
 
-	// startTime is when what its start has used of the program is unmapped, which costs an eighth of a start. Most
-	// workers wait for requests in vain before, and end.
-	startTime = idleTime + 5*time.Second
+	// trimDelay is after how long what its start has used of the program is unmapped, which costs up to an eighth of
+	// a start. Most workers wait for requests in vain before, and end.
+	trimDelay = idleTime + 5*time.Second
 
 	// defaultDescriptors is what a worker may have open: a request needs a handful.
 	defaultDescriptors = 256
@@ -83,7 +83,7 @@ func run(kind Kind) {
 	if confine(kind, os.Args[2]) != nil {
 		os.Exit(exitWrongKind)
 	}
-	time.AfterFunc(startTime, func() { _ = resident.Trim(os.Args[2]) })
+	time.AfterFunc(trimDelay, func() { _ = resident.Trim(os.Args[2]) })
 	conn, err := newConn(channel)
 	if err != nil || restrictCalls(os.Args[2], kind.Calls) != nil {
 		os.Exit(exitWrongKind)

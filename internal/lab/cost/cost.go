@@ -1,4 +1,4 @@
-// Package cost reads what processes take. What has ended takes nothing any more.
+// Package cost reads what processes take. A process that has ended takes nothing any more.
 package cost
 
 import (

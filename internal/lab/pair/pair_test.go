@@ -19,7 +19,8 @@ func TestBetween(t *testing.T) {
 	began := time.Unix(1000, 0)
 	before := snapshot{
 		at: began, profiler: time.Second, load: 10 * time.Second, all: 12 * time.Second, idle: 100 * time.Second,
-		programs: map[ebpf.ProgramID]ebpf.ProgramStats{1: {Runtime: time.Second}, 2: {Runtime: time.Minute}}, samples: 7, told: 5,
+		programs: map[ebpf.ProgramID]ebpf.ProgramStats{1: {Runtime: time.Second}, 2: {Runtime: time.Minute}},
+		samples:  7, told: 5,
 	}
 	after := snapshot{
 		at: began.Add(20 * time.Second), profiler: 1200 * time.Millisecond, load: 40 * time.Second,
