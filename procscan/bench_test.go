@@ -1,11 +1,8 @@
 package procscan
 
 import (
-	"bufio"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -13,7 +10,6 @@ import (
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/host/self"
-	"correlator/internal/lab/testenv"
 	"correlator/procscan/internal/child"
 )
 
@@ -44,76 +40,6 @@ func BenchmarkSweep(b *testing.B) {
 		}
 		return found
 	}, procfsSweep)
-}
-
-// BenchmarkSweepContexts compares, on a host with 2000 more processes of several kinds, the usual
-// sweep with one that looks for the library alone, and with one that looks for contexts everywhere,
-// as the first one does. The time is that of the usual sweep.
-func BenchmarkSweepContexts(b *testing.B) {
-	startVaried(b)
-	s := scannerOf(b, SourceQuery)
-	var libraries, everywhere, usual stopwatch
-	run := func() int {
-		report, err := s.Sweep(nil, func(Found) {})
-		if err != nil {
-			b.Fatal(err)
-		}
-		return report.Processes
-	}
-	run()
-	for b.Loop() {
-		before := s.contexts
-		usual.measure(b, run)
-		b.StopTimer()
-		after := s.contexts
-		s.contexts = contextTurns{turn: -1, listed: before.listed} // no pid is in turn
-		libraries.measure(b, run)
-		s.contexts = contextTurns{}
-		everywhere.measure(b, run)
-		s.contexts = after
-		b.StartTimer()
-	}
-	b.ReportMetric(float64(usual.wall)/float64(libraries.wall), "usual/libraries")
-	b.ReportMetric(float64(usual.cpu)/float64(libraries.cpu), "usual/libraries-CPU")
-	b.ReportMetric(float64(everywhere.wall)/float64(libraries.wall), "everywhere/libraries")
-	b.ReportMetric(float64(everywhere.cpu)/float64(libraries.cpu), "everywhere/libraries-CPU")
-}
-
-// startVaried starts sweepProcesses processes: half of them small, linked with the C library, 35 %
-// statically linked, 14 % with a hundred files mapped, 1 % with a hundred threads.
-func startVaried(b *testing.B) {
-	b.Helper()
-	source := filepath.Join(b.TempDir(), "static.c")
-	testenv.WriteFile(b, source, "#include <unistd.h>\nint main(void) { return pause(); }\n")
-	program := testenv.Compile(b, "cc", source, "-static")
-	const threads, libraries = sweepProcesses / 100, sweepProcesses * 14 / 100
-	for range sweepProcesses / 2 {
-		child.StartSleep(b)
-	}
-	for range sweepProcesses * 35 / 100 {
-		child.Start(b, exec.Command(program))
-	}
-	for range threads {
-		startPython(b, 1, "import threading, time\n"+
-			"for _ in range(100): threading.Thread(target=time.sleep, args=(10**6,), daemon=True).start()\n"+
-			"print('ready', flush=True); sys.stdin.read()")
-	}
-	startPython(b, libraries, "import asyncio, ctypes, json, lzma, os, sqlite3, ssl\n"+
-		"for _ in range("+strconv.Itoa(libraries-1)+"):\n"+
-		"  if os.fork() == 0: break\n"+
-		"print('ready', flush=True); sys.stdin.read()")
-}
-
-// startPython starts a program and waits until it has printed so many lines. It ends with its input.
-func startPython(b *testing.B, lines int, program string) {
-	b.Helper()
-	_, output := testenv.Start(b, exec.Command(testenv.NeedTool(b, "python3"), "-c", "import sys\n"+program))
-	printed := bufio.NewScanner(output)
-	for range lines {
-		if !printed.Scan() {
-			b.Fatal("the program has ended: ", printed.Err())
-		}
-	}
 }
 
 // BenchmarkLargeProcess probes a process with 20,000 mappings: of data, or, the worst case, of

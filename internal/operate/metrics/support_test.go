@@ -47,6 +47,7 @@ func (f *fakeAgent) Ready() error  { return load(&f.ready) }
 
 func (f *fakeAgent) Cost() cost.Cost                      { return cost.Cost{} }
 func (f *fakeAgent) Unwinding() *sampling.UnwindingStatus { return nil }
+func (f *fakeAgent) Waits() *sampling.WaitsStatus         { return nil }
 
 func load(err *atomic.Pointer[error]) error {
 	if e := err.Load(); e != nil {

@@ -26,6 +26,7 @@ type Source interface {
 	Health() error
 	Ready() error
 	Unwinding() *sampling.UnwindingStatus
+	Waits() *sampling.WaitsStatus
 	Cost() cost.Cost
 }
 
@@ -135,6 +136,10 @@ func (c *Collector) collectState(m metric.Sender) {
 			"unwinder", unwinder.String())
 	}
 	collectUnwinding(c.source.Unwinding(), m)
+	if waits := c.source.Waits(); waits != nil {
+		m.State("waits_up", "0 if it is not known what transactions wait for, or where. Absent where nobody asks.",
+			waits.Kept && waits.Stacks)
+	}
 }
 
 // collectUnwinding collects how stacks are unwound; nil: they are not.

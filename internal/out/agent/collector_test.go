@@ -34,6 +34,7 @@ type fixedSource struct {
 	notSampled map[string]int
 	services   []ServiceCounts
 	unwinding  *sampling.UnwindingStatus
+	waits      *sampling.WaitsStatus
 	cost       cost.Cost
 }
 
@@ -47,6 +48,7 @@ func (s *fixedSource) Ready() error               { return errStarting }
 func (s *fixedSource) Cost() cost.Cost            { return s.cost }
 
 func (s *fixedSource) Unwinding() *sampling.UnwindingStatus { return s.unwinding }
+func (s *fixedSource) Waits() *sampling.WaitsStatus         { return s.waits }
 
 func gather(t *testing.T, source Source) []*dto.MetricFamily {
 	t.Helper()
@@ -256,8 +258,15 @@ func TestCollectorState(t *testing.T) {
 		value, ok := got[series]
 		assert.Check(t, ok && value == want, "%s is %v (collected: %v), want %v", series, value, ok, want)
 	}
-	_, ok := gatherValues(t, new(fixedSource))[`correlator_memory_pss_bytes`]
-	assert.Check(t, !ok, "memory that is not known")
+	without := gatherValues(t, new(fixedSource))
+	for _, series := range []string{`correlator_memory_pss_bytes`, `correlator_waits_up`} {
+		_, ok := without[series]
+		assert.Check(t, !ok, "%s, which is not known", series)
+	}
+	for waits, want := range map[sampling.WaitsStatus]float64{{}: 0, {Kept: true}: 0, {Kept: true, Stacks: true}: 1} {
+		value, ok := gatherValues(t, &fixedSource{waits: &waits})[`correlator_waits_up`]
+		assert.Check(t, ok && value == want, "%+v: %v (collected: %v)", waits, value, ok)
+	}
 }
 
 // The series do not depend on what the processes do.

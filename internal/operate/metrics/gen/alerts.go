@@ -74,6 +74,7 @@ var alertLinks = map[string][]string{
 	"CorrelatorProcessesRefused":  {"operations.md#many-processes", "metrics.md#reason-of-processes_refused_total"},
 	"CorrelatorNothingRegistered": {"operations.md#why-is-there-no-data-for-my-service"},
 	"CorrelatorUnwinderDown":      {"java.md", "operations.md#what-it-needs"},
+	"CorrelatorWaits":             {"waits.md"},
 	"CorrelatorLiveEvents":        {"operations.md#what-it-needs"},
 	"CorrelatorSweepsFail":        {"operations.md#what-it-needs"},
 	"CorrelatorFeedRefused":       {"feeding.md", "metrics.md#reason-of-feed_datagrams_refused_total"},

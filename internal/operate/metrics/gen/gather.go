@@ -85,6 +85,7 @@ func (idleAgent) Services() []agent.ServiceCounts      { return []agent.ServiceC
 func (idleAgent) Health() error                        { return nil }
 func (idleAgent) Ready() error                         { return nil }
 func (idleAgent) Unwinding() *sampling.UnwindingStatus { return nil }
+func (idleAgent) Waits() *sampling.WaitsStatus         { return new(sampling.WaitsStatus) }
 func (idleAgent) Cost() cost.Cost                      { return cost.Cost{PSSBytes: 1} }
 
 func labelNames(f *dto.MetricFamily) []string {
