@@ -182,8 +182,8 @@ var (
 // missingCapabilities returns the names of those capabilities that the calling thread does not
 // have. CAP_SYS_ADMIN includes all.
 func missingCapabilities(needed []capability) []string {
-	own := self.Effective()
-	if own.Has(unix.CAP_SYS_ADMIN) {
+	own, err := self.Effective()
+	if err != nil || own.Has(unix.CAP_SYS_ADMIN) {
 		return nil
 	}
 	var names []string

@@ -143,7 +143,7 @@ func (s *Sampler) loadLast(u *Unwinder) (*ebpf.Program, error) {
 	return programs.CountUnwound, err
 }
 
-// sharedTables are those that all programs of the sampler use.
+// sharedTables are those of the sampler that further programs of it may use.
 func (s *Sampler) sharedTables() map[string]*ebpf.Map {
 	o := &s.objects
 	return map[string]*ebpf.Map{

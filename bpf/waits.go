@@ -376,7 +376,7 @@ func usageAt(number uint32) int64 { return int64(number) * int64(unsafe.Sizeof(w
 
 // setThreads says how many threads an owner has.
 func (w *Waits) setThreads(owner, threads uint32) error {
-	at := usageAt(owner%owners) + int64(unsafe.Offsetof(waitsOwned{}.Begun))
+	at := int64(owner%owners)*int64(unsafe.Sizeof(waitsOwned{})) + int64(unsafe.Offsetof(waitsOwned{}.Begun))
 	if _, err := w.owners.WriteAt(asBytes([]uint32{0, threads}), at); err != nil {
 		return fmt.Errorf("setting threads of an owner: %w", err)
 	}

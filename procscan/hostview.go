@@ -35,7 +35,8 @@ func ProbeHostView(procRoot string) error {
 	// Not every kernel has Yama, and not every procfs its settings.
 	scope, err := os.ReadFile(path.Join(procRoot, "sys/kernel/yama/ptrace_scope"))
 	noAttach := err == nil && strings.TrimSpace(string(scope)) == yamaNoAttach
-	return hostView(pid, user, self.Effective().Has(unix.CAP_SYS_PTRACE), noAttach)
+	own, _ := self.Effective() // what cannot be told does not count
+	return hostView(pid, user, own.Has(unix.CAP_SYS_PTRACE), noAttach)
 }
 
 // yamaNoAttach is YAMA_SCOPE_NO_ATTACH of security/yama/yama_lsm.c, the value of

@@ -78,8 +78,9 @@ func measure(b *testing.B, pid int, busy *demo.Process) {
 		b.ReportMetric(float64(samples), "samples")
 		b.ReportMetric(float64(cpu.Microseconds())/float64(samples), "cpu-µs/sample")
 		b.ReportMetric(float64(user.Microseconds())/float64(samples), "user-µs/sample")
-		time, ticks := ran.Runtime-programBefore.Runtime, ran.RunCount-programBefore.RunCount
-		b.ReportMetric(float64(time)/float64(ticks), "kernel-ns/tick")
+		spent, ticks := ran.Runtime-programBefore.Runtime, ran.RunCount-programBefore.RunCount
+		assert.Assert(b, ticks > 0)
+		b.ReportMetric(float64(spent)/float64(ticks), "kernel-ns/tick")
 	}
 }
 

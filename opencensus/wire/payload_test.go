@@ -278,12 +278,16 @@ func TestManyItems(t *testing.T) {
 
 // Payloads are checked by the reader of each connection, which accounts for no more than their bytes.
 func TestCheckAllocatesNothing(t *testing.T) {
+	text := "\x40" + strings.Repeat("t", 64) // a copy of a shorter one need not be allocated
 	for kind, payload := range map[wire.Type]string{
-		wire.StatsRecord:    "\x01\x01m\x01\x05\x01\x01k\x01v\x01\x01k\x01v",
-		wire.RequestInit:    "\x01\x018\x014",
-		wire.MeasureCreate:  "\x01\x01m\x01d\x01s",
-		wire.ViewRegister:   "\x01\x01v\x01d\x02\x01k\x01l\x01m\x03\x01\x00\x00\x00\x00\x00\x00\x00\x00",
-		wire.ViewUnregister: "\x02\x01v\x01w",
+		wire.StatsRecord:     "\x01" + text + "\x01\x05\x01" + text + text + "\x01" + text + text,
+		wire.TraceExport:     `[{"a":1}]`,
+		wire.ProcessInit:     "\x01" + text + text,
+		wire.RequestInit:     "\x01" + text + text,
+		wire.MeasureCreate:   "\x01" + text + text + text,
+		wire.ReportingPeriod: "\x00\x00\x00\x00\x00\x00\x00\x00",
+		wire.ViewRegister:    "\x01" + text + text + "\x02" + text + text + text + "\x03\x01\x00\x00\x00\x00\x00\x00\x00\x00",
+		wire.ViewUnregister:  "\x02" + text + text,
 	} {
 		p := []byte(payload)
 		allocations := testing.AllocsPerRun(100, func() { assert.NilError(t, wire.Check(kind, p)) })

@@ -2,6 +2,7 @@
 package self
 
 import (
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,10 +30,13 @@ type Capabilities uint64
 // Has reports whether one is in the set (unix.CAP_…).
 func (c Capabilities) Has(capability int) bool { return c&(1<<capability) != 0 }
 
-// Effective returns the effective capabilities of the calling thread.
-func Effective() Capabilities {
+// Effective returns the effective capabilities of the calling thread. An error means that a filter of system calls
+// refuses to tell them.
+func Effective() (Capabilities, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData       // capabilities 0 to 31, 32 to 63
-	_ = unix.Capget(&header, &sets[0]) // cannot fail with this version
-	return Capabilities(sets[1].Effective)<<32 | Capabilities(sets[0].Effective)
+	var sets [2]unix.CapUserData // capabilities 0 to 31, 32 to 63
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return 0, fmt.Errorf("reading capabilities: %w", err)
+	}
+	return Capabilities(sets[1].Effective)<<32 | Capabilities(sets[0].Effective), nil
 }

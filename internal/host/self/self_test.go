@@ -49,7 +49,8 @@ func TestEffective(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	status, err := os.ReadFile("/proc/thread-self/status")
 	assert.NilError(t, err)
-	all := Effective()
+	all, err := Effective()
+	assert.NilError(t, err)
 	assert.Check(t, strings.Contains(string(status), fmt.Sprintf("CapEff:\t%016x\n", uint64(all))), "%x", all)
 	for capability := range 64 {
 		assert.Check(t, Capabilities(1<<capability).Has(capability) && !(all&^(1<<capability)).Has(capability))

@@ -28,7 +28,7 @@ func NewStatusLine(w io.Writer) *StatusLine {
 // Plain writes an ordinary line if there is no terminal.
 func (s *StatusLine) Plain(format string, args ...any) {
 	if !s.inPlace {
-		fmt.Fprintf(s.w, format+"\n", args...)
+		fmt.Fprintf(s, format+"\n", args...)
 	}
 }
 

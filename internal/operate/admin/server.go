@@ -42,7 +42,7 @@ const (
 // Source reports the status of the agent. It must be safe for concurrent use.
 type Source interface {
 	Status() agent.Status
-	Waits() *sampling.WaitsStatus // of Status, at once
+	Waits() *sampling.WaitsStatus // of Status, which also reads what workers take
 }
 
 // Export reports what is sent and received by OTLP; nil: nothing is. It must be safe for concurrent

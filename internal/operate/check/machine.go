@@ -35,7 +35,8 @@ type machine struct {
 }
 
 func newMachine(config Config) *machine {
-	m := &machine{config: config, sysRoot: "/sys", cpus: runtime.NumCPU(), caps: self.Effective()}
+	m := &machine{config: config, sysRoot: "/sys", cpus: runtime.NumCPU()}
+	m.caps, _ = self.Effective() // what cannot be told does not count
 	if cpus, err := procscan.ReadCPUs(procscan.OnlineCPUs); err == nil {
 		m.cpus = len(cpus)
 	}

@@ -35,7 +35,10 @@ func missingRights() error {
 		return &bpf.MissingError{Feature: "capabilities in the initial user namespace",
 			Remedy: "run outside of user namespaces (rootless containers, user-namespaced pods)"}
 	}
-	own := self.Effective()
+	own, err := self.Effective()
+	if err != nil {
+		return err
+	}
 	var names []string
 	for _, c := range capabilities {
 		included := c.number == unix.CAP_CHECKPOINT_RESTORE && own.Has(unix.CAP_SYS_ADMIN)

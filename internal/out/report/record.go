@@ -98,10 +98,16 @@ func take(ctx context.Context, stderr io.Writer, options record.Options) (*recor
 
 // opening calls open, and writes that a signal has come, if ctx ends before it returns.
 func opening(ctx context.Context, w io.Writer, open func() (*record.Recorder, error)) (*record.Recorder, error) {
-	defer context.AfterFunc(ctx, func() {
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
 		fmt.Fprintln(w, "ending when programs are loaded; a second signal ends it now")
-	})()
-	return open()
+	})
+	recorder, err := open()
+	if !stop() {
+		<-said // before what others write
+	}
+	return recorder, err
 }
 
 // Take records as Record does, and writes nothing but its progress. The frames of the recording have their names, each

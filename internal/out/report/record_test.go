@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -62,6 +63,7 @@ func TestUntilSignal(t *testing.T) {
 // Of a signal that comes while programs are loaded it is said that it came.
 func TestSignalWhileOpening(t *testing.T) {
 	r, w := io.Pipe()
+	defer time.AfterFunc(time.Minute, func() { w.CloseWithError(errors.New("nothing was said")) }).Stop()
 	ctx, end := context.WithCancel(t.Context())
 	_, err := opening(ctx, w, func() (*record.Recorder, error) {
 		end()

@@ -103,15 +103,14 @@ func (s *Sampling) switchWaits() {
 	since := time.Since(s.opened)
 	err := s.resume()
 	s.recordError("resuming accounts", err)
-	if err == nil {
-		s.since.Store(int64(since))
-	}
-	s.waitsIdle.Store(err != nil)
-	s.notResumed.Store(nil)
 	if err != nil {
 		s.resumed = time.Now()
 		s.notResumed.Store(&err)
+		return
 	}
+	s.since.Store(int64(since))
+	s.notResumed.Store(nil)
+	s.waitsIdle.Store(false)
 }
 
 // drainAccounts hands on what was accounted since the last call.

@@ -11,7 +11,11 @@ import (
 
 // checkCapability returns an error unless this process has a capability.
 func checkCapability(name string, capability int) error {
-	if !self.Effective().Has(capability) {
+	own, err := self.Effective()
+	if err != nil {
+		return err
+	}
+	if !own.Has(capability) {
 		return &bpf.MissingError{Feature: name, Remedy: "grant the process " + name, Err: unix.EPERM}
 	}
 	return nil
