@@ -286,8 +286,9 @@ func TestCheckAllocatesNothing(t *testing.T) {
 		wire.RequestInit:     "\x01" + text + text,
 		wire.MeasureCreate:   "\x01" + text + text + text,
 		wire.ReportingPeriod: "\x00\x00\x00\x00\x00\x00\x00\x00",
-		wire.ViewRegister:    "\x01" + text + text + "\x02" + text + text + text + "\x03\x01\x00\x00\x00\x00\x00\x00\x00\x00",
-		wire.ViewUnregister:  "\x02" + text + text,
+		wire.ViewRegister: "\x01" + text + text + "\x02" + text + text + text +
+			"\x03\x01\x00\x00\x00\x00\x00\x00\x00\x00",
+		wire.ViewUnregister: "\x02" + text + text,
 	} {
 		p := []byte(payload)
 		allocations := testing.AllocsPerRun(100, func() { assert.NilError(t, wire.Check(kind, p)) })

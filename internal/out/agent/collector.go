@@ -137,7 +137,8 @@ func (c *Collector) collectState(m metric.Sender) {
 	}
 	collectUnwinding(c.source.Unwinding(), m)
 	if waits := c.source.Waits(); waits != nil {
-		m.State("waits_up", "0 if it is not known what transactions wait for, or where. Absent where nobody can take waits.",
+		m.State("waits_up",
+			"0 if it is not known what transactions wait for, or where. Absent where nobody can take waits.",
 			waits.Kept && waits.Stacks)
 	}
 }
