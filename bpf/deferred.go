@@ -67,7 +67,7 @@ func (r *DeferredReader) Read() (deferredSample, error) {
 // a size behind the last of these.
 func decodeTail(raw []byte, stackOff, addrsOff int, key StackKey, size uint32) (frames Stack, attributes []byte,
 	err error) {
-	if _, frames, err = decodeStack(raw[stackOff:], key.Unwound()); err != nil {
+	if frames, err = decodeStack(raw[stackOff:], key.Unwound()); err != nil {
 		return Stack{}, nil, err
 	}
 	attributes = raw[stackOff+addrsOff+frames.addrs()*8:]

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -64,32 +65,42 @@ func (s *Sampler) Stack(key StackKey) (Stack, error) {
 
 var errStackFrames = errors.New("more frames than addresses")
 
+// stackHeadBytes is how long a struct stack is before its addresses.
+const stackHeadBytes = int(unsafe.Offsetof(samplerStack{}.Addrs))
+
+// lastUsed returns when a struct stack was last counted, CLOCK_MONOTONIC, ns.
+func lastUsed(value []byte) uint64 {
+	return binary.NativeEndian.Uint64(value[unsafe.Offsetof(samplerStack{}.LastUsed):])
+}
+
 // decodeStack decodes a struct stack, whole or cut off after its last address.
-func decodeStack(value []byte, unwound bool) (lastUsed uint64, stack Stack, err error) {
-	const headBytes = int(unsafe.Offsetof(samplerStack{}.Addrs))
-	var head samplerStack // all but its addresses
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&head)), headBytes), value)
-	kernel, user := int(head.KernelFrames), int(head.UserFrames)
-	if room := (len(value) - headBytes) / 8; kernel+user > min(room, len(head.Addrs)) {
-		return 0, Stack{}, fmt.Errorf("%w: %d + %d, %d", errStackFrames, kernel, user, room)
+func decodeStack(value []byte, unwound bool) (stack Stack, err error) {
+	if len(value) < stackHeadBytes {
+		return Stack{}, fmt.Errorf("%w: %d bytes", errStackFrames, len(value))
+	}
+	kernel := int(binary.NativeEndian.Uint16(value[unsafe.Offsetof(samplerStack{}.KernelFrames):]))
+	user := int(binary.NativeEndian.Uint16(value[unsafe.Offsetof(samplerStack{}.UserFrames):]))
+	if room := (len(value) - stackHeadBytes) / 8; kernel+user > min(room, len(samplerStack{}.Addrs)) {
+		return Stack{}, fmt.Errorf("%w: %d + %d, %d", errStackFrames, kernel, user, room)
 	}
 	addrs := make([]uint64, kernel+user)
 	if len(addrs) > 0 {
-		copy(asBytes(addrs), value[headBytes:])
+		copy(asBytes(addrs), value[stackHeadBytes:])
 	}
 	stack.Kernel = addrs[:kernel:kernel]
 	if unwound {
-		stack.Words, stack.Error = addrs[kernel:], head.Error
+		stack.Words = addrs[kernel:]
+		stack.Error = binary.NativeEndian.Uint32(value[unsafe.Offsetof(samplerStack{}.Error):])
 	} else {
 		stack.User = addrs[kernel:]
 	}
-	return head.LastUsed, stack, nil
+	return stack, nil
 }
 
 const (
-	// stackIdle is how long an unused stack is kept at first. While the table stays more than half
-	// full, that time is halved every evictionPause.
-	stackIdle = 30 * time.Second
+	// stackIdle is how long an unused stack is kept at first, and at most; minStackIdle at least.
+	stackIdle    = 30 * time.Second
+	minStackIdle = time.Millisecond
 
 	// evictionPause is the time between two evictions: scanning the table takes some milliseconds.
 	evictionPause = time.Second
@@ -115,7 +126,7 @@ type stackTable struct {
 }
 
 func newStackTable(stacks *ebpf.Map, retained *retained) *stackTable {
-	return &stackTable{stacks: stacks, retained: retained}
+	return &stackTable{stacks: stacks, retained: retained, idle: stackIdle}
 }
 
 // MaxFrames is MAX_FRAMES of stack.h, how many frames are walked of a stack.
@@ -201,15 +212,18 @@ func (t *stackTable) stack(key StackKey) (Stack, error) {
 	if err != nil {
 		return Stack{}, fmt.Errorf("reading stack: %w", err)
 	}
-	_, stack, err := decodeStack(value, key.Unwound())
+	stack, err := decodeStack(value, key.Unwound())
 	return stack, err
 }
 
 // evict makes room in the table when it is more than half full. stored is how many stacks were put
 // into it since it was made. It is called at the end of a Drain.
+//
+// A scan costs the same whatever it evicts: from the time that a stack must be unused it follows how
+// much, so that time comes to be the one with which an eighth to three eighths of the table become free.
 func (t *stackTable) evict(stored uint64) error {
-	if stored-t.deleted <= uint64(t.stacks.MaxEntries())/2 {
-		t.idle = stackIdle
+	size := uint64(t.stacks.MaxEntries())
+	if stored-t.deleted <= size/2 {
 		return nil
 	}
 	now := Now()
@@ -217,12 +231,19 @@ func (t *stackTable) evict(stored uint64) error {
 		return nil
 	}
 	t.last = now
-	unused := now - uint64(t.idle) // wraps soon after the machine's start
-	t.idle /= 2
-	if unused > now {
-		return nil
+	former := t.deleted
+	if unused := now - uint64(t.idle); unused <= now { // else the machine has just started
+		if err := t.evictUnused(unused); err != nil {
+			return err
+		}
 	}
-	return t.evictUnused(unused)
+	switch evicted := t.deleted - former; {
+	case 8*evicted < size:
+		t.idle = max(t.idle/2, minStackIdle)
+	case 8*evicted > 3*size:
+		t.idle = min(2*t.idle, stackIdle)
+	}
+	return nil
 }
 
 // evictUnused deletes stacks that were last used before a time.
@@ -238,10 +259,8 @@ func (t *stackTable) evictUnused(before uint64) error {
 		if err != nil && !last {
 			return fmt.Errorf("scanning stacks: %w", err)
 		}
-		for i := range n {
-			if err := t.evictStack(&t.keys[i], t.raw[i*valueBytes:(i+1)*valueBytes], before); err != nil {
-				return err
-			}
+		if err := t.evictOf(t.keys[:n], t.raw[:n*valueBytes], before); err != nil {
+			return err
 		}
 		if last {
 			return nil
@@ -249,21 +268,32 @@ func (t *stackTable) evictUnused(before uint64) error {
 	}
 }
 
-func (t *stackTable) evictStack(raw *samplerStackKey, value []byte, before uint64) error {
-	key := newStackKey(*raw)
-	lastUsed, stack, err := decodeStack(value, key.Unwound())
-	if err != nil {
-		return err
-	}
-	if lastUsed >= before {
-		return nil
-	}
+// evictOf deletes those of the stacks that were last used before a time. It moves the keys.
+func (t *stackTable) evictOf(keys []samplerStackKey, values []byte, before uint64) error {
 	t.retained.mu.Lock()
 	defer t.retained.mu.Unlock()
-	t.retained.add(key, stack)
-	if err := t.stacks.Delete(raw); err != nil {
-		return fmt.Errorf("evicting stack: %w", err)
+	valueBytes, unused := int(t.stacks.ValueSize()), 0
+	for i := range keys {
+		value := values[i*valueBytes : (i+1)*valueBytes]
+		if lastUsed(value) >= before {
+			continue
+		}
+		key := newStackKey(keys[i])
+		stack, err := decodeStack(value, key.Unwound())
+		if err != nil {
+			return err
+		}
+		t.retained.add(key, stack)
+		keys[unused] = keys[i]
+		unused++
 	}
-	t.deleted++
+	if unused == 0 {
+		return nil
+	}
+	n, err := t.stacks.BatchDelete(keys[:unused], nil)
+	t.deleted += uint64(n)
+	if err != nil {
+		return fmt.Errorf("evicting stacks: %w", err)
+	}
 	return nil
 }

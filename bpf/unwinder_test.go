@@ -439,7 +439,7 @@ func TestUnwindTarget(t *testing.T) {
 	stacks := s.objects.Stacks.Iterate()
 	value := make([]byte, userStackBytes)
 	for key := (samplerStackKey{}); stacks.Next(&key, value); {
-		if _, stack, err := decodeStack(value, true); err != nil || stack.Error != 0 {
+		if stack, err := decodeStack(value, true); err != nil || stack.Error != 0 {
 			t.Errorf("a walked stack has an error: %+v, %v", stack, err) // and so another key than without
 		}
 	}

@@ -3,6 +3,7 @@ package unwind
 import (
 	"hash/maphash"
 	"io"
+	"slices"
 
 	"correlator/memread"
 )
@@ -26,6 +27,9 @@ type pages struct {
 	read  map[int64][]byte
 	spare [][]byte
 	seed  maphash.Seed // nobody can choose bytes with the hash of others
+
+	room     []byte            // scratch, of areUnchanged
+	requests []memread.Request // scratch
 
 	isWhole bool // no page is read twice: what was checked does not change
 	isShort bool // more would have been read
@@ -100,10 +104,13 @@ func (p *pages) newReading(b []byte, at int64) reading {
 // one system call, by the process's id: if another program has that now, what it has there is not the same, or
 // it does not matter.
 func (p *pages) areUnchanged(read []reading, size int, memory *memread.Process) bool {
-	room, requests := make([]byte, size), make([]memread.Request, len(read))
-	for i, r := range read {
-		requests[i], room = memread.Request{Addr: uint64(r.at), Buf: room[:r.size]}, room[r.size:]
+	p.room = slices.Grow(p.room[:0], size)
+	room, requests := p.room[:size], p.requests[:0]
+	for _, r := range read {
+		requests = append(requests, memread.Request{Addr: uint64(r.at), Buf: room[:r.size]})
+		room = room[r.size:]
 	}
+	p.requests = requests
 	if memory.ReadBatch(requests) != nil {
 		return false
 	}

@@ -129,18 +129,21 @@ const framesHead = 5
 
 // decodeFramesRequest decodes what appendFramesRequest has appended.
 func decodeFramesRequest(b []byte) (pid uint32, stacks [][]uint64, err error) {
-	malformed := fmt.Errorf("request of %d bytes for frames: %w", len(b), errAnswer)
-	if len(b) < framesHead {
-		return 0, nil, malformed
+	size := len(b)
+	malformed := func() (uint32, [][]uint64, error) {
+		return 0, nil, fmt.Errorf("request of %d bytes for frames: %w", size, errAnswer)
+	}
+	if size < framesHead {
+		return malformed()
 	}
 	pid, b = binary.LittleEndian.Uint32(b[1:]), b[framesHead:]
 	for len(b) > 0 {
 		if len(b) < 2 {
-			return 0, nil, malformed
+			return malformed()
 		}
 		n := int(binary.LittleEndian.Uint16(b))
 		if b = b[2:]; n > maxWords || 8*n > len(b) {
-			return 0, nil, malformed
+			return malformed()
 		}
 		words := make([]uint64, n)
 		for i := range words {
