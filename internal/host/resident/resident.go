@@ -22,6 +22,7 @@ func Trim(procRoot string) error {
 	}
 	var program string
 	var kept []mapping
+	pc := reflect.ValueOf(Trim).Pointer()
 	for line := range strings.Lines(string(text)) {
 		var m mapping
 		var device, inode, offset string
@@ -30,10 +31,10 @@ func Trim(procRoot string) error {
 			return fmt.Errorf("reading our mappings: %w", err)
 		}
 		m.file = device + " " + inode
-		if pc := reflect.ValueOf(Trim).Pointer(); m.start <= pc && pc < m.end {
+		if m.start <= pc && pc < m.end {
 			program = m.file
 		}
-		if !strings.Contains(m.permissions, "w") {
+		if isFromFile(m.permissions, pc) {
 			kept = append(kept, m)
 		}
 	}
@@ -46,6 +47,16 @@ func Trim(procRoot string) error {
 		}
 	}
 	return nil
+}
+
+// isFromFile reports whether what is mapped with such permissions is what the file has, by where the program has code.
+// One that may be loaded anywhere (PIE) is loaded above 4 GiB, the others are below; its constants, which are read-only
+// by now, have addresses that were written when it was loaded.
+func isFromFile(permissions string, code uintptr) bool {
+	if code>>32 > 0 {
+		return strings.HasPrefix(permissions, "r-x")
+	}
+	return !strings.Contains(permissions, "w")
 }
 
 type mapping struct {

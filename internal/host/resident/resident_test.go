@@ -34,6 +34,17 @@ func TestTrim(t *testing.T) {
 	assert.ErrorIs(t, Trim(t.TempDir()), os.ErrNotExist)
 }
 
+func TestIsFromFile(t *testing.T) {
+	const fixed, anywhere = 0x401000, 0x555555555000
+	for _, test := range []struct {
+		permissions     string
+		fixed, anywhere bool
+	}{{"r-xp", true, true}, {"r--p", true, false}, {"rw-p", false, false}, {"rwxp", false, false}} {
+		assert.Check(t, isFromFile(test.permissions, fixed) == test.fixed, test.permissions)
+		assert.Check(t, isFromFile(test.permissions, anywhere) == test.anywhere, test.permissions)
+	}
+}
+
 // code returns where the code of the program is.
 func code(t *testing.T) (start, end uintptr) {
 	pc := reflect.ValueOf(Trim).Pointer()
