@@ -320,9 +320,14 @@ static __always_inline bool returns(__u64 ip) {
     return begins_with(ip) == 0xd65f03c0;
 }
 
+/* Likewise. Go restores the frame pointer before the register, which until then has what the last
+ * call has left: the frame is still below the stack pointer. */
 static __always_inline __u64 innermost_return(const struct user_registers *user, bool *known) {
-    *known = false;
-    return user->lr;
+    __u64 words[2] = {0, 0};
+
+    *known = !bpf_probe_read_user(words, sizeof(words), (const void *)(user->sp - BELOW_STACK)) &&
+             words[0] == user->bp;
+    return *known ? words[1] : user->lr;
 }
 
 #endif

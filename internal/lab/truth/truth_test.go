@@ -31,9 +31,6 @@ func once(t *testing.T, s subject) *subject {
 // without a frame, and of those that are making or leaving theirs.
 func TestFramePointers(t *testing.T) {
 	testenv.NeedRoot(t)
-	if runtime.GOARCH != "amd64" {
-		t.Skip("the subjects are for x86-64")
-	}
 	agent := demo.Agent(t, t.TempDir())
 	s := once(t, golang("Go", "local"))
 	testenv.Poll(t, 2*time.Minute, "samples", func() bool {
