@@ -9,6 +9,7 @@
 //     .gopclntab) says where that is so.
 //   - musl's C library has no .eh_frame, nor have the tables of calls (PLT) of static programs. On x86-64 their
 //     code is followed from the entries of functions on: see follower.
+//   - On arm64 no PLT has an .eh_frame: its calls return by the link register.
 //   - V8 and JVMs have functions in assembly without an .eh_frame, which are followed likewise.
 //   - CPython's trampolines are in no file: see Trampolines.
 package deltas

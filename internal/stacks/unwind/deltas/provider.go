@@ -33,8 +33,8 @@ func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 		return nil, err
 	}
 	errGo, errLibrary := correctGo(file, data), completeLibrary(file, data)
-	errAssembly := completeAssembly(file, data)
-	if errGo != nil || errLibrary != nil || errAssembly != nil {
+	errAssembly, errLinkage := completeAssembly(file, data), completeLinkage(file, data)
+	if errGo != nil || errLibrary != nil || errAssembly != nil || errLinkage != nil {
 		p.Uncorrected++
 	}
 	if err := check(data); err != nil {
