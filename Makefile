@@ -44,7 +44,7 @@ KERNEL_TOOLS := $(EBPF_TOOLS) javac:default-jdk-headless cpio:cpio git:git xz:xz
 	aarch64-linux-gnu-gcc:$(if $(filter arm64,$(HOSTARCH)),gcc,gcc-aarch64-linux-gnu) \
 	/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: build dist demo screenshots test soak bench truth pair interop fleet fuzz kernels kernels-quick generate check format-check vet lint \
+.PHONY: build dist demo screenshots test soak bench truth truth-arm64 pair interop fleet fuzz kernels kernels-quick generate check format-check vet lint \
 	generated-check fixtures-check dist-check deploy-check clean help
 
 build: ## build bin/correlator (static); GOARCH=arm64 builds bin/correlator-arm64
@@ -89,6 +89,19 @@ JDKS = /usr/lib/jvm
 truth: ## compare what is shown of programs with what they do; docs/truth.md quotes it (root, 30 min); ONLY=EXPRESSION: some
 	@$(NEED) cc:gcc clang:clang musl-gcc:musl-tools javac:openjdk-17-jdk-headless
 	$(GO) run ./internal/lab/truth -run '$(ONLY)' -jdks '$(JDKS)'
+
+# The guest has gcc, but no Go: what "go build" would write is there before.
+TRUTH = testdata/out/truth-arm64
+truth-arm64: ## the same of C and Go on an emulated arm64 CPU (30 min)
+	@$(NEED) $(KERNEL_TOOLS)
+	rm -rf $(TRUTH) && mkdir -p $(TRUTH)
+	GOARCH=arm64 .ci/compile $(TRUTH)/correlator 0 0
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o $(TRUTH)/ ./internal/lab/truth
+	for v in 1.22.12 1.26.0; do GOTOOLCHAIN=go$$v GO111MODULE=off GOFLAGS= GOARCH=arm64 CGO_ENABLED=0 \
+		$(GO) build -o $(TRUTH)/go$$v internal/lab/truth/testdata/golang/main.go || exit; done
+	printf '#!/bin/sh\ncp /files/$${GOTOOLCHAIN:-correlator} $$3\n' >$(TRUTH)/go && chmod +x $(TRUTH)/go
+	$(GO) run ./internal/lab/kernels -files $(TRUTH) \
+		-command 'PATH=/files:$$PATH truth -run "^(gcc|Go 1.2[26].*[0-9]$$)" -d 20s' arm64-6.12
 
 # PAIR are flags: see internal/lab/pair.
 pair: ## measure the correlator beside the OpenTelemetry eBPF profiler on twelve loads (root, quiet machine, an hour); PAIR='-loads ab': some

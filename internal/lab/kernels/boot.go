@@ -32,17 +32,16 @@ var kernelParameters = []string{
 }
 
 // boot runs a kernel with an initramfs until it turns the machine off, and hands over its events.
-// All that it prints goes to log.
-func boot(ctx context.Context, qemu emulator, k kernel, image, initramfs string, log io.Writer,
+// All that it prints goes to log; cpus are QEMU's options for these.
+func boot(ctx context.Context, qemu emulator, k kernel, cpus []string, image, initramfs string, log io.Writer,
 	handle func(event)) error {
 	m := machines[k.arch]
 	command, err := qemu.command(m.program)
 	if err != nil {
 		return err
 	}
-	command = append(slices.Concat(command, m.options, monitorOptions), "-accel", "tcg,thread=multi", "-smp", "2",
-		"-m", memory, "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
-		"-kernel", image, "-initrd", initramfs,
+	command = append(slices.Concat(command, m.options, monitorOptions, cpus), "-m", memory, "-nodefaults",
+		"-nographic", "-serial", "stdio", "-no-reboot", "-kernel", image, "-initrd", initramfs,
 		"-append", strings.Join(append(slices.Clone(m.kernel), kernelParameters...), " "))
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

@@ -195,6 +195,14 @@ func (o *options) fillImage(root, userland, arch string, packages []string, p pl
 	if _, err := output(o.checkout, "env", build...); err != nil {
 		return err
 	}
+	if o.files != "" {
+		if _, err := output("", "cp", "--archive", o.files, filepath.Join(root, filesDir)); err != nil {
+			return err
+		}
+	}
+	if len(packages) == 0 {
+		return nil
+	}
 	// Without DWARF, which is a third of the files, which are in the guest's memory.
 	tests := append(environment, "go", "test", "-c", "-tags="+guestTag, "-ldflags=-w",
 		"-o", filepath.Join(root, testsDir)+"/")

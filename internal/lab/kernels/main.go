@@ -36,6 +36,8 @@ type options struct {
 	dir      string // all else that is made
 	suites   []suite
 	update   bool // the results that are kept, and the page
+	command  string
+	files    string // a directory that the guest has, too; may be empty
 }
 
 func main() {
@@ -46,6 +48,8 @@ func main() {
 	packages := flag.String("packages", "", "run the tests of these packages instead of those of the list")
 	run := flag.String("run", "", "with -packages: run only the tests that match")
 	update := flag.Bool("update", false, "keep results in "+resultsDir+", and write what all kernels did last to "+page)
+	command := flag.String("command", "", "run this command of the shell instead of tests")
+	files := flag.String("files", "", "a directory that the guest has as "+filesDir)
 	flag.Parse()
 	selected, err := selectKernels(flag.Args())
 	if err == nil && *run != "" && *packages == "" {
@@ -58,7 +62,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(2)
 	}
-	o := options{suites: selectSuites(*quick, *packages, *run), update: *update}
+	o := options{suites: selectSuites(*quick, *packages, *run), update: *update, command: *command, files: *files}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	failed, err := o.runAll(interrupted, selected)
 	stop()
@@ -97,6 +101,12 @@ func (o *options) runAll(interrupted context.Context, selected []kernel) (failed
 	defer unlock()
 	var all []result
 	for _, k := range selected {
+		if o.command != "" {
+			if err := o.runCommand(interrupted, k); err != nil {
+				return true, err
+			}
+			continue
+		}
 		commit, err := commitOf(o.checkout)
 		if err != nil {
 			return false, err
@@ -117,7 +127,9 @@ func (o *options) runAll(interrupted context.Context, selected []kernel) (failed
 		failed = failed || r.failed()
 		all = append(all, r)
 	}
-	fmt.Print(table(all))
+	if o.command == "" {
+		fmt.Print(table(all))
+	}
 	return failed, nil
 }
 
@@ -160,7 +172,8 @@ func (o *options) runKernel(interrupted context.Context, k kernel, r *result) er
 	began := time.Now()
 	outputs := make(map[string]*bytes.Buffer)
 	var parsing error
-	err = boot(ctx, fetched.qemu, k, fetched.image, initramfs, log, func(e event) {
+	cpus := []string{"-accel", "tcg,thread=multi", "-smp", "2"}
+	err = boot(ctx, fetched.qemu, k, cpus, fetched.image, initramfs, log, func(e event) {
 		progress(k, began, e)
 		if err := r.handle(e, outputs); err != nil {
 			parsing = err
