@@ -111,10 +111,12 @@ type testEngine struct {
 	collector *collector
 }
 
+// openEngine opens an engine of the test's own. It has nothing of this process in its tables, as that of shareEngine
+// has, which was tested with it.
 func openEngine(t testing.TB) *testEngine {
 	t.Helper()
 	return openEngineBy(t, func(c *Counters) (*Engine, error) {
-		return Open(t.Context(), testOptions(), c)
+		return open(t.Context(), testOptions(), c, Kind())
 	})
 }
 
@@ -138,14 +140,6 @@ func testOptions() Options {
 }
 
 var kernelTypesOnce = sync.OnceValues(ReadKernelTypes)
-
-// openUntested opens an engine whose tables have nothing of this process.
-func openUntested(t *testing.T) *testEngine {
-	t.Helper()
-	return openEngineBy(t, func(c *Counters) (*Engine, error) {
-		return open(t.Context(), testOptions(), c, Kind())
-	})
-}
 
 func openEngineBy(t testing.TB, open func(*Counters) (*Engine, error)) *testEngine {
 	t.Helper()
@@ -428,7 +422,7 @@ func TestJVM(t *testing.T) {
 // No stack has a method that does not call the next one where code that searches in a text has moved the stack pointer,
 // though return addresses of earlier calls are there; and hardly any ends there.
 func TestJVMSearches(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	for _, jdk := range []string{"17", "25"} {
 		t.Run(jdk, func(t *testing.T) {
@@ -463,7 +457,7 @@ func TestJVMSearches(t *testing.T) {
 
 // In compiled code that calls a native method nothing is inlined.
 func TestJVMNatives(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	for _, jdk := range []string{"17", "25"} {
 		t.Run(jdk, func(t *testing.T) {
@@ -485,7 +479,7 @@ func TestJVMNatives(t *testing.T) {
 
 // A virtual thread that has waited goes on with few of its callers on the stack: that it has others is said.
 func TestJVMFrozen(t *testing.T) {
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	j := startProgram(t, "25", []string{"Virtual"}, "-XX:-Inline")
 	e.synchronize(t, j.target)
@@ -693,13 +687,13 @@ func TestQuotaOfInfos(t *testing.T) {
 	first, second := startResting(t, "17", depth, "-Xint"), startResting(t, "25", depth, "-Xint")
 	needed := uint32(0) // by one of them
 	for _, j := range []*jvm{first, second} {
-		e := openUntested(t)
+		e := openEngine(t)
 		e.synchronize(t, j.target)
 		needed = max(needed, e.infos(t))
 	}
 	setEntries(t, infosMap, 2*needed)
 
-	e := openUntested(t)
+	e := openEngine(t)
 	e.sample(t)
 	e.synchronize(t, first.target)
 	e.awaitWhole(t, first.target, depth)

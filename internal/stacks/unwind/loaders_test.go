@@ -243,8 +243,8 @@ func TestHostileFiles(t *testing.T) {
 		"\x00\x20\x00\x00\x1c\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x0f\x00\x41\x0e\x10"
 	started := e.counters.Started.Load()
 	// So many ways to unwind in one function take more memory than the worker may have.
-	ways := slices.Concat([]byte(frames[:24]+"\xff\xff\xff\x05"+frames[28:]),
-		bytes.Repeat([]byte("\x41\x0e\x10\x41\x0e\x18"), 16<<20))
+	ways := slices.Concat([]byte(frames[:24]+"\xff\xff\xff\x02"+frames[28:]),
+		bytes.Repeat([]byte("\x41\x0e\x10\x41\x0e\x18"), 8<<20))
 	many := section(".eh_frame", 1<<30, "")
 	many.sections[2].Off, many.sections[2].Addr = testBytes, testBytes
 	for name, c := range map[string]struct {

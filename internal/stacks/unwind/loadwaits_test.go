@@ -49,7 +49,7 @@ func TestLoadForWaits(t *testing.T) {
 
 // An engine walks no waits until it is told to, and none after it is closed.
 func TestLoadWaits(t *testing.T) {
-	e := openUntested(t)
+	e := openEngine(t)
 	before := e.Unwinder()
 	assert.Check(t, before.WaitEntry == nil && before.WaitError == nil)
 	assert.NilError(t, e.LoadWaits(t.Context()))

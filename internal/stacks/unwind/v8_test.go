@@ -959,7 +959,7 @@ func TestV8Letters(t *testing.T) {
 			lines[function] = append(lines[function], uint32(i+1))
 		}
 	}
-	e := openEngine(t)
+	e := shareEngine(t)
 	e.sample(t)
 	j := startBusy(t, node, path)
 	e.synchronize(t, j.target)
