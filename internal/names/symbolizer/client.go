@@ -100,9 +100,8 @@ type Process struct {
 	learned  chan struct{} // has a value for each answer
 
 	// The receiving goroutine's, until done is closed.
-	table []string // of the names that came
-	room  int      // left of maxProcessBytes
-	full  bool     // room did not suffice
+	room  int  // left of maxProcessBytes
+	full  bool // room did not suffice
 	names Names
 	done  chan struct{}
 }
@@ -398,6 +397,7 @@ func (u *user) ask(ctx context.Context, processes []*Process, wanted map[*Proces
 		want := wanted[p]
 		var files []file
 		for f, addrs := range want.Files {
+			slices.Sort(addrs) // so those with one name come in one answer
 			files = append(files, file{ID: f.ID, Path: f.path(), Addrs: addrs})
 		}
 		for _, r := range p.requests(opAsk, files, want.Code) {

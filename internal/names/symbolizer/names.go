@@ -29,36 +29,20 @@ func (p *Process) take(a *answer) error {
 		return errAnswer
 	default:
 	}
-	if len(a.Addrs) != len(a.NameOf) {
-		return errAnswer
-	}
-	if !p.full {
-		p.full = !p.takeRoom(a)
-	}
-	if !p.full {
-		if err := p.add(a); err != nil {
-			return err
-		}
+	if p.full = p.full || !p.takeRoom(a); !p.full {
+		p.add(a)
 	}
 	if a.End != nil {
 		p.names.Unread, p.names.PerfMap = failures.Decode(a.End.Unread), failures.Decode(a.End.PerfMap)
 		if p.full {
 			p.names.Unread = errFull
 		}
-		p.table = nil
 		close(p.done)
 	}
 	return nil
 }
 
-func (p *Process) add(a *answer) error {
-	for _, n := range a.Names {
-		name := string(n.Name)
-		p.table = append(p.table, name)
-		if len(n.Demangled) > 0 {
-			p.names.Demangled[name] = string(n.Demangled)
-		}
-	}
+func (p *Process) add(a *answer) {
 	into := p.names.Code
 	if a.File != nil {
 		if len(a.File.Path) > 0 {
@@ -69,25 +53,23 @@ func (p *Process) add(a *answer) error {
 			p.names.Native[a.File.ID] = into
 		}
 	}
-	for i, addr := range a.Addrs {
-		switch number := a.NameOf[i]; {
-		case number == noName:
-			into[addr] = ""
-		case number < 0 || number >= len(p.table):
-			return errAnswer
-		default:
-			into[addr] = p.table[number]
+	for _, n := range a.Names {
+		name := string(n.Name)
+		if len(n.Demangled) > 0 {
+			p.names.Demangled[name] = string(n.Demangled)
+		}
+		for _, addr := range n.Addrs {
+			into[addr] = name
 		}
 	}
-	return nil
 }
 
 // takeRoom takes the memory of an answer, if there is enough left.
 func (p *Process) takeRoom(a *answer) bool {
-	bytes := itemBytes * (1 + len(a.Addrs) + len(a.Names))
-	for _, name := range a.Names {
-		bytes += name.bytes()
-		if len(name.Demangled) > 0 {
+	bytes := itemBytes
+	for _, n := range a.Names {
+		bytes += n.bytes() + itemBytes*(1+len(n.Addrs))
+		if len(n.Demangled) > 0 {
 			bytes += itemBytes
 		}
 	}

@@ -207,7 +207,7 @@ func (s *server) send(a any) {
 // sendNames sends what was read for a process.
 func (s *server) sendNames(p *process, n *named) {
 	unread := p.unread
-	w := answerWriter{server: s, answer: answer{Process: p.number}, table: make(map[string]int)}
+	w := answerWriter{server: s, answer: answer{Process: p.number}}
 	for _, f := range p.asked {
 		w.next(&file{ID: f.ID, Path: []byte(p.paths[f.ID])})
 		for _, addr := range f.Addrs {
@@ -230,11 +230,11 @@ func (s *server) sendNames(p *process, n *named) {
 
 // answerWriter sends names in answers of a bounded size.
 type answerWriter struct {
-	server    *server
-	answer    answer
-	table     map[string]int
-	bytes     int // of names in the answer
-	demangler symbols.Demangler
+	server       *server
+	answer       answer
+	index        map[string]int // of the answer's names
+	addrs, bytes int            // in the answer, and of its names
+	demangler    symbols.Demangler
 }
 
 // next begins with another file; nil: memory.
@@ -244,35 +244,30 @@ func (w *answerWriter) next(f *file) {
 }
 
 func (w *answerWriter) add(addr uint64, name string) {
-	number, known := w.table[name]
-	added := symbolName{}
-	switch {
-	case name == "":
-		number = noName
-	case !known:
-		number = len(w.table)
-		w.table[name] = number
-		added = symbolName{[]byte(name), []byte(w.demangler.Demangle(name))}
-	}
-	if len(w.answer.Addrs) == maxAnswerAddrs || w.bytes+added.bytes() > maxAnswerBytes {
+	if w.addrs == maxAnswerAddrs || w.bytes >= maxAnswerBytes {
 		w.flush()
 	}
-	if added.Name != nil {
-		w.answer.Names = append(w.answer.Names, added)
+	i, known := w.index[name]
+	if !known {
+		i = len(w.answer.Names)
+		w.index[name] = i
+		added := symbolName{[]byte(name), []byte(w.demangler.Demangle(name))}
+		w.answer.Names = append(w.answer.Names, nameOf{symbolName: added})
 		w.bytes += added.bytes()
 	}
-	w.answer.Addrs, w.answer.NameOf = append(w.answer.Addrs, addr), append(w.answer.NameOf, number)
+	w.answer.Names[i].Addrs = append(w.answer.Names[i].Addrs, addr)
+	w.addrs++
 }
 
 // flush sends the answer, unless it says nothing.
 func (w *answerWriter) flush() {
 	a := &w.answer
-	if len(a.Addrs) > 0 || a.File != nil && len(a.File.Path) > 0 || a.End != nil {
+	if len(a.Names) > 0 || a.File != nil && len(a.File.Path) > 0 || a.End != nil {
 		w.server.send(a)
 	}
 	*a = answer{Process: a.Process, File: a.File}
 	if a.File != nil {
 		a.File = &file{ID: a.File.ID} // its path was sent
 	}
-	w.bytes = 0
+	w.index, w.addrs, w.bytes = make(map[string]int), 0, 0
 }

@@ -50,17 +50,19 @@ type answer struct {
 	Process int
 	Learned bool // opLearn is done, and nothing else is in the answer
 
-	Names []symbolName // are added to the process's table of names
-	// File is where Addrs are, with its path in the process, once; nil: they are in memory that is known
-	// to be code. NameOf has, for each of Addrs, its name's index in the table, or noName.
-	File   *file
-	Addrs  []uint64
-	NameOf []int
+	// File is where Names are, with its path in the process, once; nil: they are in memory that is known to
+	// be code, where an empty one is of addresses without a name.
+	File  *file
+	Names []nameOf
 
 	End *end // nothing follows for the process
 }
 
-const noName = -1
+// nameOf is the name of addresses.
+type nameOf struct {
+	symbolName
+	Addrs []uint64
+}
 
 // symbolName is a name as in a symbol table or a perf map, and what it is demangled, empty if it is
 // not mangled.
@@ -81,10 +83,10 @@ const (
 	maxPathBytes = 8 << 10
 
 	// A request has at most so many files and addresses, an answer so many addresses and bytes of names:
-	// in JSON, these take less than half of worker.MaxMessageBytes.
+	// in JSON, these take less than worker.MaxMessageBytes.
 	maxRequestFiles = 4
 	maxRequestAddrs = 2000
-	maxAnswerAddrs  = 1000
+	maxAnswerAddrs  = 500
 	maxAnswerBytes  = 32 << 10
 
 	// maxErrorBytes bounds the text of an error.
