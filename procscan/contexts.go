@@ -3,7 +3,6 @@ package procscan
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,34 +65,21 @@ func (t *contextTurns) end(plan contextPlan) {
 	t.listed, t.turn = plan.listed, (plan.turn+1)%contextSweeps
 }
 
-// LookForContexts searches processes that may have just published a process context for that alone.
-// It returns the pids of those that have one, which the caller should pass to Process, and of those
-// that are gone, both in any order. What cannot be read is skipped.
-//
-// A process delays the others by a tenth of a second at most, once, see Sweep; it is skipped while it
-// hangs. An error means that it ended early, as that of Sweep. It may be called at any time, by any
-// goroutine.
-func (s *Scanner) LookForContexts(pids []int) (found, gone []int, err error) {
-	var mu sync.Mutex // a look that hangs may end at any time
-	var have, went []int
-	look := func(pid int) (Found, error) {
+// LookForContext reports whether a process, which may have just published a process context, has one: then the
+// caller should pass it to Process. The process makes it wait for a tenth of a second at most, and not at all while
+// an earlier look hangs. It may be called at any time, by any goroutine.
+func (s *Scanner) LookForContext(pid int) (found bool, err error) {
+	r := s.watchdog.runWithin(s.watchdog.hurried, []int{pid}, func(pid int) (Found, error) {
 		has, err := s.any(pid, processContexts)
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case errors.Is(err, ErrGone):
-			went = append(went, pid)
-		case err != nil:
-			return Found{ProcessID: ProcessID{PID: pid}}, err
-		case has:
-			have = append(have, pid)
+		if err == nil && !has {
+			err = ErrNotFound
 		}
-		return Found{}, ErrNotFound
+		return Found{}, err
+	})
+	if errors.Is(r.err, ErrNotFound) {
+		return false, nil
 	}
-	err = s.hurry(pids, look)
-	mu.Lock()
-	defer mu.Unlock()
-	return have, went, err
+	return r.err == nil, r.err
 }
 
 // hurry has the watchdog look at processes, which may each take hurriedTimeout. look returns ErrNotFound

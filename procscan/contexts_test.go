@@ -319,23 +319,16 @@ func TestContextTurns(t *testing.T) {
 func TestLookForContexts(t *testing.T) { forEachSource(t, testLookForContexts) }
 
 func testLookForContexts(t *testing.T, source Source) {
-	one, two, library := startHost(t, published()), startHost(t, published()), startLibrary(t)
-	gone := child.StartSleep(t)
+	one, library, gone := startHost(t, published()), startLibrary(t), child.StartSleep(t)
 	gone.Kill()
-	zombie := child.StartZombie(t)
 	s := scannerOf(t, source)
-	found, ended, err := s.LookForContexts([]int{gone.PID, one.PID, library.PID, zombie, two.PID})
-	slices.Sort(found)
-	if want := []int{one.PID, two.PID}; err != nil || !slices.Equal(found, slices.Sorted(slices.Values(want))) {
-		t.Errorf("found %v, %v, want %v", found, err, want)
+	for pid, want := range map[int]bool{one.PID: true, library.PID: false, child.StartZombie(t): false} {
+		found, err := s.LookForContext(pid)
+		assert.Check(t, found == want && err == nil, "%v, %v, want %v", found, err, want)
 	}
-	assert.Check(t, slices.Contains(ended, gone.PID) && !slices.Contains(ended, library.PID),
-		"gone are %v, %d among them", ended, gone.PID)
-	if found, ended, err := s.LookForContexts(nil); found != nil || ended != nil || err != nil {
-		t.Errorf("of none: %v, %v, %v", found, ended, err)
-	}
+	found, err := s.LookForContext(gone.PID)
+	assert.Check(t, !found && errors.Is(err, ErrGone), "gone: %v, %v", found, err)
 	one.Tell(t, "unmap")
-	if found, _, err := s.LookForContexts([]int{one.PID}); found != nil || err != nil {
-		t.Errorf("unmapped, found %v, %v", found, err)
-	}
+	found, err = s.LookForContext(one.PID)
+	assert.Check(t, !found && err == nil, "unmapped: %v, %v", found, err)
 }

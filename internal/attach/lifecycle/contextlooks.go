@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
 
 	"correlator/internal/host/share"
 	"correlator/internal/worker"
+	"correlator/procscan"
 )
 
 const (
@@ -44,7 +46,7 @@ const (
 type contextLooks struct {
 	after []time.Duration // when a process is looked at, since the event or the look before
 	late  int             // after so many looks it begins anew with an event
-	look  func(pids []int) (found, gone []int, err error)
+	look  func(pid int) (found bool, err error)
 	found func(pid int)
 	owner func(pid int) worker.User // whose bounds a process counts against; it does not block
 	now   func() time.Time
@@ -69,9 +71,9 @@ type contextLook struct {
 	resting    bool        // its context was found a while before due
 }
 
-// newContextLooks returns one that calls look with the processes that are due, found with each that has a context, and
+// newContextLooks returns one that calls look with each process that is due, found with each that has a context, and
 // owner to know whose they are. Those whose owner has too many are skipped.
-func newContextLooks(look func(pids []int) (found, gone []int, err error), found func(pid int),
+func newContextLooks(look func(pid int) (found bool, err error), found func(pid int),
 	owner func(pid int) worker.User, skip func(pid int),
 ) *contextLooks {
 	return &contextLooks{
@@ -253,16 +255,16 @@ func (c *contextLooks) setOwner(p *contextLook, owner worker.User) bool {
 
 // lookAt looks at a process.
 func (c *contextLooks) lookAt(pid int, now time.Time) {
-	found, gone, _ := c.look([]int{pid}) // with an error, the next look tries again
+	found, err := c.look(pid)
 	c.mu.Lock()
-	for _, pid := range found {
+	switch {
+	case found:
 		c.rest(pid, now)
-	}
-	for _, pid := range gone {
+	case errors.Is(err, procscan.ErrGone): // with another error, the next look tries again
 		c.remove(pid)
 	}
 	c.mu.Unlock()
-	for _, pid := range found {
+	if found {
 		c.found(pid)
 	}
 }

@@ -46,20 +46,16 @@ func scriptLooks(t *testing.T) *scriptedLooks {
 	start := time.Now()
 	none := func(int) bool { return false }
 	s := &scriptedLooks{t: t, start: start, at: start, found: none, gone: none}
-	those := func(are func(pid int) bool, pids []int) (some []int) {
-		for _, pid := range pids {
-			if are(pid) {
-				some = append(some, pid)
-			}
+	s.contextLooks = newContextLooks(func(pid int) (found bool, err error) {
+		s.looked = append(s.looked, lookedAt{pid, s.at.Sub(s.start)})
+		s.at = s.at.Add(s.takes[pid])
+		switch {
+		case s.found(pid):
+			return true, nil
+		case s.gone(pid):
+			return false, procscan.ErrGone
 		}
-		return some
-	}
-	s.contextLooks = newContextLooks(func(pids []int) (found, gone []int, err error) {
-		for _, pid := range slices.Sorted(slices.Values(pids)) {
-			s.looked = append(s.looked, lookedAt{pid, s.at.Sub(s.start)})
-			s.at = s.at.Add(s.takes[pid])
-		}
-		return those(s.found, pids), those(s.gone, pids), errors.New("some cannot be read")
+		return false, errors.New("it cannot be read")
 	}, func(pid int) { s.reported = append(s.reported, pid) }, func(pid int) worker.User { return s.owners[pid] },
 		func(pid int) { s.skipped = append(s.skipped, pid) })
 	s.now = func() time.Time { return s.at }
@@ -313,12 +309,8 @@ func TestContextLooksRun(t *testing.T) { synctest.Test(t, testContextLooksRun) }
 
 func testContextLooksRun(t *testing.T) {
 	var looks, found atomic.Int64
-	c := newContextLooks(func(pids []int) (_, _ []int, err error) {
-		if looks.Add(int64(len(pids))) == 3 {
-			return pids, nil, nil
-		}
-		return nil, nil, nil
-	}, func(int) { found.Add(1) }, func(int) worker.User { return "7" }, nil)
+	look := func(int) (bool, error) { return looks.Add(1) == 3, nil }
+	c := newContextLooks(look, func(int) { found.Add(1) }, func(int) worker.User { return "7" }, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -441,7 +433,7 @@ func TestProbeOfOwnerWithoutRoom(t *testing.T) {
 		c, now := m.discovery.contexts, time.Now().Add(time.Second)
 		c.now = func() time.Time { return now }
 		c.owner = func(int) worker.User { return "one" }
-		c.look = func([]int) (_, _ []int, err error) { return nil, nil, nil }
+		c.look = func(int) (bool, error) { return false, nil }
 		const first = 1 << 30 // there are no such processes
 		for i := range maxContextLooks/2 + 1 {
 			m.handleEvent(watch.Event{Kind: watch.EventExec, PID: first + i})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,7 +85,7 @@ func (m *Manager) initDiscovery() (err error) {
 	d.scanner.All = m.options.Filter.All
 	d.open = watch.OpenEventWatcher
 	d.sweeps, d.probes = make(chan struct{}, 1), newProbeQueue()
-	d.contexts = newContextLooks(m.lookForContexts, m.requestProbe, func(pid int) worker.User {
+	d.contexts = newContextLooks(m.lookAtContext, m.requestProbe, func(pid int) worker.User {
 		return process.OwnerOf(m.options.ProcRoot, pid)
 	}, m.skipLook)
 	d.blind, d.idle = blindInterval, idleWorker
@@ -94,17 +93,15 @@ func (m *Manager) initDiscovery() (err error) {
 	return nil
 }
 
-// lookForContexts looks for contexts in processes that have executed a program, or mapped a file, not long ago. Where
-// processes of any kind are taken, those are that run still: of a thousand that end at once, none costs more.
-func (m *Manager) lookForContexts(pids []int) (found, gone []int, err error) {
-	m.counters.ContextLooks.Add(uint64(len(pids)))
-	found, gone, err = m.discovery.scanner.LookForContexts(pids)
-	for _, pid := range pids {
-		if m.options.Filter.All && m.process(pid) == nil && !slices.Contains(gone, pid) {
-			m.requestProbe(pid)
-		}
+// lookAtContext looks for a context in a process that has executed a program, or mapped a file, not long ago. Where
+// processes of any kind are taken, it has one probed that runs still: of a thousand that end at once, none costs more.
+func (m *Manager) lookAtContext(pid int) (found bool, err error) {
+	m.counters.ContextLooks.Add(1)
+	found, err = m.discovery.scanner.LookForContext(pid)
+	if m.options.Filter.All && m.process(pid) == nil && !errors.Is(err, procscan.ErrGone) {
+		m.requestProbe(pid)
 	}
-	return found, gone, err
+	return found, err
 }
 
 // discover finds processes until ctx ends.
