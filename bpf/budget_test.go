@@ -31,7 +31,8 @@ func stream(all []dueWait, target, thread int, until time.Duration, next func() 
 			return all
 		}
 		if len(all) == cap(all) {
-			all = slices.Grow(all, max(1<<12, len(all))) // seldom: memory that is new costs more than what is done with it
+			// Seldom: memory that is new costs more than what is done with it.
+			all = slices.Grow(all, max(1<<12, len(all)))
 		}
 		all = append(all, dueWait{target: uint32(target), thread: uint32(thread), end: time.Hour + at, length: length})
 	}
