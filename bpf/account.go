@@ -1,6 +1,10 @@
 package bpf
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
 
 // A ThreadState is what a thread did in a part of its time.
 type ThreadState uint8
@@ -31,6 +35,7 @@ const (
 type Account struct {
 	Target        Target
 	TID           int      // in our own pid namespace
+	Thread        string   // what it is called; empty without ByThread
 	TraceID       [16]byte // 0 with ByThread, as the other id
 	TransactionID [8]byte  // 0 if OTel
 	OTel          bool     // the ids are from a record of OpenTelemetry's
@@ -47,12 +52,18 @@ type StateTimes struct {
 	Count       uint32
 }
 
+const ofThread = 255 // OF_THREAD
+
 func newAccount(key *waitsAccountKey, value *waitsAccount) Account {
 	account := Account{
 		Target: Target(key.Target), TID: int(key.Tid), First: value.First, Last: value.Last,
 		OTel: isOTel(key.Kind),
 	}
-	putTraceID(&account.TraceID, key.TraceId)
+	if key.Kind == ofThread {
+		account.Thread = unix.ByteSliceToString(asBytes(key.TraceId[:]))
+	} else {
+		putTraceID(&account.TraceID, key.TraceId)
+	}
 	binary.NativeEndian.PutUint64(account.TransactionID[:], key.TransactionId)
 	for i := range account.States {
 		account.States[i] = StateTimes{NS: value.Ns[i], Longest: value.Longest[i], Count: value.Times[i]}

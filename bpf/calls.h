@@ -28,6 +28,7 @@ struct task_struct___waits {
     bool throttled; /* since Linux 6.18 */
     unsigned int __state;
     int on_cpu; /* not in kernels for a single CPU */
+    char comm[16];
     struct files_struct *files;
     struct sched_entity se;
     struct {

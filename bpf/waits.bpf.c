@@ -242,11 +242,15 @@ static __always_inline void clear(struct thread *thread) {
     thread->account.queue_rest = rest;
 }
 
-/* Adds the account of the current thread to a table, and begins it anew. */
-static __always_inline void flush(struct thread *thread, struct wait_counters *counters) {
+/* Adds the account of a thread to a table, and begins it anew. */
+static __always_inline void flush(struct task_struct *task, struct thread *thread,
+                                  struct wait_counters *counters) {
     __u32 current;
     bool stored;
 
+    if (by_thread)
+        bpf_core_read(thread->key.trace_id, sizeof(thread->key.trace_id),
+                      &((struct task_struct___waits *)task)->comm);
     counters->counting++;
     current = epoch;
     stored = current % 2 ? store_in(&accounts_b, thread, current)
@@ -264,10 +268,11 @@ static __always_inline void flush(struct thread *thread, struct wait_counters *c
 __noinline int flush_current(void) {
     __u32 cpu = bpf_get_smp_processor_id();
     struct wait_counters *counts = bpf_map_lookup_elem(&counters, &cpu);
-    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
 
     if (counts && thread) /* always */
-        flush(thread, counts);
+        flush(task, thread, counts);
     return 0;
 }
 
@@ -1156,7 +1161,7 @@ int finish(struct bpf_iter__task *ctx) {
     } else if (mend(task, thread, counts, now)) {
         end_at(thread, counts, now);
     }
-    flush(thread, counts);
+    flush(task, thread, counts);
     end_stacks(thread, counts);
     thread->key.kind = 0;
     return 0;

@@ -48,7 +48,7 @@ struct account {
  *   offset size field
  *        0    4 target          id of the target
  *        4    4 tid             of the thread, in the correlator's pid namespace
- *        8   16 trace_id
+ *        8   16 trace_id        OF_THREAD: the thread's name, when the account is put into a table
  *       24    8 transaction_id  0 with the ids of a record
  *       32    4 kind            enum correlator_context_kind, or OF_THREAD; 0: of no context
  *       36    4 reserved        0
@@ -62,7 +62,7 @@ struct account_key {
     __u32 reserved;
 };
 
-/* The account is all that the thread does, and has no ids: see by_thread. */
+/* The account is all that the thread does, and has a name in place of ids: see by_thread. */
 #define OF_THREAD 255
 
 /* Who ended a wait. All but kind is 0 unless that is WAKER_THREAD. */

@@ -559,13 +559,14 @@ func TestWaitsPaused(t *testing.T) {
 }
 
 // With ByThread, each thread of a process of any kind has one account without ids, whatever context it has: what it
-// does from Resume to Pause, to the nanosecond, also if it waits or runs all that time, or ends before.
+// does from Resume to Pause, to the nanosecond, also if it waits or runs all that time, or ends before. It has the
+// thread's name of then.
 func TestWaitsByThread(t *testing.T) {
 	s := openSampler(t, SamplerOptions{KeepUntraced: true})
 	w := openWaits(t, s, WaitOptions{ByThread: true, Paused: true})
 	p := demo.Start(t, demo.Options{Manual: true, Idle: 2})
 	addDemo(t, s, p)
-	ending := exec.Command("cat")
+	ending := exec.Command("sh", "-c", "read x; printf renamed >/proc/$$/comm")
 	stdin, err := ending.StdinPipe()
 	assert.NilError(t, err)
 	assert.NilError(t, ending.Start())
@@ -574,7 +575,7 @@ func TestWaitsByThread(t *testing.T) {
 		t.Helper()
 		testenv.Poll(t, waiting, state, func() bool { return bytes.Contains(testenv.ReadFile(t, stat), []byte(state)) })
 	}
-	await("(cat) S ") // else its wait may begin before switches are seen
+	await("(sh) S ") // else its wait may begin before switches are seen
 	target := addRules(t, s, ending.Process.Pid, func() TargetRules { return TargetRules{} })
 	before := Now()
 	assert.NilError(t, w.Resume())
@@ -583,7 +584,7 @@ func TestWaitsByThread(t *testing.T) {
 	p.StartThreads(1, "idle")
 	later := p.WaitIn(3, "sleep", 20*time.Millisecond)
 	assert.Check(t, stdin.Close())
-	await("(cat) Z ")
+	await("(renamed) Z ")
 	ended := Now()
 	assert.NilError(t, w.Pause())
 	after := Now()
@@ -607,12 +608,13 @@ func TestWaitsByThread(t *testing.T) {
 		assert.Check(t, a.sum(ThreadState(ThreadStates)) == a.Last-a.First && a.Last >= ended && a.Last <= after,
 			"%d: %+v", tid, a)
 		assert.Check(t, a.First >= before && (a.First <= begun || tid == later.TID), "%d: %+v", tid, a)
-		assert.Check(t, a.States[Changed].Count == 0, "%d: %+v", tid, a)
+		name := strings.TrimSpace(string(testenv.ReadFile(t, fmt.Sprintf("/proc/%d/task/%d/comm", p.PID, tid))))
+		assert.Check(t, a.States[Changed].Count == 0 && a.Thread == name, "%d: %+v, called %q", tid, a, name)
 	}
 	assert.Check(t, all[waited.TID].States[Pipe].NS > 0 && all[later.TID].States[Sleep].NS > 0, "%+v, %+v",
 		all[waited.TID], all[later.TID])
 	of := all[ending.Process.Pid]
-	assert.Assert(t, of != nil && of.Target == target, "%+v", of)
+	assert.Assert(t, of != nil && of.Target == target && of.Thread == "renamed", "%+v", of)
 	assert.Check(t, of.States[Pipe].NS > 0 && of.States[OnCPU].NS > 0 && of.First >= before && of.First <= begun &&
 		of.Last <= after && of.sum(ThreadState(ThreadStates)) == of.Last-of.First, "%+v", of)
 	assert.Check(t, of.States[Other].Count == 0, "its end is a wait: %+v", of)

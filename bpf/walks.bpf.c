@@ -159,8 +159,8 @@ static __always_inline bool describe(struct walk_scratch *s, const struct job *j
     walked->target = context->target;
     walked->tid = thread->key.tid;
     bpf_get_current_comm(walked->thread, sizeof(walked->thread));
-    walked->trace_id[0] = thread->key.trace_id[0];
-    walked->trace_id[1] = thread->key.trace_id[1];
+    walked->trace_id[0] = by_thread ? 0 : thread->key.trace_id[0];
+    walked->trace_id[1] = by_thread ? 0 : thread->key.trace_id[1];
     walked->transaction_id = thread->key.transaction_id;
     walked->context = thread->key.kind;
     walked->of_labels = found->of_labels;

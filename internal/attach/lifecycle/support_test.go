@@ -234,7 +234,6 @@ func (h *recorder) Sampled(sample profile.Sample) {
 
 func (h *recorder) Refused(process.SampleOutcome, uint64) {}
 func (h *recorder) Flush()                                {}
-func (h *recorder) ThreadNamed(int, string)               {}
 
 // times is how often a process was attached to.
 func (h *recorder) times() int {

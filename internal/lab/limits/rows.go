@@ -246,8 +246,6 @@ var rows = map[string]row{
 		"`correlator_samples_cut_total`", "TestJoinWords"},
 	"internal/stacks/sampling.MaxPending": {"samples that wait for a probe",
 		"`correlator_samples_total{outcome=\"backlog\"}`", "TestInbox"},
-	"internal/stacks/sampling.maxThreadNames": {"names of threads of a process: others are read again",
-		"`correlator_sampling_errors_total`", "TestThreadNamesMany"},
 	"internal/worker.maxHungOfUser": {"hung workers of a user",
 		"`correlator_worker_requests_refused_total`; state `error`", "TestPoolHung"},
 	"internal/worker.maxHung": {"hung workers",
@@ -318,7 +316,7 @@ var own = reasons(map[string]string{
 		internal/names/naming.maxHeld internal/names/naming.maxHeldOfOwner internal/names/naming.maxSuspects
 		internal/names/symbolizer.maxUsers internal/stacks/sampling.maxIdle internal/stacks/sampling.maxPieced
 		internal/stacks/sampling.maxPieces internal/stacks/sampling.maxSuspensions
-		internal/stacks/sampling.maxUnread internal/stacks/unwind.maxQuarantined internal/stacks/unwind.maxTables
+		internal/stacks/unwind.maxQuarantined internal/stacks/unwind.maxTables
 		internal/stacks/unwind.maxUnreaped internal/stacks/unwind.maxWorkerBytes internal/worker.MaxDescriptors
 		internal/worker.MaxMessageBytes internal/worker.maxBusy internal/worker.maxIdle internal/worker.maxPatience
 		internal/worker.maxServed procscan.maxInterruptions procscan.maxPatience`,

@@ -69,6 +69,3 @@ func (p *program) Refused(outcome process.SampleOutcome, samples uint64) {
 }
 
 func (p *program) Flush() { p.sender.Flush() }
-
-// ThreadNamed does nothing: the exporter gets names with samples.
-func (p *program) ThreadNamed(int, string) {}

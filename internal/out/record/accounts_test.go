@@ -69,25 +69,27 @@ func TestRecordingAccounts(t *testing.T) {
 	assert.Check(t, r.recording.LostAccounts == 0, "%d", r.recording.LostAccounts)
 }
 
-// The account of a thread has the last name that was read of it, or that of its last sample.
+// The account of a thread has its last name, which samples and accounts have in any order.
 func TestAccountsNamed(t *testing.T) {
 	a := newAggregate()
 	a.accounts = make(map[thread]*ThreadAccount)
 	p := &Process{PID: 1}
 	at := time.Now()
 	a.begin(at)
-	account := func(tid int, name string) {
-		a.account(p, &profile.Account{TID: tid, Thread: name, First: at, Last: at.Add(time.Second)})
+	account := func(tid int, name string, last time.Duration) {
+		a.account(p, &profile.Account{TID: tid, Thread: name, First: at, Last: at.Add(last)})
 	}
-	a.name(thread{p, 1}, "creator")
-	account(1, "creator")
-	account(1, "")
-	account(2, "creator")
-	account(2, "second")
-	a.name(thread{p, 1}, "first")
-	a.add(p, &profile.Sample{TID: 3, Thread: "third", Stack: stackOf(profile.StackTraceID{4}, 4), Count: 1, At: at})
-	account(3, "read")
-	a.name(thread{p, 3}, "read")
+	sample := func(tid int, name string, after time.Duration) {
+		a.add(p, &profile.Sample{TID: tid, Thread: name, Stack: stackOf(profile.StackTraceID{4}, 4), Count: 1,
+			At: at.Add(after)})
+	}
+	account(1, "creator", time.Second)
+	account(1, "first", 2*time.Second)
+	account(1, "", 3*time.Second)
+	sample(2, "second", 2*time.Second)
+	account(2, "creator", time.Second)
+	sample(3, "creator", time.Second)
+	account(3, "third", 2*time.Second)
 	var r Recording
 	a.close(&r)
 	assert.Assert(t, len(r.Accounts) == 3, "%+v", r.Accounts)

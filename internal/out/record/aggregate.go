@@ -90,7 +90,7 @@ type thread struct {
 	tid     int
 }
 
-// threadName is what a thread was called at a sample of it; the time is zero if that was not at one.
+// threadName is what a thread was called at a time.
 type threadName struct {
 	text string
 	at   time.Time
@@ -195,9 +195,7 @@ func (a *aggregate) account(process *Process, of *profile.Account) {
 		sum = &ThreadAccount{Process: process, TID: of.TID, First: of.First}
 		a.accounts[one] = sum
 	}
-	if of.Thread != "" && a.names[one].at.IsZero() {
-		a.names[one] = threadName{text: of.Thread}
-	}
+	a.call(one, of.Thread, of.Last)
 	if of.Last.After(sum.Last) {
 		sum.Last = of.Last
 	}
@@ -284,10 +282,7 @@ func (a *aggregate) enter(process *Process, s *profile.Sample, texts int) bool {
 // seen takes note of the thread and the stack of samples. It reports whether the stack is new for the process.
 func (a *aggregate) seen(process *Process, s *profile.Sample) (isNew bool) {
 	one := thread{process, s.TID}
-	// One that has just begun has its creator's name. Samples do not come in the order of their times.
-	if before := a.names[one]; before.text == "" || s.Thread != "" && !s.At.Before(before.at) {
-		a.names[one] = threadName{s.Thread, s.At}
-	}
+	a.call(one, s.Thread, s.At)
 	stack := processStack{process, s.Stack.ID}
 	_, known := a.known[stack]
 	a.known[stack] = struct{}{}
@@ -351,12 +346,11 @@ func (a *aggregate) failures() (failures []Failure) {
 	return failures
 }
 
-// name stores what a thread is called, unless a sample said so. Its account may come later.
-func (a *aggregate) name(one thread, name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if before, known := a.names[one]; before.at.IsZero() && (known || a.accounts != nil && len(a.names) < maxKeys) {
-		a.names[one] = threadName{text: name}
+// call stores what a thread is called at a time. One that has just begun has its creator's name. Samples and accounts
+// do not come in the order of their times.
+func (a *aggregate) call(one thread, name string, at time.Time) {
+	if before := a.names[one]; before.text == "" || name != "" && !at.Before(before.at) {
+		a.names[one] = threadName{name, at}
 	}
 }
 

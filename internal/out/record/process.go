@@ -80,11 +80,6 @@ func (p *program) Refused(process.SampleOutcome, uint64) {}
 // Flush does nothing: samples are aggregated.
 func (p *program) Flush() {}
 
-// ThreadNamed stores the name of a thread.
-func (p *program) ThreadNamed(tid int, name string) {
-	p.handler.recorder.aggregate.name(thread{p.process, tid}, name)
-}
-
 // learn has the Learner learn all requests that there are.
 func (h *handler) learn() {
 	for {

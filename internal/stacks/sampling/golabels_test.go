@@ -145,7 +145,6 @@ func (s *goSink) Waited(sample profile.Sample) {
 
 func (*goSink) Flush()                                {}
 func (*goSink) Refused(process.SampleOutcome, uint64) {}
-func (*goSink) ThreadNamed(int, string)               {}
 
 // findProcess finds a process that publishes nothing.
 func findProcess(t *testing.T, pid int) procscan.Found {

@@ -75,7 +75,6 @@ func (*obiSink) Waited(profile.Sample)                 {}
 func (*obiSink) Flush()                                {}
 func (*obiSink) Accounted(*profile.Account)            {}
 func (*obiSink) Refused(process.SampleOutcome, uint64) {}
-func (*obiSink) ThreadNamed(int, string)               {}
 
 // A process that publishes nothing and is chosen is sampled, and has the contexts that OBI has of it, from when its map
 // appears until that has no writer; whoever lists the process sees whose they are.

@@ -105,7 +105,7 @@ func TestPiecesEnd(t *testing.T) {
 	for _, end := range []func(*inbox){func(*inbox) { s.endPieces(time.Time{}) }, s.endPiecesOf} {
 		r := newReceiver(t, 1)
 		p := &program{sampling: s, sink: r, inbox: r.inbox, space: profile.NewAddressSpace(files, probePace()),
-			pieces: pieces{count: &s.pieces}, names: newThreadNames()}
+			pieces: pieces{count: &s.pieces}}
 		s.programs = map[bpf.Target]*program{p.number: p}
 		piece := &profile.Sample{Count: 1, At: time.Now(),
 			Stack: &profile.Stack{ID: profile.TraceID(frames), Frames: frames},

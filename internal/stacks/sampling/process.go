@@ -194,8 +194,8 @@ func (p *ProcessSampler) IsCurrent() bool {
 // Ready has a token when there is work for Serve.
 func (p *ProcessSampler) Ready() <-chan struct{} { return p.inbox.ready }
 
-// Serve hands on the samples that wait, and reads the names of threads. It reports whether the
-// process should be probed: samples came, and the last Probe is long ago.
+// Serve hands on the samples that wait. It reports whether the process should be probed: samples came, and
+// the last Probe is long ago.
 func (p *ProcessSampler) Serve() (probe bool) {
 	if pending := p.inbox.take(); len(pending) > 0 {
 		p.report(pending)
@@ -204,7 +204,6 @@ func (p *ProcessSampler) Serve() (probe bool) {
 	if program == nil {
 		return false
 	}
-	program.readNames()
 	p.target.SetOBI(program.ofOBI.Load())
 	return program.probeDue(time.Now())
 }

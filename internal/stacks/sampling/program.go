@@ -23,7 +23,6 @@ type program struct {
 	sink     Sink
 	inbox    *inbox
 	memory   executableMemory
-	names    *threadNames
 	space    *profile.AddressSpace
 	number   bpf.Target
 	blank    uint64      // version of space while no mapping of a file is known
@@ -52,7 +51,6 @@ func (s *Sampling) start(identity bpf.ExecID, rules bpf.TargetRules, keys []stri
 		sink:     sink,
 		inbox:    inbox,
 		memory:   memory,
-		names:    newThreadNames(),
 		pieces:   pieces{count: &s.pieces},
 		space:    profile.NewAddressSpace(s.files, s.processPace()),
 		stale:    s.counters.Kernel[bpf.Stale].Load(),

@@ -94,9 +94,6 @@ type Sink interface {
 	// Refused is called with the number of samples that were to wait for the process's goroutine,
 	// or did, and ended otherwise; not with those that ProcessSampler.Abandon returns.
 	Refused(outcome process.SampleOutcome, samples uint64)
-	// ThreadNamed is called on the goroutine of the process, with nothing locked, when the name of
-	// a thread that has accounts, by thread, has been read.
-	ThreadNamed(tid int, name string)
 }
 
 // Sampling samples the programs that were started, names their stacks and hands the samples to

@@ -246,8 +246,6 @@ func (r *receiver) Refused(outcome process.SampleOutcome, samples uint64) {
 
 func (r *receiver) Flush() {}
 
-func (r *receiver) ThreadNamed(int, string) {}
-
 // sum is how many samples were handed over, and how many are pending.
 func (r *receiver) sum() (samples, pending uint64) {
 	r.mu.Lock()

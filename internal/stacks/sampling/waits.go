@@ -130,12 +130,6 @@ func (s *Sampling) drainAccounts(now instant) {
 		if !s.byThread {
 			s.counters.WaitsIdleLate.Add(uint64(program.idle.takeFrom(&account)))
 		}
-		if s.byThread {
-			var read bool
-			if account.Thread, read = program.names.get(account.TID, now.Time); read {
-				defer program.inbox.notify() // the sink knows the thread then
-			}
-		}
 		program.sink.Accounted(&account)
 		s.counters.Accounts.Add(1)
 	}))
@@ -217,7 +211,7 @@ var states = [bpf.ThreadStates]profile.ThreadState{
 }
 
 func newAccount(a *bpf.Account, now instant) profile.Account {
-	account := profile.Account{TraceID: a.TraceID, TransactionID: a.TransactionID, TID: a.TID,
+	account := profile.Account{TraceID: a.TraceID, TransactionID: a.TransactionID, TID: a.TID, Thread: a.Thread,
 		First: now.at(a.First), Last: now.at(a.Last)}
 	if a.OTel {
 		account.Context = profile.OTelContext
