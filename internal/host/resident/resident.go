@@ -20,9 +20,7 @@ func Trim(procRoot string) error {
 	if err != nil {
 		return fmt.Errorf("reading our mappings: %w", err)
 	}
-	var program string
-	var kept []mapping
-	pc := reflect.ValueOf(Trim).Pointer()
+	var all []mapping
 	for line := range strings.Lines(string(text)) {
 		var m mapping
 		var device, inode, offset string
@@ -30,18 +28,12 @@ func Trim(procRoot string) error {
 		if err != nil {
 			return fmt.Errorf("reading our mappings: %w", err)
 		}
-		m.file = device + " " + inode
-		if m.start <= pc && pc < m.end {
-			program = m.file
-		}
-		if isFromFile(m.permissions, pc) {
-			kept = append(kept, m)
+		if inode != "0" {
+			m.file = device + " " + inode
+			all = append(all, m)
 		}
 	}
-	for _, m := range kept {
-		if m.file != program {
-			continue
-		}
+	for _, m := range unwritten(all, reflect.ValueOf(Trim).Pointer()) {
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED); errno != 0 {
 			return fmt.Errorf("unmapping pages of the program: %w", errno)
 		}
@@ -49,17 +41,33 @@ func Trim(procRoot string) error {
 	return nil
 }
 
-// isFromFile reports whether what is mapped with such permissions is what the file has, by where the program has code.
-// One that may be loaded anywhere (PIE) is loaded above 4 GiB, the others are below; its constants, which are read-only
-// by now, have addresses that were written when it was loaded.
-func isFromFile(permissions string, code uintptr) bool {
-	if code>>32 > 0 {
-		return strings.HasPrefix(permissions, "r-x")
-	}
-	return !strings.Contains(permissions, "w")
-}
-
+// mapping is one of a file.
 type mapping struct {
 	start, end        uintptr
 	permissions, file string
+}
+
+const isExecutable = "r-x"
+
+// unwritten returns the mappings, of the file that has the code at an address, in which nothing was ever written. What
+// is read-only may have been relocated when the program was loaded: by a dynamic linker, of which code is mapped, too,
+// or by the program itself if it may be loaded anywhere (PIE): it is above 4 GiB then, where the others are not.
+func unwritten(all []mapping, code uintptr) (found []mapping) {
+	var program string
+	for _, m := range all {
+		if m.start <= code && code < m.end {
+			program = m.file
+		}
+	}
+	relocated := code>>32 > 0
+	for _, m := range all {
+		relocated = relocated || m.file != program && strings.HasPrefix(m.permissions, isExecutable)
+	}
+	for _, m := range all {
+		isCode := strings.HasPrefix(m.permissions, isExecutable)
+		if m.file == program && (isCode || !relocated && !strings.Contains(m.permissions, "w")) {
+			found = append(found, m)
+		}
+	}
+	return found
 }

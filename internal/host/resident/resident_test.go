@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,14 +35,31 @@ func TestTrim(t *testing.T) {
 	assert.ErrorIs(t, Trim(t.TempDir()), os.ErrNotExist)
 }
 
-func TestIsFromFile(t *testing.T) {
-	const fixed, anywhere = 0x401000, 0x555555555000
+// What a linker or the program itself may have relocated is not unmapped.
+func TestUnwritten(t *testing.T) {
+	const code = 0x401000
+	program := []mapping{
+		{0x400000, 0x500000, "r-xp", "program"}, {0x500000, 0x600000, "r--p", "program"},
+		{0x600000, 0x700000, "rw-p", "program"}, {0x700000, 0x800000, "rwxp", "program"},
+	}
+	data := mapping{0x7f0000000000, 0x7f0000100000, "r--p", "locale"}
+	linker := mapping{0x7f0000200000, 0x7f0000300000, "r-xp", "ld.so"}
+	var moved []mapping
+	for _, m := range program {
+		m.start, m.end = m.start+1<<32, m.end+1<<32
+		moved = append(moved, m)
+	}
 	for _, test := range []struct {
-		permissions     string
-		fixed, anywhere bool
-	}{{"r-xp", true, true}, {"r--p", true, false}, {"rw-p", false, false}, {"rwxp", false, false}} {
-		assert.Check(t, isFromFile(test.permissions, fixed) == test.fixed, test.permissions)
-		assert.Check(t, isFromFile(test.permissions, anywhere) == test.anywhere, test.permissions)
+		all  []mapping
+		code uintptr
+		want []mapping
+	}{
+		{append(slices.Clone(program), data), code, program[:2]},
+		{append(slices.Clone(program), linker), code, program[:1]},
+		{moved, code + 1<<32, moved[:1]},
+	} {
+		got := unwritten(test.all, test.code)
+		assert.Check(t, slices.Equal(got, test.want), "%+v, not %+v", got, test.want)
 	}
 }
 
