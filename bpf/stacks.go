@@ -98,9 +98,9 @@ func decodeStack(value []byte, unwound bool) (stack Stack, err error) {
 }
 
 const (
-	// stackIdle is how long an unused stack is kept at first, and at most; minStackIdle at least.
-	stackIdle    = 30 * time.Second
-	minStackIdle = time.Millisecond
+	// stackIdle is how long an unused stack is kept at first. While the table stays more than half
+	// full, that time is halved every evictionPause.
+	stackIdle = 30 * time.Second
 
 	// evictionPause is the time between two evictions: scanning the table takes some milliseconds.
 	evictionPause = time.Second
@@ -126,7 +126,7 @@ type stackTable struct {
 }
 
 func newStackTable(stacks *ebpf.Map, retained *retained) *stackTable {
-	return &stackTable{stacks: stacks, retained: retained, idle: stackIdle}
+	return &stackTable{stacks: stacks, retained: retained}
 }
 
 // MaxFrames is MAX_FRAMES of stack.h, how many frames are walked of a stack.
@@ -218,12 +218,9 @@ func (t *stackTable) stack(key StackKey) (Stack, error) {
 
 // evict makes room in the table when it is more than half full. stored is how many stacks were put
 // into it since it was made. It is called at the end of a Drain.
-//
-// A scan costs the same whatever it evicts: from the time that a stack must be unused it follows how
-// much, so that time comes to be the one with which an eighth to three eighths of the table become free.
 func (t *stackTable) evict(stored uint64) error {
-	size := uint64(t.stacks.MaxEntries())
-	if stored-t.deleted <= size/2 {
+	if stored-t.deleted <= uint64(t.stacks.MaxEntries())/2 {
+		t.idle = stackIdle
 		return nil
 	}
 	now := Now()
@@ -231,19 +228,12 @@ func (t *stackTable) evict(stored uint64) error {
 		return nil
 	}
 	t.last = now
-	former := t.deleted
-	if unused := now - uint64(t.idle); unused <= now { // else the machine has just started
-		if err := t.evictUnused(unused); err != nil {
-			return err
-		}
+	unused := now - uint64(t.idle) // wraps soon after the machine's start
+	t.idle /= 2
+	if unused > now {
+		return nil
 	}
-	switch evicted := t.deleted - former; {
-	case 8*evicted < size:
-		t.idle = max(t.idle/2, minStackIdle)
-	case 8*evicted > 3*size:
-		t.idle = min(2*t.idle, stackIdle)
-	}
-	return nil
+	return t.evictUnused(unused)
 }
 
 // evictUnused deletes stacks that were last used before a time.
@@ -290,10 +280,10 @@ func (t *stackTable) evictOf(keys []samplerStackKey, values []byte, before uint6
 	if unused == 0 {
 		return nil
 	}
-	n, err := t.stacks.BatchDelete(keys[:unused], nil)
-	t.deleted += uint64(n)
-	if err != nil {
+	// The count that comes with an error may be that of the keys.
+	if _, err := t.stacks.BatchDelete(keys[:unused], nil); err != nil {
 		return fmt.Errorf("evicting stacks: %w", err)
 	}
+	t.deleted += uint64(unused)
 	return nil
 }

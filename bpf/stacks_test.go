@@ -1,11 +1,9 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -146,54 +144,26 @@ func TestEvictionUnderLoad(t *testing.T) {
 	})
 }
 
-// Eviction starts when the table is more than half full, at most once a second, and deletes what was not used for
-// some time. That time follows how many stacks it frees.
+// Eviction starts when the table is half full, with the stacks unused for the longest time.
 func TestEvictionPolicy(t *testing.T) {
-	s := openSampler(t, SamplerOptions{MaxStacks: 80})
-	s.draining.Lock() // what is stored and when to evict is the test's
-	defer s.draining.Unlock()
-	table, stored := s.stacks, uint64(0)
-	store := func(n int, lastUsed uint64) {
-		t.Helper()
-		value := make([]byte, table.stacks.ValueSize())
-		binary.NativeEndian.PutUint64(value, lastUsed)
-		for range n {
-			stored++
-			assert.NilError(t, table.stacks.Put(samplerStackKey{Hash: [2]uint64{2 * stored}}, value))
-		}
-	}
-	const idle = time.Second
-	for i, step := range []struct {
-		unused, used int           // stacks that are stored before
-		idle         time.Duration // of the table, before
-		evicted      uint64
-		then         time.Duration // the table's
+	s := openSampler(t, SamplerOptions{MaxStacks: 100})
+	drainAll(t, s)
+	assert.Check(t, s.stacks.idle == stackIdle, "Drain did not check whether to evict")
+	for _, step := range []struct {
+		stored uint64
+		later  time.Duration
+		idle   time.Duration // afterwards
 	}{
-		{40, 0, idle, 0, idle}, // not more than half
-		{1, 0, idle, 41, 2 * idle},
-		{41, 0, stackIdle - 1, 41, stackIdle},
-		{31, 10, idle, 31, 2 * idle},
-		{0, 30, idle, 0, idle}, // half
-		{30, 0, idle, 30, idle},
-		{10, 0, idle, 10, idle},
-		{9, 0, idle, 9, idle / 2},
-		{0, 1, minStackIdle + 1, 0, minStackIdle},
+		{50, 0, stackIdle},
+		{51, 0, stackIdle / 2},
+		{51, 0, stackIdle / 2}, // too soon
+		{100, evictionPause, stackIdle / 4},
+		{100, evictionPause, stackIdle / 8},
+		{50, 0, stackIdle},
 	} {
-		store(step.unused, 0)
-		store(step.used, math.MaxUint64)
-		table.idle, table.last = step.idle, 0
-		former := table.deleted
-		assert.NilError(t, table.evict(stored))
-		assert.Check(t, table.deleted-former == step.evicted && table.idle == step.then,
-			"step %d: %d evicted, then idle for %v", i, table.deleted-former, table.idle)
-	}
-	for inTime := false; !inTime; { // unless the machine stood still meanwhile
-		table.last = Now()
-		last := table.last
-		assert.NilError(t, table.evict(stored))
-		if inTime = Now()-last < uint64(evictionPause); inTime {
-			assert.Check(t, table.last == last, "it was scanned again at once")
-		}
+		s.stacks.last -= min(s.stacks.last, uint64(step.later))
+		assert.NilError(t, s.stacks.evict(step.stored))
+		assert.Check(t, s.stacks.idle == step.idle, "%+v: idle for %v", step, s.stacks.idle)
 	}
 }
 
