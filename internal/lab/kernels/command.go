@@ -31,10 +31,12 @@ func (o *options) runCommand(interrupted context.Context, k kernel) error {
 		return err
 	}
 	defer log.Close()
+	ctx, cancel := context.WithTimeoutCause(interrupted, bootTimeout, fmt.Errorf("%v are over", bootTimeout))
+	defer cancel()
 	began := time.Now()
 	var failed error
 	counting := []string{"-accel", "tcg,thread=single", "-smp", "1", "-icount", "shift=2,sleep=off"}
-	err = boot(interrupted, fetched.qemu, k, counting, fetched.image, initramfs, log, func(e event) {
+	err = boot(ctx, fetched.qemu, k, counting, fetched.image, initramfs, log, func(e event) {
 		progress(k, began, e)
 		fmt.Print(e.Output)
 		if e.Ended != nil && e.Ended.Error != "" {

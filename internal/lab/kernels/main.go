@@ -58,6 +58,9 @@ func main() {
 	if err == nil && *update && (*packages != "" || *quick) {
 		err = errors.New("-update needs the whole list of steps")
 	}
+	if err == nil && *command != "" && (*packages != "" || *quick || *update) {
+		err = errors.New("-command is instead of tests")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(2)
