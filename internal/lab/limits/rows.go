@@ -241,6 +241,8 @@ var rows = map[string]row{
 	"internal/stacks/unwind/deltas.maxAssemblySymbols": {"symbols of a JVM's or V8's file",
 		uncorrected, "TestHostileAssembly"},
 	"internal/stacks/unwind/deltas.maxAssemblyNames": {"bytes of their names", uncorrected, "TestHostileAssembly"},
+	"internal/stacks/unwind/deltas.maxAssemblyPlaces": {"places of the names that are searched in it", uncorrected,
+		"TestHostileAssembly"},
 
 	"internal/stacks/sampling.maxFrames": {"frames of a stack that is kept",
 		"`correlator_samples_cut_total`", "TestJoinWords"},

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"slices"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -33,6 +32,8 @@ const (
 	// names: Node.js 26 has 170,000 and 19 MB, JVMs 70,000.
 	maxAssemblySymbols = 1 << 20
 	maxAssemblyNames   = 32 << 20
+	// maxAssemblyPlaces bounds the places of those names that are searched: a file has one of each, or some more.
+	maxAssemblyPlaces = 1 << 10
 )
 
 var errSymbols = errors.New("a table of symbols is broken, or too large")
@@ -91,29 +92,57 @@ func findFunctions(file *pfelf.File, symbols *pfelf.Section, names []libpf.Symbo
 	if symbols.FileSize > maxAssemblySymbols*elf.Sym64Size || int64(symbols.Link) >= int64(len(file.Sections)) {
 		return nil, errSymbols
 	}
-	of := &file.Sections[symbols.Link]
-	if of.FileSize > maxAssemblyNames {
-		return nil, errSymbols
-	}
-	texts, err := of.Data(maxAssemblyNames)
+	places, err := findNames(&file.Sections[symbols.Link], names)
 	if err != nil {
 		return nil, err
 	}
-	all := bufio.NewReaderSize(io.NewSectionReader(symbols, 0, int64(symbols.FileSize)), 1<<16)
-	for symbol := make([]byte, elf.Sym64Size); len(names) > 0; {
+	found := make(map[libpf.SymbolName]struct{})
+	for all, symbol := buffered(symbols), make([]byte, elf.Sym64Size); len(found) < len(names); {
 		if _, err := io.ReadFull(all, symbol); err == io.EOF {
 			break
 		} else if err != nil {
 			return starts, err
 		}
-		text := texts[min(int(binary.LittleEndian.Uint32(symbol)), len(texts)):]
-		i := slices.IndexFunc(names, func(name libpf.SymbolName) bool {
-			return len(text) > len(name) && text[len(name)] == 0 && string(text[:len(name)]) == string(name)
-		})
-		if start := binary.LittleEndian.Uint64(symbol[8:]); i >= 0 && start != 0 { // 0: it is another file's
+		name, is := places[binary.LittleEndian.Uint32(symbol)]
+		if !is {
+			continue
+		}
+		_, known := found[name]
+		if start := binary.LittleEndian.Uint64(symbol[8:]); !known && start != 0 { // 0: it is another file's
 			starts = append(starts, start)
-			names = slices.Delete(names, i, i+1)
+			found[name] = struct{}{}
 		}
 	}
 	return starts, nil
+}
+
+// findNames returns the offsets of names in a table of them, where each may also end a longer one. The table is read by
+// parts: that of a JVM has 3 MB.
+func findNames(table *pfelf.Section, names []libpf.SymbolName) (map[uint32]libpf.SymbolName, error) {
+	if table.FileSize > maxAssemblyNames {
+		return nil, errSymbols
+	}
+	places, all := make(map[uint32]libpf.SymbolName), buffered(table)
+	for end := uint32(0); ; {
+		text, err := all.ReadSlice(0)
+		end += uint32(len(text))
+		if err == io.EOF && uint64(end) == table.FileSize {
+			return places, nil
+		} else if err != nil {
+			return nil, errors.Join(errSymbols, err)
+		}
+		for _, name := range names {
+			if before := len(text) - 1 - len(name); before >= 0 && string(text[before:len(text)-1]) == string(name) {
+				places[end-1-uint32(len(name))] = name
+			}
+		}
+		if len(places) > maxAssemblyPlaces {
+			return nil, errSymbols
+		}
+	}
+}
+
+// buffered reads a section by parts.
+func buffered(section *pfelf.Section) *bufio.Reader {
+	return bufio.NewReaderSize(io.NewSectionReader(section, 0, int64(section.FileSize)), 1<<16)
 }

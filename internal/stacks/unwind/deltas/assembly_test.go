@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,6 +107,11 @@ func TestHostileAssembly(t *testing.T) {
 		{"names that are not in the file", false, func(b []byte, file *elf.File) {
 			sectionSize(b, file, ".strtab", maxAssemblyNames)
 		}},
+		{"more places of a name than any", false, func(b []byte, file *elf.File) {
+			isNames := func(s *elf.Section) bool { return s.Name == ".names" }
+			link := sectionHeader(b, file, ".symtab")[40:]
+			binary.LittleEndian.PutUint32(link, uint32(slices.IndexFunc(file.Sections, isNames)))
+		}},
 		{"names that no section has", false, func(b []byte, file *elf.File) {
 			link := sectionHeader(b, file, ".symtab")[40:]
 			binary.LittleEndian.PutUint32(link, 1<<31)
@@ -127,6 +133,42 @@ func TestHostileAssembly(t *testing.T) {
 		}
 		assert.Check(t, infoAt(data, start) == want, "%s: %+v", c.name, infoAt(data, start))
 	}
+}
+
+// The names in a file are read by parts, wherever one that is searched is, which may be the end of a longer one.
+func TestFindNames(t *testing.T) {
+	b, err := os.ReadFile(buildAssembly(t, "other"))
+	assert.NilError(t, err)
+	file, err := elf.NewFile(bytes.NewReader(b))
+	assert.NilError(t, err)
+	names := bytes.Repeat([]byte("a name\x00"), 1<<16)
+	names = append(names, "SpinPause\x00"...)
+	want := map[uint32]libpf.SymbolName{uint32(len(names) - 10): "SpinPause"}
+	names = append(names, bytes.Repeat([]byte("another\x00"), 1<<16)...)
+	names = append(names, "OtherSpinPause\x00SpinPauses"...)
+	want[uint32(len(names)-20)] = "SpinPause"
+	binary.LittleEndian.PutUint64(sectionHeader(b, file, ".strtab")[24:], uint64(len(b)))
+	sectionSize(b, file, ".strtab", uint64(len(names)))
+	from := &largestRead{from: bytes.NewReader(append(b, names...))}
+	library, err := pfelf.NewFile(from, 0, false)
+	assert.NilError(t, err)
+	table := library.Section(".strtab")
+	from.bytes = 0
+	places, err := findNames(table, []libpf.SymbolName{"SpinPause"})
+	assert.NilError(t, err)
+	assert.DeepEqual(t, places, want)
+	assert.Assert(t, from.bytes > 0 && from.bytes <= 1<<16, "%d bytes at once", from.bytes)
+}
+
+// largestRead notes how much is read at once, at most.
+type largestRead struct {
+	from  io.ReaderAt
+	bytes int
+}
+
+func (r *largestRead) ReadAt(b []byte, at int64) (int, error) {
+	r.bytes = max(r.bytes, len(b))
+	return r.from.ReadAt(b, at)
 }
 
 // assemblySymbol returns the bytes of a symbol.

@@ -1,5 +1,5 @@
 /* A library with the function by which V8 calls its garbage collector, two of JVMs, and behind
- * each one that describes itself. */
+ * each one that describes itself; and a table with more names than any. */
 int MARK = 1;
 
 __asm__(".pushsection .text\n"
