@@ -40,7 +40,8 @@ const (
 	// the largest executables have ten times as many functions.
 	workerMemoryBytes = 256 << 20
 
-	// A worker collects garbage when its heap has grown by startGCPercent as long as it has begun, gcPercent from then on.
+	// A worker collects garbage when its heap has grown by startGCPercent until freeDelay after its start, by gcPercent
+	// from then on.
 	startGCPercent = 100
 	gcPercent      = 50
 
@@ -129,8 +130,8 @@ func serve(procRoot string, conn *worker.Conn) {
 		cache: newFileCache(), opens: make(map[openedAs]struct{}),
 	}
 	log.SetLogger(*slog.New(&s.log))
-	// While the first files are read, a fifth of the time would be for collecting garbage. Later would take as much or
-	// more: memory that was not used before costs a page fault of 1 to 30 us, where it is a virtual machine, for 4 KB.
+	// While the first files are read, a fifth of the time would be for collecting garbage. To do so more seldom would
+	// cost more: new memory takes a page fault for each 4 KB, of up to 30 us in a virtual machine.
 	debug.SetGCPercent(startGCPercent)
 	time.AfterFunc(freeDelay, func() { debug.SetGCPercent(gcPercent) })
 	free := time.AfterFunc(freeDelay, func() { // reading a file takes more than all that is kept

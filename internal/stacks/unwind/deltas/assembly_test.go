@@ -108,9 +108,9 @@ func TestHostileAssembly(t *testing.T) {
 			sectionSize(b, file, ".strtab", maxAssemblyNames)
 		}},
 		{"more places of a name than any", false, func(b []byte, file *elf.File) {
-			isNames := func(s *elf.Section) bool { return s.Name == ".names" }
-			link := sectionHeader(b, file, ".symtab")[40:]
-			binary.LittleEndian.PutUint32(link, uint32(slices.IndexFunc(file.Sections, isNames)))
+			names := slices.IndexFunc(file.Sections, func(s *elf.Section) bool { return s.Name == ".names" })
+			assert.Assert(t, names > 0)
+			binary.LittleEndian.PutUint32(sectionHeader(b, file, ".symtab")[40:], uint32(names))
 		}},
 		{"names that no section has", false, func(b []byte, file *elf.File) {
 			link := sectionHeader(b, file, ".symtab")[40:]

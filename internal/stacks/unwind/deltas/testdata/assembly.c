@@ -19,4 +19,7 @@ __asm__(".pushsection .text\n"
         "SafeFetch32_impl:\n"
         "mov (%rdi), %eax; ret\n"
         ".cfi_startproc; nop; ret; .cfi_endproc\n"
+        ".popsection\n"
+        ".pushsection .names\n"
+        ".rept 1025; .asciz \"SpinPause\"; .endr\n"
         ".popsection");
