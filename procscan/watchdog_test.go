@@ -180,8 +180,8 @@ func TestWatchdogBoundOfUser(t *testing.T) {
 	})
 }
 
-// Both Process and Sweep use the watchdog: they do not probe a process while an earlier probe
-// hangs.
+// Process, LookForContext and Sweep use the watchdog: they do not probe a process while an earlier
+// probe hangs.
 func TestProbesAreWatched(t *testing.T) {
 	p := startLibrary(t)
 	s, err := NewScanner("/proc")
@@ -196,6 +196,8 @@ func TestProbesAreWatched(t *testing.T) {
 	s.watchdog.timeout, s.watchdog.hurried = time.Minute, time.Minute // as newScanner
 	found, err := s.Process(p.PID)
 	assert.Check(t, errors.Is(err, ErrStuck), "Process: %+v, %v", found, err)
+	_, err = s.LookForContext(p.PID)
+	assert.Check(t, errors.Is(err, ErrStuck), "LookForContext: %v", err)
 	report, err := s.Sweep(nil, func(f Found) {
 		assert.Check(t, f.PID != p.PID, "found %+v", f)
 	})

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,6 +106,29 @@ func TestManyNames(t *testing.T) {
 	}
 	assert.Check(t, len(names.Code) == 0 && errors.Is(names.PerfMap, fs.ErrNotExist) && names.Unread == nil,
 		"%+v", names)
+}
+
+// Names that are as long as any, of more addresses than one answer has, all come.
+func TestLongNames(t *testing.T) {
+	id, _, _ := start(t)
+	path := fmt.Sprintf("/tmp/perf-%d.map", id.PID)
+	t.Cleanup(func() { os.Remove(path) })
+	want := make(map[uint64]string)
+	var text strings.Builder
+	for i := range uint64(maxAnswerAddrs) {
+		addr := 0x10000 + 16*i
+		want[addr] = fmt.Sprint(i, strings.Repeat("x", 4000))
+		fmt.Fprintf(&text, "%x 10 %s\n", addr, want[addr])
+	}
+	testenv.WriteFile(t, path, text.String())
+	p := openProcess(t, openClient(t), id, 0)
+	wanted := Wanted{Code: slices.Sorted(maps.Keys(want))}
+	p.Learn(nil, wanted.Code)
+	result := p.user.client.Read(t.Context(), map[*Process]Wanted{p: wanted})[p]
+	assert.Check(t, result.Err == nil && result.Names.PerfMap == nil, "%v, %v", result.Err, result.Names.PerfMap)
+	for addr, name := range want {
+		assert.Assert(t, result.Names.Code[addr] == name, "%#x is %q", addr, result.Names.Code[addr])
+	}
 }
 
 // What a process sees that had ended before its files were opened has the names that another one has that sees the
