@@ -93,7 +93,7 @@ func findFunctions(file *pfelf.File, symbols *pfelf.Section, names []libpf.Symbo
 		return nil, errSymbols
 	}
 	places, err := findNames(&file.Sections[symbols.Link], names)
-	if err != nil {
+	if err != nil || len(places) == 0 {
 		return nil, err
 	}
 	found := make(map[libpf.SymbolName]struct{})
@@ -126,6 +126,9 @@ func findNames(table *pfelf.Section, names []libpf.SymbolName) (map[uint32]libpf
 	for end := uint32(0); ; {
 		text, err := all.ReadSlice(0)
 		end += uint32(len(text))
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue // the rest of that name comes next
+		}
 		if err == io.EOF && uint64(end) == table.FileSize {
 			return places, nil
 		} else if err != nil {

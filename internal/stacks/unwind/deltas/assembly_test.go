@@ -144,6 +144,7 @@ func TestFindNames(t *testing.T) {
 	names := bytes.Repeat([]byte("a name\x00"), 1<<16)
 	names = append(names, "SpinPause\x00"...)
 	want := map[uint32]libpf.SymbolName{uint32(len(names) - 10): "SpinPause"}
+	names = append(names, bytes.Repeat([]byte("longer "), 1<<16)...)
 	names = append(names, bytes.Repeat([]byte("another\x00"), 1<<16)...)
 	names = append(names, "OtherSpinPause\x00SpinPauses"...)
 	want[uint32(len(names)-20)] = "SpinPause"
