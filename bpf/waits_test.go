@@ -592,11 +592,20 @@ func TestWaitsByThread(t *testing.T) {
 	all := make(map[int]*Account)
 	assert.NilError(t, w.Drain(func(a *Account) {
 		assert.Check(t, a.TraceID == [16]byte{} && a.TransactionID == [8]byte{} && !a.OTel, "%+v", a)
-		if all[a.TID] == nil {
+		sum := all[a.TID]
+		if sum == nil {
 			first := *a
 			all[a.TID] = &first
-		} else {
-			assert.Check(t, a.Target == all[a.TID].Target, "%+v", a) // the table has one of each
+			return
+		}
+		assert.Check(t, a.Target == sum.Target, "%+v", a)
+		if a.Last > sum.Last { // that of another name
+			sum.Thread = a.Thread
+		}
+		sum.First, sum.Last = min(sum.First, a.First), max(sum.Last, a.Last)
+		for state := range a.States {
+			sum.States[state].NS += a.States[state].NS
+			sum.States[state].Count += a.States[state].Count
 		}
 	}))
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
