@@ -52,7 +52,8 @@ type StateTimes struct {
 	Count       uint32
 }
 
-const ofThread = 255 // OF_THREAD
+// ofThread is OF_THREAD of waits.h: a thread's name is in place of ids.
+const ofThread = 255
 
 func newAccount(key *waitsAccountKey, value *waitsAccount) Account {
 	account := Account{

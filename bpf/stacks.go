@@ -212,8 +212,7 @@ func (t *stackTable) stack(key StackKey) (Stack, error) {
 	if err != nil {
 		return Stack{}, fmt.Errorf("reading stack: %w", err)
 	}
-	stack, err := decodeStack(value, key.Unwound())
-	return stack, err
+	return decodeStack(value, key.Unwound())
 }
 
 // evict makes room in the table when it is more than half full. stored is how many stacks were put
