@@ -316,7 +316,7 @@ static __always_inline __u64 period_of(const struct pace *pace) {
     return pace->period < least_period ? least_period : pace->period;
 }
 
-#define QUEUE_PERIODS 5
+#define QUEUE_PERIODS 10
 #define MAX_QUEUE_PERIOD 0xffffffffULL /* ns: queue_rest has 32 bits */
 
 static __always_inline __u64 queue_period(__u64 period) {

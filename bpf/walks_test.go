@@ -126,7 +126,7 @@ func ofQueue(w *Walk) uint64 {
 }
 
 // queuePeriods is QUEUE_PERIODS of waits.bpf.c.
-const queuePeriods = 5
+const queuePeriods = 10
 
 // addsUp reports whether what stacks of a thread stand for, which is the only one, and what is counted that none does,
 // is its time off a CPU, within a period for what blocked it, and one of waits for a CPU. No stack stands for waits

@@ -212,9 +212,9 @@ func (t *timeline) made(r *record.Recording, e *Explanation) *flamegraph.Timelin
 	return made
 }
 
-// leastUnseen is longer than a thread may wait, a little each time, until a stack stands for that: for a CPU 50 ms, and
-// for others 10 ms.
-const leastUnseen = 100 * time.Millisecond
+// leastUnseen is longer than a thread may wait, a little each time, until a stack stands for that: for a CPU 100 ms,
+// and for others 10 ms.
+const leastUnseen = 150 * time.Millisecond
 
 // addUnseen adds a lane of when nothing was seen of a transaction for this long at least. A thread that ran would have
 // had a sample.
