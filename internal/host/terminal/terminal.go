@@ -76,3 +76,11 @@ func Escape(text string) string {
 	}
 	return b.String()
 }
+
+// Count returns a number with the word for as many.
+func Count[N int | uint64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}

@@ -233,7 +233,7 @@ func TestCostUnknown(t *testing.T) {
 	status := Status{Status: agent.Status{At: now, StartedAt: now}}
 	assert.Check(t, len(costLine(&status)) == 0)
 	status.Cost = cost.Cost{Processes: 1, CPUSeconds: 1}
-	assert.DeepEqual(t, costLine(&status), []string{"the agent with its workers: 1 processes"})
+	assert.DeepEqual(t, costLine(&status), []string{"the agent with its workers: 1 process"})
 }
 
 // Why stacks that are walked by frame pointers lack callers is said, and nothing where they do not.

@@ -222,7 +222,7 @@ func costLine(s *Status) []string {
 	if s.Cost.Processes == 0 {
 		return nil // an older agent
 	}
-	line := fmt.Sprintf("the agent with its workers: %d processes", s.Cost.Processes)
+	line := "the agent with its workers: " + terminal.Count(s.Cost.Processes, "process", "processes")
 	if s.Cost.PSSBytes > 0 {
 		line += fmt.Sprintf(", %.1f MB (PSS)", float64(s.Cost.PSSBytes)/(1<<20))
 	}
@@ -241,7 +241,8 @@ func unwinding(s *Status) string {
 	if err := u.Err(); err != nil {
 		return "stacks: walked by frame pointers: " + terminal.Escape(err.Error())
 	}
-	line := fmt.Sprintf("stacks: unwound in %d processes, by frame pointers in %d", u.Unwound, u.Waiting)
+	line := fmt.Sprintf("stacks: unwound in %s, by frame pointers in %d", terminal.Count(u.Unwound, "process", "processes"),
+		u.Waiting)
 	if u.Native > 0 {
 		line += fmt.Sprintf(", as native code alone in %d", u.Native)
 	}

@@ -319,9 +319,10 @@ func (p *ProcessExplanation) head() []string {
 	}
 	onCPU := p.time(profile.OnCPU)
 	const clock = "15:04:05.000"
-	return []string{name, fmt.Sprintf("%s, %s to %s: %s of CPU time (%s), %d threads, %d of them ran",
+	return []string{name, fmt.Sprintf("%s, %s to %s: %s of CPU time (%s), %s, %d of them ran",
 		waits.Exactly(p.Duration), p.At.Local().Format(clock), p.At.Add(p.Duration).Local().Format(clock),
-		waits.Exactly(onCPU), ofWall(share(onCPU, p.Duration)), len(p.Threads), ran)}
+		waits.Exactly(onCPU), ofWall(share(onCPU, p.Duration)),
+		terminal.Count(len(p.Threads), "thread", "threads"), ran)}
 }
 
 // lines returns an explanation as text for a terminal with so many columns; 0: it is none.

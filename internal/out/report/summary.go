@@ -186,9 +186,9 @@ func (s *summary) write(w io.Writer) error {
 	columns, _ := terminal.Size(w)
 	r := s.recording
 	fmt.Fprintf(&b, "%s in %v, %d a second of every CPU: %v of CPU time, %s in %s\n",
-		count(s.samples, "sample", "samples"),
+		terminal.Count(s.samples, "sample", "samples"),
 		r.Duration.Round(100*time.Millisecond), r.SamplesPerSecond, s.cpuTime(s.samples),
-		percent(s.withTrace, s.samples), count(len(s.transactions), "transaction", "transactions"))
+		percent(s.withTrace, s.samples), terminal.Count(len(s.transactions), "transaction", "transactions"))
 	if r.Waits != nil {
 		waits, off := uint64(0), time.Duration(0)
 		for _, of := range r.Waits {
@@ -196,7 +196,7 @@ func (s *summary) write(w io.Writer) error {
 			off += of.Sum
 		}
 		fmt.Fprintf(&b, "off a CPU in transactions: %v, %s with a stack\n", off.Round(time.Millisecond),
-			count(waits, "wait", "waits"))
+			terminal.Count(waits, "wait", "waits"))
 	}
 	fmt.Fprintln(&b)
 	s.writeServices(&b, columns)
@@ -342,11 +342,4 @@ func percent(part, all uint64) string {
 		return "-"
 	}
 	return strconv.FormatFloat(100*float64(part)/float64(all), 'f', 1, 64) + "%"
-}
-
-func count[N int | uint64](n N, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n, " ", many)
 }

@@ -93,28 +93,28 @@ func (s *summary) losses() (lines []string) {
 		total += r.Lost[reason]
 	}
 	if total > 0 {
-		lines = append(lines, fmt.Sprintf("lost: %s (%s)", count(total, "sample", "samples"),
+		lines = append(lines, fmt.Sprintf("lost: %s (%s)", terminal.Count(total, "sample", "samples"),
 			strings.Join(reasons, ", ")))
 	}
 	if r.LostWaits > 0 {
 		lines = append(lines, fmt.Sprintf("lost: %s: their process had no room for more",
-			count(r.LostWaits, "wait", "waits")))
+			terminal.Count(r.LostWaits, "wait", "waits")))
 	}
 	if r.Missed > 0 {
 		lines = append(lines, fmt.Sprintf("missed: %s of the sampling clock, on all CPUs together",
-			count(r.Missed, "tick", "ticks")))
+			terminal.Count(r.Missed, "tick", "ticks")))
 	}
 	if r.LabelsRefused > 0 {
 		lines = append(lines, fmt.Sprintf("without context: %s of goroutines whose labels are no ids, too many, or "+
-			"could not be read (docs/contexts.md)", count(r.LabelsRefused, "sample", "samples")))
+			"could not be read (docs/contexts.md)", terminal.Count(r.LabelsRefused, "sample", "samples")))
 	}
 	if cut := r.AttributesCut + r.UnknownKeys; cut > 0 {
 		lines = append(lines, fmt.Sprintf("without attributes: %s with more than is read, or without a key",
-			count(cut, "sample", "samples")))
+			terminal.Count(cut, "sample", "samples")))
 	}
 	if r.Unreadable > 0 {
 		lines = append(lines, fmt.Sprintf("not looked into: %s that may not be read (\"correlator check\", "+
-			"process-memory)", count(r.Unreadable, "process", "processes")))
+			"process-memory)", terminal.Count(r.Unreadable, "process", "processes")))
 	}
 	for i, failure := range r.Failed {
 		if i == maxListed {
@@ -251,7 +251,7 @@ func (s *summary) hints() (hints []string) {
 	if kernel := s.frames[profile.KernelFrame]; kernel != nil && kernel.named == 0 {
 		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
 	}
-	if r := s.recording; r.Waits != nil && len(r.Waits) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
+	if r := s.recording; r.Waits != nil && len(r.Waits)+len(r.Accounts) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
 		hints = append(hints, "no sample had a trace, and waits are of those that have one: "+
 			`"correlator explain --pid N" tells what threads of any process wait for`)
 	}
