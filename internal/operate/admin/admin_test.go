@@ -82,7 +82,7 @@ func example() Status {
 			},
 			{
 				View: process.View{PID: 4711, StartTime: now, State: process.StateError, Reason: "socket_denied",
-					ServiceName: "evil\x1b[2J", Libc: "glibc", TLS: "static"},
+					ServiceName: "evil\x1b[2J", Library: "/l.so", Libc: "glibc", TLS: "static"},
 				Dropped: map[string]uint64{},
 				LastError: &agent.ProcessError{Reason: "socket_denied", At: now.Add(-65 * time.Second), Count: 3,
 					Message: "connecting to /tmp/agent.sock: not permitted to its own user"},

@@ -178,7 +178,7 @@ func totals(s *Status) []string {
 	sums := newSums(s.Counters)
 	lines := []string{
 		processes,
-		fmt.Sprintf("samples: %s, sent: %s, late: %s, waiting: %s, dropped: %s",
+		fmt.Sprintf("samples for APM agents: %s, sent: %s, late: %s, waiting: %s, dropped: %s",
 			number(sums.samples), number(sums.sent), number(sums.late), number(sums.waiting), dropped(sums.dropped)),
 	}
 	if s.Latency.Max > 0 {

@@ -53,7 +53,7 @@ func TestWhyNotSampled(t *testing.T) {
 		{tls: "static", reason: process.ReasonSampling, at: now.Add(time.Second), want: "sampling"},
 		{tls: "static", reason: process.ReasonSocketFull, at: now.Add(time.Second), want: "other"},
 	} {
-		s := lifecycle.Status{AttachedAt: now, View: process.View{TLS: c.tls}}
+		s := lifecycle.Status{AttachedAt: now, View: process.View{Library: "/lib", TLS: c.tls}}
 		if c.reason != process.ReasonNone {
 			s.LastError = &ProcessError{Reason: c.reason.String(), At: c.at}
 		}
