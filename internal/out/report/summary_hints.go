@@ -36,7 +36,7 @@ var threadStarts = []string{
 }
 
 // Runtimes whose functions are not found by frame pointers, and have no names in a perf map that jcmd writes.
-const nodeName, pythonName, luaJITName = "Node.js", "Python", "LuaJIT"
+const nodeName, pythonName = "Node.js", "Python"
 
 // interpreterFiles are the files of such runtimes.
 var interpreterFiles = map[string]*regexp.Regexp{
@@ -46,12 +46,12 @@ var interpreterFiles = map[string]*regexp.Regexp{
 
 // unreadFiles are the files of runtimes whose functions are not read: frames are of the runtime itself.
 var unreadFiles = map[string]*regexp.Regexp{
-	"Perl":     regexp.MustCompile(`^perl[0-9.]*$|^libperl\.so`),
-	"PHP":      regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$|^libphp[0-9.]*\.so`),
-	"Ruby":     regexp.MustCompile(`^ruby[0-9.]*$|^libruby[0-9.-]*\.so`),
-	".NET":     regexp.MustCompile(`^libcoreclr\.so`),
-	"Erlang":   regexp.MustCompile(`^beam(\.smp)?$`),
-	luaJITName: regexp.MustCompile(`^luajit[0-9.-]*$|^libluajit[0-9.-]*\.so`),
+	"Perl":   regexp.MustCompile(`^perl[0-9.]*$|^libperl\.so`),
+	"PHP":    regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$|^libphp[0-9.]*\.so`),
+	"Ruby":   regexp.MustCompile(`^ruby[0-9.]*$|^libruby[0-9.-]*\.so`),
+	".NET":   regexp.MustCompile(`^libcoreclr\.so`),
+	"Erlang": regexp.MustCompile(`^beam(\.smp)?$`),
+	"LuaJIT": regexp.MustCompile(`^luajit[0-9.-]*$|^libluajit[0-9.-]*\.so`),
 }
 
 // runtimeOf returns the runtimes of interpreterFiles and of unreadFiles that a frame is of, "" if it is of none.
@@ -145,17 +145,16 @@ func (s *summary) hints() (hints []string) {
 	for _, p := range s.recording.Processes {
 		q := s.processes[p]
 		if q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) {
-			switch {
-			case q.interpreter == "" && (s.recording.Walked == 0 || s.recording.Refused[p.PID] != ""):
-				shallow = append(shallow, p) // the engine did not run, or cannot read a runtime that may have the option
-			case q.interpreter != "" && s.recording.Refused[p.PID] == "":
+			if q.interpreter == "" {
+				shallow = append(shallow, p)
+			} else if s.recording.Refused[p.PID] == "" {
 				shallowInterpreters = append(shallowInterpreters, p)
 			}
 		}
 		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
 			continue
 		}
-		if q.interpreter != "" || q.unread == luaJITName { // they write none, or none as they are
+		if q.interpreter != "" {
 			if q.interpreter == nodeName && s.recording.Refused[p.PID] == "" {
 				nodes = append(nodes, p)
 			}

@@ -189,14 +189,6 @@ func TestHints(t *testing.T) {
 			"no hint %q in %q", want, hints)
 	}
 	assert.Check(t, len(hints) == 6, "%q", hints)
-	r.Walked = 1 // an engine ran, so it needs no frame pointers
-	assert.Check(t, len(summarize(r, names).hints()) == 5)
-	r.Refused = map[int]string{shop.PID: "too new"} // but could not read this runtime
-	assert.Check(t, len(summarize(r, names).hints()) == 7)
-	r.Walked, r.Refused = 0, nil
-	file.Path = "/usr/bin/luajit" // which writes no perf map
-	assert.Check(t, !strings.Contains(strings.Join(summarize(r, names).hints(), "\n"), "there is no perf map"))
-	file.Path = "/usr/lib/libstripped.so"
 	names.perfMaps[shop] = fmt.Errorf("reading perf map: %w in 2 of its lines", symbols.ErrLines)
 	hints = summarize(r, names).hints()
 	for _, want := range []string{"code in memory of shop (101) is not all in its perf map: have it written",
