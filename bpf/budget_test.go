@@ -280,13 +280,28 @@ func TestBudgetBesideMany(t *testing.T) {
 	assert.Check(t, walked == of, "%d of %d", walked, of)
 }
 
-// What waits for a CPU have added up to has 32 bits, however long periods are.
+// What waits for a CPU have added up to has 36 bits, of which the last 4 are lost, however long periods are.
 func TestBudgetFits(t *testing.T) {
 	var all []dueWait
 	for i := range 1000 {
-		all = stream(all, i%4, i, 20*time.Second, func() time.Duration { return 390 * time.Millisecond })
+		all = stream(all, i%4, i, 320*time.Second, func() time.Duration { return 6240 * time.Millisecond })
 	}
-	for _, w := range walkDue(t, all, "-DLEAST=400000000ULL", "-DMOST=(0xffffffffULL/2)", "-DROOM=0xffffffffULL") {
+	for _, w := range walkDue(t, all, "-DLEAST=6400000000ULL", "-DMOST=(0xfffffffffULL/2)", "-DROOM=0xfffffffffULL") {
 		assert.Check(t, w.length < w.period)
 	}
+}
+
+// Many short waits for a CPU, of whose stacks few may be walked, have a part in those.
+func TestBudgetOfQueue(t *testing.T) {
+	var all []dueWait
+	for i := range 400 {
+		all = stream(all, 0, i, 10*time.Second, func() time.Duration { return 5 * time.Millisecond })
+	}
+	var stands, refused time.Duration
+	for _, w := range walkDue(t, all, "-DLEAST=100000000ULL", "-DMOST=(0xfffffffffULL/2)", "-DROOM=0xfffffffffULL") {
+		stands += w.weight
+		refused += w.refused
+	}
+	t.Log(stands, refused)
+	assert.Check(t, stands > 0 && refused == 0, "%v, %v not", stands, refused)
 }

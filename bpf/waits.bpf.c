@@ -316,8 +316,20 @@ static __always_inline __u64 period_of(const struct pace *pace) {
     return pace->period < least_period ? least_period : pace->period;
 }
 
+/* Threads wait for a CPU where they use one, of which samples tell: a stack for 100 ms is enough. */
 #define QUEUE_PERIODS 10
-#define MAX_QUEUE_PERIOD 0xffffffffULL /* ns: queue_rest has 32 bits */
+
+/* What queue_rest is counted in, as it has 32 bits: the last 4 of a sum are lost. */
+#define QUEUE_UNIT 16                                 /* ns */
+#define MAX_QUEUE_PERIOD (QUEUE_UNIT * 0xffffffffULL) /* ns */
+
+static __always_inline __u64 queue_rest(const struct thread *thread) {
+    return thread->account.queue_rest * (__u64)QUEUE_UNIT;
+}
+
+static __always_inline void set_queue_rest(struct thread *thread, __u64 ns) {
+    thread->account.queue_rest = ns / QUEUE_UNIT;
+}
 
 static __always_inline __u64 queue_period(__u64 period) {
     return period < MAX_QUEUE_PERIOD / QUEUE_PERIODS ? period * QUEUE_PERIODS : MAX_QUEUE_PERIOD;
@@ -330,18 +342,18 @@ static __always_inline __u64 random_part(__u64 period) {
 /* A thread begins with a part of each step at random. */
 static __always_inline void begin_rests(struct thread *thread) {
     thread->rest = random_part(least_period);
-    thread->account.queue_rest = random_part(queue_period(least_period));
+    set_queue_rest(thread, random_part(queue_period(least_period)));
     thread->step = thread->queue_step = STEPS;
 }
 
 /* Has what waits of a thread have added up to, each sort for itself, be no more than most. */
 static __always_inline void cut_rests(struct thread *thread, struct wait_counters *counters,
                                       __u64 most) {
-    __u64 rest = thread->account.queue_rest;
+    __u64 rest = queue_rest(thread);
 
     counters->unasked_ns += cut(&thread->rest, &thread->step, most, least_period);
     counters->unasked_ns += cut(&rest, &thread->queue_step, most, queue_period(least_period));
-    thread->account.queue_rest = rest;
+    set_queue_rest(thread, rest);
 }
 
 /* No stack stands for a time any more that one of the thread was to stand for. */
@@ -357,11 +369,11 @@ static __always_inline __u64 weigh_block(struct thread *thread, const struct pac
 
 /* The same of a wait for a CPU. */
 static __always_inline __u64 weigh_queue(struct thread *thread, const struct pace *pace, __u64 ns) {
-    __u64 rest = thread->account.queue_rest;
+    __u64 rest = queue_rest(thread);
     __u64 weight = weigh(&rest, &thread->queue_step, ns, queue_period(period_of(pace)),
                          queue_period(least_period));
 
-    thread->account.queue_rest = rest;
+    set_queue_rest(thread, rest);
     return weight;
 }
 
@@ -668,7 +680,7 @@ static __always_inline void note_leaver(struct task_struct *task, struct thread 
 static __always_inline void refuse(struct thread *thread, struct wait_counters *counters,
                                    const struct pace *pace, __u32 scarce, __u64 blocked,
                                    __u64 queued, __u64 queue) {
-    __u64 period = queue_period(period_of(pace)), rest = thread->account.queue_rest;
+    __u64 period = queue_period(period_of(pace)), rest = queue_rest(thread);
     __u64 blocks = thread->weight;
     __u32 random = bpf_get_prandom_u32();
 
@@ -682,7 +694,7 @@ static __always_inline void refuse(struct thread *thread, struct wait_counters *
         counters->unasked++;
         counters->unasked_ns += queued;
     }
-    thread->account.queue_rest = rest;
+    set_queue_rest(thread, rest);
     if (blocks &&
         (blocked >= period_of(pace) || !put_back(&thread->rest, &thread->step, blocks, scarce,
                                                  random, MAX_PERIOD, least_period))) {

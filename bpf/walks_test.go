@@ -284,15 +284,15 @@ func inAny(*waitsThread) bool { return true }
 // more than some steps of it, of each sort. The rest is counted.
 func TestWalksOfContext(t *testing.T) {
 	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
-	const step, rest, queueRest = 50e6, 70e6, 300e6 // a step of waits for a CPU, and sums of both sorts
+	const step, rest, queueRest, queueUnit = 100e6, 70e6, 300e6, 16 // a step of waits for a CPU, and sums of both sorts
 	pid := c.do("naps 1")
-	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest }
+	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest/queueUnit }
 	testenv.Poll(t, waiting, "a stack", func() bool {
 		before := got.counters().UnaskedNS
 		got.change(pid, inAny, add)
 		c.do("naps 0")
 		got.change(pid, inAny, func(thread *waitsThread) {
-			assert.Check(t, thread.Rest == rest && thread.Account.QueueRest < step, "%+v", thread)
+			assert.Check(t, thread.Rest == rest && queueUnit*uint64(thread.Account.QueueRest) < step, "%+v", thread)
 		})
 		counted := got.counters().UnaskedNS - before
 		assert.Check(t, counted >= queueRest && counted < queueRest+rest, "%d", counted)

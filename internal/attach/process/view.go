@@ -98,11 +98,11 @@ func (v View) ShortContainerID() string { return v.ContainerID[:min(len(v.Contai
 // TLSText returns how threads have what they work on: by Elastic's library, else by OpenTelemetry's
 // variable; empty for a process with neither.
 func (v View) TLSText() string {
-	if v.Library == "" && len(v.Contexts) == 0 {
-		return ""
-	}
 	if v.OTel != nil && v.OTel.TLS != "" && v.SocketPath == "" {
 		return v.OTel.TLS
+	}
+	if v.Library == "" {
+		return ""
 	}
 	return v.TLS
 }

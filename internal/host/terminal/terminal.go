@@ -77,7 +77,7 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// Count returns a number with the word for as many.
+// Count returns n with one if it is 1, else with many.
 func Count[N int | uint64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one

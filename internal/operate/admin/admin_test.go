@@ -75,7 +75,8 @@ func example() Status {
 			{
 				View: process.View{PID: 812, StartTime: now, State: process.StateRegistered, ServiceName: "shop",
 					ServiceEnvironment: "production", Libc: "musl", TLS: "dynamic",
-					ContainerID: "8d3f0011223344556677", Contexts: []string{"elastic", "opentelemetry"}},
+					ContainerID: "8d3f0011223344556677", Contexts: []string{"elastic", "opentelemetry"},
+					Library: "/l.so"},
 				RegisteredSince: &registered, Exported: 1000, Samples: 1234999, Sent: 1234000, Queued: 30,
 				WithoutTrace: 402, Late: 500,
 				Dropped: map[string]uint64{"queue_full": 7, "stale": 60},
@@ -88,7 +89,8 @@ func example() Status {
 					Message: "connecting to /tmp/agent.sock: not permitted to its own user"},
 			},
 			{
-				View:    process.View{PID: 90, StartTime: now, State: process.StateNoStorage, TLS: "unresolved"},
+				View: process.View{PID: 90, StartTime: now, State: process.StateNoStorage, Library: "/l.so",
+					TLS: "unresolved"},
 				Dropped: map[string]uint64{},
 				LastError: &agent.ProcessError{Reason: "timeout", At: now.Add(-time.Hour), Count: 1,
 					Message: "is long over"},

@@ -164,12 +164,12 @@ func totals(s *Status) []string {
 			counts = append(counts, fmt.Sprintf("%d %s", states[state], state))
 		}
 	}
-	processes := strconv.Itoa(len(s.Processes)) + " processes"
+	processes := terminal.Count(len(s.Processes), "process", "processes")
 	if len(counts) > 0 {
 		processes += ": " + strings.Join(counts, ", ")
 	}
 	if len(s.Silent) > 0 {
-		processes += fmt.Sprintf("; %d JVMs whose agent is silent", len(s.Silent))
+		processes += "; " + terminal.Count(len(s.Silent), "JVM", "JVMs") + " whose agent is silent"
 	}
 	if without := s.WithoutPlace; without.Publishing+without.Others > 0 {
 		processes += fmt.Sprintf("; without a place (--max-processes): %d that publish, %d others",
@@ -259,7 +259,7 @@ func unwinding(s *Status) string {
 		line += "; " + unwind.LossOfJava + ": " + terminal.Escape(u.Engine.JavaRefused)
 	}
 	if u.Engine.Unreaped > 0 {
-		line += fmt.Sprintf("; %d unwinding workers hang", u.Engine.Unreaped)
+		line += fmt.Sprintf("; unwinding workers that hang: %d", u.Engine.Unreaped)
 	}
 	return line
 }

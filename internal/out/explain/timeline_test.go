@@ -107,9 +107,9 @@ func TestTimelineUnseen(t *testing.T) {
 			Sum: int64(last - first)}
 	}
 	a.Samples, a.Waits, a.Spans = a.Samples[:1], a.Waits[:1], nil
-	a.Transactions[0].Span = &keep.Interval{Start: at, End: at.Add(1100 * ms)}
+	a.Transactions[0].Span = &keep.Interval{Start: at, End: at.Add(1040 * ms)}
 	a.Samples[0].Count, a.Samples[0].Moments = 1, []keep.Moment{moment(300*ms, 300*ms)}
-	a.Waits[0].Count, a.Waits[0].Moments = 1, []keep.Moment{moment(499*ms, 790*ms)}
+	a.Waits[0].Count, a.Waits[0].Moments = 1, []keep.Moment{moment(549*ms, 790*ms)}
 	made := timelineOf(t, a)
 	lane := made.Lanes[len(made.Lanes)-1]
 	var got []string
@@ -117,7 +117,7 @@ func TestTimelineUnseen(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Kind, " ", e.First, " ", e.Last))
 	}
 	// From the sample to the wait it is less than two periods of 50 ms, and 150 ms.
-	assert.DeepEqual(t, got, []string{"unseen 0s 300ms", "unseen 790ms 1.1s"})
+	assert.DeepEqual(t, got, []string{"unseen 0s 300ms", "unseen 790ms 1.04s"})
 	a.Samples[0].Count = 2 // one has no time
 	made = timelineOf(t, a)
 	assert.Check(t, made.Lanes[len(made.Lanes)-1].Name != lane.Name, "%+v", made.Lanes)
