@@ -316,7 +316,7 @@ static __always_inline __u64 period_of(const struct pace *pace) {
     return pace->period < least_period ? least_period : pace->period;
 }
 
-/* Threads wait for a CPU where they use one, of which samples tell: a stack for 100 ms is enough. */
+/* Threads wait for a CPU where they use one, of which samples tell: one for 100 ms is enough. */
 #define QUEUE_PERIODS 10
 
 /* What queue_rest is counted in, as it has 32 bits: the last 4 of a sum are lost. */

@@ -113,7 +113,7 @@ type WaitOptions struct {
 	MaxAccounts int // the size of each of two tables, 0: 4096, or twice MaxThreads with ByThread
 	MaxThreads  int // threads of a process that begin while it has more, or are found then, have no account; 0: 10,000
 
-	Period   time.Duration // the time of a thread's waits for which one stack is due, ten times that for a CPU; 0: 10 ms
+	Period   time.Duration // of waits for which one stack is due, of those for a CPU ten times that; 0: 10 ms
 	MaxWalks int           // of a CPU in a tenth of a second, 0: 6; of one owner 5, of one target 4: see bpf/budget.h
 	NoWalks  bool          // no stacks are walked
 	Paused   bool          // until Resume

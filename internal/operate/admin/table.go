@@ -241,8 +241,8 @@ func unwinding(s *Status) string {
 	if err := u.Err(); err != nil {
 		return "stacks: walked by frame pointers: " + terminal.Escape(err.Error())
 	}
-	line := fmt.Sprintf("stacks: unwound in %s, by frame pointers in %d", terminal.Count(u.Unwound, "process", "processes"),
-		u.Waiting)
+	line := fmt.Sprintf("stacks: unwound in %s, by frame pointers in %d",
+		terminal.Count(u.Unwound, "process", "processes"), u.Waiting)
 	if u.Native > 0 {
 		line += fmt.Sprintf(", as native code alone in %d", u.Native)
 	}

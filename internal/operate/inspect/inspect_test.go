@@ -104,7 +104,7 @@ func TestWithin(t *testing.T) {
 }
 
 func TestWriteProcesses(t *testing.T) {
-	view := process.View{PID: 7, State: process.StateFiltered, ServiceName: "a\tb", TLS: "static",
+	view := process.View{PID: 7, State: process.StateFiltered, ServiceName: "a\tb", Library: "/l.so", TLS: "static",
 		Contexts:    []string{"elastic"},
 		ContainerID: "5ebf11e02dbde102cda4b76bc0e3849a65f9edac7a12bdabfd34db01b9556101", CgroupPath: "/docker/\x1b[31m"}
 	var table strings.Builder
