@@ -146,4 +146,15 @@ static __always_inline __u64 next_period(__u64 period, __u32 walked, __u32 refus
     return period > MAX_PERIOD ? MAX_PERIOD : period;
 }
 
+/* Threads wait for a CPU where their samples are: a stack for 100 ms of that is enough. */
+#define QUEUE_PERIODS 10
+
+/* What queue_rest is counted in, as it has 32 bits: the last 4 of a sum are lost. */
+#define QUEUE_UNIT 16                                 /* ns */
+#define MAX_QUEUE_PERIOD (QUEUE_UNIT * 0xffffffffULL) /* ns */
+
+static __always_inline __u64 queue_period(__u64 period) {
+    return period < MAX_QUEUE_PERIOD / QUEUE_PERIODS ? period * QUEUE_PERIODS : MAX_QUEUE_PERIOD;
+}
+
 #endif

@@ -316,23 +316,12 @@ static __always_inline __u64 period_of(const struct pace *pace) {
     return pace->period < least_period ? least_period : pace->period;
 }
 
-/* Threads wait for a CPU where they use one, of which samples tell: one for 100 ms is enough. */
-#define QUEUE_PERIODS 10
-
-/* What queue_rest is counted in, as it has 32 bits: the last 4 of a sum are lost. */
-#define QUEUE_UNIT 16                                 /* ns */
-#define MAX_QUEUE_PERIOD (QUEUE_UNIT * 0xffffffffULL) /* ns */
-
 static __always_inline __u64 queue_rest(const struct thread *thread) {
     return thread->account.queue_rest * (__u64)QUEUE_UNIT;
 }
 
 static __always_inline void set_queue_rest(struct thread *thread, __u64 ns) {
     thread->account.queue_rest = ns / QUEUE_UNIT;
-}
-
-static __always_inline __u64 queue_period(__u64 period) {
-    return period < MAX_QUEUE_PERIOD / QUEUE_PERIODS ? period * QUEUE_PERIODS : MAX_QUEUE_PERIOD;
 }
 
 static __always_inline __u64 random_part(__u64 period) {

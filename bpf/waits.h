@@ -33,7 +33,7 @@ enum thread_state {
  *      120  104 longest   the longest single time, ns
  *      224   52 times     how many times there were
  *      276    4 queue_rest of a thread: its rest, below, of waits for a CPU, in QUEUE_UNIT of
- *                         waits.bpf.c; no part of the account
+ *                         budget.h; no part of the account
  */
 struct account {
     __u64 first;

@@ -125,8 +125,8 @@ func ofQueue(w *Walk) uint64 {
 	return w.Queued
 }
 
-// queuePeriods is QUEUE_PERIODS of waits.bpf.c.
-const queuePeriods = 10
+// queuePeriods and queueUnit are QUEUE_PERIODS and QUEUE_UNIT of budget.h.
+const queuePeriods, queueUnit = 10, 16
 
 // addsUp reports whether what stacks of a thread stand for, which is the only one, and what is counted that none does,
 // is its time off a CPU, within a period for what blocked it, and one of waits for a CPU. No stack stands for waits
@@ -284,7 +284,7 @@ func inAny(*waitsThread) bool { return true }
 // more than some steps of it, of each sort. The rest is counted.
 func TestWalksOfContext(t *testing.T) {
 	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
-	const step, rest, queueRest, queueUnit = 100e6, 70e6, 300e6, 16 // a step of waits for a CPU, and sums of both sorts
+	const step, rest, queueRest = queuePeriods * 10e6, 70e6, 300e6 // a step of waits for a CPU, and sums of both sorts
 	pid := c.do("naps 1")
 	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest/queueUnit }
 	testenv.Poll(t, waiting, "a stack", func() bool {

@@ -8,8 +8,15 @@
 
 #include "../budget.h"
 
+#define LEAST_PERIOD 10000000ULL
+#ifdef QUEUE /* they are for a CPU */
+#define MOST (MAX_QUEUE_PERIOD / 2)
+#define ROOM MAX_QUEUE_PERIOD
 #ifndef LEAST
-#define LEAST 10000000ULL
+#define LEAST (LEAST_PERIOD * QUEUE_PERIODS)
+#endif
+#else
+#define LEAST LEAST_PERIOD
 #define MOST MAX_PERIOD
 #define ROOM MAX_PERIOD
 #endif

@@ -71,7 +71,7 @@ func TestOtherLinkage(t *testing.T) {
 	}{
 		"as it is":            {size, plt.Size, []uint64{plt.Addr + linkageHeader - 4, plt.Addr + plt.Size}, 1},
 		"its end described":   {size, plt.Size, []uint64{plt.Addr + plt.Size - 4}, 0},
-		"its begin described": {size, plt.Size, []uint64{plt.Addr + linkageHeader}, 0},
+		"its start described": {size, plt.Size, []uint64{plt.Addr + linkageHeader}, 0},
 		"its header alone":    {size, linkageHeader, nil, 0},
 		"shorter than a call": {size, 7, nil, 0},
 		"longer than any":     {size, maxFollowedBytes + 1, nil, 0},
