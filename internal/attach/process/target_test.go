@@ -29,3 +29,15 @@ func TestOwner(t *testing.T) {
 		assert.Check(t, string(got) == c.want, "%s: %q, want %q", c.path, got, c.want)
 	}
 }
+
+// How threads have what they work on is not told of a process that has it in no library and no variable.
+func TestTLSText(t *testing.T) {
+	for want, view := range map[string]View{
+		"static":  {Library: "/lib.so", TLS: "static"},
+		"dynamic": {Library: "/lib.so", TLS: "unresolved", OTel: &OTelView{TLS: "dynamic"}},
+		"dtpmod":  {Library: "/lib.so", TLS: "dtpmod", SocketPath: "/socket", OTel: &OTelView{TLS: "dynamic"}},
+		"":        {TLS: "unresolved", OTel: &OTelView{}},
+	} {
+		assert.Check(t, view.TLSText() == want, "%q, not %q", view.TLSText(), want)
+	}
+}
