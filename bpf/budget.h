@@ -149,7 +149,7 @@ static __always_inline __u64 next_period(__u64 period, __u32 walked, __u32 refus
 /* Threads wait for a CPU where their samples are: a stack for 100 ms of that is enough. */
 #define QUEUE_PERIODS 10
 
-/* What queue_rest is counted in, as it has 32 bits: the last 4 of a sum are lost. */
+/* What queue_rest is counted in, as it has 32 bits. Sums are rounded: none is less on average. */
 #define QUEUE_UNIT 16                                 /* ns */
 #define MAX_QUEUE_PERIOD (QUEUE_UNIT * 0xffffffffULL) /* ns */
 

@@ -280,7 +280,7 @@ func TestBudgetBesideMany(t *testing.T) {
 	assert.Check(t, walked == of, "%d of %d", walked, of)
 }
 
-// What waits for a CPU have added up to has 36 bits, of which the last 4 are lost, however long periods are.
+// What waits for a CPU have added up to has 32 bits for 16 ns each, however long periods are.
 func TestBudgetFits(t *testing.T) {
 	var all []dueWait
 	for i := range 1000 {
@@ -302,5 +302,5 @@ func TestBudgetOfQueue(t *testing.T) {
 		stands += w.weight
 		refused += w.refused
 	}
-	assert.Check(t, stands > 0 && refused == 0, "%v, %v not", stands, refused)
+	assert.Check(t, stands > 20*time.Minute && refused == 0, "%v, %v not", stands, refused) // of 67
 }

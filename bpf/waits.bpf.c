@@ -321,7 +321,7 @@ static __always_inline __u64 queue_rest(const struct thread *thread) {
 }
 
 static __always_inline void set_queue_rest(struct thread *thread, __u64 ns) {
-    thread->account.queue_rest = ns / QUEUE_UNIT;
+    thread->account.queue_rest = (ns + QUEUE_UNIT / 2) / QUEUE_UNIT;
 }
 
 static __always_inline __u64 random_part(__u64 period) {

@@ -284,7 +284,7 @@ func inAny(*waitsThread) bool { return true }
 // more than some steps of it, of each sort. The rest is counted.
 func TestWalksOfContext(t *testing.T) {
 	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
-	const step, rest, queueRest = queuePeriods * 10e6, 70e6, 300e6 // a step of waits for a CPU, and sums of both sorts
+	const step, rest, queueRest = queuePeriods * 10e6, 70e6, 20e9 // a step of waits for a CPU, and sums of both sorts
 	pid := c.do("naps 1")
 	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest/queueUnit }
 	testenv.Poll(t, waiting, "a stack", func() bool {

@@ -36,7 +36,7 @@ func TestTLSText(t *testing.T) {
 		"static":  {Library: "/lib.so", TLS: "static"},
 		"dynamic": {Library: "/lib.so", TLS: "unresolved", OTel: &OTelView{TLS: "dynamic"}},
 		"dtpmod":  {Library: "/lib.so", TLS: "dtpmod", SocketPath: "/socket", OTel: &OTelView{TLS: "dynamic"}},
-		"":        {TLS: "unresolved", OTel: &OTelView{}},
+		"":        {TLS: "unresolved", OTel: &OTelView{}, Contexts: []string{"go_labels"}},
 	} {
 		assert.Check(t, view.TLSText() == want, "%q, not %q", view.TLSText(), want)
 	}
