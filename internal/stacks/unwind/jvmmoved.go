@@ -89,10 +89,15 @@ func addMovedStack(instructions asm.Instructions, stack jvmStack, types *btf.Spe
 		asm.LoadMem(asm.R0, asm.R6, regsCX, asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R8),
 	}, movedCode())
+	return addBefore(instructions, append(added, asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(jvmMovedDone))), nil
+}
+
+// addBefore returns a program that begins with what is added, which has to leave the context in r1.
+func addBefore(instructions, added asm.Instructions) asm.Instructions {
 	first := instructions[0]
-	added = append(added, asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(jvmMovedDone), first.WithMetadata(asm.Metadata{}))
+	added = append(added, first.WithMetadata(asm.Metadata{}))
 	added[0] = added[0].WithMetadata(first.Metadata)
-	return append(added, instructions[1:]...), nil
+	return append(added, instructions[1:]...)
 }
 
 // movedScratch returns where in the record there are movedSpace bytes: programs share scratch space, of which that of

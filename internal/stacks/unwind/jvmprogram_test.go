@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,35 +12,49 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
 )
 
-// What is added to the program of JVMs comes before it and is called in four places, and leaves all else as it is; a
+// What is added to the program of JVMs comes before it and is called in some places, and leaves all else as it is; a
 // program without these places, or with one of them twice, is not changed.
 func TestAddReturnAddresses(t *testing.T) {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
 	program := full.Programs[hotspotProgram].Instructions
-	changed, err := addReturnAddresses(program, full.Types)
-	assert.NilError(t, err)
-	different, before := 0, slices.IndexFunc(changed, func(ins asm.Instruction) bool {
-		return ins.Symbol() == jvmMovedDone
-	})+1
-	assert.Check(t, changed[0].Symbol() == hotspotProgram && changed[before].Symbol() == "")
-	for i := range program {
-		if ins := changed[before+i]; ins.OpCode != program[i].OpCode || ins.Constant != program[i].Constant {
-			different++
+	for _, c := range []struct {
+		add    func(asm.Instructions, *btf.Spec) (asm.Instructions, error)
+		places int
+		last   string // label of what comes before the program
+		others string // architecture whose program has not all of the places
+	}{
+		{addReturnAddresses, 4, jvmMovedDone, "arm64"},
+		{addLinkRegister, 1, armDone, ""},
+	} {
+		if c.others == runtime.GOARCH {
+			continue
 		}
+		changed, err := c.add(program, full.Types)
+		assert.NilError(t, err)
+		different, before := 0, slices.IndexFunc(changed, func(ins asm.Instruction) bool {
+			return ins.Symbol() == c.last
+		})+1
+		assert.Check(t, changed[0].Symbol() == hotspotProgram && changed[before].Symbol() == "")
+		for i := range program {
+			if ins := changed[before+i]; ins.OpCode != program[i].OpCode || ins.Constant != program[i].Constant {
+				different++
+			}
+		}
+		assert.Check(t, different == c.places && before > 1 && len(changed) > before+len(program),
+			"%d instructions of the program differ", different)
+		_, err = c.add(append(program[:len(program):len(program)], program...), full.Types)
+		assert.Check(t, err != nil)
+		_, err = c.add(full.Programs[v8Program].Instructions, full.Types)
+		assert.Check(t, err != nil)
 	}
-	assert.Check(t, different == 4 && before > 1 && len(changed) > before+len(program),
-		"%d instructions of the program differ", different)
-	_, err = addReturnAddresses(append(program[:len(program):len(program)], program...), full.Types)
-	assert.Check(t, err != nil)
-	_, err = addReturnAddresses(full.Programs[v8Program].Instructions, full.Types)
-	assert.Check(t, err != nil)
 }
 
 // At each instruction that makes a method's frame, or comes between its end and the return, the program is told where

@@ -260,13 +260,15 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 			if err := setLoopEnd(p.Instructions, "HOTSPOT_FRAMES_PER_PROGRAM", frames); err != nil {
 				return nil, err
 			}
-			if runtime.GOARCH == "amd64" {
-				changed, err := addReturnAddresses(p.Instructions, full.Types)
-				if err != nil {
-					return nil, err
-				}
-				p.Instructions = changed
+			add := addReturnAddresses
+			if runtime.GOARCH == "arm64" {
+				add = addLinkRegister
 			}
+			changed, err := add(p.Instructions, full.Types)
+			if err != nil {
+				return nil, err
+			}
+			p.Instructions = changed
 		}
 		if name == v8Program {
 			changed, err := addProgramCounters(p.Instructions, full.Types)

@@ -1,7 +1,6 @@
 package unwind
 
 import (
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -103,9 +102,6 @@ func TestJVMWithoutAreas(t *testing.T) {
 // Where the kernel's verifier refuses the program for JVMs as it is changed, that is loaded as the module has it, and
 // said; here it accepts what is changed.
 func TestProgramRefused(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("it is changed on x86-64")
-	}
 	e := shareEngine(t)
 	assert.Check(t, e.Status().JavaRefused == "", e.Status().JavaRefused)
 	full, err := support.LoadCollectionSpec()

@@ -1,0 +1,213 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"gotest.tools/v3/assert"
+
+	"correlator/internal/lab/testenv"
+)
+
+// armSaid are letters for what is found at a place in code.
+var armSaid = map[uint64]byte{
+	armUnknown: '-', armIndexOf: 'i', armLink: 'l', armPushed: 'p', armFrame: 'f',
+	armLink | 4<<support.HSTSIDStackDeltaBit: 'q',
+}
+
+// At each instruction of code, what the code does from there on says where the return address is, or nothing does.
+func TestFollowedCode(t *testing.T) {
+	testenv.NeedRoot(t)
+	program := followProgram(t)
+	for _, c := range []struct {
+		name string
+		code string // instructions, each with what is found before it, as in armSaid
+	}{
+		{"a stub without a frame", "l:f8408429 l:f100214a l:54ffffcc l:8b0a0020 l:d65f03c0"},
+		{"one with a frame", "l:a9bf7bfd p:910003fd f:f8408429 f:94000400 f:910003bf f:a8c17bfd l:d65f03c0"},
+		{"with more on the stack", "l:a9bf7bfd p:910003fd f:a9bf07e0 f:d63f0120 f:910003bf f:a8c17bfd l:d65f03c0"},
+		{"what is jumped over does not count", "l:14000002 -:94000400 l:d65f03c0"},
+		{
+			"nor what is if a condition is true",
+			"l:54000041 -:94000400 l:b400005d -:94000400 l:3700005e -:94000400 l:d65f03c0",
+		},
+		{"but if that leads back", "-:94000400 l:54ffffe1 l:b5ffffde l:36ffffbd l:d65f03c0"},
+		{"a loop without an end", "-:f8408429 -:17ffffff"},
+		{"after a call", "-:94000400 l:d65f03c0"},
+		{"one by a register", "-:d63f0120 l:d65f03c0"},
+		{"x30 from another register", "-:aa0903fe l:d65f03c0"},
+		{"x30 from memory", "-:f9400bfe l:d65f03c0"},
+		{"x30 with another", "-:a9407be9 l:d65f03c0"},
+		{"first of two", "-:a94027fe l:d65f03c0"},
+		{"by adr", "-:1000001e l:d65f03c0"},
+		{"vectors of the same number", "l:3dc0001e l:ad40781d l:4c40781e l:4c9f781e l:d65f03c0"},
+		{"a vector with sp", "-:4cdf7bfe l:d65f03c0"},
+		{"a number for a vector, and back", "l:9e67001e l:9e66001b l:4e183fda l:d65f03c0"},
+		{"back to x30", "-:9e66001e l:d65f03c0"},
+		{"rounded", "-:9e78001e l:d65f03c0"},
+		{"an element", "-:4e183c1e l:d65f03c0"},
+		{"with its sign", "-:4e082c1e l:d65f03c0"},
+		{"what is on the stack", "l:f94007e1 l:a94107e0 l:39400be2 l:38626be3 l:ad400be1 l:d65f03c0"},
+		{"a load that moves sp", "-:f84107e1 l:d65f03c0"},
+		{"a store that does", "-:f81f0fe1 l:d65f03c0"},
+		{"of two", "-:a9bf3bec p:f100109f p:5400004b p:aa0c03e8 p:a8c13bec l:14000002 -:94000400 l:d65f03c0"},
+		{"of four", "-:a9be57f4 q:a9015ff6 q:cb020084 q:a9415ff6 q:a8c257f4 l:d65f03c0"},
+		{"of vectors", "-:6dbe27e8 q:6d012fea q:6d412fea q:6cc227e8 l:d65f03c0"},
+		{"of four words", "-:29bf07e0 -:28c107e0 l:d65f03c0"},
+		{"of sp and x30", "-:a8c17be9 l:d65f03c0"},
+		{"more than is on the stack", "-:a8df87e0 q:a8c207e0 l:d65f03c0"},
+		{"with a frame above", "-:a8c107e0 l:a9bf7bfd"},
+		{"of two, before sp moves", "-:a9c107e0 l:d65f03c0"},
+		{"of two, back", "-:a8ff07e0 l:d65f03c0"},
+		{"sp by a number", "-:910083ff l:d65f03c0"},
+		{"less", "-:d10083ff l:d65f03c0"},
+		{"by a register", "-:8b2163ff l:d65f03c0"},
+		{"aligned", "-:927cec3f l:d65f03c0"},
+		{"comparisons with it", "l:eb2163ff l:f10083ff l:f27c001f l:d65f03c0"},
+		{"x29 from another register, in a frame", "-:aa0903fd f:910003bf f:a8c17bfd l:d65f03c0"},
+		{"x29 with another", "-:a94077e9 f:910003bf f:a8c17bfd l:d65f03c0"},
+		{"x29 set without a frame", "-:910003fd f:910003bf -:d503201f -:a8c17bfd l:d65f03c0"},
+		{"a branch with such numbers", "l:1400001d" + strings.Repeat(" -:00000000", 28) + " l:d65f03c0"},
+		{"one that is not taken", "l:b400003d l:54ffffec l:3600003e l:d65f03c0"},
+		{"by a register", "-:f8408429 -:d61f0120 l:d65f03c0"},
+		{"no return of this", "-:f8408429 -:d65f0120 -:d65f0bff"},
+		{"a trap", "-:f8408429 -:d4200000 l:d65f03c0"},
+		{"no code", "-:f8408429 -:00000000 l:d65f03c0"},
+		{
+			"indexOf of Latin-1 in JDK 17", `-:d10403ff i:b27d03ed i:910003e8 i:ac810100 i:f10005ad i:54ffffcc
+			i:d100044a i:aa0103ed i:8b0e0024 i:d1000449 i:aa0303eb i:38401568 i:38286be9 i:f1000529 i:54ffffac
+			i:8b020070 i:f85f8210 i:386a782c i:d1001d4a i:d378fe0b i:eb0c017f i:54000141 i:f86a6829 i:aa1003e8
+			i:14000003 i:386a7868 i:386a7829 i:f100054a i:5400014b i:eb09011f i:54ffff60 i:386c6bee i:d100044a
+			i:8b0e0021 i:eb04003f i:54fffdcd i:910403ff -:14000060 i:eb09011f i:54ffff01 i:cb0d0020 i:910403ff
+			-:1400005e -:f100405f -:540000cb`,
+		},
+		{"a method's frame of that size", "-:f94007e1 -:a94f7bfd -:910403ff l:d65f03c0"},
+		{"indexOf, after a call", "-:94000400 i:aa0103e0 i:910403ff"},
+		{"another size", "-:aa0103e0 -:910203ff"},
+	} {
+		code := make([]byte, 1<<11)
+		var said []byte
+		at := 512
+		for i, instruction := range strings.Fields(c.code) {
+			number, err := strconv.ParseUint(instruction[2:], 16, 32)
+			assert.NilError(t, err)
+			binary.LittleEndian.PutUint32(code[at+4*i:], uint32(number))
+			said = append(said, instruction[0])
+		}
+		for i, want := range said {
+			found := program(code, at+4*i)
+			assert.Check(t, armSaid[found] == want, "%s: %x, not %c, at %x", c.name, found, want, code[at+4*i:][:4])
+		}
+	}
+}
+
+// followProgram returns what is found at a place in code.
+func followProgram(t *testing.T) func(code []byte, at int) uint64 {
+	space := newTable(t, ebpf.Array, movedSpace)
+	run := newProgram(t, map[string]*ebpf.Map{recordsMap: space}, asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+	}, lookUpRecord(-4, "end"), asm.Instructions{
+		asm.Mov.Reg(asm.R7, asm.R0),
+		asm.LoadMem(asm.R8, asm.R6, 0, asm.DWord),
+	}, armFollow(), asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(armDone),
+		asm.Return().WithSymbol("end"),
+	})
+	return func(code []byte, at int) uint64 {
+		run(addressOf(&code[at]))
+		words := make([]byte, movedSpace)
+		assert.NilError(t, space.Lookup(uint32(0), &words))
+		return binary.LittleEndian.Uint64(words[armFound:])
+	}
+}
+
+// What is found is what the program is told of an innermost stub whose frame's size is not known, and indexOf's table
+// is of a method's frame. Where nothing is found, and the engine knows nothing, there is no return address.
+func TestLinkRegisterOfStub(t *testing.T) {
+	testenv.NeedRoot(t)
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	offsets, err := armOffsets(full.Types)
+	assert.NilError(t, err)
+	scratch, err := movedScratch(full.Types)
+	assert.NilError(t, err)
+	stack, err := newJVMStack(0)
+	assert.NilError(t, err)
+	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
+	processes := newTable(t, ebpf.Hash, full.Maps[hotspotMap].ValueSize)
+	const pid, frameSize, codeName = 7, 8, 16
+	process := make([]byte, full.Maps[hotspotMap].ValueSize)
+	process[offsets["codeblob_framesize"]], process[offsets["codeblob_name"]] = frameSize, codeName
+	assert.NilError(t, processes.Put(uint32(pid), process))
+	blob := offsets["hotspotUnwindScratch.codeblob"]
+	run := newProgram(t, map[string]*ebpf.Map{recordsMap: records, hotspotMap: processes}, asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+	}, lookUpRecord(stack.key, "end"), asm.Instructions{
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.Add.Imm(asm.R1, int32(blob)),
+		asm.Mov.Imm(asm.R2, 24),
+		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
+		asm.Ja.Label(armBlob),
+		asm.Return().WithSymbol(armBack),
+		asm.Return().WithSymbol("end"),
+	}, armBlobCode(readUser, stack, offsets, scratch))
+
+	const table, link, none, stub = 0x5432_1000, 0xcafe, ^uint32(0), "StubRoutines (2)"
+	const known = armFrame | table
+	for _, c := range []struct {
+		what, name string
+		size       uint32
+		isCaller   bool
+		area       uint64 // what the engine has of it
+		found      uint64
+
+		wantSize uint32
+		wantArea uint64
+		wantLink uint64
+	}{
+		{"a stub", stub, 0, false, table, armLink, 0, armLink | table, link},
+		{"one that has pushed its frame", stub, 0, false, table, armPushed, 0, armPushed | table, link},
+		{"with its frame", stub, 0, false, table, armFrame, 0, armFrame | table, link},
+		{"one that the engine takes for another", stub, 0, false, known, armLink, 0, armLink | table, link},
+		{"one that only the engine knows", stub, 0, false, known, armUnknown, 0, known, link},
+		{"one that nobody knows", stub, 0, false, table, armUnknown, 0, armLink | table, 0},
+		{"what frees 256 bytes", stub, 0, false, table, armIndexOf, 0, armLink | table, 0},
+		{"an adapter", "I2C/C2I adapters", 0, false, table, armUnknown, 0, armLink | table, 0},
+		{"of C1", "slow_subtype_check Runtime1 stub", none, false, table, armLink, none, armLink | table, link},
+		{"of C1 that nobody knows", "unwind_exception Runtime1 stub", none, false, table, 0, none, armLink | table, 0},
+		{"of a known size", "SafepointBlob", 8, false, table, armLink, 8, table, link},
+		{"a caller", stub, 0, true, table, armUnknown, 0, table, link},
+		{"a table of methods", "vtable chunks", 0, false, table, armUnknown, 0, table, link},
+		{"the interpreter", "Interpreter", 0, false, table, armUnknown, 0, table, link},
+		{"a method", "nmethod", 8, false, table, armLink, 8, table, link},
+		{"indexOf", "nmethod", 8, false, table, armIndexOf, 8 + 32, table, link},
+		{"its caller", "nmethod", 8, true, table, armIndexOf, 8, table, link},
+		{"a native method", "native nmethod", 8, false, table, armIndexOf, 8, table, link},
+	} {
+		name := []byte(c.name)
+		code := make([]byte, 24)
+		binary.LittleEndian.PutUint32(code[frameSize:], c.size)
+		binary.LittleEndian.PutUint64(code[codeName:], addressOf(&name[0]))
+		record := make([]byte, full.Maps[recordsMap].ValueSize)
+		binary.LittleEndian.PutUint32(record[offsets["trace.pid"]:], pid)
+		binary.LittleEndian.PutUint64(record[offsets["state.text_section_id"]:], c.area)
+		binary.LittleEndian.PutUint64(record[offsets["state.lr"]:], link)
+		binary.LittleEndian.PutUint64(record[scratch+armFound:], c.found)
+		if c.isCaller {
+			record[offsets["state.return_address"]] = 1
+		}
+		assert.NilError(t, records.Put(uint32(0), record))
+		result := run(addressOf(&code[0]))
+		assert.NilError(t, records.Lookup(uint32(0), &record))
+		size := binary.LittleEndian.Uint32(record[blob+frameSize:])
+		area := binary.LittleEndian.Uint64(record[offsets["state.text_section_id"]:])
+		lr := binary.LittleEndian.Uint64(record[offsets["state.lr"]:])
+		assert.Check(t, result == 0 && size == c.wantSize && area == c.wantArea && lr == c.wantLink,
+			"%s: %d words, %#x, %#x", c.what, size, area, lr)
+	}
+}
