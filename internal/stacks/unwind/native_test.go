@@ -115,6 +115,35 @@ func TestFilesThatAreGone(t *testing.T) {
 	}
 }
 
+// Stacks of coroutines begin with their function, and are not cut.
+func TestContexts(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("cut on " + runtime.GOARCH)
+	}
+	e := shareEngine(t)
+	e.sample(t)
+	for _, flag := range []string{"-O0", "-O2"} {
+		program := testenv.Compile(t, "cc", "testdata/contexts.c", flag, "-no-pie")
+		nameOf := functionsOf(t, program)
+		j := startBusy(t, program)
+		e.synchronize(t, j.target)
+		for whole := 0; whole < 20; {
+			s := e.next(t, j.target)
+			frames, err := e.name(t, j.target, s)
+			assert.NilError(t, err)
+			var names []string
+			for _, f := range frames {
+				names = append(names, nameOf(f.Address))
+			}
+			if slices.Contains(names, "coroutine") {
+				last := slices.Index(names, "coroutine") == len(frames)-2
+				assert.Assert(t, s.failure == 0 && last, "%d: %q", s.failure, names)
+				whole++
+			}
+		}
+	}
+}
+
 // A program with a table of Go's functions that is damaged is unwound all the same, and counted.
 func TestUncorrected(t *testing.T) {
 	e := shareEngine(t)

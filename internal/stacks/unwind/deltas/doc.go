@@ -11,5 +11,6 @@
 //     code is followed from the entries of functions on: see follower.
 //   - On arm64 no PLT has an .eh_frame: its calls return by the link register.
 //   - V8 and JVMs have functions in assembly without an .eh_frame, which are followed likewise.
+//   - glibc's coroutines (makecontext) return to a place that is described by nothing: their stacks end there.
 //   - CPython's trampolines are in no file: see Trampolines.
 package deltas

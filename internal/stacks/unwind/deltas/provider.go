@@ -1,6 +1,8 @@
 package deltas
 
 import (
+	"errors"
+
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
@@ -34,7 +36,8 @@ func (p *Provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 	}
 	errGo, errLibrary := correctGo(file, data), completeLibrary(file, data)
 	errAssembly, errLinkage := completeAssembly(file, data), completeLinkage(file, data)
-	if errGo != nil || errLibrary != nil || errAssembly != nil || errLinkage != nil {
+	errContexts := completeContexts(file, data)
+	if errors.Join(errGo, errLibrary, errAssembly, errLinkage, errContexts) != nil {
 		p.Uncorrected++
 	}
 	if err := check(data); err != nil {
