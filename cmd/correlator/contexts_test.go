@@ -47,6 +47,7 @@ func TestScanOTel(t *testing.T) {
 	} {
 		assert.Check(t, strings.Contains(string(out), want), "%q is not in %s", want, out)
 	}
+	assert.Check(t, !strings.Contains(string(out), "unresolved") && view.TLS == "", "no library is mapped: %s", out)
 }
 
 // Contexts of threads whose schema is not read are said to be so, wherever no trace is seen for that reason.

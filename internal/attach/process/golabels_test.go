@@ -76,6 +76,7 @@ func TestLabelRules(t *testing.T) {
 		assert.Check(t, rules.Labels == layout == test.labels, "%s: %+v", name, rules)
 		target.Describe(&view)
 		assert.Check(t, slices.Contains(view.Contexts, GoLabels) == test.labels, "%s: %v", name, view.Contexts)
+		assert.Check(t, view.TLS == "", "%s: %q without a library", name, view.TLS)
 		assert.Check(t, (view.UnreadSchema() != "") == (name == "says so, can have none"), "%s: unread %q", name,
 			view.UnreadSchema())
 		target.ForgetRules()

@@ -41,7 +41,6 @@ func Silent(client *access.Client, procRoot string, id procscan.ProcessID, filte
 	if agent.Reasons[0] == javaagent.Unknown && time.Since(view.StartTime) < agentStart {
 		agent.Reasons[0] = javaagent.Starting
 	}
-	view.TLS = ""
 	view.State, view.Reason, view.Agent = StateSilent, string(agent.Reasons[0]), agent
 	view.ContainerID, view.CgroupPath = t.cgroup.ContainerID, t.cgroup.Path
 	return view, true, nil

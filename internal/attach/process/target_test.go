@@ -30,13 +30,13 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// How threads have what they work on is not told of a process that has it in no library and no variable.
+// How threads have what they work on is told of OpenTelemetry's variable where it is that which is used.
 func TestTLSText(t *testing.T) {
 	for want, view := range map[string]View{
 		"static":  {Library: "/lib.so", TLS: "static"},
 		"dynamic": {Library: "/lib.so", TLS: "unresolved", OTel: &OTelView{TLS: "dynamic"}},
 		"dtpmod":  {Library: "/lib.so", TLS: "dtpmod", SocketPath: "/socket", OTel: &OTelView{TLS: "dynamic"}},
-		"":        {TLS: "unresolved", OTel: &OTelView{}, Contexts: []string{"go_labels"}},
+		"":        {OTel: &OTelView{}, Contexts: []string{"go_labels"}},
 	} {
 		assert.Check(t, view.TLSText() == want, "%q, not %q", view.TLSText(), want)
 	}

@@ -44,7 +44,8 @@ type View struct {
 	PID       int                `json:"pid"`
 	StartTime time.Time          `json:"start_time"` // in steps of 10 ms
 	State     State              `json:"state"`
-	Reason    string             `json:"reason,omitempty"` // with StateError, a Reason's name; with StateSilent javaagent's
+	// Reason is a Reason's name with StateError, javaagent's with StateSilent.
+	Reason string `json:"reason,omitempty"`
 
 	ServiceName        string   `json:"service_name"`
 	ServiceEnvironment string   `json:"service_environment"`
@@ -52,7 +53,7 @@ type View struct {
 	SocketPath         string   `json:"socket_path"` // as the process itself sees it
 	Library            string   `json:"library"`     // path in the process's mount namespace
 	Libc               string   `json:"libc"`        // glibc or musl; empty while not known
-	TLS                string   `json:"tls"`         // static, dynamic, dtpmod or unresolved
+	TLS                string   `json:"tls"`         // static, dynamic, dtpmod or unresolved; empty without a library
 
 	OTel  *OTelView        `json:"opentelemetry,omitempty"` // nil without a process context
 	Agent *javaagent.Agent `json:"agent,omitempty"`         // of StateSilent alone
@@ -101,9 +102,6 @@ func (v View) TLSText() string {
 	if v.OTel != nil && v.OTel.TLS != "" && v.SocketPath == "" {
 		return v.OTel.TLS
 	}
-	if v.Library == "" {
-		return ""
-	}
 	return v.TLS
 }
 
@@ -120,12 +118,15 @@ func (t *Target) Describe(view *View) {
 	if t.HasStorage() {
 		view.Contexts = append(view.Contexts, profile.ElasticContext.String())
 	}
-	view.Library, view.Libc, view.TLS = "", "", t.elastic.kind()
+	view.Library, view.Libc, view.TLS = "", "", ""
 	if len(t.mappings) > 0 {
 		view.Library = t.mappings[0].Path
 	}
 	if t.publishing != nil {
 		view.Library = t.publishing.mapping.Path
+	}
+	if view.Library != "" {
+		view.TLS = t.elastic.kind()
 	}
 	view.OTel = nil
 	if t.HasContext() {
@@ -172,10 +173,10 @@ const ticksPerSecond = 100
 
 // NewView returns the view of a process of which nothing is known yet.
 func NewView(id procscan.ProcessID) View {
-	return View{ID: id, PID: id.PID, StartTime: startTime(id.StartTime), Contexts: []string{}, TLS: unresolved}
+	return View{ID: id, PID: id.PID, StartTime: startTime(id.StartTime), Contexts: []string{}}
 }
 
-// unresolved is the TLS of a process whose rule is not known (yet), or that none fits.
+// unresolved is the TLS of a process whose rule is not known yet, or that none fits.
 const unresolved = "unresolved"
 
 // clockLeeway is how much the time of a file may be before that of the start of the process that

@@ -90,7 +90,7 @@ func (i Inspection) Write(w io.Writer) error {
 	head.Row("cgroup", i.CgroupPath)
 	head.Row("socket", i.SocketPath)
 	head.Row("library", i.Library)
-	head.Row("libc, tls", i.Libc+", "+i.TLS)
+	head.Row("libc, tls", strings.Trim(i.Libc+", "+i.TLSText(), ", "))
 	if err := head.Write(w); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"correlator/internal/attach/lifecycle"
 	"correlator/internal/attach/process"
 	"correlator/internal/lab/demo"
-	"correlator/procscan"
 )
 
 // spoilDescriptor has the process's thread-local variable resolved by what is no code of a C
@@ -38,7 +37,7 @@ func spoilDescriptor(t *testing.T, p *demo.Process) {
 
 func TestWhyNotSampled(t *testing.T) {
 	now := time.Now()
-	unresolved := process.NewView(procscan.ProcessID{}).TLS
+	const unresolved = "unresolved"
 	got, want := make(map[string]int), make(map[string]int)
 	for _, c := range []struct {
 		tls    string
