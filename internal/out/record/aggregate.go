@@ -73,12 +73,12 @@ type aggregate struct {
 	// functions are those of stacks. One text can be several functions, which all count.
 	functions map[*profile.Function]struct{}
 	truncated map[procscan.ProcessID]time.Time // when the first sample was lost for want of room
+	walks     map[*Process]Walks
 	lost      map[string]uint64
 	total     uint64 // of samples
 	traced    uint64
 	early     uint64    // before start
 	others    uint64    // not selected
-	walked    uint64    // by frame pointers, of total
 	lostWaits uint64    // not in waits
 	start     time.Time // zero: not begun yet
 	closed    bool
@@ -124,6 +124,7 @@ func newAggregate() *aggregate {
 		names:     make(map[thread]threadName),
 		known:     make(map[processStack]struct{}),
 		truncated: make(map[procscan.ProcessID]time.Time),
+		walks:     make(map[*Process]Walks),
 		lost:      make(map[string]uint64),
 		functions: make(map[*profile.Function]struct{}),
 	}
@@ -169,9 +170,14 @@ func (a *aggregate) add(process *Process, s *profile.Sample) (isNew bool) {
 	a.addMoment(&WaitKey{Key: key}, s)
 	a.samples[key] += s.Count
 	a.total += s.Count
-	if !s.Unwound {
-		a.walked += s.Count
+	walks := a.walks[process]
+	if s.Served {
+		walks.Served += s.Count
 	}
+	if s.Unwound {
+		walks.Unwound += s.Count
+	}
+	a.walks[process] = walks
 	if key.HasTrace() {
 		a.traced += s.Count
 	}
@@ -396,7 +402,7 @@ func (a *aggregate) close(into *Recording) {
 		return cmp.Or(cmp.Compare(x.Process.PID, y.Process.PID), cmp.Compare(x.TID, y.TID), x.First.Compare(y.First))
 	})
 	into.LostWaits, into.LostAccounts = a.lostWaits, a.lostAccounts
-	into.Unselected, into.Walked = a.others, a.walked
+	into.Unselected, into.Walks = a.others, a.walks
 	into.Stacks, into.Lost = a.stacks, maps.Clone(a.lost)
 	a.accounts, a.samples, a.waits, a.moments, a.names, a.known, a.functions = nil, nil, nil, nil, nil, nil, nil
 }

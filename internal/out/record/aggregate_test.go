@@ -53,24 +53,32 @@ func TestAggregateFunctions(t *testing.T) {
 	}
 }
 
-// Of what is counted, it is said how much was walked by frame pointers.
+// Of what is counted of a process, it is said how much was walked by frame pointers, and why.
 func TestAggregateWalked(t *testing.T) {
 	a := newAggregate()
 	a.selection = Selection{Trace: "01"}
 	start := time.Now()
 	a.begin(start)
-	add := func(count uint64, unwound bool, trace byte, at time.Time) {
-		a.add(new(Process), &profile.Sample{Stack: stackOf(profile.StackTraceID{1}, 1), TraceID: [16]byte{trace},
-			Count: count, At: at, Unwound: unwound})
+	one, other := &Process{PID: 1}, &Process{PID: 2}
+	add := func(p *Process, count uint64, unwound, served bool, trace byte, at time.Time) {
+		a.add(p, &profile.Sample{Stack: stackOf(profile.StackTraceID{1}, 1), TraceID: [16]byte{trace}, Count: count,
+			At: at, Unwound: unwound, Served: served})
 	}
-	add(1, false, 1, start)
-	add(2, true, 1, start)
-	add(4, false, 1, start)
-	add(8, false, 1, start.Add(-1)) // before
-	add(16, false, 2, start)        // not selected
+	add(one, 1, false, false, 1, start)
+	add(one, 2, true, true, 1, start)
+	add(one, 4, false, true, 1, start)
+	add(one, 8, false, true, 1, start.Add(-1)) // before
+	add(one, 16, false, true, 2, start)        // not selected
+	add(other, 32, false, false, 1, start)
+	add(other, 64, false, true, 1, start)
 	var r Recording
 	a.close(&r)
-	assert.Check(t, r.Walked == 5, r.Walked)
+	assert.DeepEqual(t, []Walks{r.Walks[one], r.Walks[other]}, []Walks{{Served: 6, Unwound: 2}, {Served: 64}})
+	for engine, want := range map[bool][2]uint64{false: {0, 0}, true: {101, 68}} {
+		r.Engine = engine
+		walked, unknown := r.Walked()
+		assert.Check(t, [2]uint64{walked, unknown} == want, "%d, %d", walked, unknown)
+	}
 }
 
 // Waits are added up by what was waited for and who ended it, if somebody asked for them; they are no samples, and

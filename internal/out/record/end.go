@@ -54,9 +54,6 @@ func (r *Recorder) end(recording *Recording, at time.Time) {
 	case <-ctx.Done():
 	}
 	r.aggregate.close(recording)
-	if status := r.sampling.Unwinding(); status == nil || !status.Loaded {
-		recording.Walked = 0 // all of them, which is said by a warning, or was asked for
-	}
 	if recording.Start.IsZero() { // it never began
 		recording.Start = at
 	}

@@ -153,7 +153,7 @@ func (h *handler) sink(identity bpf.ExecID) sampling.Sink {
 		PID: h.id.PID, StartTime: h.id.StartTime,
 		Service: service.Name, Environment: service.Environment,
 		ContainerID: target.Cgroup().ContainerID, Handle: target.Handle(), UnreadSchema: view.UnreadSchema(),
-		User: target.User(),
+		User: target.User(), Executable: target.Executable(),
 	}
 	for _, p := range h.sampled() {
 		if p.identity == identity && *p.process == process {

@@ -268,7 +268,7 @@ func (r *Recorder) Run(ctx context.Context) (*Recording, error) {
 	<-sampled // all samples are with their processes now
 	recording := &Recording{SamplesPerSecond: r.options.SamplesPerSecond}
 	if status := r.sampling.Unwinding(); status != nil {
-		recording.Refused = status.Unread()
+		recording.Engine, recording.Failures, recording.Refused = status.Loaded, status.Failures, status.Unread()
 	}
 	r.end(recording, ended)
 	if err == nil {

@@ -17,11 +17,18 @@ type Process struct {
 	Environment string
 	ContainerID string // empty without a container
 	User        uint32 // as of when it was found
+	Executable  string // path of its program, as it sees it; empty: not known
 	// UnreadSchema is that of thread contexts which the process publishes, and which are not read; else empty.
 	UnreadSchema string
 
 	// Handle is the process itself, until it ends: then it is closed.
 	Handle *procscan.Handle
+}
+
+// Walks is how many samples of a process were walked by an engine.
+type Walks struct {
+	Served  uint64 // when the engine unwound the process
+	Unwound uint64 // of Served; the others by frame pointers, as the engine knows nothing of their innermost code
 }
 
 // Key is what samples are counted under.
@@ -87,9 +94,11 @@ type Recording struct {
 	// Unaccounted are switches of threads that have no account: there was no room for their state in the kernel.
 	Unaccounted uint64
 
-	// Walked is how many of Samples were walked by frame pointers, before the engine knew their process or since it
-	// cannot unwind it; 0 without an engine.
-	Walked uint64
+	// Walks are how the stacks of Samples were walked, by process. Engine is whether there was one that unwinds, and
+	// Failures are why it did not unwind processes that were sampled at the end, of some, by pid.
+	Walks    map[*Process]Walks
+	Engine   bool
+	Failures map[int]string
 
 	Unselected uint64 // samples that are not in Samples as Options.Selection says
 
@@ -134,6 +143,22 @@ func (r *Recording) Close() {
 	if r.close != nil {
 		r.close()
 	}
+}
+
+// Walked returns how many of Samples were walked by frame pointers though there was an engine, and of how many of these
+// that knew nothing of the innermost code. The others are from before it unwound their process, or it cannot do that.
+func (r *Recording) Walked() (walked, unknown uint64) {
+	if !r.Engine {
+		return 0, 0
+	}
+	for _, samples := range r.Samples {
+		walked += samples
+	}
+	for _, of := range r.Walks {
+		walked -= of.Unwound
+		unknown += of.Served - of.Unwound
+	}
+	return walked, unknown
 }
 
 // NumProcesses is how many processes Processes are, whatever programs they executed.

@@ -111,7 +111,11 @@ func (r *running) wait() *Recording {
 		r.t.Errorf("%d samples were taken, %d are accounted for; lost %v", taken, accounted, r.recording.Lost)
 	}
 	if without := r.options.Unwinder == sampling.FramePointers; without {
-		assert.Check(r.t, r.recording.Walked == 0, "without an engine, frame pointers are no exception")
+		walked, _ := r.recording.Walked()
+		assert.Check(r.t, walked == 0, "without an engine, frame pointers are no exception")
+		for _, of := range r.recording.Walks {
+			assert.Check(r.t, of == Walks{}, "%+v", of)
+		}
 	}
 	troubles := r.counters.Sampling.Errors.Load()
 	assert.Check(r.t, troubles == 0, "sampling was in trouble %d times", troubles)

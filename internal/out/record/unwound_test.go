@@ -271,8 +271,15 @@ func TestUnwound(t *testing.T) {
 	}
 	assert.Check(t, r.counters.Sampling.Unwinding.StacksCut.Load() != 0, "no stack is counted as cut")
 	unwound := sum(recording.Samples, func(key Key) bool { return calls(recording.Stacks[key.Stack], "Work.run") })
-	if all := sum(recording.Samples, func(Key) bool { return true }); unwound == 0 || unwound+recording.Walked > all {
-		t.Errorf("%d samples have Java methods, %d of %d were walked by frame pointers", unwound, recording.Walked, all)
+	for _, p := range recording.Processes {
+		of, all := recording.Walks[p], sum(recording.of(p.PID), func(Key) bool { return true })
+		assert.Check(t, recording.Engine && 0 < of.Unwound && of.Unwound <= of.Served && of.Served <= all,
+			"%d: %+v of %d samples", p.PID, of, all)
+		assert.Check(t, p.Executable != "", "%+v", p)
+	}
+	walked, _ := recording.Walked()
+	if all := sum(recording.Samples, func(Key) bool { return true }); unwound == 0 || unwound+walked > all {
+		t.Errorf("%d samples have Java methods, %d of %d were walked by frame pointers", unwound, walked, all)
 	}
 	for id, frames := range recording.Stacks {
 		if isCut(frames) && (id != profile.TraceID(frames) || id == profile.TraceID(frames[:len(frames)-1])) {

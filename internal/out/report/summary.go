@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -83,7 +84,7 @@ func summarize(r *record.Recording, names *symbolNames) *summary {
 		cpus: uint64(runtime.NumCPU()),
 	}
 	for _, p := range r.Processes {
-		s.processes[p] = &quality{}
+		s.processes[p] = &quality{unread: matching(unreadFiles, path.Base(p.Executable))}
 		s.service(p).processes[p.Identity()] = struct{}{}
 	}
 	stacks := make(map[processStack]uint64)
@@ -210,9 +211,16 @@ func (s *summary) write(w io.Writer) error {
 		fmt.Fprintf(&b, "truncated stacks: %s of samples, missing callers are in %s\n", percent(s.cut, s.samples),
 			profile.CutName)
 	}
-	if walked := s.recording.Walked; walked > 0 {
-		fmt.Fprintf(&b, "walked by frame pointers: %s of samples, taken before their stacks could be unwound, or of "+
-			"processes that cannot be\n", percent(walked, s.samples))
+	if walked, unknown := r.Walked(); walked > 0 {
+		var when []string
+		if walked > unknown {
+			when = append(when, "taken before their stacks could be unwound, or of processes that cannot be")
+		}
+		if unknown > 0 {
+			when = append(when, "in code that the unwinding engine does not know")
+		}
+		fmt.Fprintf(&b, "walked by frame pointers: %s of samples, %s\n", percent(walked, s.samples),
+			strings.Join(when, ", or "))
 	}
 	for _, line := range s.losses() {
 		fmt.Fprintln(&b, line)

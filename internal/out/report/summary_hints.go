@@ -22,6 +22,7 @@ import (
 const (
 	hintPercent    = 5
 	shallowPercent = 50 // short stacks alone are not unusual
+	mostPercent    = 50
 	shallowSamples = 20 // of a process: with fewer, short stacks may be chance
 
 	// maxListed is how many processes or files one line lists.
@@ -52,6 +53,17 @@ var unreadFiles = map[string]*regexp.Regexp{
 	".NET":   regexp.MustCompile(`^libcoreclr\.so`),
 	"Erlang": regexp.MustCompile(`^beam(\.smp)?$`),
 	"LuaJIT": regexp.MustCompile(`^luajit[0-9.-]*$|^libluajit[0-9.-]*\.so`),
+	"SBCL":   regexp.MustCompile(`^sbcl$`),
+	"Valgrind": regexp.MustCompile(
+		`^(memcheck|cachegrind|callgrind|helgrind|drd|massif|dhat|lackey|none|exp-bbv)-\w+-linux$`),
+}
+
+// compilers are those of unreadFiles that write the code they run to memory. The unwinding engine does not know that,
+// and it may keep no frame pointers. The texts are what has them write a perf map; empty: nothing.
+var compilers = map[string]string{
+	".NET":   "DOTNET_PerfMapEnabled=1 in its environment",
+	"Erlang": `"erl +JPperf map"`,
+	"LuaJIT": "", "SBCL": "", "Valgrind": "",
 }
 
 // runtimeOf returns the runtimes of interpreterFiles and of unreadFiles that a frame is of, "" if it is of none.
@@ -140,31 +152,48 @@ func (s *summary) hints() (hints []string) {
 			hints = append(hints, fmt.Sprintf(format, listProcesses(processes)))
 		}
 	}
-	var shallow, shallowInterpreters, nodes, mapless, outdated, old []*record.Process
-	unusable := make(map[string][]*record.Process)
+	var shallow, shallowInterpreters, unserved, unknown, nodes, mapless, outdated, old []*record.Process
+	failed, unusable, writers := make(map[string][]*record.Process), make(map[string][]*record.Process),
+		make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {
-		q := s.processes[p]
-		if q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) {
-			if q.interpreter == "" {
-				shallow = append(shallow, p)
-			} else if s.recording.Refused[p.PID] == "" {
-				shallowInterpreters = append(shallowInterpreters, p)
+		q, walks := s.processes[p], s.recording.Walks[p]
+		isServed := exceeds(walks.Served, q.samples, mostPercent)
+		_, compiles := compilers[q.unread]
+		isShallow := q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) && !compiles
+		switch failure := s.recording.Failures[p.PID]; {
+		case s.recording.Refused[p.PID] != "": // which is a hint of its own
+		case s.recording.Engine && !isServed && q.samples >= shallowSamples && failure != "":
+			failed[failure] = append(failed[failure], p)
+		case !isShallow:
+		case isServed:
+			if exceeds(walks.Served-walks.Unwound, q.samples, mostPercent) { // else stacks may be as short
+				unknown = append(unknown, p)
 			}
+		case s.recording.Engine:
+			unserved = append(unserved, p)
+		case q.interpreter != "":
+			shallowInterpreters = append(shallowInterpreters, p)
+		default:
+			shallow = append(shallow, p)
 		}
 		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
 			continue
 		}
 		if q.interpreter != "" {
-			if q.interpreter == nodeName && s.recording.Refused[p.PID] == "" {
+			if q.interpreter == nodeName && s.recording.Refused[p.PID] == "" && !s.recording.Engine {
 				nodes = append(nodes, p)
 			}
 			continue
 		}
-		err, read := s.names.perfMaps[p]
+		read, err := s.perfMap(p)
 		switch {
 		case !read: // it is late
 		case err == nil:
 			outdated = append(outdated, p)
+		case errors.Is(err, fs.ErrNotExist) && compiles:
+			if how := compilers[q.unread]; how != "" {
+				writers[q.unread+" writes one by "+how] = append(writers[q.unread+" writes one by "+how], p)
+			}
 		case errors.Is(err, fs.ErrNotExist):
 			mapless = append(mapless, p)
 		case errors.Is(err, symbols.ErrLines): // which need not be why
@@ -177,12 +206,20 @@ func (s *summary) hints() (hints []string) {
 		}
 	}
 	add(shallow,
-		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto needs none "+
-			"where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, and C "+
-			"-fno-omit-frame-pointer")
+		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto "+
+			"needs none where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, "+
+			"and C -fno-omit-frame-pointer")
 	add(shallowInterpreters,
 		"most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder auto "+
 			"alone, where it can run (\"correlator check\", unwinder)")
+	add(unknown, "most stacks of %s have one or two frames, as they are in code that the unwinding engine does not "+
+		"know, and that keeps no frame pointers")
+	add(unserved, "most stacks of %s have one or two frames, as those of code that keeps no frame pointers: they were "+
+		"walked by these before they could be unwound")
+	for _, reason := range slices.Sorted(maps.Keys(failed)) {
+		add(failed[reason], "most stacks of %s were walked by frame pointers, as they could not be unwound: "+
+			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+	}
 	add(nodes,
 		"compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", "+
 			"unwinder); else start Node.js with --perf-basic-prof")
@@ -198,7 +235,8 @@ func (s *summary) hints() (hints []string) {
 	}
 	scripts := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {
-		if of := s.processes[p].unread; of != "" {
+		of := s.processes[p].unread
+		if read, err := s.perfMap(p); of != "" && (err != nil || !read) { // else what it compiles is shown
 			scripts[of] = append(scripts[of], p)
 		}
 	}
@@ -217,15 +255,19 @@ func (s *summary) hints() (hints []string) {
 			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 	}
 	add(mapless,
-		"code in memory of %s has no names, as there is no perf map: runtimes write one if they are told to, Erlang by "+
-			"\"erl +JPperf map\", .NET by DOTNET_PerfMapEnabled=1 in its environment, a JVM by "+
-			"\"jcmd PID Compiler.perfmap\" before the recording ends (JDK 17 and later; in a container with its pid there)")
+		"code in memory of %s has no names, as there is no perf map: runtimes write one if they are told to, Erlang "+
+			"by \"erl +JPperf map\", .NET by DOTNET_PerfMapEnabled=1 in its environment, a JVM by \"jcmd PID "+
+			"Compiler.perfmap\" before the recording ends (JDK 17 and later; in a container with its pid there)")
+	for _, how := range slices.Sorted(maps.Keys(writers)) {
+		add(writers[how], "code in memory of %s has no names, as there is no perf map: "+how)
+	}
 	add(outdated,
-		"code in memory of %s is not all in its perf map: have it written near the end of the recording, by a JVM with "+
-			"\"jcmd PID Compiler.perfmap\"")
+		"code in memory of %s is not all in its perf map: have it written near the end of the recording, by a JVM "+
+			"with \"jcmd PID Compiler.perfmap\"")
 	add(old,
-		"code in memory of %s has no names, as its perf map is that of an older process with this pid, or the clock was set "+
-			"forward since: have it written before the recording ends, by a JVM with \"jcmd PID Compiler.perfmap\"")
+		"code in memory of %s has no names, as its perf map is that of an older process with this pid, or the clock "+
+			"was set forward since: have it written before the recording ends, by a JVM with \"jcmd PID "+
+			"Compiler.perfmap\"")
 	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
 		add(unusable[reason], "the perf map of %s was not used, or not all of it: "+
 			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
@@ -240,26 +282,38 @@ func (s *summary) hints() (hints []string) {
 		}
 		for _, reason := range slices.Sorted(maps.Keys(unread)) {
 			add(unread[reason],
-				"files of %s were not read, so code in them has no names: "+strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
+				"files of %s were not read, so code in them has no names: "+
+					strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 		}
 		add(s.names.late, "files of %s could not be read in time, so its code has no names")
 	}
 	if files := s.unnamedFiles(); len(files) > 0 {
 		hints = append(hints, "no symbols for "+strings.Join(files, ", ")+
-			": install its debug symbols here, or run pprof where they are (for other code than Go's that of github.com/google/pprof)")
+			": install its debug symbols here, or run pprof where they are (for other code than Go's that of "+
+			"github.com/google/pprof)")
 	}
 	if kernel := s.frames[profile.KernelFrame]; kernel != nil && kernel.named == 0 {
 		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
 	}
-	if r := s.recording; r.Waits != nil && len(r.Waits)+len(r.Accounts) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
+	r := s.recording
+	if r.Waits != nil && len(r.Waits)+len(r.Accounts) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
 		hints = append(hints, "no sample had a trace, and waits are of those that have one: "+
 			`"correlator explain --pid N" tells what threads of any process wait for`)
 	}
 	if exceeds(s.recording.Missed, s.ticks(), hintPercent) {
 		hints = append(hints,
-			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower rate may miss less")
+			"the sampling clock missed much: CPUs were too busy, or stopped by their hypervisor; a lower rate may "+
+				"miss less")
 	}
 	return hints
+}
+
+// perfMap returns how the perf map of a process with code in memory was read, if that was tried.
+func (s *summary) perfMap(p *record.Process) (tried bool, err error) {
+	if s.names != nil {
+		err, tried = s.names.perfMaps[p]
+	}
+	return tried, err
 }
 
 // InlinedNotes returns a line for each service in which it is often not known which inlined Java method runs, the
@@ -278,9 +332,9 @@ func InlinedNotes(r *record.Recording) (lines []string) {
 	})
 	for _, service := range services[:min(len(services), maxListed)] {
 		if exceeds(unknown[service], all[service], hintPercent) {
-			lines = append(lines, fmt.Sprintf("%s of the CPU time of %s is in inlined Java methods that are not known (%s): "+
-				"-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints at its start show more, unless they are set "+
-				"(of use from JDK 11.0.21, 17.0.9 and 21 on, not in 23 and 24)",
+			lines = append(lines, fmt.Sprintf("%s of the CPU time of %s is in inlined Java methods that are not known "+
+				"(%s): -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints at its start show more, unless they are "+
+				"set (of use from JDK 11.0.21, 17.0.9 and 21 on, not in 23 and 24)",
 				percent(unknown[service], all[service]), terminal.Escape(service), profile.InlinedName))
 		}
 	}

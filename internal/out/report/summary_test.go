@@ -67,15 +67,116 @@ func TestUnknownAddresses(t *testing.T) {
 	assert.Check(t, got == want, "%s, want %s", got, want)
 }
 
-// It is said of how many samples the stacks were not unwound where there is an engine, and nothing if there are none.
+// It is said of how many samples the stacks were not unwound where there is an engine, and why; nothing if there are
+// none.
 func TestSummaryOfWalkedStacks(t *testing.T) {
-	r := unwound(t)
-	for walked, want := range map[uint64]string{0: "", 60: "\nwalked by frame pointers: 75.0% of samples, taken before "} {
-		r.Walked = walked
+	const early, unknown = "taken before their stacks could be unwound, or of processes that cannot be",
+		"in code that the unwinding engine does not know"
+	for _, test := range []struct {
+		engine     bool
+		shop, cart record.Walks // of 30 and 50 samples
+		want       string
+	}{
+		{false, record.Walks{}, record.Walks{}, ""},
+		{true, record.Walks{Served: 30, Unwound: 30}, record.Walks{Served: 50, Unwound: 50}, ""},
+		{true, record.Walks{Served: 20, Unwound: 20}, record.Walks{}, "75.0% of samples, " + early},
+		{true, record.Walks{Served: 30, Unwound: 30}, record.Walks{Served: 50, Unwound: 10}, "50.0% of samples, " + unknown},
+		{true, record.Walks{Served: 30}, record.Walks{}, "100.0% of samples, " + early + ", or " + unknown},
+	} {
+		r := unwound(t)
+		r.Engine = test.engine
+		r.Walks = map[*record.Process]record.Walks{r.Processes[0]: test.shop, r.Processes[1]: test.cart}
 		var b strings.Builder
 		assert.NilError(t, summarize(r, nil).write(&b))
-		assert.Check(t, strings.Contains(b.String(), want), b.String())
-		assert.Check(t, strings.Contains(b.String(), "walked") == (want != ""), b.String())
+		_, got, _ := strings.Cut(b.String(), "\nwalked by frame pointers: ")
+		got, _, _ = strings.Cut(got, "\n")
+		assert.Check(t, got == test.want, "%q, want %q", got, test.want)
+	}
+}
+
+// What a hint says of short stacks is so by who has walked them.
+func TestHintsOfWalks(t *testing.T) {
+	const (
+		pointers  = "most stacks of process (1) have one or two frames, as those of code that keeps no frame pointers: --un"
+		functions = "most stacks of process (1) have one or two frames: functions of Python and Node.js"
+		unknown   = "most stacks of process (1) have one or two frames, as they are in code that the unwinding engine does not"
+		early     = "most stacks of process (1) have one or two frames, as those of code that keeps no frame pointers: they w"
+		failed    = `most stacks of process (1) were walked by frame pointers, as they could not be unwound: \x1b 100%`
+	)
+	for name, test := range map[string]struct {
+		file    string
+		frames  int
+		engine  bool
+		walks   record.Walks // of 20 samples
+		failure string
+		want    string // nothing else
+	}{
+		"no engine":               {"/bin/c", 2, false, record.Walks{}, "", pointers},
+		"no engine, Python":       {"/bin/python3", 2, false, record.Walks{}, "", functions},
+		"no engine, compiler":     {"/bin/luajit", 2, false, record.Walks{}, "", ""},
+		"unwound":                 {"/bin/c", 2, true, record.Walks{Served: 20, Unwound: 20}, "", ""},
+		"unwound, Python":         {"/bin/python3", 2, true, record.Walks{Served: 20, Unwound: 20}, "", ""},
+		"unknown":                 {"/bin/c", 2, true, record.Walks{Served: 20}, "", unknown},
+		"some unknown":            {"/bin/c", 2, true, record.Walks{Served: 20, Unwound: 11}, "", ""},
+		"unknown, long":           {"/bin/c", 3, true, record.Walks{Served: 20}, "", ""},
+		"unknown, compiler":       {"/bin/luajit", 2, true, record.Walks{Served: 20}, "", ""},
+		"early":                   {"/bin/c", 2, true, record.Walks{Served: 9, Unwound: 9}, "", early},
+		"some early":              {"/bin/c", 2, true, record.Walks{Served: 10, Unwound: 10}, "", ""},
+		"early, long":             {"/bin/c", 3, true, record.Walks{}, "", ""},
+		"failed":                  {"/bin/c", 2, true, record.Walks{}, "\x1b 100%", failed},
+		"failed, long":            {"/bin/c", 3, true, record.Walks{}, "\x1b 100%", failed},
+		"failed at the end":       {"/bin/c", 2, true, record.Walks{Served: 20, Unwound: 20}, "\x1b 100%", ""},
+		"failed before an engine": {"/bin/c", 2, false, record.Walks{}, "\x1b 100%", pointers},
+	} {
+		p := &record.Process{PID: 1, Executable: test.file}
+		r := recording(map[*record.Process][]profile.Frame{p: make([]profile.Frame, test.frames)})
+		for i := range r.Stacks[profile.StackTraceID{1}] {
+			r.Stacks[profile.StackTraceID{1}][i] = profile.Frame{Address: uint64(i + 1), File: &profile.File{
+				Kind: profile.NativeFrame, Path: test.file}}
+		}
+		for key := range r.Samples {
+			r.Samples[key] = 20
+		}
+		r.Engine, r.Walks = test.engine, map[*record.Process]record.Walks{p: test.walks}
+		if test.failure != "" {
+			r.Failures = map[int]string{1: test.failure}
+		}
+		hints := slices.DeleteFunc(summarize(r, nil).hints(), func(hint string) bool {
+			return !strings.Contains(hint, "most stacks")
+		})
+		if test.want == "" {
+			assert.Check(t, len(hints) == 0, "%s: %q", name, hints)
+		} else {
+			assert.Check(t, len(hints) == 1 && strings.HasPrefix(hints[0], test.want), "%s: %q", name, hints)
+		}
+	}
+}
+
+// Of runtimes that compile code, also where none of their own functions was sampled, it is said what names that, or that
+// it is not shown, and nothing where it is.
+func TestHintsOfCompilers(t *testing.T) {
+	for path, want := range map[string]string{
+		"/usr/bin/luajit-2.1.0": "", "/usr/bin/sbcl": "", "/usr/libexec/valgrind/memcheck-amd64-linux": "",
+		"/usr/lib/erlang/erts/bin/beam.smp": `no perf map: Erlang writes one by "erl +JPperf map"`,
+		"/usr/bin/julia":                    "no perf map: runtimes write one if they are told to",
+	} {
+		r, names := fixture(t)
+		shop := r.Processes[0]
+		shop.Executable = path
+		says := func(text string) int {
+			return strings.Count(strings.Join(summarize(r, names).hints(), "\n"), text)
+		}
+		r.Samples = map[record.Key]uint64{{Process: shop, Stack: stackID(1)}: 20}
+		known, runtime := " of shop (101) has no names", path != "/usr/bin/julia"
+		assert.Check(t, says("are not shown") == 0, path) // the perf map was read
+		names.perfMaps[shop] = os.ErrNotExist
+		shown := 0
+		if runtime {
+			shown = 1
+		}
+		assert.Check(t, says("functions that shop (101) runs by ") == shown, path)
+		assert.Check(t, says(known) == min(1, len(want)) && (want == "" || says(want) == 1), "%s: %q", path,
+			summarize(r, names).hints())
 	}
 }
 
@@ -208,6 +309,7 @@ func TestHintsOfScripts(t *testing.T) {
 		"/usr/bin/phpx": "",
 	} {
 		r, names := fixture(t)
+		clear(names.perfMaps)
 		r.Stacks[stackID(1)][0].File = &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: path}
 		hints := strings.Join(summarize(r, names).hints(), "\n")
 		assert.Check(t, strings.Contains(hints, " runs by "+want+" are not shown") == (want != "") &&

@@ -147,3 +147,13 @@ func TestStackWhenStoreIsFull(t *testing.T) {
 		})
 	}
 }
+
+// A sample says whether the engine unwinds its program, also where it knows nothing of the innermost code.
+func TestSampleServed(t *testing.T) {
+	for _, served := range []bool{false, true} {
+		p := new(program)
+		p.served.Store(served)
+		sample := p.newSample(new(bpf.Count), instant{})
+		assert.Check(t, sample.Served == served && !sample.Unwound, "%+v", sample)
+	}
+}
