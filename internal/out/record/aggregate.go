@@ -394,6 +394,9 @@ func (a *aggregate) close(into *Recording) {
 		m.key.Thread = a.names[thread{m.key.Process, m.key.TID}].text
 		into.Moments[m.key] = append(into.Moments[m.key], m.Moment)
 	}
+	if a.accounts != nil {
+		into.Accounts = make([]ThreadAccount, 0, len(a.accounts))
+	}
 	for one, of := range a.accounts {
 		of.Thread = a.names[one].text
 		into.Accounts = append(into.Accounts, *of)

@@ -95,10 +95,10 @@ func TestAggregateWaits(t *testing.T) {
 	var r Recording
 	assert.Check(t, !add(a, 1, profile.Wait{}))
 	a.close(&r)
-	assert.Check(t, r.Waits == nil && len(r.Samples) == 0 && r.LostWaits == 0, "%+v", r)
+	assert.Check(t, r.Waits == nil && r.Accounts == nil && len(r.Samples) == 0 && r.LostWaits == 0, "%+v", r)
 
 	a = newAggregate()
-	a.waits = make(map[WaitKey]profile.StateTimes)
+	a.waits, a.accounts = make(map[WaitKey]profile.StateTimes), make(map[thread]*ThreadAccount)
 	add(a, 1, profile.Wait{}) // before
 	a.begin(time.Now())
 	wait := profile.Wait{State: profile.Disk, Sum: 5, Longest: 3, Path: strings.Repeat("p", 1000),
@@ -118,8 +118,8 @@ func TestAggregateWaits(t *testing.T) {
 	a.selection = Selection{Trace: "ff"}
 	add(a, 1, wait)
 	a.close(&r)
-	assert.Check(t, r.LostWaits == 2 && len(r.Lost) == 0 && len(r.Waits) == 2 && len(r.Samples) == 0 &&
-		r.Unselected == 0 && len(a.truncated) == 1, "%+v", r)
+	assert.Check(t, r.Accounts != nil && r.LostWaits == 2 && len(r.Lost) == 0 && len(r.Waits) == 2 &&
+		len(r.Samples) == 0 && r.Unselected == 0 && len(a.truncated) == 1, "%+v", r)
 	for key, of := range r.Waits {
 		assert.Check(t, of == profile.StateTimes{Sum: 10, Longest: 3, Count: 4} && key.Thread == "worker" &&
 			len(key.Path) == maxTextBytes && len(key.Waker.Thread) == maxTextBytes &&

@@ -86,8 +86,8 @@ type Recording struct {
 	// Moments are when some of Samples and Waits were, with Options.Moments; those of samples have no State.
 	Moments map[WaitKey][]keep.Moment
 
-	// Accounts are those of threads, with Options.Accounts, by process and number. LostAccounts of parts of them, a
-	// tenth of a second or a wait each, had no room.
+	// Accounts are those of threads, by process and number; nil: nobody asked for them (Options.Accounts). LostAccounts
+	// of parts of them, a tenth of a second or a wait each, had no room.
 	Accounts     []ThreadAccount
 	LostAccounts uint64
 

@@ -296,7 +296,7 @@ func (s *summary) hints() (hints []string) {
 		hints = append(hints, "kernel frames have no names: /proc/kallsyms shows no addresses")
 	}
 	r := s.recording
-	if r.Waits != nil && len(r.Waits)+len(r.Accounts) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
+	if r.Waits != nil && r.Accounts == nil && len(r.Waits) == 0 && r.LostWaits == 0 && s.withTrace == 0 {
 		hints = append(hints, "no sample had a trace, and waits are of those that have one: "+
 			`"correlator explain --pid N" tells what threads of any process wait for`)
 	}
